@@ -1,0 +1,349 @@
+// What a task costs on its way through the queue, against the floors of the
+// machine and against other queues, all in one run.
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "bench/cpp/harness.h"
+#include "bench/cpp/queues.h"
+#include "csrc/base/futex.h"
+#include "csrc/taskqueue/event.h"
+#include "csrc/taskqueue/host_wait.h"
+#include "csrc/taskqueue/stream.h"
+
+namespace npu::bench {
+namespace {
+
+constexpr int kRepetitions = 5;
+
+Message source;  // stays in the first-level cache
+
+double copy_256_bytes() {
+  constexpr size_t kCount = 8192;  // 2 MB
+  static Message* const buffer = [] {
+    auto* b = static_cast<Message*>(
+        aligned_alloc(4096, sizeof(Message) * kCount));
+    memset(static_cast<void*>(b), 1, sizeof(Message) * kCount);
+    return b;
+  }();
+  const uint64_t start = ticks();
+  for (int lap = 0; lap < 20; ++lap)
+    for (size_t i = 0; i < kCount; ++i) {
+      memcpy(&buffer[i], &source, sizeof source);
+      keep(&buffer[i]);
+    }
+  return elapsed_ns(start, ticks()) / (20 * kCount);
+}
+
+double one_rdtsc() {
+  constexpr int kCount = 100'000;
+  uint64_t sum = 0;
+  const uint64_t start = ticks();
+  for (int i = 0; i < kCount; ++i) sum += ticks();
+  const double ns = elapsed_ns(start, ticks()) / kCount;
+  keep(&sum);
+  return ns;
+}
+
+// A wake-up of a thread that has slept for `us`, as the waker pays it.
+double futex_wake_cost(int us) {
+  constexpr int kCount = 100;
+  struct alignas(kApart) Word {
+    std::atomic<uint32_t> value{0};
+    std::atomic<bool> asleep{false};
+  } static word;
+  word.value = 0;
+  std::thread sleeper([] {
+    pin(1);
+    for (uint32_t i = 0; i < kCount; ++i) {
+      word.asleep.store(true);
+      while (word.value.load() == i) futex_wait(&word.value, i, 0);
+    }
+  });
+  std::vector<double> costs;
+  for (int i = 0; i < kCount; ++i) {
+    while (!word.asleep.load()) pause();
+    word.asleep.store(false);
+    usleep(useconds_t(us));
+    const uint64_t start = ticks();
+    word.value.fetch_add(1);
+    futex_wake_all(&word.value);
+    costs.push_back(elapsed_ns(start, ticks()));
+  }
+  sleeper.join();
+  return median(costs);
+}
+
+// Takes messages until it has `count`; on an empty queue pauses so often.
+template <typename Queue>
+void consume(Queue& queue, uint64_t count, int pauses) {
+  Message m;
+  for (uint64_t taken = 0; taken < count;) {
+    if (queue.pop(m)) {
+      keep(&m);
+      ++taken;
+      continue;
+    }
+    queue.idle();
+    for (int i = 0; i < pauses; ++i) pause();
+  }
+}
+
+template <typename Queue>
+void push_all(Queue& queue, uint64_t count) {
+  for (uint64_t i = 0; i < count; ++i)
+    while (!queue.push(source)) pause();
+}
+
+// Bursts into a queue that the consumer keeps draining and that never fills.
+template <typename Queue>
+double push_cost(int pauses) {
+  constexpr uint64_t kBursts = 40, kBurst = 2048;
+  auto queue = std::make_unique<Queue>();
+  struct alignas(kApart) Progress {
+    std::atomic<uint64_t> taken{0};
+  } progress;
+  std::thread consumer([q = queue.get(), p = &progress, pauses] {
+    pin(1);
+    for (uint64_t b = 1; b <= kBursts; ++b) {
+      consume(*q, kBurst, pauses);
+      q->idle();
+      p->taken.store(b, std::memory_order_release);
+    }
+  });
+  std::vector<double> costs;
+  for (uint64_t b = 1; b <= kBursts; ++b) {
+    const uint64_t start = ticks();
+    push_all(*queue, kBurst);
+    costs.push_back(elapsed_ns(start, ticks()) / kBurst);
+    while (progress.taken.load(std::memory_order_acquire) < b) pause();
+  }
+  consumer.join();
+  return median(costs);
+}
+
+// Millions of messages a second with a queue that is never left in peace.
+template <typename Queue>
+double throughput(uint64_t count, int pauses, int producers = 1) {
+  auto queue = std::make_unique<Queue>();
+  const uint64_t start = ticks();
+  std::thread consumer([q = queue.get(), count, pauses] {
+    pin(1);
+    consume(*q, count, pauses);
+  });
+  std::thread second;
+  if (producers == 2)
+    second = std::thread([q = queue.get(), count] {
+      pin(0);
+      push_all(*q, count / 2);
+    });
+  push_all(*queue, count / uint64_t(producers));
+  if (second.joinable()) second.join();
+  consumer.join();
+  return 1000 * double(count) / elapsed_ns(start, ticks());
+}
+
+// From the start of a push to the sight of it by a consumer that polls.
+std::vector<double> one_way() {
+  constexpr uint64_t kCount = 20'000;
+  OurRing ring;
+  std::vector<double> delays(kCount);
+  std::thread consumer([q = &ring, d = delays.data()] {
+    pin(1);
+    Message m;
+    for (uint64_t i = 0; i < kCount;) {
+      if (q->pop(m)) {
+        d[i++] = elapsed_ns(m.words[31], ticks());
+      } else {
+        q->idle();
+        pause();
+      }
+    }
+  });
+  Message m = source;
+  for (uint64_t i = 0; i < kCount; ++i) {
+    for (const uint64_t start = ticks(); elapsed_ns(start, ticks()) < 1000;) {
+    }
+    m.words[31] = ticks();
+    while (!ring.push(m)) pause();
+  }
+  consumer.join();
+  return delays;
+}
+
+constexpr npu_kernel kNothing{nullptr, "bench::nothing", nullptr, 0};
+
+void submit(Stream& stream) {
+  Submission s;
+  stream.begin(32, s);
+  s.task->kernel = &kNothing;
+  s.task->kind = TaskKind::kKernel;
+  memcpy(s.words, &source, sizeof source);
+  stream.commit(s);
+}
+
+std::unique_ptr<Stream> make_stream() {
+  // The launcher inherits the affinity that its maker has.
+  pin(1);
+  auto stream = std::make_unique<Stream>(0, 0, 0, StreamMode::kQueued);
+  submit(*stream);
+  pin(0);
+  return stream;
+}
+
+void drain(Stream& stream) {
+  host_wait(stream, stream.tail(), WaitReason::kStreamSync);
+}
+
+double stream_push_cost(Stream& stream) {
+  constexpr int kBursts = 100, kBurst = 2048;
+  std::vector<double> costs;
+  for (int b = 0; b < kBursts; ++b) {
+    drain(stream);
+    const uint64_t start = ticks();
+    for (int i = 0; i < kBurst; ++i) submit(stream);
+    costs.push_back(elapsed_ns(start, ticks()) / kBurst);
+  }
+  return median(costs);
+}
+
+// Holds the launcher while a backlog is written, and takes the time between
+// two time stamps in its queue.
+double launcher_cost(Stream& stream, Stream& holder) {
+  constexpr int kBacklog = 4000;
+  std::vector<double> costs;
+  for (int i = 0; i < 20; ++i) {
+    Submission held;
+    holder.begin(1, held);
+    held.task->kernel = &kNothing;
+    held.task->kind = TaskKind::kKernel;
+    stream.wait_for(holder, holder.tail());
+    Event first(Timing::kOn), last(Timing::kOn);
+    first.record(stream);
+    for (int k = 0; k < kBacklog; ++k) submit(stream);
+    last.record(stream);
+    holder.commit(held);
+    usleep(2000);  // looking at the counter would disturb
+    last.synchronize();
+    costs.push_back(double(last.time_ns() - first.time_ns()) / kBacklog);
+  }
+  return median(costs);
+}
+
+double parked_push_cost(Stream& stream, int us) {
+  std::vector<double> costs;
+  for (int i = 0; i < 100; ++i) {
+    const uint64_t parks = stream.block().parks.load();
+    submit(stream);
+    while (stream.block().parks.load() == parks) pause();
+    usleep(useconds_t(us));
+    const uint64_t start = ticks();
+    submit(stream);
+    costs.push_back(elapsed_ns(start, ticks()));
+    drain(stream);
+  }
+  return median(costs);
+}
+
+double cpu_seconds(clockid_t clock) {
+  timespec t;
+  clock_gettime(clock, &t);
+  return double(t.tv_sec) + 1e-9 * double(t.tv_nsec);
+}
+
+// Share of a core that all threads but this one use.
+double others_cpu_percent(Stream& stream, bool trickle) {
+  const auto others = [] {
+    return cpu_seconds(CLOCK_PROCESS_CPUTIME_ID) -
+           cpu_seconds(CLOCK_THREAD_CPUTIME_ID);
+  };
+  const double before = others(), start = cpu_seconds(CLOCK_MONOTONIC);
+  for (int i = 0; i < 100; ++i) {
+    if (trickle) submit(stream);
+    usleep(2000);
+  }
+  return 100 * (others() - before) / (cpu_seconds(CLOCK_MONOTONIC) - start);
+}
+
+template <typename Queue>
+void bench_queue(double copy, uint64_t count) {
+  const std::string name = Queue::kName;
+  report((name + "_push").c_str(), "ns",
+         repeat(kRepetitions, [] { return push_cost<Queue>(64); }), copy,
+         "memcpy_256");
+  report((name + "_push_polled").c_str(), "ns",
+         repeat(kRepetitions, [] { return push_cost<Queue>(1); }), copy,
+         "memcpy_256");
+  report((name + "_chased").c_str(), "M/s", repeat(kRepetitions, [=] {
+           return throughput<Queue>(count, 1);
+         }));
+  report((name + "_batched").c_str(), "M/s", repeat(kRepetitions, [=] {
+           return throughput<Queue>(count, 64);
+         }));
+}
+
+int run() {
+  memset(&source, 7, sizeof source);
+  pin(0);
+  std::vector<double> trips;
+  for (int i = 0; i < kRepetitions; ++i) trips.push_back(line_round_trip());
+  const double trip = report("line_round_trip", "ns", trips);
+  const double copy =
+      report("memcpy_256", "ns", repeat(kRepetitions, copy_256_bytes));
+  report("rdtsc", "ns", repeat(kRepetitions, one_rdtsc));
+  const double wake = report("futex_wake", "ns", repeat(kRepetitions, [] {
+                               return futex_wake_cost(200);
+                             }));
+
+  bench_queue<OurRing>(copy, 1'000'000);
+  report("ring_batched_two_producers", "M/s", repeat(kRepetitions, [] {
+           return throughput<OurRing>(1'000'000, 64, 2);
+         }));
+  std::vector<double> delays;
+  const auto p50 = repeat(kRepetitions, [&] {
+    delays = one_way();
+    return median(delays);
+  });
+  report("ring_one_way_p50", "ns", p50, trip, "line_round_trip");
+  report("ring_one_way_p99", "ns", {quantile(delays, 0.99)}, trip,
+         "line_round_trip");
+
+  auto stream = make_stream(), holder = make_stream();
+  report("stream_submit", "ns",
+         repeat(kRepetitions, [&] { return stream_push_cost(*stream); }), copy,
+         "memcpy_256");
+  report("launcher_per_task", "ns", repeat(kRepetitions, [&] {
+           return launcher_cost(*stream, *holder);
+         }));
+  report("parked_submit", "ns", repeat(kRepetitions, [&] {
+           return parked_push_cost(*stream, 200);
+         }), wake, "futex_wake");
+  report("idle_cpu", "%", repeat(3, [&] {
+           return others_cpu_percent(*stream, false);
+         }));
+  report("idle_cpu_task_every_2ms", "%", repeat(3, [&] {
+           return others_cpu_percent(*stream, true);
+         }));
+
+#ifdef NPU_BENCH_BOOST
+  bench_queue<BoostSpsc>(copy, 300'000);
+  bench_queue<BoostQueue>(copy, 300'000);
+#endif
+#ifdef NPU_BENCH_MOODYCAMEL
+  bench_queue<Moodycamel>(copy, 300'000);
+#endif
+  bench_queue<MutexQueue>(copy, 200'000);
+  return 0;
+}
+
+}  // namespace
+}  // namespace npu::bench
+
+int main() {
+  setenv("NPU_DRIVER", "null", 1);
+  if (sysconf(_SC_NPROCESSORS_ONLN) < 2) {
+    fputs("ring_bench needs two cores\n", stderr);
+    return 1;
+  }
+  return npu::bench::run();
+}

@@ -1,0 +1,41 @@
+// Time stamps: raw ticks on the hot path, nanoseconds for everybody else.
+#pragma once
+
+#include <cstdint>
+
+#if defined(__x86_64__)
+#include <x86intrin.h>
+#endif
+
+namespace npu {
+
+// A raw tick of a counter that is monotonic and common to all cores. About
+// 12 ns; not a serialising instruction.
+inline uint64_t ticks() {
+#if defined(__x86_64__)
+  return __rdtsc();
+#elif defined(__aarch64__)
+  uint64_t value;
+  asm volatile("mrs %0, cntvct_el0" : "=r"(value));
+  return value;
+#else
+#error "npu_dispatch needs a cycle counter: x86-64 or AArch64"
+#endif
+}
+
+// CLOCK_MONOTONIC in nanoseconds, about 30 ns. Any thread.
+uint64_t now_ns();
+
+// Nanoseconds per tick, measured once, at the first call (1 ms).
+double ns_per_tick();
+
+// Tells the core that this is a spin loop.
+inline void pause() {
+#if defined(__x86_64__)
+  _mm_pause();
+#else
+  asm volatile("yield");
+#endif
+}
+
+}  // namespace npu

@@ -1,0 +1,87 @@
+# Layers L4 to L6: the extension module npu_dispatch._C.
+find_package(Python 3.11 REQUIRED COMPONENTS Interpreter Development.Module)
+find_package(pybind11 CONFIG QUIET)
+if(NOT pybind11_FOUND)
+  execute_process(
+    COMMAND ${Python_EXECUTABLE} -m pybind11 --cmakedir
+    OUTPUT_VARIABLE pybind11_DIR OUTPUT_STRIP_TRAILING_WHITESPACE
+    COMMAND_ERROR_IS_FATAL ANY)
+  find_package(pybind11 CONFIG REQUIRED)
+endif()
+execute_process(
+  COMMAND ${Python_EXECUTABLE} -c
+    "import importlib.util as u; print(u.find_spec('torch').submodule_search_locations[0])"
+  OUTPUT_VARIABLE NPU_TORCH_DIR OUTPUT_STRIP_TRAILING_WHITESPACE
+  COMMAND_ERROR_IS_FATAL ANY)
+file(READ ${NPU_TORCH_DIR}/version.py NPU_TORCH_VERSION_PY)
+string(REGEX MATCH "__version__ = '([^'+]+)" _ "${NPU_TORCH_VERSION_PY}")
+set(NPU_TORCH_VERSION ${CMAKE_MATCH_1})
+
+# Torch as a plain library: its own CMake package asks for far more than
+# headers and two shared objects.
+add_library(torch_headers INTERFACE)
+target_include_directories(torch_headers SYSTEM INTERFACE
+  ${NPU_TORCH_DIR}/include ${NPU_TORCH_DIR}/include/torch/csrc/api/include)
+target_link_directories(torch_headers INTERFACE ${NPU_TORCH_DIR}/lib)
+# torch's interfaces name parameters that overriders do not use.
+target_compile_options(torch_headers INTERFACE -Wno-unused-parameter)
+
+set(NPU_OPS_SHARDS 12)
+set(NPU_OPS_DIR ${CMAKE_CURRENT_BINARY_DIR}/ops)
+math(EXPR last "${NPU_OPS_SHARDS} - 1")
+foreach(i RANGE ${last})
+  string(LENGTH "${i}" digits)
+  if(digits EQUAL 1)
+    set(i "0${i}")
+  endif()
+  list(APPEND NPU_OPS_SOURCES ${NPU_OPS_DIR}/ops_${i}.cpp)
+endforeach()
+set(NPU_CODEGEN
+  ops/codegen/gen.py ops/codegen/emit.py ops/codegen/select_ops.py)
+add_custom_command(
+  OUTPUT ${NPU_OPS_SOURCES}
+  COMMAND ${Python_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/ops/codegen/gen.py
+          ${NPU_OPS_DIR} ${NPU_OPS_SHARDS}
+  DEPENDS ${NPU_CODEGEN}
+  COMMENT "Generating operators")
+
+add_library(npu_torch OBJECT
+  torch/allocator.cpp
+  torch/copy_bytes.cpp
+  torch/device.cpp
+  torch/error.cpp
+  torch/generator.cpp
+  torch/guard.cpp
+  torch/hooks.cpp
+  torch/host_allocator.cpp
+  torch/tensor.cpp
+  ops/boxed.cpp
+  ops/cold.cpp
+  ops/frame.cpp
+  ops/infer.cpp
+  ops/key.cpp
+  ops/launch.cpp
+  ops/op.cpp
+  ops/plan.cpp
+  ops/plan_table.cpp
+  ops/stack_map.cpp
+  ops/sync_call.cpp
+  ops/manual/attention.cpp
+  ops/manual/composites.cpp
+  ops/manual/copy.cpp
+  ops/manual/factory.cpp
+  ${NPU_OPS_SOURCES})
+target_link_libraries(npu_torch PUBLIC npu_core torch_headers)
+
+pybind11_add_module(_C MODULE
+  python/device.cpp
+  python/memory.cpp
+  python/module.cpp
+  python/stats.cpp)
+target_compile_definitions(_C PRIVATE
+  NPU_TORCH_VERSION="${NPU_TORCH_VERSION}")
+target_link_libraries(_C PRIVATE npu_torch torch_cpu c10 torch_python)
+# torch is loaded before this module; the path is for tools that load it alone.
+set_target_properties(_C PROPERTIES
+  BUILD_RPATH "${NPU_TORCH_DIR}/lib" INSTALL_RPATH "$ORIGIN/../torch/lib")
+install(TARGETS _C LIBRARY DESTINATION npu_dispatch)

@@ -1,0 +1,60 @@
+// The process's allocators, one per device.
+#include <pthread.h>
+
+#include <atomic>
+#include <mutex>
+
+#include "csrc/memory/caching_allocator.h"
+
+namespace npu {
+namespace {
+
+std::atomic<CachingAllocator*> allocators_[kMaxDeviceBlocks];
+// Guards making one. Taken before an allocator's own lock.
+std::mutex making_;
+
+void before_fork() {
+  making_.lock();
+  for (auto& slot : allocators_)
+    if (auto* a = slot.load(std::memory_order_relaxed)) a->lock_for_fork();
+}
+
+void after_fork_in_parent() {
+  for (auto& slot : allocators_)
+    if (auto* a = slot.load(std::memory_order_relaxed)) a->unlock_after_fork();
+  making_.unlock();
+}
+
+void after_fork_in_child() {
+  for (auto& slot : allocators_)
+    if (auto* a = slot.load(std::memory_order_relaxed)) a->unlock_after_fork();
+  new (&making_) std::mutex;
+}
+
+CachingAllocator& make(int device) {
+  std::lock_guard lock(making_);
+  auto& slot = allocators_[device];
+  if (auto* made = slot.load(std::memory_order_relaxed)) return *made;
+  static const int registered = pthread_atfork(
+      before_fork, after_fork_in_parent, after_fork_in_child);
+  (void)registered;
+  auto* made = new CachingAllocator(device);
+  // Release: pairs with the acquire in allocator().
+  slot.store(made, std::memory_order_release);
+  return *made;
+}
+
+}  // namespace
+
+CachingAllocator& allocator(int device) {
+  if (auto* made = allocators_[device].load(std::memory_order_acquire))
+      [[likely]]
+    return *made;
+  return make(device);
+}
+
+bool allocator_exists(int device) {
+  return allocators_[device].load(std::memory_order_acquire) != nullptr;
+}
+
+}  // namespace npu

@@ -1,0 +1,223 @@
+#include "csrc/memory/caching_allocator.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <memory>
+
+#include "csrc/base/align.h"
+#include "csrc/driver/registry.h"
+#include "csrc/stats/segment.h"
+#include "csrc/taskqueue/engine.h"
+#include "csrc/taskqueue/observer.h"
+#include "csrc/taskqueue/stream.h"
+
+namespace npu {
+namespace {
+
+// More than any device has; leaves room for rounding up.
+constexpr size_t kAbsurd = size_t{1} << 60;
+
+// Most blocks that serving one request can use up: a segment's and a rest's.
+constexpr int kSparesPerRequest = 2;
+
+[[noreturn]] void not_active(const Block* block) {
+  fprintf(stderr, "npu_dispatch: free of %p, which is not in use\n",
+          block->ptr);
+  abort();
+}
+
+}  // namespace
+
+CachingAllocator::CachingAllocator(int device)
+    : device_(device),
+      total_(driver().memory_total(device)),
+      stats_(npu::segment().devices[device]) {}
+
+CachingAllocator::~CachingAllocator() {
+  for (auto& [address, segment] : segments_)
+    driver().segment_free(device_, reinterpret_cast<void*>(address),
+                          segment.size);
+  for (auto& [address, segment] : segments_) {
+    for (Block* block = segment.first; block; block = block->after) {
+      while (BlockUse* use = block->uses) {
+        block->uses = use->next;
+        delete use;
+      }
+    }
+  }
+  while (BlockUse* use = spare_uses_) {
+    spare_uses_ = use->next;
+    delete use;
+  }
+  while (StreamPools* pools = all_pools_) {
+    all_pools_ = pools->next;
+    delete pools;
+  }
+}
+
+StreamPools* CachingAllocator::known_pools(const Stream& stream) const {
+  StreamPools* pools = by_id_[uint64_t(stream.id()) % kStreamSlots];
+  return pools && pools->stream == &stream ? pools : nullptr;
+}
+
+// The pools of a stream, made if need be; may let go of the lock meanwhile.
+StreamPools& CachingAllocator::pools(Stream& stream, Lock& lock) {
+  if (StreamPools* known = known_pools(stream)) return *known;
+  const auto search = [&] {
+    StreamPools* at = all_pools_;
+    while (at && at->stream != &stream) at = at->next;
+    return at;
+  };
+  StreamPools* found = search();
+  if (!found) {
+    lock.unlock();
+    auto made = std::make_unique<StreamPools>(stream);
+    lock.lock();
+    found = search();
+    if (!found) {
+      made->next = all_pools_;
+      found = all_pools_ = made.release();
+    }
+  }
+  by_id_[uint64_t(stream.id()) % kStreamSlots] = found;
+  return *found;
+}
+
+// Makes sure of `count` spare blocks; may let go of the lock meanwhile.
+void CachingAllocator::stock_spares(int count, Lock& lock) {
+  while (spares_.count() < count) {
+    lock.unlock();
+    SpareBlocks::Chunk* chunk = SpareBlocks::make();
+    lock.lock();
+    spares_.add(chunk);
+  }
+}
+
+void CachingAllocator::activate(Block* block, size_t requested) {
+  block->state = Block::State::kActive;
+  block->requested = requested;
+  stats_.allocated(pool_kind(block->size), block->size, requested);
+}
+
+Block* CachingAllocator::allocate(size_t bytes, Stream& stream,
+                                  OutOfMemory& why) {
+  const size_t size =
+      bytes < kAbsurd ? round_up(bytes, kBlockQuantum) : kAbsurd;
+  Block* block = nullptr;
+  {
+    std::lock_guard lock(lock_);
+    if (pending_.count) [[unlikely]] poll_pending(kPendingChecks);
+    StreamPools* pools = known_pools(stream);
+    if (pools && spares_.count()) [[likely]] {
+      block = pools->of(size).take(size, spares_);
+      if (block) [[likely]] activate(block, bytes);
+    }
+  }
+  if (!block) [[unlikely]] {
+    block = allocate_slow(size, bytes, stream, why);
+    if (!block) return nullptr;
+  }
+  if (Observer* o = observer()) [[unlikely]]
+    o->allocated(&stream, block->ptr, block->size);
+  return block;
+}
+
+Block* CachingAllocator::allocate_slow(size_t size, size_t bytes,
+                                       Stream& stream, OutOfMemory& why) {
+  if (Block* block = take_cached(size, bytes, stream)) return block;
+  if (Block* block = grow(size, bytes, stream)) return block;
+  {
+    std::lock_guard lock(lock_);
+    ++stats_.alloc_retries;
+  }
+  release_cached();
+  if (Block* block = take_cached(size, bytes, stream)) return block;
+  if (Block* block = grow(size, bytes, stream)) return block;
+  std::lock_guard lock(lock_);
+  ++stats_.ooms;
+  why = out_of_memory(bytes);
+  return nullptr;
+}
+
+// Looks again, with whatever is no longer pending. Null: nothing fits.
+Block* CachingAllocator::take_cached(size_t size, size_t bytes,
+                                     Stream& stream) {
+  Lock lock(lock_);
+  BlockPool& pool = pools(stream, lock).of(size);
+  stock_spares(kSparesPerRequest, lock);
+  poll_pending(pending_.count);
+  Block* block = pool.take(size, spares_);
+  if (block) activate(block, bytes);
+  return block;
+}
+
+// Asks the driver for a segment and takes the block from it. Null when the
+// limit or the driver does not allow it.
+Block* CachingAllocator::grow(size_t size, size_t bytes, Stream& stream) {
+  const size_t segment_bytes = segment_size(size);
+  Lock lock(lock_);
+  const uint64_t most = limit();
+  if (granted_ > most || segment_bytes > most - granted_) return nullptr;
+  granted_ += segment_bytes;
+  lock.unlock();
+  void* memory = driver().segment_alloc(device_, segment_bytes);
+  Segments added;
+  if (memory)
+    added.emplace(reinterpret_cast<uintptr_t>(memory),
+                  Segment{nullptr, segment_bytes});
+  lock.lock();
+  if (!memory) {
+    granted_ -= segment_bytes;
+    return nullptr;
+  }
+  BlockPool& pool = pools(stream, lock).of(size);
+  stock_spares(kSparesPerRequest, lock);
+  Block* block = spares_.take();
+  block->ptr = memory;
+  block->size = segment_bytes;
+  block->stream = &stream;
+  block->device = device_;
+  block->pool = &pool;
+  block->before = block->after = nullptr;
+  added.begin()->second.first = block;
+  segments_.merge(added);
+  stats_.segment_added(pool.kind(), segment_bytes);
+  pool.split(block, size, spares_);
+  activate(block, bytes);
+  return block;
+}
+
+void CachingAllocator::free(Block* block) {
+  if (in_bad_fork()) [[unlikely]] return;
+  if (Observer* o = observer()) [[unlikely]]
+    o->freed(block->stream, block->ptr, block->size);
+  std::lock_guard lock(lock_);
+  if (block->state != Block::State::kActive) [[unlikely]] not_active(block);
+  if (block->uses) [[unlikely]] return free_used_elsewhere(block);
+  BlockPool& pool = *block->pool;
+  stats_.freed(pool.kind(), block->size, block->requested);
+  pool.give(block, spares_);
+}
+
+void CachingAllocator::record_stream(Block* block, Stream& stream) {
+  if (block->stream == &stream) return;
+  std::unique_ptr<BlockUse> made;
+  Lock lock(lock_);
+  for (;;) {
+    for (BlockUse* use = block->uses; use; use = use->next)
+      if (use->stream == &stream) return;
+    if (!spare_uses_ && made) spare_uses_ = made.release();
+    if (BlockUse* use = spare_uses_) {
+      spare_uses_ = use->next;
+      *use = {&stream, 0, block->uses};
+      block->uses = use;
+      return;
+    }
+    lock.unlock();
+    made = std::make_unique<BlockUse>();
+    lock.lock();
+  }
+}
+
+}  // namespace npu

@@ -1,0 +1,180 @@
+// Stream-ordered device memory: freed blocks are reused at once by the stream
+// that had them, and by others when nothing queued can still touch them.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "csrc/base/spin_lock.h"
+#include "csrc/memory/block.h"
+#include "csrc/memory/memory_stats.h"
+#include "csrc/memory/pool.h"
+
+namespace npu {
+
+class Stream;
+
+struct MemoryInfo {
+  uint64_t free, total;  // bytes
+};
+
+struct OutOfMemory {
+  uint64_t asked, total, free, limit, allocated, reserved;  // bytes
+  int device;
+  std::string message() const;  // with the advice of torch's own message
+};
+
+struct BlockInfo {
+  uintptr_t address;
+  uint64_t size, requested;
+  enum class State { kActive, kPendingFree, kInactive } state;
+};
+struct SegmentInfo {
+  int device;
+  uintptr_t address;
+  int64_t stream;
+  bool small;
+  uint64_t total, allocated, active, requested;
+  std::vector<BlockInfo> blocks;
+};
+
+// The allocator of one device. Any thread.
+//
+// One spin lock guards everything, and is never held while memory is
+// allocated, the driver is called or a stream is waited for. A hit is a few
+// dozen instructions under it; only flushing, reading statistics and taking a
+// snapshot hold it for longer, and there whoever spins yields.
+class CachingAllocator {
+ public:
+  explicit CachingAllocator(int device);
+  // Returns all memory; nothing queued may use it any more.
+  ~CachingAllocator();
+  CachingAllocator(const CachingAllocator&) = delete;
+
+  // Memory for `bytes` > 0, aligned to 512 bytes, ordered on `stream`: usable
+  // by work submitted to it from now on. Null when there is none left, after
+  // returning the cache to the driver and waiting for pending blocks; `why`
+  // then tells the sizes. What interrupts a wait (host_wait.h) passes through.
+  Block* allocate(size_t bytes, Stream& stream, OutOfMemory& why);
+
+  // Gives it back, in program order. Never waits, never fails. In a forked
+  // child it does nothing.
+  void free(Block* block);
+
+  // Work already submitted to `stream` may still use the block after free().
+  void record_stream(Block* block, Stream& stream);
+
+  // The block in use that starts at `ptr`, or null. Takes time linear in the
+  // number of blocks in its segment.
+  Block* find(const void* ptr);
+
+  // Returns every unused segment to the driver (waits for pending blocks).
+  void empty_cache();
+
+  // Flat statistics under torch's keys, e.g. "allocated_bytes.all.current".
+  // inactive_split is sampled by this call: its peak and totals are those of
+  // the samples.
+  std::map<std::string, int64_t> stats();
+  uint64_t allocated();      // bytes handed out
+  uint64_t max_allocated();
+  uint64_t reserved();       // bytes held from the driver
+  uint64_t max_reserved();
+  void reset_peak_stats();
+  void reset_accumulated_stats();
+  // Neighbouring inactive blocks appear as one.
+  std::vector<SegmentInfo> snapshot();
+
+  // Allows this process at most fraction * total.
+  void set_fraction(double fraction);
+  double fraction();
+  MemoryInfo info();
+
+  // Around fork(), in the parent: nobody is inside until unlock, which both
+  // processes call.
+  void lock_for_fork() { lock_.lock(); }
+  void unlock_after_fork() { lock_.unlock(); }
+
+ private:
+  using Lock = std::unique_lock<SpinLock>;
+
+  struct Segment {
+    Block* first;
+    size_t size;
+  };
+  using Segments = std::map<uintptr_t, Segment>;
+
+  // "Once `stream` has retired `number` tasks."
+  struct Point {
+    Stream* stream;
+    uint64_t number;
+  };
+
+  // Blocks whose owner is done and whose other streams are not, oldest first.
+  struct PendingBlocks {
+    Block* first = nullptr;
+    Block* last = nullptr;
+    int count = 0;
+    void push(Block* block);
+    Block* pop();
+  };
+
+  // How many pending blocks an allocation looks at when the cache serves it.
+  static constexpr int kPendingChecks = 4;
+  static constexpr size_t kStreamSlots = 256;
+
+  StreamPools* known_pools(const Stream& stream) const;
+  StreamPools& pools(Stream& stream, Lock& lock);
+  void stock_spares(int count, Lock& lock);
+  void activate(Block* block, size_t requested);
+  Block* allocate_slow(size_t size, size_t bytes, Stream& stream,
+                       OutOfMemory& why);
+  Block* take_cached(size_t size, size_t bytes, Stream& stream);
+  Block* grow(size_t size, size_t bytes, Stream& stream);
+
+  bool settled(Block* block);
+  void free_used_elsewhere(Block* block);
+  void poll_pending(int checks);
+
+  void release_cached();
+  std::vector<Point> pending_points();
+  std::vector<Point> mark_unused_segments();
+  void release_marked_segments();
+  void wait_for(const std::vector<Point>& points);
+
+  MemoryStats::Split split() const;
+  uint64_t limit() const { return uint64_t(fraction_ * double(total_)); }
+  OutOfMemory out_of_memory(size_t asked) const;
+
+  const int device_;
+  const uint64_t total_;  // bytes of the device
+
+  // On a line of its own with what a hit touches first.
+  alignas(kCacheLine) SpinLock lock_;
+  PendingBlocks pending_;
+  SpareBlocks spares_;
+  MemoryStats stats_;
+  // The pools of the stream that used slot id % kStreamSlots last.
+  std::array<StreamPools*, kStreamSlots> by_id_{};
+  StreamPools* all_pools_ = nullptr;
+  Segments segments_;
+  BlockUse* spare_uses_ = nullptr;
+  // Reserved bytes, and those being asked of the driver right now.
+  uint64_t granted_ = 0;
+  double fraction_ = 1.0;
+};
+
+inline void* block_address(const Block* block) { return block->ptr; }
+inline size_t block_size(const Block* block) { return block->size; }
+inline int block_device(const Block* block) { return block->device; }
+
+// The allocator of a device; made at the first call, never destroyed.
+CachingAllocator& allocator(int device);
+// Whether allocator(device) has been called: statistics must not initialise.
+bool allocator_exists(int device);
+
+}  // namespace npu

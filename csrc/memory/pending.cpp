@@ -1,0 +1,66 @@
+// Which freed blocks other streams may still touch.
+#include "csrc/memory/caching_allocator.h"
+#include "csrc/taskqueue/stream.h"
+
+namespace npu {
+
+void CachingAllocator::PendingBlocks::push(Block* block) {
+  block->state = Block::State::kPending;
+  block->link = nullptr;
+  (first ? last->link : first) = block;
+  last = block;
+  ++count;
+}
+
+Block* CachingAllocator::PendingBlocks::pop() {
+  Block* block = first;
+  first = block->link;
+  --count;
+  return block;
+}
+
+// Drops the uses that are over; true when none is left.
+bool CachingAllocator::settled(Block* block) {
+  BlockUse** at = &block->uses;
+  while (BlockUse* use = *at) {
+    if (use->stream->retired().reached(use->number)) {
+      *at = use->next;
+      use->next = spare_uses_;
+      spare_uses_ = use;
+    } else {
+      at = &use->next;
+    }
+  }
+  return !block->uses;
+}
+
+void CachingAllocator::free_used_elsewhere(Block* block) {
+  BlockPool& pool = *block->pool;
+  for (BlockUse* use = block->uses; use; use = use->next)
+    use->number = use->stream->tail();
+  if (settled(block)) {
+    stats_.freed(pool.kind(), block->size, block->requested);
+    pool.give(block, spares_);
+  } else {
+    stats_.pending(pool.kind(), block->size, block->requested);
+    pending_.push(block);
+  }
+}
+
+// Looks at the oldest `checks` pending blocks, and puts those that still wait
+// at the end: a slow stream does not hold up the others' blocks.
+void CachingAllocator::poll_pending(int checks) {
+  if (checks > pending_.count) checks = pending_.count;
+  while (checks--) {
+    Block* block = pending_.pop();
+    if (settled(block)) {
+      BlockPool& pool = *block->pool;
+      stats_.no_longer_pending(pool.kind(), block->size, block->requested);
+      pool.give(block, spares_);
+    } else {
+      pending_.push(block);
+    }
+  }
+}
+
+}  // namespace npu

@@ -1,0 +1,124 @@
+#include "csrc/memory/pool.h"
+
+#include <bit>
+#include <memory>
+
+#include "csrc/base/align.h"
+
+namespace npu {
+namespace {
+
+constexpr size_t kMiB = size_t{1} << 20;
+constexpr size_t kSmallSegment = 2 * kMiB;
+constexpr size_t kMediumSegment = 20 * kMiB;
+constexpr size_t kMediumLimit = 10 * kMiB;  // from here on, segments to measure
+constexpr size_t kLargeQuantum = 2 * kMiB;
+
+bool worth_splitting(PoolKind kind, size_t rest) {
+  return kind == PoolKind::kSmall ? rest >= kBlockQuantum : rest > kSmallBlock;
+}
+
+}  // namespace
+
+size_t segment_size(size_t size) {
+  if (size <= kSmallBlock) return kSmallSegment;
+  if (size < kMediumLimit) return kMediumSegment;
+  return round_up(size, kLargeQuantum);
+}
+
+SpareBlocks::Chunk* SpareBlocks::make() {
+  auto chunk = std::make_unique<Chunk>();
+  FreeTree nursery;
+  for (Block& block : chunk->blocks)
+    block.node = nursery.extract(nursery.insert(&block).first);
+  return chunk.release();
+}
+
+void SpareBlocks::add(Chunk* chunk) {
+  chunk->next = chunks_;
+  chunks_ = chunk;
+  for (Block& block : chunk->blocks) give(&block);
+}
+
+SpareBlocks::~SpareBlocks() {
+  while (Chunk* chunk = chunks_) {
+    chunks_ = chunk->next;
+    delete chunk;
+  }
+}
+
+Block* QuickLists::pop_any() {
+  for (size_t word = 0; word < used_.size(); ++word) {
+    while (used_[word]) {
+      const size_t size_class = word * 64 + std::countr_zero(used_[word]);
+      if (Block* block = pop(size_class * kBlockQuantum)) return block;
+      used_[word] &= used_[word] - 1;
+    }
+  }
+  return nullptr;
+}
+
+void BlockPool::insert(Block* block) {
+  block->state = Block::State::kFree;
+  block->link = nullptr;
+  tree_.insert(std::move(block->node));
+}
+
+void BlockPool::extract(Block* block) {
+  block->node = tree_.extract(block);
+  block->release_marked = false;
+}
+
+Block* BlockPool::best_fit(size_t size, SpareBlocks& spares) {
+  const auto found = tree_.lower_bound(size);
+  if (found == tree_.end()) return nullptr;
+  Block* block = *found;
+  block->node = tree_.extract(found);
+  block->release_marked = false;
+  split(block, size, spares);
+  return block;
+}
+
+void BlockPool::split(Block* block, size_t size, SpareBlocks& spares) {
+  if (!worth_splitting(kind_, block->size - size)) return;
+  Block* rest = spares.take();
+  rest->ptr = static_cast<char*>(block->ptr) + size;
+  rest->size = block->size - size;
+  rest->device = block->device;
+  rest->stream = block->stream;
+  rest->pool = this;
+  rest->before = block;
+  rest->after = block->after;
+  if (rest->after) rest->after->before = rest;
+  block->after = rest;
+  block->size = size;
+  insert(rest);
+}
+
+void BlockPool::merge(Block* block, SpareBlocks& spares) {
+  if (Block* after = block->after;
+      after && after->state == Block::State::kFree) {
+    extract(after);
+    block->size += after->size;
+    block->after = after->after;
+    if (block->after) block->after->before = block;
+    spares.give(after);
+  }
+  if (Block* before = block->before;
+      before && before->state == Block::State::kFree) {
+    extract(before);
+    before->size += block->size;
+    before->after = block->after;
+    if (before->after) before->after->before = before;
+    spares.give(block);
+    block = before;
+  }
+  insert(block);
+}
+
+void BlockPool::flush(SpareBlocks& spares) {
+  if (!quick_) return;
+  while (Block* block = quick_->pop_any()) merge(block, spares);
+}
+
+}  // namespace npu

@@ -1,0 +1,118 @@
+// Which free block serves a request.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "csrc/memory/block.h"
+
+namespace npu {
+
+inline constexpr size_t kBlockQuantum = 512;
+inline constexpr size_t kSmallBlock = size_t{1} << 20;  // largest small block
+
+enum class PoolKind : uint8_t { kSmall, kLarge };
+
+inline PoolKind pool_kind(size_t size) {
+  return size <= kSmallBlock ? PoolKind::kSmall : PoolKind::kLarge;
+}
+
+// Bytes to ask of the driver when no free block serves `size`.
+size_t segment_size(size_t size);
+
+// Free small blocks by exact size, last in first out. They wait here unmerged
+// for the next request of their size.
+class QuickLists {
+ public:
+  void push(Block* block) {
+    const size_t size_class = block->size / kBlockQuantum;
+    block->state = Block::State::kQuick;
+    block->link = heads_[size_class];
+    heads_[size_class] = block;
+    // Never cleared by pop(): a stale bit costs one look in pop_any().
+    used_[size_class / 64] |= uint64_t{1} << size_class % 64;
+  }
+  Block* pop(size_t size) {
+    Block*& head = heads_[size / kBlockQuantum];
+    Block* block = head;
+    if (block) head = block->link;
+    return block;
+  }
+  // Any block, or null when all lists are empty.
+  Block* pop_any();
+
+ private:
+  static constexpr size_t kClasses = kSmallBlock / kBlockQuantum + 1;
+  std::array<Block*, kClasses> heads_{};
+  std::array<uint64_t, (kClasses + 63) / 64> used_{};
+};
+
+// The free blocks of one stream and one kind. Guarded by the allocator's lock;
+// allocates nothing.
+class BlockPool {
+ public:
+  // `quick`: null for large blocks.
+  BlockPool(PoolKind kind, QuickLists* quick) : kind_(kind), quick_(quick) {}
+  BlockPool(const BlockPool&) = delete;
+
+  PoolKind kind() const { return kind_; }
+
+  // A block of at least `size` bytes, or null: one that had just this size,
+  // else, with all free neighbours merged, the smallest that fits, split when
+  // the rest is worth keeping. Takes at most one spare.
+  //
+  // A miss empties the quick lists, so that sizes which vary cost time, as
+  // without the lists, and not memory: they keep a cache of steady sizes only.
+  Block* take(size_t size, SpareBlocks& spares) {
+    if (quick_) {
+      if (Block* block = quick_->pop(size)) [[likely]] return block;
+      flush(spares);
+    }
+    return best_fit(size, spares);
+  }
+
+  void give(Block* block, SpareBlocks& spares) {
+    if (quick_) {
+      quick_->push(block);
+    } else {
+      merge(block, spares);
+    }
+  }
+
+  // Puts the quick lists' blocks into the tree, where they merge.
+  void flush(SpareBlocks& spares);
+
+  // Shortens a block that is not free; its rest becomes free.
+  void split(Block* block, size_t size, SpareBlocks& spares);
+
+  // Takes a block that is in the tree out of it.
+  void extract(Block* block);
+
+ private:
+  Block* best_fit(size_t size, SpareBlocks& spares);
+  void merge(Block* block, SpareBlocks& spares);
+  void insert(Block* block);
+
+  const PoolKind kind_;
+  QuickLists* const quick_;
+  FreeTree tree_;
+};
+
+// Both pools of a stream. Made at its first allocation, never destroyed before
+// the allocator; `next` never changes once it is in the allocator's list.
+struct StreamPools {
+  explicit StreamPools(Stream& s) : stream(&s) {}
+
+  Stream* const stream;
+  StreamPools* next = nullptr;
+  QuickLists quick;
+  BlockPool small{PoolKind::kSmall, &quick};
+  BlockPool large{PoolKind::kLarge, nullptr};
+
+  BlockPool& of(size_t size) {
+    return pool_kind(size) == PoolKind::kSmall ? small : large;
+  }
+};
+
+}  // namespace npu

@@ -1,0 +1,108 @@
+// How cached memory goes back to the driver.
+#include "csrc/driver/registry.h"
+#include "csrc/memory/caching_allocator.h"
+#include "csrc/taskqueue/engine.h"
+#include "csrc/taskqueue/host_wait.h"
+#include "csrc/taskqueue/stream.h"
+
+namespace npu {
+
+void CachingAllocator::empty_cache() { release_cached(); }
+
+// A free block may still be used by its stream's queued tasks: only reuse by
+// that stream is in order with them, the driver is not. So unused segments are
+// marked with the stream's tail, that is waited for without the lock, and then
+// those go which are still marked: nobody has used them since.
+void CachingAllocator::release_cached() {
+  if (in_bad_fork()) return;  // nobody would ever end the waits
+  wait_for(pending_points());
+  wait_for(mark_unused_segments());
+  release_marked_segments();
+}
+
+void CachingAllocator::wait_for(const std::vector<Point>& points) {
+  for (const Point& point : points)
+    host_wait(*point.stream, point.number, WaitReason::kAllocator);
+}
+
+// What has to be reached for the blocks that are pending now.
+std::vector<CachingAllocator::Point> CachingAllocator::pending_points() {
+  std::vector<Point> points;
+  size_t count = 0;
+  const auto count_uses = [&] {
+    count = 0;
+    for (Block* block = pending_.first; block; block = block->link)
+      for (BlockUse* use = block->uses; use; use = use->next) ++count;
+  };
+  Lock lock(lock_);
+  for (count_uses(); points.capacity() < count; count_uses()) {
+    lock.unlock();
+    points.reserve(count);
+    lock.lock();
+  }
+  for (Block* block = pending_.first; block; block = block->link)
+    for (BlockUse* use = block->uses; use; use = use->next)
+      points.push_back({use->stream, use->number});
+  return points;
+}
+
+// Marks the segments without a block in use; says what has to be reached
+// before they may go.
+std::vector<CachingAllocator::Point> CachingAllocator::mark_unused_segments() {
+  std::vector<Point> points;
+  Lock lock(lock_);
+  while (points.capacity() < segments_.size()) {
+    const size_t count = segments_.size();
+    lock.unlock();
+    points.reserve(count);
+    lock.lock();
+  }
+  poll_pending(pending_.count);
+  for (StreamPools* at = all_pools_; at; at = at->next)
+    at->small.flush(spares_);
+  bool busy = false;
+  for (auto& [address, segment] : segments_) {
+    Block* block = segment.first;
+    if (block->state != Block::State::kFree || !block->whole_segment())
+      continue;
+    block->release_marked = true;
+    block->release_at = block->stream->tail();
+    if (block->stream->retired().reached(block->release_at)) continue;
+    points.push_back({block->stream, block->release_at});
+    busy = true;
+  }
+  if (busy) ++stats_.sync_all_streams;
+  return points;
+}
+
+void CachingAllocator::release_marked_segments() {
+  Segments released;
+  {
+    std::lock_guard lock(lock_);
+    for (auto at = segments_.begin(); at != segments_.end();) {
+      const auto next = std::next(at);
+      Block* block = at->second.first;
+      if (block->state == Block::State::kFree && block->whole_segment() &&
+          block->release_marked &&
+          block->stream->retired().reached(block->release_at)) {
+        block->pool->extract(block);
+        stats_.segment_removed(block->pool->kind(), block->size);
+        spares_.give(block);
+        // A node moves from map to map: nothing is allocated.
+        released.insert(segments_.extract(at));
+      }
+      at = next;
+    }
+  }
+  uint64_t bytes = 0;
+  for (auto& [address, segment] : released) {
+    driver().segment_free(device_, reinterpret_cast<void*>(address),
+                          segment.size);
+    bytes += segment.size;
+  }
+  // Only now may others be given as much.
+  std::lock_guard lock(lock_);
+  granted_ -= bytes;
+}
+
+}  // namespace npu

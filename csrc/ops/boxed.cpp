@@ -1,0 +1,181 @@
+#include "csrc/ops/boxed.h"
+
+#include <map>
+#include <mutex>
+#include <unordered_map>
+
+#include "csrc/ops/kernel_mode.h"
+#include "csrc/ops/launch.h"
+
+namespace npu {
+namespace {
+
+void add(Key& key, ArgKind kind, const c10::IValue& value) {
+  if (kind == ArgKind::kGenerator)
+    return key.add(value.toOptional<at::Generator>());
+  if (value.isNone()) return key.add(std::optional<at::Tensor>());
+  switch (kind) {
+    case ArgKind::kTensor: return key.add(value.toTensor());
+    case ArgKind::kTensorList: {
+      const auto list = value.toTensorVector();
+      return key.add(at::TensorList(list));
+    }
+    case ArgKind::kOptionalTensorList: {
+      const auto list = value.toListRef();
+      key.add(int64_t(list.size()));
+      for (const c10::IValue& element : list)
+        key.add(element.isNone() ? std::nullopt
+                                 : std::optional(element.toTensor()));
+      return;
+    }
+    case ArgKind::kScalar: return key.add(value.toScalar());
+    case ArgKind::kScalarList: {
+      const auto list = value.toListRef();
+      key.add(int64_t(list.size()));
+      for (const c10::IValue& element : list) key.add(element.toScalar());
+      return;
+    }
+    case ArgKind::kInt: return key.add(value.toInt());
+    case ArgKind::kFloat: return key.add(value.toDouble());
+    case ArgKind::kBool: return key.add(value.toBool());
+    case ArgKind::kInts: return key.add(at::IntArrayRef(value.toIntVector()));
+    case ArgKind::kFloats:
+      return key.add(at::ArrayRef<double>(value.toDoubleVector()));
+    case ArgKind::kBools:
+      for (const bool b : value.toBoolList()) key.add(b);
+      return;
+    case ArgKind::kString: return key.add(value.toStringView());
+    case ArgKind::kDevice: return key.add(value.toDevice());
+    default:
+      if (value.isInt()) return key.add(value.toInt());
+      key.ordinary = false;  // nothing a plan can be keyed by
+  }
+}
+
+// One Op per registered schema. A library may be unloaded and another loaded
+// in its place, so both the schema's address and its name count.
+const Op& op_of(const c10::OperatorHandle& handle) {
+  thread_local std::unordered_map<const void*, const Op*> known;
+  const void* schema = &handle.schema();
+  const c10::OperatorName& name = handle.operator_name();
+  const Op*& cached = known[schema];
+  if (cached && name.name == cached->name &&
+      name.overload_name == cached->overload)
+    return *cached;
+  static std::mutex mutex;
+  static auto* const all =
+      new std::map<std::pair<std::string, const void*>, std::unique_ptr<Op>>;
+  std::lock_guard lock(mutex);
+  auto& op = (*all)[{name.name + "." + name.overload_name, schema}];
+  if (!op)
+    op = std::make_unique<Op>(strdup(name.name.c_str()),
+                              strdup(name.overload_name.c_str()), &run_boxed,
+                              ScalarValues::kAffectShape);
+  cached = op.get();
+  return *cached;
+}
+
+c10::IValue unbox(const Arg& arg, ArgKind kind) {
+  switch (kind) {
+    case ArgKind::kTensor:
+      return arg.tag == Tag::kUndefined ? c10::IValue() : arg.tensor;
+    case ArgKind::kTensorList: return arg.tensors;
+    case ArgKind::kOptionalTensorList: return arg.optional_tensors;
+    case ArgKind::kScalar:
+      return arg.tag == Tag::kScalar ? c10::IValue(arg.scalar) : c10::IValue();
+    case ArgKind::kScalarList: {
+      c10::impl::GenericList list(c10::NumberType::get());
+      for (const at::Scalar& s : arg.scalars) list.push_back(s);
+      return list;
+    }
+    case ArgKind::kGenerator: return arg.generator;
+    case ArgKind::kDevice:
+      return arg.constant.isNone() ? arg.constant
+                                   : c10::IValue(c10::Device(c10::kCPU));
+    default: return arg.constant;
+  }
+}
+
+// Moves the plan's new results to the stack, with the in-place ones between.
+void push_results(const Op::Schema& schema, const torch::jit::Stack& arguments,
+                  std::vector<at::Tensor>& outs, torch::jit::Stack& stack) {
+  size_t next = 0;
+  torch::jit::Stack results;
+  for (const Op::Return& r : schema.returns) {
+    if (r.argument >= 0) {
+      results.push_back(arguments[r.argument]);
+    } else if (r.is_list) {
+      results.emplace_back(std::move(outs));
+    } else {
+      results.emplace_back(std::move(outs[next++]));
+    }
+  }
+  stack = std::move(results);
+}
+
+}  // namespace
+
+void encode(Key& key, const Op& op, at::ArrayRef<c10::IValue> stack) {
+  const Op::Schema& schema = op.schema();
+  key.reset(&op, op.values == ScalarValues::kAffectShape);
+  for (size_t i = 0; i < stack.size(); ++i)
+    add(key, schema.kinds[i], stack[i]);
+}
+
+void launch_boxed(const Op& op, Stream& stream, Plan& plan, const Key& key,
+                  torch::jit::Stack& stack) {
+  std::vector<at::Tensor> outs(plan.outs.size());
+  launch(stream, plan, key, outs.data());
+  push_results(op.schema(), stack, outs, stack);
+}
+
+void call_op(const Op& op, torch::jit::Stack& stack) {
+  Key& key = thread_key();
+  encode(key, op, stack);
+  if (key.ordinary) {
+    Stream& stream = stream_of(key);
+    if (Plan* plan = plan_table(stream).find(key, key.hash())) {
+      for (size_t i = 0; i < stack.size(); ++i)
+        if (op.schema().kinds[i] == ArgKind::kGenerator)
+          draw(key, stack[i].toOptional<at::Generator>());
+      return launch_boxed(op, stream, *plan, key, stack);
+    }
+  }
+  call_cold(op, stack);
+}
+
+void call_boxed(const c10::OperatorHandle& handle, torch::jit::Stack* stack) {
+  const Op& op = op_of(handle);
+  const size_t n = op.schema().kinds.size();
+  if (stack->size() == n) return call_op(op, *stack);
+  // Only the top of the stack is ours.
+  torch::jit::Stack own(stack->end() - ptrdiff_t(n), stack->end());
+  call_op(op, own);
+  stack->resize(stack->size() - n);
+  for (c10::IValue& result : own) stack->push_back(std::move(result));
+}
+
+void run_boxed(Frame& frame) {
+  const Op::Schema& schema = frame.op().schema();
+  torch::jit::Stack stack;
+  stack.reserve(frame.args().size());
+  for (size_t i = 0; i < frame.args().size(); ++i)
+    stack.push_back(unbox(frame.args()[i], schema.kinds[i]));
+  schema.handle.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU),
+                                &stack);
+  int i = 0;
+  for (size_t k = 0; k < schema.returns.size(); ++k) {
+    const Op::Return& r = schema.returns[k];
+    if (r.argument >= 0) {
+      i += r.is_list ? int(frame.args()[r.argument].tensors.size()) : 1;
+    } else if (r.is_list) {
+      const auto list = stack[k].toTensorVector();
+      frame.store(i, list);
+      i += int(list.size());
+    } else {
+      frame.store(i++, stack[k].toTensor());
+    }
+  }
+}
+
+}  // namespace npu

@@ -1,0 +1,26 @@
+// Operators nobody wrote a wrapper for: found, encoded and run by their schema.
+#pragma once
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
+
+#include "csrc/ops/key.h"
+#include "csrc/ops/op.h"
+#include "csrc/ops/plan.h"
+
+namespace npu {
+
+// The encoding of a boxed call, as Key::add would make it.
+void encode(Key& key, const Op& op, at::ArrayRef<c10::IValue> stack);
+
+// Launches a plan and exchanges the call's arguments for its results.
+void launch_boxed(const Op& op, Stream& stream, Plan& plan, const Key& key,
+                  torch::jit::Stack& stack);
+
+// A call of `op` by its boxed arguments.
+void call_op(const Op& op, torch::jit::Stack& stack);
+
+// The kernel of every operator without a generated wrapper.
+void call_boxed(const c10::OperatorHandle& handle, torch::jit::Stack* stack);
+
+}  // namespace npu

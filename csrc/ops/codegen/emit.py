@@ -1,0 +1,87 @@
+"""The C++ text of one operator: its runner, and the wrapper torch calls."""
+
+from __future__ import annotations
+
+from select_ops import SCALARS_DECIDE_SHAPE, Op, accessor
+from torchgen.context import native_function_manager
+from torchgen.model import SchemaKind
+
+
+def runner(op: Op) -> str:
+    """The function the launcher calls; shared by all forms of an operator."""
+    func = op.kernel_function.func
+    # Inputs come first in every form, in the same order.
+    inputs = func.arguments.flat_non_out
+    reads = []
+    for i, argument in enumerate(inputs):
+        if argument.is_write and str(argument.type) == "Tensor":
+            reads.append(f"f.writable({i})")
+        else:
+            reads.append(f"f.{accessor(argument)}({i})")
+    n_results = len(func.returns)
+    if op.writes_outputs:
+        reads += [f"f.out({i})" for i in range(n_results)]
+    call = f"{op.kernel}({', '.join(reads)})"
+    if op.writes_outputs or func.kind() != SchemaKind.functional:
+        body = f"  {call};"
+    elif n_results == 1:
+        body = f"  f.store(0, {call});"
+    else:
+        stores = "".join(f"\n  f.store({i}, std::get<{i}>(r));" for i in range(n_results))
+        body = f"  const auto r = {call};{stores}"
+    return f"void {op.runner}(Frame& f) {{\n{body}\n}}"
+
+
+def wrapper(op: Op) -> str:
+    """The kernel registered with torch's dispatcher."""
+    with native_function_manager(op.function):
+        names = [a.name for a in op.signature.arguments()]
+        defn = op.signature.defn(name=f"call_{op.ident}")
+    func = op.function.func
+    name, _, overload = op.schema_name.partition(".")
+    values = (
+        ", ScalarValues::kAffectShape" if op.schema_name in SCALARS_DECIDE_SHAPE else ""
+    )
+    declaration = f'const Op op_{op.ident}("aten::{name}", "{overload}", &{op.runner}{values});'
+    arguments = ", ".join([f"op_{op.ident}", *names])
+    # Each result is new memory or one of the arguments.
+    written = {str(a.annotation): a.name for a in func.arguments.flat_all if a.is_write}
+    returns = [written.get(str(r.annotation)) for r in func.returns]
+    new = returns.count(None)
+    if new == 1 and len(returns) == 1:
+        body = f"  return call_new({arguments});"
+    else:
+        fresh = iter(range(new))
+        values = [r or f"std::move(r[{next(fresh)}])" for r in returns]
+        call = f"call_new_several<{new}>({arguments})" if new else f"call_in_place({arguments})"
+        body = f"  auto r = {call};" if new else f"  {call};"
+        if len(values) == 1:
+            body += f"\n  return {values[0]};"
+        elif values:
+            body += f"\n  return {{{', '.join(values)}}};"
+    return f"{declaration}\n{defn} {{\n{body}\n}}"
+
+
+def registration(op: Op) -> str:
+    return f'  m.impl("{op.schema_name}", TORCH_FN(call_{op.ident}));'
+
+
+def shard(ops: list[Op]) -> str:
+    """One source file with these operators."""
+    headers = sorted({op.header for op in ops})
+    includes = "\n".join(f"#include <ATen/ops/{h}_cpu_dispatch.h>" for h in headers)
+    runners = {op.runner: runner(op) for op in ops}
+    parts = [
+        "// Made by csrc/ops/codegen/gen.py; not to be edited.",
+        # The dispatch headers need the types that this one brings.
+        '#include "csrc/ops/launch.h"\n',
+        includes,
+        "#include <torch/library.h>\n",
+        "namespace npu {\nnamespace {\n",
+        "\n\n".join(runners.values()),
+        "\n" + "\n\n".join(wrapper(op) for op in ops),
+        "\nTORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {",
+        "\n".join(registration(op) for op in ops),
+        "}\n\n}  // namespace\n}  // namespace npu\n",
+    ]
+    return "\n".join(parts)

@@ -1,0 +1,147 @@
+"""Which operators get a generated wrapper, and how their cpu kernel is called."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torchgen
+from torchgen.api.types import DispatcherSignature
+from torchgen.gen import parse_native_yaml
+from torchgen.model import Argument, DispatchKey, NativeFunction, SchemaKind
+
+# How a runner reads an argument of each schema type from its frame.
+ACCESSORS = {
+    "Tensor": "tensor",
+    "Tensor?": "opt_tensor",
+    "Tensor[]": "tensors",
+    "Tensor?[]": "opt_tensors",
+    "Scalar": "scalar",
+    "Scalar?": "opt_scalar",
+    "Scalar[]": "scalars",
+    "int": "integer",
+    "SymInt": "integer",
+    "int?": "opt_integer",
+    "SymInt?": "opt_integer",
+    "bool": "boolean",
+    "bool?": "opt_boolean",
+    "float": "real",
+    "float?": "opt_real",
+    "str": "string",
+    "str?": "opt_string",
+    "ScalarType": "dtype",
+    "ScalarType?": "opt_dtype",
+    "Generator?": "generator",
+    "MemoryFormat?": "opt_memory_format",
+}
+
+# Written by hand in csrc/ops/manual, or of no use on a device.
+BY_HAND = {
+    "as_strided", "view", "_reshape_alias", "unfold", "view_as_real",
+    "view_as_complex", "resize_", "empty.memory_format", "empty_strided",
+    "set_", "set_.source_Storage", "set_.source_Storage_storage_offset",
+    "set_.source_Tensor", "is_set_to", "_local_scalar_dense", "equal",
+    "native_dropout", "_efficientzerotensor", "_fused_sdp_choice",
+    "_test_functorch_fallback", "_foobar", "_nested_view_from_buffer",
+}  # fmt: skip
+
+# The value of a Scalar argument decides the shape of the result.
+SCALARS_DECIDE_SHAPE = {"arange.start_out", "range.out", "linspace.out", "logspace.out"}
+
+
+@dataclass(frozen=True)
+class Op:
+    """One operator to emit."""
+
+    function: NativeFunction
+    # The C++ call that computes it on the launcher: "at::cpu::add_outf", and
+    # whether it writes into outputs that are passed to it.
+    kernel: str
+    kernel_function: NativeFunction
+    writes_outputs: bool
+
+    @property
+    def schema_name(self) -> str:
+        return str(self.function.func.name)
+
+    @property
+    def ident(self) -> str:
+        return self.schema_name.replace(".", "_")
+
+    @property
+    def runner(self) -> str:
+        return "run_" + str(self.kernel_function.func.name).replace(".", "_")
+
+    @property
+    def header(self) -> str:
+        return self.kernel_function.root_name
+
+    @property
+    def signature(self) -> DispatcherSignature:
+        return DispatcherSignature.from_schema(self.function.func)
+
+
+def accessor(argument: Argument) -> str | None:
+    """The frame accessor for an argument, or None when there is none."""
+    text = str(argument.type)
+    if text in ACCESSORS:
+        return ACCESSORS[text]
+    base, optional = text.rstrip("?"), text.endswith("?")
+    if "[" not in base:
+        return None
+    element = base[: base.index("[")]
+    if element in ("int", "SymInt"):
+        return "opt_ints" if optional else "ints"
+    if element == "float":
+        return "opt_reals" if optional else None
+    if element == "bool" and not optional:
+        size = base[base.index("[") + 1 : -1]
+        return f"booleans<{size}>" if size else None
+    return None
+
+
+def tensors_only(function: NativeFunction) -> bool:
+    returns = function.func.returns
+    return all(str(r.type) == "Tensor" for r in returns)
+
+
+def select() -> list[Op]:
+    """All operators with a cpu kernel whose arguments a frame can hold."""
+    packaged = Path(torchgen.__file__).parent / "packaged" / "ATen" / "native"
+    parsed = parse_native_yaml(
+        str(packaged / "native_functions.yaml"), str(packaged / "tags.yaml")
+    )
+    cpu = parsed.backend_indices[DispatchKey.CPU]
+    by_signature: dict[object, list[NativeFunction]] = {}
+    for f in parsed.native_functions:
+        by_signature.setdefault((f.root_name, f.func.signature()), []).append(f)
+
+    ops = []
+    for group in by_signature.values():
+        structured = next((f for f in group if f.structured), None)
+        out = next(
+            (f for f in group if f.func.kind() == SchemaKind.out and cpu.has_kernel(f)), None
+        )
+        for f in group:
+            if str(f.func.name) in BY_HAND or not tensors_only(f):
+                continue
+            if structured is not None:
+                # Every form of a structured operator is its out form.
+                kernel = structured
+            elif not cpu.has_kernel(f):
+                continue
+            elif f.func.kind() == SchemaKind.functional and out is not None:
+                kernel = out
+            else:
+                kernel = f
+            if f.func.kind() == SchemaKind.functional and not f.func.returns:
+                continue
+            if any(accessor(a) is None for a in kernel.func.arguments.flat_all):
+                continue
+            if f.func.kind() == SchemaKind.scratch:
+                continue
+            writes = kernel.func.kind() == SchemaKind.out
+            name = str(kernel.func.name.name)
+            call = f"at::cpu::{name}_outf" if writes else f"at::cpu::{name}"
+            ops.append(Op(f, call, kernel, writes))
+    return sorted(ops, key=lambda op: (op.header, op.schema_name))

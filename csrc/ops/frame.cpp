@@ -1,0 +1,151 @@
+#include "csrc/ops/frame.h"
+
+#include <ATen/EmptyTensor.h>
+#include <ATen/ops/copy.h>
+#include <c10/core/CPUAllocator.h>
+
+#include "csrc/torch/generator.h"
+
+namespace npu {
+namespace {
+
+template <typename T, typename Get>
+std::optional<T> unless_none(const Arg& arg, Get get) {
+  if (arg.constant.isNone()) return std::nullopt;
+  return get(arg.constant);
+}
+
+at::Scalar read_scalar(at::ScalarType type, const uint64_t* words) {
+  switch (type) {
+    case at::kBool: return at::Scalar(words[0] != 0);
+    case at::kDouble: return at::Scalar(std::bit_cast<double>(words[0]));
+    case at::kUInt64: return at::Scalar(words[0]);
+    case at::kComplexDouble:
+      return at::Scalar(c10::complex<double>(std::bit_cast<double>(words[0]),
+                                             std::bit_cast<double>(words[1])));
+    default: return at::Scalar(int64_t(words[0]));
+  }
+}
+
+}  // namespace
+
+at::Tensor make_view(at::IntArrayRef sizes, at::IntArrayRef strides,
+                     at::ScalarType dtype, uint8_t flags) {
+  const auto type = c10::scalarTypeToTypeMeta(dtype);
+  const size_t bytes =
+      at::detail::computeStorageNbytes(sizes, strides, type.itemsize());
+  auto storage = c10::make_intrusive<c10::StorageImpl>(
+      c10::StorageImpl::use_byte_size_t(), bytes,
+      c10::DataPtr(nullptr, c10::Device(c10::kCPU)), c10::GetCPUAllocator(),
+      /*resizable=*/false);
+  at::Tensor t = at::detail::make_tensor<c10::TensorImpl>(
+      std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CPU), type);
+  t.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides);
+  if (flags & TensorFlags::kConj) t._set_conj(true);
+  if (flags & TensorFlags::kNeg) t._set_neg(true);
+  if (flags & TensorFlags::kWrapped)
+    t.unsafeGetTensorImpl()->set_wrapped_number(true);
+  return t;
+}
+
+std::optional<at::Tensor> Frame::opt_tensor(int i) const {
+  if (!args_[i].tensor.defined()) return std::nullopt;
+  return args_[i].tensor;
+}
+std::optional<at::Scalar> Frame::opt_scalar(int i) const {
+  if (args_[i].tag != Tag::kScalar) return std::nullopt;
+  return args_[i].scalar;
+}
+std::optional<int64_t> Frame::opt_integer(int i) const {
+  return unless_none<int64_t>(args_[i], [](auto& v) { return v.toInt(); });
+}
+std::optional<bool> Frame::opt_boolean(int i) const {
+  return unless_none<bool>(args_[i], [](auto& v) { return v.toBool(); });
+}
+std::optional<double> Frame::opt_real(int i) const {
+  return unless_none<double>(args_[i], [](auto& v) { return v.toDouble(); });
+}
+at::OptionalIntArrayRef Frame::opt_ints(int i) const {
+  if (args_[i].constant.isNone()) return std::nullopt;
+  return at::IntArrayRef(args_[i].ints);
+}
+std::optional<at::ArrayRef<double>> Frame::opt_reals(int i) const {
+  if (args_[i].constant.isNone()) return std::nullopt;
+  return at::ArrayRef<double>(args_[i].reals);
+}
+std::optional<std::string_view> Frame::opt_string(int i) const {
+  return unless_none<std::string_view>(
+      args_[i], [](auto& v) { return v.toStringView(); });
+}
+std::optional<at::ScalarType> Frame::opt_dtype(int i) const {
+  return unless_none<at::ScalarType>(
+      args_[i], [](auto& v) { return v.toScalarType(); });
+}
+std::optional<at::Layout> Frame::opt_layout(int i) const {
+  return unless_none<at::Layout>(args_[i],
+                                 [](auto& v) { return v.toLayout(); });
+}
+std::optional<at::MemoryFormat> Frame::opt_memory_format(int i) const {
+  return unless_none<at::MemoryFormat>(
+      args_[i], [](auto& v) { return v.toMemoryFormat(); });
+}
+
+void Frame::store(int i, const at::Tensor& result) {
+  at::Tensor& to = out(i);
+  if (result.is_same(to)) return;
+  TORCH_CHECK(result.defined() == to.defined() &&
+                  (!to.defined() || result.sizes() == to.sizes()),
+              "npu: result ", i, " has shape ",
+              result.defined() ? c10::str(result.sizes()) : "undefined",
+              " where ", to.defined() ? c10::str(to.sizes()) : "undefined",
+              " was inferred");
+  if (!to.defined()) return;
+  if (result.scalar_type() == to.scalar_type() && !result.is_conj() &&
+      !result.is_neg() && result.strides() == to.strides() &&
+      result.is_non_overlapping_and_dense()) {
+    memcpy(to.mutable_data_ptr(), result.const_data_ptr(), to.nbytes());
+  } else {
+    to.copy_(result);
+  }
+}
+
+void Frame::store(int first, at::TensorList results) {
+  for (const at::Tensor& result : results) store(first++, result);
+}
+
+void Frame::bind(const uint64_t* words) {
+  for (Slot& slot : slots_) {
+    void* address = slot.in_the_words
+                        ? const_cast<uint64_t*>(words + slot.word)
+                        : reinterpret_cast<void*>(words[slot.word]);
+    slot.storage->set_data_ptr_noswap(
+        c10::DataPtr(address, c10::Device(c10::kCPU)));
+  }
+  for (ScalarSlot& slot : scalar_slots_)
+    *slot.scalar = read_scalar(slot.type, words + slot.word);
+  if (generator_arg_ >= 0) [[unlikely]]
+    args_[generator_arg_].generator = seeded_generator(
+        {words[generator_word_], words[generator_word_ + 1]});
+}
+
+void Frame::replace_kept() {
+  for (Slot& slot : slots_) {
+    if (slot.tensor->use_count() == slot.owners &&
+        slot.tensor->storage().use_count() == 1) [[likely]]
+      continue;
+    // Somebody else holds this view or its storage: let them have it. Their
+    // copy points to memory that the next task may reuse, so a kernel which
+    // does this must copy; those that do only keep it while they run.
+    const at::Tensor& old = *slot.tensor;
+    uint8_t flags = old.is_conj() ? TensorFlags::kConj : 0;
+    if (old.is_neg()) flags |= TensorFlags::kNeg;
+    if (old.unsafeGetTensorImpl()->is_wrapped_number())
+      flags |= TensorFlags::kWrapped;
+    if (slot.owners != 1) continue;  // shared with a list of ours
+    *slot.tensor =
+        make_view(old.sizes(), old.strides(), old.scalar_type(), flags);
+    slot.storage = slot.tensor->storage().unsafeGetStorageImpl();
+  }
+}
+
+}  // namespace npu

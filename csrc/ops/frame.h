@@ -1,0 +1,121 @@
+// A call on the launcher's side: cpu views over device memory, made once per
+// plan and pointed at each task's addresses in turn.
+#pragma once
+
+#include <ATen/core/Generator.h>
+#include <ATen/core/List.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
+#include <c10/core/Scalar.h>
+#include <c10/util/OptionalArrayRef.h>
+
+#include <deque>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "csrc/ops/key.h"
+
+namespace npu {
+
+struct Op;
+
+// One argument. What does not change from task to task is in `constant`.
+struct Arg {
+  Tag tag = Tag::kNone;
+  at::Tensor tensor;
+  at::Scalar scalar;
+  at::Generator generator;
+  c10::IValue constant;
+  std::vector<int64_t> ints;
+  std::vector<double> reals;
+  std::vector<at::Tensor> tensors;
+  std::vector<at::Scalar> scalars;
+  c10::List<std::optional<at::Tensor>> optional_tensors;
+};
+
+// The launcher of one stream uses a frame, one task at a time.
+class Frame {
+ public:
+  // Arguments, by position in the schema.
+  const at::Tensor& tensor(int i) const { return args_[i].tensor; }
+  at::Tensor& writable(int i) { return args_[i].tensor; }
+  std::optional<at::Tensor> opt_tensor(int i) const;
+  at::TensorList tensors(int i) const { return args_[i].tensors; }
+  const c10::List<std::optional<at::Tensor>>& opt_tensors(int i) const {
+    return args_[i].optional_tensors;
+  }
+  const at::Scalar& scalar(int i) const { return args_[i].scalar; }
+  std::optional<at::Scalar> opt_scalar(int i) const;
+  at::ArrayRef<at::Scalar> scalars(int i) const { return args_[i].scalars; }
+  std::optional<at::Generator> generator(int i) const {
+    return args_[i].generator;
+  }
+  int64_t integer(int i) const { return args_[i].constant.toInt(); }
+  std::optional<int64_t> opt_integer(int i) const;
+  bool boolean(int i) const { return args_[i].constant.toBool(); }
+  std::optional<bool> opt_boolean(int i) const;
+  double real(int i) const { return args_[i].constant.toDouble(); }
+  std::optional<double> opt_real(int i) const;
+  at::IntArrayRef ints(int i) const { return args_[i].ints; }
+  at::OptionalIntArrayRef opt_ints(int i) const;
+  std::optional<at::ArrayRef<double>> opt_reals(int i) const;
+  std::string_view string(int i) const {
+    return args_[i].constant.toStringView();
+  }
+  std::optional<std::string_view> opt_string(int i) const;
+  at::ScalarType dtype(int i) const { return args_[i].constant.toScalarType(); }
+  std::optional<at::ScalarType> opt_dtype(int i) const;
+  std::optional<at::Layout> opt_layout(int i) const;
+  std::optional<at::Device> opt_device(int) const { return at::kCPU; }
+  std::optional<at::MemoryFormat> opt_memory_format(int i) const;
+  template <size_t N>
+  std::array<bool, N> booleans(int i) const {
+    std::array<bool, N> values;
+    for (size_t k = 0; k < N; ++k) values[k] = args_[i].ints[k] != 0;
+    return values;
+  }
+
+  // The i-th result: new memory, or the argument that is written in place.
+  at::Tensor& out(int i) { return *results_[i]; }
+  // Copies a kernel's own result into the i-th result. An undefined one is
+  // only right where an undefined one was inferred.
+  void store(int i, const at::Tensor& result);
+  void store(int first, at::TensorList results);
+
+  const Op& op() const { return *op_; }
+  std::vector<Arg>& args() { return args_; }
+
+ protected:
+  struct Slot {
+    at::Tensor* tensor;
+    c10::StorageImpl* storage;
+    uint32_t word;
+    uint32_t owners;   // references that are ours
+    bool in_the_words; // the bytes are the words themselves
+  };
+  struct ScalarSlot {
+    at::Scalar* scalar;
+    at::ScalarType type;
+    uint32_t word;
+  };
+
+  void bind(const uint64_t* words);
+  // Makes new views for those that the kernel kept a reference to.
+  void replace_kept();
+
+  const Op* op_ = nullptr;
+  std::vector<Arg> args_;
+  std::deque<at::Tensor> outs_;  // stable addresses
+  std::vector<at::Tensor*> results_;
+  std::vector<Slot> slots_;
+  std::vector<ScalarSlot> scalar_slots_;
+  int generator_arg_ = -1;
+  uint32_t generator_word_ = 0;
+};
+
+// A cpu tensor of this shape over no memory yet.
+at::Tensor make_view(at::IntArrayRef sizes, at::IntArrayRef strides,
+                     at::ScalarType dtype, uint8_t flags);
+
+}  // namespace npu

@@ -1,0 +1,215 @@
+// The arguments of one call, split in two: what decides shapes (the key) and
+// what changes from call to call (the task's words).
+//
+// Key: per argument a tag and everything but addresses and scalar values.
+// Words, in argument order:
+//   npu or pinned tensor   1 word: address of element 0
+//   0-dim cpu tensor       2 words: its bytes
+//   Scalar                 2 words: its bytes
+//   Generator?             2 words: seed, offset
+//   lists                  their elements
+//   anything else          none; it is in the key
+#pragma once
+
+#include <ATen/core/Generator.h>
+#include <ATen/core/IListRef.h>
+#include <ATen/core/List.h>
+#include <ATen/core/Tensor.h>
+#include <c10/core/Scalar.h>
+#include <c10/util/OptionalArrayRef.h>
+#include <string.h>
+
+#include <bit>
+#include <optional>
+#include <string_view>
+
+#include "csrc/torch/generator.h"
+
+namespace npu {
+
+// Words that grow; nothing is allocated in the steady state.
+class Words {
+ public:
+  Words() : data_(inline_), capacity_(kInline) {}
+  ~Words() {
+    if (data_ != inline_) delete[] data_;
+  }
+  Words(const Words&) = delete;
+
+  void clear() { size_ = 0; }
+  void push(uint64_t word) {
+    if (size_ == capacity_) [[unlikely]]
+      grow(1);
+    data_[size_++] = word;
+  }
+  void append(const void* bytes, size_t count) {
+    const size_t words = (count + 7) / 8;
+    if (size_ + words > capacity_) [[unlikely]]
+      grow(words);
+    if (count % 8) data_[size_ + words - 1] = 0;
+    memcpy(data_ + size_, bytes, count);
+    size_ += words;
+  }
+  void set(size_t i, uint64_t word) { data_[i] = word; }
+  const uint64_t* data() const { return data_; }
+  size_t size() const { return size_; }
+
+ private:
+  static constexpr size_t kInline = 128;
+  void grow(size_t more);
+
+  uint64_t* data_;
+  size_t size_ = 0;
+  size_t capacity_;
+  uint64_t inline_[kInline];
+};
+
+enum class Tag : uint8_t {
+  kNone,
+  kUndefined,
+  kTensor,
+  kHostScalar,
+  kScalar,
+  kInt,
+  kFloat,
+  kInts,
+  kFloats,
+  kString,
+  kGenerator,
+  kList,
+};
+
+struct TensorFlags {
+  static constexpr uint8_t kContiguous = 1;
+  static constexpr uint8_t kWrapped = 2;
+  static constexpr uint8_t kConj = 4;
+  static constexpr uint8_t kNeg = 8;
+};
+
+class Key {
+ public:
+  // `values_decide`: scalar values are part of the key (arange and the like).
+  void reset(const void* op, bool values_decide) {
+    key.clear();
+    words.clear();
+    device = -1;
+    ordinary = true;
+    values_decide_ = values_decide;
+    key.push(reinterpret_cast<uint64_t>(op));
+  }
+
+  void add(const at::Tensor& t);
+  void add(const std::optional<at::Tensor>& t) {
+    if (t) {
+      add(*t);
+    } else {
+      tag(Tag::kUndefined);
+    }
+  }
+  void add(at::TensorList list) {
+    tag(Tag::kList, list.size());
+    for (const at::Tensor& t : list) add(t);
+  }
+  void add(const at::ITensorListRef& list) {
+    tag(Tag::kList, list.size());
+    for (const at::Tensor& t : list) add(t);
+  }
+  void add(const c10::List<std::optional<at::Tensor>>& list) {
+    tag(Tag::kList, list.size());
+    for (const auto& element : list) {
+      const std::optional<at::Tensor> t = element;
+      add(t);
+    }
+  }
+  void add(const at::Scalar& s);
+  void add(const std::optional<at::Scalar>& s) {
+    if (s) {
+      add(*s);
+    } else {
+      tag(Tag::kNone);
+    }
+  }
+  void add(at::ArrayRef<at::Scalar> list) {
+    tag(Tag::kList, list.size());
+    for (const at::Scalar& s : list) add(s);
+  }
+  // The generator's words are reserved by the caller once the device is known.
+  void add(const std::optional<at::Generator>&) {
+    tag(Tag::kGenerator);
+    random_word = int(words.size());
+    words.push(0);
+    words.push(0);
+  }
+
+  template <typename T>
+    requires std::is_integral_v<T> || std::is_enum_v<T>
+  void add(T value) {
+    tag(Tag::kInt);
+    key.push(uint64_t(value));
+  }
+  void add(double value) {
+    tag(Tag::kFloat);
+    key.push(std::bit_cast<uint64_t>(value));
+  }
+  void add(const c10::SymInt& value) {
+    add(value.guard_int(__FILE__, __LINE__));
+  }
+  void add(at::IntArrayRef values) {
+    tag(Tag::kInts, values.size());
+    key.append(values.data(), values.size() * sizeof(int64_t));
+  }
+  void add(c10::SymIntArrayRef values) {
+    tag(Tag::kInts, values.size());
+    for (const c10::SymInt& v : values)
+      key.push(uint64_t(v.guard_int(__FILE__, __LINE__)));
+  }
+  void add(at::ArrayRef<double> values) {
+    tag(Tag::kFloats, values.size());
+    key.append(values.data(), values.size() * sizeof(double));
+  }
+  template <size_t N>
+  void add(const std::array<bool, N>& values) {
+    uint64_t bits = 0;
+    for (size_t i = 0; i < N; ++i) bits |= uint64_t(values[i]) << i;
+    add(bits);
+  }
+  void add(std::string_view text) {
+    tag(Tag::kString, text.size());
+    key.append(text.data(), text.size());
+  }
+  void add(c10::Device device) { add(int64_t(device.type())); }
+  template <typename T>
+  void add(const c10::OptionalArrayRef<T>& values) {
+    if (values) {
+      add(*values);
+    } else {
+      tag(Tag::kNone);
+    }
+  }
+  template <typename T>
+  void add(const std::optional<T>& value) {
+    if (value) {
+      add(*value);
+    } else {
+      tag(Tag::kNone);
+    }
+  }
+
+  uint64_t hash() const;
+
+  Words key;
+  Words words;
+  int device;           // of the npu tensors; -1: none seen
+  bool ordinary;        // false: something that only the slow path understands
+  int random_word = -1; // where the generator's two words are
+
+ private:
+  void tag(Tag t, uint64_t detail = 0) { key.push(uint64_t(t) | detail << 8); }
+
+  bool values_decide_;
+};
+
+// A pinned host tensor that a queued copy reads or writes directly.
+void add_host_tensor(Key& key, const at::Tensor& t);
+
+}  // namespace npu

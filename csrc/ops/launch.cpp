@@ -1,0 +1,45 @@
+#include "csrc/ops/launch.h"
+
+#include "csrc/torch/error.h"
+#include "csrc/torch/tensor.h"
+
+namespace npu {
+
+Key& thread_key() {
+  thread_local Key key;
+  return key;
+}
+
+void draw(Key& key, const std::optional<at::Generator>& generator) {
+  const RandomSeed seed =
+      reserve(generator, key.device < 0 ? current_device() : key.device);
+  key.words.set(key.random_word, seed.seed);
+  key.words.set(key.random_word + 1, seed.offset);
+}
+
+void launch(Stream& stream, Plan& plan, const Key& key, at::Tensor* outs) {
+  uint32_t n_outs = 0;
+  for (const OutSpec& spec : plan.outs) {
+    if (spec.defined) [[likely]]
+      outs[n_outs] = spec.contiguous
+                         ? make_contiguous(stream, spec.sizes, spec.dtype)
+                         : make_tensor(stream, spec.sizes, spec.strides,
+                                       spec.dtype);
+    ++n_outs;
+  }
+  Submission s;
+  if (!stream.begin(plan.n_words, s)) [[unlikely]]
+    raise_stream_error(stream);
+  s.task->kind = TaskKind::kKernel;
+  s.task->kernel = &plan;
+  const uint64_t* from = key.words.data();
+  uint64_t* to = s.words;
+  for (size_t i = 0; i < key.words.size(); ++i) *to++ = from[i];
+  for (uint32_t i = 0; i < n_outs; ++i)
+    if (outs[i].defined())
+      *to++ = reinterpret_cast<uint64_t>(
+          outs[i].unsafeGetTensorImpl()->mutable_data());
+  stream.commit(s);
+}
+
+}  // namespace npu

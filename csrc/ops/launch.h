@@ -1,0 +1,114 @@
+// From a call to a queued task: the path every operator takes.
+#pragma once
+
+#include <ATen/core/boxing/impl/boxing.h>
+#include <ATen/core/stack.h>
+
+#include "csrc/ops/key.h"
+#include "csrc/ops/op.h"
+#include "csrc/ops/plan.h"
+#include "csrc/torch/device.h"
+
+namespace npu {
+
+// The calling thread's key, reused from call to call.
+Key& thread_key();
+
+// Queues one task; `outs` receives the plan's new results. Throws, with
+// nothing queued: out of memory, or the stream's pending error.
+void launch(Stream& stream, Plan& plan, const Key& key, at::Tensor* outs);
+
+// A call whose key is not known yet: checks, infers shapes, makes the plan and
+// launches it, or runs the operator while the caller waits. Arguments in,
+// results out, as for any boxed kernel.
+void call_cold(const Op& op, torch::jit::Stack& stack);
+
+// Fills in the generator's words, now that the device is known.
+void draw(Key& key, const std::optional<at::Generator>& generator);
+
+inline Stream& stream_of(const Key& key) {
+  return current_stream(key.device < 0 ? current_device() : key.device);
+}
+
+namespace detail {
+
+template <typename T>
+void draw_from(Key&, const T&) {}
+inline void draw_from(Key& key, const std::optional<at::Generator>& g) {
+  draw(key, g);
+}
+
+// What a boxed call takes for an argument.
+template <typename T>
+const T& boxable(const T& value) {
+  return value;
+}
+inline std::vector<at::Tensor> boxable(const at::ITensorListRef& list) {
+  return {list.begin(), list.end()};
+}
+
+template <typename... Args>
+torch::jit::Stack box(const Args&... args) {
+  torch::jit::Stack stack;
+  stack.reserve(sizeof...(Args));
+  (stack.emplace_back(boxable(args)), ...);
+  return stack;
+}
+
+template <typename... Args>
+[[gnu::noinline, gnu::cold]] torch::jit::Stack call_cold_typed(
+    const Op& op, const Args&... args) {
+  torch::jit::Stack stack = box(args...);
+  call_cold(op, stack);
+  return stack;
+}
+
+}  // namespace detail
+
+// Encodes the call and launches it if its plan is known. False: nothing has
+// happened, use the cold path.
+template <typename... Args>
+bool try_launch(const Op& op, at::Tensor* outs, const Args&... args) {
+  Key& key = thread_key();
+  key.reset(&op, op.values == ScalarValues::kAffectShape);
+  (key.add(args), ...);
+  if (!key.ordinary) [[unlikely]]
+    return false;
+  Stream& stream = stream_of(key);
+  Plan* plan = plan_table(stream).find(key, key.hash());
+  if (!plan) [[unlikely]]
+    return false;
+  (detail::draw_from(key, args), ...);
+  launch(stream, *plan, key, outs);
+  return true;
+}
+
+// The forms of an operator, by what it returns.
+
+template <typename... Args>
+at::Tensor call_new(const Op& op, const Args&... args) {
+  at::Tensor result;
+  if (try_launch(op, &result, args...)) [[likely]]
+    return result;
+  return detail::call_cold_typed(op, args...)[0].toTensor();
+}
+
+template <size_t N, typename... Args>
+std::array<at::Tensor, N> call_new_several(const Op& op, const Args&... args) {
+  std::array<at::Tensor, N> results;
+  if (try_launch(op, results.data(), args...)) [[likely]]
+    return results;
+  const auto stack = detail::call_cold_typed(op, args...);
+  for (size_t i = 0; i < N; ++i) results[i] = stack[i].toTensor();
+  return results;
+}
+
+// Writes only into its arguments; the caller returns those.
+template <typename... Args>
+void call_in_place(const Op& op, const Args&... args) {
+  if (try_launch(op, nullptr, args...)) [[likely]]
+    return;
+  detail::call_cold_typed(op, args...);
+}
+
+}  // namespace npu

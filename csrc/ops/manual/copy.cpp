@@ -1,0 +1,210 @@
+// Copies between devices and the host, with CUDA's rules of who waits.
+//
+//   npu to npu            queued
+//   npu to pinned, async  queued; the host must wait before it reads
+//   npu to host           waits
+//   host to npu           read before return (small ones travel in the task,
+//                         larger ones through pinned memory or by waiting);
+//                         from pinned, async: queued, read later
+#include <ATen/native/Copy.h>
+#include <ATen/ops/_local_scalar_dense.h>
+#include <ATen/ops/copy.h>
+#include <ATen/ops/empty_strided.h>
+#include <torch/library.h>
+
+#include "csrc/ops/kernel_mode.h"
+#include "csrc/ops/launch.h"
+#include "csrc/taskqueue/event.h"
+#include "csrc/torch/allocator.h"
+#include "csrc/torch/copy_bytes.h"
+#include "csrc/torch/error.h"
+#include "csrc/torch/tensor.h"
+
+namespace npu {
+namespace {
+
+// Above this, a blocking copy waits instead of staging.
+constexpr size_t kMaxStagedCopy = 4 << 20;
+
+void run_copy(Frame& f) { f.tensor(0).copy_(f.tensor(1)); }
+
+// copy_ itself, between two tensors that the device can reach.
+const Op kCopy("aten::copy_", "", &run_copy);
+
+// Whether the two differ in nothing but their addresses, without gaps.
+bool same_layout(const at::Tensor& a, const at::Tensor& b) {
+  return a.scalar_type() == b.scalar_type() && a.strides() == b.strides() &&
+         a.sizes() == b.sizes() && a.is_non_overlapping_and_dense() &&
+         a.is_conj() == b.is_conj() && a.is_neg() == b.is_neg();
+}
+
+void copy_on_stream(Stream& stream, const at::Tensor& to,
+                    const at::Tensor& from) {
+  if (same_layout(to, from)) {
+    copy_bytes(stream, to.mutable_data_ptr(), from.const_data_ptr(),
+               to.nbytes());
+    return;
+  }
+  call_in_place(kCopy, to, from, false);
+}
+
+// Across devices, on the source's stream, which first waits for what the
+// destination's has been given; then the other way round.
+void copy_between_devices(const at::Tensor& to, const at::Tensor& from) {
+  Stream& source = usable_stream(from.device().index());
+  Stream& target = usable_stream(to.device().index());
+  at::Tensor packed = from;
+  if (!same_layout(to, from)) {
+    packed = make_tensor(source, to.sizes(), to.is_non_overlapping_and_dense()
+                                                 ? to.strides()
+                                                 : from.contiguous().strides(),
+                         to.dtype());
+    call_in_place(kCopy, packed, from.expand_as(packed), false);
+  }
+  if (!source.wait_for(target, target.tail())) raise_stream_error(source);
+  if (same_layout(to, packed)) {
+    copy_bytes(source, to.mutable_data_ptr(), packed.const_data_ptr(),
+               to.nbytes());
+    if (!target.wait_for(source, source.tail())) raise_stream_error(target);
+    return;
+  }
+  // `to` has gaps: bring the bytes over, then spread them there.
+  at::Tensor landed =
+      make_tensor(target, packed.sizes(), packed.strides(), packed.dtype());
+  if (!source.wait_for(target, target.tail())) raise_stream_error(source);
+  copy_bytes(source, landed.mutable_data_ptr(), packed.const_data_ptr(),
+             packed.nbytes());
+  if (!target.wait_for(source, source.tail())) raise_stream_error(target);
+  call_in_place(kCopy, to, landed, false);
+}
+
+void copy_to_host(const at::Tensor& to, const at::Tensor& from,
+                  bool non_blocking) {
+  Stream& stream = usable_stream(from.device().index());
+  if (non_blocking && is_pinned(to.const_data_ptr()) &&
+      same_layout(to, from)) {
+    copy_bytes(stream, to.mutable_data_ptr(), from.const_data_ptr(),
+               to.nbytes());
+    record_pinned(to.storage().data_ptr(), stream);
+    return;
+  }
+  host_wait(stream, stream.tail(), WaitReason::kCopy);
+  raise_if_failed(stream);
+  KernelMode mode;
+  to.copy_(host_alias(from));
+}
+
+void copy_from_host(const at::Tensor& to, const at::Tensor& from,
+                    bool non_blocking) {
+  Stream& stream = usable_stream(to.device().index());
+  // One source layout for all ways below: that of the destination, packed.
+  at::Tensor source = from;
+  if (!same_layout(to, from) && to.is_non_overlapping_and_dense()) {
+    KernelMode mode;
+    source = at::empty_strided(to.sizes(), to.strides(),
+                               from.options().dtype(to.scalar_type()));
+    source.copy_(from);
+  }
+  if (!same_layout(to, source)) {
+    at::Tensor packed = make_contiguous(stream, to.sizes(), to.dtype());
+    copy_from_host(packed, from.expand_as(packed), false);
+    call_in_place(kCopy, to, packed, false);
+    return;
+  }
+  const size_t bytes = source.nbytes();
+  void* address = to.mutable_data_ptr();
+  if (bytes <= kMaxInlineCopy) {
+    copy_inline(stream, address, source.const_data_ptr(), bytes);
+  } else if (non_blocking && is_pinned(source.const_data_ptr())) {
+    copy_bytes(stream, address, source.const_data_ptr(), bytes);
+    record_pinned(source.storage().data_ptr(), stream);
+  } else if (bytes <= kMaxStagedCopy) {
+    c10::DataPtr stage = pinned_allocator()->allocate(bytes);
+    memcpy(stage.get(), source.const_data_ptr(), bytes);
+    copy_bytes(stream, address, stage.get(), bytes);
+    record_pinned(stage, stream);
+  } else {
+    copy_bytes(stream, address, source.const_data_ptr(), bytes);
+    host_wait(stream, stream.tail(), WaitReason::kCopy);
+    raise_if_failed(stream);
+  }
+}
+
+at::Tensor& copy_(at::Tensor& self, const at::Tensor& source,
+                  bool non_blocking) {
+  TORCH_CHECK(self.defined() && source.defined(),
+              "copy_: both tensors must be defined");
+  if (self.is_same(source)) return self;
+  if (!is_npu(source) && !source.device().is_cpu()) {
+    TORCH_CHECK(!source.is_meta(),
+                "Cannot copy out of meta tensor; no data!");
+    copy_from_host(self, source.to(at::kCPU).expand_as(self), false);
+    return self;
+  }
+  const at::Tensor from =
+      source.sizes() == self.sizes() ? source : source.expand_as(self);
+  if (self.numel() == 0) return self;
+  if (!is_npu(self)) {
+    copy_to_host(self, from, non_blocking);
+  } else if (!is_npu(from)) {
+    copy_from_host(self, from, non_blocking);
+  } else if (self.device() != from.device()) {
+    copy_between_devices(self, from);
+  } else if (self.is_alias_of(from) &&
+             self.const_data_ptr() == from.const_data_ptr() &&
+             same_layout(self, from)) {
+    return self;
+  } else {
+    copy_on_stream(usable_stream(self.device().index()), self, from);
+  }
+  return self;
+}
+
+at::Tensor copy_from(const at::Tensor& self, const at::Tensor& to,
+                     bool non_blocking) {
+  at::Tensor target = to;
+  copy_(target, self, non_blocking);
+  return target;
+}
+
+at::Tensor copy_from_and_resize(const at::Tensor& self, const at::Tensor& to) {
+  at::Tensor target = to;
+  target.resize_(self.sizes());
+  return copy_from(self, target, false);
+}
+
+at::Scalar local_scalar_dense(const at::Tensor& self) {
+  Stream& stream = usable_stream(self.device().index());
+  host_wait(stream, stream.tail(), WaitReason::kItem);
+  raise_if_failed(stream);
+  KernelMode mode;
+  return at::_local_scalar_dense(host_alias(self));
+}
+
+bool equal(const at::Tensor& self, const at::Tensor& other) {
+  TORCH_CHECK(self.device() == other.device(),
+              "Expected all tensors to be on the same device, but found at "
+              "least two devices, ", self.device(), " and ", other.device(),
+              "!");
+  Stream& stream = usable_stream(self.device().index());
+  host_wait(stream, stream.tail(), WaitReason::kItem);
+  raise_if_failed(stream);
+  KernelMode mode;
+  return host_alias(self).equal(host_alias(other));
+}
+
+void record_stream_op(at::Tensor& self, at::Stream stream) {
+  record_stream(self.storage().data_ptr(), from_torch(stream));
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("copy_", TORCH_FN(copy_));
+  m.impl("_copy_from", TORCH_FN(copy_from));
+  m.impl("_copy_from_and_resize", TORCH_FN(copy_from_and_resize));
+  m.impl("_local_scalar_dense", TORCH_FN(local_scalar_dense));
+  m.impl("equal", TORCH_FN(equal));
+  m.impl("record_stream", TORCH_FN(record_stream_op));
+}
+
+}  // namespace
+}  // namespace npu

@@ -1,0 +1,149 @@
+// Operators that make or reshape memory.
+#include <ATen/EmptyTensor.h>
+#include <ATen/native/Resize.h>
+#include <ATen/native/TensorFactories.h>
+#include <ATen/native/TensorShape.h>
+#include <ATen/ops/_reshape_alias_native.h>
+#include <ATen/ops/as_strided_native.h>
+#include <ATen/ops/is_set_to_native.h>
+#include <ATen/ops/set_native.h>
+#include <ATen/ops/unfold_native.h>
+#include <ATen/ops/view_as_complex_native.h>
+#include <ATen/ops/view_as_real_native.h>
+#include <ATen/ops/view_native.h>
+#include <torch/library.h>
+
+#include "csrc/torch/allocator.h"
+#include "csrc/torch/device.h"
+#include "csrc/torch/tensor.h"
+
+namespace npu {
+namespace {
+
+void check_options(std::optional<at::Layout> layout,
+                   std::optional<bool> pinned) {
+  TORCH_CHECK(!layout || *layout == at::kStrided,
+              "npu: only strided tensors can be made empty, got layout ",
+              *layout);
+  TORCH_CHECK(!pinned || !*pinned, "Only dense CPU tensors can be pinned");
+}
+
+Stream& stream_for(std::optional<at::Device> device) {
+  return usable_stream(device_or_current(device ? device->index() : -1));
+}
+
+at::Tensor empty(c10::SymIntArrayRef sizes,
+                 std::optional<at::ScalarType> dtype,
+                 std::optional<at::Layout> layout,
+                 std::optional<at::Device> device, std::optional<bool> pinned,
+                 std::optional<at::MemoryFormat> format) {
+  check_options(layout, pinned);
+  const auto extents = C10_AS_INTARRAYREF_SLOW(sizes);
+  at::detail::check_size_nonnegative(extents);
+  at::Tensor t = make_contiguous(
+      stream_for(device), extents,
+      c10::scalarTypeToTypeMeta(at::dtype_or_default(dtype)));
+  if (format && *format != at::MemoryFormat::Contiguous)
+    t.unsafeGetTensorImpl()->empty_tensor_restride(*format);
+  return t;
+}
+
+at::Tensor empty_strided(c10::SymIntArrayRef sizes,
+                         c10::SymIntArrayRef strides,
+                         std::optional<at::ScalarType> dtype,
+                         std::optional<at::Layout> layout,
+                         std::optional<at::Device> device,
+                         std::optional<bool> pinned) {
+  check_options(layout, pinned);
+  const auto extents = C10_AS_INTARRAYREF_SLOW(sizes);
+  at::detail::check_size_nonnegative(extents);
+  return make_tensor(stream_for(device), extents,
+                     C10_AS_INTARRAYREF_SLOW(strides),
+                     c10::scalarTypeToTypeMeta(at::dtype_or_default(dtype)));
+}
+
+const at::Tensor& resize_(const at::Tensor& self, c10::SymIntArrayRef sizes,
+                          std::optional<at::MemoryFormat> format) {
+  resize_tensor(self, C10_AS_INTARRAYREF_SLOW(sizes));
+  if (format && *format != at::MemoryFormat::Contiguous)
+    self.unsafeGetTensorImpl()->empty_tensor_restride(*format);
+  return self;
+}
+
+at::Tensor& set_source_storage_offset(at::Tensor& self, at::Storage source,
+                                      c10::SymInt offset,
+                                      c10::SymIntArrayRef sizes,
+                                      c10::SymIntArrayRef strides) {
+  const auto extents = C10_AS_INTARRAYREF_SLOW(sizes);
+  const auto steps = C10_AS_INTARRAYREF_SLOW(strides);
+  at::native::checkSetStorage(self, source,
+                              offset.guard_int(__FILE__, __LINE__), extents,
+                              steps);
+  self.unsafeGetTensorImpl()->set_storage_offset(
+      offset.guard_int(__FILE__, __LINE__));
+  resize_tensor(self, extents,
+                steps.data() ? std::optional(steps) : std::nullopt);
+  return self;
+}
+
+at::Tensor& set_source_storage(at::Tensor& self, at::Storage source) {
+  const int64_t n = int64_t(source.nbytes() / self.itemsize());
+  return set_source_storage_offset(self, std::move(source), 0,
+                                   c10::SymIntArrayRef(c10::SymInt(n)), {});
+}
+
+at::Tensor& set_(at::Tensor& self) {
+  at::Storage empty_storage(c10::Storage::use_byte_size_t(), 0,
+                            allocate_bytes(0, usable_stream(
+                                self.device().index())),
+                            npu_allocator(), true);
+  return set_source_storage_offset(self, std::move(empty_storage), 0,
+                                   c10::SymIntArrayRef(c10::SymInt(0)), {});
+}
+
+at::Tensor& set_source_tensor(at::Tensor& self, const at::Tensor& source) {
+  return at::native::set_tensor_(self, source);
+}
+
+at::Tensor as_strided(const at::Tensor& self, c10::SymIntArrayRef sizes,
+                      c10::SymIntArrayRef strides,
+                      std::optional<c10::SymInt> offset) {
+  std::optional<int64_t> at;
+  if (offset) at = offset->guard_int(__FILE__, __LINE__);
+  return at::native::as_strided_tensorimpl(
+      self, C10_AS_INTARRAYREF_SLOW(sizes), C10_AS_INTARRAYREF_SLOW(strides),
+      at);
+}
+
+at::Tensor view(const at::Tensor& self, c10::SymIntArrayRef sizes) {
+  return at::native::view(self, C10_AS_INTARRAYREF_SLOW(sizes));
+}
+
+at::Tensor reshape_alias(const at::Tensor& self, c10::SymIntArrayRef sizes,
+                         c10::SymIntArrayRef strides) {
+  return at::native::_reshape_alias(self, C10_AS_INTARRAYREF_SLOW(sizes),
+                                    C10_AS_INTARRAYREF_SLOW(strides));
+}
+
+void register_factories(torch::Library& m) {
+  m.impl("empty.memory_format", TORCH_FN(empty));
+  m.impl("empty_strided", TORCH_FN(empty_strided));
+  m.impl("resize_", TORCH_FN(resize_));
+  m.impl("set_", TORCH_FN(set_));
+  m.impl("set_.source_Storage", TORCH_FN(set_source_storage));
+  m.impl("set_.source_Storage_storage_offset",
+         TORCH_FN(set_source_storage_offset));
+  m.impl("set_.source_Tensor", TORCH_FN(set_source_tensor));
+  m.impl("is_set_to", TORCH_FN(at::native::is_set_to));
+  m.impl("as_strided", TORCH_FN(as_strided));
+  m.impl("view", TORCH_FN(view));
+  m.impl("_reshape_alias", TORCH_FN(reshape_alias));
+  m.impl("unfold", TORCH_FN(at::native::unfold));
+  m.impl("view_as_real", TORCH_FN(at::native::view_as_real));
+  m.impl("view_as_complex", TORCH_FN(at::native::view_as_complex));
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) { register_factories(m); }
+
+}  // namespace
+}  // namespace npu

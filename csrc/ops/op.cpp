@@ -1,0 +1,93 @@
+#include "csrc/ops/op.h"
+
+#include <ATen/core/enum_tag.h>
+
+namespace npu {
+namespace {
+
+bool is_tensor_type(const c10::TypePtr& type) {
+  return type->isSubtypeOf(*c10::OptionalType::ofTensor());
+}
+
+bool is_tensor_list_type(const c10::TypePtr& type) {
+  return type->kind() == c10::TypeKind::ListType &&
+         is_tensor_type(type->castRaw<c10::ListType>()->getElementType());
+}
+
+ArgKind list_kind(const c10::Type& element) {
+  switch (element.kind()) {
+    case c10::TypeKind::TensorType: return ArgKind::kTensorList;
+    case c10::TypeKind::OptionalType: return ArgKind::kOptionalTensorList;
+    case c10::TypeKind::NumberType: return ArgKind::kScalarList;
+    case c10::TypeKind::IntType:
+    case c10::TypeKind::SymIntType: return ArgKind::kInts;
+    case c10::TypeKind::FloatType: return ArgKind::kFloats;
+    case c10::TypeKind::BoolType: return ArgKind::kBools;
+    default: return ArgKind::kOther;
+  }
+}
+
+ArgKind kind_of(const c10::Type& type) {
+  switch (type.kind()) {
+    case c10::TypeKind::OptionalType:
+      return kind_of(*type.castRaw<c10::OptionalType>()->getElementType());
+    case c10::TypeKind::TensorType: return ArgKind::kTensor;
+    case c10::TypeKind::NumberType: return ArgKind::kScalar;
+    case c10::TypeKind::IntType:
+    case c10::TypeKind::SymIntType: return ArgKind::kInt;
+    case c10::TypeKind::FloatType: return ArgKind::kFloat;
+    case c10::TypeKind::BoolType: return ArgKind::kBool;
+    case c10::TypeKind::StringType: return ArgKind::kString;
+    case c10::TypeKind::GeneratorType: return ArgKind::kGenerator;
+    case c10::TypeKind::DeviceObjType: return ArgKind::kDevice;
+    case c10::TypeKind::ListType:
+      return list_kind(*type.castRaw<c10::ListType>()->getElementType());
+    default: return ArgKind::kOther;
+  }
+}
+
+bool same_alias(const c10::AliasInfo* a, const c10::AliasInfo* b) {
+  return a && b && a->isWrite() && b->isWrite() &&
+         a->beforeSets() == b->beforeSets();
+}
+
+const Op::Schema* read_schema(const Op& op) {
+  auto handle =
+      c10::Dispatcher::singleton().findSchemaOrThrow(op.name, op.overload);
+  auto* s = new Op::Schema{handle, op.name, {}, {}, {}, true, false, false, false};
+  if (*op.overload) s->full_name += std::string(".") + op.overload;
+  const c10::FunctionSchema& schema = handle.schema();
+  for (const c10::Argument& a : schema.arguments()) {
+    s->writes.push_back(a.alias_info() && a.alias_info()->isWrite());
+    s->kinds.push_back(kind_of(*a.real_type()));
+    if (s->kinds.back() == ArgKind::kGenerator) s->has_generator = true;
+  }
+  for (const c10::Argument& r : schema.returns()) {
+    Op::Return ret{is_tensor_list_type(r.type()), false, -1};
+    ret.is_tensor = ret.is_list || is_tensor_type(r.type());
+    s->tensors_only = s->tensors_only && ret.is_tensor;
+    for (size_t i = 0; i < schema.arguments().size(); ++i)
+      if (same_alias(r.alias_info(), schema.arguments()[i].alias_info()))
+        ret.argument = int(i);
+    s->returns.push_back(ret);
+  }
+  for (const at::Tag tag : handle.getTags())
+    if (tag == at::Tag::nondeterministic_seeded) s->is_random = true;
+  s->moves_host_indices = s->full_name.find("index") != std::string::npos;
+  return s;
+}
+
+}  // namespace
+
+const Op::Schema& Op::schema() const {
+  // Acquire: pairs with the release below.
+  const Schema* s = schema_.load(std::memory_order_acquire);
+  if (s) return *s;
+  const Schema* fresh = read_schema(*this);
+  if (schema_.compare_exchange_strong(s, fresh, std::memory_order_acq_rel))
+    return *fresh;
+  delete fresh;  // another thread was first
+  return *s;
+}
+
+}  // namespace npu

@@ -1,0 +1,75 @@
+// One operator as the engine sees it: its schema, read once, and how to run it.
+#pragma once
+
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include <atomic>
+#include <string>
+#include <vector>
+
+namespace npu {
+
+class Frame;
+
+// Runs an operator's cpu kernel on a frame's arguments and outputs.
+using Runner = void (*)(Frame&);
+
+// Runs any operator through its schema; slower than a generated runner.
+void run_boxed(Frame& frame);
+
+enum class ScalarValues : uint8_t { kDoNotAffectShape, kAffectShape };
+
+// What an argument is, by its schema type without "optional".
+enum class ArgKind : uint8_t {
+  kTensor,
+  kTensorList,
+  kOptionalTensorList,
+  kScalar,
+  kScalarList,
+  kInt,
+  kFloat,
+  kBool,
+  kInts,
+  kFloats,
+  kBools,
+  kString,
+  kGenerator,
+  kDevice,
+  kOther,
+};
+
+// Static storage; made by generated code, or kept in the boxed table.
+struct Op {
+  Op(const char* name, const char* overload, Runner run,
+     ScalarValues values = ScalarValues::kDoNotAffectShape)
+      : name(name), overload(overload), run(run), values(values) {}
+
+  const char* name;      // "aten::add"
+  const char* overload;  // "Tensor"
+  Runner run;
+  ScalarValues values;
+
+  struct Return {
+    bool is_list;
+    bool is_tensor;  // a Tensor or a list of them
+    int argument;    // which argument it is, for in-place and out; -1: new
+  };
+  struct Schema {
+    c10::OperatorHandle handle;
+    std::string full_name;  // "aten::add.Tensor"
+    std::vector<Return> returns;
+    std::vector<ArgKind> kinds;  // per argument
+    std::vector<bool> writes;    // per argument
+    bool tensors_only;           // every return is a Tensor or a list of them
+    bool is_random;              // draws numbers
+    bool has_generator;
+    bool moves_host_indices;   // accepts cpu index tensors
+  };
+  // Any thread; reads the dispatcher at the first call.
+  const Schema& schema() const;
+
+ private:
+  mutable std::atomic<const Schema*> schema_{nullptr};
+};
+
+}  // namespace npu

@@ -1,0 +1,83 @@
+#include "csrc/ops/stack_map.h"
+
+#include "csrc/torch/device.h"
+
+namespace npu {
+namespace {
+
+c10::IValue map_tensor(const c10::IValue& value, const StackMap& map) {
+  if (!value.isTensor() || !value.toTensor().defined()) return value;
+  return map.tensor(value.toTensor());
+}
+
+c10::IValue map_value(ArgKind kind, const c10::IValue& value,
+                      const StackMap& map) {
+  switch (kind) {
+    case ArgKind::kTensor:
+      return map_tensor(value, map);
+    case ArgKind::kTensorList: {
+      if (value.isNone()) return value;
+      c10::List<at::Tensor> list;
+      for (const at::Tensor& t : value.toTensorVector())
+        list.push_back(t.defined() ? map.tensor(t) : t);
+      return list;
+    }
+    case ArgKind::kOptionalTensorList: {
+      if (value.isNone()) return value;
+      c10::List<std::optional<at::Tensor>> list;
+      for (const c10::IValue& element : value.toListRef()) {
+        const c10::IValue mapped = map_tensor(element, map);
+        list.push_back(mapped.isNone() ? std::nullopt
+                                       : std::optional(mapped.toTensor()));
+      }
+      return list;
+    }
+    case ArgKind::kDevice:
+      if (value.isDevice() && value.toDevice().type() == kNpu)
+        return map.device;
+      return value;
+    case ArgKind::kGenerator:
+      return map.generator;
+    default:
+      return value;
+  }
+}
+
+}  // namespace
+
+torch::jit::Stack map_stack(const Op::Schema& schema,
+                            at::ArrayRef<c10::IValue> stack,
+                            const StackMap& map) {
+  torch::jit::Stack mapped;
+  mapped.reserve(stack.size());
+  for (size_t i = 0; i < stack.size(); ++i)
+    mapped.push_back(map_value(schema.kinds[i], stack[i], map));
+  return mapped;
+}
+
+void for_each_tensor(const Op::Schema& schema,
+                     at::ArrayRef<c10::IValue> stack,
+                     const std::function<void(const at::Tensor&)>& visit) {
+  auto visit_value = [&](const c10::IValue& value) {
+    if (value.isTensor() && value.toTensor().defined())
+      visit(value.toTensor());
+  };
+  for (size_t i = 0; i < stack.size(); ++i) {
+    if (schema.kinds[i] == ArgKind::kTensor) {
+      visit_value(stack[i]);
+    } else if ((schema.kinds[i] == ArgKind::kTensorList ||
+                schema.kinds[i] == ArgKind::kOptionalTensorList) &&
+               !stack[i].isNone()) {
+      const auto list = stack[i].isTensorList()
+                            ? std::vector<c10::IValue>()
+                            : stack[i].toListRef().vec();
+      if (stack[i].isTensorList()) {
+        for (const at::Tensor& t : stack[i].toTensorVector())
+          if (t.defined()) visit(t);
+      }
+      for (const c10::IValue& element : list) visit_value(element);
+    }
+  }
+}
+
+}  // namespace npu

@@ -1,0 +1,28 @@
+// The arguments of a boxed call with every tensor and device exchanged.
+#pragma once
+
+#include <ATen/core/stack.h>
+
+#include <functional>
+
+#include "csrc/ops/op.h"
+
+namespace npu {
+
+struct StackMap {
+  // Called once per occurrence of a defined tensor.
+  std::function<at::Tensor(const at::Tensor&)> tensor;
+  c10::Device device;          // for Device arguments that name an npu
+  c10::IValue generator;       // for Generator arguments
+};
+
+torch::jit::Stack map_stack(const Op::Schema& schema,
+                            at::ArrayRef<c10::IValue> stack,
+                            const StackMap& map);
+
+// Calls `visit` on every defined tensor of a boxed call.
+void for_each_tensor(const Op::Schema& schema,
+                     at::ArrayRef<c10::IValue> stack,
+                     const std::function<void(const at::Tensor&)>& visit);
+
+}  // namespace npu

@@ -1,0 +1,96 @@
+#include "csrc/ops/sync_call.h"
+
+#include <ATen/ops/copy.h>
+
+#include <unordered_map>
+
+#include "csrc/ops/kernel_mode.h"
+#include "csrc/ops/stack_map.h"
+#include "csrc/torch/device.h"
+#include "csrc/torch/error.h"
+#include "csrc/torch/generator.h"
+#include "csrc/torch/tensor.h"
+
+namespace npu {
+namespace {
+
+struct Alias {
+  at::Tensor npu, cpu;
+  const void* memory;  // of `cpu` when it was made
+};
+
+// An out= argument that the kernel resized has memory of its own now.
+void take_over(const Alias& alias) {
+  if (alias.cpu.sizes() != alias.npu.sizes())
+    resize_tensor(alias.npu, alias.cpu.sizes(), alias.cpu.strides());
+  if (alias.cpu.const_data_ptr() != alias.memory && alias.cpu.numel())
+    host_alias(alias.npu).copy_(alias.cpu);
+}
+
+}  // namespace
+
+at::Tensor to_device(const at::Tensor& cpu, Stream& stream) {
+  if (!cpu.defined() || cpu.layout() != at::kStrided) return cpu;
+  at::Tensor t = make_tensor(stream, cpu.sizes(), cpu.strides(), cpu.dtype());
+  // The block may have been freed with tasks that still use it queued.
+  host_wait(stream, stream.tail(), WaitReason::kOperator);
+  at::Tensor alias = host_alias(t);
+  if (cpu.is_conj()) alias._set_conj(true);
+  if (cpu.is_neg()) alias._set_neg(true);
+  alias.copy_(cpu);
+  if (cpu.is_conj()) t._set_conj(true);
+  if (cpu.is_neg()) t._set_neg(true);
+  return t;
+}
+
+void call_sync(const Op& op, torch::jit::Stack& stack, Stream& stream) {
+  const Op::Schema& schema = op.schema();
+  host_wait(stream, stream.tail(), WaitReason::kOperator);
+  raise_if_failed(stream);
+  std::vector<Alias> aliases;
+  std::unordered_map<c10::TensorImpl*, size_t> index;
+  auto to_alias = [&](const at::Tensor& t) {
+    if (!is_npu(t)) return t;
+    const auto [at, is_new] =
+        index.try_emplace(t.unsafeGetTensorImpl(), aliases.size());
+    if (is_new) {
+      at::Tensor cpu = host_alias(t);
+      aliases.push_back({t, cpu, cpu.const_data_ptr()});
+    }
+    return aliases[at->second].cpu;
+  };
+  c10::IValue generator;
+  for (size_t i = 0; i < stack.size(); ++i)
+    if (schema.kinds[i] == ArgKind::kGenerator)
+      generator = seeded_generator(
+          reserve(stack[i].toOptional<at::Generator>(), stream.device()));
+  torch::jit::Stack mapped = map_stack(
+      schema, stack, {to_alias, c10::Device(c10::kCPU), generator});
+  {
+    KernelMode mode;
+    schema.handle.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU),
+                                  &mapped);
+  }
+  for (const Alias& alias : aliases) take_over(alias);
+  // A result that is one of the arguments is returned as that argument.
+  auto back = [&](const at::Tensor& t) {
+    for (const Alias& alias : aliases)
+      if (t.is_same(alias.cpu)) return alias.npu;
+    return to_device(t, stream);
+  };
+  stack.clear();
+  for (c10::IValue& result : mapped) {
+    if (result.isTensor() && result.toTensor().defined()) {
+      stack.emplace_back(back(result.toTensor()));
+    } else if (result.isTensorList()) {
+      c10::List<at::Tensor> list;
+      for (const at::Tensor& t : result.toTensorVector())
+        list.push_back(back(t));
+      stack.emplace_back(std::move(list));
+    } else {
+      stack.push_back(std::move(result));
+    }
+  }
+}
+
+}  // namespace npu

@@ -1,0 +1,128 @@
+// Devices, streams and generators.
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/Generator.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include "csrc/python/bindings.h"
+#include "csrc/taskqueue/event.h"
+#include "csrc/torch/device.h"
+#include "csrc/torch/error.h"
+#include "csrc/torch/generator.h"
+
+namespace py = pybind11;
+
+namespace npu {
+namespace {
+
+Stream& stream_at(int device, int64_t id) {
+  check_usable();
+  check_device(device);
+  Stream* stream = find_stream(device, id);
+  TORCH_CHECK(stream, "npu:", device, " has no stream ", id);
+  return *stream;
+}
+
+py::object stream_error(int device, int64_t id) {
+  const auto error = stream_at(device, id).error();
+  if (!error) return py::none();
+  py::dict d;
+  d["op"] = error->op;
+  d["device"] = error->device;
+  d["stream"] = error->stream;
+  d["task"] = error->task;
+  d["code"] = error->code;
+  d["text"] = error->text;
+  d["message"] = error->message();
+  return d;
+}
+
+void stream_synchronize(int device, int64_t id) {
+  Stream& s = stream_at(device, id);
+  host_wait(s, s.tail(), WaitReason::kStreamSync);
+  raise_if_failed(s);
+}
+
+bool stream_query(int device, int64_t id) {
+  Stream& s = stream_at(device, id);
+  const bool idle = s.idle();
+  raise_if_failed(s);
+  return idle;
+}
+
+// `synchronize()` with nothing queued must cost next to nothing, so it is a
+// plain C function and not a pybind11 one.
+PyObject* fast_synchronize(PyObject*, PyObject* const* args, Py_ssize_t n) {
+  HANDLE_TH_ERRORS
+  const long device = n ? PyLong_AsLong(args[0]) : -1;
+  if (device == -1 && PyErr_Occurred()) return nullptr;
+  synchronize(device_or_current(int(device)));
+  Py_RETURN_NONE;
+  END_HANDLE_TH_ERRORS
+}
+PyMethodDef synchronize_def = {
+    "synchronize",
+    reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(fast_synchronize)),
+    METH_FASTCALL, "synchronize(device=-1): wait for all of a device's work"};
+
+template <typename... Args>
+void def(py::module_& m, const char* name, Args&&... args) {
+  m.def(name, torch::wrap_pybind_function(std::forward<Args>(args)...));
+}
+
+}  // namespace
+
+void bind_device(py::module_& m) {
+  m.def("device_count", &device_count);
+  m.def("is_initialized", [] { return initialized() && !in_bad_fork(); });
+  m.def("in_bad_fork", &in_bad_fork);
+  def(m, "init", [] {
+    check_usable();
+    TORCH_CHECK(device_count() > 0, "No NPU devices are available");
+    usable_stream(current_device());
+  });
+  m.def("current_device", &current_device);
+  def(m, "set_device", [](int device) { exchange_device(device); });
+  def(m, "exchange_device", [](int device) { return exchange_device(device); });
+  m.add_object("synchronize", PyCFunction_New(&synchronize_def, nullptr));
+  m.def("set_launch_blocking", &set_launch_blocking);
+  m.def("shut_down", &shut_down, py::call_guard<py::gil_scoped_release>());
+
+  m.def("current_stream",
+        torch::wrap_pybind_function([](int device) {
+          return usable_stream(device_or_current(device)).id();
+        }),
+        py::arg("device") = -1);
+  def(m, "set_current_stream", [](int device, int64_t id) {
+    set_current_stream(stream_at(device, id));
+  });
+  def(m, "new_sync_launch_stream", [](int device) {
+    check_usable();
+    check_device(device);
+    return next_stream(device, StreamPool::kSyncLaunch).id();
+  });
+  def(m, "stream_query", &stream_query);
+  def(m, "stream_synchronize", &stream_synchronize);
+  def(m, "stream_priority", [](int device, int64_t id) {
+    return stream_at(device, id).priority();
+  });
+  def(m, "stream_error", &stream_error);
+  def(m, "clear_error", [](int device, int64_t id) {
+    stream_at(device, id).clear_error();
+  });
+  def(m, "event_time_ns", [](int64_t id) {
+    const Event* event = reinterpret_cast<const Event*>(id);
+    TORCH_CHECK(event && event->recorded(), "the event was never recorded");
+    TORCH_CHECK(event->timing(),
+                "the event was created without enable_timing=True");
+    event->synchronize();
+    raise_if_failed(*event->stream());
+    return event->time_ns();
+  });
+  def(m, "default_generator", [](int device) {
+    check_device(device);
+    return py::reinterpret_steal<py::object>(
+        THPGenerator_initDefaultGenerator(default_generator(device)));
+  });
+}
+
+}  // namespace npu

@@ -1,0 +1,114 @@
+// Memory statistics and the cache.
+#include <pybind11/stl.h>
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include "csrc/memory/caching_allocator.h"
+#include "csrc/python/bindings.h"
+#include "csrc/torch/device.h"
+#include "csrc/torch/error.h"
+
+namespace py = pybind11;
+
+namespace npu {
+namespace {
+
+// Statistics must not initialise: null before the first allocation.
+CachingAllocator* existing(int device) {
+  check_device(device);
+  return allocator_exists(device) ? &allocator(device) : nullptr;
+}
+
+template <uint64_t (CachingAllocator::*kGet)()>
+uint64_t get(int device) {
+  CachingAllocator* a = existing(device);
+  return a ? (a->*kGet)() : 0;
+}
+
+const char* state_name(BlockInfo::State state) {
+  switch (state) {
+    case BlockInfo::State::kActive: return "active_allocated";
+    case BlockInfo::State::kPendingFree: return "active_pending_free";
+    case BlockInfo::State::kInactive: return "inactive";
+  }
+  return "";
+}
+
+py::list snapshot(int device) {
+  py::list segments;
+  CachingAllocator* a = existing(device);
+  if (!a) return segments;
+  for (const SegmentInfo& s : a->snapshot()) {
+    py::list blocks;
+    for (const BlockInfo& b : s.blocks) {
+      py::dict block;
+      block["address"] = b.address;
+      block["size"] = b.size;
+      block["requested_size"] = b.requested;
+      block["state"] = state_name(b.state);
+      block["frames"] = py::list();
+      blocks.append(block);
+    }
+    py::dict segment;
+    segment["device"] = s.device;
+    segment["address"] = s.address;
+    segment["total_size"] = s.total;
+    segment["allocated_size"] = s.allocated;
+    segment["active_size"] = s.active;
+    segment["requested_size"] = s.requested;
+    segment["stream"] = s.stream;
+    segment["segment_type"] = s.small ? "small" : "large";
+    segment["segment_pool_id"] = py::make_tuple(0, 0);
+    segment["is_expandable"] = false;
+    segment["frames"] = py::list();
+    segment["blocks"] = blocks;
+    segments.append(segment);
+  }
+  return segments;
+}
+
+void empty_cache() {
+  for (int device = 0; device < device_count(); ++device)
+    if (allocator_exists(device)) allocator(device).empty_cache();
+}
+
+template <typename F>
+void def(py::module_& m, const char* name, F&& f) {
+  m.def(name, torch::wrap_pybind_function(std::forward<F>(f)));
+}
+
+}  // namespace
+
+void bind_memory(py::module_& m) {
+  def(m, "memory_allocated", &get<&CachingAllocator::allocated>);
+  def(m, "max_memory_allocated", &get<&CachingAllocator::max_allocated>);
+  def(m, "memory_reserved", &get<&CachingAllocator::reserved>);
+  def(m, "max_memory_reserved", &get<&CachingAllocator::max_reserved>);
+  def(m, "memory_stats", [](int device) {
+    CachingAllocator* a = existing(device);
+    return a ? a->stats() : std::map<std::string, int64_t>();
+  });
+  def(m, "memory_snapshot", &snapshot);
+  def(m, "reset_peak_memory_stats", [](int device) {
+    if (CachingAllocator* a = existing(device)) a->reset_peak_stats();
+  });
+  def(m, "reset_accumulated_memory_stats", [](int device) {
+    if (CachingAllocator* a = existing(device)) a->reset_accumulated_stats();
+  });
+  def(m, "empty_cache", &empty_cache);
+  def(m, "mem_get_info", [](int device) {
+    check_device(device);
+    const MemoryInfo info = allocator(device).info();
+    return std::make_pair(info.free, info.total);
+  });
+  def(m, "set_per_process_memory_fraction", [](double fraction, int device) {
+    check_device(device);
+    allocator(device).set_fraction(fraction);
+  });
+  def(m, "get_per_process_memory_fraction", [](int device) {
+    check_device(device);
+    return allocator(device).fraction();
+  });
+}
+
+}  // namespace npu

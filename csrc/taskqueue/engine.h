@@ -1,0 +1,53 @@
+// The process's devices and streams, and which stream a thread is on.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "csrc/taskqueue/host_wait.h"
+#include "csrc/taskqueue/stream.h"
+
+namespace npu {
+
+// A stream's id within its device: kind in the high bits, index in the low 5.
+enum class StreamPool : int64_t {
+  kDefault = 0,
+  kSyncLaunch = 2,
+  kNormal = 3,
+  kHigh = 4,
+};
+inline constexpr int kStreamsPerPool = 32;
+inline constexpr int kSyncLaunchStreams = 4;
+
+int device_count();
+
+// False until the first stream of any device exists.
+bool initialized();
+// True in a child that was forked after initialisation.
+bool in_bad_fork();
+
+// The stream with this id, made at the first call; null when `id` is not one
+// that this device has. `device` must be in range.
+Stream* find_stream(int device, int64_t id);
+
+// The next stream of a pool, round robin.
+Stream& next_stream(int device, StreamPool pool);
+
+// The calling thread's stream on a device; the default stream at first.
+Stream& current_stream(int device);
+void set_current_stream(Stream& stream);
+
+// All streams made so far on a device.
+std::vector<Stream*> streams(int device);
+
+// Waits for everything submitted to the device so far.
+void synchronize_device(int device, WaitReason reason);
+
+// Every present and future stream waits for each task it is given.
+void set_launch_blocking(bool blocking);
+
+// Finishes what is queued, ends all launchers, removes the segment. Reports an
+// error nobody has seen. Runs at exit by itself; a second call does nothing.
+void shut_down();
+
+}  // namespace npu

@@ -1,0 +1,43 @@
+#include "csrc/taskqueue/event.h"
+
+#include <memory>
+
+#include "csrc/taskqueue/observer.h"
+#include "csrc/taskqueue/stream.h"
+
+namespace npu {
+
+bool Event::record(Stream& stream) {
+  if (timing_ == Timing::kOn) {
+    // Held here until begin() has neither refused nor thrown.
+    std::unique_ptr<TimeCell> cell(TimeCell::make());
+    Submission s;
+    if (!stream.begin(1, s)) return false;
+    s.task->kind = TaskKind::kTimestamp;
+    s.task->kernel = nullptr;
+    s.words[0] = reinterpret_cast<uint64_t>(cell.get());
+    stream.commit(s);
+    forget();
+    cell_ = cell.release();
+    number_ = s.position + 1;
+  } else {
+    if (stream.failed()) return false;
+    number_ = stream.tail();
+  }
+  stream_ = &stream;
+  if (Observer* o = observer()) o->event_recorded(stream, number_);
+  return true;
+}
+
+bool Event::done() const { return !stream_ || stream_->retired().reached(number_); }
+
+void Event::synchronize() const {
+  if (stream_) host_wait(*stream_, number_, WaitReason::kEventSync);
+}
+
+void Event::forget() {
+  if (cell_) cell_->release();
+  cell_ = nullptr;
+}
+
+}  // namespace npu

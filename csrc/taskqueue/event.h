@@ -1,0 +1,73 @@
+// A point in a stream: which stream, and how many of its tasks.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "csrc/taskqueue/host_wait.h"
+
+namespace npu {
+
+class Stream;
+
+// Where a queued task leaves the time. Shared by the event and the task: the
+// event may die first.
+class TimeCell {
+ public:
+  // One cell with two holders, the event and the task.
+  static TimeCell* make() { return new TimeCell; }
+
+  // The task: notes the time, and lets go.
+  void set(uint64_t ns) {
+    // Release is not needed for readers: they wait for the task itself.
+    ns_.store(ns, std::memory_order_relaxed);
+    release();
+  }
+  uint64_t ns() const { return ns_.load(std::memory_order_relaxed); }
+  void release() {
+    // Acquire-release: the last holder's delete comes after the other's use.
+    if (holders_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
+  }
+
+ private:
+  std::atomic<uint64_t> ns_{0};
+  std::atomic<int> holders_{2};
+};
+
+enum class Timing { kOff, kOn };
+
+// Not thread-safe: concurrent record() calls on one event are the caller's
+// race, as on CUDA. Everything else may be called from any thread.
+class Event {
+ public:
+  explicit Event(Timing timing) : timing_(timing) {}
+  ~Event() { forget(); }
+  Event(const Event&) = delete;
+
+  // Marks the work submitted to `stream` so far. A load; with timing, also one
+  // queued task. False when the stream has failed (the event is unchanged).
+  bool record(Stream& stream);
+
+  bool recorded() const { return stream_ != nullptr; }
+  bool timing() const { return timing_ == Timing::kOn; }
+  Stream* stream() const { return stream_; }
+  uint64_t number() const { return number_; }
+
+  // True when never recorded. Does not wait.
+  bool done() const;
+  // Host waits; returns at once when never recorded.
+  void synchronize() const;
+  // The time of the record, CLOCK_MONOTONIC in ns. Needs recorded, timing,
+  // done.
+  uint64_t time_ns() const { return cell_->ns(); }
+
+ private:
+  void forget();
+
+  const Timing timing_;
+  Stream* stream_ = nullptr;
+  uint64_t number_ = 0;
+  TimeCell* cell_ = nullptr;
+};
+
+}  // namespace npu

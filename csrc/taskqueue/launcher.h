@@ -1,0 +1,35 @@
+// The thread that takes a stream's tasks in order, launches and retires them.
+#pragma once
+
+#include <cstdint>
+
+#include "csrc/taskqueue/stream.h"
+
+namespace npu {
+
+class Launcher {
+ public:
+  explicit Launcher(Stream& stream);
+  // Returns after Stream::stop(), once the ring is empty.
+  void run();
+
+ private:
+  void process(Task& task, uint64_t position);
+  int execute(Task& task, npu_failure& failure);
+  void hold(Stream& other, uint64_t number);
+  bool wait_for_work();
+  void park();
+
+  friend class Stream;  // the inline mode executes without a thread
+
+  Stream& stream_;
+  const npu_driver& driver_;
+  const double ns_per_tick_;
+  const uint64_t ticks_per_us_;
+  // Smoothed length of the idle gaps, and how many gaps not to spin in after
+  // being preempted in one.
+  uint64_t mean_gap_;
+  int skip_spins_ = 0;
+};
+
+}  // namespace npu

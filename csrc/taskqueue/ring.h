@@ -1,0 +1,124 @@
+// A bounded queue of fixed slots: many producers, one consumer, no lock, no
+// allocation after construction.
+//
+// Position p (0, 1, 2, ...) lives in slot p % capacity. A slot carries the lap
+// of its newest published value: lap(p) = p / capacity + 1. The consumer takes
+// position p once its slot says lap(p). The consumer never writes a slot; it
+// publishes `head`, the number of positions it has finished with, now and
+// then, and producers keep a shared copy of it. Positions are 64-bit and never
+// wrap, so no lap is ever reused.
+//
+// A producer preempted between claim() and publish() holds up the consumer,
+// in this as in any queue that keeps order; so nothing that can fail or wait
+// may happen between the two.
+#pragma once
+
+#include <atomic>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+
+#include "csrc/base/align.h"
+#include "csrc/stats/layout.h"  // RingControl
+
+namespace npu {
+
+inline constexpr uint64_t kRingFull = ~uint64_t{0};
+
+template <typename Value, template <typename> class Atomic = std::atomic>
+class Ring {
+ public:
+  struct alignas(kCacheLine) Slot {
+    Atomic<uint64_t> lap{0};
+    Value value;
+  };
+
+  // `capacity`: a power of two, at least 2; `slots`: that many, zeroed (lap 0).
+  // Both outlive the ring.
+  Ring(Slot* slots, uint64_t capacity, RingControl<Atomic>& control)
+      : slots_(slots),
+        mask_(capacity - 1),
+        shift_(std::countr_zero(capacity)),
+        control_(control),
+        publish_mask_(capacity >= 8 ? capacity / 8 - 1 : 0) {}
+
+  uint64_t capacity() const { return mask_ + 1; }
+
+  // Reserves the next position, or returns kRingFull. The caller fills
+  // value(position) and must then publish() it. Any thread.
+  uint64_t claim() {
+    // Relaxed: the exchange below is what decides; nothing is read through p.
+    uint64_t p = control_.tail.load(std::memory_order_relaxed);
+    for (;;) {
+      // Acquire, here and on `head`: the consumer's reads of the slot's old
+      // value happen before its release of head, hence before our writes. The
+      // shared copy passes that on (release below), so that a producer which
+      // only sees the copy is ordered too.
+      const uint64_t known = control_.known_head.load(std::memory_order_acquire);
+      if (int64_t(p - known) >= int64_t(capacity())) {
+        const uint64_t head = control_.head.load(std::memory_order_acquire);
+        if (int64_t(p - head) >= int64_t(capacity())) {
+          const uint64_t tail = control_.tail.load(std::memory_order_relaxed);
+          if (tail == p) return kRingFull;
+          p = tail;  // p was stale
+          continue;
+        }
+        // May move the copy backwards when two producers race: a smaller head
+        // only makes somebody look again.
+        control_.known_head.store(head, std::memory_order_release);
+      }
+      // Relaxed: a claim transfers no data; publish() does.
+      if (control_.tail.compare_exchange_weak(p, p + 1,
+                                              std::memory_order_relaxed,
+                                              std::memory_order_relaxed))
+        return p;
+    }
+  }
+
+  // The claimed position's value; its claimant's until publish().
+  Value& value(uint64_t position) { return slots_[position & mask_].value; }
+
+  // Memory order: writes to value(position) before publish() are visible to
+  // the consumer once front() returns that value (release here, acquire there).
+  void publish(uint64_t position) {
+    slots_[position & mask_].lap.store(lap(position),
+                                       std::memory_order_release);
+  }
+
+  // The oldest published value, or null. Consumer only.
+  Value* front() {
+    Slot& slot = slots_[taken_ & mask_];
+    if (slot.lap.load(std::memory_order_acquire) != lap(taken_)) return nullptr;
+    return &slot.value;
+  }
+
+  // Position of the value that front() returns. Consumer only.
+  uint64_t front_position() const { return taken_; }
+
+  // Gives the front slot back, to be announced with the next batch. Consumer
+  // only; the value must not be touched afterwards.
+  void pop() {
+    ++taken_;
+    if ((taken_ & publish_mask_) == 0) flush();
+  }
+
+  // Announces every popped slot to the producers. Consumer only; call before
+  // waiting for anything, or a full ring may stay full.
+  void flush() {
+    // Release: pairs with the acquire of head in claim().
+    control_.head.store(taken_, std::memory_order_release);
+  }
+
+ private:
+  uint64_t lap(uint64_t position) const { return (position >> shift_) + 1; }
+
+  Slot* const slots_;
+  const uint64_t mask_;
+  const int shift_;
+  RingControl<Atomic>& control_;
+  const uint64_t publish_mask_;
+  // The consumer's own line.
+  alignas(kCacheLine) uint64_t taken_ = 0;
+};
+
+}  // namespace npu

@@ -1,0 +1,88 @@
+// A counter that only grows and can be waited for: "has it reached n?"
+#pragma once
+
+#include <cstdint>
+
+#include "csrc/base/align.h"
+#include "csrc/taskqueue/system.h"
+
+namespace npu {
+
+// One thread at a time advances; any thread reads and waits.
+//
+// Memory order: everything the advancing thread did before advance_to(n) is
+// visible to a thread for which reached(n) or wait(n) returned true (release
+// in advance_to, acquire in the load).
+template <typename System>
+class BasicSequence {
+ public:
+  static constexpr uint64_t kNobody = ~uint64_t{0};
+
+  uint64_t value() const { return value_.load(std::memory_order_acquire); }
+  bool reached(uint64_t target) const { return value() >= target; }
+
+  // The counter's only writer. No system call unless somebody sleeps for a
+  // number that has now been reached.
+  void advance_to(uint64_t value) {
+    value_.store(value, std::memory_order_release);
+    System::light_fence();  // pairs with heavy_fence() in sleep()
+    if (value >= wake_at_.load(std::memory_order_relaxed)) [[unlikely]] wake();
+  }
+
+  // Spins for at most `spin_ticks`; true when the target was reached.
+  bool spin(uint64_t target, uint64_t spin_ticks) const;
+
+  // Sleeps until the target is reached, a signal arrives or `timeout_ns`
+  // (0: none) has passed, whichever is first. True when it was reached.
+  bool sleep(uint64_t target, uint64_t timeout_ns);
+
+ private:
+  void wake();
+
+  template <typename T>
+  using Atomic = typename System::template Atomic<T>;
+
+  alignas(kCacheLine) Atomic<uint64_t> value_{0};
+  // The smallest number that a sleeper waits for.
+  Atomic<uint64_t> wake_at_{kNobody};
+  // Counts wake-ups; what sleepers sleep on. (Not the value itself: a wake-up
+  // for one sleeper withdraws the target of another that is just about to
+  // sleep, and only a change of this word keeps that one awake.)
+  Atomic<uint32_t> wakes_{0};
+};
+
+template <typename System>
+bool BasicSequence<System>::sleep(uint64_t target, uint64_t timeout_ns) {
+  for (;;) {
+    // Acquire: a wake-up counted here has already withdrawn the targets it
+    // withdraws, so it cannot withdraw the one set below.
+    const uint32_t wakes = wakes_.load(std::memory_order_acquire);
+    // Lower wake_at_ to our target. Relaxed: the fence below orders it.
+    uint64_t at = wake_at_.load(std::memory_order_relaxed);
+    while (at > target && !wake_at_.compare_exchange_weak(
+                              at, target, std::memory_order_relaxed)) {
+    }
+    System::heavy_fence();  // pairs with light_fence() in advance_to()
+    // Either advance_to() saw our target, or we see its value here.
+    if (reached(target)) return true;
+    const Woken woken = System::futex_wait(&wakes_, wakes, timeout_ns);
+    if (reached(target)) return true;
+    if (woken != Woken::kMaybeChanged) return false;
+  }
+}
+
+template <typename System>
+void BasicSequence<System>::wake() {
+  // Everybody re-checks; whoever waits for more registers again.
+  wake_at_.store(kNobody, std::memory_order_relaxed);
+  // Release: pairs with the acquire in sleep().
+  wakes_.fetch_add(1, std::memory_order_release);
+  System::futex_wake_all(&wakes_);
+}
+
+using Sequence = BasicSequence<System>;
+template <>
+bool BasicSequence<System>::spin(uint64_t target, uint64_t spin_ticks) const;
+extern template class BasicSequence<System>;
+
+}  // namespace npu

@@ -1,0 +1,181 @@
+// A stream: tasks go in on any thread and are launched in order by one.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "csrc/driver/driver.h"
+#include "csrc/base/clock.h"
+#include "csrc/stats/layout.h"
+#include "csrc/taskqueue/arena.h"
+#include "csrc/taskqueue/parking.h"
+#include "csrc/taskqueue/ring.h"
+#include "csrc/taskqueue/sequence.h"
+#include "csrc/taskqueue/task.h"
+
+namespace npu {
+
+enum class StreamMode {
+  kQueued,  // through the ring and a launcher thread
+  kInline,  // on the calling thread, in order with the events it waits for
+};
+
+// The first failure of a stream; stays until clear_error().
+struct StreamError {
+  int32_t code;  // npu_code
+  int device;
+  int64_t stream;
+  uint64_t task;  // position in its stream
+  std::string op;
+  std::string text;  // what the kernel said
+  std::string message() const;
+};
+
+// What begin() hands out and commit() takes back.
+struct Submission {
+  Task* task;
+  uint64_t* words;  // n_words of them, to be filled
+  uint64_t position;
+  uint32_t gate;
+};
+
+class Stream {
+ public:
+  static constexpr uint64_t kCapacity = 4096;
+
+  // Streams are never destroyed: tasks, events and blocks point to them.
+  Stream(int device, int64_t id, int priority, StreamMode mode,
+         uint64_t capacity = kCapacity);
+  ~Stream();
+  Stream(const Stream&) = delete;
+
+  int device() const { return device_; }
+  int64_t id() const { return id_; }
+  int priority() const { return priority_; }
+  StreamMode mode() const { return mode_; }
+  uint64_t capacity() const { return ring_.capacity(); }
+
+  // Opens a task of `n_words` argument words. False, with nothing changed,
+  // when the stream has failed. Waits while the ring is full. Between begin()
+  // and commit() nothing may fail, wait or call out. Any thread.
+  bool begin(uint32_t n_words, Submission& s) {
+    // Relaxed: a failure noticed one task late is dropped by the launcher.
+    s.gate = gate_.load(std::memory_order_relaxed);
+    if (s.gate != 0) [[unlikely]]
+      return begin_slow(n_words, s);
+    return open(n_words, s);
+  }
+
+  // Makes the task visible to the launcher. The caller has set kernel, kind
+  // and words. Returns nothing: from here on the stream owns the outcome.
+  void commit(Submission& s) {
+    if (s.gate != 0) [[unlikely]]
+      return commit_slow(s);
+    ring_.publish(s.position);
+    parking_.wake_if_parked();
+  }
+
+  // The number of the next task. Everything submitted so far by this thread
+  // has a smaller one; `retired() >= tail()` means all of it is done.
+  uint64_t tail() const {
+    // Relaxed: program order is enough for the thread's own tasks, and another
+    // thread's are only covered if something else ordered them before.
+    return block_->ring.tail.load(std::memory_order_relaxed);
+  }
+  Sequence& retired() { return retired_; }
+  const Sequence& retired() const { return retired_; }
+  bool idle() const { return retired_.reached(tail()); }
+
+  // Work submitted to this stream from now on starts after `other` has retired
+  // `number` tasks. Never blocks the caller on a queued stream; an inline one
+  // waits right here. False when this stream has failed.
+  bool wait_for(Stream& other, uint64_t number);
+
+  bool failed() const;
+  // A copy of the error; null when there is none.
+  std::unique_ptr<StreamError> error() const;
+  // Waits until what is queued has been dropped, then accepts work again.
+  void clear_error();
+
+  // Whether callers wait for each task they submit (debugging).
+  void set_blocking(bool blocking);
+  void set_observed(bool observed);
+
+  // Ends the launcher after everything submitted is done. At exit only.
+  void stop();
+  // In a forked child: forget the launcher, refuse work.
+  void abandon_after_fork();
+
+  StreamBlock& block() { return *block_; }
+  const StreamBlock& block() const { return *block_; }
+
+ private:
+  friend class Launcher;
+
+  enum Gate : uint32_t {
+    kNotStarted = 1,
+    kFailed = 2,
+    kInlineMode = 4,
+    kBlocking = 8,
+    kObserved = 16,
+    kForked = 32,
+  };
+
+  bool open(uint32_t n_words, Submission& s) {
+    uint64_t* chunk = nullptr;
+    if (n_words > Task::kInlineWords) [[unlikely]]
+      chunk = arena_.take(n_words);
+    s.position = ring_.claim();
+    if (s.position == kRingFull) [[unlikely]]
+      s.position = claim_when_full(chunk);
+    fill(ring_.value(s.position), n_words, chunk, s);
+    return true;
+  }
+
+  void fill(Task& task, uint32_t n_words, uint64_t* chunk, Submission& s) {
+    s.task = &task;
+    task.stamp = s.position % kSamplePeriod == 0 ? ticks() : 0;
+    task.site = 0;
+    task.n_words = uint16_t(n_words);
+    task.spilled = chunk != nullptr;
+    if (chunk) task.inline_words[0] = reinterpret_cast<uint64_t>(chunk);
+    s.words = chunk ? chunk : task.inline_words;
+  }
+
+  bool begin_slow(uint32_t n_words, Submission& s);
+  void commit_slow(Submission& s);
+  uint64_t claim_when_full(uint64_t* chunk);
+  void start();
+  void fail(int32_t code, const char* op, uint64_t task, const char* text);
+
+  const int device_;
+  const int64_t id_;
+  const int priority_;
+  const StreamMode mode_;
+  StreamBlock* const block_;
+  Ring<Task>::Slot* const slots_;
+  Ring<Task> ring_;
+  Arena arena_;
+  npu_queue queue_ = nullptr;
+
+  alignas(kCacheLine) std::atomic<uint32_t> gate_;
+  Sequence retired_;
+  Parking parking_;
+  std::atomic<bool> stopping_{false};
+
+  // Neither is on a steady path, nor held when the other is taken.
+  std::mutex launcher_mutex_;  // guards launcher_: start and stop
+  std::thread launcher_;
+  mutable std::mutex error_mutex_;  // guards error_
+  std::unique_ptr<StreamError> error_;
+
+  // Inline mode: held from begin() to commit().
+  std::recursive_mutex inline_mutex_;
+  Task inline_task_;
+};
+
+}  // namespace npu

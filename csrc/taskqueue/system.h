@@ -1,0 +1,26 @@
+// What waiting asks of the machine: a template parameter, so that a model
+// checker can stand in for it and try every schedule of the real code.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "csrc/base/clock.h"
+#include "csrc/base/futex.h"
+
+namespace npu {
+
+struct System {
+  template <typename T>
+  using Atomic = std::atomic<T>;
+
+  static void light_fence() { npu::light_fence(); }
+  static void heavy_fence() { npu::heavy_fence(); }
+  static Woken futex_wait(const void* word, uint32_t expected,
+                          uint64_t timeout_ns) {
+    return npu::futex_wait(word, expected, timeout_ns);
+  }
+  static void futex_wake_all(const void* word) { npu::futex_wake_all(word); }
+};
+
+}  // namespace npu

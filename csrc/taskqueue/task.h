@@ -1,0 +1,35 @@
+// One unit of a stream's queue: plain data, five cache lines with its slot.
+#pragma once
+
+#include <cstdint>
+
+#include "csrc/driver/driver.h"
+
+namespace npu {
+
+class Stream;
+
+enum class TaskKind : uint8_t {
+  kKernel,     // kernel->run(words)
+  kWait,       // words: Stream*, number: hold this stream until it is reached
+  kTimestamp,  // words: TimeCell*: note the time
+};
+
+struct Task {
+  static constexpr uint32_t kInlineWords = 35;
+
+  const npu_kernel* kernel;
+  uint64_t stamp;  // ticks() at the claim when this task is sampled, else 0
+  uint32_t site;   // who launched it; 0: not known
+  uint16_t n_words;
+  TaskKind kind;
+  bool spilled;  // inline_words[0] is the address of an Arena chunk
+  uint64_t inline_words[kInlineWords];
+
+  uint64_t* words() {
+    return spilled ? reinterpret_cast<uint64_t*>(inline_words[0])
+                   : inline_words;
+  }
+};
+
+}  // namespace npu

@@ -1,0 +1,120 @@
+#include "csrc/torch/allocator.h"
+
+#include <c10/core/CachingDeviceAllocator.h>
+#include <c10/util/Exception.h>
+#include <string.h>
+
+#include "csrc/torch/device.h"
+#include "csrc/torch/error.h"
+
+namespace npu {
+namespace {
+
+void free_block(void* context) {
+  Block* block = static_cast<Block*>(context);
+  allocator(block_device(block)).free(block);
+}
+
+// torch's three statistics per key from the core's flat ones.
+void fill(c10::CachingAllocator::StatArray& to, const char* name,
+          const std::map<std::string, int64_t>& from) {
+  const char* pools[] = {"all", "small_pool", "large_pool"};
+  for (int pool = 0; pool < 3; ++pool) {
+    const std::string key = std::string(name) + "." + pools[pool] + ".";
+    auto value = [&](const char* part) {
+      const auto at = from.find(key + part);
+      return at == from.end() ? 0 : at->second;
+    };
+    to[pool].current = value("current");
+    to[pool].peak = value("peak");
+    to[pool].allocated = value("allocated");
+    to[pool].freed = value("freed");
+  }
+}
+
+struct NpuAllocator final : c10::DeviceAllocator {
+  c10::DataPtr allocate(size_t bytes) override {
+    return allocate_bytes(bytes, usable_stream(current_device()));
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
+
+  void copy_data(void* to, const void* from, size_t bytes) const override {
+    // Used by torch for storages on the same device only.
+    Stream& stream = usable_stream(current_device());
+    host_wait(stream, stream.tail(), WaitReason::kCopy);
+    memcpy(to, from, bytes);
+  }
+
+  bool initialized() override { return npu::initialized(); }
+  void emptyCache(c10::MempoolId_t) override {
+    for (int device = 0; device < device_count(); ++device)
+      if (allocator_exists(device)) allocator(device).empty_cache();
+  }
+  void recordStream(const c10::DataPtr& data, c10::Stream stream) override {
+    record_stream(data, from_torch(stream));
+  }
+  c10::CachingDeviceAllocator::DeviceStats getDeviceStats(
+      c10::DeviceIndex index) override {
+    check_device(index);
+    c10::CachingDeviceAllocator::DeviceStats stats;
+    const auto from = allocator(index).stats();
+    fill(stats.allocation, "allocation", from);
+    fill(stats.segment, "segment", from);
+    fill(stats.active, "active", from);
+    fill(stats.inactive_split, "inactive_split", from);
+    fill(stats.allocated_bytes, "allocated_bytes", from);
+    fill(stats.reserved_bytes, "reserved_bytes", from);
+    fill(stats.active_bytes, "active_bytes", from);
+    fill(stats.inactive_split_bytes, "inactive_split_bytes", from);
+    fill(stats.requested_bytes, "requested_bytes", from);
+    auto scalar = [&](const char* name) {
+      const auto at = from.find(name);
+      return at == from.end() ? 0 : at->second;
+    };
+    stats.num_alloc_retries = scalar("num_alloc_retries");
+    stats.num_ooms = scalar("num_ooms");
+    stats.num_sync_all_streams = scalar("num_sync_all_streams");
+    stats.num_device_alloc = scalar("num_device_alloc");
+    stats.num_device_free = scalar("num_device_free");
+    stats.max_split_size = scalar("max_split_size");
+    return stats;
+  }
+  void resetAccumulatedStats(c10::DeviceIndex index) override {
+    check_device(index);
+    allocator(index).reset_accumulated_stats();
+  }
+  void resetPeakStats(c10::DeviceIndex index) override {
+    check_device(index);
+    allocator(index).reset_peak_stats();
+  }
+  std::pair<size_t, size_t> getMemoryInfo(c10::DeviceIndex index) override {
+    check_device(index);
+    const MemoryInfo info = allocator(index).info();
+    return {info.free, info.total};
+  }
+};
+
+NpuAllocator allocator_;
+REGISTER_ALLOCATOR(c10::DeviceType::PrivateUse1, &allocator_)
+
+}  // namespace
+
+c10::Allocator* npu_allocator() { return &allocator_; }
+
+c10::DataPtr allocate_bytes(size_t bytes, Stream& stream) {
+  const c10::Device device(kNpu, c10::DeviceIndex(stream.device()));
+  if (bytes == 0) return c10::DataPtr(nullptr, device);
+  OutOfMemory why;
+  Block* block = allocator(stream.device()).allocate(bytes, stream, why);
+  if (!block) [[unlikely]]
+    TORCH_CHECK_WITH(OutOfMemoryError, false, why.message());
+  return c10::DataPtr(block_address(block), block, &free_block, device);
+}
+
+void record_stream(const c10::DataPtr& data, Stream& stream) {
+  if (!data.get() || data.get_deleter() != &free_block) return;
+  Block* block = static_cast<Block*>(data.get_context());
+  allocator(block_device(block)).record_stream(block, stream);
+}
+
+}  // namespace npu

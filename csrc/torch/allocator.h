@@ -1,0 +1,26 @@
+// Device memory as torch sees it: c10::DataPtr over the caching allocator.
+#pragma once
+
+#include <c10/core/Allocator.h>
+
+#include "csrc/memory/caching_allocator.h"
+#include "csrc/taskqueue/stream.h"
+
+namespace npu {
+
+// `bytes` of memory ordered on `stream`; a null pointer for 0 bytes. Throws
+// torch.OutOfMemoryError.
+c10::DataPtr allocate_bytes(size_t bytes, Stream& stream);
+
+// Keeps the memory from reuse until what is now queued on `stream` is done.
+void record_stream(const c10::DataPtr& data, Stream& stream);
+
+c10::Allocator* npu_allocator();
+
+// Pinned host memory: torch's caching host allocator over ours.
+c10::Allocator* pinned_allocator();
+bool is_pinned(const void* pointer);
+// Keeps a pinned block from reuse until what is now queued on `stream` is done.
+void record_pinned(const c10::DataPtr& data, Stream& stream);
+
+}  // namespace npu

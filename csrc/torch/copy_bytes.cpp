@@ -1,0 +1,49 @@
+#include "csrc/torch/copy_bytes.h"
+
+#include <string.h>
+
+#include "csrc/torch/error.h"
+
+namespace npu {
+namespace {
+
+int run_copy(const npu_kernel*, const uint64_t* words, npu_failure*) {
+  memcpy(reinterpret_cast<void*>(words[0]),
+         reinterpret_cast<const void*>(words[1]), words[2]);
+  return NPU_OK;
+}
+
+int run_inline(const npu_kernel*, const uint64_t* words, npu_failure*) {
+  memcpy(reinterpret_cast<void*>(words[0]), words + 2, words[1]);
+  return NPU_OK;
+}
+
+const npu_kernel kCopy{run_copy, "memcpy", nullptr, 0};
+const npu_kernel kInline{run_inline, "memcpy", nullptr, 0};
+
+}  // namespace
+
+void copy_bytes(Stream& stream, void* to, const void* from, size_t bytes) {
+  Submission s;
+  if (!stream.begin(3, s)) raise_stream_error(stream);
+  s.task->kind = TaskKind::kKernel;
+  s.task->kernel = &kCopy;
+  s.words[0] = reinterpret_cast<uint64_t>(to);
+  s.words[1] = reinterpret_cast<uint64_t>(from);
+  s.words[2] = bytes;
+  stream.commit(s);
+}
+
+void copy_inline(Stream& stream, void* to, const void* from, size_t bytes) {
+  Submission s;
+  if (!stream.begin(uint32_t(2 + (bytes + 7) / 8), s))
+    raise_stream_error(stream);
+  s.task->kind = TaskKind::kKernel;
+  s.task->kernel = &kInline;
+  s.words[0] = reinterpret_cast<uint64_t>(to);
+  s.words[1] = bytes;
+  memcpy(s.words + 2, from, bytes);
+  stream.commit(s);
+}
+
+}  // namespace npu

@@ -1,0 +1,38 @@
+#include "csrc/torch/device.h"
+
+#include "csrc/torch/error.h"
+
+namespace npu {
+namespace {
+
+thread_local int device_ = 0;
+
+}  // namespace
+
+int current_device() { return device_; }
+
+int exchange_device(int device) {
+  if (device != device_) check_device(device);
+  const int previous = device_;
+  device_ = device;
+  return previous;
+}
+
+Stream& from_torch(const c10::Stream& stream) {
+  TORCH_CHECK(stream.device_type() == kNpu, "expected an npu stream, got one of ",
+              stream.device());
+  check_usable();
+  check_device(stream.device_index());
+  Stream* found = find_stream(stream.device_index(), stream.id());
+  TORCH_CHECK(found, "npu:", int(stream.device_index()), " has no stream ",
+              stream.id());
+  return *found;
+}
+
+Stream& usable_stream(int device) {
+  check_usable();
+  check_device(device);
+  return current_stream(device);
+}
+
+}  // namespace npu

@@ -1,0 +1,38 @@
+// The calling thread's device, and torch's names for streams.
+#pragma once
+
+#include <c10/core/Device.h>
+#include <c10/core/Stream.h>
+
+#include "csrc/taskqueue/engine.h"
+
+namespace npu {
+
+inline constexpr c10::DeviceType kNpu = c10::DeviceType::PrivateUse1;
+
+int current_device();
+// Throws for an index out of range. Returns the previous device.
+int exchange_device(int device);
+
+inline c10::Stream to_torch(const Stream& stream) {
+  return c10::Stream(c10::Stream::UNSAFE,
+                     c10::Device(kNpu, c10::DeviceIndex(stream.device())),
+                     stream.id());
+}
+
+// Throws when there is no such stream.
+Stream& from_torch(const c10::Stream& stream);
+
+// Waits for all streams of a device; throws the pending error of any of them.
+void synchronize(int device);
+
+// The calling thread's stream on a device. Throws where device work is
+// impossible (bad index, forked child).
+Stream& usable_stream(int device);
+
+// `index`, or the current device when it is negative.
+inline int device_or_current(int index) {
+  return index < 0 ? current_device() : index;
+}
+
+}  // namespace npu

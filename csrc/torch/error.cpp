@@ -1,0 +1,83 @@
+#include "csrc/torch/error.h"
+
+#include <c10/util/Exception.h>
+#include <string.h>
+
+#include "csrc/taskqueue/engine.h"
+
+namespace npu {
+namespace {
+
+constexpr const char* kAdvice =
+    "\nThe operator was launched earlier and failed on the device; this "
+    "stream accepts no more work until torch.npu.clear_error() is called. Run "
+    "with NPU_LAUNCH_BLOCKING=1 to have the error raised by the call itself.";
+
+[[noreturn]] void raise(int code, const std::string& text) {
+  switch (code) {
+    case NPU_INDEX_ERROR: TORCH_CHECK_INDEX(false, text);
+    case NPU_VALUE_ERROR: TORCH_CHECK_VALUE(false, text);
+    case NPU_TYPE_ERROR: TORCH_CHECK_TYPE(false, text);
+    case NPU_NOT_IMPLEMENTED: TORCH_CHECK_NOT_IMPLEMENTED(false, text);
+    case NPU_OUT_OF_MEMORY: TORCH_CHECK_WITH(OutOfMemoryError, false, text);
+    default: TORCH_CHECK(false, text);
+  }
+  __builtin_unreachable();
+}
+
+int fill(npu_failure& failure, int code, const char* text) noexcept {
+  failure.code = code;
+  strncpy(failure.text, text, sizeof failure.text - 1);
+  failure.text[sizeof failure.text - 1] = '\0';
+  return code;
+}
+
+}  // namespace
+
+void raise_stream_error(const Stream& stream) {
+  const auto error = stream.error();
+  TORCH_INTERNAL_ASSERT(error, "the stream has failed without an error");
+  raise(error->code, error->message() + kAdvice);
+}
+
+void raise_if_failed(const Stream& stream) {
+  if (stream.failed()) [[unlikely]]
+    raise_stream_error(stream);
+}
+
+void check_usable() {
+  TORCH_CHECK(!in_bad_fork(),
+              "Cannot re-initialize NPU in forked subprocess. To use NPU with "
+              "multiprocessing, you must use the 'spawn' start method");
+}
+
+void check_device(int device) {
+  TORCH_CHECK(device >= 0 && device < device_count(),
+              "npu: invalid device index ", device, ": this process has ",
+              device_count(), " npu device(s) (NPU_DISPATCH_DEVICES sets how "
+              "many)");
+}
+
+int describe_exception(npu_failure& failure) noexcept {
+  try {
+    throw;
+  } catch (const c10::OutOfMemoryError& e) {
+    return fill(failure, NPU_OUT_OF_MEMORY, e.what_without_backtrace());
+  } catch (const c10::IndexError& e) {
+    return fill(failure, NPU_INDEX_ERROR, e.what_without_backtrace());
+  } catch (const c10::ValueError& e) {
+    return fill(failure, NPU_VALUE_ERROR, e.what_without_backtrace());
+  } catch (const c10::TypeError& e) {
+    return fill(failure, NPU_TYPE_ERROR, e.what_without_backtrace());
+  } catch (const c10::NotImplementedError& e) {
+    return fill(failure, NPU_NOT_IMPLEMENTED, e.what_without_backtrace());
+  } catch (const c10::Error& e) {
+    return fill(failure, NPU_ERROR, e.what_without_backtrace());
+  } catch (const std::exception& e) {
+    return fill(failure, NPU_ERROR, e.what());
+  } catch (...) {
+    return fill(failure, NPU_ERROR, "unknown exception");
+  }
+}
+
+}  // namespace npu

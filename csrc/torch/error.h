@@ -1,0 +1,26 @@
+// From the engine's failures to the exceptions torch users expect.
+#pragma once
+
+#include <string>
+
+#include "csrc/taskqueue/stream.h"
+
+namespace npu {
+
+// Throws the stream's pending error, if there is one, as the exception type
+// its failed kernel threw. The error stays with the stream.
+void raise_if_failed(const Stream& stream);
+
+// The same, for a caller that knows there is one.
+[[noreturn]] void raise_stream_error(const Stream& stream);
+
+// Throws unless device work is possible here: after a fork it is not.
+void check_usable();
+
+// Throws RuntimeError for a device index that does not exist.
+void check_device(int device);
+
+// Turns the exception being handled into a failure record; returns its code.
+int describe_exception(npu_failure& failure) noexcept;
+
+}  // namespace npu

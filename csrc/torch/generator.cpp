@@ -1,0 +1,121 @@
+#include "csrc/torch/generator.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Utils.h>
+#include <ATen/ops/empty.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <string.h>
+
+#include <array>
+#include <mutex>
+
+#include "csrc/stats/layout.h"
+#include "csrc/torch/device.h"
+
+namespace npu {
+namespace {
+
+constexpr size_t kStateBytes = 16;
+// Draws are numbered in steps of four, as Philox counters are.
+constexpr uint64_t kStep = 4;
+
+// State: 8 bytes of seed, 8 bytes of offset. Methods are called with mutex_
+// held, as torch requires.
+struct NpuGenerator final : c10::GeneratorImpl {
+  explicit NpuGenerator(c10::DeviceIndex index)
+      : c10::GeneratorImpl(c10::Device(kNpu, index),
+                           c10::DispatchKeySet(c10::DispatchKey::PrivateUse1)) {}
+
+  void set_current_seed(uint64_t seed) override {
+    seed_ = seed;
+    offset_ = 0;
+  }
+  void set_offset(uint64_t offset) override { offset_ = offset; }
+  uint64_t get_offset() const override { return offset_; }
+  uint64_t current_seed() const override { return seed_; }
+  uint64_t seed() override {
+    set_current_seed(c10::detail::getNonDeterministicRandom());
+    return seed_;
+  }
+
+  void set_state(const c10::TensorImpl& state) override {
+    at::detail::check_rng_state(state);
+    const size_t bytes = size_t(state.numel());
+    TORCH_CHECK(bytes == kStateBytes || bytes == sizeof(seed_),
+                "RNG state is wrong size: expected 16 bytes (seed and offset) "
+                "or 8 (seed), got ", bytes);
+    const char* data = static_cast<const char*>(state.data());
+    memcpy(&seed_, data, sizeof seed_);
+    offset_ = 0;
+    if (bytes == kStateBytes)
+      memcpy(&offset_, data + sizeof seed_, sizeof offset_);
+  }
+  c10::intrusive_ptr<c10::TensorImpl> get_state() const override {
+    at::Tensor state = at::detail::empty_cpu({int64_t(kStateBytes)}, at::kByte,
+                                             {}, {}, {}, {});
+    char* data = static_cast<char*>(state.mutable_data_ptr());
+    memcpy(data, &seed_, sizeof seed_);
+    memcpy(data + sizeof seed_, &offset_, sizeof offset_);
+    return state.getIntrusivePtr();
+  }
+
+  RandomSeed reserve() {
+    std::lock_guard lock(mutex_);
+    const RandomSeed next{seed_, offset_};
+    offset_ += kStep;
+    return next;
+  }
+
+ private:
+  NpuGenerator* clone_impl() const override {
+    auto* copy = new NpuGenerator(device().index());
+    copy->seed_ = seed_;
+    copy->offset_ = offset_;
+    return copy;
+  }
+
+  uint64_t seed_ = c10::default_rng_seed_val;
+  uint64_t offset_ = 0;
+};
+
+// Spreads neighbouring (seed, offset) pairs over all seeds (splitmix64).
+uint64_t mix(RandomSeed from) {
+  uint64_t z = from.seed + 0x9e3779b97f4a7c15u * (from.offset + 1);
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+  return z ^ (z >> 31);
+}
+
+}  // namespace
+
+at::Generator make_generator(int device) {
+  return at::make_generator<NpuGenerator>(c10::DeviceIndex(device));
+}
+
+const at::Generator& default_generator(int device) {
+  static auto* const all = new std::array<at::Generator, kMaxDeviceBlocks>;
+  static std::array<std::once_flag, kMaxDeviceBlocks> made;
+  std::call_once(made[device],
+                 [&] { (*all)[device] = make_generator(device); });
+  return (*all)[device];
+}
+
+RandomSeed reserve(const std::optional<at::Generator>& generator, int device) {
+  const at::Generator& chosen = generator && generator->defined()
+                                    ? *generator
+                                    : default_generator(device);
+  TORCH_CHECK(chosen.device().type() == kNpu,
+              "Expected a 'npu' device type for generator but found '",
+              chosen.device().type(), "'");
+  return static_cast<NpuGenerator*>(chosen.unsafeGetGeneratorImpl())->reserve();
+}
+
+at::Generator seeded_generator(RandomSeed seed) {
+  thread_local at::Generator generator =
+      at::make_generator<at::CPUGeneratorImpl>();
+  std::lock_guard lock(generator.mutex());
+  generator.set_current_seed(mix(seed));
+  return generator;
+}
+
+}  // namespace npu

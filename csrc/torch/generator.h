@@ -1,0 +1,27 @@
+// Random numbers that do not depend on when the queue gets to them.
+#pragma once
+
+#include <ATen/core/Generator.h>
+
+#include <cstdint>
+
+namespace npu {
+
+// What one random task draws from: fixed on the caller's thread.
+struct RandomSeed {
+  uint64_t seed, offset;
+};
+
+// The default generator of a device.
+const at::Generator& default_generator(int device);
+at::Generator make_generator(int device);
+
+// Reserves the next draw of `generator`, or of the device's default one. Any
+// thread. Throws for a generator of another device type.
+RandomSeed reserve(const std::optional<at::Generator>& generator, int device);
+
+// A CPU generator seeded for one task; reused by the next call on the same
+// thread.
+at::Generator seeded_generator(RandomSeed seed);
+
+}  // namespace npu

@@ -1,0 +1,96 @@
+// Pinned host memory: torch's CachingHostAllocator, told how to allocate and
+// how to know that a stream is done with a block.
+#include <ATen/core/CachingHostAllocator.h>
+#include <sys/mman.h>
+
+#include <map>
+#include <mutex>
+
+#include "csrc/torch/allocator.h"
+#include "csrc/torch/device.h"
+#include "csrc/torch/error.h"
+
+namespace npu {
+namespace {
+
+// A point in a stream; what torch's allocator calls an event.
+struct Mark {
+  Stream* stream;
+  uint64_t number;
+};
+
+// Every pinned range, to answer is_pinned(). Filled by host allocations only.
+struct Ranges {
+  std::mutex mutex;
+  std::map<uintptr_t, size_t> bytes_at;
+};
+Ranges& ranges() {
+  static Ranges* const ranges = new Ranges;
+  return *ranges;
+}
+
+using Block = at::HostBlock<c10::Stream>;
+
+struct Pinned final : at::CachingHostAllocatorImpl<c10::Stream, Mark, Block> {
+ private:
+  void allocate_host_memory(size_t bytes, void** pointer) override {
+    void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    TORCH_CHECK(memory != MAP_FAILED, "npu: cannot allocate ", bytes,
+                " bytes of pinned host memory");
+    std::lock_guard lock(ranges().mutex);
+    ranges().bytes_at[uintptr_t(memory)] = bytes;
+    *pointer = memory;
+  }
+  void free_block(Block* block) override {
+    {
+      std::lock_guard lock(ranges().mutex);
+      ranges().bytes_at.erase(uintptr_t(block->ptr_));
+    }
+    munmap(block->ptr_, block->size_);
+  }
+  void record_stream(std::optional<std::vector<Mark>>& marks,
+                     c10::Stream stream) override {
+    Stream& s = from_torch(stream);
+    if (!marks) marks.emplace();
+    marks->push_back({&s, s.tail()});
+  }
+  bool query_event(Mark& mark) override {
+    return mark.stream->retired().reached(mark.number);
+  }
+  c10::Stream get_current_stream() const override {
+    return to_torch(current_stream(current_device()));
+  }
+  bool stream_is_capturing(c10::Stream) const override { return false; }
+};
+
+void delete_pinned(void* context);
+struct Interface final : at::CachingHostAllocatorInterface<Pinned, delete_pinned> {};
+
+// Leaked: tensors may be freed after static destruction.
+Interface& host_allocator() {
+  static Interface* const instance = new Interface;
+  return *instance;
+}
+void delete_pinned(void* context) { host_allocator().free(context); }
+
+const at::HostAllocatorRegistry<kNpu> registered(&host_allocator());
+
+}  // namespace
+
+c10::Allocator* pinned_allocator() { return &host_allocator(); }
+
+bool is_pinned(const void* pointer) {
+  std::lock_guard lock(ranges().mutex);
+  auto at = ranges().bytes_at.upper_bound(uintptr_t(pointer));
+  if (at == ranges().bytes_at.begin()) return false;
+  --at;
+  return uintptr_t(pointer) < at->first + at->second;
+}
+
+void record_pinned(const c10::DataPtr& data, Stream& stream) {
+  host_allocator().record_event(data.get(), data.get_context(),
+                                to_torch(stream));
+}
+
+}  // namespace npu

@@ -1,0 +1,35 @@
+// Making and resizing npu tensors, and looking at their memory as the host.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/StorageImpl.h>
+
+#include "csrc/taskqueue/stream.h"
+
+namespace npu {
+
+// Whether `t` is an ordinary (strided) npu tensor.
+inline bool is_npu(const at::Tensor& t) {
+  return t.defined() && t.key_set().has_all(c10::DispatchKeySet(
+                            c10::DispatchKey::PrivateUse1));
+}
+
+// A new tensor with memory ordered on `stream`. Throws OutOfMemoryError.
+at::Tensor make_tensor(Stream& stream, at::IntArrayRef sizes,
+                       at::IntArrayRef strides, caffe2::TypeMeta dtype);
+at::Tensor make_contiguous(Stream& stream, at::IntArrayRef sizes,
+                           caffe2::TypeMeta dtype);
+
+// Changes the size of a storage; keeps the common bytes, in stream order.
+void resize_storage(c10::StorageImpl& storage, size_t bytes);
+
+// Gives `t` a shape, growing its storage where needed. Strides: contiguous
+// unless given.
+void resize_tensor(const at::Tensor& t, at::IntArrayRef sizes,
+                   std::optional<at::IntArrayRef> strides = std::nullopt);
+
+// A cpu tensor over the same memory, without waiting for anything: the caller
+// knows that the device is done with it. Mutations are seen by both.
+at::Tensor host_alias(const at::Tensor& t);
+
+}  // namespace npu

@@ -1,0 +1,93 @@
+"""A PyTorch device, `npu`, whose operators launch asynchronously.
+
+Importing this package registers the device, unless NPU_AUTOLOAD=0: then the
+package imports nothing, and a process that only reads npu_dispatch.stats stays
+free of torch.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import sys
+from typing import TYPE_CHECKING
+
+from npu_dispatch.config import TORCH_VERSION, Config
+from npu_dispatch.errors import TorchVersionError
+
+if TYPE_CHECKING:
+    from npu_dispatch import npu as npu
+
+__all__ = ["is_registered", "register"]
+__version__ = "0.1.0"
+
+_log = logging.getLogger(__name__)
+
+
+def is_registered() -> bool:
+    """Return whether this process's `npu` device is ours."""
+    module = sys.modules.get("torch.npu")
+    return module is not None and module.__name__ == f"{__name__}.npu"
+
+
+def register() -> None:
+    """Make `torch.device("npu")` and `torch.npu` work. A second call does nothing.
+
+    Steps aside, with a message, where the real torch_npu is installed: torch
+    has room for one such device.
+    """
+    if is_registered():
+        return
+    if importlib.util.find_spec("torch_npu") is not None:
+        _log.warning(
+            "torch_npu is installed: leaving the device 'npu' to it. "
+            "Uninstall torch_npu to use npu_dispatch."
+        )
+        return
+    import torch
+
+    _check_torch(torch.__version__, TORCH_VERSION)
+    from npu_dispatch import _C
+
+    _check_torch(torch.__version__, _C.TORCH_VERSION)
+    from torch.utils import backend_registration
+
+    backend_registration.rename_privateuse1_backend("npu")
+    from npu_dispatch import npu
+
+    torch._register_device_module("npu", npu)  # type: ignore[no-untyped-call]
+    backend_registration.generate_methods_for_privateuse1_backend(for_storage=True)
+    _C.register()
+
+
+def _check_torch(running: str, built_for: str) -> None:
+    if running.partition("+")[0] == built_for.partition("+")[0]:
+        return
+    raise TorchVersionError(
+        f"npu_dispatch was built for torch {built_for}, but torch {running} is "
+        f"running. Install torch=={built_for.partition('+')[0]}, or rebuild "
+        "npu_dispatch against this torch."
+    )
+
+
+def _autoload() -> None:
+    """Entry point that `import torch` calls. Never raises."""
+    if not Config.read().autoload:
+        return
+    try:
+        register()
+    except Exception as error:
+        _log.warning("device 'npu' is not available: %s", error)
+        # So that an explicit `import npu_dispatch` tries again and raises.
+        sys.modules.pop(__name__, None)
+
+
+def _torch_is_being_imported() -> bool:
+    spec = getattr(sys.modules.get("torch"), "__spec__", None)
+    return bool(getattr(spec, "_initializing", False))
+
+
+# In the middle of `import torch`, an exception here would break it: its last
+# step, the call of _autoload, registers the device.
+if Config.read().autoload and not _torch_is_being_imported():
+    register()

@@ -1,0 +1,137 @@
+"""The command `npu-dispatch`."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import platform
+import runpy
+import sys
+import traceback
+from pathlib import Path
+from types import TracebackType
+
+import click
+
+__all__ = ["main"]
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="npu_dispatch")
+def main() -> None:
+    """Run PyTorch programs on the device `npu`, and look at what it did."""
+
+
+@main.command(
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False}
+)
+@click.option(
+    "--json",
+    "json_file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Also write the figures to this file.",
+)
+@click.option("--quiet", is_flag=True, help="Print no summary.")
+@click.argument("script", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("args", nargs=-1, type=click.UNPROCESSED)
+def run(
+    json_file: Path | None, quiet: bool, script: Path, args: tuple[str, ...]
+) -> None:
+    """Run SCRIPT with the device loaded; end with a summary on stderr.
+
+    The exit status is the script's own.
+    """
+    import npu_dispatch
+    from npu_dispatch import summary
+
+    npu_dispatch.register()
+    watch = summary.Watch()
+    status = _run_script(script, args)
+    status = _finish_work() or status
+    figures = watch.figures()
+    if json_file is not None:
+        json_file.parent.mkdir(parents=True, exist_ok=True)
+        json_file.write_text(json.dumps(figures and figures.as_dict(), indent=2) + "\n")
+    if not quiet:
+        summary.show(figures)
+    sys.exit(status)
+
+
+def _run_script(script: Path, args: tuple[str, ...]) -> int:
+    """Run it as `python SCRIPT ARGS` would, and return the exit status."""
+    sys.argv = [str(script), *args]
+    sys.path.insert(0, str(script.resolve().parent))
+    try:
+        runpy.run_path(str(script), run_name="__main__")
+    except SystemExit as stop:
+        if stop.code is None or isinstance(stop.code, int):
+            return stop.code or 0
+        print(stop.code, file=sys.stderr)
+        return 1
+    except KeyboardInterrupt as stop:
+        _show(stop, script)
+        return 130
+    except BaseException as error:
+        _show(error, script)
+        return 1
+    return 0
+
+
+def _show(error: BaseException, script: Path) -> None:
+    """Print the traceback from the script's first frame on."""
+    frames: TracebackType | None = error.__traceback__
+    while frames and Path(frames.tb_frame.f_code.co_filename) != script:
+        frames = frames.tb_next
+    traceback.print_exception(error.with_traceback(frames or error.__traceback__))
+
+
+def _finish_work() -> int:
+    """Wait for what the script left queued; 1 if some of it failed."""
+    from npu_dispatch import npu
+
+    if not npu.is_initialized():
+        return 0
+    try:
+        for index in range(npu.device_count()):
+            npu.synchronize(index)
+    except RuntimeError as error:
+        click.echo(f"after the script's end: {error}", err=True)
+        return 1
+    return 0
+
+
+@main.command()
+def doctor() -> None:
+    """Say what is installed and whether the device works."""
+    facts = {
+        "python": f"{platform.python_version()} ({sys.executable})",
+        "npu_dispatch": importlib.metadata.version("npu_dispatch"),
+    }
+    problem = None
+    try:
+        import torch
+
+        import npu_dispatch
+
+        facts["torch"] = torch.__version__
+        npu_dispatch.register()
+        from npu_dispatch import _C, npu
+
+        facts["built for torch"] = _C.TORCH_VERSION
+        facts["devices"] = str(_C.device_count())
+        free, total = npu.mem_get_info()
+        facts["memory of npu:0"] = f"{free / 2**30:.1f} of {total / 2**30:.1f} GiB free"
+        facts["statistics"] = _C.segment_path() or "none (private memory)"
+        facts["1 + 1 on npu"] = str((torch.ones((), device="npu") + 1).item())
+    except Exception as error:
+        problem = error
+    facts["cores"] = str(os.cpu_count())
+    for name, fact in facts.items():
+        click.echo(f"{name:>16}  {fact}")
+    if problem is not None:
+        raise click.ClickException(str(problem))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,42 @@
+"""What the environment asks of the Python half.
+
+The only reader of NPU_* in Python. The C++ half reads its own variables
+(csrc/base/env.h); README.md lists all of them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+__all__ = ["TORCH_VERSION", "Config"]
+
+# The torch this release is written for. pyproject.toml pins the same version.
+TORCH_VERSION = "2.13.0"
+
+_DEVICE_NAME = "Virtual NPU"
+_NO = frozenset({"0", "false", "no", "off"})
+_YES = frozenset({"1", "true", "yes", "on"})
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    autoload: bool = True
+    launch_blocking: bool = False
+    device_name: str = _DEVICE_NAME
+    device_capability: str | None = None
+
+    @classmethod
+    def read(cls, env: Mapping[str, str] | None = None) -> Config:
+        """Read the environment as it is now, or `env`."""
+        env = os.environ if env is None else env
+        return cls(
+            autoload=env.get("NPU_AUTOLOAD", "").lower() not in _NO,
+            launch_blocking=any(
+                env.get(name, "").lower() in _YES
+                for name in ("NPU_LAUNCH_BLOCKING", "ASCEND_LAUNCH_BLOCKING")
+            ),
+            device_name=env.get("NPU_DEVICE_NAME") or _DEVICE_NAME,
+            device_capability=env.get("TORCH_NPU_DEVICE_CAPABILITY"),
+        )

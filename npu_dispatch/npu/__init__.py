@@ -1,0 +1,173 @@
+"""torch.npu: the device as torch.cuda's users know it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import OutOfMemoryError
+
+from npu_dispatch.errors import DeferredNpuCallError
+from npu_dispatch.npu import amp, memory, random, streams
+from npu_dispatch.npu._device import (
+    DeviceProperties,
+    _exchange_device,
+    _maybe_exchange_device,
+    can_device_access_peer,
+    current_blas_handle,
+    current_device,
+    device,
+    device_count,
+    device_of,
+    get_device_capability,
+    get_device_name,
+    get_device_properties,
+    ipc_collect,
+    is_available,
+    is_bf16_supported,
+    launch_blocking,
+    set_device,
+    synchronize,
+)
+from npu_dispatch.npu._index import _get_device_index
+from npu_dispatch.npu._lazy import (
+    _is_in_bad_fork,
+    _lazy_call,
+    _lazy_init,
+    init,
+    is_initialized,
+)
+from npu_dispatch.npu.amp import (
+    get_amp_supported_dtype,
+    get_autocast_dtype,
+    is_autocast_enabled,
+    set_autocast_dtype,
+    set_autocast_enabled,
+)
+from npu_dispatch.npu.memory import (
+    empty_cache,
+    get_allocator_backend,
+    get_per_process_memory_fraction,
+    max_memory_allocated,
+    max_memory_cached,
+    max_memory_reserved,
+    mem_get_info,
+    memory_allocated,
+    memory_cached,
+    memory_reserved,
+    memory_snapshot,
+    memory_stats,
+    memory_stats_as_nested_dict,
+    memory_summary,
+    reset_accumulated_memory_stats,
+    reset_max_memory_allocated,
+    reset_max_memory_cached,
+    reset_peak_memory_stats,
+    set_per_process_memory_fraction,
+)
+from npu_dispatch.npu.random import (
+    get_rng_state,
+    get_rng_state_all,
+    initial_seed,
+    manual_seed,
+    manual_seed_all,
+    seed,
+    seed_all,
+    set_rng_state,
+    set_rng_state_all,
+)
+from npu_dispatch.npu.streams import (
+    Event,
+    Stream,
+    StreamContext,
+    SyncLaunchStream,
+    clear_error,
+    current_stream,
+    default_stream,
+    set_stream,
+    stream,
+    stream_error,
+)
+
+__all__ = [
+    "_exchange_device",
+    "_get_device_index",
+    "_is_in_bad_fork",
+    "_lazy_call",
+    "_lazy_init",
+    "_maybe_exchange_device",
+    "DeferredNpuCallError",
+    "DeviceProperties",
+    "Event",
+    "OutOfMemoryError",
+    "Stream",
+    "StreamContext",
+    "SyncLaunchStream",
+    "amp",
+    "can_device_access_peer",
+    "clear_error",
+    "current_blas_handle",
+    "current_device",
+    "current_stream",
+    "default_generators",
+    "default_stream",
+    "device",
+    "device_count",
+    "device_of",
+    "empty_cache",
+    "get_allocator_backend",
+    "get_amp_supported_dtype",
+    "get_autocast_dtype",
+    "get_device_capability",
+    "get_device_name",
+    "get_device_properties",
+    "get_per_process_memory_fraction",
+    "get_rng_state",
+    "get_rng_state_all",
+    "init",
+    "initial_seed",
+    "ipc_collect",
+    "is_autocast_enabled",
+    "is_available",
+    "is_bf16_supported",
+    "is_initialized",
+    "launch_blocking",
+    "manual_seed",
+    "manual_seed_all",
+    "max_memory_allocated",
+    "max_memory_cached",
+    "max_memory_reserved",
+    "mem_get_info",
+    "memory",
+    "memory_allocated",
+    "memory_cached",
+    "memory_reserved",
+    "memory_snapshot",
+    "memory_stats",
+    "memory_stats_as_nested_dict",
+    "memory_summary",
+    "random",
+    "reset_accumulated_memory_stats",
+    "reset_max_memory_allocated",
+    "reset_max_memory_cached",
+    "reset_peak_memory_stats",
+    "seed",
+    "seed_all",
+    "set_autocast_dtype",
+    "set_autocast_enabled",
+    "set_device",
+    "set_per_process_memory_fraction",
+    "set_rng_state",
+    "set_rng_state_all",
+    "set_stream",
+    "stream",
+    "stream_error",
+    "streams",
+    "synchronize",
+]
+
+
+def __getattr__(name: str) -> Any:
+    # Made at each use: importing must not create generators.
+    if name == "default_generators":
+        return random.default_generators
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

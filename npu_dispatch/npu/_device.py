@@ -1,0 +1,210 @@
+"""Which devices there are, and which one a thread is on."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import uuid
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from npu_dispatch import _C
+from npu_dispatch.config import Config
+from npu_dispatch.npu._index import Device, _get_device_index
+from npu_dispatch.npu._lazy import _lazy_init
+
+__all__ = [
+    "DeviceProperties",
+    "can_device_access_peer",
+    "current_device",
+    "device",
+    "device_count",
+    "device_of",
+    "get_device_capability",
+    "get_device_name",
+    "get_device_properties",
+    "is_available",
+    "launch_blocking",
+    "set_device",
+    "synchronize",
+]
+
+
+def device_count() -> int:
+    """Return the number of visible devices. Starts nothing."""
+    return _C.device_count()
+
+
+def is_available() -> bool:
+    """Return whether there is a device. Never raises, starts nothing."""
+    return _C.device_count() > 0
+
+
+def current_device() -> int:
+    """Return the index of the calling thread's device."""
+    _lazy_init()
+    return _C.current_device()
+
+
+def set_device(device: Device) -> None:
+    """Choose the calling thread's device. A negative index does nothing."""
+    index = _get_device_index(device, optional=True)
+    if index >= 0:
+        _lazy_init()
+        _C.set_device(index)
+
+
+def _exchange_device(device: int) -> int:
+    if device < 0:
+        return -1
+    return _C.exchange_device(device)
+
+
+_maybe_exchange_device = _exchange_device
+
+
+class device:
+    """A context on another device; None and negative indices change nothing."""
+
+    def __init__(self, device: Device) -> None:
+        self.idx = _get_device_index(device, optional=True)
+        self.prev_idx = -1
+
+    def __enter__(self) -> None:
+        if self.idx >= 0:
+            _lazy_init()
+        self.prev_idx = _exchange_device(self.idx)
+
+    def __exit__(self, *exc: object) -> None:
+        self.idx = _exchange_device(self.prev_idx)
+
+
+class device_of(device):
+    """A context on the device of a tensor or storage, if that is an npu."""
+
+    def __init__(self, obj: Any) -> None:
+        super().__init__(obj.get_device() if obj.is_npu else -1)
+
+
+def synchronize(device: Device = None) -> None:
+    """Wait for all work on all streams of the device; raise a failed stream's error."""
+    _lazy_init()
+    _C.synchronize(_get_device_index(device, optional=True))
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceProperties:
+    name: str
+    total_memory: int
+    cube_core_num: int
+    vector_core_num: int
+    L2_cache_size: int
+    uuid: uuid.UUID
+    major: None = None
+    minor: None = None
+    is_multi_gpu_board: None = None
+    is_integrated: None = None
+    max_threads_per_multi_processor: None = None
+    warp_size: None = None
+    regs_per_multiprocessor: None = None
+    gcnArchName: None = None
+
+    @property
+    def multi_processor_count(self) -> int:
+        return self.vector_core_num
+
+
+def _checked(index: int, what: str = "device id") -> int:
+    if not 0 <= index < _C.device_count():
+        raise AssertionError(
+            f"Invalid {what} {index}: there are {_C.device_count()} devices"
+        )
+    return index
+
+
+def get_device_name(device_name: Device = None) -> str:
+    """Return the chip's name, the same for every index."""
+    _checked(_get_device_index(device_name, optional=True))
+    return Config.read().device_name
+
+
+def get_device_properties(device_name: Device = None) -> DeviceProperties:
+    """Return the facts about a device. A bad index is an AssertionError."""
+    _lazy_init()
+    index = _checked(_get_device_index(device_name, optional=True))
+    cores = os.cpu_count() or 1
+    return DeviceProperties(
+        name=get_device_name(index),
+        total_memory=_C.mem_get_info(index)[1],
+        cube_core_num=cores,
+        vector_core_num=cores,
+        L2_cache_size=max(0, os.sysconf("SC_LEVEL2_CACHE_SIZE")),
+        uuid=uuid.uuid5(uuid.NAMESPACE_OID, f"npu_dispatch/{index}"),
+    )
+
+
+def get_device_capability(device: Device = None) -> tuple[int, int] | None:
+    """Return TORCH_NPU_DEVICE_CAPABILITY as numbers; without it, None and a warning."""
+    text = Config.read().device_capability or ""
+    major, dot, minor = text.partition(".")
+    if dot and major.isdecimal() and minor.isdecimal():
+        return int(major), int(minor)
+    warnings.warn(
+        "an npu has no compute capability; set TORCH_NPU_DEVICE_CAPABILITY to "
+        "'<major>.<minor>' if a script needs one",
+        stacklevel=2,
+    )
+    return None
+
+
+def can_device_access_peer(device_id: int, peer_device_id: int) -> bool:
+    """Return whether one device reads another's memory: always, on this one."""
+    _lazy_init()
+    _checked(device_id)
+    _checked(peer_device_id, "peer device id")
+    return device_id != peer_device_id
+
+
+class _Blocking:
+    """How many launch_blocking() contexts are open in the process."""
+
+    lock = threading.Lock()
+    depth = 0
+
+
+@contextlib.contextmanager
+def launch_blocking() -> Iterator[None]:
+    """Make every launch of the process wait for its task."""
+    with _Blocking.lock:
+        _Blocking.depth += 1
+        _C.set_launch_blocking(True)
+    try:
+        yield
+    finally:
+        with _Blocking.lock:
+            _Blocking.depth -= 1
+            if not _Blocking.depth:
+                _C.set_launch_blocking(Config.read().launch_blocking)
+
+
+def is_bf16_supported(including_emulation: bool = True) -> bool:
+    """Return whether bfloat16 tensors compute: always."""
+    return True
+
+
+def current_blas_handle() -> None:
+    """Warn that an npu has none."""
+    warnings.warn("an npu has no BLAS handle", stacklevel=2)
+
+
+def ipc_collect() -> None:
+    """Release memory that other processes have closed: there is never any."""
+
+
+def _current_device_object() -> torch.device:
+    return torch.device("npu", current_device())

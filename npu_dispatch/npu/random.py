@@ -1,0 +1,99 @@
+"""Seeds and states of the devices' generators.
+
+A generator exists without the runtime, so nothing here starts it; a seed set
+early is the one the first random operator sees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+
+from npu_dispatch import _C
+from npu_dispatch.npu._index import Device, _get_device_index
+
+__all__ = [
+    "get_rng_state",
+    "get_rng_state_all",
+    "initial_seed",
+    "manual_seed",
+    "manual_seed_all",
+    "seed",
+    "seed_all",
+    "set_rng_state",
+    "set_rng_state_all",
+]
+
+
+def _generator(device: Device) -> torch.Generator:
+    index = _get_device_index(device, optional=True)
+    if index < 0:  # an old spelling of the current device
+        index = _C.current_device()
+    if index >= _C.device_count():
+        raise IndexError(f"npu:{index} of {_C.device_count()} devices")
+    return _C.default_generator(index)
+
+
+def _generators() -> list[torch.Generator]:
+    return [_C.default_generator(index) for index in range(_C.device_count())]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "default_generators":
+        return tuple(_generators())
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def get_rng_state(device: Device = "npu") -> torch.Tensor:
+    """Return the 16 bytes of a device's generator."""
+    return _generator(device).get_state()
+
+
+def get_rng_state_all() -> list[torch.Tensor]:
+    """Return the state of every device's generator."""
+    return [generator.get_state() for generator in _generators()]
+
+
+def set_rng_state(new_state: torch.Tensor, device: Device = "npu") -> None:
+    """Set a device's generator: 16 bytes, or 8 for a seed with offset 0."""
+    _generator(device).set_state(new_state)
+
+
+def set_rng_state_all(new_states: Iterable[torch.Tensor]) -> None:
+    """Set the generators of the devices, in order."""
+    for index, state in enumerate(new_states):
+        set_rng_state(state, index)
+
+
+def manual_seed(seed: int) -> None:
+    """Seed the current device. Does nothing where there is no device."""
+    seed = int(seed)
+    if _C.device_count():
+        _generator(None).manual_seed(seed)
+
+
+def manual_seed_all(seed: int) -> None:
+    """Seed every device."""
+    seed = int(seed)
+    for generator in _generators():
+        generator.manual_seed(seed)
+
+
+def seed() -> None:
+    """Seed the current device from the system's randomness."""
+    if _C.device_count():
+        _generator(None).seed()
+
+
+def seed_all() -> None:
+    """Seed every device with one number from the system's randomness."""
+    generators = _generators()
+    if generators:
+        manual_seed_all(generators[0].seed())
+
+
+def initial_seed() -> int:
+    """Return the current device's seed."""
+    return _generator(None).initial_seed()

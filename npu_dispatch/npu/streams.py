@@ -1,0 +1,244 @@
+"""Streams and events, as torch.cuda names them."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping
+from typing import Any, Self
+
+import torch
+
+from npu_dispatch import _C
+from npu_dispatch.npu._index import Device, _get_device_index
+from npu_dispatch.npu._lazy import _lazy_init
+
+__all__ = [
+    "Event",
+    "Stream",
+    "StreamContext",
+    "SyncLaunchStream",
+    "clear_error",
+    "current_stream",
+    "default_stream",
+    "set_stream",
+    "stream",
+    "stream_error",
+]
+
+_DEVICE_TYPE = 20  # c10::DeviceType::PrivateUse1
+
+
+def _resolve(device: Device) -> int:
+    """Return a checked device index; None and negative mean the current one."""
+    _lazy_init()
+    index = _get_device_index(device, optional=True)
+    if index < 0:
+        return _C.current_device()
+    if index >= _C.device_count():
+        raise RuntimeError(
+            f"invalid device id {index}: there are {_C.device_count()} devices"
+        )
+    return index
+
+
+class _StreamMethods(torch.Stream):
+    """What Stream and SyncLaunchStream share."""
+
+    @property
+    def priority(self) -> int:
+        """Negative: ahead of the others."""
+        return _C.stream_priority(self.device_index, self.stream_id)
+
+    @property
+    def npu_stream(self) -> int:
+        """A number that names the stream in this process; 0 for npu:0's default."""
+        return (self.device_index << 32) | self.stream_id
+
+    @property
+    def _as_parameter_(self) -> ctypes.c_void_p:
+        return ctypes.c_void_p(self.npu_stream)
+
+    def record_event(self, event: Any = None) -> Any:
+        """Record `event`, or a new one, at the end of the work submitted so far."""
+        if event is None:
+            event = Event()
+        event.record(self)
+        return event
+
+    def __repr__(self) -> str:
+        return (
+            f"<torch.npu.{type(self).__name__} device=npu:{self.device_index} "
+            f"stream_id={self.stream_id:#x}>"
+        )
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, torch.Stream):
+            return NotImplemented
+        return (self.device_type, self.device_index, self.stream_id) == (
+            other.device_type,
+            other.device_index,
+            other.stream_id,
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.device_index, self.stream_id))
+
+
+class Stream(_StreamMethods):
+    """A queue of work on a device.
+
+    Taken round robin from a pool of 32 per device and priority class, so that
+    the 33rd object is the first stream again.
+    """
+
+    def __new__(
+        cls,
+        device: Device = None,
+        priority: int = 0,
+        *,
+        stream_id: int | None = None,
+        device_index: int | None = None,
+        device_type: int = _DEVICE_TYPE,
+    ) -> Self:
+        if stream_id is not None:
+            index = _resolve(device if device_index is None else device_index)
+            return super().__new__(
+                cls, stream_id=stream_id, device_index=index, device_type=device_type
+            )
+        index = _resolve(device)
+        return super().__new__(
+            cls, device=torch.device("npu", index), priority=priority
+        )
+
+    @staticmethod
+    def priority_range() -> tuple[int, int]:
+        """Return the lowest and the highest priority."""
+        return 0, -1
+
+
+class SyncLaunchStream(_StreamMethods):
+    """A stream without a queue: the calling thread launches its work itself.
+
+    A path that still works when a queue is stuck. Not a torch.npu.Stream.
+    `priority` is accepted and has no effect.
+    """
+
+    def __new__(cls, device: Device = None, priority: int = 0) -> Self:
+        index = _resolve(device)
+        return super().__new__(
+            cls,
+            stream_id=_C.new_sync_launch_stream(index),
+            device_index=index,
+            device_type=_DEVICE_TYPE,
+        )
+
+
+class Event(torch.Event):
+    """A mark in a stream. `blocking` waits sleep at once instead of spinning."""
+
+    def __new__(
+        cls,
+        enable_timing: bool = False,
+        blocking: bool = False,
+        interprocess: bool = False,
+    ) -> Self:
+        if interprocess and enable_timing:
+            raise RuntimeError("an interprocess event cannot have enable_timing=True")
+        event = super().__new__(
+            cls,
+            device="npu",
+            enable_timing=enable_timing,
+            blocking=blocking,
+            interprocess=interprocess,
+        )
+        event._timing = enable_timing
+        return event
+
+    _timing: bool
+
+    @property
+    def npu_event(self) -> int:
+        """The event's number; 0 before the first record."""
+        return self.event_id
+
+    def recorded_time(self) -> int:
+        """Return when the stream reached the event: CLOCK_MONOTONIC, nanoseconds.
+
+        Waits for the event. Needs enable_timing=True and a record.
+        """
+        if not self._timing:
+            raise RuntimeError("the event was not made with enable_timing=True")
+        if not self.event_id:
+            raise RuntimeError("the event has not been recorded")
+        self.synchronize()
+        return _C.event_time_ns(self.event_id)
+
+
+def _of_id(index: int, stream_id: int) -> Stream:
+    return Stream(stream_id=stream_id, device_index=index)
+
+
+def current_stream(device: Device = None) -> Stream:
+    """Return the calling thread's stream on a device."""
+    index = _resolve(device)
+    return _of_id(index, _C.current_stream(index))
+
+
+def default_stream(device: Device = None) -> Stream:
+    """Return the stream a thread starts on."""
+    return _of_id(_resolve(device), 0)
+
+
+def set_stream(stream: torch.Stream | None) -> None:
+    """Move the calling thread to a stream and its device. None does nothing."""
+    if stream is None:
+        return
+    _C.set_device(stream.device_index)
+    _C.set_current_stream(stream.device_index, stream.stream_id)
+
+
+class StreamContext:
+    """A context on another stream, and on its device. None changes nothing."""
+
+    def __init__(self, stream_ctx: torch.Stream | None) -> None:
+        _lazy_init()
+        self.stream = stream_ctx
+        self._previous: list[tuple[int, int]] = []
+
+    def __enter__(self) -> None:
+        if self.stream is None:
+            return
+        here, there = _C.current_device(), self.stream.device_index
+        # The last one restored is the device that was current.
+        self._previous = [
+            (index, _C.current_stream(index)) for index in dict.fromkeys((there, here))
+        ]
+        set_stream(self.stream)
+
+    def __exit__(self, *exc: object) -> None:
+        for index, stream_id in self._previous:
+            _C.set_device(index)
+            _C.set_current_stream(index, stream_id)
+
+
+def stream(stream: torch.Stream | None) -> StreamContext:
+    """Return a context on `stream`."""
+    return StreamContext(stream)
+
+
+def stream_error(stream: torch.Stream | None = None) -> Mapping[str, Any] | None:
+    """Return what made a stream fail, or None. The current stream by default.
+
+    Never waits and never raises: a task still queued may fail later.
+    """
+    stream = current_stream() if stream is None else stream
+    return _C.stream_error(stream.device_index, stream.stream_id)
+
+
+def clear_error(stream: torch.Stream | None = None) -> None:
+    """Let a failed stream take work again. Waits until its queue is empty.
+
+    Results of tasks dropped since the failure are undefined.
+    """
+    stream = current_stream() if stream is None else stream
+    _C.clear_error(stream.device_index, stream.stream_id)

@@ -1,0 +1,178 @@
+// Each test is a process of its own: the engine is one per process, and these
+// are about its beginning and end. This process never makes a stream.
+#include "csrc/taskqueue/engine.h"
+
+#include <string.h>
+
+#include <set>
+#include <thread>
+
+#include "csrc/stats/segment.h"
+#include "tests/cpp/check.h"
+#include "tests/cpp/child.h"
+#include "tests/cpp/kernels.h"
+
+namespace npu {
+namespace {
+
+using check::Gate;
+using check::in_child;
+using check::kAppend;
+using check::kFail;
+using check::kGate;
+using check::kNothing;
+using check::submit;
+using check::word;
+
+// What a child returns: 0, or the line of the first thing that was wrong.
+#define REQUIRE(condition) \
+  if (!(condition)) return fprintf(stderr, "line %d\n", __LINE__), 1
+
+int run_print(const npu_kernel*, const uint64_t* words, npu_failure*) {
+  fprintf(stderr, "%d,", int(words[0]));
+  return NPU_OK;
+}
+constexpr npu_kernel kPrint{run_print, "test::print", nullptr, 0};
+
+TEST(Engine, StartsWithTheFirstStream) {
+  const auto ended = in_child([] {
+    REQUIRE(device_count() == 1);
+    REQUIRE(!initialized());
+    current_stream(0);
+    REQUIRE(initialized());
+    REQUIRE(streams(0).size() == 1);
+    return 0;
+  });
+  EXPECT_EQ(ended.code, 0);
+  EXPECT_EQ(ended.err, "");
+}
+
+TEST(Engine, KnowsOnlyTheStreamsThatADeviceHas) {
+  const auto ended = in_child([] {
+    REQUIRE(find_stream(0, 0) == &current_stream(0));
+    REQUIRE(find_stream(0, 1) == nullptr);
+    REQUIRE(find_stream(0, 32) == nullptr);
+    REQUIRE(find_stream(0, 2 * 32 + kSyncLaunchStreams) == nullptr);
+    REQUIRE(find_stream(0, 5 * 32) == nullptr);
+    REQUIRE(find_stream(0, -1) == nullptr);
+    REQUIRE(find_stream(0, 2 * 32)->mode() == StreamMode::kInline);
+    REQUIRE(find_stream(0, 4 * 32)->priority() < 0);
+    REQUIRE(find_stream(0, 3 * 32) == find_stream(0, 3 * 32));
+    return 0;
+  });
+  EXPECT_EQ(ended.code, 0);
+}
+
+TEST(Engine, HandsOutAPoolsStreamsInTurn) {
+  const auto ended = in_child([] {
+    std::set<Stream*> seen;
+    Stream& first = next_stream(0, StreamPool::kNormal);
+    seen.insert(&first);
+    for (int i = 1; i < kStreamsPerPool; ++i)
+      REQUIRE(seen.insert(&next_stream(0, StreamPool::kNormal)).second);
+    REQUIRE(&next_stream(0, StreamPool::kNormal) == &first);
+    return 0;
+  });
+  EXPECT_EQ(ended.code, 0);
+}
+
+TEST(Engine, KeepsTheCurrentStreamPerThread) {
+  const auto ended = in_child([] {
+    Stream& mine = next_stream(0, StreamPool::kNormal);
+    set_current_stream(mine);
+    Stream* others = nullptr;
+    std::thread([&] { others = &current_stream(0); }).join();
+    REQUIRE(&current_stream(0) == &mine);
+    REQUIRE(others == find_stream(0, 0));
+    return 0;
+  });
+  EXPECT_EQ(ended.code, 0);
+}
+
+TEST(Engine, ExecutesEverythingQueuedBeforeExit) {
+  const auto ended = in_child([] {
+    for (uint64_t i = 0; i < 200; ++i) submit(current_stream(0), kPrint, {i});
+    return 0;
+  });
+  EXPECT_EQ(ended.code, 0);
+  std::string wanted;
+  for (int i = 0; i < 200; ++i) wanted += std::to_string(i) + ",";
+  EXPECT_EQ(ended.err, wanted);
+}
+
+TEST(Engine, ExecutesStreamsThatWaitForEachOtherBeforeExit) {
+  const auto ended = in_child([] {
+    Stream& a = next_stream(0, StreamPool::kNormal);
+    Stream& b = next_stream(0, StreamPool::kNormal);
+    static Gate gate;
+    submit(b, kGate, {word(&gate)});
+    a.wait_for(b, b.tail());
+    submit(a, kPrint, {1});
+    b.wait_for(a, a.tail());
+    submit(b, kPrint, {2});
+    gate.open();
+    return 0;
+  });
+  EXPECT_EQ(ended.code, 0);
+  EXPECT_EQ(ended.err, "1,2,");
+}
+
+TEST(Engine, ReportsAnErrorAtExitThatNobodyHasSeen) {
+  const auto ended = in_child([] {
+    submit(current_stream(0), kFail, {NPU_INDEX_ERROR});
+    return 0;
+  });
+  EXPECT_EQ(ended.code, 0);
+  EXPECT_TRUE(strstr(ended.err.c_str(), "test::fail failed: asked to"));
+}
+
+TEST(Engine, LeavesNoSegmentBehindAtExit) {
+  const auto ended = in_child([] {
+    submit(current_stream(0), kNothing, {});
+    REQUIRE(access(segment_path().c_str(), F_OK) == 0);
+    fputs(segment_path().c_str(), stderr);
+    return 0;
+  });
+  EXPECT_EQ(ended.code, 0);
+  EXPECT_TRUE(ended.err.size() > 0);
+  EXPECT_TRUE(access(ended.err.c_str(), F_OK) != 0);
+}
+
+TEST(Engine, SynchronizesAllStreamsOfADevice) {
+  const auto ended = in_child([] {
+    std::vector<uint64_t> got[4];
+    for (auto& list : got) {
+      Stream& stream = next_stream(0, StreamPool::kHigh);
+      for (uint64_t i = 0; i < 100; ++i)
+        submit(stream, kAppend, {word(&list), i});
+    }
+    synchronize_device(0, WaitReason::kDeviceSync);
+    for (auto& list : got) REQUIRE(list.size() == 100);
+    for (Stream* stream : streams(0)) REQUIRE(stream->idle());
+    return 0;
+  });
+  EXPECT_EQ(ended.code, 0);
+}
+
+TEST(Engine, TakesLaunchBlockingFromTheEnvironmentAndFromTheCaller) {
+  const auto ended = in_child([] {
+    setenv("ASCEND_LAUNCH_BLOCKING", "1", 1);
+    Stream& stream = current_stream(0);
+    std::vector<uint64_t> got;
+    submit(stream, kAppend, {word(&got), 1});
+    REQUIRE(got.size() == 1);
+    set_launch_blocking(false);
+    static Gate gate;
+    submit(stream, kGate, {word(&gate)});
+    REQUIRE(!stream.idle());
+    gate.open();
+    set_launch_blocking(true);
+    submit(next_stream(0, StreamPool::kHigh), kAppend, {word(&got), 2});
+    REQUIRE(got.size() == 2);
+    return 0;
+  });
+  EXPECT_EQ(ended.code, 0);
+}
+
+}  // namespace
+}  // namespace npu

@@ -1,0 +1,124 @@
+#include "csrc/taskqueue/host_wait.h"
+
+#include <stdexcept>
+#include <thread>
+#include <vector>
+
+#include "csrc/stats/segment.h"
+#include "csrc/taskqueue/engine.h"
+#include "tests/cpp/check.h"
+#include "tests/cpp/child.h"
+#include "tests/cpp/kernels.h"
+
+namespace npu {
+namespace {
+
+using check::Gate;
+using check::in_child;
+using check::kAppend;
+using check::kGate;
+using check::submit;
+using check::word;
+
+std::atomic<int> released{0}, held_again{0}, asked{0};
+Gate* gate_to_open = nullptr;
+
+void* release() {
+  ++released;
+  return &released;
+}
+void reacquire(void* token) {
+  if (token == &released) ++held_again;
+}
+void open_the_gate() {
+  ++asked;
+  gate_to_open->open();
+}
+void interrupt() {
+  ++asked;
+  throw std::runtime_error("interrupted");
+}
+
+// Queues a gate that only the hooks (or the test) open.
+void block(Stream& stream, Gate& gate) {
+  submit(stream, kGate, {word(&gate)});
+  gate.wait_until_entered();
+}
+
+TEST(HostWait, CallsTheHooksAroundTheSleepAndCountsTheReason) {
+  const auto ended = in_child([] {
+    static Gate gate;
+    gate_to_open = &gate;
+    Stream& stream = current_stream(0);
+    block(stream, gate);
+    set_host_wait_hooks({release, reacquire, open_the_gate});
+
+    host_wait(stream, stream.tail(), WaitReason::kItem);
+
+    const DeviceBlock& block = segment().devices[0];
+    if (!asked || !released || released != held_again) return 1;
+    if (block.waits[int(WaitReason::kItem)] != 1) return 2;
+    if (block.wait_ns[int(WaitReason::kItem)] == 0) return 3;
+    host_wait(stream, stream.tail(), WaitReason::kItem);
+    return block.waits[int(WaitReason::kItem)] == 1 ? 0 : 4;
+  });
+  EXPECT_EQ(ended.code, 0);
+  EXPECT_EQ(ended.err, "");
+}
+
+TEST(HostWait, LeavesEverythingUsableWhenInterrupted) {
+  const auto ended = in_child([] {
+    static Gate gate;
+    Stream& stream = current_stream(0);
+    block(stream, gate);
+    set_host_wait_hooks({release, reacquire, interrupt});
+
+    bool thrown = false;
+    try {
+      host_wait(stream, stream.tail(), WaitReason::kStreamSync);
+    } catch (const std::runtime_error&) {
+      thrown = true;
+    }
+    if (!thrown || released != held_again) return 1;
+
+    set_host_wait_hooks({});
+    gate.open();
+    std::vector<uint64_t> got;
+    submit(stream, kAppend, {word(&got), 1});
+    host_wait(stream, stream.tail(), WaitReason::kStreamSync);
+    return got.size() == 1 ? 0 : 2;
+  });
+  EXPECT_EQ(ended.code, 0);
+  EXPECT_EQ(ended.err, "");
+}
+
+TEST(HostWait, LeavesAFullRingUnchangedWhenInterrupted) {
+  const auto ended = in_child([] {
+    Gate gate;
+    std::vector<uint64_t> got;
+    Stream stream(0, 0, 0, StreamMode::kQueued);
+    block(stream, gate);
+    for (uint64_t i = 1; i < stream.capacity(); ++i)
+      submit(stream, kAppend, {word(&got), i}, 40);
+    set_host_wait_hooks({release, reacquire, interrupt});
+
+    const uint64_t before = stream.tail();
+    try {
+      submit(stream, kAppend, {word(&got), 0}, 40);
+      return 1;
+    } catch (const std::runtime_error&) {
+    }
+    if (stream.tail() != before) return 2;
+
+    set_host_wait_hooks({});
+    gate.open();
+    submit(stream, kAppend, {word(&got), before}, 40);
+    host_wait(stream, stream.tail(), WaitReason::kStreamSync);
+    return got.size() == before && got.back() == before ? 0 : 3;
+  });
+  EXPECT_EQ(ended.code, 0);
+  EXPECT_EQ(ended.err, "");
+}
+
+}  // namespace
+}  // namespace npu

@@ -1,0 +1,36 @@
+// Allocators of a known size for the tests in this folder.
+#pragma once
+
+#include <stdlib.h>
+
+#include <string>
+
+#include "csrc/memory/caching_allocator.h"
+#include "csrc/taskqueue/engine.h"
+#include "csrc/taskqueue/stream.h"
+
+namespace npu::check {
+
+inline constexpr size_t kKiB = 1024, kMiB = 1024 * kKiB;
+inline constexpr size_t kTotal = 256 * kMiB;
+
+// The tests queue kernels that must run, whatever NPU_DRIVER says.
+inline const int host_driver_chosen = setenv("NPU_DRIVER", "host", 1);
+
+inline CachingAllocator make_allocator() {
+  setenv("NPU_DISPATCH_MEMORY", std::to_string(kTotal).c_str(), 1);
+  return CachingAllocator(0);
+}
+
+// Two streams, which every test leaves idle.
+inline Stream& first_stream() { return *find_stream(0, 0); }
+inline Stream& second_stream() {
+  return *find_stream(0, int64_t(StreamPool::kNormal) << 5);
+}
+
+inline Block* take(CachingAllocator& memory, size_t bytes, Stream& stream) {
+  OutOfMemory why;
+  return memory.allocate(bytes, stream, why);
+}
+
+}  // namespace npu::check

@@ -1,0 +1,42 @@
+#include <atomic>
+#include <thread>
+
+#include "tests/cpp/check.h"
+#include "tests/cpp/child.h"
+#include "tests/cpp/memory/allocator_fixture.h"
+
+namespace npu {
+namespace {
+
+using namespace check;
+
+TEST(Fork, LeavesTheChildsAllocatorUsableWhateverOtherThreadsDid) {
+  Stream& stream = first_stream();
+  Block* inherited = take(allocator(0), 4096, stream);
+  std::atomic<bool> stop{false};
+  std::jthread busy([&] {
+    while (!stop) allocator(0).free(take(allocator(0), 1024, stream));
+  });
+
+  for (int i = 0; i < 10; ++i) {
+    const Ended child = in_child([&] {
+      const uint64_t before = allocator(0).allocated();
+      allocator(0).free(inherited);
+      if (allocator(0).allocated() != before) return 1;
+      if (!take(allocator(0), 512, stream)) return 2;
+      allocator(0).empty_cache();
+      return allocator(0).stats().empty() ? 3 : 0;
+    });
+    EXPECT_EQ(child.code, 0);
+  }
+  stop = true;
+  busy.join();
+
+  allocator(0).free(inherited);
+  EXPECT_EQ(allocator(0).allocated(), 0);
+  EXPECT_TRUE(allocator_exists(0));
+  EXPECT_TRUE(!allocator_exists(1));
+}
+
+}  // namespace
+}  // namespace npu

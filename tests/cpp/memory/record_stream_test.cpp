@@ -1,0 +1,181 @@
+#include <atomic>
+#include <thread>
+
+#include "tests/cpp/check.h"
+#include "tests/cpp/kernels.h"
+#include "tests/cpp/memory/allocator_fixture.h"
+
+namespace npu {
+namespace {
+
+using namespace check;
+
+void drain(Stream& stream) {
+  host_wait(stream, stream.tail(), WaitReason::kStreamSync);
+}
+
+// Queues a task that holds the stream until the gate opens.
+void hold(Stream& stream, Gate& gate) {
+  submit(stream, kGate, {word(&gate)});
+  gate.wait_until_entered();
+}
+
+// words: Gate*, address
+int run_late_write(const npu_kernel*, const uint64_t* words, npu_failure*) {
+  reinterpret_cast<Gate*>(words[0])->pass();
+  *reinterpret_cast<uint64_t*>(words[1]) = 1;
+  return NPU_OK;
+}
+constexpr npu_kernel kLateWrite{run_late_write, "test::late", nullptr, 0};
+
+TEST(RecordStream, KeepsAFreedBlockUntilTheOtherStreamIsDone) {
+  for (size_t bytes : {4096ul, 12 * kMiB}) {
+    auto memory = make_allocator();
+    Gate gate;
+    Block* block = take(memory, bytes, first_stream());
+    void* address = block->ptr;
+    hold(second_stream(), gate);
+    memory.record_stream(block, second_stream());
+    memory.free(block);
+
+    Block* early = take(memory, bytes, first_stream());
+    EXPECT_TRUE(early->ptr != address);
+    gate.open();
+    drain(second_stream());
+    Block* late = take(memory, bytes, first_stream());
+
+    EXPECT_TRUE(late->ptr == address);
+  }
+}
+
+TEST(RecordStream, CountsWorkQueuedUpToTheFreeAndNoLater) {
+  auto memory = make_allocator();
+  Gate gate;
+  Block* block = take(memory, 4096, first_stream());
+  void* address = block->ptr;
+  memory.record_stream(block, second_stream());
+  submit(second_stream(), kNothing, {});
+  drain(second_stream());
+
+  memory.free(block);
+  hold(second_stream(), gate);
+
+  EXPECT_TRUE(take(memory, 4096, first_stream())->ptr == address);
+  gate.open();
+  drain(second_stream());
+}
+
+TEST(RecordStream, OfTheBlocksOwnStreamChangesNothing) {
+  auto memory = make_allocator();
+  Gate gate;
+  Block* block = take(memory, 4096, first_stream());
+  void* address = block->ptr;
+  memory.record_stream(block, first_stream());
+  hold(first_stream(), gate);
+  memory.free(block);
+
+  EXPECT_TRUE(take(memory, 4096, first_stream())->ptr == address);
+  gate.open();
+  drain(first_stream());
+}
+
+TEST(RecordStream, APendingBlockIsActiveButNotAllocated) {
+  auto memory = make_allocator();
+  Gate gate;
+  Block* block = take(memory, 4000, first_stream());
+  hold(second_stream(), gate);
+  memory.record_stream(block, second_stream());
+  memory.record_stream(block, second_stream());
+  memory.free(block);
+
+  auto stats = memory.stats();
+  const auto segments = memory.snapshot();
+
+  EXPECT_EQ(stats["allocated_bytes.all.current"], 0);
+  EXPECT_EQ(stats["active_bytes.all.current"], 4096);
+  EXPECT_EQ(stats["active.small_pool.current"], 1);
+  EXPECT_EQ(stats["requested_bytes.all.current"], 4000);
+  EXPECT_EQ(segments[0].active, 4096);
+  EXPECT_EQ(segments[0].allocated, 0);
+  EXPECT_TRUE(segments[0].blocks[0].state == BlockInfo::State::kPendingFree);
+  gate.open();
+  drain(second_stream());
+  stats = memory.stats();
+  EXPECT_EQ(stats["active_bytes.all.current"], 0);
+  EXPECT_EQ(stats["active_bytes.all.freed"], 4096);
+}
+
+TEST(RecordStream, TheActivePeakCoversPendingBlocks) {
+  auto memory = make_allocator();
+  Gate gate;
+  Block* block = take(memory, 4096, first_stream());
+  hold(second_stream(), gate);
+  memory.record_stream(block, second_stream());
+  memory.free(block);
+  memory.free(take(memory, 1024, first_stream()));
+  gate.open();
+  drain(second_stream());
+
+  auto stats = memory.stats();
+
+  EXPECT_EQ(stats["active_bytes.all.peak"], 5120);
+  EXPECT_EQ(stats["active.all.peak"], 2);
+  EXPECT_EQ(stats["allocated_bytes.all.peak"], 4096);
+}
+
+TEST(RecordStream, EmptyCacheWaitsForPendingBlocks) {
+  auto memory = make_allocator();
+  Gate gate;
+  Block* block = take(memory, 4096, first_stream());
+  hold(second_stream(), gate);
+  memory.record_stream(block, second_stream());
+  memory.free(block);
+  std::atomic<bool> emptied{false};
+  std::jthread emptying([&] {
+    memory.empty_cache();
+    emptied = true;
+  });
+
+  EXPECT_TRUE(!emptied);
+  gate.open();
+  emptying.join();
+
+  EXPECT_EQ(memory.reserved(), 0);
+}
+
+TEST(Release, WaitsForQueuedTasksThatStillWriteToTheSegment) {
+  auto memory = make_allocator();
+  Gate gate;
+  Block* block = take(memory, 12 * kMiB, first_stream());
+  submit(first_stream(), kLateWrite, {word(&gate), word(block->ptr)});
+  gate.wait_until_entered();
+  memory.free(block);
+  std::atomic<bool> emptied{false};
+  std::jthread emptying([&] {
+    memory.empty_cache();
+    emptied = true;
+  });
+
+  EXPECT_TRUE(!emptied);
+  gate.open();
+  emptying.join();
+
+  EXPECT_EQ(memory.reserved(), 0);
+}
+
+TEST(Release, LeavesSegmentsWithABlockInUse) {
+  auto memory = make_allocator();
+  Block* kept = take(memory, 512, first_stream());
+  memory.free(take(memory, 512, first_stream()));
+  memory.free(take(memory, 30 * kMiB, first_stream()));
+
+  memory.empty_cache();
+
+  EXPECT_EQ(memory.reserved(), 2 * kMiB);
+  memory.free(kept);
+  memory.empty_cache();
+  EXPECT_EQ(memory.reserved(), 0);
+}
+
+}  // namespace
+}  // namespace npu

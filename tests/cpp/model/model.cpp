@@ -1,0 +1,400 @@
+#include "tests/cpp/model/model.h"
+
+#include <stdlib.h>
+#include <ucontext.h>
+
+#include <algorithm>
+#include <vector>
+
+namespace npu::model {
+namespace {
+
+constexpr size_t kStackBytes = 256 << 10;
+constexpr int kMaxSteps = 5000;
+
+// What a thread knows: how far it has seen each thread (happens-before), and
+// the oldest value of each location that it may still read.
+struct Knowledge {
+  uint32_t clock[kMaxThreads] = {};
+  uint16_t seen[kMaxLocations] = {};
+
+  void join_clock(const Knowledge& other) {
+    for (int i = 0; i < kMaxThreads; ++i)
+      clock[i] = std::max(clock[i], other.clock[i]);
+  }
+  void join_seen(const Knowledge& other) {
+    for (int i = 0; i < kMaxLocations; ++i)
+      seen[i] = std::max(seen[i], other.seen[i]);
+  }
+  void join(const Knowledge& other) {
+    join_clock(other);
+    join_seen(other);
+  }
+};
+
+// One value in a location's history, and what it tells an acquiring reader.
+struct Message {
+  uint64_t value;
+  Knowledge carries;
+};
+
+struct Location {
+  std::vector<Message> history;
+  int label = 0;
+};
+
+enum class State { kReady, kYielding, kAsleep, kDone };
+
+struct Thread {
+  ucontext_t context;
+  std::unique_ptr<char[]> stack{new char[kStackBytes]};
+  State state = State::kReady;
+  int asleep_on = -1;
+  Knowledge knows;
+};
+
+struct Choice {
+  int taken, of;
+};
+
+bool acquires(std::memory_order order) {
+  return order == std::memory_order_acquire ||
+         order == std::memory_order_acq_rel ||
+         order == std::memory_order_seq_cst;
+}
+bool releases(std::memory_order order) {
+  return order == std::memory_order_release ||
+         order == std::memory_order_acq_rel ||
+         order == std::memory_order_seq_cst;
+}
+
+class Machine {
+ public:
+  Outcome explore(const Limits& limits, const Mutant& mutant, Fences fences,
+                  const std::function<std::unique_ptr<Program>()>& make) {
+    Outcome outcome;
+    choices_.clear();
+    mutant_ = mutant;
+    fences_ = fences;
+    do {
+      run_once(limits, make);
+      ++outcome.executions;
+      outcome.violation = violation_;
+    } while (violation_.empty() && next_choices());
+    return outcome;
+  }
+
+  int new_location(uint64_t value) {
+    if (n_locations_ == kMaxLocations) abort();
+    Location& location = locations_[n_locations_];
+    location.history.clear();
+    location.history.push_back({value, {}});
+    location.label = made_as(n_locations_);
+    return n_locations_++;
+  }
+  void set_label(int location, int label) {
+    locations_[location].label = label;
+  }
+
+  uint64_t load(int at, std::memory_order order) {
+    step();
+    Location& location = locations_[at];
+    const int newest = int(location.history.size()) - 1;
+    if (current_ < 0) return location.history[size_t(newest)].value;
+    const int oldest = stale_left_ ? me().knows.seen[at] : newest;
+    const int back = choose(newest - oldest + 1);
+    if (back) --stale_left_;
+    const Message& message = location.history[size_t(newest - back)];
+    me().knows.seen[at] = uint16_t(newest - back);
+    const bool mutated = hit(location.label, Operation::kLoad);
+    if (acquires(order) && !(mutated && mutant_.effect == Effect::kRelax))
+      me().knows.join(message.carries);
+    const bool lies = mutated && mutant_.effect == Effect::kLie;
+    return message.value + (lies ? mutant_.amount : 0);
+  }
+
+  void store(int at, uint64_t value, std::memory_order order) {
+    step();
+    Location& location = locations_[at];
+    const bool mutated = hit(location.label, Operation::kStore);
+    if (mutated && mutant_.effect == Effect::kSkip) return;
+    append(location, at, value, Knowledge{}, releases(order) && !mutated);
+  }
+
+  uint64_t read_modify_write(int at, detail::Change change, uint64_t operand,
+                             std::memory_order order) {
+    step();
+    return exchange_newest(at, change, operand, order);
+  }
+
+  bool compare_exchange(int at, uint64_t& expected, uint64_t desired,
+                        std::memory_order order) {
+    step();
+    const uint64_t newest = locations_[at].history.back().value;
+    if (newest != expected) {
+      expected = newest;
+      note_newest(at);
+      return false;
+    }
+    exchange_newest(
+        at, [](uint64_t, uint64_t to) { return to; }, desired, order);
+    return true;
+  }
+
+  void fence(bool heavy) {
+    if (current_ < 0) return;
+    step();
+    if (hit(kFenceLabel, Operation::kFence)) return;
+    if (fences_ == Fences::kSymmetric || !heavy) {
+      if (fences_ == Fences::kAsymmetric) return;  // for the compiler only
+      fenced_.join_seen(me().knows);
+      me().knows.join_seen(fenced_);
+      return;
+    }
+    // membarrier: every thread passes a fence wherever it is.
+    for (int t = 0; t < n_threads_; ++t) fenced_.join_seen(threads_[t].knows);
+    for (int t = 0; t < n_threads_; ++t) threads_[t].knows.join_seen(fenced_);
+  }
+
+  // The kernel compares with the newest value, under its own lock.
+  void futex_wait(int at, uint64_t expected) {
+    step();
+    if (locations_[at].history.back().value != expected) return;
+    me().state = State::kAsleep;
+    me().asleep_on = at;
+    leave();
+  }
+  void futex_wake_all(int at) {
+    step();
+    if (hit(locations_[at].label, Operation::kWake)) return;
+    for (int t = 0; t < n_threads_; ++t)
+      if (threads_[t].state == State::kAsleep && threads_[t].asleep_on == at)
+        threads_[t].state = State::kReady;
+  }
+
+  void yield() {
+    me().state = State::kYielding;
+    leave();
+    // Stores become visible in the end. They order nothing by that.
+    for (int i = 0; i < n_locations_; ++i) note_newest(i);
+  }
+
+  void violate(const std::string& text) {
+    if (violation_.empty()) violation_ = text;
+    if (current_ < 0) return;
+    setcontext(&main_);  // the execution is over; its fibers are dropped
+  }
+
+  void plain_read(detail::Access& reads, const detail::Access& writes) {
+    if (current_ < 0) return;
+    expect_ordered(writes, "data race: a read is not ordered after a write");
+    reads.clock[current_] = me().knows.clock[current_];
+  }
+  void plain_write(const detail::Access& reads, detail::Access& writes) {
+    if (current_ < 0) return;
+    expect_ordered(writes, "data race: two writes are not ordered");
+    expect_ordered(reads, "data race: a write is not ordered after a read");
+    writes.clock[current_] = me().knows.clock[current_];
+  }
+
+ private:
+  Thread& me() { return threads_[current_]; }
+  bool hit(int label, Operation operation) const {
+    return mutant_.label && mutant_.label == label &&
+           mutant_.operation == operation;
+  }
+  void note_newest(int at) {
+    if (current_ >= 0)
+      me().knows.seen[at] = uint16_t(locations_[at].history.size() - 1);
+  }
+
+  void expect_ordered(const detail::Access& accesses, const char* text) {
+    for (int t = 0; t < n_threads_; ++t)
+      if (t != current_ && accesses.clock[t] > me().knows.clock[t])
+        violate(text);
+  }
+
+  uint64_t exchange_newest(int at, detail::Change change, uint64_t operand,
+                           std::memory_order order) {
+    Location& location = locations_[at];
+    const Message old = location.history.back();
+    const bool mutated = hit(location.label, Operation::kReadModifyWrite);
+    if (mutated && mutant_.effect == Effect::kSkip) return old.value;
+    if (current_ >= 0 && acquires(order) && !mutated)
+      me().knows.join(old.carries);
+    // Continues the release sequence of what it read.
+    append(location, at, change(old.value, operand), old.carries,
+           releases(order) && !mutated);
+    return old.value;
+  }
+
+  void append(Location& location, int at, uint64_t value, Knowledge carries,
+              bool release) {
+    if (current_ >= 0 && release) {
+      carries.join(me().knows);
+      carries.seen[at] = uint16_t(location.history.size());
+    }
+    location.history.push_back({value, carries});
+    note_newest(at);
+    // What follows is not part of what was released.
+    if (current_ >= 0) ++me().knows.clock[current_];
+  }
+
+  int choose(int of) {
+    if (of == 1) return 0;
+    if (depth_ == choices_.size()) choices_.push_back({0, of});
+    return choices_[depth_++].taken;
+  }
+  bool next_choices() {
+    while (!choices_.empty() && choices_.back().taken + 1 == choices_.back().of)
+      choices_.pop_back();
+    if (choices_.empty()) return false;
+    ++choices_.back().taken;
+    return true;
+  }
+
+  bool can_run(int t) const {
+    const Thread& thread = threads_[t];
+    return thread.state == State::kReady ||
+           (thread.state == State::kYielding && !has_seen_all(t));
+  }
+  bool has_seen_all(int t) const {
+    for (int at = 0; at < n_locations_; ++at)
+      if (threads_[t].knows.seen[at] + 1u < locations_[at].history.size())
+        return false;
+    return true;
+  }
+
+  // Before an operation: maybe somebody else first.
+  void step() {
+    if (current_ < 0) return;
+    if (++steps_ > kMaxSteps) violate("does not end");
+    if (!preemptions_left_) return;
+    int others[kMaxThreads], n = 0;
+    for (int t = 0; t < n_threads_; ++t)
+      if (t != current_ && can_run(t)) others[n++] = t;
+    const int taken = choose(n + 1);
+    if (!taken) return;
+    --preemptions_left_;
+    switch_to(others[taken - 1]);
+  }
+
+  // The current thread cannot go on: somebody else must.
+  void leave() {
+    int others[kMaxThreads], n = 0;
+    bool all_done = true;
+    for (int t = 0; t < n_threads_; ++t) {
+      if (can_run(t)) others[n++] = t;
+      all_done &= threads_[t].state == State::kDone;
+    }
+    if (n) return switch_to(others[choose(n)]);
+    if (!all_done) violate("nobody can go on: a lost wake-up or a lost value");
+    setcontext(&main_);
+  }
+
+  void switch_to(int t) {
+    const int from = current_;
+    current_ = t;
+    threads_[t].state = State::kReady;
+    if (from != t) swapcontext(&threads_[from].context, &threads_[t].context);
+  }
+
+  static void enter();
+
+  void run_once(const Limits& limits,
+                const std::function<std::unique_ptr<Program>()>& make) {
+    current_ = -1;
+    n_locations_ = 0;
+    depth_ = 0;
+    steps_ = 0;
+    fenced_ = {};
+    violation_.clear();
+    preemptions_left_ = limits.preemptions;
+    stale_left_ = limits.stale_reads;
+    program_ = make();
+    n_threads_ = program_->threads();
+    for (int t = 0; t < n_threads_; ++t) {
+      Thread& thread = threads_[t];
+      thread.state = State::kReady;
+      thread.knows = {};
+      thread.knows.clock[t] = 1;
+      getcontext(&thread.context);
+      thread.context.uc_stack = {thread.stack.get(), 0, kStackBytes};
+      thread.context.uc_link = nullptr;
+      makecontext(&thread.context, enter, 0);
+    }
+    over_ = false;
+    getcontext(&main_);  // comes back here when the execution is over
+    if (!over_) {
+      over_ = true;
+      current_ = choose(n_threads_);
+      setcontext(&threads_[current_].context);
+    }
+    current_ = -1;
+    if (violation_.empty()) program_->finish();
+    program_.reset();
+  }
+
+  Thread threads_[kMaxThreads];
+  Location locations_[kMaxLocations];
+  int n_threads_ = 0, n_locations_ = 0, current_ = -1;
+  ucontext_t main_;
+  volatile bool over_ = false;
+  std::unique_ptr<Program> program_;
+  std::vector<Choice> choices_;
+  size_t depth_ = 0;
+  int steps_ = 0, preemptions_left_ = 0, stale_left_ = 0;
+  Knowledge fenced_;
+  Mutant mutant_;
+  Fences fences_ = Fences::kAsymmetric;
+  std::string violation_;
+};
+
+Machine machine;
+
+void Machine::enter() {
+  machine.program_->thread(machine.current_);
+  machine.me().state = State::kDone;
+  machine.leave();
+}
+
+}  // namespace
+
+Outcome explore(const Limits& limits, const Mutant& mutant, Fences fences,
+                const std::function<std::unique_ptr<Program>()>& make) {
+  return machine.explore(limits, mutant, fences, make);
+}
+void violate(const std::string& text) { machine.violate(text); }
+void yield() { machine.yield(); }
+
+namespace detail {
+
+int new_location(uint64_t value) { return machine.new_location(value); }
+void set_label(int at, int label) { machine.set_label(at, label); }
+uint64_t load(int at, std::memory_order order) {
+  return machine.load(at, order);
+}
+void store(int at, uint64_t value, std::memory_order order) {
+  machine.store(at, value, order);
+}
+uint64_t read_modify_write(int at, Change change, uint64_t operand,
+                           std::memory_order order) {
+  return machine.read_modify_write(at, change, operand, order);
+}
+bool compare_exchange(int at, uint64_t& expected, uint64_t desired,
+                      std::memory_order order) {
+  return machine.compare_exchange(at, expected, desired, order);
+}
+void light_fence() { machine.fence(false); }
+void heavy_fence() { machine.fence(true); }
+void futex_wait(int at, uint64_t expected) { machine.futex_wait(at, expected); }
+void futex_wake_all(int at) { machine.futex_wake_all(at); }
+void plain_read(Access& reads, const Access& writes) {
+  machine.plain_read(reads, writes);
+}
+void plain_write(const Access& reads, Access& writes) {
+  machine.plain_write(reads, writes);
+}
+
+}  // namespace detail
+}  // namespace npu::model

@@ -1,0 +1,156 @@
+// The ring's source under every schedule within the bounds, and with bugs
+// planted in it, each of which must be found.
+#include <stdio.h>
+
+#include "csrc/taskqueue/ring.h"
+#include "tests/cpp/check.h"
+#include "tests/cpp/model/model.h"
+
+namespace npu {
+namespace {
+
+using model::Effect;
+using model::Fences;
+using model::Limits;
+using model::Mutant;
+using model::Operation;
+using model::Outcome;
+using model::Plain;
+using model::Program;
+
+enum Label { kTail = 1, kKnownHead, kHead, kLap };
+enum class Consumer { kCorrect, kPopsBeforeItReads };
+
+template <int kProducers, int kEach, int kCapacity>
+class RingProgram : public Program {
+ public:
+  explicit RingProgram(Consumer consumer) : consumer_(consumer) {
+    control_.tail.label(kTail);
+    control_.known_head.label(kKnownHead);
+    control_.head.label(kHead);
+    for (auto& slot : slots_) slot.lap.label(kLap);
+  }
+  int threads() const override { return kProducers + 1; }
+
+  void thread(int id) override {
+    if (id < kProducers) {
+      for (int i = 0; i < kEach; ++i) produce(id * kEach + i);
+    } else {
+      consume();
+    }
+  }
+
+ private:
+  using Tested = Ring<Plain<int>, model::Atomic>;
+
+  void produce(int value) {
+    uint64_t p;
+    while ((p = ring_.claim()) == kRingFull) model::yield();
+    ring_.value(p).set(value);
+    ring_.publish(p);
+  }
+
+  void consume() {
+    int next[kProducers] = {};
+    for (int seen = 0; seen < kProducers * kEach;) {
+      Plain<int>* front = ring_.front();
+      if (!front) {
+        ring_.flush();
+        model::yield();
+        continue;
+      }
+      if (consumer_ == Consumer::kPopsBeforeItReads) ring_.pop();
+      const int value = front->get();
+      const int from = value / kEach;
+      model::require(value % kEach == next[from]++, "out of order");
+      if (consumer_ == Consumer::kCorrect) ring_.pop();
+      ++seen;
+    }
+  }
+
+  const Consumer consumer_;
+  typename Tested::Slot slots_[kCapacity];
+  RingControl<model::Atomic> control_;
+  Tested ring_{slots_, kCapacity, control_};
+};
+
+template <int kProducers, int kEach, int kCapacity>
+Outcome explore(const Limits& limits, const Mutant& mutant = {},
+                Consumer consumer = Consumer::kCorrect) {
+  return model::explore(limits, mutant, Fences::kAsymmetric, [consumer] {
+    return std::make_unique<RingProgram<kProducers, kEach, kCapacity>>(
+        consumer);
+  });
+}
+
+void expect_correct(const char* name, const Outcome& outcome) {
+  printf("       %s: %llu executions\n", name,
+         static_cast<unsigned long long>(outcome.executions));
+  EXPECT_EQ(outcome.violation, "");
+}
+
+void expect_found(const char* name, const Outcome& outcome) {
+  printf("       %s: found at execution %llu: %s\n", name,
+         static_cast<unsigned long long>(outcome.executions),
+         outcome.violation.c_str());
+  EXPECT_TRUE(outcome.violation != "");
+}
+
+TEST(RingModel, HoldsForOneProducerOverSeveralLaps) {
+  expect_correct("1 x 5, capacity 2", explore<1, 5, 2>({3, 1}));
+}
+TEST(RingModel, HoldsForTwoProducersOnTheSmallestRing) {
+  expect_correct("2 x 2, capacity 2", explore<2, 2, 2>({2, 1}));
+}
+TEST(RingModel, HoldsForTwoProducersAndManyStaleReads) {
+  expect_correct("2 x 2, capacity 2", explore<2, 2, 2>({1, 3}));
+}
+TEST(RingModel, HoldsForTwoProducersWithRoom) {
+  expect_correct("2 x 3, capacity 4", explore<2, 3, 4>({1, 1}));
+}
+TEST(RingModel, HoldsForThreeProducers) {
+  expect_correct("3 x 1, capacity 2", explore<3, 1, 2>({2, 1}));
+}
+
+void expect_mutant_found(const char* name, const Mutant& mutant) {
+  expect_found(name, explore<2, 2, 2>({2, 1}, mutant));
+}
+
+TEST(RingModel, FindsAPublishWithoutRelease) {
+  expect_mutant_found("publish", {kLap, Operation::kStore, Effect::kRelax});
+}
+TEST(RingModel, FindsAFrontWithoutAcquire) {
+  expect_mutant_found("front", {kLap, Operation::kLoad, Effect::kRelax});
+}
+TEST(RingModel, FindsAKnownHeadLoadedWithoutAcquire) {
+  expect_mutant_found("load of known_head",
+                      {kKnownHead, Operation::kLoad, Effect::kRelax});
+}
+TEST(RingModel, FindsAKnownHeadStoredWithoutRelease) {
+  expect_mutant_found("store of known_head",
+                      {kKnownHead, Operation::kStore, Effect::kRelax});
+}
+TEST(RingModel, FindsAHeadLoadedWithoutAcquire) {
+  expect_mutant_found("load of head",
+                      {kHead, Operation::kLoad, Effect::kRelax});
+}
+TEST(RingModel, FindsAFlushWithoutRelease) {
+  expect_mutant_found("flush", {kHead, Operation::kStore, Effect::kRelax});
+}
+TEST(RingModel, FindsAClaimThatIgnoresAFullRing) {
+  expect_mutant_found("claim", {kHead, Operation::kLoad, Effect::kLie, 2});
+}
+TEST(RingModel, FindsAFlushThatDoesNotHappen) {
+  expect_mutant_found("no flush", {kHead, Operation::kStore, Effect::kSkip});
+}
+TEST(RingModel, FindsAClaimThatDoesNotMoveTheTail) {
+  expect_mutant_found("no claim",
+                      {kTail, Operation::kReadModifyWrite, Effect::kSkip});
+}
+TEST(RingModel, FindsAConsumerThatPopsBeforeItReads) {
+  expect_found("consumer",
+               explore<2, 2, 2>({2, 1}, {}, Consumer::kPopsBeforeItReads));
+}
+
+}  // namespace
+}  // namespace npu

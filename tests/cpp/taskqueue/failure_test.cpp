@@ -1,0 +1,172 @@
+#include <vector>
+
+#include "csrc/taskqueue/event.h"
+#include "csrc/taskqueue/host_wait.h"
+#include "csrc/taskqueue/stream.h"
+#include "tests/cpp/check.h"
+#include "tests/cpp/kernels.h"
+
+namespace npu {
+namespace {
+
+using check::Gate;
+using check::kAppend;
+using check::kFail;
+using check::kGate;
+using check::submit;
+using check::word;
+
+void drain(Stream& stream) {
+  host_wait(stream, stream.tail(), WaitReason::kStreamSync);
+}
+
+bool contains(const std::string& text, const char* part) {
+  return text.find(part) != std::string::npos;
+}
+
+TEST(Failure, StaysWithItsStreamUntilCleared) {
+  Stream stream(0, 3, 0, StreamMode::kQueued);
+  std::vector<uint64_t> got;
+  submit(stream, kAppend, {word(&got), 1});
+  submit(stream, kFail, {NPU_INDEX_ERROR});
+  drain(stream);
+
+  EXPECT_TRUE(stream.failed());
+  const auto error = stream.error();
+  EXPECT_EQ(error->code, int(NPU_INDEX_ERROR));
+  EXPECT_EQ(error->task, 1);
+  EXPECT_EQ(error->op, "test::fail");
+  EXPECT_EQ(error->message(),
+            "npu:0 stream 3 task 1: test::fail failed: asked to");
+
+  EXPECT_TRUE(!submit(stream, kAppend, {word(&got), 2}));
+  EXPECT_EQ(stream.tail(), 2);
+  stream.clear_error();
+
+  EXPECT_TRUE(!stream.failed());
+  EXPECT_TRUE(stream.error() == nullptr);
+  EXPECT_TRUE(submit(stream, kAppend, {word(&got), 3}));
+  drain(stream);
+  EXPECT_EQ(got.size(), 2);
+}
+
+TEST(Failure, DropsAndCountsTheTasksQueuedBehindIt) {
+  Stream stream(0, 0, 0, StreamMode::kQueued);
+  std::vector<uint64_t> got;
+  Gate gate;
+  submit(stream, kGate, {word(&gate)});
+  submit(stream, kFail, {NPU_VALUE_ERROR});
+  submit(stream, kFail, {NPU_TYPE_ERROR});
+  for (uint64_t i = 0; i < 5; ++i) submit(stream, kAppend, {word(&got), i}, 50);
+  gate.open();
+  drain(stream);
+
+  EXPECT_EQ(stream.error()->code, int(NPU_VALUE_ERROR));  // the first one
+  EXPECT_EQ(got.size(), 0);
+  EXPECT_EQ(stream.block().failed.load(), 1);
+  EXPECT_EQ(stream.block().dropped.load(), 6);
+  EXPECT_EQ(stream.block().state.load(), uint32_t(StreamState::kFailed));
+}
+
+TEST(Failure, IsSeenByWhoeverHasWaited) {
+  for (int i = 0; i < 200; ++i) {
+    Stream stream(0, 0, 0, StreamMode::kInline);
+    submit(stream, kFail, {NPU_ERROR});
+    drain(stream);
+    EXPECT_TRUE(stream.error() != nullptr);
+  }
+}
+
+TEST(Failure, FollowsAWaitOnTheFailedStream) {
+  Stream first(0, 1, 0, StreamMode::kQueued);
+  Stream second(0, 2, 0, StreamMode::kQueued);
+  std::vector<uint64_t> got;
+  Gate gate;
+  submit(first, kGate, {word(&gate)});
+  submit(first, kFail, {NPU_INDEX_ERROR});
+  EXPECT_TRUE(second.wait_for(first, first.tail()));
+  submit(second, kAppend, {word(&got), 1});
+  gate.open();
+  drain(second);
+
+  EXPECT_EQ(got.size(), 0);
+  EXPECT_EQ(second.error()->code, int(NPU_INDEX_ERROR));
+  EXPECT_TRUE(contains(second.error()->text, "npu:0 stream 1 task 1"));
+  EXPECT_TRUE(contains(second.error()->text, "asked to"));
+}
+
+TEST(Failure, DoesNotFollowAWaitForWhatWasDoneBeforeIt) {
+  Stream first(0, 1, 0, StreamMode::kQueued);
+  Stream second(0, 2, 0, StreamMode::kQueued);
+  std::vector<uint64_t> got;
+  submit(first, kAppend, {word(&got), 1});
+  const uint64_t number = first.tail();
+  submit(first, kFail, {NPU_ERROR});
+  drain(first);
+
+  EXPECT_TRUE(second.wait_for(first, number));
+  EXPECT_TRUE(submit(second, kAppend, {word(&got), 2}));
+  drain(second);
+
+  EXPECT_TRUE(!second.failed());
+  EXPECT_EQ(got.size(), 2);
+}
+
+TEST(Failure, RefusesAnEventOnTheFailedStream) {
+  Stream stream(0, 0, 0, StreamMode::kQueued);
+  submit(stream, kFail, {NPU_ERROR});
+  drain(stream);
+
+  Event plain(Timing::kOff), timed(Timing::kOn);
+  EXPECT_TRUE(!plain.record(stream));
+  EXPECT_TRUE(!timed.record(stream));
+  EXPECT_TRUE(!plain.recorded());
+  EXPECT_TRUE(!timed.recorded());
+}
+
+// The leak checker sees the dropped task's share of the time cell.
+TEST(Failure, ReleasesTheTimeOfADroppedEvent) {
+  Stream stream(0, 0, 0, StreamMode::kQueued);
+  Gate gate;
+  submit(stream, kGate, {word(&gate)});
+  submit(stream, kFail, {NPU_ERROR});
+  Event event(Timing::kOn);
+  EXPECT_TRUE(event.record(stream));
+  gate.open();
+  event.synchronize();
+
+  EXPECT_TRUE(event.done());
+  EXPECT_EQ(event.time_ns(), 0);
+}
+
+TEST(Failure, OfAnInlineStreamRefusesLaterTasks) {
+  Stream stream(0, 64, 0, StreamMode::kInline);
+  std::vector<uint64_t> got;
+  submit(stream, kFail, {NPU_NOT_IMPLEMENTED});
+
+  EXPECT_EQ(stream.error()->code, int(NPU_NOT_IMPLEMENTED));
+  EXPECT_TRUE(!submit(stream, kAppend, {word(&got), 1}));
+  EXPECT_EQ(stream.block().failed.load(), 1);
+  stream.clear_error();
+  EXPECT_TRUE(submit(stream, kAppend, {word(&got), 1}));
+  EXPECT_EQ(got.size(), 1);
+}
+
+int run_silent_failure(const npu_kernel*, const uint64_t*, npu_failure*) {
+  return NPU_ERROR;
+}
+constexpr npu_kernel kSilent{run_silent_failure, "test::silent", nullptr, 0};
+
+TEST(Failure, HasAnEmptyTextWhenTheKernelGaveNone) {
+  Stream stream(0, 0, 0, StreamMode::kQueued);
+  submit(stream, kFail, {NPU_ERROR});
+  drain(stream);
+  stream.clear_error();
+  submit(stream, kSilent, {});
+  drain(stream);
+
+  EXPECT_EQ(stream.error()->text, "");
+}
+
+}  // namespace
+}  // namespace npu
