@@ -70,6 +70,7 @@ add_library(npu_torch OBJECT
   ops/manual/composites.cpp
   ops/manual/copy.cpp
   ops/manual/factory.cpp
+  ops/manual/rnn.cpp
   ${NPU_OPS_SOURCES})
 target_link_libraries(npu_torch PUBLIC npu_core torch_headers)
 

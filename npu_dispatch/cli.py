@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 import os
 import platform
@@ -14,11 +13,13 @@ from types import TracebackType
 
 import click
 
+import npu_dispatch
+
 __all__ = ["main"]
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="npu_dispatch")
+@click.version_option(npu_dispatch.__version__)
 def main() -> None:
     """Run PyTorch programs on the device `npu`, and look at what it did."""
 
@@ -42,7 +43,6 @@ def run(
 
     The exit status is the script's own.
     """
-    import npu_dispatch
     from npu_dispatch import summary
 
     npu_dispatch.register()
@@ -106,13 +106,11 @@ def doctor() -> None:
     """Say what is installed and whether the device works."""
     facts = {
         "python": f"{platform.python_version()} ({sys.executable})",
-        "npu_dispatch": importlib.metadata.version("npu_dispatch"),
+        "npu_dispatch": npu_dispatch.__version__,
     }
     problem = None
     try:
         import torch
-
-        import npu_dispatch
 
         facts["torch"] = torch.__version__
         npu_dispatch.register()

@@ -37,7 +37,8 @@ at::Tensor make_view(at::IntArrayRef sizes, at::IntArrayRef strides,
   auto storage = c10::make_intrusive<c10::StorageImpl>(
       c10::StorageImpl::use_byte_size_t(), bytes,
       c10::DataPtr(nullptr, c10::Device(c10::kCPU)), c10::GetCPUAllocator(),
-      /*resizable=*/false);
+      // Some kernels use their output as scratch space and grow it.
+      /*resizable=*/true);
   at::Tensor t = at::detail::make_tensor<c10::TensorImpl>(
       std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CPU), type);
   t.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides);
@@ -113,13 +114,21 @@ void Frame::store(int first, at::TensorList results) {
   for (const at::Tensor& result : results) store(first++, result);
 }
 
+void Frame::add_slot(at::Tensor& view, Shape shape, uint32_t word,
+                     bool in_the_words, bool written) {
+  view = make_view(shape.sizes, shape.strides, shape.dtype, shape.flags);
+  slots_.push_back({&view, view.storage().unsafeGetStorageImpl(), nullptr, word,
+                    uint32_t(shapes_.size()), 1, in_the_words, written});
+  shapes_.push_back(std::move(shape));
+}
+
 void Frame::bind(const uint64_t* words) {
   for (Slot& slot : slots_) {
-    void* address = slot.in_the_words
-                        ? const_cast<uint64_t*>(words + slot.word)
-                        : reinterpret_cast<void*>(words[slot.word]);
+    slot.address = slot.in_the_words
+                       ? const_cast<uint64_t*>(words + slot.word)
+                       : reinterpret_cast<void*>(words[slot.word]);
     slot.storage->set_data_ptr_noswap(
-        c10::DataPtr(address, c10::Device(c10::kCPU)));
+        c10::DataPtr(slot.address, c10::Device(c10::kCPU)));
   }
   for (ScalarSlot& slot : scalar_slots_)
     *slot.scalar = read_scalar(slot.type, words + slot.word);
@@ -128,24 +137,33 @@ void Frame::bind(const uint64_t* words) {
         {words[generator_word_], words[generator_word_ + 1]});
 }
 
-void Frame::replace_kept() {
+void Frame::settle() {
   for (Slot& slot : slots_) {
-    if (slot.tensor->use_count() == slot.owners &&
-        slot.tensor->storage().use_count() == 1) [[likely]]
-      continue;
-    // Somebody else holds this view or its storage: let them have it. Their
-    // copy points to memory that the next task may reuse, so a kernel which
-    // does this must copy; those that do only keep it while they run.
-    const at::Tensor& old = *slot.tensor;
-    uint8_t flags = old.is_conj() ? TensorFlags::kConj : 0;
-    if (old.is_neg()) flags |= TensorFlags::kNeg;
-    if (old.unsafeGetTensorImpl()->is_wrapped_number())
-      flags |= TensorFlags::kWrapped;
-    if (slot.owners != 1) continue;  // shared with a list of ours
-    *slot.tensor =
-        make_view(old.sizes(), old.strides(), old.scalar_type(), flags);
-    slot.storage = slot.tensor->storage().unsafeGetStorageImpl();
+    const bool kept = slot.tensor->use_count() != slot.owners ||
+                      slot.tensor->storage().use_count() != 1;
+    if (kept || slot.storage->data() != slot.address ||
+        (slot.written && slot.tensor->sizes() !=
+                             at::IntArrayRef(shapes_[slot.shape].sizes)))
+        [[unlikely]]
+      renew(slot);
   }
+}
+
+void Frame::renew(Slot& slot) {
+  // Shared with a list of ours, which cannot be exchanged; such arguments are
+  // only read.
+  if (slot.owners != 1) return;
+  const Shape& shape = shapes_[slot.shape];
+  at::Tensor old = *slot.tensor;
+  *slot.tensor =
+      make_view(shape.sizes, shape.strides, shape.dtype, shape.flags);
+  slot.storage = slot.tensor->storage().unsafeGetStorageImpl();
+  if (!slot.written || old.storage().data() == slot.address) return;
+  TORCH_CHECK(old.sizes() == slot.tensor->sizes(), "npu: a result has shape ",
+              old.sizes(), " where ", slot.tensor->sizes(), " was inferred");
+  slot.storage->set_data_ptr_noswap(
+      c10::DataPtr(slot.address, c10::Device(c10::kCPU)));
+  slot.tensor->copy_(old);
 }
 
 }  // namespace npu

@@ -87,12 +87,21 @@ class Frame {
   std::vector<Arg>& args() { return args_; }
 
  protected:
+  // What a view looks like before every task.
+  struct Shape {
+    std::vector<int64_t> sizes, strides;
+    at::ScalarType dtype;
+    uint8_t flags;
+  };
   struct Slot {
     at::Tensor* tensor;
     c10::StorageImpl* storage;
+    void* address;      // where it was last bound
     uint32_t word;
-    uint32_t owners;   // references that are ours
-    bool in_the_words; // the bytes are the words themselves
+    uint32_t shape;     // index into shapes_
+    uint32_t owners;    // references that are ours
+    bool in_the_words;  // the bytes are the words themselves
+    bool written;
   };
   struct ScalarSlot {
     at::Scalar* scalar;
@@ -100,15 +109,20 @@ class Frame {
     uint32_t word;
   };
 
+  void add_slot(at::Tensor& view, Shape shape, uint32_t word,
+                bool in_the_words, bool written);
   void bind(const uint64_t* words);
-  // Makes new views for those that the kernel kept a reference to.
-  void replace_kept();
+  // After a task: makes new views for those that the kernel kept or reshaped.
+  // One that the kernel gave memory of its own is copied back first.
+  void settle();
+  void renew(Slot& slot);
 
   const Op* op_ = nullptr;
   std::vector<Arg> args_;
   std::deque<at::Tensor> outs_;  // stable addresses
   std::vector<at::Tensor*> results_;
   std::vector<Slot> slots_;
+  std::vector<Shape> shapes_;
   std::vector<ScalarSlot> scalar_slots_;
   int generator_arg_ = -1;
   uint32_t generator_word_ = 0;

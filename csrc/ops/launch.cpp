@@ -10,6 +10,13 @@ Key& thread_key() {
   return key;
 }
 
+void detail::take_new(const Op& op, const torch::jit::Stack& results,
+                      at::Tensor* outs) {
+  const auto& returns = op.schema().returns;
+  for (size_t i = 0; i < returns.size(); ++i)
+    if (returns[i].argument < 0) *outs++ = results[i].toTensor();
+}
+
 void draw(Key& key, const std::optional<at::Generator>& generator) {
   const RandomSeed seed =
       reserve(generator, key.device < 0 ? current_device() : key.device);

@@ -47,6 +47,9 @@ inline std::vector<at::Tensor> boxable(const at::ITensorListRef& list) {
   return {list.begin(), list.end()};
 }
 
+// The results of a boxed call that are not arguments of it.
+void take_new(const Op& op, const torch::jit::Stack& results, at::Tensor* outs);
+
 template <typename... Args>
 torch::jit::Stack box(const Args&... args) {
   torch::jit::Stack stack;
@@ -99,7 +102,7 @@ std::array<at::Tensor, N> call_new_several(const Op& op, const Args&... args) {
   if (try_launch(op, results.data(), args...)) [[likely]]
     return results;
   const auto stack = detail::call_cold_typed(op, args...);
-  for (size_t i = 0; i < N; ++i) results[i] = stack[i].toTensor();
+  detail::take_new(op, stack, results.data());
   return results;
 }
 

@@ -29,9 +29,8 @@ Plan::Plan(const Op& op, at::ArrayRef<c10::IValue> arguments,
   for (const OutSpec& spec : outs) {
     at::Tensor& view = outs_.emplace_back();
     if (!spec.defined) continue;
-    view = make_view(spec.sizes, spec.strides, spec.dtype.toScalarType(), 0);
-    slots_.push_back(
-        {&view, view.storage().unsafeGetStorageImpl(), word, 1, false});
+    add_slot(view, {spec.sizes, spec.strides, spec.dtype.toScalarType(), 0},
+             word, /*in_the_words=*/false, /*written=*/true);
     add_view(view, word, NPU_WRITE);
     ++word;
   }
@@ -60,10 +59,11 @@ void Plan::add_tensor(at::Tensor& view, const at::Tensor& like, uint32_t& word,
   if (like.is_neg()) flags |= TensorFlags::kNeg;
   if (like.unsafeGetTensorImpl()->is_wrapped_number())
     flags |= TensorFlags::kWrapped;
-  view = make_view(like.sizes(), like.strides(), like.scalar_type(), flags);
   const bool in_the_words = !is_npu(like) && like.dim() == 0;
-  slots_.push_back({&view, view.storage().unsafeGetStorageImpl(), word, 1,
-                    in_the_words});
+  add_slot(view,
+           {like.sizes().vec(), like.strides().vec(), like.scalar_type(),
+            flags},
+           word, in_the_words, writes);
   if (!in_the_words)
     add_view(view, word, uint8_t(writes ? NPU_READ | NPU_WRITE : NPU_READ));
   word += in_the_words ? 2 : 1;
@@ -162,7 +162,7 @@ int Plan::run_task(const npu_kernel* kernel, const uint64_t* words,
     KernelMode mode;
     plan.bind(words);
     plan.op_->run(plan);
-    plan.replace_kept();
+    plan.settle();
     return NPU_OK;
   } catch (...) {
     return describe_exception(*failure);

@@ -30,7 +30,10 @@ void take_over(const Alias& alias) {
 }  // namespace
 
 at::Tensor to_device(const at::Tensor& cpu, Stream& stream) {
-  if (!cpu.defined() || cpu.layout() != at::kStrided) return cpu;
+  if (!cpu.defined()) return cpu;
+  TORCH_CHECK_NOT_IMPLEMENTED(cpu.layout() == at::kStrided,
+                              "npu: results of layout ", cpu.layout(),
+                              " are not supported; move the inputs to cpu");
   at::Tensor t = make_tensor(stream, cpu.sizes(), cpu.strides(), cpu.dtype());
   // The block may have been freed with tasks that still use it queued.
   host_wait(stream, stream.tail(), WaitReason::kOperator);

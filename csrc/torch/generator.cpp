@@ -78,8 +78,11 @@ struct NpuGenerator final : c10::GeneratorImpl {
   uint64_t offset_ = 0;
 };
 
-// Spreads neighbouring (seed, offset) pairs over all seeds (splitmix64).
+// Spreads neighbouring (seed, offset) pairs over all seeds (splitmix64). The
+// first draw after seeding uses the seed itself, so it gives the numbers that
+// the cpu gives for that seed.
 uint64_t mix(RandomSeed from) {
+  if (from.offset == 0) return from.seed;
   uint64_t z = from.seed + 0x9e3779b97f4a7c15u * (from.offset + 1);
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
   z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;

@@ -9,6 +9,7 @@ import uuid
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -93,6 +94,9 @@ class device_of(device):
 
 def synchronize(device: Device = None) -> None:
     """Wait for all work on all streams of the device; raise a failed stream's error."""
+    if device is None:  # a microsecond counts here, and no work needs no runtime
+        _C.synchronize()
+        return
     _lazy_init()
     _C.synchronize(_get_device_index(device, optional=True))
 
@@ -133,6 +137,15 @@ def get_device_name(device_name: Device = None) -> str:
     return Config.read().device_name
 
 
+def _l2_bytes() -> int:
+    """Return the size of a core's second-level cache; 0 where nothing tells."""
+    try:
+        text = Path("/sys/devices/system/cpu/cpu0/cache/index2/size").read_text()
+        return int(text.strip().removesuffix("K")) * 1024
+    except (OSError, ValueError):
+        return 0
+
+
 def get_device_properties(device_name: Device = None) -> DeviceProperties:
     """Return the facts about a device. A bad index is an AssertionError."""
     _lazy_init()
@@ -143,7 +156,7 @@ def get_device_properties(device_name: Device = None) -> DeviceProperties:
         total_memory=_C.mem_get_info(index)[1],
         cube_core_num=cores,
         vector_core_num=cores,
-        L2_cache_size=max(0, os.sysconf("SC_LEVEL2_CACHE_SIZE")),
+        L2_cache_size=_l2_bytes(),
         uuid=uuid.uuid5(uuid.NAMESPACE_OID, f"npu_dispatch/{index}"),
     )
 

@@ -102,6 +102,7 @@ class Stream(_StreamMethods):
     ) -> Self:
         if stream_id is not None:
             index = _resolve(device if device_index is None else device_index)
+            _C.stream_priority(index, stream_id)  # raises when there is no such one
             return super().__new__(
                 cls, stream_id=stream_id, device_index=index, device_type=device_type
             )
@@ -144,33 +145,33 @@ class Event(torch.Event):
     ) -> Self:
         if interprocess and enable_timing:
             raise RuntimeError("an interprocess event cannot have enable_timing=True")
-        event = super().__new__(
+        return super().__new__(
             cls,
             device="npu",
             enable_timing=enable_timing,
             blocking=blocking,
             interprocess=interprocess,
         )
-        event._timing = enable_timing
-        return event
-
-    _timing: bool
 
     @property
     def npu_event(self) -> int:
         """The event's number; 0 before the first record."""
         return self.event_id
 
+    def elapsed_time(self, end_event: torch.Event) -> float:
+        """Return the milliseconds from this event to `end_event`. Waits for both."""
+        if not (self.event_id and end_event.event_id):
+            raise RuntimeError(
+                "Both events must be recorded before calculating elapsed time."
+            )
+        began, ended = map(_C.event_time_ns, (self.event_id, end_event.event_id))
+        return (ended - began) / 1e6
+
     def recorded_time(self) -> int:
         """Return when the stream reached the event: CLOCK_MONOTONIC, nanoseconds.
 
         Waits for the event. Needs enable_timing=True and a record.
         """
-        if not self._timing:
-            raise RuntimeError("the event was not made with enable_timing=True")
-        if not self.event_id:
-            raise RuntimeError("the event has not been recorded")
-        self.synchronize()
         return _C.event_time_ns(self.event_id)
 
 

@@ -45,6 +45,11 @@ BY_HAND = {
     "_test_functorch_fallback", "_foobar", "_nested_view_from_buffer",
 }  # fmt: skip
 
+# The functional form returns other shapes than the out form fills.
+FUNCTIONAL_DIFFERS = {
+    "native_batch_norm", "_native_batch_norm_legit", "_batch_norm_with_update",
+}  # fmt: skip
+
 # The value of a Scalar argument decides the shape of the result.
 SCALARS_DECIDE_SHAPE = {"arange.start_out", "range.out", "linspace.out", "logspace.out"}
 
@@ -130,7 +135,7 @@ def select() -> list[Op]:
                 kernel = structured
             elif not cpu.has_kernel(f):
                 continue
-            elif f.func.kind() == SchemaKind.functional and out is not None:
+            elif f.func.kind() != SchemaKind.out and out and f.root_name not in FUNCTIONAL_DIFFERS:
                 kernel = out
             else:
                 kernel = f

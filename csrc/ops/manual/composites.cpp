@@ -20,6 +20,7 @@ constexpr const char* kOneTask[] = {
     "select_backward",
     "constant_pad_nd",
     "binary_cross_entropy_with_logits",
+    "mode",
 };
 
 // The cpu kernel draws from a generator that it does not take as an argument.

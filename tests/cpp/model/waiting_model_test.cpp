@@ -72,7 +72,8 @@ class SequenceProgram : public Program {
 };
 
 template <typename P>
-Outcome explore(const Limits& limits, Fences fences, const Mutant& mutant = {}) {
+Outcome explore(const Limits& limits, Fences fences,
+                const Mutant& mutant = {}) {
   return model::explore(limits, mutant, fences,
                         [] { return std::make_unique<P>(); });
 }

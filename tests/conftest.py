@@ -1,0 +1,92 @@
+"""What every test may use, and what every test must leave behind: nothing."""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+import npu_dispatch
+from npu_dispatch import _C
+
+ROOT = Path(__file__).resolve().parent.parent
+Python = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def _clear_all() -> None:
+    for index in range(torch.npu.device_count()):
+        for stream_id in _open_streams(index):
+            _C.clear_error(index, stream_id)
+
+
+def _open_streams(index: int) -> list[int]:
+    from npu_dispatch.stats import StatsReader, segment_file
+
+    with StatsReader(segment_file()) as reader:
+        return [s.stream for s in reader.streams() if s.device == index]
+
+
+@pytest.fixture(autouse=True)
+def leaves_nothing_behind():
+    """No live task, no pending error, no leaked byte, no other current stream."""
+    gc.collect()
+    before = torch.npu.memory_allocated()
+
+    yield
+
+    if not torch.npu.is_initialized():
+        return
+    torch.npu.set_stream(torch.npu.default_stream(0))
+    try:
+        torch.npu.synchronize()
+    except Exception as error:
+        _clear_all()
+        pytest.fail(f"a stream was left failed: {error}")
+    gc.collect()
+    assert torch.npu.memory_allocated() == before, "device memory was leaked"
+
+
+@pytest.fixture
+def python(tmp_path: Path) -> Python:
+    """Run a program in a fresh interpreter: python(code, NAME=value...)."""
+
+    def run(
+        code: str, *args: str, timeout: float = 120, check: bool = True, **env: str
+    ) -> subprocess.CompletedProcess[str]:
+        result = subprocess.run(
+            [sys.executable, "-c", code, *args],
+            env=environment(**env),
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+        )
+        if check:
+            assert result.returncode == 0, result.stderr
+        return result
+
+    return run
+
+
+def environment(**changes: str) -> dict[str, str]:
+    """Return an environment in which a child finds this npu_dispatch."""
+    env = {**os.environ, **changes}
+    home = Path(_C.__file__).parent.parent
+    if (home / "npu_dispatch" / "__init__.py").exists():  # built in place
+        paths = [str(home), env.get("PYTHONPATH", "")]
+        env["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+    return env
+
+
+@pytest.fixture
+def child_environment() -> Callable[..., dict[str, str]]:
+    return environment
+
+
+assert npu_dispatch.is_registered(), "the device is not registered: see `make build`"

@@ -1,0 +1,223 @@
+"""Process exit, fork, Ctrl-C, threads, a full queue: no hang, no crash, no loss."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+import torch
+
+# Seconds of queued work that nobody waits for.
+LONG = """
+import npu_dispatch, torch
+x = torch.rand(600, 600).npu()
+def long(n):
+    y = x
+    for _ in range(n):
+        y = torch.softmax(y @ x, 0)
+    return y
+"""
+
+
+def test_exit_with_work_queued_finishes_it(python):
+    code = LONG + "long(30); print('left')"
+
+    assert python(code).stdout.strip() == "left"
+
+
+def test_exit_from_an_exception_with_work_queued(python):
+    result = python(LONG + "long(30); raise KeyError('mine')", check=False)
+
+    assert result.returncode == 1
+    assert result.stderr.strip().endswith("KeyError: 'mine'")
+
+
+def test_an_error_nobody_saw_is_reported_at_exit(python):
+    code = """
+import npu_dispatch, torch
+w, i = torch.rand(4, 2).npu(), torch.tensor([9]).npu()
+torch.nn.functional.embedding(i, w)
+"""
+    assert "index out of range" in python(code).stderr
+
+
+def test_a_forked_child_is_told_to_spawn(python):
+    code = (
+        LONG
+        + """
+import os
+long(5)
+child = os.fork()
+if child == 0:
+    assert not torch.npu.is_initialized()
+    torch.manual_seed(3)
+    try:
+        torch.ones(2, device="npu")
+    except RuntimeError as error:
+        os._exit(0 if "spawn" in str(error) else 2)
+    os._exit(1)
+_, status = os.waitpid(child, 0)
+print(os.waitstatus_to_exitcode(status), torch.isfinite(long(3)).all().item())
+"""
+    )
+    assert python(code).stdout.strip() == "0 True"
+
+
+def test_a_child_forked_before_initialisation_may_use_the_device(python):
+    code = """
+import os, npu_dispatch, torch
+child = os.fork()
+if child == 0:
+    os._exit(0 if torch.ones(2, device="npu").sum().item() == 2 else 1)
+_, status = os.waitpid(child, 0)
+print(os.waitstatus_to_exitcode(status))
+"""
+    assert python(code).stdout.strip() == "0"
+
+
+@pytest.mark.parametrize(
+    "wait",
+    [
+        "torch.npu.synchronize()",
+        "torch.npu.current_stream().synchronize()",
+        "e = torch.npu.Event(); e.record(); e.synchronize()",
+        "y.sum().item()",
+    ],
+)
+def test_ctrl_c_ends_a_wait(wait: str, child_environment):
+    program = (
+        LONG
+        + f"""
+y = long(1500)
+print("waiting", flush=True)
+try:
+    {wait}
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+    import os
+    os._exit(7)
+"""
+    )
+    child = subprocess.Popen(
+        [sys.executable, "-c", program],
+        env=child_environment(),
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert child.stdout.readline() == "waiting\n"
+
+    child.send_signal(signal.SIGINT)
+
+    out, _ = child.communicate(timeout=60)
+    assert (out, child.returncode) == ("interrupted\n", 7)
+
+
+def test_many_threads_launch_on_one_stream():
+    totals = torch.zeros(8, 64, device="npu")
+    rows = list(totals.unbind(0))
+
+    def add(row: torch.Tensor) -> None:
+        for _ in range(2000):
+            row.add_(1)
+
+    threads = [threading.Thread(target=add, args=(row,)) for row in rows]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert totals.cpu().eq(2000).all()
+    del rows, totals
+
+
+def test_an_exception_in_a_thread_leaves_the_stream_usable():
+    seen: list[Exception] = []
+
+    def fail() -> None:
+        x = torch.ones(4, device="npu")
+        try:
+            x.view(3)
+        except RuntimeError as error:
+            seen.append(error)
+
+    threads = [threading.Thread(target=fail) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert len(seen) == 4
+    assert torch.ones(4, device="npu").sum().item() == 4
+
+
+def test_a_failure_in_one_threads_stream_does_not_reach_another():
+    bad = torch.npu.Stream()
+    weight, index = torch.rand(4, 2).npu(), torch.tensor([9]).npu()
+    torch.npu.synchronize()
+    caught: list[type] = []
+
+    def fail() -> None:
+        with torch.npu.stream(bad):
+            torch.nn.functional.embedding(index, weight)
+            try:
+                bad.synchronize()
+            except IndexError as error:
+                caught.append(type(error))
+
+    thread = threading.Thread(target=fail)
+    thread.start()
+    for _ in range(500):
+        weight.add_(1)
+    thread.join()
+
+    torch.npu.current_stream().synchronize()
+    assert caught == [IndexError]
+    torch.npu.clear_error(bad)
+
+
+def test_a_full_queue_makes_the_caller_wait_and_loses_nothing():
+    from npu_dispatch.stats import StatsReader, segment_file
+
+    x = torch.zeros(200_000, device="npu")
+    torch.npu.synchronize()
+    with StatsReader(segment_file()) as reader:
+        before = reader.streams()[0]
+        for _ in range(12_000):
+            x.add_(1)
+        torch.npu.synchronize()
+        after = reader.streams()[0]
+
+    assert x.cpu().eq(12_000).all()
+    assert after.full_waits > before.full_waits
+
+
+def test_autograd_launches_from_its_own_threads():
+    x = torch.rand(32, 32)
+    results = []
+    for device in ("cpu", "npu"):
+        leaf = x.to(device).requires_grad_()
+        y = leaf
+        for _ in range(50):
+            y = torch.tanh(y @ leaf)
+        y.sum().backward()
+        results.append(leaf.grad.cpu())
+
+    torch.testing.assert_close(*results)
+
+
+def test_many_streams_that_wait_for_each_other_make_progress():
+    streams = [torch.npu.Stream() for _ in range(6)]
+    x = torch.zeros(1000, device="npu")
+    torch.npu.synchronize()
+
+    for step in range(120):
+        here, before = streams[step % 6], streams[(step - 1) % 6]
+        here.wait_stream(before)
+        with torch.npu.stream(here):
+            x.add_(1)
+    torch.npu.synchronize()
+
+    assert x.cpu().eq(120).all()

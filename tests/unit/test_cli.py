@@ -1,0 +1,122 @@
+"""The command `npu-dispatch`."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture
+def npu_dispatch_run(tmp_path: Path, child_environment):
+    def run(program: str, *args: str, options: tuple[str, ...] = ()):
+        script = tmp_path / "script.py"
+        script.write_text(program)
+        command = [sys.executable, "-m", "npu_dispatch", "run", *options, str(script)]
+        return subprocess.run(
+            [*command, *args],
+            env=child_environment(COLUMNS="120"),
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+
+    return run
+
+
+def test_the_script_is_main_and_gets_its_arguments(npu_dispatch_run):
+    result = npu_dispatch_run(
+        "import sys; print(__name__, sys.argv[1:])", "-x", "--y=1"
+    )
+
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.strip() == "__main__ ['-x', '--y=1']"
+
+
+def test_the_device_is_loaded_without_the_script_asking(npu_dispatch_run):
+    program = "import torch; print((torch.ones(2, device='npu') + 1).tolist())"
+
+    assert npu_dispatch_run(program).stdout.strip() == "[2.0, 2.0]"
+
+
+def test_the_script_imports_its_neighbours(npu_dispatch_run, tmp_path: Path):
+    (tmp_path / "neighbour.py").write_text("fact = 7")
+
+    assert npu_dispatch_run("import neighbour; print(neighbour.fact)").stdout == "7\n"
+
+
+@pytest.mark.parametrize(
+    ("program", "status"),
+    [("raise SystemExit(3)", 3), ("import sys; sys.exit()", 0), ("exit('no')", 1)],
+)
+def test_the_exit_status_is_the_scripts(npu_dispatch_run, program, status):
+    assert npu_dispatch_run(program).returncode == status
+
+
+def test_an_exception_shows_the_scripts_frames_only(npu_dispatch_run):
+    result = npu_dispatch_run("def f():\n    1 / 0\nf()")
+
+    assert result.returncode == 1
+    assert "ZeroDivisionError" in result.stderr
+    assert "line 2, in f" in result.stderr
+    assert "runpy" not in result.stderr
+
+
+def test_an_unseen_failure_on_the_device_fails_the_run(npu_dispatch_run):
+    program = """
+import torch
+w, i = torch.rand(4, 2).npu(), torch.tensor([9]).npu()
+torch.nn.functional.embedding(i, w)
+"""
+    result = npu_dispatch_run(program)
+
+    assert result.returncode == 1
+    assert "index out of range" in result.stderr
+
+
+def test_the_summary_goes_to_stderr(npu_dispatch_run):
+    result = npu_dispatch_run("import torch; torch.ones(2, device='npu').add_(1)")
+
+    assert result.stdout == ""
+    for row in ("launches/s", "queue depth", "enqueue to retire", "peak memory npu:0"):
+        assert row in result.stderr
+
+
+def test_quiet_prints_no_summary(npu_dispatch_run):
+    assert "launches" not in npu_dispatch_run("pass", options=("--quiet",)).stderr
+
+
+def test_json_has_the_same_figures(npu_dispatch_run, tmp_path: Path):
+    program = """
+import torch
+x = torch.zeros(64, device="npu")
+for _ in range(1000):
+    x += 1
+print(x.sum().item())
+"""
+    path = tmp_path / "deep" / "figures.json"
+
+    result = npu_dispatch_run(program, options=("--json", str(path)))
+
+    figures = json.loads(path.read_text())
+    assert result.stdout.strip() == "64000.0"
+    assert 1000 <= figures["launches"] < 1100
+    assert figures["latency_us_p50"] > 0
+    assert figures["peak_memory"]["0"] >= 512
+    assert "item" in figures["blocked_ms"]
+
+
+def test_doctor_tries_the_device(child_environment):
+    result = subprocess.run(
+        [sys.executable, "-m", "npu_dispatch", "doctor"],
+        env=child_environment(),
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+    assert result.returncode == 0, result.stderr
+    assert "1 + 1 on npu  2.0" in result.stdout

@@ -1,0 +1,165 @@
+"""Devices: how many, which one, and what they say about themselves."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from npu_dispatch import npu
+from npu_dispatch.npu import DeferredNpuCallError
+
+TWO = {"NPU_DISPATCH_DEVICES": "2"}
+
+
+def test_torch_npu_is_our_module():
+    import sys
+
+    assert torch.npu is npu
+    assert sys.modules["torch.npu"] is npu
+    assert torch.get_device_module("npu") is npu
+
+
+def test_every_public_name_exists():
+    assert [name for name in npu.__all__ if not hasattr(npu, name)] == []
+
+
+def test_there_is_a_device():
+    assert torch.npu.is_available()
+    assert torch.npu.device_count() >= 1
+    assert torch.accelerator.current_accelerator() == torch.device("npu")
+
+
+def test_tensors_and_modules_have_methods():
+    x = torch.ones(2).npu()
+
+    assert x.is_npu
+    assert not torch.ones(2).is_npu
+    assert next(torch.nn.Linear(1, 1).npu().parameters()).is_npu
+
+
+def test_negative_indices_change_nothing():
+    torch.npu.set_device(-1)
+    with torch.npu.device(-1):
+        assert torch.npu.current_device() == 0
+
+
+@pytest.mark.parametrize("device", ["cpu", torch.device("cpu"), 1.5])
+def test_another_type_of_device_is_a_value_error(device):
+    with pytest.raises(ValueError):
+        torch.npu.set_device(device)
+
+
+def test_an_index_out_of_range_is_a_runtime_error():
+    for call in (torch.npu.set_device, torch.npu.synchronize, torch.npu.Stream):
+        with pytest.raises(RuntimeError, match="99"):
+            call(99)
+
+
+def test_properties_name_the_device():
+    properties = torch.npu.get_device_properties(0)
+
+    assert properties.name == torch.npu.get_device_name()
+    assert properties.multi_processor_count == properties.vector_core_num
+    assert len(properties.uuid.bytes) == 16
+    assert properties.major is None
+
+
+def test_properties_of_a_missing_device_are_an_assertion_error():
+    with pytest.raises(AssertionError, match="Invalid device id"):
+        torch.npu.get_device_properties(99)
+
+
+def test_capability_comes_from_the_environment(monkeypatch):
+    monkeypatch.setenv("TORCH_NPU_DEVICE_CAPABILITY", "9.0")
+
+    assert torch.npu.get_device_capability() == (9, 0)
+
+
+def test_capability_is_none_with_a_warning():
+    with pytest.warns(UserWarning, match="compute capability"):
+        assert torch.npu.get_device_capability() is None
+
+
+def test_a_device_is_no_peer_of_itself():
+    assert not torch.npu.can_device_access_peer(0, 0)
+
+
+def test_launch_blocking_makes_a_call_raise_its_own_error():
+    weight = torch.rand(4, 2).npu()
+    index = torch.tensor([9]).npu()
+    try:
+        with torch.npu.launch_blocking(), pytest.raises(IndexError):
+            torch.nn.functional.embedding(index, weight)
+    finally:
+        torch.npu.clear_error()
+
+
+def test_switching_devices(python):
+    code = """
+import npu_dispatch, torch
+npu = torch.npu
+assert npu.device_count() == 2
+with npu.device(1):
+    assert npu.current_device() == 1
+    x = torch.ones(2, device="npu")
+assert x.device == torch.device("npu:1") and npu.current_device() == 0
+with npu.device_of(x):
+    assert npu.current_device() == 1
+with npu.device_of(torch.ones(1)) if False else npu.device("npu:1"):
+    s = npu.Stream()
+assert s.device.index == 1
+with npu.stream(s):
+    assert npu.current_device() == 1 and npu.current_stream() == s
+    y = x + 1
+assert npu.current_device() == 0
+assert npu.current_stream(1) == npu.default_stream(1)
+assert y.to("npu:0").device.index == 0 and y.to("npu:0").tolist() == [2, 2]
+assert npu.can_device_access_peer(0, 1)
+npu.manual_seed_all(4)
+assert [g.initial_seed() for g in npu.default_generators] == [4, 4]
+npu.synchronize(1)
+print("ok")
+"""
+    assert python(code, **TWO).stdout.strip() == "ok"
+
+
+def test_no_device_is_no_error_until_one_is_used(python):
+    code = """
+import npu_dispatch, torch
+npu = torch.npu
+assert not npu.is_available() and npu.device_count() == 0
+torch.manual_seed(1)
+try:
+    torch.ones(1, device="npu")
+except RuntimeError as error:
+    print("refused")
+"""
+    assert python(code, NPU_DISPATCH_DEVICES="0").stdout.strip() == "refused"
+
+
+def test_queued_calls_run_at_initialisation_in_order(python):
+    code = """
+import npu_dispatch, torch
+npu, seen = torch.npu, []
+npu._lazy_call(lambda: seen.append(1))
+npu._lazy_call(lambda: seen.append(2))
+assert seen == []
+npu.init()
+npu._lazy_call(lambda: seen.append(3))
+print(seen)
+"""
+    assert python(code).stdout.strip() == "[1, 2, 3]"
+
+
+def test_a_failing_queued_call_is_named(python):
+    code = """
+import npu_dispatch, torch
+from npu_dispatch.npu import DeferredNpuCallError
+torch.npu._lazy_call(lambda: 1 / 0)
+try:
+    torch.npu.init()
+except DeferredNpuCallError as error:
+    print(error)
+"""
+    assert "division by zero" in python(code).stdout
+    assert issubclass(DeferredNpuCallError, RuntimeError)

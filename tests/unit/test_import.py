@@ -1,0 +1,132 @@
+"""Importing: what it registers, what it costs, and how it fails."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from npu_dispatch.config import TORCH_VERSION
+
+ROOT = Path(__file__).resolve().parents[2]
+
+OFF = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+WRONG_TORCH = "import torch; torch.__version__ = '1.2.3+cpu'; "
+
+
+@pytest.fixture
+def entry_point(tmp_path: Path, child_environment) -> dict[str, str]:
+    """An environment in which torch finds our entry point, installed or not."""
+    info = tmp_path / "site" / "npu_dispatch_entry-1.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: npu_dispatch_entry\n")
+    text = "[torch.backends]\nnpu_dispatch_entry = npu_dispatch:_autoload\n"
+    (info / "entry_points.txt").write_text(text)
+    old = child_environment().get("PYTHONPATH", "")
+    return {"PYTHONPATH": f"{info.parent}:{old}"}
+
+
+def test_the_pinned_torch_is_the_checked_one():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+    pins = project["build-system"]["requires"] + project["project"]["dependencies"]
+    torch_pins = [pin for pin in pins if re.match(r"torch\b", pin)]
+
+    assert torch_pins == [f"torch=={TORCH_VERSION}"] * 2
+
+
+def test_plain_import_torch_loads_the_device(python, entry_point):
+    code = "import torch; print(torch.ones(2, device='npu').sum().item())"
+
+    assert python(code, **entry_point).stdout.strip() == "2.0"
+
+
+def test_importing_us_first_loads_the_device_too(python, entry_point):
+    code = "import npu_dispatch, torch; print(torch.ones(2, device='npu').sum().item())"
+
+    assert python(code, **entry_point).stdout.strip() == "2.0"
+
+
+def test_npu_autoload_0_skips(python, entry_point):
+    code = "import torch; print(hasattr(torch, 'npu'))"
+
+    result = python(code, NPU_AUTOLOAD="0", **entry_point)
+
+    assert result.stdout.strip() == "False"
+
+
+def test_registering_by_hand_after_npu_autoload_0(python):
+    code = """
+import npu_dispatch
+npu_dispatch.register()
+npu_dispatch.register()
+import torch
+print(npu_dispatch.is_registered(), torch.ones(1, device="npu").item())
+"""
+    result = python(code, NPU_AUTOLOAD="0", **OFF)
+
+    assert result.stdout.strip() == "True 1.0"
+
+
+def test_another_torch_is_refused_with_both_versions(python):
+    result = python(WRONG_TORCH + "import npu_dispatch", check=False, **OFF)
+
+    assert result.returncode == 1
+    last = result.stderr.splitlines()[-1]
+    assert "TorchVersionError" in last
+    for part in ("1.2.3", TORCH_VERSION, "Install"):
+        assert part in last
+
+
+def test_a_failing_autoload_does_not_break_import_torch(
+    python, entry_point, tmp_path: Path
+):
+    # A module that shadows the extension, and cannot be imported.
+    code = """
+import sys
+sys.modules["npu_dispatch._C"] = None
+import torch
+print(torch.ones(2).sum().item())
+try:
+    import npu_dispatch
+except ImportError:
+    print("an explicit import raises")
+"""
+    result = python(code, **entry_point)
+
+    assert result.stdout.splitlines() == ["2.0", "an explicit import raises"]
+    assert "device 'npu' is not available" in result.stderr
+
+
+def test_torch_npu_wins(python, tmp_path: Path, entry_point):
+    (tmp_path / "site" / "torch_npu.py").write_text("raise SystemExit('imported')")
+
+    result = python("import torch; print(hasattr(torch, 'npu'))", **entry_point)
+
+    assert result.stdout.strip() == "False"
+    assert "torch_npu is installed" in result.stderr
+
+
+def test_importing_starts_no_thread_and_no_runtime(python):
+    code = """
+import os, torch
+before = len(os.listdir("/proc/self/task"))
+import npu_dispatch
+print(len(os.listdir("/proc/self/task")) - before, torch.npu.is_initialized())
+"""
+    assert python(code, **OFF).stdout.strip() == "0 False"
+
+
+def test_importing_leaves_no_segment_behind(python):
+    code = """
+import npu_dispatch, torch
+from npu_dispatch.stats import segment_file
+torch.ones(1, device="npu")
+print(segment_file())
+"""
+    path = Path(python(code).stdout.strip())
+
+    assert path.parent.name.startswith("npu_dispatch-")
+    assert not path.exists()

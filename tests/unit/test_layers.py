@@ -1,0 +1,133 @@
+"""The layer table of the design: who may include or import whom."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+CPP_LAYERS = {
+    "base": 0,
+    "driver": 1,
+    "stats": 1,
+    "taskqueue": 2,
+    "memory": 3,
+    "check": 3,
+    "torch": 4,
+    "ops": 5,
+    "python": 6,
+}
+ATEN_FROM, PYTHON_FROM = 4, 6
+
+PYTHON_LAYERS = {
+    "errors": 0,
+    "config": 0,
+    "stats": 0,
+    "_C": 1,
+    "npu": 1,
+    "aio": 2,
+    "metrics": 2,
+    "summary": 2,
+    "trace": 2,
+    "service": 3,
+    "distributed": 3,
+    "integrations": 3,
+    "testing": 3,
+    "cli": 4,
+    "__main__": 4,
+}
+WITHOUT_TORCH = {"errors", "config", "stats", "metrics", "service", "summary"}
+MAX_LINES = 500
+
+CPP_FILES = sorted(
+    path for suffix in ("*.h", "*.cpp") for path in (ROOT / "csrc").rglob(suffix)
+)
+PYTHON_FILES = sorted((ROOT / "npu_dispatch").rglob("*.py"))
+ALL_FILES = [
+    path
+    for folder in ("csrc", "npu_dispatch", "tests", "bench", "examples")
+    for path in sorted((ROOT / folder).rglob("*"))
+    if path.suffix in {".h", ".cpp", ".py", ".pyi"}
+]
+
+
+def name(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def includes(path: Path) -> list[str]:
+    return re.findall(r'^\s*#include\s+[<"]([^>"]+)[>"]', path.read_text(), re.M)
+
+
+@pytest.mark.parametrize("path", CPP_FILES, ids=name)
+def test_a_cpp_file_includes_only_lower_layers(path: Path):
+    folder = path.relative_to(ROOT / "csrc").parts[0]
+    level = CPP_LAYERS[folder]
+
+    for header in includes(path):
+        if header.startswith("csrc/"):
+            other = header.split("/")[1]
+            assert other == folder or CPP_LAYERS[other] < level, header
+        if re.match(r"(ATen|c10|torch)/", header):
+            assert level >= ATEN_FROM, header
+        if header == "Python.h" or header.startswith("pybind11/"):
+            assert level >= PYTHON_FROM, header
+
+
+def module_of(path: Path) -> str:
+    """Return the layer's name: the first part below npu_dispatch."""
+    return path.relative_to(ROOT / "npu_dispatch").parts[0].removesuffix(".py")
+
+
+def imported(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{name(path)}: relative import"
+            if node.module == "npu_dispatch":
+                yield from (f"npu_dispatch.{alias.name}" for alias in node.names)
+            elif node.module:
+                yield node.module
+
+
+@pytest.mark.parametrize("path", PYTHON_FILES, ids=name)
+def test_a_python_file_imports_only_lower_layers(path: Path):
+    module = module_of(path)
+    if module == "__init__":
+        return  # loads the device: names all it needs
+
+    for other in imported(path):
+        if other.startswith("npu_dispatch."):
+            layer = other.split(".")[1]
+            allowed = (
+                PYTHON_LAYERS[layer] < PYTHON_LAYERS[module]
+                or layer == module
+                or {layer, module} == {"_C", "npu"}
+                or module == "__main__"
+            )
+            assert allowed, other
+        if module in WITHOUT_TORCH:
+            assert other.split(".")[0] != "torch", other
+
+
+@pytest.mark.parametrize("path", ALL_FILES, ids=name)
+def test_a_file_is_short_enough_to_read(path: Path):
+    lines = len(path.read_text().splitlines())
+
+    assert lines <= MAX_LINES
+
+
+def test_only_config_reads_our_environment_variables():
+    readers = {
+        module_of(path)
+        for path in PYTHON_FILES
+        if re.search(r"environ|getenv", path.read_text())
+    }
+
+    assert readers <= {"config"}

@@ -1,0 +1,126 @@
+"""Seeds, states, and results that do not depend on when a task runs."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+
+def test_the_state_is_16_bytes():
+    state = torch.npu.get_rng_state()
+
+    assert state.dtype == torch.uint8
+    assert state.device.type == "cpu"
+    assert state.numel() == 16
+
+
+def test_the_same_seed_gives_the_same_numbers():
+    torch.npu.manual_seed(5)
+    first = torch.randn(100, device="npu")
+    torch.npu.manual_seed(5)
+
+    assert torch.equal(first, torch.randn(100, device="npu"))
+
+
+def test_torch_manual_seed_seeds_the_device():
+    torch.manual_seed(11)
+    first = torch.rand(10, device="npu")
+    torch.manual_seed(11)
+
+    assert torch.equal(first, torch.rand(10, device="npu"))
+    assert torch.npu.initial_seed() == 11
+
+
+def test_two_draws_differ():
+    torch.npu.manual_seed(0)
+
+    one, two = torch.rand(10, device="npu"), torch.rand(10, device="npu")
+
+    assert not torch.equal(one, two)
+
+
+def test_a_restored_state_repeats_the_draw():
+    state = torch.npu.get_rng_state()
+    first = torch.rand(10, device="npu")
+
+    torch.npu.set_rng_state(state)
+
+    assert torch.equal(first, torch.rand(10, device="npu"))
+
+
+def test_eight_bytes_are_a_seed_with_offset_zero():
+    torch.npu.manual_seed(7)
+    whole = torch.npu.get_rng_state()
+
+    torch.npu.set_rng_state(whole[:8])
+
+    assert torch.equal(torch.npu.get_rng_state(), whole)
+
+
+@pytest.mark.parametrize(
+    "state",
+    [torch.zeros(15, dtype=torch.uint8), torch.zeros(16)],
+    ids=["size", "dtype"],
+)
+def test_a_bad_state_is_refused(state):
+    with pytest.raises((RuntimeError, TypeError)):
+        torch.npu.set_rng_state(state)
+
+
+def test_a_bad_device_is_refused():
+    with pytest.raises(IndexError):
+        torch.npu.get_rng_state(99)
+    with pytest.raises(ValueError, match="cpu"):
+        torch.npu.get_rng_state("cpu")
+
+
+def test_seed_all_uses_one_seed():
+    torch.npu.seed_all()
+
+    seeds = {generator.initial_seed() for generator in torch.npu.default_generators}
+    assert len(seeds) == 1
+
+
+def test_fork_rng_restores_the_device():
+    state = torch.npu.get_rng_state()
+
+    with torch.random.fork_rng(device_type="npu"):
+        torch.rand(10, device="npu")
+
+    assert torch.equal(torch.npu.get_rng_state(), state)
+
+
+def test_numbers_do_not_depend_on_the_stream():
+    torch.npu.manual_seed(3)
+    expected = [torch.rand(1000, device="npu").sum().item() for _ in range(4)]
+    torch.npu.manual_seed(3)
+    streams = [torch.npu.Stream() for _ in range(4)]
+
+    draws = []
+    for stream in streams:
+        with torch.npu.stream(stream):
+            draws.append(torch.rand(1000, device="npu").sum())
+    torch.npu.synchronize()
+
+    assert [draw.item() for draw in draws] == expected
+
+
+def test_a_seed_set_before_initialisation_counts(python):
+    code = """
+import npu_dispatch, torch
+torch.npu.manual_seed(9)
+assert not torch.npu.is_initialized()
+a = torch.rand(4, device="npu")
+torch.npu.manual_seed(9)
+assert torch.equal(a, torch.rand(4, device="npu"))
+"""
+    python(code)
+
+
+def test_an_own_generator_is_independent():
+    generator = torch.Generator("npu:0").manual_seed(1)
+    state = torch.npu.get_rng_state()
+
+    torch.rand(4, device="npu", generator=generator)
+
+    assert torch.equal(torch.npu.get_rng_state(), state)

@@ -1,0 +1,189 @@
+"""torch.npu streams: which one is current, and what waits for what."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+import torch
+
+
+def test_the_default_stream_is_current_at_first():
+    assert torch.npu.current_stream() == torch.npu.default_stream()
+    assert torch.npu.default_stream().stream_id == 0
+
+
+def test_a_stream_is_a_torch_stream_on_its_device():
+    stream = torch.npu.Stream()
+
+    assert isinstance(stream, torch.Stream)
+    assert stream.device == torch.device("npu", 0)
+    assert stream.device_type == 20
+
+
+def test_a_context_makes_a_stream_current_and_restores_the_old_one():
+    stream = torch.npu.Stream()
+
+    with torch.npu.stream(stream):
+        inside = torch.npu.current_stream()
+
+    assert inside == stream
+    assert torch.npu.current_stream() == torch.npu.default_stream()
+
+
+def test_a_context_restores_after_an_exception():
+    with pytest.raises(KeyError), torch.npu.stream(torch.npu.Stream()):
+        raise KeyError
+
+    assert torch.npu.current_stream() == torch.npu.default_stream()
+
+
+def test_a_context_nests():
+    one, two = torch.npu.Stream(), torch.npu.Stream()
+    context = torch.npu.stream(one)
+
+    with context, torch.npu.stream(two):
+        assert torch.npu.current_stream() == two
+
+    assert torch.npu.current_stream() == torch.npu.default_stream()
+
+
+def test_none_is_a_context_that_changes_nothing():
+    with torch.npu.stream(None):
+        assert torch.npu.current_stream() == torch.npu.default_stream()
+
+
+def test_a_stream_is_itself_a_context():
+    stream = torch.npu.Stream()
+
+    with stream:
+        assert torch.npu.current_stream() == stream
+
+
+def test_set_stream_is_per_thread():
+    stream, seen = torch.npu.Stream(), []
+    torch.npu.set_stream(stream)
+
+    thread = threading.Thread(target=lambda: seen.append(torch.npu.current_stream()))
+    thread.start()
+    thread.join()
+
+    assert torch.npu.current_stream() == stream
+    assert seen == [torch.npu.default_stream()]
+
+
+def test_the_pool_hands_out_32_streams_round_robin():
+    streams = [torch.npu.Stream() for _ in range(33)]
+
+    assert len(set(streams)) == 32
+    assert streams[32] == streams[0]
+
+
+def test_priority_selects_the_pool():
+    assert torch.npu.Stream(priority=-1).priority == -1
+    assert torch.npu.Stream().priority == 0
+    assert torch.npu.Stream.priority_range() == (0, -1)
+
+
+def test_a_stream_is_rebuilt_from_its_id():
+    stream = torch.npu.Stream()
+
+    again = torch.npu.Stream(stream_id=stream.stream_id, device_index=0, device_type=20)
+
+    assert again == stream
+    assert hash(again) == hash(stream)
+
+
+def test_an_unknown_id_is_refused():
+    with pytest.raises(RuntimeError, match="12345"):
+        torch.npu.Stream(stream_id=12345, device_index=0)
+
+
+def test_wait_stream_orders_work_across_streams():
+    one, two = torch.npu.Stream(), torch.npu.Stream()
+    a = torch.rand(256, 256)
+    x = a.npu()
+    torch.npu.synchronize()
+
+    with torch.npu.stream(one):
+        y = x
+        for _ in range(8):
+            y = torch.softmax(y @ x, 0)
+    two.wait_stream(one)
+    with torch.npu.stream(two):
+        z = y + 1
+    two.synchronize()
+
+    expected = a
+    for _ in range(8):
+        expected = torch.softmax(expected @ a, 0)
+    torch.testing.assert_close(z.cpu(), expected + 1)
+
+
+def test_query_is_true_once_all_work_is_done():
+    stream = torch.npu.Stream()
+    with torch.npu.stream(stream):
+        torch.ones(4, device="npu").add_(1)
+
+    stream.synchronize()
+
+    assert stream.query()
+
+
+def test_torch_accelerator_sees_the_same_streams():
+    stream = torch.npu.Stream()
+
+    torch.accelerator.set_stream(stream)
+
+    assert torch.accelerator.current_stream() == stream
+    assert torch.npu.current_stream() == stream
+
+
+def test_a_sync_launch_stream_is_stream_like_but_no_stream():
+    stream = torch.npu.SyncLaunchStream()
+
+    assert not isinstance(stream, torch.npu.Stream)
+    assert isinstance(stream, torch.Stream)
+
+
+def test_work_on_a_sync_launch_stream_is_done_when_the_call_returns():
+    stream = torch.npu.SyncLaunchStream()
+
+    with torch.npu.stream(stream):
+        x = torch.ones(4, device="npu") + 1
+        assert torch.npu.current_stream().stream_id == stream.stream_id
+        assert stream.query()
+
+    assert x.tolist() == [2.0] * 4
+
+
+def test_a_sync_launch_stream_waits_for_queued_work():
+    queued, inline = torch.npu.Stream(), torch.npu.SyncLaunchStream()
+    with torch.npu.stream(queued):
+        x = torch.ones(512, 512, device="npu")
+        y = x @ x @ x
+        event = queued.record_event()
+
+    inline.wait_event(event)
+    with torch.npu.stream(inline):
+        z = y + 0
+
+    assert z[0, 0].item() == 512.0**2
+
+
+def test_recorded_memory_is_not_reused_while_another_stream_reads_it():
+    side = torch.npu.Stream()
+    x = torch.full((1024,), 3.0, device="npu")
+    side.wait_stream(torch.npu.current_stream())
+    with torch.npu.stream(side):
+        big = torch.ones(512, 512, device="npu")
+        for _ in range(4):
+            big = torch.softmax(big @ big, 0)
+        y = x + big[0, 0] * 0
+    x.record_stream(side)
+
+    del x
+    torch.full((1024,), 9.0, device="npu")
+
+    side.synchronize()
+    assert y.cpu().eq(3.0).all()
