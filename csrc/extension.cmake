@@ -66,6 +66,7 @@ add_library(npu_torch OBJECT
   ops/plan_table.cpp
   ops/stack_map.cpp
   ops/sync_call.cpp
+  ops/trial.cpp
   ops/manual/attention.cpp
   ops/manual/composites.cpp
   ops/manual/copy.cpp
@@ -73,6 +74,10 @@ add_library(npu_torch OBJECT
   ops/manual/rnn.cpp
   ${NPU_OPS_SOURCES})
 target_link_libraries(npu_torch PUBLIC npu_core torch_headers)
+# torch's headers are most of the compile time of a small file.
+target_precompile_headers(npu_torch PRIVATE
+  <ATen/core/Tensor.h> <ATen/core/boxing/impl/boxing.h> <ATen/core/stack.h>
+  <ATen/core/dispatch/Dispatcher.h> <torch/library.h>)
 
 pybind11_add_module(_C MODULE
   python/device.cpp

@@ -6,6 +6,7 @@
 #include "csrc/ops/launch.h"
 #include "csrc/ops/stack_map.h"
 #include "csrc/ops/sync_call.h"
+#include "csrc/ops/trial.h"
 #include "csrc/torch/error.h"
 #include "csrc/torch/tensor.h"
 
@@ -82,8 +83,14 @@ void call_cold(const Op& op, torch::jit::Stack& stack) {
   raise_if_failed(stream);
 
   std::optional<Inferred> found = infer(op, stack);
-  if (!found || !accepts_dtypes(op, stack))
-    return call_sync(op, stack, stream);
+  if (!found) return call_sync(op, stack, stream);
+  const Verdict verdict = try_on_zeros(op, stack, *found);
+  if (verdict == Verdict::kTooLarge) {
+    const torch::jit::Stack arguments = stack;
+    call_sync(op, stack, stream);
+    return learn(op, arguments, as_inferred(op, stack, *found));
+  }
+  if (verdict != Verdict::kAgrees) return call_sync(op, stack, stream);
   for (const Resize& r : found->resizes)
     resize_tensor(r.tensor, r.sizes, r.strides);
 

@@ -1,11 +1,7 @@
 #include "csrc/ops/infer.h"
 
 #include <ATen/EmptyTensor.h>
-#include <ATen/ops/zeros.h>
 
-#include <map>
-#include <mutex>
-#include <set>
 #include <unordered_map>
 
 #include "csrc/ops/kernel_mode.h"
@@ -14,8 +10,6 @@
 
 namespace npu {
 namespace {
-
-constexpr int64_t kMaxTrialElements = 1 << 16;
 
 at::Tensor to_meta(const at::Tensor& t) {
   if (!is_npu(t)) return t;  // a 0-dim cpu tensor: its value may matter
@@ -89,54 +83,16 @@ std::optional<Inferred> infer(const Op& op, at::ArrayRef<c10::IValue> stack) {
   return found;
 }
 
-bool accepts_dtypes(const Op& op, at::ArrayRef<c10::IValue> stack) {
-  const Op::Schema& schema = op.schema();
-  if (schema.is_random && !schema.has_generator) return true;
-  int64_t elements = 0;
-  std::vector<uint8_t> dtypes;
-  for_each_tensor(schema, stack, [&](const at::Tensor& t) {
-    elements += t.numel();
-    dtypes.push_back(uint8_t(t.scalar_type()));
-  });
-  if (elements > kMaxTrialElements) return true;
+bool as_inferred(const Op& op, const torch::jit::Stack& results,
+                 const Inferred& inferred) {
+  std::vector<OutSpec> actual;
+  return collect(op.schema(), results, actual) && actual == inferred.outs;
+}
 
-  static std::mutex mutex;
-  static std::map<std::pair<const Op*, std::vector<uint8_t>>, bool> known;
-  const auto key = std::make_pair(&op, std::move(dtypes));
-  {
-    std::lock_guard lock(mutex);
-    const auto at = known.find(key);
-    if (at != known.end()) return at->second;
-  }
-  torch::jit::Stack zeros = map_stack(
-      schema, stack,
-      {[](const at::Tensor& t) {
-         if (!is_npu(t)) return t;
-         at::Tensor z = at::detail::empty_strided_cpu(t.sizes(), t.strides(),
-                                                      t.scalar_type());
-         if (z.nbytes())
-           memset(z.mutable_data_ptr(), 0, z.storage().nbytes());
-         return z;
-       },
-       c10::Device(c10::kCPU),
-       schema.has_generator ? c10::IValue(seeded_generator({0, 0}))
-                            : c10::IValue()});
-  bool accepted = true;
-  try {
-    KernelMode mode;
-    schema.handle.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU),
-                                  &zeros);
-  } catch (const c10::NotImplementedError&) {
-    accepted = false;
-  } catch (const std::exception& e) {
-    // Zeros may be a wrong value (a singular matrix); only a missing kernel
-    // counts.
-    const std::string_view text = e.what();
-    accepted = text.find("not implemented for") == std::string_view::npos;
-  }
-  std::lock_guard lock(mutex);
-  known.emplace(key, accepted);
-  return accepted;
+void correct(const Op& op, const torch::jit::Stack& results,
+             Inferred& inferred) {
+  inferred.outs.clear();
+  collect(op.schema(), results, inferred.outs);
 }
 
 }  // namespace npu

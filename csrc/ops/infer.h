@@ -24,8 +24,12 @@ struct Inferred {
 // operator itself then, and let it say what is wrong.
 std::optional<Inferred> infer(const Op& op, at::ArrayRef<c10::IValue> stack);
 
-// Whether the cpu kernel accepts these dtypes; tried once per operator and
-// dtypes, on zeros, so that a dtype error is raised by the call itself.
-bool accepts_dtypes(const Op& op, at::ArrayRef<c10::IValue> stack);
+// Whether the new results of a call are what was inferred.
+bool as_inferred(const Op& op, const torch::jit::Stack& results,
+                 const Inferred& inferred);
+
+// Takes the new results of a call for what should have been inferred.
+void correct(const Op& op, const torch::jit::Stack& results,
+             Inferred& inferred);
 
 }  // namespace npu

@@ -38,16 +38,24 @@ enum class ArgKind : uint8_t {
   kOther,
 };
 
+// Where the operator's shape inference comes from.
+enum class Meta : uint8_t {
+  kSharesKernelsCode,  // structured: it cannot disagree with the kernel
+  kSeparate,           // to be checked against the kernel
+};
+
 // Static storage; made by generated code, or kept in the boxed table.
 struct Op {
   Op(const char* name, const char* overload, Runner run,
-     ScalarValues values = ScalarValues::kDoNotAffectShape)
-      : name(name), overload(overload), run(run), values(values) {}
+     ScalarValues values = ScalarValues::kDoNotAffectShape,
+     Meta meta = Meta::kSeparate)
+      : name(name), overload(overload), run(run), values(values), meta(meta) {}
 
   const char* name;      // "aten::add"
   const char* overload;  // "Tensor"
   Runner run;
   ScalarValues values;
+  Meta meta;
 
   struct Return {
     bool is_list;

@@ -17,6 +17,7 @@ struct OutSpec {
   bool contiguous;
   caffe2::TypeMeta dtype;
   std::vector<int64_t> sizes, strides;
+  bool operator==(const OutSpec&) const = default;
 };
 
 // The caller's thread owns a plan and reads `outs` and `n_words`; the launcher

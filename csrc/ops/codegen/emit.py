@@ -22,12 +22,13 @@ def runner(op: Op) -> str:
     if op.writes_outputs:
         reads += [f"f.out({i})" for i in range(n_results)]
     call = f"{op.kernel}({', '.join(reads)})"
-    if op.writes_outputs or func.kind() != SchemaKind.functional:
+    new = [i for i, r in enumerate(func.returns) if r.annotation is None]
+    if op.writes_outputs or not new:
         body = f"  {call};"
     elif n_results == 1:
         body = f"  f.store(0, {call});"
     else:
-        stores = "".join(f"\n  f.store({i}, std::get<{i}>(r));" for i in range(n_results))
+        stores = "".join(f"\n  f.store({i}, std::get<{i}>(r));" for i in new)
         body = f"  const auto r = {call};{stores}"
     return f"void {op.runner}(Frame& f) {{\n{body}\n}}"
 
@@ -39,10 +40,12 @@ def wrapper(op: Op) -> str:
         defn = op.signature.defn(name=f"call_{op.ident}")
     func = op.function.func
     name, _, overload = op.schema_name.partition(".")
-    values = (
-        ", ScalarValues::kAffectShape" if op.schema_name in SCALARS_DECIDE_SHAPE else ""
+    scalars = "kAffectShape" if op.schema_name in SCALARS_DECIDE_SHAPE else "kDoNotAffectShape"
+    meta = "kSharesKernelsCode" if op.structured else "kSeparate"
+    declaration = (
+        f'const Op op_{op.ident}("aten::{name}", "{overload}", &{op.runner}, '
+        f"ScalarValues::{scalars}, Meta::{meta});"
     )
-    declaration = f'const Op op_{op.ident}("aten::{name}", "{overload}", &{op.runner}{values});'
     arguments = ", ".join([f"op_{op.ident}", *names])
     # Each result is new memory or one of the arguments.
     written = {str(a.annotation): a.name for a in func.arguments.flat_all if a.is_write}

@@ -45,10 +45,9 @@ BY_HAND = {
     "_test_functorch_fallback", "_foobar", "_nested_view_from_buffer",
 }  # fmt: skip
 
-# The functional form returns other shapes than the out form fills.
-FUNCTIONAL_DIFFERS = {
-    "native_batch_norm", "_native_batch_norm_legit", "_batch_norm_with_update",
-}  # fmt: skip
+# Functional forms that may run the out kernel straight into their result. Not
+# the rule: many out kernels use their output as scratch space of another size.
+OUT_KERNEL_SUITS = {"where", "index_select", "hardtanh", "hardswish", "take", "addr"}
 
 # The value of a Scalar argument decides the shape of the result.
 SCALARS_DECIDE_SHAPE = {"arange.start_out", "range.out", "linspace.out", "logspace.out"}
@@ -64,6 +63,7 @@ class Op:
     kernel: str
     kernel_function: NativeFunction
     writes_outputs: bool
+    structured: bool
 
     @property
     def schema_name(self) -> str:
@@ -135,7 +135,7 @@ def select() -> list[Op]:
                 kernel = structured
             elif not cpu.has_kernel(f):
                 continue
-            elif f.func.kind() != SchemaKind.out and out and f.root_name not in FUNCTIONAL_DIFFERS:
+            elif f.func.kind() != SchemaKind.out and out and f.root_name in OUT_KERNEL_SUITS:
                 kernel = out
             else:
                 kernel = f
@@ -148,5 +148,5 @@ def select() -> list[Op]:
             writes = kernel.func.kind() == SchemaKind.out
             name = str(kernel.func.name.name)
             call = f"at::cpu::{name}_outf" if writes else f"at::cpu::{name}"
-            ops.append(Op(f, call, kernel, writes))
+            ops.append(Op(f, call, kernel, writes, structured is not None))
     return sorted(ops, key=lambda op: (op.header, op.schema_name))

@@ -20,7 +20,7 @@ constexpr const char* kOneTask[] = {
     "select_backward",
     "constant_pad_nd",
     "binary_cross_entropy_with_logits",
-    "mode",
+    "mode.values",
 };
 
 // The cpu kernel draws from a generator that it does not take as an argument.
@@ -48,10 +48,7 @@ bool takes_lists_in_one_task(const c10::OperatorName& name) {
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("native_dropout", TORCH_FN(native_dropout));
-  for (const char* name : kOneTask)
-    if (c10::Dispatcher::singleton().findSchema(
-            {std::string("aten::") + name, ""}))
-      m.impl(name, boxed());
+  for (const char* name : kOneTask) m.impl(name, boxed());
   for (const c10::OperatorName& name :
        c10::Dispatcher::singleton().getAllOpNames()) {
     if (!takes_lists_in_one_task(name)) continue;

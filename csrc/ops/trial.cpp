@@ -1,0 +1,124 @@
+#include "csrc/ops/trial.h"
+
+#include <ATen/EmptyTensor.h>
+
+#include <map>
+#include <mutex>
+
+#include "csrc/ops/kernel_mode.h"
+#include "csrc/ops/stack_map.h"
+#include "csrc/torch/generator.h"
+#include "csrc/torch/tensor.h"
+
+namespace npu {
+namespace {
+
+constexpr int64_t kMaxElements = 1 << 16;
+
+// What a verdict depends on besides the operator: dtypes, ranks, which
+// optional arguments are there, flags and modes.
+using Kind = std::vector<int64_t>;
+
+struct Known {
+  std::mutex mutex;
+  std::map<std::pair<const Op*, Kind>, Verdict> verdicts;
+};
+Known& known() {
+  static Known* const instance = new Known;
+  return *instance;
+}
+
+Kind kind_of(const Op::Schema& schema, at::ArrayRef<c10::IValue> stack) {
+  Kind kind;
+  for (const c10::IValue& value : stack) {
+    if (value.isTensor() && value.toTensor().defined()) {
+      kind.push_back(int64_t(value.toTensor().scalar_type()) << 8 |
+                     value.toTensor().dim());
+    } else if (value.isBool()) {
+      kind.push_back(-2 - value.toBool());
+    } else if (value.isInt()) {
+      kind.push_back(value.toInt());
+    } else {
+      kind.push_back(value.isNone() ? -4 : -5);
+    }
+  }
+  // Lists hold tensors of their own.
+  for_each_tensor(schema, stack, [&](const at::Tensor& t) {
+    kind.push_back(int64_t(t.scalar_type()));
+  });
+  return kind;
+}
+
+at::Tensor zeros_like(const at::Tensor& t) {
+  if (!is_npu(t)) return t;
+  at::Tensor z = at::detail::empty_strided_cpu(t.sizes(), t.strides(),
+                                               t.scalar_type());
+  if (z.storage().nbytes())
+    memset(z.mutable_data_ptr(), 0, z.storage().nbytes());
+  return z;
+}
+
+// Runs the call on zeros; corrects `inferred`.
+Verdict run_on_zeros(const Op& op, at::ArrayRef<c10::IValue> stack,
+                     Inferred& inferred) {
+  const Op::Schema& schema = op.schema();
+  torch::jit::Stack zeros = map_stack(
+      schema, stack,
+      {zeros_like, c10::Device(c10::kCPU),
+       schema.has_generator ? c10::IValue(seeded_generator({0, 0}))
+                            : c10::IValue()});
+  try {
+    KernelMode mode;
+    schema.handle.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU),
+                                  &zeros);
+  } catch (const c10::NotImplementedError&) {
+    return Verdict::kRefuses;
+  } catch (const std::exception& e) {
+    // Zeros may be a wrong value (a singular matrix); only a missing kernel
+    // counts.
+    const std::string_view text = e.what();
+    return text.find("not implemented for") == std::string_view::npos
+               ? Verdict::kAgrees
+               : Verdict::kRefuses;
+  }
+  if (op.meta == Meta::kSharesKernelsCode || as_inferred(op, zeros, inferred))
+    return Verdict::kAgrees;
+  correct(op, zeros, inferred);
+  return Verdict::kDiffers;
+}
+
+}  // namespace
+
+Verdict try_on_zeros(const Op& op, at::ArrayRef<c10::IValue> stack,
+                     Inferred& inferred) {
+  const Op::Schema& schema = op.schema();
+  if (schema.is_random && !schema.has_generator) return Verdict::kAgrees;
+  int64_t elements = 0;
+  for_each_tensor(schema, stack,
+                  [&](const at::Tensor& t) { elements += t.numel(); });
+  const auto key = std::make_pair(&op, kind_of(schema, stack));
+  {
+    std::lock_guard lock(known().mutex);
+    const auto at = known().verdicts.find(key);
+    // Where the two differ every shape must be tried anew.
+    if (at != known().verdicts.end() && at->second != Verdict::kDiffers)
+      return at->second;
+    if (at != known().verdicts.end() && elements > kMaxElements)
+      return Verdict::kDiffers;
+  }
+  if (elements > kMaxElements)
+    return op.meta == Meta::kSharesKernelsCode ? Verdict::kAgrees
+                                               : Verdict::kTooLarge;
+  const Verdict verdict = run_on_zeros(op, stack, inferred);
+  std::lock_guard lock(known().mutex);
+  known().verdicts[key] = verdict;
+  return verdict == Verdict::kDiffers ? Verdict::kAgrees : verdict;
+}
+
+void learn(const Op& op, at::ArrayRef<c10::IValue> stack, bool agrees) {
+  std::lock_guard lock(known().mutex);
+  known().verdicts[{&op, kind_of(op.schema(), stack)}] =
+      agrees ? Verdict::kAgrees : Verdict::kDiffers;
+}
+
+}  // namespace npu
