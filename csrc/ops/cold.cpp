@@ -58,6 +58,17 @@ bool move_indices(const Op::Schema& schema, torch::jit::Stack& stack) {
   return true;
 }
 
+bool resize_written(const torch::jit::Stack& stack, const Inferred& found) {
+  bool resized = false;
+  for (const Written& w : found.written) {
+    const at::Tensor& t = stack[w.argument].toTensor();
+    if (t.sizes() == at::IntArrayRef(w.sizes)) continue;
+    resize_tensor(t, w.sizes, w.strides);
+    resized = true;
+  }
+  return resized;
+}
+
 void draw_for(Key& key, const Op::Schema& schema,
               const torch::jit::Stack& stack) {
   for (size_t i = 0; i < stack.size(); ++i)
@@ -88,11 +99,10 @@ void call_cold(const Op& op, torch::jit::Stack& stack) {
   if (verdict == Verdict::kTooLarge) {
     const torch::jit::Stack arguments = stack;
     call_sync(op, stack, stream);
-    return learn(op, arguments, as_inferred(op, stack, *found));
+    return learn(op, arguments, from_results(op, stack) == found);
   }
   if (verdict != Verdict::kAgrees) return call_sync(op, stack, stream);
-  for (const Resize& r : found->resizes)
-    resize_tensor(r.tensor, r.sizes, r.strides);
+  const bool resized = resize_written(stack, *found);
 
   auto owned = std::make_unique<Plan>(op, stack, std::move(found->outs));
   Plan* plan = owned.get();
@@ -103,7 +113,7 @@ void call_cold(const Op& op, torch::jit::Stack& stack) {
                         ": encoded ", key.words.size(), " words, planned ",
                         plan->n_key_words);
   draw_for(key, schema, stack);
-  const bool keep = cacheable && !moved && found->resizes.empty();
+  const bool keep = cacheable && !moved && !resized;
   if (keep) {
     plan_table(stream).insert(lookup, hash, std::move(owned));
     launch_boxed(op, stream, *plan, key, stack);

@@ -28,71 +28,55 @@ OutSpec describe(const at::Tensor& t) {
           t.strides().vec()};
 }
 
-// False for results that no plan can hold.
-bool collect(const Op::Schema& schema, const torch::jit::Stack& results,
-             std::vector<OutSpec>& outs) {
+}  // namespace
+
+std::optional<Inferred> from_results(const Op& op,
+                                     const torch::jit::Stack& results) {
+  const Op::Schema& schema = op.schema();
+  Inferred found;
   for (size_t i = 0; i < schema.returns.size(); ++i) {
     const Op::Return& r = schema.returns[i];
-    if (r.argument >= 0) continue;
-    if (r.is_list) {
+    if (r.is_list && r.argument < 0) {
       for (const at::Tensor& t : results[i].toTensorVector())
-        outs.push_back(describe(t));
-    } else {
-      if (!results[i].isTensor()) return false;
+        found.outs.push_back(describe(t));
+    } else if (!r.is_list) {
+      if (!results[i].isTensor()) return std::nullopt;
       const at::Tensor& t = results[i].toTensor();
-      if (t.defined() && t.layout() != at::kStrided) return false;
-      outs.push_back(describe(t));
+      if (t.defined() && t.layout() != at::kStrided) return std::nullopt;
+      if (r.argument >= 0) {
+        found.written.push_back(
+            {r.argument, t.sizes().vec(), t.strides().vec()});
+      } else {
+        found.outs.push_back(describe(t));
+      }
     }
   }
-  return true;
+  return found;
 }
-
-}  // namespace
 
 std::optional<Inferred> infer(const Op& op, at::ArrayRef<c10::IValue> stack) {
   const Op::Schema& schema = op.schema();
   if (!schema.tensors_only ||
       !schema.handle.hasComputedKernelForDispatchKey(c10::DispatchKey::Meta))
     return std::nullopt;
-  // One meta tensor per tensor, so that in-place results can be recognised.
+  // One meta tensor per tensor, however often it is passed.
   std::unordered_map<c10::TensorImpl*, at::Tensor> meta;
-  std::vector<std::pair<at::Tensor, at::Tensor>> pairs;
   torch::jit::Stack mapped = map_stack(
       schema, stack,
       {[&](const at::Tensor& t) {
          at::Tensor& m = meta[t.unsafeGetTensorImpl()];
-         if (!m.defined()) {
-           m = to_meta(t);
-           pairs.emplace_back(t, m);
-         }
+         if (!m.defined()) m = to_meta(t);
          return m;
        },
        c10::Device(c10::kMeta), c10::IValue()});
-  Inferred found;
   try {
     KernelMode mode;
     schema.handle.redispatchBoxed(
         c10::DispatchKeySet(c10::DispatchKey::Meta), &mapped);
-    if (!collect(schema, mapped, found.outs)) return std::nullopt;
+    return from_results(op, mapped);
   } catch (const std::exception&) {
     return std::nullopt;
   }
-  for (const auto& [t, m] : pairs)
-    if (t.sizes() != m.sizes())
-      found.resizes.push_back({t, m.sizes().vec(), m.strides().vec()});
-  return found;
-}
-
-bool as_inferred(const Op& op, const torch::jit::Stack& results,
-                 const Inferred& inferred) {
-  std::vector<OutSpec> actual;
-  return collect(op.schema(), results, actual) && actual == inferred.outs;
-}
-
-void correct(const Op& op, const torch::jit::Stack& results,
-             Inferred& inferred) {
-  inferred.outs.clear();
-  collect(op.schema(), results, inferred.outs);
 }
 
 }  // namespace npu

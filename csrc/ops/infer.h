@@ -9,14 +9,19 @@
 
 namespace npu {
 
-struct Resize {
-  at::Tensor tensor;  // an out= argument of the call
+// The shape an argument has after the call (out= arguments may grow).
+struct Written {
+  int argument;
   std::vector<int64_t> sizes, strides;
+  bool operator==(const Written& other) const {
+    return argument == other.argument && sizes == other.sizes;
+  }
 };
 
 struct Inferred {
   std::vector<OutSpec> outs;
-  std::vector<Resize> resizes;
+  std::vector<Written> written;
+  bool operator==(const Inferred&) const = default;
 };
 
 // Runs the operator's meta kernel on tensors without memory. Nothing when it
@@ -24,12 +29,9 @@ struct Inferred {
 // operator itself then, and let it say what is wrong.
 std::optional<Inferred> infer(const Op& op, at::ArrayRef<c10::IValue> stack);
 
-// Whether the new results of a call are what was inferred.
-bool as_inferred(const Op& op, const torch::jit::Stack& results,
-                 const Inferred& inferred);
-
-// Takes the new results of a call for what should have been inferred.
-void correct(const Op& op, const torch::jit::Stack& results,
-             Inferred& inferred);
+// What should have been inferred, given a call's real results. Nothing for
+// results that no plan can hold.
+std::optional<Inferred> from_results(const Op& op,
+                                     const torch::jit::Stack& results);
 
 }  // namespace npu

@@ -62,6 +62,31 @@ at::Tensor empty_strided(c10::SymIntArrayRef sizes,
                      c10::scalarTypeToTypeMeta(at::dtype_or_default(dtype)));
 }
 
+// All zeros without memory; torch turns it into a real tensor when needed.
+at::Tensor efficient_zeros(c10::SymIntArrayRef sizes,
+                           std::optional<at::ScalarType> dtype,
+                           std::optional<at::Layout> layout,
+                           std::optional<at::Device> device,
+                           std::optional<bool> pinned) {
+  check_options(layout, pinned);
+  const auto extents = C10_AS_INTARRAYREF_SLOW(sizes);
+  const auto type = c10::scalarTypeToTypeMeta(at::dtype_or_default(dtype));
+  const c10::Device on(kNpu, c10::DeviceIndex(device_or_current(
+                                 device ? device->index() : -1)));
+  auto storage = c10::make_intrusive<c10::StorageImpl>(
+      c10::StorageImpl::use_byte_size_t(), 0, c10::DataPtr(nullptr, on),
+      npu_allocator(), /*resizable=*/false);
+  storage->set_nbytes(
+      at::detail::computeStorageNbytesContiguous(extents, type.itemsize()));
+  at::Tensor t = at::detail::make_tensor<c10::TensorImpl>(
+      std::move(storage),
+      c10::DispatchKeySet(c10::DispatchKey::PrivateUse1) |
+          c10::DispatchKeySet(c10::DispatchKey::ZeroTensor),
+      type);
+  t.unsafeGetTensorImpl()->set_sizes_contiguous(extents);
+  return t;
+}
+
 const at::Tensor& resize_(const at::Tensor& self, c10::SymIntArrayRef sizes,
                           std::optional<at::MemoryFormat> format) {
   resize_tensor(self, C10_AS_INTARRAYREF_SLOW(sizes));
@@ -128,6 +153,7 @@ at::Tensor reshape_alias(const at::Tensor& self, c10::SymIntArrayRef sizes,
 void register_factories(torch::Library& m) {
   m.impl("empty.memory_format", TORCH_FN(empty));
   m.impl("empty_strided", TORCH_FN(empty_strided));
+  m.impl("_efficientzerotensor", TORCH_FN(efficient_zeros));
   m.impl("resize_", TORCH_FN(resize_));
   m.impl("set_", TORCH_FN(set_));
   m.impl("set_.source_Storage", TORCH_FN(set_source_storage));
