@@ -140,7 +140,10 @@ def main(
         )
         before = began
         for step in range(first, steps):
-            batch = gpt.draw_batch(text, model.size, batches).to(device)
+            batch = gpt.draw_batch(text, model.size, batches)
+            if device != "cpu":  # a copy from pinned memory does not wait
+                batch = batch.pin_memory()
+            batch = batch.to(device, non_blocking=True)
             optimizer.zero_grad(set_to_none=True)
             loss = model.loss(batch)
             loss.backward()

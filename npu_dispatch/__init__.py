@@ -46,6 +46,8 @@ def register() -> None:
         return
     import torch
 
+    if is_registered():  # by torch's own import, through _autoload
+        return
     _check_torch(torch.__version__, TORCH_VERSION)
     from npu_dispatch import _C
 

@@ -6,15 +6,11 @@ torch.OutOfMemoryError.
 
 from __future__ import annotations
 
-__all__ = ["DeferredNpuCallError", "StatsError", "TorchVersionError"]
+__all__ = ["DeferredNpuCallError", "TorchVersionError"]
 
 
 class TorchVersionError(ImportError):
     """The torch that runs is not the torch this package was built for."""
-
-
-class StatsError(RuntimeError):
-    """The file is not a statistics segment this version can read."""
 
 
 class DeferredNpuCallError(RuntimeError):

@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from npu_dispatch.errors import StatsError
-
 __all__ = [
     "LAYOUT_VERSION",
     "OFFSETS",
@@ -23,6 +21,7 @@ __all__ = [
     "DeviceStats",
     "Histogram",
     "SegmentInfo",
+    "StatsError",
     "StatsReader",
     "StreamStats",
     "segment_file",
@@ -91,6 +90,10 @@ def segment_file(pid: int | None = None) -> Path:
     """Return where a process of this user, by default this one, has its segment."""
     pid = os.getpid() if pid is None else pid
     return Path(f"/dev/shm/npu_dispatch-{os.getuid()}/{pid}")
+
+
+class StatsError(RuntimeError):
+    """The file is not a statistics segment this version can read."""
 
 
 @dataclass(frozen=True, slots=True)

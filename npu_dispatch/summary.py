@@ -7,8 +7,13 @@ from dataclasses import asdict, dataclass
 from functools import reduce
 from typing import Any
 
-from npu_dispatch.errors import StatsError
-from npu_dispatch.stats import Histogram, StatsReader, StreamStats, segment_file
+from npu_dispatch.stats import (
+    Histogram,
+    StatsError,
+    StatsReader,
+    StreamStats,
+    segment_file,
+)
 
 __all__ = ["Figures", "Watch", "show"]
 

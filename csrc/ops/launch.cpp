@@ -1,13 +1,33 @@
 #include "csrc/ops/launch.h"
 
+#include <c10/core/AutogradState.h>
+
+#include "csrc/base/env.h"
 #include "csrc/torch/error.h"
 #include "csrc/torch/tensor.h"
 
 namespace npu {
 
+namespace {
+
+// What a thread gets at its first call of an operator.
+struct ThreadState {
+  // Launching is asynchronous, so backward gains nothing from autograd's
+  // per-device threads and loses two thread switches: run it on the calling
+  // thread. NPU_AUTOGRAD_THREADS=1 keeps torch's default.
+  ThreadState() {
+    static const bool keep = env_flag("NPU_AUTOGRAD_THREADS");
+    if (!keep)
+      c10::AutogradState::get_tls_state().set_multithreading_enabled(false);
+  }
+  Key key;
+};
+
+}  // namespace
+
 Key& thread_key() {
-  thread_local Key key;
-  return key;
+  thread_local ThreadState state;
+  return state.key;
 }
 
 void detail::take_new(const Op& op, const torch::jit::Stack& results,

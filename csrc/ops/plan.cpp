@@ -1,7 +1,7 @@
 #include "csrc/ops/plan.h"
 
 #include <ATen/EmptyTensor.h>
-#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/util/ParallelGuard.h>
 
 #include "csrc/ops/kernel_mode.h"
 #include "csrc/torch/error.h"
@@ -79,6 +79,9 @@ void Plan::add_view(const at::Tensor& view, uint32_t word, uint8_t access) {
   views_.push_back({view.sizes().data(), view.strides().data(),
                     uint16_t(view.dim()), uint16_t(view.itemsize()),
                     uint16_t(word), access});
+  // The grain size below which torch's own element-wise loops stay serial.
+  constexpr int64_t kSmall = 32768;
+  if (view.numel() >= kSmall) small_ = false;
 }
 
 void Plan::add_argument(Arg& arg, ArgKind kind, const c10::IValue& value,
@@ -160,6 +163,9 @@ int Plan::run_task(const npu_kernel* kernel, const uint64_t* words,
   Plan& plan = *const_cast<Plan*>(static_cast<const Plan*>(kernel));
   try {
     KernelMode mode;
+    // Waking torch's worker threads costs more than a small kernel takes; they
+    // also compete with the caller for the cores.
+    c10::ParallelGuard serial(plan.small_ || c10::ParallelGuard::is_enabled());
     plan.bind(words);
     plan.op_->run(plan);
     plan.settle();

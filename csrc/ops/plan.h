@@ -45,6 +45,7 @@ class Plan final : public npu_kernel, public Frame {
   void add_view(const at::Tensor& view, uint32_t word, uint8_t access);
 
   std::vector<npu_view> views_;
+  bool small_ = true;  // not worth a second thread
 };
 
 // Plans of one thread for one stream.

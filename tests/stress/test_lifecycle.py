@@ -198,7 +198,7 @@ def test_autograd_launches_from_its_own_threads():
     x = torch.rand(32, 32)
     results = []
     for device in ("cpu", "npu"):
-        leaf = x.to(device).requires_grad_()
+        leaf = x.to(device, copy=True).requires_grad_()
         y = leaf
         for _ in range(50):
             y = torch.tanh(y @ leaf)
