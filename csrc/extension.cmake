@@ -59,6 +59,7 @@ add_library(npu_torch OBJECT
   ops/cold.cpp
   ops/frame.cpp
   ops/infer.cpp
+  ops/kernel_threads.cpp
   ops/key.cpp
   ops/launch.cpp
   ops/op.cpp

@@ -32,9 +32,16 @@ def train(device: str, size: str, steps: int, seed: int, log: Path) -> Log:
     return [json.loads(line) for line in log.read_text().splitlines()]
 
 
+def smooth(values: list[float]) -> list[float]:
+    """Return the means of ten: reading the losses makes every tenth step wait."""
+    return [statistics.fmean(values[i : i + 10]) for i in range(0, len(values), 10)]
+
+
 def step_ms(log: Log) -> float:
-    """Return the mean over the second half: a step's wait falls on few steps."""
-    return statistics.fmean(record["step_ms"] for record in log[len(log) // 2 :])
+    """Return the usual time of a step in the second half of the run."""
+    return statistics.median(
+        smooth([record["step_ms"] for record in log])[-len(log) // 20 :]
+    )
 
 
 def table(size: str, logs: dict[str, Log]) -> Table:
@@ -68,18 +75,11 @@ def draw(size: str, logs: dict[str, Log], path: Path) -> None:
     figure, (loss, time, depth) = plt.subplots(1, 3, figsize=(13, 3.8))
     styles = {"cpu": {"color": "0.6", "lw": 4}, "npu": {"color": "tab:red", "lw": 1.2}}
     for device, log in logs.items():
-        steps = [record["step"] for record in log]
-        style = styles[device]
-        loss.plot(steps, [record["loss"] for record in log], label=device, **style)
-        # Mean of 10 steps: reading the losses makes every tenth step wait.
-        window = 10
-        times = [record["step_ms"] for record in log]
-        smooth = [
-            statistics.fmean(times[i : i + window])
-            for i in range(0, len(times) - window + 1, window)
-        ]
-        at = steps[window - 1 :: window][: len(smooth)]
-        time.plot(at, smooth, label=device, color=style["color"], lw=1.5)
+        steps = range(0, len(log), 10)
+        losses = smooth([record["loss"] for record in log])
+        times = smooth([record["step_ms"] for record in log])
+        loss.plot(steps, losses, label=device, **styles[device])
+        time.plot(steps, times, label=device, color=styles[device]["color"], lw=1.5)
     npu = logs["npu"]
     depth.plot(
         [record["step"] for record in npu],
@@ -87,9 +87,11 @@ def draw(size: str, logs: dict[str, Log], path: Path) -> None:
         color="tab:red",
         lw=1,
     )
-    loss.set(title="loss", xlabel="step")
+    loss.set(title="loss (mean of 10)", xlabel="step")
     loss.legend()
-    time.set(title="step time, ms (mean of 10)", xlabel="step", ylim=(0, None))
+    # A burst of other work on the machine must not flatten the rest.
+    top = 3 * max(map(step_ms, logs.values()))
+    time.set(title="step time, ms (mean of 10)", xlabel="step", ylim=(0, top))
     time.legend()
     depth.set(title="tasks queued at the end of a step", xlabel="step", ylim=(0, None))
     for axis in (loss, time, depth):

@@ -52,6 +52,13 @@ void add(Key& key, ArgKind kind, const c10::IValue& value) {
   }
 }
 
+// torch's own operators whose result size is computed from numbers take them
+// through generated wrappers; of anybody else's nothing is known.
+ScalarValues scalar_values(std::string_view name) {
+  return name.starts_with("aten::") ? ScalarValues::kDoNotAffectShape
+                                    : ScalarValues::kAffectShape;
+}
+
 // One Op per registered schema. A library may be unloaded and another loaded
 // in its place, so both the schema's address and its name count.
 const Op& op_of(const c10::OperatorHandle& handle) {
@@ -70,7 +77,7 @@ const Op& op_of(const c10::OperatorHandle& handle) {
   if (!op)
     op = std::make_unique<Op>(strdup(name.name.c_str()),
                               strdup(name.overload_name.c_str()), &run_boxed,
-                              ScalarValues::kAffectShape);
+                              scalar_values(name.name));
   cached = op.get();
   return *cached;
 }

@@ -1,7 +1,6 @@
 #include "csrc/ops/plan.h"
 
 #include <ATen/EmptyTensor.h>
-#include <c10/util/ParallelGuard.h>
 
 #include "csrc/ops/kernel_mode.h"
 #include "csrc/torch/error.h"
@@ -81,7 +80,7 @@ void Plan::add_view(const at::Tensor& view, uint32_t word, uint8_t access) {
                     uint16_t(word), access});
   // The grain size below which torch's own element-wise loops stay serial.
   constexpr int64_t kSmall = 32768;
-  if (view.numel() >= kSmall) small_ = false;
+  if (view.numel() > kSmall) size_ = KernelSize::kLarge;
 }
 
 void Plan::add_argument(Arg& arg, ArgKind kind, const c10::IValue& value,
@@ -163,9 +162,7 @@ int Plan::run_task(const npu_kernel* kernel, const uint64_t* words,
   Plan& plan = *const_cast<Plan*>(static_cast<const Plan*>(kernel));
   try {
     KernelMode mode;
-    // Waking torch's worker threads costs more than a small kernel takes; they
-    // also compete with the caller for the cores.
-    c10::ParallelGuard serial(plan.small_ || c10::ParallelGuard::is_enabled());
+    use_threads_for(plan.size_);
     plan.bind(words);
     plan.op_->run(plan);
     plan.settle();

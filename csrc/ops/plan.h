@@ -7,6 +7,7 @@
 
 #include "csrc/driver/driver.h"
 #include "csrc/ops/frame.h"
+#include "csrc/ops/kernel_threads.h"
 #include "csrc/ops/op.h"
 #include "csrc/taskqueue/stream.h"
 
@@ -45,7 +46,7 @@ class Plan final : public npu_kernel, public Frame {
   void add_view(const at::Tensor& view, uint32_t word, uint8_t access);
 
   std::vector<npu_view> views_;
-  bool small_ = true;  // not worth a second thread
+  KernelSize size_ = KernelSize::kSmall;
 };
 
 // Plans of one thread for one stream.

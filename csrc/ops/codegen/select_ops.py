@@ -49,6 +49,9 @@ BY_HAND = {
 # the rule: many out kernels use their output as scratch space of another size.
 OUT_KERNEL_SUITS = {"where", "index_select", "hardtanh", "hardswish", "take", "addr"}
 
+# Structured, but the out kernel first grows its output to an unreduced size.
+OUT_KERNEL_GROWS = {"mse_loss", "smooth_l1_loss"}
+
 # The value of a Scalar argument decides the shape of the result.
 SCALARS_DECIDE_SHAPE = {"arange.start_out", "range.out", "linspace.out", "logspace.out"}
 
@@ -130,9 +133,10 @@ def select() -> list[Op]:
         for f in group:
             if str(f.func.name) in BY_HAND or not tensors_only(f):
                 continue
+            grows = f.root_name in OUT_KERNEL_GROWS and f.func.kind() == SchemaKind.functional
             if structured is not None:
                 # Every form of a structured operator is its out form.
-                kernel = structured
+                kernel = f if grows else structured
             elif not cpu.has_kernel(f):
                 continue
             elif f.func.kind() != SchemaKind.out and out and f.root_name in OUT_KERNEL_SUITS:
