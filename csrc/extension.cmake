@@ -58,6 +58,7 @@ add_library(npu_torch OBJECT
   ops/boxed.cpp
   ops/cold.cpp
   ops/frame.cpp
+  ops/frame_build.cpp
   ops/infer.cpp
   ops/kernel_threads.cpp
   ops/key.cpp

@@ -96,7 +96,7 @@ void call_cold(const Op& op, torch::jit::Stack& stack) {
   std::optional<Inferred> found = infer(op, stack);
   if (!found) return call_sync(op, stack, stream);
   const Verdict verdict = try_on_zeros(op, stack, *found);
-  if (verdict == Verdict::kTooLarge) {
+  if (verdict == Verdict::kUnknown) {
     const torch::jit::Stack arguments = stack;
     call_sync(op, stack, stream);
     return learn(op, arguments, from_results(op, stack) == found);

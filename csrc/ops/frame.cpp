@@ -1,8 +1,6 @@
 #include "csrc/ops/frame.h"
 
-#include <ATen/EmptyTensor.h>
 #include <ATen/ops/copy.h>
-#include <c10/core/CPUAllocator.h>
 
 #include "csrc/torch/generator.h"
 
@@ -28,26 +26,6 @@ at::Scalar read_scalar(at::ScalarType type, const uint64_t* words) {
 }
 
 }  // namespace
-
-at::Tensor make_view(at::IntArrayRef sizes, at::IntArrayRef strides,
-                     at::ScalarType dtype, uint8_t flags) {
-  const auto type = c10::scalarTypeToTypeMeta(dtype);
-  const size_t bytes =
-      at::detail::computeStorageNbytes(sizes, strides, type.itemsize());
-  auto storage = c10::make_intrusive<c10::StorageImpl>(
-      c10::StorageImpl::use_byte_size_t(), bytes,
-      c10::DataPtr(nullptr, c10::Device(c10::kCPU)), c10::GetCPUAllocator(),
-      // Some kernels use their output as scratch space and grow it.
-      /*resizable=*/true);
-  at::Tensor t = at::detail::make_tensor<c10::TensorImpl>(
-      std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CPU), type);
-  t.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides);
-  if (flags & TensorFlags::kConj) t._set_conj(true);
-  if (flags & TensorFlags::kNeg) t._set_neg(true);
-  if (flags & TensorFlags::kWrapped)
-    t.unsafeGetTensorImpl()->set_wrapped_number(true);
-  return t;
-}
 
 std::optional<at::Tensor> Frame::opt_tensor(int i) const {
   if (!args_[i].tensor.defined()) return std::nullopt;
@@ -114,12 +92,10 @@ void Frame::store(int first, at::TensorList results) {
   for (const at::Tensor& result : results) store(first++, result);
 }
 
-void Frame::add_slot(at::Tensor& view, Shape shape, uint32_t word,
-                     bool in_the_words, bool written) {
-  view = make_view(shape.sizes, shape.strides, shape.dtype, shape.flags);
-  slots_.push_back({&view, view.storage().unsafeGetStorageImpl(), nullptr, word,
-                    uint32_t(shapes_.size()), 1, in_the_words, written});
-  shapes_.push_back(std::move(shape));
+void Frame::run(const uint64_t* words) {
+  bind(words);
+  op_.run(*this);
+  settle();
 }
 
 void Frame::bind(const uint64_t* words) {

@@ -15,10 +15,9 @@
 #include <vector>
 
 #include "csrc/ops/key.h"
+#include "csrc/ops/op.h"
 
 namespace npu {
-
-struct Op;
 
 // One argument. What does not change from task to task is in `constant`.
 struct Arg {
@@ -34,9 +33,30 @@ struct Arg {
   c10::List<std::optional<at::Tensor>> optional_tensors;
 };
 
-// The launcher of one stream uses a frame, one task at a time.
+// What a result looks like.
+struct OutSpec {
+  bool defined;
+  bool contiguous;
+  caffe2::TypeMeta dtype;
+  std::vector<int64_t> sizes, strides;
+  bool operator==(const OutSpec&) const = default;
+};
+
+// One thread uses a frame, one task at a time: the launcher of its stream. It
+// is made on that thread too, so that its memory, which every task writes,
+// does not share cache lines with what the caller reads.
 class Frame {
  public:
+  // `arguments`: the call with meta tensors in place of the device's; `outs`:
+  // its new results. Words are laid out as Key lays them out, then one per
+  // defined output.
+  Frame(const Op& op, at::ArrayRef<c10::IValue> arguments,
+        const std::vector<OutSpec>& outs);
+  Frame(const Frame&) = delete;
+
+  // One task: points the views at its addresses, runs the operator.
+  void run(const uint64_t* words);
+
   // Arguments, by position in the schema.
   const at::Tensor& tensor(int i) const { return args_[i].tensor; }
   at::Tensor& writable(int i) { return args_[i].tensor; }
@@ -83,10 +103,10 @@ class Frame {
   void store(int i, const at::Tensor& result);
   void store(int first, at::TensorList results);
 
-  const Op& op() const { return *op_; }
+  const Op& op() const { return op_; }
   std::vector<Arg>& args() { return args_; }
 
- protected:
+ private:
   // What a view looks like before every task.
   struct Shape {
     std::vector<int64_t> sizes, strides;
@@ -109,15 +129,21 @@ class Frame {
     uint32_t word;
   };
 
-  void add_slot(at::Tensor& view, Shape shape, uint32_t word,
-                bool in_the_words, bool written);
+  void add_argument(Arg& arg, ArgKind kind, const c10::IValue& value,
+                    bool writes);
+  void add_optional_tensors(Arg& arg, const c10::IValue& value);
+  void add_tensor(at::Tensor& view, const at::Tensor& like, bool writes);
+  void add_scalar(at::Scalar& scalar, const at::Scalar& like);
+  void add_slot(at::Tensor& view, Shape shape, bool in_the_words,
+                bool written);
   void bind(const uint64_t* words);
   // After a task: makes new views for those that the kernel kept or reshaped.
   // One that the kernel gave memory of its own is copied back first.
   void settle();
   void renew(Slot& slot);
 
-  const Op* op_ = nullptr;
+  const Op& op_;
+  uint32_t next_word_ = 0;  // while the frame is being made
   std::vector<Arg> args_;
   std::deque<at::Tensor> outs_;  // stable addresses
   std::vector<at::Tensor*> results_;

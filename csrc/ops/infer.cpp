@@ -1,7 +1,5 @@
 #include "csrc/ops/infer.h"
 
-#include <ATen/EmptyTensor.h>
-
 #include <unordered_map>
 
 #include "csrc/ops/kernel_mode.h"
@@ -10,17 +8,6 @@
 
 namespace npu {
 namespace {
-
-at::Tensor to_meta(const at::Tensor& t) {
-  if (!is_npu(t)) return t;  // a 0-dim cpu tensor: its value may matter
-  at::Tensor meta = at::detail::empty_strided_meta(t.sizes(), t.strides(),
-                                                   t.scalar_type());
-  if (t.is_conj()) meta._set_conj(true);
-  if (t.is_neg()) meta._set_neg(true);
-  if (t.unsafeGetTensorImpl()->is_wrapped_number())
-    meta.unsafeGetTensorImpl()->set_wrapped_number(true);
-  return meta;
-}
 
 OutSpec describe(const at::Tensor& t) {
   if (!t.defined()) return {false, false, {}, {}, {}};
@@ -65,7 +52,8 @@ std::optional<Inferred> infer(const Op& op, at::ArrayRef<c10::IValue> stack) {
       schema, stack,
       {[&](const at::Tensor& t) {
          at::Tensor& m = meta[t.unsafeGetTensorImpl()];
-         if (!m.defined()) m = to_meta(t);
+         // A 0-dim cpu tensor stays: its value may matter.
+         if (!m.defined()) m = is_npu(t) ? to_meta(t) : t;
          return m;
        },
        c10::Device(c10::kMeta), c10::IValue()});

@@ -93,10 +93,4 @@ uint64_t Key::hash() const {
   return h;
 }
 
-void add_host_tensor(Key& key, const at::Tensor& t) {
-  describe(key.key, t.unsafeGetTensorImpl(), Tag::kTensor);
-  key.words.push(
-      reinterpret_cast<uint64_t>(t.unsafeGetTensorImpl()->mutable_data()));
-}
-
 }  // namespace npu

@@ -3,7 +3,7 @@
 //
 // Key: per argument a tag and everything but addresses and scalar values.
 // Words, in argument order:
-//   npu or pinned tensor   1 word: address of element 0
+//   npu tensor             1 word: address of element 0
 //   0-dim cpu tensor       2 words: its bytes
 //   Scalar                 2 words: its bytes
 //   Generator?             2 words: seed, offset
@@ -208,8 +208,5 @@ class Key {
 
   bool values_decide_;
 };
-
-// A pinned host tensor that a queued copy reads or writes directly.
-void add_host_tensor(Key& key, const at::Tensor& t);
 
 }  // namespace npu

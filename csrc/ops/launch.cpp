@@ -67,6 +67,9 @@ void launch(Stream& stream, Plan& plan, const Key& key, at::Tensor* outs) {
       *to++ = reinterpret_cast<uint64_t>(
           outs[i].unsafeGetTensorImpl()->mutable_data());
   stream.commit(s);
+  // A caller that waited, or ran the kernel itself, is told at once.
+  if (s.gate != 0) [[unlikely]]
+    raise_if_failed(stream);
 }
 
 }  // namespace npu

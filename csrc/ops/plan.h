@@ -13,40 +13,30 @@
 
 namespace npu {
 
-struct OutSpec {
-  bool defined;
-  bool contiguous;
-  caffe2::TypeMeta dtype;
-  std::vector<int64_t> sizes, strides;
-  bool operator==(const OutSpec&) const = default;
-};
-
-// The caller's thread owns a plan and reads `outs` and `n_words`; the launcher
-// of the plan's stream uses the Frame. The two never touch the same member.
-class Plan final : public npu_kernel, public Frame {
+// The caller's thread makes and reads a plan; the launcher of the plan's
+// stream only runs it. Nothing the launcher writes is in here, but the pointer
+// to its frame, once.
+class Plan final : public npu_kernel {
  public:
   // `arguments`: the boxed call; `outs`: its new results in order.
   Plan(const Op& op, at::ArrayRef<c10::IValue> arguments,
        std::vector<OutSpec> outs);
 
-  std::vector<OutSpec> outs;
-  uint32_t n_words;      // of a task: the key's words, then one per output
+  const std::vector<OutSpec> outs;
+  uint32_t n_words;  // of a task: the key's words, then one per output
   uint32_t n_key_words;
 
  private:
   static int run_task(const npu_kernel* kernel, const uint64_t* words,
                       npu_failure* failure);
-  void add_argument(Arg& arg, ArgKind kind, const c10::IValue& value,
-                    uint32_t& word, bool writes);
-  void add_optional_tensors(Arg& arg, const c10::IValue& value, uint32_t& word,
-                            bool writes);
-  void add_tensor(at::Tensor& view, const at::Tensor& like, uint32_t& word,
-                  bool writes);
-  void add_scalar(at::Scalar& scalar, const at::Scalar& like, uint32_t& word);
-  void add_view(const at::Tensor& view, uint32_t word, uint8_t access);
+  void add_view(const at::Tensor& shape, uint32_t word, uint8_t access);
 
-  std::vector<npu_view> views_;
+  const Op& op_;
   KernelSize size_ = KernelSize::kSmall;
+  std::vector<c10::IValue> arguments_;  // with meta tensors
+  std::vector<at::Tensor> shapes_;      // of all views, kept for observers
+  std::vector<npu_view> views_;
+  std::unique_ptr<Frame> frame_;  // the launcher's
 };
 
 // Plans of one thread for one stream.

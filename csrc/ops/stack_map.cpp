@@ -1,5 +1,7 @@
 #include "csrc/ops/stack_map.h"
 
+#include <ATen/EmptyTensor.h>
+
 #include "csrc/torch/device.h"
 
 namespace npu {
@@ -53,6 +55,21 @@ torch::jit::Stack map_stack(const Op::Schema& schema,
   for (size_t i = 0; i < stack.size(); ++i)
     mapped.push_back(map_value(schema.kinds[i], stack[i], map));
   return mapped;
+}
+
+c10::IValue map_stack(const Op::Schema& schema, size_t argument,
+                      const c10::IValue& value, const StackMap& map) {
+  return map_value(schema.kinds[argument], value, map);
+}
+
+at::Tensor to_meta(const at::Tensor& t) {
+  at::Tensor meta = at::detail::empty_strided_meta(t.sizes(), t.strides(),
+                                                   t.scalar_type());
+  if (t.is_conj()) meta._set_conj(true);
+  if (t.is_neg()) meta._set_neg(true);
+  if (t.unsafeGetTensorImpl()->is_wrapped_number())
+    meta.unsafeGetTensorImpl()->set_wrapped_number(true);
+  return meta;
 }
 
 void for_each_tensor(const Op::Schema& schema,

@@ -20,6 +20,13 @@ torch::jit::Stack map_stack(const Op::Schema& schema,
                             at::ArrayRef<c10::IValue> stack,
                             const StackMap& map);
 
+// One argument of it.
+c10::IValue map_stack(const Op::Schema& schema, size_t argument,
+                      const c10::IValue& value, const StackMap& map);
+
+// A tensor of the same shape and flags without memory.
+at::Tensor to_meta(const at::Tensor& t);
+
 // Calls `visit` on every defined tensor of a boxed call.
 void for_each_tensor(const Op::Schema& schema,
                      at::ArrayRef<c10::IValue> stack,

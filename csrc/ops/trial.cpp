@@ -74,11 +74,10 @@ Verdict run_on_zeros(const Op& op, at::ArrayRef<c10::IValue> stack,
   } catch (const c10::NotImplementedError&) {
     return Verdict::kRefuses;
   } catch (const std::exception& e) {
-    // Zeros may be a wrong value (a singular matrix); only a missing kernel
-    // counts.
+    // Either the call is wrong, or zeros are (a singular matrix).
     const std::string_view text = e.what();
     return text.find("not implemented for") == std::string_view::npos
-               ? Verdict::kAgrees
+               ? Verdict::kUnknown
                : Verdict::kRefuses;
   }
   if (op.meta == Meta::kSharesKernelsCode) return Verdict::kAgrees;
@@ -109,8 +108,9 @@ Verdict try_on_zeros(const Op& op, at::ArrayRef<c10::IValue> stack,
   }
   if (elements > kMaxElements)
     return op.meta == Meta::kSharesKernelsCode ? Verdict::kAgrees
-                                               : Verdict::kTooLarge;
+                                               : Verdict::kUnknown;
   const Verdict verdict = run_on_zeros(op, stack, inferred);
+  if (verdict == Verdict::kUnknown) return verdict;
   std::lock_guard lock(known().mutex);
   known().verdicts[key] = verdict;
   return verdict == Verdict::kDiffers ? Verdict::kAgrees : verdict;

@@ -11,7 +11,7 @@ enum class Verdict {
   kAgrees,    // launch as inferred
   kRefuses,   // no kernel for these dtypes: run it, and let it say so
   kDiffers,   // the shapes inferred are wrong
-  kTooLarge,  // not known, and too large to try: run it, then learn()
+  kUnknown,   // too large to try, or zeros will not do: run it, then learn()
 };
 
 // Runs the kernel on zeros, once per operator, dtypes and flags, so that a
@@ -21,7 +21,7 @@ enum class Verdict {
 Verdict try_on_zeros(const Op& op, at::ArrayRef<c10::IValue> stack,
                      Inferred& inferred);
 
-// Remembers the outcome of a call that was too large to try.
+// Remembers the outcome of a call whose verdict was kUnknown.
 void learn(const Op& op, at::ArrayRef<c10::IValue> stack, bool agrees);
 
 }  // namespace npu

@@ -60,7 +60,8 @@ class Stream {
   uint64_t capacity() const { return ring_.capacity(); }
 
   // Opens a task of `n_words` argument words. False, with nothing changed,
-  // when the stream has failed. Waits while the ring is full. Between begin()
+  // when the stream has failed, or belongs to the parent of this forked
+  // process. Waits while the ring is full. Between begin()
   // and commit() nothing may fail, wait or call out. Any thread.
   bool begin(uint32_t n_words, Submission& s) {
     // Relaxed: a failure noticed one task late is dropped by the launcher.

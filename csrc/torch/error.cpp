@@ -35,6 +35,7 @@ int fill(npu_failure& failure, int code, const char* text) noexcept {
 }  // namespace
 
 void raise_stream_error(const Stream& stream) {
+  check_usable();  // a forked child's streams refuse work without an error
   const auto error = stream.error();
   TORCH_INTERNAL_ASSERT(error, "the stream has failed without an error");
   raise(error->code, error->message() + kAdvice);

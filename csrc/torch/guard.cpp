@@ -98,6 +98,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   }
   void synchronizeEvent(void* event) const override {
     if (!event || !event_of(event).recorded()) return;
+    check_usable();
     event_of(event).synchronize();
     raise_if_failed(*event_of(event).stream());
   }
