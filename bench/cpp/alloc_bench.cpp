@@ -34,9 +34,10 @@ double best_ns(Body body) {
 }
 
 void report(const char* name, size_t bytes, double ns, double malloc_ns) {
-  printf("{\"case\": \"%s\", \"bytes\": %zu, \"ns\": %.1f, "
-         "\"vs_malloc\": %.2f}\n",
-         name, bytes, ns, ns / malloc_ns);
+  printf(
+      "{\"case\": \"%s\", \"bytes\": %zu, \"ns\": %.1f, "
+      "\"vs_malloc\": %.2f}\n",
+      name, bytes, ns, ns / malloc_ns);
 }
 
 template <typename Lock>
@@ -61,12 +62,12 @@ int main() {
                        size_t{2} << 20, size_t{8} << 20}) {
     const double bare = best_ns([&] { free(opaque(malloc(bytes))); });
     report("malloc_free", bytes, bare, bare);
-    report("allocate_free", bytes, best_ns([&] {
-             memory.free(memory.allocate(bytes, stream, why));
-           }),
+    report("allocate_free", bytes,
+           best_ns([&] { memory.free(memory.allocate(bytes, stream, why)); }),
            bare);
     npu::Block* held[16];
-    report("allocate_16_free_16", bytes, best_ns([&, n = 0]() mutable {
+    report("allocate_16_free_16", bytes,
+           best_ns([&, n = 0]() mutable {
              npu::Block*& slot = held[n % 16];
              if (n / 16 % 2) {
                memory.free(slot);

@@ -98,10 +98,10 @@ inline double report(const char* name, const char* unit,
                      const std::vector<double>& values, double floor = 0,
                      const char* floor_name = nullptr) {
   const double m = median(values);
-  printf("{\"name\": \"%s\", \"unit\": \"%s\", \"median\": %.4g, "
-         "\"min\": %.4g, \"max\": %.4g, \"n\": %zu",
-         name, unit, m, quantile(values, 0), quantile(values, 1),
-         values.size());
+  printf(
+      "{\"name\": \"%s\", \"unit\": \"%s\", \"median\": %.4g, "
+      "\"min\": %.4g, \"max\": %.4g, \"n\": %zu",
+      name, unit, m, quantile(values, 0), quantile(values, 1), values.size());
   if (floor_name)
     printf(", \"ratio\": %.3f, \"ratio_to\": \"%s\"", m / floor, floor_name);
   printf("}\n");

@@ -21,8 +21,8 @@ Message source;  // stays in the first-level cache
 double copy_256_bytes() {
   constexpr size_t kCount = 8192;  // 2 MB
   static Message* const buffer = [] {
-    auto* b = static_cast<Message*>(
-        aligned_alloc(4096, sizeof(Message) * kCount));
+    auto* b =
+        static_cast<Message*>(aligned_alloc(4096, sizeof(Message) * kCount));
     memset(static_cast<void*>(b), 1, sizeof(Message) * kCount);
     return b;
   }();
@@ -280,12 +280,10 @@ void bench_queue(double copy, uint64_t count) {
   report((name + "_push_polled").c_str(), "ns",
          repeat(kRepetitions, [] { return push_cost<Queue>(1); }), copy,
          "memcpy_256");
-  report((name + "_chased").c_str(), "M/s", repeat(kRepetitions, [=] {
-           return throughput<Queue>(count, 1);
-         }));
-  report((name + "_batched").c_str(), "M/s", repeat(kRepetitions, [=] {
-           return throughput<Queue>(count, 64);
-         }));
+  report((name + "_chased").c_str(), "M/s",
+         repeat(kRepetitions, [=] { return throughput<Queue>(count, 1); }));
+  report((name + "_batched").c_str(), "M/s",
+         repeat(kRepetitions, [=] { return throughput<Queue>(count, 64); }));
 }
 
 int run() {
@@ -297,9 +295,9 @@ int run() {
   const double copy =
       report("memcpy_256", "ns", repeat(kRepetitions, copy_256_bytes));
   report("rdtsc", "ns", repeat(kRepetitions, one_rdtsc));
-  const double wake = report("futex_wake", "ns", repeat(kRepetitions, [] {
-                               return futex_wake_cost(200);
-                             }));
+  const double wake =
+      report("futex_wake", "ns",
+             repeat(kRepetitions, [] { return futex_wake_cost(200); }));
 
   bench_queue<OurRing>(copy, 1'000'000);
   report("ring_batched_two_producers", "M/s", repeat(kRepetitions, [] {
@@ -313,24 +311,23 @@ int run() {
          "line_round_trip");
 
   auto stream = make_stream(), holder = make_stream();
-  report("stream_submit", "ns", repeat(kRepetitions, [&] {
-           return backlog_cost(*stream, *holder).submit;
-         }), copy, "memcpy_256");
+  report("stream_submit", "ns",
+         repeat(kRepetitions,
+                [&] { return backlog_cost(*stream, *holder).submit; }),
+         copy, "memcpy_256");
   report("stream_submit_chased", "ns",
          repeat(kRepetitions, [&] { return stream_push_cost(*stream); }), copy,
          "memcpy_256");
   report("launcher_per_task", "ns", repeat(kRepetitions, [&] {
            return backlog_cost(*stream, *holder).launch;
          }));
-  report("parked_submit", "ns", repeat(kRepetitions, [&] {
-           return parked_push_cost(*stream, 200);
-         }), wake, "futex_wake");
-  report("idle_cpu", "%", repeat(3, [&] {
-           return others_cpu_percent(*stream, false);
-         }));
-  report("idle_cpu_task_every_2ms", "%", repeat(3, [&] {
-           return others_cpu_percent(*stream, true);
-         }));
+  report("parked_submit", "ns",
+         repeat(kRepetitions, [&] { return parked_push_cost(*stream, 200); }),
+         wake, "futex_wake");
+  report("idle_cpu", "%",
+         repeat(3, [&] { return others_cpu_percent(*stream, false); }));
+  report("idle_cpu_task_every_2ms", "%",
+         repeat(3, [&] { return others_cpu_percent(*stream, true); }));
 
 #ifdef NPU_BENCH_BOOST
   bench_queue<BoostSpsc>(copy, 300'000);

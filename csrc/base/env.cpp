@@ -48,11 +48,28 @@ uint64_t env_bytes(const char* name, uint64_t fallback) {
   const double number = strtod(value, &end);
   int shift = 0;
   switch (*end) {
-    case 'k': case 'K': shift = 10; ++end; break;
-    case 'm': case 'M': shift = 20; ++end; break;
-    case 'g': case 'G': shift = 30; ++end; break;
-    case 't': case 'T': shift = 40; ++end; break;
-    default: break;
+    case 'k':
+    case 'K':
+      shift = 10;
+      ++end;
+      break;
+    case 'm':
+    case 'M':
+      shift = 20;
+      ++end;
+      break;
+    case 'g':
+    case 'G':
+      shift = 30;
+      ++end;
+      break;
+    case 't':
+    case 'T':
+      shift = 40;
+      ++end;
+      break;
+    default:
+      break;
   }
   if (*end == 'i') ++end;
   if (*end == 'B' || *end == 'b') ++end;

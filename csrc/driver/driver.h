@@ -23,12 +23,12 @@ enum { NPU_MAX_ERROR_TEXT = 2048 };
 // Codes of npu_failure; the Python exception type follows from them.
 enum npu_code {
   NPU_OK = 0,
-  NPU_ERROR = 1,          // RuntimeError
-  NPU_INDEX_ERROR = 2,    // IndexError
-  NPU_VALUE_ERROR = 3,    // ValueError
-  NPU_TYPE_ERROR = 4,     // TypeError
-  NPU_NOT_IMPLEMENTED = 5,// NotImplementedError
-  NPU_OUT_OF_MEMORY = 6,  // torch.OutOfMemoryError
+  NPU_ERROR = 1,            // RuntimeError
+  NPU_INDEX_ERROR = 2,      // IndexError
+  NPU_VALUE_ERROR = 3,      // ValueError
+  NPU_TYPE_ERROR = 4,       // TypeError
+  NPU_NOT_IMPLEMENTED = 5,  // NotImplementedError
+  NPU_OUT_OF_MEMORY = 6,    // torch.OutOfMemoryError
 };
 
 // Why a task failed; filled by whoever returns a code other than NPU_OK.

@@ -23,9 +23,10 @@ const npu_driver& driver() {
     const std::string name = env_string("NPU_DRIVER", "host");
     const npu_driver* found = find_driver(name.c_str());
     if (!found || found->abi != NPU_DRIVER_ABI) {
-      fprintf(stderr,
-              "npu_dispatch: NPU_DRIVER=%s: no such driver; known: host, null\n",
-              name.c_str());
+      fprintf(
+          stderr,
+          "npu_dispatch: NPU_DRIVER=%s: no such driver; known: host, null\n",
+          name.c_str());
       abort();
     }
     return *found;

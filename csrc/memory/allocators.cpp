@@ -35,8 +35,8 @@ CachingAllocator& make(int device) {
   std::lock_guard lock(making_);
   auto& slot = allocators_[device];
   if (auto* made = slot.load(std::memory_order_relaxed)) return *made;
-  static const int registered = pthread_atfork(
-      before_fork, after_fork_in_parent, after_fork_in_child);
+  static const int registered =
+      pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
   (void)registered;
   auto* made = new CachingAllocator(device);
   // Release: pairs with the acquire in allocator().

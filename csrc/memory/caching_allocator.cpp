@@ -107,11 +107,13 @@ Block* CachingAllocator::allocate(size_t bytes, Stream& stream,
   Block* block = nullptr;
   {
     std::lock_guard lock(lock_);
-    if (pending_.count) [[unlikely]] poll_pending(kPendingChecks);
+    if (pending_.count) [[unlikely]]
+      poll_pending(kPendingChecks);
     StreamPools* pools = known_pools(stream);
     if (pools && spares_.count()) [[likely]] {
       block = pools->of(size).take(size, spares_);
-      if (block) [[likely]] activate(block, bytes);
+      if (block) [[likely]]
+        activate(block, bytes);
     }
   }
   if (!block) [[unlikely]] {
@@ -189,12 +191,15 @@ Block* CachingAllocator::grow(size_t size, size_t bytes, Stream& stream) {
 }
 
 void CachingAllocator::free(Block* block) {
-  if (in_bad_fork()) [[unlikely]] return;
+  if (in_bad_fork()) [[unlikely]]
+    return;
   if (Observer* o = observer()) [[unlikely]]
     o->freed(block->stream, block->ptr, block->size);
   std::lock_guard lock(lock_);
-  if (block->state != Block::State::kActive) [[unlikely]] not_active(block);
-  if (block->uses) [[unlikely]] return free_used_elsewhere(block);
+  if (block->state != Block::State::kActive) [[unlikely]]
+    not_active(block);
+  if (block->uses) [[unlikely]]
+    return free_used_elsewhere(block);
   BlockPool& pool = *block->pool;
   stats_.freed(pool.kind(), block->size, block->requested);
   pool.give(block, spares_);

@@ -80,9 +80,9 @@ class CachingAllocator {
   // inactive_split is sampled by this call: its peak and totals are those of
   // the samples.
   std::map<std::string, int64_t> stats();
-  uint64_t allocated();      // bytes handed out
+  uint64_t allocated();  // bytes handed out
   uint64_t max_allocated();
-  uint64_t reserved();       // bytes held from the driver
+  uint64_t reserved();  // bytes held from the driver
   uint64_t max_reserved();
   void reset_peak_stats();
   void reset_accumulated_stats();

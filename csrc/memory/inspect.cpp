@@ -140,9 +140,15 @@ std::vector<SegmentInfo> CachingAllocator::snapshot() {
   std::vector<SegmentInfo> segments;
   for (const Copy& copy : copies) {
     if (segments.empty() || segments.back().address != copy.segment)
-      segments.push_back({device_, copy.segment, copy.stream,
-                          copy.kind == PoolKind::kSmall, copy.segment_bytes, 0,
-                          0, 0, {}});
+      segments.push_back({device_,
+                          copy.segment,
+                          copy.stream,
+                          copy.kind == PoolKind::kSmall,
+                          copy.segment_bytes,
+                          0,
+                          0,
+                          0,
+                          {}});
     Block block;
     block.ptr = copy.ptr;
     block.size = copy.size;
@@ -170,10 +176,13 @@ MemoryInfo CachingAllocator::info() {
 
 OutOfMemory CachingAllocator::out_of_memory(size_t asked) const {
   const uint64_t held = uint64_t(stats_.reserved_bytes().current);
-  return {asked,  total_,
+  return {asked,
+          total_,
           total_ > held ? total_ - held : 0,
-          limit(), uint64_t(stats_.allocated_bytes()),
-          held,   device_};
+          limit(),
+          uint64_t(stats_.allocated_bytes()),
+          held,
+          device_};
 }
 
 }  // namespace npu

@@ -104,7 +104,7 @@ class MemoryStats {
   struct Usage {
     Amounts now, top, pending;
     Amounts peak, active_peak;
-    Amounts total;  // since the last reset; unused in all_
+    Amounts total;              // since the last reset; unused in all_
     Amounts base, active_base;  // what was there at that reset
 
     // True when there are more bytes than before.

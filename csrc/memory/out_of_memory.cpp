@@ -23,10 +23,10 @@ std::string readable(uint64_t bytes) {
 }  // namespace
 
 std::string OutOfMemory::message() const {
-  std::string text =
-      "NPU out of memory. Tried to allocate " + readable(asked) + ". NPU " +
-      std::to_string(device) + " has a total capacity of " + readable(total) +
-      " of which " + readable(free) + " is free. ";
+  std::string text = "NPU out of memory. Tried to allocate " + readable(asked) +
+                     ". NPU " + std::to_string(device) +
+                     " has a total capacity of " + readable(total) +
+                     " of which " + readable(free) + " is free. ";
   if (limit < total)
     text += "This process may use at most " + readable(limit) + ". ";
   return text + "Of the memory this process holds, " + readable(allocated) +

@@ -66,7 +66,8 @@ class BlockPool {
   // without the lists, and not memory: they keep a cache of steady sizes only.
   Block* take(size_t size, SpareBlocks& spares) {
     if (quick_) {
-      if (Block* block = quick_->pop(size)) [[likely]] return block;
+      if (Block* block = quick_->pop(size)) [[likely]]
+        return block;
       flush(spares);
     }
     return best_fit(size, spares);

@@ -15,7 +15,8 @@ void add(Key& key, ArgKind kind, const c10::IValue& value) {
     return key.add(value.toOptional<at::Generator>());
   if (value.isNone()) return key.add(std::optional<at::Tensor>());
   switch (kind) {
-    case ArgKind::kTensor: return key.add(value.toTensor());
+    case ArgKind::kTensor:
+      return key.add(value.toTensor());
     case ArgKind::kTensorList: {
       const auto list = value.toTensorVector();
       return key.add(at::TensorList(list));
@@ -28,24 +29,31 @@ void add(Key& key, ArgKind kind, const c10::IValue& value) {
                                  : std::optional(element.toTensor()));
       return;
     }
-    case ArgKind::kScalar: return key.add(value.toScalar());
+    case ArgKind::kScalar:
+      return key.add(value.toScalar());
     case ArgKind::kScalarList: {
       const auto list = value.toListRef();
       key.add(int64_t(list.size()));
       for (const c10::IValue& element : list) key.add(element.toScalar());
       return;
     }
-    case ArgKind::kInt: return key.add(value.toInt());
-    case ArgKind::kFloat: return key.add(value.toDouble());
-    case ArgKind::kBool: return key.add(value.toBool());
-    case ArgKind::kInts: return key.add(at::IntArrayRef(value.toIntVector()));
+    case ArgKind::kInt:
+      return key.add(value.toInt());
+    case ArgKind::kFloat:
+      return key.add(value.toDouble());
+    case ArgKind::kBool:
+      return key.add(value.toBool());
+    case ArgKind::kInts:
+      return key.add(at::IntArrayRef(value.toIntVector()));
     case ArgKind::kFloats:
       return key.add(at::ArrayRef<double>(value.toDoubleVector()));
     case ArgKind::kBools:
       for (const bool b : value.toBoolList()) key.add(b);
       return;
-    case ArgKind::kString: return key.add(value.toStringView());
-    case ArgKind::kDevice: return key.add(value.toDevice());
+    case ArgKind::kString:
+      return key.add(value.toStringView());
+    case ArgKind::kDevice:
+      return key.add(value.toDevice());
     default:
       if (value.isInt()) return key.add(value.toInt());
       key.ordinary = false;  // nothing a plan can be keyed by
@@ -86,8 +94,10 @@ c10::IValue unbox(const Arg& arg, ArgKind kind) {
   switch (kind) {
     case ArgKind::kTensor:
       return arg.tag == Tag::kUndefined ? c10::IValue() : arg.tensor;
-    case ArgKind::kTensorList: return arg.tensors;
-    case ArgKind::kOptionalTensorList: return arg.optional_tensors;
+    case ArgKind::kTensorList:
+      return arg.tensors;
+    case ArgKind::kOptionalTensorList:
+      return arg.optional_tensors;
     case ArgKind::kScalar:
       return arg.tag == Tag::kScalar ? c10::IValue(arg.scalar) : c10::IValue();
     case ArgKind::kScalarList: {
@@ -95,11 +105,13 @@ c10::IValue unbox(const Arg& arg, ArgKind kind) {
       for (const at::Scalar& s : arg.scalars) list.push_back(s);
       return list;
     }
-    case ArgKind::kGenerator: return arg.generator;
+    case ArgKind::kGenerator:
+      return arg.generator;
     case ArgKind::kDevice:
       return arg.constant.isNone() ? arg.constant
                                    : c10::IValue(c10::Device(c10::kCPU));
-    default: return arg.constant;
+    default:
+      return arg.constant;
   }
 }
 
@@ -125,8 +137,7 @@ void push_results(const Op::Schema& schema, const torch::jit::Stack& arguments,
 void encode(Key& key, const Op& op, at::ArrayRef<c10::IValue> stack) {
   const Op::Schema& schema = op.schema();
   key.reset(&op, op.values == ScalarValues::kAffectShape);
-  for (size_t i = 0; i < stack.size(); ++i)
-    add(key, schema.kinds[i], stack[i]);
+  for (size_t i = 0; i < stack.size(); ++i) add(key, schema.kinds[i], stack[i]);
 }
 
 void launch_boxed(const Op& op, Stream& stream, Plan& plan, const Key& key,

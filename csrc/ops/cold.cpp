@@ -26,8 +26,8 @@ int common_device(const Op::Schema& schema, const torch::jit::Stack& stack) {
     if (!first) first = t.device();
     TORCH_CHECK(*first == t.device(),
                 "Expected all tensors to be on the same device, but found at "
-                "least two devices, ", *first, " and ", t.device(), "! (in ",
-                schema.full_name, ")");
+                "least two devices, ",
+                *first, " and ", t.device(), "! (in ", schema.full_name, ")");
   });
   if (first && first->type() == kNpu) return first->index();
   return current_device();
@@ -84,8 +84,8 @@ void call_cold(const Op& op, torch::jit::Stack& stack) {
   // below may encode other calls.
   Key& encoded = thread_key();
   const bool cacheable = encoded.ordinary;
-  const std::vector<uint64_t> lookup(
-      encoded.key.data(), encoded.key.data() + encoded.key.size());
+  const std::vector<uint64_t> lookup(encoded.key.data(),
+                                     encoded.key.data() + encoded.key.size());
   const uint64_t hash = cacheable ? encoded.hash() : 0;
 
   const bool moved = move_indices(schema, stack);

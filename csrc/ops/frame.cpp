@@ -15,13 +15,17 @@ std::optional<T> unless_none(const Arg& arg, Get get) {
 
 at::Scalar read_scalar(at::ScalarType type, const uint64_t* words) {
   switch (type) {
-    case at::kBool: return at::Scalar(words[0] != 0);
-    case at::kDouble: return at::Scalar(std::bit_cast<double>(words[0]));
-    case at::kUInt64: return at::Scalar(words[0]);
+    case at::kBool:
+      return at::Scalar(words[0] != 0);
+    case at::kDouble:
+      return at::Scalar(std::bit_cast<double>(words[0]));
+    case at::kUInt64:
+      return at::Scalar(words[0]);
     case at::kComplexDouble:
       return at::Scalar(c10::complex<double>(std::bit_cast<double>(words[0]),
                                              std::bit_cast<double>(words[1])));
-    default: return at::Scalar(int64_t(words[0]));
+    default:
+      return at::Scalar(int64_t(words[0]));
   }
 }
 
@@ -57,8 +61,8 @@ std::optional<std::string_view> Frame::opt_string(int i) const {
       args_[i], [](auto& v) { return v.toStringView(); });
 }
 std::optional<at::ScalarType> Frame::opt_dtype(int i) const {
-  return unless_none<at::ScalarType>(
-      args_[i], [](auto& v) { return v.toScalarType(); });
+  return unless_none<at::ScalarType>(args_[i],
+                                     [](auto& v) { return v.toScalarType(); });
 }
 std::optional<at::Layout> Frame::opt_layout(int i) const {
   return unless_none<at::Layout>(args_[i],
@@ -109,8 +113,8 @@ void Frame::bind(const uint64_t* words) {
   for (ScalarSlot& slot : scalar_slots_)
     *slot.scalar = read_scalar(slot.type, words + slot.word);
   if (generator_arg_ >= 0) [[unlikely]]
-    args_[generator_arg_].generator = seeded_generator(
-        {words[generator_word_], words[generator_word_ + 1]});
+    args_[generator_arg_].generator =
+        seeded_generator({words[generator_word_], words[generator_word_ + 1]});
 }
 
 void Frame::settle() {
@@ -118,8 +122,8 @@ void Frame::settle() {
     const bool kept = slot.tensor->use_count() != slot.owners ||
                       slot.tensor->storage().use_count() != 1;
     if (kept || slot.storage->data() != slot.address ||
-        (slot.written && slot.tensor->sizes() !=
-                             at::IntArrayRef(shapes_[slot.shape].sizes)))
+        (slot.written &&
+         slot.tensor->sizes() != at::IntArrayRef(shapes_[slot.shape].sizes)))
         [[unlikely]]
       renew(slot);
   }

@@ -116,7 +116,7 @@ class Frame {
   struct Slot {
     at::Tensor* tensor;
     c10::StorageImpl* storage;
-    void* address;      // where it was last bound
+    void* address;  // where it was last bound
     uint32_t word;
     uint32_t shape;     // index into shapes_
     uint32_t owners;    // references that are ours
@@ -134,8 +134,7 @@ class Frame {
   void add_optional_tensors(Arg& arg, const c10::IValue& value);
   void add_tensor(at::Tensor& view, const at::Tensor& like, bool writes);
   void add_scalar(at::Scalar& scalar, const at::Scalar& like);
-  void add_slot(at::Tensor& view, Shape shape, bool in_the_words,
-                bool written);
+  void add_slot(at::Tensor& view, Shape shape, bool in_the_words, bool written);
   void bind(const uint64_t* words);
   // After a task: makes new views for those that the kernel kept or reshaped.
   // One that the kernel gave memory of its own is copied back first.

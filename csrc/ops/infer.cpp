@@ -48,19 +48,19 @@ std::optional<Inferred> infer(const Op& op, at::ArrayRef<c10::IValue> stack) {
     return std::nullopt;
   // One meta tensor per tensor, however often it is passed.
   std::unordered_map<c10::TensorImpl*, at::Tensor> meta;
-  torch::jit::Stack mapped = map_stack(
-      schema, stack,
-      {[&](const at::Tensor& t) {
-         at::Tensor& m = meta[t.unsafeGetTensorImpl()];
-         // A 0-dim cpu tensor stays: its value may matter.
-         if (!m.defined()) m = is_npu(t) ? to_meta(t) : t;
-         return m;
-       },
-       c10::Device(c10::kMeta), c10::IValue()});
+  torch::jit::Stack mapped =
+      map_stack(schema, stack,
+                {[&](const at::Tensor& t) {
+                   at::Tensor& m = meta[t.unsafeGetTensorImpl()];
+                   // A 0-dim cpu tensor stays: its value may matter.
+                   if (!m.defined()) m = is_npu(t) ? to_meta(t) : t;
+                   return m;
+                 },
+                 c10::Device(c10::kMeta), c10::IValue()});
   try {
     KernelMode mode;
-    schema.handle.redispatchBoxed(
-        c10::DispatchKeySet(c10::DispatchKey::Meta), &mapped);
+    schema.handle.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::Meta),
+                                  &mapped);
     return from_results(op, mapped);
   } catch (const std::exception&) {
     return std::nullopt;

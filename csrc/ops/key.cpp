@@ -86,8 +86,7 @@ uint64_t Key::hash() const {
   uint64_t h = 0;
   const uint64_t* at = key.data();
   for (size_t i = 0; i < key.size(); ++i) {
-    const __uint128_t product =
-        __uint128_t(h ^ at[i]) * 0x9e3779b97f4a7c15u;
+    const __uint128_t product = __uint128_t(h ^ at[i]) * 0x9e3779b97f4a7c15u;
     h = (uint64_t(product) ^ uint64_t(product >> 64)) + i;
   }
   return h;

@@ -199,9 +199,9 @@ class Key {
 
   Words key;
   Words words;
-  int device;           // of the npu tensors; -1: none seen
-  bool ordinary;        // false: something that only the slow path understands
-  int random_word = -1; // where the generator's two words are
+  int device;            // of the npu tensors; -1: none seen
+  bool ordinary;         // false: something that only the slow path understands
+  int random_word = -1;  // where the generator's two words are
 
  private:
   void tag(Tag t, uint64_t detail = 0) { key.push(uint64_t(t) | detail << 8); }

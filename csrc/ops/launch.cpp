@@ -48,10 +48,10 @@ void launch(Stream& stream, Plan& plan, const Key& key, at::Tensor* outs) {
   uint32_t n_outs = 0;
   for (const OutSpec& spec : plan.outs) {
     if (spec.defined) [[likely]]
-      outs[n_outs] = spec.contiguous
-                         ? make_contiguous(stream, spec.sizes, spec.dtype)
-                         : make_tensor(stream, spec.sizes, spec.strides,
-                                       spec.dtype);
+      outs[n_outs] =
+          spec.contiguous
+              ? make_contiguous(stream, spec.sizes, spec.dtype)
+              : make_tensor(stream, spec.sizes, spec.strides, spec.dtype);
     ++n_outs;
   }
   Submission s;

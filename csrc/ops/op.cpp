@@ -16,14 +16,21 @@ bool is_tensor_list_type(const c10::TypePtr& type) {
 
 ArgKind list_kind(const c10::Type& element) {
   switch (element.kind()) {
-    case c10::TypeKind::TensorType: return ArgKind::kTensorList;
-    case c10::TypeKind::OptionalType: return ArgKind::kOptionalTensorList;
-    case c10::TypeKind::NumberType: return ArgKind::kScalarList;
+    case c10::TypeKind::TensorType:
+      return ArgKind::kTensorList;
+    case c10::TypeKind::OptionalType:
+      return ArgKind::kOptionalTensorList;
+    case c10::TypeKind::NumberType:
+      return ArgKind::kScalarList;
     case c10::TypeKind::IntType:
-    case c10::TypeKind::SymIntType: return ArgKind::kInts;
-    case c10::TypeKind::FloatType: return ArgKind::kFloats;
-    case c10::TypeKind::BoolType: return ArgKind::kBools;
-    default: return ArgKind::kOther;
+    case c10::TypeKind::SymIntType:
+      return ArgKind::kInts;
+    case c10::TypeKind::FloatType:
+      return ArgKind::kFloats;
+    case c10::TypeKind::BoolType:
+      return ArgKind::kBools;
+    default:
+      return ArgKind::kOther;
   }
 }
 
@@ -31,18 +38,27 @@ ArgKind kind_of(const c10::Type& type) {
   switch (type.kind()) {
     case c10::TypeKind::OptionalType:
       return kind_of(*type.castRaw<c10::OptionalType>()->getElementType());
-    case c10::TypeKind::TensorType: return ArgKind::kTensor;
-    case c10::TypeKind::NumberType: return ArgKind::kScalar;
+    case c10::TypeKind::TensorType:
+      return ArgKind::kTensor;
+    case c10::TypeKind::NumberType:
+      return ArgKind::kScalar;
     case c10::TypeKind::IntType:
-    case c10::TypeKind::SymIntType: return ArgKind::kInt;
-    case c10::TypeKind::FloatType: return ArgKind::kFloat;
-    case c10::TypeKind::BoolType: return ArgKind::kBool;
-    case c10::TypeKind::StringType: return ArgKind::kString;
-    case c10::TypeKind::GeneratorType: return ArgKind::kGenerator;
-    case c10::TypeKind::DeviceObjType: return ArgKind::kDevice;
+    case c10::TypeKind::SymIntType:
+      return ArgKind::kInt;
+    case c10::TypeKind::FloatType:
+      return ArgKind::kFloat;
+    case c10::TypeKind::BoolType:
+      return ArgKind::kBool;
+    case c10::TypeKind::StringType:
+      return ArgKind::kString;
+    case c10::TypeKind::GeneratorType:
+      return ArgKind::kGenerator;
+    case c10::TypeKind::DeviceObjType:
+      return ArgKind::kDevice;
     case c10::TypeKind::ListType:
       return list_kind(*type.castRaw<c10::ListType>()->getElementType());
-    default: return ArgKind::kOther;
+    default:
+      return ArgKind::kOther;
   }
 }
 
@@ -54,7 +70,8 @@ bool same_alias(const c10::AliasInfo* a, const c10::AliasInfo* b) {
 const Op::Schema* read_schema(const Op& op) {
   auto handle =
       c10::Dispatcher::singleton().findSchemaOrThrow(op.name, op.overload);
-  auto* s = new Op::Schema{handle, op.name, {}, {}, {}, true, false, false, false};
+  auto* s =
+      new Op::Schema{handle, op.name, {}, {}, {}, true, false, false, false};
   if (*op.overload) s->full_name += std::string(".") + op.overload;
   const c10::FunctionSchema& schema = handle.schema();
   for (const c10::Argument& a : schema.arguments()) {

@@ -71,7 +71,7 @@ struct Op {
     bool tensors_only;           // every return is a Tensor or a list of them
     bool is_random;              // draws numbers
     bool has_generator;
-    bool moves_host_indices;   // accepts cpu index tensors
+    bool moves_host_indices;  // accepts cpu index tensors
   };
   // Any thread; reads the dispatcher at the first call.
   const Schema& schema() const;

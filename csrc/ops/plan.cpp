@@ -14,7 +14,8 @@ uint32_t words_of(ArgKind kind, const c10::IValue& value) {
   if (kind == ArgKind::kGenerator) return 2;
   if (value.isNone()) return 0;
   if (kind == ArgKind::kScalar) return 2;
-  if (kind == ArgKind::kScalarList) return uint32_t(2 * value.toListRef().size());
+  if (kind == ArgKind::kScalarList)
+    return uint32_t(2 * value.toListRef().size());
   return 0;
 }
 
@@ -41,18 +42,17 @@ Plan::Plan(const Op& op, at::ArrayRef<c10::IValue> arguments,
     const uint8_t access =
         schema.writes[i] ? NPU_READ | NPU_WRITE : uint8_t(NPU_READ);
     // Mapping visits the tensors in the order of their words.
-    const auto mapped = map_stack(
-        schema, i, arguments[i],
-        {[&](const at::Tensor& t) {
-           if (t.device().is_cpu()) {
-             word += 2;
-             return placeholder(t);
-           }
-           at::Tensor shape = to_meta(t);
-           add_view(shape, word++, access);
-           return shape;
-         },
-         c10::Device(c10::kCPU), c10::IValue()});
+    const auto mapped = map_stack(schema, i, arguments[i],
+                                  {[&](const at::Tensor& t) {
+                                     if (t.device().is_cpu()) {
+                                       word += 2;
+                                       return placeholder(t);
+                                     }
+                                     at::Tensor shape = to_meta(t);
+                                     add_view(shape, word++, access);
+                                     return shape;
+                                   },
+                                   c10::Device(c10::kCPU), c10::IValue()});
     word += words_of(schema.kinds[i], arguments[i]);
     arguments_.push_back(mapped);
   }

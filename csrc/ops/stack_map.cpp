@@ -63,8 +63,8 @@ c10::IValue map_stack(const Op::Schema& schema, size_t argument,
 }
 
 at::Tensor to_meta(const at::Tensor& t) {
-  at::Tensor meta = at::detail::empty_strided_meta(t.sizes(), t.strides(),
-                                                   t.scalar_type());
+  at::Tensor meta =
+      at::detail::empty_strided_meta(t.sizes(), t.strides(), t.scalar_type());
   if (t.is_conj()) meta._set_conj(true);
   if (t.is_neg()) meta._set_neg(true);
   if (t.unsafeGetTensorImpl()->is_wrapped_number())
@@ -72,12 +72,10 @@ at::Tensor to_meta(const at::Tensor& t) {
   return meta;
 }
 
-void for_each_tensor(const Op::Schema& schema,
-                     at::ArrayRef<c10::IValue> stack,
+void for_each_tensor(const Op::Schema& schema, at::ArrayRef<c10::IValue> stack,
                      const std::function<void(const at::Tensor&)>& visit) {
   auto visit_value = [&](const c10::IValue& value) {
-    if (value.isTensor() && value.toTensor().defined())
-      visit(value.toTensor());
+    if (value.isTensor() && value.toTensor().defined()) visit(value.toTensor());
   };
   for (size_t i = 0; i < stack.size(); ++i) {
     if (schema.kinds[i] == ArgKind::kTensor) {
@@ -85,9 +83,8 @@ void for_each_tensor(const Op::Schema& schema,
     } else if ((schema.kinds[i] == ArgKind::kTensorList ||
                 schema.kinds[i] == ArgKind::kOptionalTensorList) &&
                !stack[i].isNone()) {
-      const auto list = stack[i].isTensorList()
-                            ? std::vector<c10::IValue>()
-                            : stack[i].toListRef().vec();
+      const auto list = stack[i].isTensorList() ? std::vector<c10::IValue>()
+                                                : stack[i].toListRef().vec();
       if (stack[i].isTensorList()) {
         for (const at::Tensor& t : stack[i].toTensorVector())
           if (t.defined()) visit(t);

@@ -12,8 +12,8 @@ namespace npu {
 struct StackMap {
   // Called once per occurrence of a defined tensor.
   std::function<at::Tensor(const at::Tensor&)> tensor;
-  c10::Device device;          // for Device arguments that name an npu
-  c10::IValue generator;       // for Generator arguments
+  c10::Device device;     // for Device arguments that name an npu
+  c10::IValue generator;  // for Generator arguments
 };
 
 torch::jit::Stack map_stack(const Op::Schema& schema,
@@ -28,8 +28,7 @@ c10::IValue map_stack(const Op::Schema& schema, size_t argument,
 at::Tensor to_meta(const at::Tensor& t);
 
 // Calls `visit` on every defined tensor of a boxed call.
-void for_each_tensor(const Op::Schema& schema,
-                     at::ArrayRef<c10::IValue> stack,
+void for_each_tensor(const Op::Schema& schema, at::ArrayRef<c10::IValue> stack,
                      const std::function<void(const at::Tensor&)>& visit);
 
 }  // namespace npu

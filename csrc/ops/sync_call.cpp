@@ -67,8 +67,8 @@ void call_sync(const Op& op, torch::jit::Stack& stack, Stream& stream) {
     if (schema.kinds[i] == ArgKind::kGenerator)
       generator = seeded_generator(
           reserve(stack[i].toOptional<at::Generator>(), stream.device()));
-  torch::jit::Stack mapped = map_stack(
-      schema, stack, {to_alias, c10::Device(c10::kCPU), generator});
+  torch::jit::Stack mapped =
+      map_stack(schema, stack, {to_alias, c10::Device(c10::kCPU), generator});
   {
     KernelMode mode;
     schema.handle.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU),

@@ -51,8 +51,8 @@ Kind kind_of(const Op::Schema& schema, at::ArrayRef<c10::IValue> stack) {
 
 at::Tensor zeros_like(const at::Tensor& t) {
   if (!is_npu(t)) return t;
-  at::Tensor z = at::detail::empty_strided_cpu(t.sizes(), t.strides(),
-                                               t.scalar_type());
+  at::Tensor z =
+      at::detail::empty_strided_cpu(t.sizes(), t.strides(), t.scalar_type());
   if (z.storage().nbytes())
     memset(z.mutable_data_ptr(), 0, z.storage().nbytes());
   return z;
@@ -62,11 +62,11 @@ at::Tensor zeros_like(const at::Tensor& t) {
 Verdict run_on_zeros(const Op& op, at::ArrayRef<c10::IValue> stack,
                      Inferred& inferred) {
   const Op::Schema& schema = op.schema();
-  torch::jit::Stack zeros = map_stack(
-      schema, stack,
-      {zeros_like, c10::Device(c10::kCPU),
-       schema.has_generator ? c10::IValue(seeded_generator({0, 0}))
-                            : c10::IValue()});
+  torch::jit::Stack zeros =
+      map_stack(schema, stack,
+                {zeros_like, c10::Device(c10::kCPU),
+                 schema.has_generator ? c10::IValue(seeded_generator({0, 0}))
+                                      : c10::IValue()});
   try {
     KernelMode mode;
     schema.handle.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU),

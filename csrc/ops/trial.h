@@ -8,10 +8,10 @@
 namespace npu {
 
 enum class Verdict {
-  kAgrees,    // launch as inferred
-  kRefuses,   // no kernel for these dtypes: run it, and let it say so
-  kDiffers,   // the shapes inferred are wrong
-  kUnknown,   // too large to try, or zeros will not do: run it, then learn()
+  kAgrees,   // launch as inferred
+  kRefuses,  // no kernel for these dtypes: run it, and let it say so
+  kDiffers,  // the shapes inferred are wrong
+  kUnknown,  // too large to try, or zeros will not do: run it, then learn()
 };
 
 // Runs the kernel on zeros, once per operator, dtypes and flags, so that a

@@ -87,8 +87,7 @@ void bind_device(py::module_& m) {
   m.def("set_launch_blocking", &set_launch_blocking);
   m.def("shut_down", &shut_down, py::call_guard<py::gil_scoped_release>());
 
-  m.def("current_stream",
-        torch::wrap_pybind_function([](int device) {
+  m.def("current_stream", torch::wrap_pybind_function([](int device) {
           return usable_stream(device_or_current(device)).id();
         }),
         py::arg("device") = -1);
@@ -102,13 +101,11 @@ void bind_device(py::module_& m) {
   });
   def(m, "stream_query", &stream_query);
   def(m, "stream_synchronize", &stream_synchronize);
-  def(m, "stream_priority", [](int device, int64_t id) {
-    return stream_at(device, id).priority();
-  });
+  def(m, "stream_priority",
+      [](int device, int64_t id) { return stream_at(device, id).priority(); });
   def(m, "stream_error", &stream_error);
-  def(m, "clear_error", [](int device, int64_t id) {
-    stream_at(device, id).clear_error();
-  });
+  def(m, "clear_error",
+      [](int device, int64_t id) { stream_at(device, id).clear_error(); });
   def(m, "event_time_ns", [](int64_t id) {
     const Event* event = reinterpret_cast<const Event*>(id);
     TORCH_CHECK(event && event->recorded(), "the event was never recorded");

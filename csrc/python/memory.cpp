@@ -27,9 +27,12 @@ uint64_t get(int device) {
 
 const char* state_name(BlockInfo::State state) {
   switch (state) {
-    case BlockInfo::State::kActive: return "active_allocated";
-    case BlockInfo::State::kPendingFree: return "active_pending_free";
-    case BlockInfo::State::kInactive: return "inactive";
+    case BlockInfo::State::kActive:
+      return "active_allocated";
+    case BlockInfo::State::kPendingFree:
+      return "active_pending_free";
+    case BlockInfo::State::kInactive:
+      return "inactive";
   }
   return "";
 }

@@ -17,7 +17,8 @@
 namespace npu {
 
 inline constexpr uint32_t kLayoutVersion = 1;
-inline constexpr char kLayoutMagic[8] = {'N', 'P', 'U', 'S', 'T', 'A', 'T', 'S'};
+inline constexpr char kLayoutMagic[8] = {'N', 'P', 'U', 'S',
+                                         'T', 'A', 'T', 'S'};
 inline constexpr int kMaxStreamBlocks = 256;
 inline constexpr int kMaxDeviceBlocks = 64;
 inline constexpr int kLatencyBuckets = 48;
@@ -76,12 +77,12 @@ struct StreamBlock {
   // The launcher's.
   alignas(kCacheLine) Counter retired;  // tasks done, failed or dropped
   Counter failed;
-  Counter dropped;      // not run because an earlier task failed
-  Counter parks;        // times the launcher went to sleep
+  Counter dropped;          // not run because an earlier task failed
+  Counter parks;            // times the launcher went to sleep
   Counter last_retired_ns;  // CLOCK_MONOTONIC, sampled
-  alignas(kCacheLine) Log2Histogram<kDepthBuckets> depth;       // tasks
-  Log2Histogram<kLatencyBuckets> queued_ns;   // claimed to taken
-  Log2Histogram<kLatencyBuckets> latency_ns;  // claimed to retired
+  alignas(kCacheLine) Log2Histogram<kDepthBuckets> depth;  // tasks
+  Log2Histogram<kLatencyBuckets> queued_ns;                // claimed to taken
+  Log2Histogram<kLatencyBuckets> latency_ns;               // claimed to retired
 
   // Added to by any thread.
   alignas(kCacheLine) Counter full_waits;  // times a caller met a full ring
@@ -91,13 +92,13 @@ struct StreamBlock {
 
 // Why a host thread waited for a device.
 enum class WaitReason : uint32_t {
-  kItem,        // a value was read: item(), bool(t)
-  kCopy,        // a blocking copy
+  kItem,  // a value was read: item(), bool(t)
+  kCopy,  // a blocking copy
   kStreamSync,
   kEventSync,
   kDeviceSync,
-  kOperator,    // an operator whose result shape depends on data
-  kAllocator,   // out of memory: waiting before trying again
+  kOperator,   // an operator whose result shape depends on data
+  kAllocator,  // out of memory: waiting before trying again
   kExit,
   kCount
 };

@@ -26,8 +26,8 @@ struct Device {
 struct Engine {
   std::mutex mutex;  // guards making streams, and `blocking`
   std::array<Device, kMaxDevices> devices;
-  bool blocking = env_flag("NPU_LAUNCH_BLOCKING") ||
-                  env_flag("ASCEND_LAUNCH_BLOCKING");
+  bool blocking =
+      env_flag("NPU_LAUNCH_BLOCKING") || env_flag("ASCEND_LAUNCH_BLOCKING");
 };
 
 std::atomic<bool> initialized_{false};
@@ -65,10 +65,13 @@ thread_local std::array<Stream*, kMaxDevices> current_{};
 
 int pool_size(StreamPool pool) {
   switch (pool) {
-    case StreamPool::kDefault: return 1;
-    case StreamPool::kSyncLaunch: return kSyncLaunchStreams;
+    case StreamPool::kDefault:
+      return 1;
+    case StreamPool::kSyncLaunch:
+      return kSyncLaunchStreams;
     case StreamPool::kNormal:
-    case StreamPool::kHigh: return kStreamsPerPool;
+    case StreamPool::kHigh:
+      return kStreamsPerPool;
   }
   return 0;
 }
@@ -119,9 +122,7 @@ Stream& current_stream(int device) {
   return *stream;
 }
 
-void set_current_stream(Stream& stream) {
-  current_[stream.device()] = &stream;
-}
+void set_current_stream(Stream& stream) { current_[stream.device()] = &stream; }
 
 std::vector<Stream*> streams(int device) {
   std::vector<Stream*> found;

@@ -29,7 +29,9 @@ bool Event::record(Stream& stream) {
   return true;
 }
 
-bool Event::done() const { return !stream_ || stream_->retired().reached(number_); }
+bool Event::done() const {
+  return !stream_ || stream_->retired().reached(number_);
+}
 
 void Event::synchronize() const {
   if (stream_) host_wait(*stream_, number_, WaitReason::kEventSync);

@@ -54,7 +54,8 @@ class Ring {
       // value happen before its release of head, hence before our writes. The
       // shared copy passes that on (release below), so that a producer which
       // only sees the copy is ordered too.
-      const uint64_t known = control_.known_head.load(std::memory_order_acquire);
+      const uint64_t known =
+          control_.known_head.load(std::memory_order_acquire);
       if (int64_t(p - known) >= int64_t(capacity())) {
         const uint64_t head = control_.head.load(std::memory_order_acquire);
         if (int64_t(p - head) >= int64_t(capacity())) {
@@ -68,9 +69,8 @@ class Ring {
         control_.known_head.store(head, std::memory_order_release);
       }
       // Relaxed: a claim transfers no data; publish() does.
-      if (control_.tail.compare_exchange_weak(p, p + 1,
-                                              std::memory_order_relaxed,
-                                              std::memory_order_relaxed))
+      if (control_.tail.compare_exchange_weak(
+              p, p + 1, std::memory_order_relaxed, std::memory_order_relaxed))
         return p;
     }
   }

@@ -26,7 +26,8 @@ class BasicSequence {
   void advance_to(uint64_t value) {
     value_.store(value, std::memory_order_release);
     System::light_fence();  // pairs with heavy_fence() in sleep()
-    if (value >= wake_at_.load(std::memory_order_relaxed)) [[unlikely]] wake();
+    if (value >= wake_at_.load(std::memory_order_relaxed)) [[unlikely]]
+      wake();
   }
 
   // Spins for at most `spin_ticks`; true when the target was reached.

@@ -8,8 +8,8 @@
 #include <string>
 #include <thread>
 
-#include "csrc/driver/driver.h"
 #include "csrc/base/clock.h"
+#include "csrc/driver/driver.h"
 #include "csrc/stats/layout.h"
 #include "csrc/taskqueue/arena.h"
 #include "csrc/taskqueue/parking.h"

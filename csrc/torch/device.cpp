@@ -19,8 +19,8 @@ int exchange_device(int device) {
 }
 
 Stream& from_torch(const c10::Stream& stream) {
-  TORCH_CHECK(stream.device_type() == kNpu, "expected an npu stream, got one of ",
-              stream.device());
+  TORCH_CHECK(stream.device_type() == kNpu,
+              "expected an npu stream, got one of ", stream.device());
   check_usable();
   check_device(stream.device_index());
   Stream* found = find_stream(stream.device_index(), stream.id());

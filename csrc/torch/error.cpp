@@ -15,12 +15,18 @@ constexpr const char* kAdvice =
 
 [[noreturn]] void raise(int code, const std::string& text) {
   switch (code) {
-    case NPU_INDEX_ERROR: TORCH_CHECK_INDEX(false, text);
-    case NPU_VALUE_ERROR: TORCH_CHECK_VALUE(false, text);
-    case NPU_TYPE_ERROR: TORCH_CHECK_TYPE(false, text);
-    case NPU_NOT_IMPLEMENTED: TORCH_CHECK_NOT_IMPLEMENTED(false, text);
-    case NPU_OUT_OF_MEMORY: TORCH_CHECK_WITH(OutOfMemoryError, false, text);
-    default: TORCH_CHECK(false, text);
+    case NPU_INDEX_ERROR:
+      TORCH_CHECK_INDEX(false, text);
+    case NPU_VALUE_ERROR:
+      TORCH_CHECK_VALUE(false, text);
+    case NPU_TYPE_ERROR:
+      TORCH_CHECK_TYPE(false, text);
+    case NPU_NOT_IMPLEMENTED:
+      TORCH_CHECK_NOT_IMPLEMENTED(false, text);
+    case NPU_OUT_OF_MEMORY:
+      TORCH_CHECK_WITH(OutOfMemoryError, false, text);
+    default:
+      TORCH_CHECK(false, text);
   }
   __builtin_unreachable();
 }
@@ -55,7 +61,8 @@ void check_usable() {
 void check_device(int device) {
   TORCH_CHECK(device >= 0 && device < device_count(),
               "npu: invalid device index ", device, ": this process has ",
-              device_count(), " npu device(s) (NPU_DISPATCH_DEVICES sets how "
+              device_count(),
+              " npu device(s) (NPU_DISPATCH_DEVICES sets how "
               "many)");
 }
 

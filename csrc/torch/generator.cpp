@@ -24,7 +24,8 @@ constexpr uint64_t kStep = 4;
 struct NpuGenerator final : c10::GeneratorImpl {
   explicit NpuGenerator(c10::DeviceIndex index)
       : c10::GeneratorImpl(c10::Device(kNpu, index),
-                           c10::DispatchKeySet(c10::DispatchKey::PrivateUse1)) {}
+                           c10::DispatchKeySet(c10::DispatchKey::PrivateUse1)) {
+  }
 
   void set_current_seed(uint64_t seed) override {
     seed_ = seed;
@@ -43,7 +44,8 @@ struct NpuGenerator final : c10::GeneratorImpl {
     const size_t bytes = size_t(state.numel());
     TORCH_CHECK(bytes == kStateBytes || bytes == sizeof(seed_),
                 "RNG state is wrong size: expected 16 bytes (seed and offset) "
-                "or 8 (seed), got ", bytes);
+                "or 8 (seed), got ",
+                bytes);
     const char* data = static_cast<const char*>(state.data());
     memcpy(&seed_, data, sizeof seed_);
     offset_ = 0;

@@ -80,8 +80,8 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
               c10::EventFlag flag) const override {
     Stream& s = from_torch(stream);
     if (!*event)
-      *event = new Event(flag == c10::EventFlag::BACKEND_DEFAULT ? Timing::kOn
-                                                                 : Timing::kOff);
+      *event = new Event(
+          flag == c10::EventFlag::BACKEND_DEFAULT ? Timing::kOn : Timing::kOff);
     if (!event_of(*event).record(s)) raise_stream_error(s);
   }
   void destroyEvent(void* event, c10::DeviceIndex) const noexcept override {
@@ -103,15 +103,17 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     raise_if_failed(*event_of(event).stream());
   }
   double elapsedTime(void* begin, void* end, c10::DeviceIndex) const override {
-    TORCH_CHECK(begin && end && event_of(begin).recorded() &&
-                    event_of(end).recorded(),
-                "Both events must be recorded before calculating elapsed time.");
-    TORCH_CHECK(event_of(begin).timing() && event_of(end).timing(),
-                "Both events must be created with argument 'enable_timing=True'.");
+    TORCH_CHECK(
+        begin && end && event_of(begin).recorded() && event_of(end).recorded(),
+        "Both events must be recorded before calculating elapsed time.");
+    TORCH_CHECK(
+        event_of(begin).timing() && event_of(end).timing(),
+        "Both events must be created with argument 'enable_timing=True'.");
     synchronizeEvent(begin);
     synchronizeEvent(end);
     return (double(event_of(end).time_ns()) -
-            double(event_of(begin).time_ns())) / 1e6;
+            double(event_of(begin).time_ns())) /
+           1e6;
   }
 
   void recordDataPtrOnStream(const c10::DataPtr& data,

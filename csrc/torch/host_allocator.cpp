@@ -65,7 +65,8 @@ struct Pinned final : at::CachingHostAllocatorImpl<c10::Stream, Mark, Block> {
 };
 
 void delete_pinned(void* context);
-struct Interface final : at::CachingHostAllocatorInterface<Pinned, delete_pinned> {};
+struct Interface final
+    : at::CachingHostAllocatorInterface<Pinned, delete_pinned> {};
 
 // Leaked: tensors may be freed after static destruction.
 Interface& host_allocator() {

@@ -69,15 +69,16 @@ void resize_tensor(const at::Tensor& t, at::IntArrayRef sizes,
 }
 
 at::Tensor host_alias(const at::Tensor& t) {
-  const size_t bytes = at::detail::computeStorageNbytes(
-      t.sizes(), t.strides(), t.itemsize());
+  const size_t bytes =
+      at::detail::computeStorageNbytes(t.sizes(), t.strides(), t.itemsize());
   auto storage = c10::make_intrusive<c10::StorageImpl>(
       c10::StorageImpl::use_byte_size_t(), bytes,
       c10::DataPtr(t.unsafeGetTensorImpl()->mutable_data(),
                    c10::Device(c10::kCPU)),
       c10::GetCPUAllocator(), /*resizable=*/true);
   at::Tensor alias = at::detail::make_tensor<c10::TensorImpl>(
-      std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CPU), t.dtype());
+      std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CPU),
+      t.dtype());
   c10::TensorImpl* impl = alias.unsafeGetTensorImpl();
   impl->set_sizes_and_strides(t.sizes(), t.strides());
   if (t.is_conj()) alias._set_conj(true);

@@ -10,8 +10,8 @@ namespace npu {
 
 // Whether `t` is an ordinary (strided) npu tensor.
 inline bool is_npu(const at::Tensor& t) {
-  return t.defined() && t.key_set().has_all(c10::DispatchKeySet(
-                            c10::DispatchKey::PrivateUse1));
+  return t.defined() && t.key_set().has_all(
+                            c10::DispatchKeySet(c10::DispatchKey::PrivateUse1));
 }
 
 // A new tensor with memory ordered on `stream`. Throws OutOfMemoryError.

@@ -36,8 +36,8 @@ std::string show(const T& value) {
 }
 
 template <typename T>
-concept Integer = std::integral<T> && !std::same_as<T, bool> &&
-                  !std::same_as<T, char>;
+concept Integer =
+    std::integral<T> && !std::same_as<T, bool> && !std::same_as<T, char>;
 
 template <typename A, typename B>
 void expect_equal(const A& a, const B& b, const char* text, const char* file,
@@ -54,30 +54,30 @@ void expect_equal(const A& a, const B& b, const char* text, const char* file,
 
 }  // namespace npu::check
 
-#define TEST(suite, name)                                                    \
-  static void suite##_##name##_body();                                       \
-  static ::npu::check::Test suite##_##name##_test{#suite, #name,             \
-                                                  suite##_##name##_body};    \
-  [[maybe_unused]] static const int suite##_##name##_added =                 \
-      ::npu::check::add(suite##_##name##_test);                              \
+#define TEST(suite, name)                                                 \
+  static void suite##_##name##_body();                                    \
+  static ::npu::check::Test suite##_##name##_test{#suite, #name,          \
+                                                  suite##_##name##_body}; \
+  [[maybe_unused]] static const int suite##_##name##_added =              \
+      ::npu::check::add(suite##_##name##_test);                           \
   static void suite##_##name##_body()
 
-#define EXPECT_TRUE(condition)                                               \
-  do {                                                                       \
-    if (!(condition)) ::npu::check::fail(__FILE__, __LINE__, #condition);    \
+#define EXPECT_TRUE(condition)                                            \
+  do {                                                                    \
+    if (!(condition)) ::npu::check::fail(__FILE__, __LINE__, #condition); \
   } while (0)
 
 #define EXPECT_EQ(a, b) \
   ::npu::check::expect_equal((a), (b), #a " == " #b, __FILE__, __LINE__)
 
-#define EXPECT_THROWS(expression, type)                                      \
-  do {                                                                       \
-    bool caught_ = false;                                                    \
-    try {                                                                    \
-      expression;                                                            \
-    } catch (const type&) {                                                  \
-      caught_ = true;                                                        \
-    }                                                                        \
-    if (!caught_)                                                            \
-      ::npu::check::fail(__FILE__, __LINE__, #expression " throws " #type);  \
+#define EXPECT_THROWS(expression, type)                                     \
+  do {                                                                      \
+    bool caught_ = false;                                                   \
+    try {                                                                   \
+      expression;                                                           \
+    } catch (const type&) {                                                 \
+      caught_ = true;                                                       \
+    }                                                                       \
+    if (!caught_)                                                           \
+      ::npu::check::fail(__FILE__, __LINE__, #expression " throws " #type); \
   } while (0)

@@ -35,8 +35,8 @@ int visible_devices(int installed) {
 }
 
 int device_count() {
-  static const int count = visible_devices(
-      int(env_int("NPU_DISPATCH_DEVICES", 1, 0, kMaxDevices)));
+  static const int count =
+      visible_devices(int(env_int("NPU_DISPATCH_DEVICES", 1, 0, kMaxDevices)));
   return count;
 }
 

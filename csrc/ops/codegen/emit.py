@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from select_ops import SCALARS_DECIDE_SHAPE, Op, accessor
 from torchgen.context import native_function_manager
-from torchgen.model import SchemaKind
 
 
 def runner(op: Op) -> str:

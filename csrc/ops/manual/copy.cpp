@@ -55,9 +55,10 @@ void copy_between_devices(const at::Tensor& to, const at::Tensor& from) {
   Stream& target = usable_stream(to.device().index());
   at::Tensor packed = from;
   if (!same_layout(to, from)) {
-    packed = make_tensor(source, to.sizes(), to.is_non_overlapping_and_dense()
-                                                 ? to.strides()
-                                                 : from.contiguous().strides(),
+    packed = make_tensor(source, to.sizes(),
+                         to.is_non_overlapping_and_dense()
+                             ? to.strides()
+                             : from.contiguous().strides(),
                          to.dtype());
     call_in_place(kCopy, packed, from.expand_as(packed), false);
   }
@@ -81,8 +82,7 @@ void copy_between_devices(const at::Tensor& to, const at::Tensor& from) {
 void copy_to_host(const at::Tensor& to, const at::Tensor& from,
                   bool non_blocking) {
   Stream& stream = usable_stream(from.device().index());
-  if (non_blocking && is_pinned(to.const_data_ptr()) &&
-      same_layout(to, from)) {
+  if (non_blocking && is_pinned(to.const_data_ptr()) && same_layout(to, from)) {
     copy_bytes(stream, to.mutable_data_ptr(), from.const_data_ptr(),
                to.nbytes());
     record_pinned(to.storage().data_ptr(), stream);
@@ -136,8 +136,7 @@ at::Tensor& copy_(at::Tensor& self, const at::Tensor& source,
               "copy_: both tensors must be defined");
   if (self.is_same(source)) return self;
   if (!is_npu(source) && !source.device().is_cpu()) {
-    TORCH_CHECK(!source.is_meta(),
-                "Cannot copy out of meta tensor; no data!");
+    TORCH_CHECK(!source.is_meta(), "Cannot copy out of meta tensor; no data!");
     copy_from_host(self, source.to(at::kCPU).expand_as(self), false);
     return self;
   }
@@ -184,8 +183,8 @@ at::Scalar local_scalar_dense(const at::Tensor& self) {
 bool equal(const at::Tensor& self, const at::Tensor& other) {
   TORCH_CHECK(self.device() == other.device(),
               "Expected all tensors to be on the same device, but found at "
-              "least two devices, ", self.device(), " and ", other.device(),
-              "!");
+              "least two devices, ",
+              self.device(), " and ", other.device(), "!");
   Stream& stream = usable_stream(self.device().index());
   host_wait(stream, stream.tail(), WaitReason::kItem);
   raise_if_failed(stream);

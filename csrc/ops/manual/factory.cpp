@@ -32,24 +32,22 @@ Stream& stream_for(std::optional<at::Device> device) {
   return usable_stream(device_or_current(device ? device->index() : -1));
 }
 
-at::Tensor empty(c10::SymIntArrayRef sizes,
-                 std::optional<at::ScalarType> dtype,
+at::Tensor empty(c10::SymIntArrayRef sizes, std::optional<at::ScalarType> dtype,
                  std::optional<at::Layout> layout,
                  std::optional<at::Device> device, std::optional<bool> pinned,
                  std::optional<at::MemoryFormat> format) {
   check_options(layout, pinned);
   const auto extents = C10_AS_INTARRAYREF_SLOW(sizes);
   at::detail::check_size_nonnegative(extents);
-  at::Tensor t = make_contiguous(
-      stream_for(device), extents,
-      c10::scalarTypeToTypeMeta(at::dtype_or_default(dtype)));
+  at::Tensor t =
+      make_contiguous(stream_for(device), extents,
+                      c10::scalarTypeToTypeMeta(at::dtype_or_default(dtype)));
   if (format && *format != at::MemoryFormat::Contiguous)
     t.unsafeGetTensorImpl()->empty_tensor_restride(*format);
   return t;
 }
 
-at::Tensor empty_strided(c10::SymIntArrayRef sizes,
-                         c10::SymIntArrayRef strides,
+at::Tensor empty_strided(c10::SymIntArrayRef sizes, c10::SymIntArrayRef strides,
                          std::optional<at::ScalarType> dtype,
                          std::optional<at::Layout> layout,
                          std::optional<at::Device> device,
@@ -71,8 +69,8 @@ at::Tensor efficient_zeros(c10::SymIntArrayRef sizes,
   check_options(layout, pinned);
   const auto extents = C10_AS_INTARRAYREF_SLOW(sizes);
   const auto type = c10::scalarTypeToTypeMeta(at::dtype_or_default(dtype));
-  const c10::Device on(kNpu, c10::DeviceIndex(device_or_current(
-                                 device ? device->index() : -1)));
+  const c10::Device on(
+      kNpu, c10::DeviceIndex(device_or_current(device ? device->index() : -1)));
   auto storage = c10::make_intrusive<c10::StorageImpl>(
       c10::StorageImpl::use_byte_size_t(), 0, c10::DataPtr(nullptr, on),
       npu_allocator(), /*resizable=*/false);
@@ -101,9 +99,8 @@ at::Tensor& set_source_storage_offset(at::Tensor& self, at::Storage source,
                                       c10::SymIntArrayRef strides) {
   const auto extents = C10_AS_INTARRAYREF_SLOW(sizes);
   const auto steps = C10_AS_INTARRAYREF_SLOW(strides);
-  at::native::checkSetStorage(self, source,
-                              offset.guard_int(__FILE__, __LINE__), extents,
-                              steps);
+  at::native::checkSetStorage(
+      self, source, offset.guard_int(__FILE__, __LINE__), extents, steps);
   self.unsafeGetTensorImpl()->set_storage_offset(
       offset.guard_int(__FILE__, __LINE__));
   resize_tensor(self, extents,
@@ -118,10 +115,10 @@ at::Tensor& set_source_storage(at::Tensor& self, at::Storage source) {
 }
 
 at::Tensor& set_(at::Tensor& self) {
-  at::Storage empty_storage(c10::Storage::use_byte_size_t(), 0,
-                            allocate_bytes(0, usable_stream(
-                                self.device().index())),
-                            npu_allocator(), true);
+  at::Storage empty_storage(
+      c10::Storage::use_byte_size_t(), 0,
+      allocate_bytes(0, usable_stream(self.device().index())), npu_allocator(),
+      true);
   return set_source_storage_offset(self, std::move(empty_storage), 0,
                                    c10::SymIntArrayRef(c10::SymInt(0)), {});
 }
@@ -135,9 +132,9 @@ at::Tensor as_strided(const at::Tensor& self, c10::SymIntArrayRef sizes,
                       std::optional<c10::SymInt> offset) {
   std::optional<int64_t> at;
   if (offset) at = offset->guard_int(__FILE__, __LINE__);
-  return at::native::as_strided_tensorimpl(
-      self, C10_AS_INTARRAYREF_SLOW(sizes), C10_AS_INTARRAYREF_SLOW(strides),
-      at);
+  return at::native::as_strided_tensorimpl(self, C10_AS_INTARRAYREF_SLOW(sizes),
+                                           C10_AS_INTARRAYREF_SLOW(strides),
+                                           at);
 }
 
 at::Tensor view(const at::Tensor& self, c10::SymIntArrayRef sizes) {

@@ -21,11 +21,9 @@ Tensor bias_gradient(const Tensor& gates, bool has_bias) {
 }
 
 // hidden, cell, and the activated gates for the backward.
-std::tuple<Tensor, Tensor, Tensor> lstm_cell(const Tensor& input_gates,
-                                             const Tensor& hidden_gates,
-                                             const Tensor& cell,
-                                             const OptionalTensor& input_bias,
-                                             const OptionalTensor& hidden_bias) {
+std::tuple<Tensor, Tensor, Tensor> lstm_cell(
+    const Tensor& input_gates, const Tensor& hidden_gates, const Tensor& cell,
+    const OptionalTensor& input_bias, const OptionalTensor& hidden_bias) {
   const auto gates = with_bias(input_gates, input_bias)
                          .add(with_bias(hidden_gates, hidden_bias))
                          .chunk(4, 1);
@@ -52,12 +50,12 @@ std::tuple<Tensor, Tensor, Tensor> lstm_cell_backward(
     grad_next = next.mul(0);
   }
   if (grad_cell && grad_cell->defined()) grad_next = grad_next.add(*grad_cell);
-  const Tensor gates = at::cat(
-      {grad_next.mul(update).mul_(in.mul(1 - in)),
-       grad_next.mul(cell).mul_(forget.mul(1 - forget)),
-       grad_next.mul(in).mul_(1 - update.pow(2)),
-       grad_out.mul(out.mul(1 - out))},
-      1);
+  const Tensor gates =
+      at::cat({grad_next.mul(update).mul_(in.mul(1 - in)),
+               grad_next.mul(cell).mul_(forget.mul(1 - forget)),
+               grad_next.mul(in).mul_(1 - update.pow(2)),
+               grad_out.mul(out.mul(1 - out))},
+              1);
   return {gates, grad_next.mul(forget), bias_gradient(gates, has_bias)};
 }
 
@@ -81,14 +79,11 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> gru_cell_backward(
     const Tensor& grad, const Tensor& workspace, bool has_bias) {
   const auto w = workspace.chunk(5, 1);
   const Tensor &reset = w[0], &update = w[1], &fresh = w[2], &hidden = w[3];
-  const Tensor grad_fresh =
-      grad.mul(1 - update).mul_(1 - fresh.pow(2));
+  const Tensor grad_fresh = grad.mul(1 - update).mul_(1 - fresh.pow(2));
   const Tensor grad_update =
       grad.mul(hidden.sub(fresh)).mul_(update.mul(1 - update));
-  const Tensor grad_reset =
-      grad_fresh.mul(w[4]).mul_(reset.mul(1 - reset));
-  const Tensor input_gates =
-      at::cat({grad_reset, grad_update, grad_fresh}, 1);
+  const Tensor grad_reset = grad_fresh.mul(w[4]).mul_(reset.mul(1 - reset));
+  const Tensor input_gates = at::cat({grad_reset, grad_update, grad_fresh}, 1);
   const Tensor hidden_gates =
       at::cat({grad_reset, grad_update, grad_fresh.mul(reset)}, 1);
   return {input_gates, hidden_gates, grad.mul(update),

@@ -39,10 +39,12 @@ TEST(Env, UsesTheFallbackForABadInteger) {
 
 TEST(Env, ReadsASizeWithItsSuffix) {
   const uint64_t k = 1024;
-  for (auto [text, bytes] :
-       {std::pair{"100", uint64_t{100}}, {"4k", 4 * k}, {"4KiB", 4 * k},
-        {"512M", 512 * k * k}, {"1.5G", 3 * k * k * k / 2},
-        {"2T", 2 * k * k * k * k}}) {
+  for (auto [text, bytes] : {std::pair{"100", uint64_t{100}},
+                             {"4k", 4 * k},
+                             {"4KiB", 4 * k},
+                             {"512M", 512 * k * k},
+                             {"1.5G", 3 * k * k * k / 2},
+                             {"2T", 2 * k * k * k * k}}) {
     set(text);
     EXPECT_EQ(env_bytes(kName, 1), bytes);
   }

@@ -40,9 +40,7 @@ class ParkingProgram : public Program {
   }
 
  private:
-  int work() const {
-    return work_[0].load(kRelaxed) + work_[1].load(kRelaxed);
-  }
+  int work() const { return work_[0].load(kRelaxed) + work_[1].load(kRelaxed); }
 
   model::Atomic<int> work_[2];
   BasicParking<model::System> parking_;
@@ -91,8 +89,7 @@ void expect_found(const char* name, const Outcome& outcome) {
   EXPECT_TRUE(outcome.violation != "");
 }
 
-constexpr Mutant kNoFence{model::kFenceLabel, Operation::kFence,
-                          Effect::kSkip};
+constexpr Mutant kNoFence{model::kFenceLabel, Operation::kFence, Effect::kSkip};
 
 TEST(ParkingModel, LosesNoWakeUpWithMembarrier) {
   expect_correct("parking",
@@ -103,17 +100,16 @@ TEST(ParkingModel, LosesNoWakeUpWithTwoFences) {
                  explore<ParkingProgram>({3, 2}, Fences::kSymmetric));
 }
 TEST(ParkingModel, FindsAMissingFence) {
-  expect_found("no fence", explore<ParkingProgram>(
-                               {3, 2}, Fences::kAsymmetric, kNoFence));
+  expect_found("no fence",
+               explore<ParkingProgram>({3, 2}, Fences::kAsymmetric, kNoFence));
 }
 
 constexpr int kParked = model::made_as(2);
 
 TEST(ParkingModel, FindsAWakeUpThatIsNotSent) {
-  expect_found("no wake-up",
-               explore<ParkingProgram>({3, 2}, Fences::kAsymmetric,
-                                       {kParked, Operation::kWake,
-                                        Effect::kSkip}));
+  expect_found("no wake-up", explore<ParkingProgram>(
+                                 {3, 2}, Fences::kAsymmetric,
+                                 {kParked, Operation::kWake, Effect::kSkip}));
 }
 TEST(ParkingModel, FindsAFlagThatIsNotRaised) {
   expect_found("no flag", explore<ParkingProgram>(
@@ -130,8 +126,8 @@ TEST(SequenceModel, LosesNoWakeUpWithTwoFences) {
                  explore<SequenceProgram>({3, 1}, Fences::kSymmetric));
 }
 TEST(SequenceModel, FindsAMissingFence) {
-  expect_found("no fence", explore<SequenceProgram>(
-                               {3, 1}, Fences::kAsymmetric, kNoFence));
+  expect_found("no fence",
+               explore<SequenceProgram>({3, 1}, Fences::kAsymmetric, kNoFence));
 }
 
 // The order of the members of Sequence.
@@ -150,8 +146,8 @@ TEST(SequenceModel, FindsAReadWithoutAcquire) {
   expect_mutant_found("value", {kValue, Operation::kLoad, Effect::kRelax});
 }
 TEST(SequenceModel, FindsATargetThatIsNotRegistered) {
-  expect_mutant_found(
-      "target", {kWakeAt, Operation::kReadModifyWrite, Effect::kSkip});
+  expect_mutant_found("target",
+                      {kWakeAt, Operation::kReadModifyWrite, Effect::kSkip});
 }
 TEST(SequenceModel, FindsAWakeUpThatIsNotCounted) {
   expect_mutant_found("count",

@@ -13,7 +13,7 @@ namespace npu {
 namespace {
 
 TEST(Segment, IsAFileThatOnlyItsOwnerReads) {
-  struct stat info{};
+  struct stat info {};
   EXPECT_EQ(stat(segment_path().c_str(), &info), 0);
   EXPECT_EQ(info.st_mode & 0777, 0600);
   EXPECT_EQ(info.st_uid, getuid());
@@ -36,9 +36,9 @@ TEST(Segment, DescribesItself) {
   EXPECT_EQ(header.stream_block_bytes, sizeof(StreamBlock));
   EXPECT_TRUE(header.process_start > 0);
   EXPECT_TRUE(header.monotonic_ns <= now_ns());
-  EXPECT_EQ(header.header_bytes +
-                header.device_blocks * header.device_block_bytes,
-            offsetof(Segment, streams));
+  EXPECT_EQ(
+      header.header_bytes + header.device_blocks * header.device_block_bytes,
+      offsetof(Segment, streams));
 }
 
 TEST(Segment, ShowsACounterToWhoeverReadsTheFile) {
