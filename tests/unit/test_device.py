@@ -105,12 +105,13 @@ with npu.device(1):
 assert x.device == torch.device("npu:1") and npu.current_device() == 0
 with npu.device_of(x):
     assert npu.current_device() == 1
-with npu.device_of(torch.ones(1)) if False else npu.device("npu:1"):
+with npu.device("npu:1"):
     s = npu.Stream()
 assert s.device.index == 1
 with npu.stream(s):
     assert npu.current_device() == 1 and npu.current_stream() == s
     y = x + 1
+npu.current_stream(1).wait_stream(s)
 assert npu.current_device() == 0
 assert npu.current_stream(1) == npu.default_stream(1)
 assert y.to("npu:0").device.index == 0 and y.to("npu:0").tolist() == [2, 2]
