@@ -1,4 +1,9 @@
-"""How a benchmark compares npu with cpu: interleaved blocks, medians, JSON lines."""
+"""How a benchmark compares npu with cpu: interleaved blocks, medians, JSON lines.
+
+Each device is measured in a process of its own. In one process the two would
+disturb each other: torch keeps OpenMP workers per calling thread, and those of
+the launcher make the OpenMP library slow down those of the caller.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +11,18 @@ import json
 import math
 import os
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import torch
 
 import npu_dispatch  # noqa: F401 (a no-op where torch has loaded it)
 
 clock = time.perf_counter_ns
+WORKER = "--worker"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,17 +47,55 @@ def timed_block(call: Callable[[], object], n: int, device: str) -> Times:
     return Times((returned - began) / n / 1e3, (retired - began) / n / 1e3)
 
 
-def compare(
-    calls: dict[str, Callable[[], object]], n: int, repetitions: int
-) -> dict[str, Times]:
+class Worker:
+    """A process of the running script that times blocks of one case."""
+
+    def __init__(self, device: str, case: str) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, sys.argv[0], WORKER, device, case],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def time(self, n: int) -> Times:
+        """Run a block of `n` calls there, while everybody else is idle."""
+        assert self._process.stdin and self._process.stdout
+        self._process.stdin.write(f"{n}\n")
+        self._process.stdin.flush()
+        return Times(**json.loads(self._process.stdout.readline()))
+
+    def close(self) -> None:
+        self._process.communicate()
+
+
+def serve_if_worker(make: Callable[[str, str], Callable[[], object]]) -> None:
+    """In a worker process: time blocks until told to stop, then exit.
+
+    `make(device, case)` returns the call to time.
+    """
+    if len(sys.argv) != 4 or sys.argv[1] != WORKER:
+        return
+    device, case = sys.argv[2:]
+    call = make(device, case)
+    for line in sys.stdin:
+        emit(**asdict(timed_block(call, int(line), device)))
+    sys.exit(0)
+
+
+def compare(case: str, n: int, repetitions: int) -> dict[str, Times]:
     """Return each device's medians; its blocks alternate with the other's."""
-    blocks: dict[str, list[Times]] = {device: [] for device in calls}
-    for device, call in calls.items():  # warm up: caches, threads, pools
-        timed_block(call, n, device)
+    workers = {device: Worker(device, case) for device in ("cpu", "npu")}
+    blocks: dict[str, list[Times]] = {device: [] for device in workers}
+    for worker in workers.values():  # warm up: caches, threads, pools
+        worker.time(n)
+        worker.time(n)
     for repetition in range(repetitions):
-        order = list(calls.items())
-        for device, call in order if repetition % 2 else reversed(order):
-            blocks[device].append(timed_block(call, n, device))
+        order = list(workers.items())
+        for device, worker in order if repetition % 2 else reversed(order):
+            blocks[device].append(worker.time(n))
+    for worker in workers.values():
+        worker.close()
     return {
         device: Times(
             statistics.median(block.host for block in times),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import click
 import torch
-from _harness import compare, emit, geometric_mean, machine
+from _harness import compare, emit, geometric_mean, machine, serve_if_worker
 
 
 def cases(device: str):
@@ -40,12 +40,11 @@ def cases(device: str):
 def main(calls: int, repetitions: int, only: str) -> None:
     """Print a JSON line per case, then the geometric means."""
     emit(bench="launch", calls=calls, repetitions=repetitions, **machine())
-    on = {device: cases(device) for device in ("cpu", "npu")}
     host_ratios, total_ratios = [], []
-    for name in on["cpu"]:
+    for name in cases("cpu"):
         if only not in name:
             continue
-        times = compare({d: on[d][name] for d in on}, calls, repetitions)
+        times = compare(name, calls, repetitions)
         cpu, npu = times["cpu"], times["npu"]
         host_ratios.append(npu.host / cpu.host)
         total_ratios.append(npu.total / cpu.total)
@@ -65,4 +64,5 @@ def main(calls: int, repetitions: int, only: str) -> None:
 
 
 if __name__ == "__main__":
+    serve_if_worker(lambda device, case: cases(device)[case])
     main()

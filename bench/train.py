@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 import torch
 import torch.nn.functional as F
-from _harness import compare, emit, geometric_mean, machine
+from _harness import compare, emit, geometric_mean, machine, serve_if_worker
 from torch import nn
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "examples"))
@@ -68,11 +68,10 @@ def main(repetitions: int, only: str) -> None:
     """Print a JSON line per case, then the geometric mean."""
     emit(bench="train", repetitions=repetitions, **machine())
     ratios = []
-    for name, (make, steps) in CASES.items():
+    for name, (_, steps) in CASES.items():
         if only not in name:
             continue
-        calls = {device: make(device) for device in ("cpu", "npu")}
-        times = compare(calls, steps, repetitions)
+        times = compare(name, steps, repetitions)
         cpu, npu = times["cpu"], times["npu"]
         ratios.append(npu.total / cpu.total)
         emit(
@@ -86,4 +85,5 @@ def main(repetitions: int, only: str) -> None:
 
 
 if __name__ == "__main__":
+    serve_if_worker(lambda device, case: CASES[case][0](device))
     main()
