@@ -38,14 +38,12 @@ TEST(Fork, AfterTheFirstStreamMakesTheChildRefuseWork) {
     submit(current_stream(0), kNothing, {});
     const auto inner = in_child([] {
       if (!in_bad_fork()) return 1;
-      submit(current_stream(0), kNothing, {});
-      return 0;
+      Submission s;
+      return current_stream(0).begin(0, s) ? 2 : 0;
     });
-    fputs(inner.err.c_str(), stderr);
-    return inner.code == -SIGABRT ? 0 : 1;
+    return inner.code;
   });
   EXPECT_EQ(ended.code, 0);
-  EXPECT_TRUE(strstr(ended.err.c_str(), "'spawn'"));
 }
 
 TEST(Fork, LetsAChildThatDoesNoWorkExitWithoutAHang) {
