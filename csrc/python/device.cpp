@@ -108,8 +108,7 @@ void bind_device(py::module_& m) {
   def(m, "set_device", [](int device) { exchange_device(device); });
   def(m, "exchange_device", [](int device) { return exchange_device(device); });
   m.add_object("synchronize", PyCFunction_New(&synchronize_def, nullptr));
-  m.add_object("submit_nothing",
-               PyCFunction_New(&submit_nothing_def, nullptr));
+  m.add_object("submit_nothing", PyCFunction_New(&submit_nothing_def, nullptr));
   m.def("set_launch_blocking", &set_launch_blocking);
   m.def("shut_down", &shut_down, py::call_guard<py::gil_scoped_release>());
 
