@@ -15,7 +15,17 @@ OutSpec describe(const at::Tensor& t) {
           t.strides().vec()};
 }
 
+bool (*interrupt_test_)(const std::exception&) = nullptr;
+
 }  // namespace
+
+void set_interrupt_test(bool (*is_interrupt)(const std::exception&)) {
+  interrupt_test_ = is_interrupt;
+}
+
+bool is_interrupt(const std::exception& e) {
+  return interrupt_test_ && interrupt_test_(e);
+}
 
 std::optional<Inferred> from_results(const Op& op,
                                      const torch::jit::Stack& results) {
@@ -62,7 +72,8 @@ std::optional<Inferred> infer(const Op& op, at::ArrayRef<c10::IValue> stack) {
     schema.handle.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::Meta),
                                   &mapped);
     return from_results(op, mapped);
-  } catch (const std::exception&) {
+  } catch (const std::exception& e) {
+    if (is_interrupt(e)) throw;
     return std::nullopt;
   }
 }

@@ -3,6 +3,7 @@
 
 #include <ATen/core/stack.h>
 
+#include <exception>
 #include <optional>
 
 #include "csrc/ops/plan.h"
@@ -28,6 +29,12 @@ struct Inferred {
 // has none, when shapes depend on data, or when the call is wrong: run the
 // operator itself then, and let it say what is wrong.
 std::optional<Inferred> infer(const Op& op, at::ArrayRef<c10::IValue> stack);
+
+// A Python meta kernel may be ended by Ctrl-C, which is no statement about the
+// call: such an exception is passed on. The layer that knows Python tells which
+// those are.
+void set_interrupt_test(bool (*is_interrupt)(const std::exception&));
+bool is_interrupt(const std::exception& e);
 
 // What should have been inferred, given a call's real results. Nothing for
 // results that no plan can hold.

@@ -2,6 +2,7 @@
 #include <Python.h>
 #include <torch/csrc/Exceptions.h>
 
+#include "csrc/ops/infer.h"
 #include "csrc/python/bindings.h"
 #include "csrc/taskqueue/engine.h"
 #include "csrc/torch/hooks.h"
@@ -33,12 +34,25 @@ void check_signals() {
   throw error;
 }
 
+// KeyboardInterrupt, SystemExit and whatever else is not an Exception.
+bool is_interrupt_exception(const std::exception& e) {
+  const auto* error = dynamic_cast<const python_error*>(&e);
+  if (!error || !Py_IsInitialized()) return false;
+  const PyGILState_STATE state = PyGILState_Ensure();
+  PyObject* type = error->type ? error->type : PyErr_Occurred();
+  const bool ends_program =
+      type && !PyErr_GivenExceptionMatches(type, PyExc_Exception);
+  PyGILState_Release(state);
+  return ends_program;
+}
+
 void register_backend() {
   static bool done = false;
   if (done) return;
   done = true;
   register_hooks();
   set_host_wait_hooks({release_gil, reacquire_gil, check_signals});
+  set_interrupt_test(is_interrupt_exception);
 }
 
 }  // namespace

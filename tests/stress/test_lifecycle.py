@@ -91,9 +91,9 @@ def test_ctrl_c_ends_a_wait(wait: str, child_environment):
     program = (
         LONG
         + f"""
-y = long(1500)
-print("waiting", flush=True)
+y = long(400)
 try:
+    print("waiting", flush=True)
     {wait}
 except KeyboardInterrupt:
     print("interrupted", flush=True)
