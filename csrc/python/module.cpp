@@ -36,10 +36,16 @@ void check_signals() {
 
 // KeyboardInterrupt, SystemExit and whatever else is not an Exception.
 bool is_interrupt_exception(const std::exception& e) {
-  const auto* error = dynamic_cast<const python_error*>(&e);
-  if (!error || !Py_IsInitialized()) return false;
+  if (!Py_IsInitialized()) return false;
+  const auto* from_torch = dynamic_cast<const python_error*>(&e);
+  const auto* from_pybind =
+      dynamic_cast<const pybind11::error_already_set*>(&e);
+  if (!from_torch && !from_pybind) return false;
   const PyGILState_STATE state = PyGILState_Ensure();
-  PyObject* type = error->type ? error->type : PyErr_Occurred();
+  // torch leaves the error pending in the thread until it is persisted.
+  PyObject* type = from_pybind        ? from_pybind->type().ptr()
+                   : from_torch->type ? from_torch->type
+                                      : PyErr_Occurred();
   const bool ends_program =
       type && !PyErr_GivenExceptionMatches(type, PyExc_Exception);
   PyGILState_Release(state);

@@ -209,3 +209,16 @@ def test_saved_tensors_come_back_to_their_device(tmp_path):
     same(torch.load(tmp_path / "x.pt")["x"], x.cpu())
     assert torch.load(tmp_path / "x.pt")["x"].device.type == "npu"
     assert torch.load(tmp_path / "x.pt", map_location="cpu")["x"].device.type == "cpu"
+
+
+def test_ctrl_c_inside_a_meta_kernel_ends_the_call():
+    def interrupted(x):
+        raise KeyboardInterrupt
+
+    with torch.library._scoped_library("npu_interrupted", "DEF") as library:
+        library.define("op(Tensor x) -> Tensor")
+        library.impl("op", lambda x: x.clone(), "CPU")
+        library.impl("op", interrupted, "Meta")
+
+        with pytest.raises(KeyboardInterrupt):
+            torch.ops.npu_interrupted.op(torch.ones(2).npu())
