@@ -66,6 +66,7 @@ add_library(npu_torch OBJECT
   ops/op.cpp
   ops/plan.cpp
   ops/plan_table.cpp
+  ops/result_memory.cpp
   ops/stack_map.cpp
   ops/sync_call.cpp
   ops/trial.cpp
@@ -82,10 +83,14 @@ target_precompile_headers(npu_torch PRIVATE
   <ATen/core/dispatch/Dispatcher.h> <torch/library.h>)
 
 pybind11_add_module(_C MODULE
+  python/call_stack.cpp
   python/device.cpp
+  python/errors.cpp
   python/memory.cpp
   python/module.cpp
-  python/stats.cpp)
+  python/python_frames.cpp
+  python/stats.cpp
+  python/sync_watch.cpp)
 target_compile_definitions(_C PRIVATE
   NPU_TORCH_VERSION="${NPU_TORCH_VERSION}")
 target_link_libraries(_C PRIVATE npu_torch torch_cpu c10 torch_python)

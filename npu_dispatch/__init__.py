@@ -59,6 +59,7 @@ def register() -> None:
 
     torch._register_device_module("npu", npu)  # type: ignore[no-untyped-call]
     backend_registration.generate_methods_for_privateuse1_backend(for_storage=True)
+    _C.set_library_folders(npu.library_folders())
     _C.register()
 
 

@@ -6,6 +6,7 @@
 
 #include "csrc/ops/kernel_mode.h"
 #include "csrc/ops/launch.h"
+#include "csrc/ops/result_memory.h"
 
 namespace npu {
 namespace {
@@ -179,21 +180,20 @@ void run_boxed(Frame& frame) {
   stack.reserve(frame.args().size());
   for (size_t i = 0; i < frame.args().size(); ++i)
     stack.push_back(unbox(frame.args()[i], schema.kinds[i]));
+  const ResultMemory offered(frame.new_results());
   schema.handle.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU),
                                 &stack);
-  int i = 0;
+  std::vector<at::Tensor> results;
   for (size_t k = 0; k < schema.returns.size(); ++k) {
     const Op::Return& r = schema.returns[k];
-    if (r.argument >= 0) {
-      i += r.is_list ? int(frame.args()[r.argument].tensors.size()) : 1;
-    } else if (r.is_list) {
-      const auto list = stack[k].toTensorVector();
-      frame.store(i, list);
-      i += int(list.size());
+    if (r.argument >= 0) continue;
+    if (r.is_list) {
+      results = stack[k].toTensorVector();
     } else {
-      frame.store(i++, stack[k].toTensor());
+      results.push_back(stack[k].toTensor());
     }
   }
+  frame.store(std::move(results));
 }
 
 }  // namespace npu

@@ -29,6 +29,32 @@ at::Scalar read_scalar(at::ScalarType type, const uint64_t* words) {
   }
 }
 
+bool same_elements(const at::Tensor& a, const at::Tensor& b) {
+  return a.scalar_type() == b.scalar_type() && !a.is_conj() && !a.is_neg() &&
+         a.strides() == b.strides();
+}
+
+bool is_in_place(const at::Tensor& result, const at::Tensor& to) {
+  return to.defined() && result.sizes() == to.sizes() &&
+         same_elements(result, to) &&
+         result.const_data_ptr() == to.const_data_ptr();
+}
+
+void store_one(const at::Tensor& result, const at::Tensor& to) {
+  TORCH_CHECK(result.defined() == to.defined() &&
+                  (!to.defined() || result.sizes() == to.sizes()),
+              "npu: a result has shape ",
+              result.defined() ? c10::str(result.sizes()) : "undefined",
+              " where ", to.defined() ? c10::str(to.sizes()) : "undefined",
+              " was inferred");
+  if (!to.defined() || is_in_place(result, to)) return;
+  if (same_elements(result, to) && result.is_non_overlapping_and_dense()) {
+    memcpy(to.mutable_data_ptr(), result.const_data_ptr(), to.nbytes());
+  } else {
+    to.copy_(result);
+  }
+}
+
 }  // namespace
 
 std::optional<at::Tensor> Frame::opt_tensor(int i) const {
@@ -73,27 +99,27 @@ std::optional<at::MemoryFormat> Frame::opt_memory_format(int i) const {
       args_[i], [](auto& v) { return v.toMemoryFormat(); });
 }
 
-void Frame::store(int i, const at::Tensor& result) {
-  at::Tensor& to = out(i);
-  if (result.is_same(to)) return;
-  TORCH_CHECK(result.defined() == to.defined() &&
-                  (!to.defined() || result.sizes() == to.sizes()),
-              "npu: result ", i, " has shape ",
-              result.defined() ? c10::str(result.sizes()) : "undefined",
-              " where ", to.defined() ? c10::str(to.sizes()) : "undefined",
-              " was inferred");
-  if (!to.defined()) return;
-  if (result.scalar_type() == to.scalar_type() && !result.is_conj() &&
-      !result.is_neg() && result.strides() == to.strides() &&
-      result.is_non_overlapping_and_dense()) {
-    memcpy(to.mutable_data_ptr(), result.const_data_ptr(), to.nbytes());
-  } else {
-    to.copy_(result);
-  }
+void Frame::store(std::vector<at::Tensor> results) {
+  TORCH_CHECK(results.size() == outs_.size(), "npu: ", op_.name, " returned ",
+              results.size(), " results where ", outs_.size(),
+              " were inferred");
+  // First all that lie where another one, or they themselves in another
+  // layout, are to be written.
+  for (size_t i = 0; i < results.size(); ++i)
+    if (lies_in_results(results[i]) && !is_in_place(results[i], outs_[i]))
+      results[i] = results[i].clone();
+  for (size_t i = 0; i < results.size(); ++i) store_one(results[i], outs_[i]);
 }
 
-void Frame::store(int first, at::TensorList results) {
-  for (const at::Tensor& result : results) store(first++, result);
+bool Frame::lies_in_results(const at::Tensor& t) const {
+  if (!t.defined() || t.is_sparse()) return false;
+  const char* at = static_cast<const char*>(t.storage().data());
+  for (const at::Tensor& out : outs_) {
+    if (!out.defined()) continue;
+    const char* memory = static_cast<const char*>(out.const_data_ptr());
+    if (at >= memory && at < memory + out.storage().nbytes()) return true;
+  }
+  return false;
 }
 
 void Frame::run(const uint64_t* words) {

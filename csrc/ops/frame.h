@@ -9,7 +9,6 @@
 #include <c10/core/Scalar.h>
 #include <c10/util/OptionalArrayRef.h>
 
-#include <deque>
 #include <optional>
 #include <string_view>
 #include <vector>
@@ -98,10 +97,12 @@ class Frame {
 
   // The i-th result: new memory, or the argument that is written in place.
   at::Tensor& out(int i) { return *results_[i]; }
-  // Copies a kernel's own result into the i-th result. An undefined one is
-  // only right where an undefined one was inferred.
-  void store(int i, const at::Tensor& result);
-  void store(int first, at::TensorList results);
+  // The results that are not arguments.
+  at::TensorList new_results() const { return outs_; }
+  // Copies a kernel's own results into them, where the kernel has not made
+  // them there (ResultMemory). An undefined one is only right where an
+  // undefined one was inferred.
+  void store(std::vector<at::Tensor> results);
 
   const Op& op() const { return op_; }
   std::vector<Arg>& args() { return args_; }
@@ -136,6 +137,7 @@ class Frame {
   void add_scalar(at::Scalar& scalar, const at::Scalar& like);
   void add_slot(at::Tensor& view, Shape shape, bool in_the_words, bool written);
   void bind(const uint64_t* words);
+  bool lies_in_results(const at::Tensor& t) const;
   // After a task: makes new views for those that the kernel kept or reshaped.
   // One that the kernel gave memory of its own is copied back first.
   void settle();
@@ -144,7 +146,7 @@ class Frame {
   const Op& op_;
   uint32_t next_word_ = 0;  // while the frame is being made
   std::vector<Arg> args_;
-  std::deque<at::Tensor> outs_;  // stable addresses
+  std::vector<at::Tensor> outs_;  // of fixed size: slots point to them
   std::vector<at::Tensor*> results_;
   std::vector<Slot> slots_;
   std::vector<Shape> shapes_;

@@ -49,6 +49,7 @@ Frame::Frame(const Op& op, at::ArrayRef<c10::IValue> arguments,
     }
     add_argument(args_[i], schema.kinds[i], arguments[i], schema.writes[i]);
   }
+  outs_.reserve(outs.size());
   for (const OutSpec& spec : outs) {
     at::Tensor& view = outs_.emplace_back();
     if (!spec.defined) continue;

@@ -55,7 +55,7 @@ void launch(Stream& stream, Plan& plan, const Key& key, at::Tensor* outs) {
     ++n_outs;
   }
   Submission s;
-  if (!stream.begin(plan.n_words, s)) [[unlikely]]
+  if (!stream.begin(plan.n_words, s, call_site())) [[unlikely]]
     raise_stream_error(stream);
   s.task->kind = TaskKind::kKernel;
   s.task->kernel = &plan;

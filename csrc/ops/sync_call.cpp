@@ -36,7 +36,7 @@ at::Tensor to_device(const at::Tensor& cpu, Stream& stream) {
                               " are not supported; move the inputs to cpu");
   at::Tensor t = make_tensor(stream, cpu.sizes(), cpu.strides(), cpu.dtype());
   // The block may have been freed with tasks that still use it queued.
-  host_wait(stream, stream.tail(), WaitReason::kOperator);
+  if (!stream.idle()) host_wait(stream, stream.tail(), WaitReason::kOperator);
   at::Tensor alias = host_alias(t);
   if (cpu.is_conj()) alias._set_conj(true);
   if (cpu.is_neg()) alias._set_neg(true);
@@ -48,7 +48,8 @@ at::Tensor to_device(const at::Tensor& cpu, Stream& stream) {
 
 void call_sync(const Op& op, torch::jit::Stack& stack, Stream& stream) {
   const Op::Schema& schema = op.schema();
-  host_wait(stream, stream.tail(), WaitReason::kOperator);
+  host_wait(stream, stream.tail(), WaitReason::kOperator,
+            schema.full_name.c_str());
   raise_if_failed(stream);
   std::vector<Alias> aliases;
   std::unordered_map<c10::TensorImpl*, size_t> index;

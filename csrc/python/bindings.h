@@ -5,8 +5,20 @@
 
 namespace npu {
 
+class Stream;
+
+// The stream with this id; throws when there is none.
+Stream& stream_at(int device, int64_t id);
+
 void bind_device(pybind11::module_& m);
+void bind_errors(pybind11::module_& m);
 void bind_memory(pybind11::module_& m);
 void bind_stats(pybind11::module_& m);
+void bind_sync_watch(pybind11::module_& m);
+
+// How waits treat the interpreter, and who is told about them.
+void install_wait_hooks();
+// What a failed task raises, and where it was launched.
+void install_error_hooks();
 
 }  // namespace npu

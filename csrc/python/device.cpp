@@ -12,7 +12,6 @@
 namespace py = pybind11;
 
 namespace npu {
-namespace {
 
 Stream& stream_at(int device, int64_t id) {
   check_usable();
@@ -22,19 +21,7 @@ Stream& stream_at(int device, int64_t id) {
   return *stream;
 }
 
-py::object stream_error(int device, int64_t id) {
-  const auto error = stream_at(device, id).error();
-  if (!error) return py::none();
-  py::dict d;
-  d["op"] = error->op;
-  d["device"] = error->device;
-  d["stream"] = error->stream;
-  d["task"] = error->task;
-  d["code"] = error->code;
-  d["text"] = error->text;
-  d["message"] = error->message();
-  return d;
-}
+namespace {
 
 void stream_synchronize(int device, int64_t id) {
   Stream& s = stream_at(device, id);
@@ -110,6 +97,8 @@ void bind_device(py::module_& m) {
   m.add_object("synchronize", PyCFunction_New(&synchronize_def, nullptr));
   m.add_object("submit_nothing", PyCFunction_New(&submit_nothing_def, nullptr));
   m.def("set_launch_blocking", &set_launch_blocking);
+  m.def("set_thread_launch_blocking", &set_thread_launch_blocking);
+  m.def("launch_blocks", &launch_blocks);
   m.def("shut_down", &shut_down, py::call_guard<py::gil_scoped_release>());
 
   m.def("current_stream", torch::wrap_pybind_function([](int device) {
@@ -128,9 +117,6 @@ void bind_device(py::module_& m) {
   def(m, "stream_synchronize", &stream_synchronize);
   def(m, "stream_priority",
       [](int device, int64_t id) { return stream_at(device, id).priority(); });
-  def(m, "stream_error", &stream_error);
-  def(m, "clear_error",
-      [](int device, int64_t id) { stream_at(device, id).clear_error(); });
   def(m, "event_time_ns", [](int64_t id) {
     const Event* event = reinterpret_cast<const Event*>(id);
     TORCH_CHECK(event && event->recorded(), "the event was never recorded");

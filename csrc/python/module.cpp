@@ -1,4 +1,4 @@
-// The extension module, and how its waits treat the interpreter.
+// The extension module.
 #include <Python.h>
 #include <torch/csrc/Exceptions.h>
 
@@ -9,30 +9,6 @@
 
 namespace npu {
 namespace {
-
-// A wait lets go of the GIL when the thread holds it.
-void* release_gil() {
-  return Py_IsInitialized() && PyGILState_Check() ? PyEval_SaveThread()
-                                                  : nullptr;
-}
-void reacquire_gil(void* state) {
-  PyEval_RestoreThread(static_cast<PyThreadState*>(state));
-}
-
-// Ctrl-C ends a wait: KeyboardInterrupt, or whatever the handler raises.
-void check_signals() {
-  if (!Py_IsInitialized()) return;
-  const PyGILState_STATE state = PyGILState_Ensure();
-  const bool raised = PyErr_CheckSignals() != 0;
-  if (!raised) {
-    PyGILState_Release(state);
-    return;
-  }
-  python_error error;
-  error.persist();
-  PyGILState_Release(state);
-  throw error;
-}
 
 // KeyboardInterrupt, SystemExit and whatever else is not an Exception.
 bool is_interrupt_exception(const std::exception& e) {
@@ -57,7 +33,8 @@ void register_backend() {
   if (done) return;
   done = true;
   register_hooks();
-  set_host_wait_hooks({release_gil, reacquire_gil, check_signals});
+  install_wait_hooks();
+  install_error_hooks();
   set_interrupt_test(is_interrupt_exception);
 }
 
@@ -69,6 +46,8 @@ PYBIND11_MODULE(_C, m) {
   m.attr("TORCH_VERSION") = NPU_TORCH_VERSION;
   m.def("register", &npu::register_backend);
   npu::bind_device(m);
+  npu::bind_errors(m);
   npu::bind_memory(m);
   npu::bind_stats(m);
+  npu::bind_sync_watch(m);
 }

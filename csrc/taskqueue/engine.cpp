@@ -24,10 +24,18 @@ struct Device {
 };
 
 struct Engine {
-  std::mutex mutex;  // guards making streams, and `blocking`
+  std::mutex mutex;  // guards making streams and changes of blocking
   std::array<Device, kMaxDevices> devices;
-  bool blocking =
-      env_flag("NPU_LAUNCH_BLOCKING") || env_flag("ASCEND_LAUNCH_BLOCKING");
+  // Written under the mutex. Relaxed: a launch that races with a change may go
+  // either way.
+  std::atomic<bool> blocking{env_flag("NPU_LAUNCH_BLOCKING") ||
+                             env_flag("ASCEND_LAUNCH_BLOCKING")};
+  int blocking_threads = 0;
+
+  // Whether streams must ask launch_blocks() at each launch.
+  bool may_block() const {
+    return blocking.load(std::memory_order_relaxed) || blocking_threads > 0;
+  }
 };
 
 std::atomic<bool> initialized_{false};
@@ -63,6 +71,20 @@ void after_fork_in_child() {
 
 thread_local std::array<Stream*, kMaxDevices> current_{};
 
+// Ends with its thread, which must not be counted any longer.
+struct ThreadBlocking {
+  bool on = false;
+  ~ThreadBlocking() { set_thread_launch_blocking(false); }
+};
+thread_local ThreadBlocking thread_blocking;
+
+void update_blocking(Engine& e) {
+  for (Device& device : e.devices)
+    for (auto& slot : device.streams)
+      if (Stream* s = slot.load(std::memory_order_relaxed))
+        s->set_blocking(e.may_block());
+}
+
 int pool_size(StreamPool pool) {
   switch (pool) {
     case StreamPool::kDefault:
@@ -86,7 +108,7 @@ Stream* make_stream(int device, int64_t id) {
                                                     : StreamMode::kQueued;
   const int priority = pool == StreamPool::kHigh ? -1 : 0;
   Stream* stream = new Stream(device, id, priority, mode);
-  stream->set_blocking(e.blocking);
+  stream->set_blocking(e.may_block());
   DeviceBlock& block = segment().devices[device];
   block.memory_total.store(driver().memory_total(device),
                            std::memory_order_relaxed);
@@ -140,11 +162,23 @@ void synchronize_device(int device, WaitReason reason) {
 void set_launch_blocking(bool blocking) {
   Engine& e = engine();
   std::lock_guard lock(e.mutex);
-  e.blocking = blocking;
-  for (Device& device : e.devices)
-    for (auto& slot : device.streams)
-      if (Stream* s = slot.load(std::memory_order_relaxed))
-        s->set_blocking(blocking);
+  e.blocking.store(blocking, std::memory_order_relaxed);
+  update_blocking(e);
+}
+
+bool set_thread_launch_blocking(bool blocking) {
+  if (thread_blocking.on == blocking) return blocking;
+  thread_blocking.on = blocking;
+  Engine& e = engine();
+  std::lock_guard lock(e.mutex);
+  e.blocking_threads += blocking ? 1 : -1;
+  update_blocking(e);
+  return !blocking;
+}
+
+bool launch_blocks() {
+  return thread_blocking.on ||
+         engine().blocking.load(std::memory_order_relaxed);
 }
 
 void shut_down() {

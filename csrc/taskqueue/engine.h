@@ -43,8 +43,12 @@ std::vector<Stream*> streams(int device);
 // Waits for everything submitted to the device so far.
 void synchronize_device(int device, WaitReason reason);
 
-// Every present and future stream waits for each task it is given.
+// Whether callers wait for each task they launch: all of the process, or the
+// calling thread alone. The second returns what it was before.
 void set_launch_blocking(bool blocking);
+bool set_thread_launch_blocking(bool blocking);
+// Either of the two, for the calling thread.
+bool launch_blocks();
 
 // Finishes what is queued, ends all launchers, removes the segment. Reports an
 // error nobody has seen. Runs at exit by itself; a second call does nothing.

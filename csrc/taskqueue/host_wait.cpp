@@ -1,5 +1,8 @@
 #include "csrc/taskqueue/host_wait.h"
 
+#include <algorithm>
+#include <atomic>
+
 #include "csrc/base/clock.h"
 #include "csrc/stats/segment.h"
 #include "csrc/taskqueue/observer.h"
@@ -12,6 +15,8 @@ constexpr double kSpinNs = 20'000;
 constexpr uint64_t kInterruptNs = 50'000'000;
 
 HostWaitHooks hooks_{};
+// Relaxed: a wait that starts while watching starts or ends is either.
+std::atomic<int> watchers_{0};
 
 // Holds the hooks' token, and gives it back however the wait ends.
 class Released {
@@ -43,16 +48,42 @@ void wait(Stream& stream, uint64_t number) {
 
 void set_host_wait_hooks(const HostWaitHooks& hooks) { hooks_ = hooks; }
 
-void host_wait(Stream& stream, uint64_t number, WaitReason reason) {
-  if (!stream.retired().reached(number)) {
+void watch_host_waits(bool watch) {
+  watchers_.fetch_add(watch ? 1 : -1, std::memory_order_relaxed);
+}
+
+bool host_waits_are_watched() {
+  return watchers_.load(std::memory_order_relaxed) > 0;
+}
+
+void announce_host_wait(Stream& stream, WaitReason reason, const char* op) {
+  if (!host_waits_are_watched() || !hooks_.before) return;
+  const uint64_t pending = stream.tail() - stream.retired().value();
+  hooks_.before({stream, reason, op, pending, 0});
+}
+
+void host_wait(Stream& stream, uint64_t number, WaitReason reason,
+               const char* op) {
+  announce_host_wait(stream, reason, op);
+  host_wait_announced(stream, number, reason, op);
+}
+
+void host_wait_announced(Stream& stream, uint64_t number, WaitReason reason,
+                         const char* op) {
+  const uint64_t retired = stream.retired().value();
+  uint64_t took = 0;
+  if (retired < number) {
     const uint64_t start = now_ns();
     wait(stream, number);
+    took = now_ns() - start;
     DeviceBlock& block = segment().devices[stream.device()];
     block.waits[int(reason)].fetch_add(1, std::memory_order_relaxed);
-    block.wait_ns[int(reason)].fetch_add(now_ns() - start,
-                                         std::memory_order_relaxed);
+    block.wait_ns[int(reason)].fetch_add(took, std::memory_order_relaxed);
   }
   if (Observer* o = observer()) o->host_waited(stream, number);
+  if (hooks_.after && (took || host_waits_are_watched()))
+    hooks_.after(
+        {stream, reason, op, number - std::min(number, retired), took});
 }
 
 void host_wait_for_space(Stream& stream, uint64_t number) {

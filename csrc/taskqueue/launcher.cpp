@@ -64,8 +64,7 @@ void Launcher::process(Task& task, uint64_t position) {
     const int code = execute(task, failure);
     if (code != NPU_OK) [[unlikely]] {
       bump(block.failed);
-      stream_.fail(code, task.kernel ? task.kernel->name : "wait", position,
-                   failure.text);
+      stream_.fail(code, task, position, failure.text);
     }
   }
   if (task.spilled) [[unlikely]]

@@ -11,6 +11,7 @@
 #include "csrc/base/clock.h"
 #include "csrc/driver/registry.h"
 #include "csrc/stats/segment.h"
+#include "csrc/taskqueue/engine.h"
 #include "csrc/taskqueue/host_wait.h"
 #include "csrc/taskqueue/launcher.h"
 #include "csrc/taskqueue/observer.h"
@@ -47,6 +48,20 @@ Ring<Task>::Slot* map_slots(StreamMode mode, uint64_t capacity) {
   return static_cast<Ring<Task>::Slot*>(memory);
 }
 
+// "[4, 2] [3]": the shapes of what the task reads, then of what it writes.
+std::string arguments_of(const Task& task) {
+  std::string text;
+  if (!task.kernel) return text;
+  for (uint32_t i = 0; i < task.kernel->n_views; ++i) {
+    const npu_view& view = task.kernel->views[i];
+    text += i == 0 ? "[" : " [";
+    for (int d = 0; d < view.ndim; ++d)
+      text += (d ? ", " : "") + std::to_string(view.sizes[d]);
+    text += "]";
+  }
+  return text;
+}
+
 }  // namespace
 
 Observer* observer() { return observer_.load(std::memory_order_acquire); }
@@ -81,14 +96,14 @@ Stream::~Stream() {
   if (slots_) munmap(slots_, ring_bytes(capacity()));
 }
 
-bool Stream::begin_slow(uint32_t n_words, Submission& s) {
+bool Stream::begin_slow(uint32_t n_words, Submission& s, CallSite site) {
   if (s.gate & kForked) return false;
   if (s.gate & kNotStarted) {
     start();
     s.gate &= ~uint32_t(kNotStarted);
   }
   if (s.gate & kFailed) return false;
-  if (!(s.gate & kInlineMode)) return open(n_words, s);
+  if (!(s.gate & kInlineMode)) return open(n_words, s, site);
   inline_mutex_.lock();
   // Again, now that the tasks before this one are done.
   if (failed()) {
@@ -98,7 +113,7 @@ bool Stream::begin_slow(uint32_t n_words, Submission& s) {
   s.position = tail();
   uint64_t* chunk =
       n_words > Task::kInlineWords ? arena_.take(n_words) : nullptr;
-  fill(inline_task_, n_words, chunk, s);
+  fill(inline_task_, n_words, chunk, s, site);
   inline_task_.stamp = 0;
   return true;
 }
@@ -113,8 +128,7 @@ void Stream::commit_slow(Submission& s) {
     const int code = launcher.execute(*s.task, failure);
     if (code != NPU_OK) {
       bump(block_->failed);
-      fail(code, s.task->kernel ? s.task->kernel->name : "wait", s.position,
-           failure.text);
+      fail(code, *s.task, s.position, failure.text);
     }
     if (s.task->spilled) arena_.give(s.words);
     block_->ring.tail.store(s.position + 1, std::memory_order_relaxed);
@@ -126,7 +140,7 @@ void Stream::commit_slow(Submission& s) {
   }
   ring_.publish(s.position);
   parking_.wake_if_parked();
-  if (s.gate & kBlocking)
+  if ((s.gate & kBlocking) && launch_blocks())
     host_wait(*this, s.position + 1, WaitReason::kStreamSync);
 }
 
@@ -155,7 +169,7 @@ bool Stream::wait_for(Stream& other, uint64_t number) {
   if (&other == this || (other.retired().reached(number) && !other.failed()))
     return !failed();
   Submission s;
-  if (!begin(2, s)) return false;
+  if (!begin(2, s, call_site())) return false;
   s.task->kind = TaskKind::kWait;
   s.task->kernel = nullptr;
   s.words[0] = reinterpret_cast<uint64_t>(&other);
@@ -181,13 +195,21 @@ void Stream::start() {
   gate_.fetch_and(~uint32_t(kNotStarted), std::memory_order_relaxed);
 }
 
-void Stream::fail(int32_t code, const char* op, uint64_t task,
+void Stream::fail(int32_t code, const Task& task, uint64_t position,
                   const char* text) {
+  const char* op = task.kernel ? task.kernel->name : "wait";
   {
     std::lock_guard lock(error_mutex_);
     if (error_) return;
     error_ = std::make_unique<StreamError>(
-        StreamError{code, device_, id_, task, op, text});
+        StreamError{code,
+                    device_,
+                    id_,
+                    position,
+                    op,
+                    text,
+                    {task.site, task.forward_site},
+                    arguments_of(task)});
   }
   block_->state.store(uint32_t(StreamState::kFailed),
                       std::memory_order_relaxed);

@@ -12,6 +12,7 @@
 #include "csrc/driver/driver.h"
 #include "csrc/stats/layout.h"
 #include "csrc/taskqueue/arena.h"
+#include "csrc/taskqueue/call_site.h"
 #include "csrc/taskqueue/parking.h"
 #include "csrc/taskqueue/ring.h"
 #include "csrc/taskqueue/sequence.h"
@@ -32,6 +33,8 @@ struct StreamError {
   uint64_t task;  // position in its stream
   std::string op;
   std::string text;  // what the kernel said
+  CallSite site;
+  std::string arguments;  // shapes: "[4, 2] [3]"
   std::string message() const;
 };
 
@@ -63,12 +66,12 @@ class Stream {
   // when the stream has failed, or belongs to the parent of this forked
   // process. Waits while the ring is full. Between begin()
   // and commit() nothing may fail, wait or call out. Any thread.
-  bool begin(uint32_t n_words, Submission& s) {
+  bool begin(uint32_t n_words, Submission& s, CallSite site = {}) {
     // Relaxed: a failure noticed one task late is dropped by the launcher.
     s.gate = gate_.load(std::memory_order_relaxed);
     if (s.gate != 0) [[unlikely]]
-      return begin_slow(n_words, s);
-    return open(n_words, s);
+      return begin_slow(n_words, s, site);
+    return open(n_words, s, site);
   }
 
   // Makes the task visible to the launcher. The caller has set kernel, kind
@@ -102,7 +105,7 @@ class Stream {
   // Waits until what is queued has been dropped, then accepts work again.
   void clear_error();
 
-  // Whether callers wait for each task they submit (debugging).
+  // Whether callers wait for each task they submit, where launch_blocks().
   void set_blocking(bool blocking);
   void set_observed(bool observed);
 
@@ -126,32 +129,35 @@ class Stream {
     kForked = 32,
   };
 
-  bool open(uint32_t n_words, Submission& s) {
+  bool open(uint32_t n_words, Submission& s, CallSite site) {
     uint64_t* chunk = nullptr;
     if (n_words > Task::kInlineWords) [[unlikely]]
       chunk = arena_.take(n_words);
     s.position = ring_.claim();
     if (s.position == kRingFull) [[unlikely]]
       s.position = claim_when_full(chunk);
-    fill(ring_.value(s.position), n_words, chunk, s);
+    fill(ring_.value(s.position), n_words, chunk, s, site);
     return true;
   }
 
-  void fill(Task& task, uint32_t n_words, uint64_t* chunk, Submission& s) {
+  void fill(Task& task, uint32_t n_words, uint64_t* chunk, Submission& s,
+            CallSite site) {
     s.task = &task;
     task.stamp = s.position % kSamplePeriod == 0 ? ticks() : 0;
-    task.site = 0;
+    task.site = site.site;
+    task.forward_site = site.forward;
     task.n_words = uint16_t(n_words);
     task.spilled = chunk != nullptr;
     if (chunk) task.inline_words[0] = reinterpret_cast<uint64_t>(chunk);
     s.words = chunk ? chunk : task.inline_words;
   }
 
-  bool begin_slow(uint32_t n_words, Submission& s);
+  bool begin_slow(uint32_t n_words, Submission& s, CallSite site);
   void commit_slow(Submission& s);
   uint64_t claim_when_full(uint64_t* chunk);
   void start();
-  void fail(int32_t code, const char* op, uint64_t task, const char* text);
+  void fail(int32_t code, const Task& task, uint64_t position,
+            const char* text);
 
   const int device_;
   const int64_t id_;

@@ -20,10 +20,11 @@ struct Task {
 
   const npu_kernel* kernel;
   uint64_t stamp;  // ticks() at the claim when this task is sampled, else 0
-  uint32_t site;   // who launched it; 0: not known
+  uint32_t site;   // the call stack that launched it; 0: not known
   uint16_t n_words;
   TaskKind kind;
-  bool spilled;  // inline_words[0] is the address of an Arena chunk
+  bool spilled;           // inline_words[0] is the address of an Arena chunk
+  uint32_t forward_site;  // of a backward task: its forward call's; else 0
   uint64_t inline_words[kInlineWords];
 
   uint64_t* words() {

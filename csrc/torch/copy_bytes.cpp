@@ -25,7 +25,7 @@ const npu_kernel kInline{run_inline, "memcpy", nullptr, 0};
 
 void copy_bytes(Stream& stream, void* to, const void* from, size_t bytes) {
   Submission s;
-  if (!stream.begin(3, s)) raise_stream_error(stream);
+  if (!stream.begin(3, s, call_site())) raise_stream_error(stream);
   s.task->kind = TaskKind::kKernel;
   s.task->kernel = &kCopy;
   s.words[0] = reinterpret_cast<uint64_t>(to);
@@ -37,7 +37,7 @@ void copy_bytes(Stream& stream, void* to, const void* from, size_t bytes) {
 
 void copy_inline(Stream& stream, void* to, const void* from, size_t bytes) {
   Submission s;
-  if (!stream.begin(uint32_t(2 + (bytes + 7) / 8), s))
+  if (!stream.begin(uint32_t(2 + (bytes + 7) / 8), s, call_site()))
     raise_stream_error(stream);
   s.task->kind = TaskKind::kKernel;
   s.task->kernel = &kInline;

@@ -8,10 +8,7 @@
 namespace npu {
 namespace {
 
-constexpr const char* kAdvice =
-    "\nThe operator was launched earlier and failed on the device; this "
-    "stream accepts no more work until torch.npu.clear_error() is called. Run "
-    "with NPU_LAUNCH_BLOCKING=1 to have the error raised by the call itself.";
+RaiseHook raise_hook = nullptr;
 
 [[noreturn]] void raise(int code, const std::string& text) {
   switch (code) {
@@ -44,8 +41,11 @@ void raise_stream_error(const Stream& stream) {
   check_usable();  // a forked child's streams refuse work without an error
   const auto error = stream.error();
   TORCH_INTERNAL_ASSERT(error, "the stream has failed without an error");
-  raise(error->code, error->message() + kAdvice);
+  if (raise_hook) raise_hook(*error);
+  raise(error->code, error->message());
 }
+
+void set_raise_hook(RaiseHook hook) { raise_hook = hook; }
 
 void raise_if_failed(const Stream& stream) {
   if (stream.failed()) [[unlikely]]

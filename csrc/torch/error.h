@@ -14,6 +14,11 @@ void raise_if_failed(const Stream& stream);
 // The same, for a caller that knows there is one.
 [[noreturn]] void raise_stream_error(const Stream& stream);
 
+// Throws the error in a richer form than this layer can; may return to let it
+// throw its own.
+using RaiseHook = void (*)(const StreamError& error);
+void set_raise_hook(RaiseHook hook);
+
 // Throws unless device work is possible here: after a fork it is not.
 void check_usable();
 

@@ -6,7 +6,11 @@ from typing import Any
 
 from torch import OutOfMemoryError
 
-from npu_dispatch.errors import DeferredNpuCallError
+from npu_dispatch.errors import (
+    DeferredNpuCallError,
+    HostSyncError,
+    HostSyncWarning,
+)
 from npu_dispatch.npu import amp, memory, random, streams
 from npu_dispatch.npu._device import (
     DeviceProperties,
@@ -26,8 +30,11 @@ from npu_dispatch.npu._device import (
     is_bf16_supported,
     launch_blocking,
     set_device,
+    set_launch_blocking,
+    set_thread_launch_blocking,
     synchronize,
 )
+from npu_dispatch.npu._device_error import DeviceError, library_folders
 from npu_dispatch.npu._index import _get_device_index
 from npu_dispatch.npu._lazy import (
     _is_in_bad_fork,
@@ -35,6 +42,15 @@ from npu_dispatch.npu._lazy import (
     _lazy_init,
     init,
     is_initialized,
+)
+from npu_dispatch.npu._sync_debug import (
+    SyncSite,
+    allow_sync,
+    get_sync_debug_mode,
+    reset_sync_report,
+    set_sync_debug_mode,
+    sync_guard,
+    sync_report,
 )
 from npu_dispatch.npu.amp import (
     get_amp_supported_dtype,
@@ -83,6 +99,7 @@ from npu_dispatch.npu.streams import (
     clear_error,
     current_stream,
     default_stream,
+    reset_device,
     set_stream,
     stream,
     stream_error,
@@ -96,12 +113,17 @@ __all__ = [
     "_lazy_init",
     "_maybe_exchange_device",
     "DeferredNpuCallError",
+    "DeviceError",
     "DeviceProperties",
     "Event",
+    "HostSyncError",
+    "HostSyncWarning",
     "OutOfMemoryError",
     "Stream",
     "StreamContext",
     "SyncLaunchStream",
+    "SyncSite",
+    "allow_sync",
     "amp",
     "can_device_access_peer",
     "clear_error",
@@ -123,6 +145,7 @@ __all__ = [
     "get_per_process_memory_fraction",
     "get_rng_state",
     "get_rng_state_all",
+    "get_sync_debug_mode",
     "init",
     "initial_seed",
     "ipc_collect",
@@ -131,6 +154,7 @@ __all__ = [
     "is_bf16_supported",
     "is_initialized",
     "launch_blocking",
+    "library_folders",
     "manual_seed",
     "manual_seed_all",
     "max_memory_allocated",
@@ -147,21 +171,28 @@ __all__ = [
     "memory_summary",
     "random",
     "reset_accumulated_memory_stats",
+    "reset_device",
     "reset_max_memory_allocated",
     "reset_max_memory_cached",
     "reset_peak_memory_stats",
+    "reset_sync_report",
     "seed",
     "seed_all",
     "set_autocast_dtype",
     "set_autocast_enabled",
     "set_device",
+    "set_launch_blocking",
     "set_per_process_memory_fraction",
     "set_rng_state",
     "set_rng_state_all",
     "set_stream",
+    "set_sync_debug_mode",
+    "set_thread_launch_blocking",
     "stream",
     "stream_error",
     "streams",
+    "sync_guard",
+    "sync_report",
     "synchronize",
 ]
 

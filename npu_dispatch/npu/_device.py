@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import threading
 import uuid
 import warnings
 from collections.abc import Iterator
@@ -183,26 +182,30 @@ def can_device_access_peer(device_id: int, peer_device_id: int) -> bool:
     return device_id != peer_device_id
 
 
-class _Blocking:
-    """How many launch_blocking() contexts are open in the process."""
+def set_launch_blocking(enabled: bool) -> None:
+    """Make every launch of the process wait for its task, or no longer.
 
-    lock = threading.Lock()
-    depth = 0
+    What NPU_LAUNCH_BLOCKING=1 does from the start.
+    """
+    _C.set_launch_blocking(bool(enabled))
+
+
+def set_thread_launch_blocking(enabled: bool) -> None:
+    """Make the calling thread's launches wait for their tasks, or no longer."""
+    _C.set_thread_launch_blocking(bool(enabled))
 
 
 @contextlib.contextmanager
 def launch_blocking() -> Iterator[None]:
-    """Make every launch of the process wait for its task."""
-    with _Blocking.lock:
-        _Blocking.depth += 1
-        _C.set_launch_blocking(True)
+    """Make the calling thread's launches wait for their tasks.
+
+    An operator that fails on the device then raises at its own call.
+    """
+    before = _C.set_thread_launch_blocking(True)
     try:
         yield
     finally:
-        with _Blocking.lock:
-            _Blocking.depth -= 1
-            if not _Blocking.depth:
-                _C.set_launch_blocking(Config.read().launch_blocking)
+        _C.set_thread_launch_blocking(before)
 
 
 def is_bf16_supported(including_emulation: bool = True) -> bool:

@@ -18,6 +18,7 @@ __all__ = [
     "StreamContext",
     "SyncLaunchStream",
     "clear_error",
+    "reset_device",
     "current_stream",
     "default_stream",
     "set_stream",
@@ -243,3 +244,12 @@ def clear_error(stream: torch.Stream | None = None) -> None:
     """
     stream = current_stream() if stream is None else stream
     _C.clear_error(stream.device_index, stream.stream_id)
+
+
+def reset_device(device: torch.device | int | str | None = None) -> None:
+    """Let a device's failed streams take work again, as clear_error() does.
+
+    Waits until its queues are empty. Memory and streams stay; results of tasks
+    dropped since a failure are undefined.
+    """
+    _C.reset_device(_get_device_index(device, optional=True))

@@ -22,13 +22,14 @@ def runner(op: Op) -> str:
         reads += [f"f.out({i})" for i in range(n_results)]
     call = f"{op.kernel}({', '.join(reads)})"
     new = [i for i, r in enumerate(func.returns) if r.annotation is None]
+    offer = "  const ResultMemory offered(f.new_results());\n"
     if op.writes_outputs or not new:
         body = f"  {call};"
     elif n_results == 1:
-        body = f"  f.store(0, {call});"
+        body = f"{offer}  f.store({{{call}}});"
     else:
-        stores = "".join(f"\n  f.store({i}, std::get<{i}>(r));" for i in new)
-        body = f"  const auto r = {call};{stores}"
+        values = ", ".join(f"std::get<{i}>(r)" for i in new)
+        body = f"{offer}  const auto r = {call};\n  f.store({{{values}}});"
     return f"void {op.runner}(Frame& f) {{\n{body}\n}}"
 
 
@@ -39,7 +40,11 @@ def wrapper(op: Op) -> str:
         defn = op.signature.defn(name=f"call_{op.ident}")
     func = op.function.func
     name, _, overload = op.schema_name.partition(".")
-    scalars = "kAffectShape" if op.schema_name in SCALARS_DECIDE_SHAPE else "kDoNotAffectShape"
+    scalars = (
+        "kAffectShape"
+        if op.schema_name in SCALARS_DECIDE_SHAPE
+        else "kDoNotAffectShape"
+    )
     meta = "kSharesKernelsCode" if op.structured else "kSeparate"
     declaration = (
         f'const Op op_{op.ident}("aten::{name}", "{overload}", &{op.runner}, '
@@ -55,7 +60,11 @@ def wrapper(op: Op) -> str:
     else:
         fresh = iter(range(new))
         values = [r or f"std::move(r[{next(fresh)}])" for r in returns]
-        call = f"call_new_several<{new}>({arguments})" if new else f"call_in_place({arguments})"
+        call = (
+            f"call_new_several<{new}>({arguments})"
+            if new
+            else f"call_in_place({arguments})"
+        )
         body = f"  auto r = {call};" if new else f"  {call};"
         if len(values) == 1:
             body += f"\n  return {values[0]};"
@@ -76,7 +85,8 @@ def shard(ops: list[Op]) -> str:
     parts = [
         "// Made by csrc/ops/codegen/gen.py; not to be edited.",
         # The dispatch headers need the types that this one brings.
-        '#include "csrc/ops/launch.h"\n',
+        '#include "csrc/ops/launch.h"',
+        '#include "csrc/ops/result_memory.h"\n',
         includes,
         "#include <torch/library.h>\n",
         "namespace npu {\nnamespace {\n",

@@ -28,8 +28,10 @@ constexpr size_t kMaxStagedCopy = 4 << 20;
 
 void run_copy(Frame& f) { f.tensor(0).copy_(f.tensor(1)); }
 
+constexpr const char* kCopyName = "aten::copy_";
+
 // copy_ itself, between two tensors that the device can reach.
-const Op kCopy("aten::copy_", "", &run_copy);
+const Op kCopy(kCopyName, "", &run_copy);
 
 // Whether the two differ in nothing but their addresses, without gaps.
 bool same_layout(const at::Tensor& a, const at::Tensor& b) {
@@ -88,7 +90,7 @@ void copy_to_host(const at::Tensor& to, const at::Tensor& from,
     record_pinned(to.storage().data_ptr(), stream);
     return;
   }
-  host_wait(stream, stream.tail(), WaitReason::kCopy);
+  host_wait(stream, stream.tail(), WaitReason::kCopy, kCopyName);
   raise_if_failed(stream);
   KernelMode mode;
   to.copy_(host_alias(from));
@@ -124,8 +126,10 @@ void copy_from_host(const at::Tensor& to, const at::Tensor& from,
     copy_bytes(stream, address, stage.get(), bytes);
     record_pinned(stage, stream);
   } else {
+    // Before the copy is queued: it reads memory that the caller may free.
+    announce_host_wait(stream, WaitReason::kCopy, kCopyName);
     copy_bytes(stream, address, source.const_data_ptr(), bytes);
-    host_wait(stream, stream.tail(), WaitReason::kCopy);
+    host_wait_announced(stream, stream.tail(), WaitReason::kCopy, kCopyName);
     raise_if_failed(stream);
   }
 }
@@ -174,7 +178,8 @@ at::Tensor copy_from_and_resize(const at::Tensor& self, const at::Tensor& to) {
 
 at::Scalar local_scalar_dense(const at::Tensor& self) {
   Stream& stream = usable_stream(self.device().index());
-  host_wait(stream, stream.tail(), WaitReason::kItem);
+  host_wait(stream, stream.tail(), WaitReason::kItem,
+            "aten::_local_scalar_dense");
   raise_if_failed(stream);
   KernelMode mode;
   return at::_local_scalar_dense(host_alias(self));
@@ -186,7 +191,7 @@ bool equal(const at::Tensor& self, const at::Tensor& other) {
               "least two devices, ",
               self.device(), " and ", other.device(), "!");
   Stream& stream = usable_stream(self.device().index());
-  host_wait(stream, stream.tail(), WaitReason::kItem);
+  host_wait(stream, stream.tail(), WaitReason::kItem, "aten::equal");
   raise_if_failed(stream);
   KernelMode mode;
   return host_alias(self).equal(host_alias(other));

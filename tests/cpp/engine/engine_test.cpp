@@ -174,5 +174,35 @@ TEST(Engine, TakesLaunchBlockingFromTheEnvironmentAndFromTheCaller) {
   EXPECT_EQ(ended.code, 0);
 }
 
+TEST(LaunchBlocking, IsTheProcessesOrTheThreadsOwn) {
+  EXPECT_TRUE(!launch_blocks());
+  EXPECT_TRUE(!set_thread_launch_blocking(true));
+  EXPECT_TRUE(set_thread_launch_blocking(true));
+  bool elsewhere = true;
+  std::thread([&] { elsewhere = launch_blocks(); }).join();
+  EXPECT_TRUE(!elsewhere);
+  EXPECT_TRUE(launch_blocks());
+  EXPECT_TRUE(set_thread_launch_blocking(false));
+  EXPECT_TRUE(!launch_blocks());
+
+  set_launch_blocking(true);
+  std::thread([&] { elsewhere = launch_blocks(); }).join();
+  set_launch_blocking(false);
+  EXPECT_TRUE(elsewhere);
+}
+
+TEST(LaunchBlocking, EndsWithItsThread) {
+  const auto ended = in_child([] {
+    Stream& stream = current_stream(0);
+    std::thread([] { set_thread_launch_blocking(true); }).join();
+    Gate gate;
+    submit(stream, kGate, {word(&gate)});  // would wait for ever
+    gate.open();
+    host_wait(stream, stream.tail(), WaitReason::kStreamSync);
+    return 0;
+  });
+  EXPECT_EQ(ended.code, 0);
+}
+
 }  // namespace
 }  // namespace npu

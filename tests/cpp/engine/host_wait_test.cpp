@@ -51,7 +51,7 @@ TEST(HostWait, CallsTheHooksAroundTheSleepAndCountsTheReason) {
     gate_to_open = &gate;
     Stream& stream = current_stream(0);
     block(stream, gate);
-    set_host_wait_hooks({release, reacquire, open_the_gate});
+    set_host_wait_hooks({release, reacquire, open_the_gate, nullptr, nullptr});
 
     host_wait(stream, stream.tail(), WaitReason::kItem);
 
@@ -66,12 +66,63 @@ TEST(HostWait, CallsTheHooksAroundTheSleepAndCountsTheReason) {
   EXPECT_EQ(ended.err, "");
 }
 
+void refuse(const HostWait& w) {
+  if (w.pending != 1 || std::string(w.op) != "item")
+    throw std::logic_error("told the wrong wait");
+  throw std::runtime_error("refused");
+}
+
+TEST(HostWait, CanBeRefusedWhileItIsWatched) {
+  const auto ended = in_child([] {
+    static Gate gate;
+    Stream& stream = current_stream(0);
+    block(stream, gate);
+    set_host_wait_hooks({nullptr, nullptr, nullptr, refuse, nullptr});
+    watch_host_waits(true);
+    try {
+      // Would never end.
+      host_wait(stream, stream.tail(), WaitReason::kItem, "item");
+      return 1;
+    } catch (const std::runtime_error&) {
+    }
+    watch_host_waits(false);
+    gate.open();
+    host_wait(stream, stream.tail(), WaitReason::kItem, "item");
+    return 0;
+  });
+  EXPECT_EQ(ended.code, 0);
+  EXPECT_EQ(ended.err, "");
+}
+
+std::vector<HostWait> told;
+
+TEST(HostWait, IsReportedWhenItTookTimeAndAlwaysWhileWatched) {
+  const auto ended = in_child([] {
+    static Gate gate;
+    gate_to_open = &gate;
+    Stream& stream = current_stream(0);
+    block(stream, gate);
+    set_host_wait_hooks({nullptr, nullptr, open_the_gate, nullptr,
+                         [](const HostWait& w) { told.push_back(w); }});
+    host_wait(stream, stream.tail(), WaitReason::kCopy, "copy");
+    if (told.size() != 1 || told[0].ns == 0 || told[0].pending != 1) return 1;
+    host_wait(stream, stream.tail(), WaitReason::kCopy, "copy");
+    if (told.size() != 1) return 2;
+    watch_host_waits(true);
+    host_wait(stream, stream.tail(), WaitReason::kCopy, "copy");
+    if (told.size() != 2 || told[1].ns != 0 || told[1].pending != 0) return 3;
+    return told[1].reason == WaitReason::kCopy ? 0 : 4;
+  });
+  EXPECT_EQ(ended.code, 0);
+  EXPECT_EQ(ended.err, "");
+}
+
 TEST(HostWait, LeavesEverythingUsableWhenInterrupted) {
   const auto ended = in_child([] {
     static Gate gate;
     Stream& stream = current_stream(0);
     block(stream, gate);
-    set_host_wait_hooks({release, reacquire, interrupt});
+    set_host_wait_hooks({release, reacquire, interrupt, nullptr, nullptr});
 
     bool thrown = false;
     try {
@@ -100,7 +151,7 @@ TEST(HostWait, LeavesAFullRingUnchangedWhenInterrupted) {
     block(stream, gate);
     for (uint64_t i = 1; i < stream.capacity(); ++i)
       submit(stream, kAppend, {word(&got), i}, 40);
-    set_host_wait_hooks({release, reacquire, interrupt});
+    set_host_wait_hooks({release, reacquire, interrupt, nullptr, nullptr});
 
     const uint64_t before = stream.tail();
     try {

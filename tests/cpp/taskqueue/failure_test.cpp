@@ -50,6 +50,28 @@ TEST(Failure, StaysWithItsStreamUntilCleared) {
   EXPECT_EQ(got.size(), 2);
 }
 
+TEST(Failure, TellsWhereTheTaskWasLaunchedAndWithWhichShapes) {
+  const int64_t sizes[] = {4, 2, 9}, strides[] = {2, 1, 1};
+  const npu_view views[] = {{sizes, strides, 2, 4, 0, NPU_READ},
+                            {sizes + 2, strides, 1, 4, 1, NPU_WRITE}};
+  const npu_kernel kernel{check::run_fail, "test::shaped", views, 2};
+  Stream stream(0, 0, 0, StreamMode::kQueued);
+  Submission s;
+  EXPECT_TRUE(stream.begin(2, s, {7, 11}));
+  s.task->kind = TaskKind::kKernel;
+  s.task->kernel = &kernel;
+  s.words[0] = NPU_ERROR;
+  s.words[1] = 0;
+  stream.commit(s);
+  drain(stream);
+
+  const auto error = stream.error();
+
+  EXPECT_EQ(error->site.site, 7);
+  EXPECT_EQ(error->site.forward, 11);
+  EXPECT_EQ(error->arguments, "[4, 2] [9]");
+}
+
 TEST(Failure, DropsAndCountsTheTasksQueuedBehindIt) {
   Stream stream(0, 0, 0, StreamMode::kQueued);
   std::vector<uint64_t> got;

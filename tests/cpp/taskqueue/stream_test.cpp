@@ -3,6 +3,7 @@
 #include <thread>
 #include <vector>
 
+#include "csrc/taskqueue/engine.h"
 #include "csrc/taskqueue/host_wait.h"
 #include "tests/cpp/check.h"
 #include "tests/cpp/kernels.h"
@@ -135,14 +136,15 @@ TEST(Stream, WaitsForEachTaskWhileBlocking) {
   std::vector<uint64_t> got;
   Gate gate;
   Stream stream(0, 0, 0, StreamMode::kQueued);
-  stream.set_blocking(true);
+  stream.set_blocking(true);  // asks whether this thread's launches block
+  set_thread_launch_blocking(true);
   for (uint64_t i = 0; i < 100; ++i) {
     submit(stream, kAppend, {word(&got), i});
     EXPECT_EQ(got.size(), i + 1);
     EXPECT_TRUE(stream.idle());
   }
 
-  stream.set_blocking(false);
+  set_thread_launch_blocking(false);
   submit(stream, kGate, {word(&gate)});
   EXPECT_TRUE(!stream.idle());
   gate.open();

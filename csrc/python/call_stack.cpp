@@ -1,0 +1,182 @@
+#include "csrc/python/call_stack.h"
+
+#include <ATen/SequenceNumber.h>
+#include <ATen/record_function.h>
+#include <torch/csrc/autograd/function.h>
+
+#include <array>
+#include <atomic>
+#include <deque>
+#include <mutex>
+#include <unordered_map>
+
+#include "csrc/python/python_frames.h"
+
+namespace npu {
+namespace {
+
+// Programs have hundreds of stacks; one that makes ever new ones (deep
+// recursion) must not fill the memory.
+constexpr uint32_t kMaxStacks = 1 << 17;
+
+struct Stack {
+  std::vector<PythonFrame> frames;  // their code objects are kept alive
+  std::string line;
+};
+
+// Ids are positions. Changed with the GIL and the mutex held, so either is
+// enough to read.
+struct Stacks {
+  std::mutex mutex;
+  std::deque<Stack> list{1};  // 0: not known
+  std::unordered_map<uint64_t, uint32_t> by_hash;
+  std::vector<std::string> libraries;
+};
+Stacks& stacks() {
+  static Stacks* const instance = new Stacks;
+  return *instance;
+}
+
+bool is_library(const std::string& file) {
+  if (file.starts_with("<frozen")) return true;
+  for (const std::string& folder : stacks().libraries)
+    if (file.starts_with(folder)) return true;
+  return false;
+}
+
+StackFrame describe(const PythonFrame& frame) {
+  const auto* code = reinterpret_cast<PyCodeObject*>(frame.code);
+  auto text = [](PyObject* s) {
+    const char* utf8 = PyUnicode_AsUTF8(s);
+    if (!utf8) PyErr_Clear();
+    return std::string(utf8 ? utf8 : "?");
+  };
+  return {text(code->co_filename), text(code->co_qualname),
+          PyCode_Addr2Line(reinterpret_cast<PyCodeObject*>(frame.code),
+                           frame.byte_offset())};
+}
+
+std::string line_of(const std::vector<PythonFrame>& frames) {
+  std::string outermost;
+  for (const PythonFrame& frame : frames) {
+    const StackFrame f = describe(frame);
+    std::string text =
+        f.file + ":" + std::to_string(f.line) + " in " + f.function;
+    if (!is_library(f.file)) return text;
+    outermost = std::move(text);
+  }
+  return outermost;
+}
+
+// The id of a stack seen for the first time by this thread.
+[[gnu::noinline, gnu::cold]] uint32_t intern(PyThreadState* thread,
+                                             uint64_t hash) {
+  if (_Py_IsFinalizing()) return 0;
+  const PyGILState_STATE gil = PyGILState_Ensure();
+  // An exception on its way must not be disturbed.
+  PyObject *type, *value, *trace;
+  PyErr_Fetch(&type, &value, &trace);
+  Stacks& all = stacks();
+  uint32_t id = 0;
+  const auto known = all.by_hash.find(hash);
+  if (known != all.by_hash.end()) {
+    id = known->second;
+  } else if (all.list.size() < kMaxStacks) {
+    Stack stack{python_frames(thread), ""};
+    for (const PythonFrame& frame : stack.frames) Py_INCREF(frame.code);
+    stack.line = line_of(stack.frames);
+    std::lock_guard lock(all.mutex);
+    id = uint32_t(all.list.size());
+    all.list.push_back(std::move(stack));
+    all.by_hash.emplace(hash, id);
+  }
+  PyErr_Restore(type, value, trace);
+  PyGILState_Release(gil);
+  return id;
+}
+
+// This thread's latest stacks. A hash stands for its stack: 64 bits of at most
+// 2^17 stacks collide once in a billion programs.
+struct Cache {
+  struct Entry {
+    uint64_t hash = 0;
+    uint32_t id = 0;
+  };
+  std::array<Entry, 512> entries;
+  uint64_t thread = at::RecordFunction::currentThreadId();
+};
+thread_local Cache cache;
+
+uint32_t current_site() {
+  PyThreadState* const thread = PyGILState_GetThisThreadState();
+  if (!thread) return 0;
+  const uint64_t hash = hash_python_stack(thread);
+  if (hash == 0) return 0;
+  Cache::Entry& entry = cache.entries[hash >> 55];
+  if (entry.hash != hash) [[unlikely]]
+    entry = {hash, intern(thread, hash)};
+  return entry.id;
+}
+
+// Where each autograd node was made, by its sequence number and thread. Any
+// thread may run its backward. Relaxed throughout: an entry is one word, and
+// one that is missed or overwritten costs a line in a message.
+class ForwardSites {
+ public:
+  void note(uint64_t sequence, uint64_t thread, uint32_t site) {
+    std::atomic<uint64_t>& entry = entries_[sequence % kEntries];
+    const uint64_t tag = tag_of(sequence, thread);
+    // The first launch after the node was made is its own.
+    if (entry.load(std::memory_order_relaxed) >> 32 != tag)
+      entry.store(tag << 32 | site, std::memory_order_relaxed);
+  }
+  uint32_t find(uint64_t sequence, uint64_t thread) const {
+    const uint64_t entry =
+        entries_[sequence % kEntries].load(std::memory_order_relaxed);
+    return entry >> 32 == tag_of(sequence, thread) ? uint32_t(entry) : 0;
+  }
+
+ private:
+  static constexpr uint64_t kEntries = 1 << 16;
+  static uint64_t tag_of(uint64_t sequence, uint64_t thread) {
+    return (sequence * 64 + thread + 1) & 0xffffffff;
+  }
+  std::array<std::atomic<uint64_t>, kEntries> entries_{};
+};
+ForwardSites forward_sites;
+
+uint32_t forward_site() {
+  const auto node = torch::autograd::get_current_node();
+  if (!node) return 0;
+  return forward_sites.find(node->sequence_nr(), node->thread_id());
+}
+
+}  // namespace
+
+CallSite current_call_site() {
+  const uint32_t site = current_site();
+  if (torch::autograd::get_current_graph_task_id() >= 0) [[unlikely]]
+    return {site, forward_site()};
+  if (const uint64_t next = at::sequence_number::peek())
+    forward_sites.note(next - 1, cache.thread, site);
+  return {site, 0};
+}
+
+std::vector<StackFrame> call_stack(uint32_t site) {
+  std::vector<StackFrame> frames;
+  if (site < stacks().list.size())
+    for (const PythonFrame& frame : stacks().list[site].frames)
+      frames.push_back(describe(frame));
+  return frames;
+}
+
+std::string call_line(uint32_t site) {
+  std::lock_guard lock(stacks().mutex);
+  return site < stacks().list.size() ? stacks().list[site].line : "";
+}
+
+void set_library_folders(std::vector<std::string> folders) {
+  stacks().libraries = std::move(folders);
+}
+
+}  // namespace npu

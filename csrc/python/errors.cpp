@@ -1,0 +1,83 @@
+// What a failed task raises in Python, and the stacks it names.
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include "csrc/python/bindings.h"
+#include "csrc/python/call_stack.h"
+#include "csrc/taskqueue/engine.h"
+#include "csrc/torch/error.h"
+
+namespace py = pybind11;
+
+namespace npu {
+namespace {
+
+py::dict to_dict(const StreamError& error) {
+  py::dict d;
+  d["op"] = error.op;
+  d["device"] = error.device;
+  d["stream"] = error.stream;
+  d["task"] = error.task;
+  d["code"] = error.code;
+  d["text"] = error.text;
+  d["arguments"] = error.arguments;
+  d["message"] = error.message();
+  d["site"] = error.site.site;
+  d["forward_site"] = error.site.forward;
+  return d;
+}
+
+// npu_dispatch.npu._device_error makes the exception.
+void raise_in_python(const StreamError& error) {
+  if (!Py_IsInitialized() || _Py_IsFinalizing()) return;
+  py::gil_scoped_acquire gil;
+  try {
+    const py::object exception =
+        py::module_::import("npu_dispatch.npu._device_error")
+            .attr("from_failure")(to_dict(error));
+    PyErr_SetObject(py::type::of(exception).ptr(), exception.ptr());
+  } catch (py::error_already_set& e) {
+    e.restore();
+  }
+  python_error raised;
+  raised.persist();
+  throw raised;
+}
+
+py::list stack_of(uint32_t site) {
+  py::list frames;
+  for (const StackFrame& f : call_stack(site))
+    frames.append(py::make_tuple(f.file, f.line, f.function));
+  return frames;
+}
+
+}  // namespace
+
+void install_error_hooks() {
+  set_raise_hook(raise_in_python);
+  set_call_site_hook(current_call_site);
+}
+
+void bind_errors(py::module_& m) {
+  m.def("stream_error",
+        torch::wrap_pybind_function(
+            [](int device, int64_t id) -> std::optional<py::dict> {
+              const auto error = stream_at(device, id).error();
+              if (!error) return std::nullopt;
+              return to_dict(*error);
+            }));
+  m.def("clear_error", torch::wrap_pybind_function([](int device, int64_t id) {
+          stream_at(device, id).clear_error();
+        }));
+  m.def("reset_device", torch::wrap_pybind_function([](int device) {
+          check_usable();
+          check_device(device);
+          for (Stream* stream : streams(device)) stream->clear_error();
+        }));
+  m.def("current_call_site", [] { return current_call_site().site; });
+  m.def("call_stack", &stack_of);
+  m.def("call_line", &call_line);
+  m.def("set_library_folders", &set_library_folders);
+}
+
+}  // namespace npu

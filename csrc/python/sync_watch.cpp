@@ -1,0 +1,128 @@
+// How host waits treat the interpreter, and who is told about them.
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include <map>
+#include <mutex>
+
+#include "csrc/python/bindings.h"
+#include "csrc/python/call_stack.h"
+#include "csrc/taskqueue/host_wait.h"
+#include "csrc/taskqueue/stream.h"
+
+namespace py = pybind11;
+
+namespace npu {
+namespace {
+
+// A wait lets go of the GIL when the thread holds it.
+void* release_gil() {
+  return Py_IsInitialized() && PyGILState_Check() ? PyEval_SaveThread()
+                                                  : nullptr;
+}
+void reacquire_gil(void* state) {
+  PyEval_RestoreThread(static_cast<PyThreadState*>(state));
+}
+
+// Ctrl-C ends a wait: KeyboardInterrupt, or whatever the handler raises.
+void check_signals() {
+  if (!Py_IsInitialized()) return;
+  const PyGILState_STATE state = PyGILState_Ensure();
+  const bool raised = PyErr_CheckSignals() != 0;
+  if (!raised) {
+    PyGILState_Release(state);
+    return;
+  }
+  python_error error;
+  error.persist();
+  PyGILState_Release(state);
+  throw error;
+}
+
+const char* name_of(WaitReason reason) {
+  constexpr const char* kNames[] = {"item",       "copy",        "stream_sync",
+                                    "event_sync", "device_sync", "operator",
+                                    "allocator",  "exit"};
+  static_assert(std::size(kNames) == size_t(WaitReason::kCount));
+  return kNames[int(reason)];
+}
+
+// Where the host has waited: by reason and call stack.
+struct Total {
+  uint64_t count, ns;
+};
+struct Report {
+  std::mutex mutex;
+  std::map<std::pair<WaitReason, uint32_t>, Total> totals;
+};
+Report& report() {
+  static Report* const instance = new Report;
+  return *instance;
+}
+
+// Called with a wait while waits are watched. Never destroyed.
+struct Watchers {
+  py::object before, after;
+};
+Watchers* watchers = nullptr;
+
+void call_watcher(const py::object& watcher, const HostWait& w) {
+  try {
+    watcher(name_of(w.reason), w.op ? w.op : "", w.stream.device(),
+            w.stream.id(), w.pending, w.ns);
+  } catch (py::error_already_set& e) {
+    // As torch's own layers expect it.
+    e.restore();
+    python_error error;
+    error.persist();
+    throw error;
+  }
+}
+
+void before_wait(const HostWait& w) {
+  if (!Py_IsInitialized() || !watchers) return;
+  py::gil_scoped_acquire gil;
+  call_watcher(watchers->before, w);
+}
+
+void after_wait(const HostWait& w) {
+  if (!Py_IsInitialized()) return;
+  const uint32_t site = current_call_site().site;
+  if (w.ns) {
+    std::lock_guard lock(report().mutex);
+    Total& total = report().totals[{w.reason, site}];
+    ++total.count;
+    total.ns += w.ns;
+  }
+  if (!watchers || !host_waits_are_watched()) return;
+  py::gil_scoped_acquire gil;
+  call_watcher(watchers->after, w);
+}
+
+}  // namespace
+
+void install_wait_hooks() {
+  set_host_wait_hooks(
+      {release_gil, reacquire_gil, check_signals, before_wait, after_wait});
+}
+
+void bind_sync_watch(py::module_& m) {
+  m.def("set_sync_watchers", [](py::object before, py::object after) {
+    watchers = new Watchers{std::move(before), std::move(after)};
+  });
+  m.def("watch_syncs", &watch_host_waits);
+  m.def("sync_report", [] {
+    py::list rows;
+    std::lock_guard lock(report().mutex);
+    for (const auto& [key, total] : report().totals)
+      rows.append(py::make_tuple(name_of(key.first), key.second, total.count,
+                                 total.ns));
+    return rows;
+  });
+  m.def("reset_sync_report", [] {
+    std::lock_guard lock(report().mutex);
+    report().totals.clear();
+  });
+}
+
+}  // namespace npu

@@ -1,0 +1,189 @@
+"""Hidden host waits: found as they happen, and counted by line.
+
+Every place where the host waits for a device passes one function of the
+engine; while somebody watches, that function asks here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import warnings
+from collections.abc import Iterator
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+from npu_dispatch import _C
+from npu_dispatch.errors import HostSyncError, HostSyncWarning
+
+__all__ = [
+    "SyncSite",
+    "allow_sync",
+    "get_sync_debug_mode",
+    "reset_sync_report",
+    "set_sync_debug_mode",
+    "sync_guard",
+    "sync_report",
+]
+
+_MODES = {"default": 0, "warn": 1, "error": 2}
+# Waits the program asks for by name; only reported with explicit=True.
+_EXPLICIT = frozenset({"stream_sync", "event_sync", "device_sync", "exit"})
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    mode: int = 0
+    explicit: bool = False
+
+
+_process_rule = _Rule()
+_process_lock = threading.Lock()
+# The innermost sync_guard or allow_sync of this thread and asyncio task.
+_scope: ContextVar[_Rule | None] = ContextVar("npu_sync_rule", default=None)
+
+
+def _mode_number(mode: int | str) -> int:
+    if isinstance(mode, str):
+        if mode not in _MODES:
+            raise RuntimeError(
+                f"invalid sync debug mode {mode!r}: expected one of "
+                "'default', 'warn', 'error'"
+            )
+        return _MODES[mode]
+    if mode not in _MODES.values():
+        raise RuntimeError(
+            f"invalid sync debug mode {mode!r}: expected 0 (default), "
+            "1 (warn) or 2 (error)"
+        )
+    return int(mode)
+
+
+def set_sync_debug_mode(debug_mode: int | str, *, explicit: bool = False) -> None:
+    """Report ("warn", 1) or forbid ("error", 2) hidden host waits in the process.
+
+    Caught are `.item()`, `bool(t)`, blocking copies, operators whose result
+    shape depends on data, and the allocator's waits; with `explicit` also
+    synchronize() of streams, events and devices. In "error" mode HostSyncError
+    is raised and the wait does not happen. Any other mode is a RuntimeError.
+    Mirrors torch.cuda.set_sync_debug_mode.
+    """
+    global _process_rule
+    mode = _mode_number(debug_mode)
+    with _process_lock:
+        if (mode != 0) != (_process_rule.mode != 0):
+            _C.watch_syncs(mode != 0)
+        _process_rule = _Rule(mode, explicit)
+
+
+def get_sync_debug_mode() -> int:
+    """Return the process-wide mode: 0 (default), 1 (warn) or 2 (error).
+
+    Mirrors torch.cuda.get_sync_debug_mode.
+    """
+    return _process_rule.mode
+
+
+@contextlib.contextmanager
+def _scoped(rule: _Rule) -> Iterator[None]:
+    _C.watch_syncs(True)
+    token = _scope.set(rule)
+    try:
+        yield
+    finally:
+        _scope.reset(token)
+        _C.watch_syncs(False)
+
+
+def sync_guard(
+    mode: int | str, *, explicit: bool = False
+) -> contextlib.AbstractContextManager[None]:
+    """Return a context in which this thread's or asyncio task's waits are caught.
+
+    `mode` and `explicit` are as in set_sync_debug_mode, which it overrides
+    while it is open. Other threads and tasks are not concerned.
+    """
+    return _scoped(_Rule(_mode_number(mode), explicit))
+
+
+def allow_sync(reason: str) -> contextlib.AbstractContextManager[None]:
+    """Return a context in which waits are fine; `reason` is for the reader."""
+    if not reason:
+        raise ValueError("allow_sync: say in a word why this wait is fine")
+    return _scoped(_Rule())
+
+
+@dataclass(frozen=True, slots=True)
+class SyncSite:
+    """Where the host waited for a device, how often and for how long."""
+
+    reason: str
+    """One of npu_dispatch.stats.WAIT_REASONS."""
+    where: str
+    """File, line and function of the nearest frame outside of torch."""
+    count: int
+    seconds: float
+
+
+def sync_report() -> list[SyncSite]:
+    """Return where the host has waited since the start, longest first.
+
+    Always counted, whatever the debug mode. Waits that took no time, because
+    the work was done, are not in it.
+    """
+    totals: dict[tuple[str, str], tuple[int, int]] = {}
+    for reason, site, count, ns in _C.sync_report():
+        key = (reason, _C.call_line(site))
+        counted, waited = totals.get(key, (0, 0))
+        totals[key] = (counted + count, waited + ns)
+    sites = [
+        SyncSite(reason, where, count, ns / 1e9)
+        for (reason, where), (count, ns) in totals.items()
+    ]
+    return sorted(sites, key=lambda site: -site.seconds)
+
+
+def reset_sync_report() -> None:
+    """Forget the waits counted so far."""
+    _C.reset_sync_report()
+
+
+def _applying(reason: str) -> _Rule:
+    rule = _scope.get() or _process_rule
+    if reason in _EXPLICIT and not rule.explicit:
+        return _Rule()
+    return rule
+
+
+def _describe(reason: str, op: str, device: int, stream: int) -> str:
+    what = op or f"{reason.removesuffix('_sync')}.synchronize()"
+    where = _C.call_line(_C.current_call_site())
+    return f"{what} ({reason}) on npu:{device} stream {stream} at {where or '?'}"
+
+
+def _before_wait(
+    reason: str, op: str, device: int, stream: int, pending: int, _ns: int
+) -> None:
+    if _applying(reason).mode == _MODES["error"]:
+        raise HostSyncError(
+            "called a synchronizing NPU operation: "
+            f"{_describe(reason, op, device, stream)} would wait for {pending} "
+            "queued task(s). Move it out of this code, or wrap it in "
+            "torch.npu.allow_sync(reason)."
+        )
+
+
+def _after_wait(
+    reason: str, op: str, device: int, stream: int, pending: int, ns: int
+) -> None:
+    if _applying(reason).mode == _MODES["warn"]:
+        warnings.warn(
+            "called a synchronizing NPU operation: "
+            f"{_describe(reason, op, device, stream)} waited {ns / 1e6:.3f} ms "
+            f"for {pending} queued task(s)",
+            HostSyncWarning,
+            stacklevel=2,
+        )
+
+
+_C.set_sync_watchers(_before_wait, _after_wait)

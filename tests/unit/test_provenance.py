@@ -1,0 +1,199 @@
+"""A failed task says which Python line launched it."""
+
+from __future__ import annotations
+
+import inspect
+import threading
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from npu_dispatch import _C
+from npu_dispatch.npu import _device_error as errors
+
+
+@pytest.fixture(autouse=True)
+def _healthy():
+    yield
+    torch.npu.reset_device()
+
+
+def bad_inputs():
+    weight, index = torch.rand(4, 2).npu(), torch.tensor([9]).npu()
+    torch.npu.synchronize()
+    return weight, index
+
+
+def line_here(offset: int) -> str:
+    frame = inspect.currentframe().f_back
+    return f"{__file__}:{frame.f_lineno + offset} in {frame.f_code.co_qualname}"
+
+
+def test_the_exception_names_the_launching_line():
+    weight, index = bad_inputs()
+    expected = line_here(1)
+    F.embedding(index, weight)
+
+    with pytest.raises(torch.npu.DeviceError) as caught:
+        torch.npu.synchronize()
+
+    error = caught.value
+    assert f"launched at {expected}" in str(error)
+    assert error.op == "aten::embedding"
+    assert (error.device, error.stream) == (0, 0)
+    assert error.arguments == "[4, 2] [1] [1, 2]"
+    assert "index out of range" in error.text
+    innermost = error.launch_stack[-1]
+    assert innermost.name == "embedding"  # torch.nn.functional's
+    mine = [f for f in error.launch_stack if f.filename == __file__]
+    assert f"{__file__}:{mine[-1].lineno}" in expected
+    assert not error.forward_stack
+
+
+@pytest.mark.parametrize(
+    "kind", [torch.AcceleratorError, RuntimeError, IndexError, errors.DeviceIndexError]
+)
+def test_it_is_of_every_type_that_callers_expect(kind):
+    weight, index = bad_inputs()
+    F.embedding(index, weight)
+
+    with pytest.raises(kind):
+        torch.npu.synchronize()
+
+
+def test_each_line_of_a_loop_is_its_own():
+    weight, index = bad_inputs()
+    good = torch.tensor([1]).npu()
+    for i in [good, good, index, good]:
+        F.embedding(i, weight)
+    expected = line_here(-1)
+
+    with pytest.raises(torch.npu.DeviceError, match="launched at") as caught:
+        torch.npu.synchronize()
+
+    assert expected in str(caught.value)
+
+
+class FailsInBackward(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, weight, index):
+        ctx.save_for_backward(weight, index)
+        return x + 0  # a launch of the node's own
+
+    @staticmethod
+    def backward(ctx, gradient):
+        F.embedding(*reversed(ctx.saved_tensors))
+        return gradient, None, None
+
+
+def test_a_backward_task_names_its_forward_line():
+    x = torch.rand(4, 4).npu().requires_grad_()
+    bad = bad_inputs()
+    expected = line_here(1)
+    y = FailsInBackward.apply(x * 2, *bad)
+    loss = y.sum()
+
+    with pytest.raises(torch.npu.DeviceError) as caught:
+        loss.backward()
+        torch.npu.synchronize()
+
+    text = str(caught.value)
+    assert "FailsInBackward.backward" in text
+    assert "in the backward of the call at" in text
+    assert any(
+        f"{frame.filename}:{frame.lineno} in " in expected
+        for frame in caught.value.forward_stack
+    )
+
+
+def test_another_thread_has_its_own_stack():
+    weight, index = bad_inputs()
+
+    def worker():
+        F.embedding(index, weight)
+
+    thread = threading.Thread(target=worker)
+    thread.start()
+    thread.join()
+
+    with pytest.raises(torch.npu.DeviceError, match=r"in .*worker"):
+        torch.npu.synchronize()
+
+
+def test_stacks_are_told_apart_and_kept():
+    def site():
+        return _C.current_call_site()
+
+    first, second = site(), site()
+    again = [site() for _ in range(2)]
+
+    assert first != second
+    assert again[0] == again[1] != first
+    names = [function for _, _, function in _C.call_stack(first)]
+    assert names[0].endswith("site")
+    assert names[1] == inspect.currentframe().f_code.co_qualname
+    assert _C.call_stack(0) == []
+    assert _C.call_line(0) == ""
+
+
+def test_code_that_is_gone_keeps_its_stack():
+    source = "def f(site):\n\n    return site()\n"
+    sites = set()
+    for i in range(20):
+        space: dict[str, object] = {}
+        exec(compile(source, f"gone_{i}.py", "exec"), space)
+        sites.add(space["f"](_C.current_call_site))
+        del space
+
+    lines = {_C.call_line(site) for site in sites}
+    assert lines == {f"gone_{i}.py:3 in f" for i in range(20)}
+
+
+def test_launch_blocking_raises_at_the_call():
+    weight, index = bad_inputs()
+
+    with torch.npu.launch_blocking(), pytest.raises(torch.npu.DeviceError):
+        F.embedding(index, weight)
+
+
+def test_launch_blocking_concerns_its_thread_only():
+    inside = []
+    with torch.npu.launch_blocking():
+        thread = threading.Thread(target=lambda: inside.append(_C.launch_blocks()))
+        thread.start()
+        thread.join()
+        assert _C.launch_blocks()
+        with torch.npu.launch_blocking():
+            pass
+        assert _C.launch_blocks()
+
+    assert inside == [False]
+    assert not _C.launch_blocks()
+
+
+def test_launch_blocking_of_the_process_concerns_all_threads():
+    inside = []
+    torch.npu.set_launch_blocking(True)
+    try:
+        thread = threading.Thread(target=lambda: inside.append(_C.launch_blocks()))
+        thread.start()
+        thread.join()
+    finally:
+        torch.npu.set_launch_blocking(False)
+
+    assert inside == [True]
+
+
+def test_a_reset_device_works_again():
+    weight, index = bad_inputs()
+    stream = torch.npu.Stream()
+    with torch.npu.stream(stream):
+        F.embedding(index, weight)
+    F.embedding(index, weight)
+
+    torch.npu.reset_device()
+
+    torch.npu.synchronize()
+    with torch.npu.stream(stream):
+        assert torch.ones(2, device="npu").sum().item() == 2

@@ -1,0 +1,122 @@
+"""Kernels that allocate their results find the results' own memory.
+
+The operators are made to meet every way in which that can go wrong: results
+made in another order, scratch of the same size, results that are views.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+N = 1 << 16  # 256 KiB of float32: large enough to be offered
+
+library = torch.library.Library("result_memory_test", "DEF")
+
+
+def define(name, schema, kernel, meta):
+    library.define(f"{name}{schema}")
+    library.impl(name, kernel, "CPU")
+    library.impl(name, meta, "Meta")
+
+
+def backwards(x):
+    second = x * 3
+    first = x * 2
+    return first, second
+
+
+def with_scratch(x):
+    scratch = torch.empty_like(x)
+    scratch.copy_(x)
+    scratch += 1
+    return scratch * 2
+
+
+def as_view(x):
+    return (x.view(256, 256) * 2).t()
+
+
+def part_of_another(x):
+    whole = x * 2
+    return whole, whole.flip(0)
+
+
+def the_same_twice(x):
+    y = x + 1
+    return y, y.view(256, 256).t().reshape(-1)
+
+
+def two_metas(x):
+    return torch.empty_like(x), torch.empty_like(x)
+
+
+KERNELS = {
+    "backwards": ("(Tensor x) -> (Tensor, Tensor)", backwards, two_metas),
+    "with_scratch": ("(Tensor x) -> Tensor", with_scratch, torch.empty_like),
+    "as_view": (
+        "(Tensor x) -> Tensor",
+        as_view,
+        lambda x: x.new_empty_strided((256, 256), (1, 256)),
+    ),
+    "as_packed": (
+        "(Tensor x) -> Tensor",
+        as_view,
+        lambda x: x.new_empty((256, 256)),
+    ),
+    "part_of_another": ("(Tensor x) -> (Tensor, Tensor)", part_of_another, two_metas),
+    "the_same_twice": ("(Tensor x) -> (Tensor, Tensor)", the_same_twice, two_metas),
+}
+for name, parts in KERNELS.items():
+    define(name, *parts)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_results_are_right(name):
+    op = getattr(torch.ops.result_memory_test, name)
+    x = torch.rand(N)
+    expected = op(x)
+    device_x = x.npu()
+
+    for _ in range(3):  # the first call of its kind is different
+        found = op(device_x)
+        torch.testing.assert_close(
+            tuple(t.cpu() for t in (found if isinstance(found, tuple) else (found,))),
+            expected if isinstance(expected, tuple) else (expected,),
+            rtol=0,
+            atol=0,
+        )
+
+
+def test_lists_of_results():
+    xs = [torch.rand(n) for n in (N, N, 3, 2 * N, N)]
+    expected = torch._foreach_sqrt(xs)
+    device_xs = [x.npu() for x in xs]
+
+    for _ in range(3):
+        found = torch._foreach_sqrt(device_xs)
+        for a, b in zip(found, expected, strict=True):
+            assert torch.equal(a.cpu(), b)
+
+
+def test_large_results_are_not_copied():
+    """Fresh pages are not touched: the kernel writes where the result lies."""
+
+    def faults():
+        with open("/proc/self/stat") as stat:  # noqa: PTH123
+            return int(stat.read().rpartition(")")[2].split()[7])
+
+    xs = [torch.rand(1 << 20).npu() for _ in range(8)]  # 32 MiB
+
+    def run():
+        torch._foreach_sqrt(xs)
+        torch.npu.synchronize()
+
+    for _ in range(3):
+        run()
+    before = faults()
+    for _ in range(4):
+        run()
+
+    # Copied, each run would touch 8192 pages, or 64 huge ones.
+    assert faults() - before < 4 * 32

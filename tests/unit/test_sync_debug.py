@@ -1,0 +1,226 @@
+"""Hidden host waits are reported, forbidden and counted, by line."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+import warnings
+
+import pytest
+import torch
+
+HostSyncError, HostSyncWarning = torch.npu.HostSyncError, torch.npu.HostSyncWarning
+
+
+@pytest.fixture(autouse=True)
+def _default():
+    yield
+    torch.npu.set_sync_debug_mode("default")
+
+
+def ready():
+    x = torch.arange(8.0).npu()
+    torch.npu.synchronize()
+    return x
+
+
+# What waits: how, and the operator and reason that are named.
+WAITS = {
+    "item": (lambda x: x[0].item(), "aten::_local_scalar_dense (item)"),
+    "bool": (lambda x: bool(x[0] > 0), "aten::_local_scalar_dense (item)"),
+    "cpu": (lambda x: x.cpu(), "aten::copy_ (copy)"),
+    "tolist": (lambda x: x.tolist(), "aten::copy_ (copy)"),
+    "equal": (lambda x: torch.equal(x, x), "aten::equal (item)"),
+    "nonzero": (lambda x: x.nonzero(), "aten::nonzero (operator)"),
+    "masked_select": (
+        lambda x: x.masked_select(x > 3),
+        "aten::masked_select (operator)",
+    ),
+    "large pageable copy": (
+        lambda x: torch.zeros(2 << 20).npu(),
+        "aten::copy_ (copy)",
+    ),
+}
+NO_WAITS = {
+    "add": lambda x: x + 1,
+    "small copy": lambda x: torch.zeros(3).npu(),
+    "pinned copy": lambda x: torch.zeros(2 << 20).pin_memory().npu(non_blocking=True),
+    "event": lambda x: torch.npu.current_stream().record_event(),
+    "query": lambda x: torch.npu.current_stream().query(),
+    "stream": lambda x: torch.npu.Stream().wait_stream(torch.npu.current_stream()),
+}
+EXPLICIT = {
+    "stream": lambda x: torch.npu.current_stream().synchronize(),
+    "device": lambda x: torch.npu.synchronize(),
+    "event": lambda x: torch.npu.current_stream().record_event().synchronize(),
+}
+
+
+@pytest.mark.parametrize("name", WAITS)
+def test_warn_names_operator_reason_and_line(name):
+    x = ready()
+    call, what = WAITS[name]
+    torch.npu.set_sync_debug_mode("warn")
+
+    with pytest.warns(HostSyncWarning) as caught:
+        call(x)
+
+    text = str(caught[0].message)
+    assert what in text
+    line = inspect.getsourcelines(call)[1]
+    assert f"{__file__}:{line}" in text or f"{__file__}:{line + 1}" in text
+    assert len([w for w in caught if w.category is HostSyncWarning]) == 1
+
+
+@pytest.mark.parametrize("name", WAITS)
+def test_error_refuses_the_wait_and_changes_nothing(name):
+    x = ready()
+    call, what = WAITS[name]
+    torch.npu.set_sync_debug_mode("error")
+
+    with pytest.raises(HostSyncError) as caught:
+        call(x)
+
+    assert what in str(caught.value)
+    torch.npu.set_sync_debug_mode("default")
+    call(x)
+    assert x.tolist() == list(range(8))
+
+
+@pytest.mark.parametrize("name", NO_WAITS)
+def test_what_does_not_wait_is_not_caught(name):
+    x = ready()
+    torch.npu.set_sync_debug_mode("error")
+
+    NO_WAITS[name](x)
+
+
+def test_error_does_not_wait():
+    """The stream stays held: waiting would never end."""
+    gate, entered = threading.Event(), threading.Event()
+
+    def hold(x):
+        entered.set()
+        gate.wait()
+        return x
+
+    library = torch.library.Library("sync_debug_test", "DEF")
+    library.define("hold(Tensor x) -> Tensor")
+    library.impl("hold", lambda x: hold(x).clone(), "CPU")
+    library.impl("hold", torch.empty_like, "Meta")
+    gate.set()
+    torch.ops.sync_debug_test.hold(torch.ones(1).npu())  # the first of its kind
+    torch.npu.synchronize()
+    gate.clear()
+    entered.clear()
+    y = torch.ops.sync_debug_test.hold(torch.ones(1).npu())
+    entered.wait()
+    try:
+        with torch.npu.sync_guard("error"), pytest.raises(HostSyncError, match="1 q"):
+            y.item()
+    finally:
+        gate.set()
+    assert y.item() == 1
+
+
+@pytest.mark.parametrize("name", EXPLICIT)
+def test_synchronize_is_only_caught_when_asked_for(name):
+    x = ready()
+    torch.npu.set_sync_debug_mode("error")
+    EXPLICIT[name](x)
+
+    torch.npu.set_sync_debug_mode("error", explicit=True)
+    with pytest.raises(HostSyncError, match=rf"{name}\.synchronize\(\)"):
+        EXPLICIT[name](x)
+
+
+@pytest.mark.parametrize(("mode", "number"), [("warn", 1), (2, 2), ("default", 0)])
+def test_modes_have_names_and_numbers(mode, number):
+    torch.npu.set_sync_debug_mode(mode)
+
+    assert torch.npu.get_sync_debug_mode() == number
+
+
+@pytest.mark.parametrize("mode", ["loud", 3, -1])
+def test_other_modes_are_refused(mode):
+    torch.npu.set_sync_debug_mode("warn")
+
+    with pytest.raises(RuntimeError, match="warn"):
+        torch.npu.set_sync_debug_mode(mode)
+
+    assert torch.npu.get_sync_debug_mode() == 1
+
+
+def test_a_guard_ends_with_its_block_and_may_allow():
+    x = ready()
+    with torch.npu.sync_guard("error"):
+        with torch.npu.allow_sync("logging"):
+            assert x[1].item() == 1
+        with pytest.raises(HostSyncError):
+            x[1].item()
+    assert x[1].item() == 1
+
+
+def test_allow_sync_wants_a_reason():
+    with pytest.raises(ValueError, match="why"):
+        torch.npu.allow_sync("")
+
+
+def test_a_guard_concerns_its_thread_only():
+    x = ready()
+    found = []
+    with torch.npu.sync_guard("error"):
+        thread = threading.Thread(target=lambda: found.append(x[2].item()))
+        thread.start()
+        thread.join()
+
+    assert found == [2]
+
+
+def test_a_guard_concerns_its_asyncio_task_only():
+    x = ready()
+
+    async def guarded(entered, leave):
+        with torch.npu.sync_guard("error"):
+            entered.set()
+            await leave.wait()
+            with pytest.raises(HostSyncError):
+                x[3].item()
+
+    async def main():
+        entered, leave = asyncio.Event(), asyncio.Event()
+        task = asyncio.create_task(guarded(entered, leave))
+        await entered.wait()
+        value = x[3].item()
+        leave.set()
+        await task
+        return value
+
+    assert asyncio.run(main()) == 3
+
+
+def test_a_warning_made_an_error_leaves_the_device_usable():
+    x = ready()
+    torch.npu.set_sync_debug_mode("warn")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(HostSyncWarning):
+            x[1].item()
+    torch.npu.set_sync_debug_mode("default")
+
+    assert x[1].item() == 1
+
+
+def test_the_report_has_the_line_and_the_time():
+    torch.npu.reset_sync_report()
+    a = torch.rand(512, 512).npu()
+    for _ in range(3):
+        (a @ a @ a).sum().item()
+    line = inspect.currentframe().f_lineno - 1
+
+    rows = [s for s in torch.npu.sync_report() if f"{__file__}:{line}" in s.where]
+
+    assert [row.reason for row in rows] == ["item"]
+    assert rows[0].count == 3
+    assert rows[0].seconds > 0
