@@ -23,6 +23,10 @@ import npu_dispatch  # noqa: F401 (a no-op where torch has loaded it)
 
 clock = time.perf_counter_ns
 WORKER = "--worker"
+ANY_CPU = -1
+# How long a process runs on a CPU before it is timed there: the scheduler's
+# time to spread its threads.
+SETTLE_NS = 20_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,15 +62,25 @@ class Worker:
             text=True,
         )
 
-    def time(self, n: int) -> Times:
-        """Run a block of `n` calls there, while everybody else is idle."""
+    def time(self, n: int, cpu: int = ANY_CPU) -> Times:
+        """Run a block of `n` calls there, while everybody else is idle.
+
+        The calling thread starts on `cpu`; nothing is bound to one.
+        """
         assert self._process.stdin and self._process.stdout
-        self._process.stdin.write(f"{n}\n")
+        self._process.stdin.write(f"{n} {cpu}\n")
         self._process.stdin.flush()
         return Times(**json.loads(self._process.stdout.readline()))
 
     def close(self) -> None:
         self._process.communicate()
+
+
+def move_to(cpu: int) -> None:
+    """Put the calling thread on a CPU, without binding it there."""
+    allowed = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {cpu})
+    os.sched_setaffinity(0, allowed)
 
 
 def serve_if_worker(make: Callable[[str, str], Callable[[], object]]) -> None:
@@ -79,21 +93,38 @@ def serve_if_worker(make: Callable[[str, str], Callable[[], object]]) -> None:
     device, case = sys.argv[2:]
     call = make(device, case)
     for line in sys.stdin:
-        emit(**asdict(timed_block(call, int(line), device)))
+        n, cpu = map(int, line.split())
+        if cpu != ANY_CPU:
+            move_to(cpu)
+            settle = clock() + SETTLE_NS
+            while clock() < settle:
+                timed_block(call, n, device)
+        emit(**asdict(timed_block(call, n, device)))
     sys.exit(0)
 
 
-def compare(case: str, n: int, repetitions: int) -> dict[str, Times]:
-    """Return each device's medians; its blocks alternate with the other's."""
+def compare(
+    case: str, n: int, repetitions: int, *, same_cpu: bool = False
+) -> dict[str, Times]:
+    """Return each device's medians; its blocks alternate with the other's.
+
+    With `same_cpu` the two calling threads start on the same CPU, another one in
+    each repetition: CPUs of a shared machine differ in speed by up to twice,
+    and the scheduler leaves each process where it is.
+    """
     workers = {device: Worker(device, case) for device in ("cpu", "npu")}
     blocks: dict[str, list[Times]] = {device: [] for device in workers}
     for worker in workers.values():  # warm up: caches, threads, pools
         worker.time(n)
         worker.time(n)
+    cpus = sorted(os.sched_getaffinity(0)) if same_cpu else [ANY_CPU]
     for repetition in range(repetitions):
+        cpu = cpus[repetition % len(cpus)]
         order = list(workers.items())
-        for device, worker in order if repetition % 2 else reversed(order):
-            blocks[device].append(worker.time(n))
+        if repetition // len(cpus) % 2:
+            order.reverse()
+        for device, worker in order:
+            blocks[device].append(worker.time(n, cpu))
     for worker in workers.values():
         worker.close()
     return {

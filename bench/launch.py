@@ -35,7 +35,7 @@ def cases(device: str):
 
 @click.command()
 @click.option("--calls", default=500, show_default=True, help="Calls in a block.")
-@click.option("--repetitions", default=15, show_default=True)
+@click.option("--repetitions", default=24, show_default=True)
 @click.option("--only", default="", help="Cases whose name contains this.")
 def main(calls: int, repetitions: int, only: str) -> None:
     """Print a JSON line per case, then the geometric means."""
@@ -44,7 +44,7 @@ def main(calls: int, repetitions: int, only: str) -> None:
     for name in cases("cpu"):
         if only not in name:
             continue
-        times = compare(name, calls, repetitions)
+        times = compare(name, calls, repetitions, same_cpu=True)
         cpu, npu = times["cpu"], times["npu"]
         host_ratios.append(npu.host / cpu.host)
         total_ratios.append(npu.total / cpu.total)

@@ -62,7 +62,7 @@ CASES = {
 
 
 @click.command()
-@click.option("--repetitions", default=11, show_default=True)
+@click.option("--repetitions", default=12, show_default=True)
 @click.option("--only", default="", help="Cases whose name contains this.")
 def main(repetitions: int, only: str) -> None:
     """Print a JSON line per case, then the geometric mean."""
@@ -71,7 +71,7 @@ def main(repetitions: int, only: str) -> None:
     for name, (_, steps) in CASES.items():
         if only not in name:
             continue
-        times = compare(name, steps, repetitions)
+        times = compare(name, steps, repetitions, same_cpu=True)
         cpu, npu = times["cpu"], times["npu"]
         ratios.append(npu.total / cpu.total)
         emit(

@@ -7,12 +7,14 @@
 
 #include "csrc/base/clock.h"
 #include "csrc/base/futex.h"
+#include "csrc/base/wake_placement.h"
 
 namespace npu {
 
 struct System {
   template <typename T>
   using Atomic = std::atomic<T>;
+  using WakePlacement = npu::WakePlacement;
 
   static void light_fence() { npu::light_fence(); }
   static void heavy_fence() { npu::heavy_fence(); }

@@ -136,6 +136,10 @@ class Atomic {
     expected = T(seen);
     return done;
   }
+  bool compare_exchange_strong(T& expected, T desired,
+                               std::memory_order success) {
+    return compare_exchange_weak(expected, desired, success);
+  }
 
  private:
   int location_;
@@ -160,9 +164,21 @@ class Plain {
 };
 
 // Stands in for npu::System.
+// Does nothing but to check that its calls are ordered.
+class WakePlacement {
+ public:
+  void before_sleep() { turn_.set(1); }
+  void before_wake() { turn_.set(2); }
+  void after_sleep() { turn_.set(0); }
+
+ private:
+  Plain<int> turn_;
+};
+
 struct System {
   template <typename T>
   using Atomic = model::Atomic<T>;
+  using WakePlacement = model::WakePlacement;
 
   static void light_fence() { detail::light_fence(); }
   static void heavy_fence() { detail::heavy_fence(); }

@@ -117,6 +117,13 @@ TEST(ParkingModel, FindsAFlagThatIsNotRaised) {
                               {kParked, Operation::kStore, Effect::kSkip}));
 }
 
+TEST(ParkingModel, FindsAPlacementThatTwoThreadsUse) {
+  expect_found(
+      "relaxed flag",
+      explore<ParkingProgram>({3, 2}, Fences::kAsymmetric,
+                              {kParked, Operation::kStore, Effect::kRelax}));
+}
+
 TEST(SequenceModel, LosesNoWakeUpWithMembarrier) {
   expect_correct("sequence",
                  explore<SequenceProgram>({3, 1}, Fences::kAsymmetric));
