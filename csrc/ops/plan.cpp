@@ -4,6 +4,7 @@
 
 #include "csrc/ops/kernel_mode.h"
 #include "csrc/ops/stack_map.h"
+#include "csrc/stats/segment.h"
 #include "csrc/torch/error.h"
 
 namespace npu {
@@ -36,6 +37,7 @@ Plan::Plan(const Op& op, at::ArrayRef<c10::IValue> arguments,
     : npu_kernel{&run_task, op.schema().full_name.c_str(), nullptr, 0},
       outs(std::move(out_specs)),
       op_(op) {
+  publish_name(npu_kernel::name);
   const Op::Schema& schema = op.schema();
   uint32_t word = 0;
   for (size_t i = 0; i < arguments.size(); ++i) {

@@ -45,12 +45,17 @@ void set_host_wait_hooks(const HostWaitHooks& hooks) { hooks_ = hooks; }
 
 void host_wait(Stream& stream, uint64_t number, WaitReason reason) {
   if (!stream.retired().reached(number)) {
-    const uint64_t start = now_ns();
-    wait(stream, number);
     DeviceBlock& block = segment().devices[stream.device()];
-    block.waits[int(reason)].fetch_add(1, std::memory_order_relaxed);
-    block.wait_ns[int(reason)].fetch_add(now_ns() - start,
-                                         std::memory_order_relaxed);
+    const int r = int(reason);
+    CountedWait counted(block.waits[r], block.wait_ns[r], block.waiting[r],
+                        block.waiting_from[r], now_ns());
+    try {
+      wait(stream, number);
+    } catch (...) {
+      counted.end(now_ns());
+      throw;
+    }
+    counted.end(now_ns());
   }
   if (Observer* o = observer()) o->host_waited(stream, number);
 }
