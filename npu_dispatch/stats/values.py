@@ -4,6 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import accumulate
+
+
+def _lower(b: int, per_octave: int) -> int:
+    if per_octave == 1:
+        return 1 << (b - 1) if b else 0
+    return b if b < 4 else (4 + b % 4) << (b // 4 - 1)
+
+
+@lru_cache(maxsize=64)
+def _places(
+    bounds: tuple[float, ...], per_octave: int, n: int
+) -> tuple[tuple[int, float], ...]:
+    """Return for each bound the bucket it is in, and which share is below it."""
+    places = []
+    for bound in bounds:
+        b = 0
+        while b < n and _lower(b + 1, per_octave) <= bound:
+            b += 1
+        low = _lower(b, per_octave)
+        share = (bound - low) / (_lower(b + 1, per_octave) - low)
+        places.append((b, max(0.0, share) if b < n else 0.0))
+    return tuple(places)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +49,7 @@ class Histogram:
 
     def lower(self, b: int) -> int:
         """Return the smallest value of bucket `b`."""
-        if self.per_octave == 1:
-            return 1 << (b - 1) if b else 0
-        return b if b < 4 else (4 + b % 4) << (b // 4 - 1)
+        return _lower(b, self.per_octave)
 
     def percentile(self, q: float) -> float:
         """Return the value below which a share `q` (0 to 1) lies; 0 when empty.
@@ -53,18 +75,12 @@ class Histogram:
         A bound inside a bucket takes the bucket's share, rounded down: the
         results never fall, neither along the bounds nor as counts grow.
         """
-        found = []
-        seen, b, n = 0, 0, len(self.buckets)
-        for bound in bounds:
-            while b < n and self.lower(b + 1) <= bound:
-                seen += self.buckets[b]
-                b += 1
-            share = 0
-            if b < n and self.buckets[b] and (low := self.lower(b)) <= bound:
-                width = self.lower(b + 1) - low
-                share = int(self.buckets[b] * (bound - low) / width)
-            found.append(seen + share)
-        return found
+        before = [0, *accumulate(self.buckets)]
+        places = _places(tuple(bounds), self.per_octave, len(self.buckets))
+        return [
+            before[b] + int(self.buckets[b] * share) if share else before[b]
+            for b, share in places
+        ]
 
     def __add__(self, other: Histogram) -> Histogram:
         buckets = zip(self.buckets, other.buckets, strict=True)
