@@ -54,6 +54,7 @@ class ServiceConfig:
     max_clients: int = 64  # of /api/v1/events
     max_rate: float = 200.0  # requests per second, of all clients
     pid: int | None = None  # only this process
+    directory: Path | None = None  # of the segments, where not the usual one
 
 
 class _Limits:
@@ -84,7 +85,7 @@ def create_app(config: ServiceConfig | None = None) -> Starlette:
     """Make an application; `app.state.watcher` may be close()d early."""
     config = config or ServiceConfig()
     watcher = Watcher(
-        Processes(pid=config.pid),
+        Processes(pid=config.pid, directory=config.directory),
         interval=config.interval,
         hang_seconds=config.hang_seconds,
     )

@@ -140,5 +140,5 @@ def _stream_values(
         "failed": s.failed,
         "dropped": s.dropped,
         "running": s.running if s.depth and not s.idle else None,
-        "age_s": now - stream.oldest_since if stream.oldest_since else None,
+        "age_s": None if stream.oldest_since is None else now - stream.oldest_since,
     }

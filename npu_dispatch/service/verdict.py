@@ -108,15 +108,12 @@ def _count(rate: float) -> str:
     return f"{rate / 1e3:,.0f} k/s" if rate >= 1e3 else f"{rate:,.0f}/s"
 
 
-def _hung(
-    view: ProcessView, rates: Mapping[StreamKey, StreamRates], seconds: float
-) -> Verdict | None:
+def _hung(view: ProcessView, seconds: float) -> Verdict | None:
+    # Not by rates: at the first reading there are none.
     stuck = [
         s
         for s in view.streams
-        if s.oldest_since is not None
-        and view.time - s.oldest_since >= seconds
-        and not rates[key(s)].retired
+        if s.oldest_since is not None and view.time - s.oldest_since >= seconds
     ]
     if not stuck:
         return None
@@ -146,7 +143,7 @@ def judge(
 ) -> Verdict:
     """Return what holds `now` up, since `before`."""
     rates = stream_rates(before, now)
-    if hung := _hung(now, rates, hang_seconds):
+    if hung := _hung(now, hang_seconds):
         return hung
     for stream in now.streams:
         if stream.state == "error":

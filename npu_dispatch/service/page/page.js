@@ -11,6 +11,7 @@ let due = false;
 
 const COLORS = ["#3b82d6", "#e0762f", "#3aa76d", "#b45fc9", "#d2a42c", "#2fa8b5",
   "#d9568d", "#7a8894"];
+const CLOCK = { type: "date", nticks: 4, tickformat: "%H:%M:%S", tickangle: 0 };
 const SHARES = { busy: "#3aa76d", starved: "#e0a030", held: "#b45fc9", other: "#8a96a5" };
 
 function style(name) {
@@ -80,7 +81,7 @@ function drawCharts(process) {
 
   draw("depth", names.map((name) => line(name,
     (p) => p.streams.find((s) => s.name === name)?.depth ?? null)),
-    { showlegend: true });
+    { showlegend: true, xaxis: CLOCK });
   const other = (s) => Math.max(0, 1 - s.busy - s.starved - s.held);
   draw("time", Object.keys(SHARES).map((share) => ({ type: "bar", orientation: "h",
     name: share === "other" ? "idle" : share, y: labels,
@@ -97,19 +98,19 @@ function drawCharts(process) {
     line("launch p99", (p) => p.launch_us?.p99 ?? null),
     line("complete p50", (p) => worst(p, "p50")),
     line("complete p99", (p) => worst(p, "p99")),
-  ], { yaxis: { type: "log", rangemode: "normal" } });
+  ], { xaxis: CLOCK, yaxis: { type: "log", rangemode: "normal" } });
   draw("heat", [{ type: "heatmap", x: when, y: octaveNames(process.latency_octaves.length),
     z: transpose(past.map((p) => p.latency_octaves)), showscale: false,
-    colorscale: dark.matches ? "Viridis" : "Blues", reversescale: false }],
-    { yaxis: { type: "category", rangemode: "normal" } });
+    colorscale: dark.matches ? "Viridis" : "Blues", reversescale: !dark.matches }],
+    { xaxis: CLOCK, yaxis: { type: "category", rangemode: "normal" } });
   const reasons = Object.entries(process.syncs).filter(([, s]) => s.count || s.share)
     .map(([reason]) => reason);
   draw("syncs", reasons.map((reason) => ({ ...line(reason.replaceAll("_", " "),
     (p) => 100 * (p.syncs[reason]?.share ?? 0)), stackgroup: "waits" })),
-    { showlegend: true, yaxis: { ticksuffix: " %" } });
+    { showlegend: true, xaxis: CLOCK, yaxis: { ticksuffix: " %" } });
   const mib = (name) => (p) => p.memory.reduce((sum, m) => sum + m[name], 0) / 2 ** 20;
   draw("memory", ["allocated", "reserved", "peak", "deferred"].map((name) =>
-    line(name, mib(name))));
+    line(name, mib(name))), { xaxis: CLOCK });
   drawWaits(process);
 }
 
