@@ -14,6 +14,7 @@ from types import TracebackType
 import click
 
 import npu_dispatch
+from npu_dispatch.service.command import export, serve
 
 __all__ = ["main"]
 
@@ -22,6 +23,10 @@ __all__ = ["main"]
 @click.version_option(npu_dispatch.__version__)
 def main() -> None:
     """Run PyTorch programs on the device `npu`, and look at what it did."""
+
+
+main.add_command(serve)
+main.add_command(export)
 
 
 @main.command(

@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-__all__ = ["TORCH_VERSION", "Config"]
+__all__ = ["TORCH_VERSION", "Config", "torch_free_environment"]
 
 # The torch this release is written for. pyproject.toml pins the same version.
 TORCH_VERSION = "2.13.0"
@@ -40,3 +40,8 @@ class Config:
             device_name=env.get("NPU_DEVICE_NAME") or _DEVICE_NAME,
             device_capability=env.get("TORCH_NPU_DEVICE_CAPABILITY"),
         )
+
+
+def torch_free_environment() -> dict[str, str]:
+    """Return an environment in which importing this package loads no torch."""
+    return {**os.environ, "NPU_AUTOLOAD": "0"}

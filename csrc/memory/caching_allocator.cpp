@@ -131,13 +131,13 @@ Block* CachingAllocator::allocate_slow(size_t size, size_t bytes,
   if (Block* block = grow(size, bytes, stream)) return block;
   {
     std::lock_guard lock(lock_);
-    ++stats_.alloc_retries;
+    stats_.retried();
   }
   release_cached();
   if (Block* block = take_cached(size, bytes, stream)) return block;
   if (Block* block = grow(size, bytes, stream)) return block;
   std::lock_guard lock(lock_);
-  ++stats_.ooms;
+  stats_.out_of_memory();
   why = out_of_memory(bytes);
   return nullptr;
 }

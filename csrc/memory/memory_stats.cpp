@@ -96,6 +96,16 @@ void MemoryStats::sample(const Split& split) {
   split_bytes_[kAll].set(split.bytes[0] + split.bytes[1]);
 }
 
+void MemoryStats::retried() {
+  ++alloc_retries;
+  bump(mirror_.alloc_retries);
+}
+
+void MemoryStats::out_of_memory() {
+  ++ooms;
+  bump(mirror_.ooms);
+}
+
 void MemoryStats::reset_peak() {
   for (Usage* usage : {&pools_[0], &pools_[1], &all_}) usage->reset_peak();
   for (auto* stats : {&segments_, &reserved_, &split_blocks_, &split_bytes_})

@@ -56,6 +56,7 @@ class MemoryStats {
     if (all_.add(size, requested) && all_.top.bytes > all_.peak.bytes)
       mirror(mirror_.allocated_peak, all_.top.bytes);
     mirror(mirror_.allocated, all_.now.bytes);
+    bump(mirror_.allocations);
   }
   void freed(PoolKind kind, size_t size, size_t requested) {
     pools_[int(kind)].now.add(-1, -int64_t(size), -int64_t(requested));
@@ -70,6 +71,9 @@ class MemoryStats {
   void segment_added(PoolKind kind, size_t bytes);
   void segment_removed(PoolKind kind, size_t bytes);
   void sample(const Split& split);
+
+  void retried();
+  void out_of_memory();
 
   void reset_peak();
   void reset_accumulated();

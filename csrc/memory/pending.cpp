@@ -43,6 +43,7 @@ void CachingAllocator::free_used_elsewhere(Block* block) {
     pool.give(block, spares_);
   } else {
     stats_.pending(pool.kind(), block->size, block->requested);
+    bump(block->stream->block().deferred_bytes, block->size);
     pending_.push(block);
   }
 }
@@ -56,6 +57,7 @@ void CachingAllocator::poll_pending(int checks) {
     if (settled(block)) {
       BlockPool& pool = *block->pool;
       stats_.no_longer_pending(pool.kind(), block->size, block->requested);
+      bump(block->stream->block().deferred_bytes, uint64_t{0} - block->size);
       pool.give(block, spares_);
     } else {
       pending_.push(block);

@@ -5,6 +5,7 @@
 #include "csrc/ops/kernel_mode.h"
 #include "csrc/ops/result_memory.h"
 #include "csrc/ops/stack_map.h"
+#include "csrc/stats/segment.h"
 #include "csrc/torch/error.h"
 
 namespace npu {
@@ -38,6 +39,7 @@ Plan::Plan(const Op& op, at::ArrayRef<c10::IValue> arguments,
       outs(std::move(out_specs)),
       op_(op) {
   ResultMemory::install();
+  publish_name(npu_kernel::name);
   const Op::Schema& schema = op.schema();
   uint32_t word = 0;
   for (size_t i = 0; i < arguments.size(); ++i) {

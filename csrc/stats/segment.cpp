@@ -1,33 +1,26 @@
 #include "csrc/stats/segment.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
-#include <fstream>
-#include <sstream>
+#include <mutex>
 
 #include "csrc/base/clock.h"
+#include "csrc/base/env.h"
+#include "csrc/stats/owner.h"
 
 namespace npu {
 namespace {
 
 std::string path_;
 std::atomic<int> next_stream_block{0};
-
-uint64_t process_start() {
-  std::ifstream stat("/proc/self/stat");
-  std::string text((std::istreambuf_iterator<char>(stat)), {});
-  // The command, field 2, may hold spaces; it ends at the last ')'.
-  std::istringstream fields(text.substr(text.rfind(')') + 1));
-  std::string field;
-  for (int i = 3; i <= 22; ++i) fields >> field;
-  return field.empty() ? 0 : strtoull(field.c_str(), nullptr, 10);
-}
 
 void* map_file() {
   const std::string directory =
@@ -37,6 +30,7 @@ void* map_file() {
   if (lstat(directory.c_str(), &info) || !S_ISDIR(info.st_mode) ||
       info.st_uid != getuid())
     return nullptr;
+  remove_abandoned(directory);
   const std::string path = directory + "/" + std::to_string(getpid());
   unlink(path.c_str());  // a dead process of the same number
   const int file =
@@ -51,6 +45,7 @@ void* map_file() {
   close(file);
   if (memory) {
     path_ = path;
+    atexit(remove_segment);
   } else {
     unlink(path.c_str());
   }
@@ -67,6 +62,15 @@ void* map_private() {
   return memory;
 }
 
+void set(char* to, size_t bytes, std::initializer_list<const char*> names) {
+  for (const char* name : names) {
+    const std::string value = env_string(name, "");
+    if (value.empty()) continue;
+    snprintf(to, bytes, "%s", value.c_str());
+    return;
+  }
+}
+
 Segment* make(void* memory) {
   // Zero pages are valid counters; only the header needs values. The magic
   // goes last, so that a reader never sees a half-written header.
@@ -80,7 +84,15 @@ Segment* make(void* memory) {
   s->header.stream_block_bytes = sizeof(StreamBlock);
   s->header.stream_blocks = kMaxStreamBlocks;
   s->header.pid = uint32_t(getpid());
-  s->header.process_start = process_start();
+  s->header.names = kMaxNames;
+  s->header.process_start = process_start(getpid());
+  s->header.pid_namespace = pid_namespace();
+  SegmentHeader& h = s->header;
+  set(h.rank, sizeof h.rank, {"RANK"});
+  set(h.local_rank, sizeof h.local_rank, {"LOCAL_RANK"});
+  set(h.world_size, sizeof h.world_size, {"WORLD_SIZE"});
+  set(h.job_id, sizeof h.job_id, {"SLURM_JOB_ID", "TORCHELASTIC_RUN_ID"});
+  set(h.pod, sizeof h.pod, {"POD_NAME"});
   s->header.monotonic_ns = now_ns();
   s->header.realtime_ns =
       uint64_t(real.tv_sec) * 1'000'000'000u + uint64_t(real.tv_nsec);
@@ -89,13 +101,18 @@ Segment* make(void* memory) {
   return s;
 }
 
+std::atomic<Segment*> made_{nullptr};
+
 Segment* current() {
   void* memory = map_file();
-  return make(memory ? memory : map_private());
+  Segment* s = make(memory ? memory : map_private());
+  made_.store(s, std::memory_order_release);
+  pthread_atfork(nullptr, nullptr, detach_segment_after_fork);
+  return s;
 }
 
-Segment*& slot() {
-  static Segment* segment = current();
+Segment* slot() {
+  static Segment* const segment = current();
   return segment;
 }
 
@@ -113,17 +130,40 @@ StreamBlock* claim_stream_block() {
   return index < kMaxStreamBlocks ? &segment().streams[index] : nullptr;
 }
 
+void publish_name(const char* name) {
+  static std::mutex mutex;
+  const auto key = uint64_t(reinterpret_cast<uintptr_t>(name));
+  const uint64_t first = (key >> 4) * 0x9e3779b97f4a7c15u >> 32;
+  const std::lock_guard lock(mutex);
+  for (int i = 0; i < kMaxNames; ++i) {
+    NameEntry& entry = segment().names[(first + uint64_t(i)) % kMaxNames];
+    // Relaxed: only this function writes keys, under the mutex.
+    const uint64_t found = entry.key.load(std::memory_order_relaxed);
+    if (found == key) return;
+    if (found) continue;
+    snprintf(entry.text, sizeof entry.text, "%s", name);
+    // Release: whoever sees the key sees the text.
+    entry.key.store(key, std::memory_order_release);
+    return;
+  }
+}
+
 void remove_segment() {
   if (!path_.empty()) unlink(path_.c_str());
   path_.clear();
 }
 
 void detach_segment_after_fork() {
+  Segment* s = made_.load(std::memory_order_acquire);
+  if (!s || s->header.pid == uint32_t(getpid())) return;
   // The parent's streams still point into its mapping; a private copy in the
   // same place keeps the child from writing into the parent's numbers.
-  Segment* s = slot();
-  mmap(s, sizeof(Segment), PROT_READ | PROT_WRITE,
-       MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+  void* memory = mmap(s, sizeof(Segment), PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+  if (memory == MAP_FAILED) {
+    perror("npu_dispatch: no memory for the statistics segment");
+    abort();
+  }
   path_.clear();
   make(s);
 }

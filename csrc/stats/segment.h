@@ -9,7 +9,7 @@ namespace npu {
 
 // This process's segment, made at the first call: a file of mode 0600 in
 // /dev/shm/npu_dispatch-<uid>/, or private memory where that cannot be had.
-// Never on a disk. Never unmapped.
+// Never on a disk. Never unmapped. Removes the files that dead processes left.
 Segment& segment();
 
 // Its file, or "" when it has none.
@@ -18,10 +18,15 @@ const std::string& segment_path();
 // Takes the next unused stream block; null when all are taken.
 StreamBlock* claim_stream_block();
 
-// Removes the file. Called at exit.
+// Lets readers turn `name`, a kernel's, from StreamBlock::running into text.
+// `name` stays valid. Not for the hot path; once per name is enough.
+void publish_name(const char* name);
+
+// Removes the file. Called at exit, and by itself where nobody did.
 void remove_segment();
 
-// After fork, in the child: a segment of its own, without a file.
+// After fork, in the child: a segment of its own, without a file. Called by
+// itself where nobody did.
 void detach_segment_after_fork();
 
 }  // namespace npu

@@ -74,11 +74,19 @@ void host_wait_announced(Stream& stream, uint64_t number, WaitReason reason,
   uint64_t took = 0;
   if (retired < number) {
     const uint64_t start = now_ns();
-    wait(stream, number);
-    took = now_ns() - start;
     DeviceBlock& block = segment().devices[stream.device()];
-    block.waits[int(reason)].fetch_add(1, std::memory_order_relaxed);
-    block.wait_ns[int(reason)].fetch_add(took, std::memory_order_relaxed);
+    const int r = int(reason);
+    CountedWait counted(block.waits[r], block.wait_ns[r], block.waiting[r],
+                        block.waiting_from[r], start);
+    try {
+      wait(stream, number);
+    } catch (...) {
+      counted.end(now_ns());
+      throw;
+    }
+    const uint64_t end = now_ns();
+    counted.end(end);
+    took = end - start;
   }
   if (Observer* o = observer()) o->host_waited(stream, number);
   if (hooks_.after && (took || host_waits_are_watched()))

@@ -3,6 +3,7 @@
 #include <sched.h>
 
 #include <stdio.h>
+#include <unistd.h>
 
 #include <algorithm>
 
@@ -15,6 +16,7 @@ namespace {
 
 constexpr uint64_t kMinSpinUs = 2, kMaxSpinUs = 60, kPreemptedUs = 20;
 constexpr int kSkipAfterPreemption = 32;
+constexpr uint64_t kStarvedNs = 1'000'000;
 
 bool single_cpu() {
   cpu_set_t cpus;
@@ -33,21 +35,28 @@ Launcher::Launcher(Stream& stream)
 
 void Launcher::run() {
   Ring<Task>& ring = stream_.ring_;
+  StreamBlock& block = *stream_.block_;
+  block.thread.store(uint64_t(gettid()), std::memory_order_relaxed);
+  block.alive.start(now_ns());
   for (;;) {
     if (Task* task = ring.front()) {
       process(*task, ring.front_position());
     } else {
       ring.flush();
-      if (!wait_for_work()) return;
+      if (!wait_for_work()) break;
     }
   }
+  block.alive.stop(now_ns());
+  block.thread.store(0, std::memory_order_relaxed);
 }
 
 void Launcher::process(Task& task, uint64_t position) {
   StreamBlock& block = *stream_.block_;
   const uint64_t stamp = task.stamp;
+  uint64_t begun = 0;
   if (stamp) [[unlikely]] {
-    const uint64_t wait = ticks() - stamp;
+    begun = ticks();
+    const uint64_t wait = begun - stamp;
     block.queued_ns.add(uint64_t(double(wait) * ns_per_tick_));
     block.depth.add(stream_.tail() - position);
   }
@@ -67,13 +76,17 @@ void Launcher::process(Task& task, uint64_t position) {
       stream_.fail(code, task, position, failure.text);
     }
   }
+  const bool kernel = task.kind == TaskKind::kKernel;
   if (task.spilled) [[unlikely]]
     stream_.arena_.give(task.words());
   stream_.ring_.pop();
   stream_.retired_.advance_to(position + 1);
   block.retired.store(position + 1, std::memory_order_relaxed);
   if (stamp) [[unlikely]] {
-    block.latency_ns.add(uint64_t(double(ticks() - stamp) * ns_per_tick_));
+    const uint64_t end = ticks();
+    block.latency_ns.add(uint64_t(double(end - stamp) * ns_per_tick_));
+    (kernel ? block.run_ns : block.wait_ns)
+        .add(uint64_t(double(end - begun) * ns_per_tick_));
     block.last_retired_ns.store(now_ns(), std::memory_order_relaxed);
   }
 }
@@ -81,6 +94,9 @@ void Launcher::process(Task& task, uint64_t position) {
 int Launcher::execute(Task& task, npu_failure& failure) {
   switch (task.kind) {
     case TaskKind::kKernel:
+      stream_.block_->running.store(
+          reinterpret_cast<uint64_t>(task.kernel->name),
+          std::memory_order_relaxed);
       return driver_.launch(stream_.queue_, task.kernel, task.words(),
                             &failure);
     case TaskKind::kWait: {
@@ -105,14 +121,24 @@ int Launcher::execute(Task& task, npu_failure& failure) {
 void Launcher::hold(Stream& other, uint64_t number) {
   if (other.retired().reached(number)) return;
   if (stream_.mode_ == StreamMode::kQueued) stream_.ring_.flush();
-  if (other.retired().spin(number, kMaxSpinUs * ticks_per_us_)) return;
-  while (!other.retired().sleep(number, 0)) {
+  StreamBlock& block = *stream_.block_;
+  block.held_until.store(number, std::memory_order_relaxed);
+  block.held_by.store(
+      1 + uint64_t(other.id()) + (uint64_t(other.device()) << 32),
+      std::memory_order_relaxed);
+  block.held.start(now_ns());
+  if (!other.retired().spin(number, kMaxSpinUs * ticks_per_us_)) {
+    while (!other.retired().sleep(number, 0)) {
+    }
   }
+  block.held.stop(now_ns());
+  block.held_by.store(0, std::memory_order_relaxed);
 }
 
 // Spins for about four times the usual gap, then sleeps. False: time to end.
 bool Launcher::wait_for_work() {
   Ring<Task>& ring = stream_.ring_;
+  StreamBlock& block = *stream_.block_;
   const uint64_t start = ticks();
   const uint64_t most = kMaxSpinUs * ticks_per_us_;
   const uint64_t least = kMinSpinUs * ticks_per_us_;
@@ -128,7 +154,12 @@ bool Launcher::wait_for_work() {
   while (last - start < budget) {
     for (int i = 0; i < 16; ++i) {
       if (ring.front()) {
-        mean_gap_ = (7 * mean_gap_ + (ticks() - start)) / 8;
+        const uint64_t gap = ticks() - start;
+        mean_gap_ = (7 * mean_gap_ + gap) / 8;
+        const uint64_t ns = uint64_t(double(gap) * ns_per_tick_);
+        bump(block.spins);
+        bump(block.starved_ns, ns);
+        block.idle.add(ns);
         return true;
       }
       pause();
@@ -138,13 +169,22 @@ bool Launcher::wait_for_work() {
       skip_spins_ = kSkipAfterPreemption;
     last = now;
   }
+  const uint64_t start_ns =
+      now_ns() - uint64_t(double(ticks() - start) * ns_per_tick_);
+  block.idle.start(start_ns);
   while (!ring.front()) {
     // Not before what is claimed has been published and run.
     if (stream_.stopping_.load(std::memory_order_acquire) &&
-        ring.front_position() == stream_.tail())
+        ring.front_position() == stream_.tail()) {
+      block.idle.stop(now_ns());
       return false;
+    }
     park();
   }
+  const uint64_t end_ns = now_ns();
+  block.idle.stop(end_ns);
+  block.woken_ns.store(end_ns, std::memory_order_relaxed);
+  bump(block.starved_ns, std::min(end_ns - start_ns, kStarvedNs));
   mean_gap_ = (7 * mean_gap_ + std::min(ticks() - start, 8 * most)) / 8;
   return true;
 }

@@ -144,9 +144,15 @@ void Stream::commit_slow(Submission& s) {
     host_wait(*this, s.position + 1, WaitReason::kStreamSync);
 }
 
+void Stream::count_launch(uint64_t stamp) {
+  static const double ns = ns_per_tick();
+  block_->launch_ns.add_shared(uint64_t(double(ticks() - stamp) * ns));
+}
+
 uint64_t Stream::claim_when_full(uint64_t* chunk) {
-  const uint64_t start = now_ns();
-  block_->full_waits.fetch_add(1, std::memory_order_relaxed);
+  CountedWait counted(block_->full_waits, block_->full_wait_ns,
+                      block_->full_waiting, block_->full_waiting_from,
+                      now_ns());
   uint64_t position;
   // The launcher announces freed slots once per eighth of the ring; wait for
   // the first announcement after the oldest task.
@@ -156,11 +162,12 @@ uint64_t Stream::claim_when_full(uint64_t* chunk) {
     try {
       host_wait_for_space(*this, round_up(oldest, step));
     } catch (...) {
+      counted.end(now_ns());
       if (chunk) arena_.give(chunk);
       throw;
     }
   }
-  block_->full_wait_ns.fetch_add(now_ns() - start, std::memory_order_relaxed);
+  counted.end(now_ns());
   return position;
 }
 
@@ -210,6 +217,7 @@ void Stream::fail(int32_t code, const Task& task, uint64_t position,
                     text,
                     {task.site, task.forward_site},
                     arguments_of(task)});
+    bump(block_->errors[code < kErrorCodes ? code : NPU_ERROR]);
   }
   block_->state.store(uint32_t(StreamState::kFailed),
                       std::memory_order_relaxed);

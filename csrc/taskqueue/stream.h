@@ -79,6 +79,8 @@ class Stream {
   void commit(Submission& s) {
     if (s.gate != 0) [[unlikely]]
       return commit_slow(s);
+    if (s.task->stamp) [[unlikely]]
+      count_launch(s.task->stamp);
     ring_.publish(s.position);
     parking_.wake_if_parked();
   }
@@ -152,6 +154,8 @@ class Stream {
     s.words = chunk ? chunk : task.inline_words;
   }
 
+  // Not inlined: one launch in sixteen.
+  void count_launch(uint64_t stamp);
   bool begin_slow(uint32_t n_words, Submission& s, CallSite site);
   void commit_slow(Submission& s);
   uint64_t claim_when_full(uint64_t* chunk);

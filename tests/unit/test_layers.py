@@ -28,6 +28,7 @@ PYTHON_LAYERS = {
     "errors": 0,
     "config": 0,
     "stats": 0,
+    "processes": 1,
     "_C": 1,
     "npu": 1,
     "aio": 2,
@@ -42,6 +43,7 @@ PYTHON_LAYERS = {
     "__main__": 4,
 }
 WITHOUT_TORCH = {"errors", "config", "stats", "metrics", "service", "summary"}
+WITHOUT_TORCH |= {"processes"}
 MAX_LINES = 500
 
 CPP_FILES = sorted(

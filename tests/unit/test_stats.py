@@ -22,7 +22,8 @@ from npu_dispatch.stats import (
 )
 
 DEVICES, STREAMS = 2, 3
-STREAMS_AT = 384  # 64 + 2 * 160, a multiple of 64
+DEVICES_AT = OFFSETS["Segment.devices"]
+STREAMS_AT = -(-(DEVICES_AT + 2 * OFFSETS["DeviceBlock.size"]) // 64) * 64
 
 
 @pytest.fixture
@@ -30,9 +31,9 @@ def write_segment(tmp_path: Path):
     def write(*fields: tuple[int, int], version: int = LAYOUT_VERSION) -> Path:
         """Write a segment with 64-bit words at the given places."""
         device, stream = OFFSETS["DeviceBlock.size"], OFFSETS["StreamBlock.size"]
-        sizes = (version, 64, device, DEVICES, stream, STREAMS, 42, 0)
+        sizes = (version, DEVICES_AT, device, DEVICES, stream, STREAMS, 42, 0)
         data = bytearray(STREAMS_AT + STREAMS * stream)
-        struct.pack_into("<8s8I3Q", data, 0, b"NPUSTATS", *sizes, 7, 8, 9)
+        struct.pack_into("<8s8I4Q", data, 0, b"NPUSTATS", *sizes, 7, 8, 9, 10)
         for at, word in fields:
             struct.pack_into("<Q", data, at, word)
         path = tmp_path / "segment"
@@ -89,7 +90,7 @@ def test_header_names_the_process(write_segment):
 
 
 def test_device_waits_are_named(write_segment):
-    at = 64 + OFFSETS["DeviceBlock.size"] + OFFSETS["DeviceBlock.wait_ns"]
+    at = DEVICES_AT + OFFSETS["DeviceBlock.size"] + OFFSETS["DeviceBlock.wait_ns"]
     with StatsReader(write_segment((at + 8, 1234))) as reader:
         [device] = reader.devices()
 
@@ -100,7 +101,7 @@ def test_device_waits_are_named(write_segment):
 def test_refuses_a_newer_layout_and_names_both_versions(write_segment):
     path = write_segment(version=LAYOUT_VERSION + 1)
 
-    with pytest.raises(StatsError, match="expected layout 1, found 2"):
+    with pytest.raises(StatsError, match="expected layout 2, found 3"):
         StatsReader(path)
 
 

@@ -14,6 +14,7 @@
 
 #include "csrc/ops/kernel_mode.h"
 #include "csrc/ops/launch.h"
+#include "csrc/stats/segment.h"
 #include "csrc/taskqueue/event.h"
 #include "csrc/torch/allocator.h"
 #include "csrc/torch/copy_bytes.h"
@@ -40,8 +41,17 @@ bool same_layout(const at::Tensor& a, const at::Tensor& b) {
          a.is_conj() == b.is_conj() && a.is_neg() == b.is_neg();
 }
 
+void count(const Stream& stream, CopyKind kind, bool pinned, size_t bytes) {
+  // Relaxed: statistics order nothing.
+  segment()
+      .devices[stream.device()]
+      .copy_bytes[int(kind)][pinned ? 1 : 0]
+      .fetch_add(bytes, std::memory_order_relaxed);
+}
+
 void copy_on_stream(Stream& stream, const at::Tensor& to,
                     const at::Tensor& from) {
+  count(stream, CopyKind::kOnDevice, false, to.nbytes());
   if (same_layout(to, from)) {
     copy_bytes(stream, to.mutable_data_ptr(), from.const_data_ptr(),
                to.nbytes());
@@ -55,6 +65,7 @@ void copy_on_stream(Stream& stream, const at::Tensor& to,
 void copy_between_devices(const at::Tensor& to, const at::Tensor& from) {
   Stream& source = usable_stream(from.device().index());
   Stream& target = usable_stream(to.device().index());
+  count(source, CopyKind::kOnDevice, false, to.nbytes());
   at::Tensor packed = from;
   if (!same_layout(to, from)) {
     packed = make_tensor(source, to.sizes(),
@@ -88,8 +99,10 @@ void copy_to_host(const at::Tensor& to, const at::Tensor& from,
     copy_bytes(stream, to.mutable_data_ptr(), from.const_data_ptr(),
                to.nbytes());
     record_pinned(to.storage().data_ptr(), stream);
+    count(stream, CopyKind::kDeviceToHost, true, to.nbytes());
     return;
   }
+  count(stream, CopyKind::kDeviceToHost, false, to.nbytes());
   host_wait(stream, stream.tail(), WaitReason::kCopy, kCopyName);
   raise_if_failed(stream);
   KernelMode mode;
@@ -115,9 +128,12 @@ void copy_from_host(const at::Tensor& to, const at::Tensor& from,
   }
   const size_t bytes = source.nbytes();
   void* address = to.mutable_data_ptr();
+  const bool direct = bytes > kMaxInlineCopy && non_blocking &&
+                      is_pinned(source.const_data_ptr());
+  count(stream, CopyKind::kHostToDevice, direct, bytes);
   if (bytes <= kMaxInlineCopy) {
     copy_inline(stream, address, source.const_data_ptr(), bytes);
-  } else if (non_blocking && is_pinned(source.const_data_ptr())) {
+  } else if (direct) {
     copy_bytes(stream, address, source.const_data_ptr(), bytes);
     record_pinned(source.storage().data_ptr(), stream);
   } else if (bytes <= kMaxStagedCopy) {

@@ -1,0 +1,55 @@
+#include "csrc/stats/owner.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <iterator>
+#include <sstream>
+
+#include "csrc/stats/layout.h"
+
+namespace npu {
+
+uint64_t process_start(pid_t pid) {
+  std::ifstream stat("/proc/" + std::to_string(pid) + "/stat");
+  const std::string text((std::istreambuf_iterator<char>(stat)), {});
+  // The command, field 2, may hold spaces; it ends at the last ')'.
+  const size_t command_end = text.rfind(')');
+  if (command_end == std::string::npos) return 0;
+  std::istringstream fields(text.substr(command_end + 1));
+  std::string field;
+  for (int i = 3; i <= 22; ++i) fields >> field;
+  return strtoull(field.c_str(), nullptr, 10);
+}
+
+uint64_t pid_namespace() {
+  struct stat info;
+  return stat("/proc/self/ns/pid", &info) ? 0 : uint64_t(info.st_ino);
+}
+
+void remove_abandoned(const std::string& directory) {
+  DIR* files = opendir(directory.c_str());
+  if (!files) return;
+  const uint64_t here = pid_namespace();
+  while (const dirent* file = readdir(files)) {
+    SegmentHeader header;
+    const int fd = openat(dirfd(files), file->d_name, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) continue;
+    const bool whole = read(fd, &header, sizeof header) == sizeof header;
+    close(fd);
+    if (!whole || memcmp(header.magic, kLayoutMagic, sizeof kLayoutMagic) ||
+        header.version != kLayoutVersion || header.pid_namespace != here ||
+        !here)
+      continue;
+    if (process_start(pid_t(header.pid)) != header.process_start)
+      unlinkat(dirfd(files), file->d_name, 0);
+  }
+  closedir(files);
+}
+
+}  // namespace npu

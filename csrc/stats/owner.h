@@ -1,0 +1,22 @@
+// Whose segment a file is, and whether that process still lives.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <string>
+
+namespace npu {
+
+// When `pid` started, in clock ticks since boot; 0 when there is no such
+// process. With the number it names a process for good.
+uint64_t process_start(pid_t pid);
+
+// Where process numbers of this process count; 0 when that cannot be told.
+uint64_t pid_namespace();
+
+// Removes from `directory` the segments of processes that have died. Leaves
+// those of other namespaces of process numbers, and what is no segment.
+void remove_abandoned(const std::string& directory);
+
+}  // namespace npu

@@ -1,0 +1,69 @@
+"""An exporter for one process, in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from types import TracebackType
+from typing import Self
+
+from npu_dispatch.config import torch_free_environment
+
+__all__ = ["Exporter", "start_exporter"]
+
+
+class Exporter:
+    """A running exporter. Ends with close(), or when its trainer ends."""
+
+    def __init__(self, process: subprocess.Popen[str], host: str, port: int) -> None:
+        self._process = process
+        self.host, self.port = host, port
+
+    @property
+    def url(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.port}/metrics"
+
+    def close(self) -> None:
+        """Stop it. A second call does nothing."""
+        if self._process.stdin:
+            self._process.stdin.close()  # its signal to end
+        if self._process.stdout:
+            self._process.stdout.close()
+        self._process.wait()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def start_exporter(port: int = 9400, host: str = "127.0.0.1") -> Exporter:
+    """Serve this process's metrics on `port` (0: any free one), from a helper.
+
+    Raises OSError when the port cannot be had. The helper holds no device, and
+    ends with this process, however that ends.
+    """
+    program = [sys.executable, "-m", "npu_dispatch.metrics", str(os.getpid())]
+    process = subprocess.Popen(
+        [*program, host, str(port)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=torch_free_environment(),
+    )
+    assert process.stdout is not None
+    answer = process.stdout.readline().strip()
+    if answer.isdecimal():
+        return Exporter(process, host, int(answer))
+    Exporter(process, host, port).close()
+    raise OSError(
+        f"no exporter on {host}:{port}: {answer or 'its process ended at once'}"
+    )

@@ -1,0 +1,361 @@
+"""The metrics, from the counters: names, labels, values. Knows no text format."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+
+from npu_dispatch import __version__
+from npu_dispatch.config import TORCH_VERSION
+from npu_dispatch.processes import ProcessView, StreamView
+from npu_dispatch.stats import LAYOUT_VERSION, DeviceStats, Histogram
+
+__all__ = ["LATENCY_BOUNDS", "LAUNCH_BOUNDS", "Family", "Row", "families"]
+
+_US, _MS, _S = 1e3, 1e6, 1e9
+# Upper bounds of classic histograms, in nanoseconds.
+LAUNCH_BOUNDS = (*(0.25 * _US * 2**i for i in range(12)), _MS)
+LATENCY_BOUNDS = (
+    *(n * _US for n in (1, 2.5, 5, 10, 25, 50, 100, 250, 500)),
+    *(n * _MS for n in (1, 2.5, 5, 10, 50, 100)),
+    *(n * _S for n in (1, 10)),
+)
+_STATES = ("idle", "running", "blocked_on_event", "error", "capturing")
+_BYPASSES = ("sync_launch_stream", "launch_blocking", "capture", "nested")
+
+Labels = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    labels: Labels
+    value: float = 0.0
+    histogram: Histogram | None = None  # of nanoseconds
+
+
+@dataclass(slots=True)
+class Family:
+    """One metric. `name` is without the suffix (_total, _info) of its kind."""
+
+    name: str
+    kind: str  # counter, gauge, histogram, info
+    help: str
+    bounds: Sequence[float] = ()
+    rows: list[Row] = field(default_factory=list)
+
+    def add(self, labels: Labels, value: float) -> None:
+        self.rows.append(Row(labels, value))
+
+    @property
+    def unit(self) -> str:
+        last = self.name.rpartition("_")[2]
+        return last if last in ("seconds", "bytes") else ""
+
+
+class _Set:
+    """Families in the order of their first use."""
+
+    def __init__(self) -> None:
+        self._by_name: dict[str, Family] = {}
+
+    def _add(self, name: str, kind: str, text: str, row: Row) -> Family:
+        family = self._by_name.get(name)
+        if family is None:
+            family = Family(f"npu_dispatch_{name}", kind, text)
+            self._by_name[name] = family
+        family.rows.append(row)
+        return family
+
+    def counter(self, name: str, text: str, labels: Labels, value: float) -> None:
+        self._add(name, "counter", text, Row(labels, value))
+
+    def gauge(self, name: str, text: str, labels: Labels, value: float | None) -> None:
+        if value is not None:
+            self._add(name, "gauge", text, Row(labels, value))
+
+    def info(self, name: str, text: str, labels: Labels) -> None:
+        self._add(name, "info", text, Row(labels, 1.0))
+
+    def histogram(
+        self,
+        name: str,
+        text: str,
+        labels: Labels,
+        value: Histogram,
+        bounds: Sequence[float] = LATENCY_BOUNDS,
+    ) -> None:
+        family = self._add(name, "histogram", text, Row(labels, histogram=value))
+        family.bounds = bounds
+
+    def all(self) -> Iterable[Family]:
+        return self._by_name.values()
+
+
+def families(views: Sequence[ProcessView], *, ranked: bool = False) -> list[Family]:
+    """Return every metric of these processes.
+
+    `ranked` adds the label `local_rank`: needed, so that series differ, as
+    soon as there can be more than one process.
+    """
+    out = _Set()
+    for view in views:
+        base = {"local_rank": view.slot} if ranked else {}
+        _add_process(out, view, base)
+        for device in view.devices:
+            streams = [s for s in view.streams if s.stats.device == device.device]
+            _add_device(out, device, streams, {"device": str(device.device), **base})
+        for stream in view.streams:
+            if not stream.stats.submitted:
+                continue  # made, never used
+            labels = {
+                "device": str(stream.stats.device),
+                "stream": str(stream.stats.stream),
+                **base,
+            }
+            _add_queue(out, stream, labels)
+            _add_times(out, stream, labels)
+    return list(out.all())
+
+
+def _add_process(out: _Set, view: ProcessView, base: Labels) -> None:
+    info, process = view.info, view.process
+    out.info(
+        "build",
+        "What is running.",
+        {
+            "version": __version__,
+            "torch": TORCH_VERSION,
+            "abi": str(LAYOUT_VERSION),
+            "mode": "virtual",
+            **base,
+        },
+    )
+    identity = {
+        "pid": str(info.pid),
+        "rank": info.rank,
+        "local_rank": info.local_rank,
+        "world_size": info.world_size,
+        "job_id": info.job_id,
+        "pod": info.pod,
+    }
+    out.info("process", "Which process this is.", {**identity, **base})
+    out.gauge(
+        "snapshot_timestamp_seconds",
+        "When the counters were read from the living process.",
+        base,
+        view.time,
+    )
+    states = Counter(stream.state for stream in view.streams)
+    for state in _STATES:
+        text = "Streams by what they do now."
+        out.gauge("streams", text, {"state": state, **base}, states[state])
+    out.gauge(
+        "sanitizer_enabled",
+        "1 while the race sanitizer is on.",
+        base,
+        process.sanitizer_enabled,
+    )
+    out.counter(
+        "trace_events_dropped",
+        "Trace events lost to a full ring.",
+        base,
+        process.trace_dropped,
+    )
+    out.gauge(
+        "async_waiters", "Futures that await a device.", base, process.async_waiters
+    )
+    out.histogram(
+        "async_wakeup_seconds",
+        "From the device being done to the coroutine running.",
+        base,
+        process.async_wakeup_ns,
+    )
+
+
+def _add_device(
+    out: _Set, device: DeviceStats, streams: Sequence[StreamView], labels: Labels
+) -> None:
+    launches = [s.stats.launch_ns for s in streams if s.stats.submitted]
+    if launches:
+        out.histogram(
+            "launch_overhead_seconds",
+            "Time inside enqueue on the caller, of every 16th task.",
+            labels,
+            reduce(Histogram.__add__, launches),
+            LAUNCH_BOUNDS,
+        )
+    for reason, n in device.waits.items():
+        by = {"reason": reason, **labels}
+        out.counter("host_sync", "Waits of host threads for the device.", by, n)
+        out.counter(
+            "host_sync_seconds",
+            "Time host threads waited for the device, also in waits that last.",
+            by,
+            device.wait_ns[reason] / _S,
+        )
+    for mode, reasons in device.sync_violations.items():
+        for reason, n in reasons.items():
+            out.counter(
+                "sync_violations",
+                "Waits where a guard forbids them.",
+                {"mode": mode, "reason": reason, **labels},
+                n,
+            )
+    for kind, n in device.sanitizer_reports.items():
+        out.counter(
+            "sanitizer_reports",
+            "Different races and misuses found.",
+            {"kind": kind, **labels},
+            n,
+        )
+    for direction, counts in device.copy_bytes.items():
+        for pinned, n in zip(("false", "true"), counts, strict=True):
+            out.counter(
+                "copy_bytes",
+                "Bytes copied.",
+                {"direction": direction, "pinned": pinned, **labels},
+                n,
+            )
+    out.gauge("memory_allocated_bytes", "Memory in tensors.", labels, device.allocated)
+    out.gauge(
+        "memory_reserved_bytes",
+        "Memory the allocator holds of the device.",
+        labels,
+        device.reserved,
+    )
+    out.gauge(
+        "memory_limit_bytes", "Memory of the device.", labels, device.memory_total
+    )
+    out.gauge(
+        "sanitizer_tracked_bytes",
+        "Memory of the race sanitizer's own.",
+        labels,
+        device.sanitizer_bytes,
+    )
+    plain = (
+        ("memory_alloc", "Allocations.", device.allocations),
+        (
+            "memory_alloc_retries",
+            "Allocations tried again after releasing the cache.",
+            device.alloc_retries,
+        ),
+        ("memory_oom", "Allocations refused.", device.ooms),
+        ("graph_captures", "Graph captures that succeeded.", device.graph_captures),
+        ("graph_replays", "Graph replays.", device.graph_replays),
+    )
+    for name, text, n in plain:
+        out.counter(name, text, labels, n)
+    out.counter(
+        "graph_capture_failures",
+        "Graph captures that failed.",
+        {"reason": "error", **labels},
+        device.graph_capture_failures,
+    )
+    out.counter(
+        "sanitizer_overhead_seconds",
+        "Time spent in the race sanitizer.",
+        labels,
+        device.sanitizer_ns / _S,
+    )
+
+
+def _add_queue(out: _Set, stream: StreamView, labels: Labels) -> None:
+    s = stream.stats
+    taken = 1 if s.depth and not s.idle else 0
+
+    def gauge(name: str, text: str, value: float | None) -> None:
+        out.gauge(name, text, labels, value)
+
+    gauge("queue_depth", "Tasks enqueued, not yet taken.", s.depth - taken)
+    gauge("queue_depth_max", "Most tasks seen in a minute.", stream.depth_max)
+    gauge("queue_capacity", "Tasks that fit.", s.capacity)
+    gauge("stream_inflight_tasks", "Tasks taken, not complete.", taken)
+    gauge(
+        "oldest_task_enqueued_timestamp_seconds",
+        "When the oldest task that is not complete was enqueued, or later.",
+        stream.oldest_since,
+    )
+    gauge(
+        "last_completion_timestamp_seconds",
+        "When a task was last known to complete.",
+        stream.last_completion,
+    )
+    gauge(
+        "consumer_heartbeat_timestamp_seconds",
+        "When the launcher thread was last seen to exist.",
+        stream.thread_alive,
+    )
+    gauge("stream_error_state", "1 while the stream has failed.", s.state == "failed")
+    gauge(
+        "memory_deferred_free_bytes",
+        "Memory freed that another stream may still use.",
+        s.deferred_bytes,
+    )
+    out.counter("tasks_enqueued", "Tasks submitted.", labels, s.submitted)
+    ok = max(0, s.retired - s.failed - s.dropped)
+    for status, n in (("ok", ok), ("error", s.failed), ("cancelled", s.dropped)):
+        text = "Tasks that ended."
+        out.counter("tasks_completed", text, {"status": status, **labels}, n)
+    for reason in _BYPASSES:
+        n = s.inline_tasks if reason == "sync_launch_stream" else 0
+        text = "Tasks that ran on the caller, past the queue."
+        out.counter("tasks_bypassed", text, {"reason": reason, **labels}, n)
+    out.counter(
+        "enqueue_blocked", "Times a caller met a full queue.", labels, s.full_waits
+    )
+    for code, n in s.errors.items():
+        text = "Failures that poisoned the stream."
+        out.counter("async_errors", text, {"code": code, **labels}, n)
+
+
+def _add_times(out: _Set, stream: StreamView, labels: Labels) -> None:
+    s = stream.stats
+    seconds = (
+        ("enqueue_blocked_seconds", "Time callers met a full queue.", s.full_wait_ns),
+        ("stream_busy_seconds", "Time the launcher ran tasks.", s.busy_ns),
+        (
+            "stream_idle_starved_seconds",
+            "Idle time within 1 ms of the last launch.",
+            s.starved_ns,
+        ),
+    )
+    for name, text, ns in seconds:
+        out.counter(name, text, labels, ns / _S)
+    out.counter(
+        "stream_wait_seconds",
+        "Time the stream was held by a dependency.",
+        {"cause": "event", **labels},
+        s.held_ns / _S,
+    )
+    for how, n in (("spin", s.spins), ("park", s.parks)):
+        text = "How the launcher's idle gaps ended."
+        out.counter("consumer_wakeups", text, {"how": how, **labels}, n)
+    if stream.cpu_seconds is not None:
+        out.counter(
+            "consumer_cpu_seconds",
+            "CPU time of the launcher thread.",
+            labels,
+            stream.cpu_seconds,
+        )
+    out.histogram(
+        "queue_wait_seconds",
+        "From enqueue to taken, of every 16th task.",
+        labels,
+        s.queued_ns,
+    )
+    for kind, histogram in (("kernel", s.run_ns), ("event", s.wait_ns)):
+        if kind == "kernel" or histogram.count:
+            out.histogram(
+                "task_duration_seconds",
+                "From taken to complete, of every 16th task.",
+                {"kind": kind, **labels},
+                histogram,
+            )
+    out.histogram(
+        "task_latency_seconds",
+        "From enqueue to complete, of every 16th task.",
+        labels,
+        s.latency_ns,
+    )

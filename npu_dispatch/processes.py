@@ -1,0 +1,264 @@
+"""Which processes use the device, and what their counters say over time.
+
+Reads segments only: works on a process that hangs, and imports no torch. A
+process that died disappears with the next refresh, and its segment with it.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self
+
+from npu_dispatch.stats import (
+    DeviceStats,
+    ProcessStats,
+    SegmentInfo,
+    StatsError,
+    StatsReader,
+    StreamStats,
+    segment_directory,
+)
+
+__all__ = ["ProcessView", "Processes", "StreamView", "is_alive", "process_start"]
+
+_DEPTH_WINDOW_S = 60.0
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+
+
+def process_start(pid: int) -> int:
+    """Return when a process started, in clock ticks since boot; 0 if it is gone."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return 0
+    # The command, field 2, may hold spaces; it ends at the last ')'.
+    fields = text.rpartition(")")[2].split()
+    # A zombie's memory is gone; only its number is still taken.
+    return 0 if fields[0] in "ZX" else int(fields[19])
+
+
+def _pid_namespace() -> int:
+    try:
+        return Path("/proc/self/ns/pid").stat().st_ino
+    except OSError:
+        return 0
+
+
+def is_alive(info: SegmentInfo) -> bool | None:
+    """Return whether the segment's process lives; None: it cannot be told.
+
+    Process numbers of another namespace mean nothing here.
+    """
+    if not info.pid_namespace or info.pid_namespace != _pid_namespace():
+        return None
+    return process_start(info.pid) == info.process_start
+
+
+def _thread_cpu_seconds(pid: int, thread: int) -> float | None:
+    """Return a thread's time on a CPU; None when there is no such thread."""
+    try:
+        text = Path(f"/proc/{pid}/task/{thread}/stat").read_text()
+    except OSError:
+        return None
+    fields = text.rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
+
+
+@dataclass(frozen=True, slots=True)
+class StreamView:
+    """One stream at one moment. Times are seconds since 1970."""
+
+    stats: StreamStats
+    depth_max: int  # the most seen in the last minute
+    # Not later than when the oldest task was enqueued, to within the time
+    # between two refreshes; None when there is none.
+    oldest_since: float | None
+    last_completion: float | None
+    cpu_seconds: float | None
+    thread_alive: float | None  # when the launcher was last seen; None: none yet
+
+    @property
+    def state(self) -> str:
+        """Return idle, running, blocked_on_event or error."""
+        if self.stats.state == "failed":
+            return "error"
+        if self.stats.held_by is not None:
+            return "blocked_on_event"
+        return "running" if self.stats.depth else "idle"
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessView:
+    """One process at one moment, `time` in seconds since 1970."""
+
+    slot: str
+    time: float
+    info: SegmentInfo
+    process: ProcessStats
+    devices: tuple[DeviceStats, ...]
+    streams: tuple[StreamView, ...]
+
+
+@dataclass(slots=True)
+class _Progress:
+    """What is remembered of a stream between two refreshes."""
+
+    retired: int = -1
+    # A moment at which it had not yet retired that many.
+    before: float = 0.0
+    depths: deque[tuple[float, int]] = field(default_factory=deque)
+    thread_alive: float | None = None
+
+    def note(self, time_now: float, previous: float | None, stats: StreamStats) -> None:
+        if stats.retired != self.retired:
+            self.before = previous or 0.0
+            self.retired = stats.retired
+        while self.depths and self.depths[0][0] < time_now - _DEPTH_WINDOW_S:
+            self.depths.popleft()
+        # A falling run: an older, smaller depth can no longer be the most.
+        while self.depths and self.depths[-1][1] <= stats.depth:
+            self.depths.pop()
+        self.depths.append((time_now, stats.depth))
+
+
+class _Watched:
+    """One process's segment, open."""
+
+    def __init__(self, path: Path, slot: str) -> None:
+        self.path = path
+        self.slot = slot
+        self.inode = path.stat().st_ino
+        self.reader = StatsReader(path)
+        self._progress: dict[tuple[int, int], _Progress] = {}
+        self._previous: float | None = None
+
+    def view(self) -> ProcessView:
+        now = time.time()
+        info = self.reader.info
+        streams = tuple(
+            self._stream_view(info, stats, now) for stats in self.reader.streams()
+        )
+        self._previous = now
+        return ProcessView(
+            slot=self.slot,
+            time=now,
+            info=info,
+            process=self.reader.process(),
+            devices=tuple(self.reader.devices()),
+            streams=streams,
+        )
+
+    def _stream_view(
+        self, info: SegmentInfo, stats: StreamStats, now: float
+    ) -> StreamView:
+        progress = self._progress.setdefault((stats.device, stats.stream), _Progress())
+        progress.note(now, self._previous, stats)
+        moments = [
+            info.unix_time(ns) for ns in (stats.last_retired_ns, stats.woken_ns) if ns
+        ]
+        oldest = None
+        if stats.depth:
+            start = info.realtime_ns / 1e9
+            oldest = min(now, max([start, progress.before, *moments]))
+        last = stats.last_retired_ns
+        cpu = _thread_cpu_seconds(info.pid, stats.thread) if stats.thread else None
+        if cpu is not None:
+            progress.thread_alive = now
+        return StreamView(
+            stats=stats,
+            depth_max=progress.depths[0][1],
+            oldest_since=oldest,
+            # Sampled: a counter that moved since says more.
+            last_completion=max(info.unix_time(last), progress.before)
+            if last
+            else None,
+            cpu_seconds=cpu,
+            thread_alive=progress.thread_alive,
+        )
+
+
+class Processes:
+    """The processes of this user that publish statistics, or one of them.
+
+    `refresh()` about once a second keeps the figures that need a past exact.
+    Not for use by several threads at once.
+    """
+
+    def __init__(self, *, pid: int | None = None, directory: Path | None = None):
+        self._pid = pid
+        self._directory = segment_directory() if directory is None else directory
+        self._watched: dict[str, _Watched] = {}
+        self.views: tuple[ProcessView, ...] = ()
+        # Files that could not be read as a segment at the last refresh.
+        self.unreadable = 0
+
+    def refresh(self) -> tuple[ProcessView, ...]:
+        """Read everything again; remove what dead processes left."""
+        self._forget_the_dead()
+        self._find_new()
+        order = sorted(
+            self._watched.values(), key=lambda w: (len(w.slot), w.slot, w.path)
+        )
+        self.views = tuple(watched.view() for watched in order)
+        return self.views
+
+    def _forget_the_dead(self) -> None:
+        for name, watched in list(self._watched.items()):
+            try:
+                same = watched.path.stat().st_ino == watched.inode
+            except OSError:
+                same = False
+            alive = is_alive(watched.reader.info)
+            if same and alive is not False:
+                continue
+            if same:
+                watched.path.unlink(missing_ok=True)
+            watched.reader.close()
+            del self._watched[name]
+
+    def _find_new(self) -> None:
+        self.unreadable = 0
+        try:
+            found = sorted(path for path in self._directory.iterdir())
+        except OSError:
+            return
+        for path in found:
+            name = path.name
+            if name in self._watched or not name.isdecimal():
+                continue
+            if self._pid is not None and name != str(self._pid):
+                continue
+            try:
+                watched = _Watched(path, "")
+            except (OSError, StatsError, ValueError):
+                self.unreadable += 1
+                continue
+            if is_alive(watched.reader.info) is False:
+                watched.reader.close()
+                path.unlink(missing_ok=True)
+                continue
+            watched.slot = self._free_slot(watched.reader.info.local_rank)
+            self._watched[name] = watched
+
+    def _free_slot(self, wanted: str) -> str:
+        """Return `wanted`, or the smallest number that no other process has."""
+        taken = {watched.slot for watched in self._watched.values()}
+        if wanted and wanted not in taken:
+            return wanted
+        return next(str(i) for i in range(len(taken) + 1) if str(i) not in taken)
+
+    def close(self) -> None:
+        for watched in self._watched.values():
+            watched.reader.close()
+        self._watched.clear()
+        self.views = ()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()

@@ -1,0 +1,1 @@
+"""The service behind `npu-dispatch serve`. Imports no torch."""

@@ -1,0 +1,289 @@
+"""The service as an ASGI application, to run alone or to mount into another.
+
+app.mount("/npu", create_app())      # FastAPI, Starlette, ...
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import anyio.to_thread
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.gzip import GZipMiddleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.requests import Request
+from starlette.responses import (
+    FileResponse,
+    JSONResponse,
+    Response,
+    StreamingResponse,
+)
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from npu_dispatch.processes import Processes
+from npu_dispatch.service.watcher import Watcher
+
+__all__ = ["ServiceConfig", "create_app"]
+
+_PAGE = Path(__file__).parent / "page"
+_LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
+_POLICY = (
+    "default-src 'self'; style-src 'self' 'unsafe-inline'; "
+    "img-src 'self' data: blob:; frame-ancestors 'none'; base-uri 'none'"
+)
+_MAX_PENDING = 1000
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceConfig:
+    """`hosts`: names in the Host header that are answered, besides loopback's."""
+
+    hosts: tuple[str, ...] = ()
+    interval: float = 1.0  # seconds between readings
+    hang_seconds: float = 10.0  # without progress: hung
+    max_clients: int = 64  # of /api/v1/events
+    max_rate: float = 200.0  # requests per second, of all clients
+    pid: int | None = None  # only this process
+    directory: Path | None = None  # of the segments, where not the usual one
+
+
+class _Limits:
+    """Answers 429 above a rate. A bucket that holds one second's worth."""
+
+    def __init__(self, app: ASGIApp, rate: float) -> None:
+        self._app, self._rate = app, rate
+        self._left, self._at = rate, time.monotonic()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            now = time.monotonic()
+            self._left = min(self._rate, self._left + (now - self._at) * self._rate)
+            self._at = now
+            if self._left < 1:
+                refusal = JSONResponse(
+                    {"error": f"more than {self._rate:g} requests per second"},
+                    429,
+                    {"Retry-After": "1"},
+                )
+                await refusal(scope, receive, send)
+                return
+            self._left -= 1
+        await self._app(scope, receive, send)
+
+
+def create_app(config: ServiceConfig | None = None) -> Starlette:
+    """Make an application; `app.state.watcher` may be close()d early."""
+    config = config or ServiceConfig()
+    watcher = Watcher(
+        Processes(pid=config.pid, directory=config.directory),
+        interval=config.interval,
+        hang_seconds=config.hang_seconds,
+    )
+    endpoints = _Endpoints(config, watcher)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        await watcher.ready()
+        yield
+        await watcher.close()
+
+    app = Starlette(
+        routes=endpoints.routes(),
+        lifespan=lifespan,
+        middleware=[
+            Middleware(_Limits, rate=config.max_rate),
+            # Against DNS rebinding: a page elsewhere must not read this one.
+            Middleware(
+                TrustedHostMiddleware,
+                allowed_hosts=[*_LOOPBACK, *config.hosts],
+                www_redirect=False,
+            ),
+            Middleware(GZipMiddleware, minimum_size=4096, compresslevel=4),
+        ],
+        exception_handlers={HTTPException: _say},
+    )
+    app.state.watcher = watcher
+    return app
+
+
+async def _say(_: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return JSONResponse({"error": error.detail}, error.status_code, error.headers)
+
+
+def chart_library() -> Path:
+    """Return plotly's JavaScript, out of its package. Does not import it."""
+    spec = importlib.util.find_spec("plotly")
+    for folder in (spec.submodule_search_locations or ()) if spec else ():
+        file = Path(folder) / "package_data" / "plotly.min.js"
+        if file.is_file():
+            return file
+    raise HTTPException(500, "the page needs plotly: pip install npu_dispatch[service]")
+
+
+class _Endpoints:
+    def __init__(self, config: ServiceConfig, watcher: Watcher) -> None:
+        self._config, self._watcher = config, watcher
+        self._clients = 0
+
+    def routes(self) -> list[Route]:
+        def get(path: str, handler: Handler) -> Route:
+            return Route(path, handler, methods=["GET"])
+
+        return [
+            get("/", self.page),
+            get("/page.js", self.script),
+            get("/page.css", self.style),
+            get("/plotly.js", self.library),
+            get("/metrics", self.metrics),
+            get("/livez", self.livez),
+            get("/readyz", self.readyz),
+            get("/healthz", self.readyz),
+            get("/api/v1/snapshot", self.snapshot),
+            get("/api/v1/processes", self.processes),
+            get("/api/v1/streams", self.streams),
+            get("/api/v1/streams/{id}/pending", self.pending),
+            get("/api/v1/syncs", self.syncs),
+            get("/api/v1/memory", self.memory),
+            get("/api/v1/races", self.races),
+            get("/api/v1/events", self.events),
+            get("/api/v1/trace", self.missing),
+            get("/api/v1/stacks", self.missing),
+        ]
+
+    async def page(self, _: Request) -> Response:
+        headers = {"Content-Security-Policy": _POLICY, "Cache-Control": "no-cache"}
+        return FileResponse(_PAGE / "index.html", headers=headers)
+
+    async def script(self, _: Request) -> Response:
+        return FileResponse(_PAGE / "page.js", headers={"Cache-Control": "no-cache"})
+
+    async def style(self, _: Request) -> Response:
+        return FileResponse(_PAGE / "page.css", headers={"Cache-Control": "no-cache"})
+
+    async def library(self, _: Request) -> Response:
+        headers = {"Cache-Control": "max-age=86400"}
+        return FileResponse(
+            chart_library(), media_type="text/javascript", headers=headers
+        )
+
+    async def metrics(self, request: Request) -> Response:
+        accept = request.headers.get("accept", "")
+        answer = self._watcher.scrapes.answer
+        body, content_type = await anyio.to_thread.run_sync(answer, accept)
+        return Response(body, headers={"Content-Type": content_type})
+
+    async def livez(self, _: Request) -> Response:
+        return JSONResponse({"status": "ok"})
+
+    async def readyz(self, _: Request) -> Response:
+        """503 while a stream has failed, hangs, or lost its launcher."""
+        await self._watcher.ready()
+        reasons = [
+            f"process {process['pid']}: {process['verdict']['text']}"
+            for process in self._watcher.snapshot["processes"]
+            if process["verdict"]["kind"] in ("hung", "failed")
+        ]
+        status = "not ready" if reasons else "ok"
+        body = {"status": status, "reasons": reasons}
+        return JSONResponse(body, 503 if reasons else 200)
+
+    async def snapshot(self, _: Request) -> Response:
+        await self._watcher.ready()
+        return JSONResponse(self._watcher.snapshot)
+
+    async def _of_each(self, *names: str) -> Response:
+        await self._watcher.ready()
+        return JSONResponse(
+            [
+                {name: process[name] for name in ("slot", "pid", "time", *names)}
+                for process in self._watcher.snapshot["processes"]
+            ]
+        )
+
+    async def processes(self, _: Request) -> Response:
+        identity = ("rank", "local_rank", "world_size", "job_id", "pod")
+        return await self._of_each(*identity, "verdict", "launches_per_s")
+
+    async def streams(self, _: Request) -> Response:
+        return await self._of_each("streams", "waits_for", "cycles")
+
+    async def syncs(self, _: Request) -> Response:
+        return await self._of_each("syncs")
+
+    async def memory(self, _: Request) -> Response:
+        return await self._of_each("memory")
+
+    async def races(self, _: Request) -> Response:
+        return await self._of_each("reports")
+
+    async def pending(self, request: Request) -> Response:
+        """The queued tasks of stream DEVICE:STREAM; `?slot=` and `?limit=`."""
+        await self._watcher.ready()
+        name, slot = request.path_params["id"], request.query_params.get("slot")
+        try:
+            limit = min(int(request.query_params.get("limit", "100")), _MAX_PENDING)
+        except ValueError:
+            raise HTTPException(400, "limit: expected a number") from None
+        found = [
+            _pending(process, stream, max(0, limit))
+            for process in self._watcher.snapshot["processes"]
+            for stream in process["streams"]
+            if stream["name"] == name and slot in (None, process["slot"])
+        ]
+        if not found:
+            raise HTTPException(404, f"no stream {name!r}: expected DEVICE:STREAM")
+        return JSONResponse(found)
+
+    async def events(self, _: Request) -> Response:
+        if self._clients >= self._config.max_clients:
+            text = f"more than {self._config.max_clients} listeners"
+            raise HTTPException(503, text, {"Retry-After": "10"})
+
+        async def lines() -> AsyncIterator[bytes]:
+            self._clients += 1
+            try:
+                yield b"retry: 2000\n\n"
+                async for data in self._watcher.events():
+                    yield b"event: snapshot\ndata: " + data + b"\n\n"
+            finally:
+                self._clients -= 1
+
+        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        return StreamingResponse(
+            lines(), media_type="text/event-stream", headers=headers
+        )
+
+    async def missing(self, request: Request) -> Response:
+        what = request.url.path.rpartition("/")[2]
+        text = f"{what}: this version's segment does not hold it"
+        return JSONResponse({"error": text}, 501)
+
+
+def _pending(
+    process: dict[str, Any], stream: dict[str, Any], limit: int
+) -> dict[str, Any]:
+    """Return the task at the head by name, those behind it by number."""
+    first, end = stream["retired"], stream["submitted"]
+    tasks: list[dict[str, Any]] = [
+        {"task": number} for number in range(first, min(end, first + limit))
+    ]
+    if tasks:
+        waits = {edge["from"]: edge["to"] for edge in process["waits_for"]}
+        tasks[0] |= {
+            "op": stream["running"],
+            "age_s": stream["age_s"],
+            "waits_for": waits.get(stream["name"]),
+        }
+    identity = {"slot": process["slot"], "pid": process["pid"]}
+    return {**identity, "stream": stream["name"], "queued": end - first, "tasks": tasks}

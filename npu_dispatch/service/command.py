@@ -1,0 +1,100 @@
+"""`npu-dispatch serve` and `npu-dispatch export`."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tomllib
+from pathlib import Path
+
+import click
+
+from npu_dispatch.config import torch_free_environment
+
+__all__ = ["export", "serve"]
+
+_DEPLOY = Path(__file__).parent / "deploy"
+_FILES = {
+    "dashboards": "dashboard.json",
+    "alerts": "alerts.yml",
+    "scrape-config": "scrape-config.yml",
+}
+
+
+def _read_file(context: click.Context, _: click.Parameter, path: Path | None) -> None:
+    if path is None:
+        return
+    try:
+        context.default_map = tomllib.loads(path.read_text())
+    except tomllib.TOMLDecodeError as error:
+        raise click.BadParameter(f"{path}: {error}") from None
+
+
+@click.command(context_settings={"auto_envvar_prefix": "NPU_DISPATCH_SERVE"})
+@click.option(
+    "--config",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    is_eager=True,
+    expose_value=False,
+    callback=_read_file,
+    help="A TOML file with these options; flags and environment come first.",
+)
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address.")
+@click.option("--port", default=9401, show_default=True, type=click.IntRange(0, 65535))
+@click.option(
+    "--allow-host",
+    multiple=True,
+    metavar="NAME",
+    help="A name that clients may call this service by, besides localhost.",
+)
+@click.option("--interval", default=1.0, show_default=True, help="Seconds.")
+@click.option(
+    "--hang-seconds",
+    default=10.0,
+    show_default=True,
+    help="Without progress for so long: hung.",
+)
+@click.option("--max-clients", default=64, show_default=True, help="Live listeners.")
+@click.option("--pid", type=int, help="Watch this process only.")
+def serve(
+    host: str,
+    port: int,
+    allow_host: tuple[str, ...],
+    interval: float,
+    hang_seconds: float,
+    max_clients: int,
+    pid: int | None,
+) -> None:
+    """Watch all local processes: a live page, /metrics and a JSON API.
+
+    Read-only. Every option is also an environment variable,
+    NPU_DISPATCH_SERVE_PORT and so on.
+    """
+    if "torch" in sys.modules:  # a watcher needs none of it
+        program = [sys.executable, "-m", "npu_dispatch.service"]
+        os.execve(sys.executable, [*program, *sys.argv[2:]], torch_free_environment())
+    try:
+        from npu_dispatch.service.app import ServiceConfig
+        from npu_dispatch.service.server import run
+    except ImportError as error:
+        raise click.ClickException(
+            f"{error.name} is missing: pip install 'npu_dispatch[service]'"
+        ) from None
+    config = ServiceConfig(
+        hosts=(host, *allow_host),
+        interval=interval,
+        hang_seconds=hang_seconds,
+        max_clients=max_clients,
+        pid=pid,
+    )
+    try:
+        run(config, host, port)
+    except OSError as error:
+        raise click.ClickException(f"{host}:{port}: {error}") from None
+
+
+@click.command()
+@click.argument("what", type=click.Choice(sorted(_FILES)))
+def export(what: str) -> None:
+    """Print the Grafana dashboard, the alert rules or a scrape configuration."""
+    click.echo((_DEPLOY / _FILES[what]).read_text(), nl=False)

@@ -1,0 +1,201 @@
+// The live page: takes snapshots from api/v1/events and draws them.
+"use strict";
+
+const KEEP = 120; // snapshots
+const MOST_STREAMS = 16; // lines in one chart
+const history = [];
+const dark = matchMedia("(prefers-color-scheme: dark)");
+const byId = (id) => document.getElementById(id);
+let chosen = null; // slot of the process shown
+let due = false;
+
+const COLORS = ["#3b82d6", "#e0762f", "#3aa76d", "#b45fc9", "#d2a42c", "#2fa8b5",
+  "#d9568d", "#7a8894"];
+const CLOCK = { type: "date", nticks: 4, tickformat: "%H:%M:%S", tickangle: 0 };
+const SHARES = { busy: "#3aa76d", starved: "#e0a030", held: "#b45fc9", other: "#8a96a5" };
+
+function style(name) {
+  return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+}
+
+function draw(id, traces, layout = {}) {
+  const grid = { gridcolor: style("--line"), zerolinecolor: style("--line") };
+  Plotly.react(id, traces, {
+    margin: { l: 52, r: 10, t: 6, b: 32 },
+    paper_bgcolor: "transparent", plot_bgcolor: "transparent",
+    font: { color: style("--ink"), size: 12 }, colorway: COLORS,
+    legend: { orientation: "h", y: -0.16, font: { size: 11 } },
+    hovermode: "closest", uirevision: chosen,
+    ...layout,
+    xaxis: { ...grid, automargin: true, ...layout.xaxis },
+    yaxis: { ...grid, rangemode: "tozero", automargin: true, ...layout.yaxis },
+  }, { displayModeBar: false, responsive: true });
+}
+
+function element(tag, text, attributes = {}) {
+  const made = document.createElement(tag);
+  made.textContent = text;
+  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+  return made;
+}
+
+function title(process) {
+  const rank = process.rank === "" ? "" : `rank ${process.rank}, `;
+  return `${process.slot}: ${rank}pid ${process.pid}`;
+}
+
+function drawVerdicts(processes) {
+  byId("verdicts").replaceChildren(...processes.map((process) => {
+    const { kind, text } = process.verdict;
+    const button = element("button", "", { class: "verdict", "data-kind": kind,
+      "aria-pressed": process.slot === chosen, style: `--shade: var(--${kind})` });
+    button.append(element("b", text), element("small", title(process)));
+    button.addEventListener("click", () => choose(process.slot));
+    return button;
+  }));
+  if (!processes.length) {
+    byId("verdicts").append(element("p", "No process uses the device."));
+  }
+  const select = byId("process");
+  const wanted = processes.map((process) => process.slot).join();
+  if (select.dataset.slots !== wanted) {
+    select.dataset.slots = wanted;
+    select.replaceChildren(...processes.map((process) =>
+      element("option", title(process), { value: process.slot })));
+  }
+  select.value = chosen;
+}
+
+function drawCharts(process) {
+  const past = history.map((snapshot) =>
+    snapshot.processes.find((p) => p.slot === process.slot && p.pid === process.pid))
+    .filter(Boolean);
+  const when = past.map((p) => new Date(1000 * p.time));
+  const streams = [...process.streams]
+    .sort((a, b) => b.depth - a.depth || b.launches_per_s - a.launches_per_s)
+    .slice(0, MOST_STREAMS).sort((a, b) => a.device - b.device || a.stream - b.stream);
+  const names = streams.map((s) => s.name);
+  const labels = names.map((name) => `stream ${name}`);
+  const line = (name, pick) => ({ name, x: when, y: past.map(pick), mode: "lines",
+    line: { width: 1.6 } });
+
+  draw("depth", names.map((name) => line(name,
+    (p) => p.streams.find((s) => s.name === name)?.depth ?? null)),
+    { showlegend: true, xaxis: CLOCK });
+  const other = (s) => Math.max(0, 1 - s.busy - s.starved - s.held);
+  draw("time", Object.keys(SHARES).map((share) => ({ type: "bar", orientation: "h",
+    name: share === "other" ? "idle" : share, y: labels,
+    x: streams.map((s) => 100 * (share === "other" ? other(s) : s[share])),
+    marker: { color: SHARES[share] } })),
+    { barmode: "stack", xaxis: { range: [0, 100], ticksuffix: " %" } });
+  draw("fill", [{ type: "bar", orientation: "h", y: labels,
+    x: streams.map((s) => 100 * s.fill), marker: { color: COLORS[0] },
+    text: streams.map((s) => `${s.depth} of ${s.capacity}`), textposition: "auto" }],
+    { xaxis: { range: [0, 100], ticksuffix: " %" } });
+  const worst = (p, name) => Math.max(0, ...p.streams.map((s) => s.latency_us[name]));
+  draw("latency", [
+    line("launch p50", (p) => p.launch_us?.p50 ?? null),
+    line("launch p99", (p) => p.launch_us?.p99 ?? null),
+    line("complete p50", (p) => worst(p, "p50")),
+    line("complete p99", (p) => worst(p, "p99")),
+  ], { xaxis: CLOCK, yaxis: { type: "log", rangemode: "normal" } });
+  draw("heat", [{ type: "heatmap", x: when, y: octaveNames(process.latency_octaves.length),
+    z: transpose(past.map((p) => p.latency_octaves)), showscale: false,
+    colorscale: dark.matches ? "Viridis" : "Blues", reversescale: !dark.matches }],
+    { xaxis: CLOCK, yaxis: { type: "category", rangemode: "normal" } });
+  const reasons = Object.entries(process.syncs).filter(([, s]) => s.count || s.share)
+    .map(([reason]) => reason);
+  draw("syncs", reasons.map((reason) => ({ ...line(reason.replaceAll("_", " "),
+    (p) => 100 * (p.syncs[reason]?.share ?? 0)), stackgroup: "waits" })),
+    { showlegend: true, xaxis: CLOCK, yaxis: { ticksuffix: " %" } });
+  const mib = (name) => (p) => p.memory.reduce((sum, m) => sum + m[name], 0) / 2 ** 20;
+  draw("memory", ["allocated", "reserved", "peak", "deferred"].map((name) =>
+    line(name, mib(name))), { xaxis: CLOCK });
+  drawWaits(process);
+}
+
+function octaveNames(n) {
+  return Array.from({ length: n }, (_, i) =>
+    (i === 0 ? "< 1" : i === n - 1 ? `> ${2 ** (n - 2)}` : `${2 ** (i - 1)}`));
+}
+
+function transpose(columns) {
+  const n = Math.max(0, ...columns.map((column) => column.length));
+  return Array.from({ length: n }, (_, i) => columns.map((column) => column[i] ?? 0));
+}
+
+function drawWaits(process) {
+  const edges = process.waits_for;
+  byId("waits-box").hidden = !edges.length;
+  if (!edges.length) return;
+  const names = [...new Set(edges.flatMap((edge) => [edge.from, edge.to]))];
+  const at = Object.fromEntries(names.map((name, i) => {
+    const angle = 2 * Math.PI * i / names.length;
+    return [name, [Math.cos(angle), Math.sin(angle)]];
+  }));
+  const circle = new Set(process.cycles.flat());
+  draw("waits", [{ x: names.map((n) => at[n][0]), y: names.map((n) => at[n][1]),
+    mode: "markers+text", text: names, textposition: "top center",
+    marker: { size: 18, color: names.map((n) => (circle.has(n) ? "#d33" : COLORS[0])) } }],
+    { showlegend: false, xaxis: { visible: false, range: [-1.5, 1.5] },
+      yaxis: { visible: false, range: [-1.5, 1.5], rangemode: "normal" },
+      annotations: edges.map(({ from, to }) => ({ ax: at[from][0], ay: at[from][1],
+        x: at[to][0], y: at[to][1], axref: "x", ayref: "y", text: "", showarrow: true,
+        arrowhead: 2, standoff: 12, startstandoff: 12, arrowcolor: style("--ink") })) });
+}
+
+function fillTable(id, rows) {
+  byId(id).tBodies[0].replaceChildren(...rows.map((cells) => {
+    const row = document.createElement("tr");
+    row.append(...cells.map((cell) => element("td", cell)));
+    return row;
+  }));
+}
+
+function drawTables(process) {
+  fillTable("streams", process.streams.map((s) => [s.name, s.state.replaceAll("_", " "),
+    s.depth, s.running ?? "", s.age_s === null ? "" : s.age_s.toFixed(1), s.failed,
+    s.dropped]));
+  fillTable("reports", Object.entries(process.reports).map(([kind, n]) =>
+    [kind.replaceAll("_", " "), n]));
+}
+
+function show() {
+  due = false;
+  const now = history.at(-1);
+  if (!now) return;
+  const process = now.processes.find((p) => p.slot === chosen) ?? now.processes[0];
+  chosen = process?.slot ?? null;
+  drawVerdicts(now.processes);
+  if (process) {
+    drawCharts(process);
+    drawTables(process);
+  }
+  document.body.dataset.drawn = String(now.time);
+}
+
+function soon() {
+  // Once per frame, however many snapshots came: the history comes at once.
+  if (!due) requestAnimationFrame(show);
+  due = true;
+}
+
+function choose(slot) {
+  chosen = slot;
+  soon();
+}
+
+byId("process").addEventListener("change", (event) => choose(event.target.value));
+dark.addEventListener("change", soon);
+document.addEventListener("visibilitychange", soon);
+
+const events = new EventSource("api/v1/events");
+events.addEventListener("snapshot", (event) => {
+  const snapshot = JSON.parse(event.data);
+  if (snapshot.time <= (history.at(-1)?.time ?? 0)) return; // again, after a break
+  history.push(snapshot);
+  if (history.length > KEEP) history.shift();
+  byId("connection").textContent = "live";
+  soon();
+});
+events.onerror = () => { byId("connection").textContent = "no connection: trying again"; };

@@ -1,0 +1,144 @@
+"""Readings as plain values, for JSON."""
+
+from __future__ import annotations
+
+from functools import reduce
+from itertools import pairwise
+from typing import Any
+
+from npu_dispatch.processes import ProcessView, StreamView
+from npu_dispatch.service.verdict import (
+    cycles,
+    judge,
+    key,
+    stream_rates,
+    sync_rates,
+    waits_for,
+)
+from npu_dispatch.stats import Histogram
+
+__all__ = ["process_values", "stream_name"]
+
+_QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
+
+
+def stream_name(device: int, stream: int) -> str:
+    return f"{device}:{stream}"
+
+
+def _quantiles_us(histogram: Histogram) -> dict[str, float]:
+    return {
+        name: round(histogram.percentile(q) / 1e3, 3) for name, q in _QUANTILES.items()
+    }
+
+
+def _since(now: StreamView, before: StreamView | None, name: str) -> Histogram:
+    new: Histogram = getattr(now.stats, name)
+    return new - getattr(before.stats, name) if before else new
+
+
+def _octaves(histogram: Histogram) -> list[int]:
+    """Return counts by power of two of microseconds: [.., <1, <2, <4, ..]."""
+    below = histogram.below([1e3 * 2**i for i in range(21)])
+    rising = [0, *below, sum(histogram.buckets)]
+    return [b - a for a, b in pairwise(rising)]
+
+
+def process_values(
+    before: ProcessView | None, now: ProcessView, hang_seconds: float
+) -> dict[str, Any]:
+    """Return one process; rates and percentiles are of the time since `before`."""
+    if before is not None and before.info != now.info:
+        before = None
+    rates = stream_rates(before, now)
+    old = {key(s): s for s in before.streams} if before else {}
+    verdict = judge(before, now, hang_seconds=hang_seconds)
+    used = [s for s in now.streams if s.stats.submitted]
+    launch = [_since(s, old.get(key(s)), "launch_ns") for s in used]
+    latency = [_since(s, old.get(key(s)), "latency_ns") for s in used]
+    edges = waits_for(now)
+    syncs = sync_rates(before, now)
+    return {
+        "slot": now.slot,
+        "time": now.time,
+        "pid": now.info.pid,
+        "rank": now.info.rank,
+        "local_rank": now.info.local_rank,
+        "world_size": now.info.world_size,
+        "job_id": now.info.job_id,
+        "pod": now.info.pod,
+        "verdict": {"kind": verdict.kind, "text": verdict.text},
+        "launches_per_s": sum(rate.launches for rate in rates.values()),
+        "launch_us": _quantiles_us(reduce(Histogram.__add__, launch))
+        if launch
+        else None,
+        "latency_octaves": _octaves(reduce(Histogram.__add__, latency))
+        if latency
+        else [],
+        "streams": [_stream_values(s, old.get(key(s)), now.time, rates) for s in used],
+        "syncs": {
+            reason: {
+                "share": rate,
+                "count": sum(d.waits.get(reason, 0) for d in now.devices),
+                "seconds": sum(d.wait_ns.get(reason, 0) for d in now.devices) / 1e9,
+                "waiting": sum(d.waiting.get(reason, 0) for d in now.devices),
+            }
+            for reason, rate in syncs.items()
+        },
+        "memory": [
+            {
+                "device": d.device,
+                "allocated": d.allocated,
+                "peak": d.allocated_peak,
+                "reserved": d.reserved,
+                "limit": d.memory_total,
+                "deferred": sum(
+                    s.stats.deferred_bytes
+                    for s in now.streams
+                    if s.stats.device == d.device
+                ),
+                "retries": d.alloc_retries,
+                "ooms": d.ooms,
+            }
+            for d in now.devices
+        ],
+        "reports": {
+            kind: sum(d.sanitizer_reports[kind] for d in now.devices)
+            for kind in (now.devices[0].sanitizer_reports if now.devices else ())
+        },
+        "waits_for": [
+            {"from": stream_name(*a), "to": stream_name(*b)} for a, b in edges.items()
+        ],
+        "cycles": [[stream_name(*s) for s in circle] for circle in cycles(edges)],
+    }
+
+
+def _stream_values(
+    stream: StreamView, before: StreamView | None, now: float, rates: Any
+) -> dict[str, Any]:
+    s = stream.stats
+    rate = rates[key(stream)]
+    return {
+        "name": stream_name(s.device, s.stream),
+        "device": s.device,
+        "stream": s.stream,
+        "state": stream.state,
+        "depth": s.depth,
+        "depth_max": stream.depth_max,
+        "capacity": s.capacity,
+        "fill": s.depth / s.capacity if s.capacity else 0.0,
+        "launches_per_s": rate.launches,
+        "retired_per_s": rate.retired,
+        "busy": rate.busy,
+        "idle": rate.idle,
+        "starved": rate.starved,
+        "held": rate.held,
+        "latency_us": _quantiles_us(_since(stream, before, "latency_ns")),
+        "queued_us": _quantiles_us(_since(stream, before, "queued_ns")),
+        "submitted": s.submitted,
+        "retired": s.retired,
+        "failed": s.failed,
+        "dropped": s.dropped,
+        "running": s.running if s.depth and not s.idle else None,
+        "age_s": None if stream.oldest_since is None else now - stream.oldest_since,
+    }

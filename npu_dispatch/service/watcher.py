@@ -1,0 +1,112 @@
+"""Reads the counters once a second, for everybody who looks."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import time
+from collections import deque
+from collections.abc import AsyncIterator
+from typing import Any
+
+from npu_dispatch.metrics import Scrapes
+from npu_dispatch.processes import Processes, ProcessView
+from npu_dispatch.service.snapshot import process_values
+
+__all__ = ["Watcher"]
+
+_SMOOTH_S = 2.0  # rates are of at least so long, so that they do not flicker
+_HISTORY = 120
+
+
+class Watcher:
+    """Owned by one event loop; starts with the first who asks."""
+
+    def __init__(
+        self, processes: Processes, *, interval: float, hang_seconds: float
+    ) -> None:
+        self.scrapes = Scrapes(processes, ranked=True)
+        self.views: tuple[ProcessView, ...] = ()
+        self.snapshot: dict[str, Any] = {"time": 0.0, "processes": []}
+        self.history: deque[bytes] = deque(maxlen=_HISTORY)
+        self.lag_ns: deque[int] = deque(maxlen=1000)
+        self._processes = processes
+        self._interval, self._hang_seconds = interval, hang_seconds
+        self._past: deque[dict[str, ProcessView]] = deque(maxlen=64)
+        self._news = asyncio.Condition()
+        self._number = 0
+        self._task: asyncio.Task[None] | None = None
+        self._first = asyncio.Lock()
+        self._closed = asyncio.Event()
+
+    async def ready(self) -> None:
+        """Return once there is a reading that is not older than two intervals."""
+        async with self._first:
+            if self._task is None and not self._closed.is_set():
+                await self._read()
+                self._task = asyncio.create_task(self._run())
+
+    async def _run(self) -> None:
+        while not self._closed.is_set():
+            due = time.monotonic() + self._interval
+            await asyncio.sleep(self._interval)
+            self.lag_ns.append(max(0, int((time.monotonic() - due) * 1e9)))
+            await self._read()
+
+    async def _read(self) -> None:
+        # In a thread: /proc can be slow, and clients should not notice.
+        await asyncio.to_thread(self._look)
+        async with self._news:
+            self._number += 1
+            self.history.append(json.dumps(self.snapshot).encode())
+            self._news.notify_all()
+
+    def _look(self) -> None:
+        self.scrapes.tick()
+        self.views = self._processes.views
+        past = self._earlier(time.time() - _SMOOTH_S)
+        self.snapshot = {
+            "time": time.time(),
+            "processes": [
+                process_values(past.get(view.slot), view, self._hang_seconds)
+                for view in self.views
+            ],
+        }
+        self._past.append({view.slot: view for view in self.views})
+
+    def _earlier(self, moment: float) -> dict[str, ProcessView]:
+        """Return the newest reading before `moment`, or else the oldest."""
+        found: dict[str, ProcessView] = {}
+        for views in self._past:
+            for slot, view in views.items():
+                if view.time <= moment or slot not in found:
+                    found[slot] = view
+        return found
+
+    async def events(self) -> AsyncIterator[bytes]:
+        """Yield the history, then each new snapshot, until close()."""
+        await self.ready()
+        number = self._number
+        for data in list(self.history):
+            yield data
+        while not self._closed.is_set():
+            async with self._news:
+                await self._news.wait_for(
+                    lambda: self._closed.is_set() or self._number != number  # noqa: B023
+                )
+                if self._closed.is_set():
+                    return
+                number = self._number
+                data = self.history[-1]
+            yield data
+
+    async def close(self) -> None:
+        """End the readings and every events()."""
+        self._closed.set()
+        async with self._news:
+            self._news.notify_all()
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task

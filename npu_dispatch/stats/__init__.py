@@ -1,0 +1,58 @@
+"""Read the counters that a process keeps in its statistics segment.
+
+The engine is the only writer, and needs no help to be read: this also works on
+a process that hangs. csrc/stats/layout.h defines the layout; layout.py mirrors
+it. Imports neither torch nor the extension.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from npu_dispatch.stats.layout import (
+    COPY_KINDS,
+    ERROR_CODES,
+    LAYOUT_VERSION,
+    OFFSETS,
+    REPORT_KINDS,
+    SAMPLE_PERIOD,
+    WAIT_REASONS,
+)
+from npu_dispatch.stats.reader import StatsError, StatsReader
+from npu_dispatch.stats.values import (
+    DeviceStats,
+    Histogram,
+    ProcessStats,
+    SegmentInfo,
+    StreamStats,
+)
+
+__all__ = [
+    "COPY_KINDS",
+    "ERROR_CODES",
+    "LAYOUT_VERSION",
+    "OFFSETS",
+    "REPORT_KINDS",
+    "SAMPLE_PERIOD",
+    "WAIT_REASONS",
+    "DeviceStats",
+    "Histogram",
+    "ProcessStats",
+    "SegmentInfo",
+    "StatsError",
+    "StatsReader",
+    "StreamStats",
+    "segment_directory",
+    "segment_file",
+]
+
+
+def segment_directory() -> Path:
+    """Return where the processes of this user have their segments."""
+    return Path(f"/dev/shm/npu_dispatch-{os.getuid()}")
+
+
+def segment_file(pid: int | None = None) -> Path:
+    """Return where a process of this user, by default this one, has its segment."""
+    return segment_directory() / str(os.getpid() if pid is None else pid)

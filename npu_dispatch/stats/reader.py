@@ -1,0 +1,298 @@
+"""Reading a segment."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Self
+
+from npu_dispatch.stats.layout import (
+    COPY_KINDS,
+    DEPTH_BUCKETS,
+    ERROR_CODES,
+    HEADER,
+    LAYOUT_VERSION,
+    MAGIC,
+    NAME,
+    OFFSETS,
+    REPORT_KINDS,
+    RUNNING,
+    STREAM_HEAD,
+    STREAM_ID_MASK,
+    STREAM_STATES,
+    TIME_BUCKETS,
+    WAIT_REASONS,
+    WORD,
+)
+from npu_dispatch.stats.values import (
+    DeviceStats,
+    Histogram,
+    ProcessStats,
+    SegmentInfo,
+    StreamStats,
+)
+
+_STREAM = struct.Struct(f"<{OFFSETS['StreamBlock.size'] // 8}Q")
+_AT = {
+    name.partition(".")[2]: offset // 8
+    for name, offset in OFFSETS.items()
+    if name.startswith("StreamBlock.")
+}
+# The stream's words that are read as they are.
+_STREAM_WORDS = (
+    "thread",
+    "failed",
+    "dropped",
+    "parks",
+    "spins",
+    "last_retired_ns",
+    "starved_ns",
+    "held_until",
+    "woken_ns",
+    "full_waits",
+    "inline_tasks",
+    "deferred_bytes",
+)
+_DEVICE_WORDS = (
+    "memory_total",
+    "allocated",
+    "allocated_peak",
+    "reserved",
+    "allocations",
+    "alloc_retries",
+    "ooms",
+    "sanitizer_bytes",
+    "sanitizer_ns",
+    "graph_captures",
+    "graph_replays",
+    "graph_capture_failures",
+)
+
+
+class StatsError(RuntimeError):
+    """The file is not a statistics segment this version can read."""
+
+
+def _text(data: bytes) -> str:
+    return data.partition(b"\0")[0].decode(errors="replace")
+
+
+def _running_ns(word: int, now: int) -> tuple[int, bool]:
+    """Return a RunningTime's sum, and whether it runs."""
+    if word & RUNNING:
+        return max(0, now - (word & ~RUNNING)), True
+    return word, False
+
+
+class StatsReader:
+    """A read-only view of one process's counters."""
+
+    def __init__(self, path: Path) -> None:
+        with path.open("rb") as file:
+            if os.fstat(file.fileno()).st_size < HEADER.size:
+                raise StatsError(f"{path}: too short for a statistics segment")
+            self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        self._names: dict[int, str] = {}
+        try:
+            self._read_header(path)
+        except StatsError:
+            self._map.close()
+            raise
+
+    def _read_header(self, path: Path) -> None:
+        fields = HEADER.unpack_from(self._map)
+        magic, version, header, device, devices, stream, streams, pid, names = fields[
+            :9
+        ]
+        if magic != MAGIC:
+            raise StatsError(f"{path}: not a statistics segment")
+        if version != LAYOUT_VERSION:
+            raise StatsError(
+                f"{path}: expected layout {LAYOUT_VERSION}, found {version}"
+            )
+        sizes = (OFFSETS["DeviceBlock.size"], OFFSETS["StreamBlock.size"])
+        self._streams_at = -(-(header + devices * device) // 64) * 64
+        self._names_at = self._streams_at + streams * stream
+        end = self._names_at + names * NAME.size
+        if (device, stream) != sizes or len(self._map) < end:
+            raise StatsError(
+                f"{path}: its blocks do not have the sizes of layout {LAYOUT_VERSION}"
+            )
+        texts = [_text(field) for field in fields[13:]]
+        self.info = SegmentInfo(pid, *fields[9:13], *texts)
+        self._devices = range(devices)
+        self._device_base, self._device_bytes = header, device
+        self._streams = [self._streams_at + i * stream for i in range(streams)]
+        self._n_names = names
+
+    def _word(self, at: int) -> int:
+        value: int = WORD.unpack_from(self._map, at)[0]
+        return value
+
+    def _words(self, at: int, n: int) -> tuple[int, ...]:
+        return struct.unpack_from(f"<{n}Q", self._map, at)
+
+    def _open_wait_ns(self, open_at: int, from_at: int, now: int) -> tuple[int, int]:
+        """Return how many waits last, and for how long together.
+
+        The two words belong together only if neither changed meanwhile; waits
+        shorter than that are left to the sum of those that ended.
+        """
+        for _ in range(8):
+            n, since = self._word(open_at), self._word(from_at)
+            if (n, since) == (self._word(open_at), self._word(from_at)):
+                return n, max(0, n * now - since)
+        return 0, 0
+
+    def process(self) -> ProcessStats:
+        """Return what concerns the process as a whole."""
+        at = OFFSETS["Segment.process"]
+        enabled, dropped, waiters = self._words(at, 3)
+        wakeup = self._histogram(at + OFFSETS["ProcessBlock.async_wakeup_ns"])
+        return ProcessStats(bool(enabled), dropped, waiters, wakeup)
+
+    def devices(self) -> list[DeviceStats]:
+        """Return the devices that exist."""
+        bases = (self._device_base + i * self._device_bytes for i in self._devices)
+        empty = bytes(self._device_bytes)
+        return [
+            self._device(index, at)
+            for index, at in enumerate(bases)
+            if self._map[at : at + self._device_bytes] != empty
+        ]
+
+    def _device(self, index: int, at: int) -> DeviceStats:
+        def words(name: str, n: int) -> tuple[int, ...]:
+            return self._words(at + OFFSETS[f"DeviceBlock.{name}"], n)
+
+        def by(keys: Sequence[str], values: Sequence[int]) -> dict[str, int]:
+            return dict(zip(keys, values, strict=True))
+
+        n = len(WAIT_REASONS)
+        now = time.monotonic_ns()
+        open_at = at + OFFSETS["DeviceBlock.waiting"]
+        from_at = at + OFFSETS["DeviceBlock.waiting_from"]
+        waits, ended = words("waits", n), words("wait_ns", n)
+        lasting = [
+            self._open_wait_ns(open_at + 8 * i, from_at + 8 * i, now) for i in range(n)
+        ]
+        copies = words("copy_bytes", 2 * len(COPY_KINDS))
+        violations = words("sync_violations", 2 * n)
+        reports = words("sanitizer_reports", len(REPORT_KINDS))
+        return DeviceStats(
+            device=index,
+            waits=by(WAIT_REASONS, waits),
+            wait_ns=by(
+                WAIT_REASONS,
+                [a + b[1] for a, b in zip(ended, lasting, strict=True)],
+            ),
+            waiting=by(WAIT_REASONS, [count for count, _ in lasting]),
+            copy_bytes={
+                kind: (copies[2 * i], copies[2 * i + 1])
+                for i, kind in enumerate(COPY_KINDS)
+            },
+            sync_violations={
+                "warn": by(WAIT_REASONS, violations[:n]),
+                "error": by(WAIT_REASONS, violations[n:]),
+            },
+            sanitizer_reports=by(REPORT_KINDS, reports),
+            **{name: words(name, 1)[0] for name in _DEVICE_WORDS},
+        )
+
+    def depth(self) -> int:
+        """Return the tasks now queued, over all streams. Cheap enough to poll."""
+        total = 0
+        for at in self._streams:
+            if not self._map[at]:
+                break
+            tail = self._word(at + OFFSETS["StreamBlock.tail"])
+            total += max(0, tail - self._word(at + OFFSETS["StreamBlock.retired"]))
+        return total
+
+    def streams(self) -> list[StreamStats]:
+        """Return the streams made so far."""
+        blocks = (self._stream(at) for at in self._streams if self._map[at])
+        return list(blocks)
+
+    def _histogram(self, at: int) -> Histogram:
+        words = self._words(at, TIME_BUCKETS + 2)
+        return Histogram(words[0], words[1], words[2:], 4)
+
+    def _name(self, key: int) -> str:
+        """Return the text of a name's key; "" when it was never published."""
+        if key and key not in self._names:
+            for i in range(self._n_names):
+                found, text = NAME.unpack_from(
+                    self._map, self._names_at + i * NAME.size
+                )
+                if found:
+                    self._names[found] = _text(text)
+        return self._names.get(key, "")
+
+    def _stream(self, at: int) -> StreamStats:
+        state, device, stream, capacity = STREAM_HEAD.unpack_from(self._map, at)
+        # All at once, which costs a tenth of reading by name.
+        # `tail` again, afterwards: a busy stream then reads as a little too
+        # deep, never as negative.
+        now = time.monotonic_ns()
+        words = _STREAM.unpack_from(self._map, at)
+        tail = self._word(at + OFFSETS["StreamBlock.tail"])
+
+        def word(name: str) -> int:
+            return int(words[_AT[name]])
+
+        def several(name: str, n: int) -> tuple[int, ...]:
+            return words[_AT[name] : _AT[name] + n]
+
+        def histogram(name: str) -> Histogram:
+            found = several(name, TIME_BUCKETS + 2)
+            return Histogram(found[0], found[1], found[2:], 4)
+
+        idle_ns, idle = _running_ns(word("idle"), now)
+        held_ns, held = _running_ns(word("held"), now)
+        alive_ns, _ = _running_ns(word("alive"), now)
+        held_by = word("held_by") - 1 if held else -1
+        full_waiting, full_lasting = self._open_wait_ns(
+            at + OFFSETS["StreamBlock.full_waiting"],
+            at + OFFSETS["StreamBlock.full_waiting_from"],
+            now,
+        )
+        depth = several("depth", DEPTH_BUCKETS + 2)
+        errors = several("errors", len(ERROR_CODES))
+        return StreamStats(
+            device=device,
+            stream=stream,
+            state=STREAM_STATES[state],
+            capacity=capacity,
+            retired=word("retired"),
+            submitted=tail,
+            alive_ns=alive_ns,
+            idle_ns=idle_ns,
+            idle=idle,
+            held_ns=held_ns,
+            held_by=(held_by >> 32, held_by & STREAM_ID_MASK) if held_by >= 0 else None,
+            running=self._name(word("running")),
+            errors=dict(zip(ERROR_CODES[1:], errors[1:], strict=True)),
+            full_wait_ns=word("full_wait_ns") + full_lasting,
+            full_waiting=full_waiting,
+            depth_histogram=Histogram(depth[0], depth[1], depth[2:]),
+            queued_ns=histogram("queued_ns"),
+            latency_ns=histogram("latency_ns"),
+            run_ns=histogram("run_ns"),
+            wait_ns=histogram("wait_ns"),
+            launch_ns=histogram("launch_ns"),
+            **{name: word(name) for name in _STREAM_WORDS},
+        )
+
+    def close(self) -> None:
+        self._map.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()

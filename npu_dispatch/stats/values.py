@@ -1,0 +1,208 @@
+"""What a reading of a segment gives."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import accumulate
+
+
+def _lower(b: int, per_octave: int) -> int:
+    if per_octave == 1:
+        return 1 << (b - 1) if b else 0
+    return b if b < 4 else (4 + b % 4) << (b // 4 - 1)
+
+
+@lru_cache(maxsize=64)
+def _places(
+    bounds: tuple[float, ...], per_octave: int, n: int
+) -> tuple[tuple[int, float], ...]:
+    """Return for each bound the bucket it is in, and which share is below it."""
+    places = []
+    for bound in bounds:
+        b = 0
+        while b < n and _lower(b + 1, per_octave) <= bound:
+            b += 1
+        low = _lower(b, per_octave)
+        share = (bound - low) / (_lower(b + 1, per_octave) - low)
+        places.append((b, max(0.0, share) if b < n else 0.0))
+    return tuple(places)
+
+
+@dataclass(frozen=True, slots=True)
+class Histogram:
+    """Counts by size, `per_octave` (1 or 4) buckets to each power of two.
+
+    With 1, bucket b holds the values of b bits, bucket 0 zeros. With 4, the
+    first four buckets hold 0 to 3, and each later octave has its quarters.
+    """
+
+    count: int
+    sum: int
+    buckets: tuple[int, ...]
+    per_octave: int = 1
+
+    @property
+    def mean(self) -> float:
+        return self.sum / self.count if self.count else 0.0
+
+    def lower(self, b: int) -> int:
+        """Return the smallest value of bucket `b`."""
+        return _lower(b, self.per_octave)
+
+    def percentile(self, q: float) -> float:
+        """Return the value below which a share `q` (0 to 1) lies; 0 when empty.
+
+        Exact to the bucket; inside one the values are taken as evenly spread.
+        """
+        total = sum(self.buckets)  # `count` may be a moment older
+        wanted = q * total
+        seen = 0
+        for b, n in enumerate(self.buckets):
+            if n and seen + n >= wanted:
+                low = self.lower(b)
+                if low == 0:
+                    return 0.0
+                width = self.lower(b + 1) - low
+                return low + width * max(0.0, wanted - seen) / n
+            seen += n
+        return 0.0
+
+    def below(self, bounds: Sequence[float]) -> list[int]:
+        """Return how many values lie at or below each of the rising `bounds`.
+
+        A bound inside a bucket takes the bucket's share, rounded down: the
+        results never fall, neither along the bounds nor as counts grow.
+        """
+        before = [0, *accumulate(self.buckets)]
+        places = _places(tuple(bounds), self.per_octave, len(self.buckets))
+        return [
+            before[b] + int(self.buckets[b] * share) if share else before[b]
+            for b, share in places
+        ]
+
+    def __add__(self, other: Histogram) -> Histogram:
+        buckets = zip(self.buckets, other.buckets, strict=True)
+        return Histogram(
+            self.count + other.count,
+            self.sum + other.sum,
+            tuple(a + b for a, b in buckets),
+            self.per_octave,
+        )
+
+    def __sub__(self, older: Histogram) -> Histogram:
+        """Return what came since `older`, an earlier reading of the same."""
+        buckets = zip(self.buckets, older.buckets, strict=True)
+        return Histogram(
+            self.count - older.count,
+            self.sum - older.sum,
+            tuple(a - b for a, b in buckets),
+            self.per_octave,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentInfo:
+    pid: int
+    process_start: int
+    monotonic_ns: int
+    realtime_ns: int
+    pid_namespace: int
+    rank: str
+    local_rank: str
+    world_size: str
+    job_id: str
+    pod: str
+
+    def unix_time(self, monotonic_ns: int) -> float:
+        """Return a moment of CLOCK_MONOTONIC in seconds since 1970."""
+        return (self.realtime_ns + monotonic_ns - self.monotonic_ns) / 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessStats:
+    sanitizer_enabled: bool
+    trace_dropped: int
+    async_waiters: int
+    async_wakeup_ns: Histogram
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceStats:
+    """What happened on one device. `wait_ns` includes waits that still last."""
+
+    device: int
+    waits: dict[str, int]
+    wait_ns: dict[str, int]
+    waiting: dict[str, int]
+    memory_total: int
+    allocated: int
+    allocated_peak: int
+    reserved: int
+    allocations: int
+    alloc_retries: int
+    ooms: int
+    sanitizer_bytes: int
+    sanitizer_ns: int
+    graph_captures: int
+    graph_replays: int
+    graph_capture_failures: int
+    # By kind, then (pageable, pinned).
+    copy_bytes: dict[str, tuple[int, int]]
+    # "warn" and "error", then by reason.
+    sync_violations: dict[str, dict[str, int]]
+    sanitizer_reports: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class StreamStats:
+    """One stream. Times that still run are counted up to the reading."""
+
+    device: int
+    stream: int
+    state: str
+    capacity: int
+    submitted: int
+    retired: int
+    failed: int
+    dropped: int
+    parks: int
+    spins: int
+    thread: int
+    last_retired_ns: int
+    woken_ns: int
+    alive_ns: int
+    idle_ns: int
+    idle: bool
+    held_ns: int
+    held_by: tuple[int, int] | None  # device, stream
+    held_until: int
+    starved_ns: int
+    running: str
+    errors: dict[str, int]
+    full_waits: int
+    full_wait_ns: int
+    full_waiting: int
+    inline_tasks: int
+    deferred_bytes: int
+    depth_histogram: Histogram
+    queued_ns: Histogram
+    latency_ns: Histogram
+    run_ns: Histogram
+    wait_ns: Histogram
+    launch_ns: Histogram
+
+    @property
+    def depth(self) -> int:
+        """Tasks submitted and not yet retired.
+
+        The two counters are read one after the other, so a busy stream can
+        momentarily read as negative: that is reported as empty.
+        """
+        return max(0, self.submitted - self.retired)
+
+    @property
+    def busy_ns(self) -> int:
+        """Time the launcher spent on tasks: neither idle nor held."""
+        return max(0, self.alive_ns - self.idle_ns - self.held_ns)

@@ -1,0 +1,137 @@
+"""Segments written by hand, and trainers in processes of their own."""
+
+from __future__ import annotations
+
+import select
+import struct
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from npu_dispatch.processes import process_start
+from npu_dispatch.stats import LAYOUT_VERSION, OFFSETS
+
+Fields = dict[tuple[str, int], int]
+
+
+@pytest.fixture
+def write_segment(tmp_path: Path) -> Callable[..., Path]:
+    """write_segment(pid, {("StreamBlock.retired", 0): 3}): by block and index."""
+    folder = tmp_path / "segments"
+    folder.mkdir()
+
+    def write(
+        pid: int,
+        fields: Fields,
+        *,
+        streams: int = 1,
+        devices: int = 1,
+        start: int | None = None,
+        namespace: int | None = None,
+        rank: str = "",
+    ) -> Path:
+        base = {
+            "DeviceBlock": OFFSETS["Segment.devices"],
+            "StreamBlock": -(
+                -(OFFSETS["Segment.devices"] + devices * OFFSETS["DeviceBlock.size"])
+                // 64
+            )
+            * 64,
+        }
+        size = base["StreamBlock"] + streams * OFFSETS["StreamBlock.size"]
+        data = bytearray(size)
+        here = Path("/proc/self/ns/pid").stat().st_ino
+        struct.pack_into(
+            "<8s8I4Q16s16s",
+            data,
+            0,
+            b"NPUSTATS",
+            LAYOUT_VERSION,
+            OFFSETS["Segment.devices"],
+            OFFSETS["DeviceBlock.size"],
+            devices,
+            OFFSETS["StreamBlock.size"],
+            streams,
+            pid,
+            0,
+            process_start(pid) if start is None else start,
+            0,
+            0,
+            here if namespace is None else namespace,
+            rank.encode(),
+            rank.encode(),
+        )
+        for index in range(streams):
+            at = base["StreamBlock"] + index * OFFSETS["StreamBlock.size"]
+            struct.pack_into("<IiqQ", data, at, 1, index % devices, index, 4096)
+            struct.pack_into("<Q", data, at + OFFSETS["StreamBlock.tail"], 1)
+            struct.pack_into("<Q", data, at + OFFSETS["StreamBlock.retired"], 1)
+        for (name, index), value in fields.items():
+            block = name.partition(".")[0]
+            at = base[block] + index * OFFSETS[f"{block}.size"] + OFFSETS[name]
+            struct.pack_into("<Q", data, at, value)
+        path = folder / str(pid)
+        path.write_bytes(data)
+        return folder
+
+    return write
+
+
+class Trainer:
+    """A program that runs until told otherwise; its prints are its events."""
+
+    def __init__(self, code: str, env: dict[str, str], folder: Path) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", code],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            bufsize=0,  # nothing is held back from select()
+            env=env,
+            cwd=folder,
+        )
+        self.pid = self.process.pid
+
+    def line(self, timeout: float = 120) -> str:
+        """Return the next line that it prints."""
+        assert self.process.stdout is not None
+        ready, _, _ = select.select([self.process.stdout], [], [], timeout)
+        assert ready, "the trainer said nothing"
+        return self.process.stdout.readline().decode().strip()
+
+    def say(self, line: str) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{line}\n".encode())
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        for stream in (self.process.stdin, self.process.stdout):
+            if stream:
+                stream.close()
+
+
+@pytest.fixture
+def trainer(
+    child_environment: Callable[..., dict[str, str]], tmp_path: Path
+) -> Iterator[Callable[..., Trainer]]:
+    started: list[Trainer] = []
+
+    def start(code: str, **env: str) -> Trainer:
+        started.append(Trainer(code, child_environment(**env), tmp_path))
+        return started[-1]
+
+    yield start
+
+    for one in started:
+        one.end()
+
+
+@pytest.fixture
+def ghost() -> Iterator[int]:
+    """A process number whose process lives, and is not this one."""
+    with subprocess.Popen(["sleep", "600"]) as process:
+        yield process.pid
+        process.kill()

@@ -1,0 +1,270 @@
+"""npu_dispatch.metrics: names, formats, and whose processes they show."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import subprocess
+import urllib.request
+
+import pytest
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.openmetrics.parser import (
+    text_string_to_metric_families as parse_open,
+)
+from prometheus_client.parser import text_string_to_metric_families as parse_text
+
+from npu_dispatch.metrics import NpuCollector, Scrapes, start_exporter
+from npu_dispatch.metrics.families import families
+from npu_dispatch.metrics.render import negotiate, to_metrics
+from npu_dispatch.processes import Processes
+from npu_dispatch.stats import Histogram
+
+OPEN_1 = "application/openmetrics-text; version=1.0.0"
+OPEN_2 = "application/openmetrics-text; version=2.0.0"
+
+# From the table of metrics, written down a second time: kind and labels.
+P, D, S = set(), {"device"}, {"device", "stream"}
+TABLE = {
+    "snapshot_timestamp_seconds": ("gauge", P),
+    "streams": ("gauge", P | {"state"}),
+    "queue_depth": ("gauge", S),
+    "queue_depth_max": ("gauge", S),
+    "queue_capacity": ("gauge", S),
+    "stream_inflight_tasks": ("gauge", S),
+    "tasks_enqueued": ("counter", S),
+    "tasks_completed": ("counter", S | {"status"}),
+    "tasks_bypassed": ("counter", S | {"reason"}),
+    "enqueue_blocked": ("counter", S),
+    "enqueue_blocked_seconds": ("counter", S),
+    "launch_overhead_seconds": ("histogram", D),
+    "queue_wait_seconds": ("histogram", S),
+    "task_duration_seconds": ("histogram", S | {"kind"}),
+    "task_latency_seconds": ("histogram", S),
+    "stream_busy_seconds": ("counter", S),
+    "stream_idle_starved_seconds": ("counter", S),
+    "stream_wait_seconds": ("counter", S | {"cause"}),
+    "oldest_task_enqueued_timestamp_seconds": ("gauge", S),
+    "consumer_wakeups": ("counter", S | {"how"}),
+    "host_sync": ("counter", D | {"reason"}),
+    "host_sync_seconds": ("counter", D | {"reason"}),
+    "sync_violations": ("counter", D | {"mode", "reason"}),
+    "sanitizer_enabled": ("gauge", P),
+    "sanitizer_reports": ("counter", D | {"kind"}),
+    "sanitizer_tracked_bytes": ("gauge", D),
+    "sanitizer_overhead_seconds": ("counter", D),
+    "async_errors": ("counter", S | {"code"}),
+    "stream_error_state": ("gauge", S),
+    "memory_allocated_bytes": ("gauge", D),
+    "memory_reserved_bytes": ("gauge", D),
+    "memory_limit_bytes": ("gauge", D),
+    "memory_deferred_free_bytes": ("gauge", S),
+    "memory_alloc": ("counter", D),
+    "memory_alloc_retries": ("counter", D),
+    "memory_oom": ("counter", D),
+    "copy_bytes": ("counter", D | {"direction", "pinned"}),
+    "graph_captures": ("counter", D),
+    "graph_replays": ("counter", D),
+    "graph_capture_failures": ("counter", D | {"reason"}),
+    "trace_events_dropped": ("counter", P),
+    "async_waiters": ("gauge", P),
+    "async_wakeup_seconds": ("histogram", P),
+}
+
+TRAIN = """
+import sys, torch
+a = torch.ones(64, device="npu")
+for _ in range(320):
+    a.add_(1)
+torch.npu.synchronize()
+{extra}
+print("trained", flush=True)
+sys.stdin.readline()
+"""
+
+
+def busy_segment(write_segment, pid: int, streams: int = 1, **more):
+    fields = {("DeviceBlock.memory_total", 0): 1 << 30}
+    for i in range(streams):
+        fields[("StreamBlock.tail", i)] = 10 + i
+        fields[("StreamBlock.retired", i)] = 4
+    return write_segment(pid, fields, streams=streams, **more)
+
+
+def collected(folder, *, ranked: bool = False):
+    with Processes(directory=folder) as processes:
+        return families(processes.refresh(), ranked=ranked)
+
+
+def values(text: str) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+    found = {}
+    for metric in parse_text(text):
+        for sample in metric.samples:
+            key = (sample.name, tuple(sorted(sample.labels.items())))
+            assert key not in found, f"twice: {key}"
+            found[key] = sample.value
+    return found
+
+
+def test_names_kinds_and_labels_are_those_of_the_table(write_segment, ghost):
+    found = {
+        f.name.removeprefix("npu_dispatch_"): (f.kind, set(f.rows[0].labels))
+        for f in collected(busy_segment(write_segment, ghost))
+    }
+
+    assert {name: found.get(name) for name in TABLE} == TABLE
+    extra = {n for n in found if n not in TABLE} - {"build", "process"}
+    assert extra == set()
+
+
+@pytest.mark.parametrize("accept", ["", OPEN_1])
+def test_our_text_says_what_prometheus_client_would_say(write_segment, ghost, accept):
+    found = collected(busy_segment(write_segment, ghost, streams=3), ranked=True)
+    parse = parse_open if accept else parse_text
+    ours, content_type = negotiate(accept, found)
+
+    class Ready(NpuCollector):
+        def __init__(self) -> None:
+            pass
+
+        def collect(self):
+            return to_metrics(found)
+
+    registry = CollectorRegistry()
+    registry.register(Ready())
+    encoder, theirs_type = choose_encoder(accept)
+    theirs = encoder(registry)
+
+    assert content_type == theirs_type
+    assert list(parse(ours.decode())) == list(parse(theirs.decode()))
+
+
+def test_native_histograms_are_for_who_asks(write_segment, ghost):
+    found = collected(busy_segment(write_segment, ghost))
+    [family] = [f for f in found if f.name.endswith("task_latency_seconds")]
+    buckets = [0] * 156
+    # 1000 us and 3000 us in nanoseconds; by hand: 1e6 is 4 * (19 - 1) + 3.
+    buckets[75], buckets[81] = 5, 2
+    histogram = Histogram(7, 11_000_000, tuple(buckets), 4)
+    object.__setattr__(family.rows[0], "histogram", histogram)
+
+    classic, _ = negotiate(OPEN_1, [family])
+    native, content_type = negotiate(OPEN_2, [family])
+
+    assert b"_bucket" in classic
+    assert b"native" not in classic
+    assert "version=2.0.0" in content_type
+    [metric] = parse_open(native.decode())
+    [sample] = metric.samples
+    value = sample.native_histogram
+    assert value is not None
+    assert (value.count_value, value.schema) == (7, 2)
+    running = total = 0
+    for delta in value.pos_deltas or ():
+        running += delta
+        total += running
+    assert total + value.zero_count == 7
+
+
+def test_a_host_of_64_streams_stays_in_its_budget(write_segment, ghost):
+    folder = busy_segment(write_segment, ghost, streams=64, devices=8)
+    body, _ = negotiate("", collected(folder, ranked=True))
+    series = [line for line in body.splitlines() if not line.startswith(b"#")]
+
+    assert len(series) <= 64 * 100 + 8 * 100
+
+
+def test_processes_with_one_rank_still_have_different_series(write_segment, ghost):
+    busy_segment(write_segment, os.getpid(), rank="0")
+    folder = busy_segment(write_segment, ghost, rank="0")
+
+    found = values(negotiate("", collected(folder, ranked=True))[0].decode())
+
+    ranks = {dict(k[1])["local_rank"] for k in found if k[0].endswith("queue_capacity")}
+    assert ranks == {"0", "1"}
+
+
+def test_a_dead_process_disappears_with_its_segment(write_segment):
+    with subprocess.Popen(["sleep", "600"]) as process:
+        folder = busy_segment(write_segment, process.pid)
+        with Processes(directory=folder) as processes:
+            assert len(processes.refresh()) == 1
+
+            process.kill()
+            process.wait()
+
+            assert processes.refresh() == ()
+            assert list(folder.iterdir()) == []
+
+
+def test_a_number_used_again_is_not_the_process_that_wrote(write_segment, ghost):
+    folder = busy_segment(write_segment, ghost, start=1)
+
+    with Processes(directory=folder) as processes:
+        assert processes.refresh() == ()
+    assert list(folder.iterdir()) == []
+
+
+def test_a_process_of_another_namespace_is_left_alone(write_segment):
+    folder = busy_segment(write_segment, 2**22 + 1, namespace=12345)
+
+    with Processes(directory=folder) as processes:
+        assert len(processes.refresh()) == 1
+    assert len(list(folder.iterdir())) == 1
+
+
+def test_what_is_no_segment_is_counted_and_kept(tmp_path):
+    (tmp_path / "77").write_bytes(b"x" * 5000)
+    scrapes = Scrapes(Processes(directory=tmp_path), ranked=True)
+
+    found = values(scrapes.answer("")[0].decode())
+
+    assert found[("npu_dispatch_exporter_segments_stale", ())] == 1
+    assert (tmp_path / "77").exists()
+
+
+def test_the_exporter_answers_while_the_trainer_is_stopped(trainer):
+    extra = (
+        "from npu_dispatch.metrics import start_exporter\n"
+        "exporter = start_exporter(0)\nprint(exporter.url, flush=True)"
+    )
+    program = trainer(TRAIN.format(extra=extra))
+    url = program.line()
+    assert program.line() == "trained"
+    os.kill(program.pid, signal.SIGSTOP)  # neither its GIL nor any thread of it
+
+    with urllib.request.urlopen(url, timeout=30) as answer:
+        found = values(answer.read().decode())
+
+    stream = (("device", "0"), ("stream", "0"))
+    assert found[("npu_dispatch_tasks_enqueued_total", stream)] >= 320
+    assert found[("npu_dispatch_queue_depth", stream)] == 0
+    # Positions 0, 16, 32 ... are sampled.
+    samples = -(-found[("npu_dispatch_tasks_enqueued_total", stream)] // 16)
+    assert found[("npu_dispatch_task_latency_seconds_count", stream)] == samples
+
+
+def test_the_exporter_ends_with_its_trainer(trainer):
+    extra = (
+        "from npu_dispatch.metrics import start_exporter\n"
+        "exporter = start_exporter(0)\nprint(exporter._process.pid, flush=True)"
+    )
+    program = trainer(TRAIN.format(extra=extra))
+    helper = os.pidfd_open(int(program.line()))
+    program.line()
+
+    program.process.kill()
+
+    assert select.select([helper], [], [], 60)[0]
+    os.close(helper)
+
+
+def test_a_taken_port_is_reported():
+    with (
+        socket.create_server(("127.0.0.1", 0)) as taken,
+        pytest.raises(OSError, match="in use"),
+    ):
+        start_exporter(taken.getsockname()[1])

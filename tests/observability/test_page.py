@@ -1,0 +1,91 @@
+"""The live page in a real browser."""
+
+from __future__ import annotations
+
+import base64
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from selenium.webdriver.support.ui import WebDriverWait
+
+ROOT = Path(__file__).resolve().parents[2]
+_spec = importlib.util.spec_from_file_location(
+    "browser", Path(__file__).with_name("browser.py")
+)
+assert _spec is not None
+assert _spec.loader is not None
+_browser = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(_browser)
+
+TRAIN = """
+import sys, torch
+a = torch.ones(64, 64, device="npu")
+streams = [torch.npu.Stream() for _ in range(3)]
+for i in range(200):
+    for stream in streams:
+        with torch.npu.stream(stream):
+            a @ a
+    a.sum().item()
+torch.npu.synchronize()
+print("trained", flush=True)
+sys.stdin.readline()
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "width", "height", "dark"),
+    [("desktop", 1300, 900, False), ("phone", 390, 844, True)],
+)
+def test_the_page_draws_a_running_process(
+    trainer, child_environment, name, width, height, dark
+):
+    program = trainer(TRAIN)
+    assert program.line() == "trained"
+    command = [sys.executable, "-m", "npu_dispatch.service", "--port", "0"]
+    with subprocess.Popen(
+        [*command, "--pid", str(program.pid)],
+        env=child_environment(NPU_AUTOLOAD="0"),
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as service:
+        browser = _browser.open_browser(width, height, dark=dark)
+        try:
+            assert service.stdout is not None
+            browser.get(service.stdout.readline().strip())
+            WebDriverWait(browser, 60).until(
+                lambda b: b.execute_script("return document.body.dataset.drawn")
+            )
+            found = browser.execute_script(
+                """return {
+                  verdict: document.querySelector(".verdict").textContent,
+                  streams: [...document.querySelectorAll("#streams tbody tr")]
+                    .map((row) => row.cells[0].textContent),
+                  bars: document.querySelectorAll("#time .bars .point").length,
+                  depths: document.querySelectorAll("#depth .scatter").length,
+                  ground: getComputedStyle(document.body).backgroundColor,
+                  width: document.documentElement.scrollWidth,
+                  inner: innerWidth}"""
+            )
+            picture = browser.execute_cdp_cmd(
+                "Page.captureScreenshot",
+                {"captureBeyondViewport": True, "format": "png"},
+            )
+            complaints = browser.get_log("browser")
+        finally:
+            browser.quit()
+            service.terminate()
+
+    (ROOT / "out").mkdir(exist_ok=True)
+    file = ROOT / "out" / f"page_{name}.png"
+    file.write_bytes(base64.b64decode(picture["data"]))
+    assert complaints == []
+    assert f"pid {program.pid}" in found["verdict"]
+    assert found["streams"][0] == "0:0"
+    assert len(found["streams"]) == 4
+    assert found["bars"] == 4 * 4  # busy, starved, held and idle of each stream
+    assert found["depths"] == 4
+    assert found["width"] <= found["inner"]
+    assert found["ground"] == ("rgb(18, 22, 28)" if dark else "rgb(246, 247, 249)")

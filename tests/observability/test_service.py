@@ -1,0 +1,261 @@
+"""npu-dispatch serve: what it answers, and to whom."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import urllib.request
+from dataclasses import replace
+
+import pytest
+from starlette.applications import Starlette
+from starlette.routing import Mount
+from starlette.testclient import TestClient
+
+from npu_dispatch.processes import Processes, ProcessView
+from npu_dispatch.service.app import ServiceConfig, create_app
+from npu_dispatch.service.verdict import cycles, judge, sync_rates
+
+RUNNING = 1 << 63
+
+
+@pytest.fixture
+def client(write_segment, ghost):
+    def open_client(fields=None, *, streams: int = 1, **config) -> TestClient:
+        folder = write_segment(ghost, fields or {}, streams=streams)
+        app = create_app(ServiceConfig(directory=folder, **config))
+        return TestClient(app, base_url="http://localhost")
+
+    return open_client
+
+
+# Ten submitted, four done, since 1970.
+HANGING = {("StreamBlock.tail", 0): 10, ("StreamBlock.retired", 0): 4}
+
+
+def held(stream: int, by: int) -> dict[tuple[str, int], int]:
+    return {
+        ("StreamBlock.tail", stream): 10,
+        ("StreamBlock.held", stream): RUNNING,
+        ("StreamBlock.held_by", stream): 1 + by,
+        ("StreamBlock.held_until", stream): 7,
+    }
+
+
+def test_is_ready_while_nothing_hangs(client):
+    with client() as c:
+        assert c.get("/livez").status_code == 200
+        assert c.get("/readyz").json() == {"status": "ok", "reasons": []}
+
+
+def test_is_not_ready_while_a_stream_hangs_and_says_which(client):
+    with client(HANGING) as c:
+        answer = c.get("/readyz")
+
+    assert answer.status_code == 503
+    [reason] = answer.json()["reasons"]
+    assert "hung: npu:0 stream 0 runs a task" in reason
+    assert "6 tasks queued" in reason
+
+
+def test_is_not_ready_while_a_stream_has_failed(client):
+    # `state` 2, the device number 0 above it.
+    with client({("StreamBlock.state", 0): 2}) as c:
+        assert "failed: npu:0 stream 0" in c.get("/readyz").json()["reasons"][0]
+
+
+def test_a_circle_of_waits_is_named(client):
+    fields = {**held(0, by=1), **held(1, by=0)}
+    with client(fields, streams=2) as c:
+        [process] = c.get("/api/v1/streams").json()
+        [reason] = c.get("/readyz").json()["reasons"]
+
+    assert process["cycles"] == [["0:0", "0:1"]]
+    assert reason.endswith(
+        "hung: streams wait in a circle: "
+        "npu:0 stream 0 -> npu:0 stream 1 -> npu:0 stream 0"
+    )
+
+
+def test_a_chain_of_waits_is_no_circle():
+    assert list(cycles({(0, 1): (0, 2), (0, 2): (0, 3)})) == []
+    assert list(cycles({(0, 1): (0, 2), (0, 2): (0, 3), (0, 3): (0, 2)})) == [
+        [(0, 2), (0, 3)]
+    ]
+
+
+def test_pending_lists_the_tasks_in_order(client):
+    with client(HANGING) as c:
+        [found] = c.get("/api/v1/streams/0:0/pending?limit=2").json()
+
+    assert found["queued"] == 6
+    assert [task["task"] for task in found["tasks"]] == [4, 5]
+    assert found["tasks"][0]["age_s"] > 0
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/api/v1/streams/9:9/pending", 404),
+        ("/api/v1/streams/0:0/pending?limit=many", 400),
+        ("/api/v1/trace", 501),
+        ("/api/v1/stacks", 501),
+        ("/nothing", 404),
+    ],
+)
+def test_what_it_cannot_answer_is_said_in_json(client, path, status):
+    with client() as c:
+        answer = c.get(path)
+
+    assert answer.status_code == status
+    assert answer.json()["error"]
+
+
+@pytest.mark.parametrize(
+    "path", ["snapshot", "processes", "streams", "syncs", "memory", "races"]
+)
+def test_the_api_names_the_process(client, ghost, path):
+    with client({("DeviceBlock.allocated", 0): 5}) as c:
+        found = c.get(f"/api/v1/{path}").json()
+
+    [process] = found["processes"] if path == "snapshot" else found
+    assert process["pid"] == ghost
+
+
+def test_another_host_name_is_refused(client):
+    with client(hosts=("trainer.example",)) as c:
+        for host, status in [
+            ("localhost:9401", 200),
+            ("127.0.0.1", 200),
+            ("trainer.example", 200),
+            ("evil.example", 400),
+        ]:
+            assert c.get("/livez", headers={"Host": host}).status_code == status
+
+
+def test_nothing_can_be_changed_from_outside(client):
+    with client() as c:
+        for path in ("/", "/metrics", "/api/v1/snapshot"):
+            assert c.post(path, content=b"x").status_code == 405
+
+
+def test_too_many_requests_are_refused(client):
+    with client(max_rate=3.0) as c:
+        codes = [c.get("/livez").status_code for _ in range(12)]
+
+    assert codes[:3] == [200, 200, 200]
+    assert 429 in codes
+
+
+def test_it_can_be_mounted(write_segment, ghost):
+    folder = write_segment(ghost, {})
+    outer = Starlette(
+        routes=[Mount("/npu", create_app(ServiceConfig(directory=folder)))]
+    )
+    # No lifespan reaches a mounted application: it starts by itself.
+    with TestClient(outer, base_url="http://localhost") as c:
+        assert c.get("/npu/api/v1/processes").json()[0]["pid"] == ghost
+        assert "npu_dispatch_queue_capacity" in c.get("/npu/metrics").text
+
+
+def test_events_end_when_the_service_stops(child_environment):
+    with subprocess.Popen(
+        [sys.executable, "-m", "npu_dispatch.service", "--port", "0"],
+        env=child_environment(NPU_AUTOLOAD="0"),
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as service:
+        assert service.stdout is not None
+        url = service.stdout.readline().strip()
+        with urllib.request.urlopen(f"{url}api/v1/events", timeout=60) as events:
+            lines = iter(events)
+            data = next(line for line in lines if line.startswith(b"data: "))
+            service.send_signal(signal.SIGTERM)
+            for _ in lines:  # until its end: no time-out, no reset
+                pass
+
+        assert "processes" in json.loads(data.removeprefix(b"data: "))
+        assert service.wait(60) in (0, -signal.SIGTERM)
+
+
+@pytest.fixture
+def views(write_segment, ghost):
+    """Two readings of one stream, a second apart, with what changed between."""
+
+    def make(**changes: int) -> tuple[ProcessView, ProcessView]:
+        with Processes(directory=write_segment(ghost, {})) as processes:
+            [before] = processes.refresh()
+        [stream] = before.streams
+        later = replace(stream, stats=replace(stream.stats, **changes))
+        return before, replace(before, time=before.time + 1, streams=(later,))
+
+    return make
+
+
+SECOND = 10**9
+BLOCKED = (
+    "blocked: host waits 50% of the time, most for full queue (50%); device idle 50%"
+)
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({}, "idle: nothing launched, nothing queued"),
+        (
+            {"submitted": 310_001, "retired": 310_001, "alive_ns": SECOND}
+            | {"idle_ns": 430_000_000},
+            "launch-bound: device idle 43%, host launches 310 k/s",
+        ),
+        (
+            {"submitted": 11, "retired": 11, "alive_ns": SECOND, "idle_ns": 50_000_000},
+            "device-bound: device busy 95%, host launches 10/s",
+        ),
+        (
+            {"submitted": 11, "retired": 11, "alive_ns": SECOND}
+            | {"idle_ns": SECOND // 2, "full_wait_ns": SECOND // 2},
+            BLOCKED,
+        ),
+    ],
+)
+def test_the_verdict_names_what_holds_it_up(views, changes, text):
+    assert judge(*views(**changes)).text == text
+
+
+def test_a_wait_that_lasts_counts_before_it_ends(write_segment, ghost):
+    import time
+
+    from npu_dispatch.stats import WAIT_REASONS
+
+    item = WAIT_REASONS.index("item")
+    assert item == 0
+    fields = {
+        ("DeviceBlock.waiting", 0): 1,
+        ("DeviceBlock.waiting_from", 0): time.monotonic_ns() - 5 * SECOND,
+    }
+    with Processes(directory=write_segment(ghost, fields)) as processes:
+        [view] = processes.refresh()
+
+    [device] = view.devices
+    assert device.waiting["item"] == 1
+    assert device.wait_ns["item"] >= 5 * SECOND
+    before = replace(view, time=view.time - 10, devices=())
+    assert sync_rates(before, view)["item"] >= 0.5
+
+
+def test_serving_needs_no_torch(child_environment):
+    code = (
+        "import sys, npu_dispatch.service.server, npu_dispatch.metrics;"
+        "print('torch' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=child_environment(NPU_AUTOLOAD="0"),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert done.stdout.strip() == "False"
