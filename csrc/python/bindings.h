@@ -5,6 +5,7 @@
 
 namespace npu {
 
+void bind_aio(pybind11::module_& m);
 void bind_device(pybind11::module_& m);
 void bind_memory(pybind11::module_& m);
 void bind_stats(pybind11::module_& m);

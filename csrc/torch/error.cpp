@@ -44,7 +44,11 @@ void raise_stream_error(const Stream& stream) {
   check_usable();  // a forked child's streams refuse work without an error
   const auto error = stream.error();
   TORCH_INTERNAL_ASSERT(error, "the stream has failed without an error");
-  raise(error->code, error->message() + kAdvice);
+  raise_error(*error);
+}
+
+void raise_error(const StreamError& error) {
+  raise(error.code, error.message() + kAdvice);
 }
 
 void raise_if_failed(const Stream& stream) {

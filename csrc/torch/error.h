@@ -14,6 +14,9 @@ void raise_if_failed(const Stream& stream);
 // The same, for a caller that knows there is one.
 [[noreturn]] void raise_stream_error(const Stream& stream);
 
+// The same, of an error that was taken from its stream.
+[[noreturn]] void raise_error(const StreamError& error);
+
 // Throws unless device work is possible here: after a fork it is not.
 void check_usable();
 

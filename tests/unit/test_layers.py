@@ -28,11 +28,14 @@ PYTHON_LAYERS = {
     "errors": 0,
     "config": 0,
     "stats": 0,
+    "trace_export": 0,
+    "trace_file": 0,
     "_C": 1,
     "npu": 1,
     "aio": 2,
     "metrics": 2,
     "summary": 2,
+    "top": 2,
     "trace": 2,
     "service": 3,
     "distributed": 3,
@@ -42,6 +45,7 @@ PYTHON_LAYERS = {
     "__main__": 4,
 }
 WITHOUT_TORCH = {"errors", "config", "stats", "metrics", "service", "summary"}
+WITHOUT_TORCH |= {"top", "trace", "trace_export", "trace_file"}
 MAX_LINES = 500
 
 CPP_FILES = sorted(
