@@ -146,7 +146,7 @@ def of_command(
         env = {**(os.environ if environment is None else environment)}
         child = subprocess.Popen(list(command), env=env | {"NPU_TRACE_DIR": folder})
         recorders: dict[Path, Recorder] = {}
-        restore = signal.signal(signal.SIGINT, signal.SIG_IGN)  # the child's
+        restore = signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is the child's
         try:
             while True:
                 try:

@@ -81,7 +81,8 @@ class TraceFile:
             file = path.open("r+b")
         except OSError as error:
             raise TraceError(
-                f"{path}: {error.strerror}: no process that uses npu has this number"
+                f"no process that uses npu, or not one of this user: {path}: "
+                f"{error.strerror}"
             ) from error
         with file:
             if os.fstat(file.fileno()).st_size < _HEADER.size:

@@ -1,6 +1,7 @@
 // Completion ports: how an event loop is told that a stream got there.
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/utils/pybind.h>
+#include <unistd.h>
 
 #include "csrc/python/bindings.h"
 #include "csrc/taskqueue/completion_port.h"
@@ -65,6 +66,27 @@ class Port {
   CompletionPort* const port_;
 };
 
+// The floor of bench/aio.py: a task that notes the time and writes to a file
+// descriptor, with nothing of the above between it and the loop.
+int run_write(const npu_kernel*, const uint64_t* words, npu_failure*) {
+  *reinterpret_cast<uint64_t*>(words[1]) = now_ns();
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t n = write(int(words[0]), &one, sizeof one);
+  return NPU_OK;
+}
+const npu_kernel kWrite{run_write, "write", nullptr, 0};
+
+void submit_write(int fd, uint64_t time_address) {
+  Stream& stream = usable_stream(current_device());
+  Submission s;
+  if (!stream.begin(2, s)) raise_stream_error(stream);
+  s.task->kind = TaskKind::kKernel;
+  s.task->kernel = &kWrite;
+  s.words[0] = uint64_t(fd);
+  s.words[1] = time_address;
+  stream.commit(s);
+}
+
 // Where an event was recorded: (device, stream, number), or None.
 py::object event_point(int64_t id) {
   const Event* event = reinterpret_cast<const Event*>(id);
@@ -88,6 +110,7 @@ void bind_aio(py::module_& m) {
       .def_property_readonly("left_over", &Port::left_over)
       .def_property_readonly("wake_ups", &Port::wake_ups);
   m.def("event_point", &event_point);
+  m.def("submit_write", torch::wrap_pybind_function(&submit_write));
   m.def("stream_tail", torch::wrap_pybind_function([](int device, int64_t id) {
           return stream_at(device, id).tail();
         }));

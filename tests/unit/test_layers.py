@@ -42,6 +42,7 @@ PYTHON_LAYERS = {
     "integrations": 3,
     "testing": 3,
     "cli": 4,
+    "cli_watch": 3,
     "__main__": 4,
 }
 WITHOUT_TORCH = {"errors", "config", "stats", "metrics", "service", "summary"}
