@@ -31,8 +31,7 @@ for i in range({ROUNDS}):
     with torch.npu.stream(s):
         z = y.neg()
         y.record_stream(s)
-    while not s.query():
-        pass
+    s.synchronize()
 """
 
 
@@ -103,7 +102,8 @@ def test_chrome_json_has_slices_arrows_and_counters(traced, tmp_path):
             assert end <= begin + 1e-6  # microseconds; nanoseconds are exact
     # Every arrow begins and ends inside of a slice of its track.
     for event in by_kind["s"] + by_kind["f"]:
-        assert any(b <= event["ts"] <= e for b, e in slices[event["tid"]])
+        near = (event["ts"] - 1e-6, event["ts"] + 1e-6)
+        assert any(b <= near[1] and near[0] <= e for b, e in slices[event["tid"]])
 
 
 def test_perfetto_protobuf_says_the_same(traced, tmp_path):
@@ -161,17 +161,19 @@ def test_this_process_is_traced_while_it_runs_and_not_afterwards():
 
     def work(_seconds: float) -> None:
         nonlocal tasks
+        for _ in range(16):  # one of them is sampled: the launcher looks
+            _C.submit_nothing()
+        torch.npu.synchronize()
         for _ in range(1000):
             _C.submit_nothing()
         torch.npu.synchronize()
-        tasks += 1000
+        tasks += 1016
 
     before = time.monotonic_ns()
     process = trace.of_process(os.getpid(), 0.2, wait=work)
     after = time.monotonic_ns()
     (track,) = (t for t in process.streams if t.stream == 0)
-    # It begins and ends up to 16 tasks late.
-    assert tasks - 32 <= len(track.slices) <= tasks
+    assert tasks - 16 <= len(track.slices) <= tasks
     assert before <= track.slices[0].submitted
     assert track.slices[-1].ended <= after
     positions = [task.position for task in track.slices]
