@@ -43,7 +43,8 @@ $(TOOLS): pyproject.toml | $(PY)
 	$(PY) -m pip install -q numpy 'scikit-build-core>=0.10' 'pybind11>=2.12' \
 	  'cmake>=3.22' ninja pyyaml typing_extensions click rich matplotlib \
 	  scikit-learn pytest pytest-timeout hypothesis expecttest ruff mypy \
-	  prometheus-client starlette uvicorn uvloop plotly httpx selenium
+	  prometheus-client starlette uvicorn uvloop plotly httpx selenium \
+	  perfetto textual trio
 	-$(PY) -m pip install -q clang-format==18.1.8
 	touch $@
 

@@ -83,6 +83,7 @@ target_precompile_headers(npu_torch PRIVATE
   <ATen/core/dispatch/Dispatcher.h> <torch/library.h>)
 
 pybind11_add_module(_C MODULE
+  python/aio.cpp
   python/call_stack.cpp
   python/device.cpp
   python/errors.cpp

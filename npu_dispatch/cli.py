@@ -14,6 +14,7 @@ from types import TracebackType
 import click
 
 import npu_dispatch
+from npu_dispatch import cli_watch
 from npu_dispatch.service.command import export, serve
 
 __all__ = ["main"]
@@ -134,6 +135,10 @@ def doctor() -> None:
         click.echo(f"{name:>16}  {fact}")
     if problem is not None:
         raise click.ClickException(str(problem))
+
+
+for command in (cli_watch.ps, cli_watch.top, cli_watch.trace):
+    main.add_command(command)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ class Stream;
 // The stream with this id; throws when there is none.
 Stream& stream_at(int device, int64_t id);
 
+void bind_aio(pybind11::module_& m);
 void bind_device(pybind11::module_& m);
 void bind_errors(pybind11::module_& m);
 void bind_memory(pybind11::module_& m);

@@ -45,6 +45,7 @@ PYBIND11_MODULE(_C, m) {
   m.doc() = "Bindings of the launch engine; see npu_dispatch/_C.pyi.";
   m.attr("TORCH_VERSION") = NPU_TORCH_VERSION;
   m.def("register", &npu::register_backend);
+  npu::bind_aio(m);
   npu::bind_device(m);
   npu::bind_errors(m);
   npu::bind_memory(m);

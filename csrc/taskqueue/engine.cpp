@@ -11,6 +11,7 @@
 #include "csrc/base/env.h"
 #include "csrc/driver/registry.h"
 #include "csrc/stats/segment.h"
+#include "csrc/taskqueue/trace.h"
 
 namespace npu {
 namespace {
@@ -109,6 +110,8 @@ Stream* make_stream(int device, int64_t id) {
   const int priority = pool == StreamPool::kHigh ? -1 : 0;
   Stream* stream = new Stream(device, id, priority, mode);
   stream->set_blocking(e.may_block());
+  open_trace_file();
+  if (trace_wanted()) stream->set_traced(true);
   DeviceBlock& block = segment().devices[device];
   block.memory_total.store(driver().memory_total(device),
                            std::memory_order_relaxed);
@@ -192,6 +195,7 @@ void shut_down() {
     }
   }
   remove_segment();
+  remove_trace_file();
 }
 
 }  // namespace npu

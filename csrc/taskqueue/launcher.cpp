@@ -10,6 +10,7 @@
 #include "csrc/base/clock.h"
 #include "csrc/driver/registry.h"
 #include "csrc/taskqueue/event.h"
+#include "csrc/taskqueue/trace.h"
 
 namespace npu {
 namespace {
@@ -56,9 +57,11 @@ void Launcher::process(Task& task, uint64_t position) {
   uint64_t begun = 0;
   if (stamp) [[unlikely]] {
     begun = ticks();
-    const uint64_t wait = begun - stamp;
-    block.queued_ns.add(uint64_t(double(wait) * ns_per_tick_));
-    block.depth.add(stream_.tail() - position);
+    // While tracing every task has a stamp; the statistics take their share.
+    if (position % kSamplePeriod == 0) {
+      block.queued_ns.add(uint64_t(double(begun - stamp) * ns_per_tick_));
+      block.depth.add(stream_.tail() - position);
+    }
   }
   // Relaxed: this thread is the one that sets kFailed, and clear_error() only
   // resets it while nothing is queued.
@@ -77,18 +80,58 @@ void Launcher::process(Task& task, uint64_t position) {
     }
   }
   const bool kernel = task.kind == TaskKind::kKernel;
+  if (stamp) [[unlikely]]
+    trace(task, position, begun);
   if (task.spilled) [[unlikely]]
     stream_.arena_.give(task.words());
   stream_.ring_.pop();
-  stream_.retired_.advance_to(position + 1);
+  const bool awaited = stream_.retired_.advance_to(position + 1);
   block.retired.store(position + 1, std::memory_order_relaxed);
-  if (stamp) [[unlikely]] {
+  if (awaited) [[unlikely]]
+    stream_.waiters_.retired(stream_, position + 1);
+  if (stamp && position % kSamplePeriod == 0) [[unlikely]] {
     const uint64_t end = ticks();
     block.latency_ns.add(uint64_t(double(end - stamp) * ns_per_tick_));
     (kernel ? block.run_ns : block.wait_ns)
         .add(uint64_t(double(end - begun) * ns_per_tick_));
     block.last_retired_ns.store(now_ns(), std::memory_order_relaxed);
   }
+}
+
+// Before the task's slot is given back. Also notices that tracing begins or
+// ends: this is reached once per sampled task when it is off.
+void Launcher::trace(Task& task, uint64_t position, uint64_t started) {
+  const uint32_t gate = stream_.gate_.load(std::memory_order_relaxed);
+  const bool wanted = trace_wanted();
+  if (!(gate & Stream::kTraced)) [[likely]] {
+    if (wanted) [[unlikely]]
+      stream_.set_traced(true);
+    return;
+  }
+  if (!wanted) return stream_.set_traced(false);
+  TraceRecord record{};
+  record.position = position;
+  record.submitted = task.stamp;
+  record.started = started;
+  record.ended = ticks();
+  record.depth = uint32_t(stream_.tail() - position);
+  record.kind = uint8_t(task.kind);
+  record.name = trace_name(task.kernel ? task.kernel->name
+                           : task.kind == TaskKind::kTimestamp ? "record"
+                                                               : "wait");
+  if (task.kind == TaskKind::kWait) {
+    const Stream& other = *reinterpret_cast<Stream*>(task.words()[0]);
+    record.other_device = other.device();
+    record.other_stream = other.id();
+    record.other_number = task.words()[1];
+  }
+  if (gate & Stream::kFailed) {
+    const auto error = stream_.error();
+    record.outcome =
+        uint8_t(error && error->task == position ? TraceOutcome::kFailed
+                                                 : TraceOutcome::kDropped);
+  }
+  add(*stream_.trace_, record);
 }
 
 int Launcher::execute(Task& task, npu_failure& failure) {

@@ -16,6 +16,7 @@ class Launcher {
  private:
   void process(Task& task, uint64_t position);
   int execute(Task& task, npu_failure& failure);
+  void trace(Task& task, uint64_t position, uint64_t started);
   void hold(Stream& other, uint64_t number);
   bool wait_for_work();
   void park();

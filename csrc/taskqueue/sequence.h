@@ -22,12 +22,14 @@ class BasicSequence {
   bool reached(uint64_t target) const { return value() >= target; }
 
   // The counter's only writer. No system call unless somebody sleeps for a
-  // number that has now been reached.
-  void advance_to(uint64_t value) {
+  // number that has now been reached. True when somebody waited for it.
+  bool advance_to(uint64_t value) {
     value_.store(value, std::memory_order_release);
-    System::light_fence();  // pairs with heavy_fence() in sleep()
-    if (value >= wake_at_.load(std::memory_order_relaxed)) [[unlikely]]
-      wake();
+    System::light_fence();  // pairs with heavy_fence() in arm()
+    if (value < wake_at_.load(std::memory_order_relaxed)) [[likely]]
+      return false;
+    wake();
+    return true;
   }
 
   // Spins for at most `spin_ticks`; true when the target was reached.
@@ -37,7 +39,20 @@ class BasicSequence {
   // (0: none) has passed, whichever is first. True when it was reached.
   bool sleep(uint64_t target, uint64_t timeout_ns);
 
+  // Makes advance_to(target) return true, for one call at or above the target.
+  // True: the target has been reached, perhaps before advance_to() knew.
+  bool arm(uint64_t target);
+  // The same by the advancing thread, for a number it has not reached.
+  void rearm(uint64_t target) { lower(target); }
+
  private:
+  void lower(uint64_t target) {
+    // Relaxed: the fences, or the advancing thread's own order, order it.
+    uint64_t at = wake_at_.load(std::memory_order_relaxed);
+    while (at > target && !wake_at_.compare_exchange_weak(
+                              at, target, std::memory_order_relaxed)) {
+    }
+  }
   void wake();
 
   template <typename T>
@@ -53,19 +68,20 @@ class BasicSequence {
 };
 
 template <typename System>
+bool BasicSequence<System>::arm(uint64_t target) {
+  lower(target);
+  System::heavy_fence();  // pairs with light_fence() in advance_to()
+  // Either advance_to() saw our target, or we see its value here.
+  return reached(target);
+}
+
+template <typename System>
 bool BasicSequence<System>::sleep(uint64_t target, uint64_t timeout_ns) {
   for (;;) {
     // Acquire: a wake-up counted here has already withdrawn the targets it
     // withdraws, so it cannot withdraw the one set below.
     const uint32_t wakes = wakes_.load(std::memory_order_acquire);
-    // Lower wake_at_ to our target. Relaxed: the fence below orders it.
-    uint64_t at = wake_at_.load(std::memory_order_relaxed);
-    while (at > target && !wake_at_.compare_exchange_weak(
-                              at, target, std::memory_order_relaxed)) {
-    }
-    System::heavy_fence();  // pairs with light_fence() in advance_to()
-    // Either advance_to() saw our target, or we see its value here.
-    if (reached(target)) return true;
+    if (arm(target)) return true;
     const Woken woken = System::futex_wait(&wakes_, wakes, timeout_ns);
     if (reached(target)) return true;
     if (woken != Woken::kMaybeChanged) return false;

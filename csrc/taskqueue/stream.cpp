@@ -15,6 +15,7 @@
 #include "csrc/taskqueue/host_wait.h"
 #include "csrc/taskqueue/launcher.h"
 #include "csrc/taskqueue/observer.h"
+#include "csrc/taskqueue/trace.h"
 
 namespace npu {
 namespace {
@@ -103,7 +104,11 @@ bool Stream::begin_slow(uint32_t n_words, Submission& s, CallSite site) {
     s.gate &= ~uint32_t(kNotStarted);
   }
   if (s.gate & kFailed) return false;
-  if (!(s.gate & kInlineMode)) return open(n_words, s, site);
+  if (!(s.gate & kInlineMode)) {
+    if (!open(n_words, s, site)) return false;
+    if (s.gate & kTraced) s.task->stamp = ticks();
+    return true;
+  }
   inline_mutex_.lock();
   // Again, now that the tasks before this one are done.
   if (failed()) {
@@ -132,8 +137,9 @@ void Stream::commit_slow(Submission& s) {
     }
     if (s.task->spilled) arena_.give(s.words);
     block_->ring.tail.store(s.position + 1, std::memory_order_relaxed);
-    retired_.advance_to(s.position + 1);
+    const bool awaited = retired_.advance_to(s.position + 1);
     block_->retired.store(s.position + 1, std::memory_order_relaxed);
+    if (awaited) waiters_.retired(*this, s.position + 1);
     block_->inline_tasks.fetch_add(1, std::memory_order_relaxed);
     inline_mutex_.unlock();
     return;
@@ -257,6 +263,17 @@ void Stream::set_observed(bool observed) {
     gate_.fetch_or(kObserved, std::memory_order_relaxed);
   } else {
     gate_.fetch_and(~uint32_t(kObserved), std::memory_order_relaxed);
+  }
+}
+
+void Stream::set_traced(bool traced) {
+  if (mode_ == StreamMode::kInline) return;
+  calibrate_trace();
+  if (traced && !trace_) trace_ = claim_trace_ring(device_, id_);
+  if (traced && trace_) {
+    gate_.fetch_or(kTraced, std::memory_order_relaxed);
+  } else {
+    gate_.fetch_and(~uint32_t(kTraced), std::memory_order_relaxed);
   }
 }
 

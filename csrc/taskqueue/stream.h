@@ -17,8 +17,11 @@
 #include "csrc/taskqueue/ring.h"
 #include "csrc/taskqueue/sequence.h"
 #include "csrc/taskqueue/task.h"
+#include "csrc/taskqueue/waiters.h"
 
 namespace npu {
+
+struct TraceRing;
 
 enum class StreamMode {
   kQueued,  // through the ring and a launcher thread
@@ -96,6 +99,12 @@ class Stream {
   const Sequence& retired() const { return retired_; }
   bool idle() const { return retired_.reached(tail()); }
 
+  // True: `port` gets a completion with this token once `number` tasks have
+  // retired. False: they have, and nothing is delivered. Never waits.
+  bool notify(uint64_t number, CompletionPort& port, uint64_t token) {
+    return waiters_.add(retired_, number, port, token);
+  }
+
   // Work submitted to this stream from now on starts after `other` has retired
   // `number` tasks. Never blocks the caller on a queued stream; an inline one
   // waits right here. False when this stream has failed.
@@ -110,6 +119,9 @@ class Stream {
   // Whether callers wait for each task they submit, where launch_blocks().
   void set_blocking(bool blocking);
   void set_observed(bool observed);
+  // Whether each task leaves a record (trace.h). The launcher, or before it
+  // starts. Nothing happens where no ring can be had.
+  void set_traced(bool traced);
 
   // Ends the launcher after everything submitted is done. At exit only.
   void stop();
@@ -129,6 +141,7 @@ class Stream {
     kBlocking = 8,
     kObserved = 16,
     kForked = 32,
+    kTraced = 64,
   };
 
   bool open(uint32_t n_words, Submission& s, CallSite site) {
@@ -175,6 +188,8 @@ class Stream {
 
   alignas(kCacheLine) std::atomic<uint32_t> gate_;
   Sequence retired_;
+  Waiters waiters_;
+  TraceRing* trace_ = nullptr;  // the launcher's; kept once had
   Parking parking_;
   std::atomic<bool> stopping_{false};
 

@@ -41,8 +41,12 @@ void raise_stream_error(const Stream& stream) {
   check_usable();  // a forked child's streams refuse work without an error
   const auto error = stream.error();
   TORCH_INTERNAL_ASSERT(error, "the stream has failed without an error");
-  if (raise_hook) raise_hook(*error);
-  raise(error->code, error->message());
+  raise_error(*error);
+}
+
+void raise_error(const StreamError& error) {
+  if (raise_hook) raise_hook(error);
+  raise(error.code, error.message());
 }
 
 void set_raise_hook(RaiseHook hook) { raise_hook = hook; }

@@ -14,6 +14,9 @@ void raise_if_failed(const Stream& stream);
 // The same, for a caller that knows there is one.
 [[noreturn]] void raise_stream_error(const Stream& stream);
 
+// The same, of an error that was taken from its stream.
+[[noreturn]] void raise_error(const StreamError& error);
+
 // Throws the error in a richer form than this layer can; may return to let it
 // throw its own.
 using RaiseHook = void (*)(const StreamError& error);

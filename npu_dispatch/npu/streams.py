@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from typing import Any, Self
 
 import torch
@@ -65,6 +65,12 @@ class _StreamMethods(torch.Stream):
             event = Event()
         event.record(self)
         return event
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        """Resume once the work submitted so far is done; raise if it failed."""
+        from npu_dispatch.npu import _await
+
+        return _await.on_stream(self)
 
     def __repr__(self) -> str:
         return (
@@ -158,6 +164,12 @@ class Event(torch.Event):
     def npu_event(self) -> int:
         """The event's number; 0 before the first record."""
         return self.event_id
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        """Resume once the recorded work is done; raise if it failed."""
+        from npu_dispatch.npu import _await
+
+        return _await.on_event(self)
 
     def elapsed_time(self, end_event: torch.Event) -> float:
         """Return the milliseconds from this event to `end_event`. Waits for both."""

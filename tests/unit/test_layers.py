@@ -29,21 +29,26 @@ PYTHON_LAYERS = {
     "config": 0,
     "stats": 0,
     "processes": 1,
+    "trace_export": 0,
+    "trace_file": 0,
     "_C": 1,
     "npu": 1,
     "aio": 2,
     "metrics": 2,
     "summary": 2,
+    "top": 2,
     "trace": 2,
     "service": 3,
     "distributed": 3,
     "integrations": 3,
     "testing": 3,
     "cli": 4,
+    "cli_watch": 3,
     "__main__": 4,
 }
 WITHOUT_TORCH = {"errors", "config", "stats", "metrics", "service", "summary"}
 WITHOUT_TORCH |= {"processes"}
+WITHOUT_TORCH |= {"top", "trace", "trace_export", "trace_file"}
 MAX_LINES = 500
 
 CPP_FILES = sorted(

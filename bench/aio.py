@@ -1,0 +1,174 @@
+"""What awaiting the device costs, against a bare descriptor on the same loop.
+
+`wake` times one completion to one resumed coroutine: a task at the end of the
+stream notes the time (an event with timing), and the coroutine that awaits it
+notes its own. The floor is a task that notes the time and writes an eventfd
+whose reader resolves a future: what any wake-up from that thread costs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import statistics
+import time
+
+import click
+import torch
+import uvloop
+from _harness import emit, machine
+
+from npu_dispatch import _C
+
+LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
+clock = time.monotonic_ns
+
+
+def percentiles(samples: list[float]) -> dict[str, float]:
+    ordered = sorted(samples)
+    p99 = ordered[min(len(ordered) - 1, len(ordered) * 99 // 100)]
+    return {"p50": round(statistics.median(ordered), 2), "p99": round(p99, 2)}
+
+
+class Gate:
+    """Holds a stream until a task is submitted to another one."""
+
+    def __init__(self) -> None:
+        self.holder = torch.npu.Stream()
+        self.key = self.holder.device_index, self.holder.stream_id
+
+    def close(self, stream: torch.npu.Stream) -> None:
+        key = stream.device_index, stream.stream_id
+        _C.stream_wait(*key, *self.key, _C.stream_tail(*self.key) + 1)
+
+    def open(self) -> None:
+        with torch.npu.stream(self.holder):
+            _C.submit_nothing()
+
+
+async def device_wake(n: int) -> list[float]:
+    """Microseconds from the device's note to the coroutine's, while it sleeps."""
+    stream = torch.npu.Stream()
+    x = torch.rand(160, 160, device="npu")
+    event = torch.npu.Event(enable_timing=True)
+    samples = []
+    for _ in range(n):
+        with torch.npu.stream(stream):
+            x @ x  # a tenth of a millisecond: the loop is asleep by then
+            event.record(stream)
+        await event
+        now = clock()
+        samples.append((now - event.recorded_time()) / 1e3)
+    return samples
+
+
+async def bare_wake(n: int) -> list[float]:
+    """The same where the task itself writes to a descriptor of this loop."""
+    loop = asyncio.get_running_loop()
+    fd = os.eventfd(0, os.EFD_NONBLOCK)
+    waiting: asyncio.Future[None] | None = None
+
+    def readable() -> None:
+        os.eventfd_read(fd)
+        assert waiting
+        waiting.set_result(None)
+
+    loop.add_reader(fd, readable)
+    stream = torch.npu.Stream()
+    x = torch.rand(160, 160, device="npu")
+    samples = []
+    noted = ctypes.c_uint64()
+    for _ in range(n):
+        waiting = loop.create_future()
+        with torch.npu.stream(stream):
+            x @ x
+            _C.submit_write(fd, ctypes.addressof(noted))
+        await waiting
+        samples.append((clock() - noted.value) / 1e3)
+    stream.synchronize()
+    loop.remove_reader(fd)
+    os.close(fd)
+    return samples
+
+
+async def many(n: int) -> dict[str, float]:
+    """`n` awaits at once: the longest time in which the loop did nothing else."""
+    loop = asyncio.get_running_loop()
+    gate, stream = Gate(), torch.npu.Stream()
+    gate.close(stream)
+    longest, running = 0, True
+
+    async def heartbeat() -> None:
+        nonlocal longest
+        last = clock()
+        while running:
+            await asyncio.sleep(0)
+            now = clock()
+            longest, last = max(longest, now - last), now
+
+    heart = loop.create_task(heartbeat())
+
+    async def wait() -> None:
+        await stream
+
+    waiting = []
+    for i in range(n):
+        waiting.append(loop.create_task(wait()))
+        if i % 100 == 99:  # as requests come: not all in one turn of the loop
+            await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    starting = longest
+    longest = 0
+    began = clock()
+    gate.open()
+    while not all(task.done() for task in waiting[-200:]):
+        await asyncio.sleep(0)
+    for task in waiting:
+        await task
+    ended = clock()
+    running = False
+    await heart
+    return {
+        "awaits": n,
+        "stall_starting_ms": round(starting / 1e6, 2),
+        "stall_completing_ms": round(longest / 1e6, 2),
+        "complete_ms": round((ended - began) / 1e6, 2),
+    }
+
+
+@click.command()
+@click.option("--rounds", default=1000, show_default=True, help="Wake-ups in a block.")
+@click.option("--repetitions", default=5, show_default=True)
+@click.option("--awaits", default=10_000, show_default=True)
+def main(rounds: int, repetitions: int, awaits: int) -> None:
+    """Print a JSON line per loop and case."""
+    emit(bench="aio", rounds=rounds, repetitions=repetitions, **machine())
+    for name, new_loop in LOOPS.items():
+        with asyncio.Runner(loop_factory=new_loop) as runner:
+            device: list[float] = []
+            bare: list[float] = []
+            ratios = []
+            runner.run(device_wake(100))
+            for _ in range(repetitions):  # alternating
+                d, b = runner.run(device_wake(rounds)), runner.run(bare_wake(rounds))
+                ratios.append(statistics.median(d) / statistics.median(b))
+                device += d
+                bare += b
+            emit(
+                case="wake",
+                loop=name,
+                device_us=percentiles(device),
+                bare_us=percentiles(bare),
+                ratio_p50=round(statistics.median(ratios), 2),
+            )
+            runs = [runner.run(many(awaits)) for _ in range(repetitions)]
+            emit(
+                case="many",
+                loop=name,
+                **{k: statistics.median(run[k] for run in runs) for k in runs[0]},
+            )
+
+
+if __name__ == "__main__":
+    main()

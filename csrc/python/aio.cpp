@@ -1,0 +1,141 @@
+// Completion ports: how an event loop is told that a stream got there.
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/utils/pybind.h>
+#include <unistd.h>
+
+#include "csrc/python/bindings.h"
+#include "csrc/taskqueue/completion_port.h"
+#include "csrc/taskqueue/event.h"
+#include "csrc/torch/device.h"
+#include "csrc/torch/error.h"
+
+namespace py = pybind11;
+
+namespace npu {
+namespace {
+
+Stream& stream_at(int device, int64_t id) {
+  check_usable();
+  check_device(device);
+  Stream* stream = find_stream(device, id);
+  TORCH_CHECK(stream, "npu:", device, " has no stream ", id);
+  return *stream;
+}
+
+// The exception that `error` is in Python, not raised.
+py::object as_exception(const StreamError& error) {
+  try {
+    raise_error(error);
+  } catch (...) {
+    torch::translate_exception_to_python(std::current_exception());
+  }
+  py::error_already_set raised;
+  return py::object(raised.value());
+}
+
+class Port {
+ public:
+  Port() : port_(CompletionPort::make()) {}
+  ~Port() { port_->release(); }
+  Port(const Port&) = delete;
+
+  int fileno() const { return port_->fd(); }
+  uint64_t wake_ups() const { return port_->wake_ups(); }
+  bool left_over() const { return port_->left_over(); }
+
+  bool add(int device, int64_t id, uint64_t number, uint64_t token) {
+    Stream& stream = stream_at(device, id);
+    if (stream.notify(number, *port_, token)) return true;
+    if (const auto error = error_before(stream, number)) raise_error(*error);
+    return false;
+  }
+
+  py::list take(size_t most) {
+    py::list taken;
+    while (most-- > 0) {
+      const auto completion = port_->take();
+      if (!completion) break;
+      py::object error = py::none();
+      if (completion->error) error = as_exception(*completion->error);
+      taken.append(py::make_tuple(completion->token, std::move(error)));
+    }
+    return taken;
+  }
+
+ private:
+  CompletionPort* const port_;
+};
+
+// The floor of bench/aio.py: a task that notes the time and writes to a file
+// descriptor, with nothing of the above between it and the loop.
+int run_write(const npu_kernel*, const uint64_t* words, npu_failure*) {
+  *reinterpret_cast<uint64_t*>(words[1]) = now_ns();
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t n = write(int(words[0]), &one, sizeof one);
+  return NPU_OK;
+}
+const npu_kernel kWrite{run_write, "write", nullptr, 0};
+
+void submit_write(int fd, uint64_t time_address) {
+  Stream& stream = usable_stream(current_device());
+  Submission s;
+  if (!stream.begin(2, s)) raise_stream_error(stream);
+  s.task->kind = TaskKind::kKernel;
+  s.task->kernel = &kWrite;
+  s.words[0] = uint64_t(fd);
+  s.words[1] = time_address;
+  stream.commit(s);
+}
+
+// Where an event was recorded: (device, stream, number), or None.
+py::object event_point(int64_t id) {
+  const Event* event = reinterpret_cast<const Event*>(id);
+  if (!event || !event->recorded()) return py::none();
+  const Stream& stream = *event->stream();
+  return py::make_tuple(stream.device(), stream.id(), event->number());
+}
+
+}  // namespace
+
+void bind_aio(py::module_& m) {
+  py::class_<Port>(m, "CompletionPort")
+      .def(py::init<>())
+      .def("fileno", &Port::fileno)
+      .def("add",
+           torch::wrap_pybind_function([](Port& port, int device, int64_t id,
+                                          uint64_t number, uint64_t token) {
+             return port.add(device, id, number, token);
+           }))
+      .def("take", &Port::take)
+      .def_property_readonly("left_over", &Port::left_over)
+      .def_property_readonly("wake_ups", &Port::wake_ups);
+  m.def("event_point", &event_point);
+  m.def("submit_write", torch::wrap_pybind_function(&submit_write));
+  m.def("stream_tail", torch::wrap_pybind_function([](int device, int64_t id) {
+          return stream_at(device, id).tail();
+        }));
+  // What each stream made so far has been given: (device, stream, number).
+  m.def("device_tails", torch::wrap_pybind_function([](int device) {
+          check_usable();
+          check_device(device);
+          py::list tails;
+          for (const Stream* s : streams(device))
+            tails.append(py::make_tuple(device, s->id(), s->tail()));
+          return tails;
+        }));
+  // Also for a number that the other stream has not been given yet: tests and
+  // benchmarks hold a stream so, until they submit to the other.
+  m.def("stream_wait",
+        torch::wrap_pybind_function([](int device, int64_t id, int other_device,
+                                       int64_t other_id, uint64_t number) {
+          Stream& stream = stream_at(device, id);
+          if (!stream.wait_for(stream_at(other_device, other_id), number))
+            raise_stream_error(stream);
+        }));
+  m.def("stream_retired",
+        torch::wrap_pybind_function([](int device, int64_t id) {
+          return stream_at(device, id).retired().value();
+        }));
+}
+
+}  // namespace npu

@@ -1,0 +1,110 @@
+// What a process keeps of its last tasks while somebody traces it: a ring of
+// records per stream, in a file that the tracing process maps.
+//
+// Off until `wanted` is set, by that process, NPU_TRACE or NPU_TRACE_DIR. A
+// launcher looks at it once per sampled task, so that tracing may begin and end
+// up to kSamplePeriod tasks late. npu_dispatch/trace_file.py mirrors this
+// layout; any change of it raises kTraceVersion.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "csrc/base/align.h"
+
+namespace npu {
+
+inline constexpr uint32_t kTraceVersion = 1;
+inline constexpr char kTraceMagic[8] = {'N', 'P', 'U', 'T', 'R', 'A', 'C', 'E'};
+inline constexpr uint32_t kTraceRings = 64;
+inline constexpr uint64_t kTraceRecords = uint64_t{1} << 16;
+inline constexpr uint32_t kTraceNameBytes = 1 << 18;
+
+enum class TraceOutcome : uint8_t { kDone, kFailed, kDropped };
+
+// Times are ticks; the header has what they are in nanoseconds.
+struct alignas(kCacheLine) TraceRecord {
+  uint64_t position;   // in its stream
+  uint64_t submitted;  // the claim
+  uint64_t started;
+  uint64_t ended;
+  uint64_t other_number;  // kWait: the number of the other stream, else 0
+  int64_t other_stream;
+  int32_t other_device;
+  uint32_t name;   // offset in the name table
+  uint32_t depth;  // tasks unfinished when this one ended, itself included
+  uint8_t kind;    // TaskKind
+  uint8_t outcome;
+};
+static_assert(sizeof(TraceRecord) == kCacheLine);
+
+struct TraceRing {
+  std::atomic<uint32_t> used;  // set once, after device and stream
+  int32_t device;
+  int64_t stream;
+  // Records written so far; number n is in slot n % kTraceRecords. One writer,
+  // the launcher. A reader copies and then looks again: what is more than
+  // kTraceRecords - 1 back may have been written over.
+  std::atomic<uint64_t> written;
+  alignas(kCacheLine) TraceRecord records[kTraceRecords];
+};
+
+struct TraceHeader {
+  char magic[8];
+  uint32_t version;
+  uint32_t pid;
+  uint64_t process_start;
+  uint64_t ticks;  // read together with the next two
+  uint64_t monotonic_ns;
+  uint64_t realtime_ns;
+  double ns_per_tick;
+  uint32_t rings;
+  uint32_t records;
+  uint64_t rings_at;  // offset of the first ring
+  uint64_t ring_bytes;
+  uint32_t names_at;  // offset of the name table
+  uint32_t name_bytes;
+  // Nonzero: record. Set and cleared by the process that traces.
+  std::atomic<uint32_t> wanted;
+  std::atomic<uint32_t> names_used;  // bytes
+  // Both clocks again, when tracing last began or ended: the rate of the ticks
+  // over all that time, where ns_per_tick was measured in a millisecond.
+  std::atomic<uint64_t> later_ticks;
+  std::atomic<uint64_t> later_ns;
+};
+
+// Each name: a length byte pair, then the bytes. Never removed.
+struct TraceFile {
+  TraceHeader header;
+  alignas(kCacheLine) char names[kTraceNameBytes];
+  alignas(4096) TraceRing rings[kTraceRings];
+};
+
+// Makes this process's file, in NPU_TRACE_DIR or in
+// /dev/shm/npu_dispatch-trace-<uid>/, if that has not been done. Pages that
+// nobody traces into take no memory. Without a file there is no tracing.
+void open_trace_file();
+// Removes it, unless NPU_TRACE_DIR asked for it. Called at exit.
+void remove_trace_file();
+
+bool trace_wanted();
+
+// Notes both clocks in the header.
+void calibrate_trace();
+
+// A ring for a stream; null when there is none or no memory for it.
+TraceRing* claim_trace_ring(int device, int64_t stream);
+
+// The offset of a name that lives as long as the process. Launchers only.
+uint32_t trace_name(const char* name);
+
+// The ring's one writer. Fills nothing but the slot.
+inline void add(TraceRing& ring, const TraceRecord& record) {
+  // Relaxed: the ring's own counter.
+  const uint64_t n = ring.written.load(std::memory_order_relaxed);
+  ring.records[n % kTraceRecords] = record;
+  // Release: a reader that sees n + 1 finds the record.
+  ring.written.store(n + 1, std::memory_order_release);
+}
+
+}  // namespace npu

@@ -1,0 +1,101 @@
+"""`npu-dispatch ps`, `top` and `trace`: looking at processes from outside."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import time
+from pathlib import Path
+
+import click
+
+from npu_dispatch import top as figures
+
+__all__ = ["ps", "top", "trace"]
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def ps(as_json: bool) -> None:
+    """List the processes that use npu."""
+    sampler = figures.Sampler()
+    if as_json:
+        return click.echo(json.dumps(figures.as_json(sampler)["processes"], indent=2))
+    rows = [figures.process_cells(row) for row in sampler.sample()[0]]
+    return click.echo(figures.table(figures.PROCESS_HEADS, rows))
+
+
+@click.command()
+@click.argument("pids", nargs=-1, type=int)
+@click.option("--once", is_flag=True, help="Print one plain table and end.")
+@click.option("--json", "as_json", is_flag=True, help="Print one sample as JSON.")
+@click.option("--interval", default=1.0, show_default=True, help="Seconds.")
+def top(pids: tuple[int, ...], once: bool, as_json: bool, interval: float) -> None:
+    """Watch queues, rates and latencies of PIDS, by default of all."""
+    sampler = figures.Sampler(list(pids))
+    if not (once or as_json or not sys.stdout.isatty()):
+        try:
+            screen = figures.live_screen(sampler, interval)
+        except ModuleNotFoundError as missing:
+            raise click.ClickException(
+                f"the screen needs {missing.name}: pip install 'npu_dispatch[tui]', "
+                "or use --once"
+            ) from missing
+        return screen.run()
+    sampler.sample()  # so that there are rates
+    time.sleep(interval)
+    if as_json:
+        return click.echo(json.dumps(figures.as_json(sampler), indent=2))
+    processes, streams = sampler.sample()
+    rows = [figures.process_cells(row) for row in processes]
+    click.echo(figures.table(figures.PROCESS_HEADS, rows) + "\n")
+    rows = [figures.stream_cells(row) for row in streams]
+    return click.echo(figures.table(figures.STREAM_HEADS, rows))
+
+
+def _seconds(_context: click.Context, _option: click.Parameter, value: str) -> float:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m)?", value)
+    if match is None:
+        raise click.BadParameter(f"{value!r} is not a time such as 500ms, 5s or 2m")
+    return float(match[1]) * {"ms": 1e-3, "m": 60.0}.get(match[2], 1.0)
+
+
+@click.command(context_settings={"ignore_unknown_options": True})
+@click.option(
+    "--last",
+    default="5s",
+    callback=_seconds,
+    metavar="TIME",
+    help="How long, for a PID.",
+)
+@click.option(
+    "-o",
+    "--out",
+    default="npu.pftrace",
+    show_default=True,
+    type=click.Path(dir_okay=False, path_type=Path),
+    help=".json: for chrome://tracing; else for ui.perfetto.dev.",
+)
+@click.argument("target", nargs=-1, required=True, type=click.UNPROCESSED)
+def trace(last: float, out: Path, target: tuple[str, ...]) -> None:
+    """Record a timeline: of a running process (PID), or of a command (-- CMD).
+
+    A process that keeps records (NPU_TRACE=1 in its environment) gives its last
+    seconds; any other is recorded for that long from now on. The exit status is
+    the command's own.
+    """
+    from npu_dispatch import trace as tracing  # needs numpy
+    from npu_dispatch.trace_file import TraceError
+
+    status = 0
+    try:
+        if len(target) == 1 and target[0].isdigit():
+            processes = [tracing.of_process(int(target[0]), last)]
+        else:
+            status, processes = tracing.of_command(target)
+    except (TraceError, FileNotFoundError) as error:
+        raise click.ClickException(str(error)) from error
+    for line in tracing.save(processes, out):
+        click.echo(line, err=True)
+    sys.exit(status)

@@ -1,0 +1,268 @@
+"""What the processes of this user do on npu: rows of figures, and a screen.
+
+Reads statistics segments only: no torch, no help of the processes.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from npu_dispatch.stats import (
+    Histogram,
+    StatsError,
+    StatsReader,
+    StreamStats,
+    segment_file,
+)
+
+if TYPE_CHECKING:
+    from textual.app import App
+
+__all__ = ["ProcessRow", "Sampler", "StreamRow", "live_screen", "running", "table"]
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessRow:
+    pid: int
+    command: str
+    age_s: float
+    streams: int
+    queued: int
+    submitted: int
+    allocated: int
+    reserved: int
+    failed_streams: int
+
+
+@dataclass(frozen=True, slots=True)
+class StreamRow:
+    """One stream. Rates and latencies are of the time since the last sample."""
+
+    pid: int
+    device: int
+    stream: int
+    state: str
+    queued: int
+    capacity: int
+    tasks_per_s: float
+    latency_us_p50: float
+    latency_us_p99: float
+    full_waits: int
+    submitted: int
+    failed: int
+    dropped: int
+
+
+def _field_22(pid: int) -> int:
+    """Return when a process started, in the kernel's unit; 0 when there is none."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return 0
+    return int(text.rpartition(")")[2].split()[19])
+
+
+def _command(pid: int) -> str:
+    try:
+        raw = Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return "?"
+    return raw.replace(b"\0", b" ").decode(errors="replace").strip()
+
+
+def running(folder: Path | None = None) -> list[int]:
+    """Return the processes that have a segment and are alive."""
+    folder = segment_file().parent if folder is None else folder
+    try:
+        names = sorted(int(p.name) for p in folder.iterdir() if p.name.isdigit())
+    except OSError:
+        return []
+    alive = []
+    for pid in names:
+        try:
+            with StatsReader(folder / str(pid)) as reader:
+                # A dead process may have left its file to another's number.
+                if reader.info.process_start == _field_22(pid):
+                    alive.append(pid)
+        except (OSError, StatsError):
+            continue
+    return alive
+
+
+def _recent(new: Histogram, old: Histogram) -> Histogram:
+    pairs = zip(new.buckets, old.buckets, strict=True)
+    buckets = tuple(max(0, a - b) for a, b in pairs)
+    return Histogram(new.count - old.count, new.sum - old.sum, buckets)
+
+
+class Sampler:
+    """Takes samples of some processes; each is compared with the one before."""
+
+    def __init__(self, pids: list[int] | None = None) -> None:
+        self._pids = pids
+        self._last: dict[tuple[int, int, int], tuple[float, StreamStats]] = {}
+
+    def sample(self) -> tuple[list[ProcessRow], list[StreamRow]]:
+        processes, streams = [], []
+        for pid in running():
+            if self._pids and pid not in self._pids:
+                continue
+            try:
+                with StatsReader(segment_file(pid)) as reader:
+                    found, devices = reader.streams(), reader.devices()
+                    started = reader.info.monotonic_ns
+            except (OSError, StatsError):
+                continue  # it has just ended
+            processes.append(
+                ProcessRow(
+                    pid=pid,
+                    command=_command(pid),
+                    age_s=(time.monotonic_ns() - started) / 1e9,
+                    streams=len(found),
+                    queued=sum(stream.depth for stream in found),
+                    submitted=sum(s.submitted + s.inline_tasks for s in found),
+                    allocated=sum(device.allocated for device in devices),
+                    reserved=sum(device.reserved for device in devices),
+                    failed_streams=sum(s.state == "failed" for s in found),
+                )
+            )
+            streams += [self._row(pid, stream) for stream in found]
+        return processes, streams
+
+    def _row(self, pid: int, stream: StreamStats) -> StreamRow:
+        now, key = time.monotonic(), (pid, stream.device, stream.stream)
+        before = self._last.get(key)
+        self._last[key] = now, stream
+        rate, latency = 0.0, stream.latency_ns
+        if before is not None:
+            then, old = before
+            rate = (stream.retired - old.retired) / max(now - then, 1e-9)
+            latency = _recent(latency, old.latency_ns)
+        return StreamRow(
+            pid=pid,
+            device=stream.device,
+            stream=stream.stream,
+            state=stream.state,
+            queued=stream.depth,
+            capacity=stream.capacity,
+            tasks_per_s=rate,
+            latency_us_p50=latency.percentile(0.5) / 1e3,
+            latency_us_p99=latency.percentile(0.99) / 1e3,
+            full_waits=stream.full_waits,
+            submitted=stream.submitted,
+            failed=stream.failed,
+            dropped=stream.dropped,
+        )
+
+
+PROCESS_HEADS = ("pid", "streams", "queued", "tasks", "memory", "age", "command")
+STREAM_HEADS = (
+    "pid",
+    "stream",
+    "state",
+    "queued",
+    "tasks/s",
+    "p50 us",
+    "p99 us",
+    "full",
+    "failed",
+    "dropped",
+)
+
+
+def process_cells(row: ProcessRow) -> tuple[str, ...]:
+    memory = f"{row.allocated / 2**20:.1f}/{row.reserved / 2**20:.1f} MiB"
+    return (
+        str(row.pid),
+        str(row.streams),
+        str(row.queued),
+        str(row.submitted),
+        memory,
+        f"{row.age_s:.0f} s",
+        row.command,
+    )
+
+
+def stream_cells(row: StreamRow) -> tuple[str, ...]:
+    return (
+        str(row.pid),
+        f"npu:{row.device}/{row.stream}",
+        row.state,
+        f"{row.queued}/{row.capacity}",
+        f"{row.tasks_per_s:.0f}",
+        f"{row.latency_us_p50:.1f}",
+        f"{row.latency_us_p99:.1f}",
+        str(row.full_waits),
+        str(row.failed),
+        str(row.dropped),
+    )
+
+
+def table(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    """Return aligned plain text; the last column is not padded."""
+    all_rows = [heads, *rows]
+    widths = [max(len(row[i]) for row in all_rows) for i in range(len(heads))]
+    lines = (
+        "  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip()
+        for row in all_rows
+    )
+    return "\n".join(lines)
+
+
+def as_json(sampler: Sampler) -> dict[str, Any]:
+    """Return one sample as plain values."""
+    processes, streams = sampler.sample()
+    return {
+        "processes": [asdict(row) for row in processes],
+        "streams": [asdict(row) for row in streams],
+    }
+
+
+def live_screen(sampler: Sampler, interval: float) -> App[None]:
+    """Return the screen of `npu-dispatch top`; needs textual."""
+    from textual.app import App, ComposeResult
+    from textual.widgets import DataTable, Footer, Header
+
+    class Top(App[None]):
+        TITLE = "npu-dispatch top"
+        BINDINGS = [("q", "quit", "Quit"), ("p", "pause", "Pause")]  # noqa: RUF012
+        CSS = "#processes { height: auto; max-height: 40%; }"
+        paused = False
+
+        def compose(self) -> ComposeResult:
+            yield Header()
+            yield DataTable(id="processes")
+            yield DataTable(id="streams")
+            yield Footer()
+
+        def on_mount(self) -> None:
+            for name, heads in (
+                ("#processes", PROCESS_HEADS),
+                ("#streams", STREAM_HEADS),
+            ):
+                self.query_one(name, DataTable).add_columns(*heads)
+            self.refresh_rows()
+            self.set_interval(interval, self.refresh_rows)
+
+        def action_pause(self) -> None:
+            self.paused = not self.paused
+
+        def refresh_rows(self) -> None:
+            if self.paused:
+                return
+            processes, streams = sampler.sample()
+            self._fill("#processes", [process_cells(row) for row in processes])
+            self._fill("#streams", [stream_cells(row) for row in streams])
+
+        def _fill(self, name: str, rows: list[tuple[str, ...]]) -> None:
+            shown = self.query_one(name, DataTable)
+            at = shown.cursor_coordinate
+            shown.clear()
+            shown.add_rows(rows)
+            if rows:
+                shown.move_cursor(row=min(at.row, len(rows) - 1), column=at.column)
+
+    return Top()

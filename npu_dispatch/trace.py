@@ -1,0 +1,194 @@
+"""Record a timeline of running processes, from outside.
+
+Asks each process to keep records of its tasks, copies them while it runs, and
+writes one file. Imports no torch, and works on a process that hangs.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from npu_dispatch.stats import StatsError, StatsReader, segment_file
+from npu_dispatch.trace_export import (
+    Counter,
+    Process,
+    Slice,
+    StreamTrack,
+    chrome_json,
+    perfetto,
+)
+from npu_dispatch.trace_file import (
+    KINDS,
+    OUTCOMES,
+    Ring,
+    TraceError,
+    TraceFile,
+    trace_path,
+)
+
+__all__ = ["Recorder", "of_command", "of_process", "save"]
+
+# A stream's ring holds 65536 records: a tenth of this per second is no loss.
+_POLL_S = 0.05
+
+
+@dataclass
+class Recorder:
+    """Follows one process. Samples its memory counters as well."""
+
+    file: TraceFile
+    stats: Path
+    memory: dict[int, Counter] = field(default_factory=dict)
+
+    def poll(self) -> None:
+        self.file.read()
+        try:
+            with StatsReader(self.stats) as reader:
+                devices = reader.devices()
+        except (OSError, StatsError):
+            return  # it has just ended
+        now = time.monotonic_ns()
+        for device in devices:
+            if device.reserved:
+                name = f"npu:{device.device} memory allocated"
+                counter = self.memory.setdefault(device.device, Counter(name, "bytes"))
+                counter.samples.append((now, device.allocated))
+
+    def process(self, since_ns: int = 0) -> Process:
+        """Return what was recorded and ended after `since_ns`."""
+        names = self.file.names()
+        streams = [
+            track
+            for ring, records in self.file.all_rings()
+            if (track := _track(self.file, ring, records, names, since_ns)).slices
+        ]
+        memory = list(self.memory.values())
+        return Process(self.file.pid, _command(self.file.pid), streams, memory)
+
+
+def _track(
+    file: TraceFile,
+    ring: Ring,
+    records: Any,
+    names: Mapping[int, str],
+    since_ns: int,
+) -> StreamTrack:
+    times = (file.to_ns(records[name]) for name in ("submitted", "started", "ended"))
+    rows = zip(records.tolist(), *(part.tolist() for part in times), strict=True)
+    slices = []
+    for row, submitted, started, ended in rows:
+        if ended < since_ns:
+            continue
+        position, _, _, _, number, stream, device, name, depth, kind, outcome = row
+        slices.append(
+            Slice(
+                name=names.get(name, "?"),
+                position=position,
+                submitted=submitted,
+                started=started,
+                ended=ended,
+                depth=depth,
+                outcome=OUTCOMES[outcome],
+                waited_for=(
+                    (device, stream, number) if KINDS[kind] == "wait" else None
+                ),
+            )
+        )
+    return StreamTrack(ring.device, ring.stream, slices, ring.lost)
+
+
+def _command(pid: int) -> str:
+    try:
+        raw = Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return f"process {pid}"
+    return raw.replace(b"\0", b" ").decode(errors="replace").strip()[:200]
+
+
+def of_process(
+    pid: int, seconds: float, *, wait: Callable[[float], None] = time.sleep
+) -> Process:
+    """Return a timeline of `seconds` of a running process.
+
+    Of the past, as far as it has records, if it keeps them already (NPU_TRACE=1
+    in its environment); else of the time from now on.
+    """
+    with TraceFile(trace_path(pid)) as file:
+        recorder = Recorder(file, segment_file(pid))
+        if file.wanted:
+            recorder.poll()
+            return recorder.process(time.monotonic_ns() - int(seconds * 1e9))
+        file.skip()
+        file.wanted = True
+        try:
+            end = time.monotonic() + seconds
+            while (left := end - time.monotonic()) > 0:
+                wait(min(_POLL_S, left))
+                recorder.poll()
+        finally:
+            file.wanted = False
+        return recorder.process()
+
+
+def of_command(
+    command: Sequence[str], environment: Mapping[str, str] | None = None
+) -> tuple[int, list[Process]]:
+    """Run a command; return its exit status and what its processes did on npu."""
+    with tempfile.TemporaryDirectory(prefix="npu_trace-", dir=_memory()) as folder:
+        env = {**(os.environ if environment is None else environment)}
+        child = subprocess.Popen(list(command), env=env | {"NPU_TRACE_DIR": folder})
+        recorders: dict[Path, Recorder] = {}
+        restore = signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is the child's
+        try:
+            while True:
+                try:
+                    child.wait(_POLL_S)
+                except subprocess.TimeoutExpired:
+                    _poll_all(Path(folder), recorders)
+                    continue
+                break
+        finally:
+            signal.signal(signal.SIGINT, restore)
+        _poll_all(Path(folder), recorders)
+        processes = [recorder.process() for recorder in recorders.values()]
+        for recorder in recorders.values():
+            recorder.file.close()
+        status = child.returncode
+        return (status if status >= 0 else 128 - status), processes
+
+
+def _poll_all(folder: Path, recorders: dict[Path, Recorder]) -> None:
+    for path in sorted(folder.iterdir()):
+        if path not in recorders:
+            try:
+                file = TraceFile(path)
+            except TraceError:
+                continue  # being made
+            recorders[path] = Recorder(file, segment_file(int(path.name)))
+        recorders[path].poll()
+
+
+def _memory() -> str | None:
+    """Return a folder that is not on a disk, or None: the rings are mapped."""
+    return "/dev/shm" if Path("/dev/shm").is_dir() else None
+
+
+def save(processes: list[Process], path: Path) -> Iterator[str]:
+    """Write the file and yield lines that say what is in it.
+
+    `.json` is Chrome's format, any other suffix Perfetto's.
+    """
+    (chrome_json if path.suffix == ".json" else perfetto)(processes, path)
+    for process in processes:
+        for track in process.streams:
+            lost = f", {track.lost} more were lost" if track.lost else ""
+            yield f"{process.pid}: {track.name}: {len(track.slices)} tasks{lost}"
+    yield f"wrote {path}"

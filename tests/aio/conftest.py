@@ -1,0 +1,65 @@
+"""Both event loops, and a gate that holds a stream until the test opens it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any
+
+import pytest
+import torch
+import uvloop
+
+from npu_dispatch import _C
+
+LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
+Run = Callable[[Coroutine[Any, Any, Any]], Any]
+
+
+@pytest.fixture(params=sorted(LOOPS))
+def new_loop(request: pytest.FixtureRequest) -> Callable[[], Any]:
+    return LOOPS[request.param]
+
+
+@pytest.fixture
+def run(new_loop: Callable[[], Any]) -> Run:
+    """Run a coroutine to its end on a new loop."""
+
+    def run_on_new_loop(coroutine: Coroutine[Any, Any, Any]) -> Any:
+        with asyncio.Runner(loop_factory=new_loop) as runner:
+            return runner.run(coroutine)
+
+    return run_on_new_loop
+
+
+class Gate:
+    """Holds streams at a task that waits for a number of the gate's own stream."""
+
+    def __init__(self) -> None:
+        self._stream = torch.npu.Stream(priority=-1)
+        self._key = self._stream.device_index, self._stream.stream_id
+        self._number = _C.stream_tail(*self._key) + 1
+        self.is_open = False
+
+    def close(self, stream: torch.npu.Stream) -> None:
+        """Hold what the stream is given from here on."""
+        key = stream.device_index, stream.stream_id
+        _C.stream_wait(*key, *self._key, self._number)
+
+    def open(self) -> None:
+        if not self.is_open:
+            with torch.npu.stream(self._stream):
+                _C.submit_nothing()
+        self.is_open = True
+
+
+@pytest.fixture
+def gate() -> Iterator[Gate]:
+    gate = Gate()
+    yield gate
+    gate.open()
+
+
+@pytest.fixture
+def stream() -> torch.npu.Stream:
+    return torch.npu.Stream()

@@ -1,0 +1,99 @@
+"""`ps` and `top`: rows of figures, from outside."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from npu_dispatch import _C, top
+from npu_dispatch.stats import segment_file
+
+
+def row_of_this_process(rows):
+    return next(row for row in rows if row.pid == os.getpid())
+
+
+def test_this_process_and_its_streams_are_listed():
+    torch.npu.init()
+    sampler = top.Sampler([os.getpid()])
+    sampler.sample()
+    for _ in range(160):
+        _C.submit_nothing()
+    torch.npu.synchronize()
+    processes, streams = sampler.sample()
+    process = row_of_this_process(processes)
+    default = next(s for s in streams if s.stream == 0)
+    assert process.streams == len(streams)
+    assert process.submitted >= default.submitted >= 160
+    assert default.tasks_per_s > 0
+    assert default.latency_us_p50 > 0
+
+
+def test_dead_processes_and_strange_files_are_not_listed(tmp_path):
+    torch.npu.init()
+    mine = segment_file()
+    shutil.copy(mine, tmp_path / "1")  # a number that another process has now
+    (tmp_path / "77").write_bytes(b"not a segment")
+    (tmp_path / "readme").write_text("")
+    shutil.copy(mine, tmp_path / str(os.getpid()))
+    assert top.running(tmp_path) == [os.getpid()]
+    assert top.running(tmp_path / "missing") == []
+
+
+def npu_dispatch(environment, *args):
+    return subprocess.run(
+        [sys.executable, "-m", "npu_dispatch", *args],
+        env=environment(NPU_AUTOLOAD="0", TORCH_DEVICE_BACKEND_AUTOLOAD="0"),
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+
+
+def test_the_commands_print_tables_and_json(child_environment):
+    torch.npu.init()
+    pid = str(os.getpid())
+    assert pid in npu_dispatch(child_environment, "ps")
+    listed = json.loads(npu_dispatch(child_environment, "ps", "--json"))
+    assert os.getpid() in [row["pid"] for row in listed]
+    once = npu_dispatch(child_environment, "top", "--once", "--interval", "0", pid)
+    assert "npu:0/0" in once
+    sample = json.loads(
+        npu_dispatch(child_environment, "top", "--json", "--interval", "0", pid)
+    )
+    assert {row["pid"] for row in sample["streams"]} == {os.getpid()}
+
+
+def test_watching_imports_no_torch(python):
+    code = (
+        "import sys\n"
+        "from npu_dispatch import top, trace\n"
+        "top.Sampler().sample()\n"
+        "assert 'torch' not in sys.modules"
+    )
+    python(code, NPU_AUTOLOAD="0")
+
+
+def test_the_screen_shows_the_rows_and_keeps_the_cursor():
+    textual = pytest.importorskip("textual.widgets")
+    torch.npu.init()
+
+    async def main():
+        app = top.live_screen(top.Sampler([os.getpid()]), 1000.0)
+        async with app.run_test() as pilot:
+            streams = app.query_one("#streams", textual.DataTable)
+            assert streams.row_count >= 1
+            assert streams.get_row_at(0)[0] == str(os.getpid())
+            app.refresh_rows()
+            assert streams.row_count >= 1
+            await pilot.press("p")
+            assert app.paused
+
+    asyncio.run(main())

@@ -1,0 +1,270 @@
+"""Timelines: what a traced process did, in both formats."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import torch
+from perfetto.protos.perfetto.trace import perfetto_trace_pb2
+
+from npu_dispatch import _C, trace
+from npu_dispatch.trace_export import Process, StreamTrack
+from npu_dispatch.trace_file import TraceError, TraceFile, trace_path
+
+ROUNDS = 50
+PROGRAM = f"""
+import torch, npu_dispatch
+s = torch.npu.Stream()
+x = torch.ones(64, 64, device="npu")
+for i in range({ROUNDS}):
+    y = (x @ x).relu()
+    event = torch.npu.current_stream().record_event()
+    s.wait_event(event)
+    with torch.npu.stream(s):
+        z = y.neg()
+        y.record_stream(s)
+    s.synchronize()
+"""
+
+
+@pytest.fixture(scope="module")
+def traced(tmp_path_factory) -> list[Process]:
+    """A program on two streams, where one waits for the other in each round."""
+    script = tmp_path_factory.mktemp("trace") / "program.py"
+    script.write_text(PROGRAM)
+    status, processes = trace.of_command([sys.executable, str(script)])
+    assert status == 0
+    return processes
+
+
+def one(traced: list[Process]) -> tuple[StreamTrack, StreamTrack]:
+    (process,) = traced
+    first, second = process.streams
+    assert (first.stream, first.lost, second.lost) == (0, 0, 0)
+    return first, second
+
+
+def test_every_task_is_there_once_in_its_order(traced):
+    for track in one(traced):
+        positions = [task.position for task in track.slices]
+        assert positions == list(range(len(positions)))
+    names = [task.name for task in one(traced)[0].slices]
+    assert names.count("aten::mm") == names.count("aten::relu") == ROUNDS
+
+
+def test_tasks_of_a_stream_do_not_overlap_and_start_after_submission(traced):
+    for track in one(traced):
+        for task in track.slices:
+            assert task.submitted <= task.started <= task.ended
+        for task, after in pairwise(track.slices):
+            assert task.ended <= after.started
+
+
+def test_a_wait_ends_after_what_it_waited_for(traced):
+    first, second = one(traced)
+    waits = [task for task in second.slices if task.waited_for]
+    assert waits
+    for task in waits:
+        device, stream, number = task.waited_for
+        assert (device, stream) == (0, 0)
+        assert first.slices[number - 1].ended <= task.ended
+
+
+def test_chrome_json_has_slices_arrows_and_counters(traced, tmp_path):
+    path = tmp_path / "t.json"
+    lines = list(trace.save(traced, path))
+    assert lines[-1] == f"wrote {path}"
+    events = json.loads(path.read_text())["traceEvents"]
+    by_kind = defaultdict(list)
+    for event in events:
+        by_kind[event["ph"]].append(event)
+    tasks = sum(len(track.slices) for track in one(traced))
+    assert len(by_kind["X"]) == 2 * tasks  # submitted, and run
+    assert len(by_kind["C"]) >= tasks
+    begun = {event["id"]: event for event in by_kind["s"]}
+    ended = {event["id"]: event for event in by_kind["f"]}
+    assert len(begun) == len(by_kind["s"])
+    assert begun.keys() == ended.keys()
+    assert all(begun[i]["ts"] <= ended[i]["ts"] for i in begun)
+    slices = defaultdict(list)
+    for event in by_kind["X"]:
+        slices[event["tid"]].append((event["ts"], event["ts"] + event["dur"]))
+    for track in slices.values():
+        for (_, end), (begin, _) in pairwise(sorted(track)):
+            assert end <= begin + 1e-6  # microseconds; nanoseconds are exact
+    # Every arrow begins and ends inside of a slice of its track.
+    for event in by_kind["s"] + by_kind["f"]:
+        near = (event["ts"] - 1e-6, event["ts"] + 1e-6)
+        assert any(b <= near[1] and near[0] <= e for b, e in slices[event["tid"]])
+
+
+def test_perfetto_protobuf_says_the_same(traced, tmp_path):
+    path = tmp_path / "t.pftrace"
+    list(trace.save(traced, path))
+    packets = perfetto_trace_pb2.Trace.FromString(path.read_bytes()).packet
+    tracks = {
+        p.track_descriptor.uuid: p.track_descriptor
+        for p in packets
+        if p.HasField("track_descriptor")
+    }
+    begin, end = (
+        perfetto_trace_pb2.TrackEvent.TYPE_SLICE_BEGIN,
+        perfetto_trace_pb2.TrackEvent.TYPE_SLICE_END,
+    )
+    open_slices, found, flows = {}, defaultdict(list), defaultdict(int)
+    for packet in packets:
+        if not packet.HasField("track_event"):
+            continue
+        event = packet.track_event
+        assert event.track_uuid in tracks
+        for flow in event.flow_ids:
+            flows[flow] += 1
+        if event.type == begin:
+            assert event.track_uuid not in open_slices, "slices overlap"
+            open_slices[event.track_uuid] = (packet.timestamp, event.name)
+        elif event.type == end:
+            began, name = open_slices.pop(event.track_uuid)
+            found[tracks[event.track_uuid].name].append((name, began, packet.timestamp))
+    assert not open_slices
+    assert set(flows.values()) == {2}
+    for track in one(traced):
+        assert found[track.name] == [
+            (task.name, task.started, task.ended) for task in track.slices
+        ]
+
+
+def test_two_processes_share_no_track_and_no_arrow(traced, tmp_path):
+    other = Process(traced[0].pid + 1, "other", traced[0].streams)
+    path = tmp_path / "t.pftrace"
+    list(trace.save([*traced, other], path))
+    packets = perfetto_trace_pb2.Trace.FromString(path.read_bytes()).packet
+    uuids = [p.track_descriptor.uuid for p in packets if p.track_descriptor.uuid]
+    assert len(uuids) == len(set(uuids))
+    flows = defaultdict(int)
+    for packet in packets:
+        for flow in packet.track_event.flow_ids:
+            flows[flow] += 1
+    assert set(flows.values()) == {2}
+
+
+def test_this_process_is_traced_while_it_runs_and_not_afterwards():
+    torch.npu.init()
+    tasks = 0
+
+    def work(_seconds: float) -> None:
+        nonlocal tasks
+        for _ in range(16):  # one of them is sampled: the launcher looks
+            _C.submit_nothing()
+        torch.npu.synchronize()
+        for _ in range(1000):
+            _C.submit_nothing()
+        torch.npu.synchronize()
+        tasks += 1016
+
+    before = time.monotonic_ns()
+    process = trace.of_process(os.getpid(), 0.2, wait=work)
+    after = time.monotonic_ns()
+    (track,) = (t for t in process.streams if t.stream == 0)
+    assert tasks - 16 <= len(track.slices) <= tasks
+    assert before <= track.slices[0].submitted
+    assert track.slices[-1].ended <= after
+    positions = [task.position for task in track.slices]
+    assert positions == list(range(positions[0], positions[0] + len(positions)))
+    work(0)
+    with TraceFile(trace_path(os.getpid())) as file:
+        file.skip()
+        work(0)
+        file.read()
+        assert not any(ring.chunks for ring in file.rings.values())
+
+
+def test_a_reader_that_comes_late_knows_how_much_it_lost():
+    torch.npu.init()
+    with TraceFile(trace_path(os.getpid())) as file:
+        file.wanted = True
+        try:
+            for _ in range(100):
+                _C.submit_nothing()
+            torch.npu.synchronize()
+            file.skip()
+            n = 70_000
+            for _ in range(n):
+                _C.submit_nothing()
+            torch.npu.synchronize()
+            file.read()
+        finally:
+            file.wanted = False
+        for _ in range(32):
+            _C.submit_nothing()
+        torch.npu.synchronize()
+        ring, records = next(
+            (r, rows) for r, rows in file.all_rings() if (r.device, r.stream) == (0, 0)
+        )
+        assert len(records) + ring.lost == n
+        assert len(records) == 65_535
+        assert (records["position"][1:] - records["position"][:-1] == 1).all()
+        del records
+
+
+def test_failed_and_dropped_tasks_are_marked(tmp_path):
+    script = tmp_path / "fails.py"
+    script.write_text(
+        "import torch, npu_dispatch\n"
+        "x = torch.zeros(2, device='npu')\n"
+        "bad = torch.tensor([9]).npu()\n"
+        "x[bad]\n"
+        "try: torch.npu.synchronize()\n"
+        "except IndexError: torch.npu.clear_error()\n"
+    )
+    status, (process,) = trace.of_command([sys.executable, str(script)])
+    assert status == 0
+    outcomes = [task.outcome for task in process.streams[0].slices]
+    assert outcomes.count("failed") == 1
+
+
+def test_the_command_passes_on_the_exit_status(tmp_path, child_environment):
+    out = tmp_path / "t.json"
+    program = "import torch, sys; torch.ones(2, device='npu').add(1); sys.exit(7)"
+    command = [sys.executable, "-m", "npu_dispatch", "trace", "-o", str(out), "--"]
+    done = subprocess.run(
+        [*command, sys.executable, "-c", program],
+        env=child_environment(),
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 7, done.stderr
+    assert "tasks" in done.stderr
+    assert json.loads(out.read_text())["traceEvents"]
+
+
+def test_a_process_without_npu_is_named(tmp_path):
+    with pytest.raises(TraceError, match="no process that uses npu"):
+        trace.of_process(1, 1.0)
+    short = tmp_path / "short"
+    short.write_bytes(b"NPU")
+    with pytest.raises(TraceError, match="too short"):
+        TraceFile(short)
+    wrong = tmp_path / "wrong"
+    wrong.write_bytes(bytes(4096))
+    with pytest.raises(TraceError, match="not a trace file of version 1"):
+        TraceFile(wrong)
+
+
+def test_the_file_is_private_and_goes_with_its_process(python):
+    code = (
+        "import os, torch; torch.npu.init()\n"
+        "from npu_dispatch.trace_file import trace_path\n"
+        "path = trace_path(os.getpid())\n"
+        "print(path, oct(path.stat().st_mode & 0o777))"
+    )
+    path, mode = python(code).stdout.split()
+    assert mode == "0o600"
+    assert not Path(path).exists()
