@@ -6,6 +6,7 @@
 namespace npu {
 
 void bind_device(pybind11::module_& m);
+void bind_graph(pybind11::module_& m);
 void bind_memory(pybind11::module_& m);
 void bind_stats(pybind11::module_& m);
 

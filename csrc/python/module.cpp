@@ -2,6 +2,7 @@
 #include <Python.h>
 #include <torch/csrc/Exceptions.h>
 
+#include "csrc/ops/graph_kernels.h"
 #include "csrc/ops/infer.h"
 #include "csrc/python/bindings.h"
 #include "csrc/taskqueue/engine.h"
@@ -59,6 +60,7 @@ void register_backend() {
   register_hooks();
   set_host_wait_hooks({release_gil, reacquire_gil, check_signals});
   set_interrupt_test(is_interrupt_exception);
+  register_graph_kernels();
 }
 
 }  // namespace
@@ -69,6 +71,7 @@ PYBIND11_MODULE(_C, m) {
   m.attr("TORCH_VERSION") = NPU_TORCH_VERSION;
   m.def("register", &npu::register_backend);
   npu::bind_device(m);
+  npu::bind_graph(m);
   npu::bind_memory(m);
   npu::bind_stats(m);
 }

@@ -44,6 +44,8 @@ void wait(Stream& stream, uint64_t number) {
 void set_host_wait_hooks(const HostWaitHooks& hooks) { hooks_ = hooks; }
 
 void host_wait(Stream& stream, uint64_t number, WaitReason reason) {
+  if (TaskSink* capture = active_capture()) [[unlikely]]
+    capture->host_waits(stream, reason);
   if (!stream.retired().reached(number)) {
     const uint64_t start = now_ns();
     wait(stream, number);

@@ -16,6 +16,7 @@
 #include "csrc/taskqueue/ring.h"
 #include "csrc/taskqueue/sequence.h"
 #include "csrc/taskqueue/task.h"
+#include "csrc/taskqueue/task_sink.h"
 
 namespace npu {
 
@@ -106,6 +107,21 @@ class Stream {
   void set_blocking(bool blocking);
   void set_observed(bool observed);
 
+  // Sends what is submitted from now on to `sink`; null: to the ring again.
+  // The caller is the only thread that submits to this stream.
+  void set_sink(TaskSink* sink);
+  // Where tasks go instead of the ring; usually null.
+  TaskSink* sink() const {
+    // Acquire: pairs with the release in set_sink().
+    return gate_.load(std::memory_order_acquire) & kDiverted
+               ? sink_.load(std::memory_order_relaxed)
+               : nullptr;
+  }
+  // Whether a task is done when its submission returns.
+  bool waits_for_each_task() const {
+    return gate_.load(std::memory_order_relaxed) & (kInlineMode | kBlocking);
+  }
+
   // Ends the launcher after everything submitted is done. At exit only.
   void stop();
   // In a forked child: forget the launcher, refuse work.
@@ -124,6 +140,7 @@ class Stream {
     kBlocking = 8,
     kObserved = 16,
     kForked = 32,
+    kDiverted = 64,
   };
 
   bool open(uint32_t n_words, Submission& s) {
@@ -167,6 +184,7 @@ class Stream {
   Sequence retired_;
   Parking parking_;
   std::atomic<bool> stopping_{false};
+  std::atomic<TaskSink*> sink_{nullptr};
 
   // Neither is on a steady path, nor held when the other is taken.
   std::mutex launcher_mutex_;  // guards launcher_: start and stop

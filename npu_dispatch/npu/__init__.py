@@ -7,7 +7,7 @@ from typing import Any
 from torch import OutOfMemoryError
 
 from npu_dispatch.errors import DeferredNpuCallError
-from npu_dispatch.npu import amp, memory, random, streams
+from npu_dispatch.npu import amp, graphs, memory, random, streams
 from npu_dispatch.npu._device import (
     DeviceProperties,
     _exchange_device,
@@ -28,6 +28,7 @@ from npu_dispatch.npu._device import (
     set_device,
     synchronize,
 )
+from npu_dispatch.npu._graphed import make_graphed_callables
 from npu_dispatch.npu._index import _get_device_index
 from npu_dispatch.npu._lazy import (
     _is_in_bad_fork,
@@ -42,6 +43,16 @@ from npu_dispatch.npu.amp import (
     is_autocast_enabled,
     set_autocast_dtype,
     set_autocast_enabled,
+)
+from npu_dispatch.npu.graphs import (
+    NPUGraph,
+    graph,
+    graph_pool_handle,
+    graph_task_group_begin,
+    graph_task_group_end,
+    graph_task_update_begin,
+    graph_task_update_end,
+    is_current_stream_capturing,
 )
 from npu_dispatch.npu.memory import (
     empty_cache,
@@ -98,6 +109,7 @@ __all__ = [
     "DeferredNpuCallError",
     "DeviceProperties",
     "Event",
+    "NPUGraph",
     "OutOfMemoryError",
     "Stream",
     "StreamContext",
@@ -123,14 +135,23 @@ __all__ = [
     "get_per_process_memory_fraction",
     "get_rng_state",
     "get_rng_state_all",
+    "graph",
+    "graph_pool_handle",
+    "graph_task_group_begin",
+    "graph_task_group_end",
+    "graph_task_update_begin",
+    "graph_task_update_end",
+    "graphs",
     "init",
     "initial_seed",
     "ipc_collect",
     "is_autocast_enabled",
     "is_available",
     "is_bf16_supported",
+    "is_current_stream_capturing",
     "is_initialized",
     "launch_blocking",
+    "make_graphed_callables",
     "manual_seed",
     "manual_seed_all",
     "max_memory_allocated",
