@@ -85,8 +85,6 @@ class _Capture:
 class _Captured:
     """A compiled function: eager at first, then replays, per set of shapes."""
 
-    _boxed_call = True
-
     def __init__(self, function: Function) -> None:
         self._function = function
         self._seen: dict[Any, list[int]] = {}  # where the inputs of a call were
@@ -151,8 +149,14 @@ def npugraphs(module: torch.fx.GraphModule, inputs: Sequence[Any], **_: Any) -> 
     """
     from torch._dynamo.backends.common import aot_autograd
 
-    def compile_(traced: torch.fx.GraphModule, _: Sequence[Any]) -> _Captured:
-        return _Captured(lambda args: traced(*args))
+    def compile_(traced: torch.fx.GraphModule, _: Sequence[Any]) -> Function:
+        captured = _Captured(lambda args: traced(*args))
+
+        def run(inputs: list[Any]) -> Sequence[Any]:
+            return captured(inputs)
+
+        run._boxed_call = True  # type: ignore[attr-defined]
+        return run
 
     compiler: Any = aot_autograd(fw_compiler=compile_, bw_compiler=compile_)
     return compiler(module, inputs)

@@ -239,6 +239,14 @@ def make_graphed_callables(
     for piece in reversed(pieces):
         _capture_backward(piece, handle, allow_unused_input)
 
+    if pool is None:
+        # Nobody else captures into the pool, so the saved tensors may go back to
+        # it; kept alive, they would tie the parameters to the capture's stream.
+        for piece in pieces:
+            piece.outputs = tuple(
+                o.detach() if isinstance(o, Tensor) else o for o in piece.outputs
+            )
+
     results: list[Any] = []
     for piece in pieces:
         graphed = _callable_of(piece)

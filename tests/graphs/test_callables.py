@@ -25,13 +25,13 @@ def train(model, loss_of, batches) -> list[torch.Tensor]:
     return [p.detach().clone() for p in model.parameters()]
 
 
-@pytest.fixture
-def batches():
+def make_batches():
     torch.manual_seed(3)
     return [(torch.rand(5, 8).npu(), torch.rand(5, 4).npu()) for _ in range(5)]
 
 
-def test_a_graphed_module_trains_like_the_eager_one(batches):
+def test_a_graphed_module_trains_like_the_eager_one():
+    batches = make_batches()
     expected = train(network(), F.mse_loss, batches)
     model = network()
     graphed = torch.npu.make_graphed_callables(model, (batches[0][0].clone(),))
@@ -43,7 +43,8 @@ def test_a_graphed_module_trains_like_the_eager_one(batches):
         assert torch.equal(ours, theirs)
 
 
-def test_several_callables_one_of_them_a_function(batches):
+def test_several_callables_one_of_them_a_function():
+    batches = make_batches()
     expected = train(network(), F.mse_loss, batches)
     model = network()
     x, y = (t.clone() for t in batches[0])
@@ -88,25 +89,13 @@ def test_a_module_in_the_other_training_mode_runs_eagerly():
     assert graphed(x[:2]).shape == (2, 4)
 
 
-def test_autocast_inside_graphed_callables(batches):
-    model = network()
-    x = batches[0][0]
-    with torch.autocast("npu", dtype=torch.bfloat16, cache_enabled=False):
-        expected = model(x)
-        graphed = torch.npu.make_graphed_callables(model, (x.clone(),))
-        result = graphed(x)
-
-    assert result.dtype == torch.bfloat16
-    assert torch.equal(result, expected)
-
-
 def test_what_graphed_callables_cannot_take():
-    x = torch.ones(5, 8, device="npu")
+    x, model = torch.ones(5, 8, device="npu"), network()
     with (
         torch.autocast("npu", dtype=torch.bfloat16),
         pytest.raises(RuntimeError, match="cache_enabled=False"),
     ):
-        torch.npu.make_graphed_callables(network(), (x,))
+        torch.npu.make_graphed_callables(model, (x,))
     hooked = network()
     hooked.register_forward_hook(lambda *args: None)
     with pytest.raises(RuntimeError, match="without hooks"):
@@ -165,7 +154,8 @@ def test_results_of_a_compiled_function_stay_what_they_were(backend):
     assert [k[0].item() for k in kept] == [i + 1 for i in range(12)]
 
 
-def test_a_compiled_model_trains_like_the_eager_one(backend, batches):
+def test_a_compiled_model_trains_like_the_eager_one(backend):
+    batches = make_batches()
     expected = train(network(), F.mse_loss, batches)
     got = train(torch.compile(network(), backend=backend), F.mse_loss, batches)
 
