@@ -51,6 +51,7 @@ add_library(npu_torch OBJECT
   torch/device.cpp
   torch/error.cpp
   torch/generator.cpp
+  torch/graph_impl.cpp
   torch/guard.cpp
   torch/hooks.cpp
   torch/host_allocator.cpp
@@ -59,6 +60,7 @@ add_library(npu_torch OBJECT
   ops/cold.cpp
   ops/frame.cpp
   ops/frame_build.cpp
+  ops/graph_kernels.cpp
   ops/infer.cpp
   ops/kernel_threads.cpp
   ops/key.cpp
@@ -87,6 +89,7 @@ pybind11_add_module(_C MODULE
   python/call_stack.cpp
   python/device.cpp
   python/errors.cpp
+  python/graph.cpp
   python/memory.cpp
   python/module.cpp
   python/python_frames.cpp

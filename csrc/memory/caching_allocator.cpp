@@ -66,7 +66,7 @@ StreamPools& CachingAllocator::pools(Stream& stream, Lock& lock) {
   if (StreamPools* known = known_pools(stream)) return *known;
   const auto search = [&] {
     StreamPools* at = all_pools_;
-    while (at && at->stream != &stream) at = at->next;
+    while (at && (at->stream != &stream || !at->selected)) at = at->next;
     return at;
   };
   StreamPools* found = search();

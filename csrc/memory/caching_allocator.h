@@ -76,6 +76,16 @@ class CachingAllocator {
   // Returns every unused segment to the driver (waits for pending blocks).
   void empty_cache();
 
+  // Private pools of graphs. From begin_capture() to end_capture() the memory
+  // of `stream` comes from pool `id` (> 0), and no segment of the pool goes
+  // back to the driver before free_pool(). Blocks that another stream used too
+  // are not used again before the last end_capture(): no queue orders captured
+  // work.
+  void begin_capture(Stream& stream, uint64_t id);
+  void end_capture(Stream& stream);
+  // The pool's graphs are gone, and nothing queued uses its memory.
+  void free_pool(uint64_t id);
+
   // Flat statistics under torch's keys, e.g. "allocated_bytes.all.current".
   // inactive_split is sampled by this call: its peak and totals are those of
   // the samples.
@@ -136,6 +146,8 @@ class CachingAllocator {
   Block* take_cached(size_t size, size_t bytes, Stream& stream);
   Block* grow(size_t size, size_t bytes, Stream& stream);
 
+  bool is_abandoned(const BlockPool* pool) const;
+
   bool settled(Block* block);
   void free_used_elsewhere(Block* block);
   void poll_pending(int checks);
@@ -156,6 +168,8 @@ class CachingAllocator {
   // On a line of its own with what a hit touches first.
   alignas(kCacheLine) SpinLock lock_;
   PendingBlocks pending_;
+  PendingBlocks deferred_;  // until no capture is under way
+  int capturing_ = 0;       // streams
   SpareBlocks spares_;
   MemoryStats stats_;
   // The pools of the stream that used slot id % kStreamSlots last.

@@ -36,6 +36,10 @@ bool CachingAllocator::settled(Block* block) {
 
 void CachingAllocator::free_used_elsewhere(Block* block) {
   BlockPool& pool = *block->pool;
+  if (capturing_ && pool.kept()) [[unlikely]] {
+    stats_.pending(pool.kind(), block->size, block->requested);
+    return deferred_.push(block);
+  }
   for (BlockUse* use = block->uses; use; use = use->next)
     use->number = use->stream->tail();
   if (settled(block)) {

@@ -58,6 +58,10 @@ class BlockPool {
 
   PoolKind kind() const { return kind_; }
 
+  // Whether free segments stay here, for graphs whose tasks use them.
+  bool kept() const { return kept_; }
+  void keep(bool kept) { kept_ = kept; }
+
   // A block of at least `size` bytes, or null: one that had just this size,
   // else, with all free neighbours merged, the smallest that fits, split when
   // the rest is worth keeping. Takes at most one spare.
@@ -97,8 +101,13 @@ class BlockPool {
 
   const PoolKind kind_;
   QuickLists* const quick_;
+  bool kept_ = false;
   FreeTree tree_;
 };
+
+// A graph pool whose graphs are gone. Its memory is like any other, but what is
+// still in use goes back to it; the next capture on the stream takes it over.
+inline constexpr uint64_t kAbandonedPool = ~uint64_t{0};
 
 // Both pools of a stream. Made at its first allocation, never destroyed before
 // the allocator; `next` never changes once it is in the allocator's list.
@@ -107,6 +116,8 @@ struct StreamPools {
 
   Stream* const stream;
   StreamPools* next = nullptr;
+  uint64_t graph_pool = 0;  // the private pool this is a part of; 0: of none
+  bool selected = true;     // serves the stream's allocations
   QuickLists quick;
   BlockPool small{PoolKind::kSmall, &quick};
   BlockPool large{PoolKind::kLarge, nullptr};

@@ -63,7 +63,8 @@ std::vector<CachingAllocator::Point> CachingAllocator::mark_unused_segments() {
   bool busy = false;
   for (auto& [address, segment] : segments_) {
     Block* block = segment.first;
-    if (block->state != Block::State::kFree || !block->whole_segment())
+    if (block->state != Block::State::kFree || !block->whole_segment() ||
+        block->pool->kept())
       continue;
     block->release_marked = true;
     block->release_at = block->stream->tail();

@@ -128,6 +128,18 @@ void Frame::run(const uint64_t* words) {
   settle();
 }
 
+void Frame::run_again(const uint64_t* words) {
+  if (!bound_) [[unlikely]] {
+    bind(words);
+  } else if (generator_arg_ >= 0) [[unlikely]] {
+    seed(words);
+  }
+  bound_ = false;  // should the operator throw
+  op_.run(*this);
+  bound_ = true;
+  settle();
+}
+
 void Frame::bind(const uint64_t* words) {
   for (Slot& slot : slots_) {
     slot.address = slot.in_the_words
@@ -139,8 +151,12 @@ void Frame::bind(const uint64_t* words) {
   for (ScalarSlot& slot : scalar_slots_)
     *slot.scalar = read_scalar(slot.type, words + slot.word);
   if (generator_arg_ >= 0) [[unlikely]]
-    args_[generator_arg_].generator =
-        seeded_generator({words[generator_word_], words[generator_word_ + 1]});
+    seed(words);
+}
+
+void Frame::seed(const uint64_t* words) {
+  args_[generator_arg_].generator =
+      seeded_generator({words[generator_word_], words[generator_word_ + 1]});
 }
 
 void Frame::settle() {
@@ -159,6 +175,7 @@ void Frame::renew(Slot& slot) {
   // Shared with a list of ours, which cannot be exchanged; such arguments are
   // only read.
   if (slot.owners != 1) return;
+  bound_ = false;
   const Shape& shape = shapes_[slot.shape];
   at::Tensor old = *slot.tensor;
   *slot.tensor =

@@ -55,6 +55,9 @@ class Frame {
 
   // One task: points the views at its addresses, runs the operator.
   void run(const uint64_t* words);
+  // The same task again: addresses and scalars are those of the last run, at
+  // the same place; only the generator's words may differ.
+  void run_again(const uint64_t* words);
 
   // Arguments, by position in the schema.
   const at::Tensor& tensor(int i) const { return args_[i].tensor; }
@@ -138,6 +141,7 @@ class Frame {
   void add_slot(at::Tensor& view, Shape shape, bool in_the_words, bool written);
   void bind(const uint64_t* words);
   bool lies_in_results(const at::Tensor& t) const;
+  void seed(const uint64_t* words);
   // After a task: makes new views for those that the kernel kept or reshaped.
   // One that the kernel gave memory of its own is copied back first.
   void settle();
@@ -151,6 +155,7 @@ class Frame {
   std::vector<Slot> slots_;
   std::vector<Shape> shapes_;
   std::vector<ScalarSlot> scalar_slots_;
+  bool bound_ = false;  // every view has the address of the last run
   int generator_arg_ = -1;
   uint32_t generator_word_ = 0;
 };

@@ -57,6 +57,7 @@ Plan::Plan(const Op& op, at::ArrayRef<c10::IValue> arguments,
                                      return shape;
                                    },
                                    c10::Device(c10::kCPU), c10::IValue()});
+    if (schema.kinds[i] == ArgKind::kGenerator) random_word = int(word);
     word += words_of(schema.kinds[i], arguments[i]);
     arguments_.push_back(mapped);
   }
@@ -92,6 +93,33 @@ int Plan::run_task(const npu_kernel* kernel, const uint64_t* words,
       plan.frame_ =
           std::make_unique<Frame>(plan.op_, plan.arguments_, plan.outs);
     plan.frame_->run(words);
+    return NPU_OK;
+  } catch (...) {
+    return describe_exception(*failure);
+  }
+}
+
+bool Plan::is_plan(const npu_kernel* kernel) {
+  return kernel->run == &run_task;
+}
+
+std::unique_ptr<Plan> Plan::for_graph() const {
+  auto plan = std::make_unique<Plan>(op_, arguments_, outs);
+  plan->npu_kernel::run = &run_in_graph;
+  return plan;
+}
+
+int Plan::run_in_graph(const npu_kernel* kernel, const uint64_t* words,
+                       npu_failure* failure) {
+  // One replay at a time runs a graph, in order with the others.
+  Plan& plan = *const_cast<Plan*>(static_cast<const Plan*>(kernel));
+  try {
+    KernelMode mode;
+    use_threads_for(plan.size_);
+    if (!plan.frame_) [[unlikely]]
+      plan.frame_ =
+          std::make_unique<Frame>(plan.op_, plan.arguments_, plan.outs);
+    plan.frame_->run_again(words);
     return NPU_OK;
   } catch (...) {
     return describe_exception(*failure);

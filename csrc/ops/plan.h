@@ -22,13 +22,22 @@ class Plan final : public npu_kernel {
   Plan(const Op& op, at::ArrayRef<c10::IValue> arguments,
        std::vector<OutSpec> outs);
 
+  // The same call for one place in a graph: with a frame of its own, which
+  // keeps its addresses from run to run.
+  std::unique_ptr<Plan> for_graph() const;
+  // Whether a kernel is a plan.
+  static bool is_plan(const npu_kernel* kernel);
+
   const std::vector<OutSpec> outs;
   uint32_t n_words;  // of a task: the key's words, then one per output
   uint32_t n_key_words;
+  int random_word = -1;  // where the generator's two words are
 
  private:
   static int run_task(const npu_kernel* kernel, const uint64_t* words,
                       npu_failure* failure);
+  static int run_in_graph(const npu_kernel* kernel, const uint64_t* words,
+                          npu_failure* failure);
   void add_view(const at::Tensor& shape, uint32_t word, uint8_t access);
 
   const Op& op_;

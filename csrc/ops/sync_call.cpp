@@ -4,6 +4,7 @@
 
 #include <unordered_map>
 
+#include "csrc/graph/capture.h"
 #include "csrc/ops/kernel_mode.h"
 #include "csrc/ops/stack_map.h"
 #include "csrc/torch/device.h"
@@ -48,6 +49,11 @@ at::Tensor to_device(const at::Tensor& cpu, Stream& stream) {
 
 void call_sync(const Op& op, torch::jit::Stack& stack, Stream& stream) {
   const Op::Schema& schema = op.schema();
+  forbid_wait(stream, schema.full_name,
+              "this operator waits for its arguments, because its result's "
+              "shape depends on their values or nothing else can run it; use "
+              "one with a fixed shape, or call it outside the capture (if it "
+              "is only slow the first time, a warm-up call is enough)");
   host_wait(stream, stream.tail(), WaitReason::kOperator,
             schema.full_name.c_str());
   raise_if_failed(stream);

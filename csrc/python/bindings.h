@@ -13,6 +13,7 @@ Stream& stream_at(int device, int64_t id);
 void bind_aio(pybind11::module_& m);
 void bind_device(pybind11::module_& m);
 void bind_errors(pybind11::module_& m);
+void bind_graph(pybind11::module_& m);
 void bind_memory(pybind11::module_& m);
 void bind_stats(pybind11::module_& m);
 void bind_sync_watch(pybind11::module_& m);

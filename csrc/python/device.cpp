@@ -3,6 +3,7 @@
 #include <torch/csrc/Generator.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include "csrc/graph/capture.h"
 #include "csrc/python/bindings.h"
 #include "csrc/taskqueue/event.h"
 #include "csrc/torch/device.h"
@@ -31,6 +32,7 @@ void stream_synchronize(int device, int64_t id) {
 
 bool stream_query(int device, int64_t id) {
   Stream& s = stream_at(device, id);
+  forbid_query(s);
   const bool idle = s.idle();
   raise_if_failed(s);
   return idle;

@@ -2,6 +2,7 @@
 #include <Python.h>
 #include <torch/csrc/Exceptions.h>
 
+#include "csrc/ops/graph_kernels.h"
 #include "csrc/ops/infer.h"
 #include "csrc/python/bindings.h"
 #include "csrc/taskqueue/engine.h"
@@ -36,6 +37,7 @@ void register_backend() {
   install_wait_hooks();
   install_error_hooks();
   set_interrupt_test(is_interrupt_exception);
+  register_graph_kernels();
 }
 
 }  // namespace
@@ -48,6 +50,7 @@ PYBIND11_MODULE(_C, m) {
   npu::bind_aio(m);
   npu::bind_device(m);
   npu::bind_errors(m);
+  npu::bind_graph(m);
   npu::bind_memory(m);
   npu::bind_stats(m);
   npu::bind_sync_watch(m);

@@ -20,9 +20,11 @@ bool Event::record(Stream& stream) {
     forget();
     cell_ = cell.release();
     number_ = s.position + 1;
+    if (TaskSink* sink = stream.sink()) number_ = sink->mark(stream);
   } else {
     if (stream.failed()) return false;
-    number_ = stream.tail();
+    TaskSink* sink = stream.sink();
+    number_ = sink ? sink->mark(stream) : stream.tail();
   }
   stream_ = &stream;
   if (Observer* o = observer()) o->event_recorded(stream, number_);
@@ -30,10 +32,20 @@ bool Event::record(Stream& stream) {
 }
 
 bool Event::done() const {
+  if (number_ >= kCapturedNumber) {
+    if (TaskSink* capture = active_capture())
+      capture->host_waits(*stream_, WaitReason::kEventSync);
+    return !cell_ || cell_->ns() != 0;
+  }
   return !stream_ || stream_->retired().reached(number_);
 }
 
 void Event::synchronize() const {
+  if (number_ >= kCapturedNumber) {
+    if (TaskSink* capture = active_capture())
+      capture->host_waits(*stream_, WaitReason::kEventSync);
+    return;
+  }
   if (stream_) host_wait(*stream_, number_, WaitReason::kEventSync);
 }
 

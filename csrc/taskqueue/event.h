@@ -19,9 +19,13 @@ class TimeCell {
 
   // The task: notes the time, and lets go.
   void set(uint64_t ns) {
+    note(ns);
+    release();
+  }
+  // A graph, at each replay: notes the time and holds on.
+  void note(uint64_t ns) {
     // Release is not needed for readers: they wait for the task itself.
     ns_.store(ns, std::memory_order_relaxed);
-    release();
   }
   uint64_t ns() const { return ns_.load(std::memory_order_relaxed); }
   void release() {
@@ -53,9 +57,11 @@ class Event {
   Stream* stream() const { return stream_; }
   uint64_t number() const { return number_; }
 
-  // True when never recorded. Does not wait.
+  // True when never recorded. Does not wait. An event recorded in a capture is
+  // done once a replay has reached it; one without timing says so at once.
   bool done() const;
-  // Host waits; returns at once when never recorded.
+  // Host waits; returns at once when never recorded, and for an event recorded
+  // in a capture: wait for the replay's stream instead.
   void synchronize() const;
   // The time of the record, CLOCK_MONOTONIC in ns. Needs recorded, timing,
   // done.

@@ -57,6 +57,8 @@ bool host_waits_are_watched() {
 }
 
 void announce_host_wait(Stream& stream, WaitReason reason, const char* op) {
+  if (TaskSink* capture = active_capture()) [[unlikely]]
+    capture->host_waits(stream, reason);
   if (!host_waits_are_watched() || !hooks_.before) return;
   const uint64_t pending = stream.tail() - stream.retired().value();
   hooks_.before({stream, reason, op, pending, 0});

@@ -10,6 +10,7 @@
 #include "csrc/base/clock.h"
 #include "csrc/driver/registry.h"
 #include "csrc/taskqueue/event.h"
+#include "csrc/taskqueue/program.h"
 #include "csrc/taskqueue/trace.h"
 
 namespace npu {
@@ -70,6 +71,9 @@ void Launcher::process(Task& task, uint64_t position) {
     bump(block.dropped);
     if (task.kind == TaskKind::kTimestamp)
       reinterpret_cast<TimeCell*>(task.words()[0])->release();
+    else if (task.kind == TaskKind::kProgram)
+      reinterpret_cast<Program*>(task.words()[0])
+          ->dropped(stream_, task.words());
   } else {
     npu_failure failure;
     failure.text[0] = 0;
@@ -157,6 +161,9 @@ int Launcher::execute(Task& task, npu_failure& failure) {
     case TaskKind::kTimestamp:
       reinterpret_cast<TimeCell*>(task.words()[0])->set(now_ns());
       return NPU_OK;
+    case TaskKind::kProgram:
+      return reinterpret_cast<Program*>(task.words()[0])
+          ->run(stream_, stream_.queue_, task.words(), failure);
   }
   __builtin_unreachable();
 }

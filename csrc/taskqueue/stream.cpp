@@ -21,6 +21,7 @@ namespace npu {
 namespace {
 
 std::atomic<Observer*> observer_{nullptr};
+std::atomic<TaskSink*> active_capture_{nullptr};
 
 StreamBlock* make_block(int device, int64_t id, uint64_t capacity) {
   StreamBlock* block = claim_stream_block();
@@ -71,6 +72,14 @@ void set_observer(Observer* observer) {
   observer_.store(observer, std::memory_order_release);
 }
 
+TaskSink* active_capture() {
+  return active_capture_.load(std::memory_order_acquire);
+}
+
+void set_active_capture(TaskSink* capture) {
+  active_capture_.store(capture, std::memory_order_release);
+}
+
 std::string StreamError::message() const {
   return "npu:" + std::to_string(device) + " stream " + std::to_string(stream) +
          " task " + std::to_string(task) + ": " + op + " failed: " + text;
@@ -99,6 +108,12 @@ Stream::~Stream() {
 
 bool Stream::begin_slow(uint32_t n_words, Submission& s, CallSite site) {
   if (s.gate & kForked) return false;
+  if (s.gate & kDiverted) {
+    sink_.load(std::memory_order_relaxed)->open(*this, n_words, s);
+    s.task->site = site.site;
+    s.task->forward_site = site.forward;
+    return true;
+  }
   if (s.gate & kNotStarted) {
     start();
     s.gate &= ~uint32_t(kNotStarted);
@@ -124,6 +139,8 @@ bool Stream::begin_slow(uint32_t n_words, Submission& s, CallSite site) {
 }
 
 void Stream::commit_slow(Submission& s) {
+  if (s.gate & kDiverted)
+    return sink_.load(std::memory_order_relaxed)->close(*this, s);
   if (s.gate & kObserved)
     if (Observer* o = observer()) o->submitted(*this, s.position, *s.task);
   if (s.gate & kInlineMode) {
@@ -178,6 +195,19 @@ uint64_t Stream::claim_when_full(uint64_t* chunk) {
 }
 
 bool Stream::wait_for(Stream& other, uint64_t number) {
+  if (TaskSink* to = sink()) {
+    to->wait(*this, other, number);
+    return true;
+  }
+  if (number >= kCapturedNumber) {
+    TaskSink* capture = active_capture();
+    if (!capture)
+      throw CaptureError(
+          "npu: this event was recorded while a graph was captured and marks "
+          "a point of that graph; record it again to wait for it");
+    capture->wait(*this, other, number);
+    return true;
+  }
   if (Observer* o = observer()) o->stream_waits(*this, other, number);
   if (&other == this || (other.retired().reached(number) && !other.failed()))
     return !failed();
@@ -274,6 +304,17 @@ void Stream::set_traced(bool traced) {
     gate_.fetch_or(kTraced, std::memory_order_relaxed);
   } else {
     gate_.fetch_and(~uint32_t(kTraced), std::memory_order_relaxed);
+  }
+}
+
+void Stream::set_sink(TaskSink* sink) {
+  if (sink) {
+    sink_.store(sink, std::memory_order_relaxed);
+    // Release: whoever sees the bit finds the sink.
+    gate_.fetch_or(kDiverted, std::memory_order_release);
+  } else {
+    // The pointer stays, for a submission that has already seen the bit.
+    gate_.fetch_and(~uint32_t(kDiverted), std::memory_order_relaxed);
   }
 }
 

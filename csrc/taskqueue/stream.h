@@ -17,6 +17,7 @@
 #include "csrc/taskqueue/ring.h"
 #include "csrc/taskqueue/sequence.h"
 #include "csrc/taskqueue/task.h"
+#include "csrc/taskqueue/task_sink.h"
 #include "csrc/taskqueue/waiters.h"
 
 namespace npu {
@@ -123,6 +124,21 @@ class Stream {
   // starts. Nothing happens where no ring can be had.
   void set_traced(bool traced);
 
+  // Sends what is submitted from now on to `sink`; null: to the ring again.
+  // The caller is the only thread that submits to this stream.
+  void set_sink(TaskSink* sink);
+  // Where tasks go instead of the ring; usually null.
+  TaskSink* sink() const {
+    // Acquire: pairs with the release in set_sink().
+    return gate_.load(std::memory_order_acquire) & kDiverted
+               ? sink_.load(std::memory_order_relaxed)
+               : nullptr;
+  }
+  // Whether a task is done when its submission returns.
+  bool waits_for_each_task() const {
+    return gate_.load(std::memory_order_relaxed) & (kInlineMode | kBlocking);
+  }
+
   // Ends the launcher after everything submitted is done. At exit only.
   void stop();
   // In a forked child: forget the launcher, refuse work.
@@ -142,6 +158,7 @@ class Stream {
     kObserved = 16,
     kForked = 32,
     kTraced = 64,
+    kDiverted = 128,
   };
 
   bool open(uint32_t n_words, Submission& s, CallSite site) {
@@ -192,6 +209,7 @@ class Stream {
   TraceRing* trace_ = nullptr;  // the launcher's; kept once had
   Parking parking_;
   std::atomic<bool> stopping_{false};
+  std::atomic<TaskSink*> sink_{nullptr};
 
   // Neither is on a steady path, nor held when the other is taken.
   std::mutex launcher_mutex_;  // guards launcher_: start and stop

@@ -13,6 +13,7 @@ enum class TaskKind : uint8_t {
   kKernel,     // kernel->run(words)
   kWait,       // words: Stream*, number: hold this stream until it is reached
   kTimestamp,  // words: TimeCell*: note the time
+  kProgram,    // words: Program*, then its own
 };
 
 struct Task {

@@ -9,6 +9,7 @@
 #include <array>
 #include <mutex>
 
+#include "csrc/graph/capture.h"
 #include "csrc/stats/layout.h"
 #include "csrc/torch/device.h"
 
@@ -28,10 +29,14 @@ struct NpuGenerator final : c10::GeneratorImpl {
   }
 
   void set_current_seed(uint64_t seed) override {
+    forbid_change("changing the seed");
     seed_ = seed;
     offset_ = 0;
   }
-  void set_offset(uint64_t offset) override { offset_ = offset; }
+  void set_offset(uint64_t offset) override {
+    forbid_change("changing the offset");
+    offset_ = offset;
+  }
   uint64_t get_offset() const override { return offset_; }
   uint64_t current_seed() const override { return seed_; }
   uint64_t seed() override {
@@ -40,6 +45,7 @@ struct NpuGenerator final : c10::GeneratorImpl {
   }
 
   void set_state(const c10::TensorImpl& state) override {
+    forbid_change("changing the state");
     at::detail::check_rng_state(state);
     const size_t bytes = size_t(state.numel());
     TORCH_CHECK(bytes == kStateBytes || bytes == sizeof(seed_),
@@ -61,14 +67,21 @@ struct NpuGenerator final : c10::GeneratorImpl {
     return state.getIntrusivePtr();
   }
 
-  RandomSeed reserve() {
+  RandomSeed reserve(uint64_t draws) {
     std::lock_guard lock(mutex_);
     const RandomSeed next{seed_, offset_};
-    offset_ += kStep;
+    offset_ += draws * kStep;
     return next;
   }
 
  private:
+  void forbid_change(const char* what) const {
+    forbid_anywhere(
+        std::string(what) + " of the generator of " + device().str(),
+        "a replay continues the generator's sequence; seed before "
+        "the capture or before a replay");
+  }
+
   NpuGenerator* clone_impl() const override {
     auto* copy = new NpuGenerator(device().index());
     copy->seed_ = seed_;
@@ -78,6 +91,22 @@ struct NpuGenerator final : c10::GeneratorImpl {
 
   uint64_t seed_ = c10::default_rng_seed_val;
   uint64_t offset_ = 0;
+};
+
+// What a graph draws from: keeps the generator, moves it on at each replay.
+class GraphSource final : public RandomSource {
+ public:
+  explicit GraphSource(at::Generator generator)
+      : generator_(std::move(generator)) {}
+  Draws reserve(uint64_t count) override {
+    const auto seed =
+        static_cast<NpuGenerator*>(generator_.unsafeGetGeneratorImpl())
+            ->reserve(count / kStep);
+    return {seed.seed, seed.offset};
+  }
+
+ private:
+  const at::Generator generator_;
 };
 
 // Spreads neighbouring (seed, offset) pairs over all seeds (splitmix64). The
@@ -112,7 +141,15 @@ RandomSeed reserve(const std::optional<at::Generator>& generator, int device) {
   TORCH_CHECK(chosen.device().type() == kNpu,
               "Expected a 'npu' device type for generator but found '",
               chosen.device().type(), "'");
-  return static_cast<NpuGenerator*>(chosen.unsafeGetGeneratorImpl())->reserve();
+  auto* impl = static_cast<NpuGenerator*>(chosen.unsafeGetGeneratorImpl());
+  Capture& capture = Capture::get();
+  if (capture.under_way() && current_stream(device).sink() == &capture)
+      [[unlikely]] {
+    const Draws place = capture.draw(
+        impl, [&] { return std::make_unique<GraphSource>(chosen); }, kStep);
+    return {place.seed, place.offset};
+  }
+  return impl->reserve(1);
 }
 
 at::Generator seeded_generator(RandomSeed seed) {

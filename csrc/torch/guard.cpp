@@ -2,6 +2,7 @@
 #include <c10/core/DeviceCapability.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
+#include "csrc/graph/capture.h"
 #include "csrc/memory/caching_allocator.h"
 #include "csrc/taskqueue/event.h"
 #include "csrc/torch/allocator.h"
@@ -63,6 +64,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
 
   bool queryStream(const c10::Stream& stream) const override {
     Stream& s = from_torch(stream);
+    forbid_query(s);
     const bool idle = s.idle();
     raise_if_failed(s);
     return idle;
@@ -71,6 +73,9 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     Stream& s = from_torch(stream);
     host_wait(s, s.tail(), WaitReason::kStreamSync);
     raise_if_failed(s);
+  }
+  bool isStreamCapturing(const c10::Stream& stream) const override {
+    return from_torch(stream).sink() != nullptr;
   }
   void synchronizeDevice(c10::DeviceIndex index) const override {
     synchronize(device_or_current(index));

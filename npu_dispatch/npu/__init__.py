@@ -11,7 +11,7 @@ from npu_dispatch.errors import (
     HostSyncError,
     HostSyncWarning,
 )
-from npu_dispatch.npu import amp, memory, random, streams
+from npu_dispatch.npu import amp, graphs, memory, random, streams
 from npu_dispatch.npu._device import (
     DeviceProperties,
     _exchange_device,
@@ -35,6 +35,7 @@ from npu_dispatch.npu._device import (
     synchronize,
 )
 from npu_dispatch.npu._device_error import DeviceError, library_folders
+from npu_dispatch.npu._graphed import make_graphed_callables
 from npu_dispatch.npu._index import _get_device_index
 from npu_dispatch.npu._lazy import (
     _is_in_bad_fork,
@@ -58,6 +59,16 @@ from npu_dispatch.npu.amp import (
     is_autocast_enabled,
     set_autocast_dtype,
     set_autocast_enabled,
+)
+from npu_dispatch.npu.graphs import (
+    NPUGraph,
+    graph,
+    graph_pool_handle,
+    graph_task_group_begin,
+    graph_task_group_end,
+    graph_task_update_begin,
+    graph_task_update_end,
+    is_current_stream_capturing,
 )
 from npu_dispatch.npu.memory import (
     empty_cache,
@@ -118,6 +129,7 @@ __all__ = [
     "Event",
     "HostSyncError",
     "HostSyncWarning",
+    "NPUGraph",
     "OutOfMemoryError",
     "Stream",
     "StreamContext",
@@ -146,15 +158,24 @@ __all__ = [
     "get_rng_state",
     "get_rng_state_all",
     "get_sync_debug_mode",
+    "graph",
+    "graph_pool_handle",
+    "graph_task_group_begin",
+    "graph_task_group_end",
+    "graph_task_update_begin",
+    "graph_task_update_end",
+    "graphs",
     "init",
     "initial_seed",
     "ipc_collect",
     "is_autocast_enabled",
     "is_available",
     "is_bf16_supported",
+    "is_current_stream_capturing",
     "is_initialized",
     "launch_blocking",
     "library_folders",
+    "make_graphed_callables",
     "manual_seed",
     "manual_seed_all",
     "max_memory_allocated",

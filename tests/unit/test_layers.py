@@ -18,6 +18,7 @@ CPP_LAYERS = {
     "taskqueue": 2,
     "memory": 3,
     "check": 3,
+    "graph": 3.5,  # uses memory
     "torch": 4,
     "ops": 5,
     "python": 6,

@@ -12,6 +12,7 @@
 #include <ATen/ops/empty_strided.h>
 #include <torch/library.h>
 
+#include "csrc/graph/capture.h"
 #include "csrc/ops/kernel_mode.h"
 #include "csrc/ops/launch.h"
 #include "csrc/stats/segment.h"
@@ -26,6 +27,10 @@ namespace {
 
 // Above this, a blocking copy waits instead of staging.
 constexpr size_t kMaxStagedCopy = 4 << 20;
+
+constexpr const char* kReadsValues =
+    "a value on the host would be that of the capture, not of the replays; "
+    "keep it in a tensor, or read it outside the capture";
 
 void run_copy(Frame& f) { f.tensor(0).copy_(f.tensor(1)); }
 
@@ -102,6 +107,9 @@ void copy_to_host(const at::Tensor& to, const at::Tensor& from,
     count(stream, CopyKind::kDeviceToHost, true, to.nbytes());
     return;
   }
+  forbid_wait(stream, "aten::copy_ from the device to the host",
+              "a blocking copy waits for captured work, which does not run; "
+              "copy with non_blocking=True into pinned memory");
   count(stream, CopyKind::kDeviceToHost, false, to.nbytes());
   host_wait(stream, stream.tail(), WaitReason::kCopy, kCopyName);
   raise_if_failed(stream);
@@ -128,14 +136,23 @@ void copy_from_host(const at::Tensor& to, const at::Tensor& from,
   }
   const size_t bytes = source.nbytes();
   void* address = to.mutable_data_ptr();
-  const bool direct = bytes > kMaxInlineCopy && non_blocking &&
-                      is_pinned(source.const_data_ptr());
+  const bool direct = non_blocking && is_pinned(source.const_data_ptr()) &&
+                      // A replay reads pinned memory anew; small values of
+                      // other memory are constants of the graph.
+                      (bytes > kMaxInlineCopy || stream.sink());
   count(stream, CopyKind::kHostToDevice, direct, bytes);
-  if (bytes <= kMaxInlineCopy) {
+  if (bytes <= kMaxInlineCopy && !direct) {
     copy_inline(stream, address, source.const_data_ptr(), bytes);
   } else if (direct) {
     copy_bytes(stream, address, source.const_data_ptr(), bytes);
     record_pinned(source.storage().data_ptr(), stream);
+  } else if (stream.sink()) {
+    forbid_on(stream,
+              "aten::copy_ of " + std::to_string(bytes) +
+                  " bytes from pageable host memory",
+              "each replay would read that memory again; copy with "
+              "non_blocking=True from pinned memory that you keep, or before "
+              "the capture");
   } else if (bytes <= kMaxStagedCopy) {
     c10::DataPtr stage = pinned_allocator()->allocate(bytes);
     memcpy(stage.get(), source.const_data_ptr(), bytes);
@@ -194,6 +211,8 @@ at::Tensor copy_from_and_resize(const at::Tensor& self, const at::Tensor& to) {
 
 at::Scalar local_scalar_dense(const at::Tensor& self) {
   Stream& stream = usable_stream(self.device().index());
+  forbid_wait(stream, "aten::_local_scalar_dense (item(), bool(), float())",
+              kReadsValues);
   host_wait(stream, stream.tail(), WaitReason::kItem,
             "aten::_local_scalar_dense");
   raise_if_failed(stream);
@@ -207,6 +226,7 @@ bool equal(const at::Tensor& self, const at::Tensor& other) {
               "least two devices, ",
               self.device(), " and ", other.device(), "!");
   Stream& stream = usable_stream(self.device().index());
+  forbid_wait(stream, "aten::equal", kReadsValues);
   host_wait(stream, stream.tail(), WaitReason::kItem, "aten::equal");
   raise_if_failed(stream);
   KernelMode mode;

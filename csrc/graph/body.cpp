@@ -1,0 +1,221 @@
+#include "csrc/graph/body.h"
+
+#include <stdio.h>
+
+#include <algorithm>
+#include <mutex>
+
+#include "csrc/base/clock.h"
+#include "csrc/driver/registry.h"
+
+namespace npu {
+namespace {
+
+constexpr uint64_t kLookNs = 10'000'000;  // for a lane that will never come
+constexpr uint64_t kSpinTicks = 20'000;
+
+// Graphs of several streams, submitted by two threads at once, must meet in the
+// same order on all of them, or each would wait for the other.
+std::mutex several_streams_;
+
+// What a replay is called in messages of its stream.
+const npu_kernel kReplay{nullptr, "graph replay", nullptr, 0};
+
+}  // namespace
+
+Call& Call::operator=(Call&& other) noexcept {
+  std::swap(kernel, other.kernel);
+  std::swap(destroy, other.destroy);
+  std::swap(words, other.words);
+  std::swap(random_word, other.random_word);
+  return *this;
+}
+
+Call::~Call() {
+  if (destroy) destroy(const_cast<npu_kernel*>(kernel));
+}
+
+Body::~Body() {
+  for (Node& node : nodes)
+    if (node.cell) node.cell->release();
+}
+
+Stream& Body::stream_of(size_t lane, Stream& first) {
+  if (lane == 0) return first;
+  // The caller replays on a side stream of the capture: they change places.
+  Stream* own = lanes[lane].stream;
+  return own == &first ? *lanes[0].stream : *own;
+}
+
+bool Body::submit_lane(Stream& stream, uint64_t lane, const Draws* draws) {
+  const uint32_t n = uint32_t(sources.size());
+  Submission s;
+  if (!stream.begin(3 + 2 * n, s)) return false;
+  s.task->kind = TaskKind::kProgram;
+  s.task->kernel = &kReplay;
+  s.words[0] = reinterpret_cast<uint64_t>(static_cast<Program*>(this));
+  s.words[1] = lane;
+  s.words[2] = replays_;
+  for (uint32_t i = 0; i < n; ++i) {
+    s.words[3 + 2 * i] = draws[i].seed;
+    s.words[4 + 2 * i] = draws[i].offset;
+  }
+  stream.commit(s);
+  if (lane == 0 || lane == kAllLanes) last_number_ = s.position + 1;
+  return true;
+}
+
+bool Body::submit(Stream& stream, Stream*& failed) {
+  if (stream.sink())
+    throw CaptureError(
+        "npu: replay() of a graph cannot be captured; replay it after the "
+        "capture has ended, or capture its operators themselves");
+  if (submitting_.exchange(true, std::memory_order_acquire))
+    throw std::runtime_error(
+        "npu: two threads replay the same graph at the same time; a graph is "
+        "replayed by one thread at a time");
+  struct Leave {
+    std::atomic<bool>& flag;
+    ~Leave() { flag.store(false, std::memory_order_release); }
+  } leave{submitting_};
+  failed = &stream;
+  if (stream.failed()) return false;
+  if (last_stream_ && last_stream_ != &stream &&
+      !stream.wait_for(*last_stream_, last_number_))
+    return false;
+  Draws local[4];
+  std::vector<Draws> many;
+  Draws* drawn = local;
+  if (sources.size() > std::size(local)) {
+    many.resize(sources.size());
+    drawn = many.data();
+  }
+  for (size_t i = 0; i < sources.size(); ++i)
+    drawn[i] = sources[i]->reserve(draws[i]);
+  bool in_turn = lanes.size() == 1;
+  for (size_t i = 0; i < lanes.size() && !in_turn; ++i)
+    in_turn = stream_of(i, stream).waits_for_each_task();
+  if (in_turn) {
+    if (!submit_lane(stream, kAllLanes, drawn)) return false;
+  } else {
+    std::lock_guard lock(several_streams_);
+    for (size_t i = 0; i < lanes.size(); ++i) {
+      failed = &stream_of(i, stream);
+      if (failed->failed()) return false;
+    }
+    for (size_t i = 0; i < lanes.size(); ++i) {
+      Stream& at = stream_of(i, stream);
+      // Its error stops this replay too; whoever waits for it looks.
+      if (!submit_lane(at, i, drawn))
+        lanes[i].failed.store(replays_ + 1, std::memory_order_release);
+    }
+  }
+  ++replays_;
+  last_stream_ = &stream;
+  return true;
+}
+
+int Body::run(Stream&, npu_queue queue, const uint64_t* words,
+              npu_failure& failure) {
+  return words[1] == kAllLanes ? run_all(queue, words, failure)
+                               : run_lane(queue, words, failure);
+}
+
+void Body::dropped(Stream&, const uint64_t* words) {
+  if (words[1] != kAllLanes)
+    lanes[words[1]].failed.store(words[2] + 1, std::memory_order_release);
+}
+
+void Body::enter(Group& group) {
+  Update* update = group.next.exchange(nullptr, std::memory_order_acquire);
+  if (!update) return;
+  std::lock_guard lock(calls_mutex);
+  for (size_t i = 0; i < group.nodes.size(); ++i)
+    nodes[group.nodes[i]].call = std::move(update->calls[i]);
+  delete update;
+}
+
+inline int Body::run_node(Node& node, npu_queue queue, const uint64_t* drawn,
+                          npu_failure& failure) {
+  if (node.entered) [[unlikely]]
+    enter(*node.entered);
+  if (node.kind != Node::Kind::kKernel) [[unlikely]] {
+    if (node.kind == Node::Kind::kTimestamp) node.cell->note(now_ns());
+    return NPU_OK;
+  }
+  Call& call = node.call;
+  if (node.generator >= 0) [[unlikely]] {
+    call.words[size_t(call.random_word)] = drawn[2 * node.generator];
+    call.words[size_t(call.random_word) + 1] =
+        drawn[2 * node.generator + 1] + node.draw;
+  }
+  static const npu_driver& table = driver();
+  const int code =
+      table.launch(queue, call.kernel, call.words.data(), &failure);
+  if (code != NPU_OK) [[unlikely]] {
+    const std::string text = failure.text;
+    snprintf(failure.text, sizeof failure.text, "node %zu, %s%s%s: %s",
+             size_t(&node - nodes.data()), call.kernel->name,
+             node.line.empty() ? "" : ", captured at ", node.line.c_str(),
+             text.c_str());
+  }
+  return code;
+}
+
+int Body::run_all(npu_queue queue, const uint64_t* words,
+                  npu_failure& failure) {
+  for (Node& node : nodes)
+    if (const int code = run_node(node, queue, words + 3, failure)) return code;
+  return NPU_OK;
+}
+
+int Body::run_lane(npu_queue queue, const uint64_t* words,
+                   npu_failure& failure) {
+  Lane& lane = lanes[words[1]];
+  const uint64_t replay = words[2];
+  uint64_t progress = replay * (lane.nodes.size() + 1) + 1;
+  lane.progress.advance_to(progress);
+  for (const uint32_t at : lane.nodes) {
+    Node& node = nodes[at];
+    int code;
+    if (node.kind == Node::Kind::kWait) {
+      code = NPU_OK;
+      if (!reach(node, replay)) {
+        code = NPU_ERROR;
+        snprintf(failure.text, sizeof failure.text,
+                 "another stream of this graph has failed");
+      }
+    } else {
+      code = run_node(node, queue, words + 3, failure);
+    }
+    if (code != NPU_OK) [[unlikely]] {
+      lane.failed.store(replay + 1, std::memory_order_release);
+      return code;
+    }
+    ++progress;
+    if (node.signals) lane.progress.advance_to(progress);
+  }
+  return NPU_OK;
+}
+
+// Holds a lane until another has come to the node. False: it never will.
+bool Body::reach(const Node& wait, uint64_t replay) {
+  size_t other = 0, place = 0;
+  if (wait.wait_for >= 0) {
+    const Node& node = nodes[size_t(wait.wait_for)];
+    other = node.lane;
+    const auto& in_lane = lanes[other].nodes;
+    place = size_t(std::lower_bound(in_lane.begin(), in_lane.end(),
+                                    uint32_t(wait.wait_for)) -
+                   in_lane.begin()) +
+            1;
+  }
+  Lane& lane = lanes[other];
+  const uint64_t target = replay * (lane.nodes.size() + 1) + 1 + place;
+  if (lane.progress.spin(target, kSpinTicks)) return true;
+  while (!lane.progress.sleep(target, kLookNs))
+    if (lane.failed.load(std::memory_order_acquire) > replay) return false;
+  return true;
+}
+
+}  // namespace npu

@@ -1,0 +1,115 @@
+// What a capture leaves: the tasks, decoded, and how a replay runs them.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "csrc/graph/hooks.h"
+#include "csrc/taskqueue/event.h"
+#include "csrc/taskqueue/program.h"
+#include "csrc/taskqueue/sequence.h"
+#include "csrc/taskqueue/stream.h"
+
+namespace npu {
+
+// A kernel and its words, as one node of a graph has them.
+struct Call {
+  const npu_kernel* kernel = nullptr;
+  void (*destroy)(npu_kernel*) = nullptr;  // null: the kernel is not ours
+  std::vector<uint64_t> words;
+  int random_word = -1;
+
+  Call() = default;
+  Call(Call&& other) noexcept { *this = std::move(other); }
+  Call& operator=(Call&& other) noexcept;
+  ~Call();
+};
+
+// Arguments for a run of nodes, on their way to the thread that replays.
+struct Update {
+  std::vector<Call> calls;
+};
+
+// Consecutive nodes of one stream whose arguments may be replaced.
+struct Group {
+  std::vector<uint32_t> nodes;
+  // Taken by the replay that reaches the group first. Release where it is
+  // put, acquire where it is taken: the calls come with it.
+  std::atomic<Update*> next{nullptr};
+  ~Group() { delete next.load(std::memory_order_relaxed); }
+};
+
+struct Node {
+  enum class Kind : uint8_t { kKernel, kTimestamp, kWait };
+  static constexpr int kStart = -1;  // the beginning of the first stream
+
+  Kind kind;
+  bool signals = false;  // a kWait of another lane names this node
+  uint16_t lane;         // index into the body's lanes
+  int generator = -1;    // index into the body's sources
+  int wait_for = kStart;
+  uint64_t draw = 0;  // offset from the replay's first
+  Call call;
+  TimeCell* cell = nullptr;
+  Group* entered = nullptr;  // the group that begins here
+  int previous = kStart;     // of the same lane
+  std::string line;
+};
+
+// A stream of the capture. In a replay the first is the current stream.
+struct Lane {
+  Stream* stream;
+  std::vector<uint32_t> nodes;
+  Sequence progress;  // per replay: 1 when it starts, 1 more for each node
+  // The last replay whose tasks here were not all done, plus one.
+  std::atomic<uint64_t> failed{0};
+};
+
+// One replay at a time runs: submit() puts them in order, on whatever streams.
+class Body final : public Program {
+ public:
+  Body(int device, uint64_t pool) : device(device), pool(pool) {}
+  ~Body();
+
+  // Queues a replay behind what `stream` has been given. False when a stream
+  // that it needs has failed; nothing has been queued then.
+  bool submit(Stream& stream, Stream*& failed);
+
+  int run(Stream& stream, npu_queue queue, const uint64_t* words,
+          npu_failure& failure) override;
+  void dropped(Stream& stream, const uint64_t* words) override;
+
+  const int device;
+  const uint64_t pool;
+  std::vector<Node> nodes;  // in the order of the capture
+  // Guards the calls of nodes in a group: a replay exchanges them.
+  mutable std::mutex calls_mutex;
+  std::deque<Lane> lanes;
+  std::deque<Group> groups;
+  std::vector<std::unique_ptr<RandomSource>> sources;
+  std::vector<uint64_t> draws;  // offsets that a replay takes, per source
+
+ private:
+  static constexpr uint64_t kAllLanes = ~uint64_t{0};
+
+  bool submit_lane(Stream& stream, uint64_t lane, const Draws* draws);
+  Stream& stream_of(size_t lane, Stream& first);
+  int run_node(Node& node, npu_queue queue, const uint64_t* draws,
+               npu_failure& failure);
+  int run_all(npu_queue queue, const uint64_t* words, npu_failure& failure);
+  int run_lane(npu_queue queue, const uint64_t* words, npu_failure& failure);
+  bool reach(const Node& wait, uint64_t replay);
+  void enter(Group& group);
+
+  std::atomic<bool> submitting_{false};
+  uint64_t replays_ = 0;
+  Stream* last_stream_ = nullptr;
+  uint64_t last_number_ = 0;
+};
+
+}  // namespace npu

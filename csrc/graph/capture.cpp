@@ -1,0 +1,400 @@
+#include "csrc/graph/capture.h"
+
+#include <pthread.h>
+#include <unistd.h>
+
+#include "csrc/memory/caching_allocator.h"
+
+namespace npu {
+namespace {
+
+const char* name(CaptureMode mode) {
+  switch (mode) {
+    case CaptureMode::kGlobal:
+      return "global";
+    case CaptureMode::kThreadLocal:
+      return "thread_local";
+    case CaptureMode::kRelaxed:
+      return "relaxed";
+  }
+  return "";
+}
+
+std::string this_thread() {
+  char text[32] = "";
+  pthread_getname_np(pthread_self(), text, sizeof text);
+  return std::string(text) + " (" + std::to_string(gettid()) + ")";
+}
+
+// Where the user's program is. Looked at on entry, before anything is locked:
+// the answer may need a lock of the interpreter's.
+thread_local std::string here_;
+void look() {
+  if (capture_hooks().line) here_ = capture_hooks().line();
+}
+
+std::string text(const Stream& stream) {
+  return "npu:" + std::to_string(stream.device()) + " stream " +
+         std::to_string(stream.id());
+}
+
+const char* waiting(WaitReason reason) {
+  switch (reason) {
+    case WaitReason::kItem:
+      return "reading a value on the host (item(), bool())";
+    case WaitReason::kCopy:
+      return "a blocking copy";
+    case WaitReason::kStreamSync:
+      return "waiting for a stream";
+    case WaitReason::kEventSync:
+      return "asking or waiting for an event";
+    case WaitReason::kDeviceSync:
+      return "torch.npu.synchronize()";
+    case WaitReason::kOperator:
+      return "an operator that waits for its arguments";
+    case WaitReason::kAllocator:
+      return "returning memory to the driver";
+    default:
+      return "waiting for the device";
+  }
+}
+
+constexpr const char* kWaitRule =
+    "captured work does not run, so the host cannot wait for it or read what "
+    "it computes; do this before the capture or after it";
+
+}  // namespace
+
+Capture& Capture::get() {
+  static Capture* const instance = new Capture;
+  return *instance;
+}
+
+void Capture::refuse(const std::string& what, const std::string& rule) {
+  std::lock_guard lock(mutex_);
+  if (!body_) throw CaptureError("npu: the capture has just ended");
+  throw CaptureError("npu: " + what + (here_.empty() ? "" : " at " + here_) +
+                     ", on thread " + this_thread() +
+                     ", is not allowed while a graph is captured on " +
+                     text(*body_->lanes[0].stream) + " by thread " + begun_by_ +
+                     " in mode '" + name(mode_) + "': " + rule);
+}
+
+void Capture::begin(const void* owner, Stream& stream, uint64_t pool,
+                    CaptureMode mode) {
+  look();
+  std::lock_guard lock(mutex_);
+  if (body_)
+    refuse("capture_begin()",
+           "one capture at a time; end the other with capture_end()");
+  if (stream.id() == 0)
+    throw CaptureError(
+        "npu: capture_begin() on the default stream: a graph is captured on a "
+        "stream of its own, as `with torch.npu.graph(g):` makes one");
+  if (stream.mode() != StreamMode::kQueued)
+    throw CaptureError(
+        "npu: capture_begin() on a SyncLaunchStream, which has no queue to "
+        "capture; use a torch.npu.Stream");
+  body_ = std::make_unique<Body>(stream.device(), pool);
+  body_->lanes.emplace_back().stream = &stream;
+  owner_ = owner;
+  mode_ = mode;
+  thread_ = std::this_thread::get_id();
+  begun_by_ = this_thread();
+  source_ids_.clear();
+  group_ = nullptr;
+  generation_ = (generation_ + 1) & 0x3fffffff;
+  allocator(stream.device()).begin_capture(stream, pool);
+  set_active_capture(this);
+  stream.set_sink(this);
+}
+
+size_t Capture::lane_of(const Stream& stream) const {
+  size_t lane = 0;
+  while (lane < body_->lanes.size() && body_->lanes[lane].stream != &stream)
+    ++lane;
+  return lane;
+}
+
+Node& Capture::add(size_t lane, Node::Kind kind) {
+  auto& in_lane = body_->lanes[lane].nodes;
+  Node& node = body_->nodes.emplace_back();
+  node.kind = kind;
+  node.lane = uint16_t(lane);
+  node.previous = in_lane.empty() ? Node::kStart : int(in_lane.back());
+  node.line = here_;
+  in_lane.push_back(uint32_t(body_->nodes.size() - 1));
+  return node;
+}
+
+void Capture::check_thread(const char* what) {
+  if (mode_ == CaptureMode::kRelaxed || std::this_thread::get_id() == thread_)
+    return;
+  refuse(what,
+         "only the thread that captures gives work to its streams; use another "
+         "stream, or capture_error_mode='relaxed'");
+}
+
+void Capture::open(Stream& stream, uint32_t n_words, Submission& s) {
+  look();
+  mutex_.lock();
+  try {
+    if (!body_ || lane_of(stream) == body_->lanes.size())
+      throw CaptureError("npu: the capture of this stream has just ended");
+    check_thread("submitting work to a capturing stream");
+    words_.assign(n_words, 0);
+  } catch (...) {
+    mutex_.unlock();
+    throw;
+  }
+  task_ = Task{};
+  task_.n_words = uint16_t(n_words);
+  s.task = &task_;
+  s.words = words_.data();
+  s.position = body_->nodes.size();
+}
+
+Call make_call(const npu_kernel* kernel, std::vector<uint64_t> words) {
+  Call call;
+  call.kernel = kernel;
+  call.words = std::move(words);
+  if (!capture_hooks().own) return call;
+  const OwnKernel own = capture_hooks().own(kernel);
+  if (own.kernel) {
+    call.kernel = own.kernel;
+    call.destroy = own.destroy;
+    call.random_word = own.random_word;
+  }
+  return call;
+}
+
+void Capture::close(Stream& stream, Submission&) {
+  std::lock_guard adopted(mutex_);
+  mutex_.unlock();  // of open()
+  const size_t lane = lane_of(stream);
+  if (task_.kind == TaskKind::kTimestamp) {
+    add(lane, Node::Kind::kTimestamp).cell =
+        reinterpret_cast<TimeCell*>(words_[0]);
+    return;
+  }
+  Call call = make_call(task_.kernel, std::move(words_));
+  words_ = {};
+  Node& node = add(lane, Node::Kind::kKernel);
+  if (call.random_word >= 0) {
+    // What draw() gave: which source, and how far from its first offset.
+    node.generator = int(call.words[size_t(call.random_word)]);
+    node.draw = call.words[size_t(call.random_word) + 1];
+  }
+  node.call = std::move(call);
+  if (group_ && group_stream_ == &stream) {
+    if (group_->nodes.empty()) node.entered = group_;
+    group_->nodes.push_back(uint32_t(body_->nodes.size() - 1));
+  }
+}
+
+Draws Capture::draw(const void* id,
+                    const std::function<std::unique_ptr<RandomSource>()>& make,
+                    uint64_t count) {
+  std::lock_guard lock(mutex_);
+  size_t i = 0;
+  while (i < source_ids_.size() && source_ids_[i] != id) ++i;
+  if (i == source_ids_.size()) {
+    source_ids_.push_back(id);
+    body_->sources.push_back(make());
+    body_->draws.push_back(0);
+  }
+  const uint64_t first = body_->draws[i];
+  body_->draws[i] += count;
+  return {i, first};
+}
+
+uint64_t Capture::number_of(int node) const {
+  return kCapturedNumber | generation_ << 32 | uint64_t(node + 1);
+}
+
+uint64_t Capture::mark(Stream& stream) {
+  std::lock_guard lock(mutex_);
+  if (!body_) throw CaptureError("npu: the capture has just ended");
+  const Lane& lane = body_->lanes[lane_of(stream)];
+  return number_of(lane.nodes.empty() ? Node::kStart : int(lane.nodes.back()));
+}
+
+void Capture::wait(Stream& stream, Stream& other, uint64_t number) {
+  look();
+  std::lock_guard lock(mutex_);
+  if (!body_) throw CaptureError("npu: the capture has just ended");
+  const size_t captured = body_->lanes.size();
+  if (number < kCapturedNumber) {
+    if (&other == &stream) return;
+    refuse("a wait of a capturing stream for " + text(other),
+           "that work is not part of the capture; let " + text(other) +
+               " wait for the capturing stream first, or wait for it before "
+               "the capture");
+  }
+  if ((number >> 32 & 0x3fffffff) != generation_)
+    refuse("a wait for an event of an earlier capture",
+           "it marks a point of that graph; record it again");
+  const int target = int(number & 0xffffffff) - 1;
+  if (lane_of(stream) == captured) {
+    if (stream.device() != body_->device ||
+        stream.mode() != StreamMode::kQueued || stream.id() == 0)
+      refuse("a wait of " + text(stream) + " for captured work",
+             "only other streams of the same device join a capture, and not "
+             "the default one");
+    check_thread("joining a stream to a capture");
+    body_->lanes.emplace_back().stream = &stream;
+    allocator(stream.device()).begin_capture(stream, body_->pool);
+    stream.set_sink(this);
+  } else if (&other == &stream) {
+    return;
+  }
+  add(lane_of(stream), Node::Kind::kWait).wait_for = target;
+  if (target >= 0) body_->nodes[size_t(target)].signals = true;
+}
+
+void Capture::host_waits(const Stream& stream, WaitReason reason) {
+  look();
+  std::unique_lock lock(mutex_);
+  if (!body_) return;
+  const bool captured = lane_of(stream) < body_->lanes.size();
+  if (!captured && (mode_ == CaptureMode::kRelaxed ||
+                    (mode_ == CaptureMode::kThreadLocal &&
+                     std::this_thread::get_id() != thread_)))
+    return;
+  refuse(waiting(reason), kWaitRule);
+}
+
+void Capture::forbid(const std::string& what, const std::string& rule) {
+  look();
+  std::lock_guard lock(mutex_);
+  if (body_ &&
+      (mode_ == CaptureMode::kGlobal || std::this_thread::get_id() == thread_))
+    refuse(what, rule);
+}
+
+void Capture::begin_group(Stream& stream) {
+  look();
+  std::lock_guard lock(mutex_);
+  if (!body_ || lane_of(stream) == body_->lanes.size())
+    throw CaptureError("npu: graph_task_group_begin() on " + text(stream) +
+                       ", which does not capture; call it between "
+                       "capture_begin() and capture_end()");
+  if (group_)
+    refuse("graph_task_group_begin()",
+           "groups do not nest; call graph_task_group_end() first");
+  group_ = &body_->groups.emplace_back();
+  group_stream_ = &stream;
+}
+
+Group* Capture::end_group(Stream& stream) {
+  look();
+  std::lock_guard lock(mutex_);
+  if (!body_ || !group_ || group_stream_ != &stream)
+    throw CaptureError("npu: graph_task_group_end() on " + text(stream) +
+                       " without graph_task_group_begin() in this capture");
+  Group* group = group_;
+  group_ = nullptr;
+  if (group->nodes.empty()) {
+    body_->groups.pop_back();
+    refuse("graph_task_group_end()",
+           "no task was captured since "
+           "graph_task_group_begin()");
+  }
+  return group;
+}
+
+// The capture is over, however it went.
+std::unique_ptr<Body> Capture::stop() {
+  for (Lane& lane : body_->lanes) {
+    lane.stream->set_sink(nullptr);
+    allocator(body_->device).end_capture(*lane.stream);
+  }
+  set_active_capture(nullptr);
+  owner_ = nullptr;
+  group_ = nullptr;
+  return std::move(body_);
+}
+
+// Names a stream whose last node nothing on the first stream comes after.
+std::string Capture::unjoined(const Body& body) const {
+  std::vector<bool> seen(body.nodes.size());
+  std::vector<int> open;
+  const auto visit = [&](int node) {
+    if (node < 0 || seen[size_t(node)]) return;
+    seen[size_t(node)] = true;
+    open.push_back(node);
+  };
+  if (!body.lanes[0].nodes.empty()) visit(int(body.lanes[0].nodes.back()));
+  while (!open.empty()) {
+    const Node& node = body.nodes[size_t(open.back())];
+    open.pop_back();
+    visit(node.previous);
+    if (node.kind == Node::Kind::kWait) visit(node.wait_for);
+  }
+  for (const Lane& lane : body.lanes) {
+    if (lane.nodes.empty() || seen[lane.nodes.back()]) continue;
+    const Node& last = body.nodes[lane.nodes.back()];
+    return text(*lane.stream) +
+           " (last: " + (last.call.kernel ? last.call.kernel->name : "a wait") +
+           (last.line.empty() ? "" : " at " + last.line) + ")";
+  }
+  return "";
+}
+
+std::unique_ptr<Body> Capture::end(const void* owner, Stream& stream) {
+  look();
+  std::lock_guard lock(mutex_);
+  if (!body_ || owner_ != owner)
+    throw CaptureError(
+        "npu: capture_end() without capture_begin() of the same graph");
+  if (&stream != body_->lanes[0].stream)
+    refuse("capture_end() on " + text(stream),
+           "a capture ends on the stream that it began on");
+  const std::string left = unjoined(*body_);
+  std::string message;
+  if (!left.empty()) {
+    try {
+      refuse("capture_end()",
+             left + " joined the capture and was not joined back; let " +
+                 text(stream) + " wait for it before capture_end()");
+    } catch (const CaptureError& e) {
+      message = e.what();
+    }
+  }
+  std::unique_ptr<Body> body = stop();
+  if (!message.empty()) throw CaptureError(message);
+  return body;
+}
+
+void Capture::abandon(const void* owner) {
+  std::lock_guard lock(mutex_);
+  if (body_ && owner_ == owner) stop();
+}
+
+void forbid_wait(const Stream& stream, const std::string& what,
+                 const std::string& rule) {
+  if (!active_capture()) return;
+  Capture& capture = Capture::get();
+  try {
+    capture.host_waits(stream, WaitReason::kOperator);
+  } catch (const CaptureError&) {
+    capture.refuse(what, rule);
+  }
+}
+
+void forbid_anywhere(const std::string& what, const std::string& rule) {
+  if (active_capture()) Capture::get().forbid(what, rule);
+}
+
+void forbid_query(const Stream& stream) {
+  forbid_on(stream, "query()", kWaitRule);
+}
+
+void forbid_on(const Stream& stream, const std::string& what,
+               const std::string& rule) {
+  if (!active_capture() || stream.sink() != &Capture::get()) return;
+  look();
+  Capture::get().refuse(what, rule);
+}
+
+}  // namespace npu

@@ -1,0 +1,31 @@
+// What a graph consists of, for people to look at.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "csrc/graph/body.h"
+
+namespace npu {
+
+struct TensorInfo {
+  std::vector<int64_t> sizes, strides;  // strides in elements
+  int itemsize;                         // bytes
+  bool read, written;
+  uint64_t address;
+};
+
+struct NodeInfo {
+  std::string op;
+  int64_t stream;
+  std::string line;  // "file.py:12", or ""
+  uint64_t bytes;    // of its tensors, each counted without gaps
+  std::vector<TensorInfo> tensors;
+  std::vector<int> after;  // nodes that are done before it starts
+};
+
+// In the order of the capture.
+std::vector<NodeInfo> describe(const Body& body);
+
+}  // namespace npu

@@ -1,0 +1,65 @@
+#include "csrc/graph/graph.h"
+
+#include <atomic>
+
+#include "csrc/graph/graveyard.h"
+
+namespace npu {
+
+uint64_t new_pool() {
+  static std::atomic<uint64_t> last{0};
+  return last.fetch_add(1, std::memory_order_relaxed) + 1;
+}
+
+Graph::~Graph() { reset(); }
+
+void Graph::nothing_captured(const char* what) const {
+  throw std::runtime_error(std::string("npu: ") + what +
+                           " of a graph without a capture; capture something "
+                           "with `with torch.npu.graph(g):` first");
+}
+
+void Graph::capture_begin(Stream& stream, uint64_t pool, CaptureMode mode) {
+  if (body_)
+    throw CaptureError(
+        "npu: this graph has been captured already; reset() it, or capture "
+        "into another one");
+  collect_graphs();
+  const uint64_t own = pool ? pool : new_pool();
+  Capture::get().begin(this, stream, own, mode);
+  hold_pool(stream.device(), own);
+  pool_ = own;
+  device_ = stream.device();
+  capturing_ = true;
+}
+
+void Graph::capture_end(Stream& stream) {
+  try {
+    body_ = Capture::get().end(this, stream);
+    capturing_ = false;
+  } catch (...) {
+    if (capturing_ && Capture::get().owner() != this) {
+      capturing_ = false;
+      leave_pool(device_, pool_);
+      pool_ = 0;
+    }
+    throw;
+  }
+}
+
+void Graph::reset() {
+  if (capturing_) {
+    Capture::get().abandon(this);
+    capturing_ = false;
+    leave_pool(device_, pool_);
+  }
+  if (body_) bury(std::move(body_));
+  pool_ = 0;
+}
+
+uint64_t Graph::pool() const {
+  if (!pool_) nothing_captured("pool()");
+  return pool_;
+}
+
+}  // namespace npu

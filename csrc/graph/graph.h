@@ -1,0 +1,53 @@
+// A graph as its user holds it: captured once, replayed often.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "csrc/graph/body.h"
+#include "csrc/graph/capture.h"
+
+namespace npu {
+
+// A number for a private memory pool that graphs share by it.
+uint64_t new_pool();
+
+// Not thread-safe. Throws CaptureError and std::runtime_error.
+class Graph {
+ public:
+  Graph() = default;
+  Graph(const Graph&) = delete;
+  ~Graph();
+
+  // Everything that `stream` was given must be done. `pool` 0: one of its own.
+  void capture_begin(Stream& stream, uint64_t pool, CaptureMode mode);
+  void capture_end(Stream& stream);
+
+  // Queues the captured work on `stream`. False: `failed` has failed.
+  bool replay(Stream& stream, Stream*& failed) {
+    if (!body_) [[unlikely]]
+      nothing_captured("replay()");
+    return body_->submit(stream, failed);
+  }
+
+  // Frees graph and memory when nothing queued uses them any more.
+  void reset();
+
+  // Throws before the first capture.
+  uint64_t pool() const;
+  // Null before the end of a capture.
+  Body* body() const { return body_.get(); }
+  bool capturing() const { return capturing_; }
+  bool one_stream() const { return !body_ || body_->lanes.size() == 1; }
+
+  // Throws when there is nothing to replay.
+  [[noreturn]] void nothing_captured(const char* what) const;
+
+ private:
+  std::unique_ptr<Body> body_;
+  uint64_t pool_ = 0;
+  int device_ = 0;
+  bool capturing_ = false;
+};
+
+}  // namespace npu

@@ -1,0 +1,154 @@
+#include "csrc/graph/update.h"
+
+#include <map>
+#include <mutex>
+#include <utility>
+
+namespace npu {
+namespace {
+
+std::string text(const Stream& stream) {
+  return "npu:" + std::to_string(stream.device()) + " stream " +
+         std::to_string(stream.id());
+}
+
+// Collects what one stream is given.
+class Collector final : public TaskSink {
+ public:
+  void begin(Graph& graph, Group& group) {
+    graph_ = &graph;
+    body_ = graph.body();
+    group_ = &group;
+    calls_.clear();
+    problem_.clear();
+  }
+  bool under_way() const { return group_ != nullptr; }
+  Group* finish() { return std::exchange(group_, nullptr); }
+  // The graph was reset or captured again since begin().
+  bool outdated() const { return graph_->body() != body_; }
+  std::vector<Call>& calls() { return calls_; }
+  const std::string& problem() const { return problem_; }
+  const Body& body() const { return *body_; }
+
+  void open(Stream&, uint32_t n_words, Submission& s) override {
+    task_ = Task{};
+    words_.assign(n_words, 0);
+    s.task = &task_;
+    s.words = words_.data();
+    s.position = calls_.size();
+  }
+  void close(Stream&, Submission&) override {
+    if (task_.kind != TaskKind::kKernel) {
+      problem_ = "an event with timing was recorded";
+      return;
+    }
+    calls_.push_back(make_call(task_.kernel, std::move(words_)));
+  }
+  uint64_t mark(Stream& stream) override { return stream.tail(); }
+  void wait(Stream&, Stream&, uint64_t) override {
+    throw CaptureError(
+        "npu: a wait between graph_task_update_begin() and "
+        "graph_task_update_end(); put it before or after them");
+  }
+  void host_waits(const Stream&, WaitReason) override {}
+
+ private:
+  Graph* graph_ = nullptr;
+  const Body* body_ = nullptr;
+  Group* group_ = nullptr;
+  std::vector<Call> calls_;
+  std::string problem_;
+  Task task_;
+  std::vector<uint64_t> words_;
+};
+
+// One per stream, never destroyed, as a sink must be.
+Collector& collector(Stream& stream) {
+  static std::mutex mutex;
+  static auto* const all = new std::map<Stream*, std::unique_ptr<Collector>>;
+  std::lock_guard lock(mutex);
+  auto& found = (*all)[&stream];
+  if (!found) found = std::make_unique<Collector>();
+  return *found;
+}
+
+// The queued moment of an update.
+int put(const npu_kernel*, const uint64_t* words, npu_failure*) {
+  auto* group = reinterpret_cast<Group*>(words[0]);
+  // Release: pairs with the acquire of the replay that takes it.
+  delete group->next.exchange(reinterpret_cast<Update*>(words[1]),
+                              std::memory_order_acq_rel);
+  return NPU_OK;
+}
+const npu_kernel kPut{put, "graph update", nullptr, 0};
+
+std::string difference(const npu_kernel& old, const npu_kernel& now) {
+  if (std::string_view(old.name) != now.name)
+    return std::string("is ") + now.name + ", not " + old.name;
+  bool same = old.n_views == now.n_views;
+  for (uint32_t i = 0; same && i < old.n_views; ++i) {
+    const npu_view &a = old.views[i], &b = now.views[i];
+    same = a.ndim == b.ndim && a.itemsize == b.itemsize;
+    for (uint16_t k = 0; same && k < a.ndim; ++k)
+      same = a.sizes[k] == b.sizes[k];
+  }
+  return same ? "" : std::string(old.name) + " has tensors of other shapes";
+}
+
+}  // namespace
+
+void begin_update(Stream& stream, Graph& graph, Group& group) {
+  const std::string call = "npu: graph_task_update_begin() on " + text(stream);
+  if (!graph.body())
+    throw CaptureError(call + ": the graph has no finished capture");
+  bool ours = false;
+  for (Group& g : graph.body()->groups) ours |= &g == &group;
+  if (!ours)
+    throw CaptureError(call + ": the handle is not of the graph's capture");
+  if (stream.sink())
+    throw CaptureError(call +
+                       ": the stream captures, or has an update under "
+                       "way; end that first");
+  const uint16_t lane = graph.body()->nodes[group.nodes[0]].lane;
+  if (graph.body()->lanes[lane].stream == &stream)
+    throw CaptureError(call +
+                       ": the group was captured on this stream; update "
+                       "it on another one");
+  collector(stream).begin(graph, group);
+  stream.set_sink(&collector(stream));
+}
+
+void end_update(Stream& stream) {
+  Collector& c = collector(stream);
+  const std::string call = "npu: graph_task_update_end() on " + text(stream);
+  if (!c.under_way())
+    throw CaptureError(call + " without graph_task_update_begin()");
+  stream.set_sink(nullptr);
+  Group& group = *c.finish();
+  if (c.outdated()) throw CaptureError(call + ": the graph is gone");
+  if (!c.problem().empty()) throw CaptureError(call + ": " + c.problem());
+  if (c.calls().size() != group.nodes.size())
+    throw CaptureError(call + ": " + std::to_string(c.calls().size()) +
+                       " operators were called, the group has " +
+                       std::to_string(group.nodes.size()) +
+                       "; nothing was changed");
+  for (size_t i = 0; i < group.nodes.size(); ++i) {
+    std::lock_guard lock(c.body().calls_mutex);
+    const std::string found = difference(
+        *c.body().nodes[group.nodes[i]].call.kernel, *c.calls()[i].kernel);
+    if (!found.empty())
+      throw CaptureError(call + ": operator " + std::to_string(i) + " " +
+                         found + "; nothing was changed");
+  }
+  auto update = std::make_unique<Update>();
+  update->calls = std::move(c.calls());
+  Submission s;
+  if (!stream.begin(2, s)) throw CaptureError(call + ": the stream has failed");
+  s.task->kind = TaskKind::kKernel;
+  s.task->kernel = &kPut;
+  s.words[0] = reinterpret_cast<uint64_t>(&group);
+  s.words[1] = reinterpret_cast<uint64_t>(update.release());
+  stream.commit(s);
+}
+
+}  // namespace npu

@@ -1,0 +1,23 @@
+#include "csrc/ops/graph_kernels.h"
+
+#include "csrc/graph/hooks.h"
+#include "csrc/ops/plan.h"
+
+namespace npu {
+namespace {
+
+void destroy(npu_kernel* kernel) { delete static_cast<Plan*>(kernel); }
+
+// Plans belong to tables that may give them up; copies of bytes do not.
+OwnKernel own_kernel(const npu_kernel* kernel) {
+  if (!Plan::is_plan(kernel)) return {nullptr, nullptr, -1};
+  auto plan = static_cast<const Plan*>(kernel)->for_graph();
+  const int random_word = plan->random_word;
+  return {plan.release(), &destroy, random_word};
+}
+
+}  // namespace
+
+void register_graph_kernels() { set_own_kernel_hook(&own_kernel); }
+
+}  // namespace npu

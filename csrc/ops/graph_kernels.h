@@ -1,0 +1,9 @@
+// What the nodes of a graph run: plans of their own.
+#pragma once
+
+namespace npu {
+
+// Called once, while the module is loaded.
+void register_graph_kernels();
+
+}  // namespace npu

@@ -1,0 +1,155 @@
+// Graphs: capture, replay, groups of tasks, and what a graph consists of.
+#include "csrc/graph/graph.h"
+
+#include <pybind11/stl.h>
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include "csrc/graph/describe.h"
+#include "csrc/graph/graveyard.h"
+#include "csrc/graph/update.h"
+#include "csrc/python/bindings.h"
+#include "csrc/torch/device.h"
+#include "csrc/torch/error.h"
+#include "csrc/torch/graph.h"
+
+namespace py = pybind11;
+
+namespace npu {
+namespace {
+
+bool is_library(std::string_view file) {
+  return file.find("/torch/") != std::string_view::npos ||
+         file.find("/npu_dispatch/npu/") != std::string_view::npos ||
+         file.starts_with('<');
+}
+
+// The innermost frame that is neither torch's nor ours.
+std::string python_line() {
+  if (!Py_IsInitialized()) return "";
+  // A backward pass runs without the GIL on the thread that called it.
+  py::gil_scoped_acquire gil;
+  std::string found;
+  PyFrameObject* frame = PyEval_GetFrame();
+  Py_XINCREF(frame);
+  while (frame && found.empty()) {
+    PyCodeObject* code = PyFrame_GetCode(frame);
+    const char* file = PyUnicode_AsUTF8(code->co_filename);
+    if (!file) PyErr_Clear();
+    if (file && !is_library(file))
+      found = std::string(file) + ":" +
+              std::to_string(PyFrame_GetLineNumber(frame));
+    Py_DECREF(code);
+    PyFrameObject* back = PyFrame_GetBack(frame);
+    Py_DECREF(frame);
+    frame = back;
+  }
+  Py_XDECREF(frame);
+  return found;
+}
+
+CaptureMode mode_of(const std::string& name) {
+  if (name == "global") return CaptureMode::kGlobal;
+  if (name == "thread_local") return CaptureMode::kThreadLocal;
+  if (name == "relaxed") return CaptureMode::kRelaxed;
+  TORCH_CHECK(false, "npu: unknown capture_error_mode '", name,
+              "'; expected 'global', 'thread_local' or 'relaxed'");
+}
+
+Stream& stream_at(int device, int64_t id) {
+  check_usable();
+  check_device(device);
+  Stream* stream = find_stream(device, id);
+  TORCH_CHECK(stream, "npu:", device, " has no stream ", id);
+  return *stream;
+}
+
+bool is_capturing() {
+  return initialized() && current_stream(current_device()).sink() != nullptr &&
+         active_capture() != nullptr;
+}
+
+void replay_graph(Graph& graph) {
+  if (graph.one_stream()) return replay(graph);
+  // Takes a lock that others hold while they wait for space in a queue.
+  py::gil_scoped_release release;
+  replay(graph);
+}
+
+py::dict describe_node(const NodeInfo& node) {
+  py::list tensors;
+  for (const TensorInfo& t : node.tensors) {
+    py::dict tensor;
+    tensor["shape"] = t.sizes;
+    tensor["strides"] = t.strides;
+    tensor["itemsize"] = t.itemsize;
+    tensor["access"] = t.written ? (t.read ? "read-write" : "write") : "read";
+    tensor["address"] = t.address;
+    tensors.append(tensor);
+  }
+  py::dict d;
+  d["op"] = node.op;
+  d["stream"] = node.stream;
+  d["line"] = node.line;
+  d["bytes"] = node.bytes;
+  d["tensors"] = tensors;
+  d["after"] = node.after;
+  return d;
+}
+
+py::list describe_graph(const Graph& graph) {
+  py::list nodes;
+  if (!graph.body()) graph.nothing_captured("debug_dump()");
+  for (const NodeInfo& node : describe(*graph.body()))
+    nodes.append(describe_node(node));
+  return nodes;
+}
+
+template <typename... Args>
+void def(py::module_& m, const char* name, Args&&... args) {
+  m.def(name, torch::wrap_pybind_function(std::forward<Args>(args)...));
+}
+
+}  // namespace
+
+void bind_graph(py::module_& m) {
+  set_line_hook(&python_line);
+  py::class_<Group>(m, "TaskGroup");
+  py::class_<Graph>(m, "Graph")
+      .def(py::init<>())
+      .def("capture_begin",
+           torch::wrap_pybind_function(
+               [](Graph& graph, uint64_t pool, const std::string& mode) {
+                 begin_capture(graph, pool, mode_of(mode));
+               }))
+      .def("capture_end", torch::wrap_pybind_function(
+                              [](Graph& graph) { end_capture(graph); }))
+      .def("replay", torch::wrap_pybind_function(&replay_graph))
+      .def("reset",
+           torch::wrap_pybind_function([](Graph& graph) { graph.reset(); }))
+      .def("pool", torch::wrap_pybind_function(
+                       [](const Graph& graph) { return graph.pool(); }))
+      .def("capturing", &Graph::capturing)
+      .def("captured",
+           [](const Graph& graph) { return graph.body() != nullptr; })
+      .def("nodes", torch::wrap_pybind_function(&describe_graph));
+  m.def("new_graph_pool", &new_pool);
+  m.def("is_capturing", &is_capturing);
+  m.def("collect_graphs", &collect_graphs);
+  def(m, "begin_task_group", [](int device, int64_t id) {
+    Capture::get().begin_group(stream_at(device, id));
+  });
+  m.def("end_task_group",
+        torch::wrap_pybind_function([](int device, int64_t id) {
+          return Capture::get().end_group(stream_at(device, id));
+        }),
+        py::return_value_policy::reference);
+  def(m, "begin_task_update",
+      [](int device, int64_t id, Graph& graph, Group& group) {
+        begin_update(stream_at(device, id), graph, group);
+      });
+  def(m, "end_task_update",
+      [](int device, int64_t id) { end_update(stream_at(device, id)); });
+}
+
+}  // namespace npu

@@ -1,0 +1,26 @@
+// Many launches queued as one task: what the replay of a graph is.
+#pragma once
+
+#include <cstdint>
+
+#include "csrc/driver/driver.h"
+
+namespace npu {
+
+class Stream;
+
+// Named by word 0 of a kProgram task; outlives every task that names it. Both
+// are called on the thread that executes `stream`'s tasks.
+class Program {
+ public:
+  // Returns an npu_code; the failure's text names the launch that failed.
+  virtual int run(Stream& stream, npu_queue queue, const uint64_t* words,
+                  npu_failure& failure) = 0;
+  // The stream had failed before: the task is given up without having run.
+  virtual void dropped(Stream& stream, const uint64_t* words) = 0;
+
+ protected:
+  ~Program() = default;
+};
+
+}  // namespace npu

@@ -1,0 +1,67 @@
+// torch.accelerator.Graph on npu.
+#include <ATen/core/GraphImplInterface.h>
+#include <c10/util/Exception.h>
+
+#include "csrc/graph/graph.h"
+#include "csrc/torch/device.h"
+#include "csrc/torch/error.h"
+#include "csrc/torch/graph.h"
+
+namespace npu {
+
+void begin_capture(Graph& graph, uint64_t pool, CaptureMode mode) {
+  Stream& stream = usable_stream(current_device());
+  if (!active_capture()) {
+    host_wait(stream, stream.tail(), WaitReason::kStreamSync);
+    raise_if_failed(stream);
+  }
+  graph.capture_begin(stream, pool, mode);
+}
+
+void end_capture(Graph& graph) {
+  graph.capture_end(usable_stream(current_device()));
+}
+
+void replay(Graph& graph) {
+  Stream* failed = nullptr;
+  if (!graph.replay(usable_stream(current_device()), failed)) [[unlikely]]
+    raise_stream_error(*failed);
+}
+
+namespace {
+
+struct Impl final : at::GraphImplInterface {
+  explicit Impl(const at::GraphImplArgs&) {}
+
+  void capture_begin(c10::MempoolId_t pool,
+                     at::GraphCaptureMode mode) override {
+    begin_capture(
+        graph_, pool.second,
+        mode == at::GraphCaptureMode::ThreadLocal ? CaptureMode::kThreadLocal
+        : mode == at::GraphCaptureMode::Relaxed   ? CaptureMode::kRelaxed
+                                                  : CaptureMode::kGlobal);
+  }
+  void capture_end() override { end_capture(graph_); }
+  void instantiate() override {}  // a capture is ready for replay
+  void replay() override { npu::replay(graph_); }
+  void reset() override { graph_.reset(); }
+  c10::MempoolId_t pool() const override { return {0, graph_.pool()}; }
+  void enable_debug_mode() override {}
+  void debug_dump(const std::string&) override {
+    TORCH_CHECK_NOT_IMPLEMENTED(
+        false,
+        "npu: torch.accelerator.Graph cannot be drawn; capture with "
+        "torch.npu.NPUGraph, whose debug_dump() writes JSON and pictures");
+  }
+
+ private:
+  Graph graph_;
+};
+
+}  // namespace
+}  // namespace npu
+
+namespace at {
+// torch looks for the backend's name in capitals.
+REGISTER_GRAPH_IMPL(NPU, ::npu::Impl)
+}  // namespace at

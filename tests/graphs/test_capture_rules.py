@@ -1,0 +1,277 @@
+"""What a capture does not allow raises at once, and the capture can be ended."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+import torch
+from torch import nn
+
+
+@pytest.fixture
+def graph():
+    return torch.npu.NPUGraph()
+
+
+def matrix():
+    return torch.ones(4, 4, device="npu")
+
+
+WAITS = {
+    "item": (lambda x: x.sum().item(), "_local_scalar_dense"),
+    "bool": (lambda x: bool(x[0, 0] > 0), "_local_scalar_dense"),
+    "nonzero": (lambda x: x.nonzero(), "aten::nonzero"),
+    "unique": (lambda x: x.unique(), "unique"),
+    "equal": (lambda x: torch.equal(x, x), "aten::equal"),
+    "cpu": (lambda x: x.cpu(), "to the host"),
+    "synchronize": (lambda x: torch.npu.synchronize(), "synchronize"),
+    "stream_synchronize": (
+        lambda x: torch.npu.current_stream().synchronize(),
+        "waiting for a stream",
+    ),
+    "query": (lambda x: torch.npu.current_stream().query(), "query"),
+    "empty_cache": (lambda x: torch.npu.empty_cache(), "empty_cache"),
+    "seed": (lambda x: torch.npu.manual_seed(1), "changing the seed"),
+    "state": (
+        lambda x: torch.npu.set_rng_state(torch.zeros(16, dtype=torch.uint8)),
+        "changing the state",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WAITS)
+def test_what_is_forbidden_raises_with_op_line_thread_and_rule(case, graph):
+    x = matrix()
+    call, what = WAITS[case]
+
+    with (
+        pytest.raises(RuntimeError) as raised,
+        torch.npu.graph(graph),
+    ):
+        x.add_(1)
+        call(x)
+
+    text = str(raised.value)
+    assert what in text
+    assert "test_capture_rules.py:" in text
+    assert "on thread " in text
+    assert "is not allowed while a graph is captured" in text
+    # The process goes on, and what was captured before is there.
+    assert not torch.npu.is_current_stream_capturing()
+    graph.replay()
+    assert x.tolist() == [[2.0] * 4] * 4
+
+
+def test_a_forbidden_call_that_is_caught_leaves_the_capture_alone(graph):
+    x = matrix()
+    with torch.npu.graph(graph):
+        x.add_(1)
+        with pytest.raises(RuntimeError, match="item"):
+            x.sum().item()
+        x.add_(1)
+
+    graph.replay()
+    assert x[0].tolist() == [3, 3, 3, 3]
+
+
+def test_pageable_memory_cannot_be_copied_in(graph):
+    x = torch.zeros(10_000, device="npu")
+    with (
+        pytest.raises(RuntimeError, match="pageable"),
+        torch.npu.graph(graph),
+    ):
+        x.copy_(torch.ones(10_000))
+
+
+def test_an_event_of_a_capture_cannot_be_waited_for_in_it(graph):
+    event = torch.npu.Event()
+    with torch.npu.graph(graph):
+        event.record()
+        with pytest.raises(RuntimeError, match="event"):
+            event.synchronize()
+        with pytest.raises(RuntimeError, match="event"):
+            event.query()
+    assert event.query()
+
+
+def test_another_thread_may_not_wait_in_the_global_mode(graph):
+    errors = wait_elsewhere(graph, "global")
+
+    assert "mode 'global'" in errors[0]
+
+
+@pytest.mark.parametrize("mode", ["thread_local", "relaxed"])
+def test_another_thread_may_wait_for_other_streams_in_the_other_modes(graph, mode):
+    assert wait_elsewhere(graph, mode) == []
+
+
+def wait_elsewhere(graph, mode: str) -> list[str]:
+    errors: list[str] = []
+    y = matrix()
+
+    def wait() -> None:
+        try:
+            y.sum().item()
+        except RuntimeError as error:
+            errors.append(str(error))
+
+    with torch.npu.graph(graph, capture_error_mode=mode):
+        thread = threading.Thread(target=wait)
+        thread.start()
+        thread.join()
+    return errors
+
+
+@pytest.mark.parametrize("mode", ["global", "thread_local", "relaxed"])
+def test_another_thread_on_the_capturing_stream(graph, mode):
+    x, errors = matrix(), []
+
+    def work(stream) -> None:
+        try:
+            with torch.npu.stream(stream):
+                x.add_(1)
+        except RuntimeError as error:
+            errors.append(str(error))
+
+    with torch.npu.graph(graph, capture_error_mode=mode):
+        thread = threading.Thread(target=work, args=(torch.npu.current_stream(),))
+        thread.start()
+        thread.join()
+    graph.replay()
+
+    if mode == "relaxed":
+        assert errors == []
+        assert x[0, 0].item() == 2
+    else:
+        assert "only the thread that captures" in errors[0]
+        assert x[0, 0].item() == 1
+
+
+def test_only_one_capture_at_a_time(graph):
+    with torch.npu.graph(graph):
+        other = torch.npu.NPUGraph()
+        with (
+            torch.npu.stream(torch.npu.Stream()),
+            pytest.raises(RuntimeError, match="one capture at a time"),
+        ):
+            other.capture_begin()
+
+
+def test_the_default_stream_does_not_capture(graph):
+    with pytest.raises(RuntimeError, match="default stream"):
+        graph.capture_begin()
+
+
+def test_a_sync_launch_stream_does_not_capture(graph):
+    torch.npu.set_stream(torch.npu.SyncLaunchStream())
+    with pytest.raises(RuntimeError, match="SyncLaunchStream"):
+        graph.capture_begin()
+
+
+def test_a_graph_captures_once(graph):
+    with torch.npu.graph(graph):
+        pass
+    with (
+        pytest.raises(RuntimeError, match="captured already"),
+        torch.npu.graph(graph),
+    ):
+        pass
+
+
+def test_an_unknown_mode_is_refused(graph):
+    with torch.npu.stream(torch.npu.Stream()):
+        with pytest.raises(RuntimeError, match="'sometimes'"):
+            graph.capture_begin(capture_error_mode="sometimes")
+        assert not torch.npu.is_current_stream_capturing()
+
+
+def test_a_foreign_pool_is_refused(graph):
+    with (
+        torch.npu.stream(torch.npu.Stream()),
+        pytest.raises(RuntimeError, match="pool must come from"),
+    ):
+        graph.capture_begin(pool=(7, 7, 7))
+
+
+def test_a_capture_ends_on_the_stream_it_began_on(graph):
+    stream = torch.npu.Stream()
+    with torch.npu.stream(stream):
+        graph.capture_begin()
+    with pytest.raises(RuntimeError, match="the stream that it began on"):
+        graph.capture_end()
+    with torch.npu.stream(stream):
+        assert torch.npu.is_current_stream_capturing()
+        graph.capture_end()
+    assert not torch.npu.is_current_stream_capturing()
+
+
+def test_ending_without_beginning_is_refused(graph):
+    with pytest.raises(RuntimeError, match="without capture_begin"):
+        graph.capture_end()
+
+
+def test_a_replay_is_not_captured(graph):
+    other = torch.npu.NPUGraph()
+    with torch.npu.graph(other):
+        pass
+    with (
+        pytest.raises(RuntimeError, match="cannot be captured"),
+        torch.npu.graph(graph),
+    ):
+        other.replay()
+
+
+def test_an_exception_in_the_body_ends_the_capture_and_goes_on(graph):
+    with pytest.raises(ZeroDivisionError), torch.npu.graph(graph):
+        raise ZeroDivisionError
+    assert not torch.npu.is_current_stream_capturing()
+    assert torch.npu.current_stream() == torch.npu.default_stream()
+
+
+def test_a_graph_that_dies_while_capturing_ends_the_capture():
+    graph = torch.npu.NPUGraph()
+    with torch.npu.stream(torch.npu.Stream()):
+        graph.capture_begin()
+        torch.npu.NPUGraph._capturing = None
+        del graph
+        assert not torch.npu.is_current_stream_capturing()
+        x = torch.ones(2, device="npu")
+        assert x.tolist() == [1, 1]
+
+
+def test_a_wait_for_work_outside_the_capture_is_refused(graph):
+    other = torch.npu.Stream()
+    with (
+        pytest.raises(RuntimeError, match="not part of the capture"),
+        torch.npu.graph(graph),
+    ):
+        torch.npu.current_stream().wait_stream(other)
+
+
+def test_a_stream_that_is_not_joined_back_is_named(graph):
+    x, side = matrix(), torch.npu.Stream()
+    with (
+        pytest.raises(RuntimeError, match=r"stream \d+ \(last: aten::add_.*joined"),
+        torch.npu.graph(graph),
+    ):
+        side.wait_stream(torch.npu.current_stream())
+        with torch.npu.stream(side):
+            x.add_(1)
+
+    assert x[0, 0].item() == 1
+    with torch.npu.stream(side):
+        x.add_(1)
+    torch.npu.synchronize()
+    assert x[0, 0].item() == 2
+
+
+def test_an_optimizer_that_counts_steps_on_the_host_is_refused(graph):
+    model = nn.Linear(2, 2).npu()
+    optimizer = torch.optim.Adam(model.parameters())
+    with (
+        pytest.raises(RuntimeError, match="capturable"),
+        torch.npu.graph(graph),
+    ):
+        model(matrix()[:, :2]).sum().backward()
+        optimizer.step()

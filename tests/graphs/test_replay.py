@@ -1,0 +1,311 @@
+"""A replay computes what the captured code computes, as often as one likes."""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+def captured(function):
+    """Return a graph of function(), and what it returned."""
+    graph = torch.npu.NPUGraph()
+    with torch.npu.graph(graph):
+        result = function()
+    return graph, result
+
+
+def test_a_replay_reads_its_inputs_anew():
+    x = torch.zeros(4, device="npu")
+    graph, y = captured(lambda: (x + 1) * 2)
+
+    for value in (3.0, -1.0):
+        x.fill_(value)
+        graph.replay()
+
+        assert y.tolist() == [(value + 1) * 2] * 4
+
+
+def test_capturing_runs_nothing():
+    x = torch.ones(3, device="npu")
+    graph, _ = captured(lambda: x.add_(1))
+
+    assert x.tolist() == [1, 1, 1]
+    graph.replay()
+    graph.replay()
+    assert x.tolist() == [3, 3, 3]
+
+
+def test_replays_are_in_order_with_other_work_of_the_stream():
+    x = torch.zeros(8, device="npu")
+    graph, _ = captured(lambda: x.mul_(2))
+
+    for _ in range(10):
+        x.add_(1)
+        graph.replay()
+
+    assert x.tolist() == [2.0 * (2**10 - 1)] * 8
+
+
+def test_a_graph_replays_on_any_stream_in_the_order_of_the_calls():
+    x = torch.zeros(8, device="npu")
+    graph, _ = captured(lambda: x.mul_(2).add_(1))
+    torch.npu.synchronize()
+
+    streams = [torch.npu.Stream() for _ in range(3)]
+    for i in range(12):
+        with torch.npu.stream(streams[i % 3]):
+            graph.replay()
+    torch.npu.synchronize()
+
+    assert x.tolist() == [2.0**12 - 1] * 8
+
+
+def mlp(width: int, layers: int) -> nn.Module:
+    torch.manual_seed(0)
+    parts: list[nn.Module] = []
+    for _ in range(layers):
+        parts += [nn.Linear(width, width), nn.ReLU()]
+    return nn.Sequential(*parts)
+
+
+def test_inference_gives_the_numbers_of_eager():
+    model = mlp(16, 16).npu().eval()
+    x = torch.zeros(16, 16, device="npu")
+    with torch.no_grad():
+        graph, y = captured(lambda: model(x))
+        for seed in range(3):
+            torch.manual_seed(seed)
+            given = torch.rand(16, 16).npu()
+            x.copy_(given)
+            graph.replay()
+            assert torch.equal(y, model(given))
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "momentum", "adamw"])
+def test_a_training_step_gives_the_weights_of_eager(optimizer):
+    def make():
+        model = mlp(8, 3).npu()
+        parameters = model.parameters()
+        if optimizer == "adamw":
+            return model, torch.optim.AdamW(parameters, lr=0.01, capturable=True)
+        momentum = 0.9 if optimizer == "momentum" else 0.0
+        return model, torch.optim.SGD(parameters, lr=0.1, momentum=momentum)
+
+    def step(model, optim, x, y):
+        optim.zero_grad(set_to_none=True)
+        F.mse_loss(model(x), y).backward()
+        optim.step()
+
+    torch.manual_seed(1)
+    batches = [(torch.rand(4, 8).npu(), torch.rand(4, 8).npu()) for _ in range(6)]
+    eager, eager_optimizer = make()
+    for x, y in [batches[0]] * 2 + batches:
+        step(eager, eager_optimizer, x, y)
+
+    model, optim = make()
+    x, y = batches[0][0].clone(), batches[0][1].clone()
+    for _ in range(2):  # makes the optimizer's state
+        step(model, optim, x, y)
+    graph, _ = captured(lambda: step(model, optim, x, y))
+    for batch in batches:
+        x.copy_(batch[0])
+        y.copy_(batch[1])
+        graph.replay()
+
+    for ours, theirs in zip(model.parameters(), eager.parameters(), strict=True):
+        assert torch.equal(ours, theirs)
+
+
+def test_random_numbers_continue_the_sequence_of_the_generator():
+    torch.npu.manual_seed(5)
+    expected = [torch.rand(4, device="npu").tolist() for _ in range(6)]
+    torch.npu.manual_seed(5)
+    graph, pair = captured(
+        lambda: (torch.rand(4, device="npu"), torch.rand(4, device="npu"))
+    )
+
+    drawn = []
+    for _ in range(2):
+        graph.replay()
+        drawn += [t.tolist() for t in pair]
+    drawn += [torch.rand(4, device="npu").tolist() for _ in range(2)]
+
+    assert drawn == expected
+
+
+def test_dropout_differs_from_replay_to_replay():
+    x = torch.ones(1000, device="npu")
+    graph, y = captured(lambda: F.dropout(x, 0.5))
+
+    graph.replay()
+    first = y.clone()
+    graph.replay()
+
+    assert not torch.equal(first, y)
+    assert set(y.unique().tolist()) == {0.0, 2.0}
+
+
+def test_graphs_share_the_memory_of_a_pool():
+    a = torch.ones(1000, device="npu")
+    pool = torch.npu.graph_pool_handle()
+    first, second = torch.npu.NPUGraph(), torch.npu.NPUGraph()
+    with torch.npu.graph(first, pool=pool):
+        b = a + 1
+        c = b + 1
+        freed = b.data_ptr()
+        del b
+    with torch.npu.graph(second, pool=first.pool()):
+        d = c + 1
+
+    first.replay()
+    second.replay()
+
+    assert first.pool() == second.pool() == pool
+    assert d.data_ptr() == freed
+    assert d.sum().item() == 4000
+
+
+def test_what_a_graph_freed_is_not_given_to_others():
+    x = torch.zeros(1000, device="npu")
+    graph, y = captured(lambda: x + 1 + 1 + 1)  # two results in between
+
+    with torch.npu.stream(torch.npu.graphs.graph.default_capture_stream):
+        others = [torch.full((1000,), 9.0, device="npu") for _ in range(20)]
+        graph.replay()
+        torch.npu.synchronize()
+
+    assert all(t.sum().item() == 9000 for t in others)
+    assert y.sum().item() == 3000
+
+
+def test_reset_in_flight_lets_the_replay_finish():
+    x = torch.zeros(1 << 20, device="npu")
+    graph, y = captured(lambda: x + 1)
+
+    graph.replay()
+    graph.reset()
+
+    assert y.sum().item() == 1 << 20
+    with pytest.raises(RuntimeError, match="without a capture"):
+        graph.replay()
+
+
+def test_a_graph_captures_again_after_a_reset():
+    x = torch.zeros(8, device="npu")
+    graph, _ = captured(lambda: x.add_(1))
+    graph.reset()
+    with torch.npu.graph(graph):
+        x.add_(2)
+
+    graph.replay()
+
+    assert x.tolist() == [2] * 8
+
+
+def test_the_memory_of_a_graph_that_is_gone_goes_back():
+    torch.npu.synchronize()
+    torch.npu.empty_cache()
+    before = torch.npu.memory_reserved()
+    x = torch.zeros(1 << 20, device="npu")
+    graph, y = captured(lambda x=x: x + 1 + 1)
+    graph.replay()
+    torch.npu.empty_cache()
+    assert torch.npu.memory_reserved() > before
+
+    del y, graph, x
+    gc.collect()
+    torch.npu.synchronize()
+    torch.npu.empty_cache()
+
+    assert torch.npu.memory_reserved() == before
+
+
+def test_a_graph_dies_while_it_is_in_flight():
+    x = torch.zeros(1 << 16, device="npu")
+    for _ in range(20):
+        graph, _ = captured(lambda: x.add_(1))
+        for _ in range(20):
+            graph.replay()
+        del graph
+        gc.collect()
+
+    assert x[0].item() == 400
+
+
+def test_an_error_of_a_replayed_kernel_names_node_and_line():
+    x = torch.rand(4, device="npu")
+    index = torch.tensor([0, 1], device="npu")
+    graph, _ = captured(lambda: x[index])
+    index.fill_(9)
+
+    graph.replay()
+    with pytest.raises(IndexError, match=r"node 0, aten::index.*test_replay.py:\d+"):
+        torch.npu.synchronize()
+    torch.npu.clear_error()
+    index.fill_(0)
+    graph.replay()
+    torch.npu.synchronize()
+
+
+def test_replay_works_while_launches_block():
+    x = torch.zeros(2, device="npu")
+    graph, _ = captured(lambda: x.add_(1))
+
+    with torch.npu.launch_blocking():
+        graph.replay()
+
+    assert x.tolist() == [1, 1]
+
+
+def test_timing_events_are_nodes():
+    x = torch.rand(100, 100, device="npu")
+    begin, end = (torch.npu.Event(enable_timing=True) for _ in range(2))
+
+    def work():
+        begin.record()
+        y = x @ x
+        end.record()
+        return y
+
+    graph, _ = captured(work)
+    for _ in range(2):
+        graph.replay()
+        torch.npu.synchronize()
+        assert begin.elapsed_time(end) > 0
+
+
+def test_copies_to_and_from_pinned_memory_are_nodes():
+    source = torch.zeros(1 << 12).pin_memory()
+    target = torch.zeros(1 << 12).pin_memory()
+    x = torch.zeros(1 << 12, device="npu")
+
+    def work():
+        x.copy_(source, non_blocking=True)
+        target.copy_(x + 1, non_blocking=True)
+
+    graph, _ = captured(work)
+    source.fill_(4)
+    graph.replay()
+    torch.npu.synchronize()
+
+    assert target.tolist() == [5.0] * (1 << 12)
+
+
+def test_pool_and_replay_need_a_capture():
+    graph = torch.npu.NPUGraph()
+
+    with pytest.raises(RuntimeError, match="without a capture"):
+        graph.pool()
+    with pytest.raises(RuntimeError, match="without a capture"):
+        graph.replay()
+
+
+def test_an_empty_capture_replays_nothing():
+    graph, _ = captured(lambda: None)
+
+    graph.replay()
+    torch.npu.synchronize()

@@ -1,0 +1,147 @@
+"""Replacing the arguments of captured tasks."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+
+class Captured:
+    """y = x * 2; z = y + a, where the addition is a group."""
+
+    def __init__(self) -> None:
+        self.x = torch.ones(64, device="npu")
+        self.a = torch.full((64,), 10.0, device="npu")
+        self.z = torch.zeros(64, device="npu")
+        self.graph = torch.npu.NPUGraph()
+        self.other = torch.npu.Stream()
+        with torch.npu.graph(self.graph):
+            stream = torch.npu.current_stream()
+            self.y = self.x * 2
+            torch.npu.graph_task_group_begin(stream)
+            torch.add(self.y, self.a, out=self.z)
+            self.handle = torch.npu.graph_task_group_end(stream)
+
+    def update(self, call) -> None:
+        torch.npu.graph_task_update_begin(self.other, self.handle)
+        try:
+            with torch.npu.stream(self.other):
+                call()
+        finally:
+            torch.npu.graph_task_update_end(self.other)
+
+    def result(self) -> float:
+        self.graph.replay()
+        values = set(self.z.tolist())
+        assert len(values) == 1
+        return values.pop()
+
+
+def test_an_update_replaces_tensors_and_scalars():
+    c = Captured()
+    assert c.result() == 12
+
+    b = torch.full((64,), 100.0, device="npu")
+    c.update(lambda: torch.add(c.y, b, out=c.z))
+    torch.npu.synchronize()
+    assert c.result() == 102
+
+    c.update(lambda: torch.add(c.y, b, alpha=3, out=c.z))
+    torch.npu.synchronize()
+    assert c.result() == 302
+    assert c.result() == 302
+
+
+def test_the_operators_of_an_update_do_not_run():
+    c = Captured()
+    target = torch.zeros(64, device="npu")
+
+    c.update(lambda: torch.add(c.x, c.x, out=target))
+    torch.npu.synchronize()
+
+    assert target.sum().item() == 0
+    c.graph.replay()
+    assert target.sum().item() == 128
+
+
+def test_an_update_takes_effect_in_the_order_of_its_stream():
+    c = Captured()
+    tensors = [torch.full((64,), float(i), device="npu") for i in range(50)]
+    torch.npu.synchronize()
+
+    for i, t in enumerate(tensors):
+        c.update(lambda t=t: torch.add(c.y, t, out=c.z))
+        torch.npu.current_stream().wait_stream(c.other)
+        assert c.result() == 2 + i
+
+
+def test_a_replay_sees_all_old_or_all_new_arguments():
+    n = 1 << 12
+    parts = [torch.zeros(n, device="npu") for _ in range(8)]
+    sources = [torch.full((n,), float(i), device="npu") for i in range(2)]
+    graph, other = torch.npu.NPUGraph(), torch.npu.Stream()
+    with torch.npu.graph(graph):
+        stream = torch.npu.current_stream()
+        torch.npu.graph_task_group_begin(stream)
+        for part in parts:
+            torch.add(sources[0], 0, out=part)
+        handle = torch.npu.graph_task_group_end(stream)
+    torch.npu.synchronize()
+
+    for i in range(100):
+        torch.npu.graph_task_update_begin(other, handle)
+        with torch.npu.stream(other):
+            for part in parts:
+                torch.add(sources[i % 2], 0, out=part)
+        graph.replay()
+        torch.npu.graph_task_update_end(other)
+        graph.replay()
+        assert len({part[0].item() for part in parts}) == 1
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda c: torch.mul(c.y, c.a, out=c.z), "is aten::mul.out, not aten::add.out"),
+        (lambda c: None, "0 operators were called, the group has 1"),
+        (
+            lambda c: (torch.add(c.y, c.a, out=c.z), torch.add(c.y, c.a, out=c.z)),
+            "2 operators were called, the group has 1",
+        ),
+        (lambda c: torch.add(c.y[:8], c.a[:8], out=c.z[:8]), "other shapes"),
+    ],
+)
+def test_wrong_operators_and_counts_are_refused(call, message):
+    c = Captured()
+
+    with pytest.raises(RuntimeError, match=message):
+        c.update(lambda: call(c))
+
+    assert c.result() == 12
+
+
+def test_a_group_needs_a_capture():
+    with pytest.raises(RuntimeError, match="does not capture"):
+        torch.npu.graph_task_group_begin(torch.npu.current_stream())
+    with pytest.raises(RuntimeError, match="without graph_task_group_begin"):
+        torch.npu.graph_task_group_end(torch.npu.current_stream())
+
+
+def test_an_update_needs_a_begin_and_another_stream():
+    c = Captured()
+    with pytest.raises(RuntimeError, match="without graph_task_update_begin"):
+        torch.npu.graph_task_update_end(c.other)
+    with pytest.raises(RuntimeError, match="captured on this stream"):
+        torch.npu.graph_task_update_begin(
+            torch.npu.graph.default_capture_stream, c.handle
+        )
+    with pytest.raises(RuntimeError, match=r"expected a torch\.npu\.Stream"):
+        torch.npu.graph_task_update_begin(0, c.handle)
+
+
+def test_an_update_of_a_graph_that_was_reset_is_refused():
+    c = Captured()
+    c.graph.reset()
+
+    with pytest.raises(RuntimeError, match="no finished capture"):
+        torch.npu.graph_task_update_begin(c.other, c.handle)
