@@ -54,6 +54,7 @@ add_library(npu_torch OBJECT
   torch/guard.cpp
   torch/hooks.cpp
   torch/host_allocator.cpp
+  torch/host_use.cpp
   torch/tensor.cpp
   ops/boxed.cpp
   ops/cold.cpp
@@ -85,6 +86,9 @@ pybind11_add_module(_C MODULE
   python/device.cpp
   python/memory.cpp
   python/module.cpp
+  python/sanitizer.cpp
+  python/schedule.cpp
+  python/stack.cpp
   python/stats.cpp)
 target_compile_definitions(_C PRIVATE
   NPU_TORCH_VERSION="${NPU_TORCH_VERSION}")

@@ -6,7 +6,9 @@ torch.OutOfMemoryError.
 
 from __future__ import annotations
 
-__all__ = ["DeferredNpuCallError", "TorchVersionError"]
+from typing import Any
+
+__all__ = ["DeferredNpuCallError", "NPUSanitizerErrors", "TorchVersionError"]
 
 
 class TorchVersionError(ImportError):
@@ -15,3 +17,18 @@ class TorchVersionError(ImportError):
 
 class DeferredNpuCallError(RuntimeError):
     """A call queued before initialisation failed when it ran."""
+
+
+class NPUSanitizerErrors(Exception):  # noqa: N818 - upstream's name, for ours
+    """Accesses that nothing orders. `errors`: one npu_dispatch.sanitizer.Report each.
+
+    Raised by the launch, or the host's own access, that is the second of the two;
+    it has not taken place.
+    """
+
+    def __init__(self, errors: list[Any]) -> None:
+        super().__init__(errors)
+        self.errors = errors
+
+    def __str__(self) -> str:
+        return "\n\n".join(error.text() for error in self.errors)

@@ -7,6 +7,8 @@ namespace npu {
 
 void bind_device(pybind11::module_& m);
 void bind_memory(pybind11::module_& m);
+void bind_sanitizer(pybind11::module_& m);
+void bind_schedule(pybind11::module_& m);
 void bind_stats(pybind11::module_& m);
 
 }  // namespace npu

@@ -70,5 +70,7 @@ PYBIND11_MODULE(_C, m) {
   m.def("register", &npu::register_backend);
   npu::bind_device(m);
   npu::bind_memory(m);
+  npu::bind_sanitizer(m);
+  npu::bind_schedule(m);
   npu::bind_stats(m);
 }

@@ -11,6 +11,7 @@
 #include "csrc/base/env.h"
 #include "csrc/driver/registry.h"
 #include "csrc/stats/segment.h"
+#include "csrc/taskqueue/observer.h"
 
 namespace npu {
 namespace {
@@ -87,6 +88,7 @@ Stream* make_stream(int device, int64_t id) {
   const int priority = pool == StreamPool::kHigh ? -1 : 0;
   Stream* stream = new Stream(device, id, priority, mode);
   stream->set_blocking(e.blocking);
+  stream->set_observed(observer() != nullptr);
   DeviceBlock& block = segment().devices[device];
   block.memory_total.store(driver().memory_total(device),
                            std::memory_order_relaxed);
@@ -145,6 +147,16 @@ void set_launch_blocking(bool blocking) {
     for (auto& slot : device.streams)
       if (Stream* s = slot.load(std::memory_order_relaxed))
         s->set_blocking(blocking);
+}
+
+void install_observer(Observer* observer) {
+  Engine& e = engine();
+  std::lock_guard lock(e.mutex);
+  set_observer(observer);
+  for (Device& device : e.devices)
+    for (auto& slot : device.streams)
+      if (Stream* s = slot.load(std::memory_order_relaxed))
+        s->set_observed(observer != nullptr);
 }
 
 void shut_down() {

@@ -30,7 +30,11 @@ bool Event::record(Stream& stream) {
 }
 
 bool Event::done() const {
-  return !stream_ || stream_->retired().reached(number_);
+  if (!stream_) return true;
+  if (Observer* o = observer()) o->host_polls(*stream_, number_);
+  const bool done = stream_->retired().reached(number_);
+  if (Observer* o = observer(); o && done) o->host_waited(*stream_, number_);
+  return done;
 }
 
 void Event::synchronize() const {

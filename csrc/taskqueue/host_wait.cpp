@@ -44,6 +44,7 @@ void wait(Stream& stream, uint64_t number) {
 void set_host_wait_hooks(const HostWaitHooks& hooks) { hooks_ = hooks; }
 
 void host_wait(Stream& stream, uint64_t number, WaitReason reason) {
+  if (Observer* o = observer()) o->host_waits(stream, number);
   if (!stream.retired().reached(number)) {
     const uint64_t start = now_ns();
     wait(stream, number);
@@ -56,6 +57,7 @@ void host_wait(Stream& stream, uint64_t number, WaitReason reason) {
 }
 
 void host_wait_for_space(Stream& stream, uint64_t number) {
+  if (Observer* o = observer()) o->host_waits(stream, number);
   wait(stream, number);
 }
 

@@ -7,7 +7,7 @@ from typing import Any
 from torch import OutOfMemoryError
 
 from npu_dispatch.errors import DeferredNpuCallError
-from npu_dispatch.npu import amp, memory, random, streams
+from npu_dispatch.npu import _sanitizer, amp, memory, random, streams
 from npu_dispatch.npu._device import (
     DeviceProperties,
     _exchange_device,
@@ -95,6 +95,7 @@ __all__ = [
     "_lazy_call",
     "_lazy_init",
     "_maybe_exchange_device",
+    "_sanitizer",
     "DeferredNpuCallError",
     "DeviceProperties",
     "Event",

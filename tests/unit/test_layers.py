@@ -18,6 +18,7 @@ CPP_LAYERS = {
     "taskqueue": 2,
     "memory": 3,
     "check": 3,
+    "sanitizer": 3,
     "torch": 4,
     "ops": 5,
     "python": 6,
@@ -27,6 +28,7 @@ ATEN_FROM, PYTHON_FROM = 4, 6
 PYTHON_LAYERS = {
     "errors": 0,
     "config": 0,
+    "sanitizer": 0,
     "stats": 0,
     "_C": 1,
     "npu": 1,
@@ -38,10 +40,19 @@ PYTHON_LAYERS = {
     "distributed": 3,
     "integrations": 3,
     "testing": 3,
+    "pytest_plugin": 4,
     "cli": 4,
     "__main__": 4,
 }
-WITHOUT_TORCH = {"errors", "config", "stats", "metrics", "service", "summary"}
+WITHOUT_TORCH = {
+    "errors",
+    "config",
+    "stats",
+    "metrics",
+    "sanitizer",
+    "service",
+    "summary",
+}
 MAX_LINES = 500
 
 CPP_FILES = sorted(
