@@ -55,6 +55,7 @@ add_library(npu_torch OBJECT
   torch/guard.cpp
   torch/hooks.cpp
   torch/host_allocator.cpp
+  torch/host_use.cpp
   torch/tensor.cpp
   ops/boxed.cpp
   ops/cold.cpp
@@ -93,6 +94,9 @@ pybind11_add_module(_C MODULE
   python/memory.cpp
   python/module.cpp
   python/python_frames.cpp
+  python/sanitizer.cpp
+  python/schedule.cpp
+  python/stack.cpp
   python/stats.cpp
   python/sync_watch.cpp)
 target_compile_definitions(_C PRIVATE

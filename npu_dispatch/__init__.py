@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib.util
 import logging
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from npu_dispatch.config import TORCH_VERSION, Config
 from npu_dispatch.errors import TorchVersionError
@@ -18,7 +18,7 @@ from npu_dispatch.errors import TorchVersionError
 if TYPE_CHECKING:
     from npu_dispatch import npu as npu
 
-__all__ = ["is_registered", "register"]
+__all__ = ["enable_npu_sanitizer", "is_registered", "register"]
 __version__ = "0.1.0"
 
 _log = logging.getLogger(__name__)
@@ -48,6 +48,7 @@ def register() -> None:
 
     if is_registered():  # by torch's own import, through _autoload
         return
+    config = Config.read()
     _check_torch(torch.__version__, TORCH_VERSION)
     from npu_dispatch import _C
 
@@ -61,6 +62,16 @@ def register() -> None:
     backend_registration.generate_methods_for_privateuse1_backend(for_storage=True)
     _C.set_library_folders(npu.library_folders())
     _C.register()
+    if config.sanitizer is not None:
+        npu._sanitizer.enable_from_environment(config)
+
+
+def enable_npu_sanitizer(mode: str = "raise", suppressions: Any = None) -> None:
+    """Report accesses that nothing orders; see torch.npu._sanitizer."""
+    from npu_dispatch.npu import _sanitizer
+
+    register()
+    _sanitizer.enable_npu_sanitizer(mode, suppressions)
 
 
 def _check_torch(running: str, built_for: str) -> None:

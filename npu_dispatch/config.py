@@ -26,6 +26,8 @@ class Config:
     launch_blocking: bool = False
     device_name: str = _DEVICE_NAME
     device_capability: str | None = None
+    sanitizer: str | None = None  # "raise" or "report"
+    sanitizer_suppressions: str | None = None
 
     @classmethod
     def read(cls, env: Mapping[str, str] | None = None) -> Config:
@@ -39,9 +41,18 @@ class Config:
             ),
             device_name=env.get("NPU_DEVICE_NAME") or _DEVICE_NAME,
             device_capability=env.get("TORCH_NPU_DEVICE_CAPABILITY"),
+            sanitizer=_sanitizer_mode(env.get("TORCH_NPU_SANITIZER", "")),
+            sanitizer_suppressions=env.get("TORCH_NPU_SANITIZER_SUPPRESSIONS") or None,
         )
 
 
 def torch_free_environment() -> dict[str, str]:
     """Return an environment in which importing this package loads no torch."""
     return {**os.environ, "NPU_AUTOLOAD": "0"}
+
+
+def _sanitizer_mode(value: str) -> str | None:
+    value = value.lower()
+    if value in _YES or value == "raise":
+        return "raise"
+    return "report" if value == "report" else None

@@ -5,10 +5,13 @@ A task that failed on the device is a torch.npu.DeviceError.
 
 from __future__ import annotations
 
+from typing import Any
+
 __all__ = [
     "DeferredNpuCallError",
     "HostSyncError",
     "HostSyncWarning",
+    "NPUSanitizerErrors",
     "TorchVersionError",
 ]
 
@@ -27,3 +30,18 @@ class HostSyncError(RuntimeError):
 
 class HostSyncWarning(UserWarning):
     """A host wait where set_sync_debug_mode("warn") or sync_guard reports it."""
+
+
+class NPUSanitizerErrors(Exception):  # noqa: N818 - upstream's name, for ours
+    """Accesses that nothing orders. `errors`: one npu_dispatch.sanitizer.Report each.
+
+    Raised by the launch, or the host's own access, that is the second of the two;
+    it has not taken place.
+    """
+
+    def __init__(self, errors: list[Any]) -> None:
+        super().__init__(errors)
+        self.errors = errors
+
+    def __str__(self) -> str:
+        return "\n\n".join(error.text() for error in self.errors)

@@ -207,6 +207,8 @@ void CachingAllocator::free(Block* block) {
 
 void CachingAllocator::record_stream(Block* block, Stream& stream) {
   if (block->stream == &stream) return;
+  if (Observer* o = observer()) [[unlikely]]
+    o->stream_recorded(stream, block->ptr);
   std::unique_ptr<BlockUse> made;
   Lock lock(lock_);
   for (;;) {

@@ -3,6 +3,7 @@
 #include "csrc/memory/caching_allocator.h"
 #include "csrc/taskqueue/engine.h"
 #include "csrc/taskqueue/host_wait.h"
+#include "csrc/taskqueue/observer.h"
 #include "csrc/taskqueue/stream.h"
 
 namespace npu {
@@ -97,6 +98,8 @@ void CachingAllocator::release_marked_segments() {
   }
   uint64_t bytes = 0;
   for (auto& [address, segment] : released) {
+    if (Observer* o = observer())
+      o->segment_freed(reinterpret_cast<void*>(address), segment.size);
     driver().segment_free(device_, reinterpret_cast<void*>(address),
                           segment.size);
     bytes += segment.size;

@@ -9,6 +9,7 @@ namespace npu {
 // Below autograd, autocast and the like, whatever the thread was doing.
 class KernelMode {
   static constexpr c10::DispatchKeySet kExcluded =
+      c10::DispatchKeySet(c10::DispatchKey::TESTING_ONLY_GenericMode) |
       c10::autograd_dispatch_keyset_with_ADInplaceOrView |
       c10::autocast_dispatch_keyset | c10::python_ks;
 

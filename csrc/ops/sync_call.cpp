@@ -10,6 +10,7 @@
 #include "csrc/torch/device.h"
 #include "csrc/torch/error.h"
 #include "csrc/torch/generator.h"
+#include "csrc/torch/host_use.h"
 #include "csrc/torch/tensor.h"
 
 namespace npu {
@@ -19,6 +20,30 @@ struct Alias {
   at::Tensor npu, cpu;
   const void* memory;  // of `cpu` when it was made
 };
+
+// What the operator reads and writes, for the observer.
+void tell_arguments(Observer& observer, const Op& op,
+                    const torch::jit::Stack& stack, Stream& stream) {
+  const Op::Schema& schema = op.schema();
+  std::vector<at::Tensor> tensors;
+  std::vector<uint8_t> access;
+  for (size_t i = 0; i < stack.size(); ++i)
+    (void)map_stack(schema, i, stack[i],
+                    {[&](const at::Tensor& t) {
+                       if (is_npu(t)) {
+                         tensors.push_back(t);
+                         access.push_back(schema.writes[i]
+                                              ? NPU_READ | NPU_WRITE
+                                              : uint8_t(NPU_READ));
+                       }
+                       return t;
+                     },
+                     c10::Device(c10::kCPU), c10::IValue()});
+  std::vector<HostUse> uses;
+  for (size_t i = 0; i < tensors.size(); ++i)
+    uses.push_back({tensors[i], access[i]});
+  tell_host_use(observer, stream, schema.full_name.c_str(), uses);
+}
 
 // An out= argument that the kernel resized has memory of its own now.
 void take_over(const Alias& alias) {
@@ -57,6 +82,8 @@ void call_sync(const Op& op, torch::jit::Stack& stack, Stream& stream) {
   host_wait(stream, stream.tail(), WaitReason::kOperator,
             schema.full_name.c_str());
   raise_if_failed(stream);
+  if (Observer* o = observer()) [[unlikely]]
+    tell_arguments(*o, op, stack, stream);
   std::vector<Alias> aliases;
   std::unordered_map<c10::TensorImpl*, size_t> index;
   auto to_alias = [&](const at::Tensor& t) {

@@ -15,6 +15,8 @@ void bind_device(pybind11::module_& m);
 void bind_errors(pybind11::module_& m);
 void bind_graph(pybind11::module_& m);
 void bind_memory(pybind11::module_& m);
+void bind_sanitizer(pybind11::module_& m);
+void bind_schedule(pybind11::module_& m);
 void bind_stats(pybind11::module_& m);
 void bind_sync_watch(pybind11::module_& m);
 

@@ -31,11 +31,7 @@ void stream_synchronize(int device, int64_t id) {
 }
 
 bool stream_query(int device, int64_t id) {
-  Stream& s = stream_at(device, id);
-  forbid_query(s);
-  const bool idle = s.idle();
-  raise_if_failed(s);
-  return idle;
+  return query(stream_at(device, id));
 }
 
 // `synchronize()` with nothing queued must cost next to nothing, so it is a

@@ -11,6 +11,7 @@
 #include "csrc/base/env.h"
 #include "csrc/driver/registry.h"
 #include "csrc/stats/segment.h"
+#include "csrc/taskqueue/observer.h"
 #include "csrc/taskqueue/trace.h"
 
 namespace npu {
@@ -112,6 +113,7 @@ Stream* make_stream(int device, int64_t id) {
   stream->set_blocking(e.may_block());
   open_trace_file();
   if (trace_wanted()) stream->set_traced(true);
+  stream->set_observed(observer() != nullptr);
   DeviceBlock& block = segment().devices[device];
   block.memory_total.store(driver().memory_total(device),
                            std::memory_order_relaxed);
@@ -182,6 +184,16 @@ bool set_thread_launch_blocking(bool blocking) {
 bool launch_blocks() {
   return thread_blocking.on ||
          engine().blocking.load(std::memory_order_relaxed);
+}
+
+void install_observer(Observer* observer) {
+  Engine& e = engine();
+  std::lock_guard lock(e.mutex);
+  set_observer(observer);
+  for (Device& device : e.devices)
+    for (auto& slot : device.streams)
+      if (Stream* s = slot.load(std::memory_order_relaxed))
+        s->set_observed(observer != nullptr);
 }
 
 void shut_down() {

@@ -37,7 +37,11 @@ bool Event::done() const {
       capture->host_waits(*stream_, WaitReason::kEventSync);
     return !cell_ || cell_->ns() != 0;
   }
-  return !stream_ || stream_->retired().reached(number_);
+  if (!stream_) return true;
+  if (Observer* o = observer()) o->host_polls(*stream_, number_);
+  const bool done = stream_->retired().reached(number_);
+  if (Observer* o = observer(); o && done) o->host_waited(*stream_, number_);
+  return done;
 }
 
 void Event::synchronize() const {

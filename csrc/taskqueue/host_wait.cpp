@@ -72,6 +72,7 @@ void host_wait(Stream& stream, uint64_t number, WaitReason reason,
 
 void host_wait_announced(Stream& stream, uint64_t number, WaitReason reason,
                          const char* op) {
+  if (Observer* o = observer()) o->host_waits(stream, number);
   const uint64_t retired = stream.retired().value();
   uint64_t took = 0;
   if (retired < number) {
@@ -97,6 +98,7 @@ void host_wait_announced(Stream& stream, uint64_t number, WaitReason reason,
 }
 
 void host_wait_for_space(Stream& stream, uint64_t number) {
+  if (Observer* o = observer()) o->host_waits(stream, number);
   wait(stream, number);
 }
 

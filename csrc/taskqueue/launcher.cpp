@@ -52,6 +52,21 @@ void Launcher::run() {
   block.thread.store(0, std::memory_order_relaxed);
 }
 
+bool Launcher::ready() const {
+  Task* task = stream_.ring_.front();
+  if (!task) return false;
+  if (task->kind != TaskKind::kWait) return true;
+  const uint64_t* words = task->words();
+  return reinterpret_cast<Stream*>(words[0])->retired().reached(words[1]);
+}
+
+bool Launcher::step() {
+  if (!ready()) return false;
+  process(*stream_.ring_.front(), stream_.ring_.front_position());
+  stream_.ring_.flush();
+  return true;
+}
+
 void Launcher::process(Task& task, uint64_t position) {
   StreamBlock& block = *stream_.block_;
   const uint64_t stamp = task.stamp;

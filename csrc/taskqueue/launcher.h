@@ -12,6 +12,11 @@ class Launcher {
   explicit Launcher(Stream& stream);
   // Returns after Stream::stop(), once the ring is empty.
   void run();
+  // Runs the oldest task, unless there is none or it would wait for another
+  // stream. For whoever takes the place of the launcher thread.
+  bool step();
+  // Whether step() would run something.
+  bool ready() const;
 
  private:
   void process(Task& task, uint64_t position);

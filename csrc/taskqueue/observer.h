@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "csrc/driver/driver.h"
+
 namespace npu {
 
 class Stream;
@@ -14,17 +16,51 @@ struct Task;
 class Observer {
  public:
   virtual ~Observer() = default;
-  // The task is complete and about to become visible to the launcher.
-  virtual void submitted(Stream&, uint64_t /*position*/, const Task&) {}
+
+  // The task is complete and about to become visible to the launcher. False
+  // refuses a task of kind kKernel: its place in the queue does nothing.
+  virtual bool submitted(Stream&, uint64_t /*position*/, const Task&) {
+    return true;
+  }
+  // It is visible now. May throw when it was refused.
+  virtual void published(Stream&, bool /*refused*/) {}
+
   virtual void event_recorded(Stream&, uint64_t /*number*/) {}
+  // From the next task on, the stream starts after `number` tasks of `other`.
   virtual void stream_waits(Stream&, Stream& /*other*/, uint64_t /*number*/) {}
+
+  // A host thread is about to wait; has waited; asks without waiting.
+  virtual void host_waits(Stream&, uint64_t /*number*/) {}
   virtual void host_waited(Stream&, uint64_t /*number*/) {}
+  virtual void host_polls(Stream&, uint64_t /*number*/) {}
+  // The calling thread, having waited for `stream`, is about to touch what the
+  // kernel's views say. May throw: nothing has happened yet.
+  virtual void host_uses(Stream&, const npu_kernel&,
+                         const uint64_t* /*words*/) {}
+
+  // Device memory, in program order. A block has the address it was given out
+  // with; record_stream is told of streams other than its own.
   virtual void allocated(Stream*, const void*, size_t) {}
+  virtual void stream_recorded(Stream&, const void*) {}
   virtual void freed(Stream*, const void*, size_t) {}
+  // Back at the driver: nothing queued can touch it any more.
+  virtual void segment_freed(const void*, size_t) {}
+  // Pinned host memory. Freed means that whoever recorded a use is waited for
+  // before the memory is given out again.
+  virtual void host_allocated(const void*, size_t) {}
+  virtual void host_freed(const void*) {}
+
+  // Whether tasks wait until the observer runs them (Launcher::step) instead
+  // of having a thread. Constant while installed.
+  virtual bool runs_tasks() const { return false; }
 };
 
-// Installs an observer, or removes it with null. The caller makes sure that no
-// thread is inside a call of the old one before destroying it.
+// Installs an observer on every present and future stream, or removes it with
+// null. The caller makes sure that no thread is inside a call of the old one
+// before destroying it.
+void install_observer(Observer* observer);
+
+// Only the pointer; install_observer() is what also tells the streams.
 void set_observer(Observer* observer);
 Observer* observer();
 

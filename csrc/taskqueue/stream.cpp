@@ -23,6 +23,12 @@ namespace {
 std::atomic<Observer*> observer_{nullptr};
 std::atomic<TaskSink*> active_capture_{nullptr};
 
+// What takes the place of a task that the observer refused.
+int run_nothing(const npu_kernel*, const uint64_t*, npu_failure*) {
+  return NPU_OK;
+}
+const npu_kernel kRefused{run_nothing, "refused", nullptr, 0};
+
 StreamBlock* make_block(int device, int64_t id, uint64_t capacity) {
   StreamBlock* block = claim_stream_block();
   if (!block) block = new StreamBlock{};  // not published, still counted
@@ -141,8 +147,9 @@ bool Stream::begin_slow(uint32_t n_words, Submission& s, CallSite site) {
 void Stream::commit_slow(Submission& s) {
   if (s.gate & kDiverted)
     return sink_.load(std::memory_order_relaxed)->close(*this, s);
-  if (s.gate & kObserved)
-    if (Observer* o = observer()) o->submitted(*this, s.position, *s.task);
+  Observer* const o = s.gate & kObserved ? observer() : nullptr;
+  const bool refused = o && !o->submitted(*this, s.position, *s.task);
+  if (refused) s.task->kernel = &kRefused;
   if (s.gate & kInlineMode) {
     Launcher launcher(*this);
     npu_failure failure;
@@ -159,10 +166,13 @@ void Stream::commit_slow(Submission& s) {
     if (awaited) waiters_.retired(*this, s.position + 1);
     block_->inline_tasks.fetch_add(1, std::memory_order_relaxed);
     inline_mutex_.unlock();
+    if (o) o->host_waited(*this, s.position + 1);
+    if (o) o->published(*this, refused);
     return;
   }
   ring_.publish(s.position);
   parking_.wake_if_parked();
+  if (o) o->published(*this, refused);
   if ((s.gate & kBlocking) && launch_blocks())
     host_wait(*this, s.position + 1, WaitReason::kStreamSync);
 }
@@ -224,6 +234,7 @@ bool Stream::wait_for(Stream& other, uint64_t number) {
 void Stream::start() {
   std::lock_guard lock(launcher_mutex_);
   if (!(gate_.load(std::memory_order_relaxed) & kNotStarted)) return;
+  if (Observer* o = observer(); o && o->runs_tasks()) return;
   // Signals belong to the program's own threads.
   sigset_t all, old;
   sigfillset(&all);

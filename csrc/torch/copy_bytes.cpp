@@ -19,8 +19,13 @@ int run_inline(const npu_kernel*, const uint64_t* words, npu_failure*) {
   return NPU_OK;
 }
 
-const npu_kernel kCopy{run_copy, "memcpy", nullptr, 0};
-const npu_kernel kInline{run_inline, "memcpy", nullptr, 0};
+// Lengths are in words 2 and 1.
+const npu_view kCopyViews[] = {{nullptr, nullptr, 2, 1, 0, NPU_WRITE},
+                               {nullptr, nullptr, 2, 1, 1, NPU_READ}};
+const npu_view kInlineViews[] = {{nullptr, nullptr, 1, 1, 0, NPU_WRITE}};
+
+const npu_kernel kCopy{run_copy, "memcpy", kCopyViews, 2};
+const npu_kernel kInline{run_inline, "memcpy", kInlineViews, 1};
 
 }  // namespace
 

@@ -26,6 +26,9 @@ Stream& from_torch(const c10::Stream& stream);
 // Waits for all streams of a device; throws the pending error of any of them.
 void synchronize(int device);
 
+// Whether a stream has nothing left to do; throws its pending error.
+bool query(Stream& stream);
+
 // The calling thread's stream on a device. Throws where device work is
 // impossible (bad index, forked child).
 Stream& usable_stream(int device);

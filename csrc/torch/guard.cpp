@@ -5,6 +5,7 @@
 #include "csrc/graph/capture.h"
 #include "csrc/memory/caching_allocator.h"
 #include "csrc/taskqueue/event.h"
+#include "csrc/taskqueue/observer.h"
 #include "csrc/torch/allocator.h"
 #include "csrc/torch/device.h"
 #include "csrc/torch/error.h"
@@ -63,11 +64,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   }
 
   bool queryStream(const c10::Stream& stream) const override {
-    Stream& s = from_torch(stream);
-    forbid_query(s);
-    const bool idle = s.idle();
-    raise_if_failed(s);
-    return idle;
+    return query(from_torch(stream));
   }
   void synchronizeStream(const c10::Stream& stream) const override {
     Stream& s = from_torch(stream);
@@ -135,6 +132,17 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
 C10_REGISTER_GUARD_IMPL(PrivateUse1, Guard)
 
 }  // namespace
+
+bool query(Stream& stream) {
+  forbid_query(stream);
+  const uint64_t number = stream.tail();
+  if (Observer* o = observer()) o->host_polls(stream, number);
+  const bool idle = stream.retired().reached(number);
+  raise_if_failed(stream);
+  // Seeing that it is done orders what follows, as waiting would.
+  if (Observer* o = observer(); o && idle) o->host_waited(stream, number);
+  return idle;
+}
 
 void synchronize(int device) {
   check_usable();

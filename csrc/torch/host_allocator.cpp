@@ -6,6 +6,7 @@
 #include <map>
 #include <mutex>
 
+#include "csrc/taskqueue/observer.h"
 #include "csrc/torch/allocator.h"
 #include "csrc/torch/device.h"
 #include "csrc/torch/error.h"
@@ -66,14 +67,27 @@ struct Pinned final : at::CachingHostAllocatorImpl<c10::Stream, Mark, Block> {
 
 void delete_pinned(void* context);
 struct Interface final
-    : at::CachingHostAllocatorInterface<Pinned, delete_pinned> {};
+    : at::CachingHostAllocatorInterface<Pinned, delete_pinned> {
+  at::DataPtr allocate(size_t bytes) override {
+    at::DataPtr data =
+        at::CachingHostAllocatorInterface<Pinned, delete_pinned>::allocate(
+            bytes);
+    if (Observer* o = observer(); o && data) [[unlikely]]
+      o->host_allocated(data.get(), bytes);
+    return data;
+  }
+};
 
 // Leaked: tensors may be freed after static destruction.
 Interface& host_allocator() {
   static Interface* const instance = new Interface;
   return *instance;
 }
-void delete_pinned(void* context) { host_allocator().free(context); }
+void delete_pinned(void* context) {
+  if (Observer* o = observer(); o && context) [[unlikely]]
+    o->host_freed(static_cast<Block*>(context)->ptr_);
+  host_allocator().free(context);
+}
 
 const at::HostAllocatorRegistry<kNpu> registered(&host_allocator());
 

@@ -11,7 +11,7 @@ from npu_dispatch.errors import (
     HostSyncError,
     HostSyncWarning,
 )
-from npu_dispatch.npu import amp, graphs, memory, random, streams
+from npu_dispatch.npu import _sanitizer, amp, graphs, memory, random, streams
 from npu_dispatch.npu._device import (
     DeviceProperties,
     _exchange_device,
@@ -123,6 +123,7 @@ __all__ = [
     "_lazy_call",
     "_lazy_init",
     "_maybe_exchange_device",
+    "_sanitizer",
     "DeferredNpuCallError",
     "DeviceError",
     "DeviceProperties",

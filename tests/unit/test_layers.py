@@ -19,6 +19,7 @@ CPP_LAYERS = {
     "memory": 3,
     "check": 3,
     "graph": 3.5,  # uses memory
+    "sanitizer": 3,
     "torch": 4,
     "ops": 5,
     "python": 6,
@@ -28,6 +29,7 @@ ATEN_FROM, PYTHON_FROM = 4, 6
 PYTHON_LAYERS = {
     "errors": 0,
     "config": 0,
+    "sanitizer": 0,
     "stats": 0,
     "processes": 1,
     "trace_export": 0,
@@ -43,12 +45,13 @@ PYTHON_LAYERS = {
     "distributed": 3,
     "integrations": 3,
     "testing": 3,
+    "pytest_plugin": 4,
     "cli": 4,
     "cli_watch": 3,
     "__main__": 4,
 }
 WITHOUT_TORCH = {"errors", "config", "stats", "metrics", "service", "summary"}
-WITHOUT_TORCH |= {"processes"}
+WITHOUT_TORCH |= {"processes", "sanitizer"}
 WITHOUT_TORCH |= {"top", "trace", "trace_export", "trace_file"}
 MAX_LINES = 500
 

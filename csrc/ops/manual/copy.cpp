@@ -20,6 +20,7 @@
 #include "csrc/torch/allocator.h"
 #include "csrc/torch/copy_bytes.h"
 #include "csrc/torch/error.h"
+#include "csrc/torch/host_use.h"
 #include "csrc/torch/tensor.h"
 
 namespace npu {
@@ -113,6 +114,7 @@ void copy_to_host(const at::Tensor& to, const at::Tensor& from,
   count(stream, CopyKind::kDeviceToHost, false, to.nbytes());
   host_wait(stream, stream.tail(), WaitReason::kCopy, kCopyName);
   raise_if_failed(stream);
+  about_to_use(stream, "aten::copy_", {{to, NPU_WRITE}, {from, NPU_READ}});
   KernelMode mode;
   to.copy_(host_alias(from));
 }
@@ -120,6 +122,8 @@ void copy_to_host(const at::Tensor& to, const at::Tensor& from,
 void copy_from_host(const at::Tensor& to, const at::Tensor& from,
                     bool non_blocking) {
   Stream& stream = usable_stream(to.device().index());
+  if (!non_blocking || from.nbytes() <= kMaxInlineCopy)
+    about_to_use(stream, "aten::copy_", {{from, NPU_READ}});
   // One source layout for all ways below: that of the destination, packed.
   at::Tensor source = from;
   if (!same_layout(to, from) && to.is_non_overlapping_and_dense()) {
@@ -216,6 +220,7 @@ at::Scalar local_scalar_dense(const at::Tensor& self) {
   host_wait(stream, stream.tail(), WaitReason::kItem,
             "aten::_local_scalar_dense");
   raise_if_failed(stream);
+  about_to_use(stream, "aten::_local_scalar_dense", {{self, NPU_READ}});
   KernelMode mode;
   return at::_local_scalar_dense(host_alias(self));
 }
@@ -229,6 +234,7 @@ bool equal(const at::Tensor& self, const at::Tensor& other) {
   forbid_wait(stream, "aten::equal", kReadsValues);
   host_wait(stream, stream.tail(), WaitReason::kItem, "aten::equal");
   raise_if_failed(stream);
+  about_to_use(stream, "aten::equal", {{self, NPU_READ}, {other, NPU_READ}});
   KernelMode mode;
   return host_alias(self).equal(host_alias(other));
 }

@@ -1,0 +1,259 @@
+// The race sanitizer's switch, and what it asks of Python.
+#include "csrc/sanitizer/sanitizer.h"
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <pybind11/stl.h>
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/utils/pybind.h>
+#include <torch/library.h>
+
+#include <atomic>
+#include <unordered_set>
+
+#include "csrc/memory/caching_allocator.h"
+#include "csrc/ops/kernel_mode.h"
+#include "csrc/python/bindings.h"
+#include "csrc/python/stack.h"
+#include "csrc/taskqueue/engine.h"
+#include "csrc/torch/host_use.h"
+#include "csrc/torch/tensor.h"
+
+namespace py = pybind11;
+
+namespace npu {
+namespace {
+
+void stop_sanitizer();
+
+constexpr auto kModeKey = c10::DispatchKey::TESTING_ONLY_GenericMode;
+
+std::atomic<Sanitizer*> sanitizer_{nullptr};
+// Python's: takes a list of findings, returns an exception to refuse with, or
+// None. Set and called with the GIL.
+PyObject* found_ = nullptr;
+thread_local PyObject* refusal_ = nullptr;
+
+const char* name(FindingKind kind) {
+  switch (kind) {
+    case FindingKind::kWriteWrite:
+      return "write/write";
+    case FindingKind::kReadWrite:
+      return "read/write";
+    case FindingKind::kReuse:
+      return "allocator-reuse";
+    case FindingKind::kUseAfterFree:
+      return "use-after-free";
+    case FindingKind::kHostRead:
+      return "host-read";
+    case FindingKind::kHostWrite:
+      return "host-write";
+  }
+  return "";
+}
+
+py::dict as_dict(const Side& s) {
+  py::dict d;
+  d["op"] = s.op;
+  d["device"] = s.device;
+  d["stream"] = s.stream;
+  d["task"] = s.task;
+  d["argument"] = s.argument;
+  d["reads"] = s.reads;
+  d["writes"] = s.writes;
+  d["range"] = py::make_tuple(s.lo, s.hi);
+  d["frames"] = stack_frames(s.stack);
+  return d;
+}
+
+py::dict as_dict(const Finding& f) {
+  py::dict d;
+  d["kind"] = name(f.kind);
+  d["first"] = as_dict(f.first);
+  d["second"] = as_dict(f.second);
+  d["block"] = f.block;
+  d["bytes"] = f.bytes;
+  d["pinned"] = f.pinned;
+  d["device"] = f.device;
+  d["stream"] = f.stream;
+  d["allocated"] = stack_frames(f.alloc_stack);
+  d["freed"] = stack_frames(f.free_stack);
+  d["allocated_before"] = stack_frames(f.old_alloc_stack);
+  d["freed_before"] = stack_frames(f.old_free_stack);
+  return d;
+}
+
+bool found(const Finding* findings, size_t count) {
+  if (!Py_IsInitialized()) return false;
+  py::gil_scoped_acquire gil;
+  if (!found_) return false;
+  try {
+    py::list list;
+    for (size_t i = 0; i < count; ++i) list.append(as_dict(findings[i]));
+    py::object error = py::handle(found_)(list);
+    if (error.is_none()) return false;
+    Py_XDECREF(refusal_);
+    refusal_ = error.release().ptr();
+    return true;
+  } catch (py::error_already_set& error) {
+    error.discard_as_unraisable("npu_dispatch sanitizer");
+    return false;
+  }
+}
+
+[[noreturn]] void raise_refusal() {
+  const PyGILState_STATE gil = PyGILState_Ensure();
+  PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(refusal_)), refusal_);
+  Py_CLEAR(refusal_);
+  python_error error;
+  error.persist();
+  PyGILState_Release(gil);
+  throw error;
+}
+
+// From here on this thread's operators pass by look_at_host_op().
+void watch_host_ops() {
+  if (!c10::impl::tls_is_dispatch_key_included(kModeKey))
+    c10::impl::tls_set_dispatch_key_included(kModeKey, true);
+}
+
+// Operators that change what a tensor is without touching its memory.
+bool leaves_memory_alone(const c10::FunctionSchema& schema) {
+  static const std::unordered_set<std::string> names = {
+      "aten::resize_", "aten::set_", "aten::is_set_to", "aten::record_stream",
+      "aten::_has_same_storage_numel"};
+  if (names.contains(schema.name())) return true;
+  for (const c10::Argument& r : schema.returns())
+    if (r.alias_info() && !r.alias_info()->isWrite()) return true;
+  return false;
+}
+
+void tell_host_op(Sanitizer& sanitizer, const c10::OperatorHandle& op,
+                  const torch::jit::Stack& stack) {
+  const c10::FunctionSchema& schema = op.schema();
+  if (!op.hasKernelForDispatchKey(c10::DispatchKey::CPU) &&
+      schema.name() != "aten::copy_")
+    return;
+  const size_t n = schema.arguments().size();
+  std::vector<npu_view> views;
+  std::vector<uint64_t> words;
+  bool on_device = false;
+  const auto add = [&](const at::Tensor& t, bool writes) {
+    if (!t.defined()) return;
+    on_device |= !t.device().is_cpu();
+    if (on_device || t.layout() != at::kStrided || !t.has_storage() ||
+        t.numel() == 0)
+      return;
+    views.push_back({t.sizes().data(), t.strides().data(), uint16_t(t.dim()),
+                     uint16_t(t.itemsize()), uint16_t(words.size()),
+                     writes ? uint8_t(NPU_WRITE) : uint8_t(NPU_READ)});
+    words.push_back(reinterpret_cast<uint64_t>(t.const_data_ptr()));
+  };
+  for (size_t i = 0; i < n; ++i) {
+    const c10::IValue& value = stack[stack.size() - n + i];
+    const auto* alias = schema.arguments()[i].alias_info();
+    const bool writes = alias && alias->isWrite();
+    if (value.isTensor()) {
+      add(value.toTensor(), writes);
+    } else if (value.isTensorList()) {
+      for (const at::Tensor& t : value.toTensorVector()) add(t, writes);
+    }
+  }
+  if (on_device || views.empty() || leaves_memory_alone(schema)) return;
+  const npu_kernel kernel{nullptr, schema.name().c_str(), views.data(),
+                          uint32_t(views.size())};
+  sanitizer.host_touches(kernel, words.data());
+}
+
+// Sees the thread's operators while a copy to or from pinned memory may be
+// under way. A view of the memory is no use of it; what reads or writes it is.
+void look_at_host_op(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
+                     torch::jit::Stack* stack) {
+  Sanitizer* sanitizer = sanitizer_.load(std::memory_order_acquire);
+  if (sanitizer && sanitizer->pinned_pending()) {
+    tell_host_op(*sanitizer, op, *stack);
+  } else {
+    c10::impl::tls_set_dispatch_key_included(kModeKey, false);
+  }
+  op.redispatchBoxed(
+      keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kModeKey),
+      stack);
+}
+
+TORCH_LIBRARY_IMPL(_, TESTING_ONLY_GenericMode, m) {
+  m.fallback(torch::CppFunction::makeFromBoxedFunction<&look_at_host_op>());
+}
+
+// Numpy and lists read a tensor's memory without an operator.
+void host_reads(const at::Tensor& t) {
+  Sanitizer* sanitizer = sanitizer_.load(std::memory_order_acquire);
+  if (!sanitizer || !t.device().is_cpu() || t.layout() != at::kStrided ||
+      t.numel() == 0)
+    return;
+  const npu_view view{t.sizes().data(),
+                      t.strides().data(),
+                      uint16_t(t.dim()),
+                      uint16_t(t.itemsize()),
+                      0,
+                      uint8_t(NPU_READ)};
+  const npu_kernel kernel{nullptr, "numpy", &view, 1};
+  const uint64_t word = reinterpret_cast<uint64_t>(t.const_data_ptr());
+  sanitizer->host_touches(kernel, &word);
+}
+
+void adopt_memory(Sanitizer& sanitizer) {
+  for (int device = 0; device < device_count(); ++device) {
+    if (!allocator_exists(device)) continue;
+    for (const SegmentInfo& segment : allocator(device).snapshot())
+      for (const BlockInfo& block : segment.blocks)
+        if (block.state == BlockInfo::State::kActive)
+          sanitizer.adopt(*find_stream(device, segment.stream),
+                          reinterpret_cast<void*>(block.address), block.size);
+  }
+}
+
+// What is queued already was not seen: it is waited for.
+void start(py::function callback) {
+  stop_sanitizer();
+  {
+    py::gil_scoped_release no_gil;
+    for (int device = 0; initialized() && device < device_count(); ++device)
+      synchronize_device(device, WaitReason::kDeviceSync);
+  }
+  found_ = callback.release().ptr();
+  // Never destroyed: another thread may be inside one of its calls.
+  auto* made =
+      new Sanitizer({&capture_stack, &found, &raise_refusal, &watch_host_ops});
+  adopt_memory(*made);
+  sanitizer_.store(made, std::memory_order_release);
+  install_observer(made);
+}
+
+void stop_sanitizer() {
+  Sanitizer* old = sanitizer_.exchange(nullptr, std::memory_order_acq_rel);
+  if (!old) return;
+  if (observer() == old) install_observer(nullptr);
+  Py_CLEAR(found_);
+}
+
+}  // namespace
+
+void bind_sanitizer(py::module_& m) {
+  m.def("sanitizer_start", torch::wrap_pybind_function(&start));
+  m.def("sanitizer_stop", &stop_sanitizer);
+  m.def("sanitizer_host_reads", torch::wrap_pybind_function(&host_reads));
+  m.def("sanitizer_counts", [] {
+    Sanitizer* s = sanitizer_.load(std::memory_order_acquire);
+    const auto c = s ? s->counts() : Sanitizer::Counts{};
+    py::dict d;
+    d["tasks"] = c.tasks;
+    d["accesses"] = c.accesses;
+    d["findings"] = c.findings;
+    return d;
+  });
+  m.def("capture_stack", &capture_stack);
+  m.def("stack_frames", &stack_frames);
+}
+
+}  // namespace npu

@@ -1,0 +1,63 @@
+// Running a program under a chosen interleaving; npu_dispatch/testing.py.
+#include "csrc/sanitizer/schedule.h"
+
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include "csrc/python/bindings.h"
+#include "csrc/taskqueue/engine.h"
+#include "csrc/torch/error.h"
+
+namespace py = pybind11;
+
+namespace npu {
+namespace {
+
+Schedule* schedule_ = nullptr;  // guarded by the GIL
+Observer* before_ = nullptr;    // what was installed
+
+template <typename F>
+void for_each_stream(F f) {
+  for (int device = 0; initialized() && device < device_count(); ++device)
+    for (Stream* stream : streams(device)) f(*stream);
+}
+
+void start(uint64_t seed, int changes, uint64_t length, bool poison) {
+  check_usable();
+  TORCH_CHECK(!schedule_,
+              "a schedule is being run already: npu_dispatch."
+              "testing.explore() cannot be called from inside another");
+  {
+    py::gil_scoped_release no_gil;
+    for_each_stream([](Stream& stream) {
+      host_wait(stream, stream.tail(), WaitReason::kDeviceSync);
+    });
+  }
+  before_ = observer();
+  // Never destroyed: another thread may be inside one of its calls.
+  schedule_ = new Schedule({seed, changes, length, poison}, before_);
+  install_observer(schedule_);
+  py::gil_scoped_release no_gil;
+  for_each_stream([](Stream& stream) { stream.stop(); });
+}
+
+// Runs what is left; returns (steps, trace).
+py::tuple stop() {
+  TORCH_CHECK(schedule_, "no schedule is being run");
+  Schedule* schedule = std::exchange(schedule_, nullptr);
+  {
+    py::gil_scoped_release no_gil;
+    schedule->drain();
+  }
+  install_observer(before_);
+  return py::make_tuple(schedule->steps(), schedule->trace());
+}
+
+}  // namespace
+
+void bind_schedule(py::module_& m) {
+  m.def("schedule_start", torch::wrap_pybind_function(&start));
+  m.def("schedule_stop", torch::wrap_pybind_function(&stop));
+}
+
+}  // namespace npu

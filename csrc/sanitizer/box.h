@@ -1,0 +1,41 @@
+// The bytes that a strided tensor touches, and whether two such sets meet.
+#pragma once
+
+#include <cstdint>
+
+#include "csrc/driver/driver.h"
+
+namespace npu {
+
+// Runs of `item` bytes at lo + the sum of index * stride over the dimensions.
+// Dimensions that continue each other are one; without any, the box is every
+// byte of [lo, hi).
+struct Box {
+  static constexpr int kDims = 6;
+  struct Dim {
+    uint64_t stride;  // bytes, > 0
+    uint64_t size;    // > 1
+  };
+
+  uintptr_t lo = 0, hi = 0;  // bounds; equal when nothing is touched
+  uint64_t item = 0;
+  int ndim = 0;
+  // More dimensions than fit: only the bounds are known.
+  bool vague = false;
+  Dim dims[kDims];  // by falling stride
+
+  bool empty() const { return lo == hi; }
+  bool solid() const { return ndim == 0 && !vague; }
+};
+
+// What `view` of a task with these words touches.
+Box box_of(const npu_view& view, const uint64_t* words);
+
+// Whether a byte belongs to both. Exact; where that would take too long (many
+// dimensions whose strides do not nest), the answer is no.
+bool overlap(const Box& a, const Box& b);
+
+// Whether every byte of `inner` is known to be one of `outer`.
+bool covers(const Box& outer, const Box& inner);
+
+}  // namespace npu

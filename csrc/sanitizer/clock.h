@@ -1,0 +1,58 @@
+// Which tasks are known to be done before something starts, per stream.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <vector>
+
+namespace npu {
+
+// For every stream (a small dense index) how many of its tasks come before.
+class VectorClock {
+ public:
+  uint64_t operator[](size_t stream) const {
+    return stream < at_.size() ? at_[stream] : 0;
+  }
+  void raise(size_t stream, uint64_t number);
+  // True when something besides `but` grew.
+  bool join(const VectorClock& other, size_t but = ~size_t{0});
+  size_t size() const { return at_.size(); }
+
+ private:
+  std::vector<uint64_t> at_;
+};
+
+// A stream's clock over its own positions: it changes only where the stream is
+// made to wait, so it is kept as the places where it does.
+class ClockHistory {
+ public:
+  // The clock of tasks at and after the last change. The stream's own tasks
+  // are not part of it: they are in order anyway.
+  const VectorClock& now() const { return knots_.back().clock; }
+
+  // Everything from position `from` on comes after `other`. `self`: the
+  // stream's own index.
+  void join(uint64_t from, const VectorClock& other, size_t self);
+
+  // The clock of the last task below `number`. `at_end`: the stream has been
+  // given no more than that, so a change after that task counts as well.
+  const VectorClock& before(uint64_t number, bool at_end) const;
+
+  // An event was recorded here: what the stream waited for so far is part of
+  // it even when no task was queued since.
+  void mark(uint64_t number);
+
+ private:
+  // Far more than a program has unfinished; older ones merge into later ones,
+  // which can only hide a race between tasks that far apart.
+  static constexpr size_t kMost = 256;
+
+  struct Knot {
+    uint64_t from;
+    VectorClock clock;
+  };
+  std::deque<Knot> knots_{1};
+};
+
+}  // namespace npu

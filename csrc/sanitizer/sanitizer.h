@@ -1,0 +1,130 @@
+// Finds accesses to the same memory that nothing orders.
+//
+// A vector clock per stream and one for the host say what is done before a
+// task starts; every region of memory keeps the accesses that a later one may
+// still be unordered with. The host's clock is the process's: what any thread
+// has waited for comes before whatever is launched afterwards.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "csrc/sanitizer/clock.h"
+#include "csrc/sanitizer/shadow.h"
+#include "csrc/taskqueue/observer.h"
+
+namespace npu {
+
+enum class FindingKind : uint8_t {
+  kWriteWrite,
+  kReadWrite,     // the second writes what the first reads, or the reverse
+  kReuse,         // the first belongs to the block's previous life
+  kUseAfterFree,  // `first` is the free
+  kHostRead,      // the host reads what a queued task still writes
+  kHostWrite,     // the host writes what a queued task still reads or writes
+};
+
+// One of the two that are not ordered.
+struct Side {
+  const char* op;
+  int device;
+  int64_t stream;   // -1: the host
+  uint64_t task;    // position in its stream
+  uint32_t stack;   // of the launch, as the hook numbered it
+  int argument;     // index of the tensor argument
+  bool reads, writes;
+  uintptr_t lo, hi;  // bounds of what it touches
+};
+
+struct Finding {
+  FindingKind kind;
+  Side first, second;
+  uintptr_t block;
+  size_t bytes;
+  bool pinned;
+  int device;  // of the stream that the block was given out on
+  int64_t stream;
+  uint32_t alloc_stack, free_stack, old_alloc_stack, old_free_stack;
+};
+
+// What the layer above does. Called without locks held. May be null.
+struct SanitizerHooks {
+  // The calling thread's stack as a number; 0: not known.
+  uint32_t (*capture_stack)();
+  // Something was found. True: refuse it.
+  bool (*found)(const Finding* findings, size_t count);
+  // Throws for what was refused.
+  void (*raise)();
+  // The calling thread has queued a task that touches pinned memory.
+  void (*touched_pinned)();
+};
+
+class Sanitizer final : public Observer {
+ public:
+  explicit Sanitizer(const SanitizerHooks& hooks) : hooks_(hooks) {}
+
+  bool submitted(Stream&, uint64_t position, const Task&) override;
+  void published(Stream&, bool refused) override;
+  void event_recorded(Stream&, uint64_t number) override;
+  void stream_waits(Stream&, Stream& other, uint64_t number) override;
+  void host_waited(Stream&, uint64_t number) override;
+  void host_uses(Stream&, const npu_kernel&, const uint64_t* words) override;
+  void allocated(Stream*, const void*, size_t) override;
+  void stream_recorded(Stream&, const void*) override;
+  void freed(Stream*, const void*, size_t) override;
+  void segment_freed(const void*, size_t) override;
+  void host_allocated(const void*, size_t) override;
+  void host_freed(const void*) override;
+
+  // The host is about to run an operator by itself on these; only pinned
+  // memory is looked at. Throws as host_uses() does. Any thread.
+  void host_touches(const npu_kernel& op, const uint64_t* words);
+  // Whether a queued task may still touch pinned memory.
+  bool pinned_pending();
+
+  // Memory that was given out before the sanitizer was installed.
+  void adopt(Stream& owner, const void*, size_t);
+
+  struct Counts {
+    uint64_t tasks, accesses, findings;
+  };
+  Counts counts();
+
+ private:
+  struct StreamState {
+    Stream* stream;
+    ClockHistory history;
+    uint64_t host_version = 0;  // of the host's clock that it last joined
+  };
+
+  uint32_t capture() { return hooks_.capture_stack ? hooks_.capture_stack() : 0; }
+  uint32_t index_of(Stream& stream);
+  const VectorClock& clock_before(uint32_t stream, uint64_t number);
+  void host_joins(uint32_t stream, uint64_t number);
+  void check(const Access& access, const Region& region,
+             const VectorClock& clock, std::vector<Finding>& findings);
+  Side side(const Access& access) const;
+  Finding describe(FindingKind kind, const Region& region) const;
+  void check_host(const npu_kernel& op, const uint64_t* words,
+                  bool only_pinned);
+
+  const SanitizerHooks hooks_;
+
+  std::mutex mutex_;  // guards everything below
+  std::vector<std::unique_ptr<StreamState>> streams_;
+  std::unordered_map<Stream*, uint32_t> indices_;
+  Stream* last_stream_ = nullptr;
+  uint32_t last_index_ = 0;
+  VectorClock host_;
+  uint64_t host_version_ = 0;
+  // Pinned regions that a task may still touch, by address.
+  std::vector<uintptr_t> pinned_;
+  Shadow shadow_;
+  Counts counts_{};
+};
+
+}  // namespace npu

@@ -1,0 +1,176 @@
+#include "csrc/sanitizer/schedule.h"
+
+#include <string.h>
+
+#include <limits>
+
+#include "csrc/taskqueue/stream.h"
+
+namespace npu {
+namespace {
+
+constexpr int64_t kAny = std::numeric_limits<int64_t>::min();
+
+// words: address, bytes. NaN for floating point, -1 for integers.
+int run_poison(const npu_kernel*, const uint64_t* words, npu_failure*) {
+  memset(reinterpret_cast<void*>(words[0]), 0xff, words[1]);
+  return NPU_OK;
+}
+const npu_kernel kPoison{run_poison, "poison", nullptr, 0};
+
+}  // namespace
+
+Schedule::Schedule(const ScheduleOptions& options, Observer* next)
+    : next_(next),
+      poison_(options.poison),
+      program_order_(options.seed == 0),
+      random_(options.seed) {
+  host_priority_ = program_order_ ? kAny : int64_t(random() >> 2);
+  for (int i = 0; i < options.changes && options.length; ++i)
+    changes_.insert(random() % options.length);
+}
+
+// splitmix64.
+uint64_t Schedule::random() {
+  uint64_t z = random_ += 0x9e3779b97f4a7c15;
+  z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
+  z = (z ^ z >> 27) * 0x94d049bb133111eb;
+  return z ^ z >> 31;
+}
+
+Schedule::Actor& Schedule::actor_of(Stream& stream) {
+  const auto [at, added] = indices_.try_emplace(&stream, actors_.size());
+  if (added)
+    actors_.push_back({&stream,
+                       stream.mode() == StreamMode::kQueued
+                           ? std::make_unique<Launcher>(stream)
+                           : nullptr,
+                       int64_t(random() >> 2)});
+  return actors_[at->second];
+}
+
+Schedule::Actor* Schedule::best(int64_t floor) {
+  Actor* found = nullptr;
+  for (Actor& a : actors_)
+    if (a.launcher && a.launcher->ready() && a.priority > floor &&
+        (!found || a.priority > found->priority))
+      found = &a;
+  return found;
+}
+
+void Schedule::step(int64_t& priority) {
+  if (changes_.contains(steps_++) && !program_order_) priority = --lowest_;
+}
+
+void Schedule::run(Actor& actor) {
+  const uint64_t position = actor.stream->retired().value();
+  running_ = true;
+  actor.launcher->step();
+  running_ = false;
+  trace_ = (trace_ ^ uint64_t(&actor - actors_.data()) ^ position << 8) *
+           0x100000001b3;
+  step(actor.priority);
+}
+
+void Schedule::run_until(Stream& stream, uint64_t number) {
+  std::lock_guard lock(mutex_);
+  if (running_) return;
+  while (!stream.retired().reached(number)) {
+    Actor* actor = best(kAny);
+    if (!actor) return;  // another thread is to submit what is missing
+    run(*actor);
+  }
+}
+
+void Schedule::drain() {
+  std::lock_guard lock(mutex_);
+  while (Actor* actor = best(kAny)) run(*actor);
+}
+
+bool Schedule::submitted(Stream& stream, uint64_t position, const Task& task) {
+  return !next_ || next_->submitted(stream, position, task);
+}
+
+void Schedule::published(Stream& stream, bool refused) {
+  {
+    std::lock_guard lock(mutex_);
+    actor_of(stream);
+    if (!running_) {
+      trace_ = (trace_ ^ 0xff) * 0x100000001b3;
+      step(host_priority_);
+      while (Actor* actor = best(host_priority_)) run(*actor);
+    }
+  }
+  if (next_) next_->published(stream, refused);
+}
+
+void Schedule::stream_waits(Stream& stream, Stream& other, uint64_t number) {
+  if (next_) next_->stream_waits(stream, other, number);
+  // An inline stream would wait on this thread.
+  if (stream.mode() == StreamMode::kInline) run_until(other, number);
+}
+
+void Schedule::host_waits(Stream& stream, uint64_t number) {
+  if (next_) next_->host_waits(stream, number);
+  run_until(stream, number);
+}
+
+void Schedule::host_polls(Stream& stream, uint64_t number) {
+  if (next_) next_->host_polls(stream, number);
+  std::lock_guard lock(mutex_);
+  if (running_) return;
+  // Somebody may poll until it is done.
+  if (Actor* actor = best(kAny)) run(*actor);
+}
+
+void Schedule::stream_recorded(Stream& stream, const void* memory) {
+  if (next_) next_->stream_recorded(stream, memory);
+  std::lock_guard lock(mutex_);
+  used_elsewhere_.insert(memory);
+}
+
+void Schedule::freed(Stream* stream, const void* memory, size_t bytes) {
+  if (next_) next_->freed(stream, memory, bytes);
+  {
+    std::lock_guard lock(mutex_);
+    // Another stream may use it until it is done.
+    if (used_elsewhere_.erase(memory)) return;
+  }
+  if (!poison_ || stream->mode() == StreamMode::kInline) return;
+  try {
+    Submission s;
+    if (!stream->begin(2, s)) return;
+    s.task->kind = TaskKind::kKernel;
+    s.task->kernel = &kPoison;
+    s.words[0] = reinterpret_cast<uint64_t>(memory);
+    s.words[1] = bytes;
+    stream->commit(s);
+  } catch (...) {
+    // Interrupted while the queue was full; a free cannot fail.
+  }
+}
+
+void Schedule::event_recorded(Stream& stream, uint64_t number) {
+  if (next_) next_->event_recorded(stream, number);
+}
+void Schedule::host_waited(Stream& stream, uint64_t number) {
+  if (next_) next_->host_waited(stream, number);
+}
+void Schedule::host_uses(Stream& stream, const npu_kernel& kernel,
+                         const uint64_t* words) {
+  if (next_) next_->host_uses(stream, kernel, words);
+}
+void Schedule::allocated(Stream* stream, const void* memory, size_t bytes) {
+  if (next_) next_->allocated(stream, memory, bytes);
+}
+void Schedule::segment_freed(const void* memory, size_t bytes) {
+  if (next_) next_->segment_freed(memory, bytes);
+}
+void Schedule::host_allocated(const void* memory, size_t bytes) {
+  if (next_) next_->host_allocated(memory, bytes);
+}
+void Schedule::host_freed(const void* memory) {
+  if (next_) next_->host_freed(memory);
+}
+
+}  // namespace npu

@@ -1,0 +1,91 @@
+// Runs the tasks of all streams one at a time, on the thread that submits or
+// waits, in an order that a seed decides: the same program with the same seed
+// sees the same interleaving.
+//
+// The order is that of probabilistic concurrency testing: every stream, and
+// the host itself, has a random priority; whoever is ready and highest goes
+// on; at a few random steps the one that was about to go on becomes the
+// lowest. A stream below the host lags behind it until the host waits.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <vector>
+
+#include "csrc/taskqueue/launcher.h"
+#include "csrc/taskqueue/observer.h"
+
+namespace npu {
+
+struct ScheduleOptions {
+  uint64_t seed;         // 0: every task at once, in program order
+  int changes;           // how many steps lower a priority
+  uint64_t length;       // about how many steps the program has
+  bool poison;           // whether freed device memory is overwritten
+};
+
+// While installed, streams have no launcher threads. For programs that submit
+// and wait on one thread; with several, the order depends on theirs.
+class Schedule final : public Observer {
+ public:
+  // `next`: told of everything too, or null.
+  Schedule(const ScheduleOptions& options, Observer* next);
+
+  // Runs whatever is left.
+  void drain();
+  uint64_t steps() const { return steps_; }
+  // Differs, in all likelihood, when the interleaving does.
+  uint64_t trace() const { return trace_; }
+
+  bool submitted(Stream&, uint64_t position, const Task&) override;
+  void published(Stream&, bool refused) override;
+  void event_recorded(Stream&, uint64_t number) override;
+  void stream_waits(Stream&, Stream& other, uint64_t number) override;
+  void host_waits(Stream&, uint64_t number) override;
+  void host_waited(Stream&, uint64_t number) override;
+  void host_polls(Stream&, uint64_t number) override;
+  void host_uses(Stream&, const npu_kernel&, const uint64_t* words) override;
+  void allocated(Stream*, const void*, size_t) override;
+  void stream_recorded(Stream&, const void*) override;
+  void freed(Stream*, const void*, size_t) override;
+  void segment_freed(const void*, size_t) override;
+  void host_allocated(const void*, size_t) override;
+  void host_freed(const void*) override;
+  bool runs_tasks() const override { return true; }
+
+ private:
+  struct Actor {
+    Stream* stream;
+    std::unique_ptr<Launcher> launcher;
+    int64_t priority;
+  };
+
+  uint64_t random();
+  Actor& actor_of(Stream& stream);
+  // The ready stream with the highest priority above `floor`, or null.
+  Actor* best(int64_t floor);
+  void run(Actor& actor);
+  void run_until(Stream& stream, uint64_t number);
+  // Counts a step of whoever has this priority; may lower it.
+  void step(int64_t& priority);
+
+  Observer* const next_;
+  const bool poison_;
+  const bool program_order_;
+
+  std::recursive_mutex mutex_;  // guards the rest
+  uint64_t random_;
+  std::map<Stream*, size_t> indices_;
+  std::vector<Actor> actors_;
+  int64_t host_priority_ = 0;
+  int64_t lowest_ = 0;
+  std::set<uint64_t> changes_;
+  std::set<const void*> used_elsewhere_;
+  uint64_t steps_ = 0, trace_ = 0;
+  bool running_ = false;
+};
+
+}  // namespace npu

@@ -1,0 +1,121 @@
+#include "csrc/sanitizer/shadow.h"
+
+#include <algorithm>
+#include <iterator>
+
+namespace npu {
+namespace {
+
+// Entries of one region. The oldest go first: forgetting one can hide a race
+// between tasks that far apart, never invent one.
+constexpr size_t kMostAccesses = 96;
+
+}  // namespace
+
+void Region::add(const Access& access, const VectorClock& clock,
+                 const VectorClock& host) {
+  if (accesses.empty()) {
+    stream = access.stream;
+    one_stream = true;
+  } else if (access.stream != stream) {
+    one_stream = false;
+  }
+  for (size_t i = 0; i < accesses.size();) {
+    const Access& old = accesses[i];
+    const bool ordered =
+        old.stream == access.stream || clock[old.stream] >= old.number;
+    // Whatever comes later and is unordered with the old one is unordered
+    // with this one too, so the old one has nothing to add.
+    const bool replaced = ordered && (access.writes || !old.writes) &&
+                          covers(access.box, old.box);
+    if (replaced || host[old.stream] >= old.number) {
+      accesses[i] = accesses.back();
+      accesses.pop_back();
+    } else {
+      ++i;
+    }
+  }
+  if (accesses.size() >= kMostAccesses)
+    accesses.erase(accesses.begin(), accesses.begin() + kMostAccesses / 4);
+  accesses.push_back(access);
+}
+
+Region* Shadow::find(uintptr_t address) {
+  Region*& cached = slot(address);
+  if (cached && cached->lo == address) [[likely]]
+    return cached;
+  auto at = regions_.upper_bound(address);
+  if (at == regions_.begin()) return nullptr;
+  Region& region = std::prev(at)->second;
+  if (address >= region.hi) return nullptr;
+  if (region.lo == address) cached = &region;
+  return &region;
+}
+
+// The first region that ends above `lo`.
+Shadow::Regions::iterator Shadow::first_in(uintptr_t lo) {
+  auto at = regions_.upper_bound(lo);
+  if (at != regions_.begin() && std::prev(at)->second.hi > lo) --at;
+  return at;
+}
+
+void Shadow::erase(Regions::iterator at) {
+  Region*& cached = slot(at->first);
+  if (cached == &at->second) cached = nullptr;
+  regions_.erase(at);
+}
+
+Region& Shadow::give_out(uintptr_t lo, size_t bytes) {
+  const uintptr_t hi = lo + bytes;
+  auto at = first_in(lo);
+  if (at != regions_.end() && at->second.lo == lo && at->second.hi == hi)
+      [[likely]] {
+    Region& region = at->second;
+    for (Access& access : region.accesses) access.stale = true;
+    region.old_alloc_stack = region.alloc_stack;
+    region.old_free_stack = region.free_stack;
+    region.live = true;
+    region.recorded.clear();
+    return region;
+  }
+  Region fresh;
+  fresh.lo = lo;
+  fresh.hi = hi;
+  for (; at != regions_.end() && at->second.lo < hi; at = first_in(lo)) {
+    Region old = std::move(at->second);
+    erase(at);
+    for (Access& access : old.accesses) access.stale = true;
+    for (const Access& access : old.accesses)
+      if (access.box.lo < hi && access.box.hi > lo)
+        fresh.accesses.push_back(access);
+    fresh.old_alloc_stack = old.alloc_stack;
+    fresh.old_free_stack = old.free_stack;
+    if (old.lo < lo) {
+      Region left = old;
+      left.hi = lo;
+      regions_.emplace(left.lo, std::move(left));
+    }
+    if (old.hi > hi) {
+      old.lo = hi;
+      regions_.emplace(hi, std::move(old));
+    }
+  }
+  if (!fresh.accesses.empty()) {
+    fresh.stream = fresh.accesses[0].stream;
+    fresh.one_stream =
+        std::all_of(fresh.accesses.begin(), fresh.accesses.end(),
+                    [&](const Access& a) { return a.stream == fresh.stream; });
+  }
+  return regions_.insert_or_assign(lo, std::move(fresh)).first->second;
+}
+
+void Shadow::forget(uintptr_t lo, size_t bytes) {
+  auto at = first_in(lo);
+  while (at != regions_.end() && at->second.lo < lo + bytes) {
+    const auto next = std::next(at);
+    erase(at);
+    at = next;
+  }
+}
+
+}  // namespace npu

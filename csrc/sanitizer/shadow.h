@@ -1,0 +1,71 @@
+// What is known about each piece of memory: who gave it out, who touches it.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "csrc/sanitizer/box.h"
+#include "csrc/sanitizer/clock.h"
+
+namespace npu {
+
+// One argument of one task. Later accesses are compared with it until they
+// can no longer be unordered.
+struct Access {
+  Box box;
+  const char* op;
+  uint64_t number;  // of the stream's tasks once this one is done
+  uint32_t stream;  // dense index
+  uint32_t stack;
+  uint16_t argument;
+  bool writes;
+  bool stale;  // made before the block was freed and given out again
+};
+
+// A block of the allocator or a pinned buffer.
+struct Region {
+  uintptr_t lo = 0, hi = 0;
+  bool live = true;
+  bool pinned = false;
+  // No stream but `stream` has an entry in `accesses`.
+  bool one_stream = true;
+  uint32_t stream = 0;
+  uint32_t owner = 0;  // the stream it was given out on
+  uint32_t alloc_stack = 0, free_stack = 0;
+  // Of the block that was here before.
+  uint32_t old_alloc_stack = 0, old_free_stack = 0;
+  std::vector<Access> accesses;
+  std::vector<uint32_t> recorded;  // record_stream, other than the owner
+
+  void add(const Access& access, const VectorClock& clock,
+           const VectorClock& host);
+};
+
+class Shadow {
+ public:
+  // The region that holds the address, or null.
+  Region* find(uintptr_t address);
+
+  // Notes memory that is given out; what was known of regions it overlaps
+  // stays as stale accesses.
+  Region& give_out(uintptr_t lo, size_t bytes);
+  // Forgets whatever is in the range.
+  void forget(uintptr_t lo, size_t bytes);
+
+ private:
+  using Regions = std::map<uintptr_t, Region>;
+  static constexpr size_t kCached = 4096;
+
+  Regions::iterator first_in(uintptr_t lo);
+  Region*& slot(uintptr_t lo) { return cache_[lo / 512 % kCached]; }
+  void erase(Regions::iterator at);
+
+  Regions regions_;
+  // Regions by start: most tensors begin where their block does.
+  std::array<Region*, kCached> cache_{};
+};
+
+}  // namespace npu

@@ -1,0 +1,29 @@
+// Telling the observer that the calling thread itself touches tensors' memory.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <initializer_list>
+
+#include "csrc/taskqueue/observer.h"
+#include "csrc/taskqueue/stream.h"
+
+namespace npu {
+
+struct HostUse {
+  const at::Tensor& tensor;
+  uint8_t access;  // NPU_READ | NPU_WRITE
+};
+
+void tell_host_use(Observer& observer, Stream& stream, const char* op,
+                   at::ArrayRef<HostUse> uses);
+
+// `op` is about to run on the calling thread, which has waited for `stream`.
+// May throw: the observer objects. `op` must live as long as the process.
+inline void about_to_use(Stream& stream, const char* op,
+                         std::initializer_list<HostUse> uses) {
+  if (Observer* o = observer()) [[unlikely]]
+    tell_host_use(*o, stream, op, uses);
+}
+
+}  // namespace npu

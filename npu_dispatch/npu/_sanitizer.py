@@ -1,0 +1,281 @@
+"""The race sanitizer's switch, named as torch.cuda._sanitizer's is.
+
+It works below the dispatcher, on what the streams are given: see
+docs/sanitizer.md for what it finds and what it cannot see.
+"""
+
+from __future__ import annotations
+
+import atexit
+import itertools
+import os
+import sys
+import sysconfig
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+from types import CodeType
+from typing import Any
+
+import torch
+
+from npu_dispatch import _C
+from npu_dispatch.config import Config
+from npu_dispatch.errors import NPUSanitizerErrors
+from npu_dispatch.sanitizer import Access, Frame, Report, Suppressions
+
+__all__ = [
+    "NPUSanitizerErrors",
+    "clear_reports",
+    "disable_npu_sanitizer",
+    "enable_npu_sanitizer",
+    "is_enabled",
+    "reports",
+]
+
+_OURS = str(Path(__file__).resolve().parent.parent) + os.sep
+_LIBRARIES = (
+    str(Path(torch.__file__).resolve().parent) + os.sep,
+    _OURS,
+    sysconfig.get_paths()["stdlib"] + os.sep,
+    "<frozen",
+)
+_MODES = ("raise", "report")
+
+
+class _State:
+    """Guarded by `lock`; findings arrive on whichever thread launches."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.mode: str | None = None
+        self.suppressions = Suppressions()
+        self.reports: dict[tuple[object, ...], Report] = {}
+
+
+_state = _State()
+
+
+def enable_npu_sanitizer(
+    mode: str = "raise",
+    suppressions: Suppressions | str | os.PathLike[str] | Iterable[str] | None = None,
+) -> None:
+    """Look for accesses that nothing orders, from now on. Idempotent.
+
+    `mode`: "raise" refuses the second of the two with NPUSanitizerErrors;
+    "report" collects for reports(). `suppressions`: a file, or its lines.
+    A second call changes the mode. What is queued already is waited for.
+    """
+    if mode not in _MODES:
+        raise ValueError(f"mode must be one of {_MODES}, not {mode!r}")
+    rules = _read(suppressions)
+    with _state.lock:
+        running = _state.mode is not None
+        _state.mode = mode
+        if suppressions is not None:
+            _state.suppressions = rules
+        if not running:
+            _watch_host_reads()
+            _C.sanitizer_start(_found)
+
+
+def disable_npu_sanitizer() -> None:
+    """Stop looking; reports() stay. Does nothing when it is off."""
+    with _state.lock:
+        if _state.mode is None:
+            return
+        _state.mode = None
+        _state.suppressions = Suppressions()
+        _C.sanitizer_stop()
+        _forget_host_reads()
+
+
+def is_enabled() -> bool:
+    """Return whether the sanitizer is on."""
+    return _state.mode is not None
+
+
+def reports() -> list[Report]:
+    """Return what was found since the last clear_reports(), each place once."""
+    with _state.lock:
+        return list(_state.reports.values())
+
+
+def clear_reports() -> None:
+    """Forget what was found."""
+    with _state.lock:
+        _state.reports.clear()
+
+
+def enable_from_environment(config: Config) -> None:
+    """Obey TORCH_NPU_SANITIZER. In mode "report", print at the end."""
+    assert config.sanitizer is not None
+    enable_npu_sanitizer(config.sanitizer, config.sanitizer_suppressions)
+    if config.sanitizer == "report":
+        atexit.register(_print_reports)
+
+
+def _print_reports() -> None:
+    for report in reports():
+        print(report.text(), file=sys.stderr)
+
+
+def _read(
+    suppressions: Suppressions | str | os.PathLike[str] | Iterable[str] | None,
+) -> Suppressions:
+    if suppressions is None:
+        return Suppressions()
+    if isinstance(suppressions, Suppressions):
+        return suppressions
+    if isinstance(suppressions, str | os.PathLike):
+        return Suppressions.read(Path(suppressions))
+    return Suppressions(suppressions)
+
+
+def _found(findings: list[dict[str, Any]]) -> NPUSanitizerErrors | None:
+    """Take the engine's findings; return what to refuse the access with."""
+    with _state.lock:
+        new = [
+            report
+            for report in map(_report, findings)
+            if not _state.suppressions.match(report)
+        ]
+        for report in new:
+            known = _state.reports.get(report.key)
+            _state.reports[report.key] = known.again() if known else report
+        if new and _state.mode == "raise":
+            return NPUSanitizerErrors(new)
+    return None
+
+
+def _report(finding: dict[str, Any]) -> Report:
+    kind = finding["kind"]
+    first, second = _access(finding["first"]), _access(finding["second"])
+    stale = kind == "allocator-reuse"
+    return Report(
+        kind=kind,
+        first=first,
+        second=second,
+        allocation=_stack(finding["allocated_before" if stale else "allocated"]),
+        freed=_stack(finding["freed_before" if stale else "freed"]),
+        bytes=finding["bytes"],
+        pinned=finding["pinned"],
+        edge=_edge(kind, first, second),
+        suggestion=_suggestion(kind, finding),
+    )
+
+
+def _access(side: dict[str, Any]) -> Access:
+    return Access(
+        op=side["op"],
+        argument=_argument(side["op"], side["argument"]),
+        stream=_stream(side),
+        task=side["task"],
+        mode="write" if side["writes"] else "read",
+        range=side["range"],
+        stack=_stack(side["frames"]),
+    )
+
+
+def _stream(side: dict[str, Any]) -> str:
+    if side["stream"] < 0:
+        return "the host"
+    return f"npu:{side['device']} stream {side['stream']}"
+
+
+def _argument(op: str, index: int) -> str:
+    """Return its name, as far as the schema alone tells which it is."""
+    if op == "memcpy":
+        return ("destination", "source")[index]
+    name, _, overload = op.partition(".")
+    try:
+        schema = torch._C._get_schema(name, overload)
+    except RuntimeError:
+        return f"tensor argument {index}"
+    tensors = [
+        a
+        for a in schema.arguments
+        if str(a.type) in ("Tensor", "Optional[Tensor]") or "List" in str(a.type)
+    ]
+    tensors = [a for a in tensors if "Tensor" in str(a.type)]
+    if any(str(a.type) != "Tensor" for a in tensors[: index + 1]):
+        return f"tensor argument {index}"
+    return f"`{tensors[index].name}`" if index < len(tensors) else "its result"
+
+
+def _edge(kind: str, first: Access, second: Access) -> str:
+    done = f"{first.op} (task {first.task} of {first.stream})"
+    if kind == "use-after-free":
+        return "a reference that keeps the memory until the launch"
+    if kind == "allocator-reuse":
+        return f"{done} finished before its memory is given out again"
+    return f"{done} finished before {second.op} on {second.stream}"
+
+
+def _suggestion(kind: str, finding: dict[str, Any]) -> str:
+    first, second = finding["first"], finding["second"]
+    if kind == "use-after-free":
+        return "keep the tensor alive until the operator has been called"
+    if kind == "allocator-reuse":
+        return f"tensor.record_stream({_name(first)}) before the tensor is freed"
+    if second["stream"] < 0:
+        return (
+            f"{_name(first)}.synchronize(), or synchronize an event recorded after "
+            f"{first['op']}, before the host touches the memory"
+        )
+    return f"{_name(second)}.wait_stream({_name(first)}) before {second['op']}"
+
+
+def _name(side: dict[str, Any]) -> str:
+    """Return Python for the stream of one side."""
+    if side["stream"] == 0:
+        return f"torch.npu.default_stream({side['device']})"
+    return (
+        f"torch.npu.Stream(stream_id={side['stream']}, device_index={side['device']})"
+    )
+
+
+def _stack(frames: list[tuple[CodeType, int]]) -> tuple[Frame, ...]:
+    resolved = [_frame(code, offset) for code, offset in frames]
+    return tuple(sorted(resolved, key=lambda frame: not frame.user))
+
+
+def _frame(code: CodeType, offset: int) -> Frame:
+    positions = itertools.islice(code.co_positions(), offset // 2, None)
+    line = next((at[0] for at in positions if at[0] is not None), code.co_firstlineno)
+    file = code.co_filename
+    return Frame(file, line, code.co_qualname, not file.startswith(_LIBRARIES))
+
+
+# Reading a tensor without an operator: what numpy and lists do.
+_READERS = ("numpy", "tolist")
+
+
+def _watch_host_reads() -> None:
+    for name in _READERS:
+        setattr(torch.Tensor, name, _watched(name))
+
+
+def _watched(name: str) -> Any:
+    original = getattr(torch.Tensor, name)
+
+    def read(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        _C.sanitizer_host_reads(self)
+        return original(self, *args, **kwargs)
+
+    read.__name__, read.__doc__ = name, original.__doc__
+    return read
+
+
+def _forget_host_reads() -> None:
+    for name in _READERS:
+        delattr(torch.Tensor, name)  # torch._C's own is inherited again
+
+
+def _forget_in_child() -> None:
+    """After a fork there is nothing to check: device work is refused."""
+    _state.lock = threading.RLock()
+    disable_npu_sanitizer()
+
+
+os.register_at_fork(after_in_child=_forget_in_child)

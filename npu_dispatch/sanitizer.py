@@ -1,0 +1,202 @@
+"""What the race sanitizer reports, and how it is written down.
+
+The switch is `torch.npu._sanitizer`; nothing here needs torch.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+__all__ = [
+    "KINDS",
+    "Access",
+    "Frame",
+    "Report",
+    "Suppressions",
+    "to_json",
+    "to_sarif",
+]
+
+KINDS = {
+    "write/write": "two writes to the same bytes that nothing orders",
+    "read/write": "a read and a write of the same bytes that nothing orders",
+    "allocator-reuse": "memory was given out again while another stream may use it",
+    "use-after-free": "a task uses memory that was freed before it was launched",
+    "host-read": "the host reads a pinned buffer that a queued copy still writes",
+    "host-write": "the host writes a pinned buffer that a queued copy still uses",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    file: str
+    line: int
+    function: str
+    user: bool  # not torch's, ours or the interpreter's
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line} in {self.function}"
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """One side of a report: an operator, or the host's own doing."""
+
+    op: str
+    argument: str
+    stream: str  # "npu:0 stream 3", or "the host"
+    task: int  # its number in the stream
+    mode: str  # "read", "write"
+    range: tuple[int, int]  # addresses that bound what it touches
+    stack: tuple[Frame, ...]  # user frames first, innermost first
+
+    @property
+    def where(self) -> Frame | None:
+        """The user's innermost line."""
+        return self.stack[0] if self.stack else None
+
+    def text(self) -> str:
+        verb = {"read": "reads", "write": "writes"}[self.mode]
+        lines = [f"{self.op} {verb} {self.argument} on {self.stream}"]
+        shown = [f for f in self.stack if f.user] or list(self.stack)
+        lines += [f"    {frame}" for frame in shown[:8]]
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Two accesses that nothing orders, and what would."""
+
+    kind: str  # a key of KINDS
+    first: Access
+    second: Access
+    allocation: tuple[Frame, ...]  # where the block was given out
+    freed: tuple[Frame, ...]  # where its last life ended, for reuse and free
+    bytes: int  # of the block
+    pinned: bool
+    edge: str  # the ordering that is missing
+    suggestion: str  # a call that adds it
+    count: int = 1  # how often the same two lines were found
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """Equal for reports that name the same two places."""
+        one, two = self.first, self.second
+        return (self.kind, one.op, one.where, two.op, two.where)
+
+    def again(self) -> Report:
+        return replace(self, count=self.count + 1)
+
+    def text(self) -> str:
+        memory = "pinned buffer" if self.pinned else "block"
+        lines = [
+            f"npu sanitizer: {self.kind}: {KINDS[self.kind]}",
+            f"  first:  {_indent(self.first.text())}",
+            f"  second: {_indent(self.second.text())}",
+        ]
+        if self.allocation:
+            lines.append(
+                f"  {memory} of {self.bytes} bytes given out at {self.allocation[0]}"
+            )
+        if self.freed:
+            lines.append(f"  freed before at {self.freed[0]}")
+        lines += [f"  missing: {self.edge}", f"  fix: {self.suggestion}"]
+        if self.count > 1:
+            lines.append(f"  found {self.count} times")
+        return "\n".join(lines)
+
+
+def _indent(text: str) -> str:
+    return text.replace("\n", "\n  ")
+
+
+class Suppressions:
+    """Reports not to make: lines of `GLOB` or `KIND GLOB`, `#` begins a comment.
+
+    GLOB is compared with the file of every user frame of both sides; a `:LINE`
+    at its end with the line as well.
+    """
+
+    def __init__(self, lines: Iterable[str] = ()) -> None:
+        self.rules: list[tuple[str, str]] = []
+        for number, line in enumerate(lines, 1):
+            words = line.partition("#")[0].split()
+            if not words:
+                continue
+            kind, glob = words if len(words) == 2 else ("*", words[0])
+            if len(words) > 2 or (kind != "*" and kind not in KINDS):
+                raise ValueError(
+                    f"suppressions, line {number}: expected GLOB or KIND GLOB with "
+                    f"KIND one of {', '.join(KINDS)}, found {line.strip()!r}"
+                )
+            self.rules.append((kind, glob))
+
+    @classmethod
+    def read(cls, path: Path | str) -> Suppressions:
+        return cls(Path(path).read_text().splitlines())
+
+    def match(self, report: Report) -> bool:
+        frames = [f for f in report.first.stack + report.second.stack if f.user]
+        return any(
+            kind in ("*", report.kind)
+            and any(
+                fnmatch(frame.file, glob) or fnmatch(f"{frame.file}:{frame.line}", glob)
+                for frame in frames
+            )
+            for kind, glob in self.rules
+        )
+
+
+def to_json(reports: Iterable[Report]) -> str:
+    """Return a JSON list with one object per report."""
+    return json.dumps([asdict(report) for report in reports], indent=2)
+
+
+def to_sarif(reports: Iterable[Report]) -> str:
+    """Return a SARIF 2.1.0 log, as code hosts show it next to the source."""
+    results = [_sarif_result(report) for report in reports]
+    rules = [
+        {"id": kind, "shortDescription": {"text": text}} for kind, text in KINDS.items()
+    ]
+    driver = {"name": "npu_dispatch sanitizer", "rules": rules}
+    log = {
+        "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
+        "version": "2.1.0",
+        "runs": [{"tool": {"driver": driver}, "results": results}],
+    }
+    return json.dumps(log, indent=2)
+
+
+def _sarif_result(report: Report) -> dict[str, Any]:
+    result: dict[str, Any] = {
+        "ruleId": report.kind,
+        "level": "error",
+        "message": {"text": f"{report.edge}. {report.suggestion}"},
+        "occurrenceCount": report.count,
+    }
+    if report.second.where:
+        result["locations"] = [_sarif_location(report.second.where)]
+    related = [
+        (report.first.where, f"first: {report.first.op}"),
+        (report.allocation[0] if report.allocation else None, "given out"),
+    ]
+    result["relatedLocations"] = [
+        {**_sarif_location(frame), "message": {"text": text}}
+        for frame, text in related
+        if frame
+    ]
+    return result
+
+
+def _sarif_location(frame: Frame) -> dict[str, Any]:
+    return {
+        "physicalLocation": {
+            "artifactLocation": {"uri": Path(frame.file).as_posix()},
+            "region": {"startLine": max(1, frame.line)},
+        }
+    }
