@@ -14,14 +14,6 @@ namespace py = pybind11;
 namespace npu {
 namespace {
 
-Stream& stream_at(int device, int64_t id) {
-  check_usable();
-  check_device(device);
-  Stream* stream = find_stream(device, id);
-  TORCH_CHECK(stream, "npu:", device, " has no stream ", id);
-  return *stream;
-}
-
 // The exception that `error` is in Python, not raised.
 py::object as_exception(const StreamError& error) {
   try {

@@ -56,14 +56,6 @@ CaptureMode mode_of(const std::string& name) {
               "'; expected 'global', 'thread_local' or 'relaxed'");
 }
 
-Stream& stream_at(int device, int64_t id) {
-  check_usable();
-  check_device(device);
-  Stream* stream = find_stream(device, id);
-  TORCH_CHECK(stream, "npu:", device, " has no stream ", id);
-  return *stream;
-}
-
 bool is_capturing() {
   return initialized() && current_stream(current_device()).sink() != nullptr &&
          active_capture() != nullptr;
