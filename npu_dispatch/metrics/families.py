@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 
-from npu_dispatch import __version__
+import npu_dispatch
 from npu_dispatch.config import TORCH_VERSION
 from npu_dispatch.processes import ProcessView, StreamView
 from npu_dispatch.stats import LAYOUT_VERSION, DeviceStats, Histogram
@@ -125,7 +125,7 @@ def _add_process(out: _Set, view: ProcessView, base: Labels) -> None:
         "build",
         "What is running.",
         {
-            "version": __version__,
+            "version": npu_dispatch.__version__,
             "torch": TORCH_VERSION,
             "abi": str(LAYOUT_VERSION),
             "mode": "virtual",

@@ -2,6 +2,7 @@
 // are about its beginning and end. This process never makes a stream.
 #include "csrc/taskqueue/engine.h"
 
+#include <sched.h>
 #include <string.h>
 
 #include <set>
@@ -136,6 +137,65 @@ TEST(Engine, LeavesNoSegmentBehindAtExit) {
   EXPECT_EQ(ended.code, 0);
   EXPECT_TRUE(ended.err.size() > 0);
   EXPECT_TRUE(access(ended.err.c_str(), F_OK) != 0);
+}
+
+TEST(Engine, LeavesNoSegmentBehindThoughItMadeNoStream) {
+  const auto ended = in_child([] {
+    REQUIRE(access(segment_path().c_str(), F_OK) == 0);
+    fputs(segment_path().c_str(), stderr);
+    return 0;
+  });
+  EXPECT_EQ(ended.code, 0);
+  EXPECT_TRUE(ended.err.size() > 0);
+  EXPECT_TRUE(access(ended.err.c_str(), F_OK) != 0);
+}
+
+TEST(Engine, CountsWhatALauncherDoesWithItsTime) {
+  const auto ended = in_child([] {
+    Stream& stream = current_stream(0);
+    submit(stream, kNothing, {});
+    synchronize_device(0, WaitReason::kDeviceSync);
+    const StreamBlock& block = stream.block();
+    REQUIRE(block.thread.load() > 0);
+    REQUIRE(block.alive.word.load() & RunningTime::kRunning);
+    // Task 0 is a sampled one.
+    while (block.run_ns.count.load() < 1) sched_yield();
+    REQUIRE(block.latency_ns.count.load() == 1);
+    REQUIRE(block.launch_ns.count.load() == 1);
+    while (!(block.idle.word.load() & RunningTime::kRunning)) sched_yield();
+    submit(stream, kNothing, {});
+    synchronize_device(0, WaitReason::kDeviceSync);
+    REQUIRE(block.woken_ns.load() > 0);
+    REQUIRE(block.starved_ns.load() > 0);
+    shut_down();
+    REQUIRE(block.thread.load() == 0);
+    const uint64_t idle = block.idle.word.load();
+    REQUIRE(!(idle & RunningTime::kRunning));
+    REQUIRE(idle <= block.alive.word.load());
+    return 0;
+  });
+  EXPECT_EQ(ended.code, 0);
+}
+
+TEST(Engine, SaysWhichStreamHoldsAnother) {
+  const auto ended = in_child([] {
+    Stream& first = next_stream(0, StreamPool::kNormal);
+    Stream& second = next_stream(0, StreamPool::kNormal);
+    Gate gate;
+    submit(first, kGate, {word(&gate)});
+    REQUIRE(second.wait_for(first, first.tail()));
+    const StreamBlock& block = second.block();
+    while (!block.held_by.load()) sched_yield();
+    REQUIRE(block.held_by.load() == 1 + uint64_t(first.id()));
+    REQUIRE(block.held_until.load() == first.tail());
+    while (!(block.held.word.load() & RunningTime::kRunning)) sched_yield();
+    gate.open();
+    synchronize_device(0, WaitReason::kDeviceSync);
+    while (block.held_by.load()) sched_yield();
+    REQUIRE(!(block.held.word.load() & RunningTime::kRunning));
+    return 0;
+  });
+  EXPECT_EQ(ended.code, 0);
 }
 
 TEST(Engine, SynchronizesAllStreamsOfADevice) {

@@ -1,0 +1,60 @@
+#include "csrc/stats/owner.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <fstream>
+
+#include "csrc/stats/layout.h"
+#include "tests/cpp/check.h"
+
+namespace npu {
+namespace {
+
+std::string make_directory() {
+  char name[] = "/tmp/npu_owner_test_XXXXXX";
+  return mkdtemp(name);
+}
+
+void write(const std::string& path, pid_t pid, uint64_t start, uint64_t space) {
+  SegmentHeader header{};
+  memcpy(header.magic, kLayoutMagic, sizeof kLayoutMagic);
+  header.version = kLayoutVersion;
+  header.pid = uint32_t(pid);
+  header.process_start = start;
+  header.pid_namespace = space;
+  std::ofstream(path, std::ios::binary)
+      .write(reinterpret_cast<const char*>(&header), sizeof header);
+}
+
+bool exists(const std::string& path) { return access(path.c_str(), F_OK) == 0; }
+
+TEST(Owner, IsNamedByNumberAndStart) {
+  EXPECT_TRUE(process_start(getpid()) > 0);
+  EXPECT_EQ(process_start(getpid()), process_start(getpid()));
+  EXPECT_EQ(process_start(1 << 30), 0);
+}
+
+TEST(Owner, LosesItsSegmentWhenDeadAndKeepsItOtherwise) {
+  const std::string directory = make_directory();
+  const std::string living = directory + "/1", reused = directory + "/2",
+                    elsewhere = directory + "/3", other = directory + "/4";
+  const uint64_t start = process_start(getpid()), here = pid_namespace();
+  write(living, getpid(), start, here);
+  write(reused, getpid(), start + 1, here);  // somebody else had the number
+  write(elsewhere, 1 << 30, 7, here + 1);
+  std::ofstream(other) << "no segment";
+
+  remove_abandoned(directory);
+
+  EXPECT_TRUE(exists(living));
+  EXPECT_TRUE(!exists(reused));
+  EXPECT_TRUE(exists(elsewhere));
+  EXPECT_TRUE(exists(other));
+  for (const auto& path : {living, elsewhere, other}) unlink(path.c_str());
+  rmdir(directory.c_str());
+}
+
+}  // namespace
+}  // namespace npu

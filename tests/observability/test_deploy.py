@@ -1,0 +1,255 @@
+"""The dashboard, the alert rules and the scrape configuration, in Prometheus."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from npu_dispatch.cli import main
+from npu_dispatch.metrics import Scrapes
+from npu_dispatch.processes import Processes
+
+N = "npu_dispatch_"
+S = 'job="npu_dispatch",instance="a",device="0",stream="0"'
+D = 'job="npu_dispatch",instance="a",device="0"'
+ALIVE = {
+    f'{N}build_info{{job="npu_dispatch"}}': "1x240",
+    'up{job="npu_dispatch"}': "1x240",
+}
+# What brings each alert about: series, one value every 15 s, for an hour.
+CAUSES: dict[str, dict[str, str]] = {
+    "StreamStalled": {f"{N}oldest_task_enqueued_timestamp_seconds{{{S}}}": "0x240"},
+    "NoProgress": {
+        f"{N}queue_depth{{{S}}}": "5x240",
+        f'{N}tasks_completed_total{{{S},status="ok"}}': "7x240",
+    },
+    "ConsumerDead": {f"{N}consumer_heartbeat_timestamp_seconds{{{S}}}": "0x240"},
+    "QueueSaturated": {
+        f"{N}queue_depth{{{S}}}": "4000x240",
+        f"{N}queue_capacity{{{S}}}": "4096x240",
+    },
+    "ProducerBlocked": {f"{N}enqueue_blocked_seconds_total{{{S}}}": "0+1x240"},
+    "LaunchBound": {f"{N}stream_idle_starved_seconds_total{{{S}}}": "0+6x240"},
+    "LaunchSlow": {
+        f'{N}launch_overhead_seconds_bucket{{{D},le="1.6e-05"}}': "0x240",
+        f'{N}launch_overhead_seconds_bucket{{{D},le="3.2e-05"}}': "0+9x240",
+        f'{N}launch_overhead_seconds_bucket{{{D},le="+Inf"}}': "0+9x240",
+    },
+    "SyncTax": {f'{N}host_sync_seconds_total{{{D},reason="item"}}': "0+6x240"},
+    "SyncInGuardedRegion": {f"{N}sync_violations_total{{{D}}}": "0+1x240"},
+    "DataRace": {f'{N}sanitizer_reports_total{{{D},kind="race_ww"}}': "0+1x240"},
+    "AsyncError": {f'{N}async_errors_total{{{S},code="error"}}': "0+1x240"},
+    "StreamPoisoned": {f"{N}stream_error_state{{{S}}}": "1x240"},
+    "RankStraggler": {
+        f'{N}tasks_completed_total{{{S},local_rank="{rank}"}}': f"0+{step}x240"
+        for rank, step in ((0, 100), (1, 100), (2, 10))
+    },
+    "DeferredFree": {
+        f"{N}memory_deferred_free_bytes{{{S}}}": "30x240",
+        f"{N}memory_limit_bytes{{{D}}}": "100x240",
+    },
+    "NearOOM": {
+        f"{N}memory_reserved_bytes{{{D}}}": "99x240",
+        f"{N}memory_limit_bytes{{{D}}}": "100x240",
+    },
+    "SnapshotStale": {f"{N}snapshot_timestamp_seconds{{{D}}}": "0x240"},
+    "Absent": {f"{N}build_info{{job='npu_dispatch'}}": "_x240"},
+    "TargetDown": {'up{job="npu_dispatch"}': "0x240"},
+    "TraceDrop": {f"{N}trace_events_dropped_total{{{D}}}": "0+1x240"},
+}
+# Just below each threshold: nothing fires.
+QUIET = {
+    f"{N}queue_depth{{{S}}}": "3000x240",
+    f"{N}queue_capacity{{{S}}}": "4096x240",
+    f'{N}tasks_completed_total{{{S},status="ok"}}': "0+1x240",
+    f"{N}oldest_task_enqueued_timestamp_seconds{{{S}}}": "0+15x240",
+    f"{N}consumer_heartbeat_timestamp_seconds{{{S}}}": "0+15x240",
+    f"{N}snapshot_timestamp_seconds{{{D}}}": "0+15x240",
+    f"{N}enqueue_blocked_seconds_total{{{S}}}": "0+0.7x240",
+    f"{N}stream_idle_starved_seconds_total{{{S}}}": "0+4x240",
+    f'{N}host_sync_seconds_total{{{D},reason="item"}}': "0+2x240",
+    f"{N}memory_deferred_free_bytes{{{S}}}": "19x240",
+    f"{N}memory_reserved_bytes{{{D}}}": "94x240",
+    f"{N}memory_limit_bytes{{{D}}}": "100x240",
+    f'{N}async_errors_total{{{S},code="error"}}': "3x240",
+    f"{N}stream_error_state{{{S}}}": "0x240",
+}
+
+
+def exported(what: str) -> str:
+    done = CliRunner().invoke(main, ["export", what])
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def prometheus_tool(name: str) -> str:
+    found = shutil.which(name)
+    if found is None:
+        pytest.fail(f"{name} is missing: apt-get install prometheus")
+    return found
+
+
+def alert_names() -> list[str]:
+    groups = yaml.safe_load(exported("alerts"))["groups"]
+    return [r["alert"] for g in groups for r in g["rules"] if "alert" in r]
+
+
+def queries() -> list[str]:
+    board = json.loads(exported("dashboards"))
+    return [t["expr"] for p in board["panels"] for t in p.get("targets", ())]
+
+
+def test_every_alert_has_a_cause_here():
+    assert sorted(alert_names()) == sorted(CAUSES)
+
+
+def test_each_alert_fires_for_its_cause_and_nothing_else_does(tmp_path: Path):
+    (tmp_path / "alerts.yml").write_text(exported("alerts"))
+
+    def case(name: str, series: dict[str, str], firing: list[str]) -> dict[str, Any]:
+        merged = {**ALIVE, **series}
+        if name == "Absent":
+            merged = {**series, "up": "1x240"}
+        samples = [{"labels": f'{{alertname="{a}"}}', "value": 1} for a in firing]
+        return {
+            "interval": "15s",
+            "name": name,
+            "input_series": [{"series": s, "values": v} for s, v in merged.items()],
+            "promql_expr_test": [
+                {
+                    "expr": 'count by (alertname) (ALERTS{alertstate="firing"})',
+                    "eval_time": "55m",
+                    "exp_samples": samples,
+                }
+            ],
+        }
+
+    cases = [case(name, series, [name]) for name, series in CAUSES.items()]
+    tests = {
+        "rule_files": ["alerts.yml"],
+        "evaluation_interval": "15s",
+        "tests": [*cases, case("quiet", QUIET, [])],
+    }
+    file = tmp_path / "tests.yml"
+    file.write_text(yaml.safe_dump(tests))
+
+    done = subprocess.run(
+        [prometheus_tool("promtool"), "test", "rules", str(file)],
+        capture_output=True,
+        text=True,
+    )
+
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_rules_and_panels_name_only_metrics_that_exist(write_segment, ghost):
+    fields = {("StreamBlock.tail", 0): 9, ("DeviceBlock.memory_total", 0): 1}
+    scrapes = Scrapes(Processes(directory=write_segment(ghost, fields)), ranked=True)
+    body = scrapes.answer("")[0].decode()
+    # Of a living launcher, or of one that has run a task.
+    exist = set(re.findall(rf"^({N}\w+)", body, re.M)) | {
+        f"{N}consumer_heartbeat_timestamp_seconds"
+    }
+    text = " ".join(queries()) + exported("alerts") + exported("dashboards")
+
+    named = set(re.findall(rf"\b{N}(?!recording)\w+", text))
+
+    assert named - exist == set()
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+        return port
+
+
+def ask(port: int, query: str) -> list[Any]:
+    url = f"http://127.0.0.1:{port}/api/v1/query?"
+    with urllib.request.urlopen(
+        url + urllib.parse.urlencode({"query": query}), timeout=30
+    ) as answer:
+        found: list[Any] = json.load(answer)["data"]["result"]
+        return found
+
+
+def test_every_panel_shows_something_for_a_live_process(
+    trainer, child_environment, tmp_path
+):
+    program = trainer(
+        "import sys, torch\n"
+        "a = torch.ones(64, device='npu')\n"
+        "print('ready', flush=True)\n"
+        "while True:\n"
+        "    for _ in range(1000): a.add_(1)\n"
+        "    a.sum().item()\n"
+    )
+    assert program.line() == "ready"
+    service = subprocess.Popen(
+        [sys.executable, "-m", "npu_dispatch.service", "--port", "0"],
+        env=child_environment(NPU_AUTOLOAD="0"),
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert service.stdout is not None
+    url = urllib.parse.urlsplit(service.stdout.readline().strip())
+    config = yaml.safe_load(exported("scrape-config"))
+    config["scrape_configs"][0]["scrape_interval"] = "1s"
+    config["scrape_configs"][0]["scrape_timeout"] = "1s"
+    config["scrape_configs"][0]["static_configs"] = [{"targets": [url.netloc]}]
+    (tmp_path / "alerts.yml").write_text(exported("alerts"))
+    config["rule_files"] = [str(tmp_path / "alerts.yml")]
+    (tmp_path / "prometheus.yml").write_text(yaml.safe_dump(config))
+    port = free_port()
+    prometheus = subprocess.Popen(
+        [
+            prometheus_tool("prometheus"),
+            f"--config.file={tmp_path / 'prometheus.yml'}",
+            f"--storage.tsdb.path={tmp_path / 'data'}",
+            f"--web.listen-address=127.0.0.1:{port}",
+        ],
+        stderr=subprocess.DEVNULL,
+    )
+    variables = {"$job": ".*", "$instance": ".*", "$device": ".*", "$stream": ".*"}
+    deadline = time.monotonic() + 100
+    empty = queries()
+    try:
+        while empty and time.monotonic() < deadline:
+            time.sleep(1)  # Prometheus tells nobody when it has scraped
+            left = []
+            for query in empty:
+                asked = query.replace("$__rate_interval", "30s")
+                for name, value in variables.items():
+                    asked = asked.replace(name, value)
+                try:
+                    if not ask(port, asked):
+                        left.append(query)
+                except urllib.error.HTTPError as error:
+                    pytest.fail(f"{query}: {error.read().decode()}")
+                except OSError:
+                    left.append(query)
+            empty = left
+        firing = {
+            found["metric"]["alertname"]
+            for found in ask(port, 'ALERTS{alertstate="firing",severity="critical"}')
+        }
+    finally:
+        for process in (prometheus, service):
+            process.terminate()
+            process.wait()
+
+    assert empty == []
+    assert firing == set()
