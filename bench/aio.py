@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import gc
 import os
 import statistics
 import time
@@ -144,6 +145,10 @@ async def many(n: int) -> dict[str, float]:
 def main(rounds: int, repetitions: int, awaits: int) -> None:
     """Print a JSON line per loop and case."""
     emit(bench="aio", rounds=rounds, repetitions=repetitions, **machine())
+    # As servers do once they have started: a full collection walks all of
+    # torch's objects, a stall of a tenth of a second that is not ours.
+    gc.collect()
+    gc.freeze()
     for name, new_loop in LOOPS.items():
         with asyncio.Runner(loop_factory=new_loop) as runner:
             device: list[float] = []
