@@ -145,16 +145,16 @@ async def many(n: int) -> dict[str, float]:
 def main(rounds: int, repetitions: int, awaits: int) -> None:
     """Print a JSON line per loop and case."""
     emit(bench="aio", rounds=rounds, repetitions=repetitions, **machine())
-    # As servers do once they have started: a full collection walks all of
-    # torch's objects, a stall of a tenth of a second that is not ours.
-    gc.collect()
-    gc.freeze()
     for name, new_loop in LOOPS.items():
         with asyncio.Runner(loop_factory=new_loop) as runner:
             device: list[float] = []
             bare: list[float] = []
             ratios = []
             runner.run(device_wake(100))
+            # As servers do once they have started: a full collection walks all
+            # of torch's objects, a stall of a tenth of a second, not ours.
+            gc.collect()
+            gc.freeze()
             for _ in range(repetitions):  # alternating
                 d, b = runner.run(device_wake(rounds)), runner.run(bare_wake(rounds))
                 ratios.append(statistics.median(d) / statistics.median(b))
