@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import gc
 import os
 import statistics
 import time
@@ -150,6 +151,10 @@ def main(rounds: int, repetitions: int, awaits: int) -> None:
             bare: list[float] = []
             ratios = []
             runner.run(device_wake(100))
+            # As servers do once they have started: a full collection walks all
+            # of torch's objects, a stall of a tenth of a second, not ours.
+            gc.collect()
+            gc.freeze()
             for _ in range(repetitions):  # alternating
                 d, b = runner.run(device_wake(rounds)), runner.run(bare_wake(rounds))
                 ratios.append(statistics.median(d) / statistics.median(b))

@@ -35,7 +35,8 @@ class _Bridge:
         self._port = _C.CompletionPort()
         self._futures: dict[int, asyncio.Future[None]] = {}
         self._tokens = itertools.count()
-        loop.add_reader(self._port.fileno(), self._deliver)
+        self._more = False  # a call of _deliver() is scheduled
+        loop.add_reader(self._port.fileno(), self._readable)
 
     def add(
         self, loop: asyncio.AbstractEventLoop, point: Point
@@ -47,6 +48,10 @@ class _Bridge:
         future = self._futures[token] = loop.create_future()
         return future
 
+    def _readable(self) -> None:
+        if not self._more:  # else this turn has its batch
+            self._deliver()
+
     def _deliver(self) -> None:
         for token, error in self._port.take(_BATCH):
             future = self._futures.pop(token)
@@ -56,7 +61,8 @@ class _Bridge:
                 future.set_result(None)
             else:
                 future.set_exception(error)
-        if self._port.left_over:
+        self._more = self._port.left_over
+        if self._more:
             asyncio.get_running_loop().call_soon(self._deliver)
 
 

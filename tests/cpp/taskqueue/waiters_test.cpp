@@ -139,6 +139,8 @@ TEST(Waiters, LearnTheErrorOfATaskBeforeTheirsAndOnlyThat) {
     EXPECT_EQ(completion->error->task, 1);
     EXPECT_EQ(completion->error->code, int(NPU_INDEX_ERROR));
   }
+  EXPECT_TRUE(error_before(stream, 1) == nullptr);
+  EXPECT_TRUE(error_before(stream, 2) != nullptr);
 }
 
 TEST(Waiters, KeepTheErrorWhenTheStreamHasForgottenIt) {
