@@ -76,6 +76,7 @@ bench: $(INSTALLED)
 	$(PY) bench/import_time.py
 	$(PY) bench/launch.py
 	$(PY) bench/train.py
+	$(PY) bench/graphs.py
 	$(PY) bench/enqueue.py
 	$(CMAKE_CORE) -B build/core
 	$(BIN)/cmake --build build/core -j $(JOBS)
