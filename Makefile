@@ -78,6 +78,7 @@ bench: $(INSTALLED)
 	$(PY) bench/import_time.py
 	$(PY) bench/launch.py
 	$(PY) bench/train.py
+	$(PY) bench/graphs.py
 	$(PY) bench/enqueue.py
 	$(PY) bench/aio.py
 	$(PY) bench/tracing.py

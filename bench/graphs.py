@@ -69,31 +69,39 @@ def mlp_step(device: str) -> Call:
     return replayed(step, device)
 
 
-def gpt_step(device: str) -> Call:
+def gpt_step(fused: bool) -> Callable[[str], Call]:
     """Forward, backward and AdamW of a GPT of two layers of width 64."""
-    torch.manual_seed(0)
-    model = gpt.GPT(gpt.SIZES["tiny"])
-    model.to(device)
-    # A graph needs the step count on the device.
-    optimizer = torch.optim.AdamW(
-        model.parameters(), lr=1e-3, capturable=device == "npu"
-    )
-    shape = (model.size.batch, model.size.context + 1)
-    batch = torch.randint(256, shape).to(device)
 
-    def step() -> None:
-        optimizer.zero_grad(set_to_none=True)
-        model.loss(batch).backward()
-        optimizer.step()
+    def make(device: str) -> Call:
+        torch.manual_seed(0)
+        model = gpt.GPT(gpt.SIZES["tiny"])
+        model.to(device)
+        # A graph needs the step count on the device.
+        optimizer = torch.optim.AdamW(
+            model.parameters(),
+            lr=1e-3,
+            fused=fused,
+            capturable=device == "npu" and not fused,
+        )
+        shape = (model.size.batch, model.size.context + 1)
+        batch = torch.randint(256, shape).to(device)
 
-    return replayed(step, device)
+        def step() -> None:
+            optimizer.zero_grad(set_to_none=True)
+            model.loss(batch).backward()
+            optimizer.step()
+
+        return replayed(step, device)
+
+    return make
 
 
 # name: (how to make the call, calls in a block, the most it may cost)
 CASES = {
     "mlp_16x16_forward": (forward, 100, 0.30),
     "mlp_step": (mlp_step, 30, 0.35),
-    "gpt_tiny_step": (gpt_step, 5, 0.60),
+    "gpt_tiny_step": (gpt_step(fused=False), 5, 0.60),
+    "gpt_tiny_fused_step": (gpt_step(fused=True), 5, 0.60),
 }
 
 

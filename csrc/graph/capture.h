@@ -48,7 +48,7 @@ class Capture final : public TaskSink {
              uint64_t count);
 
   // Tasks whose arguments may be replaced: between the two calls, those of
-  // `stream`. Throws where there is none, or it is empty.
+  // `stream`. Throws where there is none; null: no task came in between.
   void begin_group(Stream& stream);
   Group* end_group(Stream& stream);
 

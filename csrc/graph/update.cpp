@@ -95,6 +95,15 @@ std::string difference(const npu_kernel& old, const npu_kernel& now) {
   return same ? "" : std::string(old.name) + " has tensors of other shapes";
 }
 
+// New results stay where the graph's later tasks read them.
+void keep_results(const Call& old, Call& now) {
+  for (uint32_t i = 0; i < old.kernel->n_views; ++i) {
+    const npu_view &a = old.kernel->views[i], &b = now.kernel->views[i];
+    if (a.access == NPU_WRITE && b.access == NPU_WRITE)
+      now.words[b.word] = old.words[a.word];
+  }
+}
+
 }  // namespace
 
 void begin_update(Stream& stream, Graph& graph, Group& group) {
@@ -132,13 +141,16 @@ void end_update(Stream& stream) {
                        " operators were called, the group has " +
                        std::to_string(group.nodes.size()) +
                        "; nothing was changed");
-  for (size_t i = 0; i < group.nodes.size(); ++i) {
+  {
     std::lock_guard lock(c.body().calls_mutex);
-    const std::string found = difference(
-        *c.body().nodes[group.nodes[i]].call.kernel, *c.calls()[i].kernel);
-    if (!found.empty())
-      throw CaptureError(call + ": operator " + std::to_string(i) + " " +
-                         found + "; nothing was changed");
+    for (size_t i = 0; i < group.nodes.size(); ++i) {
+      const Call& old = c.body().nodes[group.nodes[i]].call;
+      const std::string found = difference(*old.kernel, *c.calls()[i].kernel);
+      if (!found.empty())
+        throw CaptureError(call + ": operator " + std::to_string(i) + " " +
+                           found + "; nothing was changed");
+      keep_results(old, c.calls()[i]);
+    }
   }
   auto update = std::make_unique<Update>();
   update->calls = std::move(c.calls());

@@ -11,9 +11,9 @@ namespace npu {
 void begin_update(Stream& stream, Graph& graph, Group& group);
 
 // Puts the arguments into the group when `stream` comes to this point: a replay
-// that reaches the group later uses all of them, another one none. Throws, and
-// changes nothing, when these were not the group's operators on the same shapes
-// and dtypes.
+// that reaches the group later uses all of them, another one none. New results
+// stay where the capture put them. Throws, and changes nothing, when these were
+// not the group's operators on the same shapes and dtypes.
 void end_update(Stream& stream);
 
 }  // namespace npu

@@ -19,9 +19,10 @@ from torch.utils.hooks import RemovableHandle
 from npu_dispatch import _C
 from npu_dispatch.npu import _graph_dump
 from npu_dispatch.npu._device import synchronize
+from npu_dispatch.npu._graph_records import Recorder
 from npu_dispatch.npu._lazy import _lazy_init, is_initialized
 from npu_dispatch.npu.memory import empty_cache
-from npu_dispatch.npu.streams import Stream, StreamContext
+from npu_dispatch.npu.streams import Stream, StreamContext, current_stream
 
 __all__ = [
     "NPUGraph",
@@ -69,7 +70,11 @@ def _pool_number(pool: PoolHandle | None) -> int:
 
 
 def _check_optimizer(optimizer: torch.optim.Optimizer, *_: Any) -> None:
-    if all(group.get("capturable", True) for group in optimizer.param_groups):
+    # Fused ones keep the count on the device in any case.
+    if all(
+        group.get("capturable", True) or group.get("fused")
+        for group in optimizer.param_groups
+    ):
         return
     raise RuntimeError(
         f"step() of {type(optimizer).__name__} is not allowed while a graph is "
@@ -87,6 +92,8 @@ class NPUGraph(_C.Graph):
 
     _capturing: NPUGraph | None = None
     _step_hook: RemovableHandle | None = None
+    _records: Recorder | None = None
+    _update_stream: Stream | None = None
 
     def capture_begin(  # type: ignore[override]
         self,
@@ -129,6 +136,33 @@ class NPUGraph(_C.Graph):
         """Return the handle of the graph's memory. RuntimeError before a capture."""
         return (0, super().pool())
 
+    def update(self, cpu_update_input: list[dict[str, Any]]) -> None:
+        """Give captured operators other numbers, by argument name.
+
+        Needs a capture with `auto_dispatch_capture`, whose operators that take
+        numbers are the records. One dict goes to every record that has all of
+        its names; else the list has a dict, maybe empty, per record. Replays on
+        the current stream from now on use the new numbers. RuntimeError for
+        another length, a name that fits nowhere, or a value that would change a
+        shape.
+        """
+        if self._records is None:
+            raise RuntimeError(
+                "update() needs a capture with "
+                "torch.npu.graph(g, auto_dispatch_capture=True)"
+            )
+        if self._update_stream is None:
+            self._update_stream = Stream()
+        stream = self._update_stream
+        for record, numbers in self._records.select(cpu_update_input):
+            _C.begin_task_update(*_stream(stream), self, record.group)
+            try:
+                with StreamContext(stream):
+                    record.call_with(numbers)
+            finally:
+                _C.end_task_update(*_stream(stream))
+        current_stream().wait_stream(stream)
+
     def enable_debug_mode(self) -> None:
         """Do nothing: every graph can be dumped."""
 
@@ -157,6 +191,7 @@ class graph:
 
     Waits for the device, returns unused memory, and moves to a stream of its
     own (or `stream`). The capture ends with the context, whatever happens in it.
+    With `auto_dispatch_capture`, NPUGraph.update() can change numbers later.
     """
 
     default_capture_stream: Stream | None = None
@@ -166,6 +201,7 @@ class graph:
         npu_graph: NPUGraph,
         pool: PoolHandle | None = None,
         stream: torch.Stream | None = None,
+        auto_dispatch_capture: bool = False,
         capture_error_mode: str = "global",
     ) -> None:
         _lazy_init()
@@ -178,6 +214,7 @@ class graph:
         self.capture_stream = stream
         self.stream_ctx = StreamContext(stream)
         self.capture_error_mode = capture_error_mode
+        self._recorder = Recorder() if auto_dispatch_capture else None
 
     def __enter__(self) -> None:
         synchronize()
@@ -190,6 +227,9 @@ class graph:
         except BaseException:
             self.stream_ctx.__exit__(None, None, None)
             raise
+        self.npu_graph._records = self._recorder
+        if self._recorder is not None:
+            self._recorder.__enter__()  # type: ignore[no-untyped-call]
 
     def __exit__(
         self,
@@ -197,6 +237,8 @@ class graph:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if self._recorder is not None:
+            self._recorder.__exit__(None, None, None)  # type: ignore[no-untyped-call]
         # The body may have left another stream current.
         self.stream_ctx.__exit__()
         try:
@@ -232,6 +274,11 @@ def graph_task_group_begin(stream: torch.Stream) -> None:
 def graph_task_group_end(stream: torch.Stream) -> TaskGroupHandle:
     """End the group and return it. RuntimeError when no task was captured in it."""
     group = _C.end_task_group(*_stream(stream))
+    if group is None:
+        raise RuntimeError(
+            "graph_task_group_end(): no task was captured since "
+            "graph_task_group_begin()"
+        )
     capturing = NPUGraph.get_currently_capturing_graph()
     if capturing is None:
         raise RuntimeError("task groups need a capture of a torch.npu.NPUGraph")
@@ -242,7 +289,8 @@ def graph_task_update_begin(stream: torch.Stream, handle: TaskGroupHandle) -> No
     """Begin to collect new arguments for a group's tasks, on another stream.
 
     Call the group's operators again, in the same order and on tensors of the
-    same shapes; they do not run. RuntimeError when `stream` captures or is the
+    same shapes; they do not run, and what they return is never filled: results
+    stay where the capture put them. RuntimeError when `stream` captures or is the
     one the group was captured on.
     """
     if not isinstance(handle, TaskGroupHandle):

@@ -85,13 +85,15 @@ def test_inference_gives_the_numbers_of_eager():
             assert torch.equal(y, model(given))
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "momentum", "adamw"])
+@pytest.mark.parametrize("optimizer", ["sgd", "momentum", "adamw", "fused"])
 def test_a_training_step_gives_the_weights_of_eager(optimizer):
     def make():
         model = mlp(8, 3).npu()
         parameters = model.parameters()
         if optimizer == "adamw":
             return model, torch.optim.AdamW(parameters, lr=0.01, capturable=True)
+        if optimizer == "fused":
+            return model, torch.optim.AdamW(parameters, lr=0.01, fused=True)
         momentum = 0.9 if optimizer == "momentum" else 0.0
         return model, torch.optim.SGD(parameters, lr=0.1, momentum=momentum)
 

@@ -145,3 +145,70 @@ def test_an_update_of_a_graph_that_was_reset_is_refused():
 
     with pytest.raises(RuntimeError, match="no finished capture"):
         torch.npu.graph_task_update_begin(c.other, c.handle)
+
+
+def test_a_group_without_a_task_is_refused():
+    with torch.npu.graph(torch.npu.NPUGraph()):
+        torch.npu.graph_task_group_begin(torch.npu.current_stream())
+        with pytest.raises(RuntimeError, match="no task was captured"):
+            torch.npu.graph_task_group_end(torch.npu.current_stream())
+
+
+def test_results_of_updated_operators_stay_where_later_tasks_read_them():
+    x = torch.ones(8, device="npu")
+    graph, other = torch.npu.NPUGraph(), torch.npu.Stream()
+    with torch.npu.graph(graph):
+        stream = torch.npu.current_stream()
+        torch.npu.graph_task_group_begin(stream)
+        y = x * 2
+        handle = torch.npu.graph_task_group_end(stream)
+        z = y + 1
+
+    torch.npu.graph_task_update_begin(other, handle)
+    with torch.npu.stream(other):
+        _ = x * 5
+    torch.npu.graph_task_update_end(other)
+    torch.npu.synchronize()
+    graph.replay()
+
+    assert z.tolist() == [6] * 8
+
+
+def numbers_graph(x):
+    graph = torch.npu.NPUGraph()
+    with torch.npu.graph(graph, auto_dispatch_capture=True):
+        y = torch.clamp(x, 0, 10)
+        z = torch.add(y, x, alpha=2)
+    return graph, z
+
+
+def test_update_changes_the_numbers_of_captured_operators():
+    x = torch.full((4,), 100.0, device="npu")
+    graph, z = numbers_graph(x)
+    graph.replay()
+    assert z.tolist() == [210] * 4
+
+    graph.update([{"alpha": 3}])
+    graph.replay()
+    assert z.tolist() == [310] * 4
+
+    graph.update([{"max": 20}, {"alpha": 1}])
+    graph.replay()
+    assert z.tolist() == [120] * 4
+
+
+def test_update_refuses_what_fits_nowhere():
+    x = torch.full((4,), 100.0, device="npu")
+    graph, _ = numbers_graph(x)
+
+    with pytest.raises(RuntimeError, match="a list of 1 or 2 dicts"):
+        graph.update([{}, {}, {}])
+    with pytest.raises(RuntimeError, match="no captured operator takes"):
+        graph.update([{"beta": 1}])
+    with pytest.raises(RuntimeError, match="takes no number named"):
+        graph.update([{"alpha": 1}, {}])
+    plain = torch.npu.NPUGraph()
+    with torch.npu.graph(plain):
+        x.add_(1)
+    with pytest.raises(RuntimeError, match="auto_dispatch_capture=True"):
+        plain.update([{"alpha": 1}])

@@ -1,0 +1,104 @@
+"""Which captured operators take numbers, so that NPUGraph.update() can change them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from npu_dispatch import _C
+
+__all__ = ["Record", "Recorder"]
+
+_NUMBERS = ("number", "Scalar", "float", "int", "List[int]", "List[float]")
+
+
+def _numbers(function: Any) -> frozenset[str]:
+    """Return the names of an operator's arguments that are numbers."""
+    found = set()
+    for argument in function._schema.arguments:
+        type_ = argument.type
+        if type_.kind() == "OptionalType":
+            type_ = type_.getElementType()
+        if str(type_) in _NUMBERS:
+            found.add(argument.name)
+    return frozenset(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One captured operator, and what it was called with."""
+
+    function: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    names: frozenset[str]
+    group: _C.TaskGroup
+
+    def call_with(self, numbers: dict[str, Any]) -> None:
+        """Call the operator again with other numbers."""
+        schema = [argument.name for argument in self.function._schema.arguments]
+        args, kwargs = list(self.args), dict(self.kwargs)
+        for name, value in numbers.items():
+            position = schema.index(name)
+            if position < len(args):
+                args[position] = value
+            else:
+                kwargs[name] = value
+        self.function(*args, **kwargs)
+
+
+class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Makes a task group of every operator that takes numbers and queues tasks."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.records: list[Record] = []
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        names = _numbers(func)
+        if not names or not _C.is_capturing():
+            return func(*args, **kwargs)
+        device = _C.current_device()
+        where = (device, _C.current_stream(device))
+        _C.begin_task_group(*where)
+        group = None
+        try:
+            result = func(*args, **kwargs)
+        finally:
+            group = _C.end_task_group(*where)
+        if group is not None:
+            self.records.append(Record(func, args, kwargs, names, group))
+        return result
+
+    def select(
+        self, updates: list[dict[str, Any]]
+    ) -> Iterator[tuple[Record, dict[str, Any]]]:
+        """Pair records with what changes in them. RuntimeError, see update()."""
+        count = len(self.records)
+        if not isinstance(updates, list) or len(updates) not in (1, count):
+            raise RuntimeError(
+                f"update() takes a list of 1 or {count} dicts, one per captured "
+                f"operator that takes numbers, got {updates!r}"
+            )
+        if len(updates) == 1 and count != 1:
+            wanted = updates[0].keys()
+            chosen = [(r, updates[0]) for r in self.records if wanted <= r.names]
+            if not chosen:
+                raise RuntimeError(
+                    f"update(): no captured operator takes {sorted(wanted)}"
+                )
+        else:
+            chosen = list(zip(self.records, updates, strict=True))
+        for record, numbers in chosen:
+            if unknown := numbers.keys() - record.names:
+                raise RuntimeError(
+                    f"update(): {record.function} takes no number named "
+                    f"{sorted(unknown)}; it takes {sorted(record.names)}"
+                )
+        return ((record, numbers) for record, numbers in chosen if numbers)

@@ -1,0 +1,234 @@
+#include <atomic>
+#include <thread>
+#include <vector>
+
+#include "csrc/graph/graph.h"
+#include "csrc/taskqueue/engine.h"
+#include "tests/cpp/check.h"
+#include "tests/cpp/kernels.h"
+
+namespace npu {
+namespace {
+
+using check::kAppend;
+using check::kFail;
+using check::submit;
+using check::word;
+
+Stream& side_stream() { return next_stream(0, StreamPool::kNormal); }
+
+void wait(Stream& stream) {
+  host_wait(stream, stream.tail(), WaitReason::kStreamSync);
+}
+
+bool replay(Graph& graph, Stream& stream) {
+  Stream* failed = nullptr;
+  return graph.replay(stream, failed);
+}
+
+// `other` goes on after what `stream` has been given.
+void join(Stream& stream, Stream& other) {
+  Event event(Timing::kOff);
+  event.record(stream);
+  EXPECT_TRUE(other.wait_for(stream, event.number()));
+}
+
+TEST(Graph, RunsNothingBeforeItsReplay) {
+  std::vector<uint64_t> got;
+  Stream& stream = side_stream();
+  Graph graph;
+  graph.capture_begin(stream, 0, CaptureMode::kGlobal);
+  submit(stream, kAppend, {word(&got), 1});
+  submit(stream, kAppend, {word(&got), 2});
+  graph.capture_end(stream);
+  EXPECT_EQ(stream.tail(), stream.retired().value());
+  EXPECT_TRUE(got.empty());
+
+  replay(graph, stream);
+  replay(graph, stream);
+  wait(stream);
+
+  EXPECT_TRUE(got == std::vector<uint64_t>({1, 2, 1, 2}));
+}
+
+TEST(Graph, ReplaysOnAnotherStreamAfterTheLastReplay) {
+  std::vector<uint64_t> got;
+  Stream &a = side_stream(), &b = side_stream();
+  Graph graph;
+  graph.capture_begin(a, 0, CaptureMode::kGlobal);
+  for (uint64_t i = 0; i < 10; ++i) submit(a, kAppend, {word(&got), i});
+  graph.capture_end(a);
+
+  for (int i = 0; i < 100; ++i) replay(graph, i % 2 ? a : b);
+  wait(a);
+  wait(b);
+
+  EXPECT_EQ(got.size(), 1000);
+  for (uint64_t i = 0; i < got.size(); ++i) EXPECT_EQ(got[i], i % 10);
+}
+
+// Both streams write the same vector: a race unless the waits are kept.
+TEST(Graph, KeepsForksAndJoins) {
+  std::vector<uint64_t> got;
+  Stream &a = side_stream(), &b = side_stream();
+  Graph graph;
+  graph.capture_begin(a, 0, CaptureMode::kGlobal);
+  submit(a, kAppend, {word(&got), 0});
+  join(a, b);
+  submit(b, kAppend, {word(&got), 1});
+  join(b, a);
+  submit(a, kAppend, {word(&got), 2});
+  graph.capture_end(a);
+  EXPECT_TRUE(!graph.one_stream());
+
+  for (int i = 0; i < 200; ++i) replay(graph, a);
+  wait(a);
+
+  EXPECT_EQ(got.size(), 600);
+  for (uint64_t i = 0; i < got.size(); ++i) EXPECT_EQ(got[i], i % 3);
+}
+
+TEST(Graph, OfSeveralStreamsReplaysOnItsSideStream) {
+  std::vector<uint64_t> got;
+  Stream &a = side_stream(), &b = side_stream();
+  Graph graph;
+  graph.capture_begin(a, 0, CaptureMode::kGlobal);
+  join(a, b);
+  submit(b, kAppend, {word(&got), 1});
+  join(b, a);
+  submit(a, kAppend, {word(&got), 2});
+  graph.capture_end(a);
+
+  for (int i = 0; i < 50; ++i) replay(graph, i % 2 ? a : b);
+  wait(a);
+  wait(b);
+
+  EXPECT_EQ(got.size(), 100);
+  for (uint64_t i = 0; i < got.size(); ++i) EXPECT_EQ(got[i], i % 2 + 1);
+}
+
+TEST(Graph, TwoGraphsWithTheirStreamsSwappedDoNotWaitForEachOther) {
+  Stream &a = side_stream(), &b = side_stream();
+  std::vector<uint64_t> got[2];
+  Graph graphs[2];
+  for (int i = 0; i < 2; ++i) {
+    Stream &first = i ? b : a, &second = i ? a : b;
+    graphs[i].capture_begin(first, 0, CaptureMode::kGlobal);
+    join(first, second);
+    submit(second, kAppend, {word(&got[i]), 1});
+    join(second, first);
+    graphs[i].capture_end(first);
+  }
+
+  std::thread other([&] {
+    for (int i = 0; i < 500; ++i) replay(graphs[1], b);
+  });
+  for (int i = 0; i < 500; ++i) replay(graphs[0], a);
+  other.join();
+  wait(a);
+  wait(b);
+
+  EXPECT_EQ(got[0].size(), 500);
+  EXPECT_EQ(got[1].size(), 500);
+}
+
+TEST(Graph, AFailureOnOneStreamFailsTheOtherAndNotTheNextReplay) {
+  std::vector<uint64_t> got;
+  uint64_t code = NPU_INDEX_ERROR;
+  static constexpr npu_kernel kMaybe{
+      [](const npu_kernel*, const uint64_t* words, npu_failure* failure) {
+        failure->text[0] = 0;
+        return int(*reinterpret_cast<const uint64_t*>(words[0]));
+      },
+      "test::maybe", nullptr, 0};
+  Stream &a = side_stream(), &b = side_stream();
+  Graph graph;
+  graph.capture_begin(a, 0, CaptureMode::kGlobal);
+  join(a, b);
+  submit(b, kMaybe, {word(&code)});
+  join(b, a);
+  submit(a, kAppend, {word(&got), 1});
+  graph.capture_end(a);
+
+  replay(graph, a);
+  wait(a);
+  wait(b);
+  EXPECT_TRUE(a.failed());
+  EXPECT_TRUE(b.failed());
+  EXPECT_TRUE(got.empty());
+  EXPECT_TRUE(!replay(graph, a));
+
+  a.clear_error();
+  b.clear_error();
+  code = NPU_OK;
+  EXPECT_TRUE(replay(graph, a));
+  wait(a);
+  EXPECT_EQ(got.size(), 1);
+}
+
+TEST(Graph, ADroppedReplayLetsTheOtherStreamGoOn) {
+  std::vector<uint64_t> got;
+  Stream &a = side_stream(), &b = side_stream();
+  Graph graph;
+  graph.capture_begin(a, 0, CaptureMode::kGlobal);
+  join(a, b);
+  submit(b, kAppend, {word(&got), 1});
+  join(b, a);
+  graph.capture_end(a);
+  check::Gate gate;
+  submit(b, check::kGate, {word(&gate)});
+  submit(b, kFail, {NPU_ERROR});
+
+  EXPECT_TRUE(replay(graph, a));
+  gate.open();
+  wait(a);
+  wait(b);
+
+  EXPECT_TRUE(a.failed());
+  EXPECT_TRUE(got.empty());
+  a.clear_error();
+  b.clear_error();
+}
+
+TEST(Graph, IsBuriedInFlight) {
+  std::vector<uint64_t> got;
+  Stream& stream = side_stream();
+  check::Gate gate;
+  {
+    Graph graph;
+    graph.capture_begin(stream, 0, CaptureMode::kGlobal);
+    submit(stream, kAppend, {word(&got), 1});
+    graph.capture_end(stream);
+    submit(stream, check::kGate, {word(&gate)});
+    replay(graph, stream);
+  }
+  gate.open();
+  wait(stream);
+
+  EXPECT_EQ(got.size(), 1);
+}
+
+TEST(Capture, EndsAndNamesAStreamThatWasNotJoined) {
+  std::vector<uint64_t> got;
+  Stream &a = side_stream(), &b = side_stream();
+  Graph graph;
+  graph.capture_begin(a, 0, CaptureMode::kGlobal);
+  join(a, b);
+  submit(b, kAppend, {word(&got), 1});
+
+  std::string message;
+  try {
+    graph.capture_end(a);
+  } catch (const CaptureError& e) {
+    message = e.what();
+  }
+
+  EXPECT_TRUE(message.find("test::append") != std::string::npos);
+  EXPECT_TRUE(!a.sink() && !b.sink() && !active_capture());
+  submit(b, kAppend, {word(&got), 2});
+  wait(b);
+  EXPECT_TRUE(got == std::vector<uint64_t>({2}));
+}
+
+}  // namespace
+}  // namespace npu
