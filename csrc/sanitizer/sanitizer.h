@@ -69,7 +69,6 @@ class Sanitizer final : public Observer {
 
   bool submitted(Stream&, uint64_t position, const Task&) override;
   void published(Stream&, bool refused) override;
-  void event_recorded(Stream&, uint64_t number) override;
   void stream_waits(Stream&, Stream& other, uint64_t number) override;
   void host_waited(Stream&, uint64_t number) override;
   void host_uses(Stream&, const npu_kernel&, const uint64_t* words) override;
@@ -103,7 +102,6 @@ class Sanitizer final : public Observer {
 
   uint32_t capture() { return hooks_.capture_stack ? hooks_.capture_stack() : 0; }
   uint32_t index_of(Stream& stream);
-  const VectorClock& clock_before(uint32_t stream, uint64_t number);
   void host_joins(uint32_t stream, uint64_t number);
   void check(const Access& access, const Region& region,
              const VectorClock& clock, std::vector<Finding>& findings);

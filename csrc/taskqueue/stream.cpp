@@ -161,9 +161,13 @@ uint64_t Stream::claim_when_full(uint64_t* chunk) {
 }
 
 bool Stream::wait_for(Stream& other, uint64_t number) {
-  if (Observer* o = observer()) o->stream_waits(*this, other, number);
-  if (&other == this || (other.retired().reached(number) && !other.failed()))
+  if (&other == this) return !failed();
+  if (Observer* o = observer()) {
+    // Always a task then: events recorded before and after it differ.
+    o->stream_waits(*this, other, number);
+  } else if (other.retired().reached(number) && !other.failed()) {
     return !failed();
+  }
   Submission s;
   if (!begin(2, s)) return false;
   s.task->kind = TaskKind::kWait;
