@@ -61,5 +61,7 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[Any]:
         return (yield)
     from npu_dispatch.npu import _sanitizer
 
-    _sanitizer.enable_npu_sanitizer("raise", item.config.getoption("--npu-suppressions"))
+    _sanitizer.enable_npu_sanitizer(
+        "raise", item.config.getoption("--npu-suppressions")
+    )
     return (yield)

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from npu_dispatch import _C
+from npu_dispatch import _C, npu
 
 __all__ = ["Run", "ScheduleError", "explore", "schedule"]
 
@@ -60,7 +60,8 @@ def schedule(
     _C.schedule_start(seed, changes, length, poison)
     try:
         yield run
-        torch.npu.synchronize()
+        for index in range(npu.device_count()):
+            npu.synchronize(index)
     finally:
         run.steps, run.trace = _C.schedule_stop()
 
@@ -101,9 +102,7 @@ def explore(
 
 def _results(value: Any) -> Any:
     """Bring the tensors of a result to the host."""
-    return pytree.tree_map_only(
-        torch.Tensor, lambda t: t.detach().cpu().clone(), value
-    )
+    return pytree.tree_map_only(torch.Tensor, lambda t: t.detach().cpu().clone(), value)
 
 
 def _difference(expected: Any, found: Any) -> str | None:

@@ -191,8 +191,11 @@ void host_reads(const at::Tensor& t) {
   if (!sanitizer || !t.device().is_cpu() || t.layout() != at::kStrided ||
       t.numel() == 0)
     return;
-  const npu_view view{t.sizes().data(),       t.strides().data(),
-                      uint16_t(t.dim()),      uint16_t(t.itemsize()), 0,
+  const npu_view view{t.sizes().data(),
+                      t.strides().data(),
+                      uint16_t(t.dim()),
+                      uint16_t(t.itemsize()),
+                      0,
                       uint8_t(NPU_READ)};
   const npu_kernel kernel{nullptr, "numpy", &view, 1};
   const uint64_t word = reinterpret_cast<uint64_t>(t.const_data_ptr());
@@ -220,8 +223,8 @@ void start(py::function callback) {
   }
   found_ = callback.release().ptr();
   // Never destroyed: another thread may be inside one of its calls.
-  auto* made = new Sanitizer({&capture_stack, &found, &raise_refusal,
-                              &watch_host_ops});
+  auto* made =
+      new Sanitizer({&capture_stack, &found, &raise_refusal, &watch_host_ops});
   adopt_memory(*made);
   sanitizer_.store(made, std::memory_order_release);
   install_observer(made);

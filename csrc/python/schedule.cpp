@@ -24,7 +24,8 @@ void for_each_stream(F f) {
 
 void start(uint64_t seed, int changes, uint64_t length, bool poison) {
   check_usable();
-  TORCH_CHECK(!schedule_, "a schedule is being run already: npu_dispatch."
+  TORCH_CHECK(!schedule_,
+              "a schedule is being run already: npu_dispatch."
               "testing.explore() cannot be called from inside another");
   {
     py::gil_scoped_release no_gil;

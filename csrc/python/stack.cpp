@@ -35,8 +35,8 @@ struct Frames {
 
   void add(PyCodeObject* code, int offset) {
     at[count++] = {code, offset};
-    hash = (hash ^ uint64_t(code) ^ uint64_t(offset) << 40) *
-           0xff51afd7ed558ccd;
+    hash =
+        (hash ^ uint64_t(code) ^ uint64_t(offset) << 40) * 0xff51afd7ed558ccd;
     hash ^= hash >> 29;
   }
 };
@@ -131,8 +131,8 @@ void walk(PyThreadState* thread, Frames& frames) {
   for (_PyInterpreterFrame* f = thread->cframe->current_frame;
        f && frames.count < kMostFrames; f = f->previous) {
     if (_PyFrame_IsIncomplete(f)) continue;
-    frames.add(f->f_code, _PyInterpreterFrame_LASTI(f) *
-                              int(sizeof(_Py_CODEUNIT)));
+    frames.add(f->f_code,
+               _PyInterpreterFrame_LASTI(f) * int(sizeof(_Py_CODEUNIT)));
   }
 #else
   const PyGILState_STATE gil = PyGILState_Ensure();
@@ -170,10 +170,10 @@ uint32_t capture_stack() {
 pybind11::list stack_frames(uint32_t stack) {
   pybind11::list list;
   for (const Frame& frame : stacks().get(stack))
-    list.append(pybind11::make_tuple(
-        pybind11::reinterpret_borrow<pybind11::object>(
-            reinterpret_cast<PyObject*>(frame.code)),
-        frame.offset));
+    list.append(
+        pybind11::make_tuple(pybind11::reinterpret_borrow<pybind11::object>(
+                                 reinterpret_cast<PyObject*>(frame.code)),
+                             frame.offset));
   return list;
 }
 

@@ -56,8 +56,8 @@ void Sanitizer::host_joins(uint32_t stream, uint64_t number) {
 }
 
 Side Sanitizer::side(const Access& a) const {
-  Side s{a.op,  -1, -1,       a.number - 1, a.stack,
-         int(a.argument), !a.writes, a.writes, a.box.lo, a.box.hi};
+  Side s{a.op,      -1,       -1,       a.number - 1, a.stack, int(a.argument),
+         !a.writes, a.writes, a.box.lo, a.box.hi};
   if (a.stream != kHost) {
     s.device = streams_[a.stream]->stream->device();
     s.stream = streams_[a.stream]->stream->id();
@@ -230,10 +230,9 @@ bool Sanitizer::pinned_pending() {
   std::erase_if(pinned_, [&](uintptr_t address) {
     const Region* region = shadow_.find(address);
     return !region || !region->pinned ||
-           std::all_of(region->accesses.begin(), region->accesses.end(),
-                       [&](const Access& a) {
-                         return host_[a.stream] >= a.number;
-                       });
+           std::all_of(
+               region->accesses.begin(), region->accesses.end(),
+               [&](const Access& a) { return host_[a.stream] >= a.number; });
   });
   return !pinned_.empty();
 }

@@ -15,8 +15,9 @@ struct Shape {
   uint16_t itemsize;
 
   Box box() const {
-    const npu_view view{sizes.data(), strides.data(), uint16_t(sizes.size()),
-                        itemsize,     0,              NPU_READ};
+    const npu_view view{
+        sizes.data(), strides.data(), uint16_t(sizes.size()), itemsize, 0,
+        NPU_READ};
     return box_of(view, &address);
   }
   // One by one.

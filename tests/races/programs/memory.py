@@ -87,7 +87,7 @@ def racy_freed_while_another_stream_writes():
         x.add_(1)  # first: aten::add_.Tensor
     del x
     z = torch.zeros(1000, device="npu")  # second: aten::zero_
-    return z
+    return z  # noqa: RET504
 
 
 def racy_result_of_a_side_stream_freed_there():
