@@ -77,6 +77,7 @@ bench: $(INSTALLED)
 	$(PY) bench/launch.py
 	$(PY) bench/train.py
 	$(PY) bench/enqueue.py
+	$(PY) bench/sanitizer.py
 	$(CMAKE_CORE) -B build/core
 	$(BIN)/cmake --build build/core -j $(JOBS)
 	for b in $$(find build/core/bench -maxdepth 3 -type f -perm -u+x \
