@@ -82,6 +82,7 @@ bench: $(INSTALLED)
 	$(PY) bench/enqueue.py
 	$(PY) bench/aio.py
 	$(PY) bench/tracing.py
+	$(PY) bench/sanitizer.py
 	$(CMAKE_CORE) -B build/core
 	$(BIN)/cmake --build build/core -j $(JOBS)
 	for b in $$(find build/core/bench -maxdepth 3 -type f -perm -u+x \

@@ -107,6 +107,47 @@ def _finish_work() -> int:
     return 0
 
 
+@main.command(
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False}
+)
+@click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path))
+@click.option("--sarif", "sarif_file", type=click.Path(dir_okay=False, path_type=Path))
+@click.option(
+    "--suppressions", type=click.Path(exists=True, dir_okay=False, path_type=Path)
+)
+@click.option("--raise", "raises", is_flag=True, help="Stop at the first finding.")
+@click.argument("script", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("args", nargs=-1, type=click.UNPROCESSED)
+def sanitize(
+    json_file: Path | None,
+    sarif_file: Path | None,
+    suppressions: Path | None,
+    raises: bool,
+    script: Path,
+    args: tuple[str, ...],
+) -> None:
+    """Run SCRIPT and report accesses to memory that nothing orders.
+
+    The exit status is the script's own, or 66 when something was found.
+    """
+    from npu_dispatch import sanitizer
+
+    npu_dispatch.enable_npu_sanitizer("raise" if raises else "report", suppressions)
+    from npu_dispatch.npu import _sanitizer
+
+    status = _run_script(script, args)
+    status = _finish_work() or status
+    found = _sanitizer.reports()
+    if json_file is not None:
+        json_file.write_text(sanitizer.to_json(found) + "\n")
+    if sarif_file is not None:
+        sarif_file.write_text(sanitizer.to_sarif(found) + "\n")
+    for report in found:
+        click.echo(report.text(), err=True)
+    click.echo(f"npu sanitizer: {len(found)} findings", err=True)
+    sys.exit(status or (66 if found else 0))
+
+
 @main.command()
 def doctor() -> None:
     """Say what is installed and whether the device works."""

@@ -31,15 +31,12 @@ void ClockHistory::join(uint64_t from, const VectorClock& other, size_t self) {
   if (knots_.size() > kMost) knots_.pop_front();
 }
 
-const VectorClock& ClockHistory::before(uint64_t number, bool at_end) const {
-  const uint64_t last = at_end ? number : number ? number - 1 : 0;
+const VectorClock& ClockHistory::before(uint64_t number) const {
+  static const VectorClock nothing;
+  if (number == 0) return nothing;
   for (auto at = knots_.rbegin(); at != knots_.rend(); ++at)
-    if (at->from <= last) return at->clock;
+    if (at->from < number) return at->clock;
   return knots_.front().clock;
-}
-
-void ClockHistory::mark(uint64_t number) {
-  if (number && knots_.back().from == number) knots_.back().from = number - 1;
 }
 
 }  // namespace npu

@@ -31,17 +31,12 @@ class ClockHistory {
   // are not part of it: they are in order anyway.
   const VectorClock& now() const { return knots_.back().clock; }
 
-  // Everything from position `from` on comes after `other`. `self`: the
-  // stream's own index.
+  // Everything from position `from` on, which is the last one so far, comes
+  // after `other`. `self`: the stream's own index.
   void join(uint64_t from, const VectorClock& other, size_t self);
 
-  // The clock of the last task below `number`. `at_end`: the stream has been
-  // given no more than that, so a change after that task counts as well.
-  const VectorClock& before(uint64_t number, bool at_end) const;
-
-  // An event was recorded here: what the stream waited for so far is part of
-  // it even when no task was queued since.
-  void mark(uint64_t number);
+  // The clock of the last task below `number`.
+  const VectorClock& before(uint64_t number) const;
 
  private:
   // Far more than a program has unfinished; older ones merge into later ones,

@@ -46,13 +46,8 @@ uint32_t Sanitizer::index_of(Stream& stream) {
   return last_index_ = at->second;
 }
 
-const VectorClock& Sanitizer::clock_before(uint32_t stream, uint64_t number) {
-  StreamState& state = *streams_[stream];
-  return state.history.before(number, number >= state.stream->tail());
-}
-
 void Sanitizer::host_joins(uint32_t stream, uint64_t number) {
-  bool grew = host_.join(clock_before(stream, number));
+  bool grew = host_.join(streams_[stream]->history.before(number));
   if (host_[stream] < number) {
     host_.raise(stream, number);
     grew = true;
@@ -61,8 +56,8 @@ void Sanitizer::host_joins(uint32_t stream, uint64_t number) {
 }
 
 Side Sanitizer::side(const Access& a) const {
-  Side s{a.op,  -1, -1,       a.number - 1, a.stack,
-         int(a.argument), !a.writes, a.writes, a.box.lo, a.box.hi};
+  Side s{a.op,      -1,       -1,       a.number - 1, a.stack, int(a.argument),
+         !a.writes, a.writes, a.box.lo, a.box.hi};
   if (a.stream != kHost) {
     s.device = streams_[a.stream]->stream->device();
     s.stream = streams_[a.stream]->stream->id();
@@ -104,10 +99,6 @@ void Sanitizer::check(const Access& access, const Region& region,
 }
 
 bool Sanitizer::submitted(Stream& stream, uint64_t position, const Task& task) {
-  if (task.kind == TaskKind::kWait) {
-    // stream_waits() was told, before this task had its place.
-    return true;
-  }
   if (task.kind != TaskKind::kKernel || !task.kernel->n_views) return true;
   const npu_kernel& kernel = *task.kernel;
   const uint64_t* words = const_cast<Task&>(task).words();
@@ -187,17 +178,10 @@ void Sanitizer::published(Stream&, bool refused) {
   if (refused && hooks_.raise) hooks_.raise();
 }
 
-void Sanitizer::event_recorded(Stream& stream, uint64_t number) {
-  std::lock_guard lock(mutex_);
-  StreamState& state = *streams_[index_of(stream)];
-  state.history.mark(number);
-}
-
 void Sanitizer::stream_waits(Stream& stream, Stream& other, uint64_t number) {
-  if (&stream == &other) return;
   std::lock_guard lock(mutex_);
   const uint32_t self = index_of(stream), from = index_of(other);
-  VectorClock clock = clock_before(from, number);
+  VectorClock clock = streams_[from]->history.before(number);
   clock.raise(from, number);
   streams_[self]->history.join(stream.tail(), clock, self);
   // An inline stream waits on the calling thread.
@@ -246,10 +230,9 @@ bool Sanitizer::pinned_pending() {
   std::erase_if(pinned_, [&](uintptr_t address) {
     const Region* region = shadow_.find(address);
     return !region || !region->pinned ||
-           std::all_of(region->accesses.begin(), region->accesses.end(),
-                       [&](const Access& a) {
-                         return host_[a.stream] >= a.number;
-                       });
+           std::all_of(
+               region->accesses.begin(), region->accesses.end(),
+               [&](const Access& a) { return host_[a.stream] >= a.number; });
   });
   return !pinned_.empty();
 }

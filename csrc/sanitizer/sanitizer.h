@@ -32,10 +32,10 @@ enum class FindingKind : uint8_t {
 struct Side {
   const char* op;
   int device;
-  int64_t stream;   // -1: the host
-  uint64_t task;    // position in its stream
-  uint32_t stack;   // of the launch, as the hook numbered it
-  int argument;     // index of the tensor argument
+  int64_t stream;  // -1: the host
+  uint64_t task;   // position in its stream
+  uint32_t stack;  // of the launch, as the hook numbered it
+  int argument;    // index of the tensor argument
   bool reads, writes;
   uintptr_t lo, hi;  // bounds of what it touches
 };
@@ -69,7 +69,6 @@ class Sanitizer final : public Observer {
 
   bool submitted(Stream&, uint64_t position, const Task&) override;
   void published(Stream&, bool refused) override;
-  void event_recorded(Stream&, uint64_t number) override;
   void stream_waits(Stream&, Stream& other, uint64_t number) override;
   void host_waited(Stream&, uint64_t number) override;
   void host_uses(Stream&, const npu_kernel&, const uint64_t* words) override;
@@ -101,9 +100,10 @@ class Sanitizer final : public Observer {
     uint64_t host_version = 0;  // of the host's clock that it last joined
   };
 
-  uint32_t capture() { return hooks_.capture_stack ? hooks_.capture_stack() : 0; }
+  uint32_t capture() {
+    return hooks_.capture_stack ? hooks_.capture_stack() : 0;
+  }
   uint32_t index_of(Stream& stream);
-  const VectorClock& clock_before(uint32_t stream, uint64_t number);
   void host_joins(uint32_t stream, uint64_t number);
   void check(const Access& access, const Region& region,
              const VectorClock& clock, std::vector<Finding>& findings);

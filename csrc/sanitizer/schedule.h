@@ -21,10 +21,10 @@
 namespace npu {
 
 struct ScheduleOptions {
-  uint64_t seed;         // 0: every task at once, in program order
-  int changes;           // how many steps lower a priority
-  uint64_t length;       // about how many steps the program has
-  bool poison;           // whether freed device memory is overwritten
+  uint64_t seed;    // 0: every task at once, in program order
+  int changes;      // how many steps lower a priority
+  uint64_t length;  // about how many steps the program has
+  bool poison;      // whether freed device memory is overwritten
 };
 
 // While installed, streams have no launcher threads. For programs that submit

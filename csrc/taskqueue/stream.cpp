@@ -218,9 +218,13 @@ bool Stream::wait_for(Stream& other, uint64_t number) {
     capture->wait(*this, other, number);
     return true;
   }
-  if (Observer* o = observer()) o->stream_waits(*this, other, number);
-  if (&other == this || (other.retired().reached(number) && !other.failed()))
+  if (&other == this) return !failed();
+  if (Observer* o = observer()) {
+    // Always a task then: events recorded before and after it differ.
+    o->stream_waits(*this, other, number);
+  } else if (other.retired().reached(number) && !other.failed()) {
     return !failed();
+  }
   Submission s;
   if (!begin(2, s, call_site())) return false;
   s.task->kind = TaskKind::kWait;

@@ -1,0 +1,129 @@
+"""What the race sanitizer costs: a small MLP step and a loop of small operators.
+
+Upstream's sanitizer is measured on the same loop: its event handler is driven by
+its own dispatch mode, with this device in place of cuda's.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+
+import click
+import torch
+from torch.cuda import _sanitizer as upstream
+from train import mlp
+
+import npu_dispatch  # noqa: F401 - registers the device
+from npu_dispatch.npu import _sanitizer
+
+LOOP = 200
+
+
+def small_loop() -> Callable[[], None]:
+    x, y = torch.rand(8, 8, device="npu"), torch.rand(8, 8, device="npu")
+
+    def loop() -> None:
+        for _ in range(LOOP):
+            torch.add(x, y)
+
+    return loop
+
+
+class UpstreamMode(upstream.TorchDispatchMode):
+    """torch.cuda._sanitizer's dispatch mode, for tensors of this device."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.handler = upstream.EventHandler()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        arguments = upstream.ArgumentHandler()
+        arguments.parse_inputs(func._schema, args, kwargs, is_factory=False)
+        outputs = func(*args, **kwargs)
+        arguments.parse_outputs(func._schema, outputs, is_factory=False)
+        self.handler._handle_kernel_launch(
+            torch.npu.current_stream().stream_id,
+            arguments.dataptrs_read - arguments.dataptrs_written,
+            arguments.dataptrs_written,
+            arguments.outputs,
+            func._schema,
+            arguments.tensor_aliases,
+        )
+        return outputs
+
+
+def timed(step: Callable[[], None], steps: int) -> float:
+    start = time.perf_counter()
+    for _ in range(steps):
+        step()
+    torch.npu.synchronize()
+    return time.perf_counter() - start
+
+
+def measure(make: Callable[[], Callable[[], None]], steps: int, rounds: int) -> dict:
+    """Alternate blocks of off and on; return medians, ms per step."""
+    step = make()
+    off, on = [], []
+    for number in range(rounds + 1):
+        _sanitizer.disable_npu_sanitizer()
+        a = timed(step, steps)
+        _sanitizer.enable_npu_sanitizer()
+        timed(step, 1)
+        b = timed(step, steps)
+        if number:
+            off.append(a)
+            on.append(b)
+    _sanitizer.disable_npu_sanitizer()
+    one, two = (statistics.median(t) * 1e3 / steps for t in (off, on))
+    ratio = statistics.median(b / a for a, b in zip(off, on, strict=True))
+    return {"off_ms": round(one, 4), "on_ms": round(two, 4), "ratio": round(ratio, 2)}
+
+
+def measure_upstream(make: Callable[[], Callable[[], None]], steps: int) -> dict:
+    step = make()
+    # The handler asks for tensors "is_cuda"; ours say is_npu.
+    with ExitStack() as stack:
+        was = upstream.ArgumentHandler._handle_argument
+
+        def handle(self, value, is_write, metadata_only, name=None, is_output=False):
+            if isinstance(value, torch.Tensor) and value.device.type == "npu":
+                pointer = value.data_ptr()
+                (self.dataptrs_written if is_write else self.dataptrs_read).add(pointer)
+                self.tensor_aliases.setdefault(pointer, [])
+                if name is not None:
+                    self.tensor_aliases[pointer].append(name)
+                if is_output:
+                    self.outputs.add(pointer)
+
+        upstream.ArgumentHandler._handle_argument = handle
+        stack.callback(setattr, upstream.ArgumentHandler, "_handle_argument", was)
+        timed(step, 1)
+        off = statistics.median(timed(step, steps) for _ in range(5))
+        with UpstreamMode():
+            timed(step, 1)
+            on = statistics.median(timed(step, steps) for _ in range(5))
+    return {
+        "off_ms": round(off * 1e3 / steps, 4),
+        "on_ms": round(on * 1e3 / steps, 4),
+        "ratio": round(on / off, 1),
+    }
+
+
+@click.command()
+@click.option("--rounds", default=15, show_default=True)
+def main(rounds: int) -> None:
+    """Print a JSON line per case."""
+    cases = {"mlp": (lambda: mlp("npu"), 30), "loop": (small_loop, 10)}
+    for name, (make, steps) in cases.items():
+        print(json.dumps({"case": name, **measure(make, steps, rounds)}), flush=True)
+    found = measure_upstream(small_loop, 3)
+    print(json.dumps({"case": "loop, upstream's sanitizer", **found}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,130 @@
+"""Run a program under many interleavings of its streams, each of them chosen.
+
+A correctly ordered program gives the same results under all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from npu_dispatch import _C, npu
+
+__all__ = ["Run", "ScheduleError", "explore", "schedule"]
+
+_CHANGES = 3  # steps at which a priority drops: bugs of that depth are found
+
+
+@dataclass(slots=True)
+class Run:
+    """What one schedule did. `trace` differs when the interleaving does."""
+
+    seed: int
+    steps: int = 0
+    trace: int = 0
+
+
+class ScheduleError(AssertionError):
+    """Two schedules of one program gave different results, or one failed.
+
+    `seed` replays it: explore(fn, schedules=1, seed=error.seed).
+    """
+
+    def __init__(self, seed: int, what: str) -> None:
+        super().__init__(
+            f"the result depends on how streams interleave: {what}.\n"
+            f"Replay it with explore(fn, schedules=1, seed={seed}), or "
+            f"pytest --npu-schedules=1 --npu-seed={seed}"
+        )
+        self.seed = seed
+
+
+@contextmanager
+def schedule(
+    seed: int, *, length: int = 64, changes: int = _CHANGES, poison: bool = True
+) -> Iterator[Run]:
+    """Run the tasks of this block one at a time, in the order of `seed`.
+
+    Seed 0 is program order, every task at once. `length`: about how many tasks
+    the block launches. `poison`: overwrite device memory when it is freed.
+    For programs that use the device from one thread.
+    """
+    if seed < 0:
+        raise ValueError(f"a seed is not negative: {seed}")
+    run = Run(seed)
+    _C.schedule_start(seed, changes, length, poison)
+    try:
+        yield run
+        for index in range(npu.device_count()):
+            npu.synchronize(index)
+    finally:
+        run.steps, run.trace = _C.schedule_stop()
+
+
+def explore(
+    fn: Callable[[], Any],
+    schedules: int = 100,
+    seed: int = 1,
+    *,
+    poison: bool = True,
+) -> list[Run]:
+    """Run `fn` in program order, then under `schedules` others, and compare.
+
+    `fn` starts from the same state every time and returns tensors, or anything
+    made of them, on any device; they are compared bit for bit. Schedule number
+    i has the seed `seed` + i. Returns what ran. Raises ScheduleError at the
+    first difference, and at the first exception that program order did not
+    raise, naming the seed that replays it.
+    """
+    if seed < 1:
+        raise ValueError(f"seeds start at 1 (0 is program order), not {seed}")
+    with schedule(0, poison=False) as first:
+        expected = _results(fn())
+    runs = [first]
+    for number in range(seed, seed + schedules):
+        try:
+            with schedule(number, length=first.steps, poison=poison) as run:
+                found = _results(fn())
+        except Exception as error:
+            raise ScheduleError(
+                number, f"{type(error).__name__} under seed {number}: {error}"
+            ) from error
+        runs.append(run)
+        if (what := _difference(expected, found)) is not None:
+            raise ScheduleError(number, what)
+    return runs
+
+
+def _results(value: Any) -> Any:
+    """Bring the tensors of a result to the host."""
+    return pytree.tree_map_only(torch.Tensor, lambda t: t.detach().cpu().clone(), value)
+
+
+def _difference(expected: Any, found: Any) -> str | None:
+    one, shape_one = pytree.tree_flatten(expected)
+    two, shape_two = pytree.tree_flatten(found)
+    if shape_one != shape_two:
+        return f"the result is {shape_two}, in program order it is {shape_one}"
+    for number, (a, b) in enumerate(zip(one, two, strict=True)):
+        if isinstance(a, torch.Tensor):
+            same = (
+                isinstance(b, torch.Tensor)
+                and a.dtype == b.dtype
+                and a.shape == b.shape
+                and torch.equal(_bits(a), _bits(b))
+            )
+        else:
+            same = a == b
+        if not same:
+            return f"value {number} of the result is {b}, in program order it is {a}"
+    return None
+
+
+def _bits(t: torch.Tensor) -> torch.Tensor:
+    """Return the tensor's bytes: NaN equals itself."""
+    return t.contiguous().reshape(-1).view(torch.uint8)

@@ -1,0 +1,178 @@
+"""Pinned buffers that a queued copy still reads or writes."""
+
+import torch
+
+npu = torch.npu
+N = 20_000  # floats: large enough not to travel inside the task
+
+
+def _pinned():
+    return torch.zeros(N).pin_memory()
+
+
+def racy_operator_reads_before_the_copy_is_done():
+    "host-read"
+    p, x = _pinned(), torch.ones(N, device="npu")
+    p.copy_(x, non_blocking=True)  # first: memcpy
+    p.sum()  # second: aten::sum
+
+
+def correct_operator_reads_after_a_wait():
+    p, x = _pinned(), torch.ones(N, device="npu")
+    p.copy_(x, non_blocking=True)
+    npu.current_stream().synchronize()
+    p.sum()
+
+
+def correct_operator_reads_after_an_event():
+    p, x = _pinned(), torch.ones(N, device="npu")
+    p.copy_(x, non_blocking=True)
+    npu.current_stream().record_event().synchronize()
+    p.sum()
+
+
+def racy_event_of_before_the_copy():
+    "host-read"
+    p, x = _pinned(), torch.ones(N, device="npu")
+    early = npu.current_stream().record_event()
+    p.copy_(x, non_blocking=True)  # first: memcpy
+    early.synchronize()
+    p.sum()  # second: aten::sum
+
+
+def racy_host_writes_what_a_copy_reads():
+    "host-write"
+    p, x = _pinned(), torch.ones(N, device="npu")
+    x.copy_(p, non_blocking=True)  # first: memcpy
+    p.fill_(1)  # second: aten::fill_
+
+
+def correct_host_writes_after_a_wait():
+    p, x = _pinned(), torch.ones(N, device="npu")
+    x.copy_(p, non_blocking=True)
+    npu.synchronize()
+    p.fill_(1)
+
+
+def correct_host_reads_what_a_copy_reads():
+    p, x = _pinned(), torch.ones(N, device="npu")
+    x.copy_(p, non_blocking=True)
+    p.sum()
+    npu.synchronize()
+
+
+def racy_host_writes_what_a_copy_writes():
+    "host-write"
+    p, x = _pinned(), torch.ones(N, device="npu")
+    p.copy_(x, non_blocking=True)  # first: memcpy
+    p.zero_()  # second: aten::zero_
+
+
+def racy_numpy_reads_too_early():
+    "host-read"
+    p, x = _pinned(), torch.ones(N, device="npu")
+    p.copy_(x, non_blocking=True)  # first: memcpy
+    p.numpy()  # second: numpy
+
+
+def correct_numpy_after_a_wait():
+    p, x = _pinned(), torch.ones(N, device="npu")
+    p.copy_(x, non_blocking=True)
+    npu.synchronize()
+    p.numpy()
+
+
+def racy_list_reads_too_early():
+    "host-read"
+    p, x = _pinned(), torch.ones(N, device="npu")
+    p.copy_(x, non_blocking=True)  # first: memcpy
+    p[:3].tolist()  # second: numpy
+
+
+def racy_item_of_a_pinned_tensor():
+    "host-read"
+    p, x = _pinned(), torch.ones(N, device="npu")
+    p.copy_(x, non_blocking=True)  # first: memcpy
+    p[7].item()  # second: aten::_local_scalar_dense
+
+
+def racy_part_that_the_copy_writes():
+    "host-read"
+    p, x = _pinned(), torch.ones(N // 2, device="npu")
+    p[N // 2 :].copy_(x, non_blocking=True)  # first: memcpy
+    p[N // 2 - 1 : N // 2 + 1].sum()  # second: aten::sum
+
+
+def correct_part_that_the_copy_leaves_alone():
+    p, x = _pinned(), torch.ones(N // 2, device="npu")
+    p[N // 2 :].copy_(x, non_blocking=True)
+    p[: N // 2].sum()
+    npu.synchronize()
+
+
+def racy_view_made_early_and_read():
+    "host-read"
+    p, x = _pinned(), torch.ones(N, device="npu")
+    view = p.view(100, -1)
+    p.copy_(x, non_blocking=True)  # first: memcpy
+    view.t()[0].clone()  # second: aten::copy_
+
+
+def correct_view_made_early_and_not_read():
+    p, x = _pinned(), torch.ones(N, device="npu")
+    p.copy_(x, non_blocking=True)
+    p.view(100, -1).t()[0].detach()
+    npu.synchronize()
+
+
+def racy_to_non_blocking_then_read():
+    "host-read"
+    x = torch.ones(N, device="npu")
+    y = torch.empty(N, pin_memory=True)
+    y.copy_(x.mul(2), non_blocking=True)  # first: memcpy
+    y.max()  # second: aten::max
+
+
+def racy_two_copies_into_one_buffer():
+    "write/write"
+    s = npu.Stream()
+    p, x = _pinned(), torch.ones(N, device="npu")
+    npu.synchronize()
+    p.copy_(x, non_blocking=True)  # first: memcpy
+    with npu.stream(s):
+        p.copy_(x, non_blocking=True)  # second: memcpy
+
+
+def correct_two_copies_into_one_buffer_in_order():
+    p, x = _pinned(), torch.ones(N, device="npu")
+    p.copy_(x, non_blocking=True)
+    p.copy_(x, non_blocking=True)
+    npu.synchronize()
+
+
+def racy_copy_on_a_stream_that_the_host_does_not_wait_for():
+    "host-read"
+    s = npu.Stream()
+    p, x = _pinned(), torch.ones(N, device="npu")
+    s.wait_stream(npu.current_stream())
+    with npu.stream(s):
+        p.copy_(x, non_blocking=True)  # first: memcpy
+    npu.current_stream().synchronize()
+    p.sum()  # second: aten::sum
+
+
+def correct_pinned_buffer_freed_during_the_copy():
+    p, x = torch.ones(N).pin_memory(), torch.empty(N, device="npu")
+    x.copy_(p, non_blocking=True)
+    del p
+    q = torch.zeros(N).pin_memory()
+    q.fill_(3)
+    npu.synchronize()
+
+
+def correct_blocking_copy_reads_at_once():
+    p, x = _pinned(), torch.ones(N, device="npu")
+    x.copy_(p)
+    p.fill_(1)
+    p.copy_(x)
+    p.sum()

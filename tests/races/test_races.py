@@ -1,0 +1,112 @@
+"""Small programs, right and wrong, and exactly what the sanitizer says.
+
+A racy program has the kind of its finding as its docstring, and marks the lines
+of both sides with `# first: OP` and `# second: OP`.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from npu_dispatch.npu import _sanitizer
+from npu_dispatch.sanitizer import Access, Report
+
+PROGRAMS = Path(__file__).parent / "programs"
+
+
+def collect() -> Iterator[Callable[[], object]]:
+    for path in sorted(PROGRAMS.glob("*.py")):
+        spec = importlib.util.spec_from_file_location(f"races_{path.stem}", path)
+        assert spec
+        assert spec.loader
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        for name, value in vars(module).items():
+            if name.startswith(("racy_", "correct_")):
+                yield value
+
+
+ALL = list(collect())
+RACY = [p for p in ALL if p.__name__.startswith("racy_")]
+CORRECT = [p for p in ALL if p.__name__.startswith("correct_")]
+
+
+def name(program: Callable[[], object]) -> str:
+    return f"{Path(inspect.getfile(program)).stem}:{program.__name__}"
+
+
+@pytest.fixture(autouse=True)
+def sanitizer():
+    was = _sanitizer._state.mode
+    _sanitizer.disable_npu_sanitizer()
+    torch.npu.synchronize()
+    torch.npu.empty_cache()
+    _sanitizer.clear_reports()
+    yield
+    torch.npu.synchronize()
+    _sanitizer.clear_reports()
+    _sanitizer.disable_npu_sanitizer()
+    if was:
+        _sanitizer.enable_npu_sanitizer(was)
+
+
+def marked(program: Callable[[], object], side: str) -> tuple[int, str]:
+    lines, start = inspect.getsourcelines(program)
+    [(number, op)] = [
+        (start + i, found[1])
+        for i, line in enumerate(lines)
+        if (found := re.search(rf"# {side}: (\S+)", line))
+    ]
+    return number, op
+
+
+def line_and_op(access: Access) -> tuple[int, str]:
+    assert access.where is not None
+    return access.where.line, access.op
+
+
+def found_by(program: Callable[[], object]) -> list[Report]:
+    _sanitizer.enable_npu_sanitizer("report")
+    kept = program()
+    torch.npu.synchronize()
+    del kept
+    return _sanitizer.reports()
+
+
+def test_the_corpus_is_large_enough_to_mean_something():
+    assert len(RACY) + len(CORRECT) >= 60
+    assert len(CORRECT) >= 30
+
+
+@pytest.mark.parametrize("program", RACY, ids=name)
+def test_a_racy_program_is_found_at_its_two_lines(program):
+    [report] = found_by(program)
+
+    assert report.kind == program.__doc__
+    assert line_and_op(report.first) == marked(program, "first")
+    assert line_and_op(report.second) == marked(program, "second")
+
+
+@pytest.mark.parametrize("program", CORRECT, ids=name)
+def test_a_correct_program_gives_no_report(program):
+    assert [report.text() for report in found_by(program)] == []
+
+
+@pytest.mark.parametrize("program", RACY, ids=name)
+def test_a_racy_program_is_stopped_at_its_second_line(program):
+    _sanitizer.enable_npu_sanitizer("raise")
+
+    with pytest.raises(_sanitizer.NPUSanitizerErrors) as raised:
+        program()
+
+    [report] = raised.value.errors
+    assert report.kind == program.__doc__
+    inside = [t for t in raised.traceback if t.path.parent == PROGRAMS]
+    assert inside[-1].lineno + 1 == marked(program, "second")[0]
