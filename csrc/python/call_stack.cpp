@@ -11,6 +11,7 @@
 #include <unordered_map>
 
 #include "csrc/python/python_frames.h"
+#include "csrc/stats/segment.h"
 
 namespace npu {
 namespace {
@@ -87,6 +88,7 @@ std::string line_of(const std::vector<PythonFrame>& frames) {
     stack.line = line_of(stack.frames);
     std::lock_guard lock(all.mutex);
     id = uint32_t(all.list.size());
+    publish_site(id, stack.line.c_str());
     all.list.push_back(std::move(stack));
     all.by_hash.emplace(hash, id);
   }

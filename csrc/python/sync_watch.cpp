@@ -7,6 +7,7 @@
 
 #include "csrc/python/bindings.h"
 #include "csrc/python/call_stack.h"
+#include "csrc/stats/segment.h"
 #include "csrc/taskqueue/host_wait.h"
 #include "csrc/taskqueue/stream.h"
 
@@ -118,6 +119,10 @@ void bind_sync_watch(py::module_& m) {
       rows.append(py::make_tuple(name_of(key.first), key.second, total.count,
                                  total.ns));
     return rows;
+  });
+  m.def("count_sync_violation", [](int device, bool refused, int reason) {
+    segment().devices[device].sync_violations[refused][reason].fetch_add(
+        1, std::memory_order_relaxed);
   });
   m.def("reset_sync_report", [] {
     std::lock_guard lock(report().mutex);

@@ -17,7 +17,7 @@
 
 namespace npu {
 
-inline constexpr uint32_t kLayoutVersion = 2;
+inline constexpr uint32_t kLayoutVersion = 3;
 inline constexpr char kLayoutMagic[8] = {'N', 'P', 'U', 'S',
                                          'T', 'A', 'T', 'S'};
 inline constexpr int kMaxStreamBlocks = 256;
@@ -25,6 +25,7 @@ inline constexpr int kMaxDeviceBlocks = 64;
 inline constexpr int kTimeBuckets = 156;  // up to 2^40 ns, 18 minutes
 inline constexpr int kErrorCodes = 8;     // npu_code
 inline constexpr int kMaxNames = 1024;
+inline constexpr int kMaxSites = 4096;
 inline constexpr int kDepthBuckets = 16;
 // Latency and depth are taken for every 16th task.
 inline constexpr uint64_t kSamplePeriod = 16;
@@ -142,6 +143,7 @@ struct StreamBlock {
   Counter held_until;  // the number of its tasks waited for
   Counter woken_ns;    // CLOCK_MONOTONIC, the last time it went to work
   Counter errors[kErrorCodes];  // failures that poisoned it, by npu_code
+  Counter running_site;         // SiteEntry of the newest task begun; 0: none
   alignas(kCacheLine) Log2Histogram<kDepthBuckets> depth;  // tasks
   TimeHistogram queued_ns;                                 // claimed to taken
   TimeHistogram latency_ns;                                // claimed to retired
@@ -230,6 +232,7 @@ struct DeviceBlock {
   Counter graph_captures;
   Counter graph_replays;
   Counter graph_capture_failures;
+  Counter waiting_site[int(WaitReason::kCount)];  // SiteEntry of the newest
 };
 
 // Of the process as a whole. Added to by any thread.
@@ -244,6 +247,13 @@ struct ProcessBlock {
 struct NameEntry {
   Counter key;  // the address of the name in the process; 0: free
   char text[56];
+};
+
+// The line behind a call site's id, "train.py:12 in step": entry `id`. Sites
+// from kMaxSites on have none. Written once; `known` last.
+struct SiteEntry {
+  std::atomic<uint32_t> known;
+  char text[188];
 };
 
 struct SegmentHeader {
@@ -274,6 +284,7 @@ struct Segment {
   alignas(kCacheLine) DeviceBlock devices[kMaxDeviceBlocks];
   alignas(kCacheLine) StreamBlock streams[kMaxStreamBlocks];
   alignas(kCacheLine) NameEntry names[kMaxNames];
+  alignas(kCacheLine) SiteEntry sites[kMaxSites];
 };
 
 }  // namespace npu

@@ -148,6 +148,17 @@ void publish_name(const char* name) {
   }
 }
 
+void publish_site(uint32_t id, const char* text) {
+  if (id >= uint32_t(kMaxSites)) return;
+  SiteEntry& entry = segment().sites[id];
+  // The end of a long line says more than its beginning.
+  const size_t length = strlen(text), room = sizeof entry.text - 1;
+  snprintf(entry.text, sizeof entry.text, "%s",
+           text + (length > room ? length - room : 0));
+  // Release: whoever sees it known sees the text.
+  entry.known.store(1, std::memory_order_release);
+}
+
 void remove_segment() {
   if (!path_.empty()) unlink(path_.c_str());
   path_.clear();

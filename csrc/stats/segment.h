@@ -22,6 +22,9 @@ StreamBlock* claim_stream_block();
 // `name` stays valid. Not for the hot path; once per name is enough.
 void publish_name(const char* name);
 
+// Lets readers turn a call site's id into text. For ids not published before.
+void publish_site(uint32_t id, const char* text);
+
 // Removes the file. Called at exit, and by itself where nobody did.
 void remove_segment();
 

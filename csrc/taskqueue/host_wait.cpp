@@ -79,6 +79,7 @@ void host_wait_announced(Stream& stream, uint64_t number, WaitReason reason,
     const uint64_t start = now_ns();
     DeviceBlock& block = segment().devices[stream.device()];
     const int r = int(reason);
+    block.waiting_site[r].store(call_site().site, std::memory_order_relaxed);
     CountedWait counted(block.waits[r], block.wait_ns[r], block.waiting[r],
                         block.waiting_from[r], start);
     try {

@@ -154,6 +154,7 @@ void Launcher::trace(Task& task, uint64_t position, uint64_t started) {
 }
 
 int Launcher::execute(Task& task, npu_failure& failure) {
+  stream_.block_->running_site.store(task.site, std::memory_order_relaxed);
   switch (task.kind) {
     case TaskKind::kKernel:
       stream_.block_->running.store(
