@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-__all__ = ["TORCH_VERSION", "Config", "torch_free_environment"]
+__all__ = ["TORCH_VERSION", "Config", "torch_free_variables"]
 
 # The torch this release is written for. pyproject.toml pins the same version.
 TORCH_VERSION = "2.13.0"
@@ -46,7 +46,7 @@ class Config:
         )
 
 
-def torch_free_environment() -> dict[str, str]:
+def torch_free_variables() -> dict[str, str]:
     """Return an environment in which importing this package loads no torch."""
     return {**os.environ, "NPU_AUTOLOAD": "0"}
 

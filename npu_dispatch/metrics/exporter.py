@@ -8,7 +8,7 @@ import sys
 from types import TracebackType
 from typing import Self
 
-from npu_dispatch.config import torch_free_environment
+from npu_dispatch.config import torch_free_variables
 
 __all__ = ["Exporter", "start_exporter"]
 
@@ -57,7 +57,7 @@ def start_exporter(port: int = 9400, host: str = "127.0.0.1") -> Exporter:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        env=torch_free_environment(),
+        env=torch_free_variables(),
     )
     assert process.stdout is not None
     answer = process.stdout.readline().strip()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from npu_dispatch.config import torch_free_environment
+from npu_dispatch.config import torch_free_variables
 
 __all__ = ["export", "serve"]
 
@@ -37,7 +37,7 @@ def _read_file(context: click.Context, _: click.Parameter, path: Path | None) ->
     is_eager=True,
     expose_value=False,
     callback=_read_file,
-    help="A TOML file with these options; flags and environment come first.",
+    help="A TOML file with these options; flags and NPU_DISPATCH_SERVE_* come first.",
 )
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address.")
 @click.option("--port", default=9401, show_default=True, type=click.IntRange(0, 65535))
@@ -67,12 +67,12 @@ def serve(
 ) -> None:
     """Watch all local processes: a live page, /metrics and a JSON API.
 
-    Read-only. Every option is also an environment variable,
+    Read-only. Every option can also be set as a variable,
     NPU_DISPATCH_SERVE_PORT and so on.
     """
     if "torch" in sys.modules:  # a watcher needs none of it
         program = [sys.executable, "-m", "npu_dispatch.service"]
-        os.execve(sys.executable, [*program, *sys.argv[2:]], torch_free_environment())
+        os.execve(sys.executable, [*program, *sys.argv[2:]], torch_free_variables())
     try:
         from npu_dispatch.service.app import ServiceConfig
         from npu_dispatch.service.server import run
