@@ -81,7 +81,7 @@ def _seconds(_context: click.Context, _option: click.Parameter, value: str) -> f
 def trace(last: float, out: Path, target: tuple[str, ...]) -> None:
     """Record a timeline: of a running process (PID), or of a command (-- CMD).
 
-    A process that keeps records (NPU_TRACE=1 in its environment) gives its last
+    A process that keeps records (started with NPU_TRACE=1) gives its last
     seconds; any other is recorded for that long from now on. The exit status is
     the command's own.
     """

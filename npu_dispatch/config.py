@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-__all__ = ["TORCH_VERSION", "Config", "torch_free_variables"]
+__all__ = ["TORCH_VERSION", "Config", "for_child", "torch_free_variables"]
 
 # The torch this release is written for. pyproject.toml pins the same version.
 TORCH_VERSION = "2.13.0"
@@ -18,6 +18,11 @@ TORCH_VERSION = "2.13.0"
 _DEVICE_NAME = "Virtual NPU"
 _NO = frozenset({"0", "false", "no", "off"})
 _YES = frozenset({"1", "true", "yes", "on"})
+
+
+def for_child(**changes: str) -> dict[str, str]:
+    """Return this process's environment with changes, for one it starts."""
+    return {**os.environ, **changes}
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,6 @@ writes one file. Imports no torch, and works on a process that hangs.
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import tempfile
@@ -16,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from npu_dispatch.config import for_child
 from npu_dispatch.stats import StatsError, StatsReader, segment_file
 from npu_dispatch.trace_export import (
     Counter,
@@ -119,7 +119,7 @@ def of_process(
     """Return a timeline of `seconds` of a running process.
 
     Of the past, as far as it has records, if it keeps them already (NPU_TRACE=1
-    in its environment); else of the time from now on.
+    when it was started); else of the time from now on.
     """
     with TraceFile(trace_path(pid)) as file:
         recorder = Recorder(file, segment_file(pid))
@@ -138,13 +138,10 @@ def of_process(
         return recorder.process()
 
 
-def of_command(
-    command: Sequence[str], environment: Mapping[str, str] | None = None
-) -> tuple[int, list[Process]]:
+def of_command(command: Sequence[str]) -> tuple[int, list[Process]]:
     """Run a command; return its exit status and what its processes did on npu."""
     with tempfile.TemporaryDirectory(prefix="npu_trace-", dir=_memory()) as folder:
-        env = {**(os.environ if environment is None else environment)}
-        child = subprocess.Popen(list(command), env=env | {"NPU_TRACE_DIR": folder})
+        child = subprocess.Popen(list(command), env=for_child(NPU_TRACE_DIR=folder))
         recorders: dict[Path, Recorder] = {}
         restore = signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is the child's
         try:
