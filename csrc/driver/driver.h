@@ -40,7 +40,7 @@ typedef struct npu_failure {
 // What a task does with one tensor argument, for observers: word `word` of the
 // task holds the address of element 0, the rest is fixed per kernel. A plain
 // range whose length differs from task to task has null sizes and strides, and
-// `ndim` is the word that holds its length in units of `itemsize`.
+// `ndim`, not 0, is the word that holds its length in units of `itemsize`.
 enum npu_access { NPU_READ = 1, NPU_WRITE = 2 };
 
 typedef struct npu_view {

@@ -78,7 +78,7 @@ Box box_of(const npu_view& view, const uint64_t* words) {
   Box box;
   box.lo = box.hi = uintptr_t(words[view.word]);
   box.item = view.itemsize;
-  if (!view.sizes) {
+  if (!view.sizes && view.ndim) {  // a scalar may have none either
     box.item *= words[view.ndim];
     box.hi = box.lo + box.item;
     return box;

@@ -63,12 +63,10 @@ void Schedule::step(int64_t& priority) {
 }
 
 void Schedule::run(Actor& actor) {
-  const uint64_t position = actor.stream->retired().value();
   running_ = true;
   actor.launcher->step();
   running_ = false;
-  trace_ = (trace_ ^ uint64_t(&actor - actors_.data()) ^ position << 8) *
-           0x100000001b3;
+  trace_ = (trace_ ^ uint64_t(&actor - actors_.data())) * 0x100000001b3;
   step(actor.priority);
 }
 

@@ -4,6 +4,7 @@
 #include <thread>
 #include <vector>
 
+#include "csrc/taskqueue/host_wait.h"
 #include "tests/cpp/check.h"
 #include "tests/cpp/kernels.h"
 
