@@ -47,6 +47,7 @@ add_custom_command(
 
 add_library(npu_torch OBJECT
   torch/allocator.cpp
+  torch/alternatives.cpp
   torch/copy_bytes.cpp
   torch/device.cpp
   torch/error.cpp
@@ -83,7 +84,11 @@ target_precompile_headers(npu_torch PRIVATE
 
 pybind11_add_module(_C MODULE
   python/device.cpp
+  python/flags.cpp
+  python/jit.cpp
   python/memory.cpp
+  python/memory_history.cpp
+  python/memory_pools.cpp
   python/module.cpp
   python/stats.cpp)
 target_compile_definitions(_C PRIVATE

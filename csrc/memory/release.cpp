@@ -1,6 +1,7 @@
 // How cached memory goes back to the driver.
 #include "csrc/driver/registry.h"
 #include "csrc/memory/caching_allocator.h"
+#include "csrc/memory/trace.h"
 #include "csrc/taskqueue/engine.h"
 #include "csrc/taskqueue/host_wait.h"
 #include "csrc/taskqueue/stream.h"
@@ -63,7 +64,8 @@ std::vector<CachingAllocator::Point> CachingAllocator::mark_unused_segments() {
   bool busy = false;
   for (auto& [address, segment] : segments_) {
     Block* block = segment.first;
-    if (block->state != Block::State::kFree || !block->whole_segment())
+    if (block->state != Block::State::kFree || !block->whole_segment() ||
+        held_pools_.count(block->pool->mempool()))
       continue;
     block->release_marked = true;
     block->release_at = block->stream->tail();
@@ -96,6 +98,8 @@ void CachingAllocator::release_marked_segments() {
   }
   uint64_t bytes = 0;
   for (auto& [address, segment] : released) {
+    trace(MemoryAction::kSegmentFree, device_, 0,
+          reinterpret_cast<void*>(address), segment.size);
     driver().segment_free(device_, reinterpret_cast<void*>(address),
                           segment.size);
     bytes += segment.size;

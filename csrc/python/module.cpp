@@ -69,6 +69,10 @@ PYBIND11_MODULE(_C, m) {
   m.attr("TORCH_VERSION") = NPU_TORCH_VERSION;
   m.def("register", &npu::register_backend);
   npu::bind_device(m);
+  npu::bind_flags(m);
+  npu::bind_jit(m);
   npu::bind_memory(m);
+  npu::bind_memory_history(m);
+  npu::bind_memory_pools(m);
   npu::bind_stats(m);
 }

@@ -51,8 +51,9 @@ void Launcher::process(Task& task, uint64_t position) {
     block.queued_ns.add(uint64_t(double(wait) * ns_per_tick_));
     block.depth.add(stream_.tail() - position);
   }
-  // Relaxed: this thread is the one that sets kFailed, and clear_error() only
-  // resets it while nothing is queued.
+  // Relaxed: this thread is the one that sets kFailed (or force_stop(), for
+  // which the next task is early enough), and clear_error() only resets it
+  // while nothing is queued.
   if (stream_.gate_.load(std::memory_order_relaxed) & Stream::kFailed)
       [[unlikely]] {
     bump(block.dropped);
@@ -77,6 +78,12 @@ void Launcher::process(Task& task, uint64_t position) {
     block.latency_ns.add(uint64_t(double(ticks() - stamp) * ns_per_tick_));
     block.last_retired_ns.store(now_ns(), std::memory_order_relaxed);
   }
+}
+
+void Launcher::force_stop(Stream& stream) {
+  stream.fail(NPU_ERROR, "stop_device", stream.retired().value(),
+              "FORCE STOP: the device was stopped; restart_device() makes it "
+              "take work again");
 }
 
 int Launcher::execute(Task& task, npu_failure& failure) {

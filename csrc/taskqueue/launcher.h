@@ -13,6 +13,9 @@ class Launcher {
   // Returns after Stream::stop(), once the ring is empty.
   void run();
 
+  // Fails the stream from another thread (force_stop.h).
+  static void force_stop(Stream& stream);
+
  private:
   void process(Task& task, uint64_t position);
   int execute(Task& task, npu_failure& failure);

@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <new>
 
@@ -17,6 +19,8 @@
 
 namespace npu {
 namespace {
+
+constexpr int kUrgentNice = -5;
 
 std::atomic<Observer*> observer_{nullptr};
 
@@ -175,6 +179,8 @@ void Stream::start() {
     const std::string name =
         "npu" + std::to_string(device_) + "/s" + std::to_string(id_);
     pthread_setname_np(pthread_self(), name.c_str());
+    // The preference of an urgent stream. Needs CAP_SYS_NICE, else no effect.
+    if (priority_ < 0) setpriority(PRIO_PROCESS, id_t(gettid()), kUrgentNice);
     Launcher(*this).run();
   });
   pthread_sigmask(SIG_SETMASK, &old, nullptr);
