@@ -112,6 +112,7 @@ def test_reset_takes_the_flag_down():
     stream, event = torch.npu.Stream(), torch.npu.ExternalEvent()
     event.record(stream)
     event.reset(stream)
+    stream.synchronize()
     event.wait(stream)
     assert not stream.query()
     event.record(torch.npu.current_stream())
