@@ -203,7 +203,7 @@ __all__ = [
     "current_blas_handle",
     "current_device",
     "current_stream",
-    "default_generators",
+    "default_generators",  # noqa: F405
     "default_stream",
     "device",
     "device_count",

@@ -61,7 +61,9 @@ class mstx:
 
     @staticmethod
     @_quietly(None)
-    def mark(message: str, stream: Stream | None = None, domain: str = "default") -> None:
+    def mark(
+        message: str, stream: Stream | None = None, domain: str = "default"
+    ) -> None:
         """Mark this moment."""
         if not _bad(message, stream, domain, True) and recorder.on:
             recorder.point(message, domain, stream)

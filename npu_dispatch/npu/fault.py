@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import warnings
+from typing import ClassVar
 
 import torch
 
@@ -19,7 +20,7 @@ class _Injected:
     """Faults that tests have asked for; a virtual device has no others."""
 
     lock = threading.Lock()
-    address: dict[int, int] = {}
+    address: ClassVar[dict[int, int]] = {}
     stress_result = 0
 
 

@@ -27,7 +27,9 @@ from npu_dispatch.npu._lazy import _lazy_init
 __all__: list[str] = []
 
 _MOST = 8  # tensors in, and out
-_ENTRY = re.compile(r"template\s*<[^<>]*>\s*(?:[\w:]+\s+)+(\w+)\s*\([^{}]*\)\s*\{", re.S)
+_ENTRY = re.compile(
+    r"template\s*<[^<>]*>\s*(?:[\w:]+\s+)+(\w+)\s*\([^{}]*\)\s*\{", re.S
+)
 
 _CPP = {
     torch.float32: "float",
@@ -152,7 +154,9 @@ def _load(
         f"  const T k{i} = T(scalar<{kind}>(scalars + {i}));"
         for i, kind in enumerate(kinds)
     ]
-    values = [f"*reinterpret_cast<const T*>(data[{outputs + i}])" for i in range(inputs)]
+    values = [
+        f"*reinterpret_cast<const T*>(data[{outputs + i}])" for i in range(inputs)
+    ]
     values += [f"k{i}" for i in range(len(kinds))]
     targets = [f"*reinterpret_cast<T*>(data[{i}])" for i in range(outputs)]
     if by_reference:
@@ -248,7 +252,9 @@ class _JittedFunction:
         # Copies made here are freed when this returns, in stream order.
         inputs = torch.broadcast_tensors(*(t.to(device, dtype) for t in tensors))
         shape = inputs[0].shape
-        made = [torch.empty(shape, dtype=dtype, device=device) for _ in range(self.outputs)]
+        made = [
+            torch.empty(shape, dtype=dtype, device=device) for _ in range(self.outputs)
+        ]
         if made[0].numel():
             words = [made[0].numel(), len(shape), *shape]
             for tensor in (*made, *inputs):

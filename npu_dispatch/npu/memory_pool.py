@@ -15,7 +15,12 @@ from npu_dispatch.npu._index import Device
 from npu_dispatch.npu._lazy import _lazy_init
 from npu_dispatch.npu.streams import _resolve
 
-__all__ = ["MemPool", "NPUPluggableAllocator", "change_current_allocator", "use_mem_pool"]
+__all__ = [
+    "MemPool",
+    "NPUPluggableAllocator",
+    "change_current_allocator",
+    "use_mem_pool",
+]
 
 _numbers = itertools.count(1)
 
@@ -65,8 +70,7 @@ def change_current_allocator(allocator: NPUPluggableAllocator) -> None:
     """
     if not isinstance(allocator, NPUPluggableAllocator):
         raise TypeError(
-            "expected an NPUPluggableAllocator, but got "
-            f"{type(allocator).__name__}"
+            f"expected an NPUPluggableAllocator, but got {type(allocator).__name__}"
         )
     _C.replace_allocator(allocator.allocator()._handle)
 
@@ -141,7 +145,9 @@ def use_mem_pool(pool: MemPool, device: Device = None) -> Iterator[None]:
         raise TypeError(f"expected a torch.npu.MemPool, but got {type(pool).__name__}")
     index = _resolve(device)
     pool._hold(index)
-    _C.begin_pool(index, pool._number, pool._allocator._handle if pool._allocator else 0)
+    _C.begin_pool(
+        index, pool._number, pool._allocator._handle if pool._allocator else 0
+    )
     try:
         yield
     finally:

@@ -11,9 +11,7 @@ __all__ = ["set_aoe", "set_option"]
 
 # What each option may be; None: any text.
 _OPTIONS: dict[str, frozenset[str] | None] = {
-    "ACL_PRECISION_MODE": frozenset(
-        {"allow_fp32_to_fp16", "must_keep_origin_dtype"}
-    ),
+    "ACL_PRECISION_MODE": frozenset({"allow_fp32_to_fp16", "must_keep_origin_dtype"}),
     "ACL_OP_SELECT_IMPL_MODE": frozenset({"high_performance", "high_precision"}),
     "ACL_AICORE_NUM": frozenset(map(str, range(1, 33))),
     "ACL_OP_DEBUG_LEVEL": frozenset(map(str, range(5))),

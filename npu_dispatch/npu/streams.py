@@ -215,7 +215,6 @@ class Event(torch.Event):
         """
         return _C.event_time_ns(self.event_id)
 
-
     def ipc_handle(self) -> bytes:
         """Return what from_ipc_handle() of another process needs."""
         raise RuntimeError("ipc_handle() needs an event with interprocess=True")

@@ -117,7 +117,7 @@ def test_wrong_use_is_refused(axpy):
 def test_what_does_not_compile_says_why():
     wrong = jiterator._create_jit_fn("template <typename T> T f(T x) { return y; }")
 
-    with pytest.raises(RuntimeError, match="y.* was not declared|undeclared"):
+    with pytest.raises(RuntimeError, match=r"y.* was not declared|undeclared"):
         wrong(torch.ones(1, device="npu"))
 
 
@@ -135,7 +135,7 @@ except RuntimeError as error:
 def test_the_compiled_function_is_kept_on_disk(python, tmp_path):
     env = {"XDG_CACHE_HOME": str(tmp_path)}
     compiler = tmp_path / "compiler"
-    compiler.write_text("#!/bin/sh\necho ran >> $0.log\nexec c++ \"$@\"\n")
+    compiler.write_text('#!/bin/sh\necho ran >> $0.log\nexec c++ "$@"\n')
     compiler.chmod(0o755)
 
     for _ in range(2):

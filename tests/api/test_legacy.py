@@ -6,6 +6,7 @@ import warnings
 
 import pytest
 import torch
+
 from npu_dispatch.npu import legacy
 
 TYPES = sorted(legacy._TYPES)

@@ -39,7 +39,11 @@ def wrapper(op: Op) -> str:
         defn = op.signature.defn(name=f"call_{op.ident}")
     func = op.function.func
     name, _, overload = op.schema_name.partition(".")
-    scalars = "kAffectShape" if op.schema_name in SCALARS_DECIDE_SHAPE else "kDoNotAffectShape"
+    scalars = (
+        "kAffectShape"
+        if op.schema_name in SCALARS_DECIDE_SHAPE
+        else "kDoNotAffectShape"
+    )
     meta = "kSharesKernelsCode" if op.structured else "kSeparate"
     declaration = (
         f'const Op op_{op.ident}("aten::{name}", "{overload}", &{op.runner}, '
@@ -55,7 +59,11 @@ def wrapper(op: Op) -> str:
     else:
         fresh = iter(range(new))
         values = [r or f"std::move(r[{next(fresh)}])" for r in returns]
-        call = f"call_new_several<{new}>({arguments})" if new else f"call_in_place({arguments})"
+        call = (
+            f"call_new_several<{new}>({arguments})"
+            if new
+            else f"call_in_place({arguments})"
+        )
         body = f"  auto r = {call};" if new else f"  {call};"
         if len(values) == 1:
             body += f"\n  return {values[0]};"

@@ -128,18 +128,26 @@ def select() -> list[Op]:
     for group in by_signature.values():
         structured = next((f for f in group if f.structured), None)
         out = next(
-            (f for f in group if f.func.kind() == SchemaKind.out and cpu.has_kernel(f)), None
+            (f for f in group if f.func.kind() == SchemaKind.out and cpu.has_kernel(f)),
+            None,
         )
         for f in group:
             if str(f.func.name) in BY_HAND or not tensors_only(f):
                 continue
-            grows = f.root_name in OUT_KERNEL_GROWS and f.func.kind() == SchemaKind.functional
+            grows = (
+                f.root_name in OUT_KERNEL_GROWS
+                and f.func.kind() == SchemaKind.functional
+            )
             if structured is not None:
                 # Every form of a structured operator is its out form.
                 kernel = f if grows else structured
             elif not cpu.has_kernel(f):
                 continue
-            elif f.func.kind() != SchemaKind.out and out and f.root_name in OUT_KERNEL_SUITS:
+            elif (
+                f.func.kind() != SchemaKind.out
+                and out
+                and f.root_name in OUT_KERNEL_SUITS
+            ):
                 kernel = out
             else:
                 kernel = f
