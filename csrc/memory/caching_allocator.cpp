@@ -153,8 +153,8 @@ Block* CachingAllocator::allocate_slow(size_t size, size_t bytes,
 }
 
 // Looks again, with whatever is no longer pending. Null: nothing fits.
-Block* CachingAllocator::take_cached(size_t size, size_t bytes,
-                                     Stream& stream, uint64_t mempool) {
+Block* CachingAllocator::take_cached(size_t size, size_t bytes, Stream& stream,
+                                     uint64_t mempool) {
   Lock lock(lock_);
   BlockPool& pool = pools(stream, mempool, lock).of(size);
   stock_spares(kSparesPerRequest, lock);

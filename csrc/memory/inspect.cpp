@@ -134,8 +134,8 @@ std::vector<SegmentInfo> CachingAllocator::snapshot() {
   for (auto& [address, segment] : segments_)
     for (Block* block = segment.first; block; block = block->after)
       copies.push_back({address, segment.size, block->stream->id(),
-                        block->pool->mempool(), block->pool->kind(), block->ptr, block->size,
-                        block->requested, block->state});
+                        block->pool->mempool(), block->pool->kind(), block->ptr,
+                        block->size, block->requested, block->state});
   lock.unlock();
 
   std::vector<SegmentInfo> segments;

@@ -11,9 +11,9 @@
 
 #include "csrc/base/clock.h"
 #include "csrc/python/bindings.h"
+#include "csrc/taskqueue/event.h"
 #include "csrc/taskqueue/force_stop.h"
 #include "csrc/taskqueue/host_wait_policy.h"
-#include "csrc/taskqueue/event.h"
 #include "csrc/taskqueue/stream_pools.h"
 #include "csrc/torch/device.h"
 #include "csrc/torch/error.h"

@@ -191,8 +191,7 @@ py::dict live() {
 }  // namespace
 
 void bind_memory_history(py::module_& m) {
-  m.def("switch_memory_history",
-        torch::wrap_pybind_function(&switch_history));
+  m.def("switch_memory_history", torch::wrap_pybind_function(&switch_history));
   m.def("memory_history", torch::wrap_pybind_function(&steps));
   m.def("live_frames", torch::wrap_pybind_function(&live));
 }

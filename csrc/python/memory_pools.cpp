@@ -47,8 +47,8 @@ void raw_delete(uintptr_t address) {
     std::lock_guard lock(raw().mutex);
     gone = raw().data.extract(address);
   }
-  TORCH_CHECK(!gone.empty(), "invalid device pointer: ",
-              reinterpret_cast<void*>(address),
+  TORCH_CHECK(!gone.empty(),
+              "invalid device pointer: ", reinterpret_cast<void*>(address),
               " was not returned by caching_allocator_alloc(), or has been "
               "deleted already");
 }

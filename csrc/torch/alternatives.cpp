@@ -98,8 +98,8 @@ c10::DataPtr allocate_elsewhere(size_t bytes, Stream& stream,
   }
   if (!mempool) return c10::DataPtr(nullptr, device);
   OutOfMemory why;
-  Block* block = allocator(stream.device())
-                     .allocate_private(mempool, bytes, stream, why);
+  Block* block =
+      allocator(stream.device()).allocate_private(mempool, bytes, stream, why);
   TORCH_CHECK_WITH(OutOfMemoryError, block, why.message());
   return c10::DataPtr(block_address(block), block, free_block, device);
 }
@@ -111,8 +111,7 @@ void record_elsewhere(const c10::DataPtr& data, Stream& stream) {
   if (&stream != f->stream) f->others.push_back(&stream);
 }
 
-void begin_pool(int device, uint64_t mempool,
-                const PluggedAllocator* plugged) {
+void begin_pool(int device, uint64_t mempool, const PluggedAllocator* plugged) {
   choices_.push_back({device, mempool, plugged});
   alternatives_.fetch_add(1, std::memory_order_relaxed);
 }

@@ -56,7 +56,7 @@ class _Aclnn:
 
     @allow_hf32.setter
     def allow_hf32(self, value: object) -> None:
-        if torch.backends.flags_frozen():
+        if torch.backends.flags_frozen():  # type: ignore[no-untyped-call]
             raise RuntimeError(
                 "torch.npu.aclnn.allow_hf32 cannot be set after "
                 "torch.backends.disable_global_flags(); use torch.npu.aclnn.flags()"

@@ -20,7 +20,7 @@ from torch._utils import (
 )
 
 from npu_dispatch import _C
-from npu_dispatch.npu._index import Device, _get_device_index
+from npu_dispatch.npu._index import Device, _get_device_index, is_npu
 from npu_dispatch.npu._lazy import _lazy_init
 from npu_dispatch.npu.streams import current_stream
 from npu_dispatch.npu.streams import stream as on_stream
@@ -52,19 +52,19 @@ def _indices(devices: Iterable[Device]) -> list[int]:
 
 def _copy(source: Tensor, target: Tensor) -> Tensor:
     """Copy in the order of both current streams, without a host wait."""
-    if source.is_npu and target.is_npu and source.device != target.device:
+    if is_npu(source) and is_npu(target) and source.device != target.device:
         there = current_stream(target.device)
         there.wait_stream(current_stream(source.device))
         with on_stream(there):
             target.copy_(source, non_blocking=True)
         source.record_stream(there)
         return target
-    return target.copy_(source, non_blocking=source.is_npu and target.is_npu)
+    return target.copy_(source, non_blocking=is_npu(source) and is_npu(target))
 
 
 def _to(source: Tensor, index: int) -> Tensor:
     """Return `source` itself where it is there already, else a copy."""
-    if source.is_npu and source.get_device() == index:
+    if is_npu(source) and source.get_device() == index:
         return source
     device = torch.device("npu", index) if index >= 0 else torch.device("cpu")
     dense = source.contiguous() if not source.is_sparse else source
@@ -78,7 +78,7 @@ def _real(tensor: Tensor) -> Tensor:
 
 
 def _broadcast(tensor: Tensor, devices: Sequence[int]) -> list[Tensor]:
-    if tensor.is_npu and devices[0] != tensor.get_device():
+    if is_npu(tensor) and devices[0] != tensor.get_device():
         raise RuntimeError(
             f"device of broadcasted tensor must appear as the first of the "
             f"devices: expected npu:{tensor.get_device()}, got npu:{devices[0]}"
@@ -88,7 +88,7 @@ def _broadcast(tensor: Tensor, devices: Sequence[int]) -> list[Tensor]:
 
 def _broadcast_out(tensor: Tensor, out: Sequence[Tensor]) -> list[Tensor]:
     for i, target in enumerate(out):
-        if not target.is_npu:
+        if not is_npu(target):
             raise RuntimeError(f"expected all of out on npu, but out[{i}] is not")
         if target.shape != tensor.shape:
             raise RuntimeError(
@@ -139,27 +139,28 @@ def _broadcast_coalesced(
     tensors: Sequence[Tensor], devices: Sequence[int], buffer_size: int
 ) -> tuple[list[Tensor], ...]:
     for tensor in tensors:
-        if tensor.is_npu and tensor.get_device() != devices[0]:
+        if is_npu(tensor) and tensor.get_device() != devices[0]:
             raise RuntimeError(
                 f"all tensors must be on devices[0]: npu:{devices[0]}, but one "
                 f"is on {tensor.device}"
             )
     results: list[list[Tensor]] = [list(tensors)]
-    if tensors and not tensors[0].is_npu:
+    if tensors and not is_npu(tensors[0]):
         results[0] = [_to(t, devices[0]) for t in tensors]
     for index in devices[1:]:
         copies: list[Tensor] = []
-        for chunk in _take_tensors(results[0], buffer_size):
+        for chunk in _take_tensors(results[0], buffer_size):  # type: ignore[no-untyped-call]
             if chunk[0].is_sparse:
                 copies += [_to(t, index) for t in chunk]
                 continue
-            flat = _to(_flatten_dense_tensors(chunk), index)
+            flat = _to(_flatten_dense_tensors(chunk), index)  # type: ignore[no-untyped-call]
             with torch.device("npu", index), torch.no_grad():
                 # Of their own storage's version: they are written one by one.
                 copies += [
-                    piece.data for piece in _unflatten_dense_tensors(flat, chunk)
+                    piece.data
+                    for piece in _unflatten_dense_tensors(flat, chunk)  # type: ignore[no-untyped-call]
                 ]
-        results.append(list(_reorder_tensors_as(copies, results[0])))
+        results.append(list(_reorder_tensors_as(copies, results[0])))  # type: ignore[no-untyped-call]
     return tuple(results)
 
 
@@ -221,11 +222,11 @@ def reduce_add_coalesced(
         for tensors, tensor in zip(dense, group, strict=True):
             tensors.append(tensor.to_dense() if tensor.is_sparse else tensor)
         order.append(dense[0][-1])
-    chunks = [_take_tensors(tensors, buffer_size) for tensors in dense]
+    chunks = [_take_tensors(tensors, buffer_size) for tensors in dense]  # type: ignore[no-untyped-call]
     for parts in zip(*chunks, strict=True):
-        flat = reduce_add([_flatten_dense_tensors(part) for part in parts], destination)
-        output += [t.data for t in _unflatten_dense_tensors(flat, parts[0])]
-    return tuple(_reorder_tensors_as(output, order))
+        flat = reduce_add([_flatten_dense_tensors(part) for part in parts], destination)  # type: ignore[no-untyped-call]
+        output += [t.data for t in _unflatten_dense_tensors(flat, parts[0])]  # type: ignore[no-untyped-call]
+    return tuple(_reorder_tensors_as(output, order))  # type: ignore[no-untyped-call]
 
 
 def _scatter(
@@ -269,7 +270,7 @@ def _scatter_out(
     for i, target in enumerate(out):
         expected = list(tensor.shape)
         expected[dim] = target.shape[dim]
-        if not target.is_npu or list(target.shape) != expected:
+        if not is_npu(target) or list(target.shape) != expected:
             raise RuntimeError(
                 f"expected out[{i}] on npu and of shape {expected}, but it is on "
                 f"{target.device} and has {list(target.shape)}"
@@ -327,7 +328,7 @@ def _check_parts(tensors: Sequence[Tensor], dim: int) -> list[int]:
         raise RuntimeError(f"cannot gather {first.dim()}-d tensors along {dim}")
     shape[axis] = 0
     for i, tensor in enumerate(tensors):
-        if not tensor.is_npu:
+        if not is_npu(tensor):
             raise RuntimeError(f"expected all inputs on npu, but input {i} is not")
         rest = list(tensor.shape)
         total = rest[axis] if len(rest) > axis else 0
@@ -395,7 +396,7 @@ def gather(
 def _ours_or(original: Callable[..., Any] | None, ours: Callable[..., Any]) -> Any:
     def call(tensors: Any, *args: Any) -> Any:
         first = tensors if isinstance(tensors, Tensor) else next(iter(tensors), None)
-        if original is not None and (first is None or not first.is_npu):
+        if original is not None and (first is None or not is_npu(first)):
             return original(tensors, *args)
         return ours(tensors, *args)
 

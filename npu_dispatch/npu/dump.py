@@ -12,6 +12,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from npu_dispatch.npu._index import is_npu
+
 __all__ = ["finalize_dump", "init_dump", "set_dump"]
 
 
@@ -33,7 +35,7 @@ def _summary(tensor: torch.Tensor) -> dict[str, Any]:
 
 def _tensors(values: Any) -> list[dict[str, Any]]:
     leaves = tree_leaves(values)
-    return [_summary(v) for v in leaves if isinstance(v, torch.Tensor) and v.is_npu]
+    return [_summary(v) for v in leaves if isinstance(v, torch.Tensor) and is_npu(v)]
 
 
 class _Dump(TorchDispatchMode):
@@ -97,7 +99,7 @@ def set_dump(cfg_file: str) -> None:
     if finish is not None:
         _close(finish)
     _State.mode = _Dump(Path(rules["dump_path"]) / "dump.jsonl", names)
-    _State.mode.__enter__()
+    _State.mode.__enter__()  # type: ignore[no-untyped-call]
 
 
 def _names(entry: Any) -> list[str]:
@@ -107,7 +109,7 @@ def _names(entry: Any) -> list[str]:
 
 def _close(mode: _Dump) -> None:
     _State.mode = None
-    mode.__exit__(None, None, None)
+    mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]
     mode.file.close()
 
 

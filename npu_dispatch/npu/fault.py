@@ -130,6 +130,6 @@ def stress_detect(detect_type: str = "aic") -> int:
     _C.synchronize()
     n = 256
     numbers = torch.arange(n * n, dtype=torch.float64).reshape(n, n).remainder(251)
-    product = (numbers.npu() @ numbers.npu()).cpu()
+    product = (numbers.to("npu") @ numbers.to("npu")).cpu()
     exact = numbers.long() @ numbers.long()
     return _Injected.stress_result or (0 if torch.equal(product.long(), exact) else 2)

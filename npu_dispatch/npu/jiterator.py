@@ -22,6 +22,7 @@ import torch
 
 from npu_dispatch import _C
 from npu_dispatch.config import Config
+from npu_dispatch.npu._index import is_npu
 from npu_dispatch.npu._lazy import _lazy_init
 
 __all__: list[str] = []
@@ -218,7 +219,7 @@ class _JittedFunction:
                 f"jiterator only supports 1 to 8 tensor inputs, got {len(tensors)}"
             )
         scalars = self._scalars(kwargs)
-        device = next((t.device for t in tensors if t.is_npu), None)
+        device = next((t.device for t in tensors if is_npu(t)), None)
         if device is None:
             raise RuntimeError("jiterator: expected at least one npu tensor")
         for tensor in tensors:
@@ -250,7 +251,7 @@ class _JittedFunction:
             tuple(_SCALARS[type(value)] for value in scalars),
         )
         # Copies made here are freed when this returns, in stream order.
-        inputs = torch.broadcast_tensors(*(t.to(device, dtype) for t in tensors))
+        inputs = torch.broadcast_tensors(*(t.to(device, dtype) for t in tensors))  # type: ignore[no-untyped-call]
         shape = inputs[0].shape
         made = [
             torch.empty(shape, dtype=dtype, device=device) for _ in range(self.outputs)

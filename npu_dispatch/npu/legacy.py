@@ -9,6 +9,7 @@ import torch
 from torch.storage import _LegacyStorage, _warn_typed_storage_removal
 
 from npu_dispatch import _C
+from npu_dispatch.npu._index import is_npu
 from npu_dispatch.npu._lazy import _lazy_init
 
 _TYPES = {
@@ -32,11 +33,11 @@ class _NpuStorage(_LegacyStorage):
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         _lazy_init()
-        return super().__new__(cls, *args, **kwargs)
+        return super().__new__(cls, *args, **kwargs)  # type: ignore[no-untyped-call]
 
     @classmethod
     def from_buffer(cls, *args: Any, **kwargs: Any) -> NoReturn:
-        _warn_typed_storage_removal()
+        _warn_typed_storage_removal()  # type: ignore[no-untyped-call]
         raise RuntimeError("from_buffer: Not available for NPU storage")
 
     @classmethod
@@ -57,7 +58,7 @@ class _TensorType(type):
     def __instancecheck__(cls, instance: object) -> bool:
         return (
             isinstance(instance, torch.Tensor)
-            and instance.is_npu
+            and is_npu(instance)
             and instance.dtype == cls.dtype
         )
 

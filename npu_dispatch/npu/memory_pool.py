@@ -91,7 +91,7 @@ class MemPool:
 
     def __init__(
         self,
-        allocator: _Plugged | None = None,
+        allocator: _Plugged | NPUPluggableAllocator | None = None,
         use_on_oom: bool = False,
         no_split: bool = False,
     ) -> None:
