@@ -109,7 +109,7 @@ def stress_detect(detect_type: str = "aic") -> int:
     """Check a device's arithmetic; return 0 passed, 1 could not run, 2 fault.
 
     "aic" multiplies matrices of whole numbers and compares with the exact
-    result. "hccs", the links, needs torch.distributed and its environment,
+    result. "hccs", the links, needs torch.distributed and its variables,
     else a warning and 1; so is an unknown type. Waits for all streams.
     """
     _lazy_init()

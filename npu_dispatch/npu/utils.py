@@ -23,8 +23,8 @@ __all__ = [
 
 
 def is_support_inf_nan() -> bool:
-    """Return whether arithmetic yields INF and NaN: True, unless the environment
-    says INF_NAN_MODE_ENABLE=0 or INF_NAN_MODE_FORCE_DISABLE=1. Initialises.
+    """Return whether arithmetic yields INF and NaN: True, unless one of
+    INF_NAN_MODE_ENABLE=0 and INF_NAN_MODE_FORCE_DISABLE=1 is set. Initialises.
 
     Only the checks below follow the mode: kernels always yield INF and NaN.
     """
