@@ -47,6 +47,7 @@ add_custom_command(
 
 add_library(npu_torch OBJECT
   torch/allocator.cpp
+  torch/alternatives.cpp
   torch/copy_bytes.cpp
   torch/device.cpp
   torch/error.cpp
@@ -90,8 +91,12 @@ pybind11_add_module(_C MODULE
   python/call_stack.cpp
   python/device.cpp
   python/errors.cpp
+  python/flags.cpp
   python/graph.cpp
+  python/jit.cpp
   python/memory.cpp
+  python/memory_history.cpp
+  python/memory_pools.cpp
   python/module.cpp
   python/python_frames.cpp
   python/sanitizer.cpp

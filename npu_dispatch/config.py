@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 __all__ = ["TORCH_VERSION", "Config", "for_child", "torch_free_variables"]
 
@@ -33,6 +34,11 @@ class Config:
     device_capability: str | None = None
     sanitizer: str | None = None  # "raise" or "report"
     sanitizer_suppressions: str | None = None
+    cxx: str | None = None
+    cache: Path = Path()
+    inf_nan: bool = True
+    is_rank: bool = False
+    alloc_conf: str = ""
 
     @classmethod
     def read(cls, env: Mapping[str, str] | None = None) -> Config:
@@ -48,6 +54,15 @@ class Config:
             device_capability=env.get("TORCH_NPU_DEVICE_CAPABILITY"),
             sanitizer=_sanitizer_mode(env.get("TORCH_NPU_SANITIZER", "")),
             sanitizer_suppressions=env.get("TORCH_NPU_SANITIZER_SUPPRESSIONS") or None,
+            cxx=env.get("CXX") or None,
+            cache=Path(env.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+            / "npu_dispatch",
+            inf_nan=env.get("INF_NAN_MODE_ENABLE") != "0"
+            and env.get("INF_NAN_MODE_FORCE_DISABLE") != "1",
+            is_rank=all(
+                env.get(name) for name in ("RANK", "LOCAL_WORLD_SIZE", "WORLD_SIZE")
+            ),
+            alloc_conf=env.get("PYTORCH_NPU_ALLOC_CONF", ""),
         )
 
 

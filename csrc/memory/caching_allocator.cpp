@@ -7,6 +7,7 @@
 
 #include "csrc/base/align.h"
 #include "csrc/driver/registry.h"
+#include "csrc/memory/trace.h"
 #include "csrc/stats/segment.h"
 #include "csrc/taskqueue/engine.h"
 #include "csrc/taskqueue/observer.h"
@@ -17,9 +18,6 @@ namespace {
 
 // More than any device has; leaves room for rounding up.
 constexpr size_t kAbsurd = size_t{1} << 60;
-
-// Most blocks that serving one request can use up: a segment's and a rest's.
-constexpr int kSparesPerRequest = 2;
 
 [[noreturn]] void not_active(const Block* block) {
   fprintf(stderr, "npu_dispatch: free of %p, which is not in use\n",
@@ -62,17 +60,23 @@ StreamPools* CachingAllocator::known_pools(const Stream& stream) const {
 }
 
 // The pools of a stream, made if need be; may let go of the lock meanwhile.
-StreamPools& CachingAllocator::pools(Stream& stream, Lock& lock) {
-  if (StreamPools* known = known_pools(stream)) return *known;
+StreamPools& CachingAllocator::pools(Stream& stream, uint64_t mempool,
+                                     Lock& lock) {
+  if (StreamPools* known = mempool ? nullptr : known_pools(stream))
+    return *known;
   const auto search = [&] {
     StreamPools* at = all_pools_;
-    while (at && (at->stream != &stream || !at->selected)) at = at->next;
+    while (at &&
+           (at->stream != &stream || at->mempool != mempool || !at->selected))
+      at = at->next;
     return at;
   };
   StreamPools* found = search();
   if (!found) {
+    const auto held = held_pools_.find(mempool);
+    const bool splits = held == held_pools_.end() || held->second.splits;
     lock.unlock();
-    auto made = std::make_unique<StreamPools>(stream);
+    auto made = std::make_unique<StreamPools>(stream, mempool, splits);
     lock.lock();
     found = search();
     if (!found) {
@@ -80,7 +84,7 @@ StreamPools& CachingAllocator::pools(Stream& stream, Lock& lock) {
       found = all_pools_ = made.release();
     }
   }
-  by_id_[uint64_t(stream.id()) % kStreamSlots] = found;
+  if (!mempool) by_id_[uint64_t(stream.id()) % kStreamSlots] = found;
   return *found;
 }
 
@@ -117,36 +121,43 @@ Block* CachingAllocator::allocate(size_t bytes, Stream& stream,
     }
   }
   if (!block) [[unlikely]] {
-    block = allocate_slow(size, bytes, stream, why);
+    block = allocate_slow(size, bytes, stream, 0, why);
     if (!block) return nullptr;
   }
+  trace(MemoryAction::kAlloc, device_, stream.id(), block->ptr, block->size);
   if (Observer* o = observer()) [[unlikely]]
     o->allocated(&stream, block->ptr, block->size);
   return block;
 }
 
 Block* CachingAllocator::allocate_slow(size_t size, size_t bytes,
-                                       Stream& stream, OutOfMemory& why) {
-  if (Block* block = take_cached(size, bytes, stream)) return block;
-  if (Block* block = grow(size, bytes, stream)) return block;
+                                       Stream& stream, uint64_t mempool,
+                                       OutOfMemory& why) {
+  if (Block* block = take_cached(size, bytes, stream, mempool)) return block;
+  if (Block* block = grow(size, bytes, stream, mempool)) return block;
   {
     std::lock_guard lock(lock_);
     stats_.retried();
   }
   release_cached();
-  if (Block* block = take_cached(size, bytes, stream)) return block;
-  if (Block* block = grow(size, bytes, stream)) return block;
-  std::lock_guard lock(lock_);
-  stats_.out_of_memory();
-  why = out_of_memory(bytes);
+  if (Block* block = take_cached(size, bytes, stream, mempool)) return block;
+  if (Block* block = grow(size, bytes, stream, mempool)) return block;
+  if (Block* block = take_from_lenders(size, bytes, stream)) return block;
+  {
+    std::lock_guard lock(lock_);
+    stats_.out_of_memory();
+    why = out_of_memory(bytes);
+  }
+  trace(MemoryAction::kOutOfMemory, device_, stream.id(),
+        reinterpret_cast<void*>(why.free), bytes);
   return nullptr;
 }
 
 // Looks again, with whatever is no longer pending. Null: nothing fits.
-Block* CachingAllocator::take_cached(size_t size, size_t bytes,
-                                     Stream& stream) {
+Block* CachingAllocator::take_cached(size_t size, size_t bytes, Stream& stream,
+                                     uint64_t mempool) {
   Lock lock(lock_);
-  BlockPool& pool = pools(stream, lock).of(size);
+  BlockPool& pool = pools(stream, mempool, lock).of(size);
   stock_spares(kSparesPerRequest, lock);
   poll_pending(pending_.count);
   Block* block = pool.take(size, spares_);
@@ -156,7 +167,8 @@ Block* CachingAllocator::take_cached(size_t size, size_t bytes,
 
 // Asks the driver for a segment and takes the block from it. Null when the
 // limit or the driver does not allow it.
-Block* CachingAllocator::grow(size_t size, size_t bytes, Stream& stream) {
+Block* CachingAllocator::grow(size_t size, size_t bytes, Stream& stream,
+                              uint64_t mempool) {
   const size_t segment_bytes = segment_size(size);
   Lock lock(lock_);
   const uint64_t most = limit();
@@ -173,7 +185,7 @@ Block* CachingAllocator::grow(size_t size, size_t bytes, Stream& stream) {
     granted_ -= segment_bytes;
     return nullptr;
   }
-  BlockPool& pool = pools(stream, lock).of(size);
+  BlockPool& pool = pools(stream, mempool, lock).of(size);
   stock_spares(kSparesPerRequest, lock);
   Block* block = spares_.take();
   block->ptr = memory;
@@ -187,6 +199,9 @@ Block* CachingAllocator::grow(size_t size, size_t bytes, Stream& stream) {
   stats_.segment_added(pool.kind(), segment_bytes);
   pool.split(block, size, spares_);
   activate(block, bytes);
+  lock.unlock();
+  trace(MemoryAction::kSegmentAlloc, device_, stream.id(), memory,
+        segment_bytes);
   return block;
 }
 
@@ -195,6 +210,8 @@ void CachingAllocator::free(Block* block) {
     return;
   if (Observer* o = observer()) [[unlikely]]
     o->freed(block->stream, block->ptr, block->size);
+  trace(MemoryAction::kFreeRequested, device_, block->stream->id(), block->ptr,
+        block->size);
   std::lock_guard lock(lock_);
   if (block->state != Block::State::kActive) [[unlikely]]
     not_active(block);
@@ -202,6 +219,8 @@ void CachingAllocator::free(Block* block) {
     return free_used_elsewhere(block);
   BlockPool& pool = *block->pool;
   stats_.freed(pool.kind(), block->size, block->requested);
+  trace(MemoryAction::kFreeCompleted, device_, block->stream->id(), block->ptr,
+        block->size);
   pool.give(block, spares_);
 }
 

@@ -38,6 +38,7 @@ struct SegmentInfo {
   int device;
   uintptr_t address;
   int64_t stream;
+  uint64_t mempool;  // 0: shared
   bool small;
   uint64_t total, allocated, active, requested;
   std::vector<BlockInfo> blocks;
@@ -62,12 +63,27 @@ class CachingAllocator {
   // then tells the sizes. What interrupts a wait (host_wait.h) passes through.
   Block* allocate(size_t bytes, Stream& stream, OutOfMemory& why);
 
+  // The same from the private pool `mempool` > 0, whose segments serve nobody
+  // else. The pool is held (hold_pool) by the caller.
+  Block* allocate_private(uint64_t mempool, size_t bytes, Stream& stream,
+                          OutOfMemory& why);
+  // Between these, the pool keeps its segments when the cache is emptied.
+  // use_on_oom: others may be served from it before they run out of memory.
+  struct PoolRules {
+    bool use_on_oom = false, splits = true;
+  };
+  void hold_pool(uint64_t mempool, PoolRules rules);
+  void release_pool(uint64_t mempool);
+
   // Gives it back, in program order. Never waits, never fails. In a forked
   // child it does nothing.
   void free(Block* block);
 
   // Work already submitted to `stream` may still use the block after free().
   void record_stream(Block* block, Stream& stream);
+
+  // Takes it back: the caller has waited for that stream itself.
+  void erase_stream(Block* block, Stream& stream);
 
   // The block in use that starts at `ptr`, or null. Takes time linear in the
   // number of blocks in its segment.
@@ -133,18 +149,22 @@ class CachingAllocator {
     Block* pop();
   };
 
+  // Most blocks that serving one request can use up: a segment's and a rest's.
+  static constexpr int kSparesPerRequest = 2;
   // How many pending blocks an allocation looks at when the cache serves it.
   static constexpr int kPendingChecks = 4;
   static constexpr size_t kStreamSlots = 256;
 
   StreamPools* known_pools(const Stream& stream) const;
-  StreamPools& pools(Stream& stream, Lock& lock);
+  StreamPools& pools(Stream& stream, uint64_t mempool, Lock& lock);
   void stock_spares(int count, Lock& lock);
   void activate(Block* block, size_t requested);
   Block* allocate_slow(size_t size, size_t bytes, Stream& stream,
-                       OutOfMemory& why);
-  Block* take_cached(size_t size, size_t bytes, Stream& stream);
-  Block* grow(size_t size, size_t bytes, Stream& stream);
+                       uint64_t mempool, OutOfMemory& why);
+  Block* take_cached(size_t size, size_t bytes, Stream& stream,
+                     uint64_t mempool);
+  Block* take_from_lenders(size_t size, size_t bytes, Stream& stream);
+  Block* grow(size_t size, size_t bytes, Stream& stream, uint64_t mempool);
 
   bool is_abandoned(const BlockPool* pool) const;
 
@@ -175,6 +195,7 @@ class CachingAllocator {
   // The pools of the stream that used slot id % kStreamSlots last.
   std::array<StreamPools*, kStreamSlots> by_id_{};
   StreamPools* all_pools_ = nullptr;
+  std::map<uint64_t, PoolRules> held_pools_;
   Segments segments_;
   BlockUse* spare_uses_ = nullptr;
   // Reserved bytes, and those being asked of the driver right now.

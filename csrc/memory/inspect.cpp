@@ -112,6 +112,7 @@ std::vector<SegmentInfo> CachingAllocator::snapshot() {
     uintptr_t segment;
     size_t segment_bytes;
     int64_t stream;
+    uint64_t mempool;
     PoolKind kind;
     void* ptr;
     size_t size, requested;
@@ -133,8 +134,8 @@ std::vector<SegmentInfo> CachingAllocator::snapshot() {
   for (auto& [address, segment] : segments_)
     for (Block* block = segment.first; block; block = block->after)
       copies.push_back({address, segment.size, block->stream->id(),
-                        block->pool->kind(), block->ptr, block->size,
-                        block->requested, block->state});
+                        block->pool->mempool(), block->pool->kind(), block->ptr,
+                        block->size, block->requested, block->state});
   lock.unlock();
 
   std::vector<SegmentInfo> segments;
@@ -143,6 +144,7 @@ std::vector<SegmentInfo> CachingAllocator::snapshot() {
       segments.push_back({device_,
                           copy.segment,
                           copy.stream,
+                          copy.mempool,
                           copy.kind == PoolKind::kSmall,
                           copy.segment_bytes,
                           0,

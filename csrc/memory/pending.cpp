@@ -1,5 +1,6 @@
 // Which freed blocks other streams may still touch.
 #include "csrc/memory/caching_allocator.h"
+#include "csrc/memory/trace.h"
 #include "csrc/taskqueue/stream.h"
 
 namespace npu {
@@ -34,6 +35,18 @@ bool CachingAllocator::settled(Block* block) {
   return !block->uses;
 }
 
+void CachingAllocator::erase_stream(Block* block, Stream& stream) {
+  std::lock_guard lock(lock_);
+  for (BlockUse** at = &block->uses; *at; at = &(*at)->next) {
+    BlockUse* use = *at;
+    if (use->stream != &stream) continue;
+    *at = use->next;
+    use->next = spare_uses_;
+    spare_uses_ = use;
+    return;
+  }
+}
+
 void CachingAllocator::free_used_elsewhere(Block* block) {
   BlockPool& pool = *block->pool;
   if (capturing_ && pool.kept()) [[unlikely]] {
@@ -44,6 +57,8 @@ void CachingAllocator::free_used_elsewhere(Block* block) {
     use->number = use->stream->tail();
   if (settled(block)) {
     stats_.freed(pool.kind(), block->size, block->requested);
+    trace(MemoryAction::kFreeCompleted, device_, block->stream->id(),
+          block->ptr, block->size);
     pool.give(block, spares_);
   } else {
     stats_.pending(pool.kind(), block->size, block->requested);
@@ -60,6 +75,8 @@ void CachingAllocator::poll_pending(int checks) {
     Block* block = pending_.pop();
     if (settled(block)) {
       BlockPool& pool = *block->pool;
+      trace(MemoryAction::kFreeCompleted, device_, block->stream->id(),
+            block->ptr, block->size);
       stats_.no_longer_pending(pool.kind(), block->size, block->requested);
       bump(block->stream->block().deferred_bytes, uint64_t{0} - block->size);
       pool.give(block, spares_);

@@ -80,7 +80,7 @@ Block* BlockPool::best_fit(size_t size, SpareBlocks& spares) {
 }
 
 void BlockPool::split(Block* block, size_t size, SpareBlocks& spares) {
-  if (!worth_splitting(kind_, block->size - size)) return;
+  if (!splits_ || !worth_splitting(kind_, block->size - size)) return;
   Block* rest = spares.take();
   rest->ptr = static_cast<char*>(block->ptr) + size;
   rest->size = block->size - size;

@@ -53,10 +53,13 @@ class QuickLists {
 class BlockPool {
  public:
   // `quick`: null for large blocks.
-  BlockPool(PoolKind kind, QuickLists* quick) : kind_(kind), quick_(quick) {}
+  // `mempool`: of which private pool (0: of none); `splits`: as a rule.
+  BlockPool(PoolKind kind, QuickLists* quick, uint64_t mempool, bool splits)
+      : kind_(kind), quick_(quick), mempool_(mempool), splits_(splits) {}
   BlockPool(const BlockPool&) = delete;
 
   PoolKind kind() const { return kind_; }
+  uint64_t mempool() const { return mempool_; }
 
   // Whether free segments stay here, for graphs whose tasks use them.
   bool kept() const { return kept_; }
@@ -102,6 +105,8 @@ class BlockPool {
   const PoolKind kind_;
   QuickLists* const quick_;
   bool kept_ = false;
+  const uint64_t mempool_;
+  const bool splits_;
   FreeTree tree_;
 };
 
@@ -109,18 +114,24 @@ class BlockPool {
 // still in use goes back to it; the next capture on the stream takes it over.
 inline constexpr uint64_t kAbandonedPool = ~uint64_t{0};
 
-// Both pools of a stream. Made at its first allocation, never destroyed before
+// Both pools of a stream, shared or within a private pool of that number. Made
+// at its first allocation, never destroyed before
 // the allocator; `next` never changes once it is in the allocator's list.
 struct StreamPools {
-  explicit StreamPools(Stream& s) : stream(&s) {}
+  explicit StreamPools(Stream& s, uint64_t mempool = 0, bool splits = true)
+      : stream(&s),
+        mempool(mempool),
+        small(PoolKind::kSmall, &quick, mempool, splits),
+        large(PoolKind::kLarge, nullptr, mempool, splits) {}
 
   Stream* const stream;
+  const uint64_t mempool;
   StreamPools* next = nullptr;
   uint64_t graph_pool = 0;  // the private pool this is a part of; 0: of none
   bool selected = true;     // serves the stream's allocations
   QuickLists quick;
-  BlockPool small{PoolKind::kSmall, &quick};
-  BlockPool large{PoolKind::kLarge, nullptr};
+  BlockPool small;
+  BlockPool large;
 
   BlockPool& of(size_t size) {
     return pool_kind(size) == PoolKind::kSmall ? small : large;

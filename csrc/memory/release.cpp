@@ -1,6 +1,7 @@
 // How cached memory goes back to the driver.
 #include "csrc/driver/registry.h"
 #include "csrc/memory/caching_allocator.h"
+#include "csrc/memory/trace.h"
 #include "csrc/taskqueue/engine.h"
 #include "csrc/taskqueue/host_wait.h"
 #include "csrc/taskqueue/observer.h"
@@ -65,7 +66,7 @@ std::vector<CachingAllocator::Point> CachingAllocator::mark_unused_segments() {
   for (auto& [address, segment] : segments_) {
     Block* block = segment.first;
     if (block->state != Block::State::kFree || !block->whole_segment() ||
-        block->pool->kept())
+        block->pool->kept() || held_pools_.count(block->pool->mempool()))
       continue;
     block->release_marked = true;
     block->release_at = block->stream->tail();
@@ -100,6 +101,8 @@ void CachingAllocator::release_marked_segments() {
   for (auto& [address, segment] : released) {
     if (Observer* o = observer())
       o->segment_freed(reinterpret_cast<void*>(address), segment.size);
+    trace(MemoryAction::kSegmentFree, device_, 0,
+          reinterpret_cast<void*>(address), segment.size);
     driver().segment_free(device_, reinterpret_cast<void*>(address),
                           segment.size);
     bytes += segment.size;

@@ -14,9 +14,13 @@ void bind_aio(pybind11::module_& m);
 void bind_device(pybind11::module_& m);
 void bind_errors(pybind11::module_& m);
 void bind_graph(pybind11::module_& m);
+void bind_flags(pybind11::module_& m);
+void bind_jit(pybind11::module_& m);
 void bind_memory(pybind11::module_& m);
 void bind_sanitizer(pybind11::module_& m);
 void bind_schedule(pybind11::module_& m);
+void bind_memory_history(pybind11::module_& m);
+void bind_memory_pools(pybind11::module_& m);
 void bind_stats(pybind11::module_& m);
 void bind_sync_watch(pybind11::module_& m);
 

@@ -63,7 +63,7 @@ py::list snapshot(int device) {
     segment["requested_size"] = s.requested;
     segment["stream"] = s.stream;
     segment["segment_type"] = s.small ? "small" : "large";
-    segment["segment_pool_id"] = py::make_tuple(0, 0);
+    segment["segment_pool_id"] = py::make_tuple(0, s.mempool);
     segment["is_expandable"] = false;
     segment["frames"] = py::list();
     segment["blocks"] = blocks;

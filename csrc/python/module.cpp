@@ -51,9 +51,13 @@ PYBIND11_MODULE(_C, m) {
   npu::bind_device(m);
   npu::bind_errors(m);
   npu::bind_graph(m);
+  npu::bind_flags(m);
+  npu::bind_jit(m);
   npu::bind_memory(m);
   npu::bind_sanitizer(m);
   npu::bind_schedule(m);
+  npu::bind_memory_history(m);
+  npu::bind_memory_pools(m);
   npu::bind_stats(m);
   npu::bind_sync_watch(m);
 }

@@ -7,11 +7,14 @@
 #include <array>
 #include <atomic>
 #include <mutex>
+#include <stdexcept>
+#include <string>
 
 #include "csrc/base/env.h"
 #include "csrc/driver/registry.h"
 #include "csrc/stats/segment.h"
 #include "csrc/taskqueue/observer.h"
+#include "csrc/taskqueue/stream_pools.h"
 #include "csrc/taskqueue/trace.h"
 
 namespace npu {
@@ -23,6 +26,7 @@ constexpr int kMaxDevices = kMaxDeviceBlocks;
 struct Device {
   std::array<std::atomic<Stream*>, kPools * kStreamsPerPool> streams{};
   std::array<std::atomic<uint32_t>, kPools> next{};
+  std::atomic<uint32_t> owned{0};  // a bit per stream of kOwnedPool
 };
 
 struct Engine {
@@ -40,6 +44,7 @@ struct Engine {
   }
 };
 
+std::atomic<bool> strict_{env_flag("NPU_STRICT_STREAMS")};
 std::atomic<bool> initialized_{false};
 std::atomic<bool> forked_{false};
 
@@ -88,6 +93,7 @@ void update_blocking(Engine& e) {
 }
 
 int pool_size(StreamPool pool) {
+  if (pool == kOwnedPool) return kStreamsPerPool;
   switch (pool) {
     case StreamPool::kDefault:
       return 1;
@@ -139,7 +145,41 @@ Stream* find_stream(int device, int64_t id) {
 Stream& next_stream(int device, StreamPool pool) {
   const uint32_t n = engine().devices[device].next[int(pool)].fetch_add(
       1, std::memory_order_relaxed);
+  if (n >= uint32_t(pool_size(pool)) && strict_pools())
+    throw std::runtime_error(
+        "npu:" + std::to_string(device) + " has handed out all " +
+        std::to_string(pool_size(pool)) +
+        " streams of this kind, and strict mode hands out none twice; keep "
+        "and reuse torch.npu.Stream objects");
   return *find_stream(device, int64_t(pool) << 5 | (n % pool_size(pool)));
+}
+
+// Relaxed: a switch that orders nothing.
+void set_strict_pools(bool strict) {
+  strict_.store(strict, std::memory_order_relaxed);
+}
+bool strict_pools() { return strict_.load(std::memory_order_relaxed); }
+
+Stream* take_owned_stream(int device) {
+  std::atomic<uint32_t>& owned = engine().devices[device].owned;
+  // Acquire: what the previous owner did comes before what the next one does.
+  uint32_t taken = owned.load(std::memory_order_relaxed);
+  int index;
+  do {
+    if (!~taken) return nullptr;
+    index = __builtin_ctz(~taken);
+  } while (!owned.compare_exchange_weak(taken, taken | 1u << index,
+                                        std::memory_order_acquire));
+  return find_stream(device, int64_t(kOwnedPool) << 5 | index);
+}
+
+bool give_owned_stream(Stream& stream) {
+  if (StreamPool(stream.id() >> 5) != kOwnedPool) return false;
+  const uint32_t bit = 1u << (stream.id() & 31);
+  // Release: pairs with the acquire in take_owned_stream().
+  return engine().devices[stream.device()].owned.fetch_and(
+             ~bit, std::memory_order_release) &
+         bit;
 }
 
 Stream& current_stream(int device) {

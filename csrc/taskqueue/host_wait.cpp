@@ -5,6 +5,7 @@
 
 #include "csrc/base/clock.h"
 #include "csrc/stats/segment.h"
+#include "csrc/taskqueue/host_wait_policy.h"
 #include "csrc/taskqueue/observer.h"
 #include "csrc/taskqueue/stream.h"
 
@@ -17,6 +18,7 @@ constexpr uint64_t kInterruptNs = 50'000'000;
 HostWaitHooks hooks_{};
 // Relaxed: a wait that starts while watching starts or ends is either.
 std::atomic<int> watchers_{0};
+thread_local int sleep_at_once_ = 0;
 
 // Holds the hooks' token, and gives it back however the wait ends.
 class Released {
@@ -34,7 +36,7 @@ class Released {
 
 void wait(Stream& stream, uint64_t number) {
   static const uint64_t spin_ticks = uint64_t(kSpinNs / ns_per_tick());
-  if (stream.retired().spin(number, spin_ticks)) return;
+  if (stream.retired().spin(number, sleep_at_once_ ? 0 : spin_ticks)) return;
   for (;;) {
     {
       Released released;
@@ -47,6 +49,9 @@ void wait(Stream& stream, uint64_t number) {
 }  // namespace
 
 void set_host_wait_hooks(const HostWaitHooks& hooks) { hooks_ = hooks; }
+
+SleepAtOnce::SleepAtOnce() { ++sleep_at_once_; }
+SleepAtOnce::~SleepAtOnce() { --sleep_at_once_; }
 
 void watch_host_waits(bool watch) {
   watchers_.fetch_add(watch ? 1 : -1, std::memory_order_relaxed);

@@ -79,8 +79,9 @@ void Launcher::process(Task& task, uint64_t position) {
       block.depth.add(stream_.tail() - position);
     }
   }
-  // Relaxed: this thread is the one that sets kFailed, and clear_error() only
-  // resets it while nothing is queued.
+  // Relaxed: this thread is the one that sets kFailed (or force_stop(), for
+  // which the next task is early enough), and clear_error() only resets it
+  // while nothing is queued.
   if (stream_.gate_.load(std::memory_order_relaxed) & Stream::kFailed)
       [[unlikely]] {
     bump(block.dropped);
@@ -151,6 +152,14 @@ void Launcher::trace(Task& task, uint64_t position, uint64_t started) {
                                                  : TraceOutcome::kDropped);
   }
   add(*stream_.trace_, record);
+}
+
+void Launcher::force_stop(Stream& stream) {
+  stream.fail({NPU_ERROR, stream.device(), stream.id(),
+               stream.retired().value(), "stop_device",
+               "FORCE STOP: the device was stopped; restart_device() makes it "
+               "take work again",
+               call_site(), ""});
 }
 
 int Launcher::execute(Task& task, npu_failure& failure) {

@@ -18,6 +18,9 @@ class Launcher {
   // Whether step() would run something.
   bool ready() const;
 
+  // Fails the stream from another thread (force_stop.h).
+  static void force_stop(Stream& stream);
+
  private:
   void process(Task& task, uint64_t position);
   int execute(Task& task, npu_failure& failure);

@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <new>
 
@@ -19,6 +21,8 @@
 
 namespace npu {
 namespace {
+
+constexpr int kUrgentNice = -5;
 
 std::atomic<Observer*> observer_{nullptr};
 std::atomic<TaskSink*> active_capture_{nullptr};
@@ -247,6 +251,8 @@ void Stream::start() {
     const std::string name =
         "npu" + std::to_string(device_) + "/s" + std::to_string(id_);
     pthread_setname_np(pthread_self(), name.c_str());
+    // The preference of an urgent stream. Needs CAP_SYS_NICE, else no effect.
+    if (priority_ < 0) setpriority(PRIO_PROCESS, id_t(gettid()), kUrgentNice);
     Launcher(*this).run();
   });
   pthread_sigmask(SIG_SETMASK, &old, nullptr);
@@ -255,20 +261,23 @@ void Stream::start() {
 
 void Stream::fail(int32_t code, const Task& task, uint64_t position,
                   const char* text) {
-  const char* op = task.kernel ? task.kernel->name : "wait";
+  fail({code,
+        device_,
+        id_,
+        position,
+        task.kernel ? task.kernel->name : "wait",
+        text,
+        {task.site, task.forward_site},
+        arguments_of(task)});
+}
+
+void Stream::fail(StreamError error) {
   {
     std::lock_guard lock(error_mutex_);
     if (error_) return;
-    error_ = std::make_unique<StreamError>(
-        StreamError{code,
-                    device_,
-                    id_,
-                    position,
-                    op,
-                    text,
-                    {task.site, task.forward_site},
-                    arguments_of(task)});
-    bump(block_->errors[code < kErrorCodes ? code : NPU_ERROR]);
+    const int code = error.code < kErrorCodes ? error.code : int(NPU_ERROR);
+    error_ = std::make_unique<StreamError>(std::move(error));
+    bump(block_->errors[code]);
   }
   block_->state.store(uint32_t(StreamState::kFailed),
                       std::memory_order_relaxed);

@@ -192,6 +192,7 @@ class Stream {
   void start();
   void fail(int32_t code, const Task& task, uint64_t position,
             const char* text);
+  void fail(StreamError error);
 
   const int device_;
   const int64_t id_;

@@ -4,6 +4,7 @@
 #include <c10/util/Exception.h>
 #include <string.h>
 
+#include "csrc/torch/alternatives.h"
 #include "csrc/torch/device.h"
 #include "csrc/torch/error.h"
 
@@ -104,6 +105,10 @@ c10::Allocator* npu_allocator() { return &allocator_; }
 c10::DataPtr allocate_bytes(size_t bytes, Stream& stream) {
   const c10::Device device(kNpu, c10::DeviceIndex(stream.device()));
   if (bytes == 0) return c10::DataPtr(nullptr, device);
+  if (alternatives_in_use()) [[unlikely]] {
+    c10::DataPtr data = allocate_elsewhere(bytes, stream, &free_block);
+    if (data.get()) return data;
+  }
   OutOfMemory why;
   Block* block = allocator(stream.device()).allocate(bytes, stream, why);
   if (!block) [[unlikely]]
@@ -112,9 +117,16 @@ c10::DataPtr allocate_bytes(size_t bytes, Stream& stream) {
 }
 
 void record_stream(const c10::DataPtr& data, Stream& stream) {
-  if (!data.get() || data.get_deleter() != &free_block) return;
+  if (!data.get()) return;
+  if (data.get_deleter() != &free_block) return record_elsewhere(data, stream);
   Block* block = static_cast<Block*>(data.get_context());
   allocator(block_device(block)).record_stream(block, stream);
+}
+
+void erase_stream(const c10::DataPtr& data, Stream& stream) {
+  if (!data.get() || data.get_deleter() != &free_block) return;
+  Block* block = static_cast<Block*>(data.get_context());
+  allocator(block_device(block)).erase_stream(block, stream);
 }
 
 }  // namespace npu

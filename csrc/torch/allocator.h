@@ -15,6 +15,9 @@ c10::DataPtr allocate_bytes(size_t bytes, Stream& stream);
 // Keeps the memory from reuse until what is now queued on `stream` is done.
 void record_stream(const c10::DataPtr& data, Stream& stream);
 
+// Takes a record_stream() of that stream back.
+void erase_stream(const c10::DataPtr& data, Stream& stream);
+
 c10::Allocator* npu_allocator();
 
 // Pinned host memory: torch's caching host allocator over ours.

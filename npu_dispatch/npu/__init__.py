@@ -11,7 +11,20 @@ from npu_dispatch.errors import (
     HostSyncError,
     HostSyncWarning,
 )
-from npu_dispatch.npu import _sanitizer, amp, graphs, memory, random, streams
+from npu_dispatch.npu import (
+    _sanitizer,
+    amp,
+    comm,
+    graphs,
+    jiterator,
+    legacy,
+    memory,
+    nvtx,
+    profiler,
+    random,
+    streams,
+    utils,
+)
 from npu_dispatch.npu._device import (
     DeviceProperties,
     _exchange_device,
@@ -34,6 +47,7 @@ from npu_dispatch.npu._device import (
     set_thread_launch_blocking,
     synchronize,
 )
+from npu_dispatch.npu._device import device as device_ctx_manager
 from npu_dispatch.npu._device_error import DeviceError, library_folders
 from npu_dispatch.npu._graphed import make_graphed_callables
 from npu_dispatch.npu._index import _get_device_index
@@ -43,6 +57,35 @@ from npu_dispatch.npu._lazy import (
     _lazy_init,
     init,
     is_initialized,
+)
+from npu_dispatch.npu._mstx import mstx
+from npu_dispatch.npu._raw_memory import (
+    caching_allocator_alloc,
+    caching_allocator_delete,
+    empty_virt_addr_cache,
+    erase_stream,
+    host_empty_cache,
+    host_memory_stats,
+    host_memory_stats_as_nested_dict,
+    reset_accumulated_host_memory_stats,
+    reset_peak_host_memory_stats,
+)
+from npu_dispatch.npu._sleep import _sleep
+from npu_dispatch.npu._switches import (
+    aclnn,
+    config,
+    conv,
+    get_cann_version,
+    get_mm_bmm_format_nd,
+    get_task_queue_enable,
+    is_jit_compile_false,
+    matmul,
+    set_compile_mode,
+    set_deterministic_level,
+    set_mm_bmm_format_nd,
+    set_op_timeout_ms,
+    set_task_queue_enable,
+    use_compatible_impl,
 )
 from npu_dispatch.npu._sync_debug import (
     SyncSite,
@@ -60,6 +103,19 @@ from npu_dispatch.npu.amp import (
     set_autocast_dtype,
     set_autocast_enabled,
 )
+from npu_dispatch.npu.dump import finalize_dump, init_dump, set_dump
+from npu_dispatch.npu.external import (
+    ExternalEvent,
+    ExternalStream,
+    npurt,
+    set_strict_stream_pools,
+)
+from npu_dispatch.npu.fault import (
+    check_uce_in_memory,
+    restart_device,
+    stop_device,
+    stress_detect,
+)
 from npu_dispatch.npu.graphs import (
     NPUGraph,
     graph,
@@ -69,6 +125,14 @@ from npu_dispatch.npu.graphs import (
     graph_task_update_begin,
     graph_task_update_end,
     is_current_stream_capturing,
+)
+from npu_dispatch.npu.legacy import *  # noqa: F403
+from npu_dispatch.npu.limits import (
+    get_device_limit,
+    get_stream_limit,
+    reset_stream_limit,
+    set_device_limit,
+    set_stream_limit,
 )
 from npu_dispatch.npu.memory import (
     empty_cache,
@@ -91,6 +155,23 @@ from npu_dispatch.npu.memory import (
     reset_peak_memory_stats,
     set_per_process_memory_fraction,
 )
+from npu_dispatch.npu.memory_pool import (
+    MemPool,
+    NPUPluggableAllocator,
+    change_current_allocator,
+    use_mem_pool,
+)
+from npu_dispatch.npu.monitor import (
+    clock_rate,
+    get_arch_list,
+    get_gencode_flags,
+    list_gpu_processes,
+    memory_usage,
+    power_draw,
+    temperature,
+    utilization,
+)
+from npu_dispatch.npu.options import set_aoe, set_option
 from npu_dispatch.npu.random import (
     get_rng_state,
     get_rng_state_all,
@@ -115,6 +196,7 @@ from npu_dispatch.npu.streams import (
     stream,
     stream_error,
 )
+from npu_dispatch.npu.utils import clear_npu_overflow_flag, get_npu_overflow_flag
 
 __all__ = [
     "_exchange_device",
@@ -124,6 +206,7 @@ __all__ = [
     "_lazy_init",
     "_maybe_exchange_device",
     "_sanitizer",
+    "_sleep",
     "DeferredNpuCallError",
     "DeviceError",
     "DeviceProperties",
@@ -131,30 +214,54 @@ __all__ = [
     "HostSyncError",
     "HostSyncWarning",
     "NPUGraph",
+    "ExternalEvent",
+    "ExternalStream",
+    "MemPool",
+    "NPUPluggableAllocator",
     "OutOfMemoryError",
     "Stream",
     "StreamContext",
     "SyncLaunchStream",
     "SyncSite",
     "allow_sync",
+    "aclnn",
     "amp",
+    "caching_allocator_alloc",
+    "caching_allocator_delete",
     "can_device_access_peer",
+    "change_current_allocator",
+    "check_uce_in_memory",
     "clear_error",
+    "clear_npu_overflow_flag",
+    "clock_rate",
+    "comm",
+    "config",
+    "conv",
     "current_blas_handle",
     "current_device",
     "current_stream",
-    "default_generators",
+    "default_generators",  # noqa: F405
     "default_stream",
     "device",
     "device_count",
+    "device_ctx_manager",
     "device_of",
     "empty_cache",
+    "empty_virt_addr_cache",
+    "erase_stream",
+    "finalize_dump",
     "get_allocator_backend",
     "get_amp_supported_dtype",
+    "get_arch_list",
     "get_autocast_dtype",
+    "get_cann_version",
     "get_device_capability",
+    "get_device_limit",
     "get_device_name",
     "get_device_properties",
+    "get_gencode_flags",
+    "get_mm_bmm_format_nd",
+    "get_npu_overflow_flag",
     "get_per_process_memory_fraction",
     "get_rng_state",
     "get_rng_state_all",
@@ -166,7 +273,13 @@ __all__ = [
     "graph_task_update_begin",
     "graph_task_update_end",
     "graphs",
+    "get_stream_limit",
+    "get_task_queue_enable",
+    "host_empty_cache",
+    "host_memory_stats",
+    "host_memory_stats_as_nested_dict",
     "init",
+    "init_dump",
     "initial_seed",
     "ipc_collect",
     "is_autocast_enabled",
@@ -174,11 +287,15 @@ __all__ = [
     "is_bf16_supported",
     "is_current_stream_capturing",
     "is_initialized",
+    "is_jit_compile_false",
+    "jiterator",
     "launch_blocking",
     "library_folders",
     "make_graphed_callables",
+    "list_gpu_processes",
     "manual_seed",
     "manual_seed_all",
+    "matmul",
     "max_memory_allocated",
     "max_memory_cached",
     "max_memory_reserved",
@@ -191,31 +308,60 @@ __all__ = [
     "memory_stats",
     "memory_stats_as_nested_dict",
     "memory_summary",
+    "memory_usage",
+    "mstx",
+    "npurt",
+    "nvtx",
+    "power_draw",
+    "profiler",
     "random",
+    "reset_accumulated_host_memory_stats",
     "reset_accumulated_memory_stats",
     "reset_device",
     "reset_max_memory_allocated",
     "reset_max_memory_cached",
+    "reset_peak_host_memory_stats",
     "reset_peak_memory_stats",
     "reset_sync_report",
+    "reset_stream_limit",
+    "restart_device",
     "seed",
     "seed_all",
+    "set_aoe",
     "set_autocast_dtype",
     "set_autocast_enabled",
+    "set_compile_mode",
+    "set_deterministic_level",
     "set_device",
     "set_launch_blocking",
+    "set_device_limit",
+    "set_dump",
+    "set_mm_bmm_format_nd",
+    "set_op_timeout_ms",
+    "set_option",
     "set_per_process_memory_fraction",
     "set_rng_state",
     "set_rng_state_all",
     "set_stream",
     "set_sync_debug_mode",
     "set_thread_launch_blocking",
+    "set_stream_limit",
+    "set_strict_stream_pools",
+    "set_task_queue_enable",
+    "stop_device",
     "stream",
     "stream_error",
     "streams",
     "sync_guard",
     "sync_report",
+    "stress_detect",
     "synchronize",
+    "temperature",
+    "use_compatible_impl",
+    "use_mem_pool",
+    "utilization",
+    "utils",
+    *legacy.__all__,
 ]
 
 
@@ -223,4 +369,6 @@ def __getattr__(name: str) -> Any:
     # Made at each use: importing must not create generators.
     if name == "default_generators":
         return random.default_generators
+    if name == "_initialized":
+        return is_initialized()
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -12,6 +12,11 @@ from npu_dispatch import _C
 Device: TypeAlias = Any
 
 
+def is_npu(tensor: torch.Tensor) -> bool:
+    """Return whether a tensor is on an npu: Tensor.is_npu, for type checkers."""
+    return tensor.device.type == "npu"
+
+
 def _get_device_index(
     device: Device, optional: bool = False, allow_cpu: bool = False
 ) -> int:

@@ -20,6 +20,7 @@ def is_initialized() -> bool:
 
 
 def _is_in_bad_fork() -> bool:
+    """Return whether this process was forked from one that had initialised."""
     return _C.in_bad_fork()
 
 
@@ -29,6 +30,7 @@ def init() -> None:
 
 
 def _lazy_init() -> None:
+    """Start the runtime, unless it runs; in a bad fork, a RuntimeError."""
     if is_initialized() and not _waiting:
         return
     if _C.in_bad_fork():

@@ -10,8 +10,45 @@ from npu_dispatch import _C
 from npu_dispatch.npu._device import _checked
 from npu_dispatch.npu._index import Device, _get_device_index
 from npu_dispatch.npu._lazy import _lazy_init, is_initialized
+from npu_dispatch.npu._memory_history import (
+    _dump_snapshot as _dump_snapshot,
+)
+from npu_dispatch.npu._memory_history import (
+    _record_memory_history as _record_memory_history,
+)
+from npu_dispatch.npu._memory_history import _snapshot as _snapshot
+from npu_dispatch.npu._raw_memory import (
+    caching_allocator_alloc,
+    caching_allocator_delete,
+    empty_virt_addr_cache,
+    host_empty_cache,
+    host_memory_stats,
+    host_memory_stats_as_nested_dict,
+    reset_accumulated_host_memory_stats,
+    reset_peak_host_memory_stats,
+)
+from npu_dispatch.npu.memory_pool import (
+    MemPool,
+    NPUPluggableAllocator,
+    change_current_allocator,
+    use_mem_pool,
+)
+from npu_dispatch.npu.monitor import _reserved_elsewhere, list_gpu_processes
 
 __all__ = [
+    "MemPool",
+    "NPUPluggableAllocator",
+    "caching_allocator_alloc",
+    "caching_allocator_delete",
+    "change_current_allocator",
+    "empty_virt_addr_cache",
+    "host_empty_cache",
+    "host_memory_stats",
+    "host_memory_stats_as_nested_dict",
+    "list_gpu_processes",
+    "reset_accumulated_host_memory_stats",
+    "reset_peak_host_memory_stats",
+    "use_mem_pool",
     "empty_cache",
     "get_allocator_backend",
     "get_per_process_memory_fraction",
@@ -96,21 +133,32 @@ def reset_accumulated_memory_stats(device: Device = None) -> None:
     _C.reset_accumulated_memory_stats(_index(device))
 
 
-def memory_snapshot(mempool_id: Any = None) -> list[dict[str, Any]]:
-    """Return every segment and its blocks; [] before initialisation."""
+def memory_snapshot(
+    mempool_id: tuple[int, int] | None = None,
+) -> list[dict[str, Any]]:
+    """Return every segment and its blocks; [] before initialisation.
+
+    mempool_id: only the segments of that MemPool.id; (0, 0) is shared memory.
+    """
     if not is_initialized():
         return []
     return [
         segment
         for index in range(_C.device_count())
         for segment in _C.memory_snapshot(index)
+        if mempool_id in (None, segment["segment_pool_id"])
     ]
 
 
 def mem_get_info(device: Device = None) -> tuple[int, int]:
-    """Return a device's (free, total) bytes. A bad index is an AssertionError."""
+    """Return a device's (free, total) bytes. A bad index is an AssertionError.
+
+    What this user's other processes hold is not free.
+    """
     _lazy_init()
-    return _C.mem_get_info(_checked(_get_device_index(device, optional=True)))
+    index = _checked(_get_device_index(device, optional=True))
+    free, total = _C.mem_get_info(index)
+    return max(0, free - _reserved_elsewhere(index)), total
 
 
 def set_per_process_memory_fraction(fraction: float, device: Device = None) -> None:
@@ -129,8 +177,8 @@ def get_per_process_memory_fraction(device: Device = None) -> float:
 
 
 def get_allocator_backend() -> str:
-    """Return the allocator's name: "native", the only one."""
-    return "native"
+    """Return "native", or "pluggable" after change_current_allocator()."""
+    return "pluggable" if _C.allocator_replaced() else "native"
 
 
 _ROWS = (

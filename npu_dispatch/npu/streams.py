@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Generator, Mapping
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import torch
 
@@ -27,6 +27,7 @@ __all__ = [
 ]
 
 _DEVICE_TYPE = 20  # c10::DeviceType::PrivateUse1
+_preprocessing: set[tuple[int, int]] = set()
 
 
 def _resolve(device: Device) -> int:
@@ -58,6 +59,34 @@ class _StreamMethods(torch.Stream):
     @property
     def _as_parameter_(self) -> ctypes.c_void_p:
         return ctypes.c_void_p(self.npu_stream)
+
+    def wait_event(self, event: Any) -> None:
+        """Make later work of this stream wait for the event. Returns at once."""
+        event.wait(self)
+
+    def wait_stream(self, stream: torch.Stream) -> None:
+        """Make later work of this stream wait for what `stream` has been given."""
+        super().wait_stream(stream)
+
+    def set_data_preprocess_stream(
+        self, is_data_preprocess_stream: bool = False
+    ) -> None:
+        """Mark this stream as one for data preprocessing, or not. Kept as a flag."""
+        if not isinstance(is_data_preprocess_stream, bool):
+            raise TypeError(
+                "is_data_preprocess_stream must be a bool, but got "
+                f"{type(is_data_preprocess_stream).__name__}"
+            )
+        key = self.device_index, self.stream_id
+        if is_data_preprocess_stream:
+            _preprocessing.add(key)
+        else:
+            _preprocessing.discard(key)
+
+    @property
+    def is_data_preprocess_stream(self) -> bool:
+        """Whether the stream is so marked."""
+        return (self.device_index, self.stream_id) in _preprocessing
 
     def record_event(self, event: Any = None) -> Any:
         """Record `event`, or a new one, at the end of the work submitted so far."""
@@ -142,7 +171,13 @@ class SyncLaunchStream(_StreamMethods):
 
 
 class Event(torch.Event):
-    """A mark in a stream. `blocking` waits sleep at once instead of spinning."""
+    """A mark in a stream.
+
+    enable_timing: elapsed_time() and recorded_time() work. blocking: host waits
+    sleep at once instead of spinning first. interprocess: another process can
+    wait for it, through ipc_handle(); excludes enable_timing. Nothing is made on
+    a device before the first record().
+    """
 
     def __new__(
         cls,
@@ -152,6 +187,12 @@ class Event(torch.Event):
     ) -> Self:
         if interprocess and enable_timing:
             raise RuntimeError("an interprocess event cannot have enable_timing=True")
+        if interprocess and cls is Event:
+            from npu_dispatch.npu._shared_event import SharedEvent
+
+            return cast(Self, SharedEvent())
+        if blocking and cls is Event:
+            return cast(Self, _BlockingEvent(enable_timing, blocking=True))
         return super().__new__(
             cls,
             device="npu",
@@ -186,6 +227,24 @@ class Event(torch.Event):
         Waits for the event. Needs enable_timing=True and a record.
         """
         return _C.event_time_ns(self.event_id)
+
+    def ipc_handle(self) -> bytes:
+        """Return what from_ipc_handle() of another process needs."""
+        raise RuntimeError("ipc_handle() needs an event with interprocess=True")
+
+    @classmethod
+    def from_ipc_handle(cls, device: Device, handle: bytes) -> Event:
+        """Return the event of another process. A bad handle is a RuntimeError."""
+        from npu_dispatch.npu._shared_event import SharedEvent
+
+        return SharedEvent.opened(_resolve(device), handle)
+
+
+class _BlockingEvent(Event):
+    """An event whose host waits sleep at once and leave the processor to others."""
+
+    def synchronize(self) -> None:
+        _C.event_sleep_until_done(self.event_id)
 
 
 def _of_id(index: int, stream_id: int) -> Stream:

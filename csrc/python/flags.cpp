@@ -1,0 +1,216 @@
+// Tasks that set a word of memory and tasks that wait for it: what external
+// and interprocess events, and the stopping of a device, are made of.
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/utils/pybind.h>
+#include <unistd.h>
+
+#include <climits>
+
+#include "csrc/base/clock.h"
+#include "csrc/python/bindings.h"
+#include "csrc/taskqueue/event.h"
+#include "csrc/taskqueue/force_stop.h"
+#include "csrc/taskqueue/host_wait_policy.h"
+#include "csrc/taskqueue/stream_pools.h"
+#include "csrc/torch/device.h"
+#include "csrc/torch/error.h"
+
+namespace py = pybind11;
+
+namespace npu {
+namespace {
+
+using Word = std::atomic<uint32_t>;
+
+constexpr uint64_t kLookNs = 20'000'000;
+
+// Not the engine's futex calls: these words may be another process's too.
+void sleep_while(Word& word, uint32_t value) {
+  const timespec limit{0, long(kLookNs)};
+  syscall(SYS_futex, &word, FUTEX_WAIT, value, &limit, nullptr, 0);
+}
+void wake_all(Word& word) {
+  syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
+
+Word& word_of(const uint64_t* words) {
+  return *reinterpret_cast<Word*>(words[0]);
+}
+
+int stopped(npu_failure* failure, const char* what) {
+  snprintf(failure->text, sizeof failure->text,
+           "%s ended by a FORCE STOP of the device", what);
+  return NPU_ERROR;
+}
+
+// Words: address, value to set.
+int run_set(const npu_kernel*, const uint64_t* words, npu_failure*) {
+  // Release: the stream's earlier work is visible to whoever sees the value.
+  word_of(words).store(uint32_t(words[1]), std::memory_order_release);
+  wake_all(word_of(words));
+  return NPU_OK;
+}
+
+// Words: address, device. Waits for 1 and leaves 0.
+int run_take(const npu_kernel*, const uint64_t* words, npu_failure* failure) {
+  for (;;) {
+    uint32_t one = 1;
+    // Acquire: pairs with the release in run_set().
+    if (word_of(words).compare_exchange_strong(one, 0,
+                                               std::memory_order_acquire))
+      return NPU_OK;
+    if (device_stopped(int(words[1])))
+      return stopped(failure, "the wait for an external event was");
+    sleep_while(word_of(words), one);
+  }
+}
+
+// Words: address, device, number. Waits until the word has passed the number.
+int run_reach(const npu_kernel*, const uint64_t* words, npu_failure* failure) {
+  for (;;) {
+    const uint32_t now = word_of(words).load(std::memory_order_acquire);
+    if (int32_t(now - uint32_t(words[2])) >= 0) return NPU_OK;
+    if (device_stopped(int(words[1])))
+      return stopped(failure, "the wait for an interprocess event was");
+    sleep_while(word_of(words), now);
+  }
+}
+
+// Words: nanoseconds, device.
+int run_sleep(const npu_kernel*, const uint64_t* words, npu_failure* failure) {
+  for (const uint64_t end = now_ns() + words[0]; now_ns() < end;)
+    if (device_stopped(int(words[1]))) return stopped(failure, "_sleep() was");
+  return NPU_OK;
+}
+
+// Words: counter of nanoseconds. What the range markers note.
+int run_stamp(const npu_kernel*, const uint64_t* words, npu_failure*) {
+  auto* at = reinterpret_cast<std::atomic<uint64_t>*>(words[0]);
+  at->store(now_ns(), std::memory_order_relaxed);
+  return NPU_OK;
+}
+
+const npu_kernel kSet{run_set, "event record", nullptr, 0};
+const npu_kernel kTake{run_take, "external event wait", nullptr, 0};
+const npu_kernel kReach{run_reach, "interprocess event wait", nullptr, 0};
+const npu_kernel kSleep{run_sleep, "_sleep", nullptr, 0};
+const npu_kernel kStamp{run_stamp, "range marker", nullptr, 0};
+
+Stream& stream_at(int device, int64_t id) {
+  check_usable();
+  check_device(device);
+  Stream* stream = find_stream(device, id);
+  TORCH_CHECK(stream, "npu:", device, " has no stream ", id);
+  return *stream;
+}
+
+// Queues the kernel; an inline stream runs it here, so without the GIL.
+void submit(int device, int64_t id, const npu_kernel& kernel,
+            std::initializer_list<uint64_t> words) {
+  Stream& stream = stream_at(device, id);
+  py::gil_scoped_release no_gil;
+  Submission s;
+  if (!stream.begin(uint32_t(words.size()), s)) raise_stream_error(stream);
+  s.task->kind = TaskKind::kKernel;
+  s.task->kernel = &kernel;
+  std::copy(words.begin(), words.end(), s.words);
+  stream.commit(s);
+}
+
+template <typename F>
+void def(py::module_& m, const char* name, F&& f) {
+  m.def(name, torch::wrap_pybind_function(std::forward<F>(f)));
+}
+
+}  // namespace
+
+void bind_flags(py::module_& m) {
+  def(m, "flag_set",
+      [](int device, int64_t stream, uint64_t word, uint64_t value) {
+        submit(device, stream, kSet, {word, value});
+      });
+  def(m, "flag_take", [](int device, int64_t stream, uint64_t word) {
+    submit(device, stream, kTake, {word, uint64_t(device)});
+  });
+  def(m, "flag_reach",
+      [](int device, int64_t stream, uint64_t word, uint64_t number) {
+        submit(device, stream, kReach, {word, uint64_t(device), number});
+      });
+  def(m, "flag_value", [](uint64_t word) {
+    return reinterpret_cast<Word*>(word)->load(std::memory_order_acquire);
+  });
+  def(m, "flag_host_wait", [](uint64_t word, uint32_t number) {
+    Word& w = *reinterpret_cast<Word*>(word);
+    for (;;) {
+      const uint32_t now = w.load(std::memory_order_acquire);
+      if (int32_t(now - number) >= 0) return;
+      {
+        py::gil_scoped_release no_gil;
+        sleep_while(w, now);
+      }
+      if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+    }
+  });
+  // Never freed: a captured graph may run its tasks at any later time.
+  def(m, "new_flag", [] {
+    return reinterpret_cast<uint64_t>(new (std::align_val_t(64)) Word(0));
+  });
+  def(m, "queue_sleep", [](int device, int64_t stream, uint64_t ns) {
+    submit(device, stream, kSleep, {ns, uint64_t(device)});
+  });
+  def(m, "queue_stamp", [](int device, int64_t stream, uint64_t address) {
+    submit(device, stream, kStamp, {address});
+  });
+  def(m, "stream_tail", [](int device, int64_t stream) {
+    return stream_at(device, stream).tail();
+  });
+  def(m, "stream_reached", [](int device, int64_t stream, uint64_t number) {
+    return stream_at(device, stream).retired().reached(number);
+  });
+  def(m, "event_sleep_until_done", [](int64_t id) {
+    const Event* event = reinterpret_cast<const Event*>(id);
+    if (!event || !event->recorded()) return;
+    check_usable();
+    SleepAtOnce no_spin;
+    event->synchronize();
+    raise_if_failed(*event->stream());
+  });
+
+  def(m, "set_strict_pools", &set_strict_pools);
+  def(m, "strict_pools", &strict_pools);
+  def(m, "take_owned_stream", [](int device) -> int64_t {
+    check_usable();
+    check_device(device);
+    Stream* stream = take_owned_stream(device);
+    TORCH_CHECK(stream, "npu:", device, ": all ", kStreamsPerPool,
+                " streams of the runtime are in use; destroy one");
+    return stream->id();
+  });
+  def(m, "give_owned_stream", [](int device, int64_t id) {
+    Stream& stream = stream_at(device, id);
+    host_wait(stream, stream.tail(), WaitReason::kStreamSync);
+    TORCH_CHECK(give_owned_stream(stream), "stream ", id, " of npu:", device,
+                " was not made by streamCreate(), or is destroyed already");
+  });
+
+  def(m, "stop_device", [](int device) {
+    check_usable();
+    check_device(device);
+    stop_device(device);
+  });
+  def(m, "restart_device", [](int device) {
+    check_usable();
+    check_device(device);
+    restart_device(device);
+  });
+  def(m, "device_stopped", [](int device) {
+    check_device(device);
+    return device_stopped(device);
+  });
+  def(m, "stop_waiting_tasks", &stop_waiting_tasks);
+}
+
+}  // namespace npu

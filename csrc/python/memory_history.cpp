@@ -1,0 +1,199 @@
+// The recorded history of device memory: each step, with the Python stack that
+// took it.
+#include <pybind11/stl.h>
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/profiler/combined_traceback.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include <deque>
+#include <mutex>
+#include <unordered_map>
+
+#include "csrc/base/clock.h"
+#include "csrc/memory/trace.h"
+#include "csrc/python/bindings.h"
+
+namespace py = pybind11;
+
+// Its header needs a library that torch does not ship.
+namespace torch {
+std::vector<py::object> py_symbolize(std::vector<CapturedTraceback*>& stacks);
+}
+
+namespace npu {
+namespace {
+
+using Traceback = std::shared_ptr<torch::CapturedTraceback>;
+
+struct Entry {
+  MemoryStep step;
+  uint64_t ns;  // CLOCK_MONOTONIC
+  Traceback stack;
+};
+
+enum Stacks { kNone, kState, kAllocations, kAll };
+
+struct History {
+  std::mutex mutex;  // guards all; never held while the GIL is asked for
+  Stacks stacks = kNone;
+  bool keep_steps = false;
+  size_t most = 0;
+  std::deque<Entry> entries;
+  // Stacks of the blocks in use, by address.
+  std::unordered_map<uintptr_t, Traceback> live;
+};
+History& history() {
+  static History* const instance = new History;  // memory is freed at exit
+  return *instance;
+}
+
+bool wants_stack(Stacks stacks, MemoryAction action) {
+  switch (action) {
+    case MemoryAction::kAlloc:
+    case MemoryAction::kOutOfMemory:
+    case MemoryAction::kSegmentAlloc:
+      return stacks >= kState;
+    case MemoryAction::kFreeRequested:
+    case MemoryAction::kSegmentFree:
+      return stacks >= kAll;
+    case MemoryAction::kFreeCompleted:  // an allocator's lock may be held
+      return false;
+  }
+  return false;
+}
+
+void record(const MemoryStep& step) {
+  History& h = history();
+  Stacks stacks;
+  {
+    std::lock_guard lock(h.mutex);
+    stacks = h.stacks;
+  }
+  Entry entry{step, now_ns(), nullptr};
+  if (wants_stack(stacks, step.action) && Py_IsInitialized())
+    entry.stack = torch::CapturedTraceback::gather(true, false, false);
+  Entry dropped;  // freed without the lock: its stack needs the GIL
+  Traceback dead;
+  std::lock_guard lock(h.mutex);
+  if (step.action == MemoryAction::kAlloc) h.live[step.address] = entry.stack;
+  if (step.action == MemoryAction::kFreeRequested) {
+    const auto at = h.live.find(step.address);
+    if (at != h.live.end()) {
+      dead = std::move(at->second);
+      h.live.erase(at);
+    }
+  }
+  if (!h.keep_steps) return;
+  h.entries.push_back(std::move(entry));
+  if (h.entries.size() > h.most) {
+    dropped = std::move(h.entries.front());
+    h.entries.pop_front();
+  }
+}
+
+const char* name_of(MemoryAction action) {
+  switch (action) {
+    case MemoryAction::kAlloc:
+      return "alloc";
+    case MemoryAction::kFreeRequested:
+      return "free_requested";
+    case MemoryAction::kFreeCompleted:
+      return "free_completed";
+    case MemoryAction::kSegmentAlloc:
+      return "segment_alloc";
+    case MemoryAction::kSegmentFree:
+      return "segment_free";
+    case MemoryAction::kOutOfMemory:
+      return "oom";
+  }
+  return "";
+}
+
+std::vector<py::object> frames_of(const std::vector<Traceback>& stacks) {
+  std::vector<torch::CapturedTraceback*> known;
+  for (const Traceback& stack : stacks)
+    if (stack) known.push_back(stack.get());
+  const std::vector<py::object> texts = torch::py_symbolize(known);
+  std::vector<py::object> frames;
+  auto text = texts.begin();
+  for (const Traceback& stack : stacks)
+    frames.push_back(stack ? *text++ : py::list());
+  return frames;
+}
+
+void switch_history(int stacks, bool keep_steps, size_t most, bool clear) {
+  History& h = history();
+  std::deque<Entry> old;
+  std::unordered_map<uintptr_t, Traceback> dead;
+  std::lock_guard lock(h.mutex);
+  h.stacks = Stacks(stacks);
+  h.keep_steps = keep_steps;
+  h.most = most;
+  if (clear) {
+    h.entries.swap(old);
+    h.live.swap(dead);
+  }
+  const bool on = keep_steps || stacks != kNone;
+  memory_trace.store(on ? &record : nullptr, std::memory_order_relaxed);
+}
+
+// Per device, oldest first, as torch.cuda's snapshots spell them.
+py::list steps(int devices) {
+  std::vector<Entry> entries;
+  {
+    std::lock_guard lock(history().mutex);
+    entries.assign(history().entries.begin(), history().entries.end());
+  }
+  std::vector<Traceback> stacks;
+  for (const Entry& e : entries) stacks.push_back(e.stack);
+  const std::vector<py::object> frames = frames_of(stacks);
+  std::vector<py::list> traces(devices);
+  for (size_t i = 0; i < entries.size(); ++i) {
+    const MemoryStep& step = entries[i].step;
+    py::dict d;
+    d["action"] = name_of(step.action);
+    if (step.action == MemoryAction::kOutOfMemory) {
+      d["device_free"] = step.address;
+    } else {
+      d["addr"] = step.address;
+    }
+    d["size"] = step.bytes;
+    d["stream"] = step.stream;
+    d["time_us"] = entries[i].ns / 1000;
+    d["compile_context"] = "N/A";
+    d["user_metadata"] = "";
+    d["frames"] = frames[i];
+    traces.at(step.device).append(d);
+  }
+  py::list all;
+  for (py::list& trace : traces) all.append(trace);
+  return all;
+}
+
+// The stacks of the blocks in use: address to frames.
+py::dict live() {
+  std::vector<uintptr_t> addresses;
+  std::vector<Traceback> stacks;
+  {
+    std::lock_guard lock(history().mutex);
+    for (const auto& [address, stack] : history().live) {
+      addresses.push_back(address);
+      stacks.push_back(stack);
+    }
+  }
+  const std::vector<py::object> frames = frames_of(stacks);
+  py::dict d;
+  for (size_t i = 0; i < addresses.size(); ++i)
+    d[py::int_(addresses[i])] = frames[i];
+  return d;
+}
+
+}  // namespace
+
+void bind_memory_history(py::module_& m) {
+  m.def("switch_memory_history", torch::wrap_pybind_function(&switch_history));
+  m.def("memory_history", torch::wrap_pybind_function(&steps));
+  m.def("live_frames", torch::wrap_pybind_function(&live));
+}
+
+}  // namespace npu

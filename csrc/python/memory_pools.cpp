@@ -1,0 +1,141 @@
+// Raw allocations, private pools, the user's allocator, pinned host memory.
+#include <ATen/core/CachingHostAllocator.h>
+#include <pybind11/stl.h>
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include <map>
+#include <mutex>
+
+#include "csrc/python/bindings.h"
+#include "csrc/torch/allocator.h"
+#include "csrc/torch/alternatives.h"
+#include "csrc/torch/device.h"
+#include "csrc/torch/error.h"
+
+namespace py = pybind11;
+
+namespace npu {
+namespace {
+
+// What raw_alloc() gave out and raw_delete() has not taken back.
+struct Raw {
+  std::mutex mutex;
+  std::map<uintptr_t, c10::DataPtr> data;
+};
+Raw& raw() {
+  static Raw* const instance = new Raw;  // outlives static destruction
+  return *instance;
+}
+
+uintptr_t raw_alloc(size_t bytes, int device, int64_t stream) {
+  check_usable();
+  check_device(device);
+  Stream* s = find_stream(device, stream);
+  TORCH_CHECK(s, "npu:", device, " has no stream ", stream);
+  c10::DataPtr data = allocate_bytes(bytes, *s);
+  const uintptr_t address = reinterpret_cast<uintptr_t>(data.get());
+  std::lock_guard lock(raw().mutex);
+  if (address) raw().data.emplace(address, std::move(data));
+  return address;
+}
+
+void raw_delete(uintptr_t address) {
+  if (!address) return;
+  std::map<uintptr_t, c10::DataPtr>::node_type gone;
+  {
+    std::lock_guard lock(raw().mutex);
+    gone = raw().data.extract(address);
+  }
+  TORCH_CHECK(!gone.empty(),
+              "invalid device pointer: ", reinterpret_cast<void*>(address),
+              " was not returned by caching_allocator_alloc(), or has been "
+              "deleted already");
+}
+
+uintptr_t plug(uintptr_t alloc, uintptr_t free) {
+  TORCH_CHECK(alloc && free, "a pluggable allocator's function is null");
+  auto* plugged = new PluggedAllocator;  // memory may name it for ever
+  plugged->alloc = reinterpret_cast<PluggedAllocator::Alloc>(alloc);
+  plugged->free = reinterpret_cast<PluggedAllocator::Free>(free);
+  return reinterpret_cast<uintptr_t>(plugged);
+}
+
+const PluggedAllocator* plugged_at(uintptr_t handle) {
+  return reinterpret_cast<const PluggedAllocator*>(handle);
+}
+
+at::HostAllocator& host() { return *at::getHostAllocator(kNpu); }
+
+void put(py::dict& d, const std::string& key, const at::Stat& stat) {
+  d[py::str(key + ".current")] = stat.current;
+  d[py::str(key + ".peak")] = stat.peak;
+  d[py::str(key + ".allocated")] = stat.allocated;
+  d[py::str(key + ".freed")] = stat.freed;
+}
+void put(py::dict& d, const std::string& key, const at::DurationStat& stat) {
+  d[py::str(key + ".total")] = stat.total;
+  d[py::str(key + ".max")] = stat.max;
+  d[py::str(key + ".min")] = stat.min;
+  d[py::str(key + ".count")] = stat.count;
+}
+
+py::dict host_stats() {
+  const at::HostStats stats = host().get_stats();
+  py::dict d;
+  put(d, "allocations", stats.allocations);
+  put(d, "allocated_bytes", stats.allocated_bytes);
+  put(d, "active_requests", stats.active_requests);
+  put(d, "active_bytes", stats.active_bytes);
+  put(d, "host_alloc_time", stats.host_alloc_time);
+  put(d, "host_free_time", stats.host_free_time);
+  d["num_host_alloc"] = stats.num_host_alloc;
+  d["num_host_free"] = stats.num_host_free;
+  return d;
+}
+
+template <typename F>
+void def(py::module_& m, const char* name, F&& f) {
+  m.def(name, torch::wrap_pybind_function(std::forward<F>(f)));
+}
+
+}  // namespace
+
+void bind_memory_pools(py::module_& m) {
+  def(m, "raw_alloc", &raw_alloc);
+  def(m, "raw_delete", &raw_delete);
+
+  def(m, "hold_pool",
+      [](int device, uint64_t mempool, bool use_on_oom, bool splits) {
+        check_device(device);
+        allocator(device).hold_pool(mempool, {use_on_oom, splits});
+      });
+  def(m, "release_pool", [](int device, uint64_t mempool) {
+    check_device(device);
+    allocator(device).release_pool(mempool);
+  });
+  def(m, "begin_pool", [](int device, uint64_t mempool, uintptr_t plugged) {
+    check_device(device);
+    begin_pool(device, mempool, plugged_at(plugged));
+  });
+  def(m, "end_pool", &end_pool);
+
+  def(m, "plug", &plug);
+  def(m, "replace_allocator",
+      [](uintptr_t plugged) { replace_allocator(plugged_at(plugged)); });
+  def(m, "allocator_replaced", &allocator_replaced);
+
+  def(m, "erase_stream", [](const at::Tensor& t, int device, int64_t id) {
+    Stream* stream = find_stream(device, id);
+    TORCH_CHECK(stream, "npu:", device, " has no stream ", id);
+    erase_stream(t.storage().data_ptr(), *stream);
+  });
+
+  def(m, "host_memory_stats", &host_stats);
+  def(m, "host_empty_cache", [] { host().empty_cache(); });
+  def(m, "reset_accumulated_host_memory_stats",
+      [] { host().reset_accumulated_stats(); });
+  def(m, "reset_peak_host_memory_stats", [] { host().reset_peak_stats(); });
+}
+
+}  // namespace npu

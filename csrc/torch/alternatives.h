@@ -1,0 +1,45 @@
+// Where device memory comes from instead of the caching allocator's shared
+// pools: private pools of a thread, and the user's own allocator.
+#pragma once
+
+#include <c10/core/Allocator.h>
+
+#include <atomic>
+#include <memory>
+
+#include "csrc/taskqueue/stream.h"
+
+namespace npu {
+
+// The user's functions. `stream` names the stream in free and alloc alike.
+struct PluggedAllocator {
+  using Alloc = void* (*)(size_t bytes, int device, void* stream);
+  using Free = void (*)(void* ptr, size_t bytes, int device, void* stream);
+  Alloc alloc = nullptr;
+  Free free = nullptr;
+};
+
+// How many of the two are in use. Relaxed: whoever switches one on does so on
+// the thread, or before the threads, that allocate.
+inline std::atomic<int> alternatives_{0};
+inline bool alternatives_in_use() {
+  return alternatives_.load(std::memory_order_relaxed) != 0;
+}
+
+// Null data: this thread and device use the ordinary pools. Throws
+// OutOfMemoryError. `free_block` frees a block of the caching allocator.
+c10::DataPtr allocate_elsewhere(size_t bytes, Stream& stream,
+                                c10::DeleterFnPtr free_block);
+void record_elsewhere(const c10::DataPtr& data, Stream& stream);
+
+// The calling thread's allocations on `device` come from the pool from now on,
+// until the matching end; they nest. `plugged` may be null.
+void begin_pool(int device, uint64_t mempool, const PluggedAllocator* plugged);
+void end_pool(int device);
+
+// Every allocation of the process, from now on. Throws when device memory has
+// been used, or when this was called before. `plugged` is kept for good.
+void replace_allocator(const PluggedAllocator* plugged);
+bool allocator_replaced();
+
+}  // namespace npu

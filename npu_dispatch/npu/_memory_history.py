@@ -1,0 +1,87 @@
+"""The recorded history of device memory, in the form of torch.cuda's."""
+
+from __future__ import annotations
+
+import pickle
+import sys
+from pathlib import Path
+from typing import Any
+
+from npu_dispatch import _C
+from npu_dispatch.config import Config
+from npu_dispatch.npu._index import Device, _get_device_index
+from npu_dispatch.npu._lazy import _lazy_init
+
+__all__ = ["_dump_snapshot", "_record_memory_history", "_snapshot"]
+
+_STACKS = {None: 0, "state": 1, "alloc": 2, "all": 3}
+
+
+def _record_memory_history(
+    enabled: str | None = "all",
+    context: str | None = "all",
+    stacks: str = "all",
+    max_entries: int = sys.maxsize,
+    device: Device = None,
+    clear_history: bool = False,
+) -> None:
+    """Record each step of the devices' memory with the Python stack that took it.
+
+    enabled: None off, "state" the stacks of memory in use only, "all" also the
+    history. context: whose stacks to keep: None no one's, "state" those of
+    memory in use, "alloc" of all allocations, "all" also of frees. stacks:
+    "python" or "all"; frames are Python's in both. max_entries: of the history,
+    the latest. All devices are recorded, whatever `device` says.
+    """
+    if enabled not in (None, "state", "all"):
+        raise RuntimeError(f"expected enabled to be None, state or all: {enabled!r}")
+    if context not in _STACKS:
+        raise RuntimeError(
+            f"expected context to be None, state, alloc or all: {context!r}"
+        )
+    if stacks not in ("python", "all"):
+        raise RuntimeError(f"expected stacks to be python or all: {stacks!r}")
+    _lazy_init()
+    chosen = _STACKS[context] if enabled else 0
+    _C.switch_memory_history(chosen, enabled == "all", max_entries, clear_history)
+
+
+def _snapshot(device: Device = None) -> dict[str, Any]:
+    """Return segments, history and settings, as torch.cuda.memory._snapshot does.
+
+    torch.cuda._memory_viz and pytorch.org/memory_viz read it. device: of one
+    device only; of all by default.
+    """
+    _lazy_init()
+    count = _C.device_count()
+    only = None if device is None else _get_device_index(device, optional=True)
+    frames = _C.live_frames()
+    segments = []
+    for index in range(count):
+        if only in (None, index):
+            segments += _C.memory_snapshot(index)
+    for segment in segments:
+        for block in segment["blocks"]:
+            if block["state"] != "inactive":
+                block["frames"] = frames.get(block["address"], [])
+    traces = _C.memory_history(count)
+    return {
+        "segments": segments,
+        "device_traces": [t if only in (None, i) else [] for i, t in enumerate(traces)],
+        "allocator_settings": {
+            "PYTORCH_NPU_ALLOC_CONF": Config.read().alloc_conf,
+            "max_split_size": -1,
+            "garbage_collection_threshold": 0.0,
+            "expandable_segments": False,
+            "pinned_num_register_threads": 1,
+            "release_lock_on_malloc": True,
+            "pinned_use_host_register": False,
+            "roundup_power2_divisions": {},
+        },
+        "external_annotations": [],
+    }
+
+
+def _dump_snapshot(filename: str | Path = "dump_snapshot.pickle") -> None:
+    """Write _snapshot() to a file that pytorch.org/memory_viz opens."""
+    Path(filename).write_bytes(pickle.dumps(_snapshot()))

@@ -1,0 +1,146 @@
+"""Events that several processes see: two words in a file of shared memory.
+
+The first counts records asked for, the second those that their stream has
+reached. A wait is for the records asked for so far, by whichever process.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import secrets
+import weakref
+from pathlib import Path
+from typing import Self
+
+import torch
+
+from npu_dispatch import _C
+from npu_dispatch.npu._lazy import _lazy_init
+from npu_dispatch.npu.streams import Event, current_stream
+
+__all__ = ["SharedEvent"]
+
+_FOLDER = Path("/dev/shm")
+_PREFIX = "npu_event-"
+_ASKED, _REACHED = 0, 4  # offsets of the words
+
+
+class _Words:
+    """The mapped words of one event."""
+
+    def __init__(self, path: Path) -> None:
+        with path.open("r+b") as file:
+            self.map = mmap.mmap(file.fileno(), mmap.PAGESIZE)
+        self._hold = ctypes.c_char.from_buffer(self.map)
+        self.address = ctypes.addressof(self._hold)
+        # What the streams of this process may still do with them.
+        self.points: dict[tuple[int, int], int] = {}
+
+    def used_by(self, stream: torch.Stream) -> None:
+        key = stream.device_index, stream.stream_id
+        self.points[key] = _C.stream_tail(*key)
+
+    def settled(self) -> bool:
+        return all(_C.stream_reached(*key, n) for key, n in self.points.items())
+
+
+# Words whose event is gone, while tasks may still name them.
+_leaving: list[_Words] = []
+
+
+def _leave(words: _Words, owned: Path | None) -> None:
+    if owned is not None and os.getpid() == int(owned.name.split("-")[1]):
+        owned.unlink(missing_ok=True)
+    _leaving.append(words)
+
+
+class SharedEvent(Event):
+    """An Event(interprocess=True)."""
+
+    _words: _Words
+
+    def __new__(cls) -> Self:
+        path = _FOLDER / f"{_PREFIX}{os.getpid()}-{secrets.token_hex(8)}"
+        path.write_bytes(bytes(mmap.PAGESIZE))
+        path.chmod(0o600)
+        return cls._made(path, path)
+
+    @classmethod
+    def _made(cls, path: Path, owned: Path | None) -> Self:
+        _leaving[:] = [words for words in _leaving if not words.settled()]
+        event = super().__new__(cls, interprocess=True)
+        event._path, event._words = path, _Words(path)
+        weakref.finalize(event, _leave, event._words, owned)
+        return event
+
+    @classmethod
+    def opened(cls, device: int, handle: bytes) -> Self:
+        if not isinstance(handle, bytes):
+            raise TypeError(f"handle must be bytes, but got {type(handle).__name__}")
+        name = handle.decode(errors="replace")
+        path = _FOLDER / name
+        if not name.startswith(_PREFIX) or "/" in name or not path.is_file():
+            raise RuntimeError(
+                f"{handle!r} is no handle of an interprocess event, or the process "
+                "that made the event has dropped it"
+            )
+        return cls._made(path, None)
+
+    _path: Path
+
+    def ipc_handle(self) -> bytes:
+        return self._path.name.encode()
+
+    def _asked(self) -> int:
+        return _C.flag_value(self._words.address + _ASKED)
+
+    @property
+    def event_id(self) -> int:  # type: ignore[override]
+        return self._words.address if self._asked() else 0
+
+    def record(self, stream: torch.Stream | None = None) -> None:
+        _lazy_init()
+        stream = current_stream() if stream is None else stream
+        number = self._asked() + 1
+        _C.flag_set(
+            stream.device_index,
+            stream.stream_id,
+            self._words.address + _REACHED,
+            number,
+        )
+        ctypes.c_uint32.from_address(self._words.address + _ASKED).value = number
+        self._words.used_by(stream)
+
+    def wait(self, stream: torch.Stream | None = None) -> None:
+        number = self._asked()
+        if not number:
+            return
+        stream = current_stream() if stream is None else stream
+        _C.flag_reach(
+            stream.device_index,
+            stream.stream_id,
+            self._words.address + _REACHED,
+            number,
+        )
+        self._words.used_by(stream)
+
+    def query(self) -> bool:
+        return self._behind() >= 0
+
+    def _behind(self) -> int:
+        reached = _C.flag_value(self._words.address + _REACHED)
+        return ctypes.c_int32(reached - self._asked()).value
+
+    def synchronize(self) -> None:
+        _C.flag_host_wait(self._words.address + _REACHED, self._asked())
+
+    def elapsed_time(self, end_event: torch.Event) -> float:
+        raise RuntimeError("an interprocess event has no time")
+
+    def recorded_time(self) -> int:
+        raise RuntimeError("an interprocess event has no time")
+
+    def __repr__(self) -> str:
+        return f"<torch.npu.Event interprocess {self._path.name}>"

@@ -1,0 +1,421 @@
+"""Collectives of one process over several devices, as torch.cuda.comm has them.
+
+Each copy goes through the current stream of its destination, which first waits
+for the current stream of its source; no call waits on the host. torch's own
+torch.nn.parallel.comm, and with it nn.DataParallel, call the same functions.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+from torch._utils import (
+    _flatten_dense_tensors,
+    _reorder_tensors_as,
+    _take_tensors,
+    _unflatten_dense_tensors,
+)
+
+from npu_dispatch import _C
+from npu_dispatch.npu._index import Device, _get_device_index, is_npu
+from npu_dispatch.npu._lazy import _lazy_init
+from npu_dispatch.npu.streams import current_stream
+from npu_dispatch.npu.streams import stream as on_stream
+
+__all__ = [
+    "broadcast",
+    "broadcast_coalesced",
+    "gather",
+    "reduce_add",
+    "reduce_add_coalesced",
+    "scatter",
+]
+
+Tensor = torch.Tensor
+
+
+def _indices(devices: Iterable[Device]) -> list[int]:
+    _lazy_init()
+    found = [_get_device_index(device) for device in devices]
+    if not found:
+        raise RuntimeError("expected at least one device, but got none")
+    for index in found:
+        if not 0 <= index < _C.device_count():
+            raise RuntimeError(
+                f"invalid device id {index}: there are {_C.device_count()} devices"
+            )
+    return found
+
+
+def _copy(source: Tensor, target: Tensor) -> Tensor:
+    """Copy in the order of both current streams, without a host wait."""
+    if is_npu(source) and is_npu(target) and source.device != target.device:
+        there = current_stream(target.device)
+        there.wait_stream(current_stream(source.device))
+        with on_stream(there):
+            target.copy_(source, non_blocking=True)
+        source.record_stream(there)
+        return target
+    return target.copy_(source, non_blocking=is_npu(source) and is_npu(target))
+
+
+def _to(source: Tensor, index: int) -> Tensor:
+    """Return `source` itself where it is there already, else a copy."""
+    if is_npu(source) and source.get_device() == index:
+        return source
+    device = torch.device("npu", index) if index >= 0 else torch.device("cpu")
+    dense = source.contiguous() if not source.is_sparse else source
+    if dense.is_sparse:
+        return dense.to(device)
+    return _copy(dense, torch.empty_like(dense, device=device))
+
+
+def _real(tensor: Tensor) -> Tensor:
+    return torch.view_as_real(tensor) if tensor.is_complex() else tensor
+
+
+def _broadcast(tensor: Tensor, devices: Sequence[int]) -> list[Tensor]:
+    if is_npu(tensor) and devices[0] != tensor.get_device():
+        raise RuntimeError(
+            f"device of broadcasted tensor must appear as the first of the "
+            f"devices: expected npu:{tensor.get_device()}, got npu:{devices[0]}"
+        )
+    return [_to(tensor, index) for index in devices]
+
+
+def _broadcast_out(tensor: Tensor, out: Sequence[Tensor]) -> list[Tensor]:
+    for i, target in enumerate(out):
+        if not is_npu(target):
+            raise RuntimeError(f"expected all of out on npu, but out[{i}] is not")
+        if target.shape != tensor.shape:
+            raise RuntimeError(
+                f"expected out[{i}] of shape {tuple(tensor.shape)}, but got "
+                f"{tuple(target.shape)}"
+            )
+    return [_copy(tensor, target) for target in out]
+
+
+def broadcast(
+    tensor: Tensor,
+    devices: Iterable[Device] | None = None,
+    *,
+    out: Sequence[Tensor] | None = None,
+) -> tuple[Tensor, ...]:
+    """Return copies of `tensor` on all `devices`, or fill the tensors `out`.
+
+    The first device must be the tensor's own, unless that is the CPU. Exactly
+    one of the two is given, else RuntimeError; so for shapes that differ.
+    A complex tensor arrives as pairs of real numbers.
+    """
+    tensor = _real(tensor)
+    if (devices is None) == (out is None):
+        raise RuntimeError(
+            "Exactly one of 'devices' and 'out' must be specified, but got "
+            f"devices={devices} and out={out}"
+        )
+    if devices is not None:
+        return tuple(_broadcast(tensor, _indices(devices)))
+    assert out is not None
+    return tuple(_broadcast_out(tensor, out))
+
+
+def broadcast_coalesced(
+    tensors: Iterable[Tensor], devices: Iterable[Device], buffer_size: int = 10485760
+) -> tuple[list[Tensor], ...]:
+    """Return a list of copies per device; small tensors travel together.
+
+    buffer_size: bytes that travel at once, at most. The first device is the
+    tensors' own.
+    """
+    return _broadcast_coalesced(
+        [_real(t) for t in tensors], _indices(devices), buffer_size
+    )
+
+
+def _broadcast_coalesced(
+    tensors: Sequence[Tensor], devices: Sequence[int], buffer_size: int
+) -> tuple[list[Tensor], ...]:
+    for tensor in tensors:
+        if is_npu(tensor) and tensor.get_device() != devices[0]:
+            raise RuntimeError(
+                f"all tensors must be on devices[0]: npu:{devices[0]}, but one "
+                f"is on {tensor.device}"
+            )
+    results: list[list[Tensor]] = [list(tensors)]
+    if tensors and not is_npu(tensors[0]):
+        results[0] = [_to(t, devices[0]) for t in tensors]
+    for index in devices[1:]:
+        copies: list[Tensor] = []
+        for chunk in _take_tensors(results[0], buffer_size):  # type: ignore[no-untyped-call]
+            if chunk[0].is_sparse:
+                copies += [_to(t, index) for t in chunk]
+                continue
+            flat = _to(_flatten_dense_tensors(chunk), index)  # type: ignore[no-untyped-call]
+            with torch.device("npu", index), torch.no_grad():
+                # Of their own storage's version: they are written one by one.
+                copies += [
+                    piece.data
+                    for piece in _unflatten_dense_tensors(flat, chunk)  # type: ignore[no-untyped-call]
+                ]
+        results.append(list(_reorder_tensors_as(copies, results[0])))  # type: ignore[no-untyped-call]
+    return tuple(results)
+
+
+def reduce_add(inputs: Sequence[Tensor], destination: Device = None) -> Tensor:
+    """Return the sum of tensors of one shape, on `destination`.
+
+    destination: the current device by default; one of the inputs must be
+    there, else RuntimeError. A CPU input is an AssertionError, a size that
+    differs a ValueError. A single input is returned as it is.
+    """
+    _lazy_init()
+    target = _get_device_index(destination, optional=True)
+    root = None
+    for i, tensor in enumerate(inputs):
+        if tensor.device.type == "cpu":
+            raise AssertionError(
+                f"reduce_add expects all inputs to be on npu, but input {i} is on CPU"
+            )
+        if tensor.get_device() == target:
+            root = i
+        if tensor.size() != inputs[0].size():
+            got, expected = ("x".join(map(str, t.size())) for t in (tensor, inputs[0]))
+            raise ValueError(
+                f"input {i} has invalid size: got {got}, but expected {expected}"
+            )
+    if root is None:
+        raise RuntimeError(
+            "reduce_add expects destination to be on the same device as one of "
+            f"the tensors, but none is on npu:{target}"
+        )
+    if len(inputs) == 1:
+        return inputs[0]
+    others = [_to(t, target) for i, t in enumerate(inputs) if i != root]
+    with on_stream(current_stream(target)):
+        result = inputs[root] + others[0]
+        for other in others[1:]:
+            result.add_(other)
+    return result
+
+
+def reduce_add_coalesced(
+    inputs: Iterable[Iterable[Tensor]],
+    destination: Device = None,
+    buffer_size: int = 10485760,
+) -> tuple[Tensor, ...]:
+    """Return the sums over devices of each tensor; small ones travel together.
+
+    inputs: per device, its tensors. buffer_size: bytes that travel at once.
+    """
+    dense: list[list[Tensor]] = []
+    output: list[Tensor] = []
+    order: list[Tensor] = []
+    for group in zip(*inputs, strict=True):
+        if all(t.is_sparse for t in group):
+            output.append(reduce_add(group, destination))
+            order.append(group[0])
+            continue
+        dense = dense or [[] for _ in group]
+        for tensors, tensor in zip(dense, group, strict=True):
+            tensors.append(tensor.to_dense() if tensor.is_sparse else tensor)
+        order.append(dense[0][-1])
+    chunks = [_take_tensors(tensors, buffer_size) for tensors in dense]  # type: ignore[no-untyped-call]
+    for parts in zip(*chunks, strict=True):
+        flat = reduce_add([_flatten_dense_tensors(part) for part in parts], destination)  # type: ignore[no-untyped-call]
+        output += [t.data for t in _unflatten_dense_tensors(flat, parts[0])]  # type: ignore[no-untyped-call]
+    return tuple(_reorder_tensors_as(output, order))  # type: ignore[no-untyped-call]
+
+
+def _scatter(
+    tensor: Tensor,
+    devices: Sequence[int],
+    chunk_sizes: Sequence[int] | None,
+    dim: int,
+    streams: Sequence[torch.Stream | None] | None,
+) -> list[Tensor]:
+    if chunk_sizes is not None:
+        if len(chunk_sizes) != len(devices):
+            raise RuntimeError(
+                f"Expected devices and chunk_sizes to be of same length, but got "
+                f"len(devices) = {len(devices)} and len(chunk_sizes) = "
+                f"{len(chunk_sizes)}"
+            )
+        pieces = tensor.split_with_sizes(list(chunk_sizes), dim)
+    else:
+        pieces = tensor.chunk(len(devices), dim)
+    results = []
+    for i, (piece, index) in enumerate(zip(pieces, devices, strict=False)):
+        if index < 0:
+            raise RuntimeError("Expected non-negative device indices")
+        stream = streams[i] if streams is not None else None
+        if stream is None:
+            results.append(_to(piece, index))
+            continue
+        with on_stream(stream):
+            results.append(_to(piece, index))
+    return results
+
+
+def _scatter_out(
+    tensor: Tensor,
+    out: Sequence[Tensor],
+    dim: int,
+    streams: Sequence[torch.Stream | None] | None,
+) -> Sequence[Tensor]:
+    if not out:
+        raise RuntimeError("Expected at least one output tensor to scatter to")
+    for i, target in enumerate(out):
+        expected = list(tensor.shape)
+        expected[dim] = target.shape[dim]
+        if not is_npu(target) or list(target.shape) != expected:
+            raise RuntimeError(
+                f"expected out[{i}] on npu and of shape {expected}, but it is on "
+                f"{target.device} and has {list(target.shape)}"
+            )
+    sizes = [target.shape[dim] for target in out]
+    if sum(sizes) != tensor.shape[dim]:
+        raise RuntimeError(
+            f"expected the sizes of out to add up to {tensor.shape[dim]} along "
+            f"dimension {dim}, but got {sizes}"
+        )
+    for i, piece in enumerate(tensor.split_with_sizes(sizes, dim)):
+        stream = streams[i] if streams is not None else None
+        with on_stream(stream):
+            _copy(piece, out[i])
+    return out
+
+
+def scatter(
+    tensor: Tensor,
+    devices: Iterable[Device] | None = None,
+    chunk_sizes: Sequence[int] | None = None,
+    dim: int = 0,
+    streams: Sequence[torch.Stream | None] | None = None,
+    *,
+    out: Sequence[Tensor] | None = None,
+) -> tuple[Tensor, ...]:
+    """Return the parts of `tensor` along `dim`, one per device.
+
+    chunk_sizes: one per device; equal parts by default. streams: where each
+    part is copied. With `out`, which says the sizes itself, its tensors are
+    filled; `devices` or `chunk_sizes` beside it is a RuntimeError.
+    """
+    tensor = _real(tensor)
+    if out is None:
+        if devices is None:
+            raise RuntimeError("Exactly one of 'devices' and 'out' must be specified")
+        return tuple(_scatter(tensor, _indices(devices), chunk_sizes, dim, streams))
+    for name, value in (("devices", devices), ("chunk_sizes", chunk_sizes)):
+        if value is not None:
+            raise RuntimeError(
+                f"'{name}' must not be specified when 'out' is specified, but got "
+                f"{name}={value}"
+            )
+    return tuple(_scatter_out(tensor, out, dim, streams))
+
+
+def _check_parts(tensors: Sequence[Tensor], dim: int) -> list[int]:
+    """Return the shape of the tensors put together along `dim`."""
+    if not tensors:
+        raise RuntimeError("Expected at least one tensor to gather from")
+    first = tensors[0]
+    axis = dim if dim >= 0 else dim + first.dim()
+    shape = list(first.shape)
+    if not 0 <= axis < max(first.dim(), 1) or not shape:
+        raise RuntimeError(f"cannot gather {first.dim()}-d tensors along {dim}")
+    shape[axis] = 0
+    for i, tensor in enumerate(tensors):
+        if not is_npu(tensor):
+            raise RuntimeError(f"expected all inputs on npu, but input {i} is not")
+        rest = list(tensor.shape)
+        total = rest[axis] if len(rest) > axis else 0
+        if len(rest) == len(shape):
+            rest[axis] = shape[axis]
+        if rest != shape:
+            raise RuntimeError(
+                f"input {i} has shape {list(tensor.shape)}, which differs from "
+                f"{list(first.shape)} in another dimension than {dim}"
+            )
+        shape[axis] += total
+    return shape
+
+
+def _gather_out(tensors: Sequence[Tensor], out: Tensor, dim: int) -> Tensor:
+    shape = _check_parts(tensors, dim)
+    if list(out.shape) != shape:
+        raise RuntimeError(f"expected out of shape {shape}, but got {list(out.shape)}")
+    sizes = [tensor.shape[dim] for tensor in tensors]
+    with torch.no_grad():
+        for part, tensor in zip(out.split_with_sizes(sizes, dim), tensors, strict=True):
+            _copy(tensor, part)
+    return out
+
+
+def _gather(tensors: Sequence[Tensor], dim: int, destination: int | None) -> Tensor:
+    shape = _check_parts(tensors, dim)
+    if destination is None:
+        destination = _C.current_device()
+    device = torch.device("npu", destination) if destination >= 0 else "cpu"
+    out = torch.empty(shape, dtype=tensors[0].dtype, device=device)
+    return _gather_out(tensors, out, dim)
+
+
+def gather(
+    tensors: Iterable[Tensor],
+    dim: int = 0,
+    destination: Device = None,
+    *,
+    out: Tensor | None = None,
+) -> Tensor:
+    """Return tensors of several devices put together along `dim`.
+
+    destination: the current device by default; "cpu", or -1 with a
+    FutureWarning, for the host. With `out`, that is filled and `destination`
+    beside it is a RuntimeError; so are shapes that do not fit.
+    """
+    _lazy_init()
+    parts = [_real(tensor) for tensor in tensors]
+    if out is not None:
+        if destination is not None:
+            raise RuntimeError(
+                "'destination' must not be specified when 'out' is specified, but "
+                f"got destination={destination}"
+            )
+        return _gather_out(parts, out, dim)
+    if destination == -1:
+        warnings.warn(
+            "-1 for the CPU is deprecated: use 'cpu'", FutureWarning, stacklevel=2
+        )
+    index = _get_device_index(destination, optional=True, allow_cpu=True)
+    return _gather(parts, dim, index)
+
+
+def _ours_or(original: Callable[..., Any] | None, ours: Callable[..., Any]) -> Any:
+    def call(tensors: Any, *args: Any) -> Any:
+        first = tensors if isinstance(tensors, Tensor) else next(iter(tensors), None)
+        if original is not None and (first is None or not is_npu(first)):
+            return original(tensors, *args)
+        return ours(tensors, *args)
+
+    return call
+
+
+def _serve_torch() -> None:
+    """Give torch.nn.parallel.comm the functions it looks for in torch._C."""
+    for name, ours in (
+        ("_broadcast", _broadcast),
+        ("_broadcast_out", _broadcast_out),
+        ("_broadcast_coalesced", _broadcast_coalesced),
+        ("_scatter", _scatter),
+        ("_scatter_out", _scatter_out),
+        ("_gather", _gather),
+        ("_gather_out", _gather_out),
+    ):
+        original = getattr(torch._C, name, None)
+        setattr(torch._C, name, _ours_or(original, ours))
+
+
+_serve_torch()

@@ -1,0 +1,150 @@
+"""Streams made elsewhere, and events that stand outside captured graphs."""
+
+from __future__ import annotations
+
+import atexit
+import threading
+from typing import Self
+
+import torch
+
+from npu_dispatch import _C
+from npu_dispatch.npu._index import Device, _get_device_index
+from npu_dispatch.npu._lazy import _lazy_init
+from npu_dispatch.npu.streams import Stream, _resolve, current_stream
+
+__all__ = ["ExternalEvent", "ExternalStream", "npurt", "set_strict_stream_pools"]
+
+# So that a wait for a record that never comes does not keep the process.
+atexit.register(_C.stop_waiting_tasks)
+
+
+class ExternalStream(Stream):
+    """A stream that somebody else made and owns; with all of Stream's methods.
+
+    stream_ptr: what npurt().npuStreamCreate() or a stream's `npu_stream` gave.
+    Equal pointers are the same stream. 0 or an unknown one is a RuntimeError.
+    """
+
+    def __new__(cls, stream_ptr: int, device: Device = None) -> Self:
+        _lazy_init()
+        if not isinstance(stream_ptr, int) or isinstance(stream_ptr, bool):
+            raise TypeError(
+                f"stream_ptr must be an int, but got {type(stream_ptr).__name__}"
+            )
+        if stream_ptr == 0:
+            raise RuntimeError("ExternalStream: stream_ptr must not be null")
+        index, stream_id = stream_ptr >> 32, stream_ptr & 0xFFFFFFFF
+        if stream_ptr < 0 or index >= _C.device_count():
+            raise RuntimeError(f"ExternalStream: {stream_ptr:#x} is not a stream")
+        wanted = _get_device_index(device, optional=True)
+        if device is not None and wanted not in (-1, index):
+            raise RuntimeError(
+                f"ExternalStream: {stream_ptr:#x} is a stream of npu:{index}, not of "
+                f"npu:{wanted}"
+            )
+        return super().__new__(cls, stream_id=stream_id, device_index=index)
+
+
+class ExternalEvent:
+    """A flag that one stream raises and another waits for.
+
+    wait() may come before record(): the stream then holds until the record. A
+    wait takes the flag down, so each needs a record of its own; reset() also
+    does. Streams run these in order with their other work; no call waits.
+    """
+
+    def __init__(self) -> None:
+        _lazy_init()
+        self._flag = _C.new_flag()
+        self._lock = threading.Lock()
+        self._awaited = False  # a wait is queued, and no record since
+
+    @staticmethod
+    def _stream(stream: torch.Stream | None) -> tuple[int, int]:
+        if stream is None:
+            stream = current_stream()
+        if not isinstance(stream, torch.Stream) or stream.device_type != 20:
+            raise TypeError(f"expected a stream of an npu, but got {stream!r}")
+        return stream.device_index, stream.stream_id
+
+    def record(self, stream: torch.Stream | None = None) -> None:
+        """Raise the flag when the stream (the current one) gets here."""
+        where = self._stream(stream)
+        with self._lock:
+            _C.flag_set(*where, self._flag, 1)
+            self._awaited = False
+
+    def wait(self, stream: torch.Stream | None = None) -> None:
+        """Hold the stream until the flag is up, then take it down.
+
+        A second wait without a record() or reset() between is a RuntimeError,
+        with nothing queued: it could never end.
+        """
+        where = self._stream(stream)
+        with self._lock:
+            if self._awaited:
+                raise RuntimeError(
+                    "ExternalEvent: wait() twice with no record() or reset() between"
+                )
+            self._awaited = True
+        try:
+            _C.flag_take(*where, self._flag)
+        except BaseException:
+            self._awaited = False
+            raise
+
+    def reset(self, stream: torch.Stream | None = None) -> None:
+        """Take the flag down when the stream gets here, and allow another wait."""
+        where = self._stream(stream)
+        with self._lock:
+            _C.flag_set(*where, self._flag, 0)
+            self._awaited = False
+
+    def __repr__(self) -> str:
+        return f"<torch.npu.ExternalEvent {self._flag:#x}>"
+
+
+class _Runtime:
+    """The runtime's own interface, as torch.cuda.cudart() is for CUDA.
+
+    Functions return 0, or raise; sizes are bytes.
+    """
+
+    def npuStreamCreate(self, device: Device = None) -> int:  # noqa: N802
+        """Return a new stream for ExternalStream. At most 32 exist per device."""
+        index = _resolve(device)
+        return (index << 32) | _C.take_owned_stream(index)
+
+    def npuStreamDestroy(self, stream_ptr: int) -> int:  # noqa: N802
+        """Wait for the stream's work, then give it back."""
+        _C.give_owned_stream(stream_ptr >> 32, stream_ptr & 0xFFFFFFFF)
+        return 0
+
+    def npuMemGetInfo(self, device: Device = None) -> tuple[int, int]:  # noqa: N802
+        """Return (free, total)."""
+        from npu_dispatch.npu.memory import mem_get_info
+
+        return mem_get_info(device)
+
+    def npuDeviceSynchronize(self) -> int:  # noqa: N802
+        """Wait for the current device."""
+        _C.synchronize()
+        return 0
+
+
+def npurt() -> _Runtime:
+    """Return the runtime's interface. Initialises."""
+    _lazy_init()
+    return _Runtime()
+
+
+def set_strict_stream_pools(strict: bool) -> None:
+    """Choose that a pool of streams raises a RuntimeError when it is used up.
+
+    Off, as at first unless NPU_STRICT_STREAMS=1, the 33rd Stream object of a
+    device and priority class is the first stream again.
+    """
+    if not isinstance(strict, bool):
+        raise TypeError(f"strict must be a bool, but got {type(strict).__name__}")
+    _C.set_strict_pools(strict)

@@ -1,0 +1,298 @@
+"""Elementwise functions compiled from C++ text at their first call.
+
+The host's own compiler makes them (CXX, or c++, g++, clang++ of the PATH), per
+combination of dtypes, and keeps them on disk. They run in the queue.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import re
+import shutil
+import struct
+import subprocess
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from npu_dispatch import _C
+from npu_dispatch.config import Config
+from npu_dispatch.npu._index import is_npu
+from npu_dispatch.npu._lazy import _lazy_init
+
+__all__: list[str] = []
+
+_MOST = 8  # tensors in, and out
+_ENTRY = re.compile(
+    r"template\s*<[^<>]*>\s*(?:[\w:]+\s+)+(\w+)\s*\([^{}]*\)\s*\{", re.S
+)
+
+_CPP = {
+    torch.float32: "float",
+    torch.float64: "double",
+    torch.float16: "c10::Half",
+    torch.bfloat16: "c10::BFloat16",
+    torch.int8: "int8_t",
+    torch.int16: "int16_t",
+    torch.int32: "int32_t",
+    torch.int64: "int64_t",
+    torch.uint8: "uint8_t",
+    torch.bool: "bool",
+    torch.complex64: "std::complex<float>",
+    torch.complex128: "std::complex<double>",
+}
+_SCALARS = {float: "double", int: "int64_t", bool: "int64_t"}
+
+# Words: number of elements, of dimensions, their sizes; then per tensor its
+# address and its strides in bytes; then the scalars.
+_SOURCE = """\
+#include <algorithm>
+#include <cmath>
+#include <math.h>
+#include <complex>
+#include <cstdint>
+#include <cstring>
+#include <c10/util/BFloat16.h>
+#include <c10/util/Half.h>
+
+template <typename T> inline T min(T a, T b) {{ return b < a ? b : a; }}
+template <typename T> inline T max(T a, T b) {{ return a < b ? b : a; }}
+
+{code}
+
+using T = {dtype};
+constexpr int kTensors = {tensors};
+
+template <typename U>
+static U scalar(const uint64_t* words) {{
+  U value;
+  std::memcpy(&value, words, sizeof value);
+  return value;
+}}
+
+extern "C" void npu_jit(const uint64_t* words) {{
+  const int64_t count = int64_t(words[0]);
+  const int64_t ndim = int64_t(words[1]);
+  const uint64_t* sizes = words + 2;
+  const uint64_t* at = sizes + ndim;
+  char* data[kTensors];
+  const int64_t* strides[kTensors];
+  for (int i = 0; i < kTensors; ++i) {{
+    data[i] = reinterpret_cast<char*>(at[0]);
+    strides[i] = reinterpret_cast<const int64_t*>(at + 1);
+    at += 1 + ndim;
+  }}
+  const uint64_t* scalars = at;
+  (void)scalars;
+{constants}
+  int64_t index[{most_dims}] = {{}};
+  for (int64_t n = 0; n < count; ++n) {{
+    {call}
+    for (int64_t d = ndim - 1; d >= 0; --d) {{
+      const bool carry = ++index[d] == int64_t(sizes[d]);
+      for (int i = 0; i < kTensors; ++i)
+        data[i] += carry ? -strides[i][d] * (index[d] - 1) : strides[i][d];
+      if (!carry) break;
+      index[d] = 0;
+    }}
+  }}
+}}
+"""
+_MOST_DIMS = 25
+
+
+def _compiler() -> str:
+    chosen = Config.read().cxx
+    for name in [chosen] if chosen else ["c++", "g++", "clang++"]:
+        if found := shutil.which(name):
+            return found
+    raise RuntimeError(
+        "jiterator needs a C++ compiler and found "
+        + (f"no {chosen!r}, which CXX names" if chosen else "no c++, g++ or clang++")
+        + "; install one, or set CXX to its path"
+    )
+
+
+def _compile(source: str, name: str) -> Path:
+    """Return the library made from `source`; kept on disk from then on."""
+    compiler = _compiler()
+    include = Path(torch.__file__).parent / "include"
+    flags = ["-O3", "-std=c++20", "-fPIC", "-shared", "-w", f"-I{include}"]
+    key = "\0".join([source, compiler, torch.__version__, *flags])
+    folder = Config.read().cache / "jiterator"
+    library = folder / f"{hashlib.sha256(key.encode()).hexdigest()}.so"
+    if library.exists():
+        return library
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder) as work:
+        text, made = Path(work) / "kernel.cpp", Path(work) / "kernel.so"
+        text.write_text(source)
+        command = [compiler, *flags, str(text), "-o", str(made)]
+        result = subprocess.run(command, capture_output=True, text=True, check=False)
+        if result.returncode:
+            raise RuntimeError(f"jiterator: {name} did not compile:\n{result.stderr}")
+        made.replace(library)  # other processes see all of it or nothing
+    return library
+
+
+@functools.cache
+def _load(
+    code: str,
+    name: str,
+    dtype: torch.dtype,
+    inputs: int,
+    outputs: int,
+    by_reference: bool,
+    kinds: tuple[str, ...],
+) -> int:
+    """Return the address of the compiled function."""
+    constants = [
+        f"  const T k{i} = T(scalar<{kind}>(scalars + {i}));"
+        for i, kind in enumerate(kinds)
+    ]
+    values = [
+        f"*reinterpret_cast<const T*>(data[{outputs + i}])" for i in range(inputs)
+    ]
+    values += [f"k{i}" for i in range(len(kinds))]
+    targets = [f"*reinterpret_cast<T*>(data[{i}])" for i in range(outputs)]
+    if by_reference:
+        call = f"{name}<T>({', '.join(values + targets)});"
+    else:
+        call = f"{targets[0]} = {name}<T>({', '.join(values)});"
+    source = _SOURCE.format(
+        code=code,
+        dtype=_CPP[dtype],
+        tensors=inputs + outputs,
+        constants="\n".join(constants),
+        call=call,
+        most_dims=_MOST_DIMS,
+    )
+    library = ctypes.CDLL(str(_compile(source, name)))
+    address = ctypes.cast(library.npu_jit, ctypes.c_void_p).value
+    assert address is not None
+    return address
+
+
+def _bits(value: float | int | bool) -> int:
+    form = "<d" if isinstance(value, float) else "<q"
+    return int(struct.unpack("<Q", struct.pack(form, value))[0])
+
+
+class _JittedFunction:
+    def __init__(
+        self, code: str, outputs: int, by_reference: bool, defaults: dict[str, Any]
+    ) -> None:
+        if not 1 <= outputs <= _MOST:
+            raise AssertionError(f"jiterator supports 1 to 8 outputs, got {outputs}")
+        entries = _ENTRY.findall(code)
+        if not entries:
+            raise RuntimeError(
+                "Couldn't parse code: expected 'template <typename T> T name(T x, "
+                f"...) {{ ... }}', got:\n{code}"
+            )
+        self.code, self.name = code, entries[-1]
+        self.outputs, self.by_reference = outputs, by_reference
+        self.defaults = defaults
+
+    def _scalars(self, given: dict[str, Any]) -> list[Any]:
+        for key in given:
+            if key not in self.defaults:
+                raise KeyError(f"{key} is not declared in function definition")
+        values = list({**self.defaults, **given}.values())
+        for value in values:
+            if type(value) not in _SCALARS:
+                raise TypeError(f"a scalar must be a number, but got {value!r}")
+        return values
+
+    def __call__(
+        self, *tensors: torch.Tensor, **kwargs: Any
+    ) -> torch.Tensor | tuple[torch.Tensor, ...]:
+        if not _C.device_count():
+            raise AssertionError("jiterator needs an npu device, and there is none")
+        if not 1 <= len(tensors) <= _MOST:
+            raise AssertionError(
+                f"jiterator only supports 1 to 8 tensor inputs, got {len(tensors)}"
+            )
+        scalars = self._scalars(kwargs)
+        device = next((t.device for t in tensors if is_npu(t)), None)
+        if device is None:
+            raise RuntimeError("jiterator: expected at least one npu tensor")
+        for tensor in tensors:
+            if tensor.device != device and tensor.dim():
+                raise RuntimeError(
+                    f"jiterator: expected all tensors on {device}, but one is on "
+                    f"{tensor.device}"
+                )
+        _lazy_init()
+        return self._launch(tensors, scalars, device)
+
+    def _launch(
+        self, tensors: Sequence[torch.Tensor], scalars: list[Any], device: torch.device
+    ) -> torch.Tensor | tuple[torch.Tensor, ...]:
+        dtype = functools.reduce(
+            torch.promote_types, (t.dtype for t in tensors[1:]), tensors[0].dtype
+        )
+        if any(t.dim() for t in tensors) and not all(t.dim() for t in tensors):
+            dtype = _result_type(tensors)
+        if dtype not in _CPP:
+            raise RuntimeError(f"jiterator does not support {dtype}")
+        function = _load(
+            self.code,
+            self.name,
+            dtype,
+            len(tensors),
+            self.outputs,
+            self.by_reference,
+            tuple(_SCALARS[type(value)] for value in scalars),
+        )
+        # Copies made here are freed when this returns, in stream order.
+        inputs = torch.broadcast_tensors(*(t.to(device, dtype) for t in tensors))  # type: ignore[no-untyped-call]
+        shape = inputs[0].shape
+        made = [
+            torch.empty(shape, dtype=dtype, device=device) for _ in range(self.outputs)
+        ]
+        if made[0].numel():
+            words = [made[0].numel(), len(shape), *shape]
+            for tensor in (*made, *inputs):
+                words.append(tensor.data_ptr())
+                words += [s * tensor.element_size() % 2**64 for s in tensor.stride()]
+            words += map(_bits, scalars)
+            _C.launch_compiled(function, device.index, words)
+        return made[0] if len(made) == 1 else tuple(made)
+
+
+def _result_type(tensors: Sequence[torch.Tensor]) -> torch.dtype:
+    """Return the type of several operands, where 0-d ones count for less."""
+    shaped = [t for t in tensors if t.dim()]
+    result = functools.reduce(
+        torch.promote_types, (t.dtype for t in shaped[1:]), shaped[0].dtype
+    )
+    for scalar in (t for t in tensors if not t.dim()):
+        result = torch.result_type(torch.empty(1, dtype=result), scalar.to("meta"))
+    return result
+
+
+def _create_jit_fn(code_string: str, **kwargs: Any) -> Callable[..., torch.Tensor]:
+    """Return a function of npu tensors that runs `code_string` on each element.
+
+    code_string: C++ whose last function is a template<typename T> that returns
+    its result by value. kwargs: its trailing scalar parameters and their
+    defaults; naming another at a call is a KeyError. Up to 8 tensors, which
+    are broadcast and promoted to one type. Mirrors torch.cuda.jiterator.
+    """
+    return _JittedFunction(code_string, 1, False, kwargs)  # type: ignore[return-value]
+
+
+def _create_multi_output_jit_fn(
+    code_string: str, num_outputs: int, **kwargs: Any
+) -> Callable[..., tuple[torch.Tensor, ...]]:
+    """Return the like of _create_jit_fn() with 1 to 8 results.
+
+    The C++ function returns them through its last parameters, references.
+    """
+    return _JittedFunction(code_string, num_outputs, True, kwargs)  # type: ignore[return-value]

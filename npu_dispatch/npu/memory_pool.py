@@ -1,0 +1,154 @@
+"""Private memory pools, and allocators that users bring."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import itertools
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from npu_dispatch import _C
+from npu_dispatch.npu._index import Device
+from npu_dispatch.npu._lazy import _lazy_init
+from npu_dispatch.npu.streams import _resolve
+
+__all__ = [
+    "MemPool",
+    "NPUPluggableAllocator",
+    "change_current_allocator",
+    "use_mem_pool",
+]
+
+_numbers = itertools.count(1)
+
+
+class _Plugged:
+    """The C functions of an NPUPluggableAllocator, as the engine knows them."""
+
+    def __init__(self, handle: int) -> None:
+        self._handle = handle
+
+
+class NPUPluggableAllocator:
+    """An allocator of the user's, from a shared library.
+
+    Its functions, of C linkage:
+
+        void* alloc(size_t size, int device, void* stream);
+        void free(void* ptr, size_t size, int device, void* stream);
+
+    size is in bytes, stream a stream's `npu_stream`. alloc runs on the caller's
+    thread; null means out of memory. free runs when no queued work can use the
+    memory any more, on any thread. Memory must be aligned for any dtype.
+    A missing library is an OSError, a missing function an AttributeError.
+    """
+
+    def __init__(
+        self, path_to_so_file: str, alloc_fn_name: str, free_fn_name: str
+    ) -> None:
+        # Never closed: its functions are needed until the process ends.
+        self._library = ctypes.CDLL(str(Path(path_to_so_file)))
+        functions = [
+            ctypes.cast(getattr(self._library, name), ctypes.c_void_p).value
+            for name in (alloc_fn_name, free_fn_name)
+        ]
+        self._plugged = _Plugged(_C.plug(*(address or 0 for address in functions)))
+
+    def allocator(self) -> _Plugged:
+        """Return what MemPool() takes for an allocator."""
+        return self._plugged
+
+
+def change_current_allocator(allocator: NPUPluggableAllocator) -> None:
+    """Take all device memory from `allocator` from now on.
+
+    Once per process, and before any device memory was used; later it is a
+    RuntimeError. The statistics of memory then stay at zero.
+    """
+    if not isinstance(allocator, NPUPluggableAllocator):
+        raise TypeError(
+            f"expected an NPUPluggableAllocator, but got {type(allocator).__name__}"
+        )
+    _C.replace_allocator(allocator.allocator()._handle)
+
+
+def _release(number: int, devices: set[int]) -> None:
+    for index in devices:
+        _C.release_pool(index, number)
+
+
+class MemPool:
+    """Memory that only use_mem_pool() serves from.
+
+    allocator: an NPUPluggableAllocator's allocator() to take it from; the
+    driver by default. use_on_oom: others are served from what is free in the
+    pool before they run out of memory. no_split: segments are not shared by
+    several tensors. When the pool goes, empty_cache() releases its memory.
+    """
+
+    def __init__(
+        self,
+        allocator: _Plugged | NPUPluggableAllocator | None = None,
+        use_on_oom: bool = False,
+        no_split: bool = False,
+    ) -> None:
+        if isinstance(allocator, NPUPluggableAllocator):
+            allocator = allocator.allocator()
+        if allocator is not None and not isinstance(allocator, _Plugged):
+            raise TypeError(
+                "allocator must be NPUPluggableAllocator(...).allocator(), but got "
+                f"{type(allocator).__name__}"
+            )
+        self._number = next(_numbers)
+        self._allocator = allocator
+        self._rules = use_on_oom, not no_split
+        self._devices: set[int] = set()
+        weakref.finalize(self, _release, self._number, self._devices)
+
+    @property
+    def id(self) -> tuple[int, int]:
+        """What memory_snapshot(mempool_id) and segment_pool_id call it."""
+        return 0, self._number
+
+    @property
+    def allocator(self) -> _Plugged | None:
+        """Where its memory comes from; None: the driver."""
+        return self._allocator
+
+    def use_count(self) -> int:
+        """Return on how many devices the pool has been used."""
+        return len(self._devices)
+
+    def snapshot(self) -> list[dict[str, Any]]:
+        """Return the pool's segments, as memory_snapshot() does."""
+        from npu_dispatch.npu.memory import memory_snapshot
+
+        return memory_snapshot(self.id)
+
+    def _hold(self, index: int) -> None:
+        if index not in self._devices:
+            _C.hold_pool(index, self._number, *self._rules)
+            self._devices.add(index)
+
+
+@contextlib.contextmanager
+def use_mem_pool(pool: MemPool, device: Device = None) -> Iterator[None]:
+    """Serve this thread's allocations on `device` from the pool, inside the block.
+
+    The current device by default. The pool must outlive its tensors' use.
+    """
+    _lazy_init()
+    if not isinstance(pool, MemPool):
+        raise TypeError(f"expected a torch.npu.MemPool, but got {type(pool).__name__}")
+    index = _resolve(device)
+    pool._hold(index)
+    _C.begin_pool(
+        index, pool._number, pool._allocator._handle if pool._allocator else 0
+    )
+    try:
+        yield
+    finally:
+        _C.end_pool(index)

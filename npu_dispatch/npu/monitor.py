@@ -1,0 +1,188 @@
+"""How busy the devices are, and what else a board would report.
+
+A virtual device has no sensors: temperature and power are functions of its
+load. Load and memory are measured.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from pathlib import Path
+
+from npu_dispatch import _C
+from npu_dispatch.npu._device import _checked
+from npu_dispatch.npu._index import Device, _get_device_index
+from npu_dispatch.npu._lazy import _lazy_init
+from npu_dispatch.stats import DeviceStats, StatsError, StatsReader, segment_file
+
+__all__ = [
+    "clock_rate",
+    "list_gpu_processes",
+    "memory_usage",
+    "power_draw",
+    "temperature",
+    "utilization",
+]
+
+_IDLE_CELSIUS, _BUSY_CELSIUS = 35, 75
+_IDLE_MILLIWATT, _BUSY_MILLIWATT = 60_000, 310_000
+_NOMINAL_MHZ = 1000
+_TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+_SHORTEST_WINDOW_NS = 10 * _TICK_NS  # the clock of the threads is that coarse
+
+
+def _index(device: Device) -> int:
+    _lazy_init()
+    return _checked(_get_device_index(device, optional=True))
+
+
+def _launcher_ns(index: int) -> int:
+    """Return the processor time of a device's launcher threads so far."""
+    total = 0
+    for task in Path("/proc/self/task").iterdir():
+        try:
+            name, _, fields = (task / "stat").read_text().rpartition(")")
+        except OSError:  # ended meanwhile
+            continue
+        if f"(npu{index}/s" in name:
+            user, system = fields.split()[11:13]
+            total += (int(user) + int(system)) * _TICK_NS
+    return total
+
+
+class _Window:
+    """Percent of the time since the last look that a counter of ns has grown by."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._last: dict[int, tuple[int, int]] = {}
+        self._percent: dict[int, int] = {}
+
+    def percent(self, index: int, counter: int) -> int:
+        now = time.monotonic_ns()
+        with self._lock:
+            then, before = self._last.get(index, (0, 0))
+            if not then:  # since the process began, at the longest a second ago
+                then, before = now - 1_000_000_000, max(0, counter - 1_000_000_000)
+            elif now - then < _SHORTEST_WINDOW_NS:
+                return self._percent[index]
+            busy = 100 * (counter - before) // (now - then)
+            self._last[index] = now, counter
+            self._percent[index] = max(0, min(100, busy))
+            return self._percent[index]
+
+
+_compute, _copies = _Window(), _Window()
+
+
+def utilization(device: Device = None) -> int:
+    """Return the percent (0-100) of the time that the device was computing.
+
+    Of the time since the last call, or the last second at the first one; a
+    call soon after another repeats its answer. Mirrors torch.cuda.utilization.
+    """
+    index = _index(device)
+    return _compute.percent(index, _launcher_ns(index))
+
+
+def _own_stats(index: int) -> DeviceStats | None:
+    with StatsReader(segment_file()) as reader:
+        return next((d for d in reader.devices() if d.device == index), None)
+
+
+def memory_usage(device: Device = None) -> int:
+    """Return the percent (0-100) of the time that a blocking copy was under way.
+
+    Over the same window as utilization(). Mirrors torch.cuda.memory_usage.
+    """
+    index = _index(device)
+    stats = _own_stats(index)
+    copying = stats.wait_ns["copy"] + stats.wait_ns["item"] if stats else 0
+    return _copies.percent(index, copying)
+
+
+def temperature(device: Device = None) -> int:
+    """Return degrees Celsius: 35 when idle to 75 at full load."""
+    return _by_load(device, _IDLE_CELSIUS, _BUSY_CELSIUS)
+
+
+def power_draw(device: Device = None) -> int:
+    """Return milliwatts: 60000 when idle to 310000 at full load."""
+    return _by_load(device, _IDLE_MILLIWATT, _BUSY_MILLIWATT)
+
+
+def _by_load(device: Device, idle: int, busy: int) -> int:
+    return idle + (busy - idle) * utilization(device) // 100
+
+
+def clock_rate(device: Device = None) -> int:
+    """Return megahertz: that of the first host core, or 1000 if it says none."""
+    _index(device)
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("cpu MHz"):
+                return int(float(line.partition(":")[2]))
+    except (OSError, ValueError):
+        pass
+    return _NOMINAL_MHZ
+
+
+def _alive(pid: int, process_start: int) -> bool:
+    """Return whether a process is the one that wrote its segment."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return False
+    return int(fields[19]) == process_start
+
+
+def _processes(index: int) -> dict[int, DeviceStats]:
+    """Return what each living process of this user has on a device, by pid."""
+    found = {}
+    folder = segment_file().parent
+    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+        try:
+            with StatsReader(path) as reader:
+                if not _alive(reader.info.pid, reader.info.process_start):
+                    continue
+                for stats in reader.devices():
+                    if stats.device == index:
+                        found[reader.info.pid] = stats
+        except (OSError, StatsError, ValueError):
+            continue
+    return found
+
+
+def _reserved_elsewhere(index: int) -> int:
+    """Return the bytes that this user's other processes hold of a device."""
+    others = _processes(index)
+    others.pop(os.getpid(), None)
+    return sum(stats.reserved for stats in others.values())
+
+
+def list_gpu_processes(device: Device = None) -> str:
+    """Return a text of this user's processes on a device, with MB they hold.
+
+    The form is that of torch.cuda.list_gpu_processes: a line `NPU:<index>`,
+    then a line per process, or one that says there is none.
+    """
+    index = _index(device)
+    lines = [f"NPU:{index}"]
+    for pid, stats in _processes(index).items():
+        megabytes = stats.reserved / (1024 * 1024)
+        lines.append(f"process {pid:>10d} uses {megabytes:>12.3f} MB NPU memory")
+    if len(lines) == 1:
+        lines.append("no processes are running")
+    return "\n".join(lines)
+
+
+def get_arch_list() -> list[str]:
+    """Return what kernels are built for: the one virtual chip, [] without devices."""
+    return ["virtual"] if _C.device_count() else []
+
+
+def get_gencode_flags() -> str:
+    """Return the compiler's architecture flags: "", kernels are the host's."""
+    return ""

@@ -1,0 +1,66 @@
+"""Overflow checks, and the dump of operators' inputs and outputs."""
+
+from __future__ import annotations
+
+import math
+import warnings
+
+import torch
+
+from npu_dispatch.config import Config
+from npu_dispatch.npu._lazy import _lazy_init
+from npu_dispatch.npu.dump import finalize_dump, init_dump, set_dump
+
+__all__ = [
+    "clear_npu_overflow_flag",
+    "finalize_dump",
+    "get_npu_overflow_flag",
+    "init_dump",
+    "is_support_inf_nan",
+    "npu_check_overflow",
+    "set_dump",
+]
+
+
+def is_support_inf_nan() -> bool:
+    """Return whether arithmetic yields INF and NaN: True, unless one of
+    INF_NAN_MODE_ENABLE=0 and INF_NAN_MODE_FORCE_DISABLE=1 is set. Initialises.
+
+    Only the checks below follow the mode: kernels always yield INF and NaN.
+    """
+    _lazy_init()
+    return Config.read().inf_nan
+
+
+def npu_check_overflow(grad: float | torch.Tensor) -> bool:
+    """Return whether a number, or the sum of a tensor as float32, is INF or NaN.
+
+    Waits for the tensor. Another type is a RuntimeError.
+    """
+    _lazy_init()
+    if isinstance(grad, torch.Tensor):
+        grad = grad.float().sum().item()
+    if not isinstance(grad, float):
+        raise RuntimeError(
+            f"expected a float or a Tensor, but got {type(grad).__name__}"
+        )
+    return math.isinf(grad) or math.isnan(grad)
+
+
+def get_npu_overflow_flag() -> bool:
+    """Return whether something has saturated: never here.
+
+    A RuntimeError where INF and NaN are yielded: use npu_check_overflow().
+    """
+    if is_support_inf_nan():
+        raise RuntimeError(
+            "get_npu_overflow_flag() needs saturation mode; in INF_NAN mode use "
+            "torch.npu.utils.npu_check_overflow()"
+        )
+    return False
+
+
+def clear_npu_overflow_flag() -> None:
+    """Clear what get_npu_overflow_flag() returns; in INF_NAN mode only warn."""
+    if is_support_inf_nan():
+        warnings.warn("in INF_NAN mode there is no overflow flag", stacklevel=2)

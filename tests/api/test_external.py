@@ -1,0 +1,254 @@
+"""External streams and events, interprocess events, strict pools, priorities."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+
+import pytest
+import torch
+
+
+@pytest.fixture
+def runtime():
+    return torch.npu.npurt()
+
+
+def test_an_external_stream_runs_work_in_order_with_others(runtime):
+    pointer = runtime.npuStreamCreate()
+    stream = torch.npu.ExternalStream(pointer)
+    x = torch.zeros(1000, device="npu")
+    stream.wait_stream(torch.npu.current_stream())
+
+    with torch.npu.stream(stream):
+        for _ in range(10):
+            x += 1
+    event = stream.record_event()
+    event.synchronize()
+
+    assert stream.query()
+    assert x.tolist() == [10] * 1000
+    assert isinstance(stream, torch.npu.Stream)
+    assert runtime.npuStreamDestroy(pointer) == 0
+
+
+def test_equal_pointers_are_one_stream_and_others_are_not(runtime):
+    first, second = runtime.npuStreamCreate(), runtime.npuStreamCreate()
+
+    assert torch.npu.ExternalStream(first) == torch.npu.ExternalStream(first)
+    assert torch.npu.ExternalStream(first) != torch.npu.ExternalStream(second)
+    for pointer in (first, second):
+        runtime.npuStreamDestroy(pointer)
+
+
+def test_a_stream_of_the_pool_is_an_external_stream_too():
+    stream = torch.npu.Stream()
+
+    assert torch.npu.ExternalStream(stream.npu_stream) == stream
+
+
+@pytest.mark.parametrize("pointer", [0, -1, 1 << 40, 31 << 5])
+def test_a_pointer_to_no_stream_is_refused(pointer):
+    with pytest.raises(RuntimeError):
+        torch.npu.ExternalStream(pointer)
+
+
+def test_a_destroyed_stream_cannot_be_destroyed_again(runtime):
+    pointer = runtime.npuStreamCreate()
+    runtime.npuStreamDestroy(pointer)
+
+    with pytest.raises(RuntimeError, match="destroyed already"):
+        runtime.npuStreamDestroy(pointer)
+
+
+def test_an_external_event_holds_a_stream_until_it_is_recorded():
+    waiting, recording = torch.npu.Stream(), torch.npu.Stream()
+    event = torch.npu.ExternalEvent()
+    x = torch.zeros(4, device="npu")
+    torch.npu.synchronize()
+
+    event.wait(waiting)
+    with torch.npu.stream(waiting):
+        x += 1
+    assert not waiting.query()
+    event.record(recording)
+    waiting.synchronize()
+
+    assert x.tolist() == [1] * 4
+
+
+def test_an_external_event_lets_a_waiter_see_what_came_before_the_record():
+    waiting, recording = torch.npu.Stream(), torch.npu.Stream()
+    x = torch.zeros(1 << 20, device="npu")
+    torch.npu.synchronize()
+    event = torch.npu.ExternalEvent()
+    event.wait(waiting)
+    with torch.npu.stream(waiting):
+        total = x.sum()
+    with torch.npu.stream(recording):
+        x.fill_(1)
+    event.record(recording)
+    waiting.synchronize()
+
+    assert total.item() == 1 << 20
+
+
+def test_a_second_wait_is_refused_with_nothing_queued():
+    stream, event = torch.npu.Stream(), torch.npu.ExternalEvent()
+    event.wait(stream)
+
+    with pytest.raises(RuntimeError, match="twice"):
+        event.wait(stream)
+
+    event.record()
+    stream.synchronize()
+    event.wait(stream)  # a record came between
+    event.record()
+    stream.synchronize()
+
+
+def test_reset_takes_the_flag_down():
+    stream, event = torch.npu.Stream(), torch.npu.ExternalEvent()
+    event.record(stream)
+    event.reset(stream)
+    stream.synchronize()
+    event.wait(stream)
+    assert not stream.query()
+    event.record(torch.npu.current_stream())
+    stream.synchronize()
+
+
+def test_a_wait_on_a_sync_launch_stream_lets_other_threads_run():
+    stream, event = torch.npu.SyncLaunchStream(), torch.npu.ExternalEvent()
+    thread = threading.Thread(target=event.wait, args=(stream,))
+    thread.start()
+
+    event.record(torch.npu.default_stream())
+    thread.join(timeout=30)
+
+    assert not thread.is_alive()
+
+
+def test_a_process_ends_although_a_wait_is_never_answered(python):
+    result = python(
+        "import npu_dispatch, torch; torch.npu.ExternalEvent().wait(); print('end')"
+    )
+
+    assert result.stdout.strip() == "end"
+
+
+CHILD = """
+import sys
+import npu_dispatch, torch
+event = torch.npu.Event.from_ipc_handle("npu:0", bytes.fromhex(sys.argv[1]))
+stream = torch.npu.Stream()
+event.wait(stream)
+print(event.query(), stream.query(), flush=True)
+stream.synchronize()
+event.synchronize()
+print(event.query(), flush=True)
+event.record()
+torch.npu.synchronize()
+"""
+
+
+def test_another_process_waits_for_an_interprocess_event(child_environment):
+    gate = torch.npu.ExternalEvent()
+    event = torch.npu.Event(interprocess=True)
+    stream = torch.npu.Stream()
+    assert event.query() and event.npu_event == 0
+    gate.wait(stream)
+    event.record(stream)
+    handle = event.ipc_handle()
+    assert isinstance(event, torch.npu.Event) and isinstance(handle, bytes)
+
+    child = subprocess.Popen(
+        [sys.executable, "-c", CHILD, handle.hex()],
+        env=child_environment(),
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert child.stdout.readline().split() == ["False", "False"]
+    gate.record()
+    assert child.stdout.readline().split() == ["True"]
+    assert child.wait(60) == 0
+    child.stdout.close()
+
+    event.synchronize()  # the child has recorded it again
+    torch.npu.default_stream().wait_event(event)
+    torch.npu.synchronize()
+
+
+def test_a_bad_handle_is_refused():
+    with pytest.raises(RuntimeError, match="handle"):
+        torch.npu.Event.from_ipc_handle(0, b"../../etc/passwd")
+    with pytest.raises(RuntimeError, match="interprocess=True"):
+        torch.npu.Event().ipc_handle()
+    with pytest.raises(RuntimeError):
+        torch.npu.Event(enable_timing=True, interprocess=True)
+
+
+def test_a_blocking_event_waits_without_processor_time():
+    gate, stream = torch.npu.ExternalEvent(), torch.npu.Stream()
+    gate.wait(stream)
+    event = torch.npu.Event(blocking=True)
+    event.record(stream)
+    waiter = threading.Thread(target=event.synchronize)
+    waiter.start()
+    gate.record()
+    waiter.join(30)
+
+    assert event.query()
+    assert isinstance(event, torch.npu.Event)
+
+
+def test_recorded_time_orders_events_of_a_device():
+    first, second = (torch.npu.Event(enable_timing=True) for _ in range(2))
+    first.record()
+    torch.npu._sleep(1_000_000)
+    second.record()
+
+    nanoseconds = second.recorded_time() - first.recorded_time()
+
+    assert nanoseconds >= 1_000_000
+    assert first.elapsed_time(second) == pytest.approx(nanoseconds / 1e6)
+
+
+def test_sleep_refuses_what_is_no_time():
+    with pytest.raises(RuntimeError):
+        torch.npu._sleep(0)
+
+
+def test_strict_pools_refuse_to_hand_a_stream_out_twice(python):
+    code = """
+import npu_dispatch, torch
+torch.npu.set_strict_stream_pools(True)
+streams = [torch.npu.Stream() for _ in range(32)]
+assert len(set(streams)) == 32
+try:
+    torch.npu.Stream()
+except RuntimeError as error:
+    print("32 streams" in str(error))
+torch.npu.set_strict_stream_pools(False)
+assert torch.npu.Stream() in streams
+"""
+    assert python(code).stdout.strip() == "True"
+
+
+def test_priorities_are_two_and_readable():
+    assert torch.npu.Stream.priority_range() == (0, -1)
+    assert torch.npu.Stream(priority=-1).priority == -1
+    assert torch.npu.Stream(priority=0).priority == 0
+
+
+def test_the_preprocessing_flag_belongs_to_its_stream():
+    stream = torch.npu.Stream()
+    stream.set_data_preprocess_stream(True)
+
+    assert stream.is_data_preprocess_stream
+    assert not torch.npu.current_stream().is_data_preprocess_stream
+    with pytest.raises(TypeError):
+        stream.set_data_preprocess_stream(1)
+    stream.set_data_preprocess_stream(False)
+    assert not stream.is_data_preprocess_stream

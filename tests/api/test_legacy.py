@@ -1,0 +1,60 @@
+"""Typed tensors and storages, and names that other libraries look for."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+import torch
+
+from npu_dispatch.npu import legacy
+
+TYPES = sorted(legacy._TYPES)
+
+
+@pytest.mark.parametrize("name", TYPES)
+def test_a_tensor_type_makes_and_recognises_its_tensors(name):
+    kind, dtype = getattr(torch.npu, f"{name}Tensor"), legacy._TYPES[name]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        made = [kind(2, 3), kind([0, 1]), kind(torch.Size([4])), kind()]
+
+    assert [tuple(t.shape) for t in made] == [(2, 3), (2,), (4,), (0,)]
+    assert all(t.dtype == dtype and t.is_npu for t in made)
+    assert made[1].tolist() == [0, 1]
+    assert all(isinstance(t, kind) for t in made)
+    assert not isinstance(torch.empty(1, dtype=dtype), kind)
+    assert made[0].type() == f"torch.npu.{name}Tensor"
+
+
+@pytest.mark.parametrize("name", TYPES)
+def test_a_storage_type_makes_and_recognises_its_storages(name):
+    kind, dtype = getattr(torch.npu, f"{name}Storage"), legacy._TYPES[name]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch warns of them once per process
+        storage = kind(5)
+        assert storage.device.type == "npu" and len(storage) == 5
+        assert storage.dtype == dtype and isinstance(storage, kind)
+        for refused in (kind.from_buffer, kind._new_with_weak_ptr):
+            with pytest.raises(RuntimeError, match="Not available"):
+                refused()
+        with pytest.raises(RuntimeError, match="Not available"):
+            kind._new_shared_filename(None, None, 1)
+
+
+def test_without_a_device_a_tensor_type_is_a_type_error(python):
+    code = """
+import npu_dispatch, torch
+try:
+    torch.npu.FloatTensor(1)
+except TypeError as error:
+    print("refused")
+"""
+    assert python(code, NPU_DISPATCH_DEVICES="0").stdout.strip() == "refused"
+
+
+def test_old_names_are_the_new_ones():
+    assert torch.npu.device_ctx_manager is torch.npu.device
+    assert torch.npu.OutOfMemoryError is torch.OutOfMemoryError
+    assert torch.npu._initialized in (True, False)
+    assert torch.get_device_module("npu") is torch.npu

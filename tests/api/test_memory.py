@@ -1,0 +1,365 @@
+"""Raw memory, pools, the user's allocator, history and host statistics."""
+
+from __future__ import annotations
+
+import gc
+import pickle
+import shutil
+import subprocess
+
+import pytest
+import torch
+
+MIB = 1 << 20
+
+ALLOCATOR = r"""
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+static long allocated, freed;
+void* my_alloc(size_t size, int device, void* stream) {
+  (void)device; (void)stream;
+  if (size > (size_t)1 << 40) return 0;
+  void* p = aligned_alloc(512, (size + 511) / 512 * 512);
+  allocated += size;
+  return p;
+}
+void my_free(void* p, size_t size, int device, void* stream) {
+  (void)device; (void)stream;
+  memset(p, 0xff, size);  /* whoever uses it too late sees NaN */
+  freed += size;
+  free(p);
+}
+long my_allocated(void) { return allocated; }
+long my_freed(void) { return freed; }
+"""
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory) -> str:
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    assert compiler, "the tests need a C compiler"
+    folder = tmp_path_factory.mktemp("allocator")
+    (folder / "alloc.c").write_text(ALLOCATOR)
+    command = [compiler, "-shared", "-fPIC", "alloc.c", "-o", "liballoc.so"]
+    subprocess.run(command, cwd=folder, check=True)
+    return str(folder / "liballoc.so")
+
+
+def test_raw_memory_is_counted_and_given_back():
+    before = torch.npu.memory_allocated()
+    stream = torch.npu.Stream()
+
+    first = torch.npu.caching_allocator_alloc(1000)
+    second = torch.npu.caching_allocator_alloc(1000, stream=stream)
+    third = torch.npu.caching_allocator_alloc(1000, 0, stream.npu_stream)
+
+    assert torch.npu.memory_allocated() == before + 3 * 1024
+    assert len({first, second, third, 0}) == 4
+    for pointer in (first, second, third):
+        torch.npu.caching_allocator_delete(pointer)
+    assert torch.npu.memory_allocated() == before
+
+
+def test_raw_memory_refuses_what_it_cannot_do():
+    assert torch.npu.caching_allocator_alloc(0) == 0
+    torch.npu.caching_allocator_delete(0)
+    x = torch.ones(4, device="npu")
+    for pointer in (12345, x.data_ptr()):
+        with pytest.raises(RuntimeError, match="invalid device pointer"):
+            torch.npu.caching_allocator_delete(pointer)
+    with pytest.raises(TypeError):
+        torch.npu.caching_allocator_alloc(8, stream="s")
+    with pytest.raises(RuntimeError):
+        torch.npu.caching_allocator_alloc(-1)
+    with pytest.raises(torch.OutOfMemoryError, match="PYTORCH_NPU_ALLOC_CONF"):
+        torch.npu.caching_allocator_alloc(1 << 50)
+
+
+def test_memory_of_a_pool_serves_only_the_pool():
+    pool = torch.npu.MemPool()
+    with torch.npu.use_mem_pool(pool):
+        inside = torch.empty(MIB, dtype=torch.uint8, device="npu")
+    outside = torch.empty(MIB, dtype=torch.uint8, device="npu")
+
+    [segment] = pool.snapshot()
+    here = range(segment["address"], segment["address"] + segment["total_size"])
+    assert segment["segment_pool_id"] == pool.id
+    assert inside.data_ptr() in here and outside.data_ptr() not in here
+    assert torch.npu.memory_snapshot(pool.id) == [segment]
+
+    address = inside.data_ptr()
+    del inside
+    again = torch.empty(MIB, dtype=torch.uint8, device="npu")
+    assert again.data_ptr() != address  # free, and still the pool's
+    with torch.npu.use_mem_pool(pool):
+        assert torch.empty(MIB, dtype=torch.uint8, device="npu").data_ptr() == address
+
+
+def test_a_pool_keeps_its_memory_until_it_goes():
+    pool = torch.npu.MemPool()
+    with torch.npu.use_mem_pool(pool):
+        torch.empty(MIB, dtype=torch.uint8, device="npu")
+    key = pool.id
+
+    torch.npu.empty_cache()
+    assert len(torch.npu.memory_snapshot(key)) == 1
+
+    del pool
+    gc.collect()
+    torch.npu.empty_cache()
+    assert torch.npu.memory_snapshot(key) == []
+
+
+def test_a_pool_is_its_threads_own():
+    import threading
+
+    pool, made = torch.npu.MemPool(), []
+
+    def allocate():
+        made.append(torch.empty(MIB, dtype=torch.uint8, device="npu"))
+
+    with torch.npu.use_mem_pool(pool):
+        thread = threading.Thread(target=allocate)
+        thread.start()
+        thread.join()
+
+    assert pool.snapshot() == []
+
+
+def test_no_split_gives_each_tensor_a_segment():
+    pool = torch.npu.MemPool(no_split=True)
+    with torch.npu.use_mem_pool(pool):
+        tensors = [torch.empty(512, dtype=torch.uint8, device="npu") for _ in range(3)]
+
+    assert [len(segment["blocks"]) for segment in pool.snapshot()] == [1, 1, 1]
+    del tensors
+
+
+def test_use_on_oom_lends_the_pools_memory(python):
+    code = """
+import npu_dispatch, torch
+def use(lends):
+    pool = torch.npu.MemPool(use_on_oom=lends)
+    with torch.npu.use_mem_pool(pool):
+        torch.empty(48 << 20, dtype=torch.uint8, device="npu")
+    try:
+        torch.empty(40 << 20, dtype=torch.uint8, device="npu")
+        return True
+    except torch.OutOfMemoryError:
+        return False
+    finally:
+        del pool
+        torch.npu.empty_cache()
+print(use(False), use(True))
+"""
+    assert python(code, NPU_DISPATCH_MEMORY="64M").stdout.split() == ["False", "True"]
+
+
+def test_a_pool_takes_its_memory_from_the_users_allocator(library):
+    import ctypes
+
+    counts = ctypes.CDLL(library)
+    allocator = torch.npu.NPUPluggableAllocator(library, "my_alloc", "my_free")
+    pool = torch.npu.MemPool(allocator.allocator())
+    before = counts.my_allocated()
+
+    with torch.npu.use_mem_pool(pool):
+        x = torch.ones(1000, device="npu")
+    y = x * 2
+    side = torch.npu.Stream()
+    side.wait_stream(torch.npu.current_stream())
+    with torch.npu.stream(side):
+        z = x + 1
+    x.record_stream(side)
+    del x
+    torch.npu.synchronize()
+
+    assert counts.my_allocated() == before + 4000
+    assert counts.my_freed() == counts.my_allocated()
+    assert y.tolist() == z.tolist() == [2] * 1000
+
+
+def test_the_whole_process_uses_the_users_allocator(library, python):
+    code = """
+import ctypes, sys
+import npu_dispatch, torch
+allocator = torch.npu.NPUPluggableAllocator(sys.argv[1], "my_alloc", "my_free")
+assert torch.npu.get_allocator_backend() == "native"
+torch.npu.change_current_allocator(allocator)
+assert torch.npu.get_allocator_backend() == "pluggable"
+x = torch.ones(1000, device="npu")
+for _ in range(100):
+    x = x * 1.0 + 0.0
+assert x.sum().item() == 1000
+counts = ctypes.CDLL(sys.argv[1])
+assert counts.my_allocated() >= 4000 * 200
+assert torch.npu.memory_allocated() == 0
+for bad in (lambda: torch.npu.change_current_allocator(allocator),
+            lambda: torch.empty(1 << 45, dtype=torch.uint8, device="npu")):
+    try:
+        bad()
+    except RuntimeError as error:
+        print(type(error).__name__)
+del x
+torch.npu.synchronize()
+assert counts.my_freed() == counts.my_allocated()
+"""
+    result = python(code, library)
+    assert result.stdout.split() == ["RuntimeError", "OutOfMemoryError"]
+
+
+def test_the_allocator_cannot_change_once_memory_was_used(library):
+    torch.ones(1, device="npu")
+    allocator = torch.npu.NPUPluggableAllocator(library, "my_alloc", "my_free")
+
+    with pytest.raises(RuntimeError, match="already initialized"):
+        torch.npu.change_current_allocator(allocator)
+
+
+def test_a_missing_library_or_function_is_named(library, tmp_path):
+    with pytest.raises(OSError):
+        torch.npu.NPUPluggableAllocator(str(tmp_path / "none.so"), "a", "b")
+    with pytest.raises(AttributeError, match="nothing"):
+        torch.npu.NPUPluggableAllocator(library, "my_alloc", "nothing")
+
+
+@pytest.fixture
+def history():
+    torch.npu.memory._record_memory_history(clear_history=True)
+    yield
+    torch.npu.memory._record_memory_history(None, clear_history=True)
+
+
+def test_history_tells_who_allocated_and_freed(history):
+    x = torch.empty(3 * MIB, dtype=torch.uint8, device="npu")
+    address = x.data_ptr()
+    snapshot = torch.npu.memory._snapshot()
+    [block] = [
+        block
+        for segment in snapshot["segments"]
+        for block in segment["blocks"]
+        if block["address"] == address
+    ]
+    assert block["state"] == "active_allocated"
+    assert any("test_history_tells" in frame["name"] for frame in block["frames"])
+
+    del x
+    steps = torch.npu.memory._snapshot()["device_traces"][0]
+    mine = [step["action"] for step in steps if step.get("addr") == address]
+    mine = [action for action in mine if not action.startswith("segment")]
+    assert mine == ["alloc", "free_requested", "free_completed"]
+    assert all(step["frames"] for step in steps if step["action"] == "alloc")
+
+
+def test_history_shows_a_free_that_another_stream_delays(history):
+    gate, side = torch.npu.ExternalEvent(), torch.npu.Stream()
+    x = torch.empty(3 * MIB, dtype=torch.uint8, device="npu")
+    address = x.data_ptr()
+    gate.wait(side)
+    x.record_stream(side)
+    del x
+
+    def seen():
+        steps = torch.npu.memory._snapshot()["device_traces"][0]
+        return [s["action"] for s in steps if s.get("addr") == address][-1]
+
+    assert seen() == "free_requested"
+    gate.record()
+    side.synchronize()
+    torch.npu.memory_stats()  # looks at what was pending
+    assert seen() == "free_completed"
+
+
+def test_a_dump_is_what_the_visualiser_reads(history, tmp_path):
+    from torch.cuda import _memory_viz
+
+    kept = [torch.empty(n * MIB, device="npu") for n in (1, 2)]
+    with pytest.raises(torch.OutOfMemoryError):
+        torch.empty(1 << 48, device="npu")
+    file = tmp_path / "snapshot.pickle"
+
+    torch.npu.memory._dump_snapshot(file)
+    snapshot = pickle.loads(file.read_bytes())
+
+    assert "oom" in [step["action"] for step in snapshot["device_traces"][0]]
+    assert "add_local_files" in _memory_viz.trace_plot(snapshot)
+    assert "add_local_files" in _memory_viz.segment_plot(snapshot)
+    assert "segments" in _memory_viz.segsum(snapshot)
+    assert "alloc" in _memory_viz.trace(snapshot)
+    assert _memory_viz.memory(snapshot, format_flamegraph=str)
+    del kept
+
+
+def test_nothing_is_recorded_when_off():
+    torch.npu.memory._record_memory_history(None, clear_history=True)
+    x = torch.empty(5, device="npu")
+
+    assert torch.npu.memory._snapshot()["device_traces"][0] == []
+    assert x.numel() == 5
+    with pytest.raises(RuntimeError, match="enabled"):
+        torch.npu.memory._record_memory_history("sometimes")
+
+
+def test_history_keeps_the_latest(history):
+    torch.npu.memory._record_memory_history(max_entries=4)
+    for _ in range(10):
+        torch.empty(5, device="npu")
+
+    assert len(torch.npu.memory._snapshot()["device_traces"][0]) == 4
+
+
+def test_erase_stream_lets_memory_be_reused_at_once():
+    gate, side = torch.npu.ExternalEvent(), torch.npu.Stream()
+    x = torch.empty(3 * MIB, dtype=torch.uint8, device="npu")
+    gate.wait(side)
+    x.record_stream(side)
+    torch.npu.erase_stream(x, side)
+    before = torch.npu.memory_stats()["active.all.current"]
+    del x
+
+    assert torch.npu.memory_stats()["active.all.current"] == before - 1
+    gate.record()
+    side.synchronize()
+    with pytest.raises(TypeError):
+        torch.npu.erase_stream(1, side)
+
+
+def test_pinned_memory_is_counted():
+    before = torch.npu.host_memory_stats()
+    x = torch.empty(MIB, dtype=torch.uint8).pin_memory()
+    after = torch.npu.host_memory_stats()
+
+    grown = after["active_bytes.current"] - before["active_bytes.current"]
+    assert grown >= MIB
+    assert torch.npu.host_memory_stats_as_nested_dict()["active_bytes"]["current"]
+    del x
+    torch.npu.host_empty_cache()
+    torch.npu.reset_peak_host_memory_stats()
+    stats = torch.npu.host_memory_stats()
+    assert stats["active_bytes.peak"] == stats["active_bytes.current"]
+    torch.npu.reset_accumulated_host_memory_stats()
+    assert torch.npu.host_memory_stats()["num_host_alloc"] == 0
+
+
+def test_free_memory_excludes_what_other_processes_hold(python):
+    code = """
+import subprocess, sys
+import npu_dispatch, torch
+torch.npu.init()
+free = torch.npu.mem_get_info()[0]
+child = subprocess.Popen([sys.executable, "-c", '''
+import npu_dispatch, torch
+x = torch.ones(64 << 20, dtype=torch.uint8, device="npu")
+torch.npu.synchronize()
+print(torch.npu.memory_reserved(), flush=True)
+input()
+'''], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+held = int(child.stdout.readline())
+assert free - torch.npu.mem_get_info()[0] == held >= 64 << 20
+text = torch.npu.list_gpu_processes()
+assert text.startswith("NPU:0") and str(child.pid) in text
+child.communicate("\\n")
+print(child.returncode)
+"""
+    assert python(code).stdout.strip() == "0"

@@ -1,0 +1,82 @@
+"""What the devices report of themselves."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+import pytest
+import torch
+
+SENSORS = ["utilization", "memory_usage", "temperature", "power_draw", "clock_rate"]
+
+
+@pytest.mark.parametrize("name", SENSORS)
+def test_a_sensor_gives_a_whole_number(name):
+    value = getattr(torch.npu, name)(0)
+
+    assert type(value) is int and value >= 0
+    with pytest.raises(AssertionError, match="Invalid device id"):
+        getattr(torch.npu, name)(99)
+    with pytest.raises(ValueError):
+        getattr(torch.npu, name)("cpu")
+
+
+def test_utilization_follows_the_load():
+    from npu_dispatch.npu.monitor import _Window
+
+    window = _Window()
+    window._last[0] = 1, 0  # long ago
+    window._percent[0] = 0
+    assert window.percent(0, 10**30) == 100
+    assert window.percent(0, 10**30) == 100  # a look too soon repeats its answer
+    window._last[0] = 1, 10**30
+    assert window.percent(0, 10**30) == 0
+
+
+def test_a_busy_device_is_seen_busy():
+    from npu_dispatch.npu.monitor import _launcher_ns
+
+    torch.ones(1, device="npu")
+    before = _launcher_ns(0)
+    torch.npu._sleep(300_000_000)
+    torch.npu.synchronize()
+
+    # The processor time of 0.3 s of work, less what other processes took of it.
+    assert _launcher_ns(0) - before >= 30_000_000
+    assert 0 <= torch.npu.utilization() <= 100
+
+
+def test_temperature_and_power_stay_within_the_chips_range():
+    assert 35 <= torch.npu.temperature() <= 75
+    assert 60_000 <= torch.npu.power_draw() <= 310_000
+
+
+def test_processes_are_listed_with_their_memory():
+    x = torch.ones(4, device="npu")
+    lines = torch.npu.list_gpu_processes(0).splitlines()
+
+    assert lines[0] == "NPU:0"
+    assert any(str(os.getpid()) in line and "MB" in line for line in lines[1:])
+    del x
+
+
+def test_architectures(python):
+    assert torch.npu.get_arch_list() == ["virtual"]
+    assert torch.npu.get_gencode_flags() == ""
+    code = "import npu_dispatch, torch; print(torch.npu.get_arch_list())"
+    assert python(code, NPU_DISPATCH_DEVICES="0").stdout.strip() == "[]"
+
+
+def test_sensors_answer_on_any_thread():
+    seen = []
+    threads = [
+        threading.Thread(target=lambda: seen.append(torch.npu.utilization()))
+        for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert len(seen) == 4

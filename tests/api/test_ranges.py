@@ -1,0 +1,182 @@
+"""mstx and nvtx: marks, ranges, and what a trace says of them."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+
+import pytest
+import torch
+
+mstx, nvtx, profiler = torch.npu.mstx, torch.npu.nvtx, torch.npu.profiler
+
+
+@pytest.fixture
+def recorded(tmp_path):
+    """Record inside the test; a call returns the events so far by name."""
+    from npu_dispatch.npu._marks import recorder
+
+    recorder.clear()
+    profiler.start()
+
+    def events():
+        torch.npu.synchronize()
+        profiler.export(tmp_path / "trace.json")
+        found = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+        return {(event["name"], event["pid"]): event for event in found}
+
+    yield events
+    profiler.stop()
+    recorder.clear()
+
+
+def test_nvtx_ranges_nest_and_count_their_depth():
+    assert nvtx.range_push("a") == 0
+    assert nvtx.range_push("b") == 1
+    assert nvtx.range_pop() == 1
+    assert nvtx.range_pop() == 0
+    assert nvtx.range_pop() < 0
+
+
+def test_a_stack_belongs_to_its_thread():
+    seen = []
+    nvtx.range_push("here")
+    thread = threading.Thread(target=lambda: seen.append(nvtx.range_pop()))
+    thread.start()
+    thread.join()
+
+    assert seen == [-1]
+    assert nvtx.range_pop() == 0
+
+
+def test_ranges_enclose_what_happened_in_them(recorded):
+    with nvtx.range("outer {}", 1):
+        nvtx.mark("inside")
+    number = nvtx.range_start("long")
+    nvtx.range_end(number)
+    events = recorded()
+
+    outer, inside = events["outer 1", "host"], events["inside", "host"]
+    assert outer["ts"] <= inside["ts"] <= outer["ts"] + outer["dur"]
+    assert number >= 1 and ("long", "host") in events
+
+
+def test_a_range_on_a_stream_has_device_times(recorded):
+    stream = torch.npu.Stream()
+    number = mstx.range_start("work", stream)
+    with torch.npu.stream(stream):
+        torch.npu._sleep(5_000_000)
+    mstx.range_end(number)
+    mstx.mark("moment", stream)
+    events = recorded()
+
+    host, device = events["work", "host"], events["work", "npu:0"]
+    assert device["dur"] >= 5000  # microseconds
+    assert device["dur"] > host["dur"]
+    assert events["moment", "npu:0"]["ts"] >= device["ts"] + device["dur"]
+
+
+def test_nothing_is_recorded_when_off():
+    from npu_dispatch.npu._marks import recorder
+
+    recorder.clear()
+    stream = torch.npu.Stream()
+    torch.npu.synchronize()
+    before = stream.query()
+
+    mstx.mark("x", stream)
+    assert mstx.range_start("x", stream) >= 1
+    nvtx.mark("x")
+
+    assert recorder.marks() == [] and before
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: mstx.mark(""),
+        lambda: mstx.mark(7),
+        lambda: mstx.mark("m", stream="s"),
+        lambda: mstx.mark("m", stream=torch.npu.SyncLaunchStream()),
+        lambda: mstx.mark("m", domain=3),
+        lambda: mstx.range_end(10**9),
+        lambda: mstx.range_end([]),
+    ],
+)
+def test_bad_arguments_warn_and_return_the_default(call):
+    with pytest.warns(UserWarning, match="mstx"):
+        assert call() is None
+
+
+def test_a_refused_range_has_the_default_number():
+    with pytest.warns(UserWarning):
+        assert mstx.range_start("") == 0
+    with pytest.warns(UserWarning):
+        assert mstx.range_push("x", domain="") == -1
+    assert mstx.range_pop("empty") == -1
+
+
+def test_whatever_else_goes_wrong_is_logged(monkeypatch, caplog):
+    from npu_dispatch.npu import _marks
+
+    monkeypatch.setattr(_marks.recorder, "on", True)
+    monkeypatch.setattr(_marks.recorder, "begin", None)
+    with caplog.at_level(logging.ERROR):
+        assert mstx.range_push("x") == -1
+
+    assert "range_push" in caplog.text
+
+
+def test_domains_have_their_own_stacks():
+    assert mstx.range_push("a", domain="one") == 0
+    assert mstx.range_push("b", domain="two") == 0
+    assert mstx.range_push("c", domain="one") == 1
+    assert [mstx.range_pop(d) for d in ("one", "one", "two")] == [1, 0, 0]
+
+
+def test_a_range_may_end_on_another_thread(recorded):
+    number = mstx.range_start("far")
+    thread = threading.Thread(target=mstx.range_end, args=(number,))
+    thread.start()
+    thread.join()
+
+    assert ("far", "host") in recorded()
+
+
+def test_a_decorated_function_keeps_its_name_and_closes_its_range(recorded):
+    @mstx.mstx_range("called")
+    def fails(x):
+        """Doc."""
+        raise KeyError(x)
+
+    @mstx.annotate()
+    def works(x):
+        return x + 1
+
+    with pytest.raises(KeyError):
+        fails(1)
+    assert works(1) == 2
+    events = recorded()
+
+    assert fails.__name__ == "fails" and fails.__doc__ == "Doc."
+    assert ("called", "host") in events and ("works", "host") in events
+
+
+def test_annotate_is_a_context(recorded):
+    with mstx.annotate("block"):
+        pass
+
+    assert ("block", "host") in recorded()
+
+
+def test_profile_records_inside_only():
+    from npu_dispatch.npu._marks import recorder
+
+    recorder.clear()
+    with profiler.profile():
+        nvtx.mark("in")
+    nvtx.mark("out")
+
+    assert [mark.name for mark in recorder.marks()] == ["in"]
+    recorder.clear()
