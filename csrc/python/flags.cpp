@@ -99,14 +99,6 @@ const npu_kernel kReach{run_reach, "interprocess event wait", nullptr, 0};
 const npu_kernel kSleep{run_sleep, "_sleep", nullptr, 0};
 const npu_kernel kStamp{run_stamp, "range marker", nullptr, 0};
 
-Stream& stream_at(int device, int64_t id) {
-  check_usable();
-  check_device(device);
-  Stream* stream = find_stream(device, id);
-  TORCH_CHECK(stream, "npu:", device, " has no stream ", id);
-  return *stream;
-}
-
 // Queues the kernel; an inline stream runs it here, so without the GIL.
 void submit(int device, int64_t id, const npu_kernel& kernel,
             std::initializer_list<uint64_t> words) {
@@ -163,9 +155,6 @@ void bind_flags(py::module_& m) {
   });
   def(m, "queue_stamp", [](int device, int64_t stream, uint64_t address) {
     submit(device, stream, kStamp, {address});
-  });
-  def(m, "stream_tail", [](int device, int64_t stream) {
-    return stream_at(device, stream).tail();
   });
   def(m, "stream_reached", [](int device, int64_t stream, uint64_t number) {
     return stream_at(device, stream).retired().reached(number);

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from npu_dispatch import _C
 from npu_dispatch.errors import HostSyncError, HostSyncWarning
+from npu_dispatch.stats import WAIT_REASONS
 
 __all__ = [
     "SyncSite",
@@ -165,6 +166,7 @@ def _before_wait(
     reason: str, op: str, device: int, stream: int, pending: int, _ns: int
 ) -> None:
     if _applying(reason).mode == _MODES["error"]:
+        _C.count_sync_violation(device, True, WAIT_REASONS.index(reason))
         raise HostSyncError(
             "called a synchronizing NPU operation: "
             f"{_describe(reason, op, device, stream)} would wait for {pending} "
@@ -177,6 +179,7 @@ def _after_wait(
     reason: str, op: str, device: int, stream: int, pending: int, ns: int
 ) -> None:
     if _applying(reason).mode == _MODES["warn"]:
+        _C.count_sync_violation(device, False, WAIT_REASONS.index(reason))
         warnings.warn(
             "called a synchronizing NPU operation: "
             f"{_describe(reason, op, device, stream)} waited {ns / 1e6:.3f} ms "

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import struct
 
-LAYOUT_VERSION = 2
+LAYOUT_VERSION = 3
 # In the order of csrc/stats/layout.h, WaitReason.
 WAIT_REASONS = (
     "item",
@@ -54,18 +54,23 @@ NAME = struct.Struct("<Q56s")
 DEPTH_BUCKETS = 16
 TIME_BUCKETS = 156
 RUNNING = 1 << 63  # RunningTime::kRunning
+SITE = struct.Struct("<I188s")
+MAX_SITES = 4096
 STREAM_ID_MASK = (1 << 32) - 1  # of StreamBlock::held_by
 
 # Every offset that this file relies on, under the names of _C.segment_layout().
 OFFSETS: dict[str, int] = {
     "SegmentHeader.size": 248,
-    "DeviceBlock.size": 584,
+    "DeviceBlock.size": 648,
     "StreamBlock.size": 6976,
     "NameEntry.size": 64,
+    "SiteEntry.size": 192,
+    "SiteEntry.text": 4,
     "Segment.process": 256,
     "Segment.devices": 1600,
-    "Segment.streams": 38976,
-    "Segment.names": 1824832,
+    "Segment.streams": 43072,
+    "Segment.names": 1828928,
+    "Segment.sites": 1894464,
     "SegmentHeader.pid": 32,
     "SegmentHeader.process_start": 40,
     "SegmentHeader.pid_namespace": 64,
@@ -79,6 +84,7 @@ OFFSETS: dict[str, int] = {
     "DeviceBlock.wait_ns": 64,
     "DeviceBlock.waiting": 128,
     "DeviceBlock.waiting_from": 192,
+    "DeviceBlock.waiting_site": 584,
     "DeviceBlock.memory_total": 256,
     "DeviceBlock.allocated": 264,
     "DeviceBlock.allocated_peak": 272,
@@ -108,6 +114,7 @@ OFFSETS: dict[str, int] = {
     "StreamBlock.spins": 224,
     "StreamBlock.last_retired_ns": 232,
     "StreamBlock.running": 240,
+    "StreamBlock.running_site": 368,
     "StreamBlock.starved_ns": 248,
     "StreamBlock.alive": 256,
     "StreamBlock.idle": 264,
@@ -132,6 +139,7 @@ OFFSETS: dict[str, int] = {
     "NameEntry.text": 8,
     "kDepthBuckets": DEPTH_BUCKETS,
     "kTimeBuckets": TIME_BUCKETS,
+    "kMaxSites": MAX_SITES,
     "kSamplePeriod": SAMPLE_PERIOD,
     "kWaitReasons": len(WAIT_REASONS),
     "kErrorCodes": len(ERROR_CODES),

@@ -17,10 +17,12 @@ from npu_dispatch.stats.layout import (
     HEADER,
     LAYOUT_VERSION,
     MAGIC,
+    MAX_SITES,
     NAME,
     OFFSETS,
     REPORT_KINDS,
     RUNNING,
+    SITE,
     STREAM_HEAD,
     STREAM_ID_MASK,
     STREAM_STATES,
@@ -180,6 +182,7 @@ class StatsReader:
         lasting = [
             self._open_wait_ns(open_at + 8 * i, from_at + 8 * i, now) for i in range(n)
         ]
+        sites = words("waiting_site", n)
         copies = words("copy_bytes", 2 * len(COPY_KINDS))
         violations = words("sync_violations", 2 * n)
         reports = words("sanitizer_reports", len(REPORT_KINDS))
@@ -191,6 +194,12 @@ class StatsReader:
                 [a + b[1] for a, b in zip(ended, lasting, strict=True)],
             ),
             waiting=by(WAIT_REASONS, [count for count, _ in lasting]),
+            waiting_at={
+                reason: self._site(site) if count else ""
+                for reason, site, (count, _) in zip(
+                    WAIT_REASONS, sites, lasting, strict=True
+                )
+            },
             copy_bytes={
                 kind: (copies[2 * i], copies[2 * i + 1])
                 for i, kind in enumerate(COPY_KINDS)
@@ -232,6 +241,14 @@ class StatsReader:
                 if found:
                     self._names[found] = _text(text)
         return self._names.get(key, "")
+
+    def _site(self, number: int) -> str:
+        """Return the line of a call site; "" when it was never published."""
+        if not 0 < number < MAX_SITES:
+            return ""
+        at = OFFSETS["Segment.sites"] + number * SITE.size
+        known, text = SITE.unpack_from(self._map, at)
+        return _text(text) if known else ""
 
     def _stream(self, at: int) -> StreamStats:
         state, device, stream, capacity = STREAM_HEAD.unpack_from(self._map, at)
@@ -276,6 +293,7 @@ class StatsReader:
             held_ns=held_ns,
             held_by=(held_by >> 32, held_by & STREAM_ID_MASK) if held_by >= 0 else None,
             running=self._name(word("running")),
+            running_at=self._site(word("running_site")),
             errors=dict(zip(ERROR_CODES[1:], errors[1:], strict=True)),
             full_wait_ns=word("full_wait_ns") + full_lasting,
             full_waiting=full_waiting,

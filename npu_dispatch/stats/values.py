@@ -136,6 +136,8 @@ class DeviceStats:
     waits: dict[str, int]
     wait_ns: dict[str, int]
     waiting: dict[str, int]
+    # By reason, the Python line of the newest wait that lasts; "" for none.
+    waiting_at: dict[str, str]
     memory_total: int
     allocated: int
     allocated_peak: int
@@ -180,6 +182,7 @@ class StreamStats:
     held_until: int
     starved_ns: int
     running: str
+    running_at: str  # the Python line that launched it
     errors: dict[str, int]
     full_waits: int
     full_wait_ns: int
