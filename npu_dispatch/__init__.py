@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib.util
 import logging
+import os
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -62,6 +63,10 @@ def register() -> None:
     backend_registration.generate_methods_for_privateuse1_backend(for_storage=True)
     _C.set_library_folders(npu.library_folders())
     _C.register()
+    if seconds := Config.read().watchdog_seconds:
+        from npu_dispatch.dump import start_watchdog
+
+        start_watchdog(os.getpid(), seconds)
     if config.sanitizer is not None:
         npu._sanitizer.enable_from_environment(config)
 

@@ -178,7 +178,7 @@ def doctor() -> None:
         raise click.ClickException(str(problem))
 
 
-for command in (cli_watch.ps, cli_watch.top, cli_watch.trace):
+for command in (cli_watch.dump, cli_watch.ps, cli_watch.top, cli_watch.trace):
     main.add_command(command)
 
 

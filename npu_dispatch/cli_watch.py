@@ -11,8 +11,10 @@ from pathlib import Path
 import click
 
 from npu_dispatch import top as figures
+from npu_dispatch.dump import dump_lines
+from npu_dispatch.processes import Processes
 
-__all__ = ["ps", "top", "trace"]
+__all__ = ["dump", "ps", "top", "trace"]
 
 
 @click.command()
@@ -24,6 +26,19 @@ def ps(as_json: bool) -> None:
         return click.echo(json.dumps(figures.as_json(sampler)["processes"], indent=2))
     rows = [figures.process_cells(row) for row in sampler.sample()[0]]
     return click.echo(figures.table(figures.PROCESS_HEADS, rows))
+
+
+@click.command()
+@click.argument("pid", type=int)
+def dump(pid: int) -> None:
+    """Say what the streams and host threads of PID are doing, also when it hangs."""
+    with Processes(pid=pid) as processes:
+        views = processes.refresh()
+    if not views:
+        raise click.ClickException(
+            f"no process {pid} uses npu here; npu-dispatch ps lists those that do"
+        )
+    click.echo("\n".join(dump_lines(views[0])))
 
 
 @click.command()

@@ -7,6 +7,7 @@ The only reader of NPU_* in Python. The C++ half reads its own variables
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,6 +40,7 @@ class Config:
     inf_nan: bool = True
     is_rank: bool = False
     alloc_conf: str = ""
+    watchdog_seconds: float = 0.0  # 0: none
 
     @classmethod
     def read(cls, env: Mapping[str, str] | None = None) -> Config:
@@ -63,12 +65,21 @@ class Config:
                 env.get(name) for name in ("RANK", "LOCAL_WORLD_SIZE", "WORLD_SIZE")
             ),
             alloc_conf=env.get("PYTORCH_NPU_ALLOC_CONF", ""),
+            watchdog_seconds=_seconds(env.get("NPU_DISPATCH_WATCHDOG", "")),
         )
 
 
 def torch_free_variables() -> dict[str, str]:
     """Return an environment in which importing this package loads no torch."""
     return {**os.environ, "NPU_AUTOLOAD": "0"}
+
+
+def _seconds(value: str) -> float:
+    """Read "30s", "500ms", "2m" or "30"; 0 when it is none of these."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m)?", value)
+    if match is None:
+        return 0.0
+    return float(match[1]) * {"ms": 1e-3, "m": 60.0}.get(match[2], 1.0)
 
 
 def _sanitizer_mode(value: str) -> str | None:

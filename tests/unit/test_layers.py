@@ -47,11 +47,12 @@ PYTHON_LAYERS = {
     "testing": 3,
     "pytest_plugin": 4,
     "cli": 4,
-    "cli_watch": 3,
+    "dump": 3.2,
+    "cli_watch": 3.5,
     "__main__": 4,
 }
 WITHOUT_TORCH = {"errors", "config", "stats", "metrics", "service", "summary"}
-WITHOUT_TORCH |= {"processes", "sanitizer"}
+WITHOUT_TORCH |= {"dump", "processes", "sanitizer"}
 WITHOUT_TORCH |= {"top", "trace", "trace_export", "trace_file"}
 MAX_LINES = 500
 

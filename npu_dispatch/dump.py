@@ -1,0 +1,124 @@
+"""What a process's streams and host threads are doing, read from outside.
+
+Needs nothing from the process: it may hang, with or without the GIL.
+`python -m npu_dispatch.dump PID SECONDS` watches a process until it ends and
+writes a dump whenever a stream with work has made no progress for so long;
+NPU_DISPATCH_WATCHDOG=30s starts that for the process itself.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+from npu_dispatch.config import torch_free_variables
+from npu_dispatch.processes import Processes, ProcessView, StreamView
+from npu_dispatch.service.verdict import cycles, waits_for
+
+__all__ = ["dump_lines", "start_watchdog", "watch"]
+
+
+def _name(stream: tuple[int, int]) -> str:
+    return f"npu:{stream[0]} stream {stream[1]}"
+
+
+def _doing(view: ProcessView, stream: StreamView) -> str:
+    s = stream.stats
+    if s.state == "failed":
+        return f"failed: {s.failed} failed, {s.dropped} dropped after it"
+    if s.held_by is not None:
+        what = f"waits for task {s.held_until} of {_name(s.held_by)}"
+    elif s.depth:
+        what = f"runs {s.running or 'a task'}"
+    else:
+        return f"idle after {s.retired} tasks"
+    if s.running_at:
+        what += f", launched at {s.running_at}"
+    age = view.time - (stream.oldest_since or view.time)
+    return f"task {s.retired} {what}; {s.depth} queued, for at most {age:.1f} s"
+
+
+def dump_lines(view: ProcessView) -> Iterator[str]:
+    """Yield a line per stream, waiting host thread and circle of waits."""
+    yield f"process {view.info.pid}:"
+    for stream in view.streams:
+        key = (stream.stats.device, stream.stats.stream)
+        yield f"  {_name(key)}: {_doing(view, stream)}"
+        if stream.stats.full_waiting:
+            yield f"    {stream.stats.full_waiting} host thread(s) wait for room"
+    for device in view.devices:
+        for reason, count in device.waiting.items():
+            if count:
+                where = device.waiting_at[reason]
+                yield (
+                    f"  npu:{device.device}: {count} host thread(s) wait, "
+                    f"reason {reason}" + (f", at {where}" if where else "")
+                )
+    for circle in cycles(waits_for(view)):
+        names = " -> ".join(_name(key) for key in [*circle, circle[0]])
+        yield f"  streams wait in a circle: {names}"
+
+
+class _Progress:
+    """Since when each stream with work has been where it is."""
+
+    def __init__(self) -> None:
+        self._since: dict[tuple[int, int], tuple[int, float]] = {}
+
+    def stuck_for(self, view: ProcessView) -> float:
+        """Return how long the stream that is stuck longest has been."""
+        longest = 0.0
+        for stream in view.streams:
+            s = stream.stats
+            key = (s.device, s.stream)
+            done, since = self._since.get(key, (-1, view.time))
+            if s.depth == 0 or done != s.retired:
+                since = view.time
+            self._since[key] = (s.retired, since)
+            longest = max(longest, view.time - since)
+        return longest
+
+
+def watch(pid: int, seconds: float) -> None:
+    """Write a dump to stderr at each standstill of `pid`, until it ends.
+
+    A standstill is reported once, `seconds` after the last progress.
+    """
+    progress, reported = _Progress(), False
+    with Processes(pid=pid) as processes:
+        while _lives(pid):
+            stuck = 0.0
+            for view in processes.refresh():
+                stuck = progress.stuck_for(view)
+                if stuck >= seconds and not reported:
+                    text = "\n".join(dump_lines(view))
+                    print(
+                        f"npu_dispatch: no progress for {stuck:.1f} s\n{text}",
+                        file=sys.stderr,
+                        flush=True,
+                    )
+            reported = stuck >= seconds
+            time.sleep(min(1.0, seconds / 4))
+
+
+def _lives(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat") as stat:  # noqa: PTH123
+            return stat.read().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def start_watchdog(pid: int, seconds: float) -> None:
+    """Watch `pid`, the calling process, from a helper that ends with it."""
+    subprocess.Popen(
+        [sys.executable, "-m", "npu_dispatch.dump", str(pid), str(seconds)],
+        stdin=subprocess.DEVNULL,
+        env=torch_free_variables(),
+    )
+
+
+if __name__ == "__main__":
+    watch(int(sys.argv[1]), float(sys.argv[2]))

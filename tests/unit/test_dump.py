@@ -1,0 +1,116 @@
+"""What a process that hangs is doing, told from outside."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+
+import pytest
+from click.testing import CliRunner
+
+from npu_dispatch.cli import main
+from npu_dispatch.config import for_child
+
+# Holds npu:0's stream in a kernel, another stream behind it, and then the
+# main thread: first its own line, then that it is about to wait.
+PROGRAM = """
+import sys, threading, torch
+gate, entered = threading.Event(), threading.Event()
+def hold(x):
+    entered.set()
+    gate.wait()
+    return x.clone()
+library = torch.library.Library("dump_test", "DEF")
+library.define("hold(Tensor x) -> Tensor")
+library.impl("hold", hold, "CPU")
+library.impl("hold", torch.empty_like, "Meta")
+gate.set()
+x = torch.ones(2).npu()
+torch.ops.dump_test.hold(x)
+torch.npu.synchronize()
+gate.clear(); entered.clear()
+torch.ops.dump_test.hold(x)  # line 17
+entered.wait()
+other = torch.npu.Stream()
+other.wait_stream(torch.npu.current_stream())
+with torch.npu.stream(other):
+    y = x + 1
+def finish():
+    sys.stdin.readline()
+    gate.set()
+threading.Thread(target=finish).start()
+print("held", flush=True)
+torch.npu.synchronize()  # line 28
+"""
+
+
+@pytest.fixture
+def start():
+    started = []
+
+    def run(**variables):
+        process = subprocess.Popen(
+            [sys.executable, "-c", PROGRAM],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=for_child(**variables),
+        )
+        started.append(process)
+        assert process.stdout.readline() == "held\n"
+        return process
+
+    yield run
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def dump(pid: int) -> str:
+    result = CliRunner().invoke(main, ["dump", str(pid)])
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def test_a_dump_names_operator_line_waits_and_reasons(start):
+    process = start()
+
+    text = dump(process.pid)
+    while "host thread" not in text or "waits for task" not in text:
+        assert process.poll() is None
+        text = dump(process.pid)
+
+    assert re.search(
+        r"npu:0 stream 0: task \d+ runs dump_test::hold, launched at "
+        r"<string>:17 in <module>; 1 queued",
+        text,
+    )
+    assert re.search(
+        r"npu:0 stream \d+: task \d+ waits for task \d+ of npu:0 str", text
+    )
+    assert "reason device_sync, at <string>:28 in <module>" in text
+    _, errors = process.communicate("\n")
+    assert process.returncode == 0, errors
+
+
+def test_a_process_that_is_not_there_is_said_so():
+    result = CliRunner().invoke(main, ["dump", "1"])
+
+    assert result.exit_code == 1
+    assert "no process 1" in result.output
+
+
+def test_the_watchdog_dumps_a_standstill_by_itself(start):
+    process = start(NPU_DISPATCH_WATCHDOG="200ms")
+
+    lines = []
+    while not any("runs dump_test::hold" in line for line in lines):
+        lines.append(process.stderr.readline())
+        assert lines[-1], "the process ended without a dump"
+
+    assert lines[0].startswith("npu_dispatch: no progress for ")
+    process.stdin.write("\n")
+    process.stdin.flush()
+    assert process.wait() == 0
