@@ -68,7 +68,7 @@ def register() -> None:
 
         start_watchdog(os.getpid(), seconds)
     if config.sanitizer is not None:
-        npu._sanitizer.enable_from_environment(config)
+        npu._sanitizer.enable_as_configured(config)
 
 
 def enable_npu_sanitizer(mode: str = "raise", suppressions: Any = None) -> None:

@@ -180,7 +180,10 @@ void run_boxed(Frame& frame) {
   stack.reserve(frame.args().size());
   for (size_t i = 0; i < frame.args().size(); ++i)
     stack.push_back(unbox(frame.args()[i], schema.kinds[i]));
-  const ResultMemory offered(frame.new_results());
+  // The slow paths of _foreach operators, which only make their results.
+  // Others may keep memory of their own that happens to be of that size.
+  const bool lists = schema.returns.size() == 1 && schema.returns[0].is_list;
+  const ResultMemory offered(lists ? frame.new_results() : at::TensorList());
   schema.handle.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU),
                                 &stack);
   std::vector<at::Tensor> results;

@@ -6,6 +6,7 @@
 
 namespace npu {
 
+// For kernels that allocate nothing that outlives them but their results.
 // While it lives, this thread's cpu allocations of exactly the size of one of
 // the large `results` get that result's memory, in order, once each. Without
 // it such a result costs a page fault per 4 KiB and a copy.

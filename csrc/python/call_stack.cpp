@@ -21,8 +21,15 @@ namespace {
 constexpr uint32_t kMaxStacks = 1 << 17;
 
 struct Stack {
-  std::vector<PythonFrame> frames;  // their code objects are kept alive
+  std::vector<StackFrame> frames;
   std::string line;
+};
+
+// A code object that is part of known stacks. Not kept alive: it may hold much
+// else (torch.compile hangs its results on it).
+struct Code {
+  PyObject* death;  // weak reference that calls forget_code()
+  std::vector<uint64_t> hashes;
 };
 
 // Ids are positions. Changed with the GIL and the mutex held, so either is
@@ -31,11 +38,50 @@ struct Stacks {
   std::mutex mutex;
   std::deque<Stack> list{1};  // 0: not known
   std::unordered_map<uint64_t, uint32_t> by_hash;
+  std::unordered_map<PyObject*, Code> codes;
+  std::unordered_map<PyObject*, PyObject*> code_of_death;
   std::vector<std::string> libraries;
 };
 Stacks& stacks() {
   static Stacks* const instance = new Stacks;
   return *instance;
+}
+
+// Counts the deaths of code objects: another one may take the address, so what
+// threads remember by address is void. Relaxed: a thread that runs the new code
+// has taken the GIL after the death.
+std::atomic<uint64_t> generation{0};
+
+PyObject* forget_code(PyObject*, PyObject* death) {
+  Stacks& all = stacks();
+  const auto at = all.code_of_death.find(death);
+  if (at != all.code_of_death.end()) {
+    const auto code = all.codes.find(at->second);
+    for (const uint64_t hash : code->second.hashes) all.by_hash.erase(hash);
+    all.codes.erase(code);
+    all.code_of_death.erase(at);
+    generation.fetch_add(1, std::memory_order_relaxed);
+    Py_DECREF(death);
+  }
+  Py_RETURN_NONE;
+}
+PyMethodDef forget_code_def = {"forget_code", forget_code, METH_O, nullptr};
+
+// False, and the stack must not be remembered, when out of memory.
+bool watch_code(PyObject* object, uint64_t hash) {
+  static PyObject* const callback = PyCFunction_New(&forget_code_def, nullptr);
+  Code& code = stacks().codes[object];
+  if (!code.death) {
+    code.death = PyWeakref_NewRef(object, callback);
+    if (!code.death) {
+      PyErr_Clear();
+      stacks().codes.erase(object);
+      return false;
+    }
+    stacks().code_of_death[code.death] = object;
+  }
+  code.hashes.push_back(hash);
+  return true;
 }
 
 bool is_library(const std::string& file) {
@@ -57,10 +103,9 @@ StackFrame describe(const PythonFrame& frame) {
                            frame.byte_offset())};
 }
 
-std::string line_of(const std::vector<PythonFrame>& frames) {
+std::string line_of(const std::vector<StackFrame>& frames) {
   std::string outermost;
-  for (const PythonFrame& frame : frames) {
-    const StackFrame f = describe(frame);
+  for (const StackFrame& f : frames) {
     std::string text =
         f.file + ":" + std::to_string(f.line) + " in " + f.function;
     if (!is_library(f.file)) return text;
@@ -83,14 +128,18 @@ std::string line_of(const std::vector<PythonFrame>& frames) {
   if (known != all.by_hash.end()) {
     id = known->second;
   } else if (all.list.size() < kMaxStacks) {
-    Stack stack{python_frames(thread), ""};
-    for (const PythonFrame& frame : stack.frames) Py_INCREF(frame.code);
+    Stack stack;
+    bool watched = true;
+    for (const PythonFrame& frame : python_frames(thread)) {
+      stack.frames.push_back(describe(frame));
+      watched = watched && watch_code(frame.code, hash);
+    }
     stack.line = line_of(stack.frames);
     std::lock_guard lock(all.mutex);
     id = uint32_t(all.list.size());
     publish_site(id, stack.line.c_str());
     all.list.push_back(std::move(stack));
-    all.by_hash.emplace(hash, id);
+    if (watched) all.by_hash.emplace(hash, id);
   }
   PyErr_Restore(type, value, trace);
   PyGILState_Release(gil);
@@ -106,6 +155,7 @@ struct Cache {
   };
   std::array<Entry, 512> entries;
   uint64_t thread = at::RecordFunction::currentThreadId();
+  uint64_t of_generation = 0;
 };
 thread_local Cache cache;
 
@@ -114,6 +164,11 @@ uint32_t current_site() {
   if (!thread) return 0;
   const uint64_t hash = hash_python_stack(thread);
   if (hash == 0) return 0;
+  const uint64_t now = generation.load(std::memory_order_relaxed);
+  if (cache.of_generation != now) [[unlikely]] {
+    cache.entries.fill({});
+    cache.of_generation = now;
+  }
   Cache::Entry& entry = cache.entries[hash >> 55];
   if (entry.hash != hash) [[unlikely]]
     entry = {hash, intern(thread, hash)};
@@ -165,11 +220,8 @@ CallSite current_call_site() {
 }
 
 std::vector<StackFrame> call_stack(uint32_t site) {
-  std::vector<StackFrame> frames;
-  if (site < stacks().list.size())
-    for (const PythonFrame& frame : stacks().list[site].frames)
-      frames.push_back(describe(frame));
-  return frames;
+  if (site >= stacks().list.size()) return {};
+  return stacks().list[site].frames;
 }
 
 std::string call_line(uint32_t site) {

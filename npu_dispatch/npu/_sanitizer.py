@@ -107,7 +107,7 @@ def clear_reports() -> None:
         _state.reports.clear()
 
 
-def enable_from_environment(config: Config) -> None:
+def enable_as_configured(config: Config) -> None:
     """Obey TORCH_NPU_SANITIZER. In mode "report", print at the end."""
     assert config.sanitizer is not None
     enable_npu_sanitizer(config.sanitizer, config.sanitizer_suppressions)

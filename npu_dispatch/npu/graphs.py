@@ -70,6 +70,9 @@ def _pool_number(pool: PoolHandle | None) -> int:
 
 
 def _check_optimizer(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+    # A capture may have ended by itself, without capture_end().
+    if NPUGraph._capturing is None or not NPUGraph._capturing.capturing():
+        return
     # Fused ones keep the count on the device in any case.
     if all(
         group.get("capturable", True) or group.get("fused")
@@ -126,11 +129,19 @@ class NPUGraph(_C.Graph):
                 if self._step_hook is not None:
                     self._step_hook.remove()
 
-    # replay(), inherited: queue the captured work on the current stream. Returns
-    # at once. Random operators continue the generator's sequence.
+    def replay(self) -> None:
+        """Queue the captured work on the current stream and return at once.
 
-    # reset(), inherited: free the graph and its memory, as soon as no queued
-    # replay uses them; the object can capture again.
+        Random operators continue the generator's sequence.
+        """
+        super().replay()
+
+    def reset(self) -> None:
+        """Free the graph and its memory as soon as no queued replay uses them.
+
+        The object can capture again.
+        """
+        super().reset()
 
     def pool(self) -> PoolHandle:  # type: ignore[override]
         """Return the handle of the graph's memory. RuntimeError before a capture."""

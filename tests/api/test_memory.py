@@ -286,7 +286,7 @@ def test_a_dump_is_what_the_visualiser_reads(history, tmp_path):
     assert "add_local_files" in _memory_viz.trace_plot(snapshot)
     assert "add_local_files" in _memory_viz.segment_plot(snapshot)
     assert "segments" in _memory_viz.segsum(snapshot)
-    assert "alloc" in _memory_viz.trace(snapshot)
+    assert "seg_0" in _memory_viz.trace(snapshot)
     assert _memory_viz.memory(snapshot, format_flamegraph=str)
     del kept
 

@@ -22,14 +22,13 @@ def runner(op: Op) -> str:
         reads += [f"f.out({i})" for i in range(n_results)]
     call = f"{op.kernel}({', '.join(reads)})"
     new = [i for i, r in enumerate(func.returns) if r.annotation is None]
-    offer = "  const ResultMemory offered(f.new_results());\n"
     if op.writes_outputs or not new:
         body = f"  {call};"
     elif n_results == 1:
-        body = f"{offer}  f.store({{{call}}});"
+        body = f"  f.store({{{call}}});"
     else:
         values = ", ".join(f"std::get<{i}>(r)" for i in new)
-        body = f"{offer}  const auto r = {call};\n  f.store({{{values}}});"
+        body = f"  const auto r = {call};\n  f.store({{{values}}});"
     return f"void {op.runner}(Frame& f) {{\n{body}\n}}"
 
 
@@ -85,8 +84,7 @@ def shard(ops: list[Op]) -> str:
     parts = [
         "// Made by csrc/ops/codegen/gen.py; not to be edited.",
         # The dispatch headers need the types that this one brings.
-        '#include "csrc/ops/launch.h"',
-        '#include "csrc/ops/result_memory.h"\n',
+        '#include "csrc/ops/launch.h"\n',
         includes,
         "#include <torch/library.h>\n",
         "namespace npu {\nnamespace {\n",
