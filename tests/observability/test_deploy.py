@@ -99,7 +99,7 @@ def exported(what: str) -> str:
 def prometheus_tool(name: str) -> str:
     found = shutil.which(name)
     if found is None:
-        pytest.fail(f"{name} is missing: apt-get install prometheus")
+        pytest.skip(f"{name} is missing: apt-get install prometheus")
     return found
 
 
