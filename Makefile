@@ -62,8 +62,10 @@ test-cpp: $(TOOLS)
 	$(BIN)/cmake --build build/core -j $(JOBS)
 	$(CTEST) --test-dir build/core
 
+# Twice: tracers, checkers and compilers change the process they run in.
 test-python: $(INSTALLED)
-	$(PY) -m pytest tests $(PYTEST_FLAGS)
+	$(PY) -m pytest tests/unit tests/stress $(PYTEST_FLAGS)
+	$(PY) -m pytest tests --ignore=tests/unit --ignore=tests/stress $(PYTEST_FLAGS)
 
 test-sanitizers: $(TOOLS)
 	for s in thread address undefined; do \
