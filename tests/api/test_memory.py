@@ -326,6 +326,8 @@ def test_erase_stream_lets_memory_be_reused_at_once():
 
 
 def test_pinned_memory_is_counted():
+    torch.npu.synchronize()
+    torch.npu.host_empty_cache()  # blocks that were freed while in use
     before = torch.npu.host_memory_stats()
     x = torch.empty(MIB, dtype=torch.uint8).pin_memory()
     after = torch.npu.host_memory_stats()
