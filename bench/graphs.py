@@ -15,12 +15,12 @@ from pathlib import Path
 
 import click
 import torch
-import torch.nn.functional as F
 from _harness import compare, emit, machine, serve_if_worker, timed_block
 from torch import nn
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "examples"))
 import gpt
+import train
 
 Call = Callable[[], object]
 
@@ -54,19 +54,8 @@ def forward(device: str) -> Call:
 
 
 def mlp_step(device: str) -> Call:
-    """Forward, backward and SGD of three layers of width 64, batch 32."""
-    torch.manual_seed(0)
-    layers = [nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU()]
-    model = nn.Sequential(*layers, nn.Linear(64, 64)).to(device)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    x, y = torch.rand(32, 64).to(device), torch.rand(32, 64).to(device)
-
-    def step() -> None:
-        optimizer.zero_grad(set_to_none=True)
-        F.mse_loss(model(x), y).backward()
-        optimizer.step()
-
-    return replayed(step, device)
+    """The small MLP's training step of bench/train.py."""
+    return replayed(train.mlp(device), device)
 
 
 def gpt_step(fused: bool) -> Callable[[str], Call]:
