@@ -1,9 +1,14 @@
-"""torch.npu: the device as torch.cuda's users know it."""
+"""torch.npu: the device as torch.cuda's users know it.
+
+`import torch` loads this package, so it loads nothing more: __init__.pyi names
+the exports, and each module comes in with the first use of one of its names.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
+import lazy_loader
 from torch import OutOfMemoryError
 
 from npu_dispatch.errors import (
@@ -11,364 +16,27 @@ from npu_dispatch.errors import (
     HostSyncError,
     HostSyncWarning,
 )
-from npu_dispatch.npu import (
-    _sanitizer,
-    amp,
-    comm,
-    graphs,
-    jiterator,
-    legacy,
-    memory,
-    nvtx,
-    profiler,
-    random,
-    streams,
-    utils,
-)
-from npu_dispatch.npu._device import (
-    DeviceProperties,
-    _exchange_device,
-    _maybe_exchange_device,
-    can_device_access_peer,
-    current_blas_handle,
-    current_device,
-    device,
-    device_count,
-    device_of,
-    get_device_capability,
-    get_device_name,
-    get_device_properties,
-    ipc_collect,
-    is_available,
-    is_bf16_supported,
-    launch_blocking,
-    set_device,
-    set_launch_blocking,
-    set_thread_launch_blocking,
-    synchronize,
-)
-from npu_dispatch.npu._device import device as device_ctx_manager
-from npu_dispatch.npu._device_error import DeviceError, library_folders
-from npu_dispatch.npu._graphed import make_graphed_callables
-from npu_dispatch.npu._index import _get_device_index
-from npu_dispatch.npu._lazy import (
-    _is_in_bad_fork,
-    _lazy_call,
-    _lazy_init,
-    init,
-    is_initialized,
-)
-from npu_dispatch.npu._mstx import mstx
-from npu_dispatch.npu._raw_memory import (
-    caching_allocator_alloc,
-    caching_allocator_delete,
-    empty_virt_addr_cache,
-    erase_stream,
-    host_empty_cache,
-    host_memory_stats,
-    host_memory_stats_as_nested_dict,
-    reset_accumulated_host_memory_stats,
-    reset_peak_host_memory_stats,
-)
-from npu_dispatch.npu._sleep import _sleep
-from npu_dispatch.npu._switches import (
-    aclnn,
-    config,
-    conv,
-    get_cann_version,
-    get_mm_bmm_format_nd,
-    get_task_queue_enable,
-    is_jit_compile_false,
-    matmul,
-    set_compile_mode,
-    set_deterministic_level,
-    set_mm_bmm_format_nd,
-    set_op_timeout_ms,
-    set_task_queue_enable,
-    use_compatible_impl,
-)
-from npu_dispatch.npu._sync_debug import (
-    SyncSite,
-    allow_sync,
-    get_sync_debug_mode,
-    reset_sync_report,
-    set_sync_debug_mode,
-    sync_guard,
-    sync_report,
-)
-from npu_dispatch.npu.amp import (
-    get_amp_supported_dtype,
-    get_autocast_dtype,
-    is_autocast_enabled,
-    set_autocast_dtype,
-    set_autocast_enabled,
-)
-from npu_dispatch.npu.dump import finalize_dump, init_dump, set_dump
-from npu_dispatch.npu.external import (
-    ExternalEvent,
-    ExternalStream,
-    npurt,
-    set_strict_stream_pools,
-)
-from npu_dispatch.npu.fault import (
-    check_uce_in_memory,
-    restart_device,
-    stop_device,
-    stress_detect,
-)
-from npu_dispatch.npu.graphs import (
-    NPUGraph,
-    graph,
-    graph_pool_handle,
-    graph_task_group_begin,
-    graph_task_group_end,
-    graph_task_update_begin,
-    graph_task_update_end,
-    is_current_stream_capturing,
-)
-from npu_dispatch.npu.legacy import *  # noqa: F403
-from npu_dispatch.npu.limits import (
-    get_device_limit,
-    get_stream_limit,
-    reset_stream_limit,
-    set_device_limit,
-    set_stream_limit,
-)
-from npu_dispatch.npu.memory import (
-    empty_cache,
-    get_allocator_backend,
-    get_per_process_memory_fraction,
-    max_memory_allocated,
-    max_memory_cached,
-    max_memory_reserved,
-    mem_get_info,
-    memory_allocated,
-    memory_cached,
-    memory_reserved,
-    memory_snapshot,
-    memory_stats,
-    memory_stats_as_nested_dict,
-    memory_summary,
-    reset_accumulated_memory_stats,
-    reset_max_memory_allocated,
-    reset_max_memory_cached,
-    reset_peak_memory_stats,
-    set_per_process_memory_fraction,
-)
-from npu_dispatch.npu.memory_pool import (
-    MemPool,
-    NPUPluggableAllocator,
-    change_current_allocator,
-    use_mem_pool,
-)
-from npu_dispatch.npu.monitor import (
-    clock_rate,
-    get_arch_list,
-    get_gencode_flags,
-    list_gpu_processes,
-    memory_usage,
-    power_draw,
-    temperature,
-    utilization,
-)
-from npu_dispatch.npu.options import set_aoe, set_option
-from npu_dispatch.npu.random import (
-    get_rng_state,
-    get_rng_state_all,
-    initial_seed,
-    manual_seed,
-    manual_seed_all,
-    seed,
-    seed_all,
-    set_rng_state,
-    set_rng_state_all,
-)
-from npu_dispatch.npu.streams import (
-    Event,
-    Stream,
-    StreamContext,
-    SyncLaunchStream,
-    clear_error,
-    current_stream,
-    default_stream,
-    reset_device,
-    set_stream,
-    stream,
-    stream_error,
-)
-from npu_dispatch.npu.utils import clear_npu_overflow_flag, get_npu_overflow_flag
 
-__all__ = [
-    "_exchange_device",
-    "_get_device_index",
-    "_is_in_bad_fork",
-    "_lazy_call",
-    "_lazy_init",
-    "_maybe_exchange_device",
-    "_sanitizer",
-    "_sleep",
+_load, _, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__all__ += [
     "DeferredNpuCallError",
-    "DeviceError",
-    "DeviceProperties",
-    "Event",
     "HostSyncError",
     "HostSyncWarning",
-    "NPUGraph",
-    "ExternalEvent",
-    "ExternalStream",
-    "MemPool",
-    "NPUPluggableAllocator",
     "OutOfMemoryError",
-    "Stream",
-    "StreamContext",
-    "SyncLaunchStream",
-    "SyncSite",
-    "allow_sync",
-    "aclnn",
-    "amp",
-    "caching_allocator_alloc",
-    "caching_allocator_delete",
-    "can_device_access_peer",
-    "change_current_allocator",
-    "check_uce_in_memory",
-    "clear_error",
-    "clear_npu_overflow_flag",
-    "clock_rate",
-    "comm",
-    "config",
-    "conv",
-    "current_blas_handle",
-    "current_device",
-    "current_stream",
-    "default_generators",  # noqa: F405
-    "default_stream",
-    "device",
-    "device_count",
-    "device_ctx_manager",
-    "device_of",
-    "empty_cache",
-    "empty_virt_addr_cache",
-    "erase_stream",
-    "finalize_dump",
-    "get_allocator_backend",
-    "get_amp_supported_dtype",
-    "get_arch_list",
-    "get_autocast_dtype",
-    "get_cann_version",
-    "get_device_capability",
-    "get_device_limit",
-    "get_device_name",
-    "get_device_properties",
-    "get_gencode_flags",
-    "get_mm_bmm_format_nd",
-    "get_npu_overflow_flag",
-    "get_per_process_memory_fraction",
-    "get_rng_state",
-    "get_rng_state_all",
-    "get_sync_debug_mode",
-    "graph",
-    "graph_pool_handle",
-    "graph_task_group_begin",
-    "graph_task_group_end",
-    "graph_task_update_begin",
-    "graph_task_update_end",
-    "graphs",
-    "get_stream_limit",
-    "get_task_queue_enable",
-    "host_empty_cache",
-    "host_memory_stats",
-    "host_memory_stats_as_nested_dict",
-    "init",
-    "init_dump",
-    "initial_seed",
-    "ipc_collect",
-    "is_autocast_enabled",
-    "is_available",
-    "is_bf16_supported",
-    "is_current_stream_capturing",
-    "is_initialized",
-    "is_jit_compile_false",
-    "jiterator",
-    "launch_blocking",
-    "library_folders",
-    "make_graphed_callables",
-    "list_gpu_processes",
-    "manual_seed",
-    "manual_seed_all",
-    "matmul",
-    "max_memory_allocated",
-    "max_memory_cached",
-    "max_memory_reserved",
-    "mem_get_info",
-    "memory",
-    "memory_allocated",
-    "memory_cached",
-    "memory_reserved",
-    "memory_snapshot",
-    "memory_stats",
-    "memory_stats_as_nested_dict",
-    "memory_summary",
-    "memory_usage",
-    "mstx",
-    "npurt",
-    "nvtx",
-    "power_draw",
-    "profiler",
-    "random",
-    "reset_accumulated_host_memory_stats",
-    "reset_accumulated_memory_stats",
-    "reset_device",
-    "reset_max_memory_allocated",
-    "reset_max_memory_cached",
-    "reset_peak_host_memory_stats",
-    "reset_peak_memory_stats",
-    "reset_sync_report",
-    "reset_stream_limit",
-    "restart_device",
-    "seed",
-    "seed_all",
-    "set_aoe",
-    "set_autocast_dtype",
-    "set_autocast_enabled",
-    "set_compile_mode",
-    "set_deterministic_level",
-    "set_device",
-    "set_launch_blocking",
-    "set_device_limit",
-    "set_dump",
-    "set_mm_bmm_format_nd",
-    "set_op_timeout_ms",
-    "set_option",
-    "set_per_process_memory_fraction",
-    "set_rng_state",
-    "set_rng_state_all",
-    "set_stream",
-    "set_sync_debug_mode",
-    "set_thread_launch_blocking",
-    "set_stream_limit",
-    "set_strict_stream_pools",
-    "set_task_queue_enable",
-    "stop_device",
-    "stream",
-    "stream_error",
-    "streams",
-    "sync_guard",
-    "sync_report",
-    "stress_detect",
-    "synchronize",
-    "temperature",
-    "use_compatible_impl",
-    "use_mem_pool",
-    "utilization",
-    "utils",
-    *legacy.__all__,
+    "default_generators",
 ]
 
 
 def __getattr__(name: str) -> Any:
     # Made at each use: importing must not create generators.
     if name == "default_generators":
-        return random.default_generators
+        return _load("random").default_generators
     if name == "_initialized":
-        return is_initialized()
+        return _load("is_initialized")()
+    if name in __all__:
+        return _load(name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -84,6 +84,9 @@ class device:
         self.idx = _exchange_device(self.prev_idx)
 
 
+device_ctx_manager = device  # torch_npu's name for it
+
+
 class device_of(device):
     """A context on the device of a tensor or storage, if that is an npu."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 from torch.storage import _LegacyStorage, _warn_typed_storage_removal
@@ -111,6 +111,11 @@ def _tensor(name: str, dtype: torch.dtype) -> type:
             "dtype": dtype,
         },
     )
+
+
+if TYPE_CHECKING:
+
+    def __getattr__(name: str) -> type[Any]: ...
 
 
 for _name, _dtype in _TYPES.items():

@@ -12,11 +12,9 @@ from npu_dispatch.npu._index import Device, _get_device_index
 from npu_dispatch.npu._lazy import _lazy_init, is_initialized
 from npu_dispatch.npu._memory_history import (
     _dump_snapshot as _dump_snapshot,
-)
-from npu_dispatch.npu._memory_history import (
     _record_memory_history as _record_memory_history,
+    _snapshot as _snapshot,
 )
-from npu_dispatch.npu._memory_history import _snapshot as _snapshot
 from npu_dispatch.npu._raw_memory import (
     caching_allocator_alloc,
     caching_allocator_delete,

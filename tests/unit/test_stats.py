@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from npu_dispatch import _C
 from npu_dispatch.stats import (
