@@ -99,6 +99,7 @@ pybind11_add_module(_C MODULE
   python/memory_pools.cpp
   python/module.cpp
   python/python_frames.cpp
+  python/queue_cost.cpp
   python/sanitizer.cpp
   python/schedule.cpp
   python/stack.cpp

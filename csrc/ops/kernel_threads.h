@@ -8,7 +8,7 @@ namespace npu {
 enum class KernelSize : uint8_t {
   kSmall,  // one thread: waking others costs more than they save, and they
            // compete with the caller for the cores
-  kLarge,  // as many as torch would use
+  kLarge,  // its stream's share of the cores (core_share.h)
 };
 
 // Sets this thread's limit for torch's loops, OpenMP and the BLAS behind

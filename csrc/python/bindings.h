@@ -17,6 +17,7 @@ void bind_graph(pybind11::module_& m);
 void bind_flags(pybind11::module_& m);
 void bind_jit(pybind11::module_& m);
 void bind_memory(pybind11::module_& m);
+void bind_queue_cost(pybind11::module_& m);
 void bind_sanitizer(pybind11::module_& m);
 void bind_schedule(pybind11::module_& m);
 void bind_memory_history(pybind11::module_& m);

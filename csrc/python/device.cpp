@@ -49,30 +49,6 @@ PyMethodDef synchronize_def = {
     reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(fast_synchronize)),
     METH_FASTCALL, "synchronize(device=-1): wait for all of a device's work"};
 
-// What the queue itself costs a Python loop: a task of 256 bytes that does
-// nothing, on the current stream.
-int run_nothing(const npu_kernel*, const uint64_t*, npu_failure*) {
-  return NPU_OK;
-}
-const npu_kernel kNothing{run_nothing, "nothing", nullptr, 0};
-
-PyObject* submit_nothing(PyObject*, PyObject*) {
-  HANDLE_TH_ERRORS
-  constexpr uint32_t kWords = 32;
-  Stream& stream = current_stream(current_device());
-  Submission s;
-  if (!stream.begin(kWords, s)) raise_stream_error(stream);
-  s.task->kind = TaskKind::kKernel;
-  s.task->kernel = &kNothing;
-  for (uint32_t i = 0; i < kWords; ++i) s.words[i] = i;
-  stream.commit(s);
-  Py_RETURN_NONE;
-  END_HANDLE_TH_ERRORS
-}
-PyMethodDef submit_nothing_def = {
-    "submit_nothing", submit_nothing, METH_NOARGS,
-    "submit_nothing(): queue a task of 256 bytes that does nothing"};
-
 template <typename... Args>
 void def(py::module_& m, const char* name, Args&&... args) {
   m.def(name, torch::wrap_pybind_function(std::forward<Args>(args)...));
@@ -93,7 +69,6 @@ void bind_device(py::module_& m) {
   def(m, "set_device", [](int device) { exchange_device(device); });
   def(m, "exchange_device", [](int device) { return exchange_device(device); });
   m.add_object("synchronize", PyCFunction_New(&synchronize_def, nullptr));
-  m.add_object("submit_nothing", PyCFunction_New(&submit_nothing_def, nullptr));
   m.def("set_launch_blocking", &set_launch_blocking);
   m.def("set_thread_launch_blocking", &set_thread_launch_blocking);
   m.def("launch_blocks", &launch_blocks);

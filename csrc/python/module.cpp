@@ -54,6 +54,7 @@ PYBIND11_MODULE(_C, m) {
   npu::bind_flags(m);
   npu::bind_jit(m);
   npu::bind_memory(m);
+  npu::bind_queue_cost(m);
   npu::bind_sanitizer(m);
   npu::bind_schedule(m);
   npu::bind_memory_history(m);

@@ -9,6 +9,7 @@
 
 #include "csrc/base/clock.h"
 #include "csrc/driver/registry.h"
+#include "csrc/taskqueue/core_share.h"
 #include "csrc/taskqueue/event.h"
 #include "csrc/taskqueue/program.h"
 #include "csrc/taskqueue/trace.h"
@@ -38,6 +39,7 @@ Launcher::Launcher(Stream& stream)
 void Launcher::run() {
   Ring<Task>& ring = stream_.ring_;
   StreamBlock& block = *stream_.block_;
+  launch_on_this_thread(stream_);
   block.thread.store(uint64_t(gettid()), std::memory_order_relaxed);
   block.alive.start(now_ns());
   for (;;) {
