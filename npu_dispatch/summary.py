@@ -60,7 +60,7 @@ class Watch:
             return None
         depth = _merged(streams, "depth_histogram")
         latency = _merged(streams, "latency_ns")
-        launches = sum(stream.submitted + stream.inline_tasks for stream in streams)
+        launches = sum(stream.submitted for stream in streams)  # inline ones too
         blocked = {"full_queue": sum(stream.full_wait_ns for stream in streams) / 1e6}
         for device in devices:
             for reason, ns in device.wait_ns.items():

@@ -19,6 +19,7 @@ from npu_dispatch.stats import (
     StatsReader,
     segment_file,
 )
+from npu_dispatch.summary import Watch
 
 DEVICES, STREAMS = 2, 3
 DEVICES_AT = OFFSETS["Segment.devices"]
@@ -159,3 +160,15 @@ def test_reading_needs_no_torch(python):
     code = "import sys, npu_dispatch.stats; print('torch' in sys.modules)"
 
     assert python(code, NPU_AUTOLOAD="0").stdout.strip() == "False"
+
+
+def test_the_summary_counts_a_launch_once_on_either_kind_of_stream():
+    a = torch.ones(3, device="npu")
+    for stream in (torch.npu.Stream(), torch.npu.SyncLaunchStream()):
+        torch.npu.synchronize()
+        before = Watch().figures().launches
+        with torch.npu.stream(stream):
+            for _ in range(5):
+                a.add_(1)
+        torch.npu.synchronize()
+        assert Watch().figures().launches == before + 5
