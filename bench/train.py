@@ -1,6 +1,6 @@
 """What a training step costs until it is retired, npu against cpu.
 
-Small MLP and tiny GPT are bound by launches, wide GPT by arithmetic.
+Small MLP, tiny GPT and LSTM are bound by launches, wide GPT and CNN by arithmetic.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import click
 import torch
 import torch.nn.functional as F
 from _harness import compare, emit, geometric_mean, machine, serve_if_worker
+from models import Tagger, resnet18
 from torch import nn
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "examples"))
@@ -53,11 +54,45 @@ def gpt_step(size: str):
     return make
 
 
+def cnn(device: str):
+    """ResNet-18 on 32x32 images, batch 8, SGD with momentum."""
+    torch.manual_seed(0)
+    model = resnet18().to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    x = torch.rand(8, 3, 32, 32).to(device)
+    y = torch.randint(10, (8,)).to(device)
+
+    def step() -> None:
+        optimizer.zero_grad(set_to_none=True)
+        F.cross_entropy(model(x), y).backward()
+        optimizer.step()
+
+    return step
+
+
+def lstm(device: str):
+    """Two LSTM layers of width 64 over 16 time steps, batch 8, Adam."""
+    torch.manual_seed(0)
+    model = Tagger().to(device)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+    x = torch.rand(8, 16, 32).to(device)
+    y = torch.randint(10, (8 * 16,)).to(device)
+
+    def step() -> None:
+        optimizer.zero_grad(set_to_none=True)
+        F.cross_entropy(model(x).flatten(0, 1), y).backward()
+        optimizer.step()
+
+    return step
+
+
 # name: (how to make a step, steps in a block)
 CASES = {
     "mlp": (mlp, 30),
     "gpt_tiny": (gpt_step("tiny"), 5),
     "gpt_wide": (gpt_step("wide"), 1),
+    "cnn": (cnn, 1),
+    "lstm": (lstm, 5),
 }
 
 
