@@ -101,7 +101,6 @@ pybind11_add_module(_C MODULE
   python/python_frames.cpp
   python/sanitizer.cpp
   python/schedule.cpp
-  python/stack.cpp
   python/stats.cpp
   python/sync_watch.cpp)
 target_compile_definitions(_C PRIVATE

@@ -54,6 +54,7 @@ class Access:
     mode: str  # "read", "write"
     range: tuple[int, int]  # addresses that bound what it touches
     stack: tuple[Frame, ...]  # user frames first, innermost first
+    forward: tuple[Frame, ...] = ()  # in backward: that of the forward call
 
     @property
     def where(self) -> Frame | None:
@@ -65,6 +66,8 @@ class Access:
         lines = [f"{self.op} {verb} {self.argument} on {self.stream}"]
         shown = [f for f in self.stack if f.user] or list(self.stack)
         lines += [f"    {frame}" for frame in shown[:8]]
+        if self.forward:
+            lines.append(f"    in the backward of the call at {self.forward[0]}")
         return "\n".join(lines)
 
 

@@ -61,7 +61,7 @@ PyObject* submit_nothing(PyObject*, PyObject*) {
   constexpr uint32_t kWords = 32;
   Stream& stream = current_stream(current_device());
   Submission s;
-  if (!stream.begin(kWords, s)) raise_stream_error(stream);
+  if (!stream.begin(kWords, s, call_site())) raise_stream_error(stream);
   s.task->kind = TaskKind::kKernel;
   s.task->kernel = &kNothing;
   for (uint32_t i = 0; i < kWords; ++i) s.words[i] = i;

@@ -105,7 +105,7 @@ void submit(int device, int64_t id, const npu_kernel& kernel,
   Stream& stream = stream_at(device, id);
   py::gil_scoped_release no_gil;
   Submission s;
-  if (!stream.begin(uint32_t(words.size()), s)) raise_stream_error(stream);
+  if (!stream.begin(uint32_t(words.size()), s, call_site())) raise_stream_error(stream);
   s.task->kind = TaskKind::kKernel;
   s.task->kernel = &kernel;
   std::copy(words.begin(), words.end(), s.words);

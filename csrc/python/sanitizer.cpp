@@ -15,7 +15,7 @@
 #include "csrc/memory/caching_allocator.h"
 #include "csrc/ops/kernel_mode.h"
 #include "csrc/python/bindings.h"
-#include "csrc/python/stack.h"
+#include "csrc/python/call_stack.h"
 #include "csrc/taskqueue/engine.h"
 #include "csrc/torch/host_use.h"
 #include "csrc/torch/tensor.h"
@@ -53,6 +53,17 @@ const char* name(FindingKind kind) {
   return "";
 }
 
+// (file, line, function, user's), the user's first, each innermost first.
+py::list frames(uint32_t site) {
+  const std::vector<StackFrame> stack = call_stack(site);
+  py::list list;
+  for (const bool user : {true, false})
+    for (const StackFrame& f : stack)
+      if (f.user == user)
+        list.append(py::make_tuple(f.file, f.line, f.function, f.user));
+  return list;
+}
+
 py::dict as_dict(const Side& s) {
   py::dict d;
   d["op"] = s.op;
@@ -63,7 +74,8 @@ py::dict as_dict(const Side& s) {
   d["reads"] = s.reads;
   d["writes"] = s.writes;
   d["range"] = py::make_tuple(s.lo, s.hi);
-  d["frames"] = stack_frames(s.stack);
+  d["frames"] = frames(s.site.site);
+  d["forward"] = frames(s.site.forward);
   return d;
 }
 
@@ -77,10 +89,10 @@ py::dict as_dict(const Finding& f) {
   d["pinned"] = f.pinned;
   d["device"] = f.device;
   d["stream"] = f.stream;
-  d["allocated"] = stack_frames(f.alloc_stack);
-  d["freed"] = stack_frames(f.free_stack);
-  d["allocated_before"] = stack_frames(f.old_alloc_stack);
-  d["freed_before"] = stack_frames(f.old_free_stack);
+  d["allocated"] = frames(f.alloc_site);
+  d["freed"] = frames(f.free_site);
+  d["allocated_before"] = frames(f.old_alloc_site);
+  d["freed_before"] = frames(f.old_free_site);
   return d;
 }
 
@@ -224,7 +236,7 @@ void start(py::function callback) {
   found_ = callback.release().ptr();
   // Never destroyed: another thread may be inside one of its calls.
   auto* made =
-      new Sanitizer({&capture_stack, &found, &raise_refusal, &watch_host_ops});
+      new Sanitizer({&found, &raise_refusal, &watch_host_ops});
   adopt_memory(*made);
   sanitizer_.store(made, std::memory_order_release);
   install_observer(made);
@@ -252,8 +264,6 @@ void bind_sanitizer(py::module_& m) {
     d["findings"] = c.findings;
     return d;
   });
-  m.def("capture_stack", &capture_stack);
-  m.def("stack_frames", &stack_frames);
 }
 
 }  // namespace npu

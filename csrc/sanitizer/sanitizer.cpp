@@ -10,13 +10,13 @@ namespace {
 constexpr uint32_t kHost = ~uint32_t{0};
 
 Access access_of(const npu_kernel& kernel, uint32_t i, const uint64_t* words,
-                 uint32_t stream, uint64_t number, uint32_t stack) {
+                 uint32_t stream, uint64_t number, CallSite site) {
   Access access;
   access.box = box_of(kernel.views[i], words);
   access.op = kernel.name;
   access.number = number;
   access.stream = stream;
-  access.stack = stack;
+  access.site = site;
   access.argument = uint16_t(i);
   access.writes = kernel.views[i].access & NPU_WRITE;
   access.stale = false;
@@ -56,7 +56,7 @@ void Sanitizer::host_joins(uint32_t stream, uint64_t number) {
 }
 
 Side Sanitizer::side(const Access& a) const {
-  Side s{a.op,      -1,       -1,       a.number - 1, a.stack, int(a.argument),
+  Side s{a.op,      -1,       -1,       a.number - 1, a.site, int(a.argument),
          !a.writes, a.writes, a.box.lo, a.box.hi};
   if (a.stream != kHost) {
     s.device = streams_[a.stream]->stream->device();
@@ -76,10 +76,10 @@ Finding Sanitizer::describe(FindingKind kind, const Region& region) const {
     f.device = streams_[region.owner]->stream->device();
     f.stream = streams_[region.owner]->stream->id();
   }
-  f.alloc_stack = region.alloc_stack;
-  f.free_stack = region.free_stack;
-  f.old_alloc_stack = region.old_alloc_stack;
-  f.old_free_stack = region.old_free_stack;
+  f.alloc_site = region.alloc_site;
+  f.free_site = region.free_site;
+  f.old_alloc_site = region.old_alloc_site;
+  f.old_free_site = region.old_free_site;
   return f;
 }
 
@@ -102,7 +102,7 @@ bool Sanitizer::submitted(Stream& stream, uint64_t position, const Task& task) {
   if (task.kind != TaskKind::kKernel || !task.kernel->n_views) return true;
   const npu_kernel& kernel = *task.kernel;
   const uint64_t* words = const_cast<Task&>(task).words();
-  const uint32_t stack = capture();
+  const CallSite site{task.site, task.forward_site};
   std::vector<Finding> findings;
   bool pinned = false;
   constexpr uint32_t kFew = 8;
@@ -129,14 +129,14 @@ bool Sanitizer::submitted(Stream& stream, uint64_t position, const Task& task) {
         (region->stream == index || region->accesses.empty())) [[likely]]
       continue;
     const Access access =
-        access_of(kernel, i, words, index, position + 1, stack);
+        access_of(kernel, i, words, index, position + 1, site);
     if (access.box.empty()) continue;
     if (!region->live) {
       Finding f = describe(FindingKind::kUseAfterFree, *region);
       f.second = side(access);
       f.first = f.second;
       f.first.op = "free";
-      f.first.stack = region->free_stack;
+      f.first.site = {region->free_site, 0};
       f.first.device = f.device;
       f.first.stream = f.stream;
       findings.push_back(f);
@@ -159,7 +159,7 @@ bool Sanitizer::submitted(Stream& stream, uint64_t position, const Task& task) {
   for (uint32_t i = 0; i < kernel.n_views; ++i) {
     if (!regions[i] || !regions[i]->live) continue;
     const Access access =
-        access_of(kernel, i, words, index, position + 1, stack);
+        access_of(kernel, i, words, index, position + 1, site);
     if (access.box.empty()) continue;
     regions[i]->add(access, state.history.now(), host_);
     counts_.accesses++;
@@ -202,15 +202,15 @@ void Sanitizer::check_host(const npu_kernel& op, const uint64_t* words,
       Region* region = shadow_.find(uintptr_t(words[op.views[i].word]));
       if (!region || !region->live || (only_pinned && !region->pinned))
         continue;
-      const Access access = access_of(op, i, words, kHost, 1, 0);
+      const Access access = access_of(op, i, words, kHost, 1, {});
       if (!access.box.empty()) check(access, *region, host_, findings);
     }
     counts_.findings += findings.size();
   }
   if (findings.empty()) [[likely]]
     return;
-  const uint32_t stack = capture();
-  for (Finding& f : findings) f.second.stack = stack;
+  const CallSite site = call_site();
+  for (Finding& f : findings) f.second.site = site;
   if (hooks_.found && hooks_.found(findings.data(), findings.size()) &&
       hooks_.raise)
     hooks_.raise();
@@ -238,12 +238,12 @@ bool Sanitizer::pinned_pending() {
 }
 
 void Sanitizer::allocated(Stream* stream, const void* memory, size_t bytes) {
-  const uint32_t stack = capture();
+  const uint32_t site = call_site().site;
   std::lock_guard lock(mutex_);
   Region& region = shadow_.give_out(uintptr_t(memory), bytes);
   region.owner = index_of(*stream);
-  region.alloc_stack = stack;
-  region.free_stack = 0;
+  region.alloc_site = site;
+  region.free_site = 0;
 }
 
 void Sanitizer::adopt(Stream& owner, const void* memory, size_t bytes) {
@@ -262,12 +262,12 @@ void Sanitizer::stream_recorded(Stream& stream, const void* memory) {
 }
 
 void Sanitizer::freed(Stream*, const void* memory, size_t) {
-  const uint32_t stack = capture();
+  const uint32_t site = call_site().site;
   std::lock_guard lock(mutex_);
   Region* region = shadow_.find(uintptr_t(memory));
   if (!region || !region->live) return;
   region->live = false;
-  region->free_stack = stack;
+  region->free_site = site;
   // The allocator waits for what these streams have been given so far.
   for (const uint32_t index : region->recorded)
     std::erase_if(region->accesses,
@@ -280,13 +280,13 @@ void Sanitizer::segment_freed(const void* memory, size_t bytes) {
 }
 
 void Sanitizer::host_allocated(const void* memory, size_t bytes) {
-  const uint32_t stack = capture();
+  const uint32_t site = call_site().site;
   std::lock_guard lock(mutex_);
   shadow_.forget(uintptr_t(memory), bytes);
   Region& region = shadow_.give_out(uintptr_t(memory), bytes);
   region.pinned = true;
   region.owner = kHost;
-  region.alloc_stack = stack;
+  region.alloc_site = site;
 }
 
 void Sanitizer::host_freed(const void* memory) {

@@ -15,6 +15,7 @@
 
 #include "csrc/sanitizer/clock.h"
 #include "csrc/sanitizer/shadow.h"
+#include "csrc/taskqueue/call_site.h"
 #include "csrc/taskqueue/observer.h"
 
 namespace npu {
@@ -34,7 +35,7 @@ struct Side {
   int device;
   int64_t stream;  // -1: the host
   uint64_t task;   // position in its stream
-  uint32_t stack;  // of the launch, as the hook numbered it
+  CallSite site;   // of the launch
   int argument;    // index of the tensor argument
   bool reads, writes;
   uintptr_t lo, hi;  // bounds of what it touches
@@ -48,13 +49,11 @@ struct Finding {
   bool pinned;
   int device;  // of the stream that the block was given out on
   int64_t stream;
-  uint32_t alloc_stack, free_stack, old_alloc_stack, old_free_stack;
+  uint32_t alloc_site, free_site, old_alloc_site, old_free_site;
 };
 
 // What the layer above does. Called without locks held. May be null.
 struct SanitizerHooks {
-  // The calling thread's stack as a number; 0: not known.
-  uint32_t (*capture_stack)();
   // Something was found. True: refuse it.
   bool (*found)(const Finding* findings, size_t count);
   // Throws for what was refused.
@@ -100,9 +99,6 @@ class Sanitizer final : public Observer {
     uint64_t host_version = 0;  // of the host's clock that it last joined
   };
 
-  uint32_t capture() {
-    return hooks_.capture_stack ? hooks_.capture_stack() : 0;
-  }
   uint32_t index_of(Stream& stream);
   void host_joins(uint32_t stream, uint64_t number);
   void check(const Access& access, const Region& region,

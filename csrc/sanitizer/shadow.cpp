@@ -72,8 +72,8 @@ Region& Shadow::give_out(uintptr_t lo, size_t bytes) {
       [[likely]] {
     Region& region = at->second;
     for (Access& access : region.accesses) access.stale = true;
-    region.old_alloc_stack = region.alloc_stack;
-    region.old_free_stack = region.free_stack;
+    region.old_alloc_site = region.alloc_site;
+    region.old_free_site = region.free_site;
     region.live = true;
     region.recorded.clear();
     return region;
@@ -88,8 +88,8 @@ Region& Shadow::give_out(uintptr_t lo, size_t bytes) {
     for (const Access& access : old.accesses)
       if (access.box.lo < hi && access.box.hi > lo)
         fresh.accesses.push_back(access);
-    fresh.old_alloc_stack = old.alloc_stack;
-    fresh.old_free_stack = old.free_stack;
+    fresh.old_alloc_site = old.alloc_site;
+    fresh.old_free_site = old.free_site;
     if (old.lo < lo) {
       Region left = old;
       left.hi = lo;

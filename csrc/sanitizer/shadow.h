@@ -9,6 +9,7 @@
 
 #include "csrc/sanitizer/box.h"
 #include "csrc/sanitizer/clock.h"
+#include "csrc/taskqueue/call_site.h"
 
 namespace npu {
 
@@ -19,7 +20,7 @@ struct Access {
   const char* op;
   uint64_t number;  // of the stream's tasks once this one is done
   uint32_t stream;  // dense index
-  uint32_t stack;
+  CallSite site;
   uint16_t argument;
   bool writes;
   bool stale;  // made before the block was freed and given out again
@@ -34,9 +35,9 @@ struct Region {
   bool one_stream = true;
   uint32_t stream = 0;
   uint32_t owner = 0;  // the stream it was given out on
-  uint32_t alloc_stack = 0, free_stack = 0;
+  uint32_t alloc_site = 0, free_site = 0;
   // Of the block that was here before.
-  uint32_t old_alloc_stack = 0, old_free_stack = 0;
+  uint32_t old_alloc_site = 0, old_free_site = 0;
   std::vector<Access> accesses;
   std::vector<uint32_t> recorded;  // record_stream, other than the owner
 

@@ -7,14 +7,11 @@ docs/sanitizer.md for what it finds and what it cannot see.
 from __future__ import annotations
 
 import atexit
-import itertools
 import os
 import sys
-import sysconfig
 import threading
 from collections.abc import Iterable
 from pathlib import Path
-from types import CodeType
 from typing import Any
 
 import torch
@@ -33,13 +30,6 @@ __all__ = [
     "reports",
 ]
 
-_OURS = str(Path(__file__).resolve().parent.parent) + os.sep
-_LIBRARIES = (
-    str(Path(torch.__file__).resolve().parent) + os.sep,
-    _OURS,
-    sysconfig.get_paths()["stdlib"] + os.sep,
-    "<frozen",
-)
 _MODES = ("raise", "report")
 
 
@@ -174,6 +164,7 @@ def _access(side: dict[str, Any]) -> Access:
         mode="write" if side["writes"] else "read",
         range=side["range"],
         stack=_stack(side["frames"]),
+        forward=_stack(side["forward"]),
     )
 
 
@@ -235,16 +226,8 @@ def _name(side: dict[str, Any]) -> str:
     )
 
 
-def _stack(frames: list[tuple[CodeType, int]]) -> tuple[Frame, ...]:
-    resolved = [_frame(code, offset) for code, offset in frames]
-    return tuple(sorted(resolved, key=lambda frame: not frame.user))
-
-
-def _frame(code: CodeType, offset: int) -> Frame:
-    positions = itertools.islice(code.co_positions(), offset // 2, None)
-    line = next((at[0] for at in positions if at[0] is not None), code.co_firstlineno)
-    file = code.co_filename
-    return Frame(file, line, code.co_qualname, not file.startswith(_LIBRARIES))
+def _stack(frames: list[tuple[str, int, str, bool]]) -> tuple[Frame, ...]:
+    return tuple(Frame(*frame) for frame in frames)
 
 
 # Reading a tensor without an operator: what numpy and lists do.

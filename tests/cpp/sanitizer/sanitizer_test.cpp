@@ -32,7 +32,7 @@ bool tally(const Finding*, size_t count) {
 // Two streams under a sanitizer, and a block of the first one.
 struct World {
   explicit World(bool (*found)(const Finding*, size_t) = &note)
-      : sanitizer({nullptr, found, nullptr, nullptr}) {
+      : sanitizer({found, nullptr, nullptr}) {
     found_.clear();
     count_ = 0;
     set_observer(&sanitizer);
