@@ -29,6 +29,7 @@ KINDS = {
     "use-after-free": "a task uses memory that was freed before it was launched",
     "host-read": "the host reads a pinned buffer that a queued copy still writes",
     "host-write": "the host writes a pinned buffer that a queued copy still uses",
+    "unordered-foreign-launch": "submitted work uses the same bytes without an order",
 }
 
 

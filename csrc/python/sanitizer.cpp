@@ -16,6 +16,7 @@
 #include "csrc/ops/kernel_mode.h"
 #include "csrc/python/bindings.h"
 #include "csrc/python/call_stack.h"
+#include "csrc/stats/segment.h"
 #include "csrc/taskqueue/engine.h"
 #include "csrc/torch/host_use.h"
 #include "csrc/torch/tensor.h"
@@ -49,6 +50,8 @@ const char* name(FindingKind kind) {
       return "host-read";
     case FindingKind::kHostWrite:
       return "host-write";
+    case FindingKind::kForeign:
+      return "unordered-foreign-launch";
   }
   return "";
 }
@@ -235,10 +238,10 @@ void start(py::function callback) {
   }
   found_ = callback.release().ptr();
   // Never destroyed: another thread may be inside one of its calls.
-  auto* made =
-      new Sanitizer({&found, &raise_refusal, &watch_host_ops});
+  auto* made = new Sanitizer({&found, &raise_refusal, &watch_host_ops});
   adopt_memory(*made);
   sanitizer_.store(made, std::memory_order_release);
+  segment().process.sanitizer_enabled.store(1, std::memory_order_relaxed);
   install_observer(made);
 }
 
@@ -246,6 +249,8 @@ void stop_sanitizer() {
   Sanitizer* old = sanitizer_.exchange(nullptr, std::memory_order_acq_rel);
   if (!old) return;
   if (observer() == old) install_observer(nullptr);
+  old->clear();
+  segment().process.sanitizer_enabled.store(0, std::memory_order_relaxed);
   Py_CLEAR(found_);
 }
 
@@ -255,6 +260,10 @@ void bind_sanitizer(py::module_& m) {
   m.def("sanitizer_start", torch::wrap_pybind_function(&start));
   m.def("sanitizer_stop", &stop_sanitizer);
   m.def("sanitizer_host_reads", torch::wrap_pybind_function(&host_reads));
+  m.def("sanitizer_count_report", [](int device, int kind) {
+    segment().devices[device].sanitizer_reports[kind].fetch_add(
+        1, std::memory_order_relaxed);
+  });
   m.def("sanitizer_counts", [] {
     Sanitizer* s = sanitizer_.load(std::memory_order_acquire);
     const auto c = s ? s->counts() : Sanitizer::Counts{};

@@ -12,6 +12,8 @@ constexpr size_t kMostAccesses = 96;
 
 }  // namespace
 
+std::atomic<int64_t> shadow_bytes{0};
+
 void Region::add(const Access& access, const VectorClock& clock,
                  const VectorClock& host) {
   if (accesses.empty()) {
@@ -107,6 +109,11 @@ Region& Shadow::give_out(uintptr_t lo, size_t bytes) {
                     [&](const Access& a) { return a.stream == fresh.stream; });
   }
   return regions_.insert_or_assign(lo, std::move(fresh)).first->second;
+}
+
+void Shadow::clear() {
+  regions_.clear();
+  cache_.fill(nullptr);
 }
 
 void Shadow::forget(uintptr_t lo, size_t bytes) {
