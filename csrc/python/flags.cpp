@@ -106,7 +106,7 @@ void submit(int device, int64_t id, const npu_kernel& kernel,
   const uint64_t flag = *words.begin();
   Stream& stream = stream_at(device, id);
   py::gil_scoped_release no_gil;
-  Observer* const o = observer();
+  Observer* const o = stream.sink() ? nullptr : observer();
   if (o && (&kernel == &kTake || &kernel == &kReach))
     o->flag_awaited(&stream, flag, &kernel == &kTake);
   Submission s;
@@ -115,8 +115,10 @@ void submit(int device, int64_t id, const npu_kernel& kernel,
   s.task->kind = TaskKind::kKernel;
   s.task->kernel = &kernel;
   std::copy(words.begin(), words.end(), s.words);
-  if (o && &kernel == &kSet) o->flag_raised(stream, s.position + 1, flag);
+  const bool raises = &kernel == &kSet && s.words[1] != 0;
   stream.commit(s);
+  if (o && raises) o->flag_raised(stream, s.position + 1, flag);
+  if (o && &kernel == &kSet && !raises) o->flag_lowered(flag);
 }
 
 template <typename F>

@@ -278,6 +278,11 @@ void Sanitizer::flag_raised(Stream& stream, uint64_t number, uint64_t flag) {
   flags_[flag].join(clock);
 }
 
+void Sanitizer::flag_lowered(uint64_t flag) {
+  std::lock_guard lock(mutex_);
+  flags_.erase(flag);
+}
+
 void Sanitizer::flag_awaited(Stream* stream, uint64_t flag, bool takes) {
   std::lock_guard lock(mutex_);
   const auto raised = flags_.find(flag);

@@ -71,6 +71,7 @@ class Sanitizer final : public Observer {
   void published(Stream&, bool refused) override;
   void replays(Stream&, const KernelCall*, size_t) override;
   void flag_raised(Stream&, uint64_t number, uint64_t flag) override;
+  void flag_lowered(uint64_t flag) override;
   void flag_awaited(Stream*, uint64_t flag, bool takes) override;
   void stream_waits(Stream&, Stream& other, uint64_t number) override;
   void host_waited(Stream&, uint64_t number) override;

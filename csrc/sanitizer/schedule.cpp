@@ -154,6 +154,9 @@ void Schedule::replays(Stream& stream, const KernelCall* calls, size_t count) {
 void Schedule::flag_raised(Stream& stream, uint64_t number, uint64_t flag) {
   if (next_) next_->flag_raised(stream, number, flag);
 }
+void Schedule::flag_lowered(uint64_t flag) {
+  if (next_) next_->flag_lowered(flag);
+}
 void Schedule::flag_awaited(Stream* stream, uint64_t flag, bool takes) {
   if (next_) next_->flag_awaited(stream, flag, takes);
 }

@@ -45,6 +45,7 @@ class Schedule final : public Observer {
   void replays(Stream&, const KernelCall*, size_t) override;
   void event_recorded(Stream&, uint64_t number) override;
   void flag_raised(Stream&, uint64_t number, uint64_t flag) override;
+  void flag_lowered(uint64_t flag) override;
   void flag_awaited(Stream*, uint64_t flag, bool takes) override;
   void stream_waits(Stream&, Stream& other, uint64_t number) override;
   void host_waits(Stream&, uint64_t number) override;

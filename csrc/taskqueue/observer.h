@@ -43,6 +43,7 @@ class Observer {
   // will: the stream's task `number` sets one; its next task waits for one and,
   // if `takes`, clears it. Without a stream it is the host that has waited.
   virtual void flag_raised(Stream&, uint64_t /*number*/, uint64_t /*flag*/) {}
+  virtual void flag_lowered(uint64_t /*flag*/) {}
   virtual void flag_awaited(Stream*, uint64_t /*flag*/, bool /*takes*/) {}
 
   // A host thread is about to wait; has waited; asks without waiting.

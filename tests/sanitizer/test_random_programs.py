@@ -92,7 +92,7 @@ def accesses(step: Step) -> list[tuple[int, set[int], bool]]:
         return [(step.a, {min(elements)}, False)]
     if step.kind == "scale":
         return [(step.a, elements, True)]
-    if step.kind == "add" or (step.kind == "copy" and step.a != step.b):
+    if step.kind in ("add", "copy"):
         return [(step.a, elements, True), (step.b, elements, False)]
     return []
 
