@@ -19,7 +19,12 @@ EXAMPLES = [
     ("graph_serve.py", "--requests", "10"),
     ("demo.py", "--steps", "2"),
 ]
-SUITES = ("unit/test_streams.py", "unit/test_events.py", "aio", "graphs/test_streams.py")
+SUITES = (
+    "unit/test_streams.py",
+    "unit/test_events.py",
+    "aio",
+    "graphs/test_streams.py",
+)
 
 
 @pytest.fixture

@@ -108,9 +108,7 @@ def test_sanitize_fails_the_test_that_races_and_obeys_the_marker(suite):
 
 def test_suppressions_are_obeyed(suite, tmp_path: Path):
     (tmp_path / "known").write_text("write/write */test_suite.py")
-    outcomes, text = suite(
-        "--npu-sanitize", "--npu-suppressions=known", only="ordered"
-    )
+    outcomes, text = suite("--npu-sanitize", "--npu-suppressions=known", only="ordered")
 
     assert "NPUSanitizerErrors" not in text
     assert set(outcomes) == {"test_ordered", "test_unordered"}
