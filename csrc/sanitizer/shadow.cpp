@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <tuple>
 
 namespace npu {
 namespace {
@@ -9,6 +10,30 @@ namespace {
 // Entries of one region. The oldest go first: forgetting one can hide a race
 // between tasks that far apart, never invent one.
 constexpr size_t kMostAccesses = 96;
+
+using Accesses = std::vector<Access, Counted<Access>>;
+
+void keep_inside(Accesses& accesses, uintptr_t lo, uintptr_t hi) {
+  std::erase_if(accesses, [&](const Access& a) {
+    return a.box.lo >= hi || a.box.hi <= lo;
+  });
+}
+
+// Regions that are carved out of one another and joined again bring several
+// copies of an access; without this each round would multiply them.
+void keep_each_once(Accesses& accesses) {
+  const auto key = [](const Access& a) {
+    return std::tuple(a.number, a.stream, a.argument, a.box.lo, a.box.hi);
+  };
+  std::sort(accesses.begin(), accesses.end(),
+            [&](const Access& a, const Access& b) { return key(a) < key(b); });
+  const auto end = std::unique(
+      accesses.begin(), accesses.end(),
+      [&](const Access& a, const Access& b) { return key(a) == key(b); });
+  accesses.erase(end, accesses.end());
+  if (accesses.size() > kMostAccesses)
+    accesses.erase(accesses.begin(), accesses.end() - kMostAccesses);
+}
 
 }  // namespace
 
@@ -95,14 +120,17 @@ Region& Shadow::give_out(uintptr_t lo, size_t bytes) {
     if (old.lo < lo) {
       Region left = old;
       left.hi = lo;
+      keep_inside(left.accesses, left.lo, left.hi);
       regions_.emplace(left.lo, std::move(left));
     }
     if (old.hi > hi) {
       old.lo = hi;
+      keep_inside(old.accesses, old.lo, old.hi);
       regions_.emplace(hi, std::move(old));
     }
   }
   if (!fresh.accesses.empty()) {
+    keep_each_once(fresh.accesses);
     fresh.stream = fresh.accesses[0].stream;
     fresh.one_stream =
         std::all_of(fresh.accesses.begin(), fresh.accesses.end(),

@@ -143,6 +143,21 @@ TEST(Sanitizer, FindsReuseOfAPartOfABlock) {
   EXPECT_EQ(found_.size(), 1);
 }
 
+TEST(Sanitizer, KeepsOneCopyOfWhatSplitAndJoinedBlocksShare) {
+  World w;
+  check::submit(w.one, kWrite, {check::word(w.memory)});
+  const int64_t before = shadow_bytes.load();
+  for (int round = 0; round < 60; ++round) {  // 2^60 copies, if any
+    w.sanitizer.allocated(&w.one, w.memory, 32);
+    w.sanitizer.allocated(&w.one, w.memory + 8, 32);
+    w.sanitizer.allocated(&w.one, w.memory, 64);
+  }
+
+  EXPECT_TRUE(shadow_bytes.load() < before + 16 * int64_t(sizeof(Access)));
+  check::submit(w.two, kRead, {check::word(w.memory)});
+  EXPECT_EQ(found_.size(), 1);
+}
+
 TEST(Sanitizer, FindsUseAfterFree) {
   World w;
   w.sanitizer.freed(&w.one, w.memory, sizeof w.memory);
