@@ -66,7 +66,11 @@ def timed(step: Callable[[], None], steps: int) -> float:
 
 
 def measure(make: Callable[[], Callable[[], None]], steps: int, rounds: int) -> dict:
-    """Alternate blocks of off and on; return medians, ms per step."""
+    """Alternate blocks of off and on; return medians, ms per step.
+
+    `ratio` is the median over pairs of neighbouring blocks, `quartiles` say how
+    far pairs differ, and `ratio_of_best` compares the fastest block of each.
+    """
     step = make()
     off, on = [], []
     for number in range(rounds + 1):
@@ -80,8 +84,15 @@ def measure(make: Callable[[], Callable[[], None]], steps: int, rounds: int) -> 
             on.append(b)
     _sanitizer.disable_npu_sanitizer()
     one, two = (statistics.median(t) * 1e3 / steps for t in (off, on))
-    ratio = statistics.median(b / a for a, b in zip(off, on, strict=True))
-    return {"off_ms": round(one, 4), "on_ms": round(two, 4), "ratio": round(ratio, 2)}
+    ratios = [b / a for a, b in zip(off, on, strict=True)]
+    low, ratio, high = statistics.quantiles(ratios, n=4)
+    return {
+        "off_ms": round(one, 4),
+        "on_ms": round(two, 4),
+        "ratio": round(ratio, 2),
+        "quartiles": [round(low, 2), round(high, 2)],
+        "ratio_of_best": round(min(on) / min(off), 2),
+    }
 
 
 def measure_upstream(make: Callable[[], Callable[[], None]], steps: int) -> dict:
@@ -115,7 +126,7 @@ def measure_upstream(make: Callable[[], Callable[[], None]], steps: int) -> dict
 
 
 @click.command()
-@click.option("--rounds", default=15, show_default=True)
+@click.option("--rounds", default=31, show_default=True)
 def main(rounds: int) -> None:
     """Print a JSON line per case."""
     cases = {"mlp": (lambda: mlp("npu"), 30), "loop": (small_loop, 10)}

@@ -102,7 +102,6 @@ pybind11_add_module(_C MODULE
   python/queue_cost.cpp
   python/sanitizer.cpp
   python/schedule.cpp
-  python/stack.cpp
   python/stats.cpp
   python/sync_watch.cpp)
 target_compile_definitions(_C PRIVATE

@@ -29,6 +29,7 @@ KINDS = {
     "use-after-free": "a task uses memory that was freed before it was launched",
     "host-read": "the host reads a pinned buffer that a queued copy still writes",
     "host-write": "the host writes a pinned buffer that a queued copy still uses",
+    "unordered-foreign-launch": "submitted work uses the same bytes without an order",
 }
 
 
@@ -54,6 +55,7 @@ class Access:
     mode: str  # "read", "write"
     range: tuple[int, int]  # addresses that bound what it touches
     stack: tuple[Frame, ...]  # user frames first, innermost first
+    forward: tuple[Frame, ...] = ()  # in backward: that of the forward call
 
     @property
     def where(self) -> Frame | None:
@@ -65,6 +67,8 @@ class Access:
         lines = [f"{self.op} {verb} {self.argument} on {self.stream}"]
         shown = [f for f in self.stack if f.user] or list(self.stack)
         lines += [f"    {frame}" for frame in shown[:8]]
+        if self.forward:
+            lines.append(f"    in the backward of the call at {self.forward[0]}")
         return "\n".join(lines)
 
 

@@ -7,6 +7,7 @@
 
 #include "csrc/base/clock.h"
 #include "csrc/driver/registry.h"
+#include "csrc/taskqueue/observer.h"
 
 namespace npu {
 namespace {
@@ -50,7 +51,7 @@ Stream& Body::stream_of(size_t lane, Stream& first) {
 bool Body::submit_lane(Stream& stream, uint64_t lane, const Draws* draws) {
   const uint32_t n = uint32_t(sources.size());
   Submission s;
-  if (!stream.begin(3 + 2 * n, s)) return false;
+  if (!stream.begin(3 + 2 * n, s, call_site())) return false;
   s.task->kind = TaskKind::kProgram;
   s.task->kernel = &kReplay;
   s.words[0] = reinterpret_cast<uint64_t>(static_cast<Program*>(this));
@@ -63,6 +64,22 @@ bool Body::submit_lane(Stream& stream, uint64_t lane, const Draws* draws) {
   stream.commit(s);
   if (lane == 0 || lane == kAllLanes) last_number_ = s.position + 1;
   return true;
+}
+
+// Streams that take part are in the order of the capture, and the first begins
+// before and ends after the others: to everybody else it is one task of that
+// one. Groups are left out, their arguments may be replaced at any moment.
+void Body::announce(Stream& stream) {
+  Observer* const o = observer();
+  if (!o) return;
+  std::vector<bool> in_group(nodes.size());
+  for (const Group& group : groups)
+    for (const uint32_t at : group.nodes) in_group[at] = true;
+  std::vector<KernelCall> calls;
+  for (size_t i = 0; i < nodes.size(); ++i)
+    if (nodes[i].kind == Node::Kind::kKernel && !in_group[i])
+      calls.push_back({nodes[i].call.kernel, nodes[i].call.words.data()});
+  o->replays(stream, calls.data(), calls.size());
 }
 
 bool Body::submit(Stream& stream, Stream*& failed) {
@@ -83,6 +100,7 @@ bool Body::submit(Stream& stream, Stream*& failed) {
   if (last_stream_ && last_stream_ != &stream &&
       !stream.wait_for(*last_stream_, last_number_))
     return false;
+  announce(stream);
   Draws local[4];
   std::vector<Draws> many;
   Draws* drawn = local;

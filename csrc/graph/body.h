@@ -97,6 +97,8 @@ class Body final : public Program {
  private:
   static constexpr uint64_t kAllLanes = ~uint64_t{0};
 
+  // Tells the observer what the next replay touches.
+  void announce(Stream& stream);
   bool submit_lane(Stream& stream, uint64_t lane, const Draws* draws);
   Stream& stream_of(size_t lane, Stream& first);
   int run_node(Node& node, npu_queue queue, const uint64_t* draws,

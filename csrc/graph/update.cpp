@@ -155,7 +155,8 @@ void end_update(Stream& stream) {
   auto update = std::make_unique<Update>();
   update->calls = std::move(c.calls());
   Submission s;
-  if (!stream.begin(2, s)) throw CaptureError(call + ": the stream has failed");
+  if (!stream.begin(2, s, call_site()))
+    throw CaptureError(call + ": the stream has failed");
   s.task->kind = TaskKind::kKernel;
   s.task->kernel = &kPut;
   s.words[0] = reinterpret_cast<uint64_t>(&group);

@@ -3,9 +3,12 @@
 #include <torch/csrc/utils/pybind.h>
 #include <unistd.h>
 
+#include <unordered_map>
+
 #include "csrc/python/bindings.h"
 #include "csrc/taskqueue/completion_port.h"
 #include "csrc/taskqueue/event.h"
+#include "csrc/taskqueue/observer.h"
 #include "csrc/torch/device.h"
 #include "csrc/torch/error.h"
 
@@ -37,7 +40,11 @@ class Port {
 
   bool add(int device, int64_t id, uint64_t number, uint64_t token) {
     Stream& stream = stream_at(device, id);
-    if (stream.notify(number, *port_, token)) return true;
+    if (stream.notify(number, *port_, token)) {
+      if (observer()) awaited_[token] = &stream;
+      return true;
+    }
+    if (Observer* o = observer()) o->host_waited(stream, number);
     if (const auto error = error_before(stream, number)) raise_error(*error);
     return false;
   }
@@ -47,6 +54,9 @@ class Port {
     while (most-- > 0) {
       const auto completion = port_->take();
       if (!completion) break;
+      if (const auto at = awaited_.extract(completion->token); at)
+        if (Observer* o = observer())
+          o->host_waited(*at.mapped(), completion->number);
       py::object error = py::none();
       if (completion->error) error = as_exception(*completion->error);
       taken.append(py::make_tuple(completion->token, std::move(error)));
@@ -56,6 +66,8 @@ class Port {
 
  private:
   CompletionPort* const port_;
+  // Whose completions are on their way, as far as an observer asks.
+  std::unordered_map<uint64_t, Stream*> awaited_;
 };
 
 // The floor of bench/aio.py: a task that notes the time and writes to a file
@@ -71,7 +83,7 @@ const npu_kernel kWrite{run_write, "write", nullptr, 0};
 void submit_write(int fd, uint64_t time_address) {
   Stream& stream = usable_stream(current_device());
   Submission s;
-  if (!stream.begin(2, s)) raise_stream_error(stream);
+  if (!stream.begin(2, s, call_site())) raise_stream_error(stream);
   s.task->kind = TaskKind::kKernel;
   s.task->kernel = &kWrite;
   s.words[0] = uint64_t(fd);

@@ -98,9 +98,11 @@ StackFrame describe(const PythonFrame& frame) {
     if (!utf8) PyErr_Clear();
     return std::string(utf8 ? utf8 : "?");
   };
-  return {text(code->co_filename), text(code->co_qualname),
+  const std::string file = text(code->co_filename);
+  return {file, text(code->co_qualname),
           PyCode_Addr2Line(reinterpret_cast<PyCodeObject*>(frame.code),
-                           frame.byte_offset())};
+                           frame.byte_offset()),
+          !is_library(file)};
 }
 
 std::string line_of(const std::vector<StackFrame>& frames) {
@@ -108,7 +110,7 @@ std::string line_of(const std::vector<StackFrame>& frames) {
   for (const StackFrame& f : frames) {
     std::string text =
         f.file + ":" + std::to_string(f.line) + " in " + f.function;
-    if (!is_library(f.file)) return text;
+    if (f.user) return text;
     outermost = std::move(text);
   }
   return outermost;

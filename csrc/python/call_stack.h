@@ -20,6 +20,7 @@ CallSite current_call_site();
 struct StackFrame {
   std::string file, function;
   int line;
+  bool user;  // not of a library or the interpreter
 };
 
 // Innermost first, at most 32; empty for 0 and for stacks that were not kept

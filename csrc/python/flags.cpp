@@ -14,6 +14,7 @@
 #include "csrc/taskqueue/event.h"
 #include "csrc/taskqueue/force_stop.h"
 #include "csrc/taskqueue/host_wait_policy.h"
+#include "csrc/taskqueue/observer.h"
 #include "csrc/taskqueue/stream_pools.h"
 #include "csrc/torch/device.h"
 #include "csrc/torch/error.h"
@@ -102,14 +103,22 @@ const npu_kernel kStamp{run_stamp, "range marker", nullptr, 0};
 // Queues the kernel; an inline stream runs it here, so without the GIL.
 void submit(int device, int64_t id, const npu_kernel& kernel,
             std::initializer_list<uint64_t> words) {
+  const uint64_t flag = *words.begin();
   Stream& stream = stream_at(device, id);
   py::gil_scoped_release no_gil;
+  Observer* const o = stream.sink() ? nullptr : observer();
+  if (o && (&kernel == &kTake || &kernel == &kReach))
+    o->flag_awaited(&stream, flag, &kernel == &kTake);
   Submission s;
-  if (!stream.begin(uint32_t(words.size()), s)) raise_stream_error(stream);
+  if (!stream.begin(uint32_t(words.size()), s, call_site()))
+    raise_stream_error(stream);
   s.task->kind = TaskKind::kKernel;
   s.task->kernel = &kernel;
   std::copy(words.begin(), words.end(), s.words);
+  const bool raises = &kernel == &kSet && s.words[1] != 0;
   stream.commit(s);
+  if (o && raises) o->flag_raised(stream, s.position + 1, flag);
+  if (o && &kernel == &kSet && !raises) o->flag_lowered(flag);
 }
 
 template <typename F>
@@ -138,7 +147,10 @@ void bind_flags(py::module_& m) {
     Word& w = *reinterpret_cast<Word*>(word);
     for (;;) {
       const uint32_t now = w.load(std::memory_order_acquire);
-      if (int32_t(now - number) >= 0) return;
+      if (int32_t(now - number) >= 0) {
+        if (Observer* o = observer()) o->flag_awaited(nullptr, word, false);
+        return;
+      }
       {
         py::gil_scoped_release no_gil;
         sleep_while(w, now);

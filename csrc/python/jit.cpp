@@ -27,7 +27,8 @@ void launch_compiled(uintptr_t function, int device,
   Stream& stream = usable_stream(device);
   py::gil_scoped_release no_gil;
   Submission s;
-  if (!stream.begin(uint32_t(words.size() + 1), s)) raise_stream_error(stream);
+  if (!stream.begin(uint32_t(words.size() + 1), s, call_site()))
+    raise_stream_error(stream);
   s.task->kind = TaskKind::kKernel;
   s.task->kernel = &kCompiled;
   s.words[0] = function;

@@ -15,7 +15,8 @@
 #include "csrc/memory/caching_allocator.h"
 #include "csrc/ops/kernel_mode.h"
 #include "csrc/python/bindings.h"
-#include "csrc/python/stack.h"
+#include "csrc/python/call_stack.h"
+#include "csrc/stats/segment.h"
 #include "csrc/taskqueue/engine.h"
 #include "csrc/torch/host_use.h"
 #include "csrc/torch/tensor.h"
@@ -49,8 +50,21 @@ const char* name(FindingKind kind) {
       return "host-read";
     case FindingKind::kHostWrite:
       return "host-write";
+    case FindingKind::kForeign:
+      return "unordered-foreign-launch";
   }
   return "";
+}
+
+// (file, line, function, user's), the user's first, each innermost first.
+py::list frames(uint32_t site) {
+  const std::vector<StackFrame> stack = call_stack(site);
+  py::list list;
+  for (const bool user : {true, false})
+    for (const StackFrame& f : stack)
+      if (f.user == user)
+        list.append(py::make_tuple(f.file, f.line, f.function, f.user));
+  return list;
 }
 
 py::dict as_dict(const Side& s) {
@@ -63,7 +77,8 @@ py::dict as_dict(const Side& s) {
   d["reads"] = s.reads;
   d["writes"] = s.writes;
   d["range"] = py::make_tuple(s.lo, s.hi);
-  d["frames"] = stack_frames(s.stack);
+  d["frames"] = frames(s.site.site);
+  d["forward"] = frames(s.site.forward);
   return d;
 }
 
@@ -77,10 +92,10 @@ py::dict as_dict(const Finding& f) {
   d["pinned"] = f.pinned;
   d["device"] = f.device;
   d["stream"] = f.stream;
-  d["allocated"] = stack_frames(f.alloc_stack);
-  d["freed"] = stack_frames(f.free_stack);
-  d["allocated_before"] = stack_frames(f.old_alloc_stack);
-  d["freed_before"] = stack_frames(f.old_free_stack);
+  d["allocated"] = frames(f.alloc_site);
+  d["freed"] = frames(f.free_site);
+  d["allocated_before"] = frames(f.old_alloc_site);
+  d["freed_before"] = frames(f.old_free_site);
   return d;
 }
 
@@ -223,10 +238,10 @@ void start(py::function callback) {
   }
   found_ = callback.release().ptr();
   // Never destroyed: another thread may be inside one of its calls.
-  auto* made =
-      new Sanitizer({&capture_stack, &found, &raise_refusal, &watch_host_ops});
+  auto* made = new Sanitizer({&found, &raise_refusal, &watch_host_ops});
   adopt_memory(*made);
   sanitizer_.store(made, std::memory_order_release);
+  segment().process.sanitizer_enabled.store(1, std::memory_order_relaxed);
   install_observer(made);
 }
 
@@ -234,6 +249,8 @@ void stop_sanitizer() {
   Sanitizer* old = sanitizer_.exchange(nullptr, std::memory_order_acq_rel);
   if (!old) return;
   if (observer() == old) install_observer(nullptr);
+  old->clear();
+  segment().process.sanitizer_enabled.store(0, std::memory_order_relaxed);
   Py_CLEAR(found_);
 }
 
@@ -243,6 +260,10 @@ void bind_sanitizer(py::module_& m) {
   m.def("sanitizer_start", torch::wrap_pybind_function(&start));
   m.def("sanitizer_stop", &stop_sanitizer);
   m.def("sanitizer_host_reads", torch::wrap_pybind_function(&host_reads));
+  m.def("sanitizer_count_report", [](int device, int kind) {
+    segment().devices[device].sanitizer_reports[kind].fetch_add(
+        1, std::memory_order_relaxed);
+  });
   m.def("sanitizer_counts", [] {
     Sanitizer* s = sanitizer_.load(std::memory_order_acquire);
     const auto c = s ? s->counts() : Sanitizer::Counts{};
@@ -252,8 +273,6 @@ void bind_sanitizer(py::module_& m) {
     d["findings"] = c.findings;
     return d;
   });
-  m.def("capture_stack", &capture_stack);
-  m.def("stack_frames", &stack_frames);
 }
 
 }  // namespace npu

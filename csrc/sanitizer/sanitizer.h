@@ -15,6 +15,7 @@
 
 #include "csrc/sanitizer/clock.h"
 #include "csrc/sanitizer/shadow.h"
+#include "csrc/taskqueue/call_site.h"
 #include "csrc/taskqueue/observer.h"
 
 namespace npu {
@@ -26,6 +27,7 @@ enum class FindingKind : uint8_t {
   kUseAfterFree,  // `first` is the free
   kHostRead,      // the host reads what a queued task still writes
   kHostWrite,     // the host writes what a queued task still reads or writes
+  kForeign,       // one of the two is no operator of ours
 };
 
 // One of the two that are not ordered.
@@ -34,7 +36,7 @@ struct Side {
   int device;
   int64_t stream;  // -1: the host
   uint64_t task;   // position in its stream
-  uint32_t stack;  // of the launch, as the hook numbered it
+  CallSite site;   // of the launch
   int argument;    // index of the tensor argument
   bool reads, writes;
   uintptr_t lo, hi;  // bounds of what it touches
@@ -48,13 +50,11 @@ struct Finding {
   bool pinned;
   int device;  // of the stream that the block was given out on
   int64_t stream;
-  uint32_t alloc_stack, free_stack, old_alloc_stack, old_free_stack;
+  uint32_t alloc_site, free_site, old_alloc_site, old_free_site;
 };
 
 // What the layer above does. Called without locks held. May be null.
 struct SanitizerHooks {
-  // The calling thread's stack as a number; 0: not known.
-  uint32_t (*capture_stack)();
   // Something was found. True: refuse it.
   bool (*found)(const Finding* findings, size_t count);
   // Throws for what was refused.
@@ -69,6 +69,10 @@ class Sanitizer final : public Observer {
 
   bool submitted(Stream&, uint64_t position, const Task&) override;
   void published(Stream&, bool refused) override;
+  void replays(Stream&, const KernelCall*, size_t) override;
+  void flag_raised(Stream&, uint64_t number, uint64_t flag) override;
+  void flag_lowered(uint64_t flag) override;
+  void flag_awaited(Stream*, uint64_t flag, bool takes) override;
   void stream_waits(Stream&, Stream& other, uint64_t number) override;
   void host_waited(Stream&, uint64_t number) override;
   void host_uses(Stream&, const npu_kernel&, const uint64_t* words) override;
@@ -88,6 +92,10 @@ class Sanitizer final : public Observer {
   // Memory that was given out before the sanitizer was installed.
   void adopt(Stream& owner, const void*, size_t);
 
+  // Forgets everything. For when it is not installed any more, although a
+  // thread may still be inside one of its calls.
+  void clear();
+
   struct Counts {
     uint64_t tasks, accesses, findings;
   };
@@ -98,11 +106,19 @@ class Sanitizer final : public Observer {
     Stream* stream;
     ClockHistory history;
     uint64_t host_version = 0;  // of the host's clock that it last joined
+    // From task `open_from` on the stream waits for a flag that nobody has
+    // raised: who will come before those tasks is not known yet.
+    uint64_t open_from = ~uint64_t{0};
+    uint64_t open_flag = 0;
+    bool open() const { return open_flag != 0; }
   };
 
-  uint32_t capture() {
-    return hooks_.capture_stack ? hooks_.capture_stack() : 0;
-  }
+  // What kind of task a call is part of.
+  enum class Origin { kOperator, kForeign, kReplay };
+
+  // Checks and notes what a task touches. False: refuse it.
+  bool examine(Stream& stream, uint64_t position, const KernelCall* calls,
+               size_t count, CallSite site, Origin origin);
   uint32_t index_of(Stream& stream);
   void host_joins(uint32_t stream, uint64_t number);
   void check(const Access& access, const Region& region,
@@ -123,6 +139,8 @@ class Sanitizer final : public Observer {
   uint64_t host_version_ = 0;
   // Pinned regions that a task may still touch, by address.
   std::vector<uintptr_t> pinned_;
+  // What comes before whoever waits for a raised flag.
+  std::unordered_map<uint64_t, VectorClock> flags_;
   Shadow shadow_;
   Counts counts_{};
 };

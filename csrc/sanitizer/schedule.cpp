@@ -148,6 +148,18 @@ void Schedule::freed(Stream* stream, const void* memory, size_t bytes) {
   }
 }
 
+void Schedule::replays(Stream& stream, const KernelCall* calls, size_t count) {
+  if (next_) next_->replays(stream, calls, count);
+}
+void Schedule::flag_raised(Stream& stream, uint64_t number, uint64_t flag) {
+  if (next_) next_->flag_raised(stream, number, flag);
+}
+void Schedule::flag_lowered(uint64_t flag) {
+  if (next_) next_->flag_lowered(flag);
+}
+void Schedule::flag_awaited(Stream* stream, uint64_t flag, bool takes) {
+  if (next_) next_->flag_awaited(stream, flag, takes);
+}
 void Schedule::event_recorded(Stream& stream, uint64_t number) {
   if (next_) next_->event_recorded(stream, number);
 }

@@ -42,7 +42,11 @@ class Schedule final : public Observer {
 
   bool submitted(Stream&, uint64_t position, const Task&) override;
   void published(Stream&, bool refused) override;
+  void replays(Stream&, const KernelCall*, size_t) override;
   void event_recorded(Stream&, uint64_t number) override;
+  void flag_raised(Stream&, uint64_t number, uint64_t flag) override;
+  void flag_lowered(uint64_t flag) override;
+  void flag_awaited(Stream*, uint64_t flag, bool takes) override;
   void stream_waits(Stream&, Stream& other, uint64_t number) override;
   void host_waits(Stream&, uint64_t number) override;
   void host_waited(Stream&, uint64_t number) override;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <tuple>
 
 namespace npu {
 namespace {
@@ -10,7 +11,33 @@ namespace {
 // between tasks that far apart, never invent one.
 constexpr size_t kMostAccesses = 96;
 
+using Accesses = std::vector<Access, Counted<Access>>;
+
+void keep_inside(Accesses& accesses, uintptr_t lo, uintptr_t hi) {
+  std::erase_if(accesses, [&](const Access& a) {
+    return a.box.lo >= hi || a.box.hi <= lo;
+  });
+}
+
+// Regions that are carved out of one another and joined again bring several
+// copies of an access; without this each round would multiply them.
+void keep_each_once(Accesses& accesses) {
+  const auto key = [](const Access& a) {
+    return std::tuple(a.number, a.stream, a.argument, a.box.lo, a.box.hi);
+  };
+  std::sort(accesses.begin(), accesses.end(),
+            [&](const Access& a, const Access& b) { return key(a) < key(b); });
+  const auto end = std::unique(
+      accesses.begin(), accesses.end(),
+      [&](const Access& a, const Access& b) { return key(a) == key(b); });
+  accesses.erase(end, accesses.end());
+  if (accesses.size() > kMostAccesses)
+    accesses.erase(accesses.begin(), accesses.end() - kMostAccesses);
+}
+
 }  // namespace
+
+std::atomic<int64_t> shadow_bytes{0};
 
 void Region::add(const Access& access, const VectorClock& clock,
                  const VectorClock& host) {
@@ -72,8 +99,8 @@ Region& Shadow::give_out(uintptr_t lo, size_t bytes) {
       [[likely]] {
     Region& region = at->second;
     for (Access& access : region.accesses) access.stale = true;
-    region.old_alloc_stack = region.alloc_stack;
-    region.old_free_stack = region.free_stack;
+    region.old_alloc_site = region.alloc_site;
+    region.old_free_site = region.free_site;
     region.live = true;
     region.recorded.clear();
     return region;
@@ -88,25 +115,33 @@ Region& Shadow::give_out(uintptr_t lo, size_t bytes) {
     for (const Access& access : old.accesses)
       if (access.box.lo < hi && access.box.hi > lo)
         fresh.accesses.push_back(access);
-    fresh.old_alloc_stack = old.alloc_stack;
-    fresh.old_free_stack = old.free_stack;
+    fresh.old_alloc_site = old.alloc_site;
+    fresh.old_free_site = old.free_site;
     if (old.lo < lo) {
       Region left = old;
       left.hi = lo;
+      keep_inside(left.accesses, left.lo, left.hi);
       regions_.emplace(left.lo, std::move(left));
     }
     if (old.hi > hi) {
       old.lo = hi;
+      keep_inside(old.accesses, old.lo, old.hi);
       regions_.emplace(hi, std::move(old));
     }
   }
   if (!fresh.accesses.empty()) {
+    keep_each_once(fresh.accesses);
     fresh.stream = fresh.accesses[0].stream;
     fresh.one_stream =
         std::all_of(fresh.accesses.begin(), fresh.accesses.end(),
                     [&](const Access& a) { return a.stream == fresh.stream; });
   }
   return regions_.insert_or_assign(lo, std::move(fresh)).first->second;
+}
+
+void Shadow::clear() {
+  regions_.clear();
+  cache_.fill(nullptr);
 }
 
 void Shadow::forget(uintptr_t lo, size_t bytes) {

@@ -2,15 +2,40 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
+#include <memory>
 #include <vector>
 
 #include "csrc/sanitizer/box.h"
 #include "csrc/sanitizer/clock.h"
+#include "csrc/taskqueue/call_site.h"
 
 namespace npu {
+
+// Bytes that Counted containers hold, of the process. Any thread.
+extern std::atomic<int64_t> shadow_bytes;
+
+template <typename T>
+struct Counted {
+  using value_type = T;
+  Counted() = default;
+  template <typename U>
+  Counted(const Counted<U>&) {}
+  T* allocate(size_t n) {
+    // Relaxed: a statistic.
+    shadow_bytes.fetch_add(int64_t(n * sizeof(T)), std::memory_order_relaxed);
+    return std::allocator<T>().allocate(n);
+  }
+  void deallocate(T* at, size_t n) {
+    shadow_bytes.fetch_sub(int64_t(n * sizeof(T)), std::memory_order_relaxed);
+    std::allocator<T>().deallocate(at, n);
+  }
+  bool operator==(const Counted&) const = default;
+};
 
 // One argument of one task. Later accesses are compared with it until they
 // can no longer be unordered.
@@ -19,10 +44,11 @@ struct Access {
   const char* op;
   uint64_t number;  // of the stream's tasks once this one is done
   uint32_t stream;  // dense index
-  uint32_t stack;
+  CallSite site;
   uint16_t argument;
   bool writes;
-  bool stale;  // made before the block was freed and given out again
+  bool foreign;  // of a task that is none of our operators
+  bool stale;    // made before the block was freed and given out again
 };
 
 // A block of the allocator or a pinned buffer.
@@ -30,14 +56,15 @@ struct Region {
   uintptr_t lo = 0, hi = 0;
   bool live = true;
   bool pinned = false;
+  bool captured = false;  // belongs to a graph, which may use it when freed
   // No stream but `stream` has an entry in `accesses`.
   bool one_stream = true;
   uint32_t stream = 0;
   uint32_t owner = 0;  // the stream it was given out on
-  uint32_t alloc_stack = 0, free_stack = 0;
+  uint32_t alloc_site = 0, free_site = 0;
   // Of the block that was here before.
-  uint32_t old_alloc_stack = 0, old_free_stack = 0;
-  std::vector<Access> accesses;
+  uint32_t old_alloc_site = 0, old_free_site = 0;
+  std::vector<Access, Counted<Access>> accesses;
   std::vector<uint32_t> recorded;  // record_stream, other than the owner
 
   void add(const Access& access, const VectorClock& clock,
@@ -54,9 +81,11 @@ class Shadow {
   Region& give_out(uintptr_t lo, size_t bytes);
   // Forgets whatever is in the range.
   void forget(uintptr_t lo, size_t bytes);
+  void clear();
 
  private:
-  using Regions = std::map<uintptr_t, Region>;
+  using Regions = std::map<uintptr_t, Region, std::less<>,
+                           Counted<std::pair<const uintptr_t, Region>>>;
   static constexpr size_t kCached = 4096;
 
   Regions::iterator first_in(uintptr_t lo);

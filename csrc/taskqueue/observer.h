@@ -13,6 +13,12 @@ struct Task;
 
 // Called on the thread that does the thing. With no observer installed none of
 // this is reached: streams keep the answer in a word they read anyway.
+// A kernel and the words it is run with.
+struct KernelCall {
+  const npu_kernel* kernel;
+  const uint64_t* words;
+};
+
 class Observer {
  public:
   virtual ~Observer() = default;
@@ -25,9 +31,20 @@ class Observer {
   // It is visible now. May throw when it was refused.
   virtual void published(Stream&, bool /*refused*/) {}
 
+  // The stream is about to be given a replay of these as its next task. May
+  // throw: nothing has been queued.
+  virtual void replays(Stream&, const KernelCall*, size_t) {}
+
   virtual void event_recorded(Stream&, uint64_t /*number*/) {}
   // From the next task on, the stream starts after `number` tasks of `other`.
   virtual void stream_waits(Stream&, Stream& /*other*/, uint64_t /*number*/) {}
+
+  // Flags are words that tasks set, and wait for, without saying whose task
+  // will: the stream's task `number` sets one; its next task waits for one and,
+  // if `takes`, clears it. Without a stream it is the host that has waited.
+  virtual void flag_raised(Stream&, uint64_t /*number*/, uint64_t /*flag*/) {}
+  virtual void flag_lowered(uint64_t /*flag*/) {}
+  virtual void flag_awaited(Stream*, uint64_t /*flag*/, bool /*takes*/) {}
 
   // A host thread is about to wait; has waited; asks without waiting.
   virtual void host_waits(Stream&, uint64_t /*number*/) {}

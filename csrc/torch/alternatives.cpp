@@ -59,7 +59,7 @@ void free_foreign(void* context) {
     ordered = ordered && stream.wait_for(*other, other->tail());
   Submission s;
   if (ordered && stream.idle()) return give_back(f);
-  if (!ordered || !stream.begin(1, s)) {
+  if (!ordered || !stream.begin(1, s, call_site())) {
     // A failed stream drops what is queued: nothing will use the memory.
     host_wait(stream, stream.tail(), WaitReason::kAllocator);
     return give_back(f);

@@ -7,6 +7,7 @@ of its stream, with the lines that launched it.
 from __future__ import annotations
 
 import os
+import sysconfig
 import traceback
 from collections.abc import Mapping
 from pathlib import Path
@@ -117,5 +118,9 @@ def library_folders() -> list[str]:
     """Return the folders whose files are never the line a user looks for."""
     return [
         f"{folder}{os.sep}"
-        for folder in (Path(torch.__file__).parent, Path(__file__).parent.parent)
+        for folder in (
+            Path(torch.__file__).parent,
+            Path(__file__).parent.parent,
+            sysconfig.get_paths()["stdlib"],
+        )
     ]

@@ -7,14 +7,11 @@ docs/sanitizer.md for what it finds and what it cannot see.
 from __future__ import annotations
 
 import atexit
-import itertools
 import os
 import sys
-import sysconfig
 import threading
 from collections.abc import Iterable
 from pathlib import Path
-from types import CodeType
 from typing import Any
 
 import torch
@@ -23,6 +20,7 @@ from npu_dispatch import _C
 from npu_dispatch.config import Config
 from npu_dispatch.errors import NPUSanitizerErrors
 from npu_dispatch.sanitizer import Access, Frame, Report, Suppressions
+from npu_dispatch.stats import REPORT_KINDS
 
 __all__ = [
     "NPUSanitizerErrors",
@@ -33,13 +31,6 @@ __all__ = [
     "reports",
 ]
 
-_OURS = str(Path(__file__).resolve().parent.parent) + os.sep
-_LIBRARIES = (
-    str(Path(torch.__file__).resolve().parent) + os.sep,
-    _OURS,
-    sysconfig.get_paths()["stdlib"] + os.sep,
-    "<frozen",
-)
 _MODES = ("raise", "report")
 
 
@@ -135,17 +126,39 @@ def _read(
 def _found(findings: list[dict[str, Any]]) -> NPUSanitizerErrors | None:
     """Take the engine's findings; return what to refuse the access with."""
     with _state.lock:
-        new = [
-            report
-            for report in map(_report, findings)
-            if not _state.suppressions.match(report)
-        ]
-        for report in new:
+        new = []
+        for finding in findings:
+            report = _report(finding)
+            if _state.suppressions.match(report):
+                continue
+            new.append(report)
             known = _state.reports.get(report.key)
             _state.reports[report.key] = known.again() if known else report
+            _count(finding)
         if new and _state.mode == "raise":
             return NPUSanitizerErrors(new)
     return None
+
+
+# What npu_dispatch.stats calls each kind.
+_COUNTED_AS = {
+    "write/write": "race_ww",
+    "read/write": "race_rw",
+    "allocator-reuse": "missing_record_stream",
+    "use-after-free": "use_after_free",
+    "host-read": "host_read",
+    "host-write": "host_read",
+    "unordered-foreign-launch": "unordered_raw_launch",
+}
+
+
+def _count(finding: dict[str, Any]) -> None:
+    first, second = finding["first"], finding["second"]
+    kind = _COUNTED_AS[finding["kind"]]
+    if finding["kind"] == "allocator-reuse" and first["stream"] == finding["stream"]:
+        kind = "alloc_reuse"  # record_stream is for other streams
+    device = max(second["device"], first["device"], 0)
+    _C.sanitizer_count_report(device, REPORT_KINDS.index(kind))
 
 
 def _report(finding: dict[str, Any]) -> Report:
@@ -168,12 +181,13 @@ def _report(finding: dict[str, Any]) -> Report:
 def _access(side: dict[str, Any]) -> Access:
     return Access(
         op=side["op"],
-        argument=_argument(side["op"], side["argument"]),
+        argument=_argument(side["op"], side["argument"], side["writes"]),
         stream=_stream(side),
         task=side["task"],
         mode="write" if side["writes"] else "read",
         range=side["range"],
         stack=_stack(side["frames"]),
+        forward=_stack(side["forward"]),
     )
 
 
@@ -183,7 +197,7 @@ def _stream(side: dict[str, Any]) -> str:
     return f"npu:{side['device']} stream {side['stream']}"
 
 
-def _argument(op: str, index: int) -> str:
+def _argument(op: str, index: int, writes: bool) -> str:
     """Return its name, as far as the schema alone tells which it is."""
     if op == "memcpy":
         return ("destination", "source")[index]
@@ -200,7 +214,12 @@ def _argument(op: str, index: int) -> str:
     tensors = [a for a in tensors if "Tensor" in str(a.type)]
     if any(str(a.type) != "Tensor" for a in tensors[: index + 1]):
         return f"tensor argument {index}"
-    return f"`{tensors[index].name}`" if index < len(tensors) else "its result"
+    if index >= len(tensors):
+        return "its result"
+    alias = tensors[index].alias_info
+    if writes and not (alias and alias.is_write):
+        return "its result"
+    return f"`{tensors[index].name}`"
 
 
 def _edge(kind: str, first: Access, second: Access) -> str:
@@ -235,16 +254,8 @@ def _name(side: dict[str, Any]) -> str:
     )
 
 
-def _stack(frames: list[tuple[CodeType, int]]) -> tuple[Frame, ...]:
-    resolved = [_frame(code, offset) for code, offset in frames]
-    return tuple(sorted(resolved, key=lambda frame: not frame.user))
-
-
-def _frame(code: CodeType, offset: int) -> Frame:
-    positions = itertools.islice(code.co_positions(), offset // 2, None)
-    line = next((at[0] for at in positions if at[0] is not None), code.co_firstlineno)
-    file = code.co_filename
-    return Frame(file, line, code.co_qualname, not file.startswith(_LIBRARIES))
+def _stack(frames: list[tuple[str, int, str, bool]]) -> tuple[Frame, ...]:
+    return tuple(Frame(*frame) for frame in frames)
 
 
 # Reading a tensor without an operator: what numpy and lists do.

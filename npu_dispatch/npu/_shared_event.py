@@ -127,7 +127,10 @@ class SharedEvent(Event):
         self._words.used_by(stream)
 
     def query(self) -> bool:
-        return self._behind() >= 0
+        if self._behind() < 0:
+            return False
+        self.synchronize()  # at once; what follows knows that it has happened
+        return True
 
     def _behind(self) -> int:
         reached = _C.flag_value(self._words.address + _REACHED)

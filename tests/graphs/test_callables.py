@@ -165,7 +165,8 @@ def test_a_compiled_model_trains_like_the_eager_one(backend):
 
 def test_a_dump_tells_nodes_and_edges(tmp_path):
     a = torch.rand(4, 8, device="npu")
-    graph, side = torch.npu.NPUGraph(), torch.npu.Stream()
+    # Of the other pool: an old process's next stream may be the capture's own.
+    graph, side = torch.npu.NPUGraph(), torch.npu.Stream(priority=-1)
     with torch.npu.graph(graph):
         b = a * 2
         side.wait_stream(torch.npu.current_stream())

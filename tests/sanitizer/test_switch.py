@@ -10,6 +10,7 @@ import torch
 import npu_dispatch
 from npu_dispatch.npu import _sanitizer
 from npu_dispatch.sanitizer import Suppressions, to_json, to_sarif
+from npu_dispatch.stats import StatsReader, segment_file
 
 RACE = """
 import torch
@@ -78,6 +79,32 @@ def test_the_same_two_lines_are_one_report():
     assert report.count == 5
 
 
+def test_reports_and_costs_are_counted_where_other_processes_see_them():
+    def counters():
+        with StatsReader(segment_file()) as reader:
+            return reader.process(), reader.devices()[0]
+
+    _, before = counters()
+    _sanitizer.enable_npu_sanitizer("report", ["read/write *"])
+    for _ in range(100):  # every sixteenth call is measured
+        race()
+        torch.npu.synchronize()
+    process, device = counters()
+    _sanitizer.disable_npu_sanitizer()
+    after, cleared = counters()
+
+    assert process.sanitizer_enabled
+    assert not after.sanitizer_enabled
+    moved = {
+        kind: n - before.sanitizer_reports[kind]
+        for kind, n in device.sanitizer_reports.items()
+    }
+    assert {kind: n for kind, n in moved.items() if n} == {"race_ww": 100}
+    assert device.sanitizer_ns > before.sanitizer_ns
+    assert device.sanitizer_bytes > 0
+    assert cleared.sanitizer_bytes == 0
+
+
 def test_a_suppressed_file_gives_no_report():
     _sanitizer.enable_npu_sanitizer("raise", ["write/write */test_switch.py"])
     race()
@@ -95,6 +122,22 @@ def test_a_suppression_of_another_kind_changes_nothing():
 def test_a_bad_suppression_names_its_line():
     with pytest.raises(ValueError, match="line 2"):
         Suppressions(["# fine", "no-such-kind *.py"])
+
+
+def test_a_backward_operator_names_its_forward_line():
+    _sanitizer.enable_npu_sanitizer("report")
+    s = torch.npu.Stream()
+    x = torch.ones(8, device="npu", requires_grad=True)
+    torch.npu.synchronize()
+    y = (x * x).sum()  # the forward line
+    with torch.npu.stream(s):
+        x.data.mul_(2)
+    y.backward()
+
+    found = [r for r in _sanitizer.reports() if r.second.forward]
+    assert found
+    assert {r.second.forward[0].file for r in found} == {__file__}
+    assert "in the backward of the call at" in found[0].text()
 
 
 def test_an_unknown_mode_is_refused():

@@ -108,6 +108,7 @@ with npu.device_of(x):
 with npu.device("npu:1"):
     s = npu.Stream()
 assert s.device.index == 1
+s.wait_stream(npu.default_stream(1))
 with npu.stream(s):
     assert npu.current_device() == 1 and npu.current_stream() == s
     y = x + 1

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "csrc/taskqueue/host_wait.h"
+#include "csrc/taskqueue/program.h"
 #include "tests/cpp/check.h"
 #include "tests/cpp/kernels.h"
 
@@ -32,7 +33,7 @@ bool tally(const Finding*, size_t count) {
 // Two streams under a sanitizer, and a block of the first one.
 struct World {
   explicit World(bool (*found)(const Finding*, size_t) = &note)
-      : sanitizer({nullptr, found, nullptr, nullptr}) {
+      : sanitizer({found, nullptr, nullptr}) {
     found_.clear();
     count_ = 0;
     set_observer(&sanitizer);
@@ -142,6 +143,21 @@ TEST(Sanitizer, FindsReuseOfAPartOfABlock) {
   EXPECT_EQ(found_.size(), 1);
 }
 
+TEST(Sanitizer, KeepsOneCopyOfWhatSplitAndJoinedBlocksShare) {
+  World w;
+  check::submit(w.one, kWrite, {check::word(w.memory)});
+  const int64_t before = shadow_bytes.load();
+  for (int round = 0; round < 60; ++round) {  // 2^60 copies, if any
+    w.sanitizer.allocated(&w.one, w.memory, 32);
+    w.sanitizer.allocated(&w.one, w.memory + 8, 32);
+    w.sanitizer.allocated(&w.one, w.memory, 64);
+  }
+
+  EXPECT_TRUE(shadow_bytes.load() < before + 16 * int64_t(sizeof(Access)));
+  check::submit(w.two, kRead, {check::word(w.memory)});
+  EXPECT_EQ(found_.size(), 1);
+}
+
 TEST(Sanitizer, FindsUseAfterFree) {
   World w;
   w.sanitizer.freed(&w.one, w.memory, sizeof w.memory);
@@ -167,6 +183,117 @@ TEST(Sanitizer, RefusedTasksDoNotRun) {
   host_wait(w.two, w.two.tail(), WaitReason::kStreamSync);
 
   EXPECT_EQ(ran, 0);
+}
+
+TEST(Sanitizer, TakesAFlagForAnOrderWhicheverComesFirst) {
+  for (const bool raised_first : {true, false}) {
+    World w;
+    const auto raise = [&] {
+      check::submit(w.one, kWrite, {check::word(w.memory)});
+      w.sanitizer.flag_raised(w.one, w.one.tail(), 7);
+    };
+    const auto take = [&] {
+      w.sanitizer.flag_awaited(&w.two, 7, true);
+      check::submit(w.two, kRead, {check::word(w.memory)});
+    };
+    if (raised_first) raise();
+    take();
+    if (!raised_first) raise();
+    EXPECT_EQ(found_.size(), 0);
+
+    check::submit(w.one, kWrite, {check::word(w.memory)});  // after the flag
+    EXPECT_EQ(found_.size(), 1);
+  }
+}
+
+TEST(Sanitizer, ForgetsAFlagThatWasTaken) {
+  World w;
+  w.sanitizer.flag_raised(w.one, w.one.tail(), 7);
+  w.sanitizer.flag_awaited(&w.two, 7, true);
+  check::submit(w.one, kWrite, {check::word(w.memory)});
+  w.sanitizer.flag_raised(w.one, w.one.tail(), 8);
+  w.sanitizer.flag_awaited(&w.two, 8, false);
+
+  check::submit(w.two, kRead, {check::word(w.memory)});
+
+  EXPECT_EQ(found_.size(), 0);
+}
+
+TEST(Sanitizer, TakesAReplayForATaskThatTouchesAllOfIt) {
+  World w;
+  float other[16];
+  w.sanitizer.allocated(&w.one, other, sizeof other);
+  const uint64_t first[] = {check::word(w.memory)};
+  const uint64_t second[] = {check::word(other)};
+  const KernelCall calls[] = {{&kRead, first}, {&kWrite, second}};
+  w.sanitizer.replays(w.one, calls, 2);
+  check::submit(w.one, check::kNothing, {});
+
+  check::submit(w.two, kRead, {check::word(w.memory)});
+  EXPECT_EQ(found_.size(), 0);
+  check::submit(w.two, kRead, {check::word(other)});
+  EXPECT_EQ(found_.size(), 1);
+  w.two.wait_for(w.one, w.one.tail());
+  check::submit(w.two, kRead, {check::word(other)});
+  EXPECT_EQ(found_.size(), 1);
+}
+
+TEST(Sanitizer, RefusesAReplayBeforeItIsQueued) {
+  struct Refused {};
+  Sanitizer sanitizer({[](const Finding*, size_t) { return true; },
+                       [] { throw Refused(); }, nullptr});
+  Stream stream{0, 93, 0, StreamMode::kQueued};
+  float memory[16];
+  sanitizer.allocated(&stream, memory, sizeof memory);
+  sanitizer.freed(&stream, memory, sizeof memory);
+  const uint64_t words[] = {check::word(memory)};
+  const KernelCall call{&kRead, words};
+
+  bool refused = false;
+  try {
+    sanitizer.replays(stream, &call, 1);
+  } catch (const Refused&) {
+    refused = true;
+  }
+  EXPECT_TRUE(refused);
+}
+
+TEST(Sanitizer, NamesForeignWork) {
+  class Nothing final : public Program {
+    int run(Stream&, npu_queue, const uint64_t*, npu_failure&) override {
+      return NPU_OK;
+    }
+    void dropped(Stream&, const uint64_t*) override {}
+  } program;
+  static const npu_view view{kSize, kStride, 1, 4, 1, NPU_WRITE};
+  static const npu_kernel foreign{nullptr, "library::call", &view, 1};
+  World w;
+  check::submit(w.one, kRead, {check::word(w.memory)});
+
+  Submission s;
+  EXPECT_TRUE(w.two.begin(2, s));
+  s.task->kind = TaskKind::kProgram;
+  s.task->kernel = &foreign;
+  s.words[0] = reinterpret_cast<uint64_t>(static_cast<Program*>(&program));
+  s.words[1] = check::word(w.memory);
+  w.two.commit(s);
+  host_wait(w.two, w.two.tail(), WaitReason::kStreamSync);
+
+  EXPECT_EQ(found_.size(), 1);
+  EXPECT_TRUE(found_[0] == FindingKind::kForeign);
+}
+
+TEST(Sanitizer, CountsItsMemoryAndForgetsIt) {
+  World w;
+  const int64_t before = shadow_bytes.load();
+  std::vector<float> blocks(16 * 100);
+  for (int i = 0; i < 100; ++i)
+    w.sanitizer.allocated(&w.one, &blocks[size_t(16 * i)], 64);
+  EXPECT_TRUE(shadow_bytes.load() >= before + 100 * int64_t(sizeof(Region)));
+
+  w.sanitizer.clear();
+
+  EXPECT_TRUE(shadow_bytes.load() < before + 100);
 }
 
 // Under TSan as well: four threads, each on a block of its own and on one

@@ -1,0 +1,103 @@
+"""Replays: to other streams, one task that touches what the graph does."""
+
+import torch
+
+npu = torch.npu
+
+
+def doubling():
+    """Return a graph, its input and its output; nothing of it is pending."""
+    x = torch.zeros(100, device="npu")
+    graph = npu.NPUGraph()
+    with npu.graph(graph):
+        half = x + 0
+        y = half * 2
+        del half
+    npu.synchronize()
+    return graph, x, y
+
+
+def racy_input_changes_during_a_replay():
+    "read/write"
+    graph, x, y = doubling()
+    s = npu.Stream()
+    graph.replay()  # first: aten::add.Tensor
+    with npu.stream(s):
+        x.fill_(1)  # second: aten::fill_.Scalar
+    return graph, y
+
+
+def correct_input_changes_after_a_replay():
+    graph, x, y = doubling()
+    s = npu.Stream()
+    graph.replay()
+    s.wait_stream(npu.current_stream())
+    with npu.stream(s):
+        x.fill_(1)
+    npu.current_stream().wait_stream(s)
+    graph.replay()
+    return graph, y
+
+
+def racy_output_is_read_during_a_replay():
+    "read/write"
+    graph, x, y = doubling()
+    s = npu.Stream()
+    graph.replay()  # first: aten::mul.Tensor
+    with npu.stream(s):
+        y + 1  # second: aten::add.Tensor
+    return graph, x
+
+
+def correct_output_is_read_after_an_event():
+    graph, x, y = doubling()
+    s = npu.Stream()
+    graph.replay()
+    s.wait_event(npu.current_stream().record_event())
+    with npu.stream(s):
+        z = y + 1
+    npu.current_stream().wait_stream(s)
+    return graph, x, z
+
+
+def racy_replay_before_its_input_is_written():
+    "read/write"
+    graph, x, y = doubling()
+    s = npu.Stream()
+    with npu.stream(s):
+        x.fill_(1)  # first: aten::fill_.Scalar
+    graph.replay()  # second: aten::add.Tensor
+    return graph, y
+
+
+def racy_input_was_freed():
+    "use-after-free"
+    graph, x, y = doubling()
+    del x  # first: free
+    graph.replay()  # second: aten::add.Tensor
+    return graph, y
+
+
+def correct_intermediate_was_freed_while_capturing():
+    graph, x, y = doubling()
+    for _ in range(3):
+        x.add_(1)
+        graph.replay()
+    return graph, y
+
+
+def correct_streams_of_one_capture():
+    x = torch.zeros(100, device="npu")
+    s = npu.Stream()
+    graph = npu.NPUGraph()
+    with npu.graph(graph):
+        s.wait_stream(npu.current_stream())
+        with npu.stream(s):
+            y = x + 1
+        npu.current_stream().wait_stream(s)
+        z = y * 2
+    for _ in range(3):
+        x.add_(1)
+        graph.replay()
+    z.sum()
+    return graph, y
