@@ -6,18 +6,23 @@ prometheus-client takes 13 us a line; a host with 64 streams has 6,000 lines.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 
 from prometheus_client import Metric
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
-from prometheus_client.samples import BucketSpan, NativeHistogram, Sample
+from prometheus_client.samples import (
+    BucketSpan,
+    Exemplar as Shown,
+    NativeHistogram,
+    Sample,
+)
 
-from npu_dispatch.metrics.families import Family, Labels, Row
-from npu_dispatch.stats import Histogram
+from npu_dispatch.metrics.families import Exemplar, Family, Labels, Row
 
-__all__ = ["negotiate", "to_metrics"]
+__all__ = ["negotiate", "shows_exemplars", "to_metrics"]
 
 _SUFFIX = {"counter": "_total", "info": "_info"}
 _TEXT = "text/plain"
@@ -25,6 +30,11 @@ _NATIVE_SCHEMA = 2  # bucket i ends at 2 ** (i / 4) seconds
 _ZERO_INDEX = -120  # 2 ** -30 s, a nanosecond: below is zero
 _LAST_INDEX = 41
 _NATIVE_BOUNDS = tuple(1e9 * 2 ** (i / 4) for i in range(_ZERO_INDEX, _LAST_INDEX + 1))
+
+
+def shows_exemplars(accept: str) -> bool:
+    """Return whether the answer to this Accept header can have exemplars."""
+    return not choose_encoder(accept)[1].startswith(_TEXT)
 
 
 def negotiate(accept: str, families: Iterable[Family]) -> tuple[bytes, str]:
@@ -79,7 +89,15 @@ def _classic(families: Iterable[Family], *, open_metrics: bool) -> bytes:
         if kind == "histogram":
             heads = [f'le="{_number(b / 1e9)}"' for b in family.bounds]
             for row in family.rows:
-                lines.extend(_histogram_lines(sample, row, family.bounds, heads))
+                lines.extend(
+                    _histogram_lines(sample, row, family.bounds, heads)
+                    if not (open_metrics and row.exemplars)
+                    else _with_exemplars(
+                        _histogram_lines(sample, row, family.bounds, heads),
+                        row.exemplars,
+                        family.bounds,
+                    )
+                )
             continue
         for row in family.rows:
             text = _label_text(row.labels)
@@ -110,6 +128,20 @@ def _histogram_lines(
     yield f"{name}_sum{braces} {_number(row.histogram.sum / 1e9)}"
 
 
+def _with_exemplars(
+    lines: Iterable[str], exemplars: Sequence[Exemplar], bounds: Sequence[float]
+) -> Iterator[str]:
+    """Put each bucket's largest task behind it."""
+    largest = {bisect_left(bounds, e.value_ns): e for e in exemplars}
+    for i, line in enumerate(lines):
+        if (e := largest.get(i)) and i <= len(bounds):
+            yield (
+                f'{line} # {{task="{e.task}"}} {_number(e.value_ns / 1e9)} {e.time:.3f}'
+            )
+        else:
+            yield line
+
+
 def to_metrics(families: Iterable[Family], *, native: bool = False) -> Iterator[Metric]:
     """Return them as prometheus-client's own objects."""
     for family in families:
@@ -126,21 +158,31 @@ def _samples(family: Family, row: Row, native: bool) -> Iterator[Sample]:
         yield Sample(name, labels, float(row.value))
         return
     if native:
-        value = _native(row.histogram)
+        value = _native(row)
         yield Sample(family.name, labels, math.nan, native_histogram=value)
         return
     total = float(sum(row.histogram.buckets))
     counts = row.histogram.below(family.bounds)
     bucket = f"{family.name}_bucket"
-    for bound, count in zip(family.bounds, counts, strict=True):
-        yield Sample(bucket, {"le": _number(bound / 1e9), **labels}, float(count))
-    yield Sample(bucket, {"le": "+Inf", **labels}, total)
+    largest = {bisect_left(family.bounds, e.value_ns): e for e in row.exemplars}
+    ends = [*(_number(bound / 1e9) for bound in family.bounds), "+Inf"]
+    for i, (end, count) in enumerate(zip(ends, [*counts, total], strict=True)):
+        example = None
+        if e := largest.get(i):
+            example = _shown(e)
+        yield Sample(bucket, {"le": end, **labels}, float(count), exemplar=example)
     yield Sample(f"{family.name}_count", labels, total)
     yield Sample(f"{family.name}_sum", labels, row.histogram.sum / 1e9)
 
 
-def _native(histogram: Histogram) -> NativeHistogram:
+def _shown(e: Exemplar) -> Shown:
+    return Shown({"task": str(e.task)}, e.value_ns / 1e9, round(e.time, 3))
+
+
+def _native(row: Row) -> NativeHistogram:
     """Return it in the buckets of a native histogram, the empty ones left out."""
+    histogram = row.histogram
+    assert histogram is not None
     below = histogram.below(_NATIVE_BOUNDS)
     total = sum(histogram.buckets)
     below[-1] = total  # what is longer still counts as the longest
@@ -167,4 +209,5 @@ def _native(histogram: Histogram) -> NativeHistogram:
         zero_count=below[0],
         pos_spans=spans or None,
         pos_deltas=deltas or None,
+        nh_exemplars=[_shown(e) for e in row.exemplars] or None,
     )

@@ -44,7 +44,7 @@ CAUSES: dict[str, dict[str, str]] = {
     },
     "ProducerBlocked": {f"{N}enqueue_blocked_seconds_total{{{S}}}": "0+1x240"},
     "LaunchBound": {f"{N}stream_idle_starved_seconds_total{{{S}}}": "0+6x240"},
-    "LaunchSlow": {
+    "LaunchSLO": {
         f'{N}launch_overhead_seconds_bucket{{{D},le="1.6e-05"}}': "0x240",
         f'{N}launch_overhead_seconds_bucket{{{D},le="3.2e-05"}}': "0+9x240",
         f'{N}launch_overhead_seconds_bucket{{{D},le="+Inf"}}': "0+9x240",
@@ -65,6 +65,11 @@ CAUSES: dict[str, dict[str, str]] = {
     "NearOOM": {
         f"{N}memory_reserved_bytes{{{D}}}": "99x240",
         f"{N}memory_limit_bytes{{{D}}}": "100x240",
+    },
+    "LoopLag": {
+        f'{N}event_loop_lag_seconds_bucket{{{D},le="0.1"}}': "0x240",
+        f'{N}event_loop_lag_seconds_bucket{{{D},le="1.0"}}': "0+1x240",
+        f'{N}event_loop_lag_seconds_bucket{{{D},le="+Inf"}}': "0+1x240",
     },
     "SnapshotStale": {f"{N}snapshot_timestamp_seconds{{{D}}}": "0x240"},
     "Absent": {f"{N}build_info{{job='npu_dispatch'}}": "_x240"},

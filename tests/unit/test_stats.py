@@ -100,7 +100,7 @@ def test_device_waits_are_named(write_segment):
 def test_refuses_a_newer_layout_and_names_both_versions(write_segment):
     path = write_segment(version=LAYOUT_VERSION + 1)
 
-    with pytest.raises(StatsError, match="expected layout 3, found 4"):
+    with pytest.raises(StatsError, match="expected layout 4, found 5"):
         StatsReader(path)
 
 

@@ -144,20 +144,44 @@ function drawWaits(process) {
         arrowhead: 2, standoff: 12, startstandoff: 12, arrowcolor: style("--ink") })) });
 }
 
-function fillTable(id, rows) {
-  byId(id).tBodies[0].replaceChildren(...rows.map((cells) => {
+function fillTable(id, rows, nothing = "") {
+  const body = byId(id).tBodies[0];
+  body.replaceChildren(...rows.map((cells) => {
     const row = document.createElement("tr");
     row.append(...cells.map((cell) => element("td", cell)));
     return row;
   }));
+  if (!rows.length && nothing) {
+    const row = document.createElement("tr");
+    const columns = byId(id).tHead.rows[0].cells.length;
+    row.append(element("td", nothing, { colspan: columns, class: "nothing" }));
+    body.append(row);
+  }
 }
 
 function drawTables(process) {
   fillTable("streams", process.streams.map((s) => [s.name, s.state.replaceAll("_", " "),
-    s.depth, s.running ?? "", s.age_s === null ? "" : s.age_s.toFixed(1), s.failed,
-    s.dropped]));
-  fillTable("reports", Object.entries(process.reports).map(([kind, n]) =>
-    [kind.replaceAll("_", " "), n]));
+    s.depth, s.running ?? "", short(s.running_at ?? ""),
+    s.age_s === null ? "" : s.age_s.toFixed(1)]));
+  fillTable("lines", process.lines.map((line) => [short(line.at),
+    line.reason.replaceAll("_", " "), percent(line.share), line.count,
+    line.seconds.toFixed(3)]), "no host thread has waited");
+  fillTable("errors", process.errors.map((e) => [e.stream,
+    Object.entries(e.codes).map(([code, n]) => `${code.replaceAll("_", " ")} × ${n}`)
+      .join(", "), e.failed, e.dropped]), "none");
+  const kinds = Object.entries(process.reports);
+  const found = kinds.filter(([, n]) => n);
+  fillTable("reports", found.map(([kind, n]) => [kind.replaceAll("_", " "), n]),
+    process.sanitizer ? "none" : "not looked for: npu-dispatch sanitize SCRIPT");
+}
+
+function percent(share) {
+  return `${(100 * share).toFixed(share < 0.1 ? 1 : 0)} %`;
+}
+
+// "/long/way/train.py:12 in step" as "train.py:12 in step".
+function short(line) {
+  return line.replace(/^.*\/(?=[^/]*:\d)/, "");
 }
 
 function show() {
