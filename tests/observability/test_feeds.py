@@ -56,7 +56,7 @@ for _ in range(8):
     (x @ x).item()
 big = torch.ones(1 << 22)
 big.npu()
-x.cpu()
+x.add_(1).cpu()
 for _ in range(4):
     x.add_(1)
     (x > 0).nonzero()
@@ -122,19 +122,6 @@ try:
 except torch.OutOfMemoryError:
     pass
 
-# A failure, and what is dropped behind it.
-weight, index = torch.rand(4, 2).npu(), torch.tensor([9]).npu()
-npu.synchronize()
-hold = Held(bad, u)
-with npu.stream(bad):
-    F.embedding(index, weight)
-    weight + 1
-hold.release()
-try:
-    bad.synchronize()
-except IndexError:
-    pass
-
 # asyncio: a wait that ended, and one that lasts.
 async def awaited():
     for _ in range(3):
@@ -176,6 +163,19 @@ with npu.stream(t):
             y.add_(1)
         npu.synchronize()
         print("more", flush=True)
+
+# A failure, and what is dropped behind it.
+weight, index = torch.rand(4, 2).npu(), torch.tensor([9]).npu()
+npu.synchronize()
+hold = Held(bad, u)
+with npu.stream(bad):
+    F.embedding(index, weight)
+    weight + 1
+hold.release()
+try:
+    bad.synchronize()
+except IndexError:
+    pass
 say("done")
 """
 

@@ -54,13 +54,17 @@ npu = torch.npu
 held, by, bad = npu.Stream(), npu.Stream(), npu.Stream()
 x = torch.ones(8, device="npu")
 weight, index = torch.rand(4, 2).npu(), torch.tensor([9]).npu()
+# What follows finds its memory in the cache: there will be no other.
+x.sum()
+with npu.stream(bad):
+    weight + torch.nn.functional.embedding(index * 0, weight)
 npu.synchronize()
 _C.stream_wait(held.device_index, held.stream_id, by.device_index, by.stream_id,
                _C.stream_tail(by.device_index, by.stream_id) + 1)
-shared = torch.empty(20 << 20, dtype=torch.uint8, device="npu")
+shared = torch.empty(40 << 20, dtype=torch.uint8, device="npu")
 shared.record_stream(held)
 del shared
-kept = torch.empty(42 << 20, dtype=torch.uint8, device="npu")
+kept = torch.empty(80 << 20, dtype=torch.uint8, device="npu")
 def fill():
     with npu.stream(held):
         while True:
@@ -211,7 +215,7 @@ def test_each_alert_fires_when_its_trouble_happens(
         seen |= prometheus.until("Absent", "TargetDown")
 
         healthy = [trainer(HEALTHY, LOCAL_RANK=str(rank)) for rank in range(2)]
-        troubled = trainer(TROUBLED, LOCAL_RANK="2", NPU_DISPATCH_MEMORY="64M")
+        troubled = trainer(TROUBLED, LOCAL_RANK="2", NPU_DISPATCH_MEMORY="128M")
         for program in (*healthy, troubled):
             assert program.line() == "ready"
         seen |= prometheus.until(
