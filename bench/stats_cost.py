@@ -29,14 +29,18 @@ WITHOUT = {
     "csrc/stats/layout.h": (
         ("kSamplePeriod = 16;", "kSamplePeriod = uint64_t{1} << 40;"),
         (
-            "  counter.store(counter.load(std::memory_order_relaxed) + by,\n"
-            "                std::memory_order_relaxed);\n",
+            (
+                "  counter.store(counter.load(std::memory_order_relaxed) + by,\n"
+                "                std::memory_order_relaxed);\n"
+            ),
             "  (void)counter;\n  (void)by;\n",
         ),
         (
-            "    entry.name.store(reinterpret_cast<uint64_t>(name),\n"
-            "                     std::memory_order_relaxed);\n"
-            "    entry.site.store(site, std::memory_order_relaxed);\n",
+            (
+                "    entry.name.store(reinterpret_cast<uint64_t>(name),\n"
+                "                     std::memory_order_relaxed);\n"
+                "    entry.site.store(site, std::memory_order_relaxed);\n"
+            ),
             "    (void)name;\n    (void)site;\n",
         ),
     ),
