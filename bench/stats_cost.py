@@ -99,8 +99,18 @@ def build(program: Path, shadow: Path | None) -> None:
     subprocess.run(["g++", *FLAGS, *includes, *sources, "-o", program], check=True)
 
 
-def instructions(program: Path, function: str) -> float:
-    """Return the instructions per task in one function and what it calls."""
+ADD_CALLS = 2000
+ADD_COUNTED = f"""
+import torch
+a, b = torch.ones(8, device="npu"), torch.ones(8, device="npu")
+for _ in range({ADD_CALLS}):
+    torch.add(a, b)
+torch.npu.synchronize()
+"""
+
+
+def collected(function: str, *command: str | Path) -> int:
+    """Return the instructions in one function and what it calls."""
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run(
             [
@@ -108,8 +118,7 @@ def instructions(program: Path, function: str) -> float:
                 "--tool=callgrind",
                 f"--toggle-collect={function}",
                 f"--callgrind-out-file={folder}/out",
-                program,
-                str(COUNTED_REPEATS),
+                *command,
             ],
             capture_output=True,
             text=True,
@@ -117,7 +126,7 @@ def instructions(program: Path, function: str) -> float:
         )
     total = re.search(r"Collected : (\d+)", done.stderr)
     assert total, done.stderr
-    return int(total[1]) / (COUNTED_REPEATS * CALLS)
+    return int(total[1])
 
 
 def times(program: Path) -> tuple[float, float]:
@@ -140,11 +149,18 @@ def main() -> None:
         programs = {"with": folder / "with", "without": folder / "without"}
         build(programs["with"], None)
         build(programs["without"], folder / "shadow")
+        spent = 0.0
         for side, function in (
             ("caller", "submit_all"),
             ("launcher", "npu::Launcher::process*"),
         ):
-            n = {key: instructions(p, function) for key, p in programs.items()}
+            n = {
+                key: collected(function, program, str(COUNTED_REPEATS))
+                / (COUNTED_REPEATS * CALLS)
+                for key, program in programs.items()
+            }
+            if side == "caller":
+                spent = n["with"] - n["without"]
             emit(
                 name=f"instructions_{side}",
                 unit="per task",
@@ -171,6 +187,15 @@ def main() -> None:
             **{key: round(value, 2) for key, value in p50.items()},
             **{f"least_{key}": round(value, 2) for key, value in spread.items()},
         )
+    # Minutes: the interpreter and torch start in valgrind.
+    add_n = collected("at::_ops::add_Tensor::call*", sys.executable, "-c", ADD_COUNTED)
+    emit(
+        name="instructions_of_torch_add",
+        unit="per call, on the caller",
+        n=ADD_CALLS,
+        torch_add=round(add_n / ADD_CALLS),
+        statistics_share=round(spent * ADD_CALLS / add_n, 5),
+    )
 
 
 if __name__ == "__main__":
