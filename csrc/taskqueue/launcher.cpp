@@ -83,9 +83,7 @@ void Launcher::process(Task& task, uint64_t position) {
     begun = ticks();
     // While tracing every task has a stamp; the statistics take their share.
     if (position % kSamplePeriod == 0) {
-      const uint64_t ns = uint64_t(double(begun - stamp) * ns_per_tick_);
-      block.queued_ns.add(ns);
-      block.queued_exemplars.note(position, ns, now_ns());
+      block.queued_ns.add(uint64_t(double(begun - stamp) * ns_per_tick_));
       block.depth.add(stream_.tail() - position);
     }
   }
@@ -133,8 +131,10 @@ void Launcher::sampled(uint64_t position, uint64_t stamp, uint64_t begun,
   const uint64_t end = ticks(), now = now_ns();
   const uint64_t latency = uint64_t(double(end - stamp) * ns_per_tick_);
   const uint64_t ran = uint64_t(double(end - begun) * ns_per_tick_);
+  const uint64_t queued = uint64_t(double(begun - stamp) * ns_per_tick_);
   block.latency_ns.add(latency);
   block.latency_exemplars.note(position, latency, now);
+  block.queued_exemplars.note(position, queued, now);
   block.run_ns[int(work_of(name))].add(ran);
   count_name(name, ran);
   // Relaxed: statistics order nothing.

@@ -37,7 +37,7 @@ QUIET_SECONDS = 300.0
 _REASONS = {"copy": "d2h"}
 _OTHER = "other"
 # Present from the first task on, so that their first event is seen as one.
-_ALWAYS_DRAINS = ("stream_sync", "device_sync", "copy", "raw_handle")
+_ALWAYS_DRAINS = ("stream_sync", "device_sync")
 
 Labels = Mapping[str, str]
 

@@ -76,6 +76,15 @@ def _number(value: float) -> str:
 
 def _classic(families: Iterable[Family], *, open_metrics: bool) -> bytes:
     lines: list[str] = []
+    # Rows of one stream mostly have the very same labels.
+    texts: dict[int, str] = {}
+
+    def text_of(labels: Labels) -> str:
+        text = texts.get(id(labels))
+        if text is None:
+            text = texts[id(labels)] = _label_text(labels)
+        return text
+
     for family in families:
         sample = family.name + _SUFFIX.get(family.kind, "")
         title = family.name if open_metrics else sample
@@ -89,18 +98,15 @@ def _classic(families: Iterable[Family], *, open_metrics: bool) -> bytes:
         if kind == "histogram":
             heads = [f'le="{_number(b / 1e9)}"' for b in family.bounds]
             for row in family.rows:
-                lines.extend(
-                    _histogram_lines(sample, row, family.bounds, heads)
-                    if not (open_metrics and row.exemplars)
-                    else _with_exemplars(
-                        _histogram_lines(sample, row, family.bounds, heads),
-                        row.exemplars,
-                        family.bounds,
-                    )
+                first = len(lines)
+                _add_histogram(
+                    lines, sample, row, family.bounds, heads, text_of(row.labels)
                 )
+                if open_metrics and row.exemplars:
+                    _add_exemplars(lines, first, row.exemplars, family.bounds)
             continue
         for row in family.rows:
-            text = _label_text(row.labels)
+            text = text_of(row.labels)
             lines.append(
                 f"{sample}{{{text}}} {_number(row.value)}"
                 if text
@@ -111,35 +117,40 @@ def _classic(families: Iterable[Family], *, open_metrics: bool) -> bytes:
     return ("\n".join(lines) + "\n").encode()
 
 
-def _histogram_lines(
-    name: str, row: Row, bounds: Sequence[float], heads: Sequence[str]
-) -> Iterator[str]:
-    assert row.histogram is not None
-    text = _label_text(row.labels)
+def _add_histogram(
+    lines: list[str],
+    name: str,
+    row: Row,
+    bounds: Sequence[float],
+    heads: Sequence[str],
+    text: str,
+) -> None:
+    histogram = row.histogram
+    assert histogram is not None
     # `count` may be older or newer than the buckets: they are not read at once.
-    total = sum(row.histogram.buckets)
-    counts = row.histogram.below(bounds)
+    total = sum(histogram.buckets)
     rest = f",{text}}}" if text else "}"
-    for head, count in zip(heads, counts, strict=True):
-        yield f"{name}_bucket{{{head}{rest} {count}.0"
-    yield f'{name}_bucket{{le="+Inf"{rest} {total}.0'
+    lines += [
+        f"{name}_bucket{{{head}{rest} {count}.0"
+        for head, count in zip(heads, histogram.below(bounds), strict=True)
+    ]
+    lines.append(f'{name}_bucket{{le="+Inf"{rest} {total}.0')
     braces = f"{{{text}}}" if text else ""
-    yield f"{name}_count{braces} {total}.0"
-    yield f"{name}_sum{braces} {_number(row.histogram.sum / 1e9)}"
+    lines.append(f"{name}_count{braces} {total}.0")
+    lines.append(f"{name}_sum{braces} {_number(histogram.sum / 1e9)}")
 
 
-def _with_exemplars(
-    lines: Iterable[str], exemplars: Sequence[Exemplar], bounds: Sequence[float]
-) -> Iterator[str]:
-    """Put each bucket's largest task behind it."""
-    largest = {bisect_left(bounds, e.value_ns): e for e in exemplars}
-    for i, line in enumerate(lines):
-        if (e := largest.get(i)) and i <= len(bounds):
-            yield (
-                f'{line} # {{task="{e.task}"}} {_number(e.value_ns / 1e9)} {e.time:.3f}'
-            )
-        else:
-            yield line
+def _add_exemplars(
+    lines: list[str],
+    first: int,
+    exemplars: Sequence[Exemplar],
+    bounds: Sequence[float],
+) -> None:
+    """Put each bucket's largest task behind its line; `first` is the lowest one's."""
+    for bucket, e in {bisect_left(bounds, e.value_ns): e for e in exemplars}.items():
+        lines[first + bucket] += (
+            f' # {{task="{e.task}"}} {_number(e.value_ns / 1e9)} {e.time:.3f}'
+        )
 
 
 def to_metrics(families: Iterable[Family], *, native: bool = False) -> Iterator[Metric]:

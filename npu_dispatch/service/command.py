@@ -97,7 +97,10 @@ def serve(
     """
     if "torch" in sys.modules:  # a watcher needs none of it
         program = [sys.executable, "-m", "npu_dispatch.service"]
-        os.execve(sys.executable, [*program, *sys.argv[2:]], torch_free_variables())
+        given = sys.argv[1:]
+        if given[:1] == ["serve"]:  # of `npu-dispatch serve`
+            given = given[1:]
+        os.execve(sys.executable, [*program, *given], torch_free_variables())
     try:
         from npu_dispatch.service.app import ServiceConfig
         from npu_dispatch.service.server import run

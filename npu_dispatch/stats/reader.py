@@ -57,6 +57,7 @@ _USUAL_WORKS = 2
 _STREAM = struct.Struct(
     f"<{OFFSETS['StreamBlock.run_ns'] // 8 + _USUAL_WORKS * _HISTOGRAM_WORDS}Q"
 )
+_EXEMPLARS = struct.Struct(f"<{3 * EXEMPLAR_OCTAVES}Q")
 _AT = {
     name.partition(".")[2]: offset // 8
     for name, offset in OFFSETS.items()
@@ -118,6 +119,7 @@ class StatsReader:
                 raise StatsError(f"{path}: too short for a statistics segment")
             self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         self._names: dict[int, str] = {}
+        self._blocks: dict[tuple[int, int], int] = {}  # device, stream
         try:
             self._read_header(path)
         except StatsError:
@@ -147,7 +149,9 @@ class StatsReader:
         self.info = SegmentInfo(pid, *fields[9:13], *texts)
         self._devices = range(devices)
         self._device_base, self._device_bytes = header, device
-        self._streams = [self._streams_at + i * stream for i in range(streams)]
+        self._streams: list[int] = [
+            self._streams_at + i * stream for i in range(streams)
+        ]
         self._n_names = names
 
     def _word(self, at: int) -> int:
@@ -294,12 +298,16 @@ class StatsReader:
         return sorted(found.values(), key=lambda site: -site.wait_ns)
 
     def _block_of(self, device: int, stream: int) -> int | None:
-        for at in self._streams:
-            if not self._map[at]:
-                return None
-            if STREAM_HEAD.unpack_from(self._map, at)[1:3] == (device, stream):
-                return at
-        return None
+        at = self._blocks.get((device, stream))
+        if at is None:
+            for at in self._streams:
+                if not self._map[at]:
+                    return None
+                _, of, number, _ = STREAM_HEAD.unpack_from(self._map, at)
+                self._blocks.setdefault((of, number), at)
+                if (of, number) == (device, stream):
+                    return at
+        return at
 
     def recent(self, device: int, stream: int) -> list[RecentTask]:
         """Return the last tasks that a stream has begun, oldest first."""
@@ -328,14 +336,14 @@ class StatsReader:
         if at is None:
             return []
         at += OFFSETS[f"StreamBlock.{name}_exemplars"]
-        words = self._words(at, 3 * EXEMPLAR_OCTAVES)
-        found = []
-        for i in range(EXEMPLAR_OCTAVES):
-            task, value, moment = words[3 * i : 3 * i + 3]
-            # The same before and after: the other two belong to it.
-            if task and self._word(at + 24 * i) == task:
-                found.append(Exemplar(task - 1, value, moment))
-        return found
+        words = _EXEMPLARS.unpack_from(self._map, at)
+        again = _EXEMPLARS.unpack_from(self._map, at)[::3]
+        # The same task before and after: the other two words belong to it.
+        return [
+            Exemplar(task - 1, words[3 * i + 1], words[3 * i + 2])
+            for i, task in enumerate(words[::3])
+            if task and again[i] == task
+        ]
 
     def _site(self, number: int) -> str:
         """Return the line of a call site; "" when it was never published."""

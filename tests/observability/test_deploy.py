@@ -22,6 +22,7 @@ from click.testing import CliRunner
 from npu_dispatch.cli import main
 from npu_dispatch.metrics import Scrapes
 from npu_dispatch.processes import Processes
+from npu_dispatch.service.telemetry import Telemetry
 
 N = "npu_dispatch_"
 S = 'job="npu_dispatch",instance="a",device="0",stream="0"'
@@ -164,10 +165,13 @@ def test_each_alert_fires_for_its_cause_and_nothing_else_does(tmp_path: Path):
 def test_rules_and_panels_name_only_metrics_that_exist(write_segment, ghost):
     fields = {("StreamBlock.tail", 0): 9, ("DeviceBlock.memory_total", 0): 1}
     scrapes = Scrapes(Processes(directory=write_segment(ghost, fields)), ranked=True)
-    body = scrapes.answer("")[0].decode()
+    telemetry = Telemetry()
+    telemetry.note("/metrics", "GET", 200, 1)
+    body = scrapes.answer("", telemetry.families())[0].decode()
     # Of a living launcher, or of one that has run a task.
     exist = set(re.findall(rf"^({N}\w+)", body, re.M)) | {
-        f"{N}consumer_heartbeat_timestamp_seconds"
+        f"{N}consumer_heartbeat_timestamp_seconds",
+        f"{N}consumer_cpu_seconds_total",
     }
     text = " ".join(queries()) + exported("alerts") + exported("dashboards")
 
