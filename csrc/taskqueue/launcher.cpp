@@ -116,8 +116,9 @@ void Launcher::process(Task& task, uint64_t position) {
   if (task.spilled) [[unlikely]]
     stream_.arena_.give(task.words());
   stream_.ring_.pop();
-  const bool awaited = stream_.retired_.advance_to(position + 1);
+  // Before the advance, so that whoever has waited for it reads this number.
   block.retired.store(position + 1, std::memory_order_relaxed);
+  const bool awaited = stream_.retired_.advance_to(position + 1);
   if (awaited) [[unlikely]]
     stream_.waiters_.retired(stream_, position + 1);
   if (stamp && position % kSamplePeriod == 0) [[unlikely]]

@@ -171,8 +171,8 @@ void Stream::commit_slow(Submission& s) {
     }
     if (s.task->spilled) arena_.give(s.words);
     block_->ring.tail.store(s.position + 1, std::memory_order_relaxed);
-    const bool awaited = retired_.advance_to(s.position + 1);
     block_->retired.store(s.position + 1, std::memory_order_relaxed);
+    const bool awaited = retired_.advance_to(s.position + 1);
     if (awaited) waiters_.retired(*this, s.position + 1);
     count_bypass(Bypass::kSyncLaunchStream);
     inline_mutex_.unlock();
