@@ -32,13 +32,13 @@ from starlette.responses import (
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from npu_dispatch.dump import dump_lines
 from npu_dispatch.processes import Processes, ProcessView
 from npu_dispatch.service.admin import (
     ask_launch_blocking,
     ask_tracing,
     check_token,
 )
+from npu_dispatch.service.describe import dump_lines
 from npu_dispatch.service.stacks import stacks
 from npu_dispatch.service.telemetry import ROUTE, Measured
 from npu_dispatch.service.watcher import Watcher
