@@ -52,9 +52,9 @@ class Scrapes:
     ) -> Sequence[Exemplar]:
         reader = self._processes.reader(view)
         found = reader.exemplars(device, stream, name) if reader else ()
-        return [
-            Exemplar(e.task, e.value_ns, view.info.unix_time(e.at_ns)) for e in found
-        ]
+        # SegmentInfo.unix_time(), of many.
+        zero = view.info.realtime_ns - view.info.monotonic_ns
+        return [Exemplar(task, ns, (zero + at) / 1e9) for task, ns, at in found]
 
     def _ops(self, view: ProcessView) -> Sequence[OpCost]:
         reader = self._processes.reader(view)

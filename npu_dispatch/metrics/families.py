@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
+from typing import NamedTuple
 
 import npu_dispatch
 from npu_dispatch.config import TORCH_VERSION
@@ -42,8 +43,7 @@ _ALWAYS_DRAINS = ("stream_sync", "device_sync")
 Labels = Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class Exemplar:
+class Exemplar(NamedTuple):
     """One task of a histogram. `time` in seconds since 1970."""
 
     task: int
@@ -57,8 +57,8 @@ ExemplarsOf = Callable[[ProcessView, int, int, str], Sequence[Exemplar]]
 OpsOf = Callable[[ProcessView], Sequence[OpCost]]
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+# Not a dataclass: there are thousands, and making one takes a third.
+class Row(NamedTuple):
     labels: Labels
     value: float = 0.0
     histogram: Histogram | None = None  # of nanoseconds

@@ -148,9 +148,8 @@ def _add_exemplars(
 ) -> None:
     """Put each bucket's largest task behind its line; `first` is the lowest one's."""
     for bucket, e in {bisect_left(bounds, e.value_ns): e for e in exemplars}.items():
-        lines[first + bucket] += (
-            f' # {{task="{e.task}"}} {_number(e.value_ns / 1e9)} {e.time:.3f}'
-        )
+        task, ns, moment = e
+        lines[first + bucket] += f' # {{task="{task}"}} {ns / 1e9!r} {moment:.3f}'
 
 
 def to_metrics(families: Iterable[Family], *, native: bool = False) -> Iterator[Metric]:

@@ -58,6 +58,7 @@ _STREAM = struct.Struct(
     f"<{OFFSETS['StreamBlock.run_ns'] // 8 + _USUAL_WORKS * _HISTOGRAM_WORDS}Q"
 )
 _EXEMPLARS = struct.Struct(f"<{3 * EXEMPLAR_OCTAVES}Q")
+_EXEMPLAR_TASKS = struct.Struct("<" + "Q16x" * EXEMPLAR_OCTAVES)
 _AT = {
     name.partition(".")[2]: offset // 8
     for name, offset in OFFSETS.items()
@@ -337,7 +338,7 @@ class StatsReader:
             return []
         at += OFFSETS[f"StreamBlock.{name}_exemplars"]
         words = _EXEMPLARS.unpack_from(self._map, at)
-        again = _EXEMPLARS.unpack_from(self._map, at)[::3]
+        again = _EXEMPLAR_TASKS.unpack_from(self._map, at)
         # The same task before and after: the other two words belong to it.
         return [
             Exemplar(task - 1, words[3 * i + 1], words[3 * i + 2])

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
+from typing import NamedTuple
 
 
 def _lower(b: int, per_octave: int) -> int:
@@ -170,8 +171,7 @@ class RecentTask:
     outcome: str
 
 
-@dataclass(frozen=True, slots=True)
-class Exemplar:
+class Exemplar(NamedTuple):
     """One task of a time histogram."""
 
     task: int

@@ -154,7 +154,7 @@ def test_native_histograms_are_for_who_asks(write_segment, ghost):
     # 1000 us and 3000 us in nanoseconds; by hand: 1e6 is 4 * (19 - 1) + 3.
     buckets[75], buckets[81] = 5, 2
     histogram = Histogram(7, 11_000_000, tuple(buckets), 4)
-    object.__setattr__(family.rows[0], "histogram", histogram)
+    family.rows[0] = family.rows[0]._replace(histogram=histogram)
 
     classic, _ = negotiate(OPEN_1, [family])
     native, content_type = negotiate(OPEN_2, [family])
