@@ -83,9 +83,11 @@ class StreamView:
 
     @property
     def state(self) -> str:
-        """Return idle, running, blocked_on_event or error."""
+        """Return idle, running, blocked_on_event, capturing or error."""
         if self.stats.state == "failed":
             return "error"
+        if self.stats.capturing:
+            return "capturing"
         if self.stats.held_by is not None:
             return "blocked_on_event"
         return "running" if self.stats.depth else "idle"
@@ -250,6 +252,19 @@ class Processes:
         if wanted and wanted not in taken:
             return wanted
         return next(str(i) for i in range(len(taken) + 1) if str(i) not in taken)
+
+    def _of(self, view: ProcessView) -> _Watched | None:
+        return next((w for w in self._watched.values() if w.slot == view.slot), None)
+
+    def reader(self, view: ProcessView) -> StatsReader | None:
+        """Return the open segment of a process; None when it has gone."""
+        watched = self._of(view)
+        return watched.reader if watched else None
+
+    def segment(self, view: ProcessView) -> Path | None:
+        """Return the file of a process's segment; None when it has gone."""
+        watched = self._of(view)
+        return watched.path if watched else None
 
     def close(self) -> None:
         for watched in self._watched.values():

@@ -34,7 +34,14 @@ from npu_dispatch.trace_file import (
     trace_path,
 )
 
-__all__ = ["Recorder", "of_command", "of_process", "save"]
+__all__ = [
+    "NotRecordingError",
+    "Recorder",
+    "of_command",
+    "of_past",
+    "of_process",
+    "save",
+]
 
 # A stream's ring holds 65536 records: a tenth of this per second is no loss.
 _POLL_S = 0.05
@@ -124,10 +131,9 @@ def of_process(
     with TraceFile(trace_path(pid)) as file:
         recorder = Recorder(file, segment_file(pid))
         if file.wanted:
-            recorder.poll()
-            return recorder.process(time.monotonic_ns() - int(seconds * 1e9))
+            return of_past(pid, seconds)
         file.skip()
-        file.wanted = True
+        file.following = file.wanted = True
         try:
             end = time.monotonic() + seconds
             while (left := end - time.monotonic()) > 0:
@@ -135,7 +141,26 @@ def of_process(
                 recorder.poll()
         finally:
             file.wanted = False
+            file.unfollow()
         return recorder.process()
+
+
+class NotRecordingError(RuntimeError):
+    """The process keeps no records."""
+
+
+def of_past(pid: int, seconds: float) -> Process:
+    """Return a timeline of the last seconds; changes nothing in the process.
+
+    Raises TraceError where there is nothing to read, NotRecordingError where the
+    process has not been asked to keep records.
+    """
+    with TraceFile(trace_path(pid)) as file:
+        if not file.wanted:
+            raise NotRecordingError(f"process {pid} keeps no records of its tasks")
+        recorder = Recorder(file, segment_file(pid))
+        recorder.poll()
+        return recorder.process(time.monotonic_ns() - int(seconds * 1e9))
 
 
 def of_command(command: Sequence[str]) -> tuple[int, list[Process]]:
@@ -167,6 +192,7 @@ def _poll_all(folder: Path, recorders: dict[Path, Recorder]) -> None:
         if path not in recorders:
             try:
                 file = TraceFile(path)
+                file.following = True
             except TraceError:
                 continue  # being made
             recorders[path] = Recorder(file, segment_file(int(path.name)))

@@ -22,11 +22,12 @@ __all__ = ["KINDS", "OUTCOMES", "Ring", "TraceError", "TraceFile", "trace_path"]
 KINDS = ("kernel", "wait", "record")
 OUTCOMES = ("done", "failed", "dropped")
 
-_VERSION = 1
+_VERSION = 2
 _MAGIC = b"NPUTRACE"
 _HEADER = struct.Struct("<8sIIQQQQdIIQQIIIIQQ")
 _WANTED_AT = 88
 _RING = struct.Struct("<IiqQ")  # used, device, stream, written
+_TAKEN_AT = 24  # TraceRing::taken
 _RECORDS_AT = 64
 # Recalibrate the ticks over at least this long.
 _BASELINE_NS = 10_000_000
@@ -97,6 +98,8 @@ class TraceFile:
         )
         self._names_at = self._header()[12]
         self.rings: dict[int, Ring] = {}
+        # Whether the process counts what is written over before it is read.
+        self.following = False
 
     def _header(self) -> tuple[Any, ...]:
         return _HEADER.unpack_from(self._map)
@@ -120,6 +123,13 @@ class TraceFile:
             ring = self.rings.setdefault(index, Ring(device, stream, []))
             self._read(ring, at)
 
+    def unfollow(self) -> None:
+        """Let the process write over records again without counting them."""
+        self.following = False
+        for index in self.rings:
+            at = self._rings_at + index * self._ring_bytes
+            struct.pack_into("<Q", self._map, at + _TAKEN_AT, 0)
+
     def skip(self) -> None:
         """Forget what was written before now."""
         self.read()
@@ -138,6 +148,8 @@ class TraceFile:
         torn = min(max(0, oldest - first), written - first)
         ring.lost += first + torn - ring.read
         ring.read = written
+        if self.following:
+            struct.pack_into("<Q", self._map, at + _TAKEN_AT, written)
         if len(copy) > torn:
             ring.chunks.append(copy[torn:])
         del slots

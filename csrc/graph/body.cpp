@@ -7,6 +7,7 @@
 
 #include "csrc/base/clock.h"
 #include "csrc/driver/registry.h"
+#include "csrc/stats/segment.h"
 #include "csrc/taskqueue/observer.h"
 
 namespace npu {
@@ -49,6 +50,8 @@ Stream& Body::stream_of(size_t lane, Stream& first) {
 }
 
 bool Body::submit_lane(Stream& stream, uint64_t lane, const Draws* draws) {
+  static const bool named = (publish_name(kReplay.name), true);
+  (void)named;
   const uint32_t n = uint32_t(sources.size());
   Submission s;
   if (!stream.begin(3 + 2 * n, s, call_site())) return false;
@@ -129,14 +132,20 @@ bool Body::submit(Stream& stream, Stream*& failed) {
     }
   }
   ++replays_;
+  // Relaxed: statistics order nothing.
+  segment().devices[device].graph_replays.fetch_add(1,
+                                                    std::memory_order_relaxed);
   last_stream_ = &stream;
   return true;
 }
 
-int Body::run(Stream&, npu_queue queue, const uint64_t* words,
+int Body::run(Stream& stream, npu_queue queue, const uint64_t* words,
               npu_failure& failure) {
+  const size_t n =
+      words[1] == kAllLanes ? nodes.size() : lanes[words[1]].nodes.size();
+  stream.count_bypass(Bypass::kNested, n);
   return words[1] == kAllLanes ? run_all(queue, words, failure)
-                               : run_lane(queue, words, failure);
+                               : run_lane(stream, queue, words, failure);
 }
 
 void Body::dropped(Stream&, const uint64_t* words) {
@@ -187,7 +196,7 @@ int Body::run_all(npu_queue queue, const uint64_t* words,
   return NPU_OK;
 }
 
-int Body::run_lane(npu_queue queue, const uint64_t* words,
+int Body::run_lane(Stream& stream, npu_queue queue, const uint64_t* words,
                    npu_failure& failure) {
   Lane& lane = lanes[words[1]];
   const uint64_t replay = words[2];
@@ -198,7 +207,7 @@ int Body::run_lane(npu_queue queue, const uint64_t* words,
     int code;
     if (node.kind == Node::Kind::kWait) {
       code = NPU_OK;
-      if (!reach(node, replay)) {
+      if (!reach(stream, node, replay)) {
         code = NPU_ERROR;
         snprintf(failure.text, sizeof failure.text,
                  "another stream of this graph has failed");
@@ -217,7 +226,7 @@ int Body::run_lane(npu_queue queue, const uint64_t* words,
 }
 
 // Holds a lane until another has come to the node. False: it never will.
-bool Body::reach(const Node& wait, uint64_t replay) {
+bool Body::reach(Stream& stream, const Node& wait, uint64_t replay) {
   size_t other = 0, place = 0;
   if (wait.wait_for >= 0) {
     const Node& node = nodes[size_t(wait.wait_for)];
@@ -230,10 +239,16 @@ bool Body::reach(const Node& wait, uint64_t replay) {
   }
   Lane& lane = lanes[other];
   const uint64_t target = replay * (lane.nodes.size() + 1) + 1 + place;
-  if (lane.progress.spin(target, kSpinTicks)) return true;
-  while (!lane.progress.sleep(target, kLookNs))
-    if (lane.failed.load(std::memory_order_acquire) > replay) return false;
-  return true;
+  if (lane.progress.reached(target)) return true;
+  RunningTime& held = stream.block().held[int(Hold::kBarrier)];
+  held.start(now_ns());
+  bool reached = lane.progress.spin(target, kSpinTicks);
+  while (!reached) {
+    reached = lane.progress.sleep(target, kLookNs);
+    if (!reached && lane.failed.load(std::memory_order_acquire) > replay) break;
+  }
+  held.stop(now_ns());
+  return reached;
 }
 
 }  // namespace npu

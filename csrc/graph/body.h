@@ -104,8 +104,9 @@ class Body final : public Program {
   int run_node(Node& node, npu_queue queue, const uint64_t* draws,
                npu_failure& failure);
   int run_all(npu_queue queue, const uint64_t* words, npu_failure& failure);
-  int run_lane(npu_queue queue, const uint64_t* words, npu_failure& failure);
-  bool reach(const Node& wait, uint64_t replay);
+  int run_lane(Stream& stream, npu_queue queue, const uint64_t* words,
+               npu_failure& failure);
+  bool reach(Stream& stream, const Node& wait, uint64_t replay);
   void enter(Group& group);
 
   std::atomic<bool> submitting_{false};

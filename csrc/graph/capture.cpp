@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "csrc/memory/caching_allocator.h"
+#include "csrc/stats/segment.h"
 
 namespace npu {
 namespace {
@@ -105,8 +106,22 @@ void Capture::begin(const void* owner, Stream& stream, uint64_t pool,
   group_ = nullptr;
   generation_ = (generation_ + 1) & 0x3fffffff;
   allocator(stream.device()).begin_capture(stream, pool);
+  failure_ = CaptureFailure::kCount;
   set_active_capture(this);
   stream.set_sink(this);
+}
+
+void Capture::failed_by(CaptureFailure cause) {
+  if (failure_ == CaptureFailure::kCount) failure_ = cause;
+}
+
+void Capture::count_end() {
+  DeviceBlock& block = segment().devices[body_->device];
+  Counter& ended = failure_ == CaptureFailure::kCount
+                       ? block.graph_captures
+                       : block.graph_capture_failures[int(failure_)];
+  // Relaxed: statistics order nothing.
+  ended.fetch_add(1, std::memory_order_relaxed);
 }
 
 size_t Capture::lane_of(const Stream& stream) const {
@@ -130,6 +145,7 @@ Node& Capture::add(size_t lane, Node::Kind kind) {
 void Capture::check_thread(const char* what) {
   if (mode_ == CaptureMode::kRelaxed || std::this_thread::get_id() == thread_)
     return;
+  failed_by(CaptureFailure::kThread);
   refuse(what,
          "only the thread that captures gives work to its streams; use another "
          "stream, or capture_error_mode='relaxed'");
@@ -226,6 +242,7 @@ void Capture::wait(Stream& stream, Stream& other, uint64_t number) {
   const size_t captured = body_->lanes.size();
   if (number < kCapturedNumber) {
     if (&other == &stream) return;
+    failed_by(CaptureFailure::kJoin);
     refuse("a wait of a capturing stream for " + text(other),
            "that work is not part of the capture; let " + text(other) +
                " wait for the capturing stream first, or wait for it before "
@@ -261,15 +278,18 @@ void Capture::host_waits(const Stream& stream, WaitReason reason) {
                     (mode_ == CaptureMode::kThreadLocal &&
                      std::this_thread::get_id() != thread_)))
     return;
+  failed_by(CaptureFailure::kSync);
   refuse(waiting(reason), kWaitRule);
 }
 
 void Capture::forbid(const std::string& what, const std::string& rule) {
   look();
   std::lock_guard lock(mutex_);
-  if (body_ &&
-      (mode_ == CaptureMode::kGlobal || std::this_thread::get_id() == thread_))
+  if (body_ && (mode_ == CaptureMode::kGlobal ||
+                std::this_thread::get_id() == thread_)) {
+    failed_by(CaptureFailure::kRule);
     refuse(what, rule);
+  }
 }
 
 void Capture::begin_group(Stream& stream) {
@@ -303,6 +323,7 @@ Group* Capture::end_group(Stream& stream) {
 
 // The capture is over, however it went.
 std::unique_ptr<Body> Capture::stop() {
+  count_end();
   for (Lane& lane : body_->lanes) {
     lane.stream->set_sink(nullptr);
     allocator(body_->device).end_capture(*lane.stream);
@@ -351,6 +372,7 @@ std::unique_ptr<Body> Capture::end(const void* owner, Stream& stream) {
   const std::string left = unjoined(*body_);
   std::string message;
   if (!left.empty()) {
+    failed_by(CaptureFailure::kJoin);
     try {
       refuse("capture_end()",
              left + " joined the capture and was not joined back; let " +
@@ -366,7 +388,9 @@ std::unique_ptr<Body> Capture::end(const void* owner, Stream& stream) {
 
 void Capture::abandon(const void* owner) {
   std::lock_guard lock(mutex_);
-  if (body_ && owner_ == owner) stop();
+  if (!body_ || owner_ != owner) return;
+  failed_by(CaptureFailure::kAbandoned);
+  stop();
 }
 
 void forbid_wait(const Stream& stream, const std::string& what,

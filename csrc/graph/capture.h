@@ -72,6 +72,9 @@ class Capture final : public TaskSink {
   void check_thread(const char* what);
   uint64_t number_of(int node) const;
   std::unique_ptr<Body> stop();
+  // Why this capture will count as failed; the first cause stays.
+  void failed_by(CaptureFailure cause);
+  void count_end();
   std::string unjoined(const Body& body) const;
 
   // Held from open() to close(). Guards everything below.
@@ -87,6 +90,7 @@ class Capture final : public TaskSink {
   const Stream* group_stream_ = nullptr;
   Task task_;
   std::vector<uint64_t> words_;
+  CaptureFailure failure_ = CaptureFailure::kCount;  // none
 };
 
 // The kernel and words of a task as a node keeps them.

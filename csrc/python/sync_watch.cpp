@@ -43,7 +43,8 @@ void check_signals() {
 const char* name_of(WaitReason reason) {
   constexpr const char* kNames[] = {"item",       "copy",        "stream_sync",
                                     "event_sync", "device_sync", "operator",
-                                    "allocator",  "exit"};
+                                    "allocator",  "exit",        "h2d",
+                                    "graph",      "dealloc",     "raw_handle"};
   static_assert(std::size(kNames) == size_t(WaitReason::kCount));
   return kNames[int(reason)];
 }

@@ -17,7 +17,7 @@
 
 namespace npu {
 
-inline constexpr uint32_t kLayoutVersion = 3;
+inline constexpr uint32_t kLayoutVersion = 4;
 inline constexpr char kLayoutMagic[8] = {'N', 'P', 'U', 'S',
                                          'T', 'A', 'T', 'S'};
 inline constexpr int kMaxStreamBlocks = 256;
@@ -29,6 +29,8 @@ inline constexpr int kMaxSites = 4096;
 inline constexpr int kDepthBuckets = 16;
 // Latency and depth are taken for every 16th task.
 inline constexpr uint64_t kSamplePeriod = 16;
+inline constexpr uint64_t kRecentTasks = 128;  // of each stream
+inline constexpr int kExemplarOctaves = 41;
 
 using Counter = std::atomic<uint64_t>;
 
@@ -85,6 +87,40 @@ struct TimeHistogram {
   }
 };
 
+// Of each octave of a time histogram the newest task in it. One writer.
+struct Exemplars {
+  struct Entry {
+    Counter task;   // 1 + its number; 0: none, or just being changed
+    Counter value;  // nanoseconds
+    Counter at;     // CLOCK_MONOTONIC
+  };
+  Entry octave[kExemplarOctaves];  // values from 2^i ns on
+
+  void note(uint64_t task, uint64_t value, uint64_t at) {
+    int i = value ? 63 - __builtin_clzll(value) : 0;
+    if (i >= kExemplarOctaves) i = kExemplarOctaves - 1;
+    Entry& entry = octave[i];
+    entry.task.store(0, std::memory_order_relaxed);
+    // Release: the values below do not become visible before the zero above,
+    // so a reader that finds the same task before and after has its values.
+    std::atomic_thread_fence(std::memory_order_release);
+    entry.value.store(value, std::memory_order_relaxed);
+    entry.at.store(at, std::memory_order_relaxed);
+    entry.task.store(task + 1, std::memory_order_release);
+  }
+};
+
+// What one task was. That of task n is entry n % kRecentTasks of its stream,
+// from when its launcher began it until it begins task n + kRecentTasks: a
+// reader that finds `retired` below that afterwards has read task n's.
+struct RecentTask {
+  static constexpr uint64_t kDropped = uint64_t{1} << 32;
+  static constexpr uint64_t kFailed = uint64_t{1} << 33;
+
+  Counter name;  // NameEntry::key
+  Counter site;  // SiteEntry, 0: not known; and the two bits above
+};
+
 // A sum of nanoseconds that may be running. One word, so that no reader sees
 // it fall: the sum while it stands; while it runs, kRunning plus the moment
 // (CLOCK_MONOTONIC) less the sum. One writer.
@@ -117,6 +153,51 @@ struct RingControl {
 
 enum class StreamState : uint32_t { kUnused, kRunning, kFailed };
 
+// Why a host thread waited for a device.
+enum class WaitReason : uint32_t {
+  kItem,  // a value was read: item(), bool(t)
+  kCopy,  // a blocking copy to the host
+  kStreamSync,
+  kEventSync,
+  kDeviceSync,
+  kOperator,   // an operator whose result shape depends on data
+  kAllocator,  // out of memory: waiting before trying again
+  kExit,
+  kUpload,     // a blocking copy from the host
+  kGraph,      // before a capture
+  kDealloc,    // memory given back to an allocator that is not ours
+  kRawHandle,  // before work that the queue does not see
+  kCount
+};
+
+// Why a task did not go through its stream's queue, or not alone.
+enum class Bypass : uint32_t {
+  kSyncLaunchStream,  // a stream without a queue
+  kLaunchBlocking,    // queued, and the caller waited for it
+  kCapture,           // became part of a graph
+  kNested,            // ran within the one task that is a graph's replay
+  kCount
+};
+
+// What a launcher is held by.
+enum class Hold : uint32_t {
+  kEvent,    // work of another stream
+  kBarrier,  // another stream of the graph that it replays
+  kCopy,     // a copy that another stream was running
+  kCount
+};
+
+// What kind of work a task is.
+enum class Work : uint32_t {
+  kKernel,
+  kEvent,  // waits and time stamps
+  kHostToDevice,
+  kDeviceToHost,
+  kOnDevice,
+  kHost,  // a function of the host's, in stream order
+  kCount
+};
+
 struct StreamBlock {
   // Set once, before `state` leaves kUnused.
   std::atomic<uint32_t> state;  // StreamState
@@ -134,43 +215,46 @@ struct StreamBlock {
   Counter parks;            // gaps in which the launcher went to sleep
   Counter spins;            // gaps that ended before it did
   Counter last_retired_ns;  // CLOCK_MONOTONIC, sampled
-  Counter running;          // NameEntry::key of the newest kernel begun
   Counter starved_ns;       // of each gap the first millisecond
   alignas(kCacheLine) RunningTime alive;  // since the launcher started
   RunningTime idle;                       // of that, with an empty queue
-  RunningTime held;                       // of that, waiting for another stream
+  RunningTime held[int(Hold::kCount)];    // of that, waiting for another stream
   Counter held_by;     // that stream: 1 + id + (device << 32); 0: none
   Counter held_until;  // the number of its tasks waited for
   Counter woken_ns;    // CLOCK_MONOTONIC, the last time it went to work
   Counter errors[kErrorCodes];  // failures that poisoned it, by npu_code
-  Counter running_site;         // SiteEntry of the newest task begun; 0: none
+  Counter capturing;  // 1 while tasks go to a graph; the capturing thread's
   alignas(kCacheLine) Log2Histogram<kDepthBuckets> depth;  // tasks
-  TimeHistogram queued_ns;                                 // claimed to taken
-  TimeHistogram latency_ns;                                // claimed to retired
-  TimeHistogram run_ns;   // taken to retired, kernels
-  TimeHistogram wait_ns;  // taken to retired, waits and time stamps
 
   // Added to by any thread.
   alignas(kCacheLine) Counter full_waits;  // times a caller met a full ring
   Counter full_wait_ns;
   Counter full_waiting;       // as DeviceBlock::waiting
   Counter full_waiting_from;  // as DeviceBlock::waiting_from
-  Counter inline_tasks;       // ran on the caller: no queue
-  Counter deferred_bytes;     // freed, another stream may use it; both ways
-  TimeHistogram launch_ns;    // from begin() to commit(), on the caller
-};
+  Counter bypassed[int(Bypass::kCount)];
+  Counter deferred_bytes;  // freed, another stream may use it; both ways
+  // Host waits for all that the stream had been given.
+  Counter drains[int(WaitReason::kCount)];
+  Counter drain_ns[int(WaitReason::kCount)];
+  TimeHistogram launch_ns;  // from begin() to commit(), on the caller
 
-// Why a host thread waited for a device.
-enum class WaitReason : uint32_t {
-  kItem,  // a value was read: item(), bool(t)
-  kCopy,  // a blocking copy
-  kStreamSync,
-  kEventSync,
-  kDeviceSync,
-  kOperator,   // an operator whose result shape depends on data
-  kAllocator,  // out of memory: waiting before trying again
-  kExit,
-  kCount
+  // The launcher's.
+  alignas(kCacheLine) TimeHistogram queued_ns;  // claimed to taken
+  TimeHistogram latency_ns;                     // claimed to retired
+  TimeHistogram run_ns[int(Work::kCount)];      // taken to retired
+  Exemplars queued_exemplars;
+  Exemplars latency_exemplars;
+  alignas(kCacheLine) RecentTask recent[kRecentTasks];
+
+  // Thread: the launcher. The task at `position` begins, or is dropped.
+  RecentTask& begin(uint64_t position, const char* name, uint64_t site) {
+    // Relaxed throughout: see RecentTask.
+    RecentTask& entry = recent[position % kRecentTasks];
+    entry.name.store(reinterpret_cast<uint64_t>(name),
+                     std::memory_order_relaxed);
+    entry.site.store(site, std::memory_order_relaxed);
+    return entry;
+  }
 };
 
 // A wait that is visible, and counted as long as it lasts. Any thread.
@@ -199,6 +283,16 @@ class CountedWait {
 // What a copy went between.
 enum class CopyKind : uint32_t { kHostToDevice, kDeviceToHost, kOnDevice };
 inline constexpr int kCopyKinds = 3;
+
+// Why a capture gave no graph, or refused something.
+enum class CaptureFailure : uint32_t {
+  kSync,       // the host would have waited for captured work
+  kThread,     // work from another thread
+  kJoin,       // streams not joined as a capture needs it
+  kRule,       // anything else that is not allowed
+  kAbandoned,  // reset before its end
+  kCount
+};
 
 // What a race sanitizer may report.
 inline constexpr int kReportKinds = 7;
@@ -231,8 +325,11 @@ struct DeviceBlock {
   Counter sanitizer_ns;
   Counter graph_captures;
   Counter graph_replays;
-  Counter graph_capture_failures;
+  Counter graph_capture_failures[int(CaptureFailure::kCount)];
   Counter waiting_site[int(WaitReason::kCount)];  // SiteEntry of the newest
+  Counter events_created;
+  Counter events_recorded;
+  Counter events_pending;  // nobody has seen them done yet; both ways
 };
 
 // Of the process as a whole. Added to by any thread.
@@ -241,19 +338,33 @@ struct ProcessBlock {
   Counter trace_dropped;      // events lost to a full trace ring
   Counter async_waiters;      // moves both ways
   TimeHistogram async_wakeup_ns;
+  Counter sites;  // entries that may be known: those below
 };
 
-// The text behind StreamBlock::running. Written once; `key` last.
+// The only words of the segment that another process may write: what an
+// administrator asks of this one. Launchers look once per sampled task.
+struct ControlBlock {
+  Counter launch_blocking;  // 0: nothing asked; 1: off; 2: on
+};
+
+// The text behind RecentTask::name. Written once; `key` last. The counts are of
+// sampled tasks, added to by any launcher.
 struct NameEntry {
   Counter key;  // the address of the name in the process; 0: free
+  Counter tasks;
+  Counter ns;  // taken to retired
   char text[56];
 };
 
 // The line behind a call site's id, "train.py:12 in step": entry `id`. Sites
-// from kMaxSites on have none. Written once; `known` last.
+// from kMaxSites on have none. Written once; `known` last. The counts are of
+// host waits from there, added to by any thread.
 struct SiteEntry {
   std::atomic<uint32_t> known;
-  char text[188];
+  std::atomic<uint32_t> reason;  // WaitReason of the newest wait
+  Counter waits;
+  Counter wait_ns;
+  char text[168];
 };
 
 struct SegmentHeader {
@@ -281,6 +392,7 @@ struct SegmentHeader {
 struct Segment {
   SegmentHeader header;
   alignas(kCacheLine) ProcessBlock process;
+  alignas(kCacheLine) ControlBlock control;
   alignas(kCacheLine) DeviceBlock devices[kMaxDeviceBlocks];
   alignas(kCacheLine) StreamBlock streams[kMaxStreamBlocks];
   alignas(kCacheLine) NameEntry names[kMaxNames];

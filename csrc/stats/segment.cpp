@@ -101,6 +101,15 @@ Segment* make(void* memory) {
   return s;
 }
 
+uint64_t key_of(const char* name) {
+  return uint64_t(reinterpret_cast<uintptr_t>(name));
+}
+
+// Where a name is looked for: first, second, ...
+uint64_t place_of(uint64_t key, int i) {
+  return (((key >> 4) * 0x9e3779b97f4a7c15u >> 32) + uint64_t(i)) % kMaxNames;
+}
+
 std::atomic<Segment*> made_{nullptr};
 
 Segment* current() {
@@ -132,11 +141,10 @@ StreamBlock* claim_stream_block() {
 
 void publish_name(const char* name) {
   static std::mutex mutex;
-  const auto key = uint64_t(reinterpret_cast<uintptr_t>(name));
-  const uint64_t first = (key >> 4) * 0x9e3779b97f4a7c15u >> 32;
+  const uint64_t key = key_of(name);
   const std::lock_guard lock(mutex);
   for (int i = 0; i < kMaxNames; ++i) {
-    NameEntry& entry = segment().names[(first + uint64_t(i)) % kMaxNames];
+    NameEntry& entry = segment().names[place_of(key, i)];
     // Relaxed: only this function writes keys, under the mutex.
     const uint64_t found = entry.key.load(std::memory_order_relaxed);
     if (found == key) return;
@@ -148,6 +156,29 @@ void publish_name(const char* name) {
   }
 }
 
+void count_name(const char* name, uint64_t ns) {
+  const uint64_t key = key_of(name);
+  for (int i = 0; i < kMaxNames; ++i) {
+    NameEntry& entry = segment().names[place_of(key, i)];
+    // Relaxed: the text is not looked at.
+    const uint64_t found = entry.key.load(std::memory_order_relaxed);
+    if (!found) return;
+    if (found != key) continue;
+    entry.tasks.fetch_add(1, std::memory_order_relaxed);
+    entry.ns.fetch_add(ns, std::memory_order_relaxed);
+    return;
+  }
+}
+
+void count_wait_at(uint32_t site, WaitReason reason, uint64_t ns) {
+  if (site == 0 || site >= uint32_t(kMaxSites)) return;
+  SiteEntry& entry = segment().sites[site];
+  // Relaxed: statistics order nothing.
+  entry.reason.store(uint32_t(reason), std::memory_order_relaxed);
+  entry.waits.fetch_add(1, std::memory_order_relaxed);
+  entry.wait_ns.fetch_add(ns, std::memory_order_relaxed);
+}
+
 void publish_site(uint32_t id, const char* text) {
   if (id >= uint32_t(kMaxSites)) return;
   SiteEntry& entry = segment().sites[id];
@@ -157,6 +188,9 @@ void publish_site(uint32_t id, const char* text) {
            text + (length > room ? length - room : 0));
   // Release: whoever sees it known sees the text.
   entry.known.store(1, std::memory_order_release);
+  // Relaxed: a reader that sees the old number misses the newest site. Ids
+  // come in rising order, under the caller's lock.
+  segment().process.sites.store(id + 1, std::memory_order_relaxed);
 }
 
 void remove_segment() {

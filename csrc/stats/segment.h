@@ -18,9 +18,16 @@ const std::string& segment_path();
 // Takes the next unused stream block; null when all are taken.
 StreamBlock* claim_stream_block();
 
-// Lets readers turn `name`, a kernel's, from StreamBlock::running into text.
+// Lets readers turn `name`, a kernel's, from RecentTask::name into text.
 // `name` stays valid. Not for the hot path; once per name is enough.
 void publish_name(const char* name);
+
+// Adds a sampled task that took `ns` to what `name` has cost. Any thread; does
+// nothing for a name that was never published.
+void count_name(const char* name, uint64_t ns);
+
+// Adds a host wait to what the call site has cost. Any thread.
+void count_wait_at(uint32_t site, WaitReason reason, uint64_t ns);
 
 // Lets readers turn a call site's id into text. For ids not published before.
 void publish_site(uint32_t id, const char* text);

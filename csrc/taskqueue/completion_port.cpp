@@ -6,6 +6,8 @@
 
 #include <system_error>
 
+#include "csrc/base/clock.h"
+#include "csrc/stats/segment.h"
 #include "csrc/taskqueue/stream.h"
 
 namespace npu {
@@ -15,6 +17,7 @@ void delete_list(Completion* list) {
   while (list) {
     std::unique_ptr<Completion> first(list);
     list = first->next;
+    count_async_waiter(-1);
   }
 }
 
@@ -23,6 +26,12 @@ void delete_list(Completion* list) {
 Completion::Completion(uint64_t number, uint64_t token, CompletionPort& port)
     : number(number), token(token), port(port) {}
 Completion::~Completion() = default;
+
+void count_async_waiter(int by) {
+  // Relaxed: statistics order nothing.
+  segment().process.async_waiters.fetch_add(uint64_t(int64_t(by)),
+                                            std::memory_order_relaxed);
+}
 
 CompletionPort* CompletionPort::make() {
   const int fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
@@ -39,6 +48,7 @@ CompletionPort::~CompletionPort() {
 }
 
 void CompletionPort::deliver(Completion& completion) {
+  completion.delivered_ns = now_ns();
   Completion* newest = delivered_.load(std::memory_order_relaxed);
   do {
     completion.next = newest;
@@ -58,7 +68,10 @@ void CompletionPort::deliver(Completion& completion) {
 std::unique_ptr<Completion> CompletionPort::take() {
   if (!taken_) fetch();
   std::unique_ptr<Completion> first(taken_);
-  if (first) taken_ = first->next;
+  if (!first) return first;
+  taken_ = first->next;
+  count_async_waiter(-1);
+  segment().process.async_wakeup_ns.add_shared(now_ns() - first->delivered_ns);
   return first;
 }
 

@@ -22,6 +22,7 @@ struct Completion {
   const uint64_t number;
   const uint64_t token;  // the waiter's own name for it
   CompletionPort& port;
+  uint64_t delivered_ns = 0;  // CLOCK_MONOTONIC
   // Why the work is not done; null when it is.
   std::unique_ptr<StreamError> error;
 
@@ -30,6 +31,9 @@ struct Completion {
   Completion* next = nullptr;   // in a list, or a heap's sibling
   Completion* child = nullptr;  // in a heap
 };
+
+// One completion more, or less, that somebody awaits. Any thread.
+void count_async_waiter(int by);
 
 // One per event loop. Lives as long as somebody holds it: completions on their
 // way do, so that the descriptor's number is not used for another file while a

@@ -13,6 +13,7 @@
 #include "csrc/base/env.h"
 #include "csrc/driver/registry.h"
 #include "csrc/stats/segment.h"
+#include "csrc/taskqueue/control.h"
 #include "csrc/taskqueue/observer.h"
 #include "csrc/taskqueue/stream_pools.h"
 #include "csrc/taskqueue/trace.h"
@@ -209,6 +210,25 @@ void set_launch_blocking(bool blocking) {
   std::lock_guard lock(e.mutex);
   e.blocking.store(blocking, std::memory_order_relaxed);
   update_blocking(e);
+}
+
+void obey_control() {
+  static Counter& asked = segment().control.launch_blocking;
+  static std::atomic<uint64_t> obeyed{0};
+  // Relaxed throughout: the word alone says what is wanted, and a launch that
+  // races with a change may go either way.
+  const uint64_t wanted = asked.load(std::memory_order_relaxed);
+  if (wanted == obeyed.load(std::memory_order_relaxed)) [[likely]]
+    return;
+  Engine& e = engine();
+  // Whoever holds it may be waiting for this thread to end. Another time.
+  std::unique_lock lock(e.mutex, std::try_to_lock);
+  if (!lock) return;
+  if (wanted) {
+    e.blocking.store(wanted == 2, std::memory_order_relaxed);
+    update_blocking(e);
+  }
+  obeyed.store(wanted, std::memory_order_relaxed);
 }
 
 bool set_thread_launch_blocking(bool blocking) {

@@ -2,6 +2,7 @@
 
 #include <memory>
 
+#include "csrc/stats/segment.h"
 #include "csrc/taskqueue/observer.h"
 #include "csrc/taskqueue/stream.h"
 
@@ -26,7 +27,10 @@ bool Event::record(Stream& stream) {
     TaskSink* sink = stream.sink();
     number_ = sink ? sink->mark(stream) : stream.tail();
   }
+  const bool first = !stream_;
+  if (stream_ != &stream) seen_done();
   stream_ = &stream;
+  count_record(first);
   if (Observer* o = observer()) o->event_recorded(stream, number_);
   return true;
 }
@@ -40,6 +44,7 @@ bool Event::done() const {
   if (!stream_) return true;
   if (Observer* o = observer()) o->host_polls(*stream_, number_);
   const bool done = stream_->retired().reached(number_);
+  if (done) seen_done();
   if (Observer* o = observer(); o && done) o->host_waited(*stream_, number_);
   return done;
 }
@@ -50,7 +55,25 @@ void Event::synchronize() const {
       capture->host_waits(*stream_, WaitReason::kEventSync);
     return;
   }
-  if (stream_) host_wait(*stream_, number_, WaitReason::kEventSync);
+  if (!stream_) return;
+  host_wait(*stream_, number_, WaitReason::kEventSync);
+  seen_done();
+}
+
+// Relaxed throughout: statistics order nothing.
+void Event::count_record(bool first) {
+  DeviceBlock& block = segment().devices[stream_->device()];
+  if (first) block.events_created.fetch_add(1, std::memory_order_relaxed);
+  block.events_recorded.fetch_add(1, std::memory_order_relaxed);
+  if (!pending_.exchange(true, std::memory_order_relaxed))
+    block.events_pending.fetch_add(1, std::memory_order_relaxed);
+}
+
+void Event::seen_done() const {
+  if (pending_.load(std::memory_order_relaxed) &&
+      pending_.exchange(false, std::memory_order_relaxed))
+    segment().devices[stream_->device()].events_pending.fetch_sub(
+        1, std::memory_order_relaxed);
 }
 
 void Event::forget() {

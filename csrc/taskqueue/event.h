@@ -45,7 +45,10 @@ enum class Timing { kOff, kOn };
 class Event {
  public:
   explicit Event(Timing timing) : timing_(timing) {}
-  ~Event() { forget(); }
+  ~Event() {
+    seen_done();
+    forget();
+  }
   Event(const Event&) = delete;
 
   // Marks the work submitted to `stream` so far. A load; with timing, also one
@@ -69,11 +72,16 @@ class Event {
 
  private:
   void forget();
+  void count_record(bool first);
+  // The event counts as pending until this or the next record().
+  void seen_done() const;
 
   const Timing timing_;
   Stream* stream_ = nullptr;
   uint64_t number_ = 0;
   TimeCell* cell_ = nullptr;
+  // Relaxed: statistics order nothing.
+  mutable std::atomic<bool> pending_{false};
 };
 
 }  // namespace npu

@@ -84,7 +84,9 @@ void host_wait_announced(Stream& stream, uint64_t number, WaitReason reason,
     const uint64_t start = now_ns();
     DeviceBlock& block = segment().devices[stream.device()];
     const int r = int(reason);
-    block.waiting_site[r].store(call_site().site, std::memory_order_relaxed);
+    const uint32_t site = call_site().site;
+    const bool drains = number >= stream.tail();
+    block.waiting_site[r].store(site, std::memory_order_relaxed);
     CountedWait counted(block.waits[r], block.wait_ns[r], block.waiting[r],
                         block.waiting_from[r], start);
     try {
@@ -96,6 +98,13 @@ void host_wait_announced(Stream& stream, uint64_t number, WaitReason reason,
     const uint64_t end = now_ns();
     counted.end(end);
     took = end - start;
+    count_wait_at(site, reason, took);
+    if (drains) {
+      // Relaxed: statistics order nothing.
+      StreamBlock& drained = stream.block();
+      drained.drains[r].fetch_add(1, std::memory_order_relaxed);
+      drained.drain_ns[r].fetch_add(took, std::memory_order_relaxed);
+    }
   }
   if (Observer* o = observer()) o->host_waited(stream, number);
   if (hooks_.after && (took || host_waits_are_watched()))

@@ -9,10 +9,13 @@
 
 #include "csrc/base/clock.h"
 #include "csrc/driver/registry.h"
+#include "csrc/stats/segment.h"
+#include "csrc/taskqueue/control.h"
 #include "csrc/taskqueue/core_share.h"
 #include "csrc/taskqueue/event.h"
 #include "csrc/taskqueue/program.h"
 #include "csrc/taskqueue/trace.h"
+#include "csrc/taskqueue/work_names.h"
 
 namespace npu {
 namespace {
@@ -20,6 +23,11 @@ namespace {
 constexpr uint64_t kMinSpinUs = 2, kMaxSpinUs = 60, kPreemptedUs = 20;
 constexpr int kSkipAfterPreemption = 32;
 constexpr uint64_t kStarvedNs = 1'000'000;
+
+const char* name_of(const Task& task) {
+  if (task.kernel) return task.kernel->name;
+  return task.kind == TaskKind::kTimestamp ? kRecordName : kWaitName;
+}
 
 bool single_cpu() {
   cpu_set_t cpus;
@@ -87,6 +95,7 @@ void Launcher::process(Task& task, uint64_t position) {
   if (stream_.gate_.load(std::memory_order_relaxed) & Stream::kFailed)
       [[unlikely]] {
     bump(block.dropped);
+    block.begin(position, name_of(task), task.site | RecentTask::kDropped);
     if (task.kind == TaskKind::kTimestamp)
       reinterpret_cast<TimeCell*>(task.words()[0])->release();
     else if (task.kind == TaskKind::kProgram)
@@ -95,29 +104,45 @@ void Launcher::process(Task& task, uint64_t position) {
   } else {
     npu_failure failure;
     failure.text[0] = 0;
-    const int code = execute(task, failure);
+    const int code = execute(task, position, failure);
     if (code != NPU_OK) [[unlikely]] {
       bump(block.failed);
+      block.begin(position, name_of(task), task.site | RecentTask::kFailed);
       stream_.fail(code, task, position, failure.text);
     }
   }
-  const bool kernel = task.kind == TaskKind::kKernel;
+  // Before the slot is given back.
+  const char* const name = stamp ? name_of(task) : nullptr;
   if (stamp) [[unlikely]]
     trace(task, position, begun);
   if (task.spilled) [[unlikely]]
     stream_.arena_.give(task.words());
   stream_.ring_.pop();
-  const bool awaited = stream_.retired_.advance_to(position + 1);
+  // Before the advance, so that whoever has waited for it reads this number.
   block.retired.store(position + 1, std::memory_order_relaxed);
+  const bool awaited = stream_.retired_.advance_to(position + 1);
   if (awaited) [[unlikely]]
     stream_.waiters_.retired(stream_, position + 1);
-  if (stamp && position % kSamplePeriod == 0) [[unlikely]] {
-    const uint64_t end = ticks();
-    block.latency_ns.add(uint64_t(double(end - stamp) * ns_per_tick_));
-    (kernel ? block.run_ns : block.wait_ns)
-        .add(uint64_t(double(end - begun) * ns_per_tick_));
-    block.last_retired_ns.store(now_ns(), std::memory_order_relaxed);
-  }
+  if (stamp && position % kSamplePeriod == 0) [[unlikely]]
+    sampled(position, stamp, begun, name);
+}
+
+// What is counted of every 16th task, when it is done.
+void Launcher::sampled(uint64_t position, uint64_t stamp, uint64_t begun,
+                       const char* name) {
+  StreamBlock& block = *stream_.block_;
+  const uint64_t end = ticks(), now = now_ns();
+  const uint64_t latency = uint64_t(double(end - stamp) * ns_per_tick_);
+  const uint64_t ran = uint64_t(double(end - begun) * ns_per_tick_);
+  const uint64_t queued = uint64_t(double(begun - stamp) * ns_per_tick_);
+  block.latency_ns.add(latency);
+  block.latency_exemplars.note(position, latency, now);
+  block.queued_exemplars.note(position, queued, now);
+  block.run_ns[int(work_of(name))].add(ran);
+  count_name(name, ran);
+  // Relaxed: statistics order nothing.
+  block.last_retired_ns.store(now, std::memory_order_relaxed);
+  obey_control();
 }
 
 // Before the task's slot is given back. Also notices that tracing begins or
@@ -138,9 +163,7 @@ void Launcher::trace(Task& task, uint64_t position, uint64_t started) {
   record.ended = ticks();
   record.depth = uint32_t(stream_.tail() - position);
   record.kind = uint8_t(task.kind);
-  record.name = trace_name(task.kernel ? task.kernel->name
-                           : task.kind == TaskKind::kTimestamp ? "record"
-                                                               : "wait");
+  record.name = trace_name(name_of(task));
   if (task.kind == TaskKind::kWait) {
     const Stream& other = *reinterpret_cast<Stream*>(task.words()[0]);
     record.other_device = other.device();
@@ -153,7 +176,8 @@ void Launcher::trace(Task& task, uint64_t position, uint64_t started) {
         uint8_t(error && error->task == position ? TraceOutcome::kFailed
                                                  : TraceOutcome::kDropped);
   }
-  add(*stream_.trace_, record);
+  if (!add(*stream_.trace_, record))
+    segment().process.trace_dropped.fetch_add(1, std::memory_order_relaxed);
 }
 
 void Launcher::force_stop(Stream& stream) {
@@ -164,16 +188,15 @@ void Launcher::force_stop(Stream& stream) {
                call_site(), ""});
 }
 
-int Launcher::execute(Task& task, npu_failure& failure) {
-  stream_.block_->running_site.store(task.site, std::memory_order_relaxed);
+int Launcher::execute(Task& task, uint64_t position, npu_failure& failure) {
+  StreamBlock& block = *stream_.block_;
   switch (task.kind) {
     case TaskKind::kKernel:
-      stream_.block_->running.store(
-          reinterpret_cast<uint64_t>(task.kernel->name),
-          std::memory_order_relaxed);
+      block.begin(position, task.kernel->name, task.site);
       return driver_.launch(stream_.queue_, task.kernel, task.words(),
                             &failure);
     case TaskKind::kWait: {
+      block.begin(position, kWaitName, task.site);
       Stream& other = *reinterpret_cast<Stream*>(task.words()[0]);
       const uint64_t number = task.words()[1];
       hold(other, number);
@@ -186,9 +209,11 @@ int Launcher::execute(Task& task, npu_failure& failure) {
       return error->code;
     }
     case TaskKind::kTimestamp:
+      block.begin(position, kRecordName, task.site);
       reinterpret_cast<TimeCell*>(task.words()[0])->set(now_ns());
       return NPU_OK;
     case TaskKind::kProgram:
+      block.begin(position, task.kernel->name, task.site);
       return reinterpret_cast<Program*>(task.words()[0])
           ->run(stream_, stream_.queue_, task.words(), failure);
   }
@@ -203,12 +228,19 @@ void Launcher::hold(Stream& other, uint64_t number) {
   block.held_by.store(
       1 + uint64_t(other.id()) + (uint64_t(other.device()) << 32),
       std::memory_order_relaxed);
-  block.held.start(now_ns());
+  // Relaxed: what it runs now, or has just run.
+  const RecentTask& running =
+      other.block_->recent[other.retired().value() % kRecentTasks];
+  const auto* name = reinterpret_cast<const char*>(
+      running.name.load(std::memory_order_relaxed));
+  RunningTime& held =
+      block.held[int(is_copy(name) ? Hold::kCopy : Hold::kEvent)];
+  held.start(now_ns());
   if (!other.retired().spin(number, kMaxSpinUs * ticks_per_us_)) {
     while (!other.retired().sleep(number, 0)) {
     }
   }
-  block.held.stop(now_ns());
+  held.stop(now_ns());
   block.held_by.store(0, std::memory_order_relaxed);
 }
 

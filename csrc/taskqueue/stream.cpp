@@ -18,6 +18,7 @@
 #include "csrc/taskqueue/launcher.h"
 #include "csrc/taskqueue/observer.h"
 #include "csrc/taskqueue/trace.h"
+#include "csrc/taskqueue/work_names.h"
 
 namespace npu {
 namespace {
@@ -34,6 +35,9 @@ int run_nothing(const npu_kernel*, const uint64_t*, npu_failure*) {
 const npu_kernel kRefused{run_nothing, "refused", nullptr, 0};
 
 StreamBlock* make_block(int device, int64_t id, uint64_t capacity) {
+  static const bool named =
+      (publish_name(kWaitName), publish_name(kRecordName), true);
+  (void)named;
   StreamBlock* block = claim_stream_block();
   if (!block) block = new StreamBlock{};  // not published, still counted
   block->device = device;
@@ -149,8 +153,10 @@ bool Stream::begin_slow(uint32_t n_words, Submission& s, CallSite site) {
 }
 
 void Stream::commit_slow(Submission& s) {
-  if (s.gate & kDiverted)
+  if (s.gate & kDiverted) {
+    count_bypass(Bypass::kCapture);
     return sink_.load(std::memory_order_relaxed)->close(*this, s);
+  }
   Observer* const o = s.gate & kObserved ? observer() : nullptr;
   const bool refused = o && !o->submitted(*this, s.position, *s.task);
   if (refused) s.task->kernel = &kRefused;
@@ -158,17 +164,17 @@ void Stream::commit_slow(Submission& s) {
     Launcher launcher(*this);
     npu_failure failure;
     failure.text[0] = 0;
-    const int code = launcher.execute(*s.task, failure);
+    const int code = launcher.execute(*s.task, s.position, failure);
     if (code != NPU_OK) {
       bump(block_->failed);
       fail(code, *s.task, s.position, failure.text);
     }
     if (s.task->spilled) arena_.give(s.words);
     block_->ring.tail.store(s.position + 1, std::memory_order_relaxed);
-    const bool awaited = retired_.advance_to(s.position + 1);
     block_->retired.store(s.position + 1, std::memory_order_relaxed);
+    const bool awaited = retired_.advance_to(s.position + 1);
     if (awaited) waiters_.retired(*this, s.position + 1);
-    block_->inline_tasks.fetch_add(1, std::memory_order_relaxed);
+    count_bypass(Bypass::kSyncLaunchStream);
     inline_mutex_.unlock();
     if (o) o->host_waited(*this, s.position + 1);
     if (o) o->published(*this, refused);
@@ -177,8 +183,15 @@ void Stream::commit_slow(Submission& s) {
   ring_.publish(s.position);
   parking_.wake_if_parked();
   if (o) o->published(*this, refused);
-  if ((s.gate & kBlocking) && launch_blocks())
+  if ((s.gate & kBlocking) && launch_blocks()) {
+    count_bypass(Bypass::kLaunchBlocking);
     host_wait(*this, s.position + 1, WaitReason::kStreamSync);
+  }
+}
+
+void Stream::count_bypass(Bypass reason, uint64_t tasks) {
+  // Relaxed: statistics order nothing.
+  block_->bypassed[int(reason)].fetch_add(tasks, std::memory_order_relaxed);
 }
 
 void Stream::count_launch(uint64_t stamp) {
@@ -332,6 +345,7 @@ void Stream::set_traced(bool traced) {
 }
 
 void Stream::set_sink(TaskSink* sink) {
+  block_->capturing.store(sink != nullptr, std::memory_order_relaxed);
   if (sink) {
     sink_.store(sink, std::memory_order_relaxed);
     // Release: whoever sees the bit finds the sink.

@@ -144,6 +144,8 @@ class Stream {
   // In a forked child: forget the launcher, refuse work.
   void abandon_after_fork();
 
+  // Any thread.
+  void count_bypass(Bypass reason, uint64_t tasks = 1);
   StreamBlock& block() { return *block_; }
   const StreamBlock& block() const { return *block_; }
 

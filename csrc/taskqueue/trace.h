@@ -14,7 +14,7 @@
 
 namespace npu {
 
-inline constexpr uint32_t kTraceVersion = 1;
+inline constexpr uint32_t kTraceVersion = 2;
 inline constexpr char kTraceMagic[8] = {'N', 'P', 'U', 'T', 'R', 'A', 'C', 'E'};
 inline constexpr uint32_t kTraceRings = 64;
 inline constexpr uint64_t kTraceRecords = uint64_t{1} << 16;
@@ -46,6 +46,9 @@ struct TraceRing {
   // the launcher. A reader copies and then looks again: what is more than
   // kTraceRecords - 1 back may have been written over.
   std::atomic<uint64_t> written;
+  // The same number as far as a reader that follows has come, written by it; 0:
+  // nobody follows, and writing over old records loses nothing.
+  std::atomic<uint64_t> taken;
   alignas(kCacheLine) TraceRecord records[kTraceRecords];
 };
 
@@ -98,13 +101,17 @@ TraceRing* claim_trace_ring(int device, int64_t stream);
 // The offset of a name that lives as long as the process. Launchers only.
 uint32_t trace_name(const char* name);
 
-// The ring's one writer. Fills nothing but the slot.
-inline void add(TraceRing& ring, const TraceRecord& record) {
+// The ring's one writer. Fills nothing but the slot. False when it wrote over
+// what somebody was about to read.
+inline bool add(TraceRing& ring, const TraceRecord& record) {
   // Relaxed: the ring's own counter.
   const uint64_t n = ring.written.load(std::memory_order_relaxed);
   ring.records[n % kTraceRecords] = record;
   // Release: a reader that sees n + 1 finds the record.
   ring.written.store(n + 1, std::memory_order_release);
+  // Relaxed: one record more or less.
+  const uint64_t taken = ring.taken.load(std::memory_order_relaxed);
+  return !taken || n - taken < kTraceRecords;
 }
 
 }  // namespace npu

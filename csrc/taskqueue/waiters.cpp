@@ -73,6 +73,7 @@ bool Waiters::add(Sequence& retired, uint64_t number, CompletionPort& port,
                   uint64_t token) {
   if (retired.reached(number)) return false;
   port.hold();
+  count_async_waiter(1);
   Completion* const completion = new Completion(number, token, port);
   Completion* newest = added_.load(std::memory_order_relaxed);
   do {
@@ -87,7 +88,9 @@ bool Waiters::add(Sequence& retired, uint64_t number, CompletionPort& port,
   // Reached meanwhile: the advancing thread may have looked before our push.
   // Whoever loses leaves the completion to the other; it stays in the list
   // until the advancing thread looks again.
-  return !settle(*completion);
+  if (!settle(*completion)) return true;
+  count_async_waiter(-1);
+  return false;
 }
 
 void Waiters::retired(Stream& stream, uint64_t number) {

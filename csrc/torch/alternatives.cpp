@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "csrc/memory/caching_allocator.h"
+#include "csrc/taskqueue/work_names.h"
 #include "csrc/torch/device.h"
 #include "csrc/torch/error.h"
 
@@ -47,7 +48,7 @@ int run_free(const npu_kernel*, const uint64_t* words, npu_failure*) {
   give_back(reinterpret_cast<Foreign*>(words[0]));
   return NPU_OK;
 }
-const npu_kernel kFree{run_free, "pluggable allocator's free", nullptr, 0};
+const npu_kernel kFree{run_free, kForeignFreeName, nullptr, 0};
 
 // In stream order, as for a block: tasks already queued may use the memory.
 void free_foreign(void* context) {
@@ -61,7 +62,7 @@ void free_foreign(void* context) {
   if (ordered && stream.idle()) return give_back(f);
   if (!ordered || !stream.begin(1, s, call_site())) {
     // A failed stream drops what is queued: nothing will use the memory.
-    host_wait(stream, stream.tail(), WaitReason::kAllocator);
+    host_wait(stream, stream.tail(), WaitReason::kDealloc);
     return give_back(f);
   }
   s.task->kind = TaskKind::kKernel;

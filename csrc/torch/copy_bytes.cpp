@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "csrc/stats/segment.h"
+#include "csrc/taskqueue/work_names.h"
 #include "csrc/torch/error.h"
 
 namespace npu {
@@ -24,18 +25,29 @@ const npu_view kCopyViews[] = {{nullptr, nullptr, 2, 1, 0, NPU_WRITE},
                                {nullptr, nullptr, 2, 1, 1, NPU_READ}};
 const npu_view kInlineViews[] = {{nullptr, nullptr, 1, 1, 0, NPU_WRITE}};
 
-const npu_kernel kCopy{run_copy, "memcpy", kCopyViews, 2};
-const npu_kernel kInline{run_inline, "memcpy", kInlineViews, 1};
+// By CopyKind.
+const npu_kernel kCopies[kCopyKinds] = {
+    {run_copy, kHostToDeviceName, kCopyViews, 2},
+    {run_copy, kDeviceToHostName, kCopyViews, 2},
+    {run_copy, kOnDeviceName, kCopyViews, 2},
+};
+const npu_kernel kInline{run_inline, kHostToDeviceName, kInlineViews, 1};
+
+bool publish_names() {
+  for (const npu_kernel& copy : kCopies) publish_name(copy.name);
+  return true;
+}
 
 }  // namespace
 
-void copy_bytes(Stream& stream, void* to, const void* from, size_t bytes) {
-  static const bool named = (publish_name(kCopy.name), true);
+void copy_bytes(Stream& stream, void* to, const void* from, size_t bytes,
+                CopyKind kind) {
+  static const bool named = publish_names();
   (void)named;
   Submission s;
   if (!stream.begin(3, s, call_site())) raise_stream_error(stream);
   s.task->kind = TaskKind::kKernel;
-  s.task->kernel = &kCopy;
+  s.task->kernel = &kCopies[int(kind)];
   s.words[0] = reinterpret_cast<uint64_t>(to);
   s.words[1] = reinterpret_cast<uint64_t>(from);
   s.words[2] = bytes;
@@ -44,6 +56,8 @@ void copy_bytes(Stream& stream, void* to, const void* from, size_t bytes) {
 }
 
 void copy_inline(Stream& stream, void* to, const void* from, size_t bytes) {
+  static const bool named = publish_names();
+  (void)named;
   Submission s;
   if (!stream.begin(uint32_t(2 + (bytes + 7) / 8), s, call_site()))
     raise_stream_error(stream);

@@ -9,7 +9,8 @@ namespace npu {
 
 // In stream order. Both ranges stay valid until then: the caller's business.
 // Throws the stream's pending error.
-void copy_bytes(Stream& stream, void* to, const void* from, size_t bytes);
+void copy_bytes(Stream& stream, void* to, const void* from, size_t bytes,
+                CopyKind kind);
 
 // The source is read before this returns (it travels inside the task).
 inline constexpr size_t kMaxInlineCopy = 16 * 1024;

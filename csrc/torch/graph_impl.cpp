@@ -12,7 +12,7 @@ namespace npu {
 void begin_capture(Graph& graph, uint64_t pool, CaptureMode mode) {
   Stream& stream = usable_stream(current_device());
   if (!active_capture()) {
-    host_wait(stream, stream.tail(), WaitReason::kStreamSync);
+    host_wait(stream, stream.tail(), WaitReason::kGraph);
     raise_if_failed(stream);
   }
   graph.capture_begin(stream, pool, mode);

@@ -48,7 +48,9 @@ void resize_storage(c10::StorageImpl& storage, size_t bytes) {
   Stream& stream = usable_stream(storage.device().index());
   c10::DataPtr fresh = allocate_bytes(bytes, stream);
   const size_t common = std::min(bytes, storage.nbytes());
-  if (common) copy_bytes(stream, fresh.get(), storage.data(), common);
+  if (common)
+    copy_bytes(stream, fresh.get(), storage.data(), common,
+               CopyKind::kOnDevice);
   // The old block goes back in program order, after the copy.
   storage.set_data_ptr_noswap(std::move(fresh));
   storage.set_nbytes(bytes);

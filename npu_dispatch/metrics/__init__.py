@@ -11,27 +11,29 @@ metrics. Imports neither torch nor the extension.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 
 from prometheus_client import Metric
 from prometheus_client.registry import Collector
 
 from npu_dispatch.metrics.exporter import Exporter, start_exporter
-from npu_dispatch.metrics.families import Family, families
-from npu_dispatch.metrics.render import negotiate, to_metrics
-from npu_dispatch.processes import Processes
+from npu_dispatch.metrics.families import Exemplar, Family, families
+from npu_dispatch.metrics.render import negotiate, shows_exemplars, to_metrics
+from npu_dispatch.processes import Processes, ProcessView
+from npu_dispatch.stats import OpCost
 
 __all__ = ["Exporter", "NpuCollector", "Scrapes", "start_exporter"]
 
 
 class Scrapes:
-    """Answers scrapes. Any thread; `ranked` as in families()."""
+    """Answers scrapes. Any thread; `ranked` and `top_ops` as in families()."""
 
-    def __init__(self, processes: Processes, *, ranked: bool) -> None:
+    def __init__(self, processes: Processes, *, ranked: bool, top_ops: int = 0) -> None:
         self._processes = processes
-        self._ranked = ranked
+        self._ranked, self._top_ops = ranked, top_ops
         self._lock = threading.Lock()  # guards the processes
 
     def tick(self) -> None:
@@ -39,12 +41,37 @@ class Scrapes:
         with self._lock:
             self._processes.refresh()
 
-    def families(self) -> list[Family]:
+    @contextlib.contextmanager
+    def processes(self) -> Iterator[Processes]:
+        """Hold the processes still, to read more of them. Briefly."""
+        with self._lock:
+            yield self._processes
+
+    def _exemplars(
+        self, view: ProcessView, device: int, stream: int, name: str
+    ) -> Sequence[Exemplar]:
+        reader = self._processes.reader(view)
+        found = reader.exemplars(device, stream, name) if reader else ()
+        # SegmentInfo.unix_time(), of many.
+        zero = view.info.realtime_ns - view.info.monotonic_ns
+        return [Exemplar(task, ns, (zero + at) / 1e9) for task, ns, at in found]
+
+    def _ops(self, view: ProcessView) -> Sequence[OpCost]:
+        reader = self._processes.reader(view)
+        return reader.ops() if reader else ()
+
+    def families(self, *, exemplars: bool = False) -> list[Family]:
         start = time.perf_counter()
         with self._lock:
             views = self._processes.refresh()
             stale = self._processes.unreadable
-        found = families(views, ranked=self._ranked)
+            found = families(
+                views,
+                ranked=self._ranked,
+                exemplars=self._exemplars if exemplars else None,
+                ops=self._ops,
+                top_ops=self._top_ops,
+            )
         gauges = (
             ("segments", "Statistics segments of living processes.", len(views)),
             ("segments_stale", "Segments that could not be read.", stale),
@@ -60,9 +87,10 @@ class Scrapes:
             found.append(family)
         return found
 
-    def answer(self, accept: str) -> tuple[bytes, str]:
-        """Return body and content type for an Accept header."""
-        return negotiate(accept, self.families())
+    def answer(self, accept: str, more: Sequence[Family] = ()) -> tuple[bytes, str]:
+        """Return body and content type for an Accept header, with `more` added."""
+        found = self.families(exemplars=shows_exemplars(accept))
+        return negotiate(accept, [*found, *more])
 
 
 class NpuCollector(Collector):

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
+from typing import NamedTuple
 
 import npu_dispatch
 from npu_dispatch.config import TORCH_VERSION
 from npu_dispatch.processes import ProcessView, StreamView
-from npu_dispatch.stats import LAYOUT_VERSION, DeviceStats, Histogram
+from npu_dispatch.stats import LAYOUT_VERSION, DeviceStats, Histogram, OpCost
+from npu_dispatch.stats.layout import SAMPLE_PERIOD
 
-__all__ = ["LATENCY_BOUNDS", "LAUNCH_BOUNDS", "Family", "Row", "families"]
+__all__ = [
+    "LATENCY_BOUNDS",
+    "LAUNCH_BOUNDS",
+    "Exemplar",
+    "Family",
+    "Labels",
+    "Row",
+    "families",
+]
 
 _US, _MS, _S = 1e3, 1e6, 1e9
 # Upper bounds of classic histograms, in nanoseconds.
@@ -23,16 +33,36 @@ LATENCY_BOUNDS = (
     *(n * _S for n in (1, 10)),
 )
 _STATES = ("idle", "running", "blocked_on_event", "error", "capturing")
-_BYPASSES = ("sync_launch_stream", "launch_blocking", "capture", "nested")
+QUIET_SECONDS = 300.0
+# Names of waits that the metrics call otherwise.
+_REASONS = {"copy": "d2h"}
+_OTHER = "other"
+# Present from the first task on, so that their first event is seen as one.
+_ALWAYS_DRAINS = ("stream_sync", "device_sync")
 
 Labels = Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Exemplar(NamedTuple):
+    """One task of a histogram. `time` in seconds since 1970."""
+
+    task: int
+    value_ns: float
+    time: float
+
+
+# Of a view, a stream's tasks of the histogram "latency" or "queued".
+ExemplarsOf = Callable[[ProcessView, int, int, str], Sequence[Exemplar]]
+# Of a view, what its operators cost, the dearest first.
+OpsOf = Callable[[ProcessView], Sequence[OpCost]]
+
+
+# Not a dataclass: there are thousands, and making one takes a third.
+class Row(NamedTuple):
     labels: Labels
     value: float = 0.0
     histogram: Histogram | None = None  # of nanoseconds
+    exemplars: Sequence[Exemplar] = ()  # tasks of it, rising
 
 
 @dataclass(slots=True)
@@ -85,19 +115,29 @@ class _Set:
         labels: Labels,
         value: Histogram,
         bounds: Sequence[float] = LATENCY_BOUNDS,
+        exemplars: Sequence[Exemplar] = (),
     ) -> None:
-        family = self._add(name, "histogram", text, Row(labels, histogram=value))
+        row = Row(labels, histogram=value, exemplars=exemplars)
+        family = self._add(name, "histogram", text, row)
         family.bounds = bounds
 
     def all(self) -> Iterable[Family]:
         return self._by_name.values()
 
 
-def families(views: Sequence[ProcessView], *, ranked: bool = False) -> list[Family]:
+def families(
+    views: Sequence[ProcessView],
+    *,
+    ranked: bool = False,
+    exemplars: ExemplarsOf | None = None,
+    ops: OpsOf | None = None,
+    top_ops: int = 0,
+) -> list[Family]:
     """Return every metric of these processes.
 
     `ranked` adds the label `local_rank`: needed, so that series differ, as
-    soon as there can be more than one process.
+    soon as there can be more than one process. With `top_ops` there are
+    metrics by operator, of the dearest so many and all others together.
     """
     out = _Set()
     for view in views:
@@ -107,16 +147,30 @@ def families(views: Sequence[ProcessView], *, ranked: bool = False) -> list[Fami
             streams = [s for s in view.streams if s.stats.device == device.device]
             _add_device(out, device, streams, {"device": str(device.device), **base})
         for stream in view.streams:
-            if not stream.stats.submitted:
-                continue  # made, never used
+            if not stream.stats.submitted or _is_quiet(view, stream):
+                continue  # made, never used; or not any more
             labels = {
                 "device": str(stream.stats.device),
                 "stream": str(stream.stats.stream),
                 **base,
             }
             _add_queue(out, stream, labels)
-            _add_times(out, stream, labels)
+            _add_times(out, stream, labels, view, exemplars)
+        if ops and top_ops:
+            _add_ops(out, ops(view), top_ops, base)
     return list(out.all())
+
+
+def _is_quiet(view: ProcessView, stream: StreamView) -> bool:
+    """Return whether a stream is left out until it is used again.
+
+    Never the default one, nor one that has failed or has work.
+    """
+    s = stream.stats
+    if s.stream == 0 or s.depth or s.state == "failed":
+        return False
+    last = stream.last_completion
+    return last is not None and view.time - last > QUIET_SECONDS
 
 
 def _add_process(out: _Set, view: ProcessView, base: Labels) -> None:
@@ -187,7 +241,7 @@ def _add_device(
             LAUNCH_BOUNDS,
         )
     for reason, n in device.waits.items():
-        by = {"reason": reason, **labels}
+        by = {"reason": _REASONS.get(reason, reason), **labels}
         out.counter("host_sync", "Waits of host threads for the device.", by, n)
         out.counter(
             "host_sync_seconds",
@@ -200,7 +254,7 @@ def _add_device(
             out.counter(
                 "sync_violations",
                 "Waits where a guard forbids them.",
-                {"mode": mode, "reason": reason, **labels},
+                {"mode": mode, "reason": _REASONS.get(reason, reason), **labels},
                 n,
             )
     for kind, n in device.sanitizer_reports.items():
@@ -244,15 +298,24 @@ def _add_device(
         ("memory_oom", "Allocations refused.", device.ooms),
         ("graph_captures", "Graph captures that succeeded.", device.graph_captures),
         ("graph_replays", "Graph replays.", device.graph_replays),
+        (
+            "events_created",
+            "Events recorded for the first time.",
+            device.events_created,
+        ),
+        ("events_recorded", "Records of events.", device.events_recorded),
     )
     for name, text, n in plain:
         out.counter(name, text, labels, n)
-    out.counter(
-        "graph_capture_failures",
-        "Graph captures that failed.",
-        {"reason": "error", **labels},
-        device.graph_capture_failures,
+    out.gauge(
+        "events_pending",
+        "Events recorded that nobody has seen done yet.",
+        labels,
+        device.events_pending,
     )
+    for reason, n in device.graph_capture_failures.items():
+        text = "Graph captures in which something was not allowed, or given up."
+        out.counter("graph_capture_failures", text, {"reason": reason, **labels}, n)
     out.counter(
         "sanitizer_overhead_seconds",
         "Time spent in the race sanitizer.",
@@ -298,8 +361,7 @@ def _add_queue(out: _Set, stream: StreamView, labels: Labels) -> None:
     for status, n in (("ok", ok), ("error", s.failed), ("cancelled", s.dropped)):
         text = "Tasks that ended."
         out.counter("tasks_completed", text, {"status": status, **labels}, n)
-    for reason in _BYPASSES:
-        n = s.inline_tasks if reason == "sync_launch_stream" else 0
+    for reason, n in s.bypassed.items():
         text = "Tasks that ran on the caller, past the queue."
         out.counter("tasks_bypassed", text, {"reason": reason, **labels}, n)
     out.counter(
@@ -310,8 +372,18 @@ def _add_queue(out: _Set, stream: StreamView, labels: Labels) -> None:
         out.counter("async_errors", text, {"code": code, **labels}, n)
 
 
-def _add_times(out: _Set, stream: StreamView, labels: Labels) -> None:
+def _add_times(
+    out: _Set,
+    stream: StreamView,
+    labels: Labels,
+    view: ProcessView,
+    exemplars: ExemplarsOf | None,
+) -> None:
     s = stream.stats
+
+    def tasks_of(histogram: str) -> Sequence[Exemplar]:
+        return exemplars(view, s.device, s.stream, histogram) if exemplars else ()
+
     seconds = (
         ("enqueue_blocked_seconds", "Time callers met a full queue.", s.full_wait_ns),
         ("stream_busy_seconds", "Time the launcher ran tasks.", s.busy_ns),
@@ -323,12 +395,18 @@ def _add_times(out: _Set, stream: StreamView, labels: Labels) -> None:
     )
     for name, text, ns in seconds:
         out.counter(name, text, labels, ns / _S)
-    out.counter(
-        "stream_wait_seconds",
-        "Time the stream was held by a dependency.",
-        {"cause": "event", **labels},
-        s.held_ns / _S,
-    )
+    for cause, ns in s.held_ns_by.items():
+        text = "Time the stream was held by a dependency."
+        out.counter("stream_wait_seconds", text, {"cause": cause, **labels}, ns / _S)
+    for reason, (n, ns) in s.drains.items():
+        if reason not in _ALWAYS_DRAINS and not n:
+            continue
+        by = {"reason": _REASONS.get(reason, reason), **labels}
+        out.counter(
+            "queue_drain", "Host waits for all that a stream had been given.", by, n
+        )
+        text = "Time of host waits for all that a stream had been given."
+        out.counter("queue_drain_seconds", text, by, ns / _S)
     for how, n in (("spin", s.spins), ("park", s.parks)):
         text = "How the launcher's idle gaps ended."
         out.counter("consumer_wakeups", text, {"how": how, **labels}, n)
@@ -344,8 +422,9 @@ def _add_times(out: _Set, stream: StreamView, labels: Labels) -> None:
         "From enqueue to taken, of every 16th task.",
         labels,
         s.queued_ns,
+        exemplars=tasks_of("queued"),
     )
-    for kind, histogram in (("kernel", s.run_ns), ("event", s.wait_ns)):
+    for kind, histogram in s.run_ns.items():
         if kind == "kernel" or histogram.count:
             out.histogram(
                 "task_duration_seconds",
@@ -358,4 +437,18 @@ def _add_times(out: _Set, stream: StreamView, labels: Labels) -> None:
         "From enqueue to complete, of every 16th task.",
         labels,
         s.latency_ns,
+        exemplars=tasks_of("latency"),
     )
+
+
+def _add_ops(out: _Set, costs: Sequence[OpCost], most: int, base: Labels) -> None:
+    """Add the dearest operators. One task in SAMPLE_PERIOD has been counted."""
+    rest = costs[most:]
+    rows = [(cost.op, cost.tasks, cost.ns) for cost in costs[:most]]
+    rows.append((_OTHER, sum(c.tasks for c in rest), sum(c.ns for c in rest)))
+    for op, tasks, ns in rows:
+        labels = {"op": op, **base}
+        text = "Tasks by operator, from every 16th task."
+        out.counter("op_tasks", text, labels, tasks * SAMPLE_PERIOD)
+        text = "Time of tasks by operator, from every 16th task."
+        out.counter("op_duration_seconds", text, labels, ns * SAMPLE_PERIOD / _S)

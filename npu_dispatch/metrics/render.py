@@ -6,18 +6,23 @@ prometheus-client takes 13 us a line; a host with 64 streams has 6,000 lines.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 
 from prometheus_client import Metric
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
-from prometheus_client.samples import BucketSpan, NativeHistogram, Sample
+from prometheus_client.samples import (
+    BucketSpan,
+    Exemplar as Shown,
+    NativeHistogram,
+    Sample,
+)
 
-from npu_dispatch.metrics.families import Family, Labels, Row
-from npu_dispatch.stats import Histogram
+from npu_dispatch.metrics.families import Exemplar, Family, Labels, Row
 
-__all__ = ["negotiate", "to_metrics"]
+__all__ = ["negotiate", "shows_exemplars", "to_metrics"]
 
 _SUFFIX = {"counter": "_total", "info": "_info"}
 _TEXT = "text/plain"
@@ -25,6 +30,11 @@ _NATIVE_SCHEMA = 2  # bucket i ends at 2 ** (i / 4) seconds
 _ZERO_INDEX = -120  # 2 ** -30 s, a nanosecond: below is zero
 _LAST_INDEX = 41
 _NATIVE_BOUNDS = tuple(1e9 * 2 ** (i / 4) for i in range(_ZERO_INDEX, _LAST_INDEX + 1))
+
+
+def shows_exemplars(accept: str) -> bool:
+    """Return whether the answer to this Accept header can have exemplars."""
+    return not choose_encoder(accept)[1].startswith(_TEXT)
 
 
 def negotiate(accept: str, families: Iterable[Family]) -> tuple[bytes, str]:
@@ -66,6 +76,15 @@ def _number(value: float) -> str:
 
 def _classic(families: Iterable[Family], *, open_metrics: bool) -> bytes:
     lines: list[str] = []
+    # Rows of one stream mostly have the very same labels.
+    texts: dict[int, str] = {}
+
+    def text_of(labels: Labels) -> str:
+        text = texts.get(id(labels))
+        if text is None:
+            text = texts[id(labels)] = _label_text(labels)
+        return text
+
     for family in families:
         sample = family.name + _SUFFIX.get(family.kind, "")
         title = family.name if open_metrics else sample
@@ -79,10 +98,15 @@ def _classic(families: Iterable[Family], *, open_metrics: bool) -> bytes:
         if kind == "histogram":
             heads = [f'le="{_number(b / 1e9)}"' for b in family.bounds]
             for row in family.rows:
-                lines.extend(_histogram_lines(sample, row, family.bounds, heads))
+                first = len(lines)
+                _add_histogram(
+                    lines, sample, row, family.bounds, heads, text_of(row.labels)
+                )
+                if open_metrics and row.exemplars:
+                    _add_exemplars(lines, first, row.exemplars, family.bounds)
             continue
         for row in family.rows:
-            text = _label_text(row.labels)
+            text = text_of(row.labels)
             lines.append(
                 f"{sample}{{{text}}} {_number(row.value)}"
                 if text
@@ -93,21 +117,39 @@ def _classic(families: Iterable[Family], *, open_metrics: bool) -> bytes:
     return ("\n".join(lines) + "\n").encode()
 
 
-def _histogram_lines(
-    name: str, row: Row, bounds: Sequence[float], heads: Sequence[str]
-) -> Iterator[str]:
-    assert row.histogram is not None
-    text = _label_text(row.labels)
+def _add_histogram(
+    lines: list[str],
+    name: str,
+    row: Row,
+    bounds: Sequence[float],
+    heads: Sequence[str],
+    text: str,
+) -> None:
+    histogram = row.histogram
+    assert histogram is not None
     # `count` may be older or newer than the buckets: they are not read at once.
-    total = sum(row.histogram.buckets)
-    counts = row.histogram.below(bounds)
+    total = sum(histogram.buckets)
     rest = f",{text}}}" if text else "}"
-    for head, count in zip(heads, counts, strict=True):
-        yield f"{name}_bucket{{{head}{rest} {count}.0"
-    yield f'{name}_bucket{{le="+Inf"{rest} {total}.0'
+    lines += [
+        f"{name}_bucket{{{head}{rest} {count}.0"
+        for head, count in zip(heads, histogram.below(bounds), strict=True)
+    ]
+    lines.append(f'{name}_bucket{{le="+Inf"{rest} {total}.0')
     braces = f"{{{text}}}" if text else ""
-    yield f"{name}_count{braces} {total}.0"
-    yield f"{name}_sum{braces} {_number(row.histogram.sum / 1e9)}"
+    lines.append(f"{name}_count{braces} {total}.0")
+    lines.append(f"{name}_sum{braces} {_number(histogram.sum / 1e9)}")
+
+
+def _add_exemplars(
+    lines: list[str],
+    first: int,
+    exemplars: Sequence[Exemplar],
+    bounds: Sequence[float],
+) -> None:
+    """Put each bucket's largest task behind its line; `first` is the lowest one's."""
+    for bucket, e in {bisect_left(bounds, e.value_ns): e for e in exemplars}.items():
+        task, ns, moment = e
+        lines[first + bucket] += f' # {{task="{task}"}} {ns / 1e9!r} {moment:.3f}'
 
 
 def to_metrics(families: Iterable[Family], *, native: bool = False) -> Iterator[Metric]:
@@ -126,21 +168,31 @@ def _samples(family: Family, row: Row, native: bool) -> Iterator[Sample]:
         yield Sample(name, labels, float(row.value))
         return
     if native:
-        value = _native(row.histogram)
+        value = _native(row)
         yield Sample(family.name, labels, math.nan, native_histogram=value)
         return
     total = float(sum(row.histogram.buckets))
     counts = row.histogram.below(family.bounds)
     bucket = f"{family.name}_bucket"
-    for bound, count in zip(family.bounds, counts, strict=True):
-        yield Sample(bucket, {"le": _number(bound / 1e9), **labels}, float(count))
-    yield Sample(bucket, {"le": "+Inf", **labels}, total)
+    largest = {bisect_left(family.bounds, e.value_ns): e for e in row.exemplars}
+    ends = [*(_number(bound / 1e9) for bound in family.bounds), "+Inf"]
+    for i, (end, count) in enumerate(zip(ends, [*counts, total], strict=True)):
+        example = None
+        if e := largest.get(i):
+            example = _shown(e)
+        yield Sample(bucket, {"le": end, **labels}, float(count), exemplar=example)
     yield Sample(f"{family.name}_count", labels, total)
     yield Sample(f"{family.name}_sum", labels, row.histogram.sum / 1e9)
 
 
-def _native(histogram: Histogram) -> NativeHistogram:
+def _shown(e: Exemplar) -> Shown:
+    return Shown({"task": str(e.task)}, e.value_ns / 1e9, round(e.time, 3))
+
+
+def _native(row: Row) -> NativeHistogram:
     """Return it in the buckets of a native histogram, the empty ones left out."""
+    histogram = row.histogram
+    assert histogram is not None
     below = histogram.below(_NATIVE_BOUNDS)
     total = sum(histogram.buckets)
     below[-1] = total  # what is longer still counts as the longest
@@ -167,4 +219,5 @@ def _native(histogram: Histogram) -> NativeHistogram:
         zero_count=below[0],
         pos_spans=spans or None,
         pos_deltas=deltas or None,
+        nh_exemplars=[_shown(e) for e in row.exemplars] or None,
     )

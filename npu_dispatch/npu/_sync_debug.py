@@ -29,7 +29,7 @@ __all__ = [
 
 _MODES = {"default": 0, "warn": 1, "error": 2}
 # Waits the program asks for by name; only reported with explicit=True.
-_EXPLICIT = frozenset({"stream_sync", "event_sync", "device_sync", "exit"})
+_EXPLICIT = frozenset({"stream_sync", "event_sync", "device_sync", "exit", "graph"})
 
 
 @dataclass(frozen=True, slots=True)

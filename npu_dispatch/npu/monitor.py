@@ -99,7 +99,8 @@ def memory_usage(device: Device = None) -> int:
     """
     index = _index(device)
     stats = _own_stats(index)
-    copying = stats.wait_ns["copy"] + stats.wait_ns["item"] if stats else 0
+    reasons = ("copy", "h2d", "item")
+    copying = sum(stats.wait_ns[reason] for reason in reasons) if stats else 0
     return _copies.percent(index, copying)
 
 

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import sys
+import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import anyio
 import anyio.to_thread
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -29,8 +32,18 @@ from starlette.responses import (
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from npu_dispatch.processes import Processes
+from npu_dispatch.processes import Processes, ProcessView
+from npu_dispatch.service.admin import (
+    ask_launch_blocking,
+    ask_tracing,
+    check_token,
+)
+from npu_dispatch.service.describe import dump_lines
+from npu_dispatch.service.stacks import stacks
+from npu_dispatch.service.telemetry import ROUTE, Measured
 from npu_dispatch.service.watcher import Watcher
+from npu_dispatch.trace import NotRecordingError, of_past, save
+from npu_dispatch.trace_file import TraceError
 
 __all__ = ["ServiceConfig", "create_app"]
 
@@ -41,6 +54,16 @@ _POLICY = (
     "img-src 'self' data: blob:; frame-ancestors 'none'; base-uri 'none'"
 )
 _MAX_PENDING = 1000
+_MAX_TRACE_S = 60.0
+# By `?format=`: content type, suffix.
+_TRACE_TYPES = {
+    "chrome": ("application/json", ".json"),
+    "perfetto": ("application/octet-stream", ".pftrace"),
+}
+_HOW_TO_RECORD = (
+    "start it with NPU_TRACE=1, or POST /api/v1/admin/trace/start "
+    "(--enable-admin), or use `npu-dispatch trace PID`"
+)
 Handler = Callable[[Request], Awaitable[Response]]
 
 
@@ -55,6 +78,8 @@ class ServiceConfig:
     max_rate: float = 200.0  # requests per second, of all clients
     pid: int | None = None  # only this process
     directory: Path | None = None  # of the segments, where not the usual one
+    ops: int = 0  # metrics by operator, of the dearest so many
+    admin_token: str | None = None  # None: nothing can be changed from outside
 
 
 class _Limits:
@@ -88,6 +113,7 @@ def create_app(config: ServiceConfig | None = None) -> Starlette:
         Processes(pid=config.pid, directory=config.directory),
         interval=config.interval,
         hang_seconds=config.hang_seconds,
+        top_ops=config.ops,
     )
     endpoints = _Endpoints(config, watcher)
 
@@ -101,6 +127,7 @@ def create_app(config: ServiceConfig | None = None) -> Starlette:
         routes=endpoints.routes(),
         lifespan=lifespan,
         middleware=[
+            Middleware(Measured, telemetry=watcher.telemetry),
             Middleware(_Limits, rate=config.max_rate),
             # Against DNS rebinding: a page elsewhere must not read this one.
             Middleware(
@@ -135,10 +162,21 @@ class _Endpoints:
     def __init__(self, config: ServiceConfig, watcher: Watcher) -> None:
         self._config, self._watcher = config, watcher
         self._clients = 0
+        self._tracing = anyio.Lock()  # one trace at a time: they are large
 
     def routes(self) -> list[Route]:
+        def route(path: str, handler: Handler, method: str) -> Route:
+            async def named(request: Request) -> Response:
+                request.scope[ROUTE] = path
+                return await handler(request)
+
+            return Route(path, named, methods=[method])
+
         def get(path: str, handler: Handler) -> Route:
-            return Route(path, handler, methods=["GET"])
+            return route(path, handler, "GET")
+
+        def post(path: str, handler: Handler) -> Route:
+            return route(f"/api/v1/admin/{path}", handler, "POST")
 
         return [
             get("/", self.page),
@@ -157,8 +195,11 @@ class _Endpoints:
             get("/api/v1/memory", self.memory),
             get("/api/v1/races", self.races),
             get("/api/v1/events", self.events),
-            get("/api/v1/trace", self.missing),
-            get("/api/v1/stacks", self.missing),
+            get("/api/v1/trace", self.trace),
+            get("/api/v1/stacks", self.stacks),
+            post("dump", self.dump),
+            post("trace/{switch:str}", self.tracing),
+            post("launch-blocking/{switch:str}", self.launch_blocking),
         ]
 
     async def page(self, _: Request) -> Response:
@@ -179,8 +220,9 @@ class _Endpoints:
 
     async def metrics(self, request: Request) -> Response:
         accept = request.headers.get("accept", "")
-        answer = self._watcher.scrapes.answer
-        body, content_type = await anyio.to_thread.run_sync(answer, accept)
+        body, content_type = await anyio.to_thread.run_sync(
+            self._watcher.scrapes.answer, accept, self._watcher.telemetry.families()
+        )
         return Response(body, headers={"Content-Type": content_type})
 
     async def livez(self, _: Request) -> Response:
@@ -219,13 +261,13 @@ class _Endpoints:
         return await self._of_each("streams", "waits_for", "cycles")
 
     async def syncs(self, _: Request) -> Response:
-        return await self._of_each("syncs")
+        return await self._of_each("syncs", "lines")
 
     async def memory(self, _: Request) -> Response:
         return await self._of_each("memory")
 
     async def races(self, _: Request) -> Response:
-        return await self._of_each("reports")
+        return await self._of_each("sanitizer", "reports", "errors")
 
     async def pending(self, request: Request) -> Response:
         """The queued tasks of stream DEVICE:STREAM; `?slot=` and `?limit=`."""
@@ -264,10 +306,112 @@ class _Endpoints:
             lines(), media_type="text/event-stream", headers=headers
         )
 
-    async def missing(self, request: Request) -> Response:
-        what = request.url.path.rpartition("/")[2]
-        text = f"{what}: this version's segment does not hold it"
-        return JSONResponse({"error": text}, 501)
+    def _chosen(self, request: Request) -> list[ProcessView]:
+        """Return the processes that `?slot=` names, by default all."""
+        slot = request.query_params.get("slot")
+        found = [view for view in self._watcher.views if slot in (None, view.slot)]
+        if not found:
+            raise HTTPException(404, f"no process {slot!r}" if slot else "no process")
+        return found
+
+    async def stacks(self, request: Request) -> Response:
+        """Where the host waits and what the streams run, by Python line."""
+        await self._watcher.ready()
+        views = self._chosen(request)
+
+        def read() -> list[dict[str, Any]]:
+            with self._watcher.scrapes.processes() as processes:
+                return [stacks(view, processes.reader(view)) for view in views]
+
+        return JSONResponse(await anyio.to_thread.run_sync(read))
+
+    async def trace(self, request: Request) -> Response:
+        """The last `?seconds=` as a file, `?format=` chrome or perfetto."""
+        await self._watcher.ready()
+        views = self._chosen(request)
+        try:
+            seconds = float(request.query_params.get("seconds", "5"))
+        except ValueError:
+            raise HTTPException(400, "seconds: expected a number") from None
+        form = request.query_params.get("format", "chrome")
+        if form not in _TRACE_TYPES:
+            expected = ", ".join(_TRACE_TYPES)
+            raise HTTPException(400, f"format: expected one of {expected}")
+        if not 0 < seconds <= _MAX_TRACE_S:
+            raise HTTPException(400, f"seconds: expected up to {_MAX_TRACE_S:g}")
+        pids = [view.info.pid for view in views]
+        if self._tracing.statistics().locked:
+            raise HTTPException(503, "another trace is being written")
+        async with self._tracing:
+            try:
+                data = await anyio.to_thread.run_sync(_trace, pids, seconds, form)
+            except NotRecordingError as error:
+                raise HTTPException(409, f"{error}; {_HOW_TO_RECORD}") from None
+            except TraceError as error:
+                raise HTTPException(404, str(error)) from None
+        kind, suffix = _TRACE_TYPES[form]
+        name = f'attachment; filename="npu_trace{suffix}"'
+        return Response(data, media_type=kind, headers={"Content-Disposition": name})
+
+    async def _asked(self, request: Request) -> list[ProcessView]:
+        """Return the processes to be changed; raise without the token."""
+        check_token(request, self._config.admin_token)
+        await self._watcher.ready()
+        return self._chosen(request)
+
+    async def dump(self, request: Request) -> Response:
+        """What each process is doing, also written to the service's stderr."""
+        views = await self._asked(request)
+        found = [
+            {"pid": view.info.pid, "text": "\n".join(dump_lines(view))}
+            for view in views
+        ]
+        for dumped in found:
+            print(dumped["text"], file=sys.stderr, flush=True)
+        return JSONResponse(found)
+
+    async def tracing(self, request: Request) -> Response:
+        """Let processes keep records of their tasks from now on, or no longer."""
+        views = await self._asked(request)
+        wanted = _switch(request, on="start", off="stop")
+        pids = [view.info.pid for view in views]
+        try:
+            for pid in pids:
+                ask_tracing(pid, wanted)
+        except TraceError as error:
+            raise HTTPException(404, str(error)) from None
+        return JSONResponse([{"pid": pid, "tracing": wanted} for pid in pids])
+
+    async def launch_blocking(self, request: Request) -> Response:
+        """Let processes wait for each task they launch, or no longer."""
+        views = await self._asked(request)
+        wanted = _switch(request, on="on", off="off")
+        with self._watcher.scrapes.processes() as processes:
+            files = [(view, processes.segment(view)) for view in views]
+        asked = []
+        for view, file in files:
+            if file is None:
+                continue  # it has just ended
+            ask_launch_blocking(file, wanted)
+            asked.append({"pid": view.info.pid, "launch_blocking": wanted})
+        return JSONResponse(asked)
+
+
+def _switch(request: Request, *, on: str, off: str) -> bool:
+    found = request.path_params["switch"]
+    if found not in (on, off):
+        raise HTTPException(404, f"expected {on} or {off}, got {found!r}")
+    return bool(found == on)
+
+
+def _trace(pids: list[int], seconds: float, form: str) -> bytes:
+    """Return a trace file of the past."""
+    found = [of_past(pid, seconds) for pid in pids]
+    with tempfile.TemporaryDirectory(prefix="npu_trace-") as folder:
+        file = Path(folder) / f"trace{_TRACE_TYPES[form][1]}"
+        for _ in save(found, file):
+            pass  # lines that say what is in it
+        return file.read_bytes()
 
 
 def _pending(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import sys
 import tomllib
 from pathlib import Path
@@ -13,6 +14,7 @@ from npu_dispatch.config import torch_free_variables
 
 __all__ = ["export", "serve"]
 
+_SHORTEST_TOKEN = 16
 _DEPLOY = Path(__file__).parent / "deploy"
 _FILES = {
     "dashboards": "dashboard.json",
@@ -56,6 +58,26 @@ def _read_file(context: click.Context, _: click.Parameter, path: Path | None) ->
 )
 @click.option("--max-clients", default=64, show_default=True, help="Live listeners.")
 @click.option("--pid", type=int, help="Watch this process only.")
+@click.option(
+    "--ops",
+    default=0,
+    show_default=True,
+    metavar="N",
+    type=click.IntRange(0, 100),
+    help="Metrics by operator, of the N dearest ones.",
+)
+@click.option(
+    "--enable-admin",
+    is_flag=True,
+    help="Answer POST /api/v1/admin/..., which changes what processes do, for who "
+    "has the token.",
+)
+@click.option(
+    "--admin-token",
+    metavar="TOKEN",
+    help="Better given as NPU_DISPATCH_SERVE_ADMIN_TOKEN: a command line can be read "
+    "by others. Without one, one is made and printed on stderr.",
+)
 def serve(
     host: str,
     port: int,
@@ -64,15 +86,21 @@ def serve(
     hang_seconds: float,
     max_clients: int,
     pid: int | None,
+    ops: int,
+    enable_admin: bool,
+    admin_token: str | None,
 ) -> None:
     """Watch all local processes: a live page, /metrics and a JSON API.
 
-    Read-only. Every option can also be set as a variable,
+    Read-only without --enable-admin. Every option can also be set as a variable,
     NPU_DISPATCH_SERVE_PORT and so on.
     """
     if "torch" in sys.modules:  # a watcher needs none of it
         program = [sys.executable, "-m", "npu_dispatch.service"]
-        os.execve(sys.executable, [*program, *sys.argv[2:]], torch_free_variables())
+        given = sys.argv[1:]
+        if given[:1] == ["serve"]:  # of `npu-dispatch serve`
+            given = given[1:]
+        os.execve(sys.executable, [*program, *given], torch_free_variables())
     try:
         from npu_dispatch.service.app import ServiceConfig
         from npu_dispatch.service.server import run
@@ -86,11 +114,24 @@ def serve(
         hang_seconds=hang_seconds,
         max_clients=max_clients,
         pid=pid,
+        ops=ops,
+        admin_token=_token(admin_token) if enable_admin else None,
     )
     try:
         run(config, host, port)
     except OSError as error:
         raise click.ClickException(f"{host}:{port}: {error}") from None
+
+
+def _token(given: str | None) -> str:
+    if given is None:
+        given = secrets.token_urlsafe()
+        click.echo(f"token of /api/v1/admin: {given}", err=True)
+    if len(given) < _SHORTEST_TOKEN:
+        raise click.ClickException(
+            f"the token needs at least {_SHORTEST_TOKEN} characters"
+        )
+    return given
 
 
 @click.command()

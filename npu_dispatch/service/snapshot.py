@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import reduce
 from itertools import pairwise
 from typing import Any
@@ -15,10 +16,11 @@ from npu_dispatch.service.verdict import (
     sync_rates,
     waits_for,
 )
-from npu_dispatch.stats import Histogram
+from npu_dispatch.stats import Histogram, SiteWaits
 
 __all__ = ["process_values", "stream_name"]
 
+_MOST_LINES = 12
 _QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 
 
@@ -44,12 +46,42 @@ def _octaves(histogram: Histogram) -> list[int]:
     return [b - a for a, b in pairwise(rising)]
 
 
+def _lines(
+    seconds: float, before: Sequence[SiteWaits], now: Sequence[SiteWaits]
+) -> list[dict[str, Any]]:
+    """Return the lines where the host waits, the dearest of late first."""
+    old = {site.at: site for site in before}
+    found = []
+    for site in now:
+        past = old.get(site.at)
+        ns = site.wait_ns - (past.wait_ns if past else 0)
+        found.append(
+            {
+                "at": site.at,
+                "reason": site.reason,
+                "share": ns / 1e9 / seconds,
+                "count": site.waits,
+                "seconds": site.wait_ns / 1e9,
+            }
+        )
+    found.sort(key=lambda line: (line["share"], line["seconds"]), reverse=True)
+    return found[:_MOST_LINES]
+
+
 def process_values(
-    before: ProcessView | None, now: ProcessView, hang_seconds: float
+    before: ProcessView | None,
+    now: ProcessView,
+    hang_seconds: float,
+    lines_before: Sequence[SiteWaits] = (),
+    lines: Sequence[SiteWaits] = (),
 ) -> dict[str, Any]:
-    """Return one process; rates and percentiles are of the time since `before`."""
+    """Return one process; rates and percentiles are of the time since `before`.
+
+    `lines`: what host waits cost by Python line, at the same two moments.
+    """
     if before is not None and before.info != now.info:
-        before = None
+        before, lines_before = None, ()
+    start = before.time if before else now.info.realtime_ns / 1e9
     rates = stream_rates(before, now)
     old = {key(s): s for s in before.streams} if before else {}
     verdict = judge(before, now, hang_seconds=hang_seconds)
@@ -85,6 +117,19 @@ def process_values(
             }
             for reason, rate in syncs.items()
         },
+        "lines": _lines(max(now.time - start, 1e-6), lines_before, lines),
+        "errors": [
+            {
+                "stream": stream_name(s.stats.device, s.stats.stream),
+                "failed": s.stats.failed,
+                "dropped": s.stats.dropped,
+                "codes": {code: n for code, n in s.stats.errors.items() if n},
+            }
+            for s in now.streams
+            if s.stats.failed or s.stats.dropped
+        ],
+        "sanitizer": now.process.sanitizer_enabled,
+        "async_waiters": now.process.async_waiters,
         "memory": [
             {
                 "device": d.device,
@@ -140,5 +185,6 @@ def _stream_values(
         "failed": s.failed,
         "dropped": s.dropped,
         "running": s.running if s.depth and not s.idle else None,
+        "running_at": s.running_at if s.depth and not s.idle else None,
         "age_s": None if stream.oldest_since is None else now - stream.oldest_since,
     }

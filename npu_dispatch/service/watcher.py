@@ -7,12 +7,14 @@ import contextlib
 import json
 import time
 from collections import deque
-from collections.abc import AsyncIterator
-from typing import Any
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, NamedTuple
 
 from npu_dispatch.metrics import Scrapes
 from npu_dispatch.processes import Processes, ProcessView
 from npu_dispatch.service.snapshot import process_values
+from npu_dispatch.service.telemetry import Telemetry
+from npu_dispatch.stats import SiteWaits
 
 __all__ = ["Watcher"]
 
@@ -20,20 +22,29 @@ _SMOOTH_S = 2.0  # rates are of at least so long, so that they do not flicker
 _HISTORY = 120
 
 
+class _Reading(NamedTuple):
+    view: ProcessView
+    lines: Sequence[SiteWaits]
+
+
 class Watcher:
     """Owned by one event loop; starts with the first who asks."""
 
     def __init__(
-        self, processes: Processes, *, interval: float, hang_seconds: float
+        self,
+        processes: Processes,
+        *,
+        interval: float,
+        hang_seconds: float,
+        top_ops: int = 0,
     ) -> None:
-        self.scrapes = Scrapes(processes, ranked=True)
+        self.scrapes = Scrapes(processes, ranked=True, top_ops=top_ops)
+        self.telemetry = Telemetry()
         self.views: tuple[ProcessView, ...] = ()
         self.snapshot: dict[str, Any] = {"time": 0.0, "processes": []}
         self.history: deque[bytes] = deque(maxlen=_HISTORY)
-        self.lag_ns: deque[int] = deque(maxlen=1000)
-        self._processes = processes
         self._interval, self._hang_seconds = interval, hang_seconds
-        self._past: deque[dict[str, ProcessView]] = deque(maxlen=64)
+        self._past: deque[dict[str, _Reading]] = deque(maxlen=64)
         self._news = asyncio.Condition()
         self._number = 0
         self._task: asyncio.Task[None] | None = None
@@ -51,7 +62,7 @@ class Watcher:
         while not self._closed.is_set():
             due = time.monotonic() + self._interval
             await asyncio.sleep(self._interval)
-            self.lag_ns.append(max(0, int((time.monotonic() - due) * 1e9)))
+            self.telemetry.lag.add(max(0, int((time.monotonic() - due) * 1e9)))
             await self._read()
 
     async def _read(self) -> None:
@@ -63,25 +74,38 @@ class Watcher:
             self._news.notify_all()
 
     def _look(self) -> None:
-        self.scrapes.tick()
-        self.views = self._processes.views
+        readings = {}
+        with self.scrapes.processes() as processes:
+            self.views = processes.refresh()
+            for view in self.views:
+                reader = processes.reader(view)
+                lines = reader.waits_by_site() if reader else []
+                readings[view.slot] = _Reading(view, lines)
         past = self._earlier(time.time() - _SMOOTH_S)
         self.snapshot = {
             "time": time.time(),
             "processes": [
-                process_values(past.get(view.slot), view, self._hang_seconds)
-                for view in self.views
+                self._values(past.get(slot), now) for slot, now in readings.items()
             ],
         }
-        self._past.append({view.slot: view for view in self.views})
+        self._past.append(readings)
 
-    def _earlier(self, moment: float) -> dict[str, ProcessView]:
+    def _values(self, before: _Reading | None, now: _Reading) -> dict[str, Any]:
+        return process_values(
+            before.view if before else None,
+            now.view,
+            self._hang_seconds,
+            before.lines if before else (),
+            now.lines,
+        )
+
+    def _earlier(self, moment: float) -> dict[str, _Reading]:
         """Return the newest reading before `moment`, or else the oldest."""
-        found: dict[str, ProcessView] = {}
-        for views in self._past:
-            for slot, view in views.items():
-                if view.time <= moment or slot not in found:
-                    found[slot] = view
+        found: dict[str, _Reading] = {}
+        for readings in self._past:
+            for slot, reading in readings.items():
+                if reading.view.time <= moment or slot not in found:
+                    found[slot] = reading
         return found
 
     async def events(self) -> AsyncIterator[bytes]:

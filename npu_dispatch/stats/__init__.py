@@ -11,6 +11,8 @@ import os
 from pathlib import Path
 
 from npu_dispatch.stats.layout import (
+    BYPASSES,
+    CAPTURE_FAILURES,
     COPY_KINDS,
     ERROR_CODES,
     LAYOUT_VERSION,
@@ -18,17 +20,24 @@ from npu_dispatch.stats.layout import (
     REPORT_KINDS,
     SAMPLE_PERIOD,
     WAIT_REASONS,
+    WORKS,
 )
 from npu_dispatch.stats.reader import StatsError, StatsReader
 from npu_dispatch.stats.values import (
     DeviceStats,
+    Exemplar,
     Histogram,
+    OpCost,
     ProcessStats,
+    RecentTask,
     SegmentInfo,
+    SiteWaits,
     StreamStats,
 )
 
 __all__ = [
+    "BYPASSES",
+    "CAPTURE_FAILURES",
     "COPY_KINDS",
     "ERROR_CODES",
     "LAYOUT_VERSION",
@@ -36,10 +45,15 @@ __all__ = [
     "REPORT_KINDS",
     "SAMPLE_PERIOD",
     "WAIT_REASONS",
+    "WORKS",
     "DeviceStats",
+    "Exemplar",
     "Histogram",
+    "OpCost",
     "ProcessStats",
+    "RecentTask",
     "SegmentInfo",
+    "SiteWaits",
     "StatsError",
     "StatsReader",
     "StreamStats",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import struct
 
-LAYOUT_VERSION = 3
+LAYOUT_VERSION = 4
 # In the order of csrc/stats/layout.h, WaitReason.
 WAIT_REASONS = (
     "item",
@@ -18,7 +18,16 @@ WAIT_REASONS = (
     "operator",
     "allocator",
     "exit",
+    "h2d",
+    "graph",
+    "dealloc",
+    "raw_handle",
 )
+# Bypass, Hold, Work and CaptureFailure.
+BYPASSES = ("sync_launch_stream", "launch_blocking", "capture", "nested")
+HOLDS = ("event", "barrier", "copy")
+WORKS = ("kernel", "event", "h2d", "d2h", "d2d", "host")
+CAPTURE_FAILURES = ("sync", "thread", "join", "rule", "abandoned")
 # CopyKind.
 COPY_KINDS = ("h2d", "d2h", "d2d")
 # DeviceBlock::sanitizer_reports.
@@ -50,27 +59,34 @@ MAGIC = b"NPUSTATS"
 HEADER = struct.Struct("<8s8I4Q16s16s16s64s64s")
 WORD = struct.Struct("<Q")
 STREAM_HEAD = struct.Struct("<IiqQ")  # state, device, stream id, capacity
-NAME = struct.Struct("<Q56s")
+NAME = struct.Struct("<QQQ56s")  # key, tasks, ns, text
 DEPTH_BUCKETS = 16
 TIME_BUCKETS = 156
 RUNNING = 1 << 63  # RunningTime::kRunning
-SITE = struct.Struct("<I188s")
+SITE = struct.Struct("<IIQQ168s")  # known, reason, waits, wait_ns, text
 MAX_SITES = 4096
+RECENT_TASKS = 128
+RECENT_DROPPED, RECENT_FAILED = 1 << 32, 1 << 33  # of RecentTask::site
+EXEMPLAR_OCTAVES = 41
 STREAM_ID_MASK = (1 << 32) - 1  # of StreamBlock::held_by
 
 # Every offset that this file relies on, under the names of _C.segment_layout().
 OFFSETS: dict[str, int] = {
     "SegmentHeader.size": 248,
-    "DeviceBlock.size": 648,
-    "StreamBlock.size": 6976,
-    "NameEntry.size": 64,
+    "DeviceBlock.size": 928,
+    "StreamBlock.size": 16320,
+    "NameEntry.size": 80,
     "SiteEntry.size": 192,
-    "SiteEntry.text": 4,
+    "SiteEntry.text": 24,
+    "SiteEntry.waits": 8,
+    "Exemplars.size": 984,
+    "RecentTask.size": 16,
     "Segment.process": 256,
-    "Segment.devices": 1600,
-    "Segment.streams": 43072,
-    "Segment.names": 1828928,
-    "Segment.sites": 1894464,
+    "Segment.control": 1600,
+    "Segment.devices": 1664,
+    "Segment.streams": 61056,
+    "Segment.names": 4238976,
+    "Segment.sites": 4320896,
     "SegmentHeader.pid": 32,
     "SegmentHeader.process_start": 40,
     "SegmentHeader.pid_namespace": 64,
@@ -80,26 +96,31 @@ OFFSETS: dict[str, int] = {
     "ProcessBlock.trace_dropped": 8,
     "ProcessBlock.async_waiters": 16,
     "ProcessBlock.async_wakeup_ns": 24,
+    "ProcessBlock.sites": 1288,
+    "ControlBlock.launch_blocking": 0,
     "DeviceBlock.waits": 0,
-    "DeviceBlock.wait_ns": 64,
-    "DeviceBlock.waiting": 128,
-    "DeviceBlock.waiting_from": 192,
-    "DeviceBlock.waiting_site": 584,
-    "DeviceBlock.memory_total": 256,
-    "DeviceBlock.allocated": 264,
-    "DeviceBlock.allocated_peak": 272,
-    "DeviceBlock.reserved": 280,
-    "DeviceBlock.allocations": 288,
-    "DeviceBlock.alloc_retries": 296,
-    "DeviceBlock.ooms": 304,
-    "DeviceBlock.copy_bytes": 312,
-    "DeviceBlock.sync_violations": 360,
-    "DeviceBlock.sanitizer_reports": 488,
-    "DeviceBlock.sanitizer_bytes": 544,
-    "DeviceBlock.sanitizer_ns": 552,
-    "DeviceBlock.graph_captures": 560,
-    "DeviceBlock.graph_replays": 568,
-    "DeviceBlock.graph_capture_failures": 576,
+    "DeviceBlock.wait_ns": 96,
+    "DeviceBlock.waiting": 192,
+    "DeviceBlock.waiting_from": 288,
+    "DeviceBlock.waiting_site": 808,
+    "DeviceBlock.memory_total": 384,
+    "DeviceBlock.allocated": 392,
+    "DeviceBlock.allocated_peak": 400,
+    "DeviceBlock.reserved": 408,
+    "DeviceBlock.allocations": 416,
+    "DeviceBlock.alloc_retries": 424,
+    "DeviceBlock.ooms": 432,
+    "DeviceBlock.copy_bytes": 440,
+    "DeviceBlock.sync_violations": 488,
+    "DeviceBlock.sanitizer_reports": 680,
+    "DeviceBlock.sanitizer_bytes": 736,
+    "DeviceBlock.sanitizer_ns": 744,
+    "DeviceBlock.graph_captures": 752,
+    "DeviceBlock.graph_replays": 760,
+    "DeviceBlock.graph_capture_failures": 768,
+    "DeviceBlock.events_created": 904,
+    "DeviceBlock.events_recorded": 912,
+    "DeviceBlock.events_pending": 920,
     "StreamBlock.state": 0,
     "StreamBlock.device": 4,
     "StreamBlock.stream_id": 8,
@@ -113,30 +134,33 @@ OFFSETS: dict[str, int] = {
     "StreamBlock.parks": 216,
     "StreamBlock.spins": 224,
     "StreamBlock.last_retired_ns": 232,
-    "StreamBlock.running": 240,
-    "StreamBlock.running_site": 368,
-    "StreamBlock.starved_ns": 248,
+    "StreamBlock.starved_ns": 240,
     "StreamBlock.alive": 256,
     "StreamBlock.idle": 264,
     "StreamBlock.held": 272,
-    "StreamBlock.held_by": 280,
-    "StreamBlock.held_until": 288,
-    "StreamBlock.woken_ns": 296,
-    "StreamBlock.errors": 304,
-    "StreamBlock.depth": 384,
-    "StreamBlock.queued_ns": 528,
-    "StreamBlock.latency_ns": 1792,
-    "StreamBlock.run_ns": 3056,
-    "StreamBlock.wait_ns": 4320,
-    "StreamBlock.full_waits": 5632,
-    "StreamBlock.full_wait_ns": 5640,
-    "StreamBlock.full_waiting": 5648,
-    "StreamBlock.full_waiting_from": 5656,
-    "StreamBlock.inline_tasks": 5664,
-    "StreamBlock.deferred_bytes": 5672,
-    "StreamBlock.launch_ns": 5680,
+    "StreamBlock.held_by": 296,
+    "StreamBlock.held_until": 304,
+    "StreamBlock.woken_ns": 312,
+    "StreamBlock.errors": 320,
+    "StreamBlock.capturing": 384,
+    "StreamBlock.depth": 448,
+    "StreamBlock.queued_ns": 2176,
+    "StreamBlock.latency_ns": 3440,
+    "StreamBlock.run_ns": 4704,
+    "StreamBlock.queued_exemplars": 12288,
+    "StreamBlock.latency_exemplars": 13272,
+    "StreamBlock.recent": 14272,
+    "StreamBlock.full_waits": 640,
+    "StreamBlock.full_wait_ns": 648,
+    "StreamBlock.full_waiting": 656,
+    "StreamBlock.full_waiting_from": 664,
+    "StreamBlock.bypassed": 672,
+    "StreamBlock.deferred_bytes": 704,
+    "StreamBlock.drains": 712,
+    "StreamBlock.drain_ns": 808,
+    "StreamBlock.launch_ns": 904,
     "NameEntry.key": 0,
-    "NameEntry.text": 8,
+    "NameEntry.text": 24,
     "kDepthBuckets": DEPTH_BUCKETS,
     "kTimeBuckets": TIME_BUCKETS,
     "kMaxSites": MAX_SITES,
@@ -144,4 +168,10 @@ OFFSETS: dict[str, int] = {
     "kWaitReasons": len(WAIT_REASONS),
     "kErrorCodes": len(ERROR_CODES),
     "kReportKinds": len(REPORT_KINDS),
+    "kBypasses": len(BYPASSES),
+    "kHolds": len(HOLDS),
+    "kWorks": len(WORKS),
+    "kCaptureFailures": len(CAPTURE_FAILURES),
+    "kRecentTasks": RECENT_TASKS,
+    "kExemplarOctaves": EXEMPLAR_OCTAVES,
 }

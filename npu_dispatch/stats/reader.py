@@ -11,15 +11,22 @@ from pathlib import Path
 from typing import Self
 
 from npu_dispatch.stats.layout import (
+    BYPASSES,
+    CAPTURE_FAILURES,
     COPY_KINDS,
     DEPTH_BUCKETS,
     ERROR_CODES,
+    EXEMPLAR_OCTAVES,
     HEADER,
+    HOLDS,
     LAYOUT_VERSION,
     MAGIC,
     MAX_SITES,
     NAME,
     OFFSETS,
+    RECENT_DROPPED,
+    RECENT_FAILED,
+    RECENT_TASKS,
     REPORT_KINDS,
     RUNNING,
     SITE,
@@ -29,16 +36,29 @@ from npu_dispatch.stats.layout import (
     TIME_BUCKETS,
     WAIT_REASONS,
     WORD,
+    WORKS,
 )
 from npu_dispatch.stats.values import (
     DeviceStats,
+    Exemplar,
     Histogram,
+    OpCost,
     ProcessStats,
+    RecentTask,
     SegmentInfo,
+    SiteWaits,
     StreamStats,
 )
 
-_STREAM = struct.Struct(f"<{OFFSETS['StreamBlock.size'] // 8}Q")
+_HISTOGRAM_WORDS = TIME_BUCKETS + 2
+_EMPTY = Histogram(0, 0, (0,) * TIME_BUCKETS, 4)
+# Up to the histograms of the usual kinds of work.
+_USUAL_WORKS = 2
+_STREAM = struct.Struct(
+    f"<{OFFSETS['StreamBlock.run_ns'] // 8 + _USUAL_WORKS * _HISTOGRAM_WORDS}Q"
+)
+_EXEMPLARS = struct.Struct(f"<{3 * EXEMPLAR_OCTAVES}Q")
+_EXEMPLAR_TASKS = struct.Struct("<" + "Q16x" * EXEMPLAR_OCTAVES)
 _AT = {
     name.partition(".")[2]: offset // 8
     for name, offset in OFFSETS.items()
@@ -56,7 +76,6 @@ _STREAM_WORDS = (
     "held_until",
     "woken_ns",
     "full_waits",
-    "inline_tasks",
     "deferred_bytes",
 )
 _DEVICE_WORDS = (
@@ -71,7 +90,9 @@ _DEVICE_WORDS = (
     "sanitizer_ns",
     "graph_captures",
     "graph_replays",
-    "graph_capture_failures",
+    "events_created",
+    "events_recorded",
+    "events_pending",
 )
 
 
@@ -99,6 +120,7 @@ class StatsReader:
                 raise StatsError(f"{path}: too short for a statistics segment")
             self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         self._names: dict[int, str] = {}
+        self._blocks: dict[tuple[int, int], int] = {}  # device, stream
         try:
             self._read_header(path)
         except StatsError:
@@ -128,7 +150,9 @@ class StatsReader:
         self.info = SegmentInfo(pid, *fields[9:13], *texts)
         self._devices = range(devices)
         self._device_base, self._device_bytes = header, device
-        self._streams = [self._streams_at + i * stream for i in range(streams)]
+        self._streams: list[int] = [
+            self._streams_at + i * stream for i in range(streams)
+        ]
         self._n_names = names
 
     def _word(self, at: int) -> int:
@@ -186,6 +210,7 @@ class StatsReader:
         copies = words("copy_bytes", 2 * len(COPY_KINDS))
         violations = words("sync_violations", 2 * n)
         reports = words("sanitizer_reports", len(REPORT_KINDS))
+        failures = words("graph_capture_failures", len(CAPTURE_FAILURES))
         return DeviceStats(
             device=index,
             waits=by(WAIT_REASONS, waits),
@@ -209,6 +234,7 @@ class StatsReader:
                 "error": by(WAIT_REASONS, violations[n:]),
             },
             sanitizer_reports=by(REPORT_KINDS, reports),
+            graph_capture_failures=by(CAPTURE_FAILURES, failures),
             **{name: words(name, 1)[0] for name in _DEVICE_WORDS},
         )
 
@@ -228,27 +254,123 @@ class StatsReader:
         return list(blocks)
 
     def _histogram(self, at: int) -> Histogram:
-        words = self._words(at, TIME_BUCKETS + 2)
+        words = self._words(at, _HISTOGRAM_WORDS)
         return Histogram(words[0], words[1], words[2:], 4)
 
     def _name(self, key: int) -> str:
         """Return the text of a name's key; "" when it was never published."""
         if key and key not in self._names:
             for i in range(self._n_names):
-                found, text = NAME.unpack_from(
+                found, _, _, text = NAME.unpack_from(
                     self._map, self._names_at + i * NAME.size
                 )
                 if found:
                     self._names[found] = _text(text)
+            self._names.setdefault(key, "")
         return self._names.get(key, "")
+
+    def ops(self) -> list[OpCost]:
+        """Return what the sampled tasks of each operator cost, the dearest first."""
+        costs: dict[str, tuple[int, int]] = {}
+        for i in range(self._n_names):
+            at = self._names_at + i * NAME.size
+            key, tasks, ns, text = NAME.unpack_from(self._map, at)
+            if key and tasks:
+                op = _text(text)
+                before = costs.get(op, (0, 0))
+                costs[op] = before[0] + tasks, before[1] + ns
+        found = [OpCost(op, *cost) for op, cost in costs.items()]
+        return sorted(found, key=lambda cost: -cost.ns)
+
+    def waits_by_site(self) -> list[SiteWaits]:
+        """Return what host waits cost by Python line, the dearest first."""
+        known = self._word(OFFSETS["Segment.process"] + OFFSETS["ProcessBlock.sites"])
+        found: dict[str, SiteWaits] = {}
+        for number in range(1, min(known, MAX_SITES)):
+            at = OFFSETS["Segment.sites"] + number * SITE.size
+            if not self._word(at + OFFSETS["SiteEntry.waits"]):
+                continue
+            _, reason, waits, ns, text = SITE.unpack_from(self._map, at)
+            # Several stacks can end in one line.
+            line = _text(text)
+            if other := found.get(line):
+                waits, ns = waits + other.waits, ns + other.wait_ns
+            found[line] = SiteWaits(line, WAIT_REASONS[reason], waits, ns)
+        return sorted(found.values(), key=lambda site: -site.wait_ns)
+
+    def _block_of(self, device: int, stream: int) -> int | None:
+        at = self._blocks.get((device, stream))
+        if at is None:
+            for at in self._streams:
+                if not self._map[at]:
+                    return None
+                _, of, number, _ = STREAM_HEAD.unpack_from(self._map, at)
+                self._blocks.setdefault((of, number), at)
+                if (of, number) == (device, stream):
+                    return at
+        return at
+
+    def recent(self, device: int, stream: int) -> list[RecentTask]:
+        """Return the last tasks that a stream has begun, oldest first."""
+        at = self._block_of(device, stream)
+        if at is None:
+            return []
+        tail = self._word(at + OFFSETS["StreamBlock.tail"])
+        retired = self._word(at + OFFSETS["StreamBlock.retired"])
+        words = self._words(at + OFFSETS["StreamBlock.recent"], 2 * RECENT_TASKS)
+        # What the launcher may have written over meanwhile, or be writing.
+        safe = self._word(at + OFFSETS["StreamBlock.retired"]) - RECENT_TASKS + 1
+        first = max(0, retired - RECENT_TASKS + 1, safe)
+        found = []
+        for task in range(first, min(retired + 1, tail)):
+            name, site = words[2 * (task % RECENT_TASKS) :][:2]
+            outcome = "begun"
+            if site & (RECENT_DROPPED | RECENT_FAILED):
+                outcome = "dropped" if site & RECENT_DROPPED else "failed"
+            line = self._site(site & STREAM_ID_MASK)
+            found.append(RecentTask(task, self._name(name), line, outcome))
+        return found
+
+    def exemplars(self, device: int, stream: int, name: str) -> list[Exemplar]:
+        """Return tasks of a histogram, "latency" or "queued", smallest time first."""
+        at = self._block_of(device, stream)
+        if at is None:
+            return []
+        at += OFFSETS[f"StreamBlock.{name}_exemplars"]
+        words = _EXEMPLARS.unpack_from(self._map, at)
+        again = _EXEMPLAR_TASKS.unpack_from(self._map, at)
+        # The same task before and after: the other two words belong to it.
+        return [
+            Exemplar(task - 1, words[3 * i + 1], words[3 * i + 2])
+            for i, task in enumerate(words[::3])
+            if task and again[i] == task
+        ]
 
     def _site(self, number: int) -> str:
         """Return the line of a call site; "" when it was never published."""
         if not 0 < number < MAX_SITES:
             return ""
         at = OFFSETS["Segment.sites"] + number * SITE.size
-        known, text = SITE.unpack_from(self._map, at)
+        if at + SITE.size > len(self._map):
+            return ""
+        known, _, _, _, text = SITE.unpack_from(self._map, at)
         return _text(text) if known else ""
+
+    def _head(self, at: int, retired: int, tail: int) -> tuple[str, str]:
+        """Return the operator and the line of the oldest task not retired."""
+        if tail <= retired:
+            return "", ""
+        entry = retired % RECENT_TASKS * OFFSETS["RecentTask.size"]
+        name, site = self._words(at + OFFSETS["StreamBlock.recent"] + entry, 2)
+        return self._name(name), self._site(site & STREAM_ID_MASK)
+
+    def _work(self, at: int, words: Sequence[int], i: int) -> Histogram:
+        """Return a stream's histogram of one kind of work."""
+        first = _AT["run_ns"] + i * _HISTOGRAM_WORDS
+        if i < _USUAL_WORKS:
+            found = words[first : first + _HISTOGRAM_WORDS]
+            return Histogram(found[0], found[1], tuple(found[2:]), 4)
+        return self._histogram(at + 8 * first) if self._word(at + 8 * first) else _EMPTY
 
     def _stream(self, at: int) -> StreamStats:
         state, device, stream, capacity = STREAM_HEAD.unpack_from(self._map, at)
@@ -266,11 +388,14 @@ class StatsReader:
             return words[_AT[name] : _AT[name] + n]
 
         def histogram(name: str) -> Histogram:
-            found = several(name, TIME_BUCKETS + 2)
+            found = several(name, _HISTOGRAM_WORDS)
             return Histogram(found[0], found[1], found[2:], 4)
 
         idle_ns, idle = _running_ns(word("idle"), now)
-        held_ns, held = _running_ns(word("held"), now)
+        holds = [_running_ns(hold, now) for hold in several("held", len(HOLDS))]
+        held = any(runs for _, runs in holds)
+        retired = word("retired")
+        running, running_at = self._head(at, retired, tail)
         alive_ns, _ = _running_ns(word("alive"), now)
         held_by = word("held_by") - 1 if held else -1
         full_waiting, full_lasting = self._open_wait_ns(
@@ -285,23 +410,38 @@ class StatsReader:
             stream=stream,
             state=STREAM_STATES[state],
             capacity=capacity,
-            retired=word("retired"),
+            retired=retired,
             submitted=tail,
             alive_ns=alive_ns,
             idle_ns=idle_ns,
             idle=idle,
-            held_ns=held_ns,
+            held_ns=sum(ns for ns, _ in holds),
+            held_ns_by={cause: ns for cause, (ns, _) in zip(HOLDS, holds, strict=True)},
             held_by=(held_by >> 32, held_by & STREAM_ID_MASK) if held_by >= 0 else None,
-            running=self._name(word("running")),
-            running_at=self._site(word("running_site")),
+            running=running,
+            running_at=running_at,
+            capturing=bool(word("capturing")),
+            bypassed=dict(
+                zip(BYPASSES, several("bypassed", len(BYPASSES)), strict=True)
+            ),
+            drains=dict(
+                zip(
+                    WAIT_REASONS,
+                    zip(
+                        several("drains", len(WAIT_REASONS)),
+                        several("drain_ns", len(WAIT_REASONS)),
+                        strict=True,
+                    ),
+                    strict=True,
+                )
+            ),
             errors=dict(zip(ERROR_CODES[1:], errors[1:], strict=True)),
             full_wait_ns=word("full_wait_ns") + full_lasting,
             full_waiting=full_waiting,
             depth_histogram=Histogram(depth[0], depth[1], depth[2:]),
             queued_ns=histogram("queued_ns"),
             latency_ns=histogram("latency_ns"),
-            run_ns=histogram("run_ns"),
-            wait_ns=histogram("wait_ns"),
+            run_ns={kind: self._work(at, words, i) for i, kind in enumerate(WORKS)},
             launch_ns=histogram("launch_ns"),
             **{name: word(name) for name in _STREAM_WORDS},
         )

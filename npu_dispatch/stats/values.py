@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
+from typing import NamedTuple
 
 
 def _lower(b: int, per_octave: int) -> int:
@@ -149,12 +150,52 @@ class DeviceStats:
     sanitizer_ns: int
     graph_captures: int
     graph_replays: int
-    graph_capture_failures: int
+    graph_capture_failures: dict[str, int]  # by cause
+    events_created: int
+    events_recorded: int
+    events_pending: int  # recorded, and nobody has seen them done
     # By kind, then (pageable, pinned).
     copy_bytes: dict[str, tuple[int, int]]
     # "warn" and "error", then by reason.
     sync_violations: dict[str, dict[str, int]]
     sanitizer_reports: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class RecentTask:
+    """`outcome`: begun (it may still run), failed or dropped."""
+
+    task: int  # its number in its stream
+    op: str
+    at: str  # the Python line that launched it; "" when not known
+    outcome: str
+
+
+class Exemplar(NamedTuple):
+    """One task of a time histogram."""
+
+    task: int
+    value_ns: int
+    at_ns: int  # CLOCK_MONOTONIC
+
+
+@dataclass(frozen=True, slots=True)
+class SiteWaits:
+    """What host waits cost at one Python line. `reason` is the newest one's."""
+
+    at: str
+    reason: str
+    waits: int
+    wait_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class OpCost:
+    """What an operator's sampled tasks took: one task in SAMPLE_PERIOD."""
+
+    op: str
+    tasks: int
+    ns: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,22 +219,26 @@ class StreamStats:
     idle_ns: int
     idle: bool
     held_ns: int
+    held_ns_by: dict[str, int]  # by cause
     held_by: tuple[int, int] | None  # device, stream
     held_until: int
     starved_ns: int
-    running: str
+    running: str  # the task at the head of the queue; "" for none
     running_at: str  # the Python line that launched it
     errors: dict[str, int]
     full_waits: int
     full_wait_ns: int
     full_waiting: int
-    inline_tasks: int
+    capturing: bool
+    bypassed: dict[str, int]  # tasks past the queue, by reason
+    # Host waits for all that the stream had been given, by reason: how many,
+    # and nanoseconds.
+    drains: dict[str, tuple[int, int]]
     deferred_bytes: int
     depth_histogram: Histogram
     queued_ns: Histogram
     latency_ns: Histogram
-    run_ns: Histogram
-    wait_ns: Histogram
+    run_ns: dict[str, Histogram]  # by kind of work: kernel, event, h2d, ...
     launch_ns: Histogram
 
     @property
@@ -204,6 +249,11 @@ class StreamStats:
         momentarily read as negative: that is reported as empty.
         """
         return max(0, self.submitted - self.retired)
+
+    @property
+    def inline_tasks(self) -> int:
+        """Tasks that ran on their caller, without a queue."""
+        return self.bypassed["sync_launch_stream"]
 
     @property
     def busy_ns(self) -> int:

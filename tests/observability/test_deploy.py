@@ -22,6 +22,7 @@ from click.testing import CliRunner
 from npu_dispatch.cli import main
 from npu_dispatch.metrics import Scrapes
 from npu_dispatch.processes import Processes
+from npu_dispatch.service.telemetry import Telemetry
 
 N = "npu_dispatch_"
 S = 'job="npu_dispatch",instance="a",device="0",stream="0"'
@@ -44,7 +45,7 @@ CAUSES: dict[str, dict[str, str]] = {
     },
     "ProducerBlocked": {f"{N}enqueue_blocked_seconds_total{{{S}}}": "0+1x240"},
     "LaunchBound": {f"{N}stream_idle_starved_seconds_total{{{S}}}": "0+6x240"},
-    "LaunchSlow": {
+    "LaunchSLO": {
         f'{N}launch_overhead_seconds_bucket{{{D},le="1.6e-05"}}': "0x240",
         f'{N}launch_overhead_seconds_bucket{{{D},le="3.2e-05"}}': "0+9x240",
         f'{N}launch_overhead_seconds_bucket{{{D},le="+Inf"}}': "0+9x240",
@@ -65,6 +66,11 @@ CAUSES: dict[str, dict[str, str]] = {
     "NearOOM": {
         f"{N}memory_reserved_bytes{{{D}}}": "99x240",
         f"{N}memory_limit_bytes{{{D}}}": "100x240",
+    },
+    "LoopLag": {
+        f'{N}event_loop_lag_seconds_bucket{{{D},le="0.1"}}': "0x240",
+        f'{N}event_loop_lag_seconds_bucket{{{D},le="1.0"}}': "0+1x240",
+        f'{N}event_loop_lag_seconds_bucket{{{D},le="+Inf"}}': "0+1x240",
     },
     "SnapshotStale": {f"{N}snapshot_timestamp_seconds{{{D}}}": "0x240"},
     "Absent": {f"{N}build_info{{job='npu_dispatch'}}": "_x240"},
@@ -159,10 +165,13 @@ def test_each_alert_fires_for_its_cause_and_nothing_else_does(tmp_path: Path):
 def test_rules_and_panels_name_only_metrics_that_exist(write_segment, ghost):
     fields = {("StreamBlock.tail", 0): 9, ("DeviceBlock.memory_total", 0): 1}
     scrapes = Scrapes(Processes(directory=write_segment(ghost, fields)), ranked=True)
-    body = scrapes.answer("")[0].decode()
+    telemetry = Telemetry()
+    telemetry.note("/metrics", "GET", 200, 1)
+    body = scrapes.answer("", telemetry.families())[0].decode()
     # Of a living launcher, or of one that has run a task.
     exist = set(re.findall(rf"^({N}\w+)", body, re.M)) | {
-        f"{N}consumer_heartbeat_timestamp_seconds"
+        f"{N}consumer_heartbeat_timestamp_seconds",
+        f"{N}consumer_cpu_seconds_total",
     }
     text = " ".join(queries()) + exported("alerts") + exported("dashboards")
 

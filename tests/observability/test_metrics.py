@@ -21,7 +21,7 @@ from npu_dispatch.metrics import NpuCollector, Scrapes, start_exporter
 from npu_dispatch.metrics.families import families
 from npu_dispatch.metrics.render import negotiate, to_metrics
 from npu_dispatch.processes import Processes
-from npu_dispatch.stats import Histogram
+from npu_dispatch.stats import OFFSETS, Histogram
 
 OPEN_1 = "application/openmetrics-text; version=1.0.0"
 OPEN_2 = "application/openmetrics-text; version=2.0.0"
@@ -49,6 +49,11 @@ TABLE = {
     "stream_wait_seconds": ("counter", S | {"cause"}),
     "oldest_task_enqueued_timestamp_seconds": ("gauge", S),
     "consumer_wakeups": ("counter", S | {"how"}),
+    "queue_drain": ("counter", S | {"reason"}),
+    "queue_drain_seconds": ("counter", S | {"reason"}),
+    "events_created": ("counter", D),
+    "events_recorded": ("counter", D),
+    "events_pending": ("gauge", D),
     "host_sync": ("counter", D | {"reason"}),
     "host_sync_seconds": ("counter", D | {"reason"}),
     "sync_violations": ("counter", D | {"mode", "reason"}),
@@ -149,7 +154,7 @@ def test_native_histograms_are_for_who_asks(write_segment, ghost):
     # 1000 us and 3000 us in nanoseconds; by hand: 1e6 is 4 * (19 - 1) + 3.
     buckets[75], buckets[81] = 5, 2
     histogram = Histogram(7, 11_000_000, tuple(buckets), 4)
-    object.__setattr__(family.rows[0], "histogram", histogram)
+    family.rows[0] = family.rows[0]._replace(histogram=histogram)
 
     classic, _ = negotiate(OPEN_1, [family])
     native, content_type = negotiate(OPEN_2, [family])
@@ -167,6 +172,49 @@ def test_native_histograms_are_for_who_asks(write_segment, ghost):
         running += delta
         total += running
     assert total + value.zero_count == 7
+
+
+def test_exemplars_name_a_task_of_their_bucket(write_segment, ghost):
+    at = OFFSETS["StreamBlock.latency_exemplars"]
+    index = 75  # of 1 ms: by hand, 4 * (19 - 1) + 3
+    fields = {("StreamBlock.tail", 0): 99, ("StreamBlock.latency_ns", 0): 1}
+    folder = write_segment(ghost, fields)
+    path = folder / str(ghost)
+    stream = OFFSETS["Segment.devices"] + OFFSETS["DeviceBlock.size"]
+    stream += -stream % 64
+    with path.open("r+b") as file:
+        file.seek(stream + OFFSETS["StreamBlock.latency_ns"] + 8 * (2 + index))
+        file.write((1).to_bytes(8, "little"))
+        # Task 42 took 1 ms, two seconds after the segment was made.
+        file.seek(stream + at + 24 * 19)
+        for word in (42 + 1, 1_000_000, 2_000_000_000):
+            file.write(word.to_bytes(8, "little"))
+    scrapes = Scrapes(Processes(directory=folder), ranked=False)
+
+    found = [
+        sample
+        for family in parse_open(scrapes.answer(OPEN_1)[0].decode())
+        for sample in family.samples
+        if sample.exemplar
+    ]
+
+    [sample] = found
+    assert sample.name == "npu_dispatch_task_latency_seconds_bucket"
+    assert sample.labels["le"] == "0.001"
+    assert sample.exemplar.labels == {"task": "42"}
+    assert (sample.exemplar.value, float(sample.exemplar.timestamp)) == (0.001, 2.0)
+    assert b" # {task=" not in scrapes.answer("")[0]
+    assert b'# {task="42"}' in scrapes.answer(OPEN_2)[0]
+
+
+def test_streams_unused_for_five_minutes_are_folded_away(write_segment, ghost):
+    fields = {("StreamBlock.last_retired_ns", i): 1 for i in range(4)}
+    fields[("StreamBlock.tail", 2)] = 2  # has work
+    fields[("StreamBlock.state", 3)] = 2  # has failed
+    found = collected(write_segment(ghost, fields, streams=4))
+
+    [depth] = [f for f in found if f.name.endswith("_queue_capacity")]
+    assert [row.labels["stream"] for row in depth.rows] == ["0", "2", "3"]
 
 
 def test_a_host_of_64_streams_stays_in_its_budget(write_segment, ghost):

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import base64
 import importlib.util
+import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
+import uvicorn
 from selenium.webdriver.support.ui import WebDriverWait
+
+from npu_dispatch.service.app import ServiceConfig, create_app
 
 ROOT = Path(__file__).resolve().parents[2]
 _spec = importlib.util.spec_from_file_location(
@@ -89,3 +94,42 @@ def test_the_page_draws_a_running_process(
     assert found["depths"] == 4
     assert found["width"] <= found["inner"]
     assert found["ground"] == ("rgb(18, 22, 28)" if dark else "rgb(246, 247, 249)")
+
+
+def test_the_page_keeps_up_with_eight_processes_of_sixteen_streams(write_segment):
+    ghosts = [subprocess.Popen(["sleep", "600"]) for _ in range(8)]
+    fields = {("StreamBlock.tail", i): 10 + i for i in range(16)}
+    for ghost in ghosts:
+        folder = write_segment(ghost.pid, fields, streams=16)
+    listener = socket.create_server(("127.0.0.1", 0))
+    app = create_app(ServiceConfig(directory=folder, interval=0.2))
+    config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1)
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, args=([listener],))
+    thread.start()
+    browser = _browser.open_browser(1300, 900, dark=False)
+    try:
+        browser.get(f"http://127.0.0.1:{listener.getsockname()[1]}/")
+        drawn = set()
+        # Snapshots come five times a second; each is drawn, none piles up.
+        WebDriverWait(browser, 60, 0.05).until(
+            lambda b: (
+                drawn.add(b.execute_script("return document.body.dataset.drawn"))
+                or len(drawn) > 5
+            )
+        )
+        found = browser.execute_script(
+            """choose("5"); return {
+              verdicts: document.querySelectorAll(".verdict").length,
+              streams: document.querySelectorAll("#streams tbody tr").length,
+              depths: document.querySelectorAll("#depth .scatter").length}"""
+        )
+    finally:
+        browser.quit()
+        server.should_exit = True
+        thread.join()
+        for ghost in ghosts:
+            ghost.kill()
+            ghost.wait()
+
+    assert (found["verdicts"], found["streams"], found["depths"]) == (8, 16, 16)

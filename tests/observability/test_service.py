@@ -100,8 +100,12 @@ def test_pending_lists_the_tasks_in_order(client):
     [
         ("/api/v1/streams/9:9/pending", 404),
         ("/api/v1/streams/0:0/pending?limit=many", 400),
-        ("/api/v1/trace", 501),
-        ("/api/v1/stacks", 501),
+        ("/api/v1/trace", 404),  # of a process that has no trace file
+        ("/api/v1/trace?seconds=soon", 400),
+        ("/api/v1/trace?seconds=1e9", 400),
+        ("/api/v1/trace?format=vcr", 400),
+        ("/api/v1/trace?slot=77", 404),
+        ("/api/v1/stacks?slot=77", 404),
         ("/nothing", 404),
     ],
 )
@@ -139,6 +143,96 @@ def test_nothing_can_be_changed_from_outside(client):
     with client() as c:
         for path in ("/", "/metrics", "/api/v1/snapshot"):
             assert c.post(path, content=b"x").status_code == 405
+
+
+ADMIN = (
+    "/api/v1/admin/dump",
+    "/api/v1/admin/trace/start",
+    "/api/v1/admin/trace/stop",
+    "/api/v1/admin/launch-blocking/on",
+    "/api/v1/admin/launch-blocking/off",
+)
+TOKEN = "0123456789abcdef"
+
+
+def bearer(token: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}"}
+
+
+@pytest.mark.parametrize("path", ADMIN)
+def test_only_an_administrator_changes_anything(client, path):
+    with client() as c:
+        refused = c.post(path, headers=bearer(TOKEN))
+        assert refused.status_code == 403
+        assert "--enable-admin" in refused.json()["error"]
+    with client(admin_token=TOKEN) as c:
+        assert c.get(path).status_code == 405
+        for headers in ({}, bearer(TOKEN[:-1]), bearer(""), {"Authorization": TOKEN}):
+            unknown = c.post(path, headers=headers)
+            assert unknown.status_code == 401
+            assert unknown.headers["WWW-Authenticate"] == "Bearer"
+        assert c.post(path, headers=bearer(TOKEN)).status_code != 401
+
+
+def test_a_dump_says_what_hangs(client, ghost, capfd):
+    with client(HANGING, admin_token=TOKEN) as c:
+        [found] = c.post("/api/v1/admin/dump", headers=bearer(TOKEN)).json()
+
+    assert found["pid"] == ghost
+    assert "npu:0 stream 0: task 4 runs a task; 6 queued" in found["text"]
+    assert found["text"] in capfd.readouterr().err
+
+
+def test_launch_blocking_is_one_word_of_the_segment(write_segment, ghost):
+    from npu_dispatch.stats import OFFSETS
+
+    folder = write_segment(ghost, HANGING)
+    before = (folder / str(ghost)).read_bytes()
+    word = OFFSETS["Segment.control"] + OFFSETS["ControlBlock.launch_blocking"]
+    app = create_app(ServiceConfig(directory=folder, admin_token=TOKEN))
+    with TestClient(app, base_url="http://localhost") as c:
+        for switch, value in (("on", 2), ("off", 1)):
+            path = f"/api/v1/admin/launch-blocking/{switch}"
+            [found] = c.post(path, headers=bearer(TOKEN)).json()
+            assert found == {"pid": ghost, "launch_blocking": switch == "on"}
+            after = (folder / str(ghost)).read_bytes()
+            changed = {i for i, b in enumerate(before) if after[i] != b}
+            assert changed == {word}
+            assert after[word] == value
+        path = "/api/v1/admin/launch-blocking/perhaps"
+        assert c.post(path, headers=bearer(TOKEN)).status_code == 404
+
+
+def test_the_service_measures_itself(client):
+    with client() as c:
+        c.get("/livez")
+        c.get("/api/v1/streams/0:0/pending")
+        c.get("/nothing/of/ours")
+        text = c.get("/metrics").text
+
+    for route, status in (
+        ("/livez", 200),
+        ("/api/v1/streams/{id}/pending", 200),
+        ("other", 404),
+    ):
+        labels = f'{{method="GET",route="{route}",status="{status}"}}'
+        assert f"npu_dispatch_http_requests_total{labels} 1.0" in text
+        assert f"npu_dispatch_http_request_duration_seconds_count{labels} 1.0" in text
+    assert "nothing" not in text
+    assert "npu_dispatch_event_loop_lag_seconds_count" in text
+
+
+@pytest.mark.parametrize("ns", [0, 1, 3, 4, 5, 7, 8, 999, 1000, 123_456_789, 2**50])
+def test_its_histogram_has_the_engines_buckets(ns):
+    from npu_dispatch.service.telemetry import TimeHistogram
+
+    histogram = TimeHistogram()
+    histogram.add(ns)
+    value = histogram.value()
+
+    [at] = [i for i, n in enumerate(value.buckets) if n]
+    assert value.lower(at) <= ns
+    assert at == len(value.buckets) - 1 or ns < value.lower(at + 1)
 
 
 def test_too_many_requests_are_refused(client):

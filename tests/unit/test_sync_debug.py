@@ -39,7 +39,7 @@ WAITS = {
     ),
     "large pageable copy": (
         lambda x: torch.zeros(2 << 20).npu(),
-        "aten::copy_ (copy)",
+        "aten::copy_ (h2d)",
     ),
 }
 NO_WAITS = {

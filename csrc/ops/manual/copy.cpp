@@ -60,7 +60,7 @@ void copy_on_stream(Stream& stream, const at::Tensor& to,
   count(stream, CopyKind::kOnDevice, false, to.nbytes());
   if (same_layout(to, from)) {
     copy_bytes(stream, to.mutable_data_ptr(), from.const_data_ptr(),
-               to.nbytes());
+               to.nbytes(), CopyKind::kOnDevice);
     return;
   }
   call_in_place(kCopy, to, from, false);
@@ -84,7 +84,7 @@ void copy_between_devices(const at::Tensor& to, const at::Tensor& from) {
   if (!source.wait_for(target, target.tail())) raise_stream_error(source);
   if (same_layout(to, packed)) {
     copy_bytes(source, to.mutable_data_ptr(), packed.const_data_ptr(),
-               to.nbytes());
+               to.nbytes(), CopyKind::kOnDevice);
     if (!target.wait_for(source, source.tail())) raise_stream_error(target);
     return;
   }
@@ -93,7 +93,7 @@ void copy_between_devices(const at::Tensor& to, const at::Tensor& from) {
       make_tensor(target, packed.sizes(), packed.strides(), packed.dtype());
   if (!source.wait_for(target, target.tail())) raise_stream_error(source);
   copy_bytes(source, landed.mutable_data_ptr(), packed.const_data_ptr(),
-             packed.nbytes());
+             packed.nbytes(), CopyKind::kOnDevice);
   if (!target.wait_for(source, source.tail())) raise_stream_error(target);
   call_in_place(kCopy, to, landed, false);
 }
@@ -103,7 +103,7 @@ void copy_to_host(const at::Tensor& to, const at::Tensor& from,
   Stream& stream = usable_stream(from.device().index());
   if (non_blocking && is_pinned(to.const_data_ptr()) && same_layout(to, from)) {
     copy_bytes(stream, to.mutable_data_ptr(), from.const_data_ptr(),
-               to.nbytes());
+               to.nbytes(), CopyKind::kDeviceToHost);
     record_pinned(to.storage().data_ptr(), stream);
     count(stream, CopyKind::kDeviceToHost, true, to.nbytes());
     return;
@@ -148,7 +148,8 @@ void copy_from_host(const at::Tensor& to, const at::Tensor& from,
   if (bytes <= kMaxInlineCopy && !direct) {
     copy_inline(stream, address, source.const_data_ptr(), bytes);
   } else if (direct) {
-    copy_bytes(stream, address, source.const_data_ptr(), bytes);
+    copy_bytes(stream, address, source.const_data_ptr(), bytes,
+               CopyKind::kHostToDevice);
     record_pinned(source.storage().data_ptr(), stream);
   } else if (stream.sink()) {
     forbid_on(stream,
@@ -160,13 +161,14 @@ void copy_from_host(const at::Tensor& to, const at::Tensor& from,
   } else if (bytes <= kMaxStagedCopy) {
     c10::DataPtr stage = pinned_allocator()->allocate(bytes);
     memcpy(stage.get(), source.const_data_ptr(), bytes);
-    copy_bytes(stream, address, stage.get(), bytes);
+    copy_bytes(stream, address, stage.get(), bytes, CopyKind::kHostToDevice);
     record_pinned(stage, stream);
   } else {
     // Before the copy is queued: it reads memory that the caller may free.
-    announce_host_wait(stream, WaitReason::kCopy, kCopyName);
-    copy_bytes(stream, address, source.const_data_ptr(), bytes);
-    host_wait_announced(stream, stream.tail(), WaitReason::kCopy, kCopyName);
+    announce_host_wait(stream, WaitReason::kUpload, kCopyName);
+    copy_bytes(stream, address, source.const_data_ptr(), bytes,
+               CopyKind::kHostToDevice);
+    host_wait_announced(stream, stream.tail(), WaitReason::kUpload, kCopyName);
     raise_if_failed(stream);
   }
 }

@@ -24,7 +24,7 @@ function draw(id, traces, layout = {}) {
     margin: { l: 52, r: 10, t: 6, b: 32 },
     paper_bgcolor: "transparent", plot_bgcolor: "transparent",
     font: { color: style("--ink"), size: 12 }, colorway: COLORS,
-    legend: { orientation: "h", y: -0.16, font: { size: 11 } },
+    legend: { orientation: "h", y: -0.16, font: { size: 11 }, traceorder: "normal" },
     hovermode: "closest", uirevision: chosen,
     ...layout,
     xaxis: { ...grid, automargin: true, ...layout.xaxis },
@@ -81,7 +81,8 @@ function drawCharts(process) {
 
   draw("depth", names.map((name) => line(name,
     (p) => p.streams.find((s) => s.name === name)?.depth ?? null)),
-    { showlegend: true, xaxis: CLOCK });
+    { showlegend: true, xaxis: CLOCK, yaxis: { tickformat: "~s",
+      range: [0, 1.1 * Math.max(10, ...past.flatMap((p) => p.streams.map((s) => s.depth)))] } });
   const other = (s) => Math.max(0, 1 - s.busy - s.starved - s.held);
   draw("time", Object.keys(SHARES).map((share) => ({ type: "bar", orientation: "h",
     name: share === "other" ? "idle" : share, y: labels,
@@ -90,18 +91,20 @@ function drawCharts(process) {
     { barmode: "stack", xaxis: { range: [0, 100], ticksuffix: " %" } });
   draw("fill", [{ type: "bar", orientation: "h", y: labels,
     x: streams.map((s) => 100 * s.fill), marker: { color: COLORS[0] },
-    text: streams.map((s) => `${s.depth} of ${s.capacity}`), textposition: "auto" }],
+    text: streams.map((s) => `${s.depth} of ${s.capacity}`), cliponaxis: false,
+    textposition: streams.map((s) => (s.fill < 0.5 ? "outside" : "inside")) }],
     { xaxis: { range: [0, 100], ticksuffix: " %" } });
   const worst = (p, name) => Math.max(0, ...p.streams.map((s) => s.latency_us[name]));
   draw("latency", [
     line("launch p50", (p) => p.launch_us?.p50 ?? null),
     line("launch p99", (p) => p.launch_us?.p99 ?? null),
-    line("complete p50", (p) => worst(p, "p50")),
-    line("complete p99", (p) => worst(p, "p99")),
+    line("complete p50", (p) => worst(p, "p50") || null),
+    line("complete p99", (p) => worst(p, "p99") || null),
   ], { xaxis: CLOCK, yaxis: { type: "log", rangemode: "normal" } });
   draw("heat", [{ type: "heatmap", x: when, y: octaveNames(process.latency_octaves.length),
-    z: transpose(past.map((p) => p.latency_octaves)), showscale: false,
-    colorscale: dark.matches ? "Viridis" : "Blues", reversescale: !dark.matches }],
+    z: transpose(past.map((p) => p.latency_octaves.map((n) => n || null))),
+    showscale: false, hoverongaps: false,
+    colorscale: [[0, style("--faint")], [1, style("--strong")]] }],
     { xaxis: CLOCK, yaxis: { type: "category", rangemode: "normal" } });
   const reasons = Object.entries(process.syncs).filter(([, s]) => s.count || s.share)
     .map(([reason]) => reason);
@@ -114,9 +117,14 @@ function drawCharts(process) {
   drawWaits(process);
 }
 
+// A row of the heatmap begins at its name.
 function octaveNames(n) {
-  return Array.from({ length: n }, (_, i) =>
-    (i === 0 ? "< 1" : i === n - 1 ? `> ${2 ** (n - 2)}` : `${2 ** (i - 1)}`));
+  return Array.from({ length: n }, (_, i) => (i === 0 ? "less" : duration(2 ** (i - 1))));
+}
+
+function duration(us) {
+  return us < 1000 ? `${us} µs` : us < 1e6 ? `${Math.round(us / 1000)} ms`
+    : `${Math.round(us / 1e6)} s`;
 }
 
 function transpose(columns) {
@@ -144,20 +152,44 @@ function drawWaits(process) {
         arrowhead: 2, standoff: 12, startstandoff: 12, arrowcolor: style("--ink") })) });
 }
 
-function fillTable(id, rows) {
-  byId(id).tBodies[0].replaceChildren(...rows.map((cells) => {
+function fillTable(id, rows, nothing = "") {
+  const body = byId(id).tBodies[0];
+  body.replaceChildren(...rows.map((cells) => {
     const row = document.createElement("tr");
     row.append(...cells.map((cell) => element("td", cell)));
     return row;
   }));
+  if (!rows.length && nothing) {
+    const row = document.createElement("tr");
+    const columns = byId(id).tHead.rows[0].cells.length;
+    row.append(element("td", nothing, { colspan: columns, class: "nothing" }));
+    body.append(row);
+  }
 }
 
 function drawTables(process) {
   fillTable("streams", process.streams.map((s) => [s.name, s.state.replaceAll("_", " "),
-    s.depth, s.running ?? "", s.age_s === null ? "" : s.age_s.toFixed(1), s.failed,
-    s.dropped]));
-  fillTable("reports", Object.entries(process.reports).map(([kind, n]) =>
-    [kind.replaceAll("_", " "), n]));
+    s.depth, s.running ?? "", short(s.running_at ?? ""),
+    s.age_s === null ? "" : s.age_s.toFixed(1)]));
+  fillTable("lines", process.lines.map((line) => [short(line.at),
+    line.reason.replaceAll("_", " "), percent(line.share), line.count,
+    line.seconds.toFixed(3)]), "no host thread has waited");
+  fillTable("errors", process.errors.map((e) => [e.stream,
+    Object.entries(e.codes).map(([code, n]) => `${code.replaceAll("_", " ")} × ${n}`)
+      .join(", "), e.failed, e.dropped]), "none");
+  const kinds = Object.entries(process.reports);
+  const found = kinds.filter(([, n]) => n);
+  fillTable("reports", found.map(([kind, n]) => [kind.replaceAll("_", " "), n]),
+    process.sanitizer ? "none" : "not looked for: npu-dispatch sanitize SCRIPT");
+}
+
+function percent(share) {
+  return `${(100 * share).toFixed(share < 0.1 ? 1 : 0)} %`;
+}
+
+// "/long/way/train.py:12 in step" as "train.py:12 in step".
+function short(line) {
+  return line.replace(/^.*\/(?=[^/]*:\d)/, "");
 }
 
 function show() {

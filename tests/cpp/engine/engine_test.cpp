@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "csrc/stats/segment.h"
+#include "csrc/taskqueue/event.h"
 #include "tests/cpp/check.h"
 #include "tests/cpp/child.h"
 #include "tests/cpp/kernels.h"
@@ -158,7 +159,7 @@ TEST(Engine, CountsWhatALauncherDoesWithItsTime) {
     REQUIRE(block.thread.load() > 0);
     REQUIRE(block.alive.word.load() & RunningTime::kRunning);
     // Task 0 is a sampled one.
-    while (block.run_ns.count.load() < 1) sched_yield();
+    while (block.run_ns[int(Work::kKernel)].count.load() < 1) sched_yield();
     REQUIRE(block.latency_ns.count.load() == 1);
     REQUIRE(block.launch_ns.count.load() == 1);
     while (!(block.idle.word.load() & RunningTime::kRunning)) sched_yield();
@@ -187,11 +188,99 @@ TEST(Engine, SaysWhichStreamHoldsAnother) {
     while (!block.held_by.load()) sched_yield();
     REQUIRE(block.held_by.load() == 1 + uint64_t(first.id()));
     REQUIRE(block.held_until.load() == first.tail());
-    while (!(block.held.word.load() & RunningTime::kRunning)) sched_yield();
+    while (!(block.held[int(Hold::kEvent)].word.load() & RunningTime::kRunning))
+      sched_yield();
     gate.open();
     synchronize_device(0, WaitReason::kDeviceSync);
     while (block.held_by.load()) sched_yield();
-    REQUIRE(!(block.held.word.load() & RunningTime::kRunning));
+    REQUIRE(
+        !(block.held[int(Hold::kEvent)].word.load() & RunningTime::kRunning));
+    return 0;
+  });
+  EXPECT_EQ(ended.code, 0);
+}
+
+// Another process writes the word; the next sampled task is who sees it.
+TEST(Engine, BlocksEachLaunchWhileAnAdministratorAsksForIt) {
+  const auto ended = in_child([] {
+    Stream& stream = current_stream(0);
+    Counter& waited = stream.block().bypassed[int(Bypass::kLaunchBlocking)];
+    const auto sixteen = [&] {
+      for (uint64_t i = 0; i < 2 * kSamplePeriod; ++i)
+        submit(stream, kNothing, {});
+      synchronize_device(0, WaitReason::kDeviceSync);
+    };
+    sixteen();
+    REQUIRE(waited.load() == 0);
+
+    segment().control.launch_blocking.store(2);
+    while (!launch_blocks()) sixteen();
+    const uint64_t before = waited.load();
+    sixteen();
+    REQUIRE(waited.load() == before + 2 * kSamplePeriod);
+
+    segment().control.launch_blocking.store(1);
+    while (launch_blocks()) sixteen();
+    const uint64_t after = waited.load();
+    sixteen();
+    REQUIRE(waited.load() == after);
+    return 0;
+  });
+  EXPECT_EQ(ended.code, 0);
+}
+
+TEST(Engine, CountsWaitsForAllOfAStreamAsDrains) {
+  const auto ended = in_child([] {
+    Stream& stream = current_stream(0);
+    Gate gate;
+    submit(stream, kGate, {word(&gate)});
+    const uint64_t first = stream.tail();
+    submit(stream, kNothing, {});
+    std::thread opener([&] {
+      while (!segment().devices[0].waiting[int(WaitReason::kItem)].load())
+        sched_yield();
+      gate.open();
+    });
+    host_wait(stream, first, WaitReason::kItem);
+    opener.join();
+    REQUIRE(stream.block().drains[int(WaitReason::kItem)].load() == 0);
+
+    Gate again;
+    submit(stream, kGate, {word(&again)});
+    std::thread other([&] {
+      while (!segment().devices[0].waiting[int(WaitReason::kCopy)].load())
+        sched_yield();
+      again.open();
+    });
+    host_wait(stream, stream.tail(), WaitReason::kCopy);
+    other.join();
+    REQUIRE(stream.block().drains[int(WaitReason::kCopy)].load() == 1);
+    REQUIRE(stream.block().drain_ns[int(WaitReason::kCopy)].load() > 0);
+    return 0;
+  });
+  EXPECT_EQ(ended.code, 0);
+}
+
+TEST(Engine, CountsEventsUntilSomebodySeesThemDone) {
+  const auto ended = in_child([] {
+    Stream& stream = current_stream(0);
+    const DeviceBlock& block = segment().devices[0];
+    Gate gate;
+    submit(stream, kGate, {word(&gate)});
+    {
+      Event seen(Timing::kOff), dropped(Timing::kOff);
+      REQUIRE(seen.record(stream) && seen.record(stream));
+      REQUIRE(dropped.record(stream));
+      REQUIRE(block.events_created.load() == 2);
+      REQUIRE(block.events_recorded.load() == 3);
+      REQUIRE(block.events_pending.load() == 2);
+      gate.open();
+      seen.synchronize();
+      REQUIRE(block.events_pending.load() == 1);
+      REQUIRE(seen.done());
+      REQUIRE(block.events_pending.load() == 1);
+    }
+    REQUIRE(block.events_pending.load() == 0);
     return 0;
   });
   EXPECT_EQ(ended.code, 0);

@@ -26,7 +26,7 @@ TEST(InlineStream, RunsTheTaskOnTheCaller) {
   }
 
   EXPECT_EQ(stream.tail(), 10);
-  EXPECT_EQ(stream.block().inline_tasks.load(), 10);
+  EXPECT_EQ(stream.block().bypassed[int(Bypass::kSyncLaunchStream)].load(), 10);
   EXPECT_EQ(stream.block().parks.load(), 0);
 }
 

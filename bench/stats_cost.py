@@ -1,0 +1,212 @@
+"""What the statistics cost a launch: `python bench/stats_cost.py`.
+
+Builds the engine twice, once from sources with every statistics write of the
+launch path taken out, and compares: instructions per task (valgrind
+--tool=callgrind), on the caller and on the launcher, and nanoseconds, in
+alternating runs. The share is of the time that launching `torch.add` on small
+tensors takes its caller. One JSON line per case.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+FOLDERS = ("base", "driver", "stats", "taskqueue")
+FLAGS = ("-std=c++20", "-O2", "-g", "-fvisibility-inlines-hidden", "-pthread")
+CALLS = 2000  # of a repeat of stats_cost.cpp
+COUNTED_REPEATS = 20
+
+# Per file: text, what it becomes without statistics.
+WITHOUT = {
+    "csrc/stats/layout.h": (
+        ("kSamplePeriod = 16;", "kSamplePeriod = uint64_t{1} << 40;"),
+        (
+            (
+                "  counter.store(counter.load(std::memory_order_relaxed) + by,\n"
+                "                std::memory_order_relaxed);\n"
+            ),
+            "  (void)counter;\n  (void)by;\n",
+        ),
+        (
+            (
+                "    entry.name.store(reinterpret_cast<uint64_t>(name),\n"
+                "                     std::memory_order_relaxed);\n"
+                "    entry.site.store(site, std::memory_order_relaxed);\n"
+            ),
+            "    (void)name;\n    (void)site;\n",
+        ),
+    ),
+    "csrc/taskqueue/launcher.cpp": (
+        (
+            "  block.retired.store(position + 1, std::memory_order_relaxed);\n",
+            "",
+        ),
+    ),
+}
+
+ADD = """
+import torch
+a, b = torch.ones(8, device="npu"), torch.ones(8, device="npu")
+import time
+for _ in range(200):
+    torch.add(a, b)
+torch.npu.synchronize()
+times = []
+for _ in range(200):
+    start = time.perf_counter_ns()
+    for _ in range(500):
+        torch.add(a, b)
+    times.append((time.perf_counter_ns() - start) / 500)
+    torch.npu.synchronize()
+print(sorted(times)[100])
+"""
+
+
+def make_without(folder: Path) -> None:
+    """Write the changed sources; fail when the originals have changed."""
+    for name, changes in WITHOUT.items():
+        text = (ROOT / name).read_text()
+        for old, new in changes:
+            if text.count(old) != 1:
+                sys.exit(f"{name} has changed: {old!r} is not there once")
+            text = text.replace(old, new)
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+
+
+def build(program: Path, shadow: Path | None) -> None:
+    sources = [
+        path
+        for name in FOLDERS
+        for path in sorted((ROOT / "csrc" / name).rglob("*.cpp"))
+    ]
+    sources.append(ROOT / "bench/cpp/stats_cost.cpp")
+    includes = [f"-I{ROOT}"]
+    if shadow:
+        includes.insert(0, f"-I{shadow}")
+        sources = [
+            changed if (changed := shadow / path.relative_to(ROOT)).exists() else path
+            for path in sources
+        ]
+    subprocess.run(["g++", *FLAGS, *includes, *sources, "-o", program], check=True)
+
+
+ADD_CALLS = 2000
+ADD_COUNTED = f"""
+import torch
+a, b = torch.ones(8, device="npu"), torch.ones(8, device="npu")
+for _ in range({ADD_CALLS}):
+    torch.add(a, b)
+torch.npu.synchronize()
+"""
+
+
+def collected(function: str, *command: str | Path) -> int:
+    """Return the instructions in one function and what it calls."""
+    with tempfile.TemporaryDirectory() as folder:
+        done = subprocess.run(
+            [
+                "valgrind",
+                "--tool=callgrind",
+                f"--toggle-collect={function}",
+                f"--callgrind-out-file={folder}/out",
+                *command,
+            ],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    total = re.search(r"Collected : (\d+)", done.stderr)
+    assert total, done.stderr
+    return int(total[1])
+
+
+def times(program: Path) -> tuple[float, float]:
+    out = subprocess.run([program], capture_output=True, text=True, check=True)
+    _, submit, retire = out.stdout.split()
+    return float(submit), float(retire)
+
+
+def emit(**fields: object) -> None:
+    print(json.dumps(fields), flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument(
+        "--torch-add",
+        action="store_true",
+        help="count the instructions of torch.add, too: some minutes",
+    )
+    arguments = parser.parse_args()
+    for tool in ("g++", "valgrind"):
+        if shutil.which(tool) is None:
+            sys.exit(f"{tool} is missing: apt-get install g++ valgrind")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        make_without(folder / "shadow")
+        programs = {"with": folder / "with", "without": folder / "without"}
+        build(programs["with"], None)
+        build(programs["without"], folder / "shadow")
+        spent = 0.0
+        for side, function in (
+            ("caller", "submit_all"),
+            ("launcher", "npu::Launcher::process*"),
+        ):
+            n = {
+                key: collected(function, program, str(COUNTED_REPEATS))
+                / (COUNTED_REPEATS * CALLS)
+                for key, program in programs.items()
+            }
+            if side == "caller":
+                spent = n["with"] - n["without"]
+            emit(
+                name=f"instructions_{side}",
+                unit="per task",
+                statistics=round(n["with"] - n["without"], 2),
+                **{key: round(value, 2) for key, value in n.items()},
+            )
+        runs: dict[str, list[tuple[float, float]]] = {key: [] for key in programs}
+        for _ in range(15):
+            for key, program in programs.items():
+                runs[key].append(times(program))
+    add = subprocess.run(
+        [sys.executable, "-c", ADD], capture_output=True, text=True, check=True
+    )
+    add_ns = float(add.stdout)
+    for i, what in enumerate(("submit", "until_retired")):
+        p50 = {key: statistics.median(run[i] for run in runs[key]) for key in runs}
+        spread = {key: min(run[i] for run in runs[key]) for key in runs}
+        emit(
+            name=f"ns_{what}",
+            unit="ns",
+            n=15,
+            of_torch_add=round((spread["with"] - spread["without"]) / add_ns, 4),
+            torch_add_ns=round(add_ns, 1),
+            **{key: round(value, 2) for key, value in p50.items()},
+            **{f"least_{key}": round(value, 2) for key, value in spread.items()},
+        )
+    if not arguments.torch_add:
+        return
+    # Minutes: the interpreter and torch start in valgrind.
+    add_n = collected("at::_ops::add_Tensor::call*", sys.executable, "-c", ADD_COUNTED)
+    emit(
+        name="instructions_of_torch_add",
+        unit="per call, on the caller",
+        n=ADD_CALLS,
+        torch_add=round(add_n / ADD_CALLS),
+        statistics_share=round(spent * ADD_CALLS / add_n, 5),
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,31 @@
+// Tasks whose kind of work is told by which of these names their kernel has: by
+// address, since most of them say the same.
+#pragma once
+
+#include "csrc/stats/layout.h"
+
+namespace npu {
+
+inline constexpr char kHostToDeviceName[] = "memcpy";
+inline constexpr char kDeviceToHostName[] = "memcpy";
+inline constexpr char kOnDeviceName[] = "memcpy";
+inline constexpr char kForeignFreeName[] = "pluggable allocator's free";
+inline constexpr char kWaitName[] = "wait";
+inline constexpr char kRecordName[] = "record";
+
+// Thread: any. Not for every task.
+inline Work work_of(const char* name) {
+  if (name == kHostToDeviceName) return Work::kHostToDevice;
+  if (name == kDeviceToHostName) return Work::kDeviceToHost;
+  if (name == kOnDeviceName) return Work::kOnDevice;
+  if (name == kForeignFreeName) return Work::kHost;
+  if (name == kWaitName || name == kRecordName) return Work::kEvent;
+  return Work::kKernel;
+}
+
+inline bool is_copy(const char* name) {
+  return name == kHostToDeviceName || name == kDeviceToHostName ||
+         name == kOnDeviceName;
+}
+
+}  // namespace npu

@@ -1,0 +1,58 @@
+"""What an administrator may ask of a process from outside, and who is one.
+
+Everything goes through shared memory: the process needs no thread, signal or
+socket for it, and is asked nothing while it hangs.
+"""
+
+from __future__ import annotations
+
+import hmac
+import mmap
+import struct
+from pathlib import Path
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+
+from npu_dispatch.stats import OFFSETS, StatsReader
+from npu_dispatch.trace_file import TraceFile, trace_path
+
+__all__ = ["ask_launch_blocking", "ask_tracing", "check_token"]
+
+_OFF, _ON = 1, 2  # ControlBlock::launch_blocking
+
+
+def check_token(request: Request, token: str | None) -> None:
+    """Raise 403 where there is no administration, 401 without the token."""
+    if token is None:
+        raise HTTPException(403, "read-only: the service runs without --enable-admin")
+    scheme, _, given = request.headers.get("authorization", "").partition(" ")
+    # In constant time: how long it takes says nothing about the token.
+    if scheme.lower() != "bearer" or not hmac.compare_digest(
+        given.strip().encode(), token.encode()
+    ):
+        raise HTTPException(
+            401,
+            "expected the header `Authorization: Bearer TOKEN`",
+            {"WWW-Authenticate": "Bearer"},
+        )
+
+
+def ask_launch_blocking(segment: Path, wanted: bool) -> None:
+    """Ask a process to wait for each task it launches, or not to.
+
+    It does so within 16 tasks of any of its streams.
+    """
+    StatsReader(segment).close()  # raises StatsError for another layout
+    at = OFFSETS["Segment.control"] + OFFSETS["ControlBlock.launch_blocking"]
+    with segment.open("r+b") as file, mmap.mmap(file.fileno(), 0) as memory:
+        struct.pack_into("<Q", memory, at, _ON if wanted else _OFF)
+
+
+def ask_tracing(pid: int, wanted: bool) -> None:
+    """Ask a process to keep records of its tasks, or not to.
+
+    Raises TraceError where it has no place for them.
+    """
+    with TraceFile(trace_path(pid)) as file:
+        file.wanted = wanted

@@ -1,0 +1,75 @@
+"""What is where in a process: its waits and its tasks, by Python line."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from npu_dispatch.processes import ProcessView
+from npu_dispatch.service.snapshot import stream_name
+from npu_dispatch.service.verdict import key, waits_for
+from npu_dispatch.stats import StatsReader
+
+__all__ = ["stacks"]
+
+
+def stacks(view: ProcessView, reader: StatsReader | None) -> dict[str, Any]:
+    """Return waiting host threads, each stream's head and last tasks, and lines.
+
+    `lines`: how many of the last tasks each line launched, and what the host
+    waited there so far.
+    """
+    edges = waits_for(view)
+    launched: Counter[str] = Counter()
+    streams = []
+    for stream in view.streams:
+        s = stream.stats
+        recent = reader.recent(s.device, s.stream) if reader else []
+        launched.update(task.at for task in recent if task.at)
+        held = edges.get(key(stream))
+        streams.append(
+            {
+                "name": stream_name(s.device, s.stream),
+                "state": stream.state,
+                "head": {
+                    "task": s.retired,
+                    "op": s.running,
+                    "at": s.running_at,
+                    "waits_for": stream_name(*held) if held else None,
+                }
+                if s.depth
+                else None,
+                "recent": [
+                    {
+                        "task": task.task,
+                        "op": task.op,
+                        "at": task.at,
+                        "outcome": task.outcome,
+                    }
+                    for task in recent
+                ],
+            }
+        )
+    waits = reader.waits_by_site() if reader else []
+    lines = {at: {"at": at, "recent_tasks": n} for at, n in launched.most_common()}
+    for site in waits:
+        lines.setdefault(site.at, {"at": site.at, "recent_tasks": 0}).update(
+            waits=site.waits, wait_seconds=site.wait_ns / 1e9, reason=site.reason
+        )
+    return {
+        "slot": view.slot,
+        "pid": view.info.pid,
+        "host_waits": [
+            {
+                "device": device.device,
+                "reason": reason,
+                "threads": n,
+                "at": device.waiting_at[reason],
+            }
+            for device in view.devices
+            for reason, n in device.waiting.items()
+            if n
+        ],
+        "streams": streams,
+        "lines": list(lines.values()),
+    }

@@ -1,0 +1,341 @@
+"""Every metric of the table moves when its cause happens in a living process."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from npu_dispatch.metrics import Scrapes
+from npu_dispatch.processes import Processes
+from npu_dispatch.trace_file import TraceFile, trace_path
+
+# Stages, one a line of standard input; "held" has a stream that waits.
+CAUSES = """
+import asyncio, sys, threading, torch
+from npu_dispatch import _C
+npu = torch.npu
+F = torch.nn.functional
+
+class Held:
+    # Holds stream `of` until release(): it waits for a task that is not there yet.
+    def __init__(self, of, by):
+        self.by = by
+        by.synchronize()
+        number = _C.stream_tail(by.device_index, by.stream_id) + 1
+        _C.stream_wait(of.device_index, of.stream_id,
+                       by.device_index, by.stream_id, number)
+    def release(self):
+        with npu.stream(self.by):
+            torch.empty(1, device="npu").zero_()
+
+def say(what):
+    print(what, flush=True)
+    return sys.stdin.readline().strip()
+
+x = torch.ones(1 << 20, device="npu")
+pinned = torch.ones(1 << 20, pin_memory=True)
+s, t, u, bad = (npu.Stream() for _ in range(4))
+
+# Copies of every kind, so many that some are sampled ones.
+for _ in range(40):
+    x.copy_(pinned, non_blocking=True)
+npu.synchronize()
+for _ in range(40):
+    pinned.copy_(x, non_blocking=True)
+npu.synchronize()
+y = torch.empty_like(x)
+for _ in range(40):
+    y.copy_(x)
+npu.synchronize()
+
+# Waits of the host, by reason.
+for _ in range(8):
+    (x @ x).item()
+big = torch.ones(1 << 22)
+big.npu()
+x.add_(1).cpu()
+for _ in range(4):
+    x.add_(1)
+    (x > 0).nonzero()
+    x.add_(1)
+    e = npu.Event()
+    e.record()
+    e.synchronize()
+    x.add_(1)
+    npu.current_stream().synchronize()
+    x.add_(1)
+    npu.synchronize()
+kept = [npu.Event() for _ in range(3)]
+for event in kept:
+    event.record()
+
+# Guards.
+npu.set_sync_debug_mode("error")
+try:
+    x.sum().item()
+except RuntimeError:
+    pass
+npu.set_sync_debug_mode(0)
+
+# Past the queue.
+with npu.stream(npu.SyncLaunchStream()):
+    torch.ones(3, device="npu").add_(1)
+with npu.launch_blocking():
+    x.add_(1)
+
+# Graphs: one that is captured and replayed on two streams, one that fails.
+g = npu.NPUGraph()
+side = npu.Stream()
+with npu.graph(g):
+    here = npu.current_stream()
+    a = x + 1
+    side.wait_stream(here)
+    with npu.stream(side):
+        b = a.exp() * a
+    here.wait_stream(side)
+    c = a + b
+for _ in range(20):
+    g.replay()
+npu.synchronize()
+try:
+    with npu.graph(npu.NPUGraph()):
+        x.sum().item()
+except RuntimeError:
+    pass
+
+# A copy that another stream waits for.
+big_pinned = torch.ones(1 << 24, pin_memory=True)
+far = torch.empty(1 << 24, device="npu")
+for _ in range(5):
+    with npu.stream(s):
+        for _ in range(4):
+            far.copy_(big_pinned, non_blocking=True)
+    t.wait_stream(s)
+    npu.synchronize()
+
+# Memory.
+try:
+    torch.empty(1 << 50, device="npu")
+except torch.OutOfMemoryError:
+    pass
+
+# asyncio: a wait that ended, and one that lasts.
+async def awaited():
+    for _ in range(3):
+        x.add_(1)
+        await npu.current_stream()
+asyncio.run(awaited())
+
+hold = Held(s, u)
+late = npu.Event()
+late.record(s)
+async def last():
+    await late
+waiting = threading.Thread(target=lambda: asyncio.run(last()))
+waiting.start()
+shared = torch.ones(1 << 20, device="npu")
+shared.record_stream(s)
+del shared
+def fill():
+    with npu.stream(s):
+        for _ in range(5000):
+            y.add_(1)
+filling = threading.Thread(target=fill)
+filling.start()
+say("held")
+
+hold.release()
+filling.join()
+waiting.join()
+npu.synchronize()
+
+g = npu.NPUGraph()
+with npu.graph(g):
+    z = x + 1
+    say("capturing")
+say("traced")
+with npu.stream(t):
+    while sys.stdin.readline().strip() != "enough":
+        for _ in range(4000):
+            y.add_(1)
+        npu.synchronize()
+        print("more", flush=True)
+
+# A failure, and what is dropped behind it.
+weight, index = torch.rand(4, 2).npu(), torch.tensor([9]).npu()
+npu.synchronize()
+hold = Held(bad, u)
+with npu.stream(bad):
+    F.embedding(index, weight)
+    weight + 1
+hold.release()
+try:
+    bad.synchronize()
+except IndexError:
+    pass
+say("done")
+"""
+
+Key = tuple[str, tuple[tuple[str, str], ...]]
+
+
+class Metrics:
+    """What the exporter would say of a process, one scrape after the other."""
+
+    def __init__(self, pid: int) -> None:
+        self._scrapes = Scrapes(Processes(pid=pid), ranked=False, top_ops=3)
+
+    def read(self) -> Mapping[Key, Any]:
+        found: dict[Key, Any] = {}
+        for family in self._scrapes.families(exemplars=True):
+            name = family.name.removeprefix("npu_dispatch_")
+            for row in family.rows:
+                key = (name, tuple(sorted(row.labels.items())))
+                found[key] = row.histogram.count if row.histogram else row.value
+        return found
+
+
+def total(found: Mapping[Key, Any], name: str, **labels: str) -> float:
+    """Return the sum over the labels that are not given."""
+    rows = [
+        value
+        for (other, of), value in found.items()
+        if other == name and labels.items() <= dict(of).items()
+    ]
+    assert rows, f"no {name} {labels}"
+    return float(sum(rows))
+
+
+AFTERWARDS: list[tuple[str, dict[str, str]]] = [
+    ("tasks_enqueued", {}),
+    ("tasks_completed", {"status": "ok"}),
+    ("tasks_completed", {"status": "error"}),
+    ("tasks_completed", {"status": "cancelled"}),
+    ("tasks_bypassed", {"reason": "sync_launch_stream"}),
+    ("tasks_bypassed", {"reason": "launch_blocking"}),
+    ("tasks_bypassed", {"reason": "capture"}),
+    ("tasks_bypassed", {"reason": "nested"}),
+    ("enqueue_blocked", {}),
+    ("enqueue_blocked_seconds", {}),
+    ("launch_overhead_seconds", {}),
+    ("queue_wait_seconds", {}),
+    ("task_duration_seconds", {"kind": "kernel"}),
+    ("task_duration_seconds", {"kind": "h2d"}),
+    ("task_duration_seconds", {"kind": "d2h"}),
+    ("task_duration_seconds", {"kind": "d2d"}),
+    ("task_latency_seconds", {}),
+    ("stream_busy_seconds", {}),
+    ("stream_idle_starved_seconds", {}),
+    ("stream_wait_seconds", {"cause": "event"}),
+    ("stream_wait_seconds", {"cause": "barrier"}),
+    ("stream_wait_seconds", {"cause": "copy"}),
+    ("queue_capacity", {}),
+    ("last_completion_timestamp_seconds", {}),
+    ("consumer_wakeups", {"how": "park"}),
+    ("consumer_heartbeat_timestamp_seconds", {}),
+    ("host_sync", {"reason": "item"}),
+    ("host_sync", {"reason": "d2h"}),
+    ("host_sync", {"reason": "h2d"}),
+    ("host_sync", {"reason": "operator"}),
+    ("host_sync", {"reason": "stream_sync"}),
+    ("host_sync", {"reason": "event_sync"}),
+    ("host_sync", {"reason": "device_sync"}),
+    ("host_sync_seconds", {"reason": "item"}),
+    ("queue_drain", {"reason": "device_sync"}),
+    ("queue_drain_seconds", {"reason": "device_sync"}),
+    ("sync_violations", {"mode": "error", "reason": "item"}),
+    ("async_errors", {"code": "index_error"}),
+    ("stream_error_state", {}),
+    ("events_created", {}),
+    ("events_recorded", {}),
+    ("events_pending", {}),
+    ("memory_allocated_bytes", {}),
+    ("memory_reserved_bytes", {}),
+    ("memory_limit_bytes", {}),
+    ("memory_alloc", {}),
+    ("memory_oom", {}),
+    ("copy_bytes", {"direction": "h2d", "pinned": "true"}),
+    ("copy_bytes", {"direction": "h2d", "pinned": "false"}),
+    ("copy_bytes", {"direction": "d2h", "pinned": "true"}),
+    ("copy_bytes", {"direction": "d2h", "pinned": "false"}),
+    ("copy_bytes", {"direction": "d2d"}),
+    ("graph_captures", {}),
+    ("graph_replays", {}),
+    ("graph_capture_failures", {"reason": "sync"}),
+    ("async_wakeup_seconds", {}),
+    ("trace_events_dropped", {}),
+    ("op_tasks", {"op": "other"}),
+    ("op_duration_seconds", {"op": "other"}),
+    ("snapshot_timestamp_seconds", {}),
+    ("streams", {"state": "idle"}),
+    ("streams", {"state": "error"}),
+]
+WHILE_HELD: list[tuple[str, dict[str, str]]] = [
+    ("queue_depth", {}),
+    ("queue_depth_max", {}),
+    ("stream_inflight_tasks", {}),
+    ("streams", {"state": "blocked_on_event"}),
+    ("oldest_task_enqueued_timestamp_seconds", {}),
+    ("memory_deferred_free_bytes", {}),
+    ("async_waiters", {}),
+    ("enqueue_blocked_seconds", {}),
+]
+
+
+@pytest.fixture
+def stages(trainer):
+    """The metrics while a stream is held, while one captures, and at the end."""
+    program = trainer(CAUSES)
+    metrics = Metrics(program.pid)
+    found = {}
+    assert program.line() == "held"
+    # The two threads are on their way: this ends when both have got there.
+    while True:
+        found["held"] = metrics.read()
+        full = total(found["held"], "enqueue_blocked_seconds")
+        if full and total(found["held"], "async_waiters"):
+            break
+    program.say("on")
+    assert program.line() == "capturing"
+    found["capturing"] = metrics.read()
+    program.say("on")
+    assert program.line() == "traced"
+    with TraceFile(trace_path(program.pid)) as trace:
+        trace.skip()
+        trace.wanted = trace.following = True
+        program.say("on")
+        # A reader that has once read and then falls behind.
+        for rounds in range(200):
+            program.say("more")
+            assert program.line() == "more"
+            if rounds == 0:
+                trace.read()
+            if total(metrics.read(), "trace_events_dropped"):
+                break
+        trace.wanted = False
+        trace.unfollow()
+    program.say("enough")
+    assert program.line() == "done"
+    found["done"] = metrics.read()
+    return found
+
+
+def test_each_row_of_the_table_is_fed_by_its_cause(stages):
+    missing = [
+        (stage, name, labels)
+        for stage, wanted in (("held", WHILE_HELD), ("done", AFTERWARDS))
+        for name, labels in wanted
+        if not total(stages[stage], name, **labels)
+    ]
+
+    assert missing == [], json.dumps(missing, indent=1)
+    assert total(stages["capturing"], "streams", state="capturing") == 1
+    # What ended is no longer there.
+    assert total(stages["done"], "async_waiters") == 0
+    assert total(stages["done"], "memory_deferred_free_bytes") == 0
+    assert total(stages["done"], "queue_depth") == 0
+    # Three events that nobody asked after.
+    assert total(stages["done"], "events_pending") >= 3
