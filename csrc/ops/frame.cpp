@@ -48,6 +48,9 @@ void store_one(const at::Tensor& result, const at::Tensor& to) {
               " where ", to.defined() ? c10::str(to.sizes()) : "undefined",
               " was inferred");
   if (!to.defined() || is_in_place(result, to)) return;
+  TORCH_CHECK(result.scalar_type() == to.scalar_type(),
+              "npu: a result has type ", result.scalar_type(), " where ",
+              to.scalar_type(), " was inferred");
   if (same_elements(result, to) && result.is_non_overlapping_and_dense()) {
     memcpy(to.mutable_data_ptr(), result.const_data_ptr(), to.nbytes());
   } else {

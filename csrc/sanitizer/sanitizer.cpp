@@ -99,7 +99,9 @@ void Sanitizer::check(const Access& access, const Region& region,
 }
 
 bool Sanitizer::submitted(Stream& stream, uint64_t position, const Task& task) {
-  if (task.kind != TaskKind::kKernel || !task.kernel->n_views) return true;
+  if (task.kind != TaskKind::kKernel && task.kind != TaskKind::kProgram)
+    return true;
+  if (!task.kernel->n_views) return true;
   const npu_kernel& kernel = *task.kernel;
   const uint64_t* words = const_cast<Task&>(task).words();
   const uint32_t stack = capture();

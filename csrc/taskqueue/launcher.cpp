@@ -10,6 +10,7 @@
 #include "csrc/base/clock.h"
 #include "csrc/driver/registry.h"
 #include "csrc/taskqueue/event.h"
+#include "csrc/taskqueue/host_wait_policy.h"
 #include "csrc/taskqueue/program.h"
 #include "csrc/taskqueue/trace.h"
 
@@ -40,6 +41,7 @@ void Launcher::run() {
   StreamBlock& block = *stream_.block_;
   block.thread.store(uint64_t(gettid()), std::memory_order_relaxed);
   block.alive.start(now_ns());
+  NoHostWaits it_is_waited_for;
   for (;;) {
     if (Task* task = ring.front()) {
       process(*task, ring.front_position());
