@@ -20,7 +20,7 @@ __all__ = [
 ]
 
 
-class autocast(torch.amp.autocast):  # noqa: N801
+class autocast(torch.amp.autocast):
     """torch.autocast("npu"): a context, or a decorator. float16 by default."""
 
     def __init__(

@@ -89,7 +89,9 @@ def test_values_are_those_of_cpu_in_the_same_types():
     with torch.autocast("npu", dtype=torch.bfloat16):
         got = torch.softmax(nn.functional.linear(x.npu(), w.npu()), -1)
 
-    expected = torch.softmax(nn.functional.linear(x.bfloat16(), w.bfloat16()).float(), -1)
+    expected = torch.softmax(
+        nn.functional.linear(x.bfloat16(), w.bfloat16()).float(), -1
+    )
     assert got.dtype == torch.float32
     torch.testing.assert_close(got.cpu(), expected, rtol=0, atol=0)
 
@@ -239,11 +241,7 @@ def test_recurrent_and_attention_layers_run_in_low_precision():
     for layer, low in itertools.product(layers, LOW):
         layer = copy.deepcopy(layer).npu()
         with torch.autocast("npu", dtype=low):
-            y = (
-                layer(x, x, x)
-                if isinstance(layer, nn.MultiheadAttention)
-                else layer(x)
-            )
+            y = layer(x, x, x) if isinstance(layer, nn.MultiheadAttention) else layer(x)
             assert y[0].dtype == low, layer
         y[0].float().sum().backward()
         assert all(p.grad.dtype == torch.float32 for p in layer.parameters())

@@ -117,7 +117,11 @@ def test_one_that_returns_a_number_waits_and_says_so():
     ("name", "wrong", "match"),
     [
         ("shape", lambda x: x.new_empty(7), r"has shape \[2\] where \[7\] was"),
-        ("dtype", lambda x: x.new_empty(2, dtype=torch.int64), "has type Float where Long"),
+        (
+            "dtype",
+            lambda x: x.new_empty(2, dtype=torch.int64),
+            "has type Float where Long",
+        ),
     ],
 )
 def test_a_fake_kernel_that_is_wrong_is_found_out(name, wrong, match):
@@ -131,7 +135,9 @@ def test_a_fake_kernel_that_is_wrong_is_found_out(name, wrong, match):
 
 
 def test_gradients_and_compilation_see_an_ordinary_operator():
-    @torch.library.custom_op("npu_custom_ops::cube", mutates_args=(), device_types="cpu")
+    @torch.library.custom_op(
+        "npu_custom_ops::cube", mutates_args=(), device_types="cpu"
+    )
     def cube(x: torch.Tensor) -> torch.Tensor:
         return x**3
 
@@ -358,9 +364,20 @@ def scale_example(tmp_path_factory):
     source, library = folder / "scale.c", folder / "scale_example.so"
     source.write_text(example("c"))
     subprocess.run(
-        ["cc", "-std=c99", "-Wall", "-Werror=incompatible-pointer-types", "-O1"]
-        + ["-shared", "-fPIC", f"-I{sysconfig.get_path('include')}"]
-        + [f"-I{npu_dispatch.get_include()}", str(source), "-o", str(library)],
+        [
+            "cc",
+            "-std=c99",
+            "-Wall",
+            "-Werror=incompatible-pointer-types",
+            "-O1",
+            "-shared",
+            "-fPIC",
+            f"-I{sysconfig.get_path('include')}",
+            f"-I{npu_dispatch.get_include()}",
+            str(source),
+            "-o",
+            str(library),
+        ],
         check=True,
     )
     spec = importlib.util.spec_from_file_location("scale_example", library)
@@ -398,11 +415,24 @@ def test_an_error_of_c_surfaces_as_the_streams(scale_example):
 
 def test_the_header_is_also_cpp(tmp_path):
     source = tmp_path / "a.cpp"
-    source.write_text('#include "npu_dispatch.h"\nint main() { return sizeof(npu_api) == 0; }')
+    source.write_text(
+        '#include "npu_dispatch.h"\nint main() { return sizeof(npu_api) == 0; }'
+    )
 
     subprocess.run(
-        ["g++", "-std=c++11", "-Wall", "-Wextra", "-Wpedantic", "-Werror"]
-        + [f"-I{npu_dispatch.get_include()}", "-c", str(source), "-o", "/dev/null"],
+        [
+            "g++",
+            "-std=c++11",
+            "-Wall",
+            "-Wextra",
+            "-Wpedantic",
+            "-Werror",
+            f"-I{npu_dispatch.get_include()}",
+            "-c",
+            str(source),
+            "-o",
+            "/dev/null",
+        ],
         check=True,
     )
     assert _C.api is not None
