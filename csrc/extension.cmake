@@ -47,6 +47,7 @@ add_custom_command(
 
 add_library(npu_torch OBJECT
   torch/allocator.cpp
+  torch/c_api.cpp
   torch/alternatives.cpp
   torch/copy_bytes.cpp
   torch/device.cpp
@@ -73,8 +74,10 @@ add_library(npu_torch OBJECT
   ops/result_memory.cpp
   ops/stack_map.cpp
   ops/sync_call.cpp
+  ops/third_party.cpp
   ops/trial.cpp
   ops/manual/attention.cpp
+  ops/manual/autocast.cpp
   ops/manual/composites.cpp
   ops/manual/copy.cpp
   ops/manual/factory.cpp
@@ -92,6 +95,7 @@ pybind11_add_module(_C MODULE
   python/device.cpp
   python/errors.cpp
   python/flags.cpp
+  python/foreign.cpp
   python/graph.cpp
   python/jit.cpp
   python/memory.cpp

@@ -35,6 +35,19 @@ def stream_error(device: int, stream_id: int) -> Mapping[str, Any] | None: ...
 def clear_error(device: int, stream_id: int) -> None: ...
 def reset_device(device: int) -> None: ...
 
+# Work of other libraries. `tensors`: of npu, the function is given host aliases.
+def submit(
+    device: int,
+    stream_id: int,
+    function: Callable[..., object],
+    name: str,
+    tensors: list[torch.Tensor],
+    writes: list[bool],
+) -> None: ...
+def finish_queues() -> None: ...  # waits for every stream; raises nothing
+
+api: object  # capsule: the table of npu_dispatch/include/npu_dispatch.h
+
 # Call stacks, by the id that tasks carry; 0 is not known.
 def current_call_site() -> int: ...
 def call_stack(site: int) -> list[tuple[str, int, str]]: ...  # innermost first

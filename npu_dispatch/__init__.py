@@ -7,10 +7,12 @@ free of torch.
 
 from __future__ import annotations
 
+import atexit
 import importlib.util
 import logging
 import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from npu_dispatch.config import TORCH_VERSION, Config
@@ -19,7 +21,7 @@ from npu_dispatch.errors import TorchVersionError
 if TYPE_CHECKING:
     from npu_dispatch import npu as npu
 
-__all__ = ["enable_npu_sanitizer", "is_registered", "register"]
+__all__ = ["enable_npu_sanitizer", "get_include", "is_registered", "register"]
 __version__ = "0.1.0"
 
 _log = logging.getLogger(__name__)
@@ -63,12 +65,19 @@ def register() -> None:
     backend_registration.generate_methods_for_privateuse1_backend(for_storage=True)
     _C.set_library_folders(npu.library_folders())
     _C.register()
+    # Queued Python code needs the interpreter.
+    atexit.register(_C.finish_queues)
     if seconds := Config.read().watchdog_seconds:
         from npu_dispatch.dump import start_watchdog
 
         start_watchdog(os.getpid(), seconds)
     if config.sanitizer is not None:
         npu._sanitizer.enable_as_configured(config)
+
+
+def get_include() -> str:
+    """Return the folder of npu_dispatch.h, the C interface of a stream's queue."""
+    return str(Path(__file__).parent / "include")
 
 
 def enable_npu_sanitizer(mode: str = "raise", suppressions: Any = None) -> None:

@@ -30,6 +30,30 @@ main.add_command(serve)
 main.add_command(export)
 
 
+@main.command()
+@click.argument("name", default="")
+@click.option("--tier", help="Only operators of this tier.")
+def ops(name: str, tier: str | None) -> None:
+    """Say how operators run: all of those whose name contains NAME.
+
+    One a line, with its tier: structured, meta and hand launch asynchronously,
+    composite ones are made of others, synchronous ones wait for the device.
+    """
+    table = (Path(__file__).parent / "op_tiers.txt").read_text().splitlines()
+    rows = [line.split() for line in table]
+    if tier is not None and tier not in {row[0] for row in rows}:
+        known = ", ".join(sorted({row[0] for row in rows}))
+        raise click.BadParameter(f"{tier!r} is none of {known}", param_hint="--tier")
+    found = [row for row in rows if name in row[1] and tier in (None, row[0])]
+    if not found:
+        raise click.ClickException(
+            f"no operator of torch's has {name!r} in its name; those of other "
+            "libraries are asynchronous with a fake kernel, else synchronous"
+        )
+    for its_tier, operator in found:
+        click.echo(f"{its_tier:12} {operator}")
+
+
 @main.command(
     context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False}
 )

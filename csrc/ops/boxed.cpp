@@ -119,13 +119,19 @@ c10::IValue unbox(const Arg& arg, ArgKind kind) {
 // Moves the plan's new results to the stack, with the in-place ones between.
 void push_results(const Op::Schema& schema, const torch::jit::Stack& arguments,
                   std::vector<at::Tensor>& outs, torch::jit::Stack& stack) {
-  size_t next = 0;
+  size_t next = 0, single = 0;
+  for (const Op::Return& r : schema.returns)
+    single += r.argument < 0 && !r.is_list;
   torch::jit::Stack results;
   for (const Op::Return& r : schema.returns) {
     if (r.argument >= 0) {
       results.push_back(arguments[r.argument]);
     } else if (r.is_list) {
-      results.emplace_back(std::move(outs));
+      // The only one (infer()), so it has all that the others leave.
+      c10::List<at::Tensor> list;
+      for (size_t n = outs.size() - single; n > 0; --n)
+        list.push_back(std::move(outs[next++]));
+      results.emplace_back(std::move(list));
     } else {
       results.emplace_back(std::move(outs[next++]));
     }
@@ -191,7 +197,8 @@ void run_boxed(Frame& frame) {
     const Op::Return& r = schema.returns[k];
     if (r.argument >= 0) continue;
     if (r.is_list) {
-      results = stack[k].toTensorVector();
+      for (const at::Tensor& t : stack[k].toTensorVector())
+        results.push_back(t);
     } else {
       results.push_back(stack[k].toTensor());
     }

@@ -6,6 +6,7 @@
 #include "csrc/ops/launch.h"
 #include "csrc/ops/stack_map.h"
 #include "csrc/ops/sync_call.h"
+#include "csrc/ops/third_party.h"
 #include "csrc/ops/trial.h"
 #include "csrc/torch/error.h"
 #include "csrc/torch/tensor.h"
@@ -94,7 +95,10 @@ void call_cold(const Op& op, torch::jit::Stack& stack) {
   raise_if_failed(stream);
 
   std::optional<Inferred> found = infer(op, stack);
-  if (!found) return call_sync(op, stack, stream);
+  if (!found) {
+    call_sync(op, stack, stream);
+    return tell_that_it_waits(op);
+  }
   const Verdict verdict = try_on_zeros(op, stack, *found);
   if (verdict == Verdict::kUnknown) {
     const torch::jit::Stack arguments = stack;

@@ -48,6 +48,9 @@ void store_one(const at::Tensor& result, const at::Tensor& to) {
               " where ", to.defined() ? c10::str(to.sizes()) : "undefined",
               " was inferred");
   if (!to.defined() || is_in_place(result, to)) return;
+  TORCH_CHECK(result.scalar_type() == to.scalar_type(),
+              "npu: a result has type ", result.scalar_type(), " where ",
+              to.scalar_type(), " was inferred");
   if (same_elements(result, to) && result.is_non_overlapping_and_dense()) {
     memcpy(to.mutable_data_ptr(), result.const_data_ptr(), to.nbytes());
   } else {
@@ -161,6 +164,15 @@ void Frame::seed(const uint64_t* words) {
 
 void Frame::settle() {
   for (Slot& slot : slots_) {
+    // A kernel may leave a conjugation to its result's bit, which the caller's
+    // tensor does not have.
+    if (slot.written) [[likely]] {
+      const bool conj = shapes_[slot.shape].flags & TensorFlags::kConj;
+      if (slot.tensor->is_conj() != conj) [[unlikely]] {
+        slot.tensor->_set_conj(conj);
+        slot.tensor->conj_physical_();
+      }
+    }
     const bool kept = slot.tensor->use_count() != slot.owners ||
                       slot.tensor->storage().use_count() != 1;
     if (kept || slot.storage->data() != slot.address ||

@@ -1,5 +1,6 @@
 #include "csrc/ops/infer.h"
 
+#include <algorithm>
 #include <unordered_map>
 
 #include "csrc/ops/kernel_mode.h"
@@ -30,6 +31,13 @@ bool is_interrupt(const std::exception& e) {
 std::optional<Inferred> from_results(const Op& op,
                                      const torch::jit::Stack& results) {
   const Op::Schema& schema = op.schema();
+  const auto is_new_list = [](const Op::Return& r) {
+    return r.is_list && r.argument < 0;
+  };
+  // Their lengths would not be known apart.
+  if (std::count_if(schema.returns.begin(), schema.returns.end(), is_new_list) >
+      1)
+    return std::nullopt;
   Inferred found;
   for (size_t i = 0; i < schema.returns.size(); ++i) {
     const Op::Return& r = schema.returns[i];

@@ -13,6 +13,7 @@ Stream& stream_at(int device, int64_t id);
 void bind_aio(pybind11::module_& m);
 void bind_device(pybind11::module_& m);
 void bind_errors(pybind11::module_& m);
+void bind_foreign(pybind11::module_& m);
 void bind_graph(pybind11::module_& m);
 void bind_flags(pybind11::module_& m);
 void bind_jit(pybind11::module_& m);

@@ -4,6 +4,7 @@
 
 #include "csrc/ops/graph_kernels.h"
 #include "csrc/ops/infer.h"
+#include "csrc/ops/third_party.h"
 #include "csrc/python/bindings.h"
 #include "csrc/taskqueue/engine.h"
 #include "csrc/torch/hooks.h"
@@ -29,6 +30,19 @@ bool is_interrupt_exception(const std::exception& e) {
   return ends_program;
 }
 
+// torch's own warnings only reach Python from some of its calls.
+void warn_in_python(const std::string& text) {
+  if (!Py_IsInitialized()) return;
+  const PyGILState_STATE state = PyGILState_Ensure();
+  if (PyErr_WarnEx(PyExc_UserWarning, text.c_str(), 1) < 0) {
+    python_error error;
+    error.persist();
+    PyGILState_Release(state);
+    throw error;
+  }
+  PyGILState_Release(state);
+}
+
 void register_backend() {
   static bool done = false;
   if (done) return;
@@ -37,6 +51,7 @@ void register_backend() {
   install_wait_hooks();
   install_error_hooks();
   set_interrupt_test(is_interrupt_exception);
+  set_warn_hook(warn_in_python);
   register_graph_kernels();
 }
 
@@ -52,6 +67,7 @@ PYBIND11_MODULE(_C, m) {
   npu::bind_errors(m);
   npu::bind_graph(m);
   npu::bind_flags(m);
+  npu::bind_foreign(m);
   npu::bind_jit(m);
   npu::bind_memory(m);
   npu::bind_queue_cost(m);

@@ -18,7 +18,7 @@ constexpr uint64_t kInterruptNs = 50'000'000;
 HostWaitHooks hooks_{};
 // Relaxed: a wait that starts while watching starts or ends is either.
 std::atomic<int> watchers_{0};
-thread_local int sleep_at_once_ = 0;
+thread_local int sleep_at_once_ = 0, no_host_waits_ = 0;
 
 // Holds the hooks' token, and gives it back however the wait ends.
 class Released {
@@ -35,6 +35,13 @@ class Released {
 };
 
 void wait(Stream& stream, uint64_t number) {
+  if (no_host_waits_ && !stream.retired().reached(number))
+    throw LauncherWait(
+        "npu: work that a stream runs cannot wait for npu:" +
+        std::to_string(stream.device()) + " stream " +
+        std::to_string(stream.id()) +
+        ", as reading a tensor's value does: submit what needs the value after "
+        "what computes it, or wait before submitting");
   static const uint64_t spin_ticks = uint64_t(kSpinNs / ns_per_tick());
   if (stream.retired().spin(number, sleep_at_once_ ? 0 : spin_ticks)) return;
   for (;;) {
@@ -52,6 +59,9 @@ void set_host_wait_hooks(const HostWaitHooks& hooks) { hooks_ = hooks; }
 
 SleepAtOnce::SleepAtOnce() { ++sleep_at_once_; }
 SleepAtOnce::~SleepAtOnce() { --sleep_at_once_; }
+
+NoHostWaits::NoHostWaits() { ++no_host_waits_; }
+NoHostWaits::~NoHostWaits() { --no_host_waits_; }
 
 void watch_host_waits(bool watch) {
   watchers_.fetch_add(watch ? 1 : -1, std::memory_order_relaxed);

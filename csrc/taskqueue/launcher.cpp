@@ -13,6 +13,7 @@
 #include "csrc/taskqueue/control.h"
 #include "csrc/taskqueue/core_share.h"
 #include "csrc/taskqueue/event.h"
+#include "csrc/taskqueue/host_wait_policy.h"
 #include "csrc/taskqueue/program.h"
 #include "csrc/taskqueue/trace.h"
 #include "csrc/taskqueue/work_names.h"
@@ -50,6 +51,7 @@ void Launcher::run() {
   launch_on_this_thread(stream_);
   block.thread.store(uint64_t(gettid()), std::memory_order_relaxed);
   block.alive.start(now_ns());
+  NoHostWaits it_is_waited_for;
   for (;;) {
     if (Task* task = ring.front()) {
       process(*task, ring.front_position());

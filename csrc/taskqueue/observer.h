@@ -24,7 +24,7 @@ class Observer {
   virtual ~Observer() = default;
 
   // The task is complete and about to become visible to the launcher. False
-  // refuses a task of kind kKernel: its place in the queue does nothing.
+  // refuses a task that has views: its place in the queue does nothing.
   virtual bool submitted(Stream&, uint64_t /*position*/, const Task&) {
     return true;
   }

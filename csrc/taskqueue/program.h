@@ -1,4 +1,4 @@
-// Many launches queued as one task: what the replay of a graph is.
+// A task that runs more than a kernel: the replay of a graph, foreign work.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,8 @@ class Program {
   // Returns an npu_code; the failure's text names the launch that failed.
   virtual int run(Stream& stream, npu_queue queue, const uint64_t* words,
                   npu_failure& failure) = 0;
-  // The stream had failed before: the task is given up without having run.
+  // The task is given up without having run: its stream had failed before, or
+  // an observer refused it, on the submitting thread then.
   virtual void dropped(Stream& stream, const uint64_t* words) = 0;
 
  protected:

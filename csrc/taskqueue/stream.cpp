@@ -17,6 +17,7 @@
 #include "csrc/taskqueue/host_wait.h"
 #include "csrc/taskqueue/launcher.h"
 #include "csrc/taskqueue/observer.h"
+#include "csrc/taskqueue/program.h"
 #include "csrc/taskqueue/trace.h"
 #include "csrc/taskqueue/work_names.h"
 
@@ -159,7 +160,12 @@ void Stream::commit_slow(Submission& s) {
   }
   Observer* const o = s.gate & kObserved ? observer() : nullptr;
   const bool refused = o && !o->submitted(*this, s.position, *s.task);
-  if (refused) s.task->kernel = &kRefused;
+  if (refused) {
+    if (s.task->kind == TaskKind::kProgram)
+      reinterpret_cast<Program*>(s.words[0])->dropped(*this, s.words);
+    s.task->kind = TaskKind::kKernel;
+    s.task->kernel = &kRefused;
+  }
   if (s.gate & kInlineMode) {
     Launcher launcher(*this);
     npu_failure failure;

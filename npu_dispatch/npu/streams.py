@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, Self, cast
 
 import torch
@@ -94,6 +94,26 @@ class _StreamMethods(torch.Stream):
             event = Event()
         event.record(self)
         return event
+
+    def submit(
+        self,
+        fn: Callable[..., object],
+        *tensors: torch.Tensor,
+        writes: Sequence[torch.Tensor] | None = None,
+        name: str | None = None,
+    ) -> None:
+        """Call `fn(*views)` in order with this stream's work. Returns at once.
+
+        The views are host tensors over the memory of `tensors`, valid during the
+        call; without tensors it is a host callback. `writes`: which of them fn
+        changes; all unless said, and a race checker believes it. An exception
+        makes the stream fail with it. fn must not wait for the device. `name`:
+        what errors and traces call it. TypeError, ValueError: wrong arguments;
+        RuntimeError: the stream is capturing a graph.
+        """
+        from npu_dispatch.npu import _submit
+
+        _submit.submit(self, fn, tensors, writes, name)
 
     def __await__(self) -> Generator[Any, Any, None]:
         """Resume once the work submitted so far is done; raise if it failed."""

@@ -1,6 +1,9 @@
 // Operators that torch composes of several: on a device each becomes one task.
 // Also the kernel of everything that has no wrapper of its own.
 #include <ATen/ops/bernoulli.h>
+#include <ATen/ops/conj_physical.h>
+#include <ATen/ops/convolution.h>
+#include <ATen/ops/convolution_backward.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/ones_like.h>
@@ -13,13 +16,9 @@ namespace npu {
 namespace {
 
 constexpr const char* kOneTask[] = {
-    "convolution",
-    "convolution_backward",
-    "embedding",
-    "slice_backward",
-    "select_backward",
-    "constant_pad_nd",
-    "binary_cross_entropy_with_logits",
+    "convolution_backward", "embedding",
+    "slice_backward",       "select_backward",
+    "constant_pad_nd",      "binary_cross_entropy_with_logits",
     "mode.values",
 };
 
@@ -38,6 +37,55 @@ std::tuple<at::Tensor, at::Tensor> native_dropout(const at::Tensor& input,
   return {input.mul(mask).mul_(1 / (1 - p)), mask};
 }
 
+// What torch._convolution, which traced models call, asks of a device that is
+// not one of torch's own.
+at::Tensor convolution_overrideable(
+    const at::Tensor& input, const at::Tensor& weight,
+    const std::optional<at::Tensor>& bias, at::IntArrayRef stride,
+    at::IntArrayRef padding, at::IntArrayRef dilation, bool transposed,
+    at::IntArrayRef output_padding, int64_t groups) {
+  return at::convolution(input, weight, bias, stride, padding, dilation,
+                         transposed, output_padding, groups);
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor>
+convolution_backward_overrideable(
+    const at::Tensor& grad, const at::Tensor& input, const at::Tensor& weight,
+    at::IntArrayRef stride, at::IntArrayRef padding, at::IntArrayRef dilation,
+    bool transposed, at::IntArrayRef output_padding, int64_t groups,
+    std::array<bool, 3> wanted) {
+  const int64_t channels = grad.size(1);
+  return at::convolution_backward(
+      grad, input, weight, at::OptionalIntArrayRef(channels), stride, padding,
+      dilation, transposed, output_padding, groups, wanted);
+}
+
+// torch's own calls the cpu kernel's table past the dispatcher.
+at::Tensor& conj_physical_(at::Tensor& self) {
+  return self.is_complex() ? at::conj_physical_out(self, self) : self;
+}
+
+// torch's tracer leaves `convolution` out and expects to meet `_convolution`
+// inside of it, which comes back here through convolution_overrideable.
+void convolution(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  if (!c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::Tracer))
+      [[likely]]
+    return call_boxed(op, stack);
+  static const auto traced =
+      c10::Dispatcher::singleton().findSchemaOrThrow("aten::_convolution", "");
+  const bool benchmark = false, deterministic = false, cudnn = false;
+  const bool allow_tf32 = false;
+  torch::jit::push(*stack, benchmark, deterministic, cudnn, allow_tf32);
+  traced.callBoxed(stack);
+}
+
+// Asked by TransformerEncoder before it makes strided nested tensors, which
+// the device does not have: it pads then.
+bool nested_tensor_from_mask_left_aligned(const at::Tensor&,
+                                          const at::Tensor&) {
+  return false;
+}
+
 torch::CppFunction boxed() {
   return torch::CppFunction::makeFromBoxedFunction<&call_boxed>();
 }
@@ -48,6 +96,14 @@ bool takes_lists_in_one_task(const c10::OperatorName& name) {
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("native_dropout", TORCH_FN(native_dropout));
+  m.impl("convolution",
+         torch::CppFunction::makeFromBoxedFunction<&convolution>());
+  m.impl("_nested_tensor_from_mask_left_aligned",
+         TORCH_FN(nested_tensor_from_mask_left_aligned));
+  m.impl("conj_physical_", TORCH_FN(conj_physical_));
+  m.impl("convolution_overrideable", TORCH_FN(convolution_overrideable));
+  m.impl("convolution_backward_overrideable",
+         TORCH_FN(convolution_backward_overrideable));
   for (const char* name : kOneTask) m.impl(name, boxed());
   for (const c10::OperatorName& name :
        c10::Dispatcher::singleton().getAllOpNames()) {

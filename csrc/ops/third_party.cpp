@@ -1,0 +1,51 @@
+#include "csrc/ops/third_party.h"
+
+#include <algorithm>
+#include <mutex>
+#include <set>
+#include <string_view>
+
+namespace npu {
+namespace {
+
+constexpr std::string_view kOfTorch[] = {
+    "aten",      "prims",      "prim",   "quantized", "_quantized",
+    "mkldnn",    "onednn",     "sparse", "c10d",      "_c10d_functional",
+    "rngprims",  "debugprims", "fsdp",   "inductor",  "profiler",
+    "_inductor", "symm_mem"};
+
+void warn_as_torch(const std::string& text) { TORCH_WARN(text); }
+void (*warn_)(const std::string&) = warn_as_torch;
+
+}  // namespace
+
+void set_warn_hook(void (*warn)(const std::string&)) { warn_ = warn; }
+
+bool is_third_party(const Op& op) {
+  const std::string_view name = op.name;
+  const std::string_view space = name.substr(0, name.find("::"));
+  return std::find(std::begin(kOfTorch), std::end(kOfTorch), space) ==
+         std::end(kOfTorch);
+}
+
+void tell_that_it_waits(const Op& op) {
+  if (!is_third_party(op)) return;
+  static auto* const mutex = new std::mutex;
+  static auto* const told = new std::set<const Op*>;
+  {
+    std::lock_guard lock(*mutex);
+    if (!told->insert(&op).second) return;
+  }
+  const Op::Schema& schema = op.schema();
+  const std::string call = "npu: each call of " + schema.full_name +
+                           " waits for the device, because ";
+  if (!schema.tensors_only)
+    return warn_(call +
+                 "it returns something that is not a tensor. (Said once.)");
+  warn_(call +
+        "nothing tells the shapes of its results in advance: register a fake "
+        "(meta) kernel with torch.library.register_fake(\"" +
+        op.name + "\"), unless the shapes depend on data. (Said once.)");
+}
+
+}  // namespace npu

@@ -1,0 +1,115 @@
+// stream.submit(): Python functions as tasks; and the C interface's table.
+#include <ATen/core/grad_mode.h>
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include "csrc/ops/kernel_threads.h"
+#include "csrc/python/bindings.h"
+#include "csrc/taskqueue/engine.h"
+#include "csrc/taskqueue/foreign.h"
+#include "csrc/torch/c_api.h"
+#include "csrc/torch/error.h"
+#include "csrc/torch/tensor.h"
+
+namespace py = pybind11;
+
+namespace npu {
+namespace {
+
+// Destroyed with the GIL held.
+struct Call {
+  py::object function;
+  std::vector<at::Tensor> tensors;  // on the host; of npu ones, aliases
+};
+
+int code_of(const py::error_already_set& e) {
+  if (e.matches(PyExc_IndexError)) return NPU_INDEX_ERROR;
+  if (e.matches(PyExc_ValueError)) return NPU_VALUE_ERROR;
+  if (e.matches(PyExc_TypeError)) return NPU_TYPE_ERROR;
+  if (e.matches(PyExc_NotImplementedError)) return NPU_NOT_IMPLEMENTED;
+  if (e.matches(PyExc_MemoryError)) return NPU_OUT_OF_MEMORY;
+  return NPU_ERROR;
+}
+
+// "ValueError: text\n  in f, file.py:12"
+std::string text_of(const py::error_already_set& e) {
+  std::string text = py::str(e.type().attr("__name__"));
+  text += ": " + std::string(py::str(e.value()));
+  const py::object frames =
+      py::module_::import("traceback").attr("extract_tb")(e.trace());
+  if (const size_t n = py::len(frames)) {
+    const py::object last = frames[py::int_(n - 1)];
+    text += "\n  in " + std::string(py::str(last.attr("name"))) + ", " +
+            std::string(py::str(last.attr("filename"))) + ":" +
+            std::string(py::str(last.attr("lineno")));
+  }
+  return text;
+}
+
+int run_call(void* state, npu_failure& failure) {
+  const Call& call = *static_cast<Call*>(state);
+  use_threads_for(KernelSize::kLarge);
+  py::gil_scoped_acquire gil;
+  try {
+    at::NoGradGuard no_grad;
+    py::tuple arguments(call.tensors.size());
+    for (size_t i = 0; i < call.tensors.size(); ++i)
+      arguments[i] = py::cast(call.tensors[i]);
+    call.function(*arguments);
+    return NPU_OK;
+  } catch (py::error_already_set& e) {
+    snprintf(failure.text, sizeof failure.text, "%s", text_of(e).c_str());
+    return failure.code = code_of(e);
+  } catch (...) {
+    return describe_exception(failure);
+  }
+}
+
+void release_call(void* state) {
+  py::gil_scoped_acquire gil;
+  delete static_cast<Call*>(state);
+}
+
+void submit(int device, int64_t id, py::object function, std::string_view name,
+            const std::vector<at::Tensor>& tensors,
+            const std::vector<bool>& writes) {
+  Stream& stream = stream_at(device, id);
+  auto call = std::make_unique<Call>(std::move(function));
+  std::vector<ForeignView> views;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const at::Tensor& t = tensors[i];
+    if (!is_npu(t)) {
+      call->tensors.push_back(t);
+      continue;
+    }
+    call->tensors.push_back(host_alias(t));
+    if (t.numel())
+      views.push_back({t.const_data_ptr(), t.sizes().vec(), t.strides().vec(),
+                       uint16_t(t.itemsize()),
+                       uint8_t(writes[i] ? NPU_READ | NPU_WRITE : NPU_READ)});
+  }
+  const ForeignWork work{intern_name(name), run_call, release_call,
+                         call.release(), std::move(views)};
+  // An inline stream runs it here; a full queue is waited for.
+  py::gil_scoped_release no_gil;
+  if (!submit_foreign(stream, work)) raise_stream_error(stream);
+}
+
+// Python code may be queued: it must run while there is an interpreter.
+void finish_queues() {
+  if (!initialized() || in_bad_fork()) return;
+  py::gil_scoped_release no_gil;
+  for (int device = 0; device < device_count(); ++device)
+    for (Stream* stream : streams(device))
+      host_wait(*stream, stream->tail(), WaitReason::kExit);
+}
+
+}  // namespace
+
+void bind_foreign(py::module_& m) {
+  m.def("submit", torch::wrap_pybind_function(&submit));
+  m.def("finish_queues", torch::wrap_pybind_function(&finish_queues));
+  m.attr("api") = py::capsule(&c_api(), "npu_dispatch._C.api");
+}
+
+}  // namespace npu

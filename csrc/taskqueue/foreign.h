@@ -1,0 +1,38 @@
+// Work of other libraries, and of Python, as tasks of a stream.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "csrc/taskqueue/stream.h"
+
+namespace npu {
+
+// What a piece of work touches, for observers.
+struct ForeignView {
+  const void* address;
+  std::vector<int64_t> sizes, strides;
+  uint16_t itemsize;
+  uint8_t access;  // NPU_READ | NPU_WRITE
+};
+
+struct ForeignWork {
+  const char* name;  // of intern_name()
+  // On the thread that executes the stream's tasks. Returns an npu_code.
+  int (*run)(void* state, npu_failure& failure);
+  // Called exactly once: after run(), or instead of it. On any thread.
+  void (*release)(void* state);
+  void* state;
+  std::vector<ForeignView> views;
+};
+
+// A copy of the name that lives as long as the process, one per name.
+const char* intern_name(std::string_view name);
+
+// Queues the work; any thread. False: it is released already, because the
+// stream has failed or belongs to a forked process's parent. Throws, with the
+// work released or queued, when the wait for space or for the task is
+// interrupted or an observer refuses, and CaptureError on a capturing stream.
+bool submit_foreign(Stream& stream, ForeignWork work);
+
+}  // namespace npu

@@ -1,0 +1,125 @@
+#include "csrc/torch/c_api.h"
+
+#include <stdio.h>
+
+#include "csrc/taskqueue/foreign.h"
+#include "csrc/torch/device.h"
+#include "csrc/torch/error.h"
+
+static_assert(int(NPU_STATUS_OK) == NPU_OK);
+static_assert(int(NPU_STATUS_ERROR) == NPU_ERROR);
+static_assert(int(NPU_STATUS_INDEX_ERROR) == NPU_INDEX_ERROR);
+static_assert(int(NPU_STATUS_VALUE_ERROR) == NPU_VALUE_ERROR);
+static_assert(int(NPU_STATUS_TYPE_ERROR) == NPU_TYPE_ERROR);
+static_assert(int(NPU_STATUS_NOT_IMPLEMENTED) == NPU_NOT_IMPLEMENTED);
+static_assert(int(NPU_STATUS_OUT_OF_MEMORY) == NPU_OUT_OF_MEMORY);
+static_assert(NPU_ERROR_TEXT == NPU_MAX_ERROR_TEXT);
+static_assert(int(NPU_BUFFER_READ) == NPU_READ);
+static_assert(int(NPU_BUFFER_WRITE) == NPU_WRITE);
+
+namespace npu {
+namespace {
+
+// Nothing may be thrown across the C interface.
+template <typename F>
+int guarded(char* error, F&& f) noexcept {
+  try {
+    return f();
+  } catch (...) {
+    npu_failure failure;
+    const int code = describe_exception(failure);
+    snprintf(error, NPU_ERROR_TEXT, "%s", failure.text);
+    return code;
+  }
+}
+
+Stream& stream_of(npu_stream stream) {
+  check_usable();
+  const uint64_t device = stream >> 32;
+  Stream* found = device < uint64_t(device_count())
+                      ? find_stream(int(device), int64_t(stream & 0xffffffff))
+                      : nullptr;
+  TORCH_CHECK(found, "npu: ", stream,
+              " is not a stream; pass what current_stream() or "
+              "torch.npu.Stream.npu_stream gave");
+  return *found;
+}
+
+int failed_with(const Stream& stream, char* error) {
+  check_usable();
+  const auto failure = stream.error();
+  if (!failure) return NPU_OK;
+  snprintf(error, NPU_ERROR_TEXT, "%s", failure->message().c_str());
+  return failure->code;
+}
+
+int current_stream_c(int device, npu_stream* stream, char* error) {
+  return guarded(error, [&] {
+    const Stream& s = usable_stream(device_or_current(device));
+    *stream = uint64_t(s.device()) << 32 | uint64_t(s.id());
+    return int(NPU_OK);
+  });
+}
+
+// A caller's work between submit() and release().
+struct Taken {
+  int (*run)(void*, char*);
+  void (*release)(void*);
+  void* state;
+};
+
+int run_taken(void* state, npu_failure& failure) {
+  const Taken& taken = *static_cast<Taken*>(state);
+  return failure.code = taken.run(taken.state, failure.text);
+}
+
+void release_taken(void* state) {
+  Taken* taken = static_cast<Taken*>(state);
+  if (taken->release) taken->release(taken->state);
+  delete taken;
+}
+
+int submit(npu_stream stream, const npu_work* work, char* error) {
+  return guarded(error, [&] {
+    ForeignWork foreign{nullptr,
+                        run_taken,
+                        release_taken,
+                        new Taken{work->run, work->release, work->state},
+                        {}};
+    Stream* to;
+    try {
+      TORCH_CHECK(work->size >= sizeof(npu_work), "npu: npu_work.size is ",
+                  work->size, ", not sizeof(npu_work), ", sizeof(npu_work));
+      to = &stream_of(stream);
+      foreign.name = intern_name(work->name);
+      for (uint32_t i = 0; i < work->n_buffers; ++i) {
+        const npu_buffer& b = work->buffers[i];
+        foreign.views.push_back(
+            {b.address, {int64_t(b.bytes)}, {1}, 1, uint8_t(b.access)});
+      }
+    } catch (...) {
+      release_taken(foreign.state);
+      throw;
+    }
+    return submit_foreign(*to, std::move(foreign)) ? int(NPU_OK)
+                                                   : failed_with(*to, error);
+  });
+}
+
+int synchronize_c(npu_stream stream, char* error) {
+  return guarded(error, [&] {
+    Stream& s = stream_of(stream);
+    host_wait(s, s.tail(), WaitReason::kStreamSync);
+    return failed_with(s, error);
+  });
+}
+
+}  // namespace
+
+const npu_api& c_api() {
+  static const npu_api table = {NPU_API_VERSION, sizeof(npu_api),
+                                current_stream_c, submit, synchronize_c};
+  return table;
+}
+
+}  // namespace npu

@@ -1,0 +1,102 @@
+/* Work of other libraries in an npu stream's queue. C99 and C++.
+ *
+ * Work runs on the stream's launcher thread, in order with the stream's other
+ * tasks, and its caller does not wait for it. Device memory is host memory
+ * here: `run` reads and writes tensors through their data pointers.
+ *
+ * Compatibility: functions are only appended to npu_api, fields only to the
+ * structs that carry their size; anything else raises NPU_API_VERSION.
+ */
+#ifndef NPU_DISPATCH_H
+#define NPU_DISPATCH_H
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define NPU_API_VERSION 1
+
+/* Room for the text of an error, with its final zero. */
+#define NPU_ERROR_TEXT 2048
+
+/* Outcomes; the exception that Python sees follows from them. */
+enum npu_status {
+  NPU_STATUS_OK = 0,
+  NPU_STATUS_ERROR = 1,           /* DeviceError, a RuntimeError */
+  NPU_STATUS_INDEX_ERROR = 2,     /* also an IndexError */
+  NPU_STATUS_VALUE_ERROR = 3,     /* also a ValueError */
+  NPU_STATUS_TYPE_ERROR = 4,      /* also a TypeError */
+  NPU_STATUS_NOT_IMPLEMENTED = 5, /* also a NotImplementedError */
+  NPU_STATUS_OUT_OF_MEMORY = 6    /* also a torch.OutOfMemoryError */
+};
+
+/* A stream: torch.npu.Stream.npu_stream in Python. */
+typedef uint64_t npu_stream;
+
+/* Memory that work touches. Only the sanitizer reads these. */
+enum npu_buffer_access { NPU_BUFFER_READ = 1, NPU_BUFFER_WRITE = 2 };
+typedef struct npu_buffer {
+  const void* address;
+  uint64_t bytes;
+  uint32_t access; /* NPU_BUFFER_READ | NPU_BUFFER_WRITE */
+} npu_buffer;
+
+typedef struct npu_work {
+  uint32_t size;    /* sizeof(npu_work) */
+  const char* name; /* "mylib::scale": in errors, traces and counters. Copied,
+                       and kept for good: use few different ones. */
+  /* Called once. Returns an npu_status; unless it is NPU_STATUS_OK, writes a
+   * text of at most NPU_ERROR_TEXT bytes to `error`, and the stream fails with
+   * it: later work is dropped, and the next launch or wait raises it. Must not
+   * throw, and must not wait for this or any other stream. */
+  int (*run)(void* state, char* error);
+  /* Called exactly once, whatever happens: after run(), or instead of it when
+   * the stream has failed or submit() returns an error. May be null. */
+  void (*release)(void* state);
+  void* state;
+  const npu_buffer* buffers; /* copied */
+  uint32_t n_buffers;
+} npu_work;
+
+typedef struct npu_api {
+  uint32_t version; /* NPU_API_VERSION */
+  uint32_t size;    /* sizeof(npu_api) in the library that provides it */
+
+  /* The calling thread's stream on a device; a negative index is the thread's
+   * current device. Returns an npu_status and sets *stream. */
+  int (*current_stream)(int device, npu_stream* stream, char* error);
+
+  /* Queues work and returns. Any thread. Waits only while the stream's queue
+   * is full. An error means that the work will not run: the stream has failed
+   * (the text says why), does not exist, or captures a graph. */
+  int (*submit)(npu_stream stream, const npu_work* work, char* error);
+
+  /* Waits until everything submitted so far is done; the stream's error, if it
+   * has failed. Lets go of the GIL. */
+  int (*synchronize)(npu_stream stream, char* error);
+} npu_api;
+
+#ifdef Py_PYTHON_H
+/* The table, from the installed npu_dispatch; null with a Python error set.
+ * Needs the GIL. Include Python.h before this file. */
+static inline const npu_api* npu_import_api(void) {
+  const npu_api* api =
+      (const npu_api*)PyCapsule_Import("npu_dispatch._C.api", 0);
+  if (api && api->version != NPU_API_VERSION) {
+    PyErr_Format(PyExc_ImportError,
+                 "npu_dispatch provides version %u of its C interface, but "
+                 "this library was compiled for version %u: recompile it",
+                 api->version, (unsigned)NPU_API_VERSION);
+    return 0;
+  }
+  return api;
+}
+#endif
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* NPU_DISPATCH_H */

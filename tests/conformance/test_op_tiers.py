@@ -1,0 +1,92 @@
+"""npu_dispatch/op_tiers.txt and docs/ops.md say what is so."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+
+ROOT = Path(__file__).resolve().parents[2]
+TABLE = dict(
+    reversed(line.split())
+    for line in (ROOT / "npu_dispatch" / "op_tiers.txt").read_text().splitlines()
+)
+
+
+def test_the_table_and_the_page_are_what_the_generator_writes():
+    done = subprocess.run(
+        [sys.executable, ROOT / "csrc/ops/codegen/tiers.py", "--check"],
+        capture_output=True,
+        text=True,
+    )
+
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_only_operators_whose_results_depend_on_data_wait():
+    waits = {
+        op.partition(".")[0] for op, tier in TABLE.items() if tier == "synchronous"
+    }
+
+    assert waits == {
+        f"aten::{name}"
+        for name in [
+            # shapes
+            "masked_select", "nonzero", "repeat_interleave", "bincount",
+            "_unique", "_unique2", "unique_dim", "unique_consecutive",
+            "unique_dim_consecutive", "_ctc_loss",
+            # values
+            "_local_scalar_dense", "equal",
+            # no shape function; linalg_lstsq itself has one
+            "linalg_lstsq",
+        ]
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("operator", "call", "waits"),
+    [
+        ("aten::add.Tensor", lambda x: x + x, False),
+        ("aten::sort", lambda x: x.sort(), False),
+        ("aten::_foreach_add.Scalar", lambda x: torch._foreach_add([x, x], 1), False),
+        ("aten::histc", lambda x: torch.histc(x, 4), False),
+        ("aten::nonzero", lambda x: x.nonzero(), True),
+        ("aten::equal", lambda x: torch.equal(x, x + 1), True),
+        ("aten::_unique2", lambda x: torch.unique(x), True),
+        ("aten::view", lambda x: x.view(4, 1), False),
+    ],
+)
+def test_the_tier_is_what_a_call_does(operator, call, waits):
+    x = torch.ones(4).npu()
+    call(x)  # the first call of its kind may try the kernel
+    torch.npu.synchronize()
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        torch.npu.set_sync_debug_mode("warn")
+        try:
+            call(x)
+        finally:
+            torch.npu.set_sync_debug_mode("default")
+
+    assert (TABLE[operator] == "synchronous") == waits
+    assert bool(caught) == waits
+
+
+def test_the_command_prints_it(python):
+    done = python(
+        "from npu_dispatch.cli import main; import sys; main(sys.argv[1:])",
+        "ops",
+        "nonzero",
+        "--tier",
+        "synchronous",
+    )
+
+    assert done.stdout.split() == [
+        *("synchronous", "aten::nonzero"),
+        *("synchronous", "aten::nonzero.out"),
+    ]

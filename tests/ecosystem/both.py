@@ -1,0 +1,48 @@
+"""Runs a function on cpu and on npu and compares all that it returns."""
+
+from __future__ import annotations
+
+import torch
+from torch.utils import _pytree as pytree
+
+
+def to(tree, device):
+    """Copy every tensor of a tree to a device, with its requires_grad."""
+
+    def move(t):
+        if not isinstance(t, torch.Tensor):
+            return t
+        return t.detach().to(device, copy=True).requires_grad_(t.requires_grad)
+
+    return pytree.tree_map(move, tree)
+
+
+def both(function, *arguments, rtol=1e-5, atol=1e-6):
+    """function(*arguments) on both devices, from the same seed."""
+    results = []
+    for device in ("cpu", "npu"):
+        torch.manual_seed(0)
+        results.append(function(*to(arguments, device)))
+    expected, got = map(pytree.tree_leaves, results)
+    assert len(expected) == len(got) > 0
+    for e, g in zip(expected, got, strict=True):
+        if not isinstance(e, torch.Tensor):
+            assert e == g
+            continue
+        assert g.device.type == "npu"
+        g = g.detach().cpu()
+        if e.is_nested:
+            e, g = e.values(), g.values()
+        torch.testing.assert_close(g, e.detach(), rtol=rtol, atol=atol, equal_nan=True)
+
+
+def with_gradients(function):
+    """Return a function that also returns the gradients of its tensors."""
+
+    def run(*arguments):
+        out = function(*arguments)
+        tensors = [t for t in arguments if t.requires_grad]
+        loss = sum(o.abs().sum() for o in pytree.tree_leaves(out))
+        return out, torch.autograd.grad(loss, tensors)
+
+    return run

@@ -1,0 +1,133 @@
+"""What leaves a tensor's process or frontend: jit, data loading, DLPack, files."""
+
+from __future__ import annotations
+
+import copy
+import io
+import pickle
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from tests.ecosystem.both import both
+
+
+def model():
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.ReLU(), nn.Flatten(), nn.Linear(32, 3)
+    ).eval()
+
+
+IMAGE = torch.linspace(0, 1, 36).view(1, 1, 6, 6)
+
+
+@pytest.mark.parametrize("frontend", ["trace", "script"])
+def test_jit(frontend, tmp_path):
+    expected = model()(IMAGE)
+    made = (
+        torch.jit.trace(model().npu(), IMAGE.npu())
+        if frontend == "trace"
+        else torch.jit.script(model().npu())
+    )
+    for _ in range(3):
+        torch.testing.assert_close(made(IMAGE.npu()).cpu(), expected)
+
+    made.save(str(tmp_path / "m.pt"))
+    loaded = torch.jit.load(str(tmp_path / "m.pt"), map_location="npu")
+
+    torch.testing.assert_close(loaded(IMAGE.npu()).cpu(), expected)
+
+
+def test_jit_control_flow():
+    @torch.jit.script
+    def run(x):
+        total = torch.zeros_like(x)
+        for i in range(3):
+            if bool(x.sum() > 0):
+                total += x * i
+        return total
+
+    both(run, torch.ones(3))
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_compile(backend):
+    def run(x):
+        own = torch.compile(
+            copy.deepcopy(model()).to(x.device).train(), backend=backend
+        )
+        out = own(x.repeat(2, 1, 1, 1))
+        out.sum().backward()
+        return out, [p.grad for p in own.parameters()]
+
+    torch.compiler.reset()
+    both(run, IMAGE, rtol=1e-4, atol=1e-4)
+
+
+def test_export():
+    program = torch.export.export(model().npu(), (IMAGE.npu(),))
+
+    torch.testing.assert_close(program.module()(IMAGE.npu()).cpu(), model()(IMAGE))
+
+
+def test_data_loader_with_workers_and_pinned_memory():
+    data = TensorDataset(torch.arange(8.0), torch.arange(8))
+    loader = DataLoader(data, 2, num_workers=2, pin_memory=True)
+
+    got = [x.to("npu", non_blocking=True) for x, _ in loader]
+
+    assert torch.cat(got).tolist() == list(range(8))
+    assert next(iter(loader))[0].is_pinned()
+
+
+def test_dlpack_shares_memory():
+    x = torch.arange(4.0).npu()
+
+    y = torch.utils.dlpack.from_dlpack(torch.utils.dlpack.to_dlpack(x))
+
+    assert y.device == x.device
+    y.add_(1)
+    assert x.tolist() == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("weights_only", [True, False])
+def test_save_and_load(weights_only):
+    state = {
+        "w": torch.arange(3.0).npu(),
+        "t": torch.eye(2, dtype=torch.bfloat16).npu(),
+    }
+    state["view"] = state["w"][1:]
+    file = io.BytesIO()
+    torch.save(state, file)
+
+    for location, kind in [(None, "npu"), ("cpu", "cpu"), ("npu:0", "npu")]:
+        file.seek(0)
+        loaded = torch.load(file, map_location=location, weights_only=weights_only)
+        assert {v.device.type for v in loaded.values()} == {kind}
+        assert loaded["w"].tolist() == [0, 1, 2]
+        loaded["w"].add_(1)
+        assert loaded["view"].tolist() == [2, 3], "still a view"
+    file = io.BytesIO()
+    torch.save(torch.ones(2), file)
+    file.seek(0)
+    assert torch.load(file, map_location="npu").device.type == "npu"
+
+
+def test_copies_and_pickles():
+    layer = nn.Linear(2, 2).npu()
+
+    for twin in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))):
+        assert twin.weight.device.type == "npu"
+        assert torch.equal(twin.weight, layer.weight)
+        assert twin.weight.data_ptr() != layer.weight.data_ptr()
+
+
+def test_a_storage_knows_its_device():
+    storage = torch.arange(3.0).npu().untyped_storage()
+
+    assert storage.device.type == "npu"
+    assert storage.cpu().nbytes() == 12
+    assert copy.deepcopy(storage).device.type == "npu"

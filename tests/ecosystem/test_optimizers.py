@@ -1,0 +1,71 @@
+"""Optimizers of torch.optim: plain, foreach, fused and capturable."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+import torch
+from torch import optim
+
+from tests.ecosystem.both import both
+
+FORMS = ["foreach", "fused", "capturable"]
+ALL = sorted(
+    name
+    for name, value in vars(optim).items()
+    if inspect.isclass(value) and issubclass(value, optim.Optimizer)
+    if name not in ("Optimizer", "LBFGS", "SparseAdam", "Muon")
+)
+
+
+def _cases():
+    for name in ALL:
+        yield name, {}
+        for form in FORMS:
+            if form in inspect.signature(getattr(optim, name)).parameters:
+                yield name, {form: True}
+
+
+@pytest.mark.parametrize(("name", "options"), _cases())
+def test_three_steps(name, options):
+    def run(*parameters):
+        # capturable exists for accelerators; on cpu the plain form says the same.
+        own = dict(options)
+        if parameters[0].device.type == "cpu":
+            own.pop("capturable", None)
+        optimizer = getattr(optim, name)(parameters, lr=0.01, **own)
+        for _ in range(3):
+            optimizer.zero_grad()
+            sum((p**2).sum() for p in parameters).backward()
+            optimizer.step()
+        return [p.detach() for p in parameters]
+
+    parameters = [
+        torch.rand(4, 3, requires_grad=True),
+        torch.rand(5, requires_grad=True),
+    ]
+    both(run, *parameters, rtol=1e-4, atol=1e-5)
+
+
+def test_lbfgs_and_muon():
+    def lbfgs(p):
+        optimizer = optim.LBFGS([p], max_iter=5)
+
+        def closure():
+            optimizer.zero_grad()
+            loss = (p**2).sum()
+            loss.backward()
+            return loss
+
+        optimizer.step(closure)
+        return p.detach()
+
+    def muon(p):
+        optimizer = optim.Muon([p], lr=0.01)
+        (p**2).sum().backward()
+        optimizer.step()
+        return p.detach()
+
+    both(lbfgs, torch.rand(4, requires_grad=True), rtol=1e-4)
+    both(muon, torch.rand(4, 3, requires_grad=True), rtol=2e-2, atol=1e-3)

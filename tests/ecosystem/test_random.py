@@ -1,0 +1,127 @@
+"""Random operators: deterministic whatever the schedule, distributed as on cpu."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from npu_dispatch.testing import explore
+
+N = 20_000
+
+
+def _offset() -> int:
+    state = torch.npu.get_rng_state()
+    return int.from_bytes(bytes(state.tolist())[8:], "little")
+
+
+DRAWS = {
+    "rand": lambda d: torch.rand(N, device=d),
+    "randn": lambda d: torch.randn(N, device=d),
+    "randint": lambda d: torch.randint(0, 50, (N,), device=d),
+    "normal": lambda d: torch.empty(N, device=d).normal_(2, 3),
+    "uniform": lambda d: torch.empty(N, device=d).uniform_(-1, 2),
+    "exponential": lambda d: torch.empty(N, device=d).exponential_(2),
+    "log_normal": lambda d: torch.empty(N, device=d).log_normal_(0.1, 0.4),
+    "cauchy": lambda d: torch.empty(N, device=d).cauchy_(),
+    "geometric": lambda d: torch.empty(N, device=d).geometric_(0.3),
+    "bernoulli": lambda d: torch.full((N,), 0.3, device=d).bernoulli(),
+    "binomial": lambda d: torch.binomial(
+        torch.full((N,), 9.0, device=d), torch.full((N,), 0.4, device=d)
+    ),
+    "poisson": lambda d: torch.poisson(torch.full((N,), 3.0, device=d)),
+    "gamma": lambda d: torch._standard_gamma(torch.full((N,), 1.5, device=d)),
+    "dirichlet": lambda d: torch._sample_dirichlet(torch.ones(N, 3, device=d))[:, 0],
+    "multinomial": lambda d: torch.multinomial(
+        torch.tensor([0.1, 0.2, 0.7], device=d), N, replacement=True
+    ),
+    "dropout": lambda d: F.dropout(torch.ones(N, device=d), 0.3),
+    "randperm": lambda d: torch.randperm(N, device=d),
+    "rrelu": lambda d: F.rrelu(-torch.ones(N, device=d), training=True),
+}
+
+
+@pytest.mark.parametrize("name", DRAWS)
+def test_a_distribution_is_that_of_cpu(name):
+    """The two-sample Kolmogorov-Smirnov statistic, at a level of 1e-6."""
+    torch.manual_seed(1)
+    on_cpu = DRAWS[name]("cpu").double().sort()[0]
+    on_npu = DRAWS[name]("npu").cpu().double().sort()[0]
+
+    points = torch.cat([on_cpu, on_npu])
+    steps = [torch.searchsorted(s, points, right=True) / N for s in (on_cpu, on_npu)]
+    assert (steps[0] - steps[1]).abs().max() < 2.7 * (2 / N) ** 0.5
+
+
+@pytest.mark.parametrize("name", DRAWS)
+def test_a_draw_repeats_with_its_seed_and_moves_the_state(name):
+    torch.manual_seed(3)
+    first = DRAWS[name]("npu")
+    moved = _offset()
+    second = DRAWS[name]("npu")
+    torch.manual_seed(3)
+
+    assert moved > 0
+    assert torch.equal(first, DRAWS[name]("npu"))
+    assert _offset() == moved
+    assert not torch.equal(first, second)
+
+
+def test_numbers_do_not_depend_on_the_schedule():
+    def program():
+        torch.manual_seed(5)
+        side = torch.npu.Stream()
+        a = torch.rand(8, device="npu")
+        with torch.npu.stream(side):
+            b = F.dropout(torch.ones(8, device="npu"), 0.5)
+        c = torch.randn(8, device="npu")
+        torch.npu.current_stream().wait_stream(side)
+        return a, b, c, torch.npu.get_rng_state()
+
+    assert len({run.trace for run in explore(program, schedules=20)}) > 1
+
+
+def test_a_generator_per_thread_is_deterministic():
+    def draw(seed, results):
+        generator = torch.Generator("npu").manual_seed(seed)
+        with torch.npu.stream(torch.npu.Stream()):
+            drawn = [
+                torch.rand(100, device="npu", generator=generator) for _ in range(20)
+            ]
+            results[seed] = torch.cat(drawn).cpu()
+
+    def run():
+        results: dict[int, torch.Tensor] = {}
+        threads = [threading.Thread(target=draw, args=(s, results)) for s in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return results
+
+    first, second = run(), run()
+    assert all(torch.equal(first[seed], second[seed]) for seed in range(4))
+
+
+def test_dropout_in_a_captured_graph_advances_the_state():
+    x = torch.ones(1000).npu()
+    F.dropout(x)
+    graph = torch.npu.NPUGraph()
+    with torch.npu.graph(graph):
+        y = F.dropout(x)
+
+    torch.manual_seed(7)
+    results, offsets = [], [_offset()]
+    for _ in range(3):
+        graph.replay()
+        results.append(y.clone())
+        offsets.append(_offset())
+    torch.manual_seed(7)
+    eager = [F.dropout(x) for _ in range(3)]
+
+    assert offsets == sorted(set(offsets)), "each replay takes numbers of its own"
+    for replayed, plain in zip(results, eager, strict=True):
+        assert torch.equal(replayed, plain)
