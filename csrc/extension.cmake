@@ -75,6 +75,7 @@ add_library(npu_torch OBJECT
   ops/sync_call.cpp
   ops/trial.cpp
   ops/manual/attention.cpp
+  ops/manual/autocast.cpp
   ops/manual/composites.cpp
   ops/manual/copy.cpp
   ops/manual/factory.cpp

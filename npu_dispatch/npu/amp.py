@@ -1,16 +1,74 @@
-"""Mixed precision switches of the calling thread."""
+"""Mixed precision: torch.amp with the device filled in, as torch.cuda.amp."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
 
 import torch
 
 __all__ = [
+    "GradScaler",
+    "autocast",
+    "custom_bwd",
+    "custom_fwd",
     "get_amp_supported_dtype",
     "get_autocast_dtype",
     "is_autocast_enabled",
     "set_autocast_dtype",
     "set_autocast_enabled",
 ]
+
+
+class autocast(torch.amp.autocast):  # noqa: N801
+    """torch.autocast("npu"): a context, or a decorator. float16 by default."""
+
+    def __init__(
+        self,
+        enabled: bool = True,
+        dtype: torch.dtype = torch.float16,
+        cache_enabled: bool = True,
+    ) -> None:
+        super().__init__(
+            "npu", enabled=enabled, dtype=dtype, cache_enabled=cache_enabled
+        )
+
+
+class GradScaler(torch.amp.GradScaler):
+    """torch.amp.GradScaler("npu").
+
+    step() waits for the device once, to see whether a gradient was infinite;
+    not with an optimizer made with fused=True, which looks on the device.
+    """
+
+    def __init__(
+        self,
+        init_scale: float = 2.0**16,
+        growth_factor: float = 2.0,
+        backoff_factor: float = 0.5,
+        growth_interval: int = 2000,
+        enabled: bool = True,
+    ) -> None:
+        super().__init__(
+            "npu",
+            init_scale=init_scale,
+            growth_factor=growth_factor,
+            backoff_factor=backoff_factor,
+            growth_interval=growth_interval,
+            enabled=enabled,
+        )
+
+
+def custom_fwd(
+    fwd: Callable[..., Any] | None = None, *, cast_inputs: torch.dtype | None = None
+) -> Any:
+    """Decorate forward() of an autograd.Function; see torch.amp.custom_fwd."""
+    return torch.amp.custom_fwd(fwd, device_type="npu", cast_inputs=cast_inputs)
+
+
+def custom_bwd(bwd: Callable[..., Any]) -> Any:
+    """Decorate backward() of an autograd.Function; see torch.amp.custom_bwd."""
+    return torch.amp.custom_bwd(bwd, device_type="npu")
 
 
 def get_amp_supported_dtype() -> list[torch.dtype]:

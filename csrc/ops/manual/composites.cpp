@@ -1,6 +1,8 @@
 // Operators that torch composes of several: on a device each becomes one task.
 // Also the kernel of everything that has no wrapper of its own.
 #include <ATen/ops/bernoulli.h>
+#include <ATen/ops/convolution.h>
+#include <ATen/ops/convolution_backward.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/ones_like.h>
@@ -38,6 +40,29 @@ std::tuple<at::Tensor, at::Tensor> native_dropout(const at::Tensor& input,
   return {input.mul(mask).mul_(1 / (1 - p)), mask};
 }
 
+// What torch._convolution, which traced models call, asks of a device that is
+// not one of torch's own.
+at::Tensor convolution_overrideable(
+    const at::Tensor& input, const at::Tensor& weight,
+    const std::optional<at::Tensor>& bias, at::IntArrayRef stride,
+    at::IntArrayRef padding, at::IntArrayRef dilation, bool transposed,
+    at::IntArrayRef output_padding, int64_t groups) {
+  return at::convolution(input, weight, bias, stride, padding, dilation,
+                         transposed, output_padding, groups);
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor>
+convolution_backward_overrideable(
+    const at::Tensor& grad, const at::Tensor& input, const at::Tensor& weight,
+    at::IntArrayRef stride, at::IntArrayRef padding, at::IntArrayRef dilation,
+    bool transposed, at::IntArrayRef output_padding, int64_t groups,
+    std::array<bool, 3> wanted) {
+  const int64_t channels = grad.size(1);
+  return at::convolution_backward(
+      grad, input, weight, at::OptionalIntArrayRef(channels), stride, padding,
+      dilation, transposed, output_padding, groups, wanted);
+}
+
 torch::CppFunction boxed() {
   return torch::CppFunction::makeFromBoxedFunction<&call_boxed>();
 }
@@ -48,6 +73,9 @@ bool takes_lists_in_one_task(const c10::OperatorName& name) {
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("native_dropout", TORCH_FN(native_dropout));
+  m.impl("convolution_overrideable", TORCH_FN(convolution_overrideable));
+  m.impl("convolution_backward_overrideable",
+         TORCH_FN(convolution_backward_overrideable));
   for (const char* name : kOneTask) m.impl(name, boxed());
   for (const c10::OperatorName& name :
        c10::Dispatcher::singleton().getAllOpNames()) {

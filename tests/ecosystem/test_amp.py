@@ -1,0 +1,249 @@
+"""torch.autocast("npu") and its GradScaler, against torch's lists and cpu."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import warnings
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import nn
+from torch.testing._internal.autocast_test_lists import AutocastTestLists
+
+LOW = [torch.float16, torch.bfloat16]
+# torch's lists, made on the host and moved; nothing of ours says what is in them.
+LISTS = AutocastTestLists("cpu")
+NAMESPACES = {"torch": torch, "nn": torch._C._nn, "linalg": torch._C._linalg}
+
+
+def _cases(kind: str) -> Iterator[tuple]:
+    for name, entries in vars(LISTS).items():
+        prefix, _, rest = name.partition("_")
+        if prefix not in NAMESPACES or rest != kind:
+            continue
+        for function, args, *more in entries:
+            if function.startswith("cudnn"):  # another library's
+                continue
+            if isinstance(args, str):  # einsum's equation
+                args = args, torch.ones(1, 2, 3, 4), torch.ones(1, 5, 3, 4)
+            options = more[0] if more and isinstance(more[0], dict) else {}
+            yield getattr(NAMESPACES[prefix], function), args, options
+
+
+def _cast(value, low):
+    """Move arguments to npu; their float16 becomes `low`."""
+    if isinstance(value, torch.Tensor):
+        return value.to("npu", low if value.dtype == torch.float16 else value.dtype)
+    if isinstance(value, tuple | list):
+        return type(value)(_cast(v, low) for v in value)
+    return value
+
+
+def _dtypes(kind: str, low: torch.dtype) -> dict[str, set[torch.dtype]]:
+    found: dict[str, set[torch.dtype]] = {}
+    for function, args, options in _cases(kind):
+        with torch.autocast("npu", dtype=low):
+            results = function(*_cast(args, low), **options)
+        if isinstance(results, torch.Tensor):
+            results = (results,)
+        found.setdefault(function.__name__, set()).update(r.dtype for r in results)
+    return found
+
+
+@pytest.mark.parametrize("low", LOW)
+@pytest.mark.parametrize(
+    ("kind", "at_least"), [("fp16", 27), ("fp32", 47), ("need_autocast_promote", 10)]
+)
+def test_operators_compute_in_the_type_of_their_list(kind, at_least, low):
+    found = _dtypes(kind, low)
+
+    assert len(found) >= at_least
+    expected = low if kind == "fp16" else torch.float32
+    assert {n: t for n, t in found.items() if t != {expected}} == {}
+
+
+@pytest.mark.parametrize("low", LOW)
+def test_what_no_list_names_promotes_as_without_autocast(low):
+    for name, args, expected in LISTS.torch_expect_builtin_promote:
+        with torch.autocast("npu", dtype=low):
+            result = getattr(torch, name)(*_cast(args, low))
+        if isinstance(result, torch.Tensor):
+            assert result.dtype == expected, name
+
+
+def test_binary_cross_entropy_is_refused_and_says_what_to_use():
+    (_, args, module), *_ = LISTS.banned
+    args = _cast(args, torch.float16)
+
+    with torch.autocast("npu"), pytest.raises(RuntimeError, match="with_logits"):
+        module.binary_cross_entropy(*args)
+    with torch.autocast("npu"), torch.autocast("npu", enabled=False):
+        module.binary_cross_entropy(*args)
+
+
+def test_values_are_those_of_cpu_in_the_same_types():
+    x, w = torch.randn(4, 8), torch.randn(3, 8)
+
+    with torch.autocast("npu", dtype=torch.bfloat16):
+        got = torch.softmax(nn.functional.linear(x.npu(), w.npu()), -1)
+
+    expected = torch.softmax(nn.functional.linear(x.bfloat16(), w.bfloat16()).float(), -1)
+    assert got.dtype == torch.float32
+    torch.testing.assert_close(got.cpu(), expected, rtol=0, atol=0)
+
+
+def test_float64_and_other_devices_are_left_alone():
+    a = torch.randn(2, 2, dtype=torch.float64)
+    with torch.autocast("npu"):
+        assert (a.npu() @ a.npu()).dtype == torch.float64
+        assert (a.float() @ a.float()).dtype == torch.float32
+    with torch.autocast("cpu"):
+        assert (a.float().npu() @ a.float().npu()).dtype == torch.float32
+
+
+def test_a_weight_is_cast_once_in_a_region_and_anew_in_the_next():
+    weight = nn.Parameter(torch.ones(2, 2).npu())
+    x = torch.ones(2, 2).npu()
+
+    with torch.autocast("npu"):
+        first, second = weight.matmul(x), weight.matmul(x)
+    cast = first.grad_fn.next_functions[0][0]
+    assert cast is second.grad_fn.next_functions[0][0]
+    with torch.no_grad():
+        weight.mul_(2)
+    with torch.autocast("npu"):
+        assert weight.matmul(x).sum().item() == 16
+
+
+def _train(device, make_optimizer, bad_step):
+    """Five steps; in `bad_step` the gradient overflows. Returns what remains."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 1)).to(device)
+    optimizer = make_optimizer(model.parameters())
+    scaler = torch.amp.GradScaler(device, init_scale=2.0**10, growth_interval=2)
+    after_bad = None
+    for step in range(5):
+        x = torch.linspace(-1, 1, 32).view(4, 8).to(device)
+        with torch.autocast(device, dtype=torch.bfloat16):
+            loss = model(x).float().pow(2).mean()
+        optimizer.zero_grad()
+        scaler.scale(loss * (float("inf") if step == bad_step else 1)).backward()
+        before = copy.deepcopy([p.detach() for p in model.parameters()])
+        scaler.step(optimizer)
+        scaler.update()
+        if step == bad_step:
+            after_bad = before, [p.detach().clone() for p in model.parameters()]
+    return [p.detach().cpu() for p in model.parameters()], scaler, after_bad
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9),
+        lambda p: torch.optim.Adam(p, lr=0.01, foreach=True),
+        lambda p: torch.optim.AdamW(p, lr=0.01, fused=True),
+    ],
+    ids=["sgd", "adam-foreach", "adamw-fused"],
+)
+def test_training_with_a_grad_scaler_skips_the_step_that_overflows(make):
+    expected, cpu_scaler, _ = _train("cpu", make, bad_step=2)
+
+    got, scaler, (before, after) = _train("npu", make, bad_step=2)
+
+    for b, a in zip(before, after, strict=True):
+        assert torch.equal(b, a)
+    # 2 good steps double it, the bad one halves it, 2 good ones double it.
+    assert scaler.get_scale() == cpu_scaler.get_scale() == 2.0**11
+    for g, e in zip(got, expected, strict=True):
+        torch.testing.assert_close(g, e, rtol=2e-2, atol=2e-3)
+
+
+@pytest.mark.parametrize(("fused", "waits"), [(True, 0), (False, 3)])
+def test_the_only_wait_of_a_step_is_the_scalers_own(fused, waits):
+    model = nn.Linear(8, 8).npu()
+    optimizer = torch.optim.AdamW(model.parameters(), fused=fused)
+    scaler = torch.amp.GradScaler("npu")
+    x = torch.ones(4, 8).npu()
+
+    def step():
+        with torch.autocast("npu"):
+            loss = model(x).float().mean()
+        optimizer.zero_grad()
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+
+    step()
+    torch.npu.synchronize()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        torch.npu.set_sync_debug_mode("warn")
+        try:
+            for _ in range(3):
+                step()
+        finally:
+            torch.npu.set_sync_debug_mode("default")
+
+    texts = [str(w.message) for w in caught if "synchronizing" in str(w.message)]
+    assert len(texts) == waits, texts
+    assert all("_local_scalar_dense" in text for text in texts)
+
+
+def test_unscale_then_clip_as_in_torchs_recipe():
+    model = nn.Linear(4, 4).npu()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    scaler = torch.npu.amp.GradScaler(init_scale=1024.0)
+    with torch.npu.amp.autocast():
+        loss = model(torch.ones(2, 4).npu()).float().sum()
+    scaler.scale(loss).backward()
+
+    scaler.unscale_(optimizer)
+
+    torch.testing.assert_close(model.bias.grad.cpu(), torch.full((4,), 2.0))
+    nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+    norm = torch.cat([p.grad.flatten() for p in model.parameters()]).norm().item()
+    assert norm == pytest.approx(0.5, rel=1e-4)
+
+
+def test_custom_functions_choose_their_own_type():
+    seen = []
+
+    class Double(torch.autograd.Function):
+        @staticmethod
+        @torch.npu.amp.custom_fwd(cast_inputs=torch.float32)
+        def forward(ctx, x):
+            seen.append((x.dtype, torch.is_autocast_enabled("npu")))
+            return x * 2
+
+        @staticmethod
+        @torch.npu.amp.custom_bwd
+        def backward(ctx, grad):
+            seen.append((grad.dtype, torch.is_autocast_enabled("npu")))
+            return grad * 2
+
+    x = torch.ones(2, dtype=torch.float16).npu().requires_grad_()
+    with torch.autocast("npu"):
+        y = Double.apply(x)
+    y.sum().backward()
+
+    assert seen == [(torch.float32, False), (torch.float32, False)]
+    assert x.grad.cpu().tolist() == [2, 2]
+
+
+def test_recurrent_and_attention_layers_run_in_low_precision():
+    x = torch.randn(3, 2, 8).npu()
+    layers = [nn.LSTM(8, 8), nn.GRU(8, 8), nn.MultiheadAttention(8, 2)]
+
+    for layer, low in itertools.product(layers, LOW):
+        layer = copy.deepcopy(layer).npu()
+        with torch.autocast("npu", dtype=low):
+            y = (
+                layer(x, x, x)
+                if isinstance(layer, nn.MultiheadAttention)
+                else layer(x)
+            )
+            assert y[0].dtype == low, layer
+        y[0].float().sum().backward()
+        assert all(p.grad.dtype == torch.float32 for p in layer.parameters())
