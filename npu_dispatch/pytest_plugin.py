@@ -34,6 +34,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--npu-suppressions", metavar="FILE", help="of --npu-sanitize, not to report"
     )
+    group.addoption(
+        "--npu-torch-npu",
+        action="store_true",
+        help="make `import torch_npu` give this device",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--npu-torch-npu"):
+        import npu_dispatch
+
+        npu_dispatch.install_torch_npu_alias()
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -211,7 +211,7 @@ def launch_blocking() -> Iterator[None]:
         _C.set_thread_launch_blocking(before)
 
 
-def is_bf16_supported(including_emulation: bool = True) -> bool:
+def is_bf16_supported(including_emulation: bool = False) -> bool:
     """Return whether bfloat16 tensors compute: always."""
     return True
 
