@@ -103,7 +103,9 @@ def to_lanes(spans: list[Span], end_ns: int) -> list[Lane]:
             if not ends or end(span) <= ends[-1]:
                 break
         else:
-            same = [x for x in lanes if (x.device, x.where) == (span.device, span.where)]
+            same = [
+                x for x in lanes if (x.device, x.where) == (span.device, span.where)
+            ]
             lane = Lane(span.device, span.where, len(same), [])
             lanes.append(lane)
             inside[id(lane)] = []

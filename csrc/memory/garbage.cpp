@@ -32,9 +32,8 @@ void CachingAllocator::collect_garbage() {
           block->stream->retired().reached(block->release_at))
         unused.push_back(block);
     }
-    std::sort(unused.begin(), unused.end(), [](Block* a, Block* b) {
-      return a->freed_at < b->freed_at;
-    });
+    std::sort(unused.begin(), unused.end(),
+              [](Block* a, Block* b) { return a->freed_at < b->freed_at; });
     for (Block* block : unused) {
       block->release_marked = true;
       if (block->size >= excess) break;

@@ -159,8 +159,8 @@ const AllocatorSettings& read_allocator_settings() {
   std::lock_guard lock(mutex);
   auto* settings = current_allocator_settings.load(std::memory_order_acquire);
   if (!settings) {
-    settings = new AllocatorSettings(
-        parse_allocator_settings(env_string(kName, "")));
+    settings =
+        new AllocatorSettings(parse_allocator_settings(env_string(kName, "")));
     // Release: readers find them filled.
     current_allocator_settings.store(settings, std::memory_order_release);
   }

@@ -18,6 +18,7 @@ __all__ = [
     "_snapshot",
 ]
 
+
 def _set_allocator_settings(env: str) -> None:
     """Replace what PYTORCH_NPU_ALLOC_CONF said, for allocations from now on.
 

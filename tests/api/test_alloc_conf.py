@@ -84,6 +84,7 @@ def test_sizes_are_rounded_to_divisions():
         torch.npu.memory._set_allocator_settings("")
     x = torch.empty(5 * MIB + 1, dtype=torch.uint8, device="npu")
     assert torch.npu.memory_allocated() - before == 5 * MIB + 512
+    del x
 
 
 def test_refused_settings_change_nothing():

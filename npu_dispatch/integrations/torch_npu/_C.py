@@ -9,5 +9,5 @@ __all__: list[str] = []
 
 def _storage_Use_Count(storage: int) -> int:  # noqa: N802
     """Return how many own the storage that `untyped_storage()._cdata` names."""
-    count: int = torch._C._storage_Use_Count(storage)  # type: ignore[attr-defined]
+    count: int = torch._C._storage_Use_Count(storage)
     return count

@@ -175,9 +175,9 @@ def _to_bnsd(x: Tensor, heads: int, layout: str) -> Tensor:
     if layout in _TO_BNSD:
         return x.permute(_TO_BNSD[layout])
     if layout == "BSH":
-        return x.unflatten(-1, (heads, -1)).transpose(1, 2)
+        return x.reshape(*x.shape[:-1], heads, -1).transpose(1, 2)
     if layout == "SBH":
-        return x.unflatten(-1, (heads, -1)).permute(1, 2, 0, 3)
+        return x.reshape(*x.shape[:-1], heads, -1).permute(1, 2, 0, 3)
     raise RuntimeError(
         f"input_layout must be BSH, SBH, BNSD, BSND or TND, but got {layout!r}"
     )
@@ -235,5 +235,8 @@ def _attention(
     powers = (scores - most.clamp_min(torch.finfo(torch.float32).min)).exp()
     total = powers.sum(-1, keepdim=True)
     shares = functional.dropout(powers / total.clamp_min(1e-38), 1 - keep_prob)
-    statistics = (x.expand(*x.shape[:-1], _STATISTICS) for x in (most, total))
-    return shares.to(v.dtype) @ v, *statistics
+    return (
+        shares.to(v.dtype) @ v,
+        most.expand(*most.shape[:-1], _STATISTICS),
+        total.expand(*total.shape[:-1], _STATISTICS),
+    )

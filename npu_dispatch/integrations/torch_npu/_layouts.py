@@ -14,7 +14,9 @@ def get_npu_format(tensor: torch.Tensor) -> int:
     return _PLAIN
 
 
-def npu_format_cast(tensor: torch.Tensor, acl_format: int | torch.Tensor) -> torch.Tensor:
+def npu_format_cast(
+    tensor: torch.Tensor, acl_format: int | torch.Tensor
+) -> torch.Tensor:
     """Return the tensor: every layout is the plain one."""
     return tensor
 

@@ -45,20 +45,20 @@ TEST(Settings, NameWhatIsWrongAndWhatWouldBeRight) {
   struct Case {
     const char *text, *part;
   };
-  for (Case c : {Case{"max_split_mb:64", "unknown key 'max_split_mb'"},
-                 Case{"max_split_mb:64", "garbage_collection_threshold"},
-                 Case{"max_split_size_mb:20", "above 20"},
-                 Case{"max_split_size_mb:many", "'many'"},
-                 Case{"garbage_collection_threshold:1.5", "below 1"},
-                 Case{"garbage_collection_threshold:", "below 1"},
-                 Case{"expandable_segments:perhaps", "True or False"},
-                 Case{"roundup_power2_divisions:3", "power of two"},
-                 Case{"roundup_power2_divisions:[256:1", "power of two"},
-                 Case{"roundup_power2_divisions:[3:2]", "power of two"},
-                 Case{"base_addr_aligned_kb:17", "0 to 16"},
-                 Case{"page_size:4k", "1g"},
-                 Case{"backend:cudaMallocAsync", "change_current_allocator"},
-                 Case{"expandable_segments", "key:value"}}) {
+  for (Case c :
+       {Case{"max_split_mb:64", "unknown key 'max_split_mb'"},
+        Case{"max_split_mb:64", "garbage_collection_threshold"},
+        Case{"max_split_size_mb:20", "above 20"},
+        Case{"max_split_size_mb:many", "'many'"},
+        Case{"garbage_collection_threshold:1.5", "below 1"},
+        Case{"garbage_collection_threshold:", "below 1"},
+        Case{"expandable_segments:perhaps", "True or False"},
+        Case{"roundup_power2_divisions:3", "power of two"},
+        Case{"roundup_power2_divisions:[256:1", "power of two"},
+        Case{"roundup_power2_divisions:[3:2]", "power of two"},
+        Case{"base_addr_aligned_kb:17", "0 to 16"}, Case{"page_size:4k", "1g"},
+        Case{"backend:cudaMallocAsync", "change_current_allocator"},
+        Case{"expandable_segments", "key:value"}}) {
     const std::string text = refusal(c.text);
     EXPECT_TRUE(text.find(c.part) != std::string::npos);
     EXPECT_TRUE(text.find("PYTORCH_NPU_ALLOC_CONF") == 0);

@@ -42,7 +42,13 @@ _RENAMED = {
     "CUDAPluggableAllocator": "NPUPluggableAllocator",
     "DeferredCudaCallError": "DeferredNpuCallError",
 }
-_PRIVATE = ("_get_device_index", "_is_in_bad_fork", "_lazy_call", "_lazy_init", "_sleep")
+_PRIVATE = (
+    "_get_device_index",
+    "_is_in_bad_fork",
+    "_lazy_call",
+    "_lazy_init",
+    "_sleep",
+)
 
 _Device = torch.device
 _Generator = torch.Generator
@@ -114,7 +120,9 @@ def _replace_cuda() -> None:
             setattr(torch.cuda, name, theirs)
 
 
-def _autocast(enabled: bool = True, dtype: Any = None, cache_enabled: bool = True) -> Any:
+def _autocast(
+    enabled: bool = True, dtype: Any = None, cache_enabled: bool = True
+) -> Any:
     """Return torch.autocast("npu"), for the old torch.cuda.amp.autocast()."""
     return torch.autocast("npu", dtype, enabled, cache_enabled)
 
@@ -144,7 +152,9 @@ def _backend(init: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _replace_devices() -> None:
-    for function in _device_constructors():
+    owner: Any
+    constructors: list[Any] = list(_device_constructors())
+    for function in constructors:
         owner = torch.fft if function.__name__.startswith("fft_") else torch
         if getattr(owner, function.__name__, None) is function:
             _wrap(owner, function.__name__)
@@ -167,8 +177,9 @@ def _replace_devices() -> None:
 
 
 def _replace_methods() -> None:
+    owner: Any
     for owner in (torch.Tensor, torch.nn.Module):
-        to_npu = owner.npu  # type: ignore[attr-defined]
+        to_npu = owner.npu
 
         def cuda(
             self: Any,
@@ -179,7 +190,7 @@ def _replace_methods() -> None:
         ) -> Any:
             return to_npu(self, _meant(device), *args, **kwargs)
 
-        owner.cuda = cuda  # type: ignore[assignment]
+        owner.cuda = cuda
     is_npu = property(lambda self: self.device.type == "npu")
     torch.Tensor.is_cuda = is_npu  # type: ignore[assignment]
 
