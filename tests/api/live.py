@@ -582,4 +582,4 @@ try:
     npu.synchronize()
 except Exception as error: print(type(error).__name__)
 """
-    assert child(code) == "CUDASanitizerErrors"
+    assert child(code) == "NPUSanitizerErrors"
