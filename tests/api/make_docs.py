@@ -46,7 +46,8 @@ _SECTIONS = {
     15: "Sanitizer",
     16: "Others",
 }
-_ATTRIBUTES = {
+# Of names without a docstring, and of those whose docstring is torch's.
+_OURS = {
     "default_generators": "The devices' generators.",
     "_initialized": "Whether the runtime has started.",
     "matmul.allow_hf32": "Kept; False at first. float32 stays float32.",
@@ -56,6 +57,18 @@ _ATTRIBUTES = {
     "Stream.device_index": "The stream's device.",
     "Stream.device_type": "20, the number of torch's PrivateUse1.",
     "Stream.device": "The stream's torch.device.",
+    "Stream.query": "Return whether all work submitted so far is done. Never waits.",
+    "Stream.synchronize": "Wait for all work submitted so far; raise its error, if "
+    "it failed. ACL_STREAM_TIMEOUT, in milliseconds, limits the wait.",
+    "Event.record": "Mark the end of the work submitted to a stream (the current "
+    "one) so far. A second record moves the event. Never waits.",
+    "Event.wait": "Make later work of a stream (the current one) wait for the event. "
+    "Nothing before the first record. Never waits itself.",
+    "Event.query": "Return whether what was recorded is done; True before the first "
+    "record. Never waits.",
+    "Event.synchronize": "Wait for what was recorded; raise its error, if it failed.",
+    "OutOfMemoryError": "torch.OutOfMemoryError, which a failed allocation raises.",
+    "aclnn.allow_hf32": "The same switch as conv.allow_hf32; any truth value.",
     "Event.event_id": "The event's number; 0 before the first record.",
     "Event.device": "The device of the first record; None before.",
 }
@@ -64,8 +77,8 @@ _ATTRIBUTES = {
 def _says(name: Name) -> str:
     if name.path in OWNED_ELSEWHERE:
         return "not yet"
-    if name.kind == "attribute" and name.path in _ATTRIBUTES:
-        return _ATTRIBUTES[name.path]
+    if name.path in _OURS:
+        return _OURS[name.path]
     text = inspect.getdoc(name.find()) or ""
     return " ".join(text.split("\n\n")[0].split()).replace("|", "\\|")
 
@@ -127,8 +140,8 @@ def _documented_in(rows: list[tuple[str, str, str]]) -> dict[str, str]:
 
 
 def _says_all(name: Name) -> str:
-    if name.kind == "attribute" and name.path in _ATTRIBUTES:
-        return _ATTRIBUTES[name.path]
+    if name.path in _OURS:
+        return _OURS[name.path]
     return inspect.getdoc(name.find()) or ""
 
 
