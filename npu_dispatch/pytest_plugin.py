@@ -13,6 +13,11 @@ __all__: list[str] = []
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("npu_dispatch")
     group.addoption(
+        "--npu-torch-npu",
+        action="store_true",
+        help="make `import torch_npu` give this device",
+    )
+    group.addoption(
         "--npu-schedules",
         type=int,
         default=0,
@@ -34,18 +39,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--npu-suppressions", metavar="FILE", help="of --npu-sanitize, not to report"
     )
-    group.addoption(
-        "--npu-torch-npu",
-        action="store_true",
-        help="make `import torch_npu` give this device",
-    )
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    if config.getoption("--npu-torch-npu"):
-        import npu_dispatch
-
-        npu_dispatch.install_torch_npu_alias()
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -77,3 +70,10 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[Any]:
         "raise", item.config.getoption("--npu-suppressions")
     )
     return (yield)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--npu-torch-npu"):
+        import npu_dispatch
+
+        npu_dispatch.install_torch_npu_alias()

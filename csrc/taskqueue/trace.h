@@ -102,12 +102,12 @@ void calibrate_trace();
 // A ring for a stream; null when there is none or no memory for it.
 TraceRing* claim_trace_ring(int device, int64_t stream);
 
-// The offset of a name that lives as long as the process. Launchers only.
-uint32_t trace_name(const char* name);
-
 // The offset of any text; kNoTraceName when the table is full. Any thread.
 inline constexpr uint32_t kNoTraceName = UINT32_MAX;
 uint32_t trace_text(std::string_view text);
+
+// The offset of a name that lives as long as the process. Launchers only.
+uint32_t trace_name(const char* name);
 
 // The ring's one writer. Fills nothing but the slot.
 inline void add(TraceRing& ring, const TraceRecord& record) {

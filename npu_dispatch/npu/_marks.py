@@ -137,7 +137,10 @@ class Recorder:
             address = ctypes.addressof(_stamps[0]) + 8 * slot
         if _C.trace_wanted():
             texts = _C.trace_text(mark.name), _C.trace_text(mark.domain)
-        _C.queue_mark(*mark.stream, address, mark.number, *texts, kind)
+        try:
+            _C.queue_mark(*mark.stream, address, mark.number, *texts, kind)
+        except Exception:  # the stream has failed, which marking must not report
+            return -1
         return slot
 
 
