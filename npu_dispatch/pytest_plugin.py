@@ -72,8 +72,9 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[Any]:
     return (yield)
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    if config.getoption("--npu-torch-npu"):
+@pytest.hookimpl(tryfirst=True)  # conftest.py may import it already
+def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
+    if early_config.known_args_namespace.npu_torch_npu:
         import npu_dispatch
 
         npu_dispatch.install_torch_npu_alias()

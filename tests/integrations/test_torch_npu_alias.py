@@ -205,3 +205,17 @@ try: import torch.npu.no_such
 except ModuleNotFoundError as error: print(error.name)
 """
     assert python(code, **ALIAS).stdout == "torch.npu.no_such\n"
+
+
+def test_pytest_lets_conftest_import_it(tmp_path: Path, child_environment):
+    (tmp_path / "conftest.py").write_text("import torch_npu")
+    (tmp_path / "test_it.py").write_text(
+        "import torch_npu\ndef test_it(): assert torch_npu.npu.is_available()"
+    )
+    command = [sys.executable, "-m", "pytest", "-q", "--npu-torch-npu"]
+
+    result = subprocess.run(
+        command, cwd=tmp_path, env=child_environment(), capture_output=True, text=True
+    )
+
+    assert "1 passed" in result.stdout, result.stdout + result.stderr
