@@ -157,7 +157,7 @@ def section(number: int) -> str:
             facts.append(f"rows in {documents[name.path]}")
         lines += ["", f"## `{name.path}`", ""]
         if name.parameters is not None:
-            lines += ["```python", f"torch.npu.{_shown(name)}", "```", ""]
+            lines += [f"    torch.npu.{_shown(name)}", ""]
         lines += [_says_all(name), "", f"*{'; '.join(facts)}*"]
     return "\n".join(lines) + "\n"
 

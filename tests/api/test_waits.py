@@ -48,6 +48,7 @@ def held() -> Iterator[Held]:
     yield one
     one.release()
     npu.synchronize()
+    del one.tensor
 
 
 GETTERS: dict[str, Callable[[Held], object]] = {

@@ -155,9 +155,10 @@ def _replace_devices() -> None:
     owner: Any
     constructors: list[Any] = list(_device_constructors())
     for function in constructors:
-        owner = torch.fft if function.__name__.startswith("fft_") else torch
-        if getattr(owner, function.__name__, None) is function:
-            _wrap(owner, function.__name__)
+        name: str = function.__name__
+        owner = torch.fft if name.startswith("fft_") else torch
+        if getattr(owner, name, None) is function:
+            _wrap(owner, name)
     for name in ("empty_like", "full_like", "ones_like", "rand_like", "randint_like"):
         _wrap(torch, name)
     for name in ("randn_like", "zeros_like", "normal", "set_default_device"):
