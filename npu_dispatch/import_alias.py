@@ -10,16 +10,19 @@ import importlib
 import importlib.util
 import sys
 from collections.abc import Iterator, Sequence
-from importlib.abc import Loader
 from importlib.machinery import ModuleSpec
-from importlib.metadata import Distribution, DistributionFinder
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
+
+# Importing these takes longer than importing this package.
+if TYPE_CHECKING:
+    from importlib.abc import Loader
+    from importlib.metadata import Distribution, DistributionFinder
 
 __all__ = ["add", "is_alias", "remove"]
 
 
-class _Loader(Loader):
+class _Loader:
     """Loads the module that an alias stands for."""
 
     def __init__(self, real: str) -> None:
@@ -35,20 +38,25 @@ class _Loader(Loader):
         module.__spec__ = self.own_spec
 
 
-class _Distribution(Distribution):
-    """What importlib.metadata says of an alias's package."""
+def _distribution(name: str, version: str) -> Distribution:
+    """Return what importlib.metadata is to say of an alias's package."""
+    from importlib.metadata import Distribution
 
-    def __init__(self, name: str, version: str) -> None:
-        self._text = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+    class Named(Distribution):
+        def read_text(self, filename: str) -> str | None:
+            if filename != "METADATA":
+                return None
+            return f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
 
-    def read_text(self, filename: str) -> str | None:
-        return self._text if filename == "METADATA" else None
+        def locate_file(self, path: Any) -> Any:
+            raise FileNotFoundError(path)
 
-    def locate_file(self, path: Any) -> Any:
-        raise FileNotFoundError(path)
+    return Named()
 
 
-class _Finder(DistributionFinder):
+class _Finder:
+    """One of sys.meta_path's, for modules and for distributions."""
+
     def __init__(self) -> None:
         self.modules: dict[str, str] = {}
         self.versions: dict[str, str] = {}
@@ -69,7 +77,8 @@ class _Finder(DistributionFinder):
         if spec is None:
             return None
         is_package = spec.submodule_search_locations is not None
-        return ModuleSpec(fullname, _Loader(real), is_package=is_package)
+        loader = cast("Loader", _Loader(real))
+        return ModuleSpec(fullname, loader, is_package=is_package)
 
     def find_distributions(
         self, context: DistributionFinder.Context | None = None
@@ -77,7 +86,7 @@ class _Finder(DistributionFinder):
         asked = context.name if context is not None else None
         for name, version in self.versions.items():
             if asked is None or asked.replace("-", "_").lower() == name:
-                yield _Distribution(name, version)
+                yield _distribution(name, version)
 
 
 _finder = _Finder()
@@ -89,7 +98,7 @@ def add(alias: str, real: str, version: str | None = None) -> None:
     version: what importlib.metadata.version(alias) is to say; None: nothing.
     """
     if _finder not in sys.meta_path:
-        sys.meta_path.insert(0, _finder)
+        sys.meta_path.insert(0, cast("Any", _finder))
     _finder.modules[alias] = real
     if version is not None:
         _finder.versions[alias] = version
