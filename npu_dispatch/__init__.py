@@ -20,15 +20,11 @@ from npu_dispatch.errors import TorchVersionError
 if TYPE_CHECKING:
     from npu_dispatch import npu as npu
 
-__all__ = [
-    "enable_npu_sanitizer",
-    "install_torch_npu_alias",
-    "is_registered",
-    "register",
-]
+__all__ = ["enable_npu_sanitizer", "is_registered", "register"]
 __version__ = "0.1.0"
 
 _log = logging.getLogger(__name__)
+__all__ += ["install_torch_npu_alias"]
 
 
 def is_registered() -> bool:

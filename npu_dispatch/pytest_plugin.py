@@ -41,6 +41,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+@pytest.hookimpl(tryfirst=True)  # conftest.py may import it already
+def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
+    if early_config.known_args_namespace.npu_torch_npu:
+        import npu_dispatch
+
+        npu_dispatch.install_torch_npu_alias()
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     schedules = metafunc.config.getoption("--npu-schedules")
     if not schedules:
@@ -70,11 +78,3 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[Any]:
         "raise", item.config.getoption("--npu-suppressions")
     )
     return (yield)
-
-
-@pytest.hookimpl(tryfirst=True)  # conftest.py may import it already
-def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
-    if early_config.known_args_namespace.npu_torch_npu:
-        import npu_dispatch
-
-        npu_dispatch.install_torch_npu_alias()
