@@ -44,7 +44,7 @@ $(TOOLS): pyproject.toml | $(PY)
 	  'cmake>=3.22' ninja pyyaml typing_extensions click lazy-loader rich matplotlib \
 	  scikit-learn pytest pytest-timeout hypothesis expecttest ruff mypy \
 	  prometheus-client starlette uvicorn uvloop plotly httpx selenium \
-	  perfetto textual trio
+	  perfetto textual trio accelerate
 	-$(PY) -m pip install -q clang-format==18.1.8
 	touch $@
 

@@ -15,7 +15,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from npu_dispatch.config import TORCH_VERSION, Config
+from npu_dispatch import import_alias
+from npu_dispatch.config import TORCH_NPU_VERSION, TORCH_VERSION, Config
 from npu_dispatch.errors import TorchVersionError
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ __all__ = ["enable_npu_sanitizer", "get_include", "is_registered", "register"]
 __version__ = "0.1.0"
 
 _log = logging.getLogger(__name__)
+__all__ += ["install_torch_npu_alias"]
 
 
 def is_registered() -> bool:
@@ -41,7 +43,7 @@ def register() -> None:
     """
     if is_registered():
         return
-    if importlib.util.find_spec("torch_npu") is not None:
+    if _real_torch_npu():
         _log.warning(
             "torch_npu is installed: leaving the device 'npu' to it. "
             "Uninstall torch_npu to use npu_dispatch."
@@ -62,6 +64,8 @@ def register() -> None:
     from npu_dispatch import npu
 
     torch._register_device_module("npu", npu)  # type: ignore[no-untyped-call]
+    # `import torch.npu.amp` would load that file again, as another module.
+    import_alias.add("torch.npu", f"{__name__}.npu")
     backend_registration.generate_methods_for_privateuse1_backend(for_storage=True)
     _C.set_library_folders(npu.library_folders())
     _C.register()
@@ -73,6 +77,34 @@ def register() -> None:
         start_watchdog(os.getpid(), seconds)
     if config.sanitizer is not None:
         npu._sanitizer.enable_as_configured(config)
+    if config.torch_npu_alias:
+        install_torch_npu_alias()
+
+
+def _real_torch_npu() -> bool:
+    """Return whether the vendor's package is installed."""
+    return (
+        not import_alias.is_alias("torch_npu")
+        and importlib.util.find_spec("torch_npu") is not None
+    )
+
+
+def install_torch_npu_alias() -> None:
+    """Make `import torch_npu` give this device under the vendor's names.
+
+    For programs and libraries that look for torch_npu. A RuntimeError where
+    the real one is installed. See npu_dispatch.integrations.torch_npu.
+    """
+    register()
+    if _real_torch_npu():
+        raise RuntimeError(
+            "torch_npu is installed: `import torch_npu` is to give that one. "
+            "Uninstall it, or do not ask for the alias "
+            "(NPU_DISPATCH_TORCH_NPU_ALIAS)."
+        )
+    ours = f"{__name__}.integrations.torch_npu"
+    import_alias.add("torch_npu", ours, TORCH_NPU_VERSION)
+    import_alias.add("torch_npu.npu", f"{__name__}.npu")
 
 
 def get_include() -> str:

@@ -64,10 +64,15 @@ def ops(name: str, tier: str | None) -> None:
     help="Also write the figures to this file.",
 )
 @click.option("--quiet", is_flag=True, help="Print no summary.")
+@click.option("--torch-npu", is_flag=True, help="Let it import torch_npu.")
 @click.argument("script", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
 def run(
-    json_file: Path | None, quiet: bool, script: Path, args: tuple[str, ...]
+    json_file: Path | None,
+    quiet: bool,
+    torch_npu: bool,
+    script: Path,
+    args: tuple[str, ...],
 ) -> None:
     """Run SCRIPT with the device loaded; end with a summary on stderr.
 
@@ -76,6 +81,8 @@ def run(
     from npu_dispatch import summary
 
     npu_dispatch.register()
+    if torch_npu:
+        npu_dispatch.install_torch_npu_alias()
     watch = summary.Watch()
     status = _run_script(script, args)
     status = _finish_work() or status

@@ -12,10 +12,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["TORCH_VERSION", "Config", "for_child", "torch_free_variables"]
+__all__ = [
+    "TORCH_NPU_VERSION",
+    "TORCH_VERSION",
+    "Config",
+    "for_child",
+    "torch_free_variables",
+]
 
 # The torch this release is written for. pyproject.toml pins the same version.
 TORCH_VERSION = "2.13.0"
+# torch_npu counts as torch does; the local part says whose this is.
+TORCH_NPU_VERSION = f"{TORCH_VERSION}+npu.dispatch"
 
 _DEVICE_NAME = "Virtual NPU"
 _NO = frozenset({"0", "false", "no", "off"})
@@ -39,8 +47,9 @@ class Config:
     cache: Path = Path()
     inf_nan: bool = True
     is_rank: bool = False
-    alloc_conf: str = ""
     watchdog_seconds: float = 0.0  # 0: none
+    torch_npu_alias: bool = False
+    task_queue: int = 1
 
     @classmethod
     def read(cls, env: Mapping[str, str] | None = None) -> Config:
@@ -64,14 +73,20 @@ class Config:
             is_rank=all(
                 env.get(name) for name in ("RANK", "LOCAL_WORLD_SIZE", "WORLD_SIZE")
             ),
-            alloc_conf=env.get("PYTORCH_NPU_ALLOC_CONF", ""),
             watchdog_seconds=_seconds(env.get("NPU_DISPATCH_WATCHDOG", "")),
+            task_queue=_level(env.get("TASK_QUEUE_ENABLE", "")),
+            torch_npu_alias=env.get("NPU_DISPATCH_TORCH_NPU_ALIAS", "").lower() in _YES,
         )
 
 
 def torch_free_variables() -> dict[str, str]:
     """Return an environment in which importing this package loads no torch."""
     return {**os.environ, "NPU_AUTOLOAD": "0"}
+
+
+def _level(value: str) -> int:
+    """Read 0, 1 or 2; 1 when it is none of these."""
+    return int(value) if value in ("0", "1", "2") else 1
 
 
 def _seconds(value: str) -> float:

@@ -19,6 +19,11 @@ _RACES = (
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("npu_dispatch")
     group.addoption(
+        "--npu-torch-npu",
+        action="store_true",
+        help="make `import torch_npu` give this device",
+    )
+    group.addoption(
         "--npu-schedules",
         type=int,
         default=0,
@@ -49,6 +54,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", _RACES)
+
+
+@pytest.hookimpl(tryfirst=True)  # conftest.py may import it already
+def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
+    if early_config.known_args_namespace.npu_torch_npu:
+        import npu_dispatch
+
+        npu_dispatch.install_torch_npu_alias()
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -33,6 +33,7 @@ from npu_dispatch.trace_file import (
     TraceFile,
     trace_path,
 )
+from npu_dispatch.trace_marks import spans_of, to_lanes
 
 __all__ = [
     "NotRecordingError",
@@ -72,13 +73,21 @@ class Recorder:
     def process(self, since_ns: int = 0) -> Process:
         """Return what was recorded and ended after `since_ns`."""
         names = self.file.names()
-        streams = [
-            track
-            for ring, records in self.file.all_rings()
-            if (track := _track(self.file, ring, records, names, since_ns)).slices
-        ]
-        memory = list(self.memory.values())
-        return Process(self.file.pid, _command(self.file.pid), streams, memory)
+        streams, marks = [], []
+        for ring, records in self.file.all_rings():
+            if ring.device < 0:
+                marks += spans_of(self.file, records, names, since_ns)
+                continue
+            track = _track(self.file, ring, records, names, since_ns)
+            if track.slices:
+                streams.append(track)
+        return Process(
+            self.file.pid,
+            _command(self.file.pid),
+            streams,
+            list(self.memory.values()),
+            to_lanes(marks, time.monotonic_ns()),
+        )
 
 
 def _track(
@@ -214,4 +223,6 @@ def save(processes: list[Process], path: Path) -> Iterator[str]:
         for track in process.streams:
             lost = f", {track.lost} more were lost" if track.lost else ""
             yield f"{process.pid}: {track.name}: {len(track.slices)} tasks{lost}"
+        for lane in process.lanes:
+            yield f"{process.pid}: {lane.name}: {len(lane.spans)}"
     yield f"wrote {path}"

@@ -3,6 +3,8 @@
 Both have, per stream, a track of tasks as they ran, a track of submissions, and
 a counter of unfinished tasks; arrows from submission to start, and from the
 task that a stream waited for to its wait. Slices of a track never overlap.
+Range markers have tracks of their own, per thread and per stream; there a slice
+may be inside another.
 """
 
 from __future__ import annotations
@@ -13,6 +15,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from npu_dispatch.trace_marks import Lane, Span
 
 __all__ = ["Counter", "Process", "Slice", "StreamTrack", "chrome_json", "perfetto"]
 
@@ -60,6 +64,7 @@ class Process:
     name: str
     streams: list[StreamTrack]
     counters: list[Counter] = field(default_factory=list)
+    lanes: list[Lane] = field(default_factory=list)  # of range markers
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,14 +126,37 @@ def _wait_arrow(pid: int, number: int) -> int:
     return (pid << 41 | number << 1 | 1) & (2**63 - 1)
 
 
+def _steps(lane: Lane) -> Iterator[tuple[str, int, Span]]:
+    """Yield what begins, ends and just happens in a lane, in order.
+
+    Of those at one moment, an inner range ends before and begins after its
+    outer one. A range that is still open has no end.
+    """
+    inside: list[Span] = []
+
+    def ended_by(moment: float) -> Iterator[tuple[str, int, Span]]:
+        while inside and (end := inside[-1].ended) is not None and end <= moment:
+            yield "end", end, inside.pop()
+
+    for span in lane.spans:
+        yield from ended_by(span.began)
+        if span.ended == span.began:
+            yield "point", span.began, span
+        else:
+            yield "begin", span.began, span
+            inside.append(span)
+    yield from ended_by(float("inf"))
+
+
 def chrome_json(processes: list[Process], path: Path) -> None:
     """Write the format of chrome://tracing.
 
-    Times are microseconds since the first submission, with three decimals; what
+    Times are microseconds since the first of all, with three decimals; what
     that is on CLOCK_MONOTONIC is in `otherData`.
     """
     tasks = (t for p in processes for track in p.streams for t in track.slices)
-    origin = min((task.submitted for task in tasks), default=0)
+    marks = (s.began for p in processes for lane in p.lanes for s in lane.spans)
+    origin = min((*(task.submitted for task in tasks), *marks), default=0)
     head = {"displayTimeUnit": "ns", "otherData": {"origin_ns": origin}}
     with path.open("w") as out:
         out.write(json.dumps(head)[:-1] + ',"traceEvents":[\n')
@@ -189,6 +217,15 @@ def _chrome_events(process: Process, origin: int) -> Iterator[dict[str, Any]]:
                 )
             depth = {"tasks": task.depth}
             yield event("C", task.ended, runs, name=f"depth {track.name}", args=depth)
+    for index, lane in enumerate(process.lanes):
+        tid = 2 * len(process.streams) + 1 + index
+        yield label("thread_name", tid, lane.name)
+        for step, ns, span in _steps(lane):
+            about = {"name": span.name, "cat": span.domain}
+            if step == "point":
+                yield event("i", ns, tid, s="t", **about)
+            else:
+                yield event("B" if step == "begin" else "E", ns, tid, **about)
     for counter in process.counters:
         for ns, value in counter.samples:
             yield event("C", ns, 0, name=counter.name, args={counter.unit: value})
@@ -221,7 +258,7 @@ def _bytes(tag: int, value: bytes | str) -> bytes:
 
 
 _SEQUENCE = _number(10, 1)  # trusted_packet_sequence_id
-_BEGIN, _END, _COUNTER = 1, 2, 4
+_BEGIN, _END, _INSTANT, _COUNTER = 1, 2, 3, 4
 _CLOCK = _number(58, 3)  # timestamp_clock_id: MONOTONIC
 
 
@@ -288,6 +325,13 @@ def _perfetto_packets(process: Process) -> Iterator[bytes]:
             yield _event(task.started, _BEGIN, runs, body)
             yield _event(task.ended, _END, runs)
             yield _event(task.ended, _COUNTER, depth, _number(30, task.depth))
+    kinds = {"begin": _BEGIN, "end": _END, "point": _INSTANT}
+    for index, lane in enumerate(process.lanes):
+        uuid = base + (1 << 18) + index
+        yield _track(uuid, lane.name, _number(5, base))
+        for step, ns, span in _steps(lane):
+            about = _bytes(22, span.domain) + _bytes(23, span.name)
+            yield _event(ns, kinds[step], uuid, b"" if step == "end" else about)
     for index, counter in enumerate(process.counters):
         uuid = base + (1 << 19) + index
         about = _number(5, base) + _bytes(8, _bytes(6, counter.unit))

@@ -17,9 +17,21 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["KINDS", "OUTCOMES", "Ring", "TraceError", "TraceFile", "trace_path"]
+__all__ = [
+    "KINDS",
+    "MARK_BEGIN",
+    "MARK_END",
+    "MARK_POINT",
+    "OUTCOMES",
+    "Ring",
+    "TraceError",
+    "TraceFile",
+    "trace_path",
+]
 
-KINDS = ("kernel", "wait", "record")
+KINDS = ("kernel", "wait", "record", "program")
+# Kinds of marks: a range's ends, and a moment by itself.
+MARK_BEGIN, MARK_END, MARK_POINT = 16, 17, 18
 OUTCOMES = ("done", "failed", "dropped")
 
 _VERSION = 2
@@ -65,9 +77,9 @@ class TraceError(RuntimeError):
 
 @dataclass(slots=True)
 class Ring:
-    """One stream's records read so far. Times are ticks."""
+    """One stream's records read so far, or the marks'. Times are ticks."""
 
-    device: int
+    device: int  # -1: of marks
     stream: int
     chunks: list[NDArray[Any]]
     read: int = 0  # records seen, or known to be lost

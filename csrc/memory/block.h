@@ -58,6 +58,9 @@ struct alignas(64) Block {
   // tail when that was decided. Any reuse clears the mark.
   uint64_t release_at = 0;
   bool release_marked = false;
+  // Of a free block where garbage is collected: ticks() at its free, and then
+  // release_at is the stream's tail at that time. Else 0.
+  uint64_t freed_at = 0;
   // The tree's node while this is not in the tree, so that entering it never
   // allocates.
   FreeTree::node_type node;

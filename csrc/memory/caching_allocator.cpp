@@ -5,8 +5,8 @@
 
 #include <memory>
 
-#include "csrc/base/align.h"
 #include "csrc/driver/registry.h"
+#include "csrc/memory/settings.h"
 #include "csrc/memory/trace.h"
 #include "csrc/stats/segment.h"
 #include "csrc/taskqueue/engine.h"
@@ -15,9 +15,6 @@
 
 namespace npu {
 namespace {
-
-// More than any device has; leaves room for rounding up.
-constexpr size_t kAbsurd = size_t{1} << 60;
 
 [[noreturn]] void not_active(const Block* block) {
   fprintf(stderr, "npu_dispatch: free of %p, which is not in use\n",
@@ -30,7 +27,9 @@ constexpr size_t kAbsurd = size_t{1} << 60;
 CachingAllocator::CachingAllocator(int device)
     : device_(device),
       total_(driver().memory_total(device)),
-      stats_(npu::segment().devices[device]) {}
+      stats_(npu::segment().devices[device]) {
+  read_allocator_settings();
+}
 
 CachingAllocator::~CachingAllocator() {
   for (auto& [address, segment] : segments_)
@@ -102,12 +101,13 @@ void CachingAllocator::activate(Block* block, size_t requested) {
   block->state = Block::State::kActive;
   block->requested = requested;
   stats_.allocated(pool_kind(block->size), block->size, requested);
+  if (block->size >= allocator_settings().max_split_size) [[unlikely]]
+    stats_.oversize_allocations.increase(1);
 }
 
 Block* CachingAllocator::allocate(size_t bytes, Stream& stream,
                                   OutOfMemory& why) {
-  const size_t size =
-      bytes < kAbsurd ? round_up(bytes, kBlockQuantum) : kAbsurd;
+  const size_t size = block_bytes(bytes, allocator_settings());
   Block* block = nullptr;
   {
     std::lock_guard lock(lock_);
@@ -134,6 +134,7 @@ Block* CachingAllocator::allocate_slow(size_t size, size_t bytes,
                                        Stream& stream, uint64_t mempool,
                                        OutOfMemory& why) {
   if (Block* block = take_cached(size, bytes, stream, mempool)) return block;
+  collect_garbage();
   if (Block* block = grow(size, bytes, stream, mempool)) return block;
   {
     std::lock_guard lock(lock_);
@@ -197,6 +198,8 @@ Block* CachingAllocator::grow(size_t size, size_t bytes, Stream& stream,
   added.begin()->second.first = block;
   segments_.merge(added);
   stats_.segment_added(pool.kind(), segment_bytes);
+  if (segment_bytes >= allocator_settings().max_split_size)
+    stats_.oversize_segments.increase(1);
   pool.split(block, size, spares_);
   activate(block, bytes);
   lock.unlock();
@@ -215,6 +218,8 @@ void CachingAllocator::free(Block* block) {
   std::lock_guard lock(lock_);
   if (block->state != Block::State::kActive) [[unlikely]]
     not_active(block);
+  if (block->size >= allocator_settings().max_split_size) [[unlikely]]
+    stats_.oversize_allocations.decrease(1);
   if (block->uses) [[unlikely]]
     return free_used_elsewhere(block);
   BlockPool& pool = *block->pool;

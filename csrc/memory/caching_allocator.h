@@ -173,6 +173,8 @@ class CachingAllocator {
   void poll_pending(int checks);
 
   void release_cached();
+  void collect_garbage();
+  bool releasable(const Block* block) const;
   std::vector<Point> pending_points();
   std::vector<Point> mark_unused_segments();
   void release_marked_segments();

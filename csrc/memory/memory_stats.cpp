@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "csrc/memory/settings.h"
+
 namespace npu {
 namespace {
 
@@ -110,6 +112,8 @@ void MemoryStats::reset_peak() {
   for (Usage* usage : {&pools_[0], &pools_[1], &all_}) usage->reset_peak();
   for (auto* stats : {&segments_, &reserved_, &split_blocks_, &split_bytes_})
     for (Stat& stat : *stats) stat.reset_peak();
+  oversize_allocations.reset_peak();
+  oversize_segments.reset_peak();
   mirror(mirror_.allocated_peak, all_.now.bytes);
 }
 
@@ -118,6 +122,8 @@ void MemoryStats::reset_accumulated() {
     usage->reset_accumulated();
   for (auto* stats : {&segments_, &reserved_, &split_blocks_, &split_bytes_})
     for (Stat& stat : *stats) stat.reset_accumulated();
+  oversize_allocations.reset_accumulated();
+  oversize_segments.reset_accumulated();
   alloc_retries = ooms = sync_all_streams = 0;
   device_allocs_ = device_frees_ = 0;
 }
@@ -158,10 +164,10 @@ std::map<std::string, int64_t> MemoryStats::flat() const {
     put(to, key("inactive_split"), split_blocks_[pool]);
     put(to, key("inactive_split_bytes"), split_bytes_[pool]);
   }
-  // Blocks of any size may be split, so none is oversize.
-  put(to, "oversize_allocations", {});
-  put(to, "oversize_segments", {});
-  to["max_split_size"] = -1;
+  put(to, "oversize_allocations", oversize_allocations);
+  put(to, "oversize_segments", oversize_segments);
+  const size_t most = read_allocator_settings().max_split_size;
+  to["max_split_size"] = most == SIZE_MAX ? -1 : int64_t(most);
   to["num_alloc_retries"] = alloc_retries;
   to["num_ooms"] = ooms;
   to["num_sync_all_streams"] = sync_all_streams;

@@ -86,6 +86,8 @@ class MemoryStats {
   std::map<std::string, int64_t> flat() const;
 
   int64_t alloc_retries = 0, ooms = 0, sync_all_streams = 0;
+  // Of at least max_split_size.
+  Stat oversize_allocations, oversize_segments;
 
  private:
   struct Amounts {

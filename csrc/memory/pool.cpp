@@ -4,6 +4,9 @@
 #include <memory>
 
 #include "csrc/base/align.h"
+#include "csrc/base/clock.h"
+#include "csrc/memory/settings.h"
+#include "csrc/taskqueue/stream.h"
 
 namespace npu {
 namespace {
@@ -14,8 +17,17 @@ constexpr size_t kMediumSegment = 20 * kMiB;
 constexpr size_t kMediumLimit = 10 * kMiB;  // from here on, segments to measure
 constexpr size_t kLargeQuantum = 2 * kMiB;
 
-bool worth_splitting(PoolKind kind, size_t rest) {
-  return kind == PoolKind::kSmall ? rest >= kBlockQuantum : rest > kSmallBlock;
+bool worth_splitting(PoolKind kind, size_t size, size_t rest) {
+  if (kind == PoolKind::kSmall) return rest >= kBlockQuantum;
+  return rest > kSmallBlock && size < allocator_settings().max_split_size;
+}
+
+// Whether a large block may serve a request, as max_split_size has it: a block
+// above it no request below it, and none that would waste a segment's worth.
+bool may_serve(const Block* block, size_t size) {
+  const size_t most = allocator_settings().max_split_size;
+  if (size < most) return block->size < most;
+  return block->size < size + kMediumSegment;
 }
 
 }  // namespace
@@ -61,6 +73,12 @@ Block* QuickLists::pop_any() {
 void BlockPool::insert(Block* block) {
   block->state = Block::State::kFree;
   block->link = nullptr;
+  block->freed_at = 0;
+  if (kind_ == PoolKind::kLarge && allocator_settings().gc_threshold > 0)
+      [[unlikely]] {
+    block->freed_at = ticks();
+    block->release_at = block->stream->tail();
+  }
   tree_.insert(std::move(block->node));
 }
 
@@ -73,6 +91,8 @@ Block* BlockPool::best_fit(size_t size, SpareBlocks& spares) {
   const auto found = tree_.lower_bound(size);
   if (found == tree_.end()) return nullptr;
   Block* block = *found;
+  if (kind_ == PoolKind::kLarge && !may_serve(block, size)) [[unlikely]]
+    return nullptr;
   block->node = tree_.extract(found);
   block->release_marked = false;
   split(block, size, spares);
@@ -80,7 +100,7 @@ Block* BlockPool::best_fit(size_t size, SpareBlocks& spares) {
 }
 
 void BlockPool::split(Block* block, size_t size, SpareBlocks& spares) {
-  if (!splits_ || !worth_splitting(kind_, block->size - size)) return;
+  if (!splits_ || !worth_splitting(kind_, size, block->size - size)) return;
   Block* rest = spares.take();
   rest->ptr = static_cast<char*>(block->ptr) + size;
   rest->size = block->size - size;

@@ -1,6 +1,6 @@
 // Memory that only those who name its pool are served from.
-#include "csrc/base/align.h"
 #include "csrc/memory/caching_allocator.h"
+#include "csrc/memory/settings.h"
 #include "csrc/memory/trace.h"
 #include "csrc/taskqueue/observer.h"
 #include "csrc/taskqueue/stream.h"
@@ -9,9 +9,7 @@ namespace npu {
 
 Block* CachingAllocator::allocate_private(uint64_t mempool, size_t bytes,
                                           Stream& stream, OutOfMemory& why) {
-  constexpr size_t kAbsurd = size_t{1} << 60;  // leaves room for rounding up
-  const size_t size =
-      bytes < kAbsurd ? round_up(bytes, kBlockQuantum) : kAbsurd;
+  const size_t size = block_bytes(bytes, allocator_settings());
   Block* block = allocate_slow(size, bytes, stream, mempool, why);
   if (!block) return nullptr;
   trace(MemoryAction::kAlloc, device_, stream.id(), block->ptr, block->size);

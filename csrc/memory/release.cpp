@@ -1,6 +1,7 @@
 // How cached memory goes back to the driver.
 #include "csrc/driver/registry.h"
 #include "csrc/memory/caching_allocator.h"
+#include "csrc/memory/settings.h"
 #include "csrc/memory/trace.h"
 #include "csrc/taskqueue/engine.h"
 #include "csrc/taskqueue/host_wait.h"
@@ -65,9 +66,7 @@ std::vector<CachingAllocator::Point> CachingAllocator::mark_unused_segments() {
   bool busy = false;
   for (auto& [address, segment] : segments_) {
     Block* block = segment.first;
-    if (block->state != Block::State::kFree || !block->whole_segment() ||
-        block->pool->kept() || held_pools_.count(block->pool->mempool()))
-      continue;
+    if (!releasable(block)) continue;
     block->release_marked = true;
     block->release_at = block->stream->tail();
     if (block->stream->retired().reached(block->release_at)) continue;
@@ -90,6 +89,8 @@ void CachingAllocator::release_marked_segments() {
           block->stream->retired().reached(block->release_at)) {
         block->pool->extract(block);
         stats_.segment_removed(block->pool->kind(), block->size);
+        if (block->size >= allocator_settings().max_split_size)
+          stats_.oversize_segments.decrease(1);
         spares_.give(block);
         // A node moves from map to map: nothing is allocated.
         released.insert(segments_.extract(at));

@@ -4,6 +4,7 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include "csrc/graph/capture.h"
+#include "csrc/memory/settings.h"
 #include "csrc/python/bindings.h"
 #include "csrc/taskqueue/event.h"
 #include "csrc/torch/device.h"
@@ -63,6 +64,7 @@ void bind_device(py::module_& m) {
   def(m, "init", [] {
     check_usable();
     TORCH_CHECK(device_count() > 0, "No NPU devices are available");
+    read_allocator_settings();  // raises if they are wrong
     usable_stream(current_device());
   });
   m.def("current_device", &current_device);

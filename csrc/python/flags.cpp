@@ -16,6 +16,8 @@
 #include "csrc/taskqueue/host_wait_policy.h"
 #include "csrc/taskqueue/observer.h"
 #include "csrc/taskqueue/stream_pools.h"
+#include "csrc/taskqueue/trace.h"
+#include "csrc/taskqueue/trace_marks.h"
 #include "csrc/torch/device.h"
 #include "csrc/torch/error.h"
 
@@ -87,10 +89,13 @@ int run_sleep(const npu_kernel*, const uint64_t* words, npu_failure* failure) {
   return NPU_OK;
 }
 
-// Words: counter of nanoseconds. What the range markers note.
-int run_stamp(const npu_kernel*, const uint64_t* words, npu_failure*) {
-  auto* at = reinterpret_cast<std::atomic<uint64_t>*>(words[0]);
-  at->store(now_ns(), std::memory_order_relaxed);
+// Words: counter of nanoseconds or 0, range, name and domain, kind and device,
+// stream.
+int run_mark(const npu_kernel*, const uint64_t* words, npu_failure*) {
+  if (auto* at = reinterpret_cast<std::atomic<uint64_t>*>(words[0]))
+    at->store(now_ns(), std::memory_order_relaxed);
+  trace_mark({words[1], uint32_t(words[2]), uint32_t(words[2] >> 32),
+              uint8_t(words[3]), int32_t(words[3] >> 32), int64_t(words[4])});
   return NPU_OK;
 }
 
@@ -98,7 +103,7 @@ const npu_kernel kSet{run_set, "event record", nullptr, 0};
 const npu_kernel kTake{run_take, "external event wait", nullptr, 0};
 const npu_kernel kReach{run_reach, "interprocess event wait", nullptr, 0};
 const npu_kernel kSleep{run_sleep, "_sleep", nullptr, 0};
-const npu_kernel kStamp{run_stamp, "range marker", nullptr, 0};
+const npu_kernel kMark{run_mark, "range marker", nullptr, 0};
 
 // Queues the kernel; an inline stream runs it here, so without the GIL.
 void submit(int device, int64_t id, const npu_kernel& kernel,
@@ -165,9 +170,23 @@ void bind_flags(py::module_& m) {
   def(m, "queue_sleep", [](int device, int64_t stream, uint64_t ns) {
     submit(device, stream, kSleep, {ns, uint64_t(device)});
   });
-  def(m, "queue_stamp", [](int device, int64_t stream, uint64_t address) {
-    submit(device, stream, kStamp, {address});
+  def(m, "queue_mark",
+      [](int device, int64_t stream, uint64_t address, uint64_t range,
+         uint32_t name, uint32_t domain, int kind) {
+        submit(device, stream, kMark,
+               {address, range, uint64_t(domain) << 32 | name,
+                uint64_t(device) << 32 | uint64_t(kind), uint64_t(stream)});
+      });
+  def(m, "host_mark",
+      [](int64_t thread, uint64_t range, uint32_t name, uint32_t domain,
+         int kind) {
+        if (!in_bad_fork())
+          trace_mark({range, name, domain, uint8_t(kind), -1, thread});
+      });
+  def(m, "trace_text", [](const std::string& text) {
+    return in_bad_fork() ? kNoTraceName : trace_text(text);
   });
+  m.def("trace_wanted", [] { return trace_wanted() && !in_bad_fork(); });
   def(m, "stream_reached", [](int device, int64_t stream, uint64_t number) {
     return stream_at(device, stream).retired().reached(number);
   });

@@ -6,6 +6,7 @@
 #include "csrc/graph/capture.h"
 #include "csrc/graph/graveyard.h"
 #include "csrc/memory/caching_allocator.h"
+#include "csrc/memory/settings.h"
 #include "csrc/python/bindings.h"
 #include "csrc/torch/device.h"
 #include "csrc/torch/error.h"
@@ -105,6 +106,20 @@ void bind_memory(py::module_& m) {
     if (CachingAllocator* a = existing(device)) a->reset_accumulated_stats();
   });
   def(m, "empty_cache", &empty_cache);
+  def(m, "allocator_settings", [] {
+    const AllocatorSettings& s = read_allocator_settings();
+    py::dict divisions, d;
+    for (size_t i = 0; i < s.roundup_divisions.size(); ++i)
+      divisions[py::str(std::to_string(1 << i))] = s.roundup_divisions[i];
+    d["PYTORCH_NPU_ALLOC_CONF"] = s.text;
+    d["max_split_size"] =
+        s.max_split_size == SIZE_MAX ? -1 : int64_t(s.max_split_size);
+    d["garbage_collection_threshold"] = s.gc_threshold;
+    d["expandable_segments"] = s.expandable_segments;
+    d["roundup_power2_divisions"] = divisions;
+    return d;
+  });
+  def(m, "set_allocator_settings", &set_allocator_settings);
   def(m, "mem_get_info", [](int device) {
     check_device(device);
     const MemoryInfo info = allocator(device).info();

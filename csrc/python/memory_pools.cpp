@@ -12,6 +12,7 @@
 #include "csrc/torch/alternatives.h"
 #include "csrc/torch/device.h"
 #include "csrc/torch/error.h"
+#include "csrc/torch/pinned_ranges.h"
 
 namespace py = pybind11;
 
@@ -131,6 +132,12 @@ void bind_memory_pools(py::module_& m) {
     erase_stream(t.storage().data_ptr(), *stream);
   });
 
+  def(m, "register_pinned", [](uintptr_t address, size_t bytes) {
+    register_pinned(reinterpret_cast<void*>(address), bytes);
+  });
+  def(m, "unregister_pinned", [](uintptr_t address) {
+    unregister_pinned(reinterpret_cast<void*>(address));
+  });
   def(m, "host_memory_stats", &host_stats);
   def(m, "host_empty_cache", [] { host().empty_cache(); });
   def(m, "reset_accumulated_host_memory_stats",

@@ -36,7 +36,8 @@ struct Engine {
   // Written under the mutex. Relaxed: a launch that races with a change may go
   // either way.
   std::atomic<bool> blocking{env_flag("NPU_LAUNCH_BLOCKING") ||
-                             env_flag("ASCEND_LAUNCH_BLOCKING")};
+                             env_flag("ASCEND_LAUNCH_BLOCKING") ||
+                             env_string("TASK_QUEUE_ENABLE", "1") == "0"};
   int blocking_threads = 0;
 
   // Whether streams must ask launch_blocks() at each launch.
@@ -102,7 +103,9 @@ int pool_size(StreamPool pool) {
       return kSyncLaunchStreams;
     case StreamPool::kNormal:
     case StreamPool::kHigh:
-      return kStreamsPerPool;
+      static const int most = int(
+          env_int("STREAMS_PER_DEVICE", kStreamsPerPool, 1, kStreamsPerPool));
+      return most;
   }
   return 0;
 }

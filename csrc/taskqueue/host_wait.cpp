@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <atomic>
+#include <stdexcept>
+#include <string>
 
 #include "csrc/base/clock.h"
+#include "csrc/base/env.h"
 #include "csrc/stats/segment.h"
 #include "csrc/taskqueue/host_wait_policy.h"
 #include "csrc/taskqueue/observer.h"
@@ -19,6 +22,39 @@ HostWaitHooks hooks_{};
 // Relaxed: a wait that starts while watching starts or ends is either.
 std::atomic<int> watchers_{0};
 thread_local int sleep_at_once_ = 0, no_host_waits_ = 0;
+
+thread_local uint64_t deadline_ = 0;  // now_ns(); 0: none
+
+// How long such a wait may take; 0: for ever.
+uint64_t limit_ns(WaitReason reason) {
+  static const uint64_t device =
+      uint64_t(env_int("ACL_DEVICE_SYNC_TIMEOUT", -1, -1, 1 << 30));
+  static const uint64_t stream =
+      uint64_t(env_int("ACL_STREAM_TIMEOUT", -1, -1, 1 << 30));
+  if (reason == WaitReason::kDeviceSync && int64_t(device) > 0)
+    return device * 1'000'000'000;
+  if (reason == WaitReason::kStreamSync && int64_t(stream) > 0)
+    return stream * 1'000'000;
+  return 0;
+}
+
+class Deadline {
+ public:
+  explicit Deadline(WaitReason reason) {
+    if (const uint64_t limit = limit_ns(reason)) deadline_ = now_ns() + limit;
+  }
+  ~Deadline() { deadline_ = 0; }
+};
+
+std::runtime_error timed_out(const Stream& stream, uint64_t number) {
+  return std::runtime_error(
+      "npu:" + std::to_string(stream.device()) + " stream " +
+      std::to_string(stream.id()) + " has not come to task " +
+      std::to_string(number) +
+      " within the time that ACL_DEVICE_SYNC_TIMEOUT (seconds) or "
+      "ACL_STREAM_TIMEOUT (milliseconds) gives synchronize(); its work goes "
+      "on");
+}
 
 // Holds the hooks' token, and gives it back however the wait ends.
 class Released {
@@ -50,6 +86,7 @@ void wait(Stream& stream, uint64_t number) {
       if (stream.retired().sleep(number, kInterruptNs)) return;
     }
     if (hooks_.check_interrupt) hooks_.check_interrupt();
+    if (deadline_ && now_ns() > deadline_) throw timed_out(stream, number);
   }
 }
 
@@ -100,6 +137,7 @@ void host_wait_announced(Stream& stream, uint64_t number, WaitReason reason,
     CountedWait counted(block.waits[r], block.wait_ns[r], block.waiting[r],
                         block.waiting_from[r], start);
     try {
+      const Deadline deadline(reason);
       wait(stream, number);
     } catch (...) {
       counted.end(now_ns());

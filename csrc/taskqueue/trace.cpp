@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <mutex>
 #include <string>
 #include <string_view>
@@ -137,23 +138,29 @@ uint32_t trace_name(const char* name) {
   // By address: names live as long as the process.
   thread_local std::unordered_map<const char*, uint32_t> known;
   const auto [entry, is_new] = known.try_emplace(name, 0);
-  if (!is_new) return entry->second;
-  static std::unordered_map<std::string_view, uint32_t> all;
+  if (is_new) entry->second = trace_text(name);
+  return entry->second;
+}
+
+uint32_t trace_text(std::string_view text) {
+  static auto& all = *new std::unordered_map<std::string, uint32_t>;
   std::lock_guard lock(mutex_);
-  const auto [shared, added] = all.try_emplace(name, 0);
-  if (added) {
-    TraceFile& file = *file_.load(std::memory_order_relaxed);
-    const uint32_t at = file.header.names_used.load(std::memory_order_relaxed);
-    const uint16_t length = uint16_t(strnlen(name, 255));
-    if (at + sizeof length + length > kTraceNameBytes) return 0;  // the first
-    memcpy(file.names + at, &length, sizeof length);
-    memcpy(file.names + at + sizeof length, name, length);
-    // Release: a reader that sees the name's end finds its bytes.
-    file.header.names_used.store(uint32_t(at + sizeof length + length),
-                                 std::memory_order_release);
-    shared->second = at;
+  const auto [entry, added] = all.try_emplace(std::string(text), kNoTraceName);
+  if (!added) return entry->second;
+  TraceFile* const file = file_.load(std::memory_order_relaxed);
+  const uint16_t length = uint16_t(std::min<size_t>(text.size(), 255));
+  const uint32_t at =
+      file ? file->header.names_used.load(std::memory_order_relaxed) : 0;
+  if (!file || at + sizeof length + length > kTraceNameBytes) {
+    all.erase(entry);  // texts may be without number
+    return kNoTraceName;
   }
-  return entry->second = shared->second;
+  memcpy(file->names + at, &length, sizeof length);
+  memcpy(file->names + at + sizeof length, text.data(), length);
+  // Release: a reader that sees the name's end finds its bytes.
+  file->header.names_used.store(uint32_t(at + sizeof length + length),
+                                std::memory_order_release);
+  return entry->second = at;
 }
 
 }  // namespace npu

@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <string_view>
 
 #include "csrc/base/align.h"
 
@@ -22,6 +23,12 @@ inline constexpr uint32_t kTraceNameBytes = 1 << 18;
 
 enum class TraceOutcome : uint8_t { kDone, kFailed, kDropped };
 
+// Of a record's kind. Below kMarkBegin: a TaskKind. A mark is a moment of a
+// range, or by itself, in the ring of device -1: `position` is the range's
+// number, all three times are the moment, `depth` is the domain's name, and
+// other_device and other_stream say where: a stream, or -1 and a thread.
+inline constexpr uint8_t kMarkBegin = 16, kMarkEnd = 17, kMarkPoint = 18;
+
 // Times are ticks; the header has what they are in nanoseconds.
 struct alignas(kCacheLine) TraceRecord {
   uint64_t position;   // in its stream
@@ -33,7 +40,7 @@ struct alignas(kCacheLine) TraceRecord {
   int32_t other_device;
   uint32_t name;   // offset in the name table
   uint32_t depth;  // tasks unfinished when this one ended, itself included
-  uint8_t kind;    // TaskKind
+  uint8_t kind;
   uint8_t outcome;
 };
 static_assert(sizeof(TraceRecord) == kCacheLine);
@@ -97,6 +104,10 @@ void calibrate_trace();
 
 // A ring for a stream; null when there is none or no memory for it.
 TraceRing* claim_trace_ring(int device, int64_t stream);
+
+// The offset of any text; kNoTraceName when the table is full. Any thread.
+inline constexpr uint32_t kNoTraceName = UINT32_MAX;
+uint32_t trace_text(std::string_view text);
 
 // The offset of a name that lives as long as the process. Launchers only.
 uint32_t trace_name(const char* name);

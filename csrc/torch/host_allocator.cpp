@@ -5,11 +5,13 @@
 
 #include <map>
 #include <mutex>
+#include <set>
 
 #include "csrc/taskqueue/observer.h"
 #include "csrc/torch/allocator.h"
 #include "csrc/torch/device.h"
 #include "csrc/torch/error.h"
+#include "csrc/torch/pinned_ranges.h"
 
 namespace npu {
 namespace {
@@ -20,10 +22,12 @@ struct Mark {
   uint64_t number;
 };
 
-// Every pinned range, to answer is_pinned(). Filled by host allocations only.
+// Every pinned range, to answer is_pinned(): those that were allocated here and
+// those that were registered.
 struct Ranges {
   std::mutex mutex;
   std::map<uintptr_t, size_t> bytes_at;
+  std::set<uintptr_t> registered;
 };
 Ranges& ranges() {
   static Ranges* const ranges = new Ranges;
@@ -101,6 +105,29 @@ bool is_pinned(const void* pointer) {
   if (at == ranges().bytes_at.begin()) return false;
   --at;
   return uintptr_t(pointer) < at->first + at->second;
+}
+
+void register_pinned(void* address, size_t bytes) {
+  const auto begin = uintptr_t(address);
+  TORCH_CHECK(begin && bytes && begin + bytes > begin,
+              "npu: no host memory: ", address, " and ", bytes, " bytes");
+  std::lock_guard lock(ranges().mutex);
+  auto& bytes_at = ranges().bytes_at;
+  const auto after = bytes_at.lower_bound(begin + bytes);
+  const bool pinned =
+      after != bytes_at.begin() &&
+      std::prev(after)->first + std::prev(after)->second > begin;
+  TORCH_CHECK(!pinned, "npu: a part of the ", bytes, " bytes at ", address,
+              " is pinned or registered already");
+  bytes_at[begin] = bytes;
+  ranges().registered.insert(begin);
+}
+
+void unregister_pinned(void* address) {
+  std::lock_guard lock(ranges().mutex);
+  TORCH_CHECK(ranges().registered.erase(uintptr_t(address)),
+              "npu: the memory at ", address, " has not been registered");
+  ranges().bytes_at.erase(uintptr_t(address));
 }
 
 void record_pinned(const c10::DataPtr& data, Stream& stream) {

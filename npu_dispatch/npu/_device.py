@@ -95,7 +95,10 @@ class device_of(device):
 
 
 def synchronize(device: Device = None) -> None:
-    """Wait for all work on all streams of the device; raise a failed stream's error."""
+    """Wait for all work on all streams of the device; raise a failed stream's error.
+
+    ACL_DEVICE_SYNC_TIMEOUT, in seconds, limits the wait: then a RuntimeError.
+    """
     if device is None:  # a microsecond counts here, and no work needs no runtime
         _C.synchronize()
         return
@@ -211,7 +214,7 @@ def launch_blocking() -> Iterator[None]:
         _C.set_thread_launch_blocking(before)
 
 
-def is_bf16_supported(including_emulation: bool = True) -> bool:
+def is_bf16_supported(including_emulation: bool = False) -> bool:
     """Return whether bfloat16 tensors compute: always."""
     return True
 

@@ -1,4 +1,8 @@
-"""Where range markers go: a bounded list of marks, with host and device times."""
+"""Where range markers go, with host and device times.
+
+To the trace, while somebody traces this process; to a bounded list, while
+torch.npu.profiler records. Else nothing is kept.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +19,7 @@ import torch
 from npu_dispatch import _C
 
 _MOST = 65536
+_BEGIN, _END, _POINT = 16, 17, 18  # csrc/taskqueue/trace.h
 
 # Streams write their times here. Never freed, and used round robin: a stream
 # that reaches an old mark writes into memory that is still there.
@@ -31,6 +36,7 @@ class Mark:
     start_ns: int
     end_ns: int = 0  # 0: a range that is still open
     stream: tuple[int, int] | None = None  # device, id
+    number: int = 0  # in the trace
     device_slots: tuple[int, int] = (-1, -1)
 
     def device_ns(self) -> tuple[int, int]:
@@ -59,13 +65,18 @@ class Mark:
 
 
 class Recorder:
-    """Keeps the latest marks while switched on. Any thread."""
+    """Tells the trace of marks; keeps the latest while switched on. Any thread."""
 
     def __init__(self) -> None:
-        self.on = False
+        self.on = False  # keeps them
         self._lock = threading.Lock()
         self._marks: deque[Mark] = deque(maxlen=_MOST)
         self._slots = itertools.count()
+        self._numbers = itertools.count(1)
+
+    def wanted(self) -> bool:
+        """Return whether anybody wants marks now."""
+        return self.on or _C.trace_wanted()
 
     def switch(self, on: bool) -> None:
         with self._lock:
@@ -82,29 +93,54 @@ class Recorder:
             self._marks.clear()
 
     def begin(self, name: str, domain: str, stream: torch.Stream | None) -> Mark:
-        mark = Mark(name, domain, threading.get_native_id(), time.monotonic_ns())
-        if stream is not None:
-            mark.stream = stream.device_index, stream.stream_id
-            mark.device_slots = self._stamp(mark), -1
-        with self._lock:
-            self._marks.append(mark)
-        return mark
+        return self._begin(name, domain, stream, _BEGIN)
 
     def end(self, mark: Mark) -> None:
         if mark.stream:
-            mark.device_slots = mark.device_slots[0], self._stamp(mark)
+            mark.device_slots = mark.device_slots[0], self._stamp(mark, _END)
         mark.end_ns = time.monotonic_ns()
+        self._tell(mark, _END)
 
     def point(self, name: str, domain: str, stream: torch.Stream | None) -> None:
-        mark = self.begin(name, domain, stream)
+        mark = self._begin(name, domain, stream, _POINT)
         mark.device_slots = mark.device_slots[0], mark.device_slots[0]
         mark.end_ns = mark.start_ns
 
-    def _stamp(self, mark: Mark) -> int:
+    def _begin(
+        self, name: str, domain: str, stream: torch.Stream | None, kind: int
+    ) -> Mark:
+        mark = Mark(name, domain, threading.get_native_id(), time.monotonic_ns())
+        mark.number = next(self._numbers)
+        self._tell(mark, kind)
+        if stream is not None:
+            mark.stream = stream.device_index, stream.stream_id
+            mark.device_slots = self._stamp(mark, kind), -1
+        if self.on:
+            with self._lock:
+                self._marks.append(mark)
+        return mark
+
+    def _tell(self, mark: Mark, kind: int) -> None:
+        """Note the moment on the host in the trace."""
+        if _C.trace_wanted():
+            thread = threading.get_native_id()
+            texts = _C.trace_text(mark.name), _C.trace_text(mark.domain)
+            _C.host_mark(thread, mark.number, *texts, kind)
+
+    def _stamp(self, mark: Mark, kind: int) -> int:
+        """Queue the noting of the moment on the stream; return where it goes."""
         assert mark.stream
-        slot = next(self._slots) % len(_stamps[0])
-        _stamps[0][slot] = 0
-        _C.queue_stamp(*mark.stream, ctypes.addressof(_stamps[0]) + 8 * slot)
+        slot, address, texts = -1, 0, (0, 0)
+        if self.on:
+            slot = next(self._slots) % len(_stamps[0])
+            _stamps[0][slot] = 0
+            address = ctypes.addressof(_stamps[0]) + 8 * slot
+        if _C.trace_wanted():
+            texts = _C.trace_text(mark.name), _C.trace_text(mark.domain)
+        try:
+            _C.queue_mark(*mark.stream, address, mark.number, *texts, kind)
+        except Exception:  # the stream has failed, which marking must not report
+            return -1
         return slot
 
 
@@ -126,7 +162,8 @@ class Ranges:
 
     def push(self, name: str, domain: str, stream: torch.Stream | None) -> int:
         stack = self._stack(domain)
-        stack.append(recorder.begin(name, domain, stream) if recorder.on else None)
+        wanted = recorder.wanted()
+        stack.append(recorder.begin(name, domain, stream) if wanted else None)
         return len(stack) - 1
 
     def pop(self, domain: str) -> int:
@@ -140,9 +177,9 @@ class Ranges:
 
     def start(self, name: str, domain: str, stream: torch.Stream | None) -> int:
         number = next(self._ids)
-        on = recorder.on
+        wanted = recorder.wanted()
         self._open[domain, number] = (
-            recorder.begin(name, domain, stream) if on else None
+            recorder.begin(name, domain, stream) if wanted else None
         )
         return number
 

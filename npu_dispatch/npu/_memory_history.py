@@ -8,11 +8,25 @@ from pathlib import Path
 from typing import Any
 
 from npu_dispatch import _C
-from npu_dispatch.config import Config
 from npu_dispatch.npu._index import Device, _get_device_index
 from npu_dispatch.npu._lazy import _lazy_init
 
-__all__ = ["_dump_snapshot", "_record_memory_history", "_snapshot"]
+__all__ = [
+    "_dump_snapshot",
+    "_record_memory_history",
+    "_set_allocator_settings",
+    "_snapshot",
+]
+
+
+def _set_allocator_settings(env: str) -> None:
+    """Replace what PYTORCH_NPU_ALLOC_CONF said, for allocations from now on.
+
+    env: in its form, "key:value,key:value". RuntimeError, and no change, for a
+    key that is not one of its, or a value which that key cannot have.
+    """
+    _C.set_allocator_settings(env)
+
 
 _STACKS = {None: 0, "state": 1, "alloc": 2, "all": 3}
 
@@ -68,15 +82,11 @@ def _snapshot(device: Device = None) -> dict[str, Any]:
     return {
         "segments": segments,
         "device_traces": [t if only in (None, i) else [] for i, t in enumerate(traces)],
-        "allocator_settings": {
-            "PYTORCH_NPU_ALLOC_CONF": Config.read().alloc_conf,
-            "max_split_size": -1,
-            "garbage_collection_threshold": 0.0,
-            "expandable_segments": False,
+        "allocator_settings": _C.allocator_settings()
+        | {
             "pinned_num_register_threads": 1,
             "release_lock_on_malloc": True,
             "pinned_use_host_register": False,
-            "roundup_power2_divisions": {},
         },
         "external_annotations": [],
     }

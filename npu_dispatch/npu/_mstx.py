@@ -53,7 +53,7 @@ def _quietly(default: Any) -> Callable[[Callable[P, R]], Callable[P, R]]:
 
 
 class mstx:
-    """Marks and ranges in the trace; see torch.npu.profiler for recording.
+    """Marks and ranges in the trace: `npu-dispatch trace`, torch.npu.profiler.
 
     With a stream, the mark is also a task of that stream, which notes when it
     is reached. Bad arguments are a warning and the default result.
@@ -65,7 +65,7 @@ class mstx:
         message: str, stream: Stream | None = None, domain: str = "default"
     ) -> None:
         """Mark this moment."""
-        if not _bad(message, stream, domain, True) and recorder.on:
+        if not _bad(message, stream, domain, True) and recorder.wanted():
             recorder.point(message, domain, stream)
 
     @staticmethod

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from npu_dispatch import _C
+from npu_dispatch.config import Config
 
 __all__ = ["aclnn", "config", "conv", "matmul"]
 
@@ -104,7 +105,7 @@ class _Kept:
     deterministic_level = 0
     compatible_impl = False
     op_timeout_ms = 0
-    task_queue = 1
+    task_queue: int | None = None  # None: what the environment says
 
 
 def set_mm_bmm_format_nd(is_nd: bool = True) -> None:
@@ -171,8 +172,8 @@ def set_task_queue_enable(level: int) -> None:
 
 
 def get_task_queue_enable() -> int:
-    """Return the level of the queue; 1 at first."""
-    return _Kept.task_queue
+    """Return the level of the queue; at first TASK_QUEUE_ENABLE's, or else 1."""
+    return Config.read().task_queue if _Kept.task_queue is None else _Kept.task_queue
 
 
 def get_cann_version(module: str = "CANN") -> str:

@@ -127,6 +127,22 @@ class _Runtime:
 
         return mem_get_info(device)
 
+    def npuHostRegister(  # noqa: N802
+        self, address: int, size: int, flags: int = 0
+    ) -> int:
+        """Let copies of the host's `size` bytes at `address` be queued, as pinned.
+
+        The memory is the caller's, who keeps it until queued copies are done.
+        flags: of no effect. RuntimeError if a part of it is pinned already.
+        """
+        _C.register_pinned(address, size)
+        return 0
+
+    def npuHostUnregister(self, address: int) -> int:  # noqa: N802
+        """Take npuHostRegister(address, ...) back."""
+        _C.unregister_pinned(address)
+        return 0
+
     def npuDeviceSynchronize(self) -> int:  # noqa: N802
         """Wait for the current device."""
         _C.synchronize()

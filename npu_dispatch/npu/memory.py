@@ -13,6 +13,7 @@ from npu_dispatch.npu._lazy import _lazy_init, is_initialized
 from npu_dispatch.npu._memory_history import (
     _dump_snapshot as _dump_snapshot,
     _record_memory_history as _record_memory_history,
+    _set_allocator_settings as _set_allocator_settings,
     _snapshot as _snapshot,
 )
 from npu_dispatch.npu._raw_memory import (

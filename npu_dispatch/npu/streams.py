@@ -143,8 +143,8 @@ class _StreamMethods(torch.Stream):
 class Stream(_StreamMethods):
     """A queue of work on a device.
 
-    Taken round robin from a pool of 32 per device and priority class, so that
-    the 33rd object is the first stream again.
+    Taken round robin from a pool of 32 (STREAMS_PER_DEVICE) per device and
+    priority class, so that the 33rd object is the first stream again.
     """
 
     def __new__(

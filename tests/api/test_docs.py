@@ -1,13 +1,26 @@
-"""docs/api.md says what the docstrings say."""
+"""docs/api.md and docs/api/ say what the docstrings and the tests say."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 
+import pytest
+
 sys.path.insert(0, str(Path(__file__).parent))
 import make_docs
 
+PAGES = make_docs.pages()
 
-def test_the_table_of_names_is_up_to_date():
-    assert make_docs.DOCS.read_text() == make_docs.page(), make_docs.__doc__
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_a_page_is_up_to_date(path: Path):
+    assert path.read_text() == PAGES[path], make_docs.__doc__
+
+
+def test_there_is_no_other_page():
+    assert set((make_docs.DOCS / "api").iterdir()) <= PAGES.keys()
+
+
+def test_every_row_works():
+    assert "missing" not in make_docs.rows_page()

@@ -180,3 +180,17 @@ def test_profile_records_inside_only():
 
     assert [mark.name for mark in recorder.marks()] == ["in"]
     recorder.clear()
+
+
+def test_marking_a_failed_stream_raises_nothing(recorded):
+    weight, index = torch.rand(4, 2).npu(), torch.tensor([9]).npu()
+    torch.nn.functional.embedding(index, weight)
+    with pytest.raises(IndexError):
+        torch.npu.synchronize()
+
+    with nvtx.range("on a failed stream"):
+        nvtx.mark("mark")
+    mstx.mark("mark", torch.npu.current_stream())
+    torch.npu.clear_error()
+
+    assert ("on a failed stream", "host") in recorded()

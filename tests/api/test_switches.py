@@ -190,3 +190,51 @@ def test_without_the_task_queue_a_call_raises_its_own_error():
         torch.npu.set_task_queue_enable(1)
         torch.npu.clear_error()
     assert torch.npu.get_task_queue_enable() == 1
+
+
+HELD = """
+import torch
+stream = torch.npu.Stream()
+event = torch.npu.ExternalEvent()
+event.wait(stream)
+try: {wait}
+except RuntimeError as error: print(error)
+event.record(torch.npu.Stream())
+torch.npu.synchronize()
+print(stream.query())
+"""
+
+
+@pytest.mark.parametrize(
+    ("wait", "limit"),
+    [
+        ("torch.npu.synchronize()", {"ACL_DEVICE_SYNC_TIMEOUT": "1"}),
+        ("stream.synchronize()", {"ACL_STREAM_TIMEOUT": "20"}),
+    ],
+)
+def test_a_wait_ends_at_its_time_limit_and_the_work_goes_on(python, wait, limit):
+    first, last = python(HELD.format(wait=wait), **limit).stdout.splitlines()
+
+    assert next(iter(limit)) in first and "has not come to task" in first
+    assert last == "True"
+
+
+def test_the_environment_chooses_the_level_of_the_queue(python):
+    code = """
+import torch
+print(torch.npu.get_task_queue_enable())
+torch.npu._sleep(5_000_000)
+print(torch.npu.current_stream().query())
+"""
+    assert python(code, TASK_QUEUE_ENABLE="0").stdout.split() == ["0", "True"]
+    assert python(code, TASK_QUEUE_ENABLE="2").stdout.split() == ["2", "False"]
+
+
+def test_the_environment_chooses_the_size_of_the_pools(python):
+    code = """
+import torch
+print(len({torch.npu.Stream() for _ in range(40)}))
+print(len({torch.npu.Stream(priority=-1) for _ in range(40)}))
+"""
+    assert python(code).stdout.split() == ["32", "32"]
+    assert python(code, STREAMS_PER_DEVICE="8").stdout.split() == ["8", "8"]

@@ -254,7 +254,7 @@ def test_a_process_without_npu_is_named(tmp_path):
         TraceFile(short)
     wrong = tmp_path / "wrong"
     wrong.write_bytes(bytes(4096))
-    with pytest.raises(TraceError, match="not a trace file of version 1"):
+    with pytest.raises(TraceError, match="not a trace file of version 2"):
         TraceFile(wrong)
 
 

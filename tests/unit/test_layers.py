@@ -29,11 +29,13 @@ ATEN_FROM, PYTHON_FROM = 4, 6
 PYTHON_LAYERS = {
     "errors": 0,
     "config": 0,
+    "import_alias": 0,
     "sanitizer": 0,
     "stats": 0,
     "processes": 1,
-    "trace_export": 0,
+    "trace_export": 0.7,
     "trace_file": 0,
+    "trace_marks": 0.5,
     "_C": 1,
     "npu": 1,
     "aio": 2,
@@ -53,7 +55,7 @@ PYTHON_LAYERS = {
 }
 WITHOUT_TORCH = {"errors", "config", "stats", "metrics", "service", "summary"}
 WITHOUT_TORCH |= {"dump", "processes", "sanitizer"}
-WITHOUT_TORCH |= {"top", "trace", "trace_export", "trace_file"}
+WITHOUT_TORCH |= {"top", "trace", "trace_export", "trace_file", "trace_marks"}
 MAX_LINES = 500
 
 CPP_FILES = sorted(

@@ -122,11 +122,16 @@ void copy_to_host(const at::Tensor& to, const at::Tensor& from,
 void copy_from_host(const at::Tensor& to, const at::Tensor& from,
                     bool non_blocking) {
   Stream& stream = usable_stream(to.device().index());
-  if (!non_blocking || from.nbytes() <= kMaxInlineCopy)
+  // Pinned memory is read when the stream gets there, however little it is: an
+  // earlier copy may still be on its way into it.
+  const bool later = non_blocking && is_pinned(from.const_data_ptr());
+  if (!later && (!non_blocking || from.nbytes() <= kMaxInlineCopy))
     about_to_use(stream, "aten::copy_", {{from, NPU_READ}});
   // One source layout for all ways below: that of the destination, packed.
   at::Tensor source = from;
   if (!same_layout(to, from) && to.is_non_overlapping_and_dense()) {
+    // As CUDA does, now, whatever else is under way.
+    if (later) about_to_use(stream, "aten::copy_", {{from, NPU_READ}});
     KernelMode mode;
     source = at::empty_strided(to.sizes(), to.strides(),
                                from.options().dtype(to.scalar_type()));
@@ -140,10 +145,9 @@ void copy_from_host(const at::Tensor& to, const at::Tensor& from,
   }
   const size_t bytes = source.nbytes();
   void* address = to.mutable_data_ptr();
-  const bool direct = non_blocking && is_pinned(source.const_data_ptr()) &&
-                      // A replay reads pinned memory anew; small values of
-                      // other memory are constants of the graph.
-                      (bytes > kMaxInlineCopy || stream.sink());
+  // A replay reads pinned memory anew; small values of other memory are
+  // constants of the graph.
+  const bool direct = later && source.is_same(from);
   count(stream, CopyKind::kHostToDevice, direct, bytes);
   if (bytes <= kMaxInlineCopy && !direct) {
     copy_inline(stream, address, source.const_data_ptr(), bytes);

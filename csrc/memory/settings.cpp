@@ -1,0 +1,189 @@
+#include "csrc/memory/settings.h"
+
+#include <bit>
+#include <charconv>
+#include <mutex>
+#include <stdexcept>
+#include <string_view>
+#include <vector>
+
+#include "csrc/base/align.h"
+#include "csrc/base/env.h"
+#include "csrc/memory/pool.h"
+
+namespace npu {
+namespace {
+
+constexpr uint64_t kMiB = uint64_t{1} << 20;
+constexpr uint64_t kLeastSplitMiB = 20;
+constexpr const char* kName = "PYTORCH_NPU_ALLOC_CONF";
+constexpr const char* kKeys =
+    "max_split_size_mb, garbage_collection_threshold, expandable_segments, "
+    "roundup_power2_divisions, base_addr_aligned_kb, page_size, backend";
+
+[[noreturn]] void wrong(std::string_view what, std::string_view value,
+                        const char* right) {
+  throw std::runtime_error(std::string(kName) + ": " + std::string(what) +
+                           " must be " + right + ", but got '" +
+                           std::string(value) + "'");
+}
+
+std::string_view trimmed(std::string_view text) {
+  const size_t first = text.find_first_not_of(" \t");
+  if (first == std::string_view::npos) return {};
+  return text.substr(first, text.find_last_not_of(" \t") - first + 1);
+}
+
+// The parts between commas; those in brackets stay together.
+std::vector<std::string_view> split(std::string_view text) {
+  std::vector<std::string_view> parts;
+  size_t begin = 0;
+  int depth = 0;
+  for (size_t at = 0; at <= text.size(); ++at) {
+    if (at < text.size() && text[at] == '[') ++depth;
+    if (at < text.size() && text[at] == ']') --depth;
+    if (at < text.size() && (text[at] != ',' || depth > 0)) continue;
+    const std::string_view part = trimmed(text.substr(begin, at - begin));
+    if (!part.empty()) parts.push_back(part);
+    begin = at + 1;
+  }
+  return parts;
+}
+
+template <typename T>
+bool read(std::string_view text, T& value) {
+  const auto [end, error] =
+      std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc() && end == text.data() + text.size();
+}
+
+bool read_bool(std::string_view key, std::string_view value) {
+  if (value == "True" || value == "true" || value == "1") return true;
+  if (value == "False" || value == "false" || value == "0") return false;
+  wrong(key, value, "True or False");
+}
+
+uint32_t read_divisions(std::string_view value) {
+  uint32_t divisions = 0;
+  if (!read(value, divisions) || !std::has_single_bit(divisions))
+    wrong("roundup_power2_divisions", value,
+          "a power of two, or a list such as [256:1,512:2,>:4] of powers of "
+          "two by MiB");
+  return divisions;
+}
+
+size_t power_index(uint64_t bytes) {
+  if (bytes < kMiB) return 0;
+  const size_t index =
+      size_t(std::bit_width(bytes)) - size_t(std::bit_width(kMiB));
+  return index < AllocatorSettings::kPowers ? index
+                                            : AllocatorSettings::kPowers - 1;
+}
+
+// "N", or "[MiB:N,...,>:N]": an entry is of the sizes from its own to twice
+// that, and of those below which no earlier entry is of.
+void read_roundup(std::string_view value, AllocatorSettings& to) {
+  auto& divisions = to.roundup_divisions;
+  if (!value.starts_with('[')) {
+    divisions.fill(read_divisions(value));
+    return;
+  }
+  if (!value.ends_with(']')) read_divisions(value);
+  size_t next = 0;
+  for (std::string_view part : split(value.substr(1, value.size() - 2))) {
+    const size_t colon = part.find(':');
+    if (colon == std::string_view::npos) read_divisions(part);
+    const std::string_view size = trimmed(part.substr(0, colon));
+    const uint32_t count = read_divisions(trimmed(part.substr(colon + 1)));
+    uint64_t mib = 0;
+    size_t last = AllocatorSettings::kPowers - 1;
+    if (size != ">") {
+      if (!read(size, mib) || !std::has_single_bit(mib)) read_divisions(part);
+      last = power_index(mib * kMiB);
+    }
+    while (next <= last) divisions[next++] = count;
+  }
+}
+
+void read_entry(std::string_view key, std::string_view value,
+                AllocatorSettings& to) {
+  if (key == "max_split_size_mb") {
+    uint64_t mib = 0;
+    if (!read(value, mib) || mib <= kLeastSplitMiB || mib > SIZE_MAX / kMiB)
+      wrong(key, value, "a number of MiB above 20");
+    to.max_split_size = mib * kMiB;
+  } else if (key == "garbage_collection_threshold") {
+    if (!read(value, to.gc_threshold) || !(to.gc_threshold > 0) ||
+        !(to.gc_threshold < 1))
+      wrong(key, value, "above 0 and below 1");
+  } else if (key == "expandable_segments") {
+    to.expandable_segments = read_bool(key, value);
+  } else if (key == "roundup_power2_divisions") {
+    read_roundup(value, to);
+  } else if (key == "base_addr_aligned_kb") {
+    uint64_t kib = 0;
+    if (!read(value, kib) || kib > 16) wrong(key, value, "0 to 16");
+  } else if (key == "page_size") {
+    if (value != "1g") wrong(key, value, "1g");
+  } else if (key == "backend") {
+    if (value != "native")
+      wrong(key, value,
+            "native; for an allocator of your own use "
+            "torch.npu.memory.change_current_allocator()");
+  } else {
+    throw std::runtime_error(std::string(kName) + ": unknown key '" +
+                             std::string(key) + "'; the keys are " + kKeys);
+  }
+}
+
+}  // namespace
+
+std::atomic<const AllocatorSettings*> current_allocator_settings{nullptr};
+
+AllocatorSettings parse_allocator_settings(const std::string& text) {
+  AllocatorSettings settings;
+  settings.text = text;
+  for (std::string_view entry : split(text)) {
+    const size_t colon = entry.find(':');
+    if (colon == std::string_view::npos) wrong("an entry", entry, "key:value");
+    read_entry(trimmed(entry.substr(0, colon)),
+               trimmed(entry.substr(colon + 1)), settings);
+  }
+  for (uint32_t divisions : settings.roundup_divisions)
+    settings.rounds |= divisions > 1;
+  return settings;
+}
+
+const AllocatorSettings& read_allocator_settings() {
+  static std::mutex mutex;
+  std::lock_guard lock(mutex);
+  auto* settings = current_allocator_settings.load(std::memory_order_acquire);
+  if (!settings) {
+    settings =
+        new AllocatorSettings(parse_allocator_settings(env_string(kName, "")));
+    // Release: readers find them filled.
+    current_allocator_settings.store(settings, std::memory_order_release);
+  }
+  return *settings;
+}
+
+void set_allocator_settings(const std::string& text) {
+  auto* settings = new AllocatorSettings(parse_allocator_settings(text));
+  // Release: as above. The old ones stay: somebody may be reading them.
+  current_allocator_settings.store(settings, std::memory_order_release);
+}
+
+size_t block_bytes(size_t bytes, const AllocatorSettings& settings) {
+  // More than any device has; leaves room for rounding up.
+  constexpr size_t kAbsurd = size_t{1} << 60;
+  if (bytes >= kAbsurd) return kAbsurd;
+  if (settings.rounds) [[unlikely]] {
+    const uint32_t divisions = settings.roundup_divisions[power_index(bytes)];
+    if (divisions > 1 && bytes > kBlockQuantum * divisions)
+      return round_up(round_up(bytes, std::bit_floor(bytes) / divisions),
+                      kBlockQuantum);
+  }
+  return round_up(bytes, kBlockQuantum);
+}
+
+}  // namespace npu

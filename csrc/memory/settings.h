@@ -1,0 +1,48 @@
+// What PYTORCH_NPU_ALLOC_CONF asks of the allocators.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace npu {
+
+struct AllocatorSettings {
+  // Larger blocks are not split, and serve no request that is smaller.
+  size_t max_split_size = SIZE_MAX;  // bytes
+  // Of the memory this process may use; above it, segments that nobody uses go
+  // back before new ones are asked for. 0: never.
+  double gc_threshold = 0;
+  // Accepted: the driver's memory has no fragments of addresses to save.
+  bool expandable_segments = false;
+  // Sizes are rounded up to one of so many steps between powers of two; by
+  // power of two, the first is 1 MiB and below. 0 and 1: no such rounding.
+  static constexpr size_t kPowers = 16;
+  std::array<uint32_t, kPowers> roundup_divisions{};
+  bool rounds = false;  // one of them is more than 1
+  std::string text;
+};
+
+// Reads "key:value,key:value". Throws std::runtime_error that names the part
+// which is wrong and what would be right.
+AllocatorSettings parse_allocator_settings(const std::string& text);
+
+// The process's: those of the environment until set_allocator_settings(), which
+// holds for what is allocated from then on. The first call throws as
+// parse_allocator_settings() does.
+const AllocatorSettings& read_allocator_settings();
+void set_allocator_settings(const std::string& text);
+
+// Once an allocator exists. Settings are never freed.
+extern std::atomic<const AllocatorSettings*> current_allocator_settings;
+inline const AllocatorSettings& allocator_settings() {
+  // Acquire: pairs with the release of whoever made them.
+  return *current_allocator_settings.load(std::memory_order_acquire);
+}
+
+// The size of the block for a request: a multiple of 512 bytes.
+size_t block_bytes(size_t bytes, const AllocatorSettings& settings);
+
+}  // namespace npu

@@ -1,0 +1,118 @@
+"""Import names that stand for modules of another name.
+
+`import torch.npu.amp` must give npu_dispatch.npu.amp itself: a second copy
+would have its own state and its own classes.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Iterator, Sequence
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, cast
+
+# Importing these takes longer than importing this package.
+if TYPE_CHECKING:
+    from importlib.abc import Loader
+    from importlib.metadata import Distribution, DistributionFinder
+
+__all__ = ["add", "is_alias", "remove"]
+
+
+class _Loader:
+    """Loads the module that an alias stands for."""
+
+    def __init__(self, real: str) -> None:
+        self.real = real
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        module = importlib.import_module(self.real)
+        self.own_spec = module.__spec__
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        # The import system has just written the alias's over it.
+        module.__spec__ = self.own_spec
+
+
+def _distribution(name: str, version: str) -> Distribution:
+    """Return what importlib.metadata is to say of an alias's package."""
+    from importlib.metadata import Distribution
+
+    class Named(Distribution):
+        def read_text(self, filename: str) -> str | None:
+            if filename != "METADATA":
+                return None
+            return f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+
+        def locate_file(self, path: Any) -> Any:
+            raise FileNotFoundError(path)
+
+    return Named()
+
+
+class _Finder:
+    """One of sys.meta_path's, for modules and for distributions."""
+
+    def __init__(self) -> None:
+        self.modules: dict[str, str] = {}
+        self.versions: dict[str, str] = {}
+
+    def find_spec(
+        self,
+        fullname: str,
+        path: Sequence[str] | None,
+        target: ModuleType | None = None,
+    ) -> ModuleSpec | None:
+        parent = fullname
+        while parent not in self.modules:
+            parent, dot, _ = parent.rpartition(".")
+            if not dot:
+                return None
+        real = self.modules[parent] + fullname.removeprefix(parent)
+        spec = importlib.util.find_spec(real)
+        if spec is None:
+            return None
+        is_package = spec.submodule_search_locations is not None
+        loader = cast("Loader", _Loader(real))
+        return ModuleSpec(fullname, loader, is_package=is_package)
+
+    def find_distributions(
+        self, context: DistributionFinder.Context | None = None
+    ) -> Iterator[Distribution]:
+        asked = context.name if context is not None else None
+        for name, version in self.versions.items():
+            if asked is None or asked.replace("-", "_").lower() == name:
+                yield _distribution(name, version)
+
+
+_finder = _Finder()
+
+
+def add(alias: str, real: str, version: str | None = None) -> None:
+    """Make `import alias` and `import alias.x` give `real` and `real.x`.
+
+    version: what importlib.metadata.version(alias) is to say; None: nothing.
+    """
+    if _finder not in sys.meta_path:
+        sys.meta_path.insert(0, cast("Any", _finder))
+    _finder.modules[alias] = real
+    if version is not None:
+        _finder.versions[alias] = version
+
+
+def remove(alias: str) -> None:
+    """Take an alias back, and forget what was imported under it."""
+    _finder.modules.pop(alias, None)
+    _finder.versions.pop(alias, None)
+    for name in list(sys.modules):
+        if name == alias or name.startswith(alias + "."):
+            del sys.modules[name]
+
+
+def is_alias(name: str) -> bool:
+    """Return whether `name` is one that add() made."""
+    return name in _finder.modules

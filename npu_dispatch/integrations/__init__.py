@@ -1,0 +1,1 @@
+"""Faces of the device for other programs' sake. Nothing here loads by itself."""

@@ -1,0 +1,13 @@
+"""The one function of torch_npu._C that libraries call."""
+
+from __future__ import annotations
+
+import torch
+
+__all__: list[str] = []
+
+
+def _storage_Use_Count(storage: int) -> int:  # noqa: N802
+    """Return how many own the storage that `untyped_storage()._cdata` names."""
+    count: int = torch._C._storage_Use_Count(storage)
+    return count

@@ -1,0 +1,1 @@
+"""torch_npu.contrib: transfer_to_npu, which takes effect when imported."""

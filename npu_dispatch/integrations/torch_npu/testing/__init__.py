@@ -1,0 +1,1 @@
+"""Helpers of torch_npu's own tests, so that such tests run here."""

@@ -1,0 +1,147 @@
+// PYTORCH_NPU_ALLOC_CONF: what it may say, and what that does.
+#include "csrc/memory/settings.h"
+
+#include <stdexcept>
+
+#include "tests/cpp/check.h"
+#include "tests/cpp/memory/allocator_fixture.h"
+
+namespace npu {
+namespace {
+
+using namespace check;
+
+// Holds until the end of the test.
+struct With {
+  explicit With(const std::string& text) { set_allocator_settings(text); }
+  ~With() { set_allocator_settings(""); }
+};
+
+std::string refusal(const std::string& text) {
+  try {
+    parse_allocator_settings(text);
+  } catch (const std::runtime_error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+size_t rounded(size_t bytes, const std::string& text) {
+  return block_bytes(bytes, parse_allocator_settings(text));
+}
+
+TEST(Settings, AreReadWithSpacesAndInAnyOrder) {
+  const AllocatorSettings s = parse_allocator_settings(
+      " expandable_segments:True, max_split_size_mb:64 ,"
+      "garbage_collection_threshold:0.8,backend:native");
+
+  EXPECT_EQ(s.max_split_size, 64 * kMiB);
+  EXPECT_TRUE(s.gc_threshold == 0.8);
+  EXPECT_TRUE(s.expandable_segments);
+  EXPECT_TRUE(!s.rounds);
+}
+
+TEST(Settings, NameWhatIsWrongAndWhatWouldBeRight) {
+  struct Case {
+    const char *text, *part;
+  };
+  for (Case c :
+       {Case{"max_split_mb:64", "unknown key 'max_split_mb'"},
+        Case{"max_split_mb:64", "garbage_collection_threshold"},
+        Case{"max_split_size_mb:20", "above 20"},
+        Case{"max_split_size_mb:many", "'many'"},
+        Case{"garbage_collection_threshold:1.5", "below 1"},
+        Case{"garbage_collection_threshold:", "below 1"},
+        Case{"expandable_segments:perhaps", "True or False"},
+        Case{"roundup_power2_divisions:3", "power of two"},
+        Case{"roundup_power2_divisions:[256:1", "power of two"},
+        Case{"roundup_power2_divisions:[3:2]", "power of two"},
+        Case{"base_addr_aligned_kb:17", "0 to 16"}, Case{"page_size:4k", "1g"},
+        Case{"backend:cudaMallocAsync", "change_current_allocator"},
+        Case{"expandable_segments", "key:value"}}) {
+    const std::string text = refusal(c.text);
+    EXPECT_TRUE(text.find(c.part) != std::string::npos);
+    EXPECT_TRUE(text.find("PYTORCH_NPU_ALLOC_CONF") == 0);
+  }
+}
+
+TEST(Settings, RoundSizesUpToDivisionsOfPowersOfTwo) {
+  EXPECT_EQ(rounded(5 * kMiB + 1, ""), 5 * kMiB + 512);
+  EXPECT_EQ(rounded(5 * kMiB, "roundup_power2_divisions:4"), 5 * kMiB);
+  EXPECT_EQ(rounded(5 * kMiB + 1, "roundup_power2_divisions:4"), 6 * kMiB);
+  EXPECT_EQ(rounded(7 * kMiB + 1, "roundup_power2_divisions:4"), 8 * kMiB);
+  EXPECT_EQ(rounded(8 * kMiB, "roundup_power2_divisions:4"), 8 * kMiB);
+  // Too small for so many divisions of 512 bytes.
+  EXPECT_EQ(rounded(1200, "roundup_power2_divisions:4"), 1536);
+}
+
+TEST(Settings, RoundEachPowerOfTwoAsItsEntrySays) {
+  const std::string text = "roundup_power2_divisions:[4:1,16:2,>:8]";
+
+  EXPECT_EQ(rounded(5 * kMiB + 1, text), 5 * kMiB + 512);  // from 4: as without
+  EXPECT_EQ(rounded(9 * kMiB, text), 12 * kMiB);           // from 8: halves
+  EXPECT_EQ(rounded(17 * kMiB, text), 24 * kMiB);
+  EXPECT_EQ(rounded(33 * kMiB, text), 36 * kMiB);  // above: eighths
+}
+
+TEST(Settings, MaxSplitSizeKeepsLargeBlocksWhole) {
+  const With settings("max_split_size_mb:40");
+  auto memory = make_allocator();
+  Block* large = take(memory, 64 * kMiB, first_stream());
+  void* address = large->ptr;
+  memory.free(large);
+
+  Block* small = take(memory, 30 * kMiB, first_stream());
+  EXPECT_EQ(memory.reserved(), 94 * kMiB);  // not a part of the free 64 MiB
+  Block* again = take(memory, 60 * kMiB, first_stream());
+
+  EXPECT_TRUE(again->ptr == address);
+  EXPECT_EQ(again->size, 64 * kMiB);  // whole
+  auto stats = memory.stats();
+  EXPECT_EQ(stats["max_split_size"], int64_t(40 * kMiB));
+  EXPECT_EQ(stats["oversize_allocations.current"], 1);
+  EXPECT_EQ(stats["oversize_allocations.allocated"], 2);
+  EXPECT_EQ(stats["oversize_segments.current"], 1);
+  memory.free(small);
+  memory.free(again);
+}
+
+TEST(Settings, WithoutMaxSplitSizeLargeBlocksAreSplit) {
+  auto memory = make_allocator();
+  memory.free(take(memory, 64 * kMiB, first_stream()));
+
+  take(memory, 30 * kMiB, first_stream());
+
+  EXPECT_EQ(memory.reserved(), 64 * kMiB);
+  EXPECT_EQ(memory.stats()["max_split_size"], -1);
+}
+
+TEST(Settings, GarbageIsCollectedAboveTheThresholdOldestFirst) {
+  const With settings("garbage_collection_threshold:0.5");  // of 256 MiB
+  auto memory = make_allocator();
+  Block* old = take(memory, 60 * kMiB, first_stream());
+  Block* recent = take(memory, 70 * kMiB, first_stream());
+  void* kept = recent->ptr;
+  memory.free(old);
+  memory.free(recent);
+
+  take(memory, 80 * kMiB, first_stream());  // 130 of 128 MiB are held
+
+  EXPECT_EQ(memory.reserved(), 150 * kMiB);  // the 60 went
+  EXPECT_EQ(memory.stats()["num_alloc_retries"], 0);
+  EXPECT_TRUE(take(memory, 70 * kMiB, first_stream())->ptr == kept);
+}
+
+TEST(Settings, GarbageBelowTheThresholdStays) {
+  const With settings("garbage_collection_threshold:0.9");
+  auto memory = make_allocator();
+  memory.free(take(memory, 60 * kMiB, first_stream()));
+  memory.free(take(memory, 70 * kMiB, first_stream()));
+
+  take(memory, 80 * kMiB, first_stream());
+
+  EXPECT_EQ(memory.reserved(), 210 * kMiB);
+}
+
+}  // namespace
+}  // namespace npu

@@ -1,0 +1,197 @@
+"""torch's device-neutral interfaces, each name of them, on npu."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+
+import pytest
+import torch
+
+accelerator = torch.accelerator
+MIB = 1 << 20
+
+
+def bytes_of(n: int) -> torch.Tensor:
+    return torch.empty(n, dtype=torch.uint8, device="npu")
+
+
+def current_accelerator() -> None:
+    assert accelerator.is_available()
+    assert accelerator.current_accelerator() == torch.device("npu")
+    assert accelerator.current_accelerator(check_available=True).type == "npu"
+    assert accelerator.device_count() == torch.npu.device_count()
+
+
+def devices() -> None:
+    accelerator.set_device_index(0)
+    accelerator.set_device_idx(0)
+    assert accelerator.current_device_index() == accelerator.current_device_idx() == 0
+    with accelerator.device_index(0):
+        assert torch.npu.current_device() == 0
+
+
+def capability() -> None:
+    dtypes = accelerator.get_device_capability()["supported_dtypes"]
+    assert {torch.float32, torch.float16, torch.bfloat16, torch.int64} <= set(dtypes)
+
+
+def streams() -> None:
+    before, stream = accelerator.current_stream(), torch.Stream(device="npu")
+    assert before == torch.npu.current_stream()
+    accelerator.set_stream(stream)
+    try:
+        assert torch.npu.current_stream() == accelerator.current_stream() == stream
+        torch.npu._sleep(20_000_000)
+        assert not stream.query()
+        accelerator.synchronize()
+        assert stream.query()
+    finally:
+        accelerator.set_stream(before)
+
+
+def memory() -> None:
+    accelerator.reset_peak_memory_stats()
+    accelerator.reset_accumulated_memory_stats()
+    before = accelerator.memory_allocated()
+    x = bytes_of(32 * MIB)
+    assert accelerator.memory_allocated() == before + x.nbytes
+    assert accelerator.memory_allocated() == torch.npu.memory_allocated()
+    assert accelerator.memory_reserved() == torch.npu.memory_reserved()
+    stats = accelerator.memory_stats()
+    assert stats["allocated_bytes.all.allocated"] == x.nbytes
+    del x
+    assert accelerator.max_memory_allocated() == before + 32 * MIB
+    assert accelerator.max_memory_reserved() >= accelerator.memory_reserved()
+    held = accelerator.memory_reserved()
+    accelerator.empty_cache()
+    assert accelerator.memory_reserved() <= held - 32 * MIB
+    free, total = accelerator.get_memory_info()
+    assert 0 < free <= total == torch.npu.mem_get_info()[1]
+
+
+def host_memory() -> None:
+    torch.empty(8 * MIB, dtype=torch.uint8).pin_memory()
+    gc.collect()
+    before = torch.npu.host_memory_stats()["allocated_bytes.current"]
+    accelerator.empty_host_cache()
+    assert torch.npu.host_memory_stats()["allocated_bytes.current"] < before
+
+
+def graph() -> None:
+    x, captured = torch.ones(4, device="npu"), accelerator.Graph()
+    torch.npu.synchronize()
+    stream = torch.Stream(device="npu")
+    with stream:
+        captured.capture_begin()
+        y = x + 1
+        captured.capture_end()
+    x.fill_(4)
+    accelerator.synchronize()
+    with stream:
+        captured.replay()
+    accelerator.synchronize()
+    assert y.tolist() == [5] * 4
+
+
+CALLS: dict[Callable[[], None], str] = {
+    current_accelerator: "is_available current_accelerator device_count",
+    devices: "set_device_index set_device_idx current_device_index "
+    "current_device_idx device_index",
+    capability: "get_device_capability",
+    streams: "current_stream set_stream synchronize",
+    memory: "memory_allocated memory_reserved max_memory_allocated empty_cache "
+    "max_memory_reserved memory_stats reset_peak_memory_stats get_memory_info "
+    "reset_accumulated_memory_stats",
+    host_memory: "empty_host_cache",
+    graph: "Graph",
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*_device_idx.*:FutureWarning")
+@pytest.mark.parametrize("call", CALLS, ids=lambda call: call.__name__)
+def test_torch_accelerator(call):
+    call()
+
+
+def test_no_name_of_torch_accelerator_is_left_out():
+    assert {name for names in CALLS.values() for name in names.split()} == set(
+        accelerator.__all__
+    )
+
+
+@pytest.mark.parametrize("device", ["npu", "npu:0", torch.device("npu", 0), None])
+def test_get_device_module(device):
+    assert torch.get_device_module(device) is torch.npu
+
+
+def test_generic_streams_and_events_are_ours():
+    stream, event = torch.Stream(device="npu"), torch.Event(device="npu")
+    with stream:
+        assert torch.npu.current_stream() == stream
+        torch.npu._sleep(5_000_000)
+        event.record()
+    assert not event.query()
+    event.wait(torch.npu.current_stream())
+    event.synchronize()
+    assert event.query() and stream.query()
+
+
+def test_generic_random_functions():
+    torch.manual_seed(5)
+    first = torch.rand(4, device="npu").tolist()
+    with torch.random.fork_rng(devices=[0], device_type="npu"):
+        torch.rand(4, device="npu")
+    second = torch.rand(4, device="npu").tolist()
+    torch.manual_seed(5)
+    assert torch.rand(4, device="npu").tolist() == first
+    assert torch.rand(4, device="npu").tolist() == second
+    assert torch.npu.default_generators[0].initial_seed() == 5
+
+
+# What the libraries call on torch.npu, by where they look it up.
+LIBRARIES = {
+    "accelerate": "is_available device_count current_device set_device mem_get_info "
+    "empty_cache manual_seed_all get_rng_state set_rng_state amp.GradScaler "
+    "memory_allocated max_memory_allocated reset_max_memory_allocated",
+    "transformers": "get_device_name is_bf16_supported reset_peak_memory_stats "
+    "manual_seed random.get_rng_state random.get_rng_state_all random.set_rng_state "
+    "random.set_rng_state_all Stream stream graph MemPool use_mem_pool",
+    "DeepSpeed": "synchronize initial_seed default_generators current_stream "
+    "default_stream Event memory_cached max_memory_cached reset_max_memory_cached "
+    "memory_stats memory_reserved max_memory_reserved get_device_properties "
+    "_lazy_call BFloat16Tensor ByteTensor DoubleTensor FloatTensor HalfTensor "
+    "IntTensor LongTensor",
+    "torch": "_is_in_bad_fork manual_seed_all is_initialized _lazy_init "
+    "get_amp_supported_dtype current_stream _exchange_device _maybe_exchange_device",
+}
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_what_a_library_calls_is_there_and_reading_it_starts_nothing(library, python):
+    code = f"""
+import torch, operator
+for name in {LIBRARIES[library].split()!r}:
+    operator.attrgetter(name)(torch.npu)
+print(torch.npu.is_initialized())
+"""
+    assert python(code).stdout == "False\n"
+
+
+def test_a_saved_tensor_comes_back_to_its_device(tmp_path):
+    x = torch.arange(6.0, device="npu").view(2, 3).t()
+    torch.save({"x": x}, tmp_path / "x.pt")
+
+    for location in (None, "npu", "npu:0", torch.device("npu", 0)):
+        loaded = torch.load(tmp_path / "x.pt", location, weights_only=True)["x"]
+        assert loaded.device == x.device and loaded.equal(x)
+        assert loaded.stride() == x.stride()
+    assert torch.load(tmp_path / "x.pt", "cpu")["x"].tolist() == x.tolist()
+
+
+def test_the_profiler_sees_operators_of_npu_programs():
+    with torch.profiler.profile() as profile:
+        torch.ones(4, device="npu").add(1).sum().item()
+
+    names = {event.key for event in profile.key_averages()}
+    assert {"aten::add", "aten::sum", "aten::item"} <= names

@@ -1,0 +1,221 @@
+"""Programs written for torch_npu and for torch.cuda run as they are."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ALIAS = {"NPU_DISPATCH_TORCH_NPU_ALIAS": "1"}
+
+# Spelled as accelerate, DeepSpeed and the vendor's examples do it.
+TORCH_NPU_PROGRAM = """
+import importlib.metadata, importlib.util
+import torch
+assert importlib.util.find_spec("torch_npu") is not None
+import torch_npu
+import torch_npu.npu
+from torch_npu.npu import amp
+from torch_npu.npu.amp import GradScaler, autocast
+from torch_npu.testing.testcase import TestCase
+from torch_npu.testing.common_utils import create_common_tensor
+import torch.npu.random
+import numpy as np
+
+assert torch_npu.npu is torch.npu and torch.npu.amp is amp
+assert torch.npu.random.manual_seed is torch.npu.manual_seed
+assert torch_npu.__version__ == importlib.metadata.version("torch_npu")
+assert hasattr(torch, "npu") and torch.npu.is_available()
+
+torch_npu.npu.set_device("npu:0")
+torch_npu.npu.set_compile_mode(jit_compile=False)
+torch.npu.config.allow_internal_format = False
+torch_npu.npu.manual_seed_all(7)
+model = torch.nn.Linear(8, 8).npu()
+optimizer = torch_npu.optim.NpuFusedAdamW(model.parameters(), lr=0.1)
+scaler = GradScaler()
+x, y = torch.randn(16, 8).npu(), torch.randn(16, 8).npu()
+losses = []
+for _ in range(20):
+    optimizer.zero_grad()
+    with autocast():
+        out = model(torch_npu.npu_format_cast(x, 29))
+    assert out.dtype == torch.float16
+    loss = (out.float() - y).pow(2).mean()
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    losses.append(loss.item())
+stream = torch_npu.npu.Stream()
+with torch_npu.npu.stream(stream):
+    x.record_stream(stream)
+    z = x * 2
+torch_npu.erase_stream(x, stream)
+torch_npu.npu.synchronize()
+one, two = create_common_tensor([np.float32, 0, (3, 4)], -1, 1)
+TestCase().assertRtolEqual(one.numpy(), two.cpu().numpy())
+assert torch_npu._C._storage_Use_Count(z.untyped_storage()._cdata) >= 1
+print(losses[-1] < losses[0])
+"""
+
+CUDA_PROGRAM = """
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+torch.manual_seed(0)
+torch.cuda.manual_seed_all(0)
+torch.backends.cudnn.benchmark = True
+data = TensorDataset(torch.randn(64, 10), torch.randint(0, 3, (64,)))
+loader = DataLoader(data, batch_size=16, pin_memory=True)
+model = torch.nn.Sequential(
+    torch.nn.Linear(10, 32), torch.nn.ReLU(), torch.nn.Linear(32, 3)
+).cuda()
+assert all(p.is_cuda for p in model.parameters())
+model = model.to("cuda:0")
+optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+scaler = torch.amp.GradScaler("cuda")
+start = torch.cuda.Event(enable_timing=True)
+end = torch.cuda.Event(enable_timing=True)
+start.record()
+first = last = None
+for _ in range(8):
+    for x, y in loader:
+        assert x.is_pinned()
+        x, y = x.cuda(non_blocking=True), y.to(device, non_blocking=True)
+        with torch.autocast(device_type="cuda", dtype=torch.bfloat16):
+            loss = torch.nn.functional.cross_entropy(model(x), y)
+        optimizer.zero_grad(set_to_none=True)
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        last = loss.detach()
+        first = last.clone() if first is None else first
+end.record()
+torch.cuda.synchronize()
+assert start.elapsed_time(end) > 0
+assert torch.cuda.max_memory_allocated() >= torch.cuda.memory_allocated() > 0
+torch.cuda.empty_cache()
+side = torch.cuda.Stream()
+side.wait_stream(torch.cuda.current_stream())
+with torch.cuda.stream(side), torch.cuda.amp.autocast(dtype=torch.bfloat16):
+    assert model(torch.zeros(1, 10, device="cuda")).dtype == torch.bfloat16
+torch.cuda.current_stream().wait_stream(side)
+static = torch.zeros(4, 10, device="cuda")
+graph = torch.cuda.CUDAGraph()
+with torch.cuda.graph(graph):
+    result = static + 1
+static.fill_(2)
+graph.replay()
+assert result.eq(3).all()
+torch.save(model.state_dict(), "model.pt")
+state = torch.load("model.pt", map_location="cuda:0")
+assert all(t.is_cuda and isinstance(t.device, torch.device) for t in state.values())
+generator = torch.Generator(device="cuda").manual_seed(3)
+torch.rand(2, device=torch.device("cuda", 0), generator=generator)
+torch.cuda.nvtx.range_push("x"); torch.cuda.nvtx.range_pop()
+with torch.random.fork_rng(devices=[0], device_type="cuda"):
+    torch.rand(2, device="cuda")
+assert torch.cuda.get_device_name(0) and torch.cuda.current_device() == 0
+assert torch.zeros(2).cuda().new_zeros(3, device="cuda:0").is_cuda
+assert torch.cuda.FloatTensor([1, 2]).is_cuda
+print(last.item() < first.item())
+"""
+
+
+def test_a_torch_npu_program_runs_unmodified(python):
+    assert python(TORCH_NPU_PROGRAM, **ALIAS).stdout == "True\n"
+
+
+@pytest.mark.parametrize("switch", ["from torch_npu.contrib import transfer_to_npu"])
+def test_a_cuda_program_runs_after_one_import(python, switch):
+    program = f"import torch, torch_npu\n{switch}\n{CUDA_PROGRAM}"
+
+    assert python(program, **ALIAS).stdout == "True\n"
+
+
+def test_the_command_lets_torch_npu_be_the_first_import(
+    tmp_path: Path, child_environment
+):
+    script = tmp_path / "script.py"
+    script.write_text("import torch_npu\nprint(torch_npu.npu.device_count())")
+    command = [sys.executable, "-m", "npu_dispatch", "run", "--torch-npu", "--quiet"]
+
+    result = subprocess.run(
+        [*command, str(script)], env=child_environment(), capture_output=True, text=True
+    )
+
+    assert (result.stdout, result.returncode) == ("1\n", 0), result.stderr
+
+
+def test_without_being_asked_there_is_no_torch_npu(python):
+    code = """
+import importlib.util, importlib.metadata
+import npu_dispatch
+print(importlib.util.find_spec("torch_npu"))
+try: importlib.metadata.version("torch_npu")
+except importlib.metadata.PackageNotFoundError: print("no version")
+"""
+    assert python(code).stdout.splitlines() == ["None", "no version"]
+
+
+def test_installing_the_alias_by_hand_does_not_disable_the_device(python):
+    code = """
+import npu_dispatch
+npu_dispatch.install_torch_npu_alias()
+npu_dispatch.install_torch_npu_alias()
+npu_dispatch.register()
+import torch, torch_npu
+print(torch_npu.npu is torch.npu, torch.ones(1, device="npu").item())
+"""
+    result = python(code)
+
+    assert result.stdout == "True 1.0\n"
+    assert "torch_npu is installed" not in result.stderr
+
+
+def test_the_real_one_is_not_shadowed(python, tmp_path: Path):
+    (tmp_path / "torch_npu.py").write_text("whose = 'theirs'")
+    code = """
+import sys; sys.path.insert(0, ".")
+import npu_dispatch
+try: npu_dispatch.install_torch_npu_alias()
+except RuntimeError as error: print(error)
+import torch_npu
+print(torch_npu.whose)
+"""
+    result = python(code, TORCH_DEVICE_BACKEND_AUTOLOAD="0", **ALIAS)
+
+    assert result.stdout.splitlines()[-1] == "theirs"
+    assert "torch_npu is installed" in result.stdout
+
+
+def test_a_module_has_one_copy_under_all_its_names(python):
+    code = """
+import torch, torch_npu
+import torch.npu.streams, torch_npu.npu.streams, npu_dispatch.npu.streams
+assert torch.npu.streams.Stream is npu_dispatch.npu.streams.Stream
+import sys, importlib
+names = ("torch.npu.streams", "torch_npu.npu.streams", "npu_dispatch.npu.streams")
+assert len({id(sys.modules[name]) for name in names}) == 1
+assert torch.npu.streams.__spec__.name == "npu_dispatch.npu.streams"
+try: import torch.npu.no_such
+except ModuleNotFoundError as error: print(error.name)
+"""
+    assert python(code, **ALIAS).stdout == "torch.npu.no_such\n"
+
+
+def test_pytest_lets_conftest_import_it(tmp_path: Path, child_environment):
+    (tmp_path / "conftest.py").write_text("import torch_npu")
+    (tmp_path / "test_it.py").write_text(
+        "import torch_npu\ndef test_it(): assert torch_npu.npu.is_available()"
+    )
+    command = [sys.executable, "-m", "pytest", "-q", "--npu-torch-npu"]
+
+    result = subprocess.run(
+        command, cwd=tmp_path, env=child_environment(), capture_output=True, text=True
+    )
+
+    assert "1 passed" in result.stdout, result.stdout + result.stderr

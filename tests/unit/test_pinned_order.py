@@ -1,0 +1,100 @@
+"""Asynchronous copies from pinned memory happen in the order of the stream."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+
+@pytest.mark.parametrize("n", [1, 1000, 4096, 100_000])
+def test_what_is_on_its_way_into_pinned_memory_is_what_is_copied_on(n):
+    source = torch.arange(n, dtype=torch.float32, device="npu")
+    host = torch.full((n,), -1.0).pin_memory()
+    target = torch.zeros(n, device="npu")
+    torch.npu.synchronize()
+
+    torch.npu._sleep(20_000_000)
+    host.copy_(source, non_blocking=True)
+    target.copy_(host, non_blocking=True)
+    assert not torch.npu.current_stream().query()
+
+    assert target.tolist() == list(range(n))
+
+
+@pytest.mark.parametrize("n", [1, 100_000])
+def test_pinned_memory_is_read_when_the_stream_gets_there(n):
+    host = torch.zeros(n).pin_memory()
+    target = torch.empty(n, device="npu")
+    gate = torch.npu.ExternalEvent()
+    gate.wait(torch.npu.current_stream())
+
+    target.copy_(host, non_blocking=True)
+    host.fill_(7)  # too early, as a program must not do
+    gate.record(torch.npu.Stream())
+    torch.npu.synchronize()
+
+    assert target.eq(7).all()
+
+
+def test_a_blocking_copy_reads_at_once():
+    host = torch.zeros(4).pin_memory()
+    gate, target = torch.npu.ExternalEvent(), torch.empty(4, device="npu")
+    gate.wait(torch.npu.current_stream())
+
+    other = torch.npu.Stream()
+    with torch.npu.stream(other):
+        target.copy_(host)
+    host.fill_(7)
+    gate.record(torch.npu.Stream())
+    torch.npu.synchronize()
+
+    assert target.tolist() == [0] * 4
+
+
+def test_pageable_memory_may_be_changed_at_once():
+    host, target = torch.zeros(4), torch.empty(4, device="npu")
+    gate = torch.npu.ExternalEvent()
+    gate.wait(torch.npu.current_stream())
+
+    target.copy_(host, non_blocking=True)
+    host.fill_(7)
+    gate.record(torch.npu.Stream())
+
+    assert target.tolist() == [0] * 4
+
+
+def test_pinned_memory_is_not_reused_before_the_copy():
+    gate, target = torch.npu.ExternalEvent(), torch.empty(4, device="npu")
+    gate.wait(torch.npu.current_stream())
+    host = torch.full((4,), 3.0).pin_memory()
+    target.copy_(host, non_blocking=True)
+    del host
+    torch.full((4,), 9.0).pin_memory()
+    gate.record(torch.npu.Stream())
+
+    assert target.tolist() == [3] * 4
+
+
+def test_registered_memory_is_pinned_until_it_is_not():
+    runtime, host = torch.npu.npurt(), torch.zeros(5000)
+    address, target = host.data_ptr(), torch.empty(5000, device="npu")
+    assert not host.is_pinned()
+
+    assert runtime.npuHostRegister(address, host.nbytes, 2) == 0
+    assert host.is_pinned() and host[4999:].is_pinned()
+    for overlap in (address, address + 400):
+        with pytest.raises(RuntimeError, match="registered already"):
+            runtime.npuHostRegister(overlap, 100)
+    gate = torch.npu.ExternalEvent()
+    gate.wait(torch.npu.current_stream())
+    target.copy_(host, non_blocking=True)
+    assert not torch.npu.current_stream().query()
+    gate.record(torch.npu.Stream())
+    torch.npu.synchronize()
+    assert runtime.npuHostUnregister(address) == 0
+
+    assert not host.is_pinned() and target.eq(0).all()
+    with pytest.raises(RuntimeError, match="has not been registered"):
+        runtime.npuHostUnregister(address)
+    with pytest.raises(RuntimeError, match="no host memory"):
+        runtime.npuHostRegister(0, 100)
