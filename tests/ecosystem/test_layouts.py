@@ -41,7 +41,7 @@ def test_jagged(function):
         lambda x: torch.fake_quantize_per_tensor_affine(x, 0.1, 0, 0, 255),
         lambda x: torch.fake_quantize_per_channel_affine(
             x, torch.ones(3, device=x.device) / 8,
-            torch.zeros(3, dtype=torch.int32, device=x.device), 1, -128, 127),
+            torch.zeros(3, dtype=torch.int32, device=x.device), 0, -128, 127),
         lambda x: torch.ops.aten._weight_int8pack_mm(
             x.bfloat16(), (x * 4).char(), torch.ones(3, device=x.device).bfloat16()),
     ],
