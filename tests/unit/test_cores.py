@@ -1,0 +1,75 @@
+"""How many threads kernels get, by the number of streams at work."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from npu_dispatch.config import for_child
+
+# Each kernel notes how many threads OpenMP would give it, between two meetings
+# with the kernels of the other streams.
+PROGRAM = """
+import sys, threading
+import torch
+
+streams, elements = map(int, sys.argv[1:])
+torch.set_num_threads(4)
+together = None
+seen = []
+
+@torch.library.custom_op("test::threads", mutates_args=(), device_types="cpu")
+def threads(x: torch.Tensor) -> torch.Tensor:
+    if together is not None:
+        together.wait(60)
+    seen.append(torch.get_num_threads())
+    if together is not None:
+        together.wait(60)
+    return x.clone()
+
+threads.register_fake(lambda x: torch.empty_like(x))
+x = torch.ones(elements, device="npu")
+every = [torch.npu.Stream() for _ in range(streams)]
+
+def on_each(n):
+    for stream in every:
+        with torch.npu.stream(stream):
+            for _ in range(n):
+                threads(x)
+    torch.npu.synchronize()
+
+torch.npu.synchronize()
+on_each(2)  # the first call of a kind may wait for its result
+together = threading.Barrier(streams)
+on_each(2)
+print(*seen[-streams:])
+"""
+
+
+@pytest.mark.parametrize(
+    ("streams", "elements", "cores", "expected"),
+    [
+        (1, 100, None, [1]),
+        (1, 100_000, None, [4]),
+        (2, 100_000, None, [2, 2]),
+        (4, 100_000, None, [1] * 4),
+        (1, 100_000, "3", [3]),
+        (2, 100_000, "3", [1, 1]),
+    ],
+)
+def test_streams_at_work_share_the_cores(streams, elements, cores, expected):
+    changes = {"NPU_DISPATCH_CORES": cores} if cores else {}
+    out = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(streams), str(elements)],
+        env=for_child(**changes),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert [int(n) for n in out.stdout.split()] == expected
+
+
+def test_a_large_kernel_on_an_idle_device_uses_what_torch_would():
+    a = torch.rand(256, 256)
+    assert torch.equal((a.npu() @ a.npu()).cpu(), a @ a)
