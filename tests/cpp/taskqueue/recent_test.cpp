@@ -41,9 +41,9 @@ bool submit_at(Stream& stream, uint32_t site, std::vector<uint64_t>* got) {
 TEST(Recent, NamesEachTaskAndWhereItWasLaunched) {
   Stream stream(0, 0, 0, StreamMode::kQueued);
   Stream direct(0, 64, 0, StreamMode::kInline);
-  std::vector<uint64_t> got;
+  std::vector<uint64_t> got, got_directly;
   for (uint32_t i = 0; i < 3; ++i) submit_at(stream, 10 + i, &got);
-  submit_at(direct, 20, &got);
+  submit_at(direct, 20, &got_directly);
   drain(stream);
 
   for (uint32_t i = 0; i < 3; ++i) {
