@@ -2,6 +2,7 @@
 
 #include <bit>
 #include <charconv>
+#include <deque>
 #include <mutex>
 #include <stdexcept>
 #include <string_view>
@@ -136,6 +137,17 @@ void read_entry(std::string_view key, std::string_view value,
   }
 }
 
+std::mutex mutex;  // of whoever makes settings
+
+// The old ones stay: somebody may be reading them.
+const AllocatorSettings& install(const std::string& text) {
+  static auto* const all = new std::deque<AllocatorSettings>;
+  all->push_back(parse_allocator_settings(text));
+  // Release: readers find them filled.
+  current_allocator_settings.store(&all->back(), std::memory_order_release);
+  return all->back();
+}
+
 }  // namespace
 
 std::atomic<const AllocatorSettings*> current_allocator_settings{nullptr};
@@ -155,22 +167,16 @@ AllocatorSettings parse_allocator_settings(const std::string& text) {
 }
 
 const AllocatorSettings& read_allocator_settings() {
-  static std::mutex mutex;
   std::lock_guard lock(mutex);
-  auto* settings = current_allocator_settings.load(std::memory_order_acquire);
-  if (!settings) {
-    settings =
-        new AllocatorSettings(parse_allocator_settings(env_string(kName, "")));
-    // Release: readers find them filled.
-    current_allocator_settings.store(settings, std::memory_order_release);
-  }
-  return *settings;
+  if (auto* settings =
+          current_allocator_settings.load(std::memory_order_relaxed))
+    return *settings;
+  return install(env_string(kName, ""));
 }
 
 void set_allocator_settings(const std::string& text) {
-  auto* settings = new AllocatorSettings(parse_allocator_settings(text));
-  // Release: as above. The old ones stay: somebody may be reading them.
-  current_allocator_settings.store(settings, std::memory_order_release);
+  std::lock_guard lock(mutex);
+  install(text);
 }
 
 size_t block_bytes(size_t bytes, const AllocatorSettings& settings) {
