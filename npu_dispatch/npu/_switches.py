@@ -105,7 +105,7 @@ class _Kept:
     deterministic_level = 0
     compatible_impl = False
     op_timeout_ms = 0
-    task_queue: int | None = None  # None: what the environment says
+    task_queue: int | None = None  # None: as Config says
 
 
 def set_mm_bmm_format_nd(is_nd: bool = True) -> None:
