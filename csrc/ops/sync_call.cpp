@@ -45,8 +45,13 @@ void tell_arguments(Observer& observer, const Op& op,
   tell_host_use(observer, stream, schema.full_name.c_str(), uses);
 }
 
-// An out= argument that the kernel resized has memory of its own now.
+// An out= argument that the kernel resized has memory of its own now, and one
+// that it conjugated by setting a bit has a bit that the caller's has not.
 void take_over(const Alias& alias) {
+  if (alias.cpu.is_conj() != alias.npu.is_conj()) {
+    alias.cpu._set_conj(alias.npu.is_conj());
+    alias.cpu.conj_physical_();
+  }
   if (alias.cpu.sizes() != alias.npu.sizes())
     resize_tensor(alias.npu, alias.cpu.sizes(), alias.cpu.strides());
   if (alias.cpu.const_data_ptr() != alias.memory && alias.cpu.numel())

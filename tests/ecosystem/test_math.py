@@ -49,13 +49,14 @@ def test_linalg_without_gradients():
 
 def test_a_result_whose_kernel_only_sets_the_conjugate_bit():
     lu, pivots = linalg.lu_factor(torch.randn(4, 4, dtype=torch.complex64))
-    b = torch.randn(3, 4, dtype=torch.complex64).mT.contiguous().mT
+    rows = torch.randn(3, 4, dtype=torch.complex64)
 
-    both(lambda *a: linalg.lu_solve(*a, left=False), lu, pivots, b)
-    both(
-        lambda *a: linalg.lu_solve(*a, left=False, out=torch.empty_like(a[2])),
-        *(lu, pivots, b),
-    )
+    for b in (rows, rows.mT.contiguous().mT):
+        both(lambda *a: linalg.lu_solve(*a, left=False), lu, pivots, b)
+        both(
+            lambda *a: linalg.lu_solve(*a, left=False, out=torch.empty_like(a[2])),
+            *(lu, pivots, b),
+        )
 
 
 def test_a_singular_matrix_is_an_error_as_on_cpu():
