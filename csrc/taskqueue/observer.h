@@ -11,14 +11,14 @@ namespace npu {
 class Stream;
 struct Task;
 
-// Called on the thread that does the thing. With no observer installed none of
-// this is reached: streams keep the answer in a word they read anyway.
 // A kernel and the words it is run with.
 struct KernelCall {
   const npu_kernel* kernel;
   const uint64_t* words;
 };
 
+// Called on the thread that does the thing. With no observer installed none of
+// this is reached: streams keep the answer in a word they read anyway.
 class Observer {
  public:
   virtual ~Observer() = default;
