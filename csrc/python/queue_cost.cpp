@@ -26,8 +26,10 @@ PyObject* submit_nothing(PyObject*, PyObject*) {
     for (uint32_t i = 0; i < kWords; ++i) s.words[i] = i;
     stream.commit(s);
     Py_RETURN_NONE;
+  } catch (...) {
+    torch::translate_exception_to_python(std::current_exception());
+    return nullptr;
   }
-  CATCH_ALL_ERRORS(return nullptr)
 }
 
 // The same stores into a buffer as large as a stream's ring, which nobody else
