@@ -67,7 +67,7 @@ def register() -> None:
     # `import torch.npu.amp` would load that file again, as another module.
     import_alias.add("torch.npu", f"{__name__}.npu")
     backend_registration.generate_methods_for_privateuse1_backend(for_storage=True)
-    _C.set_library_folders(npu.library_folders())
+    _C.set_origins(npu.frame_origins())
     _C.register()
     # Queued Python code needs the interpreter.
     atexit.register(_C.finish_queues)

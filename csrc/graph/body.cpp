@@ -50,8 +50,7 @@ Stream& Body::stream_of(size_t lane, Stream& first) {
 }
 
 bool Body::submit_lane(Stream& stream, uint64_t lane, const Draws* draws) {
-  static const bool named = (publish_name(kReplay.name), true);
-  (void)named;
+  static const PublishedNames names{kReplay.name};
   const uint32_t n = uint32_t(sources.size());
   Submission s;
   if (!stream.begin(3 + 2 * n, s, call_site())) return false;

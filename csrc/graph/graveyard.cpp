@@ -2,33 +2,29 @@
 
 #include <map>
 #include <mutex>
-#include <utility>
 
 #include "csrc/memory/caching_allocator.h"
 #include "csrc/taskqueue/engine.h"
+#include "csrc/taskqueue/graveyard.h"
 
 namespace npu {
 namespace {
 
-struct Point {
-  Stream* stream;
-  uint64_t number;
-};
-
-struct Grave {
+// A graph, and its part in its pool.
+struct Dead {
   std::unique_ptr<Body> body;
-  std::vector<Point> points;
 
-  bool over() const {
-    for (const Point& p : points)
-      if (!p.stream->retired().reached(p.number)) return false;
-    return true;
+  ~Dead() {
+    const int device = body->device;
+    const uint64_t pool = body->pool;
+    body.reset();
+    leave_pool(device, pool);
   }
 };
 
 struct State {
-  std::mutex mutex;
-  std::vector<Grave> graves;
+  Graveyard<Dead> graveyard;
+  std::mutex mutex;                               // of the pools
   std::map<std::pair<int, uint64_t>, int> pools;  // users of each
 };
 
@@ -60,37 +56,13 @@ void bury(std::unique_ptr<Body> body) {
     (void)body.release();  // its launchers do not exist here
     return;
   }
-  Grave grave{std::move(body), {}};
-  for (Stream* s : streams(grave.body->device))
-    grave.points.push_back({s, s->tail()});
-  {
-    std::lock_guard lock(state().mutex);
-    state().graves.push_back(std::move(grave));
-  }
+  std::vector<StreamPoint> points;
+  for (Stream* s : streams(body->device)) points.push_back({s, s->tail()});
+  state().graveyard.bury(std::make_unique<Dead>(std::move(body)),
+                         std::move(points));
   collect_graphs();
 }
 
-void collect_graphs() {
-  std::vector<Grave> gone;
-  {
-    std::lock_guard lock(state().mutex);
-    auto& graves = state().graves;
-    for (size_t i = 0; i < graves.size();) {
-      if (graves[i].over()) {
-        gone.push_back(std::move(graves[i]));
-        graves[i] = std::move(graves.back());
-        graves.pop_back();
-      } else {
-        ++i;
-      }
-    }
-  }
-  for (Grave& grave : gone) {
-    const int device = grave.body->device;
-    const uint64_t pool = grave.body->pool;
-    grave.body.reset();
-    leave_pool(device, pool);
-  }
-}
+void collect_graphs() { state().graveyard.collect(); }
 
 }  // namespace npu

@@ -19,8 +19,8 @@ struct CaptureHooks {
   // A kernel for a node of its own, when `kernel` may go away; null `kernel` in
   // the result: it stays. May be null.
   OwnKernel (*own)(const npu_kernel* kernel);
-  // The line of the user's program that is being executed, as "file.py:12", or
-  // "". May be null.
+  // The line of the user's program that is being executed, as "file.py:12 in
+  // step", or "". May be null.
   std::string (*line)();
 };
 

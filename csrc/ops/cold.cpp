@@ -22,7 +22,7 @@ bool is_host_scalar(const at::Tensor& t) {
 // several.
 int common_device(const Op::Schema& schema, const torch::jit::Stack& stack) {
   std::optional<c10::Device> first;
-  for_each_tensor(schema, stack, [&](const at::Tensor& t) {
+  for_each_tensor(schema, stack, [&](const at::Tensor& t, size_t) {
     if (is_host_scalar(t)) return;
     if (!first) first = t.device();
     TORCH_CHECK(*first == t.device(),
@@ -39,7 +39,7 @@ bool move_indices(const Op::Schema& schema, torch::jit::Stack& stack) {
   if (!schema.moves_host_indices) return false;
   c10::Device device(c10::kCPU);
   bool on_host = false;
-  for_each_tensor(schema, stack, [&](const at::Tensor& t) {
+  for_each_tensor(schema, stack, [&](const at::Tensor& t, size_t) {
     if (is_npu(t)) {
       device = t.device();
     } else if (t.device().is_cpu() && t.dim() > 0) {

@@ -3,6 +3,7 @@
 #include <ATen/ops/copy.h>
 
 #include "csrc/torch/generator.h"
+#include "csrc/torch/tensor_flags.h"
 
 namespace npu {
 namespace {
@@ -164,15 +165,8 @@ void Frame::seed(const uint64_t* words) {
 
 void Frame::settle() {
   for (Slot& slot : slots_) {
-    // A kernel may leave a conjugation to its result's bit, which the caller's
-    // tensor does not have.
-    if (slot.written) [[likely]] {
-      const bool conj = shapes_[slot.shape].flags & TensorFlags::kConj;
-      if (slot.tensor->is_conj() != conj) [[unlikely]] {
-        slot.tensor->_set_conj(conj);
-        slot.tensor->conj_physical_();
-      }
-    }
+    if (slot.written) [[likely]]
+      settle_conj(*slot.tensor, shapes_[slot.shape].flags & TensorFlags::kConj);
     const bool kept = slot.tensor->use_count() != slot.owners ||
                       slot.tensor->storage().use_count() != 1;
     if (kept || slot.storage->data() != slot.address ||

@@ -3,20 +3,9 @@
 #include <c10/core/CPUAllocator.h>
 
 #include "csrc/ops/frame.h"
+#include "csrc/torch/tensor_flags.h"
 
 namespace npu {
-namespace {
-
-uint8_t flags_of(const at::Tensor& t) {
-  uint8_t flags = 0;
-  if (t.is_conj()) flags |= TensorFlags::kConj;
-  if (t.is_neg()) flags |= TensorFlags::kNeg;
-  if (t.unsafeGetTensorImpl()->is_wrapped_number())
-    flags |= TensorFlags::kWrapped;
-  return flags;
-}
-
-}  // namespace
 
 at::Tensor make_view(at::IntArrayRef sizes, at::IntArrayRef strides,
                      at::ScalarType dtype, uint8_t flags) {
@@ -31,10 +20,7 @@ at::Tensor make_view(at::IntArrayRef sizes, at::IntArrayRef strides,
   at::Tensor t = at::detail::make_tensor<c10::TensorImpl>(
       std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CPU), type);
   t.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides);
-  if (flags & TensorFlags::kConj) t._set_conj(true);
-  if (flags & TensorFlags::kNeg) t._set_neg(true);
-  if (flags & TensorFlags::kWrapped)
-    t.unsafeGetTensorImpl()->set_wrapped_number(true);
+  set_flags(*t.unsafeGetTensorImpl(), flags);
   return t;
 }
 
@@ -86,7 +72,7 @@ void Frame::add_tensor(at::Tensor& view, const at::Tensor& like, bool writes) {
   const bool in_the_words = like.device().is_cpu();
   add_slot(view,
            {like.sizes().vec(), like.strides().vec(), like.scalar_type(),
-            flags_of(like)},
+            flags_of(*like.unsafeGetTensorImpl())},
            in_the_words, writes);
   next_word_ += in_the_words ? 2 : 1;
 }

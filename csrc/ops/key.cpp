@@ -1,6 +1,7 @@
 #include "csrc/ops/key.h"
 
 #include "csrc/torch/tensor.h"
+#include "csrc/torch/tensor_flags.h"
 
 namespace npu {
 namespace {
@@ -9,11 +10,8 @@ namespace {
 void describe(Words& key, const c10::TensorImpl* impl, Tag tag) {
   const at::IntArrayRef sizes = impl->sizes();
   const bool contiguous = impl->is_contiguous();
-  uint8_t flags = contiguous ? TensorFlags::kContiguous : 0;
-  if (impl->is_wrapped_number()) flags |= TensorFlags::kWrapped;
-  const c10::DispatchKeySet keys = impl->key_set();
-  if (keys.has(c10::DispatchKey::Conjugate)) flags |= TensorFlags::kConj;
-  if (keys.has(c10::DispatchKey::Negative)) flags |= TensorFlags::kNeg;
+  const uint8_t flags =
+      flags_of(*impl) | (contiguous ? TensorFlags::kContiguous : 0);
   key.push(uint64_t(tag) | uint64_t(flags) << 8 |
            uint64_t(impl->dtype().toScalarType()) << 16 |
            uint64_t(sizes.size()) << 24);

@@ -79,13 +79,6 @@ enum class Tag : uint8_t {
   kList,
 };
 
-struct TensorFlags {
-  static constexpr uint8_t kContiguous = 1;
-  static constexpr uint8_t kWrapped = 2;
-  static constexpr uint8_t kConj = 4;
-  static constexpr uint8_t kNeg = 8;
-};
-
 class Key {
  public:
   // `values_decide`: scalar values are part of the key (arange and the like).

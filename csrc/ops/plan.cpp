@@ -7,6 +7,7 @@
 #include "csrc/ops/stack_map.h"
 #include "csrc/stats/segment.h"
 #include "csrc/torch/error.h"
+#include "csrc/torch/tensor_flags.h"
 
 namespace npu {
 namespace {
@@ -24,10 +25,7 @@ uint32_t words_of(ArgKind kind, const c10::IValue& value) {
 // A 0-dim cpu tensor of the same type; its value travels in the words.
 at::Tensor placeholder(const at::Tensor& t) {
   at::Tensor same = at::detail::empty_cpu({}, t.scalar_type(), {}, {}, {}, {});
-  if (t.is_conj()) same._set_conj(true);
-  if (t.is_neg()) same._set_neg(true);
-  if (t.unsafeGetTensorImpl()->is_wrapped_number())
-    same.unsafeGetTensorImpl()->set_wrapped_number(true);
+  copy_flags(t, same);
   return same;
 }
 
@@ -35,7 +33,8 @@ at::Tensor placeholder(const at::Tensor& t) {
 
 Plan::Plan(const Op& op, at::ArrayRef<c10::IValue> arguments,
            std::vector<OutSpec> out_specs)
-    : npu_kernel{&run_task, op.schema().full_name.c_str(), nullptr, 0},
+    : npu_kernel{&run_frame<&Frame::run>, op.schema().full_name.c_str(),
+                 nullptr, 0},
       outs(std::move(out_specs)),
       op_(op) {
   ResultMemory::install();
@@ -82,9 +81,10 @@ void Plan::add_view(const at::Tensor& shape, uint32_t word, uint8_t access) {
                     uint16_t(word), access});
 }
 
-int Plan::run_task(const npu_kernel* kernel, const uint64_t* words,
-                   npu_failure* failure) {
-  // The frame is this thread's; the rest is only read.
+// One launcher, or one replay at a time, runs a plan.
+template <void (Frame::*kRun)(const uint64_t*)>
+int Plan::run_frame(const npu_kernel* kernel, const uint64_t* words,
+                    npu_failure* failure) {
   Plan& plan = *const_cast<Plan*>(static_cast<const Plan*>(kernel));
   try {
     KernelMode mode;
@@ -92,7 +92,7 @@ int Plan::run_task(const npu_kernel* kernel, const uint64_t* words,
     if (!plan.frame_) [[unlikely]]
       plan.frame_ =
           std::make_unique<Frame>(plan.op_, plan.arguments_, plan.outs);
-    plan.frame_->run(words);
+    (*plan.frame_.*kRun)(words);
     return NPU_OK;
   } catch (...) {
     return describe_exception(*failure);
@@ -100,30 +100,13 @@ int Plan::run_task(const npu_kernel* kernel, const uint64_t* words,
 }
 
 bool Plan::is_plan(const npu_kernel* kernel) {
-  return kernel->run == &run_task;
+  return kernel->run == &run_frame<&Frame::run>;
 }
 
 std::unique_ptr<Plan> Plan::for_graph() const {
   auto plan = std::make_unique<Plan>(op_, arguments_, outs);
-  plan->npu_kernel::run = &run_in_graph;
+  plan->npu_kernel::run = &run_frame<&Frame::run_again>;
   return plan;
-}
-
-int Plan::run_in_graph(const npu_kernel* kernel, const uint64_t* words,
-                       npu_failure* failure) {
-  // One replay at a time runs a graph, in order with the others.
-  Plan& plan = *const_cast<Plan*>(static_cast<const Plan*>(kernel));
-  try {
-    KernelMode mode;
-    use_threads_for(plan.size_);
-    if (!plan.frame_) [[unlikely]]
-      plan.frame_ =
-          std::make_unique<Frame>(plan.op_, plan.arguments_, plan.outs);
-    plan.frame_->run_again(words);
-    return NPU_OK;
-  } catch (...) {
-    return describe_exception(*failure);
-  }
 }
 
 }  // namespace npu

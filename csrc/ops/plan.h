@@ -34,10 +34,10 @@ class Plan final : public npu_kernel {
   int random_word = -1;  // where the generator's two words are
 
  private:
-  static int run_task(const npu_kernel* kernel, const uint64_t* words,
-                      npu_failure* failure);
-  static int run_in_graph(const npu_kernel* kernel, const uint64_t* words,
-                          npu_failure* failure);
+  // The kernel's function: runs the launcher's frame by `kRun`.
+  template <void (Frame::*kRun)(const uint64_t*)>
+  static int run_frame(const npu_kernel* kernel, const uint64_t* words,
+                       npu_failure* failure);
   void add_view(const at::Tensor& shape, uint32_t word, uint8_t access);
 
   const Op& op_;

@@ -1,38 +1,14 @@
 // Finding plans, and burying those that are no longer wanted.
-#include <mutex>
 #include <unordered_map>
 
 #include "csrc/ops/plan.h"
+#include "csrc/taskqueue/graveyard.h"
 
 namespace npu {
 namespace {
 
-struct Grave {
-  std::unique_ptr<Plan> plan;
-  Stream* stream;
-  uint64_t number;  // no task from this one on names the plan
-};
-
-struct Graveyard {
-  std::mutex mutex;
-  std::vector<Grave> graves;
-
-  void bury(std::unique_ptr<Plan> plan, Stream& stream) {
-    std::vector<Grave> gone;  // destroyed after the lock is released
-    std::lock_guard lock(mutex);
-    graves.push_back({std::move(plan), &stream, stream.tail()});
-    if (graves.size() % 64) return;
-    std::erase_if(graves, [&](Grave& g) {
-      if (!g.stream->retired().reached(g.number)) return false;
-      gone.push_back(std::move(g));
-      return true;
-    });
-  }
-};
-
-// Never destroyed: threads may end after static destruction.
-Graveyard& graveyard() {
-  static Graveyard* const instance = new Graveyard;
+Graveyard<Plan>& graveyard() {
+  static auto* const instance = new Graveyard<Plan>;
   return *instance;
 }
 
@@ -46,7 +22,8 @@ thread_local Tables tables_;
 }  // namespace
 
 void retire_plan(std::unique_ptr<Plan> plan, Stream& stream) {
-  graveyard().bury(std::move(plan), stream);
+  // No task from the tail on names the plan.
+  graveyard().bury(std::move(plan), {{&stream, stream.tail()}});
 }
 
 PlanTable& plan_table(Stream& stream) {

@@ -3,6 +3,7 @@
 #include <ATen/EmptyTensor.h>
 
 #include "csrc/torch/device.h"
+#include "csrc/torch/tensor_flags.h"
 
 namespace npu {
 namespace {
@@ -65,32 +66,25 @@ c10::IValue map_stack(const Op::Schema& schema, size_t argument,
 at::Tensor to_meta(const at::Tensor& t) {
   at::Tensor meta =
       at::detail::empty_strided_meta(t.sizes(), t.strides(), t.scalar_type());
-  if (t.is_conj()) meta._set_conj(true);
-  if (t.is_neg()) meta._set_neg(true);
-  if (t.unsafeGetTensorImpl()->is_wrapped_number())
-    meta.unsafeGetTensorImpl()->set_wrapped_number(true);
+  copy_flags(t, meta);
   return meta;
 }
 
-void for_each_tensor(const Op::Schema& schema, at::ArrayRef<c10::IValue> stack,
-                     const std::function<void(const at::Tensor&)>& visit) {
-  auto visit_value = [&](const c10::IValue& value) {
-    if (value.isTensor() && value.toTensor().defined()) visit(value.toTensor());
-  };
+void for_each_tensor(
+    const Op::Schema& schema, at::ArrayRef<c10::IValue> stack,
+    const std::function<void(const at::Tensor&, size_t)>& visit) {
   for (size_t i = 0; i < stack.size(); ++i) {
-    if (schema.kinds[i] == ArgKind::kTensor) {
-      visit_value(stack[i]);
-    } else if ((schema.kinds[i] == ArgKind::kTensorList ||
-                schema.kinds[i] == ArgKind::kOptionalTensorList) &&
-               !stack[i].isNone()) {
-      const auto list = stack[i].isTensorList() ? std::vector<c10::IValue>()
-                                                : stack[i].toListRef().vec();
-      if (stack[i].isTensorList()) {
-        for (const at::Tensor& t : stack[i].toTensorVector())
-          if (t.defined()) visit(t);
-      }
-      for (const c10::IValue& element : list) visit_value(element);
-    }
+    auto visit_value = [&](const c10::IValue& value) {
+      if (value.isTensor() && value.toTensor().defined())
+        visit(value.toTensor(), i);
+    };
+    const ArgKind kind = schema.kinds[i];
+    if (kind == ArgKind::kTensor) visit_value(stack[i]);
+    if (kind != ArgKind::kTensorList && kind != ArgKind::kOptionalTensorList)
+      continue;
+    if (stack[i].isNone()) continue;
+    for (const c10::IValue& element : stack[i].toListRef())
+      visit_value(element);
   }
 }
 

@@ -27,8 +27,10 @@ c10::IValue map_stack(const Op::Schema& schema, size_t argument,
 // A tensor of the same shape and flags without memory.
 at::Tensor to_meta(const at::Tensor& t);
 
-// Calls `visit` on every defined tensor of a boxed call.
-void for_each_tensor(const Op::Schema& schema, at::ArrayRef<c10::IValue> stack,
-                     const std::function<void(const at::Tensor&)>& visit);
+// Calls `visit` with every defined tensor of a boxed call and the number of
+// its argument.
+void for_each_tensor(
+    const Op::Schema& schema, at::ArrayRef<c10::IValue> stack,
+    const std::function<void(const at::Tensor&, size_t)>& visit);
 
 }  // namespace npu

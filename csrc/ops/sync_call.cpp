@@ -12,6 +12,7 @@
 #include "csrc/torch/generator.h"
 #include "csrc/torch/host_use.h"
 #include "csrc/torch/tensor.h"
+#include "csrc/torch/tensor_flags.h"
 
 namespace npu {
 namespace {
@@ -25,33 +26,18 @@ struct Alias {
 void tell_arguments(Observer& observer, const Op& op,
                     const torch::jit::Stack& stack, Stream& stream) {
   const Op::Schema& schema = op.schema();
-  std::vector<at::Tensor> tensors;
-  std::vector<uint8_t> access;
-  for (size_t i = 0; i < stack.size(); ++i)
-    (void)map_stack(schema, i, stack[i],
-                    {[&](const at::Tensor& t) {
-                       if (is_npu(t)) {
-                         tensors.push_back(t);
-                         access.push_back(schema.writes[i]
-                                              ? NPU_READ | NPU_WRITE
-                                              : uint8_t(NPU_READ));
-                       }
-                       return t;
-                     },
-                     c10::Device(c10::kCPU), c10::IValue()});
   std::vector<HostUse> uses;
-  for (size_t i = 0; i < tensors.size(); ++i)
-    uses.push_back({tensors[i], access[i]});
+  for_each_tensor(schema, stack, [&](const at::Tensor& t, size_t argument) {
+    if (is_npu(t))
+      uses.push_back({t, uint8_t(schema.writes[argument] ? NPU_READ | NPU_WRITE
+                                                         : NPU_READ)});
+  });
   tell_host_use(observer, stream, schema.full_name.c_str(), uses);
 }
 
-// An out= argument that the kernel resized has memory of its own now, and one
-// that it conjugated by setting a bit has a bit that the caller's has not.
+// An out= argument that the kernel resized has memory of its own now.
 void take_over(const Alias& alias) {
-  if (alias.cpu.is_conj() != alias.npu.is_conj()) {
-    alias.cpu._set_conj(alias.npu.is_conj());
-    alias.cpu.conj_physical_();
-  }
+  settle_conj(alias.cpu, alias.npu.is_conj());
   if (alias.cpu.sizes() != alias.npu.sizes())
     resize_tensor(alias.npu, alias.cpu.sizes(), alias.cpu.strides());
   if (alias.cpu.const_data_ptr() != alias.memory && alias.cpu.numel())
@@ -68,12 +54,8 @@ at::Tensor to_device(const at::Tensor& cpu, Stream& stream) {
   at::Tensor t = make_tensor(stream, cpu.sizes(), cpu.strides(), cpu.dtype());
   // The block may have been freed with tasks that still use it queued.
   if (!stream.idle()) host_wait(stream, stream.tail(), WaitReason::kOperator);
-  at::Tensor alias = host_alias(t);
-  if (cpu.is_conj()) alias._set_conj(true);
-  if (cpu.is_neg()) alias._set_neg(true);
-  alias.copy_(cpu);
-  if (cpu.is_conj()) t._set_conj(true);
-  if (cpu.is_neg()) t._set_neg(true);
+  copy_flags(cpu, t);
+  host_alias(t).copy_(cpu);
   return t;
 }
 

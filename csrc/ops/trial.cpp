@@ -44,7 +44,7 @@ Kind kind_of(const Op::Schema& schema, at::ArrayRef<c10::IValue> stack) {
     }
   }
   // Lists hold tensors of their own.
-  for_each_tensor(schema, stack, [&](const at::Tensor& t) {
+  for_each_tensor(schema, stack, [&](const at::Tensor& t, size_t) {
     kind.push_back(int64_t(t.scalar_type()));
   });
   return kind;
@@ -99,7 +99,7 @@ Verdict try_on_zeros(const Op& op, at::ArrayRef<c10::IValue> stack,
   if (is_third_party(op)) return Verdict::kAgrees;
   int64_t elements = 0;
   for_each_tensor(schema, stack,
-                  [&](const at::Tensor& t) { elements += t.numel(); });
+                  [&](const at::Tensor& t, size_t) { elements += t.numel(); });
   const auto key = std::make_pair(&op, kind_of(schema, stack));
   {
     std::lock_guard lock(known().mutex);

@@ -4,6 +4,7 @@
 #include <ATen/record_function.h>
 #include <torch/csrc/autograd/function.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <deque>
@@ -40,7 +41,7 @@ struct Stacks {
   std::unordered_map<uint64_t, uint32_t> by_hash;
   std::unordered_map<PyObject*, Code> codes;
   std::unordered_map<PyObject*, PyObject*> code_of_death;
-  std::vector<std::string> libraries;
+  std::vector<std::pair<std::string, Origin>> origins;
 };
 Stacks& stacks() {
   static Stacks* const instance = new Stacks;
@@ -84,11 +85,11 @@ bool watch_code(PyObject* object, uint64_t hash) {
   return true;
 }
 
-bool is_library(const std::string& file) {
-  if (file.starts_with("<frozen")) return true;
-  for (const std::string& folder : stacks().libraries)
-    if (file.starts_with(folder)) return true;
-  return false;
+Origin origin_of(const std::string& file) {
+  if (file.starts_with("<frozen")) return Origin::kLibrary;
+  for (const auto& [folder, origin] : stacks().origins)
+    if (file.starts_with(folder)) return origin;
+  return Origin::kUser;
 }
 
 StackFrame describe(const PythonFrame& frame) {
@@ -102,18 +103,19 @@ StackFrame describe(const PythonFrame& frame) {
   return {file, text(code->co_qualname),
           PyCode_Addr2Line(reinterpret_cast<PyCodeObject*>(frame.code),
                            frame.byte_offset()),
-          !is_library(file)};
+          origin_of(file)};
 }
 
 std::string line_of(const std::vector<StackFrame>& frames) {
-  std::string outermost;
-  for (const StackFrame& f : frames) {
-    std::string text =
-        f.file + ":" + std::to_string(f.line) + " in " + f.function;
-    if (f.user) return text;
-    outermost = std::move(text);
+  if (frames.empty()) return "";
+  const StackFrame* best = &frames.back();
+  for (const Origin wanted : {Origin::kPackage, Origin::kUser}) {
+    const auto innermost =
+        std::ranges::find(frames, wanted, &StackFrame::origin);
+    if (innermost != frames.end()) best = &*innermost;
   }
-  return outermost;
+  return best->file + ":" + std::to_string(best->line) + " in " +
+         best->function;
 }
 
 // The id of a stack seen for the first time by this thread.
@@ -231,8 +233,8 @@ std::string call_line(uint32_t site) {
   return site < stacks().list.size() ? stacks().list[site].line : "";
 }
 
-void set_library_folders(std::vector<std::string> folders) {
-  stacks().libraries = std::move(folders);
+void set_origins(std::vector<std::pair<std::string, Origin>> folders) {
+  stacks().origins = std::move(folders);
 }
 
 }  // namespace npu

@@ -77,7 +77,14 @@ void bind_errors(py::module_& m) {
   m.def("current_call_site", [] { return current_call_site().site; });
   m.def("call_stack", &stack_of);
   m.def("call_line", &call_line);
-  m.def("set_library_folders", &set_library_folders);
+  // (folder, whether it holds installed packages rather than torch or us).
+  m.def("set_origins", [](const std::vector<std::pair<std::string, bool>>& of) {
+    std::vector<std::pair<std::string, Origin>> folders;
+    for (const auto& [folder, packages] : of)
+      folders.emplace_back(folder,
+                           packages ? Origin::kPackage : Origin::kLibrary);
+    set_origins(std::move(folders));
+  });
 }
 
 }  // namespace npu

@@ -9,6 +9,7 @@
 #include "csrc/graph/graveyard.h"
 #include "csrc/graph/update.h"
 #include "csrc/python/bindings.h"
+#include "csrc/python/call_stack.h"
 #include "csrc/torch/device.h"
 #include "csrc/torch/error.h"
 #include "csrc/torch/graph.h"
@@ -18,35 +19,7 @@ namespace py = pybind11;
 namespace npu {
 namespace {
 
-bool is_library(std::string_view file) {
-  return file.find("/torch/") != std::string_view::npos ||
-         file.find("/npu_dispatch/npu/") != std::string_view::npos ||
-         file.starts_with('<');
-}
-
-// The innermost frame that is neither torch's nor ours.
-std::string python_line() {
-  if (!Py_IsInitialized()) return "";
-  // A backward pass runs without the GIL on the thread that called it.
-  py::gil_scoped_acquire gil;
-  std::string found;
-  PyFrameObject* frame = PyEval_GetFrame();
-  Py_XINCREF(frame);
-  while (frame && found.empty()) {
-    PyCodeObject* code = PyFrame_GetCode(frame);
-    const char* file = PyUnicode_AsUTF8(code->co_filename);
-    if (!file) PyErr_Clear();
-    if (file && !is_library(file))
-      found = std::string(file) + ":" +
-              std::to_string(PyFrame_GetLineNumber(frame));
-    Py_DECREF(code);
-    PyFrameObject* back = PyFrame_GetBack(frame);
-    Py_DECREF(frame);
-    frame = back;
-  }
-  Py_XDECREF(frame);
-  return found;
-}
+std::string current_line() { return call_line(current_call_site().site); }
 
 CaptureMode mode_of(const std::string& name) {
   if (name == "global") return CaptureMode::kGlobal;
@@ -105,7 +78,7 @@ void def(py::module_& m, const char* name, Args&&... args) {
 }  // namespace
 
 void bind_graph(py::module_& m) {
-  set_line_hook(&python_line);
+  set_line_hook(&current_line);
   py::class_<Group>(m, "TaskGroup");
   py::class_<Graph>(m, "Graph")
       .def(py::init<>())

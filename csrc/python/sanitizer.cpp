@@ -60,10 +60,12 @@ const char* name(FindingKind kind) {
 py::list frames(uint32_t site) {
   const std::vector<StackFrame> stack = call_stack(site);
   py::list list;
-  for (const bool user : {true, false})
+  for (const Origin origin :
+       {Origin::kUser, Origin::kPackage, Origin::kLibrary})
     for (const StackFrame& f : stack)
-      if (f.user == user)
-        list.append(py::make_tuple(f.file, f.line, f.function, f.user));
+      if (f.origin == origin)
+        list.append(py::make_tuple(f.file, f.line, f.function,
+                                   origin == Origin::kUser));
   return list;
 }
 

@@ -1,6 +1,7 @@
 // The statistics segment of this process: where it lives.
 #pragma once
 
+#include <initializer_list>
 #include <string>
 
 #include "csrc/stats/layout.h"
@@ -21,6 +22,14 @@ StreamBlock* claim_stream_block();
 // Lets readers turn `name`, a kernel's, from RecentTask::name into text.
 // `name` stays valid. Not for the hot path; once per name is enough.
 void publish_name(const char* name);
+
+// Publishes names that are fixed: a static object of the function that uses
+// them, since the segment is not made before it is needed.
+struct PublishedNames {
+  PublishedNames(std::initializer_list<const char*> names) {
+    for (const char* name : names) publish_name(name);
+  }
+};
 
 // Adds a sampled task that took `ns` to what `name` has cost. Any thread; does
 // nothing for a name that was never published.

@@ -3,6 +3,8 @@
 
 namespace npu {
 
+class Stream;
+
 // How many threads a kernel that starts now may use, of the `all` that torch
 // would: its device's cores (NPU_DISPATCH_CORES, at first `all`) divided by
 // the device's streams at work, and no more than its part of `all`. At least
@@ -10,7 +12,6 @@ namespace npu {
 int core_share(int all);
 
 // Names the stream whose tasks the calling thread runs from now on.
-class Stream;
 void launch_on_this_thread(const Stream& stream);
 
 }  // namespace npu

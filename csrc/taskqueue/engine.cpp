@@ -95,6 +95,8 @@ void update_blocking(Engine& e) {
 }
 
 int pool_size(StreamPool pool) {
+  static const int most =
+      int(env_int("STREAMS_PER_DEVICE", kStreamsPerPool, 1, kStreamsPerPool));
   if (pool == kOwnedPool) return kStreamsPerPool;
   switch (pool) {
     case StreamPool::kDefault:
@@ -103,8 +105,6 @@ int pool_size(StreamPool pool) {
       return kSyncLaunchStreams;
     case StreamPool::kNormal:
     case StreamPool::kHigh:
-      static const int most = int(
-          env_int("STREAMS_PER_DEVICE", kStreamsPerPool, 1, kStreamsPerPool));
       return most;
   }
   return 0;

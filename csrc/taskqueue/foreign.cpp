@@ -1,12 +1,12 @@
 #include "csrc/taskqueue/foreign.h"
 
-#include <deque>
 #include <memory>
 #include <mutex>
 #include <set>
 #include <string>
 
 #include "csrc/stats/segment.h"
+#include "csrc/taskqueue/graveyard.h"
 #include "csrc/taskqueue/program.h"
 
 namespace npu {
@@ -55,26 +55,8 @@ class ForeignTask final : public Program {
   npu_kernel kernel_;
 };
 
-struct Grave {
-  std::unique_ptr<ForeignTask> task;
-  Stream* stream;
-  uint64_t end;  // once this many tasks have retired nobody reads it
-};
-
-// Never destroyed: launchers may outlive static destruction.
-struct Graveyard {
-  std::mutex mutex;
-  std::deque<Grave> graves;
-
-  void bury(Grave grave) {
-    std::lock_guard lock(mutex);
-    graves.push_back(std::move(grave));
-    while (graves.front().stream->retired().reached(graves.front().end))
-      if (graves.pop_front(); graves.empty()) return;
-  }
-};
-Graveyard& graveyard() {
-  static Graveyard* const instance = new Graveyard;
+Graveyard<ForeignTask>& graveyard() {
+  static auto* const instance = new Graveyard<ForeignTask>;
   return *instance;
 }
 
@@ -111,11 +93,11 @@ bool submit_foreign(Stream& stream, ForeignWork work) {
     if (end == 0) {
       task->release();
     } else {
-      graveyard().bury({std::move(task), &stream, end});
+      graveyard().bury(std::move(task), {{&stream, end}});
     }
     throw;
   }
-  graveyard().bury({std::move(task), &stream, end});
+  graveyard().bury(std::move(task), {{&stream, end}});
   return true;
 }
 

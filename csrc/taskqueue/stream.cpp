@@ -36,9 +36,7 @@ int run_nothing(const npu_kernel*, const uint64_t*, npu_failure*) {
 const npu_kernel kRefused{run_nothing, "refused", nullptr, 0};
 
 StreamBlock* make_block(int device, int64_t id, uint64_t capacity) {
-  static const bool named =
-      (publish_name(kWaitName), publish_name(kRecordName), true);
-  (void)named;
+  static const PublishedNames names{kWaitName, kRecordName};
   StreamBlock* block = claim_stream_block();
   if (!block) block = new StreamBlock{};  // not published, still counted
   block->device = device;

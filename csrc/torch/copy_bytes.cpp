@@ -33,17 +33,16 @@ const npu_kernel kCopies[kCopyKinds] = {
 };
 const npu_kernel kInline{run_inline, kHostToDeviceName, kInlineViews, 1};
 
-bool publish_names() {
-  for (const npu_kernel& copy : kCopies) publish_name(copy.name);
-  return true;
+void publish_names() {
+  static const PublishedNames names{kHostToDeviceName, kDeviceToHostName,
+                                    kOnDeviceName};
 }
 
 }  // namespace
 
 void copy_bytes(Stream& stream, void* to, const void* from, size_t bytes,
                 CopyKind kind) {
-  static const bool named = publish_names();
-  (void)named;
+  publish_names();
   Submission s;
   if (!stream.begin(3, s, call_site())) raise_stream_error(stream);
   s.task->kind = TaskKind::kKernel;
@@ -56,8 +55,7 @@ void copy_bytes(Stream& stream, void* to, const void* from, size_t bytes,
 }
 
 void copy_inline(Stream& stream, void* to, const void* from, size_t bytes) {
-  static const bool named = publish_names();
-  (void)named;
+  publish_names();
   Submission s;
   if (!stream.begin(uint32_t(2 + (bytes + 7) / 8), s, call_site()))
     raise_stream_error(stream);

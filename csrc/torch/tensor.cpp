@@ -7,6 +7,7 @@
 #include "csrc/torch/copy_bytes.h"
 #include "csrc/torch/device.h"
 #include "csrc/torch/error.h"
+#include "csrc/torch/tensor_flags.h"
 
 namespace npu {
 namespace {
@@ -81,12 +82,8 @@ at::Tensor host_alias(const at::Tensor& t) {
   at::Tensor alias = at::detail::make_tensor<c10::TensorImpl>(
       std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CPU),
       t.dtype());
-  c10::TensorImpl* impl = alias.unsafeGetTensorImpl();
-  impl->set_sizes_and_strides(t.sizes(), t.strides());
-  if (t.is_conj()) alias._set_conj(true);
-  if (t.is_neg()) alias._set_neg(true);
-  if (t.unsafeGetTensorImpl()->is_wrapped_number())
-    impl->set_wrapped_number(true);
+  alias.unsafeGetTensorImpl()->set_sizes_and_strides(t.sizes(), t.strides());
+  copy_flags(t, alias);
   return alias;
 }
 

@@ -47,7 +47,7 @@ from ._device import (
 )
 from ._device_error import (
     DeviceError as DeviceError,
-    library_folders as library_folders,
+    frame_origins as frame_origins,
 )
 from ._graphed import (
     make_graphed_callables as make_graphed_callables,

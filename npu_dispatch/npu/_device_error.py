@@ -7,6 +7,7 @@ of its stream, with the lines that launched it.
 from __future__ import annotations
 
 import os
+import site
 import sysconfig
 import traceback
 from collections.abc import Mapping
@@ -114,13 +115,20 @@ def from_failure(failure: Mapping[str, Any]) -> DeviceError:
     return error
 
 
-def library_folders() -> list[str]:
-    """Return the folders whose files are never the line a user looks for."""
-    return [
-        f"{folder}{os.sep}"
-        for folder in (
-            Path(torch.__file__).parent,
-            Path(__file__).parent.parent,
-            sysconfig.get_paths()["stdlib"],
-        )
-    ]
+def frame_origins() -> list[tuple[str, bool]]:
+    """Return (folder, whether it holds packages) for files not the user's.
+
+    Torch, this package and the standard library are never the line a user looks
+    for; an installed package is when none of the user's own files launched it.
+    """
+    paths = sysconfig.get_paths()
+    packages = {
+        Path(torch.__file__).parent: False,
+        Path(__file__).parent.parent: False,
+        Path(paths["stdlib"]): False,
+        Path(paths["purelib"]): True,
+        Path(paths["platlib"]): True,
+        Path(site.getusersitepackages()): True,
+    }
+    deepest_first = sorted(packages, key=lambda folder: -len(folder.parts))
+    return [(f"{folder}{os.sep}", packages[folder]) for folder in deepest_first]

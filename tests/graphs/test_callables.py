@@ -89,6 +89,84 @@ def test_a_module_in_the_other_training_mode_runs_eagerly():
     assert graphed(x[:2]).shape == (2, 4)
 
 
+def autocast() -> torch.autocast:
+    return torch.autocast("npu", dtype=torch.bfloat16, cache_enabled=False)
+
+
+def test_a_graphed_module_under_autocast_trains_like_the_eager_one():
+    def steps(model) -> tuple[list[torch.Tensor], list[torch.dtype]]:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        dtypes = []
+        for x, y in make_batches():
+            optimizer.zero_grad(set_to_none=True)
+            with autocast():
+                answer = model(x)
+                loss = F.mse_loss(answer, y)
+            loss.backward()
+            optimizer.step()
+            dtypes.append(answer.dtype)
+        return [p.detach().clone() for p in model.parameters()], dtypes
+
+    expected, dtypes = steps(network())
+    with autocast():
+        graphed = torch.npu.make_graphed_callables(
+            network(), (make_batches()[0][0].clone(),)
+        )
+    got, graphed_dtypes = steps(graphed)
+
+    assert graphed_dtypes == dtypes == [torch.bfloat16] * 5
+    for ours, theirs in zip(got, expected, strict=True):
+        assert ours.dtype == torch.float32
+        assert torch.equal(ours, theirs)
+
+
+def test_hooks_on_gradients_see_each_replayed_gradient():
+    """What DistributedDataParallel does: it is put around the graphed module."""
+
+    def reduce(model) -> list[list[torch.Tensor]]:
+        ready: list[torch.Tensor] = []
+        bucket = {}
+
+        def average(parameter: torch.Tensor) -> None:
+            ready.append(parameter.grad.clone())
+            parameter.grad.div_(2)  # as if another rank had sent zeros
+            bucket[parameter] = parameter.grad
+
+        hooks = [
+            parameter.register_post_accumulate_grad_hook(average)
+            for parameter in model.parameters()
+        ]
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        seen = []
+        for x, y in make_batches():
+            optimizer.zero_grad(set_to_none=True)
+            F.mse_loss(model(x), y).backward()
+            assert all(p.grad is bucket[p] for p in model.parameters())
+            optimizer.step()
+            seen.append(list(ready))
+            ready.clear()
+        seen.append([p.detach().clone() for p in model.parameters()])
+        for hook in hooks:
+            hook.remove()
+        return seen
+
+    expected = reduce(network())
+    model = network()
+    torch.npu.make_graphed_callables(
+        model, (make_batches()[0][0].clone(),), num_warmup_iters=11
+    )
+
+    got = reduce(model)
+
+    for ours, theirs in zip(got, expected, strict=True):
+        for a, b in zip(
+            sorted(ours, key=lambda t: t.shape),
+            sorted(theirs, key=lambda t: t.shape),
+            strict=True,
+        ):
+            assert torch.equal(a, b)
+
+
 def test_what_graphed_callables_cannot_take():
     x, model = torch.ones(5, 8, device="npu"), network()
     with (

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
-import socket
 import subprocess
-import sys
 import time
-import urllib.error
-import urllib.parse
-import urllib.request
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
-from click.testing import CliRunner
+from prometheus_server import (
+    Prometheus,
+    alert_names,
+    exported,
+    prometheus_tool,
+    serving,
+)
 
-from npu_dispatch.cli import main
 from npu_dispatch.metrics import Scrapes
 from npu_dispatch.processes import Processes
 from npu_dispatch.service.telemetry import Telemetry
@@ -96,31 +94,13 @@ QUIET = {
 }
 
 
-def exported(what: str) -> str:
-    done = CliRunner().invoke(main, ["export", what])
-    assert done.exit_code == 0, done.output
-    return done.output
-
-
-def prometheus_tool(name: str) -> str:
-    found = shutil.which(name)
-    if found is None:
-        pytest.skip(f"{name} is missing: apt-get install prometheus")
-    return found
-
-
-def alert_names() -> list[str]:
-    groups = yaml.safe_load(exported("alerts"))["groups"]
-    return [r["alert"] for g in groups for r in g["rules"] if "alert" in r]
-
-
 def queries() -> list[str]:
     board = json.loads(exported("dashboards"))
     return [t["expr"] for p in board["panels"] for t in p.get("targets", ())]
 
 
 def test_every_alert_has_a_cause_here():
-    assert sorted(alert_names()) == sorted(CAUSES)
+    assert alert_names() == set(CAUSES)
 
 
 def test_each_alert_fires_for_its_cause_and_nothing_else_does(tmp_path: Path):
@@ -180,21 +160,6 @@ def test_rules_and_panels_name_only_metrics_that_exist(write_segment, ghost):
     assert named - exist == set()
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
-
-
-def ask(port: int, query: str) -> list[Any]:
-    url = f"http://127.0.0.1:{port}/api/v1/query?"
-    with urllib.request.urlopen(
-        url + urllib.parse.urlencode({"query": query}), timeout=30
-    ) as answer:
-        found: list[Any] = json.load(answer)["data"]["result"]
-        return found
-
-
 def test_every_panel_shows_something_for_a_live_process(
     trainer, child_environment, tmp_path
 ):
@@ -207,35 +172,13 @@ def test_every_panel_shows_something_for_a_live_process(
         "    a.sum().item()\n"
     )
     assert program.line() == "ready"
-    service = subprocess.Popen(
-        [sys.executable, "-m", "npu_dispatch.service", "--port", "0"],
-        env=child_environment(NPU_AUTOLOAD="0"),
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert service.stdout is not None
-    url = urllib.parse.urlsplit(service.stdout.readline().strip())
-    config = yaml.safe_load(exported("scrape-config"))
-    config["scrape_configs"][0]["scrape_interval"] = "1s"
-    config["scrape_configs"][0]["scrape_timeout"] = "1s"
-    config["scrape_configs"][0]["static_configs"] = [{"targets": [url.netloc]}]
-    (tmp_path / "alerts.yml").write_text(exported("alerts"))
-    config["rule_files"] = [str(tmp_path / "alerts.yml")]
-    (tmp_path / "prometheus.yml").write_text(yaml.safe_dump(config))
-    port = free_port()
-    prometheus = subprocess.Popen(
-        [
-            prometheus_tool("prometheus"),
-            f"--config.file={tmp_path / 'prometheus.yml'}",
-            f"--storage.tsdb.path={tmp_path / 'data'}",
-            f"--web.listen-address=127.0.0.1:{port}",
-        ],
-        stderr=subprocess.DEVNULL,
-    )
     variables = {"$job": ".*", "$instance": ".*", "$device": ".*", "$stream": ".*"}
     deadline = time.monotonic() + 100
     empty = queries()
-    try:
+    with (
+        serving(child_environment(NPU_AUTOLOAD="0")) as (_, target),
+        Prometheus(tmp_path, [target], exported("alerts")) as prometheus,
+    ):
         while empty and time.monotonic() < deadline:
             time.sleep(1)  # Prometheus tells nobody when it has scraped
             left = []
@@ -243,22 +186,10 @@ def test_every_panel_shows_something_for_a_live_process(
                 asked = query.replace("$__rate_interval", "30s")
                 for name, value in variables.items():
                     asked = asked.replace(name, value)
-                try:
-                    if not ask(port, asked):
-                        left.append(query)
-                except urllib.error.HTTPError as error:
-                    pytest.fail(f"{query}: {error.read().decode()}")
-                except OSError:
+                if not prometheus.ask(asked):
                     left.append(query)
             empty = left
-        firing = {
-            found["metric"]["alertname"]
-            for found in ask(port, 'ALERTS{alertstate="firing",severity="critical"}')
-        }
-    finally:
-        for process in (prometheus, service):
-            process.terminate()
-            process.wait()
+        firing = prometheus.firing(',severity="critical"')
 
     assert empty == []
     assert firing == set()

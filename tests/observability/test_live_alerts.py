@@ -9,26 +9,17 @@ from __future__ import annotations
 import contextlib
 import http.server
 import itertools
-import json
 import os
 import re
-import shutil
 import signal
-import socket
 import subprocess
-import sys
 import threading
 import time
-import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
-import pytest
-import yaml
-from click.testing import CliRunner
+from prometheus_server import Prometheus, alert_names, exported, free_port, serving
 
-from npu_dispatch.cli import main
 from npu_dispatch.trace_file import TraceFile, trace_path
 
 _PATIENCE_S = 45.0
@@ -94,12 +85,6 @@ os._exit(0)
 """
 
 
-def exported(what: str) -> str:
-    done = CliRunner().invoke(main, ["export", what])
-    assert done.exit_code == 0, done.output
-    return done.output
-
-
 def quick_rules() -> str:
     text = exported("alerts")
     text = re.sub(r"\n +for: \w+", "", text)
@@ -136,76 +121,27 @@ def serve_text(text: str) -> Iterator[str]:
         server.shutdown()
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
+def until(
+    prometheus: Prometheus,
+    *alerts: str,
+    trouble: Callable[[], object] = lambda: None,
+) -> set[str]:
+    """Return all that fired until all of `alerts` had, or it took too long.
 
-
-class Prometheus:
-    def __init__(self, folder: Path, targets: list[str]) -> None:
-        program = shutil.which("prometheus")
-        if program is None:
-            pytest.skip("prometheus is missing: apt-get install prometheus")
-        config = yaml.safe_load(exported("scrape-config"))
-        [scrape] = config["scrape_configs"]
-        scrape["scrape_interval"] = scrape["scrape_timeout"] = "500ms"
-        del scrape["static_configs"]
-        # Targets can then be added while it runs.
-        scrape["file_sd_configs"] = [{"files": [str(folder / "targets.json")]}]
-        scrape["file_sd_configs"][0]["refresh_interval"] = "1s"
-        config["global"] = {"evaluation_interval": "1s"}
-        config["rule_files"] = [str(folder / "alerts.yml")]
-        self._targets, self._folder = targets, folder
-        self.add(*targets)
-        (folder / "alerts.yml").write_text(quick_rules())
-        (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
-        self._port = free_port()
-        self.process = subprocess.Popen(
-            [
-                program,
-                f"--config.file={folder / 'prometheus.yml'}",
-                f"--storage.tsdb.path={folder / 'data'}",
-                f"--web.listen-address=127.0.0.1:{self._port}",
-            ],
-            stderr=subprocess.DEVNULL,
-        )
-
-    def add(self, *targets: str) -> None:
-        self._targets = [*self._targets, *targets]
-        part = self._folder / "targets.part"
-        part.write_text(json.dumps([{"targets": sorted(set(self._targets))}]))
-        part.rename(self._folder / "targets.json")
-
-    def firing(self) -> set[str]:
-        query = urllib.parse.urlencode({"query": 'ALERTS{alertstate="firing"}'})
-        url = f"http://127.0.0.1:{self._port}/api/v1/query?{query}"
-        try:
-            with urllib.request.urlopen(url, timeout=30) as answer:
-                found = json.load(answer)["data"]["result"]
-        except OSError:
-            return set()  # it is starting
-        return {alert["metric"]["alertname"] for alert in found}
-
-    def until(
-        self, *alerts: str, trouble: Callable[[], object] = lambda: None
-    ) -> set[str]:
-        """Return all that fired until all of `alerts` had, or it took too long.
-
-        Causes the trouble again every few evaluations: one scrape may miss it.
-        """
-        seen: set[str] = set()
-        start = time.monotonic()
-        for turn in itertools.count():
-            if seen >= set(alerts) or time.monotonic() - start > _PATIENCE_S:
-                break
-            if turn % 10 == 0:
-                trouble()
-            time.sleep(0.3)  # Prometheus tells nobody when it has evaluated
-            seen |= self.firing()
-        took = time.monotonic() - start
-        print(f"{took:.1f} s, without {sorted(set(alerts) - seen)}")
-        return seen
+    Causes the trouble again every few evaluations: one scrape may miss it.
+    """
+    seen: set[str] = set()
+    start = time.monotonic()
+    for turn in itertools.count():
+        if seen >= set(alerts) or time.monotonic() - start > _PATIENCE_S:
+            break
+        if turn % 10 == 0:
+            trouble()
+        time.sleep(0.3)  # Prometheus tells nobody when it has evaluated
+        seen |= prometheus.firing()
+    took = time.monotonic() - start
+    print(f"{took:.1f} s, without {sorted(set(alerts) - seen)}")
+    return seen
 
 
 def make_late(service: subprocess.Popen[str]) -> None:
@@ -217,28 +153,22 @@ def make_late(service: subprocess.Popen[str]) -> None:
 def test_each_alert_fires_when_its_trouble_happens(
     trainer, child_environment, tmp_path
 ):
-    rules = yaml.safe_load(exported("alerts"))["groups"]
-    every = {r["alert"] for g in rules for r in g["rules"] if "alert" in r}
-    service = subprocess.Popen(
-        [sys.executable, "-m", "npu_dispatch.service", "--port=0", "--interval=0.2"],
-        env=child_environment(NPU_AUTOLOAD="0"),
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert service.stdout is not None
-    url = urllib.parse.urlsplit(service.stdout.readline().strip())
+    every = alert_names()
     nobody = f"127.0.0.1:{free_port()}"
-    prometheus = Prometheus(tmp_path, [url.netloc, nobody])
-    seen: set[str] = set()
-    try:
+    environment = child_environment(NPU_AUTOLOAD="0")
+    with (
+        serving(environment, "--interval=0.2") as (service, target),
+        Prometheus(tmp_path, [target, nobody], quick_rules()) as prometheus,
+    ):
         # Nobody uses the device yet; nobody listens on one of the ports.
-        seen |= prometheus.until("Absent", "TargetDown")
+        seen = until(prometheus, "Absent", "TargetDown")
 
         healthy = [trainer(HEALTHY, LOCAL_RANK=str(rank)) for rank in range(2)]
         troubled = trainer(TROUBLED, LOCAL_RANK="2", NPU_DISPATCH_MEMORY="128M")
         for program in (*healthy, troubled):
             assert program.line() == "ready"
-        seen |= prometheus.until(
+        seen |= until(
+            prometheus,
             *("StreamStalled", "NoProgress", "QueueSaturated", "ProducerBlocked"),
             *("SyncTax", "DeferredFree", "NearOOM"),
             *("LaunchBound", "LaunchSLO", "RankStraggler"),
@@ -252,16 +182,13 @@ def test_each_alert_fires_when_its_trouble_happens(
             healthy[0].say("flood")
             make_late(service)
             trace.read()
-            text = urllib.request.urlopen(f"{url.geturl()}metrics").read().decode()
+            with urllib.request.urlopen(f"http://{target}/metrics") as answer:
+                text = answer.read().decode()
             with serve_text(text) as frozen:
                 prometheus.add(frozen)
-                seen |= prometheus.until(
-                    *every - seen, trouble=lambda: make_late(service)
+                seen |= until(
+                    prometheus, *every - seen, trouble=lambda: make_late(service)
                 )
             trace.wanted = False
-    finally:
-        for process in (prometheus.process, service):
-            process.terminate()
-            process.wait()
 
     assert every - seen == set()

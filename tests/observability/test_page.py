@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import importlib.util
 import socket
 import subprocess
 import sys
@@ -12,18 +11,12 @@ from pathlib import Path
 
 import pytest
 import uvicorn
+from browser import open_browser
 from selenium.webdriver.support.ui import WebDriverWait
 
 from npu_dispatch.service.app import ServiceConfig, create_app
 
 ROOT = Path(__file__).resolve().parents[2]
-_spec = importlib.util.spec_from_file_location(
-    "browser", Path(__file__).with_name("browser.py")
-)
-assert _spec is not None
-assert _spec.loader is not None
-_browser = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(_browser)
 
 TRAIN = """
 import sys, torch
@@ -56,7 +49,7 @@ def test_the_page_draws_a_running_process(
         stdout=subprocess.PIPE,
         text=True,
     ) as service:
-        browser = _browser.open_browser(width, height, dark=dark)
+        browser = open_browser(width, height, dark=dark)
         try:
             assert service.stdout is not None
             browser.get(service.stdout.readline().strip())
@@ -107,7 +100,7 @@ def test_the_page_keeps_up_with_eight_processes_of_sixteen_streams(write_segment
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, args=([listener],))
     thread.start()
-    browser = _browser.open_browser(1300, 900, dark=False)
+    browser = open_browser(1300, 900, dark=False)
     try:
         browser.get(f"http://127.0.0.1:{listener.getsockname()[1]}/")
         drawn = set()

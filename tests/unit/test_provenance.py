@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
+import sysconfig
 import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 import torch
@@ -135,6 +139,29 @@ def test_stacks_are_told_apart_and_kept():
     assert names[1] == inspect.currentframe().f_code.co_qualname
     assert _C.call_stack(0) == []
     assert _C.call_line(0) == ""
+
+
+def line_of_a_launch(*files: str) -> str:
+    """Return what is told of a launch in functions of `files`, innermost first."""
+    launch = _C.current_call_site
+    for file in files:
+        scope: dict[str, object] = {}
+        exec(compile("def call(f):\n    return f()\n", file, "exec"), scope)
+        launch = functools.partial(scope["call"], launch)
+    # The thread's own frames are the standard library's.
+    with ThreadPoolExecutor() as pool:
+        return _C.call_line(pool.submit(launch).result())
+
+
+def test_an_installed_package_is_named_where_the_user_has_no_line():
+    package = sysconfig.get_paths()["purelib"] + "/somebodys/layers.py"
+    inside = str(Path(torch.__file__).parent / "nn" / "functional.py")
+
+    user = line_of_a_launch(inside, package, "/home/me/train.py")
+    nobody = line_of_a_launch(inside, package)
+
+    assert user == "/home/me/train.py:2 in call"
+    assert nobody == f"{package}:2 in call"
 
 
 def test_code_that_is_gone_keeps_its_stack():

@@ -1,0 +1,44 @@
+// What a tensor is marked with beside its shape.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+namespace npu {
+
+struct TensorFlags {
+  static constexpr uint8_t kContiguous = 1;
+  static constexpr uint8_t kWrapped = 2;
+  static constexpr uint8_t kConj = 4;
+  static constexpr uint8_t kNeg = 8;
+};
+
+// All but kContiguous, which takes longer to find out.
+inline uint8_t flags_of(const c10::TensorImpl& t) {
+  uint8_t flags = 0;
+  if (t.is_wrapped_number()) flags |= TensorFlags::kWrapped;
+  if (t.is_conj()) flags |= TensorFlags::kConj;
+  if (t.is_neg()) flags |= TensorFlags::kNeg;
+  return flags;
+}
+
+// Marks a new tensor so. Its values are those before conjugation and negation.
+inline void set_flags(c10::TensorImpl& t, uint8_t flags) {
+  if (flags & TensorFlags::kWrapped) t.set_wrapped_number(true);
+  if (flags & TensorFlags::kConj) t._set_conj(true);
+  if (flags & TensorFlags::kNeg) t._set_neg(true);
+}
+
+inline void copy_flags(const at::Tensor& from, const at::Tensor& to) {
+  set_flags(*to.unsafeGetTensorImpl(), flags_of(*from.unsafeGetTensorImpl()));
+}
+
+// A kernel may leave a conjugation to its result's bit where the caller's
+// tensor has none: makes the bit `conj`, and changes the values accordingly.
+inline void settle_conj(const at::Tensor& t, bool conj) {
+  if (t.is_conj() == conj) [[likely]]
+    return;
+  t._set_conj(conj);
+  t.conj_physical_();
+}
+
+}  // namespace npu

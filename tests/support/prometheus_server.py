@@ -1,0 +1,126 @@
+"""A real Prometheus over the service, with what the package ships for it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from npu_dispatch.cli import main
+
+
+def exported(what: str) -> str:
+    done = CliRunner().invoke(main, ["export", what])
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def alert_names() -> set[str]:
+    groups = yaml.safe_load(exported("alerts"))["groups"]
+    return {r["alert"] for g in groups for r in g["rules"] if "alert" in r}
+
+
+def prometheus_tool(name: str) -> str:
+    found = shutil.which(name)
+    if found is None:
+        pytest.skip(f"{name} is missing: apt-get install prometheus")
+    return found
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+        return port
+
+
+@contextlib.contextmanager
+def serving(
+    env: dict[str, str], *options: str
+) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """The service in a process of its own, and its HOST:PORT."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "npu_dispatch.service", "--port=0", *options],
+        env=env,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as service:
+        assert service.stdout is not None
+        try:
+            url = service.stdout.readline().strip()
+            yield service, urllib.parse.urlsplit(url).netloc
+        finally:
+            service.terminate()
+
+
+class Prometheus:
+    """Scrapes twice a second, evaluates once; targets can be added later."""
+
+    def __init__(self, folder: Path, targets: list[str], rules: str) -> None:
+        program = prometheus_tool("prometheus")
+        config = yaml.safe_load(exported("scrape-config"))
+        [scrape] = config["scrape_configs"]
+        scrape["scrape_interval"] = scrape["scrape_timeout"] = "500ms"
+        del scrape["static_configs"]
+        scrape["file_sd_configs"] = [{"files": [str(folder / "targets.json")]}]
+        scrape["file_sd_configs"][0]["refresh_interval"] = "1s"
+        config["global"] = {"evaluation_interval": "1s"}
+        config["rule_files"] = [str(folder / "alerts.yml")]
+        self._targets: list[str] = []
+        self._folder = folder
+        self.add(*targets)
+        (folder / "alerts.yml").write_text(rules)
+        (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
+        self._port = free_port()
+        self._process = subprocess.Popen(
+            [
+                program,
+                f"--config.file={folder / 'prometheus.yml'}",
+                f"--storage.tsdb.path={folder / 'data'}",
+                f"--web.listen-address=127.0.0.1:{self._port}",
+            ],
+            stderr=subprocess.DEVNULL,
+        )
+
+    def __enter__(self) -> Prometheus:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.terminate()
+        self._process.wait()
+
+    def add(self, *targets: str) -> None:
+        self._targets += targets
+        part = self._folder / "targets.part"
+        part.write_text(json.dumps([{"targets": sorted(set(self._targets))}]))
+        part.rename(self._folder / "targets.json")
+
+    def ask(self, query: str) -> list[Any]:
+        """Return the query's series: none while it starts; a wrong query fails."""
+        text = urllib.parse.urlencode({"query": query})
+        url = f"http://127.0.0.1:{self._port}/api/v1/query?{text}"
+        try:
+            with urllib.request.urlopen(url, timeout=30) as answer:
+                found: list[Any] = json.load(answer)["data"]["result"]
+                return found
+        except urllib.error.HTTPError as error:
+            pytest.fail(f"{query}: {error.read().decode()}")
+        except OSError:
+            return []
+
+    def firing(self, matching: str = "") -> set[str]:
+        """Return the names of the alerts that fire."""
+        alerts = self.ask(f'ALERTS{{alertstate="firing"{matching}}}')
+        return {alert["metric"]["alertname"] for alert in alerts}
