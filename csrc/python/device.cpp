@@ -6,6 +6,7 @@
 #include "csrc/graph/capture.h"
 #include "csrc/memory/settings.h"
 #include "csrc/python/bindings.h"
+#include "csrc/taskqueue/core_share.h"
 #include "csrc/taskqueue/event.h"
 #include "csrc/torch/device.h"
 #include "csrc/torch/error.h"
@@ -92,6 +93,10 @@ void bind_device(py::module_& m) {
   def(m, "stream_synchronize", &stream_synchronize);
   def(m, "stream_priority",
       [](int device, int64_t id) { return stream_at(device, id).priority(); });
+  def(m, "set_core_limit", [](int device, int64_t id, int cores) {
+    check_device(device);
+    set_core_limit(device, id < 0 ? id : stream_at(device, id).id(), cores);
+  });
   def(m, "event_time_ns", [](int64_t id) {
     const Event* event = reinterpret_cast<const Event*>(id);
     TORCH_CHECK(event && event->recorded(), "the event was never recorded");

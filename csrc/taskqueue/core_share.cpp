@@ -1,8 +1,13 @@
 #include "csrc/taskqueue/core_share.h"
 
+#include <sched.h>
+
 #include <algorithm>
+#include <array>
+#include <atomic>
 
 #include "csrc/base/env.h"
+#include "csrc/stats/layout.h"
 #include "csrc/taskqueue/engine.h"
 
 namespace npu {
@@ -11,6 +16,18 @@ namespace {
 constexpr int kMostCores = 4096;
 
 thread_local const Stream* launching = nullptr;
+
+// 0: no limit. Relaxed: a switch that orders nothing.
+struct Limits {
+  std::atomic<int> device{0};
+  std::array<std::atomic<int>, kPools * kStreamsPerPool> streams{};
+};
+std::array<Limits, kMaxDeviceBlocks> limits_;
+
+void respect(const std::atomic<int>& limit, int& cores) {
+  const int most = limit.load(std::memory_order_relaxed);
+  if (most > 0) cores = std::min(cores, most);
+}
 
 // Has tasks, and does not merely wait for another stream. Relaxed: a share
 // that is wrong for one kernel costs time only.
@@ -23,10 +40,27 @@ bool at_work(const Stream& stream) {
 
 void launch_on_this_thread(const Stream& stream) { launching = &stream; }
 
-int core_share(int all) {
+int usable_cores() {
+  cpu_set_t cpus;
+  if (sched_getaffinity(0, sizeof cpus, &cpus) != 0) return 1;
+  return CPU_COUNT(&cpus);
+}
+
+int core_budget() {
   static const int budget =
       int(env_int("NPU_DISPATCH_CORES", kMostCores, 1, kMostCores));
-  const int cores = std::min(budget, all);
+  return budget;
+}
+
+void set_core_limit(int device, int64_t stream, int cores) {
+  Limits& limits = limits_[device];
+  (stream < 0 ? limits.device : limits.streams[stream])
+      .store(cores, std::memory_order_relaxed);
+}
+
+int core_share(int all) {
+  int cores = std::min(core_budget(), all);
+  if (launching) respect(limits_[launching->device()].device, cores);
   if (cores == 1) return 1;
   int here = 0, everywhere = 0;
   for (int device = 0; device < device_count(); ++device)
@@ -35,8 +69,11 @@ int core_share(int all) {
       ++everywhere;
       here += !launching || stream->device() == launching->device();
     }
-  return std::max(
-      1, std::min(cores / std::max(here, 1), all / std::max(everywhere, 1)));
+  int share =
+      std::min(cores / std::max(here, 1), all / std::max(everywhere, 1));
+  if (launching)
+    respect(limits_[launching->device()].streams[launching->id()], share);
+  return std::max(1, share);
 }
 
 }  // namespace npu

@@ -21,7 +21,6 @@
 namespace npu {
 namespace {
 
-constexpr int kPools = 5;
 constexpr int kMaxDevices = kMaxDeviceBlocks;
 
 struct Device {

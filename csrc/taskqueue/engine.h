@@ -17,6 +17,8 @@ enum class StreamPool : int64_t {
   kHigh = 4,
 };
 inline constexpr int kStreamsPerPool = 32;
+// A stream's id is its pool times kStreamsPerPool, plus its place there.
+inline constexpr int kPools = 5;
 inline constexpr int kSyncLaunchStreams = 4;
 
 int device_count();

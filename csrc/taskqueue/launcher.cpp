@@ -1,7 +1,5 @@
 #include "csrc/taskqueue/launcher.h"
 
-#include <sched.h>
-
 #include <stdio.h>
 #include <unistd.h>
 
@@ -16,6 +14,7 @@
 #include "csrc/taskqueue/host_wait_policy.h"
 #include "csrc/taskqueue/program.h"
 #include "csrc/taskqueue/trace.h"
+#include "csrc/taskqueue/urgency.h"
 #include "csrc/taskqueue/work_names.h"
 
 namespace npu {
@@ -30,17 +29,12 @@ const char* name_of(const Task& task) {
   return task.kind == TaskKind::kTimestamp ? kRecordName : kWaitName;
 }
 
-bool single_cpu() {
-  cpu_set_t cpus;
-  return sched_getaffinity(0, sizeof(cpus), &cpus) == 0 &&
-         CPU_COUNT(&cpus) == 1;
-}
-
 }  // namespace
 
 Launcher::Launcher(Stream& stream)
     : stream_(stream),
       driver_(driver()),
+      urgent_(stream.priority_ < 0),
       ns_per_tick_(ns_per_tick()),
       ticks_per_us_(uint64_t(1000 / ns_per_tick())),
       mean_gap_(kMaxSpinUs * ticks_per_us_ / 4) {}
@@ -52,8 +46,13 @@ void Launcher::run() {
   block.thread.store(uint64_t(gettid()), std::memory_order_relaxed);
   block.alive.start(now_ns());
   NoHostWaits it_is_waited_for;
+  if (urgent_) urgent_begins(stream_.device_);
   for (;;) {
     if (Task* task = ring.front()) {
+      if (urgent_need_all(stream_.device_) && !urgent_) [[unlikely]] {
+        ring.flush();
+        give_way(stream_.device_);
+      }
       process(*task, ring.front_position());
     } else {
       ring.flush();
@@ -238,22 +237,32 @@ void Launcher::hold(Stream& other, uint64_t number) {
   RunningTime& held =
       block.held[int(is_copy(name) ? Hold::kCopy : Hold::kEvent)];
   held.start(now_ns());
+  if (urgent_) urgent_ends(stream_.device_);
   if (!other.retired().spin(number, kMaxSpinUs * ticks_per_us_)) {
     while (!other.retired().sleep(number, 0)) {
     }
   }
+  if (urgent_) urgent_begins(stream_.device_);
   held.stop(now_ns());
   block.held_by.store(0, std::memory_order_relaxed);
 }
 
-// Spins for about four times the usual gap, then sleeps. False: time to end.
+// False: time to end.
 bool Launcher::wait_for_work() {
+  if (urgent_) urgent_ends(stream_.device_);
+  const bool found = sleep_until_work();
+  if (urgent_ && found) urgent_begins(stream_.device_);
+  return found;
+}
+
+// Spins for about four times the usual gap, then sleeps.
+bool Launcher::sleep_until_work() {
   Ring<Task>& ring = stream_.ring_;
   StreamBlock& block = *stream_.block_;
   const uint64_t start = ticks();
   const uint64_t most = kMaxSpinUs * ticks_per_us_;
   const uint64_t least = kMinSpinUs * ticks_per_us_;
-  static const bool alone = single_cpu();
+  static const bool alone = usable_cores() == 1;
   uint64_t budget =
       mean_gap_ > most ? least : std::clamp(4 * mean_gap_, least, most);
   if (alone) budget = 0;

@@ -29,12 +29,14 @@ class Launcher {
                const char* name);
   void hold(Stream& other, uint64_t number);
   bool wait_for_work();
+  bool sleep_until_work();
   void park();
 
   friend class Stream;  // the inline mode executes without a thread
 
   Stream& stream_;
   const npu_driver& driver_;
+  const bool urgent_;
   const double ns_per_tick_;
   const uint64_t ticks_per_us_;
   // Smoothed length of the idle gaps, and how many gaps not to spin in after

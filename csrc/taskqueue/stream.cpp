@@ -268,7 +268,8 @@ void Stream::start() {
     const std::string name =
         "npu" + std::to_string(device_) + "/s" + std::to_string(id_);
     pthread_setname_np(pthread_self(), name.c_str());
-    // The preference of an urgent stream. Needs CAP_SYS_NICE, else no effect.
+    // So that an urgent stream runs ahead of everything in the process, not of
+    // normal streams only (urgency.h). Needs CAP_SYS_NICE, else no effect.
     if (priority_ < 0) setpriority(PRIO_PROCESS, id_t(gettid()), kUrgentNice);
     Launcher(*this).run();
   });

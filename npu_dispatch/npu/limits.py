@@ -1,7 +1,7 @@
-"""How many cores a device and a stream may use.
+"""How many cores the kernels of a device and of a stream may use.
 
-Kept and returned. Enforced for a device by torch.set_num_threads(), which
-kernels follow; a stream's own limit is kept only.
+The smaller of the two numbers counts: a virtual device has one kind of core.
+Operators on cpu tensors are not limited.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import os
 
 import torch
 
+from npu_dispatch import _C
 from npu_dispatch.npu._device import _checked
 from npu_dispatch.npu._index import Device, _get_device_index
 from npu_dispatch.npu._lazy import _lazy_init
@@ -46,13 +47,15 @@ def _checked_limit(now: Limit, cube_num: int, vector_num: int) -> Limit:
 
 
 def set_device_limit(device: Device, cube_num: int = -1, vector_num: int = -1) -> None:
-    """Limit a device's cores; -1 leaves a number as it is.
+    """Limit the cores of a device's kernels that start from now on.
 
-    The smaller of the two becomes the number of threads of later kernels.
+    Its streams at work share them. -1 leaves a number as it is; TypeError and
+    RuntimeError for what is no number of this machine's cores.
     """
     limit = _checked_limit(get_device_limit(device), cube_num, vector_num)
-    _devices[_checked(_get_device_index(device, optional=True))] = limit
-    torch.set_num_threads(min(limit.values()))
+    index = _checked(_get_device_index(device, optional=True))
+    _C.set_core_limit(index, -1, min(limit.values()))
+    _devices[index] = limit
 
 
 def get_device_limit(device: Device) -> Limit:
@@ -72,15 +75,22 @@ def _key(stream: torch.Stream) -> tuple[int, int]:
 def set_stream_limit(
     stream: torch.Stream, cube_num: int = -1, vector_num: int = -1
 ) -> None:
-    """Keep a limit of cores for a stream; -1 leaves a number as it is."""
-    _streams[_key(stream)] = _checked_limit(
-        get_stream_limit(stream), cube_num, vector_num
-    )
+    """Limit the cores of a stream's kernels that start from now on.
+
+    Never above its share of the device's. -1 leaves a number as it is; errors
+    are those of set_device_limit().
+    """
+    key = _key(stream)
+    limit = _checked_limit(get_stream_limit(stream), cube_num, vector_num)
+    _C.set_core_limit(*key, min(limit.values()))
+    _streams[key] = limit
 
 
 def reset_stream_limit(stream: torch.Stream) -> None:
-    """Forget a stream's own limit."""
-    _streams.pop(_key(stream), None)
+    """Take a stream's own limit away."""
+    key = _key(stream)
+    if _streams.pop(key, None):
+        _C.set_core_limit(*key, 0)
 
 
 def get_stream_limit(stream: torch.Stream) -> Limit:

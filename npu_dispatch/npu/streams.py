@@ -48,7 +48,8 @@ class _StreamMethods(torch.Stream):
 
     @property
     def priority(self) -> int:
-        """Negative: ahead of the others."""
+        """0 or -1. Normal streams give way, between tasks, where urgent ones (-1)
+        need all cores of their device; none waits for them for ever."""
         return _C.stream_priority(self.device_index, self.stream_id)
 
     @property

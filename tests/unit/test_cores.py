@@ -1,5 +1,6 @@
 """How many threads kernels get, by the number of streams at work."""
 
+import os
 import subprocess
 import sys
 
@@ -14,7 +15,7 @@ PROGRAM = """
 import sys, threading
 import torch
 
-streams, elements = map(int, sys.argv[1:])
+streams, elements = map(int, sys.argv[1:3])
 torch.set_num_threads(4)
 together = None
 seen = []
@@ -31,6 +32,7 @@ def threads(x: torch.Tensor) -> torch.Tensor:
 threads.register_fake(lambda x: torch.empty_like(x))
 x = torch.ones(elements, device="npu")
 every = [torch.npu.Stream() for _ in range(streams)]
+exec("; ".join(sys.argv[3:]))
 
 def on_each(n):
     for stream in every:
@@ -44,7 +46,21 @@ on_each(2)  # the first call of a kind may wait for its result
 together = threading.Barrier(streams)
 on_each(2)
 print(*seen[-streams:])
+assert torch.get_num_threads() == 4  # the program's own stay
 """
+
+
+def threads_seen(
+    streams: int, elements: int, *preparation: str, **changes: str
+) -> list[int]:
+    out = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(streams), str(elements), *preparation],
+        env=for_child(**changes),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return [int(n) for n in out.stdout.split()]
 
 
 @pytest.mark.parametrize(
@@ -60,14 +76,26 @@ print(*seen[-streams:])
 )
 def test_streams_at_work_share_the_cores(streams, elements, cores, expected):
     changes = {"NPU_DISPATCH_CORES": cores} if cores else {}
-    out = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(streams), str(elements)],
-        env=for_child(**changes),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert [int(n) for n in out.stdout.split()] == expected
+
+    assert threads_seen(streams, elements, **changes) == expected
+
+
+LIMIT_DEVICE = "torch.npu.set_device_limit(0, 1)"
+LIMIT_STREAM = "torch.npu.set_stream_limit(every[0], vector_num=1)"
+
+
+@pytest.mark.skipif(os.cpu_count() == 1, reason="one core is the limit already")
+@pytest.mark.parametrize(
+    ("streams", "limits", "expected"),
+    [
+        (1, [LIMIT_DEVICE], [1]),
+        (1, [LIMIT_STREAM], [1]),
+        (2, [LIMIT_STREAM], [1, 2]),
+        (1, [LIMIT_STREAM, "torch.npu.reset_stream_limit(every[0])"], [4]),
+    ],
+)
+def test_limits_of_a_device_and_of_a_stream(streams, limits, expected):
+    assert sorted(threads_seen(streams, 100_000, *limits)) == expected
 
 
 def test_a_large_kernel_on_an_idle_device_uses_what_torch_would():
