@@ -184,6 +184,9 @@ void Stream::commit_slow(Submission& s) {
     if (o) o->published(*this, refused);
     return;
   }
+  // While tracing every task has a stamp.
+  if (s.task->stamp && s.position % kSamplePeriod == 0)
+    count_launch(s.task->stamp);
   ring_.publish(s.position);
   parking_.wake_if_parked();
   if (o) o->published(*this, refused);

@@ -46,10 +46,11 @@ import sys, threading, torch
 from npu_dispatch import _C
 npu = torch.npu
 held, by, bad = npu.Stream(), npu.Stream(), npu.Stream()
-x = torch.ones(8, device="npu")
+x, y = torch.ones(8, device="npu"), torch.ones(8, device="npu")
 weight, index = torch.rand(4, 2).npu(), torch.tensor([9]).npu()
 # What follows finds its memory in the cache: there will be no other.
-x.sum()
+y.sum()
+npu.synchronize()
 with npu.stream(bad):
     weight + torch.nn.functional.embedding(index * 0, weight)
 npu.synchronize()
@@ -75,7 +76,7 @@ except IndexError:
     pass
 npu.set_sync_debug_mode("error")
 try:
-    x.sum().item()
+    y.sum().item()
 except RuntimeError:
     pass
 print("done", flush=True)

@@ -21,6 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 TRAIN = """
 import sys, torch
 a = torch.ones(64, 64, device="npu")
+torch.npu.synchronize()
 streams = [torch.npu.Stream() for _ in range(3)]
 for i in range(200):
     for stream in streams:

@@ -24,6 +24,8 @@ SUITES = (
     "unit/test_events.py",
     "aio",
     "graphs/test_streams.py",
+    "stress",
+    "trace/test_ranges.py",
 )
 
 

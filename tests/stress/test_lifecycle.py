@@ -156,6 +156,7 @@ def test_an_exception_in_a_thread_leaves_the_stream_usable():
 def test_a_failure_in_one_threads_stream_does_not_reach_another():
     bad = torch.npu.Stream()
     weight, index = torch.rand(4, 2).npu(), torch.tensor([9]).npu()
+    other = torch.zeros(4, device="npu")
     torch.npu.synchronize()
     caught: list[type] = []
 
@@ -170,10 +171,11 @@ def test_a_failure_in_one_threads_stream_does_not_reach_another():
     thread = threading.Thread(target=fail)
     thread.start()
     for _ in range(500):
-        weight.add_(1)
+        other.add_(1)
     thread.join()
 
     torch.npu.current_stream().synchronize()
+    assert other.tolist() == [500] * 4
     assert [issubclass(kind, IndexError) for kind in caught] == [True]
     torch.npu.clear_error(bad)
 
