@@ -111,12 +111,9 @@ void call_sync(const Op& op, torch::jit::Stack& stack, Stream& stream) {
       map_stack(schema, stack, {to_alias, c10::Device(c10::kCPU), generator});
   {
     KernelMode mode;
-    StreamProfile* const profile = stream.profile();
-    const uint64_t started = profile ? ticks() : 0;
+    RunsOnCaller profiled(stream, schema.full_name.c_str());
     schema.handle.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU),
                                   &mapped);
-    if (profile)
-      profile->ran_on_caller(schema.full_name.c_str(), started, ticks());
   }
   for (const Alias& alias : aliases) take_over(alias);
   // A result that is one of the arguments is returned as that argument.

@@ -108,6 +108,15 @@ void StreamProfile::take(std::vector<ProfiledRun>& into) {
   into.insert(into.end(), mine.begin(), mine.end());
 }
 
+RunsOnCaller::RunsOnCaller(const Stream& stream, const char* name)
+    : profile_(stream.profile()),
+      name_(name),
+      started_(profile_ ? ticks() : 0) {}
+
+RunsOnCaller::~RunsOnCaller() {
+  if (profile_) profile_->ran_on_caller(name_, started_, ticks());
+}
+
 void start_profile() {
   profile_.fetch_add(1, std::memory_order_relaxed);
   for (int device = 0; device < device_count(); ++device)

@@ -50,7 +50,7 @@ class StreamProfile {
   void part_ran(const char* name, uint64_t started, uint64_t ended);
   void ran(const char* name, uint64_t started, uint64_t ended);
 
-  // An operator that has run on the calling thread, in the stream's order.
+  // Any thread.
   void ran_on_caller(const char* name, uint64_t started, uint64_t ended);
 
   void clear();
@@ -70,6 +70,20 @@ class StreamProfile {
 
   std::mutex mutex_;  // guards runs_
   std::vector<ProfiledRun> runs_;
+};
+
+// From its construction to its destruction an operator that has waited for the
+// stream runs on the calling thread.
+class RunsOnCaller {
+ public:
+  RunsOnCaller(const Stream& stream, const char* name);
+  ~RunsOnCaller();
+  RunsOnCaller(const RunsOnCaller&) = delete;
+
+ private:
+  StreamProfile* const profile_;
+  const char* const name_;
+  const uint64_t started_;
 };
 
 // From now on, on all streams. Any thread; one profile at a time.
