@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import time
 from collections import Counter
@@ -67,6 +68,7 @@ def test_every_kernel_is_there_once_with_its_operator():
 
 def test_the_operators_have_the_names_that_they_have_on_cpu():
     x = warm()
+
     def step(x: torch.Tensor) -> None:
         torch.nn.functional.gelu(torch.add(x, 1)).sum()
 
@@ -98,7 +100,7 @@ def test_the_device_times_lie_within_the_wall_time_and_do_not_overlap():
     found = sorted(kernels(p.events()), key=lambda e: e.time_range.start)
     assert sum(e.time_range.elapsed_us() for e in found) < wall_us
     # The export's times are nanoseconds as decimal microseconds.
-    for one, other in zip(found, found[1:], strict=False):
+    for one, other in itertools.pairwise(found):
         assert one.time_range.end <= other.time_range.start + 0.002
     table = p.key_averages().table(sort_by="self_device_time_total")
     assert "Self NPU time total" in table
@@ -165,7 +167,9 @@ def test_a_users_range_spans_its_kernels_on_the_device():
             torch.add(x, 1)
         torch.add(x, 1)
 
-    found = {e.name: e.time_range for e in on_device(p.events()) if e.is_user_annotation}
+    found = {
+        e.name: e.time_range for e in on_device(p.events()) if e.is_user_annotation
+    }
     ran = sorted((e.time_range for e in kernels(p.events())), key=lambda r: r.start)
     assert len(ran) == 4
     assert found.keys() == {"outer", "inner"}
