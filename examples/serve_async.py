@@ -11,7 +11,8 @@ tables of features have them, five operators each.
 
 On `npu` a batch is three calls of the loop's thread, whatever the model's size:
 numbers into pinned memory, one replay of a graph captured for batches of about
-this size, one await. On `cpu` the same model runs in the loop's executor.
+this size, one await. On `cpu` the same model runs in an executor of the loop, by
+default of one thread, because more of them only wait for each other's GIL.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ import subprocess
 import sys
 from array import array
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import click
 import torch
@@ -68,11 +70,11 @@ def model(width: int, layers: int) -> nn.Module:
 
 
 class Slot:
-    """A stream with pinned buffers, and a graph for each size of batch: copy in,
-    the model, copy out."""
+    """Pinned buffers, and a graph for each size of batch: copy in, the model,
+    copy out."""
 
-    def __init__(self, net: nn.Module, most: int) -> None:
-        self.stream = torch.npu.Stream()
+    def __init__(self, net: nn.Module, most: int, stream: torch.npu.Stream) -> None:
+        self.stream = stream
         users = torch.zeros(most, dtype=torch.long, pin_memory=True)
         classes = torch.zeros(most, dtype=torch.long, pin_memory=True)
         # The same memory, without a tensor per request.
@@ -105,10 +107,11 @@ def batch_sizes(most: int) -> list[int]:
     return [1 << i for i in range((most - 1).bit_length() + 1)]
 
 
-def on_npu(net: nn.Module, slots: int, most: int) -> Compute:
+def on_npu(net: nn.Module, slots: int, most: int, workers: int) -> Compute:
     net = net.npu()
     most = batch_sizes(most)[-1]
-    made = [Slot(net, most) for _ in range(slots)]
+    streams = [torch.npu.Stream() for _ in range(workers)]
+    made = [Slot(net, most, streams[i % workers]) for i in range(slots)]
 
     def compute(users: list[int], slot: int) -> Awaitable[list[int]]:
         return made[slot].compute(users)
@@ -116,13 +119,15 @@ def on_npu(net: nn.Module, slots: int, most: int) -> Compute:
     return compute
 
 
-def on_cpu(net: nn.Module, slots: int, most: int) -> Compute:
+def on_cpu(net: nn.Module, slots: int, most: int, workers: int) -> Compute:
+    threads = ThreadPoolExecutor(workers)
+
     def forward(users: list[int]) -> list[int]:
         with torch.inference_mode():
             return net(torch.tensor(users)).tolist()
 
     def compute(users: list[int], slot: int) -> Awaitable[list[int]]:
-        return asyncio.get_running_loop().run_in_executor(None, forward, users)
+        return asyncio.get_running_loop().run_in_executor(threads, forward, users)
 
     return compute
 
@@ -224,8 +229,14 @@ def main() -> None:
 @click.option("--port", default=0, help="0: a free one, which is printed.")
 @click.option("--slots", default=2, show_default=True, help="Batches on their way.")
 @click.option("--batch", default=64, show_default=True, help="Largest batch.")
-@click.option("--width", default=64, show_default=True)
+@click.option("--width", default=32, show_default=True)
 @click.option("--layers", default=24, show_default=True, help="Residual blocks.")
+@click.option(
+    "--workers",
+    default=1,
+    show_default=True,
+    help="Streams, or threads of the executor.",
+)
 @click.option("--threads", default=1, show_default=True, help="Of one operator.")
 def serve(
     device: str,
@@ -234,12 +245,13 @@ def serve(
     batch: int,
     width: int,
     layers: int,
+    workers: int,
     threads: int,
 ) -> None:
     """Serve until interrupted."""
     torch.set_num_threads(threads)
     make = on_npu if device == "npu" else on_cpu
-    batcher = Batcher(make(model(width, layers), slots, batch), slots, batch)
+    batcher = Batcher(make(model(width, layers), slots, batch, workers), slots, batch)
     uvloop.run(serve_forever(batcher, port))
 
 

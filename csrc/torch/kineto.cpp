@@ -252,8 +252,8 @@ void Session::processTrace(ActivityLogger& logger,
     on_device.endTime = extent.end;
     on_device.device = device;
     on_device.resource = int32_t(stream);
+    // Not linked: what is counts as device time of the range.
     on_device.id = int32_t(id);
-    on_device.linked = range;
     log(logger, on_device);
   }
   runs_.clear();

@@ -173,6 +173,9 @@ def test_a_users_range_spans_its_kernels_on_the_device():
     ran = sorted((e.time_range for e in kernels(p.events())), key=lambda r: r.start)
     assert len(ran) == 4
     assert found.keys() == {"outer", "inner"}
+    rows = {e.key: e for e in p.key_averages() if e.device_type == DeviceType.CPU}
+    whole = sum(r.elapsed_us() for r in ran[:3])
+    assert rows["outer"].device_time_total == pytest.approx(whole)
     assert (found["outer"].start, found["outer"].end) == (ran[0].start, ran[2].end)
     assert (found["inner"].start, found["inner"].end) == (ran[1].start, ran[1].end)
 
