@@ -18,6 +18,7 @@ default of one thread, because more of them only wait for each other's GIL.
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import re
 import shutil
@@ -214,6 +215,9 @@ class Http(asyncio.Protocol):
 
 async def serve_forever(batcher: Batcher, port: int) -> None:
     loop = asyncio.get_running_loop()
+    # A full collection would walk all of torch's objects, a tenth of a second.
+    gc.collect()
+    gc.freeze()
     server = await loop.create_server(lambda: Http(batcher), "127.0.0.1", port)
     print(server.sockets[0].getsockname()[1], flush=True)
     await server.serve_forever()
