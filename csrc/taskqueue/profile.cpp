@@ -117,7 +117,10 @@ RunsOnCaller::~RunsOnCaller() {
   if (profile_) profile_->ran_on_caller(name_, started_, ticks());
 }
 
+// In a forked child there is nothing to profile, and a mutex may have been held
+// by a launcher that the child has not.
 void start_profile() {
+  if (in_bad_fork()) return;
   profile_.fetch_add(1, std::memory_order_relaxed);
   for (int device = 0; device < device_count(); ++device)
     for (Stream* s : streams(device))
@@ -126,6 +129,7 @@ void start_profile() {
 }
 
 std::vector<ProfiledRun> stop_profile() {
+  if (in_bad_fork()) return {};
   set_profiled(false);
   std::vector<ProfiledRun> runs;
   for (int device = 0; device < device_count(); ++device)
