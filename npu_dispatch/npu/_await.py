@@ -86,6 +86,13 @@ def _bridge(loop: asyncio.AbstractEventLoop) -> _Bridge:
     return bridge
 
 
+def _at_once() -> Awaiting:
+    return
+    yield
+
+
+# None of these is a generator itself: thousands of waiting coroutines are what a
+# garbage collection walks, and each frame between task and future is another one.
 def on_number(point: Point) -> Awaiting:
     """Resume once a stream has retired a number of tasks.
 
@@ -95,12 +102,10 @@ def on_number(point: Point) -> Awaiting:
         from npu_dispatch.npu import _await_trio
 
         if _await_trio.is_running():
-            yield from _await_trio.on_number(point).__await__()
-            return
+            return _await_trio.on_number(point).__await__()
     loop = asyncio.get_running_loop()
     future = _bridge(loop).add(loop, point)
-    if future is not None:
-        yield from future
+    return _at_once() if future is None else future.__await__()
 
 
 def on_stream(stream: torch.Stream) -> Awaiting:
@@ -112,5 +117,4 @@ def on_stream(stream: torch.Stream) -> Awaiting:
 def on_event(event: torch.Event) -> Awaiting:
     """Resume once the work before the event's record is done; at once without."""
     point = _C.event_point(event.event_id)
-    if point is not None:
-        yield from on_number(point)
+    return _at_once() if point is None else on_number(point)
