@@ -49,21 +49,18 @@ class _Bridge:
         return future
 
     def _readable(self) -> None:
-        if not self._more:  # else this turn has its batch
-            self._deliver()
+        # With more to come this turn has its batch already.
+        if not self._more and self._port.resolve(self._futures, _BATCH):
+            self._later()
 
     def _deliver(self) -> None:
-        for token, error in self._port.take(_BATCH):
-            future = self._futures.pop(token)
-            if future.done():  # cancelled
-                continue
-            if error is None:
-                future.set_result(None)
-            else:
-                future.set_exception(error)
-        self._more = self._port.left_over
-        if self._more:
-            asyncio.get_running_loop().call_soon(self._deliver)
+        self._more = False
+        if self._port.resolve(self._futures, _BATCH):
+            self._later()
+
+    def _later(self) -> None:
+        self._more = True
+        asyncio.get_running_loop().call_soon(self._deliver)
 
 
 # A bridge does not refer to its loop, or neither would ever be freed.
