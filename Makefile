@@ -42,7 +42,7 @@ $(TOOLS): pyproject.toml | $(PY)
 	$(PY) -m pip install -q $(PIP_TORCH_FLAGS) torch==2.13.0
 	$(PY) -m pip install -q numpy 'scikit-build-core>=0.10' 'pybind11>=2.12' \
 	  'cmake>=3.22' ninja pyyaml typing_extensions click lazy-loader rich matplotlib \
-	  scikit-learn pytest pytest-timeout hypothesis expecttest ruff mypy \
+	  scikit-learn pytest pytest-asyncio pytest-timeout hypothesis expecttest ruff mypy \
 	  prometheus-client starlette uvicorn uvloop plotly httpx selenium \
 	  perfetto textual trio accelerate
 	-$(PY) -m pip install -q clang-format==18.1.8

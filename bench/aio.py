@@ -94,7 +94,10 @@ async def bare_wake(n: int) -> list[float]:
 
 
 async def many(n: int) -> dict[str, float]:
-    """`n` awaits at once: the longest time in which the loop did nothing else."""
+    """`n` awaits at once: the longest time in which the loop did nothing else.
+
+    The worst of all repetitions is reported.
+    """
     loop = asyncio.get_running_loop()
     gate, stream = Gate(), torch.npu.Stream()
     gate.close(stream)
@@ -125,8 +128,10 @@ async def many(n: int) -> dict[str, float]:
     gate.open()
     while not all(task.done() for task in waiting[-200:]):
         await asyncio.sleep(0)
-    for task in waiting:
+    for i, task in enumerate(waiting):
         await task
+        if i % 100 == 99:  # those that are done do not let others run
+            await asyncio.sleep(0)
     ended = clock()
     running = False
     await heart
@@ -169,9 +174,7 @@ def main(rounds: int, repetitions: int, awaits: int) -> None:
             )
             runs = [runner.run(many(awaits)) for _ in range(repetitions)]
             emit(
-                case="many",
-                loop=name,
-                **{k: statistics.median(run[k] for run in runs) for k in runs[0]},
+                case="many", loop=name, **{k: max(r[k] for r in runs) for k in runs[0]}
             )
 
 

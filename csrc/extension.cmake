@@ -56,6 +56,7 @@ add_library(npu_torch OBJECT
   torch/graph_impl.cpp
   torch/guard.cpp
   torch/hooks.cpp
+  torch/kineto.cpp
   torch/host_allocator.cpp
   torch/host_use.cpp
   torch/tensor.cpp
@@ -84,6 +85,11 @@ add_library(npu_torch OBJECT
   ops/manual/rnn.cpp
   ${NPU_OPS_SOURCES})
 target_link_libraries(npu_torch PUBLIC npu_core torch_headers)
+# Kineto's headers are part of torch's, but not on its include path.
+set_source_files_properties(torch/kineto.cpp PROPERTIES
+  COMPILE_DEFINITIONS "USE_KINETO;FMT_HEADER_ONLY"
+  COMPILE_OPTIONS "-isystem${NPU_TORCH_DIR}/include/kineto"
+  SKIP_PRECOMPILE_HEADERS ON)
 # torch's headers are most of the compile time of a small file.
 target_precompile_headers(npu_torch PRIVATE
   <ATen/core/Tensor.h> <ATen/core/boxing/impl/boxing.h> <ATen/core/stack.h>

@@ -1,5 +1,6 @@
 """The compiled half: thin bindings, no logic. Streams are named by (device, id)."""
 
+from asyncio import Future
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -73,8 +74,8 @@ class CompletionPort:
     # False: reached already, nothing will come. Raises what failed before it.
     def add(self, device: int, stream_id: int, number: int, token: int) -> bool: ...
     def take(self, most: int) -> list[tuple[int, BaseException | None]]: ...
-    @property
-    def left_over(self) -> bool: ...  # the last take() left some
+    # Takes as many futures out and resolves them; whether some are left over.
+    def resolve(self, futures: dict[int, Future[None]], most: int) -> bool: ...
     @property
     def wake_ups(self) -> int: ...
 

@@ -9,6 +9,7 @@
 #include "csrc/driver/registry.h"
 #include "csrc/stats/segment.h"
 #include "csrc/taskqueue/observer.h"
+#include "csrc/taskqueue/profile.h"
 
 namespace npu {
 namespace {
@@ -143,7 +144,7 @@ int Body::run(Stream& stream, npu_queue queue, const uint64_t* words,
   const size_t n =
       words[1] == kAllLanes ? nodes.size() : lanes[words[1]].nodes.size();
   stream.count_bypass(Bypass::kNested, n);
-  return words[1] == kAllLanes ? run_all(queue, words, failure)
+  return words[1] == kAllLanes ? run_all(stream, queue, words, failure)
                                : run_lane(stream, queue, words, failure);
 }
 
@@ -162,7 +163,7 @@ void Body::enter(Group& group) {
 }
 
 inline int Body::run_node(Node& node, npu_queue queue, const uint64_t* drawn,
-                          npu_failure& failure) {
+                          StreamProfile* profile, npu_failure& failure) {
   if (node.entered) [[unlikely]]
     enter(*node.entered);
   if (node.kind != Node::Kind::kKernel) [[unlikely]] {
@@ -176,8 +177,11 @@ inline int Body::run_node(Node& node, npu_queue queue, const uint64_t* drawn,
         drawn[2 * node.generator + 1] + node.draw;
   }
   static const npu_driver& table = driver();
+  const uint64_t started = profile ? ticks() : 0;
   const int code =
       table.launch(queue, call.kernel, call.words.data(), &failure);
+  if (profile) [[unlikely]]
+    profile->part_ran(call.kernel->name, started, ticks());
   if (code != NPU_OK) [[unlikely]] {
     const std::string text = failure.text;
     snprintf(failure.text, sizeof failure.text, "node %zu, %s%s%s: %s",
@@ -188,15 +192,18 @@ inline int Body::run_node(Node& node, npu_queue queue, const uint64_t* drawn,
   return code;
 }
 
-int Body::run_all(npu_queue queue, const uint64_t* words,
+int Body::run_all(Stream& stream, npu_queue queue, const uint64_t* words,
                   npu_failure& failure) {
+  StreamProfile* const profile = stream.profile();
   for (Node& node : nodes)
-    if (const int code = run_node(node, queue, words + 3, failure)) return code;
+    if (const int code = run_node(node, queue, words + 3, profile, failure))
+      return code;
   return NPU_OK;
 }
 
 int Body::run_lane(Stream& stream, npu_queue queue, const uint64_t* words,
                    npu_failure& failure) {
+  StreamProfile* const profile = stream.profile();
   Lane& lane = lanes[words[1]];
   const uint64_t replay = words[2];
   uint64_t progress = replay * (lane.nodes.size() + 1) + 1;
@@ -212,7 +219,7 @@ int Body::run_lane(Stream& stream, npu_queue queue, const uint64_t* words,
                  "another stream of this graph has failed");
       }
     } else {
-      code = run_node(node, queue, words + 3, failure);
+      code = run_node(node, queue, words + 3, profile, failure);
     }
     if (code != NPU_OK) [[unlikely]] {
       lane.failed.store(replay + 1, std::memory_order_release);

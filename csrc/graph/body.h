@@ -102,8 +102,9 @@ class Body final : public Program {
   bool submit_lane(Stream& stream, uint64_t lane, const Draws* draws);
   Stream& stream_of(size_t lane, Stream& first);
   int run_node(Node& node, npu_queue queue, const uint64_t* draws,
-               npu_failure& failure);
-  int run_all(npu_queue queue, const uint64_t* words, npu_failure& failure);
+               StreamProfile* profile, npu_failure& failure);
+  int run_all(Stream& stream, npu_queue queue, const uint64_t* words,
+              npu_failure& failure);
   int run_lane(Stream& stream, npu_queue queue, const uint64_t* words,
                npu_failure& failure);
   bool reach(Stream& stream, const Node& wait, uint64_t replay);

@@ -7,6 +7,7 @@
 #include "csrc/graph/capture.h"
 #include "csrc/ops/kernel_mode.h"
 #include "csrc/ops/stack_map.h"
+#include "csrc/taskqueue/profile.h"
 #include "csrc/torch/device.h"
 #include "csrc/torch/error.h"
 #include "csrc/torch/generator.h"
@@ -92,6 +93,7 @@ void call_sync(const Op& op, torch::jit::Stack& stack, Stream& stream) {
       map_stack(schema, stack, {to_alias, c10::Device(c10::kCPU), generator});
   {
     KernelMode mode;
+    RunsOnCaller profiled(stream, schema.full_name.c_str());
     schema.handle.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU),
                                   &mapped);
   }

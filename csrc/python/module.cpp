@@ -8,6 +8,7 @@
 #include "csrc/python/bindings.h"
 #include "csrc/taskqueue/engine.h"
 #include "csrc/torch/hooks.h"
+#include "csrc/torch/kineto.h"
 
 namespace npu {
 namespace {
@@ -53,6 +54,7 @@ void register_backend() {
   set_interrupt_test(is_interrupt_exception);
   set_warn_hook(warn_in_python);
   register_graph_kernels();
+  register_profiler();
 }
 
 }  // namespace

@@ -38,6 +38,7 @@ struct Engine {
                              env_flag("ASCEND_LAUNCH_BLOCKING") ||
                              env_string("TASK_QUEUE_ENABLE", "1") == "0"};
   int blocking_threads = 0;
+  bool profiled = false;  // under the mutex
 
   // Whether streams must ask launch_blocks() at each launch.
   bool may_block() const {
@@ -123,6 +124,7 @@ Stream* make_stream(int device, int64_t id) {
   open_trace_file();
   if (trace_wanted()) stream->set_traced(true);
   stream->set_observed(observer() != nullptr);
+  if (e.profiled) stream->set_profiled(true);
   DeviceBlock& block = segment().devices[device];
   block.memory_total.store(driver().memory_total(device),
                            std::memory_order_relaxed);
@@ -256,6 +258,16 @@ void install_observer(Observer* observer) {
     for (auto& slot : device.streams)
       if (Stream* s = slot.load(std::memory_order_relaxed))
         s->set_observed(observer != nullptr);
+}
+
+void set_profiled(bool profiled) {
+  Engine& e = engine();
+  std::lock_guard lock(e.mutex);
+  e.profiled = profiled;
+  for (Device& device : e.devices)
+    for (auto& slot : device.streams)
+      if (Stream* s = slot.load(std::memory_order_relaxed))
+        s->set_profiled(profiled);
 }
 
 void shut_down() {

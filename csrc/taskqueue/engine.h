@@ -52,6 +52,9 @@ bool set_thread_launch_blocking(bool blocking);
 // Either of the two, for the calling thread.
 bool launch_blocks();
 
+// Whether tasks are profiled, on all streams (profile.h).
+void set_profiled(bool profiled);
+
 // Finishes what is queued, ends all launchers, removes the segment. Reports an
 // error nobody has seen. Runs at exit by itself; a second call does nothing.
 void shut_down();

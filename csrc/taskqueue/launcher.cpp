@@ -12,6 +12,7 @@
 #include "csrc/taskqueue/core_share.h"
 #include "csrc/taskqueue/event.h"
 #include "csrc/taskqueue/host_wait_policy.h"
+#include "csrc/taskqueue/profile.h"
 #include "csrc/taskqueue/program.h"
 #include "csrc/taskqueue/trace.h"
 #include "csrc/taskqueue/urgency.h"
@@ -105,7 +106,12 @@ void Launcher::process(Task& task, uint64_t position) {
   } else {
     npu_failure failure;
     failure.text[0] = 0;
+    StreamProfile* const profiled = stamp ? stream_.profile() : nullptr;
+    if (profiled) [[unlikely]]
+      profiled->starts(position);
     const int code = execute(task, position, failure);
+    if (profiled) [[unlikely]]
+      profile(*profiled, task, begun);
     if (code != NPU_OK) [[unlikely]] {
       bump(block.failed);
       block.begin(position, name_of(task), task.site | RecentTask::kFailed);
@@ -179,6 +185,12 @@ void Launcher::trace(Task& task, uint64_t position, uint64_t started) {
   }
   if (!add(*stream_.trace_, record))
     segment().process.trace_dropped.fetch_add(1, std::memory_order_relaxed);
+}
+
+// Waits and notes of the time are not work of the device.
+void Launcher::profile(StreamProfile& profile, const Task& task,
+                       uint64_t started) {
+  if (task.kernel) profile.ran(task.kernel->name, started, ticks());
 }
 
 void Launcher::force_stop(Stream& stream) {

@@ -25,6 +25,8 @@ class Launcher {
   void process(Task& task, uint64_t position);
   int execute(Task& task, uint64_t position, npu_failure& failure);
   void trace(Task& task, uint64_t position, uint64_t started);
+  static void profile(StreamProfile& profile, const Task& task,
+                      uint64_t started);
   void sampled(uint64_t position, uint64_t stamp, uint64_t begun,
                const char* name);
   void hold(Stream& other, uint64_t number);

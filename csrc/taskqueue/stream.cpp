@@ -17,6 +17,7 @@
 #include "csrc/taskqueue/host_wait.h"
 #include "csrc/taskqueue/launcher.h"
 #include "csrc/taskqueue/observer.h"
+#include "csrc/taskqueue/profile.h"
 #include "csrc/taskqueue/program.h"
 #include "csrc/taskqueue/trace.h"
 #include "csrc/taskqueue/work_names.h"
@@ -117,6 +118,7 @@ Stream::~Stream() {
   block_->state.store(uint32_t(StreamState::kUnused),
                       std::memory_order_release);
   if (slots_) munmap(slots_, ring_bytes(capacity()));
+  delete profile_.load(std::memory_order_relaxed);
 }
 
 bool Stream::begin_slow(uint32_t n_words, Submission& s, CallSite site) {
@@ -134,7 +136,7 @@ bool Stream::begin_slow(uint32_t n_words, Submission& s, CallSite site) {
   if (s.gate & kFailed) return false;
   if (!(s.gate & kInlineMode)) {
     if (!open(n_words, s, site)) return false;
-    if (s.gate & kTraced) s.task->stamp = ticks();
+    if (s.gate & (kTraced | kProfiled)) s.task->stamp = ticks();
     return true;
   }
   inline_mutex_.lock();
@@ -147,7 +149,7 @@ bool Stream::begin_slow(uint32_t n_words, Submission& s, CallSite site) {
   uint64_t* chunk =
       n_words > Task::kInlineWords ? arena_.take(n_words) : nullptr;
   fill(inline_task_, n_words, chunk, s, site);
-  inline_task_.stamp = 0;
+  inline_task_.stamp = s.gate & kProfiled ? ticks() : 0;
   return true;
 }
 
@@ -164,11 +166,16 @@ void Stream::commit_slow(Submission& s) {
     s.task->kind = TaskKind::kKernel;
     s.task->kernel = &kRefused;
   }
+  StreamProfile* const profile = s.gate & kProfiled ? kept_profile() : nullptr;
+  if (profile) profile->launched(s.position, s.task->stamp);
   if (s.gate & kInlineMode) {
     Launcher launcher(*this);
     npu_failure failure;
     failure.text[0] = 0;
+    const uint64_t begun = profile ? ticks() : 0;
+    if (profile) profile->starts(s.position);
     const int code = launcher.execute(*s.task, s.position, failure);
+    if (profile) launcher.profile(*profile, *s.task, begun);
     if (code != NPU_OK) {
       bump(block_->failed);
       fail(code, *s.task, s.position, failure.text);
@@ -350,6 +357,17 @@ void Stream::set_traced(bool traced) {
   } else {
     gate_.fetch_and(~uint32_t(kTraced), std::memory_order_relaxed);
   }
+}
+
+void Stream::set_profiled(bool profiled) {
+  if (!profiled) {
+    gate_.fetch_and(~uint32_t(kProfiled), std::memory_order_relaxed);
+    return;
+  }
+  if (!kept_profile())
+    profile_.store(new StreamProfile(*this), std::memory_order_release);
+  // Release: whoever sees the bit finds the profile.
+  gate_.fetch_or(kProfiled, std::memory_order_release);
 }
 
 void Stream::set_sink(TaskSink* sink) {

@@ -22,6 +22,7 @@
 
 namespace npu {
 
+class StreamProfile;
 struct TraceRing;
 
 enum class StreamMode {
@@ -123,6 +124,18 @@ class Stream {
   // Whether each task leaves a record (trace.h). The launcher, or before it
   // starts. Nothing happens where no ring can be had.
   void set_traced(bool traced);
+  // Whether each task is profiled (profile.h).
+  void set_profiled(bool profiled);
+  // Where; null when it is not.
+  StreamProfile* profile() const {
+    // Acquire: pairs with the release in set_profiled().
+    return gate_.load(std::memory_order_acquire) & kProfiled ? kept_profile()
+                                                             : nullptr;
+  }
+  // The same, or what an earlier profile left.
+  StreamProfile* kept_profile() const {
+    return profile_.load(std::memory_order_acquire);
+  }
 
   // Sends what is submitted from now on to `sink`; null: to the ring again.
   // The caller is the only thread that submits to this stream.
@@ -161,6 +174,7 @@ class Stream {
     kForked = 32,
     kTraced = 64,
     kDiverted = 128,
+    kProfiled = 256,
   };
 
   bool open(uint32_t n_words, Submission& s, CallSite site) {
@@ -210,6 +224,7 @@ class Stream {
   Sequence retired_;
   Waiters waiters_;
   TraceRing* trace_ = nullptr;  // the launcher's; kept once had
+  std::atomic<StreamProfile*> profile_{nullptr};  // owned; kept once made
   Parking parking_;
   std::atomic<bool> stopping_{false};
   std::atomic<TaskSink*> sink_{nullptr};

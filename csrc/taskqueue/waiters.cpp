@@ -53,6 +53,14 @@ bool settle(Completion& completion) {
   return !completion.settled.exchange(true, std::memory_order_acq_rel);
 }
 
+void tell(const Stream& stream, Completion& reached) {
+  if (!settle(reached)) return drop(&reached);
+  reached.error = error_before(stream, reached.number);
+  CompletionPort& port = reached.port;
+  port.deliver(reached);
+  port.release();
+}
+
 }  // namespace
 
 Waiters::~Waiters() {
@@ -95,23 +103,28 @@ bool Waiters::add(Sequence& retired, uint64_t number, CompletionPort& port,
 
 void Waiters::retired(Stream& stream, uint64_t number) {
   Completion* added = added_.exchange(nullptr, std::memory_order_acq_rel);
+  Completion* oldest = nullptr;
   while (added) {
     Completion* const next = added->next;
-    added->next = nullptr;
-    heap_ = meld(heap_, added);
+    added->next = oldest;
+    oldest = added;
     added = next;
   }
   while (heap_ && heap_->number <= number) {
     Completion* const top = heap_;
     heap_ = without_top(top);
-    if (!settle(*top)) {
-      drop(top);
-      continue;
+    tell(stream, *top);
+  }
+  // Not by way of the heap: those who wait for one number may be thousands.
+  while (oldest) {
+    Completion* const next = oldest->next;
+    oldest->next = nullptr;
+    if (oldest->number <= number) {
+      tell(stream, *oldest);
+    } else {
+      heap_ = meld(heap_, oldest);
     }
-    top->error = error_before(stream, top->number);
-    CompletionPort& port = top->port;
-    port.deliver(*top);
-    port.release();
+    oldest = next;
   }
   if (heap_) stream.retired().rearm(heap_->number);
 }

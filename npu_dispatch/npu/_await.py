@@ -49,21 +49,18 @@ class _Bridge:
         return future
 
     def _readable(self) -> None:
-        if not self._more:  # else this turn has its batch
-            self._deliver()
+        # With more to come this turn has its batch already.
+        if not self._more and self._port.resolve(self._futures, _BATCH):
+            self._later()
 
     def _deliver(self) -> None:
-        for token, error in self._port.take(_BATCH):
-            future = self._futures.pop(token)
-            if future.done():  # cancelled
-                continue
-            if error is None:
-                future.set_result(None)
-            else:
-                future.set_exception(error)
-        self._more = self._port.left_over
-        if self._more:
-            asyncio.get_running_loop().call_soon(self._deliver)
+        self._more = False
+        if self._port.resolve(self._futures, _BATCH):
+            self._later()
+
+    def _later(self) -> None:
+        self._more = True
+        asyncio.get_running_loop().call_soon(self._deliver)
 
 
 # A bridge does not refer to its loop, or neither would ever be freed.
@@ -86,6 +83,13 @@ def _bridge(loop: asyncio.AbstractEventLoop) -> _Bridge:
     return bridge
 
 
+def _at_once() -> Awaiting:
+    return
+    yield
+
+
+# None of these is a generator itself: thousands of waiting coroutines are what a
+# garbage collection walks, and each frame between task and future is another one.
 def on_number(point: Point) -> Awaiting:
     """Resume once a stream has retired a number of tasks.
 
@@ -95,12 +99,10 @@ def on_number(point: Point) -> Awaiting:
         from npu_dispatch.npu import _await_trio
 
         if _await_trio.is_running():
-            yield from _await_trio.on_number(point).__await__()
-            return
+            return _await_trio.on_number(point).__await__()
     loop = asyncio.get_running_loop()
     future = _bridge(loop).add(loop, point)
-    if future is not None:
-        yield from future
+    return _at_once() if future is None else future.__await__()
 
 
 def on_stream(stream: torch.Stream) -> Awaiting:
@@ -112,5 +114,4 @@ def on_stream(stream: torch.Stream) -> Awaiting:
 def on_event(event: torch.Event) -> Awaiting:
     """Resume once the work before the event's record is done; at once without."""
     point = _C.event_point(event.event_id)
-    if point is not None:
-        yield from on_number(point)
+    return _at_once() if point is None else on_number(point)

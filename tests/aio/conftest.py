@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -13,23 +13,16 @@ import uvloop
 from npu_dispatch import _C
 
 LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
-Run = Callable[[Coroutine[Any, Any, Any]], Any]
+
+
+def pytest_asyncio_loop_factories() -> dict[str, Callable[[], Any]]:
+    """Each coroutine that is a test runs on both."""
+    return LOOPS
 
 
 @pytest.fixture(params=sorted(LOOPS))
 def new_loop(request: pytest.FixtureRequest) -> Callable[[], Any]:
     return LOOPS[request.param]
-
-
-@pytest.fixture
-def run(new_loop: Callable[[], Any]) -> Run:
-    """Run a coroutine to its end on a new loop."""
-
-    def run_on_new_loop(coroutine: Coroutine[Any, Any, Any]) -> Any:
-        with asyncio.Runner(loop_factory=new_loop) as runner:
-            return runner.run(coroutine)
-
-    return run_on_new_loop
 
 
 class Gate:

@@ -22,141 +22,111 @@ def fail_on(stream):
         torch.zeros(2, device="npu")[torch.tensor([5]).npu()]
 
 
-def test_an_awaited_stream_is_idle_and_its_results_can_be_read(run, stream):
-    async def main():
-        host = torch.empty(1000, pin_memory=True)
-        for i in range(ROUNDS):
-            with torch.npu.stream(stream):
-                host.copy_(torch.full((1000,), i, device="npu"), non_blocking=True)
-            await stream
-            assert stream.query()
-            assert host[-1] == i
-
-    run(main())
-
-
-def test_an_event_completes_before_later_work_of_its_stream(run, stream, gate):
-    async def main():
+async def test_an_awaited_stream_is_idle_and_its_results_can_be_read(stream):
+    host = torch.empty(1000, pin_memory=True)
+    for i in range(ROUNDS):
         with torch.npu.stream(stream):
-            x = torch.ones(10, device="npu") + 1
-        event = stream.record_event()
-        gate.close(stream)
-        await event
-        assert event.query()
-        assert not stream.query()
-        return x
-
-    run(main())
-
-
-def test_an_event_that_was_never_recorded_is_done(run):
-    async def main():
-        await torch.npu.Event()
-
-    run(main())
-
-
-def test_the_loop_runs_while_the_device_is_busy(run, stream, gate):
-    """The await ends only because another coroutine of the loop opens the gate."""
-
-    async def main():
-        gate.close(stream)
-        order = []
-
-        async def other():
-            await asyncio.sleep(0)
-            order.append("other")
-            gate.open()
-
-        task = asyncio.create_task(other())
+            host.copy_(torch.full((1000,), i, device="npu"), non_blocking=True)
         await stream
-        order.append("stream")
-        await task
-        assert order == ["other", "stream"]
-
-    run(main())
-
-
-def test_generic_streams_and_events_of_torch_are_awaited_by_wait(run, gate):
-    async def main():
-        stream = torch.Stream("npu")
-        event = torch.Event("npu")
-        gate.close(stream)
-        stream.record_event(event)
-        asyncio.get_running_loop().call_soon(gate.open)
-        await aio.wait(event)
-        assert event.query()
-        await aio.wait(stream)
         assert stream.query()
-
-    run(main())
-
-
-def test_wait_refuses_what_is_not_of_npu(run):
-    async def main():
-        with pytest.raises(ValueError, match="of npu, got one of cpu"):
-            await aio.wait(torch.Stream("cpu"))
-
-    run(main())
+        assert host[-1] == i
 
 
-def test_a_failure_is_raised_by_every_await_after_it_and_by_none_before(run, stream):
-    async def main():
-        before = stream.record_event()
-        fail_on(stream)
-        await before
-        for _ in range(2):
-            with pytest.raises(IndexError, match="out of"):
-                await stream
-        torch.npu.clear_error(stream)
-        await stream
-
-    run(main())
+async def test_an_event_completes_before_later_work_of_its_stream(stream, gate):
+    with torch.npu.stream(stream):
+        x = torch.ones(10, device="npu") + 1
+    event = stream.record_event()
+    gate.close(stream)
+    await event
+    assert event.query()
+    assert not stream.query()
+    gate.open()
+    assert x.eq(2).all()
 
 
-def test_a_failure_while_awaited_reaches_every_waiter(run, stream, gate):
-    async def main():
-        gate.close(stream)
-        fail_on(stream)
-        waiting = [asyncio.ensure_future(aio.wait(stream)) for _ in range(5)]
+async def test_an_event_that_was_never_recorded_is_done():
+    await torch.npu.Event()
+
+
+async def test_the_loop_runs_while_the_device_is_busy(stream, gate):
+    """The await ends only because another coroutine of the loop opens the gate."""
+    gate.close(stream)
+    order = []
+
+    async def other():
         await asyncio.sleep(0)
+        order.append("other")
         gate.open()
-        results = await asyncio.gather(*waiting, return_exceptions=True)
-        assert [isinstance(result, IndexError) for result in results] == [True] * 5
-        torch.npu.clear_error(stream)
 
-    run(main())
-
-
-def test_a_timeout_ends_the_wait_and_not_the_work(run, stream, gate):
-    async def main():
-        gate.close(stream)
-        with torch.npu.stream(stream):
-            x = torch.ones(3, device="npu") * 2
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0):
-                await stream
-        assert not stream.query()
-        gate.open()
-        await stream
-        assert x.sum().item() == 6
-
-    run(main())
+    task = asyncio.create_task(other())
+    await stream
+    order.append("stream")
+    await task
+    assert order == ["other", "stream"]
 
 
-def test_cancelling_one_waiter_leaves_the_others(run, stream, gate):
-    async def main():
-        gate.close(stream)
-        waiting = [asyncio.ensure_future(aio.wait(stream)) for _ in range(10)]
-        await asyncio.sleep(0)
-        for task in waiting[::2]:
-            task.cancel()
-        gate.open()
-        results = await asyncio.gather(*waiting, return_exceptions=True)
-        assert [type(r) for r in results[::2]] == [asyncio.CancelledError] * 5
-        assert results[1::2] == [None] * 5
+async def test_generic_streams_and_events_of_torch_are_awaited_by_wait(gate):
+    stream = torch.Stream("npu")
+    event = torch.Event("npu")
+    gate.close(stream)
+    stream.record_event(event)
+    asyncio.get_running_loop().call_soon(gate.open)
+    await aio.wait(event)
+    assert event.query()
+    await aio.wait(stream)
+    assert stream.query()
 
-    run(main())
+
+async def test_wait_refuses_what_is_not_of_npu():
+    with pytest.raises(ValueError, match="of npu, got one of cpu"):
+        await aio.wait(torch.Stream("cpu"))
+
+
+async def test_a_failure_is_raised_by_every_await_after_it_and_by_none_before(stream):
+    before = stream.record_event()
+    fail_on(stream)
+    await before
+    for _ in range(2):
+        with pytest.raises(IndexError, match="out of"):
+            await stream
+    torch.npu.clear_error(stream)
+    await stream
+
+
+async def test_a_failure_while_awaited_reaches_every_waiter(stream, gate):
+    gate.close(stream)
+    fail_on(stream)
+    waiting = [asyncio.ensure_future(aio.wait(stream)) for _ in range(5)]
+    await asyncio.sleep(0)
+    gate.open()
+    results = await asyncio.gather(*waiting, return_exceptions=True)
+    assert [isinstance(result, IndexError) for result in results] == [True] * 5
+    torch.npu.clear_error(stream)
+
+
+async def test_a_timeout_ends_the_wait_and_not_the_work(stream, gate):
+    gate.close(stream)
+    with torch.npu.stream(stream):
+        x = torch.ones(3, device="npu") * 2
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0):
+            await stream
+    assert not stream.query()
+    gate.open()
+    await stream
+    assert x.sum().item() == 6
+
+
+async def test_cancelling_one_waiter_leaves_the_others(stream, gate):
+    gate.close(stream)
+    waiting = [asyncio.ensure_future(aio.wait(stream)) for _ in range(10)]
+    await asyncio.sleep(0)
+    for task in waiting[::2]:
+        task.cancel()
+    gate.open()
+    results = await asyncio.gather(*waiting, return_exceptions=True)
+    assert [type(r) for r in results[::2]] == [asyncio.CancelledError] * 5
+    assert results[1::2] == [None] * 5
 
 
 def test_a_loop_may_close_while_the_device_is_awaited(new_loop, stream, gate):
@@ -227,45 +197,39 @@ def test_loops_in_many_threads_do_not_disturb_each_other(new_loop):
     assert not failures
 
 
-def test_ten_thousand_awaits_end_with_few_wake_ups(run, stream, gate):
-    async def main():
-        gate.close(stream)
-        waiting = [asyncio.ensure_future(aio.wait(stream)) for _ in range(10_000)]
+async def test_ten_thousand_awaits_end_with_few_wake_ups(stream, gate):
+    gate.close(stream)
+    waiting = [asyncio.ensure_future(aio.wait(stream)) for _ in range(10_000)]
+    await asyncio.sleep(0)
+    from npu_dispatch.npu import _await
+
+    port = _await._bridges[asyncio.get_running_loop()]._port
+    before = port.wake_ups
+    gate.open()
+    assert await asyncio.gather(*waiting) == [None] * 10_000
+    # The loop may empty the list while the launcher still adds to it.
+    assert port.wake_ups - before < 1000
+
+
+async def test_other_coroutines_run_between_batches_of_completions(stream, gate):
+    n = 2000
+    gate.close(stream)
+    resumed = 0
+
+    async def wait():
+        nonlocal resumed
+        await stream
+        resumed += 1
+
+    waiting = [asyncio.ensure_future(wait()) for _ in range(n)]
+    await asyncio.sleep(0)
+    gate.open()
+    most, seen = 0, 0
+    while resumed < n:
         await asyncio.sleep(0)
-        from npu_dispatch.npu import _await
-
-        port = _await._bridges[asyncio.get_running_loop()]._port
-        before = port.wake_ups
-        gate.open()
-        assert await asyncio.gather(*waiting) == [None] * 10_000
-        # The loop may empty the list while the launcher still adds to it.
-        assert port.wake_ups - before < 1000
-
-    run(main())
-
-
-def test_other_coroutines_run_between_batches_of_completions(run, stream, gate):
-    async def main():
-        n = 2000
-        gate.close(stream)
-        resumed = 0
-
-        async def wait():
-            nonlocal resumed
-            await stream
-            resumed += 1
-
-        waiting = [asyncio.ensure_future(wait()) for _ in range(n)]
-        await asyncio.sleep(0)
-        gate.open()
-        most, seen = 0, 0
-        while resumed < n:
-            await asyncio.sleep(0)
-            most, seen = max(most, resumed - seen), resumed
-        assert most <= 128
-        await asyncio.gather(*waiting)
-
-    run(main())
+        most, seen = max(most, resumed - seen), resumed
+    assert most <= 128
+    await asyncio.gather(*waiting)
 
 
 def test_awaiting_outside_of_a_loop_says_so(stream, gate):

@@ -33,152 +33,122 @@ def layouts():
 
 
 @pytest.mark.parametrize("kind", sorted(layouts()))
-def test_to_host_copies_whatever_the_layout_and_never_waits(run, kind):
-    async def main():
-        source = layouts()[kind]
-        base = source.npu()
-        if kind == "with gaps":
-            base = torch.arange(24.0).reshape(2, 3, 4).npu()[:, :, ::2]
-        torch.npu.synchronize()
-        before = waits()
-        host = await aio.to_host(base)
-        assert waits() == before
-        assert host.device.type == "cpu"
-        assert torch.equal(host, source)
-
-    run(main())
+async def test_to_host_copies_whatever_the_layout_and_never_waits(kind):
+    source = layouts()[kind]
+    base = source.npu()
+    if kind == "with gaps":
+        base = torch.arange(24.0).reshape(2, 3, 4).npu()[:, :, ::2]
+    torch.npu.synchronize()
+    before = waits()
+    host = await aio.to_host(base)
+    assert waits() == before
+    assert host.device.type == "cpu"
+    assert torch.equal(host, source)
 
 
-def test_to_host_is_ordered_after_the_current_stream(run, stream, gate):
-    async def main():
-        with torch.npu.stream(stream):
-            gate.close(stream)
-            x = torch.zeros(100, device="npu") + 7
-            copying = asyncio.ensure_future(aio.to_host(x))
-            await asyncio.sleep(0)
-        gate.open()
-        assert (await copying).eq(7).all()
-
-    run(main())
-
-
-def test_to_host_keeps_the_gradient(run):
-    async def main():
-        x = torch.ones(3, device="npu", requires_grad=True)
-        (await aio.to_host(x * 2)).sum().backward()
-        assert x.grad.tolist() == [2.0, 2.0, 2.0]
-
-    run(main())
-
-
-def test_to_host_returns_a_host_tensor_itself(run):
-    async def main():
-        x = torch.ones(3)
-        assert await aio.to_host(x) is x
-
-    run(main())
-
-
-def test_run_returns_computed_results(run, stream):
-    async def main():
-        x = torch.arange(10.0, device="npu")
-        y, parts = await aio.run(lambda x: (x * 2, [x + 1]), x, stream=stream)
-        assert stream.query()
-        z = await aio.run(torch.sub, y, parts[0])
-        assert z.tolist() == [float(i * 2 - i - 1) for i in range(10)]
-
-    run(main())
-
-
-def test_run_raises_what_the_call_raises_and_what_the_device_found(run, stream):
-    async def main():
-        x = torch.zeros(2, device="npu")
-        with pytest.raises(RuntimeError, match="size of tensor"):
-            await aio.run(lambda: x + torch.zeros(3, device="npu"), stream=stream)
-        bad = torch.tensor([9]).npu()
-        with pytest.raises(IndexError):
-            await aio.run(lambda: x[bad], stream=stream)
-        torch.npu.clear_error(stream)
-        assert torch.npu.current_stream() != stream
-
-    run(main())
-
-
-def test_a_cancelled_run_leaves_its_memory_valid(run, stream, gate):
-    async def main():
-        x = torch.full((1000,), 3.0, device="npu")
+async def test_to_host_is_ordered_after_the_current_stream(stream, gate):
+    with torch.npu.stream(stream):
         gate.close(stream)
-        task = asyncio.ensure_future(aio.run(torch.neg, x, stream=stream))
+        x = torch.zeros(100, device="npu") + 7
+        copying = asyncio.ensure_future(aio.to_host(x))
         await asyncio.sleep(0)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        del x, task
-        other = torch.zeros(1000, device="npu")  # does not get x's memory
-        gate.open()
+    gate.open()
+    assert (await copying).eq(7).all()
+
+
+async def test_to_host_keeps_the_gradient():
+    x = torch.ones(3, device="npu", requires_grad=True)
+    (await aio.to_host(x * 2)).sum().backward()
+    assert x.grad.tolist() == [2.0, 2.0, 2.0]
+
+
+async def test_to_host_returns_a_host_tensor_itself():
+    x = torch.ones(3)
+    assert await aio.to_host(x) is x
+
+
+async def test_run_returns_computed_results(stream):
+    x = torch.arange(10.0, device="npu")
+    y, parts = await aio.run(lambda x: (x * 2, [x + 1]), x, stream=stream)
+    assert stream.query()
+    z = await aio.run(torch.sub, y, parts[0])
+    assert z.tolist() == [float(i * 2 - i - 1) for i in range(10)]
+
+
+async def test_run_raises_what_the_call_raises_and_what_the_device_found(stream):
+    x = torch.zeros(2, device="npu")
+    with pytest.raises(RuntimeError, match="size of tensor"):
+        await aio.run(lambda: x + torch.zeros(3, device="npu"), stream=stream)
+    bad = torch.tensor([9]).npu()
+    with pytest.raises(IndexError):
+        await aio.run(lambda: x[bad], stream=stream)
+    torch.npu.clear_error(stream)
+    assert torch.npu.current_stream() != stream
+
+
+async def test_a_cancelled_run_leaves_its_memory_valid(stream, gate):
+    x = torch.full((1000,), 3.0, device="npu")
+    gate.close(stream)
+    task = asyncio.ensure_future(aio.run(torch.neg, x, stream=stream))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    del x, task
+    other = torch.zeros(1000, device="npu")  # does not get x's memory
+    gate.open()
+    await stream
+    assert other.eq(0).all().item()
+
+
+async def test_synchronize_covers_every_stream_of_the_device(gate):
+    streams = [torch.npu.Stream() for _ in range(3)]
+    for stream in streams:
+        gate.close(stream)
+    asyncio.get_running_loop().call_soon(gate.open)
+    await aio.synchronize()
+    assert all(stream.query() for stream in streams)
+
+
+async def test_a_queue_limit_bounds_the_unfinished_tasks(stream, gate):
+    depth, jobs = 8, 200
+    limit = aio.QueueLimit(depth, stream)
+    key = stream.device_index, stream.stream_id
+    entered = []
+
+    async def job(number):
+        async with limit:
+            unfinished = _C.stream_tail(*key) - _C.stream_retired(*key)
+            assert unfinished < depth
+            entered.append(number)
+            with torch.npu.stream(stream):
+                _C.submit_nothing()
         await stream
-        assert other.eq(0).all().item()
 
-    run(main())
-
-
-def test_synchronize_covers_every_stream_of_the_device(run, gate):
-    async def main():
-        streams = [torch.npu.Stream() for _ in range(3)]
-        for stream in streams:
-            gate.close(stream)
-        asyncio.get_running_loop().call_soon(gate.open)
-        await aio.synchronize()
-        assert all(stream.query() for stream in streams)
-
-    run(main())
-
-
-def test_a_queue_limit_bounds_the_unfinished_tasks(run, stream, gate):
-    async def main():
-        depth, jobs = 8, 200
-        limit = aio.QueueLimit(depth, stream)
-        key = stream.device_index, stream.stream_id
-        entered = []
-
-        async def job(number):
-            async with limit:
-                unfinished = _C.stream_tail(*key) - _C.stream_retired(*key)
-                assert unfinished < depth
-                entered.append(number)
-                with torch.npu.stream(stream):
-                    _C.submit_nothing()
-            await stream
-
-        gate.close(stream)
-        waiting = [asyncio.ensure_future(job(n)) for n in range(jobs)]
-        for _ in range(5):
-            await asyncio.sleep(0)
-        assert len(entered) == depth - 1  # the gate is a task too
-        gate.open()
-        await asyncio.gather(*waiting)
-        assert entered == list(range(jobs))
-
-    run(main())
-
-
-def test_a_cancelled_entrant_lets_the_next_one_in(run, stream, gate):
-    async def main():
-        limit = aio.QueueLimit(1, stream)
-        gate.close(stream)
-
-        async def enter():
-            async with limit:
-                return True
-
-        first, second = (asyncio.ensure_future(enter()) for _ in range(2))
+    gate.close(stream)
+    waiting = [asyncio.ensure_future(job(n)) for n in range(jobs)]
+    for _ in range(5):
         await asyncio.sleep(0)
-        first.cancel()
-        gate.open()
-        assert await second
-        assert first.cancelled()
+    assert len(entered) == depth - 1  # the gate is a task too
+    gate.open()
+    await asyncio.gather(*waiting)
+    assert entered == list(range(jobs))
 
-    run(main())
+
+async def test_a_cancelled_entrant_lets_the_next_one_in(stream, gate):
+    limit = aio.QueueLimit(1, stream)
+    gate.close(stream)
+
+    async def enter():
+        async with limit:
+            return True
+
+    first, second = (asyncio.ensure_future(enter()) for _ in range(2))
+    await asyncio.sleep(0)
+    first.cancel()
+    gate.open()
+    assert await second
+    assert first.cancelled()
 
 
 def test_a_queue_limit_of_nothing_is_refused():

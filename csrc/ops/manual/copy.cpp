@@ -17,6 +17,8 @@
 #include "csrc/ops/launch.h"
 #include "csrc/stats/segment.h"
 #include "csrc/taskqueue/event.h"
+#include "csrc/taskqueue/profile.h"
+#include "csrc/taskqueue/work_names.h"
 #include "csrc/torch/allocator.h"
 #include "csrc/torch/copy_bytes.h"
 #include "csrc/torch/error.h"
@@ -116,6 +118,7 @@ void copy_to_host(const at::Tensor& to, const at::Tensor& from,
   raise_if_failed(stream);
   about_to_use(stream, "aten::copy_", {{to, NPU_WRITE}, {from, NPU_READ}});
   KernelMode mode;
+  RunsOnCaller profiled(stream, kDeviceToHostName);
   to.copy_(host_alias(from));
 }
 
@@ -228,6 +231,7 @@ at::Scalar local_scalar_dense(const at::Tensor& self) {
   raise_if_failed(stream);
   about_to_use(stream, "aten::_local_scalar_dense", {{self, NPU_READ}});
   KernelMode mode;
+  RunsOnCaller profiled(stream, kDeviceToHostName);
   return at::_local_scalar_dense(host_alias(self));
 }
 
@@ -242,6 +246,7 @@ bool equal(const at::Tensor& self, const at::Tensor& other) {
   raise_if_failed(stream);
   about_to_use(stream, "aten::equal", {{self, NPU_READ}, {other, NPU_READ}});
   KernelMode mode;
+  RunsOnCaller profiled(stream, "aten::equal");
   return host_alias(self).equal(host_alias(other));
 }
 

@@ -1,0 +1,303 @@
+"""torch.profiler with ProfilerActivity.PrivateUse1, against what was run."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import torch
+from torch.autograd import DeviceType
+from torch.profiler import ProfilerActivity, profile, record_function, schedule
+
+BOTH = [ProfilerActivity.CPU, ProfilerActivity.PrivateUse1]
+ROUNDS = 20
+
+
+def on_device(events):
+    return [e for e in events if e.device_type == DeviceType.PrivateUse1]
+
+
+def kernels(events):
+    return [e for e in on_device(events) if not e.is_user_annotation]
+
+
+def warm() -> torch.Tensor:
+    """Operands of operators that have run before."""
+    x = torch.rand(64, 64, device="npu")
+    for _ in range(2):  # what the first call of an operator runs besides
+        (x @ x).relu_()
+        torch.add(x, 1)
+    torch.npu.synchronize()
+    return x
+
+
+@pytest.fixture
+def exported(tmp_path: Path):
+    """The events of the Chrome trace of a profile."""
+
+    def read(p: profile) -> list[dict]:
+        path = tmp_path / "trace.json"
+        p.export_chrome_trace(str(path))
+        return json.loads(path.read_text())["traceEvents"]
+
+    return read
+
+
+def test_every_kernel_is_there_once_with_its_operator():
+    x = warm()
+    with profile(activities=BOTH) as p:
+        for _ in range(ROUNDS):
+            y = x @ x
+            y.relu_()
+
+    found = Counter(e.name for e in kernels(p.events()))
+    assert found == {"aten::mm": ROUNDS, "aten::relu_": ROUNDS}
+    rows = {e.key: e for e in p.key_averages() if e.device_type == DeviceType.CPU}
+    for name in ("aten::mm", "aten::relu_"):
+        assert rows[name].count == ROUNDS
+        assert rows[name].self_device_time_total > 0
+    assert rows["aten::matmul"].self_device_time_total == 0
+    assert rows["aten::matmul"].device_time_total == pytest.approx(
+        rows["aten::mm"].self_device_time_total
+    )
+
+
+def test_the_operators_have_the_names_that_they_have_on_cpu():
+    x = warm()
+
+    def step(x: torch.Tensor) -> None:
+        torch.nn.functional.gelu(torch.add(x, 1)).sum()
+
+    host = x.cpu()
+    step(x)
+    with profile(activities=[ProfilerActivity.CPU]) as on_cpu:
+        step(host)
+    with profile(activities=BOTH) as on_npu:
+        step(x)
+
+    expected = {e.key for e in on_cpu.key_averages()}
+    used = {
+        e.key
+        for e in on_npu.key_averages()
+        if e.device_type == DeviceType.CPU and e.self_device_time_total > 0
+    }
+    assert used == {"aten::add", "aten::gelu", "aten::sum"}
+    assert used <= expected
+
+
+def test_the_device_times_lie_within_the_wall_time_and_do_not_overlap():
+    x = warm()
+    began = time.perf_counter_ns()
+    with profile(activities=BOTH) as p:
+        for _ in range(ROUNDS):
+            x @ x
+    wall_us = (time.perf_counter_ns() - began) / 1e3
+
+    found = sorted(kernels(p.events()), key=lambda e: e.time_range.start)
+    assert sum(e.time_range.elapsed_us() for e in found) < wall_us
+    # The export's times are nanoseconds as decimal microseconds.
+    for one, other in itertools.pairwise(found):
+        assert one.time_range.end <= other.time_range.start + 0.002
+    table = p.key_averages().table(sort_by="self_device_time_total")
+    assert "Self NPU time total" in table
+    assert table.splitlines()[3].split()[0] in {"aten::mm"}
+
+
+def test_a_kernel_starts_after_its_launch_and_an_arrow_joins_them(exported):
+    x = warm()
+    with profile(activities=BOTH) as p:
+        for _ in range(ROUNDS):
+            torch.add(x, 1)
+
+    events = exported(p)
+    launches = {
+        e["args"]["correlation"]: e for e in events if e.get("name") == "npuLaunch"
+    }
+    ran = [e for e in events if e.get("cat") == "kernel"]
+    assert len(ran) == len(launches) == ROUNDS
+    arrows = Counter((e["id"], e["ph"]) for e in events if e.get("cat") == "ac2g")
+    for e in ran:
+        number = e["args"]["correlation"]
+        assert e["ts"] >= launches[number]["ts"]
+        assert arrows[number, "s"] == arrows[number, "f"] == 1
+        assert (e["pid"], e["tid"]) == (0, torch.npu.current_stream().stream_id)
+    operators = [e for e in events if e.get("name") == "aten::add"]
+    for launch in launches.values():
+        assert any(
+            op["tid"] == launch["tid"]
+            and op["ts"] <= launch["ts"]
+            and launch["ts"] + launch["dur"] <= op["ts"] + op["dur"]
+            for op in operators
+        )
+
+
+def test_streams_have_rows_of_their_own(exported):
+    x = warm()
+    streams = [torch.npu.Stream() for _ in range(2)]
+    with profile(activities=BOTH) as p:
+        for stream in streams:
+            with torch.npu.stream(stream):
+                x @ x
+
+    rows = {e["tid"] for e in exported(p) if e.get("cat") == "kernel"}
+    assert rows == {stream.stream_id for stream in streams}
+
+
+def test_copies_are_named_by_their_direction():
+    x = warm()
+    with profile(activities=BOTH) as p:
+        x.copy_(torch.zeros(64, 64))
+        x.cpu()
+
+    found = Counter(e.name for e in kernels(p.events()))
+    assert found == {"Memcpy HtoD": 1, "Memcpy DtoH": 1}
+
+
+def test_a_users_range_spans_its_kernels_on_the_device():
+    x = warm()
+    with profile(activities=BOTH) as p:
+        with record_function("outer"):
+            torch.add(x, 1)
+            with record_function("inner"):
+                torch.add(x, 1)
+            torch.add(x, 1)
+        torch.add(x, 1)
+
+    found = {
+        e.name: e.time_range for e in on_device(p.events()) if e.is_user_annotation
+    }
+    ran = sorted((e.time_range for e in kernels(p.events())), key=lambda r: r.start)
+    assert len(ran) == 4
+    assert found.keys() == {"outer", "inner"}
+    rows = {e.key: e for e in p.key_averages() if e.device_type == DeviceType.CPU}
+    whole = sum(r.elapsed_us() for r in ran[:3])
+    assert rows["outer"].device_time_total == pytest.approx(whole)
+    assert (found["outer"].start, found["outer"].end) == (ran[0].start, ran[2].end)
+    assert (found["inner"].start, found["inner"].end) == (ran[1].start, ran[1].end)
+
+
+def test_backward_is_attributed_to_its_operators():
+    x = warm()
+    w = torch.rand(64, 64, device="npu", requires_grad=True)
+    (x @ w).sum().backward()
+    with profile(activities=BOTH, record_shapes=True) as p:
+        (x @ w).sum().backward()
+
+    rows = [
+        e
+        for e in p.key_averages(group_by_input_shape=True)
+        if e.key == "aten::mm" and e.device_type == DeviceType.CPU
+    ]
+    assert [(e.input_shapes, e.count) for e in rows] == [([[64, 64], [64, 64]], 2)]
+    assert rows[0].self_device_time_total > 0
+    backward = [e for e in p.key_averages() if e.key.endswith("MmBackward0")]
+    assert all(e.device_time_total > 0 for e in backward)
+    assert backward
+
+
+def test_a_schedule_profiles_its_active_steps_only():
+    x = warm()
+    seen = []
+
+    def ready(p: profile) -> None:
+        seen.append(Counter(e.name for e in kernels(p.events())))
+
+    with profile(
+        activities=BOTH,
+        schedule=schedule(wait=1, warmup=1, active=2, repeat=2),
+        on_trace_ready=ready,
+    ) as p:
+        for step in range(8):
+            for _ in range(step + 1):
+                torch.add(x, 1)
+            p.step()
+
+    assert seen == [{"aten::add.Tensor": 3 + 4}, {"aten::add.Tensor": 7 + 8}]
+
+
+def test_the_nodes_of_a_replayed_graph_are_there():
+    x = warm()
+    graph = torch.npu.NPUGraph()
+    with torch.npu.graph(graph):
+        y = (x @ x).relu()
+    graph.replay()
+    torch.npu.synchronize()
+    with profile(activities=BOTH) as p:
+        for _ in range(3):
+            graph.replay()
+
+    found = Counter(e.name for e in kernels(p.events()))
+    assert found == {"aten::mm": 3, "aten::relu": 3}
+    assert y.shape == (64, 64)
+
+
+def test_an_operator_that_runs_on_its_caller_is_there_too():
+    x = warm()
+    x.nonzero()
+    with profile(activities=BOTH) as p:
+        x.nonzero()
+
+    (row,) = (
+        e
+        for e in p.key_averages()
+        if e.key == "aten::nonzero" and e.device_type == DeviceType.CPU
+    )
+    assert row.self_device_time_total > 0
+
+
+def test_tasks_of_a_synchronous_stream_are_there():
+    x = warm()
+    stream = torch.npu.SyncLaunchStream()
+    with torch.npu.stream(stream):
+        torch.add(x, 1)
+        with profile(activities=BOTH) as p:
+            torch.add(x, 1)
+
+    assert [e.name for e in kernels(p.events())] == ["aten::add.Tensor"]
+
+
+def test_only_the_device_may_be_profiled():
+    x = warm()
+    with profile(activities=[ProfilerActivity.PrivateUse1]) as p:
+        torch.add(x, 1)
+
+    assert "aten::add.Tensor" in {e.name for e in kernels(p.events())}
+
+
+def test_nothing_is_kept_of_what_ran_outside():
+    x = warm()
+    torch.add(x, 1)
+    with profile(activities=BOTH) as p:
+        pass
+    torch.add(x, 1)
+    with profile(activities=BOTH) as again:
+        torch.mul(x, 2)
+
+    assert kernels(p.events()) == []
+    assert {e.name for e in kernels(again.events())} == {"aten::mul.Tensor"}
+
+
+def test_the_program_does_not_wait_while_it_is_profiled():
+    """A held stream stays held from the profile's begin until its end."""
+    x = warm()
+    from npu_dispatch import _C
+
+    holder, stream = torch.npu.Stream(), torch.npu.Stream()
+    point = (
+        holder.device_index,
+        holder.stream_id,
+        _C.stream_tail(holder.device_index, holder.stream_id) + 1,
+    )
+    _C.stream_wait(stream.device_index, stream.stream_id, *point)
+    with profile(activities=BOTH) as p:
+        with torch.npu.stream(stream):
+            torch.add(x, 1)
+        assert not stream.query()
+        with torch.npu.stream(holder):
+            _C.submit_nothing()
+
+    assert "aten::add.Tensor" in {e.name for e in kernels(p.events())}
