@@ -49,6 +49,7 @@ add_library(npu_torch OBJECT
   torch/allocator.cpp
   torch/c_api.cpp
   torch/alternatives.cpp
+  torch/compound.cpp
   torch/copy_bytes.cpp
   torch/device.cpp
   torch/error.cpp
@@ -82,6 +83,7 @@ add_library(npu_torch OBJECT
   ops/manual/copy.cpp
   ops/manual/factory.cpp
   ops/manual/rnn.cpp
+  ops/manual/sparse.cpp
   ${NPU_OPS_SOURCES})
 target_link_libraries(npu_torch PUBLIC npu_core torch_headers)
 # torch's headers are most of the compile time of a small file.

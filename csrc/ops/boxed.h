@@ -23,4 +23,10 @@ void call_op(const Op& op, torch::jit::Stack& stack);
 // The kernel of every operator without a generated wrapper.
 void call_boxed(const c10::OperatorHandle& handle, torch::jit::Stack* stack);
 
+// The same while the caller waits, whatever the operator is: for arguments that
+// no task can carry (sparse and nested tensors).
+void call_waiting(const Op& op, torch::jit::Stack& stack);
+void call_boxed_waiting(const c10::OperatorHandle& handle,
+                        torch::jit::Stack* stack);
+
 }  // namespace npu

@@ -79,6 +79,12 @@ void draw_for(Key& key, const Op::Schema& schema,
 
 }  // namespace
 
+void call_waiting(const Op& op, torch::jit::Stack& stack) {
+  Stream& stream = usable_stream(common_device(op.schema(), stack));
+  raise_if_failed(stream);
+  call_sync(op, stack, stream);
+}
+
 void call_cold(const Op& op, torch::jit::Stack& stack) {
   const Op::Schema& schema = op.schema();
   // The table is searched by the key as the caller encoded it; making shapes
