@@ -117,9 +117,8 @@ c10::IValue unbox(const Arg& arg, ArgKind kind) {
 }
 
 // Gives `call` the operator's arguments, which are only the top of the stack.
-void on_top(const c10::OperatorHandle& handle, torch::jit::Stack* stack,
+void on_top(const Op& op, torch::jit::Stack* stack,
             void (*call)(const Op&, torch::jit::Stack&)) {
-  const Op& op = op_of(handle);
   const size_t n = op.schema().kinds.size();
   if (stack->size() == n) return call(op, *stack);
   torch::jit::Stack own(stack->end() - ptrdiff_t(n), stack->end());
@@ -182,12 +181,16 @@ void call_op(const Op& op, torch::jit::Stack& stack) {
 }
 
 void call_boxed(const c10::OperatorHandle& handle, torch::jit::Stack* stack) {
-  on_top(handle, stack, call_op);
+  on_top(op_of(handle), stack, call_op);
+}
+
+void call_on_top(const Op& op, torch::jit::Stack* stack) {
+  on_top(op, stack, call_op);
 }
 
 void call_boxed_waiting(const c10::OperatorHandle& handle,
                         torch::jit::Stack* stack) {
-  on_top(handle, stack, call_waiting);
+  on_top(op_of(handle), stack, call_waiting);
 }
 
 void run_boxed(Frame& frame) {
