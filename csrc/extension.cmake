@@ -49,6 +49,7 @@ add_library(npu_torch OBJECT
   torch/allocator.cpp
   torch/c_api.cpp
   torch/alternatives.cpp
+  torch/compound.cpp
   torch/copy_bytes.cpp
   torch/device.cpp
   torch/error.cpp
@@ -82,7 +83,9 @@ add_library(npu_torch OBJECT
   ops/manual/composites.cpp
   ops/manual/copy.cpp
   ops/manual/factory.cpp
+  ops/manual/lstm.cpp
   ops/manual/rnn.cpp
+  ops/manual/compound.cpp
   ${NPU_OPS_SOURCES})
 target_link_libraries(npu_torch PUBLIC npu_core torch_headers)
 # Kineto's headers are part of torch's, but not on its include path.

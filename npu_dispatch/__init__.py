@@ -69,6 +69,7 @@ def register() -> None:
     backend_registration.generate_methods_for_privateuse1_backend(for_storage=True)
     _C.set_origins(npu.frame_origins())
     _C.register()
+    npu._cross_entropy.sum_as_on_cpu()
     # Queued Python code needs the interpreter.
     atexit.register(_C.finish_queues)
     if seconds := Config.read().watchdog_seconds:

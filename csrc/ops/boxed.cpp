@@ -116,6 +116,17 @@ c10::IValue unbox(const Arg& arg, ArgKind kind) {
   }
 }
 
+// Gives `call` the operator's arguments, which are only the top of the stack.
+void on_top(const Op& op, torch::jit::Stack* stack,
+            void (*call)(const Op&, torch::jit::Stack&)) {
+  const size_t n = op.schema().kinds.size();
+  if (stack->size() == n) return call(op, *stack);
+  torch::jit::Stack own(stack->end() - ptrdiff_t(n), stack->end());
+  call(op, own);
+  stack->resize(stack->size() - n);
+  for (c10::IValue& result : own) stack->push_back(std::move(result));
+}
+
 // Moves the plan's new results to the stack, with the in-place ones between.
 void push_results(const Op::Schema& schema, const torch::jit::Stack& arguments,
                   std::vector<at::Tensor>& outs, torch::jit::Stack& stack) {
@@ -170,14 +181,16 @@ void call_op(const Op& op, torch::jit::Stack& stack) {
 }
 
 void call_boxed(const c10::OperatorHandle& handle, torch::jit::Stack* stack) {
-  const Op& op = op_of(handle);
-  const size_t n = op.schema().kinds.size();
-  if (stack->size() == n) return call_op(op, *stack);
-  // Only the top of the stack is ours.
-  torch::jit::Stack own(stack->end() - ptrdiff_t(n), stack->end());
-  call_op(op, own);
-  stack->resize(stack->size() - n);
-  for (c10::IValue& result : own) stack->push_back(std::move(result));
+  on_top(op_of(handle), stack, call_op);
+}
+
+void call_on_top(const Op& op, torch::jit::Stack* stack) {
+  on_top(op, stack, call_op);
+}
+
+void call_boxed_waiting(const c10::OperatorHandle& handle,
+                        torch::jit::Stack* stack) {
+  on_top(op_of(handle), stack, call_waiting);
 }
 
 void run_boxed(Frame& frame) {

@@ -20,7 +20,16 @@ void launch_boxed(const Op& op, Stream& stream, Plan& plan, const Key& key,
 // A call of `op` by its boxed arguments.
 void call_op(const Op& op, torch::jit::Stack& stack);
 
+// The same of the top of a stack.
+void call_on_top(const Op& op, torch::jit::Stack* stack);
+
 // The kernel of every operator without a generated wrapper.
 void call_boxed(const c10::OperatorHandle& handle, torch::jit::Stack* stack);
+
+// The same while the caller waits, whatever the operator is: for arguments that
+// no task can carry (sparse and nested tensors).
+void call_waiting(const Op& op, torch::jit::Stack& stack);
+void call_boxed_waiting(const c10::OperatorHandle& handle,
+                        torch::jit::Stack* stack);
 
 }  // namespace npu

@@ -79,6 +79,12 @@ void draw_for(Key& key, const Op::Schema& schema,
 
 }  // namespace
 
+void call_waiting(const Op& op, torch::jit::Stack& stack) {
+  Stream& stream = usable_stream(common_device(op.schema(), stack));
+  raise_if_failed(stream);
+  call_sync(op, stack, stream);
+}
+
 void call_cold(const Op& op, torch::jit::Stack& stack) {
   const Op::Schema& schema = op.schema();
   // The table is searched by the key as the caller encoded it; making shapes
@@ -94,12 +100,15 @@ void call_cold(const Op& op, torch::jit::Stack& stack) {
   Stream& stream = usable_stream(device);
   raise_if_failed(stream);
 
-  std::optional<Inferred> found = infer(op, stack);
+  const bool by_trial = only_kernel_knows_shapes(op);
+  std::optional<Inferred> found =
+      by_trial ? infer_by_trial(op, stack) : infer(op, stack);
   if (!found) {
     call_sync(op, stack, stream);
     return tell_that_it_waits(op);
   }
-  const Verdict verdict = try_on_zeros(op, stack, *found);
+  const Verdict verdict =
+      by_trial ? Verdict::kAgrees : try_on_zeros(op, stack, *found);
   if (verdict == Verdict::kUnknown) {
     const torch::jit::Stack arguments = stack;
     call_sync(op, stack, stream);

@@ -8,6 +8,7 @@
 #include "csrc/ops/kernel_mode.h"
 #include "csrc/ops/stack_map.h"
 #include "csrc/taskqueue/profile.h"
+#include "csrc/torch/compound.h"
 #include "csrc/torch/device.h"
 #include "csrc/torch/error.h"
 #include "csrc/torch/generator.h"
@@ -20,8 +21,24 @@ namespace {
 
 struct Alias {
   at::Tensor npu, cpu;
-  const void* memory;  // of `cpu` when it was made
+  const void* memory;        // of `cpu` when it was made
+  std::vector<Alias> parts;  // of a sparse or nested tensor
 };
+
+Alias alias_of(const at::Tensor& t) {
+  if (!is_compound(t)) {
+    at::Tensor cpu = host_alias(t);
+    return {t, cpu, cpu.const_data_ptr(), {}};
+  }
+  std::vector<Alias> parts;
+  std::vector<at::Tensor> cpu;
+  for (const at::Tensor& part : parts_of(t)) {
+    // A part may be on the host: a nested tensor has such.
+    parts.push_back(alias_of(part));
+    cpu.push_back(parts.back().cpu);
+  }
+  return {t, of_parts(t, cpu), nullptr, std::move(parts)};
+}
 
 // What the operator reads and writes, for the observer.
 void tell_arguments(Observer& observer, const Op& op,
@@ -29,11 +46,57 @@ void tell_arguments(Observer& observer, const Op& op,
   const Op::Schema& schema = op.schema();
   std::vector<HostUse> uses;
   for_each_tensor(schema, stack, [&](const at::Tensor& t, size_t argument) {
-    if (is_npu(t))
-      uses.push_back({t, uint8_t(schema.writes[argument] ? NPU_READ | NPU_WRITE
-                                                         : NPU_READ)});
+    const uint8_t how =
+        schema.writes[argument] ? NPU_READ | NPU_WRITE : uint8_t(NPU_READ);
+    auto add = [&](const at::Tensor& part) {
+      if (is_npu(part)) uses.push_back({part, how});
+    };
+    if (!is_compound(t)) return add(t);
+    for (const at::Tensor& part : parts_of(t)) add(part);
   });
   tell_host_use(observer, stream, schema.full_name.c_str(), uses);
+}
+
+// What the device has for a part of a cpu tensor: the argument's own part where
+// the kernel passed it on, else a copy.
+at::Tensor part_to_device(const at::Tensor& part,
+                          const std::vector<Alias>& aliases, Stream& stream) {
+  if (part.numel())
+    for (const Alias& alias : aliases)
+      for (const Alias& own : alias.parts)
+        if (part.const_data_ptr() == own.memory &&
+            part.dtype() == own.cpu.dtype() &&
+            part.sizes() == own.cpu.sizes() &&
+            part.strides() == own.cpu.strides() &&
+            part.is_conj() == own.npu.is_conj())
+          return own.npu;
+  return to_device(part, stream);
+}
+
+at::Tensor compound_to_device(const at::Tensor& cpu,
+                              const std::vector<Alias>& aliases,
+                              Stream& stream) {
+  std::vector<at::Tensor> parts;
+  for (const at::Tensor& part : parts_of(cpu))
+    parts.push_back(part_to_device(part, aliases, stream));
+  return of_parts(cpu, parts);
+}
+
+// A kernel may exchange the parts of a tensor that it writes.
+void take_over_parts(const Alias& alias, const std::vector<Alias>& aliases,
+                     Stream& stream) {
+  bool changed = !same_frame(alias.npu, alias.cpu);
+  std::vector<at::Tensor> parts;
+  const std::vector<at::Tensor> now = parts_of(alias.cpu);
+  for (size_t i = 0; i < now.size(); ++i) {
+    const Alias& was = alias.parts[i];
+    const bool kept = now[i].const_data_ptr() == was.memory &&
+                      now[i].sizes() == was.npu.sizes() &&
+                      now[i].strides() == was.npu.strides();
+    parts.push_back(kept ? was.npu : part_to_device(now[i], aliases, stream));
+    changed = changed || !kept;
+  }
+  if (changed) set_parts(alias.npu, parts, alias.cpu);
 }
 
 // An out= argument that the kernel resized has memory of its own now.
@@ -49,6 +112,7 @@ void take_over(const Alias& alias) {
 
 at::Tensor to_device(const at::Tensor& cpu, Stream& stream) {
   if (!cpu.defined()) return cpu;
+  if (is_compound(cpu)) return compound_to_device(cpu, {}, stream);
   TORCH_CHECK_NOT_IMPLEMENTED(cpu.layout() == at::kStrided,
                               "npu: results of layout ", cpu.layout(),
                               " are not supported; move the inputs to cpu");
@@ -74,14 +138,13 @@ void call_sync(const Op& op, torch::jit::Stack& stack, Stream& stream) {
     tell_arguments(*o, op, stack, stream);
   std::vector<Alias> aliases;
   std::unordered_map<c10::TensorImpl*, size_t> index;
+  c10::DispatchKeySet backend(c10::DispatchKey::CPU);
   auto to_alias = [&](const at::Tensor& t) {
-    if (!is_npu(t)) return t;
+    if (is_compound(t)) backend = backend | c10::DispatchKeySet(cpu_key_of(t));
+    if (t.device().type() != kNpu) return t;
     const auto [at, is_new] =
         index.try_emplace(t.unsafeGetTensorImpl(), aliases.size());
-    if (is_new) {
-      at::Tensor cpu = host_alias(t);
-      aliases.push_back({t, cpu, cpu.const_data_ptr()});
-    }
+    if (is_new) aliases.push_back(alias_of(t));
     return aliases[at->second].cpu;
   };
   c10::IValue generator;
@@ -91,18 +154,28 @@ void call_sync(const Op& op, torch::jit::Stack& stack, Stream& stream) {
           reserve(stack[i].toOptional<at::Generator>(), stream.device()));
   torch::jit::Stack mapped =
       map_stack(schema, stack, {to_alias, c10::Device(c10::kCPU), generator});
+  // Some sparse kernels compute more where gradients will be asked for.
+  if (backend != c10::DispatchKeySet(c10::DispatchKey::CPU))
+    for (const Alias& alias : aliases)
+      if (alias.npu.requires_grad()) alias.cpu.set_requires_grad(true);
   {
     KernelMode mode;
     RunsOnCaller profiled(stream, schema.full_name.c_str());
-    schema.handle.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU),
-                                  &mapped);
+    schema.handle.redispatchBoxed(backend, &mapped);
   }
-  for (const Alias& alias : aliases) take_over(alias);
+  for (const Alias& alias : aliases) {
+    if (alias.parts.empty()) {
+      take_over(alias);
+    } else {
+      take_over_parts(alias, aliases, stream);
+    }
+  }
   // A result that is one of the arguments is returned as that argument.
   auto back = [&](const at::Tensor& t) {
     for (const Alias& alias : aliases)
       if (t.is_same(alias.cpu)) return alias.npu;
-    return to_device(t, stream);
+    return is_compound(t) ? compound_to_device(t, aliases, stream)
+                          : to_device(t, stream);
   };
   stack.clear();
   for (c10::IValue& result : mapped) {

@@ -59,19 +59,26 @@ at::Tensor zeros_like(const at::Tensor& t) {
   return z;
 }
 
-// Runs the call on zeros; corrects `inferred`.
-Verdict run_on_zeros(const Op& op, at::ArrayRef<c10::IValue> stack,
-                     Inferred& inferred) {
-  const Op::Schema& schema = op.schema();
+// The results of the call on zeros.
+torch::jit::Stack results_on_zeros(const Op::Schema& schema,
+                                   at::ArrayRef<c10::IValue> stack) {
   torch::jit::Stack zeros =
       map_stack(schema, stack,
                 {zeros_like, c10::Device(c10::kCPU),
                  schema.has_generator ? c10::IValue(seeded_generator({0, 0}))
                                       : c10::IValue()});
+  KernelMode mode;
+  schema.handle.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU),
+                                &zeros);
+  return zeros;
+}
+
+// Runs the call on zeros; corrects `inferred`.
+Verdict run_on_zeros(const Op& op, at::ArrayRef<c10::IValue> stack,
+                     Inferred& inferred) {
+  torch::jit::Stack zeros;
   try {
-    KernelMode mode;
-    schema.handle.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU),
-                                  &zeros);
+    zeros = results_on_zeros(op.schema(), stack);
   } catch (const c10::NotImplementedError&) {
     return Verdict::kRefuses;
   } catch (const std::exception& e) {
@@ -118,6 +125,22 @@ Verdict try_on_zeros(const Op& op, at::ArrayRef<c10::IValue> stack,
   std::lock_guard lock(known().mutex);
   known().verdicts[key] = verdict;
   return verdict == Verdict::kDiffers ? Verdict::kAgrees : verdict;
+}
+
+bool only_kernel_knows_shapes(const Op& op) {
+  const std::string_view name = op.name;
+  return name == "aten::mkldnn_rnn_layer" ||
+         name == "aten::mkldnn_rnn_layer_backward";
+}
+
+std::optional<Inferred> infer_by_trial(const Op& op,
+                                       at::ArrayRef<c10::IValue> stack) {
+  try {
+    return from_results(op, results_on_zeros(op.schema(), stack));
+  } catch (const std::exception& e) {
+    if (is_interrupt(e)) throw;
+    return std::nullopt;
+  }
 }
 
 void learn(const Op& op, at::ArrayRef<c10::IValue> stack, bool agrees) {

@@ -44,6 +44,8 @@ void Launcher::run() {
   Ring<Task>& ring = stream_.ring_;
   StreamBlock& block = *stream_.block_;
   launch_on_this_thread(stream_);
+  Seat seat;
+  seat_ = &seat;
   block.thread.store(uint64_t(gettid()), std::memory_order_relaxed);
   block.alive.start(now_ns());
   NoHostWaits it_is_waited_for;
@@ -60,6 +62,7 @@ void Launcher::run() {
       if (!wait_for_work()) break;
     }
   }
+  seat_ = nullptr;
   block.alive.stop(now_ns());
   block.thread.store(0, std::memory_order_relaxed);
 }
@@ -149,6 +152,7 @@ void Launcher::sampled(uint64_t position, uint64_t stamp, uint64_t begun,
   count_name(name, ran);
   // Relaxed: statistics order nothing.
   block.last_retired_ns.store(now, std::memory_order_relaxed);
+  if (seat_) seat_->look(now);
   obey_control();
 }
 

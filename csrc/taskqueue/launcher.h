@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "csrc/taskqueue/spread.h"
 #include "csrc/taskqueue/stream.h"
 
 namespace npu {
@@ -45,6 +46,7 @@ class Launcher {
   // being preempted in one.
   uint64_t mean_gap_;
   int skip_spins_ = 0;
+  Seat* seat_ = nullptr;  // of the launcher thread, while it runs
 };
 
 }  // namespace npu

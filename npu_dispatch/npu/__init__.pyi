@@ -9,6 +9,7 @@ import torch
 import npu_dispatch.errors
 
 from . import (
+    _cross_entropy as _cross_entropy,
     _sanitizer as _sanitizer,
     amp as amp,
     comm as comm,

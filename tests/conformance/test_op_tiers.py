@@ -43,6 +43,18 @@ def test_only_operators_whose_results_depend_on_data_wait():
             "_local_scalar_dense", "equal",
             # no shape function; linalg_lstsq itself has one
             "linalg_lstsq",
+            # of sparse tensors only
+            "_coalesce", "_sparse_broadcast_to", "_sparse_csr_prod", "_sparse_csr_sum",
+            "_sparse_log_softmax", "_sparse_log_softmax_backward_data",
+            "_sparse_mask_projection", "_sparse_mm_reduce_impl",
+            "_sparse_mm_reduce_impl_backward", "_sparse_softmax",
+            "_sparse_softmax_backward_data", "_sparse_sparse_matmul",
+            "_sparse_sum_backward", "_to_dense", "hspmm", "native_norm",
+            "sparse_mask", "sparse_sampled_addmm",
+            # of strided nested tensors only
+            "_nested_from_padded_and_nested_example", "_nested_select_backward",
+            "_nested_sum_backward", "_nested_tensor_softmax_with_shape",
+            "linear_backward", "matmul_backward", "to_padded_tensor",
         ]
     }  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Sparse, nested and quantized tensors, complex views, conj and neg bits."""
+"""Nested and quantized tensors, complex views, conj and neg bits."""
 
 from __future__ import annotations
 
@@ -6,14 +6,6 @@ import pytest
 import torch
 
 from tests.ecosystem.both import both, with_gradients
-
-
-def test_sparse_layouts_are_refused_and_say_what_to_do():
-    dense = torch.eye(2).npu()
-
-    for convert in (torch.Tensor.to_sparse, torch.Tensor.to_sparse_csr):
-        with pytest.raises(NotImplementedError, match="move the inputs to cpu"):
-            convert(dense)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import fft, linalg, special
 
 from tests.ecosystem.both import both, with_gradients
@@ -82,3 +83,16 @@ def test_special(function):
         both(function, x, x)
     else:
         both(function, x)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_chunked_linear_cross_entropy_sums_in_the_type_that_cpu_sums_in(dtype):
+    options = torch.nn.LinearCrossEntropyOptions(batch_chunk_size=4)
+    torch.manual_seed(0)
+    x, weight = torch.randn(16, 8, dtype=dtype), torch.randn(32, 8, dtype=dtype)
+
+    def loss(x, weight, target):
+        return F.linear_cross_entropy(x, weight, target, options=options)
+
+    both(with_gradients(loss), x.requires_grad_(), weight.requires_grad_(),
+         torch.randint(32, (16,)), rtol=0, atol=0)  # fmt: skip

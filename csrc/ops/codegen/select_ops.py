@@ -43,6 +43,8 @@ BY_HAND = {
     "set_.source_Tensor", "is_set_to", "_local_scalar_dense", "equal",
     "native_dropout", "_efficientzerotensor", "_fused_sdp_choice",
     "_test_functorch_fallback", "_foobar", "_nested_view_from_buffer",
+    "_nested_from_padded",
+    "mkldnn_rnn_layer", "mkldnn_rnn_layer_backward",
 }  # fmt: skip
 
 # Functional forms that may run the out kernel straight into their result. Not

@@ -52,6 +52,19 @@ def depends_on_data(schema) -> bool:
     )
 
 
+def of_parts(full: str) -> set[str]:
+    """Return how kernels for sparse and nested tensors run: {"hand", "synchronous"} or less."""
+    notes = {"on the tensor's parts": "hand", "the caller waits": "synchronous"}
+    return {
+        notes[note]
+        for line in torch._C._dispatch_dump(full).splitlines()
+        for note in notes
+        if line.startswith(("Sparse", "Nested"))
+        and "PrivateUse1" in line
+        and note in line
+    }
+
+
 def tier(schema, structured: set[str]) -> str:
     full = schema.name + ("." + schema.overload_name if schema.overload_name else "")
     has, computed = (
@@ -67,7 +80,10 @@ def tier(schema, structured: set[str]) -> str:
     if not own and any(has(full, key) for key in COMPOSITES):
         return "composite"
     if not computed(full, "CPU"):
-        return "hand" if own else "unsupported"
+        on_parts = of_parts(full)
+        if "synchronous" in on_parts:
+            return "synchronous"
+        return "hand" if own or on_parts else "unsupported"
     if own and selected not in GENERATED and not selected.startswith("_foreach_"):
         return "hand"
     if not returns_tensors(schema) or depends_on_data(schema):
@@ -109,6 +125,19 @@ def page(found: dict[str, str]) -> str:
         "",
         "Operators of `torch.library` are `meta` with a fake kernel and `synchronous`",
         "without: [custom_ops.md](custom_ops.md).",
+    ]
+    queued = [op.removeprefix("aten::") for op in found if of_parts(op) == {"hand"}]
+    lines += [
+        "",
+        "## sparse and nested tensors",
+        "",
+        "COO, CSR, CSC, BSR and BSC tensors keep their indices and values in tensors of",
+        "the device, strided nested ones their values. These operators on them only",
+        "queue work on those, and wait only where they must coalesce first; for every",
+        "other operator on such a tensor the caller waits. (Jagged nested tensors are",
+        "made of ordinary operators.)",
+        "",
+        ", ".join(f"`{op}`" for op in queued),
     ]
     for name in ("synchronous", "unsupported"):
         members = [op.removeprefix("aten::") for op, t in found.items() if t == name]

@@ -79,8 +79,8 @@ void convolution(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   traced.callBoxed(stack);
 }
 
-// Asked by TransformerEncoder before it makes strided nested tensors, which
-// the device does not have: it pads then.
+// Asked by TransformerEncoder before it makes strided nested tensors, most of
+// whose operators wait: it pads then.
 bool nested_tensor_from_mask_left_aligned(const at::Tensor&,
                                           const at::Tensor&) {
   return false;

@@ -1,0 +1,143 @@
+// Sparse tensors, COO and compressed, and strided nested ones. torch's kernels
+// that only take a tensor apart, or compute by calling operators on its parts,
+// run as they are, on parts of the device: they wait for nothing, except where
+// the operators they call do. All others read memory, and the caller waits for
+// them.
+#include <torch/library.h>
+
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "csrc/ops/boxed.h"
+
+namespace npu {
+namespace {
+
+constexpr const char* kOnPartsOfCoo[] = {
+    // holding
+    "_coalesced_", "_dimI", "_dimV", "_indices", "_nnz", "_values", "dense_dim",
+    "indices", "is_coalesced", "is_pinned", "sparse_dim", "values",
+    // making
+    "_sparse_coo_tensor_with_dims", "_sparse_coo_tensor_with_dims_and_tensors",
+    "_to_sparse", "_to_sparse.sparse_dim", "cat", "clone", "copy_",
+    "copy_sparse_to_sparse_", "empty.memory_format", "empty_like", "permute",
+    "resize_as_sparse_", "sparse_resize_", "sparse_resize_and_clear_",
+    "unsqueeze", "view_as_complex", "view_as_real", "zero_", "zeros.out",
+    // reducing the values
+    "any", "norm.ScalarOpt_dim", "norm.ScalarOpt_dim_dtype", "sum"};
+
+constexpr const char* kOnPartsOfCompressed[] = {
+    "_nnz",        "ccol_indices",
+    "clone",       "col_indices",
+    "copy_",       "crow_indices",
+    "dense_dim",   "empty.memory_format",
+    "empty_like",  "fill_.Scalar",
+    "is_pinned",   "mul.Scalar",
+    "mul_.Scalar", "resize_as_sparse_",
+    "row_indices", "sparse_dim",
+    "sum",         "values",
+    "zero_"};
+
+constexpr const char* kOnPartsOfNested[] = {
+    // holding; sizes and strides lie on the host
+    "_nested_tensor_size", "_nested_tensor_storage_offsets",
+    "_nested_tensor_strides", "is_pinned", "is_same_size", "values",
+    // views
+    "alias", "chunk", "detach", "narrow", "select.int", "split_with_sizes",
+    "squeeze", "squeeze.dim", "squeeze.dims", "transpose.int", "unbind.int",
+    "unsqueeze", "view",
+    // making
+    "_to_copy", "cat", "clone", "copy_", "empty_like", "fill_.Scalar",
+    "fill_.Tensor", "ones_like", "zero_",
+    // element by element
+    "add.Tensor", "add_.Tensor", "cos", "div.Scalar", "div.Tensor", "gelu",
+    "gelu_", "gelu_backward", "mul.Scalar", "mul.Tensor", "mul_.Scalar",
+    "mul_.Tensor", "silu", "silu_", "silu_backward", "sub.Tensor"};
+
+// Element by element; each maps zero to zero.
+constexpr const char* kOnValues[] = {
+    "abs",     "asin",  "asinh",    "atan",     "atanh", "ceil",
+    "deg2rad", "erf",   "erfinv",   "expm1",    "floor", "frac",
+    "isinf",   "isnan", "isneginf", "isposinf", "log1p", "neg",
+    "rad2deg", "relu",  "round",    "sgn",      "sign",  "signbit",
+    "sin",     "sinh",  "sqrt",     "tan",      "tanh",  "trunc"};
+
+template <c10::DispatchKey key>
+void on_parts(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  op.redispatchBoxed(c10::DispatchKeySet(key), stack);
+}
+
+std::string full_name(const c10::OperatorName& name) {
+  return name.overload_name.empty() ? name.name
+                                    : name.name + "." + name.overload_name;
+}
+
+// The operators of torch that have a kernel for one of these keys.
+class CpuKernels {
+ public:
+  static const std::vector<std::string>& of(c10::DispatchKey key) {
+    static const CpuKernels all;
+    return all.names_.at(key);
+  }
+
+ private:
+  CpuKernels() {
+    auto& dispatcher = c10::Dispatcher::singleton();
+    for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
+      if (!name.name.starts_with("aten::")) continue;
+      const auto op = dispatcher.findOp(name);
+      for (auto& [key, names] : names_)
+        if (op->hasKernelForDispatchKey(key)) names.push_back(full_name(name));
+    }
+  }
+  std::map<c10::DispatchKey, std::vector<std::string>> names_{
+      {c10::DispatchKey::SparseCPU, {}},
+      {c10::DispatchKey::SparseCsrCPU, {}},
+      {c10::DispatchKey::NestedTensorCPU, {}}};
+};
+
+// Registers everything that the cpu's `key` has, for the library's own key.
+template <c10::DispatchKey key, size_t n>
+void register_like(torch::Library& m, const char* const (&on_parts_names)[n]) {
+  std::set<std::string> parts;
+  for (const char* name : on_parts_names)
+    parts.insert(std::string("aten::") + name);
+  for (const char* name : kOnValues)
+    for (const char* form : {"", "_", ".out"})
+      parts.insert(std::string("aten::") + name + form);
+  for (const std::string& full : CpuKernels::of(key)) {
+    // The note is read by codegen/tiers.py.
+    if (parts.count(full)) {
+      m.impl(full.c_str(),
+             torch::CppFunction::makeFromBoxedFunction<&on_parts<key>>().debug(
+                 "on the tensor's parts"));
+    } else {
+      m.impl(full.c_str(),
+             torch::CppFunction::makeFromBoxedFunction<&call_boxed_waiting>()
+                 .debug("the caller waits"));
+    }
+  }
+}
+
+TORCH_LIBRARY_IMPL(aten, SparsePrivateUse1, m) {
+  register_like<c10::DispatchKey::SparseCPU>(m, kOnPartsOfCoo);
+}
+
+TORCH_LIBRARY_IMPL(aten, SparseCsrPrivateUse1, m) {
+  register_like<c10::DispatchKey::SparseCsrCPU>(m, kOnPartsOfCompressed);
+}
+
+TORCH_LIBRARY_IMPL(aten, NestedTensorPrivateUse1, m) {
+  register_like<c10::DispatchKey::NestedTensorCPU>(m, kOnPartsOfNested);
+}
+
+// Made from a padded tensor of the device and sizes of the host.
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("_nested_from_padded", torch::CppFunction::makeFromBoxedFunction<
+                                    &on_parts<c10::DispatchKey::CPU>>());
+}
+
+}  // namespace
+}  // namespace npu

@@ -1,0 +1,151 @@
+// nn.LSTM as cpu runs it: one oneDNN kernel, so one task, per layer and
+// direction instead of one per time step and gate.
+#include <ATen/ATen.h>
+#include <ATen/autocast_mode.h>
+#include <ATen/ops/lstm_native.h>
+#include <ATen/ops/mkldnn_rnn_layer.h>
+#include <torch/library.h>
+
+#include "csrc/ops/boxed.h"
+#include "csrc/ops/frame.h"
+#include "csrc/ops/kernel_threads.h"
+#include "csrc/ops/result_memory.h"
+#include "csrc/torch/tensor.h"
+
+namespace npu {
+namespace {
+
+using at::Tensor, at::TensorList;
+using Result = std::tuple<Tensor, Tensor, Tensor>;
+
+constexpr int64_t kLstm = 2;  // in oneDNN's list of recurrent cells
+
+// The cases in which cpu takes that kernel, as far as they do not depend on
+// the host's instruction set (bfloat16). Autocast wants operators it knows.
+bool has_fused_layer(const Tensor& input, TensorList state, TensorList weights,
+                     bool biases) {
+  const auto is_float = [](const Tensor& t) {
+    return is_npu(t) && t.scalar_type() == at::kFloat;
+  };
+  if (!at::globalContext().userEnabledMkldnn() || !at::hasMKLDNN() ||
+      at::autocast::is_autocast_enabled(at::kPrivateUse1))
+    return false;
+  if (input.dim() != 3 || input.numel() == 0 || state.size() != 2 ||
+      !is_float(input))
+    return false;
+  if (!std::all_of(state.begin(), state.end(), is_float) ||
+      !std::all_of(weights.begin(), weights.end(), is_float))
+    return false;
+  // A projection has weights of its own, and a shorter hidden state.
+  return weights.size() % (biases ? 4 : 2) == 0 && state[0].dim() == 3 &&
+         state[1].dim() == 3 && state[0].sizes() == state[1].sizes();
+}
+
+// Whether every size is as it must be; what is wrong is left to torch's own
+// checks and their words.
+bool sizes_fit(const Tensor& input, const Tensor& hidden, TensorList weights,
+               size_t per_layer, int64_t layers, int64_t directions,
+               bool batch_first) {
+  const int64_t size = hidden.size(2);
+  if (hidden.size(0) != layers * directions ||
+      hidden.size(1) != input.size(batch_first ? 0 : 1) ||
+      weights.size() != size_t(layers * directions) * per_layer)
+    return false;
+  for (int64_t i = 0; i < layers * directions; ++i) {
+    const TensorList w = weights.slice(size_t(i) * per_layer, per_layer);
+    const int64_t width = i < directions ? input.size(2) : size * directions;
+    if (w[0].sizes() != at::IntArrayRef({4 * size, width}) ||
+        w[1].sizes() != at::IntArrayRef({4 * size, size}))
+      return false;
+    for (const Tensor& bias : w.slice(2))
+      if (bias.sizes() != at::IntArrayRef({4 * size})) return false;
+  }
+  return true;
+}
+
+Result lstm(const Tensor& input, TensorList state, TensorList weights,
+            bool biases, int64_t layers, double dropout, bool train,
+            bool bidirectional, bool batch_first) {
+  const int64_t directions = bidirectional ? 2 : 1;
+  const size_t per_layer = biases ? 4 : 2;
+  if (!has_fused_layer(input, state, weights, biases) ||
+      !sizes_fit(input, state[0], weights, per_layer, layers, directions,
+                 batch_first))
+    return at::native::lstm(input, state, weights, biases, layers, dropout,
+                            train, bidirectional, batch_first);
+  const int64_t size = state[0].size(2);
+  Tensor x = (batch_first ? input.transpose(0, 1) : input).contiguous();
+  const Tensor hidden = state[0].contiguous(), cell = state[1].contiguous();
+  std::vector<Tensor> last_hidden, last_cell;
+  for (int64_t layer = 0; layer < layers; ++layer) {
+    std::vector<Tensor> outputs;
+    for (int64_t direction = 0; direction < directions; ++direction) {
+      const int64_t i = layer * directions + direction;
+      const TensorList w = weights.slice(size_t(i) * per_layer, per_layer);
+      auto [y, h, c, workspace] = at::mkldnn_rnn_layer(
+          x, w[0], w[1], biases ? w[2] : at::zeros_like(w[0]),
+          biases ? w[3] : at::zeros_like(w[1]), hidden[i], cell[i],
+          /*reverse=*/direction == 1, /*batch_sizes=*/{}, kLstm, size, layers,
+          biases, bidirectional, batch_first, train);
+      outputs.push_back(y);
+      last_hidden.push_back(h);
+      last_cell.push_back(c);
+    }
+    x = directions == 1 ? outputs[0] : at::cat(outputs, -1);
+    if (dropout > 0 && train && layer + 1 < layers)
+      x = at::dropout(x, dropout, true);
+  }
+  return {batch_first ? x.transpose(0, 1) : x, at::stack(last_hidden),
+          at::stack(last_cell)};
+}
+
+// A layer's kernel goes parallel within a time step. Below torch's grain size
+// for a step's gates, waking threads that often costs more than they save.
+void use_threads_for_step(const Tensor& input, const Tensor& state) {
+  constexpr int64_t kSmall = 32768;
+  const int64_t gates = 4 * input.size(1) * state.size(-1);
+  use_threads_for(gates > kSmall ? KernelSize::kLarge : KernelSize::kSmall);
+}
+
+// The cpu kernel leaves out the workspace for the backward where the thread
+// makes no gradients, and does not look at `train`. A task runs on another
+// thread: `train`, argument 15, tells it.
+void run_layer(Frame& frame) {
+  use_threads_for_step(frame.tensor(0), frame.tensor(5));
+  const at::AutoGradMode mode(frame.boolean(15));
+  const ResultMemory offered(frame.new_results());
+  run_boxed(frame);
+}
+
+void run_layer_backward(Frame& frame) {
+  use_threads_for_step(frame.tensor(0), frame.tensor(5));
+  run_boxed(frame);
+}
+
+const Op kLayer("aten::mkldnn_rnn_layer", "", &run_layer);
+const Op kLayerBackward("aten::mkldnn_rnn_layer_backward", "",
+                        &run_layer_backward);
+
+void layer(const c10::OperatorHandle&, torch::jit::Stack* stack) {
+  stack->back() = at::GradMode::is_enabled();
+  call_on_top(kLayer, stack);
+}
+
+void layer_backward(const c10::OperatorHandle&, torch::jit::Stack* stack) {
+  call_on_top(kLayerBackward, stack);
+}
+
+// Above the kernel's own derivative; in inference mode there is none.
+TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse1, m) {
+  m.impl("lstm.input", TORCH_FN(lstm));
+}
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("lstm.input", TORCH_FN(lstm));
+  m.impl("mkldnn_rnn_layer",
+         torch::CppFunction::makeFromBoxedFunction<&layer>());
+  m.impl("mkldnn_rnn_layer_backward",
+         torch::CppFunction::makeFromBoxedFunction<&layer_backward>());
+}
+
+}  // namespace
+}  // namespace npu
