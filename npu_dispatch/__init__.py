@@ -70,6 +70,7 @@ def register() -> None:
     _C.set_origins(npu.frame_origins())
     _C.register()
     npu._cross_entropy.sum_as_on_cpu()
+    npu._dlpack.name_the_device()
     # Queued Python code needs the interpreter.
     atexit.register(_C.finish_queues)
     if seconds := Config.read().watchdog_seconds:

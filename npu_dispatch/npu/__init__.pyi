@@ -10,6 +10,7 @@ import npu_dispatch.errors
 
 from . import (
     _cross_entropy as _cross_entropy,
+    _dlpack as _dlpack,
     _sanitizer as _sanitizer,
     amp as amp,
     comm as comm,

@@ -93,6 +93,20 @@ def test_dlpack_shares_memory():
     assert x.tolist() == [1, 2, 3, 4]
 
 
+def test_dlpack_without_a_capsule():
+    x = torch.arange(4.0).npu()
+
+    y = torch.from_dlpack(x)
+
+    assert x.__dlpack_device__() == (torch.utils.dlpack.DLDeviceType.kDLExtDev, 0)
+    assert y.device == x.device
+    y.add_(1)
+    assert x.tolist() == [1, 2, 3, 4]
+    assert torch.from_dlpack(x, device="cpu").tolist() == [1, 2, 3, 4]
+    assert torch.from_dlpack(torch.ones(2), device="npu").tolist() == [1, 1]
+    assert torch.ones(1).__dlpack_device__()[0] == 1  # the host's own
+
+
 @pytest.mark.parametrize("weights_only", [True, False])
 def test_save_and_load(weights_only):
     state = {
