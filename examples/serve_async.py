@@ -90,7 +90,7 @@ class Slot:
                     on_device = users[:size].to("npu", non_blocking=True)
                     classes[:size].copy_(net(on_device), non_blocking=True)
             self._graphs.append(graph)
-        self._keep = users, classes
+        self._keep = net, users, classes  # the graphs read and write their memory
 
     async def compute(self, users: list[int]) -> list[int]:
         n = len(users)
