@@ -8,6 +8,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <functional>
+#include <iterator>
 #include <new>
 
 #include "csrc/base/clock.h"
@@ -46,6 +48,13 @@ StreamBlock* make_block(int device, int64_t id, uint64_t capacity) {
   block->state.store(uint32_t(StreamState::kRunning),
                      std::memory_order_release);
   return block;
+}
+
+// Of a stream beyond those that the segment has room for.
+bool is_unpublished(const StreamBlock* block) {
+  const auto first = std::begin(segment().streams);
+  return std::less<>()(block, first) ||
+         !std::less<>()(block, first + kMaxStreamBlocks);
 }
 
 size_t ring_bytes(uint64_t capacity) {
@@ -119,6 +128,7 @@ Stream::~Stream() {
                       std::memory_order_release);
   if (slots_) munmap(slots_, ring_bytes(capacity()));
   delete profile_.load(std::memory_order_relaxed);
+  if (is_unpublished(block_)) delete block_;
 }
 
 bool Stream::begin_slow(uint32_t n_words, Submission& s, CallSite site) {
