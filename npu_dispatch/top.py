@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from npu_dispatch.stats import (
-    Histogram,
     StatsError,
     StatsReader,
     StreamStats,
@@ -92,12 +91,6 @@ def running(folder: Path | None = None) -> list[int]:
     return alive
 
 
-def _recent(new: Histogram, old: Histogram) -> Histogram:
-    pairs = zip(new.buckets, old.buckets, strict=True)
-    buckets = tuple(max(0, a - b) for a, b in pairs)
-    return Histogram(new.count - old.count, new.sum - old.sum, buckets)
-
-
 class Sampler:
     """Takes samples of some processes; each is compared with the one before."""
 
@@ -140,7 +133,7 @@ class Sampler:
         if before is not None:
             then, old = before
             rate = (stream.retired - old.retired) / max(now - then, 1e-9)
-            latency = _recent(latency, old.latency_ns)
+            latency -= old.latency_ns
         return StreamRow(
             pid=pid,
             device=stream.device,
