@@ -24,9 +24,8 @@ const at::native::NestedTensorImpl* nested(const at::Tensor& t) {
 }  // namespace
 
 bool is_compound(const at::Tensor& t) {
-  return t.defined() && (t.layout() != at::kStrided || t.is_nested()) &&
-         (t.is_sparse() || at::sparse_csr::is_sparse_compressed(t) ||
-          t.unsafeGetTensorImpl()->is_nested());
+  return t.defined() && (t.is_sparse() || t.is_nested() ||
+                         at::sparse_csr::is_sparse_compressed(t));
 }
 
 c10::DispatchKey cpu_key_of(const at::Tensor& t) {

@@ -7,8 +7,6 @@ from typing import Any
 
 import torch
 
-_EXTERNAL = 12  # DLDeviceType.kDLExtDev
-
 
 def name_the_device() -> None:
     """Let `__dlpack_device__()` of npu tensors return (kDLExtDev, index)."""
@@ -20,6 +18,6 @@ def name_the_device() -> None:
             return named(self)
         from torch.utils.dlpack import DLDeviceType
 
-        return DLDeviceType(_EXTERNAL), self.device.index
+        return DLDeviceType.kDLExtDev, self.device.index
 
     torch.Tensor.__dlpack_device__ = __dlpack_device__  # type: ignore[method-assign]
