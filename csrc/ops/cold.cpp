@@ -100,7 +100,7 @@ void call_cold(const Op& op, torch::jit::Stack& stack) {
   Stream& stream = usable_stream(device);
   raise_if_failed(stream);
 
-  const bool by_trial = only_kernel_knows_shapes(op);
+  const bool by_trial = op.meta == Meta::kNone;
   std::optional<Inferred> found =
       by_trial ? infer_by_trial(op, stack) : infer(op, stack);
   if (!found) {

@@ -42,6 +42,8 @@ enum class ArgKind : uint8_t {
 enum class Meta : uint8_t {
   kSharesKernelsCode,  // structured: it cannot disagree with the kernel
   kSeparate,           // to be checked against the kernel
+  kNone,               // only the kernel knows: a run on zeros, by shapes and
+                       // constants alone
 };
 
 // Static storage; made by generated code, or kept in the boxed table.

@@ -127,12 +127,6 @@ Verdict try_on_zeros(const Op& op, at::ArrayRef<c10::IValue> stack,
   return verdict == Verdict::kDiffers ? Verdict::kAgrees : verdict;
 }
 
-bool only_kernel_knows_shapes(const Op& op) {
-  const std::string_view name = op.name;
-  return name == "aten::mkldnn_rnn_layer" ||
-         name == "aten::mkldnn_rnn_layer_backward";
-}
-
 std::optional<Inferred> infer_by_trial(const Op& op,
                                        at::ArrayRef<c10::IValue> stack) {
   try {

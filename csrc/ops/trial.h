@@ -21,12 +21,8 @@ enum class Verdict {
 Verdict try_on_zeros(const Op& op, at::ArrayRef<c10::IValue> stack,
                      Inferred& inferred);
 
-// Operators whose kernel alone knows the sizes of its results (a workspace),
-// which depend on shapes and constants only.
-bool only_kernel_knows_shapes(const Op& op);
-
-// The shapes of such a call, of a run on zeros however large they are. Nothing
-// when the kernel refuses it.
+// The shapes of a call of Meta::kNone, of a run on zeros however large they
+// are. Nothing when the kernel refuses it.
 std::optional<Inferred> infer_by_trial(const Op& op,
                                        at::ArrayRef<c10::IValue> stack);
 

@@ -122,9 +122,12 @@ void run_layer_backward(Frame& frame) {
   run_boxed(frame);
 }
 
-const Op kLayer("aten::mkldnn_rnn_layer", "", &run_layer);
+// The size of the workspace is the kernel's secret.
+const Op kLayer("aten::mkldnn_rnn_layer", "", &run_layer,
+                ScalarValues::kDoNotAffectShape, Meta::kNone);
 const Op kLayerBackward("aten::mkldnn_rnn_layer_backward", "",
-                        &run_layer_backward);
+                        &run_layer_backward, ScalarValues::kDoNotAffectShape,
+                        Meta::kNone);
 
 void layer(const c10::OperatorHandle&, torch::jit::Stack* stack) {
   stack->back() = at::GradMode::is_enabled();
