@@ -7,6 +7,7 @@
 
 #include "csrc/base/clock.h"
 #include "csrc/base/env.h"
+#include "csrc/base/openmp_team.h"
 #include "csrc/stats/segment.h"
 #include "csrc/taskqueue/host_wait_policy.h"
 #include "csrc/taskqueue/observer.h"
@@ -83,6 +84,7 @@ void wait(Stream& stream, uint64_t number) {
   for (;;) {
     {
       Released released;
+      dismiss_openmp_team();
       if (stream.retired().sleep(number, kInterruptNs)) return;
     }
     if (hooks_.check_interrupt) hooks_.check_interrupt();
