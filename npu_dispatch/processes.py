@@ -15,6 +15,7 @@ from typing import Self
 
 from npu_dispatch.stats import (
     DeviceStats,
+    OpenWait,
     ProcessStats,
     SegmentInfo,
     StatsError,
@@ -103,6 +104,7 @@ class ProcessView:
     process: ProcessStats
     devices: tuple[DeviceStats, ...]
     streams: tuple[StreamView, ...]
+    host_waits: tuple[OpenWait, ...]  # who waits longest first
 
 
 @dataclass(slots=True)
@@ -152,6 +154,7 @@ class _Watched:
             process=self.reader.process(),
             devices=tuple(self.reader.devices()),
             streams=streams,
+            host_waits=tuple(self.reader.open_waits()),
         )
 
     def _stream_view(

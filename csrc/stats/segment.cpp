@@ -170,7 +170,7 @@ void count_name(const char* name, uint64_t ns) {
   }
 }
 
-void count_wait_at(uint32_t site, WaitReason reason, uint64_t ns) {
+void count_wait_at(uint32_t site, uint64_t reason, uint64_t ns) {
   if (site == 0 || site >= uint32_t(kMaxSites)) return;
   SiteEntry& entry = segment().sites[site];
   // Relaxed: statistics order nothing.

@@ -201,10 +201,6 @@ def _add_process(out: _Set, view: ProcessView, base: Labels) -> None:
         base,
         view.time,
     )
-    states = Counter(stream.state for stream in view.streams)
-    for state in _STATES:
-        text = "Streams by what they do now."
-        out.gauge("streams", text, {"state": state, **base}, states[state])
     out.gauge(
         "sanitizer_enabled",
         "1 while the race sanitizer is on.",
@@ -231,6 +227,10 @@ def _add_process(out: _Set, view: ProcessView, base: Labels) -> None:
 def _add_device(
     out: _Set, device: DeviceStats, streams: Sequence[StreamView], labels: Labels
 ) -> None:
+    states = Counter(stream.state for stream in streams)
+    for state in _STATES:
+        text = "Streams by what they do now."
+        out.gauge("streams", text, {"state": state, **labels}, states[state])
     launches = [s.stats.launch_ns for s in streams if s.stats.submitted]
     if launches:
         out.histogram(

@@ -261,7 +261,7 @@ class _Endpoints:
         return await self._of_each("streams", "waits_for", "cycles")
 
     async def syncs(self, _: Request) -> Response:
-        return await self._of_each("syncs", "lines")
+        return await self._of_each("syncs", "lines", "waiting")
 
     async def memory(self, _: Request) -> Response:
         return await self._of_each("memory")

@@ -137,8 +137,6 @@ class DeviceStats:
     waits: dict[str, int]
     wait_ns: dict[str, int]
     waiting: dict[str, int]
-    # By reason, the Python line of the newest wait that lasts; "" for none.
-    waiting_at: dict[str, str]
     memory_total: int
     allocated: int
     allocated_peak: int
@@ -177,6 +175,20 @@ class Exemplar(NamedTuple):
     task: int
     value_ns: int
     at_ns: int  # CLOCK_MONOTONIC
+
+
+@dataclass(frozen=True, slots=True)
+class OpenWait:
+    """A host thread that waits for a stream to be done with tasks below `until`."""
+
+    thread: int  # its number, as in /proc/PID/task
+    reason: str  # of WAIT_REASONS, or full_queue
+    at: str  # the Python line; "" when not known
+    device: int
+    stream: int
+    until: int
+    since_ns: int  # CLOCK_MONOTONIC
+    ns: int  # so far
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ OPEN_2 = "application/openmetrics-text; version=2.0.0"
 P, D, S = set(), {"device"}, {"device", "stream"}
 TABLE = {
     "snapshot_timestamp_seconds": ("gauge", P),
-    "streams": ("gauge", P | {"state"}),
+    "streams": ("gauge", D | {"state"}),
     "queue_depth": ("gauge", S),
     "queue_depth_max": ("gauge", S),
     "queue_capacity": ("gauge", S),

@@ -102,7 +102,7 @@ def test_device_waits_are_named(write_segment):
 def test_refuses_a_newer_layout_and_names_both_versions(write_segment):
     path = write_segment(version=LAYOUT_VERSION + 1)
 
-    with pytest.raises(StatsError, match="expected layout 4, found 5"):
+    with pytest.raises(StatsError, match=f"layout {LAYOUT_VERSION}, found {LAYOUT_VERSION + 1}"):
         StatsReader(path)
 
 
