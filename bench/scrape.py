@@ -7,6 +7,7 @@ does. One JSON line per format that a scraper may ask for.
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import shutil
@@ -63,6 +64,7 @@ def main() -> None:
         for trainer in trainers:
             source = Path(f"/dev/shm/npu_dispatch-{os.getuid()}/{trainer.pid}")
             shutil.copy(source, folder / source.name)
+        gc.freeze()  # as the service does
         scrapes = Scrapes(Processes(directory=folder), ranked=True)
         found = []
         for name, accept in FORMATS.items():
