@@ -132,7 +132,7 @@ def create_app(config: ServiceConfig | None = None) -> Starlette:
             # Against DNS rebinding: a page elsewhere must not read this one.
             Middleware(
                 TrustedHostMiddleware,
-                allowed_hosts=[*_LOOPBACK, *config.hosts],
+                allowed_hosts=[*_LOOPBACK, *map(_as_in_header, config.hosts)],
                 www_redirect=False,
             ),
             Middleware(GZipMiddleware, minimum_size=4096, compresslevel=4),
@@ -141,6 +141,11 @@ def create_app(config: ServiceConfig | None = None) -> Starlette:
     )
     app.state.watcher = watcher
     return app
+
+
+def _as_in_header(host: str) -> str:
+    """Return a name as a Host header has it: addresses of IPv6 in brackets."""
+    return f"[{host}]" if ":" in host and not host.startswith("[") else host
 
 
 async def _say(_: Request, error: Exception) -> Response:
