@@ -332,8 +332,8 @@ struct DeviceBlock {
   Counter events_pending;  // nobody has seen them done yet; both ways
 };
 
-// A host thread that waits now. `owner` is a count of its uses << 32 | thread id;
-// thread id 0: free, kBeingWritten: not to be read. Whoever finds the same owner
+// A host thread that waits now. `owner`: times used << 32 | thread id, which is
+// 0: free, or kBeingWritten: not to be read. Whoever finds the same owner
 // before and after the other words has that thread's.
 struct OpenWait {
   static constexpr uint64_t kBeingWritten = 0xffffffff;

@@ -78,7 +78,7 @@ def test_the_page_draws_a_running_process(
                   depths: document.querySelectorAll("#depth .scatter").length,
                   ground: getComputedStyle(document.body).backgroundColor,
                   width: document.documentElement.scrollWidth,
-                  inner: innerWidth}"""
+                  inner: document.documentElement.clientWidth}"""
             )
             save_picture(browser, name)
             complaints = browser.get_log("browser")
@@ -144,7 +144,7 @@ def test_what_hangs_is_drawn_with_the_host_threads_that_wait(
                   waiting: [...document.querySelectorAll("#waiting tbody tr")]
                     .map((row) => [...row.cells].map((cell) => cell.textContent)),
                   width: document.documentElement.scrollWidth,
-                  inner: innerWidth}"""
+                  inner: document.documentElement.clientWidth}"""
             )
             save_picture(browser, name)
             complaints = browser.get_log("browser")
