@@ -28,7 +28,7 @@ void* map_file() {
   mkdir(directory.c_str(), 0700);
   struct stat info;
   if (lstat(directory.c_str(), &info) || !S_ISDIR(info.st_mode) ||
-      info.st_uid != getuid())
+      info.st_uid != getuid() || !in_memory(directory))
     return nullptr;
   remove_abandoned(directory);
   const std::string path = directory + "/" + std::to_string(getpid());

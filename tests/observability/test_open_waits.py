@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 from starlette.testclient import TestClient
 
 from npu_dispatch.service.app import ServiceConfig, create_app
@@ -94,6 +95,33 @@ def test_its_age_grows_and_so_does_what_its_line_has_cost(stuck):
     assert (after.thread, after.since_ns) == (before.thread, before.since_ns)
     assert before.ns < cost.wait_ns < after.ns
     assert before.since_ns < time.monotonic_ns()
+
+
+def scraped(client: TestClient) -> dict[tuple[str, str], float]:
+    """Return each metric's values by the label that matters here."""
+    found = {}
+    for family in text_string_to_metric_families(client.get("/metrics").text):
+        for name, labels, value, *_ in family.samples:
+            which = labels.get("reason") or labels.get("stream", "")
+            found[name.removeprefix("npu_dispatch_"), which] = value
+    return found
+
+
+def test_in_the_metrics_what_hangs_stays_and_its_age_grows(stuck):
+    client, _, name, _ = stuck
+    stream = name.partition(":")[2]
+    first, second = scraped(client), scraped(client)
+
+    stalled = ("oldest_task_enqueued_timestamp_seconds", stream)
+    assert first[stalled] == second[stalled] < time.time()
+    for grows in (
+        ("snapshot_timestamp_seconds", ""),
+        ("consumer_heartbeat_timestamp_seconds", stream),
+        ("host_sync_seconds_total", "stream_sync"),
+        ("enqueue_blocked_seconds_total", stream),
+    ):
+        assert first[grows] < second[grows], grows
+    assert second["host_sync_total", "stream_sync"] == 1
 
 
 def test_stacks_and_the_verdict_name_the_line(stuck):

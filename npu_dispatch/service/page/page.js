@@ -13,6 +13,7 @@ let due = false;
 const COLORS = ["#3b82d6", "#e0762f", "#3aa76d", "#b45fc9", "#d2a42c", "#2fa8b5",
   "#d9568d", "#7a8894"];
 const CLOCK = { type: "date", nticks: 4, tickformat: "%H:%M:%S", tickangle: 0 };
+const SHARE_NAMES = { held: "waiting", other: "idle" };
 const SHARES = { busy: "#3aa76d", starved: "#e0a030", held: "#b45fc9", other: "#8a96a5" };
 
 function style(name) {
@@ -86,7 +87,7 @@ function drawCharts(process) {
       range: [0, 1.1 * Math.max(10, ...past.flatMap((p) => p.streams.map((s) => s.depth)))] } });
   const other = (s) => Math.max(0, 1 - s.busy - s.starved - s.held);
   draw("time", Object.keys(SHARES).map((share) => ({ type: "bar", orientation: "h",
-    name: share === "other" ? "idle" : share, y: labels,
+    name: SHARE_NAMES[share] ?? share, y: labels,
     x: streams.map((s) => 100 * (share === "other" ? other(s) : s[share])),
     marker: { color: SHARES[share] } })),
     { barmode: "stack", xaxis: { range: [0, 100], ticksuffix: " %" } });
