@@ -1,12 +1,13 @@
 """What a scrape costs: `python bench/scrape.py [--streams 64]`.
 
-Reads and renders segments of 64 busy streams (8 processes of 8) as the sidecar
-does. One JSON line.
+Reads and renders segments of 64 busy streams, of two processes, as the sidecar
+does. One JSON line per format that a scraper may ask for.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import shutil
@@ -29,12 +30,18 @@ torch.npu.synchronize()
 print("ready", flush=True)
 sys.stdin.readline()
 """
+FORMATS = {
+    "text": "text/plain",
+    "open_metrics": "application/openmetrics-text; version=1.0.0",
+    "native": "application/openmetrics-text; version=2.0.0",
+}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--streams", type=int, default=64)
     parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--repetitions", type=int, default=31)
     wanted = parser.parse_args()
     from npu_dispatch.metrics import Scrapes
     from npu_dispatch.processes import Processes
@@ -57,27 +64,34 @@ def main() -> None:
         for trainer in trainers:
             source = Path(f"/dev/shm/npu_dispatch-{os.getuid()}/{trainer.pid}")
             shutil.copy(source, folder / source.name)
+        gc.freeze()  # as the service does
         scrapes = Scrapes(Processes(directory=folder), ranked=True)
-        times = []
-        for _ in range(20):
-            start = time.perf_counter()
-            body, _ = scrapes.answer("application/openmetrics-text; version=1.0.0")
-            times.append(1e3 * (time.perf_counter() - start))
+        found = []
+        for name, accept in FORMATS.items():
+            times = []
+            for _ in range(wanted.repetitions):
+                start = time.perf_counter()
+                body, _ = scrapes.answer(accept)
+                times.append(1e3 * (time.perf_counter() - start))
+            found.append((name, times, body.count(b"\n")))
     for trainer in trainers:
         trainer.communicate("\n")
-    print(
-        json.dumps(
-            {
-                "name": "scrape",
-                "unit": "ms",
-                "p50": round(statistics.median(times), 2),
-                "p99": round(max(times), 2),
-                "n": len(times),
-                "streams": wanted.streams,
-                "lines": body.count(b"\n"),
-            }
+    for name, times, lines in found:
+        print(
+            json.dumps(
+                {
+                    "name": f"scrape_{name}",
+                    "unit": "ms",
+                    "p50": round(statistics.median(times), 2),
+                    "least": round(min(times), 2),
+                    "most": round(max(times), 2),
+                    "n": len(times),
+                    "streams": wanted.streams,
+                    "processes": wanted.processes,
+                    "lines": lines,
+                }
+            )
         )
-    )
 
 
 if __name__ == "__main__":

@@ -1,10 +1,20 @@
 """What being scraped costs a trainer: `python bench/scrape_gil.py`.
 
-A trainer launches as fast as it can and notes how many launches each 10 ms
-held. Half of the time the sidecar is scraped without a pause. One JSON line per
-case: the launch rate quiet and scraped, and the longest gap between two
-launches. On one machine they share its CPUs, so the last case burns as much in
-a process that never looks at the trainer: what is left is what scraping costs.
+A trainer with 64 streams launches as fast as it can and notes how many launches
+each 10 ms held: the trace of its launch rate. The cases alternate:
+
+  quiet       nobody scrapes
+  scraped     the sidecar is scraped without a pause
+  other_load  a process that never looks at the trainer burns as much: on one
+              machine they share its CPUs, and the caches
+  in_process  the trainer renders its own metrics in a thread, as an exporter
+              without a helper would: what the trace looks like when it costs GIL
+
+One JSON line per case, medians over the blocks: launches per second and the
+range of the trace, CPU time of the launching thread per launch, the longest gap
+between two launches, and the CPU time that all other threads of the trainer
+took, launchers excepted. Only a thread of the trainer can hold its GIL, so
+`other_threads_us` of 0 is 0 us of GIL.
 """
 
 from __future__ import annotations
@@ -16,67 +26,115 @@ import subprocess
 import sys
 import time
 import urllib.request
+from pathlib import Path
+
+from npu_dispatch.stats import StatsReader, segment_file
 
 TRAINER = """
-import sys, time, torch
+import sys, threading, time, torch
+from npu_dispatch.metrics import NpuCollector
+from prometheus_client import CollectorRegistry, generate_latest
+import os
 a = torch.ones(8, device="npu")
-clock = time.perf_counter_ns
+for _ in range(int(sys.argv[1]) - 1):
+    with torch.npu.stream(torch.npu.Stream()):
+        a.add_(1)
+registry = CollectorRegistry()
+registry.register(NpuCollector(pid=os.getpid()))
+clock, cpu = time.perf_counter_ns, time.thread_time_ns
 torch.npu.synchronize()
 print("ready", flush=True)
 for line in sys.stdin:
-    end = clock() + int(float(line) * 1e9)
-    rates, worst = [], 0
+    seconds, render = line.split()
+    end = clock() + int(float(seconds) * 1e9)
+    def own():
+        while clock() < end:
+            generate_latest(registry)
+    thread = threading.Thread(target=own)
+    if render == "1":
+        thread.start()
+    rates, worst, spent, launches = [], 0, 0, 0
     at = clock()
     while at < end:
-        begun, n = at, 0
+        begun, n, used = at, 0, cpu()
         while at - begun < 10_000_000:
             a.add_(1)
             n += 1
             now = clock()
             worst = max(worst, now - at)
             at = now
+        spent += cpu() - used
+        launches += n
         rates.append(n / (at - begun) * 1e9)
         torch.npu.synchronize()
         at = clock()
-    print(*rates, worst, flush=True)
+    if render == "1":
+        thread.join()
+    print(worst, spent / launches, *rates, flush=True)
 """
 # As much work as rendering a scrape, of nobody.
-IDLE = """
-import sys
+LOAD = """
 while True:
     sum(i * i for i in range(10_000))
 """
 
 
+class Block:
+    """What one block of a case gave."""
+
+    def __init__(self, line: str, other_us: float) -> None:
+        worst, launch, *rates = map(float, line.split())
+        self.longest_gap_us, self.cpu_ns_per_launch = worst / 1e3, launch
+        self.other_threads_us = other_us
+        cuts = statistics.quantiles(rates, n=20)
+        self.rate = statistics.median(rates)
+        self.low, self.high = cuts[0], cuts[-1]
+
+
 class Trainer:
-    def __init__(self) -> None:
+    def __init__(self, streams: int) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-c", TRAINER],
+            [sys.executable, "-c", TRAINER, str(streams)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
         )
         assert self.process.stdout is not None
         assert self.process.stdout.readline() == "ready\n"
+        with StatsReader(segment_file(self.process.pid)) as reader:
+            self._mine = {stream.thread for stream in reader.streams()}
+        self._mine.add(self.process.pid)
 
-    def start(self, seconds: float) -> None:
+    def _other_threads_ns(self) -> int:
+        """Return the CPU time so far of all threads but main and launchers."""
+        total = 0
+        for task in Path(f"/proc/{self.process.pid}/task").iterdir():
+            if int(task.name) not in self._mine:
+                total += int((task / "schedstat").read_text().split()[0])
+        return total
+
+    def start(self, seconds: float, *, render: bool) -> None:
+        self._before = self._other_threads_ns()
         assert self.process.stdin is not None
-        self.process.stdin.write(f"{seconds}\n")
+        self.process.stdin.write(f"{seconds} {int(render)}\n")
         self.process.stdin.flush()
 
-    def result(self) -> tuple[float, float]:
-        """Return launches per second, median, and the longest gap in us."""
+    def others_us(self) -> float:
+        """Before the block ends: a thread that has ended takes its time along."""
+        return (self._other_threads_ns() - self._before) / 1e3
+
+    def result(self, others_us: float) -> Block:
         assert self.process.stdout is not None
-        *rates, worst = map(float, self.process.stdout.readline().split())
-        return statistics.median(rates), worst / 1e3
+        return Block(self.process.stdout.readline(), others_us)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--seconds", type=float, default=2.0, help="of each block")
     parser.add_argument("--blocks", type=int, default=5)
+    parser.add_argument("--streams", type=int, default=64)
     wanted = parser.parse_args()
-    trainer = Trainer()
+    trainer = Trainer(wanted.streams)
     service = subprocess.Popen(
         [sys.executable, "-m", "npu_dispatch.service", "--port", "0"],
         stdout=subprocess.PIPE,
@@ -84,36 +142,50 @@ def main() -> None:
     )
     assert service.stdout is not None
     url = service.stdout.readline().strip() + "metrics"
-    found: dict[str, list[tuple[float, float]]] = {}
-    scrapes = 0
+    found: dict[str, list[Block]] = {}
+    took: list[float] = []
     for _ in range(wanted.blocks):
-        for case in ("quiet", "scraped", "other_load"):
-            trainer.start(wanted.seconds)
-            end = time.monotonic() + wanted.seconds
+        for case in ("quiet", "scraped", "other_load", "in_process"):
+            trainer.start(wanted.seconds, render=case == "in_process")
+            end = time.monotonic() + 0.95 * wanted.seconds
             if case == "scraped":
                 while time.monotonic() < end:
+                    begun = time.perf_counter()
                     urllib.request.urlopen(url).read()
-                    scrapes += 1
+                    took.append(1e3 * (time.perf_counter() - begun))
             elif case == "other_load":
-                with subprocess.Popen([sys.executable, "-c", IDLE]) as burner:
+                with subprocess.Popen([sys.executable, "-c", LOAD]) as burner:
                     time.sleep(max(0.0, end - time.monotonic()))
                     burner.kill()
-            found.setdefault(case, []).append(trainer.result())
+            else:
+                time.sleep(max(0.0, end - time.monotonic()))
+            block = trainer.result(trainer.others_us())
+            found.setdefault(case, []).append(block)
     assert trainer.process.stdin is not None
     trainer.process.stdin.close()
     trainer.process.wait()
     service.terminate()
     service.wait()
     for case, blocks in found.items():
+
+        def median(name: str, blocks: list[Block] = blocks) -> float:
+            return round(statistics.median(getattr(block, name) for block in blocks))
+
+        scrapes = {"scrapes": len(took), "scrape_ms": round(statistics.median(took), 1)}
         print(
             json.dumps(
                 {
                     "name": f"launches_{case}",
                     "unit": "1/s",
-                    "p50": round(statistics.median(rate for rate, _ in blocks)),
-                    "longest_gap_us": round(statistics.median(b[1] for b in blocks)),
+                    "p50": median("rate"),
+                    "trace_p5": median("low"),
+                    "trace_p95": median("high"),
+                    "cpu_ns_per_launch": median("cpu_ns_per_launch"),
+                    "longest_gap_us": median("longest_gap_us"),
+                    "other_threads_us": median("other_threads_us"),
                     "n": len(blocks),
-                    "scrapes": scrapes if case == "scraped" else 0,
+                    "streams": wanted.streams,
+                    **(scrapes if case == "scraped" else {}),
                 }
             )
         )

@@ -1,4 +1,5 @@
 #include "csrc/graph/update.h"
+#include "csrc/stats/segment.h"
 
 #include <map>
 #include <mutex>
@@ -154,6 +155,7 @@ void end_update(Stream& stream) {
   }
   auto update = std::make_unique<Update>();
   update->calls = std::move(c.calls());
+  static const PublishedNames names{kPut.name};
   Submission s;
   if (!stream.begin(2, s, call_site()))
     throw CaptureError(call + ": the stream has failed");

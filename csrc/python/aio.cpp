@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "csrc/python/bindings.h"
+#include "csrc/stats/segment.h"
 #include "csrc/taskqueue/completion_port.h"
 #include "csrc/taskqueue/event.h"
 #include "csrc/taskqueue/observer.h"
@@ -113,6 +114,7 @@ int run_write(const npu_kernel*, const uint64_t* words, npu_failure*) {
 const npu_kernel kWrite{run_write, "write", nullptr, 0};
 
 void submit_write(int fd, uint64_t time_address) {
+  static const PublishedNames names{kWrite.name};
   Stream& stream = usable_stream(current_device());
   Submission s;
   if (!stream.begin(2, s, call_site())) raise_stream_error(stream);

@@ -32,6 +32,13 @@ void stream_synchronize(int device, int64_t id) {
   raise_if_failed(s);
 }
 
+// Before work on the stream's memory that does not come through its queue.
+void drain_stream(int device, int64_t id) {
+  Stream& s = stream_at(device, id);
+  host_wait(s, s.tail(), WaitReason::kRawHandle);
+  raise_if_failed(s);
+}
+
 bool stream_query(int device, int64_t id) {
   return query(stream_at(device, id));
 }
@@ -91,6 +98,7 @@ void bind_device(py::module_& m) {
   });
   def(m, "stream_query", &stream_query);
   def(m, "stream_synchronize", &stream_synchronize);
+  def(m, "drain_stream", &drain_stream);
   def(m, "stream_priority",
       [](int device, int64_t id) { return stream_at(device, id).priority(); });
   def(m, "set_core_limit", [](int device, int64_t id, int cores) {

@@ -11,6 +11,7 @@
 
 #include "csrc/base/clock.h"
 #include "csrc/python/bindings.h"
+#include "csrc/stats/segment.h"
 #include "csrc/taskqueue/event.h"
 #include "csrc/taskqueue/force_stop.h"
 #include "csrc/taskqueue/host_wait_policy.h"
@@ -108,6 +109,8 @@ const npu_kernel kMark{run_mark, "range marker", nullptr, 0};
 // Queues the kernel; an inline stream runs it here, so without the GIL.
 void submit(int device, int64_t id, const npu_kernel& kernel,
             std::initializer_list<uint64_t> words) {
+  static const PublishedNames names{kSet.name, kTake.name, kReach.name,
+                                    kSleep.name, kMark.name};
   const uint64_t flag = *words.begin();
   Stream& stream = stream_at(device, id);
   py::gil_scoped_release no_gil;

@@ -4,6 +4,7 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include "csrc/python/bindings.h"
+#include "csrc/stats/segment.h"
 #include "csrc/torch/device.h"
 #include "csrc/torch/error.h"
 
@@ -24,6 +25,7 @@ const npu_kernel kCompiled{run_compiled, "jiterator function", nullptr, 0};
 // The words name memory that is stream-ordered on the current stream.
 void launch_compiled(uintptr_t function, int device,
                      const std::vector<uint64_t>& words) {
+  static const PublishedNames names{kCompiled.name};
   Stream& stream = usable_stream(device);
   py::gil_scoped_release no_gil;
   Submission s;

@@ -17,7 +17,7 @@
 
 namespace npu {
 
-inline constexpr uint32_t kLayoutVersion = 4;
+inline constexpr uint32_t kLayoutVersion = 5;
 inline constexpr char kLayoutMagic[8] = {'N', 'P', 'U', 'S',
                                          'T', 'A', 'T', 'S'};
 inline constexpr int kMaxStreamBlocks = 256;
@@ -31,6 +31,7 @@ inline constexpr int kDepthBuckets = 16;
 inline constexpr uint64_t kSamplePeriod = 16;
 inline constexpr uint64_t kRecentTasks = 128;  // of each stream
 inline constexpr int kExemplarOctaves = 41;
+inline constexpr int kMaxOpenWaits = 64;
 
 using Counter = std::atomic<uint64_t>;
 
@@ -166,7 +167,7 @@ enum class WaitReason : uint32_t {
   kUpload,     // a blocking copy from the host
   kGraph,      // before a capture
   kDealloc,    // memory given back to an allocator that is not ours
-  kRawHandle,  // before work that the queue does not see
+  kRawHandle,  // a handle for work that the queue does not see
   kCount
 };
 
@@ -326,10 +327,25 @@ struct DeviceBlock {
   Counter graph_captures;
   Counter graph_replays;
   Counter graph_capture_failures[int(CaptureFailure::kCount)];
-  Counter waiting_site[int(WaitReason::kCount)];  // SiteEntry of the newest
   Counter events_created;
   Counter events_recorded;
   Counter events_pending;  // nobody has seen them done yet; both ways
+};
+
+// A host thread that waits now. `owner`: times used << 32 | thread id, which is
+// 0: free, or kBeingWritten: not to be read. Whoever finds the same owner
+// before and after the other words has that thread's.
+struct OpenWait {
+  static constexpr uint64_t kBeingWritten = 0xffffffff;
+  // Instead of a WaitReason: for room in a stream's queue.
+  static constexpr uint64_t kFullQueue = uint64_t(WaitReason::kCount);
+
+  alignas(kCacheLine) Counter owner;
+  Counter since;   // CLOCK_MONOTONIC
+  Counter reason;  // WaitReason, or kFullQueue
+  Counter site;    // SiteEntry; 0: not known
+  Counter stream;  // id + (device << 32)
+  Counter until;   // the stream's tasks below this number
 };
 
 // Of the process as a whole. Added to by any thread.
@@ -361,7 +377,7 @@ struct NameEntry {
 // host waits from there, added to by any thread.
 struct SiteEntry {
   std::atomic<uint32_t> known;
-  std::atomic<uint32_t> reason;  // WaitReason of the newest wait
+  std::atomic<uint32_t> reason;  // OpenWait::reason of the newest wait
   Counter waits;
   Counter wait_ns;
   char text[168];
@@ -393,6 +409,7 @@ struct Segment {
   SegmentHeader header;
   alignas(kCacheLine) ProcessBlock process;
   alignas(kCacheLine) ControlBlock control;
+  alignas(kCacheLine) OpenWait waits[kMaxOpenWaits];
   alignas(kCacheLine) DeviceBlock devices[kMaxDeviceBlocks];
   alignas(kCacheLine) StreamBlock streams[kMaxStreamBlocks];
   alignas(kCacheLine) NameEntry names[kMaxNames];

@@ -2,9 +2,11 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <fstream>
@@ -30,6 +32,13 @@ uint64_t process_start(pid_t pid) {
 uint64_t pid_namespace() {
   struct stat info;
   return stat("/proc/self/ns/pid", &info) ? 0 : uint64_t(info.st_ino);
+}
+
+bool in_memory(const std::string& directory) {
+  struct statfs found;
+  if (statfs(directory.c_str(), &found)) return false;
+  const auto kind = uint32_t(found.f_type);
+  return kind == TMPFS_MAGIC || kind == RAMFS_MAGIC;
 }
 
 void remove_abandoned(const std::string& directory) {

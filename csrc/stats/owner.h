@@ -19,4 +19,7 @@ uint64_t pid_namespace();
 // those of other namespaces of process numbers, and what is no segment.
 void remove_abandoned(const std::string& directory);
 
+// Whether a folder's files are kept in memory, so never written to a disk.
+bool in_memory(const std::string& directory);
+
 }  // namespace npu

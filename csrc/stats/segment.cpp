@@ -28,7 +28,7 @@ void* map_file() {
   mkdir(directory.c_str(), 0700);
   struct stat info;
   if (lstat(directory.c_str(), &info) || !S_ISDIR(info.st_mode) ||
-      info.st_uid != getuid())
+      info.st_uid != getuid() || !in_memory(directory))
     return nullptr;
   remove_abandoned(directory);
   const std::string path = directory + "/" + std::to_string(getpid());
@@ -170,7 +170,7 @@ void count_name(const char* name, uint64_t ns) {
   }
 }
 
-void count_wait_at(uint32_t site, WaitReason reason, uint64_t ns) {
+void count_wait_at(uint32_t site, uint64_t reason, uint64_t ns) {
   if (site == 0 || site >= uint32_t(kMaxSites)) return;
   SiteEntry& entry = segment().sites[site];
   // Relaxed: statistics order nothing.

@@ -35,8 +35,9 @@ struct PublishedNames {
 // nothing for a name that was never published.
 void count_name(const char* name, uint64_t ns);
 
-// Adds a host wait to what the call site has cost. Any thread.
-void count_wait_at(uint32_t site, WaitReason reason, uint64_t ns);
+// Adds a host wait to what the call site has cost. `reason`: OpenWait::reason.
+// Any thread.
+void count_wait_at(uint32_t site, uint64_t reason, uint64_t ns);
 
 // Lets readers turn a call site's id into text. For ids not published before.
 void publish_site(uint32_t id, const char* text);

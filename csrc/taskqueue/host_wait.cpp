@@ -8,6 +8,7 @@
 #include "csrc/base/clock.h"
 #include "csrc/base/env.h"
 #include "csrc/base/openmp_team.h"
+#include "csrc/stats/open_wait.h"
 #include "csrc/stats/segment.h"
 #include "csrc/taskqueue/host_wait_policy.h"
 #include "csrc/taskqueue/observer.h"
@@ -135,9 +136,10 @@ void host_wait_announced(Stream& stream, uint64_t number, WaitReason reason,
     const int r = int(reason);
     const uint32_t site = call_site().site;
     const bool drains = number >= stream.tail();
-    block.waiting_site[r].store(site, std::memory_order_relaxed);
     CountedWait counted(block.waits[r], block.wait_ns[r], block.waiting[r],
                         block.waiting_from[r], start);
+    ListedWait listed(uint64_t(reason), site, stream.device(), stream.id(),
+                      number, start);
     try {
       const Deadline deadline(reason);
       wait(stream, number);
@@ -147,8 +149,9 @@ void host_wait_announced(Stream& stream, uint64_t number, WaitReason reason,
     }
     const uint64_t end = now_ns();
     counted.end(end);
+    listed.end();
     took = end - start;
-    count_wait_at(site, reason, took);
+    count_wait_at(site, uint64_t(reason), took);
     if (drains) {
       // Relaxed: statistics order nothing.
       StreamBlock& drained = stream.block();

@@ -14,6 +14,7 @@
 
 #include "csrc/base/clock.h"
 #include "csrc/driver/registry.h"
+#include "csrc/stats/open_wait.h"
 #include "csrc/stats/segment.h"
 #include "csrc/taskqueue/engine.h"
 #include "csrc/taskqueue/host_wait.h"
@@ -224,9 +225,12 @@ void Stream::count_launch(uint64_t stamp) {
 }
 
 uint64_t Stream::claim_when_full(uint64_t* chunk) {
+  const uint64_t start = now_ns();
+  const uint32_t site = call_site().site;
   CountedWait counted(block_->full_waits, block_->full_wait_ns,
-                      block_->full_waiting, block_->full_waiting_from,
-                      now_ns());
+                      block_->full_waiting, block_->full_waiting_from, start);
+  ListedWait listed(OpenWait::kFullQueue, site, device_, id_,
+                    tail() - capacity() + 1, start);
   uint64_t position;
   // The launcher announces freed slots once per eighth of the ring; wait for
   // the first announcement after the oldest task.
@@ -241,7 +245,10 @@ uint64_t Stream::claim_when_full(uint64_t* chunk) {
       throw;
     }
   }
-  counted.end(now_ns());
+  const uint64_t end = now_ns();
+  counted.end(end);
+  listed.end();
+  count_wait_at(site, OpenWait::kFullQueue, end - start);
   return position;
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "csrc/memory/caching_allocator.h"
+#include "csrc/stats/segment.h"
 #include "csrc/taskqueue/work_names.h"
 #include "csrc/torch/device.h"
 #include "csrc/torch/error.h"
@@ -66,6 +67,7 @@ void free_foreign(void* context) {
     return give_back(f);
   }
   s.task->kind = TaskKind::kKernel;
+  static const PublishedNames names{kFree.name};
   s.task->kernel = &kFree;
   s.words[0] = reinterpret_cast<uint64_t>(f);
   stream.commit(s);

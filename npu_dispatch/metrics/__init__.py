@@ -20,7 +20,7 @@ from prometheus_client import Metric
 from prometheus_client.registry import Collector
 
 from npu_dispatch.metrics.exporter import Exporter, start_exporter
-from npu_dispatch.metrics.families import Exemplar, Family, families
+from npu_dispatch.metrics.families import Exemplar, Family, Labels, families
 from npu_dispatch.metrics.render import negotiate, shows_exemplars, to_metrics
 from npu_dispatch.processes import Processes, ProcessView
 from npu_dispatch.stats import OpCost
@@ -83,7 +83,7 @@ class Scrapes:
         )
         for name, text, value in gauges:
             family = Family(f"npu_dispatch_exporter_{name}", "gauge", text)
-            family.add({}, value)
+            family.add(Labels(), value)
             found.append(family)
         return found
 

@@ -5,6 +5,7 @@ Prints the port it got, then serves until its standard input or PID ends.
 
 from __future__ import annotations
 
+import gc
 import os
 import select
 import sys
@@ -47,6 +48,7 @@ def serve(pid: int, host: str, port: int) -> int:
         print(error, flush=True)
         return 1
     threading.Thread(target=server.serve_forever, daemon=True).start()
+    gc.freeze()  # what is loaded stays: a scrape's collections need not look at it
     print(server.server_address[1], flush=True)
     poll = select.poll()
     poll.register(watched, select.POLLIN)

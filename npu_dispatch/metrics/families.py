@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import reduce
+from functools import lru_cache, reduce
 from typing import NamedTuple
 
 import npu_dispatch
@@ -40,7 +40,31 @@ _OTHER = "other"
 # Present from the first task on, so that their first event is seen as one.
 _ALWAYS_DRAINS = ("stream_sync", "device_sync")
 
-Labels = Mapping[str, str]
+
+class Labels(dict[str, str]):
+    """Never changed once made. Its text is made once, by who needs it."""
+
+    __slots__ = ("_more", "text")
+
+    def __init__(self, *pairs: Mapping[str, str], **labels: str) -> None:
+        super().__init__(*pairs, **labels)
+        self._more: dict[tuple[str, str], Labels] = {}
+        self.text = ""
+
+    def also(self, name: str, value: str) -> Labels:
+        """Return these and one more. Of a bounded set of values: it is kept."""
+        key = name, value
+        found = self._more.get(key)
+        if found is None:
+            found = self._more[key] = Labels(self, **{name: value})
+        return found
+
+
+# Labels repeat at every scrape; making them and their text is a quarter of it.
+@lru_cache(maxsize=1 << 12)
+def _labels(rank: str | None, device: int | None, stream: int | None) -> Labels:
+    given = (("device", device), ("stream", stream), ("local_rank", rank))
+    return Labels({name: str(value) for name, value in given if value is not None})
 
 
 class Exemplar(NamedTuple):
@@ -141,19 +165,16 @@ def families(
     """
     out = _Set()
     for view in views:
-        base = {"local_rank": view.slot} if ranked else {}
+        rank = view.slot if ranked else None
+        base = _labels(rank, None, None)
         _add_process(out, view, base)
         for device in view.devices:
             streams = [s for s in view.streams if s.stats.device == device.device]
-            _add_device(out, device, streams, {"device": str(device.device), **base})
+            _add_device(out, device, streams, _labels(rank, device.device, None))
         for stream in view.streams:
             if not stream.stats.submitted or _is_quiet(view, stream):
                 continue  # made, never used; or not any more
-            labels = {
-                "device": str(stream.stats.device),
-                "stream": str(stream.stats.stream),
-                **base,
-            }
+            labels = _labels(rank, stream.stats.device, stream.stats.stream)
             _add_queue(out, stream, labels)
             _add_times(out, stream, labels, view, exemplars)
         if ops and top_ops:
@@ -178,13 +199,13 @@ def _add_process(out: _Set, view: ProcessView, base: Labels) -> None:
     out.info(
         "build",
         "What is running.",
-        {
-            "version": npu_dispatch.__version__,
-            "torch": TORCH_VERSION,
-            "abi": str(LAYOUT_VERSION),
-            "mode": "virtual",
-            **base,
-        },
+        Labels(
+            base,
+            version=npu_dispatch.__version__,
+            torch=TORCH_VERSION,
+            abi=str(LAYOUT_VERSION),
+            mode="virtual",
+        ),
     )
     identity = {
         "pid": str(info.pid),
@@ -194,17 +215,13 @@ def _add_process(out: _Set, view: ProcessView, base: Labels) -> None:
         "job_id": info.job_id,
         "pod": info.pod,
     }
-    out.info("process", "Which process this is.", {**identity, **base})
+    out.info("process", "Which process this is.", Labels(identity, **base))
     out.gauge(
         "snapshot_timestamp_seconds",
         "When the counters were read from the living process.",
         base,
         view.time,
     )
-    states = Counter(stream.state for stream in view.streams)
-    for state in _STATES:
-        text = "Streams by what they do now."
-        out.gauge("streams", text, {"state": state, **base}, states[state])
     out.gauge(
         "sanitizer_enabled",
         "1 while the race sanitizer is on.",
@@ -231,6 +248,10 @@ def _add_process(out: _Set, view: ProcessView, base: Labels) -> None:
 def _add_device(
     out: _Set, device: DeviceStats, streams: Sequence[StreamView], labels: Labels
 ) -> None:
+    states = Counter(stream.state for stream in streams)
+    for state in _STATES:
+        text = "Streams by what they do now."
+        out.gauge("streams", text, labels.also("state", state), states[state])
     launches = [s.stats.launch_ns for s in streams if s.stats.submitted]
     if launches:
         out.histogram(
@@ -241,7 +262,7 @@ def _add_device(
             LAUNCH_BOUNDS,
         )
     for reason, n in device.waits.items():
-        by = {"reason": _REASONS.get(reason, reason), **labels}
+        by = labels.also("reason", _REASONS.get(reason, reason))
         out.counter("host_sync", "Waits of host threads for the device.", by, n)
         out.counter(
             "host_sync_seconds",
@@ -254,14 +275,14 @@ def _add_device(
             out.counter(
                 "sync_violations",
                 "Waits where a guard forbids them.",
-                {"mode": mode, "reason": _REASONS.get(reason, reason), **labels},
+                labels.also("mode", mode).also("reason", _REASONS.get(reason, reason)),
                 n,
             )
     for kind, n in device.sanitizer_reports.items():
         out.counter(
             "sanitizer_reports",
             "Different races and misuses found.",
-            {"kind": kind, **labels},
+            labels.also("kind", kind),
             n,
         )
     for direction, counts in device.copy_bytes.items():
@@ -269,7 +290,7 @@ def _add_device(
             out.counter(
                 "copy_bytes",
                 "Bytes copied.",
-                {"direction": direction, "pinned": pinned, **labels},
+                labels.also("direction", direction).also("pinned", pinned),
                 n,
             )
     out.gauge("memory_allocated_bytes", "Memory in tensors.", labels, device.allocated)
@@ -315,7 +336,7 @@ def _add_device(
     )
     for reason, n in device.graph_capture_failures.items():
         text = "Graph captures in which something was not allowed, or given up."
-        out.counter("graph_capture_failures", text, {"reason": reason, **labels}, n)
+        out.counter("graph_capture_failures", text, labels.also("reason", reason), n)
     out.counter(
         "sanitizer_overhead_seconds",
         "Time spent in the race sanitizer.",
@@ -360,16 +381,16 @@ def _add_queue(out: _Set, stream: StreamView, labels: Labels) -> None:
     ok = max(0, s.retired - s.failed - s.dropped)
     for status, n in (("ok", ok), ("error", s.failed), ("cancelled", s.dropped)):
         text = "Tasks that ended."
-        out.counter("tasks_completed", text, {"status": status, **labels}, n)
+        out.counter("tasks_completed", text, labels.also("status", status), n)
     for reason, n in s.bypassed.items():
         text = "Tasks that ran on the caller, past the queue."
-        out.counter("tasks_bypassed", text, {"reason": reason, **labels}, n)
+        out.counter("tasks_bypassed", text, labels.also("reason", reason), n)
     out.counter(
         "enqueue_blocked", "Times a caller met a full queue.", labels, s.full_waits
     )
     for code, n in s.errors.items():
         text = "Failures that poisoned the stream."
-        out.counter("async_errors", text, {"code": code, **labels}, n)
+        out.counter("async_errors", text, labels.also("code", code), n)
 
 
 def _add_times(
@@ -397,11 +418,11 @@ def _add_times(
         out.counter(name, text, labels, ns / _S)
     for cause, ns in s.held_ns_by.items():
         text = "Time the stream was held by a dependency."
-        out.counter("stream_wait_seconds", text, {"cause": cause, **labels}, ns / _S)
+        out.counter("stream_wait_seconds", text, labels.also("cause", cause), ns / _S)
     for reason, (n, ns) in s.drains.items():
         if reason not in _ALWAYS_DRAINS and not n:
             continue
-        by = {"reason": _REASONS.get(reason, reason), **labels}
+        by = labels.also("reason", _REASONS.get(reason, reason))
         out.counter(
             "queue_drain", "Host waits for all that a stream had been given.", by, n
         )
@@ -409,7 +430,7 @@ def _add_times(
         out.counter("queue_drain_seconds", text, by, ns / _S)
     for how, n in (("spin", s.spins), ("park", s.parks)):
         text = "How the launcher's idle gaps ended."
-        out.counter("consumer_wakeups", text, {"how": how, **labels}, n)
+        out.counter("consumer_wakeups", text, labels.also("how", how), n)
     if stream.cpu_seconds is not None:
         out.counter(
             "consumer_cpu_seconds",
@@ -429,7 +450,7 @@ def _add_times(
             out.histogram(
                 "task_duration_seconds",
                 "From taken to complete, of every 16th task.",
-                {"kind": kind, **labels},
+                labels.also("kind", kind),
                 histogram,
             )
     out.histogram(
@@ -447,7 +468,7 @@ def _add_ops(out: _Set, costs: Sequence[OpCost], most: int, base: Labels) -> Non
     rows = [(cost.op, cost.tasks, cost.ns) for cost in costs[:most]]
     rows.append((_OTHER, sum(c.tasks for c in rest), sum(c.ns for c in rest)))
     for op, tasks, ns in rows:
-        labels = {"op": op, **base}
+        labels = Labels(base, op=op)  # not kept: the dearest ones change
         text = "Tasks by operator, from every 16th task."
         out.counter("op_tasks", text, labels, tasks * SAMPLE_PERIOD)
         text = "Time of tasks by operator, from every 16th task."

@@ -57,6 +57,16 @@ class _StreamMethods(torch.Stream):
         """A number that names the stream in this process; 0 for npu:0's default."""
         return (self.device_index << 32) | self.stream_id
 
+    def drained_handle(self) -> int:
+        """Wait for the stream's work, then return `npu_stream`.
+
+        For code that uses the stream's memory by itself, past its queue. Counted
+        as a wait with the reason raw_handle; submit() keeps the order for nothing.
+        Raises the stream's error if its work has failed.
+        """
+        _C.drain_stream(self.device_index, self.stream_id)
+        return self.npu_stream
+
     @property
     def _as_parameter_(self) -> ctypes.c_void_p:
         return ctypes.c_void_p(self.npu_stream)

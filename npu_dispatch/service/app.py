@@ -132,7 +132,7 @@ def create_app(config: ServiceConfig | None = None) -> Starlette:
             # Against DNS rebinding: a page elsewhere must not read this one.
             Middleware(
                 TrustedHostMiddleware,
-                allowed_hosts=[*_LOOPBACK, *config.hosts],
+                allowed_hosts=[*_LOOPBACK, *map(_as_in_header, config.hosts)],
                 www_redirect=False,
             ),
             Middleware(GZipMiddleware, minimum_size=4096, compresslevel=4),
@@ -141,6 +141,11 @@ def create_app(config: ServiceConfig | None = None) -> Starlette:
     )
     app.state.watcher = watcher
     return app
+
+
+def _as_in_header(host: str) -> str:
+    """Return a name as a Host header has it: addresses of IPv6 in brackets."""
+    return f"[{host}]" if ":" in host and not host.startswith("[") else host
 
 
 async def _say(_: Request, error: Exception) -> Response:
@@ -261,7 +266,7 @@ class _Endpoints:
         return await self._of_each("streams", "waits_for", "cycles")
 
     async def syncs(self, _: Request) -> Response:
-        return await self._of_each("syncs", "lines")
+        return await self._of_each("syncs", "lines", "waiting")
 
     async def memory(self, _: Request) -> Response:
         return await self._of_each("memory")

@@ -27,9 +27,26 @@ def _read_file(context: click.Context, _: click.Parameter, path: Path | None) ->
     if path is None:
         return
     try:
-        context.default_map = tomllib.loads(path.read_text())
-    except tomllib.TOMLDecodeError as error:
+        found = tomllib.loads(path.read_text())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise click.BadParameter(f"{path}: {error}") from None
+    given = {name.replace("-", "_"): value for name, value in found.items()}
+    known = {p.name for p in context.command.params} - {"config", None}
+    if unknown := sorted(given.keys() - known):
+        raise click.BadParameter(
+            f"{path}: unknown {', '.join(unknown)}; expected some of "
+            f"{', '.join(sorted(filter(None, known)))}"
+        )
+    context.default_map = given
+
+
+def _check_names(
+    _: click.Context, __: click.Parameter, names: tuple[str, ...]
+) -> tuple[str, ...]:
+    for name in names:
+        if "*" in name and name != "*" and not ("*" not in name[1:] and name[1] == "."):
+            raise click.BadParameter(f"{name!r}: expected a name, *.NAME or *")
+    return names
 
 
 @click.command(context_settings={"auto_envvar_prefix": "NPU_DISPATCH_SERVE"})
@@ -47,16 +64,38 @@ def _read_file(context: click.Context, _: click.Parameter, path: Path | None) ->
     "--allow-host",
     multiple=True,
     metavar="NAME",
-    help="A name that clients may call this service by, besides localhost.",
+    callback=_check_names,
+    help="A name that clients may call this service by, besides localhost; *.NAME: "
+    "any below it; *: any.",
 )
-@click.option("--interval", default=1.0, show_default=True, help="Seconds.")
+@click.option(
+    "--interval",
+    default=1.0,
+    show_default=True,
+    type=click.FloatRange(min=0.05, max=60),
+    help="Seconds between two readings.",
+)
 @click.option(
     "--hang-seconds",
     default=10.0,
     show_default=True,
+    type=click.FloatRange(min=0),
     help="Without progress for so long: hung.",
 )
-@click.option("--max-clients", default=64, show_default=True, help="Live listeners.")
+@click.option(
+    "--max-clients",
+    default=64,
+    show_default=True,
+    type=click.IntRange(min=1),
+    help="Live listeners.",
+)
+@click.option(
+    "--max-rate",
+    default=200.0,
+    show_default=True,
+    type=click.FloatRange(min=1),
+    help="Requests per second, of all clients together.",
+)
 @click.option("--pid", type=int, help="Watch this process only.")
 @click.option(
     "--ops",
@@ -85,6 +124,7 @@ def serve(
     interval: float,
     hang_seconds: float,
     max_clients: int,
+    max_rate: float,
     pid: int | None,
     ops: int,
     enable_admin: bool,
@@ -95,12 +135,8 @@ def serve(
     Read-only without --enable-admin. Every option can also be set as a variable,
     NPU_DISPATCH_SERVE_PORT and so on.
     """
-    if "torch" in sys.modules:  # a watcher needs none of it
-        program = [sys.executable, "-m", "npu_dispatch.service"]
-        given = sys.argv[1:]
-        if given[:1] == ["serve"]:  # of `npu-dispatch serve`
-            given = given[1:]
-        os.execve(sys.executable, [*program, *given], torch_free_variables())
+    if "torch" in sys.modules:
+        _become_torch_free()
     try:
         from npu_dispatch.service.app import ServiceConfig
         from npu_dispatch.service.server import run
@@ -113,6 +149,7 @@ def serve(
         interval=interval,
         hang_seconds=hang_seconds,
         max_clients=max_clients,
+        max_rate=max_rate,
         pid=pid,
         ops=ops,
         admin_token=_token(admin_token) if enable_admin else None,
@@ -121,6 +158,15 @@ def serve(
         run(config, host, port)
     except OSError as error:
         raise click.ClickException(f"{host}:{port}: {error}") from None
+
+
+def _become_torch_free() -> None:
+    """Start again as a process without torch: a watcher needs none of it."""
+    program = [sys.executable, "-m", "npu_dispatch.service"]
+    given = sys.argv[1:]
+    if given[:1] == ["serve"]:  # of `npu-dispatch serve`
+        given = given[1:]
+    os.execve(sys.executable, [*program, *given], torch_free_variables())
 
 
 def _token(given: str | None) -> str:

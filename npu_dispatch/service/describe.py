@@ -36,16 +36,18 @@ def dump_lines(view: ProcessView) -> Iterator[str]:
     for stream in view.streams:
         key = (stream.stats.device, stream.stats.stream)
         yield f"  {_name(key)}: {_doing(view, stream)}"
-        if stream.stats.full_waiting:
-            yield f"    {stream.stats.full_waiting} host thread(s) wait for room"
-    for device in view.devices:
-        for reason, count in device.waiting.items():
-            if count:
-                where = device.waiting_at[reason]
-                yield (
-                    f"  npu:{device.device}: {count} host thread(s) wait, "
-                    f"reason {reason}" + (f", at {where}" if where else "")
-                )
+    for wait in view.host_waits:
+        who = f"{wait.thread} (main)" if wait.thread == view.info.pid else wait.thread
+        yield (
+            f"  host thread {who} waits for {_name((wait.device, wait.stream))} "
+            f"up to task {wait.until - 1}, reason {wait.reason}"
+            + (f", at {wait.at}" if wait.at else "")
+            + f"; for {wait.ns / 1e9:.1f} s"
+        )
+    waiting = sum(sum(device.waiting.values()) for device in view.devices)
+    waiting += sum(stream.stats.full_waiting for stream in view.streams)
+    if waiting > len(view.host_waits):
+        yield f"  {waiting - len(view.host_waits)} more host thread(s) wait"
     for circle in cycles(waits_for(view)):
         names = " -> ".join(_name(key) for key in [*circle, circle[0]])
         yield f"  streams wait in a circle: {names}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import socket
 
 import uvicorn
@@ -28,6 +29,8 @@ def run(config: ServiceConfig, host: str, port: int) -> None:
     listener = socket.create_server((host, port), family=family, backlog=128)
     name = f"[{host}]" if ":" in host else host
     print(f"http://{name}:{listener.getsockname()[1]}/", flush=True)
+    # What is loaded by now stays: a collection during a scrape need not look at it.
+    gc.freeze()
     _Server(
         uvicorn.Config(
             create_app(config),

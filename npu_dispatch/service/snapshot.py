@@ -12,13 +12,14 @@ from npu_dispatch.service.verdict import (
     cycles,
     judge,
     key,
+    short,
     stream_rates,
     sync_rates,
     waits_for,
 )
 from npu_dispatch.stats import Histogram, SiteWaits
 
-__all__ = ["process_values", "stream_name"]
+__all__ = ["host_waits", "process_values", "stream_name"]
 
 _MOST_LINES = 12
 _QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
@@ -26,6 +27,22 @@ _QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 
 def stream_name(device: int, stream: int) -> str:
     return f"{device}:{stream}"
+
+
+def host_waits(view: ProcessView) -> list[dict[str, Any]]:
+    """Return the host threads that wait now, who waits longest first."""
+    return [
+        {
+            "thread": wait.thread,
+            "main": wait.thread == view.info.pid,
+            "reason": wait.reason,
+            "at": wait.at,
+            "stream": stream_name(wait.device, wait.stream),
+            "until": wait.until,
+            "age_s": wait.ns / 1e9,
+        }
+        for wait in view.host_waits
+    ]
 
 
 def _quantiles_us(histogram: Histogram) -> dict[str, float]:
@@ -54,7 +71,8 @@ def _lines(
     found = []
     for site in now:
         past = old.get(site.at)
-        ns = site.wait_ns - (past.wait_ns if past else 0)
+        # A wait that has just ended is missing until its line has it.
+        ns = max(0, site.wait_ns - (past.wait_ns if past else 0))
         found.append(
             {
                 "at": site.at,
@@ -90,6 +108,10 @@ def process_values(
     latency = [_since(s, old.get(key(s)), "latency_ns") for s in used]
     edges = waits_for(now)
     syncs = sync_rates(before, now)
+    late = _lines(max(now.time - start, 1e-6), lines_before, lines)
+    where = ""
+    if verdict.kind == "blocked" and late and late[0]["share"]:
+        where = f"; most at {short(late[0]['at'])}"
     return {
         "slot": now.slot,
         "time": now.time,
@@ -99,7 +121,7 @@ def process_values(
         "world_size": now.info.world_size,
         "job_id": now.info.job_id,
         "pod": now.info.pod,
-        "verdict": {"kind": verdict.kind, "text": verdict.text},
+        "verdict": {"kind": verdict.kind, "text": verdict.text + where},
         "launches_per_s": sum(rate.launches for rate in rates.values()),
         "launch_us": _quantiles_us(reduce(Histogram.__add__, launch))
         if launch
@@ -117,7 +139,8 @@ def process_values(
             }
             for reason, rate in syncs.items()
         },
-        "lines": _lines(max(now.time - start, 1e-6), lines_before, lines),
+        "lines": late,
+        "waiting": host_waits(now),
         "errors": [
             {
                 "stream": stream_name(s.stats.device, s.stats.stream),

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 from npu_dispatch.processes import ProcessView
-from npu_dispatch.service.snapshot import stream_name
+from npu_dispatch.service.snapshot import host_waits, stream_name
 from npu_dispatch.service.verdict import key, waits_for
 from npu_dispatch.stats import StatsReader
 
@@ -59,17 +59,7 @@ def stacks(view: ProcessView, reader: StatsReader | None) -> dict[str, Any]:
     return {
         "slot": view.slot,
         "pid": view.info.pid,
-        "host_waits": [
-            {
-                "device": device.device,
-                "reason": reason,
-                "threads": n,
-                "at": device.waiting_at[reason],
-            }
-            for device in view.devices
-            for reason, n in device.waiting.items()
-            if n
-        ],
+        "host_waits": host_waits(view),
         "streams": streams,
         "lines": list(lines.values()),
     }

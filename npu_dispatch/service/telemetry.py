@@ -7,7 +7,7 @@ from collections import defaultdict
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from npu_dispatch.metrics.families import LATENCY_BOUNDS, Family, Row
+from npu_dispatch.metrics.families import LATENCY_BOUNDS, Family, Labels, Row
 from npu_dispatch.stats import Histogram
 from npu_dispatch.stats.layout import TIME_BUCKETS
 
@@ -56,7 +56,7 @@ class Telemetry:
             "How late the service's loop runs what is due.",
             LATENCY_BOUNDS,
         )
-        lag.rows.append(Row({}, histogram=self.lag.value()))
+        lag.rows.append(Row(Labels(), histogram=self.lag.value()))
         total = Family("npu_dispatch_http_requests", "counter", "Requests answered.")
         took = Family(
             "npu_dispatch_http_request_duration_seconds",
@@ -65,7 +65,7 @@ class Telemetry:
             LATENCY_BOUNDS,
         )
         for (route, method, status), histogram in list(self._requests.items()):
-            labels = {"route": route, "method": method, "status": status}
+            labels = Labels(route=route, method=method, status=status)
             value = histogram.value()
             total.add(labels, value.count)
             took.rows.append(Row(labels, histogram=value))

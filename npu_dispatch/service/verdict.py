@@ -7,7 +7,15 @@ from dataclasses import dataclass
 
 from npu_dispatch.processes import ProcessView, StreamView
 
-__all__ = ["StreamRates", "Verdict", "cycles", "judge", "stream_rates", "sync_rates"]
+__all__ = [
+    "StreamRates",
+    "Verdict",
+    "cycles",
+    "judge",
+    "short",
+    "stream_rates",
+    "sync_rates",
+]
 
 _DEVICE_BOUND = 0.8  # busy for this share of the time
 _BLOCKED = 0.25  # host waits for this share of the time
@@ -100,12 +108,24 @@ def cycles(edges: Mapping[StreamKey, StreamKey]) -> Iterator[list[StreamKey]]:
             yield path[path.index(at) :]
 
 
+def short(line: str) -> str:
+    """Return "train.py:12 in step" of "/long/way/train.py:12 in step"."""
+    place, of, function = line.partition(" in ")
+    return place.rpartition("/")[2] + of + function
+
+
 def _name(stream: StreamKey) -> str:
     return f"npu:{stream[0]} stream {stream[1]}"
 
 
 def _count(rate: float) -> str:
     return f"{rate / 1e3:,.0f} k/s" if rate >= 1e3 else f"{rate:,.0f}/s"
+
+
+def _host_waits(view: ProcessView) -> str:
+    """Say where the host thread is that waits longest."""
+    found = [wait for wait in view.host_waits if wait.at]
+    return f"; the host waits at {short(found[0].at)}" if found else ""
 
 
 def _hung(view: ProcessView, seconds: float) -> Verdict | None:
@@ -120,7 +140,8 @@ def _hung(view: ProcessView, seconds: float) -> Verdict | None:
     edges = waits_for(view)
     for circle in cycles(edges):
         names = " -> ".join(_name(s) for s in [*circle, circle[0]])
-        return Verdict("hung", f"hung: streams wait in a circle: {names}")
+        text = f"hung: streams wait in a circle: {names}{_host_waits(view)}"
+        return Verdict("hung", text)
     # Who is held is not the cause: whoever it waits for is.
     worst = min(
         stuck, key=lambda s: (s.stats.held_by is not None, s.oldest_since or 0.0)
@@ -134,7 +155,7 @@ def _hung(view: ProcessView, seconds: float) -> Verdict | None:
     return Verdict(
         "hung",
         f"hung: {_name(key(worst))} {what}, no progress for {age:,.0f} s, "
-        f"{s.depth:,} tasks queued",
+        f"{s.depth:,} tasks queued{_host_waits(view)}",
     )
 
 

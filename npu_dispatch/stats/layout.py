@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import struct
 
-LAYOUT_VERSION = 4
+LAYOUT_VERSION = 5
 # In the order of csrc/stats/layout.h, WaitReason.
 WAIT_REASONS = (
     "item",
@@ -23,6 +23,8 @@ WAIT_REASONS = (
     "dealloc",
     "raw_handle",
 )
+# Of OpenWait::reason, which is a WaitReason or kFullQueue.
+OPEN_WAIT_REASONS = (*WAIT_REASONS, "full_queue")
 # Bypass, Hold, Work and CaptureFailure.
 BYPASSES = ("sync_launch_stream", "launch_blocking", "capture", "nested")
 HOLDS = ("event", "barrier", "copy")
@@ -66,6 +68,10 @@ RUNNING = 1 << 63  # RunningTime::kRunning
 SITE = struct.Struct("<IIQQ168s")  # known, reason, waits, wait_ns, text
 MAX_SITES = 4096
 RECENT_TASKS = 128
+# owner, since, reason, site, stream, until
+OPEN_WAIT = struct.Struct("<6Q16x")
+OPEN_WAITS = 64
+THREAD_MASK = BEING_WRITTEN = (1 << 32) - 1  # of OpenWait::owner
 RECENT_DROPPED, RECENT_FAILED = 1 << 32, 1 << 33  # of RecentTask::site
 EXEMPLAR_OCTAVES = 41
 STREAM_ID_MASK = (1 << 32) - 1  # of StreamBlock::held_by
@@ -73,7 +79,7 @@ STREAM_ID_MASK = (1 << 32) - 1  # of StreamBlock::held_by
 # Every offset that this file relies on, under the names of _C.segment_layout().
 OFFSETS: dict[str, int] = {
     "SegmentHeader.size": 248,
-    "DeviceBlock.size": 928,
+    "DeviceBlock.size": 832,
     "StreamBlock.size": 16320,
     "NameEntry.size": 80,
     "SiteEntry.size": 192,
@@ -82,11 +88,15 @@ OFFSETS: dict[str, int] = {
     "Exemplars.size": 984,
     "RecentTask.size": 16,
     "Segment.process": 256,
+    "OpenWait.size": OPEN_WAIT.size,
+    "OpenWait.owner": 0,
+    "OpenWait.until": 40,
     "Segment.control": 1600,
-    "Segment.devices": 1664,
-    "Segment.streams": 61056,
-    "Segment.names": 4238976,
-    "Segment.sites": 4320896,
+    "Segment.waits": 1664,
+    "Segment.devices": 5760,
+    "Segment.streams": 59008,
+    "Segment.names": 4236928,
+    "Segment.sites": 4318848,
     "SegmentHeader.pid": 32,
     "SegmentHeader.process_start": 40,
     "SegmentHeader.pid_namespace": 64,
@@ -102,7 +112,6 @@ OFFSETS: dict[str, int] = {
     "DeviceBlock.wait_ns": 96,
     "DeviceBlock.waiting": 192,
     "DeviceBlock.waiting_from": 288,
-    "DeviceBlock.waiting_site": 808,
     "DeviceBlock.memory_total": 384,
     "DeviceBlock.allocated": 392,
     "DeviceBlock.allocated_peak": 400,
@@ -118,9 +127,9 @@ OFFSETS: dict[str, int] = {
     "DeviceBlock.graph_captures": 752,
     "DeviceBlock.graph_replays": 760,
     "DeviceBlock.graph_capture_failures": 768,
-    "DeviceBlock.events_created": 904,
-    "DeviceBlock.events_recorded": 912,
-    "DeviceBlock.events_pending": 920,
+    "DeviceBlock.events_created": 808,
+    "DeviceBlock.events_recorded": 816,
+    "DeviceBlock.events_pending": 824,
     "StreamBlock.state": 0,
     "StreamBlock.device": 4,
     "StreamBlock.stream_id": 8,
@@ -173,5 +182,6 @@ OFFSETS: dict[str, int] = {
     "kWorks": len(WORKS),
     "kCaptureFailures": len(CAPTURE_FAILURES),
     "kRecentTasks": RECENT_TASKS,
+    "kMaxOpenWaits": OPEN_WAITS,
     "kExemplarOctaves": EXEMPLAR_OCTAVES,
 }

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Self
 
 from npu_dispatch.stats.layout import (
+    BEING_WRITTEN,
     BYPASSES,
     CAPTURE_FAILURES,
     COPY_KINDS,
@@ -24,6 +25,9 @@ from npu_dispatch.stats.layout import (
     MAX_SITES,
     NAME,
     OFFSETS,
+    OPEN_WAIT,
+    OPEN_WAIT_REASONS,
+    OPEN_WAITS,
     RECENT_DROPPED,
     RECENT_FAILED,
     RECENT_TASKS,
@@ -33,6 +37,7 @@ from npu_dispatch.stats.layout import (
     STREAM_HEAD,
     STREAM_ID_MASK,
     STREAM_STATES,
+    THREAD_MASK,
     TIME_BUCKETS,
     WAIT_REASONS,
     WORD,
@@ -43,6 +48,7 @@ from npu_dispatch.stats.values import (
     Exemplar,
     Histogram,
     OpCost,
+    OpenWait,
     ProcessStats,
     RecentTask,
     SegmentInfo,
@@ -206,7 +212,6 @@ class StatsReader:
         lasting = [
             self._open_wait_ns(open_at + 8 * i, from_at + 8 * i, now) for i in range(n)
         ]
-        sites = words("waiting_site", n)
         copies = words("copy_bytes", 2 * len(COPY_KINDS))
         violations = words("sync_violations", 2 * n)
         reports = words("sanitizer_reports", len(REPORT_KINDS))
@@ -219,12 +224,6 @@ class StatsReader:
                 [a + b[1] for a, b in zip(ended, lasting, strict=True)],
             ),
             waiting=by(WAIT_REASONS, [count for count, _ in lasting]),
-            waiting_at={
-                reason: self._site(site) if count else ""
-                for reason, site, (count, _) in zip(
-                    WAIT_REASONS, sites, lasting, strict=True
-                )
-            },
             copy_bytes={
                 kind: (copies[2 * i], copies[2 * i + 1])
                 for i, kind in enumerate(COPY_KINDS)
@@ -282,20 +281,54 @@ class StatsReader:
         found = [OpCost(op, *cost) for op, cost in costs.items()]
         return sorted(found, key=lambda cost: -cost.ns)
 
-    def waits_by_site(self) -> list[SiteWaits]:
-        """Return what host waits cost by Python line, the dearest first."""
-        known = self._word(OFFSETS["Segment.process"] + OFFSETS["ProcessBlock.sites"])
-        found: dict[str, SiteWaits] = {}
-        for number in range(1, min(known, MAX_SITES)):
-            at = OFFSETS["Segment.sites"] + number * SITE.size
-            if not self._word(at + OFFSETS["SiteEntry.waits"]):
+    def open_waits(self) -> list[OpenWait]:
+        """Return the host threads that wait now, who waits longest first."""
+        now = time.monotonic_ns()
+        found = []
+        for i in range(OPEN_WAITS):
+            at = OFFSETS["Segment.waits"] + i * OPEN_WAIT.size
+            owner, since, reason, site, stream, until = OPEN_WAIT.unpack_from(
+                self._map, at
+            )
+            thread = owner & THREAD_MASK
+            # The same owner before and after: the other words belong to it.
+            if thread in (0, BEING_WRITTEN) or self._word(at) != owner:
                 continue
-            _, reason, waits, ns, text = SITE.unpack_from(self._map, at)
-            # Several stacks can end in one line.
-            line = _text(text)
+            wait = OpenWait(
+                thread=thread,
+                reason=OPEN_WAIT_REASONS[reason],
+                at=self._site(site),
+                device=stream >> 32,
+                stream=stream & STREAM_ID_MASK,
+                until=until,
+                since_ns=since,
+                ns=max(0, now - since),
+            )
+            found.append(wait)
+        return sorted(found, key=lambda wait: wait.since_ns)
+
+    def waits_by_site(self) -> list[SiteWaits]:
+        """Return what host waits cost by Python line, the dearest first.
+
+        Waits that last are included, up to now.
+        """
+        found: dict[str, SiteWaits] = {}
+
+        # Several stacks can end in one line.
+        def add(line: str, reason: str, waits: int, ns: int) -> None:
             if other := found.get(line):
                 waits, ns = waits + other.waits, ns + other.wait_ns
-            found[line] = SiteWaits(line, WAIT_REASONS[reason], waits, ns)
+            found[line] = SiteWaits(line, reason, waits, ns)
+
+        known = self._word(OFFSETS["Segment.process"] + OFFSETS["ProcessBlock.sites"])
+        for number in range(1, min(known, MAX_SITES)):
+            at = OFFSETS["Segment.sites"] + number * SITE.size
+            if self._word(at + OFFSETS["SiteEntry.waits"]):
+                _, reason, waits, ns, text = SITE.unpack_from(self._map, at)
+                add(_text(text), OPEN_WAIT_REASONS[reason], waits, ns)
+        for wait in self.open_waits():
+            if wait.at:
+                add(wait.at, wait.reason, 1, wait.ns)
         return sorted(found.values(), key=lambda site: -site.wait_ns)
 
     def _block_of(self, device: int, stream: int) -> int | None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
+from operator import add, sub
 from typing import NamedTuple
 
 
@@ -29,6 +30,19 @@ def _places(
         share = (bound - low) / (_lower(b + 1, per_octave) - low)
         places.append((b, max(0.0, share) if b < n else 0.0))
     return tuple(places)
+
+
+@lru_cache(maxsize=64)
+def _bounds_of_buckets(
+    bounds: tuple[float, ...], per_octave: int, n: int
+) -> list[tuple[int, tuple[float, ...]]]:
+    """Return for each bucket its first bound, and which shares are below each."""
+    places = _places(bounds, per_octave, n)
+    found = []
+    for b in range(n):
+        first = sum(at < b for at, _ in places)
+        found.append((first, tuple(share for at, share in places if at == b)))
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,22 +97,44 @@ class Histogram:
             for b, share in places
         ]
 
+    def between(self, bounds: Sequence[float]) -> dict[int, int]:
+        """Return how many values lie above bounds[i - 1] and not above bounds[i].
+
+        By i, rising, where there are any; what lies above all counts at the last.
+        The differences of below(), in the time that the filled buckets take.
+        """
+        found: dict[int, int] = {}
+        table = _bounds_of_buckets(tuple(bounds), self.per_octave, len(self.buckets))
+        last = len(bounds) - 1
+        for (i, shares), n in zip(table, self.buckets, strict=True):
+            if not n:
+                continue
+            done = 0
+            for share in shares:
+                count = int(n * share)
+                if count > done:
+                    found[i] = found.get(i, 0) + count - done
+                    done = count
+                i += 1
+            if n > done:
+                i = min(i, last)
+                found[i] = found.get(i, 0) + n - done
+        return found
+
     def __add__(self, other: Histogram) -> Histogram:
-        buckets = zip(self.buckets, other.buckets, strict=True)
         return Histogram(
             self.count + other.count,
             self.sum + other.sum,
-            tuple(a + b for a, b in buckets),
+            tuple(map(add, self.buckets, other.buckets)),
             self.per_octave,
         )
 
     def __sub__(self, older: Histogram) -> Histogram:
         """Return what came since `older`, an earlier reading of the same."""
-        buckets = zip(self.buckets, older.buckets, strict=True)
         return Histogram(
             self.count - older.count,
             self.sum - older.sum,
-            tuple(a - b for a, b in buckets),
+            tuple(map(sub, self.buckets, older.buckets)),
             self.per_octave,
         )
 
@@ -137,8 +173,6 @@ class DeviceStats:
     waits: dict[str, int]
     wait_ns: dict[str, int]
     waiting: dict[str, int]
-    # By reason, the Python line of the newest wait that lasts; "" for none.
-    waiting_at: dict[str, str]
     memory_total: int
     allocated: int
     allocated_peak: int
@@ -177,6 +211,20 @@ class Exemplar(NamedTuple):
     task: int
     value_ns: int
     at_ns: int  # CLOCK_MONOTONIC
+
+
+@dataclass(frozen=True, slots=True)
+class OpenWait:
+    """A host thread that waits for a stream to be done with tasks below `until`."""
+
+    thread: int  # its number, as in /proc/PID/task
+    reason: str  # of WAIT_REASONS, or full_queue
+    at: str  # the Python line; "" when not known
+    device: int
+    stream: int
+    until: int
+    since_ns: int  # CLOCK_MONOTONIC
+    ns: int  # so far
 
 
 @dataclass(frozen=True, slots=True)

@@ -142,6 +142,72 @@ def test_each_alert_fires_for_its_cause_and_nothing_else_does(tmp_path: Path):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+# What the first panel says of a process, by what goes on in it.
+ALIVE_NOW = {f'{N}snapshot_timestamp_seconds{{{S},local_rank="0"}}': "0+15x240"}
+RANK = f'{S},local_rank="0"'
+VERDICTS: list[tuple[int, str, dict[str, str]]] = [
+    (0, "idle", {}),
+    (1, "launch-bound", {f"{N}tasks_enqueued_total{{{RANK}}}": "0+90x240"}),
+    (
+        2,
+        "blocked on host waits",
+        {f'{N}host_sync_seconds_total{{{RANK},reason="item"}}': "0+5x240"}
+        | {f"{N}enqueue_blocked_seconds_total{{{RANK}}}": "0x240"},
+    ),
+    (
+        2,
+        "blocked on host waits",
+        {f'{N}host_sync_seconds_total{{{RANK},reason="item"}}': "0x240"}
+        | {f"{N}enqueue_blocked_seconds_total{{{RANK}}}": "0+5x240"},
+    ),
+    (3, "device-bound", {f"{N}stream_busy_seconds_total{{{RANK}}}": "0+13x240"}),
+    (4, "failed", {f"{N}stream_error_state{{{RANK}}}": "1x240"}),
+    (5, "hung", {f"{N}oldest_task_enqueued_timestamp_seconds{{{RANK}}}": "0x240"}),
+]
+
+
+def test_the_verdict_on_the_dashboard_is_the_pages(tmp_path: Path):
+    board = json.loads(exported("dashboards"))
+    [panel] = [p for p in board["panels"] if p["title"] == "Verdict"]
+    [query] = [target["expr"] for target in panel["targets"]]
+    for name in ("job", "instance", "device", "stream"):
+        query = query.replace(f"${name}", ".*")
+    [mapping] = panel["fieldConfig"]["defaults"]["mappings"]
+    said = {int(code): shown["text"] for code, shown in mapping["options"].items()}
+    everything: dict[str, str] = {}
+    cases = []
+    for code, _, series in VERDICTS:
+        everything |= series  # what is worse hides what is not so bad
+        values = ALIVE_NOW | series
+        sample = {"labels": '{instance="a",local_rank="0"}', "value": code}
+        cases += [
+            {
+                "interval": "15s",
+                "name": said[code],
+                "input_series": [{"series": s, "values": v} for s, v in found.items()],
+                "promql_expr_test": [
+                    {
+                        "expr": query.replace("$__rate_interval", "1m"),
+                        "eval_time": "30m",
+                        "exp_samples": [sample],
+                    }
+                ],
+            }
+            for found in (values, ALIVE_NOW | everything)
+        ]
+    file = tmp_path / "tests.yml"
+    file.write_text(yaml.safe_dump({"tests": cases}))
+
+    done = subprocess.run(
+        [prometheus_tool("promtool"), "test", "rules", str(file)],
+        capture_output=True,
+        text=True,
+    )
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert said == {code: text for code, text, _ in VERDICTS}
+
+
 def test_rules_and_panels_name_only_metrics_that_exist(write_segment, ghost):
     fields = {("StreamBlock.tail", 0): 9, ("DeviceBlock.memory_total", 0): 1}
     scrapes = Scrapes(Processes(directory=write_segment(ghost, fields)), ranked=True)

@@ -68,6 +68,8 @@ for _ in range(4):
     npu.current_stream().synchronize()
     x.add_(1)
     npu.synchronize()
+    x.add_(1)
+    npu.current_stream().drained_handle()
 kept = [npu.Event() for _ in range(3)]
 for event in kept:
     event.record()
@@ -235,6 +237,7 @@ AFTERWARDS: list[tuple[str, dict[str, str]]] = [
     ("queue_capacity", {}),
     ("last_completion_timestamp_seconds", {}),
     ("consumer_wakeups", {"how": "park"}),
+    ("consumer_cpu_seconds", {}),
     ("consumer_heartbeat_timestamp_seconds", {}),
     ("host_sync", {"reason": "item"}),
     ("host_sync", {"reason": "d2h"}),
@@ -243,6 +246,7 @@ AFTERWARDS: list[tuple[str, dict[str, str]]] = [
     ("host_sync", {"reason": "stream_sync"}),
     ("host_sync", {"reason": "event_sync"}),
     ("host_sync", {"reason": "device_sync"}),
+    ("host_sync", {"reason": "raw_handle"}),
     ("host_sync_seconds", {"reason": "item"}),
     ("queue_drain", {"reason": "device_sync"}),
     ("queue_drain_seconds", {"reason": "device_sync"}),
@@ -321,6 +325,36 @@ def stages(trainer):
     assert program.line() == "done"
     found["done"] = metrics.read()
     return found
+
+
+# With the sanitizer and little memory.
+CHECKED = """
+import sys, torch
+npu = torch.npu
+s = npu.Stream()
+for _ in range(100):  # every sixteenth call is measured
+    x = torch.ones(100, device="npu")
+    with npu.stream(s):
+        x.add_(1)
+    npu.synchronize()
+# The second does not fit beside the first, which is free but kept.
+for mib in (40, 48):
+    torch.empty(mib << 20, dtype=torch.uint8, device="npu")
+print("done", flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_the_sanitizer_and_a_full_memory_are_seen(trainer):
+    program = trainer(CHECKED, TORCH_NPU_SANITIZER="report", NPU_DISPATCH_MEMORY="64M")
+    assert program.line() == "done"
+    found = Metrics(program.pid).read()
+
+    assert total(found, "sanitizer_enabled") == 1
+    assert total(found, "sanitizer_reports", kind="race_ww") >= 1
+    assert total(found, "sanitizer_tracked_bytes") > 0
+    assert total(found, "sanitizer_overhead_seconds") > 0
+    assert total(found, "memory_alloc_retries") >= 1
 
 
 def test_each_row_of_the_table_is_fed_by_its_cause(stages):

@@ -30,7 +30,7 @@ OPEN_2 = "application/openmetrics-text; version=2.0.0"
 P, D, S = set(), {"device"}, {"device", "stream"}
 TABLE = {
     "snapshot_timestamp_seconds": ("gauge", P),
-    "streams": ("gauge", P | {"state"}),
+    "streams": ("gauge", D | {"state"}),
     "queue_depth": ("gauge", S),
     "queue_depth_max": ("gauge", S),
     "queue_capacity": ("gauge", S),
@@ -125,7 +125,7 @@ def test_names_kinds_and_labels_are_those_of_the_table(write_segment, ghost):
     assert extra == set()
 
 
-@pytest.mark.parametrize("accept", ["", OPEN_1])
+@pytest.mark.parametrize("accept", ["", OPEN_1, OPEN_2])
 def test_our_text_says_what_prometheus_client_would_say(write_segment, ghost, accept):
     found = collected(busy_segment(write_segment, ghost, streams=3), ranked=True)
     parse = parse_open if accept else parse_text
@@ -136,7 +136,7 @@ def test_our_text_says_what_prometheus_client_would_say(write_segment, ghost, ac
             pass
 
         def collect(self):
-            return to_metrics(found)
+            return to_metrics(found, native=accept == OPEN_2)
 
     registry = CollectorRegistry()
     registry.register(Ready())

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 import uvicorn
 from browser import open_browser
+from prometheus_server import serving
+from selenium import webdriver
 from selenium.webdriver.support.ui import WebDriverWait
 
 from npu_dispatch.service.app import ServiceConfig, create_app
@@ -32,6 +34,16 @@ torch.npu.synchronize()
 print("trained", flush=True)
 sys.stdin.readline()
 """
+
+
+def save_picture(browser: webdriver.Chrome, name: str) -> None:
+    """Leave the whole page as out/page_NAME.png, for people to look at."""
+    picture = browser.execute_cdp_cmd(
+        "Page.captureScreenshot", {"captureBeyondViewport": True, "format": "png"}
+    )
+    (ROOT / "out").mkdir(exist_ok=True)
+    file = ROOT / "out" / f"page_{name}.png"
+    file.write_bytes(base64.b64decode(picture["data"]))
 
 
 @pytest.mark.parametrize(
@@ -66,20 +78,14 @@ def test_the_page_draws_a_running_process(
                   depths: document.querySelectorAll("#depth .scatter").length,
                   ground: getComputedStyle(document.body).backgroundColor,
                   width: document.documentElement.scrollWidth,
-                  inner: innerWidth}"""
+                  inner: document.documentElement.clientWidth}"""
             )
-            picture = browser.execute_cdp_cmd(
-                "Page.captureScreenshot",
-                {"captureBeyondViewport": True, "format": "png"},
-            )
+            save_picture(browser, name)
             complaints = browser.get_log("browser")
         finally:
             browser.quit()
             service.terminate()
 
-    (ROOT / "out").mkdir(exist_ok=True)
-    file = ROOT / "out" / f"page_{name}.png"
-    file.write_bytes(base64.b64decode(picture["data"]))
     assert complaints == []
     assert f"pid {program.pid}" in found["verdict"]
     assert found["streams"][0] == "0:0"
@@ -88,6 +94,77 @@ def test_the_page_draws_a_running_process(
     assert found["depths"] == 4
     assert found["width"] <= found["inner"]
     assert found["ground"] == ("rgb(18, 22, 28)" if dark else "rgb(246, 247, 249)")
+
+
+# A stream that stands still, one that waits for it, and the host for that one.
+STUCK = """
+import sys, threading, torch
+npu = torch.npu
+gate, held, behind = npu.ExternalEvent(), npu.Stream(), npu.Stream()
+a = torch.ones(64, 64, device="npu")
+npu.synchronize()
+gate.wait(held)
+with npu.stream(held):
+    a @ a
+behind.wait_stream(held)
+print(f"0:{held.stream_id} 0:{behind.stream_id}", flush=True)
+def evaluate():
+    with npu.stream(held):
+        (a @ a).sum().item()
+threading.Thread(target=evaluate, daemon=True).start()
+behind.synchronize()  # line 16
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "width", "height", "dark"),
+    [("hung", 1300, 900, False), ("hung_phone", 390, 844, True)],
+)
+def test_what_hangs_is_drawn_with_the_host_threads_that_wait(
+    trainer, child_environment, name, width, height, dark
+):
+    program = trainer(STUCK)
+    held, behind = program.line().split()
+    options = ["--hang-seconds=0.5", "--interval=0.2", f"--pid={program.pid}"]
+    with serving(child_environment(NPU_AUTOLOAD="0"), *options) as (_, target):
+        browser = open_browser(width, height, dark=dark)
+        try:
+            browser.get(f"http://{target}/")
+            WebDriverWait(browser, 60).until(
+                lambda b: b.execute_script(
+                    """return document.querySelectorAll("#waits .textpoint").length == 4
+                      && document.querySelectorAll("#waiting tbody tr").length == 2"""
+                )
+            )
+            found = browser.execute_script(
+                """return {
+                  verdict: document.querySelector(".verdict b").textContent,
+                  nodes: [...document.querySelectorAll("#waits .textpoint")]
+                    .map((node) => node.textContent),
+                  waiting: [...document.querySelectorAll("#waiting tbody tr")]
+                    .map((row) => [...row.cells].map((cell) => cell.textContent)),
+                  width: document.documentElement.scrollWidth,
+                  inner: document.documentElement.clientWidth}"""
+            )
+            save_picture(browser, name)
+            complaints = browser.get_log("browser")
+        finally:
+            browser.quit()
+
+    assert complaints == []
+    assert found["verdict"].startswith("hung: ")
+    assert "external event wait" in found["verdict"]
+    assert "the host waits at <string>:" in found["verdict"]
+    nodes = [node.partition(" ")[0] if ":" in node else node for node in found["nodes"]]
+    assert sum(node.startswith("host ") for node in nodes) == 2
+    assert sum(held in node for node in nodes) == 1
+    assert sum(behind in node for node in nodes) == 1
+    [main] = [row for row in found["waiting"] if row[0] == "main"]
+    assert main[1:4] == ["<string>:16 in <module>", "stream sync", behind]
+    assert float(main[4]) > 0
+    [other] = [row for row in found["waiting"] if row[0] != "main"]
+    assert other[1:4] == ["<string>:14 in evaluate", "item", held]
+    assert found["width"] <= found["inner"]
 
 
 def test_the_page_keeps_up_with_eight_processes_of_sixteen_streams(write_segment):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from npu_dispatch.stats import (
     StatsReader,
     segment_file,
 )
+from npu_dispatch.stats.layout import TIME_BUCKETS
 from npu_dispatch.summary import Watch
 
 DEVICES, STREAMS = 2, 3
@@ -102,7 +104,8 @@ def test_device_waits_are_named(write_segment):
 def test_refuses_a_newer_layout_and_names_both_versions(write_segment):
     path = write_segment(version=LAYOUT_VERSION + 1)
 
-    with pytest.raises(StatsError, match="expected layout 4, found 5"):
+    versions = f"expected layout {LAYOUT_VERSION}, found {LAYOUT_VERSION + 1}"
+    with pytest.raises(StatsError, match=versions):
         StatsReader(path)
 
 
@@ -132,6 +135,27 @@ def test_a_percentile_is_within_its_power_of_two(values: list[int], q: float):
 
 def test_percentile_of_an_empty_histogram_is_zero():
     assert Histogram(0, 0, (0,) * 16).percentile(0.5) == 0.0
+
+
+@given(
+    st.lists(st.integers(0, 10**12), max_size=50),
+    st.lists(st.integers(1, 10**10), min_size=1, max_size=20, unique=True).map(sorted),
+)
+def test_what_lies_between_bounds_is_the_difference_of_what_lies_below(values, bounds):
+    buckets = [0] * TIME_BUCKETS
+    for ns in values:
+        e = ns.bit_length() - 1
+        at = ns if ns < 4 else 4 * (e - 1) + (ns >> (e - 2) & 3)
+        buckets[min(at, TIME_BUCKETS - 1)] += 1
+    histogram = Histogram(len(values), sum(values), tuple(buckets), 4)
+    below = histogram.below(bounds)
+    below[-1] = len(values)
+
+    found = histogram.between(bounds)
+
+    assert list(found) == sorted(found)
+    counts = [b - a for a, b in pairwise([0, *below])]
+    assert found == {i: n for i, n in enumerate(counts) if n}
 
 
 def test_histograms_add_up():

@@ -3,6 +3,7 @@
 
 const KEEP = 120; // snapshots
 const MOST_STREAMS = 16; // lines in one chart
+const MOST_THREADS = 6; // host threads in the picture of waits
 const history = [];
 const dark = matchMedia("(prefers-color-scheme: dark)");
 const byId = (id) => document.getElementById(id);
@@ -12,6 +13,7 @@ let due = false;
 const COLORS = ["#3b82d6", "#e0762f", "#3aa76d", "#b45fc9", "#d2a42c", "#2fa8b5",
   "#d9568d", "#7a8894"];
 const CLOCK = { type: "date", nticks: 4, tickformat: "%H:%M:%S", tickangle: 0 };
+const SHARE_NAMES = { held: "waiting", other: "idle" };
 const SHARES = { busy: "#3aa76d", starved: "#e0a030", held: "#b45fc9", other: "#8a96a5" };
 
 function style(name) {
@@ -85,7 +87,7 @@ function drawCharts(process) {
       range: [0, 1.1 * Math.max(10, ...past.flatMap((p) => p.streams.map((s) => s.depth)))] } });
   const other = (s) => Math.max(0, 1 - s.busy - s.starved - s.held);
   draw("time", Object.keys(SHARES).map((share) => ({ type: "bar", orientation: "h",
-    name: share === "other" ? "idle" : share, y: labels,
+    name: SHARE_NAMES[share] ?? share, y: labels,
     x: streams.map((s) => 100 * (share === "other" ? other(s) : s[share])),
     marker: { color: SHARES[share] } })),
     { barmode: "stack", xaxis: { range: [0, 100], ticksuffix: " %" } });
@@ -133,7 +135,10 @@ function transpose(columns) {
 }
 
 function drawWaits(process) {
-  const edges = process.waits_for;
+  // Host threads only of what hangs: there are always some that wait briefly.
+  const hosts = process.verdict.kind === "hung" ? process.waiting.slice(0, MOST_THREADS)
+    .map((w) => ({ from: `host ${thread(w)}`, to: w.stream })) : [];
+  const edges = [...process.waits_for, ...hosts];
   byId("waits-box").hidden = !edges.length;
   if (!edges.length) return;
   const names = [...new Set(edges.flatMap((edge) => [edge.from, edge.to]))];
@@ -142,14 +147,21 @@ function drawWaits(process) {
     return [name, [Math.cos(angle), Math.sin(angle)]];
   }));
   const circle = new Set(process.cycles.flat());
+  const heads = Object.fromEntries(process.streams.map((s) => [s.name, s.running]));
+  const labels = names.map((n) => (heads[n] ? `${n}<br>${heads[n]}` : n));
   draw("waits", [{ x: names.map((n) => at[n][0]), y: names.map((n) => at[n][1]),
-    mode: "markers+text", text: names, textposition: "top center",
+    mode: "markers+text", text: labels, cliponaxis: false,
+    textposition: names.map((n) => (at[n][1] < -0.01 ? "bottom center" : "top center")),
     marker: { size: 18, color: names.map((n) => (circle.has(n) ? "#d33" : COLORS[0])) } }],
     { showlegend: false, xaxis: { visible: false, range: [-1.5, 1.5] },
       yaxis: { visible: false, range: [-1.5, 1.5], rangemode: "normal" },
       annotations: edges.map(({ from, to }) => ({ ax: at[from][0], ay: at[from][1],
         x: at[to][0], y: at[to][1], axref: "x", ayref: "y", text: "", showarrow: true,
         arrowhead: 2, standoff: 12, startstandoff: 12, arrowcolor: style("--ink") })) });
+}
+
+function thread(wait) {
+  return wait.main ? "main" : String(wait.thread);
 }
 
 function fillTable(id, rows, nothing = "") {
@@ -171,6 +183,8 @@ function drawTables(process) {
   fillTable("streams", process.streams.map((s) => [s.name, s.state.replaceAll("_", " "),
     s.depth, s.running ?? "", short(s.running_at ?? ""),
     s.age_s === null ? "" : s.age_s.toFixed(1)]));
+  fillTable("waiting", process.waiting.map((w) => [thread(w), short(w.at),
+    w.reason.replaceAll("_", " "), w.stream, w.age_s.toFixed(1)]), "none");
   fillTable("lines", process.lines.map((line) => [short(line.at),
     line.reason.replaceAll("_", " "), percent(line.share), line.count,
     line.seconds.toFixed(3)]), "no host thread has waited");

@@ -67,10 +67,10 @@ TEST(Names, CountWhatTheirTasksCost) {
 
 TEST(Sites, CountTheWaitsFromThere) {
   publish_site(7, "train.py:7 in step");
-  count_wait_at(7, WaitReason::kItem, 30);
-  count_wait_at(7, WaitReason::kCopy, 12);
-  count_wait_at(0, WaitReason::kItem, 1);
-  count_wait_at(uint32_t(kMaxSites), WaitReason::kItem, 1);
+  count_wait_at(7, uint64_t(WaitReason::kItem), 30);
+  count_wait_at(7, uint64_t(WaitReason::kCopy), 12);
+  count_wait_at(0, uint64_t(WaitReason::kItem), 1);
+  count_wait_at(uint32_t(kMaxSites), uint64_t(WaitReason::kItem), 1);
 
   const SiteEntry& entry = segment().sites[7];
   EXPECT_EQ(entry.waits.load(), 2);

@@ -56,5 +56,11 @@ TEST(Owner, LosesItsSegmentWhenDeadAndKeepsItOtherwise) {
   rmdir(directory.c_str());
 }
 
+TEST(Owner, TellsMemoryFromWhatMayBeADisk) {
+  EXPECT_TRUE(in_memory("/dev/shm"));
+  EXPECT_TRUE(!in_memory("/proc"));
+  EXPECT_TRUE(!in_memory("/dev/shm/is_not_there"));
+}
+
 }  // namespace
 }  // namespace npu
