@@ -74,14 +74,16 @@ class device:
     def __init__(self, device: Device) -> None:
         self.idx = _get_device_index(device, optional=True)
         self.prev_idx = -1
+        self._entries: list[int] = []  # the device before each one, not left yet
 
     def __enter__(self) -> None:
         if self.idx >= 0:
             _lazy_init()
         self.prev_idx = _exchange_device(self.idx)
+        self._entries.append(self.prev_idx)
 
     def __exit__(self, *exc: object) -> None:
-        self.idx = _exchange_device(self.prev_idx)
+        _exchange_device(self._entries.pop() if self._entries else self.prev_idx)
 
 
 device_ctx_manager = device  # torch_npu's name for it
@@ -170,7 +172,7 @@ def get_device_capability(device: Device = None) -> tuple[int, int] | None:
     """Return TORCH_NPU_DEVICE_CAPABILITY as numbers; without it, None and a warning."""
     text = Config.read().device_capability or ""
     major, dot, minor = text.partition(".")
-    if dot and major.isdecimal() and minor.isdecimal():
+    if dot and text.isascii() and major.isdecimal() and minor.isdecimal():
         return int(major), int(minor)
     warnings.warn(
         "an npu has no compute capability; set TORCH_NPU_DEVICE_CAPABILITY to "

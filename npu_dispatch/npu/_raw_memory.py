@@ -39,6 +39,8 @@ def caching_allocator_alloc(
         raise TypeError(f"size must be an int, but got {type(size).__name__}")
     if size < 0:
         raise RuntimeError(f"cannot allocate {size} bytes")
+    if size >= 2**63:
+        raise OverflowError(f"a size of {size} bytes does not fit into 64 bits")
     index = _resolve(device)
     if stream is None:
         stream_id = _C.current_stream(index)
@@ -47,6 +49,8 @@ def caching_allocator_alloc(
         if stream.device_index != index:
             raise RuntimeError(f"{stream!r} is not a stream of npu:{index}")
     elif isinstance(stream, int) and not isinstance(stream, bool):
+        if stream and stream >> 32 != index:  # 0 is every device's default stream
+            raise RuntimeError(f"{stream:#x} is not a stream of npu:{index}")
         stream_id = stream & 0xFFFFFFFF
     else:
         raise TypeError(
@@ -57,6 +61,10 @@ def caching_allocator_alloc(
 
 def caching_allocator_delete(mem_ptr: int) -> None:
     """Free what caching_allocator_alloc() returned; any other address raises."""
+    if not isinstance(mem_ptr, int):
+        raise TypeError(f"mem_ptr must be an int, but got {type(mem_ptr).__name__}")
+    if not 0 <= mem_ptr < 2**64:
+        raise RuntimeError(f"invalid device pointer: {mem_ptr:#x}")
     _C.raw_delete(mem_ptr)
 
 

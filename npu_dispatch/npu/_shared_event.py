@@ -71,7 +71,7 @@ class SharedEvent(Event):
     def _made(cls, path: Path, owned: Path | None) -> Self:
         _leaving[:] = [words for words in _leaving if not words.settled()]
         event = super().__new__(cls, interprocess=True)
-        event._path, event._words = path, _Words(path)
+        event._path, event._words, event._device = path, _Words(path), None
         weakref.finalize(event, _leave, event._words, owned)
         return event
 
@@ -89,6 +89,11 @@ class SharedEvent(Event):
         return cls._made(path, None)
 
     _path: Path
+    _device: torch.device | None
+
+    @property
+    def device(self) -> torch.device | None:  # type: ignore[override]
+        return self._device
 
     def ipc_handle(self) -> bytes:
         return self._path.name.encode()
@@ -103,6 +108,13 @@ class SharedEvent(Event):
     def record(self, stream: torch.Stream | None = None) -> None:
         _lazy_init()
         stream = current_stream() if stream is None else stream
+        if self._device is None:
+            self._device = torch.device("npu", stream.device_index)
+        elif self._device.index != stream.device_index:
+            raise RuntimeError(
+                f"the event was recorded on {self._device} and cannot be recorded on "
+                f"npu:{stream.device_index}; make another event"
+            )
         number = self._asked() + 1
         _C.flag_set(
             stream.device_index,

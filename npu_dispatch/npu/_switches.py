@@ -22,10 +22,18 @@ def _only_bool(name: str, value: object) -> bool:
     return value
 
 
+def _truth(name: str, value: object) -> bool:
+    """Return a value's truth. That of a str is not what it says: a TypeError."""
+    if isinstance(value, (str, bytes)):
+        raise TypeError(f"{name} must be a bool, but got {value!r}")
+    return bool(value)
+
+
 class _Hf32:
     """Whether float32 may be computed with fewer bits. Process-wide.
 
-    As with torch_npu, an unknown attribute reads None, and setting one is
+    A permission: the value is kept, and this device does not make use of it,
+    because the host has no such unit. float32 is computed as on cpu. As with torch_npu, an unknown attribute reads None, and setting one is
     ignored.
     """
 
@@ -62,7 +70,7 @@ class _Aclnn:
                 "torch.npu.aclnn.allow_hf32 cannot be set after "
                 "torch.backends.disable_global_flags(); use torch.npu.aclnn.flags()"
             )
-        conv.allow_hf32 = bool(value)
+        conv.allow_hf32 = _truth("allow_hf32", value)
 
     def version(self) -> None:
         """Warn that there is no such library, and return None."""
@@ -71,8 +79,7 @@ class _Aclnn:
     @contextlib.contextmanager
     def flags(self, allow_hf32: bool = True) -> Iterator[None]:
         """Set the switch inside the block."""
-        before = conv.allow_hf32
-        conv.allow_hf32 = bool(allow_hf32)
+        before, conv.allow_hf32 = conv.allow_hf32, _truth("allow_hf32", allow_hf32)
         try:
             yield
         finally:
@@ -110,7 +117,7 @@ class _Kept:
 
 def set_mm_bmm_format_nd(is_nd: bool = True) -> None:
     """Choose plain layouts for matrix products: there are no others here."""
-    _Kept.nd = bool(is_nd)
+    _Kept.nd = _truth("is_nd", is_nd)
 
 
 def get_mm_bmm_format_nd() -> bool:
@@ -131,9 +138,10 @@ def set_compile_mode(jit_compile: bool = False) -> None:
 
     jit_compile=True is a warning: there is nothing to compile.
     """
+    compiles = _truth("jit_compile", jit_compile)
     if _C.is_initialized():
         _C.synchronize()
-    if jit_compile:
+    if compiles:
         warnings.warn("a virtual npu has pre-built kernels only", stacklevel=2)
 
 

@@ -23,11 +23,24 @@ class ExternalStream(Stream):
     """A stream that somebody else made and owns; with all of Stream's methods.
 
     stream_ptr: what npurt().npuStreamCreate() or a stream's `npu_stream` gave.
-    Equal pointers are the same stream. 0 or an unknown one is a RuntimeError.
+    Equal pointers are the same stream. 0 or an unknown one is a RuntimeError, and
+    so is to ask for a priority or another way of launching: they are its maker's.
     """
 
-    def __new__(cls, stream_ptr: int, device: Device = None) -> Self:
+    def __new__(
+        cls,
+        stream_ptr: int,
+        device: Device = None,
+        *,
+        priority: int = 0,
+        is_sync_launch: bool = False,
+    ) -> Self:
         _lazy_init()
+        if priority or is_sync_launch:
+            raise RuntimeError(
+                "ExternalStream: priority and is_sync_launch belong to the stream, "
+                f"but got priority={priority!r}, is_sync_launch={is_sync_launch!r}"
+            )
         if not isinstance(stream_ptr, int) or isinstance(stream_ptr, bool):
             raise TypeError(
                 f"stream_ptr must be an int, but got {type(stream_ptr).__name__}"

@@ -79,6 +79,11 @@ def _index(device: Device) -> int:
     return index
 
 
+def _counted(device: Device) -> int:
+    """Return whose counters to read; -1: there is no device, so all are zero."""
+    return -1 if device is None and not _C.device_count() else _index(device)
+
+
 def empty_cache() -> None:
     """Give unused segments back to the driver. Nothing before initialisation."""
     if is_initialized():
@@ -87,27 +92,32 @@ def empty_cache() -> None:
 
 def memory_allocated(device: Device = None) -> int:
     """Return the bytes handed out to tensors."""
-    return _C.memory_allocated(_index(device))
+    index = _counted(device)
+    return _C.memory_allocated(index) if index >= 0 else 0
 
 
 def max_memory_allocated(device: Device = None) -> int:
     """Return the most bytes handed out since the last reset."""
-    return _C.max_memory_allocated(_index(device))
+    index = _counted(device)
+    return _C.max_memory_allocated(index) if index >= 0 else 0
 
 
 def memory_reserved(device: Device = None) -> int:
     """Return the bytes held from the driver."""
-    return _C.memory_reserved(_index(device))
+    index = _counted(device)
+    return _C.memory_reserved(index) if index >= 0 else 0
 
 
 def max_memory_reserved(device: Device = None) -> int:
     """Return the most bytes held since the last reset."""
-    return _C.max_memory_reserved(_index(device))
+    index = _counted(device)
+    return _C.max_memory_reserved(index) if index >= 0 else 0
 
 
 def memory_stats(device: Device = None) -> OrderedDict[str, int]:
     """Return all counters, flat, under torch's keys; {} before initialisation."""
-    return OrderedDict(sorted(_C.memory_stats(_index(device)).items()))
+    index = _counted(device)
+    return OrderedDict(sorted(_C.memory_stats(index).items()) if index >= 0 else ())
 
 
 def memory_stats_as_nested_dict(device: Device = None) -> dict[str, Any]:
@@ -208,8 +218,8 @@ def _quantity(value: int, is_bytes: bool) -> str:
 
 def memory_summary(device: Device = None, abbreviated: bool = False) -> str:
     """Return the counters as a table; all zeros before initialisation."""
-    index = _index(device)
-    stats = memory_stats(index)
+    index = max(0, _counted(device))
+    stats = memory_stats(device)
     pools = ("all",) if abbreviated else ("all", "large_pool", "small_pool")
     ooms, retries = stats.get("num_ooms", 0), stats.get("num_alloc_retries", 0)
     lines = [

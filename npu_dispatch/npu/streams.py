@@ -125,7 +125,7 @@ class _StreamMethods(torch.Stream):
     def __repr__(self) -> str:
         return (
             f"<torch.npu.{type(self).__name__} device=npu:{self.device_index} "
-            f"stream_id={self.stream_id:#x}>"
+            f"npu_stream={self.npu_stream:#x}>"
         )
 
     def __eq__(self, other: object) -> bool:
@@ -159,6 +159,12 @@ class Stream(_StreamMethods):
     ) -> Self:
         if stream_id is not None:
             index = _resolve(device if device_index is None else device_index)
+            if device_type != _DEVICE_TYPE:
+                raise RuntimeError(
+                    f"device_type must be {_DEVICE_TYPE}, but got {device_type!r}"
+                )
+            if not -(2**63) <= stream_id < 2**63:
+                raise OverflowError(f"stream_id {stream_id} does not fit into 64 bits")
             _C.stream_priority(index, stream_id)  # raises when there is no such one
             return super().__new__(
                 cls, stream_id=stream_id, device_index=index, device_type=device_type
@@ -197,7 +203,7 @@ class Event(torch.Event):
     enable_timing: elapsed_time() and recorded_time() work. blocking: host waits
     sleep at once instead of spinning first. interprocess: another process can
     wait for it, through ipc_handle(); excludes enable_timing. Nothing is made on
-    a device before the first record().
+    a device before the first record(); later ones must be on the same device.
     """
 
     def __new__(
@@ -206,6 +212,8 @@ class Event(torch.Event):
         blocking: bool = False,
         interprocess: bool = False,
     ) -> Self:
+        if not _C.device_count():
+            raise RuntimeError("No NPU devices are available")
         if interprocess and enable_timing:
             raise RuntimeError("an interprocess event cannot have enable_timing=True")
         if interprocess and cls is Event:
@@ -226,6 +234,11 @@ class Event(torch.Event):
     def npu_event(self) -> int:
         """The event's number; 0 before the first record."""
         return self.event_id
+
+    @property
+    def device(self) -> torch.device | None:  # type: ignore[override]
+        """The device it was recorded on; None before the first record."""
+        return super().device if self.event_id else None
 
     def __await__(self) -> Generator[Any, Any, None]:
         """Resume once the recorded work is done; raise if it failed."""
@@ -287,6 +300,8 @@ def set_stream(stream: torch.Stream | None) -> None:
     """Move the calling thread to a stream and its device. None does nothing."""
     if stream is None:
         return
+    if not isinstance(stream, torch.Stream):
+        raise TypeError(f"expected a stream of an npu, but got {stream!r}")
     _C.set_device(stream.device_index)
     _C.set_current_stream(stream.device_index, stream.stream_id)
 
@@ -297,20 +312,25 @@ class StreamContext:
     def __init__(self, stream_ctx: torch.Stream | None) -> None:
         _lazy_init()
         self.stream = stream_ctx
-        self._previous: list[tuple[int, int]] = []
+        self._previous: list[list[tuple[int, int]]] = []  # one of each entry
 
     def __enter__(self) -> None:
         if self.stream is None:
             return
+        if not isinstance(self.stream, torch.Stream):
+            raise TypeError(f"expected a stream of an npu, but got {self.stream!r}")
         here, there = _C.current_device(), self.stream.device_index
         # The last one restored is the device that was current.
-        self._previous = [
-            (index, _C.current_stream(index)) for index in dict.fromkeys((there, here))
-        ]
+        self._previous.append(
+            [
+                (index, _C.current_stream(index))
+                for index in dict.fromkeys((there, here))
+            ]
+        )
         set_stream(self.stream)
 
     def __exit__(self, *exc: object) -> None:
-        for index, stream_id in self._previous:
+        for index, stream_id in self._previous.pop() if self._previous else ():
             _C.set_device(index)
             _C.set_current_stream(index, stream_id)
 

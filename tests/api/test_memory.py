@@ -68,6 +68,14 @@ def test_raw_memory_refuses_what_it_cannot_do():
     for pointer in (12345, x.data_ptr()):
         with pytest.raises(RuntimeError, match="invalid device pointer"):
             torch.npu.caching_allocator_delete(pointer)
+    with pytest.raises(RuntimeError, match="invalid device pointer"):
+        torch.npu.caching_allocator_delete(-8)
+    with pytest.raises(TypeError, match="mem_ptr"):
+        torch.npu.caching_allocator_delete("x")
+    with pytest.raises(OverflowError):
+        torch.npu.caching_allocator_alloc(1 << 70)
+    with pytest.raises(RuntimeError, match="not a stream of npu:0"):
+        torch.npu.caching_allocator_alloc(8, stream=5 << 32)
     with pytest.raises(TypeError):
         torch.npu.caching_allocator_alloc(8, stream="s")
     with pytest.raises(RuntimeError):
