@@ -15,6 +15,7 @@ import torch
 
 from npu_dispatch import _C
 from npu_dispatch.config import Config
+from npu_dispatch.npu._codes import coded
 from npu_dispatch.npu._index import Device, _get_device_index
 from npu_dispatch.npu._lazy import _lazy_init
 
@@ -132,8 +133,9 @@ class DeviceProperties:
 
 def _checked(index: int, what: str = "device id") -> int:
     if not 0 <= index < _C.device_count():
-        raise AssertionError(
-            f"Invalid {what} {index}: there are {_C.device_count()} devices"
+        raise coded(
+            AssertionError,
+            f"Invalid {what} {index}: there are {_C.device_count()} devices",
         )
     return index
 

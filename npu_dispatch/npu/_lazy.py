@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from npu_dispatch import _C
 from npu_dispatch.errors import DeferredNpuCallError
+from npu_dispatch.npu._codes import coded
 
 __all__ = ["init", "is_initialized"]
 
@@ -34,9 +35,10 @@ def _lazy_init() -> None:
     if is_initialized() and not _waiting:
         return
     if _C.in_bad_fork():
-        raise RuntimeError(
+        raise coded(
+            RuntimeError,
             "Cannot re-initialize NPU in forked subprocess. To use NPU with "
-            "multiprocessing, you must use the 'spawn' start method"
+            "multiprocessing, you must use the 'spawn' start method",
         )
     with _lock:
         _C.init()

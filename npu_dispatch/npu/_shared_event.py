@@ -17,6 +17,7 @@ from typing import Self
 import torch
 
 from npu_dispatch import _C
+from npu_dispatch.npu._codes import coded
 from npu_dispatch.npu._lazy import _lazy_init
 from npu_dispatch.npu.streams import Event, current_stream
 
@@ -78,13 +79,16 @@ class SharedEvent(Event):
     @classmethod
     def opened(cls, device: int, handle: bytes) -> Self:
         if not isinstance(handle, bytes):
-            raise TypeError(f"handle must be bytes, but got {type(handle).__name__}")
+            raise coded(
+                TypeError, f"handle must be bytes, but got {type(handle).__name__}"
+            )
         name = handle.decode(errors="replace")
         path = _FOLDER / name
         if not name.startswith(_PREFIX) or "/" in name or not path.is_file():
-            raise RuntimeError(
+            raise coded(
+                RuntimeError,
                 f"{handle!r} is no handle of an interprocess event, or the process "
-                "that made the event has dropped it"
+                "that made the event has dropped it",
             )
         return cls._made(path, None)
 
@@ -111,9 +115,10 @@ class SharedEvent(Event):
         if self._device is None:
             self._device = torch.device("npu", stream.device_index)
         elif self._device.index != stream.device_index:
-            raise RuntimeError(
+            raise coded(
+                RuntimeError,
                 f"the event was recorded on {self._device} and cannot be recorded on "
-                f"npu:{stream.device_index}; make another event"
+                f"npu:{stream.device_index}; make another event",
             )
         number = self._asked() + 1
         _C.flag_set(
@@ -152,10 +157,10 @@ class SharedEvent(Event):
         _C.flag_host_wait(self._words.address + _REACHED, self._asked())
 
     def elapsed_time(self, end_event: torch.Event) -> float:
-        raise RuntimeError("an interprocess event has no time")
+        raise coded(RuntimeError, "an interprocess event has no time")
 
     def recorded_time(self) -> int:
-        raise RuntimeError("an interprocess event has no time")
+        raise coded(RuntimeError, "an interprocess event has no time")
 
     def __repr__(self) -> str:
         return f"<torch.npu.Event interprocess {self._path.name}>"

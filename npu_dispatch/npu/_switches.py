@@ -12,20 +12,21 @@ import torch
 
 from npu_dispatch import _C
 from npu_dispatch.config import Config
+from npu_dispatch.npu._codes import coded
 
 __all__ = ["aclnn", "config", "conv", "matmul"]
 
 
 def _only_bool(name: str, value: object) -> bool:
     if not isinstance(value, bool):
-        raise TypeError(f"{name} must be a bool, but got {type(value).__name__}")
+        raise coded(TypeError, f"{name} must be a bool, but got {type(value).__name__}")
     return value
 
 
 def _truth(name: str, value: object) -> bool:
     """Return a value's truth. That of a str is not what it says: a TypeError."""
     if isinstance(value, (str, bytes)):
-        raise TypeError(f"{name} must be a bool, but got {value!r}")
+        raise coded(TypeError, f"{name} must be a bool, but got {value!r}")
     return bool(value)
 
 
@@ -33,8 +34,8 @@ class _Hf32:
     """Whether float32 may be computed with fewer bits. Process-wide.
 
     A permission: the value is kept, and this device does not make use of it,
-    because the host has no such unit. float32 is computed as on cpu. As with torch_npu, an unknown attribute reads None, and setting one is
-    ignored.
+    because the host has no such unit. float32 is computed as on cpu. As with
+    torch_npu, an unknown attribute reads None, and setting one is ignored.
     """
 
     def __init__(self, allowed: bool) -> None:
@@ -66,9 +67,10 @@ class _Aclnn:
     @allow_hf32.setter
     def allow_hf32(self, value: object) -> None:
         if torch.backends.flags_frozen():  # type: ignore[no-untyped-call]
-            raise RuntimeError(
+            raise coded(
+                RuntimeError,
                 "torch.npu.aclnn.allow_hf32 cannot be set after "
-                "torch.backends.disable_global_flags(); use torch.npu.aclnn.flags()"
+                "torch.backends.disable_global_flags(); use torch.npu.aclnn.flags()",
             )
         conv.allow_hf32 = _truth("allow_hf32", value)
 
@@ -152,7 +154,7 @@ def set_deterministic_level(level: int) -> None:
     repeat their results in any case.
     """
     if level not in (0, 1, 2):
-        raise ValueError(f"level must be 0, 1 or 2, but got {level!r}")
+        raise coded(ValueError, f"level must be 0, 1 or 2, but got {level!r}")
     torch.use_deterministic_algorithms(level > 0)
     _Kept.deterministic_level = level
 
@@ -165,16 +167,16 @@ def use_compatible_impl(is_enable: bool) -> None:
 def set_op_timeout_ms(ms: int) -> None:
     """Keep a limit for operators, in milliseconds. Not enforced: kernels end."""
     if not isinstance(ms, int) or isinstance(ms, bool):
-        raise TypeError(f"ms must be an int, but got {type(ms).__name__}")
+        raise coded(TypeError, f"ms must be an int, but got {type(ms).__name__}")
     if ms < 0:
-        raise ValueError(f"ms must not be negative, but got {ms}")
+        raise coded(ValueError, f"ms must not be negative, but got {ms}")
     _Kept.op_timeout_ms = ms
 
 
 def set_task_queue_enable(level: int) -> None:
     """Choose 0: every launch waits for its task; 1 or 2: launches are queued."""
     if level not in (0, 1, 2):
-        raise ValueError(f"level must be 0, 1 or 2, but got {level!r}")
+        raise coded(ValueError, f"level must be 0, 1 or 2, but got {level!r}")
     _C.set_launch_blocking(level == 0)
     _Kept.task_queue = level
 
@@ -187,5 +189,5 @@ def get_task_queue_enable() -> int:
 def get_cann_version(module: str = "CANN") -> str:
     """Return the version of a part of the vendor's software: "", none is used."""
     if not isinstance(module, str):
-        raise TypeError(f"module must be a str, but got {type(module).__name__}")
+        raise coded(TypeError, f"module must be a str, but got {type(module).__name__}")
     return ""

@@ -7,6 +7,7 @@ from collections import OrderedDict
 from typing import Any
 
 from npu_dispatch import _C
+from npu_dispatch.npu._codes import coded
 from npu_dispatch.npu._device import _checked
 from npu_dispatch.npu._index import Device, _get_device_index
 from npu_dispatch.npu._lazy import _lazy_init, is_initialized
@@ -73,8 +74,9 @@ __all__ = [
 def _index(device: Device) -> int:
     index = _get_device_index(device, optional=True)
     if not 0 <= index < _C.device_count():
-        raise RuntimeError(
-            f"Invalid device argument {index}: there are {_C.device_count()} devices"
+        raise coded(
+            RuntimeError,
+            f"Invalid device argument {index}: there are {_C.device_count()} devices",
         )
     return index
 
@@ -173,9 +175,11 @@ def mem_get_info(device: Device = None) -> tuple[int, int]:
 def set_per_process_memory_fraction(fraction: float, device: Device = None) -> None:
     """Allow this process at most `fraction` of the device's memory."""
     if not isinstance(fraction, float):
-        raise TypeError(f"fraction must be a float, not {type(fraction).__name__}")
+        raise coded(
+            TypeError, f"fraction must be a float, not {type(fraction).__name__}"
+        )
     if not 0.0 <= fraction <= 1.0:
-        raise ValueError(f"Invalid fraction: {fraction}. Allowed range: 0 to 1")
+        raise coded(ValueError, f"Invalid fraction: {fraction}. Allowed range: 0 to 1")
     _lazy_init()
     _C.set_per_process_memory_fraction(fraction, _index(device))
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from npu_dispatch import _C
+from npu_dispatch.npu._codes import coded
 from npu_dispatch.npu._index import Device
 from npu_dispatch.npu._lazy import _lazy_init
 from npu_dispatch.npu.streams import _resolve
@@ -33,8 +34,9 @@ class _Plugged:
 
     def _hook(self, name: str, function: int) -> None:
         if not isinstance(function, int) or not 0 <= function < 2**64:
-            raise TypeError(
-                f"expected the address of a C function or 0, but got {function!r}"
+            raise coded(
+                TypeError,
+                f"expected the address of a C function or 0, but got {function!r}",
             )
         _C.plug_hook(self._handle, name, function)
 
@@ -101,8 +103,9 @@ def change_current_allocator(allocator: NPUPluggableAllocator) -> None:
     RuntimeError. The statistics of memory then stay at zero.
     """
     if not isinstance(allocator, NPUPluggableAllocator):
-        raise TypeError(
-            f"expected an NPUPluggableAllocator, but got {type(allocator).__name__}"
+        raise coded(
+            TypeError,
+            f"expected an NPUPluggableAllocator, but got {type(allocator).__name__}",
         )
     _C.replace_allocator(allocator.allocator()._handle)
 
@@ -130,9 +133,10 @@ class MemPool:
         if isinstance(allocator, NPUPluggableAllocator):
             allocator = allocator.allocator()
         if allocator is not None and not isinstance(allocator, _Plugged):
-            raise TypeError(
+            raise coded(
+                TypeError,
                 "allocator must be NPUPluggableAllocator(...).allocator(), but got "
-                f"{type(allocator).__name__}"
+                f"{type(allocator).__name__}",
             )
         self._number = next(_numbers)
         self._allocator = allocator
@@ -174,7 +178,9 @@ def use_mem_pool(pool: MemPool, device: Device = None) -> Iterator[None]:
     """
     _lazy_init()
     if not isinstance(pool, MemPool):
-        raise TypeError(f"expected a torch.npu.MemPool, but got {type(pool).__name__}")
+        raise coded(
+            TypeError, f"expected a torch.npu.MemPool, but got {type(pool).__name__}"
+        )
     index = _resolve(device)
     pool._hold(index)
     _C.begin_pool(

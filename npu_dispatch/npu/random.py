@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from npu_dispatch import _C
+from npu_dispatch.npu._codes import coded
 from npu_dispatch.npu._index import Device, _get_device_index
 
 __all__ = [
@@ -32,7 +33,7 @@ def _generator(device: Device) -> torch.Generator:
     if index < 0:  # an old spelling of the current device
         index = _C.current_device()
     if index >= _C.device_count():
-        raise IndexError(f"npu:{index} of {_C.device_count()} devices")
+        raise coded(IndexError, f"npu:{index} of {_C.device_count()} devices")
     return _C.default_generator(index)
 
 

@@ -9,6 +9,7 @@ from typing import Any, Self, cast
 import torch
 
 from npu_dispatch import _C
+from npu_dispatch.npu._codes import coded
 from npu_dispatch.npu._index import Device, _get_device_index
 from npu_dispatch.npu._lazy import _lazy_init
 
@@ -37,8 +38,9 @@ def _resolve(device: Device) -> int:
     if index < 0:
         return _C.current_device()
     if index >= _C.device_count():
-        raise RuntimeError(
-            f"invalid device id {index}: there are {_C.device_count()} devices"
+        raise coded(
+            RuntimeError,
+            f"invalid device id {index}: there are {_C.device_count()} devices",
         )
     return index
 
@@ -74,9 +76,10 @@ class _StreamMethods(torch.Stream):
     ) -> None:
         """Mark this stream as one for data preprocessing, or not. Kept as a flag."""
         if not isinstance(is_data_preprocess_stream, bool):
-            raise TypeError(
+            raise coded(
+                TypeError,
                 "is_data_preprocess_stream must be a bool, but got "
-                f"{type(is_data_preprocess_stream).__name__}"
+                f"{type(is_data_preprocess_stream).__name__}",
             )
         key = self.device_index, self.stream_id
         if is_data_preprocess_stream:
@@ -160,11 +163,14 @@ class Stream(_StreamMethods):
         if stream_id is not None:
             index = _resolve(device if device_index is None else device_index)
             if device_type != _DEVICE_TYPE:
-                raise RuntimeError(
-                    f"device_type must be {_DEVICE_TYPE}, but got {device_type!r}"
+                raise coded(
+                    RuntimeError,
+                    f"device_type must be {_DEVICE_TYPE}, but got {device_type!r}",
                 )
             if not -(2**63) <= stream_id < 2**63:
-                raise OverflowError(f"stream_id {stream_id} does not fit into 64 bits")
+                raise coded(
+                    OverflowError, f"stream_id {stream_id} does not fit into 64 bits"
+                )
             _C.stream_priority(index, stream_id)  # raises when there is no such one
             return super().__new__(
                 cls, stream_id=stream_id, device_index=index, device_type=device_type
@@ -213,9 +219,11 @@ class Event(torch.Event):
         interprocess: bool = False,
     ) -> Self:
         if not _C.device_count():
-            raise RuntimeError("No NPU devices are available")
+            raise coded(RuntimeError, "No NPU devices are available")
         if interprocess and enable_timing:
-            raise RuntimeError("an interprocess event cannot have enable_timing=True")
+            raise coded(
+                RuntimeError, "an interprocess event cannot have enable_timing=True"
+            )
         if interprocess and cls is Event:
             from npu_dispatch.npu._shared_event import SharedEvent
 
@@ -249,8 +257,9 @@ class Event(torch.Event):
     def elapsed_time(self, end_event: torch.Event) -> float:
         """Return the milliseconds from this event to `end_event`. Waits for both."""
         if not (self.event_id and end_event.event_id):
-            raise RuntimeError(
-                "Both events must be recorded before calculating elapsed time."
+            raise coded(
+                RuntimeError,
+                "Both events must be recorded before calculating elapsed time.",
             )
         began, ended = map(_C.event_time_ns, (self.event_id, end_event.event_id))
         return (ended - began) / 1e6
@@ -264,7 +273,7 @@ class Event(torch.Event):
 
     def ipc_handle(self) -> bytes:
         """Return what from_ipc_handle() of another process needs."""
-        raise RuntimeError("ipc_handle() needs an event with interprocess=True")
+        raise coded(RuntimeError, "ipc_handle() needs an event with interprocess=True")
 
     @classmethod
     def from_ipc_handle(cls, device: Device, handle: bytes) -> Event:
@@ -301,7 +310,7 @@ def set_stream(stream: torch.Stream | None) -> None:
     if stream is None:
         return
     if not isinstance(stream, torch.Stream):
-        raise TypeError(f"expected a stream of an npu, but got {stream!r}")
+        raise coded(TypeError, f"expected a stream of an npu, but got {stream!r}")
     _C.set_device(stream.device_index)
     _C.set_current_stream(stream.device_index, stream.stream_id)
 
@@ -318,7 +327,9 @@ class StreamContext:
         if self.stream is None:
             return
         if not isinstance(self.stream, torch.Stream):
-            raise TypeError(f"expected a stream of an npu, but got {self.stream!r}")
+            raise coded(
+                TypeError, f"expected a stream of an npu, but got {self.stream!r}"
+            )
         here, there = _C.current_device(), self.stream.device_index
         # The last one restored is the device that was current.
         self._previous.append(

@@ -229,7 +229,7 @@ assert counts.my_freed() == counts.my_allocated()
 
 
 def test_the_users_allocator_hears_of_what_else_happens(library, python):
-    code = '''
+    code = """
 import ctypes, sys
 import npu_dispatch, torch
 npu, c = torch.npu, ctypes.CDLL(sys.argv[1])
@@ -258,7 +258,7 @@ assert c.called(1) == 2
 for bad in ("f", -1, None):
     try: take.set_init_fn(bad)
     except TypeError as error: print("refused")
-'''
+"""
     lines = python(code, library).stdout.splitlines()
 
     assert lines == ["[1, 2, 1, 1, 1] 0.25", "refused", "refused", "refused"]
