@@ -97,15 +97,20 @@ class device_of(device):
         super().__init__(obj.get_device() if obj.is_npu else -1)
 
 
+_ran = False  # synchronize() has: a tenth of a microsecond counts there
+
+
 def synchronize(device: Device = None) -> None:
     """Wait for all work on all streams of the device; raise a failed stream's error.
 
     ACL_DEVICE_SYNC_TIMEOUT, in seconds, limits the wait: then a RuntimeError.
     """
-    if device is None:  # a microsecond counts here, and no work needs no runtime
+    global _ran
+    if device is None and _ran:
         _C.synchronize()
         return
     _lazy_init()
+    _ran = True
     _C.synchronize(_get_device_index(device, optional=True))
 
 
@@ -229,7 +234,14 @@ def current_blas_handle() -> None:
 
 
 def ipc_collect() -> None:
-    """Release memory that other processes have closed: there is never any."""
+    """Remove the shared memory of interprocess events whose maker has died.
+
+    A process that ends removes its own; one that was killed cannot.
+    """
+    _lazy_init()
+    from npu_dispatch.npu._shared_event import remove_orphans
+
+    remove_orphans()
 
 
 def _current_device_object() -> torch.device:

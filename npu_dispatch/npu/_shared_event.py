@@ -6,6 +6,7 @@ reached. A wait is for the records asked for so far, by whichever process.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import mmap
 import os
@@ -52,9 +53,21 @@ _leaving: list[_Words] = []
 
 
 def _leave(words: _Words, owned: Path | None) -> None:
-    if owned is not None and os.getpid() == int(owned.name.split("-")[1]):
+    if owned is not None and os.getpid() == _maker(owned):
         owned.unlink(missing_ok=True)
     _leaving.append(words)
+
+
+def remove_orphans() -> None:
+    """Remove the files whose process is gone. Who has one mapped keeps it."""
+    for path in _FOLDER.glob(f"{_PREFIX}*"):
+        with contextlib.suppress(ValueError, OSError):
+            if not Path("/proc", str(_maker(path))).exists():
+                path.unlink()
+
+
+def _maker(path: Path) -> int:
+    return int(path.name.split("-")[1])
 
 
 class SharedEvent(Event):
@@ -90,7 +103,9 @@ class SharedEvent(Event):
                 f"{handle!r} is no handle of an interprocess event, or the process "
                 "that made the event has dropped it",
             )
-        return cls._made(path, None)
+        event = cls._made(path, None)
+        event._device = torch.device("npu", device)
+        return event
 
     _path: Path
     _device: torch.device | None

@@ -136,11 +136,13 @@ def memory_stats_as_nested_dict(device: Device = None) -> dict[str, Any]:
 
 def reset_peak_memory_stats(device: Device = None) -> None:
     """Start the peaks again from what is in use now."""
+    _lazy_init()
     _C.reset_peak_memory_stats(_index(device))
 
 
 def reset_accumulated_memory_stats(device: Device = None) -> None:
     """Start the running totals again from zero."""
+    _lazy_init()
     _C.reset_accumulated_memory_stats(_index(device))
 
 
