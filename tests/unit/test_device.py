@@ -204,3 +204,31 @@ assert not npu.is_initialized()
 print("ok")
 """
     assert python(code, NPU_DISPATCH_DEVICES="0").stdout.strip() == "ok"
+
+
+def test_other_threads_do_not_overtake_queued_calls(python):
+    code = """
+import threading
+import npu_dispatch, torch
+npu, inside, go = torch.npu, threading.Event(), threading.Event()
+
+def last():
+    npu.init()  # the device is up: a queued call may use it
+    inside.set()
+    go.wait()
+    assert torch.ones(1, device="npu").item() == 1
+
+npu._lazy_call(last)
+first = threading.Thread(target=npu.init)
+first.start()
+inside.wait()
+second = threading.Thread(target=npu.current_stream)
+second.start()
+second.join(0.3)
+overtook = not second.is_alive()
+go.set()
+first.join()
+second.join()
+print(overtook)
+"""
+    assert python(code).stdout.strip() == "False"
