@@ -49,8 +49,8 @@ void end_pool(int device);
 void replace_allocator(const PluggedAllocator* plugged);
 bool allocator_replaced();
 
-// What torch.npu.empty_cache() and set_per_process_memory_fraction() mean to the
-// replacement; nothing without one, or without its function for it.
+// What torch.npu.empty_cache() and set_per_process_memory_fraction() mean to
+// the replacement; nothing without one, or without its function for it.
 void reset_replacement();
 void limit_replacement(double fraction, int device);
 
