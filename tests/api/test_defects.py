@@ -187,8 +187,9 @@ def test_nvtx_takes_whatever_it_is_given(caplog):
         npu.nvtx.mark(Textless())
         assert npu.nvtx.range_push(Textless()) == 0
         assert npu.nvtx.range_pop() == 0
-        npu.nvtx.range_end(npu.nvtx.range_start(Textless()))
+        opened = npu.nvtx.range_start(Textless())
         npu.nvtx.range_end([])
+        npu.nvtx.range_end(opened)
         with npu.nvtx.range("step {n} of {", 3):
             pass
     from npu_dispatch.npu._marks import recorder
