@@ -47,6 +47,8 @@ class Config:
     cache: Path = Path()
     inf_nan: bool = True
     is_rank: bool = False
+    rank: int = -1
+    compact_errors: bool = False
     watchdog_seconds: float = 0.0  # 0: none
     torch_npu_alias: bool = False
     task_queue: int = 1
@@ -73,6 +75,8 @@ class Config:
             is_rank=all(
                 env.get(name) for name in ("RANK", "LOCAL_WORLD_SIZE", "WORLD_SIZE")
             ),
+            rank=int(rank) if (rank := env.get("RANK", "")).isdecimal() else -1,
+            compact_errors=env.get("TORCH_NPU_COMPACT_ERROR_OUTPUT") == "1",
             watchdog_seconds=_seconds(env.get("NPU_DISPATCH_WATCHDOG", "")),
             task_queue=_level(env.get("TASK_QUEUE_ENABLE", "")),
             torch_npu_alias=env.get("NPU_DISPATCH_TORCH_NPU_ALIAS", "").lower() in _YES,

@@ -8,6 +8,7 @@
 #include "csrc/memory/caching_allocator.h"
 #include "csrc/memory/settings.h"
 #include "csrc/python/bindings.h"
+#include "csrc/torch/alternatives.h"
 #include "csrc/torch/device.h"
 #include "csrc/torch/error.h"
 
@@ -80,6 +81,7 @@ void empty_cache() {
   collect_graphs();
   for (int device = 0; device < device_count(); ++device)
     if (allocator_exists(device)) allocator(device).empty_cache();
+  reset_replacement();
 }
 
 template <typename F>
@@ -128,6 +130,7 @@ void bind_memory(py::module_& m) {
   def(m, "set_per_process_memory_fraction", [](double fraction, int device) {
     check_device(device);
     allocator(device).set_fraction(fraction);
+    limit_replacement(fraction, device);
   });
   def(m, "get_per_process_memory_fraction", [](int device) {
     check_device(device);

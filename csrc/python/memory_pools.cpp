@@ -62,6 +62,22 @@ uintptr_t plug(uintptr_t alloc, uintptr_t free) {
   return reinterpret_cast<uintptr_t>(plugged);
 }
 
+template <typename F>
+void hook(F& field, uintptr_t function) {
+  field = reinterpret_cast<F>(function);
+}
+
+// Gives a plugged allocator one of its optional functions; 0 takes it back.
+void plug_hook(uintptr_t handle, const std::string& name, uintptr_t function) {
+  auto& p = *reinterpret_cast<PluggedAllocator*>(handle);
+  if (name == "init") return hook(p.init, function);
+  if (name == "reset") return hook(p.reset, function);
+  if (name == "memory_fraction") return hook(p.memory_fraction, function);
+  if (name == "record_stream") return hook(p.record_stream, function);
+  if (name == "erase_stream") return hook(p.erase_stream, function);
+  TORCH_CHECK(false, "a pluggable allocator has no function ", name);
+}
+
 const PluggedAllocator* plugged_at(uintptr_t handle) {
   return reinterpret_cast<const PluggedAllocator*>(handle);
 }
@@ -122,6 +138,7 @@ void bind_memory_pools(py::module_& m) {
   def(m, "end_pool", &end_pool);
 
   def(m, "plug", &plug);
+  def(m, "plug_hook", &plug_hook);
   def(m, "replace_allocator",
       [](uintptr_t plugged) { replace_allocator(plugged_at(plugged)); });
   def(m, "allocator_replaced", &allocator_replaced);

@@ -50,6 +50,7 @@ struct NpuAllocator final : c10::DeviceAllocator {
   void emptyCache(c10::MempoolId_t) override {
     for (int device = 0; device < device_count(); ++device)
       if (allocator_exists(device)) allocator(device).empty_cache();
+    reset_replacement();
   }
   void recordStream(const c10::DataPtr& data, c10::Stream stream) override {
     record_stream(data, from_torch(stream));
@@ -124,7 +125,8 @@ void record_stream(const c10::DataPtr& data, Stream& stream) {
 }
 
 void erase_stream(const c10::DataPtr& data, Stream& stream) {
-  if (!data.get() || data.get_deleter() != &free_block) return;
+  if (!data.get()) return;
+  if (data.get_deleter() != &free_block) return erase_elsewhere(data, stream);
   Block* block = static_cast<Block*>(data.get_context());
   allocator(block_device(block)).erase_stream(block, stream);
 }

@@ -110,8 +110,23 @@ c10::DataPtr allocate_elsewhere(size_t bytes, Stream& stream,
 void record_elsewhere(const c10::DataPtr& data, Stream& stream) {
   if (data.get_deleter() != &free_foreign) return;
   Foreign* f = static_cast<Foreign*>(data.get_context());
-  std::lock_guard lock(f->mutex);
-  if (&stream != f->stream) f->others.push_back(&stream);
+  {
+    std::lock_guard lock(f->mutex);
+    if (&stream != f->stream) f->others.push_back(&stream);
+  }
+  if (f->plugged->record_stream)
+    f->plugged->record_stream(f->ptr, handle_of(stream));
+}
+
+void erase_elsewhere(const c10::DataPtr& data, Stream& stream) {
+  if (data.get_deleter() != &free_foreign) return;
+  Foreign* f = static_cast<Foreign*>(data.get_context());
+  {
+    std::lock_guard lock(f->mutex);
+    std::erase(f->others, &stream);
+  }
+  if (f->plugged->erase_stream)
+    f->plugged->erase_stream(f->ptr, handle_of(stream));
 }
 
 void begin_pool(int device, uint64_t mempool, const PluggedAllocator* plugged) {
@@ -141,10 +156,22 @@ void replace_allocator(const PluggedAllocator* plugged) {
               "Can't swap an already initialized allocator: "
               "change_current_allocator() works once");
   alternatives_.fetch_add(1, std::memory_order_relaxed);
+  if (plugged->init) plugged->init(device_count());
 }
 
 bool allocator_replaced() {
   return replacement_.load(std::memory_order_acquire) != nullptr;
+}
+
+void reset_replacement() {
+  const auto* plugged = replacement_.load(std::memory_order_acquire);
+  if (plugged && plugged->reset) plugged->reset(true);
+}
+
+void limit_replacement(double fraction, int device) {
+  const auto* plugged = replacement_.load(std::memory_order_acquire);
+  if (plugged && plugged->memory_fraction)
+    plugged->memory_fraction(fraction, device);
 }
 
 }  // namespace npu

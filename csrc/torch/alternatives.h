@@ -17,6 +17,12 @@ struct PluggedAllocator {
   using Free = void (*)(void* ptr, size_t bytes, int device, void* stream);
   Alloc alloc = nullptr;
   Free free = nullptr;
+  // Optional. Set before the allocator is used, so they are plain.
+  void (*init)(int devices) = nullptr;
+  void (*reset)(bool check_error) = nullptr;
+  void (*memory_fraction)(double fraction, int device) = nullptr;
+  void (*record_stream)(void* ptr, void* stream) = nullptr;
+  void (*erase_stream)(void* ptr, void* stream) = nullptr;
 };
 
 // How many of the two are in use. Relaxed: whoever switches one on does so on
@@ -31,6 +37,7 @@ inline bool alternatives_in_use() {
 c10::DataPtr allocate_elsewhere(size_t bytes, Stream& stream,
                                 c10::DeleterFnPtr free_block);
 void record_elsewhere(const c10::DataPtr& data, Stream& stream);
+void erase_elsewhere(const c10::DataPtr& data, Stream& stream);
 
 // The calling thread's allocations on `device` come from the pool from now on,
 // until the matching end; they nest. `plugged` may be null.
@@ -41,5 +48,10 @@ void end_pool(int device);
 // been used, or when this was called before. `plugged` is kept for good.
 void replace_allocator(const PluggedAllocator* plugged);
 bool allocator_replaced();
+
+// What torch.npu.empty_cache() and set_per_process_memory_fraction() mean to
+// the replacement; nothing without one, or without its function for it.
+void reset_replacement();
+void limit_replacement(double fraction, int device);
 
 }  // namespace npu

@@ -35,6 +35,7 @@ struct NpuGenerator final : c10::GeneratorImpl {
   }
   void set_offset(uint64_t offset) override {
     forbid_change("changing the offset");
+    check_offset(offset);
     offset_ = offset;
   }
   uint64_t get_offset() const override { return offset_; }
@@ -53,10 +54,12 @@ struct NpuGenerator final : c10::GeneratorImpl {
                 "or 8 (seed), got ",
                 bytes);
     const char* data = static_cast<const char*>(state.data());
-    memcpy(&seed_, data, sizeof seed_);
-    offset_ = 0;
+    uint64_t offset = 0;
     if (bytes == kStateBytes)
-      memcpy(&offset_, data + sizeof seed_, sizeof offset_);
+      memcpy(&offset, data + sizeof seed_, sizeof offset);
+    check_offset(offset);
+    memcpy(&seed_, data, sizeof seed_);
+    offset_ = offset;
   }
   c10::intrusive_ptr<c10::TensorImpl> get_state() const override {
     at::Tensor state = at::detail::empty_cpu({int64_t(kStateBytes)}, at::kByte,
@@ -75,6 +78,11 @@ struct NpuGenerator final : c10::GeneratorImpl {
   }
 
  private:
+  static void check_offset(uint64_t offset) {
+    TORCH_CHECK(offset % kStep == 0, "the offset must be a multiple of ", kStep,
+                ", but got ", offset);
+  }
+
   void forbid_change(const char* what) const {
     forbid_anywhere(
         std::string(what) + " of the generator of " + device().str(),

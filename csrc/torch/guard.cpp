@@ -78,8 +78,12 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     synchronize(device_or_current(index));
   }
 
-  void record(void** event, const c10::Stream& stream, c10::DeviceIndex,
+  void record(void** event, const c10::Stream& stream, c10::DeviceIndex device,
               c10::EventFlag flag) const override {
+    TORCH_CHECK(device == -1 || device == stream.device_index(),
+                "the event was recorded on npu:", int(device),
+                " and cannot be recorded on npu:", int(stream.device_index()),
+                "; make another event");
     Stream& s = from_torch(stream);
     if (!*event)
       *event = new Event(

@@ -15,6 +15,7 @@ import torch
 
 from npu_dispatch import _C
 from npu_dispatch.config import Config
+from npu_dispatch.npu._codes import coded
 from npu_dispatch.npu._index import Device, _get_device_index
 from npu_dispatch.npu._lazy import _lazy_init
 
@@ -74,14 +75,16 @@ class device:
     def __init__(self, device: Device) -> None:
         self.idx = _get_device_index(device, optional=True)
         self.prev_idx = -1
+        self._entries: list[int] = []  # the device before each one, not left yet
 
     def __enter__(self) -> None:
         if self.idx >= 0:
             _lazy_init()
         self.prev_idx = _exchange_device(self.idx)
+        self._entries.append(self.prev_idx)
 
     def __exit__(self, *exc: object) -> None:
-        self.idx = _exchange_device(self.prev_idx)
+        _exchange_device(self._entries.pop() if self._entries else self.prev_idx)
 
 
 device_ctx_manager = device  # torch_npu's name for it
@@ -94,15 +97,20 @@ class device_of(device):
         super().__init__(obj.get_device() if obj.is_npu else -1)
 
 
+_ran = False  # synchronize() has: a tenth of a microsecond counts there
+
+
 def synchronize(device: Device = None) -> None:
     """Wait for all work on all streams of the device; raise a failed stream's error.
 
     ACL_DEVICE_SYNC_TIMEOUT, in seconds, limits the wait: then a RuntimeError.
     """
-    if device is None:  # a microsecond counts here, and no work needs no runtime
+    global _ran
+    if device is None and _ran:
         _C.synchronize()
         return
     _lazy_init()
+    _ran = True
     _C.synchronize(_get_device_index(device, optional=True))
 
 
@@ -130,8 +138,9 @@ class DeviceProperties:
 
 def _checked(index: int, what: str = "device id") -> int:
     if not 0 <= index < _C.device_count():
-        raise AssertionError(
-            f"Invalid {what} {index}: there are {_C.device_count()} devices"
+        raise coded(
+            AssertionError,
+            f"Invalid {what} {index}: there are {_C.device_count()} devices",
         )
     return index
 
@@ -170,7 +179,7 @@ def get_device_capability(device: Device = None) -> tuple[int, int] | None:
     """Return TORCH_NPU_DEVICE_CAPABILITY as numbers; without it, None and a warning."""
     text = Config.read().device_capability or ""
     major, dot, minor = text.partition(".")
-    if dot and major.isdecimal() and minor.isdecimal():
+    if dot and text.isascii() and major.isdecimal() and minor.isdecimal():
         return int(major), int(minor)
     warnings.warn(
         "an npu has no compute capability; set TORCH_NPU_DEVICE_CAPABILITY to "
@@ -225,7 +234,14 @@ def current_blas_handle() -> None:
 
 
 def ipc_collect() -> None:
-    """Release memory that other processes have closed: there is never any."""
+    """Remove the shared memory of interprocess events whose maker has died.
+
+    A process that ends removes its own; one that was killed cannot.
+    """
+    _lazy_init()
+    from npu_dispatch.npu._shared_event import remove_orphans
+
+    remove_orphans()
 
 
 def _current_device_object() -> torch.device:

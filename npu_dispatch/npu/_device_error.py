@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from npu_dispatch import _C
+from npu_dispatch.npu._codes import ACL_FAILED, coded
 
 __all__ = [
     "DeviceError",
@@ -107,7 +108,8 @@ def from_failure(failure: Mapping[str, Any]) -> DeviceError:
     if failure["arguments"]:
         lines.append(f"  with arguments of shapes {failure['arguments']}")
     lines.append(_ADVICE)
-    error = _CLASSES.get(failure["code"], DeviceError)("\n".join(lines))
+    kind = _CLASSES.get(failure["code"], DeviceError)
+    error = coded(kind, "\n".join(lines), ACL_FAILED)
     for name in ("op", "device", "stream", "task", "arguments", "text"):
         setattr(error, name, failure[name])
     error.launch_stack = stack_summary(failure["site"])

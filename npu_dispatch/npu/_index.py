@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 import torch
 
 from npu_dispatch import _C
+from npu_dispatch.npu._codes import coded
 
 # None, an index, "npu", "npu:0", a torch.device, or a torch.npu.device.
 Device: TypeAlias = Any
@@ -24,7 +25,9 @@ def _get_device_index(
     if device is None:
         if optional:
             return _C.current_device()
-        raise ValueError("Expected a device with a specified index, but got: None")
+        raise coded(
+            ValueError, "Expected a device with a specified index, but got: None"
+        )
     if isinstance(device, int):
         return int(device)
     if isinstance(getattr(device, "idx", None), int):  # a torch.npu.device
@@ -32,14 +35,18 @@ def _get_device_index(
     if isinstance(device, str):
         device = torch.device(device)
     if not isinstance(device, torch.device):
-        raise ValueError(f"Expected a torch.device or an index, but got: {device!r}")
+        raise coded(
+            ValueError, f"Expected a torch.device or an index, but got: {device!r}"
+        )
     if device.type == "cpu" and allow_cpu:
         return -1
     if device.type != "npu":
-        raise ValueError(f"Expected an npu device, but got: {device}")
+        raise coded(ValueError, f"Expected an npu device, but got: {device}")
     index: int | None = device.index
     if index is not None:
         return index
     if optional:
         return _C.current_device()
-    raise ValueError(f"Expected a device with a specified index, but got: {device}")
+    raise coded(
+        ValueError, f"Expected a device with a specified index, but got: {device}"
+    )

@@ -7,11 +7,15 @@ from collections.abc import Callable
 
 from npu_dispatch import _C
 from npu_dispatch.errors import DeferredNpuCallError
+from npu_dispatch.npu._codes import coded
 
 __all__ = ["init", "is_initialized"]
 
 _lock = threading.RLock()
+# A call leaves the list when it has returned, so that until then other threads
+# come to the lock.
 _waiting: list[Callable[[], object]] = []
+_running = False  # under the lock: the thread is inside a call of the list
 
 
 def is_initialized() -> bool:
@@ -34,20 +38,31 @@ def _lazy_init() -> None:
     if is_initialized() and not _waiting:
         return
     if _C.in_bad_fork():
-        raise RuntimeError(
+        raise coded(
+            RuntimeError,
             "Cannot re-initialize NPU in forked subprocess. To use NPU with "
-            "multiprocessing, you must use the 'spawn' start method"
+            "multiprocessing, you must use the 'spawn' start method",
         )
     with _lock:
+        if _running:
+            return
         _C.init()
         while _waiting:
-            call = _waiting.pop(0)
-            try:
-                call()
-            except Exception as error:
-                raise DeferredNpuCallError(
-                    f"a call queued before initialisation failed: {error}"
-                ) from error
+            _run_next()
+
+
+def _run_next() -> None:
+    global _running
+    _running = True
+    try:
+        _waiting[0]()
+    except Exception as error:
+        raise DeferredNpuCallError(
+            f"a call queued before initialisation failed: {error}"
+        ) from error
+    finally:
+        _running = False
+        _waiting.pop(0)
 
 
 def _lazy_call(call: Callable[[], object]) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from npu_dispatch import _C
+from npu_dispatch.npu._codes import coded
 from npu_dispatch.npu._index import Device, _get_device_index
 from npu_dispatch.npu._lazy import _lazy_init
 
@@ -48,13 +49,16 @@ def _record_memory_history(
     the latest. All devices are recorded, whatever `device` says.
     """
     if enabled not in (None, "state", "all"):
-        raise RuntimeError(f"expected enabled to be None, state or all: {enabled!r}")
+        raise coded(
+            RuntimeError, f"expected enabled to be None, state or all: {enabled!r}"
+        )
     if context not in _STACKS:
-        raise RuntimeError(
-            f"expected context to be None, state, alloc or all: {context!r}"
+        raise coded(
+            RuntimeError,
+            f"expected context to be None, state, alloc or all: {context!r}",
         )
     if stacks not in ("python", "all"):
-        raise RuntimeError(f"expected stacks to be python or all: {stacks!r}")
+        raise coded(RuntimeError, f"expected stacks to be python or all: {stacks!r}")
     _lazy_init()
     chosen = _STACKS[context] if enabled else 0
     _C.switch_memory_history(chosen, enabled == "all", max_entries, clear_history)

@@ -106,10 +106,13 @@ class mstx:
         return _ranges.pop(domain)
 
     @staticmethod
+    @_quietly(lambda function: function)
     def mstx_range(
         message: str, stream: Stream | None = None, domain: str = "default"
     ) -> Callable[[Callable[P, R]], Callable[P, R]]:
         """Return a decorator that puts each call of a function in a range."""
+        if _bad(message, stream, domain, False):
+            return lambda function: function
         return mstx.annotate(message, stream, domain)
 
     class annotate:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from npu_dispatch import _C
+from npu_dispatch.npu._codes import coded
 from npu_dispatch.npu._index import Device
 from npu_dispatch.npu._lazy import _lazy_init
 from npu_dispatch.npu.streams import _resolve
@@ -36,27 +37,38 @@ def caching_allocator_alloc(
     """
     _lazy_init()
     if not isinstance(size, int):
-        raise TypeError(f"size must be an int, but got {type(size).__name__}")
+        raise coded(TypeError, f"size must be an int, but got {type(size).__name__}")
     if size < 0:
-        raise RuntimeError(f"cannot allocate {size} bytes")
+        raise coded(RuntimeError, f"cannot allocate {size} bytes")
+    if size >= 2**63:
+        raise coded(OverflowError, f"a size of {size} bytes does not fit into 64 bits")
     index = _resolve(device)
     if stream is None:
         stream_id = _C.current_stream(index)
     elif isinstance(stream, torch.Stream):
         stream_id = stream.stream_id
         if stream.device_index != index:
-            raise RuntimeError(f"{stream!r} is not a stream of npu:{index}")
+            raise coded(RuntimeError, f"{stream!r} is not a stream of npu:{index}")
     elif isinstance(stream, int) and not isinstance(stream, bool):
+        if stream and stream >> 32 != index:  # 0 is every device's default stream
+            raise coded(RuntimeError, f"{stream:#x} is not a stream of npu:{index}")
         stream_id = stream & 0xFFFFFFFF
     else:
-        raise TypeError(
-            f"stream must be a torch.npu.Stream or its number, but got {stream!r}"
+        raise coded(
+            TypeError,
+            f"stream must be a torch.npu.Stream or its number, but got {stream!r}",
         )
     return _C.raw_alloc(size, index, stream_id)
 
 
 def caching_allocator_delete(mem_ptr: int) -> None:
     """Free what caching_allocator_alloc() returned; any other address raises."""
+    if not isinstance(mem_ptr, int):
+        raise coded(
+            TypeError, f"mem_ptr must be an int, but got {type(mem_ptr).__name__}"
+        )
+    if not 0 <= mem_ptr < 2**64:
+        raise coded(RuntimeError, f"invalid device pointer: {mem_ptr:#x}")
     _C.raw_delete(mem_ptr)
 
 
@@ -71,9 +83,9 @@ def erase_stream(tensor: torch.Tensor, stream: torch.Stream) -> None:
     memory may then be reused at once. Mirrors torch_npu.erase_stream.
     """
     if not isinstance(tensor, torch.Tensor):
-        raise TypeError(f"expected a Tensor, but got {type(tensor).__name__}")
+        raise coded(TypeError, f"expected a Tensor, but got {type(tensor).__name__}")
     if not isinstance(stream, torch.Stream):
-        raise TypeError(f"expected a Stream, but got {type(stream).__name__}")
+        raise coded(TypeError, f"expected a Stream, but got {type(stream).__name__}")
     _C.erase_stream(tensor, stream.device_index, stream.stream_id)
 
 

@@ -6,6 +6,7 @@ reached. A wait is for the records asked for so far, by whichever process.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import mmap
 import os
@@ -17,6 +18,7 @@ from typing import Self
 import torch
 
 from npu_dispatch import _C
+from npu_dispatch.npu._codes import coded
 from npu_dispatch.npu._lazy import _lazy_init
 from npu_dispatch.npu.streams import Event, current_stream
 
@@ -51,9 +53,21 @@ _leaving: list[_Words] = []
 
 
 def _leave(words: _Words, owned: Path | None) -> None:
-    if owned is not None and os.getpid() == int(owned.name.split("-")[1]):
+    if owned is not None and os.getpid() == _maker(owned):
         owned.unlink(missing_ok=True)
     _leaving.append(words)
+
+
+def remove_orphans() -> None:
+    """Remove the files whose process is gone. Who has one mapped keeps it."""
+    for path in _FOLDER.glob(f"{_PREFIX}*"):
+        with contextlib.suppress(ValueError, OSError):
+            if not Path("/proc", str(_maker(path))).exists():
+                path.unlink()
+
+
+def _maker(path: Path) -> int:
+    return int(path.name.split("-")[1])
 
 
 class SharedEvent(Event):
@@ -71,24 +85,34 @@ class SharedEvent(Event):
     def _made(cls, path: Path, owned: Path | None) -> Self:
         _leaving[:] = [words for words in _leaving if not words.settled()]
         event = super().__new__(cls, interprocess=True)
-        event._path, event._words = path, _Words(path)
+        event._path, event._words, event._device = path, _Words(path), None
         weakref.finalize(event, _leave, event._words, owned)
         return event
 
     @classmethod
     def opened(cls, device: int, handle: bytes) -> Self:
         if not isinstance(handle, bytes):
-            raise TypeError(f"handle must be bytes, but got {type(handle).__name__}")
+            raise coded(
+                TypeError, f"handle must be bytes, but got {type(handle).__name__}"
+            )
         name = handle.decode(errors="replace")
         path = _FOLDER / name
         if not name.startswith(_PREFIX) or "/" in name or not path.is_file():
-            raise RuntimeError(
+            raise coded(
+                RuntimeError,
                 f"{handle!r} is no handle of an interprocess event, or the process "
-                "that made the event has dropped it"
+                "that made the event has dropped it",
             )
-        return cls._made(path, None)
+        event = cls._made(path, None)
+        event._device = torch.device("npu", device)
+        return event
 
     _path: Path
+    _device: torch.device | None
+
+    @property
+    def device(self) -> torch.device | None:  # type: ignore[override]
+        return self._device
 
     def ipc_handle(self) -> bytes:
         return self._path.name.encode()
@@ -103,6 +127,14 @@ class SharedEvent(Event):
     def record(self, stream: torch.Stream | None = None) -> None:
         _lazy_init()
         stream = current_stream() if stream is None else stream
+        if self._device is None:
+            self._device = torch.device("npu", stream.device_index)
+        elif self._device.index != stream.device_index:
+            raise coded(
+                RuntimeError,
+                f"the event was recorded on {self._device} and cannot be recorded on "
+                f"npu:{stream.device_index}; make another event",
+            )
         number = self._asked() + 1
         _C.flag_set(
             stream.device_index,
@@ -140,10 +172,10 @@ class SharedEvent(Event):
         _C.flag_host_wait(self._words.address + _REACHED, self._asked())
 
     def elapsed_time(self, end_event: torch.Event) -> float:
-        raise RuntimeError("an interprocess event has no time")
+        raise coded(RuntimeError, "an interprocess event has no time")
 
     def recorded_time(self) -> int:
-        raise RuntimeError("an interprocess event has no time")
+        raise coded(RuntimeError, "an interprocess event has no time")
 
     def __repr__(self) -> str:
         return f"<torch.npu.Event interprocess {self._path.name}>"

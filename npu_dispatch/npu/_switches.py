@@ -12,21 +12,30 @@ import torch
 
 from npu_dispatch import _C
 from npu_dispatch.config import Config
+from npu_dispatch.npu._codes import coded
 
 __all__ = ["aclnn", "config", "conv", "matmul"]
 
 
 def _only_bool(name: str, value: object) -> bool:
     if not isinstance(value, bool):
-        raise TypeError(f"{name} must be a bool, but got {type(value).__name__}")
+        raise coded(TypeError, f"{name} must be a bool, but got {type(value).__name__}")
     return value
+
+
+def _truth(name: str, value: object) -> bool:
+    """Return a value's truth. That of a str is not what it says: a TypeError."""
+    if isinstance(value, (str, bytes)):
+        raise coded(TypeError, f"{name} must be a bool, but got {value!r}")
+    return bool(value)
 
 
 class _Hf32:
     """Whether float32 may be computed with fewer bits. Process-wide.
 
-    As with torch_npu, an unknown attribute reads None, and setting one is
-    ignored.
+    A permission: the value is kept, and this device does not make use of it,
+    because the host has no such unit. float32 is computed as on cpu. As with
+    torch_npu, an unknown attribute reads None, and setting one is ignored.
     """
 
     def __init__(self, allowed: bool) -> None:
@@ -58,11 +67,12 @@ class _Aclnn:
     @allow_hf32.setter
     def allow_hf32(self, value: object) -> None:
         if torch.backends.flags_frozen():  # type: ignore[no-untyped-call]
-            raise RuntimeError(
+            raise coded(
+                RuntimeError,
                 "torch.npu.aclnn.allow_hf32 cannot be set after "
-                "torch.backends.disable_global_flags(); use torch.npu.aclnn.flags()"
+                "torch.backends.disable_global_flags(); use torch.npu.aclnn.flags()",
             )
-        conv.allow_hf32 = bool(value)
+        conv.allow_hf32 = _truth("allow_hf32", value)
 
     def version(self) -> None:
         """Warn that there is no such library, and return None."""
@@ -71,8 +81,7 @@ class _Aclnn:
     @contextlib.contextmanager
     def flags(self, allow_hf32: bool = True) -> Iterator[None]:
         """Set the switch inside the block."""
-        before = conv.allow_hf32
-        conv.allow_hf32 = bool(allow_hf32)
+        before, conv.allow_hf32 = conv.allow_hf32, _truth("allow_hf32", allow_hf32)
         try:
             yield
         finally:
@@ -110,7 +119,7 @@ class _Kept:
 
 def set_mm_bmm_format_nd(is_nd: bool = True) -> None:
     """Choose plain layouts for matrix products: there are no others here."""
-    _Kept.nd = bool(is_nd)
+    _Kept.nd = _truth("is_nd", is_nd)
 
 
 def get_mm_bmm_format_nd() -> bool:
@@ -131,9 +140,10 @@ def set_compile_mode(jit_compile: bool = False) -> None:
 
     jit_compile=True is a warning: there is nothing to compile.
     """
+    compiles = _truth("jit_compile", jit_compile)
     if _C.is_initialized():
         _C.synchronize()
-    if jit_compile:
+    if compiles:
         warnings.warn("a virtual npu has pre-built kernels only", stacklevel=2)
 
 
@@ -144,7 +154,7 @@ def set_deterministic_level(level: int) -> None:
     repeat their results in any case.
     """
     if level not in (0, 1, 2):
-        raise ValueError(f"level must be 0, 1 or 2, but got {level!r}")
+        raise coded(ValueError, f"level must be 0, 1 or 2, but got {level!r}")
     torch.use_deterministic_algorithms(level > 0)
     _Kept.deterministic_level = level
 
@@ -157,16 +167,16 @@ def use_compatible_impl(is_enable: bool) -> None:
 def set_op_timeout_ms(ms: int) -> None:
     """Keep a limit for operators, in milliseconds. Not enforced: kernels end."""
     if not isinstance(ms, int) or isinstance(ms, bool):
-        raise TypeError(f"ms must be an int, but got {type(ms).__name__}")
+        raise coded(TypeError, f"ms must be an int, but got {type(ms).__name__}")
     if ms < 0:
-        raise ValueError(f"ms must not be negative, but got {ms}")
+        raise coded(ValueError, f"ms must not be negative, but got {ms}")
     _Kept.op_timeout_ms = ms
 
 
 def set_task_queue_enable(level: int) -> None:
     """Choose 0: every launch waits for its task; 1 or 2: launches are queued."""
     if level not in (0, 1, 2):
-        raise ValueError(f"level must be 0, 1 or 2, but got {level!r}")
+        raise coded(ValueError, f"level must be 0, 1 or 2, but got {level!r}")
     _C.set_launch_blocking(level == 0)
     _Kept.task_queue = level
 
@@ -179,5 +189,5 @@ def get_task_queue_enable() -> int:
 def get_cann_version(module: str = "CANN") -> str:
     """Return the version of a part of the vendor's software: "", none is used."""
     if not isinstance(module, str):
-        raise TypeError(f"module must be a str, but got {type(module).__name__}")
+        raise coded(TypeError, f"module must be a str, but got {type(module).__name__}")
     return ""

@@ -12,6 +12,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from npu_dispatch.npu._codes import coded
 from npu_dispatch.npu._index import is_npu
 
 __all__ = ["finalize_dump", "init_dump", "set_dump"]
@@ -88,12 +89,14 @@ def set_dump(cfg_file: str) -> None:
     """
     path = Path(cfg_file).absolute()
     if not path.exists():
-        raise AssertionError(f"no such dump configuration: {path}")
+        raise coded(AssertionError, f"no such dump configuration: {path}")
     if not _State.ready:
-        raise RuntimeError("call torch.npu.init_dump() before set_dump()")
+        raise coded(RuntimeError, "call torch.npu.init_dump() before set_dump()")
     rules = json.loads(path.read_text()).get("dump", {})
     if "dump_path" not in rules:
-        raise ValueError(f"{path}: expected dump.dump_path, the folder to write to")
+        raise coded(
+            ValueError, f"{path}: expected dump.dump_path, the folder to write to"
+        )
     names = [name for n in rules.get("dump_list", []) for name in _names(n)]
     finish = _State.mode
     if finish is not None:

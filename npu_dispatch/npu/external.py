@@ -9,6 +9,7 @@ from typing import Self
 import torch
 
 from npu_dispatch import _C
+from npu_dispatch.npu._codes import coded
 from npu_dispatch.npu._index import Device, _get_device_index
 from npu_dispatch.npu._lazy import _lazy_init
 from npu_dispatch.npu.streams import Stream, _resolve, current_stream
@@ -23,25 +24,43 @@ class ExternalStream(Stream):
     """A stream that somebody else made and owns; with all of Stream's methods.
 
     stream_ptr: what npurt().npuStreamCreate() or a stream's `npu_stream` gave.
-    Equal pointers are the same stream. 0 or an unknown one is a RuntimeError.
+    Equal pointers are the same stream. 0 or an unknown one is a RuntimeError, and
+    so is to ask for a priority or another way of launching: they are its maker's.
     """
 
-    def __new__(cls, stream_ptr: int, device: Device = None) -> Self:
+    def __new__(
+        cls,
+        stream_ptr: int,
+        device: Device = None,
+        *,
+        priority: int = 0,
+        is_sync_launch: bool = False,
+    ) -> Self:
         _lazy_init()
+        if priority or is_sync_launch:
+            raise coded(
+                RuntimeError,
+                "ExternalStream: priority and is_sync_launch belong to the stream, "
+                f"but got priority={priority!r}, is_sync_launch={is_sync_launch!r}",
+            )
         if not isinstance(stream_ptr, int) or isinstance(stream_ptr, bool):
-            raise TypeError(
-                f"stream_ptr must be an int, but got {type(stream_ptr).__name__}"
+            raise coded(
+                TypeError,
+                f"stream_ptr must be an int, but got {type(stream_ptr).__name__}",
             )
         if stream_ptr == 0:
-            raise RuntimeError("ExternalStream: stream_ptr must not be null")
+            raise coded(RuntimeError, "ExternalStream: stream_ptr must not be null")
         index, stream_id = stream_ptr >> 32, stream_ptr & 0xFFFFFFFF
         if stream_ptr < 0 or index >= _C.device_count():
-            raise RuntimeError(f"ExternalStream: {stream_ptr:#x} is not a stream")
+            raise coded(
+                RuntimeError, f"ExternalStream: {stream_ptr:#x} is not a stream"
+            )
         wanted = _get_device_index(device, optional=True)
         if device is not None and wanted not in (-1, index):
-            raise RuntimeError(
+            raise coded(
+                RuntimeError,
                 f"ExternalStream: {stream_ptr:#x} is a stream of npu:{index}, not of "
-                f"npu:{wanted}"
+                f"npu:{wanted}",
             )
         return super().__new__(cls, stream_id=stream_id, device_index=index)
 
@@ -65,7 +84,7 @@ class ExternalEvent:
         if stream is None:
             stream = current_stream()
         if not isinstance(stream, torch.Stream) or stream.device_type != 20:
-            raise TypeError(f"expected a stream of an npu, but got {stream!r}")
+            raise coded(TypeError, f"expected a stream of an npu, but got {stream!r}")
         return stream.device_index, stream.stream_id
 
     def record(self, stream: torch.Stream | None = None) -> None:
@@ -84,8 +103,9 @@ class ExternalEvent:
         where = self._stream(stream)
         with self._lock:
             if self._awaited:
-                raise RuntimeError(
-                    "ExternalEvent: wait() twice with no record() or reset() between"
+                raise coded(
+                    RuntimeError,
+                    "ExternalEvent: wait() twice with no record() or reset() between",
                 )
             self._awaited = True
         try:
@@ -162,5 +182,7 @@ def set_strict_stream_pools(strict: bool) -> None:
     device and priority class is the first stream again.
     """
     if not isinstance(strict, bool):
-        raise TypeError(f"strict must be a bool, but got {type(strict).__name__}")
+        raise coded(
+            TypeError, f"strict must be a bool, but got {type(strict).__name__}"
+        )
     _C.set_strict_pools(strict)

@@ -10,6 +10,7 @@ import torch
 
 from npu_dispatch import _C
 from npu_dispatch.config import Config
+from npu_dispatch.npu._codes import coded
 from npu_dispatch.npu._index import _get_device_index
 from npu_dispatch.npu._lazy import _lazy_init
 
@@ -26,12 +27,13 @@ class _Injected:
 
 def _device(device_id: int) -> int:
     if not isinstance(device_id, int) or isinstance(device_id, bool):
-        raise TypeError(f"device_id must be an int, but got {device_id!r}")
+        raise coded(TypeError, f"device_id must be an int, but got {device_id!r}")
     _lazy_init()
     index = _get_device_index(device_id)
     if not 0 <= index < _C.device_count():
-        raise RuntimeError(
-            f"invalid device id {index}: there are {_C.device_count()} devices"
+        raise coded(
+            RuntimeError,
+            f"invalid device id {index}: there are {_C.device_count()} devices",
         )
     return index
 

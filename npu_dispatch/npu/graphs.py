@@ -98,6 +98,11 @@ class NPUGraph(_C.Graph):
     _records: Recorder | None = None
     _update_stream: Stream | None = None
 
+    def __init__(self) -> None:
+        if not _C.device_count():
+            raise RuntimeError("No NPU devices are available")
+        super().__init__()
+
     def capture_begin(  # type: ignore[override]
         self,
         pool: PoolHandle | None = None,

@@ -65,12 +65,12 @@ class _TensorType(type):
     def __call__(cls, *args: Any, device: Any = None) -> torch.Tensor:
         if not _C.device_count():
             raise TypeError(
-                f"type {cls.__name__} not available: there is no npu device"
+                f"type {cls.__qualname__} not available: there is no npu device"
             )
         if not _TensorType._warned:
             _TensorType._warned = True
             warnings.warn(
-                f"torch.npu.{cls.__name__} is deprecated: use torch.tensor(..., "
+                f"torch.npu.{cls.__qualname__} is deprecated: use torch.tensor(..., "
                 f"dtype={cls.dtype}, device='npu')",
                 stacklevel=2,
             )
@@ -101,11 +101,13 @@ def _storage(name: str, dtype: torch.dtype) -> type:
 
 
 def _tensor(name: str, dtype: torch.dtype) -> type:
+    # Tensor.type(T) goes by a class's C name, which is the one it is made with.
     return _TensorType(
-        f"{name}Tensor",
+        f"torch.npu.{name}Tensor",
         (),
         {
             "__module__": "torch.npu",
+            "__qualname__": f"{name}Tensor",
             "__doc__": f"The type of {dtype} tensors on an npu, for isinstance(). "
             "Called with sizes, a sequence or an array it makes one; deprecated.",
             "dtype": dtype,
@@ -114,8 +116,26 @@ def _tensor(name: str, dtype: torch.dtype) -> type:
 
 
 if TYPE_CHECKING:
-
-    def __getattr__(name: str) -> type[Any]: ...
+    BFloat16Storage: type[Any]
+    BoolStorage: type[Any]
+    ByteStorage: type[Any]
+    CharStorage: type[Any]
+    DoubleStorage: type[Any]
+    FloatStorage: type[Any]
+    HalfStorage: type[Any]
+    IntStorage: type[Any]
+    LongStorage: type[Any]
+    ShortStorage: type[Any]
+    BFloat16Tensor: type[Any]
+    BoolTensor: type[Any]
+    ByteTensor: type[Any]
+    CharTensor: type[Any]
+    DoubleTensor: type[Any]
+    FloatTensor: type[Any]
+    HalfTensor: type[Any]
+    IntTensor: type[Any]
+    LongTensor: type[Any]
+    ShortTensor: type[Any]
 
 
 for _name, _dtype in _TYPES.items():

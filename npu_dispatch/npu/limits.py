@@ -11,6 +11,7 @@ import os
 import torch
 
 from npu_dispatch import _C
+from npu_dispatch.npu._codes import coded
 from npu_dispatch.npu._device import _checked
 from npu_dispatch.npu._index import Device, _get_device_index
 from npu_dispatch.npu._lazy import _lazy_init
@@ -37,11 +38,15 @@ def _checked_limit(now: Limit, cube_num: int, vector_num: int) -> Limit:
     limit = dict(now)
     for name, value in (("cube_core_num", cube_num), ("vector_core_num", vector_num)):
         if not isinstance(value, int) or isinstance(value, bool):
-            raise TypeError(f"a number of cores must be an int, but got {value!r}")
+            raise coded(
+                TypeError, f"a number of cores must be an int, but got {value!r}"
+            )
         if value == -1:
             continue
         if not 1 <= value <= _cores():
-            raise RuntimeError(f"{name} must be 1 to {_cores()}, but got {value}")
+            raise coded(
+                RuntimeError, f"{name} must be 1 to {_cores()}, but got {value}"
+            )
         limit[name] = value
     return limit
 
@@ -68,7 +73,7 @@ def get_device_limit(device: Device) -> Limit:
 
 def _key(stream: torch.Stream) -> tuple[int, int]:
     if not isinstance(stream, torch.Stream):
-        raise TypeError(f"expected a torch.npu.Stream, but got {stream!r}")
+        raise coded(TypeError, f"expected a torch.npu.Stream, but got {stream!r}")
     return stream.device_index, stream.stream_id
 
 

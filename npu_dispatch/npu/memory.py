@@ -7,6 +7,7 @@ from collections import OrderedDict
 from typing import Any
 
 from npu_dispatch import _C
+from npu_dispatch.npu._codes import coded
 from npu_dispatch.npu._device import _checked
 from npu_dispatch.npu._index import Device, _get_device_index
 from npu_dispatch.npu._lazy import _lazy_init, is_initialized
@@ -73,10 +74,16 @@ __all__ = [
 def _index(device: Device) -> int:
     index = _get_device_index(device, optional=True)
     if not 0 <= index < _C.device_count():
-        raise RuntimeError(
-            f"Invalid device argument {index}: there are {_C.device_count()} devices"
+        raise coded(
+            RuntimeError,
+            f"Invalid device argument {index}: there are {_C.device_count()} devices",
         )
     return index
+
+
+def _counted(device: Device) -> int:
+    """Return whose counters to read; -1: there is no device, so all are zero."""
+    return -1 if device is None and not _C.device_count() else _index(device)
 
 
 def empty_cache() -> None:
@@ -87,27 +94,32 @@ def empty_cache() -> None:
 
 def memory_allocated(device: Device = None) -> int:
     """Return the bytes handed out to tensors."""
-    return _C.memory_allocated(_index(device))
+    index = _counted(device)
+    return _C.memory_allocated(index) if index >= 0 else 0
 
 
 def max_memory_allocated(device: Device = None) -> int:
     """Return the most bytes handed out since the last reset."""
-    return _C.max_memory_allocated(_index(device))
+    index = _counted(device)
+    return _C.max_memory_allocated(index) if index >= 0 else 0
 
 
 def memory_reserved(device: Device = None) -> int:
     """Return the bytes held from the driver."""
-    return _C.memory_reserved(_index(device))
+    index = _counted(device)
+    return _C.memory_reserved(index) if index >= 0 else 0
 
 
 def max_memory_reserved(device: Device = None) -> int:
     """Return the most bytes held since the last reset."""
-    return _C.max_memory_reserved(_index(device))
+    index = _counted(device)
+    return _C.max_memory_reserved(index) if index >= 0 else 0
 
 
 def memory_stats(device: Device = None) -> OrderedDict[str, int]:
     """Return all counters, flat, under torch's keys; {} before initialisation."""
-    return OrderedDict(sorted(_C.memory_stats(_index(device)).items()))
+    index = _counted(device)
+    return OrderedDict(sorted(_C.memory_stats(index).items()) if index >= 0 else ())
 
 
 def memory_stats_as_nested_dict(device: Device = None) -> dict[str, Any]:
@@ -124,11 +136,13 @@ def memory_stats_as_nested_dict(device: Device = None) -> dict[str, Any]:
 
 def reset_peak_memory_stats(device: Device = None) -> None:
     """Start the peaks again from what is in use now."""
+    _lazy_init()
     _C.reset_peak_memory_stats(_index(device))
 
 
 def reset_accumulated_memory_stats(device: Device = None) -> None:
     """Start the running totals again from zero."""
+    _lazy_init()
     _C.reset_accumulated_memory_stats(_index(device))
 
 
@@ -163,9 +177,11 @@ def mem_get_info(device: Device = None) -> tuple[int, int]:
 def set_per_process_memory_fraction(fraction: float, device: Device = None) -> None:
     """Allow this process at most `fraction` of the device's memory."""
     if not isinstance(fraction, float):
-        raise TypeError(f"fraction must be a float, not {type(fraction).__name__}")
+        raise coded(
+            TypeError, f"fraction must be a float, not {type(fraction).__name__}"
+        )
     if not 0.0 <= fraction <= 1.0:
-        raise ValueError(f"Invalid fraction: {fraction}. Allowed range: 0 to 1")
+        raise coded(ValueError, f"Invalid fraction: {fraction}. Allowed range: 0 to 1")
     _lazy_init()
     _C.set_per_process_memory_fraction(fraction, _index(device))
 
@@ -208,8 +224,8 @@ def _quantity(value: int, is_bytes: bool) -> str:
 
 def memory_summary(device: Device = None, abbreviated: bool = False) -> str:
     """Return the counters as a table; all zeros before initialisation."""
-    index = _index(device)
-    stats = memory_stats(index)
+    index = max(0, _counted(device))
+    stats = memory_stats(device)
     pools = ("all",) if abbreviated else ("all", "large_pool", "small_pool")
     ooms, retries = stats.get("num_ooms", 0), stats.get("num_alloc_retries", 0)
     lines = [

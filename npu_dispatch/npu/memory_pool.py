@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from npu_dispatch import _C
+from npu_dispatch.npu._codes import coded
 from npu_dispatch.npu._index import Device
 from npu_dispatch.npu._lazy import _lazy_init
 from npu_dispatch.npu.streams import _resolve
@@ -31,6 +32,34 @@ class _Plugged:
     def __init__(self, handle: int) -> None:
         self._handle = handle
 
+    def _hook(self, name: str, function: int) -> None:
+        if not isinstance(function, int) or not 0 <= function < 2**64:
+            raise coded(
+                TypeError,
+                f"expected the address of a C function or 0, but got {function!r}",
+            )
+        _C.plug_hook(self._handle, name, function)
+
+    def set_init_fn(self, function: int) -> None:
+        """void(int devices): change_current_allocator() calls it."""
+        self._hook("init", function)
+
+    def set_reset_fn(self, function: int) -> None:
+        """void(bool check_error): empty_cache() calls it."""
+        self._hook("reset", function)
+
+    def set_memory_fraction_fn(self, function: int) -> None:
+        """void(double fraction, int device): of set_per_process_memory_fraction()."""
+        self._hook("memory_fraction", function)
+
+    def set_record_stream_fn(self, function: int) -> None:
+        """void(void* ptr, void* stream): a tensor's record_stream() calls it."""
+        self._hook("record_stream", function)
+
+    def set_erase_stream_fn(self, function: int) -> None:
+        """void(void* ptr, void* stream): erase_stream() calls it."""
+        self._hook("erase_stream", function)
+
 
 class NPUPluggableAllocator:
     """An allocator of the user's, from a shared library.
@@ -44,6 +73,7 @@ class NPUPluggableAllocator:
     thread; null means out of memory. free runs when no queued work can use the
     memory any more, on any thread. Memory must be aligned for any dtype.
     A missing library is an OSError, a missing function an AttributeError.
+    allocator() takes optional functions, before the allocator is used.
     """
 
     def __init__(
@@ -58,7 +88,11 @@ class NPUPluggableAllocator:
         self._plugged = _Plugged(_C.plug(*(address or 0 for address in functions)))
 
     def allocator(self) -> _Plugged:
-        """Return what MemPool() takes for an allocator."""
+        """Return what MemPool() takes for an allocator.
+
+        Its set_init_fn, set_reset_fn, set_memory_fraction_fn, set_record_stream_fn
+        and set_erase_stream_fn give it functions by address; 0 takes one back.
+        """
         return self._plugged
 
 
@@ -69,8 +103,9 @@ def change_current_allocator(allocator: NPUPluggableAllocator) -> None:
     RuntimeError. The statistics of memory then stay at zero.
     """
     if not isinstance(allocator, NPUPluggableAllocator):
-        raise TypeError(
-            f"expected an NPUPluggableAllocator, but got {type(allocator).__name__}"
+        raise coded(
+            TypeError,
+            f"expected an NPUPluggableAllocator, but got {type(allocator).__name__}",
         )
     _C.replace_allocator(allocator.allocator()._handle)
 
@@ -98,9 +133,10 @@ class MemPool:
         if isinstance(allocator, NPUPluggableAllocator):
             allocator = allocator.allocator()
         if allocator is not None and not isinstance(allocator, _Plugged):
-            raise TypeError(
+            raise coded(
+                TypeError,
                 "allocator must be NPUPluggableAllocator(...).allocator(), but got "
-                f"{type(allocator).__name__}"
+                f"{type(allocator).__name__}",
             )
         self._number = next(_numbers)
         self._allocator = allocator
@@ -142,7 +178,9 @@ def use_mem_pool(pool: MemPool, device: Device = None) -> Iterator[None]:
     """
     _lazy_init()
     if not isinstance(pool, MemPool):
-        raise TypeError(f"expected a torch.npu.MemPool, but got {type(pool).__name__}")
+        raise coded(
+            TypeError, f"expected a torch.npu.MemPool, but got {type(pool).__name__}"
+        )
     index = _resolve(device)
     pool._hold(index)
     _C.begin_pool(

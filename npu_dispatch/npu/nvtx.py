@@ -8,6 +8,7 @@ by, and when the current stream did. A stack of ranges belongs to its thread.
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Iterator
 
 from npu_dispatch.npu._lazy import is_initialized
@@ -16,6 +17,7 @@ from npu_dispatch.npu.streams import Stream, current_stream
 
 __all__ = ["mark", "range", "range_end", "range_pop", "range_push", "range_start"]
 
+_log = logging.getLogger(__name__)
 _ranges = Ranges()
 _DOMAIN = "nvtx"
 
@@ -25,15 +27,24 @@ def _stream() -> Stream | None:
     return current_stream() if recorder.wanted() and is_initialized() else None
 
 
+def _text(msg: object) -> str:
+    """Return a mark's name. Marking never raises, whatever it is given."""
+    try:
+        return str(msg)
+    except Exception as error:
+        _log.error("nvtx: a %s has no text: %s", type(msg).__name__, error)
+        return type(msg).__name__
+
+
 def mark(msg: str) -> None:
     """Mark this moment."""
     if recorder.wanted():
-        recorder.point(str(msg), _DOMAIN, _stream())
+        recorder.point(_text(msg), _DOMAIN, _stream())
 
 
 def range_push(msg: str) -> int:
     """Open a range within this thread's latest; return its depth from 0."""
-    return _ranges.push(str(msg), _DOMAIN, _stream())
+    return _ranges.push(_text(msg), _DOMAIN, _stream())
 
 
 def range_pop() -> int:
@@ -43,12 +54,12 @@ def range_pop() -> int:
 
 def range_start(msg: str) -> int:
     """Open a range that any thread may end; return its number, from 1."""
-    return _ranges.start(str(msg), _DOMAIN, _stream())
+    return _ranges.start(_text(msg), _DOMAIN, _stream())
 
 
 def range_end(range_id: int) -> None:
     """Close the range of that number; an unknown number does nothing."""
-    with contextlib.suppress(KeyError):
+    with contextlib.suppress(KeyError, TypeError):
         _ranges.finish(range_id, _DOMAIN)
 
 
@@ -56,9 +67,14 @@ def range_end(range_id: int) -> None:
 def range(msg: str, *args: object, **kwargs: object) -> Iterator[None]:
     """Put the block (or the decorated function) in a range.
 
-    The range's name is `msg` formatted with the further arguments.
+    The range's name is `msg` formatted with the further arguments; `msg` itself
+    where they do not fit it.
     """
-    range_push(msg.format(*args, **kwargs))
+    try:
+        msg = msg.format(*args, **kwargs)
+    except Exception as error:
+        _log.error("nvtx.range: %r does not take its arguments: %s", msg, error)
+    range_push(msg)
     try:
         yield
     finally:

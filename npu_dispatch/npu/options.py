@@ -6,6 +6,7 @@ import warnings
 from pathlib import Path
 
 from npu_dispatch.npu import _switches
+from npu_dispatch.npu._codes import coded
 
 __all__ = ["set_aoe", "set_option"]
 
@@ -35,17 +36,20 @@ def set_option(option: dict[str, object]) -> None:
     not depend on them; MM_BMM_ND_ENABLE also sets set_mm_bmm_format_nd().
     """
     if not isinstance(option, dict):
-        raise TypeError(f"option must be a dict, but got {type(option).__name__}")
+        raise coded(
+            TypeError, f"option must be a dict, but got {type(option).__name__}"
+        )
     checked = {}
     for name, value in option.items():
         if not isinstance(name, str):
-            raise TypeError(f"an option's name must be a str, but got {name!r}")
+            raise coded(TypeError, f"an option's name must be a str, but got {name!r}")
         if name not in _OPTIONS:
-            raise RuntimeError(f"invalid npu option name: {name}")
+            raise coded(RuntimeError, f"invalid npu option name: {name}")
         allowed, text = _OPTIONS[name], str(value)
         if allowed is not None and text not in allowed:
-            raise ValueError(
-                f"{name} must be one of {', '.join(sorted(allowed))}, but got {text}"
+            raise coded(
+                ValueError,
+                f"{name} must be one of {', '.join(sorted(allowed))}, but got {text}",
             )
         checked[name] = text
     for name in checked:
@@ -64,6 +68,8 @@ def _get_options() -> dict[str, str]:
 def set_aoe(dump_path: str) -> None:
     """Make the folder for the tuner's subgraphs; warn that none are written."""
     if not isinstance(dump_path, str):
-        raise TypeError(f"dump_path must be a str, but got {type(dump_path).__name__}")
+        raise coded(
+            TypeError, f"dump_path must be a str, but got {type(dump_path).__name__}"
+        )
     Path(dump_path).mkdir(parents=True, exist_ok=True)
     warnings.warn("a virtual npu has no tuner: nothing is written", stacklevel=2)

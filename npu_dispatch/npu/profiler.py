@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from npu_dispatch.npu import _marks
+from npu_dispatch.npu import _marks, options
 
 __all__ = ["export", "init", "profile", "start", "stop"]
 
@@ -46,7 +46,9 @@ def export(path: str | Path) -> None:
     """Write what was recorded as a Chrome trace, times in microseconds.
 
     Each mark is on the row of the thread that made it, and where it named a
-    stream also on that stream's row, at the time the stream reached it.
+    stream also on that stream's row, at the time the stream reached it. What
+    set_option() has set is beside them, as npu_options.
     """
     events = [event for mark in _marks.recorder.marks() for event in mark.events()]
-    Path(path).write_text(json.dumps({"traceEvents": events}))
+    trace = {"traceEvents": events, "npu_options": options._get_options()}
+    Path(path).write_text(json.dumps(trace))

@@ -1,7 +1,7 @@
 """Seeds and states of the devices' generators.
 
-A generator exists without the runtime, so nothing here starts it; a seed set
-early is the one the first random operator sees.
+A generator exists without the runtime, so seeding does not start it; a seed set
+early is the one the first random operator sees. Asking for a state starts it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from typing import Any
 import torch
 
 from npu_dispatch import _C
+from npu_dispatch.npu._codes import coded
 from npu_dispatch.npu._index import Device, _get_device_index
+from npu_dispatch.npu._lazy import _lazy_init
 
 __all__ = [
     "get_rng_state",
@@ -32,7 +34,7 @@ def _generator(device: Device) -> torch.Generator:
     if index < 0:  # an old spelling of the current device
         index = _C.current_device()
     if index >= _C.device_count():
-        raise IndexError(f"npu:{index} of {_C.device_count()} devices")
+        raise coded(IndexError, f"npu:{index} of {_C.device_count()} devices")
     return _C.default_generator(index)
 
 
@@ -48,12 +50,14 @@ def __getattr__(name: str) -> Any:
 
 def get_rng_state(device: Device = "npu") -> torch.Tensor:
     """Return the 16 bytes of a device's generator."""
-    return _generator(device).get_state()
+    generator = _generator(device)
+    _lazy_init()
+    return generator.get_state()
 
 
 def get_rng_state_all() -> list[torch.Tensor]:
     """Return the state of every device's generator."""
-    return [generator.get_state() for generator in _generators()]
+    return [get_rng_state(index) for index in range(_C.device_count())]
 
 
 def set_rng_state(new_state: torch.Tensor, device: Device = "npu") -> None:
@@ -96,4 +100,6 @@ def seed_all() -> None:
 
 def initial_seed() -> int:
     """Return the current device's seed."""
-    return _generator(None).initial_seed()
+    generator = _generator(None)
+    _lazy_init()
+    return generator.initial_seed()

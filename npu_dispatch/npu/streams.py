@@ -9,6 +9,7 @@ from typing import Any, Self, cast
 import torch
 
 from npu_dispatch import _C
+from npu_dispatch.npu._codes import coded
 from npu_dispatch.npu._index import Device, _get_device_index
 from npu_dispatch.npu._lazy import _lazy_init
 
@@ -37,8 +38,9 @@ def _resolve(device: Device) -> int:
     if index < 0:
         return _C.current_device()
     if index >= _C.device_count():
-        raise RuntimeError(
-            f"invalid device id {index}: there are {_C.device_count()} devices"
+        raise coded(
+            RuntimeError,
+            f"invalid device id {index}: there are {_C.device_count()} devices",
         )
     return index
 
@@ -84,9 +86,10 @@ class _StreamMethods(torch.Stream):
     ) -> None:
         """Mark this stream as one for data preprocessing, or not. Kept as a flag."""
         if not isinstance(is_data_preprocess_stream, bool):
-            raise TypeError(
+            raise coded(
+                TypeError,
                 "is_data_preprocess_stream must be a bool, but got "
-                f"{type(is_data_preprocess_stream).__name__}"
+                f"{type(is_data_preprocess_stream).__name__}",
             )
         key = self.device_index, self.stream_id
         if is_data_preprocess_stream:
@@ -135,7 +138,7 @@ class _StreamMethods(torch.Stream):
     def __repr__(self) -> str:
         return (
             f"<torch.npu.{type(self).__name__} device=npu:{self.device_index} "
-            f"stream_id={self.stream_id:#x}>"
+            f"npu_stream={self.npu_stream:#x}>"
         )
 
     def __eq__(self, other: object) -> bool:
@@ -169,6 +172,15 @@ class Stream(_StreamMethods):
     ) -> Self:
         if stream_id is not None:
             index = _resolve(device if device_index is None else device_index)
+            if device_type != _DEVICE_TYPE:
+                raise coded(
+                    RuntimeError,
+                    f"device_type must be {_DEVICE_TYPE}, but got {device_type!r}",
+                )
+            if not -(2**63) <= stream_id < 2**63:
+                raise coded(
+                    OverflowError, f"stream_id {stream_id} does not fit into 64 bits"
+                )
             _C.stream_priority(index, stream_id)  # raises when there is no such one
             return super().__new__(
                 cls, stream_id=stream_id, device_index=index, device_type=device_type
@@ -207,7 +219,7 @@ class Event(torch.Event):
     enable_timing: elapsed_time() and recorded_time() work. blocking: host waits
     sleep at once instead of spinning first. interprocess: another process can
     wait for it, through ipc_handle(); excludes enable_timing. Nothing is made on
-    a device before the first record().
+    a device before the first record(); later ones must be on the same device.
     """
 
     def __new__(
@@ -216,8 +228,12 @@ class Event(torch.Event):
         blocking: bool = False,
         interprocess: bool = False,
     ) -> Self:
+        if not _C.device_count():
+            raise coded(RuntimeError, "No NPU devices are available")
         if interprocess and enable_timing:
-            raise RuntimeError("an interprocess event cannot have enable_timing=True")
+            raise coded(
+                RuntimeError, "an interprocess event cannot have enable_timing=True"
+            )
         if interprocess and cls is Event:
             from npu_dispatch.npu._shared_event import SharedEvent
 
@@ -237,6 +253,11 @@ class Event(torch.Event):
         """The event's number; 0 before the first record."""
         return self.event_id
 
+    @property
+    def device(self) -> torch.device | None:  # type: ignore[override]
+        """The device it was recorded on; None before the first record."""
+        return super().device if self.event_id else None
+
     def __await__(self) -> Generator[Any, Any, None]:
         """Resume once the recorded work is done; raise if it failed."""
         from npu_dispatch.npu import _await
@@ -246,8 +267,9 @@ class Event(torch.Event):
     def elapsed_time(self, end_event: torch.Event) -> float:
         """Return the milliseconds from this event to `end_event`. Waits for both."""
         if not (self.event_id and end_event.event_id):
-            raise RuntimeError(
-                "Both events must be recorded before calculating elapsed time."
+            raise coded(
+                RuntimeError,
+                "Both events must be recorded before calculating elapsed time.",
             )
         began, ended = map(_C.event_time_ns, (self.event_id, end_event.event_id))
         return (ended - began) / 1e6
@@ -261,7 +283,7 @@ class Event(torch.Event):
 
     def ipc_handle(self) -> bytes:
         """Return what from_ipc_handle() of another process needs."""
-        raise RuntimeError("ipc_handle() needs an event with interprocess=True")
+        raise coded(RuntimeError, "ipc_handle() needs an event with interprocess=True")
 
     @classmethod
     def from_ipc_handle(cls, device: Device, handle: bytes) -> Event:
@@ -297,6 +319,8 @@ def set_stream(stream: torch.Stream | None) -> None:
     """Move the calling thread to a stream and its device. None does nothing."""
     if stream is None:
         return
+    if not isinstance(stream, torch.Stream):
+        raise coded(TypeError, f"expected a stream of an npu, but got {stream!r}")
     _C.set_device(stream.device_index)
     _C.set_current_stream(stream.device_index, stream.stream_id)
 
@@ -307,20 +331,27 @@ class StreamContext:
     def __init__(self, stream_ctx: torch.Stream | None) -> None:
         _lazy_init()
         self.stream = stream_ctx
-        self._previous: list[tuple[int, int]] = []
+        self._previous: list[list[tuple[int, int]]] = []  # one of each entry
 
     def __enter__(self) -> None:
         if self.stream is None:
             return
+        if not isinstance(self.stream, torch.Stream):
+            raise coded(
+                TypeError, f"expected a stream of an npu, but got {self.stream!r}"
+            )
         here, there = _C.current_device(), self.stream.device_index
         # The last one restored is the device that was current.
-        self._previous = [
-            (index, _C.current_stream(index)) for index in dict.fromkeys((there, here))
-        ]
+        self._previous.append(
+            [
+                (index, _C.current_stream(index))
+                for index in dict.fromkeys((there, here))
+            ]
+        )
         set_stream(self.stream)
 
     def __exit__(self, *exc: object) -> None:
-        for index, stream_id in self._previous:
+        for index, stream_id in self._previous.pop() if self._previous else ():
             _C.set_device(index)
             _C.set_current_stream(index, stream_id)
 

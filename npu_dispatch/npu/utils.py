@@ -8,6 +8,7 @@ import warnings
 import torch
 
 from npu_dispatch.config import Config
+from npu_dispatch.npu._codes import coded
 from npu_dispatch.npu._lazy import _lazy_init
 from npu_dispatch.npu.dump import finalize_dump, init_dump, set_dump
 
@@ -41,8 +42,8 @@ def npu_check_overflow(grad: float | torch.Tensor) -> bool:
     if isinstance(grad, torch.Tensor):
         grad = grad.float().sum().item()
     if not isinstance(grad, float):
-        raise RuntimeError(
-            f"expected a float or a Tensor, but got {type(grad).__name__}"
+        raise coded(
+            RuntimeError, f"expected a float or a Tensor, but got {type(grad).__name__}"
         )
     return math.isinf(grad) or math.isnan(grad)
 
@@ -53,9 +54,10 @@ def get_npu_overflow_flag() -> bool:
     A RuntimeError where INF and NaN are yielded: use npu_check_overflow().
     """
     if is_support_inf_nan():
-        raise RuntimeError(
+        raise coded(
+            RuntimeError,
             "get_npu_overflow_flag() needs saturation mode; in INF_NAN mode use "
-            "torch.npu.utils.npu_check_overflow()"
+            "torch.npu.utils.npu_check_overflow()",
         )
     return False
 

@@ -68,7 +68,7 @@ _OURS = {
     "record. Never waits.",
     "Event.synchronize": "Wait for what was recorded; raise its error, if it failed.",
     "OutOfMemoryError": "torch.OutOfMemoryError, which a failed allocation raises.",
-    "aclnn.allow_hf32": "The same switch as conv.allow_hf32; any truth value.",
+    "aclnn.allow_hf32": "The same switch as conv.allow_hf32; any truth value, no str.",
     "Event.event_id": "The event's number; 0 before the first record.",
     "Event.device": "The device of the first record; None before.",
 }

@@ -252,3 +252,11 @@ def test_the_preprocessing_flag_belongs_to_its_stream():
         stream.set_data_preprocess_stream(1)
     stream.set_data_preprocess_stream(False)
     assert not stream.is_data_preprocess_stream
+
+
+def test_an_external_streams_priority_is_its_makers():
+    pointer = torch.npu.Stream().npu_stream
+
+    for asked in ({"priority": -1}, {"is_sync_launch": True}):
+        with pytest.raises(RuntimeError, match="belong to the stream"):
+            torch.npu.ExternalStream(pointer, **asked)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 # Contracted as L0 and Lq: none of these starts anything.
 STARTS_NOTHING = """
 npu.is_available()
@@ -85,8 +83,34 @@ npu.set_per_process_memory_fraction(0.5)
 npu.utils.is_support_inf_nan()
 npu.is_jit_compile_false()
 npu.FloatTensor([1.0])
+npu.FloatStorage(1)
+npu.synchronize()
+npu.device(0).__enter__()
+npu.get_device_properties(0)
+npu.ipc_collect()
+npu.utilization()
+npu.memory_usage()
+npu.temperature()
+npu.power_draw()
+npu.clock_rate()
+npu.list_gpu_processes()
+npu.get_rng_state_all()
+npu.reset_peak_memory_stats()
+npu.reset_accumulated_memory_stats()
+npu.reset_max_memory_allocated()
+npu.memory._record_memory_history()
+npu.utils.npu_check_overflow(1.0)
+npu.clear_npu_overflow_flag()
+npu.check_uce_in_memory(0)
+npu.stop_device(0)
+npu.restart_device(0)
+npu.stress_detect()
+npu.get_device_limit(0)
+npu.npurt()
+npu._sleep(1)
+npu._lazy_init()
+npu.comm.gather([torch.ones(1, device="npu")])
 torch.ones(1, device="npu")
-torch.Generator("npu").manual_seed(1)
 """
 
 PROGRAM = """
@@ -108,9 +132,24 @@ def test_what_is_contracted_to_start_nothing_starts_nothing(python):
     assert result.stdout == ""
 
 
-# A process each, so a few that differ in how they get there.
-@pytest.mark.parametrize("number", range(0, 22, 4))
-def test_what_is_contracted_to_start_the_runtime_does(number, python):
-    call = STARTS.strip().splitlines()[number]
+FORKS = """
+import os, sys, warnings
+import torch
+warnings.simplefilter("ignore")
+npu = torch.npu
+for call in {calls!r}.strip().split("\\n"):
+    sys.stdout.flush()
+    if os.fork() == 0:
+        exec(call)
+        print(npu.is_initialized(), call, flush=True)
+        os._exit(0)
+    os.wait()
+"""
 
-    assert python(PROGRAM.format(calls=call)).stdout.strip() == call
+
+def test_what_is_contracted_to_start_the_runtime_does(python):
+    # Each in a process of its own, forked from one that has started nothing.
+    result = python(FORKS.format(calls=STARTS))
+
+    expected = [f"True {call}" for call in STARTS.strip().splitlines()]
+    assert result.stdout.splitlines() == expected

@@ -25,6 +25,9 @@ def test_a_tensor_type_makes_and_recognises_its_tensors(name):
     assert all(isinstance(t, kind) for t in made)
     assert not isinstance(torch.empty(1, dtype=dtype), kind)
     assert made[0].type() == f"torch.npu.{name}Tensor"
+    for wanted in (kind, f"torch.npu.{name}Tensor"):
+        x = torch.ones(2).type(wanted)
+        assert x.is_npu and x.dtype == dtype
 
 
 @pytest.mark.parametrize("name", TYPES)

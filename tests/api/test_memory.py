@@ -30,6 +30,17 @@ void my_free(void* p, size_t size, int device, void* stream) {
   freed += size;
   free(p);
 }
+static long calls[5], devices, device_of_fraction;
+static double fraction;
+static void* last[2];
+void on_init(int n) { calls[0]++; devices = n; }
+void on_reset(_Bool check) { calls[1] += check; }
+void on_fraction(double f, int d) { calls[2]++; fraction = f; device_of_fraction = d; }
+void on_record(void* p, void* s) { calls[3]++; last[0] = p; last[1] = s; }
+void on_erase(void* p, void* s) { calls[4]++; last[0] = p; last[1] = s; }
+long called(int n) { return calls[n]; }
+void* last_named(int n) { return last[n]; }
+double my_fraction(void) { return fraction; }
 long my_allocated(void) { return allocated; }
 long my_freed(void) { return freed; }
 """
@@ -68,6 +79,14 @@ def test_raw_memory_refuses_what_it_cannot_do():
     for pointer in (12345, x.data_ptr()):
         with pytest.raises(RuntimeError, match="invalid device pointer"):
             torch.npu.caching_allocator_delete(pointer)
+    with pytest.raises(RuntimeError, match="invalid device pointer"):
+        torch.npu.caching_allocator_delete(-8)
+    with pytest.raises(TypeError, match="mem_ptr"):
+        torch.npu.caching_allocator_delete("x")
+    with pytest.raises(OverflowError):
+        torch.npu.caching_allocator_alloc(1 << 70)
+    with pytest.raises(RuntimeError, match="not a stream of npu:0"):
+        torch.npu.caching_allocator_alloc(8, stream=5 << 32)
     with pytest.raises(TypeError):
         torch.npu.caching_allocator_alloc(8, stream="s")
     with pytest.raises(RuntimeError):
@@ -207,6 +226,65 @@ assert counts.my_freed() == counts.my_allocated()
 """
     result = python(code, library)
     assert result.stdout.split() == ["RuntimeError", "OutOfMemoryError"]
+
+
+def test_the_users_allocator_hears_of_what_else_happens(library, python):
+    code = """
+import ctypes, sys
+import npu_dispatch, torch
+npu, c = torch.npu, ctypes.CDLL(sys.argv[1])
+c.last_named.restype = ctypes.c_void_p
+c.my_fraction.restype = ctypes.c_double
+plugged = npu.NPUPluggableAllocator(sys.argv[1], "my_alloc", "my_free")
+take = plugged.allocator()
+for hook, name in {"init": "init", "reset": "reset", "memory_fraction": "fraction",
+                   "record_stream": "record", "erase_stream": "erase"}.items():
+    address = ctypes.cast(getattr(c, "on_" + name), ctypes.c_void_p).value
+    getattr(take, f"set_{hook}_fn")(address)
+npu.change_current_allocator(plugged)
+npu.init()
+npu.set_per_process_memory_fraction(0.25, 0)
+npu.empty_cache()
+x, side = torch.ones(1000, device="npu"), npu.Stream()
+x.record_stream(side)
+assert (c.last_named(0), c.last_named(1)) == (x.data_ptr(), side.npu_stream)
+npu.erase_stream(x, side)
+del x
+torch.accelerator.empty_cache()
+print([c.called(n) for n in range(5)], c.my_fraction())
+take.set_reset_fn(0)
+npu.empty_cache()
+assert c.called(1) == 2
+for bad in ("f", -1, None):
+    try: take.set_init_fn(bad)
+    except TypeError as error: print("refused")
+"""
+    lines = python(code, library).stdout.splitlines()
+
+    assert lines == ["[1, 2, 1, 1, 1] 0.25", "refused", "refused", "refused"]
+
+
+def test_memory_of_the_users_allocator_forgets_an_erased_stream(library):
+    import ctypes
+
+    counts = ctypes.CDLL(library)
+    allocator = torch.npu.NPUPluggableAllocator(library, "my_alloc", "my_free")
+    pool = torch.npu.MemPool(allocator)
+    gate, side = torch.npu.ExternalEvent(), torch.npu.Stream()
+    with torch.npu.use_mem_pool(pool):
+        x = torch.ones(1000, device="npu")
+    torch.npu.synchronize()
+    before = counts.my_freed()
+    gate.wait(side)
+    x.record_stream(side)
+
+    torch.npu.erase_stream(x, side)
+    del x
+    freed = counts.my_freed()  # at once, although `side` is still held
+    gate.record(torch.npu.Stream())  # not the one that might wait for `side`
+    side.synchronize()
+
+    assert freed == before + 4000
 
 
 def test_the_allocator_cannot_change_once_memory_was_used(library):

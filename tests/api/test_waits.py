@@ -118,6 +118,10 @@ WAITS: dict[str, Callable[[Held], object]] = {
     "repr": lambda h: on(h, lambda: repr(h.tensor)),
     "empty_cache": lambda h: npu.empty_cache(),
     "clear_error": lambda h: npu.clear_error(h.stream),
+    "generic stream": lambda h: torch.Stream.synchronize(h.stream),
+    "npuDeviceSynchronize": lambda h: npu.npurt().npuDeviceSynchronize(),
+    "stress_detect": lambda h: npu.stress_detect(),
+    "numpy": lambda h: on(h, lambda: h.tensor.numpy(force=True)),
 }
 
 
@@ -152,3 +156,28 @@ def test_a_wait_lets_other_threads_run(name):
 
     assert not thread.is_alive() and not errors
     npu.synchronize()
+
+
+def test_a_wait_for_another_process_lets_other_threads_run():
+    event, gate, stream = (
+        npu.Event(interprocess=True),
+        npu.ExternalEvent(),
+        npu.Stream(),
+    )
+    gate.wait(stream)
+    event.record(stream)
+    begun, ended = threading.Event(), threading.Event()
+
+    def wait() -> None:
+        begun.set()
+        event.synchronize()
+        ended.set()
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    begun.wait()
+    assert not event.query() and not ended.is_set()
+    gate.record(npu.default_stream())  # this thread must get to run
+    thread.join(60)
+
+    assert ended.is_set() and event.query()

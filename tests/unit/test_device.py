@@ -165,3 +165,70 @@ except DeferredNpuCallError as error:
 """
     assert "division by zero" in python(code).stdout
     assert issubclass(DeferredNpuCallError, RuntimeError)
+
+
+def test_a_device_context_may_be_entered_again_inside_itself(python):
+    code = """
+import npu_dispatch, torch
+npu, one = torch.npu, torch.npu.device(1)
+with one:
+    with one:
+        npu.set_device(0)
+    assert npu.current_device() == 1
+assert npu.current_device() == 0 and one.idx == 1
+print("ok")
+"""
+    assert python(code, **TWO).stdout.strip() == "ok"
+
+
+def test_without_a_device_counters_are_zero_and_objects_are_refused(python):
+    code = """
+import npu_dispatch, torch
+npu = torch.npu
+for name in ("memory_allocated", "memory_reserved"):
+    assert getattr(npu, name)() == getattr(npu, f"max_{name}")() == 0
+assert npu.memory_stats() == {} == npu.memory_stats_as_nested_dict()
+assert npu.memory_snapshot() == [] and "Allocated memory" in npu.memory_summary()
+assert npu.get_arch_list() == [] and npu.get_gencode_flags() == ""
+assert npu.default_generators == () and npu.get_rng_state_all() == []
+npu.manual_seed_all(1); npu.seed(); npu.empty_cache(); npu.nvtx.mark("m")
+for make in (npu.Stream, npu.Event, npu.NPUGraph, npu.ExternalEvent,
+             npu.SyncLaunchStream, npu.init, npu.mem_get_info, npu.utilization):
+    try:
+        make()
+    except RuntimeError as error:
+        assert "No NPU devices" in str(error), error
+    else:
+        raise AssertionError(make)
+assert not npu.is_initialized()
+print("ok")
+"""
+    assert python(code, NPU_DISPATCH_DEVICES="0").stdout.strip() == "ok"
+
+
+def test_other_threads_do_not_overtake_queued_calls(python):
+    code = """
+import threading
+import npu_dispatch, torch
+npu, inside, go = torch.npu, threading.Event(), threading.Event()
+
+def last():
+    npu.init()  # the device is up: a queued call may use it
+    inside.set()
+    go.wait()
+    assert torch.ones(1, device="npu").item() == 1
+
+npu._lazy_call(last)
+first = threading.Thread(target=npu.init)
+first.start()
+inside.wait()
+second = threading.Thread(target=npu.current_stream)
+second.start()
+second.join(0.3)
+overtook = not second.is_alive()
+go.set()
+first.join()
+second.join()
+print(overtook)
+"""
+    assert python(code).stdout.strip() == "False"

@@ -116,3 +116,33 @@ def test_recording_again_moves_the_event():
     event.record()
 
     assert event.recorded_time() >= first
+
+
+def test_an_event_has_a_device_once_it_is_recorded():
+    for event in (torch.npu.Event(), torch.npu.Event(interprocess=True)):
+        assert event.device is None
+        event.record()
+        assert event.device == torch.device("npu", 0)
+
+
+def test_an_event_stays_on_the_device_of_its_first_record(python):
+    code = """
+import npu_dispatch, torch
+npu = torch.npu
+streams = [npu.Stream(0), npu.Stream(1)]
+for kind in ({}, {"enable_timing": True}, {"blocking": True}, {"interprocess": True}):
+    event = npu.Event(**kind)
+    event.record(streams[1])
+    event.record(streams[1])
+    try:
+        event.record(streams[0])
+    except RuntimeError as error:
+        assert "npu:1" in str(error)
+    else:
+        raise AssertionError(kind)
+    assert event.device.index == 1
+    event.wait(streams[0])
+    streams[0].synchronize()
+print("ok")
+"""
+    assert python(code, NPU_DISPATCH_DEVICES="2").stdout.strip() == "ok"

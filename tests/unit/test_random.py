@@ -124,3 +124,17 @@ def test_an_own_generator_is_independent():
     torch.rand(4, device="npu", generator=generator)
 
     assert torch.equal(torch.npu.get_rng_state(), state)
+
+
+def test_an_offset_is_a_multiple_of_four():
+    generator = torch.Generator("npu:0")
+    generator.set_offset(8)
+    before = generator.get_state()
+
+    with pytest.raises(RuntimeError, match="multiple of 4"):
+        generator.set_offset(3)
+    bad = before.clone()
+    bad[8] = 5
+    with pytest.raises(RuntimeError, match="multiple of 4"):
+        generator.set_state(bad)
+    assert generator.get_offset() == 8 and generator.get_state().equal(before)

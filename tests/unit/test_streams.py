@@ -187,3 +187,29 @@ def test_recorded_memory_is_not_reused_while_another_stream_reads_it():
 
     side.synchronize()
     assert y.cpu().eq(3.0).all()
+
+
+def test_an_id_that_is_no_number_of_64_bits_or_of_another_device_is_refused():
+    with pytest.raises(OverflowError):
+        torch.npu.Stream(stream_id=1 << 70, device_index=0, device_type=20)
+    with pytest.raises(RuntimeError, match="device_type"):
+        torch.npu.Stream(stream_id=0, device_index=0, device_type=1)
+
+
+@pytest.mark.parametrize(
+    "use", [torch.npu.set_stream, lambda s: torch.npu.stream(s).__enter__()]
+)
+def test_what_is_no_stream_is_a_type_error(use):
+    with pytest.raises(TypeError, match="stream"):
+        use(3)
+
+
+def test_a_context_may_be_entered_again_inside_itself():
+    before, context = torch.npu.current_stream(), torch.npu.stream(torch.npu.Stream())
+
+    with context:
+        inside = torch.npu.current_stream()
+        with context:
+            assert torch.npu.current_stream() == inside
+        assert torch.npu.current_stream() == inside
+    assert torch.npu.current_stream() == before
