@@ -21,8 +21,12 @@
 namespace npu {
 namespace {
 
-constexpr uint64_t kMinSpinUs = 2, kMaxSpinUs = 60, kPreemptedUs = 20;
+constexpr uint64_t kMinSpinUs = 2, kMaxSpinUs = 60, kPreemptedUs = 200;
 constexpr int kSkipAfterPreemption = 32;
+// A wake-up costs the caller some 20 us. A training step has pauses longer than
+// kMaxSpinUs, where Python goes from backward() to the optimizer.
+constexpr uint64_t kPatientSpinUs = 250;
+constexpr int kMostPatience = 8;
 constexpr uint64_t kStarvedNs = 1'000'000;
 
 const char* name_of(const Task& task) {
@@ -271,7 +275,8 @@ bool Launcher::wait_for_work() {
   return found;
 }
 
-// Spins for about four times the usual gap, then sleeps.
+// Spins for about four times the usual gap, or longer while that has been worth
+// it, then sleeps.
 bool Launcher::sleep_until_work() {
   Ring<Task>& ring = stream_.ring_;
   StreamBlock& block = *stream_.block_;
@@ -281,6 +286,9 @@ bool Launcher::sleep_until_work() {
   static const bool alone = usable_cores() == 1;
   uint64_t budget =
       mean_gap_ > most ? least : std::clamp(4 * mean_gap_, least, most);
+  const uint64_t short_spin = budget;
+  const uint64_t patient_spin = kPatientSpinUs * ticks_per_us_;
+  if (patience_ > 0) budget = patient_spin;
   if (alone) budget = 0;
   if (skip_spins_ > 0) {
     --skip_spins_;
@@ -292,6 +300,8 @@ bool Launcher::sleep_until_work() {
       if (ring.front()) {
         const uint64_t gap = ticks() - start;
         mean_gap_ = (7 * mean_gap_ + gap) / 8;
+        if (gap > short_spin)
+          patience_ = std::min(patience_ + 1, kMostPatience);
         const uint64_t ns = uint64_t(double(gap) * ns_per_tick_);
         bump(block.spins);
         bump(block.starved_ns, ns);
@@ -321,7 +331,11 @@ bool Launcher::sleep_until_work() {
   block.idle.stop(end_ns);
   block.woken_ns.store(end_ns, std::memory_order_relaxed);
   bump(block.starved_ns, std::min(end_ns - start_ns, kStarvedNs));
-  mean_gap_ = (7 * mean_gap_ + std::min(ticks() - start, 8 * most)) / 8;
+  const uint64_t gap = ticks() - start;
+  mean_gap_ = (7 * mean_gap_ + std::min(gap, 8 * most)) / 8;
+  // In vain costs the other core more than in time saves.
+  patience_ = gap < patient_spin ? std::min(patience_ + 1, kMostPatience)
+                                 : std::max(patience_ - 2, 0);
   return true;
 }
 

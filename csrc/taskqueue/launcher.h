@@ -46,6 +46,8 @@ class Launcher {
   // being preempted in one.
   uint64_t mean_gap_;
   int skip_spins_ = 0;
+  // Gaps that a patient spin outlasts, less those that it does not.
+  int patience_ = 0;
   Seat* seat_ = nullptr;  // of the launcher thread, while it runs
 };
 

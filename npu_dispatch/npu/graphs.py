@@ -89,6 +89,8 @@ def _check_optimizer(optimizer: torch.optim.Optimizer, *_: Any) -> None:
 class NPUGraph(_C.Graph):
     """Work of one capture, on all the streams that took part in it.
 
+    `keep_graph`: as for torch.cuda.CUDAGraph, which else cannot be dumped or
+    instantiated after the capture; here every graph can, so it changes nothing.
     Errors: RuntimeError for anything a capture does not allow, and where there
     is nothing to replay. One thread uses a graph at a time.
     """
@@ -98,7 +100,7 @@ class NPUGraph(_C.Graph):
     _records: Recorder | None = None
     _update_stream: Stream | None = None
 
-    def __init__(self) -> None:
+    def __init__(self, keep_graph: bool = False) -> None:
         if not _C.device_count():
             raise RuntimeError("No NPU devices are available")
         super().__init__()

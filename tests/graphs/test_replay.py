@@ -208,6 +208,17 @@ def test_a_graph_captures_again_after_a_reset():
     assert x.tolist() == [2] * 8
 
 
+def test_a_graph_that_is_kept_is_instantiated_and_replayed():
+    graph, x = torch.npu.NPUGraph(keep_graph=True), torch.zeros(8, device="npu")
+    with torch.npu.graph(graph):
+        x.add_(1)
+
+    graph.instantiate()
+    graph.replay()
+
+    assert x.tolist() == [1] * 8
+
+
 def test_the_memory_of_a_graph_that_is_gone_goes_back():
     torch.npu.synchronize()
     torch.npu.empty_cache()
