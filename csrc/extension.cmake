@@ -83,6 +83,7 @@ add_library(npu_torch OBJECT
   ops/manual/composites.cpp
   ops/manual/copy.cpp
   ops/manual/factory.cpp
+  ops/manual/foreach.cpp
   ops/manual/lstm.cpp
   ops/manual/rnn.cpp
   ops/manual/compound.cpp

@@ -1,5 +1,7 @@
 #include "csrc/graph/describe.h"
 
+#include "csrc/driver/view.h"
+
 namespace npu {
 namespace {
 
@@ -30,12 +32,11 @@ std::vector<NodeInfo> describe(const Body& body) {
     const npu_kernel* kernel = node.call.kernel;
     for (uint32_t i = 0; kernel && i < kernel->n_views; ++i) {
       const npu_view& view = kernel->views[i];
+      std::vector<int64_t> sizes = sizes_of(view, node.call.words.data());
       uint64_t bytes = view.itemsize;
-      for (uint16_t k = 0; k < view.ndim; ++k) bytes *= uint64_t(view.sizes[k]);
+      for (const int64_t size : sizes) bytes *= uint64_t(size);
       info.bytes += bytes;
-      info.tensors.push_back({{view.sizes, view.sizes + view.ndim},
-                              {view.strides, view.strides + view.ndim},
-                              view.itemsize,
+      info.tensors.push_back({std::move(sizes), strides_of(view), view.itemsize,
                               (view.access & NPU_READ) != 0,
                               (view.access & NPU_WRITE) != 0,
                               node.call.words[view.word]});

@@ -1,9 +1,11 @@
 #include "csrc/graph/update.h"
-#include "csrc/stats/segment.h"
 
 #include <map>
 #include <mutex>
 #include <utility>
+
+#include "csrc/driver/view.h"
+#include "csrc/stats/segment.h"
 
 namespace npu {
 namespace {
@@ -83,15 +85,15 @@ int put(const npu_kernel*, const uint64_t* words, npu_failure*) {
 }
 const npu_kernel kPut{put, "graph update", nullptr, 0};
 
-std::string difference(const npu_kernel& old, const npu_kernel& now) {
+std::string difference(const Call& before, const Call& after) {
+  const npu_kernel &old = *before.kernel, &now = *after.kernel;
   if (std::string_view(old.name) != now.name)
     return std::string("is ") + now.name + ", not " + old.name;
   bool same = old.n_views == now.n_views;
   for (uint32_t i = 0; same && i < old.n_views; ++i) {
     const npu_view &a = old.views[i], &b = now.views[i];
-    same = a.ndim == b.ndim && a.itemsize == b.itemsize;
-    for (uint16_t k = 0; same && k < a.ndim; ++k)
-      same = a.sizes[k] == b.sizes[k];
+    same = a.itemsize == b.itemsize &&
+           sizes_of(a, before.words.data()) == sizes_of(b, after.words.data());
   }
   return same ? "" : std::string(old.name) + " has tensors of other shapes";
 }
@@ -146,7 +148,7 @@ void end_update(Stream& stream) {
     std::lock_guard lock(c.body().calls_mutex);
     for (size_t i = 0; i < group.nodes.size(); ++i) {
       const Call& old = c.body().nodes[group.nodes[i]].call;
-      const std::string found = difference(*old.kernel, *c.calls()[i].kernel);
+      const std::string found = difference(old, c.calls()[i]);
       if (!found.empty())
         throw CaptureError(call + ": operator " + std::to_string(i) + " " +
                            found + "; nothing was changed");

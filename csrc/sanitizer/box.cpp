@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "csrc/driver/view.h"
+
 namespace npu {
 namespace {
 
@@ -78,7 +80,7 @@ Box box_of(const npu_view& view, const uint64_t* words) {
   Box box;
   box.lo = box.hi = uintptr_t(words[view.word]);
   box.item = view.itemsize;
-  if (!view.sizes && view.ndim) {  // a scalar may have none either
+  if (is_range(view)) {
     box.item *= words[view.ndim];
     box.hi = box.lo + box.item;
     return box;

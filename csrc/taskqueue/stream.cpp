@@ -14,6 +14,7 @@
 
 #include "csrc/base/clock.h"
 #include "csrc/driver/registry.h"
+#include "csrc/driver/view.h"
 #include "csrc/stats/open_wait.h"
 #include "csrc/stats/segment.h"
 #include "csrc/taskqueue/engine.h"
@@ -79,10 +80,12 @@ std::string arguments_of(const Task& task) {
   std::string text;
   if (!task.kernel) return text;
   for (uint32_t i = 0; i < task.kernel->n_views; ++i) {
-    const npu_view& view = task.kernel->views[i];
     text += i == 0 ? "[" : " [";
-    for (int d = 0; d < view.ndim; ++d)
-      text += (d ? ", " : "") + std::to_string(view.sizes[d]);
+    const char* comma = "";
+    for (const int64_t n : sizes_of(task.kernel->views[i], task.words())) {
+      text += comma + std::to_string(n);
+      comma = ", ";
+    }
     text += "]";
   }
   return text;

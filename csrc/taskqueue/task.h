@@ -32,6 +32,7 @@ struct Task {
     return spilled ? reinterpret_cast<uint64_t*>(inline_words[0])
                    : inline_words;
   }
+  const uint64_t* words() const { return const_cast<Task*>(this)->words(); }
 };
 
 }  // namespace npu

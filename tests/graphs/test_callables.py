@@ -241,6 +241,20 @@ def test_a_compiled_model_trains_like_the_eager_one(backend):
         assert torch.allclose(ours, theirs)
 
 
+def test_a_dump_tells_the_bytes_of_a_copy(tmp_path):
+    x = torch.rand(6, device="npu")
+    host = torch.zeros(6).pin_memory()
+    graph = torch.npu.NPUGraph()
+    with torch.npu.graph(graph):
+        host.copy_(x, non_blocking=True)
+    graph.debug_dump(str(tmp_path / "graph.json"))
+
+    (copy,) = json.loads((tmp_path / "graph.json").read_text())["nodes"]
+
+    assert [t["shape"] for t in copy["tensors"]] == [[24], [24]]
+    assert copy["bytes"] == 48
+
+
 def test_a_dump_tells_nodes_and_edges(tmp_path):
     a = torch.rand(4, 8, device="npu")
     # Of the other pool: an old process's next stream may be the capture's own.

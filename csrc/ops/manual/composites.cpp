@@ -90,10 +90,6 @@ torch::CppFunction boxed() {
   return torch::CppFunction::makeFromBoxedFunction<&call_boxed>();
 }
 
-bool takes_lists_in_one_task(const c10::OperatorName& name) {
-  return name.name.starts_with("aten::_foreach_");
-}
-
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("native_dropout", TORCH_FN(native_dropout));
   m.impl("convolution",
@@ -105,14 +101,6 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("convolution_backward_overrideable",
          TORCH_FN(convolution_backward_overrideable));
   for (const char* name : kOneTask) m.impl(name, boxed());
-  for (const c10::OperatorName& name :
-       c10::Dispatcher::singleton().getAllOpNames()) {
-    if (!takes_lists_in_one_task(name)) continue;
-    const std::string full = name.overload_name.empty()
-                                 ? name.name
-                                 : name.name + "." + name.overload_name;
-    m.impl(full.c_str(), boxed());
-  }
 }
 
 TORCH_LIBRARY_IMPL(_, PrivateUse1, m) { m.fallback(boxed()); }
