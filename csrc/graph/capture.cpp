@@ -5,6 +5,7 @@
 
 #include "csrc/memory/caching_allocator.h"
 #include "csrc/stats/segment.h"
+#include "csrc/taskqueue/foreign.h"
 
 namespace npu {
 namespace {
@@ -174,7 +175,8 @@ Call make_call(const npu_kernel* kernel, std::vector<uint64_t> words) {
   Call call;
   call.kernel = kernel;
   call.words = std::move(words);
-  if (!capture_hooks().own) return call;
+  call.destroy = end_of_foreign(kernel);
+  if (call.destroy || !capture_hooks().own) return call;
   const OwnKernel own = capture_hooks().own(kernel);
   if (own.kernel) {
     call.kernel = own.kernel;

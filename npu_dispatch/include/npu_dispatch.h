@@ -47,13 +47,15 @@ typedef struct npu_work {
   uint32_t size;    /* sizeof(npu_work) */
   const char* name; /* "mylib::scale": in errors, traces and counters. Copied,
                        and kept for good: use few different ones. */
-  /* Called once. Returns an npu_status; unless it is NPU_STATUS_OK, writes a
-   * text of at most NPU_ERROR_TEXT bytes to `error`, and the stream fails with
-   * it: later work is dropped, and the next launch or wait raises it. Must not
-   * throw, and must not wait for this or any other stream. */
+  /* Called once; captured in a graph, at each replay. Returns an npu_status;
+   * unless it is NPU_STATUS_OK, writes a text of at most NPU_ERROR_TEXT bytes
+   * to `error`, and the stream fails with it: later work is dropped, and the
+   * next launch or wait raises it. Must not throw, and must not wait for this
+   * or any other stream. */
   int (*run)(void* state, char* error);
   /* Called exactly once, whatever happens: after run(), or instead of it when
-   * the stream has failed or submit() returns an error. May be null. */
+   * the stream has failed or submit() returns an error; when the graph goes, if
+   * it is captured in one. May be null. */
   void (*release)(void* state);
   void* state;
   const npu_buffer* buffers; /* copied */

@@ -122,8 +122,8 @@ class _StreamMethods(torch.Stream):
         call; without tensors it is a host callback. `writes`: which of them fn
         changes; all unless said, and a race checker believes it. An exception
         makes the stream fail with it. fn must not wait for the device. `name`:
-        what errors and traces call it. TypeError, ValueError: wrong arguments;
-        RuntimeError: the stream is capturing a graph.
+        what errors and traces call it. In a captured graph it is a node, called
+        at each replay. TypeError, ValueError: wrong arguments.
         """
         from npu_dispatch.npu import _submit
 

@@ -305,12 +305,40 @@ def test_wrong_arguments(arguments, writes, error, match):
         torch.npu.current_stream().submit(*arguments, writes=writes)
 
 
-def test_it_is_refused_while_a_graph_is_captured():
-    graph, x = torch.npu.NPUGraph(), torch.ones(1).npu()
+def test_a_graph_calls_it_at_each_replay_and_lets_go_of_it():
+    seen, x = [], torch.zeros(2).npu()
 
-    with pytest.raises(RuntimeError, match="captures a graph"), torch.npu.graph(graph):
+    def see(view):
+        seen.append(view.tolist())
+
+    gone, graph = weakref.ref(see), torch.npu.NPUGraph()
+    with torch.npu.graph(graph):
         x.add_(1)
-        torch.npu.current_stream().submit(print)
+        torch.npu.current_stream().submit(see, x, writes=[])
+        x.mul_(2)
+    assert seen == []
+    del see
+    graph.replay()
+    graph.replay()
+    torch.npu.synchronize()
+
+    assert seen == [[1, 1], [3, 3]]
+    assert gone() is not None
+    graph.reset()
+    torch.npu.synchronize()
+    gc.collect()
+    assert gone() is None
+
+
+def test_an_error_in_a_replay_names_its_node_and_line():
+    graph = torch.npu.NPUGraph()
+    with torch.npu.graph(graph):
+        torch.npu.current_stream().submit(lambda: [][1], name="pick")
+    graph.replay()
+
+    with pytest.raises(IndexError, match=r"node 0, pick, captured at .*test_custom_ops"):
+        torch.npu.synchronize()
+    torch.npu.clear_error()
 
 
 def test_a_stream_without_a_queue_runs_it_at_once():
