@@ -101,3 +101,41 @@ def test_limits_of_a_device_and_of_a_stream(streams, limits, expected):
 def test_a_large_kernel_on_an_idle_device_uses_what_torch_would():
     a = torch.rand(256, 256)
     assert torch.equal((a.npu() @ a.npu()).cpu(), a @ a)
+
+
+IDLE_TEAM = """
+import os
+import torch
+
+def threads():
+    return len(os.listdir("/proc/self/task"))
+
+def work():
+    y @ y
+    torch.npu.synchronize()
+
+torch.set_num_threads(2)
+x, y = torch.rand(1 << 22), torch.rand(1500, 1500).npu()
+work()  # the launcher's team is there
+expected = x.exp()
+with_team = threads()
+for _ in range(100):  # not at each wait: a new team costs more than an idle one
+    work()
+    if threads() < with_team:
+        break
+idle = threads()
+assert torch.equal(x.exp(), expected)
+print(idle - with_team, threads() - with_team)
+"""
+
+
+def test_a_thread_that_waits_for_the_device_ends_its_idle_team(child_environment):
+    result = subprocess.run(
+        [sys.executable, "-c", IDLE_TEAM],
+        env=child_environment(),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert result.stdout.split() == ["-1", "0"]
