@@ -51,6 +51,17 @@ def test_a_given_state_projections_and_a_single_sequence():
     compare(lstm(), X[:, 0])
 
 
+def test_gradients_of_gradients():
+    def second(device):
+        module, x = lstm(num_layers=2).to(device), X.to(device).requires_grad_()
+        (first,) = torch.autograd.grad(
+            module(x)[0].square().sum(), x, create_graph=True
+        )
+        return torch.autograd.grad(first.square().sum(), x)[0].cpu()
+
+    torch.testing.assert_close(second("npu"), second("cpu"))
+
+
 def test_without_gradients_and_in_inference_mode():
     module = lstm(num_layers=2)
     for mode in (torch.no_grad, torch.inference_mode):
