@@ -66,13 +66,14 @@ class _Aclnn:
 
     @allow_hf32.setter
     def allow_hf32(self, value: object) -> None:
+        allowed = _truth("allow_hf32", value)
         if torch.backends.flags_frozen():  # type: ignore[no-untyped-call]
             raise coded(
                 RuntimeError,
                 "torch.npu.aclnn.allow_hf32 cannot be set after "
                 "torch.backends.disable_global_flags(); use torch.npu.aclnn.flags()",
             )
-        conv.allow_hf32 = _truth("allow_hf32", value)
+        conv.allow_hf32 = allowed
 
     def version(self) -> None:
         """Warn that there is no such library, and return None."""

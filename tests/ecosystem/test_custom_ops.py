@@ -336,7 +336,9 @@ def test_an_error_in_a_replay_names_its_node_and_line():
         torch.npu.current_stream().submit(lambda: [][1], name="pick")
     graph.replay()
 
-    with pytest.raises(IndexError, match=r"node 0, pick, captured at .*test_custom_ops"):
+    with pytest.raises(
+        IndexError, match=r"node 0, pick, captured at .*test_custom_ops"
+    ):
         torch.npu.synchronize()
     torch.npu.clear_error()
 
