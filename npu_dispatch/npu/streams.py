@@ -150,6 +150,10 @@ class _StreamMethods(torch.Stream):
             other.stream_id,
         )
 
+    def __ne__(self, other: object) -> bool:
+        # torch.Stream's own says False of everything that is no stream.
+        return not self == other
+
     def __hash__(self) -> int:
         return hash((self.device_index, self.stream_id))
 

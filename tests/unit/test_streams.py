@@ -213,3 +213,13 @@ def test_a_context_may_be_entered_again_inside_itself():
             assert torch.npu.current_stream() == inside
         assert torch.npu.current_stream() == inside
     assert torch.npu.current_stream() == before
+
+
+def test_a_stream_is_not_what_is_no_stream():
+    stream = torch.npu.Stream()
+
+    assert [stream != None, stream != 1, stream != stream] == [  # noqa: E711, PLR0124
+        True,
+        True,
+        False,
+    ]
