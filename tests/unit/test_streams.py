@@ -218,7 +218,7 @@ def test_a_context_may_be_entered_again_inside_itself():
 def test_a_stream_is_not_what_is_no_stream():
     stream = torch.npu.Stream()
 
-    assert [stream != None, stream != 1, stream != stream] == [  # noqa: E711, PLR0124
+    assert [stream != None, stream != 1, stream != stream] == [  # noqa: E711
         True,
         True,
         False,
