@@ -78,6 +78,7 @@ add_library(npu_torch OBJECT
   ops/sync_call.cpp
   ops/third_party.cpp
   ops/trial.cpp
+  ops/unmarked_writes.cpp
   ops/manual/attention.cpp
   ops/manual/autocast.cpp
   ops/manual/composites.cpp
@@ -104,6 +105,7 @@ pybind11_add_module(_C MODULE
   python/call_stack.cpp
   python/device.cpp
   python/errors.cpp
+  python/exceptions.cpp
   python/flags.cpp
   python/foreign.cpp
   python/graph.cpp

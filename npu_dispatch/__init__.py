@@ -16,7 +16,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from npu_dispatch import import_alias
-from npu_dispatch.config import TORCH_NPU_VERSION, TORCH_VERSION, Config
+from npu_dispatch.config import (
+    TORCH_NPU_VERSION,
+    TORCH_VERSION,
+    Config,
+    bad_values,
+)
 from npu_dispatch.errors import TorchVersionError
 
 if TYPE_CHECKING:
@@ -73,6 +78,8 @@ def register() -> None:
     npu._dlpack.name_the_device()
     # Queued Python code needs the interpreter.
     atexit.register(_C.finish_queues)
+    for text in bad_values():
+        _log.warning("%s", text)
     if seconds := Config.read().watchdog_seconds:
         from npu_dispatch.dump import start_watchdog
 

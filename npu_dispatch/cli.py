@@ -97,6 +97,9 @@ def run(
 
 def _run_script(script: Path, args: tuple[str, ...]) -> int:
     """Run it as `python SCRIPT ARGS` would, and return the exit status."""
+    # Python itself makes a script's path absolute: frames are to name it so.
+    script = Path(os.path.abspath(script))  # noqa: PTH100 (links stay)
+    _hide_command()
     sys.argv = [str(script), *args]
     sys.path.insert(0, str(script.resolve().parent))
     try:
@@ -113,6 +116,15 @@ def _run_script(script: Path, args: tuple[str, ...]) -> int:
         _show(error, script)
         return 1
     return 0
+
+
+def _hide_command() -> None:
+    """Take the file that pip made for this command for no user's."""
+    from npu_dispatch import _C, npu
+
+    command = getattr(sys.modules["__main__"], "__file__", None)
+    if command:
+        _C.set_origins([(command, False), *npu.frame_origins()])
 
 
 def _show(error: BaseException, script: Path) -> None:
@@ -162,8 +174,13 @@ def sanitize(
     The exit status is the script's own, or 66 when something was found.
     """
     from npu_dispatch import sanitizer
+    from npu_dispatch.config import Config
 
-    npu_dispatch.enable_npu_sanitizer("raise" if raises else "report", suppressions)
+    known = suppressions or Config.read().sanitizer_suppressions
+    try:
+        npu_dispatch.enable_npu_sanitizer("raise" if raises else "report", known)
+    except (OSError, ValueError) as error:
+        raise click.BadParameter(str(error), param_hint="--suppressions") from None
     from npu_dispatch.npu import _sanitizer
 
     status = _run_script(script, args)

@@ -16,6 +16,7 @@ __all__ = [
     "TORCH_NPU_VERSION",
     "TORCH_VERSION",
     "Config",
+    "bad_values",
     "for_child",
     "torch_free_variables",
 ]
@@ -28,6 +29,7 @@ TORCH_NPU_VERSION = f"{TORCH_VERSION}+npu.dispatch"
 _DEVICE_NAME = "Virtual NPU"
 _NO = frozenset({"0", "false", "no", "off"})
 _YES = frozenset({"1", "true", "yes", "on"})
+_TIME = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m)?")
 
 
 def for_child(**changes: str) -> dict[str, str]:
@@ -83,6 +85,25 @@ class Config:
         )
 
 
+def bad_values(env: Mapping[str, str] | None = None) -> list[str]:
+    """Return what to say of variables that switch nothing on by mistake."""
+    env = os.environ if env is None else env
+    told = []
+    sanitizer = env.get("TORCH_NPU_SANITIZER", "")
+    if _sanitizer_mode(sanitizer) is None and sanitizer.lower() not in {"", *_NO}:
+        told.append(
+            f"TORCH_NPU_SANITIZER={sanitizer!r} is ignored, the sanitizer is off: "
+            "expected 1 or raise, report, or 0"
+        )
+    watchdog = env.get("NPU_DISPATCH_WATCHDOG", "")
+    if watchdog and not _TIME.fullmatch(watchdog):
+        told.append(
+            f"NPU_DISPATCH_WATCHDOG={watchdog!r} is ignored, there is no watchdog: "
+            "expected a time such as 30s, 500ms or 2m"
+        )
+    return told
+
+
 def torch_free_variables() -> dict[str, str]:
     """Return an environment in which importing this package loads no torch."""
     return {**os.environ, "NPU_AUTOLOAD": "0"}
@@ -95,7 +116,7 @@ def _level(value: str) -> int:
 
 def _seconds(value: str) -> float:
     """Read "30s", "500ms", "2m" or "30"; 0 when it is none of these."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m)?", value)
+    match = _TIME.fullmatch(value)
     if match is None:
         return 0.0
     return float(match[1]) * {"ms": 1e-3, "m": 60.0}.get(match[2], 1.0)

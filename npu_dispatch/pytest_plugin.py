@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
+from _pytest.unittest import TestCaseFunction
 
 __all__: list[str] = []
+
+_SEED = pytest.StashKey[int]()
 
 _RACES = (
     "npu_races(reason): the test leaves accesses without an order on purpose; "
     "--npu-sanitize does not look at it"
 )
+
+
+def _not_negative(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"expected 0, 1, 2 ..., found {text!r}")
+    return int(text)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -25,17 +35,23 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     group.addoption(
         "--npu-schedules",
-        type=int,
+        type=_not_negative,
         default=0,
         metavar="N",
         help="run every test N times, each under another interleaving of streams",
     )
     group.addoption(
         "--npu-seed",
-        type=int,
+        type=_not_negative,
         default=1,
         metavar="SEED",
-        help="of the first of them; the others count on from it",
+        help="of the first of them; the others count on from it; 0: program order",
+    )
+    group.addoption(
+        "--npu-length",
+        type=_not_negative,
+        metavar="TASKS",
+        help="about how many tasks a test launches; part of what a seed means",
     )
     group.addoption(
         "--npu-sanitize",
@@ -64,60 +80,145 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
         npu_dispatch.install_torch_npu_alias()
 
 
+def _seeds(config: pytest.Config) -> range:
+    first = config.getoption("--npu-seed")
+    return range(first, first + config.getoption("--npu-schedules"))
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    schedules = metafunc.config.getoption("--npu-schedules")
-    if not schedules:
-        return
-    first = metafunc.config.getoption("--npu-seed")
-    seeds = range(first, first + schedules)
-    ids = [f"npu-seed={seed}" for seed in seeds]
-    metafunc.parametrize("_npu_schedule", seeds, ids=ids, indirect=True)
+    if seeds := _seeds(metafunc.config):
+        ids = [f"npu-seed={seed}" for seed in seeds]
+        metafunc.parametrize("_npu_schedule", seeds, ids=ids, indirect=True)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> None:
+    """Multiply methods of unittest's classes, which cannot be parametrised."""
+    if seeds := _seeds(config):
+        items[:] = [copy for item in items for copy in _per_schedule(item, seeds)]
+
+
+class _ScheduledMethod(TestCaseFunction):
+    """A method of a unittest class, whose item has another name than it."""
+
+    def _getinstance(self) -> object:
+        return self.cls(self.originalname)
+
+
+def _per_schedule(item: pytest.Item, seeds: range) -> list[pytest.Item]:
+    if not isinstance(item, TestCaseFunction):
+        return [item]
+    copies: list[pytest.Item] = []
+    for seed in seeds:
+        copy = _ScheduledMethod.from_parent(
+            item.parent,
+            name=f"{item.name}[npu-seed={seed}]",
+            callobj=item.obj,
+        )
+        copy.originalname = item.name  # given above, it would name the item, too
+        copy.stash[_SEED] = seed
+        copies.append(copy)
+    return copies
+
+
+def pytest_report_collectionfinish(
+    config: pytest.Config, items: list[pytest.Item]
+) -> str | None:
+    others = sum(not isinstance(item, pytest.Function) for item in items)
+    if not others or not _seeds(config):
+        return None
+    return f"npu_dispatch: {others} items are no Python functions: no schedules"
 
 
 @pytest.fixture(autouse=True)
 def _npu_schedule(request: pytest.FixtureRequest) -> Iterator[None]:
-    seed = getattr(request, "param", None)
+    seed = getattr(request, "param", request.node.stash.get(_SEED, None))
     if seed is None:
         yield
         return
     from npu_dispatch import testing
 
-    with testing.schedule(seed):
+    length = request.config.getoption("--npu-length")
+    with testing.schedule(seed, length=testing.LENGTH if length is None else length):
         yield
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    if session.config.getoption("--npu-sanitize"):
+        try:
+            _switch_sanitizer(session.config, on=True)
+        except (OSError, ValueError) as error:
+            raise pytest.UsageError(f"--npu-suppressions: {error}") from None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[Any]:
+    if item.config.getoption("--npu-sanitize"):
+        _switch_sanitizer(item.config, on=not item.get_closest_marker("npu_races"))
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Iterator[Any]:
+    with _findings_fail(item):
+        return (yield)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Iterator[Any]:
-    with ExitStack() as stack:
-        if item.config.getoption("--npu-sanitize"):
-            stack.enter_context(_sanitized(item))
+    with _findings_fail(item), ExitStack() as stack:
         if mode := item.config.getoption("--npu-sync"):
             stack.enter_context(_sync_debug(mode))
         return (yield)
 
 
-@contextmanager
-def _sanitized(item: pytest.Item) -> Iterator[None]:
-    """Stay on between tests: what one leaves queued, the next may race with."""
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Iterator[Any]:
+    with _findings_fail(item):
+        return (yield)
+
+
+def _switch_sanitizer(config: pytest.Config, *, on: bool) -> None:
+    """Between tests it stays on: what one leaves queued, the next may race with."""
     from npu_dispatch.npu import _sanitizer
 
-    if item.get_closest_marker("npu_races"):
-        _sanitizer.disable_npu_sanitizer()
+    if on:
+        _sanitizer.enable_npu_sanitizer("raise", config.getoption("--npu-suppressions"))
     else:
-        _sanitizer.enable_npu_sanitizer(
-            "raise", item.config.getoption("--npu-suppressions")
-        )
+        _sanitizer.disable_npu_sanitizer()
+
+
+@contextmanager
+def _findings_fail(item: pytest.Item) -> Iterator[None]:
+    """Raise what was found in this phase and what its exception did not reach us.
+
+    A thread, a `try` or gather() may have kept it.
+    """
+    if not item.config.getoption("--npu-sanitize"):
+        yield
+        return
+    from npu_dispatch.npu import _sanitizer
+
+    if not _sanitizer.is_enabled():  # npu_races
+        yield
+        return
+    before = {report.key: report.count for report in _sanitizer.reports()}
     yield
+    found = [r for r in _sanitizer.reports() if r.count > before.get(r.key, 0)]
+    if found:
+        raise _sanitizer.NPUSanitizerErrors(found)
 
 
 @contextmanager
 def _sync_debug(mode: str) -> Iterator[None]:
     """Watch the test's own waits, in all of its threads; not its fixtures'."""
-    from npu_dispatch.npu import get_sync_debug_mode, set_sync_debug_mode
+    from npu_dispatch.npu._sync_debug import get_sync_debug_mode, set_process_rule
 
     before = get_sync_debug_mode()
-    set_sync_debug_mode(mode)
+    set_process_rule(mode)
     try:
         yield
     finally:
-        set_sync_debug_mode(before)
+        set_process_rule(before)

@@ -6,11 +6,14 @@ The switch is `torch.npu._sanitizer`; nothing here needs torch.
 from __future__ import annotations
 
 import json
+import re
+import shlex
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 __all__ = [
     "KINDS",
@@ -27,8 +30,8 @@ KINDS = {
     "read/write": "a read and a write of the same bytes that nothing orders",
     "allocator-reuse": "memory was given out again while another stream may use it",
     "use-after-free": "a task uses memory that was freed before it was launched",
-    "host-read": "the host reads a pinned buffer that a queued copy still writes",
-    "host-write": "the host writes a pinned buffer that a queued copy still uses",
+    "host-read": "the host reads its own memory while queued work still writes it",
+    "host-write": "the host writes its own memory while queued work still uses it",
     "unordered-foreign-launch": "submitted work uses the same bytes without an order",
 }
 
@@ -65,6 +68,8 @@ class Access:
     def text(self) -> str:
         verb = {"read": "reads", "write": "writes"}[self.mode]
         lines = [f"{self.op} {verb} {self.argument} on {self.stream}"]
+        if self.op == "free":  # the first of a use-after-free
+            lines = [f"freed on {self.stream}"]
         shown = [f for f in self.stack if f.user] or list(self.stack)
         lines += [f"    {frame}" for frame in shown[:8]]
         if self.forward:
@@ -123,26 +128,27 @@ class Suppressions:
     """Reports not to make: lines of `GLOB` or `KIND GLOB`, `#` begins a comment.
 
     GLOB is compared with the file of every user frame of both sides; a `:LINE`
-    at its end with the line as well.
+    at its end with the line as well. It may contain spaces, or be quoted as in
+    a shell. A ValueError for a line that is neither.
     """
 
-    def __init__(self, lines: Iterable[str] = ()) -> None:
+    def __init__(self, lines: Iterable[str] = (), source: str = "suppressions") -> None:
         self.rules: list[tuple[str, str]] = []
         for number, line in enumerate(lines, 1):
-            words = line.partition("#")[0].split()
-            if not words:
-                continue
-            kind, glob = words if len(words) == 2 else ("*", words[0])
-            if len(words) > 2 or (kind != "*" and kind not in KINDS):
+            try:
+                rule = _rule(line)
+            except ValueError as problem:
                 raise ValueError(
-                    f"suppressions, line {number}: expected GLOB or KIND GLOB with "
+                    f"{source}, line {number}: expected GLOB or KIND GLOB with "
                     f"KIND one of {', '.join(KINDS)}, found {line.strip()!r}"
-                )
-            self.rules.append((kind, glob))
+                    f" ({problem})"
+                ) from None
+            if rule:
+                self.rules.append(rule)
 
     @classmethod
     def read(cls, path: Path | str) -> Suppressions:
-        return cls(Path(path).read_text().splitlines())
+        return cls(Path(path).read_text().splitlines(), str(path))
 
     def match(self, report: Report) -> bool:
         frames = [f for f in report.first.stack + report.second.stack if f.user]
@@ -154,6 +160,19 @@ class Suppressions:
             )
             for kind, glob in self.rules
         )
+
+
+def _rule(line: str) -> tuple[str, str] | None:
+    words = shlex.split(line, comments=True)
+    if not words:
+        return None
+    if words[0] in KINDS:
+        if len(words) == 1:
+            raise ValueError(f"to suppress all of the kind: {words[0]} *")
+        return words[0], " ".join(words[1:])
+    if len(words) > 1 and re.fullmatch(r"[a-z/-]+", words[0]):
+        raise ValueError(f"no kind {words[0]!r}; quote a GLOB that begins so")
+    return "*", " ".join(words)
 
 
 def to_json(reports: Iterable[Report]) -> str:
@@ -200,7 +219,7 @@ def _sarif_result(report: Report) -> dict[str, Any]:
 def _sarif_location(frame: Frame) -> dict[str, Any]:
     return {
         "physicalLocation": {
-            "artifactLocation": {"uri": Path(frame.file).as_posix()},
+            "artifactLocation": {"uri": quote(Path(frame.file).as_posix())},
             "region": {"startLine": max(1, frame.line)},
         }
     }

@@ -17,6 +17,7 @@ from npu_dispatch import _C, npu
 
 __all__ = ["Run", "ScheduleError", "explore", "schedule"]
 
+LENGTH = 64  # tasks, where nobody has counted them
 _CHANGES = 3  # steps at which a priority drops: bugs of that depth are found
 
 
@@ -32,21 +33,30 @@ class Run:
 class ScheduleError(AssertionError):
     """Two schedules of one program gave different results, or one failed.
 
-    `seed` replays it: explore(fn, schedules=1, seed=error.seed).
+    `seed` replays it: explore(fn, schedules=1, seed=error.seed). `length` is
+    what schedule() and pytest have to be told as well.
     """
 
-    def __init__(self, seed: int, what: str) -> None:
+    def __init__(self, seed: int, what: str, length: int, poison: bool = True) -> None:
+        if poison:
+            again = (
+                f"explore(fn, schedules=1, seed={seed}), or, where a test does "
+                "only what fn does, "
+                f"pytest --npu-schedules=1 --npu-seed={seed} --npu-length={length}"
+            )
+        else:
+            again = f"explore(fn, schedules=1, seed={seed}, poison=False)"
         super().__init__(
             f"the result depends on how streams interleave: {what}.\n"
-            f"Replay it with explore(fn, schedules=1, seed={seed}), or "
-            f"pytest --npu-schedules=1 --npu-seed={seed}"
+            f"Replay it with {again}"
         )
         self.seed = seed
+        self.length = length
 
 
 @contextmanager
 def schedule(
-    seed: int, *, length: int = 64, changes: int = _CHANGES, poison: bool = True
+    seed: int, *, length: int = LENGTH, changes: int = _CHANGES, poison: bool = True
 ) -> Iterator[Run]:
     """Run the tasks of this block one at a time, in the order of `seed`.
 
@@ -92,11 +102,14 @@ def explore(
                 found = _results(fn())
         except Exception as error:
             raise ScheduleError(
-                number, f"{type(error).__name__} under seed {number}: {error}"
+                number,
+                f"{type(error).__name__} under seed {number}: {error}",
+                first.steps,
+                poison,
             ) from error
         runs.append(run)
         if (what := _difference(expected, found)) is not None:
-            raise ScheduleError(number, what)
+            raise ScheduleError(number, what, first.steps, poison)
     return runs
 
 

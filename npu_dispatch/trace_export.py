@@ -156,7 +156,10 @@ def chrome_json(processes: list[Process], path: Path) -> None:
     """
     tasks = (t for p in processes for track in p.streams for t in track.slices)
     marks = (s.began for p in processes for lane in p.lanes for s in lane.spans)
-    origin = min((*(task.submitted for task in tasks), *marks), default=0)
+    counts = (
+        ns for p in processes for counter in p.counters for ns, _ in counter.samples
+    )
+    origin = min((*(task.submitted for task in tasks), *marks, *counts), default=0)
     head = {"displayTimeUnit": "ns", "otherData": {"origin_ns": origin}}
     with path.open("w") as out:
         out.write(json.dumps(head)[:-1] + ',"traceEvents":[\n')

@@ -113,7 +113,9 @@ bool Body::submit(Stream& stream, Stream*& failed) {
   }
   for (size_t i = 0; i < sources.size(); ++i)
     drawn[i] = sources[i]->reserve(draws[i]);
-  bool in_turn = lanes.size() == 1;
+  // Where one thread runs all streams, a lane could not wait for another.
+  const Observer* const o = observer();
+  bool in_turn = lanes.size() == 1 || (o && o->runs_tasks());
   for (size_t i = 0; i < lanes.size() && !in_turn; ++i)
     in_turn = stream_of(i, stream).waits_for_each_task();
   if (in_turn) {

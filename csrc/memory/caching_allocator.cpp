@@ -211,8 +211,13 @@ Block* CachingAllocator::grow(size_t size, size_t bytes, Stream& stream,
 void CachingAllocator::free(Block* block) {
   if (in_bad_fork()) [[unlikely]]
     return;
-  if (Observer* o = observer()) [[unlikely]]
-    o->freed(block->stream, block->ptr, block->size);
+  if (Observer* o = observer()) [[unlikely]] {
+    Lock lock(lock_);
+    const bool kept = block->pool->kept();
+    lock.unlock();
+    o->freed(block->stream, block->ptr, block->size,
+             kept ? FreedTo::kGraph : FreedTo::kStream);
+  }
   trace(MemoryAction::kFreeRequested, device_, block->stream->id(), block->ptr,
         block->size);
   std::lock_guard lock(lock_);

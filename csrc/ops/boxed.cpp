@@ -68,6 +68,12 @@ ScalarValues scalar_values(std::string_view name) {
                                     : ScalarValues::kAffectShape;
 }
 
+// Written while the module is loaded, then only read.
+std::map<std::string, Runner>& runners() {
+  static auto* const instance = new std::map<std::string, Runner>;
+  return *instance;
+}
+
 // One Op per registered schema. A library may be unloaded and another loaded
 // in its place, so both the schema's address and its name count.
 const Op& op_of(const c10::OperatorHandle& handle) {
@@ -82,11 +88,15 @@ const Op& op_of(const c10::OperatorHandle& handle) {
   static auto* const all =
       new std::map<std::pair<std::string, const void*>, std::unique_ptr<Op>>;
   std::lock_guard lock(mutex);
-  auto& op = (*all)[{name.name + "." + name.overload_name, schema}];
-  if (!op)
+  const std::string full = name.name + "." + name.overload_name;
+  auto& op = (*all)[{full, schema}];
+  if (!op) {
+    const auto own = runners().find(full);
     op = std::make_unique<Op>(strdup(name.name.c_str()),
-                              strdup(name.overload_name.c_str()), &run_boxed,
+                              strdup(name.overload_name.c_str()),
+                              own == runners().end() ? &run_boxed : own->second,
                               scalar_values(name.name));
+  }
   cached = op.get();
   return *cached;
 }
@@ -178,6 +188,10 @@ void call_op(const Op& op, torch::jit::Stack& stack) {
     }
   }
   call_cold(op, stack);
+}
+
+void set_runner(std::string name, Runner run) {
+  runners()[std::move(name)] = run;
 }
 
 void call_boxed(const c10::OperatorHandle& handle, torch::jit::Stack* stack) {

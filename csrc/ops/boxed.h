@@ -4,6 +4,8 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
 
+#include <string>
+
 #include "csrc/ops/key.h"
 #include "csrc/ops/op.h"
 #include "csrc/ops/plan.h"
@@ -22,6 +24,10 @@ void call_op(const Op& op, torch::jit::Stack& stack);
 
 // The same of the top of a stack.
 void call_on_top(const Op& op, torch::jit::Stack* stack);
+
+// What runs such an operator's tasks instead of its cpu kernel. `name` has its
+// overload after a dot: "aten::_foreach_sqrt.". While the module is loaded.
+void set_runner(std::string name, Runner run);
 
 // The kernel of every operator without a generated wrapper.
 void call_boxed(const c10::OperatorHandle& handle, torch::jit::Stack* stack);

@@ -5,6 +5,7 @@
 #include "csrc/ops/kernel_mode.h"
 #include "csrc/ops/result_memory.h"
 #include "csrc/ops/stack_map.h"
+#include "csrc/ops/unmarked_writes.h"
 #include "csrc/stats/segment.h"
 #include "csrc/torch/error.h"
 #include "csrc/torch/tensor_flags.h"
@@ -42,8 +43,7 @@ Plan::Plan(const Op& op, at::ArrayRef<c10::IValue> arguments,
   const Op::Schema& schema = op.schema();
   uint32_t word = 0;
   for (size_t i = 0; i < arguments.size(); ++i) {
-    const uint8_t access =
-        schema.writes[i] ? NPU_READ | NPU_WRITE : uint8_t(NPU_READ);
+    const uint8_t access = access_of(schema, i, arguments);
     // Mapping visits the tensors in the order of their words.
     const auto mapped = map_stack(schema, i, arguments[i],
                                   {[&](const at::Tensor& t) {

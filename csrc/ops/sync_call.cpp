@@ -7,6 +7,7 @@
 #include "csrc/graph/capture.h"
 #include "csrc/ops/kernel_mode.h"
 #include "csrc/ops/stack_map.h"
+#include "csrc/ops/unmarked_writes.h"
 #include "csrc/taskqueue/profile.h"
 #include "csrc/torch/compound.h"
 #include "csrc/torch/device.h"
@@ -44,15 +45,15 @@ Alias alias_of(const at::Tensor& t) {
 void tell_arguments(Observer& observer, const Op& op,
                     const torch::jit::Stack& stack, Stream& stream) {
   const Op::Schema& schema = op.schema();
+  std::vector<std::vector<at::Tensor>> parts;  // what `uses` refers to
   std::vector<HostUse> uses;
   for_each_tensor(schema, stack, [&](const at::Tensor& t, size_t argument) {
-    const uint8_t how =
-        schema.writes[argument] ? NPU_READ | NPU_WRITE : uint8_t(NPU_READ);
+    const uint8_t how = access_of(schema, argument, stack);
     auto add = [&](const at::Tensor& part) {
       if (is_npu(part)) uses.push_back({part, how});
     };
     if (!is_compound(t)) return add(t);
-    for (const at::Tensor& part : parts_of(t)) add(part);
+    for (const at::Tensor& part : parts.emplace_back(parts_of(t))) add(part);
   });
   tell_host_use(observer, stream, schema.full_name.c_str(), uses);
 }

@@ -41,7 +41,11 @@ class Port {
   bool add(int device, int64_t id, uint64_t number, uint64_t token) {
     Stream& stream = stream_at(device, id);
     if (stream.notify(number, *port_, token)) {
-      if (observer()) awaited_[token] = &stream;
+      if (Observer* o = observer()) {
+        awaited_[token] = &stream;
+        py::gil_scoped_release no_gil;
+        o->host_awaits(stream, number);
+      }
       return true;
     }
     if (Observer* o = observer()) o->host_waited(stream, number);

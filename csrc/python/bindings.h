@@ -3,6 +3,12 @@
 
 #include <pybind11/pybind11.h>
 
+#include <vector>
+
+namespace at {
+class Tensor;
+}
+
 namespace npu {
 
 class Stream;
@@ -30,5 +36,10 @@ void bind_sync_watch(pybind11::module_& m);
 void install_wait_hooks();
 // What a failed task raises, and where it was launched.
 void install_error_hooks();
+// What a Python exception inside a task is recorded as.
+void install_exception_hook();
+
+// Host tensors among these are about to be used by a queued function.
+void lend_to_sanitizer(const std::vector<at::Tensor>& tensors);
 
 }  // namespace npu

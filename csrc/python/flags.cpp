@@ -1,18 +1,13 @@
-// Tasks that set a word of memory and tasks that wait for it: what external
-// and interprocess events, and the stopping of a device, are made of.
-#include <linux/futex.h>
-#include <sys/syscall.h>
-#include <time.h>
+// What external and interprocess events, range marks and the stopping of a
+// device ask of the queues.
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/utils/pybind.h>
-#include <unistd.h>
-
-#include <climits>
 
 #include "csrc/base/clock.h"
 #include "csrc/python/bindings.h"
 #include "csrc/stats/segment.h"
 #include "csrc/taskqueue/event.h"
+#include "csrc/taskqueue/flag.h"
 #include "csrc/taskqueue/force_stop.h"
 #include "csrc/taskqueue/host_wait_policy.h"
 #include "csrc/taskqueue/observer.h"
@@ -27,66 +22,14 @@ namespace py = pybind11;
 namespace npu {
 namespace {
 
-using Word = std::atomic<uint32_t>;
-
-constexpr uint64_t kLookNs = 20'000'000;
-
-// Not the engine's futex calls: these words may be another process's too.
-void sleep_while(Word& word, uint32_t value) {
-  const timespec limit{0, long(kLookNs)};
-  syscall(SYS_futex, &word, FUTEX_WAIT, value, &limit, nullptr, 0);
-}
-void wake_all(Word& word) {
-  syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
-}
-
-Word& word_of(const uint64_t* words) {
-  return *reinterpret_cast<Word*>(words[0]);
-}
-
-int stopped(npu_failure* failure, const char* what) {
-  snprintf(failure->text, sizeof failure->text,
-           "%s ended by a FORCE STOP of the device", what);
-  return NPU_ERROR;
-}
-
-// Words: address, value to set.
-int run_set(const npu_kernel*, const uint64_t* words, npu_failure*) {
-  // Release: the stream's earlier work is visible to whoever sees the value.
-  word_of(words).store(uint32_t(words[1]), std::memory_order_release);
-  wake_all(word_of(words));
-  return NPU_OK;
-}
-
-// Words: address, device. Waits for 1 and leaves 0.
-int run_take(const npu_kernel*, const uint64_t* words, npu_failure* failure) {
-  for (;;) {
-    uint32_t one = 1;
-    // Acquire: pairs with the release in run_set().
-    if (word_of(words).compare_exchange_strong(one, 0,
-                                               std::memory_order_acquire))
-      return NPU_OK;
-    if (device_stopped(int(words[1])))
-      return stopped(failure, "the wait for an external event was");
-    sleep_while(word_of(words), one);
-  }
-}
-
-// Words: address, device, number. Waits until the word has passed the number.
-int run_reach(const npu_kernel*, const uint64_t* words, npu_failure* failure) {
-  for (;;) {
-    const uint32_t now = word_of(words).load(std::memory_order_acquire);
-    if (int32_t(now - uint32_t(words[2])) >= 0) return NPU_OK;
-    if (device_stopped(int(words[1])))
-      return stopped(failure, "the wait for an interprocess event was");
-    sleep_while(word_of(words), now);
-  }
-}
-
 // Words: nanoseconds, device.
 int run_sleep(const npu_kernel*, const uint64_t* words, npu_failure* failure) {
   for (const uint64_t end = now_ns() + words[0]; now_ns() < end;)
-    if (device_stopped(int(words[1]))) return stopped(failure, "_sleep() was");
+    if (device_stopped(int(words[1]))) {
+      snprintf(failure->text, sizeof failure->text,
+               "_sleep() was ended by a FORCE STOP of the device");
+      return NPU_ERROR;
+    }
   return NPU_OK;
 }
 
@@ -100,33 +43,40 @@ int run_mark(const npu_kernel*, const uint64_t* words, npu_failure*) {
   return NPU_OK;
 }
 
-const npu_kernel kSet{run_set, "event record", nullptr, 0};
-const npu_kernel kTake{run_take, "external event wait", nullptr, 0};
-const npu_kernel kReach{run_reach, "interprocess event wait", nullptr, 0};
 const npu_kernel kSleep{run_sleep, "_sleep", nullptr, 0};
 const npu_kernel kMark{run_mark, "range marker", nullptr, 0};
 
 // Queues the kernel; an inline stream runs it here, so without the GIL.
 void submit(int device, int64_t id, const npu_kernel& kernel,
             std::initializer_list<uint64_t> words) {
-  static const PublishedNames names{kSet.name, kTake.name, kReach.name,
-                                    kSleep.name, kMark.name};
+  static const PublishedNames names{kSetFlag.name, kTakeFlag.name,
+                                    kReachFlag.name, kSleep.name, kMark.name};
   const uint64_t flag = *words.begin();
   Stream& stream = stream_at(device, id);
   py::gil_scoped_release no_gil;
   Observer* const o = stream.sink() ? nullptr : observer();
-  if (o && (&kernel == &kTake || &kernel == &kReach))
-    o->flag_awaited(&stream, flag, &kernel == &kTake);
+  if (o && (&kernel == &kTakeFlag || &kernel == &kReachFlag))
+    o->flag_awaited(&stream, flag, &kernel == &kTakeFlag);
   Submission s;
   if (!stream.begin(uint32_t(words.size()), s, call_site()))
     raise_stream_error(stream);
   s.task->kind = TaskKind::kKernel;
   s.task->kernel = &kernel;
   std::copy(words.begin(), words.end(), s.words);
-  const bool raises = &kernel == &kSet && s.words[1] != 0;
+  const bool raises = &kernel == &kSetFlag && s.words[1] != 0;
   stream.commit(s);
+  if (raises && !stream.sink())
+    flag_will_be_set(*reinterpret_cast<const Flag*>(flag), stream,
+                     s.position + 1);
   if (o && raises) o->flag_raised(stream, s.position + 1, flag);
-  if (o && &kernel == &kSet && !raises) o->flag_lowered(flag);
+  if (o && &kernel == &kSetFlag && !raises) o->flag_lowered(flag);
+}
+
+bool poll_flag() {
+  Observer* const o = observer();
+  if (!o) return false;
+  py::gil_scoped_release no_gil;
+  return o->flag_polled();
 }
 
 template <typename F>
@@ -139,20 +89,21 @@ void def(py::module_& m, const char* name, F&& f) {
 void bind_flags(py::module_& m) {
   def(m, "flag_set",
       [](int device, int64_t stream, uint64_t word, uint64_t value) {
-        submit(device, stream, kSet, {word, value});
+        submit(device, stream, kSetFlag, {word, value});
       });
   def(m, "flag_take", [](int device, int64_t stream, uint64_t word) {
-    submit(device, stream, kTake, {word, uint64_t(device)});
+    submit(device, stream, kTakeFlag, {word, uint64_t(device)});
   });
   def(m, "flag_reach",
       [](int device, int64_t stream, uint64_t word, uint64_t number) {
-        submit(device, stream, kReach, {word, uint64_t(device), number});
+        submit(device, stream, kReachFlag, {word, uint64_t(device), number});
       });
   def(m, "flag_value", [](uint64_t word) {
-    return reinterpret_cast<Word*>(word)->load(std::memory_order_acquire);
+    poll_flag();
+    return reinterpret_cast<Flag*>(word)->load(std::memory_order_acquire);
   });
   def(m, "flag_host_wait", [](uint64_t word, uint32_t number) {
-    Word& w = *reinterpret_cast<Word*>(word);
+    Flag& w = *reinterpret_cast<Flag*>(word);
     for (;;) {
       const uint32_t now = w.load(std::memory_order_acquire);
       if (int32_t(now - number) >= 0) {
@@ -160,6 +111,7 @@ void bind_flags(py::module_& m) {
         return;
       }
       {
+        if (poll_flag()) continue;
         py::gil_scoped_release no_gil;
         sleep_while(w, now);
       }
@@ -168,7 +120,7 @@ void bind_flags(py::module_& m) {
   });
   // Never freed: a captured graph may run its tasks at any later time.
   def(m, "new_flag", [] {
-    return reinterpret_cast<uint64_t>(new (std::align_val_t(64)) Word(0));
+    return reinterpret_cast<uint64_t>(new (std::align_val_t(64)) Flag(0));
   });
   def(m, "queue_sleep", [](int device, int64_t stream, uint64_t ns) {
     submit(device, stream, kSleep, {ns, uint64_t(device)});

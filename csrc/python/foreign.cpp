@@ -22,30 +22,6 @@ struct Call {
   std::vector<at::Tensor> tensors;  // on the host; of npu ones, aliases
 };
 
-int code_of(const py::error_already_set& e) {
-  if (e.matches(PyExc_IndexError)) return NPU_INDEX_ERROR;
-  if (e.matches(PyExc_ValueError)) return NPU_VALUE_ERROR;
-  if (e.matches(PyExc_TypeError)) return NPU_TYPE_ERROR;
-  if (e.matches(PyExc_NotImplementedError)) return NPU_NOT_IMPLEMENTED;
-  if (e.matches(PyExc_MemoryError)) return NPU_OUT_OF_MEMORY;
-  return NPU_ERROR;
-}
-
-// "ValueError: text\n  in f, file.py:12"
-std::string text_of(const py::error_already_set& e) {
-  std::string text = py::str(e.type().attr("__name__"));
-  text += ": " + std::string(py::str(e.value()));
-  const py::object frames =
-      py::module_::import("traceback").attr("extract_tb")(e.trace());
-  if (const size_t n = py::len(frames)) {
-    const py::object last = frames[py::int_(n - 1)];
-    text += "\n  in " + std::string(py::str(last.attr("name"))) + ", " +
-            std::string(py::str(last.attr("filename"))) + ":" +
-            std::string(py::str(last.attr("lineno")));
-  }
-  return text;
-}
-
 int run_call(void* state, npu_failure& failure) {
   const Call& call = *static_cast<Call*>(state);
   use_threads_for(KernelSize::kLarge);
@@ -57,9 +33,6 @@ int run_call(void* state, npu_failure& failure) {
       arguments[i] = py::cast(call.tensors[i]);
     call.function(*arguments);
     return NPU_OK;
-  } catch (py::error_already_set& e) {
-    snprintf(failure.text, sizeof failure.text, "%s", text_of(e).c_str());
-    return failure.code = code_of(e);
   } catch (...) {
     return describe_exception(failure);
   }
@@ -76,14 +49,11 @@ void submit(int device, int64_t id, py::object function, std::string_view name,
   Stream& stream = stream_at(device, id);
   auto call = std::make_unique<Call>(std::move(function));
   std::vector<ForeignView> views;
+  lend_to_sanitizer(tensors);
   for (size_t i = 0; i < tensors.size(); ++i) {
     const at::Tensor& t = tensors[i];
-    if (!is_npu(t)) {
-      call->tensors.push_back(t);
-      continue;
-    }
-    call->tensors.push_back(host_alias(t));
-    if (t.numel())
+    call->tensors.push_back(is_npu(t) ? host_alias(t) : t);
+    if ((is_npu(t) || t.is_cpu()) && t.numel())
       views.push_back({t.const_data_ptr(), t.sizes().vec(), t.strides().vec(),
                        uint16_t(t.itemsize()),
                        uint8_t(writes[i] ? NPU_READ | NPU_WRITE : NPU_READ)});

@@ -3,11 +3,10 @@
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/utils/pybind.h>
 
-#include "csrc/graph/capture.h"
-#include "csrc/graph/graveyard.h"
 #include "csrc/memory/caching_allocator.h"
 #include "csrc/memory/settings.h"
 #include "csrc/python/bindings.h"
+#include "csrc/torch/allocator.h"
 #include "csrc/torch/alternatives.h"
 #include "csrc/torch/device.h"
 #include "csrc/torch/error.h"
@@ -72,16 +71,6 @@ py::list snapshot(int device) {
     segments.append(segment);
   }
   return segments;
-}
-
-void empty_cache() {
-  forbid_anywhere("torch.npu.empty_cache()",
-                  "returning memory to the driver waits for the device; call "
-                  "it before the capture");
-  collect_graphs();
-  for (int device = 0; device < device_count(); ++device)
-    if (allocator_exists(device)) allocator(device).empty_cache();
-  reset_replacement();
 }
 
 template <typename F>

@@ -51,6 +51,7 @@ void register_backend() {
   register_hooks();
   install_wait_hooks();
   install_error_hooks();
+  install_exception_hook();
   set_interrupt_test(is_interrupt_exception);
   set_warn_hook(warn_in_python);
   register_graph_kernels();

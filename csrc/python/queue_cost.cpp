@@ -1,7 +1,9 @@
-// What the queue alone costs a Python loop, and the copy it cannot do without.
+// What the queue alone costs a Python loop, the copy it cannot do without, and
+// the line that every task carries.
 #include <torch/csrc/Exceptions.h>
 
 #include "csrc/python/bindings.h"
+#include "csrc/taskqueue/call_site.h"
 #include "csrc/torch/device.h"
 #include "csrc/torch/error.h"
 
@@ -16,11 +18,13 @@ int run_nothing(const npu_kernel*, const uint64_t*, npu_failure*) {
 const npu_kernel kNothing{run_nothing, "nothing", nullptr, 0};
 
 // HANDLE_TH_ERRORS would also collect warnings, which costs as much as a task.
-PyObject* submit_nothing(PyObject*, PyObject*) {
+template <CallSite (*kSite)()>
+PyObject* submit(PyObject*, PyObject*) {
   try {
-    Stream& stream = current_stream(current_device());
+    // As an operator finds it, which knows the device from its tensors.
+    Stream& stream = current_stream(0);
     Submission s;
-    if (!stream.begin(kWords, s)) raise_stream_error(stream);
+    if (!stream.begin(kWords, s, kSite())) raise_stream_error(stream);
     s.task->kind = TaskKind::kKernel;
     s.task->kernel = &kNothing;
     for (uint32_t i = 0; i < kWords; ++i) s.words[i] = i;
@@ -31,6 +35,16 @@ PyObject* submit_nothing(PyObject*, PyObject*) {
     return nullptr;
   }
 }
+
+CallSite no_site() { return {}; }
+
+PyObject* look_up_call_site(PyObject*, PyObject*) {
+  const CallSite found = call_site();
+  asm volatile("" : : "r"(&found) : "memory");
+  Py_RETURN_NONE;
+}
+
+PyObject* look_up_nothing(PyObject*, PyObject*) { Py_RETURN_NONE; }
 
 // The same stores into a buffer as large as a stream's ring, which nobody else
 // reads.
@@ -44,18 +58,23 @@ PyObject* copy_nothing(PyObject*, PyObject*) {
   Py_RETURN_NONE;
 }
 
-PyMethodDef submit_nothing_def = {
-    "submit_nothing", submit_nothing, METH_NOARGS,
-    "submit_nothing(): queue a task of 256 bytes that does nothing"};
-PyMethodDef copy_nothing_def = {
-    "copy_nothing", copy_nothing, METH_NOARGS,
-    "copy_nothing(): store 256 bytes where a queue would, and queue nothing"};
+PyMethodDef defs[] = {
+    {"submit_nothing", submit<no_site>, METH_NOARGS,
+     "submit_nothing(): queue a task of 256 bytes that does nothing"},
+    {"submit_with_site", submit<call_site>, METH_NOARGS,
+     "submit_with_site(): the same, with the lines that launch it"},
+    {"look_up_call_site", look_up_call_site, METH_NOARGS,
+     "look_up_call_site(): find those lines, and queue nothing"},
+    {"look_up_nothing", look_up_nothing, METH_NOARGS,
+     "look_up_nothing(): what such a call costs by itself"},
+    {"copy_nothing", copy_nothing, METH_NOARGS,
+     "copy_nothing(): store 256 bytes where a queue would, and queue nothing"}};
 
 }  // namespace
 
 void bind_queue_cost(pybind11::module_& m) {
-  m.add_object("submit_nothing", PyCFunction_New(&submit_nothing_def, nullptr));
-  m.add_object("copy_nothing", PyCFunction_New(&copy_nothing_def, nullptr));
+  for (PyMethodDef& def : defs)
+    m.add_object(def.ml_name, PyCFunction_New(&def, nullptr));
 }
 
 }  // namespace npu

@@ -10,6 +10,8 @@
 #include <torch/library.h>
 
 #include <atomic>
+#include <map>
+#include <mutex>
 #include <unordered_set>
 
 #include "csrc/memory/caching_allocator.h"
@@ -35,6 +37,8 @@ std::atomic<Sanitizer*> sanitizer_{nullptr};
 // None. Set and called with the GIL.
 PyObject* found_ = nullptr;
 thread_local PyObject* refusal_ = nullptr;
+// Others queue the copies whose memory this thread may use.
+thread_local bool stays_ = false;
 
 const char* name(FindingKind kind) {
   switch (kind) {
@@ -135,6 +139,32 @@ void watch_host_ops() {
     c10::impl::tls_set_dispatch_key_included(kModeKey, true);
 }
 
+// Copies between the host and a device touch the host's side when the stream
+// gets there, or tell the observer themselves.
+bool copies(const c10::FunctionSchema& schema) {
+  return schema.name() == "aten::copy_" ||
+         schema.name() == "aten::_foreach_copy_";
+}
+
+// The pageable memory that queued functions were given. It is kept until they
+// are done: nobody says when it is freed, and another tensor's after that.
+std::mutex lent_mutex_;  // guards lent_
+std::map<const void*, c10::Storage>& lent_ =
+    *new std::map<const void*,
+                  c10::Storage>;  // never destroyed, as Python may be
+
+void take_back_lent(Sanitizer& sanitizer) {
+  std::vector<c10::Storage> done;  // freed without the lock
+  std::lock_guard lock(lent_mutex_);
+  for (auto at = lent_.begin(); at != lent_.end();) {
+    const auto here = at++;
+    if (sanitizer.host_pending(here->first)) continue;
+    sanitizer.host_freed(here->first);
+    done.push_back(std::move(here->second));
+    lent_.erase(here);
+  }
+}
+
 // Operators that change what a tensor is without touching its memory.
 bool leaves_memory_alone(const c10::FunctionSchema& schema) {
   static const std::unordered_set<std::string> names = {
@@ -146,6 +176,7 @@ bool leaves_memory_alone(const c10::FunctionSchema& schema) {
   return false;
 }
 
+// An operator on the device reads 0-dim cpu tensors as it is launched.
 void tell_host_op(Sanitizer& sanitizer, const c10::OperatorHandle& op,
                   const torch::jit::Stack& stack) {
   const c10::FunctionSchema& schema = op.schema();
@@ -155,13 +186,16 @@ void tell_host_op(Sanitizer& sanitizer, const c10::OperatorHandle& op,
   const size_t n = schema.arguments().size();
   std::vector<npu_view> views;
   std::vector<uint64_t> words;
-  bool on_device = false;
+  bool on_device = false, only_scalars = true;
   const auto add = [&](const at::Tensor& t, bool writes) {
     if (!t.defined()) return;
-    on_device |= !t.device().is_cpu();
-    if (on_device || t.layout() != at::kStrided || !t.has_storage() ||
-        t.numel() == 0)
+    if (!t.device().is_cpu()) {
+      on_device = true;
       return;
+    }
+    if (t.layout() != at::kStrided || !t.has_storage() || t.numel() == 0)
+      return;
+    only_scalars &= t.dim() == 0 && !writes;
     views.push_back({t.sizes().data(), t.strides().data(), uint16_t(t.dim()),
                      uint16_t(t.itemsize()), uint16_t(words.size()),
                      writes ? uint8_t(NPU_WRITE) : uint8_t(NPU_READ)});
@@ -177,8 +211,10 @@ void tell_host_op(Sanitizer& sanitizer, const c10::OperatorHandle& op,
       for (const at::Tensor& t : value.toTensorVector()) add(t, writes);
     }
   }
-  if (on_device || views.empty() || leaves_memory_alone(schema)) return;
-  const npu_kernel kernel{nullptr, schema.name().c_str(), views.data(),
+  if (on_device && (!only_scalars || copies(schema))) return;
+  if (views.empty() || leaves_memory_alone(schema)) return;
+  const std::string full_name = c10::toString(op.operator_name());
+  const npu_kernel kernel{nullptr, full_name.c_str(), views.data(),
                           uint32_t(views.size())};
   sanitizer.host_touches(kernel, words.data());
 }
@@ -191,7 +227,9 @@ void look_at_host_op(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
   if (sanitizer && sanitizer->pinned_pending()) {
     tell_host_op(*sanitizer, op, *stack);
   } else {
-    c10::impl::tls_set_dispatch_key_included(kModeKey, false);
+    if (sanitizer) take_back_lent(*sanitizer);
+    if (!sanitizer || !stays_)
+      c10::impl::tls_set_dispatch_key_included(kModeKey, false);
   }
   op.redispatchBoxed(
       keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kModeKey),
@@ -202,19 +240,20 @@ TORCH_LIBRARY_IMPL(_, TESTING_ONLY_GenericMode, m) {
   m.fallback(torch::CppFunction::makeFromBoxedFunction<&look_at_host_op>());
 }
 
-// Numpy and lists read a tensor's memory without an operator.
-void host_reads(const at::Tensor& t) {
+// `by` uses a tensor's memory without an operator, as numpy and lists do.
+void host_uses(const at::Tensor& t, const char* by, bool writes) {
   Sanitizer* sanitizer = sanitizer_.load(std::memory_order_acquire);
   if (!sanitizer || !t.device().is_cpu() || t.layout() != at::kStrided ||
       t.numel() == 0)
     return;
-  const npu_view view{t.sizes().data(),
-                      t.strides().data(),
-                      uint16_t(t.dim()),
-                      uint16_t(t.itemsize()),
-                      0,
-                      uint8_t(NPU_READ)};
-  const npu_kernel kernel{nullptr, "numpy", &view, 1};
+  const npu_view view{
+      t.sizes().data(),
+      t.strides().data(),
+      uint16_t(t.dim()),
+      uint16_t(t.itemsize()),
+      0,
+      writes ? uint8_t(NPU_READ | NPU_WRITE) : uint8_t(NPU_READ)};
+  const npu_kernel kernel{nullptr, by, &view, 1};
   const uint64_t word = reinterpret_cast<uint64_t>(t.const_data_ptr());
   sanitizer->host_touches(kernel, &word);
 }
@@ -252,16 +291,38 @@ void stop_sanitizer() {
   if (!old) return;
   if (observer() == old) install_observer(nullptr);
   old->clear();
+  {
+    std::map<const void*, c10::Storage> freed;
+    std::lock_guard lock(lent_mutex_);
+    freed.swap(lent_);
+  }
   segment().process.sanitizer_enabled.store(0, std::memory_order_relaxed);
   Py_CLEAR(found_);
 }
 
 }  // namespace
 
+void lend_to_sanitizer(const std::vector<at::Tensor>& tensors) {
+  Sanitizer* sanitizer = sanitizer_.load(std::memory_order_acquire);
+  if (!sanitizer) return;
+  take_back_lent(*sanitizer);
+  std::lock_guard lock(lent_mutex_);
+  for (const at::Tensor& t : tensors) {
+    if (!t.is_cpu() || !t.has_storage() || t.numel() == 0) continue;
+    const c10::Storage& storage = t.storage();
+    if (sanitizer->host_lent(storage.data(), storage.nbytes()))
+      lent_.emplace(storage.data(), storage);
+  }
+}
+
 void bind_sanitizer(py::module_& m) {
   m.def("sanitizer_start", torch::wrap_pybind_function(&start));
   m.def("sanitizer_stop", &stop_sanitizer);
-  m.def("sanitizer_host_reads", torch::wrap_pybind_function(&host_reads));
+  m.def("sanitizer_host_uses", torch::wrap_pybind_function(&host_uses));
+  m.def("sanitizer_watch_thread", [] {
+    stays_ = true;
+    watch_host_ops();
+  });
   m.def("sanitizer_count_report", [](int device, int kind) {
     segment().devices[device].sanitizer_reports[kind].fetch_add(
         1, std::memory_order_relaxed);

@@ -41,11 +41,11 @@ void check_signals() {
 }
 
 const char* name_of(WaitReason reason) {
-  constexpr const char* kNames[] = {"item",       "copy",        "stream_sync",
-                                    "event_sync", "device_sync", "operator",
-                                    "allocator",  "exit",        "h2d",
-                                    "graph",      "dealloc",     "raw_handle"};
-  static_assert(std::size(kNames) == size_t(WaitReason::kCount));
+  constexpr const char* kNames[] = {
+      "item",     "copy",       "stream_sync", "event_sync", "device_sync",
+      "operator", "allocator",  "exit",        "h2d",        "graph",
+      "dealloc",  "raw_handle", "full_queue"};
+  static_assert(std::size(kNames) == size_t(kFullQueue) + 1);
   return kNames[int(reason)];
 }
 

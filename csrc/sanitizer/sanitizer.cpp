@@ -342,12 +342,33 @@ bool Sanitizer::pinned_pending() {
   std::lock_guard lock(mutex_);
   std::erase_if(pinned_, [&](uintptr_t address) {
     const Region* region = shadow_.find(address);
-    return !region || !region->pinned ||
-           std::all_of(
-               region->accesses.begin(), region->accesses.end(),
-               [&](const Access& a) { return host_[a.stream] >= a.number; });
+    return !region || !region->pinned || !pending(*region);
   });
   return !pinned_.empty();
+}
+
+bool Sanitizer::pending(const Region& region) const {
+  return std::any_of(
+      region.accesses.begin(), region.accesses.end(),
+      [&](const Access& a) { return host_[a.stream] < a.number; });
+}
+
+bool Sanitizer::host_lent(const void* memory, size_t bytes) {
+  std::lock_guard lock(mutex_);
+  const Region* known = shadow_.find(uintptr_t(memory));
+  if (known && known->live && known->pinned) return false;
+  shadow_.forget(uintptr_t(memory), bytes);
+  Region& region = shadow_.give_out(uintptr_t(memory), bytes);
+  region.pinned = true;
+  region.owner = kHost;
+  region.alloc_site = 0;
+  return true;
+}
+
+bool Sanitizer::host_pending(const void* memory) {
+  std::lock_guard lock(mutex_);
+  const Region* region = shadow_.find(uintptr_t(memory));
+  return region && pending(*region);
 }
 
 void Sanitizer::allocated(Stream* stream, const void* memory, size_t bytes) {
@@ -376,7 +397,7 @@ void Sanitizer::stream_recorded(Stream& stream, const void* memory) {
     recorded.push_back(index);
 }
 
-void Sanitizer::freed(Stream* stream, const void* memory, size_t) {
+void Sanitizer::freed(Stream* stream, const void* memory, size_t, FreedTo) {
   const Timed timed(stream->device());
   const uint32_t site = call_site().site;
   std::lock_guard lock(mutex_);

@@ -78,7 +78,7 @@ class Sanitizer final : public Observer {
   void host_uses(Stream&, const npu_kernel&, const uint64_t* words) override;
   void allocated(Stream*, const void*, size_t) override;
   void stream_recorded(Stream&, const void*) override;
-  void freed(Stream*, const void*, size_t) override;
+  void freed(Stream*, const void*, size_t, FreedTo) override;
   void segment_freed(const void*, size_t) override;
   void host_allocated(const void*, size_t) override;
   void host_freed(const void*) override;
@@ -91,6 +91,12 @@ class Sanitizer final : public Observer {
 
   // Memory that was given out before the sanitizer was installed.
   void adopt(Stream& owner, const void*, size_t);
+
+  // Ordinary host memory that a task about to be queued touches. From now on it
+  // counts as pinned, until host_freed(). False: it does already.
+  bool host_lent(const void*, size_t);
+  // Whether a queued task may still touch the host memory.
+  bool host_pending(const void*);
 
   // Forgets everything. For when it is not installed any more, although a
   // thread may still be inside one of its calls.
@@ -120,6 +126,7 @@ class Sanitizer final : public Observer {
   bool examine(Stream& stream, uint64_t position, const KernelCall* calls,
                size_t count, CallSite site, Origin origin);
   uint32_t index_of(Stream& stream);
+  bool pending(const Region& region) const;
   void host_joins(uint32_t stream, uint64_t number);
   void check(const Access& access, const Region& region,
              const VectorClock& clock, std::vector<Finding>& findings);

@@ -45,14 +45,14 @@ Schedule::Actor& Schedule::actor_of(Stream& stream) {
                        stream.mode() == StreamMode::kQueued
                            ? std::make_unique<Launcher>(stream)
                            : nullptr,
-                       int64_t(random() >> 2)});
+                       int64_t(random() >> 2), at->second});
   return actors_[at->second];
 }
 
 Schedule::Actor* Schedule::best(int64_t floor) {
   Actor* found = nullptr;
   for (Actor& a : actors_)
-    if (a.launcher && a.launcher->ready() && a.priority > floor &&
+    if (a.launcher && !a.busy && a.launcher->ready() && a.priority > floor &&
         (!found || a.priority > found->priority))
       found = &a;
   return found;
@@ -63,26 +63,74 @@ void Schedule::step(int64_t& priority) {
 }
 
 void Schedule::run(Actor& actor) {
-  running_ = true;
+  const bool inside = running_;  // of a task that waits for a flag
+  running_ = actor.busy = true;
   actor.launcher->step();
-  running_ = false;
-  trace_ = (trace_ ^ uint64_t(&actor - actors_.data())) * 0x100000001b3;
+  actor.busy = false;
+  running_ = inside;
+  trace_ = (trace_ ^ actor.index) * 0x100000001b3;
   step(actor.priority);
 }
 
-void Schedule::run_until(Stream& stream, uint64_t number) {
+void Schedule::enter() {
+  const std::thread::id self = std::this_thread::get_id();
+  if (thread_ == std::thread::id()) thread_ = self;
+  if (thread_ != self) several_ = true;
+}
+
+void Schedule::run_until(Stream& stream, uint64_t number, Then then) {
   std::lock_guard lock(mutex_);
+  enter();
   if (running_) return;
   while (!stream.retired().reached(number)) {
     Actor* actor = best(kAny);
-    if (!actor) return;  // another thread is to submit what is missing
+    // Another process may set the flag; an event nobody can record any more
+    // when there is one thread: its wait fails, and the error says where it is.
+    if (!actor && then == Then::kSleep) actor = held_by_flag(stream);
+    if (actor && several_ && actor->launcher->held_by_event()) actor = nullptr;
+    if (!actor) {
+      // Another thread, or other code of the event loop, is to submit what is
+      // missing.
+      awaited_.push_back({&stream, number});
+      return;
+    }
     run(*actor);
   }
 }
 
+Schedule::Actor* Schedule::held_by_flag(Stream& stream) {
+  Stream* at = &stream;
+  for (size_t hops = 0; hops <= actors_.size(); ++hops) {
+    Actor& actor = actor_of(*at);
+    if (!actor.launcher) return nullptr;
+    if (actor.launcher->held_by_flag()) return &actor;
+    at = actor.launcher->held_by();
+    if (!at) return nullptr;
+  }
+  return nullptr;  // a circle
+}
+
+void Schedule::serve() {
+  for (;;) {
+    std::erase_if(awaited_, [](const Point& p) {
+      return p.stream->retired().reached(p.number);
+    });
+    Actor* actor = awaited_.empty() ? nullptr : best(kAny);
+    if (!actor) return;
+    run(*actor);
+  }
+}
+
+// A wait that is left would hold its stream for ever: there is no launcher.
 void Schedule::drain() {
   std::lock_guard lock(mutex_);
-  while (Actor* actor = best(kAny)) run(*actor);
+  for (;;) {
+    Actor* actor = best(kAny);
+    for (Actor& a : actors_)
+      if (!actor && a.launcher && a.launcher->held_by_event()) actor = &a;
+    if (!actor) return;
+    run(*actor);
+  }
 }
 
 bool Schedule::submitted(Stream& stream, uint64_t position, const Task& task) {
@@ -93,10 +141,12 @@ void Schedule::published(Stream& stream, bool refused) {
   {
     std::lock_guard lock(mutex_);
     actor_of(stream);
+    enter();
     if (!running_) {
       trace_ = (trace_ ^ 0xff) * 0x100000001b3;
       step(host_priority_);
       while (Actor* actor = best(host_priority_)) run(*actor);
+      serve();
     }
   }
   if (next_) next_->published(stream, refused);
@@ -105,12 +155,18 @@ void Schedule::published(Stream& stream, bool refused) {
 void Schedule::stream_waits(Stream& stream, Stream& other, uint64_t number) {
   if (next_) next_->stream_waits(stream, other, number);
   // An inline stream would wait on this thread.
-  if (stream.mode() == StreamMode::kInline) run_until(other, number);
+  if (stream.mode() == StreamMode::kInline)
+    run_until(other, number, Then::kSleep);
 }
 
 void Schedule::host_waits(Stream& stream, uint64_t number) {
   if (next_) next_->host_waits(stream, number);
-  run_until(stream, number);
+  run_until(stream, number, Then::kSleep);
+}
+
+void Schedule::host_awaits(Stream& stream, uint64_t number) {
+  if (next_) next_->host_awaits(stream, number);
+  run_until(stream, number, Then::kGoOn);
 }
 
 void Schedule::host_polls(Stream& stream, uint64_t number) {
@@ -121,20 +177,32 @@ void Schedule::host_polls(Stream& stream, uint64_t number) {
   if (Actor* actor = best(kAny)) run(*actor);
 }
 
+bool Schedule::flag_polled() {
+  std::lock_guard lock(mutex_);
+  Actor* actor = best(kAny);
+  if (actor) run(*actor);
+  return actor;
+}
+
 void Schedule::stream_recorded(Stream& stream, const void* memory) {
   if (next_) next_->stream_recorded(stream, memory);
   std::lock_guard lock(mutex_);
   used_elsewhere_.insert(memory);
 }
 
-void Schedule::freed(Stream* stream, const void* memory, size_t bytes) {
-  if (next_) next_->freed(stream, memory, bytes);
+void Schedule::freed(Stream* stream, const void* memory, size_t bytes,
+                     FreedTo where) {
+  if (next_) next_->freed(stream, memory, bytes, where);
   {
     std::lock_guard lock(mutex_);
     // Another stream may use it until it is done.
     if (used_elsewhere_.erase(memory)) return;
   }
   if (!poison_ || stream->mode() == StreamMode::kInline) return;
+  // A replay on any stream may use it until it is done; and in a capture this
+  // would become a node, with which every replay would overwrite whoever has
+  // the memory then.
+  if (where == FreedTo::kGraph || stream->sink()) return;
   try {
     Submission s;
     if (!stream->begin(2, s)) return;

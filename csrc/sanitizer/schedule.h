@@ -9,10 +9,12 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <set>
+#include <thread>
 #include <vector>
 
 #include "csrc/taskqueue/launcher.h"
@@ -51,10 +53,12 @@ class Schedule final : public Observer {
   void host_waits(Stream&, uint64_t number) override;
   void host_waited(Stream&, uint64_t number) override;
   void host_polls(Stream&, uint64_t number) override;
+  void host_awaits(Stream&, uint64_t number) override;
+  bool flag_polled() override;
   void host_uses(Stream&, const npu_kernel&, const uint64_t* words) override;
   void allocated(Stream*, const void*, size_t) override;
   void stream_recorded(Stream&, const void*) override;
-  void freed(Stream*, const void*, size_t) override;
+  void freed(Stream*, const void*, size_t, FreedTo) override;
   void segment_freed(const void*, size_t) override;
   void host_allocated(const void*, size_t) override;
   void host_freed(const void*) override;
@@ -65,6 +69,8 @@ class Schedule final : public Observer {
     Stream* stream;
     std::unique_ptr<Launcher> launcher;
     int64_t priority;
+    uint64_t index;
+    bool busy = false;  // a task of it is being run
   };
 
   uint64_t random();
@@ -72,7 +78,16 @@ class Schedule final : public Observer {
   // The ready stream with the highest priority above `floor`, or null.
   Actor* best(int64_t floor);
   void run(Actor& actor);
-  void run_until(Stream& stream, uint64_t number);
+  enum class Then { kSleep, kGoOn };
+  // Runs streams until this is reached or none is ready, and what the thread
+  // does then.
+  void run_until(Stream& stream, uint64_t number, Then then);
+  // Notes the calling thread.
+  void enter();
+  // The stream that has to wait for a flag before `stream` goes on.
+  Actor* held_by_flag(Stream& stream);
+  // Runs what threads or event loops sleep for.
+  void serve();
   // Counts a step of whoever has this priority; may lower it.
   void step(int64_t& priority);
 
@@ -82,14 +97,22 @@ class Schedule final : public Observer {
 
   std::recursive_mutex mutex_;  // guards the rest
   uint64_t random_;
+  struct Point {
+    Stream* stream;
+    uint64_t number;
+  };
+
   std::map<Stream*, size_t> indices_;
-  std::vector<Actor> actors_;
+  std::deque<Actor> actors_;  // which stay where they are
   int64_t host_priority_ = 0;
   int64_t lowest_ = 0;
   std::set<uint64_t> changes_;
   std::set<const void*> used_elsewhere_;
   uint64_t steps_ = 0, trace_ = 0;
   bool running_ = false;
+  std::vector<Point> awaited_;
+  std::thread::id thread_;  // which has used this, if it is the only one
+  bool several_ = false;
 };
 
 }  // namespace npu

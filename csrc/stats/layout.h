@@ -27,7 +27,7 @@ inline constexpr int kErrorCodes = 8;     // npu_code
 inline constexpr int kMaxNames = 1024;
 inline constexpr int kMaxSites = 4096;
 inline constexpr int kDepthBuckets = 16;
-// Latency and depth are taken for every 16th task.
+// Times are taken of every 16th task.
 inline constexpr uint64_t kSamplePeriod = 16;
 inline constexpr uint64_t kRecentTasks = 128;  // of each stream
 inline constexpr int kExemplarOctaves = 41;

@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kMostCores = 4096;
 
-thread_local const Stream* launching = nullptr;
+thread_local Stream* launching = nullptr;
 
 // 0: no limit. Relaxed: a switch that orders nothing.
 struct Limits {
@@ -38,7 +38,8 @@ bool at_work(const Stream& stream) {
 
 }  // namespace
 
-void launch_on_this_thread(const Stream& stream) { launching = &stream; }
+void launch_on_this_thread(Stream& stream) { launching = &stream; }
+Stream* stream_of_this_thread() { return launching; }
 
 int usable_cores() {
   cpu_set_t cpus;

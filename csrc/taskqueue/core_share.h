@@ -26,6 +26,8 @@ void set_core_limit(int device, int64_t stream, int cores);
 int core_share(int all);
 
 // Names the stream whose tasks the calling thread runs from now on.
-void launch_on_this_thread(const Stream& stream);
+void launch_on_this_thread(Stream& stream);
+// That stream, or null.
+Stream* stream_of_this_thread();
 
 }  // namespace npu

@@ -44,7 +44,7 @@ bool Event::done() const {
   if (!stream_) return true;
   if (Observer* o = observer()) o->host_polls(*stream_, number_);
   const bool done = stream_->retired().reached(number_);
-  if (done) seen_done();
+  done ? seen_done() : stream_->retired().want(number_);
   if (Observer* o = observer(); o && done) o->host_waited(*stream_, number_);
   return done;
 }

@@ -93,6 +93,57 @@ void wait(Stream& stream, uint64_t number) {
   }
 }
 
+// Where a kind of wait is counted.
+struct Counts {
+  Counter &count, &ns, &open, &from;
+};
+
+// A wait as the statistics see it: listed while it lasts, noted by line when it
+// has ended.
+class MeasuredWait {
+ public:
+  MeasuredWait(const Counts& c, WaitReason reason, const Stream& stream,
+               uint64_t number)
+      : reason_(uint64_t(reason)),
+        site_(call_site().site),
+        start_(now_ns()),
+        counted_(c.count, c.ns, c.open, c.from, start_),
+        listed_(reason_, site_, stream.device(), stream.id(), number, start_) {}
+  // Given up.
+  ~MeasuredWait() {
+    if (!ended_) counted_.end(now_ns());
+  }
+
+  // Returns how long it took.
+  uint64_t end() {
+    const uint64_t end = now_ns();
+    ended_ = true;
+    counted_.end(end);
+    listed_.end();
+    count_wait_at(site_, reason_, end - start_);
+    return end - start_;
+  }
+
+ private:
+  const uint64_t reason_;
+  const uint32_t site_;
+  const uint64_t start_;
+  CountedWait counted_;
+  ListedWait listed_;
+  bool ended_ = false;
+};
+
+// Throws where who watches refuses it.
+void tell_before(Stream& stream, WaitReason reason, const char* op) {
+  if (!host_waits_are_watched() || !hooks_.before) return;
+  const uint64_t pending = stream.tail() - stream.retired().value();
+  hooks_.before({stream, reason, op, pending, 0});
+}
+
+void tell_after(const HostWait& wait) {
+  if (hooks_.after && (wait.ns || host_waits_are_watched())) hooks_.after(wait);
+}
+
 }  // namespace
 
 void set_host_wait_hooks(const HostWaitHooks& hooks) { hooks_ = hooks; }
@@ -114,9 +165,7 @@ bool host_waits_are_watched() {
 void announce_host_wait(Stream& stream, WaitReason reason, const char* op) {
   if (TaskSink* capture = active_capture()) [[unlikely]]
     capture->host_waits(stream, reason);
-  if (!host_waits_are_watched() || !hooks_.before) return;
-  const uint64_t pending = stream.tail() - stream.retired().value();
-  hooks_.before({stream, reason, op, pending, 0});
+  tell_before(stream, reason, op);
 }
 
 void host_wait(Stream& stream, uint64_t number, WaitReason reason,
@@ -131,27 +180,15 @@ void host_wait_announced(Stream& stream, uint64_t number, WaitReason reason,
   const uint64_t retired = stream.retired().value();
   uint64_t took = 0;
   if (retired < number) {
-    const uint64_t start = now_ns();
     DeviceBlock& block = segment().devices[stream.device()];
     const int r = int(reason);
-    const uint32_t site = call_site().site;
     const bool drains = number >= stream.tail();
-    CountedWait counted(block.waits[r], block.wait_ns[r], block.waiting[r],
-                        block.waiting_from[r], start);
-    ListedWait listed(uint64_t(reason), site, stream.device(), stream.id(),
-                      number, start);
-    try {
-      const Deadline deadline(reason);
-      wait(stream, number);
-    } catch (...) {
-      counted.end(now_ns());
-      throw;
-    }
-    const uint64_t end = now_ns();
-    counted.end(end);
-    listed.end();
-    took = end - start;
-    count_wait_at(site, uint64_t(reason), took);
+    MeasuredWait measured({block.waits[r], block.wait_ns[r], block.waiting[r],
+                           block.waiting_from[r]},
+                          reason, stream, number);
+    const Deadline deadline(reason);
+    wait(stream, number);
+    took = measured.end();
     if (drains) {
       // Relaxed: statistics order nothing.
       StreamBlock& drained = stream.block();
@@ -160,14 +197,18 @@ void host_wait_announced(Stream& stream, uint64_t number, WaitReason reason,
     }
   }
   if (Observer* o = observer()) o->host_waited(stream, number);
-  if (hooks_.after && (took || host_waits_are_watched()))
-    hooks_.after(
-        {stream, reason, op, number - std::min(number, retired), took});
+  tell_after({stream, reason, op, number - std::min(number, retired), took});
 }
 
 void host_wait_for_space(Stream& stream, uint64_t number) {
+  tell_before(stream, kFullQueue, nullptr);
   if (Observer* o = observer()) o->host_waits(stream, number);
+  StreamBlock& block = stream.block();
+  MeasuredWait measured({block.full_waits, block.full_wait_ns,
+                         block.full_waiting, block.full_waiting_from},
+                        kFullQueue, stream, number);
   wait(stream, number);
+  tell_after({stream, kFullQueue, nullptr, stream.capacity(), measured.end()});
 }
 
 }  // namespace npu

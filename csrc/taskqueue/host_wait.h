@@ -9,13 +9,16 @@ namespace npu {
 
 class Stream;
 
+// Of a launch that found its stream's ring full.
+inline constexpr WaitReason kFullQueue = WaitReason(OpenWait::kFullQueue);
+
 // A wait, as those who watch waits see it.
 struct HostWait {
   Stream& stream;
-  WaitReason reason;
-  const char* op;    // the operator that waits; null: a synchronize() call
-  uint64_t pending;  // tasks to be waited for
-  uint64_t ns;       // how long it took; 0 before
+  WaitReason reason;  // or kFullQueue
+  const char* op;     // the operator that waits; null: a synchronize() call
+  uint64_t pending;   // tasks to be waited for
+  uint64_t ns;        // how long it took; 0 before
 };
 
 // How the layer above takes part in a wait. All may be null.
@@ -50,7 +53,7 @@ void announce_host_wait(Stream& stream, WaitReason reason, const char* op);
 void host_wait_announced(Stream& stream, uint64_t number, WaitReason reason,
                          const char* op);
 
-// Without a reason: for a caller that found the ring full.
+// For a caller that found the ring full.
 void host_wait_for_space(Stream& stream, uint64_t number);
 
 }  // namespace npu

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 
 #include "csrc/base/clock.h"
 #include "csrc/driver/registry.h"
@@ -11,6 +12,7 @@
 #include "csrc/taskqueue/control.h"
 #include "csrc/taskqueue/core_share.h"
 #include "csrc/taskqueue/event.h"
+#include "csrc/taskqueue/flag.h"
 #include "csrc/taskqueue/host_wait_policy.h"
 #include "csrc/taskqueue/profile.h"
 #include "csrc/taskqueue/program.h"
@@ -21,13 +23,18 @@
 namespace npu {
 namespace {
 
-constexpr uint64_t kMinSpinUs = 2, kMaxSpinUs = 60, kPreemptedUs = 200;
+constexpr uint64_t kMinSpinUs = 10, kMaxSpinUs = 60, kPreemptedUs = 200;
 constexpr int kSkipAfterPreemption = 32;
 // A wake-up costs the caller some 20 us. A training step has pauses longer than
 // kMaxSpinUs, where Python goes from backward() to the optimizer.
 constexpr uint64_t kPatientSpinUs = 250;
 constexpr int kMostPatience = 8;
 constexpr uint64_t kStarvedNs = 1'000'000;
+constexpr uint64_t kHurriedTasks = 16;
+constexpr uint64_t kShortestRestNs = 3'000;
+constexpr int kMostDoublings = 3;
+// Reading the number of the newest task takes a line from the callers.
+constexpr uint64_t kDepthPeriod = 4 * kSamplePeriod;
 
 const char* name_of(const Task& task) {
   if (task.kernel) return task.kernel->name;
@@ -72,83 +79,113 @@ void Launcher::run() {
 }
 
 bool Launcher::ready() const {
-  Task* task = stream_.ring_.front();
+  const Task* task = stream_.ring_.front();
   if (!task) return false;
-  if (task->kind != TaskKind::kWait) return true;
-  const uint64_t* words = task->words();
-  return reinterpret_cast<Stream*>(words[0])->retired().reached(words[1]);
+  // A failed stream drops its tasks.
+  return stream_.failed() || (!held_by() && !waits_for_flag(*task));
 }
 
-bool Launcher::step() {
-  if (!ready()) return false;
+Stream* Launcher::held_by() const {
+  const Task* task = stream_.ring_.front();
+  if (!task || task->kind != TaskKind::kWait) return nullptr;
+  const uint64_t* words = task->words();
+  Stream* other = reinterpret_cast<Stream*>(words[0]);
+  return other->retired().reached(words[1]) ? nullptr : other;
+}
+
+bool Launcher::held_by_flag() const {
+  const Task* task = stream_.ring_.front();
+  return task && waits_for_flag(*task);
+}
+
+bool Launcher::held_by_event() const {
+  return held_by_flag() && stream_.ring_.front()->kernel == &kTakeFlag;
+}
+
+void Launcher::step() {
   process(*stream_.ring_.front(), stream_.ring_.front_position());
   stream_.ring_.flush();
-  return true;
 }
 
 void Launcher::process(Task& task, uint64_t position) {
-  StreamBlock& block = *stream_.block_;
-  const uint64_t stamp = task.stamp;
-  uint64_t begun = 0;
-  if (stamp) [[unlikely]] {
-    begun = ticks();
-    // While tracing every task has a stamp; the statistics take their share.
-    if (position % kSamplePeriod == 0) {
-      block.queued_ns.add(uint64_t(double(begun - stamp) * ns_per_tick_));
-      block.depth.add(stream_.tail() - position);
-    }
-  }
+  if (task.stamp) [[unlikely]]
+    return process_stamped(task, position);
+  perform(task, position);
+  retire(task, position);
+}
+
+// The same with all that is noted of some tasks, and while tracing of each.
+void Launcher::process_stamped(Task& task, uint64_t position) {
+  const uint64_t stamp = task.stamp, begun = ticks();
+  if (position % kDepthPeriod == 0)
+    stream_.block_->depth.add(stream_.tail() - position);
+  StreamProfile* const profiled = drops_tasks() ? nullptr : stream_.profile();
+  if (profiled) [[unlikely]]
+    profiled->starts(position);
+  perform(task, position);
+  if (profiled) [[unlikely]]
+    profile(*profiled, task, begun);
+  const char* const name = name_of(task);
+  trace(task, position, begun);
+  retire(task, position);
+  // While tracing every task has a stamp; the statistics take their share.
+  if (position % kSamplePeriod == 0) sampled(position, stamp, begun, name);
+}
+
+inline bool Launcher::drops_tasks() const {
   // Relaxed: this thread is the one that sets kFailed (or force_stop(), for
   // which the next task is early enough), and clear_error() only resets it
   // while nothing is queued.
-  if (stream_.gate_.load(std::memory_order_relaxed) & Stream::kFailed)
-      [[unlikely]] {
-    bump(block.dropped);
-    block.begin(position, name_of(task), task.site | RecentTask::kDropped);
-    if (task.kind == TaskKind::kTimestamp)
-      reinterpret_cast<TimeCell*>(task.words()[0])->release();
-    else if (task.kind == TaskKind::kProgram)
-      reinterpret_cast<Program*>(task.words()[0])
-          ->dropped(stream_, task.words());
-  } else {
-    npu_failure failure;
-    failure.text[0] = 0;
-    StreamProfile* const profiled = stamp ? stream_.profile() : nullptr;
-    if (profiled) [[unlikely]]
-      profiled->starts(position);
-    const int code = execute(task, position, failure);
-    if (profiled) [[unlikely]]
-      profile(*profiled, task, begun);
-    if (code != NPU_OK) [[unlikely]] {
-      bump(block.failed);
-      block.begin(position, name_of(task), task.site | RecentTask::kFailed);
-      stream_.fail(code, task, position, failure.text);
-    }
-  }
-  // Before the slot is given back.
-  const char* const name = stamp ? name_of(task) : nullptr;
-  if (stamp) [[unlikely]]
-    trace(task, position, begun);
+  return stream_.gate_.load(std::memory_order_relaxed) & Stream::kFailed;
+}
+
+// Inlined: calling it would cost a tenth of what the launcher does for a task.
+[[gnu::always_inline]] inline void Launcher::perform(Task& task,
+                                                     uint64_t position) {
+  if (drops_tasks()) [[unlikely]]
+    return drop(task, position);
+  npu_failure failure;
+  failure.text[0] = 0;
+  const int code = execute(task, position, failure);
+  if (code == NPU_OK) [[likely]]
+    return;
+  StreamBlock& block = *stream_.block_;
+  bump(block.failed);
+  block.begin(position, name_of(task), task.site | RecentTask::kFailed);
+  stream_.fail(code, task, position, failure.text);
+}
+
+// Gives the task's memory and slot back, and tells who waits for its number.
+inline void Launcher::retire(Task& task, uint64_t position) {
   if (task.spilled) [[unlikely]]
     stream_.arena_.give(task.words());
   stream_.ring_.pop();
   // Before the advance, so that whoever has waited for it reads this number.
-  block.retired.store(position + 1, std::memory_order_relaxed);
-  const bool awaited = stream_.retired_.advance_to(position + 1);
-  if (awaited) [[unlikely]]
+  stream_.block_->retired.store(position + 1, std::memory_order_relaxed);
+  if (stream_.retired_.advance_to(position + 1)) [[unlikely]]
     stream_.waiters_.retired(stream_, position + 1);
-  if (stamp && position % kSamplePeriod == 0) [[unlikely]]
-    sampled(position, stamp, begun, name);
+}
+
+// Of a stream that has failed.
+void Launcher::drop(Task& task, uint64_t position) {
+  StreamBlock& block = *stream_.block_;
+  bump(block.dropped);
+  block.begin(position, name_of(task), task.site | RecentTask::kDropped);
+  if (task.kind == TaskKind::kTimestamp)
+    reinterpret_cast<TimeCell*>(task.words()[0])->release();
+  else if (task.kind == TaskKind::kProgram)
+    reinterpret_cast<Program*>(task.words()[0])->dropped(stream_, task.words());
 }
 
 // What is counted of every 16th task, when it is done.
 void Launcher::sampled(uint64_t position, uint64_t stamp, uint64_t begun,
                        const char* name) {
   StreamBlock& block = *stream_.block_;
-  const uint64_t end = ticks(), now = now_ns();
-  const uint64_t latency = uint64_t(double(end - stamp) * ns_per_tick_);
-  const uint64_t ran = uint64_t(double(end - begun) * ns_per_tick_);
+  const uint64_t end = ticks(), now = clock_.ns(end);
   const uint64_t queued = uint64_t(double(begun - stamp) * ns_per_tick_);
+  const uint64_t ran = uint64_t(double(end - begun) * ns_per_tick_);
+  const uint64_t latency = queued + ran;
+  block.queued_ns.add(queued);
   block.latency_ns.add(latency);
   block.latency_exemplars.note(position, latency, now);
   block.queued_exemplars.note(position, queued, now);
@@ -210,12 +247,16 @@ void Launcher::force_stop(Stream& stream) {
 }
 
 int Launcher::execute(Task& task, uint64_t position, npu_failure& failure) {
+  if (task.kind != TaskKind::kKernel) [[unlikely]]
+    return execute_own(task, position, failure);
+  stream_.block_->begin(position, task.kernel->name, task.site);
+  return driver_.launch(stream_.queue_, task.kernel, task.words(), &failure);
+}
+
+// A task that is the engine's, not the driver's.
+int Launcher::execute_own(Task& task, uint64_t position, npu_failure& failure) {
   StreamBlock& block = *stream_.block_;
   switch (task.kind) {
-    case TaskKind::kKernel:
-      block.begin(position, task.kernel->name, task.site);
-      return driver_.launch(stream_.queue_, task.kernel, task.words(),
-                            &failure);
     case TaskKind::kWait: {
       block.begin(position, kWaitName, task.site);
       Stream& other = *reinterpret_cast<Stream*>(task.words()[0]);
@@ -237,6 +278,8 @@ int Launcher::execute(Task& task, uint64_t position, npu_failure& failure) {
       block.begin(position, task.kernel->name, task.site);
       return reinterpret_cast<Program*>(task.words()[0])
           ->run(stream_, stream_.queue_, task.words(), failure);
+    case TaskKind::kKernel:
+      break;
   }
   __builtin_unreachable();
 }
@@ -296,7 +339,8 @@ bool Launcher::sleep_until_work() {
   }
   uint64_t last = start;
   while (last - start < budget) {
-    for (int i = 0; i < 16; ++i) {
+    rest();
+    for (int i = 0; i < (hurried() ? 16 : 1); ++i) {
       if (ring.front()) {
         const uint64_t gap = ticks() - start;
         mean_gap_ = (7 * mean_gap_ + gap) / 8;
@@ -337,6 +381,34 @@ bool Launcher::sleep_until_work() {
   patience_ = gap < patient_spin ? std::min(patience_ + 1, kMostPatience)
                                  : std::max(patience_ - 2, 0);
   return true;
+}
+
+// Whether somebody waits for this stream or did so a few tasks ago, or it is
+// one that was made for haste.
+bool Launcher::hurried() const {
+  return urgent_ || stream_.retired_.wanted() + kHurriedTasks >
+                        stream_.ring_.front_position();
+}
+
+// How long to leave the queue alone. A caller pays for looks, a wait for the
+// rest that it meets; their sum is least for a rest that grows as the square
+// root of the time between waits. The time since the last is what is known of
+// that, so the rest doubles for each fourfold number of tasks.
+uint64_t Launcher::rest_ns() const {
+  const uint64_t wanted = stream_.retired_.wanted();
+  const uint64_t next = stream_.ring_.front_position();
+  const uint64_t periods = next > wanted ? (next - wanted) / kHurriedTasks : 0;
+  const int fourfold = std::bit_width(periods | 1) / 2;
+  return kShortestRestNs << std::min(fourfold, kMostDoublings);
+}
+
+// Does not look at the queue for a while, unless hurried. A slot that has been
+// looked at must be taken from this core by whoever fills it, which costs a
+// caller as much as all the rest of its launch's queueing; a task that nobody
+// waits for may as well be taken with those that follow it.
+void Launcher::rest() {
+  const uint64_t until = ticks() + uint64_t(double(rest_ns()) / ns_per_tick_);
+  while (!hurried() && ticks() < until) pause();
 }
 
 void Launcher::park() {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "csrc/base/tick_clock.h"
 #include "csrc/taskqueue/spread.h"
 #include "csrc/taskqueue/stream.h"
 
@@ -13,18 +14,30 @@ class Launcher {
   explicit Launcher(Stream& stream);
   // Returns after Stream::stop(), once the ring is empty.
   void run();
-  // Runs the oldest task, unless there is none or it would wait for another
-  // stream. For whoever takes the place of the launcher thread.
-  bool step();
-  // Whether step() would run something.
+  // Runs the oldest task; there is one. For whoever takes the place of the
+  // launcher thread.
+  void step();
+  // Whether there is one that would not wait, for another stream or a flag.
   bool ready() const;
+  // The stream that the oldest task waits for; null where it waits for none.
+  Stream* held_by() const;
+  // Whether it waits for a flag; for that of an external event, which only this
+  // process records.
+  bool held_by_flag() const;
+  bool held_by_event() const;
 
   // Fails the stream from another thread (force_stop.h).
   static void force_stop(Stream& stream);
 
  private:
   void process(Task& task, uint64_t position);
+  void process_stamped(Task& task, uint64_t position);
+  bool drops_tasks() const;
+  void perform(Task& task, uint64_t position);
+  void drop(Task& task, uint64_t position);
+  void retire(Task& task, uint64_t position);
   int execute(Task& task, uint64_t position, npu_failure& failure);
+  int execute_own(Task& task, uint64_t position, npu_failure& failure);
   void trace(Task& task, uint64_t position, uint64_t started);
   static void profile(StreamProfile& profile, const Task& task,
                       uint64_t started);
@@ -33,6 +46,9 @@ class Launcher {
   void hold(Stream& other, uint64_t number);
   bool wait_for_work();
   bool sleep_until_work();
+  bool hurried() const;
+  uint64_t rest_ns() const;
+  void rest();
   void park();
 
   friend class Stream;  // the inline mode executes without a thread
@@ -42,6 +58,7 @@ class Launcher {
   const bool urgent_;
   const double ns_per_tick_;
   const uint64_t ticks_per_us_;
+  TickClock clock_;  // the launcher thread's
   // Smoothed length of the idle gaps, and how many gaps not to spin in after
   // being preempted in one.
   uint64_t mean_gap_;

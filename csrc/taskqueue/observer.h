@@ -17,6 +17,9 @@ struct KernelCall {
   const uint64_t* words;
 };
 
+// What may be given a freed block: its stream, or captures of the graph's pool.
+enum class FreedTo { kStream, kGraph };
+
 // Called on the thread that does the thing. With no observer installed none of
 // this is reached: streams keep the answer in a word they read anyway.
 class Observer {
@@ -50,6 +53,11 @@ class Observer {
   virtual void host_waits(Stream&, uint64_t /*number*/) {}
   virtual void host_waited(Stream&, uint64_t /*number*/) {}
   virtual void host_polls(Stream&, uint64_t /*number*/) {}
+  // Somebody will be told when it is done, and goes on meanwhile.
+  virtual void host_awaits(Stream&, uint64_t /*number*/) {}
+  // The calling thread waits for a flag, or asks for it without waiting. True:
+  // something has run, so it may be up now.
+  virtual bool flag_polled() { return false; }
   // The calling thread, having waited for `stream`, is about to touch what the
   // kernel's views say. May throw: nothing has happened yet.
   virtual void host_uses(Stream&, const npu_kernel&,
@@ -59,7 +67,7 @@ class Observer {
   // with; record_stream is told of streams other than its own.
   virtual void allocated(Stream*, const void*, size_t) {}
   virtual void stream_recorded(Stream&, const void*) {}
-  virtual void freed(Stream*, const void*, size_t) {}
+  virtual void freed(Stream*, const void*, size_t, FreedTo) {}
   // Back at the driver: nothing queued can touch it any more.
   virtual void segment_freed(const void*, size_t) {}
   // Pinned host memory. Freed means that whoever recorded a use is waited for

@@ -5,8 +5,9 @@
 namespace npu {
 
 template <>
-bool Sequence::spin(uint64_t target, uint64_t spin_ticks) const {
+bool Sequence::spin(uint64_t target, uint64_t spin_ticks) {
   if (reached(target)) return true;
+  want(target);
   const uint64_t start = ticks();
   do {
     for (int i = 0; i < 8; ++i) {

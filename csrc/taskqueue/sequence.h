@@ -32,8 +32,20 @@ class BasicSequence {
     return true;
   }
 
+  // Says that somebody waits for `target`, or asks for it again and again. Any
+  // thread.
+  void want(uint64_t target) {
+    // Relaxed: a hint to make haste; nothing is ordered by it.
+    uint64_t wanted = wanted_.load(std::memory_order_relaxed);
+    while (wanted < target && !wanted_.compare_exchange_weak(
+                                  wanted, target, std::memory_order_relaxed)) {
+    }
+  }
+  // The largest number that anybody has wanted.
+  uint64_t wanted() const { return wanted_.load(std::memory_order_relaxed); }
+
   // Spins for at most `spin_ticks`; true when the target was reached.
-  bool spin(uint64_t target, uint64_t spin_ticks) const;
+  bool spin(uint64_t target, uint64_t spin_ticks);
 
   // Sleeps until the target is reached, a signal arrives or `timeout_ns`
   // (0: none) has passed, whichever is first. True when it was reached.
@@ -65,10 +77,12 @@ class BasicSequence {
   // for one sleeper withdraws the target of another that is just about to
   // sleep, and only a change of this word keeps that one awake.)
   Atomic<uint32_t> wakes_{0};
+  Atomic<uint64_t> wanted_{0};
 };
 
 template <typename System>
 bool BasicSequence<System>::arm(uint64_t target) {
+  want(target);
   lower(target);
   System::heavy_fence();  // pairs with light_fence() in advance_to()
   // Either advance_to() saw our target, or we see its value here.
@@ -99,7 +113,7 @@ void BasicSequence<System>::wake() {
 
 using Sequence = BasicSequence<System>;
 template <>
-bool BasicSequence<System>::spin(uint64_t target, uint64_t spin_ticks) const;
+bool BasicSequence<System>::spin(uint64_t target, uint64_t spin_ticks);
 extern template class BasicSequence<System>;
 
 }  // namespace npu

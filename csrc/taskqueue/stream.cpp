@@ -15,7 +15,6 @@
 #include "csrc/base/clock.h"
 #include "csrc/driver/registry.h"
 #include "csrc/driver/view.h"
-#include "csrc/stats/open_wait.h"
 #include "csrc/stats/segment.h"
 #include "csrc/taskqueue/engine.h"
 #include "csrc/taskqueue/host_wait.h"
@@ -228,12 +227,6 @@ void Stream::count_launch(uint64_t stamp) {
 }
 
 uint64_t Stream::claim_when_full(uint64_t* chunk) {
-  const uint64_t start = now_ns();
-  const uint32_t site = call_site().site;
-  CountedWait counted(block_->full_waits, block_->full_wait_ns,
-                      block_->full_waiting, block_->full_waiting_from, start);
-  ListedWait listed(OpenWait::kFullQueue, site, device_, id_,
-                    tail() - capacity() + 1, start);
   uint64_t position;
   // The launcher announces freed slots once per eighth of the ring; wait for
   // the first announcement after the oldest task.
@@ -243,15 +236,10 @@ uint64_t Stream::claim_when_full(uint64_t* chunk) {
     try {
       host_wait_for_space(*this, round_up(oldest, step));
     } catch (...) {
-      counted.end(now_ns());
       if (chunk) arena_.give(chunk);
       throw;
     }
   }
-  const uint64_t end = now_ns();
-  counted.end(end);
-  listed.end();
-  count_wait_at(site, OpenWait::kFullQueue, end - start);
   return position;
 }
 
@@ -276,6 +264,10 @@ bool Stream::wait_for(Stream& other, uint64_t number) {
   } else if (other.retired().reached(number) && !other.failed()) {
     return !failed();
   }
+  // Without a launcher it is this thread that waits.
+  if (mode_ == StreamMode::kInline)
+    host_wait(other, number, WaitReason::kEventSync,
+              "a SyncLaunchStream's wait");
   Submission s;
   if (!begin(2, s, call_site())) return false;
   s.task->kind = TaskKind::kWait;

@@ -87,6 +87,7 @@ class Stream {
     if (s.task->stamp) [[unlikely]]
       count_launch(s.task->stamp);
     ring_.publish(s.position);
+    ring_.fetch_after(s.position);
     parking_.wake_if_parked();
   }
 

@@ -4,6 +4,8 @@
 #include <c10/util/Exception.h>
 #include <string.h>
 
+#include "csrc/graph/capture.h"
+#include "csrc/graph/graveyard.h"
 #include "csrc/torch/alternatives.h"
 #include "csrc/torch/device.h"
 #include "csrc/torch/error.h"
@@ -47,11 +49,7 @@ struct NpuAllocator final : c10::DeviceAllocator {
   }
 
   bool initialized() override { return npu::initialized(); }
-  void emptyCache(c10::MempoolId_t) override {
-    for (int device = 0; device < device_count(); ++device)
-      if (allocator_exists(device)) allocator(device).empty_cache();
-    reset_replacement();
-  }
+  void emptyCache(c10::MempoolId_t) override { empty_cache(); }
   void recordStream(const c10::DataPtr& data, c10::Stream stream) override {
     record_stream(data, from_torch(stream));
   }
@@ -100,6 +98,16 @@ NpuAllocator allocator_;
 REGISTER_ALLOCATOR(c10::DeviceType::PrivateUse1, &allocator_)
 
 }  // namespace
+
+void empty_cache() {
+  forbid_anywhere("empty_cache()",
+                  "returning memory to the driver waits for the device; call "
+                  "it before the capture");
+  collect_graphs();
+  for (int device = 0; device < device_count(); ++device)
+    if (allocator_exists(device)) allocator(device).empty_cache();
+  reset_replacement();
+}
 
 c10::Allocator* npu_allocator() { return &allocator_; }
 

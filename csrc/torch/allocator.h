@@ -20,6 +20,10 @@ void erase_stream(const c10::DataPtr& data, Stream& stream);
 
 c10::Allocator* npu_allocator();
 
+// Gives unused memory of all devices back to the driver. Throws within a
+// capture; may wait.
+void empty_cache();
+
 // Pinned host memory: torch's caching host allocator over ours.
 c10::Allocator* pinned_allocator();
 bool is_pinned(const void* pointer);

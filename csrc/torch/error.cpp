@@ -4,11 +4,13 @@
 #include <string.h>
 
 #include "csrc/taskqueue/engine.h"
+#include "csrc/torch/exception_hook.h"
 
 namespace npu {
 namespace {
 
 RaiseHook raise_hook = nullptr;
+ExceptionHook exception_hook = nullptr;
 
 [[noreturn]] void raise(int code, const std::string& text) {
   switch (code) {
@@ -70,8 +72,11 @@ void check_device(int device) {
               "many)");
 }
 
+void set_exception_hook(ExceptionHook hook) { exception_hook = hook; }
+
 int describe_exception(npu_failure& failure) noexcept {
   try {
+    if (exception_hook && exception_hook(failure)) return failure.code;
     throw;
   } catch (const c10::OutOfMemoryError& e) {
     return fill(failure, NPU_OUT_OF_MEMORY, e.what_without_backtrace());

@@ -142,6 +142,7 @@ bool query(Stream& stream) {
   const uint64_t number = stream.tail();
   if (Observer* o = observer()) o->host_polls(stream, number);
   const bool idle = stream.retired().reached(number);
+  if (!idle) stream.retired().want(number);
   raise_if_failed(stream);
   // Seeing that it is done orders what follows, as waiting would.
   if (Observer* o = observer(); o && idle) o->host_waited(stream, number);

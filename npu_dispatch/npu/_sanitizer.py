@@ -7,6 +7,7 @@ docs/sanitizer.md for what it finds and what it cannot see.
 from __future__ import annotations
 
 import atexit
+import functools
 import os
 import sys
 import threading
@@ -66,7 +67,8 @@ def enable_npu_sanitizer(
         if suppressions is not None:
             _state.suppressions = rules
         if not running:
-            _watch_host_reads()
+            _watch_host_uses()
+            _watch_new_threads()
             _C.sanitizer_start(_found)
 
 
@@ -78,7 +80,8 @@ def disable_npu_sanitizer() -> None:
         _state.mode = None
         _state.suppressions = Suppressions()
         _C.sanitizer_stop()
-        _forget_host_reads()
+        _forget_host_uses()
+        _forget_new_threads()
 
 
 def is_enabled() -> bool:
@@ -258,29 +261,80 @@ def _stack(frames: list[tuple[str, int, str, bool]]) -> tuple[Frame, ...]:
     return tuple(Frame(*frame) for frame in frames)
 
 
-# Reading a tensor without an operator: what numpy and lists do.
-_READERS = ("numpy", "tolist")
+# What uses a tensor's memory without an operator: whose method, what a report
+# calls it, whether it writes the tensor that it is a method of.
+_HOST_USES = (
+    (torch.Tensor, "numpy", "numpy", False),
+    (torch.Tensor, "tolist", "tolist", False),
+    (torch.Tensor, "__dlpack__", "from_dlpack", False),
+    (torch.Tensor, "apply_", "apply_", True),
+    (torch.Tensor, "map_", "map_", True),
+    (torch.UntypedStorage, "_write_file", "save", False),  # pickle and old files
+    (torch._C.PyTorchFileWriter, "write_record", "save", False),  # torch.save
+)
+_originals: dict[tuple[type, str], Any] = {}  # None: inherited
 
 
-def _watch_host_reads() -> None:
-    for name in _READERS:
-        setattr(torch.Tensor, name, _watched(name))
+def _watch_host_uses() -> None:
+    for owner, name, by, writes in _HOST_USES:
+        _originals[owner, name] = vars(owner).get(name)
+        setattr(owner, name, _watched(getattr(owner, name), by, writes))
 
 
-def _watched(name: str) -> Any:
-    original = getattr(torch.Tensor, name)
+def _watched(original: Any, by: str, writes: bool) -> Any:
+    @functools.wraps(original)
+    def use(*args: Any, **kwargs: Any) -> Any:
+        for number, value in enumerate(args):
+            if isinstance(value, torch.UntypedStorage) and value.device.type == "cpu":
+                value = torch.empty(0, dtype=torch.uint8).set_(value)
+            if isinstance(value, torch.Tensor):
+                _C.sanitizer_host_uses(value, by, writes and number == 0)
+        return original(*args, **kwargs)
 
-    def read(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-        _C.sanitizer_host_reads(self)
-        return original(self, *args, **kwargs)
-
-    read.__name__, read.__doc__ = name, original.__doc__
-    return read
+    return use
 
 
-def _forget_host_reads() -> None:
-    for name in _READERS:
-        delattr(torch.Tensor, name)  # torch._C's own is inherited again
+def _forget_host_uses() -> None:
+    for (owner, name), original in _originals.items():
+        if original is None:
+            delattr(owner, name)  # the base's own is inherited again
+        else:
+            setattr(owner, name, original)
+    _originals.clear()
+
+
+# A thread that queues a copy looks at its own operators while the copy is under
+# way. One that did not has to look all the time.
+_start_thread: Any = threading.Thread.start  # what ours replaced and calls
+_threads_are_watched = False
+
+
+def _start_watched_thread(self: threading.Thread) -> None:
+    run = self.run
+
+    def watched() -> None:
+        vars(self).pop("run", None)  # it and the thread would keep each other
+        _C.sanitizer_watch_thread()
+        run()
+
+    self.run = watched  # type: ignore[method-assign]
+    _start_thread(self)
+
+
+def _watch_new_threads() -> None:
+    global _start_thread, _threads_are_watched
+    if not _threads_are_watched:
+        _start_thread = threading.Thread.start
+        threading.Thread.start = _start_watched_thread  # type: ignore[method-assign]
+        _threads_are_watched = True
+
+
+def _forget_new_threads() -> None:
+    global _threads_are_watched
+    # Else somebody wrapped ours, which has to stay: it does no harm.
+    if threading.Thread.start is _start_watched_thread:
+        threading.Thread.start = _start_thread  # type: ignore[method-assign]
+        _threads_are_watched = False
 
 
 def _forget_in_child() -> None:

@@ -28,8 +28,11 @@ __all__ = [
 ]
 
 _MODES = {"default": 0, "warn": 1, "error": 2}
-# Waits the program asks for by name; only reported with explicit=True.
-_EXPLICIT = frozenset({"stream_sync", "event_sync", "device_sync", "exit", "graph"})
+# Waits the program asks for by name, and those of a launch for its queue's
+# space; only reported with explicit=True.
+_EXPLICIT = frozenset(
+    {"stream_sync", "event_sync", "device_sync", "exit", "graph", "full_queue"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +68,23 @@ def set_sync_debug_mode(debug_mode: int | str, *, explicit: bool = False) -> Non
 
     Caught are `.item()`, `bool(t)`, blocking copies, operators whose result
     shape depends on data, and the allocator's waits; with `explicit` also
-    synchronize() of streams, events and devices. In "error" mode HostSyncError
-    is raised and the wait does not happen. Any other mode is a RuntimeError.
+    synchronize() of streams, events and devices, and launches that find their
+    queue full. In "error" mode HostSyncError is raised and the wait does not
+    happen. Any other mode is a RuntimeError.
+    Warns that it is a prototype unless it is switched off.
     Mirrors torch.cuda.set_sync_debug_mode.
     """
+    mode = _mode_number(debug_mode)
+    if mode:
+        warnings.warn(
+            "set_sync_debug_mode is a prototype: what it catches may change",
+            stacklevel=2,
+        )
+    set_process_rule(mode, explicit=explicit)
+
+
+def set_process_rule(debug_mode: int | str, *, explicit: bool = False) -> None:
+    """Do what set_sync_debug_mode does, for callers that chose a mode knowingly."""
     global _process_rule
     mode = _mode_number(debug_mode)
     with _process_lock:
@@ -119,7 +135,7 @@ class SyncSite:
     """Where the host waited for a device, how often and for how long."""
 
     reason: str
-    """One of npu_dispatch.stats.WAIT_REASONS."""
+    """One of npu_dispatch.stats.WAIT_REASONS, or "full_queue"."""
     where: str
     """File, line and function of the nearest frame outside of torch."""
     count: int
@@ -158,15 +174,22 @@ def _applying(reason: str) -> _Rule:
 
 def _describe(reason: str, op: str, device: int, stream: int) -> str:
     what = op or f"{reason.removesuffix('_sync')}.synchronize()"
+    if reason == "full_queue":
+        what = "a launch"
     where = _C.call_line(_C.current_call_site())
     return f"{what} ({reason}) on npu:{device} stream {stream} at {where or '?'}"
+
+
+def _count_violation(device: int, reason: str, *, refused: bool) -> None:
+    if reason in WAIT_REASONS:
+        _C.count_sync_violation(device, refused, WAIT_REASONS.index(reason))
 
 
 def _before_wait(
     reason: str, op: str, device: int, stream: int, pending: int, _ns: int
 ) -> None:
     if _applying(reason).mode == _MODES["error"]:
-        _C.count_sync_violation(device, True, WAIT_REASONS.index(reason))
+        _count_violation(device, reason, refused=True)
         raise HostSyncError(
             "called a synchronizing NPU operation: "
             f"{_describe(reason, op, device, stream)} would wait for {pending} "
@@ -179,7 +202,7 @@ def _after_wait(
     reason: str, op: str, device: int, stream: int, pending: int, ns: int
 ) -> None:
     if _applying(reason).mode == _MODES["warn"]:
-        _C.count_sync_violation(device, False, WAIT_REASONS.index(reason))
+        _count_violation(device, reason, refused=False)
         warnings.warn(
             "called a synchronizing NPU operation: "
             f"{_describe(reason, op, device, stream)} waited {ns / 1e6:.3f} ms "

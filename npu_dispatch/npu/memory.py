@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Any
 
 from npu_dispatch import _C
@@ -86,6 +87,11 @@ def _counted(device: Device) -> int:
     return -1 if device is None and not _C.device_count() else _index(device)
 
 
+def _read(counter: Callable[[int], int], device: Device) -> int:
+    index = _counted(device)
+    return counter(index) if index >= 0 else 0
+
+
 def empty_cache() -> None:
     """Give unused segments back to the driver. Nothing before initialisation."""
     if is_initialized():
@@ -94,26 +100,22 @@ def empty_cache() -> None:
 
 def memory_allocated(device: Device = None) -> int:
     """Return the bytes handed out to tensors."""
-    index = _counted(device)
-    return _C.memory_allocated(index) if index >= 0 else 0
+    return _read(_C.memory_allocated, device)
 
 
 def max_memory_allocated(device: Device = None) -> int:
     """Return the most bytes handed out since the last reset."""
-    index = _counted(device)
-    return _C.max_memory_allocated(index) if index >= 0 else 0
+    return _read(_C.max_memory_allocated, device)
 
 
 def memory_reserved(device: Device = None) -> int:
     """Return the bytes held from the driver."""
-    index = _counted(device)
-    return _C.memory_reserved(index) if index >= 0 else 0
+    return _read(_C.memory_reserved, device)
 
 
 def max_memory_reserved(device: Device = None) -> int:
     """Return the most bytes held since the last reset."""
-    index = _counted(device)
-    return _C.max_memory_reserved(index) if index >= 0 else 0
+    return _read(_C.max_memory_reserved, device)
 
 
 def memory_stats(device: Device = None) -> OrderedDict[str, int]:

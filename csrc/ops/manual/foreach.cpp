@@ -12,11 +12,9 @@
 
 #include <cmath>
 #include <string>
-#include <string_view>
 
 #include "csrc/ops/boxed.h"
 #include "csrc/ops/frame.h"
-#include "csrc/ops/op.h"
 
 namespace npu {
 namespace {
@@ -87,43 +85,21 @@ void run_pow(Frame& frame) {
   }
 }
 
-const Op kAdd("aten::_foreach_add_", "Scalar", &run<Add>);
-const Op kSub("aten::_foreach_sub_", "Scalar", &run<Sub>);
-const Op kMul("aten::_foreach_mul_", "Scalar", &run<Mul>);
-const Op kDiv("aten::_foreach_div_", "Scalar", &run<Div>);
-const Op kSqrt("aten::_foreach_sqrt", "", &run_sqrt);
-const Op kPow("aten::_foreach_pow", "ScalarAndTensor", &run_pow);
-
-template <const Op& op>
-void call(const c10::OperatorHandle&, torch::jit::Stack* stack) {
-  call_on_top(op, stack);
-}
-
-torch::CppFunction kernel_of(std::string_view name) {
-  using torch::CppFunction;
-  if (name == "aten::_foreach_add_.Scalar")
-    return CppFunction::makeFromBoxedFunction<&call<kAdd>>();
-  if (name == "aten::_foreach_sub_.Scalar")
-    return CppFunction::makeFromBoxedFunction<&call<kSub>>();
-  if (name == "aten::_foreach_mul_.Scalar")
-    return CppFunction::makeFromBoxedFunction<&call<kMul>>();
-  if (name == "aten::_foreach_div_.Scalar")
-    return CppFunction::makeFromBoxedFunction<&call<kDiv>>();
-  if (name == "aten::_foreach_sqrt")
-    return CppFunction::makeFromBoxedFunction<&call<kSqrt>>();
-  if (name == "aten::_foreach_pow.ScalarAndTensor")
-    return CppFunction::makeFromBoxedFunction<&call<kPow>>();
-  return CppFunction::makeFromBoxedFunction<&call_boxed>();
-}
-
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  set_runner("aten::_foreach_add_.Scalar", &run<Add>);
+  set_runner("aten::_foreach_sub_.Scalar", &run<Sub>);
+  set_runner("aten::_foreach_mul_.Scalar", &run<Mul>);
+  set_runner("aten::_foreach_div_.Scalar", &run<Div>);
+  set_runner("aten::_foreach_sqrt.", &run_sqrt);
+  set_runner("aten::_foreach_pow.ScalarAndTensor", &run_pow);
   for (const c10::OperatorName& name :
        c10::Dispatcher::singleton().getAllOpNames()) {
     if (!name.name.starts_with("aten::_foreach_")) continue;
     const std::string full = name.overload_name.empty()
                                  ? name.name
                                  : name.name + "." + name.overload_name;
-    m.impl(full.c_str(), kernel_of(full));
+    m.impl(full.c_str(),
+           torch::CppFunction::makeFromBoxedFunction<&call_boxed>());
   }
 }
 

@@ -1,0 +1,43 @@
+#include "csrc/ops/unmarked_writes.h"
+
+#include <string_view>
+
+#include "csrc/driver/driver.h"
+
+namespace npu {
+namespace {
+
+// Operators older than the marks. The overloads of one have the same first
+// arguments.
+struct Unmarked {
+  std::string_view op;
+  size_t first, last;  // the arguments written
+  int if_true;         // only if this argument is true; -1: always
+};
+constexpr Unmarked kUnmarked[] = {
+    // The running mean and variance.
+    {"aten::native_batch_norm", 3, 4, 5},
+    {"aten::batch_norm_update_stats", 1, 2, -1},
+    // The workspace.
+    {"aten::mkldnn_rnn_layer_backward", 22, 22, -1},
+};
+
+bool writes(const Op::Schema& schema, size_t i,
+            c10::ArrayRef<c10::IValue> arguments) {
+  if (schema.writes[i]) return true;
+  const std::string_view name = schema.full_name;
+  for (const Unmarked& u : kUnmarked)
+    if (i >= u.first && i <= u.last && name.substr(0, name.find('.')) == u.op)
+      return u.if_true < 0 || arguments[size_t(u.if_true)].toBool();
+  return false;
+}
+
+}  // namespace
+
+uint8_t access_of(const Op::Schema& schema, size_t i,
+                  c10::ArrayRef<c10::IValue> arguments) {
+  return writes(schema, i, arguments) ? NPU_READ | NPU_WRITE
+                                      : uint8_t(NPU_READ);
+}
+
+}  // namespace npu
