@@ -82,6 +82,7 @@ bench: $(INSTALLED)
 	$(PY) bench/train.py
 	$(PY) bench/graphs.py
 	$(PY) bench/enqueue.py
+	$(PY) bench/provenance.py
 	$(PY) bench/aio.py
 	$(PY) bench/tracing.py
 	$(PY) bench/sanitizer.py

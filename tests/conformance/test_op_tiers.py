@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import warnings
 from pathlib import Path
 
 import pytest
 import torch
+from host_waits import host_waits
 
 ROOT = Path(__file__).resolve().parents[2]
 TABLE = dict(
@@ -75,18 +75,11 @@ def test_only_operators_whose_results_depend_on_data_wait():
 def test_the_tier_is_what_a_call_does(operator, call, waits):
     x = torch.ones(4).npu()
     call(x)  # the first call of its kind may try the kernel
-    torch.npu.synchronize()
 
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        torch.npu.set_sync_debug_mode("warn")
-        try:
-            call(x)
-        finally:
-            torch.npu.set_sync_debug_mode("default")
+    waited = host_waits(lambda: call(x))
 
     assert (TABLE[operator] == "synchronous") == waits
-    assert bool(caught) == waits
+    assert bool(waited) == waits
 
 
 def test_the_command_prints_it(python):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import copy
 import itertools
-import warnings
 from collections.abc import Iterator
 
 import pytest
 import torch
+from host_waits import host_waits
 from torch import nn
 from torch.testing._internal.autocast_test_lists import AutocastTestLists
 
@@ -177,18 +177,13 @@ def test_the_only_wait_of_a_step_is_the_scalers_own(fused, waits):
         scaler.step(optimizer)
         scaler.update()
 
-    step()
-    torch.npu.synchronize()
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        torch.npu.set_sync_debug_mode("warn")
-        try:
-            for _ in range(3):
-                step()
-        finally:
-            torch.npu.set_sync_debug_mode("default")
+    def steps():
+        for _ in range(3):
+            step()
 
-    texts = [str(w.message) for w in caught if "synchronizing" in str(w.message)]
+    step()
+    texts = host_waits(steps)
+
     assert len(texts) == waits, texts
     assert all("_local_scalar_dense" in text for text in texts)
 

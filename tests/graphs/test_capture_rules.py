@@ -32,6 +32,10 @@ WAITS = {
     ),
     "query": (lambda x: torch.npu.current_stream().query(), "query"),
     "empty_cache": (lambda x: torch.npu.empty_cache(), "empty_cache"),
+    "accelerator.empty_cache": (
+        lambda x: torch.accelerator.empty_cache(),
+        "empty_cache",
+    ),
     "seed": (lambda x: torch.npu.manual_seed(1), "changing the seed"),
     "state": (
         lambda x: torch.npu.set_rng_state(torch.zeros(16, dtype=torch.uint8)),

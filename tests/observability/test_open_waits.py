@@ -22,23 +22,24 @@ gate = npu.ExternalEvent()
 x = torch.ones(8, device="npu")
 npu.synchronize()
 gate.wait(held)
-def fill():
+def fill(n=6000):
     with npu.stream(held):
-        for _ in range(6000):
+        for _ in range(n):
             x.add_(1)  # line 12
 def release():
     for _ in range(2):
         sys.stdin.readline()
         gate.record(npu.default_stream())
+fill(1000)  # the wait below lasts longer than that for room
 filling = threading.Thread(target=fill)
 filling.start()
 threading.Thread(target=release, daemon=True).start()
 print(held.stream_id, flush=True)
-held.synchronize()  # line 21
+held.synchronize()  # line 22
 filling.join()
 held.synchronize()
 gate.wait(held)
-assert held.drained_handle() == held.npu_stream  # line 25
+assert held.drained_handle() == held.npu_stream  # line 26
 print("released", flush=True)
 sys.stdin.readline()
 """
@@ -74,7 +75,7 @@ def test_a_wait_that_lasts_is_shown_with_its_line_and_thread(stuck):
 
     by_reason = {wait["reason"]: wait for wait in process["waiting"]}
     sync, full = by_reason["stream_sync"], by_reason["full_queue"]
-    assert sync["at"].endswith(":21 in <module>")
+    assert sync["at"].endswith(":22 in <module>")
     assert (sync["thread"], sync["main"]) == (program.pid, True)
     assert full["at"].endswith(":12 in fill")
     assert not full["main"]
@@ -83,7 +84,7 @@ def test_a_wait_that_lasts_is_shown_with_its_line_and_thread(stuck):
     ages = [wait["age_s"] for wait in process["waiting"]]
     assert ages == sorted(ages, reverse=True)
     lines = {line["at"].rpartition("/")[2]: line for line in process["lines"]}
-    assert lines["<string>:21 in <module>"]["seconds"] >= sync["age_s"]
+    assert lines["<string>:22 in <module>"]["seconds"] >= sync["age_s"]
 
 
 def test_its_age_grows_and_so_does_what_its_line_has_cost(stuck):
@@ -143,7 +144,7 @@ def test_a_wait_that_ended_is_no_longer_shown_but_counted(stuck):
     client, program, _, reader = stuck
     program.say("on")
     [drain] = waiting(client, 1, "raw_handle")["waiting"]
-    assert drain["at"].endswith(":25 in <module>")
+    assert drain["at"].endswith(":26 in <module>")
     program.say("on")
     assert program.line() == "released"
 
@@ -152,6 +153,6 @@ def test_a_wait_that_ended_is_no_longer_shown_but_counted(stuck):
     assert reader.open_waits() == []
     by_line = {line["at"].rpartition("/")[2]: line for line in process["lines"]}
     assert by_line["<string>:12 in fill"]["reason"] == "full_queue"
-    assert by_line["<string>:21 in <module>"]["count"] == 1
+    assert by_line["<string>:22 in <module>"]["count"] == 1
     # Taking a drained handle is a wait of its own kind.
     assert process["syncs"]["raw_handle"]["count"] == 1

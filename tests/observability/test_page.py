@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import socket
 import subprocess
-import sys
 import threading
 from pathlib import Path
 
@@ -55,17 +54,11 @@ def test_the_page_draws_a_running_process(
 ):
     program = trainer(TRAIN)
     assert program.line() == "trained"
-    command = [sys.executable, "-m", "npu_dispatch.service", "--port", "0"]
-    with subprocess.Popen(
-        [*command, "--pid", str(program.pid)],
-        env=child_environment(NPU_AUTOLOAD="0"),
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as service:
+    option = f"--pid={program.pid}"
+    with serving(child_environment(NPU_AUTOLOAD="0"), option) as (_, target):
         browser = open_browser(width, height, dark=dark)
         try:
-            assert service.stdout is not None
-            browser.get(service.stdout.readline().strip())
+            browser.get(f"http://{target}/")
             WebDriverWait(browser, 60).until(
                 lambda b: b.execute_script("return document.body.dataset.drawn")
             )
@@ -84,7 +77,6 @@ def test_the_page_draws_a_running_process(
             complaints = browser.get_log("browser")
         finally:
             browser.quit()
-            service.terminate()
 
     assert complaints == []
     assert f"pid {program.pid}" in found["verdict"]

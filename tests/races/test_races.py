@@ -14,9 +14,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from sanitizer_off import sanitizer_off
 
 from npu_dispatch.npu import _sanitizer
 from npu_dispatch.sanitizer import Access, Report
+
+pytestmark = pytest.mark.npu_races("half of the programs do")
 
 PROGRAMS = Path(__file__).parent / "programs"
 
@@ -44,17 +47,9 @@ def name(program: Callable[[], object]) -> str:
 
 @pytest.fixture(autouse=True)
 def sanitizer():
-    was = _sanitizer._state.mode
-    _sanitizer.disable_npu_sanitizer()
-    torch.npu.synchronize()
-    torch.npu.empty_cache()
-    _sanitizer.clear_reports()
-    yield
-    torch.npu.synchronize()
-    _sanitizer.clear_reports()
-    _sanitizer.disable_npu_sanitizer()
-    if was:
-        _sanitizer.enable_npu_sanitizer(was)
+    with sanitizer_off():
+        torch.npu.empty_cache()
+        yield
 
 
 def marked(program: Callable[[], object], side: str) -> tuple[int, str]:

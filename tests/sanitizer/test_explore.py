@@ -7,6 +7,8 @@ import torch
 
 from npu_dispatch.testing import ScheduleError, explore, schedule
 
+pytestmark = pytest.mark.npu_races("to see them make a difference")
+
 
 def unordered() -> torch.Tensor:
     s = torch.npu.Stream()

@@ -26,6 +26,9 @@ SUITES = (
     "graphs/test_streams.py",
     "stress",
     "trace/test_ranges.py",
+    "ecosystem/test_custom_ops.py",
+    "ecosystem/test_foreign_work.py",
+    "ecosystem/test_nested.py",
 )
 
 

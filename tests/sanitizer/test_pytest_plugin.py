@@ -68,11 +68,127 @@ def test_with_hidden_wait():
 '''
 
 
+# Races whose exception the test does not see.
+HIDDEN = """
+import asyncio
+import threading
+
+import pytest
+import torch
+
+
+def race():
+    s = torch.npu.Stream()
+    x = torch.zeros(100, device="npu")
+    torch.npu.synchronize()
+    x.add_(1)
+    with torch.npu.stream(s):
+        x.mul_(2)
+
+
+@pytest.fixture
+def racy():
+    race()
+
+
+def test_fixture(racy):
+    pass
+
+
+def test_fine():
+    torch.npu.synchronize()
+
+
+def test_thread():
+    thread = threading.Thread(target=race)
+    thread.start()
+    thread.join()
+
+
+def test_swallowed():
+    try:
+        race()
+    except Exception:
+        pass
+
+
+def test_gathered():
+    async def main():
+        await asyncio.gather(asyncio.to_thread(race), return_exceptions=True)
+
+    asyncio.run(main())
+
+
+@pytest.mark.npu_races("with its fixtures")
+def test_marked(racy):
+    pass
+"""
+
+# Right only in program order.
+CLASSES = """
+import unittest
+
+import torch
+
+
+class TestOrder(unittest.TestCase):
+    def setUp(self):
+        self.stream = torch.npu.Stream()
+        self.x = torch.zeros(100, device="npu")
+        torch.npu.synchronize()
+
+    def test_unordered(self):
+        self.x.add_(1)
+        with torch.npu.stream(self.stream):
+            self.x.mul_(2)
+        torch.npu.synchronize()
+        self.assertEqual(self.x[0].item(), 2)
+
+    def test_ordered(self):
+        self.x.add_(1)
+        self.stream.wait_stream(torch.npu.current_stream())
+        with torch.npu.stream(self.stream):
+            self.x.mul_(2)
+        self.stream.synchronize()
+        self.assertEqual(self.x[0].item(), 2)
+"""
+
+EXPLORED = """
+import torch
+
+from npu_dispatch.testing import ScheduleError, explore
+
+
+def program():
+    p = torch.zeros(100).pin_memory()
+    x = torch.ones(100, device="npu")
+    for _ in range(6):
+        x = x + 1
+    p.copy_(x, non_blocking=True)
+    y = p.clone()
+    torch.npu.synchronize()
+    return y
+
+
+def test_program():
+    assert program()[0] == 7
+
+
+if __name__ == "__main__":
+    for seed in range(1, 25):
+        try:
+            explore(program, schedules=1, seed=seed)
+        except ScheduleError as error:
+            print(seed, str(error).partition("pytest ")[2])
+"""
+
+
 @pytest.fixture
 def suite(tmp_path: Path, child_environment):
-    (tmp_path / "test_suite.py").write_text(SUITE)
-
-    def run(*flags: str, only: str = "") -> tuple[dict[str, str], str]:
+    def run(
+        *flags: str, only: str = "", text: str = SUITE
+    ) -> tuple[dict[str, str], str]:
+        (tmp_path / "test_suite.py").write_text(text)
         command = [sys.executable, "-m", "pytest", "-rA", "-p", "no:cacheprovider"]
         result = subprocess.run(
             [*command, "--strict-markers", *flags, *(["-k", only] if only else [])],
@@ -83,11 +199,11 @@ def suite(tmp_path: Path, child_environment):
             timeout=120,
         )
         outcomes = {
-            line.split("::")[1].split(" ")[0]: line.split(" ")[0]
+            line.split("::", 1)[1].split(" ")[0]: line.split(" ")[0]
             for line in result.stdout.splitlines()
             if line.startswith(("PASSED", "FAILED", "ERROR"))
         }
-        return outcomes, result.stdout
+        return outcomes, result.stdout + result.stderr
 
     return run
 
@@ -104,6 +220,27 @@ def test_sanitize_fails_the_test_that_races_and_obeys_the_marker(suite):
     assert len(outcomes) == 6
     assert "write/write" in text
     assert "x.mul_(2)" in text
+
+
+def test_sanitize_fails_tests_that_hide_the_exception_and_watches_fixtures(suite):
+    outcomes, _ = suite("--npu-sanitize", text=HIDDEN)
+
+    assert outcomes == {
+        "test_fixture": "ERROR",
+        "test_fine": "PASSED",
+        "test_thread": "FAILED",
+        "test_swallowed": "FAILED",
+        "test_gathered": "FAILED",
+        "test_marked": "PASSED",
+    }
+
+
+def test_bad_suppressions_are_a_usage_error(suite, tmp_path: Path):
+    (tmp_path / "known").write_text("no-such-kind *.py")
+    _, text = suite("--npu-sanitize", "--npu-suppressions=known")
+
+    assert "ERROR: --npu-suppressions: known, line 1" in text
+    assert "Traceback" not in text
 
 
 def test_suppressions_are_obeyed(suite, tmp_path: Path):
@@ -125,6 +262,35 @@ def test_schedules_multiply_tests_and_name_the_seed_that_replays(suite):
     seed = min(bad).split("=")[1].rstrip("]")
     outcomes, _ = suite("--npu-schedules=1", f"--npu-seed={seed}", only="unordered")
     assert failed(outcomes) == {f"test_unordered[npu-seed={seed}]"}
+
+
+def test_schedules_multiply_methods_of_unittest_classes(suite):
+    outcomes, _ = suite("--npu-schedules=12", text=CLASSES)
+    bad = failed(outcomes)
+
+    assert len(outcomes) == 24
+    assert bad
+    assert all(name.startswith("TestOrder::test_unordered[npu-seed=") for name in bad)
+
+
+@pytest.mark.parametrize("flag", ["schedules=-1", "schedules=x", "seed=-2"])
+def test_a_bad_number_is_a_usage_error(suite, flag: str):
+    outcomes, text = suite(f"--npu-{flag}")
+
+    assert not outcomes
+    assert "expected 0, 1, 2 ..., found" in text
+
+
+def test_what_a_schedule_error_prints_replays(suite, python, tmp_path: Path):
+    """One of the seeds that need the length, and one that does not."""
+    (tmp_path / "test_suite.py").write_text(EXPLORED)
+    printed = python(EXPLORED).stdout.splitlines()
+    flags = {line.split(" ")[0]: line.split(" ")[1:] for line in printed}
+    assert len(flags) > 5
+
+    for number in list(flags)[:4]:
+        outcomes, _ = suite(*flags[number], text=EXPLORED)
+        assert failed(outcomes) == {f"test_program[npu-seed={number}]"}
 
 
 def test_sync_error_fails_the_test_with_a_hidden_wait(suite):

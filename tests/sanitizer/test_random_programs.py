@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
+from sanitizer_off import sanitizer_off
 
 from npu_dispatch.npu import _sanitizer
 from npu_dispatch.testing import schedule
@@ -213,12 +214,8 @@ def stopped_at(program: list[Step]) -> int | None:
 
 @pytest.fixture(autouse=True, scope="module")
 def sanitizer_as_before():
-    was = _sanitizer._state.mode
-    yield
-    _sanitizer.disable_npu_sanitizer()
-    _sanitizer.clear_reports()
-    if was:
-        _sanitizer.enable_npu_sanitizer(was)
+    with sanitizer_off():
+        yield
 
 
 @EXAMPLES

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 import torch
+from sanitizer_off import sanitizer_off
 
 import npu_dispatch
+from npu_dispatch.config import bad_values
 from npu_dispatch.npu import _sanitizer
 from npu_dispatch.sanitizer import Suppressions, to_json, to_sarif
 from npu_dispatch.stats import StatsReader, segment_file
+
+pytestmark = pytest.mark.npu_races("to see what is said of them")
 
 RACE = """
 import torch
@@ -25,14 +34,8 @@ print("end")
 
 @pytest.fixture(autouse=True)
 def off():
-    was = _sanitizer._state.mode
-    _sanitizer.disable_npu_sanitizer()
-    _sanitizer.clear_reports()
-    yield
-    _sanitizer.disable_npu_sanitizer()
-    _sanitizer.clear_reports()
-    if was:
-        _sanitizer.enable_npu_sanitizer(was)
+    with sanitizer_off():
+        yield
 
 
 def race() -> torch.Tensor:
@@ -119,6 +122,64 @@ def test_a_suppression_of_another_kind_changes_nothing():
     assert len(_sanitizer.reports()) == 1
 
 
+def test_a_host_operator_is_named_with_its_overload_and_argument():
+    _sanitizer.enable_npu_sanitizer("report")
+    p, x = torch.zeros(100).pin_memory(), torch.ones(100, device="npu")
+    p.copy_(x, non_blocking=True)
+    assert p.eq(1).shape == (100,)
+    torch.npu.synchronize()
+
+    [report] = _sanitizer.reports()
+    first_line = report.second.text().partition("\n")[0]
+    assert first_line == "aten::eq.Scalar reads `self` on the host"
+
+
+@pytest.mark.parametrize("busy_before", [False, True])
+def test_another_thread_that_reads_a_pinned_buffer_is_seen(busy_before: bool):
+    """Also one that had nothing to look at for a while."""
+    _sanitizer.enable_npu_sanitizer("report")
+    p, x = torch.zeros(100).pin_memory(), torch.ones(100, device="npu")
+    torch.npu.synchronize()
+    queued, looked = threading.Event(), threading.Event()
+
+    def reader() -> None:
+        if busy_before:
+            assert p.sum() == 0
+            looked.set()
+        assert queued.wait(60)
+        p.sum()
+
+    thread = threading.Thread(target=reader)
+    thread.start()
+    if busy_before:
+        assert looked.wait(60)
+    p.copy_(x, non_blocking=True)
+    queued.set()
+    thread.join()
+
+    [report] = _sanitizer.reports()
+    assert (report.kind, report.second.op) == ("host-read", "aten::sum.dim_IntList")
+    assert report.second.where.function.endswith("reader")
+
+
+def test_switching_off_gives_torch_and_threads_their_own_methods_back():
+    def methods() -> list[object]:
+        tensor, storage = torch.Tensor, torch.UntypedStorage
+        return [
+            threading.Thread.start,
+            *(vars(tensor).get(name) for name in ("numpy", "tolist", "__dlpack__")),
+            vars(storage).get("_write_file"),
+            torch._C.PyTorchFileWriter.write_record,
+        ]
+
+    before = methods()
+    _sanitizer.enable_npu_sanitizer("report")
+    assert all(a is not b for a, b in zip(before, methods(), strict=True))
+    _sanitizer.disable_npu_sanitizer()
+
+    assert methods() == before
+
+
 def test_a_bad_suppression_names_its_line():
     with pytest.raises(ValueError, match="line 2"):
         Suppressions(["# fine", "no-such-kind *.py"])
@@ -175,6 +236,7 @@ def test_two_devices_are_ordered_by_a_copy_between_them(python):
     python(
         """
 import torch
+from npu_dispatch.config import bad_values
 from npu_dispatch.npu import _sanitizer
 _sanitizer.enable_npu_sanitizer("report")
 x = torch.ones(1000, device="npu:0")
@@ -192,6 +254,7 @@ def test_threads_that_wait_for_what_they_made_race_with_nobody(python):
     python(
         """
 import threading, torch
+from npu_dispatch.config import bad_values
 from npu_dispatch.npu import _sanitizer
 _sanitizer.enable_npu_sanitizer("report")
 made = []
@@ -207,22 +270,100 @@ assert not _sanitizer.reports(), _sanitizer.reports()[0].text()
     )
 
 
-def test_the_command_reports_and_exits_with_66(tmp_path, child_environment):
-    import subprocess
-    import sys
-
-    script = tmp_path / "race.py"
-    script.write_text(RACE)
-    sarif = tmp_path / "found.sarif"
-    result = subprocess.run(
-        [sys.executable, "-m", "npu_dispatch", "sanitize", "--sarif", sarif, script],
-        env=child_environment(),
-        capture_output=True,
-        text=True,
-        timeout=120,
+@pytest.fixture
+def command(tmp_path: Path, child_environment):
+    """Run `npu-dispatch sanitize ARGUMENTS` in a folder with a space in its name."""
+    folder = tmp_path / "a folder"
+    folder.mkdir()
+    (folder / "a race.py").write_text(RACE)
+    # What pip writes to bin/.
+    (folder / "npu-dispatch").write_text(
+        "import sys\nfrom npu_dispatch.cli import main\nsys.exit(main())\n"
     )
 
+    def run(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "npu-dispatch", "sanitize", *arguments],
+            env=child_environment(**env),
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+
+    run.folder = folder
+    return run
+
+
+def test_the_command_reports_and_exits_with_66(command):
+    result = command("--sarif", "found.sarif", "--json", "found.json", "a race.py")
+
+    script = command.folder / "a race.py"
     assert result.returncode == 66, result.stderr
     assert f"{script}:6" in result.stderr
     assert "1 findings" in result.stderr
-    assert json.loads(sarif.read_text())["runs"][0]["results"]
+    [found] = json.loads((command.folder / "found.sarif").read_text())["runs"]
+    place = found["results"][0]["locations"][0]["physicalLocation"]
+    assert place["artifactLocation"]["uri"] == quote(str(script))
+    [report] = json.loads((command.folder / "found.json").read_text())
+    frames = report["first"]["stack"] + report["second"]["stack"]
+    assert {f["file"] for f in frames if f["user"]} == {str(script)}
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["*/a race.py", "write/write */a race.py:6", '"*/a race.py"', r"*a\ race.py"],
+)
+def test_the_command_obeys_suppressions_of_a_relative_script(command, line: str):
+    (command.folder / "known").write_text(line + "  # known\n")
+
+    by_option = command("--suppressions", "known", "a race.py")
+    assert by_option.returncode == 0, by_option.stderr
+    if line.startswith("*/"):
+        by_variable = command("a race.py", TORCH_NPU_SANITIZER_SUPPRESSIONS="known")
+        assert by_variable.returncode == 0, by_variable.stderr
+
+
+def test_the_command_explains_a_bad_suppression(command):
+    (command.folder / "known").write_text("# fine\nno-such-kind *.py\n")
+    result = command("--suppressions", "known", "a race.py")
+
+    assert result.returncode == 2
+    assert "known, line 2: expected GLOB or KIND GLOB" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize("line", ["no-such-kind *.py", "write/write", '"*.py'])
+def test_a_bad_suppression_is_refused(line: str):
+    with pytest.raises(ValueError, match="suppressions, line 1: expected"):
+        Suppressions([line])
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "accepted"),
+    [
+        ("TORCH_NPU_SANITIZER", "2", "report"),
+        ("TORCH_NPU_SANITIZER", "warn", "report"),
+        ("NPU_DISPATCH_WATCHDOG", "30 seconds", "30s"),
+    ],
+)
+@pytest.mark.parametrize("first", ["torch", "npu_dispatch"])
+def test_a_variable_that_asks_for_nothing_known_is_told(
+    python, variable: str, value: str, accepted: str, first: str
+):
+    program = f"import {first}, torch; print(torch.ones(2, device='npu').sum().item())"
+    result = python(program, **{variable: value})
+
+    assert result.stdout == "2.0\n"
+    assert result.stderr.count(f"{variable}={value!r}") == 1
+    assert accepted in result.stderr
+
+
+@pytest.mark.parametrize("value", ["", "0", "off", "FALSE", "1", "Report", "raise"])
+def test_a_good_value_of_the_variable_is_not_mentioned(value: str):
+    assert bad_values({"TORCH_NPU_SANITIZER": value}) == []
+
+
+@pytest.mark.parametrize("value", ["", "0", "30s", "1.5m", "500ms", "30"])
+def test_a_good_time_of_the_watchdog_is_not_mentioned(value: str):
+    assert bad_values({"NPU_DISPATCH_WATCHDOG": value}) == []

@@ -16,7 +16,13 @@ import torch
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2
 
 from npu_dispatch import _C, trace
-from npu_dispatch.trace_export import Process, StreamTrack
+from npu_dispatch.trace_export import (
+    Counter,
+    Process,
+    Slice,
+    StreamTrack,
+    chrome_json,
+)
 from npu_dispatch.trace_file import TraceError, TraceFile, trace_path
 
 ROUNDS = 50
@@ -104,6 +110,21 @@ def test_chrome_json_has_slices_arrows_and_counters(traced, tmp_path):
     for event in by_kind["s"] + by_kind["f"]:
         near = (event["ts"] - 1e-6, event["ts"] + 1e-6)
         assert any(b <= near[1] and near[0] <= e for b, e in slices[event["tid"]])
+
+
+def test_chrome_times_begin_with_the_first_of_all_even_a_counter(tmp_path):
+    work = Slice(
+        "add", position=0, submitted=2_000, started=3_000, ended=4_000, depth=1
+    )
+    memory = Counter("memory", "bytes", [(1_000, 512), (5_000, 0)])
+    process = Process(7, "train.py", [StreamTrack(0, 0, [work])], [memory])
+
+    chrome_json([process], tmp_path / "t.json")
+
+    read = json.loads((tmp_path / "t.json").read_text())
+    times = {event["ts"] for event in read["traceEvents"] if "ts" in event}
+    assert (min(times), max(times)) == (0, 4)
+    assert read["otherData"]["origin_ns"] == 1_000
 
 
 def test_perfetto_protobuf_says_the_same(traced, tmp_path):

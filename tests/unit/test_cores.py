@@ -18,11 +18,13 @@ import torch
 streams, elements = map(int, sys.argv[1:3])
 torch.set_num_threads(4)
 together = None
+launched = threading.Event()
 seen = []
 
 @torch.library.custom_op("test::threads", mutates_args=(), device_types="cpu")
 def threads(x: torch.Tensor) -> torch.Tensor:
     if together is not None:
+        launched.wait(60)  # no stream is out of work before the others begin
         together.wait(60)
     seen.append(torch.get_num_threads())
     if together is not None:
@@ -39,10 +41,12 @@ def on_each(n):
         with torch.npu.stream(stream):
             for _ in range(n):
                 threads(x)
+    launched.set()
     torch.npu.synchronize()
 
 torch.npu.synchronize()
 on_each(2)  # the first call of a kind may wait for its result
+launched.clear()
 together = threading.Barrier(streams)
 on_each(2)
 print(*seen[-streams:])

@@ -49,9 +49,9 @@ torch.npu.synchronize()  # line 28
 def start():
     started = []
 
-    def run(**variables):
+    def run(program=PROGRAM, **variables):
         process = subprocess.Popen(
-            [sys.executable, "-c", PROGRAM],
+            [sys.executable, "-c", program],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -114,3 +114,30 @@ def test_the_watchdog_dumps_a_standstill_by_itself(start):
     process.stdin.write("\n")
     process.stdin.flush()
     assert process.wait() == 0
+
+
+CIRCLE = """
+import torch
+a, b = torch.npu.Stream(), torch.npu.Stream()
+first, second = torch.npu.ExternalEvent(), torch.npu.ExternalEvent()
+second.wait(a)
+first.record(a)
+first.wait(b)
+second.record(b)
+print("held", flush=True)
+torch.npu.synchronize()
+"""
+
+
+def test_a_circle_of_external_events_is_named_from_outside(start):
+    process = start(CIRCLE)
+
+    text = dump(process.pid)
+    while "circle" not in text:
+        assert process.poll() is None
+        text = dump(process.pid)
+
+    held = re.findall(r"(\d+): task 0 waits for task 2 of npu:0 stream (\d+),", text)
+    assert len(held) == 2
+    assert held[0] == held[1][::-1]
+    assert "launched at <string>:5 in <module>" in text

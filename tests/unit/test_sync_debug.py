@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import threading
 import warnings
 
 import pytest
 import torch
+from held_stream import held_stream
+from open_waits import released_when_waiting
 
+pytestmark = pytest.mark.filterwarnings("ignore:set_sync_debug_mode is a prototype")
 HostSyncError, HostSyncWarning = torch.npu.HostSyncError, torch.npu.HostSyncWarning
 
 
@@ -224,3 +228,53 @@ def test_the_report_has_the_line_and_the_time():
     assert [row.reason for row in rows] == ["item"]
     assert rows[0].count == 3
     assert rows[0].seconds > 0
+
+
+@contextlib.contextmanager
+def full_queue():
+    """A tensor whose stream's queue is full, and the error of one launch more."""
+    x = torch.zeros(2).npu()
+    launched, refused = 0, ""
+    with held_stream(x) as (stream, gate), torch.npu.stream(stream):
+        while not refused:
+            try:
+                with torch.npu.sync_guard("error", explicit=True):
+                    x.add_(1)
+                launched += 1
+            except HostSyncError as error:
+                refused = str(error)
+        yield x, gate, launched, refused
+
+
+def test_a_guard_refuses_to_wait_for_a_full_queue():
+    with full_queue() as (x, gate, launched, refused):
+        gate.set()
+        assert "a launch (full_queue)" in refused
+        assert x.tolist() == [launched] * 2
+
+
+def test_the_report_has_the_waits_for_a_full_queue():
+    with full_queue() as (x, gate, launched, _):
+        torch.npu.reset_sync_report()
+        with released_when_waiting("full_queue", gate):
+            x.add_(1)
+
+        [site] = [s for s in torch.npu.sync_report() if s.reason == "full_queue"]
+        assert "test_the_report_has_the_waits_for_a_full_queue" in site.where
+        assert site.count >= 1
+        assert site.seconds > 0
+        assert x.tolist() == [launched + 1] * 2
+
+
+@pytest.mark.parametrize("mode", [1, 2, "warn", "error"])
+def test_each_mode_but_the_default_is_called_a_prototype(mode):
+    try:
+        with pytest.warns(UserWarning, match="prototype") as told:
+            torch.npu.set_sync_debug_mode(mode)
+            torch.npu.set_sync_debug_mode(mode)
+    finally:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            torch.npu.set_sync_debug_mode("default")
+
+    assert [w.filename for w in told] == [__file__] * 2

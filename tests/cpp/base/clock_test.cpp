@@ -1,5 +1,6 @@
 #include "csrc/base/clock.h"
 
+#include "csrc/base/tick_clock.h"
 #include "tests/cpp/check.h"
 
 namespace npu {
@@ -20,6 +21,19 @@ TEST(Clock, HasOnePositiveRate) {
   const double rate = ns_per_tick();
   EXPECT_TRUE(rate > 0.01 && rate < 1000);
   EXPECT_EQ(rate, ns_per_tick());
+}
+
+// For longer than it goes without reading the clock.
+TEST(Clock, CountedOnByTicksIsNotAheadAndDoesNotGoBack) {
+  TickClock clock;
+  const uint64_t start = now_ns();
+  for (uint64_t now = start, last = start; now < start + 5'000'000;) {
+    const uint64_t told = clock.ns(ticks());
+    now = now_ns();
+    EXPECT_TRUE(told < now + 1'000);
+    EXPECT_TRUE(told + 1'000 > last);
+    last = told;
+  }
 }
 
 }  // namespace

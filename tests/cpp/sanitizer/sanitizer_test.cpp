@@ -120,7 +120,7 @@ TEST(Sanitizer, FindsReuseAndRespectsRecordStream) {
     w.two.wait_for(w.one, w.one.tail());
     check::submit(w.two, kRead, {check::word(w.memory)});
     if (recorded) w.sanitizer.stream_recorded(w.two, w.memory);
-    w.sanitizer.freed(&w.one, w.memory, sizeof w.memory);
+    w.sanitizer.freed(&w.one, w.memory, sizeof w.memory, FreedTo::kStream);
     w.sanitizer.allocated(&w.one, w.memory, sizeof w.memory);
 
     check::submit(w.one, kWrite, {check::word(w.memory)});
@@ -134,7 +134,7 @@ TEST(Sanitizer, FindsReuseOfAPartOfABlock) {
   World w;
   w.two.wait_for(w.one, w.one.tail());
   check::submit(w.two, kRead, {check::word(w.memory)});
-  w.sanitizer.freed(&w.one, w.memory, sizeof w.memory);
+  w.sanitizer.freed(&w.one, w.memory, sizeof w.memory, FreedTo::kStream);
   w.sanitizer.allocated(&w.one, w.memory, 32);
   w.sanitizer.allocated(&w.one, w.memory + 8, 32);
 
@@ -160,7 +160,7 @@ TEST(Sanitizer, KeepsOneCopyOfWhatSplitAndJoinedBlocksShare) {
 
 TEST(Sanitizer, FindsUseAfterFree) {
   World w;
-  w.sanitizer.freed(&w.one, w.memory, sizeof w.memory);
+  w.sanitizer.freed(&w.one, w.memory, sizeof w.memory, FreedTo::kStream);
 
   check::submit(w.one, kRead, {check::word(w.memory)});
 
@@ -245,7 +245,7 @@ TEST(Sanitizer, RefusesAReplayBeforeItIsQueued) {
   Stream stream{0, 93, 0, StreamMode::kQueued};
   float memory[16];
   sanitizer.allocated(&stream, memory, sizeof memory);
-  sanitizer.freed(&stream, memory, sizeof memory);
+  sanitizer.freed(&stream, memory, sizeof memory, FreedTo::kStream);
   const uint64_t words[] = {check::word(memory)};
   const KernelCall call{&kRead, words};
 
@@ -312,7 +312,7 @@ TEST(Sanitizer, ServesManyThreads) {
           check::submit(w.one, kRead, {check::word(w.memory)});
           if (i % 50 == 0)
             host_wait(stream, stream.tail(), WaitReason::kStreamSync);
-          w.sanitizer.freed(&stream, own.data(), 64);
+          w.sanitizer.freed(&stream, own.data(), 64, FreedTo::kStream);
         }
         host_wait(stream, stream.tail(), WaitReason::kStreamSync);
       });

@@ -1,0 +1,314 @@
+"""Work of others in a stream's queue: functions of Python and of C."""
+
+from __future__ import annotations
+
+import gc
+import importlib.util
+import subprocess
+import sysconfig
+import weakref
+from pathlib import Path
+
+import pytest
+import torch
+from doc_examples import example
+from held_stream import Held
+
+import npu_dispatch
+from npu_dispatch import _C
+
+DOCS = Path(__file__).resolve().parents[2] / "docs" / "custom_ops.md"
+
+
+def test_a_function_runs_in_order_on_views_of_the_memory():
+    stream = torch.npu.Stream()
+    with torch.npu.stream(stream):
+        x, y = torch.ones(2, 3).npu().t(), torch.zeros(3, 2).npu()
+        with Held(stream):
+            x.mul_(2)
+            stream.submit(lambda a, b: b.copy_(a + 1), x, y, writes=[y])
+            z = y * 10
+            y.zero_()
+        assert z.cpu().tolist() == [[30, 30]] * 3
+        assert y.cpu().tolist() == [[0, 0]] * 3
+
+
+def test_memory_given_up_after_the_call_is_not_reused_before_it():
+    stream = torch.npu.current_stream()
+    seen = []
+    with Held():
+        x = torch.full((1000,), 7.0).npu()
+        stream.submit(lambda a: seen.append(a.sum().item()), x)
+        del x
+        torch.zeros(1000).npu()
+    stream.synchronize()
+
+    assert seen == [7000]
+
+
+def test_a_host_callback_and_everything_it_holds_is_let_go():
+    stream = torch.npu.current_stream()
+
+    class Thing:
+        pass
+
+    thing, seen = Thing(), []
+    gone = weakref.ref(thing)
+    stream.submit(lambda kept=thing: seen.append(type(kept)))
+    del thing
+    stream.synchronize()
+    gc.collect()
+
+    assert seen == [Thing]
+    assert gone() is None
+
+
+@pytest.mark.parametrize("kind", [IndexError, ValueError, TypeError, KeyError])
+def test_an_exception_is_the_streams_asynchronous_error(kind):
+    stream = torch.npu.Stream()
+    ran = []
+
+    def broken(view):
+        raise kind("too bad")
+
+    x = torch.ones(2).npu()
+    torch.npu.synchronize()
+    with Held(stream):
+        stream.submit(broken, x)
+        stream.submit(ran.append)
+    with pytest.raises(kind if kind is not KeyError else RuntimeError) as caught:
+        stream.synchronize()
+
+    text = str(caught.value)
+    assert "broken failed" in text
+    assert f"{kind.__name__}: " in text and "too bad" in text
+    assert text.count(Path(__file__).name) == 2, "where it was raised and launched"
+    assert ran == []
+    with pytest.raises(RuntimeError, match="too bad"):
+        stream.submit(ran.append)
+    torch.npu.clear_error(stream)
+    stream.submit(lambda: ran.append(1))
+    stream.synchronize()
+    assert ran == [1]
+
+
+def test_an_exception_without_a_python_line_keeps_its_text():
+    stream = torch.npu.Stream()
+
+    stream.submit([].pop)
+
+    with pytest.raises(IndexError, match="IndexError: pop from empty list"):
+        stream.synchronize()
+    torch.npu.clear_error(stream)
+
+
+def test_what_a_failed_stream_drops_is_let_go_too():
+    stream, gone = torch.npu.Stream(), []
+    before = torch.npu.memory_allocated()
+    x = torch.ones(4).npu()
+    torch.npu.synchronize()
+    with Held(stream):
+        stream.submit(lambda: 1 / 0)
+        call = lambda view, kept=x: None  # noqa: E731
+        gone.append(weakref.ref(call))
+        stream.submit(call, x)
+        del call, x
+    with pytest.raises(RuntimeError, match="division"):
+        stream.synchronize()
+    torch.npu.clear_error(stream)
+    gc.collect()
+
+    assert gone[0]() is None
+    assert torch.npu.memory_allocated() == before
+
+
+def test_waiting_inside_the_queue_is_refused_instead_of_hanging():
+    stream = torch.npu.current_stream()
+    x = torch.ones(1).npu()
+
+    with Held():
+        stream.submit(lambda: x.add(1).item())
+    with pytest.raises(RuntimeError, match="cannot wait for npu:0 stream 0"):
+        stream.synchronize()
+
+    torch.npu.clear_error()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "writes", "error", "match"),
+    [
+        ((1,), None, TypeError, "needs a function, but got int"),
+        ((print, 2), None, TypeError, "argument 0 is a int; bind"),
+        ((print, torch.eye(2).to_sparse()), None, TypeError, "layout torch.sparse"),
+        ((print,), [torch.ones(1)], ValueError, "writes names 1 tensor"),
+        ((print, torch.ones(1, device="meta")), None, ValueError, "is on meta"),
+    ],
+)
+def test_wrong_arguments(arguments, writes, error, match):
+    with pytest.raises(error, match=match):
+        torch.npu.current_stream().submit(*arguments, writes=writes)
+
+
+def test_a_graph_calls_it_at_each_replay_and_lets_go_of_it():
+    seen, x = [], torch.zeros(2).npu()
+
+    def see(view):
+        seen.append(view.tolist())
+
+    gone, graph = weakref.ref(see), torch.npu.NPUGraph()
+    with torch.npu.graph(graph):
+        x.add_(1)
+        torch.npu.current_stream().submit(see, x, writes=[])
+        x.mul_(2)
+    assert seen == []
+    del see
+    graph.replay()
+    graph.replay()
+    torch.npu.synchronize()
+
+    assert seen == [[1, 1], [3, 3]]
+    assert gone() is not None
+    graph.reset()
+    torch.npu.synchronize()
+    gc.collect()
+    assert gone() is None
+
+
+def test_an_error_in_a_replay_names_its_node_and_line():
+    graph = torch.npu.NPUGraph()
+    with torch.npu.graph(graph):
+        torch.npu.current_stream().submit(lambda: [][1], name="pick")
+    graph.replay()
+
+    with pytest.raises(
+        IndexError, match=r"node 0, pick, captured at .*test_foreign_work"
+    ):
+        torch.npu.synchronize()
+    torch.npu.clear_error()
+
+
+def test_a_stream_without_a_queue_runs_it_at_once():
+    stream, seen = torch.npu.SyncLaunchStream(), []
+    x = torch.ones(1).npu()
+    torch.npu.synchronize()
+
+    stream.submit(seen.append, x)
+
+    assert len(seen) == 1
+
+
+def test_autograd_notices_what_was_overwritten():
+    x = torch.ones(2).npu().requires_grad_()
+    y = x.exp()
+
+    torch.npu.current_stream().submit(lambda v: v.zero_(), y.detach())
+
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.sum().backward()
+
+
+def test_the_sanitizer_knows_what_it_touches(python):
+    done = python(
+        """
+import torch
+x = torch.ones(4).npu()
+torch.npu.synchronize()
+s = torch.npu.Stream()
+x.add_(1)
+s.submit(lambda v: None, x, writes=[], name="reader")
+torch.npu.synchronize()
+""",
+        check=False,
+        TORCH_NPU_SANITIZER="report",
+    )
+
+    assert "reader" in done.stderr
+    assert "aten::add_" in done.stderr
+
+
+# The documented examples.
+
+
+def test_the_documented_python(python):
+    python(example(DOCS, "submit"))
+
+
+@pytest.fixture(scope="module")
+def scale_example(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("c_example")
+    source, library = folder / "scale.c", folder / "scale_example.so"
+    source.write_text(example(DOCS, "c"))
+    subprocess.run(
+        [
+            "cc",
+            "-std=c99",
+            "-Wall",
+            "-Werror=incompatible-pointer-types",
+            "-O1",
+            "-shared",
+            "-fPIC",
+            f"-I{sysconfig.get_path('include')}",
+            f"-I{npu_dispatch.get_include()}",
+            str(source),
+            "-o",
+            str(library),
+        ],
+        check=True,
+    )
+    spec = importlib.util.spec_from_file_location("scale_example", library)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_documented_c(scale_example):
+    stream = torch.npu.Stream()
+    with torch.npu.stream(stream), Held(stream):
+        x = torch.ones(5).npu()
+        x.add_(1)
+        scale_example.scale(stream.npu_stream, x.data_ptr(), x.numel(), 4.0)
+        y = x + 1
+    stream.synchronize()
+
+    assert y.cpu().tolist() == [9] * 5
+
+
+def test_an_error_of_c_surfaces_as_the_streams(scale_example):
+    stream = torch.npu.Stream()
+    x = torch.ones(1).npu()
+    torch.npu.synchronize()
+
+    scale_example.scale(stream.npu_stream, x.data_ptr(), 1, 0.0)
+    with pytest.raises(ValueError, match="example::scale failed: a scale of 0"):
+        stream.synchronize()
+    with pytest.raises(RuntimeError, match="a scale of 0"):
+        scale_example.scale(stream.npu_stream, x.data_ptr(), 1, 2.0)
+
+    torch.npu.clear_error(stream)
+    with pytest.raises(RuntimeError, match="is not a stream"):
+        scale_example.scale(1 << 40, x.data_ptr(), 1, 2.0)
+
+
+def test_the_header_is_also_cpp(tmp_path):
+    source = tmp_path / "a.cpp"
+    source.write_text(
+        '#include "npu_dispatch.h"\nint main() { return sizeof(npu_api) == 0; }'
+    )
+
+    subprocess.run(
+        [
+            "g++",
+            "-std=c++11",
+            "-Wall",
+            "-Wextra",
+            "-Wpedantic",
+            "-Werror",
+            f"-I{npu_dispatch.get_include()}",
+            "-c",
+            str(source),
+            "-o",
+            "/dev/null",
+        ],
+        check=True,
+    )
+    assert _C.api is not None
