@@ -30,7 +30,7 @@ namespace npu::bench {
 struct Message {
   uint64_t words[32];
 };
-inline constexpr size_t kSlots = 4096;
+inline constexpr size_t kSlots = 8192;
 
 class OurRing {
  public:

@@ -4,6 +4,7 @@
 
 #include "csrc/base/clock.h"
 #include "csrc/stats/segment.h"
+#include "csrc/taskqueue/flag.h"
 #include "csrc/taskqueue/stream.h"
 
 namespace npu {
@@ -23,6 +24,11 @@ Access access_of(const npu_kernel& kernel, uint32_t i, const uint64_t* words,
   access.writes = kernel.views[i].access & NPU_WRITE;
   access.foreign = access.stale = false;
   return access;
+}
+
+bool uses_flag(const npu_kernel& kernel) {
+  return &kernel == &kSetFlag || &kernel == &kTakeFlag ||
+         &kernel == &kReachFlag;
 }
 
 FindingKind kind_of(const Access& old, const Access& access, bool pinned) {
@@ -145,11 +151,30 @@ bool Sanitizer::submitted(Stream& stream, uint64_t position, const Task& task) {
                  origin);
 }
 
+// One task, in which a flag orders what comes after it.
 void Sanitizer::replays(Stream& stream, const KernelCall* calls, size_t count) {
-  if (!examine(stream, stream.tail(), calls, count, call_site(),
-               Origin::kReplay) &&
-      hooks_.raise)
-    hooks_.raise();
+  for (size_t i = 0; i < count;) {
+    if (uses_flag(*calls[i].kernel)) {
+      flag_replayed(stream, calls[i++]);
+      continue;
+    }
+    const size_t first = i;
+    while (i < count && !uses_flag(*calls[i].kernel)) ++i;
+    if (!examine(stream, stream.tail(), calls + first, i - first, call_site(),
+                 Origin::kReplay) &&
+        hooks_.raise)
+      hooks_.raise();
+  }
+}
+
+void Sanitizer::flag_replayed(Stream& stream, const KernelCall& call) {
+  const uint64_t flag = call.words[0];
+  if (call.kernel != &kSetFlag)
+    flag_awaited(&stream, flag, call.kernel == &kTakeFlag);
+  else if (call.words[1])
+    flag_raised(stream, stream.tail() + 1, flag);
+  else
+    flag_lowered(flag);
 }
 
 bool Sanitizer::examine(Stream& stream, uint64_t position,

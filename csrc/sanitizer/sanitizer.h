@@ -125,6 +125,8 @@ class Sanitizer final : public Observer {
   // Checks and notes what a task touches. False: refuse it.
   bool examine(Stream& stream, uint64_t position, const KernelCall* calls,
                size_t count, CallSite site, Origin origin);
+  // A graph's node that sets a flag or waits for one.
+  void flag_replayed(Stream& stream, const KernelCall& call);
   uint32_t index_of(Stream& stream);
   bool pending(const Region& region) const;
   void host_joins(uint32_t stream, uint64_t number);

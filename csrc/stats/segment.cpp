@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <mutex>
 
 #include "csrc/base/clock.h"
@@ -20,9 +21,26 @@ namespace npu {
 namespace {
 
 std::string path_;
+bool inherited_ = false;  // of a fork, and without a file since
 std::atomic<int> next_stream_block{0};
 
-void* map_file() {
+// Writes what is not zero: a file of zeros takes no memory.
+bool write_pages(int file, const Segment* from) {
+  constexpr size_t kPage = 4096;
+  static const char zeros[kPage] = {};
+  const char* bytes = reinterpret_cast<const char*>(from);
+  for (size_t at = 0; at < sizeof(Segment); at += kPage) {
+    const size_t n = std::min(kPage, sizeof(Segment) - at);
+    if (memcmp(bytes + at, zeros, n) != 0 &&
+        pwrite(file, bytes + at, n, off_t(at)) != ssize_t(n))
+      return false;
+  }
+  return true;
+}
+
+// A new file in memory. `at`: what it begins with, and where it is mapped, in
+// one step; null: zeros, anywhere.
+void* map_file(Segment* at) {
   const std::string directory =
       "/dev/shm/npu_dispatch-" + std::to_string(getuid());
   mkdir(directory.c_str(), 0700);
@@ -37,9 +55,9 @@ void* map_file() {
       open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   if (file < 0) return nullptr;
   void* memory = nullptr;
-  if (!ftruncate(file, sizeof(Segment))) {
-    memory = mmap(nullptr, sizeof(Segment), PROT_READ | PROT_WRITE, MAP_SHARED,
-                  file, 0);
+  if (!ftruncate(file, sizeof(Segment)) && (!at || write_pages(file, at))) {
+    memory = mmap(at, sizeof(Segment), PROT_READ | PROT_WRITE,
+                  MAP_SHARED | (at ? MAP_FIXED : 0), file, 0);
     if (memory == MAP_FAILED) memory = nullptr;
   }
   close(file);
@@ -113,7 +131,7 @@ uint64_t place_of(uint64_t key, int i) {
 std::atomic<Segment*> made_{nullptr};
 
 Segment* current() {
-  void* memory = map_file();
+  void* memory = map_file(nullptr);
   Segment* s = make(memory ? memory : map_private());
   made_.store(s, std::memory_order_release);
   pthread_atfork(nullptr, nullptr, detach_segment_after_fork);
@@ -210,7 +228,14 @@ void detach_segment_after_fork() {
     abort();
   }
   path_.clear();
+  inherited_ = true;
   make(s);
+}
+
+void publish_segment_after_fork() {
+  if (!inherited_) return;
+  inherited_ = false;
+  map_file(&segment());
 }
 
 }  // namespace npu

@@ -49,4 +49,8 @@ void remove_segment();
 // itself where nobody did.
 void detach_segment_after_fork();
 
+// Gives such a child's segment a file, where one can be had. Before the child's
+// first stream is made: what another thread counts meanwhile may be lost.
+void publish_segment_after_fork();
+
 }  // namespace npu

@@ -119,6 +119,7 @@ Stream* make_stream(int device, int64_t id) {
   const auto mode = pool == StreamPool::kSyncLaunch ? StreamMode::kInline
                                                     : StreamMode::kQueued;
   const int priority = pool == StreamPool::kHigh ? -1 : 0;
+  publish_segment_after_fork();
   Stream* stream = new Stream(device, id, priority, mode);
   stream->set_blocking(e.may_block());
   open_trace_file();

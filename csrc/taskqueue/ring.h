@@ -10,7 +10,8 @@
 //
 // A producer preempted between claim() and publish() holds up the consumer,
 // in this as in any queue that keeps order; so nothing that can fail or wait
-// may happen between the two.
+// may happen between the two. As long as one thread alone has claimed, it does
+// so without a locked instruction (sole_user.h).
 #pragma once
 
 #include <atomic>
@@ -21,13 +22,19 @@
 #include "csrc/base/align.h"
 #include "csrc/base/prefetch.h"
 #include "csrc/stats/layout.h"  // RingControl
+#include "csrc/taskqueue/sole_user.h"
+#include "csrc/taskqueue/system.h"
 
 namespace npu {
 
 inline constexpr uint64_t kRingFull = ~uint64_t{0};
 
-template <typename Value, template <typename> class Atomic = std::atomic>
+template <typename Value, typename System = npu::System>
 class Ring {
+  template <typename T>
+  using Atomic = typename System::template Atomic<T>;
+  using Control = RingControl<System::template Atomic>;
+
  public:
   struct alignas(kCacheLine) Slot {
     Atomic<uint64_t> lap{0};
@@ -36,7 +43,7 @@ class Ring {
 
   // `capacity`: a power of two, at least 2; `slots`: that many, zeroed (lap 0).
   // Both outlive the ring.
-  Ring(Slot* slots, uint64_t capacity, RingControl<Atomic>& control)
+  Ring(Slot* slots, uint64_t capacity, Control& control)
       : slots_(slots),
         mask_(capacity - 1),
         shift_(std::countr_zero(capacity)),
@@ -48,7 +55,9 @@ class Ring {
   // Reserves the next position, or returns kRingFull. The caller fills
   // value(position) and must then publish() it. Any thread.
   uint64_t claim() {
-    // Relaxed: the exchange below is what decides; nothing is read through p.
+    const bool alone = claimants_.enter();
+    // Relaxed: a sole claimant wrote it itself, for others the exchange below
+    // is what decides; nothing is read through p.
     uint64_t p = control_.tail.load(std::memory_order_relaxed);
     for (;;) {
       // Acquire, here and on `head`: the consumer's reads of the slot's old
@@ -61,7 +70,10 @@ class Ring {
         const uint64_t head = control_.head.load(std::memory_order_acquire);
         if (int64_t(p - head) >= int64_t(capacity())) {
           const uint64_t tail = control_.tail.load(std::memory_order_relaxed);
-          if (tail == p) return kRingFull;
+          if (tail == p) {
+            if (alone) claimants_.leave();
+            return kRingFull;
+          }
           p = tail;  // p was stale
           continue;
         }
@@ -69,7 +81,12 @@ class Ring {
         // only makes somebody look again.
         control_.known_head.store(head, std::memory_order_release);
       }
-      // Relaxed: a claim transfers no data; publish() does.
+      // Relaxed, both: a claim transfers no data; publish() does.
+      if (alone) {
+        control_.tail.store(p + 1, std::memory_order_relaxed);
+        claimants_.leave();
+        return p;
+      }
       if (control_.tail.compare_exchange_weak(
               p, p + 1, std::memory_order_relaxed, std::memory_order_relaxed))
         return p;
@@ -124,8 +141,10 @@ class Ring {
   Slot* const slots_;
   const uint64_t mask_;
   const int shift_;
-  RingControl<Atomic>& control_;
+  Control& control_;
   const uint64_t publish_mask_;
+  // The producers' own line.
+  alignas(kCacheLine) SoleUser<System> claimants_;
   // The consumer's own line.
   alignas(kCacheLine) uint64_t taken_ = 0;
 };

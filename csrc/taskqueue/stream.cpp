@@ -258,14 +258,13 @@ bool Stream::wait_for(Stream& other, uint64_t number) {
     return true;
   }
   if (&other == this) return !failed();
-  if (Observer* o = observer()) {
-    // Always a task then: events recorded before and after it differ.
-    o->stream_waits(*this, other, number);
-  } else if (other.retired().reached(number) && !other.failed()) {
-    return !failed();
-  }
+  Observer* const o = observer();
+  const bool over = other.retired().reached(number) && !other.failed();
+  if (over && !o) return !failed();
+  // Observed, it is always a task: events recorded before and after it differ.
+  if (o) o->stream_waits(*this, other, number);
   // Without a launcher it is this thread that waits.
-  if (mode_ == StreamMode::kInline)
+  if (mode_ == StreamMode::kInline && !over)
     host_wait(other, number, WaitReason::kEventSync,
               "a SyncLaunchStream's wait");
   Submission s;

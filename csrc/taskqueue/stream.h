@@ -53,7 +53,7 @@ struct Submission {
 
 class Stream {
  public:
-  static constexpr uint64_t kCapacity = 4096;
+  static constexpr uint64_t kCapacity = 8192;
 
   // Streams are never destroyed: tasks, events and blocks point to them.
   Stream(int device, int64_t id, int priority, StreamMode mode,

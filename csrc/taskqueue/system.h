@@ -2,11 +2,14 @@
 // checker can stand in for it and try every schedule of the real code.
 #pragma once
 
+#include <sched.h>
+
 #include <atomic>
 #include <cstdint>
 
 #include "csrc/base/clock.h"
 #include "csrc/base/futex.h"
+#include "csrc/base/thread_number.h"
 #include "csrc/base/wake_placement.h"
 
 namespace npu {
@@ -16,6 +19,8 @@ struct System {
   using Atomic = std::atomic<T>;
   using WakePlacement = npu::WakePlacement;
 
+  static uint64_t this_thread() { return thread_number(); }
+  static void yield() { sched_yield(); }
   static void light_fence() { npu::light_fence(); }
   static void heavy_fence() { npu::heavy_fence(); }
   static Woken futex_wait(const void* word, uint32_t expected,

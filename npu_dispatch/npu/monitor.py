@@ -88,7 +88,10 @@ def utilization(device: Device = None) -> int:
 
 
 def _own_stats(index: int) -> DeviceStats | None:
-    with StatsReader(segment_file()) as reader:
+    path = _C.segment_path()
+    if not path:
+        return None
+    with StatsReader(Path(path)) as reader:
         return next((d for d in reader.devices() if d.device == index), None)
 
 

@@ -78,6 +78,33 @@ print(os.waitstatus_to_exitcode(status))
     assert python(code).stdout.strip() == "0"
 
 
+def test_such_a_child_has_statistics_of_its_own_where_its_parent_had_some(python):
+    # The sanitizer makes them before anything has started.
+    result = python(
+        """
+import os, torch
+from npu_dispatch.stats import StatsReader, segment_file
+def tasks():
+    with StatsReader(segment_file()) as reader:
+        return sum(stream.submitted for stream in reader.streams())
+assert tasks() == 0
+if os.fork() == 0:
+    x = torch.ones(3, device="npu")
+    for _ in range(100):
+        x.add_(1)
+    assert x[0].item() == 101
+    assert tasks() > 100
+    assert torch.npu.memory_usage() >= 0
+    os._exit(7)
+assert os.waitstatus_to_exitcode(os.wait()[1]) == 7
+print(tasks())
+""",
+        TORCH_NPU_SANITIZER="1",
+    )
+
+    assert result.stdout == "0\n"
+
+
 @pytest.mark.parametrize(
     "wait",
     [

@@ -172,6 +172,8 @@ class Machine {
         threads_[t].state = State::kReady;
   }
 
+  int current() const { return current_; }
+
   void yield() {
     me().state = State::kYielding;
     leave();
@@ -385,6 +387,7 @@ bool compare_exchange(int at, uint64_t& expected, uint64_t desired,
                       std::memory_order order) {
   return machine.compare_exchange(at, expected, desired, order);
 }
+int thread_id() { return machine.current(); }
 void light_fence() { machine.fence(false); }
 void heavy_fence() { machine.fence(true); }
 void futex_wait(int at, uint64_t expected) { machine.futex_wait(at, expected); }

@@ -92,6 +92,7 @@ bool compare_exchange(int location, uint64_t& expected, uint64_t desired,
                       std::memory_order success);
 void light_fence();
 void heavy_fence();
+int thread_id();
 void futex_wait(int location, uint64_t expected);
 void futex_wake_all(int location);
 
@@ -180,6 +181,9 @@ struct System {
   using Atomic = model::Atomic<T>;
   using WakePlacement = model::WakePlacement;
 
+  // Larger than what stands for no thread.
+  static uint64_t this_thread() { return 100 + uint64_t(detail::thread_id()); }
+  static void yield() { model::yield(); }
   static void light_fence() { detail::light_fence(); }
   static void heavy_fence() { detail::heavy_fence(); }
   static Woken futex_wait(const void* word, uint32_t expected, uint64_t) {

@@ -101,3 +101,63 @@ def correct_streams_of_one_capture():
         graph.replay()
     z.sum()
     return graph, y
+
+
+def tripling_once(done):
+    """Return a graph that waits for the event, its input and its output."""
+    x = torch.ones(100, device="npu")
+    graph = npu.NPUGraph()
+    with npu.graph(graph):
+        done.wait()
+        y = x * 3
+    npu.synchronize()
+    return graph, x, y
+
+
+def correct_replay_waits_for_an_external_event():
+    s, done = npu.Stream(), npu.ExternalEvent()
+    graph, x, y = tripling_once(done)
+    with npu.stream(s):
+        x.fill_(2)
+        done.record()
+    graph.replay()
+    npu.synchronize()
+    return graph, y
+
+
+def correct_external_event_is_recorded_after_the_replay():
+    s, done = npu.Stream(), npu.ExternalEvent()
+    graph, x, y = tripling_once(done)
+    graph.replay()
+    with npu.stream(s):
+        x.fill_(2)
+        done.record()
+    npu.synchronize()
+    return graph, y
+
+
+def racy_external_event_is_recorded_before_the_write():
+    "read/write"
+    s, done = npu.Stream(), npu.ExternalEvent()
+    graph, x, y = tripling_once(done)
+    with npu.stream(s):
+        done.record()
+        x.fill_(2)  # first: aten::fill_.Scalar
+    graph.replay()  # second: aten::mul.Tensor
+    return graph, y
+
+
+def correct_replay_records_an_external_event():
+    s, done = npu.Stream(), npu.ExternalEvent()
+    x = torch.ones(100, device="npu")
+    graph = npu.NPUGraph()
+    with npu.graph(graph):
+        y = x * 3
+        done.record()
+    npu.synchronize()
+    graph.replay()
+    done.wait(s)
+    with npu.stream(s):
+        z = y + 1
+    npu.synchronize()
+    return graph, z
