@@ -3,6 +3,7 @@
 #   make build            the extension, installed editable into $(VENV)
 #   make test             C++ core tests, then Python tests
 #   make test-sanitizers  C++ core tests under TSan, ASan and UBSan
+#   make test-sanitized   Python tests under our own race sanitizer
 #   make bench            launch, training, import and ring benchmarks
 #   make demo             train a GPT on cpu and npu; leaves out/demo.png
 #   make lint             ruff, mypy, clang-format
@@ -32,7 +33,7 @@ CTEST = $(BIN)/ctest --output-on-failure --no-tests=error
 SOURCES := CMakeLists.txt pyproject.toml $(shell find csrc -type f \
   -not -name '*.pyc' 2>/dev/null)
 
-.PHONY: build test test-cpp test-python test-sanitizers bench demo lint clean
+.PHONY: build test test-cpp test-python test-sanitizers test-sanitized bench demo lint clean
 .DELETE_ON_ERROR:
 
 $(PY):
@@ -66,6 +67,13 @@ test-cpp: $(TOOLS)
 test-python: $(INSTALLED)
 	$(PY) -m pytest tests/unit tests/stress $(PYTEST_FLAGS)
 	$(PY) -m pytest tests --ignore=tests/unit --ignore=tests/stress $(PYTEST_FLAGS)
+
+# Correct programs give no report, nor do the processes that tests start.
+test-sanitized: export TORCH_NPU_SANITIZER = 1
+test-sanitized: $(INSTALLED)
+	$(PY) -m pytest --npu-sanitize tests/unit tests/stress $(PYTEST_FLAGS)
+	$(PY) -m pytest --npu-sanitize tests --ignore=tests/unit --ignore=tests/stress \
+	  $(PYTEST_FLAGS)
 
 test-sanitizers: $(TOOLS)
 	for s in thread address undefined; do \

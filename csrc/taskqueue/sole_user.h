@@ -58,7 +58,7 @@ class SoleUser {
                                               std::memory_order_relaxed)) {
       end();
     } else {
-      System::yield();  // another thread ends it
+      System::let_others_run();  // another thread ends it
     }
   }
 
@@ -66,7 +66,7 @@ class SoleUser {
     System::heavy_fence();  // pairs with light_fence() in enter()
     // Either the sole user's second look finds kEnding, or we see it inside;
     // it leaves within a few instructions, unless it was preempted there.
-    while (inside_.load(std::memory_order_acquire)) System::yield();
+    while (inside_.load(std::memory_order_acquire)) System::let_others_run();
     owner_.store(kShared, std::memory_order_release);
   }
 

@@ -2,7 +2,7 @@
 // checker can stand in for it and try every schedule of the real code.
 #pragma once
 
-#include <sched.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cstdint>
@@ -20,7 +20,9 @@ struct System {
   using WakePlacement = npu::WakePlacement;
 
   static uint64_t this_thread() { return thread_number(); }
-  static void yield() { sched_yield(); }
+  // Whoever it is that is waited for. (With sched_yield() a thread of real-time
+  // priority would keep its CPU.)
+  static void let_others_run() { usleep(20); }
   static void light_fence() { npu::light_fence(); }
   static void heavy_fence() { npu::heavy_fence(); }
   static Woken futex_wait(const void* word, uint32_t expected,

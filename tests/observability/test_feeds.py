@@ -143,7 +143,7 @@ shared.record_stream(s)
 del shared
 def fill():
     with npu.stream(s):
-        for _ in range(5000):
+        for _ in range(10_000):
             y.add_(1)
 filling = threading.Thread(target=fill)
 filling.start()

@@ -22,7 +22,7 @@ gate = npu.ExternalEvent()
 x = torch.ones(8, device="npu")
 npu.synchronize()
 gate.wait(held)
-def fill(n=6000):
+def fill(n=10_000):
     with npu.stream(held):
         for _ in range(n):
             x.add_(1)  # line 12

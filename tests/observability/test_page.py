@@ -160,6 +160,7 @@ def test_what_hangs_is_drawn_with_the_host_threads_that_wait(
 
 
 def test_the_page_keeps_up_with_eight_processes_of_sixteen_streams(write_segment):
+    browser = open_browser(1300, 900, dark=False)  # first of all: it may skip
     ghosts = [subprocess.Popen(["sleep", "600"]) for _ in range(8)]
     fields = {("StreamBlock.tail", i): 10 + i for i in range(16)}
     for ghost in ghosts:
@@ -170,7 +171,6 @@ def test_the_page_keeps_up_with_eight_processes_of_sixteen_streams(write_segment
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, args=([listener],))
     thread.start()
-    browser = open_browser(1300, 900, dark=False)
     try:
         browser.get(f"http://127.0.0.1:{listener.getsockname()[1]}/")
         drawn = set()

@@ -1,7 +1,7 @@
 """Correct programs give no report: the examples, and suites that use streams.
 
-`pytest --npu-sanitize tests` with TORCH_NPU_SANITIZER=1 (for the processes that
-tests start) is the same for everything; this is the part that takes seconds.
+`make test-sanitized` is the same for everything; this is the part that takes
+seconds.
 """
 
 from __future__ import annotations

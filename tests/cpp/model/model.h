@@ -183,7 +183,7 @@ struct System {
 
   // Larger than what stands for no thread.
   static uint64_t this_thread() { return 100 + uint64_t(detail::thread_id()); }
-  static void yield() { model::yield(); }
+  static void let_others_run() { yield(); }
   static void light_fence() { detail::light_fence(); }
   static void heavy_fence() { detail::heavy_fence(); }
   static Woken futex_wait(const void* word, uint32_t expected, uint64_t) {

@@ -1,15 +1,16 @@
 // The ring's source under every schedule within the bounds, and with bugs
 // planted in it, each of which must be found.
-#include <stdio.h>
-
 #include "csrc/taskqueue/ring.h"
 #include "tests/cpp/check.h"
+#include "tests/cpp/model/expect.h"
 #include "tests/cpp/model/model.h"
 
 namespace npu {
 namespace {
 
 using model::Effect;
+using model::expect_correct;
+using model::expect_found;
 using model::Fences;
 using model::Limits;
 using model::Mutant;
@@ -81,19 +82,6 @@ Outcome explore(const Limits& limits, const Mutant& mutant = {},
     return std::make_unique<RingProgram<kProducers, kEach, kCapacity>>(
         consumer);
   });
-}
-
-void expect_correct(const char* name, const Outcome& outcome) {
-  printf("       %s: %llu executions\n", name,
-         static_cast<unsigned long long>(outcome.executions));
-  EXPECT_EQ(outcome.violation, "");
-}
-
-void expect_found(const char* name, const Outcome& outcome) {
-  printf("       %s: found at execution %llu: %s\n", name,
-         static_cast<unsigned long long>(outcome.executions),
-         outcome.violation.c_str());
-  EXPECT_TRUE(outcome.violation != "");
 }
 
 TEST(RingModel, HoldsForOneProducerOverSeveralLaps) {

@@ -1,15 +1,16 @@
 // SoleUser's source under every schedule within the bounds: nobody is inside
 // at once with another, and its bugs are found.
-#include <stdio.h>
-
 #include "csrc/taskqueue/sole_user.h"
 #include "tests/cpp/check.h"
+#include "tests/cpp/model/expect.h"
 #include "tests/cpp/model/model.h"
 
 namespace npu {
 namespace {
 
 using model::Effect;
+using model::expect_correct;
+using model::expect_found;
 using model::Fences;
 using model::Limits;
 using model::Mutant;
@@ -60,54 +61,45 @@ Outcome explore(const Limits& limits, Fences fences = Fences::kAsymmetric,
   });
 }
 
-void expect_correct(const Outcome& outcome) {
-  printf("       sole user: %llu executions\n",
-         static_cast<unsigned long long>(outcome.executions));
-  EXPECT_EQ(outcome.violation, "");
-}
-
-void expect_found(const char* name, const Mutant& mutant) {
-  const Outcome outcome = explore<3, 1>({2, 1}, Fences::kAsymmetric, mutant);
-  printf("       %s: found at execution %llu: %s\n", name,
-         static_cast<unsigned long long>(outcome.executions),
-         outcome.violation.c_str());
-  EXPECT_TRUE(outcome.violation != "");
+void expect_bug_found(const char* name, const Mutant& mutant) {
+  expect_found(name, explore<3, 1>({2, 1}, Fences::kAsymmetric, mutant));
 }
 
 constexpr int label(Location location) { return model::made_as(location); }
 
 TEST(SoleUserModel, HoldsForTwoThreads) {
-  expect_correct(explore<2, 2>({3, 2}));
+  expect_correct("sole user", explore<2, 2>({3, 2}));
 }
 TEST(SoleUserModel, HoldsForTwoThreadsWithTwoFences) {
-  expect_correct(explore<2, 2>({3, 2}, Fences::kSymmetric));
+  expect_correct("sole user", explore<2, 2>({3, 2}, Fences::kSymmetric));
 }
 TEST(SoleUserModel, HoldsForThreeThreads) {
-  expect_correct(explore<3, 1>({2, 1}));
+  expect_correct("sole user", explore<3, 1>({2, 1}));
 }
 TEST(SoleUserModel, FindsAMissingFence) {
-  expect_found("no fence",
-               {model::kFenceLabel, Operation::kFence, Effect::kSkip});
+  expect_bug_found("no fence",
+                   {model::kFenceLabel, Operation::kFence, Effect::kSkip});
 }
 TEST(SoleUserModel, FindsASoleUserThatDoesNotSayItIsInside) {
-  expect_found("not inside",
-               {label(kInside), Operation::kStore, Effect::kSkip});
+  expect_bug_found("not inside",
+                   {label(kInside), Operation::kStore, Effect::kSkip});
 }
 TEST(SoleUserModel, FindsALeaveWithoutRelease) {
-  expect_found("leave", {label(kInside), Operation::kStore, Effect::kRelax});
+  expect_bug_found("leave",
+                   {label(kInside), Operation::kStore, Effect::kRelax});
 }
 TEST(SoleUserModel, FindsAWaitWithoutAcquire) {
-  expect_found("wait", {label(kInside), Operation::kLoad, Effect::kRelax});
+  expect_bug_found("wait", {label(kInside), Operation::kLoad, Effect::kRelax});
 }
 TEST(SoleUserModel, FindsAnOwnerThatIsNotNoted) {
-  expect_found("owner",
-               {label(kOwner), Operation::kReadModifyWrite, Effect::kSkip});
+  expect_bug_found("owner",
+                   {label(kOwner), Operation::kReadModifyWrite, Effect::kSkip});
 }
 TEST(SoleUserModel, FindsAnEndWithoutRelease) {
-  expect_found("end", {label(kOwner), Operation::kStore, Effect::kRelax});
+  expect_bug_found("end", {label(kOwner), Operation::kStore, Effect::kRelax});
 }
 TEST(SoleUserModel, FindsAnEnterWithoutAcquire) {
-  expect_found("enter", {label(kOwner), Operation::kLoad, Effect::kRelax});
+  expect_bug_found("enter", {label(kOwner), Operation::kLoad, Effect::kRelax});
 }
 
 }  // namespace

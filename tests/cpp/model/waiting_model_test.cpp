@@ -1,10 +1,9 @@
 // Sleeping and waking under every schedule within the bounds: no wake-up is
 // lost, and with a bug planted one is.
-#include <stdio.h>
-
 #include "csrc/taskqueue/parking.h"
 #include "csrc/taskqueue/sequence.h"
 #include "tests/cpp/check.h"
+#include "tests/cpp/model/expect.h"
 #include "tests/cpp/model/model.h"
 
 namespace npu {
@@ -12,6 +11,8 @@ namespace npu {
 namespace {
 
 using model::Effect;
+using model::expect_correct;
+using model::expect_found;
 using model::Fences;
 using model::Limits;
 using model::Mutant;
@@ -74,19 +75,6 @@ Outcome explore(const Limits& limits, Fences fences,
                 const Mutant& mutant = {}) {
   return model::explore(limits, mutant, fences,
                         [] { return std::make_unique<P>(); });
-}
-
-void expect_correct(const char* name, const Outcome& outcome) {
-  printf("       %s: %llu executions\n", name,
-         static_cast<unsigned long long>(outcome.executions));
-  EXPECT_EQ(outcome.violation, "");
-}
-
-void expect_found(const char* name, const Outcome& outcome) {
-  printf("       %s: found at execution %llu: %s\n", name,
-         static_cast<unsigned long long>(outcome.executions),
-         outcome.violation.c_str());
-  EXPECT_TRUE(outcome.violation != "");
 }
 
 constexpr Mutant kNoFence{model::kFenceLabel, Operation::kFence, Effect::kSkip};
