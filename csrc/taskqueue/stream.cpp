@@ -70,7 +70,6 @@ Ring<Task>::Slot* map_slots(StreamMode mode, uint64_t capacity) {
     perror("npu_dispatch: no memory for a stream's queue");
     abort();
   }
-  madvise(memory, ring_bytes(capacity), MADV_HUGEPAGE);
   return static_cast<Ring<Task>::Slot*>(memory);
 }
 
