@@ -5,7 +5,8 @@ call, with a copy of 256 bytes into a buffer as large as a ring (the floor), and
 with a task of 256 bytes for the queue, statistics on. The caller is bound to
 one CPU, each in turn; the launcher has the others. A block runs as often before
 it is timed, and each order of the three loops comes as often as the others:
-what ran before changes a block more than a task does.
+what ran before changes a block more than a task does. A repetition counts if
+the two CPUs were near each other before and after it.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ import gc
 import itertools
 import os
 import statistics
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import click
 import torch
@@ -29,6 +32,15 @@ CALLS = {
 
 
 a, b = torch.rand(8, 8), torch.rand(8, 8)  # where they lie changes a round, too
+
+
+@dataclass(frozen=True, slots=True)
+class Repetition:
+    """Nanoseconds that a round took more than with an empty call."""
+
+    near: bool
+    copy: float
+    enqueue: float
 
 
 def block(call, n: int) -> float:
@@ -62,6 +74,26 @@ def empty_wait(n: int) -> float:
     return (clock() - began) / n
 
 
+def repetitions_on(cpu: int, other: int, calls: int, n: int) -> Iterator[Repetition]:
+    """Measure `n` times with the caller bound to `cpu`."""
+    os.sched_setaffinity(0, {cpu})
+    settle(calls)
+    orders = itertools.cycle(itertools.permutations(CALLS))
+    before = _C.line_round_trip(other)
+    for order in itertools.islice(orders, n):
+        times = {}
+        for name in order:
+            times[name] = block(CALLS[name], calls)
+            torch.npu.synchronize()
+        after = _C.line_round_trip(other)
+        yield Repetition(
+            near=_C.is_near(before) and _C.is_near(after),
+            copy=times["copy"] - times["nothing"],
+            enqueue=times["enqueue"] - times["nothing"],
+        )
+        before = after
+
+
 @click.command()
 @click.option("--calls", default=300, show_default=True, help="Calls in a block.")
 @click.option("--repetitions", default=400, show_default=True)
@@ -72,25 +104,20 @@ def main(calls: int, repetitions: int) -> None:
     torch.npu.synchronize()
     gc.disable()
     cpus = sorted(os.sched_getaffinity(0))
-    added: dict[str, list[float]] = {"copy": [], "enqueue": []}
-    for cpu in cpus:
-        os.sched_setaffinity(0, {cpu})
-        settle(calls)
-        orders = itertools.cycle(itertools.permutations(CALLS))
-        for _, order in zip(range(repetitions // len(cpus)), orders, strict=False):
-            times = {}
-            for name in order:
-                times[name] = block(CALLS[name], calls)
-                torch.npu.synchronize()
-            for name, values in added.items():
-                values.append(times[name] - times["nothing"])
+    measured: list[Repetition] = []
+    for cpu, other in zip(cpus, cpus[1:] + cpus[:1], strict=True):
+        measured += repetitions_on(cpu, other, calls, repetitions // len(cpus))
     os.sched_setaffinity(0, cpus)
-    copy, enqueue = (statistics.median(values) for values in added.values())
+    near = [r for r in measured if r.near]
+    counted = near or measured
+    copy = statistics.median(r.copy for r in counted)
+    enqueue = statistics.median(r.enqueue for r in counted)
     emit(
         case="enqueue_in_add_loop",
         copy_ns=round(copy, 1),
         added_ns=round(enqueue, 1),
         ratio=round(enqueue / copy, 2),
+        near=len(near),
     )
     waits = [empty_wait(2000) for _ in range(101)]
     emit(case="empty_synchronize", ns=round(statistics.median(waits), 1))

@@ -15,6 +15,7 @@
 
 #include "csrc/base/align.h"
 #include "csrc/base/clock.h"
+#include "csrc/base/line_round_trip.h"
 
 namespace npu::bench {
 
@@ -42,40 +43,8 @@ inline double median(const std::vector<double>& values) {
   return quantile(values, 0.5);
 }
 
-// Median time for one line to go to the other core and back.
-inline double line_round_trip() {
-  constexpr int kBlocks = 9, kTrips = 2'000;
-  struct alignas(kApart) Line {
-    std::atomic<int> value{0};
-  } static ball;
-  ball.value = 0;
-  std::thread other([] {
-    pin(1);
-    for (int i = 1; i <= kBlocks * kTrips; ++i) {
-      while (ball.value.load(std::memory_order_acquire) != 2 * i - 1) {
-      }
-      ball.value.store(2 * i, std::memory_order_release);
-    }
-  });
-  std::vector<double> blocks;
-  for (int b = 0, i = 0; b < kBlocks; ++b) {
-    const uint64_t start = ticks();
-    for (int k = 0; k < kTrips; ++k) {
-      ++i;
-      ball.value.store(2 * i - 1, std::memory_order_release);
-      while (ball.value.load(std::memory_order_acquire) != 2 * i) {
-      }
-    }
-    blocks.push_back(elapsed_ns(start, ticks()) / kTrips);
-  }
-  other.join();
-  return median(blocks);
-}
-
-inline bool cores_are_near() {
-  const double trip = line_round_trip();
-  return trip > 50 && trip < 190;
-}
+// The measuring thread has CPU 0, its counterpart CPU 1.
+inline bool cores_are_near() { return is_near(line_round_trip(1)); }
 
 // Runs `body` until `n` repetitions began and ended with near cores, or three
 // times as many were tried. Returns what the repetitions returned.

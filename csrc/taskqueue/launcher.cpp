@@ -116,7 +116,8 @@ void Launcher::process(Task& task, uint64_t position) {
 
 // The same with all that is noted of some tasks, and while tracing of each.
 void Launcher::process_stamped(Task& task, uint64_t position) {
-  const uint64_t stamp = task.stamp, begun = ticks();
+  const uint64_t begun = ticks();
+  const Sample sample{task.stamp, begun, task.launch_ticks, name_of(task)};
   if (position % kDepthPeriod == 0)
     stream_.block_->depth.add(stream_.tail() - position);
   StreamProfile* const profiled = drops_tasks() ? nullptr : stream_.profile();
@@ -125,11 +126,10 @@ void Launcher::process_stamped(Task& task, uint64_t position) {
   perform(task, position);
   if (profiled) [[unlikely]]
     profile(*profiled, task, begun);
-  const char* const name = name_of(task);
   trace(task, position, begun);
   retire(task, position);
   // While tracing every task has a stamp; the statistics take their share.
-  if (position % kSamplePeriod == 0) sampled(position, stamp, begun, name);
+  if (position % kSamplePeriod == 0) count(position, sample);
 }
 
 inline bool Launcher::drops_tasks() const {
@@ -178,19 +178,22 @@ void Launcher::drop(Task& task, uint64_t position) {
 }
 
 // What is counted of every 16th task, when it is done.
-void Launcher::sampled(uint64_t position, uint64_t stamp, uint64_t begun,
-                       const char* name) {
+void Launcher::count(uint64_t position, const Sample& sample) {
   StreamBlock& block = *stream_.block_;
   const uint64_t end = ticks(), now = clock_.ns(end);
-  const uint64_t queued = uint64_t(double(begun - stamp) * ns_per_tick_);
-  const uint64_t ran = uint64_t(double(end - begun) * ns_per_tick_);
+  const auto ns = [this](uint64_t ticks) {
+    return uint64_t(double(ticks) * ns_per_tick_);
+  };
+  const uint64_t queued = ns(sample.begun - sample.stamp);
+  const uint64_t ran = ns(end - sample.begun);
   const uint64_t latency = queued + ran;
+  block.launch_ns.add(ns(sample.launch_ticks));
   block.queued_ns.add(queued);
   block.latency_ns.add(latency);
   block.latency_exemplars.note(position, latency, now);
   block.queued_exemplars.note(position, queued, now);
-  block.run_ns[int(work_of(name))].add(ran);
-  count_name(name, ran);
+  block.run_ns[int(work_of(sample.name))].add(ran);
+  count_name(sample.name, ran);
   // Relaxed: statistics order nothing.
   block.last_retired_ns.store(now, std::memory_order_relaxed);
   if (seat_) seat_->look(now);

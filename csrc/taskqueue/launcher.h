@@ -30,6 +30,13 @@ class Launcher {
   static void force_stop(Stream& stream);
 
  private:
+  // What is counted of a task after its slot is given back.
+  struct Sample {
+    uint64_t stamp, begun;
+    uint32_t launch_ticks;
+    const char* name;
+  };
+
   void process(Task& task, uint64_t position);
   void process_stamped(Task& task, uint64_t position);
   bool drops_tasks() const;
@@ -41,8 +48,7 @@ class Launcher {
   void trace(Task& task, uint64_t position, uint64_t started);
   static void profile(StreamProfile& profile, const Task& task,
                       uint64_t started);
-  void sampled(uint64_t position, uint64_t stamp, uint64_t begun,
-               const char* name);
+  void count(uint64_t position, const Sample& sample);
   void hold(Stream& other, uint64_t number);
   bool wait_for_work();
   bool sleep_until_work();

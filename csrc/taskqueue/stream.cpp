@@ -203,9 +203,7 @@ void Stream::commit_slow(Submission& s) {
     if (o) o->published(*this, refused);
     return;
   }
-  // While tracing every task has a stamp.
-  if (s.task->stamp && s.position % kSamplePeriod == 0)
-    count_launch(s.task->stamp);
+  if (s.task->stamp) note_launch(*s.task);
   ring_.publish(s.position);
   parking_.wake_if_parked();
   if (o) o->published(*this, refused);
@@ -218,11 +216,6 @@ void Stream::commit_slow(Submission& s) {
 void Stream::count_bypass(Bypass reason, uint64_t tasks) {
   // Relaxed: statistics order nothing.
   block_->bypassed[int(reason)].fetch_add(tasks, std::memory_order_relaxed);
-}
-
-void Stream::count_launch(uint64_t stamp) {
-  static const double ns = ns_per_tick();
-  block_->launch_ns.add_shared(uint64_t(double(ticks() - stamp) * ns));
 }
 
 uint64_t Stream::claim_when_full(uint64_t* chunk) {

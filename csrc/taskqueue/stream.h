@@ -85,7 +85,7 @@ class Stream {
     if (s.gate != 0) [[unlikely]]
       return commit_slow(s);
     if (s.task->stamp) [[unlikely]]
-      count_launch(s.task->stamp);
+      note_launch(*s.task);
     ring_.publish(s.position);
     ring_.fetch_after(s.position);
     parking_.wake_if_parked();
@@ -201,8 +201,12 @@ class Stream {
     s.words = chunk ? chunk : task.inline_words;
   }
 
-  // Not inlined: one launch in sixteen.
-  void count_launch(uint64_t stamp);
+  // For the launcher to count: here the counting itself would be an atomic
+  // operation, which waits until all earlier stores have their cache lines.
+  static void note_launch(Task& task) {
+    const uint64_t spent = ticks() - task.stamp;
+    task.launch_ticks = uint32_t(spent <= UINT32_MAX ? spent : UINT32_MAX);
+  }
   bool begin_slow(uint32_t n_words, Submission& s, CallSite site);
   void commit_slow(Submission& s);
   uint64_t claim_when_full(uint64_t* chunk);

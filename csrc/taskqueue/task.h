@@ -26,6 +26,7 @@ struct Task {
   TaskKind kind;
   bool spilled;           // inline_words[0] is the address of an Arena chunk
   uint32_t forward_site;  // of a backward task: its forward call's; else 0
+  uint32_t launch_ticks;  // from stamp to commit, when this task is sampled
   uint64_t inline_words[kInlineWords];
 
   uint64_t* words() {
