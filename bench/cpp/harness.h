@@ -15,7 +15,7 @@
 
 #include "csrc/base/align.h"
 #include "csrc/base/clock.h"
-#include "csrc/base/line_round_trip.h"
+#include "csrc/base/core_distance.h"
 
 namespace npu::bench {
 
@@ -44,15 +44,15 @@ inline double median(const std::vector<double>& values) {
 }
 
 // The measuring thread has CPU 0, its counterpart CPU 1.
-inline bool cores_are_near() { return is_near(line_round_trip(1)); }
+inline bool cores_are_near() { return is_near(1); }
 
-// Runs `body` until `n` repetitions began and ended with near cores, or three
+// Runs `body` until `n` repetitions began and ended with near cores, or six
 // times as many were tried. Returns what the repetitions returned.
 template <typename Body>
 std::vector<double> repeat(int n, Body body) {
   std::vector<double> good, all;
   bool near = cores_are_near();
-  for (int tries = 0; int(good.size()) < n && tries < 3 * n; ++tries) {
+  for (int tries = 0; int(good.size()) < n && tries < 6 * n; ++tries) {
     const double value = body();
     const bool was_near = near;
     near = cores_are_near();

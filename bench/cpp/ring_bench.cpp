@@ -289,9 +289,9 @@ void bench_queue(double copy, uint64_t count) {
 int run() {
   memset(&source, 7, sizeof source);
   pin(0);
-  std::vector<double> trips;
-  for (int i = 0; i < kRepetitions; ++i) trips.push_back(line_round_trip(1));
-  const double trip = report("line_round_trip", "ns", trips);
+  const double trip =
+      report("line_round_trip", "ns",
+             repeat(kRepetitions, [] { return line_round_trip(1); }));
   const double copy =
       report("memcpy_256", "ns", repeat(kRepetitions, copy_256_bytes));
   report("rdtsc", "ns", repeat(kRepetitions, one_rdtsc));

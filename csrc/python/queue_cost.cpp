@@ -1,8 +1,8 @@
 // What the queue alone costs a Python loop, the copy it cannot do without, the
-// line that every task carries, and the way between two cores.
+// line that every task carries, and how near the two cores are.
 #include <torch/csrc/Exceptions.h>
 
-#include "csrc/base/line_round_trip.h"
+#include "csrc/base/core_distance.h"
 #include "csrc/python/bindings.h"
 #include "csrc/taskqueue/call_site.h"
 #include "csrc/torch/device.h"
@@ -76,11 +76,9 @@ PyMethodDef defs[] = {
 void bind_queue_cost(pybind11::module_& m) {
   for (PyMethodDef& def : defs)
     m.add_object(def.ml_name, PyCFunction_New(&def, nullptr));
-  m.def("line_round_trip", line_round_trip, pybind11::arg("cpu"),
+  m.def("is_near", is_near, pybind11::arg("cpu"),
         pybind11::call_guard<pybind11::gil_scoped_release>(),
-        "Nanoseconds for a cache line to go to that CPU and back.");
-  m.def("is_near", is_near, pybind11::arg("round_trip"),
-        "Whether that means two cores of one last-level cache.");
+        "is_near(cpu): whether that CPU is another core near the caller's");
 }
 
 }  // namespace npu
