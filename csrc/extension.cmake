@@ -60,6 +60,7 @@ add_library(npu_torch OBJECT
   torch/kineto.cpp
   torch/host_allocator.cpp
   torch/host_use.cpp
+  torch/scratch_memory.cpp
   torch/tensor.cpp
   ops/boxed.cpp
   ops/cold.cpp

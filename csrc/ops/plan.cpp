@@ -8,6 +8,7 @@
 #include "csrc/ops/unmarked_writes.h"
 #include "csrc/stats/segment.h"
 #include "csrc/torch/error.h"
+#include "csrc/torch/scratch_memory.h"
 #include "csrc/torch/tensor_flags.h"
 
 namespace npu {
@@ -88,6 +89,7 @@ int Plan::run_frame(const npu_kernel* kernel, const uint64_t* words,
   Plan& plan = *const_cast<Plan*>(static_cast<const Plan*>(kernel));
   try {
     KernelMode mode;
+    RunsKernel here;
     use_threads_for(plan.size_);
     if (!plan.frame_) [[unlikely]]
       plan.frame_ =

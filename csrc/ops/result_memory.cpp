@@ -1,15 +1,18 @@
 #include "csrc/ops/result_memory.h"
 
 #include <c10/core/Allocator.h>
+#include <c10/core/CPUAllocator.h>
 
 #include <mutex>
 #include <vector>
+
+#include "csrc/torch/scratch_memory.h"
 
 namespace npu {
 namespace {
 
 // Below it malloc has the memory at hand and the copy is short.
-constexpr size_t kLarge = size_t(128) << 10;
+constexpr size_t kLarge = kLeastScratch;
 
 struct Offer {
   void* memory;
@@ -34,26 +37,40 @@ thread_local Offers* current = nullptr;
 
 void keep(void*) {}  // the memory is the result's, whoever looked at it
 
+c10::Allocator* inner = nullptr;  // torch's own
+// Whether its memory is malloc()'s.
+bool keeps_scratch = false;
+
+// Whatever a kernel is done with; what outlives it is freed as always.
+void free_of_kernel(void* memory) {
+  if (!RunsKernel::on_this_thread() || !keep_scratch(memory))
+    inner->raw_deallocate(memory);
+}
+
 class AskingAllocator final : public c10::Allocator {
  public:
-  explicit AskingAllocator(c10::Allocator* inner) : inner_(inner) {}
-
   c10::DataPtr allocate(size_t bytes) override {
     if (current) [[unlikely]]
       if (void* memory = current->take(bytes))
         return {memory, memory, &keep, c10::Device(c10::kCPU)};
-    return inner_->allocate(bytes);
+    if (bytes < kLeastScratch || !in_kernel()) [[likely]]
+      return inner->allocate(bytes);
+    void* memory = take_scratch(bytes);
+    if (!memory) memory = inner->raw_allocate(bytes);
+    return {memory, memory, &free_of_kernel, c10::Device(c10::kCPU)};
   }
   // Right for all memory but that of offers, which no kernel asks for raw.
   c10::DeleterFnPtr raw_deleter() const override {
-    return inner_->raw_deleter();
+    return in_kernel() ? &free_of_kernel : inner->raw_deleter();
   }
   void copy_data(void* to, const void* from, size_t bytes) const override {
-    inner_->copy_data(to, from, bytes);
+    inner->copy_data(to, from, bytes);
   }
 
  private:
-  c10::Allocator* const inner_;
+  static bool in_kernel() {
+    return keeps_scratch && RunsKernel::on_this_thread();
+  }
 };
 
 }  // namespace
@@ -73,8 +90,9 @@ void ResultMemory::install() {
   static std::once_flag once;
   std::call_once(once, [] {
     // Never destroyed: storages keep a pointer to it.
-    c10::SetAllocator(c10::kCPU,
-                      new AskingAllocator(c10::GetAllocator(c10::kCPU)));
+    inner = c10::GetAllocator(c10::kCPU);
+    keeps_scratch = inner == c10::GetDefaultCPUAllocator();
+    c10::SetAllocator(c10::kCPU, new AskingAllocator);
   });
 }
 

@@ -9,6 +9,7 @@
 #include "csrc/torch/alternatives.h"
 #include "csrc/torch/device.h"
 #include "csrc/torch/error.h"
+#include "csrc/torch/scratch_memory.h"
 
 namespace npu {
 namespace {
@@ -106,6 +107,7 @@ void empty_cache() {
   collect_graphs();
   for (int device = 0; device < device_count(); ++device)
     if (allocator_exists(device)) allocator(device).empty_cache();
+  free_scratch();
   reset_replacement();
 }
 
