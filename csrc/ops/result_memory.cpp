@@ -31,6 +31,12 @@ struct Offers {
     }
     return nullptr;
   }
+
+  bool lists(const void* memory) const {
+    for (const Offer& offer : list)
+      if (offer.memory == memory) return true;
+    return false;
+  }
 };
 // Null outside of a ResultMemory: all that other allocations look at.
 thread_local Offers* current = nullptr;
@@ -41,10 +47,12 @@ c10::Allocator* inner = nullptr;  // torch's own
 // Whether its memory is malloc()'s.
 bool keeps_scratch = false;
 
-// Whatever a kernel is done with; what outlives it is freed as always.
+// What a kernel is done with is kept; what outlives it is freed as always.
 void free_of_kernel(void* memory) {
-  if (!RunsKernel::on_this_thread() || !keep_scratch(memory))
-    inner->raw_deallocate(memory);
+  if (current && current->lists(memory)) return;  // asked for raw
+  if (keeps_scratch && RunsKernel::on_this_thread() && keep_scratch(memory))
+    return;
+  inner->raw_deallocate(memory);
 }
 
 class AskingAllocator final : public c10::Allocator {
@@ -53,23 +61,19 @@ class AskingAllocator final : public c10::Allocator {
     if (current) [[unlikely]]
       if (void* memory = current->take(bytes))
         return {memory, memory, &keep, c10::Device(c10::kCPU)};
-    if (bytes < kLeastScratch || !in_kernel()) [[likely]]
+    if (bytes < kLeastScratch || !RunsKernel::on_this_thread()) [[likely]]
       return inner->allocate(bytes);
-    void* memory = take_scratch(bytes);
+    void* memory = keeps_scratch ? take_scratch(bytes) : nullptr;
     if (!memory) memory = inner->raw_allocate(bytes);
     return {memory, memory, &free_of_kernel, c10::Device(c10::kCPU)};
   }
-  // Right for all memory but that of offers, which no kernel asks for raw.
+  // Outside of kernels the one that torch expects of its own memory.
   c10::DeleterFnPtr raw_deleter() const override {
-    return in_kernel() ? &free_of_kernel : inner->raw_deleter();
+    return RunsKernel::on_this_thread() ? &free_of_kernel
+                                        : inner->raw_deleter();
   }
   void copy_data(void* to, const void* from, size_t bytes) const override {
     inner->copy_data(to, from, bytes);
-  }
-
- private:
-  static bool in_kernel() {
-    return keeps_scratch && RunsKernel::on_this_thread();
   }
 };
 
