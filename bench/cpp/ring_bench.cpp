@@ -35,6 +35,45 @@ double copy_256_bytes() {
   return elapsed_ns(start, ticks()) / (20 * kCount);
 }
 
+// The same into a buffer of slots that another core has read since the last
+// lap: a producer's floor.
+double copy_256_bytes_back() {
+  constexpr int kLaps = 20;
+  struct alignas(kCacheLine) Slot {
+    Message message;
+    char rest[sizeof(Ring<Task>::Slot) - sizeof(Message)];
+  };
+  static Slot* const slots = new Slot[kSlots]();
+  struct alignas(kApart) Turn {
+    std::atomic<int> laps{0};
+  } written, seen;
+  std::thread reader([&] {
+    pin(1);
+    Message m;
+    for (int lap = 1; lap <= kLaps; ++lap) {
+      while (written.laps.load(std::memory_order_acquire) < lap) pause();
+      for (size_t i = 0; i < kSlots; ++i) {
+        memcpy(&m, &slots[i].message, sizeof m);
+        keep(&m);
+      }
+      seen.laps.store(lap, std::memory_order_release);
+    }
+  });
+  std::vector<double> costs;
+  for (int lap = 1; lap <= kLaps; ++lap) {
+    const uint64_t start = ticks();
+    for (size_t i = 0; i < kSlots; ++i) {
+      memcpy(&slots[i].message, &source, sizeof source);
+      keep(&slots[i]);
+    }
+    costs.push_back(elapsed_ns(start, ticks()) / kSlots);
+    written.laps.store(lap, std::memory_order_release);
+    while (seen.laps.load(std::memory_order_acquire) < lap) pause();
+  }
+  reader.join();
+  return median(costs);
+}
+
 double one_rdtsc() {
   constexpr int kCount = 100'000;
   uint64_t sum = 0;
@@ -294,6 +333,8 @@ int run() {
              repeat(kRepetitions, [] { return line_round_trip(1); }));
   const double copy =
       report("memcpy_256", "ns", repeat(kRepetitions, copy_256_bytes));
+  report("memcpy_256_back", "ns", repeat(kRepetitions, copy_256_bytes_back),
+         copy, "memcpy_256");
   report("rdtsc", "ns", repeat(kRepetitions, one_rdtsc));
   const double wake =
       report("futex_wake", "ns",
