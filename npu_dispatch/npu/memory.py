@@ -93,7 +93,10 @@ def _read(counter: Callable[[int], int], device: Device) -> int:
 
 
 def empty_cache() -> None:
-    """Give unused segments back to the driver. Nothing before initialisation."""
+    """Give unused segments back to the driver, and kernels' buffers to the system.
+
+    Nothing before initialisation.
+    """
     if is_initialized():
         _C.empty_cache()
 
