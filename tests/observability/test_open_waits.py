@@ -30,7 +30,7 @@ def release():
     for _ in range(2):
         sys.stdin.readline()
         gate.record(npu.default_stream())
-fill(1000)  # the wait below lasts longer than that for room
+fill(2000)  # the wait below lasts longer than that for room, 1024 tasks
 filling = threading.Thread(target=fill)
 filling.start()
 threading.Thread(target=release, daemon=True).start()
