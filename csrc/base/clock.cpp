@@ -10,14 +10,32 @@ uint64_t now_ns() {
   return uint64_t(now.tv_sec) * 1'000'000'000u + uint64_t(now.tv_nsec);
 }
 
+namespace {
+
+struct Moment {
+  uint64_t ns, tick, width;
+};
+
+// Both clocks at one moment: the closest of several readings, for an interrupt
+// between the two would be taken for a slower or a faster counter.
+Moment read_both() {
+  Moment best{0, 0, UINT64_MAX};
+  for (int i = 0; i < 8; ++i) {
+    const uint64_t before = ticks(), ns = now_ns(), width = ticks() - before;
+    if (width < best.width) best = {ns, before + width / 2, width};
+  }
+  return best;
+}
+
+}  // namespace
+
 double ns_per_tick() {
   static const double value = [] {
-    const uint64_t ns0 = now_ns(), t0 = ticks();
-    uint64_t ns1;
-    do {
-      ns1 = now_ns();
-    } while (ns1 - ns0 < 1'000'000);
-    return double(ns1 - ns0) / double(ticks() - t0);
+    const Moment first = read_both();
+    while (now_ns() - first.ns < 1'000'000) {
+    }
+    const Moment last = read_both();
+    return double(last.ns - first.ns) / double(last.tick - first.tick);
   }();
   return value;
 }
