@@ -39,13 +39,11 @@ class OurRing {
     const uint64_t p = ring_.claim();
     if (p == kRingFull) [[unlikely]]
       return false;
-    Task& task = ring_.value(p);
+    Task& task = ring_.slot(p);
+    task.marks = {};
     task.kernel = nullptr;
     task.stamp = 0;
-    task.site = 0;
-    task.n_words = 32;
-    task.kind = TaskKind::kKernel;
-    task.spilled = false;
+    task.site = task.forward_site = 0;
     memcpy(task.inline_words, &m, sizeof m);
     ring_.publish(p);
     return true;
@@ -60,7 +58,7 @@ class OurRing {
   void idle() { ring_.flush(); }
 
  private:
-  std::unique_ptr<Ring<Task>::Slot[]> slots_{new Ring<Task>::Slot[kSlots]};
+  std::unique_ptr<Task[]> slots_{new Task[kSlots]()};
   RingControl<> control_;
   Ring<Task> ring_{slots_.get(), kSlots, control_};
 };

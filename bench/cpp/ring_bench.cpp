@@ -35,45 +35,6 @@ double copy_256_bytes() {
   return elapsed_ns(start, ticks()) / (20 * kCount);
 }
 
-// The same into a buffer of slots that another core has read since the last
-// lap: a producer's floor.
-double copy_256_bytes_back() {
-  constexpr int kLaps = 20;
-  struct alignas(kCacheLine) Slot {
-    Message message;
-    char rest[sizeof(Ring<Task>::Slot) - sizeof(Message)];
-  };
-  static Slot* const slots = new Slot[kSlots]();
-  struct alignas(kApart) Turn {
-    std::atomic<int> laps{0};
-  } written, seen;
-  std::thread reader([&] {
-    pin(1);
-    Message m;
-    for (int lap = 1; lap <= kLaps; ++lap) {
-      while (written.laps.load(std::memory_order_acquire) < lap) pause();
-      for (size_t i = 0; i < kSlots; ++i) {
-        memcpy(&m, &slots[i].message, sizeof m);
-        keep(&m);
-      }
-      seen.laps.store(lap, std::memory_order_release);
-    }
-  });
-  std::vector<double> costs;
-  for (int lap = 1; lap <= kLaps; ++lap) {
-    const uint64_t start = ticks();
-    for (size_t i = 0; i < kSlots; ++i) {
-      memcpy(&slots[i].message, &source, sizeof source);
-      keep(&slots[i]);
-    }
-    costs.push_back(elapsed_ns(start, ticks()) / kSlots);
-    written.laps.store(lap, std::memory_order_release);
-    while (seen.laps.load(std::memory_order_acquire) < lap) pause();
-  }
-  reader.join();
-  return median(costs);
-}
-
 double one_rdtsc() {
   constexpr int kCount = 100'000;
   uint64_t sum = 0;
@@ -161,6 +122,36 @@ double push_cost(int pauses) {
   return median(costs);
 }
 
+// The same while the consumer is inside a task: it takes nothing until a burst
+// is written.
+template <typename Queue>
+double push_cost_while_busy() {
+  constexpr uint64_t kBursts = 40, kBurst = 2048;
+  auto queue = std::make_unique<Queue>();
+  struct alignas(kApart) Progress {
+    std::atomic<uint64_t> bursts{0};
+  } written, taken;
+  std::thread consumer([q = queue.get(), &written, &taken] {
+    pin(1);
+    for (uint64_t b = 1; b <= kBursts; ++b) {
+      while (written.bursts.load(std::memory_order_acquire) < b) pause();
+      consume(*q, kBurst, 1);
+      q->idle();
+      taken.bursts.store(b, std::memory_order_release);
+    }
+  });
+  std::vector<double> costs;
+  for (uint64_t b = 1; b <= kBursts; ++b) {
+    const uint64_t start = ticks();
+    push_all(*queue, kBurst);
+    costs.push_back(elapsed_ns(start, ticks()) / kBurst);
+    written.bursts.store(b, std::memory_order_release);
+    while (taken.bursts.load(std::memory_order_acquire) < b) pause();
+  }
+  consumer.join();
+  return median(costs);
+}
+
 // Millions of messages a second with a queue that is never left in peace.
 template <typename Queue>
 double throughput(uint64_t count, int pauses, int producers = 1) {
@@ -216,7 +207,6 @@ void submit(Stream& stream) {
   Submission s;
   stream.begin(32, s);
   s.task->kernel = &kNothing;
-  s.task->kind = TaskKind::kKernel;
   memcpy(s.words, &source, sizeof source);
   stream.commit(s);
 }
@@ -259,7 +249,6 @@ BacklogCost backlog_cost(Stream& stream, Stream& holder) {
     Submission held;
     holder.begin(1, held);
     held.task->kernel = &kNothing;
-    held.task->kind = TaskKind::kKernel;
     stream.wait_for(holder, holder.tail());
     Event first(Timing::kOn), last(Timing::kOn);
     first.record(stream);
@@ -316,6 +305,8 @@ void bench_queue(double copy, uint64_t count) {
   report((name + "_push").c_str(), "ns",
          repeat(kRepetitions, [] { return push_cost<Queue>(64); }), copy,
          "memcpy_256");
+  report((name + "_push_busy").c_str(), "ns",
+         repeat(kRepetitions, push_cost_while_busy<Queue>), copy, "memcpy_256");
   report((name + "_push_polled").c_str(), "ns",
          repeat(kRepetitions, [] { return push_cost<Queue>(1); }), copy,
          "memcpy_256");
@@ -333,8 +324,6 @@ int run() {
              repeat(kRepetitions, [] { return line_round_trip(1); }));
   const double copy =
       report("memcpy_256", "ns", repeat(kRepetitions, copy_256_bytes));
-  report("memcpy_256_back", "ns", repeat(kRepetitions, copy_256_bytes_back),
-         copy, "memcpy_256");
   report("rdtsc", "ns", repeat(kRepetitions, one_rdtsc));
   const double wake =
       report("futex_wake", "ns",

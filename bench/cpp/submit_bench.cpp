@@ -33,7 +33,6 @@ int main() {
     for (int i = 0; i < kCalls; ++i) {
       npu::Submission s;
       if (!stream.begin(3, s)) return 1;
-      s.task->kind = npu::TaskKind::kKernel;
       s.task->kernel = &kNothing;
       s.words[0] = s.words[1] = s.words[2] = uint64_t(i);
       stream.commit(s);

@@ -55,7 +55,7 @@ bool Body::submit_lane(Stream& stream, uint64_t lane, const Draws* draws) {
   const uint32_t n = uint32_t(sources.size());
   Submission s;
   if (!stream.begin(3 + 2 * n, s, call_site())) return false;
-  s.task->kind = TaskKind::kProgram;
+  s.task->marks.kind = TaskKind::kProgram;
   s.task->kernel = &kReplay;
   s.words[0] = reinterpret_cast<uint64_t>(static_cast<Program*>(this));
   s.words[1] = lane;

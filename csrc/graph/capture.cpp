@@ -164,8 +164,7 @@ void Capture::open(Stream& stream, uint32_t n_words, Submission& s) {
     mutex_.unlock();
     throw;
   }
-  task_ = Task{};
-  task_.n_words = uint16_t(n_words);
+  task_.marks = {};
   s.task = &task_;
   s.words = words_.data();
   s.position = body_->nodes.size();
@@ -190,7 +189,7 @@ void Capture::close(Stream& stream, Submission&) {
   std::lock_guard adopted(mutex_);
   mutex_.unlock();  // of open()
   const size_t lane = lane_of(stream);
-  if (task_.kind == TaskKind::kTimestamp) {
+  if (task_.marks.kind == TaskKind::kTimestamp) {
     add(lane, Node::Kind::kTimestamp).cell =
         reinterpret_cast<TimeCell*>(words_[0]);
     return;

@@ -34,14 +34,14 @@ class Collector final : public TaskSink {
   const Body& body() const { return *body_; }
 
   void open(Stream&, uint32_t n_words, Submission& s) override {
-    task_ = Task{};
+    task_.marks = {};
     words_.assign(n_words, 0);
     s.task = &task_;
     s.words = words_.data();
     s.position = calls_.size();
   }
   void close(Stream&, Submission&) override {
-    if (task_.kind != TaskKind::kKernel) {
+    if (task_.marks.kind != TaskKind::kKernel) {
       problem_ = "an event with timing was recorded";
       return;
     }
@@ -161,7 +161,6 @@ void end_update(Stream& stream) {
   Submission s;
   if (!stream.begin(2, s, call_site()))
     throw CaptureError(call + ": the stream has failed");
-  s.task->kind = TaskKind::kKernel;
   s.task->kernel = &kPut;
   s.words[0] = reinterpret_cast<uint64_t>(&group);
   s.words[1] = reinterpret_cast<uint64_t>(update.release());

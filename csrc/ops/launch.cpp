@@ -57,7 +57,6 @@ void launch(Stream& stream, Plan& plan, const Key& key, at::Tensor* outs) {
   Submission s;
   if (!stream.begin(plan.n_words, s, call_site())) [[unlikely]]
     raise_stream_error(stream);
-  s.task->kind = TaskKind::kKernel;
   s.task->kernel = &plan;
   const uint64_t* from = key.words.data();
   uint64_t* to = s.words;

@@ -122,7 +122,6 @@ void submit_write(int fd, uint64_t time_address) {
   Stream& stream = usable_stream(current_device());
   Submission s;
   if (!stream.begin(2, s, call_site())) raise_stream_error(stream);
-  s.task->kind = TaskKind::kKernel;
   s.task->kernel = &kWrite;
   s.words[0] = uint64_t(fd);
   s.words[1] = time_address;

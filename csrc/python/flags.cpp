@@ -60,7 +60,6 @@ void submit(int device, int64_t id, const npu_kernel& kernel,
   Submission s;
   if (!stream.begin(uint32_t(words.size()), s, call_site()))
     raise_stream_error(stream);
-  s.task->kind = TaskKind::kKernel;
   s.task->kernel = &kernel;
   std::copy(words.begin(), words.end(), s.words);
   const bool raises = &kernel == &kSetFlag && s.words[1] != 0;

@@ -31,7 +31,6 @@ void launch_compiled(uintptr_t function, int device,
   Submission s;
   if (!stream.begin(uint32_t(words.size() + 1), s, call_site()))
     raise_stream_error(stream);
-  s.task->kind = TaskKind::kKernel;
   s.task->kernel = &kCompiled;
   s.words[0] = function;
   std::copy(words.begin(), words.end(), s.words + 1);

@@ -26,7 +26,6 @@ PyObject* submit(PyObject*, PyObject*) {
     Stream& stream = current_stream(0);
     Submission s;
     if (!stream.begin(kWords, s, kSite())) raise_stream_error(stream);
-    s.task->kind = TaskKind::kKernel;
     s.task->kernel = &kNothing;
     for (uint32_t i = 0; i < kWords; ++i) s.words[i] = i;
     stream.commit(s);

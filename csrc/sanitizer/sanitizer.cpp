@@ -141,12 +141,14 @@ void Sanitizer::check(const Access& access, const Region& region,
 }
 
 bool Sanitizer::submitted(Stream& stream, uint64_t position, const Task& task) {
-  if (task.kind != TaskKind::kKernel && task.kind != TaskKind::kProgram)
+  if (task.marks.kind != TaskKind::kKernel &&
+      task.marks.kind != TaskKind::kProgram)
     return true;
   if (!task.kernel->n_views) return true;
   const KernelCall call{task.kernel, const_cast<Task&>(task).words()};
-  const Origin origin =
-      task.kind == TaskKind::kProgram ? Origin::kForeign : Origin::kOperator;
+  const Origin origin = task.marks.kind == TaskKind::kProgram
+                            ? Origin::kForeign
+                            : Origin::kOperator;
   return examine(stream, position, &call, 1, {task.site, task.forward_site},
                  origin);
 }

@@ -206,7 +206,6 @@ void Schedule::freed(Stream* stream, const void* memory, size_t bytes,
   try {
     Submission s;
     if (!stream->begin(2, s)) return;
-    s.task->kind = TaskKind::kKernel;
     s.task->kernel = &kPoison;
     s.words[0] = reinterpret_cast<uint64_t>(memory);
     s.words[1] = bytes;

@@ -14,7 +14,7 @@ bool Event::record(Stream& stream) {
     std::unique_ptr<TimeCell> cell(TimeCell::make());
     Submission s;
     if (!stream.begin(1, s, call_site())) return false;
-    s.task->kind = TaskKind::kTimestamp;
+    s.task->marks.kind = TaskKind::kTimestamp;
     s.task->kernel = nullptr;
     s.words[0] = reinterpret_cast<uint64_t>(cell.get());
     stream.commit(s);

@@ -34,7 +34,7 @@ class ForeignKernel : public npu_kernel {
 
   uint32_t n_words() const { return n_views + 1; }
   void describe(Submission& s, TaskKind kind) {
-    s.task->kind = kind;
+    s.task->marks.kind = kind;
     s.task->kernel = this;
     for (uint32_t i = 0; i < n_views; ++i)
       s.words[i + 1] = reinterpret_cast<uint64_t>(work_.views[i].address);

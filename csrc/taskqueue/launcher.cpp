@@ -38,7 +38,7 @@ constexpr uint64_t kDepthPeriod = 4 * kSamplePeriod;
 
 const char* name_of(const Task& task) {
   if (task.kernel) return task.kernel->name;
-  return task.kind == TaskKind::kTimestamp ? kRecordName : kWaitName;
+  return task.marks.kind == TaskKind::kTimestamp ? kRecordName : kWaitName;
 }
 
 }  // namespace
@@ -87,7 +87,7 @@ bool Launcher::ready() const {
 
 Stream* Launcher::held_by() const {
   const Task* task = stream_.ring_.front();
-  if (!task || task->kind != TaskKind::kWait) return nullptr;
+  if (!task || task->marks.kind != TaskKind::kWait) return nullptr;
   const uint64_t* words = task->words();
   Stream* other = reinterpret_cast<Stream*>(words[0]);
   return other->retired().reached(words[1]) ? nullptr : other;
@@ -117,7 +117,8 @@ void Launcher::process(Task& task, uint64_t position) {
 // The same with all that is noted of some tasks, and while tracing of each.
 void Launcher::process_stamped(Task& task, uint64_t position) {
   const uint64_t begun = ticks();
-  const Sample sample{task.stamp, begun, task.launch_ticks, name_of(task)};
+  const Sample sample{task.stamp, begun, task.marks.launch_ticks,
+                      name_of(task)};
   if (position % kDepthPeriod == 0)
     stream_.block_->depth.add(stream_.tail() - position);
   StreamProfile* const profiled = drops_tasks() ? nullptr : stream_.profile();
@@ -157,7 +158,7 @@ inline bool Launcher::drops_tasks() const {
 
 // Gives the task's memory and slot back, and tells who waits for its number.
 inline void Launcher::retire(Task& task, uint64_t position) {
-  if (task.spilled) [[unlikely]]
+  if (task.marks.spilled) [[unlikely]]
     stream_.arena_.give(task.words());
   stream_.ring_.pop();
   // Before the advance, so that whoever has waited for it reads this number.
@@ -171,9 +172,9 @@ void Launcher::drop(Task& task, uint64_t position) {
   StreamBlock& block = *stream_.block_;
   bump(block.dropped);
   block.begin(position, name_of(task), task.site | RecentTask::kDropped);
-  if (task.kind == TaskKind::kTimestamp)
+  if (task.marks.kind == TaskKind::kTimestamp)
     reinterpret_cast<TimeCell*>(task.words()[0])->release();
-  else if (task.kind == TaskKind::kProgram)
+  else if (task.marks.kind == TaskKind::kProgram)
     reinterpret_cast<Program*>(task.words()[0])->dropped(stream_, task.words());
 }
 
@@ -217,9 +218,9 @@ void Launcher::trace(Task& task, uint64_t position, uint64_t started) {
   record.started = started;
   record.ended = ticks();
   record.depth = uint32_t(stream_.tail() - position);
-  record.kind = uint8_t(task.kind);
+  record.kind = uint8_t(task.marks.kind);
   record.name = trace_name(name_of(task));
-  if (task.kind == TaskKind::kWait) {
+  if (task.marks.kind == TaskKind::kWait) {
     const Stream& other = *reinterpret_cast<Stream*>(task.words()[0]);
     record.other_device = other.device();
     record.other_stream = other.id();
@@ -250,7 +251,7 @@ void Launcher::force_stop(Stream& stream) {
 }
 
 int Launcher::execute(Task& task, uint64_t position, npu_failure& failure) {
-  if (task.kind != TaskKind::kKernel) [[unlikely]]
+  if (task.marks.kind != TaskKind::kKernel) [[unlikely]]
     return execute_own(task, position, failure);
   stream_.block_->begin(position, task.kernel->name, task.site);
   return driver_.launch(stream_.queue_, task.kernel, task.words(), &failure);
@@ -259,7 +260,7 @@ int Launcher::execute(Task& task, uint64_t position, npu_failure& failure) {
 // A task that is the engine's, not the driver's.
 int Launcher::execute_own(Task& task, uint64_t position, npu_failure& failure) {
   StreamBlock& block = *stream_.block_;
-  switch (task.kind) {
+  switch (task.marks.kind) {
     case TaskKind::kWait: {
       block.begin(position, kWaitName, task.site);
       Stream& other = *reinterpret_cast<Stream*>(task.words()[0]);

@@ -2,11 +2,12 @@
 // allocation after construction.
 //
 // Position p (0, 1, 2, ...) lives in slot p % capacity. A slot carries the lap
-// of its newest published value: lap(p) = p / capacity + 1. The consumer takes
-// position p once its slot says lap(p). The consumer never writes a slot; it
-// publishes `head`, the number of positions it has finished with, now and
-// then, and producers keep a shared copy of it. Positions are 64-bit and never
-// wrap, so no lap is ever reused.
+// of its newest published value: lap(p) = p / capacity + 1, of which 32 bits
+// are enough: the slot that the consumer looks at says lap(p) or the one
+// before. The consumer takes position p once its slot says lap(p). The consumer
+// never writes a slot; it publishes `head`, the number of positions it has
+// finished with, now and then, and producers keep a shared copy of it.
+// Positions are 64-bit and never wrap.
 //
 // A producer preempted between claim() and publish() holds up the consumer,
 // in this as in any queue that keeps order; so nothing that can fail or wait
@@ -29,19 +30,16 @@ namespace npu {
 
 inline constexpr uint64_t kRingFull = ~uint64_t{0};
 
-template <typename Value, typename System = npu::System>
+// `Slot` has a member `lap`, an atomic uint32_t, which is the ring's and 0 at
+// first. All else in it is the user's.
+template <typename Slot, typename System = npu::System>
 class Ring {
   template <typename T>
   using Atomic = typename System::template Atomic<T>;
   using Control = RingControl<System::template Atomic>;
 
  public:
-  struct alignas(kCacheLine) Slot {
-    Atomic<uint64_t> lap{0};
-    Value value;
-  };
-
-  // `capacity`: a power of two, at least 2; `slots`: that many, zeroed (lap 0).
+  // `capacity`: a power of two, at least 2; `slots`: that many, of lap 0.
   // Both outlive the ring.
   Ring(Slot* slots, uint64_t capacity, Control& control)
       : slots_(slots),
@@ -53,9 +51,69 @@ class Ring {
   uint64_t capacity() const { return mask_ + 1; }
 
   // Reserves the next position, or returns kRingFull. The caller fills
-  // value(position) and must then publish() it. Any thread.
+  // slot(position) and must then publish() it. Any thread.
   uint64_t claim() {
     const bool alone = claimants_.enter();
+    if (alone) [[likely]] {
+      // Memory order: as in claim_slowly().
+      const uint64_t p = control_.tail.load(std::memory_order_relaxed);
+      const uint64_t known =
+          control_.known_head.load(std::memory_order_acquire);
+      if (int64_t(p - known) < int64_t(capacity())) [[likely]] {
+        control_.tail.store(p + 1, std::memory_order_relaxed);
+        claimants_.leave();
+        return p;
+      }
+    }
+    return claim_slowly(alone);
+  }
+
+  // The claimed position's slot; its claimant's until publish().
+  Slot& slot(uint64_t position) { return slots_[position & mask_]; }
+
+  // Memory order: writes to slot(position) before publish() are visible to
+  // the consumer once front() returns that value (release here, acquire there).
+  void publish(uint64_t position) {
+    slots_[position & mask_].lap.store(lap(position),
+                                       std::memory_order_release);
+  }
+
+  // Fetches the line that the next claimant writes first. The consumer's core
+  // has had it since the lap before; taken back only when it is written, it
+  // stops the producer at its next locked instruction. Worth it while the
+  // consumer does not look at that slot in between.
+  void fetch_after(uint64_t position) {
+    prefetch_for_write(&slots_[(position + 1) & mask_]);
+  }
+
+  // The oldest published value, or null. Consumer only.
+  Slot* front() {
+    Slot& slot = slots_[taken_ & mask_];
+    if (slot.lap.load(std::memory_order_acquire) != lap(taken_)) return nullptr;
+    return &slot;
+  }
+
+  // Position of the value that front() returns. Consumer only.
+  uint64_t front_position() const { return taken_; }
+
+  // Gives the front slot back, to be announced with the next batch. Consumer
+  // only; the value must not be touched afterwards.
+  void pop() {
+    ++taken_;
+    if ((taken_ & publish_mask_) == 0) flush();
+  }
+
+  // Announces every popped slot to the producers. Consumer only; call before
+  // waiting for anything, or a full ring may stay full.
+  void flush() {
+    // Release: pairs with the acquire of head in claim().
+    control_.head.store(taken_, std::memory_order_release);
+  }
+
+ private:
+  // Shared with other claimants, or with a look at how far the consumer is.
+  // Leaves `claimants_` if `alone`.
+  [[gnu::noinline]] uint64_t claim_slowly(bool alone) {
     // Relaxed: a sole claimant wrote it itself, for others the exchange below
     // is what decides; nothing is read through p.
     uint64_t p = control_.tail.load(std::memory_order_relaxed);
@@ -93,50 +151,9 @@ class Ring {
     }
   }
 
-  // The claimed position's value; its claimant's until publish().
-  Value& value(uint64_t position) { return slots_[position & mask_].value; }
-
-  // Memory order: writes to value(position) before publish() are visible to
-  // the consumer once front() returns that value (release here, acquire there).
-  void publish(uint64_t position) {
-    slots_[position & mask_].lap.store(lap(position),
-                                       std::memory_order_release);
+  uint32_t lap(uint64_t position) const {
+    return uint32_t((position >> shift_) + 1);
   }
-
-  // Fetches the line that the next claimant writes first. The consumer's core
-  // has had it since the lap before; taken back only when it is written, it
-  // stops the producer at its next locked instruction. Worth it while the
-  // consumer does not look at that slot in between.
-  void fetch_after(uint64_t position) {
-    prefetch_for_write(&slots_[(position + 1) & mask_]);
-  }
-
-  // The oldest published value, or null. Consumer only.
-  Value* front() {
-    Slot& slot = slots_[taken_ & mask_];
-    if (slot.lap.load(std::memory_order_acquire) != lap(taken_)) return nullptr;
-    return &slot.value;
-  }
-
-  // Position of the value that front() returns. Consumer only.
-  uint64_t front_position() const { return taken_; }
-
-  // Gives the front slot back, to be announced with the next batch. Consumer
-  // only; the value must not be touched afterwards.
-  void pop() {
-    ++taken_;
-    if ((taken_ & publish_mask_) == 0) flush();
-  }
-
-  // Announces every popped slot to the producers. Consumer only; call before
-  // waiting for anything, or a full ring may stay full.
-  void flush() {
-    // Release: pairs with the acquire of head in claim().
-    control_.head.store(taken_, std::memory_order_release);
-  }
-
- private:
-  uint64_t lap(uint64_t position) const { return (position >> shift_) + 1; }
 
   Slot* const slots_;
   const uint64_t mask_;

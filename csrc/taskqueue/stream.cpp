@@ -58,11 +58,9 @@ bool is_unpublished(const StreamBlock* block) {
          !std::less<>()(block, first + kMaxStreamBlocks);
 }
 
-size_t ring_bytes(uint64_t capacity) {
-  return capacity * sizeof(Ring<Task>::Slot);
-}
+size_t ring_bytes(uint64_t capacity) { return capacity * sizeof(Task); }
 
-Ring<Task>::Slot* map_slots(StreamMode mode, uint64_t capacity) {
+Task* map_slots(StreamMode mode, uint64_t capacity) {
   if (mode == StreamMode::kInline) return nullptr;
   void* memory = mmap(nullptr, ring_bytes(capacity), PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -70,7 +68,7 @@ Ring<Task>::Slot* map_slots(StreamMode mode, uint64_t capacity) {
     perror("npu_dispatch: no memory for a stream's queue");
     abort();
   }
-  return static_cast<Ring<Task>::Slot*>(memory);
+  return static_cast<Task*>(memory);
 }
 
 // "[4, 2] [3]": the shapes of what the task reads, then of what it writes.
@@ -160,7 +158,7 @@ bool Stream::begin_slow(uint32_t n_words, Submission& s, CallSite site) {
   s.position = tail();
   uint64_t* chunk =
       n_words > Task::kInlineWords ? arena_.take(n_words) : nullptr;
-  fill(inline_task_, n_words, chunk, s, site);
+  fill(inline_task_, chunk, s, site);
   inline_task_.stamp = s.gate & kProfiled ? ticks() : 0;
   return true;
 }
@@ -173,9 +171,9 @@ void Stream::commit_slow(Submission& s) {
   Observer* const o = s.gate & kObserved ? observer() : nullptr;
   const bool refused = o && !o->submitted(*this, s.position, *s.task);
   if (refused) {
-    if (s.task->kind == TaskKind::kProgram)
+    if (s.task->marks.kind == TaskKind::kProgram)
       reinterpret_cast<Program*>(s.words[0])->dropped(*this, s.words);
-    s.task->kind = TaskKind::kKernel;
+    s.task->marks.kind = TaskKind::kKernel;
     s.task->kernel = &kRefused;
   }
   StreamProfile* const profile = s.gate & kProfiled ? kept_profile() : nullptr;
@@ -192,7 +190,7 @@ void Stream::commit_slow(Submission& s) {
       bump(block_->failed);
       fail(code, *s.task, s.position, failure.text);
     }
-    if (s.task->spilled) arena_.give(s.words);
+    if (s.task->marks.spilled) arena_.give(s.words);
     block_->ring.tail.store(s.position + 1, std::memory_order_relaxed);
     block_->retired.store(s.position + 1, std::memory_order_relaxed);
     const bool awaited = retired_.advance_to(s.position + 1);
@@ -261,7 +259,7 @@ bool Stream::wait_for(Stream& other, uint64_t number) {
               "a SyncLaunchStream's wait");
   Submission s;
   if (!begin(2, s, call_site())) return false;
-  s.task->kind = TaskKind::kWait;
+  s.task->marks.kind = TaskKind::kWait;
   s.task->kernel = nullptr;
   s.words[0] = reinterpret_cast<uint64_t>(&other);
   s.words[1] = number;

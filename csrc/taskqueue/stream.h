@@ -79,8 +79,9 @@ class Stream {
     return open(n_words, s, site);
   }
 
-  // Makes the task visible to the launcher. The caller has set kernel, kind
-  // and words. Returns nothing: from here on the stream owns the outcome.
+  // Makes the task visible to the launcher. The caller has set kernel and
+  // words, and kind where it is not a kernel's. Returns nothing: from here on
+  // the stream owns the outcome.
   void commit(Submission& s) {
     if (s.gate != 0) [[unlikely]]
       return commit_slow(s);
@@ -185,18 +186,18 @@ class Stream {
     s.position = ring_.claim();
     if (s.position == kRingFull) [[unlikely]]
       s.position = claim_when_full(chunk);
-    fill(ring_.value(s.position), n_words, chunk, s, site);
+    fill(ring_.slot(s.position), chunk, s, site);
     return true;
   }
 
-  void fill(Task& task, uint32_t n_words, uint64_t* chunk, Submission& s,
-            CallSite site) {
+  void fill(Task& task, uint64_t* chunk, Submission& s, CallSite site) {
     s.task = &task;
+    Task::Marks marks{};
+    marks.spilled = chunk != nullptr;
+    task.marks = marks;
     task.stamp = s.position % kSamplePeriod == 0 ? ticks() : 0;
     task.site = site.site;
     task.forward_site = site.forward;
-    task.n_words = uint16_t(n_words);
-    task.spilled = chunk != nullptr;
     if (chunk) task.inline_words[0] = reinterpret_cast<uint64_t>(chunk);
     s.words = chunk ? chunk : task.inline_words;
   }
@@ -205,7 +206,8 @@ class Stream {
   // operation, which waits until all earlier stores have their cache lines.
   static void note_launch(Task& task) {
     const uint64_t spent = ticks() - task.stamp;
-    task.launch_ticks = uint32_t(spent <= UINT32_MAX ? spent : UINT32_MAX);
+    task.marks.launch_ticks = uint32_t(
+        spent <= Task::kMostLaunchTicks ? spent : Task::kMostLaunchTicks);
   }
   bool begin_slow(uint32_t n_words, Submission& s, CallSite site);
   void commit_slow(Submission& s);
@@ -220,7 +222,7 @@ class Stream {
   const int priority_;
   const StreamMode mode_;
   StreamBlock* const block_;
-  Ring<Task>::Slot* const slots_;
+  Task* const slots_;
   Ring<Task> ring_;
   Arena arena_;
   npu_queue queue_ = nullptr;

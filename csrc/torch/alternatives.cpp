@@ -66,7 +66,6 @@ void free_foreign(void* context) {
     host_wait(stream, stream.tail(), WaitReason::kDealloc);
     return give_back(f);
   }
-  s.task->kind = TaskKind::kKernel;
   static const PublishedNames names{kFree.name};
   s.task->kernel = &kFree;
   s.words[0] = reinterpret_cast<uint64_t>(f);

@@ -45,7 +45,6 @@ void copy_bytes(Stream& stream, void* to, const void* from, size_t bytes,
   publish_names();
   Submission s;
   if (!stream.begin(3, s, call_site())) raise_stream_error(stream);
-  s.task->kind = TaskKind::kKernel;
   s.task->kernel = &kCopies[int(kind)];
   s.words[0] = reinterpret_cast<uint64_t>(to);
   s.words[1] = reinterpret_cast<uint64_t>(from);
@@ -59,7 +58,6 @@ void copy_inline(Stream& stream, void* to, const void* from, size_t bytes) {
   Submission s;
   if (!stream.begin(uint32_t(2 + (bytes + 7) / 8), s, call_site()))
     raise_stream_error(stream);
-  s.task->kind = TaskKind::kKernel;
   s.task->kernel = &kInline;
   s.words[0] = reinterpret_cast<uint64_t>(to);
   s.words[1] = bytes;

@@ -63,7 +63,6 @@ inline bool submit(Stream& stream, const npu_kernel& kernel,
   Submission s;
   if (!stream.begin(n_words, s)) return false;
   s.task->kernel = &kernel;
-  s.task->kind = TaskKind::kKernel;
   uint32_t at = 0;
   for (uint64_t word : words) s.words[at++] = word;
   memset(s.words + at, 0, (n_words - at) * sizeof(uint64_t));

@@ -22,6 +22,11 @@ using model::Program;
 enum Label { kTail = 1, kKnownHead, kHead, kLap };
 enum class Consumer { kCorrect, kPopsBeforeItReads };
 
+struct Slot {
+  model::Atomic<uint32_t> lap{0};
+  Plain<int> value;
+};
+
 template <int kProducers, int kEach, int kCapacity>
 class RingProgram : public Program {
  public:
@@ -42,26 +47,26 @@ class RingProgram : public Program {
   }
 
  private:
-  using Tested = Ring<Plain<int>, model::System>;
+  using Tested = Ring<Slot, model::System>;
 
   void produce(int value) {
     uint64_t p;
     while ((p = ring_.claim()) == kRingFull) model::yield();
-    ring_.value(p).set(value);
+    ring_.slot(p).value.set(value);
     ring_.publish(p);
   }
 
   void consume() {
     int next[kProducers] = {};
     for (int seen = 0; seen < kProducers * kEach;) {
-      Plain<int>* front = ring_.front();
+      Slot* front = ring_.front();
       if (!front) {
         ring_.flush();
         model::yield();
         continue;
       }
       if (consumer_ == Consumer::kPopsBeforeItReads) ring_.pop();
-      const int value = front->get();
+      const int value = front->value.get();
       const int from = value / kEach;
       model::require(value % kEach == next[from]++, "out of order");
       if (consumer_ == Consumer::kCorrect) ring_.pop();
@@ -70,7 +75,7 @@ class RingProgram : public Program {
   }
 
   const Consumer consumer_;
-  typename Tested::Slot slots_[kCapacity];
+  Slot slots_[kCapacity];
   RingControl<model::Atomic> control_;
   Tested ring_{slots_, kCapacity, control_};
 };

@@ -272,7 +272,7 @@ TEST(Sanitizer, NamesForeignWork) {
 
   Submission s;
   EXPECT_TRUE(w.two.begin(2, s));
-  s.task->kind = TaskKind::kProgram;
+  s.task->marks.kind = TaskKind::kProgram;
   s.task->kernel = &foreign;
   s.words[0] = reinterpret_cast<uint64_t>(static_cast<Program*>(&program));
   s.words[1] = check::word(w.memory);

@@ -58,7 +58,6 @@ TEST(Failure, TellsWhereTheTaskWasLaunchedAndWithWhichShapes) {
   Stream stream(0, 0, 0, StreamMode::kQueued);
   Submission s;
   EXPECT_TRUE(stream.begin(2, s, {7, 11}));
-  s.task->kind = TaskKind::kKernel;
   s.task->kernel = &kernel;
   s.words[0] = NPU_ERROR;
   s.words[1] = 0;

@@ -30,7 +30,6 @@ uint64_t site(const Stream& stream, uint64_t task) {
 bool submit_at(Stream& stream, uint32_t site, std::vector<uint64_t>* got) {
   Submission s;
   if (!stream.begin(2, s, {site, 0})) return false;
-  s.task->kind = TaskKind::kKernel;
   s.task->kernel = &kAppend;
   s.words[0] = word(got);
   s.words[1] = site;

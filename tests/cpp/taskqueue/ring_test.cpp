@@ -1,5 +1,6 @@
 #include "csrc/taskqueue/ring.h"
 
+#include <atomic>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -9,20 +10,24 @@
 namespace npu {
 namespace {
 
+struct Slot {
+  std::atomic<uint32_t> lap{0};
+  int value = 0;
+};
+
 struct Small {
   explicit Small(uint64_t capacity)
-      : slots(new Ring<int>::Slot[capacity]),
-        ring(slots.get(), capacity, control) {}
+      : slots(new Slot[capacity]), ring(slots.get(), capacity, control) {}
   bool push(int value) {
     const uint64_t p = ring.claim();
     if (p == kRingFull) return false;
-    ring.value(p) = value;
+    ring.slot(p).value = value;
     ring.publish(p);
     return true;
   }
-  std::unique_ptr<Ring<int>::Slot[]> slots;
+  std::unique_ptr<Slot[]> slots;
   RingControl<> control;
-  Ring<int> ring;
+  Ring<Slot> ring;
 };
 
 TEST(Ring, ReturnsValuesInTheOrderOfTheirClaims) {
@@ -30,9 +35,9 @@ TEST(Ring, ReturnsValuesInTheOrderOfTheirClaims) {
   s.push(1);
   s.push(2);
 
-  EXPECT_EQ(*s.ring.front(), 1);
+  EXPECT_EQ(s.ring.front()->value, 1);
   s.ring.pop();
-  EXPECT_EQ(*s.ring.front(), 2);
+  EXPECT_EQ(s.ring.front()->value, 2);
   s.ring.pop();
   EXPECT_TRUE(s.ring.front() == nullptr);
 }
@@ -48,7 +53,7 @@ TEST(Ring, RefusesAClaimWhenFullAndAcceptsOneAfterAFlushedPop) {
 
   EXPECT_TRUE(s.push(3));
   EXPECT_TRUE(!s.push(4));
-  EXPECT_EQ(*s.ring.front(), 2);
+  EXPECT_EQ(s.ring.front()->value, 2);
 }
 
 TEST(Ring, AnnouncesFreedSlotsOncePerEighthOfTheRing) {
@@ -67,17 +72,17 @@ TEST(Ring, HidesAPublishedValueBehindAnUnpublishedClaim) {
   s.push(2);
   EXPECT_TRUE(s.ring.front() == nullptr);
 
-  s.ring.value(first) = 1;
+  s.ring.slot(first).value = 1;
   s.ring.publish(first);
 
-  EXPECT_EQ(*s.ring.front(), 1);
+  EXPECT_EQ(s.ring.front()->value, 1);
 }
 
 TEST(Ring, DoesNotTakeAValueOfAnEarlierLapForANewOne) {
   Small s(2);
   for (int lap = 0; lap < 1000; ++lap) {
     s.push(lap);
-    EXPECT_EQ(*s.ring.front(), lap);
+    EXPECT_EQ(s.ring.front()->value, lap);
     EXPECT_EQ(s.ring.front_position(), lap);
     s.ring.pop();
     EXPECT_TRUE(s.ring.front() == nullptr);
@@ -96,13 +101,14 @@ void hammer(uint64_t capacity, int producers, int each) {
   std::vector<int> next(size_t(producers), 0);
 
   for (int seen = 0; seen < producers * each;) {
-    const int* value = s.ring.front();
-    if (!value) {
+    const Slot* front = s.ring.front();
+    if (!front) {
       s.ring.flush();
       std::this_thread::yield();
       continue;
     }
-    EXPECT_EQ(*value % each, next[size_t(*value / each)]++);
+    const int value = front->value;
+    EXPECT_EQ(value % each, next[size_t(value / each)]++);
     s.ring.pop();
     ++seen;
   }

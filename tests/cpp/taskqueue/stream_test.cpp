@@ -102,11 +102,10 @@ TEST(Stream, CarriesTasksOfAnyLength) {
     Submission s;
     EXPECT_TRUE(stream.begin(uint32_t(n) + 2, s));
     s.task->kernel = &kSum;
-    s.task->kind = TaskKind::kKernel;
     s.words[0] = word(&got);
     s.words[1] = n;
     for (uint64_t i = 0; i < n; ++i) s.words[2 + i] = i;
-    EXPECT_EQ(s.task->spilled, n + 2 > Task::kInlineWords);
+    EXPECT_EQ(s.task->marks.spilled, n + 2 > Task::kInlineWords);
     stream.commit(s);
     wanted.push_back(n ? n * (n - 1) / 2 : 0);
   }
