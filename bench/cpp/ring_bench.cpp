@@ -95,47 +95,23 @@ void push_all(Queue& queue, uint64_t count) {
     while (!queue.push(source)) pause();
 }
 
-// Bursts into a queue that the consumer keeps draining and that never fills.
-template <typename Queue>
-double push_cost(int pauses) {
-  constexpr uint64_t kBursts = 40, kBurst = 2048;
-  auto queue = std::make_unique<Queue>();
-  struct alignas(kApart) Progress {
-    std::atomic<uint64_t> taken{0};
-  } progress;
-  std::thread consumer([q = queue.get(), p = &progress, pauses] {
-    pin(1);
-    for (uint64_t b = 1; b <= kBursts; ++b) {
-      consume(*q, kBurst, pauses);
-      q->idle();
-      p->taken.store(b, std::memory_order_release);
-    }
-  });
-  std::vector<double> costs;
-  for (uint64_t b = 1; b <= kBursts; ++b) {
-    const uint64_t start = ticks();
-    push_all(*queue, kBurst);
-    costs.push_back(elapsed_ns(start, ticks()) / kBurst);
-    while (progress.taken.load(std::memory_order_acquire) < b) pause();
-  }
-  consumer.join();
-  return median(costs);
-}
+// What the consumer does while a burst is written.
+enum class Consumer { kTakes, kIsInsideATask };
 
-// The same while the consumer is inside a task: it takes nothing until a burst
-// is written.
+// Bursts into a queue that the consumer drains and that never fills.
 template <typename Queue>
-double push_cost_while_busy() {
+double push_cost(Consumer does, int pauses) {
   constexpr uint64_t kBursts = 40, kBurst = 2048;
   auto queue = std::make_unique<Queue>();
   struct alignas(kApart) Progress {
     std::atomic<uint64_t> bursts{0};
   } written, taken;
-  std::thread consumer([q = queue.get(), &written, &taken] {
+  std::thread consumer([q = queue.get(), &written, &taken, does, pauses] {
     pin(1);
     for (uint64_t b = 1; b <= kBursts; ++b) {
-      while (written.bursts.load(std::memory_order_acquire) < b) pause();
-      consume(*q, kBurst, 1);
+      if (does == Consumer::kIsInsideATask)
+        while (written.bursts.load(std::memory_order_acquire) < b) pause();
+      consume(*q, kBurst, pauses);
       q->idle();
       taken.bursts.store(b, std::memory_order_release);
     }
@@ -302,14 +278,14 @@ double others_cpu_percent(Stream& stream, bool trickle) {
 template <typename Queue>
 void bench_queue(double copy, uint64_t count) {
   const std::string name = Queue::kName;
-  report((name + "_push").c_str(), "ns",
-         repeat(kRepetitions, [] { return push_cost<Queue>(64); }), copy,
-         "memcpy_256");
-  report((name + "_push_busy").c_str(), "ns",
-         repeat(kRepetitions, push_cost_while_busy<Queue>), copy, "memcpy_256");
-  report((name + "_push_polled").c_str(), "ns",
-         repeat(kRepetitions, [] { return push_cost<Queue>(1); }), copy,
-         "memcpy_256");
+  const auto push = [&](const char* state, Consumer does, int pauses) {
+    report((name + state).c_str(), "ns",
+           repeat(kRepetitions, [=] { return push_cost<Queue>(does, pauses); }),
+           copy, "memcpy_256");
+  };
+  push("_push", Consumer::kTakes, 64);
+  push("_push_busy", Consumer::kIsInsideATask, 1);
+  push("_push_polled", Consumer::kTakes, 1);
   report((name + "_chased").c_str(), "M/s",
          repeat(kRepetitions, [=] { return throughput<Queue>(count, 1); }));
   report((name + "_batched").c_str(), "M/s",

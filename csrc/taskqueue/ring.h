@@ -52,20 +52,31 @@ class Ring {
 
   // Reserves the next position, or returns kRingFull. The caller fills
   // slot(position) and must then publish() it. Any thread.
-  uint64_t claim() {
+  [[gnu::always_inline]] uint64_t claim() {
     const bool alone = claimants_.enter();
-    if (alone) [[likely]] {
-      // Memory order: as in claim_slowly().
-      const uint64_t p = control_.tail.load(std::memory_order_relaxed);
+    // Relaxed: a sole claimant wrote it itself, for others the exchange below
+    // is what decides; nothing is read through p.
+    uint64_t p = control_.tail.load(std::memory_order_relaxed);
+    for (;;) {
+      // Acquire: passes on what find_room() saw with `head`.
       const uint64_t known =
           control_.known_head.load(std::memory_order_acquire);
-      if (int64_t(p - known) < int64_t(capacity())) [[likely]] {
+      if (int64_t(p - known) >= int64_t(capacity())) [[unlikely]] {
+        p = find_room(p);
+        if (p != kRingFull) continue;
+        if (alone) claimants_.leave();
+        return kRingFull;
+      }
+      // Relaxed, both: a claim transfers no data; publish() does.
+      if (alone) [[likely]] {
         control_.tail.store(p + 1, std::memory_order_relaxed);
         claimants_.leave();
         return p;
       }
+      if (control_.tail.compare_exchange_weak(
+              p, p + 1, std::memory_order_relaxed, std::memory_order_relaxed))
+        return p;
     }
-    return claim_slowly(alone);
   }
 
   // The claimed position's slot; its claimant's until publish().
@@ -106,49 +117,27 @@ class Ring {
   // Announces every popped slot to the producers. Consumer only; call before
   // waiting for anything, or a full ring may stay full.
   void flush() {
-    // Release: pairs with the acquire of head in claim().
+    // Release: pairs with the acquire of head in find_room().
     control_.head.store(taken_, std::memory_order_release);
   }
 
  private:
-  // Shared with other claimants, or with a look at how far the consumer is.
-  // Leaves `claimants_` if `alone`.
-  [[gnu::noinline]] uint64_t claim_slowly(bool alone) {
-    // Relaxed: a sole claimant wrote it itself, for others the exchange below
-    // is what decides; nothing is read through p.
-    uint64_t p = control_.tail.load(std::memory_order_relaxed);
-    for (;;) {
-      // Acquire, here and on `head`: the consumer's reads of the slot's old
-      // value happen before its release of head, hence before our writes. The
-      // shared copy passes that on (release below), so that a producer which
-      // only sees the copy is ordered too.
-      const uint64_t known =
-          control_.known_head.load(std::memory_order_acquire);
-      if (int64_t(p - known) >= int64_t(capacity())) {
-        const uint64_t head = control_.head.load(std::memory_order_acquire);
-        if (int64_t(p - head) >= int64_t(capacity())) {
-          const uint64_t tail = control_.tail.load(std::memory_order_relaxed);
-          if (tail == p) {
-            if (alone) claimants_.leave();
-            return kRingFull;
-          }
-          p = tail;  // p was stale
-          continue;
-        }
-        // May move the copy backwards when two producers race: a smaller head
-        // only makes somebody look again.
-        control_.known_head.store(head, std::memory_order_release);
-      }
-      // Relaxed, both: a claim transfers no data; publish() does.
-      if (alone) {
-        control_.tail.store(p + 1, std::memory_order_relaxed);
-        claimants_.leave();
-        return p;
-      }
-      if (control_.tail.compare_exchange_weak(
-              p, p + 1, std::memory_order_relaxed, std::memory_order_relaxed))
-        return p;
+  // The position to try next, when p is too far from the head that is known: p,
+  // if the consumer is further; the tail, if p is stale; or kRingFull.
+  [[gnu::noinline]] uint64_t find_room(uint64_t p) {
+    // Acquire: the consumer's reads of the slot's old value happen before its
+    // release of head, hence before our writes. The shared copy passes that on
+    // (release below), so that a producer which only sees the copy is ordered
+    // too.
+    const uint64_t head = control_.head.load(std::memory_order_acquire);
+    if (int64_t(p - head) < int64_t(capacity())) {
+      // May move the copy backwards when two producers race: a smaller head
+      // only makes somebody look again.
+      control_.known_head.store(head, std::memory_order_release);
+      return p;
     }
+    const uint64_t tail = control_.tail.load(std::memory_order_relaxed);
+    return tail == p ? kRingFull : tail;
   }
 
   uint32_t lap(uint64_t position) const {
