@@ -124,6 +124,8 @@ pybind11_add_module(_C MODULE
 target_compile_definitions(_C PRIVATE
   NPU_TORCH_VERSION="${NPU_TORCH_VERSION}")
 target_link_libraries(_C PRIVATE npu_torch torch_cpu c10 torch_python)
+target_precompile_headers(_C PRIVATE
+  <pybind11/pybind11.h> <pybind11/stl.h> <torch/csrc/utils/pybind.h>)
 # torch is loaded before this module; the path is for tools that load it alone.
 set_target_properties(_C PROPERTIES
   BUILD_RPATH "${NPU_TORCH_DIR}/lib" INSTALL_RPATH "$ORIGIN/../torch/lib")
