@@ -2,9 +2,15 @@
 #
 #   make build            the extension, installed editable into $(VENV)
 #   make test             C++ core tests, then Python tests
-#   make test-sanitizers  C++ core tests under TSan, ASan and UBSan
+#   make test-sanitizers  C++ core tests under TSan, and under ASan and UBSan
 #   make test-sanitized   Python tests under our own race sanitizer
-#   make bench            launch, training, import and ring benchmarks
+#   make conformance      PyTorch's operator database, on npu and on cpu
+#   make fuzz             random programs on npu and on cpu; MINUTES=n
+#   make mutants          do the tests see bugs that are put into the core?
+#   make check            what every change must pass
+#   make nightly          everything, in full
+#   make bench            every benchmark: out/bench.json and out/bench.md
+#   make bench-readme     the README's figures, from out/bench.json
 #   make demo             train a GPT on cpu and npu; leaves out/demo.png
 #   make lint             ruff, mypy, clang-format
 #   make clean            removes build/ and out/
@@ -27,13 +33,24 @@ INSTALLED := $(VENV)/.npu-installed
 
 CMAKE_CORE = $(BIN)/cmake -S . -G Ninja -DCMAKE_MAKE_PROGRAM=$(BIN)/ninja \
   -DNPU_CORE_ONLY=ON
-CTEST = $(BIN)/ctest --output-on-failure --no-tests=error
+CTEST = $(BIN)/ctest --output-on-failure --no-tests=error -j $(JOBS)
+
+# NIGHTLY=1: tests that take minutes, larger samples, everything twice.
+NIGHTLY ?=
+ifneq ($(NIGHTLY),)
+  export NPU_TEST_NIGHTLY := 1
+endif
+AND_QUICK := $(if $(NIGHTLY),,and not nightly)
+STEPS := test test-sanitizers conformance bench-smoke \
+  $(if $(NIGHTLY),test-sanitized fuzz mutants)
 
 # Whatever the extension is made from. Python files need no build.
 SOURCES := CMakeLists.txt pyproject.toml $(shell find csrc -type f \
   -not -name '*.pyc' 2>/dev/null)
 
-.PHONY: build test test-cpp test-python test-sanitizers test-sanitized bench demo lint clean
+.PHONY: tools build test test-cpp test-python test-sanitizers test-sanitized \
+  conformance fuzz mutants steps check nightly bench bench-smoke bench-readme \
+  demo lint clean
 .DELETE_ON_ERROR:
 
 $(PY):
@@ -54,6 +71,8 @@ $(INSTALLED): $(TOOLS) $(SOURCES)
 	  $(PY) -m pip install --no-build-isolation --no-deps -q -e .
 	touch $@
 
+tools: $(TOOLS)
+
 build: $(INSTALLED)
 
 test: test-cpp test-python
@@ -63,41 +82,56 @@ test-cpp: $(TOOLS)
 	$(BIN)/cmake --build build/core -j $(JOBS)
 	$(CTEST) --test-dir build/core
 
-# Twice: tracers, checkers and compilers change the process they run in.
+# Two at a time, then those that measure, stress or share the whole machine.
 test-python: $(INSTALLED)
-	$(PY) -m pytest tests/unit tests/stress $(PYTEST_FLAGS)
-	$(PY) -m pytest tests --ignore=tests/unit --ignore=tests/stress $(PYTEST_FLAGS)
+	$(PY) -m pytest -n 2 -m "not serial $(AND_QUICK)" tests $(PYTEST_FLAGS)
+	$(PY) -m pytest -m "serial $(AND_QUICK)" tests $(PYTEST_FLAGS)
 
 # Correct programs give no report, nor do the processes that tests start.
 test-sanitized: export TORCH_NPU_SANITIZER = 1
-test-sanitized: $(INSTALLED)
-	$(PY) -m pytest --npu-sanitize tests/unit tests/stress $(PYTEST_FLAGS)
-	$(PY) -m pytest --npu-sanitize tests --ignore=tests/unit --ignore=tests/stress \
-	  $(PYTEST_FLAGS)
+test-sanitized: PYTEST_FLAGS += --npu-sanitize
+test-sanitized: test-python
 
 test-sanitizers: $(TOOLS)
-	for s in thread address undefined; do \
+	for s in thread address,undefined; do \
 	  $(CMAKE_CORE) -B build/core-$$s -DNPU_SANITIZER=$$s && \
 	  $(BIN)/cmake --build build/core-$$s -j $(JOBS) && \
 	  TSAN_OPTIONS=halt_on_error=1 UBSAN_OPTIONS=halt_on_error=1 \
 	    $(CTEST) --test-dir build/core-$$s || exit 1; \
 	done
 
-bench: $(INSTALLED)
-	mkdir -p out
-	$(PY) bench/import_time.py
-	$(PY) bench/launch.py
-	$(PY) bench/train.py
-	$(PY) bench/graphs.py
-	$(PY) bench/enqueue.py
-	$(PY) bench/provenance.py
-	$(PY) bench/aio.py
-	$(PY) bench/tracing.py
-	$(PY) bench/sanitizer.py
+# A third of the operators and what changed; NIGHTLY=1: all.
+conformance: $(INSTALLED)
+	$(PY) -m tests.conformance.run $(if $(NIGHTLY),--all) $(CONFORMANCE_FLAGS)
+
+MINUTES ?= 10
+fuzz: $(INSTALLED)
+	$(PY) -m tests.differential.fuzz --minutes $(MINUTES) $(FUZZ_FLAGS)
+
+mutants: $(INSTALLED)
+	$(PY) -m tests.mutants.run $(MUTANTS_FLAGS)
+
+steps:
+	@echo $(STEPS)
+
+check: build lint $(STEPS)
+
+nightly:
+	$(MAKE) check NIGHTLY=1
+
+bench: $(INSTALLED) bench-cpp
+	$(PY) -m bench.run_all $(BENCH_FLAGS)
+
+# Each once, to see that it runs: no figures.
+bench-smoke: $(INSTALLED) bench-cpp
+	$(PY) -m bench.run_all --smoke
+
+bench-cpp: $(TOOLS)
 	$(CMAKE_CORE) -B build/core
 	$(BIN)/cmake --build build/core -j $(JOBS)
-	for b in $$(find build/core/bench -maxdepth 3 -type f -perm -u+x \
-	  -name '*bench*'); do $$b; done
+
+bench-readme:
+	$(PY) -m bench.readme
 
 demo: $(INSTALLED)
 	$(PY) examples/demo.py
