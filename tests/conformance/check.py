@@ -1,7 +1,8 @@
-"""Compare a run over OpInfo with the list of what is impossible.
+"""Judges a conformance run: what failed, and what was not checked at all?
 
-check.py RESULTS.json...: exit status 1 when an operator fails that is not in
-impossible.txt, or when an entry excuses nothing.
+check.py RESULTS.json: exit status 1 when an operator fails that impossible.txt
+does not excuse, when nothing of an operator was compared that unchecked.txt
+does not list, or when an entry of either list says what is not so.
 """
 
 from __future__ import annotations
@@ -10,10 +11,32 @@ import json
 import re
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-LIST = Path(__file__).with_name("impossible.txt")
-MINIMUM = 600  # operators; fewer have not been run
+IMPOSSIBLE = Path(__file__).with_name("impossible.txt")
+UNCHECKED = Path(__file__).with_name("unchecked.txt")
+# Operators that a run over all of OpInfo checks, with torch 2.13.0 and scipy.
+EXPECTED = 692
+
+# What a run leaves: {"full": whether it was over all operators in all dtypes
+# and variants, "ops": [{"name", "dtypes": {dtype: {variant: {outcome: count}}}}]}.
+Run = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How many operators were checked and failed, and all that is wrong."""
+
+    checked: int
+    failed: int
+    complaints: list[str]
+    nothing_to_check: list[str]
+
+    @property
+    def summary(self) -> str:
+        return f"{self.checked} operators checked, {self.failed} failed"
 
 
 def read_list(text: str) -> dict[str, str]:
@@ -29,44 +52,79 @@ def read_list(text: str) -> dict[str, str]:
     return entries
 
 
-def failures(run: dict) -> Iterator[tuple[str, str]]:
-    """Yield ("operator dtype check", what happened) for each that failed."""
-    for op in run["ops"]:
-        if broken := op.get("crash") or op.get("harness_error"):
-            yield f"{op['name']} all crash", broken
-        for dtype, record in op["dtypes"].items():
-            for check, counts in record.items():
-                if isinstance(counts, dict) and (
-                    counts.get("fail") or counts.get("unsupported")
-                ):
-                    told = [e for e in record["errors"] if f"[{check}]" in e]
-                    yield f"{op['name']} {dtype} {check}", "; ".join(told[:1])
+def _counts(op: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, int]]]:
+    for dtype, record in op["dtypes"].items():
+        for variant, counts in record.items():
+            if isinstance(counts, dict):
+                yield dtype, variant, counts
 
 
-def judge(runs: list[dict], entries: dict[str, str]) -> list[str]:
-    """Return what is wrong, one line each."""
-    failed = [f for run in runs for f in failures(run)]
+def was_checked(op: dict[str, Any]) -> bool:
+    """Return whether a result was compared; failing alike is no result."""
+    return any(counts.get("pass") or counts.get("fail") for _, _, counts in _counts(op))
+
+
+def failures(op: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield ("operator dtype variant", what happened) for each that failed."""
+    if broken := op.get("crash"):
+        yield f"{op['name']} all crash", broken
+    for dtype, variant, counts in _counts(op):
+        if counts.get("fail"):
+            told = [e for e in op["dtypes"][dtype]["errors"] if f"[{variant}]" in e]
+            yield f"{op['name']} {dtype} {variant}", "; ".join(told[:1])
+
+
+def judge(
+    run: Run,
+    impossible: dict[str, str],
+    unchecked: dict[str, str],
+    expected: int = EXPECTED,
+) -> Verdict:
+    """Return what is wrong with a run, one line each."""
+    ops = run["ops"]
+    found = [(op["name"], *failure) for op in ops for failure in failures(op)]
     wrong = [
-        f"fails: {name}: {text[:300]}"
-        for name, text in failed
-        if not any(re.fullmatch(pattern, name) for pattern in entries)
+        (op, f"fails: {name}: {text[:600]}")
+        for op, name, text in found
+        if not any(re.fullmatch(pattern, name) for pattern in impossible)
     ]
-    wrong += [
-        f"excuses nothing, remove it: {pattern}"
-        for pattern in entries
-        if not any(re.fullmatch(pattern, name) for name, _ in failed)
-    ]
-    return wrong
+    failed = {op for op, _ in wrong}
+    complaints = [text for _, text in wrong]
+
+    ran = [f"{op['name']} {d} {v}" for op in ops for d, v, _ in _counts(op)]
+    ran += [f"{op['name']} all crash" for op in ops]
+    for pattern in impossible:
+        # Of an operator that did not run nothing is known.
+        known = run["full"] or any(re.fullmatch(pattern, name) for name in ran)
+        if known and not any(re.fullmatch(pattern, name) for _, name, _ in found):
+            complaints.append(f"excuses nothing, remove it: {pattern}")
+
+    checked = {op["name"] for op in ops if was_checked(op)}
+    nothing = {op["name"] for op in ops} - checked - {op for op, _, _ in found}
+    for name in sorted(nothing - set(unchecked)):
+        failed.add(name)
+        complaints.append(f"nothing was compared: {name}")
+    stale = checked & set(unchecked)
+    if run["full"]:
+        stale |= set(unchecked) - nothing
+    complaints += [f"unchecked.txt lists {name}: remove it" for name in sorted(stale)]
+    if run["full"] and len(checked) != expected:
+        complaints.append(f"{len(checked)} operators checked, expected {expected}")
+    if not checked:
+        complaints.append("nothing was checked")
+    return Verdict(len(checked), len(failed), complaints, sorted(nothing))
+
+
+def judge_by_lists(run: Run) -> Verdict:
+    return judge(
+        run, read_list(IMPOSSIBLE.read_text()), read_list(UNCHECKED.read_text())
+    )
 
 
 def main() -> int:
-    runs = [json.loads(Path(path).read_text()) for path in sys.argv[1:]]
-    checked = sum(len(run["ops"]) for run in runs)
-    wrong = judge(runs, read_list(LIST.read_text()))
-    if checked < MINIMUM:
-        wrong.append(f"only {checked} operators were run, expected {MINIMUM} or more")
-    print("\n".join([*wrong, f"{checked} operators, {len(wrong)} complaints"]))
-    return 1 if wrong else 0
+    verdict = judge_by_lists(json.loads(Path(sys.argv[1]).read_text()))
+    print("\n".join([*verdict.complaints, verdict.summary]))
+    return 1 if verdict.complaints else 0
 
 
 if __name__ == "__main__":

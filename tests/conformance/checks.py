@@ -1,0 +1,412 @@
+"""The comparisons made with one operator of OpInfo.
+
+Each call is made on `cpu` and on the device with equal arguments. Whatever
+cpu's call does, the device's must do: results (values, shapes, dtypes, on the
+device), what becomes of the arguments, and the kind of error.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+import time
+import zlib
+from collections import Counter
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.testing._internal.opinfo.core import OpInfo, SampleInput
+
+from tests.conformance.compare import (
+    Mismatch,
+    compare,
+    compare_aliases,
+    compare_memory,
+    compare_strides,
+)
+from tests.conformance.copies import Copies, tensors_in
+from tests.conformance.layouts import NAMES, lay_out
+
+VARIANTS = ("fwd", "inplace", "out", "bwd", "noncontig", "layouts", "errors")
+
+# Their results are memory that nobody has written.
+UNWRITTEN = {
+    "empty", "empty_like", "empty_strided", "empty_permuted", "new_empty",
+    "new_empty_strided", "resize_", "resize_as_",
+}  # fmt: skip
+# With out= they leave a part of it unwritten on cpu, too.
+UNWRITTEN_OUT = {"fft.ihfft2", "fft.ihfftn"}
+# What they take besides their input are numbers of the host.
+HOST_ARGUMENTS = {"tensor_split"}
+# Of so many first samples some are taken, others with another seed.
+WINDOW = 8
+
+CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True)
+class Options:
+    """What to check, and how."""
+
+    device: str = "npu"
+    dtypes: tuple[str, ...] = ("float32",)
+    backward_dtypes: tuple[str, ...] = ("float32",)
+    layout_dtypes: tuple[str, ...] = ("float32",)
+    variants: tuple[str, ...] = VARIANTS[:5]
+    samples: int = 3
+    # Samples with larger tensors are left out.
+    max_numel: int = 2_000_000
+    seed: int = 0
+    # Strides, too, and calls in place that would have to broadcast.
+    strict: bool = False
+
+
+@dataclass
+class Record:
+    """What became of the comparisons of one operator in one dtype.
+
+    `raises` counts calls that fail alike on both; `skip` those that leave
+    nothing to compare.
+    """
+
+    counts: dict[str, Counter[str]] = field(default_factory=dict)
+    errors: list[str] = field(default_factory=list)
+
+    def add(self, variant: str, outcome: str, text: str = "") -> None:
+        self.counts.setdefault(variant, Counter())[outcome] += 1
+        if text and len(self.errors) < 12:
+            self.errors.append(f"[{variant}] {text[:600]}")
+
+    def as_json(self) -> dict[str, Any]:
+        return {**{k: dict(v) for k, v in self.counts.items()}, "errors": self.errors}
+
+
+@dataclass
+class Done:
+    """A call that came back."""
+
+    result: Any
+    # As the operator's author wants it compared: phases and signs removed.
+    processed: Any
+    input: Any
+    kwargs: dict[str, Any]
+    copies: Copies
+    out: list[Tensor]
+    gradients: list[Tensor | None] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of one form of an operator, to be made on two devices."""
+
+    function: Callable[..., Any]
+    sample: SampleInput
+    host_arguments: bool = False
+    out: list[Tensor] | None = None
+    # How incoming gradients lie; "": as new ones; None: no backward pass.
+    backward: str | None = None
+    # Entered around the operator's own work, forward and backward.
+    watch: Callable[[], AbstractContextManager[None]] = nullcontext
+
+    def make(self, device: torch.device) -> Done:
+        copies = Copies(device)
+        value = copies.of(self.sample.input)
+        rest = Copies(CPU) if self.host_arguments else copies
+        args, kwargs = rest.of(self.sample.args), rest.of(self.sample.kwargs)
+        # Apart from the arguments: what lies there is compared as the result.
+        out = Copies(device).of(self.out or [])
+        if out:
+            kwargs["out"] = out[0] if len(out) == 1 else tuple(out)
+        torch.manual_seed(0)
+        with self.watch():
+            result = self.function(value, *args, **kwargs)
+        processed = self.sample.output_process_fn_grad(result)
+        done = Done(result, processed, value, kwargs, copies, out)
+        if self.backward is not None:
+            done.gradients = self._gradients(done, [value, args, kwargs], device)
+        return done
+
+    def _gradients(
+        self, done: Done, arguments: Any, device: torch.device
+    ) -> list[Tensor | None]:
+        outs = [t for t in tensors_in(done.processed) if t.requires_grad]
+        inputs = [t for t in tensors_in(arguments) if t.requires_grad]
+        if not outs or not inputs:
+            raise NothingToCompare
+        incoming = []
+        for i, out in enumerate(outs):
+            numbers = torch.Generator().manual_seed(i + 1)
+            gradient = torch.randn(out.shape, generator=numbers).to(out.dtype)
+            if self.backward:
+                gradient = lay_out(gradient, self.backward, random.Random(i))
+            incoming.append(Copies(device).of(gradient))
+        with self.watch():
+            return list(torch.autograd.grad(outs, inputs, incoming, allow_unused=True))
+
+
+class NothingToCompare(Exception):
+    """The call has no part that is checked."""
+
+
+# Operators raise whatever they like.
+CALL_ERRORS = (Exception,)
+
+
+class Checker:
+    """Checks operators in this process."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.device = torch.device(options.device)
+        # Told to whoever wonders where this process hangs or has died.
+        self.progress: Callable[[str], None] = lambda text: None
+
+    def operator(self, op: OpInfo) -> dict[str, Any]:
+        start = time.perf_counter()
+        dtypes = {}
+        for name in self.options.dtypes:
+            dtype = getattr(torch, name)
+            if dtype in op.dtypes:
+                dtypes[name] = self._dtype(op, dtype).as_json()
+        seconds = round(time.perf_counter() - start, 3)
+        return {"name": op.full_name, "dtypes": dtypes, "seconds": seconds}
+
+    def _dtype(self, op: OpInfo, dtype: torch.dtype) -> Record:
+        record = Record()
+        name = str(dtype).removeprefix("torch.")
+        wanted = set(self.options.variants)
+        differentiable = op.supports_autograd and name in self.options.backward_dtypes
+        plain = wanted & {"fwd", "inplace", "out", "noncontig"}
+        layouts = "layouts" in wanted and name in self.options.layout_dtypes
+        if plain or (layouts and not differentiable):
+            for sample in self._samples(op, dtype, False, record):
+                self._forms(op, sample, plain, name, record)
+                if layouts and not differentiable:
+                    self._layouts(op, sample, name, record, backward=False)
+        if differentiable and (layouts or "bwd" in wanted):
+            for sample in self._samples(op, dtype, True, record):
+                if "bwd" in wanted:
+                    self.progress(f"{name} bwd")
+                    self._agree(op, self._call(op, sample, backward=""), "bwd", record)
+                if layouts:
+                    self._layouts(op, sample, name, record, backward=True)
+        return record
+
+    def _samples(
+        self, op: OpInfo, dtype: torch.dtype, requires_grad: bool, record: Record
+    ) -> list[SampleInput]:
+        """Return some of the first samples, which ones and their numbers by seed."""
+        key = f"{self.options.seed} {op.full_name} {dtype} {requires_grad}"
+        seed = zlib.crc32(key.encode())
+        torch.manual_seed(seed)
+        random.seed(seed)
+        np.random.seed(seed)
+        try:
+            made = op.sample_inputs(
+                "cpu", dtype, requires_grad=requires_grad, set_seed=False
+            )
+            first = list(itertools.islice(filter(self._is_small, made), WINDOW))
+        except Exception as error:
+            record.add("samples", "skip", f"{type(error).__name__}: {error}")
+            return []
+        if len(first) <= self.options.samples:
+            return first
+        places = random.Random(seed).sample(range(len(first)), self.options.samples)
+        return [first[i] for i in sorted(places)]
+
+    def _is_small(self, sample: SampleInput) -> bool:
+        parts = tensors_in([sample.input, sample.args, sample.kwargs])
+        return all(t.numel() <= self.options.max_numel for t in parts)
+
+    def _call(self, op: OpInfo, sample: SampleInput, **more: Any) -> Call:
+        more.setdefault("function", op)
+        return Call(sample=sample, host_arguments=op.name in HOST_ARGUMENTS, **more)
+
+    def _forms(
+        self,
+        op: OpInfo,
+        sample: SampleInput,
+        wanted: set[str],
+        dtype: str,
+        record: Record,
+    ) -> None:
+        plain = None
+        if wanted & {"fwd", "out"}:
+            self.progress(f"{dtype} fwd")
+            plain = self._agree(op, self._call(op, sample), "fwd", record)
+        if "noncontig" in wanted:
+            self.progress(f"{dtype} noncontig")
+            self._noncontiguous(op, sample, record)
+        in_place = op.get_inplace()
+        if (
+            "inplace" in wanted
+            and in_place
+            and isinstance(sample.input, Tensor)
+            and (self.options.strict or not sample.broadcasts_input)
+        ):
+            self.progress(f"{dtype} inplace")
+            call = self._call(op, sample, function=in_place)
+            self._agree(op, call, "inplace", record)
+        supported = op.supports_out and op.name not in UNWRITTEN_OUT
+        if "out" in wanted and plain is not None and supported:
+            self.progress(f"{dtype} out")
+            results = tensors_in(plain.result)
+            if results and all(t.layout == torch.strided for t in results):
+                out = [_poisoned(t) for t in results]
+                self._agree(op, self._call(op, sample, out=out), "out", record)
+
+    def _noncontiguous(self, op: OpInfo, sample: SampleInput, record: Record) -> None:
+        try:
+            moved = sample.noncontiguous()
+        except (RuntimeError, NotImplementedError):  # sparse ones have no strides
+            record.add("noncontig", "skip")
+        else:
+            self._agree(op, self._call(op, moved), "noncontig", record)
+
+    def _layouts(
+        self,
+        op: OpInfo,
+        sample: SampleInput,
+        dtype: str,
+        record: Record,
+        backward: bool,
+    ) -> None:
+        rng = random.Random(self.options.seed)
+        for layout in NAMES[:-1]:
+            self.progress(f"{dtype} layouts, inputs {layout}")
+            moved = sample.transform(
+                lambda x, how=layout: (
+                    lay_out(x, how, rng) if isinstance(x, Tensor) else x
+                )
+            )
+            incoming = rng.choice(("", *NAMES)) if backward else None
+            call = self._call(op, moved, backward=incoming)
+            note = (
+                f"inputs {layout}, gradients {incoming}: "
+                if backward
+                else f"inputs {layout}: "
+            )
+            self._agree(op, call, "layouts", record, note)
+        for layout in NAMES if backward else ():
+            self.progress(f"{dtype} layouts, gradients {layout}")
+            call = self._call(op, sample, backward=layout)
+            self._agree(op, call, "layouts", record, f"gradients {layout}: ")
+
+    def _agree(
+        self, op: OpInfo, call: Call, variant: str, record: Record, note: str = ""
+    ) -> Done | None:
+        """Make a call on both devices and compare; return cpu's."""
+        expected, raised = _attempt(call, CPU)
+        if isinstance(raised, NothingToCompare):
+            record.add(variant, "skip")
+            return None
+        got, failure = _attempt(call, self.device)
+        late = _wait(self.device)
+        failure = failure or late
+        try:
+            if raised is not None:
+                record.add(variant, *_same_error(raised, failure, note))
+                return None
+            if failure is not None:
+                raise Mismatch(f"{type(failure).__name__}: {failure}")
+            assert got is not None and expected is not None
+            self._compare(got, expected, op.name not in UNWRITTEN)
+        except Mismatch as error:
+            if expected is not None and not _repeats(call, expected):
+                record.add(variant, "skip")
+            else:
+                record.add(variant, "fail", f"{note}{error} of {_told(call)}")
+        else:
+            record.add(variant, "pass")
+        return expected
+
+    def _compare(self, got: Done, expected: Done, values: bool) -> None:
+        # Raw results may differ by phases and signs, but in nothing else.
+        compare(got.result, expected.result, values=False)
+        compare(got.processed, expected.processed, values=values)
+        compare(got.gradients, expected.gradients, at="gradient")
+        compare(got.out, expected.out, values=False, at="out")
+        if (got.result is got.input) != (expected.result is expected.input):
+            raise Mismatch("result: whether it is the input itself")
+        mine = [got.result, got.gradients, got.out]
+        cpus = [expected.result, expected.gradients, expected.out]
+        if got.copies.tensors() or _names_device(got.kwargs):
+            for i, tensor in enumerate(tensors_in(mine)):
+                if tensor.device.type != self.device.type:
+                    raise Mismatch(f"tensor {i} of the results lies on {tensor.device}")
+        if values:
+            memory = expected.copies.memory()
+            compare_memory(got.copies.memory(), memory, expected.copies.dtypes())
+        if self.options.strict:
+            compare_strides(mine, cpus)
+        compare_aliases(
+            got.result,
+            got.copies.tensors() + got.out,
+            expected.result,
+            expected.copies.tensors() + expected.out,
+        )
+
+
+def _attempt(call: Call, device: torch.device) -> tuple[Done | None, Exception | None]:
+    try:
+        return call.make(device), None
+    except Exception as error:
+        return None, error
+
+
+def _wait(device: torch.device) -> Exception | None:
+    """Wait until all is computed; return what failed meanwhile, and forget it."""
+    try:
+        torch.accelerator.synchronize(device)
+    except Exception as error:
+        torch.get_device_module(device).reset_device()
+        return error
+    return None
+
+
+def _same_error(
+    raised: Exception, failure: Exception | None, note: str
+) -> tuple[str, str]:
+    """Return the outcome of a call that fails on cpu.
+
+    What only the kernel can know is a DeviceError that is of cpu's kind, too.
+    """
+    late = isinstance(failure, torch.AcceleratorError)
+    if type(failure) is type(raised) or (late and isinstance(failure, type(raised))):
+        return "raises", ""
+    got = f"{type(failure).__name__} ({failure})" if failure else "no error"
+    return "fail", f"{note}{got} instead of cpu's {type(raised).__name__}: {raised}"
+
+
+def _repeats(call: Call, expected: Done) -> bool:
+    """Return whether cpu agrees with itself about a call."""
+    again, _ = _attempt(call, CPU)
+    try:
+        assert again is not None
+        compare(again.processed, expected.processed)
+        compare(again.gradients, expected.gradients)
+    except AssertionError:
+        return False
+    return True
+
+
+def _names_device(kwargs: dict[str, Any]) -> bool:
+    return kwargs.get("device") is not None
+
+
+def _poisoned(like: Tensor) -> Tensor:
+    """Return a tensor for out= laid out as cpu's result, of values to be noticed."""
+    out = torch.empty_strided(like.size(), like.stride(), dtype=like.dtype)
+    floating = like.is_floating_point() or like.is_complex()
+    return out.fill_(math.nan if floating else 1)
+
+
+def _told(call: Call) -> str:
+    """Return the sample in words, in one line."""
+    return " ".join(call.sample.summary().split())[:300]

@@ -1,0 +1,99 @@
+"""Compare the device with cpu over PyTorch's OpInfo database.
+
+    python -m tests.conformance.run          a third, and operators that changed
+    python -m tests.conformance.run --all    every operator
+
+The last line tells how many operators were checked and how many failed; the
+exit status is 0 when none did and all that should be were checked.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import sys
+import time
+import warnings
+from pathlib import Path
+
+from tests.conformance.check import judge_by_lists
+
+ROOT = Path(__file__).resolve().parents[2]
+ALL_DTYPES = "float32,float64,int64,bool,bfloat16,float16,complex64"
+BACKWARD_DTYPES = "float32,float64,bfloat16,float16,complex64"
+VARIANTS = "fwd,inplace,out,bwd,noncontig"
+NEEDED = ("expecttest", "numpy", "scipy")
+
+
+def parse(arguments: list[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--all", action="store_true", help="every operator")
+    add("--ops", metavar="REGEX", help="only operators whose full name matches")
+    add("--third", type=int, help="which third, 0 to 2; default: it rotates")
+    add("--base", metavar="COMMIT", help="operators changed since then are checked")
+    add("--seed", type=int, help="of the samples; default: a new one")
+    add("--dtypes", default=ALL_DTYPES)
+    add("--backward-dtypes", default=BACKWARD_DTYPES)
+    add("--layout-dtypes", default="float32")
+    add("--variants", default=VARIANTS, help="and, not by default: layouts, errors")
+    add("--samples", type=int, default=3, help="for each operator and dtype")
+    add("--strict", action="store_true", help="strides, and broadcasts in place, too")
+    add("--device", default="npu")
+    add("--jobs", type=int, default=min(os.cpu_count() or 1, 16))
+    add("--limit", type=float, default=120, help="seconds for one operator")
+    add("--json", type=Path, default=ROOT / "out" / "conformance.json")
+    add("--list", action="store_true", help="print the selection, check nothing")
+    return parser.parse_args(arguments)
+
+
+def missing() -> list[str]:
+    """Return what OpInfo needs, for all of its entries, and is not installed."""
+    return [name for name in NEEDED if importlib.util.find_spec(name) is None]
+
+
+def main() -> int:
+    options = parse()
+    if lacking := missing():
+        print(f"conformance: not installed: {', '.join(lacking)}", file=sys.stderr)
+        # A skipped check in CI would look like one that passed.
+        return 2 if os.environ.get("CI") == "1" else 0
+    warnings.simplefilter("ignore")
+    start = time.monotonic()
+    # Imports OpInfo: four seconds, which --help is spared.
+    from tests.conformance.session import Session
+
+    session = Session(options)
+    names = session.select()
+    if options.list:
+        print("\n".join(names))
+        return 0
+    run = session.check(names)
+    run["full"] = (
+        options.all
+        and not options.ops
+        and (
+            {*ALL_DTYPES.split(",")} <= {*options.dtypes.split(",")}
+            and {*VARIANTS.split(",")} <= {*options.variants.split(",")}
+        )
+    )
+    run["seconds"] = round(time.monotonic() - start, 1)
+    options.json.parent.mkdir(parents=True, exist_ok=True)
+    options.json.write_text(json.dumps(run, indent=1) + "\n")
+
+    verdict = judge_by_lists(run)
+    for complaint in verdict.complaints:
+        print(complaint)
+    if verdict.nothing_to_check:
+        print(f"nothing to check: {', '.join(verdict.nothing_to_check)}")
+    print(f"{run['seconds']:.0f} s; results in {options.json}")
+    print(verdict.summary)
+    return 1 if verdict.complaints else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

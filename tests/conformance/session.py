@@ -1,0 +1,108 @@
+"""One run: selects operators, has workers check them, gathers the results."""
+
+from __future__ import annotations
+
+import argparse
+import random
+import re
+import secrets
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.testing._internal.common_methods_invocations import op_db
+
+import npu_dispatch
+from tests.conformance.changed import changed
+from tests.conformance.check import Run
+from tests.conformance.checks import Checker, Options
+from tests.conformance.reached import reached, touches
+from tests.conformance.selection import THIRDS, rotating_third, third
+from tests.conformance.workers import Crash, work_through
+
+ROOT = Path(__file__).resolve().parents[2]
+OPERATORS = {op.full_name: op for op in op_db}
+
+
+class Session:
+    """A run with the command's options."""
+
+    def __init__(self, command: argparse.Namespace) -> None:
+        npu_dispatch.register()
+        # Workers share the cores; results do not depend on the number.
+        torch.set_num_threads(1)
+        self.command = command
+        self.seed = secrets.randbelow(2**31) if command.seed is None else command.seed
+        self.options = Options(
+            device=command.device,
+            dtypes=tuple(command.dtypes.split(",")),
+            backward_dtypes=tuple(command.backward_dtypes.split(",")),
+            layout_dtypes=tuple(command.layout_dtypes.split(",")),
+            variants=tuple(command.variants.split(",")),
+            samples=command.samples,
+            seed=self.seed,
+            strict=command.strict,
+        )
+
+    def select(self) -> list[str]:
+        """Return the names to check, and print how they were chosen."""
+        command = self.command
+        if command.ops:
+            return [name for name in OPERATORS if re.search(command.ops, name)]
+        if command.all:
+            return list(OPERATORS)
+        which = rotating_third(ROOT) if command.third is None else command.third
+        chosen = third(OPERATORS, which % THIRDS)
+        print(f"third {which % THIRDS} of the operators: {len(chosen)}", flush=True)
+        return chosen + self._changed(set(OPERATORS) - set(chosen))
+
+    def _changed(self, others: Iterable[str]) -> list[str]:
+        """Return those whose code changed, as far as their samples come to it."""
+        found = changed(ROOT, self.command.base)
+        touched = []
+        if found.operators:
+            reach = self._touches(found.operators)
+            for name, answer in self._work(sorted(others), reach):
+                # What crashes is to be checked.
+                if answer is True or isinstance(answer, Crash):
+                    touched.append(name)
+        print(f"and whose code changed {found.told}: {len(touched)}", flush=True)
+        return touched
+
+    def _touches(self, operators: frozenset[str]) -> Callable[..., bool]:
+        def work(name: str, report: Callable[[str], None]) -> bool:
+            return touches(reached(OPERATORS[name], self.options.device), operators)
+
+        return work
+
+    def check(self, names: list[str]) -> Run:
+        """Check operators, in an order that depends on the seed."""
+        print(f"seed {self.seed}: repeat with --seed {self.seed}", flush=True)
+        checker = Checker(self.options)
+
+        def work(name: str, report: Callable[[str], None]) -> dict[str, Any]:
+            checker.progress = report
+            return checker.operator(OPERATORS[name])
+
+        shuffled = sorted(names)
+        random.Random(self.seed).shuffle(shuffled)
+        done = []
+        for name, answer in self._work(shuffled, work):
+            if isinstance(answer, Crash):
+                answer = {
+                    "name": name,
+                    "dtypes": {},
+                    "crash": answer.reason,
+                    "seconds": answer.seconds,
+                }
+            done.append(answer)
+        return {
+            "seed": self.seed,
+            "torch": torch.__version__,
+            "options": {k: str(v) for k, v in vars(self.command).items()},
+            "ops": sorted(done, key=lambda op: str(op["name"])),
+        }
+
+    def _work(self, names: list[str], work: Callable[..., Any]) -> Any:
+        return work_through(names, work, self.command.jobs, self.command.limit)
