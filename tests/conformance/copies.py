@@ -48,6 +48,16 @@ class Copies:
         """Return what memory() holds, buffer by buffer."""
         return [original.dtype for original, _ in self._memory.values()]
 
+    def nudge(self) -> None:
+        """Move each number by a rounding error, this way or that."""
+        signs = torch.Generator().manual_seed(0)
+        for memory, dtype in zip(self.memory(), self.dtypes(), strict=True):
+            if dtype.is_floating_point or dtype.is_complex:
+                size = memory.numel() // dtype.itemsize
+                numbers = memory[: size * dtype.itemsize].view(dtype)
+                way = torch.randint(0, 2, (size,), generator=signs) * 2 - 1
+                numbers.mul_((1 + torch.finfo(dtype).eps * way).to(dtype))
+
     def tensors(self) -> list[Tensor]:
         return [copy for _, copy in self._tensors.values()]
 
@@ -72,13 +82,13 @@ class Copies:
                 device=self.device,
             )
         if storage._cdata not in self._memory:
-            flat = torch.empty(0, dtype=torch.uint8).set_(storage)  # type: ignore[call-overload]
+            flat = torch.empty(0, dtype=torch.uint8).set_(storage)
             self._memory[storage._cdata] = (
                 original,
                 flat.to(self.device, copy=True),
             )
         copy = torch.empty(0, dtype=original.dtype, device=self.device)
-        copy.set_(  # type: ignore[call-overload]
+        copy.set_(
             self._memory[storage._cdata][1].untyped_storage(),
             original.storage_offset(),
             original.size(),
