@@ -129,7 +129,7 @@ class Call:
         out = Copies(device).of(self.out or [])
         if out:
             kwargs["out"] = out[0] if len(out) == 1 else tuple(out)
-        torch.manual_seed(0)
+        _seed(device, 0)
         with self.watch():
             result = self.function(value, *args, **kwargs)
         processed = self.sample.output_process_fn_grad(result)
@@ -180,6 +180,8 @@ class Checker:
             dtype = getattr(torch, name)
             if dtype in op.dtypes:
                 dtypes[name] = self._dtype(op, dtype).as_json()
+        if "errors" in self.options.variants:
+            dtypes["any"] = self._errors(op).as_json()
         seconds = round(time.perf_counter() - start, 3)
         return {"name": op.full_name, "dtypes": dtypes, "seconds": seconds}
 
@@ -204,13 +206,27 @@ class Checker:
                     self._layouts(op, sample, name, record, backward=True)
         return record
 
+    def _errors(self, op: OpInfo) -> Record:
+        """Check the calls that OpInfo lists as wrong."""
+        record = Record()
+        self.progress("errors")
+        try:
+            wrong = [e.sample_input for e in op.error_inputs("cpu")]
+        except CALL_ERRORS as error:
+            record.add("samples", "skip", f"{type(error).__name__}: {error}")
+            return record
+        for sample in wrong:
+            if isinstance(sample, SampleInput) and self._is_small(sample):
+                self._agree(op, self._call(op, sample), "errors", record)
+        return record
+
     def _samples(
         self, op: OpInfo, dtype: torch.dtype, requires_grad: bool, record: Record
     ) -> list[SampleInput]:
         """Return some of the first samples, which ones and their numbers by seed."""
         key = f"{self.options.seed} {op.full_name} {dtype} {requires_grad}"
         seed = zlib.crc32(key.encode())
-        torch.manual_seed(seed)
+        _seed(CPU, seed)
         random.seed(seed)
         np.random.seed(seed)
         try:
@@ -370,6 +386,14 @@ def _attempt(call: Call, device: torch.device) -> tuple[Done | None, Exception |
         return call.make(device), None
     except Exception as error:
         return None, error
+
+
+def _seed(device: torch.device, seed: int) -> None:
+    """Seed one device: torch.manual_seed formats call stacks for absent ones."""
+    if device.type == "cpu":
+        torch.default_generator.manual_seed(seed)
+    else:
+        torch.get_device_module(device).manual_seed_all(seed)
 
 
 def _wait(device: torch.device) -> Exception | None:
