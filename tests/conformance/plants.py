@@ -72,17 +72,11 @@ def _wrong_backward() -> None:
 
 
 def _wrong_strides() -> None:
-    def kernel(x: Tensor) -> Tensor:
-        result = x.cpu().digamma()
-        return result.mT.contiguous().mT.npu() if x.dim() == 2 else result.npu()
-
-    _replace("digamma", kernel)
+    _replace("triu", lambda x, k=0: x.cpu().triu(k).mT.contiguous().mT.npu())
 
 
 def _no_error() -> None:
-    # cpu: "all only supports bool tensor" and the like have no twin here.
-    _replace("cross", lambda x, y, dim=None: torch.zeros_like(x))
-    _replace("linalg_cross", lambda x, y, *, dim=-1: torch.zeros_like(x))
+    _replace("gather", lambda x, dim, index, sparse_grad=False: torch.zeros_like(x))
 
 
 def _crash() -> None:
@@ -128,9 +122,9 @@ PLANTS = {
 }
 OPTIONS = {
     "hang": ["--limit", "5"],
-    "wrong_strides": ["--strict"],
+    "wrong_strides": ["--ops", "^triu$", "--strict"],
     "view_of_input": ["--ops", "^trunc$"],
-    "no_error": ["--ops", "^linalg.cross$", "--variants", "errors"],
+    "no_error": ["--ops", "^gather$", "--variants", "fwd,wrong_calls"],
 }
 
 

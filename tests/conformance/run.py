@@ -40,7 +40,9 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     add("--dtypes", default=ALL_DTYPES)
     add("--backward-dtypes", default=BACKWARD_DTYPES)
     add("--layout-dtypes", default="float32")
-    add("--variants", default=VARIANTS, help="and, not by default: layouts, errors")
+    add(
+        "--variants", default=VARIANTS, help="and, not by default: layouts, wrong_calls"
+    )
     add("--samples", type=int, default=3, help="for each operator and dtype")
     add("--strict", action="store_true", help="strides, and broadcasts in place, too")
     add("--device", default="npu")

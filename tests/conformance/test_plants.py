@@ -22,11 +22,11 @@ TOLD = {
     "on_cpu": "of the results lies on cpu",
     "view_of_input": "trunc float32 fwd: [fwd] result: whether it is the input itself",
     "alters_input": "digamma float32 fwd: [fwd] input 0 afterwards: Tensor-likes",
-    "in_place_writes_nothing": "digamma float32 inplace: [inplace] result: Tensor-likes",
+    "in_place_writes_nothing": "digamma float32 inplace: [inplace] result: ",
     "out_writes_nothing": "digamma float32 out: [out] result: Tensor-likes",
     "wrong_backward": "digamma float32 bwd: [bwd] gradient[0]: Tensor-likes",
-    "wrong_strides": "digamma float32 fwd: [fwd] strides of tensor 0",
-    "no_error": "any errors: [errors] no error instead of cpu's RuntimeError",
+    "wrong_strides": "triu float32 fwd: [fwd] strides of tensor 0",
+    "no_error": "gather any wrong_calls: [wrong_calls] no error instead of cpu's",
     "crash": "digamma all crash: worker died: SIGSEGV; at float32 fwd",
     "hang": "digamma all crash: no end within 5 s; at float32 fwd",
     "no_samples": "nothing was compared: digamma",
@@ -70,8 +70,7 @@ def test_a_broken_operator_fails(runs, plant):
     assert text.splitlines()[-1].endswith(" operators checked, 1 failed")
 
 
-def test_what_is_missing_in_ci_is_an_error(tmp_path):
-    (tmp_path / "expecttest.py").write_text("raise ImportError\n")
+def test_what_is_missing_in_ci_is_an_error():
     code = (
         "import importlib.util, sys\n"
         "from tests.conformance import run\n"
