@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import gc
-import os
-import subprocess
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import torch
+from interpreter import Forked, Spawned, Zygote, environment
 
 import npu_dispatch
 from npu_dispatch import _C
 
 ROOT = Path(__file__).resolve().parent.parent
-Python = Callable[..., subprocess.CompletedProcess[str]]
 
 
 def _clear_all() -> None:
@@ -61,36 +58,23 @@ def leaves_nothing_behind():
     assert torch.npu.memory_allocated() == before, "device memory was leaked"
 
 
+@pytest.fixture(scope="session")
+def zygote() -> Iterator[Zygote]:
+    zygote = Zygote()
+    yield zygote
+    zygote.close()
+
+
 @pytest.fixture
-def python(tmp_path: Path) -> Python:
-    """Run a program in a fresh interpreter: python(code, NAME=value...)."""
-
-    def run(
-        code: str, *args: str, timeout: float = 120, check: bool = True, **env: str
-    ) -> subprocess.CompletedProcess[str]:
-        result = subprocess.run(
-            [sys.executable, "-c", code, *args],
-            env=environment(**env),
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-        )
-        if check:
-            assert result.returncode == 0, result.stderr
-        return result
-
-    return run
+def python(tmp_path: Path, zygote: Zygote) -> Forked:
+    """Run a program: python(code, NAME=value...). The one to use."""
+    return Forked(tmp_path, zygote)
 
 
-def environment(**changes: str) -> dict[str, str]:
-    """Return an environment in which a child finds this npu_dispatch."""
-    env = {**os.environ, **changes}
-    home = Path(_C.__file__).parent.parent
-    if (home / "npu_dispatch" / "__init__.py").exists():  # built in place
-        paths = [str(home), env.get("PYTHONPATH", "")]
-        env["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
-    return env
+@pytest.fixture
+def fresh_python(tmp_path: Path) -> Spawned:
+    """The same in a new interpreter: for what tests import, exec, start or exit."""
+    return Spawned(tmp_path)
 
 
 @pytest.fixture
