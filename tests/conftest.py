@@ -3,17 +3,43 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
-from interpreter import Forked, Spawned, Zygote, environment
+from interpreter import Forked, Spawned, environment, shared_zygote
 
 import npu_dispatch
 from npu_dispatch import _C
 
-ROOT = Path(__file__).resolve().parent.parent
+# What needs the machine for itself, by folder and file: it measures, it fills
+# queues and memory until the machine is busy, it looks at what other processes
+# on the machine have open, or it counts threads and cores.
+SERIAL = (
+    "stress",
+    "observability",
+    "trace/test_top.py",
+    "trace/test_torch_profiler.py",
+    "api/test_fault.py",
+    "api/test_memory.py",
+    "api/test_bad_devices.py",
+    "unit/test_cores.py",
+    "unit/test_memory.py",
+    "unit/test_examples.py",
+    "graphs/test_example.py",
+    "aio/test_serve.py",
+    "sanitizer/test_programs_are_clean.py",
+)
+TESTS = Path(__file__).resolve().parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.is_relative_to(TESTS):
+            place = item.path.relative_to(TESTS).as_posix()
+            if place.startswith(SERIAL):
+                item.add_marker(pytest.mark.serial)
 
 
 def _clear_all() -> None:
@@ -58,17 +84,10 @@ def leaves_nothing_behind():
     assert torch.npu.memory_allocated() == before, "device memory was leaked"
 
 
-@pytest.fixture(scope="session")
-def zygote() -> Iterator[Zygote]:
-    zygote = Zygote()
-    yield zygote
-    zygote.close()
-
-
 @pytest.fixture
-def python(tmp_path: Path, zygote: Zygote) -> Forked:
+def python(tmp_path: Path) -> Forked:
     """Run a program: python(code, NAME=value...). The one to use."""
-    return Forked(tmp_path, zygote)
+    return Forked(tmp_path, shared_zygote())
 
 
 @pytest.fixture

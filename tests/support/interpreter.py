@@ -6,7 +6,9 @@ subprocess gives: a process with its pipes, or a CompletedProcess.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import functools
 import json
 import os
 import selectors
@@ -137,6 +139,14 @@ class Zygote:
         self._process.wait()
         assert self._process.stdout is not None
         self._process.stdout.close()
+
+
+@functools.cache
+def shared_zygote() -> Zygote:
+    """Return the one of this test process; it ends with it."""
+    zygote = Zygote()
+    atexit.register(zygote.close)
+    return zygote
 
 
 class Process:

@@ -33,7 +33,7 @@ _READ_AT_START = (
 )
 _READ_LATER = (
     *("TORCH_NPU_", "TORCH_DEVICE_BACKEND_AUTOLOAD", "PYTORCH_NPU_"),
-    *("PYTORCH_ALLOC_CONF", "TORCH_EXTENSIONS_DIR"),
+    *("PYTORCH_ALLOC_CONF", "TORCH_EXTENSIONS_DIR", "TORCHINDUCTOR_CACHE_DIR"),
 )
 
 
@@ -126,8 +126,8 @@ def _become(fds: list[int]) -> None:
     os.chdir(request["cwd"])
     os.environ.clear()
     os.environ.update(request["env"])
-    for name in ("zygote", "json", "runpy"):
-        sys.modules.pop(name, None)
+    del sys.modules["zygote"]
+
     import numpy.random
     import torch
 
