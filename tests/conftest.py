@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -32,6 +33,18 @@ SERIAL = (
     "sanitizer/test_programs_are_clean.py",
 )
 TESTS = Path(__file__).resolve().parent
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Let workers of xdist share the cores, with as many threads as alone.
+
+    Fewer OpenMP threads would be another program: how kernels split their work,
+    and who has a team, is tested. Two teams of two that spin on two cores only
+    take time from each other, so theirs sleep. Set here, in the process that
+    starts the workers: they have loaded OpenMP before they read this file.
+    """
+    if config.getoption("numprocesses", None):
+        os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
