@@ -4,19 +4,55 @@ from __future__ import annotations
 
 import gc
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
+from interpreter import Forked, Spawned, environment, shared_zygote
 
 import npu_dispatch
 from npu_dispatch import _C
 
-ROOT = Path(__file__).resolve().parent.parent
-Python = Callable[..., subprocess.CompletedProcess[str]]
+# What needs the machine for itself, by folder and file: it measures, it fills
+# queues and memory until the machine is busy, it looks at what other processes
+# on the machine have open, or it counts threads and cores.
+SERIAL = (
+    "stress",
+    "observability",
+    "trace/test_top.py",
+    "trace/test_torch_profiler.py",
+    "api/test_fault.py",
+    "api/test_memory.py",
+    "api/test_bad_devices.py",
+    "unit/test_cores.py",
+    "unit/test_memory.py",
+    "unit/test_examples.py",
+    "graphs/test_example.py",
+    "aio/test_serve.py",
+    "sanitizer/test_programs_are_clean.py",
+)
+TESTS = Path(__file__).resolve().parent
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Let workers of xdist share the cores, with as many threads as alone.
+
+    Fewer OpenMP threads would be another program: how kernels split their work,
+    and who has a team, is tested. Two teams of two that spin on two cores only
+    take time from each other, so theirs sleep. Set here, in the process that
+    starts the workers: they have loaded OpenMP before they read this file.
+    """
+    if config.getoption("numprocesses", None):
+        os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.is_relative_to(TESTS):
+            place = item.path.relative_to(TESTS).as_posix()
+            if place.startswith(SERIAL):
+                item.add_marker(pytest.mark.serial)
 
 
 def _clear_all() -> None:
@@ -62,35 +98,15 @@ def leaves_nothing_behind():
 
 
 @pytest.fixture
-def python(tmp_path: Path) -> Python:
-    """Run a program in a fresh interpreter: python(code, NAME=value...)."""
-
-    def run(
-        code: str, *args: str, timeout: float = 120, check: bool = True, **env: str
-    ) -> subprocess.CompletedProcess[str]:
-        result = subprocess.run(
-            [sys.executable, "-c", code, *args],
-            env=environment(**env),
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-        )
-        if check:
-            assert result.returncode == 0, result.stderr
-        return result
-
-    return run
+def python(tmp_path: Path) -> Forked:
+    """Run a program: python(code, NAME=value...). The one to use."""
+    return Forked(tmp_path, shared_zygote())
 
 
-def environment(**changes: str) -> dict[str, str]:
-    """Return an environment in which a child finds this npu_dispatch."""
-    env = {**os.environ, **changes}
-    home = Path(_C.__file__).parent.parent
-    if (home / "npu_dispatch" / "__init__.py").exists():  # built in place
-        paths = [str(home), env.get("PYTHONPATH", "")]
-        env["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
-    return env
+@pytest.fixture
+def fresh_python(tmp_path: Path) -> Spawned:
+    """The same in a new interpreter: for what tests import, exec, start or exit."""
+    return Spawned(tmp_path)
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ import weakref
 
 import pytest
 import torch
+from missing import need_module
 
 from npu_dispatch import aio
 
@@ -239,7 +240,7 @@ def test_awaiting_outside_of_a_loop_says_so(stream, gate):
 
 
 def test_trio_waits_too(stream, gate):
-    trio = pytest.importorskip("trio")
+    trio = need_module("trio")
 
     async def main():
         gate.close(stream)

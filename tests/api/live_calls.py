@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
+from interpreter import Forked, shared_zygote
 
 npu = torch.npu
 CALLS: dict[str, Callable[[], None]] = {}
@@ -25,10 +26,9 @@ def calls(*names: str) -> Callable[[Callable[[], None]], Callable[[], None]]:
 
 def child(code: str) -> str:
     """Run a program of its own and return what it printed."""
-    command = [sys.executable, "-c", "import torch\nnpu = torch.npu\n" + code]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
+    with tempfile.TemporaryDirectory() as folder:
+        python = Forked(Path(folder), shared_zygote())
+        return python("import torch\nnpu = torch.npu\n" + code).stdout.strip()
 
 
 def filled(value: float, n: int = 4) -> torch.Tensor:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import select
 import struct
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from interpreter import Forked
 
 from npu_dispatch.processes import process_start
 from npu_dispatch.stats import LAYOUT_VERSION, OFFSETS
@@ -83,14 +83,14 @@ def write_segment(tmp_path: Path) -> Callable[..., Path]:
 class Trainer:
     """A program that runs until told otherwise; its prints are its events."""
 
-    def __init__(self, code: str, env: dict[str, str], folder: Path) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", code],
+    def __init__(self, python: Forked, code: str, env: dict[str, str]) -> None:
+        self.process = python.start(
+            *("-c", code),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             bufsize=0,  # nothing is held back from select()
+            text=False,
             env=env,
-            cwd=folder,
         )
         self.pid = self.process.pid
 
@@ -115,12 +115,12 @@ class Trainer:
 
 @pytest.fixture
 def trainer(
-    child_environment: Callable[..., dict[str, str]], tmp_path: Path
+    child_environment: Callable[..., dict[str, str]], python: Forked
 ) -> Iterator[Callable[..., Trainer]]:
     started: list[Trainer] = []
 
     def start(code: str, **env: str) -> Trainer:
-        started.append(Trainer(code, child_environment(**env), tmp_path))
+        started.append(Trainer(python, code, child_environment(**env)))
         return started[-1]
 
     yield start

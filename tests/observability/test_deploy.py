@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 from prometheus_server import (
     Prometheus,
@@ -226,6 +227,7 @@ def test_rules_and_panels_name_only_metrics_that_exist(write_segment, ghost):
     assert named - exist == set()
 
 
+@pytest.mark.nightly
 def test_every_panel_shows_something_for_a_live_process(
     trainer, child_environment, tmp_path
 ):

@@ -18,10 +18,15 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator
 
+import pytest
 from prometheus_server import Prometheus, alert_names, exported, free_port, serving
 
 from npu_dispatch.trace_file import TraceFile, trace_path
 
+pytestmark = [
+    pytest.mark.nightly,
+    pytest.mark.timeout(4 * 45 + 120),  # all its patience, and programs that start
+]
 _PATIENCE_S = 45.0
 
 # Launches one small task in half a millisecond, or as many as it can.

@@ -17,6 +17,8 @@ from selenium.webdriver.support.ui import WebDriverWait
 
 from npu_dispatch.service.app import ServiceConfig, create_app
 
+pytestmark = pytest.mark.nightly
+
 ROOT = Path(__file__).resolve().parents[2]
 
 TRAIN = """

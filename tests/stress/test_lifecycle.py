@@ -22,6 +22,12 @@ def long(n):
 """
 
 
+@pytest.fixture
+def python(fresh_python):
+    """Of a process's own from start to exit, which is what is tested."""
+    return fresh_python
+
+
 def test_exit_with_work_queued_finishes_it(python):
     code = LONG + "long(30); print('left')"
 

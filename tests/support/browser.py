@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
-
-import pytest
+from missing import need_tool
 from selenium import webdriver
 from selenium.webdriver.chrome.options import Options
 from selenium.webdriver.chrome.service import Service
@@ -12,13 +10,9 @@ from selenium.webdriver.chrome.service import Service
 
 def open_browser(width: int, height: int, *, dark: bool) -> webdriver.Chrome:
     """Start one; a machine without it skips the test and says what to install."""
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
-    driver = shutil.which("chromedriver")
-    if chromium is None or driver is None:
-        pytest.skip(
-            "the page is tested in Chromium: "
-            "apt-get install --no-install-recommends chromium chromium-driver"
-        )
+    remedy = "apt-get install --no-install-recommends chromium chromium-driver"
+    chromium = need_tool("chromium", "chromium-browser", remedy=remedy)
+    driver = need_tool("chromedriver", remedy=remedy)
     options = Options()
     options.binary_location = chromium
     for flag in ("--headless=new", "--no-sandbox", "--disable-gpu"):

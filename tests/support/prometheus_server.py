@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import shutil
 import socket
 import subprocess
 import sys
@@ -18,6 +17,7 @@ from typing import Any
 import pytest
 import yaml
 from click.testing import CliRunner
+from missing import need_tool
 
 from npu_dispatch.cli import main
 
@@ -34,10 +34,7 @@ def alert_names() -> set[str]:
 
 
 def prometheus_tool(name: str) -> str:
-    found = shutil.which(name)
-    if found is None:
-        pytest.skip(f"{name} is missing: apt-get install prometheus")
-    return found
+    return need_tool(name, remedy="apt-get install prometheus")
 
 
 def free_port() -> int:

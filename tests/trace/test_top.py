@@ -10,8 +10,8 @@ import subprocess
 import sys
 import time
 
-import pytest
 import torch
+from missing import need_module
 
 from npu_dispatch import _C, top
 from npu_dispatch.stats import segment_file
@@ -75,18 +75,18 @@ def test_the_commands_print_tables_and_json(child_environment):
     assert {row["pid"] for row in sample["streams"]} == {os.getpid()}
 
 
-def test_watching_imports_no_torch(python):
+def test_watching_imports_no_torch(fresh_python):
     code = (
         "import sys\n"
         "from npu_dispatch import top, trace\n"
         "top.Sampler().sample()\n"
         "assert 'torch' not in sys.modules"
     )
-    python(code, NPU_AUTOLOAD="0")
+    fresh_python(code, NPU_AUTOLOAD="0")
 
 
 def test_the_screen_shows_the_rows_and_keeps_the_cursor():
-    textual = pytest.importorskip("textual.widgets")
+    textual = need_module("textual.widgets")
     torch.npu.init()
 
     async def main():

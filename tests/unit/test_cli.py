@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 
 @pytest.fixture
-def npu_dispatch_run(tmp_path: Path, child_environment):
+def npu_dispatch_run(tmp_path: Path, python, child_environment):
     def run(program: str, *args: str, options: tuple[str, ...] = ()):
         script = tmp_path / "script.py"
         script.write_text(program)
-        command = [sys.executable, "-m", "npu_dispatch", "run", *options, str(script)]
-        return subprocess.run(
-            [*command, *args],
-            env=child_environment(COLUMNS="120"),
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
+        command = ["-m", "npu_dispatch", "run", *options, str(script)]
+        return python.run(*command, *args, env=child_environment(COLUMNS="120"))
 
     return run
 
@@ -109,14 +101,8 @@ print(x.sum().item())
     assert "item" in figures["blocked_ms"]
 
 
-def test_doctor_tries_the_device(child_environment):
-    result = subprocess.run(
-        [sys.executable, "-m", "npu_dispatch", "doctor"],
-        env=child_environment(),
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+def test_doctor_tries_the_device(fresh_python):
+    result = fresh_python.run("-m", "npu_dispatch", "doctor")
 
     assert result.returncode == 0, result.stderr
     assert "1 + 1 on npu  2.0" in result.stdout

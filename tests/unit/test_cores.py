@@ -1,13 +1,9 @@
 """How many threads kernels get, by the number of streams at work."""
 
 import os
-import subprocess
-import sys
 
 import pytest
 import torch
-
-from npu_dispatch.config import for_child
 
 # Each kernel notes how many threads OpenMP would give it, between two meetings
 # with the kernels of the other streams.
@@ -55,15 +51,9 @@ assert torch.get_num_threads() == 4  # the program's own stay
 
 
 def threads_seen(
-    streams: int, elements: int, *preparation: str, **changes: str
+    python, streams: int, elements: int, *preparation: str, **changes: str
 ) -> list[int]:
-    out = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(streams), str(elements), *preparation],
-        env=for_child(**changes),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    out = python(PROGRAM, str(streams), str(elements), *preparation, **changes)
     return [int(n) for n in out.stdout.split()]
 
 
@@ -78,10 +68,10 @@ def threads_seen(
         (2, 100_000, "3", [1, 1]),
     ],
 )
-def test_streams_at_work_share_the_cores(streams, elements, cores, expected):
+def test_streams_at_work_share_the_cores(python, streams, elements, cores, expected):
     changes = {"NPU_DISPATCH_CORES": cores} if cores else {}
 
-    assert threads_seen(streams, elements, **changes) == expected
+    assert threads_seen(python, streams, elements, **changes) == expected
 
 
 LIMIT_DEVICE = "torch.npu.set_device_limit(0, 1)"
@@ -98,8 +88,8 @@ LIMIT_STREAM = "torch.npu.set_stream_limit(every[0], vector_num=1)"
         (1, [LIMIT_STREAM, "torch.npu.reset_stream_limit(every[0])"], [4]),
     ],
 )
-def test_limits_of_a_device_and_of_a_stream(streams, limits, expected):
-    assert sorted(threads_seen(streams, 100_000, *limits)) == expected
+def test_limits_of_a_device_and_of_a_stream(python, streams, limits, expected):
+    assert sorted(threads_seen(python, streams, 100_000, *limits)) == expected
 
 
 def test_a_large_kernel_on_an_idle_device_uses_what_torch_would():
@@ -133,13 +123,5 @@ print(idle - with_team, threads() - with_team)
 """
 
 
-def test_a_thread_that_waits_for_the_device_ends_its_idle_team(child_environment):
-    result = subprocess.run(
-        [sys.executable, "-c", IDLE_TEAM],
-        env=child_environment(),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-
-    assert result.stdout.split() == ["-1", "0"]
+def test_a_thread_that_waits_for_the_device_ends_its_idle_team(python):
+    assert python(IDLE_TEAM).stdout.split() == ["-1", "0"]

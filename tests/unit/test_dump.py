@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
+from subprocess import PIPE
 
 import pytest
 from click.testing import CliRunner
@@ -46,18 +45,12 @@ torch.npu.synchronize()  # line 28
 
 
 @pytest.fixture
-def start():
+def start(python):
     started = []
 
     def run(program=PROGRAM, **variables):
-        process = subprocess.Popen(
-            [sys.executable, "-c", program],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=for_child(**variables),
-        )
+        pipes = {"stdin": PIPE, "stdout": PIPE, "stderr": PIPE}
+        process = python.start("-c", program, env=for_child(**variables), **pipes)
         started.append(process)
         assert process.stdout.readline() == "held\n"
         return process

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,16 +12,9 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 
 @pytest.fixture
-def example(tmp_path: Path, child_environment):
+def example(python):
     def run(script: str, *args: str) -> str:
-        result = subprocess.run(
-            [sys.executable, str(EXAMPLES / script), *args],
-            env=child_environment(),
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=170,
-        )
+        result = python.run(str(EXAMPLES / script), *args, timeout=170)
         assert result.returncode == 0, result.stderr
         return result.stdout
 

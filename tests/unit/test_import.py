@@ -17,6 +17,12 @@ WRONG_TORCH = "import torch; torch.__version__ = '1.2.3+cpu'; "
 
 
 @pytest.fixture
+def python(fresh_python):
+    """That has imported nothing yet: importing is what is tested."""
+    return fresh_python
+
+
+@pytest.fixture
 def entry_point(tmp_path: Path, child_environment) -> dict[str, str]:
     """An environment in which torch finds our entry point, installed or not."""
     info = tmp_path / "site" / "npu_dispatch_entry-1.dist-info"

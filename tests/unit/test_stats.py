@@ -185,10 +185,12 @@ def test_the_engine_counts_launches_and_memory():
     assert device.allocated == torch.npu.memory_allocated()
 
 
-def test_reading_needs_no_torch(python):
+def test_reading_needs_no_torch(fresh_python):
     code = "import sys, npu_dispatch.stats; print('torch' in sys.modules)"
 
-    assert python(code, NPU_AUTOLOAD="0").stdout.strip() == "False"
+    result = fresh_python(code, NPU_AUTOLOAD="0")
+
+    assert result.stdout.strip() == "False"
 
 
 def test_the_summary_counts_a_launch_once_on_either_kind_of_stream():

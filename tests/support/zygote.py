@@ -1,0 +1,176 @@
+"""A process that has imported torch, and forks a child for each program.
+
+A test process costs two seconds of imports before its own first line. Here they
+are paid once: the zygote imports torch without the device and starts no thread;
+a child gets its environment, folder, files and arguments after the fork, loads
+the device as `import torch` would have, runs its program as `__main__`, and ends
+as any interpreter does. `interpreter.py` is its client.
+"""
+
+from __future__ import annotations
+
+import builtins
+import errno
+import gc
+import importlib.machinery
+import json
+import os
+import runpy
+import select
+import signal
+import socket
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+# What the interpreter and libraries have read by the time of the fork. A child
+# cannot have another value of these: such a program needs a process of its own.
+_READ_AT_START = (
+    *("PYTHON", "LD_", "GLIBC_", "MALLOC_", "LANG", "LC_", "TZ"),
+    *("OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "ATEN_", "DNNL_", "ONEDNN_"),
+    *("TORCH", "PYTORCH_", "CUDA_", "NUMPY_", "NPY_"),
+)
+_READ_LATER = (
+    *("TORCH_NPU_", "TORCH_DEVICE_BACKEND_AUTOLOAD", "PYTORCH_NPU_"),
+    *("PYTORCH_ALLOC_CONF", "TORCH_EXTENSIONS_DIR", "TORCHINDUCTOR_CACHE_DIR"),
+)
+
+
+def read_at_start(env: dict[str, str]) -> dict[str, str]:
+    """Return the variables that are too late for a forked child."""
+    return {
+        name: value
+        for name, value in env.items()
+        if name.startswith(_READ_AT_START) and not name.startswith(_READ_LATER)
+    }
+
+
+def main() -> None:
+    """Serve the socket that is standard input; return in each child, when done."""
+    _import_all()
+    requests = socket.socket(fileno=os.dup(0))
+    # The terminal sends Ctrl-C to all of a test run; the children are ours.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    running: dict[int, tuple[int, int]] = {}
+    while True:
+        poll = select.poll()
+        for fd in (requests.fileno(), *running):
+            poll.register(fd, select.POLLIN)
+        for fd, _ in poll.poll():
+            if fd in running:
+                _tell_status(fd, *running.pop(fd))
+                continue
+            message, fds, _, _ = socket.recv_fds(requests, 1, 4)
+            if not message:
+                os._exit(0)
+            pid = os.fork()
+            if pid == 0:
+                # As objects: their destructors must not close what the program
+                # opens under the same numbers.
+                requests.close()
+                for pidfd, (_, status) in running.items():
+                    os.close(pidfd)
+                    os.close(status)
+                _become(fds)
+                return
+            for file in fds[:3]:
+                os.close(file)
+            os.write(fds[3], b"%d\n" % pid)
+            running[os.pidfd_open(pid)] = pid, fds[3]
+
+
+def _import_all() -> None:
+    """Import what a first operator imports; leave one thread and no garbage."""
+    import torch
+
+    # Shape functions in Python pull it in at the first `x + 1`: a second.
+    import torch._dynamo
+
+    assert torch._C._get_privateuse1_backend_name() == "privateuseone", (
+        "the device is a child's to register, in the child's environment"
+    )
+    # OpenBLAS has made its threads at numpy's import. It ends them at a fork,
+    # and makes new ones when somebody multiplies.
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0)
+    os.waitpid(pid, 0)
+    threads = Path("/proc/self/task").iterdir()
+    assert len(list(threads)) == 1, "a fork would lose threads"
+    # A child's last collection would walk through, and copy the pages of, all
+    # that torch is: most of a second. What the program makes is not frozen.
+    gc.collect()
+    gc.freeze()
+
+
+def _tell_status(pidfd: int, pid: int, status: int) -> None:
+    os.close(pidfd)
+    _, code = os.waitpid(pid, 0)
+    try:
+        os.write(status, b"%d\n" % os.waitstatus_to_exitcode(code))
+    except OSError as error:  # nobody asks any more
+        if error.errno not in (errno.EPIPE, errno.ECONNRESET):
+            raise
+    os.close(status)
+
+
+def _become(fds: list[int]) -> None:
+    """Turn this child of the zygote into the interpreter that was asked for."""
+    for number, file in enumerate(fds[:3]):
+        os.dup2(file, number)
+        os.close(file)
+    with socket.socket(fileno=fds[3]) as status, status.makefile("rb") as file:
+        request = json.load(file)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.chdir(request["cwd"])
+    os.environ.clear()
+    os.environ.update(request["env"])
+    del sys.modules["zygote"]
+
+    import numpy.random
+    import torch
+
+    # Python's own generator has done so by itself.
+    numpy.random.seed()
+    torch.default_generator.seed()
+    _run(request["argv"], torch)
+
+
+def _run(argv: list[str], torch: Any) -> None:
+    """Run `-c CODE ARG...`, `-m MODULE ARG...` or `FILE ARG...` as `__main__`."""
+    module = sys.modules["__main__"] = types.ModuleType("__main__")
+    loader: Any = importlib.machinery.BuiltinImporter
+    names = vars(module)
+    names.update(__loader__=loader, __annotations__={}, __builtins__=builtins)
+    sys.orig_argv = [sys.executable, *argv]
+    try:
+        # The end of `import torch`.
+        if torch._is_device_backend_autoload_enabled():
+            torch._import_device_backends()
+        if argv[0] == "-c":
+            sys.argv = ["-c", *argv[2:]]
+            sys.path[0] = ""
+            exec(compile(argv[1], "<string>", "exec", dont_inherit=True), names)
+        elif argv[0] == "-m":
+            sys.argv = ["-m", *argv[2:]]
+            sys.path[0] = str(Path.cwd())
+            runpy._run_module_as_main(argv[1])  # type: ignore[attr-defined]
+        else:
+            sys.argv = argv
+            path = argv[0]
+            sys.path[0] = str(Path(path).resolve().parent)
+            loader = importlib.machinery.SourceFileLoader("__main__", path)
+            names.update(__file__=path, __cached__=None, __loader__=loader)
+            source = loader.get_data(path)
+            exec(compile(source, path, "exec", dont_inherit=True), names)
+    except SystemExit:
+        raise
+    except BaseException as error:
+        # Printed here, without this function's frame; raised, so that the
+        # interpreter chooses the status: 1, or death by SIGINT.
+        assert error.__traceback__ is not None
+        shown = error.with_traceback(error.__traceback__.tb_next)
+        sys.excepthook(type(shown), shown, shown.__traceback__)
+        sys.excepthook = lambda *_: None
+        raise
