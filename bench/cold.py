@@ -164,7 +164,7 @@ def main(shapes: int, operators: int, only: str, effort: Effort) -> None:
         if medians:
             median = round(statistics.median(medians), 2)
             emit(
-                case="median of operators",
+                case="median_of_operators",
                 npu_added_us=median,
                 most_us=max(medians),
                 goals={"npu_added_us": at_most(5), "most_us": at_most(12)},
