@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = ("README.md", "docs/asyncio.md", "docs/observability.md", "docs/debugging.md")
+PAGES = ("README.md", "docs/asyncio.md", "docs/observability.md")
 BLOCK = re.compile(r"(<!-- figures (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 

@@ -356,7 +356,7 @@ def compare(
     }
     try:
         ports = {name: int(s.stdout.readline()) for name, s in servers.items()}
-        for port in ports.values() if not smoke else ():
+        for port in ports.values():
             load(port, connections, 1)
         runs = {name: [] for name in ports}
         for _ in range(rounds):
