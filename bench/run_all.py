@@ -150,7 +150,10 @@ def smoke(chosen: list[Program]) -> None:
 
 def measure(chosen: list[Program], flag: str, runs: int) -> dict[str, Any]:
     """Return what out/bench.json holds."""
+    from _harness import machine  # imports torch
+
     result: dict[str, Any] = {
+        "machine": machine(),
         "began": time.strftime("%Y-%m-%d %H:%M", time.gmtime()),
         "effort": flag.removeprefix("--") or "full",
         "runs": runs,
@@ -161,9 +164,6 @@ def measure(chosen: list[Program], flag: str, runs: int) -> dict[str, Any]:
         began = time.monotonic()
         repeats = 1 if program.name in DETERMINISTIC else runs
         found = [run(program, *([flag] if flag else [])) for _ in range(repeats)]
-        head = found[0][0]
-        if "cpu" in head:
-            result["machine"] = {k: head[k] for k in ("cpu", "cores", "torch")}
         cases = merged(found)
         seconds = time.monotonic() - began
         result["benches"][program.name] = {
