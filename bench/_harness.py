@@ -1,161 +1,167 @@
-"""How a benchmark compares npu with cpu: interleaved blocks, medians, JSON lines.
+"""What every benchmark has in common: options, goals, JSON lines, the machine.
 
-Each device is measured in a process of its own. In one process the two would
-disturb each other: torch keeps OpenMP workers per calling thread, and those of
-the launcher make the OpenMP library slow down those of the caller.
+A benchmark prints a line about itself and one per case. `bench/run_all.py` runs
+them all several times; `--quick` and `--smoke` choose fewer repetitions, and a
+smoke run makes a single one: it shows that the file works, and measures nothing.
 """
 
 from __future__ import annotations
 
+import enum
 import json
 import math
 import os
 import statistics
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 
+import click
 import torch
 
 import npu_dispatch  # noqa: F401 (a no-op where torch has loaded it)
 
 clock = time.perf_counter_ns
-WORKER = "--worker"
-ANY_CPU = -1
-# How long a process runs on a CPU before it is timed there: the scheduler's
-# time to spread its threads.
-SETTLE_NS = 20_000_000
+# Whom npu is compared with (_peers.py).
+PEERS = ("npu", "cpu", "cpu_one_thread", "cpu_compiled")
+
+
+class Effort(enum.IntEnum):
+    """How much a run measures; indexes what `bench` is given."""
+
+    FULL = 0
+    QUICK = 1
+    SMOKE = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Times:
-    """Microseconds per call: until it returned, and until it was retired."""
+class Goal:
+    """What a figure is to reach; `relation` is "<=" or ">="."""
 
-    host: float
-    total: float
+    relation: str
+    bound: float
+
+    def is_met(self, figure: float) -> bool:
+        if self.relation == "<=":
+            return figure <= self.bound
+        return figure >= self.bound
 
 
-def timed_block(call: Callable[[], object], n: int, device: str) -> Times:
-    """Make `n` calls from an idle device; `n` must fit into the queue."""
-    wait = torch.npu.synchronize if device == "npu" else lambda: None
-    wait()
+def at_most(bound: float) -> Goal:
+    return Goal("<=", bound)
+
+
+def at_least(bound: float) -> Goal:
+    return Goal(">=", bound)
+
+
+def emit(*, goals: Mapping[str, Goal] | None = None, **fields: object) -> None:
+    """Print one JSON line; `goals` names fields, and those missed are listed."""
+    if goals:
+        fields["goals"] = {k: [g.relation, g.bound] for k, g in goals.items()}
+        fields["missed"] = [
+            k for k, g in goals.items() if not g.is_met(float(str(fields[k])))
+        ]
+    print(json.dumps(fields), flush=True)
+
+
+def bench(
+    **sizes: tuple[float, float, float],
+) -> Callable[[Callable[..., None]], click.Command]:
+    """Make a function the command of its file, after a line about the run.
+
+    Each keyword is an option and the function's argument: its default in a full,
+    a quick and a smoke run. `effort`, `only` (a part of cases' names) and `peers`
+    (names) are given if they are asked for.
+    """
+
+    def decorate(main: Callable[..., None]) -> click.Command:
+        wanted = main.__code__.co_varnames[: main.__code__.co_argcount]
+
+        def command(
+            quick: bool,
+            smoke: bool,
+            only: str = "",
+            peers: str = "",
+            **given: float | None,
+        ) -> None:
+            effort = Effort.SMOKE if smoke else Effort.QUICK if quick else Effort.FULL
+            values: dict[str, object] = {
+                name: sizes[name][effort] if value is None else value
+                for name, value in given.items()
+            }
+            emit(
+                bench=Path(sys.argv[0]).stem,
+                effort=effort.name.lower(),
+                is_measurement=effort is not Effort.SMOKE,
+                **values,
+                **machine(),
+            )
+            values |= {"only": only, "effort": effort, "peers": peers.split(",")}
+            main(**{name: values[name] for name in wanted})
+
+        command.__doc__ = main.__doc__
+        made = click.command()(command)
+        for name, (full, quick, smoke) in sizes.items():
+            about = f"Default: {full}; --quick: {quick}; --smoke: {smoke}."
+            flag = f"--{name.replace('_', '-')}"
+            made = click.option(flag, type=type(full), help=about)(made)
+        flags = {
+            "quick": "Fewer repetitions.",
+            "smoke": "One repetition: shows that it runs, and measures nothing.",
+        }
+        for name, about in flags.items():
+            made = click.option(f"--{name}", is_flag=True, help=about)(made)
+        texts = {
+            "only": ("", "Cases whose name contains this."),
+            "peers": (",".join(PEERS), "Who is compared."),
+        }
+        for name, (default, about) in texts.items():
+            if name in wanted:
+                made = click.option(f"--{name}", default=default, help=about)(made)
+        return made
+
+    return decorate
+
+
+def timed(call: Callable[[], object], n: int = 1) -> float:
+    """Return the nanoseconds of each of `n` calls, on average."""
     rounds = range(n)
     began = clock()
     for _ in rounds:
         call()
-    returned = clock()
-    wait()
-    retired = clock()
-    return Times((returned - began) / n / 1e3, (retired - began) / n / 1e3)
+    return (clock() - began) / n
 
 
-class Worker:
-    """A process of the running script that times blocks of one case."""
-
-    def __init__(self, device: str, case: str) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, sys.argv[0], WORKER, device, case],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-
-    def time(self, n: int, cpu: int = ANY_CPU) -> Times:
-        """Run a block of `n` calls there, while everybody else is idle.
-
-        The calling thread starts on `cpu`; nothing is bound to one.
-        """
-        assert self._process.stdin and self._process.stdout
-        self._process.stdin.write(f"{n} {cpu}\n")
-        self._process.stdin.flush()
-        return Times(**json.loads(self._process.stdout.readline()))
-
-    def close(self) -> None:
-        self._process.communicate()
-
-
-def move_to(cpu: int) -> None:
-    """Put the calling thread on a CPU, without binding it there."""
-    allowed = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {cpu})
-    os.sched_setaffinity(0, allowed)
-
-
-def serve_if_worker(make: Callable[[str, str], Callable[[], object]]) -> None:
-    """In a worker process: time blocks until told to stop, then exit.
-
-    `make(device, case)` returns the call to time.
-    """
-    if len(sys.argv) != 4 or sys.argv[1] != WORKER:
-        return
-    device, case = sys.argv[2:]
-    call = make(device, case)
-    for line in sys.stdin:
-        n, cpu = map(int, line.split())
-        if cpu != ANY_CPU:
-            move_to(cpu)
-            settle = clock() + SETTLE_NS
-            while clock() < settle:
-                timed_block(call, n, device)
-        emit(**asdict(timed_block(call, n, device)))
-    sys.exit(0)
-
-
-def compare(
-    case: str, n: int, repetitions: int, *, same_cpu: bool = False
-) -> dict[str, Times]:
-    """Return each device's medians; its blocks alternate with the other's.
-
-    With `same_cpu` the two calling threads start on the same CPU, another one in
-    each repetition: CPUs of a shared machine differ in speed by up to twice,
-    and the scheduler leaves each process where it is.
-    """
-    workers = {device: Worker(device, case) for device in ("cpu", "npu")}
-    blocks: dict[str, list[Times]] = {device: [] for device in workers}
-    for worker in workers.values():  # warm up: caches, threads, pools
-        worker.time(n)
-        worker.time(n)
-    cpus = sorted(os.sched_getaffinity(0)) if same_cpu else [ANY_CPU]
-    for repetition in range(repetitions):
-        cpu = cpus[repetition % len(cpus)]
-        order = list(workers.items())
-        if repetition // len(cpus) % 2:
-            order.reverse()
-        for device, worker in order:
-            blocks[device].append(worker.time(n, cpu))
-    for worker in workers.values():
-        worker.close()
-    return {
-        device: Times(
-            statistics.median(block.host for block in times),
-            statistics.median(block.total for block in times),
-        )
-        for device, times in blocks.items()
-    }
-
-
-def emit(**fields: object) -> None:
-    """Print one JSON line."""
-    print(json.dumps(fields), flush=True)
+def median_or_none(values: Iterable[float]) -> float | None:
+    """Return the rounded median, or None of nothing."""
+    found = list(values)
+    return round(statistics.median(found), 1) if found else None
 
 
 def geometric_mean(ratios: Iterable[float]) -> float:
     return math.exp(statistics.fmean(map(math.log, ratios)))
 
 
+def resident_bytes() -> int:
+    """Return the memory that this process has now."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGESIZE")
+
+
 def machine() -> dict[str, object]:
     """Return what a figure depends on."""
     model = "unknown"
-    with open("/proc/cpuinfo") as lines:  # noqa: PTH123
-        for line in lines:
-            if line.startswith("model name"):
-                model = line.partition(":")[2].strip()
-                break
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            model = line.partition(":")[2].strip()
+            break
     return {
         "cpu": model,
         "cores": os.cpu_count(),
+        "load": round(os.getloadavg()[0], 2),
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
     }

@@ -15,10 +15,9 @@ import os
 import statistics
 import time
 
-import click
 import torch
 import uvloop
-from _harness import emit, machine
+from _harness import at_most, bench, emit
 
 from npu_dispatch import _C
 
@@ -26,10 +25,13 @@ LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 clock = time.monotonic_ns
 
 
-def percentiles(samples: list[float]) -> dict[str, float]:
+def percentiles(name: str, samples: list[float]) -> dict[str, float]:
     ordered = sorted(samples)
     p99 = ordered[min(len(ordered) - 1, len(ordered) * 99 // 100)]
-    return {"p50": round(statistics.median(ordered), 2), "p99": round(p99, 2)}
+    return {
+        f"{name}_p50_us": round(statistics.median(ordered), 2),
+        f"{name}_p99_us": round(p99, 2),
+    }
 
 
 class Gate:
@@ -143,19 +145,15 @@ async def many(n: int) -> dict[str, float]:
     }
 
 
-@click.command()
-@click.option("--rounds", default=1000, show_default=True, help="Wake-ups in a block.")
-@click.option("--repetitions", default=5, show_default=True)
-@click.option("--awaits", default=10_000, show_default=True)
+@bench(rounds=(1000, 400, 2), repetitions=(5, 3, 1), awaits=(10_000, 10_000, 300))
 def main(rounds: int, repetitions: int, awaits: int) -> None:
     """Print a JSON line per loop and case."""
-    emit(bench="aio", rounds=rounds, repetitions=repetitions, **machine())
     for name, new_loop in LOOPS.items():
         with asyncio.Runner(loop_factory=new_loop) as runner:
             device: list[float] = []
             bare: list[float] = []
             ratios = []
-            runner.run(device_wake(100))
+            runner.run(device_wake(min(100, rounds)))
             # As servers do once they have started: a full collection walks all
             # of torch's objects, a stall of a tenth of a second, not ours.
             gc.collect()
@@ -166,15 +164,18 @@ def main(rounds: int, repetitions: int, awaits: int) -> None:
                 device += d
                 bare += b
             emit(
-                case="wake",
-                loop=name,
-                device_us=percentiles(device),
-                bare_us=percentiles(bare),
+                case=f"wake_{name}",
                 ratio_p50=round(statistics.median(ratios), 2),
+                **percentiles("device", device),
+                **percentiles("bare", bare),
+                goals={"ratio_p50": at_most(1.3)},
             )
             runs = [runner.run(many(awaits)) for _ in range(repetitions)]
+            stalls = ("stall_starting_ms", "stall_completing_ms")
             emit(
-                case="many", loop=name, **{k: max(r[k] for r in runs) for k in runs[0]}
+                case=f"many_{name}",
+                **{k: max(r[k] for r in runs) for k in runs[0]},
+                goals=dict.fromkeys(stalls, at_most(10)),
             )
 
 

@@ -14,11 +14,10 @@ from __future__ import annotations
 import statistics
 import time
 
-import click
 import torch
-from _harness import clock, emit, machine
+from _harness import Effort, at_least, bench, clock, emit
 
-# name: (side of the square matrices, products of each stream in a block)
+# name: side of the square matrices, products of each stream in a block
 CASES = {
     "small_64": (64, 3000),
     "small_96": (96, 2000),
@@ -27,6 +26,9 @@ CASES = {
     "small_180": (180, 400),
     "large_640": (640, 8),
 }
+# Kernels of 90-140 us: long enough for one caller to feed two streams.
+GOAL_FROM, GOAL = ("small_160", "small_180"), at_least(1.7)
+WARM_UPS = 3
 
 
 def block(matrices: list[torch.Tensor], streams: list, n: int) -> tuple[float, float]:
@@ -45,23 +47,25 @@ def block(matrices: list[torch.Tensor], streams: list, n: int) -> tuple[float, f
     return products / (clock() - began) * 1e9, launching / products
 
 
-@click.command()
-@click.option("--repetitions", default=20, show_default=True)
-def main(repetitions: int) -> None:
+@bench(repetitions=(17, 7, 1))
+def main(repetitions: int, only: str, effort: Effort) -> None:
     """Print a JSON line per case."""
-    emit(bench="cores", repetitions=repetitions, **machine())
     streams = [torch.npu.Stream() for _ in range(2)]
-    for name, (side, n) in CASES.items():
+    warm_ups = 0 if effort is Effort.SMOKE else WARM_UPS
+    for name, (side, most) in CASES.items():
+        if only not in name:
+            continue
+        n = 1 if effort is Effort.SMOKE else most
         matrices = [torch.rand(side, side).npu() for _ in streams]
         rates: dict[int, list[tuple[float, float]]] = {1: [], 2: []}
-        for _ in range(repetitions):
+        for _ in range(repetitions + warm_ups):
             for count, values in rates.items():
                 values.append(block(matrices, streams[:count], 2 * n // count))
         one, two = (
-            statistics.median(rate for rate, _ in values[3:])
+            statistics.median(rate for rate, _ in values[warm_ups:])
             for values in rates.values()
         )
-        launch = statistics.median(seconds for _, seconds in rates[2][3:])
+        launch = statistics.median(seconds for _, seconds in rates[2][warm_ups:])
         emit(
             case=f"two_streams_{name}",
             one_stream_per_s=round(one),
@@ -70,6 +74,9 @@ def main(repetitions: int) -> None:
             kernel_us=round(1e6 / one, 1),
             launch_us=round(launch * 1e6, 1),
             most=round(2 / (1 + launch * one), 2),
+            kept=repetitions,
+            warm_ups=warm_ups,
+            goals={"ratio": GOAL} if name in GOAL_FROM else None,
         )
 
 

@@ -1,12 +1,16 @@
 """What one enqueue adds to a Python loop of `torch.add`, and an empty wait.
 
-Three loops over the same `torch.add` of cpu tensors alternate: with an empty C
-call, with a copy of 256 bytes into a buffer as large as a ring (the floor), and
-with a task of 256 bytes for the queue, statistics on. The caller is bound to
-one CPU, each in turn; the launcher has the others. A block runs as often before
-it is timed, and each order of the three loops comes as often as the others:
-what ran before changes a block more than a task does. A repetition counts if
-the two CPUs were near each other before and after it.
+Loops over the same `torch.add` of cpu tensors alternate: with an empty C call,
+with a copy of 256 bytes into a buffer as large as a ring (the floor), with a task
+of 256 bytes for the queue, statistics on, and with a task that also carries its
+Python line, as those of operators do. All of it while one thread alone has
+claimed slots, and again, `after_a_second_thread`, once another one has.
+
+The caller is bound to one CPU, each in turn; the launcher has the others. A
+block runs as often before it is timed, and each order of the loops comes as
+often as the others: what ran before changes a block more than a task does. A
+repetition counts if the two CPUs were near each other before and after it; those
+left out are counted, and their median is shown beside the others'.
 """
 
 from __future__ import annotations
@@ -15,12 +19,14 @@ import gc
 import itertools
 import os
 import statistics
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import click
 import torch
-from _harness import SETTLE_NS, clock, emit, machine
+from _harness import at_most, bench, clock, emit, median_or_none, timed
+from _peers import SETTLE_NS
 
 from npu_dispatch import _C
 
@@ -28,19 +34,18 @@ CALLS = {
     "nothing": gc.isenabled,
     "copy": _C.copy_nothing,
     "enqueue": _C.submit_nothing,
+    "enqueue_with_site": _C.submit_with_site,
 }
-
 
 a, b = torch.rand(8, 8), torch.rand(8, 8)  # where they lie changes a round, too
 
 
 @dataclass(frozen=True, slots=True)
 class Repetition:
-    """Nanoseconds that a round took more than with an empty call."""
+    """Nanoseconds that a round took more than with an empty call, by loop."""
 
     near: bool
-    copy: float
-    enqueue: float
+    added: dict[str, float]
 
 
 def block(call, n: int) -> float:
@@ -63,22 +68,11 @@ def settle(calls: int) -> None:
         torch.npu.synchronize()
 
 
-def empty_wait(n: int) -> float:
-    """Nanoseconds per `torch.npu.synchronize()` of an idle device."""
-    wait = torch.npu.synchronize
-    wait()
-    rounds = range(n)
-    began = clock()
-    for _ in rounds:
-        wait()
-    return (clock() - began) / n
-
-
 def repetitions_on(cpu: int, other: int, calls: int, n: int) -> Iterator[Repetition]:
     """Measure `n` times with the caller bound to `cpu`."""
     os.sched_setaffinity(0, {cpu})
     settle(calls)
-    orders = itertools.cycle(itertools.permutations(CALLS))
+    orders = itertools.cycle(itertools.permutations(CALLS))  # 24
     before = _C.is_near(other)
     for order in itertools.islice(orders, n):
         times = {}
@@ -88,41 +82,58 @@ def repetitions_on(cpu: int, other: int, calls: int, n: int) -> Iterator[Repetit
         after = _C.is_near(other)
         yield Repetition(
             near=before and after,
-            copy=times["copy"] - times["nothing"],
-            enqueue=times["enqueue"] - times["nothing"],
+            added={name: times[name] - times["nothing"] for name in CALLS},
         )
         before = after
 
 
-@click.command()
-@click.option("--calls", default=300, show_default=True, help="Calls in a block.")
-@click.option("--repetitions", default=400, show_default=True)
-def main(calls: int, repetitions: int) -> None:
-    """Print a JSON line per case."""
+def measure(producers: str, calls: int, repetitions: int) -> None:
+    """Print a line per kind of task; `producers` ends the cases' names."""
     cpus = sorted(os.sched_getaffinity(0))
-    if len(cpus) < 2:
-        raise click.ClickException("needs two CPUs, one for the launcher")
-    emit(bench="enqueue", calls=calls, repetitions=repetitions, **machine())
-    _C.submit_nothing()  # the launcher starts free to go anywhere
-    torch.npu.synchronize()
-    gc.disable()
     measured: list[Repetition] = []
     for cpu, other in zip(cpus, cpus[1:] + cpus[:1], strict=True):
-        measured += repetitions_on(cpu, other, calls, repetitions // len(cpus))
+        measured += repetitions_on(cpu, other, calls, repetitions // len(cpus) or 1)
     os.sched_setaffinity(0, cpus)
     near = [r for r in measured if r.near]
     counted = near or measured
-    copy = statistics.median(r.copy for r in counted)
-    enqueue = statistics.median(r.enqueue for r in counted)
+    left_out = [r for r in measured if r not in counted]
+    copy = statistics.median(r.added["copy"] for r in counted)
+    for name in ("enqueue", "enqueue_with_site"):
+        added = statistics.median(r.added[name] for r in counted)
+        emit(
+            case=name + producers,
+            added_ns=round(added, 1),
+            copy_ns=round(copy, 1),
+            ratio=round(added / copy, 2),
+            near=len(near),
+            kept=len(counted),
+            left_out=len(left_out),
+            left_out_added_ns=median_or_none(r.added[name] for r in left_out),
+            # The goal is of the queue alone.
+            goals={"added_ns": at_most(35)} if name == "enqueue" else None,
+        )
+
+
+@bench(calls=(300, 300, 2), repetitions=(400, 192, 2))
+def main(calls: int, repetitions: int) -> None:
+    """Print a JSON line per case."""
+    if len(os.sched_getaffinity(0)) < 2:
+        raise click.ClickException("needs two CPUs, one for the launcher")
+    _C.submit_nothing()  # the launcher starts free to go anywhere
+    torch.npu.synchronize()
+    gc.disable()
+    measure("", calls, repetitions)
+    second = threading.Thread(target=_C.submit_nothing)
+    second.start()
+    second.join()
+    measure("_after_a_second_thread", calls, repetitions)
+    torch.npu.synchronize()
+    waits = [timed(torch.npu.synchronize, 5 * calls) for _ in range(101)]
     emit(
-        case="enqueue_in_add_loop",
-        copy_ns=round(copy, 1),
-        added_ns=round(enqueue, 1),
-        ratio=round(enqueue / copy, 2),
-        near=len(near),
+        case="empty_synchronize",
+        ns=round(statistics.median(waits), 1),
+        goals={"ns": at_most(1000)},
     )
-    waits = [empty_wait(2000) for _ in range(101)]
-    emit(case="empty_synchronize", ns=round(statistics.median(waits), 1))
 
 
 if __name__ == "__main__":

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 import statistics
 import subprocess
 import sys
+
+from _harness import at_most, bench, emit
 
 PROGRAM = """
 import time, torch
@@ -16,7 +17,8 @@ print((time.perf_counter() - began) * 1e3)
 """
 
 
-def main(repetitions: int = 7) -> None:
+@bench(repetitions=(7, 5, 1))
+def main(repetitions: int) -> None:
     """Print one JSON line; each measurement is a process of its own."""
     env = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
     times = [
@@ -24,7 +26,7 @@ def main(repetitions: int = 7) -> None:
         for _ in range(repetitions)
     ]
     p50 = round(statistics.median(times), 1)
-    print(json.dumps({"case": "import", "unit": "ms", "p50": p50, "n": repetitions}))
+    emit(case="import", ms=p50, n=repetitions, goals={"ms": at_most(50)})
 
 
 if __name__ == "__main__":

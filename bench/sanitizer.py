@@ -6,18 +6,17 @@ its own dispatch mode, with this device in place of cuda's.
 
 from __future__ import annotations
 
-import json
 import statistics
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
 
-import click
 import torch
+from _harness import Goal, at_most, bench, emit
+from _peers import NPU
+from steps import training_step
 from torch.cuda import _sanitizer as upstream
-from train import mlp
 
-import npu_dispatch  # noqa: F401 - registers the device
 from npu_dispatch.npu import _sanitizer
 
 LOOP = 200
@@ -68,8 +67,8 @@ def timed(step: Callable[[], None], steps: int) -> float:
 def measure(make: Callable[[], Callable[[], None]], steps: int, rounds: int) -> dict:
     """Alternate blocks of off and on; return medians, ms per step.
 
-    `ratio` is the median over pairs of neighbouring blocks, `quartiles` say how
-    far pairs differ, and `ratio_of_best` compares the fastest block of each.
+    `ratio` is the median over pairs of neighbouring blocks, and `ratio_of_best`
+    compares the fastest block of each.
     """
     step = make()
     off, on = [], []
@@ -79,23 +78,23 @@ def measure(make: Callable[[], Callable[[], None]], steps: int, rounds: int) -> 
         _sanitizer.enable_npu_sanitizer()
         timed(step, 1)
         b = timed(step, steps)
-        if number:
+        if number:  # the first fills caches
             off.append(a)
             on.append(b)
     _sanitizer.disable_npu_sanitizer()
     one, two = (statistics.median(t) * 1e3 / steps for t in (off, on))
     ratios = [b / a for a, b in zip(off, on, strict=True)]
-    low, ratio, high = statistics.quantiles(ratios, n=4)
     return {
         "off_ms": round(one, 4),
         "on_ms": round(two, 4),
-        "ratio": round(ratio, 2),
-        "quartiles": [round(low, 2), round(high, 2)],
+        "ratio": round(statistics.median(ratios), 2),
         "ratio_of_best": round(min(on) / min(off), 2),
     }
 
 
-def measure_upstream(make: Callable[[], Callable[[], None]], steps: int) -> dict:
+def measure_upstream(
+    make: Callable[[], Callable[[], None]], steps: int, rounds: int
+) -> dict:
     step = make()
     # The handler asks for tensors "is_cuda"; ours say is_npu.
     with ExitStack() as stack:
@@ -114,10 +113,10 @@ def measure_upstream(make: Callable[[], Callable[[], None]], steps: int) -> dict
         upstream.ArgumentHandler._handle_argument = handle
         stack.callback(setattr, upstream.ArgumentHandler, "_handle_argument", was)
         timed(step, 1)
-        off = statistics.median(timed(step, steps) for _ in range(5))
+        off = statistics.median(timed(step, steps) for _ in range(rounds))
         with UpstreamMode():
             timed(step, 1)
-            on = statistics.median(timed(step, steps) for _ in range(5))
+            on = statistics.median(timed(step, steps) for _ in range(rounds))
     return {
         "off_ms": round(off * 1e3 / steps, 4),
         "on_ms": round(on * 1e3 / steps, 4),
@@ -125,15 +124,21 @@ def measure_upstream(make: Callable[[], Callable[[], None]], steps: int) -> dict
     }
 
 
-@click.command()
-@click.option("--rounds", default=31, show_default=True)
-def main(rounds: int) -> None:
+# case: how to make a step, steps in a block, goal of the ratio on/off
+CASES: dict[str, tuple[Callable[[], Callable[[], None]], int, Goal]] = {
+    "mlp": (lambda: training_step(NPU, "mlp", "foreach"), 30, at_most(1.3)),
+    "loop": (small_loop, 10, at_most(2.0)),
+}
+
+
+@bench(rounds=(31, 11, 1), rounds_of_upstream=(5, 3, 1))
+def main(rounds: int, rounds_of_upstream: int) -> None:
     """Print a JSON line per case."""
-    cases = {"mlp": (lambda: mlp("npu"), 30), "loop": (small_loop, 10)}
-    for name, (make, steps) in cases.items():
-        print(json.dumps({"case": name, **measure(make, steps, rounds)}), flush=True)
-    found = measure_upstream(small_loop, 3)
-    print(json.dumps({"case": "loop, upstream's sanitizer", **found}))
+    for name, (make, steps, goal) in CASES.items():
+        found = measure(make, steps, rounds)
+        emit(case=name, **found, goals={"ratio": goal})
+    found = measure_upstream(small_loop, 3, rounds_of_upstream)
+    emit(case="loop_upstreams_sanitizer", **found)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ difference, on the calling thread, is what a launch executes. Two figures:
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
@@ -19,7 +18,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-import click
+from _harness import at_most, bench, emit
 
 PROGRAM = """
 import os, sys, torch
@@ -41,8 +40,6 @@ for _ in range(launches):
     torch.add(x, y)
 os._exit(0)  # without a wait: spinning is not the launch's
 """
-# Below what the ring holds: no launch waits for space.
-FEW, MANY = 200, 2200
 # The call of observer() and the test of what it returns.
 AROUND_A_QUESTION = 3
 
@@ -99,27 +96,27 @@ def observer_costs(text: str) -> tuple[int, int]:
     return own, calls
 
 
-@click.command()
-def main() -> None:
+# Below what the ring holds: no launch waits for space.
+@bench(few=(200, 200, 1), many=(2200, 2200, 2))
+def main(few: int, many: int) -> None:
     """Print a JSON line. Needs valgrind; takes some minutes."""
     per_launch = {}
     with tempfile.TemporaryDirectory() as folder:
         for was_on in ("never", "on"):
-            few = instructions(FEW, was_on, Path(folder))
-            many = instructions(MANY, was_on, Path(folder))
+            pair = [instructions(n, was_on, Path(folder)) for n in (few, many)]
             per_launch[was_on] = [
-                (b - a) / (MANY - FEW) for a, b in zip(few, many, strict=True)
+                (b - a) / (many - few) for a, b in zip(*pair, strict=True)
             ]
     total, own, calls = per_launch["never"]
-    line = {
-        "case": "sanitizer off",
-        "instructions": round(total, 1),
-        "after_instructions": round(per_launch["on"][0], 1),
-        "after_ratio": round(per_launch["on"][0] / total, 5),
-        "questions": round(calls, 2),
-        "share": round((own + AROUND_A_QUESTION * calls) / total, 5),
-    }
-    print(json.dumps(line))
+    emit(
+        case="sanitizer_off",
+        instructions=round(total, 1),
+        after_instructions=round(per_launch["on"][0], 1),
+        after_ratio=round(per_launch["on"][0] / total, 5),
+        questions=round(calls, 2),
+        share=round((own + AROUND_A_QUESTION * calls) / total, 5),
+        goals={"after_ratio": at_most(1.005), "share": at_most(0.005)},
+    )
 
 
 if __name__ == "__main__":

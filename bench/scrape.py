@@ -1,4 +1,4 @@
-"""What a scrape costs: `python bench/scrape.py [--streams 64]`.
+"""What a scrape costs the exporter: `python bench/scrape.py [--streams 64]`.
 
 Reads and renders segments of 64 busy streams, of two processes, as the sidecar
 does. One JSON line per format that a scraper may ask for.
@@ -6,9 +6,7 @@ does. One JSON line per format that a scraper may ask for.
 
 from __future__ import annotations
 
-import argparse
 import gc
-import json
 import os
 import shutil
 import statistics
@@ -17,6 +15,11 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+
+from _harness import at_most, bench, emit
+
+from npu_dispatch.metrics import Scrapes
+from npu_dispatch.processes import Processes
 
 PROGRAM = """
 import sys, torch
@@ -37,16 +40,10 @@ FORMATS = {
 }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--streams", type=int, default=64)
-    parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--repetitions", type=int, default=31)
-    wanted = parser.parse_args()
-    from npu_dispatch.metrics import Scrapes
-    from npu_dispatch.processes import Processes
-
-    each = wanted.streams // wanted.processes
+@bench(repetitions=(31, 15, 1), streams=(64, 64, 4), processes=(2, 2, 2))
+def main(repetitions: int, streams: int, processes: int) -> None:
+    """Print a JSON line per format."""
+    each = streams // processes
     trainers = [
         subprocess.Popen(
             [sys.executable, "-c", PROGRAM, str(each)],
@@ -54,7 +51,7 @@ def main() -> None:
             stdout=subprocess.PIPE,
             text=True,
         )
-        for _ in range(wanted.processes)
+        for _ in range(processes)
     ]
     for trainer in trainers:
         assert trainer.stdout is not None
@@ -69,7 +66,7 @@ def main() -> None:
         found = []
         for name, accept in FORMATS.items():
             times = []
-            for _ in range(wanted.repetitions):
+            for _ in range(repetitions):
                 start = time.perf_counter()
                 body, _ = scrapes.answer(accept)
                 times.append(1e3 * (time.perf_counter() - start))
@@ -77,20 +74,14 @@ def main() -> None:
     for trainer in trainers:
         trainer.communicate("\n")
     for name, times, lines in found:
-        print(
-            json.dumps(
-                {
-                    "name": f"scrape_{name}",
-                    "unit": "ms",
-                    "p50": round(statistics.median(times), 2),
-                    "least": round(min(times), 2),
-                    "most": round(max(times), 2),
-                    "n": len(times),
-                    "streams": wanted.streams,
-                    "processes": wanted.processes,
-                    "lines": lines,
-                }
-            )
+        emit(
+            case=f"scrape_{name}",
+            ms=round(statistics.median(times), 2),
+            least_ms=round(min(times), 2),
+            most_ms=round(max(times), 2),
+            n=len(times),
+            lines=lines,
+            goals={"ms": at_most(20)} if name == "text" else None,
         )
 
 

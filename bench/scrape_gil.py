@@ -19,14 +19,14 @@ took, launchers excepted. Only a thread of the trainer can hold its GIL, so
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
 import subprocess
 import sys
 import time
 import urllib.request
 from pathlib import Path
+
+from _harness import at_most, bench, emit
 
 from npu_dispatch.stats import StatsReader, segment_file
 
@@ -86,9 +86,10 @@ class Block:
         worst, launch, *rates = map(float, line.split())
         self.longest_gap_us, self.cpu_ns_per_launch = worst / 1e3, launch
         self.other_threads_us = other_us
-        cuts = statistics.quantiles(rates, n=20)
+        rates.sort()
         self.rate = statistics.median(rates)
-        self.low, self.high = cuts[0], cuts[-1]
+        self.low = rates[len(rates) // 20]
+        self.high = rates[-1 - len(rates) // 20]
 
 
 class Trainer:
@@ -128,26 +129,18 @@ class Trainer:
         return Block(self.process.stdout.readline(), others_us)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--seconds", type=float, default=2.0, help="of each block")
-    parser.add_argument("--blocks", type=int, default=5)
-    parser.add_argument("--streams", type=int, default=64)
-    wanted = parser.parse_args()
-    trainer = Trainer(wanted.streams)
-    service = subprocess.Popen(
-        [sys.executable, "-m", "npu_dispatch.service", "--port", "0"],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+def measure(
+    trainer: Trainer, service: subprocess.Popen[str], seconds: float, blocks: int
+) -> tuple[dict[str, list[Block]], list[float]]:
+    """Return the blocks of each case, and the milliseconds of each scrape."""
     assert service.stdout is not None
     url = service.stdout.readline().strip() + "metrics"
     found: dict[str, list[Block]] = {}
     took: list[float] = []
-    for _ in range(wanted.blocks):
+    for _ in range(blocks):
         for case in ("quiet", "scraped", "other_load", "in_process"):
-            trainer.start(wanted.seconds, render=case == "in_process")
-            end = time.monotonic() + 0.95 * wanted.seconds
+            trainer.start(seconds, render=case == "in_process")
+            end = time.monotonic() + 0.95 * seconds
             if case == "scraped":
                 while time.monotonic() < end:
                     begun = time.perf_counter()
@@ -164,30 +157,39 @@ def main() -> None:
     assert trainer.process.stdin is not None
     trainer.process.stdin.close()
     trainer.process.wait()
-    service.terminate()
-    service.wait()
-    for case, blocks in found.items():
+    return found, took
 
-        def median(name: str, blocks: list[Block] = blocks) -> float:
-            return round(statistics.median(getattr(block, name) for block in blocks))
 
-        scrapes = {"scrapes": len(took), "scrape_ms": round(statistics.median(took), 1)}
-        print(
-            json.dumps(
-                {
-                    "name": f"launches_{case}",
-                    "unit": "1/s",
-                    "p50": median("rate"),
-                    "trace_p5": median("low"),
-                    "trace_p95": median("high"),
-                    "cpu_ns_per_launch": median("cpu_ns_per_launch"),
-                    "longest_gap_us": median("longest_gap_us"),
-                    "other_threads_us": median("other_threads_us"),
-                    "n": len(blocks),
-                    "streams": wanted.streams,
-                    **(scrapes if case == "scraped" else {}),
-                }
-            )
+@bench(seconds=(2.0, 0.5, 0.2), blocks=(5, 3, 1), streams=(64, 64, 4))
+def main(seconds: float, blocks: int, streams: int) -> None:
+    """Print a JSON line per case."""
+    trainer = Trainer(streams)
+    service = subprocess.Popen(
+        [sys.executable, "-m", "npu_dispatch.service", "--port", "0"],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        found, took = measure(trainer, service, seconds, blocks)
+    finally:
+        service.terminate()
+        service.wait()
+    for case, measured in found.items():
+        names = (
+            *("rate", "low", "high", "cpu_ns_per_launch", "longest_gap_us"),
+            "other_threads_us",
+        )
+        figures = {
+            name: round(statistics.median(getattr(block, name) for block in measured))
+            for name in names
+        }
+        if case == "scraped":
+            figures["scrapes"] = len(took)
+            figures["scrape_ms"] = round(statistics.median(took))
+        emit(
+            case=f"launches_{case}",
+            **figures,
+            goals={"other_threads_us": at_most(0)} if case == "scraped" else None,
         )
 
 

@@ -4,13 +4,11 @@ Builds the engine twice, once from sources with every statistics write of the
 launch path taken out, and compares: instructions per task (valgrind
 --tool=callgrind), on the caller and on the launcher, and nanoseconds, in
 alternating runs. The share is of the time that launching `torch.add` on small
-tensors takes its caller. One JSON line per case.
+tensors takes its caller. A smoke run builds both and runs them once.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import re
 import shutil
@@ -18,11 +16,14 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+
+from _harness import Effort, at_most, bench, emit
 
 ROOT = Path(__file__).parent.parent
 FOLDERS = ("base", "driver", "stats", "taskqueue")
-FLAGS = ("-std=c++20", "-O2", "-g", "-fvisibility-inlines-hidden", "-pthread")
+FLAGS = ("-std=c++20", "-g", "-fvisibility-inlines-hidden", "-pthread")
 CALLS = 2000  # of a repeat of stats_cost.cpp
 COUNTED_REPEATS = 20
 
@@ -48,7 +49,10 @@ WITHOUT = {
     ),
     "csrc/taskqueue/launcher.cpp": (
         (
-            "  block.retired.store(position + 1, std::memory_order_relaxed);\n",
+            (
+                "  stream_.block_->retired.store(position + 1, "
+                "std::memory_order_relaxed);\n"
+            ),
             "",
         ),
     ),
@@ -84,7 +88,8 @@ def make_without(folder: Path) -> None:
         (folder / name).write_text(text)
 
 
-def build(program: Path, shadow: Path | None) -> None:
+def build(program: Path, shadow: Path | None, optimize: str) -> None:
+    """Compile the engine and the program, with the changed sources if any."""
     sources = [
         path
         for name in FOLDERS
@@ -98,7 +103,20 @@ def build(program: Path, shadow: Path | None) -> None:
             changed if (changed := shadow / path.relative_to(ROOT)).exists() else path
             for path in sources
         ]
-    subprocess.run(["g++", *FLAGS, *includes, *sources, "-o", program], check=True)
+    compiler = ["ccache", "g++"] if shutil.which("ccache") else ["g++"]
+    folder = program.with_suffix(".objects")
+    folder.mkdir()
+
+    def compiled(numbered: tuple[int, Path]) -> Path:
+        number, source = numbered
+        made = folder / f"{number}.o"
+        flags = [*FLAGS, optimize, *includes]
+        subprocess.run([*compiler, *flags, "-c", source, "-o", made], check=True)
+        return made
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        objects = list(pool.map(compiled, enumerate(sources)))
+    subprocess.run(["g++", *FLAGS, *objects, "-o", program], check=True)
 
 
 ADD_COUNTED = """
@@ -163,82 +181,80 @@ def collected(function: str, *command: str | Path) -> int:
     return int(total[1])
 
 
-def times(program: Path) -> tuple[float, float]:
-    out = subprocess.run([program], capture_output=True, text=True, check=True)
+def times(program: Path, repeats: int) -> tuple[float, float]:
+    command = [program, str(repeats)]
+    out = subprocess.run(command, capture_output=True, text=True, check=True)
     _, submit, retire = out.stdout.split()
     return float(submit), float(retire)
 
 
-def emit(**fields: object) -> None:
-    print(json.dumps(fields), flush=True)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument(
-        "--torch-add",
-        action="store_true",
-        help="count the instructions of torch.add, too: some minutes",
+def count_instructions(programs: dict[str, Path]) -> None:
+    """Print what a task costs its caller and the launcher."""
+    spent = 0.0
+    for side, function in (
+        ("caller", "submit_all"),
+        ("launcher", "npu::Launcher::process*"),
+    ):
+        n = {
+            key: collected(function, program, str(COUNTED_REPEATS))
+            / (COUNTED_REPEATS * CALLS)
+            for key, program in programs.items()
+        }
+        if side == "caller":
+            spent = n["with"] - n["without"]
+        emit(
+            case=f"instructions_{side}",
+            unit="per task",
+            statistics=round(n["with"] - n["without"], 2),
+            **{key: round(value, 2) for key, value in n.items()},
+        )
+    # Minutes: the interpreter and torch start in valgrind, twice.
+    add = instructions_of_add()
+    emit(
+        case="instructions_of_torch_add",
+        unit="per call, on the caller",
+        torch_add=round(add),
+        statistics_percent=round(100 * spent / add, 3),
+        goals={"statistics_percent": at_most(2)},
     )
-    arguments = parser.parse_args()
-    for tool in ("g++", "valgrind"):
+
+
+@bench(runs=(15, 5, 1), repeats=(400, 100, 1), instructions=(1, 0, 0))
+def main(runs: int, repeats: int, instructions: int, effort: Effort) -> None:
+    """Print a JSON line per case; instructions=1 also counts, some minutes."""
+    for tool in ("g++", "valgrind")[: 1 + instructions]:
         if shutil.which(tool) is None:
             sys.exit(f"{tool} is missing: apt-get install g++ valgrind")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         make_without(folder / "shadow")
         programs = {"with": folder / "with", "without": folder / "without"}
-        build(programs["with"], None)
-        build(programs["without"], folder / "shadow")
-        spent = 0.0
-        for side, function in (
-            ("caller", "submit_all"),
-            ("launcher", "npu::Launcher::process*"),
-        ):
-            n = {
-                key: collected(function, program, str(COUNTED_REPEATS))
-                / (COUNTED_REPEATS * CALLS)
-                for key, program in programs.items()
-            }
-            if side == "caller":
-                spent = n["with"] - n["without"]
-            emit(
-                name=f"instructions_{side}",
-                unit="per task",
-                statistics=round(n["with"] - n["without"], 2),
-                **{key: round(value, 2) for key, value in n.items()},
-            )
-        runs: dict[str, list[tuple[float, float]]] = {key: [] for key in programs}
-        for _ in range(15):
+        optimize = "-O0" if effort is Effort.SMOKE else "-O2"
+        build(programs["with"], None, optimize)
+        build(programs["without"], folder / "shadow", optimize)
+        if instructions:
+            count_instructions(programs)
+        found: dict[str, list[tuple[float, float]]] = {key: [] for key in programs}
+        for _ in range(runs):
             for key, program in programs.items():
-                runs[key].append(times(program))
+                found[key].append(times(program, repeats))
     add = subprocess.run(
         [sys.executable, "-c", ADD], capture_output=True, text=True, check=True
     )
     add_ns = float(add.stdout)
     for i, what in enumerate(("submit", "until_retired")):
-        p50 = {key: statistics.median(run[i] for run in runs[key]) for key in runs}
-        spread = {key: min(run[i] for run in runs[key]) for key in runs}
+        p50 = {key: statistics.median(run[i] for run in found[key]) for key in found}
+        least = {key: min(run[i] for run in found[key]) for key in found}
+        added = p50["with"] - p50["without"]
         emit(
-            name=f"ns_{what}",
-            unit="ns",
-            n=15,
-            of_torch_add=round((spread["with"] - spread["without"]) / add_ns, 4),
+            case=f"ns_{what}",
+            added_ns=round(added, 2),
+            percent_of_torch_add=round(100 * added / add_ns, 2),
             torch_add_ns=round(add_ns, 1),
-            **{key: round(value, 2) for key, value in p50.items()},
-            **{f"least_{key}": round(value, 2) for key, value in spread.items()},
+            **{f"{key}_ns": round(value, 2) for key, value in p50.items()},
+            **{f"least_{key}_ns": round(value, 2) for key, value in least.items()},
+            goals={"percent_of_torch_add": at_most(2)} if i == 0 else None,
         )
-    if not arguments.torch_add:
-        return
-    # Minutes: the interpreter and torch start in valgrind, twice.
-    add_n = instructions_of_add()
-    emit(
-        name="instructions_of_torch_add",
-        unit="per call, on the caller",
-        n=MANY_ADDS - FEW_ADDS,
-        torch_add=round(add_n),
-        statistics_share=round(spent / add_n, 5),
-    )
 
 
 if __name__ == "__main__":

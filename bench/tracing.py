@@ -10,33 +10,38 @@ import gc
 import os
 import statistics
 
-import click
 import torch
-from _harness import emit, machine, timed_block
-from train import CASES
+from _harness import at_most, bench, emit
+from _peers import NPU, timed_block
+from steps import training_step
 
 from npu_dispatch.trace_file import TraceFile, trace_path
 
+WARM_UPS = 3
+CASES = {"gpt_tiny": 5}  # model: steps in a block
 
-@click.command()
-@click.option("--repetitions", default=30, show_default=True)
-@click.option("--only", default="gpt_tiny", show_default=True, help="Case of train.py.")
+
+@bench(repetitions=(30, 10, 1))
 def main(repetitions: int, only: str) -> None:
-    """Print a JSON line."""
-    emit(bench="trace", repetitions=repetitions, **machine())
-    make, steps = CASES[only]
-    step = make("npu")
+    """Print a JSON line per model."""
+    for model, steps in CASES.items():
+        if only in model:
+            measure(model, steps, repetitions)
+
+
+def measure(model: str, steps: int, repetitions: int) -> None:
+    step = training_step(NPU, model, "fused")
     with TraceFile(trace_path(os.getpid())) as file:
         blocks: dict[bool, list[float]] = {False: [], True: []}
         gc.disable()
-        for repetition in range(repetitions + 3):
+        for repetition in range(repetitions + WARM_UPS):
             for wanted in (repetition % 2 == 0, repetition % 2 == 1):
                 file.wanted = wanted
                 for _ in range(2):  # a stream notices with its next tasks
                     step()
                 torch.npu.synchronize()
                 time = timed_block(step, steps, "npu").total
-                if repetition >= 3:
+                if repetition >= WARM_UPS:
                     blocks[wanted].append(time)
             gc.collect()
         file.wanted = False
@@ -45,11 +50,14 @@ def main(repetitions: int, only: str) -> None:
     off, on = (statistics.median(blocks[wanted]) for wanted in (False, True))
     pairs = zip(blocks[True], blocks[False], strict=True)
     emit(
-        case=only,
+        case=model,
         off_us=round(off, 1),
         on_us=round(on, 1),
         ratio=round(statistics.median(a / b for a, b in pairs), 3),
         records=records,
+        kept=repetitions,
+        warm_ups=WARM_UPS,
+        goals={"ratio": at_most(1.10)},
     )
 
 

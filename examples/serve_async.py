@@ -2,7 +2,7 @@
 
     python examples/serve_async.py serve --device npu --port 8000
     wrk -t1 -c64 -d5s --latency http://127.0.0.1:8000/7
-    python examples/serve_async.py compare        # both devices, a table
+    python examples/serve_async.py compare        # both devices, each two ways
 
 The answer to GET /<user> is the class of that user. Requests that come while the
 device computes form the next batch. The model is what costs launches rather than
@@ -71,34 +71,44 @@ def model(width: int, layers: int) -> nn.Module:
 
 
 class Slot:
-    """Pinned buffers, and a graph for each size of batch: copy in, the model,
-    copy out."""
+    """Pinned buffers, between which the model runs: copy in, the model, copy out.
+    With `graphs`, captured for each size of batch."""
 
-    def __init__(self, net: nn.Module, most: int, stream: torch.npu.Stream) -> None:
+    def __init__(
+        self, net: nn.Module, most: int, stream: torch.npu.Stream, *, graphs: bool
+    ) -> None:
         self.stream = stream
-        users = torch.zeros(most, dtype=torch.long, pin_memory=True)
-        classes = torch.zeros(most, dtype=torch.long, pin_memory=True)
+        # The graphs read and write their memory.
+        self._net = net
+        self._in = torch.zeros(most, dtype=torch.long, pin_memory=True)
+        self._out = torch.zeros(most, dtype=torch.long, pin_memory=True)
         # The same memory, without a tensor per request.
-        self._users = memoryview(users.numpy()).cast("B").cast("q")
-        self._classes = memoryview(classes.numpy()).cast("B").cast("q")
+        self._users = memoryview(self._in.numpy()).cast("B").cast("q")
+        self._classes = memoryview(self._out.numpy()).cast("B").cast("q")
         self._graphs = []
-        for size in batch_sizes(most):
+        for size in batch_sizes(most) if graphs else []:
             graph = torch.npu.NPUGraph()
-            with torch.inference_mode():
-                net(users[:size].npu())  # first calls are not to be captured
-                with torch.npu.graph(graph, stream=self.stream):
-                    on_device = users[:size].to("npu", non_blocking=True)
-                    classes[:size].copy_(net(on_device), non_blocking=True)
+            self._launch(size)  # first calls are not to be captured
+            torch.npu.synchronize()
+            with torch.npu.graph(graph, stream=self.stream):
+                self._launch(size)
             self._graphs.append(graph)
-        self._keep = net, users, classes  # the graphs read and write their memory
+
+    def _launch(self, size: int) -> None:
+        with torch.inference_mode():
+            on_device = self._in[:size].to("npu", non_blocking=True)
+            self._out[:size].copy_(self._net(on_device), non_blocking=True)
 
     async def compute(self, users: list[int]) -> list[int]:
         n = len(users)
         self._users[:n] = array("q", users)
-        # The smallest size that holds them; what is too much is computed again.
-        graph = self._graphs[(n - 1).bit_length()]
         with torch.npu.stream(self.stream):
-            graph.replay()
+            if self._graphs:
+                # The smallest size that holds them; what is too much is computed
+                # again.
+                self._graphs[(n - 1).bit_length()].replay()
+            else:
+                self._launch(n)
         await self.stream
         return self._classes[:n].tolist()
 
@@ -108,11 +118,14 @@ def batch_sizes(most: int) -> list[int]:
     return [1 << i for i in range((most - 1).bit_length() + 1)]
 
 
-def on_npu(net: nn.Module, slots: int, most: int, workers: int) -> Compute:
+def on_npu(net: nn.Module, slots: int, most: int, workers: int, how: str) -> Compute:
     net = net.npu()
     most = batch_sizes(most)[-1]
     streams = [torch.npu.Stream() for _ in range(workers)]
-    made = [Slot(net, most, streams[i % workers]) for i in range(slots)]
+    made = [
+        Slot(net, most, streams[i % workers], graphs=how == "graphs")
+        for i in range(slots)
+    ]
 
     def compute(users: list[int], slot: int) -> Awaitable[list[int]]:
         return made[slot].compute(users)
@@ -120,8 +133,13 @@ def on_npu(net: nn.Module, slots: int, most: int, workers: int) -> Compute:
     return compute
 
 
-def on_cpu(net: nn.Module, slots: int, most: int, workers: int) -> Compute:
+def on_cpu(net: nn.Module, slots: int, most: int, workers: int, how: str) -> Compute:
     threads = ThreadPoolExecutor(workers)
+    if how == "compiled":
+        net = torch.compile(net, dynamic=True, options={"freezing": True})
+        with torch.inference_mode():
+            for size in batch_sizes(most):
+                net(torch.zeros(size, dtype=torch.long))
 
     def forward(users: list[int]) -> list[int]:
         with torch.inference_mode():
@@ -230,6 +248,11 @@ def main() -> None:
 
 @main.command()
 @click.option("--device", type=click.Choice(["npu", "cpu"]), default="npu")
+@click.option(
+    "--how",
+    type=click.Choice(["graphs", "eager", "compiled"]),
+    help="graphs and eager on npu, eager and compiled on cpu; the first by default.",
+)
 @click.option("--port", default=0, help="0: a free one, which is printed.")
 @click.option("--slots", default=2, show_default=True, help="Batches on their way.")
 @click.option("--batch", default=64, show_default=True, help="Largest batch.")
@@ -244,6 +267,7 @@ def main() -> None:
 @click.option("--threads", default=1, show_default=True, help="Of one operator.")
 def serve(
     device: str,
+    how: str | None,
     port: int,
     slots: int,
     batch: int,
@@ -254,8 +278,13 @@ def serve(
 ) -> None:
     """Serve until interrupted."""
     torch.set_num_threads(threads)
+    ways = {"npu": ("graphs", "eager"), "cpu": ("eager", "compiled")}[device]
+    how = how or ways[0]
+    if how not in ways:
+        raise click.BadParameter(f"{how} is not a way on {device}")
     make = on_npu if device == "npu" else on_cpu
-    batcher = Batcher(make(model(width, layers), slots, batch, workers), slots, batch)
+    compute = make(model(width, layers), slots, batch, workers, how)
+    batcher = Batcher(compute, slots, batch)
     uvloop.run(serve_forever(batcher, port))
 
 
@@ -279,46 +308,86 @@ def load(port: int, connections: int, seconds: int) -> dict[str, float]:
     return {"requests_per_s": float(rate[1]), **found}
 
 
+# name: device, how
+SERVERS = {
+    "npu_graphs": ("npu", "graphs"),
+    "npu_eager": ("npu", "eager"),
+    "cpu_eager": ("cpu", "eager"),
+    "cpu_compiled": ("cpu", "compiled"),
+}
+
+
+def ratio(middle: dict[str, dict[str, float]], a: str, b: str, name: str) -> float:
+    return round(middle[a][name] / middle[b][name], 2)
+
+
 @main.command(context_settings={"ignore_unknown_options": True})
 @click.option("--connections", default=64, show_default=True)
 @click.option("--seconds", default=3, show_default=True, help="Of each run of wrk.")
 @click.option("--rounds", default=5, show_default=True, help="Alternating.")
+@click.option("--quick", is_flag=True, help="Three rounds of a second.")
+@click.option("--smoke", is_flag=True, help="One round, which measures nothing.")
 @click.argument("options", nargs=-1, type=click.UNPROCESSED)
-def compare(connections: int, seconds: int, rounds: int, options: tuple[str, ...]):
-    """Load both servers in turn; print medians. OPTIONS go to `serve`."""
+def compare(
+    connections: int,
+    seconds: int,
+    rounds: int,
+    quick: bool,
+    smoke: bool,
+    options: tuple[str, ...],
+) -> None:
+    """Load all servers in turn; print medians. OPTIONS go to `serve`."""
     if shutil.which("wrk") is None:
         raise click.ClickException("needs wrk: apt-get install wrk")
-    servers = {}
-    for device in ("npu", "cpu"):
-        servers[device] = subprocess.Popen(
-            [sys.executable, __file__, "serve", "--device", device, *options],
+    if quick or smoke:
+        seconds, rounds = 1, 1 if smoke else 3
+    if smoke:
+        options = (*options, "--layers", "1")
+    servers = {
+        name: subprocess.Popen(
+            [
+                *(sys.executable, __file__, "serve"),
+                *("--device", device, "--how", how, *options),
+            ],
             stdout=subprocess.PIPE,
             text=True,
         )
+        for name, (device, how) in SERVERS.items()
+    }
     try:
-        ports = {device: int(s.stdout.readline()) for device, s in servers.items()}
+        ports = {name: int(s.stdout.readline()) for name, s in servers.items()}
         for port in ports.values():
             load(port, connections, 1)
-        runs = {device: [] for device in ports}
+        runs = {name: [] for name in ports}
         for _ in range(rounds):
-            for device, port in ports.items():
-                runs[device].append(load(port, connections, seconds))
+            for name, port in ports.items():
+                runs[name].append(load(port, connections, seconds))
     finally:
         for server in servers.values():
             server.terminate()
             server.wait()
     middle = {
-        device: {
-            name: statistics.median(run[name] for run in found) for name in found[0]
+        name: {
+            field: statistics.median(run[field] for run in found) for field in found[0]
         }
-        for device, found in runs.items()
+        for name, found in runs.items()
     }
-    print(f"{'':>15}" + "".join(f"{device:>10}" for device in middle))
-    for name in middle["npu"]:
-        cells = "".join(f"{figures[name]:>10.2f}" for figures in middle.values())
-        print(f"{name:>15}{cells}")
-    rates = [middle[device]["requests_per_s"] for device in ("npu", "cpu")]
-    print(json.dumps({"throughput_ratio": round(rates[0] / rates[1], 2)} | middle))
+    for name, figures in middle.items():
+        print(json.dumps({"case": name} | figures))
+    against = "cpu_eager"
+    line = {"case": "graphs_against_eager"} | {
+        "throughput_ratio": ratio(middle, "npu_graphs", against, "requests_per_s"),
+        "p99_ratio": ratio(middle, "npu_graphs", against, "p99_ms"),
+        "goals": {"throughput_ratio": [">=", 2.0], "p99_ratio": ["<=", 1.0]},
+    }
+    print(json.dumps(line))
+    for a, b in (("npu_eager", against), ("npu_graphs", "cpu_compiled")):
+        line = {
+            "case": f"{a}_against_{b}",
+            "throughput_ratio": ratio(middle, a, b, "requests_per_s"),
+            "p99_ratio": ratio(middle, a, b, "p99_ms"),
+        }
+        print(json.dumps(line))
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <mutex>
 
+#include "bench/cpp/harness.h"
 #include "csrc/base/clock.h"
 #include "csrc/base/spin_lock.h"
 #include "csrc/memory/caching_allocator.h"
@@ -12,7 +13,7 @@
 
 namespace {
 
-constexpr int kRounds = 200'000, kRepeats = 15;
+constexpr int kRounds = 200'000;
 
 // Keeps the compiler from dropping a malloc that is freed at once.
 template <typename T>
@@ -25,7 +26,8 @@ T* opaque(T* pointer) {
 template <typename Body>
 double best_ns(Body body) {
   double best = 1e9;
-  for (int repeat = 0; repeat < kRepeats; ++repeat) {
+  const int repeats = npu::bench::repetitions(15, 5);
+  for (int repeat = 0; repeat < repeats; ++repeat) {
     const uint64_t start = npu::now_ns();
     for (int i = 0; i < kRounds; ++i) body();
     best = std::min(best, double(npu::now_ns() - start) / kRounds);
@@ -33,11 +35,9 @@ double best_ns(Body body) {
   return best;
 }
 
-void report(const char* name, size_t bytes, double ns, double malloc_ns) {
-  printf(
-      "{\"case\": \"%s\", \"bytes\": %zu, \"ns\": %.1f, "
-      "\"vs_malloc\": %.2f}\n",
-      name, bytes, ns, ns / malloc_ns);
+void report(const std::string& name, double ns, double malloc_ns) {
+  printf("{\"case\": \"%s\", \"ns\": %.1f, \"vs_malloc\": %.2f}\n",
+         name.c_str(), ns, ns / malloc_ns);
 }
 
 template <typename Lock>
@@ -52,7 +52,8 @@ double lock_ns() {
 
 }  // namespace
 
-int main() {
+int main(int argc, char** argv) {
+  npu::bench::begin(argc, argv, "alloc_bench");
   npu::CachingAllocator memory(0);
   npu::Stream& stream = *npu::find_stream(0, 0);
   npu::OutOfMemory why;
@@ -61,12 +62,13 @@ int main() {
   for (size_t bytes : {size_t{512}, size_t{4096}, size_t{65536},
                        size_t{2} << 20, size_t{8} << 20}) {
     const double bare = best_ns([&] { free(opaque(malloc(bytes))); });
-    report("malloc_free", bytes, bare, bare);
-    report("allocate_free", bytes,
+    const std::string of = "_" + std::to_string(bytes);
+    report("malloc_free" + of, bare, bare);
+    report("allocate_free" + of,
            best_ns([&] { memory.free(memory.allocate(bytes, stream, why)); }),
            bare);
     npu::Block* held[16];
-    report("allocate_16_free_16", bytes,
+    report("allocate_16_free_16" + of,
            best_ns([&, n = 0]() mutable {
              npu::Block*& slot = held[n % 16];
              if (n / 16 % 2) {
@@ -79,6 +81,6 @@ int main() {
            bare);
   }
   const double bare = best_ns([] { free(opaque(malloc(512))); });
-  report("spin_lock", 0, lock_ns<npu::SpinLock>(), bare);
-  report("std_mutex", 0, lock_ns<std::mutex>(), bare);
+  report("spin_lock", lock_ns<npu::SpinLock>(), bare);
+  report("std_mutex", lock_ns<std::mutex>(), bare);
 }

@@ -1,5 +1,7 @@
 // How the C++ benchmarks measure: pinned threads, repetitions that count only
 // while the two cores are near each other, medians, one JSON line per case.
+// `--quick` makes fewer repetitions; `--smoke` a single one, which shows that
+// the program runs and measures nothing.
 #pragma once
 
 #include <pthread.h>
@@ -46,33 +48,89 @@ inline double median(const std::vector<double>& values) {
 // The measuring thread has CPU 0, its counterpart CPU 1.
 inline bool cores_are_near() { return is_near(1); }
 
+enum class Effort { kFull, kQuick, kSmoke };
+inline Effort effort = Effort::kFull;
+
+// Reads the options, and prints a line about the run.
+inline void begin(int argc, char** argv, const char* bench) {
+  for (int i = 1; i < argc; ++i) {
+    if (!strcmp(argv[i], "--quick")) effort = Effort::kQuick;
+    if (!strcmp(argv[i], "--smoke")) effort = Effort::kSmoke;
+  }
+  constexpr const char* kNames[] = {"full", "quick", "smoke"};
+  printf("{\"bench\": \"%s\", \"effort\": \"%s\", \"is_measurement\": %s}\n",
+         bench, kNames[int(effort)],
+         effort == Effort::kSmoke ? "false" : "true");
+}
+
+// How often to repeat what a full run repeats `full` times, and a quick one
+// `quick` times.
+inline int repetitions(int full, int quick) {
+  return effort == Effort::kFull ? full : effort == Effort::kQuick ? quick : 1;
+}
+
+struct Measured {
+  std::vector<double> kept, left_out;
+};
+
 // Runs `body` until `n` repetitions began and ended with near cores, or six
-// times as many were tried. Returns what the repetitions returned.
+// times as many were tried. Keeps those, or all if there were fewer than `n`.
 template <typename Body>
-std::vector<double> repeat(int n, Body body) {
-  std::vector<double> good, all;
+Measured repeat(int n, Body body) {
+  Measured found;
   bool near = cores_are_near();
-  for (int tries = 0; int(good.size()) < n && tries < 6 * n; ++tries) {
+  const int most = effort == Effort::kSmoke ? n : 6 * n;
+  for (int tries = 0; int(found.kept.size()) < n && tries < most; ++tries) {
     const double value = body();
     const bool was_near = near;
     near = cores_are_near();
-    all.push_back(value);
-    if (was_near && near) good.push_back(value);
+    (was_near && near ? found.kept : found.left_out).push_back(value);
   }
-  return int(good.size()) < n ? all : good;
+  if (int(found.kept.size()) < n) {
+    found.kept.insert(found.kept.end(), found.left_out.begin(),
+                      found.left_out.end());
+    found.left_out.clear();
+  }
+  return found;
 }
 
-// Prints a case and returns its median. `floor`: the value it is compared to.
-inline double report(const char* name, const char* unit,
-                     const std::vector<double>& values, double floor = 0,
-                     const char* floor_name = nullptr) {
-  const double m = median(values);
+// What a case is compared to, in the same run.
+struct Floor {
+  double value;
+  const char* name;
+};
+
+// "<=" of a case's median, or of its ratio to the floor.
+struct Goal {
+  double bound;
+  bool of_ratio;
+};
+inline Goal median_at_most(double bound) { return {bound, false}; }
+inline Goal ratio_at_most(double bound) { return {bound, true}; }
+
+// Prints a case and returns its median.
+inline double report(const std::string& name, const char* unit,
+                     const Measured& values, const Floor* floor = nullptr,
+                     const Goal* goal = nullptr) {
+  const double m = median(values.kept);
   printf(
-      "{\"name\": \"%s\", \"unit\": \"%s\", \"median\": %.4g, "
-      "\"min\": %.4g, \"max\": %.4g, \"n\": %zu",
-      name, unit, m, quantile(values, 0), quantile(values, 1), values.size());
-  if (floor_name)
-    printf(", \"ratio\": %.3f, \"ratio_to\": \"%s\"", m / floor, floor_name);
+      "{\"case\": \"%s\", \"unit\": \"%s\", \"median\": %.4g, "
+      "\"min\": %.4g, \"max\": %.4g, \"kept\": %zu, \"left_out\": %zu",
+      name.c_str(), unit, m, quantile(values.kept, 0), quantile(values.kept, 1),
+      values.kept.size(), values.left_out.size());
+  if (!values.left_out.empty())
+    printf(", \"left_out_median\": %.4g", median(values.left_out));
+  if (floor)
+    printf(", \"ratio\": %.3f, \"ratio_to\": \"%s\"", m / floor->value,
+           floor->name);
+  if (goal) {
+    const char* field = goal->of_ratio ? "ratio" : "median";
+    const double figure = goal->of_ratio ? m / floor->value : m;
+    printf(", \"goals\": {\"%s\": [\"<=\", %g]}, \"missed\": [", field,
+           goal->bound);
+    if (figure > goal->bound) printf("\"%s\"", field);
+    printf("]");
+  }
   printf("}\n");
   fflush(stdout);
   return m;

@@ -8,6 +8,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <thread>
 
 #include "csrc/taskqueue/ring.h"
 #include "csrc/taskqueue/task.h"
@@ -32,6 +33,7 @@ struct Message {
 };
 inline constexpr size_t kSlots = 8192;
 
+// As long as one thread alone has pushed.
 class OurRing {
  public:
   static constexpr char kName[] = "ring";
@@ -61,6 +63,19 @@ class OurRing {
   std::unique_ptr<Task[]> slots_{new Task[kSlots]()};
   RingControl<> control_;
   Ring<Task> ring_{slots_.get(), kSlots, control_};
+};
+
+// The same after a second thread has pushed once.
+class OurSharedRing : public OurRing {
+ public:
+  static constexpr char kName[] = "ring_shared";
+  OurSharedRing() {
+    Message m{};
+    push(m);
+    std::thread([&] { push(m); }).join();
+    while (pop(m)) {
+    }
+  }
 };
 
 class MutexQueue {

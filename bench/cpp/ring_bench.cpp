@@ -14,7 +14,7 @@
 namespace npu::bench {
 namespace {
 
-constexpr int kRepetitions = 5;
+int kept_repetitions() { return repetitions(5, 3); }
 
 Message source;  // stays in the first-level cache
 
@@ -275,65 +275,84 @@ double others_cpu_percent(Stream& stream, bool trickle) {
   return 100 * (others() - before) / (cpu_seconds(CLOCK_MONOTONIC) - start);
 }
 
+template <typename Body>
+Measured repeat_some(Body body) {
+  return repeat(kept_repetitions(), body);
+}
+
 template <typename Queue>
-void bench_queue(double copy, uint64_t count) {
+void bench_queue(const Floor& copy, uint64_t count,
+                 const Goal* busy_goal = nullptr) {
   const std::string name = Queue::kName;
-  const auto push = [&](const char* state, Consumer does, int pauses) {
-    report((name + state).c_str(), "ns",
-           repeat(kRepetitions, [=] { return push_cost<Queue>(does, pauses); }),
-           copy, "memcpy_256");
+  if (effort == Effort::kSmoke) count /= 100;
+  const auto push = [&](const char* state, Consumer does, int pauses,
+                        const Goal* goal) {
+    report(name + state, "ns",
+           repeat_some([=] { return push_cost<Queue>(does, pauses); }), &copy,
+           goal);
   };
-  push("_push", Consumer::kTakes, 64);
-  push("_push_busy", Consumer::kIsInsideATask, 1);
-  push("_push_polled", Consumer::kTakes, 1);
-  report((name + "_chased").c_str(), "M/s",
-         repeat(kRepetitions, [=] { return throughput<Queue>(count, 1); }));
-  report((name + "_batched").c_str(), "M/s",
-         repeat(kRepetitions, [=] { return throughput<Queue>(count, 64); }));
+  push("_push", Consumer::kTakes, 64, nullptr);
+  push("_push_busy", Consumer::kIsInsideATask, 1, busy_goal);
+  push("_push_polled", Consumer::kTakes, 1, nullptr);
+  report(name + "_chased", "M/s",
+         repeat_some([=] { return throughput<Queue>(count, 1); }));
+  report(name + "_batched", "M/s",
+         repeat_some([=] { return throughput<Queue>(count, 64); }));
+}
+
+// `producers` ends the cases' names.
+void bench_submit(Stream& stream, Stream& holder, const Floor& copy,
+                  const std::string& producers) {
+  report("stream_submit" + producers, "ns",
+         repeat_some([&] { return backlog_cost(stream, holder).submit; }),
+         &copy);
+  report("stream_submit_chased" + producers, "ns",
+         repeat_some([&] { return stream_push_cost(stream); }), &copy);
 }
 
 int run() {
   memset(&source, 7, sizeof source);
   pin(0);
-  const double trip =
-      report("line_round_trip", "ns",
-             repeat(kRepetitions, [] { return line_round_trip(1); }));
-  const double copy =
-      report("memcpy_256", "ns", repeat(kRepetitions, copy_256_bytes));
-  report("rdtsc", "ns", repeat(kRepetitions, one_rdtsc));
-  const double wake =
-      report("futex_wake", "ns",
-             repeat(kRepetitions, [] { return futex_wake_cost(200); }));
+  const Floor trip{report("line_round_trip", "ns",
+                          repeat_some([] { return line_round_trip(1); })),
+                   "line_round_trip"};
+  const Floor copy{report("memcpy_256", "ns", repeat_some(copy_256_bytes)),
+                   "memcpy_256"};
+  report("rdtsc", "ns", repeat_some(one_rdtsc));
+  const Floor wake{report("futex_wake", "ns",
+                          repeat_some([] { return futex_wake_cost(200); })),
+                   "futex_wake"};
 
-  bench_queue<OurRing>(copy, 1'000'000);
-  report("ring_batched_two_producers", "M/s", repeat(kRepetitions, [] {
-           return throughput<OurRing>(1'000'000, 64, 2);
-         }));
+  const Goal of_push = ratio_at_most(1.8), of_one_way = ratio_at_most(1.25),
+             of_launcher = median_at_most(13), of_wake = ratio_at_most(1.1),
+             of_idle = median_at_most(1);
+  bench_queue<OurRing>(copy, 1'000'000, &of_push);
+  bench_queue<OurSharedRing>(copy, 1'000'000, &of_push);
+  report("ring_batched_two_producers", "M/s",
+         repeat_some([] { return throughput<OurRing>(1'000'000, 64, 2); }));
   report("ring_one_way_p50", "ns",
-         repeat(kRepetitions, [] { return quantile(one_way(), 0.5); }), trip,
-         "line_round_trip");
+         repeat_some([] { return quantile(one_way(), 0.5); }), &trip,
+         &of_one_way);
   report("ring_one_way_p99", "ns",
-         repeat(kRepetitions, [] { return quantile(one_way(), 0.99); }), trip,
-         "line_round_trip");
+         repeat_some([] { return quantile(one_way(), 0.99); }), &trip);
 
   auto stream = make_stream(), holder = make_stream();
-  report("stream_submit", "ns",
-         repeat(kRepetitions,
-                [&] { return backlog_cost(*stream, *holder).submit; }),
-         copy, "memcpy_256");
-  report("stream_submit_chased", "ns",
-         repeat(kRepetitions, [&] { return stream_push_cost(*stream); }), copy,
-         "memcpy_256");
-  report("launcher_per_task", "ns", repeat(kRepetitions, [&] {
-           return backlog_cost(*stream, *holder).launch;
-         }));
+  bench_submit(*stream, *holder, copy, "");
+  report("launcher_per_task", "ns",
+         repeat_some([&] { return backlog_cost(*stream, *holder).launch; }),
+         nullptr, &of_launcher);
   report("parked_submit", "ns",
-         repeat(kRepetitions, [&] { return parked_push_cost(*stream, 200); }),
-         wake, "futex_wake");
+         repeat_some([&] { return parked_push_cost(*stream, 200); }), &wake,
+         &of_wake);
   report("idle_cpu", "%",
-         repeat(3, [&] { return others_cpu_percent(*stream, false); }));
-  report("idle_cpu_task_every_2ms", "%",
-         repeat(3, [&] { return others_cpu_percent(*stream, true); }));
+         repeat(repetitions(3, 3),
+                [&] { return others_cpu_percent(*stream, false); }),
+         nullptr, &of_idle);
+  report("idle_cpu_task_every_2ms", "%", repeat(repetitions(3, 3), [&] {
+           return others_cpu_percent(*stream, true);
+         }));
+  std::thread([&] { submit(*stream); }).join();
+  bench_submit(*stream, *holder, copy, "_after_a_second_thread");
 
 #ifdef NPU_BENCH_BOOST
   bench_queue<BoostSpsc>(copy, 300'000);
@@ -349,8 +368,9 @@ int run() {
 }  // namespace
 }  // namespace npu::bench
 
-int main() {
+int main(int argc, char** argv) {
   setenv("NPU_DRIVER", "null", 1);
+  npu::bench::begin(argc, argv, "ring_bench");
   if (sysconf(_SC_NPROCESSORS_ONLN) < 2) {
     fputs("ring_bench needs two cores\n", stderr);
     return 1;

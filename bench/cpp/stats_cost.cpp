@@ -25,7 +25,6 @@ extern "C" [[gnu::noinline]] bool submit_all(npu::Stream& stream) {
   for (int i = 0; i < kCalls; ++i) {
     npu::Submission s;
     if (!stream.begin(3, s)) return false;
-    s.task->kind = npu::TaskKind::kKernel;
     s.task->kernel = &kNothing;
     s.words[0] = s.words[1] = s.words[2] = uint64_t(i);
     stream.commit(s);

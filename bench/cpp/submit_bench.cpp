@@ -2,9 +2,10 @@
 // commit(), with the launcher running kernels that do nothing.
 #include <stdio.h>
 
-#include <algorithm>
+#include <thread>
 #include <vector>
 
+#include "bench/cpp/harness.h"
 #include "csrc/base/clock.h"
 #include "csrc/taskqueue/engine.h"
 #include "csrc/taskqueue/host_wait.h"
@@ -12,27 +13,20 @@
 
 namespace {
 
-constexpr int kCalls = 2000, kRepeats = 400;
+constexpr int kCalls = 2000;  // fit into the queue
 
 int nothing(const npu_kernel*, const uint64_t*, npu_failure*) { return NPU_OK; }
 
 const npu_kernel kNothing{nothing, "bench::nothing", nullptr, 0};
 
-double median(std::vector<double>& values) {
-  std::nth_element(values.begin(), values.begin() + kRepeats / 2, values.end());
-  return values[kRepeats / 2];
-}
-
-}  // namespace
-
-int main() {
-  npu::Stream& stream = *npu::find_stream(0, 0);
+bool measure(npu::Stream& stream, const char* name) {
   std::vector<double> submit, retire;
-  for (int repeat = 0; repeat < kRepeats; ++repeat) {
+  const int repeats = npu::bench::repetitions(400, 100);
+  for (int repeat = 0; repeat < repeats; ++repeat) {
     const uint64_t start = npu::now_ns();
     for (int i = 0; i < kCalls; ++i) {
       npu::Submission s;
-      if (!stream.begin(3, s)) return 1;
+      if (!stream.begin(3, s)) return false;
       s.task->kernel = &kNothing;
       s.words[0] = s.words[1] = s.words[2] = uint64_t(i);
       stream.commit(s);
@@ -42,8 +36,23 @@ int main() {
     submit.push_back(double(submitted - start) / kCalls);
     retire.push_back(double(npu::now_ns() - start) / kCalls);
   }
-  printf(
-      "{\"case\": \"submit\", \"calls\": %d, \"ns\": %.1f, "
-      "\"retired_ns\": %.1f}\n",
-      kCalls, median(submit), median(retire));
+  printf("{\"case\": \"%s\", \"ns\": %.1f, \"retired_ns\": %.1f}\n", name,
+         npu::bench::median(submit), npu::bench::median(retire));
+  return true;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  npu::bench::begin(argc, argv, "submit_bench");
+  npu::Stream& stream = *npu::find_stream(0, 0);
+  if (!measure(stream, "submit")) return 1;
+  std::thread([&] {
+    npu::Submission s;
+    if (stream.begin(0, s)) {
+      s.task->kernel = &kNothing;
+      stream.commit(s);
+    }
+  }).join();
+  return measure(stream, "submit_after_a_second_thread") ? 0 : 1;
 }

@@ -1,4 +1,4 @@
-"""examples/serve_async.py: both servers answer alike, also when asked at once."""
+"""examples/serve_async.py: its servers answer alike, also when asked at once."""
 
 from __future__ import annotations
 
@@ -13,19 +13,24 @@ import pytest
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "serve_async.py"
 USERS = range(40)
+SERVERS = {
+    "npu": ["--device", "npu"],
+    "npu_eager": ["--device", "npu", "--how", "eager"],
+    "cpu": ["--device", "cpu"],
+}
 
 
 @pytest.fixture(scope="module")
 def ports() -> Iterator[dict[str, int]]:
     servers = {
-        device: subprocess.Popen(
-            [sys.executable, str(EXAMPLE), "serve", "--device", device],
+        name: subprocess.Popen(
+            [sys.executable, str(EXAMPLE), "serve", *options],
             stdout=subprocess.PIPE,
             text=True,
         )
-        for device in ("npu", "cpu")
+        for name, options in SERVERS.items()
     }
-    yield {device: int(s.stdout.readline()) for device, s in servers.items()}
+    yield {name: int(s.stdout.readline()) for name, s in servers.items()}
     for server in servers.values():
         server.terminate()
         server.communicate()
@@ -42,15 +47,16 @@ def ask(port: int, *paths: str) -> list[tuple[int, bytes]]:
     return answers
 
 
-def test_npu_answers_as_cpu_one_at_a_time_and_in_batches(ports):
+@pytest.mark.parametrize("npu", ["npu", "npu_eager"])
+def test_npu_answers_as_cpu_one_at_a_time_and_in_batches(ports, npu):
     expected = ask(ports["cpu"], *(f"/{user}" for user in USERS))
     assert len({body for _, body in expected}) > 1
-    assert ask(ports["npu"], *(f"/{user}" for user in USERS)) == expected
+    assert ask(ports[npu], *(f"/{user}" for user in USERS)) == expected
 
     got: dict[int, tuple[int, bytes]] = {}
 
     def client(user: int) -> None:
-        (got[user],) = ask(ports["npu"], f"/{user}")
+        (got[user],) = ask(ports[npu], f"/{user}")
 
     threads = [threading.Thread(target=client, args=(user,)) for user in USERS]
     for thread in threads:

@@ -1,0 +1,236 @@
+"""Who is compared, each in a process of its own, in blocks that take turns.
+
+In one process the devices would disturb each other: torch keeps OpenMP workers
+per calling thread, and those of the launcher make the OpenMP library slow down
+those of the caller. A process measures all cases of a file, one after the other.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, TypeVar
+
+import torch
+from _harness import Effort, clock, resident_bytes
+
+Function = TypeVar("Function", bound=Callable[..., object])
+
+WORKER = "--worker"
+ANY_CPU = -1
+# Blocks that are made and not counted.
+WARM_UPS = 3
+# How long a process runs on a CPU before it is timed there: the scheduler's
+# time to spread its threads.
+SETTLE_NS = 20_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """A device, and how a user would run it."""
+
+    name: str
+    device: str
+    threads: int | None = None  # torch's default
+    backend: str | None = None  # eager
+
+    def compiled(self, function: Function, **options: Any) -> Function:
+        """Return the function, by torch.compile where this peer is compiled."""
+        if self.backend is None:
+            return function
+        return torch.compile(function, backend=self.backend, **options)
+
+
+NPU = Peer("npu", "npu")
+CPU = Peer("cpu", "cpu")
+BY_NAME = {
+    "npu": NPU,
+    "cpu": CPU,
+    "cpu_one_thread": Peer("cpu_one_thread", "cpu", threads=1),
+    "cpu_compiled": Peer("cpu_compiled", "cpu", backend="inductor"),
+}
+
+Call = Callable[[], object]
+Make = Callable[[Peer, str], Call]
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Microseconds per call: until it returned, and until it was retired."""
+
+    host: float
+    total: float
+
+
+def timed_block(call: Call, n: int, device: str) -> Times:
+    """Make `n` calls from an idle device; `n` must fit into the queue."""
+    wait = torch.npu.synchronize if device == "npu" else lambda: None
+    wait()
+    rounds = range(n)
+    began = clock()
+    for _ in rounds:
+        call()
+    returned = clock()
+    wait()
+    retired = clock()
+    return Times((returned - began) / n / 1e3, (retired - began) / n / 1e3)
+
+
+class Workers:
+    """A process of the running script for each peer; they are asked in turn."""
+
+    def __init__(self, *names: str, effort: Effort) -> None:
+        self._smoke = effort is Effort.SMOKE
+        self._processes = {
+            name: subprocess.Popen(
+                [sys.executable, sys.argv[0], WORKER, name, effort.name],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            for name in names
+        }
+
+    def __enter__(self) -> Workers:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self._processes.values():
+            process.communicate()
+
+    def ask(self, peer: str, question: str, *arguments: Any) -> Any:
+        """Return what a worker's function of that name returns, while all others
+        are idle."""
+        process = self._processes[peer]
+        assert process.stdin and process.stdout
+        process.stdin.write(json.dumps([question, *arguments]) + "\n")
+        process.stdin.flush()
+        answer = process.stdout.readline()
+        if not answer:
+            sys.exit(f"{peer}: {question} {arguments} failed")
+        return json.loads(answer)
+
+    def compare(
+        self,
+        case: str,
+        n: int,
+        repetitions: int,
+        *,
+        peers: Sequence[str] = (),
+        same_cpu: bool = False,
+    ) -> dict[str, Times]:
+        """Return the medians of each peer, all of them by default; blocks of `n`
+        calls take turns, each repetition in another order.
+
+        With `same_cpu` the calling threads start on the same CPU, another one in
+        each repetition: CPUs of a shared machine differ in speed by up to twice,
+        and the scheduler leaves each process where it is. A smoke run makes one
+        call per peer.
+        """
+        warm_ups = WARM_UPS
+        if self._smoke:
+            n, warm_ups, repetitions, same_cpu = 1, 0, 1, False
+        order = list(peers or self._processes)
+        blocks: dict[str, list[Times]] = {peer: [] for peer in order}
+        for peer in order:  # warm up: caches, threads, pools, compilers
+            for _ in range(warm_ups):
+                self.ask(peer, "time", case, n, ANY_CPU)
+        cpus = sorted(os.sched_getaffinity(0)) if same_cpu else [ANY_CPU]
+        for repetition in range(repetitions):
+            cpu = cpus[repetition % len(cpus)]
+            for peer in order:
+                found = self.ask(peer, "time", case, n, cpu)
+                blocks[peer].append(Times(**found))
+            if cpu == cpus[-1]:
+                order.reverse()
+        return {
+            peer: Times(
+                statistics.median(block.host for block in times),
+                statistics.median(block.total for block in times),
+            )
+            for peer, times in blocks.items()
+        }
+
+
+def move_to(cpu: int) -> None:
+    """Put the calling thread on a CPU, without binding it there."""
+    allowed = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {cpu})
+    os.sched_setaffinity(0, allowed)
+
+
+def timer(make: Make) -> Callable[[Peer, str, int, int], dict[str, float]]:
+    """Return the answer to "time": a block of the call that `make` returns."""
+    current: tuple[str, Call] | None = None
+
+    def time(peer: Peer, case: str, n: int, cpu: int) -> dict[str, float]:
+        nonlocal current
+        if current is None or current[0] != case:
+            current = None  # the case before goes first
+            gc.collect()
+            current = case, make(peer, case)
+        call = current[1]
+        if cpu != ANY_CPU:
+            move_to(cpu)
+            settle = clock() + SETTLE_NS
+            while clock() < settle:
+                timed_block(call, n, peer.device)
+        return asdict(timed_block(call, n, peer.device))
+
+    return time
+
+
+def memory(peer: Peer) -> dict[str, int]:
+    """The answer to "memory": bytes of the process and of the device's tensors."""
+    gc.collect()
+    if peer.device == "npu":
+        torch.npu.synchronize()
+        return {
+            "process": resident_bytes(),
+            "reserved": torch.npu.memory_reserved(),
+        }
+    return {"process": resident_bytes(), "reserved": 0}
+
+
+def serve_if_worker(**questions: Callable[..., Any]) -> None:
+    """In a worker's process: answer until told to stop, then exit.
+
+    Each question is a function of the peer and of what is asked with it.
+    """
+    if len(sys.argv) != 4 or sys.argv[1] != WORKER:
+        return
+    peer, effort = BY_NAME[sys.argv[2]], Effort[sys.argv[3]]
+    if peer.threads:
+        torch.set_num_threads(peer.threads)
+    if peer.backend and effort is Effort.SMOKE:
+        # The same path without the minutes that a C++ compiler takes.
+        peer = Peer(peer.name, peer.device, peer.threads, "eager")
+    for line in sys.stdin:
+        question, *arguments = json.loads(line)
+        print(json.dumps(questions[question](peer, *arguments)), flush=True)
+    sys.exit(0)
+
+
+def against_npu(times: dict[str, Times], what: str = "total") -> dict[str, float]:
+    """Return npu's time over each other peer's: `ratio` for cpu."""
+    npu = getattr(times["npu"], what)
+    return {
+        "ratio" if peer == "cpu" else f"ratio_to_{peer}": round(
+            npu / getattr(found, what), 3
+        )
+        for peer, found in times.items()
+        if peer != "npu"
+    }
+
+
+def microseconds(times: dict[str, Times], what: str = "total") -> dict[str, float]:
+    """Return the time of each peer, by the name of its field."""
+    return {
+        f"{peer}_us": round(getattr(found, what), 2) for peer, found in times.items()
+    }

@@ -1,0 +1,93 @@
+"""What a training step costs when its shape changes every time, npu against cpu.
+
+A transformer encoder layer with another length (1-256) and batch (1-16) at each
+step, as text, graphs and detection have them: forward, backward and SGD. Every
+peer makes the same steps in the same order, the largest first. What its process
+has grown by at the end, since that step's block, is what such steps leave
+behind.
+"""
+
+from __future__ import annotations
+
+import random
+
+import torch
+from _harness import Effort, at_most, bench, emit
+from _peers import (
+    ANY_CPU,
+    WARM_UPS,
+    Call,
+    Peer,
+    Workers,
+    against_npu,
+    memory,
+    microseconds,
+    serve_if_worker,
+    timer,
+)
+from torch import nn
+
+WIDTH, LENGTHS, BATCHES = 64, 256, 16
+
+
+def encoder_steps(peer: Peer, _: str) -> Call:
+    """Return a layer's next training step: width 64, four heads."""
+    torch.manual_seed(0)
+    draw = random.Random(0)
+    layer = nn.TransformerEncoderLayer(
+        WIDTH, 4, 2 * WIDTH, dropout=0.0, batch_first=True
+    ).to(peer.device)
+    optimizer = torch.optim.SGD(layer.parameters(), lr=1e-3, foreach=True)
+    inputs = torch.rand(BATCHES, LENGTHS, WIDTH).to(peer.device)
+    shape = BATCHES, LENGTHS
+
+    def loss(x: torch.Tensor) -> torch.Tensor:
+        return layer(x).square().mean()
+
+    loss = peer.compiled(loss, dynamic=True)
+
+    def step() -> None:
+        nonlocal shape
+        batch, length = shape
+        x = inputs[:batch, :length].contiguous()
+        optimizer.zero_grad(set_to_none=True)
+        loss(x).backward()
+        optimizer.step()
+        shape = draw.randint(1, BATCHES), draw.randint(1, LENGTHS)
+
+    return step
+
+
+@bench(steps=(1600, 400, 1), block=(40, 40, 1))
+def main(steps: int, block: int, peers: list[str], effort: Effort) -> None:
+    """Print a JSON line for the time, and one for the memory."""
+    with Workers(*peers, effort=effort) as workers:
+        for peer in peers:
+            workers.ask(peer, "time", "encoder", block, ANY_CPU)
+        before = {peer: workers.ask(peer, "memory") for peer in peers}
+        repetitions = max(1, steps // block - WARM_UPS)
+        times = workers.compare("encoder", block, repetitions)
+        after = {peer: workers.ask(peer, "memory") for peer in peers}
+    emit(
+        case="encoder",
+        **microseconds(times),
+        **against_npu(times),
+        npu_host_us=round(times["npu"].host, 1),
+        goals={"ratio": at_most(0.85)},
+    )
+    grown = {
+        peer: {k: (after[peer][k] - before[peer][k]) / 1e6 for k in after[peer]}
+        for peer in peers
+    }
+    emit(
+        case="memory",
+        steps=(repetitions + WARM_UPS) * block,
+        **{f"{peer}_grown_mb": round(grown[peer]["process"], 1) for peer in peers},
+        npu_reserved_grown_mb=round(grown["npu"]["reserved"], 1),
+        goals={"npu_grown_mb": at_most(16)},
+    )
+
+
+if __name__ == "__main__":
+    serve_if_worker(time=timer(encoder_steps), memory=memory)
+    main()

@@ -1,0 +1,106 @@
+"""The training steps that benchmarks take, on any peer.
+
+`kind` says which kernels the optimizer has: "fused" and "foreach" ask for the
+same ones on every device, "defaults" leaves it to torch, which takes a loop over
+the parameters on cpu and foreach on npu.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from _peers import Call, Peer
+from models import Tagger, resnet18
+from torch import nn
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "examples"))
+import gpt
+
+KINDS: dict[str, dict[str, bool]] = {
+    "fused": {"fused": True},
+    "foreach": {"foreach": True},
+    "defaults": {},
+}
+
+
+def step_of(loss: Callable[..., torch.Tensor], optimizer: torch.optim.Optimizer):
+    def step() -> None:
+        optimizer.zero_grad(set_to_none=True)
+        loss().backward()
+        optimizer.step()
+
+    return step
+
+
+def mlp(peer: Peer, **kernels: Any) -> Call:
+    """Three layers of width 64, batch 32, SGD."""
+    torch.manual_seed(0)
+    layers = [nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU()]
+    model = nn.Sequential(*layers, nn.Linear(64, 64)).to(peer.device)
+    kernels.pop("capturable", None)  # SGD counts no steps
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, **kernels)
+    x, y = (torch.rand(32, 64).to(peer.device) for _ in range(2))
+    return step_of(peer.compiled(lambda: F.mse_loss(model(x), y)), optimizer)
+
+
+def gpt_of(size: str) -> Callable[..., Call]:
+    def make(peer: Peer, **kernels: Any) -> Call:
+        """A GPT of examples/gpt.py, AdamW."""
+        torch.manual_seed(0)
+        model = gpt.GPT(gpt.SIZES[size]).to(peer.device)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, **kernels)
+        shape = (model.size.batch, model.size.context + 1)
+        batch = torch.randint(256, shape).to(peer.device)
+        return step_of(peer.compiled(lambda: model.loss(batch)), optimizer)
+
+    return make
+
+
+def cnn(peer: Peer, **kernels: Any) -> Call:
+    """ResNet-18 on 32x32 images, batch 8, SGD with momentum."""
+    torch.manual_seed(0)
+    model = resnet18().to(peer.device)
+    kernels.pop("capturable", None)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, **kernels)
+    x = torch.rand(8, 3, 32, 32).to(peer.device)
+    y = torch.randint(10, (8,)).to(peer.device)
+    return step_of(peer.compiled(lambda: F.cross_entropy(model(x), y)), optimizer)
+
+
+def lstm(peer: Peer, **kernels: Any) -> Call:
+    """Two LSTM layers of width 64 over 16 time steps, batch 8, Adam."""
+    torch.manual_seed(0)
+    model = Tagger().to(peer.device)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, **kernels)
+    x = torch.rand(8, 16, 32).to(peer.device)
+    y = torch.randint(10, (8 * 16,)).to(peer.device)
+    loss = peer.compiled(lambda: F.cross_entropy(model(x).flatten(0, 1), y))
+    return step_of(loss, optimizer)
+
+
+MODELS: dict[str, Callable[..., Call]] = {
+    "mlp": mlp,
+    "gpt_tiny": gpt_of("tiny"),
+    "gpt_wide": gpt_of("wide"),
+    "cnn": cnn,
+    "lstm": lstm,
+}
+
+
+def training_step(
+    peer: Peer, model: str, kind: str, *, in_a_graph: bool = False
+) -> Call:
+    """Return one step of a model: zero_grad, forward, backward, the optimizer.
+
+    `in_a_graph`: the step can be captured, so its step count is on the device,
+    where fused kernels have it anyway.
+    """
+    kernels = dict(KINDS[kind])
+    if in_a_graph and kind != "fused":
+        kernels["capturable"] = True
+    return MODELS[model](peer, **kernels)

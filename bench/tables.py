@@ -1,0 +1,322 @@
+"""The tables that come from out/bench.json: `make bench-readme` writes them anew.
+
+Between `<!-- figures NAME -->` and `<!-- end -->` in README.md and docs/ stands a
+table of TABLES; nobody types what is there.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = ("README.md", "docs/asyncio.md", "docs/observability.md")
+BLOCK = re.compile(r"(<!-- figures (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A line of a table: words, and the figures that stand beside them."""
+
+    words: str
+    bench: str
+    cells: tuple[tuple[str, str], ...]  # (case, field)
+
+
+def of_peers(words: str, bench: str, case: str) -> Row:
+    fields = ("ratio", "ratio_to_cpu_one_thread", "ratio_to_cpu_compiled")
+    return Row(words, bench, tuple((case, field) for field in fields))
+
+
+def single(words: str, bench: str, case: str, field: str) -> Row:
+    return Row(words, bench, ((case, field),))
+
+
+# name: heads of the columns between the words and the command; rows
+TABLES: dict[str, tuple[tuple[str, ...], tuple[Row, ...]]] = {
+    "ratios": (
+        ("npu / cpu", "npu / cpu, one thread", "npu / cpu, `torch.compile`"),
+        (
+            of_peers("small MLP training step", "train", "mlp"),
+            of_peers("tiny GPT step", "train", "gpt_tiny"),
+            of_peers("LSTM training step", "train", "lstm"),
+            of_peers("CNN of ResNet-18's size (arithmetic)", "train", "cnn"),
+            of_peers("wide GPT step (arithmetic)", "train", "gpt_wide"),
+            of_peers("small MLP, torch's defaults", "train", "mlp_defaults"),
+            of_peers("tiny GPT, torch's defaults", "train", "gpt_tiny_defaults"),
+            of_peers("LSTM, torch's defaults", "train", "lstm_defaults"),
+            of_peers(
+                "encoder layer, another length and batch each step",
+                "dynamic",
+                "encoder",
+            ),
+            of_peers("replayed: 16-layer MLP forward", "graphs", "mlp_16x16_forward"),
+            of_peers("replayed: small MLP training step", "graphs", "mlp_step"),
+            of_peers("replayed: tiny GPT step", "graphs", "gpt_tiny_step"),
+            of_peers("small operator, geometric mean", "launch", "geometric_mean"),
+            single(
+                "the same until retired", "launch", "geometric_mean", "total_ratio"
+            ),
+        ),
+    ),
+    "costs": (
+        ("figure",),
+        (
+            single("import on top of torch, ms", "import_time", "import", "ms"),
+            single(
+                "first call at a new shape minus a later one, median of 13, us",
+                "cold",
+                "median_of_operators",
+                "npu_added_us",
+            ),
+            single(
+                "first call of an operator in a process minus a later one, us",
+                "cold",
+                "opinfo",
+                "npu_added_us",
+            ),
+            single(
+                "memory left after steps of changing shape, MB",
+                "dynamic",
+                "memory",
+                "npu_grown_mb",
+            ),
+            single(
+                "completion to coroutine over a bare eventfd's, uvloop, p50",
+                "aio",
+                "wake_uvloop",
+                "ratio_p50",
+            ),
+            single(
+                "two streams of single-threaded kernels over one",
+                "cores",
+                "two_streams_small_180",
+                "ratio",
+            ),
+            single(
+                "two Python threads launching to one stream over one thread",
+                "producers",
+                "2_to_one_stream",
+                "over_one",
+            ),
+            single("empty `synchronize()`, ns", "enqueue", "empty_synchronize", "ns"),
+            single(
+                "a task of 256 bytes in a loop of `torch.add`, ns",
+                "enqueue",
+                "enqueue",
+                "added_ns",
+            ),
+            single(
+                "with its Python line, ns", "enqueue", "enqueue_with_site", "added_ns"
+            ),
+            single(
+                "the same after a second thread has launched once, ns",
+                "enqueue",
+                "enqueue_with_site_after_a_second_thread",
+                "added_ns",
+            ),
+            single("a bare copy of as much, ns", "enqueue", "enqueue", "copy_ns"),
+            single(
+                "into the bare ring, launcher inside a task, over a memcpy",
+                "ring_bench",
+                "ring_push_busy",
+                "ratio",
+            ),
+            single(
+                "the same after a second thread has pushed once",
+                "ring_bench",
+                "ring_shared_push_busy",
+                "ratio",
+            ),
+            single(
+                "finding a launch's Python line, 16 calls deep, ns",
+                "provenance",
+                "lookup_at_depth_16",
+                "added_ns",
+            ),
+            single("tracing on / off, tiny GPT step", "tracing", "gpt_tiny", "ratio"),
+            single("race sanitizer on / off, MLP step", "sanitizer", "mlp", "ratio"),
+            single("the same, small operators", "sanitizer", "loop", "ratio"),
+            single(
+                "PyTorch's sanitizer on the same loop",
+                "sanitizer",
+                "loop_upstreams_sanitizer",
+                "ratio",
+            ),
+            single(
+                "statistics, of what `torch.add` costs its caller, %",
+                "stats_cost",
+                "ns_submit",
+                "percent_of_torch_add",
+            ),
+        ),
+    ),
+    "server": (
+        ("npu, graphs", "npu, eager", "cpu, eager", "cpu, frozen `torch.compile`"),
+        tuple(
+            Row(
+                words,
+                "serve_async",
+                tuple(
+                    (who, field)
+                    for who in ("npu_graphs", "npu_eager", "cpu_eager", "cpu_compiled")
+                ),
+            )
+            for words, field in (
+                ("requests per second", "requests_per_s"),
+                ("p50, ms", "p50_ms"),
+                ("p99, ms", "p99_ms"),
+            )
+        ),
+    ),
+    "aio": (
+        ("asyncio", "uvloop"),
+        tuple(
+            Row(words, "aio", ((f"{case}_asyncio", field), (f"{case}_uvloop", field)))
+            for words, case, field in (
+                ("completion to coroutine over a bare eventfd's", "wake", "ratio_p50"),
+                ("longest stall, 10,000 starting, ms", "many", "stall_starting_ms"),
+                ("the same, completing, ms", "many", "stall_completing_ms"),
+            )
+        ),
+    ),
+    "scraped": (
+        ("launches per second", "longest gap, us", "other threads' CPU time, us"),
+        tuple(
+            Row(
+                words,
+                "scrape_gil",
+                tuple(
+                    (f"launches_{case}", field)
+                    for field in ("rate", "longest_gap_us", "other_threads_us")
+                ),
+            )
+            for words, case in (
+                ("not scraped", "quiet"),
+                ("sidecar scraped without a pause", "scraped"),
+                ("another process in the sidecar's place", "other_load"),
+                ("rendered by a thread of the trainer", "in_process"),
+            )
+        ),
+    ),
+}
+
+
+def is_met(figure: float, relation: str, bound: float) -> bool:
+    return figure <= bound if relation == "<=" else figure >= bound
+
+
+def number(value: float) -> str:
+    """Three digits that matter, and no exponent."""
+    if abs(value) >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
+
+
+def spread(figure: Mapping[str, float]) -> str:
+    """The median, and the range if there is one."""
+    least, most = number(figure["least"]), number(figure["most"])
+    text = number(figure["median"])
+    return text if least == most else f"{text} ({least} to {most})"
+
+
+def cell(cases: Mapping[str, Any], case: str, field: str) -> str:
+    """A figure; with a goal, whether it is missed."""
+    found = cases[case]
+    if field not in found["figures"]:
+        return ""
+    text = spread(found["figures"][field])
+    if field in found["missed"]:
+        relation, bound = found["goals"][field]
+        text += f" **missed** ({relation} {bound:g})"
+    return text
+
+
+def line(cells: list[str]) -> str:
+    return f"| {' | '.join(cells)} |\n"
+
+
+def table(name: str, result: Mapping[str, Any]) -> str:
+    """Return a table of TABLES, as Markdown."""
+    heads, rows = TABLES[name]
+    text = line(["case", *heads, "command"]) + line(["---"] * (len(heads) + 2))
+    for row in rows:
+        if row.bench not in result["benches"]:
+            sys.exit(f"{row.bench} was not run")
+        bench = result["benches"][row.bench]
+        cells = [cell(bench["cases"], case, field) for case, field in row.cells]
+        cells += [""] * (len(heads) - len(cells))
+        text += line([row.words, *cells, f"`{bench['command']}`"])
+    return text + "\n" + about(result)
+
+
+def about(result: Mapping[str, Any]) -> str:
+    """What the figures depend on."""
+    machine = result["machine"]
+    return (
+        f"{machine['cores']} cores of {machine['cpu']}, torch {machine['torch']}, "
+        f"{result['began']} UTC, load {result['load_before']}; medians of "
+        f"{result['runs']} runs ({result['effort']}), least and most in brackets.\n"
+    )
+
+
+def everything(result: Mapping[str, Any]) -> str:
+    """Return every case as Markdown, for out/bench.md."""
+    text = "# Benchmarks\n\n" + about(result)
+    if result["not_run"]:
+        text += f"\nNot run: {', '.join(result['not_run'])}.\n"
+    for name, bench in result["benches"].items():
+        text += f"\n## {name}\n\n`{bench['command']}`, {bench['seconds']} s\n\n"
+        text += line(["case", "figure", "median (range)", "goal", "verdict"])
+        text += line(["---"] * 5)
+        for case, found in bench["cases"].items():
+            for field, figure in found["figures"].items():
+                goal, verdict = "", ""
+                if field in found["goals"]:
+                    relation, bound = found["goals"][field]
+                    goal = f"{relation} {bound:g}"
+                    verdict = "**missed**" if field in found["missed"] else "met"
+                text += line([case, field, spread(figure), goal, verdict])
+    return text
+
+
+def check(benches: Mapping[str, Any]) -> None:
+    """Fail if a row names a case that a benchmark which ran does not have."""
+    for name, (_, rows) in TABLES.items():
+        for row in rows:
+            for case, field in row.cells:
+                if row.bench not in benches:
+                    continue
+                found = benches[row.bench]["cases"].get(case)
+                if found is None and case.endswith("_defaults"):
+                    continue  # a smoke run leaves them out
+                is_there = found and (field in found["figures"] or is_optional(field))
+                if not is_there:
+                    sys.exit(f"table {name}: {row.bench} has no {case}, {field}")
+
+
+def is_optional(field: str) -> bool:
+    """Not every case has every peer."""
+    return field.startswith("ratio_to_")
+
+
+def main() -> None:
+    """Write the tables of README.md and of docs/ anew."""
+    result = json.loads((ROOT / "out/bench.json").read_text())
+    for name in PAGES:
+        page = ROOT / name
+        page.write_text(
+            BLOCK.sub(
+                lambda found: found[1] + table(found[2], result) + found[3],
+                page.read_text(),
+            )
+        )
+
+
+if __name__ == "__main__":
+    main()
