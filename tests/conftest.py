@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import random
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,12 +12,30 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import settings
 
 import npu_dispatch
 from npu_dispatch import _C
 
 ROOT = Path(__file__).resolve().parent.parent
 Python = Callable[..., subprocess.CompletedProcess[str]]
+
+# Never "ci", which hypothesis chooses by itself and which repeats one seed.
+settings.register_profile("change", max_examples=100, deadline=None)
+settings.register_profile("nightly", max_examples=1000, deadline=None)
+settings.load_profile("nightly" if os.environ.get("NPU_TEST_NIGHTLY") else "change")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Draw other examples at each run, from a seed that the run prints."""
+    if config.option.hypothesis_seed is None:
+        config.option.hypothesis_seed = str(random.SystemRandom().randrange(2**32))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    seed = terminalreporter.config.option.hypothesis_seed
+    terminalreporter.write_line(f"the same examples again: --hypothesis-seed={seed}")
 
 
 def _clear_all() -> None:

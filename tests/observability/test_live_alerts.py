@@ -18,6 +18,7 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator
 
+import pytest
 from prometheus_server import Prometheus, alert_names, exported, free_port, serving
 
 from npu_dispatch.trace_file import TraceFile, trace_path
@@ -160,6 +161,8 @@ def make_late(service: subprocess.Popen[str]) -> None:
     os.kill(service.pid, signal.SIGCONT)
 
 
+# It waits for alerts three times, and starts and stops eight programs.
+@pytest.mark.timeout(3 * _PATIENCE_S + 120)
 def test_each_alert_fires_when_its_trouble_happens(
     trainer, child_environment, tmp_path
 ):

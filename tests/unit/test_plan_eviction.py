@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 # Calls that share nothing a cache could be keyed by: operator, dtype and rank
 # differ, and so do shapes.
 PROGRAM = """
@@ -21,7 +24,9 @@ def operands(dtype, rank, device, size=2):
 """
 
 
-def test_a_queued_task_keeps_its_plan_however_many_others_are_given_up(python):
+def test_a_queued_task_keeps_its_plan_however_many_others_are_given_up(
+    child_environment,
+):
     # The allocator overwrites what is freed, so that no task could use it.
     code = (
         PROGRAM
@@ -41,7 +46,14 @@ print(len(results))
 """
     )
 
-    assert python(code, MALLOC_PERTURB_="165").stdout.strip() == "112"
+    ended = subprocess.run(
+        [sys.executable, "-c", code],
+        env=child_environment(MALLOC_PERTURB_="165"),
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert (ended.stdout, ended.returncode) == ("112\n", 0), ended.stderr
 
 
 def test_what_is_given_up_is_freed(python):
