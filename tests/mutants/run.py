@@ -86,6 +86,9 @@ def call(
         os.killpg(child.pid, signal.SIGKILL)
         child.communicate()
         return False, "hangs"
+    except BaseException:  # Ctrl-C
+        os.killpg(child.pid, signal.SIGKILL)
+        raise
     if child.returncode:
         # What a dead test has left running.
         with contextlib.suppress(ProcessLookupError):

@@ -158,6 +158,33 @@ TEST(Sanitizer, KeepsOneCopyOfWhatSplitAndJoinedBlocksShare) {
   EXPECT_EQ(found_.size(), 1);
 }
 
+// A region keeps 96 accesses at most and forgets the oldest ones.
+TEST(Sanitizer, KeepsTheNewestOfManyAccesses) {
+  static const int64_t one_size[] = {1};
+  static const npu_view one_float{one_size, kStride, 1, 4, 0, NPU_WRITE};
+  static const npu_kernel write_one{check::run_nothing, "test::write one",
+                                    &one_float, 1};
+  constexpr int kMost = 96, kForgotten = kMost / 4;
+  std::vector<float> memory(3 * kMost);
+  const auto write = [&](Stream& stream, int at) {
+    check::submit(stream, write_one, {check::word(&memory[size_t(at)])});
+  };
+  World w;
+  w.sanitizer.allocated(&w.one, memory.data(), memory.size() * sizeof(float));
+  for (int i = 0; i < kMost; ++i) write(w.one, i);
+  write(w.one, 0);  // the oldest becomes the newest
+  write(w.one, kMost);
+
+  // 1 to 24 are the oldest; who comes later drives out none of the newest.
+  for (int i = 1; i <= kForgotten; ++i) write(w.two, i);
+  EXPECT_EQ(found_.size(), 0);
+  int newest = 0;
+  for (const int i : {0, kMost - 1, kMost}) {
+    write(w.two, i);
+    EXPECT_EQ(found_.size(), ++newest);
+  }
+}
+
 TEST(Sanitizer, FindsUseAfterFree) {
   World w;
   w.sanitizer.freed(&w.one, w.memory, sizeof w.memory, FreedTo::kStream);
