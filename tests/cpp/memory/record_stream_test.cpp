@@ -129,6 +129,22 @@ TEST(RecordStream, TheActivePeakCoversPendingBlocks) {
   EXPECT_EQ(stats["allocated_bytes.all.peak"], 4096);
 }
 
+TEST(RecordStream, TheActivePeakForgetsWhatWasFreedBefore) {
+  auto memory = make_allocator();
+  Gate gate;
+  memory.free(take(memory, 64 * kKiB, first_stream()));
+  hold(second_stream(), gate);
+  for (int i = 0; i < 2; ++i) {
+    Block* block = take(memory, 4 * kKiB, first_stream());
+    memory.record_stream(block, second_stream());
+    memory.free(block);
+  }
+  gate.open();
+  drain(second_stream());
+
+  EXPECT_EQ(memory.stats()["active_bytes.all.peak"], 64 * kKiB);
+}
+
 TEST(RecordStream, EmptyCacheWaitsForPendingBlocks) {
   auto memory = make_allocator();
   Gate gate;
