@@ -8,6 +8,8 @@ import torch
 
 TORCH_VERSION: str  # the torch this was compiled against
 
+def set_plan_limit(plans: int) -> int: ...  # kept per thread and stream; before
+
 # Devices. An index out of range is a RuntimeError; nothing here starts a thread.
 def device_count() -> int: ...
 def is_initialized() -> bool: ...

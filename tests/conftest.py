@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import gc
 import os
+import random
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import settings
 from interpreter import Forked, Spawned, environment, shared_zygote
 
 import npu_dispatch
@@ -35,14 +37,18 @@ SERIAL = (
 TESTS = Path(__file__).resolve().parent
 
 
+@pytest.hookimpl(tryfirst=True)  # hypothesis reads its seed in its own
 def pytest_configure(config: pytest.Config) -> None:
-    """Let workers of xdist share the cores, with as many threads as alone.
+    """Draw other examples at each run, and let workers of xdist share the cores.
 
-    Fewer OpenMP threads would be another program: how kernels split their work,
-    and who has a team, is tested. Two teams of two that spin on two cores only
-    take time from each other, so theirs sleep. Set here, in the process that
-    starts the workers: they have loaded OpenMP before they read this file.
+    The run prints its seed. Fewer OpenMP threads for a worker would be another
+    program: how kernels split their work, and who has a team, is tested. Two
+    teams of two that spin on two cores only take time from each other, so theirs
+    sleep. Set here, in the process that starts the workers: they have loaded
+    OpenMP before they read this file.
     """
+    if config.option.hypothesis_seed is None:
+        config.option.hypothesis_seed = str(random.SystemRandom().randrange(2**32))
     if config.getoption("numprocesses", None):
         os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
@@ -53,6 +59,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             place = item.path.relative_to(TESTS).as_posix()
             if place.startswith(SERIAL):
                 item.add_marker(pytest.mark.serial)
+
+# Never "ci", which hypothesis chooses by itself and which repeats one seed.
+settings.register_profile("change", max_examples=100, deadline=None)
+settings.register_profile("nightly", max_examples=1000, deadline=None)
+settings.load_profile("nightly" if os.environ.get("NPU_TEST_NIGHTLY") else "change")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    seed = terminalreporter.config.option.hypothesis_seed
+    terminalreporter.write_line(f"the same examples again: --hypothesis-seed={seed}")
 
 
 def _clear_all() -> None:

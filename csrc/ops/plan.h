@@ -65,7 +65,6 @@ class PlanTable {
     std::vector<uint64_t> key;
     std::unique_ptr<Plan> plan;
   };
-  static constexpr size_t kMaxPlans = 8192;
 
   void clear();
 
@@ -76,6 +75,10 @@ class PlanTable {
 
 // The calling thread's table for a stream.
 PlanTable& plan_table(Stream& stream);
+
+// How many plans a table keeps before it starts anew; returns what held until
+// now. Any thread.
+size_t set_plan_limit(size_t plans);
 
 // Gives up a plan that a queued task may still name.
 void retire_plan(std::unique_ptr<Plan> plan, Stream& stream);

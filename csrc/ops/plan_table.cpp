@@ -1,4 +1,5 @@
 // Finding plans, and burying those that are no longer wanted.
+#include <atomic>
 #include <unordered_map>
 
 #include "csrc/ops/plan.h"
@@ -19,7 +20,14 @@ struct Tables {
 };
 thread_local Tables tables_;
 
+// Relaxed: each table compares it with a size of its own.
+std::atomic<size_t> plan_limit_{8192};
+
 }  // namespace
+
+size_t set_plan_limit(size_t plans) {
+  return plan_limit_.exchange(plans, std::memory_order_relaxed);
+}
 
 void retire_plan(std::unique_ptr<Plan> plan, Stream& stream) {
   // No task from the tail on names the plan.
@@ -59,7 +67,7 @@ Plan* PlanTable::find(const Key& key, uint64_t hash) const {
 
 void PlanTable::insert(std::vector<uint64_t> key, uint64_t hash,
                        std::unique_ptr<Plan> plan) {
-  if (size_ >= kMaxPlans) clear();
+  if (size_ >= plan_limit_.load(std::memory_order_relaxed)) clear();
   if (2 * (size_ + 1) > entries_.size()) {
     std::vector<Entry> old(entries_.size() * 2);
     old.swap(entries_);

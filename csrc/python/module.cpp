@@ -4,6 +4,7 @@
 
 #include "csrc/ops/graph_kernels.h"
 #include "csrc/ops/infer.h"
+#include "csrc/ops/plan.h"
 #include "csrc/ops/third_party.h"
 #include "csrc/python/bindings.h"
 #include "csrc/taskqueue/engine.h"
@@ -65,6 +66,7 @@ PYBIND11_MODULE(_C, m) {
   m.doc() = "Bindings of the launch engine; see npu_dispatch/_C.pyi.";
   m.attr("TORCH_VERSION") = NPU_TORCH_VERSION;
   m.def("register", &npu::register_backend);
+  m.def("set_plan_limit", &npu::set_plan_limit);
   npu::bind_aio(m);
   npu::bind_device(m);
   npu::bind_errors(m);

@@ -47,21 +47,16 @@ void Region::add(const Access& access, const VectorClock& clock,
   } else if (access.stream != stream) {
     one_stream = false;
   }
-  for (size_t i = 0; i < accesses.size();) {
-    const Access& old = accesses[i];
+  // Who stays keeps its place: the oldest are at the front.
+  std::erase_if(accesses, [&](const Access& old) {
     const bool ordered =
         old.stream == access.stream || clock[old.stream] >= old.number;
     // Whatever comes later and is unordered with the old one is unordered
     // with this one too, so the old one has nothing to add.
     const bool replaced = ordered && (access.writes || !old.writes) &&
                           covers(access.box, old.box);
-    if (replaced || host[old.stream] >= old.number) {
-      accesses[i] = accesses.back();
-      accesses.pop_back();
-    } else {
-      ++i;
-    }
-  }
+    return replaced || host[old.stream] >= old.number;
+  });
   if (accesses.size() >= kMostAccesses)
     accesses.erase(accesses.begin(), accesses.begin() + kMostAccesses / 4);
   accesses.push_back(access);

@@ -53,18 +53,26 @@ Seat::~Seat() {
 void Seat::look(uint64_t now) {
   if (slot_ < 0 || now < next_) return;
   next_ = now + kBetweenLooksNs;
-  const int cpu = sched_getcpu();
+  if (!crowded(now, sched_getcpu())) return;
+  cpu_set_t allowed;
+  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
+  if (const int cpu = take_free(now, allowed); cpu >= 0) move_to(cpu, allowed);
+}
+
+bool Seat::crowded(uint64_t now, int cpu) {
   slots[slot_].cpu.store(cpu, std::memory_order_relaxed);
   slots[slot_].looked.store(now, std::memory_order_relaxed);
   // The one in the later slot goes, so that not both do.
-  if (cpu < 0 || !taken(cpu, slot_, slot_, now)) return;
-  cpu_set_t allowed;
-  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
-  for (int free = 0; free < CPU_SETSIZE; ++free) {
-    if (!CPU_ISSET(free, &allowed) || taken(free, kSlots, slot_, now)) continue;
-    slots[slot_].cpu.store(free, std::memory_order_relaxed);
-    return move_to(free, allowed);
+  return cpu >= 0 && taken(cpu, slot_, slot_, now);
+}
+
+int Seat::take_free(uint64_t now, const cpu_set_t& allowed) {
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (!CPU_ISSET(cpu, &allowed) || taken(cpu, kSlots, slot_, now)) continue;
+    slots[slot_].cpu.store(cpu, std::memory_order_relaxed);
+    return cpu;
   }
+  return -1;
 }
 
 }  // namespace npu

@@ -5,6 +5,8 @@
 // may leave them there for tens of milliseconds after the caller sleeps.
 #pragma once
 
+#include <sched.h>
+
 #include <cstdint>
 
 namespace npu {
@@ -23,6 +25,12 @@ class Seat {
   // CPU where none does, if there is one. The thread's allowed CPUs are the
   // same afterwards.
   void look(uint64_t now);
+
+  // What look() decides, of any machine: notes that this launcher works on
+  // `cpu`; whether one in an earlier slot does too.
+  bool crowded(uint64_t now, int cpu);
+  // Takes a CPU of those where no launcher works; -1: there is none.
+  int take_free(uint64_t now, const cpu_set_t& allowed);
 
  private:
   int slot_ = -1;  // none: more launchers than slots

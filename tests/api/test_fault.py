@@ -6,6 +6,7 @@ import threading
 
 import pytest
 import torch
+from open_waits import until_waiting
 
 
 @pytest.fixture
@@ -47,7 +48,8 @@ def outcome(call) -> list[BaseException | None]:
         except BaseException as error:
             ended.append(error)
 
-    thread = threading.Thread(target=run)
+    # A daemon: one that is never freed must not keep the run from ending.
+    thread = threading.Thread(target=run, daemon=True)
     thread.start()
     ended_thread.append(thread)
     return ended
@@ -64,15 +66,12 @@ def finish() -> None:
 
 
 def test_a_blocked_waiter_is_freed(restart):
-    stream, waiting = torch.npu.Stream(), threading.Event()
+    stream = torch.npu.Stream()
     torch.npu.ExternalEvent().wait(stream)
 
-    def wait():
-        waiting.set()
-        stream.synchronize()
-
-    ended = outcome(wait)
-    waiting.wait()
+    ended = outcome(stream.synchronize)
+    until_waiting("stream_sync")
+    assert ended == []
     torch.npu.stop_device(0)
     finish()
 
@@ -82,21 +81,24 @@ def test_a_blocked_waiter_is_freed(restart):
 def test_a_blocked_producer_is_freed(restart):
     stream = torch.npu.Stream()
     torch.npu.ExternalEvent().wait(stream)
-    full = threading.Event()
+    given = 0
 
     def produce():
+        nonlocal given
         with torch.npu.stream(stream):
-            for n in range(100_000):
-                if n == 4000:
-                    full.set()
+            while True:
                 torch.npu._sleep(1)
+                given += 1
 
     ended = outcome(produce)
-    full.wait()
+    until_waiting("full_queue")
+    full = given
+    assert ended == []
     torch.npu.stop_device(0)
     finish()
 
     assert "FORCE STOP" in str(ended[0])
+    assert full >= 8191  # with the wait, all that the queue holds
 
 
 def test_a_stream_that_waits_for_another_is_freed(restart):

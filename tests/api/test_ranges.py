@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import threading
+import time
 
 import pytest
 import torch
@@ -63,18 +64,22 @@ def test_ranges_enclose_what_happened_in_them(recorded):
 
 
 def test_a_range_on_a_stream_has_device_times(recorded):
-    stream = torch.npu.Stream()
+    stream, gate = torch.npu.Stream(), torch.npu.ExternalEvent()
     number = mstx.range_start("work", stream)
-    with torch.npu.stream(stream):
-        torch.npu._sleep(5_000_000)
+    gate.wait(stream)
     mstx.range_end(number)
     mstx.mark("moment", stream)
+    # Between the host's end of the range and the device's, in microseconds.
+    opened = time.monotonic_ns() / 1000
+    gate.record()
     events = recorded()
 
     host, device = events["work", "host"], events["work", "npu:0"]
-    assert device["dur"] >= 5000  # microseconds
-    assert device["dur"] > host["dur"]
-    assert events["moment", "npu:0"]["ts"] >= device["ts"] + device["dur"]
+    assert device["ts"] >= host["ts"]
+    assert host["ts"] + host["dur"] <= opened <= device["ts"] + device["dur"]
+    moment = events["moment", "npu:0"]
+    assert events["moment", "host"]["ts"] <= opened
+    assert moment["ts"] >= device["ts"] + device["dur"]
 
 
 def test_nothing_is_recorded_when_off():

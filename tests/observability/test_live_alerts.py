@@ -165,6 +165,8 @@ def make_late(service: subprocess.Popen[str]) -> None:
     os.kill(service.pid, signal.SIGCONT)
 
 
+# It waits for alerts three times, and starts and stops eight programs.
+@pytest.mark.timeout(3 * _PATIENCE_S + 120)
 def test_each_alert_fires_when_its_trouble_happens(
     trainer, child_environment, tmp_path
 ):

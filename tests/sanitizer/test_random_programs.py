@@ -31,7 +31,8 @@ PARTS = {
     "even": slice(0, 8, 2),
     "odd": slice(1, 8, 2),
 }
-EXAMPLES = settings(max_examples=400, deadline=None, derandomize=True)
+EXAMPLES = settings(max_examples=4 * settings.default.max_examples)
+pytestmark = pytest.mark.timeout(180 + 1.5 * settings.default.max_examples)
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ import threading
 
 import pytest
 import torch
+from open_waits import until_waiting
 
 # Seconds of queued work that nobody waits for.
 LONG = """
@@ -112,39 +113,47 @@ print(tasks())
 
 
 @pytest.mark.parametrize(
-    "wait",
+    ("reason", "wait"),
     [
-        "torch.npu.synchronize()",
-        "torch.npu.current_stream().synchronize()",
-        "e = torch.npu.Event(); e.record(); e.synchronize()",
-        "y.sum().item()",
+        ("device_sync", "torch.npu.synchronize()"),
+        ("stream_sync", "torch.npu.current_stream().synchronize()"),
+        ("event_sync", "e = torch.npu.Event(); e.record(); e.synchronize()"),
+        ("item", "x.sum().item()"),
+        ("copy", "x.cpu()"),
+        ("operator", "x.nonzero()"),
+        ("full_queue", "while True: x.add_(1)"),
     ],
 )
-def test_ctrl_c_ends_a_wait(wait: str, child_environment):
-    program = (
-        LONG
-        + f"""
-y = long(400)
+def test_ctrl_c_ends_a_wait(reason: str, wait: str, child_environment):
+    # Nobody records what the queue waits for: nothing else ends the wait.
+    program = f"""
+import os, torch
+from npu_dispatch import _C
+x = torch.ones(4, device="npu")
+x.sum().item(), x.nonzero(), x.cpu(), x.add_(1)
+torch.npu.synchronize()
+torch.npu.ExternalEvent().wait()
 try:
-    print("waiting", flush=True)
+    print(_C.segment_path(), flush=True)
     {wait}
 except KeyboardInterrupt:
     print("interrupted", flush=True)
-    import os
     os._exit(7)
 """
-    )
     child = subprocess.Popen(
         [sys.executable, "-c", program],
         env=child_environment(),
         stdout=subprocess.PIPE,
         text=True,
     )
-    assert child.stdout.readline() == "waiting\n"
+    try:
+        until_waiting(reason, child.stdout.readline().strip())
 
-    child.send_signal(signal.SIGINT)
+        child.send_signal(signal.SIGINT)
 
-    out, _ = child.communicate(timeout=60)
+        out, _ = child.communicate(timeout=60)
+    finally:
+        child.kill()
     assert (out, child.returncode) == ("interrupted\n", 7)
 
 

@@ -1,14 +1,25 @@
-"""Lets go of what a host thread waits for, once it waits."""
+"""Knowing that a host thread waits, here or in a program, and acting on it."""
 
 from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from npu_dispatch import _C
 from npu_dispatch.stats import StatsReader
+
+PATIENCE_S = 100.0
+
+
+def until_waiting(reason: str, segment: str | None = None) -> None:
+    """Return when a thread of that segment, or of this process, waits for it."""
+    deadline = time.monotonic() + PATIENCE_S
+    with StatsReader(Path(segment or _C.segment_path())) as reader:
+        while not any(wait.reason == reason for wait in reader.open_waits()):
+            assert time.monotonic() < deadline, f"nobody waits for {reason}"
 
 
 @contextlib.contextmanager

@@ -1,4 +1,6 @@
 #include <atomic>
+#include <fstream>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -163,6 +165,63 @@ TEST(Graph, AFailureOnOneStreamFailsTheOtherAndNotTheNextReplay) {
   code = NPU_OK;
   EXPECT_TRUE(replay(graph, a));
   wait(a);
+  EXPECT_EQ(got.size(), 1);
+}
+
+// How often the stream's launcher has gone to sleep.
+uint64_t sleeps_of(Stream& stream) {
+  std::ifstream status("/proc/self/task/" +
+                       std::to_string(stream.block().thread.load()) +
+                       "/status");
+  const std::string key = "voluntary_ctxt_switches:";
+  for (std::string line; std::getline(status, line);)
+    if (line.starts_with(key)) return std::stoull(line.substr(key.size()));
+  return 0;
+}
+
+// A lane looks now and then whether the one it waits for has failed. That it
+// did in the replay before means nothing.
+TEST(Graph, AnEarlierFailureDoesNotEndALaterWaitWithinAReplay) {
+  std::vector<uint64_t> got;
+  check::Gate first_gate, gate;
+  std::atomic<check::Gate*> current{&first_gate};
+  std::atomic<int> code{NPU_INDEX_ERROR};
+  static constexpr npu_kernel kHeld{
+      [](const npu_kernel*, const uint64_t* words, npu_failure* failure) {
+        reinterpret_cast<std::atomic<check::Gate*>*>(words[0])->load()->pass();
+        failure->text[0] = 0;
+        return reinterpret_cast<std::atomic<int>*>(words[1])->load();
+      },
+      "test::held", nullptr, 0};
+  Stream &a = side_stream(), &b = side_stream();
+  Graph graph;
+  graph.capture_begin(a, 0, CaptureMode::kGlobal);
+  join(a, b);
+  submit(b, kHeld, {word(&current), word(&code)});
+  join(b, a);
+  submit(a, kAppend, {word(&got), 1});
+  graph.capture_end(a);
+  first_gate.open();
+  EXPECT_TRUE(replay(graph, a));
+  wait(a);
+  wait(b);
+  EXPECT_TRUE(a.failed() && b.failed());
+  a.clear_error();
+  b.clear_error();
+  code = NPU_OK;
+  current = &gate;
+
+  EXPECT_TRUE(replay(graph, a));
+  gate.wait_until_entered();
+  const uint64_t asleep = sleeps_of(a);
+  while (sleeps_of(a) < asleep + 4 && a.retired().value() < a.tail())
+    std::this_thread::yield();
+  EXPECT_TRUE(a.retired().value() < a.tail());
+  gate.open();
+  wait(a);
+  wait(b);
+
+  EXPECT_TRUE(!a.failed());
   EXPECT_EQ(got.size(), 1);
 }
 

@@ -20,6 +20,12 @@ void hold(Stream& stream, Gate& gate) {
   gate.wait_until_entered();
 }
 
+// Returns when somebody waits for all of the stream's work, or is done without.
+void wait_until_awaited(Stream& stream, const std::atomic<bool>& done) {
+  while (stream.retired().wanted() < stream.tail() && !done)
+    std::this_thread::yield();
+}
+
 // words: Gate*, address
 int run_late_write(const npu_kernel*, const uint64_t* words, npu_failure*) {
   reinterpret_cast<Gate*>(words[0])->pass();
@@ -123,6 +129,22 @@ TEST(RecordStream, TheActivePeakCoversPendingBlocks) {
   EXPECT_EQ(stats["allocated_bytes.all.peak"], 4096);
 }
 
+TEST(RecordStream, TheActivePeakForgetsWhatWasFreedBefore) {
+  auto memory = make_allocator();
+  Gate gate;
+  memory.free(take(memory, 64 * kKiB, first_stream()));
+  hold(second_stream(), gate);
+  for (int i = 0; i < 2; ++i) {
+    Block* block = take(memory, 4 * kKiB, first_stream());
+    memory.record_stream(block, second_stream());
+    memory.free(block);
+  }
+  gate.open();
+  drain(second_stream());
+
+  EXPECT_EQ(memory.stats()["active_bytes.all.peak"], 64 * kKiB);
+}
+
 TEST(RecordStream, EmptyCacheWaitsForPendingBlocks) {
   auto memory = make_allocator();
   Gate gate;
@@ -136,7 +158,9 @@ TEST(RecordStream, EmptyCacheWaitsForPendingBlocks) {
     emptied = true;
   });
 
+  wait_until_awaited(second_stream(), emptied);
   EXPECT_TRUE(!emptied);
+  EXPECT_EQ(memory.reserved(), 2 * kMiB);
   gate.open();
   emptying.join();
 
@@ -156,7 +180,9 @@ TEST(Release, WaitsForQueuedTasksThatStillWriteToTheSegment) {
     emptied = true;
   });
 
+  wait_until_awaited(first_stream(), emptied);
   EXPECT_TRUE(!emptied);
+  EXPECT_TRUE(memory.reserved() >= 12 * kMiB);
   gate.open();
   emptying.join();
 

@@ -1,6 +1,8 @@
 #include "csrc/sanitizer/sanitizer.h"
 
+#include <algorithm>
 #include <atomic>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -158,6 +160,33 @@ TEST(Sanitizer, KeepsOneCopyOfWhatSplitAndJoinedBlocksShare) {
   EXPECT_EQ(found_.size(), 1);
 }
 
+// A region keeps 96 accesses at most and forgets the oldest ones.
+TEST(Sanitizer, KeepsTheNewestOfManyAccesses) {
+  static const int64_t one_size[] = {1};
+  static const npu_view one_float{one_size, kStride, 1, 4, 0, NPU_WRITE};
+  static const npu_kernel write_one{check::run_nothing, "test::write one",
+                                    &one_float, 1};
+  constexpr int kMost = 96, kForgotten = kMost / 4;
+  std::vector<float> memory(3 * kMost);
+  const auto write = [&](Stream& stream, int at) {
+    check::submit(stream, write_one, {check::word(&memory[size_t(at)])});
+  };
+  World w;
+  w.sanitizer.allocated(&w.one, memory.data(), memory.size() * sizeof(float));
+  for (int i = 0; i < kMost; ++i) write(w.one, i);
+  write(w.one, 0);  // the oldest becomes the newest
+  write(w.one, kMost);
+
+  // 1 to 24 are the oldest; who comes later drives out none of the newest.
+  for (int i = 1; i <= kForgotten; ++i) write(w.two, i);
+  EXPECT_EQ(found_.size(), 0);
+  int newest = 0;
+  for (const int i : {0, kMost - 1, kMost}) {
+    write(w.two, i);
+    EXPECT_EQ(found_.size(), ++newest);
+  }
+}
+
 TEST(Sanitizer, FindsUseAfterFree) {
   World w;
   w.sanitizer.freed(&w.one, w.memory, sizeof w.memory, FreedTo::kStream);
@@ -217,6 +246,124 @@ TEST(Sanitizer, ForgetsAFlagThatWasTaken) {
   check::submit(w.two, kRead, {check::word(w.memory)});
 
   EXPECT_EQ(found_.size(), 0);
+}
+
+TEST(Sanitizer, OrdersLaunchesAfterAFlagThatTheHostWaitedFor) {
+  World w;
+  check::submit(w.one, kWrite, {check::word(w.memory)});
+  w.sanitizer.flag_raised(w.one, w.one.tail(), 7);
+  w.sanitizer.flag_awaited(nullptr, 7, false);
+  check::submit(w.two, kRead, {check::word(w.memory)});
+  EXPECT_EQ(found_.size(), 0);
+
+  w.sanitizer.flag_lowered(7);
+  check::submit(w.one, kWrite, {check::word(w.memory)});
+  w.sanitizer.flag_awaited(nullptr, 7, false);
+  check::submit(w.two, kRead, {check::word(w.memory)});
+  EXPECT_EQ(found_.size(), 2);  // each of one's write with one of two's reads
+}
+
+TEST(Sanitizer, KnowsNothingOfMemoryBeyondABlock) {
+  World w;
+  alignas(64) static float memory[32];
+  w.sanitizer.allocated(&w.one, memory, 64);
+  check::submit(w.one, kWrite, {check::word(memory + 16)});
+  check::submit(w.two, kWrite, {check::word(memory + 16)});
+  EXPECT_EQ(found_.size(), 0);
+  check::submit(w.one, kWrite, {check::word(memory + 15)});
+  check::submit(w.two, kWrite, {check::word(memory + 15)});
+  EXPECT_EQ(found_.size(), 1);
+}
+
+// More arguments than there is room for without the heap.
+TEST(Sanitizer, LooksAtEveryArgumentOfATaskAndOfAReplay) {
+  constexpr uint32_t kMany = 40;
+  static const int64_t size[] = {1};
+  static npu_view views[kMany];
+  for (uint32_t i = 0; i < kMany; ++i)
+    views[i] = {size, kStride, 1, 4, uint16_t(i), NPU_WRITE};
+  static const npu_kernel wide{check::run_nothing, "test::wide", views, kMany};
+  for (const bool replay : {false, true}) {
+    World w;
+    float memory[kMany];
+    w.sanitizer.allocated(&w.one, memory, sizeof memory);
+    uint64_t words[kMany];
+    for (uint32_t i = 0; i < kMany; ++i) words[i] = check::word(memory + i);
+    if (replay) {
+      const KernelCall calls[] = {{&wide, words}, {&wide, words}};
+      w.sanitizer.replays(w.one, calls, 2);
+      check::submit(w.one, check::kNothing, {});
+    } else {
+      Submission s;
+      EXPECT_TRUE(w.one.begin(kMany, s));
+      s.task->kernel = &wide;
+      std::copy(words, words + kMany, s.words);
+      w.one.commit(s);
+    }
+    const npu_view last{size, kStride, 1, 4, 0, NPU_READ};
+    const npu_kernel read{check::run_nothing, "test::read one", &last, 1};
+    for (uint32_t i = 0; i < kMany; ++i) {
+      check::submit(w.two, read, {words[i]});
+      EXPECT_EQ(found_.size(), i + 1);
+    }
+  }
+}
+
+Finding last_;
+
+TEST(Sanitizer, SaysWhoAndWhere) {
+  World w([](const Finding* findings, size_t count) {
+    last_ = findings[count - 1];
+    return false;
+  });
+  for (Stream* s : {&w.one, &w.two}) check::submit(*s, check::kNothing, {});
+  check::submit(w.one, kWrite, {check::word(w.memory)});
+  check::submit(w.two, kRead, {check::word(w.memory)});
+
+  EXPECT_TRUE(last_.kind == FindingKind::kReadWrite);
+  EXPECT_EQ(last_.block, check::word(w.memory));
+  EXPECT_EQ(last_.bytes, sizeof w.memory);
+  EXPECT_TRUE(!last_.pinned);
+  EXPECT_EQ(last_.device, 0);
+  EXPECT_EQ(last_.stream, 90);
+  const Side &first = last_.first, &second = last_.second;
+  EXPECT_TRUE(first.writes && !first.reads && !second.writes && second.reads);
+  EXPECT_TRUE(first.stream == 90 && second.stream == 91);
+  EXPECT_TRUE(first.task == 1 && second.task == 1);
+  EXPECT_EQ(first.lo, check::word(w.memory));
+  EXPECT_EQ(first.hi, check::word(w.memory + 16));
+  EXPECT_EQ(second.argument, 0);
+
+  w.sanitizer.freed(&w.one, w.memory, sizeof w.memory, FreedTo::kStream);
+  check::submit(w.two, kRead, {check::word(w.memory)});
+  EXPECT_TRUE(last_.kind == FindingKind::kUseAfterFree);
+  EXPECT_EQ(last_.first.stream, 90);
+  EXPECT_EQ(last_.second.stream, 91);
+  EXPECT_EQ(std::string(last_.first.op), "free");
+}
+
+TEST(Sanitizer, FindsWhatTheHostTouchesTooEarly) {
+  for (const bool waited : {false, true}) {
+    World w;
+    w.sanitizer.host_allocated(w.memory, sizeof w.memory);
+    check::submit(w.one, kRead, {check::word(w.memory)});
+    EXPECT_TRUE(w.sanitizer.pinned_pending());
+    EXPECT_TRUE(w.sanitizer.host_pending(w.memory));
+    if (waited) host_wait(w.one, w.one.tail(), WaitReason::kStreamSync);
+    EXPECT_EQ(w.sanitizer.pinned_pending(), !waited);
+    EXPECT_EQ(w.sanitizer.host_pending(w.memory), !waited);
+    const uint64_t words[] = {check::word(w.memory)};
+
+    w.sanitizer.host_touches(kRead, words);
+    EXPECT_EQ(found_.size(), 0);  // both only read
+    w.sanitizer.host_touches(kWrite, words);
+    EXPECT_EQ(found_.size(), waited ? 0 : 1);
+    if (!waited) EXPECT_TRUE(found_[0] == FindingKind::kHostWrite);
+
+    w.sanitizer.host_freed(w.memory);
+    w.sanitizer.host_touches(kWrite, words);
+    EXPECT_EQ(found_.size(), waited ? 0 : 1);
+  }
 }
 
 TEST(Sanitizer, TakesAReplayForATaskThatTouchesAllOfIt) {

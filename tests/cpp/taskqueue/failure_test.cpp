@@ -1,5 +1,8 @@
+#include <atomic>
+#include <thread>
 #include <vector>
 
+#include "csrc/taskqueue/completion_port.h"
 #include "csrc/taskqueue/event.h"
 #include "csrc/taskqueue/host_wait.h"
 #include "csrc/taskqueue/stream.h"
@@ -89,12 +92,40 @@ TEST(Failure, DropsAndCountsTheTasksQueuedBehindIt) {
   EXPECT_EQ(stream.block().state.load(), uint32_t(StreamState::kFailed));
 }
 
-TEST(Failure, IsSeenByWhoeverHasWaited) {
-  for (int i = 0; i < 200; ++i) {
-    Stream stream(0, 0, 0, StreamMode::kInline);
-    submit(stream, kFail, {NPU_ERROR});
-    drain(stream);
-    EXPECT_TRUE(stream.error() != nullptr);
+// A thread that looks at nothing but the number sees the failure with it,
+// however little later it looks.
+TEST(Failure, IsSeenByWhoeverSeesItsNumber) {
+  for (const StreamMode mode : {StreamMode::kQueued, StreamMode::kInline}) {
+    for (int i = 0; i < 200; ++i) {
+      Stream stream(0, 0, 0, mode);
+      std::atomic<bool> looks{false}, failed{false};
+      std::thread watcher([&] {
+        looks = true;
+        while (!stream.retired().reached(1)) {
+        }
+        failed = stream.failed();
+      });
+      while (!looks) std::this_thread::yield();
+      submit(stream, kFail, {NPU_ERROR});
+      watcher.join();
+      EXPECT_TRUE(failed);
+    }
+  }
+}
+
+// The same without a race: a completion is told from within the advance.
+TEST(Failure, IsKnownWhenItsNumberIsToldToWaiters) {
+  for (const StreamMode mode : {StreamMode::kQueued, StreamMode::kInline}) {
+    CompletionPort* const port = CompletionPort::make();
+    {
+      Stream stream(0, 0, 0, mode);
+      EXPECT_TRUE(stream.notify(1, *port, 0));
+      submit(stream, kFail, {NPU_ERROR});
+      drain(stream);
+    }
+    const auto completion = port->take();
+    EXPECT_TRUE(completion && completion->error);
+    port->release();
   }
 }
 

@@ -1,5 +1,8 @@
 #include "csrc/taskqueue/stream.h"
 
+#include <unistd.h>
+
+#include <filesystem>
 #include <thread>
 #include <vector>
 
@@ -35,11 +38,31 @@ TEST(Stream, RunsTasksInProgramOrder) {
   for (uint64_t i = 0; i < got.size(); ++i) EXPECT_EQ(got[i], i);
 }
 
+size_t threads_of_this_process() {
+  size_t count = 0;
+  for ([[maybe_unused]] const auto& thread :
+       std::filesystem::directory_iterator("/proc/self/task"))
+    ++count;
+  return count;
+}
+
 TEST(Stream, StartsItsLauncherWithTheFirstTask) {
+  const size_t before = threads_of_this_process();
   Stream stream(0, 0, 0, StreamMode::kQueued);
-  EXPECT_EQ(stream.tail(), 0);
   EXPECT_TRUE(stream.idle());
-  EXPECT_EQ(stream.block().parks.load(), 0);
+  EXPECT_EQ(threads_of_this_process(), before);
+  EXPECT_EQ(stream.block().thread.load(), 0);
+  Gate gate;
+
+  EXPECT_TRUE(submit(stream, kGate, {word(&gate)}));
+  gate.wait_until_entered();
+
+  EXPECT_EQ(threads_of_this_process(), before + 1);
+  EXPECT_EQ(stream.tail(), 1);
+  EXPECT_TRUE(!stream.idle());
+  const uint64_t launcher = stream.block().thread.load();
+  EXPECT_TRUE(launcher != 0 && launcher != uint64_t(gettid()));
+  gate.open();
 }
 
 TEST(Stream, HoldsTheCallerBackWhenItsRingIsFull) {

@@ -1,0 +1,303 @@
+#include "csrc/graph/capture.h"
+
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "csrc/graph/describe.h"
+#include "csrc/graph/graph.h"
+#include "csrc/stats/segment.h"
+#include "csrc/taskqueue/engine.h"
+#include "csrc/taskqueue/host_wait.h"
+#include "tests/cpp/check.h"
+#include "tests/cpp/kernels.h"
+
+namespace npu {
+namespace {
+
+using check::kAppend;
+using check::kNothing;
+using check::submit;
+using check::word;
+
+Stream& side_stream() { return next_stream(0, StreamPool::kNormal); }
+
+void wait(Stream& stream) {
+  host_wait(stream, stream.tail(), WaitReason::kStreamSync);
+}
+
+template <typename Call>
+std::string refused(Call call) {
+  try {
+    call();
+  } catch (const CaptureError& e) {
+    return e.what();
+  }
+  return "";
+}
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+std::string name(const Stream& stream) {
+  return "npu:0 stream " + std::to_string(stream.id());
+}
+
+uint64_t captures() { return segment().devices[0].graph_captures.load(); }
+uint64_t failures(CaptureFailure cause) {
+  return segment().devices[0].graph_capture_failures[int(cause)].load();
+}
+
+TEST(Capture, IsOneAtATimeAndNotOnEveryStream) {
+  Stream &a = side_stream(), &b = side_stream();
+  Stream& inline_stream = next_stream(0, StreamPool::kSyncLaunch);
+  Graph graph, second;
+  const auto begin = [&](Stream& stream) {
+    return refused(
+        [&] { second.capture_begin(stream, 0, CaptureMode::kGlobal); });
+  };
+  EXPECT_TRUE(contains(begin(*find_stream(0, 0)), "the default stream"));
+  EXPECT_TRUE(contains(begin(inline_stream), "SyncLaunchStream"));
+  graph.capture_begin(a, 0, CaptureMode::kThreadLocal);
+  EXPECT_TRUE(graph.capturing());
+  const std::string why = begin(b);
+  EXPECT_TRUE(contains(why, "one capture at a time"));
+  EXPECT_TRUE(contains(why, name(a)));
+  EXPECT_TRUE(contains(why, "mode 'thread_local'"));
+  EXPECT_TRUE(!second.capturing());
+  graph.capture_end(a);
+  EXPECT_TRUE(!graph.capturing());
+}
+
+TEST(Capture, CountsHowItEndedByTheFirstCause) {
+  Stream& stream = side_stream();
+  const uint64_t good = captures();
+  const uint64_t sync = failures(CaptureFailure::kSync);
+  const uint64_t rule = failures(CaptureFailure::kRule);
+  const uint64_t abandoned = failures(CaptureFailure::kAbandoned);
+  {
+    Graph graph;
+    graph.capture_begin(stream, 0, CaptureMode::kGlobal);
+    graph.capture_end(stream);
+  }
+  EXPECT_EQ(captures(), good + 1);
+  {
+    Graph graph;
+    graph.capture_begin(stream, 0, CaptureMode::kGlobal);
+    EXPECT_TRUE(
+        contains(refused([&] { wait(stream); }), "waiting for a stream"));
+    EXPECT_TRUE(
+        contains(refused([&] { forbid_anywhere("that", "never"); }), "never"));
+    graph.capture_end(stream);
+  }
+  EXPECT_EQ(captures(), good + 1);
+  EXPECT_EQ(failures(CaptureFailure::kSync), sync + 1);
+  EXPECT_EQ(failures(CaptureFailure::kRule), rule);
+  {
+    Graph graph;
+    graph.capture_begin(stream, 0, CaptureMode::kGlobal);
+    graph.reset();
+  }
+  EXPECT_EQ(failures(CaptureFailure::kAbandoned), abandoned + 1);
+  EXPECT_TRUE(active_capture() == nullptr && stream.sink() == nullptr);
+}
+
+// Who may wait for work that is none of the capture's, by mode and thread.
+TEST(Capture, ForbidsWaitsAsItsModeSays) {
+  Stream &captured = side_stream(), &other = side_stream();
+  struct Case {
+    CaptureMode mode;
+    bool here, elsewhere;  // refused on the capturing thread, on another
+  };
+  for (const Case c : {Case{CaptureMode::kGlobal, true, true},
+                       Case{CaptureMode::kThreadLocal, true, false},
+                       Case{CaptureMode::kRelaxed, false, false}}) {
+    submit(other, kNothing, {});
+    Graph graph;
+    graph.capture_begin(captured, 0, c.mode);
+    std::string here = refused([&] { wait(other); }), elsewhere, own;
+    std::thread([&] {
+      elsewhere = refused([&] { wait(other); });
+      own = refused([&] { wait(captured); });
+    }).join();
+    graph.capture_end(captured);
+
+    EXPECT_EQ(!here.empty(), c.here);
+    EXPECT_EQ(!elsewhere.empty(), c.elsewhere);
+    EXPECT_TRUE(!own.empty());
+    wait(other);
+  }
+}
+
+TEST(Capture, TakesWorkOfItsThreadOnlyUnlessRelaxed) {
+  Stream& stream = side_stream();
+  for (const bool relaxed : {false, true}) {
+    std::vector<uint64_t> got;
+    Graph graph;
+    graph.capture_begin(stream, 0,
+                        relaxed ? CaptureMode::kRelaxed : CaptureMode::kGlobal);
+    std::string why;
+    std::thread([&] {
+      why = refused([&] { submit(stream, kAppend, {word(&got), 1}); });
+    }).join();
+    submit(stream, kAppend, {word(&got), 2});
+    graph.capture_end(stream);
+    Stream* failed = nullptr;
+    graph.replay(stream, failed);
+    wait(stream);
+
+    EXPECT_EQ(contains(why, "only the thread that captures"), !relaxed);
+    EXPECT_EQ(got.size(), relaxed ? 2 : 1);
+  }
+}
+
+TEST(Capture, WaitsForNothingThatItHasNotCaptured) {
+  Stream &captured = side_stream(), &other = side_stream();
+  Event before(Timing::kOff), within(Timing::kOff);
+  submit(other, kNothing, {});
+  before.record(other);
+  Graph graph;
+  graph.capture_begin(captured, 0, CaptureMode::kGlobal);
+  EXPECT_TRUE(
+      contains(refused([&] { captured.wait_for(other, before.number()); }),
+               name(other)));
+  submit(captured, kNothing, {});
+  within.record(captured);
+  EXPECT_TRUE(contains(
+      refused([&] { find_stream(0, 0)->wait_for(captured, within.number()); }),
+      "not the default one"));
+  graph.capture_end(captured);
+  EXPECT_TRUE(
+      contains(refused([&] { other.wait_for(captured, within.number()); }),
+               "record it again"));
+
+  Graph second;
+  second.capture_begin(captured, 0, CaptureMode::kGlobal);
+  EXPECT_TRUE(
+      contains(refused([&] { captured.wait_for(captured, within.number()); }),
+               "an earlier capture"));
+  second.capture_end(captured);
+}
+
+TEST(Capture, EndsWhereItBeganByTheGraphThatBeganIt) {
+  Stream &a = side_stream(), &b = side_stream();
+  Graph graph, other;
+  graph.capture_begin(a, 0, CaptureMode::kGlobal);
+  EXPECT_TRUE(contains(refused([&] { other.capture_end(a); }), "same graph"));
+  EXPECT_TRUE(
+      contains(refused([&] { graph.capture_end(b); }), "that it began on"));
+  EXPECT_TRUE(a.sink() != nullptr);
+  graph.capture_end(a);
+}
+
+TEST(Capture, GroupsDoNotNestAndEndOnTheirStream) {
+  Stream &a = side_stream(), &b = side_stream();
+  Capture& capture = Capture::get();
+  EXPECT_TRUE(
+      contains(refused([&] { capture.begin_group(a); }), "does not capture"));
+  Graph graph;
+  graph.capture_begin(a, 0, CaptureMode::kGlobal);
+  EXPECT_TRUE(contains(refused([&] { capture.end_group(a); }), "without"));
+  capture.begin_group(a);
+  EXPECT_TRUE(
+      contains(refused([&] { capture.begin_group(a); }), "do not nest"));
+  EXPECT_TRUE(contains(refused([&] { capture.end_group(b); }), "without"));
+  EXPECT_TRUE(capture.end_group(a) == nullptr);  // it is empty
+  capture.begin_group(a);
+  submit(a, kNothing, {});
+  EXPECT_TRUE(capture.end_group(a) != nullptr);
+  graph.capture_end(a);
+  EXPECT_EQ(graph.body()->groups.size(), 1);
+}
+
+struct Source final : RandomSource {
+  Draws reserve(uint64_t count) override {
+    const uint64_t first = given;
+    given += count;
+    return {seed, first};
+  }
+  explicit Source(uint64_t seed) : seed(seed) {}
+  uint64_t seed, given = 0;
+};
+
+// words: vector, seed, offset
+int run_note_draw(const npu_kernel*, const uint64_t* words, npu_failure*) {
+  auto& got = *reinterpret_cast<std::vector<uint64_t>*>(words[0]);
+  got.insert(got.end(), {words[1], words[2]});
+  return NPU_OK;
+}
+npu_kernel kNoteDraw{run_note_draw, "test::draw", nullptr, 0};
+
+TEST(Capture, GivesEachReplayFreshRandomNumbersOfEachSource) {
+  std::vector<uint64_t> got;
+  int ids[2];
+  Stream& stream = side_stream();
+  set_own_kernel_hook([](const npu_kernel* kernel) {
+    if (kernel != &kNoteDraw) return OwnKernel{nullptr, nullptr, -1};
+    return OwnKernel{&kNoteDraw, [](npu_kernel*) {}, 1};
+  });
+  Graph graph;
+  graph.capture_begin(stream, 0, CaptureMode::kGlobal);
+  const auto draw = [&](int which, uint64_t count) {
+    const Draws at = Capture::get().draw(
+        &ids[which],
+        [&] { return std::make_unique<Source>(100 + uint64_t(which)); }, count);
+    submit(stream, kNoteDraw, {word(&got), at.seed, at.offset});
+  };
+  draw(0, 4);
+  draw(1, 2);
+  draw(0, 8);
+  draw(1, 2);
+  graph.capture_end(stream);
+  set_own_kernel_hook(nullptr);
+
+  Stream* failed = nullptr;
+  for (int i = 0; i < 2; ++i) EXPECT_TRUE(graph.replay(stream, failed));
+  wait(stream);
+
+  EXPECT_TRUE(got == std::vector<uint64_t>({100, 0, 101, 0, 100, 4, 101, 2,  //
+                                            100, 12, 101, 4, 100, 16, 101, 6}));
+}
+
+TEST(Capture, DescribesItsNodes) {
+  static const int64_t sizes[] = {3, 5}, strides[] = {5, 1};
+  static const npu_view views[] = {{sizes, strides, 2, 4, 0, NPU_READ},
+                                   {sizes, strides, 1, 8, 1, NPU_WRITE}};
+  static const npu_kernel kShaped{check::run_nothing, "test::shaped", views, 2};
+  Stream &a = side_stream(), &b = side_stream();
+  Graph graph;
+  graph.capture_begin(a, 0, CaptureMode::kGlobal);
+  submit(a, kShaped, {4096, 8192});
+  Event event(Timing::kOff);
+  event.record(a);
+  b.wait_for(a, event.number());
+  submit(b, kNothing, {});
+  event.record(b);
+  a.wait_for(b, event.number());
+  submit(a, kNothing, {});
+  graph.capture_end(a);
+
+  const auto nodes = describe(*graph.body());
+
+  EXPECT_EQ(nodes.size(), 5);
+  EXPECT_EQ(nodes[0].op, "test::shaped");
+  EXPECT_EQ(nodes[0].stream, a.id());
+  EXPECT_EQ(nodes[0].bytes, 3 * 5 * 4 + 3 * 8);
+  EXPECT_TRUE(nodes[0].after.empty());
+  const TensorInfo &in = nodes[0].tensors[0], &out = nodes[0].tensors[1];
+  EXPECT_TRUE(in.sizes == std::vector<int64_t>({3, 5}));
+  EXPECT_TRUE(in.strides == std::vector<int64_t>({5, 1}));
+  EXPECT_TRUE(in.read && !in.written && !out.read && out.written);
+  EXPECT_EQ(in.address, 4096);
+  EXPECT_EQ(out.address, 8192);
+  EXPECT_EQ(nodes[1].op, "wait");
+  EXPECT_EQ(nodes[1].stream, b.id());
+  EXPECT_TRUE(nodes[1].after == std::vector<int>({0}));
+  EXPECT_TRUE(nodes[2].after == std::vector<int>({1}));
+  EXPECT_TRUE(nodes[3].after == std::vector<int>({0, 2}));
+  EXPECT_TRUE(nodes[4].after == std::vector<int>({3}));
+}
+
+}  // namespace
+}  // namespace npu
