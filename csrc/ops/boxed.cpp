@@ -6,6 +6,7 @@
 
 #include "csrc/ops/kernel_mode.h"
 #include "csrc/ops/launch.h"
+#include "csrc/ops/plan.h"
 #include "csrc/ops/result_memory.h"
 
 namespace npu {

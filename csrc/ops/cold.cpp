@@ -4,10 +4,12 @@
 #include "csrc/ops/boxed.h"
 #include "csrc/ops/infer.h"
 #include "csrc/ops/launch.h"
+#include "csrc/ops/plan.h"
 #include "csrc/ops/stack_map.h"
 #include "csrc/ops/sync_call.h"
 #include "csrc/ops/third_party.h"
 #include "csrc/ops/trial.h"
+#include "csrc/torch/device.h"
 #include "csrc/torch/error.h"
 #include "csrc/torch/tensor.h"
 

@@ -3,6 +3,9 @@
 #include <c10/core/AutogradState.h>
 
 #include "csrc/base/env.h"
+#include "csrc/ops/plan.h"
+#include "csrc/taskqueue/engine.h"
+#include "csrc/torch/device.h"
 #include "csrc/torch/error.h"
 #include "csrc/torch/tensor.h"
 
@@ -42,6 +45,24 @@ void draw(Key& key, const std::optional<at::Generator>& generator) {
       reserve(generator, key.device < 0 ? current_device() : key.device);
   key.words.set(key.random_word, seed.seed);
   key.words.set(key.random_word + 1, seed.offset);
+}
+
+Stream& stream_of(const Key& key) {
+  return current_stream(key.device < 0 ? current_device() : key.device);
+}
+
+bool launch_known(Key& key, at::Tensor* outs,
+                  const std::optional<at::Generator>* generator) {
+  if (!key.ordinary) [[unlikely]]
+    return false;
+  Stream& stream = stream_of(key);
+  Plan* plan = plan_table(stream).find(key, key.hash());
+  if (!plan) [[unlikely]]
+    return false;
+  if (generator) [[unlikely]]
+    draw(key, *generator);
+  launch(stream, *plan, key, outs);
+  return true;
 }
 
 void launch(Stream& stream, Plan& plan, const Key& key, at::Tensor* outs) {

@@ -6,13 +6,19 @@
 
 #include "csrc/ops/key.h"
 #include "csrc/ops/op.h"
-#include "csrc/ops/plan.h"
-#include "csrc/torch/device.h"
 
 namespace npu {
 
+class Plan;
+class Stream;
+
 // The calling thread's key, reused from call to call.
 Key& thread_key();
+
+// Launches an encoded call whose plan is known. False: nothing has happened,
+// use the cold path. `generator`: that of the call, null if it takes none.
+bool launch_known(Key& key, at::Tensor* outs,
+                  const std::optional<at::Generator>* generator);
 
 // Queues one task; `outs` receives the plan's new results. Throws, with
 // nothing queued: out of memory, or the stream's pending error.
@@ -26,16 +32,18 @@ void call_cold(const Op& op, torch::jit::Stack& stack);
 // Fills in the generator's words, now that the device is known.
 void draw(Key& key, const std::optional<at::Generator>& generator);
 
-inline Stream& stream_of(const Key& key) {
-  return current_stream(key.device < 0 ? current_device() : key.device);
-}
+Stream& stream_of(const Key& key);
 
 namespace detail {
 
-template <typename T>
-void draw_from(Key&, const T&) {}
-inline void draw_from(Key& key, const std::optional<at::Generator>& g) {
-  draw(key, g);
+inline const std::optional<at::Generator>* generator_among() { return nullptr; }
+template <typename T, typename... Rest>
+const std::optional<at::Generator>* generator_among(const T& first,
+                                                    const Rest&... rest) {
+  if constexpr (std::is_same_v<T, std::optional<at::Generator>>)
+    return &first;
+  else
+    return generator_among(rest...);
 }
 
 // What a boxed call takes for an argument.
@@ -68,22 +76,13 @@ template <typename... Args>
 
 }  // namespace detail
 
-// Encodes the call and launches it if its plan is known. False: nothing has
-// happened, use the cold path.
+// Encodes the call and launches it if its plan is known.
 template <typename... Args>
 bool try_launch(const Op& op, at::Tensor* outs, const Args&... args) {
   Key& key = thread_key();
   key.reset(&op, op.values == ScalarValues::kAffectShape);
   (key.add(args), ...);
-  if (!key.ordinary) [[unlikely]]
-    return false;
-  Stream& stream = stream_of(key);
-  Plan* plan = plan_table(stream).find(key, key.hash());
-  if (!plan) [[unlikely]]
-    return false;
-  (detail::draw_from(key, args), ...);
-  launch(stream, *plan, key, outs);
-  return true;
+  return launch_known(key, outs, detail::generator_among(args...));
 }
 
 // The forms of an operator, by what it returns.

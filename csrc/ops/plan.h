@@ -9,9 +9,10 @@
 #include "csrc/ops/frame.h"
 #include "csrc/ops/kernel_threads.h"
 #include "csrc/ops/op.h"
-#include "csrc/taskqueue/stream.h"
 
 namespace npu {
+
+class Stream;
 
 // The caller's thread makes and reads a plan; the launcher of the plan's
 // stream only runs it. Nothing the launcher writes is in here, but the pointer

@@ -8,6 +8,7 @@
 #include "csrc/python/bindings.h"
 #include "csrc/stats/segment.h"
 #include "csrc/taskqueue/completion_port.h"
+#include "csrc/taskqueue/engine.h"
 #include "csrc/taskqueue/event.h"
 #include "csrc/taskqueue/observer.h"
 #include "csrc/torch/device.h"

@@ -7,6 +7,7 @@
 #include "csrc/memory/settings.h"
 #include "csrc/python/bindings.h"
 #include "csrc/taskqueue/core_share.h"
+#include "csrc/taskqueue/engine.h"
 #include "csrc/taskqueue/event.h"
 #include "csrc/torch/device.h"
 #include "csrc/torch/error.h"

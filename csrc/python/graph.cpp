@@ -1,5 +1,6 @@
 // Graphs: capture, replay, groups of tasks, and what a graph consists of.
 #include "csrc/graph/graph.h"
+#include "csrc/taskqueue/engine.h"
 
 #include <pybind11/stl.h>
 #include <torch/csrc/Exceptions.h>

@@ -8,6 +8,7 @@
 #include <mutex>
 
 #include "csrc/python/bindings.h"
+#include "csrc/taskqueue/engine.h"
 #include "csrc/torch/allocator.h"
 #include "csrc/torch/alternatives.h"
 #include "csrc/torch/device.h"

@@ -5,6 +5,7 @@
 #include "csrc/base/core_distance.h"
 #include "csrc/python/bindings.h"
 #include "csrc/taskqueue/call_site.h"
+#include "csrc/taskqueue/engine.h"
 #include "csrc/torch/device.h"
 #include "csrc/torch/error.h"
 

@@ -6,6 +6,7 @@
 
 #include "csrc/graph/capture.h"
 #include "csrc/graph/graveyard.h"
+#include "csrc/taskqueue/engine.h"
 #include "csrc/torch/alternatives.h"
 #include "csrc/torch/device.h"
 #include "csrc/torch/error.h"

@@ -7,6 +7,7 @@
 
 #include "csrc/memory/caching_allocator.h"
 #include "csrc/stats/segment.h"
+#include "csrc/taskqueue/engine.h"
 #include "csrc/taskqueue/work_names.h"
 #include "csrc/torch/device.h"
 #include "csrc/torch/error.h"

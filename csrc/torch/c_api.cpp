@@ -2,6 +2,7 @@
 
 #include <stdio.h>
 
+#include "csrc/taskqueue/engine.h"
 #include "csrc/taskqueue/foreign.h"
 #include "csrc/torch/device.h"
 #include "csrc/torch/error.h"

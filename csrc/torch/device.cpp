@@ -1,5 +1,6 @@
 #include "csrc/torch/device.h"
 
+#include "csrc/taskqueue/engine.h"
 #include "csrc/torch/error.h"
 
 namespace npu {
@@ -16,6 +17,12 @@ int exchange_device(int device) {
   const int previous = device_;
   device_ = device;
   return previous;
+}
+
+c10::Stream to_torch(const Stream& stream) {
+  return c10::Stream(c10::Stream::UNSAFE,
+                     c10::Device(kNpu, c10::DeviceIndex(stream.device())),
+                     stream.id());
 }
 
 Stream& from_torch(const c10::Stream& stream) {

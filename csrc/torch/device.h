@@ -4,9 +4,9 @@
 #include <c10/core/Device.h>
 #include <c10/core/Stream.h>
 
-#include "csrc/taskqueue/engine.h"
-
 namespace npu {
+
+class Stream;
 
 inline constexpr c10::DeviceType kNpu = c10::DeviceType::PrivateUse1;
 
@@ -14,11 +14,7 @@ int current_device();
 // Throws for an index out of range. Returns the previous device.
 int exchange_device(int device);
 
-inline c10::Stream to_torch(const Stream& stream) {
-  return c10::Stream(c10::Stream::UNSAFE,
-                     c10::Device(kNpu, c10::DeviceIndex(stream.device())),
-                     stream.id());
-}
+c10::Stream to_torch(const Stream& stream);
 
 // Throws when there is no such stream.
 Stream& from_torch(const c10::Stream& stream);

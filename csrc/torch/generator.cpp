@@ -11,6 +11,7 @@
 
 #include "csrc/graph/capture.h"
 #include "csrc/stats/layout.h"
+#include "csrc/taskqueue/engine.h"
 #include "csrc/torch/device.h"
 
 namespace npu {

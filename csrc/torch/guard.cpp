@@ -4,6 +4,7 @@
 
 #include "csrc/graph/capture.h"
 #include "csrc/memory/caching_allocator.h"
+#include "csrc/taskqueue/engine.h"
 #include "csrc/taskqueue/event.h"
 #include "csrc/taskqueue/observer.h"
 #include "csrc/torch/allocator.h"

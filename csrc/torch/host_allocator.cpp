@@ -7,6 +7,7 @@
 #include <mutex>
 #include <set>
 
+#include "csrc/taskqueue/engine.h"
 #include "csrc/taskqueue/observer.h"
 #include "csrc/torch/allocator.h"
 #include "csrc/torch/device.h"

@@ -84,6 +84,7 @@ def shard(ops: list[Op]) -> str:
     parts = [
         "// Made by csrc/ops/codegen/gen.py; not to be edited.",
         # The dispatch headers need the types that this one brings.
+        '#include "csrc/ops/frame.h"',
         '#include "csrc/ops/launch.h"\n',
         includes,
         "#include <torch/library.h>\n",

@@ -13,14 +13,17 @@
 #include <torch/library.h>
 
 #include "csrc/graph/capture.h"
+#include "csrc/ops/frame.h"
 #include "csrc/ops/kernel_mode.h"
 #include "csrc/ops/launch.h"
 #include "csrc/stats/segment.h"
+#include "csrc/taskqueue/engine.h"
 #include "csrc/taskqueue/event.h"
 #include "csrc/taskqueue/profile.h"
 #include "csrc/taskqueue/work_names.h"
 #include "csrc/torch/allocator.h"
 #include "csrc/torch/copy_bytes.h"
+#include "csrc/torch/device.h"
 #include "csrc/torch/error.h"
 #include "csrc/torch/host_use.h"
 #include "csrc/torch/tensor.h"
