@@ -133,7 +133,7 @@ def _in_parentheses(code: str, at: int) -> bool:
     return False
 
 
-def _changes(code: str) -> Iterator[tuple[int, int, str, str]]:
+def _changes(code: str, text: str) -> Iterator[tuple[int, int, str, str]]:
     """Yield begin, end, new text and operator of each change."""
     for m in _BINARY_TEXT.finditer(code):
         yield m.start(), m.end(), _BINARY[m[0]], "operator"
@@ -145,6 +145,7 @@ def _changes(code: str) -> Iterator[tuple[int, int, str, str]]:
         # A declaration inside, `if (Task* task = ...)`, cannot be wrapped.
         if end < 0 or ";" in inside or re.search(r"[^=!<>]=[^=]", inside):
             continue
+        inside = text[m.end() : end]
         yield m.end(), end, f"!({inside})", "condition"
         if m[1] == "if" and re.match(r"(?: \[\[\w+\]\])?\s+return\b", code[end + 1 :]):
             yield m.end(), end, f"({inside}) && false", "early return"
@@ -165,7 +166,7 @@ def mutants(root: Path, path: str) -> list[Mutant]:
     text = (root / path).read_text()
     code = code_of(text)
     found = []
-    for begin, end, new, operator in sorted(set(_changes(code))):
+    for begin, end, new, operator in sorted(set(_changes(code, text))):
         first = text.rfind("\n", 0, begin) + 1
         last = text.find("\n", end)
         before = text[first:last]

@@ -1,5 +1,5 @@
 """Plants small mistakes in the engine, one at a time, and counts those that the
-fast tests notice. `python tests/mutants/run.py --help`; tests/mutants/README.md.
+fast tests notice. `python -m tests.mutants.run --help`; tests/mutants/README.md.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-import mutate
+from tests.mutants import mutate
 
 ROOT = Path(__file__).resolve().parents[2]
 COPIED = ("csrc", "npu_dispatch", "tests", "bench", "examples", "docs")
@@ -334,7 +334,8 @@ def main() -> int:
     parser.add_argument("--seed", default=str(random.SystemRandom().randrange(10**6)))
     parser.add_argument("--only", metavar="TEXT", help="in 'path:line: operator: ...'")
     parser.add_argument("--no-python", action="store_true", help="C++ suites only")
-    parser.add_argument("--work", type=Path, default=ROOT / "build" / "mutants")
+    work = ROOT / "build" / "mutants"
+    parser.add_argument("--work", type=lambda p: Path(p).resolve(), default=work)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--least", type=float, default=0.9, help="share to be killed")
     return run(parser.parse_args())

@@ -63,6 +63,21 @@ TEST(Box, WithoutElementsMeetsNothing) {
   EXPECT_TRUE(!overlap(empty, full));
 }
 
+TEST(Box, WithGapsCoversItselfAndNoneThatIsElsewhere) {
+  const Shape rows{{4, 5}, {10, 1}, 1000, 4};
+  Shape moved = rows, shorter = rows, narrower = rows;
+  moved.address += 4;
+  shorter.sizes[0] = 3;
+  narrower.sizes[1] = 4;
+  EXPECT_TRUE(!rows.box().solid());
+  EXPECT_TRUE(covers(rows.box(), rows.box()));
+  for (const Shape& other : {moved, narrower}) {
+    EXPECT_TRUE(!covers(other.box(), rows.box()));
+    EXPECT_TRUE(!covers(rows.box(), other.box()));
+  }
+  EXPECT_TRUE(!covers(shorter.box(), rows.box()));
+}
+
 TEST(Box, OverlapAgreesWithCountingEveryByte) {
   std::mt19937_64 random(7);
   const auto pick = [&](int n) { return int64_t(random() % uint64_t(n)); };

@@ -366,6 +366,15 @@ TEST(Sanitizer, FindsWhatTheHostTouchesTooEarly) {
   }
 }
 
+TEST(Sanitizer, KnowsNothingOfMemoryThatWasTheDevicesBeforeItWasPinned) {
+  World w;
+  check::submit(w.one, kWrite, {check::word(w.memory)});
+  w.sanitizer.host_allocated(w.memory, sizeof w.memory);
+  EXPECT_TRUE(!w.sanitizer.host_pending(w.memory));
+  check::submit(w.two, kWrite, {check::word(w.memory)});
+  EXPECT_EQ(found_.size(), 0);
+}
+
 TEST(Sanitizer, TakesAReplayForATaskThatTouchesAllOfIt) {
   World w;
   float other[16];
