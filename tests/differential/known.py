@@ -29,14 +29,10 @@ def _strides(d: Difference) -> bool:
     return d.kind == "strides"
 
 
-def _foreach_version(d: Difference) -> bool:
-    return d.kind == "version" and "_foreach" in d.step
-
 
 KNOWN = [
     Known("overlap", "torch's checks of overlap see no shared storage", _overlap),
     Known("strides", "a result's layout depends on earlier calls", _strides),
-    Known("foreach_version", "lists' version counters are not increased", _foreach_version),
 ]
 
 
