@@ -339,7 +339,8 @@ def storage(c: Context) -> Step:
             f"grown({t}, *{shape}, memory_format={c.memory_format(t)})",
             f"{t}.set_({u})",
             f"{t}.set_()",
-            f"{t}.set_({u}.untyped_storage(), 0, (1,), (1,))",
+            f"{t}.set_({u}.untyped_storage(), 0, "
+            f"({u}.untyped_storage().nbytes() // {t}.itemsize,))",
             f"{t}.data = {u}",
             f"{t}.data = {u}.clone()",
             f"{t}.data.add_(1)",

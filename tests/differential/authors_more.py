@@ -333,8 +333,10 @@ def differentiate(c: Context) -> Step:
 
 
 def switch(c: Context) -> Step:
-    if c.chance(2):
+    if c.chance(3):
         return "pop()"
+    if c.chance(3):
+        return f"push(default_dtype({c.pick(['float64', 'float16', 'bfloat16'])}))"
     context = c.pick(
         [
             "torch.no_grad()",

@@ -65,6 +65,8 @@ def compare(cpu: Trace, npu: Trace) -> Difference | None:
     for number, (c, n) in enumerate(zip(cpu.seen, npu.seen, strict=True)):
         if what := _errors_differ(c.error, n.error):
             return Difference(number, c.step, what, str(c.error), str(n.error))
+        if n.error is not None and "_foreach_" in c.step:
+            return None  # cpu has written the tensors before the one that failed.
         if n.error is not None and n.error.late:
             if "backward" in c.step or "grad" in c.step:
                 return None  # cpu stopped in the middle, npu at the end.
@@ -118,7 +120,8 @@ def _looks_differ(
         if cpu[what] != npu[what]:
             if what == "grad" and isinstance(cpu[what], dict) and npu[what]:
                 return _looks_differ(f"{name}.grad", cpu[what], npu[what], versions)
-            return f"{what} of {name}", str(cpu[what]), str(npu[what])
+            shape = f" of shape {cpu['shape']}" if what == "strides" else ""
+            return f"{what} of {name}", f"{cpu[what]}{shape}", str(npu[what])
     return None
 
 

@@ -12,9 +12,11 @@ from tests.differential.choices import CHUNK, Choices, steps
 from tests.differential.context import Context
 from tests.differential.machine import Machine, Trace
 
-LONGEST = 14
+LONGEST = 15
+THEME = 6
 # How often each is asked, of the sum.
-AUTHORS: list[Callable[[Context], str | None]] = [
+Author = Callable[[Context], str | None]
+AUTHORS: list[Author] = [
     author
     for author, weight in {
         a.make: 3,
@@ -51,9 +53,9 @@ DRAWN = st.integers(3, LONGEST).flatmap(
 )
 
 
-def write_step(choices: Choices, machine: Machine) -> str:
+def write_step(choices: Choices, machine: Machine, theme: list[Author]) -> str:
     context = Context(choices, machine.names)
-    author = choices.pick(AUTHORS)
+    author = choices.pick(AUTHORS if choices.chance(4) else theme)
     far = choices.chance(9)
     step = author(context) or a.make(context) or ""
     return m.elsewhere(context, step) if far else step
@@ -66,8 +68,12 @@ def write(drawn: bytes, note: Callable[[str], None]) -> tuple[list[str], Trace]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            for choices in steps(drawn):
-                step = write_step(choices, machine)
+            first, *others = steps(drawn)
+            # Few kinds of steps in each program: what they do to one another is
+            # rarer the more kinds there are.
+            theme = [a.make, *(first.pick(AUTHORS) for _ in range(THEME))]
+            for choices in others:
+                step = write_step(choices, machine, theme)
                 note(step)
                 program.append(step)
                 machine.run(step)
