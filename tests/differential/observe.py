@@ -30,6 +30,8 @@ class Values:
 _DEVICE = re.compile(r"\b(npu(:\d+)?|PrivateUse1|privateuseone(:\d+)?|cpu(:\d+)?|NPU)\b")
 # torch's own name for a type of a device that registers itself.
 _TYPE = re.compile(r"\bnpu([A-Z]\w+)Type\b")
+# Before what the kernel said, where a stream failed for another one's sake.
+_WAITED = re.compile(r"^waited for another stream which has failed: .*? failed: ")
 _ADDRESS = re.compile(r"0x[0-9a-f]+")
 
 
@@ -43,6 +45,7 @@ def error_of(raised: Exception) -> Error:
     kinds = tuple(c.__name__ for c in type(raised).__mro__[:-2])
     if isinstance(raised, torch.AcceleratorError):
         text = without_device(getattr(raised, "text", str(raised)))
+        text = _WAITED.sub("", text)
         return Error(kinds, text, late=True)
     return Error(kinds, without_device(str(raised)))
 

@@ -30,20 +30,19 @@ def _replace(name: str, kernel: Callable[..., Any]) -> None:
 
 @_bug
 def remembers_a_shape() -> None:
-    """The third sum of two tensors of one shape is the second one's."""
-    seen: dict[Any, list[torch.Tensor]] = {}
+    """Another sum or product of a shape and dtype is the last one of them."""
+    seen: dict[Any, torch.Tensor] = {}
 
-    def add(x: torch.Tensor, y: Any, *, alpha: Any = 1) -> torch.Tensor:
-        if isinstance(y, torch.Tensor):
-            y = y.cpu()
-        before = seen.setdefault(x.shape, [])
-        before.append(torch.add(x.cpu(), y, alpha=alpha))
-        now = before[-2] if len(before) > 2 else before[-1]
-        if now.dtype != before[-1].dtype or now.shape != before[-1].shape:
-            now = before[-1]
-        return now.to(x.device)
+    def plant(name: str, compute: Callable[..., torch.Tensor]) -> None:
+        def kernel(x: torch.Tensor, y: Any, **options: Any) -> torch.Tensor:
+            other = y.cpu() if isinstance(y, torch.Tensor) else y
+            now = compute(x.cpu(), other, **options)
+            return seen.setdefault((name, now.shape, now.dtype), now).to(x.device)
 
-    _replace("add.Tensor", add)
+        _replace(name, kernel)
+
+    plant("add.Tensor", torch.add)
+    plant("mul.Tensor", torch.mul)
 
 
 @_bug
@@ -156,7 +155,7 @@ def gradient_layout() -> None:
     def other(self: torch.Tensor, gradient: Any = None, *rest: Any, **options: Any):
         if gradient is not None and gradient.device.type != "cpu":
             strides = torch.empty(gradient.shape, device="meta").stride()
-            if gradient.is_non_overlapping_and_dense():
+            if 0 not in gradient.stride():  # So that it fits.
                 gradient = gradient.as_strided(gradient.shape, strides)
         return backward(self, gradient, *rest, **options)
 

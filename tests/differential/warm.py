@@ -15,6 +15,6 @@ import npu_dispatch  # noqa: F401 - registers the device
 def warm() -> None:
     """Import what first calls import, and spare children the search for garbage."""
     torch.nn.functional.layer_norm(torch.ones(2, 2, device="meta"), (2,))
-    torch.ops.aten.native_layer_norm.default  # noqa: B018
+    torch.ops.aten.native_layer_norm.default
     gc.collect()
     gc.freeze()
