@@ -147,7 +147,7 @@ def fuzz(
     short: bool = True,
     keep_going: bool = False,
 ) -> tuple[Round, list[Finding]]:
-    """Play rounds until the time is up or, unless told to go on, one finds something."""
+    """Play rounds until time is up or, unless told to go on, one finds something."""
     warm()
     deadline = time.monotonic() + seconds
     total, findings, told = Round(), [], set()

@@ -27,7 +27,7 @@ class Values:
     other: str
 
 
-_DEVICE = re.compile(r"\b(npu(:\d+)?|PrivateUse1|privateuseone(:\d+)?|cpu(:\d+)?|NPU)\b")
+_DEVICE = re.compile(r"\b((npu|cpu|privateuseone)(:\d+)?|PrivateUse1|NPU)\b")
 # torch's own name for a type of a device that registers itself.
 _TYPE = re.compile(r"\bnpu([A-Z]\w+)Type\b")
 # Before what the kernel said, where a stream failed for another one's sake.
@@ -82,7 +82,6 @@ def _look_tensor(t: torch.Tensor, name: str, owners: dict[int, str]) -> Any:
         "offset": t.storage_offset(),
         "version": None if inference else t._version,
         "storage": owner,
-        "bytes": storage.nbytes(),
         "requires_grad": t.requires_grad,
         "leaf": t.is_leaf,
         "grad_fn": None if grad_fn is None else type(grad_fn).__name__,
