@@ -5,9 +5,34 @@ from __future__ import annotations
 from tests.differential.authors import Step
 from tests.differential.context import NAME_OF, Context, floating
 
-REDUCE = ["sum", "mean", "amax", "amin", "prod", "any", "all", "var", "std", "argmax", "argmin", "nansum", "logsumexp"]
+REDUCE = [
+    "sum",
+    "mean",
+    "amax",
+    "amin",
+    "prod",
+    "any",
+    "all",
+    "var",
+    "std",
+    "argmax",
+    "argmin",
+    "nansum",
+    "logsumexp",
+]
 REDUCE += ["count_nonzero", "norm", "median"]
-ALONG = ["cumsum", "cumprod", "softmax", "log_softmax", "logcumsumexp", "sort", "argsort", "cummax", "max", "min"]
+ALONG = [
+    "cumsum",
+    "cumprod",
+    "softmax",
+    "log_softmax",
+    "logcumsumexp",
+    "sort",
+    "argsort",
+    "cummax",
+    "max",
+    "min",
+]
 # Not median: cpu's leaves its result as it was where all strides are 0.
 ALONG += ["mode", "flip", "glu"]
 
@@ -20,7 +45,9 @@ def reduce(c: Context) -> Step:
         return f"{c.new()} = {t}.{c.pick(REDUCE)}()"
     d = c.dim(t)
     if which == 1:
-        name = c.pick(["sum", "mean", "amax", "amin", "any", "var", "argmax", "logsumexp"])
+        name = c.pick(
+            ["sum", "mean", "amax", "amin", "any", "var", "argmax", "logsumexp"]
+        )
         return f"{c.new()} = {t}.{name}({d}, keepdim={c.flag()})"
     if which == 2:
         return f"{c.new()} = {t}.{c.pick(ALONG)}({d})"
