@@ -178,6 +178,7 @@ def _same(cpu: torch.Tensor, npu: torch.Tensor) -> bool:
 
 def _close(cpu: torch.Tensor, npu: torch.Tensor) -> bool:
     half = cpu.dtype in (torch.float16, torch.bfloat16)
+    rtol = 2e-2 if half else 1e-5
     return torch.allclose(
-        cpu.double(), npu.double(), rtol=2e-2 if half else 1e-5, atol=1e-5, equal_nan=True
+        cpu.double(), npu.double(), rtol=rtol, atol=1e-5, equal_nan=True
     )

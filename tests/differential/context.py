@@ -125,7 +125,9 @@ class Context:
             count *= n
         wrong = self.chance(30)
         base = self.below(max(size, 1))
-        numbers = [(base + i * 5 + (7 if i % 3 else 0)) % max(size, 1) for i in range(count)]
+        numbers = [
+            (base + i * 5 + (7 if i % 3 else 0)) % max(size, 1) for i in range(count)
+        ]
         if wrong and numbers:
             numbers[-1] = size + 3
         text = f"torch.tensor({numbers}, device=D, dtype=int64)"
