@@ -6,6 +6,7 @@
 //   host to npu           read before return (small ones travel in the task,
 //                         larger ones through pinned memory or by waiting);
 //                         from pinned, async: queued, read later
+#include <ATen/ExpandUtils.h>
 #include <ATen/native/Copy.h>
 #include <ATen/ops/_local_scalar_dense.h>
 #include <ATen/ops/copy.h>
@@ -183,11 +184,19 @@ void copy_from_host(const at::Tensor& to, const at::Tensor& from,
   }
 }
 
+// In the words of the iterator that cpu copies with.
+void check_broadcast(const at::Tensor& to, const at::Tensor& from) {
+  const at::DimVector both = at::infer_size_dimvector(to.sizes(), from.sizes());
+  TORCH_CHECK(to.sizes() == both, "output with shape ", to.sizes(),
+              " doesn't match the broadcast shape ", at::IntArrayRef(both));
+}
+
 at::Tensor& copy_(at::Tensor& self, const at::Tensor& source,
                   bool non_blocking) {
   TORCH_CHECK(self.defined() && source.defined(),
               "copy_: both tensors must be defined");
   if (self.is_same(source)) return self;
+  if (self.sizes() != source.sizes()) check_broadcast(self, source);
   if (!is_npu(source) && !source.device().is_cpu()) {
     TORCH_CHECK(!source.is_meta(), "Cannot copy out of meta tensor; no data!");
     copy_from_host(self, source.to(at::kCPU).expand_as(self), false);

@@ -85,6 +85,28 @@ void run_pow(Frame& frame) {
   }
 }
 
+// Autograd counts what is written to a tensor argument before it gets here, but
+// not to a list's: cpu's kernels count by themselves, once for each entry.
+template <bool first>
+void call_writing(const c10::OperatorHandle& handle,
+                  torch::jit::Stack* stack) {
+  const size_t n = handle.schema().arguments().size();
+  const c10::IValue written = (*stack)[stack->size() - (first ? n : 1)];
+  call_boxed(handle, stack);
+  for (const c10::IValue& element : written.toListRef()) {
+    const at::Tensor& t = element.toTensor();
+    if (!t.is_inference()) t.unsafeGetTensorImpl()->bump_version();
+  }
+}
+
+torch::CppFunction kernel_of(const c10::OperatorName& name) {
+  if (name.name.ends_with("_"))
+    return torch::CppFunction::makeFromBoxedFunction<&call_writing<true>>();
+  if (name.overload_name.ends_with("out"))
+    return torch::CppFunction::makeFromBoxedFunction<&call_writing<false>>();
+  return torch::CppFunction::makeFromBoxedFunction<&call_boxed>();
+}
+
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   set_runner("aten::_foreach_add_.Scalar", &run<Add>);
   set_runner("aten::_foreach_sub_.Scalar", &run<Sub>);
@@ -98,8 +120,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
     const std::string full = name.overload_name.empty()
                                  ? name.name
                                  : name.name + "." + name.overload_name;
-    m.impl(full.c_str(),
-           torch::CppFunction::makeFromBoxedFunction<&call_boxed>());
+    m.impl(full.c_str(), kernel_of(name));
   }
 }
 

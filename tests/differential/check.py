@@ -1,0 +1,44 @@
+"""Whether programs do the same on both devices."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Sequence
+
+import torch
+
+from tests.differential.compare import Difference, compare
+from tests.differential.machine import Trace, run
+
+
+def prepare() -> None:
+    """Set a child up: results are the same to the bit on one thread."""
+    torch.set_num_threads(1)
+
+
+def against(program: list[str], cpu: Trace) -> Difference | None:
+    """Run a program on npu and compare it with its run on cpu."""
+    before = torch.npu.memory_allocated()
+    npu = run(program, "npu")
+    if found := compare(cpu, npu):
+        return found
+    del npu
+    # autograd keeps what is written in place and saved for it, also on cpu.
+    if any("requires_grad" in step for step in program):
+        return None
+    if torch.npu.memory_allocated() > before:
+        gc.collect()
+    left = torch.npu.memory_allocated() - before
+    if left <= 0:
+        return None
+    return Difference(len(program) - 1, program[-1], "memory left", "0", str(left))
+
+
+def check(programs: Sequence[list[str]]) -> Difference | None:
+    """Run programs one after another; return what the last one does otherwise."""
+    prepare()
+    found = None
+    for program in programs:
+        if program:
+            found = against(program, run(program, "cpu"))
+    return found

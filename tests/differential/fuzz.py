@@ -1,0 +1,231 @@
+"""Random programs on cpu and npu, until the time is up or something differs.
+
+    python -m tests.differential.fuzz --minutes 60
+    python -m tests.differential.fuzz --seed 7 --rounds 1     # one of them again
+
+A round is a process of its own with a seed of its own; what it finds is made
+shorter and printed as a program. Exit status 1: something new was found.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import json
+import random
+import re
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hypothesis import HealthCheck, Phase, given, seed as seeded, settings
+
+from tests.differential import child, generate, known, planted
+from tests.differential.check import against, check, prepare
+from tests.differential.compare import Difference
+from tests.differential.reduce import Programs, shorter
+from tests.differential.warm import warm
+
+SEQUENCES = 400  # of a round
+PER_ROUND = 12  # findings
+
+
+@dataclass
+class Round:
+    """What one process did."""
+
+    sequences: int = 0
+    steps: int = 0
+    errors: int = 0
+    seconds: float = 0.0
+    known: collections.Counter = field(default_factory=collections.Counter)
+    # Of each finding: its number among the sequences.
+    found: list[tuple[int, Difference]] = field(default_factory=list)
+
+
+class Journal:
+    """The programs of a round, in a file: they outlive its process."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file = path.open("a")
+
+    def start(self) -> None:
+        self._file.write("\n")
+
+    def note(self, step: str) -> None:
+        """Write a step before it runs, so that one that kills is the last one."""
+        self._file.write(json.dumps(step) + "\n")
+        self._file.flush()
+
+    @staticmethod
+    def programs(path: Path) -> Programs:
+        blocks = path.read_text().split("\n\n")
+        return [
+            [json.loads(line) for line in block.splitlines() if line]
+            for block in blocks
+            if block.strip()
+        ]
+
+
+def play(
+    seed: int, path: Path, seconds: float, plant: str | None, sequences: int
+) -> Round:
+    """Run a round's sequences in this process."""
+    prepare()
+    if plant:
+        planted.BUGS[plant]()
+    journal, done, told = Journal(path), Round(), set()
+    started = time.monotonic()
+
+    @seeded(seed)
+    @settings(
+        max_examples=sequences,
+        phases=[Phase.generate],
+        database=None,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(generate.DRAWN)
+    def one(drawn: bytes) -> None:
+        if time.monotonic() - started > seconds or len(done.found) >= PER_ROUND:
+            return
+        journal.start()
+        program, cpu = generate.write(drawn, journal.note)
+        difference = against(program, cpu)
+        done.sequences += 1
+        done.steps += len(program)
+        done.errors += sum(s.error is not None for s in cpu.seen)
+        if difference is None:
+            return
+        if why := known.explains(difference):
+            done.known[why] += 1
+        elif (sign := signature(difference)) not in told:
+            told.add(sign)
+            done.found.append((done.sequences - 1, difference))
+
+    one()
+    done.seconds = time.monotonic() - started
+    return done
+
+
+def signature(difference: Difference) -> tuple[str, str]:
+    """Tell one finding from another: what differs, and which operator did it."""
+    step = re.sub(r"^(in_thread\(\d, .|with on\(.*?\): |\w+ = )+", "", difference.step)
+    words = re.findall(r"\.?(\w+)\(", step)
+    return difference.kind, words[0] if words else step.split(" ")[1:2].__repr__()
+
+
+@dataclass
+class Finding:
+    """A difference and the shortest programs that show it."""
+
+    seed: int
+    programs: Programs | None
+    difference: Difference | child.Died
+
+    def __str__(self) -> str:
+        if self.programs is None:
+            text = "    (not again in a process of its own)"
+        else:
+            text = "\n    # then, another program:\n".join(
+                "\n".join(f"    {step}" for step in program)
+                for program in self.programs
+            )
+        return f"found by seed {self.seed}:\n{text}\n{self.difference}\n"
+
+
+def fuzz(
+    seed: int | None,
+    *,
+    seconds: float,
+    rounds: int | None = None,
+    sequences: int = SEQUENCES,
+    plant: str | None = None,
+    short: bool = True,
+    keep_going: bool = False,
+) -> tuple[Round, list[Finding]]:
+    """Play rounds until time is up or, unless told to go on, one finds something."""
+    warm()
+    deadline = time.monotonic() + seconds
+    total, findings, told = Round(), [], set()
+    number = 0
+    while time.monotonic() < deadline and (rounds is None or number < rounds):
+        this = random.SystemRandom().getrandbits(32) if seed is None else seed + number
+        number += 1
+        print(f"--seed {this} --rounds 1", flush=True)
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "journal"
+            path.touch()
+            left = deadline - time.monotonic()
+            done = child.call(
+                play, this, path, left, plant, sequences, seconds=left + 60
+            )
+            programs = Journal.programs(path)
+        if isinstance(done, child.Died):
+            done = Round(found=[(len(programs) - 1, done)])
+        total.sequences += done.sequences
+        total.steps += done.steps
+        total.errors += done.errors
+        total.seconds += done.seconds
+        total.known += done.known
+        for where, difference in done.found:
+            died = isinstance(difference, child.Died)
+            kind = "died" if died else difference.kind
+            sign = kind if died else signature(difference)
+            if sign in told:
+                continue
+            told.add(sign)
+            if plant and child.call(check, programs[: where + 1]) is not None:
+                continue  # Not the planted bug's doing.
+            least = None
+            if short and not plant and programs:
+                least = shorter(programs[: where + 1], kind)
+            if least:
+                difference = child.call(check, least)
+                if isinstance(difference, Difference) and (
+                    why := known.explains(difference)
+                ):
+                    total.known[why] += 1
+                    continue
+            if least in [f.programs for f in findings if least]:
+                continue
+            findings.append(Finding(this, least, difference))
+            print(findings[-1], flush=True)
+        if findings and not keep_going:
+            break
+    return total, findings
+
+
+def main() -> int:
+    options = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    options.add_argument("--minutes", type=float, default=1.0)
+    options.add_argument("--seconds", type=float, help="instead of --minutes")
+    options.add_argument("--seed", type=int, help="of the first round; else a new one")
+    options.add_argument("--rounds", type=int, help="stop after so many")
+    options.add_argument("--sequences", type=int, default=SEQUENCES)
+    options.add_argument("--keep-going", action="store_true", help="after a finding")
+    options.add_argument("--plant", choices=sorted(planted.BUGS))
+    chosen = options.parse_args()
+    total, findings = fuzz(
+        chosen.seed,
+        seconds=60 * chosen.minutes if chosen.seconds is None else chosen.seconds,
+        rounds=chosen.rounds,
+        sequences=chosen.sequences,
+        plant=chosen.plant,
+        keep_going=chosen.keep_going,
+    )
+    rate = total.sequences / max(total.seconds, 1e-9)
+    print(
+        f"{total.sequences} sequences, {total.steps} steps, of which {total.errors} "
+        f"raised; {rate:.0f} sequences per second; {len(findings)} findings"
+    )
+    for why, times in total.known.most_common():
+        print(f"known, {times} times: {why}")
+    return 1 if findings else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,82 @@
+"""Programs, written while they run on cpu: each step sees what the last ones made."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+
+from hypothesis import strategies as st
+
+from tests.differential import authors as a, authors_more as m
+from tests.differential.choices import CHUNK, Choices, steps
+from tests.differential.context import Context
+from tests.differential.machine import Machine, Trace
+
+LONGEST = 15
+THEME = 6
+# How often each is asked, of the sum.
+Author = Callable[[Context], str | None]
+AUTHORS: list[Author] = [
+    author
+    for author, weight in {
+        a.make: 3,
+        a.make_leaf: 2,
+        a.make_host: 1,
+        a.factory: 3,
+        a.factory_like: 2,
+        a.view: 8,
+        a.parts: 1,
+        a.unary: 4,
+        a.binary: 5,
+        a.sugar: 4,
+        a.ternary: 2,
+        a.copy: 4,
+        a.overwrite: 4,
+        a.storage: 2,
+        a.read: 2,
+        a.written_out: 3,
+        m.reduce: 4,
+        m.multiply: 3,
+        m.index: 4,
+        m.join: 3,
+        m.layer: 4,
+        m.foreach: 3,
+        m.differentiate: 5,
+        m.switch: 2,
+        m.nest: 1,
+    }.items()
+    for _ in range(weight)
+]
+# Bytes to read as choices: see choices.py for why not a strategy per choice.
+DRAWN = st.integers(3, LONGEST).flatmap(
+    lambda n: st.binary(min_size=CHUNK * n, max_size=CHUNK * n)
+)
+
+
+def write_step(choices: Choices, machine: Machine, theme: list[Author]) -> str:
+    context = Context(choices, machine.names)
+    author = choices.pick(AUTHORS if choices.chance(4) else theme)
+    far = choices.chance(9)
+    step = author(context) or a.make(context) or ""
+    return m.elsewhere(context, step) if far else step
+
+
+def write(drawn: bytes, note: Callable[[str], None]) -> tuple[list[str], Trace]:
+    """Return a program and its run on cpu; note() hears each step before it runs."""
+    machine = Machine("cpu")
+    program: list[str] = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            first, *others = steps(drawn)
+            # Few kinds of steps in each program: what they do to one another is
+            # rarer the more kinds there are.
+            theme = [a.make, *(first.pick(AUTHORS) for _ in range(THEME))]
+            for choices in others:
+                step = write_step(choices, machine, theme)
+                note(step)
+                program.append(step)
+                machine.run(step)
+            return program, machine.finish()
+        finally:
+            machine.close()

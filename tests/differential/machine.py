@@ -1,0 +1,412 @@
+"""Runs a program on one device and notes what can be seen after each step.
+
+A program is a list of Python statements over variables t0, t1, ... and the names
+that `Machine` provides. `D` is the device, so that the same text runs on cpu.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import gc
+import math
+import queue
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from tests.differential.observe import Error, Values, error_of, look, values
+
+STREAMS = 3
+TABLE = 512
+DTYPES = {
+    "float32": torch.float32,
+    "float64": torch.float64,
+    "float16": torch.float16,
+    "bfloat16": torch.bfloat16,
+    "int64": torch.int64,
+    "int32": torch.int32,
+    "int16": torch.int16,
+    "int8": torch.int8,
+    "uint8": torch.uint8,
+    "bool": torch.bool,
+    "complex64": torch.complex64,
+}
+# A kernel may only fail on the device for what it cannot know before: values.
+DEVICE_ERROR = torch.AcceleratorError
+
+
+class LateError(Exception):
+    """A task failed after its call: the program must be run step by step."""
+
+
+@dataclass
+class Seen:
+    """What a step left behind: its exception, and each variable's looks."""
+
+    step: str
+    error: Error | None
+    looks: dict[str, Any]
+
+
+@dataclass
+class Trace:
+    """A program's run."""
+
+    seen: list[Seen] = field(default_factory=list)
+    values: dict[str, Values] = field(default_factory=dict)
+    # The first step whose error came from the device, after the call.
+    late: int | None = None
+
+
+@functools.cache
+def compiled(step: str) -> Any:
+    return compile(step, step, "exec")
+
+
+@functools.cache
+def _table(dtype: torch.dtype, seed: int) -> torch.Tensor:
+    """Return numbers that differ from their neighbours; every 7th seed is wild."""
+    numbers = [((i * 37 + seed * 11) % 29 - 11) / 4 for i in range(TABLE)]
+    if dtype == torch.bool:
+        return torch.tensor([(i * 7 + seed) % 3 == 0 for i in range(TABLE)])
+    if dtype == torch.uint8:
+        return torch.tensor([int(abs(4 * x)) for x in numbers], dtype=dtype)
+    if not dtype.is_floating_point and not dtype.is_complex:
+        return torch.tensor([int(4 * x) for x in numbers], dtype=dtype)
+    if seed % 7 == 6:
+        wild = [math.nan, math.inf, -math.inf, -0.0, 0.0, 3e4, 1e-7]
+        numbers[3::5] = [wild[i % 7] for i in range(len(numbers[3::5]))]
+    if dtype.is_complex:
+        return torch.tensor([complex(x, 1 - x) for x in numbers], dtype=dtype)
+    return torch.tensor(numbers, dtype=torch.float64).to(dtype)
+
+
+class _Worker:
+    """A thread that lives as long as its machine, since switches are a thread's."""
+
+    def __init__(self) -> None:
+        self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._done: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while (work := self._work.get()) is not None:
+            try:
+                work()
+            except BaseException as error:
+                self._done.put(error)
+            else:
+                self._done.put(None)
+            del work
+
+    def start(self, work: Callable[[], None]) -> None:
+        self._work.put(work)
+
+    def join(self) -> None:
+        if (error := self._done.get()) is not None:
+            raise error.with_traceback(None)
+
+    def end(self) -> None:
+        self._work.put(None)
+        self._thread.join()
+
+
+class _Finalizer:
+    """Calls a function when it is given up, as weakref.finalize does."""
+
+    def __init__(self, call: Callable[[], object]) -> None:
+        self._call = call
+
+    def __del__(self) -> None:
+        # What is raised here has no place in a program.
+        with contextlib.suppress(Exception):
+            self._call()
+
+
+class Machine:
+    """One device, with what programs may name."""
+
+    def __init__(self, device: str, *, step_by_step: bool = False) -> None:
+        self.device = device
+        self.trace = Trace()
+        self._step_by_step = step_by_step
+        self._main = threading.get_ident()
+        self._pushed: dict[int, list[Any]] = {}
+        self._workers: dict[int, _Worker] = {}
+        self._littered = False
+        self._streams: list[Any] = []
+        self.names: dict[str, Any] = {
+            "torch": torch,
+            "F": torch.nn.functional,
+            "D": device,
+            "data": self.data,
+            "host": self.host,
+            "strided": self.strided,
+            "grown": self.grown,
+            "push": self.push,
+            "pop": self.pop,
+            "default_dtype": default_dtype,
+            "deterministic": deterministic,
+            "on": self.on,
+            "in_thread": self.in_thread,
+            "at_once": self.at_once,
+            "finalizer": _Finalizer,
+            "litter": self.litter,
+            **DTYPES,
+        }
+
+    # What programs call.
+
+    def host(self, shape: tuple[int, ...], dtype: torch.dtype, seed: int) -> Any:
+        """Return a tensor on the host."""
+        return _table(dtype, seed)[: math.prod(shape)].clone().view(shape)
+
+    def data(self, shape: tuple[int, ...], dtype: torch.dtype, seed: int) -> Any:
+        """Return a contiguous tensor of the seed's numbers."""
+        flat = _table(dtype, seed)[: math.prod(shape)]
+        return flat.to(self.device, copy=True).view(shape)
+
+    def strided(
+        self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype
+    ) -> Any:
+        """Return an empty_strided tensor; gaps are 0 and elements 1."""
+        made = torch.empty_strided(shape, strides, dtype=dtype, device=self.device)
+        with torch.no_grad():
+            self._bytes(made, 0).zero_()
+        return made.fill_(1)
+
+    def grown(self, t: torch.Tensor, *shape: int, **options: Any) -> Any:
+        """Resize a tensor; memory it did not have before becomes 0."""
+        old = t.untyped_storage().nbytes()
+        try:
+            t.resize_(shape, **options)
+        finally:  # It may fail in the middle.
+            with torch.no_grad():
+                self._bytes(t, old).zero_()
+        return t
+
+    def _bytes(self, t: torch.Tensor, start: int) -> torch.Tensor:
+        storage = t.untyped_storage()
+        size = max(storage.nbytes() - start, 0)
+        raw = torch.empty(0, dtype=torch.uint8, device=self.device)
+        return raw.set_(storage, start if size else 0, (size,))
+
+    def push(self, context: Any) -> None:
+        """Enter a context of the calling thread until pop() or the end."""
+        context.__enter__()
+        self._pushed.setdefault(threading.get_ident(), []).append(context)
+
+    def pop(self) -> None:
+        """Leave the last context that this thread entered, if any."""
+        if pushed := self._pushed.get(threading.get_ident()):
+            pushed.pop().__exit__(None, None, None)
+
+    @contextlib.contextmanager
+    def on(self, stream: int, how: str = "event") -> Iterator[None]:
+        """Launch on another stream, after what came before and before what follows."""
+        if self.device == "cpu":
+            yield
+            return
+        while len(self._streams) < STREAMS:
+            self._streams.append(torch.npu.Stream())
+        other = self._streams[stream]
+        outer = torch.npu.current_stream()
+        _wait(other, outer, how)
+        with torch.npu.stream(other):
+            try:
+                yield
+            finally:
+                _wait(outer, other, how)
+
+    def in_thread(self, number: int, step: str) -> None:
+        """Run a step in another thread and wait for it."""
+        worker = self._worker(number)
+        worker.start(lambda: exec(compiled(step), self.names))
+        worker.join()
+
+    def at_once(self, x: torch.Tensor, *formulas: str, times: int = 3) -> Any:
+        """Work out formulas of x, each in a thread and on a stream of its own."""
+        copies = [x.detach().clone() for _ in formulas]
+        results: list[Any] = [None] * len(formulas)
+        if self.device != "cpu":
+            torch.npu.synchronize()
+
+        def branch(number: int) -> None:
+            with self.on(number, "synchronize"):
+                for _ in range(times):
+                    names = {"x": copies[number], "torch": torch}
+                    results[number] = eval(formulas[number], names)
+
+        workers = [self._worker(10 + i) for i in range(len(formulas))]
+        for i, worker in enumerate(workers):
+            worker.start(functools.partial(branch, i))
+        errors = []
+        for worker in workers:
+            try:
+                worker.join()
+            except Exception as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
+        return tuple(results)
+
+    def litter(self, n: int) -> None:
+        """Leave cyclic garbage whose finalizers launch, wherever it is collected."""
+        if not self._littered:
+            self._littered = True
+            gc.set_threshold(30)
+        for i in range(n):
+            cycle: list[Any] = [
+                _Finalizer(functools.partial(_launch_something, self.device, i))
+            ]
+            cycle.append(cycle)
+
+    def _worker(self, number: int) -> _Worker:
+        if number not in self._workers:
+            self._workers[number] = _Worker()
+        return self._workers[number]
+
+    # Running.
+
+    def run(self, step: str) -> Seen:
+        before = None
+        if self._step_by_step:
+            # Not finalizers: their names must be all that keeps them.
+            before = {n: self.names[n] for n in self.variables() if n[0] == "t"}
+        error = None
+        try:
+            exec(compiled(step), self.names)
+        except Exception as raised:
+            error = self._note(raised)
+            del raised
+        if before is not None and self.device != "cpu":
+            late = self._wait_for_errors()
+            if late is not None:
+                error = late
+                if self.trace.late is None:
+                    self.trace.late = len(self.trace.seen)
+                for name in self.variables():
+                    if name[0] == "t" and name not in before:
+                        del self.names[name]
+                self.names.update(before)
+        looks = look({name: self.names[name] for name in self.variables()})
+        seen = Seen(step, error, looks)
+        self.trace.seen.append(seen)
+        return seen
+
+    def variables(self) -> list[str]:
+        return [name for name in self.names if name[0] in "th" and name[1:].isdigit()]
+
+    def _note(self, raised: Exception) -> Error | None:
+        if isinstance(raised, DEVICE_ERROR) and not self._step_by_step:
+            raise LateError from None
+        if isinstance(raised, DEVICE_ERROR):
+            return None  # Found again by the wait.
+        return error_of(raised)
+
+    def _wait_for_errors(self) -> Error | None:
+        try:
+            torch.npu.synchronize()
+        except DEVICE_ERROR as raised:
+            torch.npu.reset_device()
+            return error_of(raised)
+        return None
+
+    def finish(self) -> Trace:
+        """Leave every context and read every variable."""
+        self._leave()
+        try:
+            if self.device != "cpu":
+                torch.npu.synchronize()
+            for name in self.variables():
+                self.trace.values[name] = values(self.names[name])
+        except DEVICE_ERROR:
+            raise LateError from None
+        return self.trace
+
+    def close(self) -> None:
+        """Give up all variables and threads."""
+        self._leave()
+        self.names.clear()
+        while self._workers:
+            self._workers.popitem()[1].end()
+        if self._littered:
+            gc.collect()
+            gc.set_threshold(*THRESHOLD)
+
+    def _leave(self) -> None:
+        def pop_all() -> None:
+            while self._pushed.get(threading.get_ident()):
+                self.pop()
+
+        for worker in self._workers.values():
+            worker.start(pop_all)
+            worker.join()
+        pop_all()
+
+
+THRESHOLD = gc.get_threshold()
+
+
+def _launch_something(device: str, n: int) -> None:
+    x = torch.arange(3 + n % 5, device=device, dtype=torch.float32)
+    (x[1:] * 2).unsqueeze(0).softmax(-1).add_(1)
+    torch.nn.functional.layer_norm(x, x.shape)
+
+
+def _wait(waiting: Any, other: Any, how: str) -> None:
+    """Order all that `waiting` is given from now on after all of `other`'s."""
+    if how == "synchronize":
+        other.synchronize()
+    elif how == "stream":
+        waiting.wait_stream(other)
+    else:
+        event = torch.npu.Event()
+        event.record(other)
+        event.wait(waiting)
+
+
+@contextlib.contextmanager
+def default_dtype(dtype: torch.dtype) -> Iterator[None]:
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+@contextlib.contextmanager
+def deterministic(fill: bool = True) -> Iterator[None]:
+    """Warn only: that some operator has no such mode is a device's own matter."""
+    before = torch.utils.deterministic.fill_uninitialized_memory
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.utils.deterministic.fill_uninitialized_memory = fill
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(False)
+        torch.utils.deterministic.fill_uninitialized_memory = before
+
+
+def run(program: list[str], device: str) -> Trace:
+    """Run a program; again, step by step, where a task failed after its call."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for step_by_step in (False, True):
+            machine = Machine(device, step_by_step=step_by_step)
+            try:
+                for step in program:
+                    machine.run(step)
+                return machine.finish()
+            except LateError:
+                torch.npu.reset_device()
+            finally:
+                machine.close()
+    raise AssertionError("a task failed though each step was waited for")

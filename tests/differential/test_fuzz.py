@@ -1,0 +1,43 @@
+"""Random programs, new ones at each run, do on npu what they do on cpu."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PLANTED = re.findall(
+    r"^@_bug\ndef (\w+)", Path(__file__).with_name("planted.py").read_text(), re.M
+)
+
+
+def fuzz(*options: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "tests.differential.fuzz", *options],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=170,
+    )
+
+
+def test_new_programs_agree(request):
+    """Repeat it with --hypothesis-seed=N, or as the text of the failure says."""
+    given = request.config.getoption("--hypothesis-seed", None)
+    seed = () if given in (None, "random") else ("--seed", str(given))
+    done = fuzz("--seconds", "20", *seed)
+    print(done.stdout)
+    assert done.returncode == 0, done.stdout + done.stderr[-2000:]
+
+
+@pytest.mark.parametrize("bug", PLANTED)
+def test_planted_bug_is_found(bug):
+    done = fuzz("--seconds", "60", "--plant", bug, "--seed", "1")
+    assert done.returncode == 1, done.stdout + done.stderr[-2000:]
+    assert ": 0 findings" not in done.stdout
