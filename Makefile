@@ -42,7 +42,7 @@ ifneq ($(NIGHTLY),)
 endif
 AND_QUICK := $(if $(NIGHTLY),,and not nightly)
 STEPS := test test-sanitizers conformance bench-smoke \
-  $(if $(NIGHTLY),test-sanitized fuzz mutants)
+  $(if $(NIGHTLY),test-sanitized mutants)
 
 # Whatever the extension is made from. Python files need no build.
 SOURCES := CMakeLists.txt pyproject.toml $(shell find csrc -type f \
@@ -60,8 +60,9 @@ $(TOOLS): pyproject.toml | $(PY)
 	$(PY) -m pip install -q $(PIP_TORCH_FLAGS) torch==2.13.0
 	$(PY) -m pip install -q numpy 'scikit-build-core>=0.10' 'pybind11>=2.12' \
 	  'cmake>=3.22' ninja pyyaml typing_extensions click lazy-loader rich matplotlib \
-	  scikit-learn pytest pytest-asyncio pytest-timeout hypothesis expecttest ruff mypy \
-	  prometheus-client starlette uvicorn uvloop plotly httpx selenium \
+	  scikit-learn scipy pytest pytest-asyncio pytest-timeout pytest-xdist \
+	  hypothesis expecttest ruff mypy prometheus-client starlette uvicorn uvloop \
+	  plotly httpx selenium \
 	  perfetto textual trio accelerate
 	-$(PY) -m pip install -q clang-format==18.1.8
 	touch $@
@@ -84,7 +85,8 @@ test-cpp: $(TOOLS)
 
 # Two at a time, then those that measure, stress or share the whole machine.
 test-python: $(INSTALLED)
-	$(PY) -m pytest -n 2 -m "not serial $(AND_QUICK)" tests $(PYTEST_FLAGS)
+	$(PY) -m pytest -n 2 --dist loadfile -m "not serial $(AND_QUICK)" \
+	  tests $(PYTEST_FLAGS)
 	$(PY) -m pytest -m "serial $(AND_QUICK)" tests $(PYTEST_FLAGS)
 
 # Correct programs give no report, nor do the processes that tests start.
@@ -120,18 +122,18 @@ nightly:
 	$(MAKE) check NIGHTLY=1
 
 bench: $(INSTALLED) bench-cpp
-	$(PY) -m bench.run_all $(BENCH_FLAGS)
+	$(PY) bench/run_all.py $(BENCH_FLAGS)
 
 # Each once, to see that it runs: no figures.
 bench-smoke: $(INSTALLED) bench-cpp
-	$(PY) -m bench.run_all --smoke
+	$(PY) bench/run_all.py --smoke
 
 bench-cpp: $(TOOLS)
 	$(CMAKE_CORE) -B build/core
 	$(BIN)/cmake --build build/core -j $(JOBS)
 
 bench-readme:
-	$(PY) -m bench.readme
+	$(PY) bench/tables.py
 
 demo: $(INSTALLED)
 	$(PY) examples/demo.py
@@ -142,6 +144,8 @@ lint: $(TOOLS)
 	if [ -x $(BIN)/clang-format ]; then \
 	  find csrc tests/cpp bench/cpp -name '*.h' -o -name '*.cpp' | \
 	    xargs $(BIN)/clang-format --dry-run --Werror; \
+	else \
+	  echo "clang-format is not installed" >&2; test -z "$$CI"; \
 	fi
 
 clean:

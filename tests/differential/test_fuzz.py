@@ -1,4 +1,4 @@
-"""Random programs, new ones at each run, do on npu what they do on cpu."""
+"""The fuzzer finds each bug that is planted for it; `make fuzz` looks for others."""
 
 from __future__ import annotations
 
@@ -27,15 +27,7 @@ def fuzz(*options: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_new_programs_agree(request):
-    """Repeat it with --hypothesis-seed=N, or as the text of the failure says."""
-    given = request.config.getoption("--hypothesis-seed", None)
-    seed = () if given in (None, "random") else ("--seed", str(given))
-    done = fuzz("--seconds", "20", *seed)
-    print(done.stdout)
-    assert done.returncode == 0, done.stdout + done.stderr[-2000:]
-
-
+@pytest.mark.nightly
 @pytest.mark.parametrize("bug", PLANTED)
 def test_planted_bug_is_found(bug):
     done = fuzz("--seconds", "60", "--plant", bug, "--seed", "1")
