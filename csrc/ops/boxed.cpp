@@ -64,8 +64,8 @@ void add(Key& key, ArgKind kind, const c10::IValue& value) {
 // torch's own operators whose result size is computed from numbers take them
 // through generated wrappers; of anybody else's nothing is known.
 ScalarValues scalar_values(std::string_view name) {
-  return name.starts_with("aten::") ? ScalarValues::kDoNotAffectShape
-                                    : ScalarValues::kAffectShape;
+  return name.starts_with("aten::") ? ScalarValues::kDoNotDecide
+                                    : ScalarValues::kDecide;
 }
 
 // Written while the module is loaded, then only read.
@@ -111,6 +111,8 @@ c10::IValue unbox(const Arg& arg, ArgKind kind) {
       return arg.optional_tensors;
     case ArgKind::kScalar:
       return arg.tag == Tag::kScalar ? c10::IValue(arg.scalar) : c10::IValue();
+    case ArgKind::kFloat:
+      return arg.tag == Tag::kFloat ? c10::IValue(arg.real) : c10::IValue();
     case ArgKind::kScalarList: {
       c10::impl::GenericList list(c10::NumberType::get());
       for (const at::Scalar& s : arg.scalars) list.push_back(s);
@@ -164,7 +166,7 @@ void push_results(const Op::Schema& schema, const torch::jit::Stack& arguments,
 
 void encode(Key& key, const Op& op, at::ArrayRef<c10::IValue> stack) {
   const Op::Schema& schema = op.schema();
-  key.reset(&op, op.values == ScalarValues::kAffectShape);
+  key.reset(&op, op.values == ScalarValues::kDecide);
   for (size_t i = 0; i < stack.size(); ++i) add(key, schema.kinds[i], stack[i]);
 }
 

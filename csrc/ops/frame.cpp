@@ -76,7 +76,8 @@ std::optional<bool> Frame::opt_boolean(int i) const {
   return unless_none<bool>(args_[i], [](auto& v) { return v.toBool(); });
 }
 std::optional<double> Frame::opt_real(int i) const {
-  return unless_none<double>(args_[i], [](auto& v) { return v.toDouble(); });
+  if (args_[i].tag != Tag::kFloat) return std::nullopt;
+  return args_[i].real;
 }
 at::OptionalIntArrayRef Frame::opt_ints(int i) const {
   if (args_[i].constant.isNone()) return std::nullopt;
@@ -154,6 +155,8 @@ void Frame::bind(const uint64_t* words) {
   }
   for (ScalarSlot& slot : scalar_slots_)
     *slot.scalar = read_scalar(slot.type, words + slot.word);
+  for (const RealSlot& slot : real_slots_)
+    *slot.real = std::bit_cast<double>(words[slot.word]);
   if (generator_arg_ >= 0) [[unlikely]]
     seed(words);
 }

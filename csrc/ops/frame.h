@@ -23,6 +23,7 @@ struct Arg {
   Tag tag = Tag::kNone;
   at::Tensor tensor;
   at::Scalar scalar;
+  double real = 0;
   at::Generator generator;
   c10::IValue constant;
   std::vector<int64_t> ints;
@@ -77,7 +78,7 @@ class Frame {
   std::optional<int64_t> opt_integer(int i) const;
   bool boolean(int i) const { return args_[i].constant.toBool(); }
   std::optional<bool> opt_boolean(int i) const;
-  double real(int i) const { return args_[i].constant.toDouble(); }
+  double real(int i) const { return args_[i].real; }
   std::optional<double> opt_real(int i) const;
   at::IntArrayRef ints(int i) const { return args_[i].ints; }
   at::OptionalIntArrayRef opt_ints(int i) const;
@@ -133,6 +134,11 @@ class Frame {
     uint32_t word;
   };
 
+  struct RealSlot {
+    double* real;
+    uint32_t word;
+  };
+
   void add_argument(Arg& arg, ArgKind kind, const c10::IValue& value,
                     bool writes);
   void add_optional_tensors(Arg& arg, const c10::IValue& value);
@@ -155,6 +161,7 @@ class Frame {
   std::vector<Slot> slots_;
   std::vector<Shape> shapes_;
   std::vector<ScalarSlot> scalar_slots_;
+  std::vector<RealSlot> real_slots_;
   bool bound_ = false;  // every view has the address of the last run
   int generator_arg_ = -1;
   uint32_t generator_word_ = 0;

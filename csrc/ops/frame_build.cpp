@@ -136,6 +136,10 @@ void Frame::add_argument(Arg& arg, ArgKind kind, const c10::IValue& value,
         add_scalar(arg.scalars[i], list[i].toScalar());
       return;
     }
+    case ArgKind::kFloat:
+      arg.tag = Tag::kFloat;
+      real_slots_.push_back({&arg.real, next_word_++});
+      return;
     case ArgKind::kInts:
       arg.ints = value.toIntVector();
       break;

@@ -6,13 +6,14 @@
 #include "csrc/ops/kernel_mode.h"
 #include "csrc/ops/stack_map.h"
 #include "csrc/torch/tensor.h"
+#include "csrc/torch/tensor_flags.h"
 
 namespace npu {
 namespace {
 
 OutSpec describe(const at::Tensor& t) {
   if (!t.defined()) return {false, false, {}, {}, {}};
-  return {true, t.is_contiguous(), t.dtype(), t.sizes().vec(),
+  return {true, has_default_strides(*t.unsafeGetTensorImpl()), t.dtype(), t.sizes().vec(),
           t.strides().vec()};
 }
 

@@ -1,11 +1,13 @@
 // The arguments of one call, split in two: what decides shapes (the key) and
 // what changes from call to call (the task's words).
 //
-// Key: per argument a tag and everything but addresses and scalar values.
+// Key: the operator and the launch's state; then per argument a tag and
+// everything but addresses, scalars and floats, of which it has the class.
 // Words, in argument order:
 //   npu tensor             1 word: address of element 0
 //   0-dim cpu tensor       2 words: its bytes
 //   Scalar                 2 words: its bytes
+//   float                  1 word: its bytes
 //   Generator?             2 words: seed, offset
 //   lists                  their elements
 //   anything else          none; it is in the key
@@ -23,6 +25,8 @@
 #include <optional>
 #include <string_view>
 
+#include "csrc/ops/launch_state.h"
+#include "csrc/ops/value_class.h"
 #include "csrc/torch/generator.h"
 
 namespace npu {
@@ -88,8 +92,11 @@ class Key {
     device = -1;
     ordinary = true;
     values_decide_ = values_decide;
-    key.push(reinterpret_cast<uint64_t>(op));
+    // Addresses of static storage leave the upper 16 bits free.
+    key.push(reinterpret_cast<uint64_t>(op) ^ LaunchState::now() << kStateBit);
   }
+  // The launch's, as reset() found it.
+  uint64_t state() const { return key.data()[0] >> kStateBit; }
 
   void add(const at::Tensor& t);
   void add(const std::optional<at::Tensor>& t) {
@@ -141,8 +148,10 @@ class Key {
     key.push(uint64_t(value));
   }
   void add(double value) {
-    tag(Tag::kFloat);
-    key.push(std::bit_cast<uint64_t>(value));
+    const uint64_t word = std::bit_cast<uint64_t>(value);
+    tag(Tag::kFloat, value_class(value));
+    words.push(word);
+    if (values_decide_) key.push(word);
   }
   void add(const c10::SymInt& value) {
     add(value.guard_int(__FILE__, __LINE__));
@@ -199,6 +208,7 @@ class Key {
  private:
   void tag(Tag t, uint64_t detail = 0) { key.push(uint64_t(t) | detail << 8); }
 
+  static constexpr int kStateBit = 48;
   bool values_decide_;
 };
 

@@ -73,7 +73,7 @@ template <typename... Args>
 template <typename... Args>
 bool try_launch(const Op& op, at::Tensor* outs, const Args&... args) {
   Key& key = thread_key();
-  key.reset(&op, op.values == ScalarValues::kAffectShape);
+  key.reset(&op, op.values == ScalarValues::kDecide);
   (key.add(args), ...);
   if (!key.ordinary) [[unlikely]]
     return false;

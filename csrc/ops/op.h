@@ -17,7 +17,8 @@ using Runner = void (*)(Frame&);
 // Runs any operator through its schema; slower than a generated runner.
 void run_boxed(Frame& frame);
 
-enum class ScalarValues : uint8_t { kDoNotAffectShape, kAffectShape };
+// Whether the values of numbers are part of what identifies a call.
+enum class ScalarValues : uint8_t { kDoNotDecide, kDecide };
 
 // What an argument is, by its schema type without "optional".
 enum class ArgKind : uint8_t {
@@ -49,7 +50,7 @@ enum class Meta : uint8_t {
 // Static storage; made by generated code, or kept in the boxed table.
 struct Op {
   Op(const char* name, const char* overload, Runner run,
-     ScalarValues values = ScalarValues::kDoNotAffectShape,
+     ScalarValues values = ScalarValues::kDoNotDecide,
      Meta meta = Meta::kSeparate)
       : name(name), overload(overload), run(run), values(values), meta(meta) {}
 

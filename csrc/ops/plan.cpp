@@ -19,6 +19,7 @@ uint32_t words_of(ArgKind kind, const c10::IValue& value) {
   if (kind == ArgKind::kGenerator) return 2;
   if (value.isNone()) return 0;
   if (kind == ArgKind::kScalar) return 2;
+  if (kind == ArgKind::kFloat) return 1;
   if (kind == ArgKind::kScalarList)
     return uint32_t(2 * value.toListRef().size());
   return 0;
@@ -91,6 +92,7 @@ int Plan::run_frame(const npu_kernel* kernel, const uint64_t* words,
     KernelMode mode;
     RunsKernel here;
     use_threads_for(plan.size_);
+    LaunchState::set_flush_denormal(plan.flushes_denormal_);
     if (!plan.frame_) [[unlikely]]
       plan.frame_ =
           std::make_unique<Frame>(plan.op_, plan.arguments_, plan.outs);
@@ -108,6 +110,7 @@ bool Plan::is_plan(const npu_kernel* kernel) {
 std::unique_ptr<Plan> Plan::for_graph() const {
   auto plan = std::make_unique<Plan>(op_, arguments_, outs);
   plan->npu_kernel::run = &run_frame<&Frame::run_again>;
+  plan->flushes_denormal_ = flushes_denormal_;
   return plan;
 }
 

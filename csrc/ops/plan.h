@@ -42,6 +42,7 @@ class Plan final : public npu_kernel {
 
   const Op& op_;
   KernelSize size_ = KernelSize::kSmall;
+  bool flushes_denormal_ = LaunchState::flushes_denormal();
   std::vector<c10::IValue> arguments_;  // with meta tensors
   std::vector<at::Tensor> shapes_;      // of all views, kept for observers
   std::vector<npu_view> views_;

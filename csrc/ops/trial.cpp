@@ -2,12 +2,15 @@
 
 #include <ATen/EmptyTensor.h>
 
+#include <algorithm>
 #include <map>
 #include <mutex>
 
 #include "csrc/ops/kernel_mode.h"
+#include "csrc/ops/launch_state.h"
 #include "csrc/ops/stack_map.h"
 #include "csrc/ops/third_party.h"
+#include "csrc/ops/value_class.h"
 #include "csrc/torch/generator.h"
 #include "csrc/torch/tensor.h"
 
@@ -17,7 +20,7 @@ namespace {
 constexpr int64_t kMaxElements = 1 << 16;
 
 // What a verdict depends on besides the operator: dtypes, ranks, which
-// optional arguments are there, flags and modes.
+// optional arguments are there, flags and modes, classes of numbers.
 using Kind = std::vector<int64_t>;
 
 struct Known {
@@ -29,8 +32,13 @@ Known& known() {
   return *instance;
 }
 
+int64_t number_kind(const at::Scalar& s) {
+  return -1000 - int64_t(s.type()) * 256 -
+         (s.isComplex() ? 0 : value_class(s.toDouble()));
+}
+
 Kind kind_of(const Op::Schema& schema, at::ArrayRef<c10::IValue> stack) {
-  Kind kind;
+  Kind kind{int64_t(LaunchState::now())};
   for (const c10::IValue& value : stack) {
     if (value.isTensor() && value.toTensor().defined()) {
       kind.push_back(int64_t(value.toTensor().scalar_type()) << 8 |
@@ -39,6 +47,8 @@ Kind kind_of(const Op::Schema& schema, at::ArrayRef<c10::IValue> stack) {
       kind.push_back(-2 - value.toBool());
     } else if (value.isInt()) {
       kind.push_back(value.toInt());
+    } else if (value.isScalar()) {
+      kind.push_back(number_kind(value.toScalar()));
     } else {
       kind.push_back(value.isNone() ? -4 : -5);
     }
@@ -46,12 +56,14 @@ Kind kind_of(const Op::Schema& schema, at::ArrayRef<c10::IValue> stack) {
   // Lists hold tensors of their own.
   for_each_tensor(schema, stack, [&](const at::Tensor& t, size_t) {
     kind.push_back(int64_t(t.scalar_type()));
+    if (!is_npu(t) && t.dim() == 0) kind.push_back(number_kind(t.item()));
   });
   return kind;
 }
 
 at::Tensor zeros_like(const at::Tensor& t) {
-  if (!is_npu(t)) return t;
+  // One that the call writes must not be written by a trial.
+  if (!is_npu(t)) return t.clone();
   at::Tensor z =
       at::detail::empty_strided_cpu(t.sizes(), t.strides(), t.scalar_type());
   if (z.storage().nbytes())
@@ -59,12 +71,26 @@ at::Tensor zeros_like(const at::Tensor& t) {
   return z;
 }
 
+// A few zeros in place of a large tensor. What is equal stays so.
+at::Tensor few_zeros_like(const at::Tensor& t) {
+  constexpr int64_t kFew = 4;
+  if (!is_npu(t)) return t.clone();
+  std::vector<int64_t> sizes = t.sizes().vec();
+  for (int64_t& size : sizes) size = std::min(size, kFew);
+  at::Tensor z =
+      at::detail::empty_cpu(sizes, t.scalar_type(), {}, {}, {}, {});
+  if (z.nbytes()) memset(z.mutable_data_ptr(), 0, z.nbytes());
+  return z;
+}
+
 // The results of the call on zeros.
 torch::jit::Stack results_on_zeros(const Op::Schema& schema,
-                                   at::ArrayRef<c10::IValue> stack) {
+                                   at::ArrayRef<c10::IValue> stack,
+                                   at::Tensor (*zeros_of)(const at::Tensor&) =
+                                       zeros_like) {
   torch::jit::Stack zeros =
       map_stack(schema, stack,
-                {zeros_like, c10::Device(c10::kCPU),
+                {zeros_of, c10::Device(c10::kCPU),
                  schema.has_generator ? c10::IValue(seeded_generator({0, 0}))
                                       : c10::IValue()});
   KernelMode mode;
@@ -73,12 +99,14 @@ torch::jit::Stack results_on_zeros(const Op::Schema& schema,
   return zeros;
 }
 
-// Runs the call on zeros; corrects `inferred`.
+// Runs the call on zeros; corrects `inferred`. On a few zeros it only finds out
+// whether the kernel takes such arguments.
 Verdict run_on_zeros(const Op& op, at::ArrayRef<c10::IValue> stack,
-                     Inferred& inferred) {
+                     Inferred& inferred, bool few) {
   torch::jit::Stack zeros;
   try {
-    zeros = results_on_zeros(op.schema(), stack);
+    zeros = results_on_zeros(op.schema(), stack,
+                             few ? few_zeros_like : zeros_like);
   } catch (const c10::NotImplementedError&) {
     return Verdict::kRefuses;
   } catch (const std::exception& e) {
@@ -117,10 +145,9 @@ Verdict try_on_zeros(const Op& op, at::ArrayRef<c10::IValue> stack,
     if (at != known().verdicts.end() && elements > kMaxElements)
       return Verdict::kDiffers;
   }
-  if (elements > kMaxElements)
-    return op.meta == Meta::kSharesKernelsCode ? Verdict::kAgrees
-                                               : Verdict::kUnknown;
-  const Verdict verdict = run_on_zeros(op, stack, inferred);
+  const bool few = elements > kMaxElements;
+  if (few && op.meta != Meta::kSharesKernelsCode) return Verdict::kUnknown;
+  const Verdict verdict = run_on_zeros(op, stack, inferred, few);
   if (verdict == Verdict::kUnknown) return verdict;
   std::lock_guard lock(known().mutex);
   known().verdicts[key] = verdict;

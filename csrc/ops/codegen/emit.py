@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from select_ops import SCALARS_DECIDE_SHAPE, Op, accessor
+from select_ops import VALUES_DECIDE, Op, accessor
 from torchgen.context import native_function_manager
 
 
@@ -39,11 +39,7 @@ def wrapper(op: Op) -> str:
         defn = op.signature.defn(name=f"call_{op.ident}")
     func = op.function.func
     name, _, overload = op.schema_name.partition(".")
-    scalars = (
-        "kAffectShape"
-        if op.schema_name in SCALARS_DECIDE_SHAPE
-        else "kDoNotAffectShape"
-    )
+    scalars = "kDecide" if op.schema_name in VALUES_DECIDE else "kDoNotDecide"
     meta = "kSharesKernelsCode" if op.structured else "kSeparate"
     declaration = (
         f'const Op op_{op.ident}("aten::{name}", "{overload}", &{op.runner}, '

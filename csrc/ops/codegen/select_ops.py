@@ -54,8 +54,16 @@ OUT_KERNEL_SUITS = {"where", "index_select", "hardtanh", "hardswish", "take", "a
 # Structured, but the out kernel first grows its output to an unreduced size.
 OUT_KERNEL_GROWS = {"mse_loss", "smooth_l1_loss"}
 
-# The value of a Scalar argument decides the shape of the result.
-SCALARS_DECIDE_SHAPE = {"arange.start_out", "range.out", "linspace.out", "logspace.out"}
+# The values of Scalar and float arguments are part of what identifies a call:
+# they decide the shape of the result, or are compared with each other or with a
+# bound that no type has, so that their class (value_class.h) does not tell
+# whether the kernel accepts them.
+VALUES_DECIDE = {
+    "arange.start_out", "range.out", "linspace.out", "logspace.out",
+    "bernoulli.p", "bernoulli_.float", "geometric_", "uniform_", "histc",
+    "histc.out", "hardtanh", "hardtanh.out", "hardtanh_", "rrelu_with_noise",
+    "rrelu_with_noise.out", "rrelu_with_noise_",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
