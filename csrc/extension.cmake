@@ -76,6 +76,8 @@ add_library(npu_torch OBJECT
   ops/plan.cpp
   ops/plan_table.cpp
   ops/result_memory.cpp
+  ops/shapes.cpp
+  ops/shapes_by_hand.cpp
   ops/stack_map.cpp
   ops/sync_call.cpp
   ops/third_party.cpp

@@ -15,6 +15,7 @@
 
 #include "csrc/ops/key.h"
 #include "csrc/ops/op.h"
+#include "csrc/ops/out_spec.h"
 
 namespace npu {
 
@@ -31,15 +32,6 @@ struct Arg {
   std::vector<at::Tensor> tensors;
   std::vector<at::Scalar> scalars;
   c10::List<std::optional<at::Tensor>> optional_tensors;
-};
-
-// What a result looks like.
-struct OutSpec {
-  bool defined;
-  bool contiguous;
-  caffe2::TypeMeta dtype;
-  std::vector<int64_t> sizes, strides;
-  bool operator==(const OutSpec&) const = default;
 };
 
 // One thread uses a frame, one task at a time: the launcher of its stream. It

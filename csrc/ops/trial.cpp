@@ -3,6 +3,7 @@
 #include <ATen/EmptyTensor.h>
 
 #include <algorithm>
+#include <bit>
 #include <map>
 #include <mutex>
 
@@ -13,6 +14,7 @@
 #include "csrc/ops/value_class.h"
 #include "csrc/torch/generator.h"
 #include "csrc/torch/tensor.h"
+#include "csrc/torch/tensor_flags.h"
 
 namespace npu {
 namespace {
@@ -26,18 +28,48 @@ using Kind = std::vector<int64_t>;
 struct Known {
   std::mutex mutex;
   std::map<std::pair<const Op*, Kind>, Verdict> verdicts;
+
+  void set(std::pair<const Op*, Kind> kind, Verdict verdict) {
+    // A program whose kinds do not end, as of numbers that decide, tries some
+    // of them twice.
+    constexpr size_t kMost = 8192;
+    std::lock_guard lock(mutex);
+    if (verdicts.size() >= kMost)
+      verdicts.erase(verdicts.upper_bound(kind) == verdicts.end()
+                         ? verdicts.begin()
+                         : verdicts.upper_bound(kind));
+    verdicts[std::move(kind)] = verdict;
+  }
 };
 Known& known() {
   static Known* const instance = new Known;
   return *instance;
 }
 
-int64_t number_kind(const at::Scalar& s) {
-  return -1000 - int64_t(s.type()) * 256 -
-         (s.isComplex() ? 0 : value_class(s.toDouble()));
+// How a tensor lies in memory, as far as a result's layout may follow from it:
+// 0 for a plain one, else the order of its strides.
+int64_t layout_kind(const at::Tensor& t) {
+  if (has_default_strides(*t.unsafeGetTensorImpl())) return 0;
+  const at::IntArrayRef strides = t.strides();
+  int64_t kind = 1 + t.is_contiguous() + 2 * t.is_non_overlapping_and_dense();
+  for (size_t i = 0; i < strides.size(); ++i) {
+    int64_t below = 0;
+    for (size_t k = 0; k < strides.size(); ++k)
+      below += strides[k] < strides[i] || (strides[k] == strides[i] && k < i);
+    kind = kind * 8 + below;
+  }
+  return kind;
 }
 
-Kind kind_of(const Op::Schema& schema, at::ArrayRef<c10::IValue> stack) {
+void add_number(Kind& kind, const Op& op, const at::Scalar& s) {
+  const double value = s.isComplex() ? 0 : s.toDouble();
+  kind.push_back(-1000 - int64_t(s.type()) * 256 - value_class(value));
+  if (op.values == ScalarValues::kDecide)
+    kind.push_back(std::bit_cast<int64_t>(value));
+}
+
+Kind kind_of(const Op& op, at::ArrayRef<c10::IValue> stack) {
+  const Op::Schema& schema = op.schema();
   Kind kind{int64_t(LaunchState::now())};
   for (const c10::IValue& value : stack) {
     if (value.isTensor() && value.toTensor().defined()) {
@@ -48,7 +80,7 @@ Kind kind_of(const Op::Schema& schema, at::ArrayRef<c10::IValue> stack) {
     } else if (value.isInt()) {
       kind.push_back(value.toInt());
     } else if (value.isScalar()) {
-      kind.push_back(number_kind(value.toScalar()));
+      add_number(kind, op, value.toScalar());
     } else {
       kind.push_back(value.isNone() ? -4 : -5);
     }
@@ -56,7 +88,8 @@ Kind kind_of(const Op::Schema& schema, at::ArrayRef<c10::IValue> stack) {
   // Lists hold tensors of their own.
   for_each_tensor(schema, stack, [&](const at::Tensor& t, size_t) {
     kind.push_back(int64_t(t.scalar_type()));
-    if (!is_npu(t) && t.dim() == 0) kind.push_back(number_kind(t.item()));
+    if (op.meta != Meta::kSharesKernelsCode) kind.push_back(layout_kind(t));
+    if (!is_npu(t) && t.dim() == 0) add_number(kind, op, t.item());
   });
   return kind;
 }
@@ -135,7 +168,7 @@ Verdict try_on_zeros(const Op& op, at::ArrayRef<c10::IValue> stack,
   int64_t elements = 0;
   for_each_tensor(schema, stack,
                   [&](const at::Tensor& t, size_t) { elements += t.numel(); });
-  const auto key = std::make_pair(&op, kind_of(schema, stack));
+  const auto key = std::make_pair(&op, kind_of(op, stack));
   {
     std::lock_guard lock(known().mutex);
     const auto at = known().verdicts.find(key);
@@ -149,8 +182,7 @@ Verdict try_on_zeros(const Op& op, at::ArrayRef<c10::IValue> stack,
   if (few && op.meta != Meta::kSharesKernelsCode) return Verdict::kUnknown;
   const Verdict verdict = run_on_zeros(op, stack, inferred, few);
   if (verdict == Verdict::kUnknown) return verdict;
-  std::lock_guard lock(known().mutex);
-  known().verdicts[key] = verdict;
+  known().set(key, verdict);
   return verdict == Verdict::kDiffers ? Verdict::kAgrees : verdict;
 }
 
@@ -165,9 +197,8 @@ std::optional<Inferred> infer_by_trial(const Op& op,
 }
 
 void learn(const Op& op, at::ArrayRef<c10::IValue> stack, bool agrees) {
-  std::lock_guard lock(known().mutex);
-  known().verdicts[{&op, kind_of(op.schema(), stack)}] =
-      agrees ? Verdict::kAgrees : Verdict::kDiffers;
+  known().set({&op, kind_of(op, stack)},
+              agrees ? Verdict::kAgrees : Verdict::kDiffers);
 }
 
 }  // namespace npu
