@@ -14,7 +14,9 @@ namespace {
 void add(Key& key, ArgKind kind, const c10::IValue& value) {
   if (kind == ArgKind::kGenerator)
     return key.add(value.toOptional<at::Generator>());
-  if (value.isNone()) return key.add(std::optional<at::Tensor>());
+  if (value.isNone())
+    return kind == ArgKind::kTensor ? key.add(std::optional<at::Tensor>())
+                                    : key.add(std::optional<bool>());
   switch (kind) {
     case ArgKind::kTensor:
       return key.add(value.toTensor());
@@ -24,7 +26,7 @@ void add(Key& key, ArgKind kind, const c10::IValue& value) {
     }
     case ArgKind::kOptionalTensorList: {
       const auto list = value.toListRef();
-      key.add(int64_t(list.size()));
+      key.add_list(list.size());
       for (const c10::IValue& element : list)
         key.add(element.isNone() ? std::nullopt
                                  : std::optional(element.toTensor()));
@@ -34,7 +36,7 @@ void add(Key& key, ArgKind kind, const c10::IValue& value) {
       return key.add(value.toScalar());
     case ArgKind::kScalarList: {
       const auto list = value.toListRef();
-      key.add(int64_t(list.size()));
+      key.add_list(list.size());
       for (const c10::IValue& element : list) key.add(element.toScalar());
       return;
     }
@@ -48,17 +50,22 @@ void add(Key& key, ArgKind kind, const c10::IValue& value) {
       return key.add(at::IntArrayRef(value.toIntVector()));
     case ArgKind::kFloats:
       return key.add(at::ArrayRef<double>(value.toDoubleVector()));
-    case ArgKind::kBools:
-      for (const bool b : value.toBoolList()) key.add(b);
-      return;
+    case ArgKind::kBools: {
+      const auto list = value.toBoolList();
+      std::array<bool, 8> bits{};
+      if (list.size() > bits.size()) break;
+      std::copy(list.begin(), list.end(), bits.begin());
+      return key.add(bits);
+    }
     case ArgKind::kString:
       return key.add(value.toStringView());
     case ArgKind::kDevice:
       return key.add(value.toDevice());
     default:
-      if (value.isInt()) return key.add(value.toInt());
-      key.ordinary = false;  // nothing a plan can be keyed by
+      // Enumerators are boxed as integers.
+      if (value.isInt()) return key.add(at::ScalarType(value.toInt()));
   }
+  key.ordinary = false;  // nothing a plan can be keyed by
 }
 
 // torch's own operators whose result size is computed from numbers take them
@@ -162,6 +169,22 @@ void push_results(const Op::Schema& schema, const torch::jit::Stack& arguments,
   stack = std::move(results);
 }
 
+// As try_launch().
+bool try_launch_boxed(const Op& op, torch::jit::Stack& stack) {
+  KeyScope scope;
+  Key& key = scope.key;
+  encode(key, op, stack);
+  if (!key.ordinary) return false;
+  Stream& stream = stream_of(key);
+  Plan* plan = plan_table(stream).find(key, key.hash());
+  if (!plan) return false;
+  for (size_t i = 0; i < stack.size(); ++i)
+    if (op.schema().kinds[i] == ArgKind::kGenerator)
+      draw(key, stack[i].toOptional<at::Generator>());
+  launch_boxed(op, stream, *plan, key, stack);
+  return true;
+}
+
 }  // namespace
 
 void encode(Key& key, const Op& op, at::ArrayRef<c10::IValue> stack) {
@@ -178,18 +201,7 @@ void launch_boxed(const Op& op, Stream& stream, Plan& plan, const Key& key,
 }
 
 void call_op(const Op& op, torch::jit::Stack& stack) {
-  Key& key = thread_key();
-  encode(key, op, stack);
-  if (key.ordinary) {
-    Stream& stream = stream_of(key);
-    if (Plan* plan = plan_table(stream).find(key, key.hash())) {
-      for (size_t i = 0; i < stack.size(); ++i)
-        if (op.schema().kinds[i] == ArgKind::kGenerator)
-          draw(key, stack[i].toOptional<at::Generator>());
-      return launch_boxed(op, stream, *plan, key, stack);
-    }
-  }
-  call_cold(op, stack);
+  if (!try_launch_boxed(op, stack)) call_cold(op, stack);
 }
 
 void set_runner(std::string name, Runner run) {

@@ -140,19 +140,9 @@ void Frame::add_argument(Arg& arg, ArgKind kind, const c10::IValue& value,
       arg.tag = Tag::kFloat;
       real_slots_.push_back({&arg.real, next_word_++});
       return;
-    case ArgKind::kInts:
-      arg.ints = value.toIntVector();
-      break;
-    case ArgKind::kBools:
-      for (const bool b : value.toBoolList()) arg.ints.push_back(b);
-      break;
-    case ArgKind::kFloats:
-      arg.reals = value.toDoubleVector();
-      break;
     default:
-      break;
+      set_constant(arg, kind, value);
   }
-  arg.constant = value;
 }
 
 }  // namespace npu

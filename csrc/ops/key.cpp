@@ -115,10 +115,54 @@ void Key::add(const at::Scalar& s) {
   if (values_decide_) key.append(value, sizeof value);
 }
 
-uint64_t Key::hash() const {
+void Key::identity(Words& to) const {
+  const uint64_t* const words = key.data();
+  to.push(words[0]);
+  for (size_t i = 1; i < key.size();) {
+    const uint64_t word = words[i++];
+    const uint64_t detail = word >> 8;
+    uint64_t kept = word;
+    switch (Tag(word & 0xff)) {
+      case Tag::kTensor:
+      case Tag::kHostScalar: {
+        const bool plain = detail & TensorFlags::kContiguous;
+        const size_t rank = (word >> 24) & 0xff;
+        kept = word & ~(uint64_t(TensorFlags::kContiguous) << 8);
+        i += plain ? rank : 2 * rank;
+        if (Tag(word & 0xff) == Tag::kHostScalar && values_decide_) i += 2;
+        break;
+      }
+      case Tag::kScalar:
+        if (values_decide_) i += 2;
+        break;
+      case Tag::kFloat:
+        if (values_decide_) ++i;
+        break;
+      case Tag::kInt:
+        ++i;
+        break;
+      case Tag::kInts:
+      case Tag::kFloats:
+        i += detail;
+        break;
+      case Tag::kString:
+        i += (detail + 7) / 8;
+        break;
+      case Tag::kNone:
+      case Tag::kUndefined:
+      case Tag::kFlag:
+      case Tag::kGenerator:
+      case Tag::kList:
+        break;
+    }
+    to.push(kept);
+  }
+}
+
+uint64_t hash_of(const Words& words) {
   uint64_t h = 0;
-  const uint64_t* at = key.data();
-  for (size_t i = 0; i < key.size(); ++i) {
+  const uint64_t* at = words.data();
+  for (size_t i = 0; i < words.size(); ++i) {
     const __uint128_t product = __uint128_t(h ^ at[i]) * 0x9e3779b97f4a7c15u;
     h = (uint64_t(product) ^ uint64_t(product >> 64)) + i;
   }

@@ -11,9 +11,6 @@
 
 namespace npu {
 
-// The calling thread's key, reused from call to call.
-Key& thread_key();
-
 // Queues one task; `outs` receives the plan's new results. Throws, with
 // nothing queued: out of memory, or the stream's pending error.
 void launch(Stream& stream, Plan& plan, const Key& key, at::Tensor* outs);
@@ -22,6 +19,8 @@ void launch(Stream& stream, Plan& plan, const Key& key, at::Tensor* outs);
 // launches it, or runs the operator while the caller waits. Arguments in,
 // results out, as for any boxed kernel.
 void call_cold(const Op& op, torch::jit::Stack& stack);
+// How many tasks have been launched so.
+uint64_t cold_launches();
 
 // Fills in the generator's words, now that the device is known.
 void draw(Key& key, const std::optional<at::Generator>& generator);
@@ -72,7 +71,8 @@ template <typename... Args>
 // happened, use the cold path.
 template <typename... Args>
 bool try_launch(const Op& op, at::Tensor* outs, const Args&... args) {
-  Key& key = thread_key();
+  KeyScope scope;
+  Key& key = scope.key;
   key.reset(&op, op.values == ScalarValues::kDecide);
   (key.add(args), ...);
   if (!key.ordinary) [[unlikely]]

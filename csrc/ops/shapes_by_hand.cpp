@@ -129,12 +129,26 @@ bool are_attention(const Tensor& q, const Tensor& k, const Tensor& v) {
          k.scalar_type() == v.scalar_type();
 }
 
-// query, key, value, dropout, causal, mask
+bool is_mask(const c10::IValue& value, const Tensor& q, const Tensor& k) {
+  const Tensor* mask = opt_tensor(value);
+  if (!mask) return true;
+  return (mask->dim() == 2 || mask->dim() == 4) &&
+         (mask->scalar_type() == at::kBool ||
+          mask->scalar_type() == q.scalar_type()) &&
+         at::is_expandable_to(mask->sizes(), {q.size(0), q.size(1), q.size(2),
+                                              k.size(2)});
+}
+
+// query, key, value, dropout, causal, mask. No trial compares it: the operator
+// may draw numbers.
 bool flash_attention(Arguments a, Shapes& results) {
-  const Tensor& q = tensor(a[0]);
-  if (!are_attention(q, tensor(a[1]), tensor(a[2])) || opt_tensor(a[5]))
-    return false;
-  add_exchanged(results, q.sizes(), q.scalar_type());
+  const Tensor &q = tensor(a[0]), &k = tensor(a[1]);
+  if (!are_attention(q, k, tensor(a[2])) || !is_mask(a[5], q, k)) return false;
+  results.add(q.sizes(),
+              q.is_non_overlapping_and_dense()
+                  ? q.strides().vec()
+                  : at::infer_dense_strides(q.sizes(), q.strides()),
+              q.scalar_type());
   add_exchanged(results, q.sizes().slice(0, 3),
                 at::toOpMathType(q.scalar_type()));
   return true;
@@ -144,7 +158,7 @@ bool flash_attention(Arguments a, Shapes& results) {
 bool flash_attention_backward(Arguments a, Shapes& results) {
   const Tensor &q = tensor(a[1]), &k = tensor(a[2]), &v = tensor(a[3]);
   if (!opt_tensor(a[0]) || tensor(a[0]).sizes() != q.sizes() ||
-      !are_attention(q, k, v) || opt_tensor(a[8]))
+      !are_attention(q, k, v) || !is_mask(a[8], q, k))
     return false;
   for (const Tensor* t : {&q, &k, &v})
     add_exchanged(results, t->sizes(), t->scalar_type());

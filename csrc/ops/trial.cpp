@@ -81,6 +81,8 @@ Kind kind_of(const Op& op, at::ArrayRef<c10::IValue> stack) {
       kind.push_back(value.toInt());
     } else if (value.isScalar()) {
       add_number(kind, op, value.toScalar());
+    } else if (value.isString()) {
+      kind.push_back(int64_t(std::hash<std::string>()(value.toStringRef())));
     } else {
       kind.push_back(value.isNone() ? -4 : -5);
     }

@@ -6,6 +6,7 @@
 #include "csrc/graph/capture.h"
 #include "csrc/memory/settings.h"
 #include "csrc/ops/launch_state.h"
+#include "csrc/ops/launch.h"
 #include "csrc/python/bindings.h"
 #include "csrc/taskqueue/core_share.h"
 #include "csrc/taskqueue/event.h"
@@ -89,6 +90,7 @@ void bind_device(py::module_& m) {
   def(m, "exchange_device", [](int device) { return exchange_device(device); });
   m.add_object("synchronize", PyCFunction_New(&synchronize_def, nullptr));
   def(m, "finish_launched", &finish_launched);
+  m.def("cold_launches", &cold_launches);
   m.def("read_switches", &LaunchState::read_switches);
   m.def("set_launch_blocking", &set_launch_blocking);
   m.def("set_thread_launch_blocking", &set_thread_launch_blocking);
