@@ -146,8 +146,8 @@ void bind_flags(py::module_& m) {
     return stream_at(device, stream).retired().reached(number);
   });
   def(m, "event_sleep_until_done", [](int64_t id) {
-    const Event* event = reinterpret_cast<const Event*>(id);
-    if (!event || !event->recorded()) return;
+    const Event* event = event_at(id);
+    if (!event) return;
     check_usable();
     SleepAtOnce no_spin;
     event->synchronize();
