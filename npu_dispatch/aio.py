@@ -45,6 +45,8 @@ class _Number:
 
 async def wait(what: torch.Event | torch.Stream) -> None:
     """Await an event or a stream of `npu`, also one of torch's generic classes."""
+    if isinstance(what, npu.Event):
+        return await what
     if what.device is None or what.device.type != "npu":
         raise ValueError(
             f"wait() is for events and streams of npu, got one of {what.device}"

@@ -50,23 +50,38 @@ Stream& Body::stream_of(size_t lane, Stream& first) {
   return own == &first ? *lanes[0].stream : *own;
 }
 
-bool Body::submit_lane(Stream& stream, uint64_t lane, const Draws* draws) {
+void Body::describe(Submission& s, uint64_t lane, const Draws* draws) {
   static const PublishedNames names{kReplay.name};
-  const uint32_t n = uint32_t(sources.size());
-  Submission s;
-  if (!stream.begin(3 + 2 * n, s, call_site())) return false;
   s.task->marks.kind = TaskKind::kProgram;
   s.task->kernel = &kReplay;
   s.words[0] = reinterpret_cast<uint64_t>(static_cast<Program*>(this));
   s.words[1] = lane;
   s.words[2] = replays_;
-  for (uint32_t i = 0; i < n; ++i) {
+  for (size_t i = 0; i < sources.size(); ++i) {
     s.words[3 + 2 * i] = draws[i].seed;
     s.words[4 + 2 * i] = draws[i].offset;
   }
-  stream.commit(s);
-  if (lane == 0 || lane == kAllLanes) last_number_ = s.position + 1;
-  return true;
+}
+
+// Opens a task on every lane's stream, or on none: a lane that is queued waits
+// for the others. Nothing waits while one is open; what is thrown (Ctrl-C while
+// a queue is full) leaves nothing behind. False: `failed` has failed.
+bool Body::open_lanes(Stream& first, std::vector<Submission>& opened,
+                      Stream*& failed) {
+  const CallSite site = call_site();
+  for (;;) {
+    for (size_t i = 0; i < lanes.size(); ++i)
+      stream_of(i, first).wait_for_room();
+    size_t i = 0;
+    auto last = Stream::Opened::kYes;
+    for (; i < lanes.size() && last == Stream::Opened::kYes; ++i) {
+      failed = &stream_of(i, first);
+      last = failed->try_begin(n_words(), opened[i], site);
+    }
+    if (last == Stream::Opened::kYes) return true;
+    for (size_t k = 0; k + 1 < i; ++k) stream_of(k, first).cancel(opened[k]);
+    if (last == Stream::Opened::kFailed) return false;
+  }
 }
 
 // Streams that take part are in the order of the capture, and the first begins
@@ -86,10 +101,11 @@ void Body::announce(Stream& stream) {
 }
 
 bool Body::submit(Stream& stream, Stream*& failed) {
-  if (stream.sink())
-    throw CaptureError(
-        "npu: replay() of a graph cannot be captured; replay it after the "
-        "capture has ended, or capture its operators themselves");
+  for (size_t i = 0; i < lanes.size(); ++i)
+    if (stream_of(i, stream).sink())
+      throw CaptureError(
+          "npu: replay() of a graph cannot be captured; replay it after the "
+          "capture has ended, or capture its operators themselves");
   if (submitting_.exchange(true, std::memory_order_acquire))
     throw std::runtime_error(
         "npu: two threads replay the same graph at the same time; a graph is "
@@ -118,26 +134,31 @@ bool Body::submit(Stream& stream, Stream*& failed) {
   bool in_turn = lanes.size() == 1 || (o && o->runs_tasks());
   for (size_t i = 0; i < lanes.size() && !in_turn; ++i)
     in_turn = stream_of(i, stream).waits_for_each_task();
+  std::vector<Submission> several;
+  Submission one;
   if (in_turn) {
-    if (!submit_lane(stream, kAllLanes, drawn)) return false;
+    if (!stream.begin(n_words(), one, call_site())) return false;
+    describe(one, kAllLanes, drawn);
+    stream.commit(one);
   } else {
+    several.resize(lanes.size());
     std::lock_guard lock(several_streams_);
+    if (!open_lanes(stream, several, failed)) return false;
     for (size_t i = 0; i < lanes.size(); ++i) {
-      failed = &stream_of(i, stream);
-      if (failed->failed()) return false;
+      describe(several[i], i, drawn);
+      stream_of(i, stream).commit(several[i]);
     }
-    for (size_t i = 0; i < lanes.size(); ++i) {
-      Stream& at = stream_of(i, stream);
-      // Its error stops this replay too; whoever waits for it looks.
-      if (!submit_lane(at, i, drawn))
-        lanes[i].failed.store(replays_ + 1, std::memory_order_release);
-    }
+    one = several[0];
   }
+  last_stream_ = &stream;
+  last_number_ = one.position + 1;
   ++replays_;
   // Relaxed: statistics order nothing.
   segment().devices[device].graph_replays.fetch_add(1,
                                                     std::memory_order_relaxed);
-  last_stream_ = &stream;
+  if (in_turn) stream.settle(one);
+  for (size_t i = 0; i < several.size(); ++i)
+    stream_of(i, stream).settle(several[i]);
   return true;
 }
 

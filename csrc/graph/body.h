@@ -99,7 +99,10 @@ class Body final : public Program {
 
   // Tells the observer what the next replay touches.
   void announce(Stream& stream);
-  bool submit_lane(Stream& stream, uint64_t lane, const Draws* draws);
+  uint32_t n_words() const { return uint32_t(3 + 2 * sources.size()); }
+  void describe(Submission& s, uint64_t lane, const Draws* draws);
+  bool open_lanes(Stream& stream, std::vector<Submission>& lanes,
+                  Stream*& failed);
   Stream& stream_of(size_t lane, Stream& first);
   int run_node(Node& node, npu_queue queue, const uint64_t* draws,
                StreamProfile* profile, npu_failure& failure);

@@ -185,7 +185,7 @@ Call make_call(const npu_kernel* kernel, std::vector<uint64_t> words) {
   return call;
 }
 
-void Capture::close(Stream& stream, Submission&) {
+void Capture::close(Stream& stream, Submission&) noexcept {
   std::lock_guard adopted(mutex_);
   mutex_.unlock();  // of open()
   const size_t lane = lane_of(stream);
@@ -207,6 +207,12 @@ void Capture::close(Stream& stream, Submission&) {
     if (group_->nodes.empty()) node.entered = group_;
     group_->nodes.push_back(uint32_t(body_->nodes.size() - 1));
   }
+}
+
+uint64_t Capture::pool() {
+  std::lock_guard lock(mutex_);
+  if (!body_) throw CaptureError("npu: the capture has just ended");
+  return body_->pool;
 }
 
 Draws Capture::draw(const void* id,

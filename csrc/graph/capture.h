@@ -40,6 +40,9 @@ class Capture final : public TaskSink {
   bool under_way() const { return active_capture() == this; }
   const void* owner() const { return owner_; }
 
+  // The memory pool of the capture under way.
+  uint64_t pool();
+
   // The place of `count` random offsets in the replay's draws from the source
   // that `id` names; made by `make` at its first use. Only where
   // stream.sink() == this.
@@ -59,7 +62,7 @@ class Capture final : public TaskSink {
   void forbid(const std::string& what, const std::string& rule);
 
   void open(Stream& stream, uint32_t n_words, Submission& s) override;
-  void close(Stream& stream, Submission& s) override;
+  void close(Stream& stream, Submission& s) noexcept override;
   uint64_t mark(Stream& stream) override;
   void wait(Stream& stream, Stream& other, uint64_t number) override;
   void host_waits(const Stream& stream, WaitReason reason) override;

@@ -1,7 +1,9 @@
 #include "csrc/graph/graveyard.h"
 
+#include <functional>
 #include <map>
 #include <mutex>
+#include <vector>
 
 #include "csrc/memory/caching_allocator.h"
 #include "csrc/taskqueue/engine.h"
@@ -22,10 +24,15 @@ struct Dead {
   }
 };
 
+struct Pool {
+  int users = 0;
+  std::vector<std::function<void()>> kept;
+};
+
 struct State {
   Graveyard<Dead> graveyard;
-  std::mutex mutex;                               // of the pools
-  std::map<std::pair<int, uint64_t>, int> pools;  // users of each
+  std::mutex mutex;  // of the pools
+  std::map<std::pair<int, uint64_t>, Pool> pools;
 };
 
 // Never destroyed: graphs may be released after static destruction.
@@ -38,17 +45,31 @@ State& state() {
 
 void hold_pool(int device, uint64_t pool) {
   std::lock_guard lock(state().mutex);
-  ++state().pools[{device, pool}];
+  ++state().pools[{device, pool}].users;
 }
 
 void leave_pool(int device, uint64_t pool) {
+  std::vector<std::function<void()>> kept;
   {
     std::lock_guard lock(state().mutex);
     const auto at = state().pools.find({device, pool});
-    if (--at->second) return;
+    if (--at->second.users) return;
+    kept = std::move(at->second.kept);
     state().pools.erase(at);
   }
   allocator(device).free_pool(pool);
+  for (const auto& release : kept) release();
+}
+
+int pool_users(int device, uint64_t pool) {
+  std::lock_guard lock(state().mutex);
+  const auto at = state().pools.find({device, pool});
+  return at == state().pools.end() ? 0 : at->second.users;
+}
+
+void keep_with_pool(int device, uint64_t pool, std::function<void()> release) {
+  std::lock_guard lock(state().mutex);
+  state().pools[{device, pool}].kept.push_back(std::move(release));
 }
 
 void bury(std::unique_ptr<Body> body) {

@@ -40,7 +40,7 @@ class Collector final : public TaskSink {
     s.words = words_.data();
     s.position = calls_.size();
   }
-  void close(Stream&, Submission&) override {
+  void close(Stream&, Submission&) noexcept override {
     if (task_.marks.kind != TaskKind::kKernel) {
       problem_ = "an event with timing was recorded";
       return;
@@ -165,6 +165,7 @@ void end_update(Stream& stream) {
   s.words[0] = reinterpret_cast<uint64_t>(&group);
   s.words[1] = reinterpret_cast<uint64_t>(update.release());
   stream.commit(s);
+  stream.settle(s);
 }
 
 }  // namespace npu

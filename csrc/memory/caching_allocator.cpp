@@ -28,7 +28,8 @@ CachingAllocator::CachingAllocator(int device)
     : device_(device),
       total_(driver().memory_total(device)),
       stats_(npu::segment().devices[device]) {
-  read_allocator_settings();
+  const double fraction = read_allocator_settings().memory_fraction;
+  if (fraction > 0) fraction_ = fraction;
 }
 
 CachingAllocator::~CachingAllocator() {

@@ -131,11 +131,19 @@ std::vector<SegmentInfo> CachingAllocator::snapshot() {
     copies.reserve(n + n / 8);
     lock.lock();
   }
-  for (auto& [address, segment] : segments_)
+  const auto pool_of = [&](const BlockPool* pool) {
+    if (!pool->kept()) return pool->mempool();
+    for (StreamPools* at = all_pools_; at; at = at->next)
+      if (pool == &at->small || pool == &at->large) return at->graph_pool;
+    return pool->mempool();
+  };
+  for (auto& [address, segment] : segments_) {
+    const uint64_t pool = pool_of(segment.first->pool);
     for (Block* block = segment.first; block; block = block->after)
-      copies.push_back({address, segment.size, block->stream->id(),
-                        block->pool->mempool(), block->pool->kind(), block->ptr,
-                        block->size, block->requested, block->state});
+      copies.push_back({address, segment.size, block->stream->id(), pool,
+                        block->pool->kind(), block->ptr, block->size,
+                        block->requested, block->state});
+  }
   lock.unlock();
 
   std::vector<SegmentInfo> segments;

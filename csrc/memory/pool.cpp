@@ -23,11 +23,12 @@ bool worth_splitting(PoolKind kind, size_t size, size_t rest) {
 }
 
 // Whether a large block may serve a request, as max_split_size has it: a block
-// above it no request below it, and none that would waste a segment's worth.
+// above it no request below it, and none that would waste too much of it.
 bool may_serve(const Block* block, size_t size) {
-  const size_t most = allocator_settings().max_split_size;
+  const AllocatorSettings& settings = allocator_settings();
+  const size_t most = settings.max_split_size;
   if (size < most) return block->size < most;
-  return block->size < size + kMediumSegment;
+  return block->size < size + settings.max_non_split_rounding;
 }
 
 }  // namespace

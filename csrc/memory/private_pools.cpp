@@ -2,6 +2,7 @@
 #include "csrc/memory/caching_allocator.h"
 #include "csrc/memory/settings.h"
 #include "csrc/memory/trace.h"
+#include "csrc/taskqueue/engine.h"
 #include "csrc/taskqueue/observer.h"
 #include "csrc/taskqueue/stream.h"
 
@@ -23,10 +24,38 @@ void CachingAllocator::hold_pool(uint64_t mempool, PoolRules rules) {
   held_pools_.merge(made);  // a node moves: nothing is allocated
 }
 
+// What is free goes back to the driver as soon as its stream has come so far,
+// which is waited for; the rest when the cache is emptied. A finalizer may call
+// this, in whatever place: where it may not wait, it does not.
 void CachingAllocator::release_pool(uint64_t mempool) {
   std::map<uint64_t, PoolRules>::node_type gone;  // freed without the lock
-  std::lock_guard lock(lock_);
-  gone = held_pools_.extract(mempool);
+  std::vector<Point> points;
+  if (in_bad_fork()) return;
+  {
+    Lock lock(lock_);
+    gone = held_pools_.extract(mempool);
+    while (points.capacity() < segments_.size()) {
+      const size_t count = segments_.size();
+      lock.unlock();
+      points.reserve(count);
+      lock.lock();
+    }
+    for (StreamPools* at = all_pools_; at; at = at->next)
+      if (at->mempool == mempool) at->small.flush(spares_);
+    for (auto& [address, segment] : segments_) {
+      Block* block = segment.first;
+      if (block->pool->mempool() != mempool || !releasable(block)) continue;
+      block->release_marked = true;
+      block->release_at = block->stream->tail();
+      points.push_back({block->stream, block->release_at});
+    }
+  }
+  try {
+    wait_for(points);
+  } catch (...) {
+    // A capture, a guard or Ctrl-C: the marks stay for another time.
+  }
+  release_marked_segments();
 }
 
 Block* CachingAllocator::take_from_lenders(size_t size, size_t bytes,

@@ -1,15 +1,21 @@
 #include "csrc/memory/settings.h"
 
+#include <stdio.h>
+
+#include <algorithm>
 #include <bit>
 #include <charconv>
 #include <deque>
 #include <mutex>
+#include <set>
 #include <stdexcept>
 #include <string_view>
 #include <vector>
 
 #include "csrc/base/align.h"
 #include "csrc/base/env.h"
+#include "csrc/driver/registry.h"
+#include "csrc/memory/caching_allocator.h"
 #include "csrc/memory/pool.h"
 
 namespace npu {
@@ -18,9 +24,83 @@ namespace {
 constexpr uint64_t kMiB = uint64_t{1} << 20;
 constexpr uint64_t kLeastSplitMiB = 20;
 constexpr const char* kName = "PYTORCH_NPU_ALLOC_CONF";
-constexpr const char* kKeys =
-    "max_split_size_mb, garbage_collection_threshold, expandable_segments, "
-    "roundup_power2_divisions, base_addr_aligned_kb, page_size, backend";
+// What honours a key is read_entry(). The rest is accepted from programs
+// written for torch_npu or torch.cuda.
+constexpr const char* kHonoured[] = {"max_split_size_mb",
+                                     "max_non_split_rounding_mb",
+                                     "garbage_collection_threshold",
+                                     "roundup_power2_divisions",
+                                     "per_process_memory_fraction",
+                                     "expandable_segments",
+                                     "base_addr_aligned_kb",
+                                     "page_size",
+                                     "backend"};
+enum class Value { kBool, kNumber };
+struct Accepted {
+  const char* key;
+  Value value;
+};
+// Pinned memory here is plain memory, the allocator's lock is never held while
+// the driver is called, and pending blocks are looked at a few at a time.
+constexpr Accepted kAccepted[] = {
+    {"pinned_use_host_register", Value::kBool},
+    {"pinned_use_cuda_host_register", Value::kBool},
+    {"pinned_use_hip_host_register", Value::kBool},
+    {"pinned_num_register_threads", Value::kNumber},
+    {"pinned_use_background_threads", Value::kBool},
+    {"pinned_reserve_segment_size_mb", Value::kNumber},
+    {"pinned_max_round_threshold_mb", Value::kNumber},
+    {"pinned_max_cached_size_mb", Value::kNumber},
+    {"pinned_free_catch_all", Value::kBool},
+    {"pinned_mem_register", Value::kBool},
+    {"pin_memory_expandable_segments", Value::kBool},
+    {"release_lock_on_malloc", Value::kBool},
+    {"release_lock_on_npumalloc", Value::kBool},
+    {"release_lock_on_cudamalloc", Value::kBool},
+    {"release_lock_on_hipmalloc", Value::kBool},
+    {"throw_on_npumalloc_oom", Value::kBool},
+    {"throw_on_cudamalloc_oom", Value::kBool},
+    {"graph_capture_record_stream_reuse", Value::kBool},
+    {"multi_stream_lazy_reclaim", Value::kBool},
+    {"large_segment_size_mb", Value::kNumber},
+    {"segment_size_mb", Value::kNumber},
+    {"roundup_bypass_threshold_mb", Value::kNumber},
+};
+
+// How many letters differ (insertions, deletions, exchanges).
+size_t distance(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t diagonal = row[0];
+    row[0] = i;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t other = std::min(row[j], row[j - 1]) + 1;
+      const size_t same = diagonal + (a[i - 1] != b[j - 1]);
+      diagonal = row[j];
+      row[j] = std::min(other, same);
+    }
+  }
+  return row[b.size()];
+}
+
+[[noreturn]] void unknown(std::string_view key) {
+  std::string keys, nearest;
+  size_t least = SIZE_MAX;
+  const auto look = [&](const char* known) {
+    const size_t d = distance(key, known);
+    if (d < least) nearest = known;
+    least = std::min(least, d);
+  };
+  for (const char* known : kHonoured) {
+    keys += std::string(keys.empty() ? "" : ", ") + known;
+    look(known);
+  }
+  for (const Accepted& known : kAccepted) look(known.key);
+  throw std::runtime_error(std::string(kName) + ": unknown key '" +
+                           std::string(key) + "'; the keys are " + keys +
+                           "; the nearest that is known is " + nearest);
+}
 
 [[noreturn]] void wrong(std::string_view what, std::string_view value,
                         const char* right) {
@@ -106,6 +186,22 @@ void read_roundup(std::string_view value, AllocatorSettings& to) {
   }
 }
 
+void read_accepted(std::string_view key, std::string_view value,
+                   AllocatorSettings& to) {
+  for (const Accepted& known : kAccepted) {
+    if (key != known.key) continue;
+    uint64_t number = 0;
+    if (known.value == Value::kBool) {
+      read_bool(key, value);
+    } else if (!read(value, number)) {
+      wrong(key, value, "a number");
+    }
+    to.without_effect.emplace_back(key);
+    return;
+  }
+  unknown(key);
+}
+
 void read_entry(std::string_view key, std::string_view value,
                 AllocatorSettings& to) {
   if (key == "max_split_size_mb") {
@@ -117,6 +213,15 @@ void read_entry(std::string_view key, std::string_view value,
     if (!read(value, to.gc_threshold) || !(to.gc_threshold > 0) ||
         !(to.gc_threshold < 1))
       wrong(key, value, "above 0 and below 1");
+  } else if (key == "max_non_split_rounding_mb") {
+    uint64_t mib = 0;
+    if (!read(value, mib) || mib <= kLeastSplitMiB || mib > SIZE_MAX / kMiB)
+      wrong(key, value, "a number of MiB above 20");
+    to.max_non_split_rounding = mib * kMiB;
+  } else if (key == "per_process_memory_fraction") {
+    if (!read(value, to.memory_fraction) || !(to.memory_fraction > 0) ||
+        !(to.memory_fraction <= 1))
+      wrong(key, value, "above 0 and at most 1");
   } else if (key == "expandable_segments") {
     to.expandable_segments = read_bool(key, value);
   } else if (key == "roundup_power2_divisions") {
@@ -132,8 +237,7 @@ void read_entry(std::string_view key, std::string_view value,
             "native; for an allocator of your own use "
             "torch.npu.memory.change_current_allocator()");
   } else {
-    throw std::runtime_error(std::string(kName) + ": unknown key '" +
-                             std::string(key) + "'; the keys are " + kKeys);
+    read_accepted(key, value, to);
   }
 }
 
@@ -142,7 +246,12 @@ std::mutex mutex;  // of whoever makes settings
 // The old ones stay: somebody may be reading them.
 const AllocatorSettings& install(const std::string& text) {
   static auto* const all = new std::deque<AllocatorSettings>;
+  static auto* const told = new std::set<std::string>;
   all->push_back(parse_allocator_settings(text));
+  for (const std::string& key : all->back().without_effect)
+    if (told->insert(key).second)
+      fprintf(stderr, "npu_dispatch: %s: %s has no effect on this device\n",
+              kName, key.c_str());
   // Release: readers find them filled.
   current_allocator_settings.store(&all->back(), std::memory_order_release);
   return all->back();
@@ -175,8 +284,14 @@ const AllocatorSettings& read_allocator_settings() {
 }
 
 void set_allocator_settings(const std::string& text) {
-  std::lock_guard lock(mutex);
-  install(text);
+  double fraction;
+  {
+    std::lock_guard lock(mutex);
+    fraction = install(text).memory_fraction;
+  }
+  if (!(fraction > 0)) return;
+  for (int device = 0; device < driver().device_count(); ++device)
+    if (allocator_exists(device)) allocator(device).set_fraction(fraction);
 }
 
 size_t block_bytes(size_t bytes, const AllocatorSettings& settings) {

@@ -6,12 +6,19 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace npu {
 
 struct AllocatorSettings {
   // Larger blocks are not split, and serve no request that is smaller.
   size_t max_split_size = SIZE_MAX;  // bytes
+  // A request above max_split_size is served from a block that is less than
+  // this larger.
+  size_t max_non_split_rounding = size_t{20} << 20;  // bytes
+  // Of a device's memory; what set_per_process_memory_fraction() sets. 0: not
+  // given.
+  double memory_fraction = 0;
   // Of the memory this process may use; above it, segments that nobody uses go
   // back before new ones are asked for. 0: never.
   double gc_threshold = 0;
@@ -22,6 +29,8 @@ struct AllocatorSettings {
   static constexpr size_t kPowers = 16;
   std::array<uint32_t, kPowers> roundup_divisions{};
   bool rounds = false;  // one of them is more than 1
+  // Keys that torch or torch_npu know and that change nothing here.
+  std::vector<std::string> without_effect;
   std::string text;
 };
 
@@ -31,7 +40,8 @@ AllocatorSettings parse_allocator_settings(const std::string& text);
 
 // The process's: those of the environment until set_allocator_settings(), which
 // holds for what is allocated from then on. The first call throws as
-// parse_allocator_settings() does.
+// parse_allocator_settings() does. Keys without effect are named on stderr,
+// each once.
 const AllocatorSettings& read_allocator_settings();
 void set_allocator_settings(const std::string& text);
 

@@ -96,8 +96,10 @@ void launch(Stream& stream, Plan& plan, const Key& key, at::Tensor* outs) {
           outs[i].unsafeGetTensorImpl()->mutable_data());
   stream.commit(s);
   // A caller that waited, or ran the kernel itself, is told at once.
-  if (s.gate != 0) [[unlikely]]
+  if (s.gate != 0) [[unlikely]] {
+    stream.settle(s);
     raise_if_failed(stream);
+  }
 }
 
 }  // namespace npu

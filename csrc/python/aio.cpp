@@ -127,12 +127,13 @@ void submit_write(int fd, uint64_t time_address) {
   s.words[0] = uint64_t(fd);
   s.words[1] = time_address;
   stream.commit(s);
+  stream.settle(s);
 }
 
 // Where an event was recorded: (device, stream, number), or None.
 py::object event_point(int64_t id) {
-  const Event* event = reinterpret_cast<const Event*>(id);
-  if (!event || !event->recorded()) return py::none();
+  const Event* event = event_at(id);
+  if (!event) return py::none();
   const Stream& stream = *event->stream();
   return py::make_tuple(stream.device(), stream.id(), event->number());
 }
@@ -154,7 +155,7 @@ void bind_aio(py::module_& m) {
                             return port.resolve(std::move(futures), most);
                           }))
       .def_property_readonly("wake_ups", &Port::wake_ups);
-  m.def("event_point", &event_point);
+  m.def("event_point", torch::wrap_pybind_function(&event_point));
   m.def("submit_write", torch::wrap_pybind_function(&submit_write));
   m.def("stream_tail", torch::wrap_pybind_function([](int device, int64_t id) {
           return stream_at(device, id).tail();

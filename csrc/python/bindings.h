@@ -11,10 +11,15 @@ class Tensor;
 
 namespace npu {
 
+class Event;
 class Stream;
 
 // The stream with this id; throws when there is none.
 Stream& stream_at(int device, int64_t id);
+
+// The event whose torch.Event has this id; null: it has not been recorded.
+// Throws for an interprocess event, whose ids are odd: it is none of ours.
+const Event* event_at(int64_t id);
 
 void bind_aio(pybind11::module_& m);
 void bind_device(pybind11::module_& m);

@@ -27,6 +27,12 @@ Stream& stream_at(int device, int64_t id) {
   return *stream;
 }
 
+const Event* event_at(int64_t id) {
+  TORCH_CHECK(!(id & 1), "an interprocess event has no place in a queue");
+  const Event* event = reinterpret_cast<const Event*>(id);
+  return event && event->recorded() ? event : nullptr;
+}
+
 namespace {
 
 void stream_synchronize(int device, int64_t id) {
@@ -120,8 +126,8 @@ void bind_device(py::module_& m) {
     set_core_limit(device, id < 0 ? id : stream_at(device, id).id(), cores);
   });
   def(m, "event_time_ns", [](int64_t id) {
-    const Event* event = reinterpret_cast<const Event*>(id);
-    TORCH_CHECK(event && event->recorded(), "the event was never recorded");
+    const Event* event = event_at(id);
+    TORCH_CHECK(event, "the event was never recorded");
     TORCH_CHECK(event->timing(),
                 "the event was created without enable_timing=True");
     event->synchronize();

@@ -69,6 +69,7 @@ void submit(int device, int64_t id, const npu_kernel& kernel,
                      s.position + 1);
   if (o && raises) o->flag_raised(stream, s.position + 1, flag);
   if (o && &kernel == &kSetFlag && !raises) o->flag_lowered(flag);
+  stream.settle(s);
 }
 
 bool poll_flag() {
@@ -145,8 +146,8 @@ void bind_flags(py::module_& m) {
     return stream_at(device, stream).retired().reached(number);
   });
   def(m, "event_sleep_until_done", [](int64_t id) {
-    const Event* event = reinterpret_cast<const Event*>(id);
-    if (!event || !event->recorded()) return;
+    const Event* event = event_at(id);
+    if (!event) return;
     check_usable();
     SleepAtOnce no_spin;
     event->synchronize();

@@ -35,6 +35,7 @@ void launch_compiled(uintptr_t function, int device,
   s.words[0] = function;
   std::copy(words.begin(), words.end(), s.words + 1);
   stream.commit(s);
+  stream.settle(s);
 }
 
 }  // namespace

@@ -29,13 +29,6 @@ void respect(const std::atomic<int>& limit, int& cores) {
   if (most > 0) cores = std::min(cores, most);
 }
 
-// Has tasks, and does not merely wait for another stream. Relaxed: a share
-// that is wrong for one kernel costs time only.
-bool at_work(const Stream& stream) {
-  return !stream.idle() &&
-         stream.block().held_by.load(std::memory_order_relaxed) == 0;
-}
-
 }  // namespace
 
 void launch_on_this_thread(Stream& stream) { launching = &stream; }
@@ -61,20 +54,12 @@ void set_core_limit(int device, int64_t stream, int cores) {
 
 int core_share(int all) {
   int cores = std::min(core_budget(), all);
-  if (launching) respect(limits_[launching->device()].device, cores);
-  if (cores == 1) return 1;
-  int here = 0, everywhere = 0;
-  for (int device = 0; device < device_count(); ++device)
-    for (const Stream* stream : streams(device)) {
-      if (stream != launching && !at_work(*stream)) continue;
-      ++everywhere;
-      here += !launching || stream->device() == launching->device();
-    }
-  int share =
-      std::min(cores / std::max(here, 1), all / std::max(everywhere, 1));
-  if (launching)
-    respect(limits_[launching->device()].streams[launching->id()], share);
-  return std::max(1, share);
+  if (launching) {
+    const Limits& limits = limits_[launching->device()];
+    respect(limits.device, cores);
+    respect(limits.streams[launching->id()], cores);
+  }
+  return std::max(1, cores);
 }
 
 }  // namespace npu

@@ -1,4 +1,6 @@
-// How the streams that work at the same time share the cores.
+// How many cores a kernel may use: what was asked for, whatever else runs. A
+// sum in parts depends on how many there are, so a share that followed the load
+// would change results with it.
 #pragma once
 
 #include <cstdint>
@@ -14,15 +16,13 @@ int usable_cores();
 // set.
 int core_budget();
 
-// Limits the kernels of one stream, or of a device's streams together where
-// `stream` is negative. 0: no limit.
+// Limits each kernel of one stream, or of a device where `stream` is negative.
+// 0: no limit.
 void set_core_limit(int device, int64_t stream, int cores);
 
-// How many threads a kernel that starts now may use, of the `all` that torch
-// would: its device's cores (core_budget() and set_core_limit(), at first
-// `all`) divided by the device's streams at work, and no more than its part of
-// `all` and its stream's limit. At least one. Asked from a launcher; from
-// another thread, as a device of its own.
+// How many threads a kernel that starts now uses, of the `all` that torch
+// would: the least of `all`, core_budget() and the limits of the device and
+// stream whose task the calling thread runs. At least one.
 int core_share(int all);
 
 // Names the stream whose tasks the calling thread runs from now on.

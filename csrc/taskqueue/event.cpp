@@ -9,15 +9,17 @@
 namespace npu {
 
 bool Event::record(Stream& stream) {
+  Submission s;
+  s.gate = 0;  // nothing to settle
   if (timing_ == Timing::kOn) {
     // Held here until begin() has neither refused nor thrown.
     std::unique_ptr<TimeCell> cell(TimeCell::make());
-    Submission s;
     if (!stream.begin(1, s, call_site())) return false;
     s.task->marks.kind = TaskKind::kTimestamp;
     s.task->kernel = nullptr;
     s.words[0] = reinterpret_cast<uint64_t>(cell.get());
     stream.commit(s);
+    // The task holds the cell too from here on.
     forget();
     cell_ = cell.release();
     number_ = s.position + 1;
@@ -32,6 +34,10 @@ bool Event::record(Stream& stream) {
   stream_ = &stream;
   count_record(first);
   if (Observer* o = observer()) o->event_recorded(stream, number_);
+  // No settle(): launches block until their work is done, and a mark is no
+  // work. Who records could not be told of a wait given up after the record.
+  if (s.gate != 0 && !stream.sink())
+    if (Observer* o = observer()) o->published(stream, s.refused);
   return true;
 }
 

@@ -60,10 +60,8 @@ class ForeignTask final : public Program {
 
   void release() { kernel_.release(); }
 
-  bool submit(Stream& stream, uint64_t& end) {
-    Submission s;
+  bool submit(Stream& stream, Submission& s) {
     if (!stream.begin(kernel_.n_words(), s, call_site())) return false;
-    end = s.position + 1;
     kernel_.describe(s, TaskKind::kProgram);
     s.words[0] = reinterpret_cast<uint64_t>(static_cast<Program*>(this));
     stream.commit(s);
@@ -124,21 +122,18 @@ const char* intern_name(std::string_view name) {
 bool submit_foreign(Stream& stream, ForeignWork work) {
   if (stream.sink()) return capture(stream, std::move(work));
   auto task = std::make_unique<ForeignTask>(std::move(work));
-  uint64_t end = 0;  // 0: nothing has been queued
+  Submission s;
   try {
-    if (!task->submit(stream, end)) {
+    if (!task->submit(stream, s)) {
       task->release();
       return false;
     }
   } catch (...) {
-    if (end == 0) {
-      task->release();
-    } else {
-      graveyard().bury(std::move(task), {{&stream, end}});
-    }
+    task->release();
     throw;
   }
-  graveyard().bury(std::move(task), {{&stream, end}});
+  graveyard().bury(std::move(task), {{&stream, s.position + 1}});
+  stream.settle(s);
   return true;
 }
 

@@ -5,6 +5,7 @@
 #include <array>
 #include <atomic>
 #include <mutex>
+#include <utility>
 
 #include "csrc/base/clock.h"
 #include "csrc/taskqueue/engine.h"
@@ -64,20 +65,21 @@ void StreamProfile::launched(uint64_t position, uint64_t begun) {
   launches_[position % launches_.size()] = launch_here(position, begun);
 }
 
-void StreamProfile::starts(uint64_t position) {
+StreamProfile::Running StreamProfile::starts(uint64_t position) {
   const ProfiledLaunch& launch = launches_[position % launches_.size()];
-  running_ = launch.position == position ? &launch : nullptr;
-  in_parts_ = false;
+  return std::exchange(
+      running_, {launch.position == position ? &launch : nullptr, false});
 }
 
 void StreamProfile::part_ran(const char* name, uint64_t started,
                              uint64_t ended) {
-  in_parts_ = true;
-  if (running_) add(*running_, name, started, ended);
+  running_.in_parts = true;
+  if (running_.launch) add(*running_.launch, name, started, ended);
 }
 
 void StreamProfile::ran(const char* name, uint64_t started, uint64_t ended) {
-  if (running_ && !in_parts_) add(*running_, name, started, ended);
+  if (running_.launch && !running_.in_parts)
+    add(*running_.launch, name, started, ended);
 }
 
 void StreamProfile::ran_on_caller(const char* name, uint64_t started,

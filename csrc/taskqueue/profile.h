@@ -44,9 +44,17 @@ class StreamProfile {
   // Submitting thread, between the claim and the publication.
   void launched(uint64_t position, uint64_t begun);
 
+  // The task that runs. Not launched in this profile: null.
+  struct Running {
+    const ProfiledLaunch* launch = nullptr;
+    bool in_parts = false;
+  };
+
   // The thread that executes the stream's tasks: a task starts; a part of it
-  // has run, which then stands for it; the task has run.
-  void starts(uint64_t position);
+  // has run, which then stands for it; the task has run. Where it started
+  // within another, that one goes on.
+  Running starts(uint64_t position);
+  void resume(Running outer) { running_ = outer; }
   void part_ran(const char* name, uint64_t started, uint64_t ended);
   void ran(const char* name, uint64_t started, uint64_t ended);
 
@@ -64,9 +72,7 @@ class StreamProfile {
   // Of position p in slot p % capacity, as the ring: what the submitter wrote
   // is visible to the launcher by the task's publication.
   std::vector<ProfiledLaunch> launches_;
-  // The executing thread's. Not a launch of this profile: null.
-  const ProfiledLaunch* running_ = nullptr;
-  bool in_parts_ = false;
+  Running running_;  // the executing thread's
 
   std::mutex mutex_;  // guards runs_
   std::vector<ProfiledRun> runs_;

@@ -16,6 +16,7 @@
 #include "csrc/driver/registry.h"
 #include "csrc/driver/view.h"
 #include "csrc/stats/segment.h"
+#include "csrc/taskqueue/core_share.h"
 #include "csrc/taskqueue/engine.h"
 #include "csrc/taskqueue/host_wait.h"
 #include "csrc/taskqueue/launcher.h"
@@ -33,14 +34,17 @@ constexpr int kUrgentNice = -5;
 std::atomic<Observer*> observer_{nullptr};
 std::atomic<TaskSink*> active_capture_{nullptr};
 
-// What takes the place of a task that the observer refused.
+// What takes the place of a task that the observer refused, or that its caller
+// gave up.
 int run_nothing(const npu_kernel*, const uint64_t*, npu_failure*) {
   return NPU_OK;
 }
 const npu_kernel kRefused{run_nothing, "refused", nullptr, 0};
+const npu_kernel kCancelled{run_nothing, "cancelled", nullptr, 0};
 
 StreamBlock* make_block(int device, int64_t id, uint64_t capacity) {
-  static const PublishedNames names{kWaitName, kRecordName};
+  static const PublishedNames names{kWaitName, kRecordName, kRefused.name,
+                                    kCancelled.name};
   StreamBlock* block = claim_stream_block();
   if (!block) block = new StreamBlock{};  // not published, still counted
   block->device = device;
@@ -158,57 +162,114 @@ bool Stream::begin_slow(uint32_t n_words, Submission& s, CallSite site) {
   s.position = tail();
   uint64_t* chunk =
       n_words > Task::kInlineWords ? arena_.take(n_words) : nullptr;
-  fill(inline_task_, chunk, s, site);
-  inline_task_.stamp = s.gate & kProfiled ? ticks() : 0;
+  if (inline_tasks_.size() == inline_depth_)
+    inline_tasks_.push_back(std::make_unique<Task>());
+  Task& task = *inline_tasks_[inline_depth_];
+  fill(task, chunk, s, site);
+  task.stamp = s.gate & kProfiled ? ticks() : 0;
   return true;
 }
 
-void Stream::commit_slow(Submission& s) {
+Stream::Opened Stream::try_begin(uint32_t n_words, Submission& s,
+                                 CallSite site) {
+  // Relaxed: as in begin().
+  s.gate = gate_.load(std::memory_order_relaxed) & ~uint32_t(kDiverted);
+  if (s.gate & kForked) return Opened::kFailed;
+  if (s.gate & kNotStarted) {
+    start();
+    s.gate &= ~uint32_t(kNotStarted);
+  }
+  if (s.gate & kFailed) return Opened::kFailed;
+  s.position = ring_.claim();
+  if (s.position == kRingFull) return Opened::kFull;
+  uint64_t* const chunk =
+      n_words > Task::kInlineWords ? arena_.take(n_words) : nullptr;
+  fill(ring_.slot(s.position), chunk, s, site);
+  if (s.gate & (kTraced | kProfiled)) s.task->stamp = ticks();
+  return Opened::kYes;
+}
+
+void Stream::cancel(Submission& s) noexcept {
+  s.task->marks.kind = TaskKind::kKernel;
+  s.task->kernel = &kCancelled;
+  commit(s);
+}
+
+void Stream::wait_for_room() {
+  // Relaxed: whoever claims a slot looks again.
+  while (tail() - block_->ring.head.load(std::memory_order_relaxed) >=
+         capacity())
+    wait_for_slot();
+}
+
+void Stream::commit_slow(Submission& s) noexcept {
+  s.refused = false;
   if (s.gate & kDiverted) {
     count_bypass(Bypass::kCapture);
     return sink_.load(std::memory_order_relaxed)->close(*this, s);
   }
   Observer* const o = s.gate & kObserved ? observer() : nullptr;
-  const bool refused = o && !o->submitted(*this, s.position, *s.task);
-  if (refused) {
+  s.refused = o && !o->submitted(*this, s.position, *s.task);
+  if (s.refused) {
     if (s.task->marks.kind == TaskKind::kProgram)
       reinterpret_cast<Program*>(s.words[0])->dropped(*this, s.words);
     s.task->marks.kind = TaskKind::kKernel;
     s.task->kernel = &kRefused;
   }
   StreamProfile* const profile = s.gate & kProfiled ? kept_profile() : nullptr;
-  if (profile) profile->launched(s.position, s.task->stamp);
   if (s.gate & kInlineMode) {
-    Launcher launcher(*this);
-    npu_failure failure;
-    failure.text[0] = 0;
-    const uint64_t begun = profile ? ticks() : 0;
-    if (profile) profile->starts(s.position);
-    const int code = launcher.execute(*s.task, s.position, failure);
-    if (profile) launcher.profile(*profile, *s.task, begun);
-    if (code != NPU_OK) {
-      bump(block_->failed);
-      fail(code, *s.task, s.position, failure.text);
-    }
-    if (s.task->marks.spilled) arena_.give(s.words);
-    block_->ring.tail.store(s.position + 1, std::memory_order_relaxed);
-    block_->retired.store(s.position + 1, std::memory_order_relaxed);
-    const bool awaited = retired_.advance_to(s.position + 1);
-    if (awaited) waiters_.retired(*this, s.position + 1);
-    count_bypass(Bypass::kSyncLaunchStream);
-    inline_mutex_.unlock();
+    commit_inline(s, profile);
     if (o) o->host_waited(*this, s.position + 1);
-    if (o) o->published(*this, refused);
     return;
   }
+  if (profile) profile->launched(s.position, s.task->stamp);
   if (s.task->stamp) note_launch(*s.task);
   ring_.publish(s.position);
   parking_.wake_if_parked();
-  if (o) o->published(*this, refused);
-  if ((s.gate & kBlocking) && launch_blocks()) {
-    count_bypass(Bypass::kLaunchBlocking);
-    host_wait(*this, s.position + 1, WaitReason::kStreamSync);
+}
+
+// Tasks are numbered in the order in which they are done: one that launched
+// others comes after them.
+void Stream::commit_inline(Submission& s, StreamProfile* profile) {
+  Launcher launcher(*this);
+  npu_failure failure;
+  failure.text[0] = 0;
+  const uint64_t place = s.position + inline_depth_;
+  if (profile) profile->launched(place, s.task->stamp);
+  const uint64_t begun = profile ? ticks() : 0;
+  const auto outer =
+      profile ? profile->starts(place) : StreamProfile::Running{};
+  ++inline_depth_;
+  const int code = launcher.execute(*s.task, s.position, failure);
+  --inline_depth_;
+  if (profile) {
+    launcher.profile(*profile, *s.task, begun);
+    profile->resume(outer);
   }
+  s.position = tail();
+  if (code != NPU_OK) {
+    bump(block_->failed);
+    fail(code, *s.task, s.position, failure.text);
+  }
+  if (s.task->marks.spilled) arena_.give(s.words);
+  block_->ring.tail.store(s.position + 1, std::memory_order_relaxed);
+  block_->retired.store(s.position + 1, std::memory_order_relaxed);
+  const bool awaited = retired_.advance_to(s.position + 1);
+  if (awaited) waiters_.retired(*this, s.position + 1);
+  count_bypass(Bypass::kSyncLaunchStream);
+  inline_mutex_.unlock();
+}
+
+void Stream::settle_slow(const Submission& s) {
+  if (s.gate & kDiverted) return;
+  if (s.gate & kObserved)
+    if (Observer* const o = observer()) o->published(*this, s.refused);
+  if (!(s.gate & kBlocking) || (s.gate & kInlineMode) || !launch_blocks())
+    return;
+  // What a task launches is not waited for by the launcher that runs the task.
+  if (stream_of_this_thread()) return;
+  count_bypass(Bypass::kLaunchBlocking);
+  host_wait(*this, s.position + 1, WaitReason::kStreamSync);
 }
 
 void Stream::count_bypass(Bypass reason, uint64_t tasks) {
@@ -216,15 +277,19 @@ void Stream::count_bypass(Bypass reason, uint64_t tasks) {
   block_->bypassed[int(reason)].fetch_add(tasks, std::memory_order_relaxed);
 }
 
-uint64_t Stream::claim_when_full(uint64_t* chunk) {
-  uint64_t position;
+void Stream::wait_for_slot() {
   // The launcher announces freed slots once per eighth of the ring; wait for
   // the first announcement after the oldest task.
   const uint64_t step = capacity() >= 8 ? capacity() / 8 : 1;
+  const uint64_t oldest = tail() - capacity() + 1;
+  host_wait_for_space(*this, round_up(oldest, step));
+}
+
+uint64_t Stream::claim_when_full(uint64_t* chunk) {
+  uint64_t position;
   while ((position = ring_.claim()) == kRingFull) {
-    const uint64_t oldest = tail() - capacity() + 1;
     try {
-      host_wait_for_space(*this, round_up(oldest, step));
+      wait_for_slot();
     } catch (...) {
       if (chunk) arena_.give(chunk);
       throw;
@@ -264,6 +329,7 @@ bool Stream::wait_for(Stream& other, uint64_t number) {
   s.words[0] = reinterpret_cast<uint64_t>(&other);
   s.words[1] = number;
   commit(s);
+  settle(s);
   return true;
 }
 

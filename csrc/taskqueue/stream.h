@@ -7,6 +7,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "csrc/base/clock.h"
 #include "csrc/driver/driver.h"
@@ -49,6 +50,7 @@ struct Submission {
   uint64_t* words;  // n_words of them, to be filled
   uint64_t position;
   uint32_t gate;
+  bool refused;  // by an observer; commit()'s, where gate is not 0
 };
 
 class Stream {
@@ -80,9 +82,9 @@ class Stream {
   }
 
   // Makes the task visible to the launcher. The caller has set kernel and
-  // words, and kind where it is not a kernel's. Returns nothing: from here on
-  // the stream owns the outcome.
-  void commit(Submission& s) {
+  // words, and kind where it is not a kernel's. Returns nothing and does not
+  // throw: from here on the stream owns the outcome.
+  void commit(Submission& s) noexcept {
     if (s.gate != 0) [[unlikely]]
       return commit_slow(s);
     if (s.task->stamp) [[unlikely]]
@@ -91,6 +93,23 @@ class Stream {
     ring_.fetch_after(s.position);
     parking_.wake_if_parked();
   }
+
+  // What follows a commit(), once the caller has noted that the task is queued:
+  // waits for it where launches block, and throws what such a wait throws, or
+  // what an observer does that refused the task.
+  void settle(const Submission& s) {
+    if (s.gate != 0) [[unlikely]]
+      settle_slow(s);
+  }
+
+  // begin() and no wait: for a caller who opens tasks of several streams and
+  // commits all of them or none. Not for a stream that has a sink or is inline.
+  enum class Opened { kYes, kFailed, kFull };
+  Opened try_begin(uint32_t n_words, Submission& s, CallSite site);
+  // Gives up what begin() opened: the place in the queue does nothing.
+  void cancel(Submission& s) noexcept;
+  // Waits while the ring is full. Another thread may fill it again.
+  void wait_for_room();
 
   // The number of the next task. Everything submitted so far by this thread
   // has a smaller one; `retired() >= tail()` means all of it is done.
@@ -210,7 +229,10 @@ class Stream {
         spent <= Task::kMostLaunchTicks ? spent : Task::kMostLaunchTicks);
   }
   bool begin_slow(uint32_t n_words, Submission& s, CallSite site);
-  void commit_slow(Submission& s);
+  void commit_slow(Submission& s) noexcept;
+  void commit_inline(Submission& s, StreamProfile* profile);
+  void settle_slow(const Submission& s);
+  void wait_for_slot();
   uint64_t claim_when_full(uint64_t* chunk);
   void start();
   void fail(int32_t code, const Task& task, uint64_t position,
@@ -242,9 +264,11 @@ class Stream {
   mutable std::mutex error_mutex_;  // guards error_
   std::unique_ptr<StreamError> error_;
 
-  // Inline mode: held from begin() to commit().
+  // Inline mode: the mutex is held from begin() to commit(), and guards the
+  // rest. A task may launch others here, which are done before it is.
   std::recursive_mutex inline_mutex_;
-  Task inline_task_;
+  std::vector<std::unique_ptr<Task>> inline_tasks_;  // by depth
+  size_t inline_depth_ = 0;                          // tasks that run
 };
 
 }  // namespace npu

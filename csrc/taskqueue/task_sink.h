@@ -19,14 +19,14 @@ struct CaptureError : std::runtime_error {
 // Event numbers from here on name points of a capture, not of a queue.
 inline constexpr uint64_t kCapturedNumber = uint64_t{1} << 63;
 
-// All functions are called on the submitting thread and may throw
-// CaptureError. A sink is never destroyed: a thread may still read the pointer
-// of one that has just been taken away.
+// All functions are called on the submitting thread and may throw CaptureError,
+// but for close(): what has been opened is taken. A sink is never destroyed: a
+// thread may still read the pointer of one that has just been taken away.
 class TaskSink {
  public:
   // Stream::begin() and commit().
   virtual void open(Stream& stream, uint32_t n_words, Submission& s) = 0;
-  virtual void close(Stream& stream, Submission& s) = 0;
+  virtual void close(Stream& stream, Submission& s) noexcept = 0;
   // The work taken from `stream` so far, as a number for wait().
   virtual uint64_t mark(Stream& stream) = 0;
   // What `stream` is given from now on comes after point `number` of `other`.

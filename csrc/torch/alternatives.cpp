@@ -2,12 +2,18 @@
 
 #include <c10/util/Exception.h>
 
+#include <atomic>
+#include <memory>
 #include <mutex>
 #include <vector>
 
+#include "csrc/graph/capture.h"
+#include "csrc/graph/graveyard.h"
 #include "csrc/memory/caching_allocator.h"
 #include "csrc/stats/segment.h"
 #include "csrc/taskqueue/engine.h"
+#include "csrc/taskqueue/graveyard.h"
+#include "csrc/taskqueue/program.h"
 #include "csrc/taskqueue/work_names.h"
 #include "csrc/torch/device.h"
 #include "csrc/torch/error.h"
@@ -25,12 +31,19 @@ thread_local std::vector<PoolChoice> choices_;
 // Set once. Release and acquire: its functions come with it.
 std::atomic<const PluggedAllocator*> replacement_{nullptr};
 
-// Memory that came from the user's function.
-struct Foreign {
+// Memory that came from the user's function. As a program, the task that gives
+// it back, which a failed stream's launcher does too.
+struct Foreign final : Program {
+  int run(Stream&, npu_queue, const uint64_t*, npu_failure&) override;
+  void dropped(Stream&, const uint64_t*) override;
+
   const PluggedAllocator* plugged;
   void* ptr;
   size_t bytes;
   Stream* stream;
+  // The tensor; and the pool of the graph that captured its allocation, whose
+  // replays write the memory when the tensor is long gone.
+  std::atomic<int> holders{1};
   std::mutex mutex;  // guards others
   std::vector<Stream*> others;
 };
@@ -46,32 +59,66 @@ void give_back(Foreign* f) {
   delete f;
 }
 
-int run_free(const npu_kernel*, const uint64_t* words, npu_failure*) {
-  give_back(reinterpret_cast<Foreign*>(words[0]));
+int Foreign::run(Stream&, npu_queue, const uint64_t*, npu_failure&) {
+  give_back(this);
   return NPU_OK;
 }
-const npu_kernel kFree{run_free, kForeignFreeName, nullptr, 0};
+void Foreign::dropped(Stream&, const uint64_t*) { give_back(this); }
 
-// In stream order, as for a block: tasks already queued may use the memory.
-void free_foreign(void* context) {
-  Foreign* f = static_cast<Foreign*>(context);
-  if (in_bad_fork()) return;
-  Stream& stream = *f->stream;
-  bool ordered = true;
-  for (Stream* other : f->others)
-    ordered = ordered && stream.wait_for(*other, other->tail());
-  Submission s;
-  if (ordered && stream.idle()) return give_back(f);
-  if (!ordered || !stream.begin(1, s, call_site())) {
-    // A failed stream drops what is queued: nothing will use the memory.
-    host_wait(stream, stream.tail(), WaitReason::kDealloc);
-    return give_back(f);
-  }
-  static const PublishedNames names{kFree.name};
-  s.task->kernel = &kFree;
-  s.words[0] = reinterpret_cast<uint64_t>(f);
-  stream.commit(s);
+// What the task is called.
+const npu_kernel kFree{nullptr, kForeignFreeName, nullptr, 0};
+
+// Memory that waits for its streams where no task can give it back.
+struct Waiting {
+  explicit Waiting(Foreign* f) : memory(f) {}
+  ~Waiting() { give_back(memory); }
+  Foreign* const memory;
+};
+Graveyard<Waiting>& waiting() {
+  static auto* const instance = new Graveyard<Waiting>;
+  return *instance;
 }
+
+// Queues what gives it back in order. Never waits. False: there is no room, or
+// the stream has failed or belongs to a capture; waits that are queued by then
+// do no harm.
+bool queue_free(Foreign* f, Stream& stream) {
+  static const PublishedNames names{kFree.name};
+  if (stream.mode() == StreamMode::kInline) return false;
+  Submission s;
+  for (Stream* other : f->others) {
+    if (stream.try_begin(2, s, {}) != Stream::Opened::kYes) return false;
+    s.task->marks.kind = TaskKind::kWait;
+    s.task->kernel = nullptr;
+    s.words[0] = reinterpret_cast<uint64_t>(other);
+    s.words[1] = other->tail();
+    stream.commit(s);
+  }
+  if (stream.try_begin(1, s, {}) != Stream::Opened::kYes) return false;
+  s.task->marks.kind = TaskKind::kProgram;
+  s.task->kernel = &kFree;
+  s.words[0] = reinterpret_cast<uint64_t>(static_cast<Program*>(f));
+  stream.commit(s);
+  return true;
+}
+
+// In stream order, as for a block: tasks already queued may use the memory. A
+// deleter: never waits, never throws.
+void let_go(Foreign* f) noexcept {
+  if (in_bad_fork()) return;
+  // Acquire-release: the last holder comes after the other's use.
+  if (f->holders.fetch_sub(1, std::memory_order_acq_rel) > 1) return;
+  Stream& stream = *f->stream;
+  bool idle = stream.idle();
+  for (Stream* other : f->others) idle = idle && other->idle();
+  if (idle) return give_back(f);
+  if (queue_free(f, stream)) return;
+  std::vector<StreamPoint> points{{&stream, stream.tail()}};
+  for (Stream* other : f->others) points.push_back({other, other->tail()});
+  waiting().bury(std::make_unique<Waiting>(f), std::move(points));
+}
+
+void free_foreign(void* context) { let_go(static_cast<Foreign*>(context)); }
 
 }  // namespace
 
@@ -87,7 +134,11 @@ c10::DataPtr allocate_elsewhere(size_t bytes, Stream& stream,
     if (at->plugged) plugged = at->plugged;
     break;
   }
+  // A capture has a pool of its own, and what others may be given is not its.
+  TaskSink* const capture =
+      stream.sink() == &Capture::get() ? stream.sink() : nullptr;
   if (plugged) {
+    waiting().collect();
     auto foreign = std::make_unique<Foreign>();
     void* ptr = plugged->alloc(bytes, stream.device(), handle_of(stream));
     TORCH_CHECK_WITH(OutOfMemoryError, ptr,
@@ -97,9 +148,14 @@ c10::DataPtr allocate_elsewhere(size_t bytes, Stream& stream,
     foreign->ptr = ptr;
     foreign->bytes = bytes;
     foreign->stream = &stream;
+    if (capture) {
+      foreign->holders.store(2, std::memory_order_relaxed);
+      keep_with_pool(stream.device(), Capture::get().pool(),
+                     [f = foreign.get()] { let_go(f); });
+    }
     return c10::DataPtr(ptr, foreign.release(), &free_foreign, device);
   }
-  if (!mempool) return c10::DataPtr(nullptr, device);
+  if (!mempool || capture) return c10::DataPtr(nullptr, device);
   OutOfMemory why;
   Block* block =
       allocator(stream.device()).allocate_private(mempool, bytes, stream, why);
@@ -164,6 +220,7 @@ bool allocator_replaced() {
 }
 
 void reset_replacement() {
+  waiting().collect();
   const auto* plugged = replacement_.load(std::memory_order_acquire);
   if (plugged && plugged->reset) plugged->reset(true);
 }

@@ -3,6 +3,8 @@
 #include <c10/util/Exception.h>
 #include <string.h>
 
+#include <new>
+
 #include "csrc/taskqueue/engine.h"
 #include "csrc/torch/exception_hook.h"
 
@@ -89,7 +91,13 @@ int describe_exception(npu_failure& failure) noexcept {
   } catch (const c10::NotImplementedError& e) {
     return fill(failure, NPU_NOT_IMPLEMENTED, e.what_without_backtrace());
   } catch (const c10::Error& e) {
-    return fill(failure, NPU_ERROR, e.what_without_backtrace());
+    // torch's allocator of host memory, where kernels have their scratch, has
+    // no type for this.
+    const char* text = e.what_without_backtrace();
+    const bool memory = strstr(text, "DefaultCPUAllocator: can't allocate");
+    return fill(failure, memory ? NPU_OUT_OF_MEMORY : NPU_ERROR, text);
+  } catch (const std::bad_alloc&) {
+    return fill(failure, NPU_OUT_OF_MEMORY, "out of host memory");
   } catch (const std::exception& e) {
     return fill(failure, NPU_ERROR, e.what());
   } catch (...) {

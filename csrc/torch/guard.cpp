@@ -36,7 +36,10 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     return c10::DeviceCapability();
   }
 
+  // Autograd asks for streams where nothing may be thrown. In a forked child
+  // there are none: the default one, and what is launched on it raises.
   c10::Stream getStream(c10::Device device) const override {
+    if (in_bad_fork()) return getDefaultStream(device);
     return to_torch(usable_stream(device_or_current(device.index())));
   }
   c10::Stream getDefaultStream(c10::Device device) const override {
@@ -55,6 +58,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
         index, priority < 0 ? StreamPool::kHigh : StreamPool::kNormal));
   }
   c10::Stream exchangeStream(c10::Stream stream) const override {
+    if (in_bad_fork()) return getDefaultStream(stream.device());
     Stream& next = from_torch(stream);
     const c10::Stream previous = to_torch(current_stream(next.device()));
     set_current_stream(next);

@@ -13,16 +13,22 @@ import sys
 import threading
 import weakref
 from collections.abc import Generator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from npu_dispatch import _C
 
-__all__ = ["on_event", "on_number", "on_stream"]
+if TYPE_CHECKING:
+    from npu_dispatch.npu._shared_event import SharedEvent
+
+__all__ = ["on_event", "on_number", "on_shared_event", "on_stream"]
 
 # Futures resolved in one turn of the loop.
 _BATCH = 128
+
+# Between two looks at a word that another process writes, in seconds.
+_FIRST_LOOK, _LAST_LOOK = 0.0001, 0.005
 
 Point = tuple[int, int, int]  # device, stream, number
 Awaiting = Generator[Any, Any, None]
@@ -115,3 +121,30 @@ def on_event(event: torch.Event) -> Awaiting:
     """Resume once the work before the event's record is done; at once without."""
     point = _C.event_point(event.event_id)
     return _at_once() if point is None else on_number(point)
+
+
+def on_shared_event(event: SharedEvent) -> Awaiting:
+    """Do it for an interprocess event; of this process's records, if it is one.
+
+    No queue of this process comes to another one's records, and nothing tells
+    of a word in shared memory but looking.
+    """
+    point = event._local_point()
+    return _looks(event).__await__() if point is None else on_number(point)
+
+
+async def _looks(event: SharedEvent) -> None:
+    wanted, pause = event._asked(), _FIRST_LOOK
+    while event._behind(wanted) < 0:
+        await _sleep(pause)
+        pause = min(2 * pause, _LAST_LOOK)
+
+
+async def _sleep(seconds: float) -> None:
+    if "trio" in sys.modules:
+        from npu_dispatch.npu import _await_trio
+
+        if _await_trio.is_running():
+            await _await_trio.sleep(seconds)
+            return
+    await asyncio.sleep(seconds)

@@ -8,7 +8,7 @@ import trio
 
 from npu_dispatch import _C
 
-__all__ = ["is_running", "on_number"]
+__all__ = ["is_running", "on_number", "sleep"]
 
 _ALL = 1 << 30
 
@@ -58,3 +58,7 @@ async def on_number(point: tuple[int, int, int]) -> None:
         bridge = _Bridge()
         _of_this_run.set(bridge)
     await bridge.wait(*point)
+
+
+async def sleep(seconds: float) -> None:
+    await trio.sleep(seconds)

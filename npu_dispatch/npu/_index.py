@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import Protocol, TypeAlias
 
 import torch
 
 from npu_dispatch import _C
 from npu_dispatch.npu._codes import coded
 
-# None, an index, "npu", "npu:0", a torch.device, or a torch.npu.device.
-Device: TypeAlias = Any
+
+class _DeviceContext(Protocol):
+    """A torch.npu.device."""
+
+    @property
+    def idx(self) -> int: ...
+
+
+# None is the current device; a string is "npu" or "npu:0".
+Device: TypeAlias = int | str | torch.device | _DeviceContext | None
 
 
 def is_npu(tensor: torch.Tensor) -> bool:
@@ -30,8 +38,9 @@ def _get_device_index(
         )
     if isinstance(device, int):
         return int(device)
-    if isinstance(getattr(device, "idx", None), int):  # a torch.npu.device
-        return int(device.idx)
+    index: object = getattr(device, "idx", None)  # of a torch.npu.device
+    if isinstance(index, int):
+        return int(index)
     if isinstance(device, str):
         device = torch.device(device)
     if not isinstance(device, torch.device):
@@ -42,9 +51,9 @@ def _get_device_index(
         return -1
     if device.type != "npu":
         raise coded(ValueError, f"Expected an npu device, but got: {device}")
-    index: int | None = device.index
-    if index is not None:
-        return index
+    number: int | None = device.index
+    if number is not None:
+        return number
     if optional:
         return _C.current_device()
     raise coded(

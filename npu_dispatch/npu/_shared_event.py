@@ -12,12 +12,14 @@ import mmap
 import os
 import secrets
 import weakref
+from collections.abc import Generator
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import torch
 
 from npu_dispatch import _C
+from npu_dispatch.npu import _await
 from npu_dispatch.npu._codes import coded
 from npu_dispatch.npu._lazy import _lazy_init
 from npu_dispatch.npu.streams import Event, current_stream
@@ -109,6 +111,8 @@ class SharedEvent(Event):
 
     _path: Path
     _device: torch.device | None
+    # The last record by this process: its count, and stream and task number.
+    _recorded: tuple[int, tuple[int, int, int]] = 0, (0, 0, 0)
 
     @property
     def device(self) -> torch.device | None:  # type: ignore[override]
@@ -122,7 +126,16 @@ class SharedEvent(Event):
 
     @property
     def event_id(self) -> int:  # type: ignore[override]
-        return self._words.address if self._asked() else 0
+        # Odd, unlike the address of an event of the engine: _C tells them apart.
+        return self._words.address | 1 if self._asked() else 0
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        return _await.on_shared_event(self)
+
+    def _local_point(self) -> tuple[int, int, int] | None:
+        """Return which task reaches the last record, if this process queued it."""
+        number, point = self._recorded
+        return point if number and number == self._asked() else None
 
     def record(self, stream: torch.Stream | None = None) -> None:
         _lazy_init()
@@ -144,6 +157,8 @@ class SharedEvent(Event):
         )
         ctypes.c_uint32.from_address(self._words.address + _ASKED).value = number
         self._words.used_by(stream)
+        key = stream.device_index, stream.stream_id
+        self._recorded = number, (*key, self._words.points[key])
 
     def wait(self, stream: torch.Stream | None = None) -> None:
         number = self._asked()
@@ -164,9 +179,10 @@ class SharedEvent(Event):
         self.synchronize()  # at once; what follows knows that it has happened
         return True
 
-    def _behind(self) -> int:
+    def _behind(self, number: int | None = None) -> int:
         reached = _C.flag_value(self._words.address + _REACHED)
-        return ctypes.c_int32(reached - self._asked()).value
+        number = self._asked() if number is None else number
+        return ctypes.c_int32(reached - number).value
 
     def synchronize(self) -> None:
         _C.flag_host_wait(self._words.address + _REACHED, self._asked())

@@ -54,7 +54,8 @@ def _checked_limit(now: Limit, cube_num: int, vector_num: int) -> Limit:
 def set_device_limit(device: Device, cube_num: int = -1, vector_num: int = -1) -> None:
     """Limit the cores of a device's kernels that start from now on.
 
-    Its streams at work share them. -1 leaves a number as it is; TypeError and
+    Each kernel may use as many, however many streams are at work, so that results
+    do not depend on what else runs. -1 leaves a number as it is; TypeError and
     RuntimeError for what is no number of this machine's cores.
     """
     limit = _checked_limit(get_device_limit(device), cube_num, vector_num)
@@ -82,7 +83,7 @@ def set_stream_limit(
 ) -> None:
     """Limit the cores of a stream's kernels that start from now on.
 
-    Never above its share of the device's. -1 leaves a number as it is; errors
+    Never above its device's. -1 leaves a number as it is; errors
     are those of set_device_limit().
     """
     key = _key(stream)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import itertools
+import threading
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,8 +22,6 @@ __all__ = [
     "change_current_allocator",
     "use_mem_pool",
 ]
-
-_numbers = itertools.count(1)
 
 
 class _Plugged:
@@ -121,7 +119,9 @@ class MemPool:
     allocator: an NPUPluggableAllocator's allocator() to take it from; the
     driver by default. use_on_oom: others are served from what is free in the
     pool before they run out of memory. no_split: segments are not shared by
-    several tensors. When the pool goes, empty_cache() releases its memory.
+    several tensors. When the pool goes, what is free of its memory is released,
+    and the rest by empty_cache(). A graph captured with `pool=pool.id` belongs to
+    it: the pool's memory and the graph's have one name, and never overlap.
     """
 
     def __init__(
@@ -138,10 +138,13 @@ class MemPool:
                 "allocator must be NPUPluggableAllocator(...).allocator(), but got "
                 f"{type(allocator).__name__}",
             )
-        self._number = next(_numbers)
+        # Also what graph_pool_handle() and NPUGraph.pool() count by.
+        self._number = _C.new_graph_pool()
         self._allocator = allocator
         self._rules = use_on_oom, not no_split
         self._devices: set[int] = set()
+        self._contexts = 0
+        self._lock = threading.Lock()
         weakref.finalize(self, _release, self._number, self._devices)
 
     @property
@@ -155,8 +158,16 @@ class MemPool:
         return self._allocator
 
     def use_count(self) -> int:
-        """Return on how many devices the pool has been used."""
-        return len(self._devices)
+        """Return how many hold the pool.
+
+        This object, each use_mem_pool() under way, and each graph captured into it.
+        Mirrors torch.cuda.MemPool.use_count.
+        """
+        graphs = sum(
+            _C.graph_pool_users(index, self._number)
+            for index in range(_C.device_count())
+        )
+        return 1 + self._contexts + graphs
 
     def snapshot(self) -> list[dict[str, Any]]:
         """Return the pool's segments, as memory_snapshot() does."""
@@ -164,10 +175,16 @@ class MemPool:
 
         return memory_snapshot(self.id)
 
-    def _hold(self, index: int) -> None:
-        if index not in self._devices:
-            _C.hold_pool(index, self._number, *self._rules)
-            self._devices.add(index)
+    def _enter(self, index: int) -> None:
+        with self._lock:
+            if index not in self._devices:
+                _C.hold_pool(index, self._number, *self._rules)
+                self._devices.add(index)
+            self._contexts += 1
+
+    def _leave(self) -> None:
+        with self._lock:
+            self._contexts -= 1
 
 
 @contextlib.contextmanager
@@ -182,7 +199,7 @@ def use_mem_pool(pool: MemPool, device: Device = None) -> Iterator[None]:
             TypeError, f"expected a torch.npu.MemPool, but got {type(pool).__name__}"
         )
     index = _resolve(device)
-    pool._hold(index)
+    pool._enter(index)
     _C.begin_pool(
         index, pool._number, pool._allocator._handle if pool._allocator else 0
     )
@@ -190,3 +207,4 @@ def use_mem_pool(pool: MemPool, device: Device = None) -> Iterator[None]:
         yield
     finally:
         _C.end_pool(index)
+        pool._leave()

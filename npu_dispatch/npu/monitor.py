@@ -9,13 +9,20 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from npu_dispatch import _C
 from npu_dispatch.npu._device import _checked
 from npu_dispatch.npu._index import Device, _get_device_index
 from npu_dispatch.npu._lazy import _lazy_init
-from npu_dispatch.stats import DeviceStats, StatsError, StatsReader, segment_file
+from npu_dispatch.stats import (
+    SAMPLE_PERIOD,
+    DeviceStats,
+    StatsError,
+    StatsReader,
+    segment_file,
+)
 
 __all__ = [
     "clock_rate",
@@ -53,21 +60,27 @@ def _launcher_ns(index: int) -> int:
 
 
 class _Window:
-    """Percent of the time since the last look that a counter of ns has grown by."""
+    """Percent of the time since the last look that a counter of ns has grown by.
+
+    The first look takes a short time: what a counter has grown by since the
+    process began says nothing of now.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._last: dict[int, tuple[int, int]] = {}
         self._percent: dict[int, int] = {}
 
-    def percent(self, index: int, counter: int) -> int:
-        now = time.monotonic_ns()
+    def percent(self, index: int, read: Callable[[int], int]) -> int:
         with self._lock:
-            then, before = self._last.get(index, (0, 0))
-            if not then:  # since the process began, at the longest a second ago
-                then, before = now - 1_000_000_000, max(0, counter - 1_000_000_000)
-            elif now - then < _SHORTEST_WINDOW_NS:
+            if index not in self._last:
+                self._last[index] = time.monotonic_ns(), read(index)
+                time.sleep(_SHORTEST_WINDOW_NS / 1e9)
+            then, before = self._last[index]
+            now = time.monotonic_ns()
+            if now - then < _SHORTEST_WINDOW_NS and index in self._percent:
                 return self._percent[index]
+            counter = read(index)
             busy = 100 * (counter - before) // (now - then)
             self._last[index] = now, counter
             self._percent[index] = max(0, min(100, busy))
@@ -80,40 +93,53 @@ _compute, _copies = _Window(), _Window()
 def utilization(device: Device = None) -> int:
     """Return the percent (0-100) of the time that the device was computing.
 
-    Of the time since the last call, or the last second at the first one; a
-    call soon after another repeats its answer. Mirrors torch.cuda.utilization.
+    Of the time since the last call; the first one watches for a tenth of a
+    second. A call soon after another repeats its answer. Mirrors
+    torch.cuda.utilization.
     """
-    index = _index(device)
-    return _compute.percent(index, _launcher_ns(index))
+    return _compute.percent(_index(device), _launcher_ns)
 
 
-def _own_stats(index: int) -> DeviceStats | None:
+def _copying_ns(index: int) -> int:
+    """Return how long a device's streams have spent on copies so far.
+
+    As the statistics know it: of one task in so many, which stands for the rest.
+    """
     path = _C.segment_path()
     if not path:
-        return None
+        return 0
     with StatsReader(Path(path)) as reader:
-        return next((d for d in reader.devices() if d.device == index), None)
+        sampled: int = sum(
+            stream.run_ns[kind].sum
+            for stream in reader.streams()
+            if stream.device == index
+            for kind in ("h2d", "d2h", "d2d")
+        )
+    return SAMPLE_PERIOD * sampled
 
 
 def memory_usage(device: Device = None) -> int:
-    """Return the percent (0-100) of the time that a blocking copy was under way.
+    """Return the percent (0-100) of the time that its streams were copying.
 
-    Over the same window as utilization(). Mirrors torch.cuda.memory_usage.
+    Over the same window as utilization(), from the tasks that the statistics
+    measure: one of 16. Mirrors torch.cuda.memory_usage.
     """
-    index = _index(device)
-    stats = _own_stats(index)
-    reasons = ("copy", "h2d", "item")
-    copying = sum(stats.wait_ns[reason] for reason in reasons) if stats else 0
-    return _copies.percent(index, copying)
+    return _copies.percent(_index(device), _copying_ns)
 
 
 def temperature(device: Device = None) -> int:
-    """Return degrees Celsius: 35 when idle to 75 at full load."""
+    """Return degrees Celsius: 35 when idle to 75 at full load.
+
+    A model of the load, not a measurement: a virtual device has no sensors.
+    """
     return _by_load(device, _IDLE_CELSIUS, _BUSY_CELSIUS)
 
 
 def power_draw(device: Device = None) -> int:
-    """Return milliwatts: 60000 when idle to 310000 at full load."""
+    """Return milliwatts: 60000 when idle to 310000 at full load.
+
+    A model of the load, not a measurement: a virtual device has no sensors.
+    """
     return _by_load(device, _IDLE_MILLIWATT, _BUSY_MILLIWATT)
 
 

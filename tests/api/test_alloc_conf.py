@@ -97,3 +97,47 @@ def test_refused_settings_change_nothing():
     x = torch.empty(5 * MIB + 1, dtype=torch.uint8, device="npu")
     assert torch.npu.memory_allocated() - before == 5 * MIB + 512
     del x
+
+
+def test_settings_of_other_allocators_are_accepted_and_named_once(python):
+    conf = (
+        "per_process_memory_fraction:0.5,pinned_use_background_threads:True,"
+        "release_lock_on_npumalloc:True,multi_stream_lazy_reclaim:False"
+    )
+    code = """
+import torch
+torch.ones(1, device="npu")
+torch.npu.memory._set_allocator_settings("multi_stream_lazy_reclaim:True")
+try: torch.empty(200 << 20, dtype=torch.uint8, device="npu")
+except torch.OutOfMemoryError as error: print(str(error))
+"""
+    result = python(code, NPU_DISPATCH_MEMORY="256M", **{NAME: conf})
+
+    assert "may use at most 128.00 MiB" in result.stdout
+    lines = result.stderr.splitlines()
+    assert [line.split()[2] for line in lines] == [
+        "pinned_use_background_threads",
+        "release_lock_on_npumalloc",
+        "multi_stream_lazy_reclaim",
+    ]
+    assert all(line.endswith("has no effect on this device") for line in lines)
+
+
+def test_an_unknown_setting_names_the_nearest_known(python):
+    code = "import torch; torch.npu.init()"
+    result = python(code, check=False, **{NAME: "max_splitsize_mb:64"})
+
+    assert result.returncode == 1
+    assert "the nearest that is known is max_split_size_mb" in result.stderr
+
+
+def test_virtual_devices_together_fit_into_the_host(python):
+    code = """
+import os, torch
+n = torch.npu.device_count()
+total = sum(torch.npu.mem_get_info(i)[1] for i in range(n))
+print(n, total <= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGESIZE") // 2)
+"""
+    for devices in (1, 4):
+        found = python(code, NPU_DISPATCH_DEVICES=str(devices)).stdout.split()
+        assert found == [str(devices), "True"]

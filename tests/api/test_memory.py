@@ -6,6 +6,7 @@ import gc
 import pickle
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 import torch
@@ -130,6 +131,81 @@ def test_a_pool_keeps_its_memory_until_it_goes():
     assert torch.npu.memory_snapshot(key) == []
 
 
+def test_a_pool_gives_its_free_memory_back_when_it_goes():
+    before = torch.npu.memory_reserved()
+    pool = torch.npu.MemPool()
+    with torch.npu.use_mem_pool(pool):
+        x = torch.empty(30 * MIB, dtype=torch.uint8, device="npu")
+        y = torch.empty(30 * MIB, dtype=torch.uint8, device="npu").zero_()
+    assert torch.npu.memory_reserved() == before + 60 * MIB
+    del y
+
+    del pool
+    gc.collect()
+    assert torch.npu.memory_reserved() == before + 30 * MIB  # x is in use
+    del x
+
+
+def test_a_pool_counts_who_holds_it():
+    pool = torch.npu.MemPool()
+    assert pool.use_count() == 1
+    with torch.npu.use_mem_pool(pool):
+        assert pool.use_count() == 2
+        with torch.npu.use_mem_pool(pool):
+            assert pool.use_count() == 3
+    assert pool.use_count() == 1
+
+    graph, x = torch.npu.NPUGraph(), torch.ones(4, device="npu")
+    with torch.npu.graph(graph, pool=pool.id):
+        y = x + 1
+    assert pool.use_count() == 2
+    del y
+    graph.reset()
+    assert pool.use_count() == 1
+
+
+def test_pools_and_graphs_have_one_name_space():
+    names = set()
+    for _ in range(3):
+        pool, graph = torch.npu.MemPool(), torch.npu.NPUGraph()
+        with torch.npu.graph(graph):
+            torch.ones(4, device="npu") + 1
+        new = {pool.id, graph.pool(), torch.npu.graph_pool_handle()}
+        assert len(new) == 3
+        assert not names & new
+        names |= new
+        del graph
+
+
+def test_graphs_in_pools_do_not_overwrite_each_other():
+    x = torch.ones(1000, device="npu")
+    pools, graphs, results = [], [], []
+    for i in range(3):
+        pool, graph = torch.npu.MemPool(), torch.npu.NPUGraph()
+        with torch.npu.graph(graph, pool=pool.id if i else None):
+            result = (x * 2 + i) * 3
+        pools.append(pool)
+        graphs.append(graph)
+        results.append(result)
+    with torch.npu.use_mem_pool(pools[1]):
+        kept = x + 41
+    for graph in graphs:
+        graph.replay()
+    for i, result in enumerate(results):
+        assert result.eq((2 + i) * 3).all()
+    assert kept.eq(42).all()
+
+    # A snapshot names the memory of a graph by its pool.
+    for graph, pool, result in zip(graphs, pools, results, strict=True):
+        assert graph.pool() == pool.id or pool is pools[0]
+        segments = torch.npu.memory_snapshot(graph.pool())
+        assert any(
+            s["address"] <= result.data_ptr() < s["address"] + s["total_size"]
+            for s in segments
+        )
+    del graph, graphs, result, results, segments, kept
+
+
 def test_a_pool_is_its_threads_own():
     import threading
 
@@ -226,6 +302,102 @@ assert counts.my_freed() == counts.my_allocated()
 """
     result = python(code, library)
     assert result.stdout.split() == ["RuntimeError", "OutOfMemoryError"]
+
+
+def test_a_graph_keeps_the_memory_that_the_users_allocator_gave_it(library, python):
+    code = """
+import ctypes, gc, sys
+import torch
+counts = ctypes.CDLL(sys.argv[1])
+allocator = torch.npu.NPUPluggableAllocator(sys.argv[1], "my_alloc", "my_free")
+torch.npu.change_current_allocator(allocator)
+x, graph = torch.ones(1000, device="npu"), torch.npu.NPUGraph()
+torch.npu.synchronize()
+before = counts.my_allocated(), counts.my_freed()
+with torch.npu.graph(graph):
+    y = ((x + 1) * 2 - 3).exp()
+kept = counts.my_allocated() - before[0]
+assert kept >= 4 * 4000, kept
+print(counts.my_freed() - before[1])
+for _ in range(3):
+    x.add_(1)
+    graph.replay()
+    assert torch.equal(y.cpu(), ((x.cpu() + 1) * 2 - 3).exp())
+z = torch.full((1000,), 7.0, device="npu")
+graph.replay()
+assert z.eq(7).all()
+del y, z
+torch.npu.synchronize()
+print(counts.my_freed() - counts.my_allocated() <= -kept)
+del graph, x
+gc.collect()
+torch.npu.synchronize()
+torch.npu.empty_cache()
+print(counts.my_freed() - counts.my_allocated())
+"""
+    assert python(code, library).stdout.split() == ["0", "True", "0"]
+
+
+FREES = """
+import ctypes, sys
+import torch
+from torch.npu import DeviceError
+from npu_dispatch import _C
+sys.path.append(sys.argv[2])
+from held_stream import Held
+counts = ctypes.CDLL(sys.argv[1])
+allocator = torch.npu.NPUPluggableAllocator(sys.argv[1], "my_alloc", "my_free")
+torch.npu.change_current_allocator(allocator)
+torch.npu.init()
+side = torch.npu.Stream()
+%s
+torch.npu.synchronize()
+torch.npu.empty_cache()
+assert counts.my_freed() == counts.my_allocated()
+"""
+FREED_WHERE = {
+    # What is freed where nothing may wait, and nothing can be queued.
+    "guard": """
+x = torch.ones(100, device="npu")
+x.record_stream(side)
+with Held(side), torch.npu.sync_guard("error", explicit=True):
+    del x
+""",
+    "capture": """
+x, graph = torch.ones(100, device="npu"), torch.npu.NPUGraph()
+torch.npu.synchronize()
+with torch.npu.graph(graph):
+    del x
+    _C.submit_nothing()
+graph.replay()
+graph.replay()
+del graph
+""",
+    "full": """
+x = torch.ones(100, device="npu")
+with Held(), torch.npu.sync_guard("error", explicit=True):
+    try:
+        while True:
+            _C.submit_nothing()
+    except torch.npu.HostSyncError:
+        pass
+    del x
+""",
+    "failed": """
+x = torch.ones(100, device="npu")
+with Held():
+    torch.npu.current_stream().submit(lambda: 1 / 0)
+    del x
+try: torch.npu.synchronize()
+except DeviceError: torch.npu.clear_error()
+""",
+}
+
+
+@pytest.mark.parametrize("where", FREED_WHERE)
+def test_memory_of_the_users_allocator_is_freed_without_a_wait(library, python, where):
+    support = str(Path(__file__).parent.parent / "support")
+    python(FREES % FREED_WHERE[where], library, support)
 
 
 def test_the_users_allocator_hears_of_what_else_happens(library, python):

@@ -28,10 +28,37 @@ def test_utilization_follows_the_load():
     window = _Window()
     window._last[0] = 1, 0  # long ago
     window._percent[0] = 0
-    assert window.percent(0, 10**30) == 100
-    assert window.percent(0, 10**30) == 100  # a look too soon repeats its answer
+    assert window.percent(0, lambda index: 10**30) == 100
+    # A look too soon repeats its answer.
+    assert window.percent(0, lambda index: 10**30) == 100
     window._last[0] = 1, 10**30
-    assert window.percent(0, 10**30) == 0
+    assert window.percent(0, lambda index: 10**30) == 0
+
+
+def test_the_first_look_tells_of_now_and_not_of_the_life_of_the_process():
+    from npu_dispatch.npu.monitor import _Window
+
+    assert _Window().percent(0, lambda index: 10**18) == 0
+
+
+def test_copies_are_those_of_the_streams_and_not_waits_for_a_value():
+    from npu_dispatch.npu.monitor import _copying_ns
+
+    x, host = torch.ones(1 << 20, device="npu"), torch.ones(1 << 20).pin_memory()
+    torch.npu.synchronize()
+    before = _copying_ns(0)
+    for _ in range(200):
+        (x.sum() + 1).item()
+    assert _copying_ns(0) == before
+    for _ in range(200):
+        host.copy_(x, non_blocking=True)
+    torch.npu.synchronize()
+    assert _copying_ns(0) > before
+
+
+def test_what_is_modelled_says_so():
+    for name in ("temperature", "power_draw"):
+        assert "not a measurement" in getattr(torch.npu, name).__doc__
 
 
 def test_a_busy_device_is_seen_busy():

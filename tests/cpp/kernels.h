@@ -67,6 +67,7 @@ inline bool submit(Stream& stream, const npu_kernel& kernel,
   for (uint64_t word : words) s.words[at++] = word;
   memset(s.words + at, 0, (n_words - at) * sizeof(uint64_t));
   stream.commit(s);
+  stream.settle(s);
   return true;
 }
 

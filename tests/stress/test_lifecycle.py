@@ -73,6 +73,45 @@ print(os.waitstatus_to_exitcode(status), torch.isfinite(long(3)).all().item())
     assert python(code).stdout.strip() == "0 True"
 
 
+FORKED_CALLS = {
+    "module": "m(x)",
+    "backward": "m(x).sum().backward()",
+    "view": "w.t().sum()",
+    "stream": "torch.accelerator.current_stream().synchronize()",
+    "context": "torch.npu.stream(torch.npu.Stream()).__enter__()",
+    "event": "torch.npu.Event().record()",
+    "copy": "x.cpu()",
+    "submit": "s.submit(print)",
+    "replay": "g.replay()",
+}
+
+
+def test_a_forked_child_gets_an_exception_from_whatever_it_calls(python):
+    """The parent's tensors, modules, streams and graphs are there, and of no use."""
+    code = f"""
+import os, torch
+m, x = torch.nn.Linear(4, 4).npu(), torch.ones(2, 4).npu()
+w = m.weight
+s, g = torch.npu.current_stream(), torch.npu.NPUGraph()
+m(x).sum().backward()
+with torch.npu.graph(g):
+    y = x + 1
+for name, call in {FORKED_CALLS!r}.items():
+    child = os.fork()
+    if child == 0:
+        try:
+            exec(call)
+        except RuntimeError as error:
+            os._exit(0 if "spawn" in str(error) else 2)
+        os._exit(1)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if status:
+        print(name, status)
+assert m(x).isfinite().all()
+"""
+    assert python(code).stdout == ""
+
+
 def test_a_child_forked_before_initialisation_may_use_the_device(python):
     code = """
 import os, npu_dispatch, torch

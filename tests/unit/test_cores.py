@@ -1,4 +1,4 @@
-"""How many threads kernels get, by the number of streams at work."""
+"""How many threads kernels get: never by the number of streams at work."""
 
 import os
 
@@ -62,13 +62,15 @@ def threads_seen(
     [
         (1, 100, None, [1]),
         (1, 100_000, None, [4]),
-        (2, 100_000, None, [2, 2]),
-        (4, 100_000, None, [1] * 4),
+        (2, 100_000, None, [4, 4]),
+        (4, 100_000, None, [4] * 4),
         (1, 100_000, "3", [3]),
-        (2, 100_000, "3", [1, 1]),
+        (2, 100_000, "3", [3, 3]),
     ],
 )
-def test_streams_at_work_share_the_cores(python, streams, elements, cores, expected):
+def test_a_kernel_gets_its_cores_however_many_streams_work(
+    python, streams, elements, cores, expected
+):
     changes = {"NPU_DISPATCH_CORES": cores} if cores else {}
 
     assert threads_seen(python, streams, elements, **changes) == expected
@@ -84,12 +86,38 @@ LIMIT_STREAM = "torch.npu.set_stream_limit(every[0], vector_num=1)"
     [
         (1, [LIMIT_DEVICE], [1]),
         (1, [LIMIT_STREAM], [1]),
-        (2, [LIMIT_STREAM], [1, 2]),
+        (2, [LIMIT_STREAM], [1, 4]),
         (1, [LIMIT_STREAM, "torch.npu.reset_stream_limit(every[0])"], [4]),
     ],
 )
 def test_limits_of_a_device_and_of_a_stream(python, streams, limits, expected):
     assert sorted(threads_seen(python, streams, 100_000, *limits)) == expected
+
+
+BUSY = """
+import threading
+import torch
+
+torch.set_num_threads(4)
+host = torch.rand(3_000_001, generator=torch.Generator().manual_seed(3)) * 1e3
+x = host.npu()
+alone = x.sum()
+torch.npu.synchronize()
+gate, entered = threading.Event(), threading.Event()
+def hold():
+    entered.set()
+    gate.wait()
+torch.npu.Stream().submit(hold)
+entered.wait()
+beside = x.sum()
+torch.npu.current_stream().synchronize()
+gate.set()
+print(alone.item() == host.sum().item(), beside.item() == host.sum().item())
+"""
+
+
+def test_a_sum_repeats_beside_a_busy_stream(python):
+    assert python(BUSY).stdout.split() == ["True", "True"]
 
 
 def test_a_large_kernel_on_an_idle_device_uses_what_torch_would():

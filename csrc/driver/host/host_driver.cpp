@@ -3,11 +3,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <string>
 
 #include "csrc/base/env.h"
+#include "csrc/driver/host/host_memory.h"
 
 namespace npu {
 namespace {
@@ -34,15 +34,20 @@ int visible_devices(int installed) {
   return count;
 }
 
-int device_count() {
+// Of which each process may see a part.
+int installed_devices() {
   static const int count =
-      visible_devices(int(env_int("NPU_DISPATCH_DEVICES", 1, 0, kMaxDevices)));
+      int(env_int("NPU_DISPATCH_DEVICES", 1, 0, kMaxDevices));
+  return count;
+}
+
+int device_count() {
+  static const int count = visible_devices(installed_devices());
   return count;
 }
 
 uint64_t memory_total(int device) {
-  const uint64_t pages = uint64_t(sysconf(_SC_PHYS_PAGES));
-  const uint64_t fallback = pages * uint64_t(sysconf(_SC_PAGESIZE)) / 2;
+  const uint64_t fallback = device_memory(host_memory(), installed_devices());
   const uint64_t all = env_bytes("NPU_DISPATCH_MEMORY", fallback);
   const std::string own = "NPU_DISPATCH_MEMORY_" + std::to_string(device);
   return env_bytes(own.c_str(), all);

@@ -20,6 +20,7 @@
 #include "csrc/stats/segment.h"
 #include "csrc/taskqueue/engine.h"
 #include "csrc/taskqueue/event.h"
+#include "csrc/taskqueue/graveyard.h"
 #include "csrc/taskqueue/profile.h"
 #include "csrc/taskqueue/work_names.h"
 #include "csrc/torch/allocator.h"
@@ -72,6 +73,12 @@ void copy_on_stream(Stream& stream, const at::Tensor& to,
   call_in_place(kCopy, to, from, false);
 }
 
+// Host memory whose owner was interrupted while he waited for the copy from it.
+Graveyard<at::Tensor>& abandoned_sources() {
+  static auto* const instance = new Graveyard<at::Tensor>;
+  return *instance;
+}
+
 // Across devices, on the source's stream, which first waits for what the
 // destination's has been given; then the other way round.
 void copy_between_devices(const at::Tensor& to, const at::Tensor& from) {
@@ -108,9 +115,11 @@ void copy_to_host(const at::Tensor& to, const at::Tensor& from,
                   bool non_blocking) {
   Stream& stream = usable_stream(from.device().index());
   if (non_blocking && is_pinned(to.const_data_ptr()) && same_layout(to, from)) {
+    // Before the copy is queued, so that whatever is thrown after it finds the
+    // memory kept until the stream has come there.
+    record_pinned(to.storage().data_ptr(), stream);
     copy_bytes(stream, to.mutable_data_ptr(), from.const_data_ptr(),
                to.nbytes(), CopyKind::kDeviceToHost);
-    record_pinned(to.storage().data_ptr(), stream);
     count(stream, CopyKind::kDeviceToHost, true, to.nbytes());
     return;
   }
@@ -159,9 +168,9 @@ void copy_from_host(const at::Tensor& to, const at::Tensor& from,
   if (bytes <= kMaxInlineCopy && !direct) {
     copy_inline(stream, address, source.const_data_ptr(), bytes);
   } else if (direct) {
+    record_pinned(source.storage().data_ptr(), stream);
     copy_bytes(stream, address, source.const_data_ptr(), bytes,
                CopyKind::kHostToDevice);
-    record_pinned(source.storage().data_ptr(), stream);
   } else if (stream.sink()) {
     forbid_on(stream,
               "aten::copy_ of " + std::to_string(bytes) +
@@ -172,14 +181,23 @@ void copy_from_host(const at::Tensor& to, const at::Tensor& from,
   } else if (bytes <= kMaxStagedCopy) {
     c10::DataPtr stage = pinned_allocator()->allocate(bytes);
     memcpy(stage.get(), source.const_data_ptr(), bytes);
-    copy_bytes(stream, address, stage.get(), bytes, CopyKind::kHostToDevice);
     record_pinned(stage, stream);
+    copy_bytes(stream, address, stage.get(), bytes, CopyKind::kHostToDevice);
   } else {
     // Before the copy is queued: it reads memory that the caller may free.
     announce_host_wait(stream, WaitReason::kUpload, kCopyName);
-    copy_bytes(stream, address, source.const_data_ptr(), bytes,
-               CopyKind::kHostToDevice);
-    host_wait_announced(stream, stream.tail(), WaitReason::kUpload, kCopyName);
+    try {
+      copy_bytes(stream, address, source.const_data_ptr(), bytes,
+                 CopyKind::kHostToDevice);
+      host_wait_announced(stream, stream.tail(), WaitReason::kUpload,
+                          kCopyName);
+    } catch (...) {
+      // Interrupted: the caller goes, the queued copy still reads its memory.
+      abandoned_sources().bury(std::make_unique<at::Tensor>(std::move(source)),
+                               {{&stream, stream.tail()}});
+      throw;
+    }
+    abandoned_sources().collect();
     raise_if_failed(stream);
   }
 }

@@ -6,6 +6,8 @@
 
 #include "csrc/stats/segment.h"
 #include "csrc/taskqueue/engine.h"
+#include "csrc/taskqueue/event.h"
+#include "csrc/taskqueue/foreign.h"
 #include "tests/cpp/check.h"
 #include "tests/cpp/child.h"
 #include "tests/cpp/kernels.h"
@@ -166,6 +168,93 @@ TEST(HostWait, LeavesAFullRingUnchangedWhenInterrupted) {
     submit(stream, kAppend, {word(&got), before}, 40);
     host_wait(stream, stream.tail(), WaitReason::kStreamSync);
     return got.size() == before && got.back() == before ? 0 : 3;
+  });
+  EXPECT_EQ(ended.code, 0);
+  EXPECT_EQ(ended.err, "");
+}
+
+// In a child: the line that failed, as far as an exit code can say it.
+#define CHECK(condition) \
+  if (!(condition)) return __LINE__ % 250 + 1
+
+TEST(HostWait, IsNotAskedOfAnEventThatIsRecordedWhereLaunchesBlock) {
+  const auto ended = in_child([] {
+    static Gate gate;
+    Stream& stream = current_stream(0);
+    block(stream, gate);
+    set_launch_blocking(true);
+    set_host_wait_hooks({release, reacquire, interrupt, nullptr, nullptr});
+
+    Event event(Timing::kOn);
+    CHECK(event.record(stream));
+    CHECK(asked == 0 && event.recorded() && event.number() == 2);
+    CHECK(!event.done());
+
+    set_host_wait_hooks({});
+    gate.open();
+    event.synchronize();
+    CHECK(event.time_ns() != 0);
+    return 0;
+  });
+  EXPECT_EQ(ended.code, 0);
+  EXPECT_EQ(ended.err, "");
+}
+
+TEST(HostWait, OfALaunchThatBlocksLeavesForeignWorkQueuedWhenInterrupted) {
+  const auto ended = in_child([] {
+    static Gate gate;
+    static int runs = 0, releases = 0;
+    Stream& stream = current_stream(0);
+    block(stream, gate);
+    set_launch_blocking(true);
+    set_host_wait_hooks({release, reacquire, interrupt, nullptr, nullptr});
+    bool thrown = false;
+    try {
+      submit_foreign(stream, {"work",
+                              [](void*, npu_failure&) {
+                                ++runs;
+                                return int(NPU_OK);
+                              },
+                              [](void*) { ++releases; },
+                              nullptr,
+                              {}});
+    } catch (const std::runtime_error&) {
+      thrown = true;
+    }
+    CHECK(thrown && runs == 0 && releases == 0);
+    set_host_wait_hooks({});
+    gate.open();
+    host_wait(stream, stream.tail(), WaitReason::kStreamSync);
+    CHECK(runs == 1 && releases == 1);
+    return 0;
+  });
+  EXPECT_EQ(ended.code, 0);
+  EXPECT_EQ(ended.err, "");
+}
+
+// Legal where launches do not block, so legal where they do.
+TEST(HostWait, IsNotAskedOfATaskThatLaunchesAnotherOnItsStream) {
+  static constexpr npu_kernel kLaunches{
+      [](const npu_kernel*, const uint64_t* words, npu_failure* failure) {
+        try {
+          submit(*reinterpret_cast<Stream*>(words[0]), kAppend,
+                 {words[1], words[2]});
+        } catch (const std::exception& e) {
+          snprintf(failure->text, sizeof failure->text, "%s", e.what());
+          return int(NPU_ERROR);
+        }
+        return int(NPU_OK);
+      },
+      "test::launches", nullptr, 0};
+  const auto ended = in_child([] {
+    Stream& stream = current_stream(0);
+    set_launch_blocking(true);
+    std::vector<uint64_t> got;
+    submit(stream, kLaunches, {word(&stream), word(&got), 7});
+    host_wait(stream, stream.tail(), WaitReason::kStreamSync);
+    CHECK(!stream.failed());
+    CHECK(got == std::vector<uint64_t>{7});
+    return 0;
   });
   EXPECT_EQ(ended.code, 0);
   EXPECT_EQ(ended.err, "");

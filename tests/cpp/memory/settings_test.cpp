@@ -3,6 +3,8 @@
 
 #include <stdexcept>
 
+#include "csrc/memory/caching_allocator.h"
+#include "csrc/taskqueue/engine.h"
 #include "tests/cpp/check.h"
 #include "tests/cpp/memory/allocator_fixture.h"
 
@@ -45,24 +47,76 @@ TEST(Settings, NameWhatIsWrongAndWhatWouldBeRight) {
   struct Case {
     const char *text, *part;
   };
-  for (Case c :
-       {Case{"max_split_mb:64", "unknown key 'max_split_mb'"},
-        Case{"max_split_mb:64", "garbage_collection_threshold"},
-        Case{"max_split_size_mb:20", "above 20"},
-        Case{"max_split_size_mb:many", "'many'"},
-        Case{"garbage_collection_threshold:1.5", "below 1"},
-        Case{"garbage_collection_threshold:", "below 1"},
-        Case{"expandable_segments:perhaps", "True or False"},
-        Case{"roundup_power2_divisions:3", "power of two"},
-        Case{"roundup_power2_divisions:[256:1", "power of two"},
-        Case{"roundup_power2_divisions:[3:2]", "power of two"},
-        Case{"base_addr_aligned_kb:17", "0 to 16"}, Case{"page_size:4k", "1g"},
-        Case{"backend:cudaMallocAsync", "change_current_allocator"},
-        Case{"expandable_segments", "key:value"}}) {
+  for (Case c : {Case{"max_split_mb:64", "unknown key 'max_split_mb'"},
+                 Case{"max_split_mb:64",
+                      "the nearest that is known is max_split_size_mb"},
+                 Case{"pined_use_background_threads:True",
+                      "known is pinned_use_background_threads"},
+                 Case{"pinned_use_background_threads:3", "True or False"},
+                 Case{"pinned_num_register_threads:many", "a number"},
+                 Case{"per_process_memory_fraction:1.5", "at most 1"},
+                 Case{"per_process_memory_fraction:0", "above 0"},
+                 Case{"max_non_split_rounding_mb:20", "above 20"},
+                 Case{"max_split_mb:64", "garbage_collection_threshold"},
+                 Case{"max_split_size_mb:20", "above 20"},
+                 Case{"max_split_size_mb:many", "'many'"},
+                 Case{"garbage_collection_threshold:1.5", "below 1"},
+                 Case{"garbage_collection_threshold:", "below 1"},
+                 Case{"expandable_segments:perhaps", "True or False"},
+                 Case{"roundup_power2_divisions:3", "power of two"},
+                 Case{"roundup_power2_divisions:[256:1", "power of two"},
+                 Case{"roundup_power2_divisions:[3:2]", "power of two"},
+                 Case{"base_addr_aligned_kb:17", "0 to 16"},
+                 Case{"page_size:4k", "1g"},
+                 Case{"backend:cudaMallocAsync", "change_current_allocator"},
+                 Case{"expandable_segments", "key:value"}}) {
     const std::string text = refusal(c.text);
     EXPECT_TRUE(text.find(c.part) != std::string::npos);
     EXPECT_TRUE(text.find("PYTORCH_NPU_ALLOC_CONF") == 0);
   }
+}
+
+TEST(Settings, AcceptWhatOtherAllocatorsKnowAndNameItAsWithoutEffect) {
+  const AllocatorSettings s = parse_allocator_settings(
+      "pinned_use_cuda_host_register:True,pinned_num_register_threads:8,"
+      "release_lock_on_npumalloc:True,release_lock_on_cudamalloc:False,"
+      "multi_stream_lazy_reclaim:True,segment_size_mb:40,max_split_size_mb:64");
+
+  EXPECT_EQ(s.without_effect.size(), 6);
+  EXPECT_EQ(s.without_effect[1], "pinned_num_register_threads");
+  EXPECT_EQ(s.max_split_size, 64 * kMiB);
+}
+
+TEST(Settings, LimitTheMemoryOfTheProcess) {
+  const MemoryInfo info = allocator(0).info();
+  {
+    With conf("per_process_memory_fraction:0.25");
+    EXPECT_TRUE(allocator(0).fraction() == 0.25);
+    OutOfMemory why{};
+    Stream& stream = current_stream(0);
+    EXPECT_TRUE(!allocator(0).allocate(info.total / 2, stream, why));
+    EXPECT_EQ(why.limit, info.total / 4);
+  }
+  allocator(0).set_fraction(1);
+}
+
+TEST(Settings, SayWhichBlockServesALargeRequest) {
+  OutOfMemory why{};
+  Stream& stream = next_stream(0, StreamPool::kNormal);
+  const auto served_by_120_mib = [&](const char* text) {
+    With conf(text);
+    allocator(0).empty_cache();
+    Block* large = allocator(0).allocate(120 * kMiB, stream, why);
+    const void* address = block_address(large);
+    allocator(0).free(large);
+    Block* block = allocator(0).allocate(95 * kMiB, stream, why);
+    const bool same = block_address(block) == address;
+    allocator(0).free(block);
+    return same;
+  };
+  EXPECT_TRUE(!served_by_120_mib("max_split_size_mb:64"));
+  EXPECT_TRUE(
+      served_by_120_mib("max_split_size_mb:64,max_non_split_rounding_mb:30"));
 }
 
 TEST(Settings, RoundSizesUpToDivisionsOfPowersOfTwo) {

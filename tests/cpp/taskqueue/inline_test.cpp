@@ -67,5 +67,65 @@ TEST(InlineStream, TakesTurnsAmongThreads) {
   EXPECT_EQ(stream.retired().value(), kThreads * kEach);
 }
 
+// words: Stream*, vector<uint64_t>*, then n others. Launches two tasks where it
+// runs, one with its words in the arena, then writes down its own words.
+int run_nested(const npu_kernel*, const uint64_t* words, npu_failure*) {
+  Stream& stream = *reinterpret_cast<Stream*>(words[0]);
+  auto* got = reinterpret_cast<std::vector<uint64_t>*>(words[1]);
+  const uint64_t before = stream.tail();
+  submit(stream, kAppend, {word(got), 100 + before});
+  submit(stream, kAppend, {word(got), 200 + before}, 60);
+  // Done where it was launched, under a number of its own.
+  EXPECT_EQ(got->back(), 200 + before);
+  EXPECT_EQ(stream.tail(), before + 2);
+  EXPECT_TRUE(stream.idle());
+  for (uint64_t i = 2; i < 50; ++i) got->push_back(words[i]);
+  return NPU_OK;
+}
+constexpr npu_kernel kNested{run_nested, "test::nested", nullptr, 0};
+
+TEST(InlineStream, KeepsATaskThatLaunchesOthersOnIt) {
+  Stream stream(0, 64, 0, StreamMode::kInline);
+  std::vector<uint64_t> got;
+  // Round by round the arena gives out what the last one gave back.
+  for (uint64_t round = 0; round < 3; ++round) {
+    got.clear();
+    const uint64_t tail = stream.tail();
+    Submission s;
+    EXPECT_TRUE(stream.begin(50, s));
+    s.task->kernel = &kNested;
+    s.words[0] = word(&stream);
+    s.words[1] = word(&got);
+    for (uint64_t i = 2; i < 50; ++i) s.words[i] = 1000 * round + i;
+    stream.commit(s);
+
+    EXPECT_EQ(s.position, tail + 2);
+    EXPECT_EQ(stream.tail(), tail + 3);
+    EXPECT_TRUE(stream.idle());
+    EXPECT_EQ(got.size(), 50);
+    for (uint64_t i = 2; i < 50; ++i) EXPECT_EQ(got[i], 1000 * round + i);
+  }
+  EXPECT_EQ(stream.block().bypassed[int(Bypass::kSyncLaunchStream)].load(), 9);
+}
+
+TEST(InlineStream, GivesTheErrorOfANestedTaskItsNumber) {
+  Stream stream(0, 64, 0, StreamMode::kInline);
+  static constexpr npu_kernel kLaunchesAFailure{
+      [](const npu_kernel*, const uint64_t* words, npu_failure*) {
+        submit(*reinterpret_cast<Stream*>(words[0]), check::kFail,
+               {uint64_t(NPU_ERROR)});
+        return int(NPU_OK);
+      },
+      "test::launches_a_failure", nullptr, 0};
+  std::vector<uint64_t> got;
+  submit(stream, kAppend, {word(&got), 1});
+  submit(stream, kLaunchesAFailure, {word(&stream)});
+
+  EXPECT_TRUE(stream.failed());
+  EXPECT_EQ(stream.error()->op, std::string("test::fail"));
+  EXPECT_EQ(stream.error()->task, 1);
+  EXPECT_EQ(stream.tail(), 3);
+}
+
 }  // namespace
 }  // namespace npu
