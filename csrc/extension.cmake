@@ -71,15 +71,19 @@ add_library(npu_torch OBJECT
   ops/kernel_threads.cpp
   ops/key.cpp
   ops/launch.cpp
+  ops/launch_state.cpp
   ops/op.cpp
   ops/plan.cpp
   ops/plan_table.cpp
   ops/result_memory.cpp
+  ops/shapes.cpp
+  ops/shapes_by_hand.cpp
   ops/stack_map.cpp
   ops/sync_call.cpp
   ops/third_party.cpp
   ops/trial.cpp
   ops/unmarked_writes.cpp
+  ops/value_class.cpp
   ops/manual/attention.cpp
   ops/manual/autocast.cpp
   ops/manual/composites.cpp

@@ -15,7 +15,9 @@ namespace {
 void add(Key& key, ArgKind kind, const c10::IValue& value) {
   if (kind == ArgKind::kGenerator)
     return key.add(value.toOptional<at::Generator>());
-  if (value.isNone()) return key.add(std::optional<at::Tensor>());
+  if (value.isNone())
+    return kind == ArgKind::kTensor ? key.add(std::optional<at::Tensor>())
+                                    : key.add(std::optional<bool>());
   switch (kind) {
     case ArgKind::kTensor:
       return key.add(value.toTensor());
@@ -25,7 +27,7 @@ void add(Key& key, ArgKind kind, const c10::IValue& value) {
     }
     case ArgKind::kOptionalTensorList: {
       const auto list = value.toListRef();
-      key.add(int64_t(list.size()));
+      key.add_list(list.size());
       for (const c10::IValue& element : list)
         key.add(element.isNone() ? std::nullopt
                                  : std::optional(element.toTensor()));
@@ -35,7 +37,7 @@ void add(Key& key, ArgKind kind, const c10::IValue& value) {
       return key.add(value.toScalar());
     case ArgKind::kScalarList: {
       const auto list = value.toListRef();
-      key.add(int64_t(list.size()));
+      key.add_list(list.size());
       for (const c10::IValue& element : list) key.add(element.toScalar());
       return;
     }
@@ -49,24 +51,29 @@ void add(Key& key, ArgKind kind, const c10::IValue& value) {
       return key.add(at::IntArrayRef(value.toIntVector()));
     case ArgKind::kFloats:
       return key.add(at::ArrayRef<double>(value.toDoubleVector()));
-    case ArgKind::kBools:
-      for (const bool b : value.toBoolList()) key.add(b);
-      return;
+    case ArgKind::kBools: {
+      const auto list = value.toBoolList();
+      std::array<bool, 8> bits{};
+      if (list.size() > bits.size()) break;
+      std::copy(list.begin(), list.end(), bits.begin());
+      return key.add(bits);
+    }
     case ArgKind::kString:
       return key.add(value.toStringView());
     case ArgKind::kDevice:
       return key.add(value.toDevice());
     default:
-      if (value.isInt()) return key.add(value.toInt());
-      key.ordinary = false;  // nothing a plan can be keyed by
+      // Enumerators are boxed as integers.
+      if (value.isInt()) return key.add(at::ScalarType(value.toInt()));
   }
+  key.ordinary = false;  // nothing a plan can be keyed by
 }
 
 // torch's own operators whose result size is computed from numbers take them
 // through generated wrappers; of anybody else's nothing is known.
 ScalarValues scalar_values(std::string_view name) {
-  return name.starts_with("aten::") ? ScalarValues::kDoNotAffectShape
-                                    : ScalarValues::kAffectShape;
+  return name.starts_with("aten::") ? ScalarValues::kDoNotDecide
+                                    : ScalarValues::kDecide;
 }
 
 // Written while the module is loaded, then only read.
@@ -112,6 +119,8 @@ c10::IValue unbox(const Arg& arg, ArgKind kind) {
       return arg.optional_tensors;
     case ArgKind::kScalar:
       return arg.tag == Tag::kScalar ? c10::IValue(arg.scalar) : c10::IValue();
+    case ArgKind::kFloat:
+      return arg.tag == Tag::kFloat ? c10::IValue(arg.real) : c10::IValue();
     case ArgKind::kScalarList: {
       c10::impl::GenericList list(c10::NumberType::get());
       for (const at::Scalar& s : arg.scalars) list.push_back(s);
@@ -161,11 +170,27 @@ void push_results(const Op::Schema& schema, const torch::jit::Stack& arguments,
   stack = std::move(results);
 }
 
+// As try_launch().
+bool try_launch_boxed(const Op& op, torch::jit::Stack& stack) {
+  KeyScope scope;
+  Key& key = scope.key;
+  encode(key, op, stack);
+  if (!key.ordinary) return false;
+  Stream& stream = stream_of(key);
+  Plan* plan = plan_table(stream).find(key, key.hash());
+  if (!plan) return false;
+  for (size_t i = 0; i < stack.size(); ++i)
+    if (op.schema().kinds[i] == ArgKind::kGenerator)
+      draw(key, stack[i].toOptional<at::Generator>());
+  launch_boxed(op, stream, *plan, key, stack);
+  return true;
+}
+
 }  // namespace
 
 void encode(Key& key, const Op& op, at::ArrayRef<c10::IValue> stack) {
   const Op::Schema& schema = op.schema();
-  key.reset(&op, op.values == ScalarValues::kAffectShape);
+  key.reset(&op, op.values == ScalarValues::kDecide);
   for (size_t i = 0; i < stack.size(); ++i) add(key, schema.kinds[i], stack[i]);
 }
 
@@ -177,18 +202,7 @@ void launch_boxed(const Op& op, Stream& stream, Plan& plan, const Key& key,
 }
 
 void call_op(const Op& op, torch::jit::Stack& stack) {
-  Key& key = thread_key();
-  encode(key, op, stack);
-  if (key.ordinary) {
-    Stream& stream = stream_of(key);
-    if (Plan* plan = plan_table(stream).find(key, key.hash())) {
-      for (size_t i = 0; i < stack.size(); ++i)
-        if (op.schema().kinds[i] == ArgKind::kGenerator)
-          draw(key, stack[i].toOptional<at::Generator>());
-      return launch_boxed(op, stream, *plan, key, stack);
-    }
-  }
-  call_cold(op, stack);
+  if (!try_launch_boxed(op, stack)) call_cold(op, stack);
 }
 
 void set_runner(std::string name, Runner run) {

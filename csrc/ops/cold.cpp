@@ -1,6 +1,8 @@
 // The first call of its kind: check, infer, plan, launch.
 #include <ATen/core/stack.h>
 
+#include <atomic>
+
 #include "csrc/ops/boxed.h"
 #include "csrc/ops/infer.h"
 #include "csrc/ops/launch.h"
@@ -15,6 +17,8 @@
 
 namespace npu {
 namespace {
+
+std::atomic<uint64_t> launches{0};
 
 bool is_host_scalar(const at::Tensor& t) {
   return t.device().is_cpu() && t.dim() == 0 && t.layout() == at::kStrided;
@@ -37,8 +41,8 @@ int common_device(const Op::Schema& schema, const torch::jit::Stack& stack) {
 }
 
 // Indices may lie on the host, as on CUDA.
-bool move_indices(const Op::Schema& schema, torch::jit::Stack& stack) {
-  if (!schema.moves_host_indices) return false;
+void move_indices(const Op::Schema& schema, torch::jit::Stack& stack) {
+  if (!schema.moves_host_indices) return;
   c10::Device device(c10::kCPU);
   bool on_host = false;
   for_each_tensor(schema, stack, [&](const at::Tensor& t, size_t) {
@@ -48,7 +52,7 @@ bool move_indices(const Op::Schema& schema, torch::jit::Stack& stack) {
       on_host = true;
     }
   });
-  if (!on_host || device.is_cpu()) return false;
+  if (!on_host || device.is_cpu()) return;
   for (size_t i = 0; i < stack.size(); ++i) {
     if (schema.kinds[i] != ArgKind::kOptionalTensorList) continue;
     c10::List<std::optional<at::Tensor>> list;
@@ -58,18 +62,14 @@ bool move_indices(const Op::Schema& schema, torch::jit::Stack& stack) {
                          : std::optional(element.toTensor().to(device)));
     stack[i] = list;
   }
-  return true;
 }
 
-bool resize_written(const torch::jit::Stack& stack, const Inferred& found) {
-  bool resized = false;
+void resize_written(const torch::jit::Stack& stack, const Inferred& found) {
   for (const Written& w : found.written) {
     const at::Tensor& t = stack[w.argument].toTensor();
     if (t.sizes() == at::IntArrayRef(w.sizes)) continue;
     resize_tensor(t, w.sizes, w.strides);
-    resized = true;
   }
-  return resized;
 }
 
 void draw_for(Key& key, const Op::Schema& schema,
@@ -81,6 +81,11 @@ void draw_for(Key& key, const Op::Schema& schema,
 
 }  // namespace
 
+uint64_t cold_launches() {
+  // Relaxed: a count.
+  return launches.load(std::memory_order_relaxed);
+}
+
 void call_waiting(const Op& op, torch::jit::Stack& stack) {
   Stream& stream = usable_stream(common_device(op.schema(), stack));
   raise_if_failed(stream);
@@ -89,15 +94,7 @@ void call_waiting(const Op& op, torch::jit::Stack& stack) {
 
 void call_cold(const Op& op, torch::jit::Stack& stack) {
   const Op::Schema& schema = op.schema();
-  // The table is searched by the key as the caller encoded it; making shapes
-  // below may encode other calls.
-  Key& encoded = thread_key();
-  const bool cacheable = encoded.ordinary;
-  const std::vector<uint64_t> lookup(encoded.key.data(),
-                                     encoded.key.data() + encoded.key.size());
-  const uint64_t hash = cacheable ? encoded.hash() : 0;
-
-  const bool moved = move_indices(schema, stack);
+  move_indices(schema, stack);
   const int device = common_device(schema, stack);
   Stream& stream = usable_stream(device);
   raise_if_failed(stream);
@@ -117,25 +114,27 @@ void call_cold(const Op& op, torch::jit::Stack& stack) {
     return learn(op, arguments, from_results(op, stack) == found);
   }
   if (verdict != Verdict::kAgrees) return call_sync(op, stack, stream);
-  const bool resized = resize_written(stack, *found);
+  resize_written(stack, *found);
 
-  auto owned = std::make_unique<Plan>(op, stack, std::move(found->outs));
-  Plan* plan = owned.get();
-  Key key;
+  // What has been found out holds for the arguments as they are by now, so
+  // that is what the plan is found by.
+  KeyScope scope;
+  Key& key = scope.key;
   encode(key, op, stack);
   if (!key.ordinary) return call_sync(op, stack, stream);
-  TORCH_INTERNAL_ASSERT(key.words.size() == plan->n_key_words, op.name,
-                        ": encoded ", key.words.size(), " words, planned ",
-                        plan->n_key_words);
+  PlanTable& table = plan_table(stream);
+  const uint64_t hash = key.hash();
+  Plan* plan = table.find(key, hash);
+  if (!plan)
+    plan = table.insert(
+        key, hash,
+        std::make_unique<Plan>(table.family(op, key, stack, found->outs), stack,
+                               key, std::move(found->outs)),
+        !scope.nested());
+  // Relaxed: a count.
+  launches.fetch_add(1, std::memory_order_relaxed);
   draw_for(key, schema, stack);
-  const bool keep = cacheable && !moved && !resized;
-  if (keep) {
-    plan_table(stream).insert(lookup, hash, std::move(owned));
-    launch_boxed(op, stream, *plan, key, stack);
-  } else {
-    launch_boxed(op, stream, *plan, key, stack);
-    retire_plan(std::move(owned), stream);
-  }
+  launch_boxed(op, stream, *plan, key, stack);
 }
 
 }  // namespace npu

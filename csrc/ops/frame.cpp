@@ -1,5 +1,6 @@
 #include "csrc/ops/frame.h"
 
+#include <ATen/EmptyTensor.h>
 #include <ATen/ops/copy.h>
 
 #include "csrc/torch/generator.h"
@@ -76,7 +77,8 @@ std::optional<bool> Frame::opt_boolean(int i) const {
   return unless_none<bool>(args_[i], [](auto& v) { return v.toBool(); });
 }
 std::optional<double> Frame::opt_real(int i) const {
-  return unless_none<double>(args_[i], [](auto& v) { return v.toDouble(); });
+  if (args_[i].tag != Tag::kFloat) return std::nullopt;
+  return args_[i].real;
 }
 at::OptionalIntArrayRef Frame::opt_ints(int i) const {
   if (args_[i].constant.isNone()) return std::nullopt;
@@ -126,9 +128,65 @@ bool Frame::lies_in_results(const at::Tensor& t) const {
   return false;
 }
 
+void Frame::set_shape(Slot& slot, const npu_view& view) {
+  const at::IntArrayRef sizes(view.sizes, view.ndim);
+  const at::IntArrayRef strides(view.strides, view.ndim);
+  Shape& shape = shapes_[slot.shape];
+  if (sizes == at::IntArrayRef(shape.sizes) &&
+      strides == at::IntArrayRef(shape.strides))
+    return;
+  // Of the same rank: nothing is allocated.
+  shape.sizes.assign(sizes.begin(), sizes.end());
+  shape.strides.assign(strides.begin(), strides.end());
+  slot.tensor->unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides);
+  slot.storage->set_nbytes(at::detail::computeStorageNbytes(
+      sizes, strides, slot.tensor->itemsize()));
+}
+
+void Frame::set_constant(Arg& arg, ArgKind kind, const c10::IValue& value) {
+  switch (kind) {
+    case ArgKind::kInts:
+      arg.ints = value.toIntVector();
+      break;
+    case ArgKind::kBools:
+      arg.ints.clear();
+      for (const bool b : value.toBoolList()) arg.ints.push_back(b);
+      break;
+    case ArgKind::kFloats:
+      arg.reals = value.toDoubleVector();
+      break;
+    default:
+      break;
+  }
+  arg.constant = value;
+}
+
+void Frame::adopt(uint64_t serial, at::ArrayRef<npu_view> views,
+                  at::ArrayRef<c10::IValue> constants) {
+  serial_ = 0;  // should it throw
+  size_t next = 0;
+  for (Slot& slot : slots_)
+    if (!slot.in_the_words) set_shape(slot, views[next++]);
+  const auto& kinds = op_.schema().kinds;
+  for (size_t i = 0; i < args_.size(); ++i)
+    if (!constants[i].isNone() && !args_[i].constant.is(constants[i]))
+      set_constant(args_[i], kinds[i], constants[i]);
+  bound_ = false;
+  serial_ = serial;
+}
+
+void Frame::run_op() {
+  struct Mark {
+    explicit Mark(bool& on) : on(on) { on = true; }
+    ~Mark() { on = false; }
+    bool& on;
+  } const mark(runs_);
+  op_.run(*this);
+}
+
 void Frame::run(const uint64_t* words) {
   bind(words);
-  op_.run(*this);
+  run_op();
   settle();
 }
 
@@ -139,7 +197,7 @@ void Frame::run_again(const uint64_t* words) {
     seed(words);
   }
   bound_ = false;  // should the operator throw
-  op_.run(*this);
+  run_op();
   bound_ = true;
   settle();
 }
@@ -154,6 +212,8 @@ void Frame::bind(const uint64_t* words) {
   }
   for (ScalarSlot& slot : scalar_slots_)
     *slot.scalar = read_scalar(slot.type, words + slot.word);
+  for (const RealSlot& slot : real_slots_)
+    *slot.real = std::bit_cast<double>(words[slot.word]);
   if (generator_arg_ >= 0) [[unlikely]]
     seed(words);
 }

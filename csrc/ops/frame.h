@@ -1,5 +1,5 @@
-// A call on the launcher's side: cpu views over device memory, made once per
-// plan and pointed at each task's addresses in turn.
+// Calls of one identity on the launcher's side: cpu views over device memory,
+// given each plan's shapes and pointed at each task's addresses in turn.
 #pragma once
 
 #include <ATen/core/Generator.h>
@@ -13,8 +13,10 @@
 #include <string_view>
 #include <vector>
 
+#include "csrc/driver/driver.h"
 #include "csrc/ops/key.h"
 #include "csrc/ops/op.h"
+#include "csrc/ops/out_spec.h"
 
 namespace npu {
 
@@ -23,6 +25,7 @@ struct Arg {
   Tag tag = Tag::kNone;
   at::Tensor tensor;
   at::Scalar scalar;
+  double real = 0;
   at::Generator generator;
   c10::IValue constant;
   std::vector<int64_t> ints;
@@ -30,15 +33,6 @@ struct Arg {
   std::vector<at::Tensor> tensors;
   std::vector<at::Scalar> scalars;
   c10::List<std::optional<at::Tensor>> optional_tensors;
-};
-
-// What a result looks like.
-struct OutSpec {
-  bool defined;
-  bool contiguous;
-  caffe2::TypeMeta dtype;
-  std::vector<int64_t> sizes, strides;
-  bool operator==(const OutSpec&) const = default;
 };
 
 // One thread uses a frame, one task at a time: the launcher of its stream. It
@@ -52,6 +46,15 @@ class Frame {
   Frame(const Op& op, at::ArrayRef<c10::IValue> arguments,
         const std::vector<OutSpec>& outs);
   Frame(const Frame&) = delete;
+
+  // Gives the views and constants those of another call of the same identity,
+  // by which it goes from now on: a plan's serial number, the shapes of its
+  // views in order, and its arguments without tensors and numbers.
+  void adopt(uint64_t serial, at::ArrayRef<npu_view> views,
+             at::ArrayRef<c10::IValue> constants);
+  uint64_t holds() const { return serial_; }
+  // Whether it is in the middle of a task: its kernel may have called out.
+  bool runs() const { return runs_; }
 
   // One task: points the views at its addresses, runs the operator.
   void run(const uint64_t* words);
@@ -77,7 +80,7 @@ class Frame {
   std::optional<int64_t> opt_integer(int i) const;
   bool boolean(int i) const { return args_[i].constant.toBool(); }
   std::optional<bool> opt_boolean(int i) const;
-  double real(int i) const { return args_[i].constant.toDouble(); }
+  double real(int i) const { return args_[i].real; }
   std::optional<double> opt_real(int i) const;
   at::IntArrayRef ints(int i) const { return args_[i].ints; }
   at::OptionalIntArrayRef opt_ints(int i) const;
@@ -133,12 +136,20 @@ class Frame {
     uint32_t word;
   };
 
+  struct RealSlot {
+    double* real;
+    uint32_t word;
+  };
+
   void add_argument(Arg& arg, ArgKind kind, const c10::IValue& value,
                     bool writes);
   void add_optional_tensors(Arg& arg, const c10::IValue& value);
   void add_tensor(at::Tensor& view, const at::Tensor& like, bool writes);
   void add_scalar(at::Scalar& scalar, const at::Scalar& like);
   void add_slot(at::Tensor& view, Shape shape, bool in_the_words, bool written);
+  void set_shape(Slot& slot, const npu_view& view);
+  static void set_constant(Arg& arg, ArgKind kind, const c10::IValue& value);
+  void run_op();
   void bind(const uint64_t* words);
   bool lies_in_results(const at::Tensor& t) const;
   void seed(const uint64_t* words);
@@ -148,6 +159,8 @@ class Frame {
   void renew(Slot& slot);
 
   const Op& op_;
+  uint64_t serial_ = 0;  // no plan's
+  bool runs_ = false;
   uint32_t next_word_ = 0;  // while the frame is being made
   std::vector<Arg> args_;
   std::vector<at::Tensor> outs_;  // of fixed size: slots point to them
@@ -155,6 +168,7 @@ class Frame {
   std::vector<Slot> slots_;
   std::vector<Shape> shapes_;
   std::vector<ScalarSlot> scalar_slots_;
+  std::vector<RealSlot> real_slots_;
   bool bound_ = false;  // every view has the address of the last run
   int generator_arg_ = -1;
   uint32_t generator_word_ = 0;

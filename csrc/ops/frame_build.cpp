@@ -136,19 +136,13 @@ void Frame::add_argument(Arg& arg, ArgKind kind, const c10::IValue& value,
         add_scalar(arg.scalars[i], list[i].toScalar());
       return;
     }
-    case ArgKind::kInts:
-      arg.ints = value.toIntVector();
-      break;
-    case ArgKind::kBools:
-      for (const bool b : value.toBoolList()) arg.ints.push_back(b);
-      break;
-    case ArgKind::kFloats:
-      arg.reals = value.toDoubleVector();
-      break;
+    case ArgKind::kFloat:
+      arg.tag = Tag::kFloat;
+      real_slots_.push_back({&arg.real, next_word_++});
+      return;
     default:
-      break;
+      set_constant(arg, kind, value);
   }
-  arg.constant = value;
 }
 
 }  // namespace npu

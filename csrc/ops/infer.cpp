@@ -4,16 +4,43 @@
 #include <unordered_map>
 
 #include "csrc/ops/kernel_mode.h"
+#include "csrc/ops/shapes.h"
 #include "csrc/ops/stack_map.h"
 #include "csrc/torch/tensor.h"
+#include "csrc/torch/tensor_flags.h"
 
 namespace npu {
 namespace {
 
 OutSpec describe(const at::Tensor& t) {
   if (!t.defined()) return {false, false, {}, {}, {}};
-  return {true, t.is_contiguous(), t.dtype(), t.sizes().vec(),
+  return {true, has_default_strides(*t.unsafeGetTensorImpl()), t.dtype(), t.sizes().vec(),
           t.strides().vec()};
+}
+
+// By the operator's shape function.
+std::optional<Inferred> infer_in_cpp(const Op::Schema& schema,
+                                     at::ArrayRef<c10::IValue> stack) {
+  if (!schema.shapes) return std::nullopt;
+  Shapes results;
+  try {
+    KernelMode mode;
+    if (!schema.shapes(stack, results)) return std::nullopt;
+  } catch (const std::exception&) {
+    return std::nullopt;  // wrong, most likely
+  }
+  Inferred found;
+  size_t i = 0;
+  for (const Op::Return& r : schema.returns) {
+    if (r.argument < 0) break;
+    const at::Tensor& t = stack[size_t(r.argument)].toTensor();
+    if (i < results.outs.size() &&
+        t.sizes() != at::IntArrayRef(results.outs[i++].sizes))
+      return std::nullopt;  // to be resized, or wrong
+    found.written.push_back({r.argument, t.sizes().vec(), t.strides().vec()});
+  }
+  if (found.written.empty()) found.outs = std::move(results.outs);
+  return found;
 }
 
 bool (*interrupt_test_)(const std::exception&) = nullptr;
@@ -61,6 +88,7 @@ std::optional<Inferred> from_results(const Op& op,
 
 std::optional<Inferred> infer(const Op& op, at::ArrayRef<c10::IValue> stack) {
   const Op::Schema& schema = op.schema();
+  if (auto found = infer_in_cpp(schema, stack)) return found;
   if (!schema.tensors_only ||
       !schema.handle.hasComputedKernelForDispatchKey(c10::DispatchKey::Meta))
     return std::nullopt;

@@ -25,8 +25,8 @@ struct Inferred {
   bool operator==(const Inferred&) const = default;
 };
 
-// Runs the operator's meta kernel on tensors without memory. Nothing when it
-// has none, when shapes depend on data, or when the call is wrong: run the
+// Asks the operator's shape function, or runs its meta kernel on tensors without
+// memory. Nothing when it has neither, when shapes depend on data, or when the call is wrong: run the
 // operator itself then, and let it say what is wrong.
 std::optional<Inferred> infer(const Op& op, at::ArrayRef<c10::IValue> stack);
 

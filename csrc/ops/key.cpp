@@ -6,18 +6,46 @@
 namespace npu {
 namespace {
 
-// One word of description, then sizes, then strides unless contiguous.
-void describe(Words& key, const c10::TensorImpl* impl, Tag tag) {
+// One word of description, then sizes, then strides unless they are those that
+// torch gives a new tensor of these sizes: others may be called contiguous too,
+// and results take over which they are.
+void describe(Words& key, const c10::TensorImpl* impl, Tag tag,
+              uint8_t value_class = 0) {
   const at::IntArrayRef sizes = impl->sizes();
-  const bool contiguous = impl->is_contiguous();
+  const bool contiguous = has_default_strides(*impl);
   const uint8_t flags =
       flags_of(*impl) | (contiguous ? TensorFlags::kContiguous : 0);
   key.push(uint64_t(tag) | uint64_t(flags) << 8 |
            uint64_t(impl->dtype().toScalarType()) << 16 |
-           uint64_t(sizes.size()) << 24);
+           uint64_t(sizes.size()) << 24 | uint64_t(value_class) << 32);
   key.append(sizes.data(), sizes.size() * sizeof(int64_t));
   if (!contiguous)
     key.append(impl->strides().data(), sizes.size() * sizeof(int64_t));
+}
+
+uint8_t class_of(at::ScalarType type, const void* bytes) {
+  switch (type) {
+    case at::kDouble:
+      return value_class(*static_cast<const double*>(bytes));
+    case at::kFloat:
+      return value_class(*static_cast<const float*>(bytes));
+    case at::kLong:
+      return value_class(double(*static_cast<const int64_t*>(bytes)));
+    case at::kInt:
+      return value_class(*static_cast<const int32_t*>(bytes));
+    case at::kShort:
+      return value_class(*static_cast<const int16_t*>(bytes));
+    case at::kChar:
+      return value_class(*static_cast<const int8_t*>(bytes));
+    case at::kByte:
+      return value_class(*static_cast<const uint8_t*>(bytes));
+    case at::kHalf:
+      return value_class(float(*static_cast<const at::Half*>(bytes)));
+    case at::kBFloat16:
+      return value_class(float(*static_cast<const at::BFloat16*>(bytes)));
+    default:
+      return 0;
+  }
 }
 
 }  // namespace
@@ -51,7 +79,8 @@ void Key::add(const at::Tensor& t) {
   if (impl->device_type() == c10::kCPU && impl->dim() == 0 &&
       impl->layout() == c10::kStrided && impl->itemsize() <= 16 &&
       impl->has_storage()) {
-    describe(key, impl, Tag::kHostScalar);
+    describe(key, impl, Tag::kHostScalar,
+             class_of(impl->dtype().toScalarType(), impl->data()));
     uint64_t value[2] = {0, 0};
     memcpy(value, impl->data(), impl->itemsize());
     words.push(value[0]);
@@ -64,26 +93,76 @@ void Key::add(const at::Tensor& t) {
 
 void Key::add(const at::Scalar& s) {
   uint64_t value[2] = {0, 0};
-  if (s.isComplex()) {
+  uint8_t value_class = 0;
+  if (s.isFloatingPoint()) {
+    const double number = s.toDouble();
+    value[0] = std::bit_cast<uint64_t>(number);
+    value_class = npu::value_class(number);
+  } else if (s.isComplex()) {
     const auto number = s.toComplexDouble();
     memcpy(value, &number, sizeof number);
-  } else if (s.isFloatingPoint()) {
-    value[0] = std::bit_cast<uint64_t>(s.toDouble());
   } else if (s.type() == at::kUInt64) {
     value[0] = s.toUInt64();
+    value_class = npu::value_class(double(value[0]));
   } else {
-    value[0] = uint64_t(s.toLong());
+    const int64_t number = s.toLong();
+    value[0] = uint64_t(number);
+    value_class = npu::value_class(double(number));
   }
-  tag(Tag::kScalar, uint64_t(s.type()));
+  tag(Tag::kScalar, uint64_t(s.type()) | uint64_t(value_class) << 8);
   words.push(value[0]);
   words.push(value[1]);
   if (values_decide_) key.append(value, sizeof value);
 }
 
-uint64_t Key::hash() const {
+void Key::identity(Words& to) const {
+  const uint64_t* const words = key.data();
+  to.push(words[0]);
+  for (size_t i = 1; i < key.size();) {
+    const uint64_t word = words[i++];
+    const uint64_t detail = word >> 8;
+    uint64_t kept = word;
+    switch (Tag(word & 0xff)) {
+      case Tag::kTensor:
+      case Tag::kHostScalar: {
+        const bool plain = detail & TensorFlags::kContiguous;
+        const size_t rank = (word >> 24) & 0xff;
+        kept = word & ~(uint64_t(TensorFlags::kContiguous) << 8);
+        i += plain ? rank : 2 * rank;
+        if (Tag(word & 0xff) == Tag::kHostScalar && values_decide_) i += 2;
+        break;
+      }
+      case Tag::kScalar:
+        if (values_decide_) i += 2;
+        break;
+      case Tag::kFloat:
+        if (values_decide_) ++i;
+        break;
+      case Tag::kInt:
+        ++i;
+        break;
+      case Tag::kInts:
+      case Tag::kFloats:
+        i += detail;
+        break;
+      case Tag::kString:
+        i += (detail + 7) / 8;
+        break;
+      case Tag::kNone:
+      case Tag::kUndefined:
+      case Tag::kFlag:
+      case Tag::kGenerator:
+      case Tag::kList:
+        break;
+    }
+    to.push(kept);
+  }
+}
+
+uint64_t hash_of(const Words& words) {
   uint64_t h = 0;
-  const uint64_t* at = key.data();
-  for (size_t i = 0; i < key.size(); ++i) {
+  const uint64_t* at = words.data();
+  for (size_t i = 0; i < words.size(); ++i) {
     const __uint128_t product = __uint128_t(h ^ at[i]) * 0x9e3779b97f4a7c15u;
     h = (uint64_t(product) ^ uint64_t(product >> 64)) + i;
   }

@@ -1,14 +1,19 @@
 // The arguments of one call, split in two: what decides shapes (the key) and
 // what changes from call to call (the task's words).
 //
-// Key: per argument a tag and everything but addresses and scalar values.
+// Key: the operator and the launch's state; then per argument a tag and
+// everything but addresses, scalars and floats, of which it has the class.
 // Words, in argument order:
 //   npu tensor             1 word: address of element 0
 //   0-dim cpu tensor       2 words: its bytes
 //   Scalar                 2 words: its bytes
+//   float                  1 word: its bytes
 //   Generator?             2 words: seed, offset
 //   lists                  their elements
 //   anything else          none; it is in the key
+//
+// The identity of a call is its key without sizes, strides and integers. It
+// selects what runs the call; what they are is a matter of setting them.
 #pragma once
 
 #include <ATen/core/Generator.h>
@@ -20,9 +25,12 @@
 #include <string.h>
 
 #include <bit>
+#include <memory>
 #include <optional>
 #include <string_view>
 
+#include "csrc/ops/launch_state.h"
+#include "csrc/ops/value_class.h"
 #include "csrc/torch/generator.h"
 
 namespace npu {
@@ -70,6 +78,7 @@ enum class Tag : uint8_t {
   kTensor,
   kHostScalar,
   kScalar,
+  kFlag,  // a bool or an enumerator
   kInt,
   kFloat,
   kInts,
@@ -79,6 +88,8 @@ enum class Tag : uint8_t {
   kList,
 };
 
+uint64_t hash_of(const Words& words);
+
 class Key {
  public:
   // `values_decide`: scalar values are part of the key (arange and the like).
@@ -87,9 +98,13 @@ class Key {
     words.clear();
     device = -1;
     ordinary = true;
+    random_word = -1;
     values_decide_ = values_decide;
-    key.push(reinterpret_cast<uint64_t>(op));
+    // Addresses of static storage leave the upper 16 bits free.
+    key.push(reinterpret_cast<uint64_t>(op) ^ LaunchState::now() << kStateBit);
   }
+  // The launch's, as reset() found it.
+  uint64_t state() const { return key.data()[0] >> kStateBit; }
 
   void add(const at::Tensor& t);
   void add(const std::optional<at::Tensor>& t) {
@@ -135,14 +150,21 @@ class Key {
   }
 
   template <typename T>
-    requires std::is_integral_v<T> || std::is_enum_v<T>
+    requires std::is_same_v<T, bool> || std::is_enum_v<T>
+  void add(T value) {
+    tag(Tag::kFlag, uint64_t(value));
+  }
+  template <typename T>
+    requires std::is_integral_v<T> && (!std::is_same_v<T, bool>)
   void add(T value) {
     tag(Tag::kInt);
     key.push(uint64_t(value));
   }
   void add(double value) {
-    tag(Tag::kFloat);
-    key.push(std::bit_cast<uint64_t>(value));
+    const uint64_t word = std::bit_cast<uint64_t>(value);
+    tag(Tag::kFloat, value_class(value));
+    words.push(word);
+    if (values_decide_) key.push(word);
   }
   void add(const c10::SymInt& value) {
     add(value.guard_int(__FILE__, __LINE__));
@@ -164,13 +186,13 @@ class Key {
   void add(const std::array<bool, N>& values) {
     uint64_t bits = 0;
     for (size_t i = 0; i < N; ++i) bits |= uint64_t(values[i]) << i;
-    add(bits);
+    tag(Tag::kFlag, bits);
   }
   void add(std::string_view text) {
     tag(Tag::kString, text.size());
     key.append(text.data(), text.size());
   }
-  void add(c10::Device device) { add(int64_t(device.type())); }
+  void add(c10::Device device) { add(device.type()); }
   template <typename T>
   void add(const c10::OptionalArrayRef<T>& values) {
     if (values) {
@@ -188,7 +210,12 @@ class Key {
     }
   }
 
-  uint64_t hash() const;
+  // A list, whose elements the caller adds.
+  void add_list(size_t elements) { tag(Tag::kList, elements); }
+
+  uint64_t hash() const { return hash_of(key); }
+  // Appends the identity of the call.
+  void identity(Words& to) const;
 
   Words key;
   Words words;
@@ -199,7 +226,32 @@ class Key {
  private:
   void tag(Tag t, uint64_t detail = 0) { key.push(uint64_t(t) | detail << 8); }
 
+  static constexpr int kStateBit = 48;
   bool values_decide_;
+
+  // The keys of calls made within a call of this thread (KeyScope).
+  friend class KeyScope;
+  Key** free_ = nullptr;         // the thread's next one
+  std::unique_ptr<Key> deeper_;  // made at first use of this one
+  bool nested_ = false;
+};
+
+// A key of the calling thread for one call. Making room in memory or in a
+// queue may run Python (finalizers, signal handlers), and those may make calls
+// of their own: they get other keys.
+class KeyScope {
+ public:
+  KeyScope() : key(enter()) {}
+  ~KeyScope() { *key.free_ = &key; }
+  KeyScope(const KeyScope&) = delete;
+
+  // Whether another call of this thread is under way.
+  bool nested() const { return key.nested_; }
+
+  Key& key;
+
+ private:
+  static Key& enter();
 };
 
 }  // namespace npu

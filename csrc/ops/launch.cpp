@@ -23,14 +23,22 @@ struct ThreadState {
     if (!keep)
       c10::AutogradState::get_tls_state().set_multithreading_enabled(false);
   }
-  Key key;
+  Key first;
+  Key* free = &first;
 };
 
 }  // namespace
 
-Key& thread_key() {
+Key& KeyScope::enter() {
   thread_local ThreadState state;
-  return state.key;
+  Key& key = *state.free;
+  if (!key.deeper_) [[unlikely]] {
+    key.free_ = &state.free;
+    key.nested_ = &key != &state.first;
+    key.deeper_ = std::make_unique<Key>();
+  }
+  state.free = key.deeper_.get();
+  return key;
 }
 
 void detail::take_new(const Op& op, const torch::jit::Stack& results,

@@ -12,9 +12,6 @@ namespace npu {
 class Plan;
 class Stream;
 
-// The calling thread's key, reused from call to call.
-Key& thread_key();
-
 // Launches an encoded call whose plan is known. False: nothing has happened,
 // use the cold path. `generator`: that of the call, null if it takes none.
 bool launch_known(Key& key, at::Tensor* outs,
@@ -28,6 +25,8 @@ void launch(Stream& stream, Plan& plan, const Key& key, at::Tensor* outs);
 // launches it, or runs the operator while the caller waits. Arguments in,
 // results out, as for any boxed kernel.
 void call_cold(const Op& op, torch::jit::Stack& stack);
+// How many tasks have been launched so.
+uint64_t cold_launches();
 
 // Fills in the generator's words, now that the device is known.
 void draw(Key& key, const std::optional<at::Generator>& generator);
@@ -79,8 +78,9 @@ template <typename... Args>
 // Encodes the call and launches it if its plan is known.
 template <typename... Args>
 bool try_launch(const Op& op, at::Tensor* outs, const Args&... args) {
-  Key& key = thread_key();
-  key.reset(&op, op.values == ScalarValues::kAffectShape);
+  KeyScope scope;
+  Key& key = scope.key;
+  key.reset(&op, op.values == ScalarValues::kDecide);
   (key.add(args), ...);
   return launch_known(key, outs, detail::generator_among(args...));
 }

@@ -2,6 +2,8 @@
 
 #include <ATen/core/enum_tag.h>
 
+#include "csrc/ops/shapes.h"
+
 namespace npu {
 namespace {
 
@@ -71,7 +73,8 @@ const Op::Schema* read_schema(const Op& op) {
   auto handle =
       c10::Dispatcher::singleton().findSchemaOrThrow(op.name, op.overload);
   auto* s =
-      new Op::Schema{handle, op.name, {}, {}, {}, true, false, false, false};
+      new Op::Schema{handle, op.name, {},    {},    {},
+                     true,   false,   false, false, nullptr};
   if (*op.overload) s->full_name += std::string(".") + op.overload;
   const c10::FunctionSchema& schema = handle.schema();
   for (const c10::Argument& a : schema.arguments()) {
@@ -91,6 +94,7 @@ const Op::Schema* read_schema(const Op& op) {
   for (const at::Tag tag : handle.getTags())
     if (tag == at::Tag::nondeterministic_seeded) s->is_random = true;
   s->moves_host_indices = s->full_name.find("index") != std::string::npos;
+  s->shapes = op.shapes ? op.shapes : shape_function_of(s->full_name);
   return s;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/ivalue.h>
 
 #include <atomic>
 #include <string>
@@ -17,7 +18,8 @@ using Runner = void (*)(Frame&);
 // Runs any operator through its schema; slower than a generated runner.
 void run_boxed(Frame& frame);
 
-enum class ScalarValues : uint8_t { kDoNotAffectShape, kAffectShape };
+// Whether the values of numbers are part of what identifies a call.
+enum class ScalarValues : uint8_t { kDoNotDecide, kDecide };
 
 // What an argument is, by its schema type without "optional".
 enum class ArgKind : uint8_t {
@@ -46,18 +48,31 @@ enum class Meta : uint8_t {
                        // constants alone
 };
 
+class Shapes;
+// Tells what a call returns (shapes.h). Throws, or returns false, where it does
+// not know, or the call is wrong. For a call that writes its arguments: what
+// the same call would return without.
+using ShapeFunction = bool (*)(c10::ArrayRef<c10::IValue> arguments,
+                               Shapes& results);
+
 // Static storage; made by generated code, or kept in the boxed table.
 struct Op {
   Op(const char* name, const char* overload, Runner run,
-     ScalarValues values = ScalarValues::kDoNotAffectShape,
-     Meta meta = Meta::kSeparate)
-      : name(name), overload(overload), run(run), values(values), meta(meta) {}
+     ScalarValues values = ScalarValues::kDoNotDecide,
+     Meta meta = Meta::kSeparate, ShapeFunction shapes = nullptr)
+      : name(name),
+        overload(overload),
+        run(run),
+        values(values),
+        meta(meta),
+        shapes(shapes) {}
 
   const char* name;      // "aten::add"
   const char* overload;  // "Tensor"
   Runner run;
   ScalarValues values;
   Meta meta;
+  ShapeFunction shapes;  // the generated one; use the schema's
 
   struct Return {
     bool is_list;
@@ -74,6 +89,7 @@ struct Op {
     bool is_random;              // draws numbers
     bool has_generator;
     bool moves_host_indices;  // accepts cpu index tensors
+    ShapeFunction shapes;     // null: ask the meta kernel
   };
   // Any thread; reads the dispatcher at the first call.
   const Schema& schema() const;

@@ -1,8 +1,9 @@
 // A call whose shapes are known: everything about a launch but its addresses
-// and scalars. Made at the first call of its kind, found again by key.
+// and numbers. Made at the first call with these shapes, found again by key.
 #pragma once
 
 #include <memory>
+#include <unordered_map>
 #include <vector>
 
 #include "csrc/driver/driver.h"
@@ -14,14 +15,36 @@ namespace npu {
 
 class Stream;
 
+// What the plans of one identity share: calls of an operator that differ in
+// sizes, strides, integers and addresses alone. Made by the caller's thread;
+// only the launcher looks at the frame.
+struct Family {
+  // `arguments`: one call of it; `outs`: its new results in order.
+  Family(const Op& op, at::ArrayRef<c10::IValue> arguments,
+         std::vector<OutSpec> outs);
+
+  // Whether a frame of this family can hold such results.
+  bool suits(const std::vector<OutSpec>& outs) const;
+  std::shared_ptr<Family> copy() const {
+    return std::make_shared<Family>(op, arguments, outs);
+  }
+
+  const Op& op;
+  const std::vector<c10::IValue> arguments;  // with meta tensors
+  const std::vector<OutSpec> outs;
+  std::unique_ptr<Frame> frame;  // the launcher's
+};
+
 // The caller's thread makes and reads a plan; the launcher of the plan's
-// stream only runs it. Nothing the launcher writes is in here, but the pointer
-// to its frame, once.
+// stream only runs it. Nothing the launcher writes is in here, but where its
+// frame is, a few times.
 class Plan final : public npu_kernel {
  public:
-  // `arguments`: the boxed call; `outs`: its new results in order.
-  Plan(const Op& op, at::ArrayRef<c10::IValue> arguments,
-       std::vector<OutSpec> outs);
+  // `arguments`: the boxed call, encoded as `key`; `outs`: its new results in
+  // order.
+  Plan(std::shared_ptr<Family> family, at::ArrayRef<c10::IValue> arguments,
+       const Key& key, std::vector<OutSpec> outs);
+  ~Plan();
 
   // The same call for one place in a graph: with a frame of its own, which
   // keeps its addresses from run to run.
@@ -29,27 +52,41 @@ class Plan final : public npu_kernel {
   // Whether a kernel is a plan.
   static bool is_plan(const npu_kernel* kernel);
 
+  // What it takes of the host's memory, without frames.
+  size_t bytes() const;
+
   const std::vector<OutSpec> outs;
-  uint32_t n_words;  // of a task: the key's words, then one per output
-  uint32_t n_key_words;
+  uint32_t n_words;      // of a task: the key's words, then one per output
   int random_word = -1;  // where the generator's two words are
 
  private:
+  Plan(const Plan& other, std::shared_ptr<Family> family);
+
   // The kernel's function: runs the launcher's frame by `kRun`.
   template <void (Frame::*kRun)(const uint64_t*)>
   static int run_frame(const npu_kernel* kernel, const uint64_t* words,
                        npu_failure* failure);
-  void add_view(const at::Tensor& shape, uint32_t word, uint8_t access);
+  // The launcher's, with this plan's shapes.
+  Frame& frame();
+  void make_own_frame();
+  void add_view(at::IntArrayRef sizes, at::IntArrayRef strides, size_t itemsize,
+                uint32_t word, uint8_t access);
+  // Once all have been added.
+  void set_views();
 
-  const Op& op_;
+  const std::shared_ptr<Family> family_;
+  const uint64_t serial_;  // tells it from plans that lay at its address before
   KernelSize size_ = KernelSize::kSmall;
-  std::vector<c10::IValue> arguments_;  // with meta tensors
-  std::vector<at::Tensor> shapes_;      // of all views, kept for observers
+  bool flushes_denormal_ = LaunchState::flushes_denormal();
+  uint8_t adoptions_ = 0;                // of the family's frame; the launcher's
+  std::vector<c10::IValue> constants_;   // by argument
+  std::vector<int64_t> extents_;         // of the views: sizes, then strides
   std::vector<npu_view> views_;
-  std::unique_ptr<Frame> frame_;  // the launcher's
+  std::unique_ptr<Frame> own_;  // the launcher's
 };
 
-// Plans of one thread for one stream.
+// Plans of one thread for one stream, within a bound of memory: where a program
+// does not repeat its shapes, those that were never asked for again go first.
 class PlanTable {
  public:
   explicit PlanTable(Stream& stream) : stream_(stream) {}
@@ -57,28 +94,47 @@ class PlanTable {
   ~PlanTable();
 
   Plan* find(const Key& key, uint64_t hash) const;
-  void insert(std::vector<uint64_t> key, uint64_t hash,
-              std::unique_ptr<Plan> plan);
+  // `may_evict`: no caller on this thread holds a plan it has not launched yet.
+  Plan* insert(const Key& key, uint64_t hash, std::unique_ptr<Plan> plan,
+               bool may_evict);
+  // The family of a call that is to have a plan; `stack`, `outs` as in Family.
+  std::shared_ptr<Family> family(const Op& op, const Key& key,
+                                 at::ArrayRef<c10::IValue> stack,
+                                 const std::vector<OutSpec>& outs);
 
  private:
   struct Entry {
     uint64_t hash = 0;
+    mutable bool used = false;  // since the hand last passed
     std::vector<uint64_t> key;
     std::unique_ptr<Plan> plan;
-  };
 
-  void clear();
+    size_t bytes() const;
+  };
+  struct Named {
+    std::vector<uint64_t> identity;
+    std::shared_ptr<Family> family;
+  };
+  static constexpr size_t kMaxBytes = 4 << 20;
+  static constexpr size_t kMaxFamilies = 1024;
+
+  void grow();
+  void make_room();
+  void remove(size_t at);
 
   Stream& stream_;
   size_t size_ = 0;
+  size_t bytes_ = 0;
+  size_t hand_ = 0;  // of the clock that finds what to give up
   std::vector<Entry> entries_ = std::vector<Entry>(256);
+  std::unordered_multimap<uint64_t, Named> families_;  // by hash of identity
 };
 
 // The calling thread's table for a stream.
 PlanTable& plan_table(Stream& stream);
 
-// How many plans a table keeps before it starts anew; returns what held until
-// now. Any thread.
+// How many plans a table keeps at most, besides its bound of bytes; returns what
+// held until now. Any thread.
 size_t set_plan_limit(size_t plans);
 
 // Gives up a plan that a queued task may still name.

@@ -44,13 +44,13 @@ PlanTable& plan_table(Stream& stream) {
   return *table;
 }
 
-PlanTable::~PlanTable() { clear(); }
-
-void PlanTable::clear() {
+PlanTable::~PlanTable() {
   for (Entry& entry : entries_)
     if (entry.plan) retire_plan(std::move(entry.plan), stream_);
-  entries_ = std::vector<Entry>(256);
-  size_ = 0;
+}
+
+size_t PlanTable::Entry::bytes() const {
+  return sizeof(Entry) + key.size() * sizeof(uint64_t) + plan->bytes();
 }
 
 Plan* PlanTable::find(const Key& key, uint64_t hash) const {
@@ -60,30 +60,99 @@ Plan* PlanTable::find(const Key& key, uint64_t hash) const {
     if (!entry.plan) return nullptr;
     if (entry.hash == hash && entry.key.size() == key.key.size() &&
         !memcmp(entry.key.data(), key.key.data(),
-                key.key.size() * sizeof(uint64_t)))
+                key.key.size() * sizeof(uint64_t))) {
+      if (!entry.used) entry.used = true;
       return entry.plan.get();
+    }
   }
 }
 
-void PlanTable::insert(std::vector<uint64_t> key, uint64_t hash,
-                       std::unique_ptr<Plan> plan) {
-  if (size_ >= plan_limit_.load(std::memory_order_relaxed)) clear();
-  if (2 * (size_ + 1) > entries_.size()) {
-    std::vector<Entry> old(entries_.size() * 2);
-    old.swap(entries_);
-    const size_t mask = entries_.size() - 1;
-    for (Entry& entry : old) {
-      if (!entry.plan) continue;
-      size_t i = entry.hash & mask;
-      while (entries_[i].plan) i = (i + 1) & mask;
-      entries_[i] = std::move(entry);
-    }
-  }
+Plan* PlanTable::insert(const Key& key, uint64_t hash,
+                        std::unique_ptr<Plan> plan, bool may_evict) {
+  if (may_evict) make_room();
+  if (2 * (size_ + 1) > entries_.size()) grow();
   const size_t mask = entries_.size() - 1;
   size_t i = hash & mask;
   while (entries_[i].plan) i = (i + 1) & mask;
-  entries_[i] = {hash, std::move(key), std::move(plan)};
+  entries_[i] = {hash, false,
+                 std::vector<uint64_t>(key.key.data(),
+                                       key.key.data() + key.key.size()),
+                 std::move(plan)};
+  bytes_ += entries_[i].bytes();
   ++size_;
+  return entries_[i].plan.get();
+}
+
+void PlanTable::grow() {
+  std::vector<Entry> old(entries_.size() * 2);
+  old.swap(entries_);
+  hand_ = 0;
+  const size_t mask = entries_.size() - 1;
+  for (Entry& entry : old) {
+    if (!entry.plan) continue;
+    size_t i = entry.hash & mask;
+    while (entries_[i].plan) i = (i + 1) & mask;
+    entries_[i] = std::move(entry);
+  }
+}
+
+void PlanTable::make_room() {
+  const size_t mask = entries_.size() - 1;
+  // Relaxed: each table compares it with a size of its own.
+  const size_t most = plan_limit_.load(std::memory_order_relaxed);
+  while (size_ > 0 && (bytes_ > kMaxBytes || size_ >= most)) {
+    const Entry& entry = entries_[hand_];
+    if (entry.plan && !entry.used) {
+      remove(hand_);  // another one may lie there now
+      continue;
+    }
+    entry.used = false;
+    hand_ = (hand_ + 1) & mask;
+  }
+}
+
+void PlanTable::remove(size_t at) {
+  bytes_ -= entries_[at].bytes();
+  retire_plan(std::move(entries_[at].plan), stream_);
+  entries_[at] = {};
+  --size_;
+  // Those that were put further on because this place was taken move up.
+  const size_t mask = entries_.size() - 1;
+  for (size_t i = (at + 1) & mask; entries_[i].plan; i = (i + 1) & mask) {
+    const size_t home = entries_[i].hash & mask;
+    if (((i - home) & mask) < ((i - at) & mask)) continue;
+    entries_[at] = std::move(entries_[i]);
+    entries_[i] = {};
+    at = i;
+  }
+}
+
+std::shared_ptr<Family> PlanTable::family(const Op& op, const Key& key,
+                                          at::ArrayRef<c10::IValue> stack,
+                                          const std::vector<OutSpec>& outs) {
+  Words identity;
+  key.identity(identity);
+  const uint64_t hash = hash_of(identity);
+  const auto [first, last] = families_.equal_range(hash);
+  for (auto at = first; at != last; ++at)
+    if (at->second.identity.size() == identity.size() &&
+        !memcmp(at->second.identity.data(), identity.data(),
+                identity.size() * sizeof(uint64_t)) &&
+        at->second.family->suits(outs))
+      return at->second.family;
+  // One that no plan has, buried ones included, is nobody's.
+  if (families_.size() >= kMaxFamilies)
+    std::erase_if(families_, [](const auto& entry) {
+      return entry.second.family.use_count() == 1;
+    });
+  auto family = std::make_shared<Family>(op, stack, outs);
+  if (families_.size() < 2 * kMaxFamilies)
+    families_.insert(
+        {hash,
+         {std::vector<uint64_t>(identity.data(),
+                                identity.data() + identity.size()),
+          family}});
+  return family;
 }
 
 }  // namespace npu

@@ -73,19 +73,9 @@ at::Tensor to_meta(const at::Tensor& t) {
 void for_each_tensor(
     const Op::Schema& schema, at::ArrayRef<c10::IValue> stack,
     const std::function<void(const at::Tensor&, size_t)>& visit) {
-  for (size_t i = 0; i < stack.size(); ++i) {
-    auto visit_value = [&](const c10::IValue& value) {
-      if (value.isTensor() && value.toTensor().defined())
-        visit(value.toTensor(), i);
-    };
-    const ArgKind kind = schema.kinds[i];
-    if (kind == ArgKind::kTensor) visit_value(stack[i]);
-    if (kind != ArgKind::kTensorList && kind != ArgKind::kOptionalTensorList)
-      continue;
-    if (stack[i].isNone()) continue;
-    for (const c10::IValue& element : stack[i].toListRef())
-      visit_value(element);
-  }
+  for (size_t i = 0; i < stack.size(); ++i)
+    for_each_tensor(schema, i, stack[i],
+                    [&](const at::Tensor& t) { visit(t, i); });
 }
 
 }  // namespace npu

@@ -33,4 +33,20 @@ void for_each_tensor(
     const Op::Schema& schema, at::ArrayRef<c10::IValue> stack,
     const std::function<void(const at::Tensor&, size_t)>& visit);
 
+// Those of one argument.
+template <typename Visit>
+void for_each_tensor(const Op::Schema& schema, size_t argument,
+                     const c10::IValue& value, Visit visit) {
+  const auto visit_one = [&](const c10::IValue& element) {
+    if (element.isTensor() && element.toTensor().defined())
+      visit(element.toTensor());
+  };
+  const ArgKind kind = schema.kinds[argument];
+  if (kind == ArgKind::kTensor) return visit_one(value);
+  if (kind != ArgKind::kTensorList && kind != ArgKind::kOptionalTensorList)
+    return;
+  if (value.isNone()) return;
+  for (const c10::IValue& element : value.toListRef()) visit_one(element);
+}
+
 }  // namespace npu

@@ -5,6 +5,8 @@
 
 #include "csrc/graph/capture.h"
 #include "csrc/memory/settings.h"
+#include "csrc/ops/launch_state.h"
+#include "csrc/ops/launch.h"
 #include "csrc/python/bindings.h"
 #include "csrc/taskqueue/core_share.h"
 #include "csrc/taskqueue/engine.h"
@@ -44,6 +46,14 @@ bool stream_query(int device, int64_t id) {
   return query(stream_at(device, id));
 }
 
+// Waits for what is queued anywhere, and looks at no error: before something
+// changes that queued kernels read.
+void finish_launched() {
+  if (!initialized() || in_bad_fork()) return;
+  for (int device = 0; device < device_count(); ++device)
+    synchronize_device(device, WaitReason::kDeviceSync);
+}
+
 // `synchronize()` with nothing queued must cost next to nothing, so it is a
 // plain C function and not a pybind11 one.
 PyObject* fast_synchronize(PyObject*, PyObject* const* args, Py_ssize_t n) {
@@ -80,6 +90,9 @@ void bind_device(py::module_& m) {
   def(m, "set_device", [](int device) { exchange_device(device); });
   def(m, "exchange_device", [](int device) { return exchange_device(device); });
   m.add_object("synchronize", PyCFunction_New(&synchronize_def, nullptr));
+  def(m, "finish_launched", &finish_launched);
+  m.def("cold_launches", &cold_launches);
+  m.def("read_switches", &LaunchState::read_switches);
   m.def("set_launch_blocking", &set_launch_blocking);
   m.def("set_thread_launch_blocking", &set_thread_launch_blocking);
   m.def("launch_blocks", &launch_blocks);

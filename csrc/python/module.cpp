@@ -4,6 +4,7 @@
 
 #include "csrc/ops/graph_kernels.h"
 #include "csrc/ops/infer.h"
+#include "csrc/ops/launch_state.h"
 #include "csrc/ops/plan.h"
 #include "csrc/ops/third_party.h"
 #include "csrc/python/bindings.h"
@@ -56,6 +57,7 @@ void register_backend() {
   set_interrupt_test(is_interrupt_exception);
   set_warn_hook(warn_in_python);
   register_graph_kernels();
+  LaunchState::read_switches();
   register_profiler();
 }
 

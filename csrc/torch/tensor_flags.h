@@ -32,6 +32,23 @@ inline void copy_flags(const at::Tensor& from, const at::Tensor& to) {
   set_flags(*to.unsafeGetTensorImpl(), flags_of(*from.unsafeGetTensorImpl()));
 }
 
+// Whether a tensor's strides are those of a new one of its sizes. Stricter than
+// is_contiguous(), for which the strides of dimensions of one element do not
+// count.
+inline bool has_default_strides(at::IntArrayRef sizes,
+                                at::IntArrayRef strides) {
+  int64_t expected = 1;
+  int64_t wrong = 0;
+  for (size_t i = sizes.size(); i-- > 0;) {
+    wrong |= strides[i] ^ expected;
+    if (sizes[i] > 1) expected *= sizes[i];
+  }
+  return wrong == 0;
+}
+inline bool has_default_strides(const c10::TensorImpl& t) {
+  return t.is_contiguous() && has_default_strides(t.sizes(), t.strides());
+}
+
 // A kernel may leave a conjugation to its result's bit where the caller's
 // tensor has none: makes the bit `conj`, and changes the values accordingly.
 inline void settle_conj(const at::Tensor& t, bool conj) {

@@ -11,6 +11,7 @@ import npu_dispatch.errors
 from . import (
     _cross_entropy as _cross_entropy,
     _dlpack as _dlpack,
+    _global_state as _global_state,
     _sanitizer as _sanitizer,
     amp as amp,
     comm as comm,

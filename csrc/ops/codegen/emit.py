@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from select_ops import SCALARS_DECIDE_SHAPE, Op, accessor
+from select_ops import VALUES_DECIDE, Op, accessor, unboxed
 from torchgen.context import native_function_manager
 
 
@@ -32,6 +32,18 @@ def runner(op: Op) -> str:
     return f"void {op.runner}(Frame& f) {{\n{body}\n}}"
 
 
+def shape_function(op: Op) -> str:
+    """The function that tells the results of every form of an operator."""
+    assert op.shaped_by is not None
+    func = op.shaped_by.func
+    reads = [unboxed(a, i) for i, a in enumerate(func.arguments.flat_all)]
+    name = str(func.name.name)
+    return (
+        f"bool {op.shapes}(c10::ArrayRef<c10::IValue> a, Shapes& results) {{\n"
+        f"  return add_all(results, at::meta::{name}({', '.join(reads)}));\n}}"
+    )
+
+
 def wrapper(op: Op) -> str:
     """The kernel registered with torch's dispatcher."""
     with native_function_manager(op.function):
@@ -39,15 +51,12 @@ def wrapper(op: Op) -> str:
         defn = op.signature.defn(name=f"call_{op.ident}")
     func = op.function.func
     name, _, overload = op.schema_name.partition(".")
-    scalars = (
-        "kAffectShape"
-        if op.schema_name in SCALARS_DECIDE_SHAPE
-        else "kDoNotAffectShape"
-    )
+    scalars = "kDecide" if op.schema_name in VALUES_DECIDE else "kDoNotDecide"
     meta = "kSharesKernelsCode" if op.structured else "kSeparate"
+    shapes = f", &{op.shapes}" if op.shapes else ""
     declaration = (
         f'const Op op_{op.ident}("aten::{name}", "{overload}", &{op.runner}, '
-        f"ScalarValues::{scalars}, Meta::{meta});"
+        f"ScalarValues::{scalars}, Meta::{meta}{shapes});"
     )
     arguments = ", ".join([f"op_{op.ident}", *names])
     # Each result is new memory or one of the arguments.
@@ -80,16 +89,22 @@ def shard(ops: list[Op]) -> str:
     """One source file with these operators."""
     headers = sorted({op.header for op in ops})
     includes = "\n".join(f"#include <ATen/ops/{h}_cpu_dispatch.h>" for h in headers)
+    metas = sorted({op.header for op in ops if op.shapes})
+    includes += "\n" + "\n".join(
+        f"#include <ATen/ops/{h}_meta_dispatch.h>" for h in metas
+    )
     runners = {op.runner: runner(op) for op in ops}
+    shapes = {op.shapes: shape_function(op) for op in ops if op.shapes}
     parts = [
         "// Made by csrc/ops/codegen/gen.py; not to be edited.",
         # The dispatch headers need the types that this one brings.
         '#include "csrc/ops/frame.h"',
-        '#include "csrc/ops/launch.h"\n',
+        '#include "csrc/ops/launch.h"',
+        '#include "csrc/ops/shapes.h"\n',
         includes,
         "#include <torch/library.h>\n",
         "namespace npu {\nnamespace {\n",
-        "\n\n".join(runners.values()),
+        "\n\n".join([*runners.values(), *shapes.values()]),
         "\n" + "\n\n".join(wrapper(op) for op in ops),
         "\nTORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {",
         "\n".join(registration(op) for op in ops),

@@ -35,6 +35,27 @@ ACCESSORS = {
     "MemoryFormat?": "opt_memory_format",
 }
 
+# How a shape function reads an argument of each schema type, number {}.
+UNBOXED = {
+    "Tensor": "meta_of(a[{}])",
+    "Tensor?": "opt_meta_of(a[{}])",
+    "Tensor[]": "metas_of(a[{}])",
+    "Tensor?[]": "opt_metas_of(a[{}])",
+    "Scalar": "a[{}].toScalar()",
+    "Scalar?": "a[{}].toOptional<at::Scalar>()",
+    "int": "a[{}].toInt()",
+    "SymInt": "a[{}].toInt()",
+    "int?": "a[{}].toOptional<int64_t>()",
+    "SymInt?": "a[{}].toOptional<int64_t>()",
+    "bool": "a[{}].toBool()",
+    "bool?": "a[{}].toOptional<bool>()",
+    "float": "a[{}].toDouble()",
+    "float?": "a[{}].toOptional<double>()",
+    "str": "a[{}].toStringView()",
+    "ScalarType": "a[{}].toScalarType()",
+    "ScalarType?": "a[{}].toOptional<at::ScalarType>()",
+}
+
 # Written by hand in csrc/ops/manual, or of no use on a device.
 BY_HAND = {
     "as_strided", "view", "_reshape_alias", "unfold", "view_as_real",
@@ -54,8 +75,16 @@ OUT_KERNEL_SUITS = {"where", "index_select", "hardtanh", "hardswish", "take", "a
 # Structured, but the out kernel first grows its output to an unreduced size.
 OUT_KERNEL_GROWS = {"mse_loss", "smooth_l1_loss"}
 
-# The value of a Scalar argument decides the shape of the result.
-SCALARS_DECIDE_SHAPE = {"arange.start_out", "range.out", "linspace.out", "logspace.out"}
+# The values of Scalar and float arguments are part of what identifies a call:
+# they decide the shape of the result, or are compared with each other or with a
+# bound that no type has, so that their class (value_class.h) does not tell
+# whether the kernel accepts them.
+VALUES_DECIDE = {
+    "arange.start_out", "range.out", "linspace.out", "logspace.out",
+    "bernoulli.p", "bernoulli_.float", "geometric_", "uniform_", "histc",
+    "histc.out", "hardtanh", "hardtanh.out", "hardtanh_", "rrelu_with_noise",
+    "rrelu_with_noise.out", "rrelu_with_noise_",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -69,6 +98,8 @@ class Op:
     kernel_function: NativeFunction
     writes_outputs: bool
     structured: bool
+    # The functional form, where a meta function in C++ tells its shapes.
+    shaped_by: NativeFunction | None
 
     @property
     def schema_name(self) -> str:
@@ -81,6 +112,12 @@ class Op:
     @property
     def runner(self) -> str:
         return "run_" + str(self.kernel_function.func.name).replace(".", "_")
+
+    @property
+    def shapes(self) -> str | None:
+        if self.shaped_by is None:
+            return None
+        return "shapes_of_" + str(self.shaped_by.func.name).replace(".", "_")
 
     @property
     def header(self) -> str:
@@ -107,6 +144,26 @@ def accessor(argument: Argument) -> str | None:
     if element == "bool" and not optional:
         size = base[base.index("[") + 1 : -1]
         return f"booleans<{size}>" if size else None
+    return None
+
+
+def unboxed(argument: Argument, i: int) -> str | None:
+    """Return how a shape function reads argument `i`, or None when it cannot."""
+    text = str(argument.type)
+    if text in UNBOXED:
+        return UNBOXED[text].format(i)
+    if text.startswith(("int[", "SymInt[")):
+        return f"opt_ints_of(a[{i}])" if text[-1] == "?" else f"a[{i}].toIntVector()"
+    return None
+
+
+def shaped_by(group: list[NativeFunction]) -> NativeFunction | None:
+    """Return the form of a structured operator that its meta function is called by."""
+    for f in group:
+        if f.func.kind() == SchemaKind.functional and f.structured_delegate:
+            arguments = f.func.arguments.flat_all
+            if all(unboxed(a, i) for i, a in enumerate(arguments)):
+                return f
     return None
 
 
@@ -162,5 +219,6 @@ def select() -> list[Op]:
             writes = kernel.func.kind() == SchemaKind.out
             name = str(kernel.func.name.name)
             call = f"at::cpu::{name}_outf" if writes else f"at::cpu::{name}"
-            ops.append(Op(f, call, kernel, writes, structured is not None))
+            shapes = shaped_by(group) if structured is not None else None
+            ops.append(Op(f, call, kernel, writes, structured is not None, shapes))
     return sorted(ops, key=lambda op: (op.header, op.schema_name))

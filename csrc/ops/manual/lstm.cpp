@@ -124,9 +124,9 @@ void run_layer_backward(Frame& frame) {
 
 // The size of the workspace is the kernel's secret.
 const Op kLayer("aten::mkldnn_rnn_layer", "", &run_layer,
-                ScalarValues::kDoNotAffectShape, Meta::kNone);
+                ScalarValues::kDoNotDecide, Meta::kNone);
 const Op kLayerBackward("aten::mkldnn_rnn_layer_backward", "",
-                        &run_layer_backward, ScalarValues::kDoNotAffectShape,
+                        &run_layer_backward, ScalarValues::kDoNotDecide,
                         Meta::kNone);
 
 void layer(const c10::OperatorHandle&, torch::jit::Stack* stack) {

@@ -1,0 +1,55 @@
+// The switches of torch's that kernels and shapes depend on, as they are where
+// a call is made: part of what identifies it.
+#pragma once
+
+#include <c10/core/DefaultDtype.h>
+
+#include <atomic>
+#include <cstdint>
+
+#if defined(__SSE__)
+#include <xmmintrin.h>
+#endif
+
+namespace npu {
+
+// A word of 16 bits: the default dtype in the low six, then whether this thread
+// flushes denormal numbers, then the process's switches as last read.
+struct LaunchState {
+  static constexpr uint64_t kFlushDenormal = 1u << 6;
+  static constexpr int kSwitches = 7;
+
+  static uint64_t now() {
+    // Relaxed: a thread that changes a switch sees its own change, and others
+    // are only ordered with it by what else they share.
+    return uint64_t(c10::get_default_dtype_as_scalartype()) |
+           (flushes_denormal() ? kFlushDenormal : 0) |
+           switches_.load(std::memory_order_relaxed);
+  }
+
+  // Reads the process's switches anew. Called where one has changed.
+  static void read_switches();
+
+  // As torch.set_flush_denormal() does it: a mode of the thread.
+  static bool flushes_denormal() {
+#if defined(__SSE__)
+    return (_mm_getcsr() & kFlushBits) == kFlushBits;
+#else
+    return false;
+#endif
+  }
+  static void set_flush_denormal(bool on) {
+#if defined(__SSE__)
+    const unsigned now = _mm_getcsr();
+    const unsigned wanted = on ? now | kFlushBits : now & ~kFlushBits;
+    if (now != wanted) [[unlikely]]
+      _mm_setcsr(wanted);
+#endif
+  }
+
+ private:
+  static constexpr unsigned kFlushBits = 0x8040;  // results, and operands
+  static std::atomic<uint64_t> switches_;         // shifted by kSwitches
+};
+
+}  // namespace npu

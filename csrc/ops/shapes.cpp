@@ -1,0 +1,81 @@
+#include "csrc/ops/shapes.h"
+
+#include <c10/core/MemoryFormat.h>
+
+#include "csrc/ops/stack_map.h"
+#include "csrc/torch/tensor.h"
+#include "csrc/torch/tensor_flags.h"
+
+namespace npu {
+namespace {
+
+at::Tensor mapped(const at::Tensor& t) { return is_npu(t) ? to_meta(t) : t; }
+
+std::vector<int64_t> default_strides(at::IntArrayRef sizes) {
+  std::vector<int64_t> strides(sizes.size());
+  int64_t stride = 1;
+  for (size_t i = sizes.size(); i-- > 0;) {
+    strides[i] = stride;
+    stride *= std::max<int64_t>(sizes[i], 1);
+  }
+  return strides;
+}
+
+}  // namespace
+
+void Shapes::add(const at::Tensor& t) {
+  if (!t.defined()) return add_undefined();
+  add(t.sizes(), t.strides(), t.scalar_type());
+}
+
+void Shapes::add(at::IntArrayRef sizes, at::IntArrayRef strides,
+                 at::ScalarType type) {
+  outs.push_back({true, has_default_strides(sizes, strides),
+                  c10::scalarTypeToTypeMeta(type), sizes.vec(), strides.vec()});
+}
+
+void Shapes::add_contiguous(at::IntArrayRef sizes, at::ScalarType type) {
+  outs.push_back({true, true, c10::scalarTypeToTypeMeta(type), sizes.vec(),
+                  default_strides(sizes)});
+}
+
+void Shapes::add(at::IntArrayRef sizes, at::MemoryFormat format,
+                 at::ScalarType type) {
+  if (format == at::MemoryFormat::ChannelsLast && sizes.size() == 4)
+    return add(sizes, c10::get_channels_last_strides_2d(sizes), type);
+  if (format == at::MemoryFormat::ChannelsLast3d && sizes.size() == 5)
+    return add(sizes, c10::get_channels_last_strides_3d(sizes), type);
+  add_contiguous(sizes, type);
+}
+
+void Shapes::add_undefined() { outs.push_back({false, false, {}, {}, {}}); }
+
+at::Tensor meta_of(const c10::IValue& value) {
+  return mapped(value.toTensor());
+}
+
+std::optional<at::Tensor> opt_meta_of(const c10::IValue& value) {
+  if (value.isNone() || !value.toTensor().defined()) return std::nullopt;
+  return mapped(value.toTensor());
+}
+
+std::vector<at::Tensor> metas_of(const c10::IValue& value) {
+  std::vector<at::Tensor> list = value.toTensorVector();
+  for (at::Tensor& t : list)
+    if (t.defined()) t = mapped(t);
+  return list;
+}
+
+c10::List<std::optional<at::Tensor>> opt_metas_of(const c10::IValue& value) {
+  c10::List<std::optional<at::Tensor>> list;
+  for (const c10::IValue& element : value.toListRef())
+    list.push_back(opt_meta_of(element));
+  return list;
+}
+
+OptionalInts opt_ints_of(const c10::IValue& value) {
+  if (value.isNone()) return {};
+  return {value.toIntVector()};
+}
+
+}  // namespace npu

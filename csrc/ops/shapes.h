@@ -1,0 +1,65 @@
+// Shape functions in C++: what a call returns, from its arguments alone, in a
+// microsecond. Where an operator has none its meta kernel is asked, which is
+// Python for most.
+#pragma once
+
+#include <ATen/core/List.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
+#include <c10/util/OptionalArrayRef.h>
+
+#include <optional>
+#include <string_view>
+#include <tuple>
+#include <vector>
+
+#include "csrc/ops/op.h"
+#include "csrc/ops/out_spec.h"
+
+namespace npu {
+
+// The new results of a call, in order.
+class Shapes {
+ public:
+  // One like this tensor.
+  void add(const at::Tensor& t);
+  void add(at::IntArrayRef sizes, at::IntArrayRef strides, at::ScalarType type);
+  void add_contiguous(at::IntArrayRef sizes, at::ScalarType type);
+  // In the layout that a format gives these sizes.
+  void add(at::IntArrayRef sizes, at::MemoryFormat format, at::ScalarType type);
+  void add_undefined();
+
+  std::vector<OutSpec> outs;
+};
+
+// A hand-written one; null where there is none. `name` has its overload after
+// a dot: "aten::native_layer_norm".
+ShapeFunction shape_function_of(std::string_view name);
+
+// What generated ones give the meta functions of structured operators.
+at::Tensor meta_of(const c10::IValue& value);
+std::optional<at::Tensor> opt_meta_of(const c10::IValue& value);
+std::vector<at::Tensor> metas_of(const c10::IValue& value);
+c10::List<std::optional<at::Tensor>> opt_metas_of(const c10::IValue& value);
+
+// An optional list that lives as long as the call it is passed to.
+struct OptionalInts {
+  std::optional<std::vector<int64_t>> list;
+  operator at::OptionalIntArrayRef() const {
+    if (!list) return std::nullopt;
+    return at::IntArrayRef(*list);
+  }
+};
+OptionalInts opt_ints_of(const c10::IValue& value);
+
+template <typename... T>
+bool add_all(Shapes& to, const std::tuple<T...>& results) {
+  std::apply([&](const auto&... t) { (to.add(t), ...); }, results);
+  return true;
+}
+inline bool add_all(Shapes& to, const at::Tensor& result) {
+  to.add(result);
+  return true;
+}
+
+}  // namespace npu

@@ -1,0 +1,363 @@
+// Shape functions of the operators that training and serving call most and
+// that are not structured. Each says what the cpu kernel returns, strides
+// included; it is compared with the kernel once per identity (trial.h). False:
+// the call is wrong or unusual, and somebody else is to say so.
+#include <ATen/ExpandUtils.h>
+#include <ATen/OpMathType.h>
+
+#include <algorithm>
+#include <iterator>
+
+#include "csrc/ops/shapes.h"
+
+namespace npu {
+namespace {
+
+using Arguments = at::ArrayRef<c10::IValue>;
+using at::Tensor;
+
+const Tensor& tensor(const c10::IValue& value) { return value.toTensor(); }
+
+// Null where an optional one is not there.
+const Tensor* opt_tensor(const c10::IValue& value) {
+  if (value.isNone() || !value.toTensor().defined()) return nullptr;
+  return &value.toTensor();
+}
+
+bool has_sizes(const c10::IValue& value, at::IntArrayRef sizes) {
+  const Tensor* t = opt_tensor(value);
+  return !t || t->sizes() == sizes;
+}
+
+at::MemoryFormat format_of(const Tensor& t) { return t.suggest_memory_format(); }
+
+// Writes its only tensor, whatever its shape.
+bool fills(Arguments, Shapes&) { return true; }
+
+// input, normalized_shape, weight, bias
+bool layer_norm(Arguments a, Shapes& results) {
+  const Tensor& input = tensor(a[0]);
+  const auto normalized = a[1].toIntVector();
+  if (normalized.empty() || size_t(input.dim()) < normalized.size())
+    return false;
+  const size_t axis = size_t(input.dim()) - normalized.size();
+  if (input.sizes().slice(axis) != at::IntArrayRef(normalized) ||
+      !has_sizes(a[2], normalized) || !has_sizes(a[3], normalized))
+    return false;
+  results.add_contiguous(input.sizes(), input.scalar_type());
+  std::vector<int64_t> rows = input.sizes().vec();
+  std::fill(rows.begin() + ptrdiff_t(axis), rows.end(), 1);
+  // Half precision may come with parameters of float.
+  const Tensor* weight = opt_tensor(a[2]);
+  const at::ScalarType type =
+      weight ? weight->scalar_type() : input.scalar_type();
+  results.add_contiguous(rows, type);
+  results.add_contiguous(rows, type);
+  return true;
+}
+
+// grad, input, normalized_shape, mean, rstd, weight, bias, wanted
+bool layer_norm_backward(Arguments a, Shapes& results) {
+  const Tensor& input = tensor(a[1]);
+  const Tensor *weight = opt_tensor(a[5]), *bias = opt_tensor(a[6]);
+  const auto normalized = a[2].toIntVector();
+  const auto wanted = a[7].toBoolList();
+  if (tensor(a[0]).sizes() != input.sizes() ||
+      size_t(input.dim()) < normalized.size() ||
+      input.sizes().slice(size_t(input.dim()) - normalized.size()) !=
+          at::IntArrayRef(normalized) ||
+      (wanted[1] && !weight) || (wanted[2] && !weight && !bias))
+    return false;
+  if (wanted[0]) {
+    results.add_contiguous(input.sizes(), input.scalar_type());
+  } else {
+    results.add_undefined();
+  }
+  for (size_t i : {1, 2}) {
+    const Tensor* like = i == 2 && bias ? bias : weight;
+    if (wanted[i]) {
+      results.add_contiguous(normalized, like->scalar_type());
+    } else {
+      results.add_undefined();
+    }
+  }
+  return true;
+}
+
+// weight, indices
+bool embedding(Arguments a, Shapes& results) {
+  const Tensor &weight = tensor(a[0]), &indices = tensor(a[1]);
+  if (weight.dim() != 2) return false;
+  std::vector<int64_t> sizes = indices.sizes().vec();
+  sizes.push_back(weight.size(1));
+  results.add_contiguous(sizes, weight.scalar_type());
+  return true;
+}
+
+// grad, indices, num_weights
+bool embedding_dense_backward(Arguments a, Shapes& results) {
+  const Tensor &grad = tensor(a[0]), &indices = tensor(a[1]);
+  if (grad.dim() == 0 || grad.numel() != indices.numel() * grad.size(-1))
+    return false;
+  results.add_contiguous({a[2].toInt(), grad.size(-1)}, grad.scalar_type());
+  return true;
+}
+
+// A result of the flash kernel: made with the second and third dimension
+// exchanged.
+void add_exchanged(Shapes& results, at::IntArrayRef sizes,
+                   at::ScalarType type) {
+  std::vector<int64_t> strides(sizes.size());
+  int64_t stride = 1;
+  for (size_t i = sizes.size(); i-- > 3;) {
+    strides[i] = stride;
+    stride *= std::max<int64_t>(sizes[i], 1);
+  }
+  for (const size_t i : {1, 2, 0}) {
+    strides[i] = stride;
+    stride *= std::max<int64_t>(sizes[i], 1);
+  }
+  results.add(sizes, strides, type);
+}
+
+bool are_attention(const Tensor& q, const Tensor& k, const Tensor& v) {
+  return q.dim() == 4 && k.dim() == 4 && v.dim() == 4 &&
+         q.size(0) == k.size(0) && k.size(0) == v.size(0) &&
+         q.size(1) == k.size(1) && k.size(1) == v.size(1) &&
+         k.size(2) == v.size(2) && q.size(3) == k.size(3) &&
+         k.size(3) == v.size(3) && q.scalar_type() == k.scalar_type() &&
+         k.scalar_type() == v.scalar_type();
+}
+
+bool is_mask(const c10::IValue& value, const Tensor& q, const Tensor& k) {
+  const Tensor* mask = opt_tensor(value);
+  if (!mask) return true;
+  return (mask->dim() == 2 || mask->dim() == 4) &&
+         (mask->scalar_type() == at::kBool ||
+          mask->scalar_type() == q.scalar_type()) &&
+         at::is_expandable_to(mask->sizes(), {q.size(0), q.size(1), q.size(2),
+                                              k.size(2)});
+}
+
+// query, key, value, dropout, causal, mask. No trial compares it: the operator
+// may draw numbers.
+bool flash_attention(Arguments a, Shapes& results) {
+  const Tensor &q = tensor(a[0]), &k = tensor(a[1]);
+  if (!are_attention(q, k, tensor(a[2])) || !is_mask(a[5], q, k)) return false;
+  results.add(q.sizes(),
+              q.is_non_overlapping_and_dense()
+                  ? q.strides().vec()
+                  : at::infer_dense_strides(q.sizes(), q.strides()),
+              q.scalar_type());
+  add_exchanged(results, q.sizes().slice(0, 3),
+                at::toOpMathType(q.scalar_type()));
+  return true;
+}
+
+// grad, query, key, value, out, logsumexp, dropout, causal, mask
+bool flash_attention_backward(Arguments a, Shapes& results) {
+  const Tensor &q = tensor(a[1]), &k = tensor(a[2]), &v = tensor(a[3]);
+  if (!opt_tensor(a[0]) || tensor(a[0]).sizes() != q.sizes() ||
+      !are_attention(q, k, v) || !is_mask(a[8], q, k))
+    return false;
+  for (const Tensor* t : {&q, &k, &v})
+    add_exchanged(results, t->sizes(), t->scalar_type());
+  return true;
+}
+
+// The size of each spatial dimension of a convolution's result.
+bool convolved(const Tensor& input, const Tensor& weight,
+               at::IntArrayRef stride, at::IntArrayRef padding,
+               at::IntArrayRef dilation, std::vector<int64_t>& sizes) {
+  const auto at = [](at::IntArrayRef list, size_t i) {
+    return list.size() == 1 ? list[0] : list[i];
+  };
+  const size_t spatial = size_t(input.dim()) - 2;
+  for (const at::IntArrayRef list : {stride, padding, dilation})
+    if (list.size() != 1 && list.size() != spatial) return false;
+  for (size_t i = 0; i < spatial; ++i) {
+    const int64_t window =
+        at(dilation, i) * (weight.size(int64_t(i) + 2) - 1) + 1;
+    const int64_t room =
+        input.size(int64_t(i) + 2) + 2 * at(padding, i) - window;
+    if (room < 0 || at(stride, i) <= 0) return false;
+    sizes.push_back(room / at(stride, i) + 1);
+  }
+  return true;
+}
+
+// The layout that cpu's convolutions give what they return.
+at::MemoryFormat convolution_format(const Tensor& input, const Tensor& weight) {
+  const at::MemoryFormat own = format_of(input);
+  return own == at::MemoryFormat::Contiguous ? format_of(weight) : own;
+}
+
+// input, weight, bias, stride, padding, dilation, transposed, output_padding,
+// groups
+bool convolution(Arguments a, Shapes& results) {
+  const Tensor &input = tensor(a[0]), &weight = tensor(a[1]);
+  const int64_t groups = a[8].toInt();
+  if (a[6].toBool() || input.dim() < 3 || input.dim() > 5 ||
+      weight.dim() != input.dim() || groups <= 0 || input.numel() == 0 ||
+      weight.numel() == 0 || weight.size(0) % groups ||
+      input.size(1) != weight.size(1) * groups ||
+      input.scalar_type() != weight.scalar_type() ||
+      !has_sizes(a[2], {weight.size(0)}))
+    return false;
+  std::vector<int64_t> sizes{input.size(0), weight.size(0)};
+  if (!convolved(input, weight, a[3].toIntVector(), a[4].toIntVector(),
+                 a[5].toIntVector(), sizes))
+    return false;
+  results.add(sizes, convolution_format(input, weight), input.scalar_type());
+  return true;
+}
+
+// grad, input, weight, bias_sizes, stride, padding, dilation, transposed,
+// output_padding, groups, wanted
+bool convolution_backward(Arguments a, Shapes& results) {
+  const Tensor &grad = tensor(a[0]), &input = tensor(a[1]),
+               &weight = tensor(a[2]);
+  if (a[7].toBool() || input.dim() < 3 || input.dim() > 5 ||
+      weight.dim() != input.dim() || grad.dim() != input.dim() ||
+      input.numel() == 0 || weight.numel() == 0)
+    return false;
+  std::vector<int64_t> sizes{input.size(0), weight.size(0)};
+  if (!convolved(input, weight, a[4].toIntVector(), a[5].toIntVector(),
+                 a[6].toIntVector(), sizes) ||
+      grad.sizes() != at::IntArrayRef(sizes))
+    return false;
+  const auto wanted = a[10].toBoolList();
+  const at::MemoryFormat format = convolution_format(input, weight);
+  const auto add = [&](bool is_wanted, at::IntArrayRef like,
+                       at::MemoryFormat layout) {
+    if (is_wanted) {
+      results.add(like, layout, weight.scalar_type());
+    } else {
+      results.add_undefined();
+    }
+  };
+  add(wanted[0], input.sizes(), format);
+  add(wanted[1], weight.sizes(), format);
+  add(wanted[2], {weight.size(0)}, at::MemoryFormat::Contiguous);
+  return true;
+}
+
+// input, weight, bias, running_mean, running_var, training
+bool batch_norm(Arguments a, Shapes& results) {
+  const Tensor& input = tensor(a[0]);
+  if (input.dim() < 2 || input.numel() == 0) return false;
+  const int64_t channels = input.size(1);
+  for (size_t i = 1; i <= 4; ++i)
+    if (!has_sizes(a[i], {channels})) return false;
+  results.add(input.sizes(), format_of(input), input.scalar_type());
+  const Tensor* weight = opt_tensor(a[1]);
+  const at::ScalarType type =
+      weight ? weight->scalar_type() : input.scalar_type();
+  const int64_t saved = a[5].toBool() ? channels : 0;
+  results.add_contiguous({saved}, type);
+  results.add_contiguous({saved}, type);
+  return true;
+}
+
+// grad, input, weight, running_mean, running_var, save_mean, save_invstd,
+// train, eps, wanted
+bool batch_norm_backward(Arguments a, Shapes& results) {
+  const Tensor &grad = tensor(a[0]), &input = tensor(a[1]);
+  if (grad.sizes() != input.sizes() || input.dim() < 2 || input.numel() == 0)
+    return false;
+  const auto wanted = a[9].toBoolList();
+  const Tensor* weight = opt_tensor(a[2]);
+  const at::ScalarType type =
+      weight ? weight->scalar_type() : input.scalar_type();
+  if (wanted[0]) {
+    results.add(input.sizes(), format_of(input), input.scalar_type());
+  } else {
+    results.add_undefined();
+  }
+  for (size_t i : {1, 2}) {
+    if (wanted[i]) {
+      results.add_contiguous({input.size(1)}, type);
+    } else {
+      results.add_undefined();
+    }
+  }
+  return true;
+}
+
+// self, dim, index
+bool index_select(Arguments a, Shapes& results) {
+  const Tensor &self = tensor(a[0]), &index = tensor(a[2]);
+  int64_t dim = a[1].toInt();
+  if (dim < 0) dim += self.dim();
+  if (dim < 0 || dim >= self.dim() || index.dim() > 1) return false;
+  std::vector<int64_t> sizes = self.sizes().vec();
+  sizes[size_t(dim)] = index.numel();
+  results.add_contiguous(sizes, self.scalar_type());
+  return true;
+}
+
+// grad, input_sizes, dim, index
+bool select_backward(Arguments a, Shapes& results) {
+  std::vector<int64_t> sizes = a[1].toIntVector();
+  const int64_t rank = int64_t(sizes.size());
+  const int64_t dim = a[2].toInt() < 0 ? a[2].toInt() + rank : a[2].toInt();
+  if (dim < 0 || dim >= rank) return false;
+  const int64_t size = sizes[size_t(dim)], index = a[3].toInt();
+  if (index < -size || index >= size) return false;
+  std::vector<int64_t> rest = sizes;
+  rest.erase(rest.begin() + dim);
+  if (tensor(a[0]).sizes() != at::IntArrayRef(rest)) return false;
+  results.add_contiguous(sizes, tensor(a[0]).scalar_type());
+  return true;
+}
+
+// self, mask, value
+bool masked_fill(Arguments a, Shapes&) {
+  return tensor(a[1]).scalar_type() == at::kBool &&
+         at::is_expandable_to(tensor(a[1]).sizes(), tensor(a[0]).sizes());
+}
+
+// self, from
+bool copy(Arguments a, Shapes&) {
+  return at::is_expandable_to(tensor(a[1]).sizes(), tensor(a[0]).sizes());
+}
+
+struct Named {
+  std::string_view name;
+  ShapeFunction function;
+};
+constexpr Named kByHand[] = {
+    {"aten::_scaled_dot_product_flash_attention_for_cpu", flash_attention},
+    {"aten::_scaled_dot_product_flash_attention_for_cpu_backward",
+     flash_attention_backward},
+    {"aten::bernoulli_.float", fills},
+    {"aten::convolution", convolution},
+    {"aten::convolution_backward", convolution_backward},
+    {"aten::copy_", copy},
+    {"aten::embedding", embedding},
+    {"aten::embedding_dense_backward", embedding_dense_backward},
+    {"aten::exponential_", fills},
+    {"aten::fill_.Scalar", fills},
+    {"aten::index_select", index_select},
+    {"aten::masked_fill_.Scalar", masked_fill},
+    {"aten::native_batch_norm", batch_norm},
+    {"aten::native_batch_norm_backward", batch_norm_backward},
+    {"aten::native_layer_norm", layer_norm},
+    {"aten::native_layer_norm_backward", layer_norm_backward},
+    {"aten::normal_", fills},
+    {"aten::random_", fills},
+    {"aten::select_backward", select_backward},
+    {"aten::uniform_", fills},
+    {"aten::zero_", fills},
+};
+
+}  // namespace
+
+ShapeFunction shape_function_of(std::string_view name) {
+  const auto* at =
+      std::find_if(std::begin(kByHand), std::end(kByHand),
+                   [&](const Named& named) { return named.name == name; });
+  return at == std::end(kByHand) ? nullptr : at->function;
+}
+
+}  // namespace npu

@@ -1,0 +1,217 @@
+"""Calls whose shapes change from one to the next, as cpu makes them."""
+
+from __future__ import annotations
+
+import random
+import signal
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.testing._internal.common_methods_invocations import op_db
+
+from npu_dispatch import _C
+
+
+def rand(*sizes, dtype=torch.float32):
+    return torch.rand(*sizes).to(dtype)
+
+
+def image(n, c):
+    """Return images whose layout follows from their size."""
+    t = rand(n, c, 5 + n, 6)
+    return t.contiguous(memory_format=torch.channels_last) if n % 2 else t
+
+
+CALLS = {
+    "add": (lambda n, c: (rand(n, c), rand(c)), torch.add),
+    "add_transposed": (lambda n, c: (rand(n, c).t(), rand(c, n)), torch.add),
+    "mul_": (lambda n, c: (rand(n, c), rand(n, 1)), lambda a, b: a.mul_(b)),
+    "mm": (lambda n, c: (rand(n, c), rand(c, 3)), torch.mm),
+    "addmm": (lambda n, c: (rand(3), rand(n, c), rand(c, 3)), torch.addmm),
+    "softmax": (lambda n, c: (rand(n, c, 2),), lambda a: torch.softmax(a, 1)),
+    "sum": (lambda n, c: (rand(n, c, 2),), lambda a: a.sum((0, 2))),
+    "cat": (lambda n, c: (rand(n, c), rand(n, 2)), lambda *a: torch.cat(a, 1)),
+    "topk": (lambda n, c: (rand(n, c),), lambda a: torch.topk(a, 2)),
+    "gelu": (lambda n, c: (rand(n, c),), F.gelu),
+    "where": (
+        lambda n, c: (rand(n, c) > 0.5, rand(n, c), rand(c)),
+        torch.where,
+    ),
+    "clone": (lambda n, c: (rand(n, c).t(),), torch.clone),
+    "copy": (
+        lambda n, c: (rand(n, c), rand(c, n).t()),
+        lambda a, b: a.copy_(b),
+    ),
+    "layer_norm": (
+        lambda n, c: (rand(n, 2, c), rand(c), rand(c)),
+        lambda a, w, b: F.layer_norm(a, w.shape, w, b),
+    ),
+    "group_norm": (
+        lambda n, c: (rand(n, 4, c),),
+        lambda a: F.group_norm(a, 2),
+    ),
+    "embedding": (
+        lambda n, c: (torch.arange(n * 2).reshape(n, 2) % c, rand(c, 3)),
+        F.embedding,
+    ),
+    "attention": (
+        lambda n, c: tuple(rand(2, 2, m, 8) for m in (n, c, c)),
+        F.scaled_dot_product_attention,
+    ),
+    "attention_packed": (
+        lambda n, c: (rand(2, n, 3 * c),),
+        lambda a: F.scaled_dot_product_attention(
+            *(t.unsqueeze(1) for t in a.chunk(3, -1))
+        ),
+    ),
+    "attention_masked": (
+        lambda n, c: (*(rand(2, 2, m, 8) for m in (n, c, c)), rand(n, c) > -1),
+        lambda q, k, v, m: F.scaled_dot_product_attention(q, k, v, m),
+    ),
+    "conv": (
+        lambda n, c: (image(n, 3), rand(4, 3, 3, 3), rand(4)),
+        lambda a, w, b: F.conv2d(a, w, b, padding=1),
+    ),
+    "conv1d": (
+        lambda n, c: (rand(n, 4, 9 + c), rand(6, 2, 3)),
+        lambda a, w: F.conv1d(a, w, stride=2, groups=2, dilation=2),
+    ),
+    "batch_norm": (
+        lambda n, c: (image(n, c),),
+        lambda a: F.batch_norm(a, None, None, training=True),
+    ),
+    "max_pool": (lambda n, c: (image(n, c),), lambda a: F.max_pool2d(a, 2)),
+    "index": (
+        lambda n, c: (rand(n, c), torch.arange(c) % n),
+        lambda a, i: a[i],
+    ),
+    "index_select": (
+        lambda n, c: (rand(n, c), torch.arange(c) % n),
+        lambda a, i: a.index_select(0, i),
+    ),
+    "masked_fill_": (
+        lambda n, c: (rand(n, c), rand(c) > 0.5),
+        lambda a, m: a.masked_fill_(m, 2.0),
+    ),
+    "select": (lambda n, c: (rand(n, c),), lambda a: a[n_of(a) // 2]),
+    "slice": (lambda n, c: (rand(n + 2, c),), lambda a: a[1:-1] * 2),
+    "pad": (lambda n, c: (image(n, c),), lambda a: F.pad(a, (1, 2))),
+    "arange": (lambda n, c: (rand(n),), lambda a: torch.arange(n_of(a)).to(a.device)),
+}
+
+
+def n_of(t):
+    return t.shape[0]
+
+
+def results(call, arguments):
+    """Return a call's results and its gradients."""
+    leaves = [a.requires_grad_() if a.is_floating_point() else a for a in arguments]
+    outs = call(*(a.clone() if a.is_floating_point() else a for a in leaves))
+    outs = [outs] if isinstance(outs, torch.Tensor) else list(outs)
+    found = [o.detach() for o in outs]
+    if outs[0].requires_grad:
+        outs[0].square().sum().backward()
+        found += [a.grad for a in leaves if a.grad is not None]
+    return found
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_each_shape_gives_what_cpu_gives(name):
+    make, call = CALLS[name]
+    order = [(n, c) for n in (2, 3, 5, 8) for c in (2, 3, 7)]
+    random.Random(1).shuffle(order)
+    for n, c in [*order, *order[::2]]:
+        torch.manual_seed(n * 100 + c)
+        arguments = make(n, c)
+        on_npu = results(call, [a.npu() for a in arguments])
+        on_cpu = results(call, list(arguments))
+        for a, b in zip(on_cpu, on_npu, strict=True):
+            assert a.dtype == b.dtype and a.shape == b.shape, (n, c)
+            assert a.stride() == b.stride(), (n, c)
+            torch.testing.assert_close(b.cpu(), a, rtol=1e-4, atol=1e-4)
+
+
+NAMES = [
+    "add", "addmm", "all", "amax", "argmax", "bmm", "cat", "clamp", "cumsum",
+    "diff", "div", "dot", "fill", "flip", "full_like", "gather", "index_add",
+    "index_put", "index_select", "isin", "lerp", "linalg.vector_norm",
+    "masked_fill", "max", "mean", "nan_to_num", "norm", "pow",
+    "prod", "quantile", "remainder", "repeat", "roll", "scatter", "scatter_add",
+    "select_scatter", "softmax", "sort", "std", "sum", "tril", "trace",
+    "var_mean", "where", "nn.functional.layer_norm", "nn.functional.conv2d",
+    "nn.functional.avg_pool2d", "nn.functional.batch_norm",
+    "nn.functional.embedding", "nn.functional.gelu", "nn.functional.interpolate",
+    "nn.functional.mse_loss", "nn.functional.nll_loss", "nn.functional.pad",
+    "nn.functional.scaled_dot_product_attention", "nn.functional.silu",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "op", [o for o in op_db if o.name in NAMES], ids=lambda o: o.name
+)
+def test_a_call_that_was_made_before_is_found_again(op):
+    """Encoded by its wrapper, it has the words that its boxed form has."""
+    for sample in list(op.sample_inputs("cpu", torch.float32))[:12]:
+        sample = sample.transform(
+            lambda t: t.npu() if isinstance(t, torch.Tensor) else t
+        )
+
+        def call(sample=sample):
+            return op(sample.input, *sample.args, **sample.kwargs)
+
+        for _ in range(3):
+            call()
+        before = _C.cold_launches()
+        call()
+        assert _C.cold_launches() == before, sample
+    torch.npu.synchronize()
+
+
+def test_signal_handlers_may_launch_in_the_middle_of_a_launch():
+    """The queue is full, so most signals arrive while a launch waits in it."""
+    a = torch.arange(6.0).npu()
+    big = torch.rand(400, 400).npu()
+    of_handler, of_program = [], []
+
+    def handler(number, frame):
+        n = 2 + len(of_handler) % 5
+        of_handler.append((n, torch.add(a[:n], a[:n], alpha=3)))
+
+    before = signal.signal(signal.SIGALRM, handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
+    try:
+        for i in range(12_000):
+            if i % 400 == 0:
+                torch.mm(big, big)
+            n = 1 + i % 6
+            of_program.append((n, torch.add(a[:n], a[:n], alpha=2)))
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    torch.npu.synchronize()
+    assert of_handler
+    for n, result in of_handler:
+        assert result.tolist() == [4.0 * i for i in range(n)]
+    for n, result in of_program[::37]:
+        assert result.tolist() == [3.0 * i for i in range(n)]
+
+
+def test_memory_of_plans_is_bounded():
+    def resident():
+        return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+    a = torch.rand(40_000).npu()
+
+    def calls(first, last):
+        for n in range(first, last):
+            torch.add(a[:n], 1)
+            torch.sum(a[:n])
+        torch.npu.synchronize()
+
+    calls(1, 8_000)
+    before = resident()
+    calls(8_000, 40_000)
+    assert resident() - before < 16 << 20
