@@ -115,6 +115,7 @@ class PlanTable {
     std::vector<uint64_t> identity;
     std::shared_ptr<Family> family;
   };
+  static constexpr size_t kMaxBytes = 4 << 20;
   static constexpr size_t kMaxFamilies = 1024;
 
   void grow();
@@ -132,9 +133,9 @@ class PlanTable {
 // The calling thread's table for a stream.
 PlanTable& plan_table(Stream& stream);
 
-// How many bytes of plans a table keeps before it gives some up; returns what
+// How many plans a table keeps at most, besides its bound of bytes; returns what
 // held until now. Any thread.
-size_t set_plan_limit(size_t bytes);
+size_t set_plan_limit(size_t plans);
 
 // Gives up a plan that a queued task may still name.
 void retire_plan(std::unique_ptr<Plan> plan, Stream& stream);

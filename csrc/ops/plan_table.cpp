@@ -21,12 +21,12 @@ struct Tables {
 thread_local Tables tables_;
 
 // Relaxed: each table compares it with a size of its own.
-std::atomic<size_t> plan_limit_{4 << 20};
+std::atomic<size_t> plan_limit_{8192};
 
 }  // namespace
 
-size_t set_plan_limit(size_t bytes) {
-  return plan_limit_.exchange(bytes, std::memory_order_relaxed);
+size_t set_plan_limit(size_t plans) {
+  return plan_limit_.exchange(plans, std::memory_order_relaxed);
 }
 
 void retire_plan(std::unique_ptr<Plan> plan, Stream& stream) {
@@ -98,8 +98,9 @@ void PlanTable::grow() {
 
 void PlanTable::make_room() {
   const size_t mask = entries_.size() - 1;
-  const size_t limit = plan_limit_.load(std::memory_order_relaxed);
-  while (bytes_ > limit) {
+  // Relaxed: each table compares it with a size of its own.
+  const size_t most = plan_limit_.load(std::memory_order_relaxed);
+  while (size_ > 0 && (bytes_ > kMaxBytes || size_ >= most)) {
     const Entry& entry = entries_[hand_];
     if (entry.plan && !entry.used) {
       remove(hand_);  // another one may lie there now

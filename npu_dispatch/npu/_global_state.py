@@ -32,10 +32,10 @@ SETTERS = (
 
 def _in_order(setter: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(setter)
-    def change(*args: Any) -> Any:
+    def change(*args: Any, **kwargs: Any) -> Any:
         _C.finish_launched()
         try:
-            return setter(*args)
+            return setter(*args, **kwargs)
         finally:
             _C.read_switches()
 

@@ -11,11 +11,11 @@ PROGRAM = """
 import itertools, resource, sys, torch
 from npu_dispatch import _C
 
-LIMIT = 16 << 10  # bytes, of plans of 500 and more
+LIMIT = 32
 OPERATORS = (torch.add, torch.sub, torch.mul, torch.maximum)
 DTYPES = (torch.float32, torch.float64, torch.int32, torch.int64)
 KINDS = list(itertools.product(OPERATORS, DTYPES, range(1, 8)))
-assert len(KINDS) * 500 > 3 * LIMIT
+assert len(KINDS) > 3 * LIMIT
 _C.set_plan_limit(LIMIT)
 
 def operands(dtype, rank, device, size=2):
