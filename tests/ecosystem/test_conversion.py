@@ -1,0 +1,163 @@
+"""Moving a module moves its Parameters: nobody who holds one is left behind."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+
+class Tied(nn.Module):
+    """A language model's head shares the weight of its embedding."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding = nn.Embedding(7, 4)
+        self.head = nn.Linear(4, 7, bias=False)
+        self.head.weight = self.embedding.weight
+
+    def forward(self, tokens):
+        return self.head(self.embedding(tokens))
+
+
+TOKENS = torch.tensor([[1, 2, 3], [4, 5, 6]])
+
+
+def step(model, optimizer, device):
+    tokens = TOKENS.to(device)
+    optimizer.zero_grad()
+    loss = nn.functional.cross_entropy(model(tokens).flatten(0, 1), tokens.flatten())
+    loss.backward()
+    optimizer.step()
+    return loss.detach().cpu()
+
+
+@pytest.mark.parametrize(
+    "move",
+    [
+        lambda m: m.to("npu"),
+        lambda m: m.npu(),
+        lambda m: m.to("npu", torch.float64),
+        lambda m: m.to("npu", non_blocking=True),
+        lambda m: m.to_empty(device="npu"),
+        lambda m: m.to("npu").to("cpu"),
+        lambda m: m.to("npu").half().float(),
+        lambda m: m.to("npu").cpu().npu(),
+    ],
+)
+def test_parameters_stay_the_same_objects(move):
+    model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.LSTM(4, 2))
+    before = list(model.parameters())
+
+    move(model)
+
+    after = list(model.parameters())
+    assert all(a is b for a, b in zip(before, after, strict=True))
+    assert {p.device for p in after} == {b.device for b in model.buffers()}
+
+
+def test_tied_weights_stay_tied():
+    torch.manual_seed(0)
+    model = Tied()
+    losses = {}
+
+    for device in ("cpu", "npu"):
+        own = copy.deepcopy(model).to(device)
+        assert own.head.weight is own.embedding.weight
+        assert len(list(own.parameters())) == 1
+        optimizer = torch.optim.SGD(own.parameters(), lr=0.5)
+        losses[device] = [step(own, optimizer, device) for _ in range(3)]
+
+    torch.testing.assert_close(losses["npu"], losses["cpu"])
+
+
+@pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.AdamW])
+def test_an_optimizer_made_before_the_move_trains_the_moved_parameters(kind):
+    torch.manual_seed(0)
+    model = Tied()
+    trained = {}
+
+    for device in ("cpu", "npu"):
+        own = copy.deepcopy(model)
+        optimizer = kind(own.parameters(), lr=0.1)
+        own.to(device)
+        for _ in range(3):
+            step(own, optimizer, device)
+        trained[device] = own.head.weight.detach().cpu()
+
+    assert not torch.equal(trained["npu"], model.head.weight.detach())
+    torch.testing.assert_close(trained["npu"], trained["cpu"])
+
+
+def test_gradients_move_with_their_parameters():
+    layer = nn.Linear(3, 2)
+    layer(torch.ones(1, 3)).sum().backward()
+    expected = layer.weight.grad.clone()
+    held = layer.weight.grad
+
+    layer.to("npu")
+
+    assert layer.weight.grad is held
+    assert held.device.type == "npu"
+    assert torch.equal(held.cpu(), expected)
+    layer(torch.ones(1, 3, device="npu")).sum().backward()
+    assert torch.equal(layer.weight.grad.cpu(), 2 * expected)
+
+
+def test_data_can_be_exchanged_for_memory_of_the_other_device():
+    p = nn.Parameter(torch.arange(6.0).reshape(2, 3))
+    view = p.data
+
+    p.data = p.data.npu()
+
+    assert p.device.type == "npu"
+    assert p.requires_grad
+    assert p.is_leaf
+    p.pow(2).sum().backward()
+    assert torch.equal(p.grad.cpu(), 2 * view)
+    p.grad = None
+    p.data = p.data.cpu()
+    assert p.device.type == "cpu"
+    assert torch.equal(p, view)
+
+
+def test_data_of_another_kind_is_refused():
+    p = nn.Parameter(torch.ones(2, 2).npu())
+
+    for other in (torch.ones(2, 2).to_sparse().npu(), torch.ones(2, 2, device="meta")):
+        with pytest.raises(RuntimeError, match="incompatible tensor type"):
+            p.data = other
+
+
+def test_a_hook_of_a_parameter_outlives_the_move():
+    layer = nn.Linear(2, 1, bias=False)
+    seen = []
+    layer.weight.register_post_accumulate_grad_hook(lambda p: seen.append(p.grad))
+
+    layer.to("npu")(torch.ones(1, 2, device="npu")).sum().backward()
+
+    assert [g.device.type for g in seen] == ["npu"]
+
+
+@pytest.fixture
+def conversion(request):
+    """Set one of torch.__future__'s switches while a test runs."""
+    name = request.param
+    change = getattr(torch.__future__, f"set_{name}_module_params_on_conversion")
+    change(True)
+    yield name
+    change(False)
+
+
+@pytest.mark.parametrize("conversion", ["swap", "overwrite"], indirect=True)
+def test_the_switches_of_torch_mean_what_they_say(conversion):
+    layer = nn.Linear(2, 2)
+    expected = layer.weight.detach().clone()
+    held = layer.weight
+
+    layer.to("npu")
+
+    assert (layer.weight is held) == (conversion == "swap")
+    assert torch.equal(layer.weight.detach().cpu(), expected)
