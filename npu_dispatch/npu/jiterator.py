@@ -103,7 +103,9 @@ extern "C" void npu_jit(const uint64_t* words) {{
   }}
 }}
 """
-_MOST_DIMS = 25
+# Of the dimensions that a task carries each has two elements or more, and
+# their number fits into 63 bits.
+_MOST_DIMS = 63
 
 
 def _compiler() -> str:
@@ -257,10 +259,12 @@ class _JittedFunction:
             torch.empty(shape, dtype=dtype, device=device) for _ in range(self.outputs)
         ]
         if made[0].numel():
-            words = [made[0].numel(), len(shape), *shape]
+            dims = [dim for dim, size in enumerate(shape) if size > 1]
+            words = [made[0].numel(), len(dims), *(shape[dim] for dim in dims)]
             for tensor in (*made, *inputs):
                 words.append(tensor.data_ptr())
-                words += [s * tensor.element_size() % 2**64 for s in tensor.stride()]
+                size, strides = tensor.element_size(), tensor.stride()
+                words += [strides[dim] * size % 2**64 for dim in dims]
             words += map(_bits, scalars)
             _C.launch_compiled(function, device.index, words)
         return made[0] if len(made) == 1 else tuple(made)

@@ -60,6 +60,16 @@ def test_it_broadcasts_strided_operands(axpy):
     torch.testing.assert_close(axpy(x, y).cpu(), x.cpu() + y.cpu())
 
 
+@pytest.mark.parametrize("rank", [25, 26, 40, 100])
+def test_any_rank_will_do(axpy, rank):
+    shape = [1] * (rank - 3) + [2, 3, 4]
+    x, y = torch.randn(shape).transpose(-1, -2), torch.randn([*shape[:-2], 4, 3])
+
+    z = axpy(x.npu(), y.npu())
+
+    torch.testing.assert_close(z.cpu(), x + y)
+
+
 def test_it_promotes_types(axpy):
     whole = torch.arange(4, device="npu")
     half = torch.ones(4, dtype=torch.float16, device="npu")
