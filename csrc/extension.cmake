@@ -93,6 +93,7 @@ add_library(npu_torch OBJECT
   ops/manual/lstm.cpp
   ops/manual/rnn.cpp
   ops/manual/shallow_copy.cpp
+  ops/manual/sync_batch_norm.cpp
   ops/manual/compound.cpp
   ${NPU_OPS_SOURCES})
 target_link_libraries(npu_torch PUBLIC npu_core torch_headers)
