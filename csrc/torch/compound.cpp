@@ -7,6 +7,7 @@
 #include <ATen/native/SparseTensorUtils.h>
 #include <ATen/ops/_sparse_compressed_tensor_unsafe_native.h>
 #include <ATen/ops/_sparse_coo_tensor_with_dims_and_tensors_native.h>
+#include <c10/core/DeviceGuard.h>
 
 namespace npu {
 namespace {
@@ -45,6 +46,8 @@ std::vector<at::Tensor> parts_of(const at::Tensor& t) {
 
 at::Tensor of_parts(const at::Tensor& t, const std::vector<at::Tensor>& parts) {
   const at::Tensor& values = parts.back();
+  // A sparse tensor begins its life empty, on the current device.
+  const c10::OptionalDeviceGuard guard(values.device());
   if (t.is_sparse())
     return at::native::new_with_dims_and_tensor_sparse_symint(
         coo(t)->sparse_dim(), coo(t)->dense_dim(), t.sym_sizes(), parts[0],

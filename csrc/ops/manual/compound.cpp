@@ -3,6 +3,7 @@
 // run as they are, on parts of the device: they wait for nothing, except where
 // the operators they call do. All others read memory, and the caller waits for
 // them.
+#include <c10/core/DeviceGuard.h>
 #include <torch/library.h>
 
 #include <map>
@@ -64,8 +65,31 @@ constexpr const char* kOnValues[] = {
     "rad2deg", "relu",  "round",    "sgn",      "sign",  "signbit",
     "sin",     "sinh",  "sqrt",     "tan",      "tanh",  "trunc"};
 
+// Where the call's tensors lie, else where it is told to make one.
+std::optional<c10::Device> device_of(const c10::OperatorHandle& op,
+                                     const torch::jit::Stack& stack) {
+  std::optional<c10::Device> named;
+  const auto arguments =
+      torch::jit::last(stack, op.schema().arguments().size());
+  for (const c10::IValue& value : arguments) {
+    if (value.isTensor() && value.toTensor().defined() &&
+        value.toTensor().is_privateuseone())
+      return value.toTensor().device();
+    if (value.isTensorList())
+      for (const c10::IValue& element : value.toListRef())
+        if (element.toTensor().is_privateuseone())
+          return element.toTensor().device();
+    if (value.isDevice() && value.toDevice().is_privateuseone() &&
+        value.toDevice().has_index())
+      named = value.toDevice();
+  }
+  return named;
+}
+
+// A sparse tensor begins its life empty, on the current device.
 template <c10::DispatchKey key>
 void on_parts(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const c10::OptionalDeviceGuard guard(device_of(op, *stack));
   op.redispatchBoxed(c10::DispatchKeySet(key), stack);
 }
 
