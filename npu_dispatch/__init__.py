@@ -77,6 +77,7 @@ def register() -> None:
     npu._cross_entropy.sum_as_on_cpu()
     npu._dlpack.name_the_device()
     npu._global_state.keep_in_order()
+    npu._parallel.serve_torch()
     # Queued Python code needs the interpreter.
     atexit.register(_C.finish_queues)
     for text in bad_values():

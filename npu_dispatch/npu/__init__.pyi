@@ -12,6 +12,7 @@ from . import (
     _cross_entropy as _cross_entropy,
     _dlpack as _dlpack,
     _global_state as _global_state,
+    _parallel as _parallel,
     _sanitizer as _sanitizer,
     amp as amp,
     comm as comm,

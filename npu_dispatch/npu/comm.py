@@ -2,16 +2,17 @@
 
 Each copy goes through the current stream of its destination, which first waits
 for the current stream of its source; no call waits on the host. torch's own
-torch.nn.parallel.comm, and with it nn.DataParallel, call the same functions.
+torch.nn.parallel.comm, and with it nn.DataParallel, call the same functions
+(_parallel.py).
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 import torch
+from torch._prims_common import suggest_memory_format
 from torch._utils import (
     _flatten_dense_tensors,
     _reorder_tensors_as,
@@ -66,10 +67,9 @@ def _to(source: Tensor, index: int) -> Tensor:
     if is_npu(source) and source.get_device() == index:
         return source
     device = torch.device("npu", index) if index >= 0 else torch.device("cpu")
-    dense = source.contiguous() if not source.is_sparse else source
-    if dense.is_sparse:
-        return dense.to(device)
-    return _copy(dense, torch.empty_like(dense, device=device))
+    if source.is_sparse:
+        return source.to(device)
+    return _copy(source, torch.empty_like(source, device=device))
 
 
 def _real(tensor: Tensor) -> Tensor:
@@ -358,7 +358,14 @@ def _gather(tensors: Sequence[Tensor], dim: int, destination: int | None) -> Ten
     if destination is None:
         destination = _C.current_device()
     device = torch.device("npu", destination) if destination >= 0 else "cpu"
-    out = torch.empty(shape, dtype=tensors[0].dtype, device=device)
+    formats = {suggest_memory_format(tensor) for tensor in tensors}
+    out = torch.empty(
+        shape,
+        dtype=tensors[0].dtype,
+        device=device,
+        # That of the parts, if they agree on one.
+        memory_format=formats.pop() if len(formats) == 1 else torch.contiguous_format,
+    )
     return _gather_out(tensors, out, dim)
 
 
@@ -390,31 +397,3 @@ def gather(
         )
     index = _get_device_index(destination, optional=True, allow_cpu=True)
     return _gather(parts, dim, index)
-
-
-def _ours_or(original: Callable[..., Any] | None, ours: Callable[..., Any]) -> Any:
-    def call(tensors: Any, *args: Any) -> Any:
-        first = tensors if isinstance(tensors, Tensor) else next(iter(tensors), None)
-        if original is not None and (first is None or not is_npu(first)):
-            return original(tensors, *args)
-        return ours(tensors, *args)
-
-    return call
-
-
-def _serve_torch() -> None:
-    """Give torch.nn.parallel.comm the functions it looks for in torch._C."""
-    for name, ours in (
-        ("_broadcast", _broadcast),
-        ("_broadcast_out", _broadcast_out),
-        ("_broadcast_coalesced", _broadcast_coalesced),
-        ("_scatter", _scatter),
-        ("_scatter_out", _scatter_out),
-        ("_gather", _gather),
-        ("_gather_out", _gather_out),
-    ):
-        original = getattr(torch._C, name, None)
-        setattr(torch._C, name, _ours_or(original, ours))
-
-
-_serve_torch()

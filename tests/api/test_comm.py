@@ -98,6 +98,21 @@ refused(RuntimeError, comm.gather, out, dim=1)
 refused(RuntimeError, comm.gather, [x, x])
 refused(RuntimeError, comm.gather, out, out=torch.empty(5, 4, device="npu:0"))
 """,
+    "memory formats": """
+image = torch.arange(6 * 4 * 2 * 3.0).reshape(6, 4, 2, 3)
+last = image.contiguous(memory_format=torch.channels_last)
+for source in (last, last.to("npu:1")):
+    copies = comm.broadcast(source, [1, 0, 2])
+    chunks = comm.scatter(source, [0, 1, 2])
+    assert {c.stride() for c in copies} == {last.stride()}
+    assert {c.stride() for c in chunks} == {last[:2].stride()}
+    assert all(torch.equal(c.cpu(), image) for c in copies)
+    for place in (1, "cpu"):
+        whole = comm.gather(chunks, destination=place)
+        assert whole.stride() == last.stride() and torch.equal(whole.cpu(), image)
+mixed = [chunks[0], chunks[1].contiguous()]
+assert comm.gather(mixed).stride() == image[:4].contiguous().stride()
+""",
     "order with queued work": """
 side = [npu.Stream(i) for i in range(2)]
 for source, target in ((0, 1), (1, 0)):
@@ -143,3 +158,17 @@ def test_one_device_is_enough():
 
     assert torch.npu.comm.broadcast(x, [0])[0] is x
     assert torch.npu.comm.gather(torch.npu.comm.scatter(x, [0])).tolist() == x.tolist()
+
+
+def test_data_parallel_with_nothing_imported(python):
+    """torch.nn.parallel finds its functions before torch.npu.comm is loaded."""
+    code = """
+import sys, torch
+net = torch.nn.Linear(4, 2).npu()
+x = torch.ones(6, 4)
+assert "npu_dispatch.npu.comm" not in sys.modules
+y = torch.nn.DataParallel(net)(x.npu())
+torch.testing.assert_close(y.cpu(), net.cpu()(x))
+print("ok")
+"""
+    assert python(code, **THREE).stdout.strip() == "ok"

@@ -60,7 +60,7 @@ def test_it_broadcasts_strided_operands(axpy):
     torch.testing.assert_close(axpy(x, y).cpu(), x.cpu() + y.cpu())
 
 
-@pytest.mark.parametrize("rank", [25, 26, 40, 100])
+@pytest.mark.parametrize("rank", [25, 26, 40, 60])
 def test_any_rank_will_do(axpy, rank):
     shape = [1] * (rank - 3) + [2, 3, 4]
     x, y = torch.randn(shape).transpose(-1, -2), torch.randn([*shape[:-2], 4, 3])

@@ -1,0 +1,44 @@
+"""What torch.nn.parallel looks for in torch._C, where CUDA's build has it.
+
+nn.DataParallel calls these with nothing of ours imported, so they are there
+from the start; torch.npu.comm, which serves them, comes in with the first call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+_NAMES = (
+    "_broadcast",
+    "_broadcast_out",
+    "_broadcast_coalesced",
+    "_scatter",
+    "_scatter_out",
+    "_gather",
+    "_gather_out",
+)
+
+
+def _ours_or(original: Callable[..., Any] | None, name: str) -> Callable[..., Any]:
+    def call(tensors: Any, *args: Any) -> Any:
+        from npu_dispatch.npu import comm
+
+        first = (
+            tensors
+            if isinstance(tensors, torch.Tensor)
+            else next(iter(tensors), None)
+        )
+        if original is not None and (first is None or first.device.type != "npu"):
+            return original(tensors, *args)
+        return getattr(comm, name)(tensors, *args)
+
+    return call
+
+
+def serve_torch() -> None:
+    """Give torch.nn.parallel.comm the functions it looks for in torch._C."""
+    for name in _NAMES:
+        setattr(torch._C, name, _ours_or(getattr(torch._C, name, None), name))
