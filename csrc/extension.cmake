@@ -67,6 +67,7 @@ add_library(npu_torch OBJECT
   ops/frame.cpp
   ops/frame_build.cpp
   ops/graph_kernels.cpp
+  ops/half_products.cpp
   ops/infer.cpp
   ops/kernel_threads.cpp
   ops/key.cpp

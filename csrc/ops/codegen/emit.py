@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from select_ops import VALUES_DECIDE, Op, accessor, unboxed
+from select_ops import HALF_PRODUCTS, VALUES_DECIDE, Op, accessor, unboxed
 from torchgen.context import native_function_manager
 
 
@@ -22,7 +22,9 @@ def runner(op: Op) -> str:
         reads += [f"f.out({i})" for i in range(n_results)]
     call = f"{op.kernel}({', '.join(reads)})"
     new = [i for i, r in enumerate(func.returns) if r.annotation is None]
-    if op.writes_outputs or not new:
+    if op.runner in HALF_PRODUCTS:
+        body = f"  if (run_half{op.runner.removeprefix('run')}(f)) return;\n  {call};"
+    elif op.writes_outputs or not new:
         body = f"  {call};"
     elif n_results == 1:
         body = f"  f.store({{{call}}});"
@@ -99,6 +101,7 @@ def shard(ops: list[Op]) -> str:
         "// Made by csrc/ops/codegen/gen.py; not to be edited.",
         # The dispatch headers need the types that this one brings.
         '#include "csrc/ops/frame.h"',
+        '#include "csrc/ops/half_products.h"',
         '#include "csrc/ops/launch.h"',
         '#include "csrc/ops/shapes.h"\n',
         includes,

@@ -1,0 +1,63 @@
+#include "csrc/ops/half_products.h"
+
+#include <ATen/ATen.h>
+
+namespace npu {
+namespace {
+
+// torch has vectors only where both lie along the dimension that is summed
+// over, as a linear layer's forward has them. A short sum is short either way.
+bool goes_through_float(const at::Tensor& a, const at::Tensor& b) {
+  constexpr int64_t kShort = 8;
+  if (a.scalar_type() != at::kHalf || a.size(-1) < kShort) return false;
+  return a.stride(-1) != 1 || b.stride(-2) != 1;
+}
+
+at::Tensor wide(const at::Tensor& t) { return t.to(at::kFloat); }
+
+bool product(Frame& f,
+             at::Tensor (*multiply)(const at::Tensor&, const at::Tensor&)) {
+  const at::Tensor &a = f.tensor(0), &b = f.tensor(1);
+  if (!goes_through_float(a, b)) return false;
+  f.out(0).copy_(multiply(wide(a), wide(b)));
+  return true;
+}
+
+bool added_product(Frame& f,
+                   at::Tensor (*multiply)(const at::Tensor&, const at::Tensor&,
+                                          const at::Tensor&, const at::Scalar&,
+                                          const at::Scalar&)) {
+  const at::Tensor &a = f.tensor(1), &b = f.tensor(2);
+  if (!goes_through_float(a, b)) return false;
+  f.out(0).copy_(
+      multiply(wide(f.tensor(0)), wide(a), wide(b), f.scalar(3), f.scalar(4)));
+  return true;
+}
+
+}  // namespace
+
+bool run_half_mm_out(Frame& f) {
+  return product(
+      f, [](const at::Tensor& a, const at::Tensor& b) { return at::mm(a, b); });
+}
+bool run_half_bmm_out(Frame& f) {
+  return product(f, [](const at::Tensor& a, const at::Tensor& b) {
+    return at::bmm(a, b);
+  });
+}
+bool run_half_addmm_out(Frame& f) {
+  return added_product(
+      f, [](const at::Tensor& c, const at::Tensor& a, const at::Tensor& b,
+            const at::Scalar& beta, const at::Scalar& alpha) {
+        return at::addmm(c, a, b, beta, alpha);
+      });
+}
+bool run_half_baddbmm_out(Frame& f) {
+  return added_product(
+      f, [](const at::Tensor& c, const at::Tensor& a, const at::Tensor& b,
+            const at::Scalar& beta, const at::Scalar& alpha) {
+        return at::baddbmm(c, a, b, beta, alpha);
+      });
+}
+
+}  // namespace npu
