@@ -1,6 +1,7 @@
 // Operators that make or reshape memory.
 #include <ATen/EmptyTensor.h>
 #include <ATen/native/Resize.h>
+#include <ATen/native/ResizeCommon.h>
 #include <ATen/native/TensorFactories.h>
 #include <ATen/native/TensorShape.h>
 #include <ATen/ops/_reshape_alias_native.h>
@@ -32,6 +33,20 @@ Stream& stream_for(std::optional<at::Device> device) {
   return usable_stream(device_or_current(device ? device->index() : -1));
 }
 
+// What nobody has written yet, where the process asks for it to be the same in
+// every run (torch.use_deterministic_algorithms).
+bool fills_uninitialized() {
+  const at::Context& context = at::globalContext();
+  return context.deterministicAlgorithms() &&
+         context.deterministicFillUninitializedMemory();
+}
+
+at::Tensor filled(at::Tensor t) {
+  if (fills_uninitialized()) [[unlikely]]
+    at::native::fill_empty_deterministic_(t);
+  return t;
+}
+
 at::Tensor empty(c10::SymIntArrayRef sizes, std::optional<at::ScalarType> dtype,
                  std::optional<at::Layout> layout,
                  std::optional<at::Device> device, std::optional<bool> pinned,
@@ -44,7 +59,7 @@ at::Tensor empty(c10::SymIntArrayRef sizes, std::optional<at::ScalarType> dtype,
                       c10::scalarTypeToTypeMeta(at::dtype_or_default(dtype)));
   if (format && *format != at::MemoryFormat::Contiguous)
     t.unsafeGetTensorImpl()->empty_tensor_restride(*format);
-  return t;
+  return filled(std::move(t));
 }
 
 at::Tensor empty_strided(c10::SymIntArrayRef sizes, c10::SymIntArrayRef strides,
@@ -55,9 +70,9 @@ at::Tensor empty_strided(c10::SymIntArrayRef sizes, c10::SymIntArrayRef strides,
   check_options(layout, pinned);
   const auto extents = C10_AS_INTARRAYREF_SLOW(sizes);
   at::detail::check_size_nonnegative(extents);
-  return make_tensor(stream_for(device), extents,
-                     C10_AS_INTARRAYREF_SLOW(strides),
-                     c10::scalarTypeToTypeMeta(at::dtype_or_default(dtype)));
+  return filled(
+      make_tensor(stream_for(device), extents, C10_AS_INTARRAYREF_SLOW(strides),
+                  c10::scalarTypeToTypeMeta(at::dtype_or_default(dtype))));
 }
 
 // All zeros without memory; torch turns it into a real tensor when needed.
@@ -87,9 +102,13 @@ at::Tensor efficient_zeros(c10::SymIntArrayRef sizes,
 
 const at::Tensor& resize_(const at::Tensor& self, c10::SymIntArrayRef sizes,
                           std::optional<at::MemoryFormat> format) {
-  resize_tensor(self, C10_AS_INTARRAYREF_SLOW(sizes));
-  if (format && *format != at::MemoryFormat::Contiguous)
-    self.unsafeGetTensorImpl()->empty_tensor_restride(*format);
+  const int64_t bytes = int64_t(self.storage().nbytes());
+  const auto extents = C10_AS_INTARRAYREF_SLOW(sizes);
+  // One of that size already keeps its strides, whatever they are.
+  if (self.sizes() != extents) resize_tensor(self, extents);
+  if (format) self.unsafeGetTensorImpl()->empty_tensor_restride(*format);
+  if (fills_uninitialized()) [[unlikely]]
+    at::native::fill_resize_deterministic_(self, bytes);
   return self;
 }
 
