@@ -25,7 +25,7 @@ SERIAL = (
     "trace/test_top.py",
     "trace/test_torch_profiler.py",
     "api/test_fault.py",
-    "api/test_memory.py",
+    "api/test_memory",
     "api/test_bad_devices.py",
     "unit/test_cores.py",
     "unit/test_memory.py",

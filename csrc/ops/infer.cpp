@@ -14,8 +14,8 @@ namespace {
 
 OutSpec describe(const at::Tensor& t) {
   if (!t.defined()) return {false, false, {}, {}, {}};
-  return {true, has_default_strides(*t.unsafeGetTensorImpl()), t.dtype(), t.sizes().vec(),
-          t.strides().vec()};
+  return {true, has_default_strides(*t.unsafeGetTensorImpl()), t.dtype(),
+          t.sizes().vec(), t.strides().vec()};
 }
 
 // By the operator's shape function.

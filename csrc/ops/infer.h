@@ -25,9 +25,10 @@ struct Inferred {
   bool operator==(const Inferred&) const = default;
 };
 
-// Asks the operator's shape function, or runs its meta kernel on tensors without
-// memory. Nothing when it has neither, when shapes depend on data, or when the call is wrong: run the
-// operator itself then, and let it say what is wrong.
+// Asks the operator's shape function, or runs its meta kernel on tensors
+// without memory. Nothing when it has neither, when shapes depend on data, or
+// when the call is wrong: run the operator itself then, and let it say what is
+// wrong.
 std::optional<Inferred> infer(const Op& op, at::ArrayRef<c10::IValue> stack);
 
 // A Python meta kernel may be ended by Ctrl-C, which is no statement about the

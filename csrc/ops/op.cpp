@@ -72,9 +72,8 @@ bool same_alias(const c10::AliasInfo* a, const c10::AliasInfo* b) {
 const Op::Schema* read_schema(const Op& op) {
   auto handle =
       c10::Dispatcher::singleton().findSchemaOrThrow(op.name, op.overload);
-  auto* s =
-      new Op::Schema{handle, op.name, {},    {},    {},
-                     true,   false,   false, false, nullptr};
+  auto* s = new Op::Schema{handle, op.name, {},    {},    {},
+                           true,   false,   false, false, nullptr};
   if (*op.overload) s->full_name += std::string(".") + op.overload;
   const c10::FunctionSchema& schema = handle.schema();
   for (const c10::Argument& a : schema.arguments()) {

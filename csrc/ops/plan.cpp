@@ -74,9 +74,7 @@ constexpr int kMostOwnFrames = 1024;
 
 Family::Family(const Op& op, at::ArrayRef<c10::IValue> arguments,
                std::vector<OutSpec> outs)
-    : op(op),
-      arguments(without_memory(op, arguments)),
-      outs(std::move(outs)) {}
+    : op(op), arguments(without_memory(op, arguments)), outs(std::move(outs)) {}
 
 bool Family::suits(const std::vector<OutSpec>& others) const {
   if (outs.size() != others.size()) return false;
@@ -90,8 +88,8 @@ bool Family::suits(const std::vector<OutSpec>& others) const {
 
 Plan::Plan(std::shared_ptr<Family> family, at::ArrayRef<c10::IValue> arguments,
            const Key& key, std::vector<OutSpec> out_specs)
-    : npu_kernel{&run_frame<&Frame::run>,
-                 family->op.schema().full_name.c_str(), nullptr, 0},
+    : npu_kernel{&run_frame<&Frame::run>, family->op.schema().full_name.c_str(),
+                 nullptr, 0},
       outs(std::move(out_specs)),
       random_word(key.random_word),
       family_(std::move(family)),

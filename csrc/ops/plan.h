@@ -78,9 +78,9 @@ class Plan final : public npu_kernel {
   const uint64_t serial_;  // tells it from plans that lay at its address before
   KernelSize size_ = KernelSize::kSmall;
   bool flushes_denormal_ = LaunchState::flushes_denormal();
-  uint8_t adoptions_ = 0;                // of the family's frame; the launcher's
-  std::vector<c10::IValue> constants_;   // by argument
-  std::vector<int64_t> extents_;         // of the views: sizes, then strides
+  uint8_t adoptions_ = 0;               // of the family's frame; the launcher's
+  std::vector<c10::IValue> constants_;  // by argument
+  std::vector<int64_t> extents_;        // of the views: sizes, then strides
   std::vector<npu_view> views_;
   std::unique_ptr<Frame> own_;  // the launcher's
 };
@@ -133,8 +133,8 @@ class PlanTable {
 // The calling thread's table for a stream.
 PlanTable& plan_table(Stream& stream);
 
-// How many plans a table keeps at most, besides its bound of bytes; returns what
-// held until now. Any thread.
+// How many plans a table keeps at most, besides its bound of bytes; returns
+// what held until now. Any thread.
 size_t set_plan_limit(size_t plans);
 
 // Gives up a plan that a queued task may still name.

@@ -74,10 +74,10 @@ Plan* PlanTable::insert(const Key& key, uint64_t hash,
   const size_t mask = entries_.size() - 1;
   size_t i = hash & mask;
   while (entries_[i].plan) i = (i + 1) & mask;
-  entries_[i] = {hash, false,
-                 std::vector<uint64_t>(key.key.data(),
-                                       key.key.data() + key.key.size()),
-                 std::move(plan)};
+  entries_[i] = {
+      hash, false,
+      std::vector<uint64_t>(key.key.data(), key.key.data() + key.key.size()),
+      std::move(plan)};
   bytes_ += entries_[i].bytes();
   ++size_;
   return entries_[i].plan.get();
@@ -147,11 +147,10 @@ std::shared_ptr<Family> PlanTable::family(const Op& op, const Key& key,
     });
   auto family = std::make_shared<Family>(op, stack, outs);
   if (families_.size() < 2 * kMaxFamilies)
-    families_.insert(
-        {hash,
-         {std::vector<uint64_t>(identity.data(),
-                                identity.data() + identity.size()),
-          family}});
+    families_.insert({hash,
+                      {std::vector<uint64_t>(identity.data(),
+                                             identity.data() + identity.size()),
+                       family}});
   return family;
 }
 

@@ -29,7 +29,9 @@ bool has_sizes(const c10::IValue& value, at::IntArrayRef sizes) {
   return !t || t->sizes() == sizes;
 }
 
-at::MemoryFormat format_of(const Tensor& t) { return t.suggest_memory_format(); }
+at::MemoryFormat format_of(const Tensor& t) {
+  return t.suggest_memory_format();
+}
 
 // Writes its only tensor, whatever its shape.
 bool fills(Arguments, Shapes&) { return true; }
@@ -135,8 +137,8 @@ bool is_mask(const c10::IValue& value, const Tensor& q, const Tensor& k) {
   return (mask->dim() == 2 || mask->dim() == 4) &&
          (mask->scalar_type() == at::kBool ||
           mask->scalar_type() == q.scalar_type()) &&
-         at::is_expandable_to(mask->sizes(), {q.size(0), q.size(1), q.size(2),
-                                              k.size(2)});
+         at::is_expandable_to(mask->sizes(),
+                              {q.size(0), q.size(1), q.size(2), k.size(2)});
 }
 
 // query, key, value, dropout, causal, mask. No trial compares it: the operator

@@ -70,6 +70,7 @@ void add_number(Kind& kind, const Op& op, const at::Scalar& s) {
 
 Kind kind_of(const Op& op, at::ArrayRef<c10::IValue> stack) {
   const Op::Schema& schema = op.schema();
+  const KernelMode mode;  // the numbers of the host are read for the kernel
   Kind kind{int64_t(LaunchState::now())};
   for (const c10::IValue& value : stack) {
     if (value.isTensor() && value.toTensor().defined()) {
@@ -112,23 +113,21 @@ at::Tensor few_zeros_like(const at::Tensor& t) {
   if (!is_npu(t)) return t.clone();
   std::vector<int64_t> sizes = t.sizes().vec();
   for (int64_t& size : sizes) size = std::min(size, kFew);
-  at::Tensor z =
-      at::detail::empty_cpu(sizes, t.scalar_type(), {}, {}, {}, {});
+  at::Tensor z = at::detail::empty_cpu(sizes, t.scalar_type(), {}, {}, {}, {});
   if (z.nbytes()) memset(z.mutable_data_ptr(), 0, z.nbytes());
   return z;
 }
 
 // The results of the call on zeros.
-torch::jit::Stack results_on_zeros(const Op::Schema& schema,
-                                   at::ArrayRef<c10::IValue> stack,
-                                   at::Tensor (*zeros_of)(const at::Tensor&) =
-                                       zeros_like) {
+torch::jit::Stack results_on_zeros(
+    const Op::Schema& schema, at::ArrayRef<c10::IValue> stack,
+    at::Tensor (*zeros_of)(const at::Tensor&) = zeros_like) {
+  const KernelMode mode;
   torch::jit::Stack zeros =
       map_stack(schema, stack,
                 {zeros_of, c10::Device(c10::kCPU),
                  schema.has_generator ? c10::IValue(seeded_generator({0, 0}))
                                       : c10::IValue()});
-  KernelMode mode;
   schema.handle.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU),
                                 &zeros);
   return zeros;
@@ -140,8 +139,8 @@ Verdict run_on_zeros(const Op& op, at::ArrayRef<c10::IValue> stack,
                      Inferred& inferred, bool few) {
   torch::jit::Stack zeros;
   try {
-    zeros = results_on_zeros(op.schema(), stack,
-                             few ? few_zeros_like : zeros_like);
+    zeros =
+        results_on_zeros(op.schema(), stack, few ? few_zeros_like : zeros_like);
   } catch (const c10::NotImplementedError&) {
     return Verdict::kRefuses;
   } catch (const std::exception& e) {

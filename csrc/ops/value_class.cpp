@@ -8,10 +8,9 @@ uint8_t unusual_value_class(double value) {
   // Where the range of a type ends, for either sign: of 8, 16, 32 and 64 bits,
   // of half, bfloat16 and float.
   constexpr double kEnds[] = {
-      127.0,        128.0,        255.0,          32767.0,
-      32768.0,      65504.0,      65535.0,        2147483647.0,
-      2147483648.0, 4294967295.0, 0x1.fffffep+62, 0x1p+63,
-      0x1.fep+127,  FLT_MAX,      DBL_MAX};
+      127.0,          128.0,   255.0,        32767.0,      32768.0,
+      65504.0,        65535.0, 2147483647.0, 2147483648.0, 4294967295.0,
+      0x1.fffffep+62, 0x1p+63, 0x1.fep+127,  FLT_MAX,      DBL_MAX};
   if (value == 0) return 2;
   if (std::isnan(value)) return 4;
   uint8_t c = 6;

@@ -5,8 +5,8 @@
 
 #include "csrc/graph/capture.h"
 #include "csrc/memory/settings.h"
-#include "csrc/ops/launch_state.h"
 #include "csrc/ops/launch.h"
+#include "csrc/ops/launch_state.h"
 #include "csrc/python/bindings.h"
 #include "csrc/taskqueue/core_share.h"
 #include "csrc/taskqueue/engine.h"

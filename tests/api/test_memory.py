@@ -1,9 +1,8 @@
-"""Raw memory, pools, the user's allocator, history and host statistics."""
+"""Raw memory, pools, the user's allocator and host statistics."""
 
 from __future__ import annotations
 
 import gc
-import pickle
 import shutil
 import subprocess
 from pathlib import Path
@@ -472,91 +471,6 @@ def test_a_missing_library_or_function_is_named(library, tmp_path):
         torch.npu.NPUPluggableAllocator(str(tmp_path / "none.so"), "a", "b")
     with pytest.raises(AttributeError, match="nothing"):
         torch.npu.NPUPluggableAllocator(library, "my_alloc", "nothing")
-
-
-@pytest.fixture
-def history():
-    torch.npu.memory._record_memory_history(clear_history=True)
-    yield
-    torch.npu.memory._record_memory_history(None, clear_history=True)
-
-
-def test_history_tells_who_allocated_and_freed(history):
-    x = torch.empty(3 * MIB, dtype=torch.uint8, device="npu")
-    address = x.data_ptr()
-    snapshot = torch.npu.memory._snapshot()
-    [block] = [
-        block
-        for segment in snapshot["segments"]
-        for block in segment["blocks"]
-        if block["address"] == address
-    ]
-    assert block["state"] == "active_allocated"
-    assert any("test_history_tells" in frame["name"] for frame in block["frames"])
-
-    del x
-    steps = torch.npu.memory._snapshot()["device_traces"][0]
-    mine = [step["action"] for step in steps if step.get("addr") == address]
-    mine = [action for action in mine if not action.startswith("segment")]
-    assert mine == ["alloc", "free_requested", "free_completed"]
-    assert all(step["frames"] for step in steps if step["action"] == "alloc")
-
-
-def test_history_shows_a_free_that_another_stream_delays(history):
-    gate, side = torch.npu.ExternalEvent(), torch.npu.Stream()
-    x = torch.empty(3 * MIB, dtype=torch.uint8, device="npu")
-    address = x.data_ptr()
-    gate.wait(side)
-    x.record_stream(side)
-    del x
-
-    def seen():
-        steps = torch.npu.memory._snapshot()["device_traces"][0]
-        return [s["action"] for s in steps if s.get("addr") == address][-1]
-
-    assert seen() == "free_requested"
-    gate.record()
-    side.synchronize()
-    torch.npu.memory_stats()  # looks at what was pending
-    assert seen() == "free_completed"
-
-
-def test_a_dump_is_what_the_visualiser_reads(history, tmp_path):
-    from torch.cuda import _memory_viz
-
-    kept = [torch.empty(n * MIB, device="npu") for n in (1, 2)]
-    with pytest.raises(torch.OutOfMemoryError):
-        torch.empty(1 << 48, device="npu")
-    file = tmp_path / "snapshot.pickle"
-
-    torch.npu.memory._dump_snapshot(file)
-    snapshot = pickle.loads(file.read_bytes())
-
-    assert "oom" in [step["action"] for step in snapshot["device_traces"][0]]
-    assert "add_local_files" in _memory_viz.trace_plot(snapshot)
-    assert "add_local_files" in _memory_viz.segment_plot(snapshot)
-    assert "segments" in _memory_viz.segsum(snapshot)
-    assert "seg_0" in _memory_viz.trace(snapshot)
-    assert _memory_viz.memory(snapshot, format_flamegraph=str)
-    del kept
-
-
-def test_nothing_is_recorded_when_off():
-    torch.npu.memory._record_memory_history(None, clear_history=True)
-    x = torch.empty(5, device="npu")
-
-    assert torch.npu.memory._snapshot()["device_traces"][0] == []
-    assert x.numel() == 5
-    with pytest.raises(RuntimeError, match="enabled"):
-        torch.npu.memory._record_memory_history("sometimes")
-
-
-def test_history_keeps_the_latest(history):
-    torch.npu.memory._record_memory_history(max_entries=4)
-    for _ in range(10):
-        torch.empty(5, device="npu")
-
-    assert len(torch.npu.memory._snapshot()["device_traces"][0]) == 4
 
 
 def test_erase_stream_lets_memory_be_reused_at_once():

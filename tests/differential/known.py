@@ -48,17 +48,12 @@ def _preserve_format(d: Difference) -> bool:
     return "memory formatPreserve" in d.cpu
 
 
-def _list_with_host_scalar(d: Difference) -> bool:
-    return d.kind in ("values", "version") and " of h" in d.what
-
-
 KNOWN = [
     Known("overlap", "torch's checks see no shared storage", _overlap),
     Known("strides", "meta functions choose them, or history", _strides),
     Known("own_input_resized", "meta functions see two tensors", _own_input_resized),
     Known("late_argument_error", "only the kernel checks", _late_argument_error),
     Known("preserve_format", "resize_ has words of its own", _preserve_format),
-    Known("list_with_host_scalar", "trials write it", _list_with_host_scalar),
 ]
 
 

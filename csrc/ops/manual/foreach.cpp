@@ -88,8 +88,7 @@ void run_pow(Frame& frame) {
 // Autograd counts what is written to a tensor argument before it gets here, but
 // not to a list's: cpu's kernels count by themselves, once for each entry.
 template <bool first>
-void call_writing(const c10::OperatorHandle& handle,
-                  torch::jit::Stack* stack) {
+void call_writing(const c10::OperatorHandle& handle, torch::jit::Stack* stack) {
   const size_t n = handle.schema().arguments().size();
   const c10::IValue written = (*stack)[stack->size() - (first ? n : 1)];
   call_boxed(handle, stack);

@@ -1,0 +1,43 @@
+// Captures and replays on several streams, for tests.
+#pragma once
+
+#include <vector>
+
+#include "csrc/graph/graph.h"
+#include "csrc/taskqueue/engine.h"
+#include "tests/cpp/check.h"
+#include "tests/cpp/kernels.h"
+
+namespace npu::check {
+
+inline Stream& side_stream() { return next_stream(0, StreamPool::kNormal); }
+
+inline void wait(Stream& stream) {
+  host_wait(stream, stream.tail(), WaitReason::kStreamSync);
+}
+
+inline bool replay(Graph& graph, Stream& stream) {
+  Stream* failed = nullptr;
+  return graph.replay(stream, failed);
+}
+
+// `other` goes on after what `stream` has been given.
+inline void join(Stream& stream, Stream& other) {
+  Event event(Timing::kOff);
+  event.record(stream);
+  EXPECT_TRUE(other.wait_for(stream, event.number()));
+}
+
+// Two streams that append in turn.
+inline void capture_two_lanes(Graph& graph, Stream& a, Stream& b,
+                              std::vector<uint64_t>& got) {
+  graph.capture_begin(a, 0, CaptureMode::kGlobal);
+  submit(a, kAppend, {word(&got), 1});
+  join(a, b);
+  submit(b, kAppend, {word(&got), 2});
+  join(b, a);
+  submit(a, kAppend, {word(&got), 3});
+  graph.capture_end(a);
+}
+
+}  // namespace npu::check
