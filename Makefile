@@ -41,8 +41,8 @@ ifneq ($(NIGHTLY),)
   export NPU_TEST_NIGHTLY := 1
 endif
 AND_QUICK := $(if $(NIGHTLY),,and not nightly)
-STEPS := test test-sanitizers conformance bench-smoke \
-  $(if $(NIGHTLY),test-sanitized mutants)
+STEPS := test test-sanitizers conformance \
+  $(if $(NIGHTLY),bench-smoke test-sanitized mutants)
 
 # Whatever the extension is made from. Python files need no build.
 SOURCES := CMakeLists.txt pyproject.toml $(shell find csrc -type f \
