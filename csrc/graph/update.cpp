@@ -6,6 +6,7 @@
 
 #include "csrc/driver/view.h"
 #include "csrc/stats/segment.h"
+#include "csrc/taskqueue/event.h"
 
 namespace npu {
 namespace {
@@ -42,6 +43,9 @@ class Collector final : public TaskSink {
   }
   void close(Stream&, Submission&) noexcept override {
     if (task_.marks.kind != TaskKind::kKernel) {
+      // The task's share of the cell: no task will let go of it.
+      if (task_.marks.kind == TaskKind::kTimestamp)
+        reinterpret_cast<TimeCell*>(words_[0])->release();
       problem_ = "an event with timing was recorded";
       return;
     }

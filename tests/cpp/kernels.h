@@ -65,7 +65,7 @@ inline bool submit(Stream& stream, const npu_kernel& kernel,
   s.task->kernel = &kernel;
   uint32_t at = 0;
   for (uint64_t word : words) s.words[at++] = word;
-  memset(s.words + at, 0, (n_words - at) * sizeof(uint64_t));
+  while (at < n_words) s.words[at++] = 0;
   stream.commit(s);
   stream.settle(s);
   return true;
