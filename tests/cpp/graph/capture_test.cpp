@@ -10,35 +10,20 @@
 #include "csrc/taskqueue/engine.h"
 #include "csrc/taskqueue/host_wait.h"
 #include "tests/cpp/check.h"
+#include "tests/cpp/graph/lanes.h"
 #include "tests/cpp/kernels.h"
 
 namespace npu {
 namespace {
 
+using check::contains;
 using check::kAppend;
 using check::kNothing;
+using check::refused;
+using check::side_stream;
 using check::submit;
+using check::wait;
 using check::word;
-
-Stream& side_stream() { return next_stream(0, StreamPool::kNormal); }
-
-void wait(Stream& stream) {
-  host_wait(stream, stream.tail(), WaitReason::kStreamSync);
-}
-
-template <typename Call>
-std::string refused(Call call) {
-  try {
-    call();
-  } catch (const CaptureError& e) {
-    return e.what();
-  }
-  return "";
-}
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
 
 std::string name(const Stream& stream) {
   return "npu:0 stream " + std::to_string(stream.id());

@@ -1,6 +1,7 @@
 // Captures and replays on several streams, for tests.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "csrc/graph/graph.h"
@@ -19,6 +20,21 @@ inline void wait(Stream& stream) {
 inline bool replay(Graph& graph, Stream& stream) {
   Stream* failed = nullptr;
   return graph.replay(stream, failed);
+}
+
+// What a capture said when it refused the call; empty when it did not.
+template <typename Call>
+std::string refused(Call call) {
+  try {
+    call();
+  } catch (const CaptureError& e) {
+    return e.what();
+  }
+  return "";
+}
+
+inline bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
 }
 
 // `other` goes on after what `stream` has been given.

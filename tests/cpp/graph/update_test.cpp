@@ -6,14 +6,18 @@
 
 #include "csrc/taskqueue/engine.h"
 #include "tests/cpp/check.h"
+#include "tests/cpp/graph/lanes.h"
 #include "tests/cpp/kernels.h"
 
 namespace npu {
 namespace {
 
+using check::contains;
 using check::kAppend;
 using check::kNothing;
+using check::refused;
 using check::submit;
+using check::wait;
 using check::word;
 
 const int64_t kFour[] = {4}, kFive[] = {5}, kStride[] = {1};
@@ -29,24 +33,6 @@ int run_store(const npu_kernel*, const uint64_t* words, npu_failure*) {
 const npu_kernel kStore{run_store, "test::store", &kResult, 1};
 const npu_kernel kStoreLonger{run_store, "test::store", &kLonger, 1};
 const npu_kernel kStoreNarrower{run_store, "test::store", &kNarrower, 1};
-
-void wait(Stream& stream) {
-  host_wait(stream, stream.tail(), WaitReason::kStreamSync);
-}
-
-template <typename Call>
-std::string refused(Call call) {
-  try {
-    call();
-  } catch (const CaptureError& e) {
-    return e.what();
-  }
-  return "";
-}
-
-bool contains(const std::string& text, const char* part) {
-  return text.find(part) != std::string::npos;
-}
 
 // A graph that appends 1 and 2, which may be replaced, then 3; and stores 7.
 struct World {
