@@ -66,6 +66,8 @@ class Times:
 
     host: float
     total: float
+    kept: int = 1  # blocks that these are the medians of
+    warm_ups: int = 0  # blocks before them, which are not counted
 
 
 def timed_block(call: Call, n: int, device: str) -> Times:
@@ -153,6 +155,8 @@ class Workers:
             peer: Times(
                 statistics.median(block.host for block in times),
                 statistics.median(block.total for block in times),
+                len(times),
+                warm_ups,
             )
             for peer, times in blocks.items()
         }
@@ -230,7 +234,10 @@ def against_npu(times: dict[str, Times], what: str = "total") -> dict[str, float
 
 
 def microseconds(times: dict[str, Times], what: str = "total") -> dict[str, float]:
-    """Return the time of each peer, by the name of its field."""
-    return {
+    """Return the time of each peer, by the name of its field, and how many blocks
+    it is the median of; `warm_ups` more came before them."""
+    shown: dict[str, float] = {
         f"{peer}_us": round(getattr(found, what), 2) for peer, found in times.items()
     }
+    one = times["npu"]
+    return shown | {"kept": one.kept, "warm_ups": one.warm_ups}

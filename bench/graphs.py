@@ -24,36 +24,18 @@ from _peers import (
     timed_block,
     timer,
 )
-from steps import training_step
-from torch import nn
+from steps import captured, deep_forward, training_step
 
 
 def replayed(step: Call, peer: Peer) -> Call:
     """Return `step` itself on cpu, and its replay on npu."""
-    if peer.device == "cpu":
-        return step
-    for _ in range(3):
-        step()
-    graph = torch.npu.NPUGraph()
-    with torch.npu.graph(graph):
-        step()
-    return graph.replay
+    return step if peer.device == "cpu" else captured(step)
 
 
 def forward(peer: Peer) -> Call:
-    """16 linear layers of width 16, with ReLU between; batch 16, no gradients.
-
-    The compiler knows that the weights do not change ("freezing").
-    """
-    torch.manual_seed(0)
-    layers: list[nn.Module] = []
-    for _ in range(16):
-        layers += [nn.Linear(16, 16), nn.ReLU()]
-    model = nn.Sequential(*layers).to(peer.device).eval()
-    x = torch.rand(16, 16).to(peer.device)
+    """The compiler knows that the weights do not change ("freezing")."""
     frozen = {"options": {"freezing": True}} if peer.backend == "inductor" else {}
-    compiled = peer.compiled(lambda: model(x), **frozen)
-    return replayed(torch.no_grad()(compiled), peer)
+    return replayed(deep_forward(peer, **frozen), peer)
 
 
 FORWARD = "mlp_16x16_forward"

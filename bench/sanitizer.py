@@ -89,6 +89,8 @@ def measure(make: Callable[[], Callable[[], None]], steps: int, rounds: int) -> 
         "on_ms": round(two, 4),
         "ratio": round(statistics.median(ratios), 2),
         "ratio_of_best": round(min(on) / min(off), 2),
+        "kept": rounds,
+        "warm_ups": 1,
     }
 
 

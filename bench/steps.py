@@ -104,3 +104,27 @@ def training_step(
     if in_a_graph and kind != "fused":
         kernels["capturable"] = True
     return MODELS[model](peer, **kernels)
+
+
+def deep_forward(peer: Peer, **options: Any) -> Call:
+    """Return 16 linear layers of width 16, with ReLU between; batch 16, no gradients.
+
+    `options` are torch.compile's, for the peers that compile.
+    """
+    torch.manual_seed(0)
+    layers: list[nn.Module] = []
+    for _ in range(16):
+        layers += [nn.Linear(16, 16), nn.ReLU()]
+    model = nn.Sequential(*layers).to(peer.device).eval()
+    x = torch.rand(16, 16).to(peer.device)
+    return torch.no_grad()(peer.compiled(lambda: model(x), **options))
+
+
+def captured(call: Call) -> Call:
+    """Return the replay of an npu call, captured once it is warm."""
+    for _ in range(3):
+        call()
+    graph = torch.npu.NPUGraph()
+    with torch.npu.graph(graph):
+        call()
+    return graph.replay

@@ -57,11 +57,16 @@ add_library(npu_torch OBJECT
   torch/graph_impl.cpp
   torch/guard.cpp
   torch/hooks.cpp
+  torch/kernel_threads.cpp
   torch/kineto.cpp
+  torch/profiler_stubs.cpp
+  torch/switches.cpp
   torch/host_allocator.cpp
+  torch/host_ops.cpp
   torch/host_use.cpp
   torch/scratch_memory.cpp
   torch/tensor.cpp
+  torch/word_kernel.cpp
   ops/boxed.cpp
   ops/cold.cpp
   ops/frame.cpp
@@ -69,17 +74,21 @@ add_library(npu_torch OBJECT
   ops/graph_kernels.cpp
   ops/half_products.cpp
   ops/infer.cpp
-  ops/kernel_threads.cpp
+  ops/judgement.cpp
   ops/key.cpp
   ops/launch.cpp
   ops/launch_state.cpp
   ops/op.cpp
+  ops/overlap.cpp
   ops/plan.cpp
   ops/plan_table.cpp
   ops/result_memory.cpp
   ops/shapes.cpp
   ops/shapes_by_hand.cpp
+  ops/shapes_of_lists.cpp
   ops/stack_map.cpp
+  ops/stand_ins.cpp
+  ops/stride_order.cpp
   ops/sync_call.cpp
   ops/third_party.cpp
   ops/trial.cpp
@@ -108,16 +117,19 @@ target_precompile_headers(npu_torch PRIVATE
   <ATen/core/Tensor.h> <ATen/core/boxing/impl/boxing.h> <ATen/core/stack.h>
   <ATen/core/dispatch/Dispatcher.h> <torch/library.h>)
 
-pybind11_add_module(_C MODULE
+# No extras: optimising these few files once more while linking takes seconds.
+pybind11_add_module(_C MODULE NO_EXTRAS
   python/aio.cpp
   python/call_stack.cpp
   python/device.cpp
+  python/empty_strided.cpp
   python/errors.cpp
   python/exceptions.cpp
   python/flags.cpp
   python/foreign.cpp
   python/graph.cpp
   python/jit.cpp
+  python/word_kernel.cpp
   python/memory.cpp
   python/memory_history.cpp
   python/memory_pools.cpp

@@ -77,7 +77,10 @@ def register() -> None:
     npu._cross_entropy.sum_as_on_cpu()
     npu._dlpack.name_the_device()
     npu._global_state.keep_in_order()
+    npu._profiled_memory.report_to_profiles()
     npu._parallel.serve_torch()
+    npu._compile_with(_register_with_inductor)
+    import_alias.after_import("torch._dynamo", _register_with_dynamo)
     # Queued Python code needs the interpreter.
     atexit.register(_C.finish_queues)
     for text in bad_values():
@@ -90,6 +93,22 @@ def register() -> None:
         npu._sanitizer.enable_as_configured(config)
     if config.torch_npu_alias:
         install_torch_npu_alias()
+
+
+def _register_with_dynamo() -> None:
+    from npu_dispatch.inductor import graph_breaks
+
+    try:
+        graph_breaks.register()
+    except Exception as error:
+        # Nobody's import of torch fails because of us.
+        _log.warning("torch.compile does not know the device 'npu': %s", error)
+
+
+def _register_with_inductor() -> Any:
+    from npu_dispatch import inductor
+
+    return inductor.register()
 
 
 def _real_torch_npu() -> bool:

@@ -120,11 +120,11 @@ def _run_script(script: Path, args: tuple[str, ...]) -> int:
 
 def _hide_command() -> None:
     """Take the file that pip made for this command for no user's."""
-    from npu_dispatch import _C, npu
+    from npu_dispatch import _C
 
     command = getattr(sys.modules["__main__"], "__file__", None)
     if command:
-        _C.set_origins([(command, False), *npu.frame_origins()])
+        _C.add_origin(command, False)
 
 
 def _show(error: BaseException, script: Path) -> None:

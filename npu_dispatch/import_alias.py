@@ -1,4 +1,4 @@
-"""Import names that stand for modules of another name.
+"""Import names that stand for modules of another name; what follows an import.
 
 `import torch.npu.amp` must give npu_dispatch.npu.amp itself: a second copy
 would have its own state and its own classes.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, cast
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from importlib.abc import Loader
     from importlib.metadata import Distribution, DistributionFinder
 
-__all__ = ["add", "is_alias", "remove"]
+__all__ = ["add", "after_import", "is_alias", "remove"]
 
 
 class _Loader:
@@ -36,6 +36,25 @@ class _Loader:
     def exec_module(self, module: ModuleType) -> None:
         # The import system has just written the alias's over it.
         module.__spec__ = self.own_spec
+
+
+class _LoaderAndThen:
+    """Loads a module as its own loader does, then makes a call."""
+
+    def __init__(self, own: Any, then: Callable[[], object]) -> None:
+        self.own, self.then = own, then
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        made: ModuleType | None = self.own.create_module(spec)
+        return made
+
+    def exec_module(self, module: ModuleType) -> None:
+        # Whoever asks for the module's source asks its own loader.
+        module.__loader__ = self.own
+        if module.__spec__ is not None:
+            module.__spec__.loader = self.own
+        self.own.exec_module(module)
+        self.then()
 
 
 def _distribution(name: str, version: str) -> Distribution:
@@ -60,6 +79,7 @@ class _Finder:
     def __init__(self) -> None:
         self.modules: dict[str, str] = {}
         self.versions: dict[str, str] = {}
+        self.afterwards: dict[str, Callable[[], object]] = {}
 
     def find_spec(
         self,
@@ -67,6 +87,12 @@ class _Finder:
         path: Sequence[str] | None,
         target: ModuleType | None = None,
     ) -> ModuleSpec | None:
+        # Gone from the list, so that the search below is for the module itself.
+        if then := self.afterwards.pop(fullname, None):
+            spec = importlib.util.find_spec(fullname)
+            if spec is not None and spec.loader is not None:
+                spec.loader = cast("Loader", _LoaderAndThen(spec.loader, then))
+            return spec
         parent = fullname
         while parent not in self.modules:
             parent, dot, _ = parent.rpartition(".")
@@ -92,13 +118,26 @@ class _Finder:
 _finder = _Finder()
 
 
+def _install() -> None:
+    if _finder not in sys.meta_path:
+        sys.meta_path.insert(0, cast("Any", _finder))
+
+
+def after_import(name: str, then: Callable[[], object]) -> None:
+    """Call `then` right after the module is imported; now, if it has been."""
+    if name in sys.modules:
+        then()
+        return
+    _install()
+    _finder.afterwards[name] = then
+
+
 def add(alias: str, real: str, version: str | None = None) -> None:
     """Make `import alias` and `import alias.x` give `real` and `real.x`.
 
     version: what importlib.metadata.version(alias) is to say; None: nothing.
     """
-    if _finder not in sys.meta_path:
-        sys.meta_path.insert(0, cast("Any", _finder))
+    _install()
     _finder.modules[alias] = real
     if version is not None:
         _finder.versions[alias] = version

@@ -48,9 +48,17 @@ def pytest_configure(config: pytest.Config) -> None:
     OpenMP before they read this file.
     """
     if config.option.hypothesis_seed is None:
-        config.option.hypothesis_seed = str(random.SystemRandom().randrange(2**32))
+        drawn = str(random.SystemRandom().randrange(2**32))
+        given = getattr(config, "workerinput", {})  # of a worker
+        config.option.hypothesis_seed = given.get("hypothesis_seed", drawn)
     if config.getoption("numprocesses", None):
         os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+
+@pytest.hookimpl(optionalhook=True)  # xdist's
+def pytest_configure_node(node) -> None:
+    """Give each worker the seed that is printed at the end."""
+    node.workerinput["hypothesis_seed"] = node.config.option.hypothesis_seed
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -109,8 +117,11 @@ def leaves_nothing_behind():
     except Exception as error:
         _clear_all()
         pytest.fail(f"a stream was left failed: {error}")
-    gc.collect()
-    assert torch.npu.memory_allocated() == before, "device memory was leaked"
+    # What a finalizer lets go may be a ring of its own.
+    while torch.npu.memory_allocated() > before and gc.collect():
+        pass
+    # Less: garbage of an earlier test, whose last user is gone.
+    assert torch.npu.memory_allocated() <= before, "device memory was leaked"
 
 
 @pytest.fixture

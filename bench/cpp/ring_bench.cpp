@@ -181,7 +181,7 @@ constexpr npu_kernel kNothing{nullptr, "bench::nothing", nullptr, 0};
 
 void submit(Stream& stream) {
   Submission s;
-  stream.begin(32, s);
+  stream.begin(32, s, kSite);
   s.task->kernel = &kNothing;
   memcpy(s.words, &source, sizeof source);
   stream.commit(s);

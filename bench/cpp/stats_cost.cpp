@@ -24,7 +24,7 @@ const npu_kernel kNothing{nothing, "bench::nothing", nullptr, 0};
 extern "C" [[gnu::noinline]] bool submit_all(npu::Stream& stream) {
   for (int i = 0; i < kCalls; ++i) {
     npu::Submission s;
-    if (!stream.begin(3, s)) return false;
+    if (!stream.begin(3, s, {1, 0})) return false;
     s.task->kernel = &kNothing;
     s.words[0] = s.words[1] = s.words[2] = uint64_t(i);
     stream.commit(s);

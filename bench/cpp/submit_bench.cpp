@@ -26,7 +26,7 @@ bool measure(npu::Stream& stream, const char* name) {
     const uint64_t start = npu::now_ns();
     for (int i = 0; i < kCalls; ++i) {
       npu::Submission s;
-      if (!stream.begin(3, s)) return false;
+      if (!stream.begin(3, s, npu::bench::kSite)) return false;
       s.task->kernel = &kNothing;
       s.words[0] = s.words[1] = s.words[2] = uint64_t(i);
       stream.commit(s);

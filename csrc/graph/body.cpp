@@ -233,9 +233,8 @@ int Body::run_lane(Stream& stream, npu_queue queue, const uint64_t* words,
   lane.progress.advance_to(progress);
   for (const uint32_t at : lane.nodes) {
     Node& node = nodes[at];
-    int code;
+    int code = NPU_OK;
     if (node.kind == Node::Kind::kWait) {
-      code = NPU_OK;
       if (!reach(stream, node, replay)) {
         code = NPU_ERROR;
         snprintf(failure.text, sizeof failure.text,

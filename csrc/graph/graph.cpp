@@ -7,7 +7,7 @@
 namespace npu {
 
 uint64_t new_pool() {
-  static std::atomic<uint64_t> last{0};
+  static std::atomic<uint64_t> last;
   return last.fetch_add(1, std::memory_order_relaxed) + 1;
 }
 

@@ -40,6 +40,13 @@ class Graph {
   bool capturing() const { return capturing_; }
   bool one_stream() const { return !body_ || body_->lanes.size() == 1; }
 
+  // What the layer above notes of the process where the capture begins, and a
+  // number of its own.
+  struct Noted {
+    std::shared_ptr<const void> what;
+    uint64_t number = 0;
+  } noted;
+
   // Throws when there is nothing to replay.
   [[noreturn]] void nothing_captured(const char* what) const;
 

@@ -21,13 +21,13 @@ void before_fork() {
 
 void after_fork_in_parent() {
   for (auto& slot : allocators_)
-    if (auto* a = slot.load(std::memory_order_relaxed)) a->unlock_after_fork();
+    if (auto* a = slot.load(std::memory_order_relaxed)) a->unlock_in_parent();
   making_.unlock();
 }
 
 void after_fork_in_child() {
   for (auto& slot : allocators_)
-    if (auto* a = slot.load(std::memory_order_relaxed)) a->unlock_after_fork();
+    if (auto* a = slot.load(std::memory_order_relaxed)) a->unlock_in_child();
   new (&making_) std::mutex;
 }
 

@@ -10,10 +10,11 @@
 #include <string>
 #include <vector>
 
-#include "csrc/base/spin_lock.h"
+#include "csrc/base/align.h"
 #include "csrc/memory/block.h"
 #include "csrc/memory/memory_stats.h"
 #include "csrc/memory/pool.h"
+#include "csrc/taskqueue/sole_lock.h"
 
 namespace npu {
 
@@ -46,10 +47,11 @@ struct SegmentInfo {
 
 // The allocator of one device. Any thread.
 //
-// One spin lock guards everything, and is never held while memory is
-// allocated, the driver is called or a stream is waited for. A hit is a few
-// dozen instructions under it; only flushing, reading statistics and taking a
-// snapshot hold it for longer, and there whoever spins yields.
+// One spin lock guards everything, at no cost while one thread alone allocates
+// and frees, and is never held while memory is allocated, the driver is called
+// or a stream is waited for. A hit is a few dozen instructions under it; only
+// flushing, reading statistics and taking a snapshot hold it for longer, and
+// there whoever spins yields.
 class CachingAllocator {
  public:
   explicit CachingAllocator(int device);
@@ -120,13 +122,13 @@ class CachingAllocator {
   double fraction();
   MemoryInfo info();
 
-  // Around fork(), in the parent: nobody is inside until unlock, which both
-  // processes call.
+  // Around fork(): nobody is inside until the process calls its unlock.
   void lock_for_fork() { lock_.lock(); }
-  void unlock_after_fork() { lock_.unlock(); }
+  void unlock_in_parent() { lock_.unlock(); }
+  void unlock_in_child() { lock_.unlock_in_child(); }
 
  private:
-  using Lock = std::unique_lock<SpinLock>;
+  using Lock = std::unique_lock<SoleLock>;
 
   struct Segment {
     Block* first;
@@ -188,7 +190,7 @@ class CachingAllocator {
   const uint64_t total_;  // bytes of the device
 
   // On a line of its own with what a hit touches first.
-  alignas(kCacheLine) SpinLock lock_;
+  alignas(kCacheLine) SoleLock lock_;
   PendingBlocks pending_;
   PendingBlocks deferred_;  // until no capture is under way
   int capturing_ = 0;       // streams

@@ -144,12 +144,16 @@ bool read_bool(std::string_view key, std::string_view value) {
   wrong(key, value, "True or False");
 }
 
+[[noreturn]] void wrong_divisions(std::string_view value) {
+  wrong("roundup_power2_divisions", value,
+        "a power of two, or a list such as [256:1,512:2,>:4] of powers of two "
+        "by MiB");
+}
+
 uint32_t read_divisions(std::string_view value) {
   uint32_t divisions = 0;
   if (!read(value, divisions) || !std::has_single_bit(divisions))
-    wrong("roundup_power2_divisions", value,
-          "a power of two, or a list such as [256:1,512:2,>:4] of powers of "
-          "two by MiB");
+    wrong_divisions(value);
   return divisions;
 }
 
@@ -169,17 +173,17 @@ void read_roundup(std::string_view value, AllocatorSettings& to) {
     divisions.fill(read_divisions(value));
     return;
   }
-  if (!value.ends_with(']')) read_divisions(value);
+  if (!value.ends_with(']')) wrong_divisions(value);
   size_t next = 0;
   for (std::string_view part : split(value.substr(1, value.size() - 2))) {
     const size_t colon = part.find(':');
-    if (colon == std::string_view::npos) read_divisions(part);
+    if (colon == std::string_view::npos) wrong_divisions(part);
     const std::string_view size = trimmed(part.substr(0, colon));
     const uint32_t count = read_divisions(trimmed(part.substr(colon + 1)));
     uint64_t mib = 0;
     size_t last = AllocatorSettings::kPowers - 1;
     if (size != ">") {
-      if (!read(size, mib) || !std::has_single_bit(mib)) read_divisions(part);
+      if (!read(size, mib) || !std::has_single_bit(mib)) wrong_divisions(part);
       last = power_index(mib * kMiB);
     }
     while (next <= last) divisions[next++] = count;

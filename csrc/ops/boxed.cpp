@@ -1,11 +1,15 @@
 #include "csrc/ops/boxed.h"
 
+#include <c10/util/SmallVector.h>
+
+#include <array>
+#include <atomic>
 #include <map>
 #include <mutex>
-#include <unordered_map>
 
 #include "csrc/ops/kernel_mode.h"
 #include "csrc/ops/launch.h"
+#include "csrc/ops/overlap.h"
 #include "csrc/ops/plan.h"
 #include "csrc/ops/result_memory.h"
 
@@ -22,15 +26,20 @@ void add(Key& key, ArgKind kind, const c10::IValue& value) {
     case ArgKind::kTensor:
       return key.add(value.toTensor());
     case ArgKind::kTensorList: {
-      const auto list = value.toTensorVector();
-      return key.add(at::TensorList(list));
+      const auto list = value.toListRef();
+      key.add_list(list.size());
+      for (const c10::IValue& element : list) key.add(element.toTensor());
+      return;
     }
     case ArgKind::kOptionalTensorList: {
       const auto list = value.toListRef();
       key.add_list(list.size());
-      for (const c10::IValue& element : list)
-        key.add(element.isNone() ? std::nullopt
-                                 : std::optional(element.toTensor()));
+      for (const c10::IValue& element : list) {
+        if (element.isNone())
+          key.add(std::optional<at::Tensor>());
+        else
+          key.add(element.toTensor());
+      }
       return;
     }
     case ArgKind::kScalar:
@@ -82,22 +91,30 @@ std::map<std::string, Runner>& runners() {
   return *instance;
 }
 
-// One Op per registered schema. A library may be unloaded and another loaded
-// in its place, so both the schema's address and its name count.
-const Op& op_of(const c10::OperatorHandle& handle) {
-  thread_local std::unordered_map<const void*, const Op*> known;
-  const void* schema = &handle.schema();
-  const c10::OperatorName& name = handle.operator_name();
-  const Op*& cached = known[schema];
-  if (cached && name.name == cached->name &&
-      name.overload_name == cached->overload)
-    return *cached;
+// How many schemas are gone. Another may lie at the address of one of them.
+// Relaxed: whoever calls an operator was told that it is registered.
+std::atomic<uint64_t> departures{0};
+
+struct Departures final : c10::OpRegistrationListener {
+  void onOperatorRegistered(const c10::OperatorHandle&) override {}
+  void onOperatorDeregistered(const c10::OperatorHandle&) override {
+    departures.fetch_add(1, std::memory_order_relaxed);
+  }
+};
+
+const Op& make_op(const c10::OperatorHandle& handle) {
+  // Never taken back: the dispatcher ends with the process.
+  static const auto* const listening = new c10::RegistrationHandleRAII(
+      c10::Dispatcher::singleton().addRegistrationListener(
+          std::make_unique<Departures>()));
+  (void)listening;
   static std::mutex mutex;
   static auto* const all =
       new std::map<std::pair<std::string, const void*>, std::unique_ptr<Op>>;
-  std::lock_guard lock(mutex);
+  const c10::OperatorName& name = handle.operator_name();
   const std::string full = name.name + "." + name.overload_name;
-  auto& op = (*all)[{full, schema}];
+  std::lock_guard lock(mutex);
+  auto& op = (*all)[{full, &handle.schema()}];
   if (!op) {
     const auto own = runners().find(full);
     op = std::make_unique<Op>(strdup(name.name.c_str()),
@@ -105,8 +122,29 @@ const Op& op_of(const c10::OperatorHandle& handle) {
                               own == runners().end() ? &run_boxed : own->second,
                               scalar_values(name.name));
   }
-  cached = op.get();
-  return *cached;
+  return *op;
+}
+
+// One Op per registered schema.
+const Op& op_of(const c10::OperatorHandle& handle) {
+  struct Known {
+    const void* schema;
+    const Op* op;
+  };
+  constexpr size_t kKnown = 64;  // a power of two
+  constinit thread_local std::array<Known, kKnown> known{};
+  constinit thread_local uint64_t of_departures = 0;
+  const uint64_t now = departures.load(std::memory_order_relaxed);
+  if (of_departures != now) [[unlikely]] {
+    known.fill({});
+    of_departures = now;
+  }
+  const void* const schema = &handle.schema();
+  // Bits that differ between neighbours on the heap.
+  Known& entry = known[(reinterpret_cast<uintptr_t>(schema) >> 6) % kKnown];
+  if (entry.schema != schema) [[unlikely]]
+    entry = {schema, &make_op(handle)};
+  return *entry.op;
 }
 
 c10::IValue unbox(const Arg& arg, ArgKind kind) {
@@ -147,19 +185,21 @@ void on_top(const Op& op, torch::jit::Stack* stack,
   for (c10::IValue& result : own) stack->push_back(std::move(result));
 }
 
-// Moves the plan's new results to the stack, with the in-place ones between.
-void push_results(const Op::Schema& schema, const torch::jit::Stack& arguments,
-                  std::vector<at::Tensor>& outs, torch::jit::Stack& stack) {
+// Exchanges the call's arguments for its results: the plan's new ones, with
+// those written in place between.
+void exchange(const Op::Schema& schema, c10::SmallVectorImpl<at::Tensor>& outs,
+              torch::jit::Stack& stack) {
   size_t next = 0, single = 0;
   for (const Op::Return& r : schema.returns)
     single += r.argument < 0 && !r.is_list;
-  torch::jit::Stack results;
+  c10::SmallVector<c10::IValue, 4> results;
   for (const Op::Return& r : schema.returns) {
     if (r.argument >= 0) {
-      results.push_back(arguments[r.argument]);
+      results.push_back(stack[size_t(r.argument)]);
     } else if (r.is_list) {
       // The only one (infer()), so it has all that the others leave.
       c10::List<at::Tensor> list;
+      list.reserve(outs.size() - single);
       for (size_t n = outs.size() - single; n > 0; --n)
         list.push_back(std::move(outs[next++]));
       results.emplace_back(std::move(list));
@@ -167,7 +207,8 @@ void push_results(const Op::Schema& schema, const torch::jit::Stack& arguments,
       results.emplace_back(std::move(outs[next++]));
     }
   }
-  stack = std::move(results);
+  stack.clear();
+  for (c10::IValue& result : results) stack.push_back(std::move(result));
 }
 
 // As try_launch().
@@ -175,14 +216,10 @@ bool try_launch_boxed(const Op& op, torch::jit::Stack& stack) {
   KeyScope scope;
   Key& key = scope.key;
   encode(key, op, stack);
-  if (!key.ordinary) return false;
-  Stream& stream = stream_of(key);
-  Plan* plan = plan_table(stream).find(key, key.hash());
-  if (!plan) return false;
-  for (size_t i = 0; i < stack.size(); ++i)
-    if (op.schema().kinds[i] == ArgKind::kGenerator)
-      draw(key, stack[i].toOptional<at::Generator>());
-  launch_boxed(op, stream, *plan, key, stack);
+  const Known known = find_plan(key);
+  if (!known.plan) [[unlikely]]
+    return false;
+  launch_boxed(op, *known.stream, *known.plan, key, stack);
   return true;
 }
 
@@ -192,13 +229,19 @@ void encode(Key& key, const Op& op, at::ArrayRef<c10::IValue> stack) {
   const Op::Schema& schema = op.schema();
   key.reset(&op, op.values == ScalarValues::kDecide);
   for (size_t i = 0; i < stack.size(); ++i) add(key, schema.kinds[i], stack[i]);
+  if (schema.writes_any) relate(key, op, stack);
 }
 
-void launch_boxed(const Op& op, Stream& stream, Plan& plan, const Key& key,
+void launch_boxed(const Op& op, Stream& stream, Plan& plan, Key& key,
                   torch::jit::Stack& stack) {
-  std::vector<at::Tensor> outs(plan.outs.size());
+  const Op::Schema& schema = op.schema();
+  if (schema.has_generator) [[unlikely]]
+    for (size_t i = 0; i < stack.size(); ++i)
+      if (schema.kinds[i] == ArgKind::kGenerator)
+        draw(key, stream, stack[i].toOptional<at::Generator>());
+  c10::SmallVector<at::Tensor, 4> outs(plan.outs.size());
   launch(stream, plan, key, outs.data());
-  push_results(op.schema(), stack, outs, stack);
+  exchange(schema, outs, stack);
 }
 
 void call_op(const Op& op, torch::jit::Stack& stack) {

@@ -15,8 +15,9 @@ namespace npu {
 // The encoding of a boxed call, as Key::add would make it.
 void encode(Key& key, const Op& op, at::ArrayRef<c10::IValue> stack);
 
-// Launches a plan and exchanges the call's arguments for its results.
-void launch_boxed(const Op& op, Stream& stream, Plan& plan, const Key& key,
+// Launches a plan, with random numbers where it draws some, and exchanges the
+// call's arguments for its results.
+void launch_boxed(const Op& op, Stream& stream, Plan& plan, Key& key,
                   torch::jit::Stack& stack);
 
 // A call of `op` by its boxed arguments.

@@ -5,7 +5,9 @@
 
 #include "csrc/ops/boxed.h"
 #include "csrc/ops/infer.h"
+#include "csrc/ops/kernel_mode.h"
 #include "csrc/ops/launch.h"
+#include "csrc/ops/overlap.h"
 #include "csrc/ops/plan.h"
 #include "csrc/ops/stack_map.h"
 #include "csrc/ops/sync_call.h"
@@ -26,10 +28,13 @@ bool is_host_scalar(const at::Tensor& t) {
 
 // The device of the call. Throws, in torch's words, when tensors lie on
 // several.
-int common_device(const Op::Schema& schema, const torch::jit::Stack& stack) {
+int common_device(const Op& op, const torch::jit::Stack& stack) {
+  const Op::Schema& schema = op.schema();
   std::optional<c10::Device> first;
-  for_each_tensor(schema, stack, [&](const at::Tensor& t, size_t) {
-    if (is_host_scalar(t)) return;
+  for_each_tensor(schema, stack, [&](const at::Tensor& t, size_t argument) {
+    // Read by value. What torch's kernels write must be where they run.
+    if (is_host_scalar(t) && (!schema.writes[argument] || is_third_party(op)))
+      return;
     if (!first) first = t.device();
     TORCH_CHECK(*first == t.device(),
                 "Expected all tensors to be on the same device, but found at "
@@ -37,7 +42,53 @@ int common_device(const Op::Schema& schema, const torch::jit::Stack& stack) {
                 *first, " and ", t.device(), "! (in ", schema.full_name, ")");
   });
   if (first && first->type() == kNpu) return first->index();
+  for (const c10::IValue& value : stack)
+    if (value.isDevice() && value.toDevice().type() == kNpu &&
+        value.toDevice().has_index())
+      return value.toDevice().index();
   return current_device();
+}
+
+bool writes_to_host(const Op::Schema& schema, const torch::jit::Stack& stack) {
+  bool found = false;
+  if (schema.writes_any)
+    for_each_tensor(schema, stack, [&](const at::Tensor& t, size_t argument) {
+      found = found || (schema.writes[argument] && t.device().is_cpu());
+    });
+  return found;
+}
+
+// Lists whose tensors lie in several places are gone through one by one, as on
+// CUDA: torch's kernel for that calls an operator on each.
+bool call_on_each(const Op::Schema& schema, torch::jit::Stack& stack) {
+  if (!schema.on_each) return false;
+  std::optional<c10::Device> first;
+  bool several = false;
+  for_each_tensor(schema, stack, [&](const at::Tensor& t, size_t argument) {
+    if (schema.kinds[argument] != ArgKind::kTensorList) return;
+    if (!first) first = t.device();
+    several = several || t.device() != *first || t.device().is_cpu();
+  });
+  if (!several) return false;
+  // Who calls counts what is written to lists.
+  const KernelMode mode;
+  schema.handle.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU),
+                                &stack);
+  return true;
+}
+
+// A mask on the host says where it is true before anything is launched: the
+// shape of what it selects is known then, and nobody waits for the device.
+// Empty: it is no mask, or one that does not fit; the kernel says so.
+std::vector<at::Tensor> places_in(const at::Tensor& index,
+                                  const at::Tensor& indexed, int64_t at) {
+  if (index.scalar_type() != at::kBool && index.scalar_type() != at::kByte)
+    return {};
+  if (!index.device().is_cpu() || at + index.dim() > indexed.dim() ||
+      indexed.sizes().slice(size_t(at), size_t(index.dim())) != index.sizes())
+    return {};
+  KernelMode mode;
+  return index.nonzero().unbind(1);
 }
 
 // Indices may lie on the host, as on CUDA.
@@ -55,13 +106,43 @@ void move_indices(const Op::Schema& schema, torch::jit::Stack& stack) {
   if (!on_host || device.is_cpu()) return;
   for (size_t i = 0; i < stack.size(); ++i) {
     if (schema.kinds[i] != ArgKind::kOptionalTensorList) continue;
+    // All such operators index their first argument.
+    const at::Tensor& indexed = stack[0].toTensor();
     c10::List<std::optional<at::Tensor>> list;
-    for (const c10::IValue& element : stack[i].toListRef())
-      list.push_back(element.isNone()
-                         ? std::nullopt
-                         : std::optional(element.toTensor().to(device)));
+    int64_t at = 0;  // the dimension that the next index is of
+    for (const c10::IValue& element : stack[i].toListRef()) {
+      if (element.isNone() || !element.toTensor().defined()) {
+        list.push_back(std::nullopt);
+        ++at;
+        continue;
+      }
+      const at::Tensor& index = element.toTensor();
+      const auto places = places_in(index, indexed, at);
+      for (const at::Tensor& place : places)
+        list.push_back(place.contiguous().to(device));
+      if (places.empty()) {
+        list.push_back(index.to(device));
+        const bool mask = index.scalar_type() == at::kBool ||
+                          index.scalar_type() == at::kByte;
+        at += mask ? index.dim() : 1;
+      } else {
+        at += index.dim();
+      }
+    }
     stack[i] = list;
   }
+}
+
+// Whether something is to be resized that only the kernel may: an argument of
+// the call that is no out=, or one that is also read.
+bool resizes_unusually(const Op::Schema& schema, const torch::jit::Stack& stack,
+                       const Inferred& found, const Overlap& overlap) {
+  for (const Written& w : found.written)
+    if (stack[w.argument].toTensor().sizes() != at::IntArrayRef(w.sizes) &&
+        (overlap ||
+         !schema.handle.schema().arguments()[size_t(w.argument)].kwarg_only()))
+      return true;
+  return false;
 }
 
 void resize_written(const torch::jit::Stack& stack, const Inferred& found) {
@@ -72,13 +153,6 @@ void resize_written(const torch::jit::Stack& stack, const Inferred& found) {
   }
 }
 
-void draw_for(Key& key, const Op::Schema& schema,
-              const torch::jit::Stack& stack) {
-  for (size_t i = 0; i < stack.size(); ++i)
-    if (schema.kinds[i] == ArgKind::kGenerator)
-      draw(key, stack[i].toOptional<at::Generator>());
-}
-
 }  // namespace
 
 uint64_t cold_launches() {
@@ -87,7 +161,7 @@ uint64_t cold_launches() {
 }
 
 void call_waiting(const Op& op, torch::jit::Stack& stack) {
-  Stream& stream = usable_stream(common_device(op.schema(), stack));
+  Stream& stream = usable_stream(common_device(op, stack));
   raise_if_failed(stream);
   call_sync(op, stack, stream);
 }
@@ -95,25 +169,31 @@ void call_waiting(const Op& op, torch::jit::Stack& stack) {
 void call_cold(const Op& op, torch::jit::Stack& stack) {
   const Op::Schema& schema = op.schema();
   move_indices(schema, stack);
-  const int device = common_device(schema, stack);
-  Stream& stream = usable_stream(device);
+  if (call_on_each(schema, stack)) return;
+  Stream& stream = usable_stream(common_device(op, stack));
   raise_if_failed(stream);
+  if (writes_to_host(schema, stack)) return call_sync(op, stack, stream);
 
+  const Overlap overlap = overlap_of(op, stack);
   const bool by_trial = op.meta == Meta::kNone;
-  std::optional<Inferred> found =
-      by_trial ? infer_by_trial(op, stack) : infer(op, stack);
+  std::optional<Inferred> found = by_trial ? infer_by_trial(op, stack, overlap)
+                                           : infer(op, stack, bool(overlap));
   if (!found) {
     call_sync(op, stack, stream);
     return tell_that_it_waits(op);
   }
   const Verdict verdict =
-      by_trial ? Verdict::kAgrees : try_on_zeros(op, stack, *found);
+      by_trial ? Verdict::kAgrees : try_on_zeros(op, stack, overlap, *found);
   if (verdict == Verdict::kUnknown) {
-    const torch::jit::Stack arguments = stack;
+    CallKind kind = kind_of(op, stack, overlap);
     call_sync(op, stack, stream);
-    return learn(op, arguments, from_results(op, stack) == found);
+    if (overlap.degree != Overlap::Degree::kUnusual)
+      learn(op, std::move(kind), *found, from_results(op, stack));
+    return;
   }
-  if (verdict != Verdict::kAgrees) return call_sync(op, stack, stream);
+  if (verdict != Verdict::kAgrees ||
+      resizes_unusually(schema, stack, *found, overlap))
+    return call_sync(op, stack, stream);
   resize_written(stack, *found);
 
   // What has been found out holds for the arguments as they are by now, so
@@ -133,7 +213,6 @@ void call_cold(const Op& op, torch::jit::Stack& stack) {
         !scope.nested());
   // Relaxed: a count.
   launches.fetch_add(1, std::memory_order_relaxed);
-  draw_for(key, schema, stack);
   launch_boxed(op, stream, *plan, key, stack);
 }
 

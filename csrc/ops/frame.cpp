@@ -229,9 +229,11 @@ void Frame::settle() {
       settle_conj(*slot.tensor, shapes_[slot.shape].flags & TensorFlags::kConj);
     const bool kept = slot.tensor->use_count() != slot.owners ||
                       slot.tensor->storage().use_count() != 1;
+    const Shape& shape = shapes_[slot.shape];
     if (kept || slot.storage->data() != slot.address ||
         (slot.written &&
-         slot.tensor->sizes() != at::IntArrayRef(shapes_[slot.shape].sizes)))
+         (slot.tensor->sizes() != at::IntArrayRef(shape.sizes) ||
+          slot.tensor->strides() != at::IntArrayRef(shape.strides))))
         [[unlikely]]
       renew(slot);
   }
@@ -247,7 +249,12 @@ void Frame::renew(Slot& slot) {
   *slot.tensor =
       make_view(shape.sizes, shape.strides, shape.dtype, shape.flags);
   slot.storage = slot.tensor->storage().unsafeGetStorageImpl();
-  if (!slot.written || old.storage().data() == slot.address) return;
+  if (!slot.written) return;
+  if (old.storage().data() == slot.address) {
+    // A kernel may lay its output out anew, in the same memory.
+    if (old.strides() == slot.tensor->strides()) return;
+    old = old.clone();
+  }
   TORCH_CHECK(old.sizes() == slot.tensor->sizes(), "npu: a result has shape ",
               old.sizes(), " where ", slot.tensor->sizes(), " was inferred");
   slot.storage->set_data_ptr_noswap(

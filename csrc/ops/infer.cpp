@@ -1,11 +1,14 @@
 #include "csrc/ops/infer.h"
 
+#include <ATen/native/Resize.h>
+
 #include <algorithm>
 #include <unordered_map>
 
 #include "csrc/ops/kernel_mode.h"
 #include "csrc/ops/shapes.h"
 #include "csrc/ops/stack_map.h"
+#include "csrc/ops/stand_ins.h"
 #include "csrc/torch/tensor.h"
 #include "csrc/torch/tensor_flags.h"
 
@@ -34,10 +37,18 @@ std::optional<Inferred> infer_in_cpp(const Op::Schema& schema,
   for (const Op::Return& r : schema.returns) {
     if (r.argument < 0) break;
     const at::Tensor& t = stack[size_t(r.argument)].toTensor();
-    if (i < results.outs.size() &&
-        t.sizes() != at::IntArrayRef(results.outs[i++].sizes))
-      return std::nullopt;  // to be resized, or wrong
-    found.written.push_back({r.argument, t.sizes().vec(), t.strides().vec()});
+    const OutSpec* const result =
+        i < results.outs.size() ? &results.outs[i++] : nullptr;
+    if (!result || t.sizes() == at::IntArrayRef(result->sizes)) {
+      found.written.push_back({r.argument, t.sizes().vec(), t.strides().vec()});
+      continue;
+    }
+    // An out= argument becomes what the call would return; of others this is
+    // wrong.
+    if (!schema.handle.schema().arguments()[size_t(r.argument)].kwarg_only())
+      return std::nullopt;
+    at::native::resize_output_check(t, result->sizes);
+    found.written.push_back({r.argument, result->sizes, result->strides});
   }
   if (found.written.empty()) found.outs = std::move(results.outs);
   return found;
@@ -86,7 +97,8 @@ std::optional<Inferred> from_results(const Op& op,
   return found;
 }
 
-std::optional<Inferred> infer(const Op& op, at::ArrayRef<c10::IValue> stack) {
+std::optional<Inferred> infer(const Op& op, at::ArrayRef<c10::IValue> stack,
+                              bool overlap) {
   const Op::Schema& schema = op.schema();
   if (auto found = infer_in_cpp(schema, stack)) return found;
   if (!schema.tensors_only ||
@@ -94,15 +106,17 @@ std::optional<Inferred> infer(const Op& op, at::ArrayRef<c10::IValue> stack) {
     return std::nullopt;
   // One meta tensor per tensor, however often it is passed.
   std::unordered_map<c10::TensorImpl*, at::Tensor> meta;
-  torch::jit::Stack mapped =
-      map_stack(schema, stack,
-                {[&](const at::Tensor& t) {
-                   at::Tensor& m = meta[t.unsafeGetTensorImpl()];
-                   // A 0-dim cpu tensor stays: its value may matter.
-                   if (!m.defined()) m = is_npu(t) ? to_meta(t) : t;
-                   return m;
-                 },
-                 c10::Device(c10::kMeta), c10::IValue()});
+  StandIns related(StandIns::Memory::kNone);
+  torch::jit::Stack mapped = map_stack(
+      schema, stack,
+      {[&](const at::Tensor& t) {
+         at::Tensor& m = meta[t.unsafeGetTensorImpl()];
+         // The value of a 0-dim tensor of the host may matter.
+         if (!m.defined())
+           m = !is_npu(t) ? host_copy(t) : overlap ? related.of(t) : to_meta(t);
+         return m;
+       },
+       c10::Device(c10::kMeta), c10::IValue()});
   try {
     KernelMode mode;
     schema.handle.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::Meta),

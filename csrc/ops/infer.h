@@ -29,7 +29,9 @@ struct Inferred {
 // without memory. Nothing when it has neither, when shapes depend on data, or
 // when the call is wrong: run the operator itself then, and let it say what is
 // wrong.
-std::optional<Inferred> infer(const Op& op, at::ArrayRef<c10::IValue> stack);
+// `overlap`: some of them share their storage (overlap.h).
+std::optional<Inferred> infer(const Op& op, at::ArrayRef<c10::IValue> stack,
+                              bool overlap);
 
 // A Python meta kernel may be ended by Ctrl-C, which is no statement about the
 // call: such an exception is passed on. The layer that knows Python tells which

@@ -6,6 +6,15 @@
 namespace npu {
 namespace {
 
+// Without a call: tensors have few dimensions.
+inline uint64_t* copy_few(at::IntArrayRef values, uint64_t* to) {
+  for (const int64_t value : values) {
+    asm("" : "+r"(to));  // or the compiler makes it one
+    *to++ = uint64_t(value);
+  }
+  return to;
+}
+
 // One word of description, then sizes, then strides unless they are those that
 // torch gives a new tensor of these sizes: others may be called contiguous too,
 // and results take over which they are.
@@ -15,12 +24,13 @@ void describe(Words& key, const c10::TensorImpl* impl, Tag tag,
   const bool contiguous = has_default_strides(*impl);
   const uint8_t flags =
       flags_of(*impl) | (contiguous ? TensorFlags::kContiguous : 0);
-  key.push(uint64_t(tag) | uint64_t(flags) << 8 |
-           uint64_t(impl->dtype().toScalarType()) << 16 |
-           uint64_t(sizes.size()) << 24 | uint64_t(value_class) << 32);
-  key.append(sizes.data(), sizes.size() * sizeof(int64_t));
-  if (!contiguous)
-    key.append(impl->strides().data(), sizes.size() * sizeof(int64_t));
+  uint64_t* at = key.room(1 + 2 * sizes.size());
+  *at++ = uint64_t(tag) | uint64_t(flags) << 8 |
+          uint64_t(impl->dtype().toScalarType()) << 16 |
+          uint64_t(sizes.size()) << 24 | uint64_t(value_class) << 32;
+  at = copy_few(sizes, at);
+  if (!contiguous) at = copy_few(impl->strides(), at);
+  key.end_at(at);
 }
 
 uint8_t class_of(at::ScalarType type, const void* bytes) {
@@ -51,13 +61,14 @@ uint8_t class_of(at::ScalarType type, const void* bytes) {
 }  // namespace
 
 void Words::grow(size_t more) {
-  size_t capacity = capacity_ * 2;
-  while (capacity < size_ + more) capacity *= 2;
+  size_t capacity = size_t(limit_ - begin_) * 2;
+  while (capacity < size() + more) capacity *= 2;
   uint64_t* data = new uint64_t[capacity];
-  memcpy(data, data_, size_ * sizeof(uint64_t));
-  if (data_ != inline_) delete[] data_;
-  data_ = data;
-  capacity_ = capacity;
+  memcpy(data, begin_, size() * sizeof(uint64_t));
+  end_ = data + size();
+  if (begin_ != inline_) delete[] begin_;
+  begin_ = data;
+  limit_ = data + capacity;
 }
 
 void Key::add(const at::Tensor& t) {
@@ -148,6 +159,9 @@ void Key::identity(Words& to) const {
       case Tag::kString:
         i += (detail + 7) / 8;
         break;
+      case Tag::kOverlap:
+        i += 2;
+        break;
       case Tag::kNone:
       case Tag::kUndefined:
       case Tag::kFlag:
@@ -159,14 +173,28 @@ void Key::identity(Words& to) const {
   }
 }
 
+// Two chains of products side by side, two words to each: one chain of a word
+// each takes four times as long, and the caller waits for it.
 uint64_t hash_of(const Words& words) {
-  uint64_t h = 0;
+  constexpr auto mixed = [](uint64_t a, uint64_t b) {
+    const __uint128_t product = __uint128_t(a) * b;
+    return uint64_t(product) ^ uint64_t(product >> 64);
+  };
+  constexpr uint64_t kA = 0x9e3779b97f4a7c15u, kB = 0xd6e8feb86659fd93u,
+                     kC = 0xa0761d6478bd642fu;
   const uint64_t* at = words.data();
-  for (size_t i = 0; i < words.size(); ++i) {
-    const __uint128_t product = __uint128_t(h ^ at[i]) * 0x9e3779b97f4a7c15u;
-    h = (uint64_t(product) ^ uint64_t(product >> 64)) + i;
+  size_t left = words.size();
+  uint64_t first = kA ^ left, second = kB;
+  for (; left >= 4; left -= 4, at += 4) {
+    first = mixed(at[0] ^ kB, at[1] ^ first);
+    second = mixed(at[2] ^ kC, at[3] ^ second);
   }
-  return h;
+  if (left >= 2) {
+    first = mixed(at[0] ^ kB, at[1] ^ first);
+    at += 2;
+  }
+  if (left % 2) second = mixed(*at ^ kC, kA ^ second);
+  return mixed(first ^ kC, second ^ kB);
 }
 
 }  // namespace npu

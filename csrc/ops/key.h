@@ -38,37 +38,43 @@ namespace npu {
 // Words that grow; nothing is allocated in the steady state.
 class Words {
  public:
-  Words() : data_(inline_), capacity_(kInline) {}
+  Words() = default;
   ~Words() {
-    if (data_ != inline_) delete[] data_;
+    if (begin_ != inline_) delete[] begin_;
   }
   Words(const Words&) = delete;
 
-  void clear() { size_ = 0; }
+  void clear() { end_ = begin_; }
   void push(uint64_t word) {
-    if (size_ == capacity_) [[unlikely]]
-      grow(1);
-    data_[size_++] = word;
+    *room(1) = word;
+    ++end_;
   }
+  // Room for `count` more words, to be written from there on; end_at() then
+  // tells where they end.
+  uint64_t* room(size_t count) {
+    if (size_t(limit_ - end_) < count) [[unlikely]]
+      grow(count);
+    return end_;
+  }
+  void end_at(uint64_t* end) { end_ = end; }
   void append(const void* bytes, size_t count) {
     const size_t words = (count + 7) / 8;
-    if (size_ + words > capacity_) [[unlikely]]
-      grow(words);
-    if (count % 8) data_[size_ + words - 1] = 0;
-    memcpy(data_ + size_, bytes, count);
-    size_ += words;
+    uint64_t* const at = room(words);
+    if (count % 8) at[words - 1] = 0;
+    memcpy(at, bytes, count);
+    end_ = at + words;
   }
-  void set(size_t i, uint64_t word) { data_[i] = word; }
-  const uint64_t* data() const { return data_; }
-  size_t size() const { return size_; }
+  void set(size_t i, uint64_t word) { begin_[i] = word; }
+  const uint64_t* data() const { return begin_; }
+  size_t size() const { return size_t(end_ - begin_); }
 
  private:
   static constexpr size_t kInline = 128;
   void grow(size_t more);
 
-  uint64_t* data_;
-  size_t size_ = 0;
-  size_t capacity_;
+  uint64_t* begin_ = inline_;
+  uint64_t* end_ = inline_;
+  uint64_t* limit_ = inline_ + kInline;
   uint64_t inline_[kInline];
 };
 
@@ -86,6 +92,7 @@ enum class Tag : uint8_t {
   kString,
   kGenerator,
   kList,
+  kOverlap,  // of two tensors (overlap.h)
 };
 
 uint64_t hash_of(const Words& words);
@@ -97,6 +104,7 @@ class Key {
     key.clear();
     words.clear();
     device = -1;
+    named_device = -1;
     ordinary = true;
     random_word = -1;
     values_decide_ = values_decide;
@@ -192,7 +200,10 @@ class Key {
     tag(Tag::kString, text.size());
     key.append(text.data(), text.size());
   }
-  void add(c10::Device device) { add(device.type()); }
+  void add(c10::Device named) {
+    add(named.type());
+    if (named.type() == c10::kPrivateUse1) named_device = named.index();
+  }
   template <typename T>
   void add(const c10::OptionalArrayRef<T>& values) {
     if (values) {
@@ -220,6 +231,7 @@ class Key {
   Words key;
   Words words;
   int device;            // of the npu tensors; -1: none seen
+  int named_device;      // by a Device argument; -1: none, or the current one
   bool ordinary;         // false: something that only the slow path understands
   int random_word = -1;  // where the generator's two words are
 

@@ -5,6 +5,7 @@
 #include "csrc/base/env.h"
 #include "csrc/ops/plan.h"
 #include "csrc/taskqueue/engine.h"
+#include "csrc/taskqueue/stream.h"
 #include "csrc/torch/device.h"
 #include "csrc/torch/error.h"
 #include "csrc/torch/tensor.h"
@@ -27,6 +28,14 @@ struct ThreadState {
   Key* free = &first;
 };
 
+// Of where the call's tensors lie, else of where it is told to run.
+Stream& stream_of(const Key& key) {
+  if (key.device >= 0) [[likely]]
+    return current_stream(key.device);
+  return key.named_device < 0 ? current_stream(current_device())
+                              : usable_stream(key.named_device);
+}
+
 }  // namespace
 
 Key& KeyScope::enter() {
@@ -48,28 +57,28 @@ void detail::take_new(const Op& op, const torch::jit::Stack& results,
     if (returns[i].argument < 0) *outs++ = results[i].toTensor();
 }
 
-void draw(Key& key, const std::optional<at::Generator>& generator) {
-  const RandomSeed seed =
-      reserve(generator, key.device < 0 ? current_device() : key.device);
+void draw(Key& key, const Stream& stream,
+          const std::optional<at::Generator>& generator) {
+  const RandomSeed seed = reserve(generator, stream.device());
   key.words.set(key.random_word, seed.seed);
   key.words.set(key.random_word + 1, seed.offset);
 }
 
-Stream& stream_of(const Key& key) {
-  return current_stream(key.device < 0 ? current_device() : key.device);
+Known find_plan(const Key& key) {
+  if (!key.ordinary) [[unlikely]]
+    return {};
+  Stream& stream = stream_of(key);
+  return {plan_table(stream).find(key, key.hash()), &stream};
 }
 
 bool launch_known(Key& key, at::Tensor* outs,
                   const std::optional<at::Generator>* generator) {
-  if (!key.ordinary) [[unlikely]]
-    return false;
-  Stream& stream = stream_of(key);
-  Plan* plan = plan_table(stream).find(key, key.hash());
-  if (!plan) [[unlikely]]
+  const Known known = find_plan(key);
+  if (!known.plan) [[unlikely]]
     return false;
   if (generator) [[unlikely]]
-    draw(key, *generator);
-  launch(stream, *plan, key, outs);
+    draw(key, *known.stream, *generator);
+  launch(*known.stream, *known.plan, key, outs);
   return true;
 }
 
@@ -79,7 +88,7 @@ void launch(Stream& stream, Plan& plan, const Key& key, at::Tensor* outs) {
     if (spec.defined) [[likely]]
       outs[n_outs] =
           spec.contiguous
-              ? make_contiguous(stream, spec.sizes, spec.dtype)
+              ? make_contiguous(stream, spec.sizes, spec.dtype, spec.bytes)
               : make_tensor(stream, spec.sizes, spec.strides, spec.dtype);
     ++n_outs;
   }

@@ -6,11 +6,20 @@
 
 #include "csrc/ops/key.h"
 #include "csrc/ops/op.h"
+#include "csrc/ops/overlap.h"
 
 namespace npu {
 
 class Plan;
 class Stream;
+
+// The plan of an encoded call, and the stream it goes to. Null: nothing is
+// known of such a call, use the cold path.
+struct Known {
+  Plan* plan;
+  Stream* stream;
+};
+Known find_plan(const Key& key);
 
 // Launches an encoded call whose plan is known. False: nothing has happened,
 // use the cold path. `generator`: that of the call, null if it takes none.
@@ -29,9 +38,8 @@ void call_cold(const Op& op, torch::jit::Stack& stack);
 uint64_t cold_launches();
 
 // Fills in the generator's words, now that the device is known.
-void draw(Key& key, const std::optional<at::Generator>& generator);
-
-Stream& stream_of(const Key& key);
+void draw(Key& key, const Stream& stream,
+          const std::optional<at::Generator>& generator);
 
 namespace detail {
 
@@ -75,13 +83,15 @@ template <typename... Args>
 
 }  // namespace detail
 
-// Encodes the call and launches it if its plan is known.
-template <typename... Args>
+// Encodes the call and launches it if its plan is known. `kWritten`: as in
+// relate().
+template <uint32_t kWritten = 0, typename... Args>
 bool try_launch(const Op& op, at::Tensor* outs, const Args&... args) {
   KeyScope scope;
   Key& key = scope.key;
   key.reset(&op, op.values == ScalarValues::kDecide);
   (key.add(args), ...);
+  if constexpr (kWritten != 0) relate<kWritten>(key, args...);
   return launch_known(key, outs, detail::generator_among(args...));
 }
 
@@ -95,10 +105,10 @@ at::Tensor call_new(const Op& op, const Args&... args) {
   return detail::call_cold_typed(op, args...)[0].toTensor();
 }
 
-template <size_t N, typename... Args>
+template <size_t N, uint32_t kWritten = 0, typename... Args>
 std::array<at::Tensor, N> call_new_several(const Op& op, const Args&... args) {
   std::array<at::Tensor, N> results;
-  if (try_launch(op, results.data(), args...)) [[likely]]
+  if (try_launch<kWritten>(op, results.data(), args...)) [[likely]]
     return results;
   const auto stack = detail::call_cold_typed(op, args...);
   detail::take_new(op, stack, results.data());
@@ -106,9 +116,9 @@ std::array<at::Tensor, N> call_new_several(const Op& op, const Args&... args) {
 }
 
 // Writes only into its arguments; the caller returns those.
-template <typename... Args>
+template <uint32_t kWritten, typename... Args>
 void call_in_place(const Op& op, const Args&... args) {
-  if (try_launch(op, nullptr, args...)) [[likely]]
+  if (try_launch<kWritten>(op, nullptr, args...)) [[likely]]
     return;
   detail::call_cold_typed(op, args...);
 }

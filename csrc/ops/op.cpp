@@ -72,12 +72,13 @@ bool same_alias(const c10::AliasInfo* a, const c10::AliasInfo* b) {
 const Op::Schema* read_schema(const Op& op) {
   auto handle =
       c10::Dispatcher::singleton().findSchemaOrThrow(op.name, op.overload);
-  auto* s = new Op::Schema{handle, op.name, {},    {},    {},
-                           true,   false,   false, false, nullptr};
+  auto* s = new Op::Schema{handle, op.name, {},    {},    {},    true,
+                           false,  false,   false, false, false, nullptr};
   if (*op.overload) s->full_name += std::string(".") + op.overload;
   const c10::FunctionSchema& schema = handle.schema();
   for (const c10::Argument& a : schema.arguments()) {
     s->writes.push_back(a.alias_info() && a.alias_info()->isWrite());
+    s->writes_any = s->writes_any || s->writes.back();
     s->kinds.push_back(kind_of(*a.real_type()));
     if (s->kinds.back() == ArgKind::kGenerator) s->has_generator = true;
   }
@@ -92,6 +93,7 @@ const Op::Schema* read_schema(const Op& op) {
   }
   for (const at::Tag tag : handle.getTags())
     if (tag == at::Tag::nondeterministic_seeded) s->is_random = true;
+  s->on_each = s->full_name.starts_with("aten::_foreach_");
   s->moves_host_indices = s->full_name.find("index") != std::string::npos;
   s->shapes = op.shapes ? op.shapes : shape_function_of(s->full_name);
   return s;

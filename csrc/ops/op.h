@@ -59,13 +59,15 @@ using ShapeFunction = bool (*)(c10::ArrayRef<c10::IValue> arguments,
 struct Op {
   Op(const char* name, const char* overload, Runner run,
      ScalarValues values = ScalarValues::kDoNotDecide,
-     Meta meta = Meta::kSeparate, ShapeFunction shapes = nullptr)
+     Meta meta = Meta::kSeparate, ShapeFunction shapes = nullptr,
+     uint32_t compared = ~0u)
       : name(name),
         overload(overload),
         run(run),
         values(values),
         meta(meta),
-        shapes(shapes) {}
+        shapes(shapes),
+        compared(compared) {}
 
   const char* name;      // "aten::add"
   const char* overload;  // "Tensor"
@@ -73,6 +75,9 @@ struct Op {
   ScalarValues values;
   Meta meta;
   ShapeFunction shapes;  // the generated one; use the schema's
+  // Of the written arguments, by bits, those that are looked for in the others
+  // (overlap.h).
+  uint32_t compared;
 
   struct Return {
     bool is_list;
@@ -89,6 +94,8 @@ struct Op {
     bool is_random;              // draws numbers
     bool has_generator;
     bool moves_host_indices;  // accepts cpu index tensors
+    bool on_each;             // a _foreach: an operator on each of its tensors
+    bool writes_any;          // of its arguments
     ShapeFunction shapes;     // null: ask the meta kernel
   };
   // Any thread; reads the dispatcher at the first call.

@@ -65,6 +65,14 @@ torch::jit::Stack without_memory(const Op& op,
                     c10::Device(c10::kCPU), c10::IValue()});
 }
 
+std::vector<OutSpec> with_bytes(std::vector<OutSpec> outs) {
+  for (OutSpec& spec : outs)
+    if (spec.defined)
+      spec.bytes = at::detail::computeStorageNbytes(spec.sizes, spec.strides,
+                                                    spec.dtype.itemsize());
+  return outs;
+}
+
 std::atomic<uint64_t> serials{0};
 // Frames that belong to one plan; a few KB each.
 std::atomic<int> own_frames{0};
@@ -90,7 +98,7 @@ Plan::Plan(std::shared_ptr<Family> family, at::ArrayRef<c10::IValue> arguments,
            const Key& key, std::vector<OutSpec> out_specs)
     : npu_kernel{&run_frame<&Frame::run>, family->op.schema().full_name.c_str(),
                  nullptr, 0},
-      outs(std::move(out_specs)),
+      outs(with_bytes(std::move(out_specs))),
       random_word(key.random_word),
       family_(std::move(family)),
       // Relaxed: a number that nobody else gets.
@@ -158,8 +166,7 @@ size_t Plan::bytes() const {
 void Plan::add_view(at::IntArrayRef sizes, at::IntArrayRef strides,
                     size_t itemsize, uint32_t word, uint8_t access) {
   // The grain size below which torch's own element-wise loops stay serial.
-  constexpr int64_t kSmall = 32768;
-  if (c10::multiply_integers(sizes) > kSmall) size_ = KernelSize::kLarge;
+  if (c10::multiply_integers(sizes) > kSmallKernel) size_ = KernelSize::kLarge;
   extents_.insert(extents_.end(), sizes.begin(), sizes.end());
   extents_.insert(extents_.end(), strides.begin(), strides.end());
   views_.push_back({nullptr, nullptr, uint16_t(sizes.size()),

@@ -8,8 +8,8 @@
 
 #include "csrc/driver/driver.h"
 #include "csrc/ops/frame.h"
-#include "csrc/ops/kernel_threads.h"
 #include "csrc/ops/op.h"
+#include "csrc/torch/kernel_threads.h"
 
 namespace npu {
 

@@ -35,12 +35,19 @@ class Shapes {
 // A hand-written one; null where there is none. `name` has its overload after
 // a dot: "aten::native_layer_norm".
 ShapeFunction shape_function_of(std::string_view name);
+// The same, of the operators on lists of tensors.
+ShapeFunction shape_function_of_lists(std::string_view name);
 
 // What generated ones give the meta functions of structured operators.
 at::Tensor meta_of(const c10::IValue& value);
 std::optional<at::Tensor> opt_meta_of(const c10::IValue& value);
 std::vector<at::Tensor> metas_of(const c10::IValue& value);
 c10::List<std::optional<at::Tensor>> opt_metas_of(const c10::IValue& value);
+
+inline std::optional<std::string_view> opt_string_of(const c10::IValue& value) {
+  if (value.isNone()) return std::nullopt;
+  return value.toStringView();
+}
 
 // An optional list that lives as long as the call it is passed to.
 struct OptionalInts {

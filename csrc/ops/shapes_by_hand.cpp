@@ -167,23 +167,39 @@ bool flash_attention_backward(Arguments a, Shapes& results) {
   return true;
 }
 
-// The size of each spatial dimension of a convolution's result.
-bool convolved(const Tensor& input, const Tensor& weight,
-               at::IntArrayRef stride, at::IntArrayRef padding,
-               at::IntArrayRef dilation, std::vector<int64_t>& sizes) {
-  const auto at = [](at::IntArrayRef list, size_t i) {
-    return list.size() == 1 ? list[0] : list[i];
-  };
+// The size of a convolution's result. `how`: stride, padding, dilation,
+// transposed, output_padding, groups.
+bool convolved(const Tensor& input, const Tensor& weight, Arguments how,
+               std::vector<int64_t>& sizes) {
+  const auto stride = how[0].toIntVector(), padding = how[1].toIntVector(),
+             dilation = how[2].toIntVector(), more = how[4].toIntVector();
+  const bool transposed = how[3].toBool();
+  const int64_t groups = how[5].toInt();
+  if (input.dim() < 3 || input.dim() > 5 || weight.dim() != input.dim() ||
+      input.numel() == 0 || weight.numel() == 0 || groups <= 0 ||
+      weight.size(0) % groups ||
+      input.size(1) != (transposed ? weight.size(0) : weight.size(1) * groups))
+    return false;
   const size_t spatial = size_t(input.dim()) - 2;
-  for (const at::IntArrayRef list : {stride, padding, dilation})
-    if (list.size() != 1 && list.size() != spatial) return false;
+  for (const auto* list : {&stride, &padding, &dilation, &more})
+    if (list->size() != 1 && list->size() != spatial) return false;
+  sizes = {input.size(0),
+           transposed ? weight.size(1) * groups : weight.size(0)};
   for (size_t i = 0; i < spatial; ++i) {
-    const int64_t window =
-        at(dilation, i) * (weight.size(int64_t(i) + 2) - 1) + 1;
-    const int64_t room =
-        input.size(int64_t(i) + 2) + 2 * at(padding, i) - window;
-    if (room < 0 || at(stride, i) <= 0) return false;
-    sizes.push_back(room / at(stride, i) + 1);
+    const auto at = [&](const std::vector<int64_t>& list) {
+      return list.size() == 1 ? list[0] : list[i];
+    };
+    const int64_t size = input.size(int64_t(i) + 2), step = at(stride),
+                  window = at(dilation) * (weight.size(int64_t(i) + 2) - 1) + 1,
+                  room = size + 2 * at(padding) - window, added = at(more);
+    const int64_t result =
+        transposed ? (size - 1) * step - 2 * at(padding) + window + added
+                   : room / std::max<int64_t>(step, 1) + 1;
+    if (step <= 0 || at(dilation) <= 0 || at(padding) < 0 || added < 0 ||
+        result <= 0 ||
+        (transposed ? added >= std::max(step, at(dilation)) : room < 0))
+      return false;
+    sizes.push_back(result);
   }
   return true;
 }
@@ -198,17 +214,10 @@ at::MemoryFormat convolution_format(const Tensor& input, const Tensor& weight) {
 // groups
 bool convolution(Arguments a, Shapes& results) {
   const Tensor &input = tensor(a[0]), &weight = tensor(a[1]);
-  const int64_t groups = a[8].toInt();
-  if (a[6].toBool() || input.dim() < 3 || input.dim() > 5 ||
-      weight.dim() != input.dim() || groups <= 0 || input.numel() == 0 ||
-      weight.numel() == 0 || weight.size(0) % groups ||
-      input.size(1) != weight.size(1) * groups ||
-      input.scalar_type() != weight.scalar_type() ||
-      !has_sizes(a[2], {weight.size(0)}))
-    return false;
-  std::vector<int64_t> sizes{input.size(0), weight.size(0)};
-  if (!convolved(input, weight, a[3].toIntVector(), a[4].toIntVector(),
-                 a[5].toIntVector(), sizes))
+  std::vector<int64_t> sizes;
+  if (input.scalar_type() != weight.scalar_type() ||
+      !convolved(input, weight, a.slice(3), sizes) ||
+      !has_sizes(a[2], {sizes[1]}))
     return false;
   results.add(sizes, convolution_format(input, weight), input.scalar_type());
   return true;
@@ -219,13 +228,8 @@ bool convolution(Arguments a, Shapes& results) {
 bool convolution_backward(Arguments a, Shapes& results) {
   const Tensor &grad = tensor(a[0]), &input = tensor(a[1]),
                &weight = tensor(a[2]);
-  if (a[7].toBool() || input.dim() < 3 || input.dim() > 5 ||
-      weight.dim() != input.dim() || grad.dim() != input.dim() ||
-      input.numel() == 0 || weight.numel() == 0)
-    return false;
-  std::vector<int64_t> sizes{input.size(0), weight.size(0)};
-  if (!convolved(input, weight, a[4].toIntVector(), a[5].toIntVector(),
-                 a[6].toIntVector(), sizes) ||
+  std::vector<int64_t> sizes;
+  if (!convolved(input, weight, a.slice(4, 6), sizes) ||
       grad.sizes() != at::IntArrayRef(sizes))
     return false;
   const auto wanted = a[10].toBoolList();
@@ -240,7 +244,7 @@ bool convolution_backward(Arguments a, Shapes& results) {
   };
   add(wanted[0], input.sizes(), format);
   add(wanted[1], weight.sizes(), format);
-  add(wanted[2], {weight.size(0)}, at::MemoryFormat::Contiguous);
+  add(wanted[2], {sizes[1]}, at::MemoryFormat::Contiguous);
   return true;
 }
 
@@ -298,6 +302,44 @@ bool index_select(Arguments a, Shapes& results) {
   return true;
 }
 
+// grad, input_sizes, dim, start, end, step
+bool slice_backward(Arguments a, Shapes& results) {
+  const std::vector<int64_t> sizes = a[1].toIntVector();
+  const int64_t rank = int64_t(sizes.size()), step = a[5].toInt();
+  const int64_t dim = a[2].toInt() < 0 ? a[2].toInt() + rank : a[2].toInt();
+  if (dim < 0 || dim >= rank || step <= 0) return false;
+  const int64_t size = sizes[size_t(dim)];
+  const auto place = [&](int64_t at) {
+    return std::clamp<int64_t>(at < 0 ? at + size : at, 0, size);
+  };
+  const int64_t start = place(a[3].toInt());
+  const int64_t length = std::max<int64_t>(place(a[4].toInt()) - start, 0);
+  std::vector<int64_t> part = sizes;
+  part[size_t(dim)] = (length + step - 1) / step;
+  if (tensor(a[0]).sizes() != at::IntArrayRef(part)) return false;
+  results.add_contiguous(sizes, tensor(a[0]).scalar_type());
+  return true;
+}
+
+// self, pad, value
+bool constant_pad(Arguments a, Shapes& results) {
+  const Tensor& self = tensor(a[0]);
+  const std::vector<int64_t> pad = a[1].toIntVector();
+  std::vector<int64_t> sizes = self.sizes().vec();
+  // Without anything to add it is another function.
+  if (pad.size() % 2 || pad.size() > 2 * sizes.size() ||
+      std::none_of(pad.begin(), pad.end(), [](int64_t p) { return p > 0; }))
+    return false;
+  for (size_t i = 0; i < pad.size() / 2; ++i) {
+    int64_t& size = sizes[sizes.size() - 1 - i];
+    if (size + std::min(pad[2 * i], pad[2 * i + 1]) < 0) return false;
+    size += pad[2 * i] + pad[2 * i + 1];
+    if (size < 0) return false;
+  }
+  results.add(sizes, format_of(self), self.scalar_type());
+  return true;
+}
+
 // grad, input_sizes, dim, index
 bool select_backward(Arguments a, Shapes& results) {
   std::vector<int64_t> sizes = a[1].toIntVector();
@@ -333,6 +375,7 @@ constexpr Named kByHand[] = {
     {"aten::_scaled_dot_product_flash_attention_for_cpu_backward",
      flash_attention_backward},
     {"aten::bernoulli_.float", fills},
+    {"aten::constant_pad_nd", constant_pad},
     {"aten::convolution", convolution},
     {"aten::convolution_backward", convolution_backward},
     {"aten::copy_", copy},
@@ -349,6 +392,7 @@ constexpr Named kByHand[] = {
     {"aten::normal_", fills},
     {"aten::random_", fills},
     {"aten::select_backward", select_backward},
+    {"aten::slice_backward", slice_backward},
     {"aten::uniform_", fills},
     {"aten::zero_", fills},
 };
@@ -359,7 +403,7 @@ ShapeFunction shape_function_of(std::string_view name) {
   const auto* at =
       std::find_if(std::begin(kByHand), std::end(kByHand),
                    [&](const Named& named) { return named.name == name; });
-  return at == std::end(kByHand) ? nullptr : at->function;
+  return at == std::end(kByHand) ? shape_function_of_lists(name) : at->function;
 }
 
 }  // namespace npu

@@ -2,6 +2,7 @@
 
 #include <ATen/EmptyTensor.h>
 
+#include "csrc/ops/kernel_mode.h"
 #include "csrc/torch/device.h"
 #include "csrc/torch/tensor_flags.h"
 
@@ -68,6 +69,13 @@ at::Tensor to_meta(const at::Tensor& t) {
       at::detail::empty_strided_meta(t.sizes(), t.strides(), t.scalar_type());
   copy_flags(t, meta);
   return meta;
+}
+
+at::Tensor host_copy(const at::Tensor& t) {
+  KernelMode mode;
+  at::Tensor copy = t.clone();
+  copy_flags(t, copy);
+  return copy;
 }
 
 void for_each_tensor(

@@ -27,6 +27,10 @@ c10::IValue map_stack(const Op::Schema& schema, size_t argument,
 // A tensor of the same shape and flags without memory.
 at::Tensor to_meta(const at::Tensor& t);
 
+// A copy of a 0-dim tensor of the host: who looks at its value must not write
+// the caller's.
+at::Tensor host_copy(const at::Tensor& t);
+
 // Calls `visit` with every defined tensor of a boxed call and the number of
 // its argument.
 void for_each_tensor(

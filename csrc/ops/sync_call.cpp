@@ -6,7 +6,9 @@
 
 #include "csrc/graph/capture.h"
 #include "csrc/ops/kernel_mode.h"
+#include "csrc/ops/overlap.h"
 #include "csrc/ops/stack_map.h"
+#include "csrc/ops/stand_ins.h"
 #include "csrc/ops/unmarked_writes.h"
 #include "csrc/taskqueue/profile.h"
 #include "csrc/torch/compound.h"
@@ -14,6 +16,7 @@
 #include "csrc/torch/error.h"
 #include "csrc/torch/generator.h"
 #include "csrc/torch/host_use.h"
+#include "csrc/torch/kernel_threads.h"
 #include "csrc/torch/tensor.h"
 #include "csrc/torch/tensor_flags.h"
 
@@ -26,16 +29,17 @@ struct Alias {
   std::vector<Alias> parts;  // of a sparse or nested tensor
 };
 
-Alias alias_of(const at::Tensor& t) {
+// `related`: for arguments that overlap, null for those that do not.
+Alias alias_of(const at::Tensor& t, StandIns* related) {
   if (!is_compound(t)) {
-    at::Tensor cpu = host_alias(t);
+    at::Tensor cpu = related && is_npu(t) ? related->of(t) : host_alias(t);
     return {t, cpu, cpu.const_data_ptr(), {}};
   }
   std::vector<Alias> parts;
   std::vector<at::Tensor> cpu;
   for (const at::Tensor& part : parts_of(t)) {
     // A part may be on the host: a nested tensor has such.
-    parts.push_back(alias_of(part));
+    parts.push_back(alias_of(part, related));
     cpu.push_back(parts.back().cpu);
   }
   return {t, of_parts(t, cpu), nullptr, std::move(parts)};
@@ -101,10 +105,13 @@ void take_over_parts(const Alias& alias, const std::vector<Alias>& aliases,
 }
 
 // An out= argument that the kernel resized has memory of its own now.
-void take_over(const Alias& alias) {
+void take_over(const Alias& alias, Stream& stream) {
   settle_conj(alias.cpu, alias.npu.is_conj());
-  if (alias.cpu.sizes() != alias.npu.sizes())
+  if (alias.cpu.sizes() != alias.npu.sizes()) {
     resize_tensor(alias.npu, alias.cpu.sizes(), alias.cpu.strides());
+    // What it had is on its way to the new block.
+    if (!stream.idle()) host_wait(stream, stream.tail(), WaitReason::kOperator);
+  }
   if (alias.cpu.const_data_ptr() != alias.memory && alias.cpu.numel())
     host_alias(alias.npu).copy_(alias.cpu);
 }
@@ -138,6 +145,8 @@ void call_sync(const Op& op, torch::jit::Stack& stack, Stream& stream) {
   if (Observer* o = observer()) [[unlikely]]
     tell_arguments(*o, op, stack, stream);
   std::vector<Alias> aliases;
+  const bool overlap = bool(overlap_of(op, stack));
+  StandIns related(StandIns::Memory::kShared);
   std::unordered_map<c10::TensorImpl*, size_t> index;
   c10::DispatchKeySet backend(c10::DispatchKey::CPU);
   auto to_alias = [&](const at::Tensor& t) {
@@ -145,7 +154,7 @@ void call_sync(const Op& op, torch::jit::Stack& stack, Stream& stream) {
     if (t.device().type() != kNpu) return t;
     const auto [at, is_new] =
         index.try_emplace(t.unsafeGetTensorImpl(), aliases.size());
-    if (is_new) aliases.push_back(alias_of(t));
+    if (is_new) aliases.push_back(alias_of(t, overlap ? &related : nullptr));
     return aliases[at->second].cpu;
   };
   c10::IValue generator;
@@ -161,12 +170,13 @@ void call_sync(const Op& op, torch::jit::Stack& stack, Stream& stream) {
       if (alias.npu.requires_grad()) alias.cpu.set_requires_grad(true);
   {
     KernelMode mode;
+    ThreadsInPlaceOf threads(stream);
     RunsOnCaller profiled(stream, schema.full_name.c_str());
     schema.handle.redispatchBoxed(backend, &mapped);
   }
   for (const Alias& alias : aliases) {
     if (alias.parts.empty()) {
-      take_over(alias);
+      take_over(alias, stream);
     } else {
       take_over_parts(alias, aliases, stream);
     }

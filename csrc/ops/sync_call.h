@@ -5,9 +5,10 @@
 #include <ATen/core/stack.h>
 
 #include "csrc/ops/op.h"
-#include "csrc/taskqueue/stream.h"
 
 namespace npu {
+
+class Stream;
 
 // Waits for the stream, runs the cpu kernel on this thread over the device's
 // memory, and moves new results to the device. Counted as a host wait.

@@ -7,9 +7,12 @@
 #include <map>
 #include <mutex>
 
+#include "csrc/ops/judgement.h"
 #include "csrc/ops/kernel_mode.h"
 #include "csrc/ops/launch_state.h"
 #include "csrc/ops/stack_map.h"
+#include "csrc/ops/stand_ins.h"
+#include "csrc/ops/stride_order.h"
 #include "csrc/ops/third_party.h"
 #include "csrc/ops/value_class.h"
 #include "csrc/torch/generator.h"
@@ -21,24 +24,20 @@ namespace {
 
 constexpr int64_t kMaxElements = 1 << 16;
 
-// What a verdict depends on besides the operator: dtypes, ranks, which
-// optional arguments are there, flags and modes, classes of numbers.
-using Kind = std::vector<int64_t>;
-
 struct Known {
   std::mutex mutex;
-  std::map<std::pair<const Op*, Kind>, Verdict> verdicts;
+  std::map<std::pair<const Op*, CallKind>, Judgement> judgements;
 
-  void set(std::pair<const Op*, Kind> kind, Verdict verdict) {
+  void set(std::pair<const Op*, CallKind> kind, Judgement judgement) {
     // A program whose kinds do not end, as of numbers that decide, tries some
     // of them twice.
     constexpr size_t kMost = 8192;
     std::lock_guard lock(mutex);
-    if (verdicts.size() >= kMost)
-      verdicts.erase(verdicts.upper_bound(kind) == verdicts.end()
-                         ? verdicts.begin()
-                         : verdicts.upper_bound(kind));
-    verdicts[std::move(kind)] = verdict;
+    if (judgements.size() >= kMost)
+      judgements.erase(judgements.upper_bound(kind) == judgements.end()
+                           ? judgements.begin()
+                           : judgements.upper_bound(kind));
+    judgements[std::move(kind)] = std::move(judgement);
   }
 };
 Known& known() {
@@ -46,32 +45,59 @@ Known& known() {
   return *instance;
 }
 
-// How a tensor lies in memory, as far as a result's layout may follow from it:
-// 0 for a plain one, else the order of its strides.
-int64_t layout_kind(const at::Tensor& t) {
-  if (has_default_strides(*t.unsafeGetTensorImpl())) return 0;
-  const at::IntArrayRef strides = t.strides();
-  int64_t kind = 1 + t.is_contiguous() + 2 * t.is_non_overlapping_and_dense();
-  for (size_t i = 0; i < strides.size(); ++i) {
-    int64_t below = 0;
-    for (size_t k = 0; k < strides.size(); ++k)
-      below += strides[k] < strides[i] || (strides[k] == strides[i] && k < i);
-    kind = kind * 8 + below;
-  }
-  return kind;
+// Everything about the layout of a tensor that decides in which order the
+// dimensions of a result lie.
+void add_layout(CallKind& kind, const at::Tensor& t) {
+  const StrideOrder order = stride_order(t.sizes(), t.strides());
+  for (const int64_t dim : order)
+    kind.push_back(dim | int64_t(t.size(dim) == 1) << 8 |
+                   int64_t(t.stride(dim) == 0) << 9);
+  kind.push_back(int64_t(t.is_non_overlapping_and_dense()) |
+                 int64_t(t.is_contiguous()) << 1);
 }
 
-void add_number(Kind& kind, const Op& op, const at::Scalar& s) {
+void add_number(CallKind& kind, const Op& op, const at::Scalar& s) {
   const double value = s.isComplex() ? 0 : s.toDouble();
   kind.push_back(-1000 - int64_t(s.type()) * 256 - value_class(value));
   if (op.values == ScalarValues::kDecide)
     kind.push_back(std::bit_cast<int64_t>(value));
 }
 
-Kind kind_of(const Op& op, at::ArrayRef<c10::IValue> stack) {
+// Whether the shapes of a call come from where its kernel takes them. On cpu it
+// first turns operands into their common type, which closes gaps in them.
+bool shares_kernels_code(const Op& op, at::ArrayRef<c10::IValue> stack) {
+  if (op.meta != Meta::kSharesKernelsCode) return false;
+  std::optional<at::ScalarType> type;
+  bool several = false, gaps = false;
+  for_each_tensor(op.schema(), stack, [&](const at::Tensor& t, size_t) {
+    if (!is_npu(t)) return;
+    several = several || (type && *type != t.scalar_type());
+    gaps = gaps || !t.is_non_overlapping_and_dense();
+    type = t.scalar_type();
+  });
+  return !(several && gaps);
+}
+
+// Of a list what may decide in which order the dimensions of a result lie:
+// numbers that may name one, and flags.
+void add_list(CallKind& kind, const c10::IValue& list) {
+  constexpr int64_t kDimensions = 8;
+  if (list.isIntList())
+    for (const int64_t n : list.toIntVector())
+      kind.push_back(n >= -kDimensions && n < kDimensions ? n : kDimensions);
+  if (list.isBoolList())
+    for (const bool flag : list.toBoolList()) kind.push_back(flag);
+  kind.push_back(-5);
+}
+
+}  // namespace
+
+CallKind kind_of(const Op& op, at::ArrayRef<c10::IValue> stack,
+                 const Overlap& overlap) {
   const Op::Schema& schema = op.schema();
   const KernelMode mode;  // the numbers of the host are read for the kernel
-  Kind kind{int64_t(LaunchState::now())};
+  const bool shared = shares_kernels_code(op, stack);
+  CallKind kind{int64_t(LaunchState::now()), shared};
   for (const c10::IValue& value : stack) {
     if (value.isTensor() && value.toTensor().defined()) {
       kind.push_back(int64_t(value.toTensor().scalar_type()) << 8 |
@@ -84,22 +110,26 @@ Kind kind_of(const Op& op, at::ArrayRef<c10::IValue> stack) {
       add_number(kind, op, value.toScalar());
     } else if (value.isString()) {
       kind.push_back(int64_t(std::hash<std::string>()(value.toStringRef())));
+    } else if (value.isNone()) {
+      kind.push_back(-4);
     } else {
-      kind.push_back(value.isNone() ? -4 : -5);
+      add_list(kind, value);
     }
   }
-  // Lists hold tensors of their own.
+  // Lists hold tensors of their own. Of no elements there is little that a
+  // kernel refuses.
   for_each_tensor(schema, stack, [&](const at::Tensor& t, size_t) {
-    kind.push_back(int64_t(t.scalar_type()));
-    if (op.meta != Meta::kSharesKernelsCode) kind.push_back(layout_kind(t));
+    kind.push_back(int64_t(t.scalar_type()) | int64_t(t.numel() == 0) << 8);
+    if (!shared) add_layout(kind, t);
     if (!is_npu(t) && t.dim() == 0) add_number(kind, op, t.item());
   });
+  kind.insert(kind.end(), overlap.pairs.begin(), overlap.pairs.end());
   return kind;
 }
 
+namespace {
+
 at::Tensor zeros_like(const at::Tensor& t) {
-  // One that the call writes must not be written by a trial.
-  if (!is_npu(t)) return t.clone();
   at::Tensor z =
       at::detail::empty_strided_cpu(t.sizes(), t.strides(), t.scalar_type());
   if (z.storage().nbytes())
@@ -110,7 +140,6 @@ at::Tensor zeros_like(const at::Tensor& t) {
 // A few zeros in place of a large tensor. What is equal stays so.
 at::Tensor few_zeros_like(const at::Tensor& t) {
   constexpr int64_t kFew = 4;
-  if (!is_npu(t)) return t.clone();
   std::vector<int64_t> sizes = t.sizes().vec();
   for (int64_t& size : sizes) size = std::min(size, kFew);
   at::Tensor z = at::detail::empty_cpu(sizes, t.scalar_type(), {}, {}, {}, {});
@@ -118,14 +147,26 @@ at::Tensor few_zeros_like(const at::Tensor& t) {
   return z;
 }
 
-// The results of the call on zeros.
-torch::jit::Stack results_on_zeros(
-    const Op::Schema& schema, at::ArrayRef<c10::IValue> stack,
-    at::Tensor (*zeros_of)(const at::Tensor&) = zeros_like) {
+// The results of the call on zeros; `few`: in place of large tensors. Then
+// tensors that lie at one address are one, which is all that is told of an
+// overlap.
+torch::jit::Stack results_on_zeros(const Op::Schema& schema,
+                                   at::ArrayRef<c10::IValue> stack,
+                                   const Overlap& overlap, bool few = false) {
   const KernelMode mode;
+  StandIns related(StandIns::Memory::kZeros);
+  std::map<std::pair<const void*, std::vector<int64_t>>, at::Tensor> same;
+  const auto zeros_for = [&](const at::Tensor& t) {
+    if (!is_npu(t)) return host_copy(t);
+    if (!overlap) return few ? few_zeros_like(t) : zeros_like(t);
+    if (!few) return related.of(t);
+    at::Tensor& z = same[{t.const_data_ptr(), t.sizes().vec()}];
+    if (!z.defined()) z = few_zeros_like(t);
+    return z;
+  };
   torch::jit::Stack zeros =
       map_stack(schema, stack,
-                {zeros_of, c10::Device(c10::kCPU),
+                {zeros_for, c10::Device(c10::kCPU),
                  schema.has_generator ? c10::IValue(seeded_generator({0, 0}))
                                       : c10::IValue()});
   schema.handle.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU),
@@ -135,71 +176,83 @@ torch::jit::Stack results_on_zeros(
 
 // Runs the call on zeros; corrects `inferred`. On a few zeros it only finds out
 // whether the kernel takes such arguments.
-Verdict run_on_zeros(const Op& op, at::ArrayRef<c10::IValue> stack,
-                     Inferred& inferred, bool few) {
+Judgement run_on_zeros(const Op& op, at::ArrayRef<c10::IValue> stack,
+                       const Overlap& overlap, Inferred& inferred, bool few) {
   torch::jit::Stack zeros;
   try {
-    zeros =
-        results_on_zeros(op.schema(), stack, few ? few_zeros_like : zeros_like);
+    zeros = results_on_zeros(op.schema(), stack, overlap, few);
   } catch (const c10::NotImplementedError&) {
-    return Verdict::kRefuses;
+    return {Verdict::kRefuses, {}};
   } catch (const std::exception& e) {
     if (is_interrupt(e)) throw;
     // Either the call is wrong, or zeros are (a singular matrix).
     const std::string_view text = e.what();
-    return text.find("not implemented for") == std::string_view::npos
-               ? Verdict::kUnknown
-               : Verdict::kRefuses;
+    const bool no_kernel =
+        text.find("not implemented for") != std::string_view::npos;
+    return {no_kernel ? Verdict::kRefuses : Verdict::kUnknown, {}};
   }
-  if (op.meta == Meta::kSharesKernelsCode) return Verdict::kAgrees;
+  if (shares_kernels_code(op, stack)) return {Verdict::kAgrees, {}};
   std::optional<Inferred> actual = from_results(op, zeros);
-  if (!actual || *actual == inferred) return Verdict::kAgrees;
+  if (!actual) return {Verdict::kAgrees, {}};
+  Judgement judgement = judge(inferred, *actual);
   inferred = std::move(*actual);
-  return Verdict::kDiffers;
+  return judgement;
 }
 
 }  // namespace
 
 Verdict try_on_zeros(const Op& op, at::ArrayRef<c10::IValue> stack,
-                     Inferred& inferred) {
+                     const Overlap& overlap, Inferred& inferred) {
   const Op::Schema& schema = op.schema();
   if (schema.is_random && !schema.has_generator) return Verdict::kAgrees;
   // A kernel of somebody else's may do more than compute: it runs when called.
   if (is_third_party(op)) return Verdict::kAgrees;
+  if (overlap.degree == Overlap::Degree::kUnusual) {
+    const Verdict verdict =
+        run_on_zeros(op, stack, overlap, inferred, /*few=*/false).verdict;
+    return verdict == Verdict::kDiffers ? Verdict::kAgrees : verdict;
+  }
   int64_t elements = 0;
   for_each_tensor(schema, stack,
                   [&](const at::Tensor& t, size_t) { elements += t.numel(); });
-  const auto key = std::make_pair(&op, kind_of(op, stack));
+  const bool few = elements > kMaxElements;
+  auto key = std::make_pair(&op, kind_of(op, stack, overlap));
   {
     std::lock_guard lock(known().mutex);
-    const auto at = known().verdicts.find(key);
-    // Where the two differ every shape must be tried anew.
-    if (at != known().verdicts.end() && at->second != Verdict::kDiffers)
-      return at->second;
-    if (at != known().verdicts.end() && elements > kMaxElements)
-      return Verdict::kDiffers;
+    const auto at = known().judgements.find(key);
+    if (at != known().judgements.end()) {
+      const Judgement& judgement = at->second;
+      if (judgement.verdict == Verdict::kAgrees && !judgement.orders.empty())
+        lay_out(inferred, judgement.orders);
+      // Where the two differ every shape must be tried anew.
+      if (judgement.verdict != Verdict::kDiffers || few)
+        return judgement.verdict;
+    }
   }
-  const bool few = elements > kMaxElements;
-  if (few && op.meta != Meta::kSharesKernelsCode) return Verdict::kUnknown;
-  const Verdict verdict = run_on_zeros(op, stack, inferred, few);
+  if (few && !shares_kernels_code(op, stack)) return Verdict::kUnknown;
+  Judgement judgement = run_on_zeros(op, stack, overlap, inferred, few);
+  const Verdict verdict = judgement.verdict;
   if (verdict == Verdict::kUnknown) return verdict;
-  known().set(key, verdict);
+  known().set(std::move(key), std::move(judgement));
   return verdict == Verdict::kDiffers ? Verdict::kAgrees : verdict;
 }
 
 std::optional<Inferred> infer_by_trial(const Op& op,
-                                       at::ArrayRef<c10::IValue> stack) {
+                                       at::ArrayRef<c10::IValue> stack,
+                                       const Overlap& overlap) {
   try {
-    return from_results(op, results_on_zeros(op.schema(), stack));
+    return from_results(op, results_on_zeros(op.schema(), stack, overlap));
   } catch (const std::exception& e) {
     if (is_interrupt(e)) throw;
     return std::nullopt;
   }
 }
 
-void learn(const Op& op, at::ArrayRef<c10::IValue> stack, bool agrees) {
-  known().set({&op, kind_of(op, stack)},
-              agrees ? Verdict::kAgrees : Verdict::kDiffers);
+void learn(const Op& op, CallKind kind, const Inferred& inferred,
+           const std::optional<Inferred>& actual) {
+  known().set({&op, std::move(kind)}, actual
+                                          ? judge(inferred, *actual)
+                                          : Judgement{Verdict::kDiffers, {}});
 }
 
 }  // namespace npu

@@ -4,6 +4,7 @@
 #include <ATen/core/stack.h>
 
 #include "csrc/ops/infer.h"
+#include "csrc/ops/overlap.h"
 
 namespace npu {
 
@@ -14,19 +15,31 @@ enum class Verdict {
   kUnknown,  // too large to try, or zeros will not do: run it, then learn()
 };
 
-// Runs the kernel on zeros, once per operator, dtypes and flags, so that a
+// What a verdict depends on besides the operator: dtypes, ranks, which optional
+// arguments are there, flags and modes, classes of numbers, how each tensor
+// lies in memory, and how they overlap.
+using CallKind = std::vector<int64_t>;
+CallKind kind_of(const Op& op, at::ArrayRef<c10::IValue> stack,
+                 const Overlap& overlap);
+
+// Runs the kernel on zeros, once per operator and kind of call, so that a
 // dtype error is raised by the call itself and a wrong meta kernel is noticed
 // before anything is queued. When the two differ, `inferred` is corrected if
-// the real shapes are known (kAgrees is returned then).
+// the real shapes are known (kAgrees is returned then); where they differ only
+// in the order in which dimensions lie, that is known for calls of every size.
+// What is said of an unusual overlap holds for no other call.
 Verdict try_on_zeros(const Op& op, at::ArrayRef<c10::IValue> stack,
-                     Inferred& inferred);
+                     const Overlap& overlap, Inferred& inferred);
 
 // The shapes of a call of Meta::kNone, of a run on zeros however large they
 // are. Nothing when the kernel refuses it.
 std::optional<Inferred> infer_by_trial(const Op& op,
-                                       at::ArrayRef<c10::IValue> stack);
+                                       at::ArrayRef<c10::IValue> stack,
+                                       const Overlap& overlap);
 
-// Remembers the outcome of a call whose verdict was kUnknown.
-void learn(const Op& op, at::ArrayRef<c10::IValue> stack, bool agrees);
+// Remembers the outcome of a call whose verdict was kUnknown. `kind` is that of
+// the arguments before it.
+void learn(const Op& op, CallKind kind, const Inferred& inferred,
+           const std::optional<Inferred>& actual);
 
 }  // namespace npu

@@ -11,6 +11,7 @@
 #include "csrc/taskqueue/engine.h"
 #include "csrc/taskqueue/event.h"
 #include "csrc/taskqueue/observer.h"
+#include "csrc/taskqueue/stream.h"
 #include "csrc/torch/device.h"
 #include "csrc/torch/error.h"
 

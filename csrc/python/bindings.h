@@ -23,6 +23,7 @@ const Event* event_at(int64_t id);
 
 void bind_aio(pybind11::module_& m);
 void bind_device(pybind11::module_& m);
+void bind_empty_strided(pybind11::module_& m);
 void bind_errors(pybind11::module_& m);
 void bind_foreign(pybind11::module_& m);
 void bind_graph(pybind11::module_& m);
@@ -36,6 +37,7 @@ void bind_memory_history(pybind11::module_& m);
 void bind_memory_pools(pybind11::module_& m);
 void bind_stats(pybind11::module_& m);
 void bind_sync_watch(pybind11::module_& m);
+void bind_word_kernel(pybind11::module_& m);
 
 // How waits treat the interpreter, and who is told about them.
 void install_wait_hooks();
@@ -43,8 +45,5 @@ void install_wait_hooks();
 void install_error_hooks();
 // What a Python exception inside a task is recorded as.
 void install_exception_hook();
-
-// Host tensors among these are about to be used by a queued function.
-void lend_to_sanitizer(const std::vector<at::Tensor>& tensors);
 
 }  // namespace npu

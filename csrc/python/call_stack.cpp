@@ -237,4 +237,8 @@ void set_origins(std::vector<std::pair<std::string, Origin>> folders) {
   stacks().origins = std::move(folders);
 }
 
+void add_origin(const std::string& folder, Origin origin) {
+  stacks().origins.insert(stacks().origins.begin(), {folder, origin});
+}
+
 }  // namespace npu

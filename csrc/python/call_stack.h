@@ -40,5 +40,7 @@ std::string call_line(uint32_t site);
 // Whose the files below these folders are; the first that fits counts. Those
 // below none are the user's. The GIL is held.
 void set_origins(std::vector<std::pair<std::string, Origin>> folders);
+// One more, which counts before the others. The GIL is held.
+void add_origin(const std::string& folder, Origin origin);
 
 }  // namespace npu

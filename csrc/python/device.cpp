@@ -14,6 +14,7 @@
 #include "csrc/torch/device.h"
 #include "csrc/torch/error.h"
 #include "csrc/torch/generator.h"
+#include "csrc/torch/switches.h"
 
 namespace py = pybind11;
 
@@ -52,12 +53,12 @@ bool stream_query(int device, int64_t id) {
   return query(stream_at(device, id));
 }
 
-// Waits for what is queued anywhere, and looks at no error: before something
-// changes that queued kernels read.
-void finish_launched() {
-  if (!initialized() || in_bad_fork()) return;
-  for (int device = 0; device < device_count(); ++device)
-    synchronize_device(device, WaitReason::kDeviceSync);
+// Device, stream and number of tasks of those that were given up.
+std::vector<std::tuple<int, int64_t, uint64_t>> finish(uint64_t patience_ns) {
+  std::vector<std::tuple<int, int64_t, uint64_t>> left;
+  for (const Stream* s : finish_launched(patience_ns))
+    left.emplace_back(s->device(), s->id(), s->tail() - s->retired().value());
+  return left;
 }
 
 // `synchronize()` with nothing queued must cost next to nothing, so it is a
@@ -96,9 +97,12 @@ void bind_device(py::module_& m) {
   def(m, "set_device", [](int device) { exchange_device(device); });
   def(m, "exchange_device", [](int device) { return exchange_device(device); });
   m.add_object("synchronize", PyCFunction_New(&synchronize_def, nullptr));
-  def(m, "finish_launched", &finish_launched);
+  def(m, "finish_launched", &finish);
   m.def("cold_launches", &cold_launches);
-  m.def("read_switches", &LaunchState::read_switches);
+  m.def("read_switches", [] {
+    LaunchState::read_switches();
+    note_switch_change();
+  });
   m.def("set_launch_blocking", &set_launch_blocking);
   m.def("set_thread_launch_blocking", &set_thread_launch_blocking);
   m.def("launch_blocks", &launch_blocks);

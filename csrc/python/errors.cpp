@@ -5,6 +5,7 @@
 #include "csrc/python/bindings.h"
 #include "csrc/python/call_stack.h"
 #include "csrc/taskqueue/engine.h"
+#include "csrc/taskqueue/stream.h"
 #include "csrc/torch/error.h"
 
 namespace py = pybind11;
@@ -84,6 +85,9 @@ void bind_errors(py::module_& m) {
       folders.emplace_back(folder,
                            packages ? Origin::kPackage : Origin::kLibrary);
     set_origins(std::move(folders));
+  });
+  m.def("add_origin", [](const std::string& folder, bool packages) {
+    add_origin(folder, packages ? Origin::kPackage : Origin::kLibrary);
   });
 }
 

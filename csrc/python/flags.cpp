@@ -3,6 +3,8 @@
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include <optional>
+
 #include "csrc/base/clock.h"
 #include "csrc/python/bindings.h"
 #include "csrc/stats/segment.h"
@@ -11,6 +13,7 @@
 #include "csrc/taskqueue/force_stop.h"
 #include "csrc/taskqueue/host_wait_policy.h"
 #include "csrc/taskqueue/observer.h"
+#include "csrc/taskqueue/stream.h"
 #include "csrc/taskqueue/stream_pools.h"
 #include "csrc/taskqueue/trace.h"
 #include "csrc/taskqueue/trace_marks.h"
@@ -102,8 +105,9 @@ void bind_flags(py::module_& m) {
     poll_flag();
     return reinterpret_cast<Flag*>(word)->load(std::memory_order_acquire);
   });
-  def(m, "flag_host_wait", [](uint64_t word, uint32_t number) {
+  def(m, "flag_host_wait", [](int device, uint64_t word, uint32_t number) {
     Flag& w = *reinterpret_cast<Flag*>(word);
+    std::optional<HostWaitForFlag> waits;
     for (;;) {
       const uint32_t now = w.load(std::memory_order_acquire);
       if (int32_t(now - number) >= 0) {
@@ -113,6 +117,7 @@ void bind_flags(py::module_& m) {
       {
         if (poll_flag()) continue;
         py::gil_scoped_release no_gil;
+        if (!waits) waits.emplace(device);
         sleep_while(w, now);
       }
       if (PyErr_CheckSignals() != 0) throw py::error_already_set();

@@ -3,12 +3,13 @@
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/utils/pybind.h>
 
-#include "csrc/ops/kernel_threads.h"
 #include "csrc/python/bindings.h"
 #include "csrc/taskqueue/engine.h"
 #include "csrc/taskqueue/foreign.h"
 #include "csrc/torch/c_api.h"
 #include "csrc/torch/error.h"
+#include "csrc/torch/host_ops.h"
+#include "csrc/torch/kernel_threads.h"
 #include "csrc/torch/tensor.h"
 
 namespace py = pybind11;

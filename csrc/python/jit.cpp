@@ -5,6 +5,7 @@
 
 #include "csrc/python/bindings.h"
 #include "csrc/stats/segment.h"
+#include "csrc/taskqueue/stream.h"
 #include "csrc/torch/device.h"
 #include "csrc/torch/error.h"
 

@@ -97,6 +97,7 @@ void bind_memory(py::module_& m) {
     if (CachingAllocator* a = existing(device)) a->reset_accumulated_stats();
   });
   def(m, "empty_cache", &empty_cache);
+  m.def("report_memory", &report_memory);
   def(m, "allocator_settings", [] {
     const AllocatorSettings& s = read_allocator_settings();
     py::dict divisions, d;

@@ -37,6 +37,7 @@ struct History {
   std::mutex mutex;  // guards all; never held while the GIL is asked for
   Stacks stacks = kNone;
   bool keep_steps = false;
+  uint32_t skipped = 0;  // bit n: steps of MemoryAction n are not kept
   size_t most = 0;
   std::deque<Entry> entries;
   // Stacks of the blocks in use, by address.
@@ -83,7 +84,7 @@ void record(const MemoryStep& step) {
       h.live.erase(at);
     }
   }
-  if (!h.keep_steps) return;
+  if (!h.keep_steps || h.skipped >> int(step.action) & 1) return;
   h.entries.push_back(std::move(entry));
   if (h.entries.size() > h.most) {
     dropped = std::move(h.entries.front());
@@ -121,13 +122,29 @@ std::vector<py::object> frames_of(const std::vector<Traceback>& stacks) {
   return frames;
 }
 
-void switch_history(int stacks, bool keep_steps, size_t most, bool clear) {
+constexpr MemoryAction kActions[] = {
+    MemoryAction::kAlloc,         MemoryAction::kFreeRequested,
+    MemoryAction::kFreeCompleted, MemoryAction::kSegmentAlloc,
+    MemoryAction::kSegmentFree,   MemoryAction::kOutOfMemory};
+
+// Names of others, such as "snapshot", are of steps that are never kept.
+uint32_t mask_of(const std::vector<std::string>& names) {
+  uint32_t mask = 0;
+  for (const MemoryAction action : kActions)
+    for (const std::string& name : names)
+      if (name == name_of(action)) mask |= 1u << int(action);
+  return mask;
+}
+
+void switch_history(int stacks, bool keep_steps, size_t most, bool clear,
+                    const std::vector<std::string>& skipped) {
   History& h = history();
   std::deque<Entry> old;
   std::unordered_map<uintptr_t, Traceback> dead;
   std::lock_guard lock(h.mutex);
   h.stacks = Stacks(stacks);
   h.keep_steps = keep_steps;
+  h.skipped = mask_of(skipped);
   h.most = most;
   if (clear) {
     h.entries.swap(old);

@@ -10,6 +10,7 @@
 #include "csrc/python/bindings.h"
 #include "csrc/taskqueue/engine.h"
 #include "csrc/torch/hooks.h"
+#include "csrc/torch/kernel_threads.h"
 #include "csrc/torch/kineto.h"
 
 namespace npu {
@@ -52,6 +53,7 @@ void register_backend() {
   done = true;
   register_hooks();
   install_wait_hooks();
+  install_thread_limits();
   install_error_hooks();
   install_exception_hook();
   set_interrupt_test(is_interrupt_exception);
@@ -59,6 +61,7 @@ void register_backend() {
   register_graph_kernels();
   LaunchState::read_switches();
   register_profiler();
+  register_profiler_stubs();
 }
 
 }  // namespace
@@ -71,6 +74,7 @@ PYBIND11_MODULE(_C, m) {
   m.def("set_plan_limit", &npu::set_plan_limit);
   npu::bind_aio(m);
   npu::bind_device(m);
+  npu::bind_empty_strided(m);
   npu::bind_errors(m);
   npu::bind_graph(m);
   npu::bind_flags(m);
@@ -84,4 +88,5 @@ PYBIND11_MODULE(_C, m) {
   npu::bind_memory_pools(m);
   npu::bind_stats(m);
   npu::bind_sync_watch(m);
+  npu::bind_word_kernel(m);
 }

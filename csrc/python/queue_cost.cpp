@@ -6,6 +6,7 @@
 #include "csrc/python/bindings.h"
 #include "csrc/taskqueue/call_site.h"
 #include "csrc/taskqueue/engine.h"
+#include "csrc/taskqueue/stream.h"
 #include "csrc/torch/device.h"
 #include "csrc/torch/error.h"
 

@@ -50,14 +50,13 @@ struct Sum {
     }
   }
 
-  static int64_t floor_div(int64_t a, int64_t b) {
-    return a / b - (a % b != 0 && (a < 0) != (b < 0));
-  }
+  // For b > 0, as all coefficients are.
+  static int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b < 0); }
 
+  // The two ranges meet: that of the question and [least[k], most[k]].
   bool reaches(int k, int64_t low, int64_t high) {
     low = std::max(low, least[k]);
     high = std::min(high, most[k]);
-    if (low > high) return false;
     if (k == count) return low <= 0 && 0 <= high;
     if (floor_div(high, divisor[k]) * divisor[k] < low) return false;
     if (++steps > kSteps) return false;

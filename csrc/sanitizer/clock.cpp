@@ -10,7 +10,7 @@ void VectorClock::raise(size_t stream, uint64_t number) {
 }
 
 bool VectorClock::join(const VectorClock& other, size_t but) {
-  if (other.at_.size() > at_.size()) at_.resize(other.at_.size());
+  at_.resize(std::max(at_.size(), other.at_.size()));
   bool grew = false;
   for (size_t i = 0; i < other.at_.size(); ++i) {
     if (other.at_[i] <= at_[i] || i == but) continue;

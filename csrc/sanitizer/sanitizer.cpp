@@ -40,12 +40,12 @@ FindingKind kind_of(const Access& old, const Access& access, bool pinned) {
                                      : FindingKind::kReadWrite;
 }
 
-// Counts the time that the sanitizer takes: every sixteenth call is measured
-// and stands for the others.
+// Counts the time that the sanitizer takes: one call in sixteen is measured and
+// stands for the others.
 class Timed {
  public:
   explicit Timed(int device)
-      : device_(device), start_(calls_++ % kPeriod ? 0 : ticks()) {}
+      : device_(device), start_(is_sampled(calls_++) ? ticks() : 0) {}
   ~Timed() {
     if (start_) [[unlikely]]
       count();
@@ -53,10 +53,8 @@ class Timed {
   Timed(const Timed&) = delete;
 
  private:
-  static constexpr uint32_t kPeriod = 16;
-
   [[gnu::noinline]] void count() const {
-    const double ns = double(ticks() - start_) * kPeriod * ns_per_tick();
+    const double ns = double(ticks() - start_) * kSamplePeriod * ns_per_tick();
     DeviceBlock* const blocks = segment().devices;
     // Relaxed: statistics order nothing. Memory is not told apart by device.
     blocks[device_].sanitizer_ns.fetch_add(uint64_t(ns),
@@ -113,7 +111,7 @@ Finding Sanitizer::describe(FindingKind kind, const Region& region) const {
   f.bytes = region.hi - region.lo;
   f.pinned = region.pinned;
   f.device = f.stream = -1;
-  if (!region.pinned && region.owner < streams_.size()) {
+  if (region.owner < streams_.size()) {
     f.device = streams_[region.owner]->stream->device();
     f.stream = streams_[region.owner]->stream->id();
   }
@@ -388,7 +386,6 @@ bool Sanitizer::host_lent(const void* memory, size_t bytes) {
   Region& region = shadow_.give_out(uintptr_t(memory), bytes);
   region.pinned = true;
   region.owner = kHost;
-  region.alloc_site = 0;
   return true;
 }
 

@@ -27,13 +27,24 @@ inline constexpr int kErrorCodes = 8;     // npu_code
 inline constexpr int kMaxNames = 1024;
 inline constexpr int kMaxSites = 4096;
 inline constexpr int kDepthBuckets = 16;
-// Times are taken of every 16th task.
+// Times are taken of one task in so many, and the depth of a queue at one in
+// four times as many, because reading its end takes a line from the callers.
 inline constexpr uint64_t kSamplePeriod = 16;
+inline constexpr uint64_t kDepthPeriod = 4 * kSamplePeriod;
 inline constexpr uint64_t kRecentTasks = 128;  // of each stream
 inline constexpr int kExemplarOctaves = 41;
 inline constexpr int kMaxOpenWaits = 64;
 
 using Counter = std::atomic<uint64_t>;
+
+// Whether the n-th of a sequence is measured, for `period` of them. Multiples
+// of the golden ratio are spread evenly whichever stride n goes in, so a
+// program that repeats its tasks has each of them measured equally often; n %
+// period would meet the same ones again and again. From one to the next it is
+// 13, 21 or 34 for a period of 16.
+constexpr bool is_sampled(uint64_t n, uint64_t period = kSamplePeriod) {
+  return uint32_t(n) * 0x9e3779b9u < (uint64_t{1} << 32) / period;
+}
 
 // Adds without a read-modify-write instruction. The counter's one writer only.
 inline void bump(Counter& counter, uint64_t by = 1) {

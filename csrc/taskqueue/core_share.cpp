@@ -9,6 +9,7 @@
 #include "csrc/base/env.h"
 #include "csrc/stats/layout.h"
 #include "csrc/taskqueue/engine.h"
+#include "csrc/taskqueue/stream.h"
 
 namespace npu {
 namespace {
@@ -16,6 +17,7 @@ namespace {
 constexpr int kMostCores = 4096;
 
 thread_local Stream* launching = nullptr;
+void (*after_direct_task_)() = nullptr;
 
 // 0: no limit. Relaxed: a switch that orders nothing.
 struct Limits {
@@ -33,6 +35,11 @@ void respect(const std::atomic<int>& limit, int& cores) {
 
 void launch_on_this_thread(Stream& stream) { launching = &stream; }
 Stream* stream_of_this_thread() { return launching; }
+
+void set_after_direct_task_hook(void (*hook)()) { after_direct_task_ = hook; }
+void after_direct_task() {
+  if (after_direct_task_) after_direct_task_();
+}
 
 int usable_cores() {
   cpu_set_t cpus;
@@ -52,14 +59,16 @@ void set_core_limit(int device, int64_t stream, int cores) {
       .store(cores, std::memory_order_relaxed);
 }
 
-int core_share(int all) {
+int core_share(int all, const Stream* stream) {
   int cores = std::min(core_budget(), all);
-  if (launching) {
-    const Limits& limits = limits_[launching->device()];
+  if (stream) {
+    const Limits& limits = limits_[stream->device()];
     respect(limits.device, cores);
-    respect(limits.streams[launching->id()], cores);
+    respect(limits.streams[stream->id()], cores);
   }
   return std::max(1, cores);
 }
+
+int core_share(int all) { return core_share(all, launching); }
 
 }  // namespace npu

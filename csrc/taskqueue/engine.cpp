@@ -15,6 +15,7 @@
 #include "csrc/stats/segment.h"
 #include "csrc/taskqueue/control.h"
 #include "csrc/taskqueue/observer.h"
+#include "csrc/taskqueue/stream.h"
 #include "csrc/taskqueue/stream_pools.h"
 #include "csrc/taskqueue/trace.h"
 

@@ -5,9 +5,10 @@
 #include <vector>
 
 #include "csrc/taskqueue/host_wait.h"
-#include "csrc/taskqueue/stream.h"
 
 namespace npu {
+
+class Stream;
 
 // A stream's id within its device: kind in the high bits, index in the low 5.
 enum class StreamPool : int64_t {

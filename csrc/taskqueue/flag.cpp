@@ -9,8 +9,10 @@
 #include <climits>
 #include <map>
 #include <mutex>
+#include <optional>
 
 #include "csrc/base/clock.h"
+#include "csrc/stats/segment.h"
 #include "csrc/taskqueue/core_share.h"
 #include "csrc/taskqueue/force_stop.h"
 #include "csrc/taskqueue/observer.h"
@@ -38,10 +40,11 @@ Setters& setters() {
 }
 
 // Publishes, from look() until it goes, that this thread's stream waits, and
-// for whom. It may begin to before anybody has queued what sets the flag.
+// for whom. It may begin to before anybody has queued what sets the flag. A
+// direct stream's task waits on a thread of the host.
 class HeldByFlag {
  public:
-  explicit HeldByFlag(const Flag& flag) : flag_(flag) {}
+  HeldByFlag(const Flag& flag, int device) : flag_(flag), device_(device) {}
   HeldByFlag(const HeldByFlag&) = delete;
   ~HeldByFlag() {
     if (!looked_) return;
@@ -50,7 +53,10 @@ class HeldByFlag {
   }
 
   void look() {
-    if (!stream_) return;
+    if (!stream_) {
+      if (!host_) host_.emplace(device_);
+      return;
+    }
     if (!looked_) held().start(now_ns());
     looked_ = true;
     std::lock_guard lock(setters().mutex);
@@ -72,7 +78,9 @@ class HeldByFlag {
   RunningTime& held() { return stream_->block().held[int(Hold::kEvent)]; }
 
   const Flag& flag_;
+  const int device_;
   Stream* const stream_ = stream_of_this_thread();
+  std::optional<HostWaitForFlag> host_;
   bool looked_ = false;
 };
 
@@ -103,7 +111,7 @@ int run_set(const npu_kernel*, const uint64_t* words, npu_failure*) {
 
 int run_take(const npu_kernel*, const uint64_t* words, npu_failure* failure) {
   Flag& flag = flag_of(words);
-  HeldByFlag held(flag);
+  HeldByFlag held(flag, int(words[1]));
   for (;;) {
     uint32_t one = 1;
     // Acquire: pairs with the release in run_set().
@@ -127,7 +135,7 @@ int run_take(const npu_kernel*, const uint64_t* words, npu_failure* failure) {
 
 int run_reach(const npu_kernel*, const uint64_t* words, npu_failure* failure) {
   Flag& flag = flag_of(words);
-  HeldByFlag held(flag);
+  HeldByFlag held(flag, int(words[1]));
   for (;;) {
     const uint32_t now = flag.load(std::memory_order_acquire);
     if (is_reached(now, words[2])) return NPU_OK;
@@ -157,6 +165,17 @@ bool waits_for_flag(const Task& task) {
   const uint32_t now = flag_of(words).load(std::memory_order_relaxed);
   return takes ? now != 1 : !is_reached(now, words[2]);
 }
+
+// The same counters that a wait for an event of a stream goes to.
+HostWaitForFlag::HostWaitForFlag(int device)
+    : counted_([device] {
+        constexpr int kReason = int(WaitReason::kEventSync);
+        DeviceBlock& block = segment().devices[device];
+        return CountedWait(block.waits[kReason], block.wait_ns[kReason],
+                           block.waiting[kReason], block.waiting_from[kReason],
+                           now_ns());
+      }()) {}
+HostWaitForFlag::~HostWaitForFlag() { counted_.end(now_ns()); }
 
 void flag_will_be_set(const Flag& flag, Stream& stream, uint64_t number) {
   std::lock_guard lock(setters().mutex);

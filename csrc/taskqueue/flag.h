@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "csrc/driver/driver.h"
+#include "csrc/stats/layout.h"
 
 namespace npu {
 
@@ -28,6 +29,17 @@ bool waits_for_flag(const Task& task);
 // Says that the stream's task `number` - 1 will set the flag, so that who waits
 // for it can be told whom it waits for.
 void flag_will_be_set(const Flag& flag, Stream& stream, uint64_t number);
+
+// A thread of the host waits for a flag while this lives: counted among the
+// waits for events, and listed nowhere, since no stream says when it ends.
+class HostWaitForFlag {
+ public:
+  explicit HostWaitForFlag(int device);
+  ~HostWaitForFlag();
+
+ private:
+  CountedWait counted_;
+};
 
 // Sleeps while the flag has this value, for some milliseconds at most.
 void sleep_while(Flag& flag, uint32_t value);

@@ -72,7 +72,10 @@ class Released {
   void* token_;
 };
 
-void wait(Stream& stream, uint64_t number) {
+using GoesOn = const std::function<bool()>*;  // null: always
+
+// False: given up.
+bool wait(Stream& stream, uint64_t number, GoesOn goes_on = nullptr) {
   if (no_host_waits_ && !stream.retired().reached(number))
     throw LauncherWait(
         "npu: work that a stream runs cannot wait for npu:" +
@@ -81,15 +84,17 @@ void wait(Stream& stream, uint64_t number) {
         ", as reading a tensor's value does: submit what needs the value after "
         "what computes it, or wait before submitting");
   static const uint64_t spin_ticks = uint64_t(kSpinNs / ns_per_tick());
-  if (stream.retired().spin(number, sleep_at_once_ ? 0 : spin_ticks)) return;
+  if (stream.retired().spin(number, sleep_at_once_ ? 0 : spin_ticks))
+    return true;
   for (;;) {
     {
       Released released;
       dismiss_openmp_team();
-      if (stream.retired().sleep(number, kInterruptNs)) return;
+      if (stream.retired().sleep(number, kInterruptNs)) return true;
     }
     if (hooks_.check_interrupt) hooks_.check_interrupt();
     if (deadline_ && now_ns() > deadline_) throw timed_out(stream, number);
+    if (goes_on && !(*goes_on)()) return false;
   }
 }
 
@@ -174,8 +179,10 @@ void host_wait(Stream& stream, uint64_t number, WaitReason reason,
   host_wait_announced(stream, number, reason, op);
 }
 
-void host_wait_announced(Stream& stream, uint64_t number, WaitReason reason,
-                         const char* op) {
+namespace {
+
+bool wait_announced(Stream& stream, uint64_t number, WaitReason reason,
+                    const char* op, GoesOn goes_on) {
   if (Observer* o = observer()) o->host_waits(stream, number);
   const uint64_t retired = stream.retired().value();
   uint64_t took = 0;
@@ -187,8 +194,9 @@ void host_wait_announced(Stream& stream, uint64_t number, WaitReason reason,
                            block.waiting_from[r]},
                           reason, stream, number);
     const Deadline deadline(reason);
-    wait(stream, number);
+    const bool done = wait(stream, number, goes_on);
     took = measured.end();
+    if (!done) return false;
     if (drains) {
       // Relaxed: statistics order nothing.
       StreamBlock& drained = stream.block();
@@ -198,6 +206,20 @@ void host_wait_announced(Stream& stream, uint64_t number, WaitReason reason,
   }
   if (Observer* o = observer()) o->host_waited(stream, number);
   tell_after({stream, reason, op, number - std::min(number, retired), took});
+  return true;
+}
+
+}  // namespace
+
+void host_wait_announced(Stream& stream, uint64_t number, WaitReason reason,
+                         const char* op) {
+  wait_announced(stream, number, reason, op, nullptr);
+}
+
+bool host_wait_while(Stream& stream, uint64_t number, WaitReason reason,
+                     const std::function<bool()>& goes_on) {
+  announce_host_wait(stream, reason, nullptr);
+  return wait_announced(stream, number, reason, nullptr, &goes_on);
 }
 
 void host_wait_for_space(Stream& stream, uint64_t number) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 
 #include "csrc/stats/layout.h"
 
@@ -46,6 +47,10 @@ bool host_waits_are_watched();
 // then sleeps. Counted under `reason`. Does not look at the stream's error.
 void host_wait(Stream& stream, uint64_t number, WaitReason reason,
                const char* op = nullptr);
+
+// The same, given up where `goes_on`, asked every 50 ms, says no: false.
+bool host_wait_while(Stream& stream, uint64_t number, WaitReason reason,
+                     const std::function<bool()>& goes_on);
 
 // The same in two steps, for a caller that must know before it queues work
 // whether it may wait for it: the first throws if it may not.

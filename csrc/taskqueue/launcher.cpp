@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <bit>
 
 #include "csrc/base/clock.h"
 #include "csrc/driver/registry.h"
@@ -23,18 +22,14 @@
 namespace npu {
 namespace {
 
-constexpr uint64_t kMinSpinUs = 10, kMaxSpinUs = 60, kPreemptedUs = 200;
-constexpr int kSkipAfterPreemption = 32;
-// A wake-up costs the caller some 20 us. A training step has pauses longer than
-// kMaxSpinUs, where Python goes from backward() to the optimizer.
-constexpr uint64_t kPatientSpinUs = 250;
-constexpr int kMostPatience = 8;
+// For another stream's task, before sleeping.
+constexpr uint64_t kHoldSpinUs = 60;
 constexpr uint64_t kStarvedNs = 1'000'000;
-constexpr uint64_t kHurriedTasks = 16;
-constexpr uint64_t kShortestRestNs = 3'000;
-constexpr int kMostDoublings = 3;
-// Reading the number of the newest task takes a line from the callers.
-constexpr uint64_t kDepthPeriod = 4 * kSamplePeriod;
+
+bool only_core() {
+  static const bool only = usable_cores() == 1;
+  return only;
+}
 
 const char* name_of(const Task& task) {
   if (task.kernel) return task.kernel->name;
@@ -49,7 +44,7 @@ Launcher::Launcher(Stream& stream)
       urgent_(stream.priority_ < 0),
       ns_per_tick_(ns_per_tick()),
       ticks_per_us_(uint64_t(1000 / ns_per_tick())),
-      mean_gap_(kMaxSpinUs * ticks_per_us_ / 4) {}
+      idle_(ticks_per_us_, only_core()) {}
 
 void Launcher::run() {
   Ring<Task>& ring = stream_.ring_;
@@ -119,7 +114,7 @@ void Launcher::process_stamped(Task& task, uint64_t position) {
   const uint64_t begun = ticks();
   const Sample sample{task.stamp, begun, task.marks.launch_ticks,
                       name_of(task)};
-  if (position % kDepthPeriod == 0)
+  if (is_sampled(position, kDepthPeriod))
     stream_.block_->depth.add(stream_.tail() - position);
   StreamProfile* const profiled = drops_tasks() ? nullptr : stream_.profile();
   if (profiled) [[unlikely]]
@@ -130,7 +125,7 @@ void Launcher::process_stamped(Task& task, uint64_t position) {
   trace(task, position, begun);
   retire(task, position);
   // While tracing every task has a stamp; the statistics take their share.
-  if (position % kSamplePeriod == 0) count(position, sample);
+  if (is_sampled(position)) count(position, sample);
 }
 
 inline bool Launcher::drops_tasks() const {
@@ -178,7 +173,7 @@ void Launcher::drop(Task& task, uint64_t position) {
     reinterpret_cast<Program*>(task.words()[0])->dropped(stream_, task.words());
 }
 
-// What is counted of every 16th task, when it is done.
+// What is counted of a sampled task, when it is done.
 void Launcher::count(uint64_t position, const Sample& sample) {
   StreamBlock& block = *stream_.block_;
   const uint64_t end = ticks(), now = clock_.ns(end);
@@ -305,7 +300,7 @@ void Launcher::hold(Stream& other, uint64_t number) {
       block.held[int(is_copy(name) ? Hold::kCopy : Hold::kEvent)];
   held.start(now_ns());
   if (urgent_) urgent_ends(stream_.device_);
-  if (!other.retired().spin(number, kMaxSpinUs * ticks_per_us_)) {
+  if (!other.retired().spin(number, kHoldSpinUs * ticks_per_us_)) {
     while (!other.retired().sleep(number, 0)) {
     }
   }
@@ -322,49 +317,42 @@ bool Launcher::wait_for_work() {
   return found;
 }
 
-// Spins for about four times the usual gap, or longer while that has been worth
-// it, then sleeps.
+// What the launcher looks at while it spins.
+struct Launcher::Idle {
+  Launcher& launcher;
+
+  uint64_t ticks() const { return npu::ticks(); }
+  void pause() const { npu::pause(); }
+  bool work() const { return launcher.stream_.ring_.front(); }
+  // An urgent stream is one that was made for haste.
+  bool hurried() const {
+    return launcher.urgent_ || IdleSpin::hurried(wanted(), next());
+  }
+  uint64_t rest_ticks() const {
+    return uint64_t(double(IdleSpin::rest_ns(wanted(), next())) /
+                    launcher.ns_per_tick_);
+  }
+
+ private:
+  uint64_t wanted() const { return launcher.stream_.retired_.wanted(); }
+  uint64_t next() const { return launcher.stream_.ring_.front_position(); }
+};
+
 bool Launcher::sleep_until_work() {
   Ring<Task>& ring = stream_.ring_;
   StreamBlock& block = *stream_.block_;
   const uint64_t start = ticks();
-  const uint64_t most = kMaxSpinUs * ticks_per_us_;
-  const uint64_t least = kMinSpinUs * ticks_per_us_;
-  static const bool alone = usable_cores() == 1;
-  uint64_t budget =
-      mean_gap_ > most ? least : std::clamp(4 * mean_gap_, least, most);
-  const uint64_t short_spin = budget;
-  const uint64_t patient_spin = kPatientSpinUs * ticks_per_us_;
-  if (patience_ > 0) budget = patient_spin;
-  if (alone) budget = 0;
-  if (skip_spins_ > 0) {
-    --skip_spins_;
-    budget = 0;
+  const auto ns = [this](uint64_t ticks) {
+    return uint64_t(double(ticks) * ns_per_tick_);
+  };
+  Idle idle{*this};
+  if (uint64_t gap; idle_.look(idle, gap)) {
+    bump(block.spins);
+    bump(block.starved_ns, ns(gap));
+    block.idle.add(ns(gap));
+    return true;
   }
-  uint64_t last = start;
-  while (last - start < budget) {
-    rest();
-    for (int i = 0; i < (hurried() ? 16 : 1); ++i) {
-      if (ring.front()) {
-        const uint64_t gap = ticks() - start;
-        mean_gap_ = (7 * mean_gap_ + gap) / 8;
-        if (gap > short_spin)
-          patience_ = std::min(patience_ + 1, kMostPatience);
-        const uint64_t ns = uint64_t(double(gap) * ns_per_tick_);
-        bump(block.spins);
-        bump(block.starved_ns, ns);
-        block.idle.add(ns);
-        return true;
-      }
-      pause();
-    }
-    const uint64_t now = ticks();
-    if (now - last > kPreemptedUs * ticks_per_us_)
-      skip_spins_ = kSkipAfterPreemption;
-    last = now;
-  }
-  const uint64_t start_ns =
-      now_ns() - uint64_t(double(ticks() - start) * ns_per_tick_);
+  const uint64_t start_ns = now_ns() - ns(ticks() - start);
   block.idle.start(start_ns);
   while (!ring.front()) {
     // Not before what is claimed has been published and run.
@@ -379,40 +367,8 @@ bool Launcher::sleep_until_work() {
   block.idle.stop(end_ns);
   block.woken_ns.store(end_ns, std::memory_order_relaxed);
   bump(block.starved_ns, std::min(end_ns - start_ns, kStarvedNs));
-  const uint64_t gap = ticks() - start;
-  mean_gap_ = (7 * mean_gap_ + std::min(gap, 8 * most)) / 8;
-  // In vain costs the other core more than in time saves.
-  patience_ = gap < patient_spin ? std::min(patience_ + 1, kMostPatience)
-                                 : std::max(patience_ - 2, 0);
+  idle_.slept(ticks() - start);
   return true;
-}
-
-// Whether somebody waits for this stream or did so a few tasks ago, or it is
-// one that was made for haste.
-bool Launcher::hurried() const {
-  return urgent_ || stream_.retired_.wanted() + kHurriedTasks >
-                        stream_.ring_.front_position();
-}
-
-// How long to leave the queue alone. A caller pays for looks, a wait for the
-// rest that it meets; their sum is least for a rest that grows as the square
-// root of the time between waits. The time since the last is what is known of
-// that, so the rest doubles for each fourfold number of tasks.
-uint64_t Launcher::rest_ns() const {
-  const uint64_t wanted = stream_.retired_.wanted();
-  const uint64_t next = stream_.ring_.front_position();
-  const uint64_t periods = next > wanted ? (next - wanted) / kHurriedTasks : 0;
-  const int fourfold = std::bit_width(periods | 1) / 2;
-  return kShortestRestNs << std::min(fourfold, kMostDoublings);
-}
-
-// Does not look at the queue for a while, unless hurried. A slot that has been
-// looked at must be taken from this core by whoever fills it, which costs a
-// caller as much as all the rest of its launch's queueing; a task that nobody
-// waits for may as well be taken with those that follow it.
-void Launcher::rest() {
-  const uint64_t until = ticks() + uint64_t(double(rest_ns()) / ns_per_tick_);
-  while (!hurried() && ticks() < until) pause();
 }
 
 void Launcher::park() {

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "csrc/base/tick_clock.h"
+#include "csrc/taskqueue/idle_spin.h"
 #include "csrc/taskqueue/spread.h"
 #include "csrc/taskqueue/stream.h"
 
@@ -30,6 +31,8 @@ class Launcher {
   static void force_stop(Stream& stream);
 
  private:
+  struct Idle;
+
   // What is counted of a task after its slot is given back.
   struct Sample {
     uint64_t stamp, begun;
@@ -52,9 +55,6 @@ class Launcher {
   void hold(Stream& other, uint64_t number);
   bool wait_for_work();
   bool sleep_until_work();
-  bool hurried() const;
-  uint64_t rest_ns() const;
-  void rest();
   void park();
 
   friend class Stream;  // the inline mode executes without a thread
@@ -65,12 +65,7 @@ class Launcher {
   const double ns_per_tick_;
   const uint64_t ticks_per_us_;
   TickClock clock_;  // the launcher thread's
-  // Smoothed length of the idle gaps, and how many gaps not to spin in after
-  // being preempted in one.
-  uint64_t mean_gap_;
-  int skip_spins_ = 0;
-  // Gaps that a patient spin outlasts, less those that it does not.
-  int patience_ = 0;
+  IdleSpin idle_;
   Seat* seat_ = nullptr;  // of the launcher thread, while it runs
 };
 

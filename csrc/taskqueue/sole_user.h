@@ -45,6 +45,13 @@ class SoleUser {
     inside_.store(0, std::memory_order_release);
   }
 
+  // In a forked child, whose only thread is inside: a thread that was about to
+  // end it is not there to do so. Relaxed: nobody else is there to see it.
+  void end_in_child() {
+    inside_.store(0, std::memory_order_relaxed);
+    owner_.store(kShared, std::memory_order_relaxed);
+  }
+
  private:
   // No thread is told by these.
   static constexpr uint64_t kNobody = 0, kEnding = 1, kShared = 2;

@@ -242,6 +242,7 @@ void Stream::commit_inline(Submission& s, StreamProfile* profile) {
   ++inline_depth_;
   const int code = launcher.execute(*s.task, s.position, failure);
   --inline_depth_;
+  if (!inline_depth_) after_direct_task();
   if (profile) {
     launcher.profile(*profile, *s.task, begun);
     profile->resume(outer);

@@ -214,7 +214,7 @@ class Stream {
     Task::Marks marks{};
     marks.spilled = chunk != nullptr;
     task.marks = marks;
-    task.stamp = s.position % kSamplePeriod == 0 ? ticks() : 0;
+    task.stamp = is_sampled(s.position) ? ticks() : 0;
     task.site = site.site;
     task.forward_site = site.forward;
     if (chunk) task.inline_words[0] = reinterpret_cast<uint64_t>(chunk);

@@ -4,8 +4,11 @@
 #include <c10/util/Exception.h>
 #include <string.h>
 
+#include <atomic>
+
 #include "csrc/graph/capture.h"
 #include "csrc/graph/graveyard.h"
+#include "csrc/stats/segment.h"
 #include "csrc/taskqueue/engine.h"
 #include "csrc/torch/alternatives.h"
 #include "csrc/torch/device.h"
@@ -15,9 +18,34 @@
 namespace npu {
 namespace {
 
+// Relaxed everywhere: a profile sees what its own thread does after it began.
+std::atomic<bool> reports_memory_{false};
+
+c10::Device device_of(int index) {
+  return c10::Device(kNpu, c10::DeviceIndex(index));
+}
+
+// Of `bytes` at `address` taken, or given back where negative.
+[[gnu::noinline]] void tell_profiler(void* address, int64_t bytes, int device) {
+  const DeviceBlock& now = segment().devices[device];
+  c10::reportMemoryUsageToProfiler(
+      address, bytes, now.allocated.load(std::memory_order_relaxed),
+      now.reserved.load(std::memory_order_relaxed), device_of(device));
+}
+
+inline bool reports_memory() {
+  return reports_memory_.load(std::memory_order_relaxed);
+}
+
 void free_block(void* context) {
   Block* block = static_cast<Block*>(context);
-  allocator(block_device(block)).free(block);
+  const int device = block_device(block);
+  if (!reports_memory()) [[likely]]
+    return allocator(device).free(block);
+  void* const address = block_address(block);
+  const int64_t bytes = int64_t(block_size(block));
+  allocator(device).free(block);
+  tell_profiler(address, -bytes, device);
 }
 
 // torch's three statistics per key from the core's flat ones.
@@ -112,19 +140,34 @@ void empty_cache() {
   reset_replacement();
 }
 
+void report_memory() { reports_memory_.store(true, std::memory_order_relaxed); }
+
 c10::Allocator* npu_allocator() { return &allocator_; }
 
 c10::DataPtr allocate_bytes(size_t bytes, Stream& stream) {
-  const c10::Device device(kNpu, c10::DeviceIndex(stream.device()));
+  const c10::Device device = device_of(stream.device());
   if (bytes == 0) return c10::DataPtr(nullptr, device);
   if (alternatives_in_use()) [[unlikely]] {
     c10::DataPtr data = allocate_elsewhere(bytes, stream, &free_block);
-    if (data.get()) return data;
+    if (data.get()) {
+      if (reports_memory() && data.get_deleter() == &free_block) {
+        const auto* block = static_cast<Block*>(data.get_context());
+        tell_profiler(data.get(), int64_t(block_size(block)), stream.device());
+      }
+      return data;
+    }
   }
   OutOfMemory why;
   Block* block = allocator(stream.device()).allocate(bytes, stream, why);
-  if (!block) [[unlikely]]
+  if (!block) [[unlikely]] {
+    if (reports_memory())
+      c10::reportOutOfMemoryToProfiler(int64_t(bytes), why.allocated,
+                                       why.reserved, device);
     TORCH_CHECK_WITH(OutOfMemoryError, false, why.message());
+  }
+  if (reports_memory()) [[unlikely]]
+    tell_profiler(block_address(block), int64_t(block_size(block)),
+                  stream.device());
   return c10::DataPtr(block_address(block), block, &free_block, device);
 }
 

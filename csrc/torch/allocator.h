@@ -4,9 +4,10 @@
 #include <c10/core/Allocator.h>
 
 #include "csrc/memory/caching_allocator.h"
-#include "csrc/taskqueue/stream.h"
 
 namespace npu {
+
+class Stream;
 
 // `bytes` of memory ordered on `stream`; a null pointer for 0 bytes. Throws
 // torch.OutOfMemoryError.
@@ -19,6 +20,11 @@ void record_stream(const c10::DataPtr& data, Stream& stream);
 void erase_stream(const c10::DataPtr& data, Stream& stream);
 
 c10::Allocator* npu_allocator();
+
+// From now on torch's profiler is told of device memory where it wants to know
+// (profile_memory=True). Called when the first profile begins: asking whether
+// one is on takes longer than a tenth of an allocation.
+void report_memory();
 
 // Gives unused memory of all devices back to the driver. Throws within a
 // capture; may wait.

@@ -7,9 +7,9 @@
 #include <atomic>
 #include <memory>
 
-#include "csrc/taskqueue/stream.h"
-
 namespace npu {
+
+class Stream;
 
 // The user's functions. `stream` names the stream in free and alloc alike.
 struct PluggedAllocator {

@@ -2,10 +2,13 @@
 
 #include <stdio.h>
 
+#include <algorithm>
+
 #include "csrc/taskqueue/engine.h"
 #include "csrc/taskqueue/foreign.h"
 #include "csrc/torch/device.h"
 #include "csrc/torch/error.h"
+#include "csrc/torch/word_kernel.h"
 
 static_assert(int(NPU_STATUS_OK) == NPU_OK);
 static_assert(int(NPU_STATUS_ERROR) == NPU_ERROR);
@@ -115,11 +118,50 @@ int synchronize_c(npu_stream stream, char* error) {
   });
 }
 
+int make_word_kernel(const npu_word_kernel* of, npu_kernel_handle* kernel,
+                     char* error) {
+  return guarded(error, [&] {
+    TORCH_CHECK(of->size >= sizeof(npu_word_kernel),
+                "npu: npu_word_kernel.size is ", of->size,
+                ", not sizeof(npu_word_kernel), ", sizeof(npu_word_kernel));
+    std::vector<WordBuffer> buffers;
+    for (uint32_t i = 0; i < of->n_buffers; ++i) {
+      const npu_word_buffer& b = of->buffers[i];
+      const uint32_t last = std::max(b.word, b.length_word);
+      TORCH_CHECK(last < of->n_words && last <= UINT16_MAX, "npu: buffer ", i,
+                  " of ", of->name, " names word ", last, " of ", of->n_words);
+      WordBuffer& to = buffers.emplace_back();
+      to.word = uint16_t(b.word);
+      to.itemsize = uint16_t(b.itemsize);
+      to.access = uint8_t(b.access);
+      to.length_word = uint16_t(b.length_word);
+      if (b.length_word) continue;
+      to.sizes.assign(b.sizes, b.sizes + b.ndim);
+      to.strides.assign(b.strides, b.strides + b.ndim);
+    }
+    *kernel = new WordKernel(
+        of->name, of->run, of->n_words, buffers,
+        of->one_thread ? KernelSize::kSmall : KernelSize::kLarge);
+    return int(NPU_OK);
+  });
+}
+
+int submit_words(npu_kernel_handle kernel, int device, const uint64_t* words,
+                 char* error) {
+  return guarded(error, [&] {
+    Stream& stream = usable_stream(device_or_current(device));
+    return static_cast<const WordKernel*>(kernel)->submit(stream, words)
+               ? int(NPU_OK)
+               : failed_with(stream, error);
+  });
+}
+
 }  // namespace
 
 const npu_api& c_api() {
-  static const npu_api table = {NPU_API_VERSION, sizeof(npu_api),
-                                current_stream_c, submit, synchronize_c};
+  static const npu_api table = {
+      NPU_API_VERSION, sizeof(npu_api),  current_stream_c, submit,
+      synchronize_c,   make_word_kernel, submit_words};
   return table;
 }
 

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "csrc/stats/segment.h"
+#include "csrc/taskqueue/stream.h"
 #include "csrc/taskqueue/work_names.h"
 #include "csrc/torch/error.h"
 

@@ -3,9 +3,11 @@
 
 #include <cstddef>
 
-#include "csrc/taskqueue/stream.h"
+#include "csrc/stats/layout.h"
 
 namespace npu {
+
+class Stream;
 
 // In stream order. Both ranges stay valid until then: the caller's business.
 // Throws the stream's pending error.

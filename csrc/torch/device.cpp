@@ -1,6 +1,7 @@
 #include "csrc/torch/device.h"
 
 #include "csrc/taskqueue/engine.h"
+#include "csrc/taskqueue/stream.h"
 #include "csrc/torch/error.h"
 
 namespace npu {

@@ -6,6 +6,7 @@
 #include <new>
 
 #include "csrc/taskqueue/engine.h"
+#include "csrc/taskqueue/stream.h"
 #include "csrc/torch/exception_hook.h"
 
 namespace npu {

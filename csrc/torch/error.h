@@ -3,9 +3,12 @@
 
 #include <string>
 
-#include "csrc/taskqueue/stream.h"
+#include "csrc/driver/driver.h"
 
 namespace npu {
+
+class Stream;
+struct StreamError;
 
 // Throws the stream's pending error, if there is one, as the exception type
 // its failed kernel threw. The error stays with the stream.

@@ -6,6 +6,7 @@
 #include "csrc/torch/device.h"
 #include "csrc/torch/error.h"
 #include "csrc/torch/graph.h"
+#include "csrc/torch/switches.h"
 
 namespace npu {
 
@@ -16,16 +17,28 @@ void begin_capture(Graph& graph, uint64_t pool, CaptureMode mode) {
     raise_if_failed(stream);
   }
   graph.capture_begin(stream, pool, mode);
+  note_switches(graph);
 }
 
 void end_capture(Graph& graph) {
   graph.capture_end(usable_stream(current_device()));
 }
 
-void replay(Graph& graph) {
+namespace {
+
+void submit(Graph& graph) {
   Stream* failed = nullptr;
   if (!graph.replay(usable_stream(current_device()), failed)) [[unlikely]]
     raise_stream_error(*failed);
+}
+
+}  // namespace
+
+// A kernel has the choices that were made where it was captured.
+void replay(Graph& graph) {
+  if (!has_its_switches(graph)) [[unlikely]]
+    return replay_under_its_switches(graph, &submit);
+  submit(graph);
 }
 
 namespace {

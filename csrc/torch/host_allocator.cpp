@@ -9,6 +9,7 @@
 
 #include "csrc/taskqueue/engine.h"
 #include "csrc/taskqueue/observer.h"
+#include "csrc/taskqueue/stream.h"
 #include "csrc/torch/allocator.h"
 #include "csrc/torch/device.h"
 #include "csrc/torch/error.h"

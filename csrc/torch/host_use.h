@@ -6,9 +6,10 @@
 #include <initializer_list>
 
 #include "csrc/taskqueue/observer.h"
-#include "csrc/taskqueue/stream.h"
 
 namespace npu {
+
+class Stream;
 
 struct HostUse {
   const at::Tensor& tensor;

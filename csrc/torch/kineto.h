@@ -6,4 +6,7 @@ namespace npu {
 // Makes torch.profiler ask us for what ran on the device. Once; starts nothing.
 void register_profiler();
 
+// The same of torch's older way to time a device (profiler_stubs.cpp).
+void register_profiler_stubs();
+
 }  // namespace npu

@@ -4,7 +4,6 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-#include <algorithm>
 #include <mutex>
 #include <vector>
 
@@ -51,11 +50,14 @@ void trim(Scratch& s, size_t most) {
 void* take_scratch(size_t bytes) {
   Scratch& s = scratch();
   std::lock_guard lock(s.mutex);
-  // The newest is the most likely to be in a cache.
-  const auto found =
-      std::find_if(s.kept.rbegin(), s.kept.rend(), [=](const Buffer& b) {
-        return b.bytes >= bytes && b.bytes - bytes <= bytes / 8;
-      });
+  // The smallest that is large enough, whatever is left over: where sizes never
+  // repeat, buffers for each of them would add up to all that may be kept. Of
+  // equals the newest, which is the most likely to be in a cache.
+  auto found = s.kept.rend();
+  for (auto at = s.kept.rbegin(); at != s.kept.rend(); ++at)
+    if (at->bytes >= bytes &&
+        (found == s.kept.rend() || at->bytes < found->bytes))
+      found = at;
   if (found == s.kept.rend()) return nullptr;
   void* const memory = found->memory;
   s.bytes -= found->bytes;

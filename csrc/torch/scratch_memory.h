@@ -28,8 +28,8 @@ class RunsKernel {
   const bool before_;
 };
 
-// Memory of malloc()'s that was kept, for at least `bytes` and little more; or
-// null. Any thread.
+// Memory of malloc()'s that was kept, for at least `bytes`; or null. Any
+// thread.
 void* take_scratch(size_t bytes);
 
 // True: `memory`, of malloc()'s and no longer used, is kept; what has been kept

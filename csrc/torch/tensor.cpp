@@ -26,8 +26,13 @@ at::Tensor wrap(size_t bytes, Stream& stream, caffe2::TypeMeta dtype) {
 
 at::Tensor make_contiguous(Stream& stream, at::IntArrayRef sizes,
                            caffe2::TypeMeta dtype) {
-  const size_t bytes =
-      at::detail::computeStorageNbytesContiguous(sizes, dtype.itemsize());
+  return make_contiguous(
+      stream, sizes, dtype,
+      at::detail::computeStorageNbytesContiguous(sizes, dtype.itemsize()));
+}
+
+at::Tensor make_contiguous(Stream& stream, at::IntArrayRef sizes,
+                           caffe2::TypeMeta dtype, size_t bytes) {
   at::Tensor t = wrap(bytes, stream, dtype);
   if (sizes.size() != 1 || sizes[0] != 0)
     t.unsafeGetTensorImpl()->set_sizes_contiguous(sizes);

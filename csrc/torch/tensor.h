@@ -4,9 +4,9 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/StorageImpl.h>
 
-#include "csrc/taskqueue/stream.h"
-
 namespace npu {
+
+class Stream;
 
 // Whether `t` is an ordinary (strided) npu tensor.
 inline bool is_npu(const at::Tensor& t) {
@@ -19,6 +19,9 @@ at::Tensor make_tensor(Stream& stream, at::IntArrayRef sizes,
                        at::IntArrayRef strides, caffe2::TypeMeta dtype);
 at::Tensor make_contiguous(Stream& stream, at::IntArrayRef sizes,
                            caffe2::TypeMeta dtype);
+// The same of a caller who knows how many bytes that takes.
+at::Tensor make_contiguous(Stream& stream, at::IntArrayRef sizes,
+                           caffe2::TypeMeta dtype, size_t bytes);
 
 // Changes the size of a storage; keeps the common bytes, in stream order.
 void resize_storage(c10::StorageImpl& storage, size_t bytes);

@@ -62,6 +62,36 @@ typedef struct npu_work {
   uint32_t n_buffers;
 } npu_work;
 
+/* Memory that a word kernel touches. Only the sanitizer and traces read these.
+ */
+typedef struct npu_word_buffer {
+  uint32_t word;          /* the word that is its address */
+  uint32_t access;        /* NPU_BUFFER_READ | NPU_BUFFER_WRITE */
+  uint32_t itemsize;      /* bytes of an element */
+  uint32_t length_word;   /* not 0: the word that is the number of elements from
+                             the address on, and sizes and strides are not read */
+  uint32_t ndim;          /* else its extent is the same in each task */
+  const int64_t* sizes;   /* ndim; copied */
+  const int64_t* strides; /* ndim, in elements; copied */
+} npu_word_buffer;
+
+/* A kernel whose tasks are words: addresses, sizes, numbers. They own nothing:
+ * memory is freed in stream order, as tensors' is, and the kernel's code must
+ * stay loaded as long as the process lives. */
+typedef struct npu_word_kernel {
+  uint32_t size;    /* sizeof(npu_word_kernel) */
+  const char* name; /* as npu_work.name */
+  /* As npu_work.run, with a copy of the words that were submitted. */
+  int (*run)(const uint64_t* words, char* error);
+  uint32_t n_words;
+  const npu_word_buffer* buffers; /* copied */
+  uint32_t n_buffers;
+  uint32_t one_thread; /* 0: it may use the threads that large operators use */
+} npu_word_kernel;
+
+/* What make_word_kernel() made. */
+typedef const struct npu_kernel* npu_kernel_handle;
+
 typedef struct npu_api {
   uint32_t version; /* NPU_API_VERSION */
   uint32_t size;    /* sizeof(npu_api) in the library that provides it */
@@ -78,6 +108,17 @@ typedef struct npu_api {
   /* Waits until everything submitted so far is done; the stream's error, if it
    * has failed. Lets go of the GIL. */
   int (*synchronize)(npu_stream stream, char* error);
+
+  /* Makes a kernel, once, for any number of submissions on any stream; it lives
+   * as long as the process. Returns an npu_status and sets *kernel. */
+  int (*make_word_kernel)(const npu_word_kernel* of, npu_kernel_handle* kernel,
+                          char* error);
+
+  /* Queues a kernel with a copy of its n_words words on the calling thread's
+   * stream of a device (a negative index: of its current device), as submit()
+   * does. A stream that captures a graph copies them into it. */
+  int (*submit_words)(npu_kernel_handle kernel, int device,
+                      const uint64_t* words, char* error);
 } npu_api;
 
 #ifdef Py_PYTHON_H

@@ -15,6 +15,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from weakref import WeakKeyDictionary
 
 from prometheus_client import Metric
 from prometheus_client.registry import Collector
@@ -22,19 +23,26 @@ from prometheus_client.registry import Collector
 from npu_dispatch.metrics.exporter import Exporter, start_exporter
 from npu_dispatch.metrics.families import Exemplar, Family, Labels, families
 from npu_dispatch.metrics.render import negotiate, shows_exemplars, to_metrics
+from npu_dispatch.metrics.top_ops import TopOps
 from npu_dispatch.processes import Processes, ProcessView
-from npu_dispatch.stats import OpCost
+from npu_dispatch.stats import OpCost, StatsReader
 
 __all__ = ["Exporter", "NpuCollector", "Scrapes", "start_exporter"]
 
 
 class Scrapes:
-    """Answers scrapes. Any thread; `ranked` and `top_ops` as in families()."""
+    """Answers scrapes. Any thread; `ranked` as in families().
+
+    With `top_ops` there are metrics by operator, of the dearest so many and all
+    others together.
+    """
 
     def __init__(self, processes: Processes, *, ranked: bool, top_ops: int = 0) -> None:
         self._processes = processes
         self._ranked, self._top_ops = ranked, top_ops
-        self._lock = threading.Lock()  # guards the processes
+        self._lock = threading.Lock()  # guards the processes, and what follows
+        # By the open segment: a program that replaces itself counts from zero.
+        self._tops: WeakKeyDictionary[StatsReader, TopOps] = WeakKeyDictionary()
 
     def tick(self) -> None:
         """Look at the counters. About once a second."""
@@ -58,7 +66,12 @@ class Scrapes:
 
     def _ops(self, view: ProcessView) -> Sequence[OpCost]:
         reader = self._processes.reader(view)
-        return reader.ops() if reader else ()
+        if not reader:
+            return ()
+        top = self._tops.get(reader)
+        if top is None:
+            top = self._tops[reader] = TopOps(self._top_ops)
+        return top.rows(reader.ops())
 
     def families(self, *, exemplars: bool = False) -> list[Family]:
         start = time.perf_counter()
@@ -69,8 +82,7 @@ class Scrapes:
                 views,
                 ranked=self._ranked,
                 exemplars=self._exemplars if exemplars else None,
-                ops=self._ops,
-                top_ops=self._top_ops,
+                ops=self._ops if self._top_ops else None,
             )
         gauges = (
             ("segments", "Statistics segments of living processes.", len(views)),

@@ -36,7 +36,6 @@ _STATES = ("idle", "running", "blocked_on_event", "error", "capturing")
 QUIET_SECONDS = 300.0
 # Names of waits that the metrics call otherwise.
 _REASONS = {"copy": "d2h"}
-_OTHER = "other"
 # Present from the first task on, so that their first event is seen as one.
 _ALWAYS_DRAINS = ("stream_sync", "device_sync")
 
@@ -77,7 +76,7 @@ class Exemplar(NamedTuple):
 
 # Of a view, a stream's tasks of the histogram "latency" or "queued".
 ExemplarsOf = Callable[[ProcessView, int, int, str], Sequence[Exemplar]]
-# Of a view, what its operators cost, the dearest first.
+# Of a view, what its operators cost: the series to be shown.
 OpsOf = Callable[[ProcessView], Sequence[OpCost]]
 
 
@@ -155,13 +154,12 @@ def families(
     ranked: bool = False,
     exemplars: ExemplarsOf | None = None,
     ops: OpsOf | None = None,
-    top_ops: int = 0,
 ) -> list[Family]:
     """Return every metric of these processes.
 
     `ranked` adds the label `local_rank`: needed, so that series differ, as
-    soon as there can be more than one process. With `top_ops` there are
-    metrics by operator, of the dearest so many and all others together.
+    soon as there can be more than one process. With `ops` there are metrics by
+    operator.
     """
     out = _Set()
     for view in views:
@@ -177,8 +175,8 @@ def families(
             labels = _labels(rank, stream.stats.device, stream.stats.stream)
             _add_queue(out, stream, labels)
             _add_times(out, stream, labels, view, exemplars)
-        if ops and top_ops:
-            _add_ops(out, ops(view), top_ops, base)
+        if ops:
+            _add_ops(out, ops(view), base)
     return list(out.all())
 
 
@@ -256,7 +254,7 @@ def _add_device(
     if launches:
         out.histogram(
             "launch_overhead_seconds",
-            "Time inside enqueue on the caller, of every 16th task.",
+            "Time inside enqueue on the caller, of one task in 16.",
             labels,
             reduce(Histogram.__add__, launches),
             LAUNCH_BOUNDS,
@@ -440,7 +438,7 @@ def _add_times(
         )
     out.histogram(
         "queue_wait_seconds",
-        "From enqueue to taken, of every 16th task.",
+        "From enqueue to taken, of one task in 16.",
         labels,
         s.queued_ns,
         exemplars=tasks_of("queued"),
@@ -449,27 +447,25 @@ def _add_times(
         if kind == "kernel" or histogram.count:
             out.histogram(
                 "task_duration_seconds",
-                "From taken to complete, of every 16th task.",
+                "From taken to complete, of one task in 16.",
                 labels.also("kind", kind),
                 histogram,
             )
     out.histogram(
         "task_latency_seconds",
-        "From enqueue to complete, of every 16th task.",
+        "From enqueue to complete, of one task in 16.",
         labels,
         s.latency_ns,
         exemplars=tasks_of("latency"),
     )
 
 
-def _add_ops(out: _Set, costs: Sequence[OpCost], most: int, base: Labels) -> None:
-    """Add the dearest operators. One task in SAMPLE_PERIOD has been counted."""
-    rest = costs[most:]
-    rows = [(cost.op, cost.tasks, cost.ns) for cost in costs[:most]]
-    rows.append((_OTHER, sum(c.tasks for c in rest), sum(c.ns for c in rest)))
-    for op, tasks, ns in rows:
-        labels = Labels(base, op=op)  # not kept: the dearest ones change
-        text = "Tasks by operator, from every 16th task."
-        out.counter("op_tasks", text, labels, tasks * SAMPLE_PERIOD)
-        text = "Time of tasks by operator, from every 16th task."
-        out.counter("op_duration_seconds", text, labels, ns * SAMPLE_PERIOD / _S)
+def _add_ops(out: _Set, costs: Sequence[OpCost], base: Labels) -> None:
+    """Add metrics by operator. One task in SAMPLE_PERIOD has been counted."""
+    for cost in costs:
+        labels = Labels(base, op=cost.op)  # not kept: there are many names
+        text = "Tasks by operator, from one task in 16."
+        out.counter("op_tasks", text, labels, cost.tasks * SAMPLE_PERIOD)
+        text = "Time of tasks by operator, from one task in 16."
+        seconds = cost.ns * SAMPLE_PERIOD / _S
+        out.counter("op_duration_seconds", text, labels, seconds)

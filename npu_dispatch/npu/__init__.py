@@ -6,6 +6,7 @@ the exports, and each module comes in with the first use of one of its names.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import lazy_loader
@@ -25,6 +26,17 @@ __all__ += [
     "OutOfMemoryError",
     "default_generators",
 ]
+_compiler: Callable[[], Any] | None = None
+
+
+def _compile_with(register: Callable[[], Any]) -> None:
+    """Let Inductor find the device: its first compile asks for `Scheduling`.
+
+    register: makes the device known to Inductor and returns that class. Other
+    names that Inductor looks for are missing, so it registers nothing more.
+    """
+    global _compiler
+    _compiler = register
 
 
 def __getattr__(name: str) -> Any:
@@ -35,6 +47,8 @@ def __getattr__(name: str) -> Any:
         return _load("is_initialized")()
     if name in __all__:
         return _load(name)
+    if name == "Scheduling" and _compiler:
+        return _compiler()
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

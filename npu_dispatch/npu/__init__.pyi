@@ -4,6 +4,9 @@ Type checkers read this file; so does __init__.py, which imports a module when
 one of its names is first used.
 """
 
+import collections.abc
+import typing
+
 import torch
 
 import npu_dispatch.errors
@@ -13,6 +16,7 @@ from . import (
     _dlpack as _dlpack,
     _global_state as _global_state,
     _parallel as _parallel,
+    _profiled_memory as _profiled_memory,
     _sanitizer as _sanitizer,
     amp as amp,
     comm as comm,
@@ -248,3 +252,5 @@ HostSyncWarning = npu_dispatch.errors.HostSyncWarning
 default_generators: tuple[torch.Generator, ...]
 _initialized: bool
 __all__: list[str]
+
+def _compile_with(register: collections.abc.Callable[[], typing.Any]) -> None: ...

@@ -1,39 +1,81 @@
 """Switches of torch's that are global to the process and that kernels read.
 
 A task runs under the switches of its launch: whoever changes one first waits
-for what is queued.
+for what is queued. Whoever sets one to what it is does not.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import threading
+import warnings
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 from npu_dispatch import _C
 
-SETTERS = (
-    "_set_cpu_allow_fp16_reduced_precision_reduction",
-    "_set_default_dtype",
-    "_set_default_tensor_type",
-    "_set_deterministic_algorithms",
-    "_set_deterministic_fill_uninitialized_memory",
-    "_set_float32_matmul_precision",
-    "_set_fp32_precision_setter",
-    "_set_mkldnn_deterministic",
-    "_set_mkldnn_enabled",
-    "_set_nnpack_enabled",
-    "_set_onednn_allow_tf32",
-    "_set_qengine",
-)
+# By setter, what reads the values that it is given; none: it always waits.
+SETTERS: dict[str, Sequence[str]] = {
+    "_set_cpu_allow_fp16_reduced_precision_reduction": (
+        "_get_cpu_allow_fp16_reduced_precision_reduction",
+    ),
+    "_set_default_dtype": ("get_default_dtype",),
+    "_set_default_tensor_type": (),
+    "_set_deterministic_algorithms": (
+        "_get_deterministic_algorithms",
+        "_get_deterministic_algorithms_warn_only",
+    ),
+    "_set_deterministic_fill_uninitialized_memory": (
+        "_get_deterministic_fill_uninitialized_memory",
+    ),
+    "_set_float32_matmul_precision": (),
+    "_set_fp32_precision_setter": (),
+    "_set_mkldnn_deterministic": ("_get_mkldnn_deterministic",),
+    "_set_mkldnn_enabled": ("_get_mkldnn_enabled",),
+    "_set_nnpack_enabled": ("_get_nnpack_enabled",),
+    "_set_onednn_allow_tf32": (),
+    "_set_qengine": ("_get_qengine",),
+}
+# Of a stream that waits for an event which nobody has recorded: how long to wait
+# for who may still do so. Where this is the only thread it cannot come.
+_PATIENCE_NS, _PATIENCE_ALONE_NS = 5_000_000_000, 200_000_000
 
 
-def _in_order(setter: Callable[..., Any]) -> Callable[..., Any]:
+def _is_set(getters: Sequence[str], args: Sequence[Any], more: dict[str, Any]) -> bool:
+    """Return whether the switches have the values of a setter's arguments."""
+    given = [*args, *more.values()]
+    if len(given) < len(getters) == 2:
+        given.append(False)  # warn_only
+    if not getters or len(given) != len(getters):
+        return False
+    return all(
+        getattr(torch._C, getter)() == value
+        for getter, value in zip(getters, given, strict=True)
+    )
+
+
+def _finish(name: str) -> None:
+    alone = threading.active_count() == 1
+    left = _C.finish_launched(_PATIENCE_ALONE_NS if alone else _PATIENCE_NS)
+    for device, stream, tasks in left:
+        warnings.warn(
+            f"torch._C.{name}: npu:{device} stream {stream} waits for an event that "
+            f"nobody has recorded, so its {tasks} queued tasks could not run first: "
+            "they run under the new value of this switch. Record the event before, "
+            "or change the switch before launching what waits for it.",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+
+
+def _in_order(setter: Callable[..., Any], getters: Sequence[str]) -> Callable[..., Any]:
     @functools.wraps(setter)
     def change(*args: Any, **kwargs: Any) -> Any:
-        _C.finish_launched()
+        if _is_set(getters, args, kwargs):
+            return setter(*args, **kwargs)
+        _finish(setter.__name__)
         try:
             return setter(*args, **kwargs)
         finally:
@@ -44,7 +86,7 @@ def _in_order(setter: Callable[..., Any]) -> Callable[..., Any]:
 
 def keep_in_order() -> None:
     """Make torch's setters wait for queued work, which still has the old state."""
-    for name in SETTERS:
+    for name, getters in SETTERS.items():
         setter = getattr(torch._C, name, None)
         if setter is not None and not hasattr(setter, "__wrapped__"):
-            setattr(torch._C, name, _in_order(setter))
+            setattr(torch._C, name, _in_order(setter, getters))

@@ -185,7 +185,8 @@ class SharedEvent(Event):
         return ctypes.c_int32(reached - number).value
 
     def synchronize(self) -> None:
-        _C.flag_host_wait(self._words.address + _REACHED, self._asked())
+        device = self._device.index if self._device else 0
+        _C.flag_host_wait(device, self._words.address + _REACHED, self._asked())
 
     def elapsed_time(self, end_event: torch.Event) -> float:
         raise coded(RuntimeError, "an interprocess event has no time")

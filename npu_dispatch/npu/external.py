@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import atexit
+import ctypes
+import logging
 import threading
 from typing import Self
 
@@ -15,6 +17,10 @@ from npu_dispatch.npu._lazy import _lazy_init
 from npu_dispatch.npu.streams import Stream, _resolve, current_stream
 
 __all__ = ["ExternalEvent", "ExternalStream", "npurt", "set_strict_stream_pools"]
+
+_INVALID_PARAM = 100000  # ACL_ERROR_INVALID_PARAM
+
+_log = logging.getLogger(__name__)
 
 # So that a wait for a record that never comes does not keep the process.
 atexit.register(_C.stop_waiting_tasks)
@@ -125,20 +131,42 @@ class ExternalEvent:
         return f"<torch.npu.ExternalEvent {self._flag:#x}>"
 
 
+def _refused(why: str) -> int:
+    _log.error("npurt: %s", why)
+    return _INVALID_PARAM
+
+
 class _Runtime:
     """The runtime's own interface, as torch.cuda.cudart() is for CUDA.
 
-    Functions return 0, or raise; sizes are bytes.
+    Functions that torch_npu has too return 0, or an error's code as its runtime
+    does; what went wrong is then logged. Sizes are bytes.
     """
 
-    def npuStreamCreate(self, device: Device = None) -> int:  # noqa: N802
-        """Return a new stream for ExternalStream. At most 32 exist per device."""
-        index = _resolve(device)
-        return (index << 32) | _C.take_owned_stream(index)
+    def npuStreamCreate(self, ptr: int) -> int:  # noqa: N802
+        """Make a stream of the current device, for ExternalStream.
 
-    def npuStreamDestroy(self, stream_ptr: int) -> int:  # noqa: N802
+        ptr: where its pointer goes: ctypes.addressof() of a ctypes.c_void_p. At
+        most 32 exist per device.
+        """
+        if not ptr:
+            return _refused("npuStreamCreate: ptr must not be null")
+        index = _resolve(None)
+        try:
+            made = (index << 32) | _C.take_owned_stream(index)
+        except RuntimeError as error:
+            return _refused(f"npuStreamCreate: {error}")
+        ctypes.c_uint64.from_address(ptr).value = made
+        return 0
+
+    def npuStreamDestroy(self, ptr: int) -> int:  # noqa: N802
         """Wait for the stream's work, then give it back."""
-        _C.give_owned_stream(stream_ptr >> 32, stream_ptr & 0xFFFFFFFF)
+        if not ptr:
+            return _refused("npuStreamDestroy: ptr must not be null")
+        try:
+            _C.give_owned_stream(ptr >> 32, ptr & 0xFFFFFFFF)
+        except RuntimeError as error:
+            return _refused(f"npuStreamDestroy: {error}")
         return 0
 
     def npuMemGetInfo(self, device: Device = None) -> tuple[int, int]:  # noqa: N802
@@ -148,19 +176,25 @@ class _Runtime:
         return mem_get_info(device)
 
     def npuHostRegister(  # noqa: N802
-        self, address: int, size: int, flags: int = 0
+        self, ptr: int, size: int, flags: int = 0
     ) -> int:
-        """Let copies of the host's `size` bytes at `address` be queued, as pinned.
+        """Let copies of the host's `size` bytes at `ptr` be queued, as pinned.
 
         The memory is the caller's, who keeps it until queued copies are done.
-        flags: of no effect. RuntimeError if a part of it is pinned already.
+        flags: of no effect. Refused if a part of it is pinned already.
         """
-        _C.register_pinned(address, size)
+        try:
+            _C.register_pinned(ptr, size)
+        except RuntimeError as error:
+            return _refused(f"npuHostRegister: {error}")
         return 0
 
-    def npuHostUnregister(self, address: int) -> int:  # noqa: N802
-        """Take npuHostRegister(address, ...) back."""
-        _C.unregister_pinned(address)
+    def npuHostUnregister(self, ptr: int) -> int:  # noqa: N802
+        """Take npuHostRegister(ptr, ...) back."""
+        try:
+            _C.unregister_pinned(ptr)
+        except RuntimeError as error:
+            return _refused(f"npuHostUnregister: {error}")
         return 0
 
     def npuDeviceSynchronize(self) -> int:  # noqa: N802
@@ -169,10 +203,13 @@ class _Runtime:
         return 0
 
 
+_runtime = _Runtime()
+
+
 def npurt() -> _Runtime:
-    """Return the runtime's interface. Initialises."""
+    """Return the runtime's interface, always the same object. Initialises."""
     _lazy_init()
-    return _Runtime()
+    return _runtime
 
 
 def set_strict_stream_pools(strict: bool) -> None:

@@ -53,7 +53,8 @@ ERROR_CODES = (
     "out_of_memory",
     "unknown",
 )
-# The time and depth histograms hold one task in so many.
+# The time histograms hold one task in so many, those of depths one in four times
+# as many.
 SAMPLE_PERIOD = 16
 STREAM_STATES = ("unused", "running", "failed")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import subprocess
 import tempfile
 import warnings
@@ -129,10 +130,11 @@ def other_streams() -> None:
 
 @calls("ExternalStream")
 def external_stream() -> None:
-    pointer = npu.npurt().npuStreamCreate()
-    with npu.stream(npu.ExternalStream(pointer)):
+    pointer = ctypes.c_void_p(0)
+    assert npu.npurt().npuStreamCreate(ctypes.addressof(pointer)) == 0
+    with npu.stream(npu.ExternalStream(pointer.value)):
         assert (filled(1) + 1).tolist() == [2] * 4
-    npu.npurt().npuStreamDestroy(pointer)
+    assert npu.npurt().npuStreamDestroy(pointer.value) == 0
 
 
 @calls("Stream.wait_event", "Stream.wait_stream", "Stream.record_event")

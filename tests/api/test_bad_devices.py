@@ -39,7 +39,7 @@ def test_a_device_that_is_none(name, error):
     for unreadable in ("no:such", "npu:x"):
         with pytest.raises(RuntimeError, match=r"(?i)device"):
             function(unreadable)
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match=r"a torch\.device or an index"):
         function(1.5)
     for missing in (99, "npu:99", torch.device("npu", 99)):
         with pytest.raises(error, match="99"):

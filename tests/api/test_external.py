@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 import subprocess
 import sys
 import threading
 
 import pytest
 import torch
+from open_waits import until_waiting, waiting
 
 
 @pytest.fixture
@@ -15,8 +17,51 @@ def runtime():
     return torch.npu.npurt()
 
 
+def made(runtime) -> int:
+    """A new stream's pointer, by the calling convention of torch_npu."""
+    pointer = ctypes.c_void_p(0)
+    assert runtime.npuStreamCreate(ctypes.addressof(pointer)) == 0
+    assert pointer.value
+    return pointer.value
+
+
+def test_the_runtime_is_one_object_that_returns_codes_as_torch_npus_does(caplog):
+    runtime = torch.npu.npurt()
+    assert runtime is torch.npu.npurt()
+
+    for call in (runtime.npuStreamCreate, runtime.npuStreamDestroy):
+        assert call(0) != 0
+        assert "must not be null" in caplog.messages[-1]
+    with pytest.raises(TypeError):
+        runtime.npuStreamCreate()
+
+
+def test_a_stream_is_made_on_the_current_device(python):
+    code = """
+import ctypes, torch
+pointer = ctypes.c_void_p(0)
+with torch.npu.device(1):
+    torch.npu.npurt().npuStreamCreate(ctypes.addressof(pointer))
+stream = torch.npu.ExternalStream(pointer.value)
+print(stream.device.index, stream.npu_stream == pointer.value)
+"""
+    assert python(code, NPU_DISPATCH_DEVICES="2").stdout.split() == ["1", "True"]
+
+
+def test_no_more_streams_are_made_than_there_are(runtime, caplog):
+    pointers = [made(runtime) for _ in range(32)]
+    refused = ctypes.c_void_p(0)
+
+    assert runtime.npuStreamCreate(ctypes.addressof(refused)) != 0
+    assert refused.value is None
+    assert "destroy one" in caplog.messages[-1]
+
+    for pointer in pointers:
+        assert runtime.npuStreamDestroy(pointer) == 0
+
+
 def test_an_external_stream_runs_work_in_order_with_others(runtime):
-    pointer = runtime.npuStreamCreate()
+    pointer = made(runtime)
     stream = torch.npu.ExternalStream(pointer)
     x = torch.zeros(1000, device="npu")
     stream.wait_stream(torch.npu.current_stream())
@@ -34,7 +79,7 @@ def test_an_external_stream_runs_work_in_order_with_others(runtime):
 
 
 def test_equal_pointers_are_one_stream_and_others_are_not(runtime):
-    first, second = runtime.npuStreamCreate(), runtime.npuStreamCreate()
+    first, second = made(runtime), made(runtime)
 
     assert torch.npu.ExternalStream(first) == torch.npu.ExternalStream(first)
     assert torch.npu.ExternalStream(first) != torch.npu.ExternalStream(second)
@@ -50,16 +95,16 @@ def test_a_stream_of_the_pool_is_an_external_stream_too():
 
 @pytest.mark.parametrize("pointer", [0, -1, 1 << 40, 31 << 5])
 def test_a_pointer_to_no_stream_is_refused(pointer):
-    with pytest.raises(RuntimeError):
+    with pytest.raises(RuntimeError, match=r"not be null|is not a|has no stream"):
         torch.npu.ExternalStream(pointer)
 
 
-def test_a_destroyed_stream_cannot_be_destroyed_again(runtime):
-    pointer = runtime.npuStreamCreate()
-    runtime.npuStreamDestroy(pointer)
+def test_a_destroyed_stream_cannot_be_destroyed_again(runtime, caplog):
+    pointer = made(runtime)
+    assert runtime.npuStreamDestroy(pointer) == 0
 
-    with pytest.raises(RuntimeError, match="destroyed already"):
-        runtime.npuStreamDestroy(pointer)
+    assert runtime.npuStreamDestroy(pointer) != 0
+    assert "destroyed already" in caplog.messages[-1]
 
 
 def test_an_external_event_holds_a_stream_until_it_is_recorded():
@@ -121,13 +166,18 @@ def test_reset_takes_the_flag_down():
 
 def test_a_wait_on_a_sync_launch_stream_lets_other_threads_run():
     stream, event = torch.npu.SyncLaunchStream(), torch.npu.ExternalEvent()
+    before = waiting()
     thread = threading.Thread(target=event.wait, args=(stream,))
     thread.start()
 
+    # This thread runs Python while the other is in the wait.
+    while waiting() == before and thread.is_alive():
+        pass
+    assert thread.is_alive()
     event.record(torch.npu.default_stream())
     thread.join(timeout=30)
 
-    assert not thread.is_alive()
+    assert not thread.is_alive() and waiting() == before
 
 
 def test_a_process_ends_although_a_wait_is_never_answered(python):
@@ -185,21 +235,23 @@ def test_a_bad_handle_is_refused():
         torch.npu.Event.from_ipc_handle(0, b"../../etc/passwd")
     with pytest.raises(RuntimeError, match="interprocess=True"):
         torch.npu.Event().ipc_handle()
-    with pytest.raises(RuntimeError):
+    with pytest.raises(RuntimeError, match="cannot have enable_timing"):
         torch.npu.Event(enable_timing=True, interprocess=True)
 
 
-def test_a_blocking_event_waits_without_processor_time():
+def test_a_blocking_event_is_waited_for():
     gate, stream = torch.npu.ExternalEvent(), torch.npu.Stream()
     gate.wait(stream)
     event = torch.npu.Event(blocking=True)
     event.record(stream)
     waiter = threading.Thread(target=event.synchronize)
     waiter.start()
+    until_waiting("event_sync")
+    assert waiter.is_alive() and not event.query()
     gate.record()
     waiter.join(30)
 
-    assert event.query()
+    assert not waiter.is_alive() and event.query()
     assert isinstance(event, torch.npu.Event)
 
 
@@ -216,7 +268,7 @@ def test_recorded_time_orders_events_of_a_device():
 
 
 def test_sleep_refuses_what_is_no_time():
-    with pytest.raises(RuntimeError):
+    with pytest.raises(RuntimeError, match="must be positive"):
         torch.npu._sleep(0)
 
 
@@ -248,7 +300,7 @@ def test_the_preprocessing_flag_belongs_to_its_stream():
 
     assert stream.is_data_preprocess_stream
     assert not torch.npu.current_stream().is_data_preprocess_stream
-    with pytest.raises(TypeError):
+    with pytest.raises(TypeError, match="must be a bool"):
         stream.set_data_preprocess_stream(1)
     stream.set_data_preprocess_stream(False)
     assert not stream.is_data_preprocess_stream

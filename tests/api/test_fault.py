@@ -128,7 +128,7 @@ print((torch.ones(2, device="npu:0") + 1).tolist())
 @pytest.mark.parametrize("call", ["stop_device", "restart_device"])
 def test_a_device_is_named_by_a_valid_index(call):
     function = getattr(torch.npu, call)
-    with pytest.raises(TypeError):
+    with pytest.raises(TypeError, match="device_id must be an int"):
         function("npu:0")
     with pytest.raises(RuntimeError, match="99"):
         function(99)

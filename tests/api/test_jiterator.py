@@ -49,7 +49,7 @@ def test_defaults_and_overrides(axpy):
     assert axpy(x, x, alpha=-1.0).tolist() == [0] * 4
     with pytest.raises(KeyError, match="beta"):
         axpy(x, x, beta=1)
-    with pytest.raises(TypeError):
+    with pytest.raises(TypeError, match="must be a number"):
         axpy(x, x, alpha="1")
 
 

@@ -429,7 +429,7 @@ def test_the_allocator_cannot_change_once_memory_was_used(library):
 
 
 def test_a_missing_library_or_function_is_named(library, tmp_path):
-    with pytest.raises(OSError):
+    with pytest.raises(OSError, match=r"none\.so"):
         torch.npu.NPUPluggableAllocator(str(tmp_path / "none.so"), "a", "b")
     with pytest.raises(AttributeError, match="nothing"):
         torch.npu.NPUPluggableAllocator(library, "my_alloc", "nothing")
@@ -447,7 +447,7 @@ def test_erase_stream_lets_memory_be_reused_at_once():
     assert torch.npu.memory_stats()["active.all.current"] == before - 1
     gate.record()
     side.synchronize()
-    with pytest.raises(TypeError):
+    with pytest.raises(TypeError, match="expected a Tensor"):
         torch.npu.erase_stream(1, side)
 
 

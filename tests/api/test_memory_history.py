@@ -93,3 +93,47 @@ def test_history_keeps_the_latest(history):
         torch.empty(5, device="npu")
 
     assert len(torch.npu.memory._snapshot()["device_traces"][0]) == 4
+
+
+def test_frames_of_generated_code_name_their_node(history, tmp_path):
+    class Model(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.repeat(3 * MIB)
+
+    def nodes(snapshot) -> set[str]:
+        blocks = [b for s in snapshot["segments"] for b in s["blocks"]]
+        frames = [f for b in blocks for f in b.get("frames", ())]
+        return {f["fx_node_name"] for f in frames if "fx_node_name" in f}
+
+    from torch.fx import experimental
+
+    with experimental._config.patch(enrich_profiler_metadata=True):
+        model = torch.fx.symbolic_trace(Model())
+    y = model(torch.ones(1, dtype=torch.uint8, device="npu"))
+
+    assert nodes(torch.npu.memory._snapshot()) == set()
+    assert nodes(torch.npu.memory._snapshot(augment_with_fx_traces=True)) == {"repeat"}
+    file = tmp_path / "snapshot.pickle"
+    torch.npu.memory._dump_snapshot(file, augment_with_fx_traces=True)
+    assert nodes(pickle.loads(file.read_bytes())) == {"repeat"}
+    assert y.numel() == 3 * MIB
+
+
+def test_history_leaves_out_what_is_to_be_skipped():
+    torch.npu.memory._record_memory_history(
+        clear_history=True, skip_actions=["free_requested", "snapshot"]
+    )
+    try:
+        x = torch.empty(3 * MIB, dtype=torch.uint8, device="npu")
+        address = x.data_ptr()
+        del x
+        steps = torch.npu.memory._snapshot()["device_traces"][0]
+    finally:
+        torch.npu.memory._record_memory_history(None, clear_history=True)
+    mine = [step["action"] for step in steps if step.get("addr") == address]
+    assert [a for a in mine if not a.startswith("segment")] == [
+        "alloc",
+        "free_completed",
+    ]
+    with pytest.raises(RuntimeError, match="skip_actions"):
+        torch.npu.memory._record_memory_history(skip_actions=["frees"])

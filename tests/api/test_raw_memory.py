@@ -32,13 +32,13 @@ def test_raw_memory_refuses_what_it_cannot_do():
         torch.npu.caching_allocator_delete(-8)
     with pytest.raises(TypeError, match="mem_ptr"):
         torch.npu.caching_allocator_delete("x")
-    with pytest.raises(OverflowError):
+    with pytest.raises(OverflowError, match="does not fit"):
         torch.npu.caching_allocator_alloc(1 << 70)
     with pytest.raises(RuntimeError, match="not a stream of npu:0"):
         torch.npu.caching_allocator_alloc(8, stream=5 << 32)
-    with pytest.raises(TypeError):
+    with pytest.raises(TypeError, match="stream must be"):
         torch.npu.caching_allocator_alloc(8, stream="s")
-    with pytest.raises(RuntimeError):
+    with pytest.raises(RuntimeError, match="cannot allocate -1"):
         torch.npu.caching_allocator_alloc(-1)
     with pytest.raises(torch.OutOfMemoryError, match="PYTORCH_NPU_ALLOC_CONF"):
         torch.npu.caching_allocator_alloc(1 << 50)

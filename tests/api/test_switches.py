@@ -49,7 +49,7 @@ def test_internal_formats_can_be_asked_about():
     torch.npu.config.allow_internal_format = True
 
     assert torch.npu.config.allow_internal_format is True
-    with pytest.raises(TypeError):
+    with pytest.raises(TypeError, match="must be a bool"):
         torch.npu.config.allow_internal_format = "False"
 
 
@@ -73,8 +73,8 @@ def test_options_are_checked_before_any_is_set():
     assert torch.npu.get_mm_bmm_format_nd() is False
     with pytest.raises(RuntimeError, match="invalid npu option name"):
         torch.npu.set_option({"ACL_NOTHING": 1})
-    for bad in ([], {1: "x"}):
-        with pytest.raises(TypeError):
+    for bad, why in (([], "option must be a dict"), ({1: "x"}, "name must be a str")):
+        with pytest.raises(TypeError, match=why):
             torch.npu.set_option(bad)
     with pytest.warns(UserWarning, match="deprecated"):
         torch.npu.set_option({"ACL_OP_SELECT_IMPL_MODE": "high_precision"})
@@ -87,7 +87,7 @@ def test_overflow_is_found(bad):
     assert check(bad) and not check(1.0)
     assert check(torch.tensor([1, bad], device="npu"))
     assert not check(torch.ones(3, dtype=torch.float16, device="npu"))
-    with pytest.raises(RuntimeError):
+    with pytest.raises(RuntimeError, match="expected a float or a Tensor"):
         check("1")
 
 
@@ -140,7 +140,7 @@ def test_aoe_makes_its_folder(tmp_path):
         torch.npu.set_aoe(str(tmp_path / "a" / "b"))
 
     assert (tmp_path / "a" / "b").is_dir()
-    with pytest.raises(TypeError):
+    with pytest.raises(TypeError, match="dump_path"):
         torch.npu.set_aoe(1)
 
 
@@ -155,7 +155,7 @@ def test_limits_are_kept_per_device_and_stream():
         assert torch.npu.get_stream_limit(stream)["cube_core_num"] == 1
         torch.npu.reset_stream_limit(stream)
         assert torch.npu.get_stream_limit(stream) == torch.npu.get_device_limit(0)
-        with pytest.raises(RuntimeError):
+        with pytest.raises(RuntimeError, match="cube_core_num must be"):
             torch.npu.set_device_limit(0, 0)
     finally:
         torch.npu.set_device_limit(0, *everything.values())
@@ -169,13 +169,13 @@ def test_smaller_switches():
     torch.npu.use_compatible_impl(True)
     torch.npu.set_op_timeout_ms(1000)
     assert torch.npu.get_cann_version() == ""
-    for call in (
-        lambda: torch.npu.set_deterministic_level(3),
-        lambda: torch.npu.set_op_timeout_ms(-1),
-        lambda: torch.npu.set_task_queue_enable(3),
+    for call, bad, why in (
+        (torch.npu.set_deterministic_level, 3, "level must be 0, 1 or 2"),
+        (torch.npu.set_op_timeout_ms, -1, "ms must not be negative"),
+        (torch.npu.set_task_queue_enable, 3, "level must be 0, 1 or 2"),
     ):
-        with pytest.raises(ValueError):
-            call()
+        with pytest.raises(ValueError, match=why):
+            call(bad)
 
 
 def test_without_the_task_queue_a_call_raises_its_own_error():

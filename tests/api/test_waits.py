@@ -7,16 +7,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 import torch
-
-from npu_dispatch.stats import StatsReader, segment_file
+from open_waits import waiting
 
 npu = torch.npu
-
-
-def waiting() -> int:
-    """Return how many waits of the host are under way on npu:0."""
-    with StatsReader(segment_file()) as reader:
-        return sum(sum(d.waiting.values()) for d in reader.devices())
 
 
 class Held:
@@ -166,18 +159,14 @@ def test_a_wait_for_another_process_lets_other_threads_run():
     )
     gate.wait(stream)
     event.record(stream)
-    begun, ended = threading.Event(), threading.Event()
-
-    def wait() -> None:
-        begun.set()
-        event.synchronize()
-        ended.set()
-
-    thread = threading.Thread(target=wait)
+    before = waiting()
+    thread = threading.Thread(target=event.synchronize)
     thread.start()
-    begun.wait()
-    assert not event.query() and not ended.is_set()
-    gate.record(npu.default_stream())  # this thread must get to run
+    # This thread runs Python while the other is in the wait.
+    while waiting() == before and thread.is_alive():
+        pass
+    assert thread.is_alive() and not event.query()
+    gate.record(npu.default_stream())
     thread.join(60)
 
-    assert ended.is_set() and event.query()
+    assert not thread.is_alive() and event.query() and waiting() == before

@@ -60,12 +60,13 @@ class Options:
     dtypes: tuple[str, ...] = ("float32",)
     backward_dtypes: tuple[str, ...] = ("float32",)
     layout_dtypes: tuple[str, ...] = ("float32",)
-    variants: tuple[str, ...] = VARIANTS[:5]
+    variants: tuple[str, ...] = VARIANTS[:6]
     samples: int = 3
     # Samples with larger tensors are left out.
     max_numel: int = 2_000_000
     seed: int = 0
-    # Strides, too, and calls in place that would have to broadcast.
+    # Strides of all variants, too, and calls in place that would have to
+    # broadcast.
     strict: bool = False
 
 
@@ -335,6 +336,8 @@ class Checker:
                 raise MismatchError(f"{type(failure).__name__}: {failure}")
             assert got is not None and expected is not None
             self._compare(got, expected, op.name not in UNWRITTEN)
+            if self.options.strict or variant == "layouts":
+                _compare_strides(got, expected)
         except MismatchError as error:
             if expected is not None and not _repeats(call, expected):
                 record.add(variant, "skip")
@@ -357,7 +360,6 @@ class Checker:
         if (got.result is got.input) != (expected.result is expected.input):
             raise MismatchError("result: whether it is the input itself")
         mine = [got.result, got.gradients, got.out]
-        cpus = [expected.result, expected.gradients, expected.out]
         if got.copies.tensors() or _names_device(got.kwargs):
             for i, tensor in enumerate(tensors_in(mine)):
                 if tensor.device.type != self.device.type:
@@ -367,14 +369,19 @@ class Checker:
         if values:
             memory = expected.copies.memory()
             compare_memory(got.copies.memory(), memory, expected.copies.dtypes())
-        if self.options.strict:
-            compare_strides(mine, cpus)
         compare_aliases(
             got.result,
             got.copies.tensors() + got.out,
             expected.result,
             expected.copies.tensors() + expected.out,
         )
+
+
+def _compare_strides(got: Done, expected: Done) -> None:
+    compare_strides(
+        [got.result, got.gradients, got.out],
+        [expected.result, expected.gradients, expected.out],
+    )
 
 
 def _attempt(call: Call, device: torch.device) -> tuple[Done | None, Exception | None]:

@@ -1,6 +1,8 @@
 // Runs the tests of an executable: all, or those whose "Suite.Name" contains
-// one of the arguments. The last line is "N passed, N failed".
+// one of the arguments; with "-x" as the first, up to the first that fails. The
+// last line is "N passed, N failed".
 #include <stdio.h>
+#include <string.h>
 
 #include <atomic>
 #include <string>
@@ -34,6 +36,11 @@ void fail(const char* file, int line, const std::string& text) {
 }
 
 int run(int argc, char** argv) {
+  const bool stops = argc > 1 && !strcmp(argv[1], "-x");
+  if (stops) {
+    --argc;
+    ++argv;
+  }
   int passed = 0, failed = 0;
   for (Test* test = first; test; test = test->next) {
     const std::string name = std::string(test->suite) + "." + test->name;
@@ -47,6 +54,7 @@ int run(int argc, char** argv) {
     ++(failures ? failed : passed);
     printf("%s %s\n", failures ? "FAILED" : "ok    ", name.c_str());
     fflush(stdout);
+    if (failed && stops) break;
   }
   printf("%d passed, %d failed\n", passed, failed);
   return failed != 0;

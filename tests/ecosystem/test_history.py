@@ -188,3 +188,16 @@ def test_a_switch_changes_after_the_tasks_that_were_launched_before(size):
     for result, dtype in results:
         assert result.dtype == dtype
         assert torch.equal(result.cpu(), torch.sqrt(i.to(dtype)))
+
+
+def test_a_call_on_no_elements_says_nothing_of_one_on_some():
+    weight = torch.ones(2, 3, dtype=torch.bool, device="npu")
+    torch.nn.functional.linear(torch.ones(0, 3, device="npu").bool(), weight)
+    with pytest.raises(NotImplementedError, match="not implemented for 'Bool'"):
+        torch.nn.functional.linear(torch.ones(2, 3, device="npu").bool(), weight)
+
+    index = torch.tensor([0], device="npu")
+    torch.index_select(torch.ones(3, 4, device="npu"), 0, index)
+    with pytest.raises(RuntimeError, match="should be positive"):
+        torch.index_select(torch.ones(0, 4, device="npu"), 0, index)
+    torch.npu.synchronize()

@@ -48,6 +48,39 @@ def test_three_steps(name, options):
     both(run, *parameters, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("size", [12, 70_000], ids=["small", "large"])
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("SGD", {}),
+        ("SGD", {"momentum": 0.9, "nesterov": True}),
+        ("Adam", {"amsgrad": True}),
+        ("AdamW", {}),
+        ("Adagrad", {}),
+    ],
+)
+def test_fused_steps_are_queued(name, options, size):
+    """After the first two, which may see what they can be tried on."""
+    on_cpu = [torch.rand(size, requires_grad=True), torch.rand(3, requires_grad=True)]
+    on_npu = [p.detach().npu().requires_grad_() for p in on_cpu]
+    for parameters in (on_cpu, on_npu):
+        for p in parameters:
+            p.grad = torch.full_like(p, 0.5)
+        optimizer = getattr(optim, name)(parameters, lr=0.01, fused=True, **options)
+        for _ in range(2):
+            optimizer.step()
+        if parameters is on_npu:
+            torch.npu.set_sync_debug_mode("error")
+        try:
+            for _ in range(3):
+                optimizer.step()
+        finally:
+            torch.npu.set_sync_debug_mode("default")
+
+    for a, b in zip(on_npu, on_cpu, strict=True):
+        torch.testing.assert_close(a.detach().cpu(), b.detach())
+
+
 def test_lbfgs_and_muon():
     def lbfgs(p):
         optimizer = optim.LBFGS([p], max_iter=5)

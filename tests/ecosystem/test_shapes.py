@@ -78,6 +78,12 @@ CALLS = {
         lambda n, c: (rand(n, 4, 9 + c), rand(6, 2, 3)),
         lambda a, w: F.conv1d(a, w, stride=2, groups=2, dilation=2),
     ),
+    "conv_transposed": (
+        lambda n, c: (image(n, 4), rand(4, 3, 3, 3), rand(6)),
+        lambda a, w, b: F.conv_transpose2d(
+            a, w, b, stride=2, padding=1, output_padding=1, groups=2
+        ),
+    ),
     "batch_norm": (
         lambda n, c: (image(n, c),),
         lambda a: F.batch_norm(a, None, None, training=True),
@@ -97,7 +103,9 @@ CALLS = {
     ),
     "select": (lambda n, c: (rand(n, c),), lambda a: a[n_of(a) // 2]),
     "slice": (lambda n, c: (rand(n + 2, c),), lambda a: a[1:-1] * 2),
+    "slice_steps": (lambda n, c: (rand(n + 2, c),), lambda a: a[-n_of(a) : 7 : 3]),
     "pad": (lambda n, c: (image(n, c),), lambda a: F.pad(a, (1, 2))),
+    "pad_and_cut": (lambda n, c: (image(n, c),), lambda a: F.pad(a, (1, -2, -3, 4))),
     "arange": (lambda n, c: (rand(n),), lambda a: torch.arange(n_of(a)).to(a.device)),
 }
 

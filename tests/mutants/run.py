@@ -27,12 +27,18 @@ FOLDERS = ("taskqueue", "memory", "ops", "graph", "sanitizer")
 
 # The C++ suites of a folder first; none knows of operators.
 SUITES = {
-    "taskqueue": ("taskqueue", "engine", "steady", "graph", "sanitizer", "memory"),
+    "taskqueue": (
+        *("taskqueue", "engine", "steady", "graph"),
+        *("interrupted", "sanitizer", "memory"),
+    ),
     "memory": ("memory", "steady", "graph"),
-    "graph": ("graph", "steady"),
+    "graph": ("graph", "interrupted", "steady"),
     "sanitizer": ("sanitizer",),
     "ops": (),
 }
+# Half a minute of interleavings, for what they are of.
+MODEL = "model"
+MODELLED = ("ring.h", "sequence.h", "sole_user.h", "parking.h")
 # What is asked when they found nothing: the quickest first.
 PYTHON = {
     "taskqueue": (
@@ -60,7 +66,7 @@ PYTHON = {
     ),
 }
 # A mutant that takes this many times as long as the tree itself hangs.
-PATIENCE, LEAST_S = 3, 20
+PATIENCE, LEAST_S, LEAST_SUITE_S = 3, 20, 8
 
 
 def call(
@@ -183,7 +189,7 @@ class Build:
 
     def suite(self, name: str) -> tuple[bool, str]:
         path = self.core_build / "tests" / "cpp" / f"{name}_tests"
-        return self._timed(name, [path])
+        return self._timed(name, [path, "-x"], LEAST_SUITE_S)
 
     def pytest(self, folder: str) -> tuple[bool, str]:
         tests = [f"tests/{path}" for path in PYTHON[folder].split()]
@@ -191,16 +197,15 @@ class Build:
         # Most hang where they hang at once; a single test has less patience.
         command += ["-o", "timeout=60", "--tb=line"]
         site = os.pathsep.join([str(self.site), os.environ.get("PYTHONPATH", "")])
-        return self._timed(
-            f"pytest {folder}", [*command, *tests], PYTHONPATH=site.rstrip(os.pathsep)
-        )
+        env = {"PYTHONPATH": site.rstrip(os.pathsep)}
+        return self._timed(f"pytest {folder}", [*command, *tests], LEAST_S, **env)
 
     def _timed(
-        self, name: str, command: Iterable[str | Path], **env: str
+        self, name: str, command: Iterable[str | Path], least_s: float, **env: str
     ) -> tuple[bool, str]:
         limit = None
         if name in self.seconds:
-            limit = max(LEAST_S, PATIENCE * self.seconds[name])
+            limit = max(least_s, PATIENCE * self.seconds[name])
         began = time.monotonic()
         result = call(command, self.tree, timeout=limit, **env)
         if name not in self.seconds:
@@ -234,9 +239,14 @@ def excused(mutant: mutate.Mutant, entries: list[tuple[str, str, str]]) -> bool:
     )
 
 
+def suites_of(folder: str, path: str) -> tuple[str, ...]:
+    modelled = path.rsplit("/", 1)[1] in MODELLED
+    return (*SUITES[folder], MODEL) if modelled else SUITES[folder]
+
+
 def noticed_by(build: Build, folder: str, mutant: mutate.Mutant) -> str:
     """Return which tests notice it: a name, "" for none, "-" for the compiler."""
-    suites = SUITES[folder]
+    suites = suites_of(folder, mutant.path)
     # What ccache keeps of mutants nobody asks for again.
     if not build.core(suites, CCACHE_READONLY="1")[0]:
         return "-"
@@ -261,19 +271,25 @@ def _first_failure(suite: str, out: str) -> str:
 
 def run(args: argparse.Namespace) -> int:
     print(f"seed {args.seed}: again with --seed {args.seed}", flush=True)
+    began = time.monotonic()
     build = Build(args.work, not args.no_python, args.jobs)
     build.configure()
     suites = sorted({suite for folder in args.folders for suite in SUITES[folder]})
+    suites += [MODEL] * ("taskqueue" in args.folders)
     must(build.core(suites))
     if build.python:
         must(build.extension())
     for suite in suites:
         must(build.suite(suite))
     entries, rows = equivalent(), []
-    for folder in args.folders:
+    for place, folder in enumerate(args.folders):
+        # What one does not use of its share of the time, the others have.
+        now = time.monotonic()
+        left = began + 60 * args.minutes - now
+        until = now + left / (len(args.folders) - place)
         if build.python:
             must(build.pytest(folder))
-        rows += _folder(build, folder, entries, args)
+        rows += _folder(build, folder, entries, until, args)
         (args.work / "results.json").write_text(json.dumps(rows, indent=1))
     return _report(rows, args)
 
@@ -282,6 +298,7 @@ def _folder(
     build: Build,
     folder: str,
     entries: list[tuple[str, str, str]],
+    until: float,
     args: argparse.Namespace,
 ) -> list[dict[str, str]]:
     candidates = [
@@ -294,7 +311,7 @@ def _folder(
     rows: list[dict[str, str]] = []
     planted = 0
     for mutant in candidates:
-        if planted == args.per_folder:
+        if planted == args.per_folder or time.monotonic() > until:
             break
         file = build.tree / mutant.path
         text = file.read_text()
@@ -323,6 +340,9 @@ def _report(rows: list[dict[str, str]], args: argparse.Namespace) -> int:
         planted_of_all += len(planted)
     share = killed_of_all / planted_of_all if planted_of_all else 0.0
     print(f"| all | {killed_of_all} | {planted_of_all} | {100 * share:.0f} % |")
+    for row in rows:
+        if not row["by"]:
+            print(f"survives: {row['mutant']}")
     print(f"seed {args.seed}")
     return int(share < args.least)
 
@@ -330,7 +350,8 @@ def _report(rows: list[dict[str, str]], args: argparse.Namespace) -> int:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--folders", nargs="+", default=FOLDERS, choices=FOLDERS)
-    parser.add_argument("--per-folder", type=int, default=20, metavar="N")
+    parser.add_argument("--per-folder", type=int, default=40, metavar="N")
+    parser.add_argument("--minutes", type=float, default=25, help="of all folders")
     parser.add_argument("--seed", default=str(random.SystemRandom().randrange(10**6)))
     parser.add_argument("--only", metavar="TEXT", help="in 'path:line: operator: ...'")
     parser.add_argument("--no-python", action="store_true", help="C++ suites only")

@@ -332,7 +332,7 @@ CHECKED = """
 import sys, torch
 npu = torch.npu
 s = npu.Stream()
-for _ in range(100):  # every sixteenth call is measured
+for _ in range(100):  # one call in sixteen is measured
     x = torch.ones(100, device="npu")
     with npu.stream(s):
         x.add_(1)

@@ -89,7 +89,7 @@ def test_reports_and_costs_are_counted_where_other_processes_see_them():
 
     _, before = counters()
     _sanitizer.enable_npu_sanitizer("report", ["read/write *"])
-    for _ in range(100):  # every sixteenth call is measured
+    for _ in range(100):  # one call in sixteen is measured
         race()
         torch.npu.synchronize()
     process, device = counters()
@@ -349,10 +349,10 @@ def test_a_bad_suppression_is_refused(line: str):
 )
 @pytest.mark.parametrize("first", ["torch", "npu_dispatch"])
 def test_a_variable_that_asks_for_nothing_known_is_told(
-    python, variable: str, value: str, accepted: str, first: str
+    fresh_python, variable: str, value: str, accepted: str, first: str
 ):
     program = f"import {first}, torch; print(torch.ones(2, device='npu').sum().item())"
-    result = python(program, **{variable: value})
+    result = fresh_python(program, **{variable: value})
 
     assert result.stdout == "2.0\n"
     assert result.stderr.count(f"{variable}={value!r}") == 1

@@ -22,6 +22,12 @@ def until_waiting(reason: str, segment: str | None = None) -> None:
             assert time.monotonic() < deadline, f"nobody waits for {reason}"
 
 
+def waiting() -> int:
+    """Return how many waits of this process are under way, listed or not."""
+    with StatsReader(Path(_C.segment_path())) as reader:
+        return sum(sum(d.waiting.values()) for d in reader.devices())
+
+
 @contextlib.contextmanager
 def released_when_waiting(reason: str, gate: threading.Event) -> Iterator[None]:
     """Within it, set the gate when a thread waits for that reason."""

@@ -94,6 +94,31 @@ def test_limits_of_a_device_and_of_a_stream(python, streams, limits, expected):
     assert sorted(threads_seen(python, streams, 100_000, *limits)) == expected
 
 
+IN_ITS_PLACE = """
+import torch
+
+torch.set_num_threads(4)
+seen = []
+
+@torch.library.custom_op("test::alone", mutates_args=(), device_types="cpu")
+def alone(x: torch.Tensor) -> torch.Tensor:  # nothing can infer its result
+    seen.append(torch.get_num_threads())
+    return x.clone()
+
+x = torch.ones(100_000, device="npu")
+x + x  # the launcher has its threads
+torch.npu.synchronize()
+alone(x)
+torch.npu.set_device_limit(0, 1)
+alone(x)
+print(*seen, torch.get_num_threads())
+"""
+
+
+def test_a_kernel_that_its_caller_runs_has_the_launchers_threads(python):
+    assert python(IN_ITS_PLACE).stdout.split() == ["4", "1", "4"]
+
+
 BUSY = """
 import threading
 import torch
@@ -153,3 +178,44 @@ print(idle - with_team, threads() - with_team)
 
 def test_a_thread_that_waits_for_the_device_ends_its_idle_team(python):
     assert python(IDLE_TEAM).stdout.split() == ["-1", "0"]
+
+
+def test_a_direct_stream_leaves_its_callers_threads_as_they_were(python):
+    # Small kernels have one thread, which the caller's own on cpu would keep, and
+    # those that run on the caller because nothing can infer their shapes.
+    program = """
+import torch
+
+direct = torch.npu.SyncLaunchStream()
+x = torch.ones(8, device="npu")
+large = torch.ones(1 << 20, device="npu")
+seen = []
+for threads in (4, 3):
+    torch.set_num_threads(threads)
+    for operand in (x, large, x):
+        with torch.npu.stream(direct):
+            operand + 1
+        seen.append(torch.get_num_threads())
+print(seen)
+"""
+    assert python(program).stdout == "[4, 4, 4, 3, 3, 3]\n"
+
+
+def test_the_first_call_of_an_operator_has_the_threads_of_later_ones(python):
+    # A gradient that is summed in parts, one for each thread.
+    program = """
+import torch
+
+torch.set_num_threads(2)
+x, w, g = torch.rand(2, 64, 40, 40), torch.rand(64, 64, 3, 3), torch.rand(2, 64, 40, 40)
+x, w, g = x.npu(), w.npu(), g.npu()
+with torch.npu.stream(torch.npu.SyncLaunchStream()):
+    torch.ones(4, device="npu") + 1
+arguments = None, [1, 1], [1, 1], [1, 1], False, [0, 0], 1, [False, True, False]
+first, *later = (
+    torch.ops.aten.convolution_backward(g, x, w, *arguments)[1].cpu()
+    for _ in range(3)
+)
+print([torch.equal(first, other) for other in later])
+"""
+    assert python(program).stdout == "[True, True]\n"

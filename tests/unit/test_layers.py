@@ -39,6 +39,7 @@ PYTHON_LAYERS = {
     "_C": 1,
     "npu": 1,
     "aio": 2,
+    "inductor": 2,
     "metrics": 2,
     "summary": 2,
     "top": 2,

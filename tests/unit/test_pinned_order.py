@@ -75,7 +75,7 @@ def test_pinned_memory_is_not_reused_before_the_copy():
     assert target.tolist() == [3] * 4
 
 
-def test_registered_memory_is_pinned_until_it_is_not():
+def test_registered_memory_is_pinned_until_it_is_not(caplog):
     runtime, host = torch.npu.npurt(), torch.zeros(5000)
     address, target = host.data_ptr(), torch.empty(5000, device="npu")
     assert not host.is_pinned()
@@ -83,8 +83,8 @@ def test_registered_memory_is_pinned_until_it_is_not():
     assert runtime.npuHostRegister(address, host.nbytes, 2) == 0
     assert host.is_pinned() and host[4999:].is_pinned()
     for overlap in (address, address + 400):
-        with pytest.raises(RuntimeError, match="registered already"):
-            runtime.npuHostRegister(overlap, 100)
+        assert runtime.npuHostRegister(overlap, 100) != 0
+        assert "registered already" in caplog.messages[-1]
     gate = torch.npu.ExternalEvent()
     gate.wait(torch.npu.current_stream())
     target.copy_(host, non_blocking=True)
@@ -94,7 +94,8 @@ def test_registered_memory_is_pinned_until_it_is_not():
     assert runtime.npuHostUnregister(address) == 0
 
     assert not host.is_pinned() and target.eq(0).all()
-    with pytest.raises(RuntimeError, match="has not been registered"):
-        runtime.npuHostUnregister(address)
-    with pytest.raises(RuntimeError, match="no host memory"):
-        runtime.npuHostRegister(0, 100)
+    assert runtime.npuHostUnregister(address) != 0
+    assert "has not been registered" in caplog.messages[-1]
+    for refused in ((0, 100), (address, 0)):
+        assert runtime.npuHostRegister(*refused) != 0
+        assert "no host memory" in caplog.messages[-1]

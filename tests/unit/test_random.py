@@ -58,17 +58,20 @@ def test_eight_bytes_are_a_seed_with_offset_zero():
 
 
 @pytest.mark.parametrize(
-    "state",
-    [torch.zeros(15, dtype=torch.uint8), torch.zeros(16)],
+    ("state", "error", "why"),
+    [
+        (torch.zeros(15, dtype=torch.uint8), RuntimeError, "wrong size"),
+        (torch.zeros(16), TypeError, "must be a torch.ByteTensor"),
+    ],
     ids=["size", "dtype"],
 )
-def test_a_bad_state_is_refused(state):
-    with pytest.raises((RuntimeError, TypeError)):
+def test_a_bad_state_is_refused(state, error, why):
+    with pytest.raises(error, match=why):
         torch.npu.set_rng_state(state)
 
 
 def test_a_bad_device_is_refused():
-    with pytest.raises(IndexError):
+    with pytest.raises(IndexError, match="npu:99"):
         torch.npu.get_rng_state(99)
     with pytest.raises(ValueError, match="cpu"):
         torch.npu.get_rng_state("cpu")

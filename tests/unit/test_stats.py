@@ -164,12 +164,18 @@ def test_histograms_add_up():
     assert one + two == Histogram(3, 2, (1, 2))
 
 
+def is_sampled(task: int) -> bool:
+    """Return what is_sampled() of csrc/stats/layout.h does."""
+    return task * 0x9E3779B9 % 2**32 < 2**32 // SAMPLE_PERIOD
+
+
 def test_the_engine_counts_launches_and_memory():
     a = torch.ones(8, device="npu")
     # A task is counted before the next one begins, but after waits for it end:
     # the last one here and the last one below are not sampled.
-    while _C.stream_tail(0, 0) % SAMPLE_PERIOD != 2:
+    while any(is_sampled(_C.stream_tail(0, 0) + n) for n in (-1, 31)):
         a.add_(1)
+    first = _C.stream_tail(0, 0)
     torch.npu.synchronize()
     with StatsReader(segment_file()) as reader:
         before = reader.streams()[0]
@@ -181,8 +187,30 @@ def test_the_engine_counts_launches_and_memory():
         after, [device, *_] = reader.streams()[0], reader.devices()
     assert after.submitted - before.submitted == 32
     assert after.retired == after.submitted
-    assert after.latency_ns.count - before.latency_ns.count == 2
+    sampled = sum(is_sampled(first + n) for n in range(32))
+    assert after.latency_ns.count - before.latency_ns.count == sampled >= 1
     assert device.allocated == torch.npu.memory_allocated()
+
+
+@pytest.mark.parametrize("tasks", [2, 4, 8, 16, 48])
+def test_each_operator_of_a_repeated_step_is_counted_as_often_as_it_ran(tasks):
+    a = torch.ones(8, device="npu")
+    steps = 4000
+    torch.npu.synchronize()
+    with StatsReader(segment_file()) as reader:
+        before = {cost.op: cost.tasks for cost in reader.ops()}
+
+        for _ in range(steps):
+            for _ in range(tasks // 2):
+                a.add_(1)
+                a.mul_(1)
+        torch.npu.synchronize()
+
+        after = {cost.op: cost.tasks for cost in reader.ops()}
+    ran = steps * tasks // 2
+    for op in ("aten::add_.Tensor", "aten::mul_.Tensor"):
+        counted = SAMPLE_PERIOD * (after[op] - before.get(op, 0))
+        assert counted == pytest.approx(ran, rel=0.05), op
 
 
 def test_reading_needs_no_torch(fresh_python):

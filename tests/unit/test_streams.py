@@ -190,7 +190,7 @@ def test_recorded_memory_is_not_reused_while_another_stream_reads_it():
 
 
 def test_an_id_that_is_no_number_of_64_bits_or_of_another_device_is_refused():
-    with pytest.raises(OverflowError):
+    with pytest.raises(OverflowError, match="stream_id"):
         torch.npu.Stream(stream_id=1 << 70, device_index=0, device_type=20)
     with pytest.raises(RuntimeError, match="device_type"):
         torch.npu.Stream(stream_id=0, device_index=0, device_type=1)

@@ -54,11 +54,12 @@ def wrapper(op: Op) -> str:
     func = op.function.func
     name, _, overload = op.schema_name.partition(".")
     scalars = "kDecide" if op.schema_name in VALUES_DECIDE else "kDoNotDecide"
-    meta = "kSharesKernelsCode" if op.structured else "kSeparate"
-    shapes = f", &{op.shapes}" if op.shapes else ""
+    meta = "kSharesKernelsCode" if op.shares_kernels_code else "kSeparate"
+    shapes = f"&{op.shapes}" if op.shapes else "nullptr"
+    compared = f"{op.compared:#x}"
     declaration = (
         f'const Op op_{op.ident}("aten::{name}", "{overload}", &{op.runner}, '
-        f"ScalarValues::{scalars}, Meta::{meta}{shapes});"
+        f"ScalarValues::{scalars}, Meta::{meta}, {shapes}, {compared});"
     )
     arguments = ", ".join([f"op_{op.ident}", *names])
     # Each result is new memory or one of the arguments.
@@ -71,9 +72,9 @@ def wrapper(op: Op) -> str:
         fresh = iter(range(new))
         values = [r or f"std::move(r[{next(fresh)}])" for r in returns]
         call = (
-            f"call_new_several<{new}>({arguments})"
+            f"call_new_several<{new}, {compared}>({arguments})"
             if new
-            else f"call_in_place({arguments})"
+            else f"call_in_place<{compared}>({arguments})"
         )
         body = f"  auto r = {call};" if new else f"  {call};"
         if len(values) == 1:

@@ -52,6 +52,7 @@ UNBOXED = {
     "float": "a[{}].toDouble()",
     "float?": "a[{}].toOptional<double>()",
     "str": "a[{}].toStringView()",
+    "str?": "opt_string_of(a[{}])",
     "ScalarType": "a[{}].toScalarType()",
     "ScalarType?": "a[{}].toOptional<at::ScalarType>()",
 }
@@ -74,6 +75,9 @@ OUT_KERNEL_SUITS = {"where", "index_select", "hardtanh", "hardswish", "take", "a
 
 # Structured, but the out kernel first grows its output to an unreduced size.
 OUT_KERNEL_GROWS = {"mse_loss", "smooth_l1_loss"}
+
+# Structured, but the kernel lays its output out anew.
+KERNEL_LAYS_OUT = {"replication_pad2d"}
 
 # The values of Scalar and float arguments are part of what identifies a call:
 # they decide the shape of the result, or are compared with each other or with a
@@ -125,6 +129,29 @@ class Op:
     @property
     def header(self) -> str:
         return self.kernel_function.root_name
+
+    @property
+    def shares_kernels_code(self) -> bool:
+        """Whether what tells its shapes cannot disagree with the kernel."""
+        return (
+            self.structured
+            and self.shaped_by is not None
+            and self.function.root_name not in KERNEL_LAYS_OUT
+        )
+
+    @property
+    def compared(self) -> int:
+        """Bits of the written arguments that are looked for in the others.
+
+        Not lists: kernels with such write what an optimizer keeps, and look at no
+        relations.
+        """
+        arguments = self.function.func.arguments.flat_all
+        return sum(
+            1 << i
+            for i, a in enumerate(arguments)
+            if a.is_write and str(a.type) == "Tensor"
+        )
 
     @property
     def signature(self) -> DispatcherSignature:

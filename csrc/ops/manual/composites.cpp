@@ -19,7 +19,7 @@ constexpr const char* kOneTask[] = {
     "convolution_backward", "embedding",
     "slice_backward",       "select_backward",
     "constant_pad_nd",      "binary_cross_entropy_with_logits",
-    "mode.values",
+    "mode.values",          "addr_",
 };
 
 // The cpu kernel draws from a generator that it does not take as an argument.

@@ -7,6 +7,7 @@
 //                         larger ones through pinned memory or by waiting);
 //                         from pinned, async: queued, read later
 #include <ATen/ExpandUtils.h>
+#include <ATen/MemoryOverlap.h>
 #include <ATen/native/Copy.h>
 #include <ATen/ops/_local_scalar_dense.h>
 #include <ATen/ops/copy.h>
@@ -44,8 +45,14 @@ void run_copy(Frame& f) { f.tensor(0).copy_(f.tensor(1)); }
 
 constexpr const char* kCopyName = "aten::copy_";
 
-// copy_ itself, between two tensors that the device can reach.
-const Op kCopy(kCopyName, "", &run_copy);
+// copy_ itself, between two tensors that the device can reach and that do not
+// overlap in a way that it refuses.
+const Op kCopy(kCopyName, "", &run_copy, ScalarValues::kDoNotDecide,
+               Meta::kSeparate, nullptr, /*compared=*/0);
+
+void copy_by_kernel(const at::Tensor& to, const at::Tensor& from) {
+  call_in_place<0>(kCopy, to, from, false);
+}
 
 // Whether the two differ in nothing but their addresses, without gaps.
 bool same_layout(const at::Tensor& a, const at::Tensor& b) {
@@ -70,7 +77,7 @@ void copy_on_stream(Stream& stream, const at::Tensor& to,
                to.nbytes(), CopyKind::kOnDevice);
     return;
   }
-  call_in_place(kCopy, to, from, false);
+  copy_by_kernel(to, from);
 }
 
 // Host memory whose owner was interrupted while he waited for the copy from it.
@@ -92,7 +99,7 @@ void copy_between_devices(const at::Tensor& to, const at::Tensor& from) {
                              ? to.strides()
                              : from.contiguous().strides(),
                          to.dtype());
-    call_in_place(kCopy, packed, from.expand_as(packed), false);
+    copy_by_kernel(packed, from.expand_as(packed));
   }
   if (!source.wait_for(target, target.tail())) raise_stream_error(source);
   if (same_layout(to, packed)) {
@@ -108,7 +115,7 @@ void copy_between_devices(const at::Tensor& to, const at::Tensor& from) {
   copy_bytes(source, landed.mutable_data_ptr(), packed.const_data_ptr(),
              packed.nbytes(), CopyKind::kOnDevice);
   if (!target.wait_for(source, source.tail())) raise_stream_error(target);
-  call_in_place(kCopy, to, landed, false);
+  copy_by_kernel(to, landed);
 }
 
 void copy_to_host(const at::Tensor& to, const at::Tensor& from,
@@ -156,7 +163,7 @@ void copy_from_host(const at::Tensor& to, const at::Tensor& from,
   if (!same_layout(to, source)) {
     at::Tensor packed = make_contiguous(stream, to.sizes(), to.dtype());
     copy_from_host(packed, from.expand_as(packed), false);
-    call_in_place(kCopy, to, packed, false);
+    copy_by_kernel(to, packed);
     return;
   }
   const size_t bytes = source.nbytes();
@@ -223,6 +230,8 @@ at::Tensor& copy_(at::Tensor& self, const at::Tensor& source,
   const at::Tensor from =
       source.sizes() == self.sizes() ? source : source.expand_as(self);
   if (self.numel() == 0) return self;
+  at::assert_no_internal_overlap(self);
+  at::assert_no_partial_overlap(self, source);
   if (!is_npu(self)) {
     copy_to_host(self, from, non_blocking);
   } else if (!is_npu(from)) {

@@ -1,16 +1,26 @@
 // nn.LSTM as cpu runs it: one oneDNN kernel, so one task, per layer and
 // direction instead of one per time step and gate.
-#include <ATen/ATen.h>
-#include <ATen/autocast_mode.h>
+#include <ATen/Context.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/dropout.h>
 #include <ATen/ops/lstm_native.h>
 #include <ATen/ops/mkldnn_rnn_layer.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/zeros_like.h>
 #include <torch/library.h>
 
 #include "csrc/ops/boxed.h"
 #include "csrc/ops/frame.h"
-#include "csrc/ops/kernel_threads.h"
 #include "csrc/ops/result_memory.h"
+#include "csrc/torch/kernel_threads.h"
 #include "csrc/torch/tensor.h"
+
+// ATen/autocast_mode.h declares it, and includes every operator.
+namespace at::autocast {
+TORCH_API bool is_autocast_enabled(at::DeviceType device_type);
+}
 
 namespace npu {
 namespace {

@@ -1,7 +1,9 @@
 // The fused LSTM and GRU cells that torch uses on accelerators, out of the
 // device's own operators. Gates: LSTM (input, forget, cell, output), GRU
 // (reset, update, new), side by side in the last dimension.
-#include <ATen/ATen.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/cat.h>
 #include <torch/library.h>
 
 #include <tuple>

@@ -1,7 +1,10 @@
 // The steps of batch normalization over several processes (nn.SyncBatchNorm),
 // out of the device's own operators. Statistics are float32 at least, as
 // CUDA's.
-#include <ATen/ATen.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/var_mean.h>
 #include <torch/library.h>
 
 #include <tuple>

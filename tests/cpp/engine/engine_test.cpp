@@ -205,24 +205,25 @@ TEST(Engine, BlocksEachLaunchWhileAnAdministratorAsksForIt) {
   const auto ended = in_child([] {
     Stream& stream = current_stream(0);
     Counter& waited = stream.block().bypassed[int(Bypass::kLaunchBlocking)];
-    const auto sixteen = [&] {
-      for (uint64_t i = 0; i < 2 * kSamplePeriod; ++i)
-        submit(stream, kNothing, {});
+    // At least one of them is sampled.
+    constexpr uint64_t kTasks = 3 * kSamplePeriod;
+    const auto some = [&] {
+      for (uint64_t i = 0; i < kTasks; ++i) submit(stream, kNothing, {});
       synchronize_device(0, WaitReason::kDeviceSync);
     };
-    sixteen();
+    some();
     REQUIRE(waited.load() == 0);
 
     segment().control.launch_blocking.store(2);
-    while (!launch_blocks()) sixteen();
+    while (!launch_blocks()) some();
     const uint64_t before = waited.load();
-    sixteen();
-    REQUIRE(waited.load() == before + 2 * kSamplePeriod);
+    some();
+    REQUIRE(waited.load() == before + kTasks);
 
     segment().control.launch_blocking.store(1);
-    while (launch_blocks()) sixteen();
+    while (launch_blocks()) some();
     const uint64_t after = waited.load();
-    sixteen();
+    some();
     REQUIRE(waited.load() == after);
     return 0;
   });

@@ -1,9 +1,12 @@
 #include "csrc/taskqueue/host_wait.h"
 
+#include <stdlib.h>
+
 #include <stdexcept>
 #include <thread>
 #include <vector>
 
+#include "csrc/base/clock.h"
 #include "csrc/stats/segment.h"
 #include "csrc/taskqueue/engine.h"
 #include "csrc/taskqueue/event.h"
@@ -114,6 +117,134 @@ TEST(HostWait, IsReportedWhenItTookTimeAndAlwaysWhileWatched) {
     host_wait(stream, stream.tail(), WaitReason::kCopy, "copy");
     if (told.size() != 2 || told[1].ns != 0 || told[1].pending != 0) return 3;
     return told[1].reason == WaitReason::kCopy ? 0 : 4;
+  });
+  EXPECT_EQ(ended.code, 0);
+  EXPECT_EQ(ended.err, "");
+}
+
+// What is done already is not waited for.
+TEST(HostWait, TellsHowManyTasksItWaitsFor) {
+  const auto ended = in_child([] {
+    static Gate gate;
+    static std::vector<uint64_t> before;
+    gate_to_open = &gate;
+    Stream& stream = current_stream(0);
+    for (int i = 0; i < 5; ++i) submit(stream, check::kNothing, {});
+    host_wait(stream, 5, WaitReason::kStreamSync);
+    block(stream, gate);
+    submit(stream, check::kNothing, {});
+    set_host_wait_hooks({nullptr, nullptr, open_the_gate,
+                         [](const HostWait& w) { before.push_back(w.pending); },
+                         [](const HostWait& w) { told.push_back(w); }});
+    watch_host_waits(true);
+    host_wait(stream, 6, WaitReason::kCopy, "copy");
+    if (before != std::vector<uint64_t>{2}) return 1;
+    if (told.size() != 1 || told[0].pending != 1) return 2;
+    host_wait(stream, 3, WaitReason::kCopy, "copy");
+    return told.size() == 2 && told[1].pending == 0 ? 0 : 3;
+  });
+  EXPECT_EQ(ended.code, 0);
+  EXPECT_EQ(ended.err, "");
+}
+
+// The limits are of synchronize() of a device and of a stream; a wait that is
+// over, or of another kind, has none.
+TEST(HostWait, EndsAfterTheTimeThatTheEnvironmentGivesIt) {
+  const auto ended = in_child([] {
+    setenv("ACL_STREAM_TIMEOUT", "1", 1);        // milliseconds
+    setenv("ACL_DEVICE_SYNC_TIMEOUT", "-1", 1);  // seconds; none
+    static Gate gate;
+    gate_to_open = &gate;
+    Stream& stream = current_stream(0);
+    block(stream, gate);
+    const uint64_t began = now_ns();
+    bool timed_out = false;
+    try {
+      host_wait(stream, stream.tail(), WaitReason::kStreamSync);
+    } catch (const std::runtime_error& e) {
+      timed_out =
+          std::string(e.what()).find("ACL_STREAM_TIMEOUT") != std::string::npos;
+    }
+    const uint64_t took = now_ns() - began;
+    if (!timed_out || took < 1'000'000) return 1;
+    set_host_wait_hooks({nullptr, nullptr,
+                         [] {
+                           if (++asked == 3) gate_to_open->open();
+                         },
+                         nullptr, nullptr});
+    const auto reason = WaitReason::kDeviceSync;
+    host_wait(stream, stream.tail(), reason);  // three times 50 ms
+    return asked >= 3 ? 0 : 2;
+  });
+  EXPECT_EQ(ended.code, 0);
+  EXPECT_EQ(ended.err, "");
+}
+
+TEST(HostWait, OfADeviceEndsAfterItsOwnTime) {
+  const auto ended = in_child([] {
+    setenv("ACL_DEVICE_SYNC_TIMEOUT", "1", 1);  // second
+    static Gate gate;
+    gate_to_open = &gate;
+    Stream& stream = current_stream(0);
+    block(stream, gate);
+    const uint64_t began = now_ns();
+    try {
+      host_wait(stream, stream.tail(), WaitReason::kDeviceSync);
+      return 1;
+    } catch (const std::runtime_error&) {
+    }
+    if (now_ns() - began < 1'000'000'000) return 2;
+    gate.open();
+    host_wait(stream, stream.tail(), WaitReason::kDeviceSync);
+    return 0;
+  });
+  EXPECT_EQ(ended.code, 0);
+  EXPECT_EQ(ended.err, "");
+}
+
+// Its count goes up when it begins, its time when it has ended, and nothing
+// says any longer that it waits.
+TEST(HostWait, ThatIsGivenUpIsCountedToItsEnd) {
+  const auto ended = in_child([] {
+    static Gate gate;
+    Stream& stream = current_stream(0);
+    block(stream, gate);
+    set_host_wait_hooks({nullptr, nullptr, interrupt, nullptr, nullptr});
+    try {
+      host_wait(stream, stream.tail(), WaitReason::kItem);
+      return 1;
+    } catch (const std::runtime_error&) {
+    }
+    const DeviceBlock& block = segment().devices[0];
+    const int r = int(WaitReason::kItem);
+    if (block.waits[r] != 1 || block.wait_ns[r] == 0) return 2;
+    if (block.waiting[r] != 0 || block.waiting_from[r] != 0) return 3;
+    if (stream.block().drains[r] != 0) return 4;
+    set_host_wait_hooks({});
+    gate.open();
+    return 0;
+  });
+  EXPECT_EQ(ended.code, 0);
+  EXPECT_EQ(ended.err, "");
+}
+
+std::vector<HostWait> full_;
+
+TEST(HostWait, ForSpaceIsToldAndCountedByItsStream) {
+  const auto ended = in_child([] {
+    static Gate gate;
+    gate_to_open = &gate;
+    Stream stream(0, 0, 0, StreamMode::kQueued, 16);
+    block(stream, gate);
+    while (stream.tail() < 16) submit(stream, check::kNothing, {});
+    set_host_wait_hooks({nullptr, nullptr, open_the_gate, nullptr,
+                         [](const HostWait& w) { full_.push_back(w); }});
+    submit(stream, check::kNothing, {});
+    if (full_.size() != 1 || full_[0].reason != kFullQueue) return 1;
+    if (full_[0].pending != 16 || full_[0].ns == 0) return 2;
+    const StreamBlock& block = stream.block();
+    if (block.full_waits != 1 || block.full_wait_ns == 0) return 3;
+    return block.full_waiting == 0 ? 0 : 4;
   });
   EXPECT_EQ(ended.code, 0);
   EXPECT_EQ(ended.err, "");

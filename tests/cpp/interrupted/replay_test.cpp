@@ -24,6 +24,24 @@ using check::word;
 
 void interrupt() { throw std::runtime_error("interrupted"); }
 
+bool replay_is_interrupted(Graph& graph, Stream& stream) {
+  set_host_wait_hooks({nullptr, nullptr, interrupt, nullptr, nullptr});
+  bool thrown = false;
+  try {
+    replay(graph, stream);
+  } catch (const std::runtime_error&) {
+    thrown = true;
+  }
+  set_host_wait_hooks({});
+  return thrown;
+}
+
+void fill_behind(Gate& gate, Stream& stream) {
+  submit(stream, kGate, {word(&gate)});
+  gate.wait_until_entered();
+  while (stream.tail() < stream.capacity()) submit(stream, check::kNothing, {});
+}
+
 // Ctrl-C while the queue of the second stream is full.
 TEST(Graph, InterruptedBetweenItsStreamsLeavesNothingBehind) {
   const auto ended = in_child([] {
@@ -32,17 +50,8 @@ TEST(Graph, InterruptedBetweenItsStreamsLeavesNothingBehind) {
     Stream &a = side_stream(), &b = side_stream();
     Graph graph;
     capture_two_lanes(graph, a, b, got);
-    submit(b, kGate, {word(&gate)});
-    gate.wait_until_entered();
-    while (b.tail() < b.capacity()) submit(b, check::kNothing, {});
-    set_host_wait_hooks({nullptr, nullptr, interrupt, nullptr, nullptr});
-    bool thrown = false;
-    try {
-      replay(graph, a);
-    } catch (const std::runtime_error&) {
-      thrown = true;
-    }
-    set_host_wait_hooks({});
+    fill_behind(gate, b);
+    const bool thrown = replay_is_interrupted(graph, a);
     if (!thrown) return 1;
     submit(a, check::kNothing, {});
     wait(a);  // does not wait for a stream that is given nothing
@@ -52,6 +61,27 @@ TEST(Graph, InterruptedBetweenItsStreamsLeavesNothingBehind) {
     wait(a);
     wait(b);
     return got == std::vector<uint64_t>({1, 2, 3}) ? 0 : 3;
+  });
+  EXPECT_EQ(ended.code, 0);
+  EXPECT_EQ(ended.err, "");
+}
+
+// Ctrl-C while the queue of the stream that it is replayed on is full.
+TEST(Graph, InterruptedBeforeItsFirstStreamLeavesNothingBehind) {
+  const auto ended = in_child([] {
+    static Gate gate;
+    std::vector<uint64_t> got;
+    Stream &a = side_stream(), &b = side_stream();
+    Graph graph;
+    capture_two_lanes(graph, a, b, got);
+    fill_behind(gate, a);
+    const bool thrown = replay_is_interrupted(graph, a);
+    if (!thrown || b.tail() != 0) return 1;
+    gate.open();
+    replay(graph, a);
+    wait(a);
+    wait(b);
+    return got == std::vector<uint64_t>({1, 2, 3}) ? 0 : 2;
   });
   EXPECT_EQ(ended.code, 0);
   EXPECT_EQ(ended.err, "");
@@ -68,14 +98,7 @@ TEST(Graph, CountsAReplayWhoseWaitIsInterrupted) {
     submit(a, kGate, {word(&gate)});
     gate.wait_until_entered();
     set_launch_blocking(true);
-    set_host_wait_hooks({nullptr, nullptr, interrupt, nullptr, nullptr});
-    bool thrown = false;
-    try {
-      replay(graph, a);
-    } catch (const std::runtime_error&) {
-      thrown = true;
-    }
-    set_host_wait_hooks({});
+    const bool thrown = replay_is_interrupted(graph, a);
     set_launch_blocking(false);
     if (!thrown) return 1;
     replay(graph, c);

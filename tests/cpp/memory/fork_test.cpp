@@ -1,6 +1,8 @@
 #include <atomic>
+#include <mutex>
 #include <thread>
 
+#include "csrc/taskqueue/sole_lock.h"
 #include "tests/cpp/check.h"
 #include "tests/cpp/child.h"
 #include "tests/cpp/memory/allocator_fixture.h"
@@ -38,6 +40,31 @@ TEST(Fork, LeavesTheChildsAllocatorUsableWhateverOtherThreadsDid) {
   EXPECT_EQ(allocator(0).allocated(), 0);
   EXPECT_TRUE(allocator_exists(0));
   EXPECT_TRUE(!allocator_exists(1));
+}
+
+// The child has no thread that would end the other's being alone.
+TEST(Fork, FreesALockThatAnotherThreadWasAboutToShare) {
+  for (int i = 0; i < 20; ++i) {
+    SoleLock lock;
+    std::atomic<bool> begun{false};
+    lock.lock();
+    std::thread other([&] {
+      begun = true;
+      std::lock_guard held(lock);
+    });
+    while (!begun) std::this_thread::yield();
+    for (int k = 0; k < 1000; ++k) std::this_thread::yield();
+    const Ended child = in_child([&]() -> int {
+      lock.unlock_in_child();
+      lock.lock();
+      lock.unlock();
+      _exit(0);
+    });
+    lock.unlock();
+    other.join();
+    EXPECT_EQ(child.code, 0);
+    if (child.code != 0) break;  // each takes as long as a test may
+  }
 }
 
 }  // namespace

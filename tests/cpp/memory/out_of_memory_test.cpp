@@ -32,6 +32,36 @@ TEST(OutOfMemory, SaysWhatWasAskedAndWhatThereIs) {
               std::string::npos);
 }
 
+TEST(OutOfMemory, WritesSizesAsPeopleReadThem) {
+  const auto says = [](uint64_t bytes) {
+    OutOfMemory why{bytes, 1 << 20, 0, 1 << 20, 0, 0, 3};
+    const std::string text = why.message();
+    EXPECT_TRUE(text.find("at most") == std::string::npos);
+    EXPECT_TRUE(text.find("NPU 3 has") != std::string::npos);
+    const size_t from = text.find("allocate ") + 9;
+    return text.substr(from, text.find(". ", from) - from);
+  };
+  EXPECT_EQ(says(1023), "1023 bytes");
+  EXPECT_EQ(says(1024), "1.00 KiB");
+  EXPECT_EQ(says(1536), "1.50 KiB");
+  EXPECT_EQ(says(uint64_t{1} << 30), "1.00 GiB");
+  EXPECT_EQ(says(uint64_t{3} << 40), "3.00 TiB");
+  EXPECT_EQ(says(uint64_t{1} << 50), "1024.00 TiB");
+}
+
+TEST(OutOfMemory, SaysWhatIsHeldAndNotInUse) {
+  auto memory = make_allocator();
+  Block* used = take(memory, 100 * kMiB, first_stream());
+  Block* part = take(memory, 5 * kMiB, first_stream());
+  OutOfMemory why;
+  EXPECT_TRUE(!memory.allocate(200 * kMiB, first_stream(), why));
+  const std::string text = why.message();
+  EXPECT_TRUE(text.find("105.00 MiB is allocated") != std::string::npos);
+  EXPECT_TRUE(text.find("15.00 MiB is reserved") != std::string::npos);
+  memory.free(used);
+  memory.free(part);
+}
+
 TEST(OutOfMemory, RefusesAbsurdSizes) {
   auto memory = make_allocator();
   for (size_t bytes : {~size_t{0}, ~size_t{0} - 511, size_t{1} << 62})

@@ -1,5 +1,6 @@
 #include <atomic>
 #include <thread>
+#include <vector>
 
 #include "tests/cpp/check.h"
 #include "tests/cpp/kernels.h"
@@ -143,6 +144,55 @@ TEST(RecordStream, TheActivePeakForgetsWhatWasFreedBefore) {
   drain(second_stream());
 
   EXPECT_EQ(memory.stats()["active_bytes.all.peak"], 64 * kKiB);
+}
+
+TEST(RecordStream, ThatIsTakenBackIsNotWaitedFor) {
+  Stream& third = *find_stream(0, (int64_t(StreamPool::kNormal) << 5) + 1);
+  for (const bool both : {false, true}) {
+    auto memory = make_allocator();
+    Gate gate;
+    Block* block = take(memory, 4096, first_stream());
+    void* address = block->ptr;
+    hold(second_stream(), gate);
+    memory.record_stream(block, second_stream());
+    memory.record_stream(block, third);
+    memory.erase_stream(block, third);
+    memory.erase_stream(block, first_stream());  // never recorded
+    if (both) memory.erase_stream(block, second_stream());
+    memory.free(block);
+    EXPECT_EQ(take(memory, 4096, first_stream())->ptr == address, both);
+    gate.open();
+    drain(second_stream());
+  }
+}
+
+// A block that waits for a slow stream does not hold up those behind it.
+TEST(RecordStream, LooksAtPendingBlocksInTurn) {
+  Stream& third = *find_stream(0, (int64_t(StreamPool::kNormal) << 5) + 1);
+  auto memory = make_allocator();
+  Gate slow, fast;
+  hold(second_stream(), slow);
+  hold(third, fast);
+  std::vector<Block*> blocks;
+  for (int i = 0; i < 6; ++i)
+    blocks.push_back(take(memory, 4096, first_stream()));
+  const uint64_t deferred = first_stream().block().deferred_bytes.load();
+  for (int i = 0; i < 6; ++i) {
+    memory.record_stream(blocks[size_t(i)], i < 5 ? second_stream() : third);
+    memory.free(blocks[size_t(i)]);
+  }
+  EXPECT_EQ(first_stream().block().deferred_bytes.load(), deferred + 6 * 4096);
+  void* address = blocks[5]->ptr;
+  fast.open();
+  drain(third);
+  // Four are looked at for each block that the cache has: 5 is the second's.
+  for (int i = 0; i < 2; ++i) memory.free(take(memory, 512, first_stream()));
+  EXPECT_TRUE(take(memory, 4096, first_stream())->ptr == address);
+  EXPECT_EQ(first_stream().block().deferred_bytes.load(), deferred + 5 * 4096);
+  slow.open();
+  drain(second_stream());
+  memory.stats();
+  EXPECT_EQ(first_stream().block().deferred_bytes.load(), deferred);
 }
 
 TEST(RecordStream, EmptyCacheWaitsForPendingBlocks) {

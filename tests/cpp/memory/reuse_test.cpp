@@ -24,6 +24,19 @@ TEST(Reuse, RoundsSizesTo512AndAlignsAddresses) {
   EXPECT_EQ(reinterpret_cast<uintptr_t>(exact->ptr) % 512, 0);
 }
 
+// What is left of a block that was split is of the same device and stream.
+TEST(Reuse, GivesTheRestOfABlockAllThatTheBlockHad) {
+  setenv("NPU_DISPATCH_MEMORY", std::to_string(kTotal).c_str(), 1);
+  CachingAllocator memory(1);
+  Block* first = take(memory, 4096, first_stream());
+  Block* rest = take(memory, 4096, first_stream());
+  EXPECT_EQ(rest->ptr, static_cast<char*>(first->ptr) + 4096);
+  for (const Block* block : {first, rest}) {
+    EXPECT_EQ(block->device, 1);
+    EXPECT_TRUE(block->stream == &first_stream());
+  }
+}
+
 TEST(Reuse, GivesAFreedBlockToTheSameStreamAtOnce) {
   for (size_t bytes : {512ul, 1000ul, 1 * kMiB, 5 * kMiB, 30 * kMiB}) {
     auto memory = make_allocator();

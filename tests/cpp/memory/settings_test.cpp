@@ -87,6 +87,64 @@ TEST(Settings, AcceptWhatOtherAllocatorsKnowAndNameItAsWithoutEffect) {
   EXPECT_EQ(s.max_split_size, 64 * kMiB);
 }
 
+TEST(Settings, AcceptEachValueThatIsRight) {
+  for (const char* yes : {"True", "true", "1"})
+    EXPECT_TRUE(
+        parse_allocator_settings(std::string("expandable_segments:") + yes)
+            .expandable_segments);
+  for (const char* no : {"False", "false", "0"})
+    EXPECT_TRUE(
+        !parse_allocator_settings(std::string("expandable_segments:") + no)
+             .expandable_segments);
+  for (const char* text :
+       {"", " , ", "base_addr_aligned_kb:0", "base_addr_aligned_kb:16",
+        "page_size:1g", "backend:native", "max_split_size_mb:21",
+        "max_non_split_rounding_mb:21", "garbage_collection_threshold:0.001",
+        "roundup_power2_divisions:1", "roundup_power2_divisions:[]"}) {
+    EXPECT_EQ(refusal(text), "");
+    EXPECT_EQ(parse_allocator_settings(text).text, text);
+  }
+  EXPECT_EQ(parse_allocator_settings("max_non_split_rounding_mb:21")
+                .max_non_split_rounding,
+            21 * kMiB);
+  EXPECT_TRUE(parse_allocator_settings("per_process_memory_fraction:1")
+                  .memory_fraction == 1);
+  EXPECT_TRUE(!parse_allocator_settings("roundup_power2_divisions:1").rounds);
+}
+
+TEST(Settings, RefuseEachValueThatIsWrong) {
+  for (const char* text :
+       {"garbage_collection_threshold:0", "garbage_collection_threshold:1",
+        "per_process_memory_fraction:1.01", "per_process_memory_fraction:-1",
+        "max_split_size_mb:17592186044416", "max_split_size_mb:64 MB",
+        "max_non_split_rounding_mb:17592186044416", "base_addr_aligned_kb:x",
+        "roundup_power2_divisions:0", "roundup_power2_divisions:[4]",
+        "roundup_power2_divisions:[x:4]", "roundup_power2_divisions:[4:3]",
+        "segment_size_mb:-1", "pinned_free_catch_all:yes", ":", "a",
+        "page_size:"})
+    EXPECT_TRUE(refusal(text).starts_with("PYTORCH_NPU_ALLOC_CONF: "));
+  EXPECT_TRUE(
+      refusal("x:1").find("the keys are max_split_size_mb, max_non_split"
+                          "_rounding_mb, garbage") != std::string::npos);
+}
+
+// Letters left out, added, exchanged and moved each count.
+TEST(Settings, NameTheNearestKey) {
+  const std::pair<const char*, const char*> mistakes[] = {
+      {"backen", "backend"},
+      {"backendd", "backend"},
+      {"bakcend", "backend"},
+      {"page-size", "page_size"},
+      {"expandable_segment", "expandable_segments"},
+      {"segment_size", "segment_size_mb"},
+      {"pinned_mem_registered", "pinned_mem_register"},
+      {"xmax_split_size_mb", "max_split_size_mb"},
+      {"large_segment_size_m", "large_segment_size_mb"}};
+  for (const auto& [mistake, right] : mistakes)
+    EXPECT_TRUE(refusal(std::string(mistake) + ":1")
+                    .ends_with(std::string("known is ") + right));
+}
+
 TEST(Settings, LimitTheMemoryOfTheProcess) {
   const MemoryInfo info = allocator(0).info();
   {
@@ -136,6 +194,17 @@ TEST(Settings, RoundEachPowerOfTwoAsItsEntrySays) {
   EXPECT_EQ(rounded(9 * kMiB, text), 12 * kMiB);           // from 8: halves
   EXPECT_EQ(rounded(17 * kMiB, text), 24 * kMiB);
   EXPECT_EQ(rounded(33 * kMiB, text), 36 * kMiB);  // above: eighths
+  EXPECT_EQ(rounded(16 * kMiB, text), 16 * kMiB);
+  const size_t tib = size_t{1} << 40;
+  EXPECT_EQ(rounded(tib + 1, text), tib + tib / 8);  // as the last power
+  EXPECT_EQ(rounded(kMiB - 1000, "roundup_power2_divisions:[1:2]"), kMiB);
+  EXPECT_EQ(rounded(2 * kMiB + 1, "roundup_power2_divisions:[1:2]"),
+            2 * kMiB + 512);
+  EXPECT_EQ(rounded(size_t{1} << 60, text), size_t{1} << 60);
+  EXPECT_EQ(rounded((size_t{1} << 60) + 1, text), size_t{1} << 60);
+  // More than the divisions of 512 bytes that there are.
+  EXPECT_EQ(rounded(1024, "roundup_power2_divisions:2"), 1024);
+  EXPECT_EQ(rounded(1025, "roundup_power2_divisions:2"), 1536);
 }
 
 TEST(Settings, MaxSplitSizeKeepsLargeBlocksWhole) {

@@ -1,5 +1,12 @@
+#include <array>
+#include <map>
+#include <string>
+#include <thread>
+
+#include "csrc/memory/settings.h"
 #include "csrc/stats/segment.h"
 #include "tests/cpp/check.h"
+#include "tests/cpp/kernels.h"
 #include "tests/cpp/memory/allocator_fixture.h"
 
 namespace npu {
@@ -67,6 +74,127 @@ TEST(MemoryStats, ResetsPeaksAndTotalsSeparately) {
   EXPECT_EQ(stats["num_device_alloc"], 0);
 }
 
+// A statistic: now, at most, and what came and went.
+using Four = std::array<int64_t, 4>;
+void expect(std::map<std::string, int64_t>& stats, const char* name, Four small,
+            Four large, Four all) {
+  const std::pair<const char*, Four> pools[] = {
+      {".small_pool", small}, {".large_pool", large}, {".all", all}};
+  for (const auto& [pool, four] : pools) {
+    const std::string key = std::string(name) + pool;
+    EXPECT_EQ(stats[key + ".current"], four[0]);
+    EXPECT_EQ(stats[key + ".peak"], four[1]);
+    EXPECT_EQ(stats[key + ".allocated"], four[2]);
+    EXPECT_EQ(stats[key + ".freed"], four[3]);
+  }
+}
+
+TEST(MemoryStats, CountAllOfABlocksLifePerPool) {
+  constexpr int64_t M = kMiB, kAsked = 3 * M - 1;
+  auto memory = make_allocator();
+  Gate gate;
+  Block* a = take(memory, 1000, first_stream());
+  Block* b = take(memory, 600, first_stream());
+  Block* c = take(memory, size_t(kAsked), first_stream());
+  memory.free(a);
+  submit(second_stream(), kGate, {word(&gate)});
+  memory.record_stream(c, second_stream());
+  memory.free(c);
+
+  auto s = memory.stats();
+  expect(s, "allocation", {1, 2, 2, 1}, {0, 1, 1, 1}, {1, 3, 3, 2});
+  expect(s, "allocated_bytes", {1024, 2048, 2048, 1024},
+         {0, 3 * M, 3 * M, 3 * M},
+         {1024, 3 * M + 2048, 3 * M + 2048, 3 * M + 1024});
+  expect(s, "active", {1, 2, 2, 1}, {1, 1, 1, 0}, {2, 3, 3, 1});
+  expect(s, "active_bytes", {1024, 2048, 2048, 1024}, {3 * M, 3 * M, 3 * M, 0},
+         {3 * M + 1024, 3 * M + 2048, 3 * M + 2048, 1024});
+  expect(s, "requested_bytes", {600, 1600, 1600, 1000},
+         {kAsked, kAsked, kAsked, 0},
+         {kAsked + 600, kAsked + 1600, kAsked + 1600, 1000});
+  expect(s, "segment", {1, 1, 1, 0}, {1, 1, 1, 0}, {2, 2, 2, 0});
+  expect(s, "reserved_bytes", {2 * M, 2 * M, 2 * M, 0},
+         {20 * M, 20 * M, 20 * M, 0}, {22 * M, 22 * M, 22 * M, 0});
+  expect(s, "inactive_split", {2, 2, 2, 0}, {1, 1, 1, 0}, {3, 3, 3, 0});
+  expect(s, "inactive_split_bytes",
+         {2 * M - 1024, 2 * M - 1024, 2 * M - 1024, 0},
+         {17 * M, 17 * M, 17 * M, 0},
+         {19 * M - 1024, 19 * M - 1024, 19 * M - 1024, 0});
+  EXPECT_EQ(s["num_device_alloc"], 2);
+
+  memory.reset_peak_stats();
+  memory.reset_accumulated_stats();
+  EXPECT_EQ(memory.stats()["active.all.peak"], 2);
+  gate.open();
+  memory.empty_cache();
+  s = memory.stats();
+  expect(s, "allocation", {1, 1, 0, 0}, {0, 0, 0, 0}, {1, 1, 0, 0});
+  expect(s, "allocated_bytes", {1024, 1024, 0, 0}, {0, 0, 0, 0},
+         {1024, 1024, 0, 0});
+  expect(s, "active", {1, 1, 0, 0}, {0, 1, 0, 1}, {1, 2, 0, 1});
+  expect(s, "active_bytes", {1024, 1024, 0, 0}, {0, 3 * M, 0, 3 * M},
+         {1024, 3 * M + 1024, 0, 3 * M});
+  expect(s, "requested_bytes", {600, 600, 0, 0}, {0, kAsked, 0, kAsked},
+         {600, kAsked + 600, 0, kAsked});
+  expect(s, "segment", {1, 1, 0, 0}, {0, 1, 0, 1}, {1, 2, 0, 1});
+  expect(s, "reserved_bytes", {2 * M, 2 * M, 0, 0}, {0, 20 * M, 0, 20 * M},
+         {2 * M, 22 * M, 0, 20 * M});
+  expect(s, "inactive_split", {2, 2, 0, 0}, {0, 1, 0, 1}, {2, 3, 0, 1});
+  expect(s, "inactive_split_bytes", {2 * M - 1024, 2 * M - 1024, 0, 0},
+         {0, 17 * M, 0, 17 * M}, {2 * M - 1024, 19 * M - 1024, 0, 17 * M});
+  EXPECT_TRUE(s["num_device_alloc"] == 0 && s["num_device_free"] == 1);
+  memory.free(b);
+}
+
+TEST(MemoryStats, OfOversizeBlocksAndOfFailuresAreResetToo) {
+  set_allocator_settings("max_split_size_mb:40");
+  auto memory = make_allocator();
+  const DeviceBlock& seen = segment().devices[0];
+  const uint64_t retries = seen.alloc_retries.load(), ooms = seen.ooms.load();
+  Block* block = take(memory, 50 * kMiB, first_stream());
+  memory.free(take(memory, 60 * kMiB, first_stream()));
+  EXPECT_TRUE(!take(memory, 2 * kTotal, first_stream()));
+  auto s = memory.stats();
+  EXPECT_EQ(s["oversize_allocations.current"], 1);
+  EXPECT_EQ(s["oversize_allocations.peak"], 2);
+  EXPECT_EQ(s["oversize_allocations.freed"], 1);
+  EXPECT_EQ(s["oversize_segments.peak"], 2);
+  EXPECT_EQ(s["oversize_segments.freed"], 1);  // the retry gave it back
+  EXPECT_TRUE(s["num_ooms"] == 1 && s["num_alloc_retries"] == 1);
+  EXPECT_EQ(seen.alloc_retries.load(), retries + 1);
+  EXPECT_EQ(seen.ooms.load(), ooms + 1);
+  memory.reset_peak_stats();
+  memory.reset_accumulated_stats();
+  s = memory.stats();
+  for (const char* name : {"oversize_allocations", "oversize_segments"}) {
+    const std::string key = name;
+    EXPECT_TRUE(s[key + ".current"] == 1 && s[key + ".peak"] == 1);
+    EXPECT_TRUE(s[key + ".allocated"] == 0 && s[key + ".freed"] == 0);
+  }
+  EXPECT_TRUE(s["num_ooms"] == 0 && s["num_alloc_retries"] == 0);
+  memory.free(block);
+  set_allocator_settings("");
+}
+
+TEST(MemoryStats, CountWhenTheCacheWaitedForAStream) {
+  auto memory = make_allocator();
+  memory.free(take(memory, 512, first_stream()));
+  memory.empty_cache();
+  EXPECT_EQ(memory.stats()["num_sync_all_streams"], 0);
+  Gate gate;
+  memory.free(take(memory, 512, first_stream()));
+  submit(first_stream(), kGate, {word(&gate)});
+  std::jthread opener([&] {
+    while (first_stream().retired().wanted() < first_stream().tail())
+      std::this_thread::yield();
+    gate.open();
+  });
+  memory.empty_cache();
+  EXPECT_EQ(memory.stats()["num_sync_all_streams"], 1);
+  memory.reset_accumulated_stats();
+  EXPECT_EQ(memory.stats()["num_sync_all_streams"], 0);
+}
+
 TEST(MemoryStats, AreMirroredForOtherProcesses) {
   auto memory = make_allocator();
   const DeviceBlock& seen = segment().devices[0];
@@ -79,6 +207,12 @@ TEST(MemoryStats, AreMirroredForOtherProcesses) {
 
   EXPECT_EQ(seen.allocated.load(), 0);
   EXPECT_EQ(seen.allocated_peak.load(), 4096);
+  const uint64_t allocations = seen.allocations.load();
+  memory.free(take(memory, 1024, first_stream()));
+  EXPECT_EQ(seen.allocations.load(), allocations + 1);
+  EXPECT_EQ(seen.allocated_peak.load(), 4096);
+  memory.reset_peak_stats();
+  EXPECT_EQ(seen.allocated_peak.load(), 0);
   memory.empty_cache();
   EXPECT_EQ(seen.reserved.load(), 0);
   EXPECT_EQ(memory.max_reserved(), 2 * kMiB);

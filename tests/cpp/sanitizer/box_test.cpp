@@ -1,5 +1,6 @@
 #include "csrc/sanitizer/box.h"
 
+#include <iterator>
 #include <random>
 #include <set>
 #include <vector>
@@ -46,6 +47,51 @@ TEST(Box, OfAContiguousTensorIsEveryByte) {
   EXPECT_EQ(box.hi, 1480);
 }
 
+// Whatever the order of its dimensions, and with some of size one or stride 0.
+TEST(Box, OfPermutedDimensionsIsTheSame) {
+  for (const Shape& shape :
+       {Shape{{4, 5}, {1, 4}, 1000, 4}, Shape{{5, 4, 6}, {24, 1, 4}, 1000, 4},
+        Shape{{4, 1, 5}, {1, 77, 4}, 1000, 4},
+        Shape{{4, 1, 5}, {5, 99, 1}, 1000, 4}, Shape{{1, 9}, {1, 1}, 1000, 4},
+        Shape{{3, 4, 5}, {0, 1, 4}, 1000, 4}}) {
+    const Box box = shape.box();
+    EXPECT_TRUE(box.solid());
+    EXPECT_EQ(box.hi - box.lo, shape.bytes().size());
+  }
+  const Box gaps = Shape{{5, 4, 6}, {2, 100, 10}, 1000, 4}.box();
+  EXPECT_EQ(gaps.ndim, 2);  // 5 by 2 and 6 by 10 are one row
+  EXPECT_TRUE(gaps.dims[0].stride == 400 && gaps.dims[0].size == 4);
+  EXPECT_TRUE(gaps.dims[1].stride == 8 && gaps.dims[1].size == 30);
+  EXPECT_EQ(gaps.item, 4);
+  EXPECT_EQ(gaps.hi - gaps.lo, 3 * 400 + 29 * 8 + 4);
+}
+
+// More dimensions than a box has room for: only its bounds are known.
+TEST(Box, OfManyDimensionsIsVagueAndMeetsAndCoversNothing) {
+  Shape shape{{}, {}, 1000, 1};
+  for (int64_t stride = 3 * 3 * 3 * 3 * 3 * 3; stride > 0; stride /= 3) {
+    shape.sizes.push_back(2);
+    shape.strides.push_back(stride * 2);
+  }
+  const Box vague = shape.box();
+  EXPECT_TRUE(vague.vague && !vague.solid());
+  EXPECT_EQ(vague.hi, 1 + *std::prev(shape.bytes().end()));
+  // Those that it has room for are of this one, which is in it all the same.
+  shape.sizes.erase(shape.sizes.begin());
+  shape.strides.erase(shape.strides.begin());
+  const Box known = shape.box();
+  EXPECT_TRUE(!known.vague);
+  EXPECT_EQ(known.ndim, 6);
+  const Box solid = Shape{{4000}, {1}, 1, 1}.box();
+  for (const Box& other : {known, solid}) {
+    EXPECT_TRUE(!overlap(vague, other));
+    EXPECT_TRUE(!overlap(other, vague));
+    EXPECT_TRUE(!covers(vague, other));
+  }
+  EXPECT_TRUE(covers(solid, vague));
+  EXPECT_TRUE(!covers(vague, vague));
+}
+
 TEST(Box, OfARangeTakesItsLengthFromTheTask) {
   const npu_view view{nullptr, nullptr, 1, 2, 0, NPU_WRITE};
   const uint64_t words[] = {4096, 100};
@@ -76,6 +122,30 @@ TEST(Box, WithGapsCoversItselfAndNoneThatIsElsewhere) {
     EXPECT_TRUE(!covers(rows.box(), other.box()));
   }
   EXPECT_TRUE(!covers(shorter.box(), rows.box()));
+}
+
+// As many different strides as two boxes can have.
+TEST(Box, OverlapAgreesWithCountingForTwelveStrides) {
+  std::mt19937_64 random(11);
+  int met = 0;
+  for (int round = 0; round < 300; ++round) {
+    const auto shape = [&](int64_t first) {
+      Shape s{{}, {}, 1000 + random() % 64, 1};
+      for (int64_t i = 0; i < 6; ++i) {
+        s.sizes.push_back(2);
+        s.strides.push_back(first + 10 * i + int64_t(random() % 2) * 4);
+      }
+      return s;
+    };
+    const Shape one = shape(2), two = shape(3);
+    const auto a = one.bytes(), b = two.bytes();
+    bool meet = false;
+    for (const uint64_t byte : a) meet |= b.contains(byte);
+    met += meet;
+    EXPECT_EQ(overlap(one.box(), two.box()), meet);
+    EXPECT_EQ(overlap(two.box(), one.box()), meet);
+  }
+  EXPECT_TRUE(met > 100);
 }
 
 TEST(Box, OverlapAgreesWithCountingEveryByte) {

@@ -10,48 +10,20 @@
 #include "csrc/taskqueue/program.h"
 #include "tests/cpp/check.h"
 #include "tests/cpp/kernels.h"
+#include "tests/cpp/sanitizer/world.h"
 
 namespace npu {
 namespace {
 
-const int64_t kSize[] = {16}, kStride[] = {1};
-const npu_view kWriteView{kSize, kStride, 1, 4, 0, NPU_WRITE};
-const npu_view kReadView{kSize, kStride, 1, 4, 0, NPU_READ};
-constexpr npu_kernel kWrite{check::run_nothing, "test::write", &kWriteView, 1};
-constexpr npu_kernel kRead{check::run_nothing, "test::read", &kReadView, 1};
-
-std::vector<FindingKind> found_;
-std::atomic<int> count_{0};
-
-bool note(const Finding* findings, size_t count) {
-  for (size_t i = 0; i < count; ++i) found_.push_back(findings[i].kind);
-  return false;
-}
-bool tally(const Finding*, size_t count) {
-  count_ += int(count);
-  return false;
-}
-
-// Two streams under a sanitizer, and a block of the first one.
-struct World {
-  explicit World(bool (*found)(const Finding*, size_t) = &note)
-      : sanitizer({found, nullptr, nullptr}) {
-    found_.clear();
-    count_ = 0;
-    set_observer(&sanitizer);
-    for (Stream* s : {&one, &two}) s->set_observed(true);
-    sanitizer.allocated(&one, memory, sizeof memory);
-  }
-  ~World() {
-    one.stop();
-    two.stop();
-    set_observer(nullptr);
-  }
-
-  Sanitizer sanitizer;
-  Stream one{0, 90, 0, StreamMode::kQueued}, two{0, 91, 0, StreamMode::kQueued};
-  float memory[16];
-};
+using check::count_;
+using check::found_;
+using check::kRead;
+using check::kSize;
+using check::kStride;
+using check::kWrite;
+using check::kWriteView;
+using check::tally;
+using check::World;
 
 TEST(Sanitizer, FindsTwoUnorderedWrites) {
   World w;
@@ -228,6 +200,7 @@ TEST(Sanitizer, TakesAFlagForAnOrderWhicheverComesFirst) {
     if (raised_first) raise();
     take();
     if (!raised_first) raise();
+    check::submit(w.two, kRead, {check::word(w.memory)});
     EXPECT_EQ(found_.size(), 0);
 
     check::submit(w.one, kWrite, {check::word(w.memory)});  // after the flag

@@ -4,6 +4,7 @@
 #include <thread>
 #include <vector>
 
+#include "csrc/stats/segment.h"
 #include "csrc/taskqueue/stream.h"
 #include "tests/cpp/check.h"
 #include "tests/cpp/kernels.h"
@@ -112,6 +113,24 @@ TEST(Event, MayDieBeforeItsTaskRuns) {
   event->record(stream);
   event.reset();
   gate.open();
+}
+
+// It counts as pending on the device where it was recorded last.
+TEST(Event, IsPendingOnOneDevice) {
+  Stream first(0, 0, 0, StreamMode::kQueued);
+  Stream second(1, 0, 0, StreamMode::kQueued);
+  const auto pending = [](int device) {
+    return segment().devices[device].events_pending.load();
+  };
+  const uint64_t before[] = {pending(0), pending(1)};
+  {
+    Event event(Timing::kOff);
+    event.record(first);
+    EXPECT_TRUE(pending(0) == before[0] + 1 && pending(1) == before[1]);
+    event.record(second);
+    EXPECT_TRUE(pending(0) == before[0] && pending(1) == before[1] + 1);
+  }
+  EXPECT_TRUE(pending(0) == before[0] && pending(1) == before[1]);
 }
 
 TEST(Event, CanBeRecordedAgain) {

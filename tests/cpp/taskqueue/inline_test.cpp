@@ -1,6 +1,7 @@
 #include <thread>
 #include <vector>
 
+#include "csrc/taskqueue/core_share.h"
 #include "csrc/taskqueue/event.h"
 #include "csrc/taskqueue/stream.h"
 #include "tests/cpp/check.h"
@@ -106,6 +107,29 @@ TEST(InlineStream, KeepsATaskThatLaunchesOthersOnIt) {
     for (uint64_t i = 2; i < 50; ++i) EXPECT_EQ(got[i], 1000 * round + i);
   }
   EXPECT_EQ(stream.block().bypassed[int(Bypass::kSyncLaunchStream)].load(), 9);
+}
+
+std::vector<std::thread::id> ended_on_;
+
+// Once for each task that its caller launches, however many that one launches.
+TEST(InlineStream, TellsWhenATaskHasRunOnItsCaller) {
+  ended_on_.clear();
+  set_after_direct_task_hook(
+      [] { ended_on_.push_back(std::this_thread::get_id()); });
+  Stream direct(0, 64, 0, StreamMode::kInline);
+  Stream queued(0, 0, 0, StreamMode::kQueued);
+  std::vector<uint64_t> got;
+  submit(direct, kAppend, {word(&got), 1});
+  EXPECT_EQ(ended_on_.size(), 1);
+  submit(direct, kNested, {word(&direct), word(&got)}, 50);
+  EXPECT_EQ(ended_on_.size(), 2);
+  submit(queued, kAppend, {word(&got), 1});
+  queued.stop();
+  set_after_direct_task_hook(nullptr);
+  submit(direct, kAppend, {word(&got), 1});
+  EXPECT_EQ(ended_on_.size(), 2);
+  for (const std::thread::id thread : ended_on_)
+    EXPECT_TRUE(thread == std::this_thread::get_id());
 }
 
 TEST(InlineStream, GivesTheErrorOfANestedTaskItsNumber) {

@@ -1,3 +1,4 @@
+#include <fcntl.h>
 #include <poll.h>
 
 #include <atomic>
@@ -54,6 +55,18 @@ TEST(Waiters, AreNotToldOfWhatIsDoneAlready) {
 
   EXPECT_TRUE(!loop.readable());
   EXPECT_TRUE(loop.port().take() == nullptr);
+}
+
+// Nothing is left behind that would hold the port.
+TEST(Waiters, OfWhatIsDoneAlreadyLeaveThePortFree) {
+  Stream stream(0, 0, 0, StreamMode::kQueued);
+  submit(stream, kNothing, {});
+  host_wait(stream, 1, WaitReason::kStreamSync);
+  CompletionPort* const port = CompletionPort::make();
+  const int fd = port->fd();
+  EXPECT_TRUE(!stream.notify(1, *port, 7));
+  port->release();
+  EXPECT_EQ(fcntl(fd, F_GETFD), -1);
 }
 
 TEST(Waiters, AreToldOnceEachAndSeeTheWritesBefore) {

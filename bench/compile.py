@@ -1,0 +1,107 @@
+"""What torch.compile costs and gains on npu until retired, against cpu eager, cpu
+compiled and npu eager; and the host's cost of launching a generated kernel.
+
+`npu_compiled` is plain torch.compile of the model, `npu_whole_step` the same with
+the step, optimizer included, captured in one NPUGraph and replayed.
+"""
+
+from __future__ import annotations
+
+import statistics
+
+import torch
+from _harness import Effort, Goal, at_most, bench, emit
+from _peers import (
+    BY_NAME,
+    Call,
+    Peer,
+    Workers,
+    microseconds,
+    serve_if_worker,
+    timed_block,
+    timer,
+)
+from steps import captured, deep_forward, training_step
+
+WHOLE_STEP = "npu_whole_step"
+BY_NAME["npu_compiled"] = Peer("npu_compiled", "npu", backend="inductor")
+BY_NAME[WHOLE_STEP] = Peer(WHOLE_STEP, "npu", backend="inductor")
+OTHERS = ("cpu", "cpu_compiled", "npu")
+COMPILED = ("npu_compiled", WHOLE_STEP)
+
+FORWARD = "mlp_16x16_forward"
+# case: model, kind of optimizer kernels, calls in a block, goals of the ratios
+CASES: dict[str, tuple[str, str, int, dict[str, Goal]]] = {
+    FORWARD: ("", "none", 100, {f"{WHOLE_STEP}_ratio": at_most(0.20)}),
+    "mlp_step": ("mlp", "foreach", 30, {f"{WHOLE_STEP}_ratio": at_most(0.11)}),
+    "gpt_tiny_step": (
+        "gpt_tiny",
+        "fused",
+        5,
+        {"npu_compiled_ratio": at_most(0.45), f"{WHOLE_STEP}_ratio": at_most(0.33)},
+    ),
+}
+
+
+def make(peer: Peer, case: str) -> Call:
+    model, kind, _, _ = CASES[case]
+    whole = peer.name == WHOLE_STEP
+    call = training_step(peer, model, kind, in_a_graph=whole) if model else None
+    call = call or deep_forward(peer)
+    return captured(call) if whole else call
+
+
+ARGUMENTS = ", ".join(f"float* p{i}" for i in range(6))
+SOURCE = f"""#include <torch/csrc/inductor/cpp_prefix.h>
+extern "C" void kernel({ARGUMENTS}) {{ p0[0] += p5[0]; }}
+"""
+
+
+def launch_us(repetitions: int) -> float:
+    """Microseconds that the caller of a kernel with 6 tensors spends."""
+    from npu_dispatch.inductor.runtime import npu_kernel
+
+    made = npu_kernel("bench", 0, [("rw", 4, ((8,), (1,)))] * 6, SOURCE)
+    kernel = made if callable(made) else made.result()
+    xs = [torch.zeros(8, device="npu") for _ in range(6)]
+
+    def call() -> None:
+        kernel(*xs)
+
+    def nothing() -> None:
+        len(xs)
+
+    for _ in range(3):
+        timed_block(call, 1000, "npu")
+    blocks = [timed_block(call, 1000, "npu").host for _ in range(repetitions)]
+    loops = [timed_block(nothing, 1000, "npu").host for _ in range(repetitions)]
+    return statistics.median(blocks) - statistics.median(loops)
+
+
+@bench(repetitions=(12, 6, 1))
+def main(repetitions: int, only: str, effort: Effort) -> None:
+    """Print a JSON line per case."""
+    with Workers(*OTHERS, *COMPILED, effort=effort) as workers:
+        for case, (_, kind, calls, goals) in CASES.items():
+            if only not in case:
+                continue
+            times = workers.compare(case, calls, repetitions, same_cpu=True)
+            ratios = {}
+            for ours in COMPILED:
+                for other in OTHERS:
+                    field = f"{ours}_ratio" + ("" if other == "cpu" else f"_to_{other}")
+                    ratios[field] = round(times[ours].total / times[other].total, 3)
+            emit(
+                case=case, optimizer=kind, **ratios, **microseconds(times), goals=goals
+            )
+    if only in "launch_6_arguments":
+        emit(
+            case="launch_6_arguments",
+            host_us=round(launch_us(30 * repetitions), 3),
+            goals={"host_us": at_most(0.30)},
+        )
+
+
+if __name__ == "__main__":
+    serve_if_worker(time=timer(make))
+    main()

@@ -1,0 +1,31 @@
+#include "csrc/ops/stride_order.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace npu {
+
+StrideOrder stride_order(c10::IntArrayRef sizes, c10::IntArrayRef strides) {
+  StrideOrder order(sizes.size());
+  std::iota(order.begin(), order.end(), 0);
+  // Of two with the same stride one has a single element: it is the inner one,
+  // as torch's memory formats have it.
+  std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
+    if (strides[a] != strides[b]) return strides[a] > strides[b];
+    return sizes[a] != 1 && sizes[b] == 1;
+  });
+  return order;
+}
+
+std::vector<int64_t> dense_strides(c10::IntArrayRef sizes,
+                                   const StrideOrder& order) {
+  std::vector<int64_t> strides(sizes.size());
+  int64_t stride = 1;
+  for (auto dim = order.rbegin(); dim != order.rend(); ++dim) {
+    strides[*dim] = stride;
+    stride *= std::max<int64_t>(sizes[*dim], 1);
+  }
+  return strides;
+}
+
+}  // namespace npu

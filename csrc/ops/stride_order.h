@@ -1,0 +1,20 @@
+// In which order the dimensions of a tensor lie in memory, whatever its sizes.
+#pragma once
+
+#include <c10/util/ArrayRef.h>
+
+#include <cstdint>
+#include <vector>
+
+namespace npu {
+
+// Dimensions, the outermost first.
+using StrideOrder = std::vector<int64_t>;
+
+StrideOrder stride_order(c10::IntArrayRef sizes, c10::IntArrayRef strides);
+
+// The strides of a tensor without gaps whose dimensions lie in that order.
+std::vector<int64_t> dense_strides(c10::IntArrayRef sizes,
+                                   const StrideOrder& order);
+
+}  // namespace npu

@@ -1,0 +1,40 @@
+// How many threads a kernel may use.
+#pragma once
+
+#include <cstdint>
+
+namespace npu {
+
+class Stream;
+
+enum class KernelSize : uint8_t {
+  kSmall,  // one thread: waking others costs more than they save, and they
+           // compete with the caller for the cores
+  kLarge,  // its stream's share of the cores (core_share.h)
+};
+
+// Elements up to which a kernel is small.
+inline constexpr int64_t kSmallKernel = 32768;
+
+// Sets this thread's limit for torch's loops, OpenMP and the BLAS behind
+// torch, until the next call. Costs nothing when it stays the same.
+void use_threads_for(KernelSize size);
+
+// A kernel that the caller runs in a stream's place has the threads there that
+// the stream's launcher would have: its sums have the same parts, so the first
+// call of an operator gives what later ones give.
+class ThreadsInPlaceOf {
+ public:
+  explicit ThreadsInPlaceOf(Stream& stream);
+  ~ThreadsInPlaceOf();
+  ThreadsInPlaceOf(const ThreadsInPlaceOf&) = delete;
+
+ private:
+  const int before_;
+};
+
+// Once, while the module is loaded: the task of a direct stream leaves its
+// caller's thread with the limit that it had.
+void install_thread_limits();
+
+}  // namespace npu

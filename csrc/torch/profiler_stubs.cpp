@@ -1,0 +1,148 @@
+// torch's own way to time operators of a device: an event before each and one
+// behind it, on the current stream. What torch.autograd.profiler.profile() uses
+// with use_device="npu", and whoever wants markers of operators alone.
+#include <c10/util/ApproximateClock.h>
+#include <torch/csrc/profiler/standalone/privateuse1_observer.h>
+#include <torch/csrc/profiler/stubs/base.h>
+#include <torch/csrc/profiler/util.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <memory>
+#include <vector>
+
+#include "csrc/taskqueue/engine.h"
+#include "csrc/taskqueue/event.h"
+#include "csrc/taskqueue/stream.h"
+#include "csrc/taskqueue/trace.h"
+#include "csrc/taskqueue/trace_marks.h"
+#include "csrc/torch/device.h"
+#include "csrc/torch/error.h"
+#include "csrc/torch/kineto.h"
+
+namespace npu {
+namespace {
+
+namespace profiler = torch::profiler::impl;
+
+// Ranges of the trace are numbered from here: Python's markers count from 1.
+constexpr uint64_t kFirstRange = uint64_t{1} << 48;
+
+// Open ranges of this thread: number and name.
+struct OpenRange {
+  uint64_t number;
+  uint32_t name;
+};
+thread_local std::vector<OpenRange> open_ranges_;
+
+void note(const OpenRange& range, uint8_t kind) {
+  static const uint32_t domain = trace_text("profiler");
+  trace_mark({range.number, range.name, domain, kind, -1, gettid()});
+}
+
+OpenRange make_range(const char* name) {
+  static std::atomic<uint64_t> next{kFirstRange};
+  // Relaxed: a number, nothing else.
+  return {next.fetch_add(1, std::memory_order_relaxed), trace_text(name)};
+}
+
+// Numbered 0: nobody traced when it was opened.
+bool is_noted(const OpenRange& range) { return range.number != 0; }
+
+const Event& event_of(const profiler::ProfilerVoidEventStub& event) {
+  return *static_cast<const Event*>(event.get());
+}
+
+class Stubs final : public profiler::ProfilerStubs {
+ public:
+  // Leaves no event where none can be: on a stream that captures, where it
+  // would become part of the graph, or has failed, and in a forked child. torch
+  // takes that for an operator without time on the device.
+  void record(c10::DeviceIndex* device, profiler::ProfilerVoidEventStub* event,
+              int64_t* cpu_ns) const override {
+    event->reset();
+    if (device) *device = c10::DeviceIndex(current_device());
+    if (cpu_ns) *cpu_ns = c10::getTime();
+    if (in_bad_fork()) return;
+    Stream& stream = usable_stream(current_device());
+    if (stream.sink()) return;
+    auto made = std::make_shared<Event>(Timing::kOn);
+    if (made->record(stream)) *event = std::move(made);
+  }
+
+  // Microseconds, as of CUDA's events.
+  float elapsed(const profiler::ProfilerVoidEventStub* begin,
+                const profiler::ProfilerVoidEventStub* end) const override {
+    event_of(*begin).synchronize();
+    event_of(*end).synchronize();
+    return float(
+        double(int64_t(event_of(*end).time_ns() - event_of(*begin).time_ns())) /
+        1e3);
+  }
+
+  // Markers go to the trace, while somebody traces this process.
+  void mark(const char* name) const override {
+    if (trace_wanted()) note(make_range(name), kMarkPoint);
+  }
+  void rangePush(const char* name) const override {
+    open_ranges_.push_back(trace_wanted() ? make_range(name) : OpenRange{0, 0});
+    if (is_noted(open_ranges_.back())) note(open_ranges_.back(), kMarkBegin);
+  }
+  void rangePop() const override {
+    if (open_ranges_.empty()) return;
+    if (is_noted(open_ranges_.back())) note(open_ranges_.back(), kMarkEnd);
+    open_ranges_.pop_back();
+  }
+
+  bool enabled() const override { return true; }
+
+  void onEachDevice(std::function<void(int)> act) const override {
+    const int before = current_device();
+    for (int device = 0; device < device_count(); ++device) {
+      exchange_device(device);
+      act(device);
+    }
+    exchange_device(before);
+  }
+  void synchronize() const override { npu::synchronize(current_device()); }
+};
+
+// ProfilerState::PRIVATEUSE1: each operator is a range, and nothing else is
+// kept.
+class MarkersOnly final : public profiler::ProfilerStateBase {
+ public:
+  explicit MarkersOnly(const profiler::ProfilerConfig& config)
+      : ProfilerStateBase(config) {}
+  profiler::ActiveProfilerType profilerType() override {
+    return profiler::ActiveProfilerType::PRIVATEUSE1;
+  }
+  void reportMemoryUsage(void*, int64_t, size_t, size_t, c10::Device) override {
+  }
+};
+
+std::unique_ptr<at::ObserverContext> enter(const at::RecordFunction& function) {
+  profiler::privateuse1Stubs()->rangePush(function.name());
+  return nullptr;
+}
+void leave(const at::RecordFunction&, at::ObserverContext*) {
+  profiler::privateuse1Stubs()->rangePop();
+}
+
+void mark_operators(const profiler::ProfilerConfig& config,
+                    const std::unordered_set<at::RecordScope>& scopes) {
+  auto state = std::make_shared<MarkersOnly>(config);
+  state->setCallbackHandle(at::addThreadLocalCallback(
+      at::RecordFunctionCallback(&enter, &leave).scopes(scopes)));
+  c10::ThreadLocalDebugInfo::_push(c10::DebugInfoKind::PROFILER_STATE, state);
+}
+
+}  // namespace
+
+void register_profiler_stubs() {
+  static Stubs stubs;
+  profiler::registerPrivateUse1Methods(&stubs);
+  profiler::pushPRIVATEUSE1CallbacksStub.set_privateuse1_dispatch_ptr(
+      &mark_operators);
+}
+
+}  // namespace npu

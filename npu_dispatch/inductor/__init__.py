@@ -1,0 +1,42 @@
+"""torch.compile for `npu`: what Inductor asks of a device.
+
+Imported by the first compile, through torch.npu; never before. Inductor's C++
+code generation for `cpu` writes the loops; here they become tasks of a stream
+(scheduling, wrapper, loader). Tied to the torch version of npu_dispatch.config.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from typing import Any
+
+__all__ = ["register"]
+
+
+@functools.cache
+def register() -> Any:
+    """Tell Inductor and Dynamo about the device; return its scheduling class."""
+    from torch._inductor.codegen import common, cpp_utils
+    from torch._inductor.runtime.cache_dir_utils import cache_dir
+
+    from npu_dispatch import _C
+    from npu_dispatch.inductor import cpu_only, device, overrides
+    from npu_dispatch.inductor.host_scalars import MoveHostScalars
+    from npu_dispatch.inductor.scheduling import NpuScheduling
+    from npu_dispatch.inductor.wrapper import NpuWrapper
+
+    # The programs that Inductor writes are never the line a user looks for.
+    _C.add_origin(f"{cache_dir()}{os.sep}", False)
+    device.register()
+    common.register_device_op_overrides("npu", overrides.NpuOpOverrides())
+    cpp_utils.DEVICE_TO_ATEN["npu"] = "at::kPrivateUse1"
+    cpp_utils.DEVICE_TO_INT["npu"] = 20
+    cpu_only.treat_as_cpu()
+    common.register_backend_for_device(
+        "npu",
+        NpuScheduling,
+        NpuWrapper,
+        device_custom_pass=MoveHostScalars(),
+    )
+    return NpuScheduling

@@ -1,0 +1,42 @@
+"""Which operators of a process have series of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from npu_dispatch.stats import OpCost
+
+__all__ = ["OTHER", "TopOps"]
+
+OTHER = "other"
+# Operators that come among the dearest later have series too, up to so many times
+# as many as were asked for.
+_ROOM = 2
+
+
+class TopOps:
+    """The series of one process: its dearest `most` operators, and all others.
+
+    No counter ever falls. An operator that has come among the dearest keeps its
+    series, which begins at zero where others were shown before: what it had cost
+    by then stays in the sum of the others.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._before: dict[str, tuple[int, int]] = {}  # by operator: tasks, ns
+
+    def rows(self, costs: Sequence[OpCost]) -> list[OpCost]:
+        """Return them, the others last. `costs`: the dearest first."""
+        first = not self._before
+        for cost in costs[: self._most]:
+            if len(self._before) < _ROOM * self._most:
+                entry = (0, 0) if first else (cost.tasks, cost.ns)
+                self._before.setdefault(cost.op, entry)
+        rows = []
+        for cost in costs:
+            if (past := self._before.get(cost.op)) is not None:
+                rows.append(OpCost(cost.op, cost.tasks - past[0], cost.ns - past[1]))
+        tasks = sum(cost.tasks for cost in costs) - sum(row.tasks for row in rows)
+        ns = sum(cost.ns for cost in costs) - sum(row.ns for row in rows)
+        return [*rows, OpCost(OTHER, tasks, ns)]

@@ -1,0 +1,274 @@
+// Memory of private pools and of captures: whom it serves, and when it goes.
+#include <thread>
+#include <vector>
+
+#include "csrc/memory/trace.h"
+#include "csrc/taskqueue/host_wait.h"
+#include "tests/cpp/check.h"
+#include "tests/cpp/kernels.h"
+#include "tests/cpp/memory/allocator_fixture.h"
+
+namespace npu {
+namespace {
+
+using namespace check;
+
+Block* take_private(CachingAllocator& memory, uint64_t pool, size_t bytes,
+                    Stream& stream) {
+  OutOfMemory why;
+  return memory.allocate_private(pool, bytes, stream, why);
+}
+void drain(Stream& stream) {
+  host_wait(stream, stream.tail(), WaitReason::kStreamSync);
+}
+uint64_t pool_of(CachingAllocator& memory, const void* address) {
+  for (const SegmentInfo& s : memory.snapshot())
+    if (s.address == reinterpret_cast<uintptr_t>(address)) return s.mempool;
+  return 99;
+}
+
+TEST(PrivatePool, ServesThoseWhoNameItAndNobodyElse) {
+  auto memory = make_allocator();
+  memory.hold_pool(7, {});
+  memory.hold_pool(8, {});
+  Block* own = take_private(memory, 7, 4096, first_stream());
+  void* address = own->ptr;
+  EXPECT_EQ(pool_of(memory, address), 7);
+  memory.free(own);
+  EXPECT_TRUE(take(memory, 4096, first_stream())->ptr != address);
+  EXPECT_TRUE(take_private(memory, 8, 4096, first_stream())->ptr != address);
+  EXPECT_TRUE(take_private(memory, 7, 4096, second_stream())->ptr != address);
+  EXPECT_TRUE(take_private(memory, 7, 4096, first_stream())->ptr == address);
+  EXPECT_EQ(memory.reserved(), 8 * kMiB);
+}
+
+TEST(PrivatePool, KeepsItsSegmentsUntilItIsReleased) {
+  auto memory = make_allocator();
+  memory.hold_pool(7, {});
+  memory.free(take_private(memory, 7, 12 * kMiB, first_stream()));
+  memory.free(take_private(memory, 7, 4096, first_stream()));
+  memory.free(take(memory, 12 * kMiB, first_stream()));
+  memory.empty_cache();
+  EXPECT_EQ(memory.reserved(), 14 * kMiB);
+  memory.release_pool(8);  // of nobody
+  EXPECT_EQ(memory.reserved(), 14 * kMiB);
+  memory.release_pool(7);
+  EXPECT_EQ(memory.reserved(), 0);
+}
+
+TEST(PrivatePool, LeavesWhatIsInUseWhenItIsReleased) {
+  auto memory = make_allocator();
+  memory.hold_pool(7, {});
+  memory.free(take_private(memory, 7, 12 * kMiB, first_stream()));
+  Block* used = take_private(memory, 7, 40 * kMiB, first_stream());
+  memory.release_pool(7);
+  EXPECT_EQ(memory.reserved(), 40 * kMiB);
+  memory.free(used);
+  EXPECT_EQ(memory.reserved(), 40 * kMiB);
+  memory.empty_cache();
+  EXPECT_EQ(memory.reserved(), 0);
+}
+
+TEST(PrivatePool, WaitsForItsStreamsBeforeItsMemoryGoes) {
+  auto memory = make_allocator();
+  memory.hold_pool(7, {});
+  Gate gate;
+  Block* block = take_private(memory, 7, 12 * kMiB, first_stream());
+  submit(first_stream(), kGate, {word(&gate)});
+  gate.wait_until_entered();
+  memory.free(block);
+  std::jthread releasing([&] { memory.release_pool(7); });
+  while (first_stream().retired().wanted() < first_stream().tail())
+    std::this_thread::yield();
+  EXPECT_EQ(memory.reserved(), 12 * kMiB);
+  gate.open();
+  releasing.join();
+  EXPECT_EQ(memory.reserved(), 0);
+}
+
+// A rule of the pool: its blocks are used whole.
+TEST(PrivatePool, MayRefuseToSplit) {
+  for (const bool splits : {false, true}) {
+    auto memory = make_allocator();
+    memory.hold_pool(7, {false, splits});
+    Block* block = take_private(memory, 7, 4096, first_stream());
+    EXPECT_EQ(block->size, splits ? 4096 : 2 * kMiB);
+    EXPECT_EQ(take(memory, 4096, first_stream())->size, 4096);
+  }
+}
+
+TEST(PrivatePool, LendsToOthersWhenMemoryRunsOut) {
+  for (const bool lends : {false, true}) {
+    auto memory = make_allocator();
+    memory.hold_pool(7, {lends, true});
+    memory.hold_pool(8, {false, true});
+    Block* lent = take_private(memory, 7, 200 * kMiB, first_stream());
+    void* address = lent->ptr;
+    memory.free(lent);
+    Block* block = take(memory, 150 * kMiB, first_stream());
+    EXPECT_EQ(block != nullptr, lends);
+    if (block) {
+      EXPECT_TRUE(block->ptr == address && block->size == 150 * kMiB);
+      EXPECT_EQ(memory.allocated(), 150 * kMiB);
+    }
+    // A stream is served from its own part of the pool only.
+    EXPECT_TRUE(!take(memory, 60 * kMiB, second_stream()));
+    EXPECT_EQ(memory.stats()["num_ooms"], lends ? 1 : 2);
+  }
+}
+
+TEST(GraphPool, TakesTheMemoryOfItsCapturesFromItsOwnSegments) {
+  auto memory = make_allocator();
+  memory.free(take(memory, 4096, first_stream()));
+  memory.begin_capture(first_stream(), 7);
+  Block* captured = take(memory, 4096, first_stream());
+  void* address = captured->ptr;
+  EXPECT_EQ(pool_of(memory, address), 7);
+  EXPECT_EQ(memory.reserved(), 4 * kMiB);
+  memory.free(captured);
+  EXPECT_TRUE(take(memory, 4096, first_stream())->ptr == address);
+  memory.end_capture(first_stream());
+
+  Block* after = take(memory, 4096, first_stream());
+  EXPECT_EQ(pool_of(memory, after->ptr), 0);
+  EXPECT_TRUE(take(memory, 4096, second_stream())->ptr != address);
+}
+
+TEST(GraphPool, OfAnotherNumberIsAnother) {
+  auto memory = make_allocator();
+  void* addresses[3];
+  for (const uint64_t i : {0, 1, 2}) {
+    memory.begin_capture(first_stream(), i < 2 ? 7 + i : 7);
+    Block* block = take(memory, 4096, first_stream());
+    addresses[i] = block->ptr;
+    memory.free(block);
+    memory.end_capture(first_stream());
+  }
+  EXPECT_TRUE(addresses[0] != addresses[1]);
+  EXPECT_TRUE(addresses[0] == addresses[2]);
+}
+
+TEST(GraphPool, KeepsItsSegmentsUntilItIsFreed) {
+  auto memory = make_allocator();
+  memory.begin_capture(first_stream(), 7);
+  memory.free(take(memory, 12 * kMiB, first_stream()));
+  memory.free(take(memory, 4096, first_stream()));
+  memory.end_capture(first_stream());
+  memory.empty_cache();
+  EXPECT_EQ(memory.reserved(), 14 * kMiB);
+  memory.free_pool(8);
+  EXPECT_EQ(memory.reserved(), 14 * kMiB);
+  memory.free_pool(7);
+  EXPECT_EQ(memory.reserved(), 0);
+}
+
+// What is still in use when the graphs are gone is ordinary memory from then
+// on, and the stream's next capture takes its pool over.
+TEST(GraphPool, ThatIsFreedLeavesWhatIsInUse) {
+  auto memory = make_allocator();
+  memory.begin_capture(first_stream(), 7);
+  memory.free(take(memory, 12 * kMiB, first_stream()));
+  Block* used = take(memory, 40 * kMiB, first_stream());
+  void* address = used->ptr;
+  memory.end_capture(first_stream());
+  memory.free_pool(7);
+  EXPECT_EQ(memory.reserved(), 40 * kMiB);
+  EXPECT_TRUE(memory.find(address) == used);
+  memory.free(used);
+  memory.begin_capture(first_stream(), 9);
+  EXPECT_TRUE(take(memory, 40 * kMiB, first_stream())->ptr == address);
+  memory.end_capture(first_stream());
+
+  memory.begin_capture(second_stream(), 9);
+  Block* other = take(memory, 40 * kMiB, second_stream());
+  memory.end_capture(second_stream());
+  memory.free(other);
+  memory.free_pool(9);
+  EXPECT_EQ(memory.reserved(), 40 * kMiB);  // the first one's, in use
+  memory.empty_cache();
+  EXPECT_EQ(memory.reserved(), 40 * kMiB);
+}
+
+// No queue orders captured work: what two streams have used is not used again
+// before the last capture has ended.
+TEST(GraphPool, KeepsWhatTwoStreamsUsedUntilTheLastCaptureEnds) {
+  auto memory = make_allocator();
+  memory.begin_capture(first_stream(), 7);
+  memory.begin_capture(second_stream(), 7);
+  Block* shared = take(memory, 4000, first_stream());
+  void* address = shared->ptr;
+  memory.record_stream(shared, second_stream());
+  memory.free(shared);
+  EXPECT_EQ(memory.allocated(), 0);
+  EXPECT_EQ(memory.stats()["active_bytes.all.current"], 4096);
+  Block* early = take(memory, 4000, first_stream());
+  EXPECT_TRUE(early->ptr != address);
+  memory.end_capture(second_stream());
+  EXPECT_EQ(memory.stats()["active_bytes.all.current"], 2 * 4096);
+  memory.end_capture(first_stream());
+  auto stats = memory.stats();
+  EXPECT_EQ(stats["active_bytes.all.current"], 4096);
+  EXPECT_EQ(stats["active.all.current"], 1);
+  EXPECT_EQ(stats["requested_bytes.all.current"], 4000);
+  memory.begin_capture(first_stream(), 7);
+  EXPECT_TRUE(take(memory, 4000, first_stream())->ptr == address);
+  memory.end_capture(first_stream());
+}
+
+// Outside of captures the same memory waits for the other stream's queue.
+TEST(GraphPool, WaitsForTheOtherStreamAfterTheCapture) {
+  auto memory = make_allocator();
+  memory.begin_capture(first_stream(), 7);
+  Block* block = take(memory, 4096, first_stream());
+  memory.end_capture(first_stream());
+  memory.record_stream(block, second_stream());
+  memory.free(block);  // nothing is queued there
+  EXPECT_EQ(memory.stats()["active_bytes.all.current"], 0);
+}
+
+std::vector<MemoryStep> steps_;
+
+TEST(MemoryTrace, TellsEachStepWithItsAddressAndSize) {
+  steps_.clear();
+  auto memory = make_allocator();
+  memory_trace.store([](const MemoryStep& s) { steps_.push_back(s); });
+  Block* block = take(memory, 4000, second_stream());
+  const auto address = reinterpret_cast<uintptr_t>(block->ptr);
+  memory.free(block);
+  memory.empty_cache();
+  memory.hold_pool(7, {});
+  Block* own = take_private(memory, 7, 4000, first_stream());
+  take(memory, 2 * kTotal, first_stream());
+  Gate gate;
+  submit(second_stream(), kGate, {word(&gate)});
+  memory.record_stream(own, second_stream());
+  memory.free(own);
+  gate.open();
+  drain(second_stream());
+  memory.stats();
+  memory_trace.store(nullptr);
+
+  using Action = MemoryAction;
+  const Action expected[] = {Action::kSegmentAlloc,  Action::kAlloc,
+                             Action::kFreeRequested, Action::kFreeCompleted,
+                             Action::kSegmentFree,   Action::kSegmentAlloc,
+                             Action::kAlloc,         Action::kOutOfMemory,
+                             Action::kFreeRequested, Action::kFreeCompleted};
+  EXPECT_EQ(steps_.size(), std::size(expected));
+  for (size_t i = 0; i < steps_.size(); ++i) {
+    EXPECT_TRUE(steps_[i].action == expected[i]);
+    EXPECT_EQ(steps_[i].device, 0);
+  }
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(steps_[size_t(i)].address, address);
+  for (int i : {1, 2, 3}) {
+    EXPECT_EQ(steps_[size_t(i)].bytes, 4096);
+    EXPECT_EQ(steps_[size_t(i)].stream, second_stream().id());
+  }
+  EXPECT_EQ(steps_[0].bytes, 2 * kMiB);
+  EXPECT_EQ(steps_[4].bytes, 2 * kMiB);
+  EXPECT_EQ(steps_[7].bytes, 2 * kTotal);
+  EXPECT_EQ(steps_[7].address, kTotal - 2 * kMiB);  // what is free
+}
+
+}  // namespace
+}  // namespace npu

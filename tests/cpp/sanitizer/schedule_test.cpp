@@ -1,0 +1,482 @@
+// Which interleavings a schedule makes, and what it does between them.
+#include "csrc/sanitizer/schedule.h"
+
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "csrc/stats/segment.h"
+#include "csrc/taskqueue/event.h"
+#include "csrc/taskqueue/flag.h"
+#include "csrc/taskqueue/host_wait.h"
+#include "tests/cpp/check.h"
+#include "tests/cpp/kernels.h"
+
+namespace npu {
+namespace {
+
+using check::kAppend;
+using check::kNothing;
+using check::submit;
+using check::word;
+
+using Order = std::vector<uint64_t>;
+
+ScheduleOptions seeded(uint64_t seed, int changes = 0, uint64_t length = 0) {
+  return {seed, changes, length, false};
+}
+
+// Two streams and a direct one, whose tasks a schedule runs.
+struct World {
+  explicit World(const ScheduleOptions& options, Observer* next = nullptr)
+      : schedule(options, next) {
+    set_observer(&schedule);
+    for (Stream* s : {&one, &two, &direct}) s->set_observed(true);
+  }
+  ~World() {
+    schedule.drain();
+    set_observer(nullptr);
+  }
+  void append(Stream& stream, uint64_t value) {
+    submit(stream, kAppend, {word(&got), value});
+  }
+  void wait(Stream& stream) {
+    host_wait(stream, stream.tail(), WaitReason::kStreamSync);
+  }
+
+  Order got;
+  Stream one{0, 90, 0, StreamMode::kQueued}, two{0, 91, 0, StreamMode::kQueued};
+  Stream direct{0, 92, 0, StreamMode::kInline};
+  Schedule schedule;
+};
+
+// A seed by which neither stream runs before the host waits.
+uint64_t lagging_seed() {
+  for (uint64_t seed = 1; seed < 100; ++seed) {
+    World w(seeded(seed));
+    w.append(w.one, 1);
+    w.append(w.two, 2);
+    if (w.got.empty()) return seed;
+  }
+  EXPECT_TRUE(!"a third of all seeds");
+  return 1;
+}
+
+// What four tasks on each of two streams do by that seed.
+Order order_of(const ScheduleOptions& options, uint64_t* trace = nullptr) {
+  World w(options);
+  for (uint64_t i = 0; i < 4; ++i) {
+    w.append(w.one, 10 + i);
+    w.append(w.two, 20 + i);
+  }
+  w.wait(w.one);
+  w.wait(w.two);
+  if (trace) *trace = w.schedule.trace();
+  EXPECT_EQ(w.schedule.steps(), 16);
+  return w.got;
+}
+
+Order of_stream(const Order& order, uint64_t tens) {
+  Order found;
+  for (const uint64_t value : order)
+    if (value / 10 == tens) found.push_back(value);
+  return found;
+}
+
+TEST(Schedule, OfSeedZeroRunsEachTaskWhereItIsSubmitted) {
+  World w({0, 8, 4, false});
+  Order expected;
+  for (uint64_t i = 0; i < 40; ++i) {
+    w.append(i % 2 ? w.one : w.two, i);
+    expected.push_back(i);
+    EXPECT_TRUE(w.got == expected);
+  }
+}
+
+TEST(Schedule, RepeatsWhatItsSeedDoes) {
+  std::set<Order> orders;
+  std::set<uint64_t> traces;
+  for (uint64_t seed = 1; seed <= 60; ++seed) {
+    uint64_t trace = 0, again = 0;
+    const Order order = order_of(seeded(seed, 3, 16), &trace);
+    EXPECT_TRUE(order == order_of(seeded(seed, 3, 16), &again));
+    EXPECT_EQ(trace, again);
+    EXPECT_TRUE(of_stream(order, 1) == Order({10, 11, 12, 13}));
+    EXPECT_TRUE(of_stream(order, 2) == Order({20, 21, 22, 23}));
+    orders.insert(order);
+    traces.insert(trace);
+  }
+  EXPECT_TRUE(orders.size() >= 15);
+  EXPECT_TRUE(traces.size() >= orders.size());
+}
+
+// Three priorities give six orders of host and streams. Where neither is above
+// the host, the higher one runs all that it has when the host waits.
+TEST(Schedule, WithoutChangesKeepsItsPriorities) {
+  std::set<Order> orders;
+  bool one_first = false, two_first = false;
+  for (uint64_t seed = 1; seed <= 60; ++seed) {
+    const Order order = order_of(seeded(seed));
+    orders.insert(order);
+    one_first |= order == Order({10, 11, 12, 13, 20, 21, 22, 23});
+    two_first |= order == Order({20, 21, 22, 23, 10, 11, 12, 13});
+  }
+  EXPECT_TRUE(one_first && two_first);
+  EXPECT_TRUE(orders.size() <= 6);
+}
+
+// A change at a step of the host's lowers the host, one at a stream's that
+// stream: the other side then goes first.
+TEST(Schedule, ChangesThePriorityOfWhoeverMadeTheStep) {
+  const uint64_t seed = lagging_seed();
+  int earlier = 0;
+  for (int changes = 1; changes <= 3; ++changes) {
+    World w({seed, changes, 1, false});  // all of them at the first step
+    w.append(w.one, 1);
+    earlier += w.got == Order({1});
+    EXPECT_EQ(w.schedule.steps(), 1 + w.got.size());
+  }
+  EXPECT_EQ(earlier, 3);
+}
+
+TEST(Schedule, RunsWhatTheHostWaitsForAndNothingBehindIt) {
+  World w(seeded(lagging_seed()));
+  for (uint64_t i = 0; i < 3; ++i) w.append(w.one, i);
+  host_wait(w.one, 2, WaitReason::kStreamSync);
+  EXPECT_TRUE(w.got == Order({0, 1}));
+  w.wait(w.one);
+  EXPECT_TRUE(w.got == Order({0, 1, 2}));
+}
+
+TEST(Schedule, RunsATaskAtEachPoll) {
+  World w(seeded(lagging_seed()));
+  for (uint64_t i = 0; i < 3; ++i) w.append(w.one, i);
+  Event event(Timing::kOff);
+  event.record(w.one);
+  for (uint64_t polls = 1; polls <= 3; ++polls) {
+    EXPECT_EQ(event.done(), polls == 3);
+    EXPECT_EQ(w.got.size(), polls);
+  }
+}
+
+TEST(Schedule, RunsWhatIsLeftWhenItIsDrained) {
+  World w(seeded(lagging_seed()));
+  w.append(w.one, 1);
+  w.append(w.two, 2);
+  w.schedule.drain();
+  EXPECT_EQ(w.got.size(), 2);
+  EXPECT_TRUE(w.one.idle() && w.two.idle());
+}
+
+TEST(Schedule, HoldsAStreamForAnotherInEveryInterleaving) {
+  for (uint64_t seed = 1; seed <= 40; ++seed) {
+    World w(seeded(seed, 3, 12));
+    w.append(w.one, 1);
+    w.two.wait_for(w.one, w.one.tail());
+    w.append(w.two, 2);
+    w.one.wait_for(w.two, w.two.tail());
+    w.append(w.one, 3);
+    w.wait(w.one);
+    EXPECT_TRUE(w.got == Order({1, 2, 3}));
+  }
+}
+
+TEST(Schedule, RunsWhatADirectStreamWaitsFor) {
+  World w(seeded(lagging_seed()));
+  w.append(w.one, 1);
+  w.direct.wait_for(w.one, w.one.tail());
+  EXPECT_TRUE(w.got == Order({1}));
+  w.append(w.direct, 2);
+  EXPECT_TRUE(w.got == Order({1, 2}));
+}
+
+// A queued stream's wait runs nothing: its work may lag.
+TEST(Schedule, RunsNothingForTheWaitOfAQueuedStream) {
+  World w(seeded(lagging_seed()));
+  w.append(w.one, 1);
+  w.two.wait_for(w.one, w.one.tail());
+  EXPECT_TRUE(w.got.empty());
+}
+
+void take(Stream& stream, Flag& flag) {
+  submit(stream, kTakeFlag, {word(&flag), 0});
+}
+void set(Stream& stream, Flag& flag) {
+  submit(stream, kSetFlag, {word(&flag), 1});
+}
+
+TEST(Schedule, RunsWhoRaisesTheFlagThatTheHostWaitsFor) {
+  for (uint64_t seed = 1; seed <= 40; ++seed) {
+    Flag flag{0};
+    World w(seeded(seed, 2, 8));
+    take(w.one, flag);
+    w.append(w.one, 2);
+    w.append(w.two, 1);
+    set(w.two, flag);
+    w.wait(w.one);
+    EXPECT_TRUE(!w.one.failed());
+    EXPECT_TRUE(w.got == Order({1, 2}));
+  }
+}
+
+// Through the stream that waits for the one that waits for the flag.
+TEST(Schedule, FailsAWaitForAFlagThatNobodyRaises) {
+  Flag flag{0};
+  World w(seeded(7));
+  take(w.one, flag);
+  w.two.wait_for(w.one, w.one.tail());
+  w.append(w.two, 1);
+  EXPECT_TRUE(!w.one.failed());
+  w.wait(w.two);
+  EXPECT_TRUE(w.one.failed() && w.two.failed());
+  EXPECT_TRUE(w.one.error()->text.find("would never end") != std::string::npos);
+  EXPECT_TRUE(w.got.empty());
+}
+
+TEST(Schedule, FailsAFlagThatNobodyRaisesWhenItIsDrained) {
+  Flag flag{0};
+  World w(seeded(7));
+  take(w.one, flag);
+  w.schedule.drain();
+  EXPECT_TRUE(w.one.failed());
+  EXPECT_TRUE(w.one.idle());
+}
+
+// What another thread or a later callback of an event loop is told about runs
+// as soon as it can, although its streams lag behind the host.
+TEST(Schedule, RunsWhatIsAwaitedOnceItCan) {
+  Flag flag{0};
+  World w(seeded(lagging_seed()));
+  take(w.one, flag);
+  w.append(w.one, 1);
+  w.schedule.host_awaits(w.one, w.one.tail());
+  EXPECT_TRUE(!w.one.failed() && w.got.empty());
+  set(w.two, flag);
+  EXPECT_TRUE(w.got == Order({1}));
+  w.append(w.one, 2);  // awaited no longer
+  EXPECT_TRUE(w.got == Order({1}));
+}
+
+TEST(Schedule, LetsAThreadSleepForAFlagThatAnotherRaises) {
+  Flag flag{0};
+  World w(seeded(lagging_seed()));
+  take(w.one, flag);
+  w.append(w.one, 1);
+  const Counter& waiting =
+      segment().devices[0].waiting[int(WaitReason::kStreamSync)];
+  std::thread sleeper([&] { w.wait(w.one); });
+  while (!waiting.load()) std::this_thread::yield();
+  EXPECT_TRUE(!w.one.failed() && w.got.empty());
+  set(w.two, flag);
+  sleeper.join();
+  EXPECT_TRUE(!w.one.failed());
+  EXPECT_TRUE(w.got == Order({1}));
+}
+
+// words: World*. Launches on the other stream, and asks for it.
+int run_launches(const npu_kernel*, const uint64_t* words, npu_failure*) {
+  World& w = *reinterpret_cast<World*>(words[0]);
+  w.append(w.two, 1);
+  Event event(Timing::kOff);
+  event.record(w.two);
+  EXPECT_TRUE(!event.done());
+  w.schedule.host_awaits(w.two, w.two.tail());
+  w.got.push_back(0);
+  return NPU_OK;
+}
+constexpr npu_kernel kLaunches{run_launches, "test::launches", nullptr, 0};
+
+// One of two random numbers is the larger in half of all cases.
+TEST(Schedule, PutsAStreamAboveTheHostByHalfOfAllSeeds) {
+  int above = 0;
+  for (uint64_t seed = 1; seed <= 400; ++seed) {
+    World w(seeded(seed));
+    w.append(w.one, 1);
+    above += !w.got.empty();
+  }
+  EXPECT_TRUE(above > 160 && above < 240);
+}
+
+TEST(Schedule, RunsWhatADirectStreamsFlagNeeds) {
+  Flag flag{0};
+  World w(seeded(lagging_seed()));
+  EXPECT_TRUE(!w.schedule.flag_polled());
+  set(w.one, flag);
+  EXPECT_EQ(w.one.retired().value(), 0);
+  take(w.direct, flag);
+  EXPECT_EQ(w.one.retired().value(), 1);
+  EXPECT_TRUE(!w.direct.failed());
+  w.append(w.two, 1);
+  EXPECT_TRUE(w.schedule.flag_polled());
+  EXPECT_TRUE(w.got == Order({1}));
+}
+
+// Another thread may be about to submit it.
+TEST(Schedule, LetsTheHostWaitForWhatIsNotSubmittedYet) {
+  World w(seeded(lagging_seed()));
+  w.schedule.host_waits(w.one, 1);
+  w.schedule.host_waits(w.direct, 1);
+  w.append(w.one, 1);
+  EXPECT_TRUE(w.got == Order({1}));
+}
+
+TEST(Schedule, LeavesTheMemoryOfAFailedStream) {
+  uint64_t memory = 1;
+  World w({lagging_seed(), 0, 0, true});
+  submit(w.one, check::kFail, {NPU_ERROR});
+  w.wait(w.one);
+  w.schedule.freed(&w.one, &memory, sizeof memory, FreedTo::kStream);
+  EXPECT_EQ(memory, 1);
+  EXPECT_EQ(w.one.tail(), 1);
+}
+
+TEST(Schedule, RunsNoTaskInsideOfAnother) {
+  World w(seeded(0));
+  submit(w.one, kLaunches, {word(&w)});
+  w.wait(w.two);
+  EXPECT_TRUE(w.got == Order({0, 1}));
+}
+
+// Freed memory is overwritten when its stream comes to it.
+TEST(Schedule, PoisonsFreedMemoryInTheStreamsOrder) {
+  uint64_t memory[4] = {1, 2, 3, 4};
+  const uint64_t poison = ~uint64_t{0};
+  const auto freed = [&](bool wanted, auto before, Stream World::*stream,
+                         FreedTo where) {
+    std::fill(memory, memory + 4, 1);
+    World w({lagging_seed(), 0, 0, wanted});
+    before(w);
+    w.schedule.freed(&(w.*stream), memory, 3 * sizeof *memory, where);
+    EXPECT_EQ(memory[0], 1);  // nobody has come to it
+    w.wait(w.*stream);
+    EXPECT_EQ(memory[3], 1);
+    EXPECT_EQ(memory[0], memory[2]);
+    return memory[0];
+  };
+  const auto nothing = [](World&) {};
+  const auto recorded = [&](World& w) {
+    w.schedule.stream_recorded(w.two, memory);
+  };
+  const auto both = [&](World& w) {
+    w.schedule.stream_recorded(w.two, memory);
+    w.schedule.freed(&w.one, memory, 8, FreedTo::kStream);
+  };
+  EXPECT_EQ(freed(true, nothing, &World::one, FreedTo::kStream), poison);
+  EXPECT_EQ(freed(false, nothing, &World::one, FreedTo::kStream), 1);
+  EXPECT_EQ(freed(true, nothing, &World::one, FreedTo::kGraph), 1);
+  EXPECT_EQ(freed(true, nothing, &World::direct, FreedTo::kStream), 1);
+  EXPECT_EQ(freed(true, recorded, &World::one, FreedTo::kStream), 1);
+  EXPECT_EQ(freed(true, both, &World::one, FreedTo::kStream), poison);
+}
+
+// Writes down each call, with all that it was told.
+struct Told final : Observer {
+  std::vector<std::string> calls;
+  bool verdict = true;
+
+  template <typename... Args>
+  void add(const char* name, Args... args) {
+    std::string text = name;
+    ((text += " " + std::to_string(uint64_t(args))), ...);
+    calls.push_back(text);
+  }
+  static uint64_t at(const void* pointer) { return uint64_t(pointer); }
+
+  bool submitted(Stream& s, uint64_t position, const Task& t) override {
+    add("submitted", s.id(), position, at(&t));
+    return verdict;
+  }
+  void published(Stream& s, bool refused) override {
+    add("published", s.id(), refused);
+  }
+  void replays(Stream& s, const KernelCall* calls, size_t n) override {
+    add("replays", s.id(), at(calls), n);
+  }
+  void event_recorded(Stream& s, uint64_t number) override {
+    add("event_recorded", s.id(), number);
+  }
+  void flag_raised(Stream& s, uint64_t number, uint64_t flag) override {
+    add("flag_raised", s.id(), number, flag);
+  }
+  void flag_lowered(uint64_t flag) override { add("flag_lowered", flag); }
+  void flag_awaited(Stream* s, uint64_t flag, bool takes) override {
+    add("flag_awaited", s->id(), flag, takes);
+  }
+  void stream_waits(Stream& s, Stream& other, uint64_t number) override {
+    add("stream_waits", s.id(), other.id(), number);
+  }
+  void host_waits(Stream& s, uint64_t number) override {
+    add("host_waits", s.id(), number);
+  }
+  void host_waited(Stream& s, uint64_t number) override {
+    add("host_waited", s.id(), number);
+  }
+  void host_polls(Stream& s, uint64_t number) override {
+    add("host_polls", s.id(), number);
+  }
+  void host_awaits(Stream& s, uint64_t number) override {
+    add("host_awaits", s.id(), number);
+  }
+  void host_uses(Stream& s, const npu_kernel& k, const uint64_t* w) override {
+    add("host_uses", s.id(), at(&k), at(w));
+  }
+  void allocated(Stream* s, const void* memory, size_t bytes) override {
+    add("allocated", s->id(), at(memory), bytes);
+  }
+  void stream_recorded(Stream& s, const void* memory) override {
+    add("stream_recorded", s.id(), at(memory));
+  }
+  void freed(Stream* s, const void* memory, size_t bytes, FreedTo to) override {
+    add("freed", s->id(), at(memory), bytes, int(to));
+  }
+  void segment_freed(const void* memory, size_t bytes) override {
+    add("segment_freed", at(memory), bytes);
+  }
+  void host_allocated(const void* memory, size_t bytes) override {
+    add("host_allocated", at(memory), bytes);
+  }
+  void host_freed(const void* memory) override {
+    add("host_freed", at(memory));
+  }
+};
+
+TEST(Schedule, TellsTheObserverBehindItEverything) {
+  Told told, expected;
+  World w(seeded(lagging_seed()), &told);
+  const Task task{};
+  const uint64_t words[] = {1};
+  const KernelCall call{&kNothing, words};
+  for (Observer* o : {static_cast<Observer*>(&w.schedule),
+                      static_cast<Observer*>(&expected)}) {
+    EXPECT_TRUE(o->submitted(w.one, 5, task));
+    o->published(w.one, true);
+    o->replays(w.one, &call, 1);
+    o->event_recorded(w.one, 6);
+    o->flag_raised(w.one, 7, 8);
+    o->flag_lowered(9);
+    o->flag_awaited(&w.one, 10, true);
+    o->stream_waits(w.one, w.two, 0);
+    o->host_waits(w.one, 0);
+    o->host_waited(w.one, 11);
+    o->host_polls(w.one, 12);
+    o->host_awaits(w.one, 0);
+    o->host_uses(w.one, kNothing, words);
+    o->allocated(&w.one, words, 13);
+    o->stream_recorded(w.one, words);
+    o->freed(&w.one, words, 14, FreedTo::kGraph);
+    o->segment_freed(words, 15);
+    o->host_allocated(words, 16);
+    o->host_freed(words);
+  }
+  EXPECT_TRUE(told.calls == expected.calls);
+  EXPECT_EQ(told.calls.size(), 19);
+
+  told.verdict = false;
+  w.append(w.one, 1);
+  w.wait(w.one);
+  EXPECT_TRUE(w.got.empty());  // refused
+}
+
+}  // namespace
+}  // namespace npu

@@ -1,0 +1,52 @@
+// A sanitizer at work on two streams and a block of memory.
+#pragma once
+
+#include <atomic>
+#include <vector>
+
+#include "csrc/sanitizer/sanitizer.h"
+#include "tests/cpp/check.h"
+#include "tests/cpp/kernels.h"
+
+namespace npu::check {
+
+inline const int64_t kSize[] = {16}, kStride[] = {1};
+inline const npu_view kWriteView{kSize, kStride, 1, 4, 0, NPU_WRITE};
+inline const npu_view kReadView{kSize, kStride, 1, 4, 0, NPU_READ};
+inline constexpr npu_kernel kWrite{run_nothing, "test::write", &kWriteView, 1};
+inline constexpr npu_kernel kRead{run_nothing, "test::read", &kReadView, 1};
+
+inline std::vector<FindingKind> found_;
+inline std::atomic<int> count_{0};
+
+inline bool note(const Finding* findings, size_t count) {
+  for (size_t i = 0; i < count; ++i) found_.push_back(findings[i].kind);
+  return false;
+}
+inline bool tally(const Finding*, size_t count) {
+  count_ += int(count);
+  return false;
+}
+
+// Two streams under a sanitizer, and a block of the first one.
+struct World {
+  explicit World(bool (*found)(const Finding*, size_t) = &note)
+      : sanitizer({found, nullptr, nullptr}) {
+    found_.clear();
+    count_ = 0;
+    set_observer(&sanitizer);
+    for (Stream* s : {&one, &two}) s->set_observed(true);
+    sanitizer.allocated(&one, memory, sizeof memory);
+  }
+  ~World() {
+    one.stop();
+    two.stop();
+    set_observer(nullptr);
+  }
+
+  Sanitizer sanitizer;
+  Stream one{0, 90, 0, StreamMode::kQueued}, two{0, 91, 0, StreamMode::kQueued};
+  float memory[16];
+};
+
+}  // namespace npu::check

@@ -1,0 +1,101 @@
+"""torch.compile(model) on npu: values, gradients, and when work is done."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from compiled import check_as_on_cpu
+from held_stream import Held
+from torch import nn
+
+from npu_dispatch.stats import StatsReader, segment_file
+
+
+def mlp() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Linear(16, 32), nn.LayerNorm(32), nn.GELU(), nn.Linear(32, 4)
+    )
+
+
+def test_training_steps_are_those_of_cpu():
+    cpu = mlp()
+    npu = copy.deepcopy(cpu).npu()
+    compiled = torch.compile(npu, fullgraph=True)
+    torch.manual_seed(1)
+    xs, ys = torch.randn(5, 8, 16), torch.randint(0, 4, (5, 8))
+
+    def train(model, parameters, device):
+        optimizer = torch.optim.SGD(parameters, lr=0.1, momentum=0.9)
+        losses = []
+        for x, y in zip(xs.to(device), ys.to(device), strict=True):
+            optimizer.zero_grad()
+            loss = F.cross_entropy(model(x), y)
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.detach().cpu())
+        return losses
+
+    torch.testing.assert_close(
+        train(compiled, npu.parameters(), "npu"), train(cpu, cpu.parameters(), "cpu")
+    )
+    for ours, theirs in zip(npu.parameters(), cpu.parameters(), strict=True):
+        torch.testing.assert_close(ours.cpu(), theirs)
+
+
+def recent_tasks(stream: torch.npu.Stream) -> list[tuple[str, str]]:
+    with StatsReader(segment_file()) as reader:
+        recent = reader.recent(stream.device_index, stream.stream_id)
+    return [(task.op, task.at) for task in sorted(recent, key=lambda t: t.task)]
+
+
+def test_a_fused_kernel_is_one_task_that_nobody_waits_for():
+    function = torch.compile(lambda x, y: ((x + y).relu() * 2).sum(-1))
+    x, y = torch.ones(8, 16).npu(), torch.ones(8, 16).npu()
+    function(x, y)
+    torch.npu.synchronize()
+    stream = torch.npu.current_stream()
+
+    with Held(), torch.npu.sync_guard("error"):
+        z = function(x, y)
+        x.zero_()
+        assert not stream.query()
+    torch.npu.synchronize()
+
+    assert z.cpu().tolist() == [64.0] * 8
+    tasks = recent_tasks(stream)
+    held = max(i for i, (op, _) in enumerate(tasks) if op == "held")
+    assert [op for op, _ in tasks[held + 1 : held + 3]] == [
+        "npu_fused_add_mul_relu_sum_0",
+        "aten::zero_",
+    ]
+    assert Path(__file__).name in tasks[held + 1][1], "the line is the user's"
+
+
+@pytest.mark.parametrize("mode", ["reduce-overhead", "max-autotune"])
+def test_modes_compute_the_same(mode: str):
+    x = torch.randn(8, 16, requires_grad=True)
+    check_as_on_cpu(lambda x: (x.sin() * x).sum(-1), x, mode=mode)
+
+
+def test_shapes_that_change_do_not_recompile():
+    function = check_as_on_cpu(
+        lambda x: (x.softmax(-1) * x.shape[0]).sum(0),
+        torch.randn(6, 16, requires_grad=True),
+        dynamic=True,
+        fullgraph=True,
+    )
+    torch._dynamo.config.error_on_recompile = True
+    try:
+        # The larger one is for several threads, the smaller ones for one.
+        for rows in (3, 7, 4000):
+            x = torch.randn(rows, 16)
+            want = (x.softmax(-1) * rows).sum(0)
+            got = function(x.npu().requires_grad_())
+            torch.testing.assert_close(got.detach().cpu(), want, rtol=1e-5, atol=0)
+    finally:
+        torch._dynamo.config.error_on_recompile = False

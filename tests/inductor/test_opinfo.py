@@ -1,0 +1,78 @@
+"""Operators of PyTorch's OpInfo database: compiled on npu against eager on cpu.
+
+Each change draws other operators; the rest wait for the night.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from typing import Any
+
+import pytest
+import torch
+from compiled import clones, outcome
+from torch.testing._internal.common_methods_invocations import op_db
+
+PER_CHANGE = 1
+CLOSE = {"rtol": 1e-4, "atol": 1e-4, "equal_nan": True}
+# Inputs that are tried for an operator.
+SAMPLES = 2
+OPS = sorted(
+    (op for op in op_db if torch.float32 in op.supported_dtypes("cpu")),
+    key=lambda op: op.formatted_name,
+)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    draw = random.Random(str(metafunc.config.option.hypothesis_seed))
+    chosen = draw.sample(range(len(OPS)), PER_CHANGE)
+    metafunc.parametrize(
+        "op",
+        [
+            pytest.param(op, marks=() if i in chosen else pytest.mark.nightly)
+            for i, op in enumerate(OPS)
+        ],
+        ids=[op.formatted_name for op in OPS],
+    )
+
+
+def observed(function: Any, arguments: Any, device: str) -> Any:
+    torch.manual_seed(0)
+    flat, keywords = clones(arguments, device)
+
+    def call(*flat: Any) -> Any:
+        return function(*flat, **keywords)
+
+    found = outcome(call, flat)
+    return found["results"], found["gradients"]
+
+
+@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
+def test_it_computes_what_eager_code_does(op: Any, dynamic: bool):
+    def call(*arguments: Any, **keywords: Any) -> Any:
+        return op(*arguments, **keywords)
+
+    samples = op.sample_inputs("cpu", torch.float32, requires_grad=op.supports_autograd)
+    for sample in itertools.islice(samples, SAMPLES):
+        arguments = ((sample.input, *sample.args), sample.kwargs)
+        try:
+            want = observed(call, arguments, "cpu")
+            torch.testing.assert_close(
+                observed(call, arguments, "cpu"), want, equal_nan=True
+            )
+        except Exception:
+            continue  # not even cpu's own result repeats
+        try:
+            got = observed(torch.compile(call, dynamic=dynamic), arguments, "npu")
+        except Exception:
+            # What Dynamo and Inductor do not compile for cpu either.
+            with pytest.raises(Exception):  # noqa: B017
+                observed(torch.compile(call, dynamic=dynamic), arguments, "cpu")
+            continue
+        try:
+            torch.testing.assert_close(got, want, **CLOSE)
+        except AssertionError:
+            # What Inductor itself computes otherwise, it does on cpu too.
+            want = observed(torch.compile(call, dynamic=dynamic), arguments, "cpu")
+            torch.testing.assert_close(got, want, **CLOSE)
