@@ -85,6 +85,7 @@ add_library(npu_torch OBJECT
   ops/result_memory.cpp
   ops/shapes.cpp
   ops/shapes_by_hand.cpp
+  ops/shapes_of_elements.cpp
   ops/shapes_of_lists.cpp
   ops/stack_map.cpp
   ops/stand_ins.cpp

@@ -35,7 +35,8 @@ class Shapes {
 // A hand-written one; null where there is none. `name` has its overload after
 // a dot: "aten::native_layer_norm".
 ShapeFunction shape_function_of(std::string_view name);
-// The same, of the operators on lists of tensors.
+// The same, of operators on elements and of those on lists of tensors.
+ShapeFunction shape_function_of_elements(std::string_view name);
 ShapeFunction shape_function_of_lists(std::string_view name);
 
 // What generated ones give the meta functions of structured operators.

@@ -403,7 +403,9 @@ ShapeFunction shape_function_of(std::string_view name) {
   const auto* at =
       std::find_if(std::begin(kByHand), std::end(kByHand),
                    [&](const Named& named) { return named.name == name; });
-  return at == std::end(kByHand) ? shape_function_of_lists(name) : at->function;
+  if (at != std::end(kByHand)) return at->function;
+  const ShapeFunction of_elements = shape_function_of_elements(name);
+  return of_elements ? of_elements : shape_function_of_lists(name);
 }
 
 }  // namespace npu

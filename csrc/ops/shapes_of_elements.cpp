@@ -1,0 +1,242 @@
+// Shape functions of operators that compute each element, or each row's sum,
+// by itself and are not structured. False: somebody else is to say, as in
+// shapes_by_hand.cpp.
+#include <ATen/ExpandUtils.h>
+#include <ATen/TensorIterator.h>
+
+#include <algorithm>
+#include <initializer_list>
+#include <iterator>
+
+#include "csrc/ops/shapes.h"
+#include "csrc/torch/tensor.h"
+
+namespace npu {
+namespace {
+
+using Arguments = at::ArrayRef<c10::IValue>;
+
+bool are_plain(Arguments inputs) {
+  return std::all_of(inputs.begin(), inputs.end(), [](const c10::IValue& v) {
+    return v.isTensor() && v.toTensor().defined() && is_npu(v.toTensor());
+  });
+}
+
+// The result of a kernel that goes through these inputs' elements together.
+void add_elementwise(Shapes& results, Arguments inputs, at::ScalarType type) {
+  at::TensorIteratorConfig config;
+  config.add_owned_output(at::Tensor());
+  for (const c10::IValue& input : inputs)
+    config.add_owned_const_input(meta_of(input));
+  config.check_all_same_dtype(false).declare_static_dtype_and_device(
+      type, c10::Device(c10::kMeta));
+  results.add(config.build().output());
+}
+
+bool of_one_type(Arguments inputs) {
+  return are_plain(inputs) &&
+         std::all_of(inputs.begin(), inputs.end(), [&](const c10::IValue& v) {
+           return v.toTensor().scalar_type() ==
+                  inputs[0].toTensor().scalar_type();
+         });
+}
+
+bool elementwise(Arguments inputs, Shapes& results) {
+  if (!of_one_type(inputs)) return false;
+  add_elementwise(results, inputs, inputs[0].toTensor().scalar_type());
+  return true;
+}
+
+bool unary(Arguments a, Shapes& results) {
+  return !a[0].toTensor().is_complex() && elementwise(a.slice(0, 1), results);
+}
+bool unary_real(Arguments a, Shapes& results) {
+  return at::isFloatingType(a[0].toTensor().scalar_type()) && unary(a, results);
+}
+bool binary(Arguments a, Shapes& results) {
+  return elementwise(a.slice(0, 2), results);
+}
+
+bool unary_bool(Arguments a, Shapes& results) {
+  if (!are_plain(a.slice(0, 1))) return false;
+  add_elementwise(results, a.slice(0, 1), at::kBool);
+  return true;
+}
+bool binary_bool(Arguments a, Shapes& results) {
+  if (!of_one_type(a.slice(0, 2))) return false;
+  add_elementwise(results, a.slice(0, 2), at::kBool);
+  return true;
+}
+
+bool in_place(Arguments a, Shapes&) { return are_plain(a.slice(0, 1)); }
+
+// condition, self, other
+bool where(Arguments a, Shapes& results) {
+  if (!are_plain(a) || !of_one_type(a.slice(1)) ||
+      a[0].toTensor().scalar_type() != at::kBool)
+    return false;
+  add_elementwise(results, a, a[1].toTensor().scalar_type());
+  return true;
+}
+
+// self, mask, value
+bool masked_fill_new(Arguments a, Shapes& results) {
+  if (!are_plain(a.slice(0, 2)) || a[1].toTensor().scalar_type() != at::kBool)
+    return false;
+  const at::Tensor &self = a[0].toTensor(), &mask = a[1].toTensor();
+  results.add_contiguous(at::infer_size(self.sizes(), mask.sizes()),
+                         self.scalar_type());
+  return true;
+}
+bool masked_fill_in_place(Arguments a, Shapes&) {
+  return are_plain(a.slice(0, 2)) &&
+         a[1].toTensor().scalar_type() == at::kBool &&
+         at::is_expandable_to(a[1].toTensor().sizes(), a[0].toTensor().sizes());
+}
+
+bool to_a_number(Arguments a, Shapes& results) {
+  const at::Tensor& self = a[0].toTensor();
+  if (self.numel() == 0) return false;
+  results.add_contiguous({}, self.scalar_type());
+  return true;
+}
+
+// self, other
+bool dot(Arguments a, Shapes& results) {
+  const at::Tensor& self = a[0].toTensor();
+  if (!of_one_type(a) || self.dim() != 1 ||
+      self.sizes() != a[1].toTensor().sizes())
+    return false;
+  results.add_contiguous({}, self.scalar_type());
+  return true;
+}
+
+// Of a reduction over `dims`, all where there are none.
+bool reduced(const at::Tensor& self, const c10::IValue& dims, bool keep,
+             std::vector<int64_t>& sizes) {
+  std::vector<bool> gone(size_t(self.dim()), true);
+  if (!dims.isNone() && !dims.toIntVector().empty()) {
+    gone.assign(gone.size(), false);
+    for (int64_t dim : dims.toIntVector()) {
+      if (dim < 0) dim += self.dim();
+      if (dim < 0 || dim >= self.dim() || gone[size_t(dim)]) return false;
+      gone[size_t(dim)] = true;
+    }
+  }
+  for (size_t i = 0; i < gone.size(); ++i) {
+    if (!gone[i]) {
+      sizes.push_back(self.size(int64_t(i)));
+    } else if (keep) {
+      sizes.push_back(1);
+    }
+  }
+  return true;
+}
+
+template <int n_results>
+bool variance(Arguments a, Shapes& results) {  // self, dim, correction, keepdim
+  const at::Tensor& self = a[0].toTensor();
+  std::vector<int64_t> sizes;
+  if (!at::isFloatingType(self.scalar_type()) || self.numel() == 0 ||
+      !reduced(self, a[1], a[3].toBool(), sizes))
+    return false;
+  for (int i = 0; i < n_results; ++i)
+    results.add_contiguous(sizes, self.scalar_type());
+  return true;
+}
+
+// self, dim, keepdim
+bool logsumexp(Arguments a, Shapes& results) {
+  const at::Tensor& self = a[0].toTensor();
+  std::vector<int64_t> sizes;
+  if (!at::isFloatingType(self.scalar_type()) ||
+      !reduced(self, a[1], a[2].toBool(), sizes))
+    return false;
+  results.add_contiguous(sizes, self.scalar_type());
+  return true;
+}
+
+// A loss of two tensors of one size; `reduction` 0 leaves its elements.
+bool add_loss(Arguments inputs, int64_t reduction, Shapes& results) {
+  if (!of_one_type(inputs) ||
+      inputs[0].toTensor().sizes() != inputs[1].toTensor().sizes())
+    return false;
+  if (reduction == 0) return elementwise(inputs, results);
+  results.add_contiguous({}, inputs[0].toTensor().scalar_type());
+  return true;
+}
+// self, target, reduction
+bool loss(Arguments a, Shapes& results) {
+  return add_loss(a.slice(0, 2), a[2].toInt(), results);
+}
+
+// self, output_size
+bool adaptive_avg_pool(Arguments a, Shapes& results) {
+  const at::Tensor& self = a[0].toTensor();
+  const std::vector<int64_t> output = a[1].toIntVector();
+  if (self.numel() == 0 || output.size() > size_t(self.dim())) return false;
+  std::vector<int64_t> sizes = self.sizes().vec();
+  std::copy(output.begin(), output.end(),
+            sizes.end() - ptrdiff_t(output.size()));
+  results.add(sizes, self.suggest_memory_format(), self.scalar_type());
+  return true;
+}
+// grad, self
+bool adaptive_avg_pool_backward(Arguments a, Shapes& results) {
+  const at::Tensor &grad = a[0].toTensor(), &self = a[1].toTensor();
+  if (grad.dim() != self.dim() || self.numel() == 0) return false;
+  results.add(self.sizes(), self.suggest_memory_format(), self.scalar_type());
+  return true;
+}
+
+struct Named {
+  std::string_view name;
+  ShapeFunction function;
+};
+constexpr Named kOfElements[] = {
+    {"aten::_adaptive_avg_pool2d", adaptive_avg_pool},
+    {"aten::_adaptive_avg_pool2d_backward", adaptive_avg_pool_backward},
+    {"aten::_prelu_kernel", binary},
+    {"aten::abs", unary},
+    {"aten::abs_", in_place},
+    {"aten::dot", dot},
+    {"aten::floor_divide", binary},
+    {"aten::hardswish", unary},
+    {"aten::hardswish_", in_place},
+    {"aten::hardswish_backward", binary},
+    {"aten::hardtanh", unary_real},
+    {"aten::hardtanh_", in_place},
+    {"aten::hardtanh_backward", binary},
+    {"aten::huber_loss", loss},
+    {"aten::logical_and", binary_bool},
+    {"aten::logical_not", unary_bool},
+    {"aten::logical_or", binary_bool},
+    {"aten::logical_xor", binary_bool},
+    {"aten::logsumexp", logsumexp},
+    {"aten::masked_fill.Scalar", masked_fill_new},
+    {"aten::masked_fill.Tensor", masked_fill_new},
+    {"aten::masked_fill_.Tensor", masked_fill_in_place},
+    {"aten::max", to_a_number},
+    {"aten::min", to_a_number},
+    {"aten::native_dropout_backward", binary},
+    {"aten::relu", unary},
+    {"aten::relu_", in_place},
+    {"aten::rsub.Scalar", unary_real},
+    {"aten::rsub.Tensor", binary},
+    {"aten::std.correction", variance<1>},
+    {"aten::std_mean.correction", variance<2>},
+    {"aten::var.correction", variance<1>},
+    {"aten::var_mean.correction", variance<2>},
+    {"aten::where.self", where},
+};
+
+}  // namespace
+
+ShapeFunction shape_function_of_elements(std::string_view name) {
+  const auto* at =
+      std::find_if(std::begin(kOfElements), std::end(kOfElements),
+                   [&](const Named& named) { return named.name == name; });
+  return at == std::end(kOfElements) ? nullptr : at->function;
+}
+
+}  // namespace npu
