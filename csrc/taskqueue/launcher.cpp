@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "csrc/base/clock.h"
+#include "csrc/base/openmp_crowd.h"
 #include "csrc/driver/registry.h"
 #include "csrc/stats/segment.h"
 #include "csrc/taskqueue/control.h"
@@ -68,6 +69,7 @@ void Launcher::run() {
       if (!wait_for_work()) break;
     }
   }
+  make_room(false);
   seat_ = nullptr;
   block.alive.stop(now_ns());
   block.thread.store(0, std::memory_order_relaxed);
@@ -192,8 +194,22 @@ void Launcher::count(uint64_t position, const Sample& sample) {
   count_name(sample.name, ran);
   // Relaxed: statistics order nothing.
   block.last_retired_ns.store(now, std::memory_order_relaxed);
-  if (seat_) seat_->look(now);
+  if (seat_) {
+    seat_->look(now);
+    make_room(callers_.look(now, stream_.tail(),
+                            stream_.retired_.wanted() > position));
+  }
   obey_control();
+}
+
+void Launcher::make_room(bool needed) {
+  if (needed == made_room_) return;
+  made_room_ = needed;
+  if (needed) {
+    ask_for_openmp_crowd();
+  } else {
+    take_back_openmp_crowd();
+  }
 }
 
 // Before the task's slot is given back. Also notices that tracing begins or
@@ -352,6 +368,7 @@ bool Launcher::sleep_until_work() {
     block.idle.add(ns(gap));
     return true;
   }
+  make_room(false);
   const uint64_t start_ns = now_ns() - ns(ticks() - start);
   block.idle.start(start_ns);
   while (!ring.front()) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "csrc/base/tick_clock.h"
+#include "csrc/taskqueue/busy_caller.h"
 #include "csrc/taskqueue/idle_spin.h"
 #include "csrc/taskqueue/spread.h"
 #include "csrc/taskqueue/stream.h"
@@ -56,6 +57,8 @@ class Launcher {
   bool wait_for_work();
   bool sleep_until_work();
   void park();
+  // Passes on whether callers need a core beside this stream's kernels.
+  void make_room(bool needed);
 
   friend class Stream;  // the inline mode executes without a thread
 
@@ -66,6 +69,8 @@ class Launcher {
   const uint64_t ticks_per_us_;
   TickClock clock_;  // the launcher thread's
   IdleSpin idle_;
+  BusyCaller callers_;
+  bool made_room_ = false;
   Seat* seat_ = nullptr;  // of the launcher thread, while it runs
 };
 

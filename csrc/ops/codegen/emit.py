@@ -6,6 +6,10 @@ from select_ops import HALF_PRODUCTS, VALUES_DECIDE, Op, accessor, unboxed
 from torchgen.context import native_function_manager
 
 
+# Of a kernel that allocates its results. torch's own keep nothing else.
+MADE_THERE = "const ResultMemory offered(f.new_results());"
+
+
 def runner(op: Op) -> str:
     """The function the launcher calls; shared by all forms of an operator."""
     func = op.kernel_function.func
@@ -27,10 +31,10 @@ def runner(op: Op) -> str:
     elif op.writes_outputs or not new:
         body = f"  {call};"
     elif n_results == 1:
-        body = f"  f.store({{{call}}});"
+        body = f"  {MADE_THERE}\n  f.store({{{call}}});"
     else:
         values = ", ".join(f"std::get<{i}>(r)" for i in new)
-        body = f"  const auto r = {call};\n  f.store({{{values}}});"
+        body = f"  {MADE_THERE}\n  const auto r = {call};\n  f.store({{{values}}});"
     return f"void {op.runner}(Frame& f) {{\n{body}\n}}"
 
 
@@ -104,6 +108,7 @@ def shard(ops: list[Op]) -> str:
         '#include "csrc/ops/frame.h"',
         '#include "csrc/ops/half_products.h"',
         '#include "csrc/ops/launch.h"',
+        '#include "csrc/ops/result_memory.h"',
         '#include "csrc/ops/shapes.h"\n',
         includes,
         "#include <torch/library.h>\n",
