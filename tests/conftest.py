@@ -24,6 +24,7 @@ SERIAL = (
     "observability",
     "trace/test_top.py",
     "trace/test_torch_profiler.py",
+    "differential/test_fuzz.py",
     "api/test_fault.py",
     "api/test_memory",
     "api/test_bad_devices.py",
@@ -67,6 +68,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             place = item.path.relative_to(TESTS).as_posix()
             if place.startswith(SERIAL):
                 item.add_marker(pytest.mark.serial)
+
 
 # Never "ci", which hypothesis chooses by itself and which repeats one seed.
 settings.register_profile("change", max_examples=100, deadline=None)

@@ -242,13 +242,17 @@ void Frame::settle() {
 void Frame::renew(Slot& slot) {
   // Shared with a list of ours, which cannot be exchanged; such arguments are
   // only read.
-  if (slot.owners != 1) return;
+  if (slot.listed) return;
   bound_ = false;
   const Shape& shape = shapes_[slot.shape];
   at::Tensor old = *slot.tensor;
   *slot.tensor =
       make_view(shape.sizes, shape.strides, shape.dtype, shape.flags);
-  slot.storage = slot.tensor->storage().unsafeGetStorageImpl();
+  for (Slot& s : slots_)
+    if (s.first == slot.first) {
+      *s.tensor = *slot.tensor;
+      s.storage = slot.tensor->storage().unsafeGetStorageImpl();
+    }
   if (!slot.written) return;
   if (old.storage().data() == slot.address) {
     // A kernel may lay its output out anew, in the same memory.

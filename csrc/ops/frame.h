@@ -127,8 +127,10 @@ class Frame {
     uint32_t word;
     uint32_t shape;     // index into shapes_
     uint32_t owners;    // references that are ours
+    uint32_t first;     // the first slot of the same tensor
     bool in_the_words;  // the bytes are the words themselves
     bool written;
+    bool listed;  // also in a list, which is only read
   };
   struct ScalarSlot {
     at::Scalar* scalar;
@@ -143,6 +145,8 @@ class Frame {
 
   void add_argument(Arg& arg, ArgKind kind, const c10::IValue& value,
                     bool writes);
+  // Kernels ask whether two arguments are one tensor.
+  void join(const at::Tensor& view, at::Tensor& with);
   void add_optional_tensors(Arg& arg, const c10::IValue& value);
   void add_tensor(at::Tensor& view, const at::Tensor& like, bool writes);
   void add_scalar(at::Scalar& scalar, const at::Scalar& like);

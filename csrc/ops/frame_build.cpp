@@ -2,6 +2,8 @@
 #include <ATen/EmptyTensor.h>
 #include <c10/core/CPUAllocator.h>
 
+#include <algorithm>
+
 #include "csrc/ops/frame.h"
 #include "csrc/torch/tensor_flags.h"
 
@@ -34,6 +36,13 @@ Frame::Frame(const Op& op, at::ArrayRef<c10::IValue> arguments,
       generator_word_ = next_word_;
     }
     add_argument(args_[i], schema.kinds[i], arguments[i], schema.writes[i]);
+    if (!args_[i].tensor.defined()) continue;
+    for (size_t earlier = 0; earlier < i; ++earlier)
+      if (args_[earlier].tensor.defined() &&
+          arguments[earlier].toTensor().is_same(arguments[i].toTensor())) {
+        join(args_[earlier].tensor, args_[i].tensor);
+        break;
+      }
   }
   outs_.reserve(outs.size());
   for (const OutSpec& spec : outs) {
@@ -62,9 +71,31 @@ void Frame::add_slot(at::Tensor& view, Shape shape, bool in_the_words,
                      bool written) {
   view = make_view(shape.sizes, shape.strides, shape.dtype, shape.flags);
   slots_.push_back({&view, view.storage().unsafeGetStorageImpl(), nullptr,
-                    next_word_, uint32_t(shapes_.size()), 1, in_the_words,
-                    written});
+                    next_word_, uint32_t(shapes_.size()), 1,
+                    uint32_t(slots_.size()), in_the_words, written,
+                    /*listed=*/false});
   shapes_.push_back(std::move(shape));
+}
+
+void Frame::join(const at::Tensor& view, at::Tensor& with) {
+  Slot& last = slots_.back();
+  const auto first = std::find_if(slots_.begin(), slots_.end(),
+                                  [&](Slot& s) { return s.tensor == &view; });
+  with = view;
+  last.first = uint32_t(first - slots_.begin());
+  bool written = false;
+  uint32_t owners = 0;
+  for (const Slot& s : slots_)
+    if (s.first == last.first) {
+      written = written || s.written;
+      ++owners;
+    }
+  for (Slot& s : slots_)
+    if (s.first == last.first) {
+      s.storage = view.storage().unsafeGetStorageImpl();
+      s.written = written;
+      s.owners = owners;
+    }
 }
 
 void Frame::add_tensor(at::Tensor& view, const at::Tensor& like, bool writes) {
@@ -93,6 +124,7 @@ void Frame::add_optional_tensors(Arg& arg, const c10::IValue& value) {
     add_tensor(arg.tensors[i], list[i].toTensor(), /*writes=*/false);
     arg.optional_tensors.push_back(arg.tensors[i]);
     slots_.back().owners = 2;
+    slots_.back().listed = true;
   }
 }
 

@@ -74,7 +74,7 @@ void detail::relate(Key& key, Place written, const c10::TensorImpl& w,
   if (!key.ordinary || (&w != &o && !have_bytes_in_common(w, o))) return;
   key.key.push(uint64_t(Tag::kOverlap) | uint64_t(written.argument) << 8 |
                uint64_t(other.argument) << 16 |
-               uint64_t(written.element) << 24);
+               uint64_t(written.element) << 24 | uint64_t(&w == &o) << 56);
   key.key.push(other.element);
   key.key.push(uint64_t(static_cast<const char*>(o.data()) -
                         static_cast<const char*>(w.data())));
@@ -112,7 +112,7 @@ Overlap overlap_of(const Op& op, at::ArrayRef<c10::IValue> stack) {
           const c10::TensorImpl& o) {
         if (!w.key_set().has(c10::DispatchKey::PrivateUse1) ||
             !o.key_set().has(c10::DispatchKey::PrivateUse1) ||
-            !have_bytes_in_common(w, o))
+            (&w != &o && !have_bytes_in_common(w, o)))
           return;
         const at::MemOverlapStatus status = at::get_overlap_status(&w, &o);
         add(status == at::MemOverlapStatus::Partial ? Overlap::Degree::kUnusual

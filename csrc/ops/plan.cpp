@@ -3,6 +3,7 @@
 #include <ATen/EmptyTensor.h>
 
 #include <atomic>
+#include <unordered_map>
 
 #include "csrc/ops/kernel_mode.h"
 #include "csrc/ops/result_memory.h"
@@ -57,10 +58,22 @@ at::Tensor placeholder(const at::Tensor& t) {
 
 torch::jit::Stack without_memory(const Op& op,
                                  at::ArrayRef<c10::IValue> arguments) {
-  return map_stack(op.schema(), arguments,
-                   {[](const at::Tensor& t) {
+  const Op::Schema& schema = op.schema();
+  // One that is written is the same tensor wherever else it is passed: the key
+  // says so (overlap.h).
+  std::unordered_map<const c10::TensorImpl*, at::Tensor> written;
+  for (size_t i = 0; i < arguments.size(); ++i)
+    if (schema.writes[i] && schema.kinds[i] == ArgKind::kTensor &&
+        arguments[i].isTensor() && (i >= 32 || op.compared >> i & 1))
+      written.try_emplace(arguments[i].toTensor().unsafeGetTensorImpl());
+  return map_stack(schema, arguments,
+                   {[&](const at::Tensor& t) {
                       if (t.is_meta()) return t;
-                      return t.device().is_cpu() ? placeholder(t) : to_meta(t);
+                      if (t.device().is_cpu()) return placeholder(t);
+                      const auto one = written.find(t.unsafeGetTensorImpl());
+                      if (one == written.end()) return to_meta(t);
+                      if (!one->second.defined()) one->second = to_meta(t);
+                      return one->second;
                     },
                     c10::Device(c10::kCPU), c10::IValue()});
 }

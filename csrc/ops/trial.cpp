@@ -64,18 +64,19 @@ void add_number(CallKind& kind, const Op& op, const at::Scalar& s) {
 }
 
 // Whether the shapes of a call come from where its kernel takes them. On cpu it
-// first turns operands into their common type, which closes gaps in them.
+// first turns operands into the type it computes in, which closes gaps in them.
 bool shares_kernels_code(const Op& op, at::ArrayRef<c10::IValue> stack) {
   if (op.meta != Meta::kSharesKernelsCode) return false;
   std::optional<at::ScalarType> type;
-  bool several = false, gaps = false;
+  bool converted = false, gaps = false;
   for_each_tensor(op.schema(), stack, [&](const at::Tensor& t, size_t) {
     if (!is_npu(t)) return;
-    several = several || (type && *type != t.scalar_type());
+    converted = converted || (type && *type != t.scalar_type()) ||
+                c10::isIntegralType(t.scalar_type(), /*includeBool=*/true);
     gaps = gaps || !t.is_non_overlapping_and_dense();
     type = t.scalar_type();
   });
-  return !(several && gaps);
+  return !(converted && gaps);
 }
 
 // Of a list what may decide in which order the dimensions of a result lie:
@@ -116,10 +117,14 @@ CallKind kind_of(const Op& op, at::ArrayRef<c10::IValue> stack,
       add_list(kind, value);
     }
   }
-  // Lists hold tensors of their own. Of no elements there is little that a
-  // kernel refuses.
+  // Lists hold tensors of their own. What kernels refuse of an empty one
+  // depends on the dimension that they go along.
   for_each_tensor(schema, stack, [&](const at::Tensor& t, size_t) {
-    kind.push_back(int64_t(t.scalar_type()) | int64_t(t.numel() == 0) << 8);
+    int64_t empty = 0;  // its dimensions without elements
+    if (t.numel() == 0)
+      for (int64_t dim = 0; dim < t.dim(); ++dim)
+        if (t.size(dim) == 0) empty |= int64_t(1) << (dim % 32);
+    kind.push_back(int64_t(t.scalar_type()) | empty << 8);
     if (!shared) add_layout(kind, t);
     if (!is_npu(t) && t.dim() == 0) add_number(kind, op, t.item());
   });

@@ -5,7 +5,8 @@ An author returns a step's text, or None where no variable suits it.
 
 from __future__ import annotations
 
-from tests.differential.context import NAME_OF, Context, floating, integral
+from tests.differential.context import Context, floating, integral
+from tests.differential.machine import SEEDS
 
 Step = str | None
 
@@ -104,7 +105,18 @@ BINARY = [
     "float_power",
     "ldexp",
 ]
-COMPARE = ["eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_xor", "isclose"]
+COMPARE = [
+    "eq",
+    "ne",
+    "lt",
+    "le",
+    "gt",
+    "ge",
+    "logical_and",
+    "logical_or",
+    "logical_xor",
+    "isclose",
+]
 BITS = ["bitwise_and", "bitwise_or", "bitwise_xor", "gcd", "lcm", "bitwise_left_shift"]
 
 
@@ -130,7 +142,7 @@ def make_leaf(c: Context) -> Step:
 
 
 def make_host(c: Context) -> Step:
-    return f"h{c.below(3)} = host((), {c.kind()}, {c.below(21)})"
+    return f"h{c.below(3)} = host((), {c.kind()}, {c.below(SEEDS)})"
 
 
 def factory(c: Context) -> Step:
@@ -432,7 +444,7 @@ def storage(c: Context) -> Step:
             f"{t}.detach().mul_(2)",
             f"{c.new()} = {t}",
             f"del {t}",
-            f"{t}.resize_as_({u}).copy_({u})",
+            f"grown({t}, *{tuple(c.of(u).shape)}).copy_({u})",
         ]
     )
 
@@ -456,38 +468,6 @@ def read(c: Context) -> Step:
             f"{t}.shape == {c.any()}.shape",
             f"{t}.is_set_to({c.any()})",
             f"torch.result_type({t}, {c.any()})",
-        ]
-    )
-    return f"{c.new()} = {text}"
-
-
-def written_out(c: Context) -> Step:
-    """Operators with out=: of the right shape, of another, overlapping."""
-    if (t := c.any()) is None:
-        return None
-    out = c.any() or t
-    if c.flag():
-        shape = tuple(c.of(t).shape)
-        out = f"torch.ones({shape}, device=D, dtype={NAME_OF.get(c.of(t).dtype, 'float32')})"
-    if c.chance(4):
-        out = "torch.empty(0, device=D)"
-    text = c.pick(
-        [
-            f"torch.add({t}, {c.operand(t)}, out={out})",
-            f"torch.mul({t}, {c.operand(t)}, out={out})",
-            f"torch.exp({t}, out={out})",
-            f"torch.sum({t}, 0, out={out})",
-            f"torch.cat([{t}, {c.like(t)}], out={out})",
-            f"torch.where({t} > 0, {t}, {c.like(t)}, out={out})",
-            f"torch.softmax({t}, 0, out={out})",
-            f"torch.gt({t}, 0, out={out})",
-            f"torch.stack([{t}, {t}], out={out})",
-            f"torch.cumsum({t}, 0, out={out})",
-            f"torch.matmul({t}, {t}, out={out})",
-            f"torch.arange(5, out={out})",
-            f"torch.index_select({t}, 0, {c.indices(2, (2,))}, out={out})",
-            f"torch.clamp({t}, 0, 1, out={out})",
-            f"torch.tril({t}, out={out})",
         ]
     )
     return f"{c.new()} = {text}"

@@ -420,3 +420,35 @@ def nest(c: Context) -> Step:
             "del h8",
         ]
     )
+
+
+def written_out(c: Context) -> Step:
+    """Operators with out=: of the right shape, of another, overlapping."""
+    if (t := c.any()) is None:
+        return None
+    out = c.any() or t
+    if c.flag():
+        shape = tuple(c.of(t).shape)
+        out = f"torch.ones({shape}, device=D, dtype={NAME_OF.get(c.of(t).dtype, 'float32')})"
+    if c.chance(4):
+        out = "torch.empty(0, device=D)"
+    # Not tril: cpu's writes past an out= with gaps.
+    text = c.pick(
+        [
+            f"torch.add({t}, {c.operand(t)}, out={out})",
+            f"torch.mul({t}, {c.operand(t)}, out={out})",
+            f"torch.exp({t}, out={out})",
+            f"torch.sum({t}, 0, out={out})",
+            f"torch.cat([{t}, {c.like(t)}], out={out})",
+            f"torch.where({t} > 0, {t}, {c.like(t)}, out={out})",
+            f"torch.softmax({t}, 0, out={out})",
+            f"torch.gt({t}, 0, out={out})",
+            f"torch.stack([{t}, {t}], out={out})",
+            f"torch.cumsum({t}, 0, out={out})",
+            f"torch.matmul({t}, {t}, out={out})",
+            f"torch.arange(5, out={out})",
+            f"torch.index_select({t}, 0, {c.indices(2, (2,))}, out={out})",
+            f"torch.clamp({t}, 0, 1, out={out})",
+        ]
+    )
+    return f"{c.new()} = {text}"

@@ -25,28 +25,42 @@ class Died:
     why: str
 
 
+class Child:
+    """A call under way in a child."""
+
+    def __init__(self, function: Callable[..., Any], *arguments: Any) -> None:
+        self._reads, writes = os.pipe()
+        sys.stdout.flush()
+        self._pid = os.fork()
+        if self._pid == 0:
+            os.close(self._reads)
+            _answer(writes, function, arguments)
+        os.close(writes)
+
+    def fileno(self) -> int:
+        """Return what select() finds readable when the child is done."""
+        return self._reads
+
+    def answer(self, seconds: float) -> Any:
+        """Return what the function returned, or how the child died; call it once."""
+        try:
+            answer = _read(self._reads, time.monotonic() + seconds)
+        finally:
+            os.close(self._reads)
+        if answer is None:
+            os.kill(self._pid, signal.SIGKILL)
+        _, status = os.waitpid(self._pid, 0)
+        if answer is None:
+            return Died(f"no answer within {seconds:g} s")
+        if not answer:
+            signalled = os.WIFSIGNALED(status)
+            return Died(f"signal {os.WTERMSIG(status)}" if signalled else "exited")
+        return pickle.loads(answer)
+
+
 def call(function: Callable[..., Any], *arguments: Any, seconds: float = 120) -> Any:
     """Return what the function returns in a child, or how the child died."""
-    reads, writes = os.pipe()
-    sys.stdout.flush()
-    pid = os.fork()
-    if pid == 0:
-        os.close(reads)
-        _answer(writes, function, arguments)
-    os.close(writes)
-    try:
-        answer = _read(reads, time.monotonic() + seconds)
-    finally:
-        os.close(reads)
-    if answer is None:
-        os.kill(pid, signal.SIGKILL)
-    _, status = os.waitpid(pid, 0)
-    if answer is None:
-        return Died(f"no answer within {seconds:g} s")
-    if not answer:
-        signalled = os.WIFSIGNALED(status)
-        return Died(f"signal {os.WTERMSIG(status)}" if signalled else "exited")
-    return pickle.loads(answer)
+    return Child(function, *arguments).answer(seconds)
 
 
 def _answer(pipe: int, function: Callable[..., Any], arguments: Any) -> None:

@@ -1,18 +1,16 @@
-"""Where a generator's decisions come from: bytes that hypothesis draws.
+"""Where a generator's decisions come from: bytes, as many for each step.
 
-One draw for a whole program costs a fiftieth of one draw for each decision. A
-step has a chunk of its own and reads the chunk's digest: hypothesis draws small
-bytes far more often than others, and with them the first option everywhere.
+Drawn at once: a draw for each decision takes longer than the calls it decides.
 """
 
 from __future__ import annotations
 
-import hashlib
+import random
 from collections.abc import Sequence
 from typing import TypeVar
 
 T = TypeVar("T")
-CHUNK = 4
+DECISIONS = 48  # of a step, at most; what it asks beyond is the first option
 
 
 class Choices:
@@ -40,9 +38,8 @@ class Choices:
         return self.below(one_in) == one_in - 1
 
 
-def steps(drawn: bytes) -> list[Choices]:
-    """Cut what was drawn into steps."""
-    return [
-        Choices(hashlib.blake2b(drawn[: start + CHUNK], digest_size=48).digest())
-        for start in range(0, len(drawn), CHUNK)
-    ]
+def steps(seed: int, number: int, shortest: int, longest: int) -> list[Choices]:
+    """Draw the steps of one program of a round."""
+    drawn = random.Random(seed << 32 | number)
+    count = drawn.randint(shortest, longest)
+    return [Choices(drawn.randbytes(DECISIONS)) for _ in range(count)]

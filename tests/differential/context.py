@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from tests.differential.choices import Choices
-from tests.differential.machine import DTYPES
+from tests.differential.machine import DTYPES, SEEDS
 
 SLOTS = 9
 SHAPES = [
@@ -88,7 +88,7 @@ class Context:
 
     def data(self, shape: Any, kind: str | None = None) -> str:
         kind = kind or self.kind()
-        return f"data({tuple(shape)}, {kind}, {self.below(21)})"
+        return f"data({tuple(shape)}, {kind}, {self.below(SEEDS)})"
 
     def like(self, name: str) -> str:
         """Return a tensor that goes with a tensor: a variable, or new numbers."""

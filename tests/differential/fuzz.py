@@ -12,15 +12,16 @@ from __future__ import annotations
 import argparse
 import collections
 import json
+import os
 import random
 import re
+import select
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-
-from hypothesis import HealthCheck, Phase, given, seed as seeded, settings
 
 from tests.differential import child, generate, known, planted
 from tests.differential.check import against, check, prepare
@@ -30,6 +31,7 @@ from tests.differential.warm import warm
 
 SEQUENCES = 400  # of a round
 PER_ROUND = 12  # findings
+JOBS = os.cpu_count() or 1
 
 
 @dataclass
@@ -80,33 +82,22 @@ def play(
     journal, done, told = Journal(path), Round(), set()
     started = time.monotonic()
 
-    @seeded(seed)
-    @settings(
-        max_examples=sequences,
-        phases=[Phase.generate],
-        database=None,
-        deadline=None,
-        suppress_health_check=list(HealthCheck),
-    )
-    @given(generate.DRAWN)
-    def one(drawn: bytes) -> None:
+    for number in range(sequences):
         if time.monotonic() - started > seconds or len(done.found) >= PER_ROUND:
-            return
+            break
         journal.start()
-        program, cpu = generate.write(drawn, journal.note)
+        program, cpu = generate.write(seed, number, journal.note)
         difference = against(program, cpu)
         done.sequences += 1
         done.steps += len(program)
         done.errors += sum(s.error is not None for s in cpu.seen)
         if difference is None:
-            return
+            continue
         if why := known.explains(difference):
             done.known[why] += 1
         elif (sign := signature(difference)) not in told:
             told.add(sign)
             done.found.append((done.sequences - 1, difference))
-
-    one()
     done.seconds = time.monotonic() - started
     return done
 
@@ -137,6 +128,45 @@ class Finding:
         return f"found by seed {self.seed}:\n{text}\n{self.difference}\n"
 
 
+def played(
+    seed: int | None,
+    seconds: float,
+    rounds: int | None,
+    sequences: int,
+    plant: str | None,
+    jobs: int,
+) -> Iterator[tuple[int, Round | child.Died, Programs]]:
+    """Play rounds, `jobs` at a time: yield their seeds, answers and programs."""
+    deadline = time.monotonic() + seconds
+    number = 0
+    under_way: dict[child.Child, tuple[int, Path]] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            while True:
+                left = deadline - time.monotonic()
+                go_on = left > 0 and (rounds is None or number < rounds)
+                if go_on and len(under_way) < jobs:
+                    this = random.SystemRandom().getrandbits(32)
+                    this = this if seed is None else seed + number
+                    print(f"--seed {this} --rounds 1", flush=True)
+                    path = Path(folder) / f"journal{number}"
+                    path.touch()
+                    number += 1
+                    one = child.Child(play, this, path, left, plant, sequences)
+                    under_way[one] = this, path
+                    continue
+                if not under_way:
+                    return
+                ready = select.select(list(under_way), [], [], max(left, 0) + 60)[0]
+                one = ready[0] if ready else next(iter(under_way))
+                this, path = under_way.pop(one)
+                answer = one.answer(60 if ready else 0)
+                yield this, answer, Journal.programs(path)
+        finally:
+            for one in under_way:
+                one.answer(0)
+
+
 def fuzz(
     seed: int | None,
     *,
@@ -146,30 +176,19 @@ def fuzz(
     plant: str | None = None,
     short: bool = True,
     keep_going: bool = False,
+    jobs: int = JOBS,
 ) -> tuple[Round, list[Finding]]:
     """Play rounds until time is up or, unless told to go on, one finds something."""
     warm()
-    deadline = time.monotonic() + seconds
+    started = time.monotonic()
     total, findings, told = Round(), [], set()
-    number = 0
-    while time.monotonic() < deadline and (rounds is None or number < rounds):
-        this = random.SystemRandom().getrandbits(32) if seed is None else seed + number
-        number += 1
-        print(f"--seed {this} --rounds 1", flush=True)
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "journal"
-            path.touch()
-            left = deadline - time.monotonic()
-            done = child.call(
-                play, this, path, left, plant, sequences, seconds=left + 60
-            )
-            programs = Journal.programs(path)
+    for this, done, programs in played(seed, seconds, rounds, sequences, plant, jobs):
         if isinstance(done, child.Died):
             done = Round(found=[(len(programs) - 1, done)])
         total.sequences += done.sequences
         total.steps += done.steps
         total.errors += done.errors
-        total.seconds += done.seconds
+        total.seconds = time.monotonic() - started
         total.known += done.known
         for where, difference in done.found:
             died = isinstance(difference, child.Died)
@@ -206,6 +225,7 @@ def main() -> int:
     options.add_argument("--seed", type=int, help="of the first round; else a new one")
     options.add_argument("--rounds", type=int, help="stop after so many")
     options.add_argument("--sequences", type=int, default=SEQUENCES)
+    options.add_argument("--jobs", type=int, default=JOBS, help="rounds at a time")
     options.add_argument("--keep-going", action="store_true", help="after a finding")
     options.add_argument("--plant", choices=sorted(planted.BUGS))
     chosen = options.parse_args()
@@ -216,6 +236,7 @@ def main() -> int:
         sequences=chosen.sequences,
         plant=chosen.plant,
         keep_going=chosen.keep_going,
+        jobs=chosen.jobs,
     )
     rate = total.sequences / max(total.seconds, 1e-9)
     print(

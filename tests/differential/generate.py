@@ -5,14 +5,12 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 
-from hypothesis import strategies as st
-
 from tests.differential import authors as a, authors_more as m
-from tests.differential.choices import CHUNK, Choices, steps
+from tests.differential.choices import Choices, steps
 from tests.differential.context import Context
 from tests.differential.machine import Machine, Trace
 
-LONGEST = 15
+SHORTEST, LONGEST = 3, 15
 THEME = 6
 # How often each is asked, of the sum.
 Author = Callable[[Context], str | None]
@@ -34,7 +32,7 @@ AUTHORS: list[Author] = [
         a.overwrite: 4,
         a.storage: 2,
         a.read: 2,
-        a.written_out: 3,
+        m.written_out: 3,
         m.reduce: 4,
         m.multiply: 3,
         m.index: 4,
@@ -47,10 +45,6 @@ AUTHORS: list[Author] = [
     }.items()
     for _ in range(weight)
 ]
-# Bytes to read as choices: see choices.py for why not a strategy per choice.
-DRAWN = st.integers(3, LONGEST).flatmap(
-    lambda n: st.binary(min_size=CHUNK * n, max_size=CHUNK * n)
-)
 
 
 def write_step(choices: Choices, machine: Machine, theme: list[Author]) -> str:
@@ -61,14 +55,19 @@ def write_step(choices: Choices, machine: Machine, theme: list[Author]) -> str:
     return m.elsewhere(context, step) if far else step
 
 
-def write(drawn: bytes, note: Callable[[str], None]) -> tuple[list[str], Trace]:
-    """Return a program and its run on cpu; note() hears each step before it runs."""
+def write(
+    seed: int, number: int, note: Callable[[str], None]
+) -> tuple[list[str], Trace]:
+    """Return a round's program of that number, and its run on cpu.
+
+    note() hears each step before it runs.
+    """
     machine = Machine("cpu")
     program: list[str] = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            first, *others = steps(drawn)
+            first, *others = steps(seed, number, SHORTEST, LONGEST)
             # Few kinds of steps in each program: what they do to one another is
             # rarer the more kinds there are.
             theme = [a.make, *(first.pick(AUTHORS) for _ in range(THEME))]

@@ -21,12 +21,60 @@ class Known:
     matches: Callable[[Difference], bool]
 
 
-def _preserve_format(d: Difference) -> bool:
-    return "memory formatPreserve" in d.cpu
+def _grown(d: Difference) -> bool:
+    return (
+        d.kind in ("error only on npu", "error only on cpu")
+        and "out=" in d.step
+        and "to a single memory location" in d.npu + d.cpu
+    )
+
+
+def _ldexp(d: Difference) -> bool:
+    return "ldexp_cpu_exp" in d.cpu
+
+
+def _matmul(d: Difference) -> bool:
+    return d.kind == "version" and "matmul(" in d.step and "out=" in d.step
+
+
+def _beyond(d: Difference) -> bool:
+    return "setStorage: sizes" in d.npu
+
+
+def _max_pool1d(d: Difference) -> bool:
+    return d.kind in ("strides", "version") and "max_pool1d(" in d.step
 
 
 KNOWN = [
-    Known("preserve_format", "resize_ has words of its own", _preserve_format),
+    Known(
+        "grown_over_its_input",
+        "an out= that lies beside the input and is too small for the result, which "
+        "torch is about to forbid",
+        _grown,
+    ),
+    Known(
+        "ldexp_of_bool",
+        "torch multiplies by a power on every device but cpu, whose own kernel "
+        "refuses bool",
+        _ldexp,
+    ),
+    Known(
+        "version_of_matmul_out",
+        "which of its steps count as writes depends on strides of dimensions of "
+        "one element",
+        _matmul,
+    ),
+    Known(
+        "beyond_an_empty_tensor",
+        "cpu finds the elements that a wrong index names in the rest of the storage; "
+        "a call that waits is given the tensor's own bytes",
+        _beyond,
+    ),
+    Known(
+        "strides_of_max_pool1d",
+        "torch asks max_pool2d on every device but cpu",
+        _max_pool1d,
+    ),
 ]
 
 

@@ -19,10 +19,11 @@ from typing import Any
 
 import torch
 
-from tests.differential.observe import Error, Values, error_of, look, values
+from tests.differential.observe import Error, Reader, Values, error_of, look
 
 STREAMS = 3
 TABLE = 512
+SEEDS = 21  # of data()
 DTYPES = {
     "float32": torch.float32,
     "float64": torch.float64,
@@ -86,6 +87,13 @@ def _table(dtype: torch.dtype, seed: int) -> torch.Tensor:
     return torch.tensor(numbers, dtype=torch.float64).to(dtype)
 
 
+def fill_tables() -> None:
+    """Work out the numbers that data() returns."""
+    for dtype in DTYPES.values():
+        for seed in range(SEEDS):
+            _table(dtype, seed)
+
+
 class _Worker:
     """A thread that lives as long as its machine, since switches are a thread's."""
 
@@ -112,8 +120,15 @@ class _Worker:
         if (error := self._done.get()) is not None:
             raise error.with_traceback(None)
 
+    @property
+    def ident(self) -> int | None:
+        return self._thread.ident
+
     def end(self) -> None:
         self._work.put(None)
+
+    def wait(self) -> None:
+        """Wait for the thread's end, which end() has asked for."""
         self._thread.join()
 
 
@@ -137,7 +152,8 @@ class Machine:
         self.trace = Trace()
         self._step_by_step = step_by_step
         self._main = threading.get_ident()
-        self._pushed: dict[int, list[Any]] = {}
+        # With the threads that entered them.
+        self._pushed: list[tuple[int, Any]] = []
         self._workers: dict[int, _Worker] = {}
         self._littered = False
         self._streams: list[Any] = []
@@ -200,17 +216,20 @@ class Machine:
     def push(self, context: Any) -> None:
         """Enter a context of the calling thread until pop() or the end."""
         context.__enter__()
-        self._pushed.setdefault(threading.get_ident(), []).append(context)
+        self._pushed.append((threading.get_ident(), context))
 
     def pop(self) -> None:
         """Leave the last context that this thread entered, if any."""
-        if pushed := self._pushed.get(threading.get_ident()):
-            pushed.pop().__exit__(None, None, None)
+        mine = threading.get_ident()
+        for i in reversed(range(len(self._pushed))):
+            if self._pushed[i][0] == mine:
+                self._pushed.pop(i)[1].__exit__(None, None, None)
+                return
 
     @contextlib.contextmanager
     def on(self, stream: int, how: str = "event") -> Iterator[None]:
         """Launch on another stream, after what came before and before what follows."""
-        if self.device == "cpu":
+        if self.device != "npu":
             yield
             return
         while len(self._streams) < STREAMS:
@@ -234,7 +253,7 @@ class Machine:
         """Work out formulas of x, each in a thread and on a stream of its own."""
         copies = [x.detach().clone() for _ in formulas]
         results: list[Any] = [None] * len(formulas)
-        if self.device != "cpu":
+        if self.device == "npu":
             torch.npu.synchronize()
 
         def branch(number: int) -> None:
@@ -285,7 +304,7 @@ class Machine:
         except Exception as raised:
             error = self._note(raised)
             del raised
-        if before is not None and self.device != "cpu":
+        if before is not None and self.device == "npu":
             late = self._wait_for_errors()
             if late is not None:
                 error = late
@@ -322,10 +341,11 @@ class Machine:
         """Leave every context and read every variable."""
         self._leave()
         try:
-            if self.device != "cpu":
+            if self.device == "npu":
                 torch.npu.synchronize()
+            reader = Reader()
             for name in self.variables():
-                self.trace.values[name] = values(self.names[name])
+                self.trace.values[name] = reader.values(self.names[name])
         except DEVICE_ERROR:
             raise LateError from None
         return self.trace
@@ -334,21 +354,23 @@ class Machine:
         """Give up all variables and threads."""
         self._leave()
         self.names.clear()
+        for worker in self._workers.values():
+            worker.end()
         while self._workers:
-            self._workers.popitem()[1].end()
+            self._workers.popitem()[1].wait()
         if self._littered:
             gc.collect()
             gc.set_threshold(*THRESHOLD)
 
     def _leave(self) -> None:
-        def pop_all() -> None:
-            while self._pushed.get(threading.get_ident()):
+        """Leave all contexts, the last one first: some switch the whole process."""
+        workers = {worker.ident: worker for worker in self._workers.values()}
+        while self._pushed:
+            if worker := workers.get(self._pushed[-1][0]):
+                worker.start(self.pop)
+                worker.join()
+            else:
                 self.pop()
-
-        for worker in self._workers.values():
-            worker.start(pop_all)
-            worker.join()
-        pop_all()
 
 
 THRESHOLD = gc.get_threshold()

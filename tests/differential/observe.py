@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -23,13 +24,30 @@ class Error:
 class Values:
     """A variable's elements, and those of its grad, on the host."""
 
-    tensors: list[torch.Tensor]
+    tensors: list[tuple[torch.Tensor | None, torch.Tensor]]
+    """With each the bytes of its storage."""
     other: str
 
 
+class Look(NamedTuple):
+    """A tensor without its elements."""
+
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int
+    version: int | None
+    storage: str  # the first variable that has it
+    requires_grad: bool
+    leaf: bool
+    grad_fn: str | None
+    flags: tuple[bool, bool, bool]
+    grad: Any
+
+
 _DEVICE = re.compile(r"\b((npu|cpu|privateuseone)(:\d+)?|PrivateUse1|NPU)\b")
-# torch's own name for a type of a device that registers itself.
-_TYPE = re.compile(r"\bnpu([A-Z]\w+)Type\b")
+# A type of a device, which torch names in two ways.
+_TYPE = re.compile(r"\b(?:npu|CPU)([A-Z]\w+)Type\b")
 # Before what the kernel said, where a stream failed for another one's sake.
 _WAITED = re.compile(r"^waited for another stream which has failed: .*? failed: ")
 _ADDRESS = re.compile(r"0x[0-9a-f]+")
@@ -58,7 +76,10 @@ def look(variables: dict[str, Any]) -> dict[str, Any]:
 
 def _look(value: Any, name: str, owners: dict[int, str]) -> Any:
     if isinstance(value, torch.Tensor):
-        return _look_tensor(value, name, owners)
+        try:
+            return _look_tensor(value, name, owners)
+        except RuntimeError as raised:  # A view that an in-place write has ended.
+            return without_device(str(raised))
     if isinstance(value, tuple | list):
         parts = [_look(v, f"{name}[{i}]", owners) for i, v in enumerate(value)]
         return (type(value).__name__, *parts)
@@ -68,50 +89,68 @@ def _look(value: Any, name: str, owners: dict[int, str]) -> Any:
 
 
 def _look_tensor(t: torch.Tensor, name: str, owners: dict[int, str]) -> Any:
-    if t.layout != torch.strided:
-        return (t.layout, t.dtype, tuple(t.shape))
-    storage = t.untyped_storage()
-    owner = owners.setdefault(storage._cdata, name)
+    layout = t.layout
+    if layout is not torch.strided:
+        return (layout, t.dtype, tuple(t.shape))
     inference = t.is_inference()
     grad_fn = t.grad_fn
-    grad = t.grad if t.is_leaf and t.requires_grad else None
-    return {
-        "dtype": t.dtype,
-        "shape": tuple(t.shape),
-        "strides": t.stride(),
-        "offset": t.storage_offset(),
-        "version": None if inference else t._version,
-        "storage": owner,
-        "requires_grad": t.requires_grad,
-        "leaf": t.is_leaf,
-        "grad_fn": None if grad_fn is None else type(grad_fn).__name__,
-        "flags": (t.is_conj(), t.is_neg(), inference),
-        "device": t.device.type == "cpu",
-        "grad": None if grad is None else _look_tensor(grad, f"{name}.grad", owners),
-    }
+    leaf, requires_grad = grad_fn is None, t.requires_grad
+    grad = t.grad if leaf and requires_grad else None
+    return Look(
+        t.dtype,
+        tuple(t.shape),
+        t.stride(),
+        t.storage_offset(),
+        None if inference else t._version,
+        owners.setdefault(t.untyped_storage()._cdata, name),
+        requires_grad,
+        leaf,
+        None if leaf else type(grad_fn).__name__,
+        (t.is_conj(), t.is_neg(), inference),
+        None if grad is None else _look_tensor(grad, f"{name}.grad", owners),
+    )
 
 
-def values(value: Any) -> Values:
-    """Read a variable. The whole storage too: what lies outside must not change."""
-    tensors: list[torch.Tensor] = []
-    _collect(value, tensors)
-    return Values(tensors, "" if tensors else without_device(repr(value)[:400]))
+class Reader:
+    """Reads variables that nothing writes any more, each storage once."""
 
+    def __init__(self) -> None:
+        self._bytes: dict[int, torch.Tensor] = {}
 
-def _collect(value: Any, out: list[torch.Tensor]) -> None:
-    if isinstance(value, tuple | list):
-        for v in value:
-            _collect(v, out)
-    if not isinstance(value, torch.Tensor):
-        return
-    with torch.no_grad():
-        t = value.detach()
-        if t.layout != torch.strided:
-            out.append(t.to_dense().cpu())
+    def values(self, value: Any) -> Values:
+        """Read a variable. The whole storage too: what lies outside must not change."""
+        read: list[tuple[torch.Tensor | None, torch.Tensor]] = []
+        self._collect(value, read)
+        return Values(read, "" if read else without_device(repr(value)[:400]))
+
+    def _collect(
+        self, value: Any, to: list[tuple[torch.Tensor | None, torch.Tensor]]
+    ) -> None:
+        if isinstance(value, tuple | list):
+            for v in value:
+                self._collect(v, to)
+        if not isinstance(value, torch.Tensor):
             return
-        raw = torch.empty(0, dtype=torch.uint8, device=t.device)
-        # Copies: a finalizer that is called later may write what they were.
-        out.append(raw.set_(t.untyped_storage()).to("cpu", copy=True))
-        out.append(t.to("cpu", copy=True))
-    if value.is_leaf and value.requires_grad and value.grad is not None:
-        _collect(value.grad, out)
+        with torch.no_grad():
+            t = value.detach()
+            if t.layout != torch.strided:
+                to.append((None, t.to_dense().cpu()))
+                return
+            if t._is_zerotensor():  # Its storage has no memory.
+                to.append((None, torch.zeros(t.shape, dtype=t.dtype)))
+                return
+            storage = t.untyped_storage()
+            raw = self._bytes.get(storage._cdata)
+            if raw is None:
+                raw = torch.empty(0, dtype=torch.uint8, device=t.device)
+                # A copy: a finalizer that is called later may write it.
+                raw = raw.set_(storage).to("cpu", copy=True)
+                self._bytes[storage._cdata] = raw
+            host = torch.empty(0, dtype=t.dtype).set_(
+                raw.untyped_storage(), t.storage_offset(), t.shape, t.stride()
+            )
+            host = host.conj() if t.is_conj() else host
+            to.append((raw, torch._neg_view(host) if t.is_neg() else host))
+        with contextlib.suppress(RuntimeError):  # A view that a write has ended.
+            if value.is_leaf and value.requires_grad and value.grad is not None:
+                self._collect(value.grad, to)

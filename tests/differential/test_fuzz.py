@@ -33,3 +33,15 @@ def test_planted_bug_is_found(bug):
     done = fuzz("--seconds", "60", "--plant", bug, "--seed", "1")
     assert done.returncode == 1, done.stdout + done.stderr[-2000:]
     assert ": 0 findings" not in done.stdout
+
+
+def test_new_sequences_do_on_the_device_what_they_do_on_cpu(capfd):
+    """Other ones at each run; --seed repeats a round."""
+    seconds = 120 if os.environ.get("NPU_TEST_NIGHTLY") else 15
+    done = fuzz("--seconds", str(seconds), "--keep-going")
+    seeds = re.findall(r"^--seed (\d+)", done.stdout, re.M)
+    summary = [line for line in done.stdout.splitlines() if " sequences, " in line]
+    with capfd.disabled():
+        print(f"\nseeds {' '.join(seeds)}: {' '.join(summary)}")
+    assert done.returncode == 0, done.stdout + done.stderr[-2000:]
+    assert summary and not summary[0].startswith("0 ")

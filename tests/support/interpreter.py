@@ -87,9 +87,7 @@ class Spawned:
     def _start(
         self, argv: list[str], env: dict[str, str], cwd: str, options: dict[str, Any]
     ) -> Any:
-        return subprocess.Popen(
-            [sys.executable, *argv], env=env, cwd=cwd, **options
-        )
+        return subprocess.Popen([sys.executable, *argv], env=env, cwd=cwd, **options)
 
 
 class Forked(Spawned):

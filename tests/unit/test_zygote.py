@@ -48,9 +48,7 @@ def test_an_uncaught_exception_is_printed_word_for_word(python, fresh_python):
         "import atexit; atexit.register(lambda: 1 / 0)",
         "from threading import Thread\nThread(target=lambda: 1 / 0).start()",
     ):
-        here, there = (
-            p(code, check=False, timeout=60) for p in (python, fresh_python)
-        )
+        here, there = (p(code, check=False, timeout=60) for p in (python, fresh_python))
         texts = [re.sub("0x[0-9a-f]+", "", p.stdout + p.stderr) for p in (here, there)]
         assert texts[0] == texts[1]
 

@@ -54,11 +54,21 @@ void copy_by_kernel(const at::Tensor& to, const at::Tensor& from) {
   call_in_place<0>(kCopy, to, from, false);
 }
 
+bool read_alike(const at::Tensor& a, const at::Tensor& b) {
+  return a.scalar_type() == b.scalar_type() && a.strides() == b.strides() &&
+         a.sizes() == b.sizes() && a.is_conj() == b.is_conj() &&
+         a.is_neg() == b.is_neg();
+}
+
 // Whether the two differ in nothing but their addresses, without gaps.
 bool same_layout(const at::Tensor& a, const at::Tensor& b) {
-  return a.scalar_type() == b.scalar_type() && a.strides() == b.strides() &&
-         a.sizes() == b.sizes() && a.is_non_overlapping_and_dense() &&
-         a.is_conj() == b.is_conj() && a.is_neg() == b.is_neg();
+  return read_alike(a, b) && a.is_non_overlapping_and_dense();
+}
+
+// What has nothing to copy, even where it has an element twice.
+bool is_same_data(const at::Tensor& a, const at::Tensor& b) {
+  return a.is_alias_of(b) && a.storage_offset() == b.storage_offset() &&
+         read_alike(a, b);
 }
 
 void count(const Stream& stream, CopyKind kind, bool pinned, size_t bytes) {
@@ -221,6 +231,11 @@ at::Tensor& copy_(at::Tensor& self, const at::Tensor& source,
   TORCH_CHECK(self.defined() && source.defined(),
               "copy_: both tensors must be defined");
   if (self.is_same(source)) return self;
+  if (self.numel() != 0) {
+    if (is_same_data(self, source)) return self;
+    at::assert_no_internal_overlap(self);
+    at::assert_no_partial_overlap(self, source);
+  }
   if (self.sizes() != source.sizes()) check_broadcast(self, source);
   if (!is_npu(source) && !source.device().is_cpu()) {
     TORCH_CHECK(!source.is_meta(), "Cannot copy out of meta tensor; no data!");
@@ -230,18 +245,12 @@ at::Tensor& copy_(at::Tensor& self, const at::Tensor& source,
   const at::Tensor from =
       source.sizes() == self.sizes() ? source : source.expand_as(self);
   if (self.numel() == 0) return self;
-  at::assert_no_internal_overlap(self);
-  at::assert_no_partial_overlap(self, source);
   if (!is_npu(self)) {
     copy_to_host(self, from, non_blocking);
   } else if (!is_npu(from)) {
     copy_from_host(self, from, non_blocking);
   } else if (self.device() != from.device()) {
     copy_between_devices(self, from);
-  } else if (self.is_alias_of(from) &&
-             self.const_data_ptr() == from.const_data_ptr() &&
-             same_layout(self, from)) {
-    return self;
   } else {
     copy_on_stream(usable_stream(self.device().index()), self, from);
   }

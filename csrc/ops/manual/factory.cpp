@@ -104,9 +104,12 @@ const at::Tensor& resize_(const at::Tensor& self, c10::SymIntArrayRef sizes,
                           std::optional<at::MemoryFormat> format) {
   const int64_t bytes = int64_t(self.storage().nbytes());
   const auto extents = C10_AS_INTARRAYREF_SLOW(sizes);
-  // One of that size already keeps its strides, whatever they are.
-  if (self.sizes() != extents) resize_tensor(self, extents);
-  if (format) self.unsafeGetTensorImpl()->empty_tensor_restride(*format);
+  resize_tensor(self, extents);
+  if (format) {
+    TORCH_CHECK(*format != at::MemoryFormat::Preserve,
+                "Unsupported memory format", *format);
+    self.unsafeGetTensorImpl()->empty_tensor_restride(*format);
+  }
   if (fills_uninitialized()) [[unlikely]]
     at::native::fill_resize_deterministic_(self, bytes);
   return self;
