@@ -58,10 +58,14 @@ PYTHON = {
         "sanitizer/test_random_programs.py"
     ),
     "ops": (
-        "unit/test_ops.py unit/test_plan_eviction.py unit/test_errors.py "
-        "ecosystem/test_custom_ops.py ecosystem/test_layouts.py "
-        "ecosystem/test_foreach_kernels.py ecosystem/test_math.py "
-        "unit/test_random.py unit/test_result_memory.py unit/test_scratch_memory.py "
+        "ecosystem/test_shapes.py::test_each_shape_gives_what_cpu_gives "
+        "unit/test_ops.py ecosystem/test_result_layouts.py ecosystem/test_overlap.py "
+        "ecosystem/test_written_lists.py ecosystem/test_custom_ops.py "
+        "ecosystem/test_layouts.py unit/test_plan_eviction.py "
+        "ecosystem/test_shapes.py::test_a_call_that_was_made_before_is_found_again "
+        "unit/test_result_memory.py ecosystem/test_half_products.py "
+        "ecosystem/test_foreach_kernels.py unit/test_random.py ecosystem/test_math.py "
+        "ecosystem/test_resize.py unit/test_scratch_memory.py unit/test_errors.py "
         "ecosystem/test_autograd.py ecosystem/test_nested.py graphs/test_replay.py"
     ),
 }

@@ -88,7 +88,7 @@ TEST(Edges, AStreamHasOnePoolWhoeverAsksFirst) {
 TEST(Edges, ABlockOfExactlyTheMostThatIsSplitIsOversize) {
   set_allocator_settings("max_split_size_mb:40");
   auto memory = make_allocator();
-  memory.free(take(memory, 39 * kMiB, first_stream()));
+  memory.free(take(memory, 38 * kMiB, first_stream()));
   auto s = memory.stats();
   EXPECT_EQ(s["oversize_allocations.allocated"], 0);
   EXPECT_EQ(s["oversize_segments.allocated"], 0);
