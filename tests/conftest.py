@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import watchdog
 from hypothesis import settings
 from interpreter import Forked, Spawned, environment, shared_zygote
 
@@ -52,6 +53,7 @@ def pytest_configure(config: pytest.Config) -> None:
         drawn = str(random.SystemRandom().randrange(2**32))
         given = getattr(config, "workerinput", {})  # of a worker
         config.option.hypothesis_seed = given.get("hypothesis_seed", drawn)
+    config.pluginmanager.register(watchdog)
     if config.getoption("numprocesses", None):
         os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 

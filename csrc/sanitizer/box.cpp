@@ -117,8 +117,10 @@ Box box_of(const npu_view& view, const uint64_t* words) {
     int n = 0;
     for (int i = 0; i < view.ndim && n < 64; ++i)
       if (view.sizes[i] > 1 && view.strides[i] != 0) order[n++] = i;
-    std::sort(order, order + n,
-              [&](int a, int b) { return view.strides[a] < view.strides[b]; });
+    std::sort(order, order + n, [&](int a, int b) {
+      const int64_t one = view.strides[a], other = view.strides[b];
+      return one != other ? one < other : a > b;
+    });
     for (int i = 0; i < n; ++i)
       add(uint64_t(view.strides[order[i]]) * view.itemsize,
           uint64_t(view.sizes[order[i]]));

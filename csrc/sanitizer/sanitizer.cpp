@@ -284,8 +284,6 @@ void Sanitizer::stream_waits(Stream& stream, Stream& other, uint64_t number) {
   VectorClock clock = streams_[from]->history.before(number);
   clock.raise(from, number);
   streams_[self]->history.join(stream.tail(), clock, self);
-  // An inline stream waits on the calling thread.
-  if (stream.mode() == StreamMode::kInline) host_joins(from, number);
 }
 
 void Sanitizer::flag_raised(Stream& stream, uint64_t number, uint64_t flag) {

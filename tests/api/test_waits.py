@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from collections.abc import Callable, Iterator
 
@@ -123,12 +124,17 @@ def on(held: Held, call: Callable[[], object]) -> None:
         call()
 
 
-@pytest.mark.parametrize("name", WAITS)
-def test_a_wait_lets_other_threads_run(name):
+def held_for(name: str) -> Held:
     held = Held()
     if name == "empty_cache":  # what a free segment's stream still does to it
         with npu.stream(held.stream):
             torch.empty(64 << 20, dtype=torch.uint8, device="npu")
+    return held
+
+
+@pytest.mark.parametrize("name", WAITS)
+def test_a_wait_lets_other_threads_run(name):
+    held = held_for(name)
     before, errors = waiting(), []
 
     def wait() -> None:
@@ -170,3 +176,29 @@ def test_a_wait_for_another_process_lets_other_threads_run():
     thread.join(60)
 
     assert not thread.is_alive() and event.query() and waiting() == before
+
+
+@pytest.mark.parametrize("name", WAITS)
+def test_ctrl_c_ends_a_wait(name):
+    held = held_for(name)
+    before, target, over = waiting(), threading.get_ident(), threading.Event()
+
+    def interrupt() -> None:
+        while waiting() == before and not over.is_set():
+            pass
+        signal.pthread_kill(target, signal.SIGINT)
+        # A wait that takes no notice ends all the same, and the test fails.
+        if not over.wait(20):
+            held.release()
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            WAITS[name](held)
+        assert not held.stream.query()
+    finally:
+        over.set()
+        thread.join()
+        held.release()
+        npu.synchronize()

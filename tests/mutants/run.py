@@ -58,10 +58,14 @@ PYTHON = {
         "sanitizer/test_random_programs.py"
     ),
     "ops": (
-        "unit/test_ops.py unit/test_plan_eviction.py unit/test_errors.py "
-        "ecosystem/test_custom_ops.py ecosystem/test_layouts.py "
-        "ecosystem/test_foreach_kernels.py ecosystem/test_math.py "
-        "unit/test_random.py unit/test_result_memory.py unit/test_scratch_memory.py "
+        "ecosystem/test_shapes.py::test_each_shape_gives_what_cpu_gives "
+        "unit/test_ops.py ecosystem/test_result_layouts.py ecosystem/test_overlap.py "
+        "ecosystem/test_written_lists.py ecosystem/test_custom_ops.py "
+        "ecosystem/test_layouts.py unit/test_plan_eviction.py "
+        "ecosystem/test_shapes.py::test_a_call_that_was_made_before_is_found_again "
+        "unit/test_result_memory.py ecosystem/test_half_products.py "
+        "ecosystem/test_foreach_kernels.py unit/test_random.py ecosystem/test_math.py "
+        "ecosystem/test_resize.py unit/test_scratch_memory.py unit/test_errors.py "
         "ecosystem/test_autograd.py ecosystem/test_nested.py graphs/test_replay.py"
     ),
 }
@@ -330,21 +334,19 @@ def _folder(
 
 def _report(rows: list[dict[str, str]], args: argparse.Namespace) -> int:
     print("\n| folder | killed | planted | share |\n|---|---|---|---|")
-    killed_of_all = planted_of_all = 0
+    shares = []
     for folder in args.folders:
         planted = [r for r in rows if r["folder"] == folder and r["by"] != "-"]
         killed = sum(bool(r["by"]) for r in planted)
-        share = f"{100 * killed / len(planted):.0f} %" if planted else ""
+        shares += [killed / len(planted)] if planted else []
+        share = f"{100 * shares[-1]:.0f} %" if planted else ""
         print(f"| `{folder}` | {killed} | {len(planted)} | {share} |")
-        killed_of_all += killed
-        planted_of_all += len(planted)
-    share = killed_of_all / planted_of_all if planted_of_all else 0.0
-    print(f"| all | {killed_of_all} | {planted_of_all} | {100 * share:.0f} % |")
     for row in rows:
         if not row["by"]:
             print(f"survives: {row['mutant']}")
     print(f"seed {args.seed}")
-    return int(share < args.least)
+    # A folder with good tests is no excuse for another.
+    return int(min(shares, default=0.0) < args.least)
 
 
 def main() -> int:
@@ -358,7 +360,9 @@ def main() -> int:
     work = ROOT / "build" / "mutants"
     parser.add_argument("--work", type=lambda p: Path(p).resolve(), default=work)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--least", type=float, default=0.9, help="share to be killed")
+    parser.add_argument(
+        "--least", type=float, default=0.9, help="share of each folder to be killed"
+    )
     return run(parser.parse_args())
 
 

@@ -99,6 +99,8 @@ TEST(Settings, AcceptEachValueThatIsRight) {
   for (const char* text :
        {"", " , ", "base_addr_aligned_kb:0", "base_addr_aligned_kb:16",
         "page_size:1g", "backend:native", "max_split_size_mb:21",
+        "max_split_size_mb:17592186044415",
+        "max_non_split_rounding_mb:17592186044415",
         "max_non_split_rounding_mb:21", "garbage_collection_threshold:0.001",
         "roundup_power2_divisions:1", "roundup_power2_divisions:[]"}) {
     EXPECT_EQ(refusal(text), "");

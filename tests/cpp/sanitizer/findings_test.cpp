@@ -1,5 +1,6 @@
 // What a finding says, who is told of it, and what follows from the answer.
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "csrc/base/clock.h"
@@ -261,6 +262,18 @@ TEST(Sanitizer, TakesADirectStreamsWaitForTheHosts) {
   Stream direct(0, 96, 0, StreamMode::kInline);
   direct.set_observed(true);
   submit(w.one, kWrite, {word(w.memory)});
+  direct.wait_for(w.one, w.one.tail());
+  submit(w.two, kWrite, {word(w.memory)});
+  EXPECT_EQ(check::found_.size(), 0);
+}
+
+// Also when there is nothing left to wait for.
+TEST(Sanitizer, TakesADirectStreamsWaitForWhatIsOverForTheHosts) {
+  World w;
+  Stream direct(0, 96, 0, StreamMode::kInline);
+  direct.set_observed(true);
+  submit(w.one, kWrite, {word(w.memory)});
+  while (!w.one.retired().reached(w.one.tail())) std::this_thread::yield();
   direct.wait_for(w.one, w.one.tail());
   submit(w.two, kWrite, {word(w.memory)});
   EXPECT_EQ(check::found_.size(), 0);
