@@ -5,7 +5,6 @@ from __future__ import annotations
 from select_ops import HALF_PRODUCTS, VALUES_DECIDE, Op, accessor, unboxed
 from torchgen.context import native_function_manager
 
-
 # Of a kernel that allocates its results. torch's own keep nothing else.
 MADE_THERE = "const ResultMemory offered(f.new_results());"
 
