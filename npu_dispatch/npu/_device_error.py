@@ -108,13 +108,21 @@ def from_failure(failure: Mapping[str, Any]) -> DeviceError:
     if failure["arguments"]:
         lines.append(f"  with arguments of shapes {failure['arguments']}")
     lines.append(_ADVICE)
-    kind = _CLASSES.get(failure["code"], DeviceError)
+    kind = _class_of(failure)
     error = coded(kind, "\n".join(lines), ACL_FAILED)
     for name in ("op", "device", "stream", "task", "arguments", "text"):
         setattr(error, name, failure[name])
     error.launch_stack = stack_summary(failure["site"])
     error.forward_stack = stack_summary(failure["forward_site"])
     return error
+
+
+def _class_of(failure: Mapping[str, Any]) -> type[DeviceError]:
+    if failure["op"].startswith("hccl:"):
+        from npu_dispatch.distributed import DistributedError
+
+        return DistributedError
+    return _CLASSES.get(failure["code"], DeviceError)
 
 
 def frame_origins() -> list[tuple[str, bool]]:
