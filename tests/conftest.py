@@ -20,6 +20,7 @@ from npu_dispatch import _C
 # queues and memory until the machine is busy, it looks at what other processes
 # on the machine have open, or it counts threads and cores.
 SERIAL = (
+    "distributed",
     "stress",
     "observability",
     "trace/test_top.py",
@@ -67,6 +68,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             place = item.path.relative_to(TESTS).as_posix()
             if place.startswith(SERIAL):
                 item.add_marker(pytest.mark.serial)
+
 
 # Never "ci", which hypothesis chooses by itself and which repeats one seed.
 settings.register_profile("change", max_examples=100, deadline=None)

@@ -61,10 +61,15 @@ def _choosing_hccl(make: Any) -> Any:
     Without a backend's name it takes gloo to be the group's own, and with
     "cpu:gloo,npu:hccl" none: DDP and object collectives then find nothing.
     """
+    import torch
 
     @wraps(make)
-    def made(*args: Any, **kwargs: Any) -> Any:
-        result = make(*args, **kwargs)
+    def made(
+        size: int, rank: int, ranks: list[int], backend: str, *args: Any, **kwargs: Any
+    ) -> Any:
+        if backend == "undefined" and torch._C._get_accelerator().type == "npu":
+            backend = "hccl"
+        result = make(size, rank, ranks, backend, *args, **kwargs)
         group = result[0]
         if _has_hccl(group):
             from torch.distributed import ProcessGroup

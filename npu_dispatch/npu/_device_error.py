@@ -7,6 +7,7 @@ of its stream, with the lines that launched it.
 from __future__ import annotations
 
 import os
+import re
 import site
 import sysconfig
 import traceback
@@ -118,7 +119,10 @@ def from_failure(failure: Mapping[str, Any]) -> DeviceError:
 
 
 def _class_of(failure: Mapping[str, Any]) -> type[DeviceError]:
-    if failure["op"].startswith("hccl:"):
+    # The collective itself, or a stream that waited for its end.
+    if failure["op"].startswith("hccl:") or re.search(
+        r"stream which has failed:.* hccl:", failure["text"]
+    ):
         from npu_dispatch.distributed import DistributedError
 
         return DistributedError

@@ -6,6 +6,7 @@ import pytest
 
 COLLECTIVES = """
 join()
+assert dist.get_backend() == "hccl"
 n = size
 def part(r, k=5, dtype=torch.float32):
     return torch.arange(k, dtype=torch.float32).add(10 * r + 1).to(dtype)
@@ -89,7 +90,8 @@ def test_every_dtype_is_moved_and_reduced(ranks):
                    torch.complex64, torch.complex128, torch.float8_e4m3fn,
                    torch.float8_e5m2]
         for dtype in numbers + [torch.uint16, torch.uint32, torch.uint64]:
-            mine, other = (torch.tensor([r + 1, 2, 3]).to(dtype) for r in (rank, 1 - rank))
+            mine, other = (
+                torch.tensor([r + 1, 2, 3]).to(dtype) for r in (rank, 1 - rank))
             out = [torch.empty(3, dtype=dtype).npu() for _ in range(2)]
             dist.all_gather(out, mine.npu())
             for got, sent in ((out[rank], mine), (out[1 - rank], other)):
