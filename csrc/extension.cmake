@@ -1,13 +1,5 @@
 # Layers L4 to L6: the extension module npu_dispatch._C.
 find_package(Python 3.11 REQUIRED COMPONENTS Interpreter Development.Module)
-find_package(pybind11 CONFIG QUIET)
-if(NOT pybind11_FOUND)
-  execute_process(
-    COMMAND ${Python_EXECUTABLE} -m pybind11 --cmakedir
-    OUTPUT_VARIABLE pybind11_DIR OUTPUT_STRIP_TRAILING_WHITESPACE
-    COMMAND_ERROR_IS_FATAL ANY)
-  find_package(pybind11 CONFIG REQUIRED)
-endif()
 execute_process(
   COMMAND ${Python_EXECUTABLE} -c
     "import importlib.util as u; print(u.find_spec('torch').submodule_search_locations[0])"
@@ -67,6 +59,14 @@ add_library(npu_torch OBJECT
   torch/scratch_memory.cpp
   torch/tensor.cpp
   torch/word_kernel.cpp
+  distributed/checks.cpp
+  distributed/comm_streams.cpp
+  distributed/group.cpp
+  distributed/group_calls.cpp
+  distributed/group_p2p.cpp
+  distributed/reduction.cpp
+  distributed/transport.cpp
+  distributed/work.cpp
   ops/boxed.cpp
   ops/cold.cpp
   ops/frame.cpp
@@ -118,11 +118,14 @@ target_precompile_headers(npu_torch PRIVATE
   <ATen/core/Tensor.h> <ATen/core/boxing/impl/boxing.h> <ATen/core/stack.h>
   <ATen/core/dispatch/Dispatcher.h> <torch/library.h>)
 
-# No extras: optimising these few files once more while linking takes seconds.
-pybind11_add_module(_C MODULE NO_EXTRAS
+# With torch's own pybind11, whose types this module shares: a process group's
+# backend made here is passed to torch as an object of torch's class. No link
+# time optimisation: it takes seconds for these few files.
+Python_add_library(_C MODULE WITH_SOABI
   python/aio.cpp
   python/call_stack.cpp
   python/device.cpp
+  python/distributed.cpp
   python/empty_strided.cpp
   python/errors.cpp
   python/exceptions.cpp
@@ -146,6 +149,8 @@ target_compile_definitions(_C PRIVATE
 target_link_libraries(_C PRIVATE npu_torch torch_cpu c10 torch_python)
 target_precompile_headers(_C PRIVATE
   <pybind11/pybind11.h> <pybind11/stl.h> <torch/csrc/utils/pybind.h>)
+set_target_properties(_C PROPERTIES
+  CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
 # torch is loaded before this module; the path is for tools that load it alone.
 set_target_properties(_C PROPERTIES
   BUILD_RPATH "${NPU_TORCH_DIR}/lib" INSTALL_RPATH "$ORIGIN/../torch/lib")

@@ -81,6 +81,9 @@ def register() -> None:
     npu._parallel.serve_torch()
     npu._compile_with(_register_with_inductor)
     import_alias.after_import("torch._dynamo", _register_with_dynamo)
+    import_alias.after_import(
+        "torch.distributed.distributed_c10d", _register_with_distributed
+    )
     # Queued Python code needs the interpreter.
     atexit.register(_C.finish_queues)
     for text in bad_values():
@@ -103,6 +106,16 @@ def _register_with_dynamo() -> None:
     except Exception as error:
         # Nobody's import of torch fails because of us.
         _log.warning("torch.compile does not know the device 'npu': %s", error)
+
+
+def _register_with_distributed() -> None:
+    from npu_dispatch.distributed import _registration
+
+    try:
+        _registration.register()
+    except Exception as error:
+        # Nobody's import of torch fails because of us.
+        _log.warning("torch.distributed does not know the backend 'hccl': %s", error)
 
 
 def _register_with_inductor() -> Any:

@@ -21,6 +21,7 @@ from npu_dispatch import _C
 # queues and memory until the machine is busy, it looks at what other processes
 # on the machine have open, or it counts threads and cores.
 SERIAL = (
+    "distributed",
     "stress",
     "observability",
     "trace/test_top.py",

@@ -23,6 +23,7 @@ const Event* event_at(int64_t id);
 
 void bind_aio(pybind11::module_& m);
 void bind_device(pybind11::module_& m);
+void bind_distributed(pybind11::module_& m);
 void bind_empty_strided(pybind11::module_& m);
 void bind_errors(pybind11::module_& m);
 void bind_foreign(pybind11::module_& m);

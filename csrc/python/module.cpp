@@ -74,6 +74,7 @@ PYBIND11_MODULE(_C, m) {
   m.def("set_plan_limit", &npu::set_plan_limit);
   npu::bind_aio(m);
   npu::bind_device(m);
+  npu::bind_distributed(m);
   npu::bind_empty_strided(m);
   npu::bind_errors(m);
   npu::bind_graph(m);

@@ -98,7 +98,7 @@ void update_blocking(Engine& e) {
 int pool_size(StreamPool pool) {
   static const int most =
       int(env_int("STREAMS_PER_DEVICE", kStreamsPerPool, 1, kStreamsPerPool));
-  if (pool == kOwnedPool) return kStreamsPerPool;
+  if (pool == kOwnedPool || pool >= StreamPool::kComm) return kStreamsPerPool;
   switch (pool) {
     case StreamPool::kDefault:
       return 1;
@@ -107,6 +107,8 @@ int pool_size(StreamPool pool) {
     case StreamPool::kNormal:
     case StreamPool::kHigh:
       return most;
+    case StreamPool::kComm:
+      return kStreamsPerPool;
   }
   return 0;
 }

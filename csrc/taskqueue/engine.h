@@ -16,10 +16,14 @@ enum class StreamPool : int64_t {
   kSyncLaunch = 2,
   kNormal = 3,
   kHigh = 4,
+  // Of communication, from this one to the last: outside the round robin, and
+  // never handed to programs (distributed/comm_streams.h).
+  kComm = 5,
 };
 inline constexpr int kStreamsPerPool = 32;
 // A stream's id is its pool times kStreamsPerPool, plus its place there.
-inline constexpr int kPools = 5;
+inline constexpr int kCommPools = 4;
+inline constexpr int kPools = 5 + kCommPools;
 inline constexpr int kSyncLaunchStreams = 4;
 
 int device_count();

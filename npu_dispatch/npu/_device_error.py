@@ -7,6 +7,7 @@ of its stream, with the lines that launched it.
 from __future__ import annotations
 
 import os
+import re
 import site
 import sysconfig
 import traceback
@@ -108,13 +109,24 @@ def from_failure(failure: Mapping[str, Any]) -> DeviceError:
     if failure["arguments"]:
         lines.append(f"  with arguments of shapes {failure['arguments']}")
     lines.append(_ADVICE)
-    kind = _CLASSES.get(failure["code"], DeviceError)
+    kind = _class_of(failure)
     error = coded(kind, "\n".join(lines), ACL_FAILED)
     for name in ("op", "device", "stream", "task", "arguments", "text"):
         setattr(error, name, failure[name])
     error.launch_stack = stack_summary(failure["site"])
     error.forward_stack = stack_summary(failure["forward_site"])
     return error
+
+
+def _class_of(failure: Mapping[str, Any]) -> type[DeviceError]:
+    # The collective itself, or a stream that waited for its end.
+    if failure["op"].startswith("hccl:") or re.search(
+        r"stream which has failed:.* hccl:", failure["text"]
+    ):
+        from npu_dispatch.distributed import DistributedError
+
+        return DistributedError
+    return _CLASSES.get(failure["code"], DeviceError)
 
 
 def frame_origins() -> list[tuple[str, bool]]:

@@ -21,6 +21,7 @@ CPP_LAYERS = {
     "graph": 3.5,  # uses memory
     "sanitizer": 3,
     "torch": 4,
+    "distributed": 5,
     "ops": 5,
     "python": 6,
 }

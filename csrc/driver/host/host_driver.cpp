@@ -34,10 +34,12 @@ int visible_devices(int installed) {
   return count;
 }
 
-// Of which each process may see a part.
+// Of which each process may see a part. One for each rank of this machine,
+// which its launcher counts: programs set_device(LOCAL_RANK).
 int installed_devices() {
-  static const int count =
-      int(env_int("NPU_DISPATCH_DEVICES", 1, 0, kMaxDevices));
+  static const int count = int(
+      env_int("NPU_DISPATCH_DEVICES",
+              env_int("LOCAL_WORLD_SIZE", 1, 1, kMaxDevices), 0, kMaxDevices));
   return count;
 }
 

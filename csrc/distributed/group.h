@@ -1,0 +1,133 @@
+// The backend `hccl` of torch.distributed: collectives as tasks of streams.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+
+#include "csrc/distributed/reduction.h"
+#include "csrc/distributed/transport.h"
+#include "csrc/distributed/work.h"
+
+namespace npu {
+
+class Stream;
+
+using Tensors = std::vector<at::Tensor>;
+
+// One rank's part of a group. Calls come from any thread, in the order that all
+// ranks call in; their tags are taken at the call, so the tasks of one group
+// may run on several streams at once.
+class HcclGroup final : public c10d::Backend {
+ public:
+  struct Options final : c10d::Backend::Options {
+    explicit Options(Milliseconds timeout)
+        : c10d::Backend::Options("hccl", timeout) {}
+  };
+  using WorkPtr = c10::intrusive_ptr<c10d::Work>;
+
+  // `gloo`: connects the same ranks; null for one rank.
+  HcclGroup(c10::intrusive_ptr<c10d::Backend> gloo, int rank, int size,
+            std::string name, Milliseconds timeout);
+  ~HcclGroup() override;
+
+  const std::string getBackendName() const override { return "hccl"; }
+  c10::intrusive_ptr<c10d::Backend::Options> getBackendOptions() override;
+  bool supportsCoalescing() const override { return true; }
+  void setTimeout(Milliseconds timeout) override;
+  void setSequenceNumberForGroup() override {}
+  uint64_t getSequenceNumberForGroup() override;
+  c10d::ErrorType getError() override;
+  void abort() override;
+  void shutdown() override;
+  void waitForPendingWorks() override;
+
+  WorkPtr broadcast(Tensors&, const c10d::BroadcastOptions&) override;
+  WorkPtr allreduce(Tensors&, const c10d::AllreduceOptions&) override;
+  WorkPtr allreduce_coalesced(Tensors&,
+                              const c10d::AllreduceCoalescedOptions&) override;
+  WorkPtr reduce(Tensors&, const c10d::ReduceOptions&) override;
+  WorkPtr allgather(std::vector<Tensors>&, Tensors&,
+                    const c10d::AllgatherOptions&) override;
+  WorkPtr _allgather_base(at::Tensor&, at::Tensor&,
+                          const c10d::AllgatherOptions&) override;
+  WorkPtr allgather_coalesced(std::vector<Tensors>&, Tensors&,
+                              const c10d::AllgatherOptions&) override;
+  WorkPtr allgather_into_tensor_coalesced(
+      Tensors&, Tensors&, const c10d::AllgatherOptions&) override;
+  WorkPtr gather(std::vector<Tensors>&, Tensors&,
+                 const c10d::GatherOptions&) override;
+  WorkPtr scatter(Tensors&, std::vector<Tensors>&,
+                  const c10d::ScatterOptions&) override;
+  WorkPtr reduce_scatter(Tensors&, std::vector<Tensors>&,
+                         const c10d::ReduceScatterOptions&) override;
+  WorkPtr _reduce_scatter_base(at::Tensor&, at::Tensor&,
+                               const c10d::ReduceScatterOptions&) override;
+  WorkPtr reduce_scatter_tensor_coalesced(
+      Tensors&, Tensors&, const c10d::ReduceScatterOptions&) override;
+  WorkPtr alltoall_base(at::Tensor&, at::Tensor&, std::vector<int64_t>&,
+                        std::vector<int64_t>&,
+                        const c10d::AllToAllOptions&) override;
+  WorkPtr alltoall(Tensors&, Tensors&, const c10d::AllToAllOptions&) override;
+  WorkPtr barrier(const c10d::BarrierOptions&) override;
+
+  WorkPtr send(Tensors&, int peer, int tag) override;
+  WorkPtr recv(Tensors&, int peer, int tag) override;
+  WorkPtr recvAnysource(Tensors&, int tag) override;
+  void startCoalescing() override;
+  WorkPtr endCoalescing() override;
+
+ private:
+  // What a call is, and how its task runs on host tensors over the device's
+  // memory: reads first, then writes, each of one dimension.
+  struct Plan {
+    const char* name;
+    c10d::OpType type;
+    Tensors reads, writes;
+    Milliseconds timeout;
+    bool async;
+    int64_t numel = 0;
+    int root = -1, reduce = -1;
+    std::function<void(Transport&, const Collective&, const Tensors& reads,
+                       const Tensors& writes)>
+        run{};
+    Tensors results{};
+    bool host_waits = false;
+    std::shared_ptr<int> source{};
+    Stream* on = nullptr;  // a lane of send or recv
+  };
+  WorkPtr launch(Plan plan);
+  WorkPtr reduce_scattered(const char* name, const at::Tensor& out,
+                           const Tensors& in, const Reduction&, Milliseconds,
+                           bool async);
+  WorkPtr gathered(const char* name, c10d::OpType, const Tensors& out,
+                   const at::Tensor& in, Milliseconds, bool async);
+  WorkPtr exchanged(const char* name, const Tensors& out, const Tensors& in,
+                    bool pieces, Milliseconds, bool async);
+  WorkPtr send_or_recv(bool sends, Tensors&, int peer, int tag);
+  WorkPtr launch_messages(const Tensors& tensors,
+                          std::vector<Message> messages);
+  Stream& comm_stream(int device);
+  Stream& lane(int device, int peer, bool sends);
+  Milliseconds timeout_or_default(Milliseconds t) const {
+    return t == c10d::kUnsetTimeout ? timeout_ : t;
+  }
+
+  const std::shared_ptr<Transport> transport_;
+  const std::string name_;
+  Milliseconds timeout_;
+  std::mutex mutex_;  // guards the rest
+  // Of collectives, the same on all ranks; and of send and recv.
+  uint64_t seq_ = 0, p2p_seq_ = 0;
+  std::map<int, Stream*> comm_;                          // by device
+  std::map<std::tuple<int, int, bool>, Stream*> lanes_;  // device, peer, sends
+  bool coalescing_ = false;
+  Tensors batch_tensors_;
+  std::vector<Message> batch_;
+};
+
+// The group's rank, for the errors of its tasks.
+std::string group_rank_text(const std::string& name, int rank, int size);
+
+}  // namespace npu

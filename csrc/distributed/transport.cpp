@@ -1,0 +1,333 @@
+#include "csrc/distributed/transport.h"
+
+#include <ATen/ops/from_blob.h>
+#include <string.h>
+
+#include <algorithm>
+#include <memory>
+
+namespace npu {
+namespace {
+
+SiteName site_name = nullptr;
+
+constexpr uint32_t kMagic = 0x6c636368;
+
+// Of fixed size, so that any two ranks understand each other.
+struct Frame {
+  uint32_t magic;  // 0: has not come
+  Agreement agreed;
+  uint64_t sends, receives;  // bytes to and from the one who reads it
+  char payload[Transport::kInline];
+};
+
+// The collectives' tags have a bit that those of send and recv have not.
+// 22 bits of sequence number: that many calls of a group are not under way.
+int tag_of(const Collective& call, int step) {
+  return int(1u << 30 | uint32_t(call.agreed.seq & 0x3fffff) << 2 | step);
+}
+enum Step { kFrames, kData, kMoreData, kWhy };
+// Of a message, by direction: a pair may send both ways under one tag.
+enum P2PStep { kSenders, kReceivers, kPayload };
+
+std::string describe(const Agreement& a) {
+  std::string text = std::string(a.name) + " #" + std::to_string(a.seq) + " (";
+  if (a.dtype >= 0) text += c10::toString(c10::ScalarType(a.dtype));
+  if (a.numel) text += ", " + std::to_string(a.numel) + " elements";
+  if (a.reduce >= 0) {
+    static const char* const names[] = {"SUM", "AVG",  "PRODUCT",
+                                        "MIN", "MAX",  "BAND",
+                                        "BOR", "BXOR", "PREMUL_SUM"};
+    text += std::string(", ") + names[a.reduce];
+  }
+  if (a.root >= 0) text += ", root " + std::to_string(a.root);
+  return text + ")";
+}
+
+bool agree(const Frame& mine, const Frame& theirs) {
+  const Agreement &a = mine.agreed, &b = theirs.agreed;
+  return !strncmp(a.name, b.name, sizeof a.name) && a.numel == b.numel &&
+         a.root == b.root && a.dtype == b.dtype && a.reduce == b.reduce &&
+         mine.sends == theirs.receives && mine.receives == theirs.sends;
+}
+
+std::string difference(int rank, const Frame& mine, int peer,
+                       const Frame& theirs, const std::string& my_line,
+                       const std::string& their_line) {
+  std::string text = "the ranks disagree: rank " + std::to_string(peer) +
+                     " is at " + describe(theirs.agreed);
+  if (!their_line.empty()) text += " (" + their_line + ")";
+  text += " and sends " + std::to_string(theirs.sends) + " bytes; rank " +
+          std::to_string(rank) + " is at " + describe(mine.agreed);
+  if (!my_line.empty()) text += " (" + my_line + ")";
+  return text + " and expects " + std::to_string(mine.receives);
+}
+
+}  // namespace
+
+void set_site_name(SiteName name) { site_name = name; }
+
+Transport::Transport(c10::intrusive_ptr<c10d::Backend> gloo, int rank, int size)
+    : gloo_(std::move(gloo)), rank_(rank), size_(size) {}
+
+// Posted sends and receives, and the wait for all of them. Whatever is left is
+// given up before its memory goes.
+class Transport::Batch {
+ public:
+  Batch(Transport& on, Milliseconds timeout)
+      : on_(on), end_(std::chrono::steady_clock::now() + timeout) {}
+  ~Batch() {
+    for (const Pending& p : posted_) p.work->abort();
+    forget();
+  }
+  Batch(const Batch&) = delete;
+
+  void send(int peer, int tag, const void* data, size_t size) {
+    if (!size) return;
+    std::vector<at::Tensor> one{bytes(const_cast<void*>(data), size)};
+    post(peer, [&] { return on_.gloo_->send(one, peer, tag); });
+  }
+  void receive(int peer, int tag, void* data, size_t size) {
+    if (!size) return;
+    std::vector<at::Tensor> one{bytes(data, size)};
+    post(peer, [&] {
+      return peer < 0 ? on_.gloo_->recvAnysource(one, tag)
+                      : on_.gloo_->recv(one, peer, tag);
+    });
+  }
+
+  // Waits for the first `count` that are left.
+  void wait(size_t count = SIZE_MAX) {
+    count = std::min(count, posted_.size());
+    for (size_t i = 0; i < count; ++i) {
+      const Pending next = posted_.front();
+      const auto left = std::chrono::duration_cast<Milliseconds>(
+          end_ - std::chrono::steady_clock::now());
+      peer_ = next.peer;
+      // 0 would mean for ever.
+      if (!next.work->wait(std::max(left, Milliseconds(1)))) refuse();
+      posted_.erase(posted_.begin());
+      std::lock_guard lock(on_.mutex_);
+      on_.waited_for_.remove(next.work);
+    }
+    peer_ = -1;
+  }
+  // Whose message was waited for when wait() threw; -1: none.
+  int peer() const { return peer_; }
+  // Waits for the one message that is left; returns who sent it.
+  int wait_for_source() {
+    const WorkPtr work = posted_.front().work;
+    wait(1);
+    return work->sourceRank();
+  }
+  bool over() const { return std::chrono::steady_clock::now() >= end_; }
+
+ private:
+  static at::Tensor bytes(void* data, size_t size) {
+    return at::from_blob(data, {int64_t(size)}, at::kByte);
+  }
+  template <typename F>
+  void post(int peer, F&& start) {
+    std::lock_guard lock(on_.mutex_);
+    if (!on_.aborted_.empty()) refuse_locked();
+    peer_ = peer;
+    posted_.push_back({peer, start()});
+    on_.waited_for_.push_back(posted_.back().work);
+    peer_ = -1;
+  }
+  void refuse() {
+    std::lock_guard lock(on_.mutex_);
+    refuse_locked();
+  }
+  void refuse_locked() {
+    throw std::runtime_error(on_.aborted_.empty() ? "the wait was given up"
+                                                  : on_.aborted_);
+  }
+  void forget() {
+    std::lock_guard lock(on_.mutex_);
+    for (const Pending& p : posted_) on_.waited_for_.remove(p.work);
+  }
+
+  Transport& on_;
+  const std::chrono::steady_clock::time_point end_;
+  std::vector<Pending> posted_;
+  int peer_ = -1;
+};
+
+void Transport::abort(const std::string& why) {
+  std::lock_guard lock(mutex_);
+  if (aborted_.empty()) aborted_ = why;
+  for (const WorkPtr& work : waited_for_) work->abort();
+}
+
+void Transport::exchange(const Collective& call, const std::vector<Bytes>& out,
+                         const std::vector<Bytes>& in) {
+  if (size_ == 1) return;
+  const auto frames = std::make_unique<Frame[]>(2 * size_);
+  Frame *const mine = frames.get(), *const theirs = mine + size_;
+  std::vector<int> peers;  // each rank begins with its successor
+  for (int i = 1; i < size_; ++i) peers.push_back((rank_ + i) % size_);
+  {
+    Batch batch(*this, call.timeout);
+    try {
+      for (const int p : peers)
+        batch.receive(p, tag_of(call, kFrames), &theirs[p], sizeof(Frame));
+      for (const int p : peers) {
+        Frame& frame = mine[p];
+        frame.magic = kMagic;
+        frame.agreed = call.agreed;
+        frame.sends = out[p].size;
+        frame.receives = in[p].size;
+        if (out[p].size && out[p].size <= kInline)
+          memcpy(frame.payload, out[p].data, out[p].size);
+        batch.send(p, tag_of(call, kFrames), &frame, sizeof(Frame));
+      }
+      batch.wait();
+    } catch (const std::exception& e) {
+      if (!batch.over()) {
+        const std::string who =
+            batch.peer() < 0
+                ? ""
+                : "lost rank " + std::to_string(batch.peer()) + ": ";
+        throw std::runtime_error(who + e.what());
+      }
+      std::string missing;
+      for (const int p : peers)
+        if (!theirs[p].magic)
+          missing += (missing.empty() ? "" : ", ") + std::to_string(p);
+      throw std::runtime_error(
+          "timed out after " + std::to_string(call.timeout.count()) +
+          " ms; not launched by: rank " + (missing.empty() ? "?" : missing));
+    }
+  }
+  std::string wrong;
+  for (const int p : peers) {
+    if (agree(mine[p], theirs[p])) continue;
+    // Both sides see it, so both tell where they are.
+    constexpr size_t kLine = 256;
+    char line[kLine] = {}, other[kLine] = {};
+    if (site_name) snprintf(line, kLine, "%s", site_name(call.site).c_str());
+    try {
+      Batch why(*this, std::min(call.timeout, Milliseconds(2000)));
+      why.receive(p, tag_of(call, kWhy), other, kLine);
+      why.send(p, tag_of(call, kWhy), line, kLine);
+      why.wait();
+    } catch (const std::exception&) {
+      // Without its line then.
+    }
+    other[kLine - 1] = 0;
+    wrong += (wrong.empty() ? "" : "\n") +
+             difference(rank_, mine[p], p, theirs[p], line, other);
+  }
+  if (!wrong.empty()) throw std::runtime_error(wrong);
+  Batch data(*this, call.timeout);
+  try {
+    for (const int p : peers) {
+      if (in[p].size > kInline)
+        data.receive(p, tag_of(call, kData), in[p].data, in[p].size);
+      else if (in[p].size)
+        memcpy(in[p].data, theirs[p].payload, in[p].size);
+    }
+    for (const int p : peers)
+      if (out[p].size > kInline)
+        data.send(p, tag_of(call, kData), out[p].data, out[p].size);
+    data.wait();
+  } catch (const std::exception& e) {
+    throw std::runtime_error("lost rank " + std::to_string(data.peer()) +
+                             " while data moved: " + e.what());
+  }
+}
+
+void Transport::exchange_more(const Collective& call,
+                              const std::vector<Bytes>& out,
+                              const std::vector<Bytes>& in) {
+  Batch data(*this, call.timeout);
+  try {
+    for (int i = 1; i < size_; ++i) {
+      const int p = (rank_ + i) % size_;
+      data.receive(p, tag_of(call, kMoreData), in[p].data, in[p].size);
+    }
+    for (int i = 1; i < size_; ++i) {
+      const int p = (rank_ + i) % size_;
+      data.send(p, tag_of(call, kMoreData), out[p].data, out[p].size);
+    }
+    data.wait();
+  } catch (const std::exception& e) {
+    throw std::runtime_error("lost rank " + std::to_string(data.peer()) +
+                             " while data moved: " + e.what());
+  }
+}
+
+void Transport::move(std::vector<Message>& messages, const Collective& call) {
+  const size_t n = messages.size();
+  const auto frames = std::make_unique<Frame[]>(2 * n);
+  Frame *const mine = frames.get(), *const theirs = mine + n;
+  const auto type = [](const Frame& f) {
+    return std::string(c10::toString(c10::ScalarType(f.agreed.dtype)));
+  };
+  const auto tag = [&](size_t i, int step) {
+    return int(messages[i].tag << 2 | step);
+  };
+  Batch batch(*this, call.timeout);
+  try {
+    for (size_t i = 0; i < n; ++i) {
+      Message& m = messages[i];
+      Frame& frame = mine[i];
+      frame.magic = kMagic;
+      frame.agreed.dtype = m.dtype;
+      (m.sends ? frame.sends : frame.receives) = m.bytes.size;
+      if (m.sends && m.bytes.size <= kInline && m.bytes.size)
+        memcpy(frame.payload, m.bytes.data, m.bytes.size);
+      if (m.peer < 0) {
+        // Alone in its batch: who it is says the sender's frame.
+        batch.receive(-1, tag(i, kSenders), &theirs[i], sizeof(Frame));
+        m.peer = batch.wait_for_source();
+      } else {
+        batch.receive(m.peer, tag(i, m.sends ? kReceivers : kSenders),
+                      &theirs[i], sizeof(Frame));
+      }
+    }
+    for (size_t i = 0; i < n; ++i)
+      batch.send(messages[i].peer,
+                 tag(i, messages[i].sends ? kSenders : kReceivers), &mine[i],
+                 sizeof(Frame));
+    batch.wait();
+    for (size_t i = 0; i < n; ++i) {
+      const Message& m = messages[i];
+      if (agree(mine[i], theirs[i])) continue;
+      throw std::runtime_error(
+          "the ranks disagree: rank " +
+          std::to_string(m.sends ? rank_ : m.peer) + " sends " +
+          std::to_string(m.sends ? m.bytes.size : theirs[i].sends) +
+          " bytes of " + type(m.sends ? mine[i] : theirs[i]) + ", rank " +
+          std::to_string(m.sends ? m.peer : rank_) + " receives " +
+          std::to_string(m.sends ? theirs[i].receives : m.bytes.size) + " of " +
+          type(m.sends ? theirs[i] : mine[i]));
+    }
+    for (size_t i = 0; i < n; ++i) {
+      const Message& m = messages[i];
+      if (m.bytes.size <= kInline) {
+        if (!m.sends && m.bytes.size)
+          memcpy(m.bytes.data, theirs[i].payload, m.bytes.size);
+      } else if (!m.sends) {
+        batch.receive(m.peer, tag(i, kPayload), m.bytes.data, m.bytes.size);
+      }
+    }
+    for (size_t i = 0; i < n; ++i) {
+      const Message& m = messages[i];
+      if (m.sends && m.bytes.size > kInline)
+        batch.send(m.peer, tag(i, kPayload), m.bytes.data, m.bytes.size);
+    }
+    batch.wait();
+  } catch (const std::exception& e) {
+    if (batch.peer() < 0) throw;
+    throw std::runtime_error((batch.over()
+                                  ? "timed out after " +
+                                        std::to_string(call.timeout.count()) +
+                                        " ms waiting for rank "
+                                  : "lost rank ") +
+                             std::to_string(batch.peer()) + ": " + e.what());
+  }
+}
+
+}  // namespace npu

@@ -1,0 +1,91 @@
+"""Makes torch.distributed know `hccl`, and choose it for npu.
+
+Runs once torch.distributed has been imported, which it never causes.
+"""
+
+from __future__ import annotations
+
+import atexit
+import sys
+import weakref
+from datetime import timedelta
+from functools import wraps
+from typing import Any
+
+from npu_dispatch import _C
+
+__all__ = ["register"]
+
+_groups: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def register() -> None:
+    """Register the backend. A second call does nothing."""
+    from torch.distributed import distributed_c10d as dc
+
+    if "HCCL" in dc.Backend._plugins:
+        return
+    dc.Backend.register_backend("hccl", _make_group, extended_api=True, devices=["npu"])
+    dc._new_process_group_helper = _choosing_hccl(dc._new_process_group_helper)
+
+
+def _make_group(options: Any, _backend_options: Any) -> Any:
+    """Connect the ranks, which all call this. torch.distributed's creator."""
+    rank, size = options.group_rank, options.group_size
+    timeout: timedelta = options.timeout
+    gloo = None
+    if size > 1:
+        from torch.distributed import ProcessGroupGloo
+
+        gloo = ProcessGroupGloo(options.store, rank, size, timeout=timeout)
+    if not _groups:
+        # Before the queues are waited for: the hook that came last runs first.
+        atexit.unregister(_give_up_after_an_exception)
+        atexit.register(_give_up_after_an_exception)
+    milliseconds = int(timeout.total_seconds() * 1000)
+    group = _C.make_group(gloo, rank, size, str(options.group_id), milliseconds)
+    _groups.add(group)
+    return group
+
+
+def _give_up_after_an_exception() -> None:
+    """Let a program that has failed end: others are told by its connections."""
+    if getattr(sys, "last_value", None) is not None:
+        for group in list(_groups):
+            group.abort()
+
+
+def _choosing_hccl(make: Any) -> Any:
+    """Return torch's maker of groups, which does not know custom backends.
+
+    Without a backend's name it takes gloo to be the group's own, and with
+    "cpu:gloo,npu:hccl" none: DDP and object collectives then find nothing.
+    """
+    import torch
+
+    @wraps(make)
+    def made(
+        size: int, rank: int, ranks: list[int], backend: str, *args: Any, **kwargs: Any
+    ) -> Any:
+        if backend == "undefined" and torch._C._get_accelerator().type == "npu":
+            backend = "hccl"
+        result = make(size, rank, ranks, backend, *args, **kwargs)
+        group = result[0]
+        if _has_hccl(group):
+            from torch.distributed import ProcessGroup
+
+            group._set_default_backend(ProcessGroup.BackendType.CUSTOM)
+        return result
+
+    return made
+
+
+def _has_hccl(group: Any) -> bool:
+    import torch
+
+    device = torch.device("npu")
+    if device not in getattr(group, "_device_types", ()):
+        return False
+    # With TORCH_DISTRIBUTED_DEBUG=DETAIL it is inside a wrapper.
+    backend = group._get_backend(device)
+    return getattr(backend, "wrapped_pg", backend).name() == "hccl"

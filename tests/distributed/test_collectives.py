@@ -1,0 +1,169 @@
+"""Collectives give what the definition of the collective says, on 2 and 4 ranks."""
+
+from __future__ import annotations
+
+import pytest
+
+COLLECTIVES = """
+join()
+assert dist.get_backend() == "hccl"
+n = size
+def part(r, k=5, dtype=torch.float32):
+    return torch.arange(k, dtype=torch.float32).add(10 * r + 1).to(dtype)
+def same(got, wanted):
+    assert got.device.type == "npu" and torch.equal(got.cpu(), wanted), (got, wanted)
+
+for k in (1, 5, 1000, 70001):  # inside the frame, in one exchange, in two
+    t = part(rank, k).npu()
+    assert dist.all_reduce(t) is None
+    same(t, sum(part(r, k) for r in range(n)))
+    t = part(rank, k).npu()
+    dist.broadcast(t, n - 1)
+    same(t, part(n - 1, k))
+    t = part(rank, k).npu()
+    dist.reduce(t, 1)
+    same(t, sum(part(r, k) for r in range(n)) if rank == 1 else part(rank, k))
+    out = [torch.empty(k).npu() for _ in range(n)]
+    dist.all_gather(out, part(rank, k).npu())
+    for r in range(n): same(out[r], part(r, k))
+    out = torch.empty(n * k).npu()
+    dist.all_gather_into_tensor(out, part(rank, k).npu())
+    same(out, torch.cat([part(r, k) for r in range(n)]))
+    out = torch.empty(k).npu()
+    full = torch.cat([part(rank, k) + r for r in range(n)])
+    dist.reduce_scatter_tensor(out, full.npu())
+    same(out, sum(part(r, k) + rank for r in range(n)))
+    dist.reduce_scatter(out, [p.npu() for p in full.chunk(n)])
+    same(out, sum(part(r, k) + rank for r in range(n)))
+    got = [torch.empty(k).npu() for _ in range(n)] if rank == 0 else None
+    dist.gather(part(rank, k).npu(), got, 0)
+    if rank == 0:
+        for r in range(n): same(got[r], part(r, k))
+    out = torch.empty(k).npu()
+    dist.scatter(out, [part(r, k).npu() for r in range(n)] if rank == 1 else None, 1)
+    same(out, part(rank, k))
+    out = [torch.empty(k).npu() for _ in range(n)]
+    dist.all_to_all(out, [(part(rank, k) + 100 * r).npu() for r in range(n)])
+    for r in range(n): same(out[r], part(r, k) + 100 * rank)
+
+# Uneven: rank r has r + 1 elements, and sends r + 1 rows to each.
+out = [torch.empty(r + 1).npu() for r in range(n)]
+dist.all_gather(out, part(rank, rank + 1).npu())
+for r in range(n): same(out[r], part(r, r + 1))
+sends, gets = [rank + 1] * n, [r + 1 for r in range(n)]
+out = torch.empty(sum(gets), 3).npu()
+rows = torch.full((sum(sends), 3), float(rank))
+dist.all_to_all_single(out, rows.npu(), gets, sends)
+same(out, torch.cat([torch.full((r + 1, 3), float(r)) for r in range(n)]))
+dist.all_reduce(torch.empty(0).npu())
+
+objects = [None] * n
+dist.all_gather_object(objects, {"rank": rank})
+assert objects == [{"rank": r} for r in range(n)]
+values = [rank, "x"] if rank == 0 else [None, None]
+dist.broadcast_object_list(values, 0)
+assert values == [0, "x"]
+dist.barrier()
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize("size", [1, 2, 4])
+def test_each_collective_gives_what_it_is_defined_as(ranks, size: int):
+    code = (
+        COLLECTIVES
+        if size > 1
+        else COLLECTIVES.replace("dist.reduce(t, 1)", "dist.reduce(t, 0)")
+        .replace("if rank == 1 else None, 1)", ", 0)")
+        .replace("rank == 1", "rank == 0")
+    )
+
+    ranks(code, size)
+
+
+def test_every_dtype_is_moved_and_reduced(ranks):
+    ranks(
+        """
+        join()
+        numbers = [torch.float16, torch.bfloat16, torch.float32, torch.float64,
+                   torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64,
+                   torch.complex64, torch.complex128, torch.float8_e4m3fn,
+                   torch.float8_e5m2]
+        for dtype in numbers + [torch.uint16, torch.uint32, torch.uint64]:
+            mine, other = (
+                torch.tensor([r + 1, 2, 3]).to(dtype) for r in (rank, 1 - rank))
+            out = [torch.empty(3, dtype=dtype).npu() for _ in range(2)]
+            dist.all_gather(out, mine.npu())
+            for got, sent in ((out[rank], mine), (out[1 - rank], other)):
+                assert got.cpu().tolist() == sent.tolist(), dtype
+            t = mine.npu()
+            dist.all_reduce(t)
+            wanted = torch.tensor([3, 4, 6]).to(dtype)
+            assert t.cpu().tolist() == wanted.tolist(), (dtype, t)
+        """
+    )
+
+
+def test_every_reduction_is_that_of_the_elements(ranks):
+    ranks(
+        """
+        join()
+        Op = dist.ReduceOp
+        a, b = torch.tensor([6., -3., 5.]), torch.tensor([2., 8., 5.])
+        mine = a if rank == 0 else b
+        def reduced(t, op):
+            t = t.clone().npu()
+            dist.all_reduce(t, op)
+            return t.cpu()
+        for dtype in (torch.float32, torch.float16, torch.bfloat16, torch.int64):
+            x, y = a.to(dtype), b.to(dtype)
+            m = mine.to(dtype)
+            assert torch.equal(reduced(m, Op.SUM), x + y)
+            assert torch.equal(reduced(m, Op.PRODUCT), x * y)
+            assert torch.equal(reduced(m, Op.MIN), torch.minimum(x, y))
+            assert torch.equal(reduced(m, Op.MAX), torch.maximum(x, y))
+            assert torch.equal(reduced(m, Op.AVG),
+                               torch.tensor([4., 2.5, 5.]).to(dtype))
+        assert torch.equal(reduced(mine, dist._make_nccl_premul_sum(0.5)), (a + b) / 2)
+        x, y, m = a.long(), b.long(), mine.long()
+        assert torch.equal(reduced(m, Op.BAND), x & y)
+        assert torch.equal(reduced(m, Op.BOR), x | y)
+        assert torch.equal(reduced(m, Op.BXOR), x ^ y)
+        x, y = torch.tensor([True, True, False]), torch.tensor([True, False, False])
+        m = x if rank == 0 else y
+        for op, wanted in ((Op.SUM, x | y), (Op.MAX, x | y), (Op.PRODUCT, x & y),
+                           (Op.MIN, x & y), (Op.BXOR, x ^ y)):
+            got = reduced(m, op)
+            # Gloo stores a 2 where both are true.
+            assert torch.equal(got.view(torch.uint8), wanted.view(torch.uint8)), op
+        # The input of a reduce_scatter stays as it was.
+        full, out = torch.ones(4).npu(), torch.empty(2).npu()
+        dist.reduce_scatter_tensor(out, full, dist._make_nccl_premul_sum(0.5))
+        assert out.tolist() == [1, 1] and full.tolist() == [1] * 4
+        """
+    )
+
+
+def test_wrong_arguments_are_refused_at_the_call_and_harm_nothing(ranks):
+    ranks(
+        """
+        join("hccl")
+        def refused(kind, words, f, *args):
+            try:
+                f(*args)
+            except kind as error:
+                assert words in str(error), error
+            else:
+                raise AssertionError(words)
+        square = torch.arange(6.).reshape(2, 3).npu()
+        refused(ValueError, "contiguous", dist.all_reduce, square.t())
+        refused(ValueError, "contiguous", dist.broadcast, square[:, 1], 0)
+        refused(TypeError, "no average", dist.all_reduce,
+                torch.tensor([True]).npu(), dist.ReduceOp.AVG)
+        refused(TypeError, "bits", dist.all_reduce, square, dist.ReduceOp.BAND)
+        refused(ValueError, "elements", dist.all_gather_into_tensor,
+                torch.empty(5).npu(), square)
+        dist.all_reduce(square)  # both ranks are still in step
+        assert square.cpu().tolist() == [[0, 2, 4], [6, 8, 10]]
+        """
+    )

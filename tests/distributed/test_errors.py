@@ -1,0 +1,130 @@
+"""What goes wrong between ranks is told by rank, call and line, and soon."""
+
+from __future__ import annotations
+
+FAILS = """
+def failure(f):
+    try:
+        f()
+        torch.npu.synchronize()
+    except dist.DistBackendError as error:
+        from npu_dispatch.distributed import DistributedError
+        assert type(error) is DistributedError, error
+        return error
+    raise AssertionError("nothing was raised")
+"""
+
+
+def test_ranks_that_call_different_collectives_are_both_told(ranks):
+    results = ranks(
+        FAILS
+        + """
+join()
+t = torch.ones(3).npu()
+dist.all_reduce(t)
+first = lambda: dist.all_reduce(t)
+second = lambda: dist.broadcast(t, 0)
+error = failure(first if rank == 0 else second)
+assert error.seq == 1 and error.rank == rank, error
+assert "all_reduce #1" in str(error) and "broadcast #1" in str(error), error
+print(error)
+os._exit(0)
+"""
+    )
+    for result in results:
+        assert "rank 1 is at" in result.stdout or "rank 0 is at" in result.stdout
+
+
+def test_other_sizes_dtypes_and_reductions_are_found_before_data_moves(ranks):
+    reduced = "dist.all_reduce(torch.ones(2).npu())"
+    for mine, other in (
+        (reduced, "dist.all_reduce(torch.ones(4000).npu())"),
+        (reduced, "dist.all_reduce(torch.ones(2).int().npu())"),
+        (reduced, "dist.all_reduce(torch.ones(2).npu(), dist.ReduceOp.MAX)"),
+        (reduced, "dist.broadcast(torch.ones(2).npu(), 1)"),
+    ):
+        ranks(
+            FAILS
+            + f"""
+join()
+error = failure(lambda: {mine} if rank == 0 else {other})
+assert "the ranks disagree" in str(error), error
+os._exit(0)
+"""
+        )
+
+
+def test_a_message_of_another_length_than_expected_is_an_error_of_both(ranks):
+    ranks(
+        FAILS
+        + """
+join()
+k = 10 if rank == 0 else 100000
+t = torch.ones(k).npu()
+error = failure(lambda: dist.send(t, 1) if rank == 0 else dist.recv(t, 0))
+assert "rank 0 sends 40 bytes of Float, rank 1 receives 400000" in str(error), error
+os._exit(0)
+"""
+    )
+
+
+def test_a_timeout_names_the_ranks_that_have_not_called(ranks):
+    ranks(
+        FAILS
+        + """
+store = dist.FileStore(sys.argv[3] + "x", 3)
+join(seconds=2)
+t = torch.ones(3).npu()
+if rank != 1:
+    error = failure(lambda: dist.all_reduce(t))
+    assert error.missing_ranks == [1], error
+    assert error.group and error.seq == 0, error
+    store.set(f"done{rank}", "1")
+else:
+    store.wait(["done0", "done2"])
+os._exit(0)
+""",
+        3,
+    )
+
+
+def test_a_dead_rank_is_named(ranks):
+    results = ranks(
+        FAILS
+        + """
+join(seconds=60)
+t = torch.ones(3).npu()
+dist.all_reduce(t)
+torch.npu.synchronize()
+if rank == 1:
+    os._exit(7)
+error = failure(lambda: dist.all_reduce(t))
+assert error.lost_rank == 1, error
+os._exit(0)
+""",
+        check=False,
+    )
+    assert [r.returncode for r in results] == [0, 7], results[0].stderr
+
+
+def test_a_script_that_fails_ends_although_a_collective_waits(ranks):
+    # Rank 1 never calls: it ends when rank 0, whose timeout is longer than
+    # ours, has gone and its connection with it.
+    results = ranks(
+        FAILS
+        + """
+join(seconds=600)
+t = torch.ones(3).npu()
+dist.all_reduce(t)
+torch.npu.synchronize()
+if rank == 0:
+    dist.all_reduce(t, async_op=True)
+    raise ValueError("the script's own")
+error = failure(lambda: dist.recv(t, 0))
+assert error.lost_rank == 0, error
+os._exit(0)
+""",
+        check=False,
+    )
+    assert results[0].returncode == 1 and "the script's own" in results[0].stderr
+    assert results[1].returncode == 0, results[1].stderr

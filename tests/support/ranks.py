@@ -1,0 +1,52 @@
+"""Programs on several ranks, joined by a file: no port to choose."""
+
+from __future__ import annotations
+
+import subprocess
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+HEAD = """
+import os, sys
+import torch
+import torch.distributed as dist
+from datetime import timedelta
+rank, size = int(sys.argv[1]), int(sys.argv[2])
+torch.set_num_threads(1)
+
+def join(backend=None, seconds=60, **more):
+    dist.init_process_group(backend, init_method="file://" + sys.argv[3],
+        rank=rank, world_size=size, timeout=timedelta(seconds=seconds), **more)
+"""
+
+Result = subprocess.CompletedProcess[str]
+
+
+def make_ranks(python: Any, folder: Path) -> Callable[..., list[Result]]:
+    """Return ranks(code, size=2): what each rank's program gave, by rank."""
+    runs = 0
+
+    def ranks(code: str, size: int = 2, check: bool = True) -> list[Result]:
+        nonlocal runs
+        runs += 1
+        store = str(folder / f"store{runs}")
+        program = HEAD + textwrap.dedent(code)
+        started = [
+            python.start(
+                "-c", program, str(rank), str(size), store,
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            )
+            for rank in range(size)
+        ]  # fmt: skip
+        results = []
+        for process in started:
+            out, err = process.communicate(timeout=120)
+            results.append(Result([], process.returncode, out, err))
+        if check:
+            for rank, result in enumerate(results):
+                assert result.returncode == 0, f"rank {rank}:\n{result.stderr}"
+        return results
+
+    return ranks
