@@ -184,20 +184,21 @@ void Transport::exchange(const Collective& call, const std::vector<Bytes>& out,
       }
       batch.wait();
     } catch (const std::exception& e) {
-      if (!batch.over()) {
-        const std::string who =
-            batch.peer() < 0
-                ? ""
-                : "lost rank " + std::to_string(batch.peer()) + ": ";
-        throw std::runtime_error(who + e.what());
-      }
+      std::string text;
+      if (batch.over())
+        text =
+            "timed out after " + std::to_string(call.timeout.count()) + " ms";
+      else if (batch.peer() >= 0)
+        text = "lost rank " + std::to_string(batch.peer()) + ": " + e.what();
+      else
+        throw;
+      // Another rank that gave up first may be the one that was lost.
       std::string missing;
       for (const int p : peers)
         if (!theirs[p].magic)
           missing += (missing.empty() ? "" : ", ") + std::to_string(p);
-      throw std::runtime_error(
-          "timed out after " + std::to_string(call.timeout.count()) +
-          " ms; not launched by: rank " + (missing.empty() ? "?" : missing));
+      if (!missing.empty()) text += "; not launched by: rank " + missing;
+      throw std::runtime_error(text);
     }
   }
   std::string wrong;
