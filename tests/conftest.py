@@ -70,6 +70,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             if place.startswith(SERIAL):
                 item.add_marker(pytest.mark.serial)
 
+
 # Never "ci", which hypothesis chooses by itself and which repeats one seed.
 settings.register_profile("change", max_examples=100, deadline=None)
 settings.register_profile("nightly", max_examples=1000, deadline=None)
