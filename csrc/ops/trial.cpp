@@ -3,6 +3,7 @@
 #include <ATen/EmptyTensor.h>
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <map>
 #include <mutex>
@@ -179,6 +180,8 @@ torch::jit::Stack results_on_zeros(const Op::Schema& schema,
   return zeros;
 }
 
+std::atomic<uint64_t> corrections_{0};
+
 // Runs the call on zeros; corrects `inferred`. On a few zeros it only finds out
 // whether the kernel takes such arguments.
 Judgement run_on_zeros(const Op& op, at::ArrayRef<c10::IValue> stack,
@@ -200,11 +203,19 @@ Judgement run_on_zeros(const Op& op, at::ArrayRef<c10::IValue> stack,
   std::optional<Inferred> actual = from_results(op, zeros);
   if (!actual) return {Verdict::kAgrees, {}};
   Judgement judgement = judge(inferred, *actual);
+  if (judgement.verdict == Verdict::kDiffers && op.schema().shapes)
+    // Relaxed: a count.
+    corrections_.fetch_add(1, std::memory_order_relaxed);
   inferred = std::move(*actual);
   return judgement;
 }
 
 }  // namespace
+
+uint64_t shape_corrections() {
+  // Relaxed: a count.
+  return corrections_.load(std::memory_order_relaxed);
+}
 
 Verdict try_on_zeros(const Op& op, at::ArrayRef<c10::IValue> stack,
                      const Overlap& overlap, Inferred& inferred) {

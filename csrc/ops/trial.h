@@ -31,6 +31,11 @@ CallKind kind_of(const Op& op, at::ArrayRef<c10::IValue> stack,
 Verdict try_on_zeros(const Op& op, at::ArrayRef<c10::IValue> stack,
                      const Overlap& overlap, Inferred& inferred);
 
+// How often try_on_zeros() corrected an operator that has a shape function
+// here: what is wrong there costs a run on zeros at each new shape, and no
+// result shows it.
+uint64_t shape_corrections();
+
 // The shapes of a call of Meta::kNone, of a run on zeros however large they
 // are. Nothing when the kernel refuses it.
 std::optional<Inferred> infer_by_trial(const Op& op,

@@ -7,6 +7,7 @@
 #include "csrc/memory/settings.h"
 #include "csrc/ops/launch.h"
 #include "csrc/ops/launch_state.h"
+#include "csrc/ops/trial.h"
 #include "csrc/python/bindings.h"
 #include "csrc/taskqueue/core_share.h"
 #include "csrc/taskqueue/engine.h"
@@ -99,6 +100,7 @@ void bind_device(py::module_& m) {
   m.add_object("synchronize", PyCFunction_New(&synchronize_def, nullptr));
   def(m, "finish_launched", &finish);
   m.def("cold_launches", &cold_launches);
+  m.def("shape_corrections", &shape_corrections);
   m.def("read_switches", [] {
     LaunchState::read_switches();
     note_switch_change();

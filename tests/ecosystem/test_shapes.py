@@ -129,6 +129,7 @@ def results(call, arguments):
 @pytest.mark.parametrize("name", CALLS)
 def test_each_shape_gives_what_cpu_gives(name):
     make, call = CALLS[name]
+    corrected = _C.shape_corrections()
     order = [(n, c) for n in (2, 3, 5, 8) for c in (2, 3, 7)]
     random.Random(1).shuffle(order)
     for n, c in [*order, *order[::2]]:
@@ -140,6 +141,7 @@ def test_each_shape_gives_what_cpu_gives(name):
             assert a.dtype == b.dtype and a.shape == b.shape, (n, c)
             assert a.stride() == b.stride(), (n, c)
             torch.testing.assert_close(b.cpu(), a, rtol=1e-4, atol=1e-4)
+    assert _C.shape_corrections() == corrected
 
 
 NAMES = [
@@ -175,6 +177,21 @@ def test_a_call_that_was_made_before_is_found_again(op):
         before = _C.cold_launches()
         call()
         assert _C.cold_launches() == before, sample
+    torch.npu.synchronize()
+
+
+@pytest.mark.parametrize(
+    "op", [o for o in op_db if o.name in NAMES], ids=lambda o: o.name
+)
+def test_no_shape_is_corrected_by_a_run_on_zeros(op):
+    """A shape function that is wrong costs time, and no result shows it."""
+    before = _C.shape_corrections()
+    for sample in op.sample_inputs("cpu", torch.float32):
+        sample = sample.transform(
+            lambda t: t.npu() if isinstance(t, torch.Tensor) else t
+        )
+        op(sample.input, *sample.args, **sample.kwargs)
+        assert _C.shape_corrections() == before, sample
     torch.npu.synchronize()
 
 

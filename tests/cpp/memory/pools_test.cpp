@@ -266,6 +266,7 @@ TEST(MemoryTrace, TellsEachStepWithItsAddressAndSize) {
   }
   EXPECT_EQ(steps_[0].bytes, 2 * kMiB);
   EXPECT_EQ(steps_[4].bytes, 2 * kMiB);
+  EXPECT_EQ(steps_[4].stream, 0);  // of no stream
   EXPECT_EQ(steps_[7].bytes, 2 * kTotal);
   EXPECT_EQ(steps_[7].address, kTotal - 2 * kMiB);  // what is free
 }

@@ -2,6 +2,7 @@
 #include <thread>
 #include <vector>
 
+#include "csrc/stats/segment.h"
 #include "tests/cpp/check.h"
 #include "tests/cpp/kernels.h"
 #include "tests/cpp/memory/allocator_fixture.h"
@@ -144,6 +145,7 @@ TEST(RecordStream, TheActivePeakForgetsWhatWasFreedBefore) {
   drain(second_stream());
 
   EXPECT_EQ(memory.stats()["active_bytes.all.peak"], 64 * kKiB);
+  EXPECT_EQ(segment().devices[0].allocated_peak.load(), 64 * kKiB);
 }
 
 TEST(RecordStream, ThatIsTakenBackIsNotWaitedFor) {
