@@ -6,8 +6,8 @@ Runs once torch.distributed has been imported, which it never causes.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import sys
-import weakref
 from datetime import timedelta
 from functools import wraps
 from typing import Any
@@ -15,8 +15,6 @@ from typing import Any
 from npu_dispatch import _C
 
 __all__ = ["register"]
-
-_groups: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def register() -> None:
@@ -38,21 +36,26 @@ def _make_group(options: Any, _backend_options: Any) -> Any:
         from torch.distributed import ProcessGroupGloo
 
         gloo = ProcessGroupGloo(options.store, rank, size, timeout=timeout)
-    if not _groups:
-        # Before the queues are waited for: the hook that came last runs first.
-        atexit.unregister(_give_up_after_an_exception)
-        atexit.register(_give_up_after_an_exception)
+    # Before the queues are waited for: the hook that came last runs first.
+    atexit.unregister(_give_up_after_an_exception)
+    atexit.register(_give_up_after_an_exception)
     milliseconds = int(timeout.total_seconds() * 1000)
-    group = _C.make_group(gloo, rank, size, str(options.group_id), milliseconds)
-    _groups.add(group)
-    return group
+    return _C.make_group(gloo, rank, size, str(options.group_id), milliseconds)
 
 
 def _give_up_after_an_exception() -> None:
     """Let a program that has failed end: others are told by its connections."""
-    if getattr(sys, "last_value", None) is not None:
-        for group in list(_groups):
-            group.abort()
+    if getattr(sys, "last_value", None) is None:
+        return
+    import torch
+    from torch.distributed import distributed_c10d as dc
+
+    # torch's own list: it keeps the groups, and not the objects that Python had
+    # of their backends, which may be gone.
+    for group in list(dc._world.pg_map):
+        with contextlib.suppress(RuntimeError):  # of gloo alone
+            backend = group._get_backend(torch.device("npu"))
+            getattr(backend, "wrapped_pg", backend).abort()
 
 
 def _choosing_hccl(make: Any) -> Any:

@@ -128,3 +128,26 @@ os._exit(0)
     )
     assert results[0].returncode == 1 and "the script's own" in results[0].stderr
     assert results[1].returncode == 0, results[1].stderr
+
+
+def test_a_script_that_fails_does_not_wait_for_a_rank_that_never_comes(ranks):
+    # Rank 1 lives on, with its connections, until rank 0 has gone.
+    results = ranks(
+        """
+import select
+join(seconds=600)
+store = dist.distributed_c10d._get_default_store()
+t = torch.ones(3).npu()
+if rank == 0:
+    store.set("pid", str(os.getpid()))
+    dist.all_reduce(t, async_op=True)
+    raise ValueError("the script's own")
+try:
+    gone = select.select([os.pidfd_open(int(store.get("pid")))], [], [], 30)[0]
+except ProcessLookupError:
+    gone = True
+os._exit(0 if gone else 7)
+""",
+        check=False,
+    )
+    assert [r.returncode for r in results] == [1, 0], results[0].stderr
