@@ -58,7 +58,7 @@ $(PY):
 
 $(TOOLS): pyproject.toml | $(PY)
 	$(PY) -m pip install -q $(PIP_TORCH_FLAGS) torch==2.13.0
-	$(PY) -m pip install -q numpy 'scikit-build-core>=0.10' 'pybind11>=2.12' \
+	$(PY) -m pip install -q numpy 'scikit-build-core>=0.10' \
 	  'cmake>=3.22' ninja pyyaml typing_extensions click lazy-loader rich matplotlib \
 	  scikit-learn scipy pytest pytest-asyncio pytest-timeout pytest-xdist \
 	  hypothesis expecttest ruff mypy prometheus-client starlette uvicorn uvloop \

@@ -27,7 +27,7 @@ from torch.nn.parallel import DistributedDataParallel
 @click.option("--steps", default=20, show_default=True)
 @click.option("--seed", default=0, show_default=True)
 @click.option("--lr", default=1e-3, show_default=True)
-@click.option("--log", type=click.Path(path_type=Path), help="JSON lines of rank 0.")
+@click.option("--losses", "log", type=click.Path(path_type=Path), help="JSON lines.")
 def main(
     device: str, size: str, steps: int, seed: int, lr: float, log: Path | None
 ) -> None:

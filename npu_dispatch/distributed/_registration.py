@@ -13,6 +13,7 @@ from functools import wraps
 from typing import Any
 
 from npu_dispatch import _C
+from npu_dispatch.npu._device_error import raise_as
 
 __all__ = ["register"]
 
@@ -21,8 +22,11 @@ def register() -> None:
     """Register the backend. A second call does nothing."""
     from torch.distributed import distributed_c10d as dc
 
+    from npu_dispatch.distributed import DistributedError
+
     if "HCCL" in dc.Backend._plugins:
         return
+    raise_as("hccl:", DistributedError)
     dc.Backend.register_backend("hccl", _make_group, extended_api=True, devices=["npu"])
     dc._new_process_group_helper = _choosing_hccl(dc._new_process_group_helper)
 
@@ -91,4 +95,5 @@ def _has_hccl(group: Any) -> bool:
         return False
     # With TORCH_DISTRIBUTED_DEBUG=DETAIL it is inside a wrapper.
     backend = group._get_backend(device)
-    return getattr(backend, "wrapped_pg", backend).name() == "hccl"
+    name: str = getattr(backend, "wrapped_pg", backend).name()
+    return name == "hccl"

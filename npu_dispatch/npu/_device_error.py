@@ -118,14 +118,20 @@ def from_failure(failure: Mapping[str, Any]) -> DeviceError:
     return error
 
 
-def _class_of(failure: Mapping[str, Any]) -> type[DeviceError]:
-    # The collective itself, or a stream that waited for its end.
-    if failure["op"].startswith("hccl:") or re.search(
-        r"stream which has failed:.* hccl:", failure["text"]
-    ):
-        from npu_dispatch.distributed import DistributedError
+_BY_PREFIX: dict[str, type[DeviceError]] = {}
 
-        return DistributedError
+
+def raise_as(prefix: str, kind: type[DeviceError]) -> None:
+    """Let failures of operators whose names begin so be raised as `kind`."""
+    _BY_PREFIX[prefix] = kind
+
+
+def _class_of(failure: Mapping[str, Any]) -> type[DeviceError]:
+    for prefix, kind in _BY_PREFIX.items():
+        # The operator itself, or a stream that waited for its end.
+        behind = rf"stream which has failed:.* {re.escape(prefix)}"
+        if failure["op"].startswith(prefix) or re.search(behind, failure["text"]):
+            return kind
     return _CLASSES.get(failure["code"], DeviceError)
 
 

@@ -27,9 +27,7 @@ def _ours_or(original: Callable[..., Any] | None, name: str) -> Callable[..., An
         from npu_dispatch.npu import comm
 
         first = (
-            tensors
-            if isinstance(tensors, torch.Tensor)
-            else next(iter(tensors), None)
+            tensors if isinstance(tensors, torch.Tensor) else next(iter(tensors), None)
         )
         if original is not None and (first is None or first.device.type != "npu"):
             return original(tensors, *args)
