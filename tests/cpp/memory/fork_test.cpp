@@ -12,6 +12,9 @@ namespace {
 
 using namespace check;
 
+// AddressSanitizer's own malloc() hangs in a child that was forked while
+// another thread was in it, as `busy` often is.
+#ifndef __SANITIZE_ADDRESS__
 TEST(Fork, LeavesTheChildsAllocatorUsableWhateverOtherThreadsDid) {
   Stream& stream = first_stream();
   Block* inherited = take(allocator(0), 4096, stream);
@@ -41,6 +44,7 @@ TEST(Fork, LeavesTheChildsAllocatorUsableWhateverOtherThreadsDid) {
   EXPECT_TRUE(allocator_exists(0));
   EXPECT_TRUE(!allocator_exists(1));
 }
+#endif
 
 // The child has no thread that would end the other's being alone.
 TEST(Fork, FreesALockThatAnotherThreadWasAboutToShare) {
