@@ -54,7 +54,8 @@ TEST(Engine, KnowsOnlyTheStreamsThatADeviceHas) {
     REQUIRE(find_stream(0, 0) == &current_stream(0));
     REQUIRE(find_stream(0, 1) == nullptr);
     REQUIRE(find_stream(0, 2 * 32 + kSyncLaunchStreams) == nullptr);
-    REQUIRE(find_stream(0, 5 * 32) == nullptr);
+    REQUIRE(find_stream(0, kPools * 32) == nullptr);
+    REQUIRE(find_stream(0, kPools * 32 - 1)->mode() == StreamMode::kQueued);
     REQUIRE(find_stream(0, -1) == nullptr);
     REQUIRE(find_stream(0, 2 * 32)->mode() == StreamMode::kInline);
     REQUIRE(find_stream(0, 4 * 32)->priority() < 0);
