@@ -353,6 +353,12 @@ class Machine:
     def close(self) -> None:
         """Give up all variables and threads."""
         self._leave()
+        # Where two threads left theirs in another order than they had entered
+        # them, a switch of the whole process is what the first one had set.
+        torch.set_default_dtype(torch.float32)
+        torch.use_deterministic_algorithms(False)
+        torch.utils.deterministic.fill_uninitialized_memory = True
+        torch._C._set_mkldnn_enabled(True)
         self.names.clear()
         for worker in self._workers.values():
             worker.end()
