@@ -105,6 +105,9 @@ class HcclGroup final : public c10d::Backend {
                    const at::Tensor& in, Milliseconds, bool async);
   WorkPtr exchanged(const char* name, const Tensors& out, const Tensors& in,
                     bool pieces, Milliseconds, bool async);
+  Tensors on_root(const char* name, const char* what,
+                  const std::vector<Tensors>& lists, const at::Tensor& mine,
+                  int root) const;
   WorkPtr send_or_recv(bool sends, Tensors&, int peer, int tag);
   WorkPtr launch_messages(const Tensors& tensors,
                           std::vector<Message> messages);

@@ -36,6 +36,25 @@ struct Parts {
   std::vector<Bytes> out, in;
 };
 
+// Exchanges something with each rank; `of(p)` is where the part of rank p goes
+// and what it is sent, asked for in their order.
+template <typename Of>
+void exchange_with_each(Transport& t, const Collective& call, Of of) {
+  Parts parts(t);
+  for (int p = 0; p < t.size(); ++p) {
+    const auto [to, from] = of(p);
+    if (p == t.rank()) {
+      copy_unless_same(to, from);
+      continue;
+    }
+    parts.out[p] = bytes_of(from);
+    parts.in[p] = bytes_of(to);
+  }
+  t.exchange(call, parts.out, parts.in);
+}
+
+using ToAndFrom = std::pair<at::Tensor, at::Tensor>;
+
 void run_all_reduce(Transport& t, const Collective& call,
                     const at::Tensor& tensor, const Reduction& reduction) {
   const bool logical = tensor.scalar_type() == at::kBool;
@@ -172,20 +191,13 @@ HcclGroup::WorkPtr HcclGroup::gathered(const char* name, OpType type,
   plan.run = [](Transport& t, const Collective& call, const Tensors& reads,
                 const Tensors& writes) {
     const at::Tensor& mine = reads[0];
-    Parts parts(t);
-    for (int p = 0; p < t.size(); ++p) {
-      const at::Tensor to =
-          writes.size() == size_t(t.size())
-              ? writes[p]
-              : piece(writes[0], p * mine.numel(), (p + 1) * mine.numel());
-      if (p == t.rank()) {
-        copy_unless_same(to, mine);
-        continue;
-      }
-      parts.out[p] = bytes_of(mine);
-      parts.in[p] = bytes_of(to);
-    }
-    t.exchange(call, parts.out, parts.in);
+    const bool one_each = writes.size() == size_t(t.size());
+    exchange_with_each(t, call, [&](int p) {
+      return ToAndFrom(
+          one_each ? writes[p]
+                   : piece(writes[0], p * mine.numel(), (p + 1) * mine.numel()),
+          mine);
+    });
   };
   return launch(std::move(plan));
 }
@@ -240,24 +252,31 @@ HcclGroup::WorkPtr HcclGroup::allgather_into_tensor_coalesced(
   return last;
 }
 
+// The root's tensors, one for each rank, beside `mine`; no other rank has any.
+Tensors HcclGroup::on_root(const char* name, const char* what,
+                           const std::vector<Tensors>& lists,
+                           const at::Tensor& mine, int root) const {
+  if (root != rank_) {
+    TORCH_CHECK_VALUE(lists.empty(), "hccl: ", name, ": only rank ", root,
+                      ", the root, has ", what);
+    return {};
+  }
+  TORCH_CHECK_VALUE(lists.size() == 1 && lists[0].size() == size_t(size_),
+                    "hccl: ", name, " needs a list of ", size_,
+                    " tensors on its root");
+  Tensors all = lists[0];
+  all.push_back(mine);
+  check_dtypes(name, all);
+  return lists[0];
+}
+
 HcclGroup::WorkPtr HcclGroup::gather(std::vector<Tensors>& out, Tensors& in,
                                      const c10d::GatherOptions& o) {
   const at::Tensor& mine = only("gather", in);
   check_root("gather", o.rootRank, size_);
   const int root = int(o.rootRank);
   Plan plan{"gather", OpType::GATHER, {mine}, {}, o.timeout, o.asyncOp};
-  if (root == rank_) {
-    TORCH_CHECK_VALUE(out.size() == 1 && out[0].size() == size_t(size_),
-                      "hccl: gather needs a list of ", size_,
-                      " tensors on its root");
-    plan.writes = out[0];
-    Tensors all = out[0];
-    all.push_back(mine);
-    check_dtypes("gather", all);
-  } else {
-    TORCH_CHECK_VALUE(out.empty(), "hccl: gather: only rank ", root,
-                      ", the root, has outputs");
-  }
+  plan.writes = on_root("gather", "outputs", out, mine, root);
   plan.root = root;
   plan.run = [root](Transport& t, const Collective& call, const Tensors& reads,
                     const Tensors& writes) {
@@ -280,18 +299,7 @@ HcclGroup::WorkPtr HcclGroup::scatter(Tensors& out, std::vector<Tensors>& in,
   check_root("scatter", o.rootRank, size_);
   const int root = int(o.rootRank);
   Plan plan{"scatter", OpType::SCATTER, {}, {mine}, o.timeout, o.asyncOp};
-  if (root == rank_) {
-    TORCH_CHECK_VALUE(in.size() == 1 && in[0].size() == size_t(size_),
-                      "hccl: scatter needs a list of ", size_,
-                      " tensors on its root");
-    plan.reads = in[0];
-    Tensors all = in[0];
-    all.push_back(mine);
-    check_dtypes("scatter", all);
-  } else {
-    TORCH_CHECK_VALUE(in.empty(), "hccl: scatter: only rank ", root,
-                      ", the root, has inputs");
-  }
+  plan.reads = on_root("scatter", "inputs", in, mine, root);
   plan.root = root;
   plan.run = [root](Transport& t, const Collective& call, const Tensors& reads,
                     const Tensors& writes) {
@@ -393,16 +401,8 @@ HcclGroup::WorkPtr HcclGroup::alltoall(Tensors& out, Tensors& in,
   Plan plan{"all_to_all", OpType::ALLTOALL, in, out, o.timeout, o.asyncOp};
   plan.run = [](Transport& t, const Collective& call, const Tensors& reads,
                 const Tensors& writes) {
-    Parts parts(t);
-    for (int p = 0; p < t.size(); ++p) {
-      if (p == t.rank()) {
-        copy_unless_same(writes[p], reads[p]);
-        continue;
-      }
-      parts.out[p] = bytes_of(reads[p]);
-      parts.in[p] = bytes_of(writes[p]);
-    }
-    t.exchange(call, parts.out, parts.in);
+    exchange_with_each(t, call,
+                       [&](int p) { return ToAndFrom(writes[p], reads[p]); });
   };
   return launch(std::move(plan));
 }
@@ -444,21 +444,12 @@ HcclGroup::WorkPtr HcclGroup::alltoall_base(at::Tensor& out, at::Tensor& in,
             o.asyncOp};
   plan.run = [to, from](Transport& t, const Collective& call,
                         const Tensors& reads, const Tensors& writes) {
-    Parts parts(t);
     int64_t at_out = 0, at_in = 0;
-    for (int p = 0; p < t.size(); ++p) {
-      const at::Tensor w = piece(writes[0], at_out, at_out + to[p]);
-      const at::Tensor r = piece(reads[0], at_in, at_in + from[p]);
-      at_out += to[p];
-      at_in += from[p];
-      if (p == t.rank()) {
-        copy_unless_same(w, r);
-        continue;
-      }
-      parts.out[p] = bytes_of(r);
-      parts.in[p] = bytes_of(w);
-    }
-    t.exchange(call, parts.out, parts.in);
+    exchange_with_each(t, call, [&](int p) {
+      const int64_t w = at_out, r = at_in;
+      return ToAndFrom(piece(writes[0], w, at_out += to[p]),
+                       piece(reads[0], r, at_in += from[p]));
+    });
   };
   return launch(std::move(plan));
 }
