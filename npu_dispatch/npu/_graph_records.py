@@ -36,6 +36,7 @@ class Record:
     kwargs: dict[str, Any]
     names: frozenset[str]
     group: _C.TaskGroup
+    stream: tuple[int, int]  # the device and the id of the one that captured it
 
     def call_with(self, numbers: dict[str, Any]) -> None:
         """Call the operator again with other numbers."""
@@ -73,7 +74,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         finally:
             group = _C.end_task_group(*where)
         if group is not None:
-            self.records.append(Record(func, args, kwargs, names, group))
+            self.records.append(Record(func, args, kwargs, names, group, where))
         return result
 
     def select(

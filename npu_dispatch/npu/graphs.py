@@ -169,9 +169,8 @@ class NPUGraph(_C.Graph):
                 "update() needs a capture with "
                 "torch.npu.graph(g, auto_dispatch_capture=True)"
             )
-        if self._update_stream is None:
-            self._update_stream = Stream()
-        stream = self._update_stream
+        stream = self._update_stream or self._stream_for_updates(self._records)
+        self._update_stream = stream
         for record, numbers in self._records.select(cpu_update_input):
             _C.begin_task_update(*_stream(stream), self, record.group)
             try:
@@ -180,6 +179,12 @@ class NPUGraph(_C.Graph):
             finally:
                 _C.end_task_update(*_stream(stream))
         current_stream().wait_stream(stream)
+
+    @staticmethod
+    def _stream_for_updates(recorder: Recorder) -> Stream:
+        """Return one that captured none of the records: the pool goes round."""
+        captured = {record.stream for record in recorder.records}
+        return next(s for s in iter(Stream, None) if _stream(s) not in captured)
 
     def enable_debug_mode(self) -> None:
         """Do nothing: every graph can be dumped."""

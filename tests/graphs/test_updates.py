@@ -203,6 +203,21 @@ def test_update_changes_the_numbers_of_captured_operators():
     assert z.tolist() == [120] * 4
 
 
+def test_update_takes_another_stream_than_the_capture_wherever_the_pool_stands():
+    x = torch.full((4,), 100.0, device="npu")
+    graph, z = numbers_graph(x)
+    capture = torch.npu.graph.default_capture_stream
+    while torch.npu.Stream() != capture:
+        pass
+    for _ in range(31):
+        torch.npu.Stream()
+
+    graph.update([{"alpha": 3}])  # the next one of the pool is the capture's
+
+    graph.replay()
+    assert z.tolist() == [310] * 4
+
+
 def test_update_refuses_what_fits_nowhere():
     x = torch.full((4,), 100.0, device="npu")
     graph, _ = numbers_graph(x)
