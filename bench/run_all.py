@@ -179,7 +179,7 @@ def measure(chosen: list[Program], flag: str, runs: int) -> dict[str, Any]:
 
 
 @click.command()
-@click.option("--quick", is_flag=True, help="At most eight minutes.")
+@click.option("--quick", is_flag=True, help="Some twenty minutes for three runs.")
 @click.option("--smoke", "is_smoke", is_flag=True, help="One iteration of each.")
 @click.option("--runs", default=3, show_default=True, help="Of each file.")
 @click.option("--only", default="", help="Files, by name, with commas.")
