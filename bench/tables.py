@@ -59,9 +59,7 @@ TABLES: dict[str, tuple[tuple[str, ...], tuple[Row, ...]]] = {
             of_peers("replayed: small MLP training step", "graphs", "mlp_step"),
             of_peers("replayed: tiny GPT step", "graphs", "gpt_tiny_step"),
             of_peers("small operator, geometric mean", "launch", "geometric_mean"),
-            single(
-                "the same until retired", "launch", "geometric_mean", "total_ratio"
-            ),
+            single("the same until retired", "launch", "geometric_mean", "total_ratio"),
         ),
     ),
     "costs": (

@@ -64,6 +64,7 @@ add_library(npu_torch OBJECT
   distributed/group.cpp
   distributed/group_calls.cpp
   distributed/group_p2p.cpp
+  distributed/reduce_parts.cpp
   distributed/reduction.cpp
   distributed/transport.cpp
   distributed/work.cpp
@@ -108,6 +109,29 @@ add_library(npu_torch OBJECT
   ops/manual/compound.cpp
   ${NPU_OPS_SOURCES})
 target_link_libraries(npu_torch PUBLIC npu_core torch_headers)
+# Compiled as one file each: most of a small file's time goes into the headers
+# and templates that it shares with its neighbours. Files that are worked on
+# often, or take long by themselves, stay alone.
+function(npu_compile_together target group)
+  set_target_properties(${target} PROPERTIES
+    UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+  set_source_files_properties(${ARGN} PROPERTIES UNITY_GROUP ${group})
+endfunction()
+npu_compile_together(npu_torch distributed
+  distributed/checks.cpp distributed/comm_streams.cpp distributed/group.cpp
+  distributed/group_calls.cpp distributed/group_p2p.cpp
+  distributed/reduce_parts.cpp distributed/reduction.cpp
+  distributed/transport.cpp distributed/work.cpp)
+npu_compile_together(npu_torch memory
+  torch/allocator.cpp torch/copy_bytes.cpp torch/host_allocator.cpp
+  torch/host_use.cpp torch/scratch_memory.cpp)
+npu_compile_together(npu_torch device
+  torch/c_api.cpp torch/device.cpp torch/generator.cpp torch/graph_impl.cpp
+  torch/guard.cpp torch/hooks.cpp torch/profiler_stubs.cpp torch/switches.cpp)
+npu_compile_together(npu_torch tensors
+  torch/alternatives.cpp torch/compound.cpp torch/error.cpp torch/host_ops.cpp
+  torch/kernel_threads.cpp torch/tensor.cpp torch/word_kernel.cpp)
+
 # Kineto's headers are part of torch's, but not on its include path.
 set_source_files_properties(torch/kineto.cpp PROPERTIES
   COMPILE_DEFINITIONS "USE_KINETO;FMT_HEADER_ONLY"
@@ -149,6 +173,18 @@ target_compile_definitions(_C PRIVATE
 target_link_libraries(_C PRIVATE npu_torch torch_cpu c10 torch_python)
 target_precompile_headers(_C PRIVATE
   <pybind11/pybind11.h> <pybind11/stl.h> <torch/csrc/utils/pybind.h>)
+npu_compile_together(_C device
+  python/device.cpp python/distributed.cpp python/errors.cpp
+  python/exceptions.cpp python/graph.cpp python/jit.cpp python/memory.cpp
+  python/module.cpp)
+npu_compile_together(_C observers
+  python/memory_history.cpp python/memory_pools.cpp python/python_frames.cpp
+  python/sanitizer.cpp python/stats.cpp)
+npu_compile_together(_C waits
+  python/aio.cpp python/flags.cpp python/foreign.cpp python/queue_cost.cpp
+  python/schedule.cpp python/sync_watch.cpp)
+npu_compile_together(_C tensors
+  python/call_stack.cpp python/empty_strided.cpp python/word_kernel.cpp)
 set_target_properties(_C PROPERTIES
   CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
 # torch is loaded before this module; the path is for tools that load it alone.

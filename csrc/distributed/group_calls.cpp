@@ -3,22 +3,12 @@
 
 #include "csrc/distributed/checks.h"
 #include "csrc/distributed/group.h"
+#include "csrc/distributed/reduce_parts.h"
 
 namespace npu {
 namespace {
 
 using c10d::OpType;
-
-// Up to here two ranks send each other all of it, and both reduce: one exchange
-// instead of two.
-constexpr size_t kWholeExchange = 64 << 10;
-
-Bytes bytes_of(const at::Tensor& t) { return {t.data_ptr(), t.nbytes()}; }
-
-at::Tensor piece(const at::Tensor& t, int64_t from, int64_t to) {
-  from = std::min(from, t.numel());
-  return t.slice(0, from, std::min(to, t.numel()));
-}
 
 // Of one dimension, as its reduction computes it.
 at::Tensor as_reduced(const at::Tensor& t) {
@@ -57,34 +47,21 @@ using ToAndFrom = std::pair<at::Tensor, at::Tensor>;
 
 void run_all_reduce(Transport& t, const Collective& call,
                     const at::Tensor& tensor, const Reduction& reduction) {
-  const bool logical = tensor.scalar_type() == at::kBool;
   const at::Tensor x = as_reduced(tensor);
   const at::Tensor mine = prepared(reduction, x);
-  const int n = t.size(), me = t.rank();
-  const bool whole = n == 1 || x.nbytes() * (n - 1) <= kWholeExchange;
-  const int64_t chunk = whole ? x.numel() : (x.numel() + n - 1) / n;
-  const auto part = [&](const at::Tensor& of, int p) {
-    return whole ? of : piece(of, p * chunk, (p + 1) * chunk);
-  };
-  const at::Tensor kept = part(x, me);
-  const at::Tensor rows = at::empty({n, kept.numel()}, x.options());
-  Parts parts(t);
-  Tensors all;
-  for (int p = 0; p < n; ++p) {
-    all.push_back(p == me ? part(mine, me) : rows.select(0, p));
-    if (p == me) continue;
-    parts.out[p] = bytes_of(part(mine, p));
-    parts.in[p] = bytes_of(all[p]);
+  const int n = t.size();
+  Reduced r{reduction, tensor.scalar_type() == at::kBool, {}, x, {}};
+  if (n == 1 || x.nbytes() * (n - 1) <= kWholeExchange) {
+    r.sent.assign(n, mine);
+    return reduce_parts(t, call, r);
   }
-  t.exchange(call, parts.out, parts.in);
-  if (kept.numel()) combine(reduction, all, kept, logical);
-  if (whole) return;
+  const int64_t chunk = (x.numel() + n - 1) / n;
   for (int p = 0; p < n; ++p) {
-    if (p == me) continue;
-    parts.out[p] = bytes_of(kept);
-    parts.in[p] = bytes_of(part(x, p));
+    r.sent.push_back(piece(mine, p * chunk, (p + 1) * chunk));
+    r.returned.push_back(piece(x, p * chunk, (p + 1) * chunk));
   }
-  t.exchange_more(call, parts.out, parts.in);
+  r.kept = r.returned[t.rank()];
+  reduce_parts(t, call, r);
 }
 
 int64_t sum(const std::vector<int64_t>& values) {
@@ -330,23 +307,15 @@ HcclGroup::WorkPtr HcclGroup::reduce_scattered(
                          const Tensors& reads, const Tensors& writes) {
     const int n = t.size();
     const at::Tensor to = as_reduced(writes[0]);
-    const at::Tensor rows = at::empty({n, to.numel()}, to.options());
-    Parts parts(t);
-    Tensors sent, all;
+    Reduced r{reduction, writes[0].scalar_type() == at::kBool, {}, to, {}};
     for (int p = 0; p < n; ++p) {
       const at::Tensor from = reads.size() == size_t(n)
                                   ? as_reduced(reads[p])
                                   : piece(as_reduced(reads[0]), p * to.numel(),
                                           (p + 1) * to.numel());
-      sent.push_back(prepared(reduction, from));
-      all.push_back(p == t.rank() ? sent[p] : rows.select(0, p));
-      if (p == t.rank()) continue;
-      parts.out[p] = bytes_of(sent[p]);
-      parts.in[p] = bytes_of(all[p]);
+      r.sent.push_back(prepared(reduction, from));
     }
-    t.exchange(call, parts.out, parts.in);
-    if (to.numel())
-      combine(reduction, all, to, writes[0].scalar_type() == at::kBool);
+    reduce_parts(t, call, r);
   };
   return launch(std::move(plan));
 }

@@ -13,14 +13,6 @@ SiteName site_name = nullptr;
 
 constexpr uint32_t kMagic = 0x6c636368;
 
-// Of fixed size, so that any two ranks understand each other.
-struct Frame {
-  uint32_t magic;  // 0: has not come
-  Agreement agreed;
-  uint64_t sends, receives;  // bytes to and from the one who reads it
-  char payload[Transport::kInline];
-};
-
 // The collectives' tags have a bit that those of send and recv have not.
 // 22 bits of sequence number: that many calls of a group are not under way.
 int tag_of(const Collective& call, int step) {
@@ -44,31 +36,60 @@ std::string describe(const Agreement& a) {
   return text + ")";
 }
 
-bool agree(const Frame& mine, const Frame& theirs) {
-  const Agreement &a = mine.agreed, &b = theirs.agreed;
-  return !strncmp(a.name, b.name, sizeof a.name) && a.numel == b.numel &&
-         a.root == b.root && a.dtype == b.dtype && a.reduce == b.reduce &&
-         mine.sends == theirs.receives && mine.receives == theirs.sends;
+// Where a rank is, and how many bytes it sends or expects.
+struct Side {
+  int rank;
+  const Agreement& agreed;
+  uint64_t bytes;
+  std::string line;
+
+  std::string text() const {
+    std::string text =
+        "rank " + std::to_string(rank) + " is at " + describe(agreed);
+    return line.empty() ? text : text + " (" + line + ")";
+  }
+};
+
+std::string difference(const Side& theirs, const Side& mine) {
+  return "the ranks disagree: " + theirs.text() + " and sends " +
+         std::to_string(theirs.bytes) + " bytes; " + mine.text() +
+         " and expects " + std::to_string(mine.bytes);
 }
 
-std::string difference(int rank, const Frame& mine, int peer,
-                       const Frame& theirs, const std::string& my_line,
-                       const std::string& their_line) {
-  std::string text = "the ranks disagree: rank " + std::to_string(peer) +
-                     " is at " + describe(theirs.agreed);
-  if (!their_line.empty()) text += " (" + their_line + ")";
-  text += " and sends " + std::to_string(theirs.sends) + " bytes; rank " +
-          std::to_string(rank) + " is at " + describe(mine.agreed);
-  if (!my_line.empty()) text += " (" + my_line + ")";
-  return text + " and expects " + std::to_string(mine.receives);
+std::string lost(int peer, const std::exception& e) {
+  return "lost rank " + std::to_string(peer) + " while data moved: " + e.what();
+}
+
+// The part of `all` that begins at `offset`; empty behind its end.
+Bytes segment(const Bytes& all, size_t offset) {
+  if (offset >= all.size) return {};
+  return {static_cast<char*>(all.data) + offset,
+          std::min(SegmentedReduction::kSegment, all.size - offset)};
 }
 
 }  // namespace
 
+// Of fixed size, so that any two ranks understand each other.
+struct Transport::Frame {
+  uint32_t magic;  // 0: has not come
+  Agreement agreed;
+  uint64_t sends, receives;  // bytes to and from the one who reads it
+  char payload[kInline];
+
+  bool agrees_with(const Frame& theirs) const {
+    const Agreement &a = agreed, &b = theirs.agreed;
+    return !strncmp(a.name, b.name, sizeof a.name) && a.numel == b.numel &&
+           a.root == b.root && a.dtype == b.dtype && a.reduce == b.reduce &&
+           sends == theirs.receives && receives == theirs.sends;
+  }
+};
+
 void set_site_name(SiteName name) { site_name = name; }
 
 Transport::Transport(c10::intrusive_ptr<c10d::Backend> gloo, int rank, int size)
-    : gloo_(std::move(gloo)), rank_(rank), size_(size) {}
+    : gloo_(std::move(gloo)), rank_(rank), size_(size) {
+  for (int i = 1; i < size_; ++i) peers_.push_back((rank_ + i) % size_);
+}
 
 // Posted sends and receives, and the wait for all of them. Whatever is left is
 // given up before its memory goes.
@@ -160,19 +181,17 @@ void Transport::abort(const std::string& why) {
   for (const WorkPtr& work : waited_for_) work->abort();
 }
 
-void Transport::exchange(const Collective& call, const std::vector<Bytes>& out,
-                         const std::vector<Bytes>& in) {
-  if (size_ == 1) return;
-  const auto frames = std::make_unique<Frame[]>(2 * size_);
-  Frame *const mine = frames.get(), *const theirs = mine + size_;
-  std::vector<int> peers;  // each rank begins with its successor
-  for (int i = 1; i < size_; ++i) peers.push_back((rank_ + i) % size_);
+std::unique_ptr<Transport::Frame[]> Transport::agree(
+    const Collective& call, const std::vector<Bytes>& out,
+    const std::vector<Bytes>& in) {
+  const auto mine = std::make_unique<Frame[]>(size_);
+  auto theirs = std::make_unique<Frame[]>(size_);
   {
     Batch batch(*this, call.timeout);
     try {
-      for (const int p : peers)
+      for (const int p : peers_)
         batch.receive(p, tag_of(call, kFrames), &theirs[p], sizeof(Frame));
-      for (const int p : peers) {
+      for (const int p : peers_) {
         Frame& frame = mine[p];
         frame.magic = kMagic;
         frame.agreed = call.agreed;
@@ -194,7 +213,7 @@ void Transport::exchange(const Collective& call, const std::vector<Bytes>& out,
         throw;
       // Another rank that gave up first may be the one that was lost.
       std::string missing;
-      for (const int p : peers)
+      for (const int p : peers_)
         if (!theirs[p].magic)
           missing += (missing.empty() ? "" : ", ") + std::to_string(p);
       if (!missing.empty()) text += "; not launched by: rank " + missing;
@@ -202,8 +221,8 @@ void Transport::exchange(const Collective& call, const std::vector<Bytes>& out,
     }
   }
   std::string wrong;
-  for (const int p : peers) {
-    if (agree(mine[p], theirs[p])) continue;
+  for (const int p : peers_) {
+    if (mine[p].agrees_with(theirs[p])) continue;
     // Both sides see it, so both tell where they are.
     constexpr size_t kLine = 256;
     char line[kLine] = {}, other[kLine] = {};
@@ -218,44 +237,78 @@ void Transport::exchange(const Collective& call, const std::vector<Bytes>& out,
     }
     other[kLine - 1] = 0;
     wrong += (wrong.empty() ? "" : "\n") +
-             difference(rank_, mine[p], p, theirs[p], line, other);
+             difference({p, theirs[p].agreed, theirs[p].sends, other},
+                        {rank_, mine[p].agreed, mine[p].receives, line});
   }
   if (!wrong.empty()) throw std::runtime_error(wrong);
+  return theirs;
+}
+
+void Transport::exchange(const Collective& call, const std::vector<Bytes>& out,
+                         const std::vector<Bytes>& in) {
+  if (size_ == 1) return;
+  const auto theirs = agree(call, out, in);
   Batch data(*this, call.timeout);
   try {
-    for (const int p : peers) {
+    for (const int p : peers_) {
       if (in[p].size > kInline)
         data.receive(p, tag_of(call, kData), in[p].data, in[p].size);
       else if (in[p].size)
         memcpy(in[p].data, theirs[p].payload, in[p].size);
     }
-    for (const int p : peers)
+    for (const int p : peers_)
       if (out[p].size > kInline)
         data.send(p, tag_of(call, kData), out[p].data, out[p].size);
     data.wait();
   } catch (const std::exception& e) {
-    throw std::runtime_error("lost rank " + std::to_string(data.peer()) +
-                             " while data moved: " + e.what());
+    throw std::runtime_error(lost(data.peer(), e));
   }
 }
 
-void Transport::exchange_more(const Collective& call,
-                              const std::vector<Bytes>& out,
-                              const std::vector<Bytes>& in) {
-  Batch data(*this, call.timeout);
+// A rank writes its chunk of a result to me only where it has all of my part of
+// it: what still leaves `send` is not overwritten, though it may be `result`.
+void Transport::reduce(const Collective& call,
+                       const SegmentedReduction& parts) {
+  using Parts = SegmentedReduction;
+  agree(call, parts.send, std::vector<Bytes>(size_, parts.kept));
+  Batch arriving(*this, call.timeout), others(*this, call.timeout);
+  const auto held = [](size_t offset) {
+    return offset / Parts::kSegment % Parts::kHeld;
+  };
+  const auto expect = [&](size_t offset) {
+    for (const int p : peers_)
+      arriving.receive(
+          p, tag_of(call, kData),
+          parts.room + (held(offset) * size_ + p) * Parts::kSegment,
+          segment(parts.kept, offset).size);
+  };
   try {
-    for (int i = 1; i < size_; ++i) {
-      const int p = (rank_ + i) % size_;
-      data.receive(p, tag_of(call, kMoreData), in[p].data, in[p].size);
+    for (size_t at = 0; at < Parts::kHeld * Parts::kSegment;
+         at += Parts::kSegment)
+      expect(at);
+    size_t longest = 0;
+    for (const int p : peers_) longest = std::max(longest, parts.send[p].size);
+    for (size_t at = 0; at < longest; at += Parts::kSegment)
+      for (const int p : peers_) {
+        const Bytes back =
+            parts.returns() ? segment(parts.result[p], at) : Bytes{};
+        others.receive(p, tag_of(call, kMoreData), back.data, back.size);
+        const Bytes there = segment(parts.send[p], at);
+        others.send(p, tag_of(call, kData), there.data, there.size);
+      }
+    for (size_t at = 0; at < parts.kept.size; at += Parts::kSegment) {
+      arriving.wait(peers_.size());
+      const Bytes done = segment(parts.kept, at);
+      parts.reduce(at, done.size, held(at));
+      if (parts.returns())
+        for (const int p : peers_)
+          others.send(p, tag_of(call, kMoreData), done.data, done.size);
+      expect(at + Parts::kHeld * Parts::kSegment);
     }
-    for (int i = 1; i < size_; ++i) {
-      const int p = (rank_ + i) % size_;
-      data.send(p, tag_of(call, kMoreData), out[p].data, out[p].size);
-    }
-    data.wait();
+    others.wait();
   } catch (const std::exception& e) {
-    throw std::runtime_error("lost rank " + std::to_string(data.peer()) +
-                             " while data moved: " + e.what());
+    const int peer = arriving.peer() >= 0 ? arriving.peer() : others.peer();
+    throw std::runtime_error(lost(peer, e));
   }
 }
 
@@ -295,7 +348,7 @@ void Transport::move(std::vector<Message>& messages, const Collective& call) {
     batch.wait();
     for (size_t i = 0; i < n; ++i) {
       const Message& m = messages[i];
-      if (agree(mine[i], theirs[i])) continue;
+      if (mine[i].agrees_with(theirs[i])) continue;
       throw std::runtime_error(
           "the ranks disagree: rank " +
           std::to_string(m.sends ? rank_ : m.peer) + " sends " +

@@ -9,7 +9,9 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <list>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -40,6 +42,24 @@ struct Collective {
   Milliseconds timeout{0};
 };
 
+// A reduction of which each rank computes a chunk. Of what arrives, a few
+// segments are held at a time: they are still in the cache when they are added,
+// and the first are on their way back while others come.
+struct SegmentedReduction {
+  static constexpr size_t kSegment = 1 << 20;  // bytes; of any dtype
+  static constexpr size_t kHeld = 4;           // segments of each rank
+
+  std::vector<Bytes> send;    // by rank: its chunk, of mine
+  std::vector<Bytes> result;  // by rank: where that comes back; empty: nowhere
+  Bytes kept;                 // my chunk of the result
+  char* room;
+  // Reduces `size` bytes at `offset` of my chunk into `kept`. Those of rank p
+  // are in `room`, which is [kHeld][ranks][kSegment], at [held][p].
+  std::function<void(size_t offset, size_t size, size_t held)> reduce;
+
+  bool returns() const { return !result.empty(); }
+};
+
 // One send or recv of a batch. peer -1: any (recv alone); set when known.
 struct Message {
   bool sends;
@@ -66,9 +86,8 @@ class Transport {
   // ranks of the group. Throws what went wrong, naming the ranks.
   void exchange(const Collective& call, const std::vector<Bytes>& out,
                 const std::vector<Bytes>& in);
-  // The second half of a call whose first half was agreed on.
-  void exchange_more(const Collective& call, const std::vector<Bytes>& out,
-                     const std::vector<Bytes>& in);
+  // Reduces, and sends each rank what the others have reduced. As exchange().
+  void reduce(const Collective& call, const SegmentedReduction& parts);
   // Sends and recvs that do not wait for each other.
   void move(std::vector<Message>& messages, const Collective& call);
 
@@ -82,10 +101,17 @@ class Transport {
     WorkPtr work;
   };
   class Batch;
+  struct Frame;
+
+  // Each rank's frame, once all have said what they are about to do and agree.
+  std::unique_ptr<Frame[]> agree(const Collective& call,
+                                 const std::vector<Bytes>& out,
+                                 const std::vector<Bytes>& in);
 
   const c10::intrusive_ptr<c10d::Backend> gloo_;
   const int rank_, size_;
-  std::mutex mutex_;  // guards the rest
+  std::vector<int> peers_;  // each rank begins with its successor
+  std::mutex mutex_;        // guards the rest
   std::list<WorkPtr> waited_for_;
   std::string aborted_;
 };

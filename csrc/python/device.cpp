@@ -9,6 +9,7 @@
 #include "csrc/ops/launch_state.h"
 #include "csrc/ops/trial.h"
 #include "csrc/python/bindings.h"
+#include "csrc/python/def.h"
 #include "csrc/taskqueue/core_share.h"
 #include "csrc/taskqueue/engine.h"
 #include "csrc/taskqueue/event.h"
@@ -76,11 +77,6 @@ PyMethodDef synchronize_def = {
     "synchronize",
     reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(fast_synchronize)),
     METH_FASTCALL, "synchronize(device=-1): wait for all of a device's work"};
-
-template <typename... Args>
-void def(py::module_& m, const char* name, Args&&... args) {
-  m.def(name, torch::wrap_pybind_function(std::forward<Args>(args)...));
-}
 
 }  // namespace
 

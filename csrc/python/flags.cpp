@@ -7,6 +7,7 @@
 
 #include "csrc/base/clock.h"
 #include "csrc/python/bindings.h"
+#include "csrc/python/def.h"
 #include "csrc/stats/segment.h"
 #include "csrc/taskqueue/event.h"
 #include "csrc/taskqueue/flag.h"
@@ -80,11 +81,6 @@ bool poll_flag() {
   if (!o) return false;
   py::gil_scoped_release no_gil;
   return o->flag_polled();
-}
-
-template <typename F>
-void def(py::module_& m, const char* name, F&& f) {
-  m.def(name, torch::wrap_pybind_function(std::forward<F>(f)));
 }
 
 }  // namespace

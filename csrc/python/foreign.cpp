@@ -44,9 +44,10 @@ void release_call(void* state) {
   delete static_cast<Call*>(state);
 }
 
-void submit(int device, int64_t id, py::object function, std::string_view name,
-            const std::vector<at::Tensor>& tensors,
-            const std::vector<bool>& writes) {
+void submit_python(int device, int64_t id, py::object function,
+                   std::string_view name,
+                   const std::vector<at::Tensor>& tensors,
+                   const std::vector<bool>& writes) {
   Stream& stream = stream_at(device, id);
   auto call = std::make_unique<Call>(std::move(function));
   std::vector<ForeignView> views;
@@ -78,7 +79,7 @@ void finish_queues() {
 }  // namespace
 
 void bind_foreign(py::module_& m) {
-  m.def("submit", torch::wrap_pybind_function(&submit));
+  m.def("submit", torch::wrap_pybind_function(&submit_python));
   m.def("finish_queues", torch::wrap_pybind_function(&finish_queues));
   m.attr("api") = py::capsule(&c_api(), "npu_dispatch._C.api");
 }

@@ -11,6 +11,7 @@
 #include "csrc/graph/update.h"
 #include "csrc/python/bindings.h"
 #include "csrc/python/call_stack.h"
+#include "csrc/python/def.h"
 #include "csrc/torch/device.h"
 #include "csrc/torch/error.h"
 #include "csrc/torch/graph.h"
@@ -69,11 +70,6 @@ py::list describe_graph(const Graph& graph) {
   for (const NodeInfo& node : describe(*graph.body()))
     nodes.append(describe_node(node));
   return nodes;
-}
-
-template <typename... Args>
-void def(py::module_& m, const char* name, Args&&... args) {
-  m.def(name, torch::wrap_pybind_function(std::forward<Args>(args)...));
 }
 
 }  // namespace

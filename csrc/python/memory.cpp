@@ -6,6 +6,7 @@
 #include "csrc/memory/caching_allocator.h"
 #include "csrc/memory/settings.h"
 #include "csrc/python/bindings.h"
+#include "csrc/python/def.h"
 #include "csrc/torch/allocator.h"
 #include "csrc/torch/alternatives.h"
 #include "csrc/torch/device.h"
@@ -71,11 +72,6 @@ py::list snapshot(int device) {
     segments.append(segment);
   }
   return segments;
-}
-
-template <typename F>
-void def(py::module_& m, const char* name, F&& f) {
-  m.def(name, torch::wrap_pybind_function(std::forward<F>(f)));
 }
 
 }  // namespace

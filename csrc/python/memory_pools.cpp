@@ -8,6 +8,7 @@
 #include <mutex>
 
 #include "csrc/python/bindings.h"
+#include "csrc/python/def.h"
 #include "csrc/taskqueue/engine.h"
 #include "csrc/torch/allocator.h"
 #include "csrc/torch/alternatives.h"
@@ -110,11 +111,6 @@ py::dict host_stats() {
   d["num_host_alloc"] = stats.num_host_alloc;
   d["num_host_free"] = stats.num_host_free;
   return d;
-}
-
-template <typename F>
-void def(py::module_& m, const char* name, F&& f) {
-  m.def(name, torch::wrap_pybind_function(std::forward<F>(f)));
 }
 
 }  // namespace

@@ -81,6 +81,48 @@ def test_each_collective_gives_what_it_is_defined_as(ranks, size: int):
     ranks(code, size)
 
 
+# Of many segments, more than are held at a time, the last one shorter.
+LARGE = """
+join()
+n, k = size, 3_000_001
+def part(r, k, dtype=torch.float32):
+    return torch.arange(k).remainder(251).add(r).to(dtype)
+def total(k, dtype=torch.float32):
+    return sum(part(r, k) for r in range(n)).to(dtype)
+tensors = [part(rank, k).npu() for _ in range(3)]
+works = [dist.all_reduce(t, async_op=True) for t in tensors]
+for work, t in zip(works, tensors):
+    work.wait()
+    assert torch.equal(t.cpu(), total(k))
+t = part(rank, k, torch.bfloat16).npu()
+dist.all_reduce(t, dist.ReduceOp.MAX)
+assert torch.equal(t.cpu(), part(n - 1, k, torch.bfloat16))
+t = part(rank, k).npu()
+dist.all_reduce(t, dist._make_nccl_premul_sum(2.0))
+assert torch.equal(t.cpu(), 2 * total(k))
+
+full = torch.cat([part(rank, k) + r for r in range(n)])
+out = torch.empty(k).npu()
+dist.reduce_scatter_tensor(out, full.npu())
+assert torch.equal(out.cpu(), total(k) + n * rank)
+inputs = full.npu()
+mine = inputs[rank * k:(rank + 1) * k]  # in place
+dist.reduce_scatter_tensor(mine, inputs)
+assert torch.equal(mine.cpu(), total(k) + n * rank)
+sizes = [k, 10, 0, 400_000][:n]
+out = torch.empty(sizes[rank]).npu()
+dist.reduce_scatter(out, [part(rank, s).npu() for s in sizes])
+assert torch.equal(out.cpu(), total(sizes[rank]))
+dist.barrier()
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_what_is_reduced_in_many_segments_is_all_there(ranks, size: int):
+    ranks(LARGE, size)
+
+
 def test_every_dtype_is_moved_and_reduced(ranks):
     ranks(
         """

@@ -6,6 +6,7 @@ import threading
 
 import pytest
 import torch
+from side_streams import side_streams
 from torch import nn
 
 
@@ -245,7 +246,7 @@ def test_a_graph_that_dies_while_capturing_ends_the_capture():
 
 
 def test_a_wait_for_work_outside_the_capture_is_refused(graph):
-    other = torch.npu.Stream()
+    (other,) = side_streams(1)
     with (
         pytest.raises(RuntimeError, match="not part of the capture"),
         torch.npu.graph(graph),
@@ -254,7 +255,7 @@ def test_a_wait_for_work_outside_the_capture_is_refused(graph):
 
 
 def test_a_stream_that_is_not_joined_back_is_named(graph):
-    x, side = matrix(), torch.npu.Stream()
+    x, (side,) = matrix(), side_streams(1)
     with (
         pytest.raises(RuntimeError, match=r"stream \d+ \(last: aten::add_.*joined"),
         torch.npu.graph(graph),

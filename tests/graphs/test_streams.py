@@ -6,6 +6,7 @@ import json
 
 import pytest
 import torch
+from side_streams import side_streams
 
 
 def fork_join(x, streams, work):
@@ -23,9 +24,7 @@ def fork_join(x, streams, work):
 
 @pytest.fixture
 def streams():
-    # The next of the pool may be the stream that captures.
-    captures = torch.npu.graph.default_capture_stream
-    return [s for s in (torch.npu.Stream() for _ in range(4)) if s != captures][:3]
+    return side_streams(3)
 
 
 def capture_sum(x, streams):

@@ -4,12 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-
-
-def updating_stream() -> torch.npu.Stream:
-    """Return one of the pool's streams that is not the one captures use."""
-    one, next_one = torch.npu.Stream(), torch.npu.Stream()
-    return next_one if one == torch.npu.graph.default_capture_stream else one
+from side_streams import side_streams
 
 
 class Captured:
@@ -20,7 +15,7 @@ class Captured:
         self.a = torch.full((64,), 10.0, device="npu")
         self.z = torch.zeros(64, device="npu")
         self.graph = torch.npu.NPUGraph()
-        self.other = updating_stream()
+        (self.other,) = side_streams(1)
         with torch.npu.graph(self.graph):
             stream = torch.npu.current_stream()
             self.y = self.x * 2
@@ -85,7 +80,7 @@ def test_a_replay_sees_all_old_or_all_new_arguments():
     n = 1 << 12
     parts = [torch.zeros(n, device="npu") for _ in range(8)]
     sources = [torch.full((n,), float(i), device="npu") for i in range(2)]
-    graph, other = torch.npu.NPUGraph(), updating_stream()
+    graph, (other,) = torch.npu.NPUGraph(), side_streams(1)
     with torch.npu.graph(graph):
         stream = torch.npu.current_stream()
         torch.npu.graph_task_group_begin(stream)
@@ -162,7 +157,7 @@ def test_a_group_without_a_task_is_refused():
 
 def test_results_of_updated_operators_stay_where_later_tasks_read_them():
     x = torch.ones(8, device="npu")
-    graph, other = torch.npu.NPUGraph(), updating_stream()
+    graph, (other,) = torch.npu.NPUGraph(), side_streams(1)
     with torch.npu.graph(graph):
         stream = torch.npu.current_stream()
         torch.npu.graph_task_group_begin(stream)

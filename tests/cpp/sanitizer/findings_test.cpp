@@ -428,6 +428,7 @@ TEST(Sanitizer, SaysWhoseABlockIs) {
     for (Stream* s : {&w.one, &w.two}) submit(*s, kWrite, {word(memory)});
     EXPECT_EQ(findings_.size(), 1);
     EXPECT_EQ(findings_[0].stream, 91);
+    EXPECT_EQ(findings_[0].free_site, 0);
   }
 }
 

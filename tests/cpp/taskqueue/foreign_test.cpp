@@ -78,6 +78,32 @@ TEST(Foreign, IsReleasedWhereItNeverRuns) {
   EXPECT_TRUE(refused.runs == 0 && refused.releases == 1);
 }
 
+// A running task's object is still its own when many more were submitted and
+// the finished ones' memory has been used again.
+TEST(Foreign, IsKeptWhileItRuns) {
+  Stream stream(0, 70, 0, StreamMode::kQueued);
+  struct Held : State {
+    Gate gate;
+  } held;
+  ForeignWork holding = work(held);
+  holding.run = [](void* state, npu_failure& failure) {
+    auto* const held = static_cast<Held*>(static_cast<State*>(state));
+    held->gate.pass();
+    return run(state, failure);
+  };
+  submit_foreign(stream, holding);
+  held.gate.wait_until_entered();
+
+  std::vector<State> others(300);
+  for (State& other : others) submit_foreign(stream, work(other));
+  held.gate.open();
+  drain(stream);
+
+  EXPECT_TRUE(held.runs == 1 && held.releases == 1);
+  for (const State& other : others)
+    EXPECT_TRUE(other.runs == 1 && other.releases == 1);
+}
+
 TEST(Foreign, NeedsNoRelease) {
   Stream stream(0, 70, 0, StreamMode::kQueued);
   State state;

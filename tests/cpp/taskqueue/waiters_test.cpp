@@ -69,6 +69,24 @@ TEST(Waiters, OfWhatIsDoneAlreadyLeaveThePortFree) {
   EXPECT_EQ(fcntl(fd, F_GETFD), -1);
 }
 
+// As a stream that is destroyed drops those that it never told: some of them
+// it has sorted, some it has not looked at.
+TEST(Waiters, ThatAreNeverToldLeaveThePortFree) {
+  CompletionPort* const port = CompletionPort::make();
+  const int fd = port->fd();
+  {
+    Stream stream(0, 0, 0, StreamMode::kQueued);
+    Waiters waiters;
+    for (uint64_t number : {5, 4, 6})
+      EXPECT_TRUE(waiters.add(stream.retired(), number, *port, number));
+    waiters.retired(stream, 0);
+    EXPECT_TRUE(waiters.add(stream.retired(), 3, *port, 3));
+    port->release();
+    EXPECT_TRUE(fcntl(fd, F_GETFD) != -1);
+  }
+  EXPECT_EQ(fcntl(fd, F_GETFD), -1);
+}
+
 TEST(Waiters, AreToldOnceEachAndSeeTheWritesBefore) {
   Loop loop;
   Stream stream(0, 0, 0, StreamMode::kQueued);
