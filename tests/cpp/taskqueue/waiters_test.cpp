@@ -87,6 +87,21 @@ TEST(Waiters, ThatAreNeverToldLeaveThePortFree) {
   EXPECT_EQ(fcntl(fd, F_GETFD), -1);
 }
 
+TEST(Waiters, ThatWereToldLeaveThePortFree) {
+  CompletionPort* const port = CompletionPort::make();
+  const int fd = port->fd();
+  Stream stream(0, 0, 0, StreamMode::kQueued);
+  Gate gate;
+  submit(stream, kGate, {word(&gate)});
+  EXPECT_TRUE(stream.notify(1, *port, 7));
+  gate.open();
+  host_wait(stream, 1, WaitReason::kStreamSync);
+  stream.stop();
+  EXPECT_EQ(port->take()->token, 7);
+  port->release();
+  EXPECT_EQ(fcntl(fd, F_GETFD), -1);
+}
+
 TEST(Waiters, AreToldOnceEachAndSeeTheWritesBefore) {
   Loop loop;
   Stream stream(0, 0, 0, StreamMode::kQueued);
