@@ -88,6 +88,8 @@ add_library(npu_torch OBJECT
   ops/shapes_by_hand.cpp
   ops/shapes_of_elements.cpp
   ops/shapes_of_lists.cpp
+  ops/shapes_of_models.cpp
+  ops/shapes_of_rows.cpp
   ops/stack_map.cpp
   ops/stand_ins.cpp
   ops/stride_order.cpp

@@ -2,6 +2,7 @@
 
 #include <c10/util/SmallVector.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <map>
@@ -211,18 +212,6 @@ void exchange(const Op::Schema& schema, c10::SmallVectorImpl<at::Tensor>& outs,
   for (c10::IValue& result : results) stack.push_back(std::move(result));
 }
 
-// As try_launch().
-bool try_launch_boxed(const Op& op, torch::jit::Stack& stack) {
-  KeyScope scope;
-  Key& key = scope.key;
-  encode(key, op, stack);
-  const Known known = find_plan(key);
-  if (!known.plan) [[unlikely]]
-    return false;
-  launch_boxed(op, *known.stream, *known.plan, key, stack);
-  return true;
-}
-
 }  // namespace
 
 void encode(Key& key, const Op& op, at::ArrayRef<c10::IValue> stack) {
@@ -232,20 +221,31 @@ void encode(Key& key, const Op& op, at::ArrayRef<c10::IValue> stack) {
   if (schema.writes_any) relate(key, op, stack);
 }
 
-void launch_boxed(const Op& op, Stream& stream, Plan& plan, Key& key,
-                  torch::jit::Stack& stack) {
+bool launch_encoded(const Op& op, Key& key, torch::jit::Stack& stack) {
   const Op::Schema& schema = op.schema();
-  if (schema.has_generator) [[unlikely]]
-    for (size_t i = 0; i < stack.size(); ++i)
-      if (schema.kinds[i] == ArgKind::kGenerator)
-        draw(key, stream, stack[i].toOptional<at::Generator>());
-  c10::SmallVector<at::Tensor, 4> outs(plan.outs.size());
-  launch(stream, plan, key, outs.data());
+  std::optional<at::Generator> generator;
+  if (schema.has_generator) [[unlikely]] {
+    const auto at = std::find(schema.kinds.begin(), schema.kinds.end(),
+                              ArgKind::kGenerator);
+    generator =
+        stack[size_t(at - schema.kinds.begin())].toOptional<at::Generator>();
+  }
+  c10::SmallVector<at::Tensor, 4> outs;
+  if (!launch_known(key, outs, schema.has_generator ? &generator : nullptr))
+      [[unlikely]]
+    return false;
   exchange(schema, outs, stack);
+  return true;
 }
 
 void call_op(const Op& op, torch::jit::Stack& stack) {
-  if (!try_launch_boxed(op, stack)) call_cold(op, stack);
+  {
+    KeyScope scope;
+    encode(scope.key, op, stack);
+    if (launch_encoded(op, scope.key, stack)) [[likely]]
+      return;
+  }
+  call_cold(op, stack);
 }
 
 void set_runner(std::string name, Runner run) {

@@ -15,10 +15,9 @@ namespace npu {
 // The encoding of a boxed call, as Key::add would make it.
 void encode(Key& key, const Op& op, at::ArrayRef<c10::IValue> stack);
 
-// Launches a plan, with random numbers where it draws some, and exchanges the
-// call's arguments for its results.
-void launch_boxed(const Op& op, Stream& stream, Plan& plan, Key& key,
-                  torch::jit::Stack& stack);
+// As launch_known(): launches the call that was encoded so, and exchanges its
+// arguments for its results.
+bool launch_encoded(const Op& op, Key& key, torch::jit::Stack& stack);
 
 // A call of `op` by its boxed arguments.
 void call_op(const Op& op, torch::jit::Stack& stack);

@@ -204,16 +204,16 @@ void call_cold(const Op& op, torch::jit::Stack& stack) {
   if (!key.ordinary) return call_sync(op, stack, stream);
   PlanTable& table = plan_table(stream);
   const uint64_t hash = key.hash();
-  Plan* plan = table.find(key, hash);
-  if (!plan)
-    plan = table.insert(
+  if (!table.find(key, hash))
+    table.insert(
         key, hash,
         std::make_unique<Plan>(table.family(op, key, stack, found->outs), stack,
                                key, std::move(found->outs)),
         !scope.nested());
   // Relaxed: a count.
   launches.fetch_add(1, std::memory_order_relaxed);
-  launch_boxed(op, stream, *plan, key, stack);
+  const bool launched = launch_encoded(op, key, stack);
+  TORCH_INTERNAL_ASSERT(launched);
 }
 
 }  // namespace npu

@@ -36,50 +36,12 @@ Stream& stream_of(const Key& key) {
                               : usable_stream(key.named_device);
 }
 
-}  // namespace
-
-Key& KeyScope::enter() {
-  thread_local ThreadState state;
-  Key& key = *state.free;
-  if (!key.deeper_) [[unlikely]] {
-    key.free_ = &state.free;
-    key.nested_ = &key != &state.first;
-    key.deeper_ = std::make_unique<Key>();
-  }
-  state.free = key.deeper_.get();
-  return key;
-}
-
-void detail::take_new(const Op& op, const torch::jit::Stack& results,
-                      at::Tensor* outs) {
-  const auto& returns = op.schema().returns;
-  for (size_t i = 0; i < returns.size(); ++i)
-    if (returns[i].argument < 0) *outs++ = results[i].toTensor();
-}
-
+// Fills in the generator's words, now that the device is known.
 void draw(Key& key, const Stream& stream,
           const std::optional<at::Generator>& generator) {
   const RandomSeed seed = reserve(generator, stream.device());
   key.words.set(key.random_word, seed.seed);
   key.words.set(key.random_word + 1, seed.offset);
-}
-
-Known find_plan(const Key& key) {
-  if (!key.ordinary) [[unlikely]]
-    return {};
-  Stream& stream = stream_of(key);
-  return {plan_table(stream).find(key, key.hash()), &stream};
-}
-
-bool launch_known(Key& key, at::Tensor* outs,
-                  const std::optional<at::Generator>* generator) {
-  const Known known = find_plan(key);
-  if (!known.plan) [[unlikely]]
-    return false;
-  if (generator) [[unlikely]]
-    draw(key, *known.stream, *generator);
-  launch(*known.stream, *known.plan, key, outs);
-  return true;
 }
 
 void launch(Stream& stream, Plan& plan, const Key& key, at::Tensor* outs) {
@@ -109,6 +71,58 @@ void launch(Stream& stream, Plan& plan, const Key& key, at::Tensor* outs) {
     stream.settle(s);
     raise_if_failed(stream);
   }
+}
+
+// What every launch of a known call does, boxed or not. `place`: where the
+// plan's new results go.
+template <typename Place>
+bool launch_into(Key& key, Place place,
+                 const std::optional<at::Generator>* generator) {
+  if (!key.ordinary) [[unlikely]]
+    return false;
+  Stream& stream = stream_of(key);
+  Plan* const plan = plan_table(stream).find(key, key.hash());
+  if (!plan) [[unlikely]]
+    return false;
+  if (generator) [[unlikely]]
+    draw(key, stream, *generator);
+  launch(stream, *plan, key, place(*plan));
+  return true;
+}
+
+}  // namespace
+
+Key& KeyScope::enter() {
+  thread_local ThreadState state;
+  Key& key = *state.free;
+  if (!key.deeper_) [[unlikely]] {
+    key.free_ = &state.free;
+    key.nested_ = &key != &state.first;
+    key.deeper_ = std::make_unique<Key>();
+  }
+  state.free = key.deeper_.get();
+  return key;
+}
+
+void detail::take_new(const Op& op, const torch::jit::Stack& results,
+                      at::Tensor* outs) {
+  const auto& returns = op.schema().returns;
+  for (size_t i = 0; i < returns.size(); ++i)
+    if (returns[i].argument < 0) *outs++ = results[i].toTensor();
+}
+
+bool launch_known(Key& key, at::Tensor* outs,
+                  const std::optional<at::Generator>* generator) {
+  return launch_into(key, [&](const Plan&) { return outs; }, generator);
+}
+
+bool launch_known(Key& key, c10::SmallVectorImpl<at::Tensor>& outs,
+                  const std::optional<at::Generator>* generator) {
+  const auto place = [&](const Plan& plan) {
+    outs.resize(plan.outs.size());
+    return outs.data();
+  };
+  return launch_into(key, place, generator);
 }
 
 }  // namespace npu

@@ -3,6 +3,7 @@
 
 #include <ATen/core/boxing/impl/boxing.h>
 #include <ATen/core/stack.h>
+#include <c10/util/SmallVector.h>
 
 #include "csrc/ops/key.h"
 #include "csrc/ops/op.h"
@@ -10,25 +11,15 @@
 
 namespace npu {
 
-class Plan;
-class Stream;
-
-// The plan of an encoded call, and the stream it goes to. Null: nothing is
-// known of such a call, use the cold path.
-struct Known {
-  Plan* plan;
-  Stream* stream;
-};
-Known find_plan(const Key& key);
-
-// Launches an encoded call whose plan is known. False: nothing has happened,
-// use the cold path. `generator`: that of the call, null if it takes none.
+// Launches an encoded call whose plan is known: queues one task. False: nothing
+// has happened, use the cold path. `outs` receives the new results; `generator`
+// is that of the call, null if it takes none. Throws, with nothing queued: out
+// of memory, or the stream's pending error.
 bool launch_known(Key& key, at::Tensor* outs,
                   const std::optional<at::Generator>* generator);
-
-// Queues one task; `outs` receives the plan's new results. Throws, with
-// nothing queued: out of memory, or the stream's pending error.
-void launch(Stream& stream, Plan& plan, const Key& key, at::Tensor* outs);
+// The same where only the plan knows how many results there are.
+bool launch_known(Key& key, c10::SmallVectorImpl<at::Tensor>& outs,
+                  const std::optional<at::Generator>* generator);
 
 // A call whose key is not known yet: checks, infers shapes, makes the plan and
 // launches it, or runs the operator while the caller waits. Arguments in,
@@ -36,10 +27,6 @@ void launch(Stream& stream, Plan& plan, const Key& key, at::Tensor* outs);
 void call_cold(const Op& op, torch::jit::Stack& stack);
 // How many tasks have been launched so.
 uint64_t cold_launches();
-
-// Fills in the generator's words, now that the device is known.
-void draw(Key& key, const Stream& stream,
-          const std::optional<at::Generator>& generator);
 
 namespace detail {
 

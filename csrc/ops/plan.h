@@ -95,8 +95,8 @@ class PlanTable {
 
   Plan* find(const Key& key, uint64_t hash) const;
   // `may_evict`: no caller on this thread holds a plan it has not launched yet.
-  Plan* insert(const Key& key, uint64_t hash, std::unique_ptr<Plan> plan,
-               bool may_evict);
+  void insert(const Key& key, uint64_t hash, std::unique_ptr<Plan> plan,
+              bool may_evict);
   // The family of a call that is to have a plan; `stack`, `outs` as in Family.
   std::shared_ptr<Family> family(const Op& op, const Key& key,
                                  at::ArrayRef<c10::IValue> stack,

@@ -67,8 +67,8 @@ Plan* PlanTable::find(const Key& key, uint64_t hash) const {
   }
 }
 
-Plan* PlanTable::insert(const Key& key, uint64_t hash,
-                        std::unique_ptr<Plan> plan, bool may_evict) {
+void PlanTable::insert(const Key& key, uint64_t hash,
+                       std::unique_ptr<Plan> plan, bool may_evict) {
   if (may_evict) make_room();
   if (2 * (size_ + 1) > entries_.size()) grow();
   const size_t mask = entries_.size() - 1;
@@ -80,7 +80,6 @@ Plan* PlanTable::insert(const Key& key, uint64_t hash,
       std::move(plan)};
   bytes_ += entries_[i].bytes();
   ++size_;
-  return entries_[i].plan.get();
 }
 
 void PlanTable::grow() {

@@ -1,5 +1,6 @@
 #include "csrc/ops/shapes.h"
 
+#include <ATen/ExpandUtils.h>
 #include <c10/core/MemoryFormat.h>
 
 #include "csrc/ops/stack_map.h"
@@ -49,6 +50,14 @@ void Shapes::add(at::IntArrayRef sizes, at::MemoryFormat format,
 }
 
 void Shapes::add_undefined() { outs.push_back({false, false, {}, {}, {}}); }
+
+void Shapes::add_empty_like(const at::Tensor& t) {
+  add(t.sizes(),
+      t.is_non_overlapping_and_dense()
+          ? t.strides().vec()
+          : at::infer_dense_strides(t.sizes(), t.strides()),
+      t.scalar_type());
+}
 
 at::Tensor meta_of(const c10::IValue& value) {
   return mapped(value.toTensor());

@@ -28,6 +28,8 @@ class Shapes {
   // In the layout that a format gives these sizes.
   void add(at::IntArrayRef sizes, at::MemoryFormat format, at::ScalarType type);
   void add_undefined();
+  // As empty_like() lays out one like this tensor.
+  void add_empty_like(const at::Tensor& t);
 
   std::vector<OutSpec> outs;
 };
@@ -35,8 +37,11 @@ class Shapes {
 // A hand-written one; null where there is none. `name` has its overload after
 // a dot: "aten::native_layer_norm".
 ShapeFunction shape_function_of(std::string_view name);
-// The same, of operators on elements and of those on lists of tensors.
+// The same, of operators on elements, of those on rows of them, of losses and
+// layers, and of those on lists of tensors.
 ShapeFunction shape_function_of_elements(std::string_view name);
+ShapeFunction shape_function_of_rows(std::string_view name);
+ShapeFunction shape_function_of_models(std::string_view name);
 ShapeFunction shape_function_of_lists(std::string_view name);
 
 // What generated ones give the meta functions of structured operators.

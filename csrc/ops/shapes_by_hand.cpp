@@ -2,36 +2,19 @@
 // that are not structured. Each says what the cpu kernel returns, strides
 // included; it is compared with the kernel once per identity (trial.h). False:
 // the call is wrong or unusual, and somebody else is to say so.
+#include <ATen/EmptyTensor.h>
 #include <ATen/ExpandUtils.h>
 #include <ATen/OpMathType.h>
 
 #include <algorithm>
 #include <iterator>
 
-#include "csrc/ops/shapes.h"
+#include "csrc/ops/shape_arguments.h"
 
 namespace npu {
 namespace {
 
-using Arguments = at::ArrayRef<c10::IValue>;
 using at::Tensor;
-
-const Tensor& tensor(const c10::IValue& value) { return value.toTensor(); }
-
-// Null where an optional one is not there.
-const Tensor* opt_tensor(const c10::IValue& value) {
-  if (value.isNone() || !value.toTensor().defined()) return nullptr;
-  return &value.toTensor();
-}
-
-bool has_sizes(const c10::IValue& value, at::IntArrayRef sizes) {
-  const Tensor* t = opt_tensor(value);
-  return !t || t->sizes() == sizes;
-}
-
-at::MemoryFormat format_of(const Tensor& t) {
-  return t.suggest_memory_format();
-}
 
 // Writes its only tensor, whatever its shape.
 bool fills(Arguments, Shapes&) { return true; }
@@ -146,11 +129,7 @@ bool is_mask(const c10::IValue& value, const Tensor& q, const Tensor& k) {
 bool flash_attention(Arguments a, Shapes& results) {
   const Tensor &q = tensor(a[0]), &k = tensor(a[1]);
   if (!are_attention(q, k, tensor(a[2])) || !is_mask(a[5], q, k)) return false;
-  results.add(q.sizes(),
-              q.is_non_overlapping_and_dense()
-                  ? q.strides().vec()
-                  : at::infer_dense_strides(q.sizes(), q.strides()),
-              q.scalar_type());
+  results.add_empty_like(q);
   add_exchanged(results, q.sizes().slice(0, 3),
                 at::toOpMathType(q.scalar_type()));
   return true;
@@ -326,17 +305,19 @@ bool constant_pad(Arguments a, Shapes& results) {
   const Tensor& self = tensor(a[0]);
   const std::vector<int64_t> pad = a[1].toIntVector();
   std::vector<int64_t> sizes = self.sizes().vec();
-  // Without anything to add it is another function.
-  if (pad.size() % 2 || pad.size() > 2 * sizes.size() ||
-      std::none_of(pad.begin(), pad.end(), [](int64_t p) { return p > 0; }))
-    return false;
+  if (pad.size() % 2 || pad.size() > 2 * sizes.size()) return false;
   for (size_t i = 0; i < pad.size() / 2; ++i) {
     int64_t& size = sizes[sizes.size() - 1 - i];
     if (size + std::min(pad[2 * i], pad[2 * i + 1]) < 0) return false;
     size += pad[2 * i] + pad[2 * i + 1];
     if (size < 0) return false;
   }
-  results.add(sizes, format_of(self), self.scalar_type());
+  // Without anything to add it is a copy of the part that is left.
+  if (std::none_of(pad.begin(), pad.end(), [](int64_t p) { return p > 0; }))
+    results.add_empty_like(at::detail::empty_strided_meta(sizes, self.strides(),
+                                                          self.scalar_type()));
+  else
+    results.add(sizes, format_of(self), self.scalar_type());
   return true;
 }
 
@@ -400,12 +381,20 @@ constexpr Named kByHand[] = {
 }  // namespace
 
 ShapeFunction shape_function_of(std::string_view name) {
+  // An out= comes last, and becomes what the call would return without.
+  if (name.ends_with(".out")) {
+    const ShapeFunction found =
+        shape_function_of(name.substr(0, name.size() - 4));
+    if (found) return found;
+  }
   const auto* at =
       std::find_if(std::begin(kByHand), std::end(kByHand),
                    [&](const Named& named) { return named.name == name; });
   if (at != std::end(kByHand)) return at->function;
-  const ShapeFunction of_elements = shape_function_of_elements(name);
-  return of_elements ? of_elements : shape_function_of_lists(name);
+  for (const auto of : {shape_function_of_elements, shape_function_of_rows,
+                        shape_function_of_models})
+    if (const ShapeFunction found = of(name)) return found;
+  return shape_function_of_lists(name);
 }
 
 }  // namespace npu

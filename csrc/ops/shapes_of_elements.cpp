@@ -8,13 +8,12 @@
 #include <initializer_list>
 #include <iterator>
 
-#include "csrc/ops/shapes.h"
+#include "csrc/ops/shape_arguments.h"
+#include "csrc/ops/stack_map.h"
 #include "csrc/torch/tensor.h"
 
 namespace npu {
 namespace {
-
-using Arguments = at::ArrayRef<c10::IValue>;
 
 bool are_plain(Arguments inputs) {
   return std::all_of(inputs.begin(), inputs.end(), [](const c10::IValue& v) {
@@ -22,12 +21,16 @@ bool are_plain(Arguments inputs) {
   });
 }
 
+bool is_npu_or_number(const at::Tensor& t) {
+  return t.defined() && (is_npu(t) || (t.dim() == 0 && t.device().is_cpu()));
+}
+
 // The result of a kernel that goes through these inputs' elements together.
 void add_elementwise(Shapes& results, Arguments inputs, at::ScalarType type) {
   at::TensorIteratorConfig config;
   config.add_owned_output(at::Tensor());
   for (const c10::IValue& input : inputs)
-    config.add_owned_const_input(meta_of(input));
+    config.add_owned_const_input(to_meta(input.toTensor()));
   config.check_all_same_dtype(false).declare_static_dtype_and_device(
       type, c10::Device(c10::kMeta));
   results.add(config.build().output());
@@ -57,6 +60,24 @@ bool binary(Arguments a, Shapes& results) {
   return elementwise(a.slice(0, 2), results);
 }
 
+// grad, mask
+bool dropout_backward(Arguments a, Shapes& results) {
+  if (!are_plain(a.slice(0, 2)) || !a[0].toTensor().is_floating_point() ||
+      a[1].toTensor().scalar_type() != at::kBool)
+    return false;
+  add_elementwise(results, a.slice(0, 2), a[0].toTensor().scalar_type());
+  return true;
+}
+
+// The two parts of a complex number.
+bool complex(Arguments a, Shapes& results) {
+  if (!of_one_type(a.slice(0, 2)) || !a[0].toTensor().is_floating_point())
+    return false;
+  add_elementwise(results, a.slice(0, 2),
+                  at::toComplexType(a[0].toTensor().scalar_type()));
+  return true;
+}
+
 bool unary_bool(Arguments a, Shapes& results) {
   if (!are_plain(a.slice(0, 1))) return false;
   add_elementwise(results, a.slice(0, 1), at::kBool);
@@ -70,12 +91,14 @@ bool binary_bool(Arguments a, Shapes& results) {
 
 bool in_place(Arguments a, Shapes&) { return are_plain(a.slice(0, 1)); }
 
-// condition, self, other
+// condition, self, other; one of the last two may be a number of the host
 bool where(Arguments a, Shapes& results) {
-  if (!are_plain(a) || !of_one_type(a.slice(1)) ||
+  const at::Tensor &self = a[1].toTensor(), &other = a[2].toTensor();
+  if (!are_plain(a.slice(0, 1)) || !is_npu_or_number(self) ||
+      !is_npu_or_number(other) || self.scalar_type() != other.scalar_type() ||
       a[0].toTensor().scalar_type() != at::kBool)
     return false;
-  add_elementwise(results, a, a[1].toTensor().scalar_type());
+  add_elementwise(results, a.slice(0, 3), self.scalar_type());
   return true;
 }
 
@@ -104,7 +127,7 @@ bool to_a_number(Arguments a, Shapes& results) {
 // self, other
 bool dot(Arguments a, Shapes& results) {
   const at::Tensor& self = a[0].toTensor();
-  if (!of_one_type(a) || self.dim() != 1 ||
+  if (!of_one_type(a.slice(0, 2)) || self.dim() != 1 ||
       self.sizes() != a[1].toTensor().sizes())
     return false;
   results.add_contiguous({}, self.scalar_type());
@@ -198,7 +221,9 @@ constexpr Named kOfElements[] = {
     {"aten::_adaptive_avg_pool2d_backward", adaptive_avg_pool_backward},
     {"aten::_prelu_kernel", binary},
     {"aten::abs", unary},
+    {"aten::angle", unary_real},
     {"aten::abs_", in_place},
+    {"aten::complex", complex},
     {"aten::dot", dot},
     {"aten::floor_divide", binary},
     {"aten::hardswish", unary},
@@ -212,13 +237,18 @@ constexpr Named kOfElements[] = {
     {"aten::logical_not", unary_bool},
     {"aten::logical_or", binary_bool},
     {"aten::logical_xor", binary_bool},
+    {"aten::logit", unary_real},
     {"aten::logsumexp", logsumexp},
     {"aten::masked_fill.Scalar", masked_fill_new},
     {"aten::masked_fill.Tensor", masked_fill_new},
     {"aten::masked_fill_.Tensor", masked_fill_in_place},
+    {"aten::isnan", unary_bool},
     {"aten::max", to_a_number},
+    {"aten::median", to_a_number},
     {"aten::min", to_a_number},
-    {"aten::native_dropout_backward", binary},
+    {"aten::nan_to_num", unary_real},
+    {"aten::native_dropout_backward", dropout_backward},
+    {"aten::polar", complex},
     {"aten::relu", unary},
     {"aten::relu_", in_place},
     {"aten::rsub.Scalar", unary_real},
@@ -227,7 +257,9 @@ constexpr Named kOfElements[] = {
     {"aten::std_mean.correction", variance<2>},
     {"aten::var.correction", variance<1>},
     {"aten::var_mean.correction", variance<2>},
+    {"aten::vdot", dot},
     {"aten::where.self", where},
+    {"aten::where.self_out", where},
 };
 
 }  // namespace

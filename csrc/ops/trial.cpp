@@ -1,6 +1,7 @@
 #include "csrc/ops/trial.h"
 
 #include <ATen/EmptyTensor.h>
+#include <ATen/TensorUtils.h>
 
 #include <algorithm>
 #include <atomic>
@@ -53,8 +54,12 @@ void add_layout(CallKind& kind, const at::Tensor& t) {
   for (const int64_t dim : order)
     kind.push_back(dim | int64_t(t.size(dim) == 1) << 8 |
                    int64_t(t.stride(dim) == 0) << 9);
+  // Many kernels look at all elements in one row, or refuse.
+  const bool in_a_row = at::detail::computeStride(t.sizes(), t.strides(),
+                                                  at::IntArrayRef(t.numel()))
+                            .has_value();
   kind.push_back(int64_t(t.is_non_overlapping_and_dense()) |
-                 int64_t(t.is_contiguous()) << 1);
+                 int64_t(t.is_contiguous()) << 1 | int64_t(in_a_row) << 2);
 }
 
 void add_number(CallKind& kind, const Op& op, const at::Scalar& s) {

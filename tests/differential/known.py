@@ -29,10 +29,6 @@ def _grown(d: Difference) -> bool:
     )
 
 
-def _ldexp(d: Difference) -> bool:
-    return "ldexp_cpu_exp" in d.cpu
-
-
 def _matmul(d: Difference) -> bool:
     return d.kind == "version" and "matmul(" in d.step and "out=" in d.step
 
@@ -41,22 +37,12 @@ def _beyond(d: Difference) -> bool:
     return "setStorage: sizes" in d.npu
 
 
-def _max_pool1d(d: Difference) -> bool:
-    return d.kind in ("strides", "version") and "max_pool1d(" in d.step
-
-
 KNOWN = [
     Known(
         "grown_over_its_input",
         "an out= that lies beside the input and is too small for the result, which "
         "torch is about to forbid",
         _grown,
-    ),
-    Known(
-        "ldexp_of_bool",
-        "torch multiplies by a power on every device but cpu, whose own kernel "
-        "refuses bool",
-        _ldexp,
     ),
     Known(
         "version_of_matmul_out",
@@ -69,11 +55,6 @@ KNOWN = [
         "cpu finds the elements that a wrong index names in the rest of the storage; "
         "a call that waits is given the tensor's own bytes",
         _beyond,
-    ),
-    Known(
-        "strides_of_max_pool1d",
-        "torch asks max_pool2d on every device but cpu",
-        _max_pool1d,
     ),
 ]
 

@@ -76,8 +76,9 @@ OUT_KERNEL_SUITS = {"where", "index_select", "hardtanh", "hardswish", "take", "a
 # Structured, but the out kernel first grows its output to an unreduced size.
 OUT_KERNEL_GROWS = {"mse_loss", "smooth_l1_loss"}
 
-# Structured, but the kernel lays its output out anew.
-KERNEL_LAYS_OUT = {"replication_pad2d"}
+# Structured, but the kernel lays its output out anew, or refuses an argument by
+# how it lies in memory.
+KERNEL_ASKS_LAYOUT = {"replication_pad2d", "isin"}
 
 # The values of Scalar and float arguments are part of what identifies a call:
 # they decide the shape of the result, or are compared with each other or with a
@@ -136,7 +137,7 @@ class Op:
         return (
             self.structured
             and self.shaped_by is not None
-            and self.function.root_name not in KERNEL_LAYS_OUT
+            and self.function.root_name not in KERNEL_ASKS_LAYOUT
         )
 
     @property

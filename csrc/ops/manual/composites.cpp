@@ -1,10 +1,14 @@
 // Operators that torch composes of several: on a device each becomes one task.
 // Also the kernel of everything that has no wrapper of its own.
+#include <ATen/TensorSubclassLikeUtils.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/bernoulli.h>
 #include <ATen/ops/conj_physical.h>
 #include <ATen/ops/convolution.h>
 #include <ATen/ops/convolution_backward.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/max_pool1d.h>
+#include <ATen/ops/max_pool1d_native.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/zeros_like.h>
@@ -16,10 +20,18 @@ namespace npu {
 namespace {
 
 constexpr const char* kOneTask[] = {
-    "convolution_backward", "embedding",
-    "slice_backward",       "select_backward",
-    "constant_pad_nd",      "binary_cross_entropy_with_logits",
-    "mode.values",          "addr_",
+    "convolution_backward",
+    "embedding",
+    "slice_backward",
+    "select_backward",
+    "constant_pad_nd",
+    "binary_cross_entropy_with_logits",
+    "mode.values",
+    "addr_",
+    "ldexp.Tensor",
+    "ldexp_",
+    "ldexp.out",
+    "max_pool1d",
 };
 
 // The cpu kernel draws from a generator that it does not take as an argument.
@@ -58,6 +70,20 @@ convolution_backward_overrideable(
   return at::convolution_backward(
       grad, input, weight, at::OptionalIntArrayRef(channels), stride, padding,
       dilation, transposed, output_padding, groups, wanted);
+}
+
+// torch composes it of max_pool2d where a gradient is wanted, and on every
+// device but cpu, which has a kernel that also makes a view of nothing.
+at::Tensor max_pool1d(const at::Tensor& self, at::IntArrayRef kernel_size,
+                      at::IntArrayRef stride, at::IntArrayRef padding,
+                      at::IntArrayRef dilation, bool ceil_mode) {
+  if ((self.requires_grad() && at::GradMode::is_enabled()) ||
+      self._fw_grad(0).defined() || at::isTensorSubclassLike(self))
+    return at::native::max_pool1d(self, kernel_size, stride, padding, dilation,
+                                  ceil_mode);
+  const at::AutoDispatchBelowADInplaceOrView guard;
+  return at::max_pool1d(self, kernel_size, stride, padding, dilation,
+                        ceil_mode);
 }
 
 // torch's own calls the cpu kernel's table past the dispatcher.
@@ -101,6 +127,10 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("convolution_backward_overrideable",
          TORCH_FN(convolution_backward_overrideable));
   for (const char* name : kOneTask) m.impl(name, boxed());
+}
+
+TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse1, m) {
+  m.impl("max_pool1d", TORCH_FN(max_pool1d));
 }
 
 TORCH_LIBRARY_IMPL(_, PrivateUse1, m) { m.fallback(boxed()); }

@@ -1,0 +1,326 @@
+// Shape functions of losses and of layers that are not among those of
+// shapes_by_hand.cpp, which tells what false means.
+#include <ATen/ExpandUtils.h>
+#include <ATen/native/Pool.h>
+
+#include <algorithm>
+#include <iterator>
+
+#include "csrc/ops/shape_arguments.h"
+
+namespace npu {
+namespace {
+
+using at::Tensor;
+
+// Parameters may have another type than what they scale.
+at::ScalarType type_of(const c10::IValue& parameter, const Tensor& input) {
+  const Tensor* t = opt_tensor(parameter);
+  return t ? t->scalar_type() : input.scalar_type();
+}
+
+// `how`: N, C, HxW, group
+bool are_groups(const Tensor& input, Arguments how) {
+  const int64_t n = how[0].toInt(), channels = how[1].toInt();
+  const int64_t rest = how[2].toInt(), group = how[3].toInt();
+  return input.dim() >= 2 && input.numel() > 0 && input.size(0) == n &&
+         input.size(1) == channels && group > 0 && channels % group == 0 &&
+         input.numel() == n * channels * rest;
+}
+
+// input, weight, bias, N, C, HxW, group
+bool group_norm(Arguments a, Shapes& results) {
+  const Tensor& input = tensor(a[0]);
+  const int64_t n = a[3].toInt(), channels = a[4].toInt(), group = a[6].toInt();
+  if (!are_groups(input, a.slice(3, 4)) || !has_sizes(a[1], {channels}) ||
+      !has_sizes(a[2], {channels}))
+    return false;
+  results.add(input.sizes(), format_of(input), input.scalar_type());
+  for (int i = 0; i < 2; ++i)
+    results.add_contiguous({n, group}, type_of(a[1], input));
+  return true;
+}
+
+// grad, input, mean, rstd, weight, N, C, HxW, group, wanted
+bool group_norm_backward(Arguments a, Shapes& results) {
+  const Tensor& input = tensor(a[1]);
+  const auto wanted = a[9].toBoolList();
+  if (tensor(a[0]).sizes() != input.sizes() ||
+      !are_groups(input, a.slice(5, 4)) || !has_sizes(a[4], {a[6].toInt()}) ||
+      ((wanted[1] || wanted[2]) && !opt_tensor(a[4])))
+    return false;
+  if (wanted[0]) {
+    results.add(input.sizes(), format_of(input), input.scalar_type());
+  } else {
+    results.add_undefined();
+  }
+  for (const size_t i : {1, 2}) {
+    if (wanted[i]) {
+      results.add_contiguous({a[6].toInt()}, type_of(a[4], input));
+    } else {
+      results.add_undefined();
+    }
+  }
+  return true;
+}
+
+bool fit(const Tensor& self, const Tensor& target) {
+  return self.sizes() == target.sizes() &&
+         self.scalar_type() == target.scalar_type();
+}
+
+// What a loss returns whose elements would lie like `each`.
+void add_reduced(const Tensor& each, int64_t reduction, Shapes& results) {
+  if (reduction == 0) return results.add_empty_like(each);
+  results.add_contiguous({}, each.scalar_type());
+}
+
+// self, target, weight, reduction
+bool binary_cross_entropy(Arguments a, Shapes& results) {
+  if (!fit(tensor(a[0]), tensor(a[1])) || opt_tensor(a[2])) return false;
+  add_reduced(tensor(a[0]), a[3].toInt(), results);
+  return true;
+}
+// grad, self, target
+bool binary_cross_entropy_backward(Arguments a, Shapes& results) {
+  if (!fit(tensor(a[1]), tensor(a[2]))) return false;
+  results.add_empty_like(tensor(a[1]));
+  return true;
+}
+// self, target, weight, pos_weight, reduction
+bool binary_cross_entropy_with_logits(Arguments a, Shapes& results) {
+  const Tensor& target = tensor(a[1]);
+  if (!fit(tensor(a[0]), target)) return false;
+  for (const size_t i : {2, 3}) {
+    const Tensor* weight = opt_tensor(a[i]);
+    if (weight && (weight->scalar_type() != target.scalar_type() ||
+                   !at::is_expandable_to(weight->sizes(), target.sizes())))
+      return false;
+  }
+  add_reduced(target, a[4].toInt(), results);
+  return true;
+}
+
+bool log_sigmoid(Arguments a, Shapes& results) {
+  for (int i = 0; i < 2; ++i)
+    results.add_contiguous(tensor(a[0]).sizes(), tensor(a[0]).scalar_type());
+  return true;
+}
+// grad, self
+bool log_sigmoid_backward(Arguments a, Shapes& results) {
+  if (!fit(tensor(a[1]), tensor(a[0]))) return false;
+  results.add_empty_like(tensor(a[1]));
+  return true;
+}
+
+bool are_classes(const Tensor& self, const Tensor& target,
+                 const c10::IValue& weight) {
+  return self.dim() == 4 && target.dim() == 3 &&
+         self.size(0) == target.size(0) &&
+         self.sizes().slice(2) == target.sizes().slice(1) &&
+         has_sizes(weight, {self.size(1)});
+}
+// self, target, weight, reduction
+bool nll_loss2d(Arguments a, Shapes& results) {
+  const Tensor &self = tensor(a[0]), &target = tensor(a[1]);
+  if (!are_classes(self, target, a[2])) return false;
+  const bool each = a[3].toInt() == 0;
+  results.add_contiguous(each ? target.sizes() : at::IntArrayRef(),
+                         self.scalar_type());
+  results.add_contiguous({}, self.scalar_type());
+  return true;
+}
+// grad, self, target, weight
+bool nll_loss2d_backward(Arguments a, Shapes& results) {
+  if (!are_classes(tensor(a[1]), tensor(a[2]), a[3])) return false;
+  results.add_empty_like(tensor(a[1]));
+  return true;
+}
+
+bool are_sampled(const Tensor& input, const Tensor& grid) {
+  return input.dim() == 4 && grid.dim() == 4 && grid.size(3) == 2 &&
+         input.size(0) == grid.size(0) && is_plain(input) &&
+         input.numel() > 0 && input.scalar_type() == grid.scalar_type();
+}
+// input, grid
+bool grid_sampler(Arguments a, Shapes& results) {
+  const Tensor &input = tensor(a[0]), &grid = tensor(a[1]);
+  if (!are_sampled(input, grid)) return false;
+  results.add_contiguous(
+      {input.size(0), input.size(1), grid.size(1), grid.size(2)},
+      input.scalar_type());
+  return true;
+}
+// grad, input, grid, interpolation, padding, align, wanted
+bool grid_sampler_backward(Arguments a, Shapes& results) {
+  const Tensor &input = tensor(a[1]), &grid = tensor(a[2]);
+  if (!are_sampled(input, grid)) return false;
+  if (a[6].toBoolList()[0]) {
+    results.add_contiguous(input.sizes(), input.scalar_type());
+  } else {
+    results.add_undefined();
+  }
+  results.add_contiguous(grid.sizes(), grid.scalar_type());
+  return true;
+}
+
+// How many places a window has in each of the last dimensions, or nothing.
+// `how`: kernel_size, dilation, padding, stride
+std::vector<int64_t> places(at::IntArrayRef sizes, Arguments how) {
+  const auto kernel = how[0].toIntVector(), dilation = how[1].toIntVector(),
+             padding = how[2].toIntVector(), stride = how[3].toIntVector();
+  std::vector<int64_t> counts;
+  for (const auto* list : {&kernel, &dilation, &padding, &stride})
+    if (list->size() != sizes.size()) return counts;
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    const int64_t room =
+        sizes[i] + 2 * padding[i] - dilation[i] * (kernel[i] - 1) - 1;
+    if (kernel[i] < 1 || dilation[i] < 1 || padding[i] < 0 || stride[i] < 1 ||
+        room < 0)
+      return {};
+    counts.push_back(room / stride[i] + 1);
+  }
+  return counts;
+}
+
+int64_t product(at::IntArrayRef numbers) {
+  int64_t all = 1;
+  for (const int64_t n : numbers) all *= n;
+  return all;
+}
+
+// self, kernel_size, dilation, padding, stride
+bool im2col(Arguments a, Shapes& results) {
+  const Tensor& self = tensor(a[0]);
+  if (self.dim() != 4 || self.numel() == 0) return false;
+  const auto counts = places(self.sizes().slice(2), a.slice(1, 4));
+  if (counts.empty()) return false;
+  results.add_contiguous(
+      {self.size(0), self.size(1) * product(a[1].toIntVector()),
+       product(counts)},
+      self.scalar_type());
+  return true;
+}
+// self, output_size, kernel_size, dilation, padding, stride
+bool col2im(Arguments a, Shapes& results) {
+  const Tensor& self = tensor(a[0]);
+  const std::vector<int64_t> output = a[1].toIntVector();
+  const int64_t window = product(a[2].toIntVector());
+  if (self.dim() != 3 || self.numel() == 0 || output.size() != 2 ||
+      window < 1 || self.size(1) % window)
+    return false;
+  const auto counts = places(output, a.slice(2, 4));
+  if (counts.empty() || product(counts) != self.size(2)) return false;
+  results.add_contiguous(
+      {self.size(0), self.size(1) / window, output[0], output[1]},
+      self.scalar_type());
+  return true;
+}
+
+// self, kernel_size, stride, padding, dilation, ceil_mode
+bool max_pool3d(Arguments a, Shapes& results) {
+  const Tensor& self = tensor(a[0]);
+  const auto kernel = a[1].toIntVector(), padding = a[3].toIntVector(),
+             dilation = a[4].toIntVector();
+  const auto stride = a[2].toIntVector().empty() ? kernel : a[2].toIntVector();
+  if (self.dim() != 5 || !is_plain(self) || self.numel() == 0) return false;
+  std::vector<int64_t> sizes = self.sizes().vec();
+  for (size_t i = 0; i < 3; ++i) {
+    const auto at = [&](const std::vector<int64_t>& list) {
+      return list.size() == 1 ? list[0] : list.at(i);
+    };
+    if (at(kernel) < 1 || at(stride) < 1 || at(dilation) < 1 ||
+        at(padding) < 0 || 2 * at(padding) > at(kernel))
+      return false;
+    int64_t& size = sizes[i + 2];
+    size = at::native::pooling_output_shape<int64_t>(
+        size, at(kernel), at(padding), at(stride), at(dilation), a[5].toBool());
+    if (size < 1) return false;
+  }
+  results.add_contiguous(sizes, self.scalar_type());
+  results.add_contiguous(sizes, at::kLong);
+  return true;
+}
+// grad, self
+bool max_pool3d_backward(Arguments a, Shapes& results) {
+  const Tensor &grad = tensor(a[0]), &self = tensor(a[1]);
+  if (!is_plain(self) || grad.dim() != self.dim() || self.numel() == 0)
+    return false;
+  results.add_contiguous(self.sizes(), self.scalar_type());
+  return true;
+}
+
+// self, kernel_size, stride, padding, dilation, ceil_mode
+bool max_pool1d(Arguments a, Shapes& results) {
+  const Tensor& self = tensor(a[0]);
+  const auto stride = a[2].toIntVector();
+  const int64_t kernel = a[1].toIntVector().at(0),
+                step = stride.empty() ? kernel : stride[0],
+                padding = a[3].toIntVector().at(0),
+                dilation = a[4].toIntVector().at(0);
+  if (self.dim() < 2 || self.dim() > 3 || self.numel() == 0 || kernel < 1 ||
+      step < 1 || dilation < 1 || padding < 0 || 2 * padding > kernel)
+    return false;
+  std::vector<int64_t> sizes = self.sizes().vec();
+  sizes.back() = at::native::pooling_output_shape<int64_t>(
+      sizes.back(), kernel, padding, step, dilation, a[5].toBool());
+  if (sizes.back() < 1) return false;
+  results.add_contiguous(sizes, self.scalar_type());
+  return true;
+}
+
+// grad, self, target, reduction
+bool loss_backward(Arguments a, Shapes& results) {
+  if (!fit(tensor(a[1]), tensor(a[2]))) return false;
+  results.add_contiguous(tensor(a[1]).sizes(), tensor(a[1]).scalar_type());
+  return true;
+}
+
+// grad, self
+bool glu_backward(Arguments a, Shapes& results) {
+  const Tensor &grad = tensor(a[0]), &self = tensor(a[1]);
+  if (2 * grad.numel() != self.numel() ||
+      grad.scalar_type() != self.scalar_type())
+    return false;
+  results.add_contiguous(self.sizes(), self.scalar_type());
+  return true;
+}
+
+struct Named {
+  std::string_view name;
+  ShapeFunction function;
+};
+constexpr Named kOfModels[] = {
+    {"aten::binary_cross_entropy", binary_cross_entropy},
+    {"aten::binary_cross_entropy_backward", binary_cross_entropy_backward},
+    {"aten::binary_cross_entropy_with_logits",
+     binary_cross_entropy_with_logits},
+    {"aten::col2im", col2im},
+    {"aten::glu_backward", glu_backward},
+    {"aten::grid_sampler_2d", grid_sampler},
+    {"aten::grid_sampler_2d_backward", grid_sampler_backward},
+    {"aten::huber_loss_backward", loss_backward},
+    {"aten::im2col", im2col},
+    {"aten::log_sigmoid_backward", log_sigmoid_backward},
+    {"aten::log_sigmoid_forward", log_sigmoid},
+    {"aten::max_pool1d", max_pool1d},
+    {"aten::max_pool3d_with_indices", max_pool3d},
+    {"aten::max_pool3d_with_indices_backward", max_pool3d_backward},
+    {"aten::mse_loss_backward", loss_backward},
+    {"aten::native_group_norm", group_norm},
+    {"aten::native_group_norm_backward", group_norm_backward},
+    {"aten::nll_loss2d_backward", nll_loss2d_backward},
+    {"aten::nll_loss2d_forward", nll_loss2d},
+    {"aten::smooth_l1_loss_backward.grad_input", loss_backward},
+};
+
+}  // namespace
+
+ShapeFunction shape_function_of_models(std::string_view name) {
+  const auto* at =
+      std::find_if(std::begin(kOfModels), std::end(kOfModels),
+                   [&](const Named& named) { return named.name == name; });
+  return at == std::end(kOfModels) ? nullptr : at->function;
+}
+
+}  // namespace npu

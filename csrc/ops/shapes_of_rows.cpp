@@ -1,0 +1,294 @@
+// Shape functions of operators that make, sort, count, search, move or
+// transform the elements along a dimension. False: somebody else is to say, as
+// in shapes_by_hand.cpp.
+#include <ATen/ExpandUtils.h>
+#include <ATen/WrapDimUtils.h>
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+
+#include "csrc/ops/shape_arguments.h"
+
+namespace npu {
+namespace {
+
+using at::Tensor;
+
+// Like an argument that lies in memory as a new tensor does.
+bool like_plain(Arguments a, Shapes& results) {
+  if (!is_plain(tensor(a[0]))) return false;
+  results.add_contiguous(tensor(a[0]).sizes(), tensor(a[0]).scalar_type());
+  return true;
+}
+
+// self, dim, dtype
+bool safe_softmax(Arguments a, Shapes& results) {
+  return a[2].isNone() && tensor(a[0]).is_floating_point() &&
+         like_plain(a, results);
+}
+
+bool empty_like(Arguments a, Shapes& results) {
+  results.add_empty_like(tensor(a[0]));
+  return true;
+}
+
+bool is_dimension(int64_t dim, const Tensor& t) {
+  return dim >= -t.dim() && dim < t.dim();
+}
+
+// Of each row along a dimension one element, and where it is.
+bool add_chosen(const Tensor& self, int64_t dim, bool keep, Shapes& results) {
+  if (!is_dimension(dim, self) || self.numel() == 0) return false;
+  std::vector<int64_t> sizes = self.sizes().vec();
+  const auto at = sizes.begin() + (dim < 0 ? dim + self.dim() : dim);
+  if (keep) {
+    *at = 1;
+  } else {
+    sizes.erase(at);
+  }
+  results.add_contiguous(sizes, self.scalar_type());
+  results.add_contiguous(sizes, at::kLong);
+  return true;
+}
+// self, dim, keepdim
+bool chosen(Arguments a, Shapes& results) {
+  return add_chosen(tensor(a[0]), a[1].toInt(), a[2].toBool(), results);
+}
+// self, k, dim, keepdim
+bool kth(Arguments a, Shapes& results) {
+  const Tensor& self = tensor(a[0]);
+  const int64_t k = a[1].toInt(), dim = a[2].toInt();
+  return is_dimension(dim, self) && k >= 1 && k <= self.size(dim) &&
+         add_chosen(self, dim, a[3].toBool(), results);
+}
+
+// self, dims
+bool count_nonzero(Arguments a, Shapes& results) {
+  const Tensor& self = tensor(a[0]);
+  std::vector<int64_t> sizes = self.sizes().vec(), dims = a[1].toIntVector();
+  for (int64_t& dim : dims) {
+    if (!is_dimension(dim, self)) return false;
+    if (dim < 0) dim += self.dim();
+  }
+  std::sort(dims.begin(), dims.end());
+  if (std::adjacent_find(dims.begin(), dims.end()) != dims.end()) return false;
+  if (dims.empty()) sizes.clear();
+  for (auto dim = dims.rbegin(); dim != dims.rend(); ++dim)
+    sizes.erase(sizes.begin() + *dim);
+  results.add_contiguous(sizes, at::kLong);
+  return true;
+}
+
+bool add_places(const Tensor& values, bool small, Shapes& results) {
+  results.add_contiguous(values.sizes(), small ? at::kInt : at::kLong);
+  return true;
+}
+// self, boundaries, out_int32
+bool bucketize(Arguments a, Shapes& results) {
+  return tensor(a[1]).dim() == 1 &&
+         add_places(tensor(a[0]), a[2].toBool(), results);
+}
+// sorted, self, out_int32, right, side, sorter
+bool searchsorted(Arguments a, Shapes& results) {
+  return tensor(a[0]).dim() == 1 && tensor(a[0]).numel() > 0 && a[5].isNone() &&
+         add_places(tensor(a[1]), a[2].toBool(), results);
+}
+
+bool trace(Arguments a, Shapes& results) {
+  const Tensor& self = tensor(a[0]);
+  if (self.dim() != 2 || !self.is_floating_point()) return false;
+  results.add_contiguous({}, self.scalar_type());
+  return true;
+}
+
+// x1, x2
+bool cdist(Arguments a, Shapes& results) {
+  const Tensor &x = tensor(a[0]), &y = tensor(a[1]);
+  if (x.dim() < 2 || x.dim() != y.dim() || x.size(-1) != y.size(-1) ||
+      x.scalar_type() != y.scalar_type() || !is_plain(x) || !is_plain(y) ||
+      x.numel() == 0 || y.numel() == 0 ||
+      x.sizes().slice(0, size_t(x.dim()) - 2) !=
+          y.sizes().slice(0, size_t(x.dim()) - 2))
+    return false;
+  std::vector<int64_t> sizes = x.sizes().vec();
+  sizes.back() = y.size(-2);
+  results.add_contiguous(sizes, x.scalar_type());
+  return true;
+}
+
+// The exact number of steps between two integers, or of floats.
+bool count_steps(Arguments a, at::ScalarType type, int64_t& count) {
+  const at::Scalar start = a[0].toScalar(), end = a[1].toScalar(),
+                   step = a[2].toScalar();
+  double steps;
+  if (type == at::kLong) {
+    if (!start.isIntegral(false) || !end.isIntegral(false) ||
+        !step.isIntegral(false))
+      return false;
+    const int64_t by = step.toLong();
+    const __int128 way = __int128(end.toLong()) - start.toLong();
+    if (by == 0 || (way > 0) != (by > 0)) return false;
+    steps = double((way + by - (by > 0 ? 1 : -1)) / by);
+  } else {
+    if (type != at::kFloat && type != at::kDouble) return false;
+    if (start.isComplex() || end.isComplex() || step.isComplex()) return false;
+    steps = std::ceil((end.toDouble() - start.toDouble()) / step.toDouble());
+  }
+  constexpr double kMost = double(int64_t(1) << 48);
+  if (!(steps > 0 && steps < kMost)) return false;
+  count = int64_t(steps);
+  return true;
+}
+// start, end, step, out
+bool arange(Arguments a, Shapes& results) {
+  int64_t count = 0;
+  const at::ScalarType type = tensor(a[3]).scalar_type();
+  if (!count_steps(a, type, count)) return false;
+  results.add_contiguous({count}, type);
+  return true;
+}
+
+// n, m
+bool eye(Arguments a, Shapes& results) {
+  if (a[0].toInt() < 0 || a[1].toInt() < 0) return false;
+  results.add_contiguous({a[0].toInt(), a[1].toInt()}, at::kFloat);
+  return true;
+}
+
+// n
+bool permutation(Arguments a, Shapes& results) {
+  if (a[0].toInt() < 0) return false;
+  results.add_contiguous({a[0].toInt()}, at::kLong);
+  return true;
+}
+
+// self, num_samples
+bool multinomial(Arguments a, Shapes& results) {
+  const Tensor& self = tensor(a[0]);
+  if (self.dim() < 1 || self.dim() > 2 || a[1].toInt() < 1) return false;
+  std::vector<int64_t> sizes = self.sizes().vec();
+  sizes.back() = a[1].toInt();
+  results.add_contiguous(sizes, at::kLong);
+  return true;
+}
+
+// self, index
+bool take(Arguments a, Shapes& results) {
+  if (tensor(a[1]).scalar_type() != at::kLong || !is_plain(tensor(a[1])) ||
+      tensor(a[0]).numel() == 0)
+    return false;
+  results.add_contiguous(tensor(a[1]).sizes(), tensor(a[0]).scalar_type());
+  return true;
+}
+
+// self, vec1, vec2
+bool addr(Arguments a, Shapes& results) {
+  const Tensor &self = tensor(a[0]), &x = tensor(a[1]), &y = tensor(a[2]);
+  if (x.dim() != 1 || y.dim() != 1 || x.numel() == 0 || y.numel() == 0 ||
+      x.scalar_type() != self.scalar_type() || !is_plain(self) ||
+      y.scalar_type() != self.scalar_type() ||
+      self.sizes() != at::IntArrayRef({x.numel(), y.numel()}))
+    return false;
+  results.add_contiguous(self.sizes(), self.scalar_type());
+  return true;
+}
+
+// grad, x1, x2, p, cdist
+bool cdist_backward(Arguments a, Shapes& results) {
+  const Tensor &x = tensor(a[1]), &y = tensor(a[2]);
+  if (!is_plain(x) || x.dim() != y.dim() || x.dim() < 2 || x.numel() == 0 ||
+      y.numel() == 0 ||
+      x.sizes().slice(0, size_t(x.dim()) - 2) !=
+          y.sizes().slice(0, size_t(x.dim()) - 2))
+    return false;
+  results.add_contiguous(x.sizes(), x.scalar_type());
+  return true;
+}
+
+// start, end, steps
+bool linspace(Arguments a, Shapes& results) {
+  if (!a[0].isScalar() || !a[1].isScalar() || a[2].toInt() < 0) return false;
+  results.add_contiguous({a[2].toInt()}, at::kFloat);
+  return true;
+}
+
+// self, dim, index
+bool index_fill(Arguments a, Shapes&) {
+  const Tensor &self = tensor(a[0]), &index = tensor(a[2]);
+  return is_dimension(a[1].toInt(), self) && index.dim() <= 1 &&
+         index.scalar_type() == at::kLong;
+}
+
+// Whether a transform goes along the last dimension only, of a plain tensor.
+bool is_last(const Tensor& self, const c10::IValue& dims) {
+  const std::vector<int64_t> list = dims.toIntVector();
+  return self.dim() > 0 && self.numel() > 0 && is_plain(self) &&
+         list.size() == 1 && list[0] == self.dim() - 1;
+}
+// self, dim, normalization, onesided
+bool fft_of_real(Arguments a, Shapes& results) {
+  const Tensor& self = tensor(a[0]);
+  if (!is_last(self, a[1]) || !self.is_floating_point()) return false;
+  std::vector<int64_t> sizes = self.sizes().vec();
+  if (a[3].toBool()) sizes.back() = sizes.back() / 2 + 1;
+  results.add_contiguous(sizes, at::toComplexType(self.scalar_type()));
+  return true;
+}
+// self, dim, normalization, forward
+bool fft_of_complex(Arguments a, Shapes& results) {
+  return tensor(a[0]).is_complex() && is_last(tensor(a[0]), a[1]) &&
+         like_plain(a, results);
+}
+// self, dim, normalization, last_dim_size
+bool fft_to_real(Arguments a, Shapes& results) {
+  const Tensor& self = tensor(a[0]);
+  if (!is_last(self, a[1]) || !self.is_complex() || a[3].toInt() < 1)
+    return false;
+  std::vector<int64_t> sizes = self.sizes().vec();
+  sizes.back() = a[3].toInt();
+  results.add_contiguous(sizes, at::toRealValueType(self.scalar_type()));
+  return true;
+}
+
+struct Named {
+  std::string_view name;
+  ShapeFunction function;
+};
+constexpr Named kOfRows[] = {
+    {"aten::_cdist_backward", cdist_backward},
+    {"aten::_cdist_forward", cdist},
+    {"aten::_fft_c2c", fft_of_complex},
+    {"aten::_fft_c2r", fft_to_real},
+    {"aten::_fft_r2c", fft_of_real},
+    {"aten::_safe_softmax", safe_softmax},
+    {"aten::addr", addr},
+    {"aten::arange.start_out", arange},
+    {"aten::bucketize.Tensor", bucketize},
+    {"aten::count_nonzero.dim_IntList", count_nonzero},
+    {"aten::eye.m_out", eye},
+    {"aten::flip", empty_like},
+    {"aten::index_fill_.int_Scalar", index_fill},
+    {"aten::index_fill_.int_Tensor", index_fill},
+    {"aten::kthvalue.values", kth},
+    {"aten::linspace", linspace},
+    {"aten::median.dim_values", chosen},
+    {"aten::mode", chosen},
+    {"aten::multinomial", multinomial},
+    {"aten::randperm.generator_out", permutation},
+    {"aten::roll", like_plain},
+    {"aten::searchsorted.Tensor", searchsorted},
+    {"aten::take", take},
+    {"aten::trace", trace},
+};
+
+}  // namespace
+
+ShapeFunction shape_function_of_rows(std::string_view name) {
+  const auto* at =
+      std::find_if(std::begin(kOfRows), std::end(kOfRows),
+                   [&](const Named& named) { return named.name == name; });
+  return at == std::end(kOfRows) ? nullptr : at->function;
+}
+
+}  // namespace npu
