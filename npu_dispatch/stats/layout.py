@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import struct
 
-LAYOUT_VERSION = 5
+LAYOUT_VERSION = 6
 # In the order of csrc/stats/layout.h, WaitReason.
 WAIT_REASONS = (
     "item",
@@ -108,6 +108,7 @@ OFFSETS: dict[str, int] = {
     "ProcessBlock.async_waiters": 16,
     "ProcessBlock.async_wakeup_ns": 24,
     "ProcessBlock.sites": 1288,
+    "ProcessBlock.unpublished_streams": 1296,
     "ControlBlock.launch_blocking": 0,
     "DeviceBlock.waits": 0,
     "DeviceBlock.wait_ns": 96,

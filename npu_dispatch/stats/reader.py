@@ -185,7 +185,8 @@ class StatsReader:
         at = OFFSETS["Segment.process"]
         enabled, dropped, waiters = self._words(at, 3)
         wakeup = self._histogram(at + OFFSETS["ProcessBlock.async_wakeup_ns"])
-        return ProcessStats(bool(enabled), dropped, waiters, wakeup)
+        hidden = self._word(at + OFFSETS["ProcessBlock.unpublished_streams"])
+        return ProcessStats(bool(enabled), dropped, waiters, wakeup, hidden)
 
     def devices(self) -> list[DeviceStats]:
         """Return the devices that exist."""
