@@ -1,7 +1,6 @@
 #include "csrc/taskqueue/stream.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -11,7 +10,10 @@
 #include <functional>
 #include <iterator>
 #include <new>
+#include <stdexcept>
+#include <system_error>
 
+#include "csrc/base/blocked_signals.h"
 #include "csrc/base/clock.h"
 #include "csrc/driver/registry.h"
 #include "csrc/driver/view.h"
@@ -338,21 +340,30 @@ void Stream::start() {
   std::lock_guard lock(launcher_mutex_);
   if (!(gate_.load(std::memory_order_relaxed) & kNotStarted)) return;
   if (Observer* o = observer(); o && o->runs_tasks()) return;
-  // Signals belong to the program's own threads.
-  sigset_t all, old;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &old);
-  launcher_ = std::thread([this] {
-    const std::string name =
-        "npu" + std::to_string(device_) + "/s" + std::to_string(id_);
-    pthread_setname_np(pthread_self(), name.c_str());
-    // So that an urgent stream runs ahead of everything in the process, not of
-    // normal streams only (urgency.h). Needs CAP_SYS_NICE, else no effect.
-    if (priority_ < 0) setpriority(PRIO_PROCESS, id_t(gettid()), kUrgentNice);
-    Launcher(*this).run();
-  });
-  pthread_sigmask(SIG_SETMASK, &old, nullptr);
+  try {
+    const BlockedSignals blocked;
+    launcher_ = std::thread([this] { launch(); });
+  } catch (const std::system_error& error) {
+    throw std::runtime_error(
+        "npu:" + std::to_string(device_) + " stream " + std::to_string(id_) +
+        ": no thread can be had to launch its work: " + error.code().message() +
+        ". A limit of threads (ulimit -u, pids.max of the container) or of "
+        "memory is reached; nothing was queued, and the stream can be used "
+        "once "
+        "there is room for a thread");
+  }
   gate_.fetch_and(~uint32_t(kNotStarted), std::memory_order_relaxed);
+}
+
+// The launcher thread.
+void Stream::launch() {
+  const std::string name =
+      "npu" + std::to_string(device_) + "/s" + std::to_string(id_);
+  pthread_setname_np(pthread_self(), name.c_str());
+  // So that an urgent stream runs ahead of everything in the process, not of
+  // normal streams only (urgency.h). Needs CAP_SYS_NICE, else no effect.
+  if (priority_ < 0) setpriority(PRIO_PROCESS, id_t(gettid()), kUrgentNice);
+  Launcher(*this).run();
 }
 
 void Stream::fail(int32_t code, const Task& task, uint64_t position,

@@ -71,8 +71,10 @@ class Stream {
 
   // Opens a task of `n_words` argument words. False, with nothing changed,
   // when the stream has failed, or belongs to the parent of this forked
-  // process. Waits while the ring is full. Between begin()
-  // and commit() nothing may fail, wait or call out. Any thread.
+  // process. Waits while the ring is full. Throws, with nothing changed, where
+  // that wait is interrupted, or where no thread can be had to launch the first
+  // task. Between begin() and commit() nothing may fail, wait or call out. Any
+  // thread.
   bool begin(uint32_t n_words, Submission& s, CallSite site = {}) {
     // Relaxed: a failure noticed one task late is dropped by the launcher.
     s.gate = gate_.load(std::memory_order_relaxed);
@@ -234,7 +236,9 @@ class Stream {
   void settle_slow(const Submission& s);
   void wait_for_slot();
   uint64_t claim_when_full(uint64_t* chunk);
+  // A runtime_error, with nothing changed, where no thread can be had.
   void start();
+  void launch();
   void fail(int32_t code, const Task& task, uint64_t position,
             const char* text);
   void fail(StreamError error);
