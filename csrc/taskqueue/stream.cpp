@@ -183,6 +183,7 @@ Stream::Opened Stream::try_begin(uint32_t n_words, Submission& s,
   }
   if (s.gate & kFailed) return Opened::kFailed;
   s.position = ring_.claim();
+  if (s.position == kRingFull) s.position = claim_again();
   if (s.position == kRingFull) return Opened::kFull;
   uint64_t* const chunk =
       n_words > Task::kInlineWords ? arena_.take(n_words) : nullptr;
@@ -198,10 +199,7 @@ void Stream::cancel(Submission& s) noexcept {
 }
 
 void Stream::wait_for_room() {
-  // Relaxed: whoever claims a slot looks again.
-  while (tail() - block_->ring.head.load(std::memory_order_relaxed) >=
-         capacity())
-    wait_for_slot();
+  while (!has_room()) wait_for_slot();
 }
 
 void Stream::commit_slow(Submission& s) noexcept {
@@ -281,16 +279,23 @@ void Stream::count_bypass(Bypass reason, uint64_t tasks) {
 }
 
 void Stream::wait_for_slot() {
-  // The launcher announces freed slots once per eighth of the ring; wait for
-  // the first announcement after the oldest task.
+  // Woken once per eighth of the ring, not for each slot. Where the launcher
+  // comes to a stop before that, host_wait_for_space() sees the free slots.
   const uint64_t step = capacity() >= 8 ? capacity() / 8 : 1;
   const uint64_t oldest = tail() - capacity() + 1;
   host_wait_for_space(*this, round_up(oldest, step));
 }
 
+// The launcher announces free slots in batches, and none while it waits for a
+// flag, a graph's other streams or a kernel: what has retired is free, too.
+uint64_t Stream::claim_again() {
+  ring_.freed(retired_.value());
+  return ring_.claim();
+}
+
 uint64_t Stream::claim_when_full(uint64_t* chunk) {
   uint64_t position;
-  while ((position = ring_.claim()) == kRingFull) {
+  while ((position = claim_again()) == kRingFull) {
     try {
       wait_for_slot();
     } catch (...) {
@@ -337,12 +342,16 @@ bool Stream::wait_for(Stream& other, uint64_t number) {
 }
 
 void Stream::start() {
+  // A task's own submission to its stream: the launcher that runs the task does
+  // not end before it has run this one, even where it is to end.
+  if (stream_of_this_thread() == this) return;
   std::lock_guard lock(launcher_mutex_);
   if (!(gate_.load(std::memory_order_relaxed) & kNotStarted)) return;
   if (Observer* o = observer(); o && o->runs_tasks()) return;
   try {
     const BlockedSignals blocked;
-    launcher_ = std::thread([this] { launch(); });
+    launcher_ = std::thread([this, n = launchers_] { launch(n); });
+    ++launchers_;
   } catch (const std::system_error& error) {
     throw std::runtime_error(
         "npu:" + std::to_string(device_) + " stream " + std::to_string(id_) +
@@ -355,15 +364,17 @@ void Stream::start() {
   gate_.fetch_and(~uint32_t(kNotStarted), std::memory_order_relaxed);
 }
 
-// The launcher thread.
-void Stream::launch() {
+// A launcher thread. One that was started while its predecessor is still ending
+// waits for it here.
+void Stream::launch(uint64_t number) {
   const std::string name =
       "npu" + std::to_string(device_) + "/s" + std::to_string(id_);
   pthread_setname_np(pthread_self(), name.c_str());
   // So that an urgent stream runs ahead of everything in the process, not of
   // normal streams only (urgency.h). Needs CAP_SYS_NICE, else no effect.
   if (priority_ < 0) setpriority(PRIO_PROCESS, id_t(gettid()), kUrgentNice);
-  Launcher(*this).run();
+  std::lock_guard lock(running_mutex_);
+  Launcher(*this).run(number);
 }
 
 void Stream::fail(int32_t code, const Task& task, uint64_t position,
@@ -461,17 +472,26 @@ void Stream::set_sink(TaskSink* sink) {
   }
 }
 
-void Stream::stop() {
-  // Held until the launcher is gone: whoever submits meanwhile waits in
-  // start(), and there are never two launchers.
-  std::lock_guard lock(launcher_mutex_);
-  if (!launcher_.joinable()) return;
-  gate_.fetch_or(kNotStarted, std::memory_order_relaxed);
-  // Release: pairs with the acquire in Launcher::wait_for_work().
-  stopping_.store(true, std::memory_order_release);
-  parking_.wake_if_parked();
-  launcher_.join();
-  stopping_.store(false, std::memory_order_relaxed);
+bool Stream::stop() {
+  bool stopped = false;
+  for (;;) {
+    std::thread ending;
+    {
+      std::lock_guard lock(launcher_mutex_);
+      if (!launcher_.joinable()) return stopped;
+      // Taken away: what is submitted from here on starts another launcher,
+      // which begins when this one has ended. Nobody waits for it with the
+      // mutex held: the task that it runs may be waiting for that very
+      // submission.
+      ending = std::move(launcher_);
+      gate_.fetch_or(kNotStarted, std::memory_order_relaxed);
+      // Release: pairs with the acquire in Launcher::ends().
+      stopping_.store(launchers_, std::memory_order_release);
+    }
+    parking_.wake_if_parked();
+    ending.join();
+    stopped = true;
+  }
 }
 
 void Stream::abandon_after_fork() {
@@ -480,6 +500,7 @@ void Stream::abandon_after_fork() {
   new (&launcher_mutex_) std::mutex;
   new (&error_mutex_) std::mutex;
   new (&launcher_) std::thread;
+  new (&running_mutex_) std::mutex;
   gate_.store(kForked, std::memory_order_relaxed);
 }
 
