@@ -68,9 +68,9 @@ void* map_file(Segment* at) {
       "other processes cannot see this one's statistics";
   const std::string directory =
       "/dev/shm/npu_dispatch-" + std::to_string(getuid());
-  mkdir(directory.c_str(), 0700);
   struct stat info;
-  if (lstat(directory.c_str(), &info)) {
+  if ((mkdir(directory.c_str(), 0700) && errno != EEXIST) ||
+      lstat(directory.c_str(), &info)) {
     complain(kNoFile, directory, errno);
     return nullptr;
   }
