@@ -80,7 +80,10 @@ void* map_file(Segment* at) {
     return nullptr;
   }
   remove_abandoned(directory);
-  const std::string path = directory + "/" + std::to_string(getpid());
+  std::string path = directory + "/" + std::to_string(getpid());
+  // In a container that shares /dev/shm another process may have our number.
+  if (is_of_another_namespace(path))
+    path += "-" + std::to_string(pid_namespace());
   unlink(path.c_str());  // a dead process of the same number
   const int file =
       open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);

@@ -70,8 +70,20 @@ def remove_orphans() -> None:
     """Remove the files whose process is gone. Who has one mapped keeps it."""
     for path in _FOLDER.glob(f"{_PREFIX}*"):
         with contextlib.suppress(ValueError, OSError):
+            # Of another container's processes, whose numbers mean nothing here,
+            # nobody can say whether they live.
+            if path.name.split("-")[2] != str(_namespace()):
+                continue
             if not Path("/proc", str(_maker(path))).exists():
                 path.unlink()
+
+
+def _namespace() -> int:
+    """Return where process numbers of this process count; 0: it cannot be told."""
+    try:
+        return Path("/proc/self/ns/pid").stat().st_ino
+    except OSError:
+        return 0
 
 
 def _maker(path: Path) -> int:
@@ -84,7 +96,8 @@ class SharedEvent(Event):
     _words: _Words
 
     def __new__(cls) -> Self:
-        path = _FOLDER / f"{_PREFIX}{os.getpid()}-{secrets.token_hex(8)}"
+        name = f"{_PREFIX}{os.getpid()}-{_namespace()}-{secrets.token_hex(8)}"
+        path = _FOLDER / name
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         file = os.open(path, flags, 0o600)
         try:

@@ -1,6 +1,8 @@
 // A /dev/shm without memory: whoever is watched must not die of it.
 #include <string.h>
+#include <sys/stat.h>
 
+#include "csrc/stats/owner.h"
 #include "csrc/stats/segment.h"
 #include "csrc/taskqueue/engine.h"
 #include "tests/cpp/check.h"
@@ -85,6 +87,49 @@ TEST(FullShm, HarmsNothingThatIsWrittenLater) {
     for (OpenWait& wait : segment().waits) wait.since.store(1);
     for (DeviceBlock& device : segment().devices) device.allocated.store(1);
     return 0;
+  });
+  if (ended.code == kNotTested) return;
+  EXPECT_EQ(ended.code, 0);
+}
+
+// Two containers that share /dev/shm: both have a process of our number.
+TEST(SharedShm, LeavesTheSegmentOfAnotherContainerAlone) {
+  const auto ended = in_child([] {
+    if (!check::small_shm(size_t{16} << 20)) return kNotTested;
+    const std::string folder =
+        "/dev/shm/npu_dispatch-" + std::to_string(getuid());
+    mkdir(folder.c_str(), 0700);
+    const std::string theirs = folder + "/" + std::to_string(getpid());
+    SegmentHeader header{};
+    memcpy(header.magic, kLayoutMagic, sizeof kLayoutMagic);
+    header.version = kLayoutVersion;
+    header.pid = uint32_t(getpid());
+    header.process_start = 7;
+    header.pid_namespace = pid_namespace() + 1;
+    const int file = open(theirs.c_str(), O_WRONLY | O_CREAT, 0600);
+    if (write(file, &header, sizeof header) != sizeof header) return 1;
+    close(file);
+    if (segment_path() != theirs + "-" + std::to_string(pid_namespace()))
+      return 2;
+    remove_segment();
+    return access(theirs.c_str(), F_OK) == 0 ? 0 : 3;
+  });
+  if (ended.code == kNotTested) return;
+  EXPECT_EQ(ended.code, 0);
+}
+
+// Nobody waits for who may write to a FIFO that lies where segments do.
+TEST(SharedShm, IsNotHeldUpByAFifo) {
+  const auto ended = in_child([] {
+    if (!check::small_shm(size_t{16} << 20)) return kNotTested;
+    const std::string folder =
+        "/dev/shm/npu_dispatch-" + std::to_string(getuid());
+    mkdir(folder.c_str(), 0700);
+    for (const char* name : {"/1", "/2"})
+      if (mkfifo((folder + name).c_str(), 0600)) return 1;
+    if (mkfifo((folder + "/" + std::to_string(getpid())).c_str(), 0600))
+      return 2;
+    return segment_path().empty() ? 3 : 0;
   });
   if (ended.code == kNotTested) return;
   EXPECT_EQ(ended.code, 0);
