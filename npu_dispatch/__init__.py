@@ -88,20 +88,27 @@ def register() -> None:
     atexit.register(_C.finish_queues)
     for text in bad_values():
         _log.warning("%s", text)
-    if seconds := Config.read().watchdog_seconds:
-        from npu_dispatch.dump import start_watchdog
-
-        start_watchdog(os.getpid(), seconds)
+    if config.watchdog_seconds:
+        _start_watchdog(config.watchdog_seconds)
     if config.sanitizer is not None:
         npu._sanitizer.enable_as_configured(config)
     if config.torch_npu_alias:
         install_torch_npu_alias()
 
 
-def _register_with_dynamo() -> None:
-    from npu_dispatch.inductor import graph_breaks
+def _start_watchdog(seconds: float) -> None:
+    from npu_dispatch.dump import start_watchdog
 
     try:
+        start_watchdog(os.getpid(), seconds)
+    except (OSError, TypeError) as error:  # no process more; no sys.executable
+        _log.warning("NPU_DISPATCH_WATCHDOG: there is no watchdog: %s", error)
+
+
+def _register_with_dynamo() -> None:
+    try:
+        from npu_dispatch.inductor import graph_breaks
+
         graph_breaks.register()
     except Exception as error:
         # Nobody's import of torch fails because of us.
@@ -109,9 +116,9 @@ def _register_with_dynamo() -> None:
 
 
 def _register_with_distributed() -> None:
-    from npu_dispatch.distributed import _registration
-
     try:
+        from npu_dispatch.distributed import _registration
+
         _registration.register()
     except Exception as error:
         # Nobody's import of torch fails because of us.
@@ -126,10 +133,12 @@ def _register_with_inductor() -> Any:
 
 def _real_torch_npu() -> bool:
     """Return whether the vendor's package is installed."""
-    return (
-        not import_alias.is_alias("torch_npu")
-        and importlib.util.find_spec("torch_npu") is not None
-    )
+    if import_alias.is_alias("torch_npu"):
+        return False
+    try:
+        return importlib.util.find_spec("torch_npu") is not None
+    except ValueError:  # a module without a spec, which somebody made by hand
+        return True
 
 
 def install_torch_npu_alias() -> None:
@@ -175,10 +184,9 @@ def _check_torch(running: str, built_for: str) -> None:
 
 def _autoload() -> None:
     """Entry point that `import torch` calls. Never raises."""
-    if not Config.read().autoload:
-        return
     try:
-        register()
+        if Config.read().autoload:
+            register()
     except Exception as error:
         _log.warning("device 'npu' is not available: %s", error)
         # So that an explicit `import npu_dispatch` tries again and raises.

@@ -17,6 +17,7 @@ __all__ = [
     "TORCH_VERSION",
     "Config",
     "bad_values",
+    "cache_folder",
     "for_child",
     "torch_free_variables",
 ]
@@ -46,7 +47,6 @@ class Config:
     sanitizer: str | None = None  # "raise" or "report"
     sanitizer_suppressions: str | None = None
     cxx: str | None = None
-    cache: Path = Path()
     inf_nan: bool = True
     is_rank: bool = False
     rank: int = -1
@@ -70,8 +70,6 @@ class Config:
             sanitizer=_sanitizer_mode(env.get("TORCH_NPU_SANITIZER", "")),
             sanitizer_suppressions=env.get("TORCH_NPU_SANITIZER_SUPPRESSIONS") or None,
             cxx=env.get("CXX") or None,
-            cache=Path(env.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-            / "npu_dispatch",
             inf_nan=env.get("INF_NAN_MODE_ENABLE") != "0"
             and env.get("INF_NAN_MODE_FORCE_DISABLE") != "1",
             is_rank=all(
@@ -83,6 +81,19 @@ class Config:
             task_queue=_level(env.get("TASK_QUEUE_ENABLE", "")),
             torch_npu_alias=env.get("NPU_DISPATCH_TORCH_NPU_ALIAS", "").lower() in _YES,
         )
+
+
+def cache_folder() -> Path:
+    """Return where compiled code is kept; a RuntimeError where nobody has a home."""
+    if folder := os.environ.get("XDG_CACHE_HOME"):
+        return Path(folder) / "npu_dispatch"
+    try:
+        return Path.home() / ".cache" / "npu_dispatch"
+    except RuntimeError:
+        raise RuntimeError(
+            f"no folder for compiled code: HOME is not set, and user {os.getuid()} "
+            "is none that the system knows; set XDG_CACHE_HOME"
+        ) from None
 
 
 def bad_values(env: Mapping[str, str] | None = None) -> list[str]:

@@ -1,8 +1,10 @@
-"""pytest --npu-schedules, --npu-seed, --npu-sanitize and --npu-sync."""
+"""What pytest does with --npu-schedules, --npu-sanitize and --npu-sync.
+
+pytest_npu_dispatch names the options, and loads this where one is given.
+"""
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -13,71 +15,6 @@ from _pytest.unittest import TestCaseFunction
 __all__: list[str] = []
 
 _SEED = pytest.StashKey[int]()
-
-_RACES = (
-    "npu_races(reason): the test leaves accesses without an order on purpose; "
-    "--npu-sanitize does not look at it"
-)
-
-
-def _not_negative(text: str) -> int:
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"expected 0, 1, 2 ..., found {text!r}")
-    return int(text)
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    group = parser.getgroup("npu_dispatch")
-    group.addoption(
-        "--npu-torch-npu",
-        action="store_true",
-        help="make `import torch_npu` give this device",
-    )
-    group.addoption(
-        "--npu-schedules",
-        type=_not_negative,
-        default=0,
-        metavar="N",
-        help="run every test N times, each under another interleaving of streams",
-    )
-    group.addoption(
-        "--npu-seed",
-        type=_not_negative,
-        default=1,
-        metavar="SEED",
-        help="of the first of them; the others count on from it; 0: program order",
-    )
-    group.addoption(
-        "--npu-length",
-        type=_not_negative,
-        metavar="TASKS",
-        help="about how many tasks a test launches; part of what a seed means",
-    )
-    group.addoption(
-        "--npu-sanitize",
-        action="store_true",
-        help="fail tests whose streams access memory without an order",
-    )
-    group.addoption(
-        "--npu-suppressions", metavar="FILE", help="of --npu-sanitize, not to report"
-    )
-    group.addoption(
-        "--npu-sync",
-        choices=("warn", "error"),
-        help="warn of, or fail at, a test's hidden waits for the device",
-    )
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", _RACES)
-
-
-@pytest.hookimpl(tryfirst=True)  # conftest.py may import it already
-def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
-    if early_config.known_args_namespace.npu_torch_npu:
-        import npu_dispatch
-
-        npu_dispatch.install_torch_npu_alias()
 
 
 def _seeds(config: pytest.Config) -> range:

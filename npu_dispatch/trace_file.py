@@ -6,7 +6,6 @@ torch nor the extension, and needs no help of the traced process.
 
 from __future__ import annotations
 
-import mmap
 import os
 import struct
 from collections.abc import Iterator
@@ -16,6 +15,8 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
+
+from npu_dispatch.foreign_file import ForeignFile
 
 __all__ = [
     "KINDS",
@@ -91,19 +92,20 @@ class TraceFile:
 
     def __init__(self, path: Path) -> None:
         try:
-            file = path.open("r+b")
-        except OSError as error:
+            self._file = ForeignFile(path, writable=True)
+        except FileNotFoundError as error:
             raise TraceError(
                 f"no process that uses npu, or not one of this user: {path}: "
                 f"{error.strerror}"
             ) from error
-        with file:
-            if os.fstat(file.fileno()).st_size < _HEADER.size:
-                raise TraceError(f"{path}: too short for a trace file")
-            self._map = mmap.mmap(file.fileno(), 0)
+        except OSError as error:
+            raise TraceError(f"cannot read the trace file: {error}") from error
+        if self._file.size < _HEADER.size:
+            self._file.close()
+            raise TraceError(f"{path}: too short for a trace file")
         magic, version, self.pid = self._header()[:3]
-        if magic != _MAGIC or version != _VERSION:
-            self._map.close()
+        if magic != _MAGIC or version != _VERSION or not self._header()[9]:
+            self._file.close()
             raise TraceError(f"{path}: not a trace file of version {_VERSION}")
         (self._n_rings, self._n_records, self._rings_at, self._ring_bytes) = (
             self._header()[8:12]
@@ -114,7 +116,23 @@ class TraceFile:
         self.following = False
 
     def _header(self) -> tuple[Any, ...]:
-        return _HEADER.unpack_from(self._map)
+        return _HEADER.unpack(self._bytes(0, _HEADER.size))
+
+    def _bytes(self, at: int, size: int) -> bytes:
+        try:
+            return self._file.read(at, size)
+        except OSError as error:
+            raise TraceError(str(error)) from None
+
+    def _put(self, at: int, data: bytes) -> None:
+        try:
+            self._file.write(at, data)
+        except OSError as error:
+            raise TraceError(str(error)) from None
+
+    def _ring(self, at: int) -> tuple[int, int, int, int]:
+        used, device, stream, written = _RING.unpack(self._bytes(at, _RING.size))
+        return used, device, stream, written
 
     @property
     def wanted(self) -> bool:
@@ -123,13 +141,13 @@ class TraceFile:
 
     @wanted.setter
     def wanted(self, value: bool) -> None:
-        struct.pack_into("<I", self._map, _WANTED_AT, value)
+        self._put(_WANTED_AT, struct.pack("<I", value))
 
     def read(self) -> None:
         """Add what was written since the last call to `rings`."""
         for index in range(self._n_rings):
             at = self._rings_at + index * self._ring_bytes
-            used, device, stream, _ = _RING.unpack_from(self._map, at)
+            used, device, stream, _ = self._ring(at)
             if not used:
                 break
             ring = self.rings.setdefault(index, Ring(device, stream, []))
@@ -140,7 +158,7 @@ class TraceFile:
         self.following = False
         for index in self.rings:
             at = self._rings_at + index * self._ring_bytes
-            struct.pack_into("<Q", self._map, at + _TAKEN_AT, 0)
+            self._put(at + _TAKEN_AT, struct.pack("<Q", 0))
 
     def skip(self) -> None:
         """Forget what was written before now."""
@@ -151,29 +169,36 @@ class TraceFile:
 
     def _read(self, ring: Ring, at: int) -> None:
         n = self._n_records
-        written = _RING.unpack_from(self._map, at)[3]
+        written = self._ring(at)[3]
         first = max(ring.read, written - n)
-        slots = np.frombuffer(self._map, RECORD, n, at + _RECORDS_AT)
-        copy = slots[np.arange(first, written) % n]
+        copy = np.concatenate([np.empty(0, RECORD), *self._records(at, first, written)])
         # What the launcher wrote over while we copied, and may be writing now.
-        oldest = _RING.unpack_from(self._map, at)[3] - n + 1
+        oldest = self._ring(at)[3] - n + 1
         torn = min(max(0, oldest - first), written - first)
         ring.lost += first + torn - ring.read
         ring.read = written
         if self.following:
-            struct.pack_into("<Q", self._map, at + _TAKEN_AT, written)
+            self._put(at + _TAKEN_AT, struct.pack("<Q", written))
         if len(copy) > torn:
             ring.chunks.append(copy[torn:])
-        del slots
+
+    def _records(self, at: int, first: int, end: int) -> Iterator[NDArray[Any]]:
+        """Yield the records with these numbers, in one piece or in two."""
+        while first < end:
+            slot = first % self._n_records
+            count = min(end - first, self._n_records - slot)
+            start = at + _RECORDS_AT + slot * RECORD.itemsize
+            data = self._bytes(start, count * RECORD.itemsize)
+            yield np.frombuffer(data, RECORD)
+            first += count
 
     def names(self) -> dict[int, str]:
         """Return the names by the number that records have for them."""
-        used = self._header()[15]
+        texts = self._bytes(self._names_at, self._header()[15])
         found, at = {}, 0
-        while at < used:
-            (length,) = struct.unpack_from("<H", self._map, self._names_at + at)
-            start = self._names_at + at + 2
-            found[at] = self._map[start : start + length].decode(errors="replace")
+        while at + 2 <= len(texts):
+            (length,) = struct.unpack_from("<H", texts, at)
+            found[at] = texts[at + 2 : at + 2 + length].decode(errors="replace")
             at += 2 + length
         return found
 
@@ -194,7 +219,7 @@ class TraceFile:
             yield ring, np.concatenate(ring.chunks or [np.empty(0, RECORD)])
 
     def close(self) -> None:
-        self._map.close()
+        self._file.close()
 
     def __enter__(self) -> Self:
         return self

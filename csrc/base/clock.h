@@ -23,6 +23,13 @@ inline uint64_t ticks() {
 #endif
 }
 
+// From one tick to a later one of perhaps another thread; 0 where the second is
+// the smaller: reading the counter is not ordered with the loads and stores
+// that hand a task over, and cores may differ by some ticks.
+inline uint64_t ticks_between(uint64_t from, uint64_t to) {
+  return int64_t(to - from) > 0 ? to - from : 0;
+}
+
 // CLOCK_MONOTONIC in nanoseconds, about 30 ns. Any thread.
 uint64_t now_ns();
 

@@ -4,6 +4,8 @@
 #include <limits.h>
 #include <linux/futex.h>
 #include <linux/membarrier.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -37,8 +39,16 @@ void futex_wake_all(const void* word) {
 
 void heavy_fence() {
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (kAsymmetricFences)
-    syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
+  if (!kAsymmetricFences ||
+      !syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0))
+    return;
+  // The other side has no fence of its own, so going on could lose a wake-up
+  // for ever, and a hang says nothing. A sandbox that was entered after the
+  // registration refuses the call.
+  perror(
+      "npu_dispatch: membarrier(2), which worked before, is refused; allow it "
+      "in the sandbox");
+  abort();
 }
 
 }  // namespace npu

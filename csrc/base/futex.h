@@ -22,7 +22,8 @@ void futex_wake_all(const void* word);
 //
 // Where the kernel has membarrier(2) the light side is a compiler barrier and
 // the heavy side an inter-processor interrupt (about 4 us); elsewhere both are
-// sequentially consistent fences.
+// sequentially consistent fences. Where a membarrier(2) that has worked is
+// refused later, the process aborts and says why: it would hang.
 extern const bool kAsymmetricFences;
 
 inline void light_fence() {

@@ -1,12 +1,12 @@
 #include "csrc/base/openmp_crowd.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <time.h>
 
 #include <atomic>
 #include <cstdint>
 
+#include "csrc/base/blocked_signals.h"
 #include "csrc/base/futex.h"
 
 // Present where torch was built with OpenMP; the last one, with LLVM's, whose
@@ -51,13 +51,10 @@ void* keep_team(void*) {
 
 // Where there can be no such thread, all goes on without.
 void start() {
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
+  const BlockedSignals blocked;
   pthread_t thread;
   if (pthread_create(&thread, nullptr, &keep_team, nullptr) == 0)
     pthread_detach(thread);
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 void wish(uint32_t change) {

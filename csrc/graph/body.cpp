@@ -72,14 +72,25 @@ bool Body::open_lanes(Stream& first, std::vector<Submission>& opened,
   for (;;) {
     for (size_t i = 0; i < lanes.size(); ++i)
       stream_of(i, first).wait_for_room();
-    size_t i = 0;
+    size_t claimed = 0;
+    const auto cancel_all = [&] {
+      for (size_t i = 0; i < claimed; ++i)
+        stream_of(i, first).cancel(opened[i]);
+    };
     auto last = Stream::Opened::kYes;
-    for (; i < lanes.size() && last == Stream::Opened::kYes; ++i) {
-      failed = &stream_of(i, first);
-      last = failed->try_begin(n_words(), opened[i], site);
+    try {
+      while (claimed < lanes.size()) {
+        failed = &stream_of(claimed, first);
+        last = failed->try_begin(n_words(), opened[claimed], site);
+        if (last != Stream::Opened::kYes) break;
+        ++claimed;
+      }
+    } catch (...) {  // no thread for a stream's launcher
+      cancel_all();
+      throw;
     }
     if (last == Stream::Opened::kYes) return true;
-    for (size_t k = 0; k + 1 < i; ++k) stream_of(k, first).cancel(opened[k]);
+    cancel_all();
     if (last == Stream::Opened::kFailed) return false;
   }
 }

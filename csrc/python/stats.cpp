@@ -63,6 +63,7 @@ std::map<std::string, size_t> layout() {
       FIELD(ProcessBlock, async_waiters),
       FIELD(ProcessBlock, async_wakeup_ns),
       FIELD(ProcessBlock, sites),
+      FIELD(ProcessBlock, unpublished_streams),
       FIELD(ControlBlock, launch_blocking),
       FIELD(DeviceBlock, waits),
       FIELD(DeviceBlock, wait_ns),

@@ -54,7 +54,8 @@ class Timed {
 
  private:
   [[gnu::noinline]] void count() const {
-    const double ns = double(ticks() - start_) * kSamplePeriod * ns_per_tick();
+    const double ns =
+        double(ticks_between(start_, ticks())) * kSamplePeriod * ns_per_tick();
     DeviceBlock* const blocks = segment().devices;
     // Relaxed: statistics order nothing. Memory is not told apart by device.
     blocks[device_].sanitizer_ns.fetch_add(uint64_t(ns),

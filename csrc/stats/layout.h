@@ -17,7 +17,7 @@
 
 namespace npu {
 
-inline constexpr uint32_t kLayoutVersion = 5;
+inline constexpr uint32_t kLayoutVersion = 6;
 inline constexpr char kLayoutMagic[8] = {'N', 'P', 'U', 'S',
                                          'T', 'A', 'T', 'S'};
 inline constexpr int kMaxStreamBlocks = 256;
@@ -366,6 +366,8 @@ struct ProcessBlock {
   Counter async_waiters;      // moves both ways
   TimeHistogram async_wakeup_ns;
   Counter sites;  // entries that may be known: those below
+  // Streams without a block here: all were taken, or memory had run out.
+  Counter unpublished_streams;
 };
 
 // The only words of the segment that another process may write: what an

@@ -41,19 +41,36 @@ bool in_memory(const std::string& directory) {
   return kind == TMPFS_MAGIC || kind == RAMFS_MAGIC;
 }
 
+namespace {
+
+// Of a segment of this version. A name may be a FIFO's or a link's, for which
+// nobody waits.
+bool read_header(int directory, const char* name, SegmentHeader& header) {
+  constexpr int kFlags = O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
+  const int fd = openat(directory, name, kFlags);
+  if (fd < 0) return false;
+  const bool whole = read(fd, &header, sizeof header) == sizeof header;
+  close(fd);
+  return whole && !memcmp(header.magic, kLayoutMagic, sizeof kLayoutMagic) &&
+         header.version == kLayoutVersion;
+}
+
+}  // namespace
+
+bool is_of_another_namespace(const std::string& path) {
+  SegmentHeader header;
+  return read_header(AT_FDCWD, path.c_str(), header) &&
+         header.pid_namespace != pid_namespace();
+}
+
 void remove_abandoned(const std::string& directory) {
   DIR* files = opendir(directory.c_str());
   if (!files) return;
   const uint64_t here = pid_namespace();
   while (const dirent* file = readdir(files)) {
     SegmentHeader header;
-    const int fd = openat(dirfd(files), file->d_name, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) continue;
-    const bool whole = read(fd, &header, sizeof header) == sizeof header;
-    close(fd);
-    if (!whole || memcmp(header.magic, kLayoutMagic, sizeof kLayoutMagic) ||
-        header.version != kLayoutVersion || header.pid_namespace != here ||
-        !here)
+    if (!read_header(dirfd(files), file->d_name, header) ||
+        header.pid_namespace != here || !here)
       continue;
     if (process_start(pid_t(header.pid)) != header.process_start)
       unlinkat(dirfd(files), file->d_name, 0);

@@ -15,6 +15,10 @@ uint64_t process_start(pid_t pid);
 // Where process numbers of this process count; 0 when that cannot be told.
 uint64_t pid_namespace();
 
+// Whether the file is the segment of a process whose number does not count
+// here.
+bool is_of_another_namespace(const std::string& path);
+
 // Removes from `directory` the segments of processes that have died. Leaves
 // those of other namespaces of process numbers, and what is no segment.
 void remove_abandoned(const std::string& directory);

@@ -1,5 +1,6 @@
 #include "csrc/stats/segment.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -12,9 +13,11 @@
 
 #include <algorithm>
 #include <mutex>
+#include <new>
 
 #include "csrc/base/clock.h"
 #include "csrc/base/env.h"
+#include "csrc/base/file_memory.h"
 #include "csrc/stats/owner.h"
 
 namespace npu {
@@ -22,7 +25,26 @@ namespace {
 
 std::string path_;
 bool inherited_ = false;  // of a fork, and without a file since
-std::atomic<int> next_stream_block{0};
+// The file that is mapped, also when it has been removed; 0: none.
+ino_t file_number_ = 0;
+std::mutex blocks_mutex_;  // guards handing out stream blocks
+int stream_blocks_ = 0;    // handed out
+
+// Said once for a segment: somebody will look for its figures.
+void complain(const char* what, const std::string& path, int error) {
+  fprintf(stderr, "npu_dispatch: %s: %s: %s\n", what, path.c_str(),
+          strerror(error));
+}
+
+// Memory for all but the stream blocks, and for those handed out so far: what
+// threads write to without asking. 0, or an errno.
+int allocate_file(int file) {
+  const size_t begin = offsetof(Segment, streams);
+  const size_t end = offsetof(Segment, names);
+  const size_t used = begin + size_t(stream_blocks_) * sizeof(StreamBlock);
+  if (const int failed = allocate_pages(file, 0, used)) return failed;
+  return allocate_pages(file, end, sizeof(Segment) - end);
+}
 
 // Writes what is not zero: a file of zeros takes no memory.
 bool write_pages(int file, const Segment* from) {
@@ -39,35 +61,77 @@ bool write_pages(int file, const Segment* from) {
 }
 
 // A new file in memory. `at`: what it begins with, and where it is mapped, in
-// one step; null: zeros, anywhere.
+// one step; null: zeros, anywhere. Null, and a line on stderr, where no such
+// file can be had.
 void* map_file(Segment* at) {
+  static const char* const kNoFile =
+      "other processes cannot see this one's statistics";
   const std::string directory =
       "/dev/shm/npu_dispatch-" + std::to_string(getuid());
-  mkdir(directory.c_str(), 0700);
   struct stat info;
-  if (lstat(directory.c_str(), &info) || !S_ISDIR(info.st_mode) ||
-      info.st_uid != getuid() || !in_memory(directory))
+  if ((mkdir(directory.c_str(), 0700) && errno != EEXIST) ||
+      lstat(directory.c_str(), &info)) {
+    complain(kNoFile, directory, errno);
     return nullptr;
+  }
+  if (!S_ISDIR(info.st_mode) || info.st_uid != getuid() ||
+      !in_memory(directory)) {
+    complain(kNoFile, directory + ", not a folder of ours in memory", EPERM);
+    return nullptr;
+  }
   remove_abandoned(directory);
-  const std::string path = directory + "/" + std::to_string(getpid());
+  std::string path = directory + "/" + std::to_string(getpid());
+  // In a container that shares /dev/shm another process may have our number.
+  if (is_of_another_namespace(path))
+    path += "-" + std::to_string(pid_namespace());
   unlink(path.c_str());  // a dead process of the same number
   const int file =
       open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-  if (file < 0) return nullptr;
+  if (file < 0) {
+    complain(kNoFile, path, errno);
+    return nullptr;
+  }
+  // The memory first: a page that is touched for the first time while
+  // /dev/shm is full kills the process.
+  int failed = ftruncate(file, sizeof(Segment)) ? errno : allocate_file(file);
+  if (!failed && ((at && !write_pages(file, at)) || fstat(file, &info)))
+    failed = errno;
   void* memory = nullptr;
-  if (!ftruncate(file, sizeof(Segment)) && (!at || write_pages(file, at))) {
+  if (!failed) {
     memory = mmap(at, sizeof(Segment), PROT_READ | PROT_WRITE,
                   MAP_SHARED | (at ? MAP_FIXED : 0), file, 0);
-    if (memory == MAP_FAILED) memory = nullptr;
+    if (memory == MAP_FAILED) {
+      failed = errno;
+      memory = nullptr;
+    }
   }
   close(file);
   if (memory) {
     path_ = path;
+    file_number_ = info.st_ino;
     atexit(remove_segment);
   } else {
+    complain(kNoFile, path, failed);
     unlink(path.c_str());
   }
   return memory;
+}
+
+// Memory for the block, where it is in a file. 0, or an errno.
+int allocate_block(const StreamBlock& block) {
+  if (!file_number_) return 0;
+  // By its name: a descriptor that we kept would be somebody else's in a
+  // program that closes all it finds.
+  const int file = open(path_.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+  if (file < 0) return errno;
+  struct stat info;
+  int failed = fstat(file, &info) ? errno : 0;
+  if (!failed && info.st_ino != file_number_) failed = ENOENT;
+  const auto at = size_t(reinterpret_cast<const char*>(&block) -
+                         reinterpret_cast<const char*>(&segment()));
+  if (!failed) failed = allocate_pages(file, at, sizeof block);
+  close(file);
+  return failed;
 }
 
 void* map_private() {
@@ -153,8 +217,24 @@ const std::string& segment_path() {
 }
 
 StreamBlock* claim_stream_block() {
-  const int index = next_stream_block.fetch_add(1, std::memory_order_relaxed);
-  return index < kMaxStreamBlocks ? &segment().streams[index] : nullptr;
+  Segment& all = segment();
+  const std::lock_guard lock(blocks_mutex_);
+  static bool told = false;
+  if (stream_blocks_ < kMaxStreamBlocks) {
+    StreamBlock* const block = &all.streams[stream_blocks_];
+    const int failed = allocate_block(*block);
+    if (!failed) {
+      ++stream_blocks_;
+      return block;
+    }
+    if (!told)
+      complain("other processes cannot see all streams' statistics", path_,
+               failed);
+    told = true;
+  }
+  // Relaxed: statistics order nothing.
+  all.process.unpublished_streams.fetch_add(1, std::memory_order_relaxed);
+  return nullptr;
 }
 
 void publish_name(const char* name) {
@@ -228,6 +308,8 @@ void detach_segment_after_fork() {
     abort();
   }
   path_.clear();
+  file_number_ = 0;
+  new (&blocks_mutex_) std::mutex;  // another thread may have held it
   inherited_ = true;
   make(s);
 }

@@ -9,14 +9,17 @@
 namespace npu {
 
 // This process's segment, made at the first call: a file of mode 0600 in
-// /dev/shm/npu_dispatch-<uid>/, or private memory where that cannot be had.
-// Never on a disk. Never unmapped. Removes the files that dead processes left.
+// /dev/shm/npu_dispatch-<uid>/, or private memory where that cannot be had,
+// with a line on stderr. Never on a disk. Never unmapped. What is written to it
+// has its memory before, so that a full /dev/shm harms nobody. Removes the
+// files that dead processes left.
 Segment& segment();
 
 // Its file, or "" when it has none.
 const std::string& segment_path();
 
-// Takes the next unused stream block; null when all are taken.
+// Takes the next unused stream block; null when all are taken, or when there is
+// no memory for it, which is said on stderr once and counted.
 StreamBlock* claim_stream_block();
 
 // Lets readers turn `name`, a kernel's, from RecentTask::name into text.

@@ -276,14 +276,17 @@ void set_profiled(bool profiled) {
 
 void shut_down() {
   if (!initialized() || in_bad_fork()) return;
-  for (int device = 0; device < device_count(); ++device) {
-    for (Stream* s : streams(device)) {
-      s->stop();
+  // Again, as long as tasks of one stream submit to another that was stopped.
+  for (bool stopped = true; stopped;) {
+    stopped = false;
+    for (int device = 0; device < device_count(); ++device)
+      for (Stream* s : streams(device)) stopped |= s->stop();
+  }
+  for (int device = 0; device < device_count(); ++device)
+    for (Stream* s : streams(device))
       if (auto error = s->error())
         fprintf(stderr, "npu_dispatch: unreported at exit: %s\n",
                 error->message().c_str());
-    }
-  }
   remove_segment();
   remove_trace_file();
 }

@@ -229,7 +229,10 @@ void host_wait_for_space(Stream& stream, uint64_t number) {
   MeasuredWait measured({block.full_waits, block.full_wait_ns,
                          block.full_waiting, block.full_waiting_from},
                         kFullQueue, stream, number);
-  wait(stream, number);
+  const std::function<bool()> is_full = [&stream] {
+    return !stream.has_room();
+  };
+  wait(stream, number, &is_full);
   tell_after({stream, kFullQueue, nullptr, stream.capacity(), measured.end()});
 }
 

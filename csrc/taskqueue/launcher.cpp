@@ -47,7 +47,8 @@ Launcher::Launcher(Stream& stream)
       ticks_per_us_(uint64_t(1000 / ns_per_tick())),
       idle_(ticks_per_us_, only_core()) {}
 
-void Launcher::run() {
+void Launcher::run(uint64_t number) {
+  number_ = number;
   Ring<Task>& ring = stream_.ring_;
   StreamBlock& block = *stream_.block_;
   launch_on_this_thread(stream_);
@@ -182,8 +183,8 @@ void Launcher::count(uint64_t position, const Sample& sample) {
   const auto ns = [this](uint64_t ticks) {
     return uint64_t(double(ticks) * ns_per_tick_);
   };
-  const uint64_t queued = ns(sample.begun - sample.stamp);
-  const uint64_t ran = ns(end - sample.begun);
+  const uint64_t queued = ns(ticks_between(sample.stamp, sample.begun));
+  const uint64_t ran = ns(ticks_between(sample.begun, end));
   const uint64_t latency = queued + ran;
   block.launch_ns.add(ns(sample.launch_ticks));
   block.queued_ns.add(queued);
@@ -369,12 +370,11 @@ bool Launcher::sleep_until_work() {
     return true;
   }
   make_room(false);
-  const uint64_t start_ns = now_ns() - ns(ticks() - start);
+  const uint64_t start_ns = now_ns() - ns(ticks_between(start, ticks()));
   block.idle.start(start_ns);
   while (!ring.front()) {
     // Not before what is claimed has been published and run.
-    if (stream_.stopping_.load(std::memory_order_acquire) &&
-        ring.front_position() == stream_.tail()) {
+    if (ends() && ring.front_position() == stream_.tail()) {
       block.idle.stop(now_ns());
       return false;
     }
@@ -384,15 +384,18 @@ bool Launcher::sleep_until_work() {
   block.idle.stop(end_ns);
   block.woken_ns.store(end_ns, std::memory_order_relaxed);
   bump(block.starved_ns, std::min(end_ns - start_ns, kStarvedNs));
-  idle_.slept(ticks() - start);
+  idle_.slept(ticks_between(start, ticks()));
   return true;
+}
+
+// Acquire: pairs with the release in Stream::stop().
+bool Launcher::ends() const {
+  return stream_.stopping_.load(std::memory_order_acquire) > number_;
 }
 
 void Launcher::park() {
   stream_.parking_.park([this] {
-    if (stream_.ring_.front() ||
-        stream_.stopping_.load(std::memory_order_acquire))
-      return true;
+    if (stream_.ring_.front() || ends()) return true;
     bump(stream_.block_->parks);
     return false;
   });

@@ -14,8 +14,9 @@ namespace npu {
 class Launcher {
  public:
   explicit Launcher(Stream& stream);
-  // Returns after Stream::stop(), once the ring is empty.
-  void run();
+  // Returns once the ring is empty after a Stream::stop() of the launcher with
+  // this number.
+  void run(uint64_t number);
   // Runs the oldest task; there is one. For whoever takes the place of the
   // launcher thread.
   void step();
@@ -56,6 +57,7 @@ class Launcher {
   void hold(Stream& other, uint64_t number);
   bool wait_for_work();
   bool sleep_until_work();
+  bool ends() const;
   void park();
   // Passes on whether callers need a core beside this stream's kernels.
   void make_room(bool needed);
@@ -71,6 +73,7 @@ class Launcher {
   IdleSpin idle_;
   BusyCaller callers_;
   bool made_room_ = false;
+  uint64_t number_ = 0;
   Seat* seat_ = nullptr;  // of the launcher thread, while it runs
 };
 

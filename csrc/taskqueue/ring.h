@@ -97,6 +97,17 @@ class Ring {
     prefetch_for_write(&slots_[(position + 1) & mask_]);
   }
 
+  // Says that the positions below `head` are free, before the consumer has
+  // announced it, to a caller for whom its reads of them are over. Any thread.
+  void freed(uint64_t head) {
+    // Relaxed: moving it backwards only makes somebody look again.
+    const uint64_t known = control_.known_head.load(std::memory_order_relaxed);
+    // Release: passes on to other claimants what the caller has seen of the
+    // consumer, as find_room() does.
+    if (int64_t(head - known) > 0)
+      control_.known_head.store(head, std::memory_order_release);
+  }
+
   // The oldest published value, or null. Consumer only.
   Slot* front() {
     Slot& slot = slots_[taken_ & mask_];

@@ -1,7 +1,6 @@
 #include "csrc/taskqueue/stream.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -11,7 +10,10 @@
 #include <functional>
 #include <iterator>
 #include <new>
+#include <stdexcept>
+#include <system_error>
 
+#include "csrc/base/blocked_signals.h"
 #include "csrc/base/clock.h"
 #include "csrc/driver/registry.h"
 #include "csrc/driver/view.h"
@@ -181,6 +183,7 @@ Stream::Opened Stream::try_begin(uint32_t n_words, Submission& s,
   }
   if (s.gate & kFailed) return Opened::kFailed;
   s.position = ring_.claim();
+  if (s.position == kRingFull) s.position = claim_again();
   if (s.position == kRingFull) return Opened::kFull;
   uint64_t* const chunk =
       n_words > Task::kInlineWords ? arena_.take(n_words) : nullptr;
@@ -196,10 +199,7 @@ void Stream::cancel(Submission& s) noexcept {
 }
 
 void Stream::wait_for_room() {
-  // Relaxed: whoever claims a slot looks again.
-  while (tail() - block_->ring.head.load(std::memory_order_relaxed) >=
-         capacity())
-    wait_for_slot();
+  while (!has_room()) wait_for_slot();
 }
 
 void Stream::commit_slow(Submission& s) noexcept {
@@ -279,16 +279,23 @@ void Stream::count_bypass(Bypass reason, uint64_t tasks) {
 }
 
 void Stream::wait_for_slot() {
-  // The launcher announces freed slots once per eighth of the ring; wait for
-  // the first announcement after the oldest task.
+  // Woken once per eighth of the ring, not for each slot. Where the launcher
+  // comes to a stop before that, host_wait_for_space() sees the free slots.
   const uint64_t step = capacity() >= 8 ? capacity() / 8 : 1;
   const uint64_t oldest = tail() - capacity() + 1;
   host_wait_for_space(*this, round_up(oldest, step));
 }
 
+// The launcher announces free slots in batches, and none while it waits for a
+// flag, a graph's other streams or a kernel: what has retired is free, too.
+uint64_t Stream::claim_again() {
+  ring_.freed(retired_.value());
+  return ring_.claim();
+}
+
 uint64_t Stream::claim_when_full(uint64_t* chunk) {
   uint64_t position;
-  while ((position = ring_.claim()) == kRingFull) {
+  while ((position = claim_again()) == kRingFull) {
     try {
       wait_for_slot();
     } catch (...) {
@@ -335,24 +342,39 @@ bool Stream::wait_for(Stream& other, uint64_t number) {
 }
 
 void Stream::start() {
+  // A task's own submission to its stream: the launcher that runs the task does
+  // not end before it has run this one, even where it is to end.
+  if (stream_of_this_thread() == this) return;
   std::lock_guard lock(launcher_mutex_);
   if (!(gate_.load(std::memory_order_relaxed) & kNotStarted)) return;
   if (Observer* o = observer(); o && o->runs_tasks()) return;
-  // Signals belong to the program's own threads.
-  sigset_t all, old;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &old);
-  launcher_ = std::thread([this] {
-    const std::string name =
-        "npu" + std::to_string(device_) + "/s" + std::to_string(id_);
-    pthread_setname_np(pthread_self(), name.c_str());
-    // So that an urgent stream runs ahead of everything in the process, not of
-    // normal streams only (urgency.h). Needs CAP_SYS_NICE, else no effect.
-    if (priority_ < 0) setpriority(PRIO_PROCESS, id_t(gettid()), kUrgentNice);
-    Launcher(*this).run();
-  });
-  pthread_sigmask(SIG_SETMASK, &old, nullptr);
+  try {
+    const BlockedSignals blocked;
+    launcher_ = std::thread([this, n = launchers_] { launch(n); });
+    ++launchers_;
+  } catch (const std::system_error& error) {
+    throw std::runtime_error(
+        "npu:" + std::to_string(device_) + " stream " + std::to_string(id_) +
+        ": no thread can be had to launch its work: " + error.code().message() +
+        ". A limit of threads (ulimit -u, pids.max of the container) or of "
+        "memory is reached; nothing was queued, and the stream can be used "
+        "once "
+        "there is room for a thread");
+  }
   gate_.fetch_and(~uint32_t(kNotStarted), std::memory_order_relaxed);
+}
+
+// A launcher thread. One that was started while its predecessor is still ending
+// waits for it here.
+void Stream::launch(uint64_t number) {
+  const std::string name =
+      "npu" + std::to_string(device_) + "/s" + std::to_string(id_);
+  pthread_setname_np(pthread_self(), name.c_str());
+  // So that an urgent stream runs ahead of everything in the process, not of
+  // normal streams only (urgency.h). Needs CAP_SYS_NICE, else no effect.
+  if (priority_ < 0) setpriority(PRIO_PROCESS, id_t(gettid()), kUrgentNice);
+  std::lock_guard lock(running_mutex_);
+  Launcher(*this).run(number);
 }
 
 void Stream::fail(int32_t code, const Task& task, uint64_t position,
@@ -450,17 +472,26 @@ void Stream::set_sink(TaskSink* sink) {
   }
 }
 
-void Stream::stop() {
-  // Held until the launcher is gone: whoever submits meanwhile waits in
-  // start(), and there are never two launchers.
-  std::lock_guard lock(launcher_mutex_);
-  if (!launcher_.joinable()) return;
-  gate_.fetch_or(kNotStarted, std::memory_order_relaxed);
-  // Release: pairs with the acquire in Launcher::wait_for_work().
-  stopping_.store(true, std::memory_order_release);
-  parking_.wake_if_parked();
-  launcher_.join();
-  stopping_.store(false, std::memory_order_relaxed);
+bool Stream::stop() {
+  bool stopped = false;
+  for (;;) {
+    std::thread ending;
+    {
+      std::lock_guard lock(launcher_mutex_);
+      if (!launcher_.joinable()) return stopped;
+      // Taken away: what is submitted from here on starts another launcher,
+      // which begins when this one has ended. Nobody waits for it with the
+      // mutex held: the task that it runs may be waiting for that very
+      // submission.
+      ending = std::move(launcher_);
+      gate_.fetch_or(kNotStarted, std::memory_order_relaxed);
+      // Release: pairs with the acquire in Launcher::ends().
+      stopping_.store(launchers_, std::memory_order_release);
+    }
+    parking_.wake_if_parked();
+    ending.join();
+    stopped = true;
+  }
 }
 
 void Stream::abandon_after_fork() {
@@ -469,6 +500,7 @@ void Stream::abandon_after_fork() {
   new (&launcher_mutex_) std::mutex;
   new (&error_mutex_) std::mutex;
   new (&launcher_) std::thread;
+  new (&running_mutex_) std::mutex;
   gate_.store(kForked, std::memory_order_relaxed);
 }
 

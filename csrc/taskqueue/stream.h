@@ -71,8 +71,10 @@ class Stream {
 
   // Opens a task of `n_words` argument words. False, with nothing changed,
   // when the stream has failed, or belongs to the parent of this forked
-  // process. Waits while the ring is full. Between begin()
-  // and commit() nothing may fail, wait or call out. Any thread.
+  // process. Waits while the ring is full. Throws, with nothing changed, where
+  // that wait is interrupted, or where no thread can be had to launch the first
+  // task. Between begin() and commit() nothing may fail, wait or call out. Any
+  // thread.
   bool begin(uint32_t n_words, Submission& s, CallSite site = {}) {
     // Relaxed: a failure noticed one task late is dropped by the launcher.
     s.gate = gate_.load(std::memory_order_relaxed);
@@ -110,6 +112,11 @@ class Stream {
   void cancel(Submission& s) noexcept;
   // Waits while the ring is full. Another thread may fill it again.
   void wait_for_room();
+  // Whether there is room in the ring: fewer tasks than fit have not retired.
+  bool has_room() const {
+    // Signed: a tail read before the others moved may be behind.
+    return int64_t(tail() - retired_.value()) < int64_t(capacity());
+  }
 
   // The number of the next task. Everything submitted so far by this thread
   // has a smaller one; `retired() >= tail()` means all of it is done.
@@ -173,8 +180,9 @@ class Stream {
     return gate_.load(std::memory_order_relaxed) & (kInlineMode | kBlocking);
   }
 
-  // Ends the launcher after everything submitted is done. At exit only.
-  void stop();
+  // Ends the launcher after everything submitted is done. Tasks may submit more
+  // meanwhile, to any stream. False: there was none. At exit only.
+  bool stop();
   // In a forked child: forget the launcher, refuse work.
   void abandon_after_fork();
 
@@ -224,7 +232,7 @@ class Stream {
   // For the launcher to count: here the counting itself would be an atomic
   // operation, which waits until all earlier stores have their cache lines.
   static void note_launch(Task& task) {
-    const uint64_t spent = ticks() - task.stamp;
+    const uint64_t spent = ticks_between(task.stamp, ticks());
     task.marks.launch_ticks = uint32_t(
         spent <= Task::kMostLaunchTicks ? spent : Task::kMostLaunchTicks);
   }
@@ -233,8 +241,11 @@ class Stream {
   void commit_inline(Submission& s, StreamProfile* profile);
   void settle_slow(const Submission& s);
   void wait_for_slot();
+  uint64_t claim_again();
   uint64_t claim_when_full(uint64_t* chunk);
+  // A runtime_error, with nothing changed, where no thread can be had.
   void start();
+  void launch(uint64_t number);
   void fail(int32_t code, const Task& task, uint64_t position,
             const char* text);
   void fail(StreamError error);
@@ -255,12 +266,15 @@ class Stream {
   TraceRing* trace_ = nullptr;  // the launcher's; kept once had
   std::atomic<StreamProfile*> profile_{nullptr};  // owned; kept once made
   Parking parking_;
-  std::atomic<bool> stopping_{false};
+  // Launchers that are to end: those of smaller numbers.
+  std::atomic<uint64_t> stopping_{0};
   std::atomic<TaskSink*> sink_{nullptr};
 
-  // Neither is on a steady path, nor held when the other is taken.
-  std::mutex launcher_mutex_;  // guards launcher_: start and stop
+  // None is on a steady path, nor held when another is taken.
+  std::mutex launcher_mutex_;  // guards the next two: start and stop
   std::thread launcher_;
+  uint64_t launchers_ = 0;          // started so far
+  std::mutex running_mutex_;        // held by the launcher that runs
   mutable std::mutex error_mutex_;  // guards error_
   std::unique_ptr<StreamError> error_;
 

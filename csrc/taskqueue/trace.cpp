@@ -14,6 +14,7 @@
 
 #include "csrc/base/clock.h"
 #include "csrc/base/env.h"
+#include "csrc/base/file_memory.h"
 #include "csrc/stats/segment.h"
 
 namespace npu {
@@ -46,7 +47,7 @@ TraceFile* map_file(const std::string& path) {
   if (fd < 0) return nullptr;
   void* memory = MAP_FAILED;
   if (!ftruncate(fd, sizeof(TraceFile)) &&
-      !posix_fallocate(fd, 0, offsetof(TraceFile, rings)))
+      !allocate_pages(fd, 0, offsetof(TraceFile, rings)))
     memory = mmap(nullptr, sizeof(TraceFile), PROT_READ | PROT_WRITE,
                   MAP_SHARED, fd, 0);
   close(fd);
@@ -122,9 +123,9 @@ TraceRing* claim_trace_ring(int device, int64_t stream) {
   // Now, since a write to a page for which there is no memory is a SIGBUS.
   const int fd = open(path_.c_str(), O_RDWR | O_CLOEXEC);
   if (fd < 0) return nullptr;
-  const off_t at =
-      reinterpret_cast<char*>(&ring) - reinterpret_cast<char*>(file);
-  const int failed = posix_fallocate(fd, at, sizeof(TraceRing));
+  const auto at =
+      size_t(reinterpret_cast<char*>(&ring) - reinterpret_cast<char*>(file));
+  const int failed = allocate_pages(fd, at, sizeof(TraceRing));
   close(fd);
   if (failed) return nullptr;
   ++rings_used_;

@@ -233,6 +233,12 @@ def _add_process(out: _Set, view: ProcessView, base: Labels) -> None:
         process.trace_dropped,
     )
     out.gauge(
+        "unpublished_streams",
+        "Streams without figures here: no memory or no room in the segment.",
+        base,
+        process.unpublished_streams,
+    )
+    out.gauge(
         "async_waiters", "Futures that await a device.", base, process.async_waiters
     )
     out.histogram(

@@ -19,6 +19,7 @@ from typing import Any, Self
 import torch
 
 from npu_dispatch import _C
+from npu_dispatch.foreign_file import open_foreign
 from npu_dispatch.npu import _await
 from npu_dispatch.npu._codes import coded
 from npu_dispatch.npu._lazy import _lazy_init
@@ -35,8 +36,13 @@ class _Words:
     """The mapped words of one event."""
 
     def __init__(self, path: Path) -> None:
-        with path.open("r+b") as file:
-            self.map = mmap.mmap(file.fileno(), mmap.PAGESIZE)
+        # Mapped, since tasks wait for it: whoever makes it shorter meanwhile is
+        # a process of this user that means harm.
+        file = open_foreign(path, writable=True)
+        try:
+            self.map = mmap.mmap(file, mmap.PAGESIZE)  # ValueError: it is shorter
+        finally:
+            os.close(file)
         self._hold = ctypes.c_char.from_buffer(self.map)
         self.address = ctypes.addressof(self._hold)
         # What the streams of this process may still do with them.
@@ -64,8 +70,20 @@ def remove_orphans() -> None:
     """Remove the files whose process is gone. Who has one mapped keeps it."""
     for path in _FOLDER.glob(f"{_PREFIX}*"):
         with contextlib.suppress(ValueError, OSError):
+            # Of another container's processes, whose numbers mean nothing here,
+            # nobody can say whether they live.
+            if path.name.split("-")[2] != str(_namespace()):
+                continue
             if not Path("/proc", str(_maker(path))).exists():
                 path.unlink()
+
+
+def _namespace() -> int:
+    """Return where process numbers of this process count; 0: it cannot be told."""
+    try:
+        return Path("/proc/self/ns/pid").stat().st_ino
+    except OSError:
+        return 0
 
 
 def _maker(path: Path) -> int:
@@ -78,9 +96,19 @@ class SharedEvent(Event):
     _words: _Words
 
     def __new__(cls) -> Self:
-        path = _FOLDER / f"{_PREFIX}{os.getpid()}-{secrets.token_hex(8)}"
-        path.write_bytes(bytes(mmap.PAGESIZE))
-        path.chmod(0o600)
+        name = f"{_PREFIX}{os.getpid()}-{_namespace()}-{secrets.token_hex(8)}"
+        path = _FOLDER / name
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        file = os.open(path, flags, 0o600)
+        try:
+            # Its memory, not its size only: a touch of a page for which there is
+            # none would end the process.
+            os.posix_fallocate(file, 0, mmap.PAGESIZE)
+        except OSError:
+            path.unlink()
+            raise
+        finally:
+            os.close(file)
         return cls._made(path, path)
 
     @classmethod
@@ -105,7 +133,12 @@ class SharedEvent(Event):
                 f"{handle!r} is no handle of an interprocess event, or the process "
                 "that made the event has dropped it",
             )
-        event = cls._made(path, None)
+        try:
+            event = cls._made(path, None)
+        except (OSError, ValueError) as error:
+            raise coded(
+                RuntimeError, f"{handle!r} is no handle of an event: {error}"
+            ) from None
         event._device = torch.device("npu", device)
         return event
 

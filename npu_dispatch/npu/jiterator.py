@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from npu_dispatch import _C
-from npu_dispatch.config import Config
+from npu_dispatch.config import Config, cache_folder
 from npu_dispatch.npu._index import is_npu
 from npu_dispatch.npu._lazy import _lazy_init
 
@@ -126,7 +126,7 @@ def _compile(source: str, name: str) -> Path:
     include = Path(torch.__file__).parent / "include"
     flags = ["-O3", "-std=c++20", "-fPIC", "-shared", "-w", f"-I{include}"]
     key = "\0".join([source, compiler, torch.__version__, *flags])
-    folder = Config.read().cache / "jiterator"
+    folder = cache_folder() / "jiterator"
     library = folder / f"{hashlib.sha256(key.encode()).hexdigest()}.so"
     if library.exists():
         return library

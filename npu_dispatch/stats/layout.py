@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import struct
 
-LAYOUT_VERSION = 5
+LAYOUT_VERSION = 6
 # In the order of csrc/stats/layout.h, WaitReason.
 WAIT_REASONS = (
     "item",
@@ -75,6 +75,7 @@ OPEN_WAITS = 64
 THREAD_MASK = BEING_WRITTEN = (1 << 32) - 1  # of OpenWait::owner
 RECENT_DROPPED, RECENT_FAILED = 1 << 32, 1 << 33  # of RecentTask::site
 EXEMPLAR_OCTAVES = 41
+STATE_MASK = (1 << 32) - 1  # of the first word of a StreamBlock
 STREAM_ID_MASK = (1 << 32) - 1  # of StreamBlock::held_by
 
 # Every offset that this file relies on, under the names of _C.segment_layout().
@@ -108,6 +109,7 @@ OFFSETS: dict[str, int] = {
     "ProcessBlock.async_waiters": 16,
     "ProcessBlock.async_wakeup_ns": 24,
     "ProcessBlock.sites": 1288,
+    "ProcessBlock.unpublished_streams": 1296,
     "ControlBlock.launch_blocking": 0,
     "DeviceBlock.waits": 0,
     "DeviceBlock.wait_ns": 96,
@@ -186,3 +188,34 @@ OFFSETS: dict[str, int] = {
     "kMaxOpenWaits": OPEN_WAITS,
     "kExemplarOctaves": EXEMPLAR_OCTAVES,
 }
+
+# The stream's words that are read as they are.
+STREAM_WORDS = (
+    "thread",
+    "failed",
+    "dropped",
+    "parks",
+    "spins",
+    "last_retired_ns",
+    "starved_ns",
+    "held_until",
+    "woken_ns",
+    "full_waits",
+    "deferred_bytes",
+)
+DEVICE_WORDS = (
+    "memory_total",
+    "allocated",
+    "allocated_peak",
+    "reserved",
+    "allocations",
+    "alloc_retries",
+    "ooms",
+    "sanitizer_bytes",
+    "sanitizer_ns",
+    "graph_captures",
+    "graph_replays",
+    "events_created",
+    "events_recorded",
+    "events_pending",
+)

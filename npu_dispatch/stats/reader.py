@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import mmap
-import os
 import struct
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Self
 
+from npu_dispatch.foreign_file import ForeignFile, UnsafeFileError
 from npu_dispatch.stats.layout import (
     BEING_WRITTEN,
     BYPASSES,
     CAPTURE_FAILURES,
     COPY_KINDS,
     DEPTH_BUCKETS,
+    DEVICE_WORDS,
     ERROR_CODES,
     EXEMPLAR_OCTAVES,
     HEADER,
@@ -34,9 +34,11 @@ from npu_dispatch.stats.layout import (
     REPORT_KINDS,
     RUNNING,
     SITE,
+    STATE_MASK,
     STREAM_HEAD,
     STREAM_ID_MASK,
     STREAM_STATES,
+    STREAM_WORDS,
     THREAD_MASK,
     TIME_BUCKETS,
     WAIT_REASONS,
@@ -57,11 +59,9 @@ from npu_dispatch.stats.values import (
 )
 
 _HISTOGRAM_WORDS = TIME_BUCKETS + 2
-_EMPTY = Histogram(0, 0, (0,) * TIME_BUCKETS, 4)
-# Up to the histograms of the usual kinds of work.
-_USUAL_WORKS = 2
+# Up to the histograms of the kinds of work.
 _STREAM = struct.Struct(
-    f"<{OFFSETS['StreamBlock.run_ns'] // 8 + _USUAL_WORKS * _HISTOGRAM_WORDS}Q"
+    f"<{OFFSETS['StreamBlock.run_ns'] // 8 + len(WORKS) * _HISTOGRAM_WORDS}Q"
 )
 _EXEMPLARS = struct.Struct(f"<{3 * EXEMPLAR_OCTAVES}Q")
 _EXEMPLAR_TASKS = struct.Struct("<" + "Q16x" * EXEMPLAR_OCTAVES)
@@ -70,36 +70,6 @@ _AT = {
     for name, offset in OFFSETS.items()
     if name.startswith("StreamBlock.")
 }
-# The stream's words that are read as they are.
-_STREAM_WORDS = (
-    "thread",
-    "failed",
-    "dropped",
-    "parks",
-    "spins",
-    "last_retired_ns",
-    "starved_ns",
-    "held_until",
-    "woken_ns",
-    "full_waits",
-    "deferred_bytes",
-)
-_DEVICE_WORDS = (
-    "memory_total",
-    "allocated",
-    "allocated_peak",
-    "reserved",
-    "allocations",
-    "alloc_retries",
-    "ooms",
-    "sanitizer_bytes",
-    "sanitizer_ns",
-    "graph_captures",
-    "graph_replays",
-    "events_created",
-    "events_recorded",
-    "events_pending",
-)
 
 
 class StatsError(RuntimeError):
@@ -108,6 +78,12 @@ class StatsError(RuntimeError):
 
 def _text(data: bytes) -> str:
     return data.partition(b"\0")[0].decode(errors="replace")
+
+
+def _histogram(words: Sequence[int], at: int) -> Histogram:
+    return Histogram(
+        words[at], words[at + 1], tuple(words[at + 2 : at + _HISTOGRAM_WORDS]), 4
+    )
 
 
 def _running_ns(word: int, now: int) -> tuple[int, bool]:
@@ -121,20 +97,33 @@ class StatsReader:
     """A read-only view of one process's counters."""
 
     def __init__(self, path: Path) -> None:
-        with path.open("rb") as file:
-            if os.fstat(file.fileno()).st_size < HEADER.size:
-                raise StatsError(f"{path}: too short for a statistics segment")
-            self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        try:
+            self._file = ForeignFile(path)
+        except UnsafeFileError as error:
+            raise StatsError(str(error)) from None
         self._names: dict[int, str] = {}
         self._blocks: dict[tuple[int, int], int] = {}  # device, stream
         try:
             self._read_header(path)
         except StatsError:
-            self._map.close()
+            self._file.close()
             raise
 
+    @property
+    def inode(self) -> int:
+        """Return which file this is, whatever has its name by now."""
+        return self._file.inode
+
+    def _bytes(self, at: int, size: int) -> bytes:
+        try:
+            return self._file.read(at, size)
+        except OSError as error:
+            raise StatsError(str(error)) from None
+
     def _read_header(self, path: Path) -> None:
-        fields = HEADER.unpack_from(self._map)
+        if self._file.size < HEADER.size:
+            raise StatsError(f"{path}: too short for a statistics segment")
+        fields = HEADER.unpack(self._bytes(0, HEADER.size))
         magic, version, header, device, devices, stream, streams, pid, names = fields[
             :9
         ]
@@ -148,7 +137,7 @@ class StatsReader:
         self._streams_at = -(-(header + devices * device) // 64) * 64
         self._names_at = self._streams_at + streams * stream
         end = self._names_at + names * NAME.size
-        if (device, stream) != sizes or len(self._map) < end:
+        if (device, stream) != sizes or self._file.size < end:
             raise StatsError(
                 f"{path}: its blocks do not have the sizes of layout {LAYOUT_VERSION}"
             )
@@ -162,56 +151,63 @@ class StatsReader:
         self._n_names = names
 
     def _word(self, at: int) -> int:
-        value: int = WORD.unpack_from(self._map, at)[0]
+        value: int = WORD.unpack(self._bytes(at, WORD.size))[0]
         return value
 
     def _words(self, at: int, n: int) -> tuple[int, ...]:
-        return struct.unpack_from(f"<{n}Q", self._map, at)
+        return struct.unpack(f"<{n}Q", self._bytes(at, 8 * n))
 
-    def _open_wait_ns(self, open_at: int, from_at: int, now: int) -> tuple[int, int]:
-        """Return how many waits last, and for how long together.
+    def _open_waits_ns(self, at: int, n: int, now: int) -> list[tuple[int, int]]:
+        """Return how many waits last of each of n kinds, and how long together.
 
-        The two words belong together only if neither changed meanwhile; waits
-        shorter than that are left to the sum of those that ended.
+        Both words of a kind, n words apart, belong together only if neither
+        changed meanwhile; waits shorter than that are left to the sum of those
+        that ended.
         """
+        found: list[tuple[int, int] | None] = [None] * n
+        before = self._words(at, 2 * n)
         for _ in range(8):
-            n, since = self._word(open_at), self._word(from_at)
-            if (n, since) == (self._word(open_at), self._word(from_at)):
-                return n, max(0, n * now - since)
-        return 0, 0
+            again = self._words(at, 2 * n)
+            for i in range(n):
+                pair = again[i], again[n + i]
+                if found[i] is None and pair == (before[i], before[n + i]):
+                    found[i] = pair[0], max(0, pair[0] * now - pair[1])
+            if all(pair is not None for pair in found):
+                break
+            before = again
+        return [pair or (0, 0) for pair in found]
 
     def process(self) -> ProcessStats:
         """Return what concerns the process as a whole."""
         at = OFFSETS["Segment.process"]
         enabled, dropped, waiters = self._words(at, 3)
         wakeup = self._histogram(at + OFFSETS["ProcessBlock.async_wakeup_ns"])
-        return ProcessStats(bool(enabled), dropped, waiters, wakeup)
+        hidden = self._word(at + OFFSETS["ProcessBlock.unpublished_streams"])
+        return ProcessStats(bool(enabled), dropped, waiters, wakeup, hidden)
 
     def devices(self) -> list[DeviceStats]:
         """Return the devices that exist."""
-        bases = (self._device_base + i * self._device_bytes for i in self._devices)
-        empty = bytes(self._device_bytes)
+        size = self._device_bytes
+        all_of_them = self._bytes(self._device_base, size * len(self._devices))
+        empty = bytes(size)
         return [
-            self._device(index, at)
-            for index, at in enumerate(bases)
-            if self._map[at : at + self._device_bytes] != empty
+            self._device(i, all_of_them[i * size : (i + 1) * size])
+            for i in self._devices
+            if all_of_them[i * size : (i + 1) * size] != empty
         ]
 
-    def _device(self, index: int, at: int) -> DeviceStats:
+    def _device(self, index: int, block: bytes) -> DeviceStats:
         def words(name: str, n: int) -> tuple[int, ...]:
-            return self._words(at + OFFSETS[f"DeviceBlock.{name}"], n)
+            return struct.unpack_from(f"<{n}Q", block, OFFSETS[f"DeviceBlock.{name}"])
 
         def by(keys: Sequence[str], values: Sequence[int]) -> dict[str, int]:
             return dict(zip(keys, values, strict=True))
 
         n = len(WAIT_REASONS)
         now = time.monotonic_ns()
-        open_at = at + OFFSETS["DeviceBlock.waiting"]
-        from_at = at + OFFSETS["DeviceBlock.waiting_from"]
+        at = self._device_base + index * self._device_bytes
         waits, ended = words("waits", n), words("wait_ns", n)
-        lasting = [
-            self._open_wait_ns(open_at + 8 * i, from_at + 8 * i, now) for i in range(n)
-        ]
+        lasting = self._open_waits_ns(at + OFFSETS["DeviceBlock.waiting"], n, now)
         copies = words("copy_bytes", 2 * len(COPY_KINDS))
         violations = words("sync_violations", 2 * n)
         reports = words("sanitizer_reports", len(REPORT_KINDS))
@@ -234,46 +230,51 @@ class StatsReader:
             },
             sanitizer_reports=by(REPORT_KINDS, reports),
             graph_capture_failures=by(CAPTURE_FAILURES, failures),
-            **{name: words(name, 1)[0] for name in _DEVICE_WORDS},
+            **{name: words(name, 1)[0] for name in DEVICE_WORDS},
         )
+
+    def _used(self, at: int) -> bool:
+        return bool(WORD.unpack(self._bytes(at, 8))[0] & STATE_MASK)
 
     def depth(self) -> int:
         """Return the tasks now queued, over all streams. Cheap enough to poll."""
         total = 0
+        last = OFFSETS["StreamBlock.retired"]
         for at in self._streams:
-            if not self._map[at]:
+            words = self._words(at, last // 8 + 1)
+            if not words[0] & STATE_MASK:
                 break
-            tail = self._word(at + OFFSETS["StreamBlock.tail"])
-            total += max(0, tail - self._word(at + OFFSETS["StreamBlock.retired"]))
+            total += max(0, words[_AT["tail"]] - words[-1])
         return total
 
     def streams(self) -> list[StreamStats]:
         """Return the streams made so far."""
-        blocks = (self._stream(at) for at in self._streams if self._map[at])
-        return list(blocks)
+        found = []
+        for at in self._streams:  # handed out in this order
+            if not self._used(at):
+                break
+            found.append(self._stream(at))
+        return found
 
     def _histogram(self, at: int) -> Histogram:
-        words = self._words(at, _HISTOGRAM_WORDS)
-        return Histogram(words[0], words[1], words[2:], 4)
+        return _histogram(self._words(at, _HISTOGRAM_WORDS), 0)
 
     def _name(self, key: int) -> str:
         """Return the text of a name's key; "" when it was never published."""
         if key and key not in self._names:
-            for i in range(self._n_names):
-                found, _, _, text = NAME.unpack_from(
-                    self._map, self._names_at + i * NAME.size
-                )
+            for found, _, _, text in self._all_names():
                 if found:
                     self._names[found] = _text(text)
             self._names.setdefault(key, "")
         return self._names.get(key, "")
 
+    def _all_names(self) -> Iterator[tuple[int, int, int, bytes]]:
+        return NAME.iter_unpack(self._bytes(self._names_at, self._n_names * NAME.size))
+
     def ops(self) -> list[OpCost]:
         """Return what the sampled tasks of each operator cost, the dearest first."""
         costs: dict[str, tuple[int, int]] = {}
-        for i in range(self._n_names):
-            at = self._names_at + i * NAME.size
-            key, tasks, ns, text = NAME.unpack_from(self._map, at)
+        for key, tasks, ns, text in self._all_names():
             if key and tasks:
                 op = _text(text)
                 before = costs.get(op, (0, 0))
@@ -285,14 +286,14 @@ class StatsReader:
         """Return the host threads that wait now, who waits longest first."""
         now = time.monotonic_ns()
         found = []
-        for i in range(OPEN_WAITS):
-            at = OFFSETS["Segment.waits"] + i * OPEN_WAIT.size
-            owner, since, reason, site, stream, until = OPEN_WAIT.unpack_from(
-                self._map, at
-            )
+        at, size = OFFSETS["Segment.waits"], OPEN_WAITS * OPEN_WAIT.size
+        entries = list(OPEN_WAIT.iter_unpack(self._bytes(at, size)))
+        again = OPEN_WAIT.iter_unpack(self._bytes(at, size))
+        for entry, (owner, *_) in zip(entries, again, strict=True):
+            _, since, reason, site, stream, until = entry
             thread = owner & THREAD_MASK
             # The same owner before and after: the other words belong to it.
-            if thread in (0, BEING_WRITTEN) or self._word(at) != owner:
+            if thread in (0, BEING_WRITTEN) or entry[0] != owner:
                 continue
             wait = OpenWait(
                 thread=thread,
@@ -321,10 +322,11 @@ class StatsReader:
             found[line] = SiteWaits(line, reason, waits, ns)
 
         known = self._word(OFFSETS["Segment.process"] + OFFSETS["ProcessBlock.sites"])
-        for number in range(1, min(known, MAX_SITES)):
-            at = OFFSETS["Segment.sites"] + number * SITE.size
-            if self._word(at + OFFSETS["SiteEntry.waits"]):
-                _, reason, waits, ns, text = SITE.unpack_from(self._map, at)
+        size = min(known, MAX_SITES) * SITE.size
+        for _, reason, waits, ns, text in SITE.iter_unpack(
+            self._bytes(OFFSETS["Segment.sites"], size)
+        ):
+            if waits:
                 add(_text(text), OPEN_WAIT_REASONS[reason], waits, ns)
         for wait in self.open_waits():
             if wait.at:
@@ -335,9 +337,11 @@ class StatsReader:
         at = self._blocks.get((device, stream))
         if at is None:
             for at in self._streams:
-                if not self._map[at]:
+                state, of, number, _ = STREAM_HEAD.unpack(
+                    self._bytes(at, STREAM_HEAD.size)
+                )
+                if not state:
                     return None
-                _, of, number, _ = STREAM_HEAD.unpack_from(self._map, at)
                 self._blocks.setdefault((of, number), at)
                 if (of, number) == (device, stream):
                     return at
@@ -370,8 +374,8 @@ class StatsReader:
         if at is None:
             return []
         at += OFFSETS[f"StreamBlock.{name}_exemplars"]
-        words = _EXEMPLARS.unpack_from(self._map, at)
-        again = _EXEMPLAR_TASKS.unpack_from(self._map, at)
+        words = _EXEMPLARS.unpack(self._bytes(at, _EXEMPLARS.size))
+        again = _EXEMPLAR_TASKS.unpack(self._bytes(at, _EXEMPLAR_TASKS.size))
         # The same task before and after: the other two words belong to it.
         return [
             Exemplar(task - 1, words[3 * i + 1], words[3 * i + 2])
@@ -384,9 +388,9 @@ class StatsReader:
         if not 0 < number < MAX_SITES:
             return ""
         at = OFFSETS["Segment.sites"] + number * SITE.size
-        if at + SITE.size > len(self._map):
+        if at + SITE.size > self._file.size:
             return ""
-        known, _, _, _, text = SITE.unpack_from(self._map, at)
+        known, _, _, _, text = SITE.unpack(self._bytes(at, SITE.size))
         return _text(text) if known else ""
 
     def _head(self, at: int, retired: int, tail: int) -> tuple[str, str]:
@@ -397,21 +401,14 @@ class StatsReader:
         name, site = self._words(at + OFFSETS["StreamBlock.recent"] + entry, 2)
         return self._name(name), self._site(site & STREAM_ID_MASK)
 
-    def _work(self, at: int, words: Sequence[int], i: int) -> Histogram:
-        """Return a stream's histogram of one kind of work."""
-        first = _AT["run_ns"] + i * _HISTOGRAM_WORDS
-        if i < _USUAL_WORKS:
-            found = words[first : first + _HISTOGRAM_WORDS]
-            return Histogram(found[0], found[1], tuple(found[2:]), 4)
-        return self._histogram(at + 8 * first) if self._word(at + 8 * first) else _EMPTY
-
     def _stream(self, at: int) -> StreamStats:
-        state, device, stream, capacity = STREAM_HEAD.unpack_from(self._map, at)
         # All at once, which costs a tenth of reading by name.
         # `tail` again, afterwards: a busy stream then reads as a little too
         # deep, never as negative.
         now = time.monotonic_ns()
-        words = _STREAM.unpack_from(self._map, at)
+        block = self._bytes(at, _STREAM.size)
+        state, device, stream, capacity = STREAM_HEAD.unpack_from(block)
+        words = _STREAM.unpack(block)
         tail = self._word(at + OFFSETS["StreamBlock.tail"])
 
         def word(name: str) -> int:
@@ -420,10 +417,6 @@ class StatsReader:
         def several(name: str, n: int) -> tuple[int, ...]:
             return words[_AT[name] : _AT[name] + n]
 
-        def histogram(name: str) -> Histogram:
-            found = several(name, _HISTOGRAM_WORDS)
-            return Histogram(found[0], found[1], found[2:], 4)
-
         idle_ns, idle = _running_ns(word("idle"), now)
         holds = [_running_ns(hold, now) for hold in several("held", len(HOLDS))]
         held = any(runs for _, runs in holds)
@@ -431,10 +424,8 @@ class StatsReader:
         running, running_at = self._head(at, retired, tail)
         alive_ns, _ = _running_ns(word("alive"), now)
         held_by = word("held_by") - 1 if held else -1
-        full_waiting, full_lasting = self._open_wait_ns(
-            at + OFFSETS["StreamBlock.full_waiting"],
-            at + OFFSETS["StreamBlock.full_waiting_from"],
-            now,
+        [(full_waiting, full_lasting)] = self._open_waits_ns(
+            at + OFFSETS["StreamBlock.full_waiting"], 1, now
         )
         depth = several("depth", DEPTH_BUCKETS + 2)
         errors = several("errors", len(ERROR_CODES))
@@ -472,15 +463,18 @@ class StatsReader:
             full_wait_ns=word("full_wait_ns") + full_lasting,
             full_waiting=full_waiting,
             depth_histogram=Histogram(depth[0], depth[1], depth[2:]),
-            queued_ns=histogram("queued_ns"),
-            latency_ns=histogram("latency_ns"),
-            run_ns={kind: self._work(at, words, i) for i, kind in enumerate(WORKS)},
-            launch_ns=histogram("launch_ns"),
-            **{name: word(name) for name in _STREAM_WORDS},
+            queued_ns=_histogram(words, _AT["queued_ns"]),
+            latency_ns=_histogram(words, _AT["latency_ns"]),
+            run_ns={
+                kind: _histogram(words, _AT["run_ns"] + i * _HISTOGRAM_WORDS)
+                for i, kind in enumerate(WORKS)
+            },
+            launch_ns=_histogram(words, _AT["launch_ns"]),
+            **{name: word(name) for name in STREAM_WORDS},
         )
 
     def close(self) -> None:
-        self._map.close()
+        self._file.close()
 
     def __enter__(self) -> Self:
         return self

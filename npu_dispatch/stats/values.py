@@ -163,6 +163,7 @@ class ProcessStats:
     trace_dropped: int
     async_waiters: int
     async_wakeup_ns: Histogram
+    unpublished_streams: int  # whose figures are nowhere to be read
 
 
 @dataclass(frozen=True, slots=True)

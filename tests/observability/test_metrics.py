@@ -75,6 +75,7 @@ TABLE = {
     "graph_replays": ("counter", D),
     "graph_capture_failures": ("counter", D | {"reason"}),
     "trace_events_dropped": ("counter", P),
+    "unpublished_streams": ("gauge", P),
     "async_waiters": ("gauge", P),
     "async_wakeup_seconds": ("histogram", P),
 }

@@ -29,6 +29,7 @@ ATEN_FROM, PYTHON_FROM = 4, 6
 
 PYTHON_LAYERS = {
     "errors": 0,
+    "foreign_file": -1,
     "config": 0,
     "import_alias": 0,
     "sanitizer": 0,
@@ -56,7 +57,7 @@ PYTHON_LAYERS = {
     "__main__": 4,
 }
 WITHOUT_TORCH = {"errors", "config", "stats", "metrics", "service", "summary"}
-WITHOUT_TORCH |= {"dump", "processes", "sanitizer"}
+WITHOUT_TORCH |= {"foreign_file", "dump", "processes", "sanitizer"}
 WITHOUT_TORCH |= {"top", "trace", "trace_export", "trace_file", "trace_marks"}
 MAX_LINES = 500
 

@@ -36,5 +36,11 @@ TEST(Clock, CountedOnByTicksIsNotAheadAndDoesNotGoBack) {
   }
 }
 
+TEST(Ticks, ThatWereReadOutOfOrderAreNoTimeApart) {
+  EXPECT_EQ(ticks_between(3, 5), 2);
+  EXPECT_EQ(ticks_between(5, 3), 0);
+  EXPECT_EQ(ticks_between(UINT64_MAX - 1, 3), 5);
+}
+
 }  // namespace
 }  // namespace npu

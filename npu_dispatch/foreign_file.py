@@ -1,0 +1,94 @@
+"""Files in shared memory that other processes write: segments, traces, events.
+
+Whoever may write to the folder can put there what he likes, and the writer may
+end, or be wrong, at any moment. So a file is opened in one way, which neither
+follows nor waits, and is read by copies: a mapped file that somebody makes
+shorter kills whoever touches it.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+__all__ = ["ForeignFile", "UnsafeFileError", "open_foreign"]
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+# Opening a FIFO for reading would wait for who writes to it.
+_FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+
+
+class UnsafeFileError(OSError):
+    """The file is not what a process of this user has made."""
+
+
+def open_foreign(path: Path, *, writable: bool = False) -> int:
+    """Return a descriptor of a plain file of this user's, in a folder that is safe.
+
+    Raises UnsafeFileError for anything else, and OSError as os.open does.
+    """
+    folder = os.open(path.parent, _FOLDER)
+    try:
+        _check_folder(path.parent, os.fstat(folder))
+        flags = _FILE | (os.O_RDWR if writable else os.O_RDONLY)
+        file = os.open(path.name, flags, dir_fd=folder)
+    finally:
+        os.close(folder)
+    try:
+        _check_file(path, os.fstat(file))
+    except BaseException:
+        os.close(file)
+        raise
+    return file
+
+
+def _check_folder(path: Path, found: os.stat_result) -> None:
+    if found.st_uid not in (os.geteuid(), 0):
+        raise UnsafeFileError(f"{path}: belongs to user {found.st_uid}")
+    if found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX:
+        raise UnsafeFileError(f"{path}: every user may change its files")
+
+
+def _check_file(path: Path, found: os.stat_result) -> None:
+    if not stat.S_ISREG(found.st_mode):
+        raise UnsafeFileError(f"{path}: not a plain file")
+    if found.st_uid != os.geteuid():
+        raise UnsafeFileError(f"{path}: belongs to user {found.st_uid}")
+    if found.st_mode & stat.S_IWOTH:
+        raise UnsafeFileError(f"{path}: every user may write to it")
+
+
+class ForeignFile:
+    """Such a file, open, to be read piece by piece."""
+
+    def __init__(self, path: Path, *, writable: bool = False) -> None:
+        self.path = path
+        self._file = open_foreign(path, writable=writable)
+        found = os.fstat(self._file)
+        self.size, self.inode = found.st_size, found.st_ino
+
+    def read(self, at: int, size: int) -> bytes:
+        """Return so many bytes; an UnsafeFileError where there are fewer."""
+        # Not more than the file had, whatever its own words say of sizes.
+        data = os.pread(self._file, size, at) if at + size <= self.size else b""
+        if len(data) != size:
+            raise UnsafeFileError(
+                f"{self.path}: expected {size} bytes at {at}, found {len(data)}"
+            )
+        return data
+
+    def write(self, at: int, data: bytes) -> None:
+        """Write over bytes that are there."""
+        self.read(at, len(data))  # does not make a file longer
+        os.pwrite(self._file, data, at)
+
+    def close(self) -> None:
+        """A second call does nothing."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+    def __del__(self) -> None:
+        if getattr(self, "_file", -1) >= 0:
+            self.close()

@@ -1,0 +1,155 @@
+// A /dev/shm without memory: whoever is watched must not die of it.
+#include <string.h>
+#include <sys/stat.h>
+
+#include "csrc/stats/owner.h"
+#include "csrc/stats/segment.h"
+#include "csrc/taskqueue/engine.h"
+#include "tests/cpp/check.h"
+#include "tests/cpp/child.h"
+#include "tests/cpp/kernels.h"
+#include "tests/cpp/small_shm.h"
+
+namespace npu {
+namespace {
+
+using check::in_child;
+using check::kAppend;
+using check::submit;
+using check::word;
+
+constexpr int kNotTested = 42;
+constexpr size_t kPage = 4096;
+
+int append_and_wait(Stream& stream, uint64_t n) {
+  std::vector<uint64_t> got;
+  for (uint64_t i = 0; i < n; ++i) submit(stream, kAppend, {word(&got), i});
+  synchronize_device(0, WaitReason::kDeviceSync);
+  return got.size() == n ? 0 : 1;
+}
+
+int times(const std::string& text, const char* part) {
+  int n = 0;
+  for (size_t at = 0; (at = text.find(part, at)) != std::string::npos; ++at)
+    ++n;
+  return n;
+}
+
+TEST(FullShm, LeavesTheProcessItsStatisticsAndSaysSo) {
+  const auto ended = in_child([] {
+    if (!check::small_shm(16 * kPage)) return kNotTested;
+    check::fill_shm();
+    for (int64_t id = 0; id < 3; ++id)
+      if (append_and_wait(*find_stream(0, id << 5), 100)) return 1;
+    if (!segment_path().empty()) return 2;
+    return current_stream(0).block().retired.load() == 100 ? 0 : 3;
+  });
+  if (ended.code == kNotTested) return;
+  EXPECT_EQ(ended.code, 0);
+  EXPECT_EQ(times(ended.err, "cannot see this one's statistics"), 1);
+  EXPECT_EQ(times(ended.err, strerror(ENOSPC)), 1);
+}
+
+// Where the segment itself still found memory.
+TEST(FullShm, LeavesOutTheStreamsThatComeLaterAndCountsThem) {
+  const auto ended = in_child([] {
+    if (!check::small_shm(size_t{8} << 20)) return kNotTested;
+    Stream& first = current_stream(0);
+    if (append_and_wait(first, 100)) return 1;
+    check::fill_shm();
+    for (int64_t i = 0; i < 5; ++i)
+      if (append_and_wait(next_stream(0, StreamPool::kNormal), 100)) return 2;
+    if (segment_path().empty()) return 3;
+    const auto* inside = reinterpret_cast<const char*>(&segment());
+    const auto* block = reinterpret_cast<const char*>(&first.block());
+    if (block < inside || block >= inside + sizeof(Segment)) return 4;
+    const uint64_t left_out = segment().process.unpublished_streams.load();
+    // The page that the first stream's block ends in has room for more.
+    return left_out >= 1 && left_out <= 5 ? 0 : 5;
+  });
+  if (ended.code == kNotTested) return;
+  EXPECT_EQ(ended.code, 0);
+  EXPECT_EQ(times(ended.err, "cannot see all streams' statistics"), 1);
+}
+
+// Names, call sites and waits are written to while nobody asks for memory.
+TEST(FullShm, HarmsNothingThatIsWrittenLater) {
+  const auto ended = in_child([] {
+    if (!check::small_shm(size_t{8} << 20)) return kNotTested;
+    segment();
+    check::fill_shm();
+    for (uint32_t site = 1; site < uint32_t(kMaxSites); ++site) {
+      publish_site(site, "train.py:1 in step");
+      count_wait_at(site, 0, 1);
+    }
+    static char names[kMaxNames][2];
+    for (auto& name : names) publish_name(name);
+    for (OpenWait& wait : segment().waits) wait.since.store(1);
+    for (DeviceBlock& device : segment().devices) device.allocated.store(1);
+    return 0;
+  });
+  if (ended.code == kNotTested) return;
+  EXPECT_EQ(ended.code, 0);
+}
+
+// Two containers that share /dev/shm: both have a process of our number.
+TEST(SharedShm, LeavesTheSegmentOfAnotherContainerAlone) {
+  const auto ended = in_child([] {
+    if (!check::small_shm(size_t{16} << 20)) return kNotTested;
+    const std::string folder =
+        "/dev/shm/npu_dispatch-" + std::to_string(getuid());
+    mkdir(folder.c_str(), 0700);
+    const std::string theirs = folder + "/" + std::to_string(getpid());
+    SegmentHeader header{};
+    memcpy(header.magic, kLayoutMagic, sizeof kLayoutMagic);
+    header.version = kLayoutVersion;
+    header.pid = uint32_t(getpid());
+    header.process_start = 7;
+    header.pid_namespace = pid_namespace() + 1;
+    const int file = open(theirs.c_str(), O_WRONLY | O_CREAT, 0600);
+    if (write(file, &header, sizeof header) != sizeof header) return 1;
+    close(file);
+    if (segment_path() != theirs + "-" + std::to_string(pid_namespace()))
+      return 2;
+    remove_segment();
+    return access(theirs.c_str(), F_OK) == 0 ? 0 : 3;
+  });
+  if (ended.code == kNotTested) return;
+  EXPECT_EQ(ended.code, 0);
+}
+
+// Nobody waits for who may write to a FIFO that lies where segments do.
+TEST(SharedShm, IsNotHeldUpByAFifo) {
+  const auto ended = in_child([] {
+    if (!check::small_shm(size_t{16} << 20)) return kNotTested;
+    const std::string folder =
+        "/dev/shm/npu_dispatch-" + std::to_string(getuid());
+    mkdir(folder.c_str(), 0700);
+    for (const char* name : {"/1", "/2"})
+      if (mkfifo((folder + name).c_str(), 0600)) return 1;
+    if (mkfifo((folder + "/" + std::to_string(getpid())).c_str(), 0600))
+      return 2;
+    return segment_path().empty() ? 3 : 0;
+  });
+  if (ended.code == kNotTested) return;
+  EXPECT_EQ(ended.code, 0);
+}
+
+// A forked child takes a file with its first stream.
+TEST(FullShm, HarmsNoForkedChild) {
+  const auto ended = in_child([] {
+    if (!check::small_shm(size_t{8} << 20)) return kNotTested;
+    segment();
+    check::fill_shm();
+    return in_child([] {
+             if (append_and_wait(current_stream(0), 100)) return 1;
+             return segment_path().empty() ? 0 : 2;
+           })
+        .code;
+  });
+  if (ended.code == kNotTested) return;
+  EXPECT_EQ(ended.code, 0);
+}
+
+}  // namespace
+}  // namespace npu

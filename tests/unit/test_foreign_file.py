@@ -1,0 +1,156 @@
+"""Files that other processes write are not trusted: they hang and kill nobody."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from npu_dispatch import _C
+from npu_dispatch.foreign_file import ForeignFile, UnsafeFileError, open_foreign
+from npu_dispatch.processes import Processes
+from npu_dispatch.service.admin import ask_launch_blocking
+from npu_dispatch.stats import StatsError, StatsReader
+from npu_dispatch.trace_file import TraceError, TraceFile
+
+EVERYBODY_WRITES = 0o666
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "1"
+    path.write_bytes(b"x" * 8192)
+    return path
+
+
+def make_fifo(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def make_link(path: Path) -> None:
+    path.rename(path.with_name("there"))
+    path.symlink_to("there")
+
+
+def make_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def make_writable(path: Path) -> None:
+    path.chmod(EVERYBODY_WRITES)
+
+
+def make_folder_writable(path: Path) -> None:
+    path.parent.chmod(0o777)
+
+
+def give_away(path: Path) -> None:
+    if os.geteuid():
+        pytest.skip("only root gives files away")
+    os.chown(path, 4711, -1)
+
+
+def give_folder_away(path: Path) -> None:
+    if os.geteuid():
+        pytest.skip("only root gives folders away")
+    os.chown(path.parent, 4711, -1)
+
+
+PLANTS = [
+    make_fifo,
+    make_link,
+    make_folder,
+    make_writable,
+    make_folder_writable,
+    give_away,
+    give_folder_away,
+]
+READERS = {
+    "segment": (StatsReader, (StatsError, OSError)),
+    "trace": (TraceFile, TraceError),
+    "words": (lambda path: open_foreign(path, writable=True), OSError),
+    "control": (lambda path: ask_launch_blocking(path, True), (StatsError, OSError)),
+}
+
+
+@pytest.mark.parametrize("plant", PLANTS, ids=lambda plant: plant.__name__)
+@pytest.mark.parametrize(("read", "error"), READERS.values(), ids=READERS)
+def test_what_no_process_of_ours_made_is_refused(file: Path, plant, read, error):
+    plant(file)
+    before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+
+    with pytest.raises(error):
+        read(file)
+
+    assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
+
+
+def test_a_plain_file_is_read_and_written(file: Path):
+    mine = ForeignFile(file, writable=True)
+    mine.write(100, b"abc")
+
+    assert mine.read(99, 5) == b"xabcx"
+    mine.close()
+    mine.close()
+
+
+def test_a_write_makes_no_file_longer(file: Path):
+    mine = ForeignFile(file, writable=True)
+
+    with pytest.raises(UnsafeFileError):
+        mine.write(8190, b"abc")
+    assert file.stat().st_size == 8192
+
+
+def test_a_segment_that_is_cut_short_is_an_error(tmp_path: Path):
+    copy = tmp_path / "1"
+    copy.write_bytes(Path(_C.segment_path()).read_bytes())
+    with StatsReader(copy) as reader:
+        reader.devices()
+        os.truncate(copy, 4096)
+
+        with pytest.raises(StatsError, match="expected"):
+            reader.devices()
+        with pytest.raises(StatsError, match="expected"):
+            reader.streams()
+
+
+def test_a_trace_that_is_cut_short_is_an_error(file: Path):
+    source = _C.segment_path().replace("npu_dispatch-", "npu_dispatch-trace-")
+    file.write_bytes(Path(source).read_bytes())
+    with TraceFile(file) as trace:
+        os.truncate(file, 10)
+
+        with pytest.raises(TraceError, match="expected"):
+            trace.read()
+        with pytest.raises(TraceError, match="expected"):
+            trace.wanted = True
+
+
+def test_a_planted_file_hides_no_process(tmp_path: Path):
+    living = tmp_path / Path(_C.segment_path()).name
+    living.write_bytes(Path(_C.segment_path()).read_bytes())
+    os.mkfifo(tmp_path / "1")
+    (tmp_path / "2").write_bytes(b"short")
+
+    with Processes(directory=tmp_path) as processes:
+        [view] = processes.refresh()
+        assert view.info.pid == os.getpid()
+        assert processes.unreadable == 2
+
+
+def test_reading_takes_no_memory_of_the_file_system():
+    """A read of a mapped hole does; where there is none, it kills the reader."""
+    segment = Path(_C.segment_path())
+    before = segment.stat().st_blocks
+    with StatsReader(segment) as reader:
+        reader.streams()
+        reader.devices()
+        reader.ops()
+        reader.open_waits()
+        reader.waits_by_site()
+
+    assert segment.stat().st_blocks == before

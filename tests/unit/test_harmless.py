@@ -1,0 +1,187 @@
+"""Programs that did not ask for the device are not harmed by its being installed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import sysconfig
+import zipapp
+from pathlib import Path
+
+import pytest
+from interpreter import environment
+
+ROOT = Path(__file__).resolve().parents[2]
+WORKS = "print(torch.ones(2, device='npu').sum().item())"
+# Of a container that runs as a number nobody knows.
+NO_HOME = """
+import os, pwd
+os.environ.pop("HOME", None)
+os.environ.pop("XDG_CACHE_HOME", None)
+def unknown(uid): raise KeyError(uid)
+pwd.getpwuid = unknown
+"""
+BROKEN = "import sys; sys.modules['npu_dispatch._C'] = None\n"
+ODD = {
+    "no home": NO_HOME,
+    "no sys.argv": "import sys; del sys.argv\n",
+    "empty sys.argv": "import sys; sys.argv = []\n",
+    "no sys.executable": "import sys; sys.executable = None\n",
+    "no stderr": "import sys; sys.stderr = None\n",
+    "no __main__ file": "import __main__; __main__.__dict__.pop('__file__', None)\n",
+}
+
+
+@pytest.fixture
+def python(fresh_python):
+    """That has imported nothing yet: importing is what is tested."""
+    return fresh_python
+
+
+def run(*argv: str, cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *argv],
+        cwd=cwd,
+        env=environment(**env),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("oddity", ODD.values(), ids=ODD)
+def test_the_device_works_in_an_odd_process(python, oddity: str):
+    # The watchdog is the one thing that starts a program of ours at import.
+    result = python(oddity + "import torch\n" + WORKS, NPU_DISPATCH_WATCHDOG="30s")
+
+    assert result.stdout.strip() == "2.0"
+
+
+def test_a_watchdog_that_cannot_start_is_a_warning(python):
+    code = "import sys; sys.executable = '/nowhere'\nimport torch\n" + WORKS
+
+    result = python(code, NPU_DISPATCH_WATCHDOG="30s")
+
+    assert result.stdout.strip() == "2.0"
+    assert "there is no watchdog" in result.stderr
+
+
+@pytest.mark.parametrize("flag", ["-I", "-OO", "-E", "-s"])
+def test_import_torch_works_under_a_flag(tmp_path: Path, flag: str):
+    code = "import torch; print(torch.ones(2).sum().item())"
+
+    result = run(flag, "-c", code, cwd=tmp_path)
+
+    assert (result.returncode, result.stdout.strip()) == (0, "2.0"), result.stderr
+
+
+def test_import_torch_works_without_site(tmp_path: Path):
+    """Where the path is all there is, and half of an editable installation on it."""
+    path = [str(ROOT), sysconfig.get_path("purelib")]
+    code = f"import sys; sys.path += {path!r}; import torch; print(torch.ones(2))"
+
+    result = run("-S", "-c", code, cwd=tmp_path)
+
+    assert result.returncode == 0, result.stderr
+
+
+def test_import_torch_works_in_a_zipapp(tmp_path: Path):
+    source = tmp_path / "program"
+    source.mkdir()
+    (source / "__main__.py").write_text(f"import torch\n{WORKS}\n")
+    zipapp.create_archive(source, tmp_path / "program.pyz")
+
+    result = run(str(tmp_path / "program.pyz"), cwd=tmp_path)
+
+    assert (result.returncode, result.stdout.strip()) == (0, "2.0"), result.stderr
+
+
+def test_a_module_without_a_spec_in_torch_npus_place_counts_as_that(python):
+    code = """
+import sys, types
+sys.modules["torch_npu"] = types.ModuleType("torch_npu")
+import torch
+print(hasattr(torch, "npu"))
+"""
+    assert python(code).stdout.strip() == "False"
+
+
+def test_a_read_only_dev_shm_costs_the_statistics_only(python):
+    code = (
+        """
+import ctypes, sys
+libc = ctypes.CDLL(None, use_errno=True)
+NEW_NAMESPACE, PRIVATE, READ_ONLY = 0x20000, 1 << 18 | 1 << 14, 1
+if (
+    libc.unshare(NEW_NAMESPACE)
+    or libc.mount(b"", b"/", None, PRIVATE, None)
+    or libc.mount(b"", b"/dev/shm", b"tmpfs", READ_ONLY, None)
+):
+    print("not allowed")
+    sys.exit()
+import torch
+"""
+        + WORKS
+    )
+    result = python(code)
+
+    if result.stdout.strip() == "not allowed":
+        pytest.skip("no mounts of its own")
+    assert result.stdout.strip() == "2.0"
+    told = [line for line in result.stderr.splitlines() if "statistics" in line]
+    assert len(told) == 1
+    assert "Read-only file system" in told[0]
+
+
+PROJECT = """
+import sys
+def test_nothing():
+    assert not {"torch", "npu_dispatch"} & set(sys.modules)
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """Somebody's tests, that have nothing to do with torch."""
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / "test_it.py").write_text(PROJECT)
+    return folder
+
+
+def test_pytest_of_another_project_imports_nothing_of_ours(project: Path):
+    result = run("-m", "pytest", "-q", cwd=project)
+
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+@pytest.mark.parametrize("what", ["_C", "config", "pytest_plugin"])
+def test_pytest_runs_where_a_part_of_ours_cannot_be_imported(project: Path, what: str):
+    (project / "conftest.py").write_text(
+        f"import sys; sys.modules['npu_dispatch.{what}'] = None"
+    )
+    result = run("-m", "pytest", "-q", "-p", "conftest", cwd=project)
+
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+@pytest.mark.parametrize("flag", ["--npu-sanitize", "--npu-sync=error"])
+def test_who_asks_pytest_for_the_device_is_told_that_it_is_broken(
+    project: Path, flag: str
+):
+    (project / "conftest.py").write_text(BROKEN)
+
+    result = run("-m", "pytest", "-q", "-p", "conftest", flag, cwd=project)
+
+    assert result.returncode != 0
+    assert "npu_dispatch._C" in result.stdout + result.stderr
+
+
+def test_a_cache_without_a_home_is_refused_with_what_to_do(python):
+    code = NO_HOME + (
+        "from npu_dispatch.config import cache_folder\n"
+        "try: cache_folder()\n"
+        "except RuntimeError as error: print(error)"
+    )
+    assert "set XDG_CACHE_HOME" in python(code, NPU_AUTOLOAD="0").stdout
