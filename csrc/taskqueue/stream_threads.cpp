@@ -51,8 +51,12 @@ void Stream::launch(uint64_t number) {
   // So that an urgent stream runs ahead of everything in the process, not of
   // normal streams only (urgency.h). Needs CAP_SYS_NICE, else no effect.
   if (priority_ < 0) setpriority(PRIO_PROCESS, id_t(gettid()), kUrgentNice);
-  std::lock_guard lock(running_mutex_);
+  // In turn, whichever thread the system runs first: who stops this stream
+  // waits for the earlier one.
+  while (!ended_.sleep(number, 0)) {
+  }
   Launcher(*this).run(number);
+  ended_.advance_to(number + 1);
 }
 
 bool Stream::stop() {
@@ -83,7 +87,6 @@ void Stream::abandon_after_fork() {
   new (&launcher_mutex_) std::mutex;
   new (&error_mutex_) std::mutex;
   new (&launcher_) std::thread;
-  new (&running_mutex_) std::mutex;
   gate_.store(kForked, std::memory_order_relaxed);
 }
 
