@@ -75,6 +75,7 @@ def start_watchdog(pid: int, seconds: float) -> None:
         [sys.executable, "-m", "npu_dispatch.dump", str(pid), str(seconds)],
         stdin=subprocess.DEVNULL,
         env=torch_free_variables(),
+        start_new_session=True,  # Ctrl-C is for the program
     )
 
 

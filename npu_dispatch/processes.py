@@ -6,6 +6,8 @@ process that died disappears with the next refresh, and its segment with it.
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import os
 import time
 from collections import deque
@@ -26,7 +28,9 @@ from npu_dispatch.stats import (
 
 __all__ = ["ProcessView", "Processes", "StreamView", "is_alive", "process_start"]
 
+_log = logging.getLogger(__name__)
 _DEPTH_WINDOW_S = 60.0
+_MAX_TOLD = 1000
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
@@ -137,7 +141,6 @@ class _Watched:
     def __init__(self, path: Path, slot: str) -> None:
         self.path = path
         self.slot = slot
-        self.inode = path.stat().st_ino
         self.reader = StatsReader(path)
         self._progress: dict[tuple[int, int], _Progress] = {}
         self._previous: float | None = None
@@ -188,6 +191,11 @@ class _Watched:
         )
 
 
+def _remove(path: Path) -> None:
+    with contextlib.suppress(OSError):  # a file system that is read-only
+        path.unlink()
+
+
 class Processes:
     """The processes of this user that publish statistics, or one of them.
 
@@ -202,6 +210,7 @@ class Processes:
         self.views: tuple[ProcessView, ...] = ()
         # Files that could not be read as a segment at the last refresh.
         self.unreadable = 0
+        self._told: set[tuple[str, int]] = set()  # names and inodes, of a warning
 
     def refresh(self) -> tuple[ProcessView, ...]:
         """Read everything again; remove what dead processes left."""
@@ -210,20 +219,36 @@ class Processes:
         order = sorted(
             self._watched.values(), key=lambda w: (len(w.slot), w.slot, w.path)
         )
-        self.views = tuple(watched.view() for watched in order)
+        views = []
+        for watched in order:
+            # One process's segment, torn or forged, hides no other's.
+            try:
+                views.append(watched.view())
+            except Exception as error:
+                self._give_up(watched, error)
+        self.views = tuple(views)
         return self.views
+
+    def _give_up(self, watched: _Watched, error: Exception) -> None:
+        self.unreadable += 1
+        del self._watched[watched.path.name]
+        key = watched.path.name, watched.reader.inode
+        watched.reader.close()
+        if key not in self._told:
+            self._told = {*self._told, key} if len(self._told) < _MAX_TOLD else {key}
+            _log.warning("%s: cannot be read: %r", watched.path, error)
 
     def _forget_the_dead(self) -> None:
         for name, watched in list(self._watched.items()):
             try:
-                same = watched.path.stat().st_ino == watched.inode
+                same = watched.path.stat().st_ino == watched.reader.inode
             except OSError:
                 same = False
             alive = is_alive(watched.reader.info)
             if same and alive is not False:
                 continue
             if same:
-                watched.path.unlink(missing_ok=True)
+                _remove(watched.path)
             watched.reader.close()
             del self._watched[name]
 
@@ -235,18 +260,24 @@ class Processes:
             return
         for path in found:
             name = path.name
-            if name in self._watched or not name.isdecimal():
+            # PID, or PID-NAMESPACE where another container has that number.
+            pid, _, _ = name.partition("-")
+            if name in self._watched or not pid.isdecimal():
                 continue
-            if self._pid is not None and name != str(self._pid):
+            if self._pid is not None and pid != str(self._pid):
                 continue
             try:
                 watched = _Watched(path, "")
             except (OSError, StatsError, ValueError):
                 self.unreadable += 1
                 continue
-            if is_alive(watched.reader.info) is False:
+            alive = is_alive(watched.reader.info)
+            if self._pid is not None and alive is None and "-" in name:
+                watched.reader.close()  # another container's process
+                continue
+            if alive is False:
                 watched.reader.close()
-                path.unlink(missing_ok=True)
+                _remove(path)
                 continue
             watched.slot = self._free_slot(watched.reader.info.local_rank)
             self._watched[name] = watched

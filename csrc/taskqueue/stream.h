@@ -273,8 +273,8 @@ class Stream {
   // None is on a steady path, nor held when another is taken.
   std::mutex launcher_mutex_;  // guards the next two: start and stop
   std::thread launcher_;
-  uint64_t launchers_ = 0;          // started so far
-  std::mutex running_mutex_;        // held by the launcher that runs
+  uint64_t launchers_ = 0;  // started so far
+  Sequence ended_;          // launchers that have ended: number n begins at n
   mutable std::mutex error_mutex_;  // guards error_
   std::unique_ptr<StreamError> error_;
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 import gc
 import os
 import select
+import socket
+import socketserver
 import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -40,9 +42,14 @@ def serve(pid: int, host: str, port: int) -> int:
 
     class Server(ThreadingHTTPServer):
         daemon_threads = True
+        address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+
+        def server_bind(self) -> None:
+            # Not HTTPServer's, which asks the network for the host's name.
+            socketserver.TCPServer.server_bind(self)
 
     try:
-        server = Server((host, port), Handler)
+        server = Server((host.strip("[]"), port), Handler)
         watched = os.pidfd_open(pid)
     except (OSError, OverflowError) as error:
         print(error, flush=True)

@@ -17,7 +17,7 @@ class Exporter:
     """A running exporter. Ends with close(), or when its trainer ends."""
 
     def __init__(self, process: subprocess.Popen[str], host: str, port: int) -> None:
-        self._process = process
+        self._process, self._owner = process, os.getpid()
         self.host, self.port = host, port
 
     @property
@@ -26,11 +26,15 @@ class Exporter:
         return f"http://{host}:{self.port}/metrics"
 
     def close(self) -> None:
-        """Stop it. A second call does nothing."""
+        """Stop it. A second call does nothing, nor one in a forked child."""
+        if os.getpid() != self._owner:
+            return
         if self._process.stdin:
-            self._process.stdin.close()  # its signal to end
+            self._process.stdin.close()
         if self._process.stdout:
             self._process.stdout.close()
+        # Its input does not end while a forked worker has the pipe, too.
+        self._process.terminate()
         self._process.wait()
 
     def __enter__(self) -> Self:
@@ -48,8 +52,9 @@ class Exporter:
 def start_exporter(port: int = 9400, host: str = "127.0.0.1") -> Exporter:
     """Serve this process's metrics on `port` (0: any free one), from a helper.
 
-    Raises OSError when the port cannot be had. The helper holds no device, and
-    ends with this process, however that ends.
+    host: an address, of IPv4 or IPv6, or a name. Raises OSError when the port
+    cannot be had. The helper holds no device, and ends with this process, however
+    that ends; Ctrl-C does not reach it.
     """
     program = [sys.executable, "-m", "npu_dispatch.metrics", str(os.getpid())]
     process = subprocess.Popen(
@@ -58,6 +63,7 @@ def start_exporter(port: int = 9400, host: str = "127.0.0.1") -> Exporter:
         stdout=subprocess.PIPE,
         text=True,
         env=torch_free_variables(),
+        start_new_session=True,  # Ctrl-C is for the trainer
     )
     assert process.stdout is not None
     answer = process.stdout.readline().strip()

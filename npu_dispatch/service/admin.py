@@ -6,14 +6,14 @@ socket for it, and is asked nothing while it hangs.
 
 from __future__ import annotations
 
-import hmac
-import mmap
 import struct
 from pathlib import Path
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
+from npu_dispatch.foreign_file import ForeignFile
+from npu_dispatch.service.access import bearer, same
 from npu_dispatch.stats import OFFSETS, StatsReader
 from npu_dispatch.trace_file import TraceFile, trace_path
 
@@ -26,11 +26,7 @@ def check_token(request: Request, token: str | None) -> None:
     """Raise 403 where there is no administration, 401 without the token."""
     if token is None:
         raise HTTPException(403, "read-only: the service runs without --enable-admin")
-    scheme, _, given = request.headers.get("authorization", "").partition(" ")
-    # In constant time: how long it takes says nothing about the token.
-    if scheme.lower() != "bearer" or not hmac.compare_digest(
-        given.strip().encode(), token.encode()
-    ):
+    if not same(bearer(request.headers), token):
         raise HTTPException(
             401,
             "expected the header `Authorization: Bearer TOKEN`",
@@ -45,8 +41,11 @@ def ask_launch_blocking(segment: Path, wanted: bool) -> None:
     """
     StatsReader(segment).close()  # raises StatsError for another layout
     at = OFFSETS["Segment.control"] + OFFSETS["ControlBlock.launch_blocking"]
-    with segment.open("r+b") as file, mmap.mmap(file.fileno(), 0) as memory:
-        struct.pack_into("<Q", memory, at, _ON if wanted else _OFF)
+    file = ForeignFile(segment, writable=True)
+    try:
+        file.write(at, struct.pack("<Q", _ON if wanted else _OFF))
+    finally:
+        file.close()
 
 
 def ask_tracing(pid: int, wanted: bool) -> None:

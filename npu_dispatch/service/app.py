@@ -9,7 +9,6 @@ import contextlib
 import importlib.util
 import sys
 import tempfile
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,9 +29,10 @@ from starlette.responses import (
     StreamingResponse,
 )
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from npu_dispatch.processes import Processes, ProcessView
+from npu_dispatch.service.access import Limits, Tokens
 from npu_dispatch.service.admin import (
     ask_launch_blocking,
     ask_tracing,
@@ -80,30 +80,19 @@ class ServiceConfig:
     directory: Path | None = None  # of the segments, where not the usual one
     ops: int = 0  # metrics by operator, of the dearest so many
     admin_token: str | None = None  # None: nothing can be changed from outside
+    token: str | None = None  # for reading; None: needs none
 
 
-class _Limits:
-    """Answers 429 above a rate. A bucket that holds one second's worth."""
+class _Listened(StreamingResponse):
+    """A stream of events. However it ends, `ended` is called, and once."""
 
-    def __init__(self, app: ASGIApp, rate: float) -> None:
-        self._app, self._rate = app, rate
-        self._left, self._at = rate, time.monotonic()
+    ended: Callable[[], None]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            now = time.monotonic()
-            self._left = min(self._rate, self._left + (now - self._at) * self._rate)
-            self._at = now
-            if self._left < 1:
-                refusal = JSONResponse(
-                    {"error": f"more than {self._rate:g} requests per second"},
-                    429,
-                    {"Retry-After": "1"},
-                )
-                await refusal(scope, receive, send)
-                return
-            self._left -= 1
-        await self._app(scope, receive, send)
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self.ended()
 
 
 def create_app(config: ServiceConfig | None = None) -> Starlette:
@@ -128,19 +117,28 @@ def create_app(config: ServiceConfig | None = None) -> Starlette:
         lifespan=lifespan,
         middleware=[
             Middleware(Measured, telemetry=watcher.telemetry),
-            Middleware(_Limits, rate=config.max_rate),
-            # Against DNS rebinding: a page elsewhere must not read this one.
+            # Against DNS rebinding: a page elsewhere must not read this one, nor
+            # use up what others may ask.
             Middleware(
                 TrustedHostMiddleware,
                 allowed_hosts=[*_LOOPBACK, *map(_as_in_header, config.hosts)],
                 www_redirect=False,
             ),
+            Middleware(Limits, rate=config.max_rate),
+            Middleware(Tokens, tokens=_readers(config)),
             Middleware(GZipMiddleware, minimum_size=4096, compresslevel=4),
         ],
         exception_handlers={HTTPException: _say},
     )
     app.state.watcher = watcher
     return app
+
+
+def _readers(config: ServiceConfig) -> tuple[str, ...]:
+    """Return the tokens that may read; none: everybody may."""
+    if config.token is None:
+        return ()
+    return tuple(filter(None, (config.token, config.admin_token)))
 
 
 def _as_in_header(host: str) -> str:
@@ -231,7 +229,13 @@ class _Endpoints:
         return Response(body, headers={"Content-Type": content_type})
 
     async def livez(self, _: Request) -> Response:
-        return JSONResponse({"status": "ok"})
+        """Without the readings: 503 once they have failed for too long."""
+        stale = self._watcher.is_stale()
+        body = {
+            "status": "stale" if stale else "ok",
+            "reading_age_s": round(self._watcher.age(), 3),
+        }
+        return JSONResponse(body, 503 if stale else 200)
 
     async def readyz(self, _: Request) -> Response:
         """503 while a stream has failed, hangs, or lost its launcher."""
@@ -298,18 +302,19 @@ class _Endpoints:
             raise HTTPException(503, text, {"Retry-After": "10"})
 
         async def lines() -> AsyncIterator[bytes]:
-            self._clients += 1
-            try:
-                yield b"retry: 2000\n\n"
-                async for data in self._watcher.events():
-                    yield b"event: snapshot\ndata: " + data + b"\n\n"
-            finally:
-                self._clients -= 1
+            yield b"retry: 2000\n\n"
+            async for data in self._watcher.events():
+                yield b"event: snapshot\ndata: " + data + b"\n\n"
 
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-        return StreamingResponse(
-            lines(), media_type="text/event-stream", headers=headers
-        )
+        answer = _Listened(lines(), media_type="text/event-stream", headers=headers)
+        # Here, with no await since it was compared: many may come at once.
+        self._clients += 1
+        answer.ended = self._lose_listener
+        return answer
+
+    def _lose_listener(self) -> None:
+        self._clients -= 1
 
     def _chosen(self, request: Request) -> list[ProcessView]:
         """Return the processes that `?slot=` names, by default all."""

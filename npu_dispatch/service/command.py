@@ -96,6 +96,19 @@ def _check_names(
     type=click.FloatRange(min=1),
     help="Requests per second, of all clients together.",
 )
+@click.option(
+    "--unix",
+    metavar="PATH",
+    type=click.Path(path_type=Path),
+    help="Serve at a Unix socket of mode 0600 instead of an address: every user of "
+    "the machine can connect to 127.0.0.1.",
+)
+@click.option(
+    "--token",
+    metavar="TOKEN",
+    help="What reading needs, too: `Authorization: Bearer TOKEN`, or /?token=TOKEN in "
+    "a browser. Better given as NPU_DISPATCH_SERVE_TOKEN.",
+)
 @click.option("--pid", type=int, help="Watch this process only.")
 @click.option(
     "--ops",
@@ -125,6 +138,8 @@ def serve(
     hang_seconds: float,
     max_clients: int,
     max_rate: float,
+    unix: Path | None,
+    token: str | None,
     pid: int | None,
     ops: int,
     enable_admin: bool,
@@ -153,11 +168,13 @@ def serve(
         pid=pid,
         ops=ops,
         admin_token=_token(admin_token) if enable_admin else None,
+        token=None if token is None else _token(token),
     )
     try:
-        run(config, host, port)
+        run(config, host, port, unix)
     except OSError as error:
-        raise click.ClickException(f"{host}:{port}: {error}") from None
+        where = f"{host}:{port}" if unix is None else unix
+        raise click.ClickException(f"{where}: {error}") from None
 
 
 def _become_torch_free() -> None:

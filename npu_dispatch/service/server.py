@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import os
 import socket
+import stat
+from pathlib import Path
 
 import uvicorn
 
@@ -11,27 +15,58 @@ from npu_dispatch.service.app import ServiceConfig, create_app
 
 __all__ = ["run"]
 
+_BACKLOG = 128
 _GRACE_SECONDS = 5
 _MAX_CONNECTIONS = 256
 _MAX_REQUEST_BYTES = 16 << 10
 
 
 class _Server(uvicorn.Server):
+    unix: Path | None = None
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         # Listeners of /api/v1/events would otherwise stay for the whole grace.
         await self.config.app.state.watcher.close()  # type: ignore[union-attr]
         await super().shutdown(sockets)
+        if self.unix is not None:  # here: the signal ends the process after this
+            self.unix.unlink(missing_ok=True)
 
 
-def run(config: ServiceConfig, host: str, port: int) -> None:
-    """Serve until SIGINT or SIGTERM; a second one does not wait for clients."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.create_server((host, port), family=family, backlog=128)
-    name = f"[{host}]" if ":" in host else host
-    print(f"http://{name}:{listener.getsockname()[1]}/", flush=True)
+def _listen_at(path: Path) -> socket.socket:
+    """Return a Unix socket that only this user can connect to."""
+    listener = socket.socket(socket.AF_UNIX)
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as other:
+        if stat.S_ISSOCK(path.lstat().st_mode):
+            try:
+                other.connect(str(path))
+            except ConnectionRefusedError:
+                path.unlink()  # whoever made it is gone
+    # Before anybody can connect; a chmod afterwards would come too late.
+    before = os.umask(0o177)
+    try:
+        listener.bind(str(path))
+    finally:
+        os.umask(before)
+    listener.listen(_BACKLOG)
+    return listener
+
+
+def run(config: ServiceConfig, host: str, port: int, unix: Path | None = None) -> None:
+    """Serve until SIGINT or SIGTERM; a second one does not wait for clients.
+
+    unix: serve there, with mode 0600, and at no address.
+    """
+    if unix is None:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        listener = socket.create_server((host, port), family=family, backlog=_BACKLOG)
+        name = f"[{host}]" if ":" in host else host
+        print(f"http://{name}:{listener.getsockname()[1]}/", flush=True)
+    else:
+        listener = _listen_at(unix)
+        print(f"unix:{unix}", flush=True)
     # What is loaded by now stays: a collection during a scrape need not look at it.
     gc.freeze()
-    _Server(
+    server = _Server(
         uvicorn.Config(
             create_app(config),
             loop="uvloop",
@@ -44,4 +79,6 @@ def run(config: ServiceConfig, host: str, port: int) -> None:
             h11_max_incomplete_event_size=_MAX_REQUEST_BYTES,
             timeout_graceful_shutdown=_GRACE_SECONDS,
         )
-    ).run(sockets=[listener])
+    )
+    server.unix = unix
+    server.run(sockets=[listener])

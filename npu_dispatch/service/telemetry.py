@@ -41,6 +41,8 @@ class Telemetry:
 
     def __init__(self) -> None:
         self.lag = TimeHistogram()
+        self.last_reading = time.time()  # of the counters, seconds since 1970
+        self.failed_readings = 0
         self._requests: dict[tuple[str, str, str], TimeHistogram] = defaultdict(
             TimeHistogram
         )
@@ -57,6 +59,18 @@ class Telemetry:
             LATENCY_BOUNDS,
         )
         lag.rows.append(Row(Labels(), histogram=self.lag.value()))
+        reading = Family(
+            "npu_dispatch_last_reading_timestamp_seconds",
+            "gauge",
+            "When the service last read the counters of all processes.",
+        )
+        reading.add(Labels(), self.last_reading)
+        failed = Family(
+            "npu_dispatch_readings_failed",
+            "counter",
+            "Readings of the counters that failed.",
+        )
+        failed.add(Labels(), self.failed_readings)
         total = Family("npu_dispatch_http_requests", "counter", "Requests answered.")
         took = Family(
             "npu_dispatch_http_request_duration_seconds",
@@ -69,7 +83,7 @@ class Telemetry:
             value = histogram.value()
             total.add(labels, value.count)
             took.rows.append(Row(labels, histogram=value))
-        return [lag, total, took]
+        return [lag, reading, failed, total, took]
 
 
 class Measured:

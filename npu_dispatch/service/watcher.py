@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
@@ -20,6 +21,9 @@ __all__ = ["Watcher"]
 
 _SMOOTH_S = 2.0  # rates are of at least so long, so that they do not flicker
 _HISTORY = 120
+# Of an age at which /livez gives up: the longer of these.
+_STALE_S, _STALE_INTERVALS = 30.0, 10
+_log = logging.getLogger(__name__)
 
 
 class _Reading(NamedTuple):
@@ -47,6 +51,7 @@ class Watcher:
         self._past: deque[dict[str, _Reading]] = deque(maxlen=64)
         self._news = asyncio.Condition()
         self._number = 0
+        self._told = ""  # the failure that was logged last
         self._task: asyncio.Task[None] | None = None
         self._first = asyncio.Lock()
         self._closed = asyncio.Event()
@@ -55,7 +60,7 @@ class Watcher:
         """Return once there is a reading that is not older than two intervals."""
         async with self._first:
             if self._task is None and not self._closed.is_set():
-                await self._read()
+                await self._read_guarded()
                 self._task = asyncio.create_task(self._run())
 
     async def _run(self) -> None:
@@ -63,7 +68,28 @@ class Watcher:
             due = time.monotonic() + self._interval
             await asyncio.sleep(self._interval)
             self.telemetry.lag.add(max(0, int((time.monotonic() - due) * 1e9)))
+            await self._read_guarded()
+
+    def age(self) -> float:
+        """Return how many seconds ago the counters were last read."""
+        return time.time() - self.telemetry.last_reading
+
+    def is_stale(self) -> bool:
+        """Return whether readings have failed for so long that nobody can use them."""
+        return self.age() > max(_STALE_S, _STALE_INTERVALS * self._interval)
+
+    async def _read_guarded(self) -> None:
+        """Read once; what fails is said, counted, and tried again at the next turn."""
+        try:
             await self._read()
+        except Exception as error:
+            self.telemetry.failed_readings += 1
+            if repr(error) != self._told:
+                self._told = repr(error)
+                _log.exception("the counters could not be read")
+        else:
+            self._told = ""
+            self.telemetry.last_reading = time.time()
 
     async def _read(self) -> None:
         # In a thread: /proc can be slow, and clients should not notice.

@@ -87,3 +87,15 @@ os.kill(os.getpid(), signal.SIGKILL)
 
     assert not left.exists()
     assert (Path("/dev/shm") / os.fsdecode(mine.ipc_handle())).is_file()
+
+
+def test_ipc_collect_leaves_the_events_of_other_containers():
+    """Which may share /dev/shm, and whose process numbers mean nothing here."""
+    theirs = Path("/dev/shm/npu_event-999999999-1-of_another_container")
+    theirs.touch(0o600)
+    try:
+        npu.ipc_collect()
+
+        assert theirs.is_file()
+    finally:
+        theirs.unlink()

@@ -40,8 +40,8 @@ def test_a_flag_comes_before_a_variable_before_the_file(started, tmp_path: Path)
     )
 
     assert done.exit_code == 0, done.output
-    [(config, host, port)] = started
-    assert (host, port) == ("127.0.0.1", 11)
+    [(config, host, port, unix)] = started
+    assert (host, port, unix) == ("127.0.0.1", 11, None)
     assert (config.interval, config.max_clients) == (22.0, 3)
     assert config.hosts == ("127.0.0.1", "a.example", "b")
     assert config.admin_token is None

@@ -235,13 +235,25 @@ byId("process").addEventListener("change", (event) => choose(event.target.value)
 dark.addEventListener("change", soon);
 document.addEventListener("visibilitychange", soon);
 
-const events = new EventSource("api/v1/events");
-events.addEventListener("snapshot", (event) => {
+const RETRY_MS = 5000;
+
+function connect() {
+  const events = new EventSource("api/v1/events");
+  events.addEventListener("snapshot", show);
+  events.onerror = () => {
+    byId("connection").textContent = "no connection: trying again";
+    // After an answer that is an error the browser itself does not try again.
+    if (events.readyState === EventSource.CLOSED) setTimeout(connect, RETRY_MS);
+  };
+}
+
+function show(event) {
   const snapshot = JSON.parse(event.data);
   if (snapshot.time <= (history.at(-1)?.time ?? 0)) return; // again, after a break
   history.push(snapshot);
   if (history.length > KEEP) history.shift();
   byId("connection").textContent = "live";
   soon();
-});
-events.onerror = () => { byId("connection").textContent = "no connection: trying again"; };
+}
+
+connect();

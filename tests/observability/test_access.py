@@ -1,0 +1,219 @@
+"""Who is answered by the service, and what cannot be used up by others."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from prometheus_server import serving
+from starlette.testclient import TestClient
+
+from npu_dispatch.processes import Processes, process_start
+from npu_dispatch.service.app import ServiceConfig, create_app
+from npu_dispatch.stats.layout import HEADER
+
+TOKEN, ADMIN = "0123456789abcdef", "fedcba9876543210"
+GET_EVENTS = b"GET /api/v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+def write_segment_beside(forged: Path, pid: int) -> int:
+    """Write one of another process as the forged one, without what is forged."""
+    data = bytearray(forged.read_bytes())
+    fields = list(HEADER.unpack_from(data))
+    fields[7], fields[9] = pid, process_start(pid)
+    HEADER.pack_into(data, 0, *fields)
+    at = -(-(fields[2] + fields[4] * fields[3]) // 64) * 64
+    data[at : at + 4] = (1).to_bytes(4, "little")
+    forged.with_name(str(pid)).write_bytes(data)
+    return pid
+
+
+@pytest.fixture
+def client(write_segment, ghost):
+    def open_client(fields=None, **config) -> TestClient:
+        folder = write_segment(ghost, fields or {})
+        app = create_app(ServiceConfig(directory=folder, **config))
+        return TestClient(app, base_url="http://localhost", follow_redirects=False)
+
+    return open_client
+
+
+def bearer(token: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}"}
+
+
+def test_requests_by_another_name_use_up_nothing(client):
+    with client(max_rate=3.0) as c:
+        for _ in range(20):
+            answer = c.get("/api/v1/snapshot", headers={"Host": "evil.example"})
+            assert answer.status_code == 400
+        assert c.get("/api/v1/snapshot").status_code == 200
+
+
+def test_livez_is_answered_whatever_else_is_asked(client):
+    with client(max_rate=1.0) as c:
+        codes = [c.get("/api/v1/snapshot").status_code for _ in range(20)]
+        assert 429 in codes
+        assert {c.get("/livez").status_code for _ in range(20)} == {200}
+
+
+@pytest.mark.parametrize("path", ["/", "/metrics", "/readyz", "/api/v1/events"])
+def test_reading_needs_the_token(client, path: str):
+    with client(token=TOKEN) as c:
+        assert c.get(path).status_code == 401
+        assert c.get(path, headers=bearer("another")).status_code == 401
+        assert c.get(f"{path}?token=another").status_code == 401
+        assert c.get("/livez").status_code == 200
+
+
+def test_the_token_is_good_for_reading_and_the_administrators_too(client):
+    with client(token=TOKEN, admin_token=ADMIN) as c:
+        for token in (TOKEN, ADMIN):
+            assert c.get("/metrics", headers=bearer(token)).status_code == 200
+        dump = "/api/v1/admin/dump"
+        assert c.post(dump, headers=bearer(TOKEN)).status_code == 401
+        assert c.post(dump, headers=bearer(ADMIN)).status_code == 200
+
+
+def test_a_browser_gets_a_cookie_for_the_token(client):
+    with client(token=TOKEN) as c:
+        answer = c.get(f"/?slot=0&token={TOKEN}")
+        assert (answer.status_code, answer.headers["location"]) == (303, "?slot=0")
+        cookie = answer.headers["set-cookie"]
+        assert "HttpOnly" in cookie
+        assert "SameSite=strict" in cookie
+        assert c.get("/").status_code == 200  # the client keeps it
+        assert c.get("/api/v1/snapshot").status_code == 200
+
+
+@contextmanager
+def served(child_environment, *options: str) -> Iterator[tuple[str, int]]:
+    with serving(child_environment(NPU_AUTOLOAD="0"), *options) as (_, where):
+        host, _, port = where.rpartition(":")
+        yield host, int(port)
+
+
+def test_listeners_that_come_at_once_are_not_more_than_allowed(child_environment):
+    with served(child_environment, "--max-clients=2") as where:
+        clients = [socket.create_connection(where) for _ in range(12)]
+        for one in clients:
+            one.sendall(GET_EVENTS)
+        codes = [one.recv(12)[-3:] for one in clients]
+        assert sorted(codes) == [b"200"] * 2 + [b"503"] * 10
+        for one in clients:
+            one.close()
+        # Their places are free again, as soon as the service sees them go.
+        while True:
+            with socket.create_connection(where) as again:
+                again.sendall(GET_EVENTS)
+                if again.recv(12)[-3:] == b"200":
+                    break
+
+
+class UnixConnection(http.client.HTTPConnection):
+    def __init__(self, path: Path) -> None:
+        super().__init__("localhost")
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.connect(str(self._path))
+
+
+def test_a_unix_socket_is_for_its_owner_only(child_environment, tmp_path: Path):
+    path = tmp_path / "service"
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(path))  # what a killed service leaves
+    command = [sys.executable, "-m", "npu_dispatch.service", "--unix", str(path)]
+    env = child_environment(NPU_AUTOLOAD="0")
+    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE) as service:
+        assert service.stdout is not None
+        assert service.stdout.readline().decode().strip() == f"unix:{path}"
+        assert path.stat().st_mode & 0o777 == 0o600
+        connection = UnixConnection(path)
+        connection.request("GET", "/livez")
+        assert connection.getresponse().status == 200
+        connection.close()
+        second = subprocess.run(command, env=env, capture_output=True, timeout=60)
+        assert second.returncode != 0
+        assert b"in use" in second.stderr
+        service.terminate()
+        assert service.wait(60) in (0, -15)
+    assert not path.exists()
+
+
+def test_a_forged_segment_hides_no_other(write_segment, ghost):
+    folder = write_segment(os.getpid(), {("StreamBlock.state", 0): 77})
+    forged = folder / str(os.getpid())
+    good = write_segment_beside(forged, ghost)
+    app = create_app(ServiceConfig(directory=folder))
+    with TestClient(app, base_url="http://localhost") as c:
+        found = c.get("/api/v1/processes").json()
+        metrics = c.get("/metrics")
+
+    assert [process["pid"] for process in found] == [good]
+    assert metrics.status_code == 200
+    assert "npu_dispatch_exporter_segments_stale 1" in metrics.text
+
+
+def test_readings_that_fail_are_told_and_end_when_they_can(client, monkeypatch):
+    def fail(_: Processes) -> None:
+        raise OSError(30, "Read-only file system")
+
+    with client(interval=0.05) as c:
+        with monkeypatch.context() as broken:
+            broken.setattr(Processes, "refresh", fail)
+            while c.app.state.watcher.telemetry.failed_readings < 3:
+                assert c.get("/livez").json()["status"] == "ok"
+            c.app.state.watcher.telemetry.last_reading -= 3600
+            answer = c.get("/livez")
+            assert answer.status_code == 503
+            assert answer.json()["reading_age_s"] >= 3600
+        while c.get("/livez").status_code != 200:
+            pass
+        text = c.get("/metrics").text
+        assert "npu_dispatch_readings_failed_total" in text
+        assert "npu_dispatch_last_reading_timestamp_seconds" in text
+
+
+FORKED = """
+import os, signal, sys
+from npu_dispatch.metrics import start_exporter
+exporter = start_exporter(0)
+worker = os.fork()
+if worker == 0:
+    exporter.close()  # not its own
+    signal.pause()
+print(os.getsid(exporter._process.pid) != os.getsid(0), flush=True)
+import urllib.request
+with urllib.request.urlopen(exporter.url, timeout=30) as answer:
+    print(answer.status, flush=True)
+exporter.close()
+print("closed", exporter._process.returncode, flush=True)
+os.kill(worker, signal.SIGKILL)
+"""
+
+
+def test_an_exporter_ends_although_workers_have_its_pipe(trainer):
+    program = trainer(FORKED)
+
+    assert [program.line() for _ in range(3)] == ["True", "200", "closed -15"]
+
+
+def test_an_exporter_serves_ipv6(trainer):
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        pytest.skip("no IPv6")
+    code = FORKED.replace("start_exporter(0)", "start_exporter(0, '::1')")
+
+    program = trainer(code)
+
+    assert [program.line() for _ in range(2)] == ["True", "200"]
