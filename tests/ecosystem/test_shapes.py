@@ -290,16 +290,19 @@ def test_no_python_tells_the_shapes_of_a_kind_of_call_that_was_made_before(name)
 
 
 NAMES = [
-    "add", "addmm", "all", "amax", "argmax", "bmm", "cat", "clamp", "cumsum",
+    "abs", "add", "addmm", "all", "amax", "argmax", "bmm", "cat", "clamp",
+    "complex", "cumsum",
     "diff", "div", "dot", "fill", "flip", "full_like", "gather", "index_add",
-    "index_put", "index_select", "isin", "lerp", "linalg.vector_norm",
-    "masked_fill", "max", "mean", "nan_to_num", "norm", "pow",
+    "index_put", "index_select", "isclose", "isfinite", "isin", "kthvalue",
+    "lerp", "linalg.vector_norm", "logical_and", "logical_not", "logsumexp",
+    "masked_fill", "max", "mean", "median", "nan_to_num", "norm", "polar", "pow",
     "prod", "quantile", "remainder", "repeat", "roll", "scatter", "scatter_add",
     "select_scatter", "softmax", "sort", "std", "sum", "tril", "trace",
     "var_mean", "where", "nn.functional.layer_norm", "nn.functional.conv2d",
     "nn.functional.avg_pool2d", "nn.functional.batch_norm",
     "nn.functional.embedding", "nn.functional.gelu", "nn.functional.interpolate",
-    "nn.functional.mse_loss", "nn.functional.nll_loss", "nn.functional.pad",
+    "nn.functional.l1_loss", "nn.functional.mse_loss", "nn.functional.nll_loss",
+    "nn.functional.pad",
     "nn.functional.scaled_dot_product_attention", "nn.functional.silu",
 ]  # fmt: skip
 
