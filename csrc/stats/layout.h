@@ -25,7 +25,7 @@ inline constexpr int kMaxDeviceBlocks = 64;
 inline constexpr int kTimeBuckets = 156;  // up to 2^40 ns, 18 minutes
 inline constexpr int kErrorCodes = 8;     // npu_code
 inline constexpr int kMaxNames = 1024;
-inline constexpr int kMaxSites = 4096;
+inline constexpr int kMaxSites = 8192;
 inline constexpr int kDepthBuckets = 16;
 // Times are taken of one task in so many, and the depth of a queue at one in
 // four times as many, because reading its end takes a line from the callers.

@@ -67,7 +67,7 @@ DEPTH_BUCKETS = 16
 TIME_BUCKETS = 156
 RUNNING = 1 << 63  # RunningTime::kRunning
 SITE = struct.Struct("<IIQQ168s")  # known, reason, waits, wait_ns, text
-MAX_SITES = 4096
+MAX_SITES = 8192
 RECENT_TASKS = 128
 # owner, since, reason, site, stream, until
 OPEN_WAIT = struct.Struct("<6Q16x")
