@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+import torch
 
 from npu_dispatch import _C
 from npu_dispatch.foreign_file import ForeignFile, UnsafeFileError, open_foreign
@@ -119,6 +120,7 @@ def test_a_segment_that_is_cut_short_is_an_error(tmp_path: Path):
 
 
 def test_a_trace_that_is_cut_short_is_an_error(file: Path):
+    torch.ones(1, device="npu")  # a process that uses the device has a trace file
     source = _C.segment_path().replace("npu_dispatch-", "npu_dispatch-trace-")
     file.write_bytes(Path(source).read_bytes())
     with TraceFile(file) as trace:
