@@ -7,8 +7,8 @@
 #include <ATen/OpMathType.h>
 
 #include <algorithm>
-#include <iterator>
 
+#include "csrc/ops/named_shapes.h"
 #include "csrc/ops/shape_arguments.h"
 
 namespace npu {
@@ -347,11 +347,7 @@ bool copy(Arguments a, Shapes&) {
   return at::is_expandable_to(tensor(a[1]).sizes(), tensor(a[0]).sizes());
 }
 
-struct Named {
-  std::string_view name;
-  ShapeFunction function;
-};
-constexpr Named kByHand[] = {
+constexpr NamedShapes kByHand[] = {
     {"aten::_scaled_dot_product_flash_attention_for_cpu", flash_attention},
     {"aten::_scaled_dot_product_flash_attention_for_cpu_backward",
      flash_attention_backward},
@@ -387,10 +383,7 @@ ShapeFunction shape_function_of(std::string_view name) {
         shape_function_of(name.substr(0, name.size() - 4));
     if (found) return found;
   }
-  const auto* at =
-      std::find_if(std::begin(kByHand), std::end(kByHand),
-                   [&](const Named& named) { return named.name == name; });
-  if (at != std::end(kByHand)) return at->function;
+  if (const ShapeFunction found = find_named(kByHand, name)) return found;
   for (const auto of : {shape_function_of_elements, shape_function_of_rows,
                         shape_function_of_models})
     if (const ShapeFunction found = of(name)) return found;

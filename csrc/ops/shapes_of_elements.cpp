@@ -6,8 +6,8 @@
 
 #include <algorithm>
 #include <initializer_list>
-#include <iterator>
 
+#include "csrc/ops/named_shapes.h"
 #include "csrc/ops/shape_arguments.h"
 #include "csrc/ops/stack_map.h"
 #include "csrc/torch/tensor.h"
@@ -212,11 +212,7 @@ bool adaptive_avg_pool_backward(Arguments a, Shapes& results) {
   return true;
 }
 
-struct Named {
-  std::string_view name;
-  ShapeFunction function;
-};
-constexpr Named kOfElements[] = {
+constexpr NamedShapes kOfElements[] = {
     {"aten::_adaptive_avg_pool2d", adaptive_avg_pool},
     {"aten::_adaptive_avg_pool2d_backward", adaptive_avg_pool_backward},
     {"aten::_prelu_kernel", binary},
@@ -265,10 +261,7 @@ constexpr Named kOfElements[] = {
 }  // namespace
 
 ShapeFunction shape_function_of_elements(std::string_view name) {
-  const auto* at =
-      std::find_if(std::begin(kOfElements), std::end(kOfElements),
-                   [&](const Named& named) { return named.name == name; });
-  return at == std::end(kOfElements) ? nullptr : at->function;
+  return find_named(kOfElements, name);
 }
 
 }  // namespace npu

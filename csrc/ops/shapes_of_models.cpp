@@ -3,9 +3,7 @@
 #include <ATen/ExpandUtils.h>
 #include <ATen/native/Pool.h>
 
-#include <algorithm>
-#include <iterator>
-
+#include "csrc/ops/named_shapes.h"
 #include "csrc/ops/shape_arguments.h"
 
 namespace npu {
@@ -286,11 +284,7 @@ bool glu_backward(Arguments a, Shapes& results) {
   return true;
 }
 
-struct Named {
-  std::string_view name;
-  ShapeFunction function;
-};
-constexpr Named kOfModels[] = {
+constexpr NamedShapes kOfModels[] = {
     {"aten::binary_cross_entropy", binary_cross_entropy},
     {"aten::binary_cross_entropy_backward", binary_cross_entropy_backward},
     {"aten::binary_cross_entropy_with_logits",
@@ -317,10 +311,7 @@ constexpr Named kOfModels[] = {
 }  // namespace
 
 ShapeFunction shape_function_of_models(std::string_view name) {
-  const auto* at =
-      std::find_if(std::begin(kOfModels), std::end(kOfModels),
-                   [&](const Named& named) { return named.name == name; });
-  return at == std::end(kOfModels) ? nullptr : at->function;
+  return find_named(kOfModels, name);
 }
 
 }  // namespace npu

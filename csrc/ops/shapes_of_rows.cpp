@@ -6,8 +6,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <iterator>
 
+#include "csrc/ops/named_shapes.h"
 #include "csrc/ops/shape_arguments.h"
 
 namespace npu {
@@ -251,11 +251,7 @@ bool fft_to_real(Arguments a, Shapes& results) {
   return true;
 }
 
-struct Named {
-  std::string_view name;
-  ShapeFunction function;
-};
-constexpr Named kOfRows[] = {
+constexpr NamedShapes kOfRows[] = {
     {"aten::_cdist_backward", cdist_backward},
     {"aten::_cdist_forward", cdist},
     {"aten::_fft_c2c", fft_of_complex},
@@ -288,10 +284,7 @@ constexpr Named kOfRows[] = {
 }  // namespace
 
 ShapeFunction shape_function_of_rows(std::string_view name) {
-  const auto* at =
-      std::find_if(std::begin(kOfRows), std::end(kOfRows),
-                   [&](const Named& named) { return named.name == name; });
-  return at == std::end(kOfRows) ? nullptr : at->function;
+  return find_named(kOfRows, name);
 }
 
 }  // namespace npu
