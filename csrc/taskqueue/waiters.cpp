@@ -1,4 +1,4 @@
-#include "csrc/interop/waiters.h"
+#include "csrc/taskqueue/waiters.h"
 
 #include <utility>
 
