@@ -87,8 +87,7 @@ def register() -> None:
     import_alias.after_import(
         "torch.distributed.distributed_c10d", _register_with_distributed
     )
-    # Queued Python code needs the interpreter.
-    atexit.register(_C.finish_queues)
+    atexit.register(npu._exit.finish_or_drop)
     for text in bad_values():
         _log.warning("%s", text)
     if config.watchdog_seconds:

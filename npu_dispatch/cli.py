@@ -133,7 +133,8 @@ def run(
         npu_dispatch.redirect_cuda()
     watch = summary.Watch()
     status = _run(what, args)
-    status = _finish_work() or status
+    left = _finish_work()
+    status = status or left
     figures = watch.figures()
     if json_file is not None:
         json_file.parent.mkdir(parents=True, exist_ok=True)
@@ -198,6 +199,7 @@ def _finish_work() -> int:
 
     if not npu.is_initialized():
         return 0
+    npu._exit.finish_or_drop()
     try:
         for index in range(npu.device_count()):
             npu.synchronize(index)
@@ -244,7 +246,8 @@ def sanitize(
     from npu_dispatch.npu import _sanitizer
 
     status = _run(what, args)
-    status = _finish_work() or status
+    left = _finish_work()
+    status = status or left
     found = _sanitizer.reports()
     if json_file is not None:
         json_file.write_text(sanitizer.to_json(found) + "\n")
