@@ -135,6 +135,19 @@ npu_compile_together(npu_torch tensors
   torch/alternatives.cpp torch/compound.cpp torch/error.cpp torch/host_ops.cpp
   torch/kernel_threads.cpp torch/tensor.cpp torch/word_kernel.cpp)
 
+npu_compile_together(npu_torch shapes
+  ops/shapes.cpp ops/shapes_by_hand.cpp ops/shapes_of_elements.cpp
+  ops/shapes_of_lists.cpp ops/shapes_of_models.cpp ops/shapes_of_rows.cpp)
+npu_compile_together(npu_torch by_hand
+  ops/manual/attention.cpp ops/manual/composites.cpp ops/manual/compound.cpp
+  ops/manual/copy.cpp ops/manual/factory.cpp ops/manual/foreach.cpp
+  ops/manual/lstm.cpp ops/manual/rnn.cpp ops/manual/shallow_copy.cpp
+  ops/manual/sync_batch_norm.cpp)
+npu_compile_together(npu_torch first_calls
+  ops/cold.cpp ops/infer.cpp ops/judgement.cpp ops/overlap.cpp
+  ops/stand_ins.cpp ops/stride_order.cpp ops/sync_call.cpp ops/trial.cpp
+  ops/unmarked_writes.cpp)
+
 # Kineto's headers are part of torch's, but not on its include path.
 set_source_files_properties(torch/kineto.cpp PROPERTIES
   COMPILE_DEFINITIONS "USE_KINETO;FMT_HEADER_ONLY"

@@ -1,6 +1,6 @@
 """Read the trace records that a process keeps, and ask it to keep them.
 
-csrc/taskqueue/trace.h defines the layout; this file mirrors it. Imports neither
+csrc/observe/trace.h defines the layout; this file mirrors it. Imports neither
 torch nor the extension, and needs no help of the traced process.
 """
 

@@ -8,8 +8,8 @@
 #include "bench/cpp/harness.h"
 #include "csrc/base/clock.h"
 #include "csrc/base/spin_lock.h"
+#include "csrc/engine/engine.h"
 #include "csrc/memory/caching_allocator.h"
-#include "csrc/taskqueue/engine.h"
 
 namespace {
 

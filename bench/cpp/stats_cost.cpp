@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "csrc/base/clock.h"
-#include "csrc/taskqueue/engine.h"
+#include "csrc/engine/engine.h"
 #include "csrc/taskqueue/host_wait.h"
 #include "csrc/taskqueue/stream.h"
 

@@ -6,7 +6,7 @@
 #include <mutex>
 #include <set>
 
-#include "csrc/taskqueue/engine.h"
+#include "csrc/engine/engine.h"
 #include "csrc/taskqueue/stream.h"
 
 namespace npu {

@@ -5,8 +5,8 @@
 
 #include "csrc/distributed/checks.h"
 #include "csrc/distributed/comm_streams.h"
-#include "csrc/taskqueue/engine.h"
-#include "csrc/taskqueue/foreign.h"
+#include "csrc/engine/engine.h"
+#include "csrc/interop/foreign.h"
 #include "csrc/taskqueue/stream.h"
 #include "csrc/torch/allocator.h"
 #include "csrc/torch/device.h"

@@ -2,7 +2,7 @@
 // one ordered stream two ranks that both send first would wait for ever.
 #include "csrc/distributed/checks.h"
 #include "csrc/distributed/group.h"
-#include "csrc/taskqueue/engine.h"
+#include "csrc/engine/engine.h"
 #include "csrc/taskqueue/stream.h"
 #include "csrc/torch/device.h"
 #include "csrc/torch/error.h"

@@ -2,7 +2,7 @@
 
 #include <c10/core/StreamGuard.h>
 
-#include "csrc/taskqueue/engine.h"
+#include "csrc/engine/engine.h"
 #include "csrc/taskqueue/stream.h"
 #include "csrc/torch/device.h"
 #include "csrc/torch/error.h"

@@ -7,9 +7,9 @@
 
 #include "csrc/base/clock.h"
 #include "csrc/driver/registry.h"
+#include "csrc/observe/observer.h"
+#include "csrc/observe/profile.h"
 #include "csrc/stats/segment.h"
-#include "csrc/taskqueue/observer.h"
-#include "csrc/taskqueue/profile.h"
 
 namespace npu {
 namespace {

@@ -3,9 +3,10 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include "csrc/interop/foreign.h"
 #include "csrc/memory/caching_allocator.h"
 #include "csrc/stats/segment.h"
-#include "csrc/taskqueue/foreign.h"
+#include "csrc/taskqueue/stream.h"
 
 namespace npu {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <atomic>
 
-#include "csrc/graph/graveyard.h"
+#include "csrc/graph/lifetime.h"
 
 namespace npu {
 
@@ -53,7 +53,7 @@ void Graph::reset() {
     capturing_ = false;
     leave_pool(device_, pool_);
   }
-  if (body_) bury(std::move(body_));
+  if (body_) destroy_when_done(std::move(body_));
   pool_ = 0;
 }
 

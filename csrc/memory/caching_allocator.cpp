@@ -6,11 +6,11 @@
 #include <memory>
 
 #include "csrc/driver/registry.h"
+#include "csrc/engine/engine.h"
 #include "csrc/memory/settings.h"
 #include "csrc/memory/trace.h"
+#include "csrc/observe/observer.h"
 #include "csrc/stats/segment.h"
-#include "csrc/taskqueue/engine.h"
-#include "csrc/taskqueue/observer.h"
 #include "csrc/taskqueue/stream.h"
 
 namespace npu {

@@ -1,9 +1,9 @@
 // garbage_collection_threshold: unused segments go back before memory is short.
 #include <algorithm>
 
+#include "csrc/engine/engine.h"
 #include "csrc/memory/caching_allocator.h"
 #include "csrc/memory/settings.h"
-#include "csrc/taskqueue/engine.h"
 #include "csrc/taskqueue/stream.h"
 
 namespace npu {

@@ -1,9 +1,9 @@
 // Memory that only those who name its pool are served from.
+#include "csrc/engine/engine.h"
 #include "csrc/memory/caching_allocator.h"
 #include "csrc/memory/settings.h"
 #include "csrc/memory/trace.h"
-#include "csrc/taskqueue/engine.h"
-#include "csrc/taskqueue/observer.h"
+#include "csrc/observe/observer.h"
 #include "csrc/taskqueue/stream.h"
 
 namespace npu {

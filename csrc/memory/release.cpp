@@ -1,11 +1,11 @@
 // How cached memory goes back to the driver.
 #include "csrc/driver/registry.h"
+#include "csrc/engine/engine.h"
 #include "csrc/memory/caching_allocator.h"
 #include "csrc/memory/settings.h"
 #include "csrc/memory/trace.h"
-#include "csrc/taskqueue/engine.h"
+#include "csrc/observe/observer.h"
 #include "csrc/taskqueue/host_wait.h"
-#include "csrc/taskqueue/observer.h"
 #include "csrc/taskqueue/stream.h"
 
 namespace npu {

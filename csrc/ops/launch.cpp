@@ -3,8 +3,8 @@
 #include <c10/core/AutogradState.h>
 
 #include "csrc/base/env.h"
+#include "csrc/engine/engine.h"
 #include "csrc/ops/plan.h"
-#include "csrc/taskqueue/engine.h"
 #include "csrc/taskqueue/stream.h"
 #include "csrc/torch/device.h"
 #include "csrc/torch/error.h"

@@ -90,7 +90,8 @@ class Plan final : public npu_kernel {
 class PlanTable {
  public:
   explicit PlanTable(Stream& stream) : stream_(stream) {}
-  // Plans go to a graveyard until the stream has no task that names them.
+  // Plans are kept (deferred_delete.h) until the stream has no task that names
+  // them.
   ~PlanTable();
 
   Plan* find(const Key& key, uint64_t hash) const;

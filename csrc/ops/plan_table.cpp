@@ -3,13 +3,13 @@
 #include <unordered_map>
 
 #include "csrc/ops/plan.h"
-#include "csrc/taskqueue/graveyard.h"
+#include "csrc/taskqueue/deferred_delete.h"
 
 namespace npu {
 namespace {
 
-Graveyard<Plan>& graveyard() {
-  static auto* const instance = new Graveyard<Plan>;
+DeferredDelete<Plan>& evicted() {
+  static auto* const instance = new DeferredDelete<Plan>;
   return *instance;
 }
 
@@ -31,7 +31,7 @@ size_t set_plan_limit(size_t plans) {
 
 void retire_plan(std::unique_ptr<Plan> plan, Stream& stream) {
   // No task from the tail on names the plan.
-  graveyard().bury(std::move(plan), {{&stream, stream.tail()}});
+  evicted().after({{&stream, stream.tail()}}, std::move(plan));
 }
 
 PlanTable& plan_table(Stream& stream) {
@@ -139,7 +139,7 @@ std::shared_ptr<Family> PlanTable::family(const Op& op, const Key& key,
                 identity.size() * sizeof(uint64_t)) &&
         at->second.family->suits(outs))
       return at->second.family;
-  // One that no plan has, buried ones included, is nobody's.
+  // One that no plan has, evicted ones included, is nobody's.
   if (families_.size() >= kMaxFamilies)
     std::erase_if(families_, [](const auto& entry) {
       return entry.second.family.use_count() == 1;

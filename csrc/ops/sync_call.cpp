@@ -4,13 +4,14 @@
 
 #include <unordered_map>
 
+#include "csrc/engine/profiling.h"
 #include "csrc/graph/capture.h"
+#include "csrc/observe/profile.h"
 #include "csrc/ops/kernel_mode.h"
 #include "csrc/ops/overlap.h"
 #include "csrc/ops/stack_map.h"
 #include "csrc/ops/stand_ins.h"
 #include "csrc/ops/unmarked_writes.h"
-#include "csrc/taskqueue/profile.h"
 #include "csrc/torch/compound.h"
 #include "csrc/torch/device.h"
 #include "csrc/torch/error.h"

@@ -140,7 +140,7 @@ CallKind kind_of(const Op& op, at::ArrayRef<c10::IValue> stack,
 
 namespace {
 
-at::Tensor zeros_like(const at::Tensor& t) {
+at::Tensor zeros_with_strides_of(const at::Tensor& t) {
   at::Tensor z =
       at::detail::empty_strided_cpu(t.sizes(), t.strides(), t.scalar_type());
   if (z.storage().nbytes())
@@ -169,7 +169,7 @@ torch::jit::Stack results_on_zeros(const Op::Schema& schema,
   std::map<std::pair<const void*, std::vector<int64_t>>, at::Tensor> same;
   const auto zeros_for = [&](const at::Tensor& t) {
     if (!is_npu(t)) return host_copy(t);
-    if (!overlap) return few ? few_zeros_like(t) : zeros_like(t);
+    if (!overlap) return few ? few_zeros_like(t) : zeros_with_strides_of(t);
     if (!few) return related.of(t);
     at::Tensor& z = same[{t.const_data_ptr(), t.sizes().vec()}];
     if (!z.defined()) z = few_zeros_like(t);

@@ -5,12 +5,12 @@
 
 #include <unordered_map>
 
+#include "csrc/engine/engine.h"
+#include "csrc/interop/completion_port.h"
+#include "csrc/observe/observer.h"
 #include "csrc/python/bindings.h"
 #include "csrc/stats/segment.h"
-#include "csrc/taskqueue/completion_port.h"
-#include "csrc/taskqueue/engine.h"
 #include "csrc/taskqueue/event.h"
-#include "csrc/taskqueue/observer.h"
 #include "csrc/taskqueue/stream.h"
 #include "csrc/torch/device.h"
 #include "csrc/torch/error.h"

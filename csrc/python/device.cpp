@@ -3,15 +3,17 @@
 #include <torch/csrc/Generator.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include "csrc/engine/blocking.h"
+#include "csrc/engine/engine.h"
+#include "csrc/engine/stream_pools.h"
 #include "csrc/graph/capture.h"
 #include "csrc/memory/settings.h"
 #include "csrc/ops/launch.h"
 #include "csrc/ops/launch_state.h"
 #include "csrc/ops/trial.h"
+#include "csrc/placement/core_share.h"
 #include "csrc/python/bindings.h"
 #include "csrc/python/def.h"
-#include "csrc/taskqueue/core_share.h"
-#include "csrc/taskqueue/engine.h"
 #include "csrc/taskqueue/event.h"
 #include "csrc/torch/device.h"
 #include "csrc/torch/error.h"

@@ -2,9 +2,9 @@
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include "csrc/engine/engine.h"
 #include "csrc/python/bindings.h"
 #include "csrc/python/call_stack.h"
-#include "csrc/taskqueue/engine.h"
 #include "csrc/taskqueue/stream.h"
 #include "csrc/torch/error.h"
 

@@ -4,9 +4,10 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include "csrc/base/clock.h"
+#include "csrc/engine/engine.h"
+#include "csrc/interop/foreign.h"
 #include "csrc/python/bindings.h"
-#include "csrc/taskqueue/engine.h"
-#include "csrc/taskqueue/foreign.h"
+#include "csrc/taskqueue/stream.h"
 #include "csrc/torch/c_api.h"
 #include "csrc/torch/error.h"
 #include "csrc/torch/host_ops.h"

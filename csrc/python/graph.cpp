@@ -1,13 +1,13 @@
 // Graphs: capture, replay, groups of tasks, and what a graph consists of.
 #include "csrc/graph/graph.h"
-#include "csrc/taskqueue/engine.h"
+#include "csrc/engine/engine.h"
 
 #include <pybind11/stl.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include "csrc/graph/describe.h"
-#include "csrc/graph/graveyard.h"
+#include "csrc/graph/lifetime.h"
 #include "csrc/graph/update.h"
 #include "csrc/python/bindings.h"
 #include "csrc/python/call_stack.h"

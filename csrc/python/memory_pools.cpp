@@ -7,9 +7,9 @@
 #include <map>
 #include <mutex>
 
+#include "csrc/engine/engine.h"
 #include "csrc/python/bindings.h"
 #include "csrc/python/def.h"
-#include "csrc/taskqueue/engine.h"
 #include "csrc/torch/allocator.h"
 #include "csrc/torch/alternatives.h"
 #include "csrc/torch/device.h"

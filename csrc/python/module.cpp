@@ -2,13 +2,13 @@
 #include <Python.h>
 #include <torch/csrc/Exceptions.h>
 
+#include "csrc/engine/engine.h"
 #include "csrc/ops/graph_kernels.h"
 #include "csrc/ops/infer.h"
 #include "csrc/ops/launch_state.h"
 #include "csrc/ops/plan.h"
 #include "csrc/ops/third_party.h"
 #include "csrc/python/bindings.h"
-#include "csrc/taskqueue/engine.h"
 #include "csrc/torch/hooks.h"
 #include "csrc/torch/kernel_threads.h"
 #include "csrc/torch/kineto.h"

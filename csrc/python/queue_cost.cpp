@@ -2,10 +2,10 @@
 // line that every task carries, and how near the two cores are.
 #include <torch/csrc/Exceptions.h>
 
-#include "csrc/base/core_distance.h"
+#include "csrc/engine/engine.h"
+#include "csrc/placement/core_distance.h"
 #include "csrc/python/bindings.h"
 #include "csrc/taskqueue/call_site.h"
-#include "csrc/taskqueue/engine.h"
 #include "csrc/taskqueue/stream.h"
 #include "csrc/torch/device.h"
 #include "csrc/torch/error.h"

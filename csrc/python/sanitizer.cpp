@@ -5,11 +5,11 @@
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include "csrc/engine/engine.h"
 #include "csrc/memory/caching_allocator.h"
 #include "csrc/python/bindings.h"
 #include "csrc/python/call_stack.h"
 #include "csrc/stats/segment.h"
-#include "csrc/taskqueue/engine.h"
 #include "csrc/torch/host_ops.h"
 
 namespace py = pybind11;

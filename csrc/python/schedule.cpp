@@ -4,8 +4,8 @@
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include "csrc/engine/engine.h"
 #include "csrc/python/bindings.h"
-#include "csrc/taskqueue/engine.h"
 #include "csrc/torch/error.h"
 
 namespace py = pybind11;

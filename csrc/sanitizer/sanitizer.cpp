@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "csrc/base/clock.h"
+#include "csrc/interop/flag.h"
 #include "csrc/stats/segment.h"
-#include "csrc/taskqueue/flag.h"
 #include "csrc/taskqueue/stream.h"
 
 namespace npu {

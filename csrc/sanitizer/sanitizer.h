@@ -13,10 +13,10 @@
 #include <unordered_map>
 #include <vector>
 
+#include "csrc/observe/observer.h"
 #include "csrc/sanitizer/clock.h"
 #include "csrc/sanitizer/shadow.h"
 #include "csrc/taskqueue/call_site.h"
-#include "csrc/taskqueue/observer.h"
 
 namespace npu {
 

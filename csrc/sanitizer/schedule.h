@@ -17,8 +17,8 @@
 #include <thread>
 #include <vector>
 
+#include "csrc/observe/observer.h"
 #include "csrc/taskqueue/launcher.h"
-#include "csrc/taskqueue/observer.h"
 
 namespace npu {
 

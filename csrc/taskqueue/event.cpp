@@ -2,8 +2,8 @@
 
 #include <memory>
 
+#include "csrc/observe/observer.h"
 #include "csrc/stats/segment.h"
-#include "csrc/taskqueue/observer.h"
 #include "csrc/taskqueue/stream.h"
 
 namespace npu {

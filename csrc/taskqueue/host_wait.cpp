@@ -7,11 +7,11 @@
 
 #include "csrc/base/clock.h"
 #include "csrc/base/env.h"
-#include "csrc/base/openmp_team.h"
+#include "csrc/observe/observer.h"
+#include "csrc/placement/openmp_team.h"
 #include "csrc/stats/open_wait.h"
 #include "csrc/stats/segment.h"
 #include "csrc/taskqueue/host_wait_policy.h"
-#include "csrc/taskqueue/observer.h"
 #include "csrc/taskqueue/stream.h"
 
 namespace npu {

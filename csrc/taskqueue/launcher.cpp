@@ -6,19 +6,20 @@
 #include <algorithm>
 
 #include "csrc/base/clock.h"
-#include "csrc/base/openmp_crowd.h"
 #include "csrc/driver/registry.h"
+#include "csrc/engine/blocking.h"
+#include "csrc/interop/flag.h"
+#include "csrc/observe/profile.h"
+#include "csrc/observe/trace.h"
+#include "csrc/observe/work_names.h"
+#include "csrc/placement/core_share.h"
+#include "csrc/placement/openmp_crowd.h"
+#include "csrc/placement/urgency.h"
 #include "csrc/stats/segment.h"
-#include "csrc/taskqueue/control.h"
-#include "csrc/taskqueue/core_share.h"
 #include "csrc/taskqueue/event.h"
-#include "csrc/taskqueue/flag.h"
 #include "csrc/taskqueue/host_wait_policy.h"
-#include "csrc/taskqueue/profile.h"
 #include "csrc/taskqueue/program.h"
-#include "csrc/taskqueue/trace.h"
-#include "csrc/taskqueue/urgency.h"
-#include "csrc/taskqueue/work_names.h"
+#include "csrc/taskqueue/this_thread.h"
 
 namespace npu {
 namespace {

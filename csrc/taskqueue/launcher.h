@@ -4,9 +4,9 @@
 #include <cstdint>
 
 #include "csrc/base/tick_clock.h"
-#include "csrc/taskqueue/busy_caller.h"
+#include "csrc/placement/busy_caller.h"
+#include "csrc/placement/spread.h"
 #include "csrc/taskqueue/idle_spin.h"
-#include "csrc/taskqueue/spread.h"
 #include "csrc/taskqueue/stream.h"
 
 namespace npu {

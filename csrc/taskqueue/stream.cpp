@@ -11,21 +11,21 @@
 #include "csrc/base/clock.h"
 #include "csrc/driver/registry.h"
 #include "csrc/driver/view.h"
+#include "csrc/engine/blocking.h"
+#include "csrc/engine/engine.h"
+#include "csrc/observe/observer.h"
+#include "csrc/observe/profile.h"
+#include "csrc/observe/trace.h"
+#include "csrc/observe/work_names.h"
 #include "csrc/stats/segment.h"
-#include "csrc/taskqueue/core_share.h"
-#include "csrc/taskqueue/engine.h"
 #include "csrc/taskqueue/host_wait.h"
 #include "csrc/taskqueue/launcher.h"
-#include "csrc/taskqueue/observer.h"
-#include "csrc/taskqueue/profile.h"
 #include "csrc/taskqueue/program.h"
-#include "csrc/taskqueue/trace.h"
-#include "csrc/taskqueue/work_names.h"
+#include "csrc/taskqueue/this_thread.h"
 
 namespace npu {
 namespace {
 
-std::atomic<Observer*> observer_{nullptr};
 std::atomic<TaskSink*> active_capture_{nullptr};
 
 // What takes the place of a task that the observer refused, or that its caller
@@ -86,12 +86,6 @@ std::string arguments_of(const Task& task) {
 }
 
 }  // namespace
-
-Observer* observer() { return observer_.load(std::memory_order_acquire); }
-
-void set_observer(Observer* observer) {
-  observer_.store(observer, std::memory_order_release);
-}
 
 TaskSink* active_capture() {
   return active_capture_.load(std::memory_order_acquire);
@@ -411,7 +405,8 @@ void Stream::set_profiled(bool profiled) {
     return;
   }
   if (!kept_profile())
-    profile_.store(new StreamProfile(*this), std::memory_order_release);
+    profile_.store(new StreamProfile(device_, id_, capacity()),
+                   std::memory_order_release);
   // Release: whoever sees the bit finds the profile.
   gate_.fetch_or(kProfiled, std::memory_order_release);
 }

@@ -11,6 +11,7 @@
 
 #include "csrc/base/clock.h"
 #include "csrc/driver/driver.h"
+#include "csrc/interop/waiters.h"
 #include "csrc/stats/layout.h"
 #include "csrc/taskqueue/arena.h"
 #include "csrc/taskqueue/call_site.h"
@@ -19,7 +20,6 @@
 #include "csrc/taskqueue/sequence.h"
 #include "csrc/taskqueue/task.h"
 #include "csrc/taskqueue/task_sink.h"
-#include "csrc/taskqueue/waiters.h"
 
 namespace npu {
 

@@ -8,10 +8,10 @@
 #include <system_error>
 
 #include "csrc/base/blocked_signals.h"
-#include "csrc/taskqueue/core_share.h"
+#include "csrc/observe/observer.h"
 #include "csrc/taskqueue/launcher.h"
-#include "csrc/taskqueue/observer.h"
 #include "csrc/taskqueue/stream.h"
+#include "csrc/taskqueue/this_thread.h"
 
 namespace npu {
 namespace {

@@ -10,7 +10,7 @@
 #include "csrc/base/clock.h"
 #include "csrc/base/futex.h"
 #include "csrc/base/thread_number.h"
-#include "csrc/base/wake_placement.h"
+#include "csrc/placement/wake_placement.h"
 
 namespace npu {
 

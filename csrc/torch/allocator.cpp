@@ -6,10 +6,10 @@
 
 #include <atomic>
 
+#include "csrc/engine/engine.h"
 #include "csrc/graph/capture.h"
-#include "csrc/graph/graveyard.h"
+#include "csrc/graph/lifetime.h"
 #include "csrc/stats/segment.h"
-#include "csrc/taskqueue/engine.h"
 #include "csrc/torch/alternatives.h"
 #include "csrc/torch/device.h"
 #include "csrc/torch/error.h"

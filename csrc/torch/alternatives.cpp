@@ -7,14 +7,14 @@
 #include <mutex>
 #include <vector>
 
+#include "csrc/engine/engine.h"
 #include "csrc/graph/capture.h"
-#include "csrc/graph/graveyard.h"
+#include "csrc/graph/lifetime.h"
 #include "csrc/memory/caching_allocator.h"
+#include "csrc/observe/work_names.h"
 #include "csrc/stats/segment.h"
-#include "csrc/taskqueue/engine.h"
-#include "csrc/taskqueue/graveyard.h"
+#include "csrc/taskqueue/deferred_delete.h"
 #include "csrc/taskqueue/program.h"
-#include "csrc/taskqueue/work_names.h"
 #include "csrc/torch/device.h"
 #include "csrc/torch/error.h"
 
@@ -74,8 +74,8 @@ struct Waiting {
   ~Waiting() { give_back(memory); }
   Foreign* const memory;
 };
-Graveyard<Waiting>& waiting() {
-  static auto* const instance = new Graveyard<Waiting>;
+DeferredDelete<Waiting>& waiting() {
+  static auto* const instance = new DeferredDelete<Waiting>;
   return *instance;
 }
 
@@ -115,7 +115,7 @@ void let_go(Foreign* f) noexcept {
   if (queue_free(f, stream)) return;
   std::vector<StreamPoint> points{{&stream, stream.tail()}};
   for (Stream* other : f->others) points.push_back({other, other->tail()});
-  waiting().bury(std::make_unique<Waiting>(f), std::move(points));
+  waiting().after(std::move(points), std::make_unique<Waiting>(f));
 }
 
 void free_foreign(void* context) { let_go(static_cast<Foreign*>(context)); }

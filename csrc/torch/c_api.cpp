@@ -4,8 +4,9 @@
 
 #include <algorithm>
 
-#include "csrc/taskqueue/engine.h"
-#include "csrc/taskqueue/foreign.h"
+#include "csrc/engine/engine.h"
+#include "csrc/interop/foreign.h"
+#include "csrc/taskqueue/stream.h"
 #include "csrc/torch/device.h"
 #include "csrc/torch/error.h"
 #include "csrc/torch/word_kernel.h"

@@ -2,9 +2,9 @@
 
 #include <string.h>
 
+#include "csrc/observe/work_names.h"
 #include "csrc/stats/segment.h"
 #include "csrc/taskqueue/stream.h"
-#include "csrc/taskqueue/work_names.h"
 #include "csrc/torch/error.h"
 
 namespace npu {

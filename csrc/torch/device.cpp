@@ -1,6 +1,6 @@
 #include "csrc/torch/device.h"
 
-#include "csrc/taskqueue/engine.h"
+#include "csrc/engine/engine.h"
 #include "csrc/taskqueue/stream.h"
 #include "csrc/torch/error.h"
 

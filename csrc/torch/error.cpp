@@ -5,7 +5,7 @@
 
 #include <new>
 
-#include "csrc/taskqueue/engine.h"
+#include "csrc/engine/engine.h"
 #include "csrc/taskqueue/stream.h"
 #include "csrc/torch/exception_hook.h"
 

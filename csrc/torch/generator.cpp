@@ -9,9 +9,9 @@
 #include <array>
 #include <mutex>
 
+#include "csrc/engine/engine.h"
 #include "csrc/graph/capture.h"
 #include "csrc/stats/layout.h"
-#include "csrc/taskqueue/engine.h"
 #include "csrc/torch/device.h"
 
 namespace npu {

@@ -2,11 +2,12 @@
 #include <c10/core/DeviceCapability.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
+#include "csrc/engine/engine.h"
+#include "csrc/engine/stream_pools.h"
 #include "csrc/graph/capture.h"
 #include "csrc/memory/caching_allocator.h"
-#include "csrc/taskqueue/engine.h"
+#include "csrc/observe/observer.h"
 #include "csrc/taskqueue/event.h"
-#include "csrc/taskqueue/observer.h"
 #include "csrc/torch/allocator.h"
 #include "csrc/torch/device.h"
 #include "csrc/torch/error.h"

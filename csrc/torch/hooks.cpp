@@ -3,7 +3,7 @@
 
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 
-#include "csrc/taskqueue/engine.h"
+#include "csrc/engine/engine.h"
 #include "csrc/torch/allocator.h"
 #include "csrc/torch/device.h"
 #include "csrc/torch/error.h"

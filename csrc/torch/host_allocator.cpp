@@ -7,8 +7,8 @@
 #include <mutex>
 #include <set>
 
-#include "csrc/taskqueue/engine.h"
-#include "csrc/taskqueue/observer.h"
+#include "csrc/engine/engine.h"
+#include "csrc/observe/observer.h"
 #include "csrc/taskqueue/stream.h"
 #include "csrc/torch/allocator.h"
 #include "csrc/torch/device.h"

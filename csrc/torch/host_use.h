@@ -5,7 +5,7 @@
 
 #include <initializer_list>
 
-#include "csrc/taskqueue/observer.h"
+#include "csrc/observe/observer.h"
 
 namespace npu {
 

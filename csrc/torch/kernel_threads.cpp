@@ -4,8 +4,9 @@
 
 #include <atomic>
 
-#include "csrc/taskqueue/core_share.h"
+#include "csrc/placement/core_share.h"
 #include "csrc/taskqueue/stream.h"
+#include "csrc/taskqueue/this_thread.h"
 
 // Present where torch was built with OpenMP and with MKL.
 extern "C" {
@@ -57,7 +58,8 @@ void use_threads_for(KernelSize size) {
   // A thread of the caller's may have been told another number since.
   if (!stream_of_this_thread() && limit.now == limit.all)
     limit.all = limit.now = at::get_num_threads();
-  set_threads(limit, size == KernelSize::kSmall ? 1 : core_share(limit.all));
+  set_threads(limit,
+              size == KernelSize::kSmall ? 1 : core_share_here(limit.all));
 }
 
 // Not by use_threads_for(): that remembers what it has set of this thread, and
@@ -65,7 +67,8 @@ void use_threads_for(KernelSize size) {
 ThreadsInPlaceOf::ThreadsInPlaceOf(Stream& stream)
     : before_(at::get_num_threads()) {
   const int launchers = launchers_have_.load(std::memory_order_relaxed);
-  const int wanted = core_share(launchers ? launchers : before_, &stream);
+  const int wanted =
+      core_share(launchers ? launchers : before_, stream.device(), stream.id());
   if (wanted != before_) set_threads_now(wanted);
 }
 

@@ -14,9 +14,10 @@
 #include <string>
 
 #include "csrc/base/clock.h"
-#include "csrc/taskqueue/engine.h"
-#include "csrc/taskqueue/profile.h"
-#include "csrc/taskqueue/work_names.h"
+#include "csrc/engine/engine.h"
+#include "csrc/engine/profiling.h"
+#include "csrc/observe/profile.h"
+#include "csrc/observe/work_names.h"
 
 namespace npu {
 namespace {

@@ -11,11 +11,11 @@
 #include <memory>
 #include <vector>
 
-#include "csrc/taskqueue/engine.h"
+#include "csrc/engine/engine.h"
+#include "csrc/observe/trace.h"
+#include "csrc/observe/trace_marks.h"
 #include "csrc/taskqueue/event.h"
 #include "csrc/taskqueue/stream.h"
-#include "csrc/taskqueue/trace.h"
-#include "csrc/taskqueue/trace_marks.h"
 #include "csrc/torch/device.h"
 #include "csrc/torch/error.h"
 #include "csrc/torch/kineto.h"

@@ -7,9 +7,9 @@
 #include <memory>
 
 #include "csrc/base/clock.h"
-#include "csrc/taskqueue/engine.h"
+#include "csrc/engine/engine.h"
+#include "csrc/engine/stuck.h"
 #include "csrc/taskqueue/host_wait.h"
-#include "csrc/taskqueue/stuck.h"
 
 namespace npu {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "csrc/driver/view.h"
-#include "csrc/taskqueue/foreign.h"
+#include "csrc/interop/foreign.h"
 #include "csrc/taskqueue/stream.h"
 
 namespace npu {

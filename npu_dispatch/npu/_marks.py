@@ -19,7 +19,7 @@ import torch
 from npu_dispatch import _C
 
 _MOST = 65536
-_BEGIN, _END, _POINT = 16, 17, 18  # csrc/taskqueue/trace.h
+_BEGIN, _END, _POINT = 16, 17, 18  # csrc/observe/trace.h
 
 # Streams write their times here. Never freed, and used round robin: a stream
 # that reaches an old mark writes into memory that is still there.

@@ -28,7 +28,8 @@ FOLDERS = ("taskqueue", "memory", "ops", "graph", "sanitizer")
 # The C++ suites of a folder first; none knows of operators.
 SUITES = {
     "taskqueue": (
-        *("taskqueue", "engine", "steady", "graph"),
+        *("taskqueue", "engine", "interop", "placement", "observe"),
+        *("steady", "graph"),
         *("interrupted", "sanitizer", "memory"),
     ),
     "memory": ("memory", "steady", "graph"),
@@ -36,6 +37,8 @@ SUITES = {
     "sanitizer": ("sanitizer",),
     "ops": (),
 }
+# A folder stands for those that its tests are of, too.
+WITH = {"taskqueue": ("taskqueue", "engine", "interop", "placement", "observe")}
 # Half a minute of interleavings, for what they are of.
 MODEL = "model"
 MODELLED = ("ring.h", "sequence.h", "sole_user.h", "parking.h")
@@ -307,7 +310,8 @@ def _folder(
 ) -> list[dict[str, str]]:
     candidates = [
         m
-        for m in mutate.in_folder(build.tree, folder)
+        for room in WITH.get(folder, (folder,))
+        for m in mutate.in_folder(build.tree, room)
         if not excused(m, entries) and (not args.only or args.only in str(m))
     ]
     # By folder: which folders are run does not change what a seed means.

@@ -14,16 +14,17 @@
 #include <ATen/ops/empty_strided.h>
 #include <torch/library.h>
 
+#include "csrc/engine/engine.h"
+#include "csrc/engine/profiling.h"
 #include "csrc/graph/capture.h"
+#include "csrc/observe/profile.h"
+#include "csrc/observe/work_names.h"
 #include "csrc/ops/frame.h"
 #include "csrc/ops/kernel_mode.h"
 #include "csrc/ops/launch.h"
 #include "csrc/stats/segment.h"
-#include "csrc/taskqueue/engine.h"
+#include "csrc/taskqueue/deferred_delete.h"
 #include "csrc/taskqueue/event.h"
-#include "csrc/taskqueue/graveyard.h"
-#include "csrc/taskqueue/profile.h"
-#include "csrc/taskqueue/work_names.h"
 #include "csrc/torch/allocator.h"
 #include "csrc/torch/copy_bytes.h"
 #include "csrc/torch/device.h"
@@ -91,8 +92,8 @@ void copy_on_stream(Stream& stream, const at::Tensor& to,
 }
 
 // Host memory whose owner was interrupted while he waited for the copy from it.
-Graveyard<at::Tensor>& abandoned_sources() {
-  static auto* const instance = new Graveyard<at::Tensor>;
+DeferredDelete<at::Tensor>& abandoned_sources() {
+  static auto* const instance = new DeferredDelete<at::Tensor>;
   return *instance;
 }
 
@@ -210,8 +211,9 @@ void copy_from_host(const at::Tensor& to, const at::Tensor& from,
                           kCopyName);
     } catch (...) {
       // Interrupted: the caller goes, the queued copy still reads its memory.
-      abandoned_sources().bury(std::make_unique<at::Tensor>(std::move(source)),
-                               {{&stream, stream.tail()}});
+      abandoned_sources().after(
+          {{&stream, stream.tail()}},
+          std::make_unique<at::Tensor>(std::move(source)));
       throw;
     }
     abandoned_sources().collect();

@@ -1,6 +1,6 @@
 // Each test is a process of its own: the engine is one per process, and these
 // are about its beginning and end. This process never makes a stream.
-#include "csrc/taskqueue/engine.h"
+#include "csrc/engine/engine.h"
 
 #include <sched.h>
 #include <string.h>
@@ -8,6 +8,8 @@
 #include <set>
 #include <thread>
 
+#include "csrc/engine/blocking.h"
+#include "csrc/engine/stream_pools.h"
 #include "csrc/stats/segment.h"
 #include "csrc/taskqueue/event.h"
 #include "tests/cpp/check.h"

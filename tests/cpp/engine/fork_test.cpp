@@ -2,8 +2,8 @@
 #include <signal.h>
 #include <string.h>
 
+#include "csrc/engine/engine.h"
 #include "csrc/stats/segment.h"
-#include "csrc/taskqueue/engine.h"
 #include "tests/cpp/check.h"
 #include "tests/cpp/child.h"
 #include "tests/cpp/kernels.h"

@@ -7,10 +7,12 @@
 #include <vector>
 
 #include "csrc/base/clock.h"
+#include "csrc/engine/blocking.h"
+#include "csrc/engine/engine.h"
+#include "csrc/interop/foreign.h"
 #include "csrc/stats/segment.h"
-#include "csrc/taskqueue/engine.h"
 #include "csrc/taskqueue/event.h"
-#include "csrc/taskqueue/foreign.h"
+#include "csrc/taskqueue/stream.h"
 #include "tests/cpp/check.h"
 #include "tests/cpp/child.h"
 #include "tests/cpp/kernels.h"

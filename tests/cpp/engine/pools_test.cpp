@@ -1,6 +1,6 @@
 // Who gets which stream, and what reaches all of them. Each test is a process
 // of its own: pools and switches are the process's.
-#include "csrc/taskqueue/stream_pools.h"
+#include "csrc/engine/stream_pools.h"
 
 #include <stdlib.h>
 #include <unistd.h>
@@ -12,10 +12,12 @@
 #include <thread>
 #include <vector>
 
+#include "csrc/engine/blocking.h"
+#include "csrc/engine/engine.h"
+#include "csrc/engine/profiling.h"
+#include "csrc/observe/observer.h"
+#include "csrc/observe/profile.h"
 #include "csrc/stats/segment.h"
-#include "csrc/taskqueue/engine.h"
-#include "csrc/taskqueue/observer.h"
-#include "csrc/taskqueue/profile.h"
 #include "tests/cpp/check.h"
 #include "tests/cpp/child.h"
 #include "tests/cpp/kernels.h"

@@ -2,9 +2,10 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "csrc/engine/engine.h"
+#include "csrc/engine/stream_pools.h"
 #include "csrc/stats/owner.h"
 #include "csrc/stats/segment.h"
-#include "csrc/taskqueue/engine.h"
 #include "tests/cpp/check.h"
 #include "tests/cpp/child.h"
 #include "tests/cpp/kernels.h"

@@ -11,7 +11,7 @@
 #include <thread>
 
 #include "csrc/base/futex.h"
-#include "csrc/taskqueue/flag.h"
+#include "csrc/interop/flag.h"
 #include "csrc/taskqueue/host_wait.h"
 #include "tests/cpp/check.h"
 #include "tests/cpp/child.h"

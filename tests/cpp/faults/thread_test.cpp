@@ -5,8 +5,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "csrc/engine/engine.h"
 #include "csrc/graph/graph.h"
-#include "csrc/taskqueue/engine.h"
 #include "tests/cpp/check.h"
 #include "tests/cpp/child.h"
 #include "tests/cpp/graph/lanes.h"

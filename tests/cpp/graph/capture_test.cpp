@@ -4,10 +4,11 @@
 #include <thread>
 #include <vector>
 
+#include "csrc/engine/engine.h"
+#include "csrc/engine/stream_pools.h"
 #include "csrc/graph/describe.h"
 #include "csrc/graph/graph.h"
 #include "csrc/stats/segment.h"
-#include "csrc/taskqueue/engine.h"
 #include "csrc/taskqueue/host_wait.h"
 #include "tests/cpp/check.h"
 #include "tests/cpp/graph/lanes.h"

@@ -3,8 +3,8 @@
 
 #include <vector>
 
+#include "csrc/engine/engine.h"
 #include "csrc/graph/graph.h"
-#include "csrc/taskqueue/engine.h"
 #include "tests/cpp/check.h"
 #include "tests/cpp/graph/lanes.h"
 #include "tests/cpp/kernels.h"

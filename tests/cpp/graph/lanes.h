@@ -4,8 +4,9 @@
 #include <string>
 #include <vector>
 
+#include "csrc/engine/engine.h"
+#include "csrc/engine/stream_pools.h"
 #include "csrc/graph/graph.h"
-#include "csrc/taskqueue/engine.h"
 #include "tests/cpp/check.h"
 #include "tests/cpp/kernels.h"
 

@@ -6,12 +6,13 @@
 #include <vector>
 
 #include "csrc/base/clock.h"
+#include "csrc/engine/engine.h"
+#include "csrc/engine/profiling.h"
 #include "csrc/graph/graph.h"
-#include "csrc/graph/graveyard.h"
+#include "csrc/graph/lifetime.h"
+#include "csrc/observe/observer.h"
+#include "csrc/observe/profile.h"
 #include "csrc/stats/segment.h"
-#include "csrc/taskqueue/engine.h"
-#include "csrc/taskqueue/observer.h"
-#include "csrc/taskqueue/profile.h"
 #include "tests/cpp/check.h"
 #include "tests/cpp/graph/lanes.h"
 #include "tests/cpp/kernels.h"

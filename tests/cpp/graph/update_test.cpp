@@ -4,7 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "csrc/taskqueue/engine.h"
+#include "csrc/engine/engine.h"
+#include "csrc/engine/stream_pools.h"
 #include "tests/cpp/check.h"
 #include "tests/cpp/graph/lanes.h"
 #include "tests/cpp/kernels.h"

@@ -6,10 +6,12 @@
 #include <thread>
 #include <vector>
 
+#include "csrc/engine/blocking.h"
+#include "csrc/engine/engine.h"
 #include "csrc/graph/describe.h"
 #include "csrc/graph/graph.h"
-#include "csrc/taskqueue/engine.h"
-#include "csrc/taskqueue/foreign.h"
+#include "csrc/interop/foreign.h"
+#include "csrc/taskqueue/stream.h"
 #include "tests/cpp/check.h"
 #include "tests/cpp/graph/lanes.h"
 #include "tests/cpp/kernels.h"

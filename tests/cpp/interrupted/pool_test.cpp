@@ -1,9 +1,10 @@
 // Pools of graphs in a process of its own, with two devices.
 #include <stdlib.h>
 
+#include "csrc/engine/engine.h"
+#include "csrc/engine/stream_pools.h"
 #include "csrc/graph/graph.h"
-#include "csrc/graph/graveyard.h"
-#include "csrc/taskqueue/engine.h"
+#include "csrc/graph/lifetime.h"
 #include "tests/cpp/check.h"
 #include "tests/cpp/child.h"
 #include "tests/cpp/graph/lanes.h"

@@ -2,8 +2,9 @@
 // may use a stream in the process itself.
 #include <vector>
 
+#include "csrc/engine/blocking.h"
+#include "csrc/engine/engine.h"
 #include "csrc/graph/graph.h"
-#include "csrc/taskqueue/engine.h"
 #include "tests/cpp/check.h"
 #include "tests/cpp/child.h"
 #include "tests/cpp/graph/lanes.h"

@@ -5,8 +5,8 @@
 
 #include <string>
 
+#include "csrc/engine/engine.h"
 #include "csrc/memory/caching_allocator.h"
-#include "csrc/taskqueue/engine.h"
 #include "csrc/taskqueue/stream.h"
 
 namespace npu::check {

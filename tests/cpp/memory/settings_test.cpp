@@ -3,8 +3,9 @@
 
 #include <stdexcept>
 
+#include "csrc/engine/engine.h"
+#include "csrc/engine/stream_pools.h"
 #include "csrc/memory/caching_allocator.h"
-#include "csrc/taskqueue/engine.h"
 #include "tests/cpp/check.h"
 #include "tests/cpp/memory/allocator_fixture.h"
 

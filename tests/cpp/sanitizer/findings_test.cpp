@@ -4,9 +4,9 @@
 #include <vector>
 
 #include "csrc/base/clock.h"
+#include "csrc/interop/flag.h"
 #include "csrc/stats/segment.h"
 #include "csrc/taskqueue/call_site.h"
-#include "csrc/taskqueue/flag.h"
 #include "csrc/taskqueue/host_wait.h"
 #include "csrc/taskqueue/task_sink.h"
 #include "tests/cpp/check.h"

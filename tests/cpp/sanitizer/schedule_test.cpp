@@ -6,9 +6,9 @@
 #include <thread>
 #include <vector>
 
+#include "csrc/interop/flag.h"
 #include "csrc/stats/segment.h"
 #include "csrc/taskqueue/event.h"
-#include "csrc/taskqueue/flag.h"
 #include "csrc/taskqueue/host_wait.h"
 #include "tests/cpp/check.h"
 #include "tests/cpp/kernels.h"

@@ -2,7 +2,7 @@
 #include <thread>
 #include <vector>
 
-#include "csrc/taskqueue/completion_port.h"
+#include "csrc/interop/completion_port.h"
 #include "csrc/taskqueue/event.h"
 #include "csrc/taskqueue/host_wait.h"
 #include "csrc/taskqueue/stream.h"

@@ -1,9 +1,9 @@
 #include <thread>
 #include <vector>
 
-#include "csrc/taskqueue/core_share.h"
 #include "csrc/taskqueue/event.h"
 #include "csrc/taskqueue/stream.h"
+#include "csrc/taskqueue/this_thread.h"
 #include "tests/cpp/check.h"
 #include "tests/cpp/kernels.h"
 

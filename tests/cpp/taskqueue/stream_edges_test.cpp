@@ -9,10 +9,10 @@
 #include <thread>
 #include <vector>
 
-#include "csrc/taskqueue/completion_port.h"
+#include "csrc/interop/completion_port.h"
+#include "csrc/observe/observer.h"
 #include "csrc/taskqueue/event.h"
 #include "csrc/taskqueue/host_wait.h"
-#include "csrc/taskqueue/observer.h"
 #include "csrc/taskqueue/program.h"
 #include "csrc/taskqueue/stream.h"
 #include "tests/cpp/check.h"

@@ -6,7 +6,8 @@
 #include <thread>
 #include <vector>
 
-#include "csrc/taskqueue/engine.h"
+#include "csrc/engine/blocking.h"
+#include "csrc/engine/engine.h"
 #include "csrc/taskqueue/host_wait.h"
 #include "tests/cpp/check.h"
 #include "tests/cpp/kernels.h"

@@ -1,0 +1,83 @@
+#include "csrc/engine/blocking.h"
+
+#include <atomic>
+#include <mutex>
+
+#include "csrc/base/env.h"
+#include "csrc/engine/engine.h"
+#include "csrc/stats/segment.h"
+#include "csrc/taskqueue/stream.h"
+
+namespace npu {
+namespace {
+
+// Written under hold_streams(). Relaxed: a launch that races with a change may
+// go either way.
+std::atomic<bool>& process_blocks() {
+  static std::atomic<bool> blocks{env_flag("NPU_LAUNCH_BLOCKING") ||
+                                  env_flag("ASCEND_LAUNCH_BLOCKING") ||
+                                  env_string("TASK_QUEUE_ENABLE", "1") == "0"};
+  return blocks;
+}
+int blocking_threads_ = 0;  // under hold_streams()
+
+// Ends with its thread, which must not be counted any longer.
+struct ThreadBlocking {
+  bool on = false;
+  ~ThreadBlocking() { set_thread_launch_blocking(false); }
+};
+thread_local ThreadBlocking thread_blocking;
+
+// Whether streams must ask launch_blocks() at each launch.
+bool may_block() {
+  return process_blocks().load(std::memory_order_relaxed) ||
+         blocking_threads_ > 0;
+}
+
+void tell_all() {
+  for (int device = 0; device < device_count(); ++device)
+    for (Stream* stream : streams(device)) tell_blocking(*stream);
+}
+
+}  // namespace
+
+void tell_blocking(Stream& stream) { stream.set_blocking(may_block()); }
+
+void set_launch_blocking(bool blocking) {
+  const auto held = hold_streams();
+  process_blocks().store(blocking, std::memory_order_relaxed);
+  tell_all();
+}
+
+bool set_thread_launch_blocking(bool blocking) {
+  if (thread_blocking.on == blocking) return blocking;
+  thread_blocking.on = blocking;
+  const auto held = hold_streams();
+  blocking_threads_ += blocking ? 1 : -1;
+  tell_all();
+  return !blocking;
+}
+
+bool launch_blocks() {
+  return thread_blocking.on || process_blocks().load(std::memory_order_relaxed);
+}
+
+void obey_control() {
+  static Counter& asked = segment().control.launch_blocking;
+  static std::atomic<uint64_t> obeyed{0};
+  // Relaxed throughout: the word alone says what is wanted, and a launch that
+  // races with a change may go either way.
+  const uint64_t wanted = asked.load(std::memory_order_relaxed);
+  if (wanted == obeyed.load(std::memory_order_relaxed)) [[likely]]
+    return;
+  // Whoever holds them may be waiting for this thread to end. Another time.
+  const auto held = try_hold_streams();
+  if (!held) return;
+  if (wanted) {
+    process_blocks().store(wanted == 2, std::memory_order_relaxed);
+    tell_all();
+  }
+  obeyed.store(wanted, std::memory_order_relaxed);
+}
+
+}  // namespace npu

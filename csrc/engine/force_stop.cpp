@@ -1,0 +1,41 @@
+#include "csrc/engine/force_stop.h"
+
+#include <atomic>
+
+#include "csrc/base/clock.h"
+#include "csrc/engine/engine.h"
+#include "csrc/taskqueue/launcher.h"
+
+namespace npu {
+namespace {
+
+// Relaxed everywhere: a task polls these; the error travels with the stream.
+std::atomic<bool> stopped_[kMaxDeviceBlocks];
+// When stop_waiting_tasks() was called; 0: not yet.
+std::atomic<uint64_t> exit_ns_{0};
+// For what is queued to end the waits in the proper way.
+constexpr uint64_t kGraceNs = 2'000'000'000;
+
+}  // namespace
+
+void stop_device(int device) {
+  stopped_[device].store(true, std::memory_order_relaxed);
+  for (Stream* stream : streams(device)) Launcher::force_stop(*stream);
+}
+
+void restart_device(int device) {
+  for (Stream* stream : streams(device)) stream->clear_error();
+  stopped_[device].store(false, std::memory_order_relaxed);
+}
+
+bool device_stopped(int device) {
+  if (stopped_[device].load(std::memory_order_relaxed)) return true;
+  const uint64_t exit_ns = exit_ns_.load(std::memory_order_relaxed);
+  return exit_ns && now_ns() > exit_ns + kGraceNs;
+}
+
+void stop_waiting_tasks() {
+  exit_ns_.store(now_ns(), std::memory_order_relaxed);
+}
+
+}  // namespace npu

@@ -1,0 +1,89 @@
+#include "csrc/graph/lifetime.h"
+
+#include <functional>
+#include <map>
+#include <mutex>
+#include <vector>
+
+#include "csrc/engine/engine.h"
+#include "csrc/memory/caching_allocator.h"
+#include "csrc/taskqueue/deferred_delete.h"
+
+namespace npu {
+namespace {
+
+// A graph, and its part in its pool.
+struct Released {
+  std::unique_ptr<Body> body;
+
+  ~Released() {
+    const int device = body->device;
+    const uint64_t pool = body->pool;
+    body.reset();
+    leave_pool(device, pool);
+  }
+};
+
+struct Pool {
+  int users = 0;
+  std::vector<std::function<void()>> kept;
+};
+
+struct State {
+  DeferredDelete<Released> released;
+  std::mutex mutex;  // of the pools
+  std::map<std::pair<int, uint64_t>, Pool> pools;
+};
+
+// Never destroyed: graphs may be released after static destruction.
+State& state() {
+  static State* const instance = new State;
+  return *instance;
+}
+
+}  // namespace
+
+void hold_pool(int device, uint64_t pool) {
+  std::lock_guard lock(state().mutex);
+  ++state().pools[{device, pool}].users;
+}
+
+void leave_pool(int device, uint64_t pool) {
+  std::vector<std::function<void()>> kept;
+  {
+    std::lock_guard lock(state().mutex);
+    const auto at = state().pools.find({device, pool});
+    if (--at->second.users) return;
+    kept = std::move(at->second.kept);
+    state().pools.erase(at);
+  }
+  allocator(device).free_pool(pool);
+  for (const auto& release : kept) release();
+}
+
+int pool_users(int device, uint64_t pool) {
+  std::lock_guard lock(state().mutex);
+  const auto at = state().pools.find({device, pool});
+  return at == state().pools.end() ? 0 : at->second.users;
+}
+
+void keep_with_pool(int device, uint64_t pool, std::function<void()> release) {
+  std::lock_guard lock(state().mutex);
+  state().pools[{device, pool}].kept.push_back(std::move(release));
+}
+
+void destroy_when_done(std::unique_ptr<Body> body) {
+  if (in_bad_fork()) {
+    (void)body.release();  // its launchers do not exist here
+    return;
+  }
+  std::vector<StreamPoint> points;
+  for (Stream* s : streams(body->device)) points.push_back({s, s->tail()});
+  state().released.after(std::move(points),
+                         std::make_unique<Released>(std::move(body)));
+  collect_graphs();
+}
+
+void collect_graphs() { state().released.collect(); }
+
+}  // namespace npu

@@ -1,0 +1,145 @@
+#include "csrc/interop/foreign.h"
+
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+
+#include "csrc/stats/segment.h"
+#include "csrc/taskqueue/deferred_delete.h"
+#include "csrc/taskqueue/program.h"
+#include "csrc/taskqueue/stream.h"
+
+namespace npu {
+namespace {
+
+// The work as observers see it. Word 0 of its task is not an address.
+class ForeignKernel : public npu_kernel {
+ public:
+  ForeignKernel(npu_run_fn run, ForeignWork work) : work_(std::move(work)) {
+    for (const ForeignView& v : work_.views)
+      views_.push_back({v.sizes.data(), v.strides.data(),
+                        uint16_t(v.sizes.size()), v.itemsize,
+                        uint16_t(views_.size() + 1), v.access});
+    static_cast<npu_kernel&>(*this) = {run, work_.name, views_.data(),
+                                       uint32_t(views_.size())};
+  }
+  ForeignKernel(const ForeignKernel&) = delete;
+
+  int run_work(npu_failure& failure) const {
+    return work_.run(work_.state, failure);
+  }
+  void release() {
+    if (work_.release) work_.release(work_.state);
+  }
+
+  uint32_t n_words() const { return n_views + 1; }
+  void describe(Submission& s, TaskKind kind) {
+    s.task->marks.kind = kind;
+    s.task->kernel = this;
+    for (uint32_t i = 0; i < n_views; ++i)
+      s.words[i + 1] = reinterpret_cast<uint64_t>(work_.views[i].address);
+  }
+
+ private:
+  const ForeignWork work_;
+  std::vector<npu_view> views_;
+};
+
+// The task's own part. Its state goes with run() or dropped(); the object is
+// read a little longer, by whoever reports or traces the task.
+class ForeignTask final : public Program {
+ public:
+  explicit ForeignTask(ForeignWork work) : kernel_(nullptr, std::move(work)) {}
+
+  int run(Stream&, npu_queue, const uint64_t*, npu_failure& failure) override {
+    const int code = kernel_.run_work(failure);
+    release();
+    return code;
+  }
+  void dropped(Stream&, const uint64_t*) override { release(); }
+
+  void release() { kernel_.release(); }
+
+  bool submit(Stream& stream, Submission& s) {
+    if (!stream.begin(kernel_.n_words(), s, call_site())) return false;
+    kernel_.describe(s, TaskKind::kProgram);
+    s.words[0] = reinterpret_cast<uint64_t>(static_cast<Program*>(this));
+    stream.commit(s);
+    return true;
+  }
+
+ private:
+  ForeignKernel kernel_;
+};
+
+// A node of a graph, which runs at each replay.
+int run_captured(const npu_kernel* kernel, const uint64_t*,
+                 npu_failure* failure) {
+  return static_cast<const ForeignKernel*>(kernel)->run_work(*failure);
+}
+
+void end_captured(npu_kernel* kernel) {
+  auto* const captured = static_cast<ForeignKernel*>(kernel);
+  captured->release();
+  delete captured;
+}
+
+bool capture(Stream& stream, ForeignWork work) {
+  auto kernel = std::make_unique<ForeignKernel>(&run_captured, std::move(work));
+  Submission s;
+  try {
+    if (!stream.begin(kernel->n_words(), s, call_site())) {
+      kernel->release();
+      return false;
+    }
+  } catch (...) {
+    kernel->release();
+    throw;
+  }
+  kernel.release()->describe(s, TaskKind::kKernel);  // the graph's, from here
+  stream.commit(s);
+  return true;
+}
+
+DeferredDelete<ForeignTask>& submitted() {
+  static auto* const instance = new DeferredDelete<ForeignTask>;
+  return *instance;
+}
+
+}  // namespace
+
+const char* intern_name(std::string_view name) {
+  static auto* const mutex = new std::mutex;
+  static auto* const names = new std::set<std::string, std::less<>>;
+  std::lock_guard lock(*mutex);
+  const auto found = names->find(name);
+  if (found != names->end()) return found->c_str();
+  const char* kept = names->emplace(name).first->c_str();
+  publish_name(kept);
+  return kept;
+}
+
+bool submit_foreign(Stream& stream, ForeignWork work) {
+  if (stream.sink()) return capture(stream, std::move(work));
+  auto task = std::make_unique<ForeignTask>(std::move(work));
+  Submission s;
+  try {
+    if (!task->submit(stream, s)) {
+      task->release();
+      return false;
+    }
+  } catch (...) {
+    task->release();
+    throw;
+  }
+  submitted().after({{&stream, s.position + 1}}, std::move(task));
+  stream.settle(s);
+  return true;
+}
+
+KernelEnd end_of_foreign(const npu_kernel* kernel) {
+  return kernel->run == &run_captured ? &end_captured : nullptr;
+}
+
+}  // namespace npu

@@ -1,0 +1,167 @@
+#include "csrc/observe/trace.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+
+#include "csrc/base/clock.h"
+#include "csrc/base/env.h"
+#include "csrc/base/file_memory.h"
+#include "csrc/stats/segment.h"
+
+namespace npu {
+namespace {
+
+std::atomic<TraceFile*> file_{nullptr};
+std::string path_;
+bool keep_ = false;
+std::mutex mutex_;  // guards opening, claiming rings and adding names
+uint32_t rings_used_ = 0;
+
+std::string directory() {
+  const std::string asked = env_string("NPU_TRACE_DIR", "");
+  keep_ = !asked.empty();
+  if (keep_) return asked;
+  const std::string own =
+      "/dev/shm/npu_dispatch-trace-" + std::to_string(getuid());
+  mkdir(own.c_str(), 0700);
+  struct stat info;
+  if (lstat(own.c_str(), &info) || !S_ISDIR(info.st_mode) ||
+      info.st_uid != getuid())
+    return "";
+  return own;
+}
+
+TraceFile* map_file(const std::string& path) {
+  unlink(path.c_str());  // a dead process of the same number
+  const int fd =
+      open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  if (fd < 0) return nullptr;
+  void* memory = MAP_FAILED;
+  if (!ftruncate(fd, sizeof(TraceFile)) &&
+      !allocate_pages(fd, 0, offsetof(TraceFile, rings)))
+    memory = mmap(nullptr, sizeof(TraceFile), PROT_READ | PROT_WRITE,
+                  MAP_SHARED, fd, 0);
+  close(fd);
+  if (memory != MAP_FAILED) return static_cast<TraceFile*>(memory);
+  unlink(path.c_str());
+  return nullptr;
+}
+
+// The magic goes last: a reader never sees a half-written header.
+void fill(TraceHeader& header) {
+  const SegmentHeader& segment_header = segment().header;
+  header.version = kTraceVersion;
+  header.pid = uint32_t(getpid());
+  header.process_start = segment_header.process_start;
+  header.ns_per_tick = ns_per_tick();
+  header.ticks = ticks();
+  header.monotonic_ns = now_ns();
+  header.realtime_ns = segment_header.realtime_ns +
+                       (header.monotonic_ns - segment_header.monotonic_ns);
+  header.rings = kTraceRings;
+  header.records = kTraceRecords;
+  header.rings_at = offsetof(TraceFile, rings);
+  header.ring_bytes = sizeof(TraceRing);
+  header.names_at = offsetof(TraceFile, names);
+  header.name_bytes = kTraceNameBytes;
+  header.wanted.store(keep_ || env_flag("NPU_TRACE"),
+                      std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_release);
+  memcpy(header.magic, kTraceMagic, sizeof kTraceMagic);
+}
+
+}  // namespace
+
+void open_trace_file() {
+  std::lock_guard lock(mutex_);
+  if (!path_.empty()) return;
+  const std::string in = directory();
+  if (in.empty()) return;
+  const std::string path = in + "/" + std::to_string(getpid());
+  TraceFile* const file = map_file(path);
+  if (!file) return;
+  path_ = path;
+  fill(file->header);
+  // Release: launchers find the header filled.
+  file_.store(file, std::memory_order_release);
+}
+
+void remove_trace_file() {
+  calibrate_trace();
+  std::lock_guard lock(mutex_);
+  if (!path_.empty() && !keep_) unlink(path_.c_str());
+  path_.clear();
+}
+
+bool trace_wanted() {
+  TraceFile* const file = file_.load(std::memory_order_acquire);
+  return file && file->header.wanted.load(std::memory_order_relaxed);
+}
+
+void calibrate_trace() {
+  std::lock_guard lock(mutex_);
+  TraceFile* const file = file_.load(std::memory_order_relaxed);
+  if (!file) return;
+  file->header.later_ticks.store(ticks(), std::memory_order_relaxed);
+  file->header.later_ns.store(now_ns(), std::memory_order_relaxed);
+}
+
+TraceRing* claim_trace_ring(int device, int64_t stream) {
+  std::lock_guard lock(mutex_);
+  TraceFile* const file = file_.load(std::memory_order_relaxed);
+  if (!file || rings_used_ == kTraceRings || path_.empty()) return nullptr;
+  TraceRing& ring = file->rings[rings_used_];
+  // Now, since a write to a page for which there is no memory is a SIGBUS.
+  const int fd = open(path_.c_str(), O_RDWR | O_CLOEXEC);
+  if (fd < 0) return nullptr;
+  const auto at =
+      size_t(reinterpret_cast<char*>(&ring) - reinterpret_cast<char*>(file));
+  const int failed = allocate_pages(fd, at, sizeof(TraceRing));
+  close(fd);
+  if (failed) return nullptr;
+  ++rings_used_;
+  ring.device = device;
+  ring.stream = stream;
+  ring.used.store(1, std::memory_order_release);
+  return &ring;
+}
+
+uint32_t trace_name(const char* name) {
+  // By address: names live as long as the process.
+  thread_local std::unordered_map<const char*, uint32_t> known;
+  const auto [entry, is_new] = known.try_emplace(name, 0);
+  if (is_new) entry->second = trace_text(name);
+  return entry->second;
+}
+
+uint32_t trace_text(std::string_view text) {
+  static auto& all = *new std::unordered_map<std::string, uint32_t>;
+  std::lock_guard lock(mutex_);
+  const auto [entry, added] = all.try_emplace(std::string(text), kNoTraceName);
+  if (!added) return entry->second;
+  TraceFile* const file = file_.load(std::memory_order_relaxed);
+  const uint16_t length = uint16_t(std::min<size_t>(text.size(), 255));
+  const uint32_t at =
+      file ? file->header.names_used.load(std::memory_order_relaxed) : 0;
+  if (!file || at + sizeof length + length > kTraceNameBytes) {
+    all.erase(entry);  // texts may be without number
+    return kNoTraceName;
+  }
+  memcpy(file->names + at, &length, sizeof length);
+  memcpy(file->names + at + sizeof length, text.data(), length);
+  // Release: a reader that sees the name's end finds its bytes.
+  file->header.names_used.store(uint32_t(at + sizeof length + length),
+                                std::memory_order_release);
+  return entry->second = at;
+}
+
+}  // namespace npu

@@ -1,0 +1,102 @@
+#include "csrc/placement/core_distance.h"
+
+#include <pthread.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <thread>
+
+#include "csrc/base/align.h"
+#include "csrc/base/clock.h"
+
+namespace npu {
+namespace {
+
+constexpr double kFarRoundTrip = 190, kSharedCore = 1.8;
+
+// Two lines: the adjacent-line prefetcher pairs them.
+struct alignas(2 * kCacheLine) Line {
+  std::atomic<int> value{0};
+};
+
+void await(const Line& line, int value) {
+  while (line.value.load(std::memory_order_acquire) != value) {
+  }
+}
+
+template <typename Body>
+std::thread on_cpu(int cpu, Body body) {
+  return std::thread([=] {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET(cpu, &set);
+    pthread_setaffinity_np(pthread_self(), sizeof set, &set);
+    body();
+  });
+}
+
+// Ticks for some microseconds of arithmetic that keeps every unit of a core
+// busy; the shortest of several.
+double arithmetic() {
+  uint64_t best = UINT64_MAX;
+  for (int tries = 0; tries < 20; ++tries) {
+    uint64_t a = 1, b = 2, c = 3, d = 4, e = 5, f = 6;
+    const uint64_t start = ticks();
+    for (int i = 0; i < 20'000; ++i) {
+      ++a, ++b, ++c, ++d, ++e, ++f;
+      asm volatile("" : "+r"(a), "+r"(b), "+r"(c), "+r"(d), "+r"(e), "+r"(f));
+    }
+    best = std::min(best, ticks() - start);
+  }
+  return double(best);
+}
+
+}  // namespace
+
+double line_round_trip(int cpu) {
+  constexpr int kBlocks = 9, kTrips = 1000;
+  Line line;
+  std::thread other = on_cpu(cpu, [&line] {
+    for (int i = 1; i <= kBlocks * kTrips; ++i) {
+      await(line, 2 * i - 1);
+      line.value.store(2 * i, std::memory_order_release);
+    }
+  });
+  std::array<double, kBlocks> blocks;
+  int i = 0;
+  for (double& block : blocks) {
+    const uint64_t start = ticks();
+    for (int k = 0; k < kTrips; ++k) {
+      ++i;
+      line.value.store(2 * i - 1, std::memory_order_release);
+      await(line, 2 * i);
+    }
+    block = double(ticks() - start) * ns_per_tick() / kTrips;
+  }
+  other.join();
+  std::nth_element(blocks.begin(), blocks.begin() + kBlocks / 2, blocks.end());
+  return blocks[kBlocks / 2];
+}
+
+double slowdown_beside(int cpu) {
+  enum { kStarting, kComputing, kEnough };
+  Line stage;
+  std::thread other = on_cpu(cpu, [&stage] {
+    stage.value.store(kComputing, std::memory_order_release);
+    while (stage.value.load(std::memory_order_acquire) != kEnough) arithmetic();
+  });
+  await(stage, kComputing);
+  const double together = arithmetic();
+  stage.value.store(kEnough, std::memory_order_release);
+  other.join();
+  return together / arithmetic();
+}
+
+bool is_near(int cpu) {
+  return line_round_trip(cpu) < kFarRoundTrip &&
+         slowdown_beside(cpu) < kSharedCore;
+}
+
+}  // namespace npu

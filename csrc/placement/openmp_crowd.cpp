@@ -1,0 +1,72 @@
+#include "csrc/placement/openmp_crowd.h"
+
+#include <pthread.h>
+#include <time.h>
+
+#include <atomic>
+#include <cstdint>
+
+#include "csrc/base/blocked_signals.h"
+#include "csrc/base/futex.h"
+
+// Present where torch was built with OpenMP; the last one, with LLVM's, whose
+// threads do not count each other.
+extern "C" {
+[[gnu::weak]] void GOMP_parallel(void (*)(void*), void*, unsigned, unsigned);
+[[gnu::weak]] int omp_pause_resource_all(int);
+[[gnu::weak]] void __kmpc_fork_call(void*, int, void*, ...);
+}
+
+namespace npu {
+namespace {
+
+// How many ask. Relaxed: a wish that orders nothing, and the futex compares the
+// value itself.
+std::atomic<uint32_t> wishes_{0};
+pthread_once_t once_ = PTHREAD_ONCE_INIT;
+
+void work_on_nothing(void*) {}
+
+void* keep_team(void*) {
+  pthread_setname_np(pthread_self(), "npu-crowd");
+  constexpr unsigned kTeam = 2;  // itself and one that libgomp counts
+  constexpr int kSoft = 1;       // omp_pause_soft
+  constexpr timespec kPause{0, 10'000'000};
+  bool has_team = false;
+  for (;;) {
+    const uint32_t wishes = wishes_.load(std::memory_order_relaxed);
+    if ((wishes > 0) == has_team) {
+      futex_wait(&wishes_, wishes, 0);
+      continue;
+    }
+    has_team = !has_team;
+    if (has_team) {
+      GOMP_parallel(&work_on_nothing, nullptr, kTeam, 0);
+    } else {
+      omp_pause_resource_all(kSoft);
+      nanosleep(&kPause, nullptr);
+    }
+  }
+}
+
+// Where there can be no such thread, all goes on without.
+void start() {
+  const BlockedSignals blocked;
+  pthread_t thread;
+  if (pthread_create(&thread, nullptr, &keep_team, nullptr) == 0)
+    pthread_detach(thread);
+}
+
+void wish(uint32_t change) {
+  if (!GOMP_parallel || !omp_pause_resource_all || __kmpc_fork_call) return;
+  wishes_.fetch_add(change, std::memory_order_relaxed);
+  pthread_once(&once_, &start);
+  futex_wake_all(&wishes_);
+}
+
+}  // namespace
+
+void ask_for_openmp_crowd() { wish(1); }
+void take_back_openmp_crowd() { wish(~uint32_t{0}); }
+
+}  // namespace npu

@@ -1,0 +1,51 @@
+#include "csrc/placement/urgency.h"
+
+#include <algorithm>
+
+#include "csrc/base/clock.h"
+#include "csrc/base/futex.h"
+#include "csrc/placement/core_share.h"
+
+namespace npu {
+namespace {
+
+constexpr uint64_t kMostNs = 1'000'000;
+
+// Normal launchers that sleep in give_way(), on any device.
+std::atomic<int> sleeping_{0};
+
+}  // namespace
+
+int launching_cores() {
+  static const int cores = std::min(usable_cores(), core_budget());
+  return cores;
+}
+
+void urgent_begins(int device) {
+  // Relaxed: a count of its own.
+  detail::urgent_at_work[device].fetch_add(1, std::memory_order_relaxed);
+}
+
+void urgent_ends(int device) {
+  // Sequentially consistent, with give_way(): one of the two sees the other.
+  // If neither did, the sleeper would only wake late.
+  detail::urgent_at_work[device].fetch_sub(1, std::memory_order_seq_cst);
+  if (sleeping_.load(std::memory_order_seq_cst))
+    futex_wake_all(&detail::urgent_at_work[device]);
+}
+
+void give_way(int device) {
+  const uint64_t start = now_ns();
+  sleeping_.fetch_add(1, std::memory_order_seq_cst);
+  for (;;) {
+    const int32_t urgent =
+        detail::urgent_at_work[device].load(std::memory_order_seq_cst);
+    const uint64_t slept = now_ns() - start;
+    if (urgent < launching_cores() || slept >= kMostNs) break;
+    futex_wait(&detail::urgent_at_work[device], uint32_t(urgent),
+               kMostNs - slept);
+  }
+  sleeping_.fetch_sub(1, std::memory_order_relaxed);
+}
+
+}  // namespace npu

@@ -1,0 +1,160 @@
+// Words that tasks set and wait for, and what others see of such a wait.
+#include "csrc/interop/flag.h"
+
+#include <thread>
+#include <vector>
+
+#include "csrc/stats/segment.h"
+#include "csrc/taskqueue/host_wait.h"
+#include "csrc/taskqueue/stream.h"
+#include "tests/cpp/check.h"
+#include "tests/cpp/kernels.h"
+
+namespace npu {
+namespace {
+
+using check::Gate;
+using check::kAppend;
+using check::kGate;
+using check::submit;
+using check::word;
+
+struct World {
+  Flag flag{0};
+  std::vector<uint64_t> got;
+  Stream setting{0, 1, 0, StreamMode::kQueued};
+  Stream waiting{0, 2, 0, StreamMode::kQueued};
+
+  void set(uint64_t value) { submit(setting, kSetFlag, {word(&flag), value}); }
+  void take() { submit(waiting, kTakeFlag, {word(&flag), 0}); }
+  void reach(uint64_t number) {
+    submit(waiting, kReachFlag, {word(&flag), 0, number});
+  }
+  void drain(Stream& stream) {
+    host_wait(stream, stream.tail(), WaitReason::kStreamSync);
+  }
+};
+
+bool held(const Stream& stream) {
+  return stream.block().held[int(Hold::kEvent)].word.load() &
+         RunningTime::kRunning;
+}
+void until_held(const Stream& stream) {
+  while (!held(stream)) std::this_thread::yield();
+}
+
+TEST(Flag, IsTakenByOneTaskForEachTimeItIsSet) {
+  World w;
+  w.take();
+  submit(w.waiting, kAppend, {word(&w.got), 1});
+  w.take();
+  submit(w.waiting, kAppend, {word(&w.got), 2});
+  until_held(w.waiting);
+  EXPECT_EQ(w.waiting.retired().value(), 0);
+  w.set(1);
+  while (w.waiting.retired().value() < 2) std::this_thread::yield();
+  until_held(w.waiting);
+  EXPECT_EQ(w.flag.load(), 0);
+  w.set(1);
+  w.drain(w.waiting);
+  EXPECT_TRUE(w.got == std::vector<uint64_t>({1, 2}));
+  EXPECT_EQ(w.flag.load(), 0);
+}
+
+TEST(Flag, IsReachedByItsNumberAndByLaterOnesAlsoWhereTheyWrap) {
+  World w;
+  for (const uint64_t number : {5, 4}) {
+    w.flag = 5;
+    w.reach(number);
+    w.drain(w.waiting);
+  }
+  w.flag = 2;
+  w.reach(0xfffffffe);  // four before
+  w.drain(w.waiting);
+  EXPECT_EQ(w.flag.load(), 2);
+
+  w.reach(3);
+  until_held(w.waiting);
+  EXPECT_EQ(w.waiting.tail() - w.waiting.retired().value(), 1);
+  w.set(3);
+  w.drain(w.waiting);
+  EXPECT_TRUE(!w.waiting.failed());
+}
+
+TEST(Flag, SaysWhoIsToSetItWhileAStreamWaits) {
+  World w;
+  const StreamBlock& block = w.waiting.block();
+  Gate gate;
+  w.take();
+  until_held(w.waiting);
+  EXPECT_EQ(block.held_by.load(), 0);  // nobody has said that he will
+  submit(w.setting, kGate, {word(&gate)});
+  w.set(1);
+  flag_will_be_set(w.flag, w.setting, w.setting.tail());
+  while (!block.held_by.load()) std::this_thread::yield();
+  EXPECT_EQ(block.held_by.load(), 1 + 1);
+  EXPECT_EQ(block.held_until.load(), 2);
+  gate.open();
+  w.drain(w.waiting);
+  EXPECT_TRUE(!held(w.waiting));
+  EXPECT_EQ(block.held_by.load(), 0);
+  EXPECT_EQ(block.held_until.load(), 0);
+
+  // Who has set it before, and is done, is not who is waited for now.
+  w.drain(w.setting);
+  w.take();
+  until_held(w.waiting);
+  const uint64_t began = block.held_by.load();
+  w.set(1);
+  w.drain(w.waiting);
+  EXPECT_EQ(began, 0);
+}
+
+TEST(Flag, IsNoWaitWhereItIsSetAlready) {
+  World w;
+  const uint64_t before = w.waiting.block().held[int(Hold::kEvent)].word.load();
+  w.flag = 1;
+  w.take();
+  w.drain(w.waiting);
+  EXPECT_EQ(w.waiting.block().held[int(Hold::kEvent)].word.load(), before);
+}
+
+TEST(Flag, SaysWhetherATaskWouldWait) {
+  Flag flag{0};
+  Task task{};
+  task.inline_words[0] = word(&flag);
+  task.inline_words[2] = 3;
+  const auto waits = [&](const npu_kernel& kernel, uint32_t now) {
+    task.kernel = &kernel;
+    flag = now;
+    return waits_for_flag(task);
+  };
+  EXPECT_TRUE(waits(kTakeFlag, 0) && waits(kTakeFlag, 2));
+  EXPECT_TRUE(!waits(kTakeFlag, 1));
+  EXPECT_TRUE(waits(kReachFlag, 2));
+  EXPECT_TRUE(!waits(kReachFlag, 3) && !waits(kReachFlag, 4));
+  EXPECT_TRUE(!waits(kSetFlag, 0) && !waits(check::kNothing, 0));
+}
+
+// The task of a direct stream waits on the thread that launches it.
+TEST(Flag, IsAWaitOfTheHostOnADirectStream) {
+  constexpr int kReason = int(WaitReason::kEventSync);
+  const DeviceBlock& block = segment().devices[0];
+  World w;
+  Stream direct(0, 3, 0, StreamMode::kInline);
+  const uint64_t waits = block.waits[kReason].load();
+  const uint64_t took = block.wait_ns[kReason].load();
+  std::thread waiter([&] { submit(direct, kTakeFlag, {word(&w.flag), 0}); });
+  while (!block.waiting[kReason].load()) std::this_thread::yield();
+  EXPECT_EQ(direct.retired().value(), 0);
+  w.set(1);
+  waiter.join();
+  EXPECT_EQ(block.waiting[kReason].load(), 0);
+  EXPECT_EQ(block.waiting_from[kReason].load(), 0);
+  EXPECT_EQ(block.waits[kReason].load(), waits + 1);
+  EXPECT_TRUE(block.wait_ns[kReason].load() > took);
+  EXPECT_TRUE(!held(direct));
+}
+
+}  // namespace
+}  // namespace npu

@@ -1,0 +1,232 @@
+// Work that is not an operator's: when it runs, and when its state goes.
+#include "csrc/interop/foreign.h"
+
+#include <string>
+#include <vector>
+
+#include "csrc/observe/observer.h"
+#include "csrc/observe/work_names.h"
+#include "csrc/taskqueue/deferred_delete.h"
+#include "csrc/taskqueue/host_wait.h"
+#include "csrc/taskqueue/stream.h"
+#include "tests/cpp/check.h"
+#include "tests/cpp/kernels.h"
+
+namespace npu {
+namespace {
+
+using check::Gate;
+using check::kFail;
+using check::kGate;
+using check::kNothing;
+using check::submit;
+using check::word;
+
+struct State {
+  int runs = 0, releases = 0, code = NPU_OK;
+};
+int run(void* state, npu_failure& failure) {
+  auto& s = *static_cast<State*>(state);
+  ++s.runs;
+  EXPECT_EQ(s.releases, 0);
+  snprintf(failure.text, sizeof failure.text, "foreign");
+  return s.code;
+}
+void release(void* state) { ++static_cast<State*>(state)->releases; }
+
+ForeignWork work(State& state) {
+  return {"test::foreign", run, release, &state, {}};
+}
+void drain(Stream& stream) {
+  host_wait(stream, stream.tail(), WaitReason::kStreamSync);
+}
+
+TEST(Foreign, RunsOnceAndIsReleasedAfterThat) {
+  for (const StreamMode mode : {StreamMode::kQueued, StreamMode::kInline}) {
+    Stream stream(0, 70, 0, mode);
+    State state;
+    EXPECT_TRUE(submit_foreign(stream, work(state)));
+    drain(stream);
+    EXPECT_TRUE(state.runs == 1 && state.releases == 1);
+    EXPECT_TRUE(!stream.failed());
+  }
+}
+
+TEST(Foreign, FailsItsStreamWithItsText) {
+  Stream stream(0, 70, 0, StreamMode::kQueued);
+  State state;
+  state.code = NPU_VALUE_ERROR;
+  submit_foreign(stream, work(state));
+  drain(stream);
+  EXPECT_EQ(stream.error()->code, int(NPU_VALUE_ERROR));
+  EXPECT_EQ(stream.error()->text, "foreign");
+  EXPECT_EQ(stream.error()->op, "test::foreign");
+  EXPECT_EQ(state.releases, 1);
+}
+
+TEST(Foreign, IsReleasedWhereItNeverRuns) {
+  Stream stream(0, 70, 0, StreamMode::kQueued);
+  State dropped, refused;
+  Gate gate;
+  submit(stream, kGate, {word(&gate)});
+  submit(stream, kFail, {NPU_ERROR});
+  EXPECT_TRUE(submit_foreign(stream, work(dropped)));
+  gate.open();
+  drain(stream);
+  EXPECT_TRUE(dropped.runs == 0 && dropped.releases == 1);
+  EXPECT_TRUE(!submit_foreign(stream, work(refused)));
+  EXPECT_TRUE(refused.runs == 0 && refused.releases == 1);
+}
+
+// A running task's object is still its own when many more were submitted and
+// the finished ones' memory has been used again.
+TEST(Foreign, IsKeptWhileItRuns) {
+  Stream stream(0, 70, 0, StreamMode::kQueued);
+  struct Held : State {
+    Gate gate;
+  } held;
+  ForeignWork holding = work(held);
+  holding.run = [](void* state, npu_failure& failure) {
+    auto* const held = static_cast<Held*>(static_cast<State*>(state));
+    held->gate.pass();
+    return run(state, failure);
+  };
+  submit_foreign(stream, holding);
+  held.gate.wait_until_entered();
+
+  std::vector<State> others(300);
+  for (State& other : others) submit_foreign(stream, work(other));
+  held.gate.open();
+  drain(stream);
+
+  EXPECT_TRUE(held.runs == 1 && held.releases == 1);
+  for (const State& other : others)
+    EXPECT_TRUE(other.runs == 1 && other.releases == 1);
+}
+
+TEST(Foreign, NeedsNoRelease) {
+  Stream stream(0, 70, 0, StreamMode::kQueued);
+  State state;
+  ForeignWork without = work(state);
+  without.release = nullptr;
+  EXPECT_TRUE(submit_foreign(stream, without));
+  drain(stream);
+  EXPECT_TRUE(state.runs == 1 && state.releases == 0);
+}
+
+// The first word of the task is the work itself.
+TEST(Foreign, ShowsObserversWhatItTouches) {
+  struct Seen final : Observer {
+    std::vector<npu_view> views;
+    std::vector<uint64_t> words;
+    bool submitted(Stream&, uint64_t, const Task& task) override {
+      for (uint32_t i = 0; i < task.kernel->n_views; ++i) {
+        views.push_back(task.kernel->views[i]);
+        words.push_back(task.words()[task.kernel->views[i].word]);
+      }
+      return true;
+    }
+  } seen;
+  Stream stream(0, 70, 0, StreamMode::kQueued);
+  set_observer(&seen);
+  stream.set_observed(true);
+  State state;
+  float a[6], b[3];
+  ForeignWork both = work(state);
+  both.views = {{a, {2, 3}, {3, 1}, 4, NPU_READ}, {b, {3}, {1}, 4, NPU_WRITE}};
+  submit_foreign(stream, both);
+  drain(stream);
+  stream.stop();
+  set_observer(nullptr);
+
+  EXPECT_EQ(seen.views.size(), 2);
+  EXPECT_EQ(seen.words[0], word(a));
+  EXPECT_EQ(seen.words[1], word(b));
+  EXPECT_TRUE(seen.views[0].ndim == 2 && seen.views[1].ndim == 1);
+  EXPECT_TRUE(seen.views[0].access == NPU_READ &&
+              seen.views[1].access == NPU_WRITE);
+  EXPECT_EQ(state.runs, 1);
+}
+
+TEST(Foreign, NamesAreKeptOnce) {
+  std::string name = "test::interned";
+  const char* const kept = intern_name(name);
+  name[0] = 'b';
+  EXPECT_EQ(std::string(kept), "test::interned");
+  EXPECT_TRUE(intern_name("test::interned") == kept);
+  EXPECT_TRUE(intern_name(name) != kept);
+}
+
+TEST(Foreign, OfAnotherKernelHasNoEnd) {
+  EXPECT_TRUE(end_of_foreign(&kNothing) == nullptr);
+}
+
+struct Kept {
+  explicit Kept(int& gone) : gone(gone) {}
+  ~Kept() { ++gone; }
+  int& gone;
+};
+
+TEST(DeferredDelete, KeepsWhatAStreamMayStillUse) {
+  Stream one(0, 71, 0, StreamMode::kQueued), two(0, 72, 0, StreamMode::kQueued);
+  DeferredDelete<Kept> deferred;
+  int gone = 0;
+  submit(one, kNothing, {});
+  drain(one);
+  Gate gate;
+  submit(two, kGate, {word(&gate)});
+  deferred.after({{&one, 1}}, std::make_unique<Kept>(gone));
+  deferred.after({{&one, 1}, {&two, 1}}, std::make_unique<Kept>(gone));
+  deferred.collect();
+  EXPECT_EQ(gone, 1);
+  gate.open();
+  drain(two);
+  deferred.collect();
+  EXPECT_EQ(gone, 2);
+}
+
+// However few are over, each is looked at a bounded number of times.
+TEST(DeferredDelete, CollectsByItselfWhenItIsFull) {
+  Stream stream(0, 71, 0, StreamMode::kQueued);
+  DeferredDelete<Kept> deferred;
+  int gone = 0;
+  const auto keep = [&](int n, uint64_t number) {
+    while (n--)
+      deferred.after({{&stream, number}}, std::make_unique<Kept>(gone));
+  };
+  keep(63, 0);
+  EXPECT_EQ(gone, 0);
+  keep(1, 0);
+  EXPECT_EQ(gone, 64);
+  Gate gate;
+  submit(stream, kGate, {word(&gate)});
+  keep(64, 1);
+  keep(127, 0);  // with those that stay, one less than twice as many and 64
+  EXPECT_EQ(gone, 64);
+  keep(1, 0);
+  EXPECT_EQ(gone, 64 + 128);
+  gate.open();
+  drain(stream);
+  deferred.collect();
+  EXPECT_EQ(gone, 64 + 128 + 64);
+}
+
+TEST(WorkNames, SayWhatKindOfWorkATaskIs) {
+  const std::pair<const char*, Work> all[] = {
+      {kHostToDeviceName, Work::kHostToDevice},
+      {kDeviceToHostName, Work::kDeviceToHost},
+      {kOnDeviceName, Work::kOnDevice},
+      {kForeignFreeName, Work::kHost},
+      {kWaitName, Work::kEvent},
+      {kRecordName, Work::kEvent},
+      {"memcpy", Work::kKernel}};
+  for (const auto& [name, work] : all) {
+    EXPECT_TRUE(work_of(name) == work);
+    EXPECT_EQ(is_copy(name), work == Work::kHostToDevice ||
+                                 work == Work::kDeviceToHost ||
+                                 work == Work::kOnDevice);
+  }
+}
+
+}  // namespace
+}  // namespace npu
