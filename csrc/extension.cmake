@@ -98,6 +98,7 @@ add_library(npu_torch OBJECT
   ops/trial.cpp
   ops/unmarked_writes.cpp
   ops/value_class.cpp
+  ops/widened.cpp
   ops/manual/attention.cpp
   ops/manual/autocast.cpp
   ops/manual/composites.cpp

@@ -58,7 +58,7 @@ def submit(
     tensors: list[torch.Tensor],
     writes: list[bool],
 ) -> None: ...
-def finish_queues() -> None: ...  # waits for every stream; raises nothing
+def finish_queues() -> None: ...  # waits for every stream; raises for signals only
 
 api: object  # capsule: the table of npu_dispatch/include/npu_dispatch.h
 

@@ -8,10 +8,12 @@ free of torch.
 from __future__ import annotations
 
 import atexit
+import importlib
 import importlib.util
 import logging
 import os
 import sys
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +33,7 @@ __all__ = ["enable_npu_sanitizer", "get_include", "is_registered", "register"]
 __version__ = "0.1.0"
 
 _log = logging.getLogger(__name__)
-__all__ += ["install_torch_npu_alias"]
+__all__ += ["install_torch_npu_alias", "redirect_cuda"]
 
 
 def is_registered() -> bool:
@@ -79,13 +81,13 @@ def register() -> None:
     npu._global_state.keep_in_order()
     npu._profiled_memory.report_to_profiles()
     npu._parallel.serve_torch()
+    npu._lazy_modules.let_them_move()
     npu._compile_with(_register_with_inductor)
     import_alias.after_import("torch._dynamo", _register_with_dynamo)
     import_alias.after_import(
         "torch.distributed.distributed_c10d", _register_with_distributed
     )
-    # Queued Python code needs the interpreter.
-    atexit.register(_C.finish_queues)
+    atexit.register(npu._exit.finish_or_drop)
     for text in bad_values():
         _log.warning("%s", text)
     if config.watchdog_seconds:
@@ -94,6 +96,8 @@ def register() -> None:
         npu._sanitizer.enable_as_configured(config)
     if config.torch_npu_alias:
         install_torch_npu_alias()
+    if config.cuda:
+        redirect_cuda()
 
 
 def _start_watchdog(seconds: float) -> None:
@@ -157,6 +161,29 @@ def install_torch_npu_alias() -> None:
     ours = f"{__name__}.integrations.torch_npu"
     import_alias.add("torch_npu", ours, TORCH_NPU_VERSION)
     import_alias.add("torch_npu.npu", f"{__name__}.npu")
+    import torch
+
+    # `accelerate env` prints it: torch_npu sets it in torch itself.
+    torch.version.cann = ""  # type: ignore[attr-defined]
+
+
+def redirect_cuda() -> None:
+    """Let torch.cuda mean torch.npu, and device "cuda" mean "npu", from now on.
+
+    For programs written for CUDA, and not to be undone. A RuntimeError where the
+    device `npu` is not ours. See npu_dispatch.integrations.torch_npu.contrib.
+    """
+    register()
+    if not is_registered():
+        raise RuntimeError(
+            "the device 'npu' is torch_npu's: use its own "
+            "torch_npu.contrib.transfer_to_npu"
+        )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # which would say what was asked for
+        importlib.import_module(
+            f"{__name__}.integrations.torch_npu.contrib.transfer_to_npu"
+        )
 
 
 def get_include() -> str:

@@ -26,6 +26,43 @@ def main() -> None:
     """Run PyTorch programs on the device `npu`, and look at what it did."""
 
 
+class _Runner(click.Command):
+    """A command with `-m MODULE`: as for Python, what follows is the module's."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        taking_value = {
+            name
+            for option in self.params
+            if isinstance(option, click.Option) and not option.is_flag
+            for name in option.opts
+        }
+        place = 0
+        while place < len(args) and args[place].startswith("-"):
+            if args[place] == "-m":
+                if place + 1 == len(args):
+                    break  # which click reports
+                args = [*args[: place + 2], "--", *args[place + 2 :]]
+                break
+            place += 2 if args[place] in taking_value else 1
+        return super().parse_args(ctx, args)
+
+
+def _what_to_run(
+    module: str | None, args: tuple[str, ...]
+) -> tuple[str | Path, tuple[str, ...]]:
+    """Return the module's name or the script, and its arguments."""
+    if module is not None:
+        return module, args
+    if not args:
+        raise click.UsageError("Missing argument 'SCRIPT', or -m MODULE.")
+    script = Path(args[0])
+    if not script.is_file():
+        raise click.BadParameter(
+            f"File {args[0]!r} does not exist.", param_hint="'SCRIPT'"
+        )
+    return script, args[1:]
+
+
 main.add_command(serve)
 main.add_command(export)
 
@@ -55,7 +92,9 @@ def ops(name: str, tier: str | None) -> None:
 
 
 @main.command(
-    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False}
+    cls=_Runner,
+    options_metavar="[OPTIONS] SCRIPT | -m MODULE",
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
 )
 @click.option(
     "--json",
@@ -65,27 +104,37 @@ def ops(name: str, tier: str | None) -> None:
 )
 @click.option("--quiet", is_flag=True, help="Print no summary.")
 @click.option("--torch-npu", is_flag=True, help="Let it import torch_npu.")
-@click.argument("script", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--cuda", is_flag=True, help='Let torch.cuda and "cuda" mean the npu.')
+@click.option("-m", "module", help="A module to run, as `python -m` does.")
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
 def run(
     json_file: Path | None,
     quiet: bool,
     torch_npu: bool,
-    script: Path,
+    cuda: bool,
+    module: str | None,
     args: tuple[str, ...],
 ) -> None:
     """Run SCRIPT with the device loaded; end with a summary on stderr.
 
-    The exit status is the script's own.
+    The exit status is the script's own. --torch-npu and --cuda hold for the
+    processes that it starts, too.
     """
     from npu_dispatch import summary
+    from npu_dispatch.config import set_for_children
 
+    what, args = _what_to_run(module, args)
     npu_dispatch.register()
     if torch_npu:
+        set_for_children("NPU_DISPATCH_TORCH_NPU_ALIAS", "1")
         npu_dispatch.install_torch_npu_alias()
+    if cuda:
+        set_for_children("NPU_DISPATCH_CUDA", "1")
+        npu_dispatch.redirect_cuda()
     watch = summary.Watch()
-    status = _run_script(script, args)
-    status = _finish_work() or status
+    status = _run(what, args)
+    left = _finish_work()
+    status = status or left
     figures = watch.figures()
     if json_file is not None:
         json_file.parent.mkdir(parents=True, exist_ok=True)
@@ -95,25 +144,33 @@ def run(
     sys.exit(status)
 
 
-def _run_script(script: Path, args: tuple[str, ...]) -> int:
-    """Run it as `python SCRIPT ARGS` would, and return the exit status."""
-    # Python itself makes a script's path absolute: frames are to name it so.
-    script = Path(os.path.abspath(script))  # noqa: PTH100 (links stay)
+def _run(what: str | Path, args: tuple[str, ...]) -> int:
+    """Run it as `python SCRIPT ARGS` or `python -m MODULE ARGS` would.
+
+    Returns the exit status.
+    """
     _hide_command()
-    sys.argv = [str(script), *args]
-    sys.path.insert(0, str(script.resolve().parent))
     try:
-        runpy.run_path(str(script), run_name="__main__")
+        if isinstance(what, Path):
+            # Python itself makes a script's path absolute: frames name it so.
+            script = os.path.abspath(what)  # noqa: PTH100 (links stay)
+            sys.argv = [script, *args]
+            sys.path.insert(0, str(what.resolve().parent))
+            runpy.run_path(script, run_name="__main__")
+        else:
+            sys.argv = [what, *args]
+            sys.path.insert(0, str(Path.cwd()))
+            runpy.run_module(what, run_name="__main__", alter_sys=True)
     except SystemExit as stop:
         if stop.code is None or isinstance(stop.code, int):
             return stop.code or 0
         print(stop.code, file=sys.stderr)
         return 1
     except KeyboardInterrupt as stop:
-        _show(stop, script)
+        _show(stop)
         return 130
     except BaseException as error:
-        _show(error, script)
+        _show(error)
         return 1
     return 0
 
@@ -127,10 +184,11 @@ def _hide_command() -> None:
         _C.add_origin(command, False)
 
 
-def _show(error: BaseException, script: Path) -> None:
-    """Print the traceback from the script's first frame on."""
+def _show(error: BaseException) -> None:
+    """Print the traceback from the program's first frame on."""
+    ours = {__file__, "<frozen runpy>", runpy.__file__}
     frames: TracebackType | None = error.__traceback__
-    while frames and Path(frames.tb_frame.f_code.co_filename) != script:
+    while frames and frames.tb_frame.f_code.co_filename in ours:
         frames = frames.tb_next
     traceback.print_exception(error.with_traceback(frames or error.__traceback__))
 
@@ -141,6 +199,7 @@ def _finish_work() -> int:
 
     if not npu.is_initialized():
         return 0
+    npu._exit.finish_or_drop()
     try:
         for index in range(npu.device_count()):
             npu.synchronize(index)
@@ -151,7 +210,9 @@ def _finish_work() -> int:
 
 
 @main.command(
-    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False}
+    cls=_Runner,
+    options_metavar="[OPTIONS] SCRIPT | -m MODULE",
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
 )
 @click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--sarif", "sarif_file", type=click.Path(dir_okay=False, path_type=Path))
@@ -159,14 +220,14 @@ def _finish_work() -> int:
     "--suppressions", type=click.Path(exists=True, dir_okay=False, path_type=Path)
 )
 @click.option("--raise", "raises", is_flag=True, help="Stop at the first finding.")
-@click.argument("script", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("-m", "module", help="A module to run, as `python -m` does.")
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
 def sanitize(
     json_file: Path | None,
     sarif_file: Path | None,
     suppressions: Path | None,
     raises: bool,
-    script: Path,
+    module: str | None,
     args: tuple[str, ...],
 ) -> None:
     """Run SCRIPT and report accesses to memory that nothing orders.
@@ -176,6 +237,7 @@ def sanitize(
     from npu_dispatch import sanitizer
     from npu_dispatch.config import Config
 
+    what, args = _what_to_run(module, args)
     known = suppressions or Config.read().sanitizer_suppressions
     try:
         npu_dispatch.enable_npu_sanitizer("raise" if raises else "report", known)
@@ -183,8 +245,9 @@ def sanitize(
         raise click.BadParameter(str(error), param_hint="--suppressions") from None
     from npu_dispatch.npu import _sanitizer
 
-    status = _run_script(script, args)
-    status = _finish_work() or status
+    status = _run(what, args)
+    left = _finish_work()
+    status = status or left
     found = _sanitizer.reports()
     if json_file is not None:
         json_file.write_text(sanitizer.to_json(found) + "\n")

@@ -19,6 +19,7 @@ __all__ = [
     "bad_values",
     "cache_folder",
     "for_child",
+    "set_for_children",
     "torch_free_variables",
 ]
 
@@ -38,6 +39,11 @@ def for_child(**changes: str) -> dict[str, str]:
     return {**os.environ, **changes}
 
 
+def set_for_children(name: str, value: str) -> None:
+    """Set a variable for the processes that this one will start."""
+    os.environ[name] = value
+
+
 @dataclass(frozen=True, slots=True)
 class Config:
     autoload: bool = True
@@ -53,6 +59,7 @@ class Config:
     compact_errors: bool = False
     watchdog_seconds: float = 0.0  # 0: none
     torch_npu_alias: bool = False
+    cuda: bool = False  # means npu
     task_queue: int = 1
 
     @classmethod
@@ -80,6 +87,7 @@ class Config:
             watchdog_seconds=_seconds(env.get("NPU_DISPATCH_WATCHDOG", "")),
             task_queue=_level(env.get("TASK_QUEUE_ENABLE", "")),
             torch_npu_alias=env.get("NPU_DISPATCH_TORCH_NPU_ALIAS", "").lower() in _YES,
+            cuda=env.get("NPU_DISPATCH_CUDA", "").lower() in _YES,
         )
 
 

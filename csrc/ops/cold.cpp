@@ -13,6 +13,7 @@
 #include "csrc/ops/sync_call.h"
 #include "csrc/ops/third_party.h"
 #include "csrc/ops/trial.h"
+#include "csrc/ops/widened.h"
 #include "csrc/torch/device.h"
 #include "csrc/torch/error.h"
 #include "csrc/torch/tensor.h"
@@ -168,10 +169,16 @@ void call_waiting(const Op& op, torch::jit::Stack& stack) {
 
 void call_cold(const Op& op, torch::jit::Stack& stack) {
   const Op::Schema& schema = op.schema();
+  if (call_widened(op, stack)) return;
   move_indices(schema, stack);
   if (call_on_each(schema, stack)) return;
   Stream& stream = usable_stream(common_device(op, stack));
   raise_if_failed(stream);
+  // Shapes may be known of what only other devices have a kernel for: whoever
+  // calls it is told so here, and not by its task.
+  if (op.run == &run_boxed &&
+      !schema.handle.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU))
+    return call_sync(op, stack, stream);
   if (writes_to_host(schema, stack)) return call_sync(op, stack, stream);
 
   const Overlap overlap = overlap_of(op, stack);

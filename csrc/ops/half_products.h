@@ -1,5 +1,5 @@
-// Matrix products of float16 whose layout torch's cpu kernels compute element
-// by element, without vectors: through float32 instead.
+// Matrix products of float16 and bfloat16 that torch's cpu kernels compute
+// element by element, without vectors: through float32 instead.
 #pragma once
 
 #include "csrc/ops/frame.h"

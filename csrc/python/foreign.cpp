@@ -3,6 +3,7 @@
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include "csrc/base/clock.h"
 #include "csrc/engine/engine.h"
 #include "csrc/interop/foreign.h"
 #include "csrc/python/bindings.h"
@@ -68,13 +69,34 @@ void submit_python(int device, int64_t id, py::object function,
   if (!submit_foreign(stream, work)) raise_stream_error(stream);
 }
 
-// Python code may be queued: it must run while there is an interpreter.
-void finish_queues() {
-  if (!initialized() || in_bad_fork()) return;
-  py::gil_scoped_release no_gil;
+uint64_t queued_tasks() {
+  uint64_t queued = 0;
   for (int device = 0; device < device_count(); ++device)
     for (Stream* stream : streams(device))
-      host_wait(*stream, stream->tail(), WaitReason::kExit);
+      queued += stream->tail() - stream->retired().value();
+  return queued;
+}
+
+// Python code may be queued: it must run while there is an interpreter.
+void finish_queues() {
+  constexpr uint64_t kSilentNs = 1'000'000'000;
+  if (!initialized() || in_bad_fork()) return;
+  py::gil_scoped_release no_gil;
+  const uint64_t from = now_ns();
+  bool told = false;
+  const auto tell = [&] {
+    if (!told && now_ns() - from > kSilentNs) {
+      told = true;
+      fprintf(stderr,
+              "npu_dispatch: waiting for what is queued (%llu tasks) "
+              "before the process ends; Ctrl-C drops them\n",
+              static_cast<unsigned long long>(queued_tasks()));
+    }
+    return true;
+  };
+  for (int device = 0; device < device_count(); ++device)
+    for (Stream* stream : streams(device))
+      host_wait_while(*stream, stream->tail(), WaitReason::kExit, tell);
 }
 
 }  // namespace

@@ -14,7 +14,9 @@ import npu_dispatch.errors
 from . import (
     _cross_entropy as _cross_entropy,
     _dlpack as _dlpack,
+    _exit as _exit,
     _global_state as _global_state,
+    _lazy_modules as _lazy_modules,
     _parallel as _parallel,
     _profiled_memory as _profiled_memory,
     _sanitizer as _sanitizer,

@@ -6,6 +6,7 @@ no longer does, so that an entry whose bug is mended is removed.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -37,7 +38,22 @@ def _beyond(d: Difference) -> bool:
     return "setStorage: sizes" in d.npu
 
 
+def _wider(d: Difference) -> bool:
+    return d.kind == "error only on cpu" and bool(_ONLY_CUDA.search(d.cpu))
+
+
+# csrc/ops/widened.cpp
+_ONLY_CUDA = re.compile(
+    r'"(abs_cpu|trace|histogram_cpu|avg_pool3d_out_frame|polygamma|round\w*'
+    r"|multi_margin_loss\w*|multilabel_margin_loss\w*)\" not implemented for"
+)
+
 KNOWN = [
+    Known(
+        "dtypes_of_cuda",
+        "a dtype that CUDA's kernel takes and cpu's does not is computed",
+        _wider,
+    ),
     Known(
         "grown_over_its_input",
         "an out= that lies beside the input and is too small for the result, which "

@@ -58,6 +58,37 @@ def test_parameters_stay_the_same_objects(move):
     assert {p.device for p in after} == {b.device for b in model.buffers()}
 
 
+@pytest.mark.parametrize(
+    "move",
+    [
+        lambda m: m.npu(),
+        lambda m: m.to("npu"),
+        lambda m: m.npu().half().float(),
+        lambda m: m.npu().cpu().npu(),
+    ],
+)
+def test_a_lazy_module_moves_before_it_knows_its_shapes(move):
+    def make():
+        torch.manual_seed(0)
+        return nn.Sequential(
+            nn.LazyConv2d(3, 3), nn.LazyBatchNorm2d(), nn.Flatten(), nn.LazyLinear(2)
+        )
+
+    x = torch.randn(2, 1, 5, 5)
+    model = move(make())
+    before = list(model.parameters())
+    out = model(x.npu())
+    expected = make()
+    expected(x)
+    assert all(a is b for a, b in zip(before, model.parameters(), strict=True))
+    assert {t.device.type for t in model.state_dict().values()} == {"npu"}
+    # The first forward drew the values: on another device, from another generator.
+    expected.load_state_dict(model.state_dict())
+    torch.testing.assert_close(out.cpu(), expected(x))
+    out.sum().backward()
+    assert all(p.grad.device.type == "npu" for p in model.parameters())
+
+
 def test_tied_weights_stay_tied():
     torch.manual_seed(0)
     model = Tied()

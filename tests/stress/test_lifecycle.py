@@ -196,6 +196,51 @@ except KeyboardInterrupt:
     assert (out, child.returncode) == ("interrupted\n", 7)
 
 
+@pytest.mark.parametrize("command", [[], ["-m", "npu_dispatch", "run", "--quiet"]])
+@pytest.mark.parametrize("before", [True, False], ids=["after Ctrl-C", "at the end"])
+def test_an_exit_that_waits_says_so_and_ctrl_c_ends_it(
+    command: list[str], before: bool, child_environment, tmp_path
+):
+    # Nobody records what the queue waits for.
+    (tmp_path / "script.py").write_text(f"""
+import atexit, torch
+from npu_dispatch import _C
+atexit.register(print, "the others run")
+torch.ones(4, device="npu")
+torch.npu.synchronize()
+torch.npu.ExternalEvent().wait()
+torch.npu.current_stream().submit(lambda: print("a dropped task"))
+print(_C.segment_path(), flush=True)
+if {before}:
+    torch.npu.synchronize()
+""")
+    child = subprocess.Popen(
+        [sys.executable, *command, "script.py"],
+        cwd=tmp_path,
+        env=child_environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        segment = child.stdout.readline().strip()
+        if before:
+            until_waiting("device_sync", segment)
+            child.send_signal(signal.SIGINT)
+        lines = iter(child.stderr.readline, "")
+        assert any("before the process ends; Ctrl-C drops" in x for x in lines)
+
+        child.send_signal(signal.SIGINT)
+
+        out, err = child.communicate(timeout=60)
+    finally:
+        child.kill()
+    assert out == "the others run\n"
+    assert "queued tasks were dropped" in err
+    if before:
+        assert child.returncode == (130 if command else -signal.SIGINT)
+
+
 def test_many_threads_launch_on_one_stream():
     totals = torch.zeros(8, 64, device="npu")
     rows = list(totals.unbind(0))

@@ -57,6 +57,80 @@ def test_an_exception_shows_the_scripts_frames_only(npu_dispatch_run):
     assert "runpy" not in result.stderr
 
 
+def test_a_module_runs_and_all_behind_it_is_its_own(
+    tmp_path: Path, python, child_environment
+):
+    (tmp_path / "pack").mkdir()
+    (tmp_path / "pack" / "__init__.py").write_text("fact = 7")
+    (tmp_path / "pack" / "__main__.py").write_text("""
+import sys, torch
+from . import fact
+print(__name__, fact, sys.argv[1:], torch.ones(2, device="npu").sum().item())
+def f(): 1 / 0
+f()
+""")
+    options = ["--quiet", "-m", "pack", "--quiet", "-m", "x"]
+
+    result = python.run(
+        "-m", "npu_dispatch", "run", *options, env=child_environment(), cwd=tmp_path
+    )
+
+    assert result.stdout.strip() == "__main__ 7 ['--quiet', '-m', 'x'] 2.0"
+    assert result.returncode == 1
+    assert "line 5, in f" in result.stderr
+    assert "runpy" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["-m", "no_such_module"], "No module named no_such_module"),
+        (["no_such_file.py"], "'no_such_file.py' does not exist"),
+        ([], "Missing argument 'SCRIPT', or -m MODULE"),
+        (["-m"], "-m"),
+    ],
+)
+def test_what_cannot_be_run_is_named(python, child_environment, arguments, says):
+    result = python.run(
+        "-m", "npu_dispatch", "run", *arguments, env=child_environment()
+    )
+
+    assert result.returncode != 0
+    assert says in result.stderr
+
+
+CUDA_PROGRAM = """
+import sys, torch, multiprocessing
+def worker():
+    print("child", torch.ones(2).cuda().is_cuda, flush=True)
+if __name__ == "__main__":
+    torch.manual_seed(0)
+    model = torch.nn.Linear(3, 1).cuda()
+    x, y = torch.randn(8, 3, device="cuda"), torch.ones(8, 1, device="cuda")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(3):
+        loss = (model(x) - y).square().mean()
+        optimizer.zero_grad(); loss.backward(); optimizer.step()
+    print(torch.version.cuda is not None, loss.isfinite().item(), sys.warnoptions)
+    child = multiprocessing.get_context("spawn").Process(target=worker)
+    child.start(); child.join()
+"""
+
+
+def test_one_flag_redirects_cuda(npu_dispatch_run):
+    result = npu_dispatch_run(CUDA_PROGRAM, options=("--cuda", "--quiet"))
+
+    assert result.stdout.splitlines() == ["True True []", "child True"], result.stderr
+
+
+def test_cuda_and_torch_npu_may_both_be_asked_for(npu_dispatch_run):
+    program = "import torch_npu, torch; print(torch.ones(1).cuda().is_npu)"
+
+    result = npu_dispatch_run(program, options=("--cuda", "--torch-npu", "--quiet"))
+
+    assert (result.stdout, result.stderr) == ("True\n", "")
+
+
 def test_an_unseen_failure_on_the_device_fails_the_run(npu_dispatch_run):
     program = """
 import torch

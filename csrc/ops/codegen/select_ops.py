@@ -91,7 +91,7 @@ VALUES_DECIDE = {
     "rrelu_with_noise.out", "rrelu_with_noise_",
 }  # fmt: skip
 
-# Some layouts of float16 do not go to torch's kernel (csrc/ops/half_products.h).
+# Some products of float16 and bfloat16 do not go to torch's kernel (csrc/ops/half_products.h).
 HALF_PRODUCTS = {"run_mm_out", "run_bmm_out", "run_addmm_out", "run_baddbmm_out"}
 
 

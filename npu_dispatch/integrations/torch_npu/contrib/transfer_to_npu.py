@@ -5,13 +5,15 @@ where a program names a "cuda" device, to torch's constructors, `.to()`,
 `.cuda()`, autocast, GradScaler or torch.load, the npu is meant. For the whole
 process, and not to be undone.
 
+What torch.cuda has and torch.npu has not is in _cuda_names; what torch does with
+"cuda" outside tensors, files, profiles, scripts, is in _cuda_users.
+
 A device's type reads "npu" then: a program that compares it with "cuda" takes
 its other branch.
 """
 
 from __future__ import annotations
 
-import functools
 import importlib
 import warnings
 from collections.abc import Callable
@@ -22,6 +24,17 @@ from torch.utils import data
 from torch.utils._device import _device_constructors
 
 from npu_dispatch import npu
+from npu_dispatch.integrations.torch_npu.contrib import (
+    _cuda_backends,
+    _cuda_names,
+    _cuda_users,
+)
+from npu_dispatch.integrations.torch_npu.contrib._cuda_means_npu import (
+    AnyDevice,
+    AnyGenerator,
+    meant,
+    wrap,
+)
 
 __all__: list[str] = []
 
@@ -43,64 +56,16 @@ _RENAMED = {
     "DeferredCudaCallError": "DeferredNpuCallError",
 }
 _PRIVATE = (
+    "_dump_snapshot",
     "_get_device_index",
     "_is_in_bad_fork",
     "_lazy_call",
     "_lazy_init",
+    "_record_memory_history",
+    "_set_allocator_settings",
     "_sleep",
+    "_snapshot",
 )
-
-_Device = torch.device
-_Generator = torch.Generator
-
-
-def _meant(value: Any) -> Any:
-    """Return the npu's device where a "cuda" device is named."""
-    if isinstance(value, str):
-        name, colon, index = value.partition(":")
-        return "npu" + colon + index if name == "cuda" else value
-    if isinstance(value, _Device) and value.type == "cuda":
-        return _Device("npu") if value.index is None else _Device("npu", value.index)
-    return value
-
-
-def _wrap(owner: Any, name: str) -> None:
-    """Let a function of `owner` mean the npu where its arguments name cuda."""
-    function = getattr(owner, name, None)
-    if function is None:
-        return
-
-    @functools.wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        args = tuple(map(_meant, args))
-        return function(*args, **{key: _meant(kwargs[key]) for key in kwargs})
-
-    setattr(owner, name, call)
-
-
-class _StandIn(type):
-    """Of a class that makes instances of another, which pass for its own."""
-
-    def __instancecheck__(cls, instance: object) -> bool:
-        return isinstance(instance, cls.real)  # type: ignore[attr-defined]
-
-    def __subclasscheck__(cls, other: type) -> bool:
-        return issubclass(other, cls.real)  # type: ignore[attr-defined]
-
-
-class _AnyDevice(metaclass=_StandIn):
-    real = _Device
-
-    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
-        args = tuple(map(_meant, args))
-        return _Device(*args, **{key: _meant(kwargs[key]) for key in kwargs})
-
-
-class _AnyGenerator(metaclass=_StandIn):
-    real = _Generator
-
-    def __new__(cls, device: Any = "cpu") -> Any:
-        return _Generator(_meant(device))
 
 
 def _fill(to: Any, source: Any) -> None:
@@ -127,30 +92,6 @@ def _autocast(
     return torch.autocast("npu", dtype, enabled, cache_enabled)
 
 
-def _map_location(load: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(load)
-    def call(f: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
-        if isinstance(map_location, dict):
-            location: Any = {k: _meant(v) for k, v in map_location.items()}
-            # What a file of the npu's was saved from.
-            location |= {_meant(k): _meant(v) for k, v in map_location.items()}
-        else:
-            location = _meant(map_location)
-        return load(f, location, *args, **kwargs)
-
-    return call
-
-
-def _backend(init: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(init)
-    def call(backend: Any = None, *args: Any, **kwargs: Any) -> Any:
-        if backend == "nccl":
-            backend = "hccl"
-        return init(backend, *args, **kwargs)
-
-    return call
-
-
 def _replace_devices() -> None:
     owner: Any
     constructors: list[Any] = list(_device_constructors())
@@ -158,23 +99,19 @@ def _replace_devices() -> None:
         name: str = function.__name__
         owner = torch.fft if name.startswith("fft_") else torch
         if getattr(owner, name, None) is function:
-            _wrap(owner, name)
+            wrap(owner, name)
     for name in ("empty_like", "full_like", "ones_like", "rand_like", "randint_like"):
-        _wrap(torch, name)
+        wrap(torch, name)
     for name in ("randn_like", "zeros_like", "normal", "set_default_device"):
-        _wrap(torch, name)
-    for name in ("get_autocast_dtype", "is_autocast_enabled", "set_autocast_dtype"):
-        _wrap(torch, name)
-    for name in ("set_autocast_enabled", "get_device_module"):
-        _wrap(torch, name)
+        wrap(torch, name)
+    wrap(torch, "get_device_module")
     for name in ("new_empty", "new_empty_strided", "new_full", "new_ones"):
-        _wrap(torch.Tensor, name)
+        wrap(torch.Tensor, name)
     for name in ("new_tensor", "new_zeros", "to", "type", "pin_memory", "is_pinned"):
-        _wrap(torch.Tensor, name)
-    _wrap(torch.nn.Module, "to")
-    _wrap(torch.nn.Module, "to_empty")
-    for owner in (torch.autocast, torch.amp.GradScaler, data.DataLoader):
-        _wrap(owner, "__init__")
+        wrap(torch.Tensor, name)
+    wrap(torch.nn.Module, "to")
+    wrap(torch.nn.Module, "to_empty")
+    wrap(data.DataLoader, "__init__")
 
 
 def _replace_methods() -> None:
@@ -189,11 +126,12 @@ def _replace_methods() -> None:
             to_npu: Callable[..., Any] = to_npu,
             **kwargs: Any,
         ) -> Any:
-            return to_npu(self, _meant(device), *args, **kwargs)
+            return to_npu(self, meant(device), *args, **kwargs)
 
         owner.cuda = cuda
     is_npu = property(lambda self: self.device.type == "npu")
-    torch.Tensor.is_cuda = is_npu  # type: ignore[assignment]
+    for owner in (torch.Tensor, torch.UntypedStorage, torch.TypedStorage):
+        owner.is_cuda = is_npu
 
 
 def _transfer() -> None:
@@ -201,17 +139,18 @@ def _transfer() -> None:
         "torch.cuda means torch.npu from now on, and device 'cuda' means 'npu'",
         stacklevel=3,
     )
+    before = _cuda_names.load_all()
     _replace_cuda()
     _replace_devices()
     _replace_methods()
     torch.cuda.amp.autocast = _autocast  # type: ignore
     torch.cuda.amp.GradScaler = npu.amp.GradScaler  # type: ignore
-    torch.load = _map_location(torch.load)
-    if torch.distributed.is_available():
-        start = torch.distributed.init_process_group
-        torch.distributed.init_process_group = _backend(start)
-    torch.device = _AnyDevice  # type: ignore
-    torch.Generator = _AnyGenerator  # type: ignore
+    _cuda_names.fill_in()
+    _cuda_backends.fill_in()
+    _cuda_users.fill_in()
+    _cuda_names.replace_where_imported(before)
+    torch.device = AnyDevice  # type: ignore
+    torch.Generator = AnyGenerator  # type: ignore
 
 
 _transfer()

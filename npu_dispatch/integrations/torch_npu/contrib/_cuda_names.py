@@ -1,0 +1,248 @@
+"""What torch.cuda's modules say where the npu has no function of that name.
+
+Where a program asks what CUDA can do, the answer is what the npu can do, in
+CUDA's numbers. What only a GPU can do is refused in one sentence.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import importlib
+import pkgutil
+import sys
+from collections.abc import Callable, Iterator
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from npu_dispatch import npu
+from npu_dispatch.config import Config
+from npu_dispatch.npu import _graphed, external, legacy
+
+__all__: list[str] = []
+
+# The least a GPU has that computes with bfloat16, as the npu does.
+_CAPABILITY = (8, 0)
+# The oldest CUDA that this release of torch is built for.
+_CUDA_VERSION = "12.6"
+# The oldest that reduces bfloat16 and takes means, as hccl does.
+_NCCL_VERSION = (2, 10, 3)
+
+
+class _Error(int):
+    success = 0
+
+
+class _Cudart:
+    """torch.cuda.cudart(): torch.npu.npurt() under CUDA's names."""
+
+    cudaError = _Error
+
+    def cudaGetErrorString(self, error: int) -> str:  # noqa: N802
+        return "no error" if error == 0 else f"error {int(error)} of the npu's runtime"
+
+    def cudaProfilerStart(self) -> int:  # noqa: N802
+        npu.profiler.start()
+        return 0
+
+    def cudaProfilerStop(self) -> int:  # noqa: N802
+        npu.profiler.stop()
+        return 0
+
+    def __getattr__(self, name: str) -> Any:
+        ours = getattr(external.npurt(), "npu" + name.removeprefix("cuda"), None)
+        if ours is None or not name.startswith("cuda"):
+            raise AttributeError(
+                f"torch.cuda.cudart().{name} is CUDA's runtime: of that, the npu has "
+                "only what torch.npu.npurt() and torch.npu.profiler do"
+            )
+        return ours
+
+
+def _refusal(name: str, why: str) -> Callable[..., Any]:
+    def refuse(*args: Any, **kwargs: Any) -> Any:
+        raise RuntimeError(f"{name}: {why}")
+
+    return refuse
+
+
+def _refuse(module: Any, names: str, why: str) -> None:
+    for name in names.split():
+        original = getattr(module, name)
+        full = f"{module.__name__}.{name}"
+        refuse = functools.wraps(original)(_refusal(full, why))
+        setattr(module, name, refuse)
+
+
+def _no(*args: Any) -> bool:
+    return False
+
+
+def _get_device_capability(device: Any = None) -> tuple[int, int]:
+    """Return TORCH_NPU_DEVICE_CAPABILITY; (8, 0) where it is not set."""
+    if Config.read().device_capability:
+        return npu.get_device_capability(device) or _CAPABILITY
+    return _CAPABILITY
+
+
+def _get_device_properties(device: Any = None) -> Any:
+    """Return torch.npu's, with the capability as `major` and `minor`."""
+    major, minor = _get_device_capability(device)
+    found: Any = npu.get_device_properties(device)
+    return dataclasses.replace(found, major=major, minor=minor)
+
+
+def _device_memory_used(device: Any = None) -> int:
+    """Return how many bytes of the device's memory are taken."""
+    free, total = npu.mem_get_info(device)
+    return total - free
+
+
+def _caching_allocator_enable(value: bool = True) -> None:
+    if not value:
+        raise RuntimeError(
+            "torch.cuda.caching_allocator_enable(False): the npu's memory is "
+            "stream-ordered, which needs its caching allocator"
+        )
+
+
+@contextlib.contextmanager
+def _caching_allocator_disabled() -> Iterator[None]:
+    _caching_allocator_enable(False)
+    yield
+
+
+def _is_one_of_each_device(tensors: Any) -> bool:
+    """Return whether nccl could take them: dense, each on another npu."""
+    plain = all(
+        t.device.type == "npu" and not t.is_sparse and t.is_contiguous()
+        for t in tensors
+    )
+    return plain and len({t.device for t in tensors}) == len(list(tensors))
+
+
+class _SparseType(type):
+    dtype: torch.dtype
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        return (
+            isinstance(instance, torch.Tensor)
+            and instance.is_sparse
+            and instance.device.type == "npu"
+            and instance.dtype == cls.dtype
+        )
+
+    def __call__(cls, *args: Any) -> torch.Tensor:
+        args = args or ((0,),)
+        return torch.sparse_coo_tensor(*args, dtype=cls.dtype, device="npu")
+
+
+def _sparse_type(name: str, dtype: torch.dtype) -> type:
+    return _SparseType(name, (), {"__module__": "torch.cuda.sparse", "dtype": dtype})
+
+
+def _modules() -> dict[str, ModuleType]:
+    return {n: m for n, m in sys.modules.items() if n.partition("torch.cuda")[0] == ""}
+
+
+def load_all() -> dict[str, Any]:
+    """Import torch.cuda's modules; return what they define, by its full name.
+
+    All of them, because a later import would bring CUDA's functions back.
+    """
+    for found in pkgutil.iter_modules(torch.cuda.__path__):
+        if not found.name.startswith("_"):
+            importlib.import_module(f"torch.cuda.{found.name}")
+    return {
+        f"{module}.{name}": value
+        for module, loaded in _modules().items()
+        for name, value in vars(loaded).items()
+        if getattr(value, "__module__", None) == module
+    }
+
+
+def replace_where_imported(before: dict[str, Any]) -> None:
+    """Let torch.cuda's modules call what stands in for what they imported.
+
+    before: what load_all() returned.
+    """
+    stand_ins = {}
+    for full, value in before.items():
+        module, _, name = full.rpartition(".")
+        now = getattr(sys.modules[module], name, value)
+        if now is not value:
+            stand_ins[id(value)] = now
+    for loaded in _modules().values():
+        for name, value in list(vars(loaded).items()):
+            if id(value) in stand_ins:
+                setattr(loaded, name, stand_ins[id(value)])
+
+
+def fill_in() -> None:
+    """Replace what torch.npu has under no name of its own."""
+    cuda: Any = torch.cuda
+    version: Any = torch.version
+    version.cuda = _CUDA_VERSION
+    cuda._cudart = _Cudart()
+    cuda.get_device_capability = _get_device_capability
+    cuda.get_device_properties = _get_device_properties
+    cuda.device_memory_used = _device_memory_used
+    cuda.get_stream_from_external = external.ExternalStream
+    cuda.current_solver_handle = npu.current_blas_handle
+    cuda.is_tf32_supported = _no
+    cuda.streams.ExternalStream = external.ExternalStream
+    cuda.graphs.make_graphed_callables = _graphed.make_graphed_callables
+    cuda.amp.common.amp_definitely_not_available = _no
+    cuda.memory.caching_allocator_enable = _caching_allocator_enable
+    cuda.memory.caching_allocator_disabled = _caching_allocator_disabled
+    for name, dtype in (("Float", torch.complex64), ("Double", torch.complex128)):
+        storage = legacy._storage(f"Complex{name}", dtype)
+        setattr(cuda, f"Complex{name}Storage", storage)
+    for name, dtype in legacy._TYPES.items():
+        if hasattr(cuda.sparse, f"{name}Tensor"):
+            made = _sparse_type(f"{name}Tensor", dtype)
+            setattr(cuda.sparse, f"{name}Tensor", made)
+    _fill_in_nccl(cuda.nccl)
+    _fill_in_tunable(cuda.tunable)
+    green = "the npu's cores are not divided among contexts"
+    cuda.green_contexts.GreenContext.create = staticmethod(
+        _refusal("torch.cuda.GreenContext.create", green)
+    )
+
+
+def _fill_in_nccl(nccl: Any) -> None:
+    nccl.version = lambda: _NCCL_VERSION
+    nccl.is_available = _is_one_of_each_device
+    _refuse(
+        nccl,
+        "all_gather all_reduce broadcast reduce reduce_scatter init_rank unique_id",
+        "NCCL is of GPUs; use torch.cuda.comm between devices of one process and "
+        "torch.distributed between processes",
+    )
+
+
+def _fill_in_tunable(tunable: Any) -> None:
+    for name in ("is_enabled", "tuning_is_enabled", "record_untuned_is_enabled"):
+        setattr(tunable, name, _no)
+    switches = ("enable", "tuning_enable", "record_untuned_enable")
+    others = [n for n in tunable.__all__ if not n.endswith("is_enabled")]
+    _refuse(
+        tunable,
+        " ".join(n for n in others if n not in switches),
+        "the npu has one implementation of each product, so there is none to choose",
+    )
+    for name in switches:
+        refuse = _refusal(
+            f"torch.cuda.tunable.{name}",
+            "the npu has one implementation of each product, so there is none to "
+            "choose",
+        )
+
+        def switch(val: bool = True, refuse: Any = refuse) -> None:
+            if val:
+                refuse()
+
+        setattr(tunable, name, switch)
