@@ -30,7 +30,7 @@ void add_elementwise(Shapes& results, Arguments inputs, at::ScalarType type) {
   at::TensorIteratorConfig config;
   config.add_owned_output(at::Tensor());
   for (const c10::IValue& input : inputs)
-    config.add_owned_const_input(to_meta(input.toTensor()));
+    config.add_owned_const_input(lend_meta(input.toTensor()));
   config.check_all_same_dtype(false).declare_static_dtype_and_device(
       type, c10::Device(c10::kMeta));
   results.add(config.build().output());

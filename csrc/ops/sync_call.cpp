@@ -6,7 +6,6 @@
 
 #include "csrc/graph/capture.h"
 #include "csrc/ops/kernel_mode.h"
-#include "csrc/ops/overlap.h"
 #include "csrc/ops/stack_map.h"
 #include "csrc/ops/stand_ins.h"
 #include "csrc/ops/unmarked_writes.h"
@@ -29,17 +28,18 @@ struct Alias {
   std::vector<Alias> parts;  // of a sparse or nested tensor
 };
 
-// `related`: for arguments that overlap, null for those that do not.
-Alias alias_of(const at::Tensor& t, StandIns* related) {
+// In the whole of the tensor's storage: kernels look at that, and may find there
+// what an index names beyond the tensor itself.
+Alias alias_of(const at::Tensor& t, StandIns& storages) {
   if (!is_compound(t)) {
-    at::Tensor cpu = related && is_npu(t) ? related->of(t) : host_alias(t);
+    at::Tensor cpu = is_npu(t) ? storages.of(t) : host_alias(t);
     return {t, cpu, cpu.const_data_ptr(), {}};
   }
   std::vector<Alias> parts;
   std::vector<at::Tensor> cpu;
   for (const at::Tensor& part : parts_of(t)) {
     // A part may be on the host: a nested tensor has such.
-    parts.push_back(alias_of(part, related));
+    parts.push_back(alias_of(part, storages));
     cpu.push_back(parts.back().cpu);
   }
   return {t, of_parts(t, cpu), nullptr, std::move(parts)};
@@ -145,8 +145,7 @@ void call_sync(const Op& op, torch::jit::Stack& stack, Stream& stream) {
   if (Observer* o = observer()) [[unlikely]]
     tell_arguments(*o, op, stack, stream);
   std::vector<Alias> aliases;
-  const bool overlap = bool(overlap_of(op, stack));
-  StandIns related(StandIns::Memory::kShared);
+  StandIns storages(StandIns::Memory::kShared);
   std::unordered_map<c10::TensorImpl*, size_t> index;
   c10::DispatchKeySet backend(c10::DispatchKey::CPU);
   auto to_alias = [&](const at::Tensor& t) {
@@ -154,7 +153,7 @@ void call_sync(const Op& op, torch::jit::Stack& stack, Stream& stream) {
     if (t.device().type() != kNpu) return t;
     const auto [at, is_new] =
         index.try_emplace(t.unsafeGetTensorImpl(), aliases.size());
-    if (is_new) aliases.push_back(alias_of(t, overlap ? &related : nullptr));
+    if (is_new) aliases.push_back(alias_of(t, storages));
     return aliases[at->second].cpu;
   };
   c10::IValue generator;

@@ -33,10 +33,6 @@ def _matmul(d: Difference) -> bool:
     return d.kind == "version" and "matmul(" in d.step and "out=" in d.step
 
 
-def _beyond(d: Difference) -> bool:
-    return "setStorage: sizes" in d.npu
-
-
 KNOWN = [
     Known(
         "grown_over_its_input",
@@ -49,12 +45,6 @@ KNOWN = [
         "which of its steps count as writes depends on strides of dimensions of "
         "one element",
         _matmul,
-    ),
-    Known(
-        "beyond_an_empty_tensor",
-        "cpu finds the elements that a wrong index names in the rest of the storage; "
-        "a call that waits is given the tensor's own bytes",
-        _beyond,
     ),
 ]
 
