@@ -28,8 +28,8 @@ struct Alias {
   std::vector<Alias> parts;  // of a sparse or nested tensor
 };
 
-// In the whole of the tensor's storage: kernels look at that, and may find there
-// what an index names beyond the tensor itself.
+// In the whole of the tensor's storage: kernels look at that, and may find
+// there what an index names beyond the tensor itself.
 Alias alias_of(const at::Tensor& t, StandIns& storages) {
   if (!is_compound(t)) {
     at::Tensor cpu = is_npu(t) ? storages.of(t) : host_alias(t);
