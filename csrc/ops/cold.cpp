@@ -134,13 +134,24 @@ void move_indices(const Op::Schema& schema, torch::jit::Stack& stack) {
   }
 }
 
+// Whether one of the call's arguments lies in the storage of another.
+bool shares_storage(const Op::Schema& schema, const torch::jit::Stack& stack,
+                    size_t argument) {
+  const at::Tensor& t = stack[argument].toTensor();
+  bool found = false;
+  for_each_tensor(schema, stack, [&](const at::Tensor& other, size_t i) {
+    found = found || (i != argument && is_npu(other) && t.is_alias_of(other));
+  });
+  return found;
+}
+
 // Whether something is to be resized that only the kernel may: an argument of
-// the call that is no out=, or one that is also read.
+// the call that is no out=, or one that may then lie where others do.
 bool resizes_unusually(const Op::Schema& schema, const torch::jit::Stack& stack,
                        const Inferred& found, const Overlap& overlap) {
   for (const Written& w : found.written)
     if (stack[w.argument].toTensor().sizes() != at::IntArrayRef(w.sizes) &&
-        (overlap ||
+        (overlap || shares_storage(schema, stack, size_t(w.argument)) ||
          !schema.handle.schema().arguments()[size_t(w.argument)].kwarg_only()))
       return true;
   return false;

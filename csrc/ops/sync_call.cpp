@@ -2,6 +2,8 @@
 
 #include <ATen/ops/copy.h>
 
+#include <algorithm>
+#include <cstring>
 #include <unordered_map>
 
 #include "csrc/graph/capture.h"
@@ -25,6 +27,7 @@ namespace {
 struct Alias {
   at::Tensor npu, cpu;
   const void* memory;        // of `cpu` when it was made
+  const void* storage;       // likewise; null where only `cpu` lies in it
   std::vector<Alias> parts;  // of a sparse or nested tensor
 };
 
@@ -33,7 +36,9 @@ struct Alias {
 Alias alias_of(const at::Tensor& t, StandIns& storages) {
   if (!is_compound(t)) {
     at::Tensor cpu = is_npu(t) ? storages.of(t) : host_alias(t);
-    return {t, cpu, cpu.const_data_ptr(), {}};
+    const void* const storage =
+        is_npu(t) ? cpu.storage().unsafeGetStorageImpl() : nullptr;
+    return {t, cpu, cpu.const_data_ptr(), storage, {}};
   }
   std::vector<Alias> parts;
   std::vector<at::Tensor> cpu;
@@ -42,7 +47,7 @@ Alias alias_of(const at::Tensor& t, StandIns& storages) {
     parts.push_back(alias_of(part, storages));
     cpu.push_back(parts.back().cpu);
   }
-  return {t, of_parts(t, cpu), nullptr, std::move(parts)};
+  return {t, of_parts(t, cpu), nullptr, nullptr, std::move(parts)};
 }
 
 // What the operator reads and writes, for the observer.
@@ -112,8 +117,14 @@ void take_over(const Alias& alias, Stream& stream) {
     // What it had is on its way to the new block.
     if (!stream.idle()) host_wait(stream, stream.tail(), WaitReason::kOperator);
   }
-  if (alias.cpu.const_data_ptr() != alias.memory && alias.cpu.numel())
+  if (alias.cpu.const_data_ptr() == alias.memory || !alias.cpu.numel()) return;
+  const c10::Storage &from = alias.cpu.storage(), &to = alias.npu.storage();
+  if (from.unsafeGetStorageImpl() != alias.storage) {
     host_alias(alias.npu).copy_(alias.cpu);
+    return;
+  }
+  // All of it moved, with what other arguments see in it.
+  memcpy(to.mutable_data(), from.data(), std::min(to.nbytes(), from.nbytes()));
 }
 
 }  // namespace

@@ -21,32 +21,7 @@ class Known:
     matches: Callable[[Difference], bool]
 
 
-def _grown(d: Difference) -> bool:
-    return (
-        d.kind in ("error only on npu", "error only on cpu")
-        and "out=" in d.step
-        and "to a single memory location" in d.npu + d.cpu
-    )
-
-
-def _matmul(d: Difference) -> bool:
-    return d.kind == "version" and "matmul(" in d.step and "out=" in d.step
-
-
-KNOWN = [
-    Known(
-        "grown_over_its_input",
-        "an out= that lies beside the input and is too small for the result, which "
-        "torch is about to forbid",
-        _grown,
-    ),
-    Known(
-        "version_of_matmul_out",
-        "which of its steps count as writes depends on strides of dimensions of "
-        "one element",
-        _matmul,
-    ),
-]
+KNOWN: list[Known] = []
 
 
 def explains(difference: Difference) -> str | None:
