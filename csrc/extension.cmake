@@ -70,6 +70,7 @@ add_library(npu_torch OBJECT
   distributed/work.cpp
   ops/boxed.cpp
   ops/cold.cpp
+  ops/elementwise.cpp
   ops/frame.cpp
   ops/frame_build.cpp
   ops/graph_kernels.cpp

@@ -221,21 +221,43 @@ void encode(Key& key, const Op& op, at::ArrayRef<c10::IValue> stack) {
   if (schema.writes_any) relate(key, op, stack);
 }
 
-bool launch_encoded(const Op& op, Key& key, torch::jit::Stack& stack) {
+namespace {
+
+std::optional<at::Generator> generator_in(const Op::Schema& schema,
+                                          const torch::jit::Stack& stack) {
+  const auto at =
+      std::find(schema.kinds.begin(), schema.kinds.end(), ArgKind::kGenerator);
+  return stack[size_t(at - schema.kinds.begin())].toOptional<at::Generator>();
+}
+
+// Calls launch(outs, generator), which may say that it did not.
+template <typename Launch>
+bool launch_boxed(const Op& op, torch::jit::Stack& stack, Launch launch) {
   const Op::Schema& schema = op.schema();
   std::optional<at::Generator> generator;
-  if (schema.has_generator) [[unlikely]] {
-    const auto at = std::find(schema.kinds.begin(), schema.kinds.end(),
-                              ArgKind::kGenerator);
-    generator =
-        stack[size_t(at - schema.kinds.begin())].toOptional<at::Generator>();
-  }
+  if (schema.has_generator) [[unlikely]]
+    generator = generator_in(schema, stack);
   c10::SmallVector<at::Tensor, 4> outs;
-  if (!launch_known(key, outs, schema.has_generator ? &generator : nullptr))
-      [[unlikely]]
+  if (!launch(outs, schema.has_generator ? &generator : nullptr)) [[unlikely]]
     return false;
   exchange(schema, outs, stack);
   return true;
+}
+
+}  // namespace
+
+bool launch_encoded(const Op& op, Key& key, torch::jit::Stack& stack) {
+  return launch_boxed(op, stack, [&](auto& outs, const auto* generator) {
+    return launch_known(key, outs, generator);
+  });
+}
+
+void launch_by(Stream& stream, Plan& plan, const Op& op, Key& key,
+               torch::jit::Stack& stack) {
+  launch_boxed(op, stack, [&](auto& outs, const auto* generator) {
+    launch_planned(stream, plan, key, outs, generator);
+    return true;
+  });
 }
 
 void call_op(const Op& op, torch::jit::Stack& stack) {

@@ -19,6 +19,10 @@ void encode(Key& key, const Op& op, at::ArrayRef<c10::IValue> stack);
 // arguments for its results.
 bool launch_encoded(const Op& op, Key& key, torch::jit::Stack& stack);
 
+// The same by a plan that is known.
+void launch_by(Stream& stream, Plan& plan, const Op& op, Key& key,
+               torch::jit::Stack& stack);
+
 // A call of `op` by its boxed arguments.
 void call_op(const Op& op, torch::jit::Stack& stack);
 

@@ -4,6 +4,7 @@
 #include <atomic>
 
 #include "csrc/ops/boxed.h"
+#include "csrc/ops/elementwise.h"
 #include "csrc/ops/infer.h"
 #include "csrc/ops/kernel_mode.h"
 #include "csrc/ops/launch.h"
@@ -134,13 +135,24 @@ void move_indices(const Op::Schema& schema, torch::jit::Stack& stack) {
   }
 }
 
+// Whether one of the call's arguments lies in the storage of another.
+bool shares_storage(const Op::Schema& schema, const torch::jit::Stack& stack,
+                    size_t argument) {
+  const at::Tensor& t = stack[argument].toTensor();
+  bool found = false;
+  for_each_tensor(schema, stack, [&](const at::Tensor& other, size_t i) {
+    found = found || (i != argument && is_npu(other) && t.is_alias_of(other));
+  });
+  return found;
+}
+
 // Whether something is to be resized that only the kernel may: an argument of
-// the call that is no out=, or one that is also read.
+// the call that is no out=, or one that may then lie where others do.
 bool resizes_unusually(const Op::Schema& schema, const torch::jit::Stack& stack,
                        const Inferred& found, const Overlap& overlap) {
   for (const Written& w : found.written)
     if (stack[w.argument].toTensor().sizes() != at::IntArrayRef(w.sizes) &&
-        (overlap ||
+        (overlap || shares_storage(schema, stack, size_t(w.argument)) ||
          !schema.handle.schema().arguments()[size_t(w.argument)].kwarg_only()))
       return true;
   return false;
@@ -152,6 +164,37 @@ void resize_written(const torch::jit::Stack& stack, const Inferred& found) {
     if (t.sizes() == at::IntArrayRef(w.sizes)) continue;
     resize_tensor(t, w.sizes, w.strides);
   }
+}
+
+// Launches an encoded call whose results are known.
+void launch_new(Stream& stream, const Op& op, KeyScope& scope,
+                std::shared_ptr<Family> family, std::vector<OutSpec> outs,
+                torch::jit::Stack& stack) {
+  PlanTable& table = plan_table(stream);
+  const uint64_t hash = scope.key.hash();
+  Plan* plan = table.find(scope.key, hash);
+  if (!plan)
+    plan = &table.insert(hash,
+                         std::make_unique<Plan>(std::move(family), stack,
+                                                scope.key, std::move(outs)),
+                         !scope.nested());
+  // Relaxed: a count.
+  launches.fetch_add(1, std::memory_order_relaxed);
+  launch_by(stream, *plan, op, scope.key, stack);
+}
+
+// A call whose kind was called before and whose results follow from its sizes.
+// False: it is not such, and nothing has happened.
+bool launch_by_sizes(Stream& stream, const Op& op, torch::jit::Stack& stack) {
+  KeyScope scope;
+  encode(scope.key, op, stack);
+  if (!scope.key.ordinary) return false;
+  auto family = plan_table(stream).known_family(scope.key);
+  if (!family) return false;
+  auto outs = elementwise_results(op, stack, family->outs);
+  if (!outs) return false;
+  launch_new(stream, op, scope, std::move(family), *std::move(outs), stack);
+  return true;
 }
 
 }  // namespace
@@ -182,6 +225,9 @@ void call_cold(const Op& op, torch::jit::Stack& stack) {
   if (writes_to_host(schema, stack)) return call_sync(op, stack, stream);
 
   const Overlap overlap = overlap_of(op, stack);
+  if (op.meta == Meta::kElementWise && !overlap &&
+      launch_by_sizes(stream, op, stack))
+    return;
   const bool by_trial = op.meta == Meta::kNone;
   std::optional<Inferred> found = by_trial ? infer_by_trial(op, stack, overlap)
                                            : infer(op, stack, bool(overlap));
@@ -192,10 +238,10 @@ void call_cold(const Op& op, torch::jit::Stack& stack) {
   const Verdict verdict =
       by_trial ? Verdict::kAgrees : try_on_zeros(op, stack, overlap, *found);
   if (verdict == Verdict::kUnknown) {
-    CallKind kind = kind_of(op, stack, overlap);
+    const CallKind kind = kind_of(op, stack, overlap);
     call_sync(op, stack, stream);
     if (overlap.degree != Overlap::Degree::kUnusual)
-      learn(op, std::move(kind), *found, from_results(op, stack));
+      learn(op, kind, *found, from_results(op, stack));
     return;
   }
   if (verdict != Verdict::kAgrees ||
@@ -209,18 +255,9 @@ void call_cold(const Op& op, torch::jit::Stack& stack) {
   Key& key = scope.key;
   encode(key, op, stack);
   if (!key.ordinary) return call_sync(op, stack, stream);
-  PlanTable& table = plan_table(stream);
-  const uint64_t hash = key.hash();
-  if (!table.find(key, hash))
-    table.insert(
-        key, hash,
-        std::make_unique<Plan>(table.family(op, key, stack, found->outs), stack,
-                               key, std::move(found->outs)),
-        !scope.nested());
-  // Relaxed: a count.
-  launches.fetch_add(1, std::memory_order_relaxed);
-  const bool launched = launch_encoded(op, key, stack);
-  TORCH_INTERNAL_ASSERT(launched);
+  auto family = plan_table(stream).family(op, key, stack, found->outs);
+  launch_new(stream, op, scope, std::move(family), std::move(found->outs),
+             stack);
 }
 
 }  // namespace npu

@@ -168,7 +168,7 @@ void Frame::adopt(uint64_t serial, at::ArrayRef<npu_view> views,
   for (Slot& slot : slots_)
     if (!slot.in_the_words) set_shape(slot, views[next++]);
   const auto& kinds = op_.schema().kinds;
-  for (size_t i = 0; i < args_.size(); ++i)
+  for (size_t i = 0; i < constants.size(); ++i)
     if (!constants[i].isNone() && !args_[i].constant.is(constants[i]))
       set_constant(args_[i], kinds[i], constants[i]);
   bound_ = false;

@@ -2,6 +2,7 @@
 // given each plan's shapes and pointed at each task's addresses in turn.
 #pragma once
 
+#include <ATen/DimVector.h>
 #include <ATen/core/Generator.h>
 #include <ATen/core/List.h>
 #include <ATen/core/Tensor.h>
@@ -49,7 +50,7 @@ class Frame {
 
   // Gives the views and constants those of another call of the same identity,
   // by which it goes from now on: a plan's serial number, the shapes of its
-  // views in order, and its arguments without tensors and numbers.
+  // views in order, and its arguments without tensors and numbers, if any.
   void adopt(uint64_t serial, at::ArrayRef<npu_view> views,
              at::ArrayRef<c10::IValue> constants);
   uint64_t holds() const { return serial_; }
@@ -116,7 +117,7 @@ class Frame {
  private:
   // What a view looks like before every task.
   struct Shape {
-    std::vector<int64_t> sizes, strides;
+    at::DimVector sizes, strides;
     at::ScalarType dtype;
     uint8_t flags;
   };

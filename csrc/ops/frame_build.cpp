@@ -102,8 +102,8 @@ void Frame::add_tensor(at::Tensor& view, const at::Tensor& like, bool writes) {
   if (!like.defined()) return;
   const bool in_the_words = like.device().is_cpu();
   add_slot(view,
-           {like.sizes().vec(), like.strides().vec(), like.scalar_type(),
-            flags_of(*like.unsafeGetTensorImpl())},
+           {at::DimVector(like.sizes()), at::DimVector(like.strides()),
+            like.scalar_type(), flags_of(*like.unsafeGetTensorImpl())},
            in_the_words, writes);
   next_word_ += in_the_words ? 2 : 1;
 }

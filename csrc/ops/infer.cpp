@@ -18,7 +18,7 @@ namespace {
 OutSpec describe(const at::Tensor& t) {
   if (!t.defined()) return {false, false, {}, {}, {}};
   return {true, has_default_strides(*t.unsafeGetTensorImpl()), t.dtype(),
-          t.sizes().vec(), t.strides().vec()};
+          at::DimVector(t.sizes()), at::DimVector(t.strides())};
 }
 
 // By the operator's shape function.
@@ -26,6 +26,7 @@ std::optional<Inferred> infer_in_cpp(const Op::Schema& schema,
                                      at::ArrayRef<c10::IValue> stack) {
   if (!schema.shapes) return std::nullopt;
   Shapes results;
+  results.outs.reserve(schema.returns.size());
   try {
     KernelMode mode;
     if (!schema.shapes(stack, results)) return std::nullopt;
@@ -40,7 +41,8 @@ std::optional<Inferred> infer_in_cpp(const Op::Schema& schema,
     const OutSpec* const result =
         i < results.outs.size() ? &results.outs[i++] : nullptr;
     if (!result || t.sizes() == at::IntArrayRef(result->sizes)) {
-      found.written.push_back({r.argument, t.sizes().vec(), t.strides().vec()});
+      found.written.push_back(
+          {r.argument, at::DimVector(t.sizes()), at::DimVector(t.strides())});
       continue;
     }
     // An out= argument becomes what the call would return; of others this is
@@ -88,7 +90,7 @@ std::optional<Inferred> from_results(const Op& op,
       if (t.defined() && t.layout() != at::kStrided) return std::nullopt;
       if (r.argument >= 0) {
         found.written.push_back(
-            {r.argument, t.sizes().vec(), t.strides().vec()});
+            {r.argument, at::DimVector(t.sizes()), at::DimVector(t.strides())});
       } else {
         found.outs.push_back(describe(t));
       }

@@ -13,7 +13,7 @@ namespace npu {
 // The shape an argument has after the call (out= arguments may grow).
 struct Written {
   int argument;
-  std::vector<int64_t> sizes, strides;
+  at::DimVector sizes, strides;
   bool operator==(const Written& other) const {
     return argument == other.argument && sizes == other.sizes;
   }

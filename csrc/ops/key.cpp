@@ -157,8 +157,11 @@ void Key::identity(Words& to) const {
         i += detail;
         break;
       case Tag::kString:
-        i += (detail + 7) / 8;
-        break;
+        // A text names what is done, not how much of it.
+        to.push(word);
+        for (const size_t end = i + (detail + 7) / 8; i < end; ++i)
+          to.push(words[i]);
+        continue;
       case Tag::kOverlap:
         i += 2;
         break;

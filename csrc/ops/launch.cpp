@@ -111,6 +111,14 @@ void detail::take_new(const Op& op, const torch::jit::Stack& results,
     if (returns[i].argument < 0) *outs++ = results[i].toTensor();
 }
 
+void launch_planned(Stream& stream, Plan& plan, Key& key,
+                    c10::SmallVectorImpl<at::Tensor>& outs,
+                    const std::optional<at::Generator>* generator) {
+  if (generator) draw(key, stream, *generator);
+  outs.resize(plan.outs.size());
+  launch(stream, plan, key, outs.data());
+}
+
 bool launch_known(Key& key, at::Tensor* outs,
                   const std::optional<at::Generator>* generator) {
   return launch_into(key, [&](const Plan&) { return outs; }, generator);

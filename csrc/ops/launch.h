@@ -21,6 +21,13 @@ bool launch_known(Key& key, at::Tensor* outs,
 bool launch_known(Key& key, c10::SmallVectorImpl<at::Tensor>& outs,
                   const std::optional<at::Generator>* generator);
 
+// Launches it by a plan that the caller has just made for the key.
+class Plan;
+class Stream;
+void launch_planned(Stream& stream, Plan& plan, Key& key,
+                    c10::SmallVectorImpl<at::Tensor>& outs,
+                    const std::optional<at::Generator>* generator);
+
 // A call whose key is not known yet: checks, infers shapes, makes the plan and
 // launches it, or runs the operator while the caller waits. Arguments in,
 // results out, as for any boxed kernel.

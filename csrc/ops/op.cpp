@@ -3,6 +3,7 @@
 #include <ATen/core/enum_tag.h>
 
 #include "csrc/ops/shapes.h"
+#include "csrc/ops/unmarked_writes.h"
 
 namespace npu {
 namespace {
@@ -72,7 +73,7 @@ bool same_alias(const c10::AliasInfo* a, const c10::AliasInfo* b) {
 const Op::Schema* read_schema(const Op& op) {
   auto handle =
       c10::Dispatcher::singleton().findSchemaOrThrow(op.name, op.overload);
-  auto* s = new Op::Schema{handle, op.name, {},    {},    {},    true,
+  auto* s = new Op::Schema{handle, op.name, {},    {},    {},    true,   false,
                            false,  false,   false, false, false, nullptr};
   if (*op.overload) s->full_name += std::string(".") + op.overload;
   const c10::FunctionSchema& schema = handle.schema();
@@ -93,6 +94,7 @@ const Op::Schema* read_schema(const Op& op) {
   }
   for (const at::Tag tag : handle.getTags())
     if (tag == at::Tag::nondeterministic_seeded) s->is_random = true;
+  s->unmarked_writes = has_unmarked_writes(s->full_name);
   s->on_each = s->full_name.starts_with("aten::_foreach_");
   s->moves_host_indices = s->full_name.find("index") != std::string::npos;
   s->shapes = op.shapes ? op.shapes : shape_function_of(s->full_name);

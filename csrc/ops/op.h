@@ -43,6 +43,8 @@ enum class ArgKind : uint8_t {
 // Where the operator's shape inference comes from.
 enum class Meta : uint8_t {
   kSharesKernelsCode,  // structured: it cannot disagree with the kernel
+  kElementWise,        // the same, and each result is as large as the arguments
+                       // together, of a dtype that follows from theirs
   kSeparate,           // to be checked against the kernel
   kNone,               // only the kernel knows: a run on zeros, by shapes and
                        // constants alone
@@ -96,6 +98,7 @@ struct Op {
     bool moves_host_indices;  // accepts cpu index tensors
     bool on_each;             // a _foreach: an operator on each of its tensors
     bool writes_any;          // of its arguments
+    bool unmarked_writes;     // more than the schema says (unmarked_writes.h)
     ShapeFunction shapes;     // null: ask the meta kernel
   };
   // Any thread; reads the dispatcher at the first call.

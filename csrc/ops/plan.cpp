@@ -2,6 +2,7 @@
 
 #include <ATen/EmptyTensor.h>
 
+#include <algorithm>
 #include <atomic>
 #include <unordered_map>
 
@@ -28,8 +29,23 @@ uint32_t words_of(ArgKind kind, const c10::IValue& value) {
   return 0;
 }
 
-// What of an argument neither travels in the words nor is a tensor.
-c10::IValue constant_of(ArgKind kind, const c10::IValue& value) {
+bool same_number(const c10::IValue& a, const c10::IValue& b) {
+  if (a.isInt()) return b.isInt() && a.toInt() == b.toInt();
+  if (a.isBool()) return b.isBool() && a.toBool() == b.toBool();
+  return false;
+}
+
+bool same_numbers(const c10::IValue& a, const c10::IValue& b) {
+  if (!a.isList() || !b.isList()) return false;
+  const auto one = a.toListRef(), other = b.toListRef();
+  return std::equal(one.begin(), one.end(), other.begin(), other.end(),
+                    same_number);
+}
+
+// What of an argument neither travels in the words nor is a tensor. `known`:
+// the same argument of another call of the identity, which owns its lists.
+c10::IValue constant_of(ArgKind kind, const c10::IValue& value,
+                        const c10::IValue& known) {
   switch (kind) {
     case ArgKind::kTensor:
     case ArgKind::kTensorList:
@@ -42,11 +58,19 @@ c10::IValue constant_of(ArgKind kind, const c10::IValue& value) {
     // Lists are shared with whoever made them, and may be changed there.
     case ArgKind::kInts:
     case ArgKind::kBools:
+      if (same_numbers(value, known)) return known;
+      [[fallthrough]];
     case ArgKind::kFloats:
+      if (value.isIntList()) return value.toIntList().copy();
       return value.deepcopy();
     default:
       return value;
   }
+}
+
+bool is_number_list(ArgKind kind) {
+  return kind == ArgKind::kInts || kind == ArgKind::kBools ||
+         kind == ArgKind::kFloats;
 }
 
 // A 0-dim cpu tensor of the same type; its value travels in the words.
@@ -66,16 +90,20 @@ torch::jit::Stack without_memory(const Op& op,
     if (schema.writes[i] && schema.kinds[i] == ArgKind::kTensor &&
         arguments[i].isTensor() && (i >= 32 || op.compared >> i & 1))
       written.try_emplace(arguments[i].toTensor().unsafeGetTensorImpl());
-  return map_stack(schema, arguments,
-                   {[&](const at::Tensor& t) {
-                      if (t.is_meta()) return t;
-                      if (t.device().is_cpu()) return placeholder(t);
-                      const auto one = written.find(t.unsafeGetTensorImpl());
-                      if (one == written.end()) return to_meta(t);
-                      if (!one->second.defined()) one->second = to_meta(t);
-                      return one->second;
-                    },
-                    c10::Device(c10::kCPU), c10::IValue()});
+  torch::jit::Stack own =
+      map_stack(schema, arguments,
+                {[&](const at::Tensor& t) {
+                   if (t.is_meta()) return t;
+                   if (t.device().is_cpu()) return placeholder(t);
+                   const auto one = written.find(t.unsafeGetTensorImpl());
+                   if (one == written.end()) return to_meta(t);
+                   if (!one->second.defined()) one->second = to_meta(t);
+                   return one->second;
+                 },
+                 c10::Device(c10::kCPU), c10::IValue()});
+  for (size_t i = 0; i < own.size(); ++i)
+    if (is_number_list(schema.kinds[i])) own[i] = own[i].deepcopy();
+  return own;
 }
 
 std::vector<OutSpec> with_bytes(std::vector<OutSpec> outs) {
@@ -95,7 +123,10 @@ constexpr int kMostOwnFrames = 1024;
 
 Family::Family(const Op& op, at::ArrayRef<c10::IValue> arguments,
                std::vector<OutSpec> outs)
-    : op(op), arguments(without_memory(op, arguments)), outs(std::move(outs)) {}
+    : op(op), arguments(without_memory(op, arguments)), outs(std::move(outs)) {
+  ResultMemory::install();
+  publish_name(op.schema().full_name.c_str());
+}
 
 bool Family::suits(const std::vector<OutSpec>& others) const {
   if (outs.size() != others.size()) return false;
@@ -107,6 +138,16 @@ bool Family::suits(const std::vector<OutSpec>& others) const {
   return true;
 }
 
+// npu_view is made of words, so that both may lie in one block.
+static_assert(sizeof(npu_view) % sizeof(uint64_t) == 0 &&
+              alignof(npu_view) <= alignof(uint64_t));
+constexpr size_t kViewWords = sizeof(npu_view) / sizeof(uint64_t);
+
+struct Plan::Room {
+  npu_view* view;
+  int64_t* extents;
+};
+
 Plan::Plan(std::shared_ptr<Family> family, at::ArrayRef<c10::IValue> arguments,
            const Key& key, std::vector<OutSpec> out_specs)
     : npu_kernel{&run_frame<&Frame::run>, family->op.schema().full_name.c_str(),
@@ -116,32 +157,52 @@ Plan::Plan(std::shared_ptr<Family> family, at::ArrayRef<c10::IValue> arguments,
       family_(std::move(family)),
       // Relaxed: a number that nobody else gets.
       serial_(serials.fetch_add(1, std::memory_order_relaxed) + 1) {
-  ResultMemory::install();
-  publish_name(npu_kernel::name);
   const Op::Schema& schema = family_->op.schema();
+  size_t views = 0, extents = 0;
+  const auto count = [&](size_t rank) {
+    ++views;
+    extents += 2 * rank;
+  };
+  for_each_tensor(schema, arguments, [&](const at::Tensor& t, size_t) {
+    if (!t.device().is_cpu()) count(size_t(t.dim()));
+  });
+  for (const OutSpec& spec : outs)
+    if (spec.defined) count(spec.sizes.size());
+  key_words_ = uint32_t(key.key.size());
+  block_words_ = uint32_t(views * kViewWords + extents) + key_words_;
+  block_ = std::make_unique_for_overwrite<uint64_t[]>(block_words_);
+  npu_kernel::views = reinterpret_cast<npu_view*>(block_.get());
+  memcpy(block_.get() + block_words_ - key_words_, key.key.data(),
+         key_words_ * sizeof(uint64_t));
+
+  Room room{reinterpret_cast<npu_view*>(block_.get()),
+            reinterpret_cast<int64_t*>(block_.get() + views * kViewWords)};
   uint32_t word = 0;
-  constants_.reserve(arguments.size());
   for (size_t i = 0; i < arguments.size(); ++i) {
+    const ArgKind kind = schema.kinds[i];
     const uint8_t access = access_of(schema, i, arguments);
     for_each_tensor(schema, i, arguments[i], [&](const at::Tensor& t) {
       if (t.device().is_cpu()) {
         word += 2;
       } else {
-        add_view(t.sizes(), t.strides(), t.itemsize(), word++, access);
+        add_view(room, t.sizes(), t.strides(), t.itemsize(), word++, access);
       }
     });
-    word += words_of(schema.kinds[i], arguments[i]);
-    constants_.push_back(constant_of(schema.kinds[i], arguments[i]));
+    word += words_of(kind, arguments[i]);
+    c10::IValue constant =
+        constant_of(kind, arguments[i], family_->arguments[i]);
+    if (constant.isNone()) continue;
+    if (constants_.empty()) constants_.resize(arguments.size());
+    constants_[i] = std::move(constant);
   }
   TORCH_INTERNAL_ASSERT(key.words.size() == word, npu_kernel::name,
                         ": encoded ", key.words.size(), " words, planned ",
                         word);
   for (const OutSpec& spec : outs)
     if (spec.defined)
-      add_view(spec.sizes, spec.strides, spec.dtype.itemsize(), word++,
+      add_view(room, spec.sizes, spec.strides, spec.dtype.itemsize(), word++,
                NPU_WRITE);
   n_words = word;
-  set_views();
 }
 
 Plan::Plan(const Plan& other, std::shared_ptr<Family> family)
@@ -156,9 +217,21 @@ Plan::Plan(const Plan& other, std::shared_ptr<Family> family)
       size_(other.size_),
       flushes_denormal_(other.flushes_denormal_),
       constants_(other.constants_),
-      extents_(other.extents_),
-      views_(other.views_) {
-  set_views();
+      block_(std::make_unique_for_overwrite<uint64_t[]>(other.block_words_)),
+      block_words_(other.block_words_),
+      key_words_(other.key_words_) {
+  memcpy(block_.get(), other.block_.get(), block_words_ * sizeof(uint64_t));
+  auto* const views = reinterpret_cast<npu_view*>(block_.get());
+  const auto own = [&](const int64_t* at) {
+    return reinterpret_cast<int64_t*>(block_.get()) +
+           (at - reinterpret_cast<const int64_t*>(other.block_.get()));
+  };
+  n_views = other.n_views;
+  for (uint32_t i = 0; i < n_views; ++i) {
+    views[i].sizes = own(views[i].sizes);
+    views[i].strides = own(views[i].strides);
+  }
+  npu_kernel::views = views;
 }
 
 Plan::~Plan() {
@@ -167,34 +240,22 @@ Plan::~Plan() {
 }
 
 size_t Plan::bytes() const {
-  size_t bytes = sizeof(Plan) + outs.size() * sizeof(OutSpec) +
-                 constants_.size() * sizeof(c10::IValue) +
-                 extents_.size() * sizeof(int64_t) +
-                 views_.size() * sizeof(npu_view);
-  for (const OutSpec& spec : outs)
-    bytes += 2 * (spec.sizes.size() * sizeof(int64_t) + 16);
-  return bytes;
+  return sizeof(Plan) + outs.size() * sizeof(OutSpec) +
+         constants_.size() * sizeof(c10::IValue) +
+         block_words_ * sizeof(uint64_t);
 }
 
-void Plan::add_view(at::IntArrayRef sizes, at::IntArrayRef strides,
+void Plan::add_view(Room& room, at::IntArrayRef sizes, at::IntArrayRef strides,
                     size_t itemsize, uint32_t word, uint8_t access) {
   // The grain size below which torch's own element-wise loops stay serial.
   if (c10::multiply_integers(sizes) > kSmallKernel) size_ = KernelSize::kLarge;
-  extents_.insert(extents_.end(), sizes.begin(), sizes.end());
-  extents_.insert(extents_.end(), strides.begin(), strides.end());
-  views_.push_back({nullptr, nullptr, uint16_t(sizes.size()),
-                    uint16_t(itemsize), uint16_t(word), access});
-}
-
-void Plan::set_views() {
-  const int64_t* at = extents_.data();
-  for (npu_view& view : views_) {
-    view.sizes = at;
-    view.strides = at + view.ndim;
-    at += 2 * view.ndim;
-  }
-  npu_kernel::views = views_.data();
-  npu_kernel::n_views = uint32_t(views_.size());
+  const size_t rank = sizes.size();
+  std::copy_n(sizes.data(), rank, room.extents);
+  std::copy_n(strides.data(), rank, room.extents + rank);
+  *room.view++ = {room.extents,       room.extents + rank, uint16_t(rank),
+                  uint16_t(itemsize), uint16_t(word),      access};
+  room.extents += 2 * rank;
+  ++n_views;
 }
 
 void Plan::make_own_frame() {
@@ -220,13 +281,13 @@ Frame& Plan::frame() {
         (adoptions_ < kMostAdoptions ||
          own_frames.load(std::memory_order_relaxed) >= kMostOwnFrames)) {
       if (adoptions_ < kMostAdoptions) ++adoptions_;
-      shared->adopt(serial_, views_, constants_);
+      shared->adopt(serial_, {views, n_views}, constants_);
       return *shared;
     }
     make_own_frame();
   }
   if (own_->holds() != serial_) [[unlikely]]
-    own_->adopt(serial_, views_, constants_);
+    own_->adopt(serial_, {views, n_views}, constants_);
   return *own_;
 }
 

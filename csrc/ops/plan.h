@@ -55,6 +55,11 @@ class Plan final : public npu_kernel {
   // What it takes of the host's memory, without frames.
   size_t bytes() const;
 
+  // Of the call that it was made for.
+  at::ArrayRef<uint64_t> key() const {
+    return {block_.get() + block_words_ - key_words_, key_words_};
+  }
+
   const std::vector<OutSpec> outs;
   uint32_t n_words;      // of a task: the key's words, then one per output
   int random_word = -1;  // where the generator's two words are
@@ -69,19 +74,20 @@ class Plan final : public npu_kernel {
   // The launcher's, with this plan's shapes.
   Frame& frame();
   void make_own_frame();
-  void add_view(at::IntArrayRef sizes, at::IntArrayRef strides, size_t itemsize,
-                uint32_t word, uint8_t access);
-  // Once all have been added.
-  void set_views();
+  struct Room;  // what of block_ is still to be written
+  void add_view(Room& room, at::IntArrayRef sizes, at::IntArrayRef strides,
+                size_t itemsize, uint32_t word, uint8_t access);
 
   const std::shared_ptr<Family> family_;
   const uint64_t serial_;  // tells it from plans that lay at its address before
   KernelSize size_ = KernelSize::kSmall;
   bool flushes_denormal_ = LaunchState::flushes_denormal();
   uint8_t adoptions_ = 0;               // of the family's frame; the launcher's
-  std::vector<c10::IValue> constants_;  // by argument
-  std::vector<int64_t> extents_;        // of the views: sizes, then strides
-  std::vector<npu_view> views_;
+  std::vector<c10::IValue> constants_;  // by argument; empty: there are none
+  // The views, then of each its sizes and strides, then the key: in one piece,
+  // which spares a first call the making of three.
+  std::unique_ptr<uint64_t[]> block_;
+  uint32_t block_words_ = 0, key_words_ = 0;
   std::unique_ptr<Frame> own_;  // the launcher's
 };
 
@@ -96,29 +102,36 @@ class PlanTable {
 
   Plan* find(const Key& key, uint64_t hash) const;
   // `may_evict`: no caller on this thread holds a plan it has not launched yet.
-  void insert(const Key& key, uint64_t hash, std::unique_ptr<Plan> plan,
-              bool may_evict);
+  Plan& insert(uint64_t hash, std::unique_ptr<Plan> plan, bool may_evict);
   // The family of a call that is to have a plan; `stack`, `outs` as in Family.
   std::shared_ptr<Family> family(const Op& op, const Key& key,
                                  at::ArrayRef<c10::IValue> stack,
                                  const std::vector<OutSpec>& outs);
+  // One of the call's identity that had plans before; null if there is none.
+  std::shared_ptr<Family> known_family(const Key& key) const;
 
  private:
   struct Entry {
     uint64_t hash = 0;
+    const uint64_t* key = nullptr;  // the plan's
+    uint32_t key_words = 0;
     mutable bool used = false;  // since the hand last passed
-    std::vector<uint64_t> key;
     std::unique_ptr<Plan> plan;
-
-    size_t bytes() const;
   };
   struct Named {
     std::vector<uint64_t> identity;
     std::shared_ptr<Family> family;
   };
+  // With its place in the table.
+  static size_t bytes_of(const Plan& plan) {
+    return sizeof(Entry) + plan.bytes();
+  }
   static constexpr size_t kMaxBytes = 4 << 20;
   static constexpr size_t kMaxFamilies = 1024;
 
+  template <typename Suits>
+  std::shared_ptr<Family> find_family(const Words& identity, uint64_t hash,
+                                      Suits suits) const;
   void grow();
   void make_room();
   void remove(size_t at);

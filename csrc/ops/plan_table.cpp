@@ -49,37 +49,32 @@ PlanTable::~PlanTable() {
     if (entry.plan) retire_plan(std::move(entry.plan), stream_);
 }
 
-size_t PlanTable::Entry::bytes() const {
-  return sizeof(Entry) + key.size() * sizeof(uint64_t) + plan->bytes();
-}
-
 Plan* PlanTable::find(const Key& key, uint64_t hash) const {
   const size_t mask = entries_.size() - 1;
   for (size_t i = hash & mask;; i = (i + 1) & mask) {
     const Entry& entry = entries_[i];
     if (!entry.plan) return nullptr;
-    if (entry.hash == hash && entry.key.size() == key.key.size() &&
-        !memcmp(entry.key.data(), key.key.data(),
-                key.key.size() * sizeof(uint64_t))) {
+    if (entry.hash == hash && entry.key_words == key.key.size() &&
+        !memcmp(entry.key, key.key.data(), key.key.size() * sizeof(uint64_t))) {
       if (!entry.used) entry.used = true;
       return entry.plan.get();
     }
   }
 }
 
-void PlanTable::insert(const Key& key, uint64_t hash,
-                       std::unique_ptr<Plan> plan, bool may_evict) {
+Plan& PlanTable::insert(uint64_t hash, std::unique_ptr<Plan> plan,
+                        bool may_evict) {
   if (may_evict) make_room();
   if (2 * (size_ + 1) > entries_.size()) grow();
   const size_t mask = entries_.size() - 1;
   size_t i = hash & mask;
   while (entries_[i].plan) i = (i + 1) & mask;
-  entries_[i] = {
-      hash, false,
-      std::vector<uint64_t>(key.key.data(), key.key.data() + key.key.size()),
-      std::move(plan)};
-  bytes_ += entries_[i].bytes();
+  const auto key = plan->key();
+  bytes_ += bytes_of(*plan);
+  entries_[i] = {hash, key.data(), uint32_t(key.size()), false,
+                 std::move(plan)};
   ++size_;
+  return *entries_[i].plan;
 }
 
 void PlanTable::grow() {
@@ -111,7 +106,7 @@ void PlanTable::make_room() {
 }
 
 void PlanTable::remove(size_t at) {
-  bytes_ -= entries_[at].bytes();
+  bytes_ -= bytes_of(*entries_[at].plan);
   retire_plan(std::move(entries_[at].plan), stream_);
   entries_[at] = {};
   --size_;
@@ -126,19 +121,36 @@ void PlanTable::remove(size_t at) {
   }
 }
 
+template <typename Suits>
+std::shared_ptr<Family> PlanTable::find_family(const Words& identity,
+                                               uint64_t hash,
+                                               Suits suits) const {
+  const auto [first, last] = families_.equal_range(hash);
+  for (auto at = first; at != last; ++at)
+    if (at->second.identity.size() == identity.size() &&
+        !memcmp(at->second.identity.data(), identity.data(),
+                identity.size() * sizeof(uint64_t)) &&
+        suits(*at->second.family))
+      return at->second.family;
+  return nullptr;
+}
+
+std::shared_ptr<Family> PlanTable::known_family(const Key& key) const {
+  Words identity;
+  key.identity(identity);
+  return find_family(identity, hash_of(identity),
+                     [](const Family&) { return true; });
+}
+
 std::shared_ptr<Family> PlanTable::family(const Op& op, const Key& key,
                                           at::ArrayRef<c10::IValue> stack,
                                           const std::vector<OutSpec>& outs) {
   Words identity;
   key.identity(identity);
   const uint64_t hash = hash_of(identity);
-  const auto [first, last] = families_.equal_range(hash);
-  for (auto at = first; at != last; ++at)
-    if (at->second.identity.size() == identity.size() &&
-        !memcmp(at->second.identity.data(), identity.data(),
-                identity.size() * sizeof(uint64_t)) &&
-        at->second.family->suits(outs))
-      return at->second.family;
+  if (auto known = find_family(
+          identity, hash, [&](const Family& one) { return one.suits(outs); }))
+    return known;
   // One that no plan has, evicted ones included, is nobody's.
   if (families_.size() >= kMaxFamilies)
     std::erase_if(families_, [](const auto& entry) {

@@ -10,10 +10,10 @@
 namespace npu {
 namespace {
 
-at::Tensor mapped(const at::Tensor& t) { return is_npu(t) ? to_meta(t) : t; }
+at::Tensor mapped(const at::Tensor& t) { return is_npu(t) ? lend_meta(t) : t; }
 
-std::vector<int64_t> default_strides(at::IntArrayRef sizes) {
-  std::vector<int64_t> strides(sizes.size());
+at::DimVector default_strides(at::IntArrayRef sizes) {
+  at::DimVector strides(sizes.size());
   int64_t stride = 1;
   for (size_t i = sizes.size(); i-- > 0;) {
     strides[i] = stride;
@@ -32,12 +32,13 @@ void Shapes::add(const at::Tensor& t) {
 void Shapes::add(at::IntArrayRef sizes, at::IntArrayRef strides,
                  at::ScalarType type) {
   outs.push_back({true, has_default_strides(sizes, strides),
-                  c10::scalarTypeToTypeMeta(type), sizes.vec(), strides.vec()});
+                  c10::scalarTypeToTypeMeta(type), at::DimVector(sizes),
+                  at::DimVector(strides)});
 }
 
 void Shapes::add_contiguous(at::IntArrayRef sizes, at::ScalarType type) {
-  outs.push_back({true, true, c10::scalarTypeToTypeMeta(type), sizes.vec(),
-                  default_strides(sizes)});
+  outs.push_back({true, true, c10::scalarTypeToTypeMeta(type),
+                  at::DimVector(sizes), default_strides(sizes)});
 }
 
 void Shapes::add(at::IntArrayRef sizes, at::MemoryFormat format,

@@ -30,7 +30,7 @@ void add_elementwise(Shapes& results, Arguments inputs, at::ScalarType type) {
   at::TensorIteratorConfig config;
   config.add_owned_output(at::Tensor());
   for (const c10::IValue& input : inputs)
-    config.add_owned_const_input(to_meta(input.toTensor()));
+    config.add_owned_const_input(lend_meta(input.toTensor()));
   config.check_all_same_dtype(false).declare_static_dtype_and_device(
       type, c10::Device(c10::kMeta));
   results.add(config.build().output());
@@ -244,11 +244,13 @@ constexpr NamedShapes kOfElements[] = {
     {"aten::min", to_a_number},
     {"aten::nan_to_num", unary_real},
     {"aten::native_dropout_backward", dropout_backward},
+    {"aten::mvlgamma", unary_real},
     {"aten::polar", complex},
     {"aten::relu", unary},
     {"aten::relu_", in_place},
     {"aten::rsub.Scalar", unary_real},
     {"aten::rsub.Tensor", binary},
+    {"aten::soft_margin_loss", loss},
     {"aten::std.correction", variance<1>},
     {"aten::std_mean.correction", variance<2>},
     {"aten::var.correction", variance<1>},

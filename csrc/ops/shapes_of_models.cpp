@@ -3,6 +3,8 @@
 #include <ATen/ExpandUtils.h>
 #include <ATen/native/Pool.h>
 
+#include <algorithm>
+
 #include "csrc/ops/named_shapes.h"
 #include "csrc/ops/shape_arguments.h"
 
@@ -284,11 +286,105 @@ bool glu_backward(Arguments a, Shapes& results) {
   return true;
 }
 
+// self, output_size
+bool adaptive_avg_pool3d(Arguments a, Shapes& results) {
+  const Tensor& self = tensor(a[0]);
+  const std::vector<int64_t> output = a[1].toIntVector();
+  if (self.numel() == 0 || (self.dim() != 4 && self.dim() != 5) ||
+      output.size() != 3)
+    return false;
+  std::vector<int64_t> sizes = self.sizes().vec();
+  std::copy(output.begin(), output.end(), sizes.end() - 3);
+  results.add_contiguous(sizes, self.scalar_type());
+  return true;
+}
+// grad, self
+bool adaptive_avg_pool3d_backward(Arguments a, Shapes& results) {
+  const Tensor &grad = tensor(a[0]), &self = tensor(a[1]);
+  if (grad.dim() != self.dim() || grad.scalar_type() != self.scalar_type() ||
+      self.numel() == 0 || grad.numel() == 0)
+    return false;
+  results.add_contiguous(self.sizes(), self.scalar_type());
+  return true;
+}
+
+// self, factor
+template <bool kInto>  // a larger image, or out of one
+bool pixel_shuffle(Arguments a, Shapes& results) {
+  const Tensor& self = tensor(a[0]);
+  const int64_t factor = a[1].toInt();
+  if (self.dim() < 3 || self.numel() == 0 || factor <= 0) return false;
+  std::vector<int64_t> sizes = self.sizes().vec();
+  int64_t* const image = sizes.data() + sizes.size() - 3;
+  if (kInto ? image[0] % (factor * factor)
+            : image[1] % factor || image[2] % factor)
+    return false;
+  const auto scale = [&](int64_t& size, bool larger, int64_t by) {
+    size = larger ? size * by : size / by;
+  };
+  scale(image[0], !kInto, factor * factor);
+  scale(image[1], kInto, factor);
+  scale(image[2], kInto, factor);
+  results.add(sizes, format_of(self), self.scalar_type());
+  return true;
+}
+
+// self, groups
+bool channel_shuffle(Arguments a, Shapes& results) {
+  const Tensor& self = tensor(a[0]);
+  const int64_t groups = a[1].toInt();
+  if (self.dim() < 3 || self.numel() == 0 || groups <= 0 ||
+      self.size(1) % groups)
+    return false;
+  results.add(self.sizes(), format_of(self), self.scalar_type());
+  return true;
+}
+
+// The sizes of an image of `rank` dimensions with something around it; false
+// where that is more than a reflection has.
+bool padded(const Tensor& self, const std::vector<int64_t>& pad, int64_t rank,
+            bool reflects, std::vector<int64_t>& sizes) {
+  if ((self.dim() != rank + 1 && self.dim() != rank + 2) || self.numel() == 0 ||
+      pad.size() != size_t(2 * rank))
+    return false;
+  sizes = self.sizes().vec();
+  for (size_t i = 0; i < size_t(rank); ++i) {
+    int64_t& size = sizes[sizes.size() - 1 - i];
+    if (reflects && std::max(pad[2 * i], pad[2 * i + 1]) >= size) return false;
+    size += pad[2 * i] + pad[2 * i + 1];
+    if (size < 1) return false;
+  }
+  return true;
+}
+// self, padding
+bool reflection_pad2d(Arguments a, Shapes& results) {
+  const Tensor& self = tensor(a[0]);
+  std::vector<int64_t> sizes;
+  if (!padded(self, a[1].toIntVector(), 2, true, sizes)) return false;
+  results.add(sizes, format_of(self), self.scalar_type());
+  return true;
+}
+// grad, self, padding
+template <int64_t rank, bool kReflects>
+bool pad_backward(Arguments a, Shapes& results) {
+  const Tensor &grad = tensor(a[0]), &self = tensor(a[1]);
+  std::vector<int64_t> sizes;
+  if (grad.scalar_type() != self.scalar_type() ||
+      !padded(self, a[2].toIntVector(), rank, kReflects, sizes) ||
+      grad.sizes() != at::IntArrayRef(sizes))
+    return false;
+  results.add(self.sizes(), format_of(self), self.scalar_type());
+  return true;
+}
+
 constexpr NamedShapes kOfModels[] = {
+    {"aten::_adaptive_avg_pool3d", adaptive_avg_pool3d},
+    {"aten::_adaptive_avg_pool3d_backward", adaptive_avg_pool3d_backward},
     {"aten::binary_cross_entropy", binary_cross_entropy},
     {"aten::binary_cross_entropy_backward", binary_cross_entropy_backward},
     {"aten::binary_cross_entropy_with_logits",
      binary_cross_entropy_with_logits},
+    {"aten::channel_shuffle", channel_shuffle},
     {"aten::col2im", col2im},
     {"aten::glu_backward", glu_backward},
     {"aten::grid_sampler_2d", grid_sampler},
@@ -305,6 +401,12 @@ constexpr NamedShapes kOfModels[] = {
     {"aten::native_group_norm_backward", group_norm_backward},
     {"aten::nll_loss2d_backward", nll_loss2d_backward},
     {"aten::nll_loss2d_forward", nll_loss2d},
+    {"aten::pixel_shuffle", pixel_shuffle<true>},
+    {"aten::pixel_unshuffle", pixel_shuffle<false>},
+    {"aten::reflection_pad2d", reflection_pad2d},
+    {"aten::reflection_pad2d_backward", pad_backward<2, true>},
+    {"aten::replication_pad2d_backward", pad_backward<2, false>},
+    {"aten::replication_pad3d_backward", pad_backward<3, false>},
     {"aten::smooth_l1_loss_backward.grad_input", loss_backward},
 };
 

@@ -9,6 +9,7 @@
 
 #include "csrc/ops/named_shapes.h"
 #include "csrc/ops/shape_arguments.h"
+#include "csrc/ops/stack_map.h"
 
 namespace npu {
 namespace {
@@ -251,31 +252,117 @@ bool fft_to_real(Arguments a, Shapes& results) {
   return true;
 }
 
+// self, shifts, dims. Along one dimension the kernel joins the two parts, one
+// of which may be empty, so they lie as torch.cat() lays them out.
+bool roll(Arguments a, Shapes& results) {
+  const Tensor& self = tensor(a[0]);
+  const std::vector<int64_t> shifts = a[1].toIntVector(),
+                             dims = a[2].toIntVector();
+  if (is_plain(self)) return like_plain(a, results);
+  if (shifts.size() != 1 || dims.size() != 1 || self.numel() == 0 ||
+      !is_dimension(dims[0], self))
+    return false;
+  const int64_t size = self.size(dims[0]);
+  const int64_t start = ((size - shifts[0]) % size + size) % size;
+  const Tensor whole = lend_meta(self);
+  const at::MemoryFormat one = format_of(
+                             whole.narrow(dims[0], start, size - start)),
+                         other = format_of(whole.narrow(dims[0], 0, start));
+  results.add(self.sizes(), one == other ? one : at::MemoryFormat::Contiguous,
+              self.scalar_type());
+  return true;
+}
+
+// self, batch1, batch2
+bool addbmm(Arguments a, Shapes& results) {
+  const Tensor &self = tensor(a[0]), &left = tensor(a[1]),
+               &right = tensor(a[2]);
+  if (left.dim() != 3 || right.dim() != 3 || left.size(0) != right.size(0) ||
+      left.size(2) != right.size(1) ||
+      left.scalar_type() != right.scalar_type() ||
+      self.scalar_type() != left.scalar_type())
+    return false;
+  const int64_t sizes[] = {left.size(1), right.size(2)};
+  if (!at::is_expandable_to(self.sizes(), sizes)) return false;
+  results.add_contiguous(sizes, self.scalar_type());
+  return true;
+}
+
+// self
+bool frexp(Arguments a, Shapes& results) {
+  const Tensor& self = tensor(a[0]);
+  if (!at::isFloatingType(self.scalar_type())) return false;
+  results.add_empty_like(self);
+  results.add(results.outs[0].sizes, results.outs[0].strides, at::kInt);
+  return true;
+}
+
+// self, bins, min, max
+bool histc(Arguments a, Shapes& results) {
+  if (a[1].toInt() <= 0 || !tensor(a[0]).is_floating_point()) return false;
+  results.add_contiguous({a[1].toInt()}, tensor(a[0]).scalar_type());
+  return true;
+}
+
+// self, mask, source
+bool masked_scatter(Arguments a, Shapes&) {
+  return tensor(a[1]).scalar_type() == at::kBool &&
+         tensor(a[0]).scalar_type() == tensor(a[2]).scalar_type() &&
+         at::is_expandable_to(tensor(a[1]).sizes(), tensor(a[0]).sizes());
+}
+
+// self, p
+bool pdist(Arguments a, Shapes& results) {
+  const Tensor& self = tensor(a[0]);
+  if (self.dim() != 2 || !at::isFloatingType(self.scalar_type()) ||
+      !self.is_contiguous())
+    return false;
+  const int64_t rows = self.size(0);
+  results.add_contiguous({rows <= 1 ? 0 : rows * (rows - 1) / 2},
+                         self.scalar_type());
+  return true;
+}
+// grad, self, p, pdist
+bool pdist_backward(Arguments a, Shapes& results) {
+  const Tensor& self = tensor(a[1]);
+  if (self.dim() != 2 || !self.is_contiguous() || self.numel() == 0 ||
+      tensor(a[0]).sizes() != tensor(a[3]).sizes())
+    return false;
+  results.add_contiguous(self.sizes(), self.scalar_type());
+  return true;
+}
+
 constexpr NamedShapes kOfRows[] = {
     {"aten::_cdist_backward", cdist_backward},
     {"aten::_cdist_forward", cdist},
     {"aten::_fft_c2c", fft_of_complex},
     {"aten::_fft_c2r", fft_to_real},
     {"aten::_fft_r2c", fft_of_real},
+    {"aten::_pdist_backward", pdist_backward},
+    {"aten::_pdist_forward", pdist},
     {"aten::_safe_softmax", safe_softmax},
+    {"aten::addbmm", addbmm},
     {"aten::addr", addr},
     {"aten::arange.start_out", arange},
     {"aten::bucketize.Tensor", bucketize},
     {"aten::count_nonzero.dim_IntList", count_nonzero},
     {"aten::eye.m_out", eye},
     {"aten::flip", empty_like},
+    {"aten::frexp.Tensor", frexp},
+    {"aten::histc", histc},
     {"aten::index_fill_.int_Scalar", index_fill},
     {"aten::index_fill_.int_Tensor", index_fill},
     {"aten::kthvalue", kth},
     {"aten::kthvalue.values", kth},
     {"aten::linspace", linspace},
+    {"aten::masked_scatter_", masked_scatter},
     {"aten::median.dim", chosen},
     {"aten::median.dim_values", chosen},
     {"aten::mode", chosen},
     {"aten::multinomial", multinomial},
     {"aten::nanmedian.dim", chosen},
     {"aten::randperm.generator_out", permutation},
-    {"aten::roll", like_plain},
+    {"aten::roll", roll},
     {"aten::searchsorted.Tensor", searchsorted},
     {"aten::take", take},
     {"aten::trace", trace},

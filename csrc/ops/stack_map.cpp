@@ -1,6 +1,9 @@
 #include "csrc/ops/stack_map.h"
 
 #include <ATen/EmptyTensor.h>
+#include <c10/core/InferenceMode.h>
+
+#include <array>
 
 #include "csrc/ops/kernel_mode.h"
 #include "csrc/torch/device.h"
@@ -71,19 +74,33 @@ at::Tensor to_meta(const at::Tensor& t) {
   return meta;
 }
 
+at::Tensor lend_meta(const at::Tensor& t) {
+  // Only a tensor without dimensions can be marked so.
+  if (t.unsafeGetTensorImpl()->is_wrapped_number()) return to_meta(t);
+  constexpr size_t kLent = 8;  // few operators take more
+  thread_local std::array<at::Tensor, kLent> lent;
+  thread_local size_t next = 0;
+  at::Tensor& meta = lent[next++ % kLent];
+  if (!meta.defined() || meta.use_count() != 1 ||
+      meta.storage().use_count() != 1 ||
+      meta.is_inference() != c10::InferenceMode::is_enabled())
+    return meta = to_meta(t);
+  c10::TensorImpl& impl = *meta.unsafeGetTensorImpl();
+  if (impl.dtype() != t.dtype())
+    impl.set_storage_and_dtype(meta.storage(), t.dtype());
+  impl.set_sizes_and_strides(t.sizes(), t.strides(), 0);
+  meta.storage().unsafeGetStorageImpl()->set_nbytes(
+      at::detail::computeStorageNbytes(t.sizes(), t.strides(), t.itemsize()));
+  impl._set_conj(t.is_conj());
+  impl._set_neg(t.is_neg());
+  return meta;
+}
+
 at::Tensor host_copy(const at::Tensor& t) {
   KernelMode mode;
   at::Tensor copy = t.clone();
   copy_flags(t, copy);
   return copy;
-}
-
-void for_each_tensor(
-    const Op::Schema& schema, at::ArrayRef<c10::IValue> stack,
-    const std::function<void(const at::Tensor&, size_t)>& visit) {
-  for (size_t i = 0; i < stack.size(); ++i)
-    for_each_tensor(schema, i, stack[i],
-                    [&](const at::Tensor& t) { visit(t, i); });
 }
 
 }  // namespace npu

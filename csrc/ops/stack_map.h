@@ -27,17 +27,15 @@ c10::IValue map_stack(const Op::Schema& schema, size_t argument,
 // A tensor of the same shape and flags without memory.
 at::Tensor to_meta(const at::Tensor& t);
 
+// The same for no longer than a shape function runs: those of the thread's last
+// calls are used again. Whoever keeps one has it for himself.
+at::Tensor lend_meta(const at::Tensor& t);
+
 // A copy of a 0-dim tensor of the host: who looks at its value must not write
 // the caller's.
 at::Tensor host_copy(const at::Tensor& t);
 
-// Calls `visit` with every defined tensor of a boxed call and the number of
-// its argument.
-void for_each_tensor(
-    const Op::Schema& schema, at::ArrayRef<c10::IValue> stack,
-    const std::function<void(const at::Tensor&, size_t)>& visit);
-
-// Those of one argument.
+// Calls `visit` with every defined tensor of one argument of a boxed call.
 template <typename Visit>
 void for_each_tensor(const Op::Schema& schema, size_t argument,
                      const c10::IValue& value, Visit visit) {
@@ -51,6 +49,15 @@ void for_each_tensor(const Op::Schema& schema, size_t argument,
     return;
   if (value.isNone()) return;
   for (const c10::IValue& element : value.toListRef()) visit_one(element);
+}
+
+// The same of all arguments, with the number of each.
+template <typename Visit>
+void for_each_tensor(const Op::Schema& schema, at::ArrayRef<c10::IValue> stack,
+                     Visit visit) {
+  for (size_t i = 0; i < stack.size(); ++i)
+    for_each_tensor(schema, i, stack[i],
+                    [&](const at::Tensor& t) { visit(t, i); });
 }
 
 }  // namespace npu

@@ -17,9 +17,8 @@ StrideOrder stride_order(c10::IntArrayRef sizes, c10::IntArrayRef strides) {
   return order;
 }
 
-std::vector<int64_t> dense_strides(c10::IntArrayRef sizes,
-                                   const StrideOrder& order) {
-  std::vector<int64_t> strides(sizes.size());
+at::DimVector dense_strides(c10::IntArrayRef sizes, const StrideOrder& order) {
+  at::DimVector strides(sizes.size());
   int64_t stride = 1;
   for (auto dim = order.rbegin(); dim != order.rend(); ++dim) {
     strides[*dim] = stride;

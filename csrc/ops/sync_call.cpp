@@ -2,13 +2,14 @@
 
 #include <ATen/ops/copy.h>
 
+#include <algorithm>
+#include <cstring>
 #include <unordered_map>
 
 #include "csrc/engine/profiling.h"
 #include "csrc/graph/capture.h"
 #include "csrc/observe/profile.h"
 #include "csrc/ops/kernel_mode.h"
-#include "csrc/ops/overlap.h"
 #include "csrc/ops/stack_map.h"
 #include "csrc/ops/stand_ins.h"
 #include "csrc/ops/unmarked_writes.h"
@@ -27,23 +28,27 @@ namespace {
 struct Alias {
   at::Tensor npu, cpu;
   const void* memory;        // of `cpu` when it was made
+  const void* storage;       // likewise; null where only `cpu` lies in it
   std::vector<Alias> parts;  // of a sparse or nested tensor
 };
 
-// `related`: for arguments that overlap, null for those that do not.
-Alias alias_of(const at::Tensor& t, StandIns* related) {
+// In the whole of the tensor's storage: kernels look at that, and may find
+// there what an index names beyond the tensor itself.
+Alias alias_of(const at::Tensor& t, StandIns& storages) {
   if (!is_compound(t)) {
-    at::Tensor cpu = related && is_npu(t) ? related->of(t) : host_alias(t);
-    return {t, cpu, cpu.const_data_ptr(), {}};
+    at::Tensor cpu = is_npu(t) ? storages.of(t) : host_alias(t);
+    const void* const storage =
+        is_npu(t) ? cpu.storage().unsafeGetStorageImpl() : nullptr;
+    return {t, cpu, cpu.const_data_ptr(), storage, {}};
   }
   std::vector<Alias> parts;
   std::vector<at::Tensor> cpu;
   for (const at::Tensor& part : parts_of(t)) {
     // A part may be on the host: a nested tensor has such.
-    parts.push_back(alias_of(part, related));
+    parts.push_back(alias_of(part, storages));
     cpu.push_back(parts.back().cpu);
   }
-  return {t, of_parts(t, cpu), nullptr, std::move(parts)};
+  return {t, of_parts(t, cpu), nullptr, nullptr, std::move(parts)};
 }
 
 // What the operator reads and writes, for the observer.
@@ -113,8 +118,14 @@ void take_over(const Alias& alias, Stream& stream) {
     // What it had is on its way to the new block.
     if (!stream.idle()) host_wait(stream, stream.tail(), WaitReason::kOperator);
   }
-  if (alias.cpu.const_data_ptr() != alias.memory && alias.cpu.numel())
+  if (alias.cpu.const_data_ptr() == alias.memory || !alias.cpu.numel()) return;
+  const c10::Storage &from = alias.cpu.storage(), &to = alias.npu.storage();
+  if (from.unsafeGetStorageImpl() != alias.storage) {
     host_alias(alias.npu).copy_(alias.cpu);
+    return;
+  }
+  // All of it moved, with what other arguments see in it.
+  memcpy(to.mutable_data(), from.data(), std::min(to.nbytes(), from.nbytes()));
 }
 
 }  // namespace
@@ -146,8 +157,7 @@ void call_sync(const Op& op, torch::jit::Stack& stack, Stream& stream) {
   if (Observer* o = observer()) [[unlikely]]
     tell_arguments(*o, op, stack, stream);
   std::vector<Alias> aliases;
-  const bool overlap = bool(overlap_of(op, stack));
-  StandIns related(StandIns::Memory::kShared);
+  StandIns storages(StandIns::Memory::kShared);
   std::unordered_map<c10::TensorImpl*, size_t> index;
   c10::DispatchKeySet backend(c10::DispatchKey::CPU);
   auto to_alias = [&](const at::Tensor& t) {
@@ -155,7 +165,7 @@ void call_sync(const Op& op, torch::jit::Stack& stack, Stream& stream) {
     if (t.device().type() != kNpu) return t;
     const auto [at, is_new] =
         index.try_emplace(t.unsafeGetTensorImpl(), aliases.size());
-    if (is_new) aliases.push_back(alias_of(t, overlap ? &related : nullptr));
+    if (is_new) aliases.push_back(alias_of(t, storages));
     return aliases[at->second].cpu;
   };
   c10::IValue generator;

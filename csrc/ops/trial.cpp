@@ -8,6 +8,8 @@
 #include <bit>
 #include <map>
 #include <mutex>
+#include <unordered_map>
+#include <vector>
 
 #include "csrc/ops/judgement.h"
 #include "csrc/ops/kernel_mode.h"
@@ -26,20 +28,48 @@ namespace {
 
 constexpr int64_t kMaxElements = 1 << 16;
 
+// One thing that a verdict was found for.
+struct Tried {
+  const Op* op;
+  std::vector<int64_t> kind;
+};
+struct Asked {
+  const Op* op;
+  c10::ArrayRef<int64_t> kind;
+};
+
+struct HashOfKind {
+  using is_transparent = void;
+  template <typename T>
+  size_t operator()(const T& call) const {
+    uint64_t hash = reinterpret_cast<uintptr_t>(call.op);
+    for (const int64_t word : call.kind)
+      hash = (hash ^ uint64_t(word)) * 0x9e3779b97f4a7c15u, hash ^= hash >> 32;
+    return hash;
+  }
+};
+
+struct SameKind {
+  using is_transparent = void;
+  template <typename A, typename B>
+  bool operator()(const A& a, const B& b) const {
+    return a.op == b.op && std::equal(a.kind.begin(), a.kind.end(),
+                                      b.kind.begin(), b.kind.end());
+  }
+};
+
 struct Known {
   std::mutex mutex;
-  std::map<std::pair<const Op*, CallKind>, Judgement> judgements;
+  std::unordered_map<Tried, Judgement, HashOfKind, SameKind> judgements;
 
-  void set(std::pair<const Op*, CallKind> kind, Judgement judgement) {
+  void set(const Op& op, const CallKind& kind, Judgement judgement) {
     // A program whose kinds do not end, as of numbers that decide, tries some
     // of them twice.
     constexpr size_t kMost = 8192;
     std::lock_guard lock(mutex);
-    if (judgements.size() >= kMost)
-      judgements.erase(judgements.upper_bound(kind) == judgements.end()
-                           ? judgements.begin()
-                           : judgements.upper_bound(kind));
-    judgements[std::move(kind)] = std::move(judgement);
+    if (judgements.size() >= kMost) judgements.erase(judgements.begin());
+    judgements.insert_or_assign({&op, {kind.begin(), kind.end()}},
+                                std::move(judgement));
   }
 };
 Known& known() {
@@ -50,6 +80,16 @@ Known& known() {
 // Everything about the layout of a tensor that decides in which order the
 // dimensions of a result lie.
 void add_layout(CallKind& kind, const at::Tensor& t) {
+  // The usual one, for which the order needs not be found.
+  constexpr int64_t kUsual = -6;
+  if (has_default_strides(*t.unsafeGetTensorImpl())) {
+    int64_t of_one = 0;  // its dimensions of one element
+    for (int64_t dim = 0; dim < t.dim(); ++dim)
+      of_one |= int64_t(t.size(dim) == 1) << (dim % 32);
+    kind.push_back(kUsual);
+    kind.push_back(of_one);
+    return;
+  }
   const StrideOrder order = stride_order(t.sizes(), t.strides());
   for (const int64_t dim : order)
     kind.push_back(dim | int64_t(t.size(dim) == 1) << 8 |
@@ -72,7 +112,8 @@ void add_number(CallKind& kind, const Op& op, const at::Scalar& s) {
 // Whether the shapes of a call come from where its kernel takes them. On cpu it
 // first turns operands into the type it computes in, which closes gaps in them.
 bool shares_kernels_code(const Op& op, at::ArrayRef<c10::IValue> stack) {
-  if (op.meta != Meta::kSharesKernelsCode) return false;
+  if (op.meta != Meta::kSharesKernelsCode && op.meta != Meta::kElementWise)
+    return false;
   std::optional<at::ScalarType> type;
   bool converted = false, gaps = false;
   for_each_tensor(op.schema(), stack, [&](const at::Tensor& t, size_t) {
@@ -85,13 +126,18 @@ bool shares_kernels_code(const Op& op, at::ArrayRef<c10::IValue> stack) {
   return !(converted && gaps);
 }
 
-// Of a list what may decide in which order the dimensions of a result lie:
-// numbers that may name one, and flags.
-void add_list(CallKind& kind, const c10::IValue& list) {
+// Of a number what may decide in which order the dimensions of a result lie:
+// it may name one.
+int64_t as_dimension(int64_t n) {
   constexpr int64_t kDimensions = 8;
+  return n >= -kDimensions && n < kDimensions ? n : kDimensions;
+}
+
+// The same of a list, or flags.
+void add_list(CallKind& kind, const c10::IValue& list) {
   if (list.isIntList())
-    for (const int64_t n : list.toIntVector())
-      kind.push_back(n >= -kDimensions && n < kDimensions ? n : kDimensions);
+    for (const c10::IValue& n : list.toListRef())
+      kind.push_back(as_dimension(n.toInt()));
   if (list.isBoolList())
     for (const bool flag : list.toBoolList()) kind.push_back(flag);
   kind.push_back(-5);
@@ -102,17 +148,21 @@ void add_list(CallKind& kind, const c10::IValue& list) {
 CallKind kind_of(const Op& op, at::ArrayRef<c10::IValue> stack,
                  const Overlap& overlap) {
   const Op::Schema& schema = op.schema();
-  const KernelMode mode;  // the numbers of the host are read for the kernel
   const bool shared = shares_kernels_code(op, stack);
   CallKind kind{int64_t(LaunchState::now()), shared};
-  for (const c10::IValue& value : stack) {
+  for (size_t i = 0; i < stack.size(); ++i) {
+    const c10::IValue& value = stack[i];
     if (value.isTensor() && value.toTensor().defined()) {
       kind.push_back(int64_t(value.toTensor().scalar_type()) << 8 |
                      value.toTensor().dim());
     } else if (value.isBool()) {
       kind.push_back(-2 - value.toBool());
     } else if (value.isInt()) {
-      kind.push_back(value.toInt());
+      // A shape function of ours knows which numbers are right. One that is no
+      // ArgKind::kInt names a dtype or the like.
+      kind.push_back(schema.shapes && schema.kinds[i] == ArgKind::kInt
+                         ? as_dimension(value.toInt())
+                         : value.toInt());
     } else if (value.isScalar()) {
       add_number(kind, op, value.toScalar());
     } else if (value.isString()) {
@@ -132,9 +182,12 @@ CallKind kind_of(const Op& op, at::ArrayRef<c10::IValue> stack,
         if (t.size(dim) == 0) empty |= int64_t(1) << (dim % 32);
     kind.push_back(int64_t(t.scalar_type()) | empty << 8);
     if (!shared) add_layout(kind, t);
-    if (!is_npu(t) && t.dim() == 0) add_number(kind, op, t.item());
+    if (!is_npu(t) && t.dim() == 0) {
+      const KernelMode mode;  // the number is read for the kernel
+      add_number(kind, op, t.item());
+    }
   });
-  kind.insert(kind.end(), overlap.pairs.begin(), overlap.pairs.end());
+  kind.append(overlap.pairs.begin(), overlap.pairs.end());
   return kind;
 }
 
@@ -237,10 +290,10 @@ Verdict try_on_zeros(const Op& op, at::ArrayRef<c10::IValue> stack,
   for_each_tensor(schema, stack,
                   [&](const at::Tensor& t, size_t) { elements += t.numel(); });
   const bool few = elements > kMaxElements;
-  auto key = std::make_pair(&op, kind_of(op, stack, overlap));
+  const CallKind kind = kind_of(op, stack, overlap);
   {
     std::lock_guard lock(known().mutex);
-    const auto at = known().judgements.find(key);
+    const auto at = known().judgements.find(Asked{&op, kind});
     if (at != known().judgements.end()) {
       const Judgement& judgement = at->second;
       if (judgement.verdict == Verdict::kAgrees && !judgement.orders.empty())
@@ -254,7 +307,7 @@ Verdict try_on_zeros(const Op& op, at::ArrayRef<c10::IValue> stack,
   Judgement judgement = run_on_zeros(op, stack, overlap, inferred, few);
   const Verdict verdict = judgement.verdict;
   if (verdict == Verdict::kUnknown) return verdict;
-  known().set(std::move(key), std::move(judgement));
+  known().set(op, kind, std::move(judgement));
   return verdict == Verdict::kDiffers ? Verdict::kAgrees : verdict;
 }
 
@@ -269,11 +322,11 @@ std::optional<Inferred> infer_by_trial(const Op& op,
   }
 }
 
-void learn(const Op& op, CallKind kind, const Inferred& inferred,
+void learn(const Op& op, const CallKind& kind, const Inferred& inferred,
            const std::optional<Inferred>& actual) {
-  known().set({&op, std::move(kind)}, actual
-                                          ? judge(inferred, *actual)
-                                          : Judgement{Verdict::kDiffers, {}});
+  known().set(
+      op, kind,
+      actual ? judge(inferred, *actual) : Judgement{Verdict::kDiffers, {}});
 }
 
 }  // namespace npu

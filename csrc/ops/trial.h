@@ -2,6 +2,7 @@
 #pragma once
 
 #include <ATen/core/stack.h>
+#include <c10/util/SmallVector.h>
 
 #include "csrc/ops/infer.h"
 #include "csrc/ops/overlap.h"
@@ -18,7 +19,7 @@ enum class Verdict {
 // What a verdict depends on besides the operator: dtypes, ranks, which optional
 // arguments are there, flags and modes, classes of numbers, how each tensor
 // lies in memory, and how they overlap.
-using CallKind = std::vector<int64_t>;
+using CallKind = c10::SmallVector<int64_t, 48>;
 CallKind kind_of(const Op& op, at::ArrayRef<c10::IValue> stack,
                  const Overlap& overlap);
 
@@ -44,7 +45,7 @@ std::optional<Inferred> infer_by_trial(const Op& op,
 
 // Remembers the outcome of a call whose verdict was kUnknown. `kind` is that of
 // the arguments before it.
-void learn(const Op& op, CallKind kind, const Inferred& inferred,
+void learn(const Op& op, const CallKind& kind, const Inferred& inferred,
            const std::optional<Inferred>& actual);
 
 }  // namespace npu

@@ -22,17 +22,29 @@ constexpr Unmarked kUnmarked[] = {
     {"aten::mkldnn_rnn_layer_backward", 22, 22, -1},
 };
 
+std::string_view base_name(std::string_view name) {
+  return name.substr(0, name.find('.'));
+}
+
 bool writes(const Op::Schema& schema, size_t i,
             c10::ArrayRef<c10::IValue> arguments) {
   if (schema.writes[i]) return true;
-  const std::string_view name = schema.full_name;
+  if (!schema.unmarked_writes) [[likely]]
+    return false;
+  const std::string_view name = base_name(schema.full_name);
   for (const Unmarked& u : kUnmarked)
-    if (i >= u.first && i <= u.last && name.substr(0, name.find('.')) == u.op)
+    if (i >= u.first && i <= u.last && name == u.op)
       return u.if_true < 0 || arguments[size_t(u.if_true)].toBool();
   return false;
 }
 
 }  // namespace
+
+bool has_unmarked_writes(std::string_view full_name) {
+  for (const Unmarked& u : kUnmarked)
+    if (base_name(full_name) == u.op) return true;
+  return false;
+}
 
 uint8_t access_of(const Op::Schema& schema, size_t i,
                   c10::ArrayRef<c10::IValue> arguments) {

@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+#include <algorithm>
 #include <mutex>
 #include <vector>
 
@@ -58,7 +59,19 @@ void* take_scratch(size_t bytes) {
     if (at->bytes >= bytes &&
         (found == s.kept.rend() || at->bytes < found->bytes))
       found = at;
-  if (found == s.kept.rend()) return nullptr;
+  if (found == s.kept.rend()) {
+    // The one that is made now serves instead of the largest kept: else sizes
+    // that grow a little at a time would leave a buffer each.
+    const auto largest = std::max_element(
+        s.kept.begin(), s.kept.end(),
+        [](const Buffer& a, const Buffer& b) { return a.bytes < b.bytes; });
+    if (largest != s.kept.end()) {
+      s.bytes -= largest->bytes;
+      free(largest->memory);
+      s.kept.erase(largest);
+    }
+    return nullptr;
+  }
   void* const memory = found->memory;
   s.bytes -= found->bytes;
   s.kept.erase(std::next(found).base());

@@ -22,22 +22,6 @@ class Known:
     matches: Callable[[Difference], bool]
 
 
-def _grown(d: Difference) -> bool:
-    return (
-        d.kind in ("error only on npu", "error only on cpu")
-        and "out=" in d.step
-        and "to a single memory location" in d.npu + d.cpu
-    )
-
-
-def _matmul(d: Difference) -> bool:
-    return d.kind == "version" and "matmul(" in d.step and "out=" in d.step
-
-
-def _beyond(d: Difference) -> bool:
-    return "setStorage: sizes" in d.npu
-
-
 def _wider(d: Difference) -> bool:
     return d.kind == "error only on cpu" and bool(_ONLY_CUDA.search(d.cpu))
 
@@ -53,24 +37,6 @@ KNOWN = [
         "dtypes_of_cuda",
         "a dtype that CUDA's kernel takes and cpu's does not is computed",
         _wider,
-    ),
-    Known(
-        "grown_over_its_input",
-        "an out= that lies beside the input and is too small for the result, which "
-        "torch is about to forbid",
-        _grown,
-    ),
-    Known(
-        "version_of_matmul_out",
-        "which of its steps count as writes depends on strides of dimensions of "
-        "one element",
-        _matmul,
-    ),
-    Known(
-        "beyond_an_empty_tensor",
-        "cpu finds the elements that a wrong index names in the rest of the storage; "
-        "a call that waits is given the tensor's own bytes",
-        _beyond,
     ),
 ]
 

@@ -227,6 +227,54 @@ CALLS = {
     "pad": (lambda n, c: (image(n, c),), lambda a: F.pad(a, (1, 2))),
     "pad_and_cut": (lambda n, c: (image(n, c),), lambda a: F.pad(a, (1, -2, -3, 4))),
     "arange": (lambda n, c: (rand(n),), lambda a: torch.arange(n_of(a)).to(a.device)),
+    "adaptive_avg_pool3d": (
+        lambda n, c: (rand(n, c, 4, 5, 6),),
+        lambda a: F.adaptive_avg_pool3d(a, (2, 3, n_of(a))),
+    ),
+    "pixel_shuffle": (
+        lambda n, c: (image(n, 4 * c),),
+        lambda a: F.pixel_shuffle(a, 2),
+    ),
+    "pixel_unshuffle": (
+        lambda n, c: (rand(n, c, 2 * n, 4),),
+        lambda a: F.pixel_unshuffle(a, 2),
+    ),
+    "channel_shuffle": (
+        lambda n, c: (image(n, 4),),
+        lambda a: F.channel_shuffle(a.detach(), 2),
+    ),
+    "pad_reflect": (
+        lambda n, c: (image(n, c),),
+        lambda a: F.pad(a, (1, 2, 3, 0), mode="reflect"),
+    ),
+    "pad_replicate": (
+        lambda n, c: (image(n, c),),
+        lambda a: F.pad(a, (1, 2, 3, 0), mode="replicate"),
+    ),
+    "pad_replicate_3d": (
+        lambda n, c: (rand(n, c, 2, 3, n),),
+        lambda a: F.pad(a, (1, 2, 3, 0, 1, 1), mode="replicate"),
+    ),
+    "addbmm": (
+        lambda n, c: (rand(3), rand(2, n, c), rand(2, c, 3)),
+        torch.addbmm,
+    ),
+    "frexp": (lambda n, c: (rand(n, c).t(),), lambda a: torch.frexp(a)),
+    "histc": (
+        lambda n, c: (rand(n, c),),
+        lambda a: torch.histc(a.detach(), 3 + n_of(a), 0, 1),
+    ),
+    "masked_scatter": (
+        lambda n, c: (rand(n, c), torch.arange(c) % 2 == 0, rand(n * c)),
+        lambda a, m, b: a.masked_scatter(m, b),
+    ),
+    "pdist": (lambda n, c: (rand(n, c),), torch.pdist),
+    "roll_an_image": (lambda n, c: (image(n, c),), lambda a: a.roll(2, 1)),
+    "soft_margin_loss": (
+        lambda n, c: (rand(n, c), rand(n, c).round() * 2 - 1),
+        lambda a, b: F.soft_margin_loss(a, b.detach()),
+    ),
+    "mvlgamma": (lambda n, c: (rand(n, c) + 3,), lambda a: torch.mvlgamma(a, 2)),
 }
 
 

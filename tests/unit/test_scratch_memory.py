@@ -83,6 +83,19 @@ def test_buffers_for_sizes_that_never_repeat_do_not_add_up():
     assert grown - of_the_device < largest.nbytes
 
 
+def test_buffers_for_sizes_that_grow_do_not_add_up():
+    torch.npu.empty_cache()
+    resident, reserved = resident_bytes(), torch.npu.memory_reserved()
+
+    for width in range(1000, 1500, 20):  # each needs a larger buffer
+        largest, backward = convolution(width)
+        backward()
+
+    grown = resident_bytes() - resident
+    of_the_device = torch.npu.memory_reserved() - reserved
+    assert grown - of_the_device < 4 * largest.nbytes
+
+
 def test_a_kept_buffer_does_not_change_results():
     torch.manual_seed(0)
     x, w = torch.rand(2, 64, 40, 40), torch.rand(64, 64, 3, 3)

@@ -57,7 +57,9 @@ def wrapper(op: Op) -> str:
     func = op.function.func
     name, _, overload = op.schema_name.partition(".")
     scalars = "kDecide" if op.schema_name in VALUES_DECIDE else "kDoNotDecide"
-    meta = "kSharesKernelsCode" if op.shares_kernels_code else "kSeparate"
+    meta = "kSeparate"
+    if op.shares_kernels_code:
+        meta = "kElementWise" if op.element_wise else "kSharesKernelsCode"
     shapes = f"&{op.shapes}" if op.shapes else "nullptr"
     compared = f"{op.compared:#x}"
     declaration = (

@@ -141,6 +141,18 @@ class Op:
         )
 
     @property
+    def element_wise(self) -> bool:
+        """Whether the arguments' sizes alone tell those of the result.
+
+        Integers may name a dimension or a reduction, and lists are indices.
+        """
+        arguments = self.function.func.arguments.flat_all
+        return self.kernel_function.structured_inherits == "TensorIteratorBase" and all(
+            str(a.type).rstrip("?") in ("Tensor", "Scalar", "bool", "float", "str")
+            for a in arguments
+        )
+
+    @property
     def compared(self) -> int:
         """Bits of the written arguments that are looked for in the others.
 

@@ -1,12 +1,15 @@
 // Operators that torch composes of several: on a device each becomes one task.
 // Also the kernel of everything that has no wrapper of its own.
+#include <ATen/ExpandUtils.h>
 #include <ATen/TensorSubclassLikeUtils.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/native/Resize.h>
 #include <ATen/ops/bernoulli.h>
 #include <ATen/ops/conj_physical.h>
 #include <ATen/ops/convolution.h>
 #include <ATen/ops/convolution_backward.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/matmul_native.h>
 #include <ATen/ops/max_pool1d.h>
 #include <ATen/ops/max_pool1d_native.h>
 #include <ATen/ops/mul.h>
@@ -14,7 +17,10 @@
 #include <ATen/ops/zeros_like.h>
 #include <torch/library.h>
 
+#include <algorithm>
+
 #include "csrc/ops/boxed.h"
+#include "csrc/torch/tensor.h"
 
 namespace npu {
 namespace {
@@ -35,6 +41,7 @@ constexpr const char* kOneTask[] = {
     // Else an out= form that is given nothing to write into, at each call.
     "abs",
     "complex",
+    "frexp.Tensor",
     "kthvalue",
     "logical_and",
     "logical_not",
@@ -42,8 +49,10 @@ constexpr const char* kOneTask[] = {
     "logical_xor",
     "logsumexp",
     "median.dim",
+    "mvlgamma",
     "nanmedian.dim",
     "polar",
+    "soft_margin_loss",
 };
 
 // The cpu kernel draws from a generator that it does not take as an argument.
@@ -98,6 +107,27 @@ at::Tensor max_pool1d(const at::Tensor& self, at::IntArrayRef kernel_size,
                         ceil_mode);
 }
 
+// torch's own resizes the result past the dispatcher on its own devices, and
+// through it on others, where a tensor's version counts that as a write.
+at::Tensor& matmul_out(const at::Tensor& a, const at::Tensor& b,
+                       at::Tensor& out) {
+  const bool wants_gradient =
+      at::GradMode::is_enabled() &&
+      (a.requires_grad() || b.requires_grad() || out.requires_grad());
+  if (std::max(a.dim(), b.dim()) > 2 && std::min(a.dim(), b.dim()) > 0 &&
+      !wants_gradient && is_npu(out)) {
+    const auto batch = [](const at::Tensor& t) {
+      return t.sizes().slice(0, size_t(std::max<int64_t>(t.dim() - 2, 0)));
+    };
+    // Throws as torch's would.
+    auto sizes = at::infer_size(batch(a), batch(b));
+    if (a.dim() > 1) sizes.push_back(a.size(-2));
+    if (b.dim() > 1) sizes.push_back(b.size(-1));
+    if (at::native::resize_output_check(out, sizes)) resize_tensor(out, sizes);
+  }
+  return at::native::matmul_out(a, b, out);
+}
+
 // torch's own calls the cpu kernel's table past the dispatcher.
 at::Tensor& conj_physical_(at::Tensor& self) {
   return self.is_complex() ? at::conj_physical_out(self, self) : self;
@@ -134,6 +164,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
          torch::CppFunction::makeFromBoxedFunction<&convolution>());
   m.impl("_nested_tensor_from_mask_left_aligned",
          TORCH_FN(nested_tensor_from_mask_left_aligned));
+  m.impl("matmul.out", TORCH_FN(matmul_out));
   m.impl("conj_physical_", TORCH_FN(conj_physical_));
   m.impl("convolution_overrideable", TORCH_FN(convolution_overrideable));
   m.impl("convolution_backward_overrideable",
@@ -142,6 +173,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 }
 
 TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse1, m) {
+  m.impl("matmul.out", TORCH_FN(matmul_out));
   m.impl("max_pool1d", TORCH_FN(max_pool1d));
 }
 
