@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import platform
-import runpy
 import sys
-import traceback
 from pathlib import Path
 from types import TracebackType
 
@@ -99,6 +96,8 @@ def _run_script(script: Path, args: tuple[str, ...]) -> int:
     """Run it as `python SCRIPT ARGS` would, and return the exit status."""
     # Python itself makes a script's path absolute: frames are to name it so.
     script = Path(os.path.abspath(script))  # noqa: PTH100 (links stay)
+    import runpy
+
     _hide_command()
     sys.argv = [str(script), *args]
     sys.path.insert(0, str(script.resolve().parent))
@@ -129,6 +128,8 @@ def _hide_command() -> None:
 
 def _show(error: BaseException, script: Path) -> None:
     """Print the traceback from the script's first frame on."""
+    import traceback
+
     frames: TracebackType | None = error.__traceback__
     while frames and Path(frames.tb_frame.f_code.co_filename) != script:
         frames = frames.tb_next
@@ -199,6 +200,8 @@ def sanitize(
 @main.command()
 def doctor() -> None:
     """Say what is installed and whether the device works."""
+    import platform
+
     facts = {
         "python": f"{platform.python_version()} ({sys.executable})",
         "npu_dispatch": npu_dispatch.__version__,

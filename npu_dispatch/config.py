@@ -115,11 +115,6 @@ def bad_values(env: Mapping[str, str] | None = None) -> list[str]:
     return told
 
 
-def torch_free_variables() -> dict[str, str]:
-    """Return an environment in which importing this package loads no torch."""
-    return {**os.environ, "NPU_AUTOLOAD": "0"}
-
-
 def _level(value: str) -> int:
     """Read 0, 1 or 2; 1 when it is none of these."""
     return int(value) if value in ("0", "1", "2") else 1

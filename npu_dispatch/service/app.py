@@ -38,7 +38,7 @@ from npu_dispatch.service.admin import (
     ask_tracing,
     check_token,
 )
-from npu_dispatch.service.describe import dump_lines
+from npu_dispatch.describe import dump_lines
 from npu_dispatch.service.stacks import stacks
 from npu_dispatch.service.telemetry import ROUTE, Measured
 from npu_dispatch.service.watcher import Watcher

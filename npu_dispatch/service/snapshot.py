@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 from npu_dispatch.processes import ProcessView, StreamView
-from npu_dispatch.service.verdict import (
+from npu_dispatch.verdict import (
     cycles,
     judge,
     key,

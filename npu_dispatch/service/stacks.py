@@ -7,7 +7,7 @@ from typing import Any
 
 from npu_dispatch.processes import ProcessView
 from npu_dispatch.service.snapshot import host_waits, stream_name
-from npu_dispatch.service.verdict import key, waits_for
+from npu_dispatch.verdict import key, waits_for
 from npu_dispatch.stats import StatsReader
 
 __all__ = ["stacks"]

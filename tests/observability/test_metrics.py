@@ -17,9 +17,10 @@ from prometheus_client.openmetrics.parser import (
 )
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from npu_dispatch.metrics import NpuCollector, Scrapes, start_exporter
-from npu_dispatch.metrics.families import families
-from npu_dispatch.metrics.render import negotiate, to_metrics
+from npu_dispatch.metrics import NpuCollector, asgi_app, start_exporter
+from npu_dispatch.prometheus.families import families
+from npu_dispatch.prometheus.render import negotiate, to_metrics
+from npu_dispatch.prometheus.scrapes import Scrapes
 from npu_dispatch.processes import Processes
 from npu_dispatch.stats import OFFSETS, Histogram
 

@@ -16,7 +16,7 @@ from starlette.testclient import TestClient
 
 from npu_dispatch.processes import Processes, ProcessView
 from npu_dispatch.service.app import ServiceConfig, create_app
-from npu_dispatch.service.verdict import cycles, judge, sync_rates
+from npu_dispatch.verdict import cycles, judge, sync_rates
 
 RUNNING = 1 << 63
 
