@@ -18,8 +18,8 @@ from pathlib import Path
 
 from _harness import at_most, bench, emit
 
-from npu_dispatch.metrics import Scrapes
 from npu_dispatch.processes import Processes
+from npu_dispatch.prometheus.scrapes import Scrapes
 
 PROGRAM = """
 import sys, torch

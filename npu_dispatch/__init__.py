@@ -1,8 +1,10 @@
 """A PyTorch device, `npu`, whose operators launch asynchronously.
 
-Importing this package registers the device, unless NPU_AUTOLOAD=0: then the
-package imports nothing, and a process that only reads npu_dispatch.stats stays
-free of torch.
+`import torch` registers the device through its entry point, and so does
+register(). Importing this package loads no torch, so a process that only reads
+npu_dispatch.stats stays free of it. Where torch is loaded already, importing
+this package registers the device at once. NPU_AUTOLOAD=0 leaves all of it to
+register().
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ __all__ = ["enable_npu_sanitizer", "get_include", "is_registered", "register"]
 __version__ = "0.1.0"
 
 _log = logging.getLogger(__name__)
+_torch_asked = False  # for the device, in the middle of importing npu_dispatch.npu
 __all__ += ["install_torch_npu_alias", "redirect_cuda"]
 
 
@@ -59,6 +62,10 @@ def register() -> None:
     import torch
 
     if is_registered():  # by torch's own import, through _autoload
+        return
+    if _npu_is_being_imported():
+        global _torch_asked
+        _torch_asked = True
         return
     config = Config.read()
     _check_torch(torch.__version__, TORCH_VERSION)
@@ -220,12 +227,29 @@ def _autoload() -> None:
         sys.modules.pop(__name__, None)
 
 
-def _torch_is_being_imported() -> bool:
-    spec = getattr(sys.modules.get("torch"), "__spec__", None)
+def _is_being_imported(name: str) -> bool:
+    spec = getattr(sys.modules.get(name), "__spec__", None)
     return bool(getattr(spec, "_initializing", False))
 
 
+def _npu_is_being_imported() -> bool:
+    """Return whether `import npu_dispatch.npu` is what imports torch."""
+    module = sys.modules.get(f"{__name__}.npu")
+    return module is not None and not hasattr(module, "_is_whole")
+
+
+def _register_where_torch_asked() -> None:
+    """Catch up, at the end of npu_dispatch.npu, with torch's entry point."""
+    if _torch_asked:
+        register()
+
+
 # In the middle of `import torch`, an exception here would break it: its last
-# step, the call of _autoload, registers the device.
-if Config.read().autoload and not _torch_is_being_imported():
+# step, the call of _autoload, registers the device. Without torch there is
+# nothing to register with, and nobody asked for torch.
+if (
+    "torch" in sys.modules
+    and not _is_being_imported("torch")
+    and Config.read().autoload
+):
     register()

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import platform
-import runpy
 import sys
-import traceback
 from pathlib import Path
 from types import TracebackType
 
@@ -149,6 +146,8 @@ def _run(what: str | Path, args: tuple[str, ...]) -> int:
 
     Returns the exit status.
     """
+    import runpy
+
     _hide_command()
     try:
         if isinstance(what, Path):
@@ -186,6 +185,9 @@ def _hide_command() -> None:
 
 def _show(error: BaseException) -> None:
     """Print the traceback from the program's first frame on."""
+    import runpy
+    import traceback
+
     ours = {__file__, "<frozen runpy>", runpy.__file__}
     frames: TracebackType | None = error.__traceback__
     while frames and frames.tb_frame.f_code.co_filename in ours:
@@ -262,6 +264,8 @@ def sanitize(
 @main.command()
 def doctor() -> None:
     """Say what is installed and whether the device works."""
+    import platform
+
     facts = {
         "python": f"{platform.python_version()} ({sys.executable})",
         "npu_dispatch": npu_dispatch.__version__,

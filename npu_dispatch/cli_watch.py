@@ -1,18 +1,17 @@
-"""`npu-dispatch ps`, `top` and `trace`: looking at processes from outside."""
+"""`npu-dispatch ps`, `top` and `trace`: looking at processes from outside.
+
+Each command imports what it needs, so `--help` and the shell's completion load
+none of it.
+"""
 
 from __future__ import annotations
 
 import json
 import re
 import sys
-import time
 from pathlib import Path
 
 import click
-
-from npu_dispatch import top as figures
-from npu_dispatch.dump import dump_lines
-from npu_dispatch.processes import Processes
 
 __all__ = ["dump", "ps", "top", "trace"]
 
@@ -21,6 +20,8 @@ __all__ = ["dump", "ps", "top", "trace"]
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def ps(as_json: bool) -> None:
     """List the processes that use npu."""
+    from npu_dispatch import top as figures
+
     sampler = figures.Sampler()
     if as_json:
         return click.echo(json.dumps(figures.as_json(sampler)["processes"], indent=2))
@@ -32,6 +33,9 @@ def ps(as_json: bool) -> None:
 @click.argument("pid", type=int)
 def dump(pid: int) -> None:
     """Say what the streams and host threads of PID are doing, also when it hangs."""
+    from npu_dispatch.describe import dump_lines
+    from npu_dispatch.processes import Processes
+
     with Processes(pid=pid) as processes:
         views = processes.refresh()
     if not views:
@@ -48,6 +52,10 @@ def dump(pid: int) -> None:
 @click.option("--interval", default=1.0, show_default=True, help="Seconds.")
 def top(pids: tuple[int, ...], once: bool, as_json: bool, interval: float) -> None:
     """Watch queues, rates and latencies of PIDS, by default of all."""
+    import time
+
+    from npu_dispatch import top as figures
+
     sampler = figures.Sampler(list(pids))
     if not (once or as_json or not sys.stdout.isatty()):
         try:

@@ -20,7 +20,6 @@ __all__ = [
     "cache_folder",
     "for_child",
     "set_for_children",
-    "torch_free_variables",
 ]
 
 # The torch this release is written for. pyproject.toml pins the same version.
@@ -121,11 +120,6 @@ def bad_values(env: Mapping[str, str] | None = None) -> list[str]:
             "expected a time such as 30s, 500ms or 2m"
         )
     return told
-
-
-def torch_free_variables() -> dict[str, str]:
-    """Return an environment in which importing this package loads no torch."""
-    return {**os.environ, "NPU_AUTOLOAD": "0"}
 
 
 def _level(value: str) -> int:

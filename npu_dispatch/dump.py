@@ -12,9 +12,9 @@ import subprocess
 import sys
 import time
 
-from npu_dispatch.config import torch_free_variables
+from npu_dispatch.describe import dump_lines
+from npu_dispatch.proc_stat import has_ended
 from npu_dispatch.processes import Processes, ProcessView
-from npu_dispatch.service.describe import dump_lines
 
 __all__ = ["dump_lines", "start_watchdog", "watch"]
 
@@ -46,7 +46,7 @@ def watch(pid: int, seconds: float) -> None:
     """
     progress, reported = _Progress(), False
     with Processes(pid=pid) as processes:
-        while _lives(pid):
+        while not has_ended(pid):
             stuck = 0.0
             for view in processes.refresh():
                 stuck = progress.stuck_for(view)
@@ -61,20 +61,11 @@ def watch(pid: int, seconds: float) -> None:
             time.sleep(min(1.0, seconds / 4))
 
 
-def _lives(pid: int) -> bool:
-    try:
-        with open(f"/proc/{pid}/stat") as stat:  # noqa: PTH123
-            return stat.read().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
-
-
 def start_watchdog(pid: int, seconds: float) -> None:
     """Watch `pid`, the calling process, from a helper that ends with it."""
     subprocess.Popen(
         [sys.executable, "-m", "npu_dispatch.dump", str(pid), str(seconds)],
         stdin=subprocess.DEVNULL,
-        env=torch_free_variables(),
         start_new_session=True,  # Ctrl-C is for the program
     )
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
+from npu_dispatch.proc_stat import process_start, stat_fields
 from npu_dispatch.stats import (
     DeviceStats,
     OpenWait,
@@ -26,24 +27,12 @@ from npu_dispatch.stats import (
     segment_directory,
 )
 
-__all__ = ["ProcessView", "Processes", "StreamView", "is_alive", "process_start"]
+__all__ = ["ProcessView", "Processes", "StreamView", "is_alive"]
 
 _log = logging.getLogger(__name__)
 _DEPTH_WINDOW_S = 60.0
 _MAX_TOLD = 1000
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
-
-
-def process_start(pid: int) -> int:
-    """Return when a process started, in clock ticks since boot; 0 if it is gone."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return 0
-    # The command, field 2, may hold spaces; it ends at the last ')'.
-    fields = text.rpartition(")")[2].split()
-    # A zombie's memory is gone; only its number is still taken.
-    return 0 if fields[0] in "ZX" else int(fields[19])
 
 
 def _pid_namespace() -> int:
@@ -65,13 +54,9 @@ def is_alive(info: SegmentInfo) -> bool | None:
 
 def _thread_cpu_seconds(pid: int, thread: int) -> float | None:
     """Return a thread's time on a CPU; None when there is no such thread."""
-    try:
-        # Not by way of Path, which takes thrice as long: there may be hundreds.
-        with open(f"/proc/{pid}/task/{thread}/stat", "rb", 0) as stat:  # noqa: PTH123
-            text = stat.read(1024)
-    except OSError:
+    fields = stat_fields(pid, thread)
+    if not fields:
         return None
-    fields = text.rpartition(b")")[2].split()
     return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
 
 

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from npu_dispatch.proc_stat import process_start
 from npu_dispatch.stats import (
     StatsError,
     StatsReader,
@@ -55,15 +56,6 @@ class StreamRow:
     dropped: int
 
 
-def _field_22(pid: int) -> int:
-    """Return when a process started, in the kernel's unit; 0 when there is none."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return 0
-    return int(text.rpartition(")")[2].split()[19])
-
-
 def _command(pid: int) -> str:
     try:
         raw = Path(f"/proc/{pid}/cmdline").read_bytes()
@@ -84,7 +76,7 @@ def running(folder: Path | None = None) -> list[int]:
         try:
             with StatsReader(folder / str(pid)) as reader:
                 # A dead process may have left its file to another's number.
-                if reader.info.process_start == _field_22(pid):
+                if reader.info.process_start == process_start(pid):
                     alive.append(pid)
         except (OSError, StatsError):
             continue

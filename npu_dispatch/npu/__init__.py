@@ -12,6 +12,7 @@ from typing import Any
 import lazy_loader
 from torch import OutOfMemoryError
 
+import npu_dispatch
 from npu_dispatch.errors import (
     DeferredNpuCallError,
     HostSyncError,
@@ -54,3 +55,9 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
+
+
+# `import npu_dispatch.npu` may be what imports torch. Torch's entry point then
+# finds this module unfinished and leaves the registration to it.
+_is_whole = True
+npu_dispatch._register_where_torch_asked()

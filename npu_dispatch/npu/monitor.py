@@ -16,6 +16,7 @@ from npu_dispatch import _C
 from npu_dispatch.npu._device import _checked
 from npu_dispatch.npu._index import Device, _get_device_index
 from npu_dispatch.npu._lazy import _lazy_init
+from npu_dispatch.proc_stat import process_start
 from npu_dispatch.stats import (
     SAMPLE_PERIOD,
     DeviceStats,
@@ -159,15 +160,6 @@ def clock_rate(device: Device = None) -> int:
     return _NOMINAL_MHZ
 
 
-def _alive(pid: int, process_start: int) -> bool:
-    """Return whether a process is the one that wrote its segment."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return False
-    return int(fields[19]) == process_start
-
-
 def _processes(index: int) -> dict[int, DeviceStats]:
     """Return what each living process of this user has on a device, by pid."""
     found = {}
@@ -175,7 +167,7 @@ def _processes(index: int) -> dict[int, DeviceStats]:
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():
         try:
             with StatsReader(path) as reader:
-                if not _alive(reader.info.pid, reader.info.process_start):
+                if process_start(reader.info.pid) != reader.info.process_start:
                     continue
                 for stats in reader.devices():
                     if stats.device == index:

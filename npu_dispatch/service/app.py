@@ -31,6 +31,7 @@ from starlette.responses import (
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
+from npu_dispatch.describe import dump_lines
 from npu_dispatch.processes import Processes, ProcessView
 from npu_dispatch.service.access import Limits, Tokens
 from npu_dispatch.service.admin import (
@@ -38,7 +39,6 @@ from npu_dispatch.service.admin import (
     ask_tracing,
     check_token,
 )
-from npu_dispatch.service.describe import dump_lines
 from npu_dispatch.service.stacks import stacks
 from npu_dispatch.service.telemetry import ROUTE, Measured
 from npu_dispatch.service.watcher import Watcher

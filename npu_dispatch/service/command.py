@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import secrets
-import sys
-import tomllib
 from pathlib import Path
 
 import click
-
-from npu_dispatch.config import torch_free_variables
 
 __all__ = ["export", "serve"]
 
@@ -26,6 +20,8 @@ _FILES = {
 def _read_file(context: click.Context, _: click.Parameter, path: Path | None) -> None:
     if path is None:
         return
+    import tomllib
+
     try:
         found = tomllib.loads(path.read_text())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -150,8 +146,6 @@ def serve(
     Read-only without --enable-admin. Every option can also be set as a variable,
     NPU_DISPATCH_SERVE_PORT and so on.
     """
-    if "torch" in sys.modules:
-        _become_torch_free()
     try:
         from npu_dispatch.service.app import ServiceConfig
         from npu_dispatch.service.server import run
@@ -177,17 +171,10 @@ def serve(
         raise click.ClickException(f"{where}: {error}") from None
 
 
-def _become_torch_free() -> None:
-    """Start again as a process without torch: a watcher needs none of it."""
-    program = [sys.executable, "-m", "npu_dispatch.service"]
-    given = sys.argv[1:]
-    if given[:1] == ["serve"]:  # of `npu-dispatch serve`
-        given = given[1:]
-    os.execve(sys.executable, [*program, *given], torch_free_variables())
-
-
 def _token(given: str | None) -> str:
     if given is None:
+        import secrets
+
         given = secrets.token_urlsafe()
         click.echo(f"token of /api/v1/admin: {given}", err=True)
     if len(given) < _SHORTEST_TOKEN:

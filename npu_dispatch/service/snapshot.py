@@ -8,7 +8,8 @@ from itertools import pairwise
 from typing import Any
 
 from npu_dispatch.processes import ProcessView, StreamView
-from npu_dispatch.service.verdict import (
+from npu_dispatch.stats import Histogram, SiteWaits
+from npu_dispatch.verdict import (
     cycles,
     judge,
     key,
@@ -17,7 +18,6 @@ from npu_dispatch.service.verdict import (
     sync_rates,
     waits_for,
 )
-from npu_dispatch.stats import Histogram, SiteWaits
 
 __all__ = ["host_waits", "process_values", "stream_name"]
 

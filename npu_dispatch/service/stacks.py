@@ -7,8 +7,8 @@ from typing import Any
 
 from npu_dispatch.processes import ProcessView
 from npu_dispatch.service.snapshot import host_waits, stream_name
-from npu_dispatch.service.verdict import key, waits_for
 from npu_dispatch.stats import StatsReader
+from npu_dispatch.verdict import key, waits_for
 
 __all__ = ["stacks"]
 

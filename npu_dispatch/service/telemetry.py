@@ -7,7 +7,7 @@ from collections import defaultdict
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from npu_dispatch.metrics.families import LATENCY_BOUNDS, Family, Labels, Row
+from npu_dispatch.prometheus.families import LATENCY_BOUNDS, Family, Labels, Row
 from npu_dispatch.stats import Histogram
 from npu_dispatch.stats.layout import TIME_BUCKETS
 

@@ -11,8 +11,8 @@ from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, NamedTuple
 
-from npu_dispatch.metrics import Scrapes
 from npu_dispatch.processes import Processes, ProcessView
+from npu_dispatch.prometheus.scrapes import Scrapes
 from npu_dispatch.service.snapshot import process_values
 from npu_dispatch.service.telemetry import Telemetry
 from npu_dispatch.stats import SiteWaits

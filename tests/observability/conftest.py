@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from interpreter import Forked
 
-from npu_dispatch.processes import process_start
+from npu_dispatch.proc_stat import process_start
 from npu_dispatch.stats import LAYOUT_VERSION, OFFSETS
 
 Fields = dict[tuple[str, int], int]

@@ -15,7 +15,8 @@ import pytest
 from prometheus_server import serving
 from starlette.testclient import TestClient
 
-from npu_dispatch.processes import Processes, process_start
+from npu_dispatch.proc_stat import process_start
+from npu_dispatch.processes import Processes
 from npu_dispatch.service.app import ServiceConfig, create_app
 from npu_dispatch.stats.layout import HEADER
 

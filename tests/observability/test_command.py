@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from prometheus_server import serving
 from starlette.testclient import TestClient
 
-from npu_dispatch.service import command, server
+from npu_dispatch.service import server
 from npu_dispatch.service.app import ServiceConfig, create_app
 from npu_dispatch.service.command import serve
 
@@ -21,7 +21,6 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[object, ...]
     """What the service would be started with, instead of starting it."""
     calls: list[tuple[object, ...]] = []
     monkeypatch.setattr(server, "run", lambda *given: calls.append(given))
-    monkeypatch.setattr(command, "_become_torch_free", lambda: None)
     yield calls
 
 

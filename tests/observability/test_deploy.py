@@ -19,8 +19,8 @@ from prometheus_server import (
     serving,
 )
 
-from npu_dispatch.metrics import Scrapes
 from npu_dispatch.processes import Processes
+from npu_dispatch.prometheus.scrapes import Scrapes
 from npu_dispatch.service.telemetry import Telemetry
 
 N = "npu_dispatch_"

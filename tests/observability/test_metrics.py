@@ -10,17 +10,21 @@ import subprocess
 import urllib.request
 
 import pytest
+import torch
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.openmetrics.parser import (
     text_string_to_metric_families as parse_open,
 )
 from prometheus_client.parser import text_string_to_metric_families as parse_text
+from starlette.applications import Starlette
+from starlette.testclient import TestClient
 
-from npu_dispatch.metrics import NpuCollector, Scrapes, start_exporter
-from npu_dispatch.metrics.families import families
-from npu_dispatch.metrics.render import negotiate, to_metrics
+from npu_dispatch.metrics import NpuCollector, asgi_app, start_exporter
 from npu_dispatch.processes import Processes
+from npu_dispatch.prometheus.families import families
+from npu_dispatch.prometheus.render import negotiate, to_metrics
+from npu_dispatch.prometheus.scrapes import Scrapes
 from npu_dispatch.stats import OFFSETS, Histogram
 
 OPEN_1 = "application/openmetrics-text; version=1.0.0"
@@ -318,3 +322,19 @@ def test_a_taken_port_is_reported():
         pytest.raises(OSError, match="in use"),
     ):
         start_exporter(taken.getsockname()[1])
+
+
+def test_the_asgi_app_answers_where_it_is_mounted():
+    torch.npu.init()
+    site = Starlette()
+    site.mount("/metrics", asgi_app(pid=os.getpid()))
+    with TestClient(site) as client:
+        answer = client.get("/metrics", headers={"accept": OPEN_1})
+        head = client.head("/metrics")
+        posted = client.post("/metrics")
+
+    assert answer.status_code == 200
+    assert answer.headers["content-type"].startswith("application/openmetrics-text")
+    assert {"npu_dispatch_streams"} <= {f.name for f in parse_open(answer.text)}
+    assert (head.status_code, head.content) == (200, b"")
+    assert posted.status_code == 405

@@ -16,7 +16,7 @@ from starlette.testclient import TestClient
 
 from npu_dispatch.processes import Processes, ProcessView
 from npu_dispatch.service.app import ServiceConfig, create_app
-from npu_dispatch.service.verdict import cycles, judge, sync_rates
+from npu_dispatch.verdict import cycles, judge, sync_rates
 
 RUNNING = 1 << 63
 
@@ -337,19 +337,3 @@ def test_a_wait_that_lasts_counts_before_it_ends(write_segment, ghost):
     assert device.wait_ns["item"] >= 5 * SECOND
     before = replace(view, time=view.time - 10, devices=())
     assert sync_rates(before, view)["item"] >= 0.5
-
-
-def test_serving_needs_no_torch(child_environment):
-    code = (
-        "import sys, npu_dispatch.service.server, npu_dispatch.metrics;"
-        "print('torch' in sys.modules)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env=child_environment(NPU_AUTOLOAD="0"),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-
-    assert done.stdout.strip() == "False"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from npu_dispatch.metrics.top_ops import TopOps
+from npu_dispatch.prometheus.top_ops import TopOps
 from npu_dispatch.stats import OpCost
 
 

@@ -37,6 +37,7 @@ PYTHON_LAYERS = {
     "errors": 0,
     "foreign_file": -1,
     "config": 0,
+    "proc_stat": 0,
     "import_alias": 0,
     "sanitizer": 0,
     "stats": 0,
@@ -48,7 +49,10 @@ PYTHON_LAYERS = {
     "npu": 1,
     "aio": 2,
     "inductor": 2,
-    "metrics": 2,
+    "prometheus": 2,
+    "metrics": 2.5,
+    "verdict": 2,
+    "describe": 2.5,
     "summary": 2,
     "top": 2,
     "trace": 2,
@@ -63,6 +67,7 @@ PYTHON_LAYERS = {
     "__main__": 4,
 }
 WITHOUT_TORCH = {"errors", "config", "stats", "metrics", "service", "summary"}
+WITHOUT_TORCH |= {"describe", "proc_stat", "prometheus", "verdict"}
 WITHOUT_TORCH |= {"foreign_file", "dump", "processes", "sanitizer"}
 WITHOUT_TORCH |= {"top", "trace", "trace_export", "trace_file", "trace_marks"}
 MAX_LINES = 500

@@ -213,14 +213,6 @@ def test_each_operator_of_a_repeated_step_is_counted_as_often_as_it_ran(tasks):
         assert counted == pytest.approx(ran, rel=0.05), op
 
 
-def test_reading_needs_no_torch(fresh_python):
-    code = "import sys, npu_dispatch.stats; print('torch' in sys.modules)"
-
-    result = fresh_python(code, NPU_AUTOLOAD="0")
-
-    assert result.stdout.strip() == "False"
-
-
 def test_the_summary_counts_a_launch_once_on_either_kind_of_stream():
     a = torch.ones(3, device="npu")
     for stream in (torch.npu.Stream(), torch.npu.SyncLaunchStream()):

@@ -1,39 +1,26 @@
-"""Prometheus metrics of the processes that use the device.
-
-    from npu_dispatch.metrics import start_exporter
-    exporter = start_exporter(9400)      # in a training script
-
-The exporter is a process of its own that reads this one's statistics segment,
-so a scrape takes none of the trainer's time and no GIL. `npu-dispatch serve`
-does the same for all processes of a machine. docs/observability.md lists the
-metrics. Imports neither torch nor the extension.
-"""
+"""Answers scrapes with the metrics of the processes that use the device."""
 
 from __future__ import annotations
 
 import contextlib
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from weakref import WeakKeyDictionary
 
-from prometheus_client import Metric
-from prometheus_client.registry import Collector
-
-from npu_dispatch.metrics.exporter import Exporter, start_exporter
-from npu_dispatch.metrics.families import Exemplar, Family, Labels, families
-from npu_dispatch.metrics.render import negotiate, shows_exemplars, to_metrics
-from npu_dispatch.metrics.top_ops import TopOps
 from npu_dispatch.processes import Processes, ProcessView
+from npu_dispatch.prometheus.families import Exemplar, Family, Labels, families
+from npu_dispatch.prometheus.render import negotiate, shows_exemplars
+from npu_dispatch.prometheus.top_ops import TopOps
 from npu_dispatch.stats import OpCost, StatsReader
 
-__all__ = ["Exporter", "NpuCollector", "Scrapes", "start_exporter"]
+__all__ = ["Scrapes"]
 
 
 class Scrapes:
     """Answers scrapes. Any thread; `ranked` as in families().
 
-    With `top_ops` there are metrics by operator, of the dearest so many and all
+    With `top_ops` there are metrics by operator, of the costliest so many and all
     others together.
     """
 
@@ -103,20 +90,3 @@ class Scrapes:
         """Return body and content type for an Accept header, with `more` added."""
         found = self.families(exemplars=shows_exemplars(accept))
         return negotiate(accept, [*found, *more])
-
-
-class NpuCollector(Collector):
-    """For a registry of your own: `REGISTRY.register(NpuCollector())`.
-
-    Of all local processes, with the label `local_rank`, or of one `pid`.
-    Rendering then happens wherever that registry is scraped.
-    """
-
-    def __init__(self, *, pid: int | None = None) -> None:
-        self._scrapes = Scrapes(Processes(pid=pid), ranked=pid is None)
-
-    def describe(self) -> Iterable[Metric]:
-        return ()  # registering must not collect
-
-    def collect(self) -> Iterable[Metric]:
-        return to_metrics(self._scrapes.families())

@@ -8,8 +8,6 @@ import sys
 from types import TracebackType
 from typing import Self
 
-from npu_dispatch.config import torch_free_variables
-
 __all__ = ["Exporter", "start_exporter"]
 
 
@@ -56,13 +54,12 @@ def start_exporter(port: int = 9400, host: str = "127.0.0.1") -> Exporter:
     cannot be had. The helper holds no device, and ends with this process, however
     that ends; Ctrl-C does not reach it.
     """
-    program = [sys.executable, "-m", "npu_dispatch.metrics", str(os.getpid())]
+    program = [sys.executable, "-m", "npu_dispatch.prometheus", str(os.getpid())]
     process = subprocess.Popen(
         [*program, host, str(port)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        env=torch_free_variables(),
         start_new_session=True,  # Ctrl-C is for the trainer
     )
     assert process.stdout is not None

@@ -1,4 +1,4 @@
-"""The exporter's helper process: python -m npu_dispatch.metrics PID HOST PORT.
+"""The exporter's helper process: python -m npu_dispatch.prometheus PID HOST PORT.
 
 Prints the port it got, then serves until its standard input or PID ends.
 """
@@ -14,8 +14,8 @@ import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from npu_dispatch.metrics import Scrapes
 from npu_dispatch.processes import Processes
+from npu_dispatch.prometheus.scrapes import Scrapes
 
 _TICK_MS = 1000
 

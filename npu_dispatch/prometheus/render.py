@@ -19,7 +19,7 @@ from prometheus_client.samples import (
     Sample,
 )
 
-from npu_dispatch.metrics.families import Exemplar, Family, Labels, Row
+from npu_dispatch.prometheus.families import Exemplar, Family, Labels, Row
 
 __all__ = ["negotiate", "shows_exemplars", "to_metrics"]
 

@@ -1,0 +1,1 @@
+"""Counters as Prometheus metrics: what npu_dispatch.metrics is made of."""
