@@ -31,7 +31,6 @@ from npu_dispatch.trace_file import (
     Ring,
     TraceError,
     TraceFile,
-    trace_path,
 )
 from npu_dispatch.trace_marks import spans_of, to_lanes
 
@@ -137,7 +136,7 @@ def of_process(
     Of the past, as far as it has records, if it keeps them already (NPU_TRACE=1
     when it was started); else of the time from now on.
     """
-    with TraceFile(trace_path(pid)) as file:
+    with TraceFile.of_process(pid) as file:
         recorder = Recorder(file, segment_file(pid))
         if file.wanted:
             return of_past(pid, seconds)
@@ -164,7 +163,7 @@ def of_past(pid: int, seconds: float) -> Process:
     Raises TraceError where there is nothing to read, NotRecordingError where the
     process has not been asked to keep records.
     """
-    with TraceFile(trace_path(pid)) as file:
+    with TraceFile.of_process(pid) as file:
         if not file.wanted:
             raise NotRecordingError(f"process {pid} keeps no records of its tasks")
         recorder = Recorder(file, segment_file(pid))

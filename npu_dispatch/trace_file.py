@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npu_dispatch.foreign_file import ForeignFile
+from npu_dispatch.proc_stat import process_start
 
 __all__ = [
     "KINDS",
@@ -114,6 +115,21 @@ class TraceFile:
         self.rings: dict[int, Ring] = {}
         # Whether the process counts what is written over before it is read.
         self.following = False
+
+    @classmethod
+    def of_process(cls, pid: int) -> Self:
+        """Return that of a process of this user that lives, never of one before it.
+
+        A process that was killed leaves its file, and its number is used again.
+        """
+        file = cls(trace_path(pid))
+        if file._header()[3] == process_start(pid):
+            return file
+        file._file.close()
+        raise TraceError(
+            f"process {pid} has no trace file: {trace_path(pid)} is that of an "
+            "earlier process of this number, and can be removed"
+        )
 
     def _header(self) -> tuple[Any, ...]:
         return _HEADER.unpack(self._bytes(0, _HEADER.size))

@@ -15,7 +15,7 @@ from starlette.requests import Request
 from npu_dispatch.foreign_file import ForeignFile
 from npu_dispatch.service.access import bearer, same
 from npu_dispatch.stats import OFFSETS, StatsReader
-from npu_dispatch.trace_file import TraceFile, trace_path
+from npu_dispatch.trace_file import TraceFile
 
 __all__ = ["ask_launch_blocking", "ask_tracing", "check_token"]
 
@@ -53,5 +53,5 @@ def ask_tracing(pid: int, wanted: bool) -> None:
 
     Raises TraceError where it has no place for them.
     """
-    with TraceFile(trace_path(pid)) as file:
+    with TraceFile.of_process(pid) as file:
         file.wanted = wanted

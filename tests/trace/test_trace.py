@@ -16,6 +16,7 @@ import torch
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2
 
 from npu_dispatch import _C, trace
+from npu_dispatch.service.admin import ask_tracing
 from npu_dispatch.trace_export import (
     Counter,
     Process,
@@ -277,6 +278,23 @@ def test_a_process_without_npu_is_named(tmp_path):
     wrong.write_bytes(bytes(4096))
     with pytest.raises(TraceError, match="not a trace file of version 2"):
         TraceFile(wrong)
+
+
+def test_the_file_of_an_earlier_process_of_this_number_is_nobodys():
+    torch.npu.init()
+    with subprocess.Popen(["sleep", "600"]) as other:
+        left = trace_path(other.pid)  # as a process that was killed leaves it
+        try:
+            with trace_path(os.getpid()).open("rb") as mine:
+                left.write_bytes(mine.read(4096))
+            with pytest.raises(TraceError, match="an earlier process of this number"):
+                trace.of_past(other.pid, 1.0)
+            with pytest.raises(TraceError, match="an earlier process of this number"):
+                ask_tracing(other.pid, True)
+        finally:
+            left.unlink(missing_ok=True)
+            other.kill()
+    TraceFile.of_process(os.getpid()).close()
 
 
 def test_the_file_is_private_and_goes_with_its_process(python):

@@ -43,7 +43,7 @@ PYTHON_LAYERS = {
     "stats": 0,
     "processes": 1,
     "trace_export": 0.7,
-    "trace_file": 0,
+    "trace_file": 0.2,
     "trace_marks": 0.5,
     "_C": 1,
     "npu": 1,

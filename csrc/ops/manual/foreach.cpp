@@ -91,6 +91,11 @@ template <bool first>
 void call_writing(const c10::OperatorHandle& handle, torch::jit::Stack* stack) {
   const size_t n = handle.schema().arguments().size();
   const c10::IValue written = (*stack)[stack->size() - (first ? n : 1)];
+  // Outside inference mode this raises, for a tensor that was made in it.
+  if (first)
+    for (const c10::IValue& element : written.toListRef())
+      if (const at::Tensor& t = element.toTensor(); t.is_inference())
+        t.unsafeGetTensorImpl()->bump_version();
   call_boxed(handle, stack);
   for (const c10::IValue& element : written.toListRef()) {
     const at::Tensor& t = element.toTensor();
