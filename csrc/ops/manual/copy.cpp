@@ -239,6 +239,7 @@ at::Tensor& copy_(at::Tensor& self, const at::Tensor& source,
     at::assert_no_partial_overlap(self, source);
   }
   if (self.sizes() != source.sizes()) check_broadcast(self, source);
+  if (source._is_zerotensor()) return self.zero_();  // it has no memory
   if (!is_npu(source) && !source.device().is_cpu()) {
     TORCH_CHECK(!source.is_meta(), "Cannot copy out of meta tensor; no data!");
     copy_from_host(self, source.to(at::kCPU).expand_as(self), false);
