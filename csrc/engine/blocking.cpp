@@ -35,8 +35,7 @@ bool may_block() {
 }
 
 void tell_all() {
-  for (int device = 0; device < device_count(); ++device)
-    for (Stream* stream : streams(device)) tell_blocking(*stream);
+  for (Stream* stream : all_streams()) tell_blocking(*stream);
 }
 
 }  // namespace

@@ -120,6 +120,14 @@ std::vector<Stream*> streams(int device) {
   return found;
 }
 
+std::vector<Stream*> all_streams() {
+  std::vector<Stream*> found;
+  if (!initialized()) return found;
+  for (int device = 0; device < device_count(); ++device)
+    for (Stream* s : streams(device)) found.push_back(s);
+  return found;
+}
+
 void synchronize_device(int device, WaitReason reason) {
   for (auto& slot : engine().devices[device].streams)
     if (Stream* s = slot.load(std::memory_order_acquire))
@@ -137,15 +145,13 @@ std::unique_lock<std::mutex> try_hold_streams() {
 void install_observer(Observer* observer) {
   const auto held = hold_streams();
   set_observer(observer);
-  for (int device = 0; device < device_count(); ++device)
-    for (Stream* s : streams(device)) s->set_observed(observer != nullptr);
+  for (Stream* s : all_streams()) s->set_observed(observer != nullptr);
 }
 
 void set_profiled(bool profiled) {
   const auto held = hold_streams();
   engine().profiled = profiled;
-  for (int device = 0; device < device_count(); ++device)
-    for (Stream* s : streams(device)) s->set_profiled(profiled);
+  for (Stream* s : all_streams()) s->set_profiled(profiled);
 }
 
 void shut_down() {
@@ -153,14 +159,12 @@ void shut_down() {
   // Again, as long as tasks of one stream submit to another that was stopped.
   for (bool stopped = true; stopped;) {
     stopped = false;
-    for (int device = 0; device < device_count(); ++device)
-      for (Stream* s : streams(device)) stopped |= s->stop();
+    for (Stream* s : all_streams()) stopped |= s->stop();
   }
-  for (int device = 0; device < device_count(); ++device)
-    for (Stream* s : streams(device))
-      if (auto error = s->error())
-        fprintf(stderr, "npu_dispatch: unreported at exit: %s\n",
-                error->message().c_str());
+  for (Stream* s : all_streams())
+    if (auto error = s->error())
+      fprintf(stderr, "npu_dispatch: unreported at exit: %s\n",
+              error->message().c_str());
   remove_segment();
   remove_trace_file();
 }

@@ -46,6 +46,9 @@ void set_current_stream(Stream& stream);
 // All streams made so far on a device.
 std::vector<Stream*> streams(int device);
 
+// Those of all devices; none before initialisation.
+std::vector<Stream*> all_streams();
+
 // While it is held no stream is made, so that what is told to all of them is
 // told to every one. Nothing may be waited for meanwhile.
 std::unique_lock<std::mutex> hold_streams();

@@ -20,9 +20,8 @@ RunsOnCaller::~RunsOnCaller() {
 void start_profile() {
   if (in_bad_fork()) return;
   forget_scopes();
-  for (int device = 0; device < device_count(); ++device)
-    for (Stream* s : streams(device))
-      if (StreamProfile* profile = s->kept_profile()) profile->clear();
+  for (Stream* s : all_streams())
+    if (StreamProfile* profile = s->kept_profile()) profile->clear();
   set_profiled(true);
 }
 
@@ -30,9 +29,8 @@ std::vector<ProfiledRun> stop_profile() {
   if (in_bad_fork()) return {};
   set_profiled(false);
   std::vector<ProfiledRun> runs;
-  for (int device = 0; device < device_count(); ++device)
-    for (Stream* s : streams(device))
-      if (StreamProfile* profile = s->kept_profile()) profile->take(runs);
+  for (Stream* s : all_streams())
+    if (StreamProfile* profile = s->kept_profile()) profile->take(runs);
   return runs;
 }
 

@@ -4,6 +4,7 @@
 
 #include "csrc/ops/shapes.h"
 #include "csrc/ops/unmarked_writes.h"
+#include "csrc/ops/widened.h"
 
 namespace npu {
 namespace {
@@ -73,8 +74,8 @@ bool same_alias(const c10::AliasInfo* a, const c10::AliasInfo* b) {
 const Op::Schema* read_schema(const Op& op) {
   auto handle =
       c10::Dispatcher::singleton().findSchemaOrThrow(op.name, op.overload);
-  auto* s = new Op::Schema{handle, op.name, {},    {},    {},    true,   false,
-                           false,  false,   false, false, false, nullptr};
+  auto* s = new Op::Schema{handle, op.name, {},    {},    {},    true,    false,
+                           false,  false,   false, false, false, nullptr, {}};
   if (*op.overload) s->full_name += std::string(".") + op.overload;
   const c10::FunctionSchema& schema = handle.schema();
   for (const c10::Argument& a : schema.arguments()) {
@@ -97,6 +98,7 @@ const Op::Schema* read_schema(const Op& op) {
   s->unmarked_writes = has_unmarked_writes(s->full_name);
   s->on_each = s->full_name.starts_with("aten::_foreach_");
   s->moves_host_indices = s->full_name.find("index") != std::string::npos;
+  s->widened = widened_dtypes(s->full_name);
   s->shapes = op.shapes ? op.shapes : shape_function_of(s->full_name);
   return s;
 }

@@ -100,6 +100,7 @@ struct Op {
     bool writes_any;          // of its arguments
     bool unmarked_writes;     // more than the schema says (unmarked_writes.h)
     ShapeFunction shapes;     // null: ask the meta kernel
+    at::ArrayRef<at::ScalarType> widened;  // computed in another (widened.h)
   };
   // Any thread; reads the dispatcher at the first call.
   const Schema& schema() const;

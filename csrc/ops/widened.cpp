@@ -11,7 +11,6 @@ namespace {
 
 struct Narrow {
   std::string_view op;
-  // Of the operator's first tensor.
   c10::ArrayRef<at::ScalarType> dtypes;
 };
 
@@ -100,23 +99,22 @@ const at::Tensor* first_tensor(const torch::jit::Stack& stack) {
   return nullptr;
 }
 
-const Narrow* entry_of(const Op::Schema& schema) {
-  for (const Narrow& narrow : kNarrow)
-    if (narrow.op == schema.full_name) return &narrow;
-  return nullptr;
-}
-
 }  // namespace
+
+at::ArrayRef<at::ScalarType> widened_dtypes(std::string_view op) {
+  for (const Narrow& narrow : kNarrow)
+    if (narrow.op == op) return narrow.dtypes;
+  return {};
+}
 
 bool call_widened(const Op& op, torch::jit::Stack& stack) {
   const Op::Schema& schema = op.schema();
-  const Narrow* const entry = entry_of(schema);
-  if (!entry) [[likely]]
+  if (schema.widened.empty()) [[likely]]
     return false;
   const at::Tensor* const first = first_tensor(stack);
   if (!first) return false;
   const at::ScalarType narrow = first->scalar_type();
-  if (!std::ranges::count(entry->dtypes, narrow)) return false;
+  if (!std::ranges::count(schema.widened, narrow)) return false;
   const at::AutoDispatchBelowADInplaceOrView guard;
   for (c10::IValue& value : stack)
     if (value.isTensor() && value.toTensor().defined() &&

@@ -3,9 +3,15 @@
 
 #include <ATen/core/stack.h>
 
+#include <string_view>
+
 #include "csrc/ops/op.h"
 
 namespace npu {
+
+// The dtypes of which that is true of an operator, by its full name: those of
+// its first tensor.
+at::ArrayRef<at::ScalarType> widened_dtypes(std::string_view op);
 
 // Where the call is of such an operator and dtype: calls it with its tensors in
 // the wider dtype, brings its results back to the dtype they have on CUDA, and

@@ -71,9 +71,8 @@ void submit_python(int device, int64_t id, py::object function,
 
 uint64_t queued_tasks() {
   uint64_t queued = 0;
-  for (int device = 0; device < device_count(); ++device)
-    for (Stream* stream : streams(device))
-      queued += stream->tail() - stream->retired().value();
+  for (Stream* stream : all_streams())
+    queued += stream->tail() - stream->retired().value();
   return queued;
 }
 
@@ -94,9 +93,8 @@ void finish_queues() {
     }
     return true;
   };
-  for (int device = 0; device < device_count(); ++device)
-    for (Stream* stream : streams(device))
-      host_wait_while(*stream, stream->tail(), WaitReason::kExit, tell);
+  for (Stream* stream : all_streams())
+    host_wait_while(*stream, stream->tail(), WaitReason::kExit, tell);
 }
 
 }  // namespace

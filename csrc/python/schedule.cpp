@@ -16,12 +16,6 @@ namespace {
 Schedule* schedule_ = nullptr;  // guarded by the GIL
 Observer* before_ = nullptr;    // what was installed
 
-template <typename F>
-void for_each_stream(F f) {
-  for (int device = 0; initialized() && device < device_count(); ++device)
-    for (Stream* stream : streams(device)) f(*stream);
-}
-
 void start(uint64_t seed, int changes, uint64_t length, bool poison) {
   check_usable();
   TORCH_CHECK(!schedule_,
@@ -29,16 +23,15 @@ void start(uint64_t seed, int changes, uint64_t length, bool poison) {
               "testing.explore() cannot be called from inside another");
   {
     py::gil_scoped_release no_gil;
-    for_each_stream([](Stream& stream) {
-      host_wait(stream, stream.tail(), WaitReason::kDeviceSync);
-    });
+    for (Stream* stream : all_streams())
+      host_wait(*stream, stream->tail(), WaitReason::kDeviceSync);
   }
   before_ = observer();
   // Never destroyed: another thread may be inside one of its calls.
   schedule_ = new Schedule({seed, changes, length, poison}, before_);
   install_observer(schedule_);
   py::gil_scoped_release no_gil;
-  for_each_stream([](Stream& stream) { stream.stop(); });
+  for (Stream* stream : all_streams()) stream->stop();
 }
 
 // Runs what is left; returns (steps, trace).

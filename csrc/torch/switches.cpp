@@ -76,20 +76,19 @@ void note_switch_change() { changes_.fetch_add(1, std::memory_order_relaxed); }
 std::vector<const Stream*> finish_launched(uint64_t patience_ns) {
   std::vector<const Stream*> given_up;
   if (!initialized() || in_bad_fork()) return given_up;
-  for (int device = 0; device < device_count(); ++device)
-    for (Stream* s : streams(device)) {
-      uint64_t since = 0;
-      const auto goes_on = [&] {
-        const uint64_t now = now_ns();
-        const Stream* const held = held_by_nobody(*s);
-        if (!held || !since) since = now;
-        if (!held) return true;
-        return now - since <
-               (waits_for_processes(*held) ? kPatienceNs : patience_ns);
-      };
-      if (!host_wait_while(*s, s->tail(), WaitReason::kDeviceSync, goes_on))
-        given_up.push_back(s);
-    }
+  for (Stream* s : all_streams()) {
+    uint64_t since = 0;
+    const auto goes_on = [&] {
+      const uint64_t now = now_ns();
+      const Stream* const held = held_by_nobody(*s);
+      if (!held || !since) since = now;
+      if (!held) return true;
+      return now - since <
+             (waits_for_processes(*held) ? kPatienceNs : patience_ns);
+    };
+    if (!host_wait_while(*s, s->tail(), WaitReason::kDeviceSync, goes_on))
+      given_up.push_back(s);
+  }
   return given_up;
 }
 

@@ -8,6 +8,7 @@
 #include <initializer_list>
 #include <vector>
 
+#include "csrc/taskqueue/host_wait.h"
 #include "csrc/taskqueue/stream.h"
 
 namespace npu::check {
@@ -69,6 +70,11 @@ inline bool submit(Stream& stream, const npu_kernel& kernel,
   stream.commit(s);
   stream.settle(s);
   return true;
+}
+
+// Waits for what has been queued so far.
+inline void drain(Stream& stream) {
+  host_wait(stream, stream.tail(), WaitReason::kStreamSync);
 }
 
 template <typename T>

@@ -13,6 +13,7 @@
 namespace npu {
 namespace {
 
+using check::drain;
 using check::Gate;
 using check::kAppend;
 using check::kGate;
@@ -29,9 +30,6 @@ struct World {
   void take() { submit(waiting, kTakeFlag, {word(&flag), 0}); }
   void reach(uint64_t number) {
     submit(waiting, kReachFlag, {word(&flag), 0, number});
-  }
-  void drain(Stream& stream) {
-    host_wait(stream, stream.tail(), WaitReason::kStreamSync);
   }
 };
 
@@ -56,7 +54,7 @@ TEST(Flag, IsTakenByOneTaskForEachTimeItIsSet) {
   until_held(w.waiting);
   EXPECT_EQ(w.flag.load(), 0);
   w.set(1);
-  w.drain(w.waiting);
+  drain(w.waiting);
   EXPECT_TRUE(w.got == std::vector<uint64_t>({1, 2}));
   EXPECT_EQ(w.flag.load(), 0);
 }
@@ -66,18 +64,18 @@ TEST(Flag, IsReachedByItsNumberAndByLaterOnesAlsoWhereTheyWrap) {
   for (const uint64_t number : {5, 4}) {
     w.flag = 5;
     w.reach(number);
-    w.drain(w.waiting);
+    drain(w.waiting);
   }
   w.flag = 2;
   w.reach(0xfffffffe);  // four before
-  w.drain(w.waiting);
+  drain(w.waiting);
   EXPECT_EQ(w.flag.load(), 2);
 
   w.reach(3);
   until_held(w.waiting);
   EXPECT_EQ(w.waiting.tail() - w.waiting.retired().value(), 1);
   w.set(3);
-  w.drain(w.waiting);
+  drain(w.waiting);
   EXPECT_TRUE(!w.waiting.failed());
 }
 
@@ -95,18 +93,18 @@ TEST(Flag, SaysWhoIsToSetItWhileAStreamWaits) {
   EXPECT_EQ(block.held_by.load(), 1 + 1);
   EXPECT_EQ(block.held_until.load(), 2);
   gate.open();
-  w.drain(w.waiting);
+  drain(w.waiting);
   EXPECT_TRUE(!held(w.waiting));
   EXPECT_EQ(block.held_by.load(), 0);
   EXPECT_EQ(block.held_until.load(), 0);
 
   // Who has set it before, and is done, is not who is waited for now.
-  w.drain(w.setting);
+  drain(w.setting);
   w.take();
   until_held(w.waiting);
   const uint64_t began = block.held_by.load();
   w.set(1);
-  w.drain(w.waiting);
+  drain(w.waiting);
   EXPECT_EQ(began, 0);
 }
 
@@ -115,7 +113,7 @@ TEST(Flag, IsNoWaitWhereItIsSetAlready) {
   const uint64_t before = w.waiting.block().held[int(Hold::kEvent)].word.load();
   w.flag = 1;
   w.take();
-  w.drain(w.waiting);
+  drain(w.waiting);
   EXPECT_EQ(w.waiting.block().held[int(Hold::kEvent)].word.load(), before);
 }
 

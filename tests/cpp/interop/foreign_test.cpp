@@ -7,7 +7,6 @@
 #include "csrc/observe/observer.h"
 #include "csrc/observe/work_names.h"
 #include "csrc/taskqueue/deferred_delete.h"
-#include "csrc/taskqueue/host_wait.h"
 #include "csrc/taskqueue/stream.h"
 #include "tests/cpp/check.h"
 #include "tests/cpp/kernels.h"
@@ -15,6 +14,7 @@
 namespace npu {
 namespace {
 
+using check::drain;
 using check::Gate;
 using check::kFail;
 using check::kGate;
@@ -37,10 +37,6 @@ void release(void* state) { ++static_cast<State*>(state)->releases; }
 ForeignWork work(State& state) {
   return {"test::foreign", run, release, &state, {}};
 }
-void drain(Stream& stream) {
-  host_wait(stream, stream.tail(), WaitReason::kStreamSync);
-}
-
 TEST(Foreign, RunsOnceAndIsReleasedAfterThat) {
   for (const StreamMode mode : {StreamMode::kQueued, StreamMode::kInline}) {
     Stream stream(0, 70, 0, mode);

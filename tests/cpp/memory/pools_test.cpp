@@ -3,7 +3,6 @@
 #include <vector>
 
 #include "csrc/memory/trace.h"
-#include "csrc/taskqueue/host_wait.h"
 #include "tests/cpp/check.h"
 #include "tests/cpp/kernels.h"
 #include "tests/cpp/memory/allocator_fixture.h"
@@ -11,15 +10,14 @@
 namespace npu {
 namespace {
 
+using check::drain;
+
 using namespace check;
 
 Block* take_private(CachingAllocator& memory, uint64_t pool, size_t bytes,
                     Stream& stream) {
   OutOfMemory why;
   return memory.allocate_private(pool, bytes, stream, why);
-}
-void drain(Stream& stream) {
-  host_wait(stream, stream.tail(), WaitReason::kStreamSync);
 }
 uint64_t pool_of(CachingAllocator& memory, const void* address) {
   for (const SegmentInfo& s : memory.snapshot())

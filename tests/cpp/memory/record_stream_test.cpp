@@ -10,11 +10,9 @@
 namespace npu {
 namespace {
 
-using namespace check;
+using check::drain;
 
-void drain(Stream& stream) {
-  host_wait(stream, stream.tail(), WaitReason::kStreamSync);
-}
+using namespace check;
 
 // Queues a task that holds the stream until the gate opens.
 void hold(Stream& stream, Gate& gate) {

@@ -3,7 +3,6 @@
 #include <thread>
 #include <vector>
 
-#include "csrc/taskqueue/host_wait.h"
 #include "csrc/taskqueue/stream.h"
 #include "tests/cpp/check.h"
 #include "tests/cpp/kernels.h"
@@ -11,15 +10,12 @@
 namespace npu {
 namespace {
 
+using check::drain;
 using check::Gate;
 using check::kAppend;
 using check::kGate;
 using check::submit;
 using check::word;
-
-void drain(Stream& stream) {
-  host_wait(stream, stream.tail(), WaitReason::kStreamSync);
-}
 
 std::vector<ProfiledRun> runs_of(Stream& stream) {
   std::vector<ProfiledRun> runs;

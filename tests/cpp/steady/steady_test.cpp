@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "csrc/taskqueue/event.h"
-#include "csrc/taskqueue/host_wait.h"
 #include "csrc/taskqueue/stream.h"
 #include "tests/cpp/check.h"
 #include "tests/cpp/kernels.h"
@@ -18,6 +17,7 @@ namespace {
 
 using check::Counts;
 using check::counts;
+using check::drain;
 using check::Gate;
 using check::kGate;
 using check::submit;
@@ -34,10 +34,6 @@ void expect_same(const Counts& before, const Counts& after) {
   EXPECT_EQ(after.allocations - before.allocations, 0);
   EXPECT_EQ(after.locks - before.locks, 0);
   EXPECT_EQ(after.system_calls - before.system_calls, 0);
-}
-
-void drain(Stream& stream) {
-  host_wait(stream, stream.tail(), WaitReason::kStreamSync);
 }
 
 // Queues `n` tasks behind a closed gate, so that the launcher is awake and has

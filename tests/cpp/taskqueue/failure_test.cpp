@@ -4,7 +4,6 @@
 
 #include "csrc/interop/completion_port.h"
 #include "csrc/taskqueue/event.h"
-#include "csrc/taskqueue/host_wait.h"
 #include "csrc/taskqueue/stream.h"
 #include "tests/cpp/check.h"
 #include "tests/cpp/kernels.h"
@@ -12,16 +11,13 @@
 namespace npu {
 namespace {
 
+using check::drain;
 using check::Gate;
 using check::kAppend;
 using check::kFail;
 using check::kGate;
 using check::submit;
 using check::word;
-
-void drain(Stream& stream) {
-  host_wait(stream, stream.tail(), WaitReason::kStreamSync);
-}
 
 bool contains(const std::string& text, const char* part) {
   return text.find(part) != std::string::npos;

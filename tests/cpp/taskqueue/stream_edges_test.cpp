@@ -12,7 +12,6 @@
 #include "csrc/interop/completion_port.h"
 #include "csrc/observe/observer.h"
 #include "csrc/taskqueue/event.h"
-#include "csrc/taskqueue/host_wait.h"
 #include "csrc/taskqueue/program.h"
 #include "csrc/taskqueue/stream.h"
 #include "tests/cpp/check.h"
@@ -22,6 +21,7 @@
 namespace npu {
 namespace {
 
+using check::drain;
 using check::Gate;
 using check::kAppend;
 using check::kFail;
@@ -31,10 +31,6 @@ using check::submit;
 using check::word;
 
 using Opened = Stream::Opened;
-
-void drain(Stream& stream) {
-  host_wait(stream, stream.tail(), WaitReason::kStreamSync);
-}
 
 TEST(TryBegin, OpensATaskOrSaysWhyNot) {
   Stream stream(0, 0, 0, StreamMode::kQueued, 4);

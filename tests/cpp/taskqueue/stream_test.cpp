@@ -8,13 +8,13 @@
 
 #include "csrc/engine/blocking.h"
 #include "csrc/engine/engine.h"
-#include "csrc/taskqueue/host_wait.h"
 #include "tests/cpp/check.h"
 #include "tests/cpp/kernels.h"
 
 namespace npu {
 namespace {
 
+using check::drain;
 using check::Gate;
 using check::kAppend;
 using check::kGate;
@@ -22,10 +22,6 @@ using check::submit;
 using check::word;
 
 constexpr uint64_t kSmall = 16;
-
-void drain(Stream& stream) {
-  host_wait(stream, stream.tail(), WaitReason::kStreamSync);
-}
 
 TEST(Stream, RunsTasksInProgramOrder) {
   Stream stream(0, 0, 0, StreamMode::kQueued);

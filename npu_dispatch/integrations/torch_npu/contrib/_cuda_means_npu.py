@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -26,6 +27,10 @@ def meant(value: Any) -> Any:
     return value
 
 
+def _call(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    return function(*map(meant, args), **{key: meant(kwargs[key]) for key in kwargs})
+
+
 def wrap(owner: Any, name: str) -> None:
     """Let a function of `owner` mean the npu where its arguments name cuda."""
     function = getattr(owner, name, None)
@@ -34,8 +39,7 @@ def wrap(owner: Any, name: str) -> None:
 
     @functools.wraps(function)
     def stand_in(*args: Any, **kwargs: Any) -> Any:
-        args = tuple(map(meant, args))
-        return function(*args, **{key: meant(kwargs[key]) for key in kwargs})
+        return _call(function, args, kwargs)
 
     setattr(owner, name, stand_in)
     # torch.jit knows functions by their addresses.
@@ -58,8 +62,7 @@ class AnyDevice(metaclass=_StandIn):
     real = _Device
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
-        args = tuple(map(meant, args))
-        return _Device(*args, **{key: meant(kwargs[key]) for key in kwargs})
+        return _call(_Device, args, kwargs)
 
 
 class AnyGenerator(metaclass=_StandIn):
@@ -77,8 +80,7 @@ class MadeOnDevice:
         self.__doc__ = real.__doc__
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        args = tuple(map(meant, args))
-        return self.real(*args, **{key: meant(kwargs[key]) for key in kwargs})
+        return _call(self.real, args, kwargs)
 
     def __instancecheck__(self, instance: object) -> bool:
         return isinstance(instance, self.real)

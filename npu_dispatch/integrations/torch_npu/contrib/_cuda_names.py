@@ -228,18 +228,11 @@ def _fill_in_tunable(tunable: Any) -> None:
     for name in ("is_enabled", "tuning_is_enabled", "record_untuned_is_enabled"):
         setattr(tunable, name, _no)
     switches = ("enable", "tuning_enable", "record_untuned_enable")
+    why = "the npu has one implementation of each product, so there is none to choose"
     others = [n for n in tunable.__all__ if not n.endswith("is_enabled")]
-    _refuse(
-        tunable,
-        " ".join(n for n in others if n not in switches),
-        "the npu has one implementation of each product, so there is none to choose",
-    )
+    _refuse(tunable, " ".join(n for n in others if n not in switches), why)
     for name in switches:
-        refuse = _refusal(
-            f"torch.cuda.tunable.{name}",
-            "the npu has one implementation of each product, so there is none to "
-            "choose",
-        )
+        refuse = _refusal(f"torch.cuda.tunable.{name}", why)
 
         def switch(val: bool = True, refuse: Any = refuse) -> None:
             if val:
