@@ -42,8 +42,15 @@ def device_count() -> int:
 
 
 def is_available() -> bool:
-    """Return whether there is a device. Never raises, starts nothing."""
-    return _C.device_count() > 0
+    """Return whether there is a device. Never raises, starts nothing.
+
+    A driver that cannot be used (`NPU_DRIVER`) gives a UserWarning that says why.
+    """
+    try:
+        return _C.device_count() > 0
+    except RuntimeError as error:
+        warnings.warn(str(error), stacklevel=2)
+        return False
 
 
 def current_device() -> int:
