@@ -33,6 +33,8 @@ const npu_driver& null_driver() {
       .queue_destroy = queue_destroy,
       .launch = launch,
       .launch_completes = 1,
+      .segment_share = nullptr,
+      .segment_open = nullptr,
   };
   return table;
 }
