@@ -86,8 +86,9 @@ class _Ledger:
         self._next += 1
         return self._next - 1
 
-    def collect(self, most: int | None = None) -> None:
+    def collect(self, most: int | None = None) -> bool:
         """Drop the storages that nobody else has any more; look at `most` of them."""
+        before = len(self._out)
         for key in list(itertools.islice(self._out, most)):
             out = self._out.pop(key)
             # First the count: who has received holds the lock by then.
@@ -95,6 +96,7 @@ class _Ledger:
                 self._free.append(out.slot)
             else:
                 self._out[key] = out  # behind those that were not looked at
+        return len(self._out) < before
 
     def _is_held(self, slot: int) -> bool:
         asked = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, slot, 1, 0)
@@ -115,11 +117,10 @@ def _forget_in_child() -> None:
 os.register_at_fork(after_in_child=_forget_in_child)
 
 
-def collect() -> None:
-    """Free what was sent to other processes and is no longer there."""
+def collect() -> bool:
+    """Free what was sent to other processes and is no longer there; was there any?"""
     with _lock:
-        if _ledger is not None:
-            _ledger.collect()
+        return _ledger is not None and _ledger.collect()
 
 
 def _id_of(file: int) -> tuple[int, int]:

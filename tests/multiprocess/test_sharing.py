@@ -188,6 +188,37 @@ def test_the_sender_keeps_it_until_the_receiver_has_dropped_it(peer):
     assert held_bytes() == before
 
 
+def test_what_has_come_back_is_free_when_memory_runs_out(fresh_python):
+    code = f"""
+import sys
+sys.path.insert(0, {str(Path(sharing_workers.__file__).parent)!r})
+import torch, npu_dispatch, sharing_workers
+import torch.multiprocessing as mp
+if __name__ == "__main__":
+    context = mp.get_context("fork")
+    inbox, outbox = context.Queue(), context.Queue()
+    child = context.Process(target=sharing_workers.answer, args=(inbox, outbox))
+    child.start()
+    def ask(*what):
+        inbox.put(what)
+        return outbox.get(timeout=60)
+    x = torch.ones(10 << 20, device="npu")  # 40 of 64 MiB
+    ask("keep", x)
+    del x
+    try:
+        torch.zeros(10 << 20, device="npu")
+    except torch.OutOfMemoryError:
+        print("kept")
+    ask("drop_all")
+    print(torch.zeros(10 << 20, device="npu").sum().item())
+    inbox.put(None)
+    child.join()
+"""
+    result = fresh_python(code, NPU_DISPATCH_MEMORY="64M")
+
+    assert result.stdout.split() == ["kept", "0.0"]
+
+
 def test_a_receiver_that_is_killed_has_dropped_it():
     before = held_bytes()
     other = Peer("spawn")
