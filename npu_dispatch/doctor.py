@@ -129,7 +129,11 @@ def _other_backends() -> Iterator[Finding]:
 
 def _variables() -> Iterator[Finding]:
     driver = variable("NPU_DRIVER") or "host"
-    if driver not in _DRIVERS:
+    if "/" in driver:
+        if not Path(driver).is_file():
+            what = f"NPU_DRIVER={driver}: there is no such file"
+            yield Finding(True, what, "unset NPU_DRIVER")
+    elif driver not in _DRIVERS:
         what = f"NPU_DRIVER={driver}: there is no such driver"
         yield Finding(True, f"{what}; known: {', '.join(_DRIVERS)}", "unset NPU_DRIVER")
     for text in bad_values():

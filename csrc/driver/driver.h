@@ -14,7 +14,7 @@
 extern "C" {
 #endif
 
-#define NPU_DRIVER_ABI 1
+#define NPU_DRIVER_ABI 2
 
 typedef struct npu_queue_s* npu_queue;
 
@@ -30,6 +30,9 @@ enum npu_code {
   NPU_NOT_IMPLEMENTED = 5,  // NotImplementedError
   NPU_OUT_OF_MEMORY = 6,    // torch.OutOfMemoryError
 };
+
+// What submit() returns, beside the above, when the queue has no room.
+enum { NPU_BUSY = -1 };
 
 // Why a task failed; filled by whoever returns a code other than NPU_OK.
 typedef struct npu_failure {
@@ -54,18 +57,47 @@ typedef struct npu_view {
 
 struct npu_kernel;
 
+// Flags of a kernel. ON_HOST: it launches others, or waits for or tells what is
+// outside of the device; the engine runs it itself once everything before it is
+// done, and submit() never gets it.
+enum { NPU_KERNEL_ON_HOST = 1 };
+
 // Runs a kernel on its arguments. `words` is valid until it returns.
 typedef int (*npu_run_fn)(const struct npu_kernel* kernel,
                           const uint64_t* words, npu_failure* failure);
 
 // A kernel specialised for shapes and constant arguments: all of a task but
 // its pointers and scalars. Outlives every task that names it.
+#ifdef __cplusplus
+#define NPU_ZERO = 0  // where it is left out
+#else
+#define NPU_ZERO
+#endif
 typedef struct npu_kernel {
   npu_run_fn run;
   const char* name;  // "aten::add.out"
   const npu_view* views;
   uint32_t n_views;
+  uint32_t flags NPU_ZERO;
 } npu_kernel;
+#undef NPU_ZERO
+
+// Where a queue tells how its tasks ended. One thread at a time for a queue, in
+// the order of the numbers; nothing for a queue that is being reset or
+// destroyed.
+typedef struct npu_reports {
+  void* stream;  // to be passed to the functions
+  // Everything up to and with `number` is done, and what it wrote is written.
+  // Need not be called for each number.
+  void (*done)(void* stream, uint64_t number);
+  // Everything before `number` is done, and it has failed. The driver starts
+  // nothing more on the queue and reports nothing until queue_reset().
+  void (*failed)(void* stream, uint64_t number, const npu_failure* failure);
+  // For a driver that computes with kernel->run: called by a thread before it
+  // runs the first kernel of this queue, and again when it has run another
+  // queue's since.
+  void (*runs_here)(void* stream);
+} npu_reports;
 
 typedef struct npu_driver {
   uint32_t size;
@@ -81,17 +113,31 @@ typedef struct npu_driver {
   void* (*segment_alloc)(int device, size_t bytes);
   void (*segment_free)(int device, void* segment, size_t bytes);
 
-  // One hardware queue. `priority`: lower is more urgent. Null on failure.
-  npu_queue (*queue_create)(int device, int priority);
+  // One hardware queue. `priority`: lower is more urgent. `reports` lives as
+  // long as the queue, and is null where launch() completes. Null on failure.
+  npu_queue (*queue_create)(int device, int priority,
+                            const npu_reports* reports);
+  // Nothing is in flight. Nothing is reported once it has returned.
   void (*queue_destroy)(npu_queue queue);
 
-  // Starts a task, in order with the queue's earlier tasks. Called by one
-  // thread at a time per queue. `words` need not outlive the call. When
-  // `launch_completes` is set the task is done on return, and the returned
-  // code is its outcome; otherwise the driver calls npu_complete later.
+  // A driver has one of the next two; the other is null. Both start a task in
+  // order with the queue's earlier ones, and are called by one thread at a time
+  // per queue.
+  //
+  // Runs the task: it is done on return, and the code is its outcome. `words`
+  // is valid until then.
   int (*launch)(npu_queue queue, const npu_kernel* kernel,
                 const uint64_t* words, npu_failure* failure);
-  int32_t launch_completes;
+  // Starts the task and returns; `number`, larger than any before on this
+  // queue, is what is reported when it is done. NPU_BUSY: there is no room now,
+  // the engine tries again after the next report. Another code: the task cannot
+  // be started, and is its outcome. `words` is valid until the task's end is
+  // reported or the queue is reset.
+  int (*submit)(npu_queue queue, uint64_t number, const npu_kernel* kernel,
+                const uint64_t* words, npu_failure* failure);
+  // Needed beside submit(): gives up everything in flight. On return nothing of
+  // the queue runs, and it takes tasks again.
+  void (*queue_reset)(npu_queue queue);
 
   // Memory that several processes see. Null where a driver has none.
   //
@@ -103,6 +149,10 @@ typedef struct npu_driver {
   // where it is none, or smaller. Does not take the descriptor.
   void* (*segment_open)(int device, int handle, size_t bytes);
 } npu_driver;
+
+// What a shared library named by NPU_DRIVER exports under this name.
+#define NPU_DRIVER_ENTRY npu_driver_table
+typedef const npu_driver* (*npu_driver_entry)(void);
 
 #ifdef __cplusplus
 }

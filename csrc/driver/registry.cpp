@@ -1,16 +1,47 @@
 #include "csrc/driver/registry.h"
 
-#include <stdio.h>
-#include <stdlib.h>
+#include <dlfcn.h>
 #include <string.h>
 
-#include <string>
+#include <algorithm>
+#include <stdexcept>
 
 #include "csrc/base/env.h"
 #include "csrc/driver/host/host_driver.h"
 #include "csrc/driver/null/null_driver.h"
 
 namespace npu {
+namespace {
+
+#define NPU_TEXT_OF(name) #name
+#define NPU_NAME_OF(name) NPU_TEXT_OF(name)
+constexpr const char* kEntry = NPU_NAME_OF(NPU_DRIVER_ENTRY);
+
+[[noreturn]] void refuse(const std::string& name, const std::string& why) {
+  throw std::runtime_error("npu_dispatch: NPU_DRIVER=" + name + ": " + why);
+}
+
+// A table of an earlier or later minor version: what it lacks is null, what it
+// has beyond ours nobody calls.
+npu_driver as_ours(const npu_driver& table) {
+  npu_driver ours{};
+  memcpy(&ours, &table, std::min(size_t(table.size), sizeof ours));
+  return ours;
+}
+
+const npu_driver* load(const std::string& path) {
+  void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (!library) refuse(path, std::string("cannot be loaded: ") + dlerror());
+  const auto entry = reinterpret_cast<npu_driver_entry>(dlsym(library, kEntry));
+  if (!entry)
+    refuse(path, std::string("is no driver: it exports no function ") + kEntry +
+                     "()");
+  const npu_driver* const table = entry();
+  if (!table) refuse(path, std::string(kEntry) + "() returned null");
+  return table;
+}
+
+}  // namespace
 
 const npu_driver* find_driver(const char* name) {
   for (const npu_driver* d : {&host_driver(), &null_driver()})
@@ -18,18 +49,48 @@ const npu_driver* find_driver(const char* name) {
   return nullptr;
 }
 
+std::string fault_of(const npu_driver& table) {
+  if (table.abi != NPU_DRIVER_ABI)
+    return "was built for version " + std::to_string(table.abi) +
+           " of driver.h, this is version " + std::to_string(NPU_DRIVER_ABI) +
+           "; build it again with this version's header";
+  const npu_driver d = as_ours(table);
+  const struct {
+    const char* name;
+    bool there;
+  } needed[] = {
+      {"name", d.name && *d.name},
+      {"device_count", d.device_count != nullptr},
+      {"memory_total", d.memory_total != nullptr},
+      {"segment_alloc", d.segment_alloc != nullptr},
+      {"segment_free", d.segment_free != nullptr},
+      {"queue_create", d.queue_create != nullptr},
+      {"queue_destroy", d.queue_destroy != nullptr},
+  };
+  for (const auto& member : needed)
+    if (!member.there) return std::string("its table lacks ") + member.name;
+  if (!d.launch == !d.submit)
+    return std::string("its table has ") +
+           (d.launch ? "both launch and submit" : "neither launch nor submit") +
+           "; a driver has one of them";
+  if (d.submit && !d.queue_reset)
+    return "its table lacks queue_reset, which goes with submit";
+  return "";
+}
+
 const npu_driver& driver() {
-  static const npu_driver& chosen = []() -> const npu_driver& {
+  static const npu_driver chosen = [] {
     const std::string name = env_string("NPU_DRIVER", "host");
-    const npu_driver* found = find_driver(name.c_str());
-    if (!found || found->abi != NPU_DRIVER_ABI) {
-      fprintf(
-          stderr,
-          "npu_dispatch: NPU_DRIVER=%s: no such driver; known: host, null\n",
-          name.c_str());
-      abort();
-    }
-    return *found;
+    const npu_driver* const found = name.find('/') == std::string::npos
+                                        ? find_driver(name.c_str())
+                                        : load(name);
+    if (!found)
+      refuse(name,
+             "no such driver; known: host, null, or the path of a shared "
+             "library");
+    if (const std::string fault = fault_of(*found); !fault.empty())
+      refuse(name, fault);
+    return as_ours(*found);
   }();
   return chosen;
 }

@@ -6,7 +6,6 @@
 #include <mutex>
 
 #include "csrc/base/clock.h"
-#include "csrc/driver/registry.h"
 #include "csrc/observe/observer.h"
 #include "csrc/observe/profile.h"
 #include "csrc/stats/segment.h"
@@ -173,7 +172,7 @@ bool Body::submit(Stream& stream, Stream*& failed) {
   return true;
 }
 
-int Body::run(Stream& stream, npu_queue queue, const uint64_t* words,
+int Body::run(Stream& stream, const DeviceQueue& queue, const uint64_t* words,
               npu_failure& failure) {
   const size_t n =
       words[1] == kAllLanes ? nodes.size() : lanes[words[1]].nodes.size();
@@ -196,8 +195,9 @@ void Body::enter(Group& group) {
   delete update;
 }
 
-inline int Body::run_node(Node& node, npu_queue queue, const uint64_t* drawn,
-                          StreamProfile* profile, npu_failure& failure) {
+inline int Body::run_node(Node& node, const DeviceQueue& queue,
+                          const uint64_t* drawn, StreamProfile* profile,
+                          npu_failure& failure) {
   if (node.entered) [[unlikely]]
     enter(*node.entered);
   if (node.kind != Node::Kind::kKernel) [[unlikely]] {
@@ -210,10 +210,8 @@ inline int Body::run_node(Node& node, npu_queue queue, const uint64_t* drawn,
     call.words[size_t(call.random_word) + 1] =
         drawn[2 * node.generator + 1] + node.draw;
   }
-  static const npu_driver& table = driver();
   const uint64_t started = profile ? ticks() : 0;
-  const int code =
-      table.launch(queue, call.kernel, call.words.data(), &failure);
+  const int code = queue.run(call.kernel, call.words.data(), failure);
   if (profile) [[unlikely]]
     profile->part_ran(call.kernel->name, started, ticks());
   if (code != NPU_OK) [[unlikely]] {
@@ -226,8 +224,8 @@ inline int Body::run_node(Node& node, npu_queue queue, const uint64_t* drawn,
   return code;
 }
 
-int Body::run_all(Stream& stream, npu_queue queue, const uint64_t* words,
-                  npu_failure& failure) {
+int Body::run_all(Stream& stream, const DeviceQueue& queue,
+                  const uint64_t* words, npu_failure& failure) {
   StreamProfile* const profile = stream.profile();
   for (Node& node : nodes)
     if (const int code = run_node(node, queue, words + 3, profile, failure))
@@ -235,8 +233,8 @@ int Body::run_all(Stream& stream, npu_queue queue, const uint64_t* words,
   return NPU_OK;
 }
 
-int Body::run_lane(Stream& stream, npu_queue queue, const uint64_t* words,
-                   npu_failure& failure) {
+int Body::run_lane(Stream& stream, const DeviceQueue& queue,
+                   const uint64_t* words, npu_failure& failure) {
   StreamProfile* const profile = stream.profile();
   Lane& lane = lanes[words[1]];
   const uint64_t replay = words[2];

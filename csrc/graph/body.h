@@ -80,7 +80,7 @@ class Body final : public Program {
   // that it needs has failed; nothing has been queued then.
   bool submit(Stream& stream, Stream*& failed);
 
-  int run(Stream& stream, npu_queue queue, const uint64_t* words,
+  int run(Stream& stream, const DeviceQueue& queue, const uint64_t* words,
           npu_failure& failure) override;
   void dropped(Stream& stream, const uint64_t* words) override;
 
@@ -104,11 +104,11 @@ class Body final : public Program {
   bool open_lanes(Stream& stream, std::vector<Submission>& lanes,
                   Stream*& failed);
   Stream& stream_of(size_t lane, Stream& first);
-  int run_node(Node& node, npu_queue queue, const uint64_t* draws,
+  int run_node(Node& node, const DeviceQueue& queue, const uint64_t* draws,
                StreamProfile* profile, npu_failure& failure);
-  int run_all(Stream& stream, npu_queue queue, const uint64_t* words,
+  int run_all(Stream& stream, const DeviceQueue& queue, const uint64_t* words,
               npu_failure& failure);
-  int run_lane(Stream& stream, npu_queue queue, const uint64_t* words,
+  int run_lane(Stream& stream, const DeviceQueue& queue, const uint64_t* words,
                npu_failure& failure);
   bool reach(Stream& stream, const Node& wait, uint64_t replay);
   void enter(Group& group);

@@ -87,7 +87,7 @@ int put(const npu_kernel*, const uint64_t* words, npu_failure*) {
                               std::memory_order_acq_rel);
   return NPU_OK;
 }
-const npu_kernel kPut{put, "graph update", nullptr, 0};
+const npu_kernel kPut{put, "graph update", nullptr, 0, NPU_KERNEL_ON_HOST};
 
 std::string difference(const Call& before, const Call& after) {
   const npu_kernel &old = *before.kernel, &now = *after.kernel;

@@ -153,9 +153,12 @@ int run_reach(const npu_kernel*, const uint64_t* words, npu_failure* failure) {
 
 }  // namespace
 
-const npu_kernel kSetFlag{run_set, "event record", nullptr, 0};
-const npu_kernel kTakeFlag{run_take, "external event wait", nullptr, 0};
-const npu_kernel kReachFlag{run_reach, "interprocess event wait", nullptr, 0};
+const npu_kernel kSetFlag{run_set, "event record", nullptr, 0,
+                          NPU_KERNEL_ON_HOST};
+const npu_kernel kTakeFlag{run_take, "external event wait", nullptr, 0,
+                           NPU_KERNEL_ON_HOST};
+const npu_kernel kReachFlag{run_reach, "interprocess event wait", nullptr, 0,
+                            NPU_KERNEL_ON_HOST};
 
 bool waits_for_flag(const Task& task) {
   const bool takes = task.kernel == &kTakeFlag;

@@ -22,7 +22,8 @@ class ForeignKernel : public npu_kernel {
                         uint16_t(v.sizes.size()), v.itemsize,
                         uint16_t(views_.size() + 1), v.access});
     static_cast<npu_kernel&>(*this) = {run, work_.name, views_.data(),
-                                       uint32_t(views_.size())};
+                                       uint32_t(views_.size()),
+                                       NPU_KERNEL_ON_HOST};
   }
   ForeignKernel(const ForeignKernel&) = delete;
 
@@ -52,7 +53,8 @@ class ForeignTask final : public Program {
  public:
   explicit ForeignTask(ForeignWork work) : kernel_(nullptr, std::move(work)) {}
 
-  int run(Stream&, npu_queue, const uint64_t*, npu_failure& failure) override {
+  int run(Stream&, const DeviceQueue&, const uint64_t*,
+          npu_failure& failure) override {
     const int code = kernel_.run_work(failure);
     release();
     return code;

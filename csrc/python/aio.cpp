@@ -117,7 +117,7 @@ int run_write(const npu_kernel*, const uint64_t* words, npu_failure*) {
   [[maybe_unused]] const ssize_t n = write(int(words[0]), &one, sizeof one);
   return NPU_OK;
 }
-const npu_kernel kWrite{run_write, "write", nullptr, 0};
+const npu_kernel kWrite{run_write, "write", nullptr, 0, NPU_KERNEL_ON_HOST};
 
 void submit_write(int fd, uint64_t time_address) {
   static const PublishedNames names{kWrite.name};

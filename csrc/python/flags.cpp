@@ -48,7 +48,8 @@ int run_mark(const npu_kernel*, const uint64_t* words, npu_failure*) {
 }
 
 const npu_kernel kSleep{run_sleep, "_sleep", nullptr, 0};
-const npu_kernel kMark{run_mark, "range marker", nullptr, 0};
+const npu_kernel kMark{run_mark, "range marker", nullptr, 0,
+                       NPU_KERNEL_ON_HOST};
 
 // Queues the kernel; an inline stream runs it here, so without the GIL.
 void submit(int device, int64_t id, const npu_kernel& kernel,

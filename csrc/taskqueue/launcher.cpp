@@ -6,7 +6,6 @@
 #include <algorithm>
 
 #include "csrc/base/clock.h"
-#include "csrc/driver/registry.h"
 #include "csrc/engine/blocking.h"
 #include "csrc/interop/flag.h"
 #include "csrc/observe/profile.h"
@@ -33,16 +32,15 @@ bool only_core() {
   return only;
 }
 
-const char* name_of(const Task& task) {
+}  // namespace
+
+const char* Launcher::name_of(const Task& task) {
   if (task.kernel) return task.kernel->name;
   return task.marks.kind == TaskKind::kTimestamp ? kRecordName : kWaitName;
 }
 
-}  // namespace
-
 Launcher::Launcher(Stream& stream)
     : stream_(stream),
-      driver_(driver()),
       urgent_(stream.priority_ < 0),
       ns_per_tick_(ns_per_tick()),
       ticks_per_us_(uint64_t(1000 / ns_per_tick())),
@@ -50,7 +48,6 @@ Launcher::Launcher(Stream& stream)
 
 void Launcher::run(uint64_t number) {
   number_ = number;
-  Ring<Task>& ring = stream_.ring_;
   StreamBlock& block = *stream_.block_;
   launch_on_this_thread(stream_);
   Seat seat;
@@ -59,6 +56,15 @@ void Launcher::run(uint64_t number) {
   block.alive.start(now_ns());
   NoHostWaits it_is_waited_for;
   if (urgent_) urgent_begins(stream_.device_);
+  stream_.queue_.in_flight() ? run_ahead() : run_in_turn();
+  make_room(false);
+  seat_ = nullptr;
+  block.alive.stop(now_ns());
+  block.thread.store(0, std::memory_order_relaxed);
+}
+
+void Launcher::run_in_turn() {
+  Ring<Task>& ring = stream_.ring_;
   for (;;) {
     if (Task* task = ring.front()) {
       if (urgent_need_all(stream_.device_) && !urgent_) [[unlikely]] {
@@ -68,13 +74,9 @@ void Launcher::run(uint64_t number) {
       process(*task, ring.front_position());
     } else {
       ring.flush();
-      if (!wait_for_work()) break;
+      if (!wait_for_work()) return;
     }
   }
-  make_room(false);
-  seat_ = nullptr;
-  block.alive.stop(now_ns());
-  block.thread.store(0, std::memory_order_relaxed);
 }
 
 bool Launcher::ready() const {
@@ -116,10 +118,8 @@ void Launcher::process(Task& task, uint64_t position) {
 // The same with all that is noted of some tasks, and while tracing of each.
 void Launcher::process_stamped(Task& task, uint64_t position) {
   const uint64_t begun = ticks();
-  const Sample sample{task.stamp, begun, task.marks.launch_ticks,
-                      name_of(task)};
-  if (is_sampled(position, kDepthPeriod))
-    stream_.block_->depth.add(stream_.tail() - position);
+  const Sample sample = sample_of(task, begun);
+  note_depth(position);
   StreamProfile* const profiled = drops_tasks() ? nullptr : stream_.profile();
   if (profiled) [[unlikely]]
     profiled->starts(position);
@@ -132,11 +132,13 @@ void Launcher::process_stamped(Task& task, uint64_t position) {
   if (is_sampled(position)) count(position, sample);
 }
 
-inline bool Launcher::drops_tasks() const {
-  // Relaxed: this thread is the one that sets kFailed (or force_stop(), for
-  // which the next task is early enough), and clear_error() only resets it
-  // while nothing is queued.
-  return stream_.gate_.load(std::memory_order_relaxed) & Stream::kFailed;
+Launcher::Sample Launcher::sample_of(const Task& task, uint64_t begun) const {
+  return {task.stamp, begun, task.marks.launch_ticks, name_of(task)};
+}
+
+void Launcher::note_depth(uint64_t position) {
+  if (is_sampled(position, kDepthPeriod))
+    stream_.block_->depth.add(stream_.tail() - position);
 }
 
 // Inlined: calling it would cost a tenth of what the launcher does for a task.
@@ -149,21 +151,15 @@ inline bool Launcher::drops_tasks() const {
   const int code = execute(task, position, failure);
   if (code == NPU_OK) [[likely]]
     return;
+  failed(code, task, position, failure);
+}
+
+void Launcher::failed(int code, Task& task, uint64_t position,
+                      const npu_failure& failure) {
   StreamBlock& block = *stream_.block_;
   bump(block.failed);
   block.begin(position, name_of(task), task.site | RecentTask::kFailed);
   stream_.fail(code, task, position, failure.text);
-}
-
-// Gives the task's memory and slot back, and tells who waits for its number.
-inline void Launcher::retire(Task& task, uint64_t position) {
-  if (task.marks.spilled) [[unlikely]]
-    stream_.arena_.give(task.words());
-  stream_.ring_.pop();
-  // Before the advance, so that whoever has waited for it reads this number.
-  stream_.block_->retired.store(position + 1, std::memory_order_relaxed);
-  if (stream_.retired_.advance_to(position + 1)) [[unlikely]]
-    stream_.waiters_.retired(stream_, position + 1);
 }
 
 // Of a stream that has failed.
@@ -261,13 +257,14 @@ void Launcher::force_stop(Stream& stream) {
                "FORCE STOP: the device was stopped; restart_device() makes it "
                "take work again",
                call_site(), ""});
+  stream.wake_launcher();  // it may wait for a device that does not answer
 }
 
 int Launcher::execute(Task& task, uint64_t position, npu_failure& failure) {
   if (task.marks.kind != TaskKind::kKernel) [[unlikely]]
     return execute_own(task, position, failure);
   stream_.block_->begin(position, task.kernel->name, task.site);
-  return driver_.launch(stream_.queue_, task.kernel, task.words(), &failure);
+  return stream_.queue_.run(task.kernel, task.words(), failure);
 }
 
 // A task that is the engine's, not the driver's.

@@ -115,6 +115,16 @@ class Ring {
     return &slot;
   }
 
+  // The published value at a position from front_position() on, or null.
+  // Consumer only.
+  Slot* at(uint64_t position) {
+    Slot& slot = slots_[position & mask_];
+    // Acquire: as in front().
+    if (slot.lap.load(std::memory_order_acquire) != lap(position))
+      return nullptr;
+    return &slot;
+  }
+
   // Position of the value that front() returns. Consumer only.
   uint64_t front_position() const { return taken_; }
 

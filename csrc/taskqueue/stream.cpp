@@ -9,7 +9,6 @@
 #include <new>
 
 #include "csrc/base/clock.h"
-#include "csrc/driver/registry.h"
 #include "csrc/driver/view.h"
 #include "csrc/engine/blocking.h"
 #include "csrc/engine/engine.h"
@@ -109,13 +108,10 @@ Stream::Stream(int device, int64_t id, int priority, StreamMode mode,
       block_(make_block(device, id, capacity)),
       slots_(map_slots(mode, capacity)),
       ring_(slots_, capacity, block_->ring),
-      gate_(mode == StreamMode::kInline ? kInlineMode : kNotStarted) {
-  queue_ = driver().queue_create(device, priority);
-}
+      gate_(mode == StreamMode::kInline ? kInlineMode : kNotStarted) {}
 
 Stream::~Stream() {
   stop();
-  driver().queue_destroy(queue_);
   block_->state.store(uint32_t(StreamState::kUnused),
                       std::memory_order_release);
   if (slots_) munmap(slots_, ring_bytes(capacity()));

@@ -14,6 +14,7 @@
 #include "csrc/stats/layout.h"
 #include "csrc/taskqueue/arena.h"
 #include "csrc/taskqueue/call_site.h"
+#include "csrc/taskqueue/device_queue.h"
 #include "csrc/taskqueue/parking.h"
 #include "csrc/taskqueue/ring.h"
 #include "csrc/taskqueue/sequence.h"
@@ -193,6 +194,7 @@ class Stream {
 
  private:
   friend class Launcher;
+  friend class InFlight;  // wakes the launcher
 
   enum Gate : uint32_t {
     kNotStarted = 1,
@@ -243,6 +245,7 @@ class Stream {
   void wait_for_slot();
   uint64_t claim_again();
   uint64_t claim_when_full(uint64_t* chunk);
+  void wake_launcher() { parking_.wake_if_parked(); }
   // A runtime_error, with nothing changed, where no thread can be had.
   void start();
   void launch(uint64_t number);
@@ -258,7 +261,6 @@ class Stream {
   Task* const slots_;
   Ring<Task> ring_;
   Arena arena_;
-  npu_queue queue_ = nullptr;
 
   alignas(kCacheLine) std::atomic<uint32_t> gate_;
   Sequence retired_;
@@ -266,6 +268,7 @@ class Stream {
   TraceRing* trace_ = nullptr;  // the launcher's; kept once had
   std::atomic<StreamProfile*> profile_{nullptr};  // owned; kept once made
   Parking parking_;
+  DeviceQueue queue_{*this};
   // Launchers that are to end: those of smaller numbers.
   std::atomic<uint64_t> stopping_{0};
   std::atomic<TaskSink*> sink_{nullptr};

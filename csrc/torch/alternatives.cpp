@@ -34,7 +34,7 @@ std::atomic<const PluggedAllocator*> replacement_{nullptr};
 // Memory that came from the user's function. As a program, the task that gives
 // it back, which a failed stream's launcher does too.
 struct Foreign final : Program {
-  int run(Stream&, npu_queue, const uint64_t*, npu_failure&) override;
+  int run(Stream&, const DeviceQueue&, const uint64_t*, npu_failure&) override;
   void dropped(Stream&, const uint64_t*) override;
 
   const PluggedAllocator* plugged;
@@ -59,7 +59,7 @@ void give_back(Foreign* f) {
   delete f;
 }
 
-int Foreign::run(Stream&, npu_queue, const uint64_t*, npu_failure&) {
+int Foreign::run(Stream&, const DeviceQueue&, const uint64_t*, npu_failure&) {
   give_back(this);
   return NPU_OK;
 }

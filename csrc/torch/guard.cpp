@@ -30,8 +30,11 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   void uncheckedSetDevice(c10::Device device) const noexcept override {
     if (device.index() < device_count()) exchange_device(device.index());
   }
-  c10::DeviceIndex deviceCount() const noexcept override {
+  // None where the driver cannot be used; what needs one says why.
+  c10::DeviceIndex deviceCount() const noexcept override try {
     return c10::DeviceIndex(npu::device_count());
+  } catch (const std::exception&) {
+    return 0;
   }
   c10::DeviceCapability getDeviceCapability(c10::Device) const override {
     return c10::DeviceCapability();

@@ -11,7 +11,9 @@ uint64_t memory_total(int) { return uint64_t{1} << 30; }
 void* segment_alloc(int, size_t bytes) { return aligned_alloc(512, bytes); }
 void segment_free(int, void* segment, size_t) { free(segment); }
 
-npu_queue queue_create(int, int) { return reinterpret_cast<npu_queue>(1); }
+npu_queue queue_create(int, int, const npu_reports*) {
+  return reinterpret_cast<npu_queue>(1);
+}
 void queue_destroy(npu_queue) {}
 
 int launch(npu_queue, const npu_kernel*, const uint64_t*, npu_failure*) {
@@ -32,7 +34,8 @@ const npu_driver& null_driver() {
       .queue_create = queue_create,
       .queue_destroy = queue_destroy,
       .launch = launch,
-      .launch_completes = 1,
+      .submit = nullptr,
+      .queue_reset = nullptr,
       .segment_share = nullptr,
       .segment_open = nullptr,
   };

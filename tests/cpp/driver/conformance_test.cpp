@@ -2,6 +2,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <array>
+#include <condition_variable>
+#include <mutex>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
 #include "csrc/driver/driver.h"
 #include "csrc/driver/registry.h"
 #include "tests/cpp/check.h"
@@ -10,18 +17,142 @@
 namespace npu {
 namespace {
 
-TEST(Driver, IsCompleteAndOfThisAbi) {
-  const npu_driver& d = driver();
-  EXPECT_EQ(d.abi, NPU_DRIVER_ABI);
-  EXPECT_EQ(d.size, sizeof(npu_driver));
-  EXPECT_TRUE(d.name && *d.name);
-  EXPECT_TRUE(d.device_count && d.memory_total);
-  EXPECT_TRUE(d.segment_alloc && d.segment_free);
-  EXPECT_TRUE(d.queue_create && d.queue_destroy && d.launch);
+// What a queue has reported.
+class Reports {
+ public:
+  const npu_reports& table() const { return table_; }
+
+  // The number that failed, or 0, once `number` or a failure is reported.
+  uint64_t wait_for(uint64_t number) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return done_ >= number || failed_; });
+    return failed_;
+  }
+  std::string text() {
+    std::lock_guard lock(mutex_);
+    return failure_.text;
+  }
+  int32_t code() {
+    std::lock_guard lock(mutex_);
+    return failure_.code;
+  }
+  uint64_t done() {
+    std::lock_guard lock(mutex_);
+    return done_;
+  }
+  void forget_failure() { failed_ = 0; }
+
+ private:
+  static Reports& of(void* self) { return *static_cast<Reports*>(self); }
+
+  void report(uint64_t done, uint64_t failed, const npu_failure* failure) {
+    std::lock_guard lock(mutex_);
+    if (done) {
+      EXPECT_TRUE(done > done_);
+      done_ = done;
+    }
+    if (failed) {
+      failed_ = failed;
+      failure_ = *failure;
+    }
+    changed_.notify_all();
+  }
+
+  const npu_reports table_{
+      this,
+      [](void* self, uint64_t number) { of(self).report(number, 0, nullptr); },
+      [](void* self, uint64_t number, const npu_failure* failure) {
+        of(self).report(0, number, failure);
+      },
+      [](void*) {},
+  };
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  uint64_t done_ = 0, failed_ = 0;
+  npu_failure failure_{};
+};
+
+// A queue of the driver, whichever of launch and submit it has.
+class Queue {
+ public:
+  explicit Queue(int priority = 0)
+      : queue_(driver().queue_create(
+            0, priority, driver().submit ? &reports_.table() : nullptr)) {}
+  ~Queue() { driver().queue_destroy(queue_); }
+
+  bool there() const { return queue_; }
+  Reports& reports() { return reports_; }
+
+  // The number of the task, which has begun; NPU_BUSY is asked again.
+  uint64_t submit(const npu_kernel& kernel, const uint64_t* words) {
+    npu_failure failure;
+    int code;
+    while ((code = driver().submit(queue_, last_ + 1, &kernel, words,
+                                   &failure)) == NPU_BUSY) {
+    }
+    EXPECT_EQ(code, int(NPU_OK));
+    return ++last_;
+  }
+  void reset() {
+    driver().queue_reset(queue_);
+    reports_.forget_failure();
+  }
+
+  // The outcome of a task that is waited for.
+  int run(const npu_kernel& kernel, const uint64_t* words, std::string& text) {
+    if (driver().launch) {
+      npu_failure failure;
+      const int code = driver().launch(queue_, &kernel, words, &failure);
+      text = code ? failure.text : "";
+      return code;
+    }
+    if (!reports_.wait_for(submit(kernel, words))) return NPU_OK;
+    text = reports_.text();
+    return reports_.code();
+  }
+
+ private:
+  Reports reports_;
+  npu_queue queue_;
+  uint64_t last_ = 0;
+};
+
+TEST(Driver, IsCompleteAndOfThisVersion) {
+  EXPECT_TRUE(fault_of(driver()).empty());
+}
+
+TEST(Driver, OfAnIncompleteTableIsRefusedWithTheNameOfWhatIsMissing) {
+  const npu_driver& whole = *find_driver("null");
+  const auto fault = [&whole](auto change) {
+    npu_driver table = whole;
+    change(table);
+    return fault_of(table);
+  };
+  const auto says = [](const std::string& text, const char* part) {
+    return text.find(part) != std::string::npos;
+  };
+  EXPECT_TRUE(fault_of(whole).empty());
+  EXPECT_TRUE(says(fault([](auto& t) { t.abi = 1; }), "version 1"));
+  EXPECT_TRUE(says(fault([](auto& t) { t.name = ""; }), "lacks name"));
+  EXPECT_TRUE(
+      says(fault([](auto& t) { t.segment_free = nullptr; }), "segment_free"));
+  EXPECT_TRUE(says(fault([](auto& t) { t.launch = nullptr; }), "neither"));
+  const auto submit = [](npu_queue, uint64_t, const npu_kernel*,
+                         const uint64_t*, npu_failure*) { return 0; };
+  EXPECT_TRUE(says(fault([&](auto& t) { t.submit = submit; }), "both"));
+  EXPECT_TRUE(says(fault([&](auto& t) {
+                     t.launch = nullptr;
+                     t.submit = submit;
+                   }),
+                   "queue_reset"));
+  // What lies beyond the size that it says is not there.
+  EXPECT_TRUE(
+      says(fault([](auto& t) { t.size = offsetof(npu_driver, launch); }),
+           "neither"));
 }
 
 TEST(Driver, IsFoundUnderItsName) {
-  EXPECT_TRUE(find_driver(driver().name) == &driver());
+  EXPECT_TRUE(find_driver("null")->launch != nullptr);
   EXPECT_TRUE(find_driver("no such driver") == nullptr);
 }
 
@@ -57,11 +188,7 @@ TEST(Driver, ReturnsNullWhenThereIsNoMemoryLeft) {
 }
 
 TEST(Driver, CreatesQueuesOfEitherPriority) {
-  for (int priority : {-1, 0}) {
-    npu_queue queue = driver().queue_create(0, priority);
-    EXPECT_TRUE(queue != nullptr);
-    driver().queue_destroy(queue);
-  }
+  for (int priority : {-1, 0}) EXPECT_TRUE(Queue(priority).there());
 }
 
 int run_twice(const npu_kernel* kernel, const uint64_t* words, npu_failure*) {
@@ -79,26 +206,63 @@ bool runs_kernels() { return strcmp(driver().name, "null") != 0; }
 
 TEST(Driver, RunsAKernelOnItsWords) {
   const npu_kernel kernel{run_twice, "test::twice", nullptr, 0};
-  npu_queue queue = driver().queue_create(0, 0);
   uint64_t result = 0;
   const uint64_t words[] = {reinterpret_cast<uint64_t>(&result), 21};
-  npu_failure failure;
+  std::string text;
 
-  EXPECT_EQ(driver().launch(queue, &kernel, words, &failure), int(NPU_OK));
-  if (driver().launch_completes) EXPECT_EQ(result, runs_kernels() ? 42 : 0);
-  driver().queue_destroy(queue);
+  EXPECT_EQ(Queue().run(kernel, words, text), int(NPU_OK));
+  EXPECT_EQ(result, runs_kernels() ? 42 : 0);
 }
 
 TEST(Driver, PassesOnAKernelsFailure) {
   if (!runs_kernels()) return;
   const npu_kernel kernel{run_failure, "test::failure", nullptr, 0};
-  npu_queue queue = driver().queue_create(0, 0);
-  npu_failure failure;
+  std::string text;
 
-  EXPECT_EQ(driver().launch(queue, &kernel, nullptr, &failure),
-            int(NPU_VALUE_ERROR));
-  EXPECT_EQ(strcmp(failure.text, "on purpose"), 0);
-  driver().queue_destroy(queue);
+  EXPECT_EQ(Queue().run(kernel, nullptr, text), int(NPU_VALUE_ERROR));
+  EXPECT_TRUE(text == "on purpose");
+}
+
+int run_next(const npu_kernel*, const uint64_t* words, npu_failure*) {
+  auto& last = *reinterpret_cast<uint64_t*>(words[0]);
+  if (last + 1 == words[1]) last = words[1];
+  return NPU_OK;
+}
+const npu_kernel kNext{run_next, "test::next", nullptr, 0};
+
+TEST(Driver, RunsAQueueInOrderAndReportsTheLast) {
+  if (!driver().submit || !runs_kernels()) return;
+  constexpr uint64_t kTasks = 1000;
+  uint64_t last = 0;
+  std::vector<std::array<uint64_t, 2>> words(kTasks);
+  Queue queue;
+  for (uint64_t i = 0; i < kTasks; ++i) {
+    words[i] = {reinterpret_cast<uint64_t>(&last), i + 1};
+    queue.submit(kNext, words[i].data());
+  }
+  EXPECT_EQ(queue.reports().wait_for(kTasks), 0u);
+  EXPECT_EQ(last, kTasks);
+}
+
+TEST(Driver, RunsNothingBehindAFailureUntilItIsReset) {
+  if (!driver().submit || !runs_kernels()) return;
+  const npu_kernel fails{run_failure, "test::failure", nullptr, 0};
+  uint64_t last = 0;
+  const uint64_t one[] = {reinterpret_cast<uint64_t>(&last), 1};
+  const uint64_t two[] = {reinterpret_cast<uint64_t>(&last), 2};
+  Queue queue;
+  queue.submit(kNext, one);
+  const uint64_t failing = queue.submit(fails, nullptr);
+  const uint64_t behind = queue.submit(kNext, two);
+
+  EXPECT_EQ(queue.reports().wait_for(behind), failing);
+  EXPECT_EQ(queue.reports().code(), int(NPU_VALUE_ERROR));
+  queue.reset();
+  EXPECT_EQ(last, 1u);
+  EXPECT_TRUE(queue.reports().done() < failing);
+
+  EXPECT_EQ(queue.reports().wait_for(queue.submit(kNext, two)), 0u);
+  EXPECT_EQ(last, 2u);
 }
 
 }  // namespace

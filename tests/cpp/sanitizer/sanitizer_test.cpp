@@ -389,7 +389,8 @@ TEST(Sanitizer, RefusesAReplayBeforeItIsQueued) {
 
 TEST(Sanitizer, NamesForeignWork) {
   class Nothing final : public Program {
-    int run(Stream&, npu_queue, const uint64_t*, npu_failure&) override {
+    int run(Stream&, const DeviceQueue&, const uint64_t*,
+            npu_failure&) override {
       return NPU_OK;
     }
     void dropped(Stream&, const uint64_t*) override {}

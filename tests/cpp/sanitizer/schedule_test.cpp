@@ -285,7 +285,8 @@ int run_launches(const npu_kernel*, const uint64_t* words, npu_failure*) {
   w.got.push_back(0);
   return NPU_OK;
 }
-constexpr npu_kernel kLaunches{run_launches, "test::launches", nullptr, 0};
+constexpr npu_kernel kLaunches{run_launches, "test::launches", nullptr, 0,
+                               NPU_KERNEL_ON_HOST};
 
 // One of two random numbers is the larger in half of all cases.
 TEST(Schedule, PutsAStreamAboveTheHostByHalfOfAllSeeds) {

@@ -83,7 +83,8 @@ int run_nested(const npu_kernel*, const uint64_t* words, npu_failure*) {
   for (uint64_t i = 2; i < 50; ++i) got->push_back(words[i]);
   return NPU_OK;
 }
-constexpr npu_kernel kNested{run_nested, "test::nested", nullptr, 0};
+constexpr npu_kernel kNested{run_nested, "test::nested", nullptr, 0,
+                            NPU_KERNEL_ON_HOST};
 
 TEST(InlineStream, KeepsATaskThatLaunchesOthersOnIt) {
   Stream stream(0, 64, 0, StreamMode::kInline);
@@ -140,7 +141,7 @@ TEST(InlineStream, GivesTheErrorOfANestedTaskItsNumber) {
                {uint64_t(NPU_ERROR)});
         return int(NPU_OK);
       },
-      "test::launches_a_failure", nullptr, 0};
+      "test::launches_a_failure", nullptr, 0, NPU_KERNEL_ON_HOST};
   std::vector<uint64_t> got;
   submit(stream, kAppend, {word(&got), 1});
   submit(stream, kLaunchesAFailure, {word(&stream)});

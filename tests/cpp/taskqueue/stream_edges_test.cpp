@@ -253,7 +253,8 @@ TEST(Stream, DropsAProgramThatIsRefused) {
   } refuses;
   struct Counted final : Program {
     int runs = 0, drops = 0;
-    int run(Stream&, npu_queue, const uint64_t*, npu_failure&) override {
+    int run(Stream&, const DeviceQueue&, const uint64_t*,
+            npu_failure&) override {
       return ++runs, NPU_OK;
     }
     void dropped(Stream&, const uint64_t*) override { ++drops; }

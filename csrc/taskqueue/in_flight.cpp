@@ -1,0 +1,92 @@
+#include "csrc/taskqueue/in_flight.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "csrc/driver/registry.h"
+#include "csrc/taskqueue/stream.h"
+#include "csrc/taskqueue/this_thread.h"
+
+namespace npu {
+namespace {
+
+// To see that the stream was stopped while the device does not answer.
+constexpr uint64_t kLookNs = 20'000'000;
+constexpr uint64_t kSpinTicks = 20'000;
+
+}  // namespace
+
+InFlight::InFlight(Stream& stream)
+    : stream_(stream),
+      driver_(driver()),
+      reports_{
+          .stream = this,
+          .done =
+              [](void* self, uint64_t number) {
+                static_cast<InFlight*>(self)->report(number);
+              },
+          .failed =
+              [](void* self, uint64_t number, const npu_failure* failure) {
+                auto& in_flight = *static_cast<InFlight*>(self);
+                in_flight.failure_ = *failure;
+                in_flight.failed_.store(number, std::memory_order_relaxed);
+                in_flight.report(number);
+              },
+          .runs_here =
+              [](void* self) {
+                launch_on_this_thread(static_cast<InFlight*>(self)->stream_);
+              },
+      } {}
+
+// Release, in advance_to(): who sees the number ended sees what the driver's
+// thread has seen of the task, and the failure.
+void InFlight::report(uint64_t number) {
+  ended_.advance_to(number);
+  stream_.wake_launcher();
+}
+
+int InFlight::start(const npu_kernel* kernel, const uint64_t* words,
+                    npu_failure& failure) {
+  const int code =
+      driver_.submit(queue_, started_ + 1, kernel, words, &failure);
+  if (code == NPU_OK) ++started_;
+  return code;
+}
+
+const npu_failure* InFlight::failure_of(uint64_t number) const {
+  return failed_.load(std::memory_order_relaxed) == number ? &failure_
+                                                           : nullptr;
+}
+
+void InFlight::reset() {
+  driver_.queue_reset(queue_);
+  failed_.store(0, std::memory_order_relaxed);
+  // The driver is silent: this thread is the only one that advances.
+  if (!ended_.reached(started_)) ended_.advance_to(started_);
+}
+
+int InFlight::run(const npu_kernel* kernel, const uint64_t* words,
+                  npu_failure& failure) {
+  int code;
+  while ((code = start(kernel, words, failure)) == NPU_BUSY) {
+    // Nothing was started since the last end was seen; room comes at once.
+    ended_.spin(started_ + 1, kSpinTicks);
+  }
+  if (code != NPU_OK) return code;
+  bool ended = ended_.spin(started_, kSpinTicks);
+  while (!ended) {
+    ended = ended_.sleep(started_, kLookNs);
+    if (ended || !stream_.failed()) continue;
+    reset();
+    snprintf(failure.text, sizeof failure.text,
+             "the stream was stopped while the device ran this");
+    return NPU_ERROR;
+  }
+  const npu_failure* const failed = failure_of(started_);
+  if (!failed) return NPU_OK;
+  failure = *failed;
+  reset();
+  return failure.code;
+}
+
+}  // namespace npu

@@ -1,0 +1,56 @@
+// What a stream has started on a driver whose tasks end later than submit()
+// returns, and what the driver has reported of it.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "csrc/driver/driver.h"
+#include "csrc/taskqueue/sequence.h"
+
+namespace npu {
+
+class Stream;
+
+// One thread at a time starts, resets and asks for failures: the stream's
+// launcher, or who holds its inline mutex. Reports come from the driver's.
+class InFlight {
+ public:
+  explicit InFlight(Stream& stream);
+
+  const npu_reports& reports() const { return reports_; }
+  void opened(npu_queue queue) { queue_ = queue; }
+  npu_queue queue() const { return queue_; }
+
+  // As npu_driver::submit(). Where it returns NPU_OK, started() is its number.
+  int start(const npu_kernel* kernel, const uint64_t* words,
+            npu_failure& failure);
+  uint64_t started() const { return started_; }
+
+  // Whether the end of `number` has been reported.
+  bool ended(uint64_t number) const { return ended_.reached(number); }
+  // Of a number that has ended: how it failed, or null.
+  const npu_failure* failure_of(uint64_t number) const;
+  // Gives up what has not ended. Everything has ended then.
+  void reset();
+
+  // Starts, and waits for the end. A failure resets the queue.
+  int run(const npu_kernel* kernel, const uint64_t* words,
+          npu_failure& failure);
+
+ private:
+  void report(uint64_t number);
+
+  Stream& stream_;
+  const npu_driver& driver_;
+  const npu_reports reports_;
+  npu_queue queue_ = nullptr;
+  uint64_t started_ = 0;
+  Sequence ended_;
+  // The one that failed; 0: none. Relaxed: written before ended_ reaches it,
+  // whose release and acquire order it and the failure.
+  std::atomic<uint64_t> failed_{0};
+  npu_failure failure_;
+};
+
+}  // namespace npu
