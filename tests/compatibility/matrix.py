@@ -69,7 +69,7 @@ MATRIX = (
     Row(
         "stable-baselines3",
         "sb3_ppo",
-        "PPO on CartPole: one update's losses",
+        "PPO on CartPole: one update of what cpu played, losses and weights",
         needs=("gymnasium",),
         relative=1e-3,
     ),
