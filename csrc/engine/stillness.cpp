@@ -22,7 +22,7 @@ const npu_kernel kHalt{nullptr, kHaltName, nullptr, 0};
 
 class Stillness::Halt final : public Program {
  public:
-  int run(Stream&, npu_queue, const uint64_t*, npu_failure&) override {
+  int run(Stream&, const DeviceQueue&, const uint64_t*, npu_failure&) override {
     stand();
     return NPU_OK;
   }
