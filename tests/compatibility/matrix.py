@@ -56,6 +56,8 @@ MATRIX = (
     ),
     Row("peft", "peft_lora", "LoRA on Llama: 5 steps, merged", needs=("transformers",)),
     Row("peft", "peft_dora", "DoRA on Llama: 5 steps", needs=("transformers",)),
+    Row("diffusers", "diffusers_unet", "tiny UNet: 3 steps, a DDIM loop"),
+    Row("torch-geometric", "geometric_graphs", "GCN and GAT: 5 steps each"),
     Row(
         "torchmetrics", "torchmetrics_values", "accuracy, F1, AUROC, MSE, a collection"
     ),
