@@ -13,7 +13,8 @@
 namespace npu {
 namespace {
 
-// Long enough for launchers to wake, short for streams that hold each other up.
+// Of the first attempt: long enough for launchers to wake, short for streams
+// that hold each other up.
 constexpr uint64_t kAttemptNs = 20'000'000;
 
 const npu_kernel kHalt{nullptr, kHaltName, nullptr, 0};
@@ -105,11 +106,15 @@ std::unique_ptr<Stillness::Halt> Stillness::attempt(int device,
 }
 
 // An attempt that fails has streams that wait for tasks behind another's halt,
-// which a thread submitted meanwhile.
+// which a thread submitted meanwhile; or one with much to do before its own.
+// Each attempt lasts twice as long as the one before, since what is in front of
+// a halt never grows.
 Stillness::Stillness(int device, uint64_t patience_ns) {
   const uint64_t until = now_ns() + patience_ns;
+  uint64_t patience = kAttemptNs;
   do {
-    halt_ = attempt(device, kAttemptNs);
+    halt_ = attempt(device, patience);
+    patience *= 2;
   } while (!halt_ && now_ns() < until);
 }
 

@@ -28,7 +28,7 @@
 namespace npu {
 namespace {
 
-constexpr uint64_t kPatienceNs = 10'000'000'000;
+constexpr uint64_t kPatienceNs = 30'000'000'000;
 
 // A file by what it is: numbers of descriptors come back.
 using FileId = std::pair<uint64_t, uint64_t>;
