@@ -263,7 +263,7 @@ const RETRY_MS = 5000;
 
 function connect() {
   const events = new EventSource("api/v1/events");
-  events.addEventListener("snapshot", show);
+  events.addEventListener("snapshot", receive);
   events.onerror = () => {
     byId("connection").textContent = "no connection: trying again";
     // After an answer that is an error the browser itself does not try again.
@@ -271,7 +271,7 @@ function connect() {
   };
 }
 
-function show(event) {
+function receive(event) {
   const snapshot = JSON.parse(event.data);
   if (snapshot.time <= (history.at(-1)?.time ?? 0)) return; // again, after a break
   history.push(snapshot);
