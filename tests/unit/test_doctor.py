@@ -70,7 +70,8 @@ def test_the_null_driver_computes_nothing(examined):
 
 
 @pytest.mark.parametrize(
-    ("driver", "word"), [("foo", "known: host, null"), ("/no/driver.so", "no such file")]
+    ("driver", "word"),
+    [("foo", "known: host, null"), ("/no/driver.so", "no such file")],
 )
 def test_an_unknown_driver_is_named(examined, driver, word):
     status, answer = examined(NPU_DRIVER=driver)
