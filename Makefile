@@ -6,6 +6,7 @@
 #   make test-sanitized   Python tests under our own race sanitizer
 #   make conformance      PyTorch's operator database, on npu and on cpu
 #   make fuzz             random programs on npu and on cpu; MINUTES=n
+#   make compatibility    other libraries on npu and on cpu: docs/compatibility.md
 #   make mutants          do the tests see bugs that are put into the core?
 #   make check            what every change must pass
 #   make nightly          everything, in full
@@ -42,14 +43,14 @@ ifneq ($(NIGHTLY),)
 endif
 AND_QUICK := $(if $(NIGHTLY),,and not nightly)
 STEPS := test test-sanitizers conformance \
-  $(if $(NIGHTLY),bench-smoke test-sanitized mutants)
+  $(if $(NIGHTLY),bench-smoke test-sanitized mutants compatibility)
 
 # Whatever the extension is made from. Python files need no build.
 SOURCES := CMakeLists.txt pyproject.toml $(shell find csrc -type f \
   -not -name '*.pyc' 2>/dev/null)
 
 .PHONY: tools build test test-cpp test-python test-sanitizers test-sanitized \
-  conformance fuzz mutants steps check nightly bench bench-smoke bench-readme \
+  conformance fuzz mutants compatibility steps check nightly bench bench-smoke bench-readme \
   demo lint clean
 .DELETE_ON_ERROR:
 
@@ -112,6 +113,10 @@ fuzz: $(INSTALLED)
 
 mutants: $(INSTALLED)
 	$(PY) -m tests.mutants.run $(MUTANTS_FLAGS)
+
+# Installs what it tries into out/compat; writes docs/compatibility.md.
+compatibility: $(INSTALLED)
+	$(PY) tests/compatibility/run.py $(COMPATIBILITY_FLAGS)
 
 steps:
 	@echo $(STEPS)

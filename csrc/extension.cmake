@@ -57,6 +57,7 @@ add_library(npu_torch OBJECT
   torch/host_ops.cpp
   torch/host_use.cpp
   torch/scratch_memory.cpp
+  torch/shared_memory.cpp
   torch/tensor.cpp
   torch/word_kernel.cpp
   distributed/checks.cpp
@@ -183,6 +184,7 @@ Python_add_library(_C MODULE WITH_SOABI
   python/queue_cost.cpp
   python/sanitizer.cpp
   python/schedule.cpp
+  python/shared_memory.cpp
   python/stats.cpp
   python/sync_watch.cpp)
 target_compile_definitions(_C PRIVATE
@@ -199,7 +201,7 @@ npu_compile_together(_C observers
   python/sanitizer.cpp python/stats.cpp)
 npu_compile_together(_C waits
   python/aio.cpp python/flags.cpp python/foreign.cpp python/queue_cost.cpp
-  python/schedule.cpp python/sync_watch.cpp)
+  python/schedule.cpp python/shared_memory.cpp python/sync_watch.cpp)
 npu_compile_together(_C tensors
   python/call_stack.cpp python/empty_strided.cpp python/word_kernel.cpp)
 set_target_properties(_C PROPERTIES

@@ -89,6 +89,7 @@ def register() -> None:
     npu._profiled_memory.report_to_profiles()
     npu._parallel.serve_torch()
     npu._lazy_modules.let_them_move()
+    npu._multiprocessing.serve()
     npu._compile_with(_register_with_inductor)
     import_alias.after_import("torch._dynamo", _register_with_dynamo)
     import_alias.after_import(

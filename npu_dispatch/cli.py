@@ -262,35 +262,29 @@ def sanitize(
 
 
 @main.command()
-def doctor() -> None:
-    """Say what is installed and whether the device works."""
-    import platform
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def doctor(as_json: bool) -> None:
+    """Say what is installed, what is wrong with it, and what mends that.
 
-    facts = {
-        "python": f"{platform.python_version()} ({sys.executable})",
-        "npu_dispatch": npu_dispatch.__version__,
-    }
-    problem = None
-    try:
-        import torch
+    The exit status is 1 when the device does not work as it should; advice
+    alone leaves it 0.
+    """
+    from npu_dispatch.doctor import examine
 
-        facts["torch"] = torch.__version__
-        npu_dispatch.register()
-        from npu_dispatch import _C, npu
-
-        facts["built for torch"] = _C.TORCH_VERSION
-        facts["devices"] = str(_C.device_count())
-        free, total = npu.mem_get_info()
-        facts["memory of npu:0"] = f"{free / 2**30:.1f} of {total / 2**30:.1f} GiB free"
-        facts["statistics"] = _C.segment_path() or "none (private memory)"
-        facts["1 + 1 on npu"] = str((torch.ones((), device="npu") + 1).item())
-    except Exception as error:
-        problem = error
-    facts["cores"] = str(os.cpu_count())
-    for name, fact in facts.items():
-        click.echo(f"{name:>16}  {fact}")
-    if problem is not None:
-        raise click.ClickException(str(problem))
+    found = examine()
+    if as_json:
+        click.echo(json.dumps(found.as_dict(), indent=2))
+    else:
+        facts = {"npu_dispatch": npu_dispatch.__version__, **found.facts}
+        for name, fact in facts.items():
+            click.echo(f"{name:>16}  {fact}")
+        for finding in sorted(found.findings, key=lambda f: not f.problem):
+            kind = "problem" if finding.problem else "advice"
+            click.echo(f"\n{kind:>16}  {finding.what}")
+            click.echo(f"{'mend it':>16}  {finding.mend}")
+        if not found.findings:
+            click.echo("\nnothing is wrong")
+    sys.exit(0 if found.healthy else 1)
 
 
 for command in (cli_watch.dump, cli_watch.ps, cli_watch.top, cli_watch.trace):

@@ -18,11 +18,12 @@ __all__ = ["dump", "ps", "top", "trace"]
 
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def ps(as_json: bool) -> None:
-    """List the processes that use npu."""
+@click.option("--all", "everybody", is_flag=True, help="Also who launched nothing.")
+def ps(as_json: bool, everybody: bool) -> None:
+    """List the processes that use npu; those that need people come first."""
     from npu_dispatch import top as figures
 
-    sampler = figures.Sampler()
+    sampler = figures.Sampler(everybody=everybody)
     if as_json:
         return click.echo(json.dumps(figures.as_json(sampler)["processes"], indent=2))
     rows = [figures.process_cells(row) for row in sampler.sample()[0]]
@@ -49,14 +50,21 @@ def dump(pid: int) -> None:
 @click.argument("pids", nargs=-1, type=int)
 @click.option("--once", is_flag=True, help="Print one plain table and end.")
 @click.option("--json", "as_json", is_flag=True, help="Print one sample as JSON.")
+@click.option("--all", "everybody", is_flag=True, help="Also who launched nothing.")
 @click.option("--interval", default=1.0, show_default=True, help="Seconds.")
-def top(pids: tuple[int, ...], once: bool, as_json: bool, interval: float) -> None:
-    """Watch queues, rates and latencies of PIDS, by default of all."""
+def top(
+    pids: tuple[int, ...],
+    once: bool,
+    as_json: bool,
+    everybody: bool,
+    interval: float,
+) -> None:
+    """Watch queues, rates and latencies of PIDS, by default of all that launch."""
     import time
 
     from npu_dispatch import top as figures
 
-    sampler = figures.Sampler(list(pids))
+    sampler = figures.Sampler(list(pids), everybody=everybody)
     if not (once or as_json or not sys.stdout.isatty()):
         try:
             screen = figures.live_screen(sampler, interval)

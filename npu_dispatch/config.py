@@ -20,6 +20,7 @@ __all__ = [
     "cache_folder",
     "for_child",
     "set_for_children",
+    "variable",
 ]
 
 # The torch this release is written for. pyproject.toml pins the same version.
@@ -36,6 +37,11 @@ _TIME = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m)?")
 def for_child(**changes: str) -> dict[str, str]:
     """Return this process's environment with changes, for one it starts."""
     return {**os.environ, **changes}
+
+
+def variable(name: str) -> str | None:
+    """Return a variable as it is, for whoever explains it to people."""
+    return os.environ.get(name)
 
 
 def set_for_children(name: str, value: str) -> None:

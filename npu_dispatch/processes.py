@@ -256,6 +256,10 @@ class Processes:
             except (OSError, StatsError, ValueError):
                 self.unreadable += 1
                 continue
+            if watched.reader.info.pid != int(pid):
+                watched.reader.close()  # a copy of another's
+                self.unreadable += 1
+                continue
             alive = is_alive(watched.reader.info)
             if self._pid is not None and alive is None and "-" in name:
                 watched.reader.close()  # another container's process

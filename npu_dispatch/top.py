@@ -10,24 +10,23 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from npu_dispatch.proc_stat import process_start
-from npu_dispatch.stats import (
-    StatsError,
-    StatsReader,
-    StreamStats,
-    segment_file,
-)
+from npu_dispatch.process_name import name_of
+from npu_dispatch.processes import Processes, ProcessView, is_alive
+from npu_dispatch.stats import StreamStats
+from npu_dispatch.verdict import attention, judge
 
 if TYPE_CHECKING:
     from textual.app import App
 
-__all__ = ["ProcessRow", "Sampler", "StreamRow", "live_screen", "running", "table"]
+__all__ = ["ProcessRow", "Sampler", "StreamRow", "live_screen", "table"]
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessRow:
     pid: int
+    name: str  # of its script
     command: str
+    verdict: str
     age_s: float
     streams: int
     queued: int
@@ -64,58 +63,62 @@ def _command(pid: int) -> str:
     return raw.replace(b"\0", b" ").decode(errors="replace").strip()
 
 
-def running(folder: Path | None = None) -> list[int]:
-    """Return the processes that have a segment and are alive."""
-    folder = segment_file().parent if folder is None else folder
-    try:
-        names = sorted(int(p.name) for p in folder.iterdir() if p.name.isdigit())
-    except OSError:
-        return []
-    alive = []
-    for pid in names:
-        try:
-            with StatsReader(folder / str(pid)) as reader:
-                # A dead process may have left its file to another's number.
-                if reader.info.process_start == process_start(pid):
-                    alive.append(pid)
-        except (OSError, StatsError):
-            continue
-    return alive
-
-
 class Sampler:
-    """Takes samples of some processes; each is compared with the one before."""
+    """Takes samples of some processes; each is compared with the one before.
 
-    def __init__(self, pids: list[int] | None = None) -> None:
+    Those that need people come first. `everybody`: also those that have launched
+    nothing yet.
+    """
+
+    def __init__(
+        self,
+        pids: list[int] | None = None,
+        *,
+        everybody: bool = False,
+        directory: Path | None = None,
+    ) -> None:
         self._pids = pids
+        self._everybody = everybody or bool(pids)
+        self._processes = Processes(directory=directory)
+        self._before: dict[str, ProcessView] = {}
         self._last: dict[tuple[int, int, int], tuple[float, StreamStats]] = {}
 
     def sample(self) -> tuple[list[ProcessRow], list[StreamRow]]:
-        processes, streams = [], []
-        for pid in running():
-            if self._pids and pid not in self._pids:
+        found = []
+        views = self._processes.refresh()
+        for view in views:
+            here = is_alive(view.info)  # else its number means nothing
+            if not here or (self._pids and view.info.pid not in self._pids):
                 continue
-            try:
-                with StatsReader(segment_file(pid)) as reader:
-                    found, devices = reader.streams(), reader.devices()
-                    started = reader.info.monotonic_ns
-            except (OSError, StatsError):
-                continue  # it has just ended
-            processes.append(
-                ProcessRow(
-                    pid=pid,
-                    command=_command(pid),
-                    age_s=(time.monotonic_ns() - started) / 1e9,
-                    streams=len(found),
-                    queued=sum(stream.depth for stream in found),
-                    submitted=sum(s.submitted + s.inline_tasks for s in found),
-                    allocated=sum(device.allocated for device in devices),
-                    reserved=sum(device.reserved for device in devices),
-                    failed_streams=sum(s.state == "failed" for s in found),
-                )
-            )
-            streams += [self._row(pid, stream) for stream in found]
-        return processes, streams
+            verdict = judge(self._before.get(view.slot), view)
+            row = self._process_row(view, verdict.kind)
+            if row.submitted or self._everybody:
+                found.append((attention(verdict.kind), row, view))
+        self._before = {view.slot: view for view in views}
+        found.sort(key=lambda each: (each[0], each[1].pid))
+        streams = [
+            self._row(view.info.pid, stream.stats)
+            for _, _, view in found
+            for stream in view.streams
+        ]
+        return [row for _, row, _ in found], streams
+
+    def _process_row(self, view: ProcessView, verdict: str) -> ProcessRow:
+        found = [stream.stats for stream in view.streams]
+        pid = view.info.pid
+        return ProcessRow(
+            pid=pid,
+            name=name_of(pid),
+            command=_command(pid),
+            verdict=verdict,
+            age_s=(time.monotonic_ns() - view.info.monotonic_ns) / 1e9,
+            streams=len(found),
+            queued=sum(stream.depth for stream in found),
+            submitted=sum(s.submitted + s.inline_tasks for s in found),
+            allocated=sum(device.allocated for device in view.devices),
+            reserved=sum(device.reserved for device in view.devices),
+            failed_streams=sum(s.state == "failed" for s in found),
+        )
 
     def _row(self, pid: int, stream: StreamStats) -> StreamRow:
         now, key = time.monotonic(), (pid, stream.device, stream.stream)
@@ -143,7 +146,17 @@ class Sampler:
         )
 
 
-PROCESS_HEADS = ("pid", "streams", "queued", "tasks", "memory", "age", "command")
+PROCESS_HEADS = (
+    "pid",
+    "script",
+    "verdict",
+    "streams",
+    "queued",
+    "tasks",
+    "memory",
+    "age",
+    "command",
+)
 STREAM_HEADS = (
     "pid",
     "stream",
@@ -162,6 +175,8 @@ def process_cells(row: ProcessRow) -> tuple[str, ...]:
     memory = f"{row.allocated / 2**20:.1f}/{row.reserved / 2**20:.1f} MiB"
     return (
         str(row.pid),
+        row.name,
+        row.verdict,
         str(row.streams),
         str(row.queued),
         str(row.submitted),

@@ -10,6 +10,7 @@ from npu_dispatch.processes import ProcessView, StreamView
 __all__ = [
     "StreamRates",
     "Verdict",
+    "attention",
     "cycles",
     "judge",
     "short",
@@ -28,6 +29,16 @@ class Verdict:
 
     kind: str
     text: str
+
+
+# Whom to look at first. Which of two resources is short may change every second,
+# and what people look at should not move for that.
+_ATTENTION = {"hung": 0, "failed": 1, "blocked": 2, "idle": 4}
+
+
+def attention(kind: str) -> int:
+    """Return the place of a verdict's kind among all: 0 needs people first."""
+    return _ATTENTION.get(kind, 3)
 
 
 @dataclass(frozen=True, slots=True)

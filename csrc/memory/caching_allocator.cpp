@@ -33,9 +33,7 @@ CachingAllocator::CachingAllocator(int device)
 }
 
 CachingAllocator::~CachingAllocator() {
-  for (auto& [address, segment] : segments_)
-    driver().segment_free(device_, reinterpret_cast<void*>(address),
-                          segment.size);
+  for (auto& [address, segment] : segments_) free_segment(address, segment);
   for (auto& [address, segment] : segments_) {
     for (Block* block = segment.first; block; block = block->after) {
       while (BlockUse* use = block->uses) {
@@ -181,7 +179,7 @@ Block* CachingAllocator::grow(size_t size, size_t bytes, Stream& stream,
   Segments added;
   if (memory)
     added.emplace(reinterpret_cast<uintptr_t>(memory),
-                  Segment{nullptr, segment_bytes});
+                  Segment{nullptr, segment_bytes, -1});
   lock.lock();
   if (!memory) {
     granted_ -= segment_bytes;

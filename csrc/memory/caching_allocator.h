@@ -94,6 +94,19 @@ class CachingAllocator {
   // Returns every unused segment to the driver (waits for pending blocks).
   void empty_cache();
 
+  // The segment that holds `address`, made one that other processes can open.
+  // The caller owns a block in it; no other thread shares, and nothing runs on
+  // the device meanwhile (engine/stillness.h). `handle` stays the allocator's.
+  struct Shared {
+    int handle = -1;    // -1: `why` tells
+    size_t offset = 0;  // of the address
+    size_t bytes = 0;   // of the segment
+    std::string why;
+  };
+  Shared share(const void* address);
+  // Whether share() would only have to look it up.
+  bool is_shared(const void* address);
+
   // Private pools of graphs. From begin_capture() to end_capture() the memory
   // of `stream` comes from pool `id` (> 0), and no segment of the pool goes
   // back to the driver before free_pool(). Blocks that another stream used too
@@ -133,6 +146,7 @@ class CachingAllocator {
   struct Segment {
     Block* first;
     size_t size;
+    int handle = -1;  // of a shared segment
   };
   using Segments = std::map<uintptr_t, Segment>;
 
@@ -157,6 +171,8 @@ class CachingAllocator {
   static constexpr int kPendingChecks = 4;
   static constexpr size_t kStreamSlots = 256;
 
+  void free_segment(uintptr_t address, const Segment& segment);
+  Segments::iterator segment_of(const void* address);
   StreamPools* known_pools(const Stream& stream) const;
   StreamPools& pools(Stream& stream, uint64_t mempool, Lock& lock);
   void stock_spares(int count, Lock& lock);

@@ -104,8 +104,7 @@ void CachingAllocator::release_marked_segments() {
       o->segment_freed(reinterpret_cast<void*>(address), segment.size);
     trace(MemoryAction::kSegmentFree, device_, 0,
           reinterpret_cast<void*>(address), segment.size);
-    driver().segment_free(device_, reinterpret_cast<void*>(address),
-                          segment.size);
+    free_segment(address, segment);
     bytes += segment.size;
   }
   // Only now may others be given as much.

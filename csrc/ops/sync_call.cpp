@@ -128,6 +128,18 @@ void take_over(const Alias& alias, Stream& stream) {
   memcpy(to.mutable_data(), from.data(), std::min(to.nbytes(), from.nbytes()));
 }
 
+// A call without npu tensors comes here for its generator's sake, and then only
+// its device can make it ours.
+void check_generator(const torch::jit::Stack& stack) {
+  bool asks = false;
+  for (const c10::IValue& value : stack) {
+    if (value.isDevice() && value.toDevice().type() == kNpu) return;
+    asks = asks || value.isGenerator();
+  }
+  TORCH_CHECK(!asks,
+              "Expected a 'cpu' device type for generator but found 'npu'");
+}
+
 }  // namespace
 
 at::Tensor to_device(const at::Tensor& cpu, Stream& stream) {
@@ -175,6 +187,7 @@ void call_sync(const Op& op, torch::jit::Stack& stack, Stream& stream) {
           reserve(stack[i].toOptional<at::Generator>(), stream.device()));
   torch::jit::Stack mapped =
       map_stack(schema, stack, {to_alias, c10::Device(c10::kCPU), generator});
+  if (schema.has_generator && aliases.empty()) check_generator(stack);
   // Some sparse kernels compute more where gradients will be asked for.
   if (backend != c10::DispatchKeySet(c10::DispatchKey::CPU))
     for (const Alias& alias : aliases)

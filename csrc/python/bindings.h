@@ -36,6 +36,7 @@ void bind_sanitizer(pybind11::module_& m);
 void bind_schedule(pybind11::module_& m);
 void bind_memory_history(pybind11::module_& m);
 void bind_memory_pools(pybind11::module_& m);
+void bind_shared_memory(pybind11::module_& m);
 void bind_stats(pybind11::module_& m);
 void bind_sync_watch(pybind11::module_& m);
 void bind_word_kernel(pybind11::module_& m);

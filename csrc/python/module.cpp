@@ -87,6 +87,7 @@ PYBIND11_MODULE(_C, m) {
   npu::bind_schedule(m);
   npu::bind_memory_history(m);
   npu::bind_memory_pools(m);
+  npu::bind_shared_memory(m);
   npu::bind_stats(m);
   npu::bind_sync_watch(m);
   npu::bind_word_kernel(m);

@@ -25,6 +25,9 @@ c10::Device device_of(int index) {
   return c10::Device(kNpu, c10::DeviceIndex(index));
 }
 
+// Set at import.
+ReclaimHook reclaim_ = nullptr;
+
 // Of `bytes` at `address` taken, or given back where negative.
 [[gnu::noinline]] void tell_profiler(void* address, int64_t bytes, int device) {
   const DeviceBlock& now = segment().devices[device];
@@ -140,6 +143,8 @@ void empty_cache() {
   reset_replacement();
 }
 
+void set_reclaim_hook(ReclaimHook hook) { reclaim_ = hook; }
+
 void report_memory() { reports_memory_.store(true, std::memory_order_relaxed); }
 
 c10::Allocator* npu_allocator() { return &allocator_; }
@@ -159,6 +164,8 @@ c10::DataPtr allocate_bytes(size_t bytes, Stream& stream) {
   }
   OutOfMemory why;
   Block* block = allocator(stream.device()).allocate(bytes, stream, why);
+  if (!block && reclaim_ && reclaim_()) [[unlikely]]
+    block = allocator(stream.device()).allocate(bytes, stream, why);
   if (!block) [[unlikely]] {
     if (reports_memory())
       c10::reportOutOfMemoryToProfiler(int64_t(bytes), why.allocated,

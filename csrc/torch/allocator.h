@@ -26,6 +26,11 @@ c10::Allocator* npu_allocator();
 // one is on takes longer than a tenth of an allocation.
 void report_memory();
 
+// Asked when memory has run out: drops what nobody needs any more, and says
+// whether there was some.
+using ReclaimHook = bool (*)();
+void set_reclaim_hook(ReclaimHook hook);
+
 // Gives unused memory of all devices back to the driver. Throws within a
 // capture; may wait.
 void empty_cache();

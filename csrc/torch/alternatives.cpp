@@ -163,6 +163,18 @@ c10::DataPtr allocate_elsewhere(size_t bytes, Stream& stream,
   return c10::DataPtr(block_address(block), block, free_block, device);
 }
 
+c10::DataPtr adopt(void* ptr, size_t bytes, Stream& stream,
+                   const PluggedAllocator* owner) {
+  waiting().collect();
+  auto foreign = std::make_unique<Foreign>();
+  foreign->plugged = owner;
+  foreign->ptr = ptr;
+  foreign->bytes = bytes;
+  foreign->stream = &stream;
+  return c10::DataPtr(ptr, foreign.release(), &free_foreign,
+                      c10::Device(kNpu, c10::DeviceIndex(stream.device())));
+}
+
 void record_elsewhere(const c10::DataPtr& data, Stream& stream) {
   if (data.get_deleter() != &free_foreign) return;
   Foreign* f = static_cast<Foreign*>(data.get_context());

@@ -36,6 +36,10 @@ inline bool alternatives_in_use() {
 // OutOfMemoryError. `free_block` frees a block of the caching allocator.
 c10::DataPtr allocate_elsewhere(size_t bytes, Stream& stream,
                                 c10::DeleterFnPtr free_block);
+// Memory that is there already, as the user's: `owner->free` is called once,
+// when the tensor is gone and its streams have done what they may do with it.
+c10::DataPtr adopt(void* ptr, size_t bytes, Stream& stream,
+                   const PluggedAllocator* owner);
 void record_elsewhere(const c10::DataPtr& data, Stream& stream);
 void erase_elsewhere(const c10::DataPtr& data, Stream& stream);
 

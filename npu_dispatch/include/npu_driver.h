@@ -138,6 +138,16 @@ typedef struct npu_driver {
   // Needed beside submit(): gives up everything in flight. On return nothing of
   // the queue runs, and it takes tasks again.
   void (*queue_reset)(npu_queue queue);
+
+  // Memory that several processes see. Null where a driver has none.
+  //
+  // Makes a segment one that others can open, where it is and with what it
+  // holds; nothing runs on the device meanwhile. Returns a descriptor of it,
+  // which the caller closes, or -1 and errno; the segment is then as it was.
+  int (*segment_share)(int device, void* segment, size_t bytes);
+  // The segment behind such a descriptor, for segment_free(); null and errno
+  // where it is none, or smaller. Does not take the descriptor.
+  void* (*segment_open)(int device, int handle, size_t bytes);
 } npu_driver;
 
 // What a shared library named by NPU_DRIVER exports under this name.

@@ -17,6 +17,7 @@ from . import (
     _exit as _exit,
     _global_state as _global_state,
     _lazy_modules as _lazy_modules,
+    _multiprocessing as _multiprocessing,
     _parallel as _parallel,
     _profiled_memory as _profiled_memory,
     _sanitizer as _sanitizer,

@@ -241,13 +241,16 @@ def current_blas_handle() -> None:
 
 
 def ipc_collect() -> None:
-    """Remove the shared memory of interprocess events whose maker has died.
+    """Free what was sent to other processes and which they no longer have.
 
-    A process that ends removes its own; one that was killed cannot.
+    The next tensor that is sent does so, too. Also removes the files of
+    interprocess events whose maker was killed.
     """
     _lazy_init()
+    from npu_dispatch.npu import _shared_memory
     from npu_dispatch.npu._shared_event import remove_orphans
 
+    _shared_memory.collect()
     remove_orphans()
 
 

@@ -154,6 +154,10 @@ class SharedEvent(Event):
     def ipc_handle(self) -> bytes:
         return self._path.name.encode()
 
+    def __reduce_ex__(self, protocol: object) -> Any:
+        index = self._device.index if self._device else 0
+        return Event.from_ipc_handle, (index, self.ipc_handle())
+
     def _asked(self) -> int:
         return _C.flag_value(self._words.address + _ASKED)
 

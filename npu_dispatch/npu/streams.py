@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Generator, Mapping, Sequence
-from typing import Any, Self, cast
+from typing import Any, NoReturn, Self, cast
 
 import torch
 
@@ -134,6 +134,13 @@ class _StreamMethods(torch.Stream):
         from npu_dispatch.npu import _await
 
         return _await.on_stream(self)
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        raise coded(
+            TypeError,
+            f"cannot pickle {self!r}: it is a queue of this process. Make a stream in "
+            "the process that uses it, and order them by an Event(interprocess=True)",
+        )
 
     def __repr__(self) -> str:
         return (
@@ -284,6 +291,13 @@ class Event(torch.Event):
         Waits for the event. Needs enable_timing=True and a record.
         """
         return _C.event_time_ns(self.event_id)
+
+    def __reduce_ex__(self, protocol: object) -> Any:
+        raise coded(
+            TypeError,
+            f"cannot pickle {self!r}: other processes see an Event(interprocess=True) "
+            "only",
+        )
 
     def ipc_handle(self) -> bytes:
         """Return what from_ipc_handle() of another process needs."""

@@ -264,7 +264,7 @@ class _Endpoints:
 
     async def processes(self, _: Request) -> Response:
         identity = ("rank", "local_rank", "world_size", "job_id", "pod")
-        return await self._of_each(*identity, "verdict", "launches_per_s")
+        return await self._of_each("name", *identity, "verdict", "launches_per_s")
 
     async def streams(self, _: Request) -> Response:
         return await self._of_each("streams", "waits_for", "cycles")

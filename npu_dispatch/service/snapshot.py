@@ -7,9 +7,11 @@ from functools import reduce
 from itertools import pairwise
 from typing import Any
 
-from npu_dispatch.processes import ProcessView, StreamView
+from npu_dispatch.process_name import name_of
+from npu_dispatch.processes import ProcessView, StreamView, is_alive
 from npu_dispatch.stats import Histogram, SiteWaits
 from npu_dispatch.verdict import (
+    attention,
     cycles,
     judge,
     key,
@@ -116,6 +118,10 @@ def process_values(
         "slot": now.slot,
         "time": now.time,
         "pid": now.info.pid,
+        # Of another container's process the number means nothing here.
+        "name": name_of(now.info.pid) if is_alive(now.info) else "",
+        "launched": sum(s.stats.submitted + s.stats.inline_tasks for s in now.streams),
+        "attention": attention(verdict.kind),
         "rank": now.info.rank,
         "local_rank": now.info.local_rank,
         "world_size": now.info.world_size,

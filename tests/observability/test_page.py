@@ -161,6 +161,71 @@ def test_what_hangs_is_drawn_with_the_host_threads_that_wait(
     assert found["width"] <= found["inner"]
 
 
+RESTS = """
+import sys, torch
+torch.ones(3, device="npu") + 1
+torch.npu.synchronize()
+print("rests", flush=True)
+sys.stdin.readline()
+"""
+NOTHING = """
+import sys, torch
+torch.npu.init()
+print("nothing", flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_the_page_opens_on_who_needs_people(trainer, child_environment):
+    # In this order, so that the one that hangs is not the first.
+    nothing, rests, stuck = trainer(NOTHING), trainer(RESTS), trainer(STUCK)
+    assert (nothing.line(), rests.line()) == ("nothing", "rests")
+    held, _ = stuck.line().split()
+    options = ["--hang-seconds=0.5", "--interval=0.2"]
+    with serving(child_environment(NPU_AUTOLOAD="0"), *options) as (_, target):
+        browser = open_browser(1300, 900, dark=False)
+        try:
+            browser.get(f"http://{target}/")
+            WebDriverWait(browser, 60).until(
+                lambda b: b.execute_script(
+                    """return document.querySelector(".verdict")
+                      ?.textContent.startsWith("hung")"""
+                )
+            )
+            found = browser.execute_script(
+                """return {
+                  cards: [...document.querySelectorAll(".verdict small")]
+                    .map((card) => card.textContent),
+                  shown: document.querySelector(".verdict[aria-pressed=true] small")
+                    .textContent,
+                  select: document.querySelector("#process").selectedOptions[0]
+                    .textContent,
+                  streams: [...document.querySelectorAll("#streams tbody tr")]
+                    .map((row) => row.cells[0].textContent),
+                  note: document.querySelector("#verdicts p").textContent}"""
+            )
+            save_picture(browser, "attention")
+            browser.execute_script(
+                "[...document.querySelectorAll('.verdict')].at(-1).click()"
+            )
+            WebDriverWait(browser, 60).until(
+                lambda b: b.execute_script(
+                    """return document.querySelector(".verdict:last-of-type")
+                      .getAttribute("aria-pressed") === "true" """
+                )
+            )
+            complaints = browser.get_log("browser")
+        finally:
+            browser.quit()
+
+    assert complaints == []
+    pids = [int(card.rpartition(" ")[2]) for card in found["cards"]]
+    assert pids.index(stuck.pid) < pids.index(rests.pid)
+    assert nothing.pid not in pids and "launched nothing" in found["note"]
+    assert found["shown"] == found["cards"][0] == found["select"]
+    assert held in found["streams"] or pids[0] != stuck.pid
+
+
 def test_the_page_keeps_up_with_eight_processes_of_sixteen_streams(write_segment):
     browser = open_browser(1300, 900, dark=False)  # first of all: it may skip
     ghosts = [subprocess.Popen(["sleep", "600"]) for _ in range(8)]

@@ -47,8 +47,77 @@ def test_dead_processes_and_strange_files_are_not_listed(tmp_path):
     (tmp_path / "77").write_bytes(b"not a segment")
     (tmp_path / "readme").write_text("")
     shutil.copy(mine, tmp_path / str(os.getpid()))
-    assert top.running(tmp_path) == [os.getpid()]
-    assert top.running(tmp_path / "missing") == []
+
+    def listed(folder):
+        rows, _ = top.Sampler(everybody=True, directory=folder).sample()
+        return [row.pid for row in rows]
+
+    assert listed(tmp_path) == [os.getpid()]
+    assert listed(tmp_path / "missing") == []
+
+
+FAILS = """
+import sys, torch
+w, i = torch.rand(4, 2).npu(), torch.tensor([9]).npu()
+torch.nn.functional.embedding(i, w)
+try:
+    torch.npu.synchronize()
+except IndexError:
+    pass
+print("done", flush=True)
+sys.stdin.readline()
+"""
+RESTS = """
+import sys, torch
+torch.ones(3, device="npu") + 1
+torch.npu.synchronize()
+print("done", flush=True)
+sys.stdin.readline()
+"""
+WAITS = """
+import sys, torch
+torch.npu.init()
+print("done", flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_who_needs_people_is_first_and_who_launched_nothing_is_hidden(
+    child_environment, tmp_path
+):
+    started = []
+    for name, code in (("waits", WAITS), ("rests", RESTS), ("fails", FAILS)):
+        script = tmp_path / f"{name}.py"
+        script.write_text(code)
+        started.append(
+            subprocess.Popen(
+                [sys.executable, "-u", str(script), "--lr", "1"],
+                env=child_environment(),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+            )
+        )
+    try:
+        for child in started:
+            assert child.stdout.readline() == b"done\n"
+        pids = {child.pid for child in started}
+
+        rows, streams = top.Sampler().sample()
+        everybody, _ = top.Sampler(everybody=True).sample()
+        rows = [row for row in rows if row.pid in pids]
+        streams = [row for row in streams if row.pid in pids]
+        everybody = [row for row in everybody if row.pid in pids]
+
+        assert [row.name for row in rows] == ["fails.py", "rests.py"]
+        assert rows[0].verdict == "failed"
+        assert {row.pid for row in streams} == {row.pid for row in rows}
+        assert everybody[0].name == "fails.py"
+        assert {row.name for row in everybody} == {"fails.py", "rests.py", "waits.py"}
+    finally:
+        for child in started:
+            child.kill()
+            child.communicate()
 
 
 def npu_dispatch(environment, *args):

@@ -64,3 +64,58 @@ def test_the_demo_leaves_a_picture(example, tmp_path: Path):
     example("demo.py", "--steps", "20")
 
     assert (tmp_path / "out" / "demo.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_ppo_updates_the_same_on_both_devices_and_by_a_graph(example):
+    text = example("train_ppo.py", "--updates", "3")
+
+    rows = [re.split(r"\s{2,}", line) for line in text.splitlines()[1:]]
+    assert [row[0] for row in rows] == ["cpu", "npu", "npu, graph"]
+    # Later episodes differ as soon as one action does.
+    assert [float(row[1]) for row in rows[1:]] == pytest.approx(
+        [float(rows[0][1])] * 2, rel=1e-4
+    )
+    assert all(float(row[2]) > 9 for row in rows)
+
+
+@pytest.mark.nightly
+def test_ppo_learns_to_balance(example):
+    text = example("train_ppo.py", "--updates", "30")
+
+    upright = [int(line[33:46]) for line in text.splitlines()[1:]]
+    assert min(upright) > 100, text
+
+
+def test_lora_trains_a_few_percent_the_same_on_both_devices(example):
+    text = example("finetune_lora.py", "--steps", "20")
+
+    cpu, npu, apart = text.splitlines()
+    assert cpu.replace("cpu", "npu").split("merged")[0] == npu.split("merged")[0]
+    assert float(re.search(r"differ by (\S+)", apart)[1]) < 1e-4
+    for line in (cpu, npu):
+        first, learned, second, tuned = map(
+            float, re.findall(r"(\d\.\d{4})(?: ->|,|;)", line)
+        )
+        assert learned < first and tuned < second
+        assert float(re.search(r"with (\S+)% of", line)[1]) < 10
+        assert float(re.search(r"merged: (\S+) apart", line)[1]) < 1e-4
+
+
+def test_prefetching_gives_the_same_answer(example):
+    text = example("prefetch.py", "--n", "8")
+
+    assert text.splitlines()[-1] == "the same"
+
+
+@pytest.mark.parametrize(("options", "status"), [((), 0), (("--forget-event",), 66)])
+def test_the_sanitizer_finds_the_event_that_prefetching_forgets(
+    python, options, status
+):
+    script = str(EXAMPLES / "prefetch.py")
+    command = ("-m", "npu_dispatch", "sanitize", script, "--n", "4", *options)
+
+    result = python.run(*command, timeout=170)
+
+    assert result.returncode == status, result.stderr
+    if status:
+        assert "prefetch.py:" in result.stderr and "wait_stream(" in result.stderr

@@ -38,6 +38,7 @@ PYTHON_LAYERS = {
     "foreign_file": -1,
     "config": 0,
     "proc_stat": 0,
+    "process_name": 0,
     "import_alias": 0,
     "sanitizer": 0,
     "stats": 0,
@@ -54,7 +55,7 @@ PYTHON_LAYERS = {
     "verdict": 2,
     "describe": 2.5,
     "summary": 2,
-    "top": 2,
+    "top": 2.5,
     "trace": 2,
     "service": 3,
     "distributed": 3,
@@ -62,12 +63,20 @@ PYTHON_LAYERS = {
     "testing": 3,
     "pytest_plugin": 4,
     "cli": 4,
+    "doctor": 3.1,
     "dump": 3.2,
     "cli_watch": 3.5,
     "__main__": 4,
 }
 WITHOUT_TORCH = {"errors", "config", "stats", "metrics", "service", "summary"}
-WITHOUT_TORCH |= {"describe", "proc_stat", "prometheus", "verdict"}
+WITHOUT_TORCH |= {
+    "describe",
+    "doctor",
+    "proc_stat",
+    "process_name",
+    "prometheus",
+    "verdict",
+}
 WITHOUT_TORCH |= {"foreign_file", "dump", "processes", "sanitizer"}
 WITHOUT_TORCH |= {"top", "trace", "trace_export", "trace_file", "trace_marks"}
 MAX_LINES = 500

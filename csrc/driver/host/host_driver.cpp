@@ -1,8 +1,13 @@
 #include "csrc/driver/host/host_driver.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <string>
 
@@ -65,6 +70,74 @@ void* segment_alloc(int, size_t bytes) {
 
 void segment_free(int, void* segment, size_t bytes) { munmap(segment, bytes); }
 
+// Whole pages: what a mapping of `bytes` takes.
+size_t page_round(size_t bytes) {
+  const auto page = size_t(sysconf(_SC_PAGESIZE));
+  return (bytes + page - 1) / page * page;
+}
+
+// Nobody may make the file shorter: an access behind its end would end the
+// process that maps it.
+constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+
+bool write_all(int fd, const char* from, size_t bytes, size_t at) {
+  while (bytes) {
+    const ssize_t n = pwrite(fd, from, bytes, off_t(at));
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return false;
+    from += n;
+    at += size_t(n);
+    bytes -= size_t(n);
+  }
+  return true;
+}
+
+// A hole of a file reads as zeros, and takes no memory.
+bool is_zero(const char* from, size_t bytes) {
+  return !from[0] && !memcmp(from, from + 1, bytes - 1);
+}
+
+// The pages go to a file without a name, which leaves nothing behind, piece by
+// piece: so it takes little more memory meanwhile. Each piece takes the place
+// of the one it is a copy of, at the same address: queued tasks, graphs and
+// other libraries know it.
+int segment_share(int, void* segment, size_t bytes) {
+  constexpr size_t kPiece = size_t{2} << 20;
+  const auto page = size_t(sysconf(_SC_PAGESIZE));
+  const size_t all = page_round(bytes);
+  const int fd = memfd_create("npu_segment", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  if (fd < 0) return -1;
+  bool done = !ftruncate(fd, off_t(all)) && !fcntl(fd, F_ADD_SEALS, kSeals);
+  for (size_t at = 0; done && at < all; at += kPiece) {
+    const size_t size = all - at < kPiece ? all - at : kPiece;
+    char* const piece = static_cast<char*>(segment) + at;
+    for (size_t p = 0; done && p < size; p += page)
+      done = is_zero(piece + p, page) || write_all(fd, piece + p, page, at + p);
+    done = done && mmap(piece, size, PROT_READ | PROT_WRITE,
+                        MAP_SHARED | MAP_FIXED | MAP_NORESERVE, fd,
+                        off_t(at)) != MAP_FAILED;
+  }
+  if (done) return fd;
+  const int why = errno;
+  close(fd);
+  errno = why;
+  return -1;
+}
+
+void* segment_open(int, int handle, size_t bytes) {
+  struct stat info;
+  if (fstat(handle, &info)) return nullptr;
+  const int seals = fcntl(handle, F_GET_SEALS);
+  if (seals < 0 || !(seals & F_SEAL_SHRINK) ||
+      size_t(info.st_size) < page_round(bytes)) {
+    errno = EINVAL;
+    return nullptr;
+  }
+  void* segment = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                       MAP_SHARED | MAP_NORESERVE, handle, 0);
+  return segment == MAP_FAILED ? nullptr : segment;
+}
+
 // The launching thread is the queue; nothing to keep.
 npu_queue queue_create(int, int, const npu_reports*) {
   return reinterpret_cast<npu_queue>(1);
@@ -92,6 +165,8 @@ const npu_driver& host_driver() {
       .launch = launch,
       .submit = nullptr,
       .queue_reset = nullptr,
+      .segment_share = segment_share,
+      .segment_open = segment_open,
   };
   return table;
 }

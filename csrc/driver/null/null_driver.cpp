@@ -36,6 +36,8 @@ const npu_driver& null_driver() {
       .launch = launch,
       .submit = nullptr,
       .queue_reset = nullptr,
+      .segment_share = nullptr,
+      .segment_open = nullptr,
   };
   return table;
 }

@@ -8,6 +8,7 @@ const history = [];
 const dark = matchMedia("(prefers-color-scheme: dark)");
 const byId = (id) => document.getElementById(id);
 let chosen = null; // slot of the process shown
+let picked = false; // by somebody
 let due = false;
 
 const COLORS = ["#3b82d6", "#e0762f", "#3aa76d", "#b45fc9", "#d2a42c", "#2fa8b5",
@@ -43,10 +44,27 @@ function element(tag, text, attributes = {}) {
 
 function title(process) {
   const rank = process.rank === "" ? "" : `rank ${process.rank}, `;
-  return `${process.slot}: ${rank}pid ${process.pid}`;
+  return `${process.name || process.slot}: ${rank}pid ${process.pid}`;
 }
 
-function drawVerdicts(processes) {
+// Those that have launched something, who needs people first.
+function worthShowing(processes) {
+  return processes.filter((process) => process.launched)
+    .sort((a, b) => a.attention - b.attention);
+}
+
+// Nobody's charts are taken away for less than a process that stands still.
+const URGENT = 1; // hung, failed
+
+function choice(processes) {
+  const shown = processes.find((p) => p.slot === chosen);
+  const worst = processes[0];
+  if (!shown) return worst;
+  const calls = !picked && worst.attention <= URGENT && shown.attention > URGENT;
+  return calls ? worst : shown;
+}
+
+function drawVerdicts(processes, others) {
   byId("verdicts").replaceChildren(...processes.map((process) => {
     const { kind, text } = process.verdict;
     const button = element("button", "", { class: "verdict", "data-kind": kind,
@@ -55,7 +73,11 @@ function drawVerdicts(processes) {
     button.addEventListener("click", () => choose(process.slot));
     return button;
   }));
-  if (!processes.length) {
+  const some = others === 1 ? "1 process has" : `${others} processes have`;
+  if (others) {
+    byId("verdicts").append(element("p", `${some} launched nothing and ${
+      others === 1 ? "is" : "are"} not shown.`));
+  } else if (!processes.length) {
     byId("verdicts").append(element("p", "No process uses the device."));
   }
   const select = byId("process");
@@ -210,9 +232,10 @@ function show() {
   due = false;
   const now = history.at(-1);
   if (!now) return;
-  const process = now.processes.find((p) => p.slot === chosen) ?? now.processes[0];
+  const processes = worthShowing(now.processes);
+  const process = choice(processes);
   chosen = process?.slot ?? null;
-  drawVerdicts(now.processes);
+  drawVerdicts(processes, now.processes.length - processes.length);
   if (process) {
     drawCharts(process);
     drawTables(process);
@@ -228,6 +251,7 @@ function soon() {
 
 function choose(slot) {
   chosen = slot;
+  picked = true;
   soon();
 }
 
@@ -239,7 +263,7 @@ const RETRY_MS = 5000;
 
 function connect() {
   const events = new EventSource("api/v1/events");
-  events.addEventListener("snapshot", show);
+  events.addEventListener("snapshot", receive);
   events.onerror = () => {
     byId("connection").textContent = "no connection: trying again";
     // After an answer that is an error the browser itself does not try again.
@@ -247,7 +271,7 @@ function connect() {
   };
 }
 
-function show(event) {
+function receive(event) {
   const snapshot = JSON.parse(event.data);
   if (snapshot.time <= (history.at(-1)?.time ?? 0)) return; // again, after a break
   history.push(snapshot);

@@ -213,6 +213,7 @@ TEST(WorkNames, SayWhatKindOfWorkATaskIs) {
       {kDeviceToHostName, Work::kDeviceToHost},
       {kOnDeviceName, Work::kOnDevice},
       {kForeignFreeName, Work::kHost},
+      {kHaltName, Work::kHost},
       {kWaitName, Work::kEvent},
       {kRecordName, Work::kEvent},
       {"memcpy", Work::kKernel}};

@@ -1,0 +1,125 @@
+#include "csrc/engine/stillness.h"
+
+#include <chrono>
+
+#include "csrc/base/clock.h"
+#include "csrc/engine/engine.h"
+#include "csrc/observe/observer.h"
+#include "csrc/observe/work_names.h"
+#include "csrc/stats/segment.h"
+#include "csrc/taskqueue/deferred_delete.h"
+#include "csrc/taskqueue/stream.h"
+
+namespace npu {
+namespace {
+
+// Of the first attempt: long enough for launchers to wake, short for streams
+// that hold each other up.
+constexpr uint64_t kAttemptNs = 20'000'000;
+
+const npu_kernel kHalt{nullptr, kHaltName, nullptr, 0};
+
+}  // namespace
+
+class Stillness::Halt final : public Program {
+ public:
+  int run(Stream&, const DeviceQueue&, const uint64_t*, npu_failure&) override {
+    stand();
+    return NPU_OK;
+  }
+  // By the launcher of a stream that has failed; or, refused by an observer, on
+  // the thread that asks for the stillness and must not stand still itself.
+  void dropped(Stream&, const uint64_t*) override {
+    if (std::this_thread::get_id() != asker_) return stand();
+    std::lock_guard lock(mutex_);
+    ++standing_;
+  }
+
+  // False: the queue is full.
+  bool submit(Stream& stream) {
+    static const PublishedNames names{kHalt.name};
+    Submission s;
+    switch (stream.try_begin(1, s, {})) {
+      case Stream::Opened::kFull:
+        return false;
+      case Stream::Opened::kFailed:
+        return true;  // it runs nothing
+      case Stream::Opened::kYes:
+        break;
+    }
+    s.task->marks.kind = TaskKind::kProgram;
+    s.task->kernel = &kHalt;
+    s.words[0] = reinterpret_cast<uint64_t>(static_cast<Program*>(this));
+    stream.commit(s);
+    points_.push_back({&stream, s.position + 1});
+    return true;
+  }
+
+  bool wait(uint64_t patience_ns) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, std::chrono::nanoseconds(patience_ns),
+                             [&] { return standing_ == points_.size(); });
+  }
+
+  void release() {
+    std::lock_guard lock(mutex_);
+    released_ = true;
+    changed_.notify_all();
+  }
+
+  std::vector<StreamPoint>& points() { return points_; }
+
+ private:
+  void stand() {
+    std::unique_lock lock(mutex_);
+    ++standing_;
+    changed_.notify_all();
+    changed_.wait(lock, [&] { return released_; });
+  }
+
+  const std::thread::id asker_ = std::this_thread::get_id();
+  std::vector<StreamPoint> points_;  // the asker's
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  size_t standing_ = 0;
+  bool released_ = false;
+};
+
+// Whose tasks have yet to end: a stream may come to its own much later.
+void Stillness::leave(std::unique_ptr<Halt> halt) {
+  static auto* const left = new DeferredDelete<Halt>;
+  halt->release();
+  auto points = std::move(halt->points());
+  left->after(std::move(points), std::move(halt));
+}
+
+std::unique_ptr<Stillness::Halt> Stillness::attempt(int device,
+                                                    uint64_t patience_ns) {
+  auto halt = std::make_unique<Halt>();
+  bool submitted = true;
+  for (Stream* stream : streams(device))
+    if (stream->mode() == StreamMode::kQueued && !stream->sink())
+      submitted = submitted && halt->submit(*stream);
+  if (submitted && halt->wait(patience_ns)) return halt;
+  leave(std::move(halt));
+  return nullptr;
+}
+
+// An attempt that fails has streams that wait for tasks behind another's halt,
+// which a thread submitted meanwhile; or one with much to do before its own.
+// Each attempt lasts twice as long as the one before, since what is in front of
+// a halt never grows.
+Stillness::Stillness(int device, uint64_t patience_ns) {
+  const uint64_t until = now_ns() + patience_ns;
+  uint64_t patience = kAttemptNs;
+  do {
+    halt_ = attempt(device, patience);
+    patience *= 2;
+  } while (!halt_ && now_ns() < until);
+}
+
+Stillness::~Stillness() {
+  if (halt_) leave(std::move(halt_));
+}
+
+}  // namespace npu

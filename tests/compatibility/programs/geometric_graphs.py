@@ -1,0 +1,29 @@
+import torch
+from torch_geometric.nn import GATConv, GCNConv
+
+
+class Net(torch.nn.Module):
+    def __init__(self, kind):
+        super().__init__()
+        self.first, self.second = kind(8, 16), kind(16, 3)
+
+    def forward(self, x, edges):
+        return self.second(self.first(x, edges).relu(), edges)
+
+
+def run(device):
+    torch.manual_seed(0)
+    x, edges = torch.rand(30, 8).to(device), torch.randint(30, (2, 90)).to(device)
+    truth = (torch.arange(30) % 3).to(device)
+    losses = []
+    for kind in (GCNConv, GATConv):
+        torch.manual_seed(1)
+        model = Net(kind).to(device)
+        optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+        for _ in range(5):
+            loss = torch.nn.functional.cross_entropy(model(x, edges), truth)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+    return losses

@@ -1,0 +1,46 @@
+import lightning
+import torch
+from lightning.pytorch.accelerators import CPUAccelerator
+from lightning.pytorch.strategies import SingleDeviceStrategy
+
+
+class Model(lightning.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.Sequential(
+            torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 2)
+        )
+        self.losses = []
+
+    def training_step(self, batch, _):
+        x, y = batch
+        loss = torch.nn.functional.cross_entropy(self.layers(x), y)
+        self.losses.append(loss.item())
+        return loss
+
+    def configure_optimizers(self):
+        return torch.optim.Adam(self.parameters(), lr=1e-2)
+
+
+class OnDevice(CPUAccelerator):
+    """Where the strategy says: a CPUAccelerator refuses other devices."""
+
+    def setup_device(self, device):
+        pass
+
+
+def run(device):
+    torch.manual_seed(0)
+    model = Model()
+    data = torch.utils.data.TensorDataset(torch.rand(32, 8), torch.arange(32) % 2)
+    trainer = lightning.Trainer(
+        max_epochs=1,
+        strategy=SingleDeviceStrategy(device=device, accelerator=OnDevice()),
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
+    trainer.fit(model, torch.utils.data.DataLoader(data, batch_size=4))
+    assert trainer.strategy.root_device.type == device
+    return model.losses

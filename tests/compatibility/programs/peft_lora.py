@@ -1,0 +1,15 @@
+import peft
+import tiny
+import torch
+
+
+def run(device):
+    torch.manual_seed(0)
+    model = peft.get_peft_model(
+        tiny.llama(), peft.LoraConfig(r=4, target_modules=["q_proj", "v_proj"])
+    )
+    losses = tiny.steps(model, device, tiny.causal())
+    inputs = {name: t.to(device) for name, t in tiny.causal().items()}
+    merged = model.merge_and_unload().eval()
+    with torch.no_grad():
+        return [*losses, merged(**inputs).loss.item()]

@@ -1,0 +1,48 @@
+"""Tiny models and batches, the same on each device."""
+
+from __future__ import annotations
+
+import torch
+
+
+def tokens(n=4, length=16, vocabulary=64, seed=1):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(vocabulary, (n, length), generator=generator)
+
+
+def llama(attention="sdpa"):
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=64,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=64,
+        attn_implementation=attention,
+    )
+    return LlamaForCausalLM(config)
+
+
+def steps(model, device, inputs, n=5):
+    """Train; return the losses."""
+    model = model.to(device).train()
+    inputs = {name: value.to(device) for name, value in inputs.items()}
+    trained = [p for p in model.parameters() if p.requires_grad]
+    optimizer = torch.optim.AdamW(trained, lr=1e-3)
+    losses = []
+    for _ in range(n):
+        loss = model(**inputs).loss
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def causal():
+    ids = tokens()
+    return {"input_ids": ids, "labels": ids}

@@ -1,0 +1,18 @@
+import tiny
+import torch
+from transformers import MixtralConfig, MixtralForCausalLM
+
+
+def run(device):
+    torch.manual_seed(0)
+    config = MixtralConfig(
+        vocab_size=64,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        num_local_experts=4,
+        max_position_embeddings=64,
+    )
+    return tiny.steps(MixtralForCausalLM(config), device, tiny.causal())

@@ -1,0 +1,165 @@
+"""Runs the matrix in an environment of its own and writes docs/compatibility.md.
+
+    python tests/compatibility/run.py [--only PROGRAM...] [--no-install]
+
+Each program runs twice, on cpu and on npu, in processes of its own. The status is
+1 when a row that worked before does not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import datetime
+import json
+import math
+import os
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+from matrix import MATRIX, Row
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+VENV = ROOT / "out" / "compat" / "venv"
+RESULTS = HERE / "results.tsv"
+DOCUMENT = ROOT / "docs" / "compatibility.md"
+FIELDS = ("library", "version", "program", "what", "result", "since")
+WORKS = "works"
+SECONDS = 300
+
+RUNNER = """
+import importlib, importlib.metadata, json, sys
+library, program, device, folder = sys.argv[1:]
+sys.path.insert(0, folder)
+import torch
+import npu_dispatch
+torch.manual_seed(0)
+figures = importlib.import_module(program).run(device)
+version = importlib.metadata.version(library)
+print(json.dumps({"figures": [float(f) for f in figures], "version": version}))
+"""
+
+
+def install(rows: tuple[Row, ...]) -> None:
+    """Make the environment: the libraries over this checkout's own packages."""
+    if not VENV.exists():
+        venv.create(VENV, with_pip=True)
+        ours = Path(sys.executable).parents[1]
+        (site,) = ours.glob("lib/python3*/site-packages")
+        (theirs,) = VENV.glob("lib/python3*/site-packages")
+        # So that pip finds torch installed, and keeps this build of it.
+        (theirs / "host.pth").write_text(f"import site; site.addsitedir({str(site)!r})")
+    names = sorted({name for row in rows for name in (row.library, *row.needs)})
+    pip = [VENV / "bin" / "python", "-m", "pip", "install", "-q", *names]
+    subprocess.run(pip, check=True)
+
+
+def figures(row: Row, device: str) -> tuple[list[float], str]:
+    """Return what the program finds on the device, and the library's version."""
+    env = {**os.environ, "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+    env["NPU_DISPATCH_TORCH_NPU_ALIAS"] = str(int(row.alias and device == "npu"))
+    command = (row.library, row.program, device, str(HERE / "programs"))
+    ended = subprocess.run(
+        [VENV / "bin" / "python", "-W", "ignore", "-c", RUNNER, *command],
+        env=env,
+        cwd=ROOT / "out",
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    if ended.returncode:
+        raise RuntimeError((ended.stderr.strip().splitlines() or ["no output"])[-1])
+    told = json.loads(ended.stdout.splitlines()[-1])
+    return told["figures"], told["version"]
+
+
+def outcome(row: Row) -> tuple[str, str]:
+    """Return the library's version and what came of the row."""
+    try:
+        cpu, version = figures(row, "cpu")
+    except (RuntimeError, subprocess.TimeoutExpired) as error:
+        return "", f"not tested: on cpu: {error}"[:160]
+    try:
+        npu, _ = figures(row, "npu")
+    except (RuntimeError, subprocess.TimeoutExpired) as error:
+        return version, f"fails: {error}"[:160]
+    pairs = list(zip(cpu, npu, strict=True))
+    apart = max(abs(a - b) / max(abs(a), 1e-6) for a, b in pairs)
+    if not all(map(math.isfinite, cpu + npu)) or apart > row.relative:
+        return version, f"differs from cpu by {apart:.1e}"
+    return version, WORKS
+
+
+def read_results() -> dict[str, dict[str, str]]:
+    if not RESULTS.exists():
+        return {}
+    with RESULTS.open() as file:
+        return {row["program"]: row for row in csv.DictReader(file, delimiter="\t")}
+
+
+def write(results: dict[str, dict[str, str]]) -> None:
+    known = [row.program for row in MATRIX]
+    rows = sorted(results.values(), key=lambda row: known.index(row["program"]))
+    with RESULTS.open("w") as file:
+        table = csv.DictWriter(file, FIELDS, delimiter="\t", lineterminator="\n")
+        table.writeheader()
+        table.writerows(rows)
+    DOCUMENT.write_text(document(rows))
+
+
+def document(rows: list[dict[str, str]]) -> str:
+    """Return the page of these results."""
+    works = sum(row["result"] == WORKS for row in rows)
+    lines = [
+        "# Libraries that run on `npu`",
+        "",
+        "Written by `python tests/compatibility/run.py`, which installs each library,",
+        "runs a small program with it on `cpu` and on `npu`, and compares losses or",
+        "results. `make nightly` runs it. What is not in the table was not tried here;",
+        "[libraries.md](libraries.md) says what libraries have to be told.",
+        "",
+        f"{works} of {len(rows)} give cpu's figures.",
+        "",
+        "| library | version | what was run | result | since |",
+        "|---|---|---|---|---|",
+    ]
+    for row in rows:
+        cells = (row[name].replace("|", "\\|") for name in FIELDS if name != "program")
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", nargs="*", default=[], metavar="PROGRAM")
+    parser.add_argument("--no-install", action="store_true")
+    options = parser.parse_args()
+    chosen = tuple(r for r in MATRIX if not options.only or r.program in options.only)
+    if not options.no_install:
+        install(chosen)
+    results, worse = read_results(), 0
+    today = datetime.datetime.now(datetime.UTC).date().isoformat()
+    for row in chosen:
+        version, result = outcome(row)
+        before = results.get(row.program)
+        same = before is not None and before["result"] == result
+        worse += before is not None and before["result"] == WORKS != result
+        results[row.program] = {
+            "library": row.library,
+            "version": version or (before or {}).get("version", ""),
+            "program": row.program,
+            "what": row.what,
+            "result": result,
+            "since": before["since"] if before is not None and same else today,
+        }
+        print(f"{row.library} {version}: {row.program}: {result}", flush=True)
+        write(results)
+    return 1 if worse else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,223 @@
+"""Each finding of `npu-dispatch doctor`, where what it finds is really so."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from npu_dispatch import doctor
+
+
+@pytest.fixture
+def examined(child_environment):
+    """examined(NAME=value, before=function): the command's status and answer."""
+
+    def run(before=None, command=(), **env):
+        ended = subprocess.run(
+            [*command, sys.executable, "-m", "npu_dispatch", "doctor", "--json"],
+            env=child_environment(**env),
+            preexec_fn=before,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert ended.returncode in (0, 1), ended.stderr
+        answer = json.loads(ended.stdout)
+        assert answer["healthy"] == (ended.returncode == 0)
+        return ended.returncode, answer
+
+    return run
+
+
+def told(answer, word):
+    """Return the one finding that has the word."""
+    found = [f for f in answer["findings"] if word in f["what"]]
+    assert len(found) == 1, answer["findings"]
+    assert found[0]["mend"]
+    return found[0]
+
+
+def distribution(folder: Path, name: str, version: str, entry: str = "") -> Path:
+    """Install a package that has no more than a name."""
+    info = folder / f"{name}-{version}.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+    )
+    (info / "entry_points.txt").write_text(entry)
+    return folder
+
+
+def test_a_healthy_machine_computes_and_is_told_so(examined):
+    status, answer = examined()
+
+    assert status == 0 and not [f for f in answer["findings"] if f["problem"]]
+    assert answer["facts"]["1 + 1 on npu"] == "2.0"
+
+
+def test_the_null_driver_computes_nothing(examined):
+    status, answer = examined(NPU_DRIVER="null")
+
+    finding = told(answer, "1 + 1 = 0.0 (driver null)")
+    assert status == 1 and finding["mend"] == "unset NPU_DRIVER"
+
+
+@pytest.mark.parametrize(
+    ("driver", "word"),
+    [("foo", "known: host, null"), ("/no/driver.so", "no such file")],
+)
+def test_an_unknown_driver_is_named(examined, driver, word):
+    status, answer = examined(NPU_DRIVER=driver)
+
+    assert status == 1 and word in told(answer, f"NPU_DRIVER={driver}")["what"]
+
+
+def test_hidden_devices(examined):
+    status, answer = examined(ASCEND_RT_VISIBLE_DEVICES="9")
+
+    finding = told(answer, "there are no devices")
+    assert status == 1 and finding["mend"] == "unset ASCEND_RT_VISIBLE_DEVICES"
+
+
+def test_another_torch(examined, tmp_path):
+    path = distribution(tmp_path, "torch", "2.11.0")
+
+    status, answer = examined(PYTHONPATH=str(path))
+
+    finding = told(answer, "torch 2.11.0 is installed")
+    assert status == 1 and "pip install torch==2.13.0" in finding["mend"]
+
+
+def test_another_package_that_is_a_device_of_torchs(examined, tmp_path):
+    path = distribution(
+        tmp_path, "other_npu", "1.0", "[torch.backends]\nother = other_npu:load\n"
+    )
+    (path / "other_npu.py").write_text(
+        "import torch\n"
+        "def load():\n"
+        "    torch.utils.rename_privateuse1_backend('other')\n"
+    )
+
+    status, answer = examined(PYTHONPATH=str(path))
+
+    assert "other_npu:load" in told(answer, "the package other_npu")["what"]
+    assert "pip uninstall other_npu" in told(answer, "the package other_npu")["mend"]
+    # Whoever was first has it; where that was not us, nothing works.
+    assert status == (0 if answer["facts"].get("1 + 1 on npu") == "2.0" else 1)
+
+
+def test_variables_that_do_nothing_or_too_much(examined):
+    _, answer = examined(
+        TORCH_NPU_SANITIZER="yes please",
+        NPU_AUTOLOAD="0",
+        OMP_NUM_THREADS="1000",
+    )
+
+    assert told(answer, "TORCH_NPU_SANITIZER")["mend"] == "unset TORCH_NPU_SANITIZER"
+    assert "unset NPU_AUTOLOAD" in told(answer, "NPU_AUTOLOAD=0")["mend"]
+    assert told(answer, "OMP_NUM_THREADS=1000")["mend"] == "unset OMP_NUM_THREADS"
+
+
+def test_one_core(examined):
+    def on_one():
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+
+    status, answer = examined(before=on_one)
+
+    assert status == 0 and told(answer, "may use one core")
+    assert answer["facts"]["cores"] == "1"
+
+
+def test_limits_of_files_and_addresses(examined):
+    def limited():
+        resource.setrlimit(resource.RLIMIT_NOFILE, (128, 128))
+        resource.setrlimit(resource.RLIMIT_AS, (1 << 40, 1 << 40))
+
+    _, answer = examined(before=limited)
+
+    assert told(answer, "open 128 files")["mend"] == "ulimit -n 4096"
+    assert told(answer, "limited to 1024.0 GiB")["mend"] == "ulimit -v unlimited"
+
+
+def test_little_device_memory(examined):
+    status, answer = examined(NPU_DISPATCH_MEMORY="64M")
+
+    finding = told(answer, "64 MiB of memory")
+    assert status == 0 and "NPU_DISPATCH_MEMORY" in finding["mend"]
+
+
+def test_a_cache_that_cannot_be_written(examined):
+    _, answer = examined(XDG_CACHE_HOME="/proc/nowhere")
+
+    assert "XDG_CACHE_HOME" in told(answer, "/proc/nowhere")["mend"]
+
+
+def test_no_home(monkeypatch):
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", no_home)
+
+    found = list(doctor._folders())
+
+    assert "HOME is not set" in found[0].what and "XDG_CACHE_HOME" in found[0].mend
+
+
+def no_home():
+    raise RuntimeError("of a user whom the system does not know")
+
+
+def test_no_compiler(examined):
+    _, answer = examined(CXX="/nowhere/g++")
+
+    assert "apt-get install g++" in told(answer, "no compiler /nowhere/g++")["mend"]
+
+
+def in_own_mounts(script):
+    """A command that runs in a world where the script has changed what is mounted."""
+    tool = shutil.which("unshare")
+    if tool is None or subprocess.run([tool, "-rm", "true"], check=False).returncode:
+        pytest.skip("no mounts of one's own here")
+    return tool, "-rm", "sh", "-c", f'{script}; exec "$@"', "sh"
+
+
+def test_a_small_shared_memory(examined):
+    small = in_own_mounts("mount -t tmpfs -o size=1m tmpfs /dev/shm")
+
+    status, answer = examined(command=small)
+
+    assert status == 0
+    assert "--shm-size" in told(answer, "/dev/shm has 1 of 1 MiB free")["mend"]
+    assert "private" in answer["facts"]["statistics"]
+
+
+def test_a_folder_of_statistics_that_is_none(examined):
+    blocked = in_own_mounts(
+        "mount -t tmpfs -o size=1g tmpfs /dev/shm; touch /dev/shm/npu_dispatch-0"
+    )
+
+    _, answer = examined(command=blocked)
+
+    finding = told(answer, "/dev/shm/npu_dispatch-0 is not a folder")
+    assert finding["mend"] == "sudo rm -r /dev/shm/npu_dispatch-0"
+
+
+def test_people_read_problems_first_and_what_mends_them(child_environment):
+    ended = subprocess.run(
+        [sys.executable, "-m", "npu_dispatch", "doctor"],
+        env=child_environment(NPU_DRIVER="null", OMP_NUM_THREADS="1000"),
+        capture_output=True,
+        text=True,
+    )
+
+    lines = [line.strip() for line in ended.stdout.splitlines()]
+    assert ended.returncode == 1
+    problem = lines.index("problem  the device computes 1 + 1 = 0.0 (driver null)")
+    assert lines[problem + 1] == "mend it  unset NPU_DRIVER"
+    assert any(line.startswith("advice  OMP_") for line in lines[problem:])
