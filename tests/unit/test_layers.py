@@ -53,6 +53,8 @@ PYTHON_LAYERS = {
     "metrics": 2.5,
     "verdict": 2,
     "describe": 2.5,
+    "flight_recorder": 2,
+    "all_ranks": 2.5,
     "summary": 2,
     "top": 2,
     "trace": 2,
@@ -68,6 +70,7 @@ PYTHON_LAYERS = {
 }
 WITHOUT_TORCH = {"errors", "config", "stats", "metrics", "service", "summary"}
 WITHOUT_TORCH |= {"describe", "proc_stat", "prometheus", "verdict"}
+WITHOUT_TORCH |= {"all_ranks", "flight_recorder"}
 WITHOUT_TORCH |= {"foreign_file", "dump", "processes", "sanitizer"}
 WITHOUT_TORCH |= {"top", "trace", "trace_export", "trace_file", "trace_marks"}
 MAX_LINES = 500
