@@ -31,19 +31,44 @@ def ps(as_json: bool, everybody: bool) -> None:
 
 
 @click.command()
-@click.argument("pid", type=int)
-def dump(pid: int) -> None:
-    """Say what the streams and host threads of PID are doing, also when it hangs."""
+@click.option("--all-ranks", is_flag=True, help="Compare what ranks have called.")
+@click.option("--save", metavar="PREFIX", help="Also write each rank's to PREFIXrank.")
+@click.argument("what", nargs=-1)
+def dump(what: tuple[str, ...], all_ranks: bool, save: str | None) -> None:
+    """Say what the streams and host threads of PID are doing, also when it hangs.
+
+    With --all-ranks: which rank waits in which collective, and which rank is
+    elsewhere. Of this machine's processes, or of the files and folders named,
+    which --save has written, or the watchdog.
+    """
+    if all_ranks or save:
+        return _dump_ranks([Path(one) for one in what], save)
     from npu_dispatch.describe import dump_lines
     from npu_dispatch.processes import Processes
 
-    with Processes(pid=pid) as processes:
+    if len(what) != 1 or not what[0].isdecimal():
+        raise click.UsageError("Missing argument 'PID', or --all-ranks.")
+    with Processes(pid=int(what[0])) as processes:
         views = processes.refresh()
     if not views:
         raise click.ClickException(
-            f"no process {pid} uses npu here; npu-dispatch ps lists those that do"
+            f"no process {what[0]} uses npu here; npu-dispatch ps lists those that do"
         )
-    click.echo("\n".join(dump_lines(views[0])))
+    return click.echo("\n".join(dump_lines(views[0])))
+
+
+def _dump_ranks(paths: list[Path], prefix: str | None) -> None:
+    from npu_dispatch import all_ranks, flight_recorder
+
+    try:
+        dumps = all_ranks.from_files(paths) if paths else all_ranks.from_segments()
+    except (OSError, ValueError) as error:
+        raise click.ClickException(str(error)) from error
+    if not dumps:
+        raise click.ClickException("no process here is in a group of ranks")
+    for one in dumps if prefix else ():
+        flight_recorder.save(one, str(prefix))
+    click.echo("\n".join(all_ranks.report(dumps)))
 
 
 @click.command()

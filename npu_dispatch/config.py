@@ -65,6 +65,7 @@ class Config:
     watchdog_seconds: float = 0.0  # 0: none
     torch_npu_alias: bool = False
     cuda: bool = False  # means npu
+    flight_recorder_file: str | None = None  # its rank is added
     task_queue: int = 1
 
     @classmethod
@@ -90,6 +91,9 @@ class Config:
             rank=int(rank) if (rank := env.get("RANK", "")).isdecimal() else -1,
             compact_errors=env.get("TORCH_NPU_COMPACT_ERROR_OUTPUT") == "1",
             watchdog_seconds=_seconds(env.get("NPU_DISPATCH_WATCHDOG", "")),
+            flight_recorder_file=env.get("TORCH_HCCL_DEBUG_INFO_TEMP_FILE")
+            or env.get("TORCH_FR_DUMP_TEMP_FILE")
+            or None,
             task_queue=_level(env.get("TASK_QUEUE_ENABLE", "")),
             torch_npu_alias=env.get("NPU_DISPATCH_TORCH_NPU_ALIAS", "").lower() in _YES,
             cuda=env.get("NPU_DISPATCH_CUDA", "").lower() in _YES,

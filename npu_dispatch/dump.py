@@ -3,7 +3,9 @@
 Needs nothing from the process: it may hang, with or without the GIL.
 `python -m npu_dispatch.dump PID SECONDS` watches a process until it ends and
 writes a dump whenever a stream with work has made no progress for so long;
-NPU_DISPATCH_WATCHDOG=30s starts that for the process itself.
+NPU_DISPATCH_WATCHDOG=30s starts that for the process itself. A rank of a group
+says what the other ranks on its machine are doing, too, and saves its flight
+recorder where TORCH_FR_DUMP_TEMP_FILE, or torch_npu's name for it, says.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import subprocess
 import sys
 import time
 
+from npu_dispatch.config import Config
 from npu_dispatch.describe import dump_lines
 from npu_dispatch.proc_stat import has_ended
 from npu_dispatch.processes import Processes, ProcessView
@@ -39,6 +42,20 @@ class _Progress:
         return longest
 
 
+def _ranks(processes: Processes, view: ProcessView) -> list[str]:
+    """Return what the ranks of the process's job are doing; save its own calls."""
+    from npu_dispatch import all_ranks, flight_recorder
+
+    reader = processes.reader(view)
+    mine = flight_recorder.dump_of(reader) if reader else None
+    if mine is None:
+        return []
+    if prefix := Config.read().flight_recorder_file:
+        flight_recorder.save(mine, prefix)
+    everybody = [d for d in all_ranks.from_segments() if d["pid"] != mine["pid"]]
+    return all_ranks.report(all_ranks.job_of(mine, everybody))
+
+
 def watch(pid: int, seconds: float) -> None:
     """Write a dump to stderr at each standstill of `pid`, until it ends.
 
@@ -51,7 +68,7 @@ def watch(pid: int, seconds: float) -> None:
             for view in processes.refresh():
                 stuck = progress.stuck_for(view)
                 if stuck >= seconds and not reported:
-                    text = "\n".join(dump_lines(view))
+                    text = "\n".join([*dump_lines(view), *_ranks(processes, view)])
                     print(
                         f"npu_dispatch: no progress for {stuck:.1f} s\n{text}",
                         file=sys.stderr,

@@ -78,6 +78,10 @@ class ForeignFile:
             )
         return data
 
+    def grow(self) -> None:
+        """See what its process has added to its end since it was opened."""
+        self.size = os.fstat(self._file).st_size
+
     def write(self, at: int, data: bytes) -> None:
         """Write over bytes that are there."""
         self.read(at, len(data))  # does not make a file longer

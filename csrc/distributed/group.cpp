@@ -3,6 +3,7 @@
 #include <ATen/core/grad_mode.h>
 #include <stdio.h>
 
+#include "csrc/base/clock.h"
 #include "csrc/distributed/checks.h"
 #include "csrc/distributed/comm_streams.h"
 #include "csrc/engine/engine.h"
@@ -27,28 +28,39 @@ struct Running {
   std::function<void(Transport&, const Collective&, const Tensors&,
                      const Tensors&)>
       run;
+  LoggedCollective entry;
 };
 
+void fail(const Running& r, npu_failure& failure, const char* why) {
+  snprintf(failure.text, sizeof failure.text, "%s, %s #%llu: %s",
+           r.where.c_str(), r.call.agreed.name,
+           (unsigned long long)r.call.agreed.seq, why);
+}
+
 int run_call(void* state, npu_failure& failure) {
-  const Running& r = *static_cast<Running*>(state);
+  Running& r = *static_cast<Running*>(state);
   use_threads_for(KernelSize::kLarge);
   const at::NoGradGuard no_grad;
+  r.entry.started(now_ns());
   try {
     r.run(*r.transport, r.call, r.reads, r.writes);
+    r.entry.ended(now_ns(), false);
+    r.entry = {};
     return NPU_OK;
   } catch (const c10::Error& e) {
-    snprintf(failure.text, sizeof failure.text, "%s, %s #%llu: %s",
-             r.where.c_str(), r.call.agreed.name,
-             (unsigned long long)r.call.agreed.seq, e.what_without_backtrace());
+    fail(r, failure, e.what_without_backtrace());
   } catch (const std::exception& e) {
-    snprintf(failure.text, sizeof failure.text, "%s, %s #%llu: %s",
-             r.where.c_str(), r.call.agreed.name,
-             (unsigned long long)r.call.agreed.seq, e.what());
+    fail(r, failure, e.what());
   }
   return failure.code = NPU_ERROR;
 }
 
-void release_call(void* state) { delete static_cast<Running*>(state); }
+// Also of one that never ran, because its stream had failed.
+void release_call(void* state) {
+  Running* const r = static_cast<Running*>(state);
+  r->entry.ended(now_ns(), true);
+  delete r;
+}
 
 }  // namespace
 
@@ -58,10 +70,11 @@ std::string group_rank_text(const std::string& name, int rank, int size) {
 }
 
 HcclGroup::HcclGroup(c10::intrusive_ptr<c10d::Backend> gloo, int rank, int size,
-                     std::string name, Milliseconds timeout)
+                     std::string name, Milliseconds timeout, int logged)
     : Backend(rank, size),
       transport_(std::make_shared<Transport>(std::move(gloo), rank, size)),
       name_(std::move(name)),
+      logged_(logged),
       timeout_(timeout) {
   init();
 }
@@ -126,6 +139,33 @@ Stream& HcclGroup::lane(int device, int peer, bool sends) {
   return *stream;
 }
 
+LoggedCollective HcclGroup::note(const Plan& plan, const Collective& call,
+                                 const Stream& stream) {
+  // In place, what is written is what is read.
+  const bool in_place = plan.reads.empty();
+  const Tensors& in = in_place ? plan.writes : plan.reads;
+  const bool read_only = plan.writes.empty() && plan.peers.empty();
+  const Tensors& out = read_only ? plan.reads : plan.writes;
+  constexpr size_t kMost = kShapeWords;  // each takes a word at least
+  TensorShape shapes[kMost];
+  size_t n = 0;
+  const auto add = [&](const Tensors& list, bool output, size_t first) {
+    for (size_t i = 0; i < list.size(); ++i) {
+      if (n == kMost) break;
+      const int peer = plan.peers.empty() ? -1 : plan.peers[first + i];
+      shapes[n++] = {list[i].sizes().data(), list[i].sizes().size(),
+                     uint8_t(list[i].scalar_type()), output, peer};
+    }
+  };
+  if (!in_place || plan.peers.empty()) add(in, false, 0);
+  add(out, true, plan.reads.size());
+  const Agreement& a = call.agreed;
+  return log_collective(
+      {logged_, a.seq, plan.on != nullptr, a.name, call.site, now_ns(),
+       uint64_t(call.timeout.count()), a.root, a.reduce,
+       uint64_t(stream.device()) << 32 | uint64_t(stream.id()), shapes, n});
+}
+
 HcclGroup::WorkPtr HcclGroup::launch(Plan plan) {
   check_usable();
   const Tensors& some = plan.reads.empty() ? plan.writes : plan.reads;
@@ -176,6 +216,7 @@ HcclGroup::WorkPtr HcclGroup::launch(Plan plan) {
   take(plan.reads, running->reads, false);
   take(plan.writes, running->writes, true);
   const uint64_t seq = call.agreed.seq;  // the call goes with its task
+  running->entry = note(plan, call, stream);
   const ForeignWork work{intern_name(std::string("hccl:") + plan.name),
                          run_call, release_call, running.release(),
                          std::move(views)};

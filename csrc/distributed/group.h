@@ -4,11 +4,13 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include "csrc/distributed/reduction.h"
 #include "csrc/distributed/transport.h"
 #include "csrc/distributed/work.h"
+#include "csrc/stats/collectives.h"
 
 namespace npu {
 
@@ -27,10 +29,16 @@ class HcclGroup final : public c10d::Backend {
   };
   using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
-  // `gloo`: connects the same ranks; null for one rank.
+  // `gloo`: connects the same ranks; null for one rank. `logged`: of
+  // log_group().
   HcclGroup(c10::intrusive_ptr<c10d::Backend> gloo, int rank, int size,
-            std::string name, Milliseconds timeout);
+            std::string name, Milliseconds timeout, int logged);
   ~HcclGroup() override;
+
+  // What the user calls it, which torch tells after it was made.
+  void describe(const std::string& description) {
+    describe_group(logged_, description.c_str());
+  }
 
   const std::string getBackendName() const override { return "hccl"; }
   c10::intrusive_ptr<c10d::Backend::Options> getBackendOptions() override;
@@ -95,8 +103,11 @@ class HcclGroup final : public c10d::Backend {
     Tensors results{};
     bool host_waits = false;
     std::shared_ptr<int> source{};
-    Stream* on = nullptr;  // a lane of send or recv
+    Stream* on = nullptr;      // a lane of send or recv
+    std::vector<int> peers{};  // of send and recv: of the reads, then writes
   };
+  LoggedCollective note(const Plan& plan, const Collective& call,
+                        const Stream& stream);
   WorkPtr launch(Plan plan);
   WorkPtr reduce_scattered(const char* name, const at::Tensor& out,
                            const Tensors& in, const Reduction&, Milliseconds,
@@ -119,6 +130,7 @@ class HcclGroup final : public c10d::Backend {
 
   const std::shared_ptr<Transport> transport_;
   const std::string name_;
+  const int logged_;
   Milliseconds timeout_;
   std::mutex mutex_;  // guards the rest
   // Of collectives, the same on all ranks; and of send and recv.

@@ -80,6 +80,9 @@ HcclGroup::WorkPtr HcclGroup::launch_messages(const Tensors& tensors,
             true};
   plan.on = &on;
   std::vector<Stream*> lanes;
+  for (const bool sends : {true, false})
+    for (const Message& m : messages)
+      if (m.sends == sends) plan.peers.push_back(m.peer);
   for (size_t i = 0; i < messages.size(); ++i) {
     (messages[i].sends ? plan.reads : plan.writes).push_back(tensors[i]);
     if (batch)

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "csrc/python/bindings.h"
+#include "csrc/stats/collectives.h"
 #include "csrc/stats/segment.h"
 
 namespace npu {
@@ -48,6 +49,15 @@ std::map<std::string, size_t> layout() {
       FIELD(Segment, streams),
       FIELD(Segment, names),
       FIELD(Segment, sites),
+      {"CollectiveEntry.size", sizeof(CollectiveEntry)},
+      {"CollectiveGroup.size", sizeof(CollectiveGroup)},
+      {"kCollectiveLogVersion", kCollectiveLogVersion},
+      FIELD(CollectiveEntry, shapes),
+      FIELD(CollectiveGroup, name),
+      FIELD(CollectiveGroup, ranks),
+      FIELD(CollectiveLog, next),
+      FIELD(CollectiveLog, groups),
+      FIELD(CollectiveLog, log),
       FIELD(SegmentHeader, pid),
       FIELD(SegmentHeader, process_start),
       FIELD(SegmentHeader, monotonic_ns),

@@ -24,6 +24,8 @@ namespace npu {
 namespace {
 
 std::string path_;
+// Where the file goes on behind the segment: at a page.
+constexpr size_t kExtensionAt = (sizeof(Segment) + 4095) / 4096 * 4096;
 bool inherited_ = false;  // of a fork, and without a file since
 // The file that is mapped, also when it has been removed; 0: none.
 ino_t file_number_ = 0;
@@ -117,25 +119,60 @@ void* map_file(Segment* at) {
   return memory;
 }
 
+// Our file; -1 and an errno where its name is no longer ours. By its name: a
+// descriptor that we kept would be somebody else's in a program that closes all
+// it finds.
+int open_again(int& failed) {
+  const int file = open(path_.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+  if (file < 0) {
+    failed = errno;
+    return -1;
+  }
+  struct stat info;
+  failed = fstat(file, &info) ? errno : 0;
+  if (!failed && info.st_ino != file_number_) failed = ENOENT;
+  if (!failed) return file;
+  close(file);
+  return -1;
+}
+
 // Memory for the block, where it is in a file. 0, or an errno.
 int allocate_block(const StreamBlock& block) {
   if (!file_number_) return 0;
-  // By its name: a descriptor that we kept would be somebody else's in a
-  // program that closes all it finds.
-  const int file = open(path_.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-  if (file < 0) return errno;
-  struct stat info;
-  int failed = fstat(file, &info) ? errno : 0;
-  if (!failed && info.st_ino != file_number_) failed = ENOENT;
+  int failed = 0;
+  const int file = open_again(failed);
+  if (file < 0) return failed;
   const auto at = size_t(reinterpret_cast<const char*>(&block) -
                          reinterpret_cast<const char*>(&segment()));
-  if (!failed) failed = allocate_pages(file, at, sizeof block);
+  failed = allocate_pages(file, at, sizeof block);
   close(file);
   return failed;
 }
 
-void* map_private() {
-  void* memory = mmap(nullptr, sizeof(Segment), PROT_READ | PROT_WRITE,
+std::atomic<void*> extension_{nullptr};  // made under blocks_mutex_
+
+// Makes the file longer by the extension and maps it. 0, or an errno.
+int map_extension(size_t bytes, void*& memory) {
+  if (!file_number_) return ENOENT;
+  int failed = 0;
+  const int file = open_again(failed);
+  if (file < 0) return failed;
+  if (ftruncate(file, off_t(kExtensionAt + bytes))) failed = errno;
+  if (!failed) failed = allocate_pages(file, kExtensionAt, bytes);
+  if (!failed) {
+    void* const mapped = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                              MAP_SHARED, file, off_t(kExtensionAt));
+    if (mapped == MAP_FAILED)
+      failed = errno;
+    else
+      memory = mapped;
+  }
+  close(file);
+  return failed;
+}
+
+void* map_private(size_t bytes) {
+  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) {
     perror("npu_dispatch: no memory for the statistics segment");
@@ -196,7 +233,7 @@ std::atomic<Segment*> made_{nullptr};
 
 Segment* current() {
   void* memory = map_file(nullptr);
-  Segment* s = make(memory ? memory : map_private());
+  Segment* s = make(memory ? memory : map_private(sizeof(Segment)));
   made_.store(s, std::memory_order_release);
   pthread_atfork(nullptr, nullptr, detach_segment_after_fork);
   return s;
@@ -235,6 +272,25 @@ StreamBlock* claim_stream_block() {
   // Relaxed: statistics order nothing.
   all.process.unpublished_streams.fetch_add(1, std::memory_order_relaxed);
   return nullptr;
+}
+
+void* segment_extension(size_t bytes, void (*fill)(void*)) {
+  // Acquire: with the release below, whoever sees it sees its first values.
+  void* memory = extension_.load(std::memory_order_acquire);
+  if (memory) return memory;
+  segment();
+  const std::lock_guard lock(blocks_mutex_);
+  // Relaxed: written under the mutex.
+  memory = extension_.load(std::memory_order_relaxed);
+  if (memory) return memory;
+  const int failed = map_extension(bytes, memory);
+  if (failed && file_number_)
+    complain("other processes cannot see this one's collectives", path_,
+             failed);
+  if (!memory) memory = map_private(bytes);
+  fill(memory);
+  extension_.store(memory, std::memory_order_release);
+  return memory;
 }
 
 void publish_name(const char* name) {
@@ -311,6 +367,9 @@ void detach_segment_after_fork() {
   file_number_ = 0;
   new (&blocks_mutex_) std::mutex;  // another thread may have held it
   inherited_ = true;
+  // The parent's stays mapped, and is not written to: the child's first use
+  // makes its own. Relaxed: the child has one thread.
+  extension_.store(nullptr, std::memory_order_relaxed);
   make(s);
 }
 

@@ -34,6 +34,11 @@ struct PublishedNames {
   }
 };
 
+// Memory behind the segment, in its file where it has one, made and given its
+// first values by `fill` at the first call; of zeros. One use of it: the log of
+// collectives. Any thread.
+void* segment_extension(size_t bytes, void (*fill)(void*));
+
 // Adds a sampled task that took `ns` to what `name` has cost. Any thread; does
 // nothing for a name that was never published.
 void count_name(const char* name, uint64_t ns);

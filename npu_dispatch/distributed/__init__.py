@@ -5,6 +5,35 @@
 
 from __future__ import annotations
 
-from npu_dispatch.distributed._error import DistributedError
+import pickle
+from pathlib import Path
 
-__all__ = ["DistributedError"]
+from npu_dispatch import _C
+from npu_dispatch.distributed._error import DistributedError
+from npu_dispatch.flight_recorder import dump_of
+from npu_dispatch.stats import StatsReader
+
+__all__ = ["DistributedError", "dump_flight_recorder"]
+
+
+def dump_flight_recorder() -> bytes:
+    """Return this rank's last calls: a pickle in torch's flight recorder format.
+
+    Mirrors torch._C._distributed_c10d._dump_nccl_trace. The newest 1024 calls
+    and all that have not ended. `torch.distributed.flight_recorder.fr_trace`
+    reads a folder of them, one file for each rank. Raises RuntimeError where
+    the process has no statistics segment that can be read, or no group.
+    """
+    path = _C.segment_path()
+    if not path:
+        raise RuntimeError(
+            "the flight recorder is in the statistics segment, and this process "
+            "has none in /dev/shm; a line on stderr said why"
+        )
+    with StatsReader(Path(path)) as reader:
+        dump = dump_of(reader)
+    if dump is None:
+        raise RuntimeError(
+            "no group with backend hccl: call init_process_group() first"
+        )
+    return pickle.dumps(dump)

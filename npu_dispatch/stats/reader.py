@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Self
 
 from npu_dispatch.foreign_file import ForeignFile, UnsafeFileError
+from npu_dispatch.stats.collectives import CollectiveLog, read_log
 from npu_dispatch.stats.layout import (
     BEING_WRITTEN,
     BYPASSES,
@@ -281,6 +282,11 @@ class StatsReader:
                 costs[op] = before[0] + tasks, before[1] + ns
         found = [OpCost(op, *cost) for op, cost in costs.items()]
         return sorted(found, key=lambda cost: -cost.ns)
+
+    def collectives(self) -> CollectiveLog | None:
+        """Return what the process called of other ranks; None: it has no group."""
+        self._file.grow()
+        return read_log(self._file.size, self._bytes, self._site)
 
     def open_waits(self) -> list[OpenWait]:
         """Return the host threads that wait now, who waits longest first."""

@@ -54,6 +54,8 @@ PYTHON_LAYERS = {
     "metrics": 2.5,
     "verdict": 2,
     "describe": 2.5,
+    "flight_recorder": 2,
+    "all_ranks": 2.5,
     "summary": 2,
     "top": 2.5,
     "trace": 2,
@@ -77,6 +79,7 @@ WITHOUT_TORCH |= {
     "prometheus",
     "verdict",
 }
+WITHOUT_TORCH |= {"all_ranks", "flight_recorder"}
 WITHOUT_TORCH |= {"foreign_file", "dump", "processes", "sanitizer"}
 WITHOUT_TORCH |= {"top", "trace", "trace_export", "trace_file", "trace_marks"}
 MAX_LINES = 500

@@ -1,0 +1,181 @@
+"""Reading the log of collectives: the mirror of csrc/stats/collectives.h."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from npu_dispatch.stats.layout import MAX_SITES, OFFSETS, SITE
+
+__all__ = ["CollectiveGroup", "CollectiveLog", "LoggedCollective", "read_log"]
+
+# Behind the sites, which end the segment, at a page.
+_LOG_AT = -(-(OFFSETS["Segment.sites"] + MAX_SITES * SITE.size) // 4096) * 4096
+# version, entry_bytes, entries, group_bytes, groups_held, next, dropped, made
+_HEAD = struct.Struct("<8Q")
+# known, rank, size, name, description, token, ranks
+_GROUP = struct.Struct("<3Q64s64s40s832s")
+# state, group, seq, name, site, scheduled, started, ended, timeout, root,
+# reduce, stream, tensors, shapes
+_ENTRY = struct.Struct("<3Q24s9Q40Q8x")
+_STATES = ("free", "writing", "scheduled", "started", "completed", "failed")
+_MESSAGE = 1 << 63
+_RANKS_TEXT = 831
+_MOST_RANKS = 1 << 20
+
+# c10::ScalarType and c10d::ReduceOp, by number.
+DTYPES = (
+    *("Byte", "Char", "Short", "Int", "Long", "Half", "Float", "Double"),
+    *("ComplexHalf", "ComplexFloat", "ComplexDouble", "Bool"),
+    *("QInt8", "QUInt8", "QInt32", "BFloat16", "QUInt4x2", "QUInt2x4"),
+    *("Bits1x8", "Bits2x4", "Bits4x2", "Bits8", "Bits16"),
+    *("Float8_e5m2", "Float8_e4m3fn", "Float8_e5m2fnuz", "Float8_e4m3fnuz"),
+    *("UInt16", "UInt32", "UInt64"),
+)
+REDUCTIONS = (
+    *("SUM", "AVG", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR"),
+    "PREMUL_SUM",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CollectiveGroup:
+    """A group of ranks that the process is in."""
+
+    name: str
+    description: str
+    token: str  # the same on all its ranks, and of no other group
+    rank: int  # of the process, in the group
+    ranks: tuple[int, ...]  # of the world
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedTensor:
+    sizes: tuple[int, ...]
+    dtype: str  # as torch's C++ names it, "Float"
+    is_output: bool
+    peer: int  # rank in the group, of a send or recv; -1: none
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedCollective:
+    """One call. Times are nanoseconds of CLOCK_MONOTONIC, 0: not yet."""
+
+    number: int  # of the process's calls
+    group: CollectiveGroup
+    seq: int  # in its group: of collectives, or of messages
+    is_message: bool
+    name: str
+    state: str  # scheduled, started, completed, failed
+    at: str  # "train.py:12 in step"; "" when not known
+    scheduled_ns: int
+    started_ns: int
+    ended_ns: int
+    timeout_ms: int
+    root: int  # -1: none
+    reduction: str  # "": none
+    device: int
+    stream: int
+    tensors: tuple[LoggedTensor, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CollectiveLog:
+    groups: tuple[CollectiveGroup, ...]
+    calls: tuple[LoggedCollective, ...]  # oldest first
+    dropped: int  # calls that found no entry free
+
+
+def _text(data: bytes) -> str:
+    return data.partition(b"\0")[0].decode(errors="replace")
+
+
+def _ranks(text: str) -> tuple[int, ...]:
+    """Return the ranks of "0-2,5"."""
+    found: list[int] = []
+    parts = text.split(",")
+    if len(text) >= _RANKS_TEXT:
+        parts.pop()  # had no room: may be half a number
+    for part in parts:
+        first, _, last = part.partition("-")
+        if not first.isdecimal() or not (last or first).isdecimal():
+            break  # not written by us
+        upto = min(int(last or first), int(first) + _MOST_RANKS)
+        found += range(int(first), upto + 1)
+    return tuple(found)
+
+
+def _shapes(words: tuple[int, ...]) -> tuple[LoggedTensor, ...]:
+    found, at = [], 0
+    while at < len(words) and words[at]:
+        word, n = words[at], words[at] & 255
+        dtype = word >> 8 & 255
+        found.append(
+            LoggedTensor(
+                sizes=tuple(words[at + 1 : at + 1 + n]),
+                dtype=DTYPES[dtype] if dtype < len(DTYPES) else str(dtype),
+                is_output=bool(word >> 16 & 1),
+                peer=(word >> 32) - 1,
+            )
+        )
+        at += 1 + n
+    return tuple(found)
+
+
+def read_log(
+    size: int, read: Callable[[int, int], bytes], site: Callable[[int], str]
+) -> CollectiveLog | None:
+    """Return the log of a segment of `size` bytes; None when it has none.
+
+    `read(at, bytes)` gives its bytes, `site(number)` the line of a call site.
+    """
+    if size < _LOG_AT + OFFSETS["CollectiveLog.log"]:
+        return None
+    version, entry, entries, group, groups, _, dropped, _ = _HEAD.unpack(
+        read(_LOG_AT, _HEAD.size)
+    )
+    known = OFFSETS["kCollectiveLogVersion"], _ENTRY.size, _GROUP.size
+    end = OFFSETS["CollectiveLog.groups"] + group * groups
+    if (version, entry, group) != known or size < _LOG_AT + end + entry * entries:
+        return None
+    found: dict[int, CollectiveGroup] = {}
+    data = read(_LOG_AT + OFFSETS["CollectiveLog.groups"], group * groups)
+    for i, row in enumerate(_GROUP.iter_unpack(data)):
+        is_known, rank, _, *texts = row
+        if is_known:
+            name, description, token, ranks = map(_text, texts)
+            found[i] = CollectiveGroup(name, description, token, rank, _ranks(ranks))
+    data = read(_LOG_AT + end, entry * entries)
+    again = read(_LOG_AT + end, entry * entries)
+    calls = []
+    for place, row in enumerate(_ENTRY.iter_unpack(data)):
+        (later,) = struct.unpack_from("<Q", again, place * entry)
+        number, state = divmod(row[0], 8)
+        # The same call before and after: the other words belong to it.
+        if state < 2 or later // 8 != number or row[1] not in found:
+            continue
+        calls.append(
+            LoggedCollective(
+                number=number,
+                group=found[row[1]],
+                seq=row[2] & ~_MESSAGE,
+                is_message=bool(row[2] & _MESSAGE),
+                name=_text(row[3]),
+                state=_STATES[min(state, len(_STATES) - 1)],
+                at=site(row[4]),
+                scheduled_ns=row[5],
+                started_ns=row[6],
+                ended_ns=row[7],
+                timeout_ms=row[8],
+                root=row[9] - 1,
+                reduction=REDUCTIONS[row[10] - 1]
+                if 0 < row[10] <= len(REDUCTIONS)
+                else "",
+                device=row[11] >> 32,
+                stream=row[11] & 0xFFFFFFFF,
+                tensors=_shapes(row[13:]),
+            )
+        )
+    calls.sort(key=lambda call: call.number)
+    return CollectiveLog(tuple(found.values()), tuple(calls), dropped)

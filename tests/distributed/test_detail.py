@@ -1,0 +1,62 @@
+"""TORCH_DISTRIBUTED_DEBUG=DETAIL finds what differs before data moves."""
+
+from __future__ import annotations
+
+import pytest
+
+SAME = """
+os.environ["TORCH_DISTRIBUTED_DEBUG"] = "DETAIL"
+dist.set_debug_level_from_env()
+join("cpu:gloo,npu:hccl", seconds=60)
+t = torch.ones(4).npu()
+dist.all_reduce(t)
+assert t.tolist() == [2.0] * 4, t
+"""
+CALLS = {
+    "shape": ("dist.all_reduce(t)", "dist.all_reduce(torch.ones(2, 2).npu())"),
+    "dtype": ("dist.all_reduce(t)", "dist.all_reduce(t.int())"),
+    "order": ("dist.all_reduce(t)", "dist.broadcast(t, 0)"),
+}
+
+
+@pytest.mark.parametrize("what", CALLS)
+def test_a_mismatch_is_raised_by_the_call_and_its_tensor_is_left_alone(ranks, what):
+    mine, theirs = CALLS[what]
+    ranks(
+        SAME
+        + f"""
+try:
+    {mine} if rank == 0 else {theirs}
+except RuntimeError as error:
+    # The call itself, in torch's words: the device has not been asked.
+    assert "Detected mismatch between collectives on ranks" in str(error), error
+else:
+    raise AssertionError("nothing was raised")
+torch.npu.synchronize()
+assert t.tolist() == [2.0] * 4, t
+os._exit(0)
+"""
+    )
+
+
+def test_what_agrees_runs_in_detail_too(ranks):
+    ranks(
+        SAME
+        + """
+from npu_dispatch.distributed import dump_flight_recorder
+import pickle
+whole = torch.zeros(8).npu()
+dist.all_gather_into_tensor(whole, t)
+assert whole.tolist() == [2.0] * 8
+out = torch.zeros(4).npu()
+dist.reduce_scatter_tensor(out, whole)
+assert out.tolist() == [4.0] * 4
+ops = [dist.P2POp(dist.isend, t, 1 - rank), dist.P2POp(dist.irecv, out, 1 - rank)]
+for work in dist.batch_isend_irecv(ops):
+    work.wait()
+assert out.tolist() == [2.0] * 4
+dist.barrier()
+dump = pickle.loads(dump_flight_recorder())
+assert [c["desc"] for c in dump["pg_config"].values()] == ["default_pg"], dump
+"""
+    )
