@@ -56,15 +56,10 @@ SOURCES := CMakeLists.txt pyproject.toml $(shell find csrc -type f \
 $(PY):
 	$(PYTHON) -m venv $(VENV)
 
-$(TOOLS): pyproject.toml | $(PY)
-	$(PY) -m pip install -q $(PIP_TORCH_FLAGS) torch==2.13.0
-	$(PY) -m pip install -q numpy 'scikit-build-core>=0.10' \
-	  'cmake>=3.22' ninja pyyaml typing_extensions click lazy-loader rich matplotlib \
-	  scikit-learn scipy pytest pytest-asyncio pytest-timeout pytest-xdist \
-	  hypothesis expecttest ruff mypy prometheus-client starlette uvicorn uvloop \
-	  plotly httpx selenium \
-	  perfetto textual trio accelerate
-	-$(PY) -m pip install -q clang-format==18.1.8
+# torch first: its index need not have the rest.
+$(TOOLS): pyproject.toml npu_dispatch/config.py tools/requirements.py | $(PY)
+	$(PY) -m pip install -q $(PIP_TORCH_FLAGS) $$($(PY) tools/requirements.py torch)
+	$(PY) -m pip install -q $$($(PY) tools/requirements.py dev)
 	touch $@
 
 $(INSTALLED): $(TOOLS) $(SOURCES)
@@ -141,12 +136,8 @@ demo: $(INSTALLED)
 lint: $(TOOLS)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	if [ -x $(BIN)/clang-format ]; then \
-	  find csrc tests/cpp bench/cpp -name '*.h' -o -name '*.cpp' | \
-	    xargs $(BIN)/clang-format --dry-run --Werror; \
-	else \
-	  echo "clang-format is not installed" >&2; test -z "$$CI"; \
-	fi
+	find csrc tests/cpp bench/cpp -name '*.h' -o -name '*.cpp' | \
+	  xargs $(BIN)/clang-format --dry-run --Werror
 
 clean:
 	rm -rf build out
