@@ -12,6 +12,9 @@
 #   make bench            every benchmark: out/bench.json and out/bench.md
 #   make bench-readme     the README's figures, from out/bench.json
 #   make demo             train a GPT on cpu and npu; leaves out/demo.png
+#   make wheel            dist/: the source distribution, and a wheel built from it
+#   make dev              a contributor's first hour: tools, hooks, a build, a try
+#   make docs             the site from docs/, in out/site; links are checked
 #   make lint             ruff, mypy, clang-format
 #   make clean            removes build/ and out/
 #
@@ -50,7 +53,7 @@ SOURCES := CMakeLists.txt pyproject.toml $(shell find csrc -type f \
 
 .PHONY: tools build test test-cpp test-python test-sanitizers test-sanitized \
   conformance fuzz mutants steps check nightly bench bench-smoke bench-readme \
-  demo lint clean
+  demo lint clean wheel dev docs
 .DELETE_ON_ERROR:
 
 $(PY):
@@ -139,6 +142,28 @@ lint: $(TOOLS)
 	find csrc tests/cpp bench/cpp -name '*.h' -o -name '*.cpp' | \
 	  xargs $(BIN)/clang-format --dry-run --Werror
 
+# The wheel is built from the source distribution, so that a file it lacks is
+# missed here. torch's libraries stay torch's: another copy would be another torch.
+# libgomp is torch's too, as two would not share their threads.
+wheel: $(TOOLS)
+	rm -rf dist build/dist
+	PATH=$(BIN):$$PATH CMAKE_GENERATOR=Ninja CMAKE_BUILD_PARALLEL_LEVEL=$(JOBS) \
+	  $(PY) -m build --no-isolation -o build/dist .
+	PATH=$(BIN):$$PATH $(BIN)/auditwheel repair -w dist \
+	  --exclude 'libtorch*' --exclude 'libc10*' --exclude 'libgomp*' \
+	  build/dist/*.whl
+	cp build/dist/*.tar.gz dist/
+
+# compile_commands.json is where clangd looks; it names the files of the core.
+dev: $(INSTALLED)
+	$(CMAKE_CORE) -B build/core
+	ln -sf build/core/compile_commands.json compile_commands.json
+	$(BIN)/pre-commit install
+	$(BIN)/npu-dispatch doctor
+
+docs: $(TOOLS)
+	$(BIN)/mkdocs build --strict -d out/site
+
 clean:
-	rm -rf build out
+	rm -rf build out dist
 	rm -f $(INSTALLED)
