@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def build(site: Path, *options: str | Path) -> subprocess.CompletedProcess[str]:
-    command = (sys.executable, "-m", "mkdocs", "build", "-q", "--strict")
+    command = (sys.executable, "-m", "mkdocs", "build", "--strict")
     return subprocess.run(
         [*command, "-d", str(site), *map(str, options)],
         cwd=ROOT,
