@@ -13,6 +13,9 @@
 #   make bench            every benchmark: out/bench.json and out/bench.md
 #   make bench-readme     the README's figures, from out/bench.json
 #   make demo             train a GPT on cpu and npu; leaves out/demo.png
+#   make wheel            dist/: the source distribution, and a wheel built from it
+#   make dev              a contributor's first hour: tools, hooks, a build, a try
+#   make docs             the site from docs/, in out/site; links are checked
 #   make lint             ruff, mypy, clang-format
 #   make clean            removes build/ and out/
 #
@@ -50,22 +53,17 @@ SOURCES := CMakeLists.txt pyproject.toml $(shell find csrc -type f \
   -not -name '*.pyc' 2>/dev/null)
 
 .PHONY: tools build test test-cpp test-python test-sanitizers test-sanitized \
-  conformance fuzz mutants compatibility steps check nightly bench bench-smoke bench-readme \
-  demo lint clean
+  conformance fuzz mutants compatibility steps check nightly bench bench-smoke \
+  bench-readme demo lint clean wheel dev docs
 .DELETE_ON_ERROR:
 
 $(PY):
 	$(PYTHON) -m venv $(VENV)
 
-$(TOOLS): pyproject.toml | $(PY)
-	$(PY) -m pip install -q $(PIP_TORCH_FLAGS) torch==2.13.0
-	$(PY) -m pip install -q numpy 'scikit-build-core>=0.10' \
-	  'cmake>=3.22' ninja pyyaml typing_extensions click lazy-loader rich matplotlib \
-	  scikit-learn scipy pytest pytest-asyncio pytest-timeout pytest-xdist \
-	  hypothesis expecttest ruff mypy prometheus-client starlette uvicorn uvloop \
-	  plotly httpx selenium \
-	  perfetto textual trio accelerate
-	-$(PY) -m pip install -q clang-format==18.1.8
+# torch first: its index need not have the rest.
+$(TOOLS): pyproject.toml npu_dispatch/config.py tools/requirements.py | $(PY)
+	$(PY) -m pip install -q $(PIP_TORCH_FLAGS) $$($(PY) tools/requirements.py torch)
+	$(PY) -m pip install -q $$($(PY) tools/requirements.py dev)
 	touch $@
 
 $(INSTALLED): $(TOOLS) $(SOURCES)
@@ -146,13 +144,31 @@ demo: $(INSTALLED)
 lint: $(TOOLS)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	if [ -x $(BIN)/clang-format ]; then \
-	  find csrc tests/cpp bench/cpp -name '*.h' -o -name '*.cpp' | \
-	    xargs $(BIN)/clang-format --dry-run --Werror; \
-	else \
-	  echo "clang-format is not installed" >&2; test -z "$$CI"; \
-	fi
+	find csrc tests/cpp bench/cpp -name '*.h' -o -name '*.cpp' | \
+	  xargs $(BIN)/clang-format --dry-run --Werror
+
+# The wheel is built from the source distribution, so that a file it lacks is
+# missed here. torch's libraries stay torch's: another copy would be another torch.
+# libgomp is torch's too, as two would not share their threads.
+wheel: $(TOOLS)
+	rm -rf dist build/dist
+	PATH=$(BIN):$$PATH CMAKE_GENERATOR=Ninja CMAKE_BUILD_PARALLEL_LEVEL=$(JOBS) \
+	  $(PY) -m build --no-isolation -o build/dist .
+	PATH=$(BIN):$$PATH $(BIN)/auditwheel repair -w dist \
+	  --exclude 'libtorch*' --exclude 'libc10*' --exclude 'libgomp*' \
+	  build/dist/*.whl
+	cp build/dist/*.tar.gz dist/
+
+# compile_commands.json is where clangd looks; it names the files of the core.
+dev: $(INSTALLED)
+	$(CMAKE_CORE) -B build/core
+	ln -sf build/core/compile_commands.json compile_commands.json
+	$(BIN)/pre-commit install
+	$(BIN)/npu-dispatch doctor
+
+docs: $(TOOLS)
+	$(BIN)/mkdocs build --strict -d out/site
 
 clean:
-	rm -rf build out
+	rm -rf build out dist
 	rm -f $(INSTALLED)

@@ -23,7 +23,8 @@ __all__ = [
     "variable",
 ]
 
-# The torch this release is written for. pyproject.toml pins the same version.
+# The torch this release is written for. tools/torch_pin.py reads this line, and the
+# package's metadata and the Makefile ask it.
 TORCH_VERSION = "2.13.0"
 # torch_npu counts as torch does; the local part says whose this is.
 TORCH_NPU_VERSION = f"{TORCH_VERSION}+npu.dispatch"

@@ -102,7 +102,7 @@ StackFrame describe(const PythonFrame& frame) {
   const std::string file = text(code->co_filename);
   return {file, text(code->co_qualname),
           PyCode_Addr2Line(reinterpret_cast<PyCodeObject*>(frame.code),
-                           frame.byte_offset()),
+                           frame.byte_offset),
           origin_of(file)};
 }
 
@@ -121,7 +121,7 @@ std::string line_of(const std::vector<StackFrame>& frames) {
 // The id of a stack seen for the first time by this thread.
 [[gnu::noinline, gnu::cold]] uint32_t intern(PyThreadState* thread,
                                              uint64_t hash) {
-  if (_Py_IsFinalizing()) return 0;
+  if (python_is_finalizing()) return 0;
   const PyGILState_STATE gil = PyGILState_Ensure();
   // An exception on its way must not be disturbed.
   PyObject *type, *value, *trace;

@@ -5,6 +5,7 @@
 #include "csrc/engine/engine.h"
 #include "csrc/python/bindings.h"
 #include "csrc/python/call_stack.h"
+#include "csrc/python/python_frames.h"
 #include "csrc/taskqueue/stream.h"
 #include "csrc/torch/error.h"
 
@@ -30,7 +31,7 @@ py::dict to_dict(const StreamError& error) {
 
 // npu_dispatch.npu._device_error makes the exception.
 void raise_in_python(const StreamError& error) {
-  if (!Py_IsInitialized() || _Py_IsFinalizing()) return;
+  if (!Py_IsInitialized() || python_is_finalizing()) return;
   py::gil_scoped_acquire gil;
   try {
     const py::object exception =

@@ -1,14 +1,37 @@
 #include "csrc/python/python_frames.h"
 
+// Known: 3.11 and 3.12. NPU_PUBLIC_FRAMES takes the other way there too, which
+// is how its test builds it.
+#if !defined(NPU_PUBLIC_FRAMES) && PY_VERSION_HEX >= 0x030B0000 && \
+    PY_VERSION_HEX < 0x030D0000
+#define NPU_KNOWN_FRAMES 1
 #define Py_BUILD_CORE
 #include <internal/pycore_frame.h>
 #undef Py_BUILD_CORE
-
-#if PY_VERSION_HEX < 0x030B0000 || PY_VERSION_HEX >= 0x030D0000
-#error "the layout of the interpreter's frames is known for 3.11 and 3.12"
+#else
+#define NPU_KNOWN_FRAMES 0
+#include <frameobject.h>
 #endif
 
 namespace npu {
+
+namespace {
+
+uint64_t mix(uint64_t hash, uint64_t word) {
+  return (hash ^ word) * 0x9E3779B97F4A7C15u + (hash >> 29);
+}
+
+}  // namespace
+
+bool python_is_finalizing() {
+#if PY_VERSION_HEX >= 0x030D0000
+  return Py_IsFinalizing();
+#else
+  return _Py_IsFinalizing();
+#endif
+}
+
+#if NPU_KNOWN_FRAMES
 
 namespace {
 
@@ -16,31 +39,94 @@ const _PyInterpreterFrame* innermost(PyThreadState* thread) {
   return thread->cframe ? thread->cframe->current_frame : nullptr;
 }
 
-}  // namespace
-
-int PythonFrame::byte_offset() const {
-  auto* c = reinterpret_cast<PyCodeObject*>(code);
-  return int(static_cast<const char*>(instruction) -
-             reinterpret_cast<const char*>(_PyCode_CODE(c)));
+// A frame between a call from C and the function called, which is no Python's.
+bool is_shim([[maybe_unused]] const _PyInterpreterFrame* f) {
+#if PY_VERSION_HEX >= 0x030C0000
+  return f->owner == FRAME_OWNED_BY_CSTACK;
+#else
+  return false;
+#endif
 }
+
+}  // namespace
 
 uint64_t hash_python_stack(PyThreadState* thread) {
   uint64_t hash = 0;
   int depth = 0;
   for (const _PyInterpreterFrame* f = innermost(thread);
        f && depth < kMaxPythonFrames; f = f->previous, ++depth)
-    hash = (hash ^ reinterpret_cast<uint64_t>(f->prev_instr)) *
-               0x9E3779B97F4A7C15u +
-           (hash >> 29);
+    hash = mix(hash, reinterpret_cast<uint64_t>(f->prev_instr));
   return hash;
 }
 
 std::vector<PythonFrame> python_frames(PyThreadState* thread) {
   std::vector<PythonFrame> frames;
   for (const _PyInterpreterFrame* f = innermost(thread);
-       f && frames.size() < size_t(kMaxPythonFrames); f = f->previous)
-    frames.push_back({reinterpret_cast<PyObject*>(f->f_code), f->prev_instr});
+       f && frames.size() < size_t(kMaxPythonFrames); f = f->previous) {
+    if (is_shim(f)) continue;
+    auto* const code = reinterpret_cast<PyObject*>(f->f_code);
+    const auto* const begin =
+        reinterpret_cast<const char*>(_PyCode_CODE(f->f_code));
+    frames.push_back(
+        {code, int(reinterpret_cast<const char*>(f->prev_instr) - begin)});
+  }
   return frames;
 }
+
+#else
+
+namespace {
+
+// Innermost first: visit(code, offset in bytes) until it returns false. The GIL
+// is held. The public API makes an object for each frame, so it allocates.
+template <class Visit>
+void walk(PyThreadState* thread, const Visit& visit) {
+  PyFrameObject* frame = PyThreadState_GetFrame(thread);
+  while (frame) {
+    // The running function keeps its code alive after this reference is gone.
+    PyCodeObject* const code = PyFrame_GetCode(frame);
+    Py_DECREF(code);
+#if PY_VERSION_HEX >= 0x030B0000
+    const int offset = PyFrame_GetLasti(frame);
+#else
+    const int offset = frame->f_lasti * 2;  // counts instructions of two bytes
+#endif
+    PyFrameObject* const outer =
+        visit(code, offset) ? PyFrame_GetBack(frame) : nullptr;
+    Py_DECREF(frame);
+    frame = outer;
+  }
+}
+
+}  // namespace
+
+uint64_t hash_python_stack(PyThreadState* thread) {
+  // A launch of a thread that has let go of the GIL must not touch objects.
+  if (!PyGILState_Check()) {
+    if (python_is_finalizing()) return 0;  // the GIL would never be had
+    const PyGILState_STATE gil = PyGILState_Ensure();
+    const uint64_t hash = hash_python_stack(thread);
+    PyGILState_Release(gil);
+    return hash;
+  }
+  uint64_t hash = 0;
+  int depth = 0;
+  walk(thread, [&](PyCodeObject* code, int offset) {
+    hash = mix(hash, reinterpret_cast<uint64_t>(code) + uint64_t(offset));
+    return ++depth < kMaxPythonFrames;
+  });
+  return hash;
+}
+
+std::vector<PythonFrame> python_frames(PyThreadState* thread) {
+  std::vector<PythonFrame> frames;
+  walk(thread, [&](PyCodeObject* code, int offset) {
+    frames.push_back({reinterpret_cast<PyObject*>(code), offset});
+    return frames.size() < size_t(kMaxPythonFrames);
+  });
+  return frames;
+}
+
+#endif
 
 }  // namespace npu

@@ -158,7 +158,7 @@ def chart_library() -> Path:
         file = Path(folder) / "package_data" / "plotly.min.js"
         if file.is_file():
             return file
-    raise HTTPException(500, "the page needs plotly: pip install npu_dispatch[service]")
+    raise HTTPException(500, "the page needs plotly: pip install plotly")
 
 
 class _Endpoints:

@@ -146,13 +146,9 @@ def serve(
     Read-only without --enable-admin. Every option can also be set as a variable,
     NPU_DISPATCH_SERVE_PORT and so on.
     """
-    try:
-        from npu_dispatch.service.app import ServiceConfig
-        from npu_dispatch.service.server import run
-    except ImportError as error:
-        raise click.ClickException(
-            f"{error.name} is missing: pip install 'npu_dispatch[service]'"
-        ) from None
+    from npu_dispatch.service.app import ServiceConfig
+    from npu_dispatch.service.server import run
+
     config = ServiceConfig(
         hosts=(host, *allow_host),
         interval=interval,

@@ -1,0 +1,128 @@
+"""The source distribution and the wheel, each installed into an empty environment."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tarfile
+import zipfile
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+# Where another interpreter's environment must not be found.
+CLEAN = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "NPU_"))}
+PAGE = [f"npu_dispatch/service/page/{n}" for n in ("index.html", "page.js", "page.css")]
+DEPLOY = [
+    f"npu_dispatch/service/deploy/{n}"
+    for n in ("alerts.yml", "dashboard.json", "scrape-config.yml")
+]
+
+
+def run(*command: str | Path, **env: str) -> str:
+    done = subprocess.run(
+        [str(part) for part in command],
+        cwd="/",
+        env={**CLEAN, **env},
+        text=True,
+        capture_output=True,
+    )
+    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+@pytest.fixture(scope="session")
+def source(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("sdist")
+    build = (sys.executable, "-m", "build", "--no-isolation", "--sdist")
+    run(*build, "-o", folder, ROOT)
+    (file,) = folder.glob("*.tar.gz")
+    return file
+
+
+@pytest.fixture(scope="session")
+def wheel() -> Path:
+    """Built by `make wheel`, from the source distribution."""
+    subprocess.run(
+        ["make", "-s", "wheel", f"VENV={sys.prefix}"], cwd=ROOT, check=True, timeout=900
+    )
+    (file,) = (ROOT / "dist").glob("*.whl")
+    return file
+
+
+@pytest.fixture
+def environment(tmp_path) -> Path:
+    """An empty one, but for torch: hundreds of megabytes, linked instead of loaded."""
+    run(sys.executable, "-m", "venv", tmp_path / "venv")
+    (site,) = (tmp_path / "venv/lib").glob("python*/site-packages")
+    torch = metadata.distribution("torch")
+    tops = {Path(file).parts[0] for file in torch.files or ()} - {".."}
+    for top in tops:
+        (site / top).symlink_to(torch.locate_file(top))
+    return tmp_path / "venv/bin"
+
+
+def test_the_source_distribution_has_what_a_build_needs(source):
+    with tarfile.open(source) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+
+    tracked = subprocess.run(
+        ["git", "ls-files", "csrc", "npu_dispatch", "tools", "pytest_npu_dispatch"],
+        cwd=ROOT,
+        text=True,
+        capture_output=True,
+        check=True,
+    ).stdout.split()
+    assert set(tracked) <= names
+    assert not [n for n in names if n.endswith((".so", ".pyc", ".o"))]
+    assert not [n for n in names if n.startswith(("tests/unit", "build", ".venv"))]
+
+
+@pytest.mark.nightly
+@pytest.mark.serial
+@pytest.mark.timeout(900)
+def test_the_wheel_has_the_package_and_nothing_else(wheel):
+    names = zipfile.ZipFile(wheel).namelist()
+
+    tops = {name.split("/")[0] for name in names}
+    assert tops <= {
+        "npu_dispatch",
+        "pytest_npu_dispatch",
+        "npu_dispatch-0.1.0.dist-info",
+    }
+    assert {*PAGE, *DEPLOY, "npu_dispatch/include/npu_dispatch.h"} <= set(names)
+    (library,) = [n for n in names if n.endswith(".so")]
+    assert library.startswith("npu_dispatch/_C.")
+    ours = [n for n in names if not n.startswith("npu_dispatch-")]
+    assert not [n for n in ours if n.endswith((".cpp", ".cmake")) or "/test_" in n]
+    assert "manylinux" in wheel.name
+
+
+TRIES = {
+    "device": "import torch; print(torch.ones(3, device='npu').sum().item())",
+    "metrics": "import npu_dispatch.metrics as m; print(m.NpuCollector.__name__)",
+    "page": "from npu_dispatch.service import app; print(app.chart_library().exists())",
+}
+ANSWERS = {"device": "3.0", "metrics": "NpuCollector", "page": "True"}
+
+
+@pytest.mark.nightly
+@pytest.mark.serial
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("kind", ["wheel", "source"])
+def test_it_works_in_an_empty_environment(kind, request, environment):
+    file = request.getfixturevalue(kind)
+    python = environment / "python"
+    # What builds is this environment's, as it is for `make build`.
+    here = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+
+    run(python, "-m", "pip", "install", "-q", file, PATH=here, CMAKE_GENERATOR="Ninja")
+
+    for name, code in TRIES.items():
+        assert run(python, "-c", code).strip() == ANSWERS[name]
+    assert "Usage" in run(environment / "npu-dispatch", "--help")
+    assert "3.0" not in run(python, "-S", "-c", "print('no site, no device')")
+    assert "1 + 1 on npu  2.0" in run(environment / "npu-dispatch", "doctor")

@@ -1,0 +1,45 @@
+"""The site from docs/: every page is built, and every link leads somewhere."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+def build(site: Path, *options: str | Path) -> subprocess.CompletedProcess[str]:
+    command = (sys.executable, "-m", "mkdocs", "build", "--strict")
+    return subprocess.run(
+        [*command, "-d", str(site), *map(str, options)],
+        cwd=ROOT,
+        text=True,
+        capture_output=True,
+    )
+
+
+def test_every_page_is_built_and_found_by_the_search(tmp_path):
+    built = build(tmp_path / "site")
+
+    assert built.returncode == 0, built.stderr
+    index = (tmp_path / "site/search/search_index.json").read_text()
+    for page in (ROOT / "docs").rglob("*.md"):
+        place = page.relative_to(ROOT / "docs").with_suffix("")
+        folder = tmp_path / "site" / (place.parent if place.name == "index" else place)
+        assert (folder / "index.html").is_file()
+        if place.name != "index":
+            assert f'"{place}/' in index
+
+
+def test_a_link_to_nowhere_fails_the_build(tmp_path):
+    docs = tmp_path / "docs"
+    docs.mkdir()
+    (docs / "index.md").write_text("[gone](gone.md)\n")
+    config = (ROOT / "mkdocs.yml").read_text()
+    (tmp_path / "mkdocs.yml").write_text(config.replace("docs_dir: docs\n", ""))
+
+    built = build(tmp_path / "site", "-f", tmp_path / "mkdocs.yml")
+
+    assert built.returncode != 0
+    assert "gone.md" in built.stderr
