@@ -15,7 +15,7 @@ namespace {
 
 #define NPU_TEXT_OF(name) #name
 #define NPU_NAME_OF(name) NPU_TEXT_OF(name)
-constexpr const char* kEntry = NPU_NAME_OF(NPU_DRIVER_ENTRY);
+#define NPU_ENTRY NPU_NAME_OF(NPU_DRIVER_ENTRY) "()"
 
 [[noreturn]] void refuse(const std::string& name, const std::string& why) {
   throw std::runtime_error("npu_dispatch: NPU_DRIVER=" + name + ": " + why);
@@ -32,12 +32,11 @@ npu_driver as_ours(const npu_driver& table) {
 const npu_driver* load(const std::string& path) {
   void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!library) refuse(path, std::string("cannot be loaded: ") + dlerror());
-  const auto entry = reinterpret_cast<npu_driver_entry>(dlsym(library, kEntry));
-  if (!entry)
-    refuse(path, std::string("is no driver: it exports no function ") + kEntry +
-                     "()");
+  const auto entry = reinterpret_cast<npu_driver_entry>(
+      dlsym(library, NPU_NAME_OF(NPU_DRIVER_ENTRY)));
+  if (!entry) refuse(path, "is no driver: it exports no function " NPU_ENTRY);
   const npu_driver* const table = entry();
-  if (!table) refuse(path, std::string(kEntry) + "() returned null");
+  if (!table) refuse(path, NPU_ENTRY " returned null");
   return table;
 }
 
