@@ -16,8 +16,21 @@ ROOT = Path(__file__).resolve().parents[2]
 def compiled(source: Path, folder: Path) -> str:
     library = folder / f"{source.stem}.so"
     subprocess.run(
-        ["cc", "-std=c11", "-Wall", "-Wextra", "-Werror", "-O2", "-shared", "-fPIC"]
-        + [f"-I{npu_dispatch.get_include()}", source, "-o", library, "-pthread"],
+        [
+            "cc",
+            "-std=c11",
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            "-O2",
+            "-shared",
+            "-fPIC",
+            f"-I{npu_dispatch.get_include()}",
+            source,
+            "-o",
+            library,
+            "-pthread",
+        ],
         check=True,
     )
     return str(library)
@@ -98,17 +111,21 @@ assert torch.equal((torch.arange(8, device="npu") + 1).cpu(), torch.arange(8) + 
     [
         ("int nothing;", "exports no function npu_driver_table()"),
         (
-            '#include "npu_driver.h"\n'
-            "const npu_driver *npu_driver_table(void) {"
-            "static const npu_driver t = {sizeof(npu_driver), NPU_DRIVER_ABI,"
-            '.name = "half"}; return &t; }',
+            (
+                '#include "npu_driver.h"\n'
+                "const npu_driver *npu_driver_table(void) {"
+                "static const npu_driver t = {sizeof(npu_driver), NPU_DRIVER_ABI,"
+                '.name = "half"}; return &t; }'
+            ),
             "its table lacks device_count",
         ),
         (
-            '#include "npu_driver.h"\n'
-            "const npu_driver *npu_driver_table(void) {"
-            "static const npu_driver t = {sizeof(npu_driver), 1};"
-            "return &t; }",
+            (
+                '#include "npu_driver.h"\n'
+                "const npu_driver *npu_driver_table(void) {"
+                "static const npu_driver t = {sizeof(npu_driver), 1};"
+                "return &t; }"
+            ),
             "was built for version 1 of",
         ),
     ],
@@ -131,8 +148,15 @@ else:
 """
     library = tmp_path / "bad.so"
     subprocess.run(
-        ["cc", "-shared", "-fPIC", f"-I{npu_dispatch.get_include()}"]
-        + [tmp_path / "bad.c", "-o", library],
+        [
+            "cc",
+            "-shared",
+            "-fPIC",
+            f"-I{npu_dispatch.get_include()}",
+            tmp_path / "bad.c",
+            "-o",
+            library,
+        ],
         check=True,
     )
     fresh_python(code, says, NPU_DRIVER=str(library))
