@@ -13,33 +13,23 @@ import npu_dispatch
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def compiled(source: Path, folder: Path) -> str:
+def compiled(source: Path, folder: Path, *flags: str) -> str:
     library = folder / f"{source.stem}.so"
-    subprocess.run(
-        [
-            "cc",
-            "-std=c11",
-            "-Wall",
-            "-Wextra",
-            "-Werror",
-            "-O2",
-            "-shared",
-            "-fPIC",
-            f"-I{npu_dispatch.get_include()}",
-            source,
-            "-o",
-            library,
-            "-pthread",
-        ],
-        check=True,
-    )
+    include = f"-I{npu_dispatch.get_include()}"
+    command = ["cc", *flags, "-shared", "-fPIC", include, source, "-o", library]
+    subprocess.run([*command, "-pthread"], check=True)
     return str(library)
 
 
 @pytest.fixture(scope="module")
 def toy(tmp_path_factory: pytest.TempPathFactory) -> str:
     return compiled(
-        ROOT / "examples/driver/toy_driver.c", tmp_path_factory.mktemp("toy")
+        ROOT / "examples/driver/toy_driver.c",
+        tmp_path_factory.mktemp("toy"),
+        "-std=c11",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
     )
 
 
@@ -146,17 +136,5 @@ except RuntimeError as error:
 else:
     raise SystemExit("no error")
 """
-    library = tmp_path / "bad.so"
-    subprocess.run(
-        [
-            "cc",
-            "-shared",
-            "-fPIC",
-            f"-I{npu_dispatch.get_include()}",
-            tmp_path / "bad.c",
-            "-o",
-            library,
-        ],
-        check=True,
-    )
-    fresh_python(code, says, NPU_DRIVER=str(library))
+    library = compiled(tmp_path / "bad.c", tmp_path)
+    fresh_python(code, says, NPU_DRIVER=library)

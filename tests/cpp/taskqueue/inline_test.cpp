@@ -84,7 +84,7 @@ int run_nested(const npu_kernel*, const uint64_t* words, npu_failure*) {
   return NPU_OK;
 }
 constexpr npu_kernel kNested{run_nested, "test::nested", nullptr, 0,
-                            NPU_KERNEL_ON_HOST};
+                             NPU_KERNEL_ON_HOST};
 
 TEST(InlineStream, KeepsATaskThatLaunchesOthersOnIt) {
   Stream stream(0, 64, 0, StreamMode::kInline);
