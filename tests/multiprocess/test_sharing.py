@@ -13,6 +13,18 @@ import torch.multiprocessing as mp
 from torch.utils.data import DataLoader
 
 WAIT = 60  # seconds; a test that needs them fails
+# How a program begins that forks a worker before it uses the device.
+FORKED_WORKER = f"""
+import sys
+sys.path.insert(0, {str(Path(sharing_workers.__file__).parent)!r})
+import torch, npu_dispatch, sharing_workers
+import torch.multiprocessing as mp
+if __name__ == "__main__":
+    context = mp.get_context("fork")
+    inbox, outbox = context.Queue(), context.Queue()
+    child = context.Process(target=sharing_workers.answer, args=(inbox, outbox))
+    child.start()
+"""
 
 
 class Peer:
@@ -189,16 +201,9 @@ def test_the_sender_keeps_it_until_the_receiver_has_dropped_it(peer):
 
 
 def test_what_has_come_back_is_free_when_memory_runs_out(fresh_python):
-    code = f"""
-import sys
-sys.path.insert(0, {str(Path(sharing_workers.__file__).parent)!r})
-import torch, npu_dispatch, sharing_workers
-import torch.multiprocessing as mp
-if __name__ == "__main__":
-    context = mp.get_context("fork")
-    inbox, outbox = context.Queue(), context.Queue()
-    child = context.Process(target=sharing_workers.answer, args=(inbox, outbox))
-    child.start()
+    code = (
+        FORKED_WORKER
+        + """\
     def ask(*what):
         inbox.put(what)
         return outbox.get(timeout=60)
@@ -214,6 +219,7 @@ if __name__ == "__main__":
     inbox.put(None)
     child.join()
 """
+    )
     result = fresh_python(code, NPU_DISPATCH_MEMORY="64M")
 
     assert result.stdout.split() == ["kept", "0.0"]
@@ -339,16 +345,9 @@ def mp_with(context, tensor):
 
 
 def test_a_fork_made_before_the_device_was_used_shares_it(fresh_python):
-    code = f"""
-import sys
-sys.path.insert(0, {str(Path(sharing_workers.__file__).parent)!r})
-import torch, npu_dispatch, sharing_workers
-import torch.multiprocessing as mp
-if __name__ == "__main__":
-    context = mp.get_context("fork")
-    inbox, outbox = context.Queue(), context.Queue()
-    child = context.Process(target=sharing_workers.answer, args=(inbox, outbox))
-    child.start()
+    code = (
+        FORKED_WORKER
+        + """\
     x = torch.ones(3, device="npu")
     inbox.put(("add_ten", x))
     outbox.get(timeout=60)
@@ -356,6 +355,7 @@ if __name__ == "__main__":
     child.join()
     print(x.tolist())
 """
+    )
     assert fresh_python(code).stdout.strip() == "[11.0, 11.0, 11.0]"
 
 
