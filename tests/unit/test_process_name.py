@@ -42,9 +42,15 @@ def test_a_worker_of_multiprocessing_is_told_from_python_c():
 
 
 def test_a_running_process_and_one_that_is_gone():
+    # A process has no words for a moment while it begins its program: the kernel
+    # lets Popen() return before it has laid them out. This one says that it runs.
     child = subprocess.Popen(
-        [sys.executable, "-c", "input()"], stdin=subprocess.PIPE, text=True
+        [sys.executable, "-c", "print(flush=True); input()"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     )
+    child.stdout.read(1)
     name = name_of(child.pid)
     child.communicate("\n")
 
