@@ -169,6 +169,7 @@ Python_add_library(_C MODULE WITH_SOABI
   python/device.cpp
   python/distributed.cpp
   python/empty_strided.cpp
+  python/emulated.cpp
   python/errors.cpp
   python/exceptions.cpp
   python/flags.cpp
@@ -203,7 +204,8 @@ npu_compile_together(_C waits
   python/aio.cpp python/flags.cpp python/foreign.cpp python/queue_cost.cpp
   python/schedule.cpp python/shared_memory.cpp python/sync_watch.cpp)
 npu_compile_together(_C tensors
-  python/call_stack.cpp python/empty_strided.cpp python/word_kernel.cpp)
+  python/call_stack.cpp python/empty_strided.cpp python/emulated.cpp
+  python/word_kernel.cpp)
 set_target_properties(_C PROPERTIES
   CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
 # torch is loaded before this module; the path is for tools that load it alone.

@@ -68,6 +68,8 @@ def register() -> None:
         _torch_asked = True
         return
     config = Config.read()
+    if config.emulated_sheet is not None:
+        _take_sheet(config.emulated_sheet, config.emulated_compute)
     _check_torch(torch.__version__, TORCH_VERSION)
     from npu_dispatch import _C
 
@@ -106,6 +108,14 @@ def register() -> None:
         install_torch_npu_alias()
     if config.cuda:
         redirect_cuda()
+
+
+def _take_sheet(name: str, compute: str) -> None:
+    """Tell the driver what device it is to emulate, and our children's too."""
+    from npu_dispatch.config import set_for_children
+    from npu_dispatch.plan import sheet
+
+    set_for_children("NPU_EMULATED", sheet.load(name).driver_text(compute=compute))
 
 
 def _start_watchdog(seconds: float) -> None:

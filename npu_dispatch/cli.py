@@ -11,7 +11,7 @@ from types import TracebackType
 import click
 
 import npu_dispatch
-from npu_dispatch import cli_watch
+from npu_dispatch import cli_plan, cli_watch
 from npu_dispatch.service.command import export, serve
 
 __all__ = ["main"]
@@ -44,7 +44,7 @@ class _Runner(click.Command):
         return super().parse_args(ctx, args)
 
 
-def _what_to_run(
+def what_to_run(
     module: str | None, args: tuple[str, ...]
 ) -> tuple[str | Path, tuple[str, ...]]:
     """Return the module's name or the script, and its arguments."""
@@ -120,7 +120,7 @@ def run(
     from npu_dispatch import summary
     from npu_dispatch.config import set_for_children
 
-    what, args = _what_to_run(module, args)
+    what, args = what_to_run(module, args)
     npu_dispatch.register()
     if torch_npu:
         set_for_children("NPU_DISPATCH_TORCH_NPU_ALIAS", "1")
@@ -129,7 +129,7 @@ def run(
         set_for_children("NPU_DISPATCH_CUDA", "1")
         npu_dispatch.redirect_cuda()
     watch = summary.Watch()
-    status = _run(what, args)
+    status = run_program(what, args)
     left = _finish_work()
     status = status or left
     figures = watch.figures()
@@ -141,7 +141,7 @@ def run(
     sys.exit(status)
 
 
-def _run(what: str | Path, args: tuple[str, ...]) -> int:
+def run_program(what: str | Path, args: tuple[str, ...]) -> int:
     """Run it as `python SCRIPT ARGS` or `python -m MODULE ARGS` would.
 
     Returns the exit status.
@@ -239,7 +239,7 @@ def sanitize(
     from npu_dispatch import sanitizer
     from npu_dispatch.config import Config
 
-    what, args = _what_to_run(module, args)
+    what, args = what_to_run(module, args)
     known = suppressions or Config.read().sanitizer_suppressions
     try:
         npu_dispatch.enable_npu_sanitizer("raise" if raises else "report", known)
@@ -247,7 +247,7 @@ def sanitize(
         raise click.BadParameter(str(error), param_hint="--suppressions") from None
     from npu_dispatch.npu import _sanitizer
 
-    status = _run(what, args)
+    status = run_program(what, args)
     left = _finish_work()
     status = status or left
     found = _sanitizer.reports()
@@ -287,6 +287,8 @@ def doctor(as_json: bool) -> None:
     sys.exit(0 if found.healthy else 1)
 
 
+main.add_command(cli_plan.plan_options(_Runner))
+main.add_command(cli_plan.calibrate)
 for command in (cli_watch.dump, cli_watch.ps, cli_watch.top, cli_watch.trace):
     main.add_command(command)
 

@@ -68,6 +68,8 @@ class Config:
     cuda: bool = False  # means npu
     flight_recorder_file: str | None = None  # its rank is added
     task_queue: int = 1
+    emulated_sheet: str | None = None  # what to make NPU_EMULATED of
+    emulated_compute: str = "none"  # or "real"
 
     @classmethod
     def read(cls, env: Mapping[str, str] | None = None) -> Config:
@@ -95,6 +97,10 @@ class Config:
             flight_recorder_file=env.get("TORCH_HCCL_DEBUG_INFO_TEMP_FILE")
             or env.get("TORCH_FR_DUMP_TEMP_FILE")
             or None,
+            emulated_sheet=env.get("NPU_EMULATED_SHEET", "a100-80gb-sxm")
+            if env.get("NPU_DRIVER") == "emulated" and not env.get("NPU_EMULATED")
+            else None,
+            emulated_compute=env.get("NPU_EMULATED_COMPUTE") or "none",
             task_queue=_level(env.get("TASK_QUEUE_ENABLE", "")),
             torch_npu_alias=env.get("NPU_DISPATCH_TORCH_NPU_ALIAS", "").lower() in _YES,
             cuda=env.get("NPU_DISPATCH_CUDA", "").lower() in _YES,

@@ -34,7 +34,7 @@ from npu_dispatch.config import (
 __all__ = ["Examination", "Finding", "examine"]
 
 _SHM = Path("/dev/shm")
-_DRIVERS = ("host", "null")
+_DRIVERS = ("host", "null", "emulated")
 _FEW_FILES = 256
 _LITTLE_SHM = 64 << 20
 _LITTLE_MEMORY = 256 << 20

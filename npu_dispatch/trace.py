@@ -37,6 +37,7 @@ from npu_dispatch.trace_marks import spans_of, to_lanes
 __all__ = [
     "NotRecordingError",
     "Recorder",
+    "follow",
     "of_command",
     "of_past",
     "of_process",
@@ -175,24 +176,33 @@ def of_command(command: Sequence[str]) -> tuple[int, list[Process]]:
     """Run a command; return its exit status and what its processes did on npu."""
     with tempfile.TemporaryDirectory(prefix="npu_trace-", dir=_memory()) as folder:
         child = subprocess.Popen(list(command), env=for_child(NPU_TRACE_DIR=folder))
-        recorders: dict[Path, Recorder] = {}
-        restore = signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is the child's
-        try:
-            while True:
-                try:
-                    child.wait(_POLL_S)
-                except subprocess.TimeoutExpired:
-                    _poll_all(Path(folder), recorders)
-                    continue
-                break
-        finally:
-            signal.signal(signal.SIGINT, restore)
-        _poll_all(Path(folder), recorders)
-        processes = [recorder.process() for recorder in recorders.values()]
-        for recorder in recorders.values():
-            recorder.file.close()
+        processes = follow(child, Path(folder))
         status = child.returncode
         return (status if status >= 0 else 128 - status), processes
+
+
+def follow(child: subprocess.Popen[bytes], folder: Path) -> list[Process]:
+    """Wait for a command whose processes leave their records in `folder`.
+
+    Returns what they did on npu.
+    """
+    recorders: dict[Path, Recorder] = {}
+    restore = signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is the child's
+    try:
+        while True:
+            try:
+                child.wait(_POLL_S)
+            except subprocess.TimeoutExpired:
+                _poll_all(folder, recorders)
+                continue
+            break
+    finally:
+        signal.signal(signal.SIGINT, restore)
+    _poll_all(folder, recorders)
+    processes = [recorder.process() for recorder in recorders.values()]
+    for recorder in recorders.values():
+        recorder.file.close()
+    return processes
 
 
 def _poll_all(folder: Path, recorders: dict[Path, Recorder]) -> None:

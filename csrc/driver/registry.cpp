@@ -7,6 +7,7 @@
 #include <stdexcept>
 
 #include "csrc/base/env.h"
+#include "csrc/driver/emulated/emulated_driver.h"
 #include "csrc/driver/host/host_driver.h"
 #include "csrc/driver/null/null_driver.h"
 
@@ -43,7 +44,7 @@ const npu_driver* load(const std::string& path) {
 }  // namespace
 
 const npu_driver* find_driver(const char* name) {
-  for (const npu_driver* d : {&host_driver(), &null_driver()})
+  for (const npu_driver* d : {&host_driver(), &null_driver(), &emulated_driver()})
     if (!strcmp(d->name, name)) return d;
   return nullptr;
 }
@@ -85,8 +86,9 @@ const npu_driver& driver() {
                                         : load(name);
     if (!found)
       refuse(name,
-             "no such driver; known: host, null, or the path of a shared "
-             "library");
+             "no such driver; known: host, null, emulated, or the path of a "
+             "shared library");
+    if (found == &emulated_driver()) check_emulated_spec();
     if (const std::string fault = fault_of(*found); !fault.empty())
       refuse(name, fault);
     return as_ours(*found);

@@ -25,6 +25,7 @@ void bind_aio(pybind11::module_& m);
 void bind_device(pybind11::module_& m);
 void bind_distributed(pybind11::module_& m);
 void bind_empty_strided(pybind11::module_& m);
+void bind_emulated(pybind11::module_& m);
 void bind_errors(pybind11::module_& m);
 void bind_foreign(pybind11::module_& m);
 void bind_graph(pybind11::module_& m);

@@ -76,6 +76,7 @@ PYBIND11_MODULE(_C, m) {
   npu::bind_device(m);
   npu::bind_distributed(m);
   npu::bind_empty_strided(m);
+  npu::bind_emulated(m);
   npu::bind_errors(m);
   npu::bind_graph(m);
   npu::bind_flags(m);

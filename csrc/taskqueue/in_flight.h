@@ -31,6 +31,12 @@ class InFlight {
   bool ended(uint64_t number) const { return ended_.reached(number); }
   // Of a number that has ended: how it failed, or null.
   const npu_failure* failure_of(uint64_t number) const;
+  // When a number that has ended did so, where the driver says it: ns of
+  // CLOCK_MONOTONIC.
+  bool times(uint64_t number, uint64_t& begun, uint64_t& ended) const {
+    return driver_.task_times &&
+           driver_.task_times(queue_, number, &begun, &ended);
+  }
   // Gives up what has not ended. Everything has ended then.
   void reset();
 

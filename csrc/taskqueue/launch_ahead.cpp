@@ -9,6 +9,7 @@
 
 #include "csrc/base/clock.h"
 #include "csrc/observe/profile.h"
+#include "csrc/taskqueue/event.h"
 #include "csrc/taskqueue/launcher.h"
 
 namespace npu {
@@ -101,7 +102,7 @@ void Launcher::retire_ended() {
     if (!in_flight.ended(number)) return;
     Task& task = *ring.front();
     if (task.marks.kind == TaskKind::kTimestamp) {
-      process(task, position);
+      if (!note_stated_time(task, position)) process(task, position);
       continue;
     }
     const npu_failure* const failure = in_flight.failure_of(number);
@@ -111,6 +112,23 @@ void Launcher::retire_ended() {
   }
 }
 
+// Of a driver that says when its tasks ended. The note is of the time at which
+// the last of them did, or at which the launcher came here, if that was later.
+bool Launcher::note_stated_time(Task& task, uint64_t position) {
+  const Flight& flight = flights_[position % flights_.size()];
+  uint64_t begun, ended;
+  if (drops_tasks() ||
+      !stream_.queue_.in_flight()->times(flight.number, begun, ended))
+    return false;
+  const auto here =
+      now_ns() -
+      uint64_t(double(ticks_between(flight.started, ticks())) * ns_per_tick_);
+  stream_.block_->begin(position, name_of(task), task.site);
+  reinterpret_cast<TimeCell*>(task.words()[0])->set(std::max(ended, here));
+  retire_flight(task, position);
+  return true;
+}
+
 // With all that process_stamped() notes of a task. It began when it was started
 // or the one before it ended, whichever was later.
 void Launcher::retire_flight(Task& task, uint64_t position) {
@@ -118,8 +136,18 @@ void Launcher::retire_flight(Task& task, uint64_t position) {
     retire(task, position);
     return;
   }
-  const uint64_t begun =
-      std::max(flights_[position % flights_.size()].started, last_end_);
+  const Flight& flight = flights_[position % flights_.size()];
+  uint64_t begun = std::max(flight.started, last_end_), end = ticks();
+  if (uint64_t from, to;
+      !drops_tasks() && task.kernel &&
+      stream_.queue_.in_flight()->times(flight.number, from, to)) {
+    const uint64_t now = now_ns();
+    const auto ticks_at = [&](uint64_t ns) {
+      return end - uint64_t(double(now - ns) / ns_per_tick_);
+    };
+    begun = ticks_at(from);
+    end = ticks_at(to);
+  }
   const Sample sample = sample_of(task, begun);
   note_depth(position);
   if (StreamProfile* const profiled = stream_.profile();
@@ -127,8 +155,8 @@ void Launcher::retire_flight(Task& task, uint64_t position) {
     profiled->starts(position);
     profile(*profiled, task, begun);
   }
-  trace(task, position, begun);
-  last_end_ = ticks();
+  if (is_traced()) add_trace(task, position, begun, end);
+  last_end_ = end;
   retire(task, position);
   if (is_sampled(position)) count(position, sample);
 }

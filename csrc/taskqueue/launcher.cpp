@@ -213,19 +213,29 @@ void Launcher::make_room(bool needed) {
 // Before the task's slot is given back. Also notices that tracing begins or
 // ends: this is reached once per sampled task when it is off.
 void Launcher::trace(Task& task, uint64_t position, uint64_t started) {
+  if (is_traced()) add_trace(task, position, started, ticks());
+}
+
+bool Launcher::is_traced() {
   const uint32_t gate = stream_.gate_.load(std::memory_order_relaxed);
   const bool wanted = trace_wanted();
   if (!(gate & Stream::kTraced)) [[likely]] {
     if (wanted) [[unlikely]]
       stream_.set_traced(true);
-    return;
+    return false;
   }
-  if (!wanted) return stream_.set_traced(false);
+  if (!wanted) stream_.set_traced(false);
+  return wanted;
+}
+
+void Launcher::add_trace(Task& task, uint64_t position, uint64_t started,
+                         uint64_t ended) {
+  const uint32_t gate = stream_.gate_.load(std::memory_order_relaxed);
   TraceRecord record{};
   record.position = position;
   record.submitted = task.stamp;
   record.started = started;
-  record.ended = ticks();
+  record.ended = ended;
   record.depth = uint32_t(stream_.tail() - position);
   record.kind = uint8_t(task.marks.kind);
   record.name = trace_name(name_of(task));

@@ -68,6 +68,10 @@ class Launcher {
   int execute(Task& task, uint64_t position, npu_failure& failure);
   int execute_own(Task& task, uint64_t position, npu_failure& failure);
   void trace(Task& task, uint64_t position, uint64_t started);
+  bool is_traced();
+  // Times are ticks.
+  void add_trace(Task& task, uint64_t position, uint64_t started,
+                 uint64_t ended);
   static void profile(StreamProfile& profile, const Task& task,
                       uint64_t started);
   void count(uint64_t position, const Sample& sample);
@@ -75,6 +79,7 @@ class Launcher {
   bool launch_next();
   bool start_next(Task& task);
   void retire_ended();
+  bool note_stated_time(Task& task, uint64_t position);
   void retire_flight(Task& task, uint64_t position);
   void give_up_flights();
   void wait_for_report();

@@ -68,6 +68,8 @@ class Stream {
   int64_t id() const { return id_; }
   int priority() const { return priority_; }
   StreamMode mode() const { return mode_; }
+  // Whether tasks end later than the driver has started them.
+  bool is_asynchronous() const { return queue_.in_flight(); }
   uint64_t capacity() const { return ring_.capacity(); }
 
   // Opens a task of `n_words` argument words. False, with nothing changed,

@@ -148,6 +148,14 @@ typedef struct npu_driver {
   // The segment behind such a descriptor, for segment_free(); null and errno
   // where it is none, or smaller. Does not take the descriptor.
   void* (*segment_open)(int device, int handle, size_t bytes);
+
+  // For a driver with submit() that knows when its tasks began and ended, in ns
+  // of CLOCK_MONOTONIC: of a task whose end it has reported. 0 where it no
+  // longer knows; it must for as many as it takes at once. Timing events and
+  // traces then show these times, else those at which the engine noticed. Null
+  // where a driver has none.
+  int (*task_times)(npu_queue queue, uint64_t number, uint64_t* begun,
+                    uint64_t* ended);
 } npu_driver;
 
 // What a shared library named by NPU_DRIVER exports under this name.

@@ -167,6 +167,7 @@ const npu_driver& host_driver() {
       .queue_reset = nullptr,
       .segment_share = segment_share,
       .segment_open = segment_open,
+      .task_times = nullptr,
   };
   return table;
 }

@@ -38,6 +38,7 @@ const npu_driver& null_driver() {
       .queue_reset = nullptr,
       .segment_share = nullptr,
       .segment_open = nullptr,
+      .task_times = nullptr,
   };
   return table;
 }

@@ -129,6 +129,24 @@ void copy_between_devices(const at::Tensor& to, const at::Tensor& from) {
   copy_by_kernel(to, landed);
 }
 
+// By a device that has a thread, or an engine, of its own for it.
+void copy_to_host_queued(Stream& stream, const at::Tensor& to,
+                         const at::Tensor& from) {
+  announce_host_wait(stream, WaitReason::kCopy, kCopyName);
+  try {
+    copy_bytes(stream, to.mutable_data_ptr(), from.const_data_ptr(),
+               to.nbytes(), CopyKind::kDeviceToHost);
+    host_wait_announced(stream, stream.tail(), WaitReason::kCopy, kCopyName);
+  } catch (...) {
+    // Interrupted: the caller goes, the queued copy still writes his memory.
+    abandoned_sources().after({{&stream, stream.tail()}},
+                              std::make_unique<at::Tensor>(to));
+    throw;
+  }
+  abandoned_sources().collect();
+  raise_if_failed(stream);
+}
+
 void copy_to_host(const at::Tensor& to, const at::Tensor& from,
                   bool non_blocking) {
   Stream& stream = usable_stream(from.device().index());
@@ -145,6 +163,10 @@ void copy_to_host(const at::Tensor& to, const at::Tensor& from,
               "a blocking copy waits for captured work, which does not run; "
               "copy with non_blocking=True into pinned memory");
   count(stream, CopyKind::kDeviceToHost, false, to.nbytes());
+  if (stream.is_asynchronous() && same_layout(to, from)) {
+    about_to_use(stream, "aten::copy_", {{to, NPU_WRITE}});
+    return copy_to_host_queued(stream, to, from);
+  }
   host_wait(stream, stream.tail(), WaitReason::kCopy, kCopyName);
   raise_if_failed(stream);
   about_to_use(stream, "aten::copy_", {{to, NPU_WRITE}, {from, NPU_READ}});

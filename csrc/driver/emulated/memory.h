@@ -1,0 +1,27 @@
+// The memory of an emulated device: addresses, and pages where somebody writes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <mutex>
+
+namespace npu {
+
+class EmulatedMemory {
+ public:
+  // Null where the device would have none left. `limit`: its bytes.
+  void* allocate(int device, size_t bytes, double limit);
+  void free(int device, void* segment, size_t bytes);
+  // A segment that another process made.
+  void adopt(void* segment, size_t bytes);
+
+  bool has(uint64_t address) const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::map<uint64_t, size_t> segments_;  // by address
+  std::map<int, double> taken_;          // by device
+};
+
+}  // namespace npu

@@ -1,0 +1,81 @@
+#include "csrc/driver/emulated/model.h"
+
+#include <algorithm>
+
+namespace npu {
+
+DeviceModel::Queue* DeviceModel::add(int priority) {
+  return queues_.emplace_back(std::make_unique<Queue>(priority)).get();
+}
+
+void DeviceModel::remove(Queue* queue) {
+  std::erase_if(queues_, [&](const auto& q) { return q.get() == queue; });
+}
+
+void DeviceModel::submit(Queue& queue, const Task& task) {
+  queue.waiting_.push_back(task);
+  queue.expected_end_ =
+      std::max(queue.expected_end_, task.ready) + task.overhead + task.work;
+}
+
+uint64_t DeviceModel::start_of(const Queue& queue) const {
+  const Task& task = queue.waiting_.front();
+  const auto& servers = task.engine == Engine::kCopy ? copies_ : slots_;
+  return std::max({task.ready, queue.free_at_,
+                   *std::min_element(servers.begin(), servers.end())});
+}
+
+// The work of kernels on several queues follows one another: each is given the
+// rates of the whole device, and together they must not exceed them.
+void DeviceModel::begin(Queue& queue, uint64_t start) {
+  const Task task = queue.waiting_.front();
+  queue.waiting_.pop_front();
+  auto& servers = task.engine == Engine::kCopy ? copies_ : slots_;
+  uint64_t& server = *std::min_element(servers.begin(), servers.end());
+  uint64_t end = start + task.overhead + task.work;
+  if (task.engine == Engine::kCompute && task.work) {
+    end = std::max(start + task.overhead, work_free_) + task.work;
+    work_free_ = end;
+  }
+  server = end;
+  const uint64_t alone =
+      std::max(queue.free_at_, task.ready) + task.overhead + task.work;
+  queue.expected_end_ += end - alone;
+  queue.free_at_ = end;
+  queue.begun.push_back({task.number, start, end});
+}
+
+void DeviceModel::advance(uint64_t now) {
+  for (;;) {
+    Queue* next = nullptr;
+    uint64_t earliest = 0;
+    for (const auto& queue : queues_) {
+      if (queue->waiting_.empty()) continue;
+      const uint64_t start = start_of(*queue);
+      if (start > now) continue;
+      if (next && (start > earliest ||
+                   (start == earliest && queue->priority_ >= next->priority_)))
+        continue;
+      next = queue.get();
+      earliest = start;
+    }
+    if (!next) return;
+    begin(*next, earliest);
+  }
+}
+
+void DeviceModel::reset(Queue& queue, uint64_t now) {
+  queue.waiting_.clear();
+  queue.begun.clear();
+  queue.free_at_ = std::min(queue.free_at_, now);
+  queue.expected_end_ = queue.free_at_;
+}
+
+uint64_t DeviceModel::next_end(const Queue& queue) const {
+  if (!queue.begun.empty()) return queue.begun.front().end;
+  if (queue.waiting_.empty()) return 0;
+  const Task& task = queue.waiting_.front();
+  return start_of(queue) + task.overhead + task.work;
+}
+
+}  // namespace npu

@@ -1,0 +1,261 @@
+#include "csrc/driver/emulated/queues.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/prctl.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "csrc/base/clock.h"
+#include "csrc/driver/emulated/work.h"
+
+namespace npu {
+namespace {
+
+constexpr size_t kKept = 4096;
+// Between two looks of the timer: it would burn a core for kernels of a few us.
+constexpr uint64_t kPaceNs = 25'000;
+// A queue with more to come is reported on this often.
+constexpr uint64_t kProgressNs = 100'000;
+
+// Threads of a driver take no signals of the program's. They end with the
+// process.
+template <typename Body>
+void start(Body body) {
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  std::thread(body).detach();
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+bool sleeps(const npu_kernel& kernel) { return !strcmp(kernel.name, "_sleep"); }
+
+}  // namespace
+
+struct EmulatedQueues::Queue {
+  Queue(DeviceModel& device, int priority, const npu_reports& reports)
+      : device(device), times(*device.add(priority)), reports(reports) {}
+
+  DeviceModel& device;
+  DeviceModel::Queue& times;
+  const npu_reports& reports;
+  std::deque<uint64_t> in_flight;  // numbers, the oldest first
+  uint64_t computed = 0;           // up to here, where kernels are computed
+  uint64_t failed = 0;             // the number, or 0
+  bool told_failure = false;
+  npu_failure failure{};
+  bool reporting = false;  // a thread is in a function of `reports`
+  std::vector<DeviceModel::Span> kept =
+      std::vector<DeviceModel::Span>(kKept);  // by number
+};
+
+EmulatedQueues::EmulatedQueues(const EmulatedSpec& spec) : spec_(spec) {}
+
+EmulatedQueues::Queue* EmulatedQueues::create(int device, int priority,
+                                              const npu_reports& reports) {
+  std::lock_guard lock(mutex_);
+  auto& model = devices_[device];
+  if (!model)
+    model =
+        std::make_unique<DeviceModel>(spec_.concurrency, spec_.copy_engines);
+  queues_.push_back(std::make_unique<Queue>(*model, priority, reports));
+  if (!started_) {
+    started_ = true;
+    start([this] { report_ends(); });
+    if (spec_.computes) start([this] { compute(); });
+  }
+  return queues_.back().get();
+}
+
+void EmulatedQueues::destroy(Queue* queue) {
+  reset(*queue);
+  std::lock_guard lock(mutex_);
+  if (computed_last_ == queue) computed_last_ = nullptr;
+  queue->device.remove(&queue->times);
+  std::erase_if(queues_, [&](const auto& q) { return q.get() == queue; });
+}
+
+int EmulatedQueues::submit(Queue& queue, uint64_t number,
+                           const npu_kernel* kernel, const uint64_t* words,
+                           bool copies) {
+  const TaskWork work = work_of_task(*kernel, words);
+  const uint64_t now = now_ns();
+  DeviceModel::Task task{number, DeviceModel::Engine::kCompute,
+                         now + uint64_t(spec_.launch_ns),
+                         uint64_t(spec_.kernel_ns), 0};
+  const double flops_ns = work.flops / spec_.flops_of(work.itemsize);
+  const double rate =
+      work.bytes <= spec_.cache ? spec_.cache_bandwidth : spec_.bandwidth;
+  double ns = std::max(flops_ns, work.bytes / rate);
+  if (copies) {
+    task.engine = DeviceModel::Engine::kCopy;
+    task.overhead = uint64_t(spec_.copy_ns);
+    // It is read on one side and written on the other.
+    ns = (kernel->n_views > 1 ? work.bytes / 2 : work.bytes) / spec_.link;
+  } else if (sleeps(*kernel)) {
+    task.overhead = words[0];  // others may run beside it
+    ns = 0;
+  }
+  task.work = uint64_t(ns);
+
+  std::lock_guard lock(mutex_);
+  if (queue.in_flight.size() >= size_t(spec_.queue_room)) return NPU_BUSY;
+  queue.in_flight.push_back(number);
+  queue.device.submit(queue.times, task);
+  queue.device.advance(now);
+  EmulatedTotal& total = totals_[kernel->name];
+  if (total.name.empty()) total.name = kernel->name;
+  ++total.count;
+  total.flops += work.flops;
+  total.bytes += work.bytes;
+  total.ns += double(task.overhead + task.work);
+  if (flops_ns >= ns && !copies) total.flops_ns += flops_ns;
+  if (spec_.computes) {
+    to_compute_.push_back({&queue, number, kernel, words});
+    computes_.notify_one();
+  }
+  if (due(queue) < wakes_at_) ends_.notify_one();
+  return NPU_OK;
+}
+
+uint64_t EmulatedQueues::due(const Queue& queue) const {
+  if (queue.in_flight.empty() || queue.told_failure) return UINT64_MAX;
+  // What is late because it is still being computed wakes the timer itself.
+  if (spec_.computes && queue.computed < queue.in_flight.front() &&
+      !queue.failed)
+    return UINT64_MAX;
+  const auto after = uint64_t(spec_.complete_ns);
+  const uint64_t first = queue.device.next_end(queue.times) + after;
+  const uint64_t last = queue.times.expected_end() + after;
+  return std::max(std::min(last, std::max(first, looked_ + kProgressNs)),
+                  looked_ + kPaceNs);
+}
+
+// True where something was told: the lock was let go meanwhile.
+bool EmulatedQueues::report(Queue& queue, uint64_t now,
+                            std::unique_lock<std::mutex>& lock) {
+  if (queue.told_failure) return false;
+  uint64_t done = 0;
+  bool fails = false;
+  auto& begun = queue.times.begun;
+  while (!begun.empty() &&
+         begun.front().end + uint64_t(spec_.complete_ns) <= now) {
+    const DeviceModel::Span span = begun.front();
+    fails = span.number == queue.failed;
+    if (spec_.computes && !fails && span.number > queue.computed) break;
+    queue.kept[span.number % kKept] = span;
+    begun.pop_front();
+    queue.in_flight.pop_front();
+    if (fails) break;
+    done = span.number;
+  }
+  if (!done && !fails) return false;
+  queue.told_failure = fails;
+  queue.reporting = true;
+  const npu_reports& reports = queue.reports;
+  const uint64_t failed = queue.failed;
+  lock.unlock();
+  if (done) reports.done(reports.stream, done);
+  if (fails) reports.failed(reports.stream, failed, &queue.failure);
+  lock.lock();
+  queue.reporting = false;
+  silent_.notify_all();
+  return true;
+}
+
+void EmulatedQueues::report_ends() {
+  pthread_setname_np(pthread_self(), "npu_emulated");
+  prctl(PR_SET_TIMERSLACK, 1);
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    wakes_at_ = 0;
+    looked_ = now_ns();
+    for (auto& [_, device] : devices_) device->advance(looked_);
+    // Queues come and go while something is told: begin again then. What was
+    // told is no longer there to be told.
+    bool told = true;
+    while (told) {
+      told = false;
+      for (size_t i = 0; i < queues_.size() && !told; ++i)
+        told = report(*queues_[i], looked_, lock);
+    }
+    wakes_at_ = UINT64_MAX;
+    for (const auto& queue : queues_)
+      wakes_at_ = std::min(wakes_at_, due(*queue));
+    if (wakes_at_ == UINT64_MAX) {
+      ends_.wait(lock);
+    } else {
+      ends_.wait_until(lock, std::chrono::steady_clock::time_point(
+                                 std::chrono::nanoseconds(wakes_at_)));
+    }
+  }
+}
+
+void EmulatedQueues::compute() {
+  pthread_setname_np(pthread_self(), "npu_compute");
+  npu_failure failure;
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    computes_.wait(lock, [this] { return !to_compute_.empty(); });
+    const Computation next = to_compute_.front();
+    to_compute_.pop_front();
+    Queue& queue = *next.queue;
+    if (queue.failed) continue;
+    computing_ = &queue;
+    const bool changes = computed_last_ != &queue;
+    computed_last_ = &queue;
+    lock.unlock();
+    if (changes) queue.reports.runs_here(queue.reports.stream);
+    failure.text[0] = 0;
+    const int code = next.kernel->run(next.kernel, next.words, &failure);
+    lock.lock();
+    computing_ = nullptr;
+    if (code == NPU_OK) {
+      queue.computed = next.number;
+    } else {
+      queue.failure = failure;
+      queue.failure.code = code;
+      queue.failed = next.number;
+    }
+    silent_.notify_all();
+    if (due(queue) < wakes_at_) ends_.notify_one();
+  }
+}
+
+void EmulatedQueues::reset(Queue& queue) {
+  std::unique_lock lock(mutex_);
+  std::erase_if(to_compute_,
+                [&](const Computation& c) { return c.queue == &queue; });
+  queue.in_flight.clear();
+  queue.device.reset(queue.times, now_ns());
+  silent_.wait(lock, [&] { return !queue.reporting && computing_ != &queue; });
+  queue.computed = queue.failed = 0;
+  queue.told_failure = false;
+}
+
+bool EmulatedQueues::times(Queue& queue, uint64_t number, uint64_t& start,
+                           uint64_t& end) {
+  std::lock_guard lock(mutex_);
+  const DeviceModel::Span& span = queue.kept[number % kKept];
+  if (!number || span.number != number) return false;
+  start = span.start;
+  end = span.end;
+  return true;
+}
+
+std::vector<EmulatedTotal> EmulatedQueues::totals() {
+  std::lock_guard lock(mutex_);
+  std::vector<EmulatedTotal> all;
+  for (const auto& [_, total] : totals_) all.push_back(total);
+  return all;
+}
+
+void EmulatedQueues::forget_totals() {
+  std::lock_guard lock(mutex_);
+  totals_.clear();
+}
+
+}  // namespace npu

@@ -1,0 +1,68 @@
+// The queues of emulated devices, and the one thread that reports their ends.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "csrc/driver/driver.h"
+#include "csrc/driver/emulated/model.h"
+#include "csrc/driver/emulated/spec.h"
+#include "csrc/driver/emulated/totals.h"
+
+namespace npu {
+
+class EmulatedQueues {
+ public:
+  explicit EmulatedQueues(const EmulatedSpec& spec);
+  EmulatedQueues(const EmulatedQueues&) = delete;
+
+  struct Queue;
+
+  Queue* create(int device, int priority, const npu_reports& reports);
+  void destroy(Queue* queue);
+  // `copies`: over the link, so many bytes. Else a kernel.
+  int submit(Queue& queue, uint64_t number, const npu_kernel* kernel,
+             const uint64_t* words, bool copies);
+  void reset(Queue& queue);
+  // Of a number that has been reported, and of the last kKept of them.
+  bool times(Queue& queue, uint64_t number, uint64_t& start, uint64_t& end);
+
+  std::vector<EmulatedTotal> totals();
+  void forget_totals();
+
+ private:
+  struct Computation {
+    Queue* queue;
+    uint64_t number;
+    const npu_kernel* kernel;
+    const uint64_t* words;
+  };
+
+  void report_ends();
+  void compute();
+  bool report(Queue& queue, uint64_t now, std::unique_lock<std::mutex>& lock);
+  // When the timer is to look at the queue again; UINT64_MAX: never.
+  uint64_t due(const Queue& queue) const;
+
+  const EmulatedSpec spec_;
+  std::mutex mutex_;
+  // The timer's; and for whoever waits until a queue is silent.
+  std::condition_variable ends_, silent_, computes_;
+  std::map<int, std::unique_ptr<DeviceModel>> devices_;
+  std::vector<std::unique_ptr<Queue>> queues_;
+  uint64_t wakes_at_ = UINT64_MAX;  // the timer; 0: it is awake
+  uint64_t looked_ = 0;             // when the timer last did
+  std::deque<Computation> to_compute_;
+  Queue *computing_ = nullptr, *computed_last_ = nullptr;
+  std::unordered_map<const char*, EmulatedTotal> totals_;
+  bool started_ = false;
+};
+
+}  // namespace npu

@@ -1,0 +1,36 @@
+// What a stated device can do: the numbers of a sheet.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace npu {
+
+// Times in ns, rates per ns: FLOP/ns are GFLOP/s, bytes/ns are GB/s. Unless a
+// sheet says otherwise a fast device, so that the engine is what takes time.
+struct EmulatedSpec {
+  std::string name = "plain";
+  bool computes = false;          // compute=real
+  double memory = 16e9;           // bytes
+  double bandwidth = 1000;        // of device memory
+  double cache = 0;               // bytes; a kernel that touches no more...
+  double cache_bandwidth = 1000;  // ...moves them at this rate
+  double link = 25;               // each copy engine, to and from the host
+  double fp64 = 10'000, fp32 = 20'000, fp16 = 100'000, int8 = 200'000;
+  double launch_ns = 2'000;    // from submit() to the earliest start
+  double kernel_ns = 1'000;    // beside the work, of each kernel
+  double complete_ns = 2'000;  // from the end to the report
+  double copy_ns = 1'000;      // beside the bytes, of each copy of the link
+  int concurrency = 16;        // kernels that may be under way at once
+  int copy_engines = 2;
+  int queue_room = 1024;  // tasks in flight for each queue
+
+  // The peak for elements of so many bytes.
+  double flops_of(int itemsize) const;
+};
+
+// From "key=value" separated by newlines or semicolons; a runtime_error names
+// the key, what was found and what was expected.
+EmulatedSpec parse_emulated_spec(const std::string& text);
+
+}  // namespace npu

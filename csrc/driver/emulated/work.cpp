@@ -1,0 +1,180 @@
+#include "csrc/driver/emulated/work.h"
+
+#include <string_view>
+#include <vector>
+
+#include "csrc/driver/view.h"
+
+namespace npu {
+namespace {
+
+using Sizes = std::vector<int64_t>;
+
+double product(const Sizes& sizes, size_t from = 0) {
+  double all = 1;
+  for (size_t i = from; i < sizes.size(); ++i) all *= double(sizes[i]);
+  return all;
+}
+
+// "aten::addmm.out" is addmm.
+std::string_view base_name(const char* name) {
+  std::string_view base(name);
+  if (const size_t at = base.find("::"); at != base.npos)
+    base.remove_prefix(at + 2);
+  return base.substr(0, base.find('.'));
+}
+
+// The shapes of a task's tensors, in the order of its arguments.
+class Shapes {
+ public:
+  Shapes(const npu_kernel& kernel, const uint64_t* words) {
+    for (uint32_t i = 0; i < kernel.n_views; ++i) {
+      all_.push_back(sizes_of(kernel.views[i], words));
+      writes_.push_back(kernel.views[i].access & NPU_WRITE);
+    }
+  }
+  size_t size() const { return all_.size(); }
+  const Sizes& operator[](size_t i) const { return all_[i]; }
+  bool writes(size_t i) const { return writes_[i]; }
+  bool rank(size_t i, size_t rank) const {
+    return i < all_.size() && all_[i].size() == rank;
+  }
+
+ private:
+  std::vector<Sizes> all_;
+  std::vector<bool> writes_;
+};
+
+// m x k times k x n, of the tensors `a` and `a + 1`.
+double mm(const Shapes& s, size_t a) {
+  if (!s.rank(a, 2) || !s.rank(a + 1, 2)) return 0;
+  return 2 * product(s[a]) * double(s[a + 1][1]);
+}
+double bmm(const Shapes& s, size_t a) {
+  if (!s.rank(a, 3) || !s.rank(a + 1, 3)) return 0;
+  return 2 * product(s[a]) * double(s[a + 1][2]);
+}
+double mv(const Shapes& s, size_t a) {
+  return s.rank(a, 2) ? 2 * product(s[a]) : 0;
+}
+// x [.., in] times weight [out, in].
+double linear(const Shapes& s) {
+  if (s.size() < 2 || s[1].empty()) return 0;
+  return 2 * product(s[0]) * double(s[1][0]);
+}
+
+// Of every place of `output` (the input, where transposed), each of its
+// channels' filters: weight has their channels first.
+double convolution(const Sizes& places, const Sizes& weight) {
+  if (places.size() < 3 || weight.size() != places.size()) return 0;
+  return 2 * double(places[0]) * product(places, 2) * product(weight);
+}
+
+// input, weight, (bias), result. The result of a transposed one has channels
+// that are the weight's second, and its places are the input's.
+double convolution_forward(const Shapes& s) {
+  if (s.size() < 3) return 0;
+  const Sizes &in = s[0], &weight = s[1], &out = s[s.size() - 1];
+  if (in.size() != weight.size() || out.size() != in.size()) return 0;
+  const bool transposed =
+      out[1] != weight[0] || (in[1] == weight[0] && in[1] != weight[1] &&
+                              product(out, 2) > product(in, 2));
+  return convolution(transposed ? in : out, weight);
+}
+
+// grad_output, input, weight, then the gradients that are wanted: as large as
+// input, weight and bias.
+double convolution_backward(const Shapes& s) {
+  if (s.size() < 4) return 0;
+  const Sizes &grad = s[0], &in = s[1], &weight = s[2];
+  if (grad.size() != in.size() || in.size() != weight.size()) return 0;
+  const bool transposed = grad[1] != weight[0];
+  double flops = 0;
+  for (size_t i = 3; i < s.size(); ++i)
+    if (s.writes(i) && s[i].size() > 1)
+      flops += convolution(transposed ? in : grad, weight);
+  return flops;
+}
+
+// query [.., q, e], key [.., k, e], value [.., k, v].
+double attention(const Sizes& q, const Sizes& k, const Sizes& v,
+                 double qk_products, double v_products) {
+  if (q.size() != 4 || k.size() != 4 || v.size() != 4) return 0;
+  const double scores =
+      double(q[0]) * double(q[1]) * double(q[2]) * double(k[2]);
+  return 2 * scores * (qk_products * double(q[3]) + v_products * double(v[3]));
+}
+
+// x [steps, batch, in], weights [4 h, in] and [4 h, h]; backward computes each
+// product's two gradients.
+double lstm(const Shapes& s, size_t products) {
+  if (!s.rank(0, 3) || !s.rank(1, 2) || !s.rank(2, 2)) return 0;
+  return 2 * double(products) * double(s[0][0]) * double(s[0][1]) *
+         (product(s[1]) + product(s[2]));
+}
+
+// Most tasks are none of these, and are not to pay for their shapes.
+bool may_multiply(std::string_view name) {
+  for (const std::string_view part :
+       {"mm", "mv", "dot", "linear", "conv", "mkldnn", "attention"})
+    if (name.find(part) != name.npos) return true;
+  return false;
+}
+
+double flops_of(std::string_view name, const Shapes& s) {
+  const auto starts = [&](std::string_view with) {
+    return name.substr(0, with.size()) == with;
+  };
+  if (name == "mm" || name == "_int_mm") return mm(s, 0);
+  if (name == "addmm" || name == "_addmm_activation" || name == "addmm_")
+    return mm(s, 1);
+  if (name == "bmm") return bmm(s, 0);
+  if (name == "baddbmm" || name == "addbmm" || name == "baddbmm_")
+    return bmm(s, 1);
+  if (name == "mv") return mv(s, 0);
+  if (name == "addmv" || name == "addmv_") return mv(s, 1);
+  if (name == "dot" || name == "vdot")
+    return s.rank(0, 1) ? 2 * product(s[0]) : 0;
+  if (name == "linear" || name == "mkldnn_linear") return linear(s);
+  if (name.find("conv") != name.npos)
+    return name.find("backward") != name.npos ? convolution_backward(s)
+                                              : convolution_forward(s);
+  if (starts("mkldnn_rnn_layer") && s.size() > 2)
+    return name.find("backward") != name.npos ? lstm(s, 2) : lstm(s, 1);
+  if (name.find("attention") == name.npos || s.size() < 4) return 0;
+  if (name.find("backward") == name.npos)
+    return starts("_scaled_dot_product") ? attention(s[0], s[1], s[2], 1, 1)
+                                         : 0;
+  // As torch counts it: the scores again, and two gradients of each product.
+  return starts("_scaled_dot_product") ? attention(s[1], s[2], s[3], 3, 2) : 0;
+}
+
+}  // namespace
+
+double bytes_of(const npu_view& view, const uint64_t* words) {
+  if (is_range(view)) return double(words[view.ndim]) * view.itemsize;
+  double bytes = view.itemsize;
+  for (uint16_t i = 0; i < view.ndim; ++i)
+    if (view.strides[i] != 0 || view.sizes[i] == 0)
+      bytes *= double(view.sizes[i]);
+  return bytes;
+}
+
+TaskWork work_of_task(const npu_kernel& kernel, const uint64_t* words) {
+  TaskWork work;
+  int widest = 0;
+  for (uint32_t i = 0; i < kernel.n_views; ++i) {
+    const npu_view& view = kernel.views[i];
+    const double bytes = bytes_of(view, words);
+    work.bytes += bytes * ((view.access & NPU_READ) ? 1 : 0);
+    work.bytes += bytes * ((view.access & NPU_WRITE) ? 1 : 0);
+    // The first that is written says what the arithmetic is done in.
+    if ((view.access & NPU_WRITE) && !widest) widest = view.itemsize;
+  }
+  if (widest) work.itemsize = widest;
+  const std::string_view name = base_name(kernel.name);
+  if (may_multiply(name)) work.flops = flops_of(name, Shapes(kernel, words));
+  return work;
+}
+
+}  // namespace npu

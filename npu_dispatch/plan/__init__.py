@@ -1,0 +1,1 @@
+"""How a program would run on a device of stated speed (docs/plan.md)."""

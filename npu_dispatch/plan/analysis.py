@@ -1,0 +1,228 @@
+"""What a recorded run says: where a step's time goes, and what would change it."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from npu_dispatch.plan.replay import Run, Task, Wait, step_ns
+
+__all__ = ["Blame", "Operator", "Report", "WhatIf", "analyse"]
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    name: str
+    calls: float  # a step
+    device_us: float  # a step
+    host_us: float  # a step: from its launch to the next one
+
+
+@dataclass(frozen=True, slots=True)
+class Blame:
+    """A line where the host waits. Times are of a step."""
+
+    where: str
+    reason: str
+    waits: float
+    host_us: float  # that the host was blocked
+    idle_us: float  # that the device had nothing to do because of it
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIf:
+    what: str
+    step_us: float
+    speedup: float  # of the work done in a second
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    device: str
+    steps: int
+    step_us: float
+    # Parts of a step that add up to 1: the device works; it has nothing to do
+    # because the host launches too slowly; or because the host waited for it.
+    device_bound: float
+    launch_bound: float
+    sync_bound: float
+    launches: float  # a step
+    depth_median: float
+    depth_max: int
+    peak_allocated: int  # bytes
+    peak_reserved: int
+    operators: list[Operator]
+    blames: list[Blame]
+    what_if: list[WhatIf]
+    # The recorded run computed as the what-ifs are, against what was seen.
+    replay_error: float
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @property
+    def verdict(self) -> str:
+        parts = {
+            "device-bound": self.device_bound,
+            "launch-bound": self.launch_bound,
+            "blocked on syncs": self.sync_bound,
+        }
+        return max(parts, key=lambda part: parts[part])
+
+
+def _busy(tasks: Sequence[Task], begin: float, end: float) -> list[list[float]]:
+    """Return when the device works, in order and without overlap."""
+    spans: list[list[float]] = []
+    for task in sorted((t for t in tasks if t.runs), key=lambda t: t.started):
+        first, last = max(task.started, begin), min(task.ended, end)
+        if first >= last:
+            continue
+        if spans and first <= spans[-1][1]:
+            spans[-1][1] = max(spans[-1][1], last)
+        else:
+            spans.append([first, last])
+    return spans
+
+
+def analyse(
+    run: Run, device: str, *, peak_allocated: int, peak_reserved: int
+) -> Report:
+    """Return the report of a run with at least two boundaries."""
+    steps = len(run.boundaries) - 1
+    by_submit = sorted(run.tasks, key=lambda t: t.submitted)
+    submits = [task.submitted for task in by_submit]
+    latest = 0.0
+    ends = [latest := max(latest, task.ended) for task in by_submit]
+
+    def done(boundary: float) -> float:
+        place = bisect_right(submits, boundary)
+        return ends[place - 1] if place else boundary
+
+    begin, end = done(run.boundaries[0]), done(run.boundaries[-1])
+    whole = max(end - begin, 1.0)
+    spans = _busy(run.tasks, begin, end)
+    work = sum(last - first for first, last in spans)
+    idle_of, launch_idle, sync_idle = _idle(spans, begin, end, run.waits)
+    total = work + launch_idle + sync_idle or 1.0
+    inside = [t for t in by_submit if run.boundaries[0] < t.submitted]
+    inside = [t for t in inside if t.submitted <= run.boundaries[-1]]
+    depths = sorted(task.depth for task in inside) or [0]
+    seen = whole / steps
+    again = step_ns(run)
+    return Report(
+        device=device,
+        steps=steps,
+        step_us=seen / 1e3,
+        device_bound=work / total,
+        launch_bound=launch_idle / total,
+        sync_bound=sync_idle / total,
+        launches=len(inside) / steps,
+        depth_median=depths[len(depths) // 2],
+        depth_max=depths[-1],
+        peak_allocated=peak_allocated,
+        peak_reserved=peak_reserved,
+        operators=_operators(inside, run.waits, run.boundaries[-1], steps),
+        blames=_blames(run.waits, idle_of, run.boundaries, steps),
+        what_if=_what_ifs(run, seen, again),
+        replay_error=again / seen - 1 if seen else 0.0,
+    )
+
+
+def _idle(
+    spans: list[list[float]], begin: float, end: float, waits: Sequence[Wait]
+) -> tuple[dict[tuple[str, str], float], float, float]:
+    """Return idle time by wait, that for want of launches, and that of waits.
+
+    A wait is to blame where the host was in it when the device ran dry.
+    """
+    gaps, at = [], begin
+    for first, last in spans:
+        if first > at:
+            gaps.append((at, first))
+        at = last
+    if end > at:
+        gaps.append((at, end))
+    by_start = sorted(waits, key=lambda w: w.begun)
+    starts = [wait.begun for wait in by_start]
+    idle_of: dict[tuple[str, str], float] = defaultdict(float)
+    launch = sync = 0.0
+    for first, last in gaps:
+        place = bisect_right(starts, first)
+        wait = by_start[place - 1] if place else None
+        if wait and wait.ended >= first and wait.reason != "full_queue":
+            idle_of[wait.where, wait.reason] += last - first
+            sync += last - first
+        else:
+            launch += last - first
+    return idle_of, launch, sync
+
+
+def _operators(
+    tasks: Sequence[Task], waits: Sequence[Wait], end: float, steps: int
+) -> list[Operator]:
+    calls: dict[str, int] = defaultdict(int)
+    device: dict[str, float] = defaultdict(float)
+    host: dict[str, float] = defaultdict(float)
+    blocked = sorted((w.begun, w.ended) for w in waits)
+    starts = [first for first, _ in blocked]
+    for task, after in zip(
+        tasks, [*(t.submitted for t in tasks[1:]), end], strict=True
+    ):
+        calls[task.name] += 1
+        if task.runs:
+            device[task.name] += task.ended - task.started
+        took = after - task.submitted
+        place = bisect_right(starts, task.submitted)
+        while place < len(blocked) and blocked[place][0] < after:
+            took -= min(blocked[place][1], after) - blocked[place][0]
+            place += 1
+        host[task.name] += max(took, 0.0)
+    rows = [
+        Operator(name, n / steps, device[name] / steps / 1e3, host[name] / steps / 1e3)
+        for name, n in calls.items()
+    ]
+    return sorted(rows, key=lambda row: -row.device_us)
+
+
+def _blames(
+    waits: Sequence[Wait],
+    idle_of: dict[tuple[str, str], float],
+    boundaries: Sequence[float],
+    steps: int,
+) -> list[Blame]:
+    count: dict[tuple[str, str], int] = defaultdict(int)
+    took: dict[tuple[str, str], float] = defaultdict(float)
+    for wait in waits:
+        if boundaries[0] <= wait.begun <= boundaries[-1]:
+            count[wait.where, wait.reason] += 1
+            took[wait.where, wait.reason] += wait.ended - wait.begun
+    rows = [
+        Blame(
+            where,
+            reason,
+            count[where, reason] / steps,
+            took[where, reason] / steps / 1e3,
+            idle_of.get((where, reason), 0.0) / steps / 1e3,
+        )
+        for where, reason in {*count, *idle_of}
+    ]
+    return sorted(rows, key=lambda row: (-row.idle_us, -row.host_us, row.where))
+
+
+def _what_ifs(run: Run, seen: float, again: float) -> list[WhatIf]:
+    """Scale what was seen as the replay says that it would change."""
+    cases: list[tuple[str, dict[str, float], float]] = [
+        ("host 2x faster", {"host": 2.0}, 1.0),
+        ("device 2x faster", {"device": 2.0}, 1.0),
+        ("both 2x faster", {"host": 2.0, "device": 2.0}, 1.0),
+        ("2x the work of each kernel", {"work": 2.0}, 2.0),
+        ("4x the work of each kernel", {"work": 4.0}, 4.0),
+    ]
+    rows = []
+    for what, change, gain in cases:
+        step = seen * step_ns(run, **change) / again if again else 0.0
+        rows.append(WhatIf(what, step / 1e3, gain * seen / step if step else 0.0))
+    return rows

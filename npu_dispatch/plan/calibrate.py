@@ -1,0 +1,113 @@
+"""Measure the device that this process has, and write a sheet of it.
+
+The sheet of driver `host` lets an emulated run be compared with a real one. Its
+launch and completion take no time of their own: what the engine needs for them
+is real in an emulated run, too.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+
+import torch
+
+from npu_dispatch import npu
+
+__all__ = ["measure", "sheet_text"]
+
+_REPEATS = 7
+
+
+def _us(call: Callable[[], object], times: int) -> float:
+    """Return what a call takes the device, behind a queue that is not empty."""
+    found = []
+    for _ in range(_REPEATS):
+        start, end = (npu.Event(enable_timing=True) for _ in range(2))
+        npu._sleep(2_000_000)
+        start.record()
+        for _ in range(times):
+            call()
+        end.record()
+        end.synchronize()
+        found.append(start.elapsed_time(end) * 1e3 / times)
+    return statistics.median(found)
+
+
+def _tflops(dtype: torch.dtype, n: int) -> float:
+    a, b, c = (torch.ones(n, n, dtype=dtype, device="npu") for _ in range(3))
+    return 2 * n**3 / _us(lambda: torch.mm(a, b, out=c), 3) / 1e6
+
+
+def _bandwidth(mib: float) -> float:
+    """Return GB/s of an addition that touches so many MiB."""
+    n = int(mib * 2**20 / 3 / 4)
+    a, b, c = (torch.ones(n, device="npu") for _ in range(3))
+    kernel = _us(lambda: torch.add(a[:8], b[:8], out=c[:8]), 200)
+    return 12 * n / max(_us(lambda: torch.add(a, b, out=c), 5) - kernel, 0.1) / 1e3
+
+
+def measure() -> dict[str, float]:
+    """Return the figures of this process's device; takes some seconds.
+
+    TFLOP/s, GB/s and microseconds.
+    """
+    small = [torch.ones(8, device="npu") for _ in range(3)]
+    host = torch.ones(1 << 23).pin_memory()
+    there = torch.ones(1 << 23, device="npu")
+    trips = []
+    for _ in range(200):
+        begun = time.perf_counter()
+        torch.add(small[0], small[1], out=small[2])
+        npu.synchronize()
+        trips.append((time.perf_counter() - begun) * 1e6)
+    copy_us = _us(lambda: there.copy_(host, non_blocking=True), 2)
+    return {
+        "fp64": _tflops(torch.float64, 512),
+        "fp32": _tflops(torch.float32, 768),
+        "fp16": _tflops(torch.bfloat16, 512),
+        "memory": _bandwidth(192),
+        "cache": _bandwidth(1.5),
+        "link": 4 * 2**23 / copy_us / 1e3,
+        "kernel": _us(lambda: torch.add(small[0], small[1], out=small[2]), 500),
+        "round_trip": statistics.median(trips),
+    }
+
+
+def sheet_text(name: str, figures: dict[str, float]) -> str:
+    """Return a sheet of what was measured."""
+    f = {key: float(f"{value:.4g}") for key, value in figures.items()}
+    gib = npu.get_device_properties(0).total_memory / 2**30
+    return f"""# Measured: not the peak of a data sheet, but what programs reach.
+name = "{name}"
+source = "npu-dispatch calibrate"
+date = "{time.strftime("%Y-%m-%d")}"
+
+[memory]
+gib = {gib:.2f}
+gb_per_s = {f["memory"]}
+cache_mib = 4
+cache_gb_per_s = {f["cache"]}
+
+[tflops]
+fp64 = {f["fp64"]}
+fp32 = {f["fp32"]}
+fp16 = {f["fp16"]}   # of bfloat16
+int8 = {f["fp32"]}   # not measured: that of fp32
+
+[link]
+gb_per_s = {f["link"]}
+copy_engines = 1
+
+# Launch and completion are the engine's own, and real when emulated: a launch and
+# its wait took {f["round_trip"]} us.
+[latency_us]
+launch = 0
+kernel = {f["kernel"]}
+complete = 0
+copy = {f["kernel"]}
+
+[queues]
+concurrency = 1
+"""

@@ -1,0 +1,155 @@
+"""Run a program on an emulated device, and record what it does. No torch here."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from npu_dispatch.config import for_child
+from npu_dispatch.plan.analysis import Report, analyse
+from npu_dispatch.plan.replay import Run, Task, Wait
+from npu_dispatch.plan.sheet import Sheet
+from npu_dispatch.trace import follow
+from npu_dispatch.trace_export import Process
+
+__all__ = ["PlanError", "Recorded", "record"]
+
+# Tasks that are the engine's own, and those that a step of the host is behind.
+_NO_WORK = {"wait", "record", "range marker", "event record"}
+
+
+class PlanError(RuntimeError):
+    """The program did not come far enough for a plan."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    run: Run
+    report: Report
+    process: Process
+
+
+def record(
+    command: Sequence[str],
+    sheet: Sheet,
+    *,
+    module: bool = False,
+    steps: int = 10,
+    warmup: int = 3,
+    host_speed: float = 1.0,
+) -> Recorded:
+    """Return what SCRIPT [ARGS] does on a device: its last `steps` steps.
+
+    `host_speed`: of the host that is meant, in this one's; every time of the
+    device is then taken so many times as long, and all times are given back in
+    the other host's.
+    """
+    with tempfile.TemporaryDirectory(prefix="npu_plan-") as name:
+        folder = Path(name)
+        rings = folder / "trace"
+        rings.mkdir()
+        what, out = folder / "what.json", folder / "out.json"
+        what.write_text(
+            json.dumps({"steps": steps + warmup + 1, "module": module, "out": str(out)})
+        )
+        environment = for_child(
+            NPU_DRIVER="emulated",
+            NPU_EMULATED=sheet.driver_text(slower=host_speed),
+            NPU_TRACE_DIR=str(rings),
+        )
+        child = subprocess.Popen(
+            [sys.executable, "-m", "npu_dispatch.plan.child", str(what), *command],
+            env=environment,
+            stdout=sys.stderr,
+        )
+        processes = follow(child, rings)
+        if not out.is_file():
+            raise PlanError(
+                f"on {sheet.name}: the program ended with status {child.returncode} "
+                "before there was anything to plan with; its own output says why"
+            )
+        seen = json.loads(out.read_text())
+    mine = [process for process in processes if process.pid == child.pid]
+    if seen["failure"]:
+        raise PlanError(f"on {sheet.name}: {seen['failure']}")
+    if not mine or not any(track.slices for track in mine[0].streams):
+        raise PlanError(
+            f"on {sheet.name}: the program launched nothing on the device 'npu'"
+        )
+    return _recorded(mine[0], seen, sheet, warmup, host_speed)
+
+
+def _recorded(
+    process: Process, seen: dict[str, Any], sheet: Sheet, warmup: int, scale: float
+) -> Recorded:
+    boundaries = seen["boundaries"]
+    # The first steps are others: caches fill, and state is made.
+    if len(boundaries) > warmup + 1:
+        boundaries = boundaries[warmup:]
+    elif len(boundaries) < 2:
+        boundaries = [seen["begun"], seen["ended"]]
+    lost = sum(track.lost for track in process.streams)
+    if lost:
+        raise PlanError(f"on {sheet.name}: {lost} tasks were not recorded in time")
+    first, last = boundaries[0], boundaries[-1]
+    tasks = []
+    for track in process.streams:
+        for piece in track.slices:
+            # Of what was before, only what may still be under way.
+            if piece.ended < first or piece.submitted > last:
+                continue
+            tasks.append(
+                Task(
+                    name=piece.name,
+                    stream=(track.device, track.stream),
+                    number=piece.position + 1,
+                    submitted=piece.submitted / scale,
+                    started=piece.started / scale,
+                    ended=piece.ended / scale,
+                    depth=piece.depth,
+                    runs=piece.waited_for is None and piece.name not in _NO_WORK,
+                    after=_after(piece.waited_for),
+                )
+            )
+    tasks.sort(key=lambda task: task.submitted)
+    waits = [
+        Wait(reason, where or "?", begun / scale, ended / scale)
+        for reason, where, begun, ended in seen["waits"]
+        if ended >= first and begun <= last
+    ]
+    latency = sheet.numbers["latency_us"]
+    run = Run(
+        tasks,
+        sorted(waits, key=lambda wait: wait.begun),
+        [at / scale for at in boundaries],
+        latency["launch"] * 1e3,
+        latency["kernel"] * 1e3,
+    )
+    report = analyse(
+        run,
+        sheet.name,
+        peak_allocated=seen["allocated"],
+        peak_reserved=seen["reserved"],
+    )
+    return Recorded(run, report, process)
+
+
+def _after(
+    waited_for: tuple[int, int, int] | None,
+) -> tuple[tuple[int, int], int] | None:
+    if waited_for is None:
+        return None
+    device, stream, number = waited_for
+    return (device, stream), number
+
+
+def now_text() -> str:
+    """Return the time for reports."""
+    return time.strftime("%Y-%m-%d %H:%M")

@@ -1,0 +1,154 @@
+"""Sheets: what a device can do, in a TOML file. Imports no torch."""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+__all__ = ["Sheet", "SheetError", "built_in", "load"]
+
+_FOLDER = Path(__file__).parent / "sheets"
+
+
+class SheetError(ValueError):
+    """A sheet that is not there, or says what no device can be."""
+
+
+# Of each section: the keys, whether they may be 0 and must be whole, and what
+# stands for one that is left out (None: it must be there).
+_NUMBERS: dict[str, dict[str, tuple[bool, bool, float | None]]] = {
+    "memory": {
+        "gib": (False, False, None),
+        "gb_per_s": (False, False, None),
+        # What touches no more than the cache holds is moved at its rate.
+        "cache_mib": (True, False, 0),
+        "cache_gb_per_s": (False, False, 1),
+    },
+    "tflops": {
+        "fp64": (False, False, None),
+        "fp32": (False, False, None),
+        "fp16": (False, False, None),
+        "int8": (False, False, None),
+    },
+    "link": {"gb_per_s": (False, False, None), "copy_engines": (False, True, 2)},
+    "latency_us": {
+        "launch": (True, False, None),
+        "kernel": (True, False, None),
+        "complete": (True, False, None),
+        "copy": (True, False, 0),
+    },
+    "queues": {"concurrency": (False, True, 128), "room": (False, True, 1024)},
+    # Of what is stated above, the part that programs reach.
+    "efficiency": {"arithmetic": (False, False, 1), "memory": (False, False, 1)},
+}
+_TEXTS = ("name", "source", "date")
+
+
+@dataclass(frozen=True, slots=True)
+class Sheet:
+    """One device. `numbers` is by section and key, in the sheet's units."""
+
+    path: Path
+    name: str
+    source: str
+    date: str
+    numbers: dict[str, dict[str, float]]
+
+    def driver_text(self, *, compute: str = "none", slower: float = 1.0) -> str:
+        """Return it as NPU_EMULATED takes it: rates per ns, times in ns.
+
+        With `slower`, every time is so many times longer.
+        """
+        n = self.numbers
+        arithmetic = n["efficiency"]["arithmetic"] * 1e3 / slower
+        values: dict[str, object] = {
+            "name": self.name.replace(";", ",").replace("\n", " "),
+            "compute": compute,
+            "memory": int(n["memory"]["gib"] * 2**30),
+            "bandwidth": n["memory"]["gb_per_s"] * n["efficiency"]["memory"] / slower,
+            "cache": n["memory"]["cache_mib"] * 2**20,
+            "cache_bandwidth": n["memory"]["cache_gb_per_s"] / slower,
+            "link": n["link"]["gb_per_s"] / slower,
+            **{key: rate * arithmetic for key, rate in n["tflops"].items()},
+            **{f"{key}_ns": us * 1e3 * slower for key, us in n["latency_us"].items()},
+            "copy_engines": int(n["link"]["copy_engines"]),
+            "concurrency": int(n["queues"]["concurrency"]),
+            "queue_room": int(n["queues"]["room"]),
+        }
+        return ";".join(f"{key}={value}" for key, value in values.items())
+
+
+def built_in() -> dict[str, Path]:
+    """Return the sheets of this package by name."""
+    return {path.stem: path for path in sorted(_FOLDER.glob("*.toml"))}
+
+
+def load(name: str) -> Sheet:
+    """Return a sheet of this package by its name, or of a file by its path.
+
+    Raises SheetError, which names the key, what was found and what was expected.
+    """
+    known = built_in()
+    path = known.get(name.lower(), Path(name))
+    if not path.is_file():
+        raise SheetError(
+            f"no sheet {name!r}: neither a file nor one of {', '.join(known)}"
+        )
+    try:
+        data = tomllib.loads(path.read_text())
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise SheetError(f"{path}: not a TOML file: {error}") from None
+    return _read(path, data)
+
+
+def _read(path: Path, data: dict[str, Any]) -> Sheet:
+    known = {*_TEXTS, *_NUMBERS}
+    if unknown := sorted(set(data) - known):
+        raise SheetError(
+            f"{path}: {unknown[0]}: no such key; expected {', '.join(sorted(known))}"
+        )
+    for key in _TEXTS:
+        if not isinstance(data.get(key), str) or not data[key]:
+            raise SheetError(f"{path}: {key}: found {data.get(key)!r}, expected a text")
+    numbers: dict[str, dict[str, float]] = {}
+    for section, keys in _NUMBERS.items():
+        given = data.get(section, {})
+        if not isinstance(given, dict):
+            raise SheetError(
+                f"{path}: {section}: found {given!r}, expected a table [{section}]"
+            )
+        if unknown := sorted(set(given) - set(keys)):
+            raise SheetError(
+                f"{path}: {section}.{unknown[0]}: no such key; expected "
+                f"{', '.join(keys)}"
+            )
+        numbers[section] = {
+            key: _number(f"{path}: {section}.{key}", given.get(key, fallback), *rule)
+            for key, (*rule, fallback) in keys.items()
+        }
+    for key, part in numbers["efficiency"].items():
+        if part > 1:
+            raise SheetError(
+                f"{path}: efficiency.{key}: found {part}, expected at most 1"
+            )
+    texts = {key: data[key] for key in _TEXTS}
+    return Sheet(path, **texts, numbers=numbers)
+
+
+def _number(where: str, value: object, may_be_zero: bool, whole: bool) -> float:
+    expected = "a whole number" if whole else "a number"
+    expected += " of at least 0" if may_be_zero else " above 0"
+    found = "nothing" if value is None else repr(value)
+    if (
+        not isinstance(value, int | float)
+        or isinstance(value, bool)
+        or not math.isfinite(value)
+        or value < 0
+        or (value == 0 and not may_be_zero)
+        or (whole and value != int(value))
+    ):
+        raise SheetError(f"{where}: found {found}, expected {expected}")
+    return value

@@ -1,0 +1,84 @@
+"""The report on a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table
+
+from npu_dispatch.plan.analysis import Report
+
+__all__ = ["show"]
+
+_MOST_ROWS = 8
+
+
+def _time(us: float) -> str:
+    return f"{us / 1e3:,.2f} ms" if us >= 1e3 else f"{us:,.1f} µs"
+
+
+def show(reports: Sequence[Report]) -> None:
+    """Print one column a device, then each device's details."""
+    console = Console()
+    table = Table(title="plan", title_style="bold")
+    table.add_column("a step", style="cyan")
+    for report in reports:
+        table.add_column(report.device, justify="right")
+    rows = {
+        "predicted time": [_time(r.step_us) for r in reports],
+        "verdict": [r.verdict for r in reports],
+        "device works": [f"{r.device_bound:.0%}" for r in reports],
+        "device waits for launches": [f"{r.launch_bound:.0%}" for r in reports],
+        "device waits behind a sync": [f"{r.sync_bound:.0%}" for r in reports],
+        "launches": [f"{r.launches:,.0f}" for r in reports],
+        "queue depth median / max": [
+            f"{r.depth_median:,.0f} / {r.depth_max:,}" for r in reports
+        ],
+        "peak memory": [f"{r.peak_allocated / 2**20:,.1f} MiB" for r in reports],
+        "steps seen": [str(r.steps) for r in reports],
+    }
+    for name, cells in rows.items():
+        table.add_row(name, *cells)
+    console.print(table)
+    for report in reports:
+        _details(console, report)
+
+
+def _details(console: Console, report: Report) -> None:
+    what_if = Table(title=f"{report.device}: what if", title_style="bold")
+    what_if.add_column("change", style="cyan")
+    what_if.add_column("step", justify="right")
+    what_if.add_column("throughput", justify="right")
+    for row in report.what_if:
+        what_if.add_row(row.what, _time(row.step_us), f"{row.speedup:.2f}x")
+    console.print(what_if)
+    if report.blames:
+        blames = Table(title=f"{report.device}: waits", title_style="bold")
+        blames.add_column("line", style="cyan")
+        blames.add_column("why")
+        for name in ("a step", "host blocked", "device idle"):
+            blames.add_column(name, justify="right")
+        for blame in report.blames[:_MOST_ROWS]:
+            blames.add_row(
+                blame.where,
+                blame.reason,
+                f"{blame.waits:.1f}",
+                _time(blame.host_us),
+                _time(blame.idle_us),
+            )
+        console.print(blames)
+    operators = Table(title=f"{report.device}: operators", title_style="bold")
+    operators.add_column("operator", style="cyan")
+    for name in ("calls a step", "device", "host"):
+        operators.add_column(name, justify="right")
+    by_host = sorted(report.operators, key=lambda row: -row.host_us)
+    shown = dict.fromkeys([*report.operators[:_MOST_ROWS], *by_host[:_MOST_ROWS]])
+    for operator in shown:
+        operators.add_row(
+            operator.name,
+            f"{operator.calls:,.1f}",
+            _time(operator.device_us),
+            _time(operator.host_us),
+        )
+    console.print(operators)

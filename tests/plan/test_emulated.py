@@ -1,0 +1,276 @@
+"""The emulated device: times against the formulas of its sheet, and what it gives
+back. Times are those of its own clock, which timing events show."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from interpreter import Spawned
+
+SHEET = """
+name = "test"
+source = "this test"
+date = "2026"
+[memory]
+gib = {gib}
+gb_per_s = {memory}
+[tflops]
+fp64 = 1
+fp32 = {fp32}
+fp16 = 40
+int8 = 80
+[link]
+gb_per_s = 10
+copy_engines = 1
+[latency_us]
+launch = 5
+kernel = 3
+complete = 5
+copy = 20
+"""
+
+# Behind a long task, so that the device is never without work between events.
+TIMED = """
+import json, torch
+from npu_dispatch import _C
+def timed(work):
+    start, end = (torch.npu.Event(enable_timing=True) for _ in range(2))
+    torch.npu._sleep(40_000_000)
+    start.record()
+    work()
+    end.record()
+    end.synchronize()
+    return start.elapsed_time(end) * 1e3  # us
+"""
+
+
+@pytest.fixture
+def sheet(tmp_path: Path):
+    def write(**values: float) -> str:
+        path = tmp_path / f"sheet{len(list(tmp_path.iterdir()))}.toml"
+        path.write_text(SHEET.format(**{"gib": 4, "memory": 100, "fp32": 2, **values}))
+        return str(path)
+
+    return write
+
+
+def result(python: Spawned, code: str, sheet: str, **env: str):
+    done = python(TIMED + code, NPU_DRIVER="emulated", NPU_EMULATED_SHEET=sheet, **env)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_times_follow_from_the_sheet(fresh_python: Spawned, sheet) -> None:
+    code = """
+n = 1024
+a, b, c = (torch.ones(n, n, device="npu") for _ in range(3))
+h = torch.ones(n, n, device="npu", dtype=torch.float16)
+host, x = torch.ones(1 << 20).pin_memory(), torch.ones(1 << 20, device="npu")
+torch.mm(a, b, out=c); torch.mm(h, h); torch.add(a, b, out=c)
+def empty():
+    for _ in range(1000): _C.submit_nothing()
+print(json.dumps([
+    timed(lambda: torch.mm(a, b, out=c)),
+    timed(lambda: torch.mm(h, h)),
+    timed(lambda: torch.add(a, b, out=c)),
+    timed(lambda: x.copy_(host, non_blocking=True)),
+    timed(lambda: host.copy_(x, non_blocking=True)),
+    timed(empty),
+]))
+"""
+    found = result(fresh_python, code, sheet())
+    n = 1024
+    expected = [
+        3 + 2 * n**3 / 2e6,  # FLOP by 2 TFLOP/s
+        3 + 2 * n**3 / 40e6,
+        3 + 3 * 4 * n**2 / 100e3,  # two read, one written, by 100 GB/s
+        20 + 4 * 2**20 / 10e3,
+        20 + 4 * 2**20 / 10e3,
+        3 * 1000,
+    ]
+    assert found == pytest.approx(expected, rel=0.02)
+
+
+def test_nothing_is_computed_and_zeros_are_read(fresh_python: Spawned, sheet) -> None:
+    code = """
+x = torch.full((1000,), 7.0, device="npu")
+pinned = torch.full((1000,), 5.0).pin_memory()
+gaps = torch.full((1000, 2), 5.0)
+pinned.copy_(x, non_blocking=True)
+gaps[:, 0].copy_(x)
+torch.npu.synchronize()
+print(json.dumps([
+    x.sum().item(), x.cpu().abs().max().item(), pinned.abs().max().item(),
+    gaps[:, 0].abs().max().item(), gaps[:, 1].min().item(), bool((x > 1).any()),
+    x.tolist()[:2], len(x.nonzero()),
+]))
+"""
+    assert result(fresh_python, code, sheet()) == [0, 0, 0, 0, 5, False, [0, 0], 0]
+
+
+def test_computing_besides_gives_what_cpu_gives(fresh_python: Spawned, sheet) -> None:
+    code = """
+import copy
+torch.manual_seed(0)
+on_cpu = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.GELU(),
+                             torch.nn.Linear(32, 4))
+on_npu = copy.deepcopy(on_cpu).npu()
+x = torch.randn(64, 16)
+losses = []
+for model, x in (on_cpu, x), (on_npu, x.npu()):
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-2)
+    for _ in range(10):
+        optimizer.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+    losses.append(loss.item())
+try:
+    torch.ones(3, device="npu")[torch.tensor([5], device="npu")].cpu()
+    raised = ""
+except (IndexError, RuntimeError) as error:
+    raised = str(error)
+print(json.dumps([*losses, raised]))
+"""
+    on_cpu, on_npu, raised = result(
+        fresh_python, code, sheet(), NPU_EMULATED_COMPUTE="real"
+    )
+    assert on_npu == pytest.approx(on_cpu, rel=1e-5) and on_cpu > 0
+    assert "out of" in raised
+
+
+def test_memory_ends_where_the_sheet_says(fresh_python: Spawned, sheet) -> None:
+    code = """
+gib = 1 << 30
+held = [torch.empty(gib, dtype=torch.uint8, device="npu") for _ in range(39)]
+try:
+    held.append(torch.empty(2 * gib, dtype=torch.uint8, device="npu"))
+    refused = False
+except torch.OutOfMemoryError:
+    refused = True
+total = torch.npu.get_device_properties(0).total_memory
+print(json.dumps([refused, total / gib, torch.npu.mem_get_info()[1] / gib]))
+"""
+    assert result(fresh_python, code, sheet(gib=40)) == [True, 40, 40]
+
+
+def test_a_faster_device_is_never_slower(fresh_python: Spawned, sheet) -> None:
+    code = """
+x = torch.ones(512, 512, device="npu")
+def work():
+    y = x
+    for _ in range(20): y = torch.relu(y @ x) + y
+timed(work)
+print(json.dumps(timed(work)))
+"""
+    times = [
+        result(fresh_python, code, sheet(fp32=fp32, memory=memory))
+        for fp32, memory in [(1, 50), (1, 100), (2, 100), (4, 400)]
+    ]
+    assert times == sorted(times, reverse=True)
+    assert times[0] > times[-1]
+
+
+def test_many_streams_share_one_device(fresh_python: Spawned, sheet) -> None:
+    """64 streams end, in order, in no less than the time of all their work."""
+    code = """
+import time
+n = 512
+a = torch.ones(n, n, device="npu")
+streams = [torch.npu.Stream() for _ in range(64)]
+a @ a
+torch.npu.synchronize()
+first = time.monotonic()
+for _ in range(4):
+    for stream in streams:
+        with torch.npu.stream(stream):
+            a @ a
+torch.npu.synchronize()
+print(json.dumps(time.monotonic() - first))
+"""
+    seconds = result(fresh_python, code, sheet(fp32=0.2))
+    assert seconds >= 256 * 2 * 512**3 / 0.2e12
+
+
+def test_operations_are_those_that_torch_counts(fresh_python: Spawned, sheet) -> None:
+    code = """
+import torch.nn.functional as F
+from torch.utils.flop_counter import FlopCounterMode
+def cases(device):
+    def new(*sizes): return torch.ones(*sizes, device=device, requires_grad=True)
+    a, b, c = new(6, 7), new(7, 8), new(6, 8)
+    p, q, r = new(3, 6, 7), new(3, 7, 8), new(3, 6, 8)
+    x, w, v = new(2, 3, 12, 10), new(4, 3, 3, 2), new(3, 4, 3, 2)
+    line, filters = new(2, 3, 20), new(5, 3, 4)
+    query, key, value = new(2, 3, 16, 8), new(2, 3, 24, 8), new(2, 3, 24, 8)
+    return {
+        "mm": lambda: a @ b,
+        "addmm": lambda: torch.addmm(c, a, b),
+        "linear": lambda: F.linear(p, b.t(), b.sum(0)),
+        "bmm": lambda: torch.bmm(p, q),
+        "baddbmm": lambda: torch.baddbmm(r, p, q),
+        "conv2d": lambda: F.conv2d(x, w, stride=2, padding=1),
+        "conv1d": lambda: F.conv1d(line, filters, filters.sum((1, 2))),
+        "transposed": lambda: F.conv_transpose2d(x, v, stride=2),
+        "sdpa": lambda: F.scaled_dot_product_attention(query, key, value),
+    }
+counted = {}
+for name, call in cases("cpu").items():
+    with FlopCounterMode(display=False) as counter:
+        out = call()
+    forward = counter.get_total_flops()
+    with FlopCounterMode(display=False) as counter:
+        out.sum().backward()
+    counted[name] = [forward, counter.get_total_flops()]
+def ours():
+    torch.npu.synchronize()
+    flops = sum(row[2] for row in _C.emulated_totals())
+    _C.forget_emulated_totals()
+    return flops
+emulated = {}
+for name, call in cases("npu").items():
+    ours()
+    out = call()
+    emulated[name] = [ours()]
+    out.sum().backward()
+    emulated[name].append(ours())
+print(json.dumps([counted, emulated]))
+"""
+    counted, emulated = result(fresh_python, code, sheet())
+    assert emulated == counted
+    assert all(forward > 0 and backward > 0 for forward, backward in counted.values())
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (("fp32 = 2", 'fp32 = "fast"'), "tflops.fp32: found 'fast', expected a number"),
+        (("fp32 = 2", ""), "tflops.fp32: found nothing, expected a number above 0"),
+        (("fp32 = 2", "fp32 = 0"), "tflops.fp32: found 0, expected a number above 0"),
+        (("fp32 = 2", "fp31 = 2"), "tflops.fp31: no such key; expected fp64, fp32"),
+        (("copy_engines = 1", "copy_engines = 1.5"), "found 1.5, expected a whole"),
+        (('name = "test"', ""), "name: found None, expected a text"),
+        (("[memory]", "[memory"), "not a TOML file"),
+    ],
+)
+def test_a_bad_sheet_is_refused_by_key(
+    tmp_path: Path, change: tuple[str, str], said: str
+) -> None:
+    from npu_dispatch.plan.sheet import SheetError, load
+
+    path = tmp_path / "bad.toml"
+    path.write_text(SHEET.format(gib=4, memory=100, fp32=2).replace(*change))
+    with pytest.raises(SheetError, match=said) as raised:
+        load(str(path))
+    assert str(path) in str(raised.value)
+
+
+def test_sheets_of_the_package_name_their_source() -> None:
+    from npu_dispatch.plan.sheet import SheetError, built_in, load
+
+    for name in built_in():
+        sheet = load(name)
+        assert sheet.source and sheet.date and sheet.numbers["memory"]["gib"] > 0
+    with pytest.raises(SheetError, match="a100-80gb-sxm"):
+        load("no-such-device")

@@ -1,0 +1,162 @@
+"""`npu-dispatch plan`: what it says of programs whose limits are known."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from npu_dispatch.plan.analysis import analyse
+from npu_dispatch.plan.replay import Run, Task, Wait, step_ns
+
+SHEET = """
+name = "test"
+source = "this test"
+date = "2026"
+[memory]
+gib = 1
+gb_per_s = {rate}
+[tflops]
+fp64 = 1
+fp32 = {rate}
+fp16 = 40
+int8 = 80
+[link]
+gb_per_s = 10
+[latency_us]
+launch = 5
+kernel = 1
+complete = 5
+"""
+
+LOOP = """
+import sys, torch
+model = torch.nn.Linear(256, 256).npu()
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+x = torch.ones(64, 256, device="npu")
+kept = 0
+while True:
+    optimizer.zero_grad()
+    loss = model(x).square().mean()
+    loss.backward()
+    optimizer.step()
+    kept += {after}
+"""
+
+
+@pytest.fixture
+def planned(python, child_environment, tmp_path: Path):
+    def run(program: str, rate: float, *options: str):
+        script, out = tmp_path / "script.py", tmp_path / "plan.json"
+        script.write_text(program)
+        sheet = tmp_path / "sheet.toml"
+        sheet.write_text(SHEET.format(rate=rate))
+        command = ["-m", "npu_dispatch", "plan", "--device", str(sheet), "--json"]
+        done = python.run(
+            *command,
+            str(out),
+            *options,
+            str(script),
+            env=child_environment(COLUMNS="200"),
+        )
+        return done, json.loads(out.read_text())["reports"] if out.is_file() else None
+
+    return run
+
+
+def test_a_slow_device_is_the_limit_and_time_follows_its_speed(planned) -> None:
+    _, (slow,) = planned(LOOP.format(after=0), 0.02)
+    _, (slower,) = planned(LOOP.format(after=0), 0.01)
+    assert slow["device_bound"] > 0.9 and slow["sync_bound"] < 0.05
+    assert slower["step_us"] == pytest.approx(2 * slow["step_us"], rel=0.05)
+    doubled = {row["what"]: row for row in slow["what_if"]}["device 2x faster"]
+    assert doubled["speedup"] == pytest.approx(2, rel=0.1)
+    assert slow["operators"][0]["name"].startswith("aten::")
+
+
+def test_with_a_fast_device_launches_are_the_limit(planned) -> None:
+    _, (report,) = planned(LOOP.format(after=0), 1e4)
+    assert report["launch_bound"] > 0.5 and report["sync_bound"] < 0.1
+    gains = {row["what"]: row["speedup"] for row in report["what_if"]}
+    assert gains["device 2x faster"] < 1.1 < gains["host 2x faster"]
+
+
+def test_the_line_that_waits_is_named(planned, tmp_path: Path) -> None:
+    html, trace = tmp_path / "plan.html", tmp_path / "trace.json"
+    done, (report,) = planned(
+        LOOP.format(after="loss.item()"),
+        0.02,
+        "--html",
+        str(html),
+        "--trace",
+        str(trace),
+    )
+    blame = report["blames"][0]
+    assert "script.py:12" in blame["where"] and blame["reason"] == "item"
+    assert blame["waits"] == pytest.approx(1, abs=0.3) and blame["host_us"] > 0
+    assert report["sync_bound"] > 0 and "script.py:12" in done.stdout
+    assert "plotly" in html.read_text().lower()
+    assert json.loads(trace.read_text())["traceEvents"]
+
+
+def test_a_slower_host_takes_longer_where_launches_are_the_limit(planned) -> None:
+    _, (one,) = planned(LOOP.format(after=0), 1e4)
+    _, (half,) = planned(LOOP.format(after=0), 1e4, "--scale", "host=0.5")
+    assert half["step_us"] > 1.3 * one["step_us"]
+
+
+def test_memory_that_ends_is_said(planned) -> None:
+    program = "import torch\nx = [torch.empty(1 << 28, device='npu') for _ in 'abc']"
+    done, reports = planned(program, 1)
+    assert done.returncode == 1 and "out of memory" in done.stderr
+    assert reports == []
+
+
+@pytest.mark.parametrize("value", ["host", "host=0", "device=2", "host=fast"])
+def test_a_bad_scale_is_refused(planned, value: str) -> None:
+    done, _ = planned("", 1, "--scale", value)
+    assert done.returncode == 2 and "expected host=NUMBER" in done.stderr
+
+
+STREAM = (0, 0)
+
+
+def run_of(gap: float, took: float, *, waits: bool = False) -> Run:
+    """Launches every `gap`, each task takes `took`; a step is ten tasks."""
+    tasks, host_waits, boundaries = [], [], []
+    clock = free = 0.0
+    for i in range(100):
+        clock += gap
+        begun = max(clock, free)
+        free = begun + took
+        tasks.append(Task("op", STREAM, i + 1, clock, begun, free, 1, True))
+        if i % 10 == 9:
+            if waits:
+                host_waits.append(Wait("item", "line", clock + 0.5, free + 1))
+                clock = free + 1
+            boundaries.append(clock + 0.5)
+    return Run(tasks, host_waits, boundaries, 0.0, 0.0)
+
+
+def test_the_replay_of_a_run_is_that_run() -> None:
+    assert step_ns(run_of(100, 10)) == pytest.approx(1000)
+    assert step_ns(run_of(10, 100)) == pytest.approx(1000)
+    assert step_ns(run_of(10, 100), device=2) == pytest.approx(500)
+    assert step_ns(run_of(10, 100), host=2) == pytest.approx(1000)
+    assert step_ns(run_of(100, 10), host=2) == pytest.approx(500)
+    assert step_ns(run_of(100, 10), work=20) == pytest.approx(2000)
+    # A step of one launch's time, ten tasks and the wait's own end.
+    assert step_ns(run_of(10, 100, waits=True)) == pytest.approx(1011, rel=0.01)
+
+
+def test_parts_of_a_step_are_told_apart() -> None:
+    def parts(run: Run) -> tuple[float, float, float]:
+        r = analyse(run, "test", peak_allocated=0, peak_reserved=0)
+        return r.device_bound, r.launch_bound, r.sync_bound
+
+    assert parts(run_of(100, 10)) == pytest.approx((0.1, 0.9, 0), abs=0.01)
+    assert parts(run_of(10, 100)) == pytest.approx((1, 0, 0), abs=0.01)
+    device, launch, sync = parts(run_of(10, 100, waits=True))
+    assert device == pytest.approx(0.989, abs=0.002) and launch == 0
+    assert sync == pytest.approx(0.011, abs=0.002)
