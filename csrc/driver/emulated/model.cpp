@@ -1,6 +1,7 @@
 #include "csrc/driver/emulated/model.h"
 
 #include <algorithm>
+#include <tuple>
 
 namespace npu {
 
@@ -48,19 +49,17 @@ void DeviceModel::begin(Queue& queue, uint64_t start) {
 void DeviceModel::advance(uint64_t now) {
   for (;;) {
     Queue* next = nullptr;
-    uint64_t earliest = 0;
+    std::tuple<uint64_t, int, uint64_t> first;
     for (const auto& queue : queues_) {
       if (queue->waiting_.empty()) continue;
-      const uint64_t start = start_of(*queue);
-      if (start > now) continue;
-      if (next && (start > earliest ||
-                   (start == earliest && queue->priority_ >= next->priority_)))
-        continue;
+      const std::tuple turn(start_of(*queue), queue->priority_,
+                            queue->free_at_);
+      if (std::get<0>(turn) > now || (next && turn >= first)) continue;
       next = queue.get();
-      earliest = start;
+      first = turn;
     }
     if (!next) return;
-    begin(*next, earliest);
+    begin(*next, std::get<0>(first));
   }
 }
 

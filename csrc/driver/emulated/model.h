@@ -53,7 +53,8 @@ class DeviceModel {
 
   void submit(Queue& queue, const Task& task);
   // Gives a start and an end to everything that starts by `now`: in the order
-  // of the starts; at the same time, the more urgent queue's first.
+  // of the starts; at the same time, the more urgent queue's first, then that
+  // of the queue which has waited longest since its last.
   void advance(uint64_t now);
   // Forgets what the queue was given.
   void reset(Queue& queue, uint64_t now);
