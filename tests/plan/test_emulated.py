@@ -235,6 +235,10 @@ for name, call in cases("npu").items():
     emulated[name] = [ours()]
     out.sum().backward()
     emulated[name].append(ours())
+# Of cpu's attention torch counts nothing: the formulas themselves.
+from torch.utils import flop_counter as f
+q, k, g = (2, 3, 16, 8), (2, 3, 24, 8), (2, 3, 16, 8)
+counted["sdpa"] = [f.sdpa_flop_count(q, k, k), f.sdpa_backward_flop_count(g, q, k, k)]
 print(json.dumps([counted, emulated]))
 """
     counted, emulated = result(fresh_python, code, sheet())

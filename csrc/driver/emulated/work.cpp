@@ -24,6 +24,14 @@ std::string_view base_name(const char* name) {
   return base.substr(0, base.find('.'));
 }
 
+// "aten::add.out": its last argument is marked as one that is read, too, and is
+// only written.
+bool gives_result_in_out(const char* name) {
+  const std::string_view all(name);
+  const size_t dot = all.rfind('.');
+  return dot != all.npos && all.substr(dot).find("out") != all.npos;
+}
+
 // The shapes of a task's tensors, in the order of its arguments.
 class Shapes {
  public:
@@ -163,13 +171,15 @@ double bytes_of(const npu_view& view, const uint64_t* words) {
 TaskWork work_of_task(const npu_kernel& kernel, const uint64_t* words) {
   TaskWork work;
   int widest = 0;
+  const bool has_out = gives_result_in_out(kernel.name);
   for (uint32_t i = 0; i < kernel.n_views; ++i) {
     const npu_view& view = kernel.views[i];
     const double bytes = bytes_of(view, words);
-    work.bytes += bytes * ((view.access & NPU_READ) ? 1 : 0);
-    work.bytes += bytes * ((view.access & NPU_WRITE) ? 1 : 0);
+    const bool writes = view.access & NPU_WRITE;
+    work.bytes += bytes * ((view.access & NPU_READ) && !(writes && has_out));
+    work.bytes += bytes * writes;
     // The first that is written says what the arithmetic is done in.
-    if ((view.access & NPU_WRITE) && !widest) widest = view.itemsize;
+    if (writes && !widest) widest = view.itemsize;
   }
   if (widest) work.itemsize = widest;
   const std::string_view name = base_name(kernel.name);
