@@ -141,25 +141,30 @@ def run(
     sys.exit(status)
 
 
+def execute(what: str | Path, args: tuple[str, ...]) -> None:
+    """Run it in this process as its main program; raises what it raises."""
+    import runpy
+
+    if isinstance(what, Path):
+        # Python itself makes a script's path absolute: frames name it so.
+        script = os.path.abspath(what)  # noqa: PTH100 (links stay)
+        sys.argv = [script, *args]
+        sys.path.insert(0, str(what.resolve().parent))
+        runpy.run_path(script, run_name="__main__")
+    else:
+        sys.argv = [what, *args]
+        sys.path.insert(0, str(Path.cwd()))
+        runpy.run_module(what, run_name="__main__", alter_sys=True)
+
+
 def run_program(what: str | Path, args: tuple[str, ...]) -> int:
     """Run it as `python SCRIPT ARGS` or `python -m MODULE ARGS` would.
 
     Returns the exit status.
     """
-    import runpy
-
     _hide_command()
     try:
-        if isinstance(what, Path):
-            # Python itself makes a script's path absolute: frames name it so.
-            script = os.path.abspath(what)  # noqa: PTH100 (links stay)
-            sys.argv = [script, *args]
-            sys.path.insert(0, str(what.resolve().parent))
-            runpy.run_path(script, run_name="__main__")
-        else:
-            sys.argv = [what, *args]
-            sys.path.insert(0, str(Path.cwd()))
-            runpy.run_module(what, run_name="__main__", alter_sys=True)
+        execute(what, args)
     except SystemExit as stop:
         if stop.code is None or isinstance(stop.code, int):
             return stop.code or 0

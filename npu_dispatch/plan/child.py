@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -65,13 +66,16 @@ def main() -> None:
     npu.init()
     begun = time.monotonic_ns()
     try:
-        status = cli.run_program(
-            script if what["module"] else Path(script), tuple(sys.argv[3:])
-        )
+        cli.execute(script if what["module"] else Path(script), tuple(sys.argv[3:]))
     except _EnoughError:
         pass
+    except SystemExit as stop:
+        status = stop.code if isinstance(stop.code, int) else int(bool(stop.code))
     except torch.OutOfMemoryError as error:
-        status, failure = 1, str(error)
+        status, failure = 1, f"out of memory: {error}"
+    except Exception as error:
+        traceback.print_exc()
+        status, failure = 1, f"the program failed: {type(error).__name__}: {error}"
     _C.watch_syncs(False)
     ended = time.monotonic_ns()
     try:
