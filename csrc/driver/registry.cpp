@@ -44,7 +44,8 @@ const npu_driver* load(const std::string& path) {
 }  // namespace
 
 const npu_driver* find_driver(const char* name) {
-  for (const npu_driver* d : {&host_driver(), &null_driver(), &emulated_driver()})
+  for (const npu_driver* d :
+       {&host_driver(), &null_driver(), &emulated_driver()})
     if (!strcmp(d->name, name)) return d;
   return nullptr;
 }

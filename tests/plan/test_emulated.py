@@ -131,6 +131,7 @@ try:
     raised = ""
 except (IndexError, RuntimeError) as error:
     raised = str(error)
+    torch.npu.clear_error()
 print(json.dumps([*losses, raised]))
 """
     on_cpu, on_npu, raised = result(
