@@ -66,8 +66,8 @@ def planned(python, child_environment, tmp_path: Path):
 
 
 def test_a_slow_device_is_the_limit_and_time_follows_its_speed(planned) -> None:
-    _, (slow,) = planned(LOOP.format(after=0), 0.02)
-    _, (slower,) = planned(LOOP.format(after=0), 0.01)
+    _, (slow,) = planned(LOOP.format(after=0), 0.2)
+    _, (slower,) = planned(LOOP.format(after=0), 0.1)
     assert slow["device_bound"] > 0.9 and slow["sync_bound"] < 0.05
     assert slower["step_us"] == pytest.approx(2 * slow["step_us"], rel=0.05)
     doubled = {row["what"]: row for row in slow["what_if"]}["device 2x faster"]
@@ -86,7 +86,7 @@ def test_the_line_that_waits_is_named(planned, tmp_path: Path) -> None:
     html, trace = tmp_path / "plan.html", tmp_path / "trace.json"
     done, (report,) = planned(
         LOOP.format(after="loss.item()"),
-        0.02,
+        0.2,
         "--html",
         str(html),
         "--trace",
