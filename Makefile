@@ -7,6 +7,7 @@
 #   make conformance      PyTorch's operator database, on npu and on cpu
 #   make fuzz             random programs on npu and on cpu; MINUTES=n
 #   make compatibility    other libraries on npu and on cpu: docs/compatibility.md
+#   make torture          everything that can give out, does; MINUTES=n
 #   make mutants          do the tests see bugs that are put into the core?
 #   make check            what every change must pass
 #   make nightly          everything, in full
@@ -46,14 +47,14 @@ ifneq ($(NIGHTLY),)
 endif
 AND_QUICK := $(if $(NIGHTLY),,and not nightly)
 STEPS := test test-sanitizers conformance \
-  $(if $(NIGHTLY),bench-smoke test-sanitized mutants compatibility)
+  $(if $(NIGHTLY),bench-smoke test-sanitized mutants torture compatibility)
 
 # Whatever the extension is made from. Python files need no build.
 SOURCES := CMakeLists.txt pyproject.toml $(shell find csrc -type f \
   -not -name '*.pyc' 2>/dev/null)
 
 .PHONY: tools build test test-cpp test-python test-sanitizers test-sanitized \
-  conformance fuzz mutants compatibility steps check nightly bench bench-smoke \
+  conformance fuzz torture mutants compatibility steps check nightly bench bench-smoke \
   bench-readme demo lint clean wheel dev docs
 .DELETE_ON_ERROR:
 
@@ -108,6 +109,10 @@ conformance: $(INSTALLED)
 MINUTES ?= 10
 fuzz: $(INSTALLED)
 	$(PY) -m tests.differential.fuzz --minutes $(MINUTES) $(FUZZ_FLAGS)
+
+TORTURE_MINUTES ?= $(if $(filter command line environment,$(origin MINUTES)),$(MINUTES),6)
+torture: $(INSTALLED) bench-cpp
+	$(PY) -m tests.torture.run --minutes $(TORTURE_MINUTES) $(TORTURE_FLAGS)
 
 mutants: $(INSTALLED)
 	$(PY) -m tests.mutants.run $(MUTANTS_FLAGS)

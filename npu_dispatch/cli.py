@@ -287,8 +287,8 @@ def doctor(as_json: bool) -> None:
     sys.exit(0 if found.healthy else 1)
 
 
-for command in (cli_watch.dump, cli_watch.ps, cli_watch.top, cli_watch.trace):
-    main.add_command(command)
+for command in ("dump", "postmortem", "ps", "top", "trace"):
+    main.add_command(getattr(cli_watch, command))
 
 
 if __name__ == "__main__":

@@ -372,7 +372,10 @@ bool Launcher::sleep_until_work() {
   block.idle.start(start_ns);
   while (!ring.front()) {
     // Not before what is claimed has been published and run.
-    if (ends() && ring.front_position() == stream_.tail()) {
+    const auto claimed = [&] {
+      return ring.front_position() != stream_.tail();
+    };
+    if (ends() && !claimed() && stream_.parking_.leave(claimed)) {
       block.idle.stop(now_ns());
       return false;
     }

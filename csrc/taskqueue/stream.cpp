@@ -1,12 +1,13 @@
 #include "csrc/taskqueue/stream.h"
 
+#include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 
 #include <functional>
 #include <iterator>
-#include <new>
+#include <stdexcept>
 
 #include "csrc/base/clock.h"
 #include "csrc/driver/view.h"
@@ -57,14 +58,16 @@ bool is_unpublished(const StreamBlock* block) {
 
 size_t ring_bytes(uint64_t capacity) { return capacity * sizeof(Task); }
 
-Task* map_slots(StreamMode mode, uint64_t capacity) {
+Task* map_slots(int device, int64_t id, StreamMode mode, uint64_t capacity) {
   if (mode == StreamMode::kInline) return nullptr;
   void* memory = mmap(nullptr, ring_bytes(capacity), PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED) {
-    perror("npu_dispatch: no memory for a stream's queue");
-    abort();
-  }
+  if (memory == MAP_FAILED)
+    throw std::runtime_error(
+        "npu:" + std::to_string(device) + " stream " + std::to_string(id) +
+        ": no host memory for its queue of " +
+        std::to_string(ring_bytes(capacity)) + " bytes: " + strerror(errno) +
+        "; the stream can be used once there is memory");
   return static_cast<Task*>(memory);
 }
 
@@ -105,19 +108,21 @@ Stream::Stream(int device, int64_t id, int priority, StreamMode mode,
       id_(id),
       priority_(priority),
       mode_(mode),
+      slots_(map_slots(device, id, mode, capacity),
+             Unmap{ring_bytes(capacity)}),
       block_(make_block(device, id, capacity)),
-      slots_(map_slots(mode, capacity)),
-      ring_(slots_, capacity, block_->ring),
+      ring_(slots_.get(), capacity, block_->ring),
       gate_(mode == StreamMode::kInline ? kInlineMode : kNotStarted) {}
 
 Stream::~Stream() {
   stop();
   block_->state.store(uint32_t(StreamState::kUnused),
                       std::memory_order_release);
-  if (slots_) munmap(slots_, ring_bytes(capacity()));
   delete profile_.load(std::memory_order_relaxed);
   if (is_unpublished(block_)) delete block_;
 }
+
+void Stream::Unmap::operator()(Task* slots) const { munmap(slots, bytes); }
 
 bool Stream::begin_slow(uint32_t n_words, Submission& s, CallSite site) {
   if (s.gate & kForked) return false;
@@ -137,17 +142,16 @@ bool Stream::begin_slow(uint32_t n_words, Submission& s, CallSite site) {
     if (s.gate & (kTraced | kProfiled)) s.task->stamp = ticks();
     return true;
   }
-  inline_mutex_.lock();
+  std::unique_lock lock(inline_mutex_);
   // Again, now that the tasks before this one are done.
-  if (failed()) {
-    inline_mutex_.unlock();
-    return false;
-  }
+  if (failed()) return false;
   s.position = tail();
-  uint64_t* chunk =
-      n_words > Task::kInlineWords ? arena_.take(n_words) : nullptr;
+  // Its memory first: the chunk of arguments has no owner yet.
   if (inline_tasks_.size() == inline_depth_)
     inline_tasks_.push_back(std::make_unique<Task>());
+  uint64_t* chunk =
+      n_words > Task::kInlineWords ? arena_.take(n_words) : nullptr;
+  lock.release();  // commit() unlocks it
   Task& task = *inline_tasks_[inline_depth_];
   fill(task, chunk, s, site);
   task.stamp = s.gate & kProfiled ? ticks() : 0;
@@ -164,11 +168,15 @@ Stream::Opened Stream::try_begin(uint32_t n_words, Submission& s,
     s.gate &= ~uint32_t(kNotStarted);
   }
   if (s.gate & kFailed) return Opened::kFailed;
-  s.position = ring_.claim();
-  if (s.position == kRingFull) s.position = claim_again();
-  if (s.position == kRingFull) return Opened::kFull;
+  // Before the claim, behind which nothing may fail.
   uint64_t* const chunk =
       n_words > Task::kInlineWords ? arena_.take(n_words) : nullptr;
+  s.position = ring_.claim();
+  if (s.position == kRingFull) s.position = claim_again();
+  if (s.position == kRingFull) {
+    if (chunk) arena_.give(chunk);
+    return Opened::kFull;
+  }
   fill(ring_.slot(s.position), chunk, s, site);
   if (s.gate & (kTraced | kProfiled)) s.task->stamp = ticks();
   return Opened::kYes;
@@ -207,7 +215,7 @@ void Stream::commit_slow(Submission& s) noexcept {
   if (profile) profile->launched(s.position, s.task->stamp);
   if (s.task->stamp) note_launch(*s.task);
   ring_.publish(s.position);
-  parking_.wake_if_parked();
+  if (parking_.needs_wake()) rouse();
 }
 
 // Tasks are numbered in the order in which they are done: one that launched

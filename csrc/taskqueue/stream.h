@@ -58,7 +58,8 @@ class Stream {
  public:
   static constexpr uint64_t kCapacity = 8192;
 
-  // Streams are never destroyed: tasks, events and blocks point to them.
+  // Streams are never destroyed: tasks, events and blocks point to them. A
+  // runtime_error where there is no memory for the queue.
   Stream(int device, int64_t id, int priority, StreamMode mode,
          uint64_t capacity = kCapacity);
   ~Stream();
@@ -73,9 +74,9 @@ class Stream {
   // Opens a task of `n_words` argument words. False, with nothing changed,
   // when the stream has failed, or belongs to the parent of this forked
   // process. Waits while the ring is full. Throws, with nothing changed, where
-  // that wait is interrupted, or where no thread can be had to launch the first
-  // task. Between begin() and commit() nothing may fail, wait or call out. Any
-  // thread.
+  // that wait is interrupted, where no thread can be had to launch the first
+  // task, or no memory for long arguments. Between begin() and commit() nothing
+  // may fail, wait or call out. Any thread.
   bool begin(uint32_t n_words, Submission& s, CallSite site = {}) {
     // Relaxed: a failure noticed one task late is dropped by the launcher.
     s.gate = gate_.load(std::memory_order_relaxed);
@@ -94,7 +95,8 @@ class Stream {
       note_launch(*s.task);
     ring_.publish(s.position);
     ring_.fetch_after(s.position);
-    parking_.wake_if_parked();
+    if (parking_.needs_wake()) [[unlikely]]
+      rouse();
   }
 
   // What follows a commit(), once the caller has noted that the task is queued:
@@ -193,6 +195,11 @@ class Stream {
   const StreamBlock& block() const { return *block_; }
 
  private:
+  struct Unmap {
+    size_t bytes;
+    void operator()(Task* slots) const;
+  };
+
   friend class Launcher;
   friend class InFlight;  // wakes the launcher
 
@@ -246,6 +253,8 @@ class Stream {
   uint64_t claim_again();
   uint64_t claim_when_full(uint64_t* chunk);
   void wake_launcher() { parking_.wake_if_parked(); }
+  // Wakes the launcher, or starts another where it has ended meanwhile.
+  void rouse() noexcept;
   // A runtime_error, with nothing changed, where no thread can be had.
   void start();
   void launch(uint64_t number);
@@ -257,8 +266,9 @@ class Stream {
   const int64_t id_;
   const int priority_;
   const StreamMode mode_;
+  // Before the block, which nobody takes back: there may be no memory.
+  const std::unique_ptr<Task, Unmap> slots_;
   StreamBlock* const block_;
-  Task* const slots_;
   Ring<Task> ring_;
   Arena arena_;
 

@@ -42,6 +42,18 @@ void Stream::start() {
   gate_.fetch_and(~uint32_t(kNotStarted), std::memory_order_relaxed);
 }
 
+// A submission that began while there was a launcher may find it gone when it
+// has published: stop() cannot see it before the claim.
+void Stream::rouse() noexcept {
+  if (parking_.wake() || idle()) return;
+  try {
+    start();
+  } catch (const std::exception& error) {
+    // It stays queued: the next task's start() is its start, too.
+    fail({NPU_ERROR, device_, id_, tail(), "start", error.what(), {}, ""});
+  }
+}
+
 // A launcher thread. One that was started while its predecessor is still ending
 // waits for it here.
 void Stream::launch(uint64_t number) {
@@ -55,6 +67,7 @@ void Stream::launch(uint64_t number) {
   // waits for the earlier one.
   while (!ended_.sleep(number, 0)) {
   }
+  parking_.enter();
   Launcher(*this).run(number);
   ended_.advance_to(number + 1);
 }

@@ -80,9 +80,9 @@ Waiters::~Waiters() {
 bool Waiters::add(Sequence& retired, uint64_t number, CompletionPort& port,
                   uint64_t token) {
   if (retired.reached(number)) return false;
+  Completion* const completion = new Completion(number, token, port);
   port.hold();
   count_async_waiter(1);
-  Completion* const completion = new Completion(number, token, port);
   Completion* newest = added_.load(std::memory_order_relaxed);
   do {
     completion->next = newest;

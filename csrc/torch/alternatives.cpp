@@ -112,7 +112,10 @@ void let_go(Foreign* f) noexcept {
   bool idle = stream.idle();
   for (Stream* other : f->others) idle = idle && other->idle();
   if (idle) return give_back(f);
-  if (queue_free(f, stream)) return;
+  try {
+    if (queue_free(f, stream)) return;
+  } catch (const std::runtime_error&) {  // no thread for the stream's launcher
+  }
   std::vector<StreamPoint> points{{&stream, stream.tail()}};
   for (Stream* other : f->others) points.push_back({other, other->tail()});
   waiting().after(std::move(points), std::make_unique<Waiting>(f));

@@ -43,6 +43,8 @@ PYTHON_LAYERS = {
     "sanitizer": 0,
     "stats": 0,
     "processes": 1,
+    "remains": 0,
+    "postmortem": 2.5,
     "trace_export": 0.7,
     "trace_file": 0.2,
     "trace_marks": 0.5,
@@ -81,6 +83,7 @@ WITHOUT_TORCH |= {
 }
 WITHOUT_TORCH |= {"all_ranks", "flight_recorder"}
 WITHOUT_TORCH |= {"foreign_file", "dump", "processes", "sanitizer"}
+WITHOUT_TORCH |= {"postmortem", "remains"}
 WITHOUT_TORCH |= {"top", "trace", "trace_export", "trace_file", "trace_marks"}
 MAX_LINES = 500
 
