@@ -49,7 +49,11 @@ class Collector final : public TaskSink {
       problem_ = "an event with timing was recorded";
       return;
     }
-    calls_.push_back(make_call(task_.kernel, std::move(words_)));
+    try {
+      calls_.push_back(make_call(task_.kernel, std::move(words_)));
+    } catch (const std::exception&) {
+      problem_ = "no host memory";  // too short to need some
+    }
   }
   uint64_t mark(Stream& stream) override { return stream.tail(); }
   void wait(Stream&, Stream&, uint64_t) override {

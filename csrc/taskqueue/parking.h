@@ -29,8 +29,7 @@ class BasicParking {
     uint32_t asleep = kAsleep;
     // Acquire: pairs with the release in park().
     if (!parked_.compare_exchange_strong(asleep, kWaking,
-                                         std::memory_order_acquire,
-                                         std::memory_order_relaxed))
+                                         std::memory_order_acquire))
       return asleep != kGone;
     placement_.before_wake();
     // Release: the consumer's acquire load of it orders our publish before

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import time
+from pathlib import Path
 from subprocess import PIPE
 
 import pytest
 from click.testing import CliRunner
 
-from npu_dispatch import remains
+from npu_dispatch import _C, remains
 from npu_dispatch.cli import main
 from npu_dispatch.postmortem import dead
 from npu_dispatch.processes import Processes
@@ -120,6 +121,7 @@ def test_the_newest_are_kept_and_none_for_longer_than_its_time(tmp_path):
 
 
 def test_a_living_process_is_not_taken_for_a_dead_one():
-    assert segment_file() not in dead(segment_directory())
-    with StatsReader(segment_file()) as reader:
+    path = Path(_C.segment_path())
+    assert path not in dead(segment_directory())
+    with StatsReader(path) as reader:
         assert reader.info.pid == os.getpid()
