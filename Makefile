@@ -149,7 +149,7 @@ demo: $(INSTALLED)
 lint: $(TOOLS)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	find csrc tests/cpp bench/cpp -name '*.h' -o -name '*.cpp' | \
+	find csrc tests/cpp tests/torture bench/cpp -name '*.h' -o -name '*.cpp' | \
 	  xargs $(BIN)/clang-format --dry-run --Werror
 
 # The wheel is built from the source distribution, so that a file it lacks is

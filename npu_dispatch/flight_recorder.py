@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from npu_dispatch.dump_fields import check_dump
 from npu_dispatch.stats import SegmentInfo, StatsReader
 from npu_dispatch.stats.collectives import LoggedCollective, LoggedTensor
 
@@ -175,7 +176,12 @@ def load(path: Path) -> Dump:
     if "rank" not in found:  # torch's own files say it in their names
         digits = path.name[len(path.name.rstrip("0123456789")) :]
         found["rank"] = int(digits or 0)
-    return found
+    try:
+        check_dump(found)
+    except ValueError as error:
+        raise ValueError(f"{path}: not a flight recorder's dump: {error}") from None
+    dump: Dump = found
+    return dump
 
 
 def save(dump: Dump, prefix: str) -> Path:

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <mutex>
+#include <new>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -162,9 +163,13 @@ TraceRing* claim_trace_ring(int device, int64_t stream) {
 uint32_t trace_name(const char* name) {
   // By address: names live as long as the process.
   thread_local std::unordered_map<const char*, uint32_t> known;
-  const auto [entry, is_new] = known.try_emplace(name, 0);
-  if (is_new) entry->second = trace_text(name);
-  return entry->second;
+  try {
+    const auto [entry, is_new] = known.try_emplace(name, kNoTraceName);
+    if (is_new) entry->second = trace_text(name);
+    return entry->second;
+  } catch (const std::bad_alloc&) {  // a launcher goes on without
+    return kNoTraceName;
+  }
 }
 
 uint32_t trace_text(std::string_view text) {

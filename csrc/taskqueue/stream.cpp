@@ -7,6 +7,7 @@
 
 #include <functional>
 #include <iterator>
+#include <new>
 #include <stdexcept>
 
 #include "csrc/base/clock.h"
@@ -333,14 +334,21 @@ bool Stream::wait_for(Stream& other, uint64_t number) {
 
 void Stream::fail(int32_t code, const Task& task, uint64_t position,
                   const char* text) {
-  fail({code,
-        device_,
-        id_,
-        position,
-        task.kernel ? task.kernel->name : "wait",
-        text,
-        {task.site, task.forward_site},
-        arguments_of(task)});
+  StreamError error{};
+  error.code = code;
+  error.device = device_;
+  error.stream = id_;
+  error.task = position;
+  error.site = {task.site, task.forward_site};
+  try {
+    error.op = task.kernel ? task.kernel->name : "wait";
+    error.text = text;
+    error.arguments = arguments_of(task);
+  } catch (const std::bad_alloc&) {
+    // On the launcher's thread, which must go on: the line says enough.
+    if (error.text.empty()) error.text = "no host memory";
+  }
+  fail(std::move(error));
 }
 
 void Stream::fail(StreamError error) {
@@ -348,7 +356,7 @@ void Stream::fail(StreamError error) {
     std::lock_guard lock(error_mutex_);
     if (error_) return;
     const int code = error.code < kErrorCodes ? error.code : int(NPU_ERROR);
-    error_ = std::make_unique<StreamError>(std::move(error));
+    error_ = std::move(error);
     bump(block_->errors[code]);
   }
   block_->state.store(uint32_t(StreamState::kFailed),

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -289,7 +290,7 @@ class Stream {
   uint64_t launchers_ = 0;  // started so far
   Sequence ended_;          // launchers that have ended: number n begins at n
   mutable std::mutex error_mutex_;  // guards error_
-  std::unique_ptr<StreamError> error_;
+  std::optional<StreamError> error_;
 
   // Inline mode: the mutex is held from begin() to commit(), and guards the
   // rest. A task may launch others here, which are done before it is.

@@ -1,7 +1,7 @@
 // Tasks that do nothing, by the thousand million: `soak SECONDS`, with
 // NPU_DRIVER=null. Streams come and go, one or two threads submit, some
-// arguments are long, queues run full. Prints a line of JSON; fails where a task
-// is lost, or where memory, descriptors or threads grow.
+// arguments are long, queues run full. Prints a line of JSON; fails where a
+// task is lost, or where memory, descriptors or threads grow.
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>

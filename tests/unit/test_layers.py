@@ -44,6 +44,7 @@ PYTHON_LAYERS = {
     "stats": 0,
     "processes": 1,
     "remains": 0,
+    "dump_fields": 0,
     "postmortem": 2.5,
     "trace_export": 0.7,
     "trace_file": 0.2,
@@ -83,7 +84,7 @@ WITHOUT_TORCH |= {
 }
 WITHOUT_TORCH |= {"all_ranks", "flight_recorder"}
 WITHOUT_TORCH |= {"foreign_file", "dump", "processes", "sanitizer"}
-WITHOUT_TORCH |= {"postmortem", "remains"}
+WITHOUT_TORCH |= {"dump_fields", "postmortem", "remains"}
 WITHOUT_TORCH |= {"top", "trace", "trace_export", "trace_file", "trace_marks"}
 MAX_LINES = 500
 
