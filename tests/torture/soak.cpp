@@ -63,7 +63,8 @@ uint64_t passing_stream(uint64_t round) {
 }
 
 int run(double seconds) {
-  Stream& lasting = *find_stream(0, 0);
+  // One that a single thread submits to, which is the quick way, and one not.
+  Stream &lasting = *find_stream(0, 0), &shared = *find_stream(0, 3 << 5);
   const uint64_t begun = now_ns();
   const auto end = begun + uint64_t(seconds * 1e9);
   uint64_t lost = 0, passed = 0, wanted = 0;
@@ -72,16 +73,17 @@ int run(double seconds) {
   for (uint64_t round = 0; now_ns() < end; ++round) {
     if (round == 4) warm = Footprint();
     submit(lasting, kBatch, 3);
-    std::thread second([&] { submit(lasting, kBatch / 8, 3); });
-    submit(lasting, kBatch / 8, 40);
+    std::thread second([&] { submit(shared, kBatch / 32, 3); });
+    submit(shared, kBatch / 32, 40);
     second.join();
-    wanted += kBatch + kBatch / 4;
+    wanted += kBatch + kBatch / 16;
     host_wait(lasting, lasting.tail(), WaitReason::kStreamSync);
+    host_wait(shared, shared.tail(), WaitReason::kStreamSync);
     const uint64_t n = passing_stream(round);
     if (!n) ++lost;
     passed += n;
   }
-  if (lasting.retired().value() != wanted) ++lost;
+  if (lasting.retired().value() + shared.retired().value() != wanted) ++lost;
   const Footprint last;
   // A launcher that ends and its stack may still be there.
   const bool grown = last.pages > warm.pages + 4096 ||
