@@ -66,11 +66,10 @@ class Calls:
         ]
 
 
-def places(kind: str, every: bool) -> list[int]:
+def places(kind: str, every: bool, wanted: Any) -> list[int]:
     """Return which calls to fail: all, or the first and last from each place."""
     from tests.torture import victims
 
-    wanted = victims.expected()
     calls = Calls()
 
     def count() -> dict[str, Any]:
@@ -117,11 +116,10 @@ def _everything(wanted: Any) -> dict[str, Any]:
     return result
 
 
-def inject(kind: str, n: int) -> dict[str, Any]:
+def inject(kind: str, n: int, wanted: Any) -> dict[str, Any]:
     """Fail one call of a cold program; return what came of it."""
     from tests.torture import victims
 
-    wanted = victims.expected()
     calls = Calls()
 
     def body() -> dict[str, Any]:
@@ -138,11 +136,11 @@ def inject(kind: str, n: int) -> dict[str, Any]:
     return victims.in_child(body, leave=n % 2 == 0)
 
 
-def cases(every: bool, seed: int) -> Iterator[tuple[str, int]]:
+def cases(every: bool, seed: int, wanted: Any) -> Iterator[tuple[str, int]]:
     """Yield what to fail: the rare kinds first and whole, then in a drawn order."""
     rest: list[tuple[str, int]] = []
     for kind in reversed(KINDS):
-        found = [(kind, n) for n in places(kind, every)]
+        found = [(kind, n) for n in places(kind, every, wanted)]
         if len(found) <= 20:
             yield from found
         else:
@@ -152,14 +150,17 @@ def cases(every: bool, seed: int) -> Iterator[tuple[str, int]]:
 
 
 def campaign(seconds: float, every: bool, seed: int) -> dict[str, Any]:
+    from tests.torture import victims
+
+    wanted = victims.expected()
     end = time.monotonic() + seconds
     told: dict[str, Any] = {"seed": seed, "injected": 0, "raised": 0, "right": 0}
     told |= {"by_kind": {}, "bad": [], "hangs": 0, "complete": True}
-    for kind, n in cases(every, seed):
+    for kind, n in cases(every, seed, wanted):
         if time.monotonic() > end:
             told["complete"] = False
             break
-        found = inject(kind, n)
+        found = inject(kind, n, wanted)
         told["injected"] += 1
         told["by_kind"][kind] = told["by_kind"].get(kind, 0) + 1
         told["hangs"] += bool(found.get("hang"))
@@ -187,7 +188,10 @@ def main() -> None:
             command = [sys.executable, "-m", "tests.torture.faults", *sys.argv[1:]]
             sys.exit(subprocess.run(command, env=env, check=False).returncode)
     if options.one:
-        print(json.dumps(inject(options.one[0], int(options.one[1])), indent=1))
+        from tests.torture import victims
+
+        found = inject(options.one[0], int(options.one[1]), victims.expected())
+        print(json.dumps(found, indent=1))
         return
     print(json.dumps(campaign(options.seconds, options.every, options.seed)))
 

@@ -122,10 +122,10 @@ def stacks(pid: int) -> str:
     gdb = shutil.which("gdb")
     if gdb is None:
         return ""
-    command = [gdb, "-p", str(pid), "-batch", "-ex", "thread apply all bt 16"]
+    command = [gdb, "-p", str(pid), "-batch", "-ex", "thread apply all -ascending bt 16"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     lines = [x for x in done.stdout.splitlines() if x.startswith(("#", "Thread"))]
-    return "\n".join(lines)[:4000]
+    return "\n".join(lines)[:6000]
 
 
 def _child(body: Callable[[], dict[str, Any]], out: int, leave: bool) -> None:
