@@ -193,7 +193,7 @@ def count_instructions(programs: dict[str, Path]) -> None:
     spent = 0.0
     for side, function in (
         ("caller", "submit_all"),
-        ("launcher", "npu::Launcher::process*"),
+        ("launcher", "npu::Executor::run_queued*"),
     ):
         n = {
             key: collected(function, program, str(COUNTED_REPEATS))

@@ -55,7 +55,7 @@ void Stream::launch(uint64_t number) {
   // waits for the earlier one.
   while (!ended_.sleep(number, 0)) {
   }
-  Launcher(*this).run(number);
+  Launcher(*this, number).run();
   ended_.advance_to(number + 1);
 }
 
@@ -72,7 +72,7 @@ bool Stream::stop() {
       // submission.
       ending = std::move(launcher_);
       gate_.fetch_or(kNotStarted, std::memory_order_relaxed);
-      // Release: pairs with the acquire in Launcher::ends().
+      // Release: pairs with the acquire in ends().
       stopping_.store(launchers_, std::memory_order_release);
     }
     parking_.wake_if_parked();
