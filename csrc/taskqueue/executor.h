@@ -38,10 +38,11 @@ class Executor {
   // Does what the task says; returns its outcome.
   int execute(Task& task, uint64_t position, npu_failure& failure);
   // The task has failed, and with it the stream.
-  void failed(int code, Task& task, uint64_t position,
-              const npu_failure& failure);
+  [[gnu::cold, gnu::noinline]] void failed(int code, Task& task,
+                                           uint64_t position,
+                                           const npu_failure& failure);
   // The task is of a stream that has failed.
-  void drop(Task& task, uint64_t position);
+  [[gnu::cold, gnu::noinline]] void drop(Task& task, uint64_t position);
   bool drops_tasks() const;
   // Gives the task's memory and slot back, and tells who waits for its number.
   void retire(Task& task, uint64_t position);
@@ -53,7 +54,7 @@ class Executor {
   Parking& parking() { return stream_.parking_; }
 
  private:
-  void process_stamped(Task& task, uint64_t position);
+  [[gnu::noinline]] void process_stamped(Task& task, uint64_t position);
   void finish(Task& task, const TaskNotes::Running& running);
   void perform(Task& task, uint64_t position);
   int execute_own(Task& task, uint64_t position, npu_failure& failure);
