@@ -94,7 +94,6 @@ void LaunchAhead::retire_ended() {
     const npu_failure* const failure = in_flight_.failure_of(number);
     if (failure) executor_.failed(failure->code, task, position, *failure);
     retire(task, position);
-    if (failure) return give_up_flights();
   }
 }
 

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <deque>
+#include <map>
 #include <mutex>
 #include <thread>
 
@@ -16,68 +17,68 @@ namespace {
 
 constexpr std::chrono::seconds kLongest{30};
 
+struct Queue {
+  const npu_reports* reports;
+};
+
 struct Launch {
+  Queue* queue;
   uint64_t number;
   const npu_kernel* kernel;
   const uint64_t* words;
 };
 
-struct Queue {
-  const npu_reports* reports;
-  std::deque<Launch> launches;
-};
-
 std::mutex mutex;  // guards all below
 std::condition_variable changed;
+std::deque<Launch> launches;
 size_t room = 1000, resets = 0;
-Queue* last = nullptr;
 
 Queue& of(npu_queue queue) { return *reinterpret_cast<Queue*>(queue); }
 
 npu_queue queue_create(int, int, const npu_reports* reports) {
-  return reinterpret_cast<npu_queue>(new Queue{reports, {}});
+  return reinterpret_cast<npu_queue>(new Queue{reports});
 }
 
-void queue_destroy(npu_queue queue) {
-  std::lock_guard lock(mutex);
-  if (last == &of(queue)) last = nullptr;
-  delete &of(queue);
-}
+void queue_destroy(npu_queue queue) { delete &of(queue); }
 
 int submit(npu_queue queue, uint64_t number, const npu_kernel* kernel,
            const uint64_t* words, npu_failure*) {
   std::lock_guard lock(mutex);
-  last = &of(queue);
-  if (last->launches.size() >= room) return NPU_BUSY;
-  last->launches.push_back({number, kernel, words});
+  if (launches.size() >= room) return NPU_BUSY;
+  launches.push_back({&of(queue), number, kernel, words});
   changed.notify_all();
   return NPU_OK;
 }
 
 void queue_reset(npu_queue queue) {
   std::lock_guard lock(mutex);
-  of(queue).launches.clear();
+  std::erase_if(launches,
+                [&](const Launch& l) { return l.queue == &of(queue); });
   ++resets;
   changed.notify_all();
+}
+
+Launch take_oldest() {
+  std::lock_guard lock(mutex);
+  const Launch oldest = launches.front();
+  launches.pop_front();
+  return oldest;
 }
 
 // On a thread of the driver: the one that runs a queue's kernels is taken for
 // that stream's.
 void run_and_report(size_t tasks) {
-  const npu_reports* reports = nullptr;
-  Launch launch{};
+  std::map<Queue*, uint64_t> done;
   for (; tasks; --tasks) {
-    {
-      std::lock_guard lock(mutex);
-      reports = last->reports;
-      launch = last->launches.front();
-      last->launches.pop_front();
-    }
+    const Launch launch = take_oldest();
+    const npu_reports& reports = *launch.queue->reports;
+    reports.runs_here(reports.stream);
     npu_failure failure;
-    reports->runs_here(reports->stream);
     launch.kernel->run(launch.kernel, launch.words, &failure);
+    done[launch.queue] = launch.number;
   }
-  if (reports) reports->done(reports->stream, launch.number);
+  for (const auto& [queue, number] : done)
+    queue->reports->done(queue->reports->stream, number);
 }
 
 }  // namespace
@@ -89,14 +90,13 @@ void set_room(size_t tasks) {
 
 size_t wait_until_started(size_t tasks) {
   std::unique_lock lock(mutex);
-  changed.wait_for(lock, kLongest,
-                   [=] { return last && last->launches.size() >= tasks; });
-  return last ? last->launches.size() : 0;
+  changed.wait_for(lock, kLongest, [=] { return launches.size() >= tasks; });
+  return launches.size();
 }
 
 size_t in_flight() {
   std::lock_guard lock(mutex);
-  return last ? last->launches.size() : 0;
+  return launches.size();
 }
 
 void end(size_t tasks) { std::thread(run_and_report, tasks).join(); }
@@ -105,15 +105,9 @@ void fail(const char* text) {
   npu_failure failure;
   failure.code = NPU_ERROR;
   snprintf(failure.text, sizeof failure.text, "%s", text);
-  const npu_reports* reports;
-  uint64_t number;
-  {
-    std::lock_guard lock(mutex);
-    reports = last->reports;
-    number = last->launches.front().number;
-    last->launches.pop_front();
-  }
-  reports->failed(reports->stream, number, &failure);
+  const Launch launch = take_oldest();
+  const npu_reports& reports = *launch.queue->reports;
+  reports.failed(reports.stream, launch.number, &failure);
 }
 
 size_t wait_until_reset(size_t times) {

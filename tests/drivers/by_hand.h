@@ -1,6 +1,5 @@
-// A driver whose tasks end when the test says so.
-//
-// All is about the queue that was last given a task.
+// A driver whose tasks end when the test says so, in the order in which they
+// were started, whatever their queues.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +12,7 @@ void set_room(size_t tasks);
 // Waits until that many are in flight; fewer is returned after 30 s.
 size_t wait_until_started(size_t tasks);
 size_t in_flight();
-// Runs the kernels of the oldest ones here, and reports their end at once.
+// Runs the kernels of the oldest ones, and then reports how far each queue is.
 void end(size_t tasks);
 // Reports the oldest as failed.
 void fail(const char* text);

@@ -24,6 +24,8 @@ using check::word;
 
 using Numbers = std::vector<uint64_t>;
 
+constexpr uint64_t kLongestNs = 30'000'000'000;
+
 void submit_five(Stream& stream, Numbers& got) {
   for (uint64_t i = 0; i < 5; ++i)
     EXPECT_TRUE(submit(stream, kAppend, {word(&got), i}));
@@ -38,7 +40,7 @@ TEST(LaunchAhead, StartsTasksBehindOnesThatHaveNotEnded) {
   EXPECT_EQ(stream.retired().value(), 0);
 
   by_hand::end(2);
-  EXPECT_TRUE(stream.retired().sleep(2, 0));
+  EXPECT_TRUE(stream.retired().sleep(2, kLongestNs));
   EXPECT_EQ(stream.retired().value(), 2);
   EXPECT_TRUE(got == Numbers({0, 1}));
 
@@ -69,19 +71,27 @@ TEST(LaunchAhead, AnEventIsDoneWhenWhatIsBeforeItHasEnded) {
   drain(stream);
 }
 
-TEST(LaunchAhead, AnotherStreamsWaitEndsWithTheTask) {
+TEST(LaunchAhead, AWaitForAnotherStreamBeginsWhenAllBeforeItHasEnded) {
   Stream first(0, 0, 0, StreamMode::kQueued);
   Stream second(0, 1, 0, StreamMode::kQueued);
   Numbers got;
-  submit(first, kAppend, {word(&got), 1});
+  submit(second, kAppend, {word(&got), 1});
   EXPECT_EQ(by_hand::wait_until_started(1), 1);
+  submit(first, kAppend, {word(&got), 2});
+  EXPECT_EQ(by_hand::wait_until_started(2), 2);
   second.wait_for(first, first.tail());
+  submit(second, kAppend, {word(&got), 3});
 
+  by_hand::end(1);
+  EXPECT_TRUE(second.retired().sleep(1, kLongestNs));
+  EXPECT_EQ(by_hand::in_flight(), 1);
+  by_hand::end(1);
+  drain(first);
+  EXPECT_EQ(by_hand::wait_until_started(1), 1);
   by_hand::end(1);
   drain(second);
 
-  EXPECT_TRUE(first.retired().reached(1));
-  EXPECT_TRUE(got == Numbers({1}));
+  EXPECT_TRUE(got == Numbers({1, 2, 3}));
 }
 
 TEST(LaunchAhead, ABusyDeviceGetsTheNextTaskWhenOneHasEnded) {
@@ -123,7 +133,7 @@ TEST(LaunchAhead, AFailureGivesUpWhatIsBehindIt) {
 
   by_hand::end(1);
   by_hand::fail("lightning");
-  EXPECT_TRUE(stream.retired().sleep(5, 0));
+  EXPECT_TRUE(stream.retired().sleep(5, kLongestNs));
 
   EXPECT_EQ(by_hand::wait_until_reset(resets + 1), resets + 1);
   EXPECT_TRUE(got == Numbers({0}));
@@ -147,7 +157,7 @@ TEST(LaunchAhead, AStreamThatIsStoppedGivesUpAHangingDevice) {
   EXPECT_EQ(by_hand::wait_until_started(5), 5);
 
   stream.force_stop();
-  EXPECT_TRUE(stream.retired().sleep(5, 0));
+  EXPECT_TRUE(stream.retired().sleep(5, kLongestNs));
 
   EXPECT_EQ(by_hand::wait_until_reset(resets + 1), resets + 1);
   EXPECT_TRUE(got.empty());
@@ -196,7 +206,7 @@ TEST(RunAhead, AFailureNamesTheNode) {
   EXPECT_EQ(by_hand::wait_until_started(5), 5);
   by_hand::end(2);
   by_hand::fail("lightning");
-  EXPECT_TRUE(five.stream.retired().sleep(five.stream.tail(), 0));
+  EXPECT_TRUE(five.stream.retired().sleep(five.stream.tail(), kLongestNs));
 
   const auto error = five.stream.error();
   EXPECT_TRUE(error && contains(error->text, "node 2, test::append"));
@@ -209,7 +219,7 @@ TEST(RunAhead, AStreamThatIsStoppedGivesUpItsReplay) {
   check::replay(five.graph, five.stream);
   EXPECT_EQ(by_hand::wait_until_started(5), 5);
   five.stream.force_stop();
-  EXPECT_TRUE(five.stream.retired().sleep(five.stream.tail(), 0));
+  EXPECT_TRUE(five.stream.retired().sleep(five.stream.tail(), kLongestNs));
   EXPECT_TRUE(five.got.empty());
   EXPECT_EQ(by_hand::in_flight(), 0);
   five.stream.clear_error();
