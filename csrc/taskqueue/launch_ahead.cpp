@@ -94,6 +94,7 @@ void LaunchAhead::retire_ended() {
     const npu_failure* const failure = in_flight_.failure_of(number);
     if (failure) executor_.failed(failure->code, task, position, *failure);
     retire(task, position);
+    if (failure) return give_up_flights();
   }
 }
 
@@ -108,7 +109,8 @@ void LaunchAhead::retire(Task& task, uint64_t position) {
   last_end_ = ticks();
 }
 
-// Of a stream that has failed: what the device has not done, it will not do.
+// Of a stream that has failed: what the device has not done, it will not do. It
+// takes tasks again, also where nothing was behind the one that failed.
 void LaunchAhead::give_up_flights() {
   in_flight_.reset();
   while (!alone()) {

@@ -149,6 +149,18 @@ TEST(LaunchAhead, AFailureGivesUpWhatIsBehindIt) {
   EXPECT_TRUE(got == Numbers({0, 9}));
 }
 
+TEST(LaunchAhead, ADeviceTakesTasksAgainAfterAFailureWithNothingBehindIt) {
+  const size_t resets = by_hand::wait_until_reset(0);
+  Stream stream(0, 0, 0, StreamMode::kQueued);
+  submit(stream, kNothing, {});
+  EXPECT_EQ(by_hand::wait_until_started(1), 1);
+
+  by_hand::fail("lightning");
+  EXPECT_TRUE(stream.retired().sleep(1, kLongestNs));
+
+  EXPECT_EQ(by_hand::wait_until_reset(resets + 1), resets + 1);
+}
+
 TEST(LaunchAhead, AStreamThatIsStoppedGivesUpAHangingDevice) {
   const size_t resets = by_hand::wait_until_reset(0);
   Stream stream(0, 0, 0, StreamMode::kQueued);
