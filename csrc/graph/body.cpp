@@ -166,9 +166,9 @@ bool Body::submit(Stream& stream, Stream*& failed) {
   // Relaxed: statistics order nothing.
   segment().devices[device].graph_replays.fetch_add(1,
                                                     std::memory_order_relaxed);
-  if (in_turn) stream.settle(one);
+  if (in_turn) stream.after_commit(one);
   for (size_t i = 0; i < several.size(); ++i)
-    stream_of(i, stream).settle(several[i]);
+    stream_of(i, stream).after_commit(several[i]);
   return true;
 }
 

@@ -210,7 +210,7 @@ void Schedule::freed(Stream* stream, const void* memory, size_t bytes,
     s.words[0] = reinterpret_cast<uint64_t>(memory);
     s.words[1] = bytes;
     stream->commit(s);
-    stream->settle(s);
+    stream->after_commit(s);
   } catch (...) {
     // Interrupted while the queue was full; a free cannot fail.
   }

@@ -66,9 +66,9 @@ struct Launcher::Idle {
   uint64_t ticks() const { return npu::ticks(); }
   void pause() const { npu::pause(); }
   bool work() const { return launcher.executor_.ring().front(); }
-  // An urgent stream is one that was made for haste.
-  bool hurried() const {
-    return is_urgent(launcher.stream_) || IdleSpin::hurried(wanted(), next());
+  // An urgent stream is looked at as if somebody always waited.
+  bool awaited() const {
+    return is_urgent(launcher.stream_) || IdleSpin::awaited(wanted(), next());
   }
   uint64_t rest_ticks() const {
     return uint64_t(double(IdleSpin::rest_ns(wanted(), next())) /

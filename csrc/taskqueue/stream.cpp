@@ -197,7 +197,7 @@ void Stream::commit_slow(Submission& s) noexcept {
   parking_.wake_if_parked();
 }
 
-void Stream::settle_slow(const Submission& s) {
+void Stream::after_commit_slow(const Submission& s) {
   if (s.gate & kDiverted) return;
   if (s.gate & kObserved)
     if (Observer* const o = observer()) o->published(*this, s.refused);
@@ -273,7 +273,7 @@ bool Stream::wait_for(Stream& other, uint64_t number) {
   s.words[0] = reinterpret_cast<uint64_t>(&other);
   s.words[1] = number;
   commit(s);
-  settle(s);
+  after_commit(s);
   return true;
 }
 

@@ -101,9 +101,9 @@ class Stream {
   // What follows a commit(), once the caller has noted that the task is queued:
   // waits for it where launches block, and throws what such a wait throws, or
   // what an observer does that refused the task.
-  void settle(const Submission& s) {
+  void after_commit(const Submission& s) {
     if (s.gate != 0) [[unlikely]]
-      settle_slow(s);
+      after_commit_slow(s);
   }
 
   // begin() and no wait: for a caller who opens tasks of several streams and
@@ -255,7 +255,7 @@ class Stream {
   void commit_slow(Submission& s) noexcept;
   bool begin_inline(uint32_t n_words, Submission& s, CallSite site);
   void commit_inline(Submission& s, StreamProfile* profile);
-  void settle_slow(const Submission& s);
+  void after_commit_slow(const Submission& s);
   void wait_for_slot();
   uint64_t claim_again();
   uint64_t claim_when_full(uint64_t* chunk);
