@@ -4,6 +4,7 @@
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "csrc/engine/engine.h"
@@ -41,6 +42,7 @@ class Replayed {
         count_(inputs.size()) {
     std::vector<bool> is_copied(count_);
     for (const size_t i : copied) is_copied.at(i) = true;
+    std::vector<const void*> givens;  // storages that are not overwritten
     for (size_t i = 0; i < count_; ++i) {
       PyObject* const object = inputs[i].ptr();
       if (!is_tensor(object)) {
@@ -48,7 +50,9 @@ class Replayed {
       } else if (is_copied[i]) {
         copied_.push_back({i, tensor_of(object)});
       } else {
-        fixed_.push_back({i, tensor_of(object).const_data_ptr()});
+        const at::Tensor& t = tensor_of(object);
+        fixed_.push_back({i, t.const_data_ptr()});
+        givens.push_back(t.storage().data());
       }
     }
     for (const py::handle result : results) {
@@ -59,10 +63,10 @@ class Replayed {
     }
     for (const Result& r : results_) {
       if (!r.tensor.defined() || !r.tensor.has_storage()) continue;
-      const void* const at = r.tensor.const_data_ptr();
-      bool given = false;  // an input that is also a result is not overwritten
-      for (const Fixed& f : fixed_) given = given || f.address == at;
-      if (!given) written_.push_back({r.tensor.storage(), 0});
+      // An input, or a view of one, is the caller's.
+      if (std::find(givens.begin(), givens.end(), r.tensor.storage().data()) ==
+          givens.end())
+        written_.push_back({r.tensor.storage(), 0});
     }
     for (Written& w : written_) w.owners = w.storage.use_count();
   }

@@ -121,21 +121,10 @@ class CompiledStep:
         if isinstance(training.loss_fn, nn.Module):
             self._modules.append(training.loss_fn)
 
-        def forward(args: Any, kwargs: Any) -> Any:
-            return training.forward(args, kwargs)
-
-        def clip_and_step() -> None:
-            training.clip_and_step()
-
-        how: dict[str, Any] = {"backend": backend, "options": options}
-        self._forward = torch.compile(
-            _own(forward), fullgraph=True, dynamic=dynamic, **how
-        )
+        self._how = {"backend": backend, "options": options}
+        self._dynamic = dynamic
+        self._forward: Function | None = None
         self._clip_and_step: Function = training.clip_and_step
-        if backend == "inductor" and self._rates.on_device and not self._rates.fused:
-            self._clip_and_step = torch.compile(
-                _own(clip_and_step), dynamic=False, **how
-            )
 
     def __repr__(self) -> str:
         how = (
@@ -252,9 +241,7 @@ class CompiledStep:
         if now != self._stream:
             if self._stream is not None:
                 last = npu.Stream(
-                    stream_id=self._stream,
-                    device_index=self._device.index,
-                    device_type=torch._C._autograd.DeviceType.PrivateUse1,
+                    stream_id=self._stream, device_index=self._device.index
                 )
                 npu.current_stream().wait_stream(last)
             self._stream = now
@@ -280,15 +267,38 @@ class CompiledStep:
             self._rates.in_place(),
             torch._dynamo.config.patch(
                 side_effect_replay_policy="error",
+                skip_nnmodule_hook_guards=False,
                 recompile_limit=max(8, 2 * self._max_graphs),
             ),
         ):
             yield
 
+    def _make_functions(self) -> Function:
+        """Name to Dynamo what is to be compiled, which imports it."""
+        training, how = self._training, self._how
+
+        def forward(args: Any, kwargs: Any) -> Any:
+            return training.forward(args, kwargs)
+
+        def clip_and_step() -> None:
+            training.clip_and_step()
+
+        rates = self._rates
+        if how["backend"] == "inductor" and rates.on_device and not rates.fused:
+            self._clip_and_step = torch.compile(
+                _own(clip_and_step), dynamic=False, **how
+            )
+        made: Function = torch.compile(
+            _own(forward), fullgraph=True, dynamic=self._dynamic, **how
+        )
+        return made
+
     def _compiled(self, args: Any, kwargs: Any, last: bool) -> Any:
         """Take a step by compiled code; in a capture, or before it."""
         training = self._training
         training.begin()
+        if self._forward is None:
+            self._forward = self._make_functions()
         loss, result = self._forward(args, kwargs)
         training.backward(loss)
         training.keep()
