@@ -176,11 +176,13 @@ def register() -> None:
     """Wrap graphs that compute on one npu; those with cpu nodes stay as they are."""
     asked = cudagraph_utils.check_multiple_devices_or_any_cpu_nodes
 
-    def check(devices: dict[torch.device, torch.fx.Node]) -> str | None:
-        types = [d.type for d in devices if d.type != "meta"]
+    def check(
+        device_node_mapping: dict[torch.device, torch.fx.Node],
+    ) -> str | None:
+        types = [d.type for d in device_node_mapping if d.type != "meta"]
         if types == ["npu"]:
             return None
-        return asked(devices)
+        return asked(device_node_mapping)
 
     cudagraph_utils.check_multiple_devices_or_any_cpu_nodes = check
     if config.cudagraph_policy is None:

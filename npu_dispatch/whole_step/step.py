@@ -34,7 +34,7 @@ _WARM_UPS = 4
 _RESTARTS, _FEW_REPLAYS = 8, 10
 
 
-def _own(function: types.FunctionType) -> Any:
+def _own(function: Any) -> Any:
     """Return the function with code that is nobody else's: Dynamo counts by it."""
     return types.FunctionType(
         function.__code__.replace(),
@@ -121,7 +121,7 @@ class CompiledStep:
         if isinstance(training.loss_fn, nn.Module):
             self._modules.append(training.loss_fn)
 
-        self._how = {"backend": backend, "options": options}
+        self._how: dict[str, Any] = {"backend": backend, "options": options}
         self._dynamic = dynamic
         self._forward: Function | None = None
         self._clip_and_step: Function = training.clip_and_step
@@ -263,7 +263,13 @@ class CompiledStep:
 
     @contextlib.contextmanager
     def _as_compiled(self) -> Iterator[None]:
+        for_graphs: Any = contextlib.nullcontext()
+        if self._how["backend"] == "inductor":
+            from npu_dispatch.inductor.scheduling import written_for_graphs
+
+            for_graphs = written_for_graphs()
         with (
+            for_graphs,
             self._rates.in_place(),
             torch._dynamo.config.patch(
                 side_effect_replay_policy="error",

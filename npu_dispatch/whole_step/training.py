@@ -63,6 +63,7 @@ class Training:
         self.clip_value = clip_value
         self.accumulate = accumulate
         self.autocast = autocast
+        self._seed: Tensor | None = None
         self._sums: dict[Tensor, Tensor] = {}  # gradients of an accumulating step
 
     @property
@@ -88,15 +89,17 @@ class Training:
                 result = self.model(*args, **kwargs)
             else:
                 result = self.loss_fn(self.model(*args[:-1], **kwargs), args[-1])
-        loss = loss_in(result)
-        if self.accumulate > 1:
-            loss = loss / self.accumulate
-        return loss, result
+        return loss_in(result), result
 
     def backward(self, loss: Tensor) -> None:
+        """Begin from the loss over the number of batches that make a step."""
         if self.scaler is not None:
             loss = self.scaler.scale(loss)
-        loss.backward()  # type: ignore[no-untyped-call]
+        seed = self._seed
+        if seed is None or (seed.dtype, seed.shape) != (loss.dtype, loss.shape):
+            # Made before a capture: a graph needs no task for it then.
+            seed = self._seed = torch.full_like(loss.detach(), 1 / self.accumulate)
+        loss.backward(seed)  # type: ignore[no-untyped-call]
 
     def clip(self) -> None:
         if self.clip_value is not None:
