@@ -175,6 +175,8 @@ Python_add_library(_C MODULE WITH_SOABI
   python/foreign.cpp
   python/graph.cpp
   python/jit.cpp
+  python/replayed.cpp
+  python/watch.cpp
   python/word_kernel.cpp
   python/memory.cpp
   python/memory_history.cpp

@@ -208,6 +208,31 @@ def empty_strided(
     sizes: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype, device: int
 ) -> torch.Tensor: ...
 
+class Replayed:
+    """A captured function. Inputs in `copied` are the graph's own tensors."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        device: int,
+        stream_id: int,
+        inputs: list[Any],
+        copied: list[int],
+        results: list[Any],
+    ) -> None: ...
+    def reads(self, given: list[Any]) -> bool: ...
+    def is_free(self) -> bool: ...
+    # Clears `given`. None: not for these inputs, or its results are in use.
+    def __call__(self, given: list[Any]) -> list[Any] | None: ...
+
+class Watch:
+    """What dicts and lists hold; borrowed, so keep them in an attribute."""
+
+    kept: Any
+    def __init__(self, containers: list[Any], ignored_keys: set[str]) -> None: ...
+    def intact(self) -> bool: ...
+    def difference(self) -> tuple[int, Any] | None: ...  # a container, its key
+
 # Streams with an owner, and strict pools.
 def set_strict_pools(strict: bool) -> None: ...
 def strict_pools() -> bool: ...
