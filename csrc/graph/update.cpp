@@ -173,7 +173,7 @@ void end_update(Stream& stream) {
   s.words[0] = reinterpret_cast<uint64_t>(&group);
   s.words[1] = reinterpret_cast<uint64_t>(update.release());
   stream.commit(s);
-  stream.settle(s);
+  stream.after_commit(s);
 }
 
 }  // namespace npu

@@ -79,6 +79,7 @@ PYBIND11_MODULE(_C, m) {
   npu::bind_jit(m);
   npu::bind_memory(m);
   npu::bind_queue_cost(m);
+  npu::bind_replayed(m);
   npu::bind_sanitizer(m);
   npu::bind_schedule(m);
   npu::bind_memory_history(m);
@@ -86,5 +87,6 @@ PYBIND11_MODULE(_C, m) {
   npu::bind_shared_memory(m);
   npu::bind_stats(m);
   npu::bind_sync_watch(m);
+  npu::bind_watch(m);
   npu::bind_word_kernel(m);
 }

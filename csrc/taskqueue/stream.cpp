@@ -19,8 +19,8 @@
 #include "csrc/observe/trace.h"
 #include "csrc/observe/work_names.h"
 #include "csrc/stats/segment.h"
+#include "csrc/taskqueue/executor.h"
 #include "csrc/taskqueue/host_wait.h"
-#include "csrc/taskqueue/launcher.h"
 #include "csrc/taskqueue/program.h"
 #include "csrc/taskqueue/this_thread.h"
 
@@ -113,7 +113,10 @@ Stream::Stream(int device, int64_t id, int priority, StreamMode mode,
              Unmap{ring_bytes(capacity)}),
       block_(make_block(device, id, capacity)),
       ring_(slots_.get(), capacity, block_->ring),
-      gate_(mode == StreamMode::kInline ? kInlineMode : kNotStarted) {}
+      gate_(mode == StreamMode::kInline ? kInlineMode : kNotStarted),
+      inline_executor_(mode == StreamMode::kInline
+                           ? std::make_unique<Executor>(*this)
+                           : nullptr) {}
 
 Stream::~Stream() {
   stop();
@@ -138,24 +141,9 @@ bool Stream::begin_slow(uint32_t n_words, Submission& s, CallSite site) {
     s.gate &= ~uint32_t(kNotStarted);
   }
   if (s.gate & kFailed) return false;
-  if (!(s.gate & kInlineMode)) {
-    if (!open(n_words, s, site)) return false;
-    if (s.gate & (kTraced | kProfiled)) s.task->stamp = ticks();
-    return true;
-  }
-  std::unique_lock lock(inline_mutex_);
-  // Again, now that the tasks before this one are done.
-  if (failed()) return false;
-  s.position = tail();
-  // Its memory first: the chunk of arguments has no owner yet.
-  if (inline_tasks_.size() == inline_depth_)
-    inline_tasks_.push_back(std::make_unique<Task>());
-  uint64_t* chunk =
-      n_words > Task::kInlineWords ? arena_.take(n_words) : nullptr;
-  lock.release();  // commit() unlocks it
-  Task& task = *inline_tasks_[inline_depth_];
-  fill(task, chunk, s, site);
-  task.stamp = s.gate & kProfiled ? ticks() : 0;
+  if (s.gate & kInlineMode) return begin_inline(n_words, s, site);
+  if (!open(n_words, s, site)) return false;
+  if (s.gate & (kTraced | kProfiled)) s.task->stamp = ticks();
   return true;
 }
 
@@ -219,40 +207,7 @@ void Stream::commit_slow(Submission& s) noexcept {
   if (parking_.needs_wake()) rouse();
 }
 
-// Tasks are numbered in the order in which they are done: one that launched
-// others comes after them.
-void Stream::commit_inline(Submission& s, StreamProfile* profile) {
-  Launcher launcher(*this);
-  npu_failure failure;
-  failure.text[0] = 0;
-  const uint64_t place = s.position + inline_depth_;
-  if (profile) profile->launched(place, s.task->stamp);
-  const uint64_t begun = profile ? ticks() : 0;
-  const auto outer =
-      profile ? profile->starts(place) : StreamProfile::Running{};
-  ++inline_depth_;
-  const int code = launcher.execute(*s.task, s.position, failure);
-  --inline_depth_;
-  if (!inline_depth_) after_direct_task();
-  if (profile) {
-    launcher.profile(*profile, *s.task, begun);
-    profile->resume(outer);
-  }
-  s.position = tail();
-  if (code != NPU_OK) {
-    bump(block_->failed);
-    fail(code, *s.task, s.position, failure.text);
-  }
-  if (s.task->marks.spilled) arena_.give(s.words);
-  block_->ring.tail.store(s.position + 1, std::memory_order_relaxed);
-  block_->retired.store(s.position + 1, std::memory_order_relaxed);
-  const bool awaited = retired_.advance_to(s.position + 1);
-  if (awaited) waiters_.retired(*this, s.position + 1);
-  count_bypass(Bypass::kSyncLaunchStream);
-  inline_mutex_.unlock();
-}
-
-void Stream::settle_slow(const Submission& s) {
+void Stream::after_commit_slow(const Submission& s) {
   if (s.gate & kDiverted) return;
   if (s.gate & kObserved)
     if (Observer* const o = observer()) o->published(*this, s.refused);
@@ -328,7 +283,7 @@ bool Stream::wait_for(Stream& other, uint64_t number) {
   s.words[0] = reinterpret_cast<uint64_t>(&other);
   s.words[1] = number;
   commit(s);
-  settle(s);
+  after_commit(s);
   return true;
 }
 
@@ -363,6 +318,14 @@ void Stream::fail(StreamError error) {
                       std::memory_order_relaxed);
   // Release: whoever sees the bit finds the error.
   gate_.fetch_or(kFailed, std::memory_order_release);
+}
+
+void Stream::force_stop() {
+  fail({NPU_ERROR, device_, id_, retired_.value(), "stop_device",
+        "FORCE STOP: the device was stopped; restart_device() makes it take "
+        "work again",
+        call_site(), ""});
+  wake_launcher();  // it may wait for a device that does not answer
 }
 
 bool Stream::failed() const {

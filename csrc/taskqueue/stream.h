@@ -25,6 +25,7 @@
 
 namespace npu {
 
+class Executor;
 class StreamProfile;
 struct TraceRing;
 
@@ -103,9 +104,9 @@ class Stream {
   // What follows a commit(), once the caller has noted that the task is queued:
   // waits for it where launches block, and throws what such a wait throws, or
   // what an observer does that refused the task.
-  void settle(const Submission& s) {
+  void after_commit(const Submission& s) {
     if (s.gate != 0) [[unlikely]]
-      settle_slow(s);
+      after_commit_slow(s);
   }
 
   // begin() and no wait: for a caller who opens tasks of several streams and
@@ -156,6 +157,10 @@ class Stream {
   // Whether each task leaves a record (trace.h). The launcher, or before it
   // starts. Nothing happens where no ring can be had.
   void set_traced(bool traced);
+  // Where; null when it does not. The launcher.
+  TraceRing* trace_ring() const {
+    return gate_.load(std::memory_order_relaxed) & kTraced ? trace_ : nullptr;
+  }
   // Whether each task is profiled (profile.h).
   void set_profiled(bool profiled);
   // Where; null when it is not.
@@ -187,6 +192,15 @@ class Stream {
   // Ends the launcher after everything submitted is done. Tasks may submit more
   // meanwhile, to any stream. False: there was none. At exit only.
   bool stop();
+  // Whether the launcher of this number is to end.
+  bool ends(uint64_t launcher) const {
+    // Acquire: pairs with the release in stop().
+    return stopping_.load(std::memory_order_acquire) > launcher;
+  }
+  // Where it sleeps. Any thread.
+  void wake_launcher() { parking_.wake_if_parked(); }
+  // Fails the stream, whatever it does. Any thread.
+  void force_stop();
   // In a forked child: forget the launcher, refuse work.
   void abandon_after_fork();
 
@@ -201,8 +215,7 @@ class Stream {
     void operator()(Task* slots) const;
   };
 
-  friend class Launcher;
-  friend class InFlight;  // wakes the launcher
+  friend class Executor;  // works at the queue's other end
 
   enum Gate : uint32_t {
     kNotStarted = 1,
@@ -248,12 +261,12 @@ class Stream {
   }
   bool begin_slow(uint32_t n_words, Submission& s, CallSite site);
   void commit_slow(Submission& s) noexcept;
+  bool begin_inline(uint32_t n_words, Submission& s, CallSite site);
   void commit_inline(Submission& s, StreamProfile* profile);
-  void settle_slow(const Submission& s);
+  void after_commit_slow(const Submission& s);
   void wait_for_slot();
   uint64_t claim_again();
   uint64_t claim_when_full(uint64_t* chunk);
-  void wake_launcher() { parking_.wake_if_parked(); }
   // Wakes the launcher, or starts another where it has ended meanwhile.
   void rouse() noexcept;
   // A runtime_error, with nothing changed, where no thread can be had.
@@ -295,6 +308,7 @@ class Stream {
   // Inline mode: the mutex is held from begin() to commit(), and guards the
   // rest. A task may launch others here, which are done before it is.
   std::recursive_mutex inline_mutex_;
+  std::unique_ptr<Executor> inline_executor_;
   std::vector<std::unique_ptr<Task>> inline_tasks_;  // by depth
   size_t inline_depth_ = 0;                          // tasks that run
 };

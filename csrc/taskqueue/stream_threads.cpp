@@ -68,7 +68,7 @@ void Stream::launch(uint64_t number) {
   while (!ended_.sleep(number, 0)) {
   }
   parking_.enter();
-  Launcher(*this).run(number);
+  Launcher(*this, number).run();
   ended_.advance_to(number + 1);
 }
 
@@ -85,7 +85,7 @@ bool Stream::stop() {
       // submission.
       ending = std::move(launcher_);
       gate_.fetch_or(kNotStarted, std::memory_order_relaxed);
-      // Release: pairs with the acquire in Launcher::ends().
+      // Release: pairs with the acquire in ends().
       stopping_.store(launchers_, std::memory_order_release);
     }
     parking_.wake_if_parked();

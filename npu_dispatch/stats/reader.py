@@ -280,7 +280,7 @@ class StatsReader:
         return NAME.iter_unpack(self._bytes(self._names_at, self._n_names * NAME.size))
 
     def ops(self) -> list[OpCost]:
-        """Return what the sampled tasks of each operator cost, the dearest first."""
+        """Return what the sampled tasks of each operator cost, the costliest first."""
         costs: dict[str, tuple[int, int]] = {}
         for key, tasks, ns, text in self._all_names():
             if key and tasks:
@@ -322,7 +322,7 @@ class StatsReader:
         return sorted(found, key=lambda wait: wait.since_ns)
 
     def waits_by_site(self) -> list[SiteWaits]:
-        """Return what host waits cost by Python line, the dearest first.
+        """Return what host waits cost by Python line, the costliest first.
 
         Waits that last are included, up to now.
         """

@@ -53,6 +53,7 @@ PYTHON_LAYERS = {
     "npu": 1,
     "aio": 2,
     "inductor": 2,
+    "whole_step": 2.5,
     "prometheus": 2,
     "metrics": 2.5,
     "verdict": 2,

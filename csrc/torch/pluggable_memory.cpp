@@ -1,4 +1,4 @@
-#include "csrc/torch/alternatives.h"
+#include "csrc/torch/pluggable_memory.h"
 
 #include <c10/util/Exception.h>
 
@@ -202,14 +202,14 @@ void erase_elsewhere(const c10::DataPtr& data, Stream& stream) {
 
 void begin_pool(int device, uint64_t mempool, const PluggedAllocator* plugged) {
   choices_.push_back({device, mempool, plugged});
-  alternatives_.fetch_add(1, std::memory_order_relaxed);
+  pluggable_in_use_.fetch_add(1, std::memory_order_relaxed);
 }
 
 void end_pool(int device) {
   for (auto at = choices_.end(); at != choices_.begin();) {
     if ((--at)->device != device) continue;
     choices_.erase(at);
-    alternatives_.fetch_sub(1, std::memory_order_relaxed);
+    pluggable_in_use_.fetch_sub(1, std::memory_order_relaxed);
     return;
   }
   TORCH_CHECK(false, "npu:", device, ": this thread uses no memory pool");
@@ -226,7 +226,7 @@ void replace_allocator(const PluggedAllocator* plugged) {
                                                    std::memory_order_acq_rel),
               "Can't swap an already initialized allocator: "
               "change_current_allocator() works once");
-  alternatives_.fetch_add(1, std::memory_order_relaxed);
+  pluggable_in_use_.fetch_add(1, std::memory_order_relaxed);
   if (plugged->init) plugged->init(device_count());
 }
 
