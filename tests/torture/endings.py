@@ -112,10 +112,12 @@ def stopped_launchers(rng: random.Random, wanted: program.State) -> Told:
             for thread in _launchers(pid):
                 if libc.ptrace(_SEIZE, thread, 0, 0):
                     continue
-                if not libc.ptrace(_INTERRUPT, thread, 0, 0):
-                    with contextlib.suppress(ChildProcessError):
-                        os.waitpid(thread, _WALL)
-                    time.sleep(rng.random() * 0.02)
+                libc.ptrace(_INTERRUPT, thread, 0, 0)
+                with contextlib.suppress(ChildProcessError):
+                    while time.monotonic() < end:
+                        if os.waitpid(thread, _WALL | os.WNOHANG)[0]:
+                            break
+                time.sleep(rng.random() * 0.02)
                 libc.ptrace(_DETACH, thread, 0, 0)
             time.sleep(0.001)
 

@@ -122,7 +122,8 @@ def stacks(pid: int) -> str:
     gdb = shutil.which("gdb")
     if gdb is None:
         return ""
-    command = [gdb, "-p", str(pid), "-batch", "-ex", "thread apply all -ascending bt 16"]
+    show = "thread apply all -ascending bt 16"
+    command = [gdb, "-p", str(pid), "-batch", "-ex", show]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     lines = [x for x in done.stdout.splitlines() if x.startswith(("#", "Thread"))]
     return "\n".join(lines)[:6000]
