@@ -25,7 +25,7 @@ __all__ = ["NpuScheduling", "small_kernel", "written_for_graphs"]
 # engine, where its own operators stay serial.
 _SMALL = 32768
 # The same for code that runs in graphs, where nobody launches meanwhile and the
-# threads of one kernel are still there for the next.
+# threads of one kernel are still there for the next (bench/compile.py, tiny GPT).
 _SMALL_IN_GRAPHS = 8192
 _in_graphs = contextvars.ContextVar("_in_graphs", default=False)
 
