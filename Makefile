@@ -4,9 +4,11 @@
 #   make test             C++ core tests, then Python tests
 #   make test-sanitizers  C++ core tests under TSan, and under ASan and UBSan
 #   make test-sanitized   Python tests under our own race sanitizer
+#   make test-delayed     Python tests on a driver whose tasks end late
 #   make conformance      PyTorch's operator database, on npu and on cpu
 #   make fuzz             random programs on npu and on cpu; MINUTES=n
 #   make compatibility    other libraries on npu and on cpu: docs/compatibility.md
+#   make torture          everything that can give out, does; MINUTES=n
 #   make mutants          do the tests see bugs that are put into the core?
 #   make check            what every change must pass
 #   make nightly          everything, in full
@@ -46,15 +48,16 @@ ifneq ($(NIGHTLY),)
 endif
 AND_QUICK := $(if $(NIGHTLY),,and not nightly)
 STEPS := test test-sanitizers conformance \
-  $(if $(NIGHTLY),bench-smoke test-sanitized mutants compatibility)
+  $(if $(NIGHTLY),bench-smoke test-sanitized test-delayed mutants torture \
+  compatibility)
 
 # Whatever the extension is made from. Python files need no build.
 SOURCES := CMakeLists.txt pyproject.toml $(shell find csrc -type f \
   -not -name '*.pyc' 2>/dev/null)
 
 .PHONY: tools build test test-cpp test-python test-sanitizers test-sanitized \
-  conformance fuzz mutants compatibility steps check nightly bench bench-smoke \
-  bench-readme demo lint clean wheel dev docs
+  test-delayed conformance fuzz torture mutants compatibility steps check nightly \
+  bench bench-smoke bench-readme demo lint clean wheel dev docs
 .DELETE_ON_ERROR:
 
 $(PY):
@@ -93,6 +96,10 @@ test-sanitized: export TORCH_NPU_SANITIZER = 1
 test-sanitized: PYTEST_FLAGS += --npu-sanitize
 test-sanitized: test-python
 
+# Several in flight, ends out of band, now and then no room: the same results.
+test-delayed: export NPU_DRIVER = $(CURDIR)/build/core/tests/cpp/libnpu_delayed.so
+test-delayed: bench-cpp test-python
+
 test-sanitizers: $(TOOLS)
 	for s in thread address,undefined; do \
 	  $(CMAKE_CORE) -B build/core-$$s -DNPU_SANITIZER=$$s && \
@@ -109,6 +116,10 @@ MINUTES ?= 10
 fuzz: $(INSTALLED)
 	$(PY) -m tests.differential.fuzz --minutes $(MINUTES) $(FUZZ_FLAGS)
 
+TORTURE_MINUTES ?= $(if $(filter command line environment,$(origin MINUTES)),$(MINUTES),6)
+torture: $(INSTALLED) bench-cpp
+	$(PY) -m tests.torture.run --minutes $(TORTURE_MINUTES) $(TORTURE_FLAGS)
+
 mutants: $(INSTALLED)
 	$(PY) -m tests.mutants.run $(MUTANTS_FLAGS)
 
@@ -119,7 +130,9 @@ compatibility: $(INSTALLED)
 steps:
 	@echo $(STEPS)
 
-check: build lint $(STEPS)
+# Each a make of its own: some are others with another environment.
+check: build lint
+	for s in $(STEPS); do $(MAKE) $$s || exit 1; done
 
 nightly:
 	$(MAKE) check NIGHTLY=1
@@ -144,7 +157,7 @@ demo: $(INSTALLED)
 lint: $(TOOLS)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	find csrc tests/cpp bench/cpp -name '*.h' -o -name '*.cpp' | \
+	find csrc tests/cpp tests/torture bench/cpp -name '*.h' -o -name '*.cpp' | \
 	  xargs $(BIN)/clang-format --dry-run --Werror
 
 # The wheel is built from the source distribution, so that a file it lacks is

@@ -183,7 +183,7 @@ def main(shapes: int, operators: int, only: str, effort: Effort) -> None:
             case="opinfo",
             operators=len(found),
             **line,
-            dearest=worst[0],
+            costliest=worst[0],
             dearest_us=round(worst[1] - worst[2]),
             goals={"npu_added_us": at_most(300)},
         )

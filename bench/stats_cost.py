@@ -22,7 +22,6 @@ from pathlib import Path
 from _harness import Effort, at_most, bench, emit
 
 ROOT = Path(__file__).parent.parent
-FOLDERS = ("base", "driver", "stats", "taskqueue")
 FLAGS = ("-std=c++20", "-g", "-fvisibility-inlines-hidden", "-pthread")
 CALLS = 2000  # of a repeat of stats_cost.cpp
 COUNTED_REPEATS = 20
@@ -47,7 +46,7 @@ WITHOUT = {
             "    (void)name;\n    (void)site;\n",
         ),
     ),
-    "csrc/taskqueue/launcher.cpp": (
+    "csrc/taskqueue/executor.h": (
         (
             (
                 "  stream_.block_->retired.store(position + 1, "
@@ -90,11 +89,9 @@ def make_without(folder: Path) -> None:
 
 def build(program: Path, shadow: Path | None, optimize: str) -> None:
     """Compile the engine and the program, with the changed sources if any."""
-    sources = [
-        path
-        for name in FOLDERS
-        for path in sorted((ROOT / "csrc" / name).rglob("*.cpp"))
-    ]
+    listed = (ROOT / "csrc/CMakeLists.txt").read_text()
+    core = listed.split("add_library(npu_core STATIC")[1].split(")")[0].split()
+    sources = [ROOT / "csrc" / name for name in core]
     sources.append(ROOT / "bench/cpp/stats_cost.cpp")
     includes = [f"-I{ROOT}"]
     if shadow:
@@ -116,7 +113,7 @@ def build(program: Path, shadow: Path | None, optimize: str) -> None:
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         objects = list(pool.map(compiled, enumerate(sources)))
-    subprocess.run(["g++", *FLAGS, *objects, "-o", program], check=True)
+    subprocess.run(["g++", *FLAGS, *objects, "-ldl", "-o", program], check=True)
 
 
 ADD_COUNTED = """
@@ -193,7 +190,7 @@ def count_instructions(programs: dict[str, Path]) -> None:
     spent = 0.0
     for side, function in (
         ("caller", "submit_all"),
-        ("launcher", "npu::Launcher::process*"),
+        ("launcher", "npu::Executor::run_queued*"),
     ):
         n = {
             key: collected(function, program, str(COUNTED_REPEATS))

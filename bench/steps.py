@@ -21,6 +21,8 @@ from torch import nn
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "examples"))
 import gpt
 
+import npu_dispatch
+
 KINDS: dict[str, dict[str, bool]] = {
     "fused": {"fused": True},
     "foreach": {"foreach": True},
@@ -28,7 +30,28 @@ KINDS: dict[str, dict[str, bool]] = {
 }
 
 
-def step_of(loss: Callable[..., torch.Tensor], optimizer: torch.optim.Optimizer):
+def step_of(
+    peer: Peer,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    loss_fn: Callable[..., torch.Tensor] | None,
+    batch: tuple[torch.Tensor, ...],
+    **options: Any,
+) -> Call:
+    """Return a step with `batch`: a loop's body, or compile_step() of all of it."""
+    if options.pop("whole", False):
+        whole = npu_dispatch.compile_step(
+            model, optimizer, loss_fn, backend=peer.backend or "eager"
+        )
+        return lambda: whole(*batch)
+
+    def evaluate() -> torch.Tensor:
+        if loss_fn is None:
+            return model(*batch)
+        return loss_fn(model(*batch[:-1]), batch[-1])
+
+    loss = peer.compiled(evaluate, **options)
+
     def step() -> None:
         optimizer.zero_grad(set_to_none=True)
         loss().backward()
@@ -37,31 +60,42 @@ def step_of(loss: Callable[..., torch.Tensor], optimizer: torch.optim.Optimizer)
     return step
 
 
-def mlp(peer: Peer, **kernels: Any) -> Call:
+def mlp(peer: Peer, how: dict[str, Any], **kernels: Any) -> Call:
     """Three layers of width 64, batch 32, SGD."""
     torch.manual_seed(0)
     layers = [nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU()]
     model = nn.Sequential(*layers, nn.Linear(64, 64)).to(peer.device)
     kernels.pop("capturable", None)  # SGD counts no steps
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, **kernels)
-    x, y = (torch.rand(32, 64).to(peer.device) for _ in range(2))
-    return step_of(peer.compiled(lambda: F.mse_loss(model(x), y)), optimizer)
+    batch = tuple(torch.rand(32, 64).to(peer.device) for _ in range(2))
+    return step_of(peer, model, optimizer, F.mse_loss, batch, **how)
+
+
+class Loss(nn.Module):
+    """A model whose result is its loss."""
+
+    def __init__(self, model: gpt.GPT) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, batch: torch.Tensor) -> torch.Tensor:
+        return self.model.loss(batch)
 
 
 def gpt_of(size: str) -> Callable[..., Call]:
-    def make(peer: Peer, **kernels: Any) -> Call:
+    def make(peer: Peer, how: dict[str, Any], **kernels: Any) -> Call:
         """A GPT of examples/gpt.py, AdamW."""
         torch.manual_seed(0)
         model = gpt.GPT(gpt.SIZES[size]).to(peer.device)
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, **kernels)
         shape = (model.size.batch, model.size.context + 1)
         batch = torch.randint(256, shape).to(peer.device)
-        return step_of(peer.compiled(lambda: model.loss(batch)), optimizer)
+        return step_of(peer, Loss(model), optimizer, None, (batch,), **how)
 
     return make
 
 
-def cnn(peer: Peer, **kernels: Any) -> Call:
+def cnn(peer: Peer, how: dict[str, Any], **kernels: Any) -> Call:
     """ResNet-18 on 32x32 images, batch 8, SGD with momentum."""
     torch.manual_seed(0)
     model = resnet18().to(peer.device)
@@ -69,18 +103,21 @@ def cnn(peer: Peer, **kernels: Any) -> Call:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, **kernels)
     x = torch.rand(8, 3, 32, 32).to(peer.device)
     y = torch.randint(10, (8,)).to(peer.device)
-    return step_of(peer.compiled(lambda: F.cross_entropy(model(x), y)), optimizer)
+    return step_of(peer, model, optimizer, F.cross_entropy, (x, y), **how)
 
 
-def lstm(peer: Peer, **kernels: Any) -> Call:
+def lstm(peer: Peer, how: dict[str, Any], **kernels: Any) -> Call:
     """Two LSTM layers of width 64 over 16 time steps, batch 8, Adam."""
     torch.manual_seed(0)
     model = Tagger().to(peer.device)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, **kernels)
     x = torch.rand(8, 16, 32).to(peer.device)
     y = torch.randint(10, (8 * 16,)).to(peer.device)
-    loss = peer.compiled(lambda: F.cross_entropy(model(x).flatten(0, 1), y))
-    return step_of(loss, optimizer)
+    return step_of(peer, model, optimizer, tag_loss, (x, y), **how)
+
+
+def tag_loss(tags: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
+    return F.cross_entropy(tags.flatten(0, 1), wanted)
 
 
 MODELS: dict[str, Callable[..., Call]] = {
@@ -93,17 +130,18 @@ MODELS: dict[str, Callable[..., Call]] = {
 
 
 def training_step(
-    peer: Peer, model: str, kind: str, *, in_a_graph: bool = False
+    peer: Peer, model: str, kind: str, *, in_a_graph: bool = False, **how: Any
 ) -> Call:
     """Return one step of a model: zero_grad, forward, backward, the optimizer.
 
     `in_a_graph`: the step can be captured, so its step count is on the device,
-    where fused kernels have it anyway.
+    where fused kernels have it anyway. `how`: whole=True for compile_step(), or
+    options of torch.compile.
     """
     kernels = dict(KINDS[kind])
     if in_a_graph and kind != "fused":
         kernels["capturable"] = True
-    return MODELS[model](peer, **kernels)
+    return MODELS[model](peer, how, **kernels)
 
 
 def deep_forward(peer: Peer, **options: Any) -> Call:

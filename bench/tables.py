@@ -15,7 +15,12 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = ("README.md", "docs/asyncio.md", "docs/observability.md")
+PAGES = (
+    "README.md",
+    "docs/asyncio.md",
+    "docs/compile.md",
+    "docs/observability.md",
+)
 BLOCK = re.compile(r"(<!-- figures (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -170,6 +175,59 @@ TABLES: dict[str, tuple[tuple[str, ...], tuple[Row, ...]]] = {
                 ("p50, ms", "p50_ms"),
                 ("p99, ms", "p99_ms"),
             )
+        ),
+    ),
+    "compile": (
+        (
+            "cpu, `torch.compile`",
+            "npu, eager",
+            "npu, `torch.compile`",
+            "npu, reduce-overhead",
+            "npu, whole step",
+        ),
+        tuple(
+            Row(
+                words,
+                "compile",
+                tuple(
+                    (case, f"{who}_ratio")
+                    for who in (
+                        "cpu_compiled",
+                        "npu",
+                        "npu_compiled",
+                        "npu_reduce_overhead",
+                        "npu_whole_step",
+                    )
+                ),
+            )
+            for words, case in (
+                ("forward of 16 small layers", "mlp_16x16_forward"),
+                ("small MLP training step", "mlp_step"),
+                ("tiny GPT training step", "gpt_tiny_step"),
+            )
+        ),
+    ),
+    "compile_calls": (
+        ("us",),
+        (
+            single(
+                "launch of a generated kernel",
+                "compile",
+                "launch_6_arguments",
+                "host_us",
+            ),
+            single(
+                "call of a reduce-overhead function with 20 parameters",
+                "compile",
+                "reduce_overhead_20_parameters",
+                "host_us",
+            ),
+            single(
+                "of these, what is npu's own",
+                "compile",
+                "reduce_overhead_20_parameters",
+                "own_us",
+            ),
         ),
     ),
     "aio": (

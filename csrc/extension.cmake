@@ -40,8 +40,8 @@ add_custom_command(
 add_library(npu_torch OBJECT
   torch/allocator.cpp
   torch/c_api.cpp
-  torch/alternatives.cpp
-  torch/compound.cpp
+  torch/pluggable_memory.cpp
+  torch/sparse_or_nested.cpp
   torch/copy_bytes.cpp
   torch/device.cpp
   torch/error.cpp
@@ -111,7 +111,7 @@ add_library(npu_torch OBJECT
   ops/manual/rnn.cpp
   ops/manual/shallow_copy.cpp
   ops/manual/sync_batch_norm.cpp
-  ops/manual/compound.cpp
+  ops/manual/sparse_or_nested.cpp
   ${NPU_OPS_SOURCES})
 target_link_libraries(npu_torch PUBLIC npu_core torch_headers)
 # Compiled as one file each: most of a small file's time goes into the headers
@@ -134,14 +134,14 @@ npu_compile_together(npu_torch device
   torch/c_api.cpp torch/device.cpp torch/generator.cpp torch/graph_impl.cpp
   torch/guard.cpp torch/hooks.cpp torch/profiler_stubs.cpp torch/switches.cpp)
 npu_compile_together(npu_torch tensors
-  torch/alternatives.cpp torch/compound.cpp torch/error.cpp torch/host_ops.cpp
+  torch/pluggable_memory.cpp torch/sparse_or_nested.cpp torch/error.cpp torch/host_ops.cpp
   torch/kernel_threads.cpp torch/tensor.cpp torch/word_kernel.cpp)
 
 npu_compile_together(npu_torch shapes
   ops/shapes.cpp ops/shapes_by_hand.cpp ops/shapes_of_elements.cpp
   ops/shapes_of_lists.cpp ops/shapes_of_models.cpp ops/shapes_of_rows.cpp)
 npu_compile_together(npu_torch by_hand
-  ops/manual/attention.cpp ops/manual/composites.cpp ops/manual/compound.cpp
+  ops/manual/attention.cpp ops/manual/composites.cpp ops/manual/sparse_or_nested.cpp
   ops/manual/copy.cpp ops/manual/factory.cpp ops/manual/foreach.cpp
   ops/manual/lstm.cpp ops/manual/rnn.cpp ops/manual/shallow_copy.cpp
   ops/manual/sync_batch_norm.cpp)
@@ -176,6 +176,8 @@ Python_add_library(_C MODULE WITH_SOABI
   python/foreign.cpp
   python/graph.cpp
   python/jit.cpp
+  python/replayed.cpp
+  python/watch.cpp
   python/word_kernel.cpp
   python/memory.cpp
   python/memory_history.cpp

@@ -29,14 +29,19 @@ from npu_dispatch.config import (
 from npu_dispatch.errors import TorchVersionError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import torch
+
     from npu_dispatch import npu as npu
+    from npu_dispatch.whole_step import CompiledStep
 
 __all__ = ["enable_npu_sanitizer", "get_include", "is_registered", "register"]
 __version__ = "0.1.0"
 
 _log = logging.getLogger(__name__)
 _torch_asked = False  # for the device, in the middle of importing npu_dispatch.npu
-__all__ += ["install_torch_npu_alias", "redirect_cuda"]
+__all__ += ["compile_step", "install_torch_npu_alias", "redirect_cuda"]
 
 
 def is_registered() -> bool:
@@ -215,6 +220,65 @@ def enable_npu_sanitizer(mode: str = "raise", suppressions: Any = None) -> None:
 
     register()
     _sanitizer.enable_npu_sanitizer(mode, suppressions)
+
+
+def compile_step(
+    model: torch.nn.Module,
+    optimizer: torch.optim.Optimizer,
+    loss_fn: Callable[..., Any] | None = None,
+    *,
+    scheduler: Any = None,
+    scaler: torch.amp.GradScaler | None = None,
+    clip_grad_norm: float | None = None,
+    clip_grad_value: float | None = None,
+    accumulate: int = 1,
+    autocast: torch.dtype | None = None,
+    backend: str | Callable[..., Any] = "inductor",
+    dynamic: bool | None = None,
+    options: dict[str, Any] | None = None,
+    max_graphs: int = 16,
+) -> CompiledStep:
+    """Return a callable that takes a whole training step with a batch.
+
+    `step(*inputs, target)` stands for zero_grad, `loss_fn(model(*inputs), target)`,
+    backward, clipping and `optimizer.step()`: compiled as by torch.compile, captured
+    in one graph, and replayed with the batch copied in. It returns what loss_fn
+    returned, detached: the loss, or a tuple, mapping or object with the loss first
+    or as `loss`. Without `loss_fn` the model returns that for all its arguments.
+    Batches may be on the host. Gradients are None after a step.
+
+    `scheduler`: its step() is called after each of the optimizer's; or call it
+    yourself: changed learning rates reach the graph. `scaler`: scales the loss,
+    unscales gradients, skips infinite ones, without a wait. `clip_grad_norm`,
+    `clip_grad_value`: limits for the optimizer's parameters. `accumulate`: the
+    optimizer steps at each n-th call, with the mean over n batches. `autocast`:
+    dtype that forward and loss run in. `backend`, `dynamic`, `options`: as of
+    torch.compile; `backend="eager"` captures without compiling.
+
+    The first calls with batches of one shape run without a graph. Up to
+    `max_graphs` shapes have one, in shared memory; more run compiled, with a
+    warning. Changed modules, parameters or hyperparameters are captured anew. What
+    cannot be captured runs eagerly from then on, after one warning that says what
+    and where. TypeError and ValueError for arguments that cannot be used.
+    """
+    register()
+    from npu_dispatch.whole_step.arguments import checked
+
+    return checked(
+        model,
+        optimizer,
+        loss_fn,
+        scheduler=scheduler,
+        scaler=scaler,
+        clip_norm=clip_grad_norm,
+        clip_value=clip_grad_value,
+        accumulate=accumulate,
+        autocast=autocast,
+        backend=backend,
+        dynamic=dynamic,
+        options=options,
+        max_graphs=max_graphs,
+    )
 
 
 def _check_torch(running: str, built_for: str) -> None:

@@ -294,8 +294,8 @@ def doctor(as_json: bool) -> None:
 
 main.add_command(cli_plan.plan_options(_Runner))
 main.add_command(cli_plan.calibrate)
-for command in (cli_watch.dump, cli_watch.ps, cli_watch.top, cli_watch.trace):
-    main.add_command(command)
+for command in ("dump", "postmortem", "ps", "top", "trace"):
+    main.add_command(getattr(cli_watch, command))
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import click
 
-__all__ = ["dump", "ps", "top", "trace"]
+__all__ = ["dump", "postmortem", "ps", "top", "trace"]
 
 
 @click.command()
@@ -55,6 +55,34 @@ def dump(what: tuple[str, ...], all_ranks: bool, save: str | None) -> None:
             f"no process {what[0]} uses npu here; npu-dispatch ps lists those that do"
         )
     return click.echo("\n".join(dump_lines(views[0])))
+
+
+@click.command()
+@click.option("--list", "only_list", is_flag=True, help="List what there is.")
+@click.option("--tasks", default=8, show_default=True, help="Last ones, per stream.")
+@click.argument("pid", type=int, required=False)
+def postmortem(pid: int | None, only_list: bool, tasks: int) -> None:
+    """Say what a killed process was doing: PID, or the one that died last.
+
+    Last tasks with the lines that launched them, waits, memory. What is left of a
+    process is kept for an hour from when somebody finds it dead.
+    """
+    from npu_dispatch.postmortem import dead, postmortem_lines
+    from npu_dispatch.stats import StatsReader
+
+    found = dead()
+    if pid is not None:
+        found = [path for path in found if re.split(r"\D", path.name)[0] == str(pid)]
+    if not found:
+        who = "a process" if pid is None else f"process {pid}"
+        raise click.ClickException(
+            f"nothing is left of {who} that was killed; one that ends by itself "
+            "leaves nothing, and npu-dispatch dump shows one that lives"
+        )
+    for path in found if only_list else found[:1]:
+        with StatsReader(path) as reader:
+            lines = list(postmortem_lines(reader, tasks))
+        click.echo("\n".join(lines[:1] if only_list else lines))
 
 
 def _dump_ranks(paths: list[Path], prefix: str | None) -> None:

@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from npu_dispatch.dump_fields import check_dump
 from npu_dispatch.stats import SegmentInfo, StatsReader
 from npu_dispatch.stats.collectives import LoggedCollective, LoggedTensor
 
@@ -167,14 +168,20 @@ def load(path: Path) -> Dump:
     """
     try:
         found = _PlainUnpickler(io.BytesIO(path.read_bytes())).load()
-    except (pickle.UnpicklingError, EOFError, IndexError, KeyError) as error:
+    # Of bytes that are no pickle it raises whatever comes to its mind.
+    except Exception as error:
         raise ValueError(f"{path}: not a flight recorder's dump: {error}") from None
     if not isinstance(found, dict) or not {"entries", "pg_config"} <= found.keys():
         raise ValueError(f"{path}: not a flight recorder's dump")
     if "rank" not in found:  # torch's own files say it in their names
         digits = path.name[len(path.name.rstrip("0123456789")) :]
         found["rank"] = int(digits or 0)
-    return found
+    try:
+        check_dump(found)
+    except ValueError as error:
+        raise ValueError(f"{path}: not a flight recorder's dump: {error}") from None
+    dump: Dump = found
+    return dump
 
 
 def save(dump: Dump, prefix: str) -> Path:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-__all__ = ["has_ended", "process_start", "stat_fields"]
+from pathlib import Path
+
+__all__ = ["has_ended", "pid_namespace", "process_start", "stat_fields"]
 
 # proc(5) counts from 1. The command, field 2, may hold spaces and parentheses,
 # so fields are counted from behind its last ')': field 3 is the first.
@@ -32,3 +34,11 @@ def process_start(pid: int) -> int:
     if not fields or fields[_STATE] in (b"Z", b"X"):
         return 0
     return int(fields[_START])
+
+
+def pid_namespace() -> int:
+    """Return where process numbers count for this process; 0: it cannot be told."""
+    try:
+        return Path("/proc/self/ns/pid").stat().st_ino
+    except OSError:
+        return 0

@@ -1,12 +1,12 @@
 """Which processes use the device, and what their counters say over time.
 
 Reads segments only: works on a process that hangs, and imports no torch. A
-process that died disappears with the next refresh, and its segment with it.
+process that died disappears with the next refresh; its segment is laid aside
+(remains.py).
 """
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import time
@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
-from npu_dispatch.proc_stat import process_start, stat_fields
+from npu_dispatch.proc_stat import pid_namespace, process_start, stat_fields
+from npu_dispatch.remains import SUFFIX, lay_aside
 from npu_dispatch.stats import (
     DeviceStats,
     OpenWait,
@@ -35,19 +36,12 @@ _MAX_TOLD = 1000
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
-def _pid_namespace() -> int:
-    try:
-        return Path("/proc/self/ns/pid").stat().st_ino
-    except OSError:
-        return 0
-
-
 def is_alive(info: SegmentInfo) -> bool | None:
     """Return whether the segment's process lives; None: it cannot be told.
 
     Process numbers of another namespace mean nothing here.
     """
-    if not info.pid_namespace or info.pid_namespace != _pid_namespace():
+    if not info.pid_namespace or info.pid_namespace != pid_namespace():
         return None
     return process_start(info.pid) == info.process_start
 
@@ -176,11 +170,6 @@ class _Watched:
         )
 
 
-def _remove(path: Path) -> None:
-    with contextlib.suppress(OSError):  # a file system that is read-only
-        path.unlink()
-
-
 class Processes:
     """The processes of this user that publish statistics, or one of them.
 
@@ -198,7 +187,7 @@ class Processes:
         self._told: set[tuple[str, int]] = set()  # names and inodes, of a warning
 
     def refresh(self) -> tuple[ProcessView, ...]:
-        """Read everything again; remove what dead processes left."""
+        """Read everything again; lay aside what dead processes left."""
         self._forget_the_dead()
         self._find_new()
         order = sorted(
@@ -233,7 +222,7 @@ class Processes:
             if same and alive is not False:
                 continue
             if same:
-                _remove(watched.path)
+                lay_aside(watched.path)
             watched.reader.close()
             del self._watched[name]
 
@@ -248,6 +237,8 @@ class Processes:
             # PID, or PID-NAMESPACE where another container has that number.
             pid, _, _ = name.partition("-")
             if name in self._watched or not pid.isdecimal():
+                continue
+            if name.endswith(SUFFIX):
                 continue
             if self._pid is not None and pid != str(self._pid):
                 continue
@@ -266,7 +257,7 @@ class Processes:
                 continue
             if alive is False:
                 watched.reader.close()
-                _remove(path)
+                lay_aside(path)
                 continue
             watched.slot = self._free_slot(watched.reader.info.local_rank)
             self._watched[name] = watched

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npu_dispatch.foreign_file import ForeignFile
-from npu_dispatch.proc_stat import process_start
+from npu_dispatch.proc_stat import pid_namespace, process_start
 
 __all__ = [
     "KINDS",
@@ -36,9 +36,9 @@ KINDS = ("kernel", "wait", "record", "program")
 MARK_BEGIN, MARK_END, MARK_POINT = 16, 17, 18
 OUTCOMES = ("done", "failed", "dropped")
 
-_VERSION = 2
+_VERSION = 3
 _MAGIC = b"NPUTRACE"
-_HEADER = struct.Struct("<8sIIQQQQdIIQQIIIIQQ")
+_HEADER = struct.Struct("<8sIIQQQQdIIQQIIIIQQQ")
 _WANTED_AT = 88
 _RING = struct.Struct("<IiqQ")  # used, device, stream, written
 _TAKEN_AT = 24  # TraceRing::taken
@@ -105,12 +105,18 @@ class TraceFile:
             self._file.close()
             raise TraceError(f"{path}: too short for a trace file")
         magic, version, self.pid = self._header()[:3]
-        if magic != _MAGIC or version != _VERSION or not self._header()[9]:
-            self._file.close()
-            raise TraceError(f"{path}: not a trace file of version {_VERSION}")
         (self._n_rings, self._n_records, self._rings_at, self._ring_bytes) = (
             self._header()[8:12]
         )
+        rings_end = self._rings_at + self._n_rings * self._ring_bytes
+        if (
+            (magic, version) != (_MAGIC, _VERSION)
+            or not self._n_records
+            or self._ring_bytes < _RECORDS_AT + self._n_records * RECORD.itemsize
+            or rings_end > self._file.size
+        ):
+            self._file.close()
+            raise TraceError(f"{path}: not a trace file of version {_VERSION}")
         self._names_at = self._header()[12]
         self.rings: dict[int, Ring] = {}
         # Whether the process counts what is written over before it is read.
@@ -122,13 +128,19 @@ class TraceFile:
 
         A process that was killed leaves its file, and its number is used again.
         """
-        file = cls(trace_path(pid))
-        if file._header()[3] == process_start(pid):
-            return file
-        file._file.close()
+        path, here = trace_path(pid), pid_namespace()
+        # The second where another container has a process of that number.
+        for name in (path, path.with_name(f"{pid}-{here}")):
+            if name is not path and not name.exists():
+                continue
+            file = cls(name)
+            fields = file._header()
+            if (fields[3], fields[18]) == (process_start(pid), here):
+                return file
+            file._file.close()
         raise TraceError(
-            f"process {pid} has no trace file: {trace_path(pid)} is that of an "
-            "earlier process of this number, and can be removed"
+            f"process {pid} has no trace file: {path} is that of an earlier process "
+            "of this number, or of another container's"
         )
 
     def _header(self) -> tuple[Any, ...]:
@@ -223,7 +235,9 @@ class TraceFile:
         fields = self._header()
         zero_ticks, zero_ns, rate = fields[4], fields[5], fields[7]
         later_ticks, later_ns = fields[16:18]
-        if later_ns - zero_ns > _BASELINE_NS:
+        if max(zero_ticks, zero_ns) >= 1 << 63 or not 0 < rate < 1e9:
+            raise TraceError(f"{self._file.path}: its clocks cannot be read")
+        if later_ns - zero_ns > _BASELINE_NS and later_ticks > zero_ticks:
             rate = (later_ns - zero_ns) / (later_ticks - zero_ticks)
         past = (ticks.astype(np.int64) - zero_ticks).astype(np.float64)
         ns: NDArray[np.int64] = np.rint(past * rate).astype(np.int64) + zero_ns

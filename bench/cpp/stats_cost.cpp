@@ -1,5 +1,5 @@
 // One launch after the other, for bench/stats_cost.py: instructions are counted
-// in submit_all() and in Launcher::process(), time in this program.
+// in submit_all() and in Executor::run_queued(), time in this program.
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <atomic>
+#include <memory>
 #include <mutex>
 
 #include "csrc/driver/registry.h"
@@ -76,7 +77,7 @@ Stream* make_stream(int device, int64_t id) {
                                                     : StreamMode::kQueued;
   const int priority = pool == StreamPool::kHigh ? -1 : 0;
   publish_segment_after_fork();
-  Stream* stream = new Stream(device, id, priority, mode);
+  auto stream = std::make_unique<Stream>(device, id, priority, mode);
   tell_blocking(*stream);
   open_trace_file();
   if (trace_wanted()) stream->set_traced(true);
@@ -86,8 +87,8 @@ Stream* make_stream(int device, int64_t id) {
   block.memory_total.store(driver().memory_total(device),
                            std::memory_order_relaxed);
   initialized_.store(true, std::memory_order_release);
-  slot.store(stream, std::memory_order_release);
-  return stream;
+  slot.store(stream.get(), std::memory_order_release);
+  return stream.release();
 }
 
 }  // namespace

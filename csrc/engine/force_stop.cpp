@@ -4,7 +4,7 @@
 
 #include "csrc/base/clock.h"
 #include "csrc/engine/engine.h"
-#include "csrc/taskqueue/launcher.h"
+#include "csrc/taskqueue/stream.h"
 
 namespace npu {
 namespace {
@@ -20,7 +20,7 @@ constexpr uint64_t kGraceNs = 2'000'000'000;
 
 void stop_device(int device) {
   stopped_[device].store(true, std::memory_order_relaxed);
-  for (Stream* stream : streams(device)) Launcher::force_stop(*stream);
+  for (Stream* stream : streams(device)) stream->force_stop();
 }
 
 void restart_device(int device) {

@@ -166,9 +166,9 @@ bool Body::submit(Stream& stream, Stream*& failed) {
   // Relaxed: statistics order nothing.
   segment().devices[device].graph_replays.fetch_add(1,
                                                     std::memory_order_relaxed);
-  if (in_turn) stream.settle(one);
+  if (in_turn) stream.after_commit(one);
   for (size_t i = 0; i < several.size(); ++i)
-    stream_of(i, stream).settle(several[i]);
+    stream_of(i, stream).after_commit(several[i]);
   return true;
 }
 
@@ -195,13 +195,36 @@ void Body::enter(Group& group) {
   delete update;
 }
 
-inline int Body::run_node(Node& node, const DeviceQueue& queue,
+namespace {
+
+// Says in the failure which node it is of.
+void name_node(const Body& body, const Node& node, npu_failure& failure) {
+  const std::string text = failure.text;
+  snprintf(failure.text, sizeof failure.text, "node %zu, %s%s%s: %s",
+           size_t(&node - body.nodes.data()), node.call.kernel->name,
+           node.line.empty() ? "" : ", captured at ", node.line.c_str(),
+           text.c_str());
+}
+
+}  // namespace
+
+// Waits for what was started before, where its end is asked for.
+int Body::finish(RunAhead& ahead, npu_failure& failure) {
+  const int code = ahead.finish(failure);
+  if (code != NPU_OK) [[unlikely]]
+    name_node(*this, ahead.failed(), failure);
+  return code;
+}
+
+inline int Body::run_node(Node& node, const DeviceQueue& queue, RunAhead& ahead,
                           const uint64_t* drawn, StreamProfile* profile,
                           npu_failure& failure) {
   if (node.entered) [[unlikely]]
     enter(*node.entered);
   if (node.kind != Node::Kind::kKernel) [[unlikely]] {
-    if (node.kind == Node::Kind::kTimestamp) node.cell->note(now_ns());
+    if (node.kind != Node::Kind::kTimestamp) return NPU_OK;
+    if (const int code = finish(ahead, failure)) return code;
+    node.cell->note(now_ns());
     return NPU_OK;
   }
   Call& call = node.call;
@@ -211,31 +234,32 @@ inline int Body::run_node(Node& node, const DeviceQueue& queue,
         drawn[2 * node.generator + 1] + node.draw;
   }
   const uint64_t started = profile ? ticks() : 0;
-  const int code = queue.run(call.kernel, call.words.data(), failure);
+  // One at a time while each one's times are asked for.
+  const bool starts = ahead.late() && !profile;
+  const int code = starts ? ahead.start(node, failure)
+                          : queue.run(call.kernel, call.words.data(), failure);
   if (profile) [[unlikely]]
     profile->part_ran(call.kernel->name, started, ticks());
-  if (code != NPU_OK) [[unlikely]] {
-    const std::string text = failure.text;
-    snprintf(failure.text, sizeof failure.text, "node %zu, %s%s%s: %s",
-             size_t(&node - nodes.data()), call.kernel->name,
-             node.line.empty() ? "" : ", captured at ", node.line.c_str(),
-             text.c_str());
-  }
+  if (code != NPU_OK) [[unlikely]]
+    name_node(*this, starts ? ahead.failed() : node, failure);
   return code;
 }
 
 int Body::run_all(Stream& stream, const DeviceQueue& queue,
                   const uint64_t* words, npu_failure& failure) {
   StreamProfile* const profile = stream.profile();
+  RunAhead ahead(queue.in_flight());
   for (Node& node : nodes)
-    if (const int code = run_node(node, queue, words + 3, profile, failure))
+    if (const int code =
+            run_node(node, queue, ahead, words + 3, profile, failure))
       return code;
-  return NPU_OK;
+  return finish(ahead, failure);
 }
 
 int Body::run_lane(Stream& stream, const DeviceQueue& queue,
                    const uint64_t* words, npu_failure& failure) {
   StreamProfile* const profile = stream.profile();
+  RunAhead ahead(queue.in_flight());
   Lane& lane = lanes[words[1]];
   const uint64_t replay = words[2];
   uint64_t progress = replay * (lane.nodes.size() + 1) + 1;
@@ -244,14 +268,17 @@ int Body::run_lane(Stream& stream, const DeviceQueue& queue,
     Node& node = nodes[at];
     int code = NPU_OK;
     if (node.kind == Node::Kind::kWait) {
-      if (!reach(stream, node, replay)) {
+      code = finish(ahead, failure);
+      if (code == NPU_OK && !reach(stream, node, replay)) {
         code = NPU_ERROR;
         snprintf(failure.text, sizeof failure.text,
                  "another stream of this graph has failed");
       }
     } else {
-      code = run_node(node, queue, words + 3, profile, failure);
+      code = run_node(node, queue, ahead, words + 3, profile, failure);
     }
+    if (code == NPU_OK && (node.signals || &node == &nodes[lane.nodes.back()]))
+      code = finish(ahead, failure);
     if (code != NPU_OK) [[unlikely]] {
       lane.failed.store(replay + 1, std::memory_order_release);
       return code;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "csrc/graph/hooks.h"
+#include "csrc/graph/run_ahead.h"
 #include "csrc/taskqueue/event.h"
 #include "csrc/taskqueue/program.h"
 #include "csrc/taskqueue/sequence.h"
@@ -104,12 +105,14 @@ class Body final : public Program {
   bool open_lanes(Stream& stream, std::vector<Submission>& lanes,
                   Stream*& failed);
   Stream& stream_of(size_t lane, Stream& first);
-  int run_node(Node& node, const DeviceQueue& queue, const uint64_t* draws,
-               StreamProfile* profile, npu_failure& failure);
+  int run_node(Node& node, const DeviceQueue& queue, RunAhead& ahead,
+               const uint64_t* draws, StreamProfile* profile,
+               npu_failure& failure);
   int run_all(Stream& stream, const DeviceQueue& queue, const uint64_t* words,
               npu_failure& failure);
   int run_lane(Stream& stream, const DeviceQueue& queue, const uint64_t* words,
                npu_failure& failure);
+  int finish(RunAhead& ahead, npu_failure& failure);
   bool reach(Stream& stream, const Node& wait, uint64_t replay);
   void enter(Group& group);
 

@@ -109,6 +109,7 @@ void Capture::begin(const void* owner, Stream& stream, uint64_t pool,
   generation_ = (generation_ + 1) & 0x3fffffff;
   allocator(stream.device()).begin_capture(stream, pool);
   failure_ = CaptureFailure::kCount;
+  incomplete_ = false;
   set_active_capture(this);
   stream.set_sink(this);
 }
@@ -189,10 +190,25 @@ Call make_call(const npu_kernel* kernel, std::vector<uint64_t> words) {
 void Capture::close(Stream& stream, Submission&) noexcept {
   std::lock_guard adopted(mutex_);
   mutex_.unlock();  // of open()
+  try {
+    keep(stream);
+  } catch (const std::exception&) {
+    // No memory. The caller cannot be told any more; capture_end() is.
+    incomplete_ = true;
+    failed_by(CaptureFailure::kRule);
+  }
+}
+
+void Capture::keep(Stream& stream) {
   const size_t lane = lane_of(stream);
   if (task_.marks.kind == TaskKind::kTimestamp) {
-    add(lane, Node::Kind::kTimestamp).cell =
-        reinterpret_cast<TimeCell*>(words_[0]);
+    auto* const cell = reinterpret_cast<TimeCell*>(words_[0]);
+    try {
+      add(lane, Node::Kind::kTimestamp).cell = cell;
+    } catch (...) {
+      cell->release();  // the task's share
+      throw;
+    }
     return;
   }
   Call call = make_call(task_.kernel, std::move(words_));
@@ -377,8 +393,12 @@ std::unique_ptr<Body> Capture::end(const void* owner, Stream& stream) {
   if (&stream != body_->lanes[0].stream)
     refuse("capture_end() on " + text(stream),
            "a capture ends on the stream that it began on");
-  const std::string left = unjoined(*body_);
   std::string message;
+  if (incomplete_)
+    message =
+        "npu: there was no host memory for all that was captured; capture it "
+        "again once there is";
+  const std::string left = incomplete_ ? "" : unjoined(*body_);
   if (!left.empty()) {
     failed_by(CaptureFailure::kJoin);
     try {

@@ -71,6 +71,8 @@ class Capture final : public TaskSink {
   Capture() = default;
 
   size_t lane_of(const Stream& stream) const;  // lanes.size(): none
+  // Adds what close() is given. A bad_alloc, and the body is of no use.
+  void keep(Stream& stream);
   Node& add(size_t lane, Node::Kind kind);
   void check_thread(const char* what);
   uint64_t number_of(int node) const;
@@ -94,6 +96,7 @@ class Capture final : public TaskSink {
   Task task_;
   std::vector<uint64_t> words_;
   CaptureFailure failure_ = CaptureFailure::kCount;  // none
+  bool incomplete_ = false;  // something could not be kept
 };
 
 // The kernel and words of a task as a node keeps them.

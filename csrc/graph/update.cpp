@@ -49,7 +49,11 @@ class Collector final : public TaskSink {
       problem_ = "an event with timing was recorded";
       return;
     }
-    calls_.push_back(make_call(task_.kernel, std::move(words_)));
+    try {
+      calls_.push_back(make_call(task_.kernel, std::move(words_)));
+    } catch (const std::exception&) {
+      problem_ = "no host memory";  // too short to need some
+    }
   }
   uint64_t mark(Stream& stream) override { return stream.tail(); }
   void wait(Stream&, Stream&, uint64_t) override {
@@ -169,7 +173,7 @@ void end_update(Stream& stream) {
   s.words[0] = reinterpret_cast<uint64_t>(&group);
   s.words[1] = reinterpret_cast<uint64_t>(update.release());
   stream.commit(s);
-  stream.settle(s);
+  stream.after_commit(s);
 }
 
 }  // namespace npu

@@ -27,7 +27,7 @@ struct Completion {
   std::unique_ptr<StreamError> error;
 
   // Set by whichever of adder and launcher finds the number reached first.
-  std::atomic<bool> settled{false};
+  std::atomic<bool> taken{false};
   Completion* next = nullptr;   // in a list, or a heap's sibling
   Completion* child = nullptr;  // in a heap
 };

@@ -136,7 +136,7 @@ bool submit_foreign(Stream& stream, ForeignWork work) {
     throw;
   }
   submitted().after({{&stream, s.position + 1}}, std::move(task));
-  stream.settle(s);
+  stream.after_commit(s);
   return true;
 }
 

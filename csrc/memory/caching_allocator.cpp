@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include <memory>
+#include <new>
 
 #include "csrc/driver/registry.h"
 #include "csrc/engine/engine.h"
@@ -175,18 +176,29 @@ Block* CachingAllocator::grow(size_t size, size_t bytes, Stream& stream,
   if (granted_ > most || segment_bytes > most - granted_) return nullptr;
   granted_ += segment_bytes;
   lock.unlock();
-  void* memory = driver().segment_alloc(device_, segment_bytes);
-  Segments added;
-  if (memory)
-    added.emplace(reinterpret_cast<uintptr_t>(memory),
-                  Segment{nullptr, segment_bytes, -1});
-  lock.lock();
-  if (!memory) {
+  void* const memory = driver().segment_alloc(device_, segment_bytes);
+  const auto give_up = [&] {
+    if (memory) driver().segment_free(device_, memory, segment_bytes);
+    if (!lock.owns_lock()) lock.lock();
     granted_ -= segment_bytes;
+  };
+  if (!memory) {
+    give_up();
     return nullptr;
   }
-  BlockPool& pool = pools(stream, mempool, lock).of(size);
-  stock_spares(kSparesPerRequest, lock);
+  Segments added;
+  BlockPool* pool_of_size;
+  try {
+    added.emplace(reinterpret_cast<uintptr_t>(memory),
+                  Segment{nullptr, segment_bytes, -1});
+    lock.lock();
+    pool_of_size = &pools(stream, mempool, lock).of(size);
+    stock_spares(kSparesPerRequest, lock);
+  } catch (const std::bad_alloc&) {  // of the host's memory
+    give_up();
+    throw;
+  }
+  BlockPool& pool = *pool_of_size;
   Block* block = spares_.take();
   block->ptr = memory;
   block->size = segment_bytes;

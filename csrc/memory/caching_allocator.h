@@ -186,7 +186,7 @@ class CachingAllocator {
 
   bool is_abandoned(const BlockPool* pool) const;
 
-  bool settled(Block* block);
+  bool drop_ended_uses(Block* block);
   void free_used_elsewhere(Block* block);
   void poll_pending(int checks);
 

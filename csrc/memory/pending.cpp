@@ -21,7 +21,7 @@ Block* CachingAllocator::PendingBlocks::pop() {
 }
 
 // Drops the uses that are over; true when none is left.
-bool CachingAllocator::settled(Block* block) {
+bool CachingAllocator::drop_ended_uses(Block* block) {
   BlockUse** at = &block->uses;
   while (BlockUse* use = *at) {
     if (use->stream->retired().reached(use->number)) {
@@ -55,7 +55,7 @@ void CachingAllocator::free_used_elsewhere(Block* block) {
   }
   for (BlockUse* use = block->uses; use; use = use->next)
     use->number = use->stream->tail();
-  if (settled(block)) {
+  if (drop_ended_uses(block)) {
     stats_.freed(pool.kind(), block->size, block->requested);
     trace(MemoryAction::kFreeCompleted, device_, block->stream->id(),
           block->ptr, block->size);
@@ -73,7 +73,7 @@ void CachingAllocator::poll_pending(int checks) {
   if (checks > pending_.count) checks = pending_.count;
   while (checks--) {
     Block* block = pending_.pop();
-    if (settled(block)) {
+    if (drop_ended_uses(block)) {
       BlockPool& pool = *block->pool;
       trace(MemoryAction::kFreeCompleted, device_, block->stream->id(),
             block->ptr, block->size);

@@ -75,7 +75,7 @@ class Observer {
   virtual void host_allocated(const void*, size_t) {}
   virtual void host_freed(const void*) {}
 
-  // Whether tasks wait until the observer runs them (Launcher::step) instead
+  // Whether tasks wait until the observer runs them (Executor::step) instead
   // of having a thread. Constant while installed.
   virtual bool runs_tasks() const { return false; }
 };

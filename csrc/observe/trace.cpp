@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <mutex>
+#include <new>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -15,6 +16,7 @@
 #include "csrc/base/clock.h"
 #include "csrc/base/env.h"
 #include "csrc/base/file_memory.h"
+#include "csrc/stats/owner.h"
 #include "csrc/stats/segment.h"
 
 namespace npu {
@@ -40,6 +42,22 @@ std::string directory() {
   return own;
 }
 
+bool read_trace_owner(int file, Owner& owner) {
+  // Not a TraceHeader, whose atomics nobody may read into.
+  char header[sizeof(TraceHeader)];
+  if (read(file, header, sizeof header) != sizeof header ||
+      memcmp(header, kTraceMagic, sizeof kTraceMagic) != 0)
+    return false;
+  uint32_t version;
+  memcpy(&version, header + offsetof(TraceHeader, version), sizeof version);
+  memcpy(&owner.pid, header + offsetof(TraceHeader, pid), sizeof owner.pid);
+  memcpy(&owner.process_start, header + offsetof(TraceHeader, process_start),
+         sizeof owner.process_start);
+  memcpy(&owner.pid_namespace, header + offsetof(TraceHeader, pid_namespace),
+         sizeof owner.pid_namespace);
+  return version == kTraceVersion;
+}
+
 TraceFile* map_file(const std::string& path) {
   unlink(path.c_str());  // a dead process of the same number
   const int fd =
@@ -62,6 +80,7 @@ void fill(TraceHeader& header) {
   header.version = kTraceVersion;
   header.pid = uint32_t(getpid());
   header.process_start = segment_header.process_start;
+  header.pid_namespace = segment_header.pid_namespace;
   header.ns_per_tick = ns_per_tick();
   header.ticks = ticks();
   header.monotonic_ns = now_ns();
@@ -86,7 +105,13 @@ void open_trace_file() {
   if (!path_.empty()) return;
   const std::string in = directory();
   if (in.empty()) return;
-  const std::string path = in + "/" + std::to_string(getpid());
+  std::string path = in + "/" + std::to_string(getpid());
+  if (!keep_) {
+    remove_abandoned(in, read_trace_owner, kDeadTraces);
+    // In a container that shares /dev/shm another process may have our number.
+    if (is_of_another_namespace(path, read_trace_owner))
+      path += "-" + std::to_string(pid_namespace());
+  }
   TraceFile* const file = map_file(path);
   if (!file) return;
   path_ = path;
@@ -138,9 +163,13 @@ TraceRing* claim_trace_ring(int device, int64_t stream) {
 uint32_t trace_name(const char* name) {
   // By address: names live as long as the process.
   thread_local std::unordered_map<const char*, uint32_t> known;
-  const auto [entry, is_new] = known.try_emplace(name, 0);
-  if (is_new) entry->second = trace_text(name);
-  return entry->second;
+  try {
+    const auto [entry, is_new] = known.try_emplace(name, kNoTraceName);
+    if (is_new) entry->second = trace_text(name);
+    return entry->second;
+  } catch (const std::bad_alloc&) {  // a launcher goes on without
+    return kNoTraceName;
+  }
 }
 
 uint32_t trace_text(std::string_view text) {

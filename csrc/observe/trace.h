@@ -8,6 +8,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <string_view>
 
@@ -15,7 +16,7 @@
 
 namespace npu {
 
-inline constexpr uint32_t kTraceVersion = 2;
+inline constexpr uint32_t kTraceVersion = 3;
 inline constexpr char kTraceMagic[8] = {'N', 'P', 'U', 'T', 'R', 'A', 'C', 'E'};
 inline constexpr uint32_t kTraceRings = 64;
 inline constexpr uint64_t kTraceRecords = uint64_t{1} << 16;
@@ -81,6 +82,7 @@ struct TraceHeader {
   // over all that time, where ns_per_tick was measured in a millisecond.
   std::atomic<uint64_t> later_ticks;
   std::atomic<uint64_t> later_ns;
+  uint64_t pid_namespace;  // where `pid` counts, as SegmentHeader's
 };
 
 // Each name: a length byte pair, then the bytes. Never removed.
@@ -91,9 +93,12 @@ struct TraceFile {
 };
 
 // Makes this process's file, in NPU_TRACE_DIR or in
-// /dev/shm/npu_dispatch-trace-<uid>/, if that has not been done. Pages that
-// nobody traces into take no memory. Without a file there is no tracing.
+// /dev/shm/npu_dispatch-trace-<uid>/, if that has not been done. There it lays
+// aside what killed processes left, and keeps the newest kDeadTraces of those.
+// Pages that nobody traces into take no memory. Without a file there is no
+// tracing.
 void open_trace_file();
+inline constexpr size_t kDeadTraces = 2;  // up to 256 MB each
 // Removes it, unless NPU_TRACE_DIR asked for it. Called at exit.
 void remove_trace_file();
 

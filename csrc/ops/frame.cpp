@@ -187,7 +187,7 @@ void Frame::run_op() {
 void Frame::run(const uint64_t* words) {
   bind(words);
   run_op();
-  settle();
+  restore_views();
 }
 
 void Frame::run_again(const uint64_t* words) {
@@ -199,7 +199,7 @@ void Frame::run_again(const uint64_t* words) {
   bound_ = false;  // should the operator throw
   run_op();
   bound_ = true;
-  settle();
+  restore_views();
 }
 
 void Frame::bind(const uint64_t* words) {
@@ -223,10 +223,10 @@ void Frame::seed(const uint64_t* words) {
       seeded_generator({words[generator_word_], words[generator_word_ + 1]});
 }
 
-void Frame::settle() {
+void Frame::restore_views() {
   for (Slot& slot : slots_) {
     if (slot.written) [[likely]]
-      settle_conj(*slot.tensor, shapes_[slot.shape].flags & TensorFlags::kConj);
+      set_conj(*slot.tensor, shapes_[slot.shape].flags & TensorFlags::kConj);
     const bool kept = slot.tensor->use_count() != slot.owners ||
                       slot.tensor->storage().use_count() != 1;
     const Shape& shape = shapes_[slot.shape];
@@ -235,11 +235,11 @@ void Frame::settle() {
          (slot.tensor->sizes() != at::IntArrayRef(shape.sizes) ||
           slot.tensor->strides() != at::IntArrayRef(shape.strides))))
         [[unlikely]]
-      renew(slot);
+      make_anew(slot);
   }
 }
 
-void Frame::renew(Slot& slot) {
+void Frame::make_anew(Slot& slot) {
   // Shared with a list of ours, which cannot be exchanged; such arguments are
   // only read.
   if (slot.listed) return;

@@ -160,8 +160,8 @@ class Frame {
   void seed(const uint64_t* words);
   // After a task: makes new views for those that the kernel kept or reshaped.
   // One that the kernel gave memory of its own is copied back first.
-  void settle();
-  void renew(Slot& slot);
+  void restore_views();
+  void make_anew(Slot& slot);
 
   const Op& op_;
   uint64_t serial_ = 0;  // no plan's

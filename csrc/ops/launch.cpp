@@ -68,7 +68,7 @@ void launch(Stream& stream, Plan& plan, const Key& key, at::Tensor* outs) {
   stream.commit(s);
   // A caller that waited, or ran the kernel itself, is told at once.
   if (s.gate != 0) [[unlikely]] {
-    stream.settle(s);
+    stream.after_commit(s);
     raise_if_failed(stream);
   }
 }

@@ -232,6 +232,25 @@ Plan::Plan(const Plan& other, std::shared_ptr<Family> family)
     views[i].strides = own(views[i].strides);
   }
   npu_kernel::views = views;
+  // Nobody launches between the nodes of a graph, so nobody competes for the
+  // cores: there products take threads that are small as tensors only.
+  if (is_large_product()) size_ = KernelSize::kLarge;
+}
+
+bool Plan::is_large_product() const {
+  const std::string_view name = family_->op.name;
+  const bool batched = name == "aten::bmm" || name == "aten::baddbmm";
+  if (!batched && name != "aten::mm" && name != "aten::addmm") return false;
+  // The last three are what is multiplied, and the result. The product of their
+  // elements is the square of what there is to multiply, times the batches.
+  double elements = 1;
+  if (n_views < 3) return false;
+  for (uint32_t i = n_views - 3; i < n_views; ++i)
+    for (uint16_t d = 0; d < views[i].ndim; ++d)
+      elements *= double(views[i].sizes[d]);
+  if (batched)
+    elements /= double(std::max<int64_t>(views[n_views - 1].sizes[0], 1));
+  return elements >= double(kSmallProduct) * double(kSmallProduct);
 }
 
 Plan::~Plan() {

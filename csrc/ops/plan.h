@@ -74,6 +74,7 @@ class Plan final : public npu_kernel {
   // The launcher's, with this plan's shapes.
   Frame& frame();
   void make_own_frame();
+  bool is_large_product() const;
   struct Room;  // what of block_ is still to be written
   void add_view(Room& room, at::IntArrayRef sizes, at::IntArrayRef strides,
                 size_t itemsize, uint32_t word, uint8_t access);

@@ -1,4 +1,4 @@
-// Finding plans, and burying those that are no longer wanted.
+// Finding plans, and dropping those that are no longer wanted.
 #include <atomic>
 #include <unordered_map>
 

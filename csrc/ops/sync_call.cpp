@@ -13,12 +13,12 @@
 #include "csrc/ops/stack_map.h"
 #include "csrc/ops/stand_ins.h"
 #include "csrc/ops/unmarked_writes.h"
-#include "csrc/torch/compound.h"
 #include "csrc/torch/device.h"
 #include "csrc/torch/error.h"
 #include "csrc/torch/generator.h"
 #include "csrc/torch/host_use.h"
 #include "csrc/torch/kernel_threads.h"
+#include "csrc/torch/sparse_or_nested.h"
 #include "csrc/torch/tensor.h"
 #include "csrc/torch/tensor_flags.h"
 
@@ -35,7 +35,7 @@ struct Alias {
 // In the whole of the tensor's storage: kernels look at that, and may find
 // there what an index names beyond the tensor itself.
 Alias alias_of(const at::Tensor& t, StandIns& storages) {
-  if (!is_compound(t)) {
+  if (!is_sparse_or_nested(t)) {
     at::Tensor cpu = is_npu(t) ? storages.of(t) : host_alias(t);
     const void* const storage =
         is_npu(t) ? cpu.storage().unsafeGetStorageImpl() : nullptr;
@@ -62,7 +62,7 @@ void tell_arguments(Observer& observer, const Op& op,
     auto add = [&](const at::Tensor& part) {
       if (is_npu(part)) uses.push_back({part, how});
     };
-    if (!is_compound(t)) return add(t);
+    if (!is_sparse_or_nested(t)) return add(t);
     for (const at::Tensor& part : parts.emplace_back(parts_of(t))) add(part);
   });
   tell_host_use(observer, stream, schema.full_name.c_str(), uses);
@@ -84,9 +84,8 @@ at::Tensor part_to_device(const at::Tensor& part,
   return to_device(part, stream);
 }
 
-at::Tensor compound_to_device(const at::Tensor& cpu,
-                              const std::vector<Alias>& aliases,
-                              Stream& stream) {
+at::Tensor parts_to_device(const at::Tensor& cpu,
+                           const std::vector<Alias>& aliases, Stream& stream) {
   std::vector<at::Tensor> parts;
   for (const at::Tensor& part : parts_of(cpu))
     parts.push_back(part_to_device(part, aliases, stream));
@@ -112,7 +111,7 @@ void take_over_parts(const Alias& alias, const std::vector<Alias>& aliases,
 
 // An out= argument that the kernel resized has memory of its own now.
 void take_over(const Alias& alias, Stream& stream) {
-  settle_conj(alias.cpu, alias.npu.is_conj());
+  set_conj(alias.cpu, alias.npu.is_conj());
   if (alias.cpu.sizes() != alias.npu.sizes()) {
     resize_tensor(alias.npu, alias.cpu.sizes(), alias.cpu.strides());
     // What it had is on its way to the new block.
@@ -144,7 +143,7 @@ void check_generator(const torch::jit::Stack& stack) {
 
 at::Tensor to_device(const at::Tensor& cpu, Stream& stream) {
   if (!cpu.defined()) return cpu;
-  if (is_compound(cpu)) return compound_to_device(cpu, {}, stream);
+  if (is_sparse_or_nested(cpu)) return parts_to_device(cpu, {}, stream);
   TORCH_CHECK_NOT_IMPLEMENTED(cpu.layout() == at::kStrided,
                               "npu: results of layout ", cpu.layout(),
                               " are not supported; move the inputs to cpu");
@@ -173,7 +172,8 @@ void call_sync(const Op& op, torch::jit::Stack& stack, Stream& stream) {
   std::unordered_map<c10::TensorImpl*, size_t> index;
   c10::DispatchKeySet backend(c10::DispatchKey::CPU);
   auto to_alias = [&](const at::Tensor& t) {
-    if (is_compound(t)) backend = backend | c10::DispatchKeySet(cpu_key_of(t));
+    if (is_sparse_or_nested(t))
+      backend = backend | c10::DispatchKeySet(cpu_key_of(t));
     if (t.device().type() != kNpu) return t;
     const auto [at, is_new] =
         index.try_emplace(t.unsafeGetTensorImpl(), aliases.size());
@@ -209,8 +209,8 @@ void call_sync(const Op& op, torch::jit::Stack& stack, Stream& stream) {
   auto back = [&](const at::Tensor& t) {
     for (const Alias& alias : aliases)
       if (t.is_same(alias.cpu)) return alias.npu;
-    return is_compound(t) ? compound_to_device(t, aliases, stream)
-                          : to_device(t, stream);
+    return is_sparse_or_nested(t) ? parts_to_device(t, aliases, stream)
+                                  : to_device(t, stream);
   };
   stack.clear();
   for (c10::IValue& result : mapped) {

@@ -128,7 +128,7 @@ void submit_write(int fd, uint64_t time_address) {
   s.words[0] = uint64_t(fd);
   s.words[1] = time_address;
   stream.commit(s);
-  stream.settle(s);
+  stream.after_commit(s);
 }
 
 // Where an event was recorded: (device, stream, number), or None.

@@ -33,6 +33,7 @@ void bind_flags(pybind11::module_& m);
 void bind_jit(pybind11::module_& m);
 void bind_memory(pybind11::module_& m);
 void bind_queue_cost(pybind11::module_& m);
+void bind_replayed(pybind11::module_& m);
 void bind_sanitizer(pybind11::module_& m);
 void bind_schedule(pybind11::module_& m);
 void bind_memory_history(pybind11::module_& m);
@@ -40,6 +41,7 @@ void bind_memory_pools(pybind11::module_& m);
 void bind_shared_memory(pybind11::module_& m);
 void bind_stats(pybind11::module_& m);
 void bind_sync_watch(pybind11::module_& m);
+void bind_watch(pybind11::module_& m);
 void bind_word_kernel(pybind11::module_& m);
 
 // How waits treat the interpreter, and who is told about them.

@@ -11,6 +11,7 @@
 #include <mutex>
 #include <unordered_map>
 
+#include "csrc/python/held_gil.h"
 #include "csrc/python/python_frames.h"
 #include "csrc/stats/segment.h"
 
@@ -118,14 +119,7 @@ std::string line_of(const std::vector<StackFrame>& frames) {
          best->function;
 }
 
-// The id of a stack seen for the first time by this thread.
-[[gnu::noinline, gnu::cold]] uint32_t intern(PyThreadState* thread,
-                                             uint64_t hash) {
-  if (python_is_finalizing()) return 0;
-  const PyGILState_STATE gil = PyGILState_Ensure();
-  // An exception on its way must not be disturbed.
-  PyObject *type, *value, *trace;
-  PyErr_Fetch(&type, &value, &trace);
+uint32_t add_stack(PyThreadState* thread, uint64_t hash) {
   Stacks& all = stacks();
   uint32_t id = 0;
   const auto known = all.by_hash.find(hash);
@@ -145,8 +139,24 @@ std::string line_of(const std::vector<StackFrame>& frames) {
     all.list.push_back(std::move(stack));
     if (watched) all.by_hash.emplace(hash, id);
   }
+  return id;
+}
+
+// The id of a stack seen for the first time by this thread; 0 where there is no
+// memory for one: a launch does not fail because nobody knows its line.
+[[gnu::noinline, gnu::cold]] uint32_t intern(PyThreadState* thread,
+                                             uint64_t hash) {
+  if (python_is_finalizing()) return 0;
+  const HeldGil gil;
+  // An exception on its way must not be disturbed.
+  PyObject *type, *value, *trace;
+  PyErr_Fetch(&type, &value, &trace);
+  uint32_t id = 0;
+  try {
+    id = add_stack(thread, hash);
+  } catch (const std::bad_alloc&) {
+  }
   PyErr_Restore(type, value, trace);
-  PyGILState_Release(gil);
   return id;
 }
 

@@ -3,6 +3,7 @@
 #include <torch/csrc/Generator.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include "csrc/driver/registry.h"
 #include "csrc/engine/blocking.h"
 #include "csrc/engine/engine.h"
 #include "csrc/engine/stream_pools.h"
@@ -84,6 +85,7 @@ PyMethodDef synchronize_def = {
 
 void bind_device(py::module_& m) {
   m.def("device_count", &device_count);
+  m.def("reports_ends", [] { return driver().submit != nullptr; });
   m.def("is_initialized", [] { return initialized() && !in_bad_fork(); });
   m.def("in_bad_fork", &in_bad_fork);
   def(m, "init", [] {

@@ -74,7 +74,7 @@ void submit(int device, int64_t id, const npu_kernel& kernel,
                      s.position + 1);
   if (o && raises) o->flag_raised(stream, s.position + 1, flag);
   if (o && &kernel == &kSetFlag && !raises) o->flag_lowered(flag);
-  stream.settle(s);
+  stream.after_commit(s);
 }
 
 bool poll_flag() {

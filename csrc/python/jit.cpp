@@ -36,7 +36,7 @@ void launch_compiled(uintptr_t function, int device,
   s.words[0] = function;
   std::copy(words.begin(), words.end(), s.words + 1);
   stream.commit(s);
-  stream.settle(s);
+  stream.after_commit(s);
 }
 
 }  // namespace

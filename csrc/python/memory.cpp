@@ -8,9 +8,9 @@
 #include "csrc/python/bindings.h"
 #include "csrc/python/def.h"
 #include "csrc/torch/allocator.h"
-#include "csrc/torch/alternatives.h"
 #include "csrc/torch/device.h"
 #include "csrc/torch/error.h"
+#include "csrc/torch/pluggable_memory.h"
 
 namespace py = pybind11;
 

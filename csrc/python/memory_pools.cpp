@@ -11,10 +11,10 @@
 #include "csrc/python/bindings.h"
 #include "csrc/python/def.h"
 #include "csrc/torch/allocator.h"
-#include "csrc/torch/alternatives.h"
 #include "csrc/torch/device.h"
 #include "csrc/torch/error.h"
 #include "csrc/torch/pinned_ranges.h"
+#include "csrc/torch/pluggable_memory.h"
 
 namespace py = pybind11;
 

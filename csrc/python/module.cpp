@@ -9,6 +9,7 @@
 #include "csrc/ops/plan.h"
 #include "csrc/ops/third_party.h"
 #include "csrc/python/bindings.h"
+#include "csrc/python/held_gil.h"
 #include "csrc/torch/hooks.h"
 #include "csrc/torch/kernel_threads.h"
 #include "csrc/torch/kineto.h"
@@ -23,28 +24,23 @@ bool is_interrupt_exception(const std::exception& e) {
   const auto* from_pybind =
       dynamic_cast<const pybind11::error_already_set*>(&e);
   if (!from_torch && !from_pybind) return false;
-  const PyGILState_STATE state = PyGILState_Ensure();
+  const HeldGil gil;
   // torch leaves the error pending in the thread until it is persisted.
   PyObject* type = from_pybind        ? from_pybind->type().ptr()
                    : from_torch->type ? from_torch->type
                                       : PyErr_Occurred();
-  const bool ends_program =
-      type && !PyErr_GivenExceptionMatches(type, PyExc_Exception);
-  PyGILState_Release(state);
-  return ends_program;
+  return type && !PyErr_GivenExceptionMatches(type, PyExc_Exception);
 }
 
 // torch's own warnings only reach Python from some of its calls.
 void warn_in_python(const std::string& text) {
   if (!Py_IsInitialized()) return;
-  const PyGILState_STATE state = PyGILState_Ensure();
+  const HeldGil gil;
   if (PyErr_WarnEx(PyExc_UserWarning, text.c_str(), 1) < 0) {
     python_error error;
     error.persist();
-    PyGILState_Release(state);
     throw error;
   }
-  PyGILState_Release(state);
 }
 
 void register_backend() {
@@ -84,6 +80,7 @@ PYBIND11_MODULE(_C, m) {
   npu::bind_jit(m);
   npu::bind_memory(m);
   npu::bind_queue_cost(m);
+  npu::bind_replayed(m);
   npu::bind_sanitizer(m);
   npu::bind_schedule(m);
   npu::bind_memory_history(m);
@@ -91,5 +88,6 @@ PYBIND11_MODULE(_C, m) {
   npu::bind_shared_memory(m);
   npu::bind_stats(m);
   npu::bind_sync_watch(m);
+  npu::bind_watch(m);
   npu::bind_word_kernel(m);
 }

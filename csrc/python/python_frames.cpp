@@ -1,4 +1,5 @@
 #include "csrc/python/python_frames.h"
+#include "csrc/python/held_gil.h"
 
 // Known: 3.11 and 3.12. NPU_PUBLIC_FRAMES takes the other way there too, which
 // is how its test builds it.
@@ -104,10 +105,8 @@ uint64_t hash_python_stack(PyThreadState* thread) {
   // A launch of a thread that has let go of the GIL must not touch objects.
   if (!PyGILState_Check()) {
     if (python_is_finalizing()) return 0;  // the GIL would never be had
-    const PyGILState_STATE gil = PyGILState_Ensure();
-    const uint64_t hash = hash_python_stack(thread);
-    PyGILState_Release(gil);
-    return hash;
+    const HeldGil gil;
+    return hash_python_stack(thread);
   }
   uint64_t hash = 0;
   int depth = 0;

@@ -31,7 +31,7 @@ PyObject* submit(PyObject*, PyObject*) {
     s.task->kernel = &kNothing;
     for (uint32_t i = 0; i < kWords; ++i) s.words[i] = i;
     stream.commit(s);
-    stream.settle(s);
+    stream.after_commit(s);
     Py_RETURN_NONE;
   } catch (...) {
     torch::translate_exception_to_python(std::current_exception());

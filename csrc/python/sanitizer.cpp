@@ -9,6 +9,7 @@
 #include "csrc/memory/caching_allocator.h"
 #include "csrc/python/bindings.h"
 #include "csrc/python/call_stack.h"
+#include "csrc/python/held_gil.h"
 #include "csrc/stats/segment.h"
 #include "csrc/torch/host_ops.h"
 
@@ -108,12 +109,11 @@ bool found(const Finding* findings, size_t count) {
 }
 
 [[noreturn]] void raise_refusal() {
-  const PyGILState_STATE gil = PyGILState_Ensure();
+  const HeldGil gil;
   PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(refusal_)), refusal_);
   Py_CLEAR(refusal_);
   python_error error;
   error.persist();
-  PyGILState_Release(gil);
   throw error;
 }
 

@@ -7,6 +7,7 @@
 
 #include "csrc/python/bindings.h"
 #include "csrc/python/call_stack.h"
+#include "csrc/python/held_gil.h"
 #include "csrc/stats/segment.h"
 #include "csrc/taskqueue/host_wait.h"
 #include "csrc/taskqueue/stream.h"
@@ -28,15 +29,10 @@ void reacquire_gil(void* state) {
 // Ctrl-C ends a wait: KeyboardInterrupt, or whatever the handler raises.
 void check_signals() {
   if (!Py_IsInitialized()) return;
-  const PyGILState_STATE state = PyGILState_Ensure();
-  const bool raised = PyErr_CheckSignals() != 0;
-  if (!raised) {
-    PyGILState_Release(state);
-    return;
-  }
+  const HeldGil gil;
+  if (!PyErr_CheckSignals()) return;
   python_error error;
   error.persist();
-  PyGILState_Release(state);
   throw error;
 }
 

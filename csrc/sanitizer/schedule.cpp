@@ -43,7 +43,7 @@ Schedule::Actor& Schedule::actor_of(Stream& stream) {
   if (added)
     actors_.push_back({&stream,
                        stream.mode() == StreamMode::kQueued
-                           ? std::make_unique<Launcher>(stream)
+                           ? std::make_unique<Executor>(stream)
                            : nullptr,
                        int64_t(random() >> 2), at->second});
   return actors_[at->second];
@@ -52,7 +52,7 @@ Schedule::Actor& Schedule::actor_of(Stream& stream) {
 Schedule::Actor* Schedule::best(int64_t floor) {
   Actor* found = nullptr;
   for (Actor& a : actors_)
-    if (a.launcher && !a.busy && a.launcher->ready() && a.priority > floor &&
+    if (a.executor && !a.busy && a.executor->ready() && a.priority > floor &&
         (!found || a.priority > found->priority))
       found = &a;
   return found;
@@ -65,7 +65,7 @@ void Schedule::step(int64_t& priority) {
 void Schedule::run(Actor& actor) {
   const bool inside = running_;  // of a task that waits for a flag
   running_ = actor.busy = true;
-  actor.launcher->step();
+  actor.executor->step();
   actor.busy = false;
   running_ = inside;
   trace_ = (trace_ ^ actor.index) * 0x100000001b3;
@@ -87,7 +87,7 @@ void Schedule::run_until(Stream& stream, uint64_t number, Then then) {
     // Another process may set the flag; an event nobody can record any more
     // when there is one thread: its wait fails, and the error says where it is.
     if (!actor && then == Then::kSleep) actor = held_by_flag(stream);
-    if (actor && several_ && actor->launcher->held_by_event()) actor = nullptr;
+    if (actor && several_ && actor->executor->held_by_event()) actor = nullptr;
     if (!actor) {
       // Another thread, or other code of the event loop, is to submit what is
       // missing.
@@ -102,9 +102,9 @@ Schedule::Actor* Schedule::held_by_flag(Stream& stream) {
   Stream* at = &stream;
   for (size_t hops = 0; hops <= actors_.size(); ++hops) {
     Actor& actor = actor_of(*at);
-    if (!actor.launcher) return nullptr;
-    if (actor.launcher->held_by_flag()) return &actor;
-    at = actor.launcher->held_by();
+    if (!actor.executor) return nullptr;
+    if (actor.executor->held_by_flag()) return &actor;
+    at = actor.executor->held_by();
     if (!at) return nullptr;
   }
   return nullptr;  // a circle
@@ -127,7 +127,7 @@ void Schedule::drain() {
   for (;;) {
     Actor* actor = best(kAny);
     for (Actor& a : actors_)
-      if (!actor && a.launcher && a.launcher->held_by_event()) actor = &a;
+      if (!actor && a.executor && a.executor->held_by_event()) actor = &a;
     if (!actor) return;
     run(*actor);
   }
@@ -210,7 +210,7 @@ void Schedule::freed(Stream* stream, const void* memory, size_t bytes,
     s.words[0] = reinterpret_cast<uint64_t>(memory);
     s.words[1] = bytes;
     stream->commit(s);
-    stream->settle(s);
+    stream->after_commit(s);
   } catch (...) {
     // Interrupted while the queue was full; a free cannot fail.
   }

@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "csrc/observe/observer.h"
-#include "csrc/taskqueue/launcher.h"
+#include "csrc/taskqueue/executor.h"
 
 namespace npu {
 
@@ -67,7 +67,7 @@ class Schedule final : public Observer {
  private:
   struct Actor {
     Stream* stream;
-    std::unique_ptr<Launcher> launcher;
+    std::unique_ptr<Executor> executor;
     int64_t priority;
     uint64_t index;
     bool busy = false;  // a task of it is being run

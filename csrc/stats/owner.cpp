@@ -7,11 +7,16 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
+#include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
+#include <functional>
 #include <iterator>
 #include <sstream>
+#include <utility>
+#include <vector>
 
 #include "csrc/stats/layout.h"
 
@@ -41,40 +46,79 @@ bool in_memory(const std::string& directory) {
   return kind == TMPFS_MAGIC || kind == RAMFS_MAGIC;
 }
 
+bool read_segment_owner(int file, Owner& owner) {
+  SegmentHeader header;
+  if (read(file, &header, sizeof header) != sizeof header ||
+      memcmp(header.magic, kLayoutMagic, sizeof kLayoutMagic) != 0 ||
+      header.version != kLayoutVersion)
+    return false;
+  owner = {header.pid, header.process_start, header.pid_namespace};
+  return true;
+}
+
 namespace {
 
-// Of a segment of this version. A name may be a FIFO's or a link's, for which
-// nobody waits.
-bool read_header(int directory, const char* name, SegmentHeader& header) {
+// A name may be a FIFO's or a link's, for which nobody waits.
+bool owner_of(int directory, const char* name, ReadOwner read_owner,
+              Owner& owner) {
   constexpr int kFlags = O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
-  const int fd = openat(directory, name, kFlags);
-  if (fd < 0) return false;
-  const bool whole = read(fd, &header, sizeof header) == sizeof header;
-  close(fd);
-  return whole && !memcmp(header.magic, kLayoutMagic, sizeof kLayoutMagic) &&
-         header.version == kLayoutVersion;
+  const int file = openat(directory, name, kFlags);
+  if (file < 0) return false;
+  const bool whole = read_owner(file, owner);
+  close(file);
+  return whole;
+}
+
+// From now on its time is that of the find.
+void lay_aside(int directory, const std::string& name) {
+  utimensat(directory, name.c_str(), nullptr, AT_SYMLINK_NOFOLLOW);
+  renameat(directory, name.c_str(), directory, (name + kDeadSuffix).c_str());
+}
+
+using Dead = std::pair<int64_t, std::string>;  // found at, in seconds
+
+void remove_old(int directory, std::vector<Dead>& dead, size_t kept) {
+  std::sort(dead.begin(), dead.end(), std::greater<>());
+  const int64_t oldest = int64_t(time(nullptr)) - kDeadKeptS;
+  for (size_t i = 0; i < dead.size(); ++i)
+    if (i >= kept || dead[i].first < oldest)
+      unlinkat(directory, dead[i].second.c_str(), 0);
 }
 
 }  // namespace
 
-bool is_of_another_namespace(const std::string& path) {
-  SegmentHeader header;
-  return read_header(AT_FDCWD, path.c_str(), header) &&
-         header.pid_namespace != pid_namespace();
+bool is_of_another_namespace(const std::string& path, ReadOwner read_owner) {
+  Owner owner;
+  return owner_of(AT_FDCWD, path.c_str(), read_owner, owner) &&
+         owner.pid_namespace != pid_namespace();
 }
 
-void remove_abandoned(const std::string& directory) {
+void remove_abandoned(const std::string& directory, ReadOwner read_owner,
+                      size_t kept) {
   DIR* files = opendir(directory.c_str());
   if (!files) return;
   const uint64_t here = pid_namespace();
+  const int folder = dirfd(files);
+  std::vector<std::string> killed;
+  std::vector<Dead> dead;
   while (const dirent* file = readdir(files)) {
-    SegmentHeader header;
-    if (!read_header(dirfd(files), file->d_name, header) ||
-        header.pid_namespace != here || !here)
-      continue;
-    if (process_start(pid_t(header.pid)) != header.process_start)
-      unlinkat(dirfd(files), file->d_name, 0);
+    const std::string name = file->d_name;
+    Owner owner;
+    struct stat info;
+    if (name.ends_with(kDeadSuffix)) {
+      if (!fstatat(folder, name.c_str(), &info, AT_SYMLINK_NOFOLLOW))
+        dead.emplace_back(int64_t(info.st_mtime), name);
+    } else if (owner_of(folder, name.c_str(), read_owner, owner) && here &&
+               owner.pid_namespace == here &&
+               process_start(pid_t(owner.pid)) != owner.process_start) {
+      killed.push_back(name);
+    }
   }
+  for (const std::string& name : killed) {
+    lay_aside(folder, name);
+    dead.emplace_back(int64_t(time(nullptr)), name + kDeadSuffix);
+  }
+  remove_old(folder, dead, kept);
   closedir(files);
 }
 

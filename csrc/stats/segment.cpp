@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <mutex>
 #include <new>
+#include <stdexcept>
 
 #include "csrc/base/clock.h"
 #include "csrc/base/env.h"
@@ -81,10 +82,10 @@ void* map_file(Segment* at) {
     complain(kNoFile, directory + ", not a folder of ours in memory", EPERM);
     return nullptr;
   }
-  remove_abandoned(directory);
+  remove_abandoned(directory, read_segment_owner, kDeadSegments);
   std::string path = directory + "/" + std::to_string(getpid());
   // In a container that shares /dev/shm another process may have our number.
-  if (is_of_another_namespace(path))
+  if (is_of_another_namespace(path, read_segment_owner))
     path += "-" + std::to_string(pid_namespace());
   unlink(path.c_str());  // a dead process of the same number
   const int file =
@@ -174,10 +175,10 @@ int map_extension(size_t bytes, void*& memory) {
 void* map_private(size_t bytes) {
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED) {
-    perror("npu_dispatch: no memory for the statistics segment");
-    abort();
-  }
+  if (memory == MAP_FAILED)
+    throw std::runtime_error("npu: no memory for statistics, " +
+                             std::to_string(bytes) +
+                             " bytes: " + strerror(errno));
   return memory;
 }
 

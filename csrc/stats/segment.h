@@ -11,8 +11,9 @@ namespace npu {
 // This process's segment, made at the first call: a file of mode 0600 in
 // /dev/shm/npu_dispatch-<uid>/, or private memory where that cannot be had,
 // with a line on stderr. Never on a disk. Never unmapped. What is written to it
-// has its memory before, so that a full /dev/shm harms nobody. Removes the
-// files that dead processes left.
+// has its memory before, so that a full /dev/shm harms nobody. Lays
+// aside the files that dead processes left (owner.h). A runtime_error where not
+// even private memory can be had; the next call tries again.
 Segment& segment();
 
 // Its file, or "" when it has none.

@@ -1,10 +1,11 @@
 #include "csrc/taskqueue/arena.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 
 #include <bit>
 #include <new>
+#include <stdexcept>
+#include <string>
 
 namespace npu {
 namespace {
@@ -47,10 +48,11 @@ uint64_t* Arena::take(uint32_t n_words) {
   }
   void* memory =
       aligned_alloc(16, sizeof(Chunk) + (sizeof(uint64_t) << size_class));
-  if (!memory) {
-    fputs("npu_dispatch: out of host memory for task arguments\n", stderr);
-    abort();
-  }
+  if (!memory)
+    throw std::runtime_error(
+        "npu: no host memory for the " + std::to_string(n_words) +
+        " words of a task's arguments; nothing was queued, and the stream can "
+        "be used as before once there is memory");
   Chunk* chunk = new (memory) Chunk{{0}, uint64_t(size_class)};
   return reinterpret_cast<uint64_t*>(chunk + 1);
 }

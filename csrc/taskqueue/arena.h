@@ -16,7 +16,8 @@ class Arena {
   Arena(const Arena&) = delete;
   ~Arena();
 
-  // At least `n_words` words, uninitialised, aligned to 16 bytes.
+  // At least `n_words` words, uninitialised, aligned to 16 bytes. A
+  // runtime_error, with nothing changed, where there is no memory.
   uint64_t* take(uint32_t n_words);
   void give(uint64_t* words);
 

@@ -10,7 +10,7 @@ namespace npu {
 
 bool Event::record(Stream& stream) {
   Submission s;
-  s.gate = 0;  // nothing to settle
+  s.gate = 0;  // nothing follows its commit
   if (timing_ == Timing::kOn) {
     // Held here until begin() has neither refused nor thrown.
     std::unique_ptr<TimeCell> cell(TimeCell::make());
@@ -34,8 +34,8 @@ bool Event::record(Stream& stream) {
   stream_ = &stream;
   count_record(first);
   if (Observer* o = observer()) o->event_recorded(stream, number_);
-  // No settle(): launches block until their work is done, and a mark is no
-  // work. Who records could not be told of a wait given up after the record.
+  // No after_commit(): launches block until their work is done, and a mark is
+  // no work. Who records could not be told of a wait given up after the record.
   if (s.gate != 0 && !stream.sink())
     if (Observer* o = observer()) o->published(stream, s.refused);
   return true;

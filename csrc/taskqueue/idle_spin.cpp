@@ -54,7 +54,7 @@ void IdleSpin::slept(uint64_t gap) {
                   : std::max(patience_ - 2, 0);
 }
 
-bool IdleSpin::hurried(uint64_t wanted, uint64_t next) {
+bool IdleSpin::awaited(uint64_t wanted, uint64_t next) {
   return wanted + kHurriedTasks > next;
 }
 

@@ -15,14 +15,15 @@ class IdleSpin {
   // Looks for about four times the usual gap, or longer while that has been
   // worth it. True: there is work, `gap` after the beginning. False: sleep.
   //
-  // World: uint64_t ticks(), void pause(), bool work(), bool hurried(), and
-  // uint64_t rest_ticks(), how long to leave the queue alone unless hurried.
+  // World: uint64_t ticks(), void pause(), bool work(), bool awaited(), and
+  // uint64_t rest_ticks(), how long to leave the queue alone unless somebody
+  // waits.
   template <typename World>
   bool look(World& world, uint64_t& gap) {
     const uint64_t start = world.ticks(), budget = begin();
     for (uint64_t last = start; last - start < budget;) {
       rest(world);
-      for (int i = 0; i < (world.hurried() ? kLooksInHaste : 1); ++i) {
+      for (int i = 0; i < (world.awaited() ? kLooksWhileAwaited : 1); ++i) {
         if (world.work()) {
           gap = world.ticks() - start;
           found(gap);
@@ -37,12 +38,12 @@ class IdleSpin {
     return false;
   }
 
-  // After look() was in vain: there was work this long after it began.
+  // After look() has found nothing: there was work this long after it began.
   void slept(uint64_t gap);
 
   // Whether somebody waits for task `wanted`, or did so a few tasks ago. `next`
   // is the one that the launcher is to run.
-  static bool hurried(uint64_t wanted, uint64_t next);
+  static bool awaited(uint64_t wanted, uint64_t next);
 
   // How long to leave the queue alone. A caller pays for looks, a wait for the
   // rest that it meets; their sum is least for a rest that grows as the square
@@ -51,7 +52,7 @@ class IdleSpin {
   static uint64_t rest_ns(uint64_t wanted, uint64_t next);
 
  private:
-  static constexpr int kLooksInHaste = 16;
+  static constexpr int kLooksWhileAwaited = 16;
 
   // A slot that has been looked at must be taken from this core by whoever
   // fills it, which costs a caller as much as all the rest of its launch's
@@ -60,7 +61,7 @@ class IdleSpin {
   template <typename World>
   static void rest(World& world) {
     const uint64_t until = world.ticks() + world.rest_ticks();
-    while (!world.hurried() && world.ticks() < until) world.pause();
+    while (!world.awaited() && world.ticks() < until) world.pause();
   }
 
   uint64_t begin();             // returns how long to look

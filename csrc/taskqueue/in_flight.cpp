@@ -1,7 +1,7 @@
 #include "csrc/taskqueue/in_flight.h"
 
 #include <stdio.h>
-#include <string.h>
+#include <time.h>
 
 #include "csrc/driver/registry.h"
 #include "csrc/taskqueue/stream.h"
@@ -65,28 +65,50 @@ void InFlight::reset() {
   if (!ended_.reached(started_)) ended_.advance_to(started_);
 }
 
-int InFlight::run(const npu_kernel* kernel, const uint64_t* words,
-                  npu_failure& failure) {
-  int code;
-  while ((code = start(kernel, words, failure)) == NPU_BUSY) {
-    // Nothing was started since the last end was seen; room comes at once.
-    ended_.spin(started_ + 1, kSpinTicks);
-  }
-  if (code != NPU_OK) return code;
+void InFlight::rest() {
+  const timespec moment{0, 50'000};
+  nanosleep(&moment, nullptr);
+}
+
+int InFlight::finish(uint64_t& number, npu_failure& failure) {
   bool ended = ended_.spin(started_, kSpinTicks);
-  while (!ended) {
+  // Relaxed: it only says that the device starts nothing more; what is read is
+  // read after ended() of the same number.
+  while (!ended && !failed_.load(std::memory_order_relaxed)) {
     ended = ended_.sleep(started_, kLookNs);
     if (ended || !stream_.failed()) continue;
     reset();
+    number = started_;
     snprintf(failure.text, sizeof failure.text,
              "the stream was stopped while the device ran this");
     return NPU_ERROR;
   }
-  const npu_failure* const failed = failure_of(started_);
-  if (!failed) return NPU_OK;
-  failure = *failed;
+  number = failed_.load(std::memory_order_relaxed);
+  if (!number) return NPU_OK;
+  // The report is under way where the failure was seen first.
+  while (!ended_.reached(number)) ended_.spin(number, kSpinTicks);
+  failure = failure_;
   reset();
   return failure.code;
+}
+
+bool InFlight::wait_for_room() {
+  if (ended_.reached(started_)) {
+    rest();
+  } else if (const uint64_t next = ended_.value() + 1;
+             !ended_.spin(next, kSpinTicks)) {
+    ended_.sleep(next, kLookNs);
+  }
+  // Relaxed: as in finish(), which is called then.
+  return !failed_.load(std::memory_order_relaxed) && !stream_.failed();
+}
+
+int InFlight::run(const npu_kernel* kernel, const uint64_t* words,
+                  npu_failure& failure) {
+  int code;
+  while ((code = start(kernel, words, failure)) == NPU_BUSY) rest();
+  uint64_t number;
+  return code == NPU_OK ? finish(number, failure) : code;
 }
 
 }  // namespace npu

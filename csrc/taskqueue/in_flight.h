@@ -40,9 +40,19 @@ class InFlight {
   // Gives up what has not ended. Everything has ended then.
   void reset();
 
-  // Starts, and waits for the end. A failure resets the queue.
+  // Waits until all that was started has ended. A failure resets the queue;
+  // `number` is that which failed, or where the stream was stopped the last.
+  int finish(uint64_t& number, npu_failure& failure);
+  // After NPU_BUSY: waits until the next of those in flight has ended, or a
+  // moment where there is none. False: one of them has failed, or the stream.
+  bool wait_for_room();
+  // Starts, and waits for the end. Nothing was in flight.
   int run(const npu_kernel* kernel, const uint64_t* words,
           npu_failure& failure);
+
+  // Sleeps a moment, before a device is asked again that had no room for the
+  // only task of a queue: no report of that queue tells when it has.
+  static void rest();
 
  private:
   void report(uint64_t number);

@@ -1,16 +1,9 @@
-// How the launcher drives a device whose tasks end after their start has
-// returned: it starts what it can, and retires in order what has ended. A task
-// keeps its slot, and so its words, until then.
-//
-// Kernels are started behind one another. A note of the time is taken when all
-// before it has ended. Everything else the launcher does itself, when nothing
-// is in flight: it may wait for others, who may wait for what was in flight.
+#include "csrc/taskqueue/launch_ahead.h"
+
 #include <algorithm>
 
 #include "csrc/base/clock.h"
-#include "csrc/observe/profile.h"
 #include "csrc/taskqueue/event.h"
-#include "csrc/taskqueue/launcher.h"
 
 namespace npu {
 namespace {
@@ -19,178 +12,161 @@ constexpr uint64_t kReportSpinTicks = 5'000;
 
 }  // namespace
 
-void Launcher::run_ahead() {
-  Ring<Task>& ring = stream_.ring_;
-  flights_.resize(ring.capacity());
-  launched_ = ring.front_position();
+LaunchAhead::LaunchAhead(Stream& stream, Executor& executor,
+                         InFlight& in_flight)
+    : stream_(stream),
+      executor_(executor),
+      in_flight_(in_flight),
+      ring_(executor.ring()),
+      launched_(ring_.front_position()),
+      flights_(ring_.capacity()) {}
+
+void LaunchAhead::run_queued() {
   for (;;) {
     retire_ended();
-    if (launch_next()) continue;
-    ring.flush();
-    if (ring.front_position() < launched_) {
-      wait_for_report();
-    } else if (!wait_for_work()) {
-      return;
-    }
+    const Next next = launch_next();
+    if (next == Next::kStarted) continue;
+    ring_.flush();
+    if (alone()) return;
+    wait_for_report(next);
   }
 }
 
-// False: there is none, or it waits for a report (blocked_).
-bool Launcher::launch_next() {
-  Ring<Task>& ring = stream_.ring_;
-  blocked_ = false;
-  if (drops_tasks() && ring.front_position() < launched_) {
+LaunchAhead::Next LaunchAhead::launch_next() {
+  if (executor_.drops_tasks() && !alone()) {
     give_up_flights();
-    return true;
+    return Next::kStarted;
   }
-  Task* const task = ring.at(launched_);
-  if (!task) return false;
+  Task* const task = ring_.at(launched_);
+  if (!task) return Next::kNone;
   const TaskKind kind = task->marks.kind;
-  const bool starts = kind == TaskKind::kKernel &&
-                      !(task->kernel->flags & NPU_KERNEL_ON_HOST) &&
-                      !drops_tasks();
-  const bool alone = ring.front_position() == launched_;
-  if (starts) return start_next(*task);
-  if (kind == TaskKind::kTimestamp && !alone) {
-    // Done when what was started last has ended.
-    flights_[launched_ % flights_.size()] = {
-        stream_.queue_.in_flight()->started(), ticks()};
+  if (kind == TaskKind::kKernel &&
+      !(task->kernel->flags & NPU_KERNEL_ON_HOST) && !executor_.drops_tasks())
+    return start(*task);
+  if (alone()) {
+    executor_.process(*task, launched_);
     ++launched_;
-    return true;
+    return Next::kStarted;
   }
-  blocked_ = !alone;
-  if (blocked_) return false;
-  process(*task, launched_);
-  ++launched_;
-  return true;
+  if (kind != TaskKind::kTimestamp) return Next::kHeldBack;
+  has_started();
+  return Next::kStarted;
 }
 
-bool Launcher::start_next(Task& task) {
-  InFlight& in_flight = *stream_.queue_.in_flight();
-  const bool alone = stream_.ring_.front_position() == launched_;
+LaunchAhead::Next LaunchAhead::start(Task& task) {
   npu_failure failure;
   failure.text[0] = 0;
-  stream_.block_->begin(launched_, task.kernel->name, task.site);
-  const int code = in_flight.start(task.kernel, task.words(), failure);
+  stream_.block().begin(launched_, task.kernel->name, task.site);
+  const int code = in_flight_.start(task.kernel, task.words(), failure);
   if (code == NPU_OK) {
-    flights_[launched_ % flights_.size()] = {in_flight.started(), ticks()};
-    ++launched_;
-    return true;
+    has_started();
+    return Next::kStarted;
   }
-  if (!alone) {
-    // No room; or it cannot be started, which counts once all before it has
-    // ended well.
-    blocked_ = true;
-    return false;
-  }
+  // No room; or it cannot be started, which counts once all before it has ended
+  // well.
+  if (!alone()) return Next::kHeldBack;
   if (code == NPU_BUSY) {
-    pause();
-    return true;
+    InFlight::rest();
+    return Next::kStarted;
   }
-  failed(code, task, launched_, failure);
+  executor_.failed(code, task, launched_, failure);
+  flight(launched_).started = ticks();
   retire(task, launched_);
   ++launched_;
-  return true;
+  return Next::kStarted;
 }
 
-void Launcher::retire_ended() {
-  Ring<Task>& ring = stream_.ring_;
-  InFlight& in_flight = *stream_.queue_.in_flight();
-  while (ring.front_position() < launched_) {
-    const uint64_t position = ring.front_position();
-    const uint64_t number = flights_[position % flights_.size()].number;
-    if (!in_flight.ended(number)) return;
-    Task& task = *ring.front();
+// The task at launched_, which is done when what was started last has ended.
+void LaunchAhead::has_started() {
+  flight(launched_) = {in_flight_.started(), ticks()};
+  ++launched_;
+}
+
+void LaunchAhead::retire_ended() {
+  while (!alone()) {
+    const uint64_t position = ring_.front_position();
+    const uint64_t number = flight(position).number;
+    if (!in_flight_.ended(number)) return;
+    Task& task = *ring_.front();
     if (task.marks.kind == TaskKind::kTimestamp) {
-      if (!note_stated_time(task, position)) process(task, position);
+      if (!note_stated_time(task, position)) executor_.process(task, position);
       continue;
     }
-    const npu_failure* const failure = in_flight.failure_of(number);
-    if (failure) failed(failure->code, task, position, *failure);
-    retire_flight(task, position);
+    const npu_failure* const failure = in_flight_.failure_of(number);
+    if (failure) executor_.failed(failure->code, task, position, *failure);
+    retire(task, position);
     if (failure) return give_up_flights();
   }
 }
 
 // Of a driver that says when its tasks ended. The note is of the time at which
 // the last of them did, or at which the launcher came here, if that was later.
-bool Launcher::note_stated_time(Task& task, uint64_t position) {
-  const Flight& flight = flights_[position % flights_.size()];
+bool LaunchAhead::note_stated_time(Task& task, uint64_t position) {
+  const Flight& noted = flight(position);
   uint64_t begun, ended;
-  if (drops_tasks() ||
-      !stream_.queue_.in_flight()->times(flight.number, begun, ended))
+  if (executor_.drops_tasks() || !in_flight_.times(noted.number, begun, ended))
     return false;
-  const auto here =
+  const uint64_t here =
       now_ns() -
-      uint64_t(double(ticks_between(flight.started, ticks())) * ns_per_tick_);
-  stream_.block_->begin(position, name_of(task), task.site);
+      uint64_t(double(ticks_between(noted.started, ticks())) * ns_per_tick());
+  stream_.block().begin(position, name_of(task), task.site);
   reinterpret_cast<TimeCell*>(task.words()[0])->set(std::max(ended, here));
-  retire_flight(task, position);
+  retire(task, position);
   return true;
 }
 
-// With all that process_stamped() notes of a task. It began when it was started
-// or the one before it ended, whichever was later.
-void Launcher::retire_flight(Task& task, uint64_t position) {
+// It began when it was started or the one before it ended, whichever was later,
+// and ends now; unless the driver says when.
+void LaunchAhead::retire(Task& task, uint64_t position) {
   if (!task.stamp) {
-    retire(task, position);
+    executor_.retire(task, position);
+    last_end_ = ticks();
     return;
   }
-  const Flight& flight = flights_[position % flights_.size()];
-  uint64_t begun = std::max(flight.started, last_end_), end = ticks();
-  if (uint64_t from, to;
-      !drops_tasks() && task.kernel &&
-      stream_.queue_.in_flight()->times(flight.number, from, to)) {
+  uint64_t begun = std::max(flight(position).started, last_end_);
+  uint64_t ended = ticks();
+  if (uint64_t from, to; !executor_.drops_tasks() && task.kernel &&
+                         in_flight_.times(flight(position).number, from, to)) {
     const uint64_t now = now_ns();
     const auto ticks_at = [&](uint64_t ns) {
-      return end - uint64_t(double(now - ns) / ns_per_tick_);
+      return ended - uint64_t(double(now - ns) / ns_per_tick());
     };
     begun = ticks_at(from);
-    end = ticks_at(to);
+    ended = ticks_at(to);
   }
-  const Sample sample = sample_of(task, begun);
-  note_depth(position);
-  if (StreamProfile* const profiled = stream_.profile();
-      profiled && !drops_tasks()) {
-    profiled->starts(position);
-    profile(*profiled, task, begun);
-  }
-  if (is_traced()) add_trace(task, position, begun, end);
-  last_end_ = end;
-  retire(task, position);
-  if (is_sampled(position)) count(position, sample);
+  executor_.retire_stamped(task, position, begun, ended);
+  last_end_ = ended;
 }
 
-// Of a stream that has failed: what the device has not done, it will not do.
-void Launcher::give_up_flights() {
-  stream_.queue_.in_flight()->reset();
-  Ring<Task>& ring = stream_.ring_;
-  while (ring.front_position() < launched_) {
-    const uint64_t position = ring.front_position();
-    Task& task = *ring.front();
-    drop(task, position);
-    retire_flight(task, position);
+// Of a stream that has failed: what the device has not done, it will not do. It
+// takes tasks again, also where nothing was behind the one that failed.
+void LaunchAhead::give_up_flights() {
+  in_flight_.reset();
+  while (!alone()) {
+    const uint64_t position = ring_.front_position();
+    Task& task = *ring_.front();
+    executor_.drop(task, position);
+    retire(task, position);
   }
 }
 
 // Until the device reports, the next task can be started, or the stream fails.
-void Launcher::wait_for_report() {
-  Ring<Task>& ring = stream_.ring_;
-  InFlight& in_flight = *stream_.queue_.in_flight();
-  const uint64_t oldest = ring.front_position();
-  const uint64_t number = flights_[oldest % flights_.size()].number;
+void LaunchAhead::wait_for_report(Next next) {
+  const uint64_t oldest = ring_.front_position();
+  const uint64_t number = flight(oldest).number;
   // What it runs now; more may be in flight than the recent tasks hold.
-  stream_.block_->begin(oldest, name_of(*ring.front()), ring.front()->site);
+  stream_.block().begin(oldest, name_of(*ring_.front()), ring_.front()->site);
   const auto due = [&] {
-    return in_flight.ended(number) || (!blocked_ && ring.at(launched_)) ||
-           drops_tasks();
+    return in_flight_.ended(number) ||
+           (next == Next::kNone && ring_.at(launched_)) ||
+           executor_.drops_tasks();
   };
   const uint64_t start = ticks();
   do {
     if (due()) return;
     pause();
   } while (ticks_between(start, ticks()) < kReportSpinTicks);
-  stream_.parking_.park(due);
+  executor_.parking().park(due);
 }
 
 }  // namespace npu

@@ -11,12 +11,32 @@ namespace npu {
 template <typename System>
 class BasicParking {
  public:
-  // Any thread, after publishing work. Without a sleeper: a load.
-  void wake_if_parked() {
-    System::light_fence();  // pairs with heavy_fence() in park()
+  // Any thread, after publishing work: whether it is to call wake().
+  bool needs_wake() {
+    System::light_fence();  // pairs with heavy_fence() in park() and leave()
     // Relaxed: the fences order it.
-    if (parked_.load(std::memory_order_relaxed)) [[unlikely]]
+    return parked_.load(std::memory_order_relaxed);
+  }
+  void wake_if_parked() {
+    if (needs_wake()) [[unlikely]]
       wake();
+  }
+
+  // One wake-up per sleep, however many producers see the flag: whoever
+  // changes it to kWaking has the consumer and placement_ to itself. False: the
+  // consumer has left, and somebody is to take its place.
+  [[gnu::noinline]] bool wake() {
+    uint32_t asleep = kAsleep;
+    // Acquire: pairs with the release in park().
+    if (!parked_.compare_exchange_strong(asleep, kWaking,
+                                         std::memory_order_acquire))
+      return asleep != kGone;
+    placement_.before_wake();
+    // Release: the consumer's acquire load of it orders our publish before
+    // its next look, and our use of placement_ before its own.
+    parked_.store(kAwake, std::memory_order_release);
+    System::futex_wake_all(&parked_);
+    return true;
   }
 
   // The consumer: sleeps until woken, unless has_work() when about to sleep.
@@ -36,8 +56,24 @@ class BasicParking {
     placement_.after_sleep();
   }
 
+  // The consumer, awake, is to end. False, with nothing changed, where there is
+  // work by now; else whoever publishes some is told so by wake().
+  template <typename HasWork>
+  bool leave(HasWork has_work) {
+    // Relaxed: nobody uses placement_ on seeing it; start and end of threads
+    // order the rest.
+    parked_.store(kGone, std::memory_order_relaxed);
+    System::heavy_fence();  // pairs with light_fence() in needs_wake()
+    // Either the producer saw kGone, or we see its work here.
+    if (!has_work()) return true;
+    parked_.store(kAwake, std::memory_order_relaxed);
+    return false;
+  }
+  // The consumer that comes next, before its first look for work.
+  void enter() { parked_.store(kAwake, std::memory_order_relaxed); }
+
  private:
-  enum : uint32_t { kAwake, kAsleep, kWaking };
+  enum : uint32_t { kAwake, kAsleep, kWaking, kGone };
 
   // The consumer takes the flag back, unless a producer is waking it.
   bool withdraw() {
@@ -45,21 +81,6 @@ class BasicParking {
     // Relaxed: nothing is published by it.
     return parked_.compare_exchange_strong(asleep, kAwake,
                                            std::memory_order_relaxed);
-  }
-
-  // One wake-up per sleep, however many producers see the flag: whoever
-  // changes it to kWaking has the consumer and placement_ to itself.
-  [[gnu::noinline]] void wake() {
-    uint32_t asleep = kAsleep;
-    // Acquire: pairs with the release in park().
-    if (!parked_.compare_exchange_strong(asleep, kWaking,
-                                         std::memory_order_acquire))
-      return;
-    placement_.before_wake();
-    // Release: the consumer's acquire load of it orders our publish before
-    // its next look, and our use of placement_ before its own.
-    parked_.store(kAwake, std::memory_order_release);
-    System::futex_wake_all(&parked_);
   }
 
   alignas(kCacheLine)

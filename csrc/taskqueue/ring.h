@@ -40,13 +40,15 @@ class Ring {
 
  public:
   // `capacity`: a power of two, at least 2; `slots`: that many, of lap 0.
-  // Both outlive the ring.
-  Ring(Slot* slots, uint64_t capacity, Control& control)
+  // Both outlive the ring. `first`: where positions begin, which all words of
+  // `control` say; slots then have the laps of the positions before it.
+  Ring(Slot* slots, uint64_t capacity, Control& control, uint64_t first = 0)
       : slots_(slots),
         mask_(capacity - 1),
         shift_(std::countr_zero(capacity)),
         control_(control),
-        publish_mask_(capacity >= 8 ? capacity / 8 - 1 : 0) {}
+        publish_mask_(capacity >= 8 ? capacity / 8 - 1 : 0),
+        taken_(first) {}
 
   uint64_t capacity() const { return mask_ + 1; }
 
@@ -173,7 +175,7 @@ class Ring {
   // The producers' own line.
   alignas(kCacheLine) SoleUser<System> claimants_;
   // The consumer's own line.
-  alignas(kCacheLine) uint64_t taken_ = 0;
+  alignas(kCacheLine) uint64_t taken_;
 };
 
 }  // namespace npu

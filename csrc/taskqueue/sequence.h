@@ -35,7 +35,7 @@ class BasicSequence {
   // Says that somebody waits for `target`, or asks for it again and again. Any
   // thread.
   void want(uint64_t target) {
-    // Relaxed: a hint to make haste; nothing is ordered by it.
+    // Relaxed: a hint to look more often; nothing is ordered by it.
     uint64_t wanted = wanted_.load(std::memory_order_relaxed);
     while (wanted < target && !wanted_.compare_exchange_weak(
                                   wanted, target, std::memory_order_relaxed)) {

@@ -36,7 +36,7 @@ class SoleUser {
         continue;
       }
       if (owner == kShared) return false;
-      settle(owner, me);
+      change_owner(owner, me);
     }
   }
 
@@ -56,7 +56,7 @@ class SoleUser {
   // No thread is told by these.
   static constexpr uint64_t kNobody = 0, kEnding = 1, kShared = 2;
 
-  [[gnu::noinline]] void settle(uint64_t owner, uint64_t me) {
+  [[gnu::noinline]] void change_owner(uint64_t owner, uint64_t me) {
     // Relaxed, both: who comes first decides; the data follows by the fences.
     if (owner == kNobody) {
       owner_.compare_exchange_strong(owner, me, std::memory_order_relaxed);

@@ -1,12 +1,14 @@
 #include "csrc/taskqueue/stream.h"
 
+#include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 
 #include <functional>
 #include <iterator>
 #include <new>
+#include <stdexcept>
 
 #include "csrc/base/clock.h"
 #include "csrc/driver/view.h"
@@ -17,8 +19,8 @@
 #include "csrc/observe/trace.h"
 #include "csrc/observe/work_names.h"
 #include "csrc/stats/segment.h"
+#include "csrc/taskqueue/executor.h"
 #include "csrc/taskqueue/host_wait.h"
-#include "csrc/taskqueue/launcher.h"
 #include "csrc/taskqueue/program.h"
 #include "csrc/taskqueue/this_thread.h"
 
@@ -57,14 +59,16 @@ bool is_unpublished(const StreamBlock* block) {
 
 size_t ring_bytes(uint64_t capacity) { return capacity * sizeof(Task); }
 
-Task* map_slots(StreamMode mode, uint64_t capacity) {
+Task* map_slots(int device, int64_t id, StreamMode mode, uint64_t capacity) {
   if (mode == StreamMode::kInline) return nullptr;
   void* memory = mmap(nullptr, ring_bytes(capacity), PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED) {
-    perror("npu_dispatch: no memory for a stream's queue");
-    abort();
-  }
+  if (memory == MAP_FAILED)
+    throw std::runtime_error(
+        "npu:" + std::to_string(device) + " stream " + std::to_string(id) +
+        ": no host memory for its queue of " +
+        std::to_string(ring_bytes(capacity)) + " bytes: " + strerror(errno) +
+        "; the stream can be used once there is memory");
   return static_cast<Task*>(memory);
 }
 
@@ -105,19 +109,24 @@ Stream::Stream(int device, int64_t id, int priority, StreamMode mode,
       id_(id),
       priority_(priority),
       mode_(mode),
+      slots_(map_slots(device, id, mode, capacity),
+             Unmap{ring_bytes(capacity)}),
       block_(make_block(device, id, capacity)),
-      slots_(map_slots(mode, capacity)),
-      ring_(slots_, capacity, block_->ring),
-      gate_(mode == StreamMode::kInline ? kInlineMode : kNotStarted) {}
+      ring_(slots_.get(), capacity, block_->ring),
+      gate_(mode == StreamMode::kInline ? kInlineMode : kNotStarted),
+      inline_executor_(mode == StreamMode::kInline
+                           ? std::make_unique<Executor>(*this)
+                           : nullptr) {}
 
 Stream::~Stream() {
   stop();
   block_->state.store(uint32_t(StreamState::kUnused),
                       std::memory_order_release);
-  if (slots_) munmap(slots_, ring_bytes(capacity()));
   delete profile_.load(std::memory_order_relaxed);
   if (is_unpublished(block_)) delete block_;
 }
+
+void Stream::Unmap::operator()(Task* slots) const { munmap(slots, bytes); }
 
 bool Stream::begin_slow(uint32_t n_words, Submission& s, CallSite site) {
   if (s.gate & kForked) return false;
@@ -132,25 +141,9 @@ bool Stream::begin_slow(uint32_t n_words, Submission& s, CallSite site) {
     s.gate &= ~uint32_t(kNotStarted);
   }
   if (s.gate & kFailed) return false;
-  if (!(s.gate & kInlineMode)) {
-    if (!open(n_words, s, site)) return false;
-    if (s.gate & (kTraced | kProfiled)) s.task->stamp = ticks();
-    return true;
-  }
-  inline_mutex_.lock();
-  // Again, now that the tasks before this one are done.
-  if (failed()) {
-    inline_mutex_.unlock();
-    return false;
-  }
-  s.position = tail();
-  uint64_t* chunk =
-      n_words > Task::kInlineWords ? arena_.take(n_words) : nullptr;
-  if (inline_tasks_.size() == inline_depth_)
-    inline_tasks_.push_back(std::make_unique<Task>());
-  Task& task = *inline_tasks_[inline_depth_];
-  fill(task, chunk, s, site);
-  task.stamp = s.gate & kProfiled ? ticks() : 0;
+  if (s.gate & kInlineMode) return begin_inline(n_words, s, site);
+  if (!open(n_words, s, site)) return false;
+  if (s.gate & (kTraced | kProfiled)) s.task->stamp = ticks();
   return true;
 }
 
@@ -164,11 +157,15 @@ Stream::Opened Stream::try_begin(uint32_t n_words, Submission& s,
     s.gate &= ~uint32_t(kNotStarted);
   }
   if (s.gate & kFailed) return Opened::kFailed;
-  s.position = ring_.claim();
-  if (s.position == kRingFull) s.position = claim_again();
-  if (s.position == kRingFull) return Opened::kFull;
+  // Before the claim, behind which nothing may fail.
   uint64_t* const chunk =
       n_words > Task::kInlineWords ? arena_.take(n_words) : nullptr;
+  s.position = ring_.claim();
+  if (s.position == kRingFull) s.position = claim_again();
+  if (s.position == kRingFull) {
+    if (chunk) arena_.give(chunk);
+    return Opened::kFull;
+  }
   fill(ring_.slot(s.position), chunk, s, site);
   if (s.gate & (kTraced | kProfiled)) s.task->stamp = ticks();
   return Opened::kYes;
@@ -207,43 +204,10 @@ void Stream::commit_slow(Submission& s) noexcept {
   if (profile) profile->launched(s.position, s.task->stamp);
   if (s.task->stamp) note_launch(*s.task);
   ring_.publish(s.position);
-  parking_.wake_if_parked();
+  if (parking_.needs_wake()) rouse();
 }
 
-// Tasks are numbered in the order in which they are done: one that launched
-// others comes after them.
-void Stream::commit_inline(Submission& s, StreamProfile* profile) {
-  Launcher launcher(*this);
-  npu_failure failure;
-  failure.text[0] = 0;
-  const uint64_t place = s.position + inline_depth_;
-  if (profile) profile->launched(place, s.task->stamp);
-  const uint64_t begun = profile ? ticks() : 0;
-  const auto outer =
-      profile ? profile->starts(place) : StreamProfile::Running{};
-  ++inline_depth_;
-  const int code = launcher.execute(*s.task, s.position, failure);
-  --inline_depth_;
-  if (!inline_depth_) after_direct_task();
-  if (profile) {
-    launcher.profile(*profile, *s.task, begun);
-    profile->resume(outer);
-  }
-  s.position = tail();
-  if (code != NPU_OK) {
-    bump(block_->failed);
-    fail(code, *s.task, s.position, failure.text);
-  }
-  if (s.task->marks.spilled) arena_.give(s.words);
-  block_->ring.tail.store(s.position + 1, std::memory_order_relaxed);
-  block_->retired.store(s.position + 1, std::memory_order_relaxed);
-  const bool awaited = retired_.advance_to(s.position + 1);
-  if (awaited) waiters_.retired(*this, s.position + 1);
-  count_bypass(Bypass::kSyncLaunchStream);
-  inline_mutex_.unlock();
-}
-
-void Stream::settle_slow(const Submission& s) {
+void Stream::after_commit_slow(const Submission& s) {
   if (s.gate & kDiverted) return;
   if (s.gate & kObserved)
     if (Observer* const o = observer()) o->published(*this, s.refused);
@@ -319,20 +283,27 @@ bool Stream::wait_for(Stream& other, uint64_t number) {
   s.words[0] = reinterpret_cast<uint64_t>(&other);
   s.words[1] = number;
   commit(s);
-  settle(s);
+  after_commit(s);
   return true;
 }
 
 void Stream::fail(int32_t code, const Task& task, uint64_t position,
                   const char* text) {
-  fail({code,
-        device_,
-        id_,
-        position,
-        task.kernel ? task.kernel->name : "wait",
-        text,
-        {task.site, task.forward_site},
-        arguments_of(task)});
+  StreamError error{};
+  error.code = code;
+  error.device = device_;
+  error.stream = id_;
+  error.task = position;
+  error.site = {task.site, task.forward_site};
+  try {
+    error.op = task.kernel ? task.kernel->name : "wait";
+    error.text = text;
+    error.arguments = arguments_of(task);
+  } catch (const std::bad_alloc&) {
+    // On the launcher's thread, which must go on: the line says enough.
+    if (error.text.empty()) error.text = "no host memory";
+  }
+  fail(std::move(error));
 }
 
 void Stream::fail(StreamError error) {
@@ -340,13 +311,21 @@ void Stream::fail(StreamError error) {
     std::lock_guard lock(error_mutex_);
     if (error_) return;
     const int code = error.code < kErrorCodes ? error.code : int(NPU_ERROR);
-    error_ = std::make_unique<StreamError>(std::move(error));
+    error_ = std::move(error);
     bump(block_->errors[code]);
   }
   block_->state.store(uint32_t(StreamState::kFailed),
                       std::memory_order_relaxed);
   // Release: whoever sees the bit finds the error.
   gate_.fetch_or(kFailed, std::memory_order_release);
+}
+
+void Stream::force_stop() {
+  fail({NPU_ERROR, device_, id_, retired_.value(), "stop_device",
+        "FORCE STOP: the device was stopped; restart_device() makes it take "
+        "work again",
+        call_site(), ""});
+  wake_launcher();  // it may wait for a device that does not answer
 }
 
 bool Stream::failed() const {

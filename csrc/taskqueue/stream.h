@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -24,6 +25,7 @@
 
 namespace npu {
 
+class Executor;
 class StreamProfile;
 struct TraceRing;
 
@@ -58,7 +60,8 @@ class Stream {
  public:
   static constexpr uint64_t kCapacity = 8192;
 
-  // Streams are never destroyed: tasks, events and blocks point to them.
+  // Streams are never destroyed: tasks, events and blocks point to them. A
+  // runtime_error where there is no memory for the queue.
   Stream(int device, int64_t id, int priority, StreamMode mode,
          uint64_t capacity = kCapacity);
   ~Stream();
@@ -75,9 +78,9 @@ class Stream {
   // Opens a task of `n_words` argument words. False, with nothing changed,
   // when the stream has failed, or belongs to the parent of this forked
   // process. Waits while the ring is full. Throws, with nothing changed, where
-  // that wait is interrupted, or where no thread can be had to launch the first
-  // task. Between begin() and commit() nothing may fail, wait or call out. Any
-  // thread.
+  // that wait is interrupted, where no thread can be had to launch the first
+  // task, or no memory for long arguments. Between begin() and commit() nothing
+  // may fail, wait or call out. Any thread.
   bool begin(uint32_t n_words, Submission& s, CallSite site = {}) {
     // Relaxed: a failure noticed one task late is dropped by the launcher.
     s.gate = gate_.load(std::memory_order_relaxed);
@@ -96,15 +99,16 @@ class Stream {
       note_launch(*s.task);
     ring_.publish(s.position);
     ring_.fetch_after(s.position);
-    parking_.wake_if_parked();
+    if (parking_.needs_wake()) [[unlikely]]
+      rouse();
   }
 
   // What follows a commit(), once the caller has noted that the task is queued:
   // waits for it where launches block, and throws what such a wait throws, or
   // what an observer does that refused the task.
-  void settle(const Submission& s) {
+  void after_commit(const Submission& s) {
     if (s.gate != 0) [[unlikely]]
-      settle_slow(s);
+      after_commit_slow(s);
   }
 
   // begin() and no wait: for a caller who opens tasks of several streams and
@@ -155,6 +159,10 @@ class Stream {
   // Whether each task leaves a record (trace.h). The launcher, or before it
   // starts. Nothing happens where no ring can be had.
   void set_traced(bool traced);
+  // Where; null when it does not. The launcher.
+  TraceRing* trace_ring() const {
+    return gate_.load(std::memory_order_relaxed) & kTraced ? trace_ : nullptr;
+  }
   // Whether each task is profiled (profile.h).
   void set_profiled(bool profiled);
   // Where; null when it is not.
@@ -186,6 +194,15 @@ class Stream {
   // Ends the launcher after everything submitted is done. Tasks may submit more
   // meanwhile, to any stream. False: there was none. At exit only.
   bool stop();
+  // Whether the launcher of this number is to end.
+  bool ends(uint64_t launcher) const {
+    // Acquire: pairs with the release in stop().
+    return stopping_.load(std::memory_order_acquire) > launcher;
+  }
+  // Where it sleeps. Any thread.
+  void wake_launcher() { parking_.wake_if_parked(); }
+  // Fails the stream, whatever it does. Any thread.
+  void force_stop();
   // In a forked child: forget the launcher, refuse work.
   void abandon_after_fork();
 
@@ -195,8 +212,12 @@ class Stream {
   const StreamBlock& block() const { return *block_; }
 
  private:
-  friend class Launcher;
-  friend class InFlight;  // wakes the launcher
+  struct Unmap {
+    size_t bytes;
+    void operator()(Task* slots) const;
+  };
+
+  friend class Executor;  // works at the queue's other end
 
   enum Gate : uint32_t {
     kNotStarted = 1,
@@ -242,12 +263,14 @@ class Stream {
   }
   bool begin_slow(uint32_t n_words, Submission& s, CallSite site);
   void commit_slow(Submission& s) noexcept;
+  bool begin_inline(uint32_t n_words, Submission& s, CallSite site);
   void commit_inline(Submission& s, StreamProfile* profile);
-  void settle_slow(const Submission& s);
+  void after_commit_slow(const Submission& s);
   void wait_for_slot();
   uint64_t claim_again();
   uint64_t claim_when_full(uint64_t* chunk);
-  void wake_launcher() { parking_.wake_if_parked(); }
+  // Wakes the launcher, or starts another where it has ended meanwhile.
+  void rouse() noexcept;
   // A runtime_error, with nothing changed, where no thread can be had.
   void start();
   void launch(uint64_t number);
@@ -259,8 +282,9 @@ class Stream {
   const int64_t id_;
   const int priority_;
   const StreamMode mode_;
+  // Before the block, which nobody takes back: there may be no memory.
+  const std::unique_ptr<Task, Unmap> slots_;
   StreamBlock* const block_;
-  Task* const slots_;
   Ring<Task> ring_;
   Arena arena_;
 
@@ -281,11 +305,12 @@ class Stream {
   uint64_t launchers_ = 0;  // started so far
   Sequence ended_;          // launchers that have ended: number n begins at n
   mutable std::mutex error_mutex_;  // guards error_
-  std::unique_ptr<StreamError> error_;
+  std::optional<StreamError> error_;
 
   // Inline mode: the mutex is held from begin() to commit(), and guards the
   // rest. A task may launch others here, which are done before it is.
   std::recursive_mutex inline_mutex_;
+  std::unique_ptr<Executor> inline_executor_;
   std::vector<std::unique_ptr<Task>> inline_tasks_;  // by depth
   size_t inline_depth_ = 0;                          // tasks that run
 };

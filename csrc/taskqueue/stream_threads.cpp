@@ -42,6 +42,18 @@ void Stream::start() {
   gate_.fetch_and(~uint32_t(kNotStarted), std::memory_order_relaxed);
 }
 
+// A submission that began while there was a launcher may find it gone when it
+// has published: stop() cannot see it before the claim.
+void Stream::rouse() noexcept {
+  if (parking_.wake() || idle()) return;
+  try {
+    start();
+  } catch (const std::exception& error) {
+    // It stays queued: the next task's start() is its start, too.
+    fail({NPU_ERROR, device_, id_, tail(), "start", error.what(), {}, ""});
+  }
+}
+
 // A launcher thread. One that was started while its predecessor is still ending
 // waits for it here.
 void Stream::launch(uint64_t number) {
@@ -55,7 +67,8 @@ void Stream::launch(uint64_t number) {
   // waits for the earlier one.
   while (!ended_.sleep(number, 0)) {
   }
-  Launcher(*this).run(number);
+  parking_.enter();
+  Launcher(*this, number).run();
   ended_.advance_to(number + 1);
 }
 
@@ -72,7 +85,7 @@ bool Stream::stop() {
       // submission.
       ending = std::move(launcher_);
       gate_.fetch_or(kNotStarted, std::memory_order_relaxed);
-      // Release: pairs with the acquire in Launcher::ends().
+      // Release: pairs with the acquire in ends().
       stopping_.store(launchers_, std::memory_order_release);
     }
     parking_.wake_if_parked();

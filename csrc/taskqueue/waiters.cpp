@@ -49,12 +49,12 @@ void drop(Completion* completion) {
 
 // True for the first of adder and advancing thread. Acquire-release: the loser
 // must not free what the winner still reads.
-bool settle(Completion& completion) {
-  return !completion.settled.exchange(true, std::memory_order_acq_rel);
+bool take(Completion& completion) {
+  return !completion.taken.exchange(true, std::memory_order_acq_rel);
 }
 
 void tell(const Stream& stream, Completion& reached) {
-  if (!settle(reached)) return drop(&reached);
+  if (!take(reached)) return drop(&reached);
   reached.error = error_before(stream, reached.number);
   CompletionPort& port = reached.port;
   port.deliver(reached);
@@ -80,9 +80,9 @@ Waiters::~Waiters() {
 bool Waiters::add(Sequence& retired, uint64_t number, CompletionPort& port,
                   uint64_t token) {
   if (retired.reached(number)) return false;
+  Completion* const completion = new Completion(number, token, port);
   port.hold();
   count_async_waiter(1);
-  Completion* const completion = new Completion(number, token, port);
   Completion* newest = added_.load(std::memory_order_relaxed);
   do {
     completion->next = newest;
@@ -96,7 +96,7 @@ bool Waiters::add(Sequence& retired, uint64_t number, CompletionPort& port,
   // Reached meanwhile: the advancing thread may have looked before our push.
   // Whoever loses leaves the completion to the other; it stays in the list
   // until the advancing thread looks again.
-  if (!settle(*completion)) return true;
+  if (!take(*completion)) return true;
   count_async_waiter(-1);
   return false;
 }

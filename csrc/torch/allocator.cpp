@@ -10,9 +10,9 @@
 #include "csrc/graph/capture.h"
 #include "csrc/graph/lifetime.h"
 #include "csrc/stats/segment.h"
-#include "csrc/torch/alternatives.h"
 #include "csrc/torch/device.h"
 #include "csrc/torch/error.h"
+#include "csrc/torch/pluggable_memory.h"
 #include "csrc/torch/scratch_memory.h"
 
 namespace npu {
@@ -152,7 +152,7 @@ c10::Allocator* npu_allocator() { return &allocator_; }
 c10::DataPtr allocate_bytes(size_t bytes, Stream& stream) {
   const c10::Device device = device_of(stream.device());
   if (bytes == 0) return c10::DataPtr(nullptr, device);
-  if (alternatives_in_use()) [[unlikely]] {
+  if (pluggable_memory_in_use()) [[unlikely]] {
     c10::DataPtr data = allocate_elsewhere(bytes, stream, &free_block);
     if (data.get()) {
       if (reports_memory() && data.get_deleter() == &free_block) {

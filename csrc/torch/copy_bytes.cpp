@@ -52,7 +52,7 @@ void copy_bytes(Stream& stream, void* to, const void* from, size_t bytes,
   s.words[2] = bytes;
   stream.commit(s);
   if (s.gate == 0) return;
-  stream.settle(s);
+  stream.after_commit(s);
   raise_if_failed(stream);
 }
 
@@ -67,7 +67,7 @@ void copy_inline(Stream& stream, void* to, const void* from, size_t bytes) {
   memcpy(s.words + 2, from, bytes);
   stream.commit(s);
   if (s.gate == 0) return;
-  stream.settle(s);
+  stream.after_commit(s);
   raise_if_failed(stream);
 }
 

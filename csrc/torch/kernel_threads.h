@@ -15,6 +15,9 @@ enum class KernelSize : uint8_t {
 
 // Elements up to which a kernel is small.
 inline constexpr int64_t kSmallKernel = 32768;
+// Multiplications up to which a product in a graph is small: about 15 us of one
+// core (bench/compile.py, gpt_tiny_step).
+inline constexpr int64_t kSmallProduct = 1 << 19;
 
 // Sets this thread's limit for torch's loops, OpenMP and the BLAS behind
 // torch, until the next call. Costs nothing when it stays the same.

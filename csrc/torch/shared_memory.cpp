@@ -21,9 +21,9 @@
 #include "csrc/graph/capture.h"
 #include "csrc/observe/observer.h"
 #include "csrc/torch/allocator.h"
-#include "csrc/torch/alternatives.h"
 #include "csrc/torch/device.h"
 #include "csrc/torch/error.h"
+#include "csrc/torch/pluggable_memory.h"
 
 namespace npu {
 namespace {

@@ -51,7 +51,7 @@ inline bool has_default_strides(const c10::TensorImpl& t) {
 
 // A kernel may leave a conjugation to its result's bit where the caller's
 // tensor has none: makes the bit `conj`, and changes the values accordingly.
-inline void settle_conj(const at::Tensor& t, bool conj) {
+inline void set_conj(const at::Tensor& t, bool conj) {
   if (t.is_conj() == conj) [[likely]]
     return;
   t._set_conj(conj);

@@ -56,7 +56,7 @@ bool WordKernel::submit(Stream& stream, const uint64_t* words) const {
   s.task->kernel = this;
   std::copy_n(words, n_words_, s.words);
   stream.commit(s);
-  stream.settle(s);
+  stream.after_commit(s);
   return true;
 }
 

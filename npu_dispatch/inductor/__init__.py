@@ -21,7 +21,7 @@ def register() -> Any:
     from torch._inductor.runtime.cache_dir_utils import cache_dir
 
     from npu_dispatch import _C
-    from npu_dispatch.inductor import cpu_only, device, overrides
+    from npu_dispatch.inductor import cpu_only, device, overrides, replays
     from npu_dispatch.inductor.host_scalars import MoveHostScalars
     from npu_dispatch.inductor.scheduling import NpuScheduling
     from npu_dispatch.inductor.wrapper import NpuWrapper
@@ -33,6 +33,7 @@ def register() -> Any:
     cpp_utils.DEVICE_TO_ATEN["npu"] = "at::kPrivateUse1"
     cpp_utils.DEVICE_TO_INT["npu"] = 20
     cpu_only.treat_as_cpu()
+    replays.register()
     common.register_backend_for_device(
         "npu",
         NpuScheduling,

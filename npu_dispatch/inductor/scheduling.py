@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -18,11 +19,31 @@ from torch._inductor.virtualized import V
 from npu_dispatch.inductor.entry import with_checked_division
 from npu_dispatch.inductor.runtime import Parameter
 
-__all__ = ["NpuScheduling"]
+__all__ = ["NpuScheduling", "small_kernel", "written_for_graphs"]
 
 # Elements up to which a kernel is written for one thread: kSmallKernel of the
 # engine, where its own operators stay serial.
 _SMALL = 32768
+# The same for code that runs in graphs, where nobody launches meanwhile and the
+# threads of one kernel are still there for the next (bench/compile.py, tiny GPT).
+_SMALL_IN_GRAPHS = 8192
+_in_graphs = contextvars.ContextVar("_in_graphs", default=False)
+
+
+@contextlib.contextmanager
+def written_for_graphs() -> Iterator[None]:
+    """Write kernels for what will be captured, while it is first called."""
+    token = _in_graphs.set(True)
+    try:
+        yield
+    finally:
+        _in_graphs.reset(token)
+
+
+def small_kernel() -> int:
+    """Return how many elements a kernel may have that is written for one thread."""
+    in_graphs = _in_graphs.get() or config.triton.cudagraphs
+    return _SMALL_IN_GRAPHS if in_graphs else _SMALL
 
 
 def _is_small(node: BaseSchedulerNode) -> bool:
@@ -32,7 +53,7 @@ def _is_small(node: BaseSchedulerNode) -> bool:
         count = math.prod([*sizes, *reduced])
         if not isinstance(count, int) and not getattr(count, "is_Integer", False):
             return False
-        if int(count) > _SMALL:
+        if int(count) > small_kernel():
             return False
     return True
 

@@ -52,7 +52,7 @@ class _Words:
         key = stream.device_index, stream.stream_id
         self.points[key] = _C.stream_tail(*key)
 
-    def settled(self) -> bool:
+    def is_done(self) -> bool:
         return all(_C.stream_reached(*key, n) for key, n in self.points.items())
 
 
@@ -113,7 +113,7 @@ class SharedEvent(Event):
 
     @classmethod
     def _made(cls, path: Path, owned: Path | None) -> Self:
-        _leaving[:] = [words for words in _leaving if not words.settled()]
+        _leaving[:] = [words for words in _leaving if not words.is_done()]
         event = super().__new__(cls, interprocess=True)
         event._path, event._words, event._device = path, _Words(path), None
         weakref.finalize(event, _leave, event._words, owned)

@@ -46,6 +46,23 @@ def _index(device: Device) -> int:
     return _checked(_get_device_index(device, optional=True))
 
 
+def _computing_ns(index: int) -> int:
+    """Return how long a device has computed so far, all streams together.
+
+    Kernels that launchers run take their processor time. A device that runs
+    them by itself does so while a stream has tasks and waits for no other.
+    """
+    return _busy_ns(index) if _C.reports_ends() else _launcher_ns(index)
+
+
+def _busy_ns(index: int) -> int:
+    path = _C.segment_path()
+    if not path:
+        return 0
+    with StatsReader(Path(path)) as reader:
+        return sum(s.busy_ns for s in reader.streams() if s.device == index)
+
+
 def _launcher_ns(index: int) -> int:
     """Return the processor time of a device's launcher threads so far."""
     total = 0
@@ -98,7 +115,7 @@ def utilization(device: Device = None) -> int:
     second. A call soon after another repeats its answer. Mirrors
     torch.cuda.utilization.
     """
-    return _compute.percent(_index(device), _launcher_ns)
+    return _compute.percent(_index(device), _computing_ns)
 
 
 def _copying_ns(index: int) -> int:

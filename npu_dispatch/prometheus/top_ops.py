@@ -9,15 +9,15 @@ from npu_dispatch.stats import OpCost
 __all__ = ["OTHER", "TopOps"]
 
 OTHER = "other"
-# Operators that come among the dearest later have series too, up to so many times
+# Operators that come among the costliest later have series too, up to so many times
 # as many as were asked for.
 _ROOM = 2
 
 
 class TopOps:
-    """The series of one process: its dearest `most` operators, and all others.
+    """The series of one process: its costliest `most` operators, and all others.
 
-    No counter ever falls. An operator that has come among the dearest keeps its
+    No counter ever falls. An operator that has come among the costliest keeps its
     series, which begins at zero where others were shown before: what it had cost
     by then stays in the sum of the others.
     """
@@ -27,7 +27,7 @@ class TopOps:
         self._before: dict[str, tuple[int, int]] = {}  # by operator: tasks, ns
 
     def rows(self, costs: Sequence[OpCost]) -> list[OpCost]:
-        """Return them, the others last. `costs`: the dearest first."""
+        """Return them, the others last. `costs`: the costliest first."""
         first = not self._before
         for cost in costs[: self._most]:
             if len(self._before) < _ROOM * self._most:

@@ -78,7 +78,7 @@ class ServiceConfig:
     max_rate: float = 200.0  # requests per second, of all clients
     pid: int | None = None  # only this process
     directory: Path | None = None  # of the segments, where not the usual one
-    ops: int = 0  # metrics by operator, of the dearest so many
+    ops: int = 0  # metrics by operator, of the costliest so many
     admin_token: str | None = None  # None: nothing can be changed from outside
     token: str | None = None  # for reading; None: needs none
 

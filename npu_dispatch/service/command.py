@@ -112,7 +112,7 @@ def _check_names(
     show_default=True,
     metavar="N",
     type=click.IntRange(0, 100),
-    help="Metrics by operator, of the N dearest ones.",
+    help="Metrics by operator, of the N costliest ones.",
 )
 @click.option(
     "--enable-admin",

@@ -12,12 +12,12 @@ from pathlib import Path
 import uvicorn
 
 from npu_dispatch.service.app import ServiceConfig, create_app
+from npu_dispatch.service.connections import Connection
 
 __all__ = ["run"]
 
 _BACKLOG = 128
 _GRACE_SECONDS = 5
-_MAX_CONNECTIONS = 256
 _MAX_REQUEST_BYTES = 16 << 10
 
 
@@ -70,12 +70,11 @@ def run(config: ServiceConfig, host: str, port: int, unix: Path | None = None) -
         uvicorn.Config(
             create_app(config),
             loop="uvloop",
-            http="h11",
+            http=Connection,
             access_log=False,
             log_level="warning",
             server_header=False,
             proxy_headers=False,
-            limit_concurrency=_MAX_CONNECTIONS,
             h11_max_incomplete_event_size=_MAX_REQUEST_BYTES,
             timeout_graceful_shutdown=_GRACE_SECONDS,
         )

@@ -68,7 +68,7 @@ def _octaves(histogram: Histogram) -> list[int]:
 def _lines(
     seconds: float, before: Sequence[SiteWaits], now: Sequence[SiteWaits]
 ) -> list[dict[str, Any]]:
-    """Return the lines where the host waits, the dearest of late first."""
+    """Return the lines where the host waits, the costliest of late first."""
     old = {site.at: site for site in before}
     found = []
     for site in now:

@@ -81,6 +81,13 @@ def _text(data: bytes) -> str:
     return data.partition(b"\0")[0].decode(errors="replace")
 
 
+def _pick(names: Sequence[str], number: int) -> str:
+    """Return the name of a number in the file; StatsError: no such name."""
+    if number < len(names):
+        return names[number]
+    raise StatsError(f"expected a number below {len(names)}, found {number}")
+
+
 def _histogram(words: Sequence[int], at: int) -> Histogram:
     return Histogram(
         words[at], words[at + 1], tuple(words[at + 2 : at + _HISTOGRAM_WORDS]), 4
@@ -273,7 +280,7 @@ class StatsReader:
         return NAME.iter_unpack(self._bytes(self._names_at, self._n_names * NAME.size))
 
     def ops(self) -> list[OpCost]:
-        """Return what the sampled tasks of each operator cost, the dearest first."""
+        """Return what the sampled tasks of each operator cost, the costliest first."""
         costs: dict[str, tuple[int, int]] = {}
         for key, tasks, ns, text in self._all_names():
             if key and tasks:
@@ -303,7 +310,7 @@ class StatsReader:
                 continue
             wait = OpenWait(
                 thread=thread,
-                reason=OPEN_WAIT_REASONS[reason],
+                reason=_pick(OPEN_WAIT_REASONS, reason),
                 at=self._site(site),
                 device=stream >> 32,
                 stream=stream & STREAM_ID_MASK,
@@ -315,7 +322,7 @@ class StatsReader:
         return sorted(found, key=lambda wait: wait.since_ns)
 
     def waits_by_site(self) -> list[SiteWaits]:
-        """Return what host waits cost by Python line, the dearest first.
+        """Return what host waits cost by Python line, the costliest first.
 
         Waits that last are included, up to now.
         """
@@ -333,7 +340,7 @@ class StatsReader:
             self._bytes(OFFSETS["Segment.sites"], size)
         ):
             if waits:
-                add(_text(text), OPEN_WAIT_REASONS[reason], waits, ns)
+                add(_text(text), _pick(OPEN_WAIT_REASONS, reason), waits, ns)
         for wait in self.open_waits():
             if wait.at:
                 add(wait.at, wait.reason, 1, wait.ns)
@@ -438,7 +445,7 @@ class StatsReader:
         return StreamStats(
             device=device,
             stream=stream,
-            state=STREAM_STATES[state],
+            state=_pick(STREAM_STATES, state),
             capacity=capacity,
             retired=retired,
             submitted=tail,

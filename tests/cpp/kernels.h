@@ -68,7 +68,7 @@ inline bool submit(Stream& stream, const npu_kernel& kernel,
   for (uint64_t word : words) s.words[at++] = word;
   while (at < n_words) s.words[at++] = 0;
   stream.commit(s);
-  stream.settle(s);
+  stream.after_commit(s);
   return true;
 }
 

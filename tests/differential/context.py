@@ -57,7 +57,7 @@ class Context:
 
     def any(self, test: Test | None = None) -> str | None:
         """Return a tensor's name, the last made one most often."""
-        found = [n for n, t in self.tensors.items() if test is None or test(t)]
+        found = [n for n, t in self.tensors.items() if test is None or _is(test, t)]
         if not found:
             return None
         if self.chance(3):
@@ -143,6 +143,13 @@ class Context:
         if self.rank(name) == 5:
             options += ["channels_last_3d"] * 2
         return "torch." + self.pick(options)
+
+
+def _is(test: Test, t: torch.Tensor) -> bool:
+    try:
+        return test(t)
+    except RuntimeError:  # A view that an in-place write has ended has no grad_fn.
+        return False
 
 
 def _broadcast(a: Any, b: Any) -> bool:

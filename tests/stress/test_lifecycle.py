@@ -9,7 +9,7 @@ import threading
 
 import pytest
 import torch
-from open_waits import until_waiting
+from open_waits import until_awaited, until_waiting
 
 # Seconds of queued work that nobody waits for.
 LONG = """
@@ -151,19 +151,53 @@ print(tasks())
     assert result.stdout == "0\n"
 
 
+CAPTURE = """
+g = torch.npu.NPUGraph()
+with torch.npu.graph(g):
+    y = x + 1
+"""
+# What another stream uses, most of what the process may have.
+LAST_MEMORY = """
+total = torch.npu.get_device_properties(0).total_memory
+torch.npu.set_per_process_memory_fraction((1 << 20) / total)
+with torch.npu.stream(torch.npu.Stream()):
+    big = torch.empty(600 << 10, dtype=torch.uint8, device="npu")
+big.record_stream(torch.npu.current_stream())
+"""
+GROUP = """
+import tempfile, torch.distributed as dist
+store = dist.FileStore(tempfile.mkdtemp() + "/store", 1)
+dist.init_process_group("hccl", store=store, rank=0, world_size=1)
+dist.barrier()
+"""
+AWAIT = """
+import asyncio
+async def wait():
+    await torch.npu.current_stream()
+"""
+
+
 @pytest.mark.parametrize(
-    ("reason", "wait"),
+    ("reason", "wait", "before"),
     [
-        ("device_sync", "torch.npu.synchronize()"),
-        ("stream_sync", "torch.npu.current_stream().synchronize()"),
-        ("event_sync", "e = torch.npu.Event(); e.record(); e.synchronize()"),
-        ("item", "x.sum().item()"),
-        ("copy", "x.cpu()"),
-        ("operator", "x.nonzero()"),
-        ("full_queue", "while True: x.add_(1)"),
+        ("device_sync", "torch.npu.synchronize()", ""),
+        ("stream_sync", "torch.npu.current_stream().synchronize()", ""),
+        ("event_sync", "e = torch.npu.Event(); e.record(); e.synchronize()", ""),
+        ("item", "x.sum().item()", ""),
+        ("copy", "x.cpu()", ""),
+        ("operator", "x.nonzero()", ""),
+        ("full_queue", "while True: x.add_(1)", ""),
+        ("full_queue", "while True: g.replay()", CAPTURE),
+        ("stream_sync", "dist.barrier()", GROUP),
+        (
+            "allocator",
+            "del big; torch.empty(700 << 10, dtype=torch.uint8, device='npu')",
+            LAST_MEMORY,
+        ),
+        ("", "asyncio.run(wait())", AWAIT),
     ],
 )
-def test_ctrl_c_ends_a_wait(reason: str, wait: str, child_environment):
+def test_ctrl_c_ends_a_wait(reason: str, wait: str, before: str, child_environment):
     # Nobody records what the queue waits for: nothing else ends the wait.
     program = f"""
 import os, torch
@@ -171,6 +205,7 @@ from npu_dispatch import _C
 x = torch.ones(4, device="npu")
 x.sum().item(), x.nonzero(), x.cpu(), x.add_(1)
 torch.npu.synchronize()
+{before}
 torch.npu.ExternalEvent().wait()
 try:
     print(_C.segment_path(), flush=True)
@@ -186,7 +221,11 @@ except KeyboardInterrupt:
         text=True,
     )
     try:
-        until_waiting(reason, child.stdout.readline().strip())
+        segment = child.stdout.readline().strip()
+        if reason:
+            until_waiting(reason, segment)
+        else:
+            until_awaited(segment)
 
         child.send_signal(signal.SIGINT)
 

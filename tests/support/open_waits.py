@@ -22,6 +22,14 @@ def until_waiting(reason: str, segment: str | None = None) -> None:
             assert time.monotonic() < deadline, f"nobody waits for {reason}"
 
 
+def until_awaited(segment: str) -> None:
+    """Return when somebody awaits work of that process."""
+    deadline = time.monotonic() + PATIENCE_S
+    with StatsReader(Path(segment)) as reader:
+        while not reader.process().async_waiters:
+            assert time.monotonic() < deadline, "nobody awaits"
+
+
 def waiting() -> int:
     """Return how many waits of this process are under way, listed or not."""
     with StatsReader(Path(_C.segment_path())) as reader:

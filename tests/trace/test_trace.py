@@ -276,7 +276,7 @@ def test_a_process_without_npu_is_named(tmp_path):
         TraceFile(short)
     wrong = tmp_path / "wrong"
     wrong.write_bytes(bytes(4096))
-    with pytest.raises(TraceError, match="not a trace file of version 2"):
+    with pytest.raises(TraceError, match="not a trace file of version 3"):
         TraceFile(wrong)
 
 
@@ -307,3 +307,21 @@ def test_the_file_is_private_and_goes_with_its_process(python):
     path, mode = python(code).stdout.split()
     assert mode == "0o600"
     assert not Path(path).exists()
+
+
+def test_the_file_of_a_killed_process_is_laid_aside_by_the_next(fresh_python):
+    code = (
+        "import os, signal, torch; torch.ones(1, device='npu')\n"
+        "from npu_dispatch.trace_file import trace_path\n"
+        "print(trace_path(os.getpid()), flush=True)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    left = Path(fresh_python(code, check=False).stdout.strip())
+    assert left.exists()
+
+    fresh_python("import torch; torch.ones(1, device='npu')")
+
+    aside = left.with_name(left.name + ".dead")
+    assert not left.exists()
+    assert aside.exists()
+    aside.unlink()

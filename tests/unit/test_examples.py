@@ -101,6 +101,22 @@ def test_lora_trains_a_few_percent_the_same_on_both_devices(example):
         assert float(re.search(r"merged: (\S+) apart", line)[1]) < 1e-4
 
 
+def test_whole_steps_learn_what_the_loops_learn(example):
+    text = example("compile_step.py", "--steps", "20", "--backend", "eager")
+
+    found = [
+        (name, float(first), float(last))
+        for name, first, last in re.findall(
+            r"(.+): loss (\S+) to (\S+), \S+ ms a step", text
+        )
+    ]
+    assert [name for name, *_ in found] == ["cpu", "npu", "npu, whole steps"]
+    _, first, last = found[0]
+    assert last < first
+    for _, *losses in found[1:]:
+        assert losses == pytest.approx([first, last], abs=2e-4)
+
+
 def test_prefetching_gives_the_same_answer(example):
     text = example("prefetch.py", "--n", "8")
 

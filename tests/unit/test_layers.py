@@ -43,6 +43,9 @@ PYTHON_LAYERS = {
     "sanitizer": 0,
     "stats": 0,
     "processes": 1,
+    "remains": 0,
+    "dump_fields": 0,
+    "postmortem": 2.5,
     "trace_export": 0.7,
     "trace_file": 0.2,
     "trace_marks": 0.5,
@@ -50,6 +53,7 @@ PYTHON_LAYERS = {
     "npu": 1,
     "aio": 2,
     "inductor": 2,
+    "whole_step": 2.5,
     "prometheus": 2,
     "metrics": 2.5,
     "verdict": 2,
@@ -81,6 +85,7 @@ WITHOUT_TORCH |= {
 }
 WITHOUT_TORCH |= {"all_ranks", "flight_recorder"}
 WITHOUT_TORCH |= {"foreign_file", "dump", "processes", "sanitizer"}
+WITHOUT_TORCH |= {"dump_fields", "postmortem", "remains"}
 WITHOUT_TORCH |= {"top", "trace", "trace_export", "trace_file", "trace_marks"}
 MAX_LINES = 500
 

@@ -83,6 +83,27 @@ TEST(Stop, IsNotHeldUpByATaskOfAnotherStreamThatSubmitsToIt) {
   EXPECT_EQ(ended.code, 0);
 }
 
+// The submission found a launcher when it began, and none when it ends.
+TEST(Stop, LosesNoTaskThatWasOpenMeanwhile) {
+  const auto ended = in_child([] {
+    for (int i = 0; i < kRounds; ++i) {
+      Stream stream(0, 0, 0, StreamMode::kQueued, 64);
+      submit(stream, kNothing, {});
+      std::vector<uint64_t> got;
+      std::thread submitting([&] {
+        for (uint64_t n = 0; n < 20; ++n)
+          submit(stream, kAppend, {word(&got), n});
+        host_wait(stream, stream.tail(), WaitReason::kStreamSync);
+      });
+      for (int n = 0; n < 20; ++n) stream.stop();
+      submitting.join();
+      if (got.size() != 20) return 1;
+    }
+    return 0;
+  });
+  EXPECT_EQ(ended.code, 0);
+}
+
 TEST(Stop, SaysWhetherThereWasALauncher) {
   Stream stream(0, 0, 0, StreamMode::kQueued, 64);
   EXPECT_TRUE(!stream.stop());

@@ -47,6 +47,43 @@ class ParkingProgram : public Program {
   BasicParking<model::System> parking_;
 };
 
+// One producer, which found a consumer when it began; another thread stops that
+// one. Whatever the order: it takes the work, or the producer is told.
+class LeavingProgram : public Program {
+ public:
+  int threads() const override { return 3; }
+  void thread(int id) override {
+    if (id == 0) {
+      work_.store(1, kRelaxed);
+      if (parking_.needs_wake()) told_ = !parking_.wake();
+    } else if (id == 1) {
+      stop_.store(1, kRelaxed);
+      parking_.wake_if_parked();
+    } else {
+      consume();
+    }
+  }
+  void finish() override {
+    model::require(took_ || told_, "work is left, and nobody knows");
+  }
+
+ private:
+  bool has_work() const { return work_.load(kRelaxed); }
+  void consume() {
+    while (!(took_ = has_work())) {
+      if (!stop_.load(kRelaxed)) {
+        parking_.park([&] { return has_work() || stop_.load(kRelaxed); });
+      } else if (parking_.leave([&] { return has_work(); })) {
+        return;
+      }
+    }
+  }
+
+  model::Atomic<int> work_, stop_;
+  BasicParking<model::System> parking_;
+  bool took_ = false, told_ = false;
+};
+
 // One thread advances to 1 and 2; two others sleep for one number each, and
 // then read what was written before it.
 class SequenceProgram : public Program {
@@ -93,6 +130,24 @@ TEST(ParkingModel, FindsAMissingFence) {
 }
 
 constexpr int kParked = model::made_as(2);
+
+TEST(LeavingModel, LosesNoWorkWithMembarrier) {
+  expect_correct("leaving",
+                 explore<LeavingProgram>({3, 2}, Fences::kAsymmetric));
+}
+TEST(LeavingModel, LosesNoWorkWithTwoFences) {
+  expect_correct("leaving",
+                 explore<LeavingProgram>({3, 2}, Fences::kSymmetric));
+}
+TEST(LeavingModel, FindsAMissingFence) {
+  expect_found("no fence",
+               explore<LeavingProgram>({3, 2}, Fences::kAsymmetric, kNoFence));
+}
+TEST(LeavingModel, FindsAConsumerThatLeavesWithoutASign) {
+  expect_found("no sign", explore<LeavingProgram>(
+                              {3, 2}, Fences::kAsymmetric,
+                              {kParked, Operation::kStore, Effect::kSkip}));
+}
 
 TEST(ParkingModel, FindsAWakeUpThatIsNotSent) {
   expect_found("no wake-up", explore<ParkingProgram>(

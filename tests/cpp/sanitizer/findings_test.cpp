@@ -49,7 +49,7 @@ bool submit_at(Stream& stream, const npu_kernel& kernel, float* memory,
   s.task->kernel = &kernel;
   s.words[0] = word(memory);
   stream.commit(s);
-  stream.settle(s);
+  stream.after_commit(s);
   return true;
 }
 

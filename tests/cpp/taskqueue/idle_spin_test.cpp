@@ -30,7 +30,7 @@ struct World {
     ++looks;
     return now >= work_at;
   }
-  bool hurried() const { return in_haste || now >= haste_at; }
+  bool awaited() const { return in_haste || now >= haste_at; }
   uint64_t rest_ticks() const { return rest; }
 };
 
@@ -212,9 +212,9 @@ TEST(IdleSpin, EndsItsRestWhenSomebodyIsInHaste) {
 }
 
 TEST(IdleSpin, IsInHasteForSixteenTasksAfterTheLastWanted) {
-  EXPECT_TRUE(IdleSpin::hurried(100, 50));
-  EXPECT_TRUE(IdleSpin::hurried(100, 115));
-  EXPECT_TRUE(!IdleSpin::hurried(100, 116));
+  EXPECT_TRUE(IdleSpin::awaited(100, 50));
+  EXPECT_TRUE(IdleSpin::awaited(100, 115));
+  EXPECT_TRUE(!IdleSpin::awaited(100, 116));
 }
 
 TEST(IdleSpin, RestsTwiceAsLongForFourTimesTheTasks) {

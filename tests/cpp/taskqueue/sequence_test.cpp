@@ -106,5 +106,20 @@ TEST(Sequence, LosesNoWakeUpAmongSleepersWithDifferentStrides) {
   EXPECT_EQ(s.value(), kLast);
 }
 
+TEST(Sequence, WakesSleepersWhereItsNumbersOverflow) {
+  for (const uint64_t edge : {uint64_t{1} << 32, uint64_t{1} << 63}) {
+    Sequence sequence;
+    sequence.advance_to(edge - 2);
+    std::thread sleeping([&] {
+      while (!sequence.sleep(edge + 1, 0)) {
+      }
+    });
+    for (uint64_t n = edge - 1; n <= edge + 1; ++n) sequence.advance_to(n);
+    sleeping.join();
+    EXPECT_TRUE(sequence.reached(edge + 1));
+    EXPECT_TRUE(!sequence.reached(edge + 2));
+  }
+}
+
 }  // namespace
 }  // namespace npu

@@ -1,4 +1,4 @@
-#include "csrc/torch/alternatives.h"
+#include "csrc/torch/pluggable_memory.h"
 
 #include <c10/util/Exception.h>
 
@@ -112,7 +112,10 @@ void let_go(Foreign* f) noexcept {
   bool idle = stream.idle();
   for (Stream* other : f->others) idle = idle && other->idle();
   if (idle) return give_back(f);
-  if (queue_free(f, stream)) return;
+  try {
+    if (queue_free(f, stream)) return;
+  } catch (const std::runtime_error&) {  // no thread for the stream's launcher
+  }
   std::vector<StreamPoint> points{{&stream, stream.tail()}};
   for (Stream* other : f->others) points.push_back({other, other->tail()});
   waiting().after(std::move(points), std::make_unique<Waiting>(f));
@@ -199,14 +202,14 @@ void erase_elsewhere(const c10::DataPtr& data, Stream& stream) {
 
 void begin_pool(int device, uint64_t mempool, const PluggedAllocator* plugged) {
   choices_.push_back({device, mempool, plugged});
-  alternatives_.fetch_add(1, std::memory_order_relaxed);
+  pluggable_in_use_.fetch_add(1, std::memory_order_relaxed);
 }
 
 void end_pool(int device) {
   for (auto at = choices_.end(); at != choices_.begin();) {
     if ((--at)->device != device) continue;
     choices_.erase(at);
-    alternatives_.fetch_sub(1, std::memory_order_relaxed);
+    pluggable_in_use_.fetch_sub(1, std::memory_order_relaxed);
     return;
   }
   TORCH_CHECK(false, "npu:", device, ": this thread uses no memory pool");
@@ -223,7 +226,7 @@ void replace_allocator(const PluggedAllocator* plugged) {
                                                    std::memory_order_acq_rel),
               "Can't swap an already initialized allocator: "
               "change_current_allocator() works once");
-  alternatives_.fetch_add(1, std::memory_order_relaxed);
+  pluggable_in_use_.fetch_add(1, std::memory_order_relaxed);
   if (plugged->init) plugged->init(device_count());
 }
 

@@ -27,9 +27,9 @@ struct PluggedAllocator {
 
 // How many of the two are in use. Relaxed: whoever switches one on does so on
 // the thread, or before the threads, that allocate.
-inline std::atomic<int> alternatives_{0};
-inline bool alternatives_in_use() {
-  return alternatives_.load(std::memory_order_relaxed) != 0;
+inline std::atomic<int> pluggable_in_use_{0};
+inline bool pluggable_memory_in_use() {
+  return pluggable_in_use_.load(std::memory_order_relaxed) != 0;
 }
 
 // Null data: this thread and device use the ordinary pools. Throws

@@ -1,4 +1,4 @@
-#include "csrc/torch/compound.h"
+#include "csrc/torch/sparse_or_nested.h"
 
 #include <ATen/NestedTensorImpl.h>
 #include <ATen/SparseCsrTensorImpl.h>
@@ -24,7 +24,7 @@ const at::native::NestedTensorImpl* nested(const at::Tensor& t) {
 
 }  // namespace
 
-bool is_compound(const at::Tensor& t) {
+bool is_sparse_or_nested(const at::Tensor& t) {
   return t.defined() && (t.is_sparse() || t.is_nested() ||
                          at::sparse_csr::is_sparse_compressed(t));
 }

@@ -9,7 +9,7 @@
 namespace npu {
 
 // Sparse or nested, on any device.
-bool is_compound(const at::Tensor& t);
+bool is_sparse_or_nested(const at::Tensor& t);
 
 // The backend of cpu kernels for `t`.
 c10::DispatchKey cpu_key_of(const at::Tensor& t);

@@ -1,0 +1,47 @@
+// What a launcher thread does about the cores that it shares with the other
+// launchers, with callers and with the teams of kernels.
+#pragma once
+
+#include <cstdint>
+
+#include "csrc/placement/busy_caller.h"
+#include "csrc/placement/spread.h"
+#include "csrc/placement/urgency.h"
+
+namespace npu {
+
+// From its construction on the thread is at work. Its thread alone calls it.
+class LauncherPlacement {
+ public:
+  // `urgent`: of a stream of higher than normal priority.
+  LauncherPlacement(int device, bool urgent);
+  ~LauncherPlacement();
+  LauncherPlacement(const LauncherPlacement&) = delete;
+
+  // The thread is going to wait, and has waited.
+  void rests();
+  void works();
+  // It is going to sleep: what it asked of others is over.
+  void sleeps() { make_room(false); }
+
+  // Whether streams of higher priority need all cores now; waits until they do
+  // not, or for a millisecond.
+  bool gives_way() const { return !urgent_ && urgent_need_all(device_); }
+  void give_way() const { npu::give_way(device_); }
+
+  // Now and then while at work; `now` on now_ns()'s clock. As
+  // BusyCaller::look().
+  void look(uint64_t now, uint64_t tail, bool waiting);
+
+ private:
+  // Passes on whether callers need a core beside this stream's kernels.
+  void make_room(bool needed);
+
+  const int device_;
+  const bool urgent_;
+  Seat seat_;
+  BusyCaller callers_;
+  bool made_room_ = false;
+};
+
+}  // namespace npu

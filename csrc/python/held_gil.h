@@ -1,0 +1,18 @@
+// The GIL, for as long as one exists: given back however its block is left.
+#pragma once
+
+#include <Python.h>
+
+namespace npu {
+
+class HeldGil {
+ public:
+  HeldGil() : state_(PyGILState_Ensure()) {}
+  ~HeldGil() { PyGILState_Release(state_); }
+  HeldGil(const HeldGil&) = delete;
+
+ private:
+  const PyGILState_STATE state_;
+};
+
+}  // namespace npu

@@ -1,0 +1,191 @@
+#include "csrc/taskqueue/executor.h"
+
+#include <stdio.h>
+
+#include "csrc/base/clock.h"
+#include "csrc/engine/blocking.h"
+#include "csrc/interop/flag.h"
+#include "csrc/observe/work_names.h"
+#include "csrc/placement/launcher_placement.h"
+#include "csrc/taskqueue/event.h"
+#include "csrc/taskqueue/program.h"
+
+namespace npu {
+namespace {
+
+// For another stream's task, before sleeping.
+constexpr double kHoldSpinNs = 60'000;
+
+}  // namespace
+
+Executor::Executor(Stream& stream, LauncherPlacement* placement)
+    : stream_(stream), placement_(placement), notes_(stream) {}
+
+void Executor::run_queued() {
+  Ring<Task>& ring = stream_.ring_;
+  while (Task* const task = ring.front()) {
+    if (placement_->gives_way()) [[unlikely]] {
+      ring.flush();
+      placement_->give_way();
+    }
+    process(*task, ring.front_position());
+  }
+}
+
+void Executor::step() {
+  process(*stream_.ring_.front(), stream_.ring_.front_position());
+  stream_.ring_.flush();
+}
+
+bool Executor::ready() const {
+  const Task* task = stream_.ring_.front();
+  if (!task) return false;
+  // A failed stream drops its tasks.
+  return stream_.failed() || (!held_by() && !waits_for_flag(*task));
+}
+
+Stream* Executor::held_by() const {
+  const Task* task = stream_.ring_.front();
+  if (!task || task->marks.kind != TaskKind::kWait) return nullptr;
+  const uint64_t* words = task->words();
+  Stream* other = reinterpret_cast<Stream*>(words[0]);
+  return other->retired().reached(words[1]) ? nullptr : other;
+}
+
+bool Executor::held_by_flag() const {
+  const Task* task = stream_.ring_.front();
+  return task && waits_for_flag(*task);
+}
+
+bool Executor::held_by_event() const {
+  return held_by_flag() && stream_.ring_.front()->kernel == &kTakeFlag;
+}
+
+void Executor::process(Task& task, uint64_t position) {
+  if (task.stamp) [[unlikely]]
+    return process_stamped(task, position);
+  perform(task, position);
+  retire(task, position);
+}
+
+void Executor::process_stamped(Task& task, uint64_t position) {
+  const TaskNotes::Running running = notes_.begins(task, position, ticks());
+  perform(task, position);
+  finish(task, running, ticks());
+}
+
+void Executor::retire_stamped(Task& task, uint64_t position, uint64_t begun,
+                              uint64_t ended) {
+  finish(task, notes_.begins(task, position, begun), ended);
+}
+
+void Executor::finish(Task& task, const TaskNotes::Running& running,
+                      uint64_t ended) {
+  const uint64_t position = running.position;
+  notes_.ends(task, running, ended);
+  retire(task, position);
+  // While tracing every task has a stamp; the statistics take their share.
+  if (!is_sampled(position)) return;
+  const uint64_t now = notes_.count(running, ended);
+  if (placement_)
+    placement_->look(now, stream_.tail(), stream_.retired_.wanted() > position);
+  obey_control();
+}
+
+// Inlined: calling it would cost a tenth of what the launcher does for a task.
+[[gnu::always_inline]] inline void Executor::perform(Task& task,
+                                                     uint64_t position) {
+  if (drops_tasks()) [[unlikely]]
+    return drop(task, position);
+  npu_failure failure;
+  failure.text[0] = 0;
+  const int code = execute(task, position, failure);
+  if (code == NPU_OK) [[likely]]
+    return;
+  failed(code, task, position, failure);
+}
+
+void Executor::failed(int code, Task& task, uint64_t position,
+                      const npu_failure& failure) {
+  StreamBlock& block = *stream_.block_;
+  bump(block.failed);
+  block.begin(position, name_of(task), task.site | RecentTask::kFailed);
+  stream_.fail(code, task, position, failure.text);
+}
+
+void Executor::drop(Task& task, uint64_t position) {
+  StreamBlock& block = *stream_.block_;
+  bump(block.dropped);
+  block.begin(position, name_of(task), task.site | RecentTask::kDropped);
+  if (task.marks.kind == TaskKind::kTimestamp)
+    reinterpret_cast<TimeCell*>(task.words()[0])->release();
+  else if (task.marks.kind == TaskKind::kProgram)
+    reinterpret_cast<Program*>(task.words()[0])->dropped(stream_, task.words());
+}
+
+int Executor::execute(Task& task, uint64_t position, npu_failure& failure) {
+  if (task.marks.kind != TaskKind::kKernel) [[unlikely]]
+    return execute_own(task, position, failure);
+  stream_.block_->begin(position, task.kernel->name, task.site);
+  return stream_.queue_.run(task.kernel, task.words(), failure);
+}
+
+// A task that is the engine's, not the driver's.
+int Executor::execute_own(Task& task, uint64_t position, npu_failure& failure) {
+  StreamBlock& block = *stream_.block_;
+  switch (task.marks.kind) {
+    case TaskKind::kWait: {
+      block.begin(position, kWaitName, task.site);
+      Stream& other = *reinterpret_cast<Stream*>(task.words()[0]);
+      const uint64_t number = task.words()[1];
+      hold(other, number);
+      // Our later tasks would read what the failed one was to write.
+      const auto error = other.error();
+      if (!error || error->task >= number) return NPU_OK;
+      snprintf(failure.text, sizeof failure.text,
+               "waited for another stream which has failed: %s",
+               error->message().c_str());
+      return error->code;
+    }
+    case TaskKind::kTimestamp:
+      block.begin(position, kRecordName, task.site);
+      reinterpret_cast<TimeCell*>(task.words()[0])->set(now_ns());
+      return NPU_OK;
+    case TaskKind::kProgram:
+      block.begin(position, task.kernel->name, task.site);
+      return reinterpret_cast<Program*>(task.words()[0])
+          ->run(stream_, stream_.queue_, task.words(), failure);
+    case TaskKind::kKernel:
+      break;
+  }
+  __builtin_unreachable();
+}
+
+void Executor::hold(Stream& other, uint64_t number) {
+  if (other.retired().reached(number)) return;
+  if (stream_.mode_ == StreamMode::kQueued) stream_.ring_.flush();
+  StreamBlock& block = *stream_.block_;
+  block.held_until.store(number, std::memory_order_relaxed);
+  block.held_by.store(
+      1 + uint64_t(other.id()) + (uint64_t(other.device()) << 32),
+      std::memory_order_relaxed);
+  // Relaxed: what it runs now, or has just run.
+  const RecentTask& running =
+      other.block_->recent[other.retired().value() % kRecentTasks];
+  const auto* name = reinterpret_cast<const char*>(
+      running.name.load(std::memory_order_relaxed));
+  RunningTime& held =
+      block.held[int(is_copy(name) ? Hold::kCopy : Hold::kEvent)];
+  held.start(now_ns());
+  if (placement_) placement_->rests();
+  static const auto spin = uint64_t(kHoldSpinNs / ns_per_tick());
+  if (!other.retired().spin(number, spin)) {
+    while (!other.retired().sleep(number, 0)) {
+    }
+  }
+  if (placement_) placement_->works();
+  held.stop(now_ns());
+  block.held_by.store(0, std::memory_order_relaxed);
+}
+
+}  // namespace npu

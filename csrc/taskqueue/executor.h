@@ -1,0 +1,86 @@
+// Runs the tasks of one stream in order, and retires them.
+#pragma once
+
+#include <cstdint>
+
+#include "csrc/taskqueue/stream.h"
+#include "csrc/taskqueue/task_notes.h"
+
+namespace npu {
+
+class LauncherPlacement;
+
+// One thread at a time: the stream's launcher, or whoever takes its place.
+class Executor {
+ public:
+  // `placement`: the launcher thread's own; null without one.
+  explicit Executor(Stream& stream, LauncherPlacement* placement = nullptr);
+
+  // Runs what is queued until there is nothing; needs a placement. Its slots
+  // may not have been announced yet (Ring::flush()).
+  void run_queued();
+  // Runs the oldest task; there is one.
+  void step();
+
+  // Whether there is a task that would not wait, for another stream or a flag.
+  bool ready() const;
+  // The stream that the oldest task waits for; null where it waits for none.
+  Stream* held_by() const;
+  // Whether it waits for a flag; for that of an external event, which only this
+  // process records.
+  bool held_by_flag() const;
+  bool held_by_event() const;
+
+  // The parts of it, for those that run tasks in another way.
+  //
+  // Runs the task and retires it.
+  void process(Task& task, uint64_t position);
+  // Does what the task says; returns its outcome.
+  int execute(Task& task, uint64_t position, npu_failure& failure);
+  // The task has failed, and with it the stream.
+  [[gnu::cold, gnu::noinline]] void failed(int code, Task& task,
+                                           uint64_t position,
+                                           const npu_failure& failure);
+  // The task is of a stream that has failed.
+  [[gnu::cold, gnu::noinline]] void drop(Task& task, uint64_t position);
+  bool drops_tasks() const;
+  // Gives the task's memory and slot back, and tells who waits for its number.
+  void retire(Task& task, uint64_t position);
+  // The same for one that carries a stamp; when it began and ended, in ticks.
+  void retire_stamped(Task& task, uint64_t position, uint64_t begun,
+                      uint64_t ended);
+
+  Ring<Task>& ring() { return stream_.ring_; }
+  const DeviceQueue& queue() const { return stream_.queue_; }
+  Parking& parking() { return stream_.parking_; }
+
+ private:
+  [[gnu::noinline]] void process_stamped(Task& task, uint64_t position);
+  void finish(Task& task, const TaskNotes::Running& running, uint64_t ended);
+  void perform(Task& task, uint64_t position);
+  int execute_own(Task& task, uint64_t position, npu_failure& failure);
+  void hold(Stream& other, uint64_t number);
+
+  Stream& stream_;
+  LauncherPlacement* const placement_;
+  TaskNotes notes_;
+};
+
+inline bool Executor::drops_tasks() const {
+  // Relaxed: this thread is the one that sets kFailed (or force_stop(), for
+  // which the next task is early enough), and clear_error() only resets it
+  // while nothing is queued.
+  return stream_.gate_.load(std::memory_order_relaxed) & Stream::kFailed;
+}
+
+inline void Executor::retire(Task& task, uint64_t position) {
+  if (task.marks.spilled) [[unlikely]]
+    stream_.arena_.give(task.words());
+  stream_.ring_.pop();
+  // Before the advance, so that whoever has waited for it reads this number.
+  stream_.block_->retired.store(position + 1, std::memory_order_relaxed);
+  if (stream_.retired_.advance_to(position + 1)) [[unlikely]]
+    stream_.waiters_.retired(stream_, position + 1);
+}
+
+}  // namespace npu

@@ -1,0 +1,58 @@
+// Runs a stream's tasks on a device where they end after their start has
+// returned: starts what it can, and retires in order what has ended. A task
+// keeps its slot, and so its words, until then.
+//
+// Kernels are started behind one another. A note of the time is taken when all
+// before it has ended. Everything else the executor does, when nothing is in
+// flight: it may wait for others, who may wait for what was in flight.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "csrc/taskqueue/executor.h"
+#include "csrc/taskqueue/in_flight.h"
+
+namespace npu {
+
+// The launcher's thread.
+class LaunchAhead {
+ public:
+  LaunchAhead(Stream& stream, Executor& executor, InFlight& in_flight);
+
+  // Runs what is queued until there is nothing, nor anything in flight.
+  void run_queued();
+
+ private:
+  // What is noted of a task that has been started.
+  struct Flight {
+    uint64_t number;   // of the InFlight; the task is done when it has ended
+    uint64_t started;  // ticks
+  };
+  // What became of the oldest task that has not been started.
+  enum class Next { kStarted, kNone, kHeldBack };
+
+  bool alone() const { return ring_.front_position() == launched_; }
+  Flight& flight(uint64_t position) {
+    return flights_[position % flights_.size()];
+  }
+  Next launch_next();
+  Next start(Task& task);
+  void has_started();
+  void retire_ended();
+  bool note_stated_time(Task& task, uint64_t position);
+  void retire(Task& task, uint64_t position);
+  void give_up_flights();
+  void wait_for_report(Next next);
+
+  Stream& stream_;
+  Executor& executor_;
+  InFlight& in_flight_;
+  Ring<Task>& ring_;
+  // Positions from the ring's front up to this one have been started.
+  uint64_t launched_;
+  std::vector<Flight> flights_;
+  uint64_t last_end_ = 0;  // ticks when a task was last retired
+};
+
+}  // namespace npu

@@ -1,0 +1,61 @@
+// A stream without a launcher: its tasks run on the thread that submits them,
+// one in the middle of another where that launches it.
+#include "csrc/base/clock.h"
+#include "csrc/observe/observer.h"
+#include "csrc/observe/profile.h"
+#include "csrc/taskqueue/executor.h"
+#include "csrc/taskqueue/stream.h"
+#include "csrc/taskqueue/this_thread.h"
+
+namespace npu {
+
+bool Stream::begin_inline(uint32_t n_words, Submission& s, CallSite site) {
+  std::unique_lock lock(inline_mutex_);
+  // Again, now that the tasks before this one are done.
+  if (failed()) return false;
+  s.position = tail();
+  // Its memory first: the chunk of arguments has no owner yet.
+  if (inline_tasks_.size() == inline_depth_)
+    inline_tasks_.push_back(std::make_unique<Task>());
+  uint64_t* chunk =
+      n_words > Task::kInlineWords ? arena_.take(n_words) : nullptr;
+  lock.release();  // commit() unlocks it
+  Task& task = *inline_tasks_[inline_depth_];
+  fill(task, chunk, s, site);
+  task.stamp = s.gate & kProfiled ? ticks() : 0;
+  return true;
+}
+
+// Tasks are numbered in the order in which they are done: one that launched
+// others comes after them.
+void Stream::commit_inline(Submission& s, StreamProfile* profile) {
+  npu_failure failure;
+  failure.text[0] = 0;
+  const uint64_t place = s.position + inline_depth_;
+  if (profile) profile->launched(place, s.task->stamp);
+  const uint64_t begun = profile ? ticks() : 0;
+  const auto outer =
+      profile ? profile->starts(place) : StreamProfile::Running{};
+  ++inline_depth_;
+  const int code = inline_executor_->execute(*s.task, s.position, failure);
+  --inline_depth_;
+  if (!inline_depth_) after_direct_task();
+  if (profile) {
+    if (s.task->kernel) profile->ran(s.task->kernel->name, begun, ticks());
+    profile->resume(outer);
+  }
+  s.position = tail();
+  if (code != NPU_OK) {
+    bump(block_->failed);
+    fail(code, *s.task, s.position, failure.text);
+  }
+  if (s.task->marks.spilled) arena_.give(s.words);
+  block_->ring.tail.store(s.position + 1, std::memory_order_relaxed);
+  block_->retired.store(s.position + 1, std::memory_order_relaxed);
+  const bool awaited = retired_.advance_to(s.position + 1);
+  if (awaited) waiters_.retired(*this, s.position + 1);
+  count_bypass(Bypass::kSyncLaunchStream);
+  inline_mutex_.unlock();
+}
+
+}  // namespace npu

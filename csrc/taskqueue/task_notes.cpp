@@ -1,0 +1,93 @@
+#include "csrc/taskqueue/task_notes.h"
+
+#include "csrc/base/clock.h"
+#include "csrc/observe/profile.h"
+#include "csrc/observe/trace.h"
+#include "csrc/observe/work_names.h"
+#include "csrc/stats/segment.h"
+#include "csrc/taskqueue/stream.h"
+
+namespace npu {
+
+const char* name_of(const Task& task) {
+  if (task.kernel) return task.kernel->name;
+  return task.marks.kind == TaskKind::kTimestamp ? kRecordName : kWaitName;
+}
+
+TaskNotes::TaskNotes(Stream& stream)
+    : stream_(stream), ns_per_tick_(ns_per_tick()) {}
+
+TaskNotes::Running TaskNotes::begins(const Task& task, uint64_t position,
+                                     uint64_t begun) {
+  if (is_sampled(position, kDepthPeriod))
+    stream_.block().depth.add(stream_.tail() - position);
+  StreamProfile* const profile = stream_.failed() ? nullptr : stream_.profile();
+  if (profile) [[unlikely]]
+    profile->starts(position);
+  return {position,      task.stamp, begun, task.marks.launch_ticks,
+          name_of(task), profile};
+}
+
+void TaskNotes::ends(const Task& task, const Running& running, uint64_t ended) {
+  // Waits and notes of the time are not work of the device.
+  if (running.profile && task.kernel) [[unlikely]]
+    running.profile->ran(running.name, running.begun, ended);
+  trace(task, running, ended);
+}
+
+uint64_t TaskNotes::count(const Running& running, uint64_t ended) {
+  StreamBlock& block = stream_.block();
+  const uint64_t now = clock_.ns(ticks());
+  const auto ns = [this](uint64_t ticks) {
+    return uint64_t(double(ticks) * ns_per_tick_);
+  };
+  const uint64_t queued = ns(ticks_between(running.stamp, running.begun));
+  const uint64_t ran = ns(ticks_between(running.begun, ended));
+  const uint64_t latency = queued + ran;
+  block.launch_ns.add(ns(running.launch_ticks));
+  block.queued_ns.add(queued);
+  block.latency_ns.add(latency);
+  block.latency_exemplars.note(running.position, latency, now);
+  block.queued_exemplars.note(running.position, queued, now);
+  block.run_ns[int(work_of(running.name))].add(ran);
+  count_name(running.name, ran);
+  // Relaxed: statistics order nothing.
+  block.last_retired_ns.store(now, std::memory_order_relaxed);
+  return now;
+}
+
+void TaskNotes::trace(const Task& task, const Running& running,
+                      uint64_t ended) {
+  TraceRing* const ring = stream_.trace_ring();
+  const bool wanted = trace_wanted();
+  if (!ring) [[likely]] {
+    if (wanted) [[unlikely]]
+      stream_.set_traced(true);
+    return;
+  }
+  if (!wanted) return stream_.set_traced(false);
+  TraceRecord record{};
+  record.position = running.position;
+  record.submitted = running.stamp;
+  record.started = running.begun;
+  record.ended = ended;
+  record.depth = uint32_t(stream_.tail() - running.position);
+  record.kind = uint8_t(task.marks.kind);
+  record.name = trace_name(running.name);
+  if (task.marks.kind == TaskKind::kWait) {
+    const Stream& other = *reinterpret_cast<Stream*>(task.words()[0]);
+    record.other_device = other.device();
+    record.other_stream = other.id();
+    record.other_number = task.words()[1];
+  }
+  if (stream_.failed()) {
+    const auto error = stream_.error();
+    record.outcome = uint8_t(error && error->task == running.position
+                                 ? TraceOutcome::kFailed
+                                 : TraceOutcome::kDropped);
+  }
+  if (!add(*ring, record))
+    segment().process.trace_dropped.fetch_add(1, std::memory_order_relaxed);
+}
+
+}  // namespace npu

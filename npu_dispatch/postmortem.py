@@ -1,0 +1,125 @@
+"""What a killed process was doing, told from the segment that it left.
+
+Nothing runs when a process is killed: all of this was in the segment before. The
+last task of a stream is the one that was running, so after a SIGSEGV in a kernel
+it names the operator and the line that launched it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from npu_dispatch.foreign_file import UnsafeFileError
+from npu_dispatch.processes import is_alive
+from npu_dispatch.remains import remains
+from npu_dispatch.stats import (
+    OpenWait,
+    SegmentInfo,
+    StatsError,
+    StatsReader,
+    StreamStats,
+    segment_directory,
+)
+
+_WHOLE = re.compile(r"[0-9]+(-[0-9]+)?")
+__all__ = ["dead", "postmortem_lines"]
+
+
+def dead(directory: Path | None = None) -> list[Path]:
+    """Return the segments of this user's killed processes, the newest first.
+
+    Those that nobody has found dead before come first: they died last.
+    """
+    directory = directory or segment_directory()
+    fresh = []
+    with contextlib.suppress(OSError):
+        for path in directory.iterdir():
+            if _WHOLE.fullmatch(path.name):
+                info = _info(path)
+                if info and is_alive(info) is False:
+                    fresh.append((info.realtime_ns, path))
+    known = [path for path in remains(directory) if _info(path)]
+    return [path for _, path in sorted(fresh, reverse=True)] + known
+
+
+def _info(path: Path) -> SegmentInfo | None:
+    try:
+        with StatsReader(path) as reader:
+            return reader.info
+    except (OSError, StatsError, UnsafeFileError, ValueError):
+        return None
+
+
+def _clock(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
+
+
+def _name(device: int, stream: int) -> str:
+    return f"npu:{device} stream {stream}"
+
+
+def _last_sign(streams: list[StreamStats], waits: list[OpenWait]) -> int:
+    """Return the latest moment that the segment tells of."""
+    moments = [ns for s in streams for ns in (s.last_retired_ns, s.woken_ns)]
+    return max([*moments, *(wait.since_ns for wait in waits)], default=0)
+
+
+def _state(stream: StreamStats) -> str:
+    if stream.state == "failed":
+        return f"had failed: {stream.failed} failed, {stream.dropped} dropped after it"
+    if stream.held_by is not None:
+        return (
+            f"waited for task {stream.held_until} of {_name(*stream.held_by)}; "
+            f"{stream.depth} queued"
+        )
+    if stream.depth:
+        return f"was at task {stream.retired}; {stream.depth} queued"
+    return f"idle after {stream.retired} tasks"
+
+
+def postmortem_lines(reader: StatsReader, tasks: int = 8) -> Iterator[str]:
+    """Yield what a dead process's streams and host threads were doing.
+
+    `tasks`: how many of each stream's last ones to show.
+    """
+    info, streams, waits = reader.info, reader.streams(), reader.open_waits()
+    who = f"process {info.pid}"
+    if info.rank:
+        who += f", rank {info.rank} of {info.world_size or '?'}"
+    if info.job_id:
+        who += f", job {info.job_id}"
+    yield f"{who}, killed; began {_clock(info.realtime_ns / 1e9)}"
+    last = _last_sign(streams, waits)
+    if last:
+        yield f"  last noted {_clock(info.unix_time(last))}"
+    for device in reader.devices():
+        yield (
+            f"  npu:{device.device}: {device.allocated} bytes allocated, "
+            f"{device.reserved} reserved, at most {device.allocated_peak}; "
+            f"{device.ooms} out of memory"
+        )
+    for stream in streams:
+        yield f"  {_name(stream.device, stream.stream)}: {_state(stream)}"
+        yield from _tasks(reader, stream, tasks)
+    for wait in waits:
+        thread = f"{wait.thread} (main)" if wait.thread == info.pid else wait.thread
+        yield (
+            f"  host thread {thread} waited for {_name(wait.device, wait.stream)} "
+            f"up to task {wait.until - 1}, reason {wait.reason}"
+            + (f", at {wait.at}" if wait.at else "")
+        )
+    if not streams:
+        yield "  it had launched nothing"
+
+
+def _tasks(reader: StatsReader, stream: StreamStats, most: int) -> Iterator[str]:
+    for task in reader.recent(stream.device, stream.stream)[-most:]:
+        outcome = task.outcome
+        if outcome == "begun":
+            outcome = "done" if task.task < stream.retired else "not finished"
+        at = f", launched at {task.at}" if task.at else ""
+        yield f"    task {task.task}: {task.op or 'a task'}{at}: {outcome}"

@@ -1,0 +1,50 @@
+"""What killed processes leave in shared memory, and how long it is kept.
+
+A process that ends by itself removes its segment and its trace. One that was
+killed cannot; whoever finds its file first, a new process or a reader, gives it
+the name NAME.dead, so that nobody takes it for a living one's and a new process
+of that number leaves it alone. It is kept for an hour from then on, the newest
+few of them: csrc/stats/owner.h has the same rule for processes that start.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from pathlib import Path
+
+__all__ = ["SUFFIX", "lay_aside", "remains", "sweep"]
+
+SUFFIX = ".dead"
+KEPT_S = 3600.0
+KEPT_SEGMENTS = 16
+
+
+def lay_aside(path: Path) -> None:
+    """Keep a dead process's file for a postmortem, under another name."""
+    aside = path.with_name(path.name + SUFFIX)
+    with contextlib.suppress(OSError):  # a file system that is read-only
+        os.utime(path)
+        path.rename(aside)
+    sweep(path.parent)
+
+
+def remains(directory: Path) -> list[Path]:
+    """Return what was laid aside, the newest first."""
+    found = []
+    with contextlib.suppress(OSError):
+        for path in directory.iterdir():
+            if path.name.endswith(SUFFIX):
+                with contextlib.suppress(OSError):
+                    found.append((path.lstat().st_mtime, path))
+    return [path for _, path in sorted(found, reverse=True)]
+
+
+def sweep(directory: Path) -> None:
+    """Remove what has been kept for its time, or has too many after it."""
+    oldest = time.time() - KEPT_S
+    for number, path in enumerate(remains(directory)):
+        with contextlib.suppress(OSError):
+            if number >= KEPT_SEGMENTS or path.lstat().st_mtime < oldest:
+                path.unlink()

@@ -1,0 +1,12 @@
+"""Whole training steps: compiled by Inductor, captured in a graph, replayed.
+
+`npu_dispatch.compile_step` is what users call. training.py is the loop that it
+stands for, step.py decides what runs: that loop, its compiled form, or a replay.
+"""
+
+from __future__ import annotations
+
+from npu_dispatch.whole_step.step import CompiledStep
+from npu_dispatch.whole_step.training import Training
+
+__all__ = ["CompiledStep", "Training"]

@@ -1,0 +1,441 @@
+"""A training step as a callable: the plain loop, its compiled form, or a replay."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import random
+import sys
+import traceback
+import types
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from npu_dispatch import _C, npu
+from npu_dispatch.whole_step.rates import Rates
+from npu_dispatch.whole_step.refusal import RefusedError, sentence_of
+from npu_dispatch.whole_step.training import Function, Training
+from npu_dispatch.whole_step.watched import Watched
+
+__all__ = ["CompiledStep"]
+
+_log = logging.getLogger(__name__)
+
+# Calls of one shape before its capture, in which the step may settle: make the
+# optimizer's state, fill caches of modules.
+_WARM_UPS = 4
+# So many times in a row may the program change what graphs depend on after
+# fewer than so many replays.
+_RESTARTS, _FEW_REPLAYS = 8, 10
+
+
+def _own(function: Any) -> Any:
+    """Return the function with code that is nobody else's: Dynamo counts by it."""
+    return types.FunctionType(
+        function.__code__.replace(),
+        function.__globals__,
+        function.__name__,
+        function.__defaults__,
+        function.__closure__,
+    )
+
+
+def _host_randomness() -> Any:
+    numpy = sys.modules.get("numpy")
+    return (
+        random.getstate(),
+        torch.get_rng_state().numpy().tobytes(),
+        numpy and [str(part) for part in numpy.random.get_state()[1:]],
+    )
+
+
+def _like(tensor: Tensor, device: torch.device) -> Tensor:
+    return torch.empty_like(tensor, device=device, requires_grad=False)
+
+
+class _Program:
+    """A step for one set of shapes: its calls so far, its graph once it has one."""
+
+    def __init__(self) -> None:
+        self.warm_ups = 0
+        self.settled = False
+        self.graph: npu.NPUGraph | None = None
+        self.inputs: list[Tensor] = []
+        self.results: list[Any] = []
+        self.spec: Any = None
+
+    def replay(self, tensors: list[Tensor]) -> Any:
+        for static, given in zip(self.inputs, tensors, strict=True):
+            static.copy_(given)
+        assert self.graph is not None
+        self.graph.replay()
+        if self.spec is None:
+            return self.results[0].clone()
+        return pytree.tree_unflatten(
+            [r.clone() if isinstance(r, Tensor) else r for r in self.results],
+            self.spec,
+        )
+
+
+class CompiledStep:
+    """What npu_dispatch.compile_step() returns; call it with a batch.
+
+    `captures` and `replays` count; `reason` is the sentence of the warning once
+    steps run eagerly, else None.
+    """
+
+    def __init__(
+        self,
+        training: Training,
+        device: torch.device,
+        *,
+        scheduler: Any = None,
+        backend: str | Function = "inductor",
+        dynamic: bool | None = None,
+        options: dict[str, Any] | None = None,
+        max_graphs: int = 16,
+    ) -> None:
+        self.captures = 0
+        self.replays = 0
+        self.reason: str | None = None
+        self._training = training
+        self._device = device
+        self._scheduler = scheduler
+        self._max_graphs = max_graphs
+        self._phase = 0  # of accumulation
+        self._programs: dict[Any, _Program] = {}
+        self._pool = npu.graph_pool_handle()
+        self._stream: int | None = None
+        self._watched: Watched | None = None
+        self._restarts = 0
+        self._replays_before = 0
+        self._reported = False
+        self._rates = Rates(training.optimizer, device)
+        self._taken = training.scaler is None or self._rates.fused
+        self._modules = [training.model]
+        if isinstance(training.loss_fn, nn.Module):
+            self._modules.append(training.loss_fn)
+
+        self._how: dict[str, Any] = {"backend": backend, "options": options}
+        self._dynamic = dynamic
+        self._forward: Function | None = None
+        self._clip_and_step: Function = training.clip_and_step
+
+    def __repr__(self) -> str:
+        how = (
+            f"eager: {self.reason}" if self.reason else f"{len(self._programs)} shapes"
+        )
+        return (
+            f"CompiledStep({type(self._training.model).__name__}, {how}, "
+            f"captures={self.captures}, replays={self.replays})"
+        )
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Take a step with a batch; return what loss_fn returned, detached.
+
+        The results are new tensors. Gradients are gone afterwards.
+        """
+        if not torch.is_grad_enabled():
+            raise RuntimeError(
+                "a compiled step computes gradients, but was called under "
+                "torch.no_grad() or inference_mode(); call it outside"
+            )
+        if _C.current_device() != self._device.index:
+            with npu.device(self._device.index):
+                return self(*args, **kwargs)
+        last = self._phase == self._training.accumulate - 1
+        leaves, spec = self._flat(args, kwargs)
+        tensors = [x for x in leaves if isinstance(x, Tensor)]
+        if self.reason is not None or npu.is_current_stream_capturing():
+            result = self._plain(leaves, spec, last)
+        else:
+            result = self._captured(leaves, spec, tensors, last)
+        self._phase = 0 if last else self._phase + 1
+        if last and self._scheduler is not None:
+            self._scheduler.step()
+        return result
+
+    @staticmethod
+    def _flat(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
+        if not kwargs and all(type(a) is Tensor for a in args):
+            return args, None
+        return pytree.tree_flatten((args, kwargs))
+
+    @staticmethod
+    def _unflat(leaves: Any, spec: Any) -> tuple[Any, Any]:
+        return (leaves, {}) if spec is None else pytree.tree_unflatten(leaves, spec)
+
+    def _key(self, leaves: Any, spec: Any, last: bool) -> Any:
+        return (
+            last,
+            spec,
+            torch.is_autocast_enabled("npu") and torch.get_autocast_dtype("npu"),
+            *(
+                (x.shape, x.stride(), x.dtype) if isinstance(x, Tensor) else x
+                for x in leaves
+            ),
+        )
+
+    def _captured(
+        self, leaves: Any, spec: Any, tensors: list[Tensor], last: bool
+    ) -> Any:
+        if self._watched is None or not self._watched.intact():
+            self._start_over()
+            if self.reason is not None:
+                return self._plain(leaves, spec, last)
+        key = self._key(leaves, spec, last)
+        try:
+            program = self._programs.get(key)
+        except TypeError as error:
+            return self._fall_back(error, leaves, spec, last)
+        if program is None:
+            if len(self._programs) >= self._max_graphs:
+                self._report_full()
+                return self._warm_up(_Program(), leaves, spec, tensors, last)
+            program = self._programs[key] = _Program()
+        self._rates.refresh()
+        self._order_streams()
+        if program.graph is None:
+            if not program.settled:
+                return self._warm_up(program, leaves, spec, tensors, last)
+            try:
+                self._capture(program, leaves, spec, tensors, last)
+            except Exception as error:
+                return self._fall_back(error, leaves, spec, last)
+        if self._training.accumulate > 1 and not self._training.accumulates():
+            self._training.begin()
+        self.replays += 1
+        return program.replay(tensors)
+
+    def _start_over(self) -> None:
+        """Give up all graphs: the Python state that they depend on has changed."""
+        if self._watched is not None:
+            changed = self._watched.difference()
+            few = self.replays - self._replays_before < _FEW_REPLAYS
+            self._restarts = self._restarts + 1 if few else 0
+            self._replays_before = self.replays
+            _log.info("compile_step: captures anew, as %s has changed", changed)
+            if self._restarts > _RESTARTS:
+                self._give_up(f"{changed} changes at each few calls, with new captures")
+                return
+        self._programs.clear()
+        self._rates.prepare()
+        self._watched = self._watch()
+
+    def _watch(self) -> Watched:
+        ignored = {"_per_optimizer_states"}
+        if self._rates.on_device:
+            ignored.add("lr")
+        return Watched(
+            self._modules, self._training.optimizer, self._training.scaler, ignored
+        )
+
+    def _order_streams(self) -> None:
+        """Let this call wait for the last one's stream: graphs share memory."""
+        now = _C.current_stream(self._device.index)
+        if now != self._stream:
+            if self._stream is not None:
+                last = npu.Stream(
+                    stream_id=self._stream, device_index=self._device.index
+                )
+                npu.current_stream().wait_stream(last)
+            self._stream = now
+
+    def _on_device(self, leaves: Any) -> list[Any]:
+        return [x.to(self._device) if isinstance(x, Tensor) else x for x in leaves]
+
+    def _plain(self, leaves: Any, spec: Any, last: bool) -> Any:
+        training = self._training
+        args, kwargs = self._unflat(self._on_device(leaves), spec)
+        training.begin()
+        loss, result = training.forward(args, kwargs)
+        training.backward(loss)
+        training.keep()
+        if last:
+            training.update()
+            training.end()
+        return pytree.tree_map_only(Tensor, Tensor.detach, result)
+
+    @contextlib.contextmanager
+    def _as_compiled(self) -> Iterator[None]:
+        for_graphs: Any = contextlib.nullcontext()
+        if self._how["backend"] == "inductor":
+            from npu_dispatch.inductor.scheduling import written_for_graphs
+
+            for_graphs = written_for_graphs()
+        with (
+            for_graphs,
+            self._rates.in_place(),
+            torch._dynamo.config.patch(
+                side_effect_replay_policy="error",
+                skip_nnmodule_hook_guards=False,
+                recompile_limit=max(8, 2 * self._max_graphs),
+            ),
+        ):
+            yield
+
+    def _make_functions(self) -> Function:
+        """Name to Dynamo what is to be compiled, which imports it."""
+        training, how = self._training, self._how
+
+        def forward(args: Any, kwargs: Any) -> Any:
+            return training.forward(args, kwargs)
+
+        def clip_and_step() -> None:
+            training.clip_and_step()
+
+        rates = self._rates
+        if how["backend"] == "inductor" and rates.on_device and not rates.fused:
+            self._clip_and_step = torch.compile(
+                _own(clip_and_step), dynamic=False, **how
+            )
+        made: Function = torch.compile(
+            _own(forward), fullgraph=True, dynamic=self._dynamic, **how
+        )
+        return made
+
+    def _compiled(self, args: Any, kwargs: Any, last: bool) -> Any:
+        """Take a step by compiled code; in a capture, or before it."""
+        training = self._training
+        training.begin()
+        if self._forward is None:
+            self._forward = self._make_functions()
+        loss, result = self._forward(args, kwargs)
+        training.backward(loss)
+        training.keep()
+        if last:
+            if self._taken:
+                training.update_on_device(self._take)
+            else:
+                self._taken = training.update()
+            training.end()
+        return pytree.tree_map_only(Tensor, Tensor.detach, result)
+
+    def _take(self) -> None:
+        """Clip gradients and step, by compiled code where that can be had."""
+        plain = self._training.clip_and_step
+        try:
+            self._clip_and_step()
+        except Exception as error:
+            if self._clip_and_step == plain:
+                raise
+            _log.info("compile_step: the optimizer is not compiled: %s", error)
+            self._clip_and_step = plain
+            plain()
+
+    def _warm_up(
+        self,
+        program: _Program,
+        leaves: Any,
+        spec: Any,
+        tensors: list[Tensor],
+        last: bool,
+    ) -> Any:
+        training = self._training
+        before = self._watch()
+        taken, drawn = self._taken, _host_randomness()
+        versions = [t._version for t in tensors]
+        state = training.changed_by_forward()
+        saved = [t.detach().clone() for t in state]
+        generator = npu.get_rng_state(self._device)
+        try:
+            self._check(tensors)
+            args, kwargs = self._unflat(self._on_device(leaves), spec)
+            with self._as_compiled():
+                result = self._compiled(args, kwargs, last)
+        except Exception as error:
+            with torch.no_grad():
+                for now, then in zip(state, saved, strict=True):
+                    now.copy_(then)
+            npu.set_rng_state(generator, self._device)
+            return self._fall_back(error, leaves, spec, last)
+        changed = ""
+        if not before.intact():
+            changed = f"the step changes {before.difference()}"
+        elif drawn != _host_randomness():
+            changed = "the step draws random numbers on the host"
+        elif versions != [t._version for t in tensors]:
+            changed = "the step changes its inputs"
+        elif not taken and last:
+            changed = "gradients are infinite"
+        program.settled = not changed
+        program.warm_ups += 1
+        self._watched = self._watch()
+        if changed and taken and program.warm_ups == _WARM_UPS:
+            self._give_up(f"{changed}, which a replay would not do")
+        return result
+
+    def _check(self, tensors: list[Tensor]) -> None:
+        """Refuse what a replay would leave out."""
+        optimizer: Any = self._training.optimizer
+        if optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks:
+            raise RefusedError("hooks of the optimizer's step() are Python code")
+        if any(t.requires_grad for t in tensors):
+            raise RefusedError("an input requires a gradient")
+
+    def _capture(
+        self,
+        program: _Program,
+        leaves: Any,
+        spec: Any,
+        tensors: list[Tensor],
+        last: bool,
+    ) -> None:
+        program.inputs = [_like(t, self._device) for t in tensors]
+        static = iter(program.inputs)
+        args, kwargs = self._unflat(
+            [next(static) if isinstance(x, Tensor) else x for x in leaves], spec
+        )
+        graph = npu.NPUGraph()
+        with self._as_compiled(), npu.graph(graph, pool=self._pool):
+            result = self._compiled(args, kwargs, last)
+        self.captures += 1
+        program.results, program.spec = pytree.tree_flatten(result)
+        if program.spec.is_leaf():
+            program.spec = None
+        program.graph = graph
+        _log.info("compile_step: graph %d of %d", self.captures, self._max_graphs)
+
+    def _fall_back(self, error: Exception, leaves: Any, spec: Any, last: bool) -> Any:
+        """Take the step plainly, from now on, unless that raises too."""
+        training = self._training
+        if training.accumulate == 1:
+            training.forget()
+        if training.scaler is not None:
+            training.scaler._per_optimizer_states.clear()
+        said = sentence_of(error)
+        # They hold the backward graph, and with it gradients' streams.
+        traceback.clear_frames(error.__traceback__)
+        self._rates.restore()
+        result = self._plain(leaves, spec, last)
+        self._give_up(said)
+        return result
+
+    def _give_up(self, what: str) -> None:
+        self.reason = what
+        self._programs.clear()
+        self._watched = None
+        self._rates.restore()
+        self._warn(f"compile_step runs eagerly from now on: {what}")
+
+    def _report_full(self) -> None:
+        if not self._reported:
+            self._reported = True
+            self._warn(
+                f"compile_step keeps {self._max_graphs} graphs, and steps of further "
+                "shapes run without one: pad the inputs, or raise max_graphs"
+            )
+
+    @staticmethod
+    def _warn(text: str) -> None:
+        depth, frame = 1, sys._getframe()
+        while frame.f_back and frame.f_globals.get("__name__", "").startswith(
+            "npu_dispatch."
+        ):
+            depth, frame = depth + 1, frame.f_back
+        warnings.warn(text, stacklevel=depth)

@@ -1,0 +1,241 @@
+// Tasks on a device where they end when the test says so.
+#include "csrc/taskqueue/launch_ahead.h"
+
+#include <string>
+#include <vector>
+
+#include "csrc/engine/engine.h"
+#include "csrc/graph/graph.h"
+#include "csrc/taskqueue/event.h"
+#include "tests/cpp/check.h"
+#include "tests/cpp/graph/lanes.h"
+#include "tests/cpp/kernels.h"
+#include "tests/drivers/by_hand.h"
+
+namespace npu {
+namespace {
+
+using check::contains;
+using check::drain;
+using check::kAppend;
+using check::kNothing;
+using check::submit;
+using check::word;
+
+using Numbers = std::vector<uint64_t>;
+
+constexpr uint64_t kLongestNs = 30'000'000'000;
+
+void submit_five(Stream& stream, Numbers& got) {
+  for (uint64_t i = 0; i < 5; ++i)
+    EXPECT_TRUE(submit(stream, kAppend, {word(&got), i}));
+}
+
+TEST(LaunchAhead, StartsTasksBehindOnesThatHaveNotEnded) {
+  Stream stream(0, 0, 0, StreamMode::kQueued);
+  Numbers got;
+  submit_five(stream, got);
+
+  EXPECT_EQ(by_hand::wait_until_started(5), 5);
+  EXPECT_EQ(stream.retired().value(), 0);
+
+  by_hand::end(2);
+  EXPECT_TRUE(stream.retired().sleep(2, kLongestNs));
+  EXPECT_EQ(stream.retired().value(), 2);
+  EXPECT_TRUE(got == Numbers({0, 1}));
+
+  by_hand::end(3);
+  drain(stream);
+  EXPECT_TRUE(got == Numbers({0, 1, 2, 3, 4}));
+}
+
+TEST(LaunchAhead, AnEventIsDoneWhenWhatIsBeforeItHasEnded) {
+  Stream stream(0, 0, 0, StreamMode::kQueued);
+  Event early(Timing::kOn), late(Timing::kOn);
+  submit(stream, kNothing, {});
+  early.record(stream);
+  submit(stream, kNothing, {});
+  late.record(stream);
+  submit(stream, kNothing, {});
+  EXPECT_EQ(by_hand::wait_until_started(3), 3);
+  EXPECT_TRUE(!early.done());
+
+  by_hand::end(1);
+  early.synchronize();
+  EXPECT_TRUE(early.done());
+  EXPECT_TRUE(!late.done());
+
+  by_hand::end(2);
+  late.synchronize();
+  EXPECT_TRUE(early.time_ns() > 0 && early.time_ns() <= late.time_ns());
+  drain(stream);
+}
+
+TEST(LaunchAhead, AWaitForAnotherStreamBeginsWhenAllBeforeItHasEnded) {
+  Stream first(0, 0, 0, StreamMode::kQueued);
+  Stream second(0, 1, 0, StreamMode::kQueued);
+  Numbers got;
+  submit(second, kAppend, {word(&got), 1});
+  EXPECT_EQ(by_hand::wait_until_started(1), 1);
+  submit(first, kAppend, {word(&got), 2});
+  EXPECT_EQ(by_hand::wait_until_started(2), 2);
+  second.wait_for(first, first.tail());
+  submit(second, kAppend, {word(&got), 3});
+
+  by_hand::end(1);
+  EXPECT_TRUE(second.retired().sleep(1, kLongestNs));
+  EXPECT_EQ(by_hand::in_flight(), 1);
+  by_hand::end(1);
+  drain(first);
+  EXPECT_EQ(by_hand::wait_until_started(1), 1);
+  by_hand::end(1);
+  drain(second);
+
+  EXPECT_TRUE(got == Numbers({1, 2, 3}));
+}
+
+TEST(LaunchAhead, ABusyDeviceGetsTheNextTaskWhenOneHasEnded) {
+  by_hand::set_room(2);
+  Stream stream(0, 0, 0, StreamMode::kQueued);
+  Numbers got;
+  submit_five(stream, got);
+  for (size_t left = 5; left; --left) {
+    const size_t most = left < 2 ? left : 2;
+    EXPECT_EQ(by_hand::wait_until_started(most), most);
+    by_hand::end(1);
+  }
+  drain(stream);
+  by_hand::set_room(1000);
+
+  EXPECT_TRUE(got == Numbers({0, 1, 2, 3, 4}));
+}
+
+TEST(LaunchAhead, ABusyDeviceIsAskedAgainThoughNothingIsInFlight) {
+  by_hand::set_room(0);
+  Stream stream(0, 0, 0, StreamMode::kQueued);
+  Numbers got;
+  submit(stream, kAppend, {word(&got), 1});
+  EXPECT_EQ(by_hand::in_flight(), 0);
+
+  by_hand::set_room(1000);
+  EXPECT_EQ(by_hand::wait_until_started(1), 1);
+  by_hand::end(1);
+  drain(stream);
+  EXPECT_TRUE(got == Numbers({1}));
+}
+
+TEST(LaunchAhead, AFailureGivesUpWhatIsBehindIt) {
+  const size_t resets = by_hand::wait_until_reset(0);
+  Stream stream(0, 0, 0, StreamMode::kQueued);
+  Numbers got;
+  submit_five(stream, got);
+  EXPECT_EQ(by_hand::wait_until_started(5), 5);
+
+  by_hand::end(1);
+  by_hand::fail("lightning");
+  EXPECT_TRUE(stream.retired().sleep(5, kLongestNs));
+
+  EXPECT_EQ(by_hand::wait_until_reset(resets + 1), resets + 1);
+  EXPECT_TRUE(got == Numbers({0}));
+  const auto error = stream.error();
+  EXPECT_TRUE(error && error->task == 1 && error->text == "lightning");
+  EXPECT_EQ(stream.block().dropped.load(), 3);
+
+  stream.clear_error();
+  submit(stream, kAppend, {word(&got), 9});
+  EXPECT_EQ(by_hand::wait_until_started(1), 1);
+  by_hand::end(1);
+  drain(stream);
+  EXPECT_TRUE(got == Numbers({0, 9}));
+}
+
+TEST(LaunchAhead, ADeviceTakesTasksAgainAfterAFailureWithNothingBehindIt) {
+  const size_t resets = by_hand::wait_until_reset(0);
+  Stream stream(0, 0, 0, StreamMode::kQueued);
+  submit(stream, kNothing, {});
+  EXPECT_EQ(by_hand::wait_until_started(1), 1);
+
+  by_hand::fail("lightning");
+  EXPECT_TRUE(stream.retired().sleep(1, kLongestNs));
+
+  EXPECT_EQ(by_hand::wait_until_reset(resets + 1), resets + 1);
+}
+
+TEST(LaunchAhead, AStreamThatIsStoppedGivesUpAHangingDevice) {
+  const size_t resets = by_hand::wait_until_reset(0);
+  Stream stream(0, 0, 0, StreamMode::kQueued);
+  Numbers got;
+  submit_five(stream, got);
+  EXPECT_EQ(by_hand::wait_until_started(5), 5);
+
+  stream.force_stop();
+  EXPECT_TRUE(stream.retired().sleep(5, kLongestNs));
+
+  EXPECT_EQ(by_hand::wait_until_reset(resets + 1), resets + 1);
+  EXPECT_TRUE(got.empty());
+  EXPECT_TRUE(stream.failed());
+}
+
+struct FiveNodes {
+  Numbers got;
+  Stream& stream = check::side_stream();
+  Graph graph;
+  FiveNodes() {
+    graph.capture_begin(stream, 0, CaptureMode::kGlobal);
+    submit_five(stream, got);
+    graph.capture_end(stream);
+  }
+};
+
+TEST(RunAhead, AReplayStartsItsKernelsBehindOneAnother) {
+  FiveNodes five;
+  check::replay(five.graph, five.stream);
+  EXPECT_EQ(by_hand::wait_until_started(5), 5);
+  by_hand::end(4);
+  EXPECT_EQ(five.stream.retired().value(), five.stream.tail() - 1);
+  by_hand::end(1);
+  drain(five.stream);
+  EXPECT_TRUE(five.got == Numbers({0, 1, 2, 3, 4}));
+}
+
+TEST(RunAhead, AReplayWaitsForRoom) {
+  by_hand::set_room(2);
+  FiveNodes five;
+  check::replay(five.graph, five.stream);
+  for (size_t left = 5; left; --left) {
+    const size_t most = left < 2 ? left : 2;
+    EXPECT_EQ(by_hand::wait_until_started(most), most);
+    by_hand::end(1);
+  }
+  drain(five.stream);
+  by_hand::set_room(1000);
+  EXPECT_TRUE(five.got == Numbers({0, 1, 2, 3, 4}));
+}
+
+TEST(RunAhead, AFailureNamesTheNode) {
+  FiveNodes five;
+  check::replay(five.graph, five.stream);
+  EXPECT_EQ(by_hand::wait_until_started(5), 5);
+  by_hand::end(2);
+  by_hand::fail("lightning");
+  EXPECT_TRUE(five.stream.retired().sleep(five.stream.tail(), kLongestNs));
+
+  const auto error = five.stream.error();
+  EXPECT_TRUE(error && contains(error->text, "node 2, test::append"));
+  EXPECT_TRUE(five.got == Numbers({0, 1}));
+  five.stream.clear_error();
+}
+
+TEST(RunAhead, AStreamThatIsStoppedGivesUpItsReplay) {
+  FiveNodes five;
+  check::replay(five.graph, five.stream);
+  EXPECT_EQ(by_hand::wait_until_started(5), 5);
+  five.stream.force_stop();
+  EXPECT_TRUE(five.stream.retired().sleep(five.stream.tail(), kLongestNs));
+  EXPECT_TRUE(five.got.empty());
+  EXPECT_EQ(by_hand::in_flight(), 0);
+  five.stream.clear_error();
+}
+
+}  // namespace
+}  // namespace npu

@@ -1,0 +1,108 @@
+// Tasks that do nothing, by the thousand million: `soak SECONDS`, with
+// NPU_DRIVER=null. Streams come and go, one or two threads submit, some
+// arguments are long, queues run full. Prints a line of JSON; fails where a
+// task is lost, or where memory, descriptors or threads grow.
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "csrc/base/clock.h"
+#include "csrc/engine/engine.h"
+#include "csrc/taskqueue/host_wait.h"
+#include "csrc/taskqueue/stream.h"
+
+namespace npu {
+namespace {
+
+int nothing(const npu_kernel*, const uint64_t*, npu_failure*) { return NPU_OK; }
+const npu_kernel kNothing{nothing, "soak::nothing", nullptr, 0};
+
+bool submit(Stream& stream, uint64_t n, uint32_t words) {
+  for (uint64_t i = 0; i < n; ++i) {
+    Submission s;
+    if (!stream.begin(words, s)) return false;
+    s.task->kernel = &kNothing;
+    s.words[0] = i;
+    stream.commit(s);
+  }
+  return true;
+}
+
+long entries(const char* folder) {
+  long n = 0;
+  DIR* files = opendir(folder);
+  while (readdir(files)) ++n;
+  closedir(files);
+  return n;
+}
+
+struct Footprint {
+  long pages = 0;
+  long files = entries("/proc/self/fd");
+  long threads = entries("/proc/self/task");
+
+  Footprint() {
+    FILE* file = fopen("/proc/self/statm", "r");
+    if (fscanf(file, "%*d %ld", &pages) != 1) abort();
+    fclose(file);
+  }
+};
+
+// One of many, short and of its own: started, filled beyond its queue, stopped.
+uint64_t passing_stream(uint64_t round) {
+  Stream stream(0, int64_t(2000 + round % 64), 0, StreamMode::kQueued, 256);
+  const uint64_t n = 100 + round % 1000;
+  submit(stream, n, round % 7 ? 3 : 500);
+  if (round % 2) host_wait(stream, stream.tail(), WaitReason::kStreamSync);
+  stream.stop();
+  return stream.retired().value() == n ? n : 0;
+}
+
+int run(double seconds) {
+  // One that a single thread submits to, which is the quick way, and one not.
+  Stream &lasting = *find_stream(0, 0), &shared = *find_stream(0, 3 << 5);
+  const uint64_t begun = now_ns();
+  const auto end = begun + uint64_t(seconds * 1e9);
+  uint64_t lost = 0, passed = 0, wanted = 0;
+  Footprint warm;
+  constexpr uint64_t kBatch = 1 << 20;
+  for (uint64_t round = 0; now_ns() < end; ++round) {
+    if (round == 4) warm = Footprint();
+    submit(lasting, kBatch, 3);
+    std::thread second([&] { submit(shared, kBatch / 32, 3); });
+    submit(shared, kBatch / 32, 40);
+    second.join();
+    wanted += kBatch + kBatch / 16;
+    host_wait(lasting, lasting.tail(), WaitReason::kStreamSync);
+    host_wait(shared, shared.tail(), WaitReason::kStreamSync);
+    const uint64_t n = passing_stream(round);
+    if (!n) ++lost;
+    passed += n;
+  }
+  if (lasting.retired().value() + shared.retired().value() != wanted) ++lost;
+  const Footprint last;
+  // A launcher that ends and its stack may still be there.
+  const bool grown = last.pages > warm.pages + 4096 ||
+                     last.files > warm.files || last.threads > warm.threads + 1;
+  const double took = double(now_ns() - begun) / 1e9;
+  printf(
+      "{\"tasks\": %llu, \"seconds\": %.1f, \"per_second\": %.0f, \"lost\": "
+      "%llu, \"pages\": [%ld, %ld], \"descriptors\": [%ld, %ld], "
+      "\"threads\": [%ld, %ld], \"grown\": %s}\n",
+      (unsigned long long)(wanted + passed), took,
+      double(wanted + passed) / took, (unsigned long long)lost, warm.pages,
+      last.pages, warm.files, last.files, warm.threads, last.threads,
+      grown ? "true" : "false");
+  return lost || grown;
+}
+
+}  // namespace
+}  // namespace npu
+
+int main(int argc, char** argv) {
+  return npu::run(argc > 1 ? atof(argv[1]) : 10);
+}

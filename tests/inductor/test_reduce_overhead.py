@@ -1,0 +1,187 @@
+"""mode="reduce-overhead": functions replay their own graphs."""
+
+from __future__ import annotations
+
+import copy
+import gc
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch._dynamo.utils import counters
+
+from npu_dispatch.stats import StatsReader, segment_file
+
+
+def tasks() -> int:
+    """Return how many tasks the current stream has been given."""
+    torch.npu.synchronize()
+    stream = torch.npu.current_stream()
+    with StatsReader(segment_file()) as reader:
+        recent = reader.recent(stream.device_index, stream.stream_id)
+    return max(task.task for task in recent)
+
+
+def tasks_of(call: Callable[[], Any]) -> int:
+    before = tasks()
+    call()
+    return tasks() - before
+
+
+def layers() -> nn.Module:
+    torch.manual_seed(0)
+    deep = [nn.Sequential(nn.Linear(16, 16), nn.ReLU()) for _ in range(6)]
+    return nn.Sequential(*deep)
+
+
+def test_a_call_is_a_copy_and_a_replay():
+    cpu = layers()
+    npu = copy.deepcopy(cpu).npu()
+    compiled = torch.compile(npu, mode="reduce-overhead")
+
+    with torch.no_grad():
+        for i in range(5):
+            x = torch.randn(8, 16)
+            here = x.npu()
+            given = tasks_of(lambda x=here: compiled(x))
+            torch.testing.assert_close(compiled(here).cpu(), cpu(x))
+            if i > 1:
+                assert given == 2, "the copy of the input, and the graph"
+
+
+def test_training_replays_forward_and_backward():
+    cpu = layers()
+    npu = copy.deepcopy(cpu).npu()
+    compiled = torch.compile(npu, mode="reduce-overhead")
+
+    def train(model: nn.Module, parameters: Any, device: str) -> list[float]:
+        optimizer = torch.optim.SGD(parameters, lr=0.1)
+        losses = []
+        for i in range(6):
+            x = torch.full((8, 16), 0.1 * i, device=device)
+            optimizer.zero_grad()
+            loss = model(x).square().mean()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        return losses
+
+    want = train(cpu, cpu.parameters(), "cpu")
+    torch.testing.assert_close(train(compiled, npu.parameters(), "npu"), want)
+    for ours, theirs in zip(npu.parameters(), cpu.parameters(), strict=True):
+        torch.testing.assert_close(ours.detach().cpu(), theirs.detach())
+
+
+def test_results_that_are_kept_are_not_overwritten():
+    compiled = torch.compile(lambda x: (x.sin() + 1, x[0]), mode="reduce-overhead")
+    xs = [torch.randn(4, 3) for _ in range(9)]
+    counters.clear()
+
+    kept = [compiled(x.npu()) for x in xs]
+
+    for x, (y, row) in zip(xs, kept, strict=True):
+        torch.testing.assert_close(y.cpu(), x.sin() + 1)
+        torch.testing.assert_close(row.cpu(), x[0])
+    assert counters["inductor"]["cudagraph_skips"] == 1, "is reported once"
+
+
+def test_parameters_that_move_are_read_where_they_are():
+    model = nn.Linear(4, 4, bias=False).npu()
+    compiled = torch.compile(model, mode="reduce-overhead")
+    x = torch.eye(4).npu()
+    with torch.no_grad():
+        for i in range(12):
+            if i % 3 == 2:
+                model.weight.data = torch.full((4, 4), float(i), device="npu")
+            model.weight.add_(1)
+            assert torch.equal(compiled(x).cpu(), model.weight.t().cpu())
+
+
+def test_buffers_changed_in_place_are_the_callers():
+    def function(x: torch.Tensor, total: torch.Tensor) -> torch.Tensor:
+        total.add_(x)
+        return total * 2
+
+    compiled = torch.compile(function, mode="reduce-overhead")
+    total = torch.zeros(5).npu()
+    for i in range(1, 6):
+        y = compiled(torch.ones(5).npu(), total)
+        assert total.tolist() == [float(i)] * 5
+        assert y.tolist() == [2.0 * i] * 5
+
+
+def test_replays_continue_the_random_sequence():
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return F.dropout(x, 0.5) + torch.rand_like(x)
+
+    x = torch.ones(200).npu()
+
+    def draw(mode: str) -> list[list[float]]:
+        compiled = torch.compile(function, mode=mode)
+        compiled(x)
+        torch.manual_seed(4)
+        return [compiled(x).tolist() for _ in range(5)]
+
+    want = draw("default")
+    torch._dynamo.reset()
+
+    assert draw("reduce-overhead") == want
+    assert len({tuple(values) for values in want}) == 5
+
+
+def test_memory_of_many_shapes_is_bounded_and_reported():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(16, 256), nn.ReLU(), nn.Linear(256, 256)).npu()
+    compiled = torch.compile(model, mode="reduce-overhead", dynamic=True)
+    counters.clear()
+
+    def run(sizes: range) -> int:
+        with torch.no_grad():
+            for _ in range(3):
+                for n in sizes:
+                    x = torch.randn(n, 16, device="npu")
+                    torch.testing.assert_close(compiled(x), model(x))
+        gc.collect()
+        torch.npu.empty_cache()
+        return torch.npu.memory_reserved()
+
+    some = run(range(1000, 1032))
+    assert not counters["inductor"]["cudagraph_skips"]
+    more = run(range(1000, 1050))
+
+    assert more - some < 16 << 20
+    assert counters["inductor"]["cudagraph_skips"] == 1
+
+
+def test_on_another_stream_and_inside_a_capture():
+    compiled = torch.compile(lambda x: x.sin() * 2, mode="reduce-overhead")
+    x = torch.randn(6)
+    want, here = x.sin() * 2, x.npu()
+    torch.npu.synchronize()
+    for _ in range(3):
+        torch.testing.assert_close(compiled(here).cpu(), want)
+    side = torch.npu.Stream()
+    with torch.npu.stream(side):
+        for _ in range(3):
+            torch.testing.assert_close(compiled(here).cpu(), want)
+    graph = torch.npu.NPUGraph()
+    with torch.npu.graph(graph):
+        y = compiled(here)
+    here.fill_(1)
+    graph.replay()
+    torch.testing.assert_close(y.cpu(), torch.ones(6).sin() * 2)
+
+
+@pytest.mark.parametrize("device", ["cpu", "mixed"])
+def test_what_has_nodes_on_the_host_runs_as_by_default(device: str):
+    def function(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return (x.sin() + 1) + (y * 2).to(x.device)
+
+    x, y = torch.randn(3), torch.randn(3)
+    compiled = torch.compile(function, mode="reduce-overhead")
+    for _ in range(3):
+        here = x if device == "cpu" else x.npu()
+        torch.testing.assert_close(compiled(here, y).cpu(), function(x, y))

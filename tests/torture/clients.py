@@ -1,0 +1,201 @@
+"""Slow, silent and malformed clients of the service, beside one that asks /livez.
+
+`python -m tests.torture.clients --seconds 20`; prints JSON: what was answered, how
+soon, and the service's memory before and after.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import random
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+TOKEN = "torture-" + "t" * 24
+HOSTS = (
+    b"",
+    b"Host:\r\n",
+    b"Host: evil.example\r\n",
+    b"Host: localhost\r\nHost: evil.example\r\n",
+    b"Host: [::1\r\n",
+    b"Host: " + b"a" * 9000 + b"\r\n",
+    b"Host: \xff\xfe\r\n",
+    b"Host: localhost:99999999\r\n",
+)
+TOKENS = (
+    b"",
+    b"Authorization: Bearer\r\n",
+    b"Authorization: Bearer \xc3\xa9\xff\r\n",
+    b"Authorization: Bearer " + b"x" * 4000 + b"\r\n",
+    b"Authorization: Basic eDp5\r\n",
+    b"Cookie: npu_dispatch_token=\xff\r\n",
+    b"Cookie: =;;;=\r\n",
+    b"Authorization: Bearer " + TOKEN.encode() + b"\r\n",
+)
+PATHS = (b"/", b"/metrics", b"/api/v1/processes", b"/api/v1/%ff", b"/../etc", b"//")
+PATHS += (b"/?token=%00", b"/?token=" + TOKEN.encode(), b"/api/v1/admin/dump", b"*")
+
+
+def _request(rng: random.Random) -> bytes:
+    method = rng.choice((b"GET", b"GET", b"POST", b"HEAD", b"\x16\x03\x01", b"G T"))
+    head = method + b" " + rng.choice(PATHS) + b" HTTP/1.1\r\n"
+    return head + rng.choice(HOSTS) + rng.choice(TOKENS) + b"\r\n"
+
+
+def rss(pid: int) -> int:
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+class Clients:
+    def __init__(self, port: int, seed: int) -> None:
+        self.port, self.rng = port, random.Random(seed)
+        self.answers = {"malformed": 0, "slow": 0, "scrapes": 0, "livez": 0}
+        self.livez_s: list[float] = []
+        self.refused: list[str] = []
+        self.end = 0.0
+
+    def _open(self) -> Any:
+        return asyncio.open_connection("127.0.0.1", self.port)
+
+    async def livez(self) -> None:
+        """Ask, as whoever restarts the service does, and time the answer."""
+        while time.monotonic() < self.end:
+            began = time.monotonic()
+            try:
+                reader, writer = await self._open()
+                writer.write(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                line = await asyncio.wait_for(reader.readline(), 30)
+                writer.close()
+            except (OSError, TimeoutError) as error:
+                line = repr(error).encode()
+            self.livez_s.append(time.monotonic() - began)
+            if line.startswith(b"HTTP/1.1 200"):
+                self.answers["livez"] += 1
+            else:
+                self.refused.append(line.decode(errors="replace").strip())
+            await asyncio.sleep(0.05)
+
+    async def scrape(self) -> None:
+        ask = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer "
+        ask += TOKEN.encode() + b"\r\nConnection: close\r\n\r\n"
+        while time.monotonic() < self.end:
+            with contextlib.suppress(OSError, TimeoutError):
+                reader, writer = await self._open()
+                writer.write(ask)
+                text = await asyncio.wait_for(reader.read(), 30)
+                writer.close()
+                self.answers["scrapes"] += text.startswith(b"HTTP/1.1 200")
+            await asyncio.sleep(0.02)
+
+    async def slow(self) -> None:
+        """Send a byte now and then, and read as slowly."""
+        while time.monotonic() < self.end:
+            with contextlib.suppress(OSError):
+                reader, writer = await self._open()
+                for byte in b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n":
+                    writer.write(bytes([byte]))
+                    await asyncio.sleep(self.rng.random() * 0.1)
+                    if time.monotonic() > self.end:
+                        break
+                with contextlib.suppress(TimeoutError):
+                    self.answers["slow"] += bool(
+                        await asyncio.wait_for(reader.read(16), 0.5)
+                    )
+                writer.close()
+
+    async def silent(self) -> None:
+        """Connect, say nothing or half a line, and stay."""
+        while time.monotonic() < self.end:
+            with contextlib.suppress(OSError):
+                reader, writer = await self._open()
+                writer.write(self.rng.choice((b"", b"GET /", b"GET / HTTP/1.1\r\nHo")))
+                with contextlib.suppress(TimeoutError):
+                    left = max(0.01, self.end - time.monotonic())
+                    await asyncio.wait_for(reader.read(), left)
+                writer.close()
+            await asyncio.sleep(0.05)
+
+    async def malformed(self) -> None:
+        while time.monotonic() < self.end:
+            with contextlib.suppress(OSError, TimeoutError):
+                reader, writer = await self._open()
+                writer.write(_request(self.rng))
+                if self.rng.random() < 0.5:
+                    self.answers["malformed"] += bool(
+                        await asyncio.wait_for(reader.read(64), 2)
+                    )
+                writer.transport.abort()
+            await asyncio.sleep(0.01)
+
+    async def run(self, seconds: float, silent: int) -> None:
+        self.end = time.monotonic() + seconds
+        crowd = [self.livez(), self.scrape(), *(self.slow() for _ in range(64))]
+        crowd += [self.malformed() for _ in range(8)]
+        crowd += [self.silent() for _ in range(silent)]
+        await asyncio.gather(*crowd)
+
+
+async def campaign(seconds: float, seed: int, silent: int) -> dict[str, Any]:
+    env = {**os.environ, "NPU_DISPATCH_SERVE_TOKEN": TOKEN}
+    command = ("-m", "npu_dispatch", "serve", "--port", "0")
+    service = await asyncio.create_subprocess_exec(
+        *(sys.executable, *command), env=env, stdout=asyncio.subprocess.PIPE
+    )
+    assert service.stdout is not None
+    line = (await service.stdout.readline()).decode().strip()
+    clients = Clients(int(line.rstrip("/").rpartition(":")[2]), seed)
+    try:
+        await clients.run(2, 0)
+        warm = rss(service.pid)
+        clients.livez_s.clear()
+        await clients.run(seconds, silent)
+        after = rss(service.pid)
+        lived = service.returncode is None
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            service.send_signal(signal.SIGTERM)
+        try:
+            code = await asyncio.wait_for(service.wait(), 30)
+        except TimeoutError:
+            service.kill()
+            code = None
+    times = sorted(clients.livez_s)
+    bad = [f"/livez: {text}" for text in sorted(set(clients.refused))]
+    if not lived or code not in (0, -signal.SIGTERM):
+        bad.append(f"the service ended with {code}")
+    if after > 2 * warm:
+        bad.append(f"memory grew from {warm} to {after} bytes")
+    return {
+        "seed": seed,
+        **clients.answers,
+        "silent_clients": silent,
+        "livez_asked": len(times),
+        "livez_median_ms": round(1e3 * times[len(times) // 2], 1),
+        "livez_worst_ms": round(1e3 * times[-1], 1),
+        "rss_mb": [round(warm / 1e6, 1), round(after / 1e6, 1)],
+        "bad": bad,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=20)
+    parser.add_argument("--silent", type=int, default=400)
+    parser.add_argument(
+        "--seed", type=int, default=random.SystemRandom().randrange(1 << 32)
+    )
+    options = parser.parse_args()
+    found = asyncio.run(campaign(options.seconds, options.seed, options.silent))
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

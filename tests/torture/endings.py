@@ -1,0 +1,395 @@
+"""Kernels that throw, launchers that stand still, forks, signals and exits.
+
+`python -m tests.torture.endings --seconds 60`; prints JSON. Each case is a child
+of its own (victims.py), at a position or a moment that is drawn.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import ctypes
+import json
+import os
+import random
+import resource
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tests.torture import program, victims
+
+_SEIZE, _INTERRUPT, _DETACH = 0x4206, 0x4207, 17
+_WALL = 0x40000000
+Told = dict[str, Any]
+
+
+def _fail_late() -> None:
+    """Launch what fails only on the launcher."""
+    weight = torch.ones(4, 2).npu()
+    torch.nn.functional.embedding(torch.tensor([9]).npu(), weight)
+
+
+def _judged(result: Told, wanted: program.State, *may_raise: str) -> Told:
+    if "wrong" in result:
+        return {"bad": f"wrong: {result['wrong']}"}
+    if "raised" in result and result["raised"] not in may_raise:
+        return {"bad": f"raised {result}"}
+    return {**result, **victims.again(wanted)}
+
+
+def throw(rng: random.Random, wanted: program.State) -> Told:
+    """Let a kernel throw before the n-th step, or inside of a captured graph."""
+    position = rng.randrange(len(program.STEPS) + 1)
+    side = rng.random() < 0.3
+
+    def before(number: int, s: program.State) -> None:
+        if number == position:
+            with torch.npu.stream(s["side"] if side else torch.npu.current_stream()):
+                _fail_late()
+
+    def body() -> Told:
+        result = victims.outcome(wanted, before=before)
+        if "raised" not in result:
+            return {"bad": f"a failed kernel before step {position}: {result}"}
+        text = result["text"]
+        if "embedding" not in text or "endings.py:" not in text:
+            return {"bad": f"names no operator or line: {text}"}
+        return _judged(result, wanted, result["raised"])
+
+    return victims.in_child(body)
+
+
+def throw_in_graph(rng: random.Random, wanted: program.State) -> Told:
+    """Let a captured kernel throw at each replay."""
+    del rng
+
+    def body() -> Told:
+        weight = torch.ones(4, 2).npu()
+        index = torch.tensor([1]).npu()
+        graph = torch.npu.NPUGraph()
+        with torch.npu.graph(graph):
+            torch.nn.functional.embedding(index, weight)
+        graph.replay()
+        index.fill_(9)
+        graph.replay()
+        try:
+            torch.npu.synchronize()
+        except IndexError as error:
+            if "embedding" not in str(error):
+                return {"bad": f"names no operator: {error}"}
+            return victims.again(wanted)
+        return {"bad": "a failed replay was not reported"}
+
+    return victims.in_child(body)
+
+
+def _launchers(pid: int) -> list[int]:
+    found = []
+    with contextlib.suppress(OSError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            with contextlib.suppress(OSError):
+                if (task / "comm").read_text().startswith("npu"):
+                    found.append(int(task.name))
+    return found
+
+
+def stopped_launchers(rng: random.Random, wanted: program.State) -> Told:
+    """Stop single threads of the child, as a tracer can, for moments."""
+    libc = ctypes.CDLL(None, use_errno=True)
+
+    def stop_some(pid: int, pipe: int) -> None:
+        del pipe
+        end = time.monotonic() + 1.0
+        while time.monotonic() < end:
+            for thread in _launchers(pid):
+                if libc.ptrace(_SEIZE, thread, 0, 0):
+                    continue
+                libc.ptrace(_INTERRUPT, thread, 0, 0)
+                with contextlib.suppress(ChildProcessError):
+                    while time.monotonic() < end:
+                        if os.waitpid(thread, _WALL | os.WNOHANG)[0]:
+                            break
+                time.sleep(rng.random() * 0.02)
+                libc.ptrace(_DETACH, thread, 0, 0)
+            time.sleep(0.001)
+
+    def body() -> Told:
+        for _ in range(3):
+            result = victims.outcome(wanted)
+            if "right" not in result:
+                return {"bad": f"{result}"}
+        return victims.again(wanted)
+
+    return victims.in_child(body, while_it_runs=stop_some)
+
+
+def slow_launchers(rng: random.Random, wanted: program.State) -> Told:
+    """Let all threads share one CPU, the launchers last."""
+    cpu = rng.choice(sorted(os.sched_getaffinity(0)))
+
+    def before(number: int, s: program.State) -> None:
+        del number, s
+        for thread in _launchers(os.getpid()):
+            os.sched_setaffinity(thread, {cpu})
+            os.setpriority(os.PRIO_PROCESS, thread, 19)
+        os.sched_setaffinity(0, {cpu})
+
+    def body() -> Told:
+        return _judged(victims.outcome(wanted, before=before), wanted)
+
+    return victims.in_child(body)
+
+
+def few_files(rng: random.Random, wanted: program.State) -> Told:
+    """Let the child open so many files and no more."""
+    spare = rng.randrange(12)
+
+    def body() -> Told:
+        before = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(
+            resource.RLIMIT_NOFILE, (victims.descriptors() + spare, before[1])
+        )
+        result = victims.outcome(wanted)
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+        return _judged(result, wanted, "RuntimeError", "OSError")
+
+    return victims.in_child(body)
+
+
+def interrupted_calls(rng: random.Random, wanted: program.State) -> Told:
+    """Interrupt every system call by a signal that has a handler."""
+    period = rng.choice((0.0002, 0.001, 0.005))
+
+    def body() -> Told:
+        signal.signal(signal.SIGALRM, lambda *_: None)
+        signal.setitimer(signal.ITIMER_REAL, period, period)
+        result = victims.outcome(wanted)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        return _judged(result, wanted)
+
+    return victims.in_child(body)
+
+
+def forks(rng: random.Random, wanted: program.State) -> Told:
+    """Fork and spawn, on the thread that launches and on another."""
+    positions = set(rng.sample(range(len(program.STEPS)), 6))
+    spawns = rng.random() < 0.5
+
+    def one() -> None:
+        if spawns:
+            subprocess.run(["true"], check=True)
+        elif (pid := os.fork()) == 0:
+            try:
+                torch.ones(2, device="npu")
+            except RuntimeError:
+                os._exit(0)
+            os._exit(1)
+        else:
+            assert os.waitpid(pid, 0)[1] == 0, "a forked child"
+
+    def before(number: int, s: program.State) -> None:
+        del s
+        if number in positions and number:
+            one()
+
+    def body() -> Told:
+        failed: list[BaseException] = []
+
+        def beside() -> None:
+            try:
+                for _ in range(4):
+                    one()
+            except BaseException as error:
+                failed.append(error)
+
+        torch.ones(1, device="npu")
+        thread = threading.Thread(target=beside)
+        thread.start()
+        result = victims.outcome(wanted, before=before)
+        thread.join()
+        if failed:
+            return {"bad": f"a fork beside: {failed[0]!r}"}
+        return _judged(result, wanted)
+
+    return victims.in_child(body)
+
+
+def ctrl_c(rng: random.Random, wanted: program.State) -> Told:
+    """Send Ctrl-C at some moment; what was not waited for is not lost."""
+    after = rng.random() * 0.2
+
+    def body() -> Told:
+        result: Told = {"raised": "KeyboardInterrupt"}
+        try:
+            result = victims.outcome(wanted)
+            time.sleep(1)  # the signal may come late
+        except KeyboardInterrupt:
+            pass
+        return _judged(result, wanted, "KeyboardInterrupt")
+
+    def at_some_time(pid: int, pipe: int) -> None:
+        del pipe
+        time.sleep(0.02 + after)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGINT)
+
+    return victims.in_child(body, while_it_runs=at_some_time)
+
+
+def exits(rng: random.Random, wanted: program.State) -> Told:
+    """End the program before the n-th step, as sys.exit() and an error do."""
+    position = rng.randrange(len(program.STEPS))
+
+    class LeaveError(Exception):
+        pass
+
+    def before(number: int, s: program.State) -> None:
+        if number == position:
+            kept.append(s)  # whatever it holds is there until the very end
+            raise LeaveError
+
+    kept: list[program.State] = []
+
+    def body() -> Told:
+        with contextlib.suppress(LeaveError):
+            victims.outcome(wanted, before=before)
+        return {"right": True}
+
+    return victims.in_child(body, leave=True)
+
+
+def killed(rng: random.Random, wanted: program.State) -> Told:
+    """SIGKILL the process at some moment, and read what is left of it."""
+    from npu_dispatch.postmortem import dead, postmortem_lines
+    from npu_dispatch.processes import Processes
+    from npu_dispatch.stats import StatsReader
+
+    after = 0.02 + rng.random() * 0.2
+    numbers: list[int] = []
+
+    def kill(pid: int, pipe: int) -> None:
+        del pipe
+        numbers.append(pid)
+        time.sleep(after)
+        os.kill(pid, signal.SIGKILL)
+
+    def body() -> Told:
+        while True:
+            victims.outcome(wanted)
+
+    found = victims.in_child(body, while_it_runs=kill)
+    if found.get("hang"):
+        return found
+    with Processes() as processes:
+        if numbers[0] in [view.info.pid for view in processes.refresh()]:
+            return {"bad": "a dead process is listed"}
+    left = [path for path in dead() if path.name.split(".")[0] == str(numbers[0])]
+    for path in left:
+        with StatsReader(path) as reader:
+            list(postmortem_lines(reader))
+        path.unlink()
+    return {"right": True, "left": len(left)}
+
+
+def killed_watcher(rng: random.Random, wanted: program.State) -> Told:
+    """SIGKILL who reads a process; the process does not notice."""
+    from npu_dispatch.processes import Processes
+
+    after = rng.random() * 0.1
+
+    def watch(pid: int, pipe: int) -> None:
+        del pipe
+        watcher = os.fork()
+        if watcher == 0:
+            with Processes(pid=pid) as processes:
+                while True:
+                    processes.refresh()
+        time.sleep(after)
+        os.kill(watcher, signal.SIGKILL)
+        os.waitpid(watcher, 0)
+
+    def body() -> Told:
+        return _judged(victims.outcome(wanted), wanted)
+
+    return victims.in_child(body, while_it_runs=watch)
+
+
+def subinterpreter(rng: random.Random, wanted: program.State) -> Told:
+    """Import the device in a subinterpreter: refused, or right, and no crash."""
+    del rng
+
+    def body() -> Told:
+        import _xxsubinterpreters as interpreters
+
+        result = victims.outcome(wanted)
+        one = interpreters.create()
+        with contextlib.suppress(interpreters.RunFailedError):
+            interpreters.run_string(one, "import npu_dispatch._C")
+        interpreters.destroy(one)
+        return _judged(result, wanted)
+
+    return victims.in_child(body)
+
+
+CASES: dict[str, Callable[[random.Random, program.State], Told]] = {
+    case.__name__: case
+    for case in (
+        throw,
+        throw_in_graph,
+        stopped_launchers,
+        slow_launchers,
+        few_files,
+        interrupted_calls,
+        forks,
+        ctrl_c,
+        exits,
+        killed,
+        killed_watcher,
+        subinterpreter,
+    )
+}
+# As often as there is something else to hit.
+WEIGHTS = {"throw": 4, "exits": 3, "ctrl_c": 4, "forks": 3, "few_files": 2}
+
+
+def campaign(seconds: float, seed: int, only: str | None = None) -> Told:
+    rng = random.Random(seed)
+    wanted = victims.expected()
+    told: Told = {"seed": seed, "cases": {}, "bad": [], "hangs": 0}
+    end = time.monotonic() + seconds
+    names = [only] if only else list(CASES)
+    weights = [WEIGHTS.get(name, 1) for name in names]
+    order = iter(names)
+    while time.monotonic() < end:
+        name = next(order, None) or rng.choices(names, weights)[0]
+        drawn = rng.randrange(1 << 32)
+        found = CASES[name](random.Random(drawn), wanted)
+        told["cases"][name] = told["cases"].get(name, 0) + 1
+        told["hangs"] += bool(found.get("hang"))
+        if found.get("bad"):
+            told["bad"].append({"case": name, "drawn": drawn, "bad": found["bad"]})
+            print(name, drawn, found["bad"], file=sys.stderr, flush=True)
+    return told
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--only", choices=sorted(CASES))
+    parser.add_argument(
+        "--seed", type=int, default=random.SystemRandom().randrange(1 << 32)
+    )
+    options = parser.parse_args()
+    print(json.dumps(campaign(options.seconds, options.seed, options.only)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,200 @@
+"""Makes the n-th call of a kind fail, for one n after the other.
+
+`python -m tests.torture.faults --seconds 60`; prints JSON. It starts itself again
+with failing_calls.cpp in front of libc.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+KINDS = ("new", "malloc", "mmap", "thread", "eventfd", "file", "fork")
+HERE = Path(__file__).resolve().parent
+
+
+def build(folder: Path) -> Path:
+    """Compile the library that makes calls fail."""
+    library = folder / "libfailing_calls.so"
+    flags = ["-std=c++20", "-O2", "-fPIC", "-shared", "-Wall", "-Wextra"]
+    source = HERE / "failing_calls.cpp"
+    subprocess.run(
+        [os.environ.get("CXX", "c++"), *flags, "-o", library, source, "-ldl"],
+        check=True,
+    )
+    return library
+
+
+class Calls:
+    """The preloaded library, in the process that it is in front of."""
+
+    def __init__(self) -> None:
+        self._library = ctypes.CDLL(None)
+        for name in ("fault_seen", "fault_failed"):
+            getattr(self._library, name).restype = ctypes.c_long
+        self._library.fault_site.restype = ctypes.c_size_t
+
+    def arm(self, kind: str, n: int) -> None:
+        found = self._library.fault_arm(KINDS.index(kind), ctypes.c_long(n))
+        assert found, "the extension is not loaded"
+
+    def disarm(self) -> None:
+        self._library.fault_disarm()
+
+    @property
+    def seen(self) -> int:
+        return int(self._library.fault_seen())
+
+    @property
+    def failed(self) -> int:
+        return int(self._library.fault_failed())
+
+    def sites(self) -> list[int]:
+        return [
+            self._library.fault_site(ctypes.c_long(n))
+            for n in range(min(self.seen, 1 << 16))
+        ]
+
+
+def places(kind: str, every: bool, wanted: Any) -> list[int]:
+    """Return which calls to fail: all, or the first and last from each place."""
+    from tests.torture import victims
+
+    calls = Calls()
+
+    def count() -> dict[str, Any]:
+        calls.arm(kind, 0)
+        result = _everything(wanted)
+        calls.disarm()
+        return {"sites": calls.sites(), **result}
+
+    counted = victims.in_child(count)
+    assert "right" in counted, counted
+    sites = counted["sites"]
+    if every:
+        return list(range(1, len(sites) + 1))
+    first = {site: n for n, site in reversed(list(enumerate(sites, 1)))}
+    last = {site: n for n, site in enumerate(sites, 1)}
+    return sorted({*first.values(), *last.values()})
+
+
+def _everything(wanted: Any) -> dict[str, Any]:
+    """Run the program, and what it does not have: a coroutine's wait, a fork."""
+    import asyncio
+
+    import torch
+
+    from tests.torture import victims
+
+    result = victims.outcome(wanted)
+    if "right" not in result:
+        return result
+
+    async def wait() -> None:
+        x = torch.ones(3, device="npu")
+        await torch.npu.current_stream()
+        assert (x + 1).sum().item() == 6
+
+    try:
+        asyncio.run(wait())
+        pid = os.fork()
+    except victims.TYPED as error:
+        return {"raised": type(error).__name__, "text": str(error), "line": 1}
+    if pid == 0:
+        os._exit(0)
+    os.waitpid(pid, 0)
+    return result
+
+
+def inject(kind: str, n: int, wanted: Any) -> dict[str, Any]:
+    """Fail one call of a cold program; return what came of it."""
+    from tests.torture import victims
+
+    calls = Calls()
+
+    def body() -> dict[str, Any]:
+        calls.arm(kind, n)
+        result = _everything(wanted)
+        failed = calls.failed
+        calls.disarm()
+        if "wrong" in result:
+            return {"bad": f"wrong: {result['wrong']}"}
+        if "raised" in result and not result["line"]:
+            return {"bad": f"raised at no line: {result}"}
+        return {**result, "failed": failed, **victims.again(wanted)}
+
+    return victims.in_child(body, leave=n % 2 == 0)
+
+
+def cases(every: bool, seed: int, wanted: Any) -> Iterator[tuple[str, int]]:
+    """Yield what to fail: the rare kinds first and whole, then in a drawn order."""
+    rest: list[tuple[str, int]] = []
+    for kind in reversed(KINDS):
+        found = [(kind, n) for n in places(kind, every, wanted)]
+        if len(found) <= 20:
+            yield from found
+        else:
+            rest += found
+    random.Random(seed).shuffle(rest)
+    yield from rest
+
+
+def campaign(seconds: float, every: bool, seed: int) -> dict[str, Any]:
+    from tests.torture import victims
+
+    wanted = victims.expected()
+    end = time.monotonic() + seconds
+    told: dict[str, Any] = {"seed": seed, "injected": 0, "raised": 0, "right": 0}
+    told |= {"by_kind": {}, "bad": [], "hangs": 0, "complete": True}
+    for kind, n in cases(every, seed, wanted):
+        if time.monotonic() > end:
+            told["complete"] = False
+            break
+        found = inject(kind, n, wanted)
+        told["injected"] += 1
+        told["by_kind"][kind] = told["by_kind"].get(kind, 0) + 1
+        told["hangs"] += bool(found.get("hang"))
+        if found.get("bad"):
+            told["bad"].append({"kind": kind, "n": n, **found})
+            print(kind, n, found, file=sys.stderr, flush=True)
+        else:
+            told["raised" if "raised" in found else "right"] += 1
+    return told
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--every", action="store_true", help="every n of each kind")
+    parser.add_argument(
+        "--seed", type=int, default=random.SystemRandom().randrange(1 << 32)
+    )
+    parser.add_argument("--one", nargs=2, metavar=("KIND", "N"), help="this one only")
+    options = parser.parse_args()
+    if "failing_calls" not in os.environ.get("LD_PRELOAD", ""):
+        with tempfile.TemporaryDirectory() as folder:
+            library = build(Path(folder))
+            env = {**os.environ, "LD_PRELOAD": str(library), "TMPDIR": folder}
+            command = [sys.executable, "-m", "tests.torture.faults", *sys.argv[1:]]
+            sys.exit(subprocess.run(command, env=env, check=False).returncode)
+    if options.one:
+        from tests.torture import victims
+
+        found = inject(options.one[0], int(options.one[1]), victims.expected())
+        print(json.dumps(found, indent=1))
+        return
+    print(json.dumps(campaign(options.seconds, options.every, options.seed)))
+
+
+if __name__ == "__main__":
+    main()

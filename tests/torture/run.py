@@ -1,0 +1,115 @@
+"""The campaign: everything that can give out, does; one table of what came of it.
+
+`make torture`, or `python -m tests.torture.run --minutes 300 --json FILE`. Ends
+with status 1 where something hung, was lost, or was wrong. README.md in this
+folder says what each part does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+SOAK = ROOT / "build" / "core" / "tests" / "cpp" / "soak"
+# Of the time that there is.
+SHARES = {
+    "faults": 0.34,
+    "endings": 0.2,
+    "soak": 0.14,
+    "null": 0.14,
+    "foreign_bytes": 0.1,
+    "clients": 0.08,
+}
+Told = dict[str, Any]
+
+
+def part(name: str, seconds: float) -> Told:
+    """Run a part in a process of its own; return its JSON."""
+    command = [sys.executable, "-m", f"tests.torture.{name}", "--seconds", str(seconds)]
+    env = dict(os.environ)
+    if name == "null":
+        command, env = [str(SOAK), str(seconds)], {**env, "NPU_DRIVER": "null"}
+    # Setting up, and one case that hangs for as long as it is let.
+    limit = seconds * 1.5 + 240
+    try:
+        done = subprocess.run(
+            command, cwd=ROOT, env=env, capture_output=True, text=True,
+            timeout=limit, check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return {"bad": [f"no end after {limit:.0f} s"], "hangs": 1}
+    try:
+        told: Told = json.loads(done.stdout.splitlines()[-1])
+    except (ValueError, IndexError):
+        return {"bad": [f"ended with {done.returncode}: {done.stderr[-3000:]}"]}
+    if name == "null":
+        told["bad"] = ["tasks are lost"] * told["lost"]
+        told["bad"] += ["it grows"] if told["grown"] else []
+    return told
+
+
+def figures(parts: dict[str, Told]) -> Told:
+    """Return the few numbers that say what was done, and what came of it."""
+
+    def of(name: str, key: str) -> Any:
+        return parts.get(name, {}).get(key, 0)
+
+    cases = of("endings", "cases") or {}
+    inputs = of("foreign_bytes", "inputs") or {}
+    return {
+        "tasks soaked, null driver": of("null", "tasks"),
+        "operators soaked": of("soak", "operators"),
+        "faults injected": of("faults", "injected"),
+        "of them: typed error": of("faults", "raised"),
+        "of them: right result": of("faults", "right"),
+        "kernels thrown, stops, forks, signals, exits": sum(cases.values()),
+        "bad inputs tried": sum(inputs.values()),
+        "scrapes served": of("clients", "scrapes"),
+        "/livez asked": of("clients", "livez_asked"),
+        "/livez answered": of("clients", "livez"),
+        "/livez, slowest, ms": of("clients", "livez_worst_ms"),
+        "hangs": sum(told.get("hangs", 0) for told in parts.values()),
+        "tasks lost": of("null", "lost"),
+        "wrong, in all": sum(len(told.get("bad", [])) for told in parts.values()),
+    }
+
+
+def table(found: Told) -> str:
+    rows = [f"| {name} | {value:,} |" for name, value in found.items()]
+    return "\n".join(["| what | figure |", "|---|---|", *rows])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--minutes", type=float, default=6)
+    parser.add_argument("--only", choices=sorted(SHARES), action="append")
+    parser.add_argument("--json", type=Path, default=ROOT / "out" / "torture.json")
+    options = parser.parse_args()
+    chosen = options.only or list(SHARES)
+    whole = sum(SHARES[name] for name in chosen)
+    parts: dict[str, Told] = {}
+    for name in chosen:
+        seconds = options.minutes * 60 * SHARES[name] / whole
+        print(f"{name}: {seconds:.0f} s", file=sys.stderr, flush=True)
+        began = time.monotonic()
+        parts[name] = part(name, seconds)
+        parts[name]["took_s"] = round(time.monotonic() - began, 1)
+        for wrong in parts[name].get("bad", []):
+            print(f"  {name}: {wrong}", file=sys.stderr, flush=True)
+    found = figures(parts)
+    options.json.parent.mkdir(parents=True, exist_ok=True)
+    whole_report = {"figures": found, "parts": parts}
+    options.json.write_text(json.dumps(whole_report, indent=2) + "\n")
+    print(table(found))
+    sys.exit(bool(found["wrong, in all"] or found["hangs"]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,127 @@
+"""What is left of a process that was killed, and what tells of it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+from subprocess import PIPE
+
+import pytest
+from click.testing import CliRunner
+
+from npu_dispatch import _C, remains
+from npu_dispatch.cli import main
+from npu_dispatch.postmortem import dead
+from npu_dispatch.processes import Processes
+from npu_dispatch.stats import StatsReader, segment_directory, segment_file
+
+# A kernel of the user's writes where it must not, on the launcher's thread.
+PROGRAM = """
+import ctypes, os, sys, torch
+library = torch.library.Library("postmortem_test", "DEF")
+library.define("crash(Tensor x) -> Tensor")
+def crash(x):
+    if armed:
+        ctypes.string_at(0)
+    return x.clone()
+library.impl("crash", crash, "CPU")
+library.impl("crash", torch.empty_like, "Meta")
+armed = False
+x = torch.ones(3, device="npu")
+torch.ops.postmortem_test.crash(x)
+torch.npu.synchronize()
+armed = True
+y = x + 1
+print("ready", flush=True)
+sys.stdin.readline()
+torch.ops.postmortem_test.crash(y)  # line 19
+torch.npu.synchronize()  # line 20
+"""
+
+
+@pytest.fixture
+def killed(fresh_python):
+    """Start the program; return its number once it has died of its kernel."""
+    pipes = {"stdin": PIPE, "stdout": PIPE, "stderr": PIPE}
+    with fresh_python.start("-c", PROGRAM, **pipes) as process:
+        assert process.stdout.readline() == "ready\n"
+        process.stdin.write("\n")
+        process.stdin.flush()
+        assert process.wait(100) == -signal.SIGSEGV
+    yield process.pid
+    for path in dead():
+        if path.name.startswith(f"{process.pid}"):
+            path.unlink()
+
+
+def postmortem(*args: str) -> str:
+    result = CliRunner().invoke(main, ["postmortem", *args])
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def test_the_last_task_of_a_process_that_crashed_names_operator_and_line(killed):
+    text = postmortem(str(killed))
+
+    lines = text.splitlines()
+    assert lines[0].startswith(f"process {killed}, killed; began 20")
+    last = [line for line in lines if line.startswith("    task ")][-1]
+    assert "postmortem_test::crash" in last
+    assert last.endswith("launched at <string>:19 in <module>: not finished")
+    assert any("reason device_sync, at <string>:20 in <module>" in x for x in lines)
+
+
+def test_what_is_left_survives_those_who_look_for_living_processes(killed):
+    before = postmortem(str(killed))
+    with Processes() as processes:
+        for _ in range(2):
+            assert killed not in [view.info.pid for view in processes.refresh()]
+
+    assert not segment_file(killed).exists()
+    assert postmortem(str(killed)) == before
+    assert f"process {killed}, killed" in postmortem("--list")
+
+
+def test_it_survives_a_new_process_too(killed, fresh_python):
+    before = postmortem(str(killed))
+
+    fresh_python("import torch; torch.ones(2, device='npu').sum().item()")
+
+    assert not segment_file(killed).exists()
+    assert postmortem(str(killed)) == before
+
+
+def test_nobody_left_is_said_so():
+    result = CliRunner().invoke(main, ["postmortem", "1"])
+
+    assert result.exit_code == 1
+    assert "nothing is left of process 1 that was killed" in result.output
+
+
+def test_the_newest_are_kept_and_none_for_longer_than_its_time(tmp_path):
+    now = time.time()
+    for number in range(remains.KEPT_SEGMENTS + 3):
+        path = tmp_path / f"{number}.dead"
+        path.touch()
+        os.utime(path, (now, now - number))
+    old = tmp_path / "77.dead"
+    old.touch()
+    os.utime(old, (now, now - remains.KEPT_S - 1))
+    living = tmp_path / "99"
+    living.touch()
+    os.utime(living, (0, 0))
+
+    remains.sweep(tmp_path)
+
+    kept = {path.name for path in tmp_path.iterdir()}
+    expected = {f"{n}.dead" for n in range(remains.KEPT_SEGMENTS)}
+    assert kept == {*expected, "99"}
+
+
+def test_a_living_process_is_not_taken_for_a_dead_one():
+    path = Path(_C.segment_path())
+    assert path not in dead(segment_directory())
+    with StatsReader(path) as reader:
+        assert reader.info.pid == os.getpid()

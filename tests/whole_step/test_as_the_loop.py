@@ -1,0 +1,266 @@
+"""compile_step() computes what the plain loop does: losses, parameters, states.
+
+Most steps are captured without Inductor, whose kernels are the business of
+tests/inductor; the loops run eagerly on npu.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from step_loop import batches, classifier, plain_loop, twins, values
+from torch import nn
+from torch.optim import lr_scheduler
+
+import npu_dispatch
+
+CLOSE = {"rtol": 1e-4, "atol": 1e-5}
+
+
+def check(
+    model: nn.Module,
+    kind: str,
+    options: dict[str, Any],
+    *,
+    count: int = 8,
+    schedule: Any = None,
+    scaler: Any = None,
+    backend: str = "eager",
+    loss_fn: Any = F.cross_entropy,
+    **how: Any,
+) -> Any:
+    """Train twins by both; return the step, for what else a test asks."""
+    (theirs, their_optimizer), (ours, our_optimizer) = twins(model, kind, **options)
+    data = batches(count)
+    scalers = (scaler(), scaler()) if scaler else (None, None)
+    schedulers = [schedule and schedule(o) for o in (their_optimizer, our_optimizer)]
+    want = plain_loop(
+        theirs,
+        their_optimizer,
+        data,
+        scheduler=schedulers[0],
+        scaler=scalers[0],
+        loss_fn=loss_fn,
+        **how,
+    )
+    step = npu_dispatch.compile_step(
+        ours,
+        our_optimizer,
+        loss_fn,
+        scheduler=schedulers[1],
+        scaler=scalers[1],
+        backend=backend,
+        **how,
+    )
+
+    got = [step(x.npu(), y.npu()) for x, y in data]
+
+    torch.testing.assert_close([v.item() for v in got], want, **CLOSE)
+    torch.testing.assert_close(values(ours), values(theirs), **CLOSE)
+    torch.testing.assert_close(values(our_optimizer), values(their_optimizer), **CLOSE)
+    # What users and checkpoints see of the hyperparameters is their own.
+    for mine, other in zip(
+        our_optimizer.param_groups, their_optimizer.param_groups, strict=True
+    ):
+        assert {k: v for k, v in mine.items() if k != "params"} == {
+            k: v for k, v in other.items() if k != "params"
+        }
+    if scaler:
+        assert scalers[1].state_dict() == scalers[0].state_dict()
+    assert step.reason is None
+    assert step.replays >= count // 2 - 1
+    assert all(p.grad is None or not p.grad.any() for p in ours.parameters())
+    return step
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        ("SGD", {"lr": 0.1}),
+        ("SGD", {"lr": 0.1, "momentum": 0.9, "nesterov": True, "weight_decay": 0.1}),
+        ("SGD", {"lr": 0.1, "foreach": False}),
+        ("Adam", {"lr": 0.01, "fused": True}),
+        ("Adam", {"lr": 0.01, "foreach": True, "amsgrad": True}),
+        ("AdamW", {"lr": 0.01}),
+        ("AdamW", {"lr": 0.01, "foreach": False}),
+        ("AdamW", {"lr": 0.01, "capturable": True}),
+        ("RMSprop", {"lr": 0.01}),
+        ("NAdam", {"lr": 0.01}),
+        ("Adamax", {"lr": 0.01}),
+        ("Adadelta", {"lr": 0.5}),
+        ("RAdam", {"lr": 0.01}),
+    ],
+)
+def test_an_optimizer_takes_its_steps(kind: str, options: dict[str, Any]):
+    step = check(classifier(), kind, options)
+
+    assert step.captures == 1
+
+
+@pytest.mark.parametrize("kind", ["SGD", "AdamW", "RMSprop"])
+def test_compiled_by_inductor(kind: str):
+    step = check(
+        classifier(),
+        kind,
+        {"lr": 0.01},
+        schedule=lambda o: lr_scheduler.ExponentialLR(o, 0.8),
+        clip_grad_norm=0.05,
+        backend="inductor",
+    )
+
+    assert step.captures == 1
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        lambda o: lr_scheduler.StepLR(o, 2, 0.5),
+        lambda o: lr_scheduler.CosineAnnealingLR(o, 8),
+        lambda o: lr_scheduler.OneCycleLR(o, 0.1, total_steps=20, cycle_momentum=False),
+        lambda o: lr_scheduler.LambdaLR(o, lambda n: 1 / (n + 1)),
+    ],
+)
+def test_a_schedulers_rate_needs_no_new_graph(schedule: Any):
+    step = check(classifier(), "AdamW", {"lr": 0.01}, schedule=schedule)
+
+    assert step.captures == 1
+
+
+@pytest.mark.parametrize("kind", ["SGD", "RMSprop"])
+@pytest.mark.parametrize("how", [{"clip_grad_norm": 0.05}, {"clip_grad_value": 0.001}])
+def test_gradients_are_clipped(kind: str, how: dict[str, float]):
+    check(classifier(), kind, {"lr": 0.01}, **how)
+
+
+@pytest.mark.parametrize("accumulate", [2, 3])
+def test_gradients_accumulate(accumulate: int):
+    how = {"accumulate": accumulate, "count": 6 * accumulate, "clip_grad_norm": 0.1}
+    step = check(classifier(), "AdamW", {"lr": 0.01}, **how)
+
+    assert step.captures == 2
+
+
+@pytest.mark.parametrize("kind", ["AdamW", "RMSprop"])
+def test_a_grad_scaler_skips_infinite_gradients_without_a_wait(kind: str):
+    def scaler() -> Any:
+        # The loss is infinite at first, and again where the scale has grown.
+        return torch.amp.GradScaler("npu", init_scale=2.0**127, growth_interval=2)
+
+    step = check(
+        classifier(),
+        kind,
+        {"lr": 0.01},
+        scaler=scaler,
+        loss_fn=lambda x, y: 4 * F.cross_entropy(x, y),
+        count=16,
+    )
+
+    assert step._training.scaler.get_scale() < 2.0**127, "none was infinite"
+
+
+def test_half_precision_with_its_scaler():
+    (theirs, optimizer), (ours, our_optimizer) = twins(classifier(), "SGD", lr=0.1)
+    data = batches(10)
+    scaler, other = torch.amp.GradScaler("npu"), torch.amp.GradScaler("npu")
+    how = {"autocast": torch.float16, "clip_grad_norm": 1.0}
+    want = plain_loop(theirs, optimizer, data, scaler=scaler, **how)
+    step = npu_dispatch.compile_step(
+        ours, our_optimizer, F.cross_entropy, scaler=other, backend="eager", **how
+    )
+
+    got = [step(*batch).item() for batch in data]
+
+    torch.testing.assert_close(got, want, rtol=1e-3, atol=1e-3)
+    assert step.captures == 1
+    assert other.state_dict() == scaler.state_dict()
+
+
+class Tied(nn.Module):
+    """A weight used twice, a frozen one, and one that nothing uses."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.enter = nn.Linear(16, 8)
+        self.leave = nn.Linear(8, 16)
+        self.leave.weight = nn.Parameter(self.enter.weight.detach().t().clone())
+        self.inner = nn.Linear(16, 16, bias=False)
+        self.outer = nn.Linear(16, 4)
+        self.again = nn.Linear(16, 16, bias=False)
+        self.again.weight = self.inner.weight
+        self.unused = nn.Linear(2, 2)
+        self.enter.weight.requires_grad_(False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.leave(self.enter(x).relu())
+        return self.outer(self.again(self.inner(x).relu()))
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_tied_frozen_and_unused_parameters(accumulate: int):
+    torch.manual_seed(0)
+    options = {"lr": 0.01, "weight_decay": 0.1}
+    check(Tied(), "AdamW", options, accumulate=accumulate, count=8 * accumulate)
+
+
+def test_dropout_draws_what_eager_code_draws():
+    model = nn.Sequential(nn.Linear(16, 64), nn.Dropout(0.5), nn.Linear(64, 4))
+    (theirs, optimizer), (ours, our_optimizer) = twins(model, "SGD", lr=0.1)
+    data = batches(8)
+    step = npu_dispatch.compile_step(
+        ours, our_optimizer, F.cross_entropy, backend="eager"
+    )
+
+    torch.manual_seed(3)
+    want = plain_loop(theirs, optimizer, data)
+    torch.manual_seed(3)
+    got = [step(*batch).item() for batch in data]
+
+    torch.testing.assert_close(got, want, **CLOSE)
+    assert step.replays == 6
+    torch.testing.assert_close(values(ours), values(theirs), **CLOSE)
+
+
+def test_results_are_the_callers_own():
+    model = classifier().npu()
+
+    def loss_fn(logits: torch.Tensor, target: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {"logits": logits, "loss": F.cross_entropy(logits, target)}
+
+    step = npu_dispatch.compile_step(
+        model, torch.optim.SGD(model.parameters(), lr=0.1), loss_fn, backend="eager"
+    )
+
+    results = [step(*batch) for batch in batches(5)]
+
+    assert len({r["loss"].item() for r in results}) == 5
+    for result, (_, target) in zip(results, batches(5), strict=True):
+        want = F.cross_entropy(result["logits"].cpu(), target)
+        torch.testing.assert_close(result["loss"].cpu(), want)
+        assert not result["logits"].requires_grad
+
+
+def test_a_model_that_returns_its_loss_and_takes_keywords():
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(16, 4)
+
+        def forward(self, x: torch.Tensor, *, labels: torch.Tensor, by: float) -> Any:
+            return F.cross_entropy(self.layer(x) * by, labels), by
+
+    torch.manual_seed(0)
+    (theirs, optimizer), (ours, our_optimizer) = twins(Model(), "SGD", lr=0.1)
+    step = npu_dispatch.compile_step(ours, our_optimizer, backend="eager")
+
+    for x, y in batches(5):
+        optimizer.zero_grad()
+        loss, _ = theirs(x.npu(), labels=y.npu(), by=2.0)
+        loss.backward()
+        optimizer.step()
+        got, by = step(x, labels=y, by=2.0)
+        torch.testing.assert_close(got, loss.detach(), **CLOSE)
+        assert by == 2.0
+    assert step.captures == 1

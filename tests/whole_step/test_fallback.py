@@ -1,0 +1,197 @@
+"""What cannot be captured runs as the plain loop does, with a sentence about it."""
+
+from __future__ import annotations
+
+import logging
+import random
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from step_loop import batches, classifier, plain_loop, twins, values
+from torch import nn
+
+import npu_dispatch
+
+CLOSE = {"rtol": 1e-4, "atol": 1e-5}
+HERE = Path(__file__)
+
+
+def line_of(text: str) -> str:
+    lines = HERE.read_text().splitlines()
+    return f"{HERE}:{1 + next(i for i, line in enumerate(lines) if text in line)}"
+
+
+class Model(nn.Module):
+    def __init__(self, what: str) -> None:
+        super().__init__()
+        self.layers = classifier()
+        self.what = what
+        self.count = 0
+        self.seen: list[int] = []
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.what == "waits" and x.sum() > 0:  # waits here
+            return self.layers(x * 2)
+        if self.what == "prints":
+            print("prints here")
+        if self.what == "counts":
+            self.count += 1
+            return self.layers(x) * self.count
+        if self.what == "notes":
+            self.seen.append(len(self.seen))
+        if self.what == "draws":
+            return self.layers(x * random.random())
+        if self.what == "selects":
+            return self.layers(x[x[:, 0] > -9])
+        return self.layers(x)
+
+
+@pytest.mark.parametrize(
+    ("what", "where"),
+    [
+        ("waits", "waits here"),
+        ("prints", 'print("prints here")'),
+        ("counts", None),
+        ("notes", None),
+        ("draws", None),
+        ("selects", "x[x[:, 0] > -9]"),
+    ],
+)
+def test_a_model_that_does(what: str, where: str | None):
+    (theirs, optimizer), (ours, our_optimizer) = twins(Model(what), "AdamW", lr=0.01)
+    step = npu_dispatch.compile_step(
+        ours, our_optimizer, F.cross_entropy, backend="eager"
+    )
+    data = batches(8)
+
+    random.seed(1)
+    want = plain_loop(theirs, optimizer, data)
+    random.seed(1)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        got = [step(*batch).item() for batch in data]
+
+    torch.testing.assert_close(got, want, **CLOSE)
+    torch.testing.assert_close(values(ours), values(theirs), **CLOSE)
+    assert (ours.count, ours.seen) == (theirs.count, theirs.seen)
+    said = [w for w in caught if "compile_step" in str(w.message)]
+    assert len(said) == 1, [str(w.message) for w in caught]
+    assert said[0].filename == __file__
+    text = str(said[0].message)
+    assert text.startswith("compile_step runs eagerly from now on: ")
+    assert "\n" not in text
+    if where:
+        assert line_of(where) in text, text
+    assert step.reason and step.reason in text
+
+
+def eagerly(step: Any, data: Any) -> str:
+    with pytest.warns(UserWarning, match="compile_step runs eagerly from now on"):
+        for batch in data:
+            step(*batch)
+    return step.reason
+
+
+def test_hooks_of_the_optimizer_are_called_at_each_step():
+    _, (model, optimizer) = twins(classifier(), "SGD", lr=0.1)
+    calls = []
+    optimizer.register_step_post_hook(lambda *_: calls.append(1))
+    step = npu_dispatch.compile_step(model, optimizer, F.cross_entropy, backend="eager")
+
+    assert "hooks" in eagerly(step, batches(5))
+    assert len(calls) == 5
+
+
+class Counting(torch.optim.Optimizer):
+    """Divides its rate by a number that it has on the host."""
+
+    def __init__(self, parameters: Any) -> None:
+        super().__init__(parameters, {"lr": 0.1})
+
+    @torch.no_grad()
+    def step(self) -> None:
+        for group in self.param_groups:
+            for p in group["params"]:
+                state = self.state[p]
+                state["steps"] = state.get("steps", 0) + 1
+                p.sub_(p.grad * (group["lr"] / state["steps"]))
+
+
+def test_an_optimizer_that_counts_on_the_host():
+    first, second = (classifier().npu() for _ in range(2))
+    optimizer, other = Counting(first.parameters()), Counting(second.parameters())
+    step = npu_dispatch.compile_step(first, optimizer, F.cross_entropy, backend="eager")
+    data = batches(8)
+
+    assert "Counting.state.steps" in eagerly(step, data)
+    plain_loop(second, other, data)
+
+    torch.testing.assert_close(values(first), values(second), **CLOSE)
+
+
+def test_inputs_that_need_gradients_get_them():
+    _, (model, optimizer) = twins(classifier(), "SGD", lr=0.1)
+    step = npu_dispatch.compile_step(model, optimizer, F.cross_entropy, backend="eager")
+    (x, y), *_ = batches(1)
+    x = x.npu().requires_grad_()
+
+    assert "input" in eagerly(step, [(x, y)])
+    assert x.grad is not None
+
+
+def test_wrong_batches_raise_what_the_loop_raises_and_change_nothing(monkeypatch):
+    # pytest keeps what is logged, and with it the frames of Dynamo's own error.
+    log = logging.getLogger("torch._subclasses.fake_tensor")
+    monkeypatch.setattr(log, "disabled", True)
+    (theirs, optimizer), (ours, our_optimizer) = twins(classifier(), "AdamW", lr=0.01)
+    step = npu_dispatch.compile_step(
+        ours, our_optimizer, F.cross_entropy, backend="eager"
+    )
+    data = batches(10)
+    want = plain_loop(theirs, optimizer, data)
+
+    got = []
+    for i, batch in enumerate(data):
+        if i in (0, 4):
+            with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
+                step(torch.zeros(12, 5), batch[1])
+        got.append(step(*batch).item())
+
+    torch.testing.assert_close(got, want, **CLOSE)
+    assert (step.reason, step.captures) == (None, 1)
+
+
+def test_a_rate_that_no_graph_can_take_and_that_changes_all_the_time():
+    (theirs, optimizer), (ours, our_optimizer) = twins(classifier(), "Adagrad", lr=0.1)
+    step = npu_dispatch.compile_step(
+        ours, our_optimizer, F.cross_entropy, backend="eager"
+    )
+    data = batches(12)
+
+    want = plain_loop(theirs, optimizer, data)
+    with pytest.warns(UserWarning, match="Adagrad.state.step"):
+        got = [step(*batch).item() for batch in data]
+
+    torch.testing.assert_close(got, want, **CLOSE)
+
+
+def test_nothing_is_imported_before_the_first_step(fresh_python):
+    done = fresh_python.run(
+        "-c",
+        "import sys, torch, npu_dispatch; m = torch.nn.Linear(2, 2).npu();"
+        "assert 'npu_dispatch.whole_step' not in sys.modules;"
+        # Making an optimizer imports torch._dynamo.
+        "o = torch.optim.SGD(m.parameters(), lr=1.0);"
+        "step = npu_dispatch.compile_step(m, o, torch.nn.MSELoss());"
+        "ours = 'npu_dispatch.inductor.scheduling';"
+        "theirs = 'torch._inductor.compile_fx';"
+        "print(ours in sys.modules, theirs in sys.modules);"
+        "step(torch.ones(2, 2), torch.ones(2, 2));"
+        "print(ours in sys.modules, theirs in sys.modules)",
+    )
+
+    assert done.stdout.split() == ["False", "False", "True", "True"], done.stderr
