@@ -83,9 +83,9 @@ def plan_options(command: type[click.Command]) -> click.Command:
         step ends where the optimizer's does. Without an optimizer the whole run
         is one. See docs/plan.md.
         """
-        from npu_dispatch.cli import what_to_run
         from npu_dispatch.plan import sheet
         from npu_dispatch.plan.record import PlanError, record
+        from npu_dispatch.program import what_to_run
 
         what, rest = what_to_run(module, args)
         try:

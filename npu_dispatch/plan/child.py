@@ -54,7 +54,7 @@ def main() -> None:
     import torch
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
-    from npu_dispatch import _C, cli, npu
+    from npu_dispatch import _C, npu, program
 
     seen = _Seen(what["steps"])
     register_optimizer_step_post_hook(seen.stepped)
@@ -66,7 +66,7 @@ def main() -> None:
     npu.init()
     begun = time.monotonic_ns()
     try:
-        cli.execute(script if what["module"] else Path(script), tuple(sys.argv[3:]))
+        program.execute(script if what["module"] else Path(script), tuple(sys.argv[3:]))
     except _EnoughError:
         pass
     except SystemExit as stop:

@@ -59,14 +59,14 @@ def record(
         what.write_text(
             json.dumps({"steps": steps + warmup + 1, "module": module, "out": str(out)})
         )
-        environment = for_child(
+        variables = for_child(
             NPU_DRIVER="emulated",
             NPU_EMULATED=sheet.driver_text(slower=host_speed),
             NPU_TRACE_DIR=str(rings),
         )
         child = subprocess.Popen(
             [sys.executable, "-m", "npu_dispatch.plan.child", str(what), *command],
-            env=environment,
+            env=variables,
             stdout=sys.stderr,
         )
         processes = follow(child, rings)

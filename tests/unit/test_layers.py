@@ -72,6 +72,9 @@ PYTHON_LAYERS = {
     "doctor": 3.1,
     "dump": 3.2,
     "cli_watch": 3.5,
+    "program": 2,
+    "plan": 3.1,
+    "cli_plan": 3.5,
     "__main__": 4,
 }
 WITHOUT_TORCH = {"errors", "config", "stats", "metrics", "service", "summary"}

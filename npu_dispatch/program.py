@@ -1,0 +1,108 @@
+"""A program that a command runs as Python itself would."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from types import TracebackType
+
+import click
+
+__all__ = ["Runner", "execute", "run_program", "what_to_run"]
+
+
+class Runner(click.Command):
+    """A command with `-m MODULE`: as for Python, what follows is the module's."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        taking_value = {
+            name
+            for option in self.params
+            if isinstance(option, click.Option) and not option.is_flag
+            for name in option.opts
+        }
+        place = 0
+        while place < len(args) and args[place].startswith("-"):
+            if args[place] == "-m":
+                if place + 1 == len(args):
+                    break  # which click reports
+                args = [*args[: place + 2], "--", *args[place + 2 :]]
+                break
+            place += 2 if args[place] in taking_value else 1
+        return super().parse_args(ctx, args)
+
+
+def what_to_run(
+    module: str | None, args: tuple[str, ...]
+) -> tuple[str | Path, tuple[str, ...]]:
+    """Return the module's name or the script, and its arguments."""
+    if module is not None:
+        return module, args
+    if not args:
+        raise click.UsageError("Missing argument 'SCRIPT', or -m MODULE.")
+    script = Path(args[0])
+    if not script.is_file():
+        raise click.BadParameter(
+            f"File {args[0]!r} does not exist.", param_hint="'SCRIPT'"
+        )
+    return script, args[1:]
+
+
+def execute(what: str | Path, args: tuple[str, ...]) -> None:
+    """Run it in this process as its main program; raises what it raises."""
+    import runpy
+
+    if isinstance(what, Path):
+        # Python itself makes a script's path absolute: frames name it so.
+        script = os.path.abspath(what)  # noqa: PTH100 (links stay)
+        sys.argv = [script, *args]
+        sys.path.insert(0, str(what.resolve().parent))
+        runpy.run_path(script, run_name="__main__")
+    else:
+        sys.argv = [what, *args]
+        sys.path.insert(0, str(Path.cwd()))
+        runpy.run_module(what, run_name="__main__", alter_sys=True)
+
+
+def run_program(what: str | Path, args: tuple[str, ...]) -> int:
+    """Run it as `python SCRIPT ARGS` or `python -m MODULE ARGS` would.
+
+    Returns the exit status.
+    """
+    _hide_command()
+    try:
+        execute(what, args)
+    except SystemExit as stop:
+        if stop.code is None or isinstance(stop.code, int):
+            return stop.code or 0
+        print(stop.code, file=sys.stderr)
+        return 1
+    except KeyboardInterrupt as stop:
+        _show(stop)
+        return 130
+    except BaseException as error:
+        _show(error)
+        return 1
+    return 0
+
+
+def _hide_command() -> None:
+    """Take the file that pip made for this command for no user's."""
+    from npu_dispatch import _C
+
+    command = getattr(sys.modules["__main__"], "__file__", None)
+    if command:
+        _C.add_origin(command, False)
+
+
+def _show(error: BaseException) -> None:
+    """Print the traceback from the program's first frame on."""
+    import runpy
+    import traceback
+
+    ours = {__file__, "<frozen runpy>", runpy.__file__}
+    frames: TracebackType | None = error.__traceback__
+    while frames and frames.tb_frame.f_code.co_filename in ours:
+        frames = frames.tb_next
+    traceback.print_exception(error.with_traceback(frames or error.__traceback__))
