@@ -102,10 +102,11 @@ test-delayed: bench-cpp test-python
 
 test-sanitizers: $(TOOLS)
 	for s in thread address,undefined; do \
-	  $(CMAKE_CORE) -B build/core-$$s -DNPU_SANITIZER=$$s && \
-	  $(BIN)/cmake --build build/core-$$s -j $(JOBS) && \
+	  tree=build/core-$${s%%,*}; \
+	  $(CMAKE_CORE) -B $$tree -DNPU_SANITIZER=$$s && \
+	  $(BIN)/cmake --build $$tree -j $(JOBS) && \
 	  TSAN_OPTIONS=halt_on_error=1 UBSAN_OPTIONS=halt_on_error=1 \
-	    $(CTEST) --test-dir build/core-$$s || exit 1; \
+	    $(CTEST) --test-dir $$tree || exit 1; \
 	done
 
 # A third of the operators and what changed; NIGHTLY=1: all.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import socket
 from subprocess import PIPE
 
@@ -37,9 +38,13 @@ def test_silent_clients_keep_nobody_from_an_answer(port: int, said: bytes):
 
 
 def test_a_client_may_ask_again_and_again(port: int):
-    with socket.create_connection(("127.0.0.1", port), timeout=60) as client:
+    client = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    with contextlib.closing(client):
+        client.connect()
+        connection = client.sock
         for _ in range(3):
-            client.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            text = client.recv(4096)
-            assert text.startswith(b"HTTP/1.1 200")
-            assert b"connection: close" not in text.lower()
+            client.request("GET", "/livez")
+            with client.getresponse() as answer:
+                assert answer.status == 200
+                answer.read()
+        assert client.sock is connection  # nobody closed it

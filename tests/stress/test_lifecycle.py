@@ -159,9 +159,9 @@ with torch.npu.graph(g):
 # What another stream uses, most of what the process may have.
 LAST_MEMORY = """
 total = torch.npu.get_device_properties(0).total_memory
-torch.npu.set_per_process_memory_fraction((1 << 20) / total)
+torch.npu.set_per_process_memory_fraction((24 << 20) / total)
 with torch.npu.stream(torch.npu.Stream()):
-    big = torch.empty(600 << 10, dtype=torch.uint8, device="npu")
+    big = torch.empty(15 << 20, dtype=torch.uint8, device="npu")
 big.record_stream(torch.npu.current_stream())
 """
 GROUP = """
@@ -191,7 +191,7 @@ async def wait():
         ("stream_sync", "dist.barrier()", GROUP),
         (
             "allocator",
-            "del big; torch.empty(700 << 10, dtype=torch.uint8, device='npu')",
+            "del big; torch.empty(15 << 20, dtype=torch.uint8, device='npu')",
             LAST_MEMORY,
         ),
         ("", "asyncio.run(wait())", AWAIT),

@@ -15,9 +15,15 @@ struct Slot {
   int value = 0;
 };
 
+// As if `first` positions had come and gone before.
 struct Small {
-  explicit Small(uint64_t capacity)
-      : slots(new Slot[capacity]), ring(slots.get(), capacity, control) {}
+  explicit Small(uint64_t capacity, uint64_t first = 0)
+      : slots(new Slot[capacity]),
+        control{{first}, {first}, {first}},
+        ring(slots.get(), capacity, control, first) {
+    for (uint64_t p = first - capacity; p != first; ++p)
+      slots[p % capacity].lap = uint32_t(p / capacity + 1);
+  }
   bool push(int value) {
     const uint64_t p = ring.claim();
     if (p == kRingFull) return false;
@@ -120,34 +126,13 @@ TEST(Ring, KeepsOneProducersOrder) { hammer(64, 1, 100'000); }
 TEST(Ring, KeepsEachOfSeveralProducersOrder) { hammer(64, 3, 30'000); }
 TEST(Ring, KeepsOrderWhenItIsAlwaysFull) { hammer(2, 3, 10'000); }
 
-// As if so many positions had come and gone before.
-struct Late {
-  Late(uint64_t capacity, uint64_t first)
-      : slots(new Slot[capacity]),
-        control{{first}, {first}, {first}},
-        ring(slots.get(), capacity, control, first) {
-    for (uint64_t p = first - capacity; p != first; ++p)
-      slots[p % capacity].lap = uint32_t(p / capacity + 1);
-  }
-  bool push(int value) {
-    const uint64_t p = ring.claim();
-    if (p == kRingFull) return false;
-    ring.slot(p).value = value;
-    ring.publish(p);
-    return true;
-  }
-  std::unique_ptr<Slot[]> slots;
-  RingControl<> control;
-  Ring<Slot> ring;
-};
-
 // Where 32 bits of a position, of a lap, or the sign of a position end.
 TEST(Ring, GoesOnWherePositionsAndLapsOverflow) {
   for (const uint64_t capacity : {2, 8, 64}) {
     for (const uint64_t edge :
          {uint64_t{1} << 32, capacity << 32, uint64_t{1} << 63}) {
       for (uint64_t before = 0; before <= 2 * capacity; ++before) {
-        Late late(capacity, edge - before);
+        Small late(capacity, edge - before);
         EXPECT_TRUE(late.ring.front() == nullptr);
         int in = 0, out = 0;
         while (out < 200) {
@@ -168,7 +153,7 @@ TEST(Ring, GoesOnWherePositionsAndLapsOverflow) {
 TEST(Ring, LosesNothingOfTwoThreadsAcrossAnOverflow) {
   constexpr uint64_t kCapacity = 8, kEach = 20'000;
   for (const uint64_t edge : {uint64_t{1} << 32, kCapacity << 32}) {
-    Late late(kCapacity, edge - kEach);
+    Small late(kCapacity, edge - kEach);
     const auto produce = [&] {
       for (uint64_t i = 0; i < kEach; ++i)
         while (!late.push(1)) std::this_thread::yield();
