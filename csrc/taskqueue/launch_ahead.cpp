@@ -56,7 +56,8 @@ LaunchAhead::Next LaunchAhead::launch_next() {
 LaunchAhead::Next LaunchAhead::start(Task& task) {
   npu_failure failure;
   failure.text[0] = 0;
-  stream_.block().begin(launched_, task.kernel->name, task.site);
+  if (launched_ - ring_.front_position() < kRecentTasks)
+    stream_.block().begin(launched_, task.kernel->name, task.site);
   const int code = in_flight_.start(task.kernel, task.words(), failure);
   if (code == NPU_OK) {
     has_started();
@@ -90,13 +91,22 @@ void LaunchAhead::retire_ended() {
     Task& task = *ring_.front();
     if (task.marks.kind == TaskKind::kTimestamp) {
       if (!note_stated_time(task, position)) executor_.process(task, position);
-      continue;
+    } else {
+      const npu_failure* const failure = in_flight_.failure_of(number);
+      if (failure) executor_.failed(failure->code, task, position, *failure);
+      retire(task, position);
+      if (failure) return give_up_flights();
     }
-    const npu_failure* const failure = in_flight_.failure_of(number);
-    if (failure) executor_.failed(failure->code, task, position, *failure);
-    retire(task, position);
-    if (failure) return give_up_flights();
+    show(position + kRecentTasks);
   }
+}
+
+// More may be in flight than the recent tasks hold: they show the oldest, so
+// that what the device is at is among them.
+void LaunchAhead::show(uint64_t position) {
+  if (position >= launched_) return;
+  const Task& task = *ring_.at(position);
+  stream_.block().begin(position, name_of(task), task.site);
 }
 
 // Of a driver that says when its tasks ended. The note is of the time at which
@@ -131,8 +141,9 @@ void LaunchAhead::retire(Task& task, uint64_t position) {
     const auto ticks_at = [&](uint64_t ns) {
       return ended - uint64_t(double(now - ns) / ns_per_tick());
     };
-    begun = ticks_at(from);
-    ended = ticks_at(to);
+    // Two clocks: what cannot be is what their conversion loses.
+    begun = std::max(begun, ticks_at(from));
+    ended = std::max(begun, ticks_at(to));
   }
   executor_.retire_stamped(task, position, begun, ended);
   last_end_ = ended;
@@ -152,10 +163,7 @@ void LaunchAhead::give_up_flights() {
 
 // Until the device reports, the next task can be started, or the stream fails.
 void LaunchAhead::wait_for_report(Next next) {
-  const uint64_t oldest = ring_.front_position();
-  const uint64_t number = flight(oldest).number;
-  // What it runs now; more may be in flight than the recent tasks hold.
-  stream_.block().begin(oldest, name_of(*ring_.front()), ring_.front()->site);
+  const uint64_t number = flight(ring_.front_position()).number;
   const auto due = [&] {
     return in_flight_.ended(number) ||
            (next == Next::kNone && ring_.at(launched_)) ||

@@ -42,6 +42,7 @@ class LaunchAhead {
   void retire_ended();
   bool note_stated_time(Task& task, uint64_t position);
   void retire(Task& task, uint64_t position);
+  void show(uint64_t position);
   void give_up_flights();
   void wait_for_report(Next next);
 

@@ -100,10 +100,11 @@ def test_the_line_that_waits_is_named(planned, tmp_path: Path) -> None:
     assert json.loads(trace.read_text())["traceEvents"]
 
 
-def test_a_slower_host_takes_longer_where_launches_are_the_limit(planned) -> None:
-    _, (one,) = planned(LOOP.format(after=0), 1e4)
-    _, (half,) = planned(LOOP.format(after=0), 1e4, "--scale", "host=0.5")
-    assert half["step_us"] > 1.3 * one["step_us"]
+def test_the_device_is_as_fast_beside_a_slower_host(planned) -> None:
+    """It is emulated twice as fast, and every time is doubled: neither shows."""
+    _, (one,) = planned(LOOP.format(after=0), 0.2)
+    _, (half,) = planned(LOOP.format(after=0), 0.2, "--scale", "host=0.5")
+    assert half["step_us"] == pytest.approx(one["step_us"], rel=0.05)
 
 
 def test_memory_that_ends_is_said(planned) -> None:

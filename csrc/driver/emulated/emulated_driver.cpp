@@ -1,5 +1,6 @@
 #include "csrc/driver/emulated/emulated_driver.h"
 
+#include <pthread.h>
 #include <string.h>
 
 #include "csrc/base/env.h"
@@ -24,8 +25,13 @@ EmulatedMemory& memory() {
   static auto* const instance = new EmulatedMemory;
   return *instance;
 }
+// A forked child has none of the threads: it begins anew.
 EmulatedQueues& queues() {
-  static auto* const instance = new EmulatedQueues(spec());
+  static EmulatedQueues* instance = [] {
+    pthread_atfork(nullptr, nullptr,
+                   [] { instance = new EmulatedQueues(spec()); });
+    return new EmulatedQueues(spec());
+  }();
   return *instance;
 }
 

@@ -1,13 +1,13 @@
 #include "csrc/driver/emulated/queues.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <string.h>
 #include <sys/prctl.h>
 
 #include <algorithm>
 #include <chrono>
 
+#include "csrc/base/blocked_signals.h"
 #include "csrc/base/clock.h"
 #include "csrc/driver/emulated/work.h"
 
@@ -20,20 +20,22 @@ constexpr uint64_t kPaceNs = 25'000;
 // A queue with more to come is reported on this often.
 constexpr uint64_t kProgressNs = 100'000;
 
-// Threads of a driver take no signals of the program's. They end with the
-// process.
+// Threads of a driver take no signals of the program's.
 template <typename Body>
-void start(Body body) {
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  std::thread(body).detach();
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+std::thread start(Body body) {
+  const BlockedSignals blocked;
+  return std::thread(body);
 }
 
 bool sleeps(const npu_kernel& kernel) { return !strcmp(kernel.name, "_sleep"); }
 
 }  // namespace
+
+struct EmulatedQueues::Computation {
+  uint64_t number;
+  const npu_kernel* kernel;
+  const uint64_t* words;
+};
 
 struct EmulatedQueues::Queue {
   Queue(DeviceModel& device, int priority, const npu_reports& reports)
@@ -43,8 +45,14 @@ struct EmulatedQueues::Queue {
   DeviceModel::Queue& times;
   const npu_reports& reports;
   std::deque<uint64_t> in_flight;  // numbers, the oldest first
-  uint64_t computed = 0;           // up to here, where kernels are computed
-  uint64_t failed = 0;             // the number, or 0
+  // Where kernels are computed, each queue has a thread for them: a kernel may
+  // wait for one of another queue.
+  std::thread computer;
+  std::condition_variable computes;
+  std::deque<Computation> to_compute;
+  bool computing = false, closes = false;
+  uint64_t computed = 0;  // up to here
+  uint64_t failed = 0;    // the number, or 0
   bool told_failure = false;
   npu_failure failure{};
   bool reporting = false;  // a thread is in a function of `reports`
@@ -61,19 +69,28 @@ EmulatedQueues::Queue* EmulatedQueues::create(int device, int priority,
   if (!model)
     model =
         std::make_unique<DeviceModel>(spec_.concurrency, spec_.copy_engines);
-  queues_.push_back(std::make_unique<Queue>(*model, priority, reports));
   if (!started_) {
+    start([this] { report_ends(); }).detach();  // ends with the process
     started_ = true;
-    start([this] { report_ends(); });
-    if (spec_.computes) start([this] { compute(); });
   }
+  auto queue = std::make_unique<Queue>(*model, priority, reports);
+  if (spec_.computes)
+    queue->computer = start([this, &queue = *queue] { compute(queue); });
+  queues_.push_back(std::move(queue));
   return queues_.back().get();
 }
 
 void EmulatedQueues::destroy(Queue* queue) {
   reset(*queue);
+  if (spec_.computes) {
+    {
+      std::lock_guard lock(mutex_);
+      queue->closes = true;
+      queue->computes.notify_one();
+    }
+    queue->computer.join();
+  }
   std::lock_guard lock(mutex_);
-  if (computed_last_ == queue) computed_last_ = nullptr;
   queue->device.remove(&queue->times);
   std::erase_if(queues_, [&](const auto& q) { return q.get() == queue; });
 }
@@ -114,8 +131,8 @@ int EmulatedQueues::submit(Queue& queue, uint64_t number,
   total.ns += double(task.overhead + task.work);
   if (flops_ns >= ns && !copies) total.flops_ns += flops_ns;
   if (spec_.computes) {
-    to_compute_.push_back({&queue, number, kernel, words});
-    computes_.notify_one();
+    queue.to_compute.push_back({number, kernel, words});
+    queue.computes.notify_one();
   }
   if (due(queue) < wakes_at_) ends_.notify_one();
   return NPU_OK;
@@ -143,10 +160,13 @@ bool EmulatedQueues::report(Queue& queue, uint64_t now,
   auto& begun = queue.times.begun;
   while (!begun.empty() &&
          begun.front().end + uint64_t(spec_.complete_ns) <= now) {
-    const DeviceModel::Span span = begun.front();
+    DeviceModel::Span span = begun.front();
     fails = span.number == queue.failed;
     if (spec_.computes && !fails && span.number > queue.computed) break;
-    queue.kept[span.number % kKept] = span;
+    DeviceModel::Span& kept = queue.kept[span.number % kKept];
+    // Nothing has ended before its results were there.
+    if (kept.number == span.number) span.end = std::max(span.end, kept.end);
+    kept = span;
     begun.pop_front();
     queue.in_flight.pop_front();
     if (fails) break;
@@ -194,27 +214,27 @@ void EmulatedQueues::report_ends() {
   }
 }
 
-void EmulatedQueues::compute() {
+void EmulatedQueues::compute(Queue& queue) {
   pthread_setname_np(pthread_self(), "npu_compute");
+  queue.reports.runs_here(queue.reports.stream);
   npu_failure failure;
   std::unique_lock lock(mutex_);
   for (;;) {
-    computes_.wait(lock, [this] { return !to_compute_.empty(); });
-    const Computation next = to_compute_.front();
-    to_compute_.pop_front();
-    Queue& queue = *next.queue;
+    queue.computes.wait(
+        lock, [&] { return queue.closes || !queue.to_compute.empty(); });
+    if (queue.closes) return;
+    const Computation next = queue.to_compute.front();
+    queue.to_compute.pop_front();
     if (queue.failed) continue;
-    computing_ = &queue;
-    const bool changes = computed_last_ != &queue;
-    computed_last_ = &queue;
+    queue.computing = true;
     lock.unlock();
-    if (changes) queue.reports.runs_here(queue.reports.stream);
     failure.text[0] = 0;
     const int code = next.kernel->run(next.kernel, next.words, &failure);
     lock.lock();
-    computing_ = nullptr;
+    queue.computing = false;
     if (code == NPU_OK) {
       queue.computed = next.number;
+      queue.kept[next.number % kKept] = {next.number, 0, now_ns()};
     } else {
       queue.failure = failure;
       queue.failure.code = code;
@@ -227,11 +247,10 @@ void EmulatedQueues::compute() {
 
 void EmulatedQueues::reset(Queue& queue) {
   std::unique_lock lock(mutex_);
-  std::erase_if(to_compute_,
-                [&](const Computation& c) { return c.queue == &queue; });
+  queue.to_compute.clear();
   queue.in_flight.clear();
   queue.device.reset(queue.times, now_ns());
-  silent_.wait(lock, [&] { return !queue.reporting && computing_ != &queue; });
+  silent_.wait(lock, [&] { return !queue.reporting && !queue.computing; });
   queue.computed = queue.failed = 0;
   queue.told_failure = false;
 }

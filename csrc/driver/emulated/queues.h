@@ -1,4 +1,5 @@
-// The queues of emulated devices, and the one thread that reports their ends.
+// The queues of emulated devices: the thread that reports their ends, and one
+// for each queue where kernels are computed.
 #pragma once
 
 #include <condition_variable>
@@ -38,15 +39,10 @@ class EmulatedQueues {
   void forget_totals();
 
  private:
-  struct Computation {
-    Queue* queue;
-    uint64_t number;
-    const npu_kernel* kernel;
-    const uint64_t* words;
-  };
+  struct Computation;
 
   void report_ends();
-  void compute();
+  void compute(Queue& queue);
   bool report(Queue& queue, uint64_t now, std::unique_lock<std::mutex>& lock);
   // When the timer is to look at the queue again; UINT64_MAX: never.
   uint64_t due(const Queue& queue) const;
@@ -54,13 +50,11 @@ class EmulatedQueues {
   const EmulatedSpec spec_;
   std::mutex mutex_;
   // The timer's; and for whoever waits until a queue is silent.
-  std::condition_variable ends_, silent_, computes_;
+  std::condition_variable ends_, silent_;
   std::map<int, std::unique_ptr<DeviceModel>> devices_;
   std::vector<std::unique_ptr<Queue>> queues_;
   uint64_t wakes_at_ = UINT64_MAX;  // the timer; 0: it is awake
   uint64_t looked_ = 0;             // when the timer last did
-  std::deque<Computation> to_compute_;
-  Queue *computing_ = nullptr, *computed_last_ = nullptr;
   std::unordered_map<const char*, EmulatedTotal> totals_;
   bool started_ = false;
 };
