@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from held_stream import Held
 
 from npu_dispatch import _C
-from npu_dispatch.npu import _device_error as errors
+from npu_dispatch.npu.runtime import device_error as errors
 
 
 @pytest.fixture(autouse=True)
