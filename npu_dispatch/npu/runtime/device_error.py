@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+import npu_dispatch
 from npu_dispatch import _C
 from npu_dispatch.npu.runtime.codes import ACL_FAILED, coded
 
@@ -144,7 +145,7 @@ def frame_origins() -> list[tuple[str, bool]]:
     paths = sysconfig.get_paths()
     packages = {
         Path(torch.__file__).parent: False,
-        Path(__file__).parent.parent: False,
+        Path(npu_dispatch.__file__).parent: False,
         Path(paths["stdlib"]): False,
         Path(paths["purelib"]): True,
         Path(paths["platlib"]): True,
