@@ -50,7 +50,11 @@ def plan_options(command: type[click.Command]) -> click.Command:
         metavar="host=NUMBER",
         help="Plan for a host of so many times this one's speed.",
     )
-    @click.option("--steps", type=click.IntRange(1), default=10, show_default=True)
+    @click.option(
+        "--steps",
+        type=click.IntRange(1),
+        help="To look at. By default 10, or as many as take a quarter of a second.",
+    )
     @click.option("--warmup", type=click.IntRange(0), default=3, show_default=True)
     @click.option(
         "--json", "json_file", type=click.Path(dir_okay=False, path_type=Path)
@@ -69,7 +73,7 @@ def plan_options(command: type[click.Command]) -> click.Command:
     def plan(
         devices: tuple[str, ...],
         host_speed: float,
-        steps: int,
+        steps: int | None,
         warmup: int,
         json_file: Path | None,
         html_file: Path | None,

@@ -10,7 +10,7 @@ from typing import Any
 
 from npu_dispatch.plan.replay import Run, Task, Wait, step_ns
 
-__all__ = ["Blame", "Operator", "Report", "WhatIf", "analyse"]
+__all__ = ["Blame", "Graph", "Operator", "Report", "WhatIf", "analyse"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +40,15 @@ class WhatIf:
 
 
 @dataclass(frozen=True, slots=True)
+class Graph:
+    """A step as a captured graph: what a replay took, or why there is none."""
+
+    step_us: float | None
+    why_not: str
+    where: str
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     device: str
     steps: int
@@ -57,6 +66,7 @@ class Report:
     operators: list[Operator]
     blames: list[Blame]
     what_if: list[WhatIf]
+    graph: Graph | None  # None: no step was left to capture
     # The recorded run computed as the what-ifs are, against what was seen.
     replay_error: float
 
@@ -88,7 +98,12 @@ def _busy(tasks: Sequence[Task], begin: float, end: float) -> list[list[float]]:
 
 
 def analyse(
-    run: Run, device: str, *, peak_allocated: int, peak_reserved: int
+    run: Run,
+    device: str,
+    *,
+    peak_allocated: int,
+    peak_reserved: int,
+    graph: Graph | None = None,
 ) -> Report:
     """Return the report of a run with at least two boundaries."""
     steps = len(run.boundaries) - 1
@@ -126,7 +141,8 @@ def analyse(
         peak_reserved=peak_reserved,
         operators=_operators(inside, run.waits, run.boundaries[-1], steps),
         blames=_blames(run.waits, idle_of, run.boundaries, steps),
-        what_if=_what_ifs(run, seen, again),
+        what_if=_what_ifs(run, seen, again, graph),
+        graph=graph,
         replay_error=again / seen - 1 if seen else 0.0,
     )
 
@@ -212,7 +228,7 @@ def _blames(
     return sorted(rows, key=lambda row: (-row.idle_us, -row.host_us, row.where))
 
 
-def _what_ifs(run: Run, seen: float, again: float) -> list[WhatIf]:
+def _what_ifs(run: Run, seen: float, again: float, graph: Graph | None) -> list[WhatIf]:
     """Scale what was seen as the replay says that it would change."""
     cases: list[tuple[str, dict[str, float], float]] = [
         ("host 2x faster", {"host": 2.0}, 1.0),
@@ -225,4 +241,7 @@ def _what_ifs(run: Run, seen: float, again: float) -> list[WhatIf]:
     for what, change, gain in cases:
         step = seen * step_ns(run, **change) / again if again else 0.0
         rows.append(WhatIf(what, step / 1e3, gain * seen / step if step else 0.0))
+    if graph and graph.step_us:
+        speedup = seen / 1e3 / graph.step_us
+        rows.append(WhatIf("step in a graph (measured)", graph.step_us, speedup))
     return rows

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from npu_dispatch.plan.record import Recorded, now_text
+from npu_dispatch.plan.show import graph_refused
 
 __all__ = ["write"]
 
@@ -65,6 +66,8 @@ def _tables(one: Recorded) -> str:
             [[w.what, f"{w.step_us:,.1f}", f"{w.speedup:.2f}x"] for w in r.what_if],
         ),
     ]
+    if why := graph_refused(r):
+        parts.append(f"<p>{escape(why)}</p>")
     if r.blames:
         parts.append(
             _rows(

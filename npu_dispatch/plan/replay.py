@@ -87,7 +87,7 @@ def step_ns(
             clock = max([clock, *free.values()]) + late
             last = max(last, wait.ended)
         else:
-            steps.append(max([clock * 0, *free.values()], default=clock))
+            steps.append(max(free.values(), default=clock))
     if len(steps) < 2:
         return 0.0
     return (steps[-1] - steps[0]) / (len(steps) - 1)

@@ -102,8 +102,14 @@ int EmulatedQueues::submit(Queue& queue, uint64_t number,
   const uint64_t now = now_ns();
   DeviceModel::Task task{number, DeviceModel::Engine::kCompute,
                          now + uint64_t(spec_.launch_ns),
-                         uint64_t(spec_.kernel_ns), 0};
-  const double flops_ns = work.flops / spec_.flops_of(work.itemsize);
+                         uint64_t(spec_.kernel_ns) +
+                             uint64_t(work.steps) * uint64_t(spec_.step_ns),
+                         0};
+  const double reached = work.convolves ? spec_.convolution
+                         : work.steps   ? spec_.recurrent
+                                        : 1;
+  const double flops_ns =
+      work.flops / (spec_.flops_of(work.itemsize) * reached);
   const double rate =
       work.bytes <= spec_.cache ? spec_.cache_bandwidth : spec_.bandwidth;
   double ns = std::max(flops_ns, work.bytes / rate);
