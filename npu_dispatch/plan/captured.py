@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import statistics
 import traceback
 from pathlib import Path
@@ -49,10 +50,8 @@ class CapturedStep:
 
     def give_up(self, error: BaseException | None) -> dict[str, Any]:
         """Return why the step cannot be captured, and the program's own line."""
-        try:
+        with contextlib.suppress(RuntimeError):  # it did not survive what is told
             self.graph.capture_end()
-        except RuntimeError:
-            pass  # it did not survive what is reported
         if error is None:
             return {"why": "the program ended before another step did", "where": ""}
         frames = traceback.extract_tb(error.__traceback__)

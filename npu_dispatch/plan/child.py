@@ -15,7 +15,6 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-
 _MOST_STEPS = 1000
 
 
