@@ -3,25 +3,17 @@
 #include <algorithm>
 #include <bit>
 
+#include "csrc/placement/tuning.h"
+
 namespace npu {
 namespace {
 
-constexpr uint64_t kMinSpinUs = 10, kMaxSpinUs = 60, kPreemptedUs = 200;
-constexpr int kSkipAfterPreemption = 32;
-// A wake-up costs the caller some 20 us. A training step has pauses longer than
-// kMaxSpinUs, where Python goes from backward() to the optimizer.
-constexpr uint64_t kPatientSpinUs = 250;
-constexpr int kMostPatience = 8;
-constexpr uint64_t kHurriedTasks = 16;
-constexpr uint64_t kShortestRestNs = 3'000;
-constexpr int kMostDoublings = 3;
+using namespace tuning;
 
 }  // namespace
 
-IdleSpin::IdleSpin(uint64_t ticks_per_us, bool alone)
-    : ticks_per_us_(ticks_per_us),
-      alone_(alone),
-      mean_gap_(kMaxSpinUs * ticks_per_us / 4) {}
+IdleSpin::IdleSpin(uint64_t ticks_per_us)
+    : ticks_per_us_(ticks_per_us), mean_gap_(kMaxSpinUs * ticks_per_us / 4) {}
 
 uint64_t IdleSpin::begin() {
   const uint64_t most = kMaxSpinUs * ticks_per_us_;
@@ -32,7 +24,6 @@ uint64_t IdleSpin::begin() {
     --skipped_;
     return 0;
   }
-  if (alone_) return 0;
   return patience_ > 0 ? kPatientSpinUs * ticks_per_us_ : short_spin_;
 }
 

@@ -9,19 +9,20 @@ namespace npu {
 // Times are ticks of the clock that the world below tells.
 class IdleSpin {
  public:
-  // `alone`: whoever would make work needs the core that spins.
-  IdleSpin(uint64_t ticks_per_us, bool alone);
+  explicit IdleSpin(uint64_t ticks_per_us);
 
   // Looks for about four times the usual gap, or longer while that has been
   // worth it. True: there is work, `gap` after the beginning. False: sleep.
   //
-  // World: uint64_t ticks(), void pause(), bool work(), bool awaited(), and
+  // World: uint64_t ticks(), void pause(), bool work(), bool awaited(),
   // uint64_t rest_ticks(), how long to leave the queue alone unless somebody
-  // waits.
+  // waits, and grant(uint64_t ticks), how long of that it may spin: an object
+  // with ticks() that exists while it does.
   template <typename World>
   bool look(World& world, uint64_t& gap) {
-    const uint64_t start = world.ticks(), budget = begin();
-    for (uint64_t last = start; last - start < budget;) {
+    const auto grant = world.grant(begin());
+    const uint64_t start = world.ticks();
+    for (uint64_t last = start; last - start < grant.ticks();) {
       rest(world);
       for (int i = 0; i < (world.awaited() ? kLooksWhileAwaited : 1); ++i) {
         if (world.work()) {
@@ -69,7 +70,6 @@ class IdleSpin {
   void found(uint64_t gap);
 
   const uint64_t ticks_per_us_;
-  const bool alone_;
   uint64_t mean_gap_;      // smoothed
   uint64_t short_spin_{};  // of this gap
   // How many gaps not to spin in after having been preempted in one.

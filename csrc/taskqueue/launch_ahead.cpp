@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "csrc/base/clock.h"
+#include "csrc/placement/spin_grant.h"
 #include "csrc/taskqueue/event.h"
 
 namespace npu {
@@ -169,11 +170,14 @@ void LaunchAhead::wait_for_report(Next next) {
            (next == Next::kNone && ring_.at(launched_)) ||
            executor_.drops_tasks();
   };
-  const uint64_t start = ticks();
-  do {
-    if (due()) return;
-    pause();
-  } while (ticks_between(start, ticks()) < kReportSpinTicks);
+  {
+    const SpinGrant spin(kReportSpinTicks);
+    const uint64_t start = ticks();
+    do {
+      if (due()) return;
+      pause();
+    } while (ticks_between(start, ticks()) < spin.ticks());
+  }
   executor_.parking().park(due);
 }
 

@@ -1,11 +1,14 @@
 #include "csrc/taskqueue/launcher.h"
 
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
 
 #include "csrc/base/clock.h"
-#include "csrc/placement/core_share.h"
+#include "csrc/placement/spin_grant.h"
+#include "csrc/placement/this_machine.h"
+#include "csrc/placement/tuning.h"
 #include "csrc/stats/segment.h"
 #include "csrc/taskqueue/host_wait_policy.h"
 #include "csrc/taskqueue/this_thread.h"
@@ -19,9 +22,9 @@ uint64_t to_ns(uint64_t ticks) {
   return uint64_t(double(ticks) * ns_per_tick());
 }
 
-bool only_core() {
-  static const bool only = usable_cores() == 1;
-  return only;
+void nap() {
+  constexpr timespec kNap{0, long(tuning::kNapNs)};
+  nanosleep(&kNap, nullptr);
 }
 
 bool is_urgent(const Stream& stream) { return stream.priority() < 0; }
@@ -33,7 +36,7 @@ Launcher::Launcher(Stream& stream, uint64_t number)
       number_(number),
       placement_(stream.device(), is_urgent(stream)),
       executor_(stream, &placement_),
-      idle_(uint64_t(1000 / ns_per_tick()), only_core()) {
+      idle_(uint64_t(1000 / ns_per_tick())) {
   if (InFlight* const in_flight = executor_.queue().in_flight())
     ahead_.emplace(stream, executor_, *in_flight);
 }
@@ -65,6 +68,7 @@ struct Launcher::Idle {
 
   uint64_t ticks() const { return npu::ticks(); }
   void pause() const { npu::pause(); }
+  SpinGrant grant(uint64_t ticks) const { return SpinGrant(ticks); }
   bool work() const { return launcher.executor_.ring().front(); }
   // An urgent stream is looked at as if somebody always waited.
   bool awaited() const {
@@ -114,7 +118,9 @@ bool Launcher::sleep_until_work() {
   return true;
 }
 
+// One that may not interrupt all cores now looks again after a nap.
 void Launcher::park() {
+  if (!policy().may_fence(now_ns())) return nap();
   executor_.parking().park([this] {
     if (executor_.ring().front() || stream_.ends(number_)) return true;
     bump(stream_.block().parks);

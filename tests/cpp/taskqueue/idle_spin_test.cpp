@@ -20,7 +20,13 @@ struct World {
   uint64_t rest = 0;
   uint64_t haste_at = ~uint64_t{0};
   uint64_t looks = 0, pauses = 0;
+  uint64_t granted = ~uint64_t{0};
 
+  struct Grant {
+    uint64_t granted;
+    uint64_t ticks() const { return granted; }
+  };
+  Grant grant(uint64_t wanted) const { return {std::min(wanted, granted)}; }
   uint64_t ticks() const { return now; }
   void pause() {
     ++pauses;
@@ -57,7 +63,7 @@ bool found(IdleSpin& idle, uint64_t us) {
 }
 
 TEST(IdleSpin, LooksForFourTimesTheUsualGap) {
-  IdleSpin idle(kUs, false);
+  IdleSpin idle(kUs);
   EXPECT_EQ(vain(idle), 60 * kUs);  // at first
   for (int i = 0; i < 50; ++i) EXPECT_TRUE(found(idle, 5));
   EXPECT_TRUE(vain(idle) >= 20 * kUs && vain(idle) <= 21 * kUs);
@@ -67,7 +73,7 @@ TEST(IdleSpin, LooksForFourTimesTheUsualGap) {
 
 // One gap of 13 us among those of 5 moves the mean by an eighth of the rest.
 TEST(IdleSpin, SmoothsItsGaps) {
-  IdleSpin idle(kUs, false);
+  IdleSpin idle(kUs);
   for (int i = 0; i < 100; ++i) found(idle, 5);
   found(idle, 13);
   const uint64_t four_means = 4 * (7 * 5 + 13) * kUs / 8;
@@ -75,14 +81,14 @@ TEST(IdleSpin, SmoothsItsGaps) {
 }
 
 TEST(IdleSpin, LooksLittleWhereGapsAreLong) {
-  IdleSpin idle(kUs, false);
+  IdleSpin idle(kUs);
   for (int i = 0; i < 20; ++i) idle.slept(400 * kUs);
   EXPECT_EQ(vain(idle), 10 * kUs);
 }
 
 // What a mean gap of just the longest spin still is worth.
 TEST(IdleSpin, LooksAsLongAsItMayForTheLongestGapThatItSpinsFor) {
-  IdleSpin idle(kUs, false), longer(kUs, false);
+  IdleSpin idle(kUs), longer(kUs);
   idle.slept(375 * kUs);  // (7 * 15 + 375) / 8 = 60
   longer.slept(376 * kUs);
   EXPECT_EQ(vain(idle), 60 * kUs);
@@ -91,7 +97,7 @@ TEST(IdleSpin, LooksAsLongAsItMayForTheLongestGapThatItSpinsFor) {
 
 // A pause of a second counts as 480 us, so that a few short gaps outweigh it.
 TEST(IdleSpin, ForgetsALongPauseSoon) {
-  IdleSpin idle(kUs, false);
+  IdleSpin idle(kUs);
   for (int i = 0; i < 100; ++i) idle.slept(1'000'000 * kUs);
   int gaps = 0;
   while (vain(idle) == 10 * kUs && gaps < 100) {
@@ -103,7 +109,7 @@ TEST(IdleSpin, ForgetsALongPauseSoon) {
 }
 
 TEST(IdleSpin, IsPatientWhileThatFindsWork) {
-  IdleSpin idle(kUs, false);
+  IdleSpin idle(kUs);
   for (int i = 0; i < 50; ++i) found(idle, 1);
   EXPECT_EQ(vain(idle), 10 * kUs);
   idle.slept(249 * kUs);  // longer looking would have found it
@@ -115,7 +121,7 @@ TEST(IdleSpin, IsPatientWhileThatFindsWork) {
 
 // However often it was worth it, four vain times end it; each once was one.
 TEST(IdleSpin, EndsItsPatienceAfterFourVainTimes) {
-  IdleSpin idle(kUs, false);
+  IdleSpin idle(kUs);
   for (int i = 0; i < 100; ++i) idle.slept(200 * kUs);
   for (int i = 0; i < 3; ++i) {
     idle.slept(300 * kUs);
@@ -131,7 +137,7 @@ TEST(IdleSpin, EndsItsPatienceAfterFourVainTimes) {
 // What a short spin would have found says nothing for patience, and what only
 // the patient one found does.
 TEST(IdleSpin, CountsForPatienceWhatOnlyItFinds) {
-  IdleSpin idle(kUs, false);
+  IdleSpin idle(kUs);
   for (int i = 0; i < 50; ++i) found(idle, 1);
   idle.slept(200 * kUs);
   for (int i = 0; i < 50; ++i) found(idle, 1);
@@ -148,7 +154,7 @@ TEST(IdleSpin, CountsForPatienceWhatOnlyItFinds) {
 
 TEST(IdleSpin, NeedsNoPatienceForWhatTheShortSpinFinds) {
   for (const uint64_t us : {9, 10, 11}) {
-    IdleSpin idle(kUs, false);
+    IdleSpin idle(kUs);
     for (int i = 0; i < 50; ++i) found(idle, 1);
     for (int i = 0; i < 2; ++i) idle.slept(200 * kUs);
     for (int i = 0; i < 150; ++i) found(idle, 1);  // usual again
@@ -158,11 +164,22 @@ TEST(IdleSpin, NeedsNoPatienceForWhatTheShortSpinFinds) {
   }
 }
 
-TEST(IdleSpin, DoesNotLookOnTheOnlyCore) {
-  IdleSpin idle(kUs, true);
+TEST(IdleSpin, LooksNoLongerThanItMay) {
+  IdleSpin idle(kUs);
+  World world;
+  world.granted = 7 * kUs;
+  const uint64_t start = world.now;
+  uint64_t gap = 0;
+  EXPECT_TRUE(!idle.look(world, gap));
+  EXPECT_EQ(world.now - start, 7 * kUs);
+}
+
+TEST(IdleSpin, DoesNotLookWhereItMayNot) {
+  IdleSpin idle(kUs);
   idle.slept(20 * kUs);
   World world;
   world.work_at = 0;
+  world.granted = 0;
   uint64_t gap = 0;
   EXPECT_TRUE(!idle.look(world, gap));
   EXPECT_EQ(world.looks, 0);
@@ -170,7 +187,7 @@ TEST(IdleSpin, DoesNotLookOnTheOnlyCore) {
 
 // Longer than 200 us between two looks: another thread has taken the core.
 TEST(IdleSpin, GivesUpFor32GapsWhenItsCoreWasTaken) {
-  IdleSpin idle(kUs, false);
+  IdleSpin idle(kUs);
   EXPECT_TRUE(vain(idle, 200 * kUs) > 0);
   EXPECT_TRUE(vain(idle, 200 * kUs) > 0);  // an interrupt is none
   EXPECT_TRUE(vain(idle, 200 * kUs + 1) > 0);
@@ -179,7 +196,7 @@ TEST(IdleSpin, GivesUpFor32GapsWhenItsCoreWasTaken) {
 }
 
 TEST(IdleSpin, RestsBetweenTwoLooks) {
-  IdleSpin idle(kUs, false);
+  IdleSpin idle(kUs);
   World world;
   world.rest = 5 * kUs;
   uint64_t gap = 0;
@@ -189,7 +206,7 @@ TEST(IdleSpin, RestsBetweenTwoLooks) {
 }
 
 TEST(IdleSpin, LooksAllTheTimeInHaste) {
-  IdleSpin idle(kUs, false);
+  IdleSpin idle(kUs);
   World world;
   world.rest = 5 * kUs;
   world.in_haste = true;
@@ -201,7 +218,7 @@ TEST(IdleSpin, LooksAllTheTimeInHaste) {
 }
 
 TEST(IdleSpin, EndsItsRestWhenSomebodyIsInHaste) {
-  IdleSpin idle(kUs, false);
+  IdleSpin idle(kUs);
   World world;
   world.rest = 1000 * kUs;
   world.haste_at = world.now + 3 * kUs;
