@@ -83,6 +83,8 @@ def register() -> None:
 
     backend_registration.rename_privateuse1_backend("npu")
     from npu_dispatch import npu
+    from npu_dispatch.npu import patches
+    from npu_dispatch.npu.runtime.exit import finish_or_drop
 
     torch._register_device_module("npu", npu)  # type: ignore[no-untyped-call]
     # `import torch.npu.amp` would load that file again, as another module.
@@ -90,19 +92,13 @@ def register() -> None:
     backend_registration.generate_methods_for_privateuse1_backend(for_storage=True)
     _C.set_origins(npu.frame_origins())
     _C.register()
-    npu._cross_entropy.sum_as_on_cpu()
-    npu._dlpack.name_the_device()
-    npu._global_state.keep_in_order()
-    npu._profiled_memory.report_to_profiles()
-    npu._parallel.serve_torch()
-    npu._lazy_modules.let_them_move()
-    npu._multiprocessing.serve()
+    patches.apply()
     npu._compile_with(_register_with_inductor)
     import_alias.after_import("torch._dynamo", _register_with_dynamo)
     import_alias.after_import(
         "torch.distributed.distributed_c10d", _register_with_distributed
     )
-    atexit.register(npu._exit.finish_or_drop)
+    atexit.register(finish_or_drop)
     for text in bad_values():
         _log.warning("%s", text)
     if config.watchdog_seconds:

@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 import torch
 
 from npu_dispatch import _C, npu
-from npu_dispatch.npu import _await
+from npu_dispatch.npu.streams import awaiting
 
 __all__ = ["QueueLimit", "run", "synchronize", "to_host", "wait"]
 
@@ -39,8 +39,8 @@ class _Number:
         device, stream, number = point
         self._point = device, stream, number
 
-    def __await__(self) -> _await.Awaiting:
-        return _await.on_number(self._point)
+    def __await__(self) -> awaiting.Awaiting:
+        return awaiting.on_number(self._point)
 
 
 async def wait(what: torch.Event | torch.Stream) -> None:

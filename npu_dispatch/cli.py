@@ -106,10 +106,11 @@ def run(
 def _finish_work() -> int:
     """Wait for what the script left queued; 1 if some of it failed."""
     from npu_dispatch import npu
+    from npu_dispatch.npu.runtime.exit import finish_or_drop
 
     if not npu.is_initialized():
         return 0
-    npu._exit.finish_or_drop()
+    finish_or_drop()
     try:
         for index in range(npu.device_count()):
             npu.synchronize(index)

@@ -151,7 +151,10 @@ def _findings_fail(item: pytest.Item) -> Iterator[None]:
 @contextmanager
 def _sync_debug(mode: str) -> Iterator[None]:
     """Watch the test's own waits, in all of its threads; not its fixtures'."""
-    from npu_dispatch.npu._sync_debug import get_sync_debug_mode, set_process_rule
+    from npu_dispatch.npu.debugging.host_waits import (
+        get_sync_debug_mode,
+        set_process_rule,
+    )
 
     before = get_sync_debug_mode()
     set_process_rule(mode)

@@ -29,13 +29,13 @@ py::dict to_dict(const StreamError& error) {
   return d;
 }
 
-// npu_dispatch.npu._device_error makes the exception.
+// npu_dispatch.npu.runtime.device_error makes the exception.
 void raise_in_python(const StreamError& error) {
   if (!Py_IsInitialized() || python_is_finalizing()) return;
   py::gil_scoped_acquire gil;
   try {
     const py::object exception =
-        py::module_::import("npu_dispatch.npu._device_error")
+        py::module_::import("npu_dispatch.npu.runtime.device_error")
             .attr("from_failure")(to_dict(error));
     PyErr_SetObject(py::type::of(exception).ptr(), exception.ptr());
   } catch (py::error_already_set& e) {

@@ -1,4 +1,4 @@
-// Device memory of several processes; see npu_dispatch/npu/_shared_memory.py.
+// Device memory of several processes; see npu_dispatch/npu/memory/shared.py.
 #include <pybind11/stl.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/utils/pybind.h>
@@ -19,7 +19,7 @@ namespace {
 // of memory has no use for an error of ours.
 bool reclaim() {
   py::gil_scoped_acquire gil;
-  const auto name = py::str("npu_dispatch.npu._shared_memory");
+  const auto name = py::str("npu_dispatch.npu.memory.shared");
   const py::dict modules = py::module_::import("sys").attr("modules");
   if (!modules.contains(name)) return false;  // nothing was sent
   try {

@@ -6,7 +6,7 @@ import re
 
 from torch.distributed import DistBackendError
 
-from npu_dispatch.npu._device_error import DeviceError
+from npu_dispatch.npu.runtime.device_error import DeviceError
 
 __all__ = ["DistributedError"]
 

@@ -14,7 +14,7 @@ from functools import wraps
 from typing import Any
 
 from npu_dispatch import _C
-from npu_dispatch.npu._device_error import raise_as
+from npu_dispatch.npu.runtime.device_error import raise_as
 
 __all__ = ["register"]
 

@@ -12,14 +12,6 @@ import torch
 import npu_dispatch.errors
 
 from . import (
-    _cross_entropy as _cross_entropy,
-    _dlpack as _dlpack,
-    _exit as _exit,
-    _global_state as _global_state,
-    _lazy_modules as _lazy_modules,
-    _multiprocessing as _multiprocessing,
-    _parallel as _parallel,
-    _profiled_memory as _profiled_memory,
     _sanitizer as _sanitizer,
     amp as amp,
     comm as comm,
@@ -33,80 +25,20 @@ from . import (
     streams as streams,
     utils as utils,
 )
-from ._device import (
-    DeviceProperties as DeviceProperties,
-    _exchange_device as _exchange_device,
-    _maybe_exchange_device as _maybe_exchange_device,
-    can_device_access_peer as can_device_access_peer,
-    current_blas_handle as current_blas_handle,
-    current_device as current_device,
-    device as device,
-    device_count as device_count,
-    device_ctx_manager as device_ctx_manager,
-    device_of as device_of,
-    get_device_capability as get_device_capability,
-    get_device_name as get_device_name,
-    get_device_properties as get_device_properties,
-    ipc_collect as ipc_collect,
-    is_available as is_available,
-    is_bf16_supported as is_bf16_supported,
-    launch_blocking as launch_blocking,
-    set_device as set_device,
-    set_launch_blocking as set_launch_blocking,
-    set_thread_launch_blocking as set_thread_launch_blocking,
-    synchronize as synchronize,
+from .amp import (
+    get_amp_supported_dtype as get_amp_supported_dtype,
+    get_autocast_dtype as get_autocast_dtype,
+    is_autocast_enabled as is_autocast_enabled,
+    set_autocast_dtype as set_autocast_dtype,
+    set_autocast_enabled as set_autocast_enabled,
 )
-from ._device_error import (
-    DeviceError as DeviceError,
-    frame_origins as frame_origins,
+from .debugging.faults import (
+    check_uce_in_memory as check_uce_in_memory,
+    restart_device as restart_device,
+    stop_device as stop_device,
+    stress_detect as stress_detect,
 )
-from ._graphed import (
-    make_graphed_callables as make_graphed_callables,
-)
-from ._index import (
-    _get_device_index as _get_device_index,
-)
-from ._lazy import (
-    _is_in_bad_fork as _is_in_bad_fork,
-    _lazy_call as _lazy_call,
-    _lazy_init as _lazy_init,
-    init as init,
-    is_initialized as is_initialized,
-)
-from ._mstx import (
-    mstx as mstx,
-)
-from ._raw_memory import (
-    caching_allocator_alloc as caching_allocator_alloc,
-    caching_allocator_delete as caching_allocator_delete,
-    empty_virt_addr_cache as empty_virt_addr_cache,
-    erase_stream as erase_stream,
-    host_empty_cache as host_empty_cache,
-    host_memory_stats as host_memory_stats,
-    host_memory_stats_as_nested_dict as host_memory_stats_as_nested_dict,
-    reset_accumulated_host_memory_stats as reset_accumulated_host_memory_stats,
-    reset_peak_host_memory_stats as reset_peak_host_memory_stats,
-)
-from ._sleep import (
-    _sleep as _sleep,
-)
-from ._switches import (
-    aclnn as aclnn,
-    config as config,
-    conv as conv,
-    get_cann_version as get_cann_version,
-    get_mm_bmm_format_nd as get_mm_bmm_format_nd,
-    get_task_queue_enable as get_task_queue_enable,
-    is_jit_compile_false as is_jit_compile_false,
-    matmul as matmul,
-    set_compile_mode as set_compile_mode,
-    set_deterministic_level as set_deterministic_level,
-    set_mm_bmm_format_nd as set_mm_bmm_format_nd,
-    set_op_timeout_ms as set_op_timeout_ms,
-    set_task_queue_enable as set_task_queue_enable,
-    use_compatible_impl as use_compatible_impl,
-)
-from ._sync_debug import (
+from .debugging.host_waits import (
     SyncSite as SyncSite,
     allow_sync as allow_sync,
     get_sync_debug_mode as get_sync_debug_mode,
@@ -115,29 +47,10 @@ from ._sync_debug import (
     sync_guard as sync_guard,
     sync_report as sync_report,
 )
-from .amp import (
-    get_amp_supported_dtype as get_amp_supported_dtype,
-    get_autocast_dtype as get_autocast_dtype,
-    is_autocast_enabled as is_autocast_enabled,
-    set_autocast_dtype as set_autocast_dtype,
-    set_autocast_enabled as set_autocast_enabled,
-)
-from .dump import (
+from .debugging.tensor_dump import (
     finalize_dump as finalize_dump,
     init_dump as init_dump,
     set_dump as set_dump,
-)
-from .external import (
-    ExternalEvent as ExternalEvent,
-    ExternalStream as ExternalStream,
-    npurt as npurt,
-    set_strict_stream_pools as set_strict_stream_pools,
-)
-from .fault import (
-    check_uce_in_memory as check_uce_in_memory,
-    restart_device as restart_device,
-    stop_device as stop_device,
-    stress_detect as stress_detect,
 )
 from .graphs import (
     NPUGraph as NPUGraph,
@@ -149,6 +62,14 @@ from .graphs import (
     graph_task_update_end as graph_task_update_end,
     is_current_stream_capturing as is_current_stream_capturing,
 )
+from .graphs.callables import (
+    make_graphed_callables as make_graphed_callables,
+)
+from .interop.external import (
+    ExternalEvent as ExternalEvent,
+    ExternalStream as ExternalStream,
+)
+from .interop.npu_runtime import npurt as npurt
 from .legacy import (
     BFloat16Storage as BFloat16Storage,
     BFloat16Tensor as BFloat16Tensor,
@@ -171,13 +92,6 @@ from .legacy import (
     ShortStorage as ShortStorage,
     ShortTensor as ShortTensor,
 )
-from .limits import (
-    get_device_limit as get_device_limit,
-    get_stream_limit as get_stream_limit,
-    reset_stream_limit as reset_stream_limit,
-    set_device_limit as set_device_limit,
-    set_stream_limit as set_stream_limit,
-)
 from .memory import (
     empty_cache as empty_cache,
     get_allocator_backend as get_allocator_backend,
@@ -199,26 +113,32 @@ from .memory import (
     reset_peak_memory_stats as reset_peak_memory_stats,
     set_per_process_memory_fraction as set_per_process_memory_fraction,
 )
-from .memory_pool import (
+from .memory.pool import (
     MemPool as MemPool,
     NPUPluggableAllocator as NPUPluggableAllocator,
     change_current_allocator as change_current_allocator,
     use_mem_pool as use_mem_pool,
 )
-from .monitor import (
+from .memory.raw import (
+    caching_allocator_alloc as caching_allocator_alloc,
+    caching_allocator_delete as caching_allocator_delete,
+    empty_virt_addr_cache as empty_virt_addr_cache,
+    erase_stream as erase_stream,
+    host_empty_cache as host_empty_cache,
+    host_memory_stats as host_memory_stats,
+    host_memory_stats_as_nested_dict as host_memory_stats_as_nested_dict,
+    reset_accumulated_host_memory_stats as reset_accumulated_host_memory_stats,
+    reset_peak_host_memory_stats as reset_peak_host_memory_stats,
+)
+from .memory.shared import ipc_collect as ipc_collect
+from .monitoring.load import (
     clock_rate as clock_rate,
-    get_arch_list as get_arch_list,
-    get_gencode_flags as get_gencode_flags,
-    list_gpu_processes as list_gpu_processes,
     memory_usage as memory_usage,
     power_draw as power_draw,
     temperature as temperature,
     utilization as utilization,
 )
-from .options import (
-    set_aoe as set_aoe,
-    set_option as set_option,
-)
+from .monitoring.processes import list_gpu_processes as list_gpu_processes
 from .random import (
     get_rng_state as get_rng_state,
     get_rng_state_all as get_rng_state_all,
@@ -229,6 +149,74 @@ from .random import (
     seed_all as seed_all,
     set_rng_state as set_rng_state,
     set_rng_state_all as set_rng_state_all,
+)
+from .ranges.mstx import (
+    mstx as mstx,
+)
+from .runtime.device_error import (
+    DeviceError as DeviceError,
+    frame_origins as frame_origins,
+)
+from .runtime.devices import (
+    DeviceProperties as DeviceProperties,
+    _exchange_device as _exchange_device,
+    _maybe_exchange_device as _maybe_exchange_device,
+    can_device_access_peer as can_device_access_peer,
+    current_blas_handle as current_blas_handle,
+    current_device as current_device,
+    device as device,
+    device_count as device_count,
+    device_ctx_manager as device_ctx_manager,
+    device_of as device_of,
+    get_arch_list as get_arch_list,
+    get_device_capability as get_device_capability,
+    get_device_name as get_device_name,
+    get_device_properties as get_device_properties,
+    get_gencode_flags as get_gencode_flags,
+    is_available as is_available,
+    is_bf16_supported as is_bf16_supported,
+    launch_blocking as launch_blocking,
+    set_device as set_device,
+    set_launch_blocking as set_launch_blocking,
+    set_thread_launch_blocking as set_thread_launch_blocking,
+    synchronize as synchronize,
+)
+from .runtime.index import (
+    _get_device_index as _get_device_index,
+)
+from .runtime.start import (
+    _is_in_bad_fork as _is_in_bad_fork,
+    _lazy_call as _lazy_call,
+    _lazy_init as _lazy_init,
+    init as init,
+    is_initialized as is_initialized,
+)
+from .settings.limits import (
+    get_device_limit as get_device_limit,
+    get_stream_limit as get_stream_limit,
+    reset_stream_limit as reset_stream_limit,
+    set_device_limit as set_device_limit,
+    set_stream_limit as set_stream_limit,
+)
+from .settings.options import (
+    set_aoe as set_aoe,
+    set_option as set_option,
+)
+from .settings.switches import (
+    aclnn as aclnn,
+    config as config,
+    conv as conv,
+    get_cann_version as get_cann_version,
+    get_mm_bmm_format_nd as get_mm_bmm_format_nd,
+    get_task_queue_enable as get_task_queue_enable,
+    is_jit_compile_false as is_jit_compile_false,
+    matmul as matmul,
+    set_compile_mode as set_compile_mode,
+    set_deterministic_level as set_deterministic_level,
+    set_mm_bmm_format_nd as set_mm_bmm_format_nd,
+    set_op_timeout_ms as set_op_timeout_ms,
+    set_task_queue_enable as set_task_queue_enable,
+    use_compatible_impl as use_compatible_impl,
 )
 from .streams import (
     Event as Event,
@@ -243,6 +231,10 @@ from .streams import (
     stream as stream,
     stream_error as stream_error,
 )
+from .streams.sleep import (
+    _sleep as _sleep,
+)
+from .streams.stream import set_strict_stream_pools as set_strict_stream_pools
 from .utils import (
     clear_npu_overflow_flag as clear_npu_overflow_flag,
     get_npu_overflow_flag as get_npu_overflow_flag,

@@ -21,8 +21,8 @@ from torch._utils import (
 )
 
 from npu_dispatch import _C
-from npu_dispatch.npu._index import Device, _get_device_index, is_npu
-from npu_dispatch.npu._lazy import _lazy_init
+from npu_dispatch.npu.runtime.index import Device, _get_device_index, is_npu
+from npu_dispatch.npu.runtime.start import _lazy_init
 from npu_dispatch.npu.streams import current_stream, stream as on_stream
 
 __all__ = [

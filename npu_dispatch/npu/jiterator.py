@@ -22,8 +22,8 @@ import torch
 
 from npu_dispatch import _C
 from npu_dispatch.config import Config, cache_folder
-from npu_dispatch.npu._index import is_npu
-from npu_dispatch.npu._lazy import _lazy_init
+from npu_dispatch.npu.runtime.index import is_npu
+from npu_dispatch.npu.runtime.start import _lazy_init
 
 __all__: list[str] = []
 

@@ -9,8 +9,8 @@ import torch
 from torch.storage import _LegacyStorage, _warn_typed_storage_removal
 
 from npu_dispatch import _C
-from npu_dispatch.npu._index import is_npu
-from npu_dispatch.npu._lazy import _lazy_init
+from npu_dispatch.npu.runtime.index import is_npu
+from npu_dispatch.npu.runtime.start import _lazy_init
 
 _TYPES = {
     "Double": torch.float64,

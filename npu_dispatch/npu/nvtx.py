@@ -11,8 +11,8 @@ import contextlib
 import logging
 from collections.abc import Iterator
 
-from npu_dispatch.npu._lazy import is_initialized
-from npu_dispatch.npu._marks import Ranges, recorder
+from npu_dispatch.npu.ranges.marks import Ranges, recorder
+from npu_dispatch.npu.runtime.start import is_initialized
 from npu_dispatch.npu.streams import Stream, current_stream
 
 __all__ = ["mark", "range", "range_end", "range_pop", "range_push", "range_start"]

@@ -11,7 +11,8 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from npu_dispatch.npu import _marks, options
+from npu_dispatch.npu.ranges.marks import recorder
+from npu_dispatch.npu.settings import options
 
 __all__ = ["export", "init", "profile", "start", "stop"]
 
@@ -24,12 +25,12 @@ def init(
 
 def start() -> None:
     """Record from now on. What was recorded before stays."""
-    _marks.recorder.switch(on=True)
+    recorder.switch(on=True)
 
 
 def stop() -> None:
     """Record no more."""
-    _marks.recorder.switch(on=False)
+    recorder.switch(on=False)
 
 
 @contextlib.contextmanager
@@ -49,6 +50,6 @@ def export(path: str | Path) -> None:
     stream also on that stream's row, at the time the stream reached it. What
     set_option() has set is beside them, as npu_options.
     """
-    events = [event for mark in _marks.recorder.marks() for event in mark.events()]
+    events = [event for mark in recorder.marks() for event in mark.events()]
     trace = {"traceEvents": events, "npu_options": options._get_options()}
     Path(path).write_text(json.dumps(trace))

@@ -12,9 +12,9 @@ from typing import Any
 import torch
 
 from npu_dispatch import _C
-from npu_dispatch.npu._codes import coded
-from npu_dispatch.npu._index import Device, _get_device_index
-from npu_dispatch.npu._lazy import _lazy_init
+from npu_dispatch.npu.runtime.codes import coded
+from npu_dispatch.npu.runtime.index import Device, _get_device_index
+from npu_dispatch.npu.runtime.start import _lazy_init
 
 __all__ = [
     "get_rng_state",

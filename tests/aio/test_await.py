@@ -202,9 +202,9 @@ async def test_ten_thousand_awaits_end_with_few_wake_ups(stream, gate):
     gate.close(stream)
     waiting = [asyncio.ensure_future(aio.wait(stream)) for _ in range(10_000)]
     await asyncio.sleep(0)
-    from npu_dispatch.npu import _await
+    from npu_dispatch.npu.streams import awaiting
 
-    port = _await._bridges[asyncio.get_running_loop()]._port
+    port = awaiting._bridges[asyncio.get_running_loop()]._port
     before = port.wake_ups
     gate.open()
     assert await asyncio.gather(*waiting) == [None] * 10_000

@@ -66,7 +66,7 @@ print("done")
 @calls("nvtx.mark", "nvtx.range_push", "nvtx.range_pop", "mstx", "mstx.mark")
 @calls("mstx.range_start", "mstx.range_end", "mstx.mstx_range")
 def ranges() -> None:
-    from npu_dispatch.npu._marks import recorder
+    from npu_dispatch.npu.ranges.marks import recorder
 
     recorder.clear()
     with npu.profiler.profile():

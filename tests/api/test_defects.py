@@ -140,7 +140,7 @@ def test_7_a_device_of_another_type_is_not_the_current_npu(device):
 
 
 def test_8_mstx_range_closes_its_range_and_keeps_the_functions_name(tmp_path):
-    from npu_dispatch.npu._marks import recorder
+    from npu_dispatch.npu.ranges.marks import recorder
 
     @npu.mstx.mstx_range("r")
     def fails():
@@ -192,7 +192,7 @@ def test_nvtx_takes_whatever_it_is_given(caplog):
         npu.nvtx.range_end(opened)
         with npu.nvtx.range("step {n} of {", 3):
             pass
-    from npu_dispatch.npu._marks import recorder
+    from npu_dispatch.npu.ranges.marks import recorder
 
     names = [mark.name for mark in recorder.marks()]
     recorder.clear()

@@ -23,7 +23,7 @@ def test_a_sensor_gives_a_whole_number(name):
 
 
 def test_utilization_follows_the_load():
-    from npu_dispatch.npu.monitor import _Window
+    from npu_dispatch.npu.monitoring.load import _Window
 
     window = _Window()
     window._last[0] = 1, 0  # long ago
@@ -36,13 +36,13 @@ def test_utilization_follows_the_load():
 
 
 def test_the_first_look_tells_of_now_and_not_of_the_life_of_the_process():
-    from npu_dispatch.npu.monitor import _Window
+    from npu_dispatch.npu.monitoring.load import _Window
 
     assert _Window().percent(0, lambda index: 10**18) == 0
 
 
 def test_copies_are_those_of_the_streams_and_not_waits_for_a_value():
-    from npu_dispatch.npu.monitor import _copying_ns
+    from npu_dispatch.npu.monitoring.load import _copying_ns
 
     x, host = torch.ones(1 << 20, device="npu"), torch.ones(1 << 20).pin_memory()
     torch.npu.synchronize()
@@ -62,7 +62,7 @@ def test_what_is_modelled_says_so():
 
 
 def test_a_busy_device_is_seen_busy():
-    from npu_dispatch.npu.monitor import _computing_ns
+    from npu_dispatch.npu.monitoring.load import _computing_ns
 
     torch.ones(1, device="npu")
     before = _computing_ns(0)

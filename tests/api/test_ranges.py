@@ -16,7 +16,7 @@ mstx, nvtx, profiler = torch.npu.mstx, torch.npu.nvtx, torch.npu.profiler
 @pytest.fixture
 def recorded(tmp_path):
     """Record inside the test; a call returns the events so far by name."""
-    from npu_dispatch.npu._marks import recorder
+    from npu_dispatch.npu.ranges.marks import recorder
 
     recorder.clear()
     profiler.start()
@@ -83,7 +83,7 @@ def test_a_range_on_a_stream_has_device_times(recorded):
 
 
 def test_nothing_is_recorded_when_off():
-    from npu_dispatch.npu._marks import recorder
+    from npu_dispatch.npu.ranges.marks import recorder
 
     recorder.clear()
     stream = torch.npu.Stream()
@@ -123,10 +123,10 @@ def test_a_refused_range_has_the_default_number():
 
 
 def test_whatever_else_goes_wrong_is_logged(monkeypatch, caplog):
-    from npu_dispatch.npu import _marks
+    from npu_dispatch.npu.ranges import marks
 
-    monkeypatch.setattr(_marks.recorder, "on", True)
-    monkeypatch.setattr(_marks.recorder, "begin", None)
+    monkeypatch.setattr(marks.recorder, "on", True)
+    monkeypatch.setattr(marks.recorder, "begin", None)
     with caplog.at_level(logging.ERROR):
         assert mstx.range_push("x") == -1
 
@@ -176,7 +176,7 @@ def test_annotate_is_a_context(recorded):
 
 
 def test_profile_records_inside_only():
-    from npu_dispatch.npu._marks import recorder
+    from npu_dispatch.npu.ranges.marks import recorder
 
     recorder.clear()
     with profiler.profile():

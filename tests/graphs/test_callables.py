@@ -208,7 +208,7 @@ def test_the_stream_says_that_it_captures():
 
 @pytest.fixture
 def backend():
-    from npu_dispatch.npu._compile import npugraphs
+    from npu_dispatch.npu.graphs.dynamo_backend import npugraphs
 
     torch._dynamo.reset()
     yield npugraphs

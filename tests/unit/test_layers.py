@@ -188,3 +188,78 @@ def test_only_config_reads_our_environment_variables():
     }
 
     assert readers <= {"config"}
+
+
+def dotted(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(
+        ".__init__"
+    )
+
+
+def modules_loaded_by(path: Path, known: set[str]) -> set[str]:
+    """Return which of our modules a file's imports load, wherever they stand.
+
+    An import inside a function counts, and so does one for type checkers only:
+    either is how a cycle is hidden. What is loaded are the module and the
+    packages around it, but for those that the file itself is in.
+    """
+    loaded = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            each = [f"{node.module}.{alias.name}" for alias in node.names]
+            names = [name if name in known else node.module for name in each]
+        else:
+            continue
+        for name in names:
+            while name in known:
+                loaded.add(name)
+                name = name.rpartition(".")[0]
+    me = dotted(path)
+    around = {me.rsplit(".", n)[0] for n in range(me.count(".") + 1)}
+    return loaded - around
+
+
+def test_no_modules_import_each_other_in_a_circle():
+    known = {dotted(path) for path in PYTHON_FILES}
+    # The package itself registers the device, so it names what it needs.
+    waiting = {
+        dotted(path): modules_loaded_by(path, known)
+        for path in PYTHON_FILES
+        if dotted(path) != "npu_dispatch"
+    }
+    while free := {module for module, needs in waiting.items() if not needs}:
+        waiting = {m: needs - free for m, needs in waiting.items() if m not in free}
+    # What is left is in a circle, or only imports what is in one.
+    while only := waiting.keys() - {m for needs in waiting.values() for m in needs}:
+        waiting = {m: needs for m, needs in waiting.items() if m not in only}
+
+    assert not waiting
+
+
+NPU_ROOMS = {
+    "runtime": 0,
+    "settings": 1,
+    "monitoring": 1,
+    "streams": 1,
+    "debugging": 1,
+    "memory": 2,
+    "ranges": 2,
+    "graphs": 3,
+    "interop": 3,
+    "patches": 4,
+}
+
+
+def test_a_room_of_the_device_imports_only_lower_rooms():
+    rooms = {p.name for p in (ROOT / "npu_dispatch/npu").iterdir() if p.is_dir()}
+    assert rooms - {"__pycache__"} == set(NPU_ROOMS)
+
+    for path in (ROOT / "npu_dispatch/npu").glob("*/*.py"):
+        for other in imported(path):
+            room = other.removeprefix("npu_dispatch.npu").strip(".").split(".")[0]
+            if other.startswith("npu_dispatch.npu") and room in NPU_ROOMS:
+                same = room == path.parent.name
+                lower = NPU_ROOMS[room] < NPU_ROOMS[path.parent.name]
+                assert same or lower, f"{name(path)}: {other}"

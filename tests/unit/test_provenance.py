@@ -14,8 +14,9 @@ import torch
 import torch.nn.functional as F
 from held_stream import Held
 
+import npu_dispatch
 from npu_dispatch import _C
-from npu_dispatch.npu import _device_error as errors
+from npu_dispatch.npu.runtime import device_error as errors
 
 
 @pytest.fixture(autouse=True)
@@ -226,3 +227,9 @@ def test_a_reset_device_works_again():
     torch.npu.synchronize()
     with torch.npu.stream(stream):
         assert torch.ones(2, device="npu").sum().item() == 2
+
+
+def test_no_file_of_this_package_is_the_users():
+    package = f"{Path(npu_dispatch.__file__).parent}/"
+
+    assert (package, False) in torch.npu.frame_origins()

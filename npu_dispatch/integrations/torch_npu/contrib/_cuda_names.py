@@ -20,7 +20,9 @@ import torch
 
 from npu_dispatch import npu
 from npu_dispatch.config import Config
-from npu_dispatch.npu import _graphed, external, legacy
+from npu_dispatch.npu import legacy
+from npu_dispatch.npu.graphs import callables
+from npu_dispatch.npu.interop import external, npu_runtime
 
 __all__: list[str] = []
 
@@ -53,7 +55,7 @@ class _Cudart:
         return 0
 
     def __getattr__(self, name: str) -> Any:
-        ours = getattr(external.npurt(), "npu" + name.removeprefix("cuda"), None)
+        ours = getattr(npu_runtime.npurt(), "npu" + name.removeprefix("cuda"), None)
         if ours is None or not name.startswith("cuda"):
             raise AttributeError(
                 f"torch.cuda.cudart().{name} is CUDA's runtime: of that, the npu has "
@@ -194,7 +196,7 @@ def fill_in() -> None:
     cuda.current_solver_handle = npu.current_blas_handle
     cuda.is_tf32_supported = _no
     cuda.streams.ExternalStream = external.ExternalStream
-    cuda.graphs.make_graphed_callables = _graphed.make_graphed_callables
+    cuda.graphs.make_graphed_callables = callables.make_graphed_callables
     cuda.amp.common.amp_definitely_not_available = _no
     cuda.memory.caching_allocator_enable = _caching_allocator_enable
     cuda.memory.caching_allocator_disabled = _caching_allocator_disabled

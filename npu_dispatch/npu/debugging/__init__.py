@@ -1,0 +1,1 @@
+"""Waits of the host, dumped tensors and injected faults."""

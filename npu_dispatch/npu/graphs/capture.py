@@ -1,0 +1,333 @@
+"""Graphs: work captured once and replayed at the speed of its kernels.
+
+Mirrors torch.cuda.graphs, for inference and training. While a graph is
+captured, what the stream is given goes into the graph instead of running;
+memory comes from a pool of the graph's own.
+"""
+
+from __future__ import annotations
+
+import gc
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+from torch.utils.hooks import RemovableHandle
+
+from npu_dispatch import _C
+from npu_dispatch.npu.graphs import drawing
+from npu_dispatch.npu.graphs.records import Recorder
+from npu_dispatch.npu.memory import empty_cache
+from npu_dispatch.npu.runtime.devices import synchronize
+from npu_dispatch.npu.runtime.start import _lazy_init, is_initialized
+from npu_dispatch.npu.streams import Stream, StreamContext, current_stream
+
+__all__ = [
+    "NPUGraph",
+    "TaskGroupHandle",
+    "graph",
+    "graph_pool_handle",
+    "graph_task_group_begin",
+    "graph_task_group_end",
+    "graph_task_update_begin",
+    "graph_task_update_end",
+    "is_current_stream_capturing",
+]
+
+PoolHandle = tuple[int, int]
+
+
+def is_current_stream_capturing() -> bool:
+    """Return whether the current stream's work goes into a graph now."""
+    return is_initialized() and _C.is_capturing()
+
+
+def graph_pool_handle() -> PoolHandle:
+    """Return a name for a memory pool that several graphs may share.
+
+    Graphs that share a pool must be replayed in the order of their captures,
+    and never at the same time: each may use memory that an earlier one freed.
+    """
+    return (0, _C.new_graph_pool())
+
+
+def _pool_number(pool: PoolHandle | None) -> int:
+    if pool is None:
+        return 0
+    if (
+        not isinstance(pool, tuple)
+        or len(pool) != 2
+        or not all(isinstance(part, int) for part in pool)
+        or pool[0] != 0
+        or pool[1] < 1
+    ):
+        raise RuntimeError(
+            f"pool must come from graph_pool_handle() or NPUGraph.pool(), got {pool!r}"
+        )
+    return pool[1]
+
+
+def _check_optimizer(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+    # A capture may have ended by itself, without capture_end().
+    if NPUGraph._capturing is None or not NPUGraph._capturing.capturing():
+        return
+    # Fused ones keep the count on the device in any case.
+    if all(
+        group.get("capturable", True) or group.get("fused")
+        for group in optimizer.param_groups
+    ):
+        return
+    raise RuntimeError(
+        f"step() of {type(optimizer).__name__} is not allowed while a graph is "
+        "captured: it counts its steps on the host, where a replay does not come; "
+        "construct it with capturable=True"
+    )
+
+
+class NPUGraph(_C.Graph):
+    """Work of one capture, on all the streams that took part in it.
+
+    `keep_graph`: as for torch.cuda.CUDAGraph, which else cannot be dumped or
+    instantiated after the capture; here every graph can, so it changes nothing.
+    Errors: RuntimeError for anything a capture does not allow, and where there
+    is nothing to replay. One thread uses a graph at a time.
+    """
+
+    _capturing: NPUGraph | None = None
+    _step_hook: RemovableHandle | None = None
+    _records: Recorder | None = None
+    _update_stream: Stream | None = None
+
+    def __init__(self, keep_graph: bool = False) -> None:
+        if not _C.device_count():
+            raise RuntimeError("No NPU devices are available")
+        super().__init__()
+
+    def capture_begin(  # type: ignore[override]
+        self,
+        pool: PoolHandle | None = None,
+        capture_error_mode: str = "global",
+    ) -> None:
+        """Begin to capture the current stream, which must not be the default one.
+
+        `pool` shares the memory of other graphs. `capture_error_mode`: "global"
+        forbids every thread to wait for the device meanwhile, "thread_local"
+        this thread only, "relaxed" nobody, but for captured work.
+        """
+        _lazy_init()
+        super().capture_begin(_pool_number(pool), capture_error_mode)
+        NPUGraph._capturing = self
+        self._step_hook = register_optimizer_step_pre_hook(_check_optimizer)
+
+    def capture_end(self) -> None:
+        """End the capture, on the stream it began on.
+
+        RuntimeError when a stream that joined was not joined back: the capture
+        is over then, and the graph empty.
+        """
+        try:
+            super().capture_end()
+        finally:
+            if not self.capturing():
+                if NPUGraph._capturing is self:
+                    NPUGraph._capturing = None
+                if self._step_hook is not None:
+                    self._step_hook.remove()
+
+    def replay(self) -> None:
+        """Queue the captured work on the current stream and return at once.
+
+        Random operators continue the generator's sequence.
+        """
+        super().replay()
+
+    def reset(self) -> None:
+        """Free the graph and its memory as soon as no queued replay uses them.
+
+        The object can capture again.
+        """
+        super().reset()
+
+    def pool(self) -> PoolHandle:  # type: ignore[override]
+        """Return the handle of the graph's memory. RuntimeError before a capture."""
+        return (0, super().pool())
+
+    def update(self, cpu_update_input: list[dict[str, Any]]) -> None:
+        """Give captured operators other numbers, by argument name.
+
+        Needs a capture with `auto_dispatch_capture`, whose operators that take
+        numbers are the records. One dict goes to every record that has all of
+        its names; else the list has a dict, maybe empty, per record. Replays on
+        the current stream from now on use the new numbers. RuntimeError for
+        another length, a name that fits nowhere, or a value that would change a
+        shape.
+        """
+        if self._records is None:
+            raise RuntimeError(
+                "update() needs a capture with "
+                "torch.npu.graph(g, auto_dispatch_capture=True)"
+            )
+        stream = self._update_stream or self._stream_for_updates(self._records)
+        self._update_stream = stream
+        for record, numbers in self._records.select(cpu_update_input):
+            _C.begin_task_update(*_stream(stream), self, record.group)
+            try:
+                with StreamContext(stream):
+                    record.call_with(numbers)
+            finally:
+                _C.end_task_update(*_stream(stream))
+        current_stream().wait_stream(stream)
+
+    @staticmethod
+    def _stream_for_updates(recorder: Recorder) -> Stream:
+        """Return one that captured none of the records: the pool goes round."""
+        captured = {record.stream for record in recorder.records}
+        return next(s for s in iter(Stream, None) if _stream(s) not in captured)
+
+    def enable_debug_mode(self) -> None:
+        """Do nothing: every graph can be dumped."""
+
+    def register_generator_state(self, generator: torch.Generator) -> None:
+        """Do nothing: a capture finds the generators that it uses."""
+
+    def instantiate(self) -> None:
+        """Do nothing: a graph is ready for replay when its capture ends."""
+
+    def debug_dump(self, path: str | Path) -> None:
+        """Write what was captured: a picture for .html, .svg and .dot, else JSON.
+
+        JSON: {"nodes": [{"index", "op", "stream", "line", "bytes", "tensors",
+        "after"}]}; `after` are the nodes that a node waits for.
+        """
+        drawing.write(self.nodes(), Path(path))
+
+    @staticmethod
+    def get_currently_capturing_graph() -> NPUGraph | None:
+        """Return the graph whose capture is under way, or None."""
+        return NPUGraph._capturing
+
+
+class graph:
+    """A context in which the current thread's work is captured into a graph.
+
+    Waits for the device, returns unused memory, and moves to a stream of its
+    own (or `stream`). The capture ends with the context, whatever happens in it.
+    With `auto_dispatch_capture`, NPUGraph.update() can change numbers later.
+    """
+
+    default_capture_stream: Stream | None = None
+
+    def __init__(
+        self,
+        npu_graph: NPUGraph,
+        pool: PoolHandle | None = None,
+        stream: torch.Stream | None = None,
+        auto_dispatch_capture: bool = False,
+        capture_error_mode: str = "global",
+    ) -> None:
+        _lazy_init()
+        if stream is None:
+            if graph.default_capture_stream is None:
+                graph.default_capture_stream = Stream()
+            stream = graph.default_capture_stream
+        self.npu_graph = npu_graph
+        self.pool = pool
+        self.capture_stream = stream
+        self.stream_ctx = StreamContext(stream)
+        self.capture_error_mode = capture_error_mode
+        self._recorder = Recorder() if auto_dispatch_capture else None
+
+    def __enter__(self) -> None:
+        synchronize()
+        if torch.compiler.config.force_cudagraph_gc:
+            gc.collect()
+        empty_cache()
+        self.stream_ctx.__enter__()
+        try:
+            self.npu_graph.capture_begin(self.pool, self.capture_error_mode)
+        except BaseException:
+            self.stream_ctx.__exit__(None, None, None)
+            raise
+        self.npu_graph._records = self._recorder
+        if self._recorder is not None:
+            self._recorder.__enter__()  # type: ignore[no-untyped-call]
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._recorder is not None:
+            self._recorder.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+        # The body may have left another stream current.
+        self.stream_ctx.__exit__()
+        try:
+            with StreamContext(self.capture_stream):
+                self.npu_graph.capture_end()
+        except RuntimeError:
+            if error is None:
+                raise
+            # What went wrong in the body says more.
+
+
+class TaskGroupHandle(NamedTuple):
+    """Captured tasks whose arguments may be replaced."""
+
+    task_group: _C.TaskGroup
+    graph: NPUGraph
+
+
+def _stream(stream: Any) -> tuple[int, int]:
+    if not isinstance(stream, torch.Stream) or stream.device.type != "npu":
+        raise RuntimeError(f"expected a torch.npu.Stream, got {stream!r}")
+    return stream.device_index, stream.stream_id
+
+
+def graph_task_group_begin(stream: torch.Stream) -> None:
+    """Begin a group of tasks of the capturing `stream` whose arguments may change.
+
+    RuntimeError when `stream` does not capture, or has a group under way.
+    """
+    _C.begin_task_group(*_stream(stream))
+
+
+def graph_task_group_end(stream: torch.Stream) -> TaskGroupHandle:
+    """End the group and return it. RuntimeError when no task was captured in it."""
+    group = _C.end_task_group(*_stream(stream))
+    if group is None:
+        raise RuntimeError(
+            "graph_task_group_end(): no task was captured since "
+            "graph_task_group_begin()"
+        )
+    capturing = NPUGraph.get_currently_capturing_graph()
+    if capturing is None:
+        raise RuntimeError("task groups need a capture of a torch.npu.NPUGraph")
+    return TaskGroupHandle(group, capturing)
+
+
+def graph_task_update_begin(stream: torch.Stream, handle: TaskGroupHandle) -> None:
+    """Begin to collect new arguments for a group's tasks, on another stream.
+
+    Call the group's operators again, in the same order and on tensors of the
+    same shapes; they do not run, and what they return is never filled: results
+    stay where the capture put them. RuntimeError when `stream` captures or is the
+    one the group was captured on.
+    """
+    if not isinstance(handle, TaskGroupHandle):
+        raise RuntimeError(
+            f"handle must come from graph_task_group_end(), got {handle!r}"
+        )
+    _C.begin_task_update(*_stream(stream), handle.graph, handle.task_group)
+
+
+def graph_task_update_end(stream: torch.Stream) -> None:
+    """Put the arguments into the group once `stream` comes to this point.
+
+    A replay that reaches the group after that uses all of the new arguments,
+    an earlier one none. RuntimeError, with nothing changed, when the operators
+    were not those of the group.
+    """
+    _C.end_task_update(*_stream(stream))

@@ -1,0 +1,1 @@
+"""Streams and events that another library shares, and the runtime's interface."""

@@ -1,0 +1,125 @@
+"""Streams made elsewhere, and events that stand outside captured graphs."""
+
+from __future__ import annotations
+
+import atexit
+import threading
+from typing import Self
+
+import torch
+
+from npu_dispatch import _C
+from npu_dispatch.npu.runtime.codes import coded
+from npu_dispatch.npu.runtime.index import Device, _get_device_index
+from npu_dispatch.npu.runtime.start import _lazy_init
+from npu_dispatch.npu.streams import Stream, current_stream
+
+__all__ = ["ExternalEvent", "ExternalStream"]
+
+# So that a wait for a record that never comes does not keep the process.
+atexit.register(_C.stop_waiting_tasks)
+
+
+class ExternalStream(Stream):
+    """A stream that somebody else made and owns; with all of Stream's methods.
+
+    stream_ptr: what npurt().npuStreamCreate() or a stream's `npu_stream` gave.
+    Equal pointers are the same stream. 0 or an unknown one is a RuntimeError, and
+    so is to ask for a priority or another way of launching: they are its maker's.
+    """
+
+    def __new__(
+        cls,
+        stream_ptr: int,
+        device: Device = None,
+        *,
+        priority: int = 0,
+        is_sync_launch: bool = False,
+    ) -> Self:
+        _lazy_init()
+        if priority or is_sync_launch:
+            raise coded(
+                RuntimeError,
+                "ExternalStream: priority and is_sync_launch belong to the stream, "
+                f"but got priority={priority!r}, is_sync_launch={is_sync_launch!r}",
+            )
+        if not isinstance(stream_ptr, int) or isinstance(stream_ptr, bool):
+            raise coded(
+                TypeError,
+                f"stream_ptr must be an int, but got {type(stream_ptr).__name__}",
+            )
+        if stream_ptr == 0:
+            raise coded(RuntimeError, "ExternalStream: stream_ptr must not be null")
+        index, stream_id = stream_ptr >> 32, stream_ptr & 0xFFFFFFFF
+        if stream_ptr < 0 or index >= _C.device_count():
+            raise coded(
+                RuntimeError, f"ExternalStream: {stream_ptr:#x} is not a stream"
+            )
+        wanted = _get_device_index(device, optional=True)
+        if device is not None and wanted not in (-1, index):
+            raise coded(
+                RuntimeError,
+                f"ExternalStream: {stream_ptr:#x} is a stream of npu:{index}, not of "
+                f"npu:{wanted}",
+            )
+        return super().__new__(cls, stream_id=stream_id, device_index=index)
+
+
+class ExternalEvent:
+    """A flag that one stream raises and another waits for.
+
+    wait() may come before record(): the stream then holds until the record. A
+    wait takes the flag down, so each needs a record of its own; reset() also
+    does. Streams run these in order with their other work; no call waits.
+    """
+
+    def __init__(self) -> None:
+        _lazy_init()
+        self._flag = _C.new_flag()
+        self._lock = threading.Lock()
+        self._awaited = False  # a wait is queued, and no record since
+
+    @staticmethod
+    def _stream(stream: torch.Stream | None) -> tuple[int, int]:
+        if stream is None:
+            stream = current_stream()
+        if not isinstance(stream, torch.Stream) or stream.device_type != 20:
+            raise coded(TypeError, f"expected a stream of an npu, but got {stream!r}")
+        return stream.device_index, stream.stream_id
+
+    def record(self, stream: torch.Stream | None = None) -> None:
+        """Raise the flag when the stream (the current one) gets here."""
+        where = self._stream(stream)
+        with self._lock:
+            _C.flag_set(*where, self._flag, 1)
+            self._awaited = False
+
+    def wait(self, stream: torch.Stream | None = None) -> None:
+        """Hold the stream until the flag is up, then take it down.
+
+        A second wait without a record() or reset() between is a RuntimeError,
+        with nothing queued: it could never end.
+        """
+        where = self._stream(stream)
+        with self._lock:
+            if self._awaited:
+                raise coded(
+                    RuntimeError,
+                    "ExternalEvent: wait() twice with no record() or reset() between",
+                )
+            self._awaited = True
+        try:
+            _C.flag_take(*where, self._flag)
+        except BaseException:
+            self._awaited = False
+            raise
+
+    def reset(self, stream: torch.Stream | None = None) -> None:
+        """Take the flag down when the stream gets here, and allow another wait."""
+        where = self._stream(stream)
+        with self._lock:
+            _C.flag_set(*where, self._flag, 0)
+            self._awaited = False
+
+    def __repr__(self) -> str:
+        return f"<torch.npu.ExternalEvent {self._flag:#x}>"

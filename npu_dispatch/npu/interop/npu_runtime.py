@@ -1,0 +1,96 @@
+"""The runtime's own interface, as torch.cuda.cudart() is for CUDA."""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+
+from npu_dispatch import _C
+from npu_dispatch.npu.memory import mem_get_info
+from npu_dispatch.npu.runtime.index import Device, resolve
+from npu_dispatch.npu.runtime.start import _lazy_init
+
+__all__ = ["npurt"]
+
+_INVALID_PARAM = 100000  # ACL_ERROR_INVALID_PARAM
+
+_log = logging.getLogger(__name__)
+
+
+def _refused(why: str) -> int:
+    _log.error("npurt: %s", why)
+    return _INVALID_PARAM
+
+
+class _Runtime:
+    """The runtime's own interface, as torch.cuda.cudart() is for CUDA.
+
+    Functions that torch_npu has too return 0, or an error's code as its runtime
+    does; what went wrong is then logged. Sizes are bytes.
+    """
+
+    def npuStreamCreate(self, ptr: int) -> int:  # noqa: N802
+        """Make a stream of the current device, for ExternalStream.
+
+        ptr: where its pointer goes: ctypes.addressof() of a ctypes.c_void_p. At
+        most 32 exist per device.
+        """
+        if not ptr:
+            return _refused("npuStreamCreate: ptr must not be null")
+        index = resolve(None)
+        try:
+            made = (index << 32) | _C.take_owned_stream(index)
+        except RuntimeError as error:
+            return _refused(f"npuStreamCreate: {error}")
+        ctypes.c_uint64.from_address(ptr).value = made
+        return 0
+
+    def npuStreamDestroy(self, ptr: int) -> int:  # noqa: N802
+        """Wait for the stream's work, then give it back."""
+        if not ptr:
+            return _refused("npuStreamDestroy: ptr must not be null")
+        try:
+            _C.give_owned_stream(ptr >> 32, ptr & 0xFFFFFFFF)
+        except RuntimeError as error:
+            return _refused(f"npuStreamDestroy: {error}")
+        return 0
+
+    def npuMemGetInfo(self, device: Device = None) -> tuple[int, int]:  # noqa: N802
+        """Return (free, total)."""
+        return mem_get_info(device)
+
+    def npuHostRegister(  # noqa: N802
+        self, ptr: int, size: int, flags: int = 0
+    ) -> int:
+        """Let copies of the host's `size` bytes at `ptr` be queued, as pinned.
+
+        The memory is the caller's, who keeps it until queued copies are done.
+        flags: of no effect. Refused if a part of it is pinned already.
+        """
+        try:
+            _C.register_pinned(ptr, size)
+        except RuntimeError as error:
+            return _refused(f"npuHostRegister: {error}")
+        return 0
+
+    def npuHostUnregister(self, ptr: int) -> int:  # noqa: N802
+        """Take npuHostRegister(ptr, ...) back."""
+        try:
+            _C.unregister_pinned(ptr)
+        except RuntimeError as error:
+            return _refused(f"npuHostUnregister: {error}")
+        return 0
+
+    def npuDeviceSynchronize(self) -> int:  # noqa: N802
+        """Wait for the current device."""
+        _C.synchronize()
+        return 0
+
+
+_runtime = _Runtime()
+
+
+def npurt() -> _Runtime:
+    """Return the runtime's interface, always the same object. Initialises."""
+    _lazy_init()
+    return _runtime

@@ -1,0 +1,136 @@
+"""The recorded history of device memory, in the form of torch.cuda's."""
+
+from __future__ import annotations
+
+import pickle
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from torch._utils import _augment_memory_snapshot_stack_traces
+
+from npu_dispatch import _C
+from npu_dispatch.npu.runtime.codes import coded
+from npu_dispatch.npu.runtime.index import Device, _get_device_index
+from npu_dispatch.npu.runtime.start import _lazy_init
+
+__all__ = [
+    "_dump_snapshot",
+    "_record_memory_history",
+    "_set_allocator_settings",
+    "_snapshot",
+]
+
+
+def _set_allocator_settings(env: str) -> None:
+    """Replace what PYTORCH_NPU_ALLOC_CONF said, for allocations from now on.
+
+    env: in its form, "key:value,key:value". RuntimeError, and no change, for a
+    key that is not one of its, or a value which that key cannot have.
+    """
+    _C.set_allocator_settings(env)
+
+
+_ACTIONS = (
+    "alloc",
+    "free_requested",
+    "free_completed",
+    "segment_alloc",
+    "segment_free",
+    "oom",
+    "snapshot",
+)
+_STACKS = {None: 0, "state": 1, "alloc": 2, "all": 3}
+
+
+def _record_memory_history(
+    enabled: str | None = "all",
+    context: str | None = "all",
+    stacks: str = "all",
+    max_entries: int = sys.maxsize,
+    device: Device = None,
+    clear_history: bool = False,
+    compile_context: bool = False,
+    global_record_annotations: bool = False,
+    skip_actions: Sequence[str] | None = None,
+) -> None:
+    """Record each step of the devices' memory with the Python stack that took it.
+
+    enabled: None off, "state" the stacks of memory in use only, "all" also the
+    history. context: whose stacks to keep: None no one's, "state" those of
+    memory in use, "alloc" of all allocations, "all" also of frees. stacks:
+    "python" or "all"; frames are Python's in both. max_entries: of the history,
+    the latest. skip_actions: names of steps that are not kept in it. All devices
+    are recorded, whatever `device` says; compile_context and
+    global_record_annotations are of no effect: no compiler and no annotation takes
+    device memory here.
+    """
+    if enabled not in (None, "state", "all"):
+        raise coded(
+            RuntimeError, f"expected enabled to be None, state or all: {enabled!r}"
+        )
+    if context not in _STACKS:
+        raise coded(
+            RuntimeError,
+            f"expected context to be None, state, alloc or all: {context!r}",
+        )
+    if stacks not in ("python", "all"):
+        raise coded(RuntimeError, f"expected stacks to be python or all: {stacks!r}")
+    for action in skip_actions or ():
+        if action not in _ACTIONS:
+            raise coded(
+                RuntimeError,
+                f"expected skip_actions to be of {', '.join(_ACTIONS)}: {action!r}",
+            )
+    _lazy_init()
+    chosen = _STACKS[context] if enabled else 0
+    _C.switch_memory_history(
+        chosen, enabled == "all", max_entries, clear_history, list(skip_actions or ())
+    )
+
+
+def _snapshot(
+    device: Device = None, augment_with_fx_traces: bool = False
+) -> dict[str, Any]:
+    """Return segments, history and settings, as torch.cuda.memory._snapshot does.
+
+    torch.cuda._memory_viz and pytorch.org/memory_viz read it. device: of one
+    device only; of all by default. augment_with_fx_traces: frames of code that
+    torch.fx generated in this process also name their node and the model's line.
+    """
+    _lazy_init()
+    count = _C.device_count()
+    only = None if device is None else _get_device_index(device, optional=True)
+    frames = _C.live_frames()
+    segments = []
+    for index in range(count):
+        if only in (None, index):
+            segments += _C.memory_snapshot(index)
+    for segment in segments:
+        for block in segment["blocks"]:
+            if block["state"] != "inactive":
+                block["frames"] = frames.get(block["address"], [])
+    traces = _C.memory_history(count)
+    snapshot: Any = {
+        "segments": segments,
+        "device_traces": [t if only in (None, i) else [] for i, t in enumerate(traces)],
+        "allocator_settings": _C.allocator_settings()
+        | {
+            "pinned_num_register_threads": 1,
+            "release_lock_on_malloc": True,
+            "pinned_use_host_register": False,
+        },
+        "external_annotations": [],
+    }
+    if augment_with_fx_traces:
+        snapshot = _augment_memory_snapshot_stack_traces(snapshot)
+    return dict(snapshot)
+
+
+def _dump_snapshot(
+    filename: str | Path = "dump_snapshot.pickle", augment_with_fx_traces: bool = False
+) -> None:
+    """Write _snapshot() to a file that pytorch.org/memory_viz opens."""
+    snapshot = _snapshot(augment_with_fx_traces=augment_with_fx_traces)
+    Path(filename).write_bytes(pickle.dumps(snapshot))

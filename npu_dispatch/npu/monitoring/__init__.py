@@ -1,0 +1,1 @@
+"""What a device does, and who uses it."""

@@ -1,0 +1,54 @@
+"""This user's processes on a device, and the memory that each of them holds."""
+
+from __future__ import annotations
+
+import os
+
+from npu_dispatch.npu.runtime.devices import _checked
+from npu_dispatch.npu.runtime.index import Device, _get_device_index
+from npu_dispatch.npu.runtime.start import _lazy_init
+from npu_dispatch.proc_stat import process_start
+from npu_dispatch.stats import DeviceStats, StatsError, StatsReader, segment_file
+
+__all__ = ["list_gpu_processes"]
+
+
+def _processes(index: int) -> dict[int, DeviceStats]:
+    """Return what each living process of this user has on a device, by pid."""
+    found = {}
+    folder = segment_file().parent
+    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+        try:
+            with StatsReader(path) as reader:
+                if process_start(reader.info.pid) != reader.info.process_start:
+                    continue
+                for stats in reader.devices():
+                    if stats.device == index:
+                        found[reader.info.pid] = stats
+        except (OSError, StatsError, ValueError):
+            continue
+    return found
+
+
+def reserved_elsewhere(index: int) -> int:
+    """Return the bytes that this user's other processes hold of a device."""
+    others = _processes(index)
+    others.pop(os.getpid(), None)
+    return sum(stats.reserved for stats in others.values())
+
+
+def list_gpu_processes(device: Device = None) -> str:
+    """Return a text of this user's processes on a device, with MB they hold.
+
+    The form is that of torch.cuda.list_gpu_processes: a line `NPU:<index>`,
+    then a line per process, or one that says there is none.
+    """
+    _lazy_init()
+    index = _checked(_get_device_index(device, optional=True))
+    lines = [f"NPU:{index}"]
+    for pid, stats in _processes(index).items():
+        megabytes = stats.reserved / (1024 * 1024)
+        lines.append(f"process {pid:>10d} uses {megabytes:>12.3f} MB NPU memory")
+    if len(lines) == 1:
+        lines.append("no processes are running")
+    return "\n".join(lines)

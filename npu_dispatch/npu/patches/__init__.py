@@ -1,0 +1,26 @@
+"""What register() changes in torch, where torch does not ask the device itself."""
+
+from __future__ import annotations
+
+from npu_dispatch.npu.patches import (
+    cross_entropy,
+    data_parallel,
+    dlpack,
+    global_state,
+    lazy_modules,
+    multiprocessing,
+    profiled_memory,
+)
+
+__all__ = ["apply"]
+
+
+def apply() -> None:
+    """Make all changes. Called once, when the device is known to torch."""
+    cross_entropy.sum_as_on_cpu()
+    dlpack.name_the_device()
+    global_state.keep_in_order()
+    profiled_memory.report_to_profiles()
+    data_parallel.serve_torch()
+    lazy_modules.let_them_move()
+    multiprocessing.serve()

@@ -1,0 +1,1 @@
+"""Ranges and marks that a program gives names to, for traces."""

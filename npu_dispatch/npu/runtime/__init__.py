@@ -1,0 +1,1 @@
+"""The runtime: when it starts, its devices, their errors and its end."""

@@ -1,0 +1,1 @@
+"""Switches, options and limits under the vendor's names."""

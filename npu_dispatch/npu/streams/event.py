@@ -1,0 +1,115 @@
+"""Events: marks in streams."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any, ClassVar, Self, cast
+
+import torch
+
+from npu_dispatch import _C
+from npu_dispatch.npu.runtime.codes import coded
+from npu_dispatch.npu.runtime.index import Device, resolve
+from npu_dispatch.npu.streams import awaiting
+
+__all__ = ["Event"]
+
+
+class Event(torch.Event):
+    """A mark in a stream.
+
+    enable_timing: elapsed_time() and recorded_time() work. blocking: host waits
+    sleep at once instead of spinning first. interprocess: another process can
+    wait for it, through ipc_handle(); excludes enable_timing. Nothing is made on
+    a device before the first record(); later ones must be on the same device.
+    """
+
+    # By the argument of Event() that asks for it, the subclass that serves it.
+    _special: ClassVar[dict[str, type[Event]]] = {}
+
+    def __init_subclass__(cls, asked_by: str | None = None, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if asked_by is not None:
+            cls._special[asked_by] = cls
+
+    def __new__(
+        cls,
+        enable_timing: bool = False,
+        blocking: bool = False,
+        interprocess: bool = False,
+    ) -> Self:
+        if not _C.device_count():
+            raise coded(RuntimeError, "No NPU devices are available")
+        if interprocess and enable_timing:
+            raise coded(
+                RuntimeError, "an interprocess event cannot have enable_timing=True"
+            )
+        if interprocess and cls is Event:
+            return cast(Self, cls._special["interprocess"]())
+        if blocking and cls is Event:
+            return cast(Self, cls._special["blocking"](enable_timing, blocking=True))
+        return super().__new__(
+            cls,
+            device="npu",
+            enable_timing=enable_timing,
+            blocking=blocking,
+            interprocess=interprocess,
+        )
+
+    @property
+    def npu_event(self) -> int:
+        """The event's number; 0 before the first record."""
+        return self.event_id
+
+    @property
+    def device(self) -> torch.device | None:  # type: ignore[override]
+        """The device it was recorded on; None before the first record."""
+        return super().device if self.event_id else None
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        """Resume once the recorded work is done; raise if it failed."""
+        return awaiting.on_event(self)
+
+    def elapsed_time(self, end_event: torch.Event) -> float:
+        """Return the milliseconds from this event to `end_event`. Waits for both."""
+        if not (self.event_id and end_event.event_id):
+            raise coded(
+                RuntimeError,
+                "Both events must be recorded before calculating elapsed time.",
+            )
+        began, ended = map(_C.event_time_ns, (self.event_id, end_event.event_id))
+        return (ended - began) / 1e6
+
+    def recorded_time(self) -> int:
+        """Return when the stream reached the event: CLOCK_MONOTONIC, nanoseconds.
+
+        Waits for the event. Needs enable_timing=True and a record.
+        """
+        return _C.event_time_ns(self.event_id)
+
+    def __reduce_ex__(self, protocol: object) -> Any:
+        raise coded(
+            TypeError,
+            f"cannot pickle {self!r}: other processes see an Event(interprocess=True) "
+            "only",
+        )
+
+    def ipc_handle(self) -> bytes:
+        """Return what from_ipc_handle() of another process needs."""
+        raise coded(RuntimeError, "ipc_handle() needs an event with interprocess=True")
+
+    @classmethod
+    def from_ipc_handle(cls, device: Device, handle: bytes) -> Event:
+        """Return the event of another process. A bad handle is a RuntimeError."""
+        return cls._special["interprocess"]._opened(resolve(device), handle)
+
+    @classmethod
+    def _opened(cls, device: int, handle: bytes) -> Event:
+        raise NotImplementedError(f"{cls.__name__} has no handles")
+
+
+class _BlockingEvent(Event, asked_by="blocking"):
+    """An event whose host waits sleep at once and leave the processor to others."""
+
+    def synchronize(self) -> None:
+        _C.event_sleep_until_done(self.event_id)

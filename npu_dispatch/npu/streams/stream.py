@@ -1,0 +1,208 @@
+"""Streams: queues of work on a device, as torch.cuda has them."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, NoReturn, Self
+
+import torch
+
+from npu_dispatch import _C
+from npu_dispatch.npu.runtime.codes import coded
+from npu_dispatch.npu.runtime.index import Device, resolve
+from npu_dispatch.npu.streams import awaiting, submit
+from npu_dispatch.npu.streams.event import Event
+
+__all__ = ["Stream", "SyncLaunchStream", "set_strict_stream_pools"]
+
+_DEVICE_TYPE = 20  # c10::DeviceType::PrivateUse1
+_preprocessing: set[tuple[int, int]] = set()
+
+
+class _StreamMethods(torch.Stream):
+    """What Stream and SyncLaunchStream share."""
+
+    @property
+    def priority(self) -> int:
+        """0 or -1. Normal streams give way, between tasks, where urgent ones (-1)
+        need all cores of their device; none waits for them for ever."""
+        return _C.stream_priority(self.device_index, self.stream_id)
+
+    @property
+    def npu_stream(self) -> int:
+        """A number that names the stream in this process; 0 for npu:0's default."""
+        return (self.device_index << 32) | self.stream_id
+
+    def drained_handle(self) -> int:
+        """Wait for the stream's work, then return `npu_stream`.
+
+        For code that uses the stream's memory by itself, past its queue. Counted
+        as a wait with the reason raw_handle; submit() keeps the order for nothing.
+        Raises the stream's error if its work has failed.
+        """
+        _C.drain_stream(self.device_index, self.stream_id)
+        return self.npu_stream
+
+    @property
+    def _as_parameter_(self) -> ctypes.c_void_p:
+        return ctypes.c_void_p(self.npu_stream)
+
+    def wait_event(self, event: Any) -> None:
+        """Make later work of this stream wait for the event. Returns at once."""
+        event.wait(self)
+
+    def wait_stream(self, stream: torch.Stream) -> None:
+        """Make later work of this stream wait for what `stream` has been given."""
+        super().wait_stream(stream)
+
+    def set_data_preprocess_stream(
+        self, is_data_preprocess_stream: bool = False
+    ) -> None:
+        """Mark this stream as one for data preprocessing, or not. Kept as a flag."""
+        if not isinstance(is_data_preprocess_stream, bool):
+            raise coded(
+                TypeError,
+                "is_data_preprocess_stream must be a bool, but got "
+                f"{type(is_data_preprocess_stream).__name__}",
+            )
+        key = self.device_index, self.stream_id
+        if is_data_preprocess_stream:
+            _preprocessing.add(key)
+        else:
+            _preprocessing.discard(key)
+
+    @property
+    def is_data_preprocess_stream(self) -> bool:
+        """Whether the stream is so marked."""
+        return (self.device_index, self.stream_id) in _preprocessing
+
+    def record_event(self, event: Any = None) -> Any:
+        """Record `event`, or a new one, at the end of the work submitted so far."""
+        if event is None:
+            event = Event()
+        event.record(self)
+        return event
+
+    def submit(
+        self,
+        fn: Callable[..., object],
+        *tensors: torch.Tensor,
+        writes: Sequence[torch.Tensor] | None = None,
+        name: str | None = None,
+    ) -> None:
+        """Call `fn(*views)` in order with this stream's work. Returns at once.
+
+        The views are host tensors over the memory of `tensors`, valid during the
+        call; without tensors it is a host callback. `writes`: which of them fn
+        changes; all unless said, and a race checker believes it. An exception
+        makes the stream fail with it. fn must not wait for the device. `name`:
+        what errors and traces call it. In a captured graph it is a node, called
+        at each replay. TypeError, ValueError: wrong arguments.
+        """
+        submit.submit(self, fn, tensors, writes, name)
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        """Resume once the work submitted so far is done; raise if it failed."""
+        return awaiting.on_stream(self)
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        raise coded(
+            TypeError,
+            f"cannot pickle {self!r}: it is a queue of this process. Make a stream in "
+            "the process that uses it, and order them by an Event(interprocess=True)",
+        )
+
+    def __repr__(self) -> str:
+        return (
+            f"<torch.npu.{type(self).__name__} device=npu:{self.device_index} "
+            f"npu_stream={self.npu_stream:#x}>"
+        )
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, torch.Stream):
+            return NotImplemented
+        return (self.device_type, self.device_index, self.stream_id) == (
+            other.device_type,
+            other.device_index,
+            other.stream_id,
+        )
+
+    def __ne__(self, other: object) -> bool:
+        # torch.Stream's own says False of everything that is no stream.
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash((self.device_index, self.stream_id))
+
+
+class Stream(_StreamMethods):
+    """A queue of work on a device.
+
+    Taken round robin from a pool of 32 (STREAMS_PER_DEVICE) per device and
+    priority class, so that the 33rd object is the first stream again.
+    """
+
+    def __new__(
+        cls,
+        device: Device = None,
+        priority: int = 0,
+        *,
+        stream_id: int | None = None,
+        device_index: int | None = None,
+        device_type: int = _DEVICE_TYPE,
+    ) -> Self:
+        if stream_id is not None:
+            index = resolve(device if device_index is None else device_index)
+            if device_type != _DEVICE_TYPE:
+                raise coded(
+                    RuntimeError,
+                    f"device_type must be {_DEVICE_TYPE}, but got {device_type!r}",
+                )
+            if not -(2**63) <= stream_id < 2**63:
+                raise coded(
+                    OverflowError, f"stream_id {stream_id} does not fit into 64 bits"
+                )
+            _C.stream_priority(index, stream_id)  # raises when there is no such one
+            return super().__new__(
+                cls, stream_id=stream_id, device_index=index, device_type=device_type
+            )
+        index = resolve(device)
+        return super().__new__(
+            cls, device=torch.device("npu", index), priority=priority
+        )
+
+    @staticmethod
+    def priority_range() -> tuple[int, int]:
+        """Return the lowest and the highest priority."""
+        return 0, -1
+
+
+class SyncLaunchStream(_StreamMethods):
+    """A stream without a queue: the calling thread launches its work itself.
+
+    A path that still works when a queue is stuck. Not a torch.npu.Stream.
+    `priority` is accepted and has no effect.
+    """
+
+    def __new__(cls, device: Device = None, priority: int = 0) -> Self:
+        index = resolve(device)
+        return super().__new__(
+            cls,
+            stream_id=_C.new_sync_launch_stream(index),
+            device_index=index,
+            device_type=_DEVICE_TYPE,
+        )
+
+
+def set_strict_stream_pools(strict: bool) -> None:
+    """Choose that a pool of streams raises a RuntimeError when it is used up.
+
+    Off, as at first unless NPU_STRICT_STREAMS=1, the 33rd Stream object of a
+    device and priority class is the first stream again.
+    """
+    if not isinstance(strict, bool):
+        raise coded(
+            TypeError, f"strict must be a bool, but got {type(strict).__name__}"
+        )
+    _C.set_strict_pools(strict)
