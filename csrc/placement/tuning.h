@@ -48,8 +48,9 @@ inline constexpr uint64_t kHostWaitSpinNs = 20'000;
 inline constexpr uint64_t kHoldSpinNs = 60'000;
 
 // Under a quota of CPU time all spinning of a process is at most one part in
-// so many of it. tests/cpp/placement/simulation_test.cpp: the tasks that two
-// cores' quota lets a launch-bound caller have, by this part.
+// so many of it. Simulated, for want of a machine with a quota: a caller of
+// eight streams has more than twice as many tasks of one core's time as without
+// (tests/cpp/placement/simulation_test.cpp).
 inline constexpr uint64_t kSpinPart = 8;
 
 // membarrier(2) interrupts every core that runs the process. Launchers that go

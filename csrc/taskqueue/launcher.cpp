@@ -72,10 +72,10 @@ struct Launcher::Idle {
   bool work() const { return launcher.executor_.ring().front(); }
   // An urgent stream is looked at as if somebody always waited.
   bool awaited() const {
-    return is_urgent(launcher.stream_) || IdleSpin::awaited(wanted(), next());
+    return is_urgent(launcher.stream_) || IdlePolicy::awaited(wanted(), next());
   }
   uint64_t rest_ticks() const {
-    return uint64_t(double(IdleSpin::rest_ns(wanted(), next())) /
+    return uint64_t(double(IdlePolicy::rest_ns(wanted(), next())) /
                     ns_per_tick());
   }
 
