@@ -54,7 +54,7 @@ def _convolution(tflops: float) -> float:
     grad = torch.ones_like(y)
     us = _us(lambda: layer(x).backward(grad), 3)
     flops = 3 * 2 * y.numel() * 64 * 9
-    return min(flops / us / 1e6 / tflops, 1.0)
+    return float(min(flops / us / 1e6 / tflops, 1.0))
 
 
 def _recurrent(tflops: float) -> float:

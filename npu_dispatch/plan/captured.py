@@ -5,17 +5,19 @@ from __future__ import annotations
 import contextlib
 import statistics
 import traceback
-from pathlib import Path
 from typing import Any
 
 import torch
 
+import npu_dispatch
 from npu_dispatch import _C, npu
 
 __all__ = ["CapturedStep"]
 
 _WARMUP, _REPLAYS = 5, 100
-_LIBRARIES = tuple(str(Path(package.__file__).parent) for package in (torch, npu))
+_LIBRARIES = tuple(
+    path for package in (torch, npu_dispatch) for path in package.__path__
+)
 
 
 class CapturedStep:
