@@ -66,7 +66,7 @@ def _details(console: Console, report: Report) -> None:
         console.print(why)
     if report.blames:
         blames = Table(title=f"{report.device}: waits", title_style="bold")
-        blames.add_column("line", style="cyan")
+        blames.add_column("line", style="cyan", overflow="fold")
         blames.add_column("why")
         for name in ("a step", "host blocked", "device idle"):
             blames.add_column(name, justify="right")
