@@ -196,7 +196,7 @@ def doctor(as_json: bool) -> None:
     sys.exit(0 if found.healthy else 1)
 
 
-main.add_command(cli_plan.plan_options(Runner))
+main.add_command(cli_plan.plan)
 main.add_command(cli_plan.calibrate)
 for command in ("dump", "postmortem", "ps", "top", "trace"):
     main.add_command(getattr(cli_watch, command))

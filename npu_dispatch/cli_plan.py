@@ -7,7 +7,9 @@ from pathlib import Path
 
 import click
 
-__all__ = ["calibrate", "plan_options"]
+from npu_dispatch.program import Runner, what_to_run
+
+__all__ = ["calibrate", "plan"]
 
 
 def _host_speed(_: click.Context, __: click.Parameter, value: str | None) -> float:
@@ -23,119 +25,109 @@ def _host_speed(_: click.Context, __: click.Parameter, value: str | None) -> flo
     return speed
 
 
-def plan_options(command: type[click.Command]) -> click.Command:
-    """Return `npu-dispatch plan`, whose SCRIPT is parsed by `command`."""
+@click.command(
+    "plan",
+    cls=Runner,
+    options_metavar="[OPTIONS] SCRIPT | -m MODULE",
+    context_settings={
+        "ignore_unknown_options": True,
+        "allow_interspersed_args": False,
+    },
+)
+@click.option(
+    "--device",
+    "--spec",
+    "devices",
+    multiple=True,
+    metavar="SHEET",
+    help="A sheet of the package, or a TOML file. May be repeated.",
+)
+@click.option(
+    "--scale",
+    "host_speed",
+    callback=_host_speed,
+    metavar="host=NUMBER",
+    help="Plan for a host of so many times this one's speed.",
+)
+@click.option(
+    "--steps",
+    type=click.IntRange(1),
+    help="To look at. By default 10, or as many as take a quarter of a second.",
+)
+@click.option("--warmup", type=click.IntRange(0), default=3, show_default=True)
+@click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path))
+@click.option("--html", "html_file", type=click.Path(dir_okay=False, path_type=Path))
+@click.option(
+    "--trace",
+    "trace_file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="For ui.perfetto.dev; `.json` is Chrome's format. Of the first device.",
+)
+@click.option("-m", "module", help="A module to run, as `python -m` does.")
+@click.argument("args", nargs=-1, type=click.UNPROCESSED)
+def plan(
+    devices: tuple[str, ...],
+    host_speed: float,
+    steps: int | None,
+    warmup: int,
+    json_file: Path | None,
+    html_file: Path | None,
+    trace_file: Path | None,
+    module: str | None,
+    args: tuple[str, ...],
+) -> None:
+    """Say how SCRIPT would run on a device of stated speed.
 
-    @click.command(
-        "plan",
-        cls=command,
-        options_metavar="[OPTIONS] SCRIPT | -m MODULE",
-        context_settings={
-            "ignore_unknown_options": True,
-            "allow_interspersed_args": False,
-        },
-    )
-    @click.option(
-        "--device",
-        "--spec",
-        "devices",
-        multiple=True,
-        metavar="SHEET",
-        help="A sheet of the package, or a TOML file. May be repeated.",
-    )
-    @click.option(
-        "--scale",
-        "host_speed",
-        callback=_host_speed,
-        metavar="host=NUMBER",
-        help="Plan for a host of so many times this one's speed.",
-    )
-    @click.option(
-        "--steps",
-        type=click.IntRange(1),
-        help="To look at. By default 10, or as many as take a quarter of a second.",
-    )
-    @click.option("--warmup", type=click.IntRange(0), default=3, show_default=True)
-    @click.option(
-        "--json", "json_file", type=click.Path(dir_okay=False, path_type=Path)
-    )
-    @click.option(
-        "--html", "html_file", type=click.Path(dir_okay=False, path_type=Path)
-    )
-    @click.option(
-        "--trace",
-        "trace_file",
-        type=click.Path(dir_okay=False, path_type=Path),
-        help="For ui.perfetto.dev; `.json` is Chrome's format. Of the first device.",
-    )
-    @click.option("-m", "module", help="A module to run, as `python -m` does.")
-    @click.argument("args", nargs=-1, type=click.UNPROCESSED)
-    def plan(
-        devices: tuple[str, ...],
-        host_speed: float,
-        steps: int | None,
-        warmup: int,
-        json_file: Path | None,
-        html_file: Path | None,
-        trace_file: Path | None,
-        module: str | None,
-        args: tuple[str, ...],
-    ) -> None:
-        """Say how SCRIPT would run on a device of stated speed.
+    Runs some steps of it on an emulated device, where nothing is computed: a
+    step ends where the optimizer's does. Without an optimizer the whole run
+    is one. See docs/plan.md.
+    """
+    from npu_dispatch.plan import sheet
+    from npu_dispatch.plan.record import PlanError, record
 
-        Runs some steps of it on an emulated device, where nothing is computed: a
-        step ends where the optimizer's does. Without an optimizer the whole run
-        is one. See docs/plan.md.
-        """
-        from npu_dispatch.plan import sheet
-        from npu_dispatch.plan.record import PlanError, record
-        from npu_dispatch.program import what_to_run
-
-        what, rest = what_to_run(module, args)
+    what, rest = what_to_run(module, args)
+    try:
+        sheets = [sheet.load(name) for name in devices or ("a100-80gb-sxm",)]
+    except sheet.SheetError as error:
+        raise click.BadParameter(str(error), param_hint="--device") from None
+    recorded = []
+    failures = []
+    for one in sheets:
         try:
-            sheets = [sheet.load(name) for name in devices or ("a100-80gb-sxm",)]
-        except sheet.SheetError as error:
-            raise click.BadParameter(str(error), param_hint="--device") from None
-        recorded = []
-        failures = []
-        for one in sheets:
-            try:
-                recorded.append(
-                    record(
-                        [str(what), *rest],
-                        one,
-                        module=module is not None,
-                        steps=steps,
-                        warmup=warmup,
-                        host_speed=host_speed,
-                    )
+            recorded.append(
+                record(
+                    [str(what), *rest],
+                    one,
+                    module=module is not None,
+                    steps=steps,
+                    warmup=warmup,
+                    host_speed=host_speed,
                 )
-            except PlanError as error:
-                failures.append(str(error))
-        if recorded:
-            from npu_dispatch.plan import show
+            )
+        except PlanError as error:
+            failures.append(str(error))
+    if recorded:
+        from npu_dispatch.plan import show
 
-            show.show([one.report for one in recorded])
-        for path in (json_file, html_file, trace_file):
-            if path is not None:
-                path.parent.mkdir(parents=True, exist_ok=True)
-        if json_file is not None:
-            reports = [one.report.as_dict() for one in recorded]
-            text = {"host_speed": host_speed, "reports": reports, "failures": failures}
-            json_file.write_text(json.dumps(text, indent=2) + "\n")
-        if html_file is not None and recorded:
-            from npu_dispatch.plan import page
+        show.show([one.report for one in recorded])
+    for path in (json_file, html_file, trace_file):
+        if path is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+    if json_file is not None:
+        reports = [one.report.as_dict() for one in recorded]
+        text = {"host_speed": host_speed, "reports": reports, "failures": failures}
+        json_file.write_text(json.dumps(text, indent=2) + "\n")
+    if html_file is not None and recorded:
+        from npu_dispatch.plan import page
 
-            page.write(recorded, html_file)
-        if trace_file is not None and recorded:
-            from npu_dispatch import trace
+        page.write(recorded, html_file)
+    if trace_file is not None and recorded:
+        from npu_dispatch import trace
 
-            for line in trace.save([recorded[0].process], trace_file):
-                click.echo(line)
-        if failures:
-            raise click.ClickException("\n".join(failures))
-
-    return plan
+        for line in trace.save([recorded[0].process], trace_file):
+            click.echo(line)
+    if failures:
+        raise click.ClickException("\n".join(failures))
 
 
 @click.command()

@@ -17,8 +17,8 @@ class SpinGrant {
       return;
     limited_ = p.spin_is_limited();
     began_ = now_ns();
-    ns_ = p.spin(began_, uint64_t(double(ticks) * ns_per_tick()));
-    ticks_ = uint64_t(double(ns_) / ns_per_tick());
+    ns_ = p.spin(began_, ticks_to_ns(ticks));
+    ticks_ = ns_to_ticks(ns_);
   }
   ~SpinGrant() {
     if (!limited_) [[likely]]

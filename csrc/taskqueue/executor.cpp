@@ -175,8 +175,7 @@ void Executor::hold(Stream& other, uint64_t number) {
       block.held[int(is_copy(name) ? Hold::kCopy : Hold::kEvent)];
   held.start(now_ns());
   if (placement_) placement_->rests();
-  static const auto spin =
-      uint64_t(double(tuning::kHoldSpinNs) / ns_per_tick());
+  static const uint64_t spin = ns_to_ticks(tuning::kHoldSpinNs);
   if (!other.retired().spin(number, SpinGrant(spin).ticks())) {
     while (!other.retired().sleep(number, 0)) {
     }

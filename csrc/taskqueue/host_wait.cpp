@@ -84,8 +84,7 @@ bool wait(Stream& stream, uint64_t number, GoesOn goes_on = nullptr) {
         std::to_string(stream.id()) +
         ", as reading a tensor's value does: submit what needs the value after "
         "what computes it, or wait before submitting");
-  static const auto spin_ticks =
-      uint64_t(double(tuning::kHostWaitSpinNs) / ns_per_tick());
+  static const uint64_t spin_ticks = ns_to_ticks(tuning::kHostWaitSpinNs);
   if (const SpinGrant spin(sleep_at_once_ ? 0 : spin_ticks);
       stream.retired().spin(number, spin.ticks()))
     return true;

@@ -18,10 +18,6 @@ namespace {
 
 constexpr uint64_t kStarvedNs = 1'000'000;
 
-uint64_t to_ns(uint64_t ticks) {
-  return uint64_t(double(ticks) * ns_per_tick());
-}
-
 void nap() {
   constexpr timespec kNap{0, long(tuning::kNapNs)};
   nanosleep(&kNap, nullptr);
@@ -36,7 +32,7 @@ Launcher::Launcher(Stream& stream, uint64_t number)
       number_(number),
       placement_(stream.device(), is_urgent(stream)),
       executor_(stream, &placement_),
-      idle_(uint64_t(1000 / ns_per_tick())) {
+      idle_(ns_to_ticks(1000)) {
   if (InFlight* const in_flight = executor_.queue().in_flight())
     ahead_.emplace(stream, executor_, *in_flight);
 }
@@ -75,8 +71,7 @@ struct Launcher::Idle {
     return is_urgent(launcher.stream_) || IdlePolicy::awaited(wanted(), next());
   }
   uint64_t rest_ticks() const {
-    return uint64_t(double(IdlePolicy::rest_ns(wanted(), next())) /
-                    ns_per_tick());
+    return ns_to_ticks(IdlePolicy::rest_ns(wanted(), next()));
   }
 
  private:
@@ -91,12 +86,13 @@ bool Launcher::sleep_until_work() {
   Idle idle{*this};
   if (uint64_t gap; idle_.look(idle, gap)) {
     bump(block.spins);
-    bump(block.starved_ns, to_ns(gap));
-    block.idle.add(to_ns(gap));
+    bump(block.starved_ns, ticks_to_ns(gap));
+    block.idle.add(ticks_to_ns(gap));
     return true;
   }
   placement_.sleeps();
-  const uint64_t start_ns = now_ns() - to_ns(ticks_between(start, ticks()));
+  const uint64_t start_ns =
+      now_ns() - ticks_to_ns(ticks_between(start, ticks()));
   block.idle.start(start_ns);
   while (!ring.front()) {
     // Not before what is claimed has been published and run.

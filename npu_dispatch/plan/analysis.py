@@ -107,10 +107,9 @@ def analyse(
 ) -> Report:
     """Return the report of a run with at least two boundaries."""
     steps = len(run.boundaries) - 1
-    by_submit = sorted(run.tasks, key=lambda t: t.submitted)
-    submits = [task.submitted for task in by_submit]
+    submits = [task.submitted for task in run.tasks]
     latest = 0.0
-    ends = [latest := max(latest, task.ended) for task in by_submit]
+    ends = [latest := max(latest, task.ended) for task in run.tasks]
 
     def done(boundary: float) -> float:
         place = bisect_right(submits, boundary)
@@ -122,8 +121,8 @@ def analyse(
     work = sum(last - first for first, last in spans)
     idle_of, launch_idle, sync_idle = _idle(spans, begin, end, run.waits)
     total = work + launch_idle + sync_idle or 1.0
-    inside = [t for t in by_submit if run.boundaries[0] < t.submitted]
-    inside = [t for t in inside if t.submitted <= run.boundaries[-1]]
+    first, last = run.boundaries[0], run.boundaries[-1]
+    inside = [t for t in run.tasks if first < t.submitted <= last]
     depths = sorted(task.depth for task in inside) or [0]
     seen = whole / steps
     again = step_ns(run)
@@ -161,13 +160,12 @@ def _idle(
         at = last
     if end > at:
         gaps.append((at, end))
-    by_start = sorted(waits, key=lambda w: w.begun)
-    starts = [wait.begun for wait in by_start]
+    starts = [wait.begun for wait in waits]
     idle_of: dict[tuple[str, str], float] = defaultdict(float)
     launch = sync = 0.0
     for first, last in gaps:
         place = bisect_right(starts, first)
-        wait = by_start[place - 1] if place else None
+        wait = waits[place - 1] if place else None
         if wait and wait.ended >= first and wait.reason != "full_queue":
             idle_of[wait.where, wait.reason] += last - first
             sync += last - first
@@ -182,8 +180,7 @@ def _operators(
     calls: dict[str, int] = defaultdict(int)
     device: dict[str, float] = defaultdict(float)
     host: dict[str, float] = defaultdict(float)
-    blocked = sorted((w.begun, w.ended) for w in waits)
-    starts = [first for first, _ in blocked]
+    starts = [wait.begun for wait in waits]
     for task, after in zip(
         tasks, [*(t.submitted for t in tasks[1:]), end], strict=True
     ):
@@ -192,8 +189,8 @@ def _operators(
             device[task.name] += task.ended - task.started
         took = after - task.submitted
         place = bisect_right(starts, task.submitted)
-        while place < len(blocked) and blocked[place][0] < after:
-            took -= min(blocked[place][1], after) - blocked[place][0]
+        while place < len(waits) and waits[place].begun < after:
+            took -= min(waits[place].ended, after) - waits[place].begun
             place += 1
         host[task.name] += max(took, 0.0)
     rows = [

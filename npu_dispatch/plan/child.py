@@ -108,14 +108,12 @@ def main() -> None:
     Path(what["out"]).write_text(
         json.dumps(
             {
-                "status": status,
                 "failure": failure,
                 "begun": begun,
                 "ended": ended,
                 "boundaries": seen.boundaries,
                 "waits": seen.waits,
                 "graph": seen.graph,
-                "totals": _C.emulated_totals(),
                 "allocated": npu.max_memory_allocated(),
                 "reserved": npu.max_memory_reserved(),
             }

@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -169,8 +168,3 @@ def _after(
         return None
     device, stream, number = waited_for
     return (device, stream), number
-
-
-def now_text() -> str:
-    """Return the time for reports."""
-    return time.strftime("%Y-%m-%d %H:%M")

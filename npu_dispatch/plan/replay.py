@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -94,7 +95,5 @@ def step_ns(
 
 
 def _last_before(sorted_times: list[float], at: float) -> float:
-    from bisect import bisect_right
-
     place = bisect_right(sorted_times, at)
     return sorted_times[place - 1] if place else at

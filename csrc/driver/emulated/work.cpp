@@ -134,9 +134,6 @@ bool is_lstm(std::string_view name) {
 }
 
 double flops_of(std::string_view name, const Shapes& s) {
-  const auto starts = [&](std::string_view with) {
-    return name.substr(0, with.size()) == with;
-  };
   if (name == "mm" || name == "_int_mm") return mm(s, 0);
   if (name == "addmm" || name == "_addmm_activation" || name == "addmm_")
     return mm(s, 1);
@@ -153,12 +150,11 @@ double flops_of(std::string_view name, const Shapes& s) {
                                               : convolution_forward(s);
   if (is_lstm(name) && s.size() > 2)
     return name.find("backward") != name.npos ? lstm(s, 2) : lstm(s, 1);
-  if (name.find("attention") == name.npos || s.size() < 4) return 0;
+  if (!name.starts_with("_scaled_dot_product") || s.size() < 4) return 0;
   if (name.find("backward") == name.npos)
-    return starts("_scaled_dot_product") ? attention(s[0], s[1], s[2], 1, 1)
-                                         : 0;
+    return attention(s[0], s[1], s[2], 1, 1);
   // As torch counts it: the scores again, and two gradients of each product.
-  return starts("_scaled_dot_product") ? attention(s[1], s[2], s[3], 3, 2) : 0;
+  return attention(s[1], s[2], s[3], 3, 2);
 }
 
 }  // namespace

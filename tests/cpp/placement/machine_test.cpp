@@ -1,35 +1,15 @@
 // What a machine says of itself, read from files as its kernel writes them.
 #include "csrc/placement/machine.h"
 
-#include <stdlib.h>
-
-#include <filesystem>
-#include <fstream>
-
 #include "tests/cpp/check.h"
+#include "tests/cpp/temporary_folder.h"
 
 namespace npu {
 namespace {
 
-namespace fs = std::filesystem;
+using check::TemporaryFolder;
+
 constexpr uint64_t kMs = 1'000'000;
-
-// A folder of files, removed at the end of the test.
-class Files {
- public:
-  Files() {
-    char name[] = "/tmp/npu_machine_XXXXXX";
-    root = mkdtemp(name);
-  }
-  ~Files() { fs::remove_all(root); }
-  void write(const std::string& file, const std::string& text) {
-    const fs::path path = fs::path(root) / file;
-    fs::create_directories(path.parent_path());
-    std::ofstream(path) << text << "\n";
-  }
-
-  std::string root;
-};
 
 void expect_quota(const Quota& quota, uint64_t ns, uint64_t period_ns) {
   EXPECT_EQ(quota.ns, ns);
@@ -53,33 +33,33 @@ TEST(Machine, ReadsAQuota) {
 }
 
 TEST(Machine, HasTheTightestQuotaOfItsGroups) {
-  Files files;
-  expect_quota(cgroup_quota("0::/a/b\n", files.root), 0, 0);
+  TemporaryFolder files;
+  expect_quota(cgroup_quota("0::/a/b\n", files.path), 0, 0);
   files.write("a/b/cpu.max", "max 100000");
-  expect_quota(cgroup_quota("0::/a/b\n", files.root), 0, 0);
+  expect_quota(cgroup_quota("0::/a/b\n", files.path), 0, 0);
   files.write("a/cpu.max", "150000 50000");  // 3 cores
   files.write("cpu.max", "400000 100000");   // 4
-  expect_quota(cgroup_quota("0::/a/b\n", files.root), 150 * kMs, 50 * kMs);
+  expect_quota(cgroup_quota("0::/a/b\n", files.path), 150 * kMs, 50 * kMs);
   files.write("a/b/cpu.max", "200000 100000");  // 2
-  expect_quota(cgroup_quota("0::/a/b\n", files.root), 200 * kMs, 100 * kMs);
+  expect_quota(cgroup_quota("0::/a/b\n", files.path), 200 * kMs, 100 * kMs);
   // A container that sees its own mount and its host's name.
-  expect_quota(cgroup_quota("0::/not/here\n", files.root), 400 * kMs,
+  expect_quota(cgroup_quota("0::/not/here\n", files.path), 400 * kMs,
                100 * kMs);
 }
 
 TEST(Machine, KnowsTheFirstVersionOfControlGroups) {
-  Files files;
+  TemporaryFolder files;
   files.write("cpu/c/cpu.cfs_quota_us", "50000");
   files.write("cpu/c/cpu.cfs_period_us", "100000");
   files.write("cpu/cpu.cfs_quota_us", "-1");
   files.write("cpu/cpu.cfs_period_us", "100000");
   const std::string text = "5:cpu,cpuacct:/c\n4:cpuset:/d\n0::/e\n";
-  expect_quota(cgroup_quota(text, files.root), 50 * kMs, 100 * kMs);
-  expect_quota(cgroup_quota("5:cpuset:/c\n", files.root), 0, 0);
+  expect_quota(cgroup_quota(text, files.path), 50 * kMs, 100 * kMs);
+  expect_quota(cgroup_quota("5:cpuset:/c\n", files.path), 0, 0);
 }
 
 TEST(Machine, KnowsThreadsOfACoreAndNodes) {
-  Files files;
+  TemporaryFolder files;
   files.write("devices/system/cpu/online", "0-7");
   for (int cpu = 0; cpu < 8; ++cpu)
     files.write("devices/system/cpu/cpu" + std::to_string(cpu) +
@@ -91,7 +71,7 @@ TEST(Machine, KnowsThreadsOfACoreAndNodes) {
   files.write("devices/system/node/node2/cpulist", "2-3,6-7");
   files.write("devices/system/node/node2/distance", "31 10");
 
-  const Topology topology = read_topology(files.root);
+  const Topology topology = read_topology(files.path);
 
   for (int cpu = 0; cpu < 8; ++cpu) EXPECT_EQ(topology.core[cpu], cpu % 4);
   EXPECT_EQ(topology.distance(0, 5), 0);
