@@ -36,6 +36,14 @@ uint64_t now_ns();
 // Nanoseconds per tick, measured once, at the first call (1 ms).
 double ns_per_tick();
 
+// Lengths of time.
+inline uint64_t ticks_to_ns(uint64_t ticks) {
+  return uint64_t(double(ticks) * ns_per_tick());
+}
+inline uint64_t ns_to_ticks(uint64_t ns) {
+  return uint64_t(double(ns) / ns_per_tick());
+}
+
 // Tells the core that this is a spin loop.
 inline void pause() {
 #if defined(__x86_64__)

@@ -91,4 +91,17 @@ bool env_flag(const char* name) {
   return false;
 }
 
+int env_choice(const char* name, std::initializer_list<const char*> choices) {
+  const char* value = raw(name);
+  if (!value) return 0;
+  std::string wanted = "one of";
+  int number = 0;
+  for (const char* choice : choices) {
+    if (!strcasecmp(value, choice)) return number;
+    wanted += std::string(number++ ? ", " : " ") + choice;
+  }
+  complain(name, value, wanted.c_str());
+  return 0;
+}
+
 }  // namespace npu

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 
 namespace npu {
@@ -19,5 +20,9 @@ uint64_t env_bytes(const char* name, uint64_t fallback);
 
 // "1", "true", "yes", "on" against "0", "false", "no", "off" and unset.
 bool env_flag(const char* name);
+
+// Which of `choices` the value of `name` is, whatever its case; the first where
+// it is unset. Anything else is reported on stderr, and the first is used.
+int env_choice(const char* name, std::initializer_list<const char*> choices);
 
 }  // namespace npu

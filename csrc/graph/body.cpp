@@ -8,6 +8,7 @@
 #include "csrc/base/clock.h"
 #include "csrc/observe/observer.h"
 #include "csrc/observe/profile.h"
+#include "csrc/placement/spin_grant.h"
 #include "csrc/stats/segment.h"
 
 namespace npu {
@@ -306,7 +307,7 @@ bool Body::reach(Stream& stream, const Node& wait, uint64_t replay) {
   if (lane.progress.reached(target)) return true;
   RunningTime& held = stream.block().held[int(Hold::kBarrier)];
   held.start(now_ns());
-  bool reached = lane.progress.spin(target, kSpinTicks);
+  bool reached = lane.progress.spin(target, SpinGrant(kSpinTicks).ticks());
   while (!reached) {
     reached = lane.progress.sleep(target, kLookNs);
     if (!reached && lane.failed.load(std::memory_order_acquire) > replay) break;

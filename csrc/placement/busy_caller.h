@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "csrc/placement/tuning.h"
+
 namespace npu {
 
 // Told now and then how far the queue has been filled. No clock of its own.
@@ -13,18 +15,14 @@ class BusyCaller {
   // milliseconds now. One that waits at each step of a few milliseconds is not
   // busy: most of its time the kernels have the cores for themselves.
   bool look(uint64_t now, uint64_t tail, bool waiting) {
-    const uint64_t launching_ns = (tail - seen_) * kMostPerTaskNs;
+    const uint64_t launching_ns = (tail - seen_) * tuning::kMostPerTaskNs;
     if (waiting || launching_ns < now - seen_at_) since_ = now;
     seen_ = tail;
     seen_at_ = now;
-    return now - since_ >= kLongNs;
+    return now - since_ >= tuning::kLaunchesForNs;
   }
 
  private:
-  // A caller that takes longer for each has pauses.
-  static constexpr uint64_t kMostPerTaskNs = 100'000;
-  static constexpr uint64_t kLongNs = 4'000'000;
-
   uint64_t seen_at_ = 0, seen_ = 0;
   uint64_t since_ = 0;  // when it was last not launching
 };

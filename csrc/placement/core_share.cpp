@@ -1,12 +1,10 @@
 #include "csrc/placement/core_share.h"
 
-#include <sched.h>
-
-#include <algorithm>
 #include <array>
 #include <atomic>
 
 #include "csrc/base/env.h"
+#include "csrc/placement/policy.h"
 #include "csrc/stats/layout.h"
 
 namespace npu {
@@ -21,18 +19,7 @@ struct Limits {
 };
 std::array<Limits, kMaxDeviceBlocks> limits_;
 
-void respect(const std::atomic<int>& limit, int& cores) {
-  const int most = limit.load(std::memory_order_relaxed);
-  if (most > 0) cores = std::min(cores, most);
-}
-
 }  // namespace
-
-int usable_cores() {
-  cpu_set_t cpus;
-  if (sched_getaffinity(0, sizeof cpus, &cpus) != 0) return 1;
-  return CPU_COUNT(&cpus);
-}
 
 int core_budget() {
   static const int budget =
@@ -46,14 +33,13 @@ void set_core_limit(int device, int64_t stream, int cores) {
       .store(cores, std::memory_order_relaxed);
 }
 
-int core_share(int all) { return std::max(1, std::min(core_budget(), all)); }
+int core_share(int all) { return Policy::share(all, core_budget(), 0, 0); }
 
 int core_share(int all, int device, int64_t stream) {
-  int cores = core_share(all);
   const Limits& limits = limits_[device];
-  respect(limits.device, cores);
-  respect(limits.streams[stream], cores);
-  return cores;
+  return Policy::share(all, core_budget(),
+                       limits.device.load(std::memory_order_relaxed),
+                       limits.streams[stream].load(std::memory_order_relaxed));
 }
 
 }  // namespace npu

@@ -10,9 +10,6 @@ namespace npu {
 // No stream has an id as large as this.
 inline constexpr int kMostStreamIds = 512;
 
-// Those that this process may run on.
-int usable_cores();
-
 // NPU_DISPATCH_CORES: the most cores that a device uses; a large number unless
 // set.
 int core_budget();

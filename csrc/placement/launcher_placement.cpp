@@ -1,6 +1,7 @@
 #include "csrc/placement/launcher_placement.h"
 
 #include "csrc/placement/openmp_crowd.h"
+#include "csrc/placement/this_machine.h"
 
 namespace npu {
 
@@ -22,13 +23,14 @@ void LauncherPlacement::works() {
   if (urgent_) urgent_begins(device_);
 }
 
-void LauncherPlacement::look(uint64_t now, uint64_t tail, bool waiting) {
-  seat_.look(now);
+void LauncherPlacement::look(uint64_t now, uint64_t tail, bool waiting,
+                             int producer) {
+  seat_.look(now, producer);
   make_room(callers_.look(now, tail, waiting));
 }
 
 void LauncherPlacement::make_room(bool needed) {
-  if (needed == made_room_) return;
+  if (needed == made_room_ || !policy().on()) return;
   made_room_ = needed;
   if (needed) {
     ask_for_openmp_crowd();

@@ -31,7 +31,8 @@ class LauncherPlacement {
 
   // Now and then while at work; `now` on now_ns()'s clock. As
   // BusyCaller::look().
-  void look(uint64_t now, uint64_t tail, bool waiting);
+  // `producer`: the CPU that fed the stream last, or -1.
+  void look(uint64_t now, uint64_t tail, bool waiting, int producer);
 
  private:
   // Passes on whether callers need a core beside this stream's kernels.

@@ -1,13 +1,14 @@
 #include "csrc/placement/openmp_crowd.h"
 
 #include <pthread.h>
-#include <time.h>
 
 #include <atomic>
 #include <cstdint>
 
 #include "csrc/base/blocked_signals.h"
+#include "csrc/base/clock.h"
 #include "csrc/base/futex.h"
+#include "csrc/placement/team_policy.h"
 
 // Present where torch was built with OpenMP; the last one, with LLVM's, whose
 // threads do not count each other.
@@ -31,20 +32,21 @@ void* keep_team(void*) {
   pthread_setname_np(pthread_self(), "npu-crowd");
   constexpr unsigned kTeam = 2;  // itself and one that libgomp counts
   constexpr int kSoft = 1;       // omp_pause_soft
-  constexpr timespec kPause{0, 10'000'000};
-  bool has_team = false;
+  Crowd crowd;
   for (;;) {
     const uint32_t wishes = wishes_.load(std::memory_order_relaxed);
-    if ((wishes > 0) == has_team) {
-      futex_wait(&wishes_, wishes, 0);
-      continue;
-    }
-    has_team = !has_team;
-    if (has_team) {
-      GOMP_parallel(&work_on_nothing, nullptr, kTeam, 0);
-    } else {
-      omp_pause_resource_all(kSoft);
-      nanosleep(&kPause, nullptr);
+    const uint64_t now = now_ns();
+    switch (crowd.step(now, wishes)) {
+      case Crowd::Step::kGather:
+        GOMP_parallel(&work_on_nothing, nullptr, kTeam, 0);
+        break;
+      case Crowd::Step::kDisperse:
+        omp_pause_resource_all(kSoft);
+        break;
+      case Crowd::Step::kNone: {
+        const uint64_t again = crowd.again(wishes);
+        futex_wait(&wishes_, wishes, again > now ? again - now : 0);
+      }
     }
   }
 }

@@ -1,8 +1,8 @@
 #include "csrc/placement/openmp_team.h"
 
-#include <cstdint>
-
 #include "csrc/base/clock.h"
+#include "csrc/placement/team_policy.h"
+#include "csrc/placement/this_machine.h"
 
 // Present where torch was built with OpenMP. LLVM's library, which offers the
 // first too, ends the teams of all threads and has no such count.
@@ -14,14 +14,10 @@ extern "C" {
 namespace npu {
 
 void dismiss_openmp_team() {
-  constexpr uint64_t kPauseNs = 100'000'000;
   constexpr int kSoft = 1;  // omp_pause_soft
-  thread_local uint64_t next = 0;
-  if (!omp_pause_resource_all || __kmpc_fork_call) return;
-  const uint64_t now = now_ns();
-  if (now < next) return;
-  next = now + kPauseNs;
-  omp_pause_resource_all(kSoft);
+  thread_local TeamEnds ends;
+  if (!omp_pause_resource_all || __kmpc_fork_call || !policy().on()) return;
+  if (ends.due(now_ns())) omp_pause_resource_all(kSoft);
 }
 
 }  // namespace npu

@@ -2,77 +2,37 @@
 
 #include <sched.h>
 
-#include <atomic>
+#include "csrc/placement/this_machine.h"
+#include "csrc/placement/tuning.h"
 
 namespace npu {
 namespace {
 
-constexpr int kSlots = 64;
-constexpr uint64_t kBetweenLooksNs = 500'000;
-// Who has not looked for longer is not at work.
-constexpr uint64_t kAtWorkNs = 20'000'000;
-
-// Relaxed throughout: one that is out of date costs time only.
-struct Slot {
-  std::atomic<bool> used{false};
-  std::atomic<int> cpu{-1};         // at the last look
-  std::atomic<uint64_t> looked{0};  // when
-};
-Slot slots[kSlots];
-
-// Whether one of the first `n` launchers, but for `self`, works on `cpu`.
-bool taken(int cpu, int n, int self, uint64_t now) {
-  for (int i = 0; i < n; ++i)
-    if (i != self && slots[i].cpu.load(std::memory_order_relaxed) == cpu &&
-        slots[i].looked.load(std::memory_order_relaxed) + kAtWorkNs > now)
-      return true;
-  return false;
-}
-
+// The thread's owner may give it other CPUs between two of these calls.
 void move_to(int cpu, const cpu_set_t& allowed) {
-  cpu_set_t one;
+  cpu_set_t one, seen;
   CPU_ZERO(&one);
-  CPU_SET(cpu, &one);
-  if (sched_setaffinity(0, sizeof one, &one) == 0)
+  CPU_SET(size_t(cpu), &one);
+  if (sched_setaffinity(0, sizeof one, &one) == 0 &&
+      sched_getaffinity(0, sizeof seen, &seen) == 0 && CPU_EQUAL(&one, &seen))
     sched_setaffinity(0, sizeof allowed, &allowed);
 }
 
 }  // namespace
 
-Seat::Seat() {
-  for (int i = 0; i < kSlots && slot_ < 0; ++i)
-    if (!slots[i].used.exchange(true, std::memory_order_relaxed)) slot_ = i;
-}
+Seat::Seat() : seat_(policy().take_seat()) {}
+Seat::~Seat() { policy().leave_seat(seat_); }
 
-Seat::~Seat() {
-  if (slot_ < 0) return;
-  slots[slot_].cpu.store(-1, std::memory_order_relaxed);
-  slots[slot_].used.store(false, std::memory_order_relaxed);
-}
-
-void Seat::look(uint64_t now) {
-  if (slot_ < 0 || now < next_) return;
-  next_ = now + kBetweenLooksNs;
-  if (!crowded(now, sched_getcpu())) return;
+void Seat::look(uint64_t now, int producer) {
+  if (seat_ < 0 || now < next_) return;
+  next_ = now + tuning::kBetweenLooksNs;
+  const Whereabouts at{sched_getcpu(), producer};
   cpu_set_t allowed;
-  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
-  if (const int cpu = take_free(now, allowed); cpu >= 0) move_to(cpu, allowed);
-}
-
-bool Seat::crowded(uint64_t now, int cpu) {
-  slots[slot_].cpu.store(cpu, std::memory_order_relaxed);
-  slots[slot_].looked.store(now, std::memory_order_relaxed);
-  // The one in the later slot goes, so that not both do.
-  return cpu >= 0 && taken(cpu, slot_, slot_, now);
-}
-
-int Seat::take_free(uint64_t now, const cpu_set_t& allowed) {
-  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-    if (!CPU_ISSET(cpu, &allowed) || taken(cpu, kSlots, slot_, now)) continue;
-    slots[slot_].cpu.store(cpu, std::memory_order_relaxed);
-    return cpu;
-  }
-  return -1;
+  if (!policy().crowded(seat_, now, at.cpu) ||
+      sched_getaffinity(0, sizeof allowed, &allowed) != 0)
+    return;
+  const int cpu = policy().place(seat_, now, at, allowed, topology());
+  if (cpu >= 0) move_to(cpu, allowed);
 }
 
 }  // namespace npu

@@ -1,24 +1,23 @@
 #include "csrc/placement/urgency.h"
 
-#include <algorithm>
-
 #include "csrc/base/clock.h"
 #include "csrc/base/futex.h"
 #include "csrc/placement/core_share.h"
+#include "csrc/placement/this_machine.h"
+#include "csrc/placement/tuning.h"
 
 namespace npu {
 namespace {
 
-constexpr uint64_t kMostNs = 1'000'000;
+using tuning::kMostGivingWayNs;
 
 // Normal launchers that sleep in give_way(), on any device.
 std::atomic<int> sleeping_{0};
 
 }  // namespace
 
-int launching_cores() {
-  static const int cores = std::min(usable_cores(), core_budget());
-  return cores;
+bool detail::need_all(int urgent) {
+  return policy().needs_all(urgent, core_budget());
 }
 
 void urgent_begins(int device) {
@@ -41,9 +40,9 @@ void give_way(int device) {
     const int32_t urgent =
         detail::urgent_at_work[device].load(std::memory_order_seq_cst);
     const uint64_t slept = now_ns() - start;
-    if (urgent < launching_cores() || slept >= kMostNs) break;
+    if (!detail::need_all(urgent) || slept >= kMostGivingWayNs) break;
     futex_wait(&detail::urgent_at_work[device], uint32_t(urgent),
-               kMostNs - slept);
+               kMostGivingWayNs - slept);
   }
   sleeping_.fetch_sub(1, std::memory_order_relaxed);
 }

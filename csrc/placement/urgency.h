@@ -11,14 +11,13 @@ namespace npu {
 namespace detail {
 // By device: how many launchers of urgent streams have something to run now.
 inline std::atomic<int32_t> urgent_at_work[kMaxDeviceBlocks]{};
+// Policy::needs_all() within NPU_DISPATCH_CORES.
+bool need_all(int urgent);
 }  // namespace detail
 
 // Told by the launcher of an urgent stream whenever that changes.
 void urgent_begins(int device);
 void urgent_ends(int device);
-
-// Those this process may use, at most NPU_DISPATCH_CORES.
-int launching_cores();
 
 // Whether the urgent streams need all cores of the device. Asked before every
 // task of a normal stream. Relaxed: a preference orders nothing, and a task
@@ -26,7 +25,7 @@ int launching_cores();
 inline bool urgent_need_all(int device) {
   const int32_t urgent =
       detail::urgent_at_work[device].load(std::memory_order_relaxed);
-  return urgent > 0 && urgent >= launching_cores();
+  return urgent > 0 && detail::need_all(urgent);
 }
 
 // Sleeps until they do not, for a millisecond at most: an urgent task may be

@@ -2,29 +2,40 @@
 
 #include <unistd.h>
 
+#include "csrc/placement/this_machine.h"
+
 namespace npu {
+
+bool WakePlacement::look(cpu_set_t& seen) const {
+  return policy().on() && sched_getaffinity(sleeper_, sizeof seen, &seen) == 0;
+}
 
 void WakePlacement::before_sleep() {
   if (!sleeper_) sleeper_ = gettid();
-  restricted_ = false;
-  // Every time: somebody may have moved the thread.
-  if (sched_getaffinity(0, sizeof allowed_, &allowed_) != 0)
-    CPU_ZERO(&allowed_);
-  if (avoided_ >= 0) avoid(avoided_);
+  cpu_set_t seen;
+  if (!look(seen)) return;
+  loan_.begin(seen);
+  if (loan_.changed()) cpus_have_changed(loan_.owners());
+  if (avoided_ >= 0) narrow(seen);
 }
 
 void WakePlacement::after_sleep() {
-  if (restricted_) sched_setaffinity(sleeper_, sizeof allowed_, &allowed_);
+  cpu_set_t seen;
+  if (!loan_.lent() || !look(seen)) return;
+  if (loan_.end(seen))
+    sched_setaffinity(sleeper_, sizeof seen, &loan_.owners());
+  if (loan_.changed()) cpus_have_changed(loan_.owners());
 }
 
 void WakePlacement::avoid(int cpu) {
   avoided_ = cpu;
-  if (cpu >= CPU_SETSIZE) return;
-  cpu_set_t others = allowed_;
-  CPU_CLR(cpu, &others);
-  if (CPU_COUNT(&others) == 0) return;
-  restricted_ =
-      sched_setaffinity(sleeper_, sizeof others, &others) == 0 || restricted_;
+  if (cpu_set_t seen; look(seen)) narrow(seen);
+}
+
+void WakePlacement::narrow(const cpu_set_t& seen) {
+  if (loan_.narrow(seen, avoided_) &&
+      sched_setaffinity(sleeper_, sizeof seen, &loan_.set()) != 0)
+    loan_.refused();
 }
 
 }  // namespace npu

@@ -1,7 +1,8 @@
 // What an emulated device was given.
+#include "csrc/driver/emulated/emulated_driver.h"
+
 #include <torch/csrc/utils/pybind.h>
 
-#include "csrc/driver/emulated/totals.h"
 #include "csrc/python/bindings.h"
 
 namespace py = pybind11;
@@ -9,14 +10,7 @@ namespace py = pybind11;
 namespace npu {
 
 void bind_emulated(py::module_& m) {
-  m.def("emulated_totals", [] {
-    py::list rows;
-    for (const EmulatedTotal& t : emulated_totals())
-      rows.append(
-          py::make_tuple(t.name, t.count, t.flops, t.bytes, t.ns, t.flops_ns));
-    return rows;
-  });
-  m.def("forget_emulated_totals", &forget_emulated_totals);
+  m.def("take_emulated_flops", &take_emulated_flops);
 }
 
 }  // namespace npu

@@ -7,16 +7,12 @@
 #include "csrc/interop/flag.h"
 #include "csrc/observe/work_names.h"
 #include "csrc/placement/launcher_placement.h"
+#include "csrc/placement/spin_grant.h"
+#include "csrc/placement/tuning.h"
 #include "csrc/taskqueue/event.h"
 #include "csrc/taskqueue/program.h"
 
 namespace npu {
-namespace {
-
-// For another stream's task, before sleeping.
-constexpr double kHoldSpinNs = 60'000;
-
-}  // namespace
 
 Executor::Executor(Stream& stream, LauncherPlacement* placement)
     : stream_(stream), placement_(placement), notes_(stream) {}
@@ -88,7 +84,8 @@ void Executor::finish(Task& task, const TaskNotes::Running& running,
   if (!is_sampled(position)) return;
   const uint64_t now = notes_.count(running, ended);
   if (placement_)
-    placement_->look(now, stream_.tail(), stream_.retired_.wanted() > position);
+    placement_->look(now, stream_.tail(), stream_.retired_.wanted() > position,
+                     stream_.parking_.waker());
   obey_control();
 }
 
@@ -178,8 +175,8 @@ void Executor::hold(Stream& other, uint64_t number) {
       block.held[int(is_copy(name) ? Hold::kCopy : Hold::kEvent)];
   held.start(now_ns());
   if (placement_) placement_->rests();
-  static const auto spin = uint64_t(kHoldSpinNs / ns_per_tick());
-  if (!other.retired().spin(number, spin)) {
+  static const uint64_t spin = ns_to_ticks(tuning::kHoldSpinNs);
+  if (!other.retired().spin(number, SpinGrant(spin).ticks())) {
     while (!other.retired().sleep(number, 0)) {
     }
   }

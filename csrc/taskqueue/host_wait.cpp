@@ -9,6 +9,8 @@
 #include "csrc/base/env.h"
 #include "csrc/observe/observer.h"
 #include "csrc/placement/openmp_team.h"
+#include "csrc/placement/spin_grant.h"
+#include "csrc/placement/tuning.h"
 #include "csrc/stats/open_wait.h"
 #include "csrc/stats/segment.h"
 #include "csrc/taskqueue/host_wait_policy.h"
@@ -17,7 +19,6 @@
 namespace npu {
 namespace {
 
-constexpr double kSpinNs = 20'000;
 constexpr uint64_t kInterruptNs = 50'000'000;
 
 HostWaitHooks hooks_{};
@@ -83,8 +84,9 @@ bool wait(Stream& stream, uint64_t number, GoesOn goes_on = nullptr) {
         std::to_string(stream.id()) +
         ", as reading a tensor's value does: submit what needs the value after "
         "what computes it, or wait before submitting");
-  static const uint64_t spin_ticks = uint64_t(kSpinNs / ns_per_tick());
-  if (stream.retired().spin(number, sleep_at_once_ ? 0 : spin_ticks))
+  static const uint64_t spin_ticks = ns_to_ticks(tuning::kHostWaitSpinNs);
+  if (const SpinGrant spin(sleep_at_once_ ? 0 : spin_ticks);
+      stream.retired().spin(number, spin.ticks()))
     return true;
   for (;;) {
     {

@@ -4,6 +4,7 @@
 #include <time.h>
 
 #include "csrc/driver/registry.h"
+#include "csrc/placement/spin_grant.h"
 #include "csrc/taskqueue/stream.h"
 #include "csrc/taskqueue/this_thread.h"
 
@@ -71,7 +72,7 @@ void InFlight::rest() {
 }
 
 int InFlight::finish(uint64_t& number, npu_failure& failure) {
-  bool ended = ended_.spin(started_, kSpinTicks);
+  bool ended = ended_.spin(started_, SpinGrant(kSpinTicks).ticks());
   // Relaxed: it only says that the device starts nothing more; what is read is
   // read after ended() of the same number.
   while (!ended && !failed_.load(std::memory_order_relaxed)) {
@@ -96,7 +97,7 @@ bool InFlight::wait_for_room() {
   if (ended_.reached(started_)) {
     rest();
   } else if (const uint64_t next = ended_.value() + 1;
-             !ended_.spin(next, kSpinTicks)) {
+             !ended_.spin(next, SpinGrant(kSpinTicks).ticks())) {
     ended_.sleep(next, kLookNs);
   }
   // Relaxed: as in finish(), which is called then.

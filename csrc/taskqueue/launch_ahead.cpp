@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "csrc/base/clock.h"
+#include "csrc/placement/spin_grant.h"
 #include "csrc/taskqueue/event.h"
 
 namespace npu {
@@ -117,8 +118,7 @@ bool LaunchAhead::note_stated_time(Task& task, uint64_t position) {
   if (executor_.drops_tasks() || !in_flight_.times(noted.number, begun, ended))
     return false;
   const uint64_t here =
-      now_ns() -
-      uint64_t(double(ticks_between(noted.started, ticks())) * ns_per_tick());
+      now_ns() - ticks_to_ns(ticks_between(noted.started, ticks()));
   stream_.block().begin(position, name_of(task), task.site);
   reinterpret_cast<TimeCell*>(task.words()[0])->set(std::max(ended, here));
   retire(task, position);
@@ -139,7 +139,7 @@ void LaunchAhead::retire(Task& task, uint64_t position) {
                          in_flight_.times(flight(position).number, from, to)) {
     const uint64_t now = now_ns();
     const auto ticks_at = [&](uint64_t ns) {
-      return ended - uint64_t(double(now - ns) / ns_per_tick());
+      return ended - ns_to_ticks(now - ns);
     };
     // Two clocks: what cannot be is what their conversion loses.
     begun = std::max(begun, ticks_at(from));
@@ -169,11 +169,14 @@ void LaunchAhead::wait_for_report(Next next) {
            (next == Next::kNone && ring_.at(launched_)) ||
            executor_.drops_tasks();
   };
-  const uint64_t start = ticks();
-  do {
-    if (due()) return;
-    pause();
-  } while (ticks_between(start, ticks()) < kReportSpinTicks);
+  {
+    const SpinGrant spin(kReportSpinTicks);
+    const uint64_t start = ticks();
+    do {
+      if (due()) return;
+      pause();
+    } while (ticks_between(start, ticks()) < spin.ticks());
+  }
   executor_.parking().park(due);
 }
 

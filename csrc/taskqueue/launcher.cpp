@@ -1,11 +1,14 @@
 #include "csrc/taskqueue/launcher.h"
 
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
 
 #include "csrc/base/clock.h"
-#include "csrc/placement/core_share.h"
+#include "csrc/placement/spin_grant.h"
+#include "csrc/placement/this_machine.h"
+#include "csrc/placement/tuning.h"
 #include "csrc/stats/segment.h"
 #include "csrc/taskqueue/host_wait_policy.h"
 #include "csrc/taskqueue/this_thread.h"
@@ -15,13 +18,9 @@ namespace {
 
 constexpr uint64_t kStarvedNs = 1'000'000;
 
-uint64_t to_ns(uint64_t ticks) {
-  return uint64_t(double(ticks) * ns_per_tick());
-}
-
-bool only_core() {
-  static const bool only = usable_cores() == 1;
-  return only;
+void nap() {
+  constexpr timespec kNap{0, long(tuning::kNapNs)};
+  nanosleep(&kNap, nullptr);
 }
 
 bool is_urgent(const Stream& stream) { return stream.priority() < 0; }
@@ -33,7 +32,7 @@ Launcher::Launcher(Stream& stream, uint64_t number)
       number_(number),
       placement_(stream.device(), is_urgent(stream)),
       executor_(stream, &placement_),
-      idle_(uint64_t(1000 / ns_per_tick()), only_core()) {
+      idle_(ns_to_ticks(1000)) {
   if (InFlight* const in_flight = executor_.queue().in_flight())
     ahead_.emplace(stream, executor_, *in_flight);
 }
@@ -65,14 +64,14 @@ struct Launcher::Idle {
 
   uint64_t ticks() const { return npu::ticks(); }
   void pause() const { npu::pause(); }
+  SpinGrant grant(uint64_t ticks) const { return SpinGrant(ticks); }
   bool work() const { return launcher.executor_.ring().front(); }
   // An urgent stream is looked at as if somebody always waited.
   bool awaited() const {
-    return is_urgent(launcher.stream_) || IdleSpin::awaited(wanted(), next());
+    return is_urgent(launcher.stream_) || IdlePolicy::awaited(wanted(), next());
   }
   uint64_t rest_ticks() const {
-    return uint64_t(double(IdleSpin::rest_ns(wanted(), next())) /
-                    ns_per_tick());
+    return ns_to_ticks(IdlePolicy::rest_ns(wanted(), next()));
   }
 
  private:
@@ -87,12 +86,13 @@ bool Launcher::sleep_until_work() {
   Idle idle{*this};
   if (uint64_t gap; idle_.look(idle, gap)) {
     bump(block.spins);
-    bump(block.starved_ns, to_ns(gap));
-    block.idle.add(to_ns(gap));
+    bump(block.starved_ns, ticks_to_ns(gap));
+    block.idle.add(ticks_to_ns(gap));
     return true;
   }
   placement_.sleeps();
-  const uint64_t start_ns = now_ns() - to_ns(ticks_between(start, ticks()));
+  const uint64_t start_ns =
+      now_ns() - ticks_to_ns(ticks_between(start, ticks()));
   block.idle.start(start_ns);
   while (!ring.front()) {
     // Not before what is claimed has been published and run.
@@ -114,7 +114,9 @@ bool Launcher::sleep_until_work() {
   return true;
 }
 
+// One that may not interrupt all cores now looks again after a nap.
 void Launcher::park() {
+  if (!policy().may_fence(now_ns())) return nap();
   executor_.parking().park([this] {
     if (executor_.ring().front() || stream_.ends(number_)) return true;
     bump(stream_.block().parks);

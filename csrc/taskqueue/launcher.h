@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <optional>
 
+#include "csrc/placement/idle_policy.h"
 #include "csrc/placement/launcher_placement.h"
 #include "csrc/taskqueue/executor.h"
-#include "csrc/taskqueue/idle_spin.h"
 #include "csrc/taskqueue/launch_ahead.h"
 #include "csrc/taskqueue/stream.h"
 
@@ -33,7 +33,7 @@ class Launcher {
   LauncherPlacement placement_;
   Executor executor_;
   std::optional<LaunchAhead> ahead_;  // where the driver reports ends
-  IdleSpin idle_;
+  IdlePolicy idle_;
 };
 
 }  // namespace npu

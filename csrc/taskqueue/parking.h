@@ -69,6 +69,9 @@ class BasicParking {
     parked_.store(kAwake, std::memory_order_relaxed);
     return false;
   }
+  // The CPU of whoever woke it last; -1: nobody has. The consumer, awake.
+  int waker() const { return placement_.waker(); }
+
   // The consumer that comes next, before its first look for work.
   void enter() { parked_.store(kAwake, std::memory_order_relaxed); }
 

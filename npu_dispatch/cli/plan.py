@@ -49,7 +49,11 @@ def _host_speed(_: click.Context, __: click.Parameter, value: str | None) -> flo
     metavar="host=NUMBER",
     help="Plan for a host of so many times this one's speed.",
 )
-@click.option("--steps", type=click.IntRange(1), default=10, show_default=True)
+@click.option(
+    "--steps",
+    type=click.IntRange(1),
+    help="To look at. By default 10, or as many as take a quarter of a second.",
+)
 @click.option("--warmup", type=click.IntRange(0), default=3, show_default=True)
 @click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--html", "html_file", type=click.Path(dir_okay=False, path_type=Path))
@@ -64,7 +68,7 @@ def _host_speed(_: click.Context, __: click.Parameter, value: str | None) -> flo
 def plan(
     devices: tuple[str, ...],
     host_speed: float,
-    steps: int,
+    steps: int | None,
     warmup: int,
     json_file: Path | None,
     html_file: Path | None,

@@ -10,7 +10,7 @@ from typing import Any
 
 from npu_dispatch.plan.replay import Run, Task, Wait, step_ns
 
-__all__ = ["Blame", "Operator", "Report", "WhatIf", "analyse"]
+__all__ = ["Blame", "Graph", "Operator", "Report", "WhatIf", "analyse"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +40,15 @@ class WhatIf:
 
 
 @dataclass(frozen=True, slots=True)
+class Graph:
+    """A step as a captured graph: what a replay took, or why there is none."""
+
+    step_us: float | None
+    why_not: str
+    where: str
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     device: str
     steps: int
@@ -57,6 +66,7 @@ class Report:
     operators: list[Operator]
     blames: list[Blame]
     what_if: list[WhatIf]
+    graph: Graph | None  # None: no step was left to capture
     # The recorded run computed as the what-ifs are, against what was seen.
     replay_error: float
 
@@ -88,14 +98,18 @@ def _busy(tasks: Sequence[Task], begin: float, end: float) -> list[list[float]]:
 
 
 def analyse(
-    run: Run, device: str, *, peak_allocated: int, peak_reserved: int
+    run: Run,
+    device: str,
+    *,
+    peak_allocated: int,
+    peak_reserved: int,
+    graph: Graph | None = None,
 ) -> Report:
     """Return the report of a run with at least two boundaries."""
     steps = len(run.boundaries) - 1
-    by_submit = sorted(run.tasks, key=lambda t: t.submitted)
-    submits = [task.submitted for task in by_submit]
+    submits = [task.submitted for task in run.tasks]
     latest = 0.0
-    ends = [latest := max(latest, task.ended) for task in by_submit]
+    ends = [latest := max(latest, task.ended) for task in run.tasks]
 
     def done(boundary: float) -> float:
         place = bisect_right(submits, boundary)
@@ -107,8 +121,8 @@ def analyse(
     work = sum(last - first for first, last in spans)
     idle_of, launch_idle, sync_idle = _idle(spans, begin, end, run.waits)
     total = work + launch_idle + sync_idle or 1.0
-    inside = [t for t in by_submit if run.boundaries[0] < t.submitted]
-    inside = [t for t in inside if t.submitted <= run.boundaries[-1]]
+    first, last = run.boundaries[0], run.boundaries[-1]
+    inside = [t for t in run.tasks if first < t.submitted <= last]
     depths = sorted(task.depth for task in inside) or [0]
     seen = whole / steps
     again = step_ns(run)
@@ -126,7 +140,8 @@ def analyse(
         peak_reserved=peak_reserved,
         operators=_operators(inside, run.waits, run.boundaries[-1], steps),
         blames=_blames(run.waits, idle_of, run.boundaries, steps),
-        what_if=_what_ifs(run, seen, again),
+        what_if=_what_ifs(run, seen, again, graph),
+        graph=graph,
         replay_error=again / seen - 1 if seen else 0.0,
     )
 
@@ -145,13 +160,12 @@ def _idle(
         at = last
     if end > at:
         gaps.append((at, end))
-    by_start = sorted(waits, key=lambda w: w.begun)
-    starts = [wait.begun for wait in by_start]
+    starts = [wait.begun for wait in waits]
     idle_of: dict[tuple[str, str], float] = defaultdict(float)
     launch = sync = 0.0
     for first, last in gaps:
         place = bisect_right(starts, first)
-        wait = by_start[place - 1] if place else None
+        wait = waits[place - 1] if place else None
         if wait and wait.ended >= first and wait.reason != "full_queue":
             idle_of[wait.where, wait.reason] += last - first
             sync += last - first
@@ -166,8 +180,7 @@ def _operators(
     calls: dict[str, int] = defaultdict(int)
     device: dict[str, float] = defaultdict(float)
     host: dict[str, float] = defaultdict(float)
-    blocked = sorted((w.begun, w.ended) for w in waits)
-    starts = [first for first, _ in blocked]
+    starts = [wait.begun for wait in waits]
     for task, after in zip(
         tasks, [*(t.submitted for t in tasks[1:]), end], strict=True
     ):
@@ -176,8 +189,8 @@ def _operators(
             device[task.name] += task.ended - task.started
         took = after - task.submitted
         place = bisect_right(starts, task.submitted)
-        while place < len(blocked) and blocked[place][0] < after:
-            took -= min(blocked[place][1], after) - blocked[place][0]
+        while place < len(waits) and waits[place].begun < after:
+            took -= min(waits[place].ended, after) - waits[place].begun
             place += 1
         host[task.name] += max(took, 0.0)
     rows = [
@@ -212,7 +225,7 @@ def _blames(
     return sorted(rows, key=lambda row: (-row.idle_us, -row.host_us, row.where))
 
 
-def _what_ifs(run: Run, seen: float, again: float) -> list[WhatIf]:
+def _what_ifs(run: Run, seen: float, again: float, graph: Graph | None) -> list[WhatIf]:
     """Scale what was seen as the replay says that it would change."""
     cases: list[tuple[str, dict[str, float], float]] = [
         ("host 2x faster", {"host": 2.0}, 1.0),
@@ -225,4 +238,7 @@ def _what_ifs(run: Run, seen: float, again: float) -> list[WhatIf]:
     for what, change, gain in cases:
         step = seen * step_ns(run, **change) / again if again else 0.0
         rows.append(WhatIf(what, step / 1e3, gain * seen / step if step else 0.0))
+    if graph and graph.step_us:
+        speedup = seen / 1e3 / graph.step_us
+        rows.append(WhatIf("step in a graph (measured)", graph.step_us, speedup))
     return rows

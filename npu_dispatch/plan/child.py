@@ -15,17 +15,24 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+_MOST_STEPS = 1000
+
 
 class _EnoughError(BaseException):
     """The steps that were asked for are done. No program's `except` is meant."""
 
 
 class _Seen:
-    def __init__(self, steps: int) -> None:
-        self.most = steps
+    """`steps`: how many, and so many more that they take `least_ns`."""
+
+    def __init__(self, steps: int, least_ns: int) -> None:
+        self.steps = steps
+        self.least_ns = least_ns
         self.boundaries: list[int] = []
         self.waits: list[tuple[str, str, int, int]] = []
         self.optimizer: Any = None
+        self.captured: Any = None  # the step after those that are counted
+        self.graph: dict[str, Any] | None = None
 
     def stepped(self, optimizer: Any, *_: object) -> None:
         # Of several optimizers the first one says what a step is.
@@ -33,9 +40,16 @@ class _Seen:
             self.optimizer = optimizer
         if optimizer is not self.optimizer:
             return
-        self.boundaries.append(time.monotonic_ns())
-        if len(self.boundaries) >= self.most:
+        if self.captured is not None:
+            self.graph = self.captured.measure()
             raise _EnoughError
+        self.boundaries.append(time.monotonic_ns())
+        took = self.boundaries[-1] - self.boundaries[0]
+        n = len(self.boundaries)
+        if n >= _MOST_STEPS or (n >= self.steps and took >= self.least_ns):
+            from npu_dispatch.plan.captured import CapturedStep
+
+            self.captured = CapturedStep()
 
     def waited(
         self, reason: str, _op: str, _device: int, _stream: int, _n: int, ns: int
@@ -56,14 +70,17 @@ def main() -> None:
 
     from npu_dispatch import _C, npu, program
 
-    seen = _Seen(what["steps"])
+    seen = _Seen(what["steps"], what["least_ns"])
     register_optimizer_step_post_hook(seen.stepped)
     _C.set_sync_watchers(lambda *_: None, seen.waited)
     _C.watch_syncs(True)
     script = sys.argv[2]
     status = 0
     failure = ""
-    npu.init()
+    ended_by: BaseException | None = None
+    # The default stream cannot be captured, and autograd keeps to the streams of
+    # the first step.
+    npu.set_stream(npu.Stream())
     begun = time.monotonic_ns()
     try:
         program.execute(script if what["module"] else Path(script), tuple(sys.argv[3:]))
@@ -71,11 +88,17 @@ def main() -> None:
         pass
     except SystemExit as stop:
         status = stop.code if isinstance(stop.code, int) else int(bool(stop.code))
-    except torch.OutOfMemoryError as error:
-        status, failure = 1, f"out of memory: {error}"
     except Exception as error:
-        traceback.print_exc()
-        status, failure = 1, f"the program failed: {type(error).__name__}: {error}"
+        ended_by = error
+    if seen.captured is not None:
+        if seen.graph is None:
+            seen.graph = seen.captured.give_up(ended_by)
+    elif isinstance(ended_by, torch.OutOfMemoryError):
+        status, failure = 1, f"out of memory: {ended_by}"
+    elif ended_by is not None:
+        traceback.print_exception(ended_by)
+        name = type(ended_by).__name__
+        status, failure = 1, f"the program failed: {name}: {ended_by}"
     _C.watch_syncs(False)
     ended = time.monotonic_ns()
     try:
@@ -85,13 +108,12 @@ def main() -> None:
     Path(what["out"]).write_text(
         json.dumps(
             {
-                "status": status,
                 "failure": failure,
                 "begun": begun,
                 "ended": ended,
                 "boundaries": seen.boundaries,
                 "waits": seen.waits,
-                "totals": _C.emulated_totals(),
+                "graph": seen.graph,
                 "allocated": npu.max_memory_allocated(),
                 "reserved": npu.max_memory_reserved(),
             }

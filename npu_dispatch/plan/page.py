@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
 
-from npu_dispatch.plan.record import Recorded, now_text
+from npu_dispatch.plan.record import Recorded
+from npu_dispatch.plan.show import graph_refused
 
 __all__ = ["write"]
 
@@ -28,9 +30,10 @@ def write(recorded: Sequence[Recorded], path: Path) -> None:
         parts.append(f"<h2>{escape(one.report.device)}</h2>")
         parts.append(_tables(one))
         parts.append(figure.to_html(full_html=False, include_plotlyjs=index == 0))
+    when = time.strftime("%Y-%m-%d %H:%M")
     path.write_text(
         "<!doctype html><html lang=en><meta charset=utf-8><title>npu-dispatch plan"
-        f"</title><style>{_STYLE}</style><h1>Plan</h1><p>{now_text()}. Times are "
+        f"</title><style>{_STYLE}</style><h1>Plan</h1><p>{when}. Times are "
         f"predictions from a device's sheet.</p>{''.join(parts)}</html>\n"
     )
 
@@ -65,6 +68,8 @@ def _tables(one: Recorded) -> str:
             [[w.what, f"{w.step_us:,.1f}", f"{w.speedup:.2f}x"] for w in r.what_if],
         ),
     ]
+    if why := graph_refused(r):
+        parts.append(f"<p>{escape(why)}</p>")
     if r.blames:
         parts.append(
             _rows(

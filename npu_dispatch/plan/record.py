@@ -6,14 +6,13 @@ import json
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from npu_dispatch.config import for_child
-from npu_dispatch.plan.analysis import Report, analyse
+from npu_dispatch.plan.analysis import Graph, Report, analyse
 from npu_dispatch.plan.replay import Run, Task, Wait
 from npu_dispatch.plan.sheet import Sheet
 from npu_dispatch.timeline.export import Process
@@ -23,6 +22,8 @@ __all__ = ["PlanError", "Recorded", "record"]
 
 # Tasks that are the engine's own, and those that a step of the host is behind.
 _NO_WORK = {"wait", "record", "range marker", "event record"}
+
+_STEPS, _LEAST_NS = 10, 250_000_000
 
 
 class PlanError(RuntimeError):
@@ -41,11 +42,14 @@ def record(
     sheet: Sheet,
     *,
     module: bool = False,
-    steps: int = 10,
+    steps: int | None = None,
     warmup: int = 3,
     host_speed: float = 1.0,
 ) -> Recorded:
     """Return what SCRIPT [ARGS] does on a device: its last `steps` steps.
+
+    None: 10, and as many more as take a quarter of a second; of a few short ones
+    chance would say more than the program.
 
     `host_speed`: of the host that is meant, in this one's; every time of the
     device is then taken so many times as long, and all times are given back in
@@ -57,7 +61,14 @@ def record(
         rings.mkdir()
         what, out = folder / "what.json", folder / "out.json"
         what.write_text(
-            json.dumps({"steps": steps + warmup + 1, "module": module, "out": str(out)})
+            json.dumps(
+                {
+                    "steps": (steps or _STEPS) + warmup + 1,
+                    "least_ns": 0 if steps else _LEAST_NS,
+                    "module": module,
+                    "out": str(out),
+                }
+            )
         )
         variables = for_child(
             NPU_DRIVER="emulated",
@@ -137,8 +148,17 @@ def _recorded(
         sheet.name,
         peak_allocated=seen["allocated"],
         peak_reserved=seen["reserved"],
+        graph=_graph(seen["graph"], scale),
     )
     return Recorded(run, report, process)
+
+
+def _graph(seen: dict[str, Any] | None, scale: float) -> Graph | None:
+    if seen is None:
+        return None
+    if "ns" in seen:
+        return Graph(seen["ns"] / scale / 1e3, "", "")
+    return Graph(None, seen["why"], seen["where"])
 
 
 def _after(
@@ -148,8 +168,3 @@ def _after(
         return None
     device, stream, number = waited_for
     return (device, stream), number
-
-
-def now_text() -> str:
-    """Return the time for reports."""
-    return time.strftime("%Y-%m-%d %H:%M")

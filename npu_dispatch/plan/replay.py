@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -87,14 +88,12 @@ def step_ns(
             clock = max([clock, *free.values()]) + late
             last = max(last, wait.ended)
         else:
-            steps.append(max([clock * 0, *free.values()], default=clock))
+            steps.append(max(free.values(), default=clock))
     if len(steps) < 2:
         return 0.0
     return (steps[-1] - steps[0]) / (len(steps) - 1)
 
 
 def _last_before(sorted_times: list[float], at: float) -> float:
-    from bisect import bisect_right
-
     place = bisect_right(sorted_times, at)
     return sorted_times[place - 1] if place else at

@@ -39,10 +39,18 @@ _NUMBERS: dict[str, dict[str, tuple[bool, bool, float | None]]] = {
         "kernel": (True, False, None),
         "complete": (True, False, None),
         "copy": (True, False, 0),
+        # Of each time step of an LSTM layer, which follow one another.
+        "step": (True, False, 0),
     },
     "queues": {"concurrency": (False, True, 128), "room": (False, True, 1024)},
     # Of what is stated above, the part that programs reach.
-    "efficiency": {"arithmetic": (False, False, 1), "memory": (False, False, 1)},
+    "efficiency": {
+        "arithmetic": (False, False, 1),
+        "memory": (False, False, 1),
+        # Of what other arithmetic reaches.
+        "convolution": (False, False, 1),
+        "recurrent": (False, False, 1),
+    },
 }
 _TEXTS = ("name", "source", "date")
 
@@ -71,6 +79,8 @@ class Sheet:
             "bandwidth": n["memory"]["gb_per_s"] * n["efficiency"]["memory"] / slower,
             "cache": n["memory"]["cache_mib"] * 2**20,
             "cache_bandwidth": n["memory"]["cache_gb_per_s"] / slower,
+            "convolution": n["efficiency"]["convolution"],
+            "recurrent": n["efficiency"]["recurrent"],
             "link": n["link"]["gb_per_s"] / slower,
             **{key: rate * arithmetic for key, rate in n["tflops"].items()},
             **{f"{key}_ns": us * 1e3 * slower for key, us in n["latency_us"].items()},

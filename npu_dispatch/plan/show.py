@@ -9,7 +9,7 @@ from rich.table import Table
 
 from npu_dispatch.plan.analysis import Report
 
-__all__ = ["show"]
+__all__ = ["graph_refused", "show"]
 
 _MOST_ROWS = 8
 
@@ -45,6 +45,15 @@ def show(reports: Sequence[Report]) -> None:
         _details(console, report)
 
 
+def graph_refused(report: Report) -> str:
+    """Return a sentence where no graph could be captured, else an empty text."""
+    graph = report.graph
+    if graph is None or graph.step_us is not None:
+        return ""
+    where = f"{graph.where}: " if graph.where else ""
+    return f"The step cannot be captured into a graph as it is: {where}{graph.why_not}"
+
+
 def _details(console: Console, report: Report) -> None:
     what_if = Table(title=f"{report.device}: what if", title_style="bold")
     what_if.add_column("change", style="cyan")
@@ -53,9 +62,11 @@ def _details(console: Console, report: Report) -> None:
     for row in report.what_if:
         what_if.add_row(row.what, _time(row.step_us), f"{row.speedup:.2f}x")
     console.print(what_if)
+    if why := graph_refused(report):
+        console.print(why)
     if report.blames:
         blames = Table(title=f"{report.device}: waits", title_style="bold")
-        blames.add_column("line", style="cyan")
+        blames.add_column("line", style="cyan", overflow="fold")
         blames.add_column("why")
         for name in ("a step", "host blocked", "device idle"):
             blames.add_column(name, justify="right")

@@ -73,12 +73,18 @@ def test_a_slow_device_is_the_limit_and_time_follows_its_speed(planned) -> None:
     doubled = {row["what"]: row for row in slow["what_if"]}["device 2x faster"]
     assert doubled["speedup"] == pytest.approx(2, rel=0.1)
     assert slow["operators"][0]["name"].startswith("aten::")
+    # A graph launches faster, which is not what limits this one.
+    assert slow["graph"]["step_us"] > 0.95 * slow["step_us"]
 
 
 def test_with_a_fast_device_launches_are_the_limit(planned) -> None:
     _, (report,) = planned(LOOP.format(after=0), 1e4)
     assert report["launch_bound"] > 0.5 and report["sync_bound"] < 0.1
     gains = {row["what"]: row["speedup"] for row in report["what_if"]}
+    # However it is launched, the device has the same work.
+    work = report["device_bound"] * report["step_us"]
+    assert report["graph"]["step_us"] > 0.9 * work
+    assert "step in a graph (measured)" in gains
     assert gains["device 2x faster"] < 1.1 < gains["host 2x faster"]
 
 
@@ -96,6 +102,9 @@ def test_the_line_that_waits_is_named(planned, tmp_path: Path) -> None:
     assert "script.py:12" in blame["where"] and blame["reason"] == "item"
     assert blame["waits"] == pytest.approx(1, abs=0.3) and blame["host_us"] > 0
     assert report["sync_bound"] > 0 and "script.py:12" in done.stdout
+    graph = report["graph"]
+    assert graph["step_us"] is None and graph["where"].endswith("script.py:12")
+    assert "captur" in graph["why_not"]
     assert "plotly" in html.read_text().lower()
     assert json.loads(trace.read_text())["traceEvents"]
 

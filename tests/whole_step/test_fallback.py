@@ -45,6 +45,8 @@ class Model(nn.Module):
             self.seen.append(len(self.seen))
         if self.what == "draws":
             return self.layers(x * random.random())
+        if self.what == "draws tensors":
+            return self.layers(x * torch.rand(()))
         if self.what == "selects":
             return self.layers(x[x[:, 0] > -9])
         return self.layers(x)
@@ -58,6 +60,7 @@ class Model(nn.Module):
         ("counts", None),
         ("notes", None),
         ("draws", None),
+        ("draws tensors", None),
         ("selects", "x[x[:, 0] > -9]"),
     ],
 )
@@ -69,8 +72,10 @@ def test_a_model_that_does(what: str, where: str | None):
     data = batches(8)
 
     random.seed(1)
+    torch.manual_seed(1)
     want = plain_loop(theirs, optimizer, data)
     random.seed(1)
+    torch.manual_seed(1)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         got = [step(*batch).item() for batch in data]
@@ -163,6 +168,38 @@ def test_wrong_batches_raise_what_the_loop_raises_and_change_nothing(monkeypatch
 
     torch.testing.assert_close(got, want, **CLOSE)
     assert (step.reason, step.captures) == (None, 1)
+
+
+def test_a_step_that_fails_behind_its_forward_is_taken_once():
+    """By then the normalisation has changed its buffers."""
+    armed = [False]
+
+    @torch.library.custom_op("npu_dispatch_test::fails_once", mutates_args=())
+    def fails_once(x: torch.Tensor) -> torch.Tensor:
+        if armed[0]:
+            armed[0] = False
+            raise ValueError("once")
+        return x.clone()
+
+    fails_once.register_fake(torch.empty_like)
+
+    def loss_fn(logits: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return F.cross_entropy(logits, y) + 0 * fails_once(logits.detach()).sum()
+
+    (theirs, optimizer), (ours, our_optimizer) = twins(classifier(), "AdamW", lr=0.01)
+    step = npu_dispatch.compile_step(ours, our_optimizer, loss_fn, backend="eager")
+    data = batches(6)
+    want = plain_loop(theirs, optimizer, data)
+
+    got = [step(*data[0]).item()]
+    armed[0] = True
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        got += [step(*batch).item() for batch in data[1:]]
+
+    assert not armed[0]
+    torch.testing.assert_close(got, want, **CLOSE)
+    torch.testing.assert_close(values(ours), values(theirs), **CLOSE)
 
 
 def test_a_rate_that_no_graph_can_take_and_that_changes_all_the_time():

@@ -7,7 +7,6 @@
 #include "csrc/driver/emulated/memory.h"
 #include "csrc/driver/emulated/queues.h"
 #include "csrc/driver/emulated/spec.h"
-#include "csrc/driver/emulated/totals.h"
 #include "csrc/driver/host/host_driver.h"
 #include "csrc/driver/view.h"
 
@@ -134,7 +133,6 @@ const npu_driver& emulated_driver() {
 
 void check_emulated_spec() { spec(); }
 
-std::vector<EmulatedTotal> emulated_totals() { return queues().totals(); }
-void forget_emulated_totals() { queues().forget_totals(); }
+double take_emulated_flops() { return queues().take_flops(); }
 
 }  // namespace npu

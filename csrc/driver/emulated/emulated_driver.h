@@ -12,4 +12,7 @@ const npu_driver& emulated_driver();
 // Reads NPU_EMULATED; a runtime_error says what is wrong with it.
 void check_emulated_spec();
 
+// Operations that its devices were given since this was last asked. Any thread.
+double take_emulated_flops();
+
 }  // namespace npu

@@ -29,8 +29,6 @@ class DeviceModel {
    public:
     explicit Queue(int priority) : priority_(priority) {}
 
-    // Not yet given a start.
-    size_t waiting() const { return waiting_.size(); }
     // Begun, the oldest first; whoever has reported an end takes it away.
     std::deque<Span> begun;
     // When all that it was given will have ended, if nothing of another queue

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include "csrc/base/blocked_signals.h"
 #include "csrc/base/clock.h"
@@ -102,8 +103,14 @@ int EmulatedQueues::submit(Queue& queue, uint64_t number,
   const uint64_t now = now_ns();
   DeviceModel::Task task{number, DeviceModel::Engine::kCompute,
                          now + uint64_t(spec_.launch_ns),
-                         uint64_t(spec_.kernel_ns), 0};
-  const double flops_ns = work.flops / spec_.flops_of(work.itemsize);
+                         uint64_t(spec_.kernel_ns) +
+                             uint64_t(work.steps) * uint64_t(spec_.step_ns),
+                         0};
+  const double reached = work.convolves ? spec_.convolution
+                         : work.steps   ? spec_.recurrent
+                                        : 1;
+  const double flops_ns =
+      work.flops / (spec_.flops_of(work.itemsize) * reached);
   const double rate =
       work.bytes <= spec_.cache ? spec_.cache_bandwidth : spec_.bandwidth;
   double ns = std::max(flops_ns, work.bytes / rate);
@@ -123,13 +130,7 @@ int EmulatedQueues::submit(Queue& queue, uint64_t number,
   queue.in_flight.push_back(number);
   queue.device.submit(queue.times, task);
   queue.device.advance(now);
-  EmulatedTotal& total = totals_[kernel->name];
-  if (total.name.empty()) total.name = kernel->name;
-  ++total.count;
-  total.flops += work.flops;
-  total.bytes += work.bytes;
-  total.ns += double(task.overhead + task.work);
-  if (flops_ns >= ns && !copies) total.flops_ns += flops_ns;
+  flops_ += work.flops;
   if (spec_.computes) {
     queue.to_compute.push_back({number, kernel, words});
     queue.computes.notify_one();
@@ -265,16 +266,9 @@ bool EmulatedQueues::times(Queue& queue, uint64_t number, uint64_t& start,
   return true;
 }
 
-std::vector<EmulatedTotal> EmulatedQueues::totals() {
+double EmulatedQueues::take_flops() {
   std::lock_guard lock(mutex_);
-  std::vector<EmulatedTotal> all;
-  for (const auto& [_, total] : totals_) all.push_back(total);
-  return all;
-}
-
-void EmulatedQueues::forget_totals() {
-  std::lock_guard lock(mutex_);
-  totals_.clear();
+  return std::exchange(flops_, 0);
 }
 
 }  // namespace npu

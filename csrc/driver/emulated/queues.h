@@ -9,13 +9,11 @@
 #include <memory>
 #include <mutex>
 #include <thread>
-#include <unordered_map>
 #include <vector>
 
 #include "csrc/driver/driver.h"
 #include "csrc/driver/emulated/model.h"
 #include "csrc/driver/emulated/spec.h"
-#include "csrc/driver/emulated/totals.h"
 
 namespace npu {
 
@@ -35,8 +33,8 @@ class EmulatedQueues {
   // Of a number that has been reported, and of the last kKept of them.
   bool times(Queue& queue, uint64_t number, uint64_t& start, uint64_t& end);
 
-  std::vector<EmulatedTotal> totals();
-  void forget_totals();
+  // Operations of what was submitted since this was last asked.
+  double take_flops();
 
  private:
   struct Computation;
@@ -55,7 +53,7 @@ class EmulatedQueues {
   std::vector<std::unique_ptr<Queue>> queues_;
   uint64_t wakes_at_ = UINT64_MAX;  // the timer; 0: it is awake
   uint64_t looked_ = 0;             // when the timer last did
-  std::unordered_map<const char*, EmulatedTotal> totals_;
+  double flops_ = 0;
   bool started_ = false;
 };
 

@@ -30,8 +30,11 @@ constexpr Number kNumbers[] = {
     {"fp32", &EmulatedSpec::fp32, false},
     {"fp16", &EmulatedSpec::fp16, false},
     {"int8", &EmulatedSpec::int8, false},
+    {"convolution", &EmulatedSpec::convolution, false},
+    {"recurrent", &EmulatedSpec::recurrent, false},
     {"launch_ns", &EmulatedSpec::launch_ns, true},
     {"kernel_ns", &EmulatedSpec::kernel_ns, true},
+    {"step_ns", &EmulatedSpec::step_ns, true},
     {"complete_ns", &EmulatedSpec::complete_ns, true},
     {"copy_ns", &EmulatedSpec::copy_ns, true},
 };

@@ -129,10 +129,11 @@ bool may_multiply(std::string_view name) {
   return false;
 }
 
+bool is_lstm(std::string_view name) {
+  return name.starts_with("mkldnn_rnn_layer");
+}
+
 double flops_of(std::string_view name, const Shapes& s) {
-  const auto starts = [&](std::string_view with) {
-    return name.substr(0, with.size()) == with;
-  };
   if (name == "mm" || name == "_int_mm") return mm(s, 0);
   if (name == "addmm" || name == "_addmm_activation" || name == "addmm_")
     return mm(s, 1);
@@ -147,14 +148,13 @@ double flops_of(std::string_view name, const Shapes& s) {
   if (name.find("conv") != name.npos)
     return name.find("backward") != name.npos ? convolution_backward(s)
                                               : convolution_forward(s);
-  if (starts("mkldnn_rnn_layer") && s.size() > 2)
+  if (is_lstm(name) && s.size() > 2)
     return name.find("backward") != name.npos ? lstm(s, 2) : lstm(s, 1);
-  if (name.find("attention") == name.npos || s.size() < 4) return 0;
+  if (!name.starts_with("_scaled_dot_product") || s.size() < 4) return 0;
   if (name.find("backward") == name.npos)
-    return starts("_scaled_dot_product") ? attention(s[0], s[1], s[2], 1, 1)
-                                         : 0;
+    return attention(s[0], s[1], s[2], 1, 1);
   // As torch counts it: the scores again, and two gradients of each product.
-  return starts("_scaled_dot_product") ? attention(s[1], s[2], s[3], 3, 2) : 0;
+  return attention(s[1], s[2], s[3], 3, 2);
 }
 
 }  // namespace
@@ -183,7 +183,11 @@ TaskWork work_of_task(const npu_kernel& kernel, const uint64_t* words) {
   }
   if (widest) work.itemsize = widest;
   const std::string_view name = base_name(kernel.name);
-  if (may_multiply(name)) work.flops = flops_of(name, Shapes(kernel, words));
+  if (!may_multiply(name)) return work;
+  const Shapes shapes(kernel, words);
+  work.flops = flops_of(name, shapes);
+  work.convolves = name.find("conv") != name.npos;
+  if (is_lstm(name) && shapes.rank(0, 3)) work.steps = shapes[0][0];
   return work;
 }
 

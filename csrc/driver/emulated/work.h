@@ -11,6 +11,8 @@ struct TaskWork {
   double flops = 0;
   double bytes = 0;  // read and written, each element of a view once
   int itemsize = 4;  // of what is computed with
+  bool convolves = false;
+  int64_t steps = 0;  // one after another: those of an LSTM layer
 };
 
 // Operations as torch.utils.flop_counter counts them, of matrix products,

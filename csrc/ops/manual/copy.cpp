@@ -91,10 +91,30 @@ void copy_on_stream(Stream& stream, const at::Tensor& to,
   copy_by_kernel(to, from);
 }
 
-// Host memory whose owner was interrupted while he waited for the copy from it.
-DeferredDelete<at::Tensor>& abandoned_sources() {
+// Host memory whose owner was interrupted while he waited for a copy from or to
+// it.
+DeferredDelete<at::Tensor>& abandoned_memory() {
   static auto* const instance = new DeferredDelete<at::Tensor>;
   return *instance;
+}
+
+// Queues a copy, and waits for it: it uses memory of the host that its owner
+// may free afterwards.
+void copy_and_wait(Stream& stream, void* to, const void* from,
+                   const at::Tensor& on_host, CopyKind kind,
+                   WaitReason reason) {
+  announce_host_wait(stream, reason, kCopyName);
+  try {
+    copy_bytes(stream, to, from, on_host.nbytes(), kind);
+    host_wait_announced(stream, stream.tail(), reason, kCopyName);
+  } catch (...) {
+    // Interrupted: the caller goes, the queued copy still uses his memory.
+    abandoned_memory().after({{&stream, stream.tail()}},
+                             std::make_unique<at::Tensor>(on_host));
+    throw;
+  }
+  abandoned_memory().collect();
+  raise_if_failed(stream);
 }
 
 // Across devices, on the source's stream, which first waits for what the
@@ -129,24 +149,6 @@ void copy_between_devices(const at::Tensor& to, const at::Tensor& from) {
   copy_by_kernel(to, landed);
 }
 
-// By a device that has a thread, or an engine, of its own for it.
-void copy_to_host_queued(Stream& stream, const at::Tensor& to,
-                         const at::Tensor& from) {
-  announce_host_wait(stream, WaitReason::kCopy, kCopyName);
-  try {
-    copy_bytes(stream, to.mutable_data_ptr(), from.const_data_ptr(),
-               to.nbytes(), CopyKind::kDeviceToHost);
-    host_wait_announced(stream, stream.tail(), WaitReason::kCopy, kCopyName);
-  } catch (...) {
-    // Interrupted: the caller goes, the queued copy still writes his memory.
-    abandoned_sources().after({{&stream, stream.tail()}},
-                              std::make_unique<at::Tensor>(to));
-    throw;
-  }
-  abandoned_sources().collect();
-  raise_if_failed(stream);
-}
-
 void copy_to_host(const at::Tensor& to, const at::Tensor& from,
                   bool non_blocking) {
   Stream& stream = usable_stream(from.device().index());
@@ -164,8 +166,10 @@ void copy_to_host(const at::Tensor& to, const at::Tensor& from,
               "copy with non_blocking=True into pinned memory");
   count(stream, CopyKind::kDeviceToHost, false, to.nbytes());
   if (stream.is_asynchronous() && same_layout(to, from)) {
+    // A device that has a thread, or an engine, of its own for it.
     about_to_use(stream, "aten::copy_", {{to, NPU_WRITE}});
-    return copy_to_host_queued(stream, to, from);
+    return copy_and_wait(stream, to.mutable_data_ptr(), from.const_data_ptr(),
+                         to, CopyKind::kDeviceToHost, WaitReason::kCopy);
   }
   host_wait(stream, stream.tail(), WaitReason::kCopy, kCopyName);
   raise_if_failed(stream);
@@ -224,22 +228,8 @@ void copy_from_host(const at::Tensor& to, const at::Tensor& from,
     record_pinned(stage, stream);
     copy_bytes(stream, address, stage.get(), bytes, CopyKind::kHostToDevice);
   } else {
-    // Before the copy is queued: it reads memory that the caller may free.
-    announce_host_wait(stream, WaitReason::kUpload, kCopyName);
-    try {
-      copy_bytes(stream, address, source.const_data_ptr(), bytes,
-                 CopyKind::kHostToDevice);
-      host_wait_announced(stream, stream.tail(), WaitReason::kUpload,
-                          kCopyName);
-    } catch (...) {
-      // Interrupted: the caller goes, the queued copy still reads its memory.
-      abandoned_sources().after(
-          {{&stream, stream.tail()}},
-          std::make_unique<at::Tensor>(std::move(source)));
-      throw;
-    }
-    abandoned_sources().collect();
-    raise_if_failed(stream);
+    copy_and_wait(stream, address, source.const_data_ptr(), source,
+                  CopyKind::kHostToDevice, WaitReason::kUpload);
   }
 }
 

@@ -57,6 +57,17 @@ TEST(Env, UsesTheFallbackForABadSize) {
   }
 }
 
+TEST(Env, ReadsAChoiceInAnyCase) {
+  set("second");
+  EXPECT_EQ(env_choice(kName, {"first", "second"}), 1);
+  set("FIRST");
+  EXPECT_EQ(env_choice(kName, {"first", "second"}), 0);
+  for (const char* bad : {"third", "1", ""}) {
+    set(bad);
+    EXPECT_EQ(env_choice(kName, {"first", "second"}), 0);
+  }
+}
+
 TEST(Env, ReadsAFlagInAnyCase) {
   for (const char* yes : {"1", "true", "YES", "on"}) {
     set(yes);

@@ -1,38 +1,19 @@
 #include "csrc/driver/host/host_memory.h"
 
-#include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <filesystem>
-#include <fstream>
-
 #include "tests/cpp/check.h"
+#include "tests/cpp/temporary_folder.h"
 
 namespace npu {
 namespace {
 
-namespace fs = std::filesystem;
-
-// A folder of control groups, removed at the end of the test.
-class Groups {
- public:
-  Groups() {
-    char name[] = "/tmp/npu_groups_XXXXXX";
-    root_ = mkdtemp(name);
-  }
-  ~Groups() { fs::remove_all(root_); }
-  void write(const std::string& file, const std::string& text) {
-    const fs::path path = fs::path(root_) / file;
-    fs::create_directories(path.parent_path());
-    std::ofstream(path) << text << "\n";
-  }
+// A folder of control groups.
+struct Groups : check::TemporaryFolder {
   uint64_t limit(const std::string& groups) const {
-    return cgroup_memory_limit(groups, root_);
+    return cgroup_memory_limit(groups, path);
   }
-
- private:
-  std::string root_;
 };
 
 TEST(HostMemory, IsLimitedByTheLeastOfItsControlGroups) {

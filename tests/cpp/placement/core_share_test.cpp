@@ -2,6 +2,8 @@
 // read once.
 #include "csrc/placement/core_share.h"
 
+#include "csrc/placement/this_machine.h"
+
 #include "csrc/taskqueue/this_thread.h"
 
 #include <sched.h>

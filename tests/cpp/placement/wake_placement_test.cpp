@@ -1,5 +1,7 @@
 #include "csrc/placement/wake_placement.h"
 
+#include <unistd.h>
+
 #include <thread>
 
 #include "csrc/base/futex.h"
@@ -15,15 +17,18 @@ cpu_set_t allowed() {
 }
 
 // Sleeps once between before_sleep() and after_sleep(); what it was allowed to
-// run on right after waking up, and after all.
+// run on right after waking up, and after all. `moved`: its owner gives it the
+// waker's CPU after it was told to avoid that.
 struct Sleep {
   cpu_set_t woken, after;
 };
 
-Sleep sleep_once(WakePlacement& placement, int& waker_cpu) {
+Sleep sleep_once(WakePlacement& placement, int& waker_cpu, bool moved = false) {
   std::atomic<uint32_t> word{0};
   Sleep sleep;
+  pid_t tid = 0;
   std::thread sleeper([&] {
+    tid = gettid();
     placement.before_sleep();
     word.store(1, std::memory_order_release);
     futex_wake_all(&word);
@@ -42,6 +47,7 @@ Sleep sleep_once(WakePlacement& placement, int& waker_cpu) {
   sched_setaffinity(0, sizeof one, &one);
   placement.before_wake();
   sched_setaffinity(0, sizeof before, &before);
+  if (moved) sched_setaffinity(tid, sizeof one, &one);
   word.store(2, std::memory_order_release);
   futex_wake_all(&word);
   sleeper.join();
@@ -72,6 +78,17 @@ TEST(WakePlacement, LeavesAThreadAloneThatHasOneCpu) {
   EXPECT_TRUE(CPU_EQUAL(&sleep.woken, &one));
   EXPECT_TRUE(CPU_EQUAL(&sleep.after, &one));
   sched_setaffinity(0, sizeof all, &all);
+}
+
+TEST(WakePlacement, WhatTheOwnerSetWhileItSleptStays) {
+  const cpu_set_t all = allowed();
+  if (CPU_COUNT(&all) < 2) return;
+  WakePlacement placement;
+  int cpu;
+  const Sleep sleep = sleep_once(placement, cpu, /*moved=*/true);
+  EXPECT_EQ(CPU_COUNT(&sleep.after), 1);
+  EXPECT_TRUE(CPU_ISSET(cpu, &sleep.after));
+  EXPECT_EQ(placement.waker(), cpu);
 }
 
 }  // namespace

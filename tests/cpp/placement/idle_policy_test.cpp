@@ -1,5 +1,5 @@
 // How long and how often an idle launcher looks for work, on a counted clock.
-#include "csrc/taskqueue/idle_spin.h"
+#include "csrc/placement/idle_policy.h"
 
 #include <algorithm>
 #include <vector>
@@ -20,7 +20,13 @@ struct World {
   uint64_t rest = 0;
   uint64_t haste_at = ~uint64_t{0};
   uint64_t looks = 0, pauses = 0;
+  uint64_t granted = ~uint64_t{0};
 
+  struct Grant {
+    uint64_t granted;
+    uint64_t ticks() const { return granted; }
+  };
+  Grant grant(uint64_t wanted) const { return {std::min(wanted, granted)}; }
   uint64_t ticks() const { return now; }
   void pause() {
     ++pauses;
@@ -35,7 +41,7 @@ struct World {
 };
 
 // How long it looks in vain.
-uint64_t vain(IdleSpin& idle, uint64_t pause_ticks = 10) {
+uint64_t vain(IdlePolicy& idle, uint64_t pause_ticks = 10) {
   World world;
   world.pause_ticks = pause_ticks;
   const uint64_t start = world.now;
@@ -45,7 +51,7 @@ uint64_t vain(IdleSpin& idle, uint64_t pause_ticks = 10) {
 }
 
 // Finds work after `us` while looking.
-bool found(IdleSpin& idle, uint64_t us) {
+bool found(IdlePolicy& idle, uint64_t us) {
   World world;
   world.work_at = world.now + us * kUs;
   uint64_t gap = 0;
@@ -56,8 +62,8 @@ bool found(IdleSpin& idle, uint64_t us) {
   return was;
 }
 
-TEST(IdleSpin, LooksForFourTimesTheUsualGap) {
-  IdleSpin idle(kUs, false);
+TEST(IdlePolicy, LooksForFourTimesTheUsualGap) {
+  IdlePolicy idle(kUs);
   EXPECT_EQ(vain(idle), 60 * kUs);  // at first
   for (int i = 0; i < 50; ++i) EXPECT_TRUE(found(idle, 5));
   EXPECT_TRUE(vain(idle) >= 20 * kUs && vain(idle) <= 21 * kUs);
@@ -66,23 +72,23 @@ TEST(IdleSpin, LooksForFourTimesTheUsualGap) {
 }
 
 // One gap of 13 us among those of 5 moves the mean by an eighth of the rest.
-TEST(IdleSpin, SmoothsItsGaps) {
-  IdleSpin idle(kUs, false);
+TEST(IdlePolicy, SmoothsItsGaps) {
+  IdlePolicy idle(kUs);
   for (int i = 0; i < 100; ++i) found(idle, 5);
   found(idle, 13);
   const uint64_t four_means = 4 * (7 * 5 + 13) * kUs / 8;
   EXPECT_TRUE(vain(idle) + 40 >= four_means && vain(idle) <= four_means + 40);
 }
 
-TEST(IdleSpin, LooksLittleWhereGapsAreLong) {
-  IdleSpin idle(kUs, false);
+TEST(IdlePolicy, LooksLittleWhereGapsAreLong) {
+  IdlePolicy idle(kUs);
   for (int i = 0; i < 20; ++i) idle.slept(400 * kUs);
   EXPECT_EQ(vain(idle), 10 * kUs);
 }
 
 // What a mean gap of just the longest spin still is worth.
-TEST(IdleSpin, LooksAsLongAsItMayForTheLongestGapThatItSpinsFor) {
-  IdleSpin idle(kUs, false), longer(kUs, false);
+TEST(IdlePolicy, LooksAsLongAsItMayForTheLongestGapThatItSpinsFor) {
+  IdlePolicy idle(kUs), longer(kUs);
   idle.slept(375 * kUs);  // (7 * 15 + 375) / 8 = 60
   longer.slept(376 * kUs);
   EXPECT_EQ(vain(idle), 60 * kUs);
@@ -90,8 +96,8 @@ TEST(IdleSpin, LooksAsLongAsItMayForTheLongestGapThatItSpinsFor) {
 }
 
 // A pause of a second counts as 480 us, so that a few short gaps outweigh it.
-TEST(IdleSpin, ForgetsALongPauseSoon) {
-  IdleSpin idle(kUs, false);
+TEST(IdlePolicy, ForgetsALongPauseSoon) {
+  IdlePolicy idle(kUs);
   for (int i = 0; i < 100; ++i) idle.slept(1'000'000 * kUs);
   int gaps = 0;
   while (vain(idle) == 10 * kUs && gaps < 100) {
@@ -102,8 +108,8 @@ TEST(IdleSpin, ForgetsALongPauseSoon) {
   EXPECT_EQ(gaps, 17);
 }
 
-TEST(IdleSpin, IsPatientWhileThatFindsWork) {
-  IdleSpin idle(kUs, false);
+TEST(IdlePolicy, IsPatientWhileThatFindsWork) {
+  IdlePolicy idle(kUs);
   for (int i = 0; i < 50; ++i) found(idle, 1);
   EXPECT_EQ(vain(idle), 10 * kUs);
   idle.slept(249 * kUs);  // longer looking would have found it
@@ -114,8 +120,8 @@ TEST(IdleSpin, IsPatientWhileThatFindsWork) {
 }
 
 // However often it was worth it, four vain times end it; each once was one.
-TEST(IdleSpin, EndsItsPatienceAfterFourVainTimes) {
-  IdleSpin idle(kUs, false);
+TEST(IdlePolicy, EndsItsPatienceAfterFourVainTimes) {
+  IdlePolicy idle(kUs);
   for (int i = 0; i < 100; ++i) idle.slept(200 * kUs);
   for (int i = 0; i < 3; ++i) {
     idle.slept(300 * kUs);
@@ -130,8 +136,8 @@ TEST(IdleSpin, EndsItsPatienceAfterFourVainTimes) {
 
 // What a short spin would have found says nothing for patience, and what only
 // the patient one found does.
-TEST(IdleSpin, CountsForPatienceWhatOnlyItFinds) {
-  IdleSpin idle(kUs, false);
+TEST(IdlePolicy, CountsForPatienceWhatOnlyItFinds) {
+  IdlePolicy idle(kUs);
   for (int i = 0; i < 50; ++i) found(idle, 1);
   idle.slept(200 * kUs);
   for (int i = 0; i < 50; ++i) found(idle, 1);
@@ -146,9 +152,9 @@ TEST(IdleSpin, CountsForPatienceWhatOnlyItFinds) {
   EXPECT_TRUE(vain(idle) < 250 * kUs);
 }
 
-TEST(IdleSpin, NeedsNoPatienceForWhatTheShortSpinFinds) {
+TEST(IdlePolicy, NeedsNoPatienceForWhatTheShortSpinFinds) {
   for (const uint64_t us : {9, 10, 11}) {
-    IdleSpin idle(kUs, false);
+    IdlePolicy idle(kUs);
     for (int i = 0; i < 50; ++i) found(idle, 1);
     for (int i = 0; i < 2; ++i) idle.slept(200 * kUs);
     for (int i = 0; i < 150; ++i) found(idle, 1);  // usual again
@@ -158,19 +164,30 @@ TEST(IdleSpin, NeedsNoPatienceForWhatTheShortSpinFinds) {
   }
 }
 
-TEST(IdleSpin, DoesNotLookOnTheOnlyCore) {
-  IdleSpin idle(kUs, true);
+TEST(IdlePolicy, LooksNoLongerThanItMay) {
+  IdlePolicy idle(kUs);
+  World world;
+  world.granted = (7 + 24) * kUs;  // with the longest rest
+  const uint64_t start = world.now;
+  uint64_t gap = 0;
+  EXPECT_TRUE(!idle.look(world, gap));
+  EXPECT_EQ(world.now - start, 7 * kUs);
+}
+
+TEST(IdlePolicy, DoesNotLookWhereItMayNot) {
+  IdlePolicy idle(kUs);
   idle.slept(20 * kUs);
   World world;
   world.work_at = 0;
+  world.granted = 0;
   uint64_t gap = 0;
   EXPECT_TRUE(!idle.look(world, gap));
   EXPECT_EQ(world.looks, 0);
 }
 
 // Longer than 200 us between two looks: another thread has taken the core.
-TEST(IdleSpin, GivesUpFor32GapsWhenItsCoreWasTaken) {
-  IdleSpin idle(kUs, false);
+TEST(IdlePolicy, GivesUpFor32GapsWhenItsCoreWasTaken) {
+  IdlePolicy idle(kUs);
   EXPECT_TRUE(vain(idle, 200 * kUs) > 0);
   EXPECT_TRUE(vain(idle, 200 * kUs) > 0);  // an interrupt is none
   EXPECT_TRUE(vain(idle, 200 * kUs + 1) > 0);
@@ -178,8 +195,8 @@ TEST(IdleSpin, GivesUpFor32GapsWhenItsCoreWasTaken) {
   EXPECT_EQ(vain(idle), 60 * kUs);
 }
 
-TEST(IdleSpin, RestsBetweenTwoLooks) {
-  IdleSpin idle(kUs, false);
+TEST(IdlePolicy, RestsBetweenTwoLooks) {
+  IdlePolicy idle(kUs);
   World world;
   world.rest = 5 * kUs;
   uint64_t gap = 0;
@@ -188,8 +205,8 @@ TEST(IdleSpin, RestsBetweenTwoLooks) {
   EXPECT_TRUE(world.pauses >= 12 * 50);
 }
 
-TEST(IdleSpin, LooksAllTheTimeInHaste) {
-  IdleSpin idle(kUs, false);
+TEST(IdlePolicy, LooksAllTheTimeInHaste) {
+  IdlePolicy idle(kUs);
   World world;
   world.rest = 5 * kUs;
   world.in_haste = true;
@@ -200,8 +217,8 @@ TEST(IdleSpin, LooksAllTheTimeInHaste) {
   EXPECT_EQ(world.looks, 608);
 }
 
-TEST(IdleSpin, EndsItsRestWhenSomebodyIsInHaste) {
-  IdleSpin idle(kUs, false);
+TEST(IdlePolicy, EndsItsRestWhenSomebodyIsInHaste) {
+  IdlePolicy idle(kUs);
   World world;
   world.rest = 1000 * kUs;
   world.haste_at = world.now + 3 * kUs;
@@ -211,17 +228,17 @@ TEST(IdleSpin, EndsItsRestWhenSomebodyIsInHaste) {
   EXPECT_EQ(gap, 3 * kUs);
 }
 
-TEST(IdleSpin, IsInHasteForSixteenTasksAfterTheLastWanted) {
-  EXPECT_TRUE(IdleSpin::awaited(100, 50));
-  EXPECT_TRUE(IdleSpin::awaited(100, 115));
-  EXPECT_TRUE(!IdleSpin::awaited(100, 116));
+TEST(IdlePolicy, IsInHasteForSixteenTasksAfterTheLastWanted) {
+  EXPECT_TRUE(IdlePolicy::awaited(100, 50));
+  EXPECT_TRUE(IdlePolicy::awaited(100, 115));
+  EXPECT_TRUE(!IdlePolicy::awaited(100, 116));
 }
 
-TEST(IdleSpin, RestsTwiceAsLongForFourTimesTheTasks) {
+TEST(IdlePolicy, RestsTwiceAsLongForFourTimesTheTasks) {
   const auto us = [](uint64_t tasks) {
-    return IdleSpin::rest_ns(1000, 1000 + tasks) / 1000;
+    return IdlePolicy::rest_ns(1000, 1000 + tasks) / 1000;
   };
-  EXPECT_EQ(IdleSpin::rest_ns(1000, 10), 3'000);
+  EXPECT_EQ(IdlePolicy::rest_ns(1000, 10), 3'000);
   EXPECT_EQ(us(0), 3);
   EXPECT_EQ(us(31), 3);
   EXPECT_EQ(us(32), 6);

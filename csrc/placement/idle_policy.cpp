@@ -1,29 +1,23 @@
-#include "csrc/taskqueue/idle_spin.h"
+#include "csrc/placement/idle_policy.h"
 
 #include <algorithm>
 #include <bit>
 
+#include "csrc/placement/tuning.h"
+
 namespace npu {
 namespace {
 
-constexpr uint64_t kMinSpinUs = 10, kMaxSpinUs = 60, kPreemptedUs = 200;
-constexpr int kSkipAfterPreemption = 32;
-// A wake-up costs the caller some 20 us. A training step has pauses longer than
-// kMaxSpinUs, where Python goes from backward() to the optimizer.
-constexpr uint64_t kPatientSpinUs = 250;
-constexpr int kMostPatience = 8;
-constexpr uint64_t kHurriedTasks = 16;
-constexpr uint64_t kShortestRestNs = 3'000;
-constexpr int kMostDoublings = 3;
+using namespace tuning;
 
 }  // namespace
 
-IdleSpin::IdleSpin(uint64_t ticks_per_us, bool alone)
+IdlePolicy::IdlePolicy(uint64_t ticks_per_us)
     : ticks_per_us_(ticks_per_us),
-      alone_(alone),
+      longest_rest_((kShortestRestNs << kMostDoublings) * ticks_per_us / 1000),
       mean_gap_(kMaxSpinUs * ticks_per_us / 4) {}
 
-uint64_t IdleSpin::begin() {
+uint64_t IdlePolicy::begin() {
   const uint64_t most = kMaxSpinUs * ticks_per_us_;
   const uint64_t least = kMinSpinUs * ticks_per_us_;
   short_spin_ =
@@ -32,20 +26,22 @@ uint64_t IdleSpin::begin() {
     --skipped_;
     return 0;
   }
-  if (alone_) return 0;
-  return patience_ > 0 ? kPatientSpinUs * ticks_per_us_ : short_spin_;
+  return longest_rest_ +
+         (patience_ > 0 ? kPatientSpinUs * ticks_per_us_ : short_spin_);
 }
 
-void IdleSpin::looked(uint64_t ticks) {
+void IdlePolicy::looked(uint64_t ticks) {
   if (ticks > kPreemptedUs * ticks_per_us_) skipped_ = kSkipAfterPreemption;
 }
 
-void IdleSpin::found(uint64_t gap) {
+uint64_t IdlePolicy::found(uint64_t now) {
+  const uint64_t gap = now - start_;
   mean_gap_ = (7 * mean_gap_ + gap) / 8;
   if (gap > short_spin_) patience_ = std::min(patience_ + 1, kMostPatience);
+  return gap;
 }
 
-void IdleSpin::slept(uint64_t gap) {
+void IdlePolicy::slept(uint64_t gap) {
   const uint64_t most = 8 * kMaxSpinUs * ticks_per_us_;
   mean_gap_ = (7 * mean_gap_ + std::min(gap, most)) / 8;
   // In vain costs the other core more than in time saves.
@@ -54,11 +50,11 @@ void IdleSpin::slept(uint64_t gap) {
                   : std::max(patience_ - 2, 0);
 }
 
-bool IdleSpin::awaited(uint64_t wanted, uint64_t next) {
+bool IdlePolicy::awaited(uint64_t wanted, uint64_t next) {
   return wanted + kHurriedTasks > next;
 }
 
-uint64_t IdleSpin::rest_ns(uint64_t wanted, uint64_t next) {
+uint64_t IdlePolicy::rest_ns(uint64_t wanted, uint64_t next) {
   const uint64_t periods = (next - std::min(wanted, next)) / kHurriedTasks;
   const int fourfold = std::bit_width(periods) / 2;
   return kShortestRestNs << std::min(fourfold, kMostDoublings);

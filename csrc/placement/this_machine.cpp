@@ -1,0 +1,54 @@
+#include "csrc/placement/this_machine.h"
+
+#include <sched.h>
+#include <unistd.h>
+
+#include "csrc/base/cgroup.h"
+#include "csrc/base/env.h"
+
+namespace npu {
+namespace {
+
+constexpr int kMostSharers = 4096;
+
+Machine this_machine() {
+  Machine machine;
+  machine.cpus = usable_cores();
+  machine.quota =
+      cgroup_quota(text_of_file("/proc/self/cgroup"), "/sys/fs/cgroup");
+  machine.sharers = int(env_int("LOCAL_WORLD_SIZE", 1, 1, kMostSharers));
+  machine.seed = uint32_t(getpid());
+  return machine;
+}
+
+}  // namespace
+
+Policy& policy() {
+  // Never destroyed: launchers outlive static destruction.
+  static Policy* const instance =
+      new Policy(this_machine(),
+                 env_choice("NPU_DISPATCH_PLACEMENT", {"auto", "off"}) == 0);
+  return *instance;
+}
+
+const Topology& topology() {
+  static const Topology* const instance = new Topology(read_topology("/sys"));
+  return *instance;
+}
+
+int usable_cores() {
+  cpu_set_t cpus;
+  if (sched_getaffinity(0, sizeof cpus, &cpus) != 0) return 1;
+  return CPU_COUNT(&cpus);
+}
+
+void cpus_have_changed(const cpu_set_t& allowed) {
+  // A thread that is bound to one CPU has a process around it that may not be:
+  // the first thread's CPUs count too.
+  cpu_set_t first, all = allowed;
+  if (sched_getaffinity(getpid(), sizeof first, &first) == 0)
+    CPU_OR(&all, &allowed, &first);
+  if (const int cpus = CPU_COUNT(&all); cpus > 0) policy().set_cpus(cpus);
+}
+
+}  // namespace npu
