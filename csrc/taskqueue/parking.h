@@ -17,26 +17,22 @@ class BasicParking {
     // Relaxed: the fences order it.
     return parked_.load(std::memory_order_relaxed);
   }
-  void wake_if_parked() {
-    if (needs_wake()) [[unlikely]]
-      wake();
-  }
 
-  // One wake-up per sleep, however many producers see the flag: whoever
+  // Of a producer. One wake-up per sleep, however many see the flag: whoever
   // changes it to kWaking has the consumer and placement_ to itself. False: the
   // consumer has left, and somebody is to take its place.
   [[gnu::noinline]] bool wake() {
-    uint32_t asleep = kAsleep;
-    // Acquire: pairs with the release in park().
-    if (!parked_.compare_exchange_strong(asleep, kWaking,
-                                         std::memory_order_acquire))
-      return asleep != kGone;
+    uint32_t found;
+    if (!claim(found)) return found != kGone;
     placement_.before_wake();
-    // Release: the consumer's acquire load of it orders our publish before
-    // its next look, and our use of placement_ before its own.
-    parked_.store(kAwake, std::memory_order_release);
-    System::futex_wake_all(&parked_);
+    finish_wake();
     return true;
+  }
+
+  // Of any other thread: a driver's, which reports an end, or one that stops
+  // the stream. It produces nothing, so the consumer need not keep off its CPU.
+  void wake_if_parked() {
+    if (uint32_t found; needs_wake() && claim(found)) finish_wake();
   }
 
   // The consumer: sleeps until woken, unless has_work() when about to sleep.
@@ -46,11 +42,11 @@ class BasicParking {
     placement_.before_sleep();
     // Release: a waker that sees it may use placement_.
     parked_.store(kAsleep, std::memory_order_release);
-    System::heavy_fence();  // pairs with light_fence() in wake_if_parked()
+    System::heavy_fence();  // pairs with light_fence() in needs_wake()
     // Either the producer saw parked_, or we see its work here.
     if (has_work() && withdraw()) return placement_.after_sleep();
     // A producer that sees parked_ ends with setting it to 0, so the wait
-    // cannot miss. Acquire: pairs with the last release in wake().
+    // cannot miss. Acquire: pairs with the release in finish_wake().
     while (const uint32_t seen = parked_.load(std::memory_order_acquire))
       System::futex_wait(&parked_, seen, 0);
     placement_.after_sleep();
@@ -69,7 +65,8 @@ class BasicParking {
     parked_.store(kAwake, std::memory_order_relaxed);
     return false;
   }
-  // The CPU of whoever woke it last; -1: nobody has. The consumer, awake.
+  // The CPU of the producer that woke it last; -1: none has. The consumer,
+  // awake.
   int waker() const { return placement_.waker(); }
 
   // The consumer that comes next, before its first look for work.
@@ -77,6 +74,20 @@ class BasicParking {
 
  private:
   enum : uint32_t { kAwake, kAsleep, kWaking, kGone };
+
+  // Whether the wake-up is ours; if not, `found` tells why.
+  bool claim(uint32_t& found) {
+    found = kAsleep;
+    // Acquire: pairs with the release in park().
+    return parked_.compare_exchange_strong(found, kWaking,
+                                           std::memory_order_acquire);
+  }
+  void finish_wake() {
+    // Release: the consumer's acquire load of it orders our publish before
+    // its next look, and our use of placement_ before its own.
+    parked_.store(kAwake, std::memory_order_release);
+    System::futex_wake_all(&parked_);
+  }
 
   // The consumer takes the flag back, unless a producer is waking it.
   bool withdraw() {

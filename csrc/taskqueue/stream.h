@@ -199,7 +199,7 @@ class Stream {
     // Acquire: pairs with the release in stop().
     return stopping_.load(std::memory_order_acquire) > launcher;
   }
-  // Where it sleeps. Any thread.
+  // Where it sleeps. Any thread that submits nothing.
   void wake_launcher() { parking_.wake_if_parked(); }
   // Fails the stream, whatever it does. Any thread.
   void force_stop();

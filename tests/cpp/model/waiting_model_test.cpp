@@ -23,14 +23,16 @@ using model::Program;
 
 constexpr auto kRelaxed = std::memory_order_relaxed;
 
-// Two producers publish; the consumer parks whenever it finds nothing new.
+// A producer and a driver that reports publish; the consumer parks whenever it
+// finds nothing new.
 class ParkingProgram : public Program {
  public:
   int threads() const override { return 3; }
   void thread(int id) override {
     if (id < 2) {
       work_[id].store(1, kRelaxed);
-      parking_.wake_if_parked();
+      if (id == 1) return parking_.wake_if_parked();
+      if (parking_.needs_wake()) parking_.wake();
       return;
     }
     for (;;) {
