@@ -120,7 +120,7 @@ def _take_sheet(name: str, compute: str) -> None:
 
 
 def _start_watchdog(seconds: float) -> None:
-    from npu_dispatch.dump import start_watchdog
+    from npu_dispatch.diagnosis.watchdog import start_watchdog
 
     try:
         start_watchdog(os.getpid(), seconds)

@@ -3,8 +3,8 @@
 //
 // Off until `wanted` is set, by that process, NPU_TRACE or NPU_TRACE_DIR. A
 // launcher looks at it once per sampled task, so that tracing may begin and end
-// some 34 tasks late. npu_dispatch/trace_file.py mirrors this layout; any
-// change of it raises kTraceVersion.
+// some 34 tasks late. npu_dispatch/timeline/trace_file.py mirrors this layout;
+// any change of it raises kTraceVersion.
 #pragma once
 
 #include <atomic>

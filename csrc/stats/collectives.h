@@ -3,7 +3,7 @@
 // A part of the statistics segment that stands behind `Segment` in the same
 // file and is made with the first group of ranks, so a process without one has
 // no memory for it. Readable while the process hangs;
-// npu_dispatch/collectives.py mirrors the offsets. Any change raises
+// npu_dispatch/stats/collectives.py mirrors the offsets. Any change raises
 // kCollectiveLogVersion.
 #pragma once
 

@@ -32,8 +32,8 @@ bool is_of_another_namespace(const std::string& path, ReadOwner read_owner);
 // Gives the files that dead processes left in `directory` the name NAME.dead,
 // for a postmortem, and removes what has had such a name for an hour, and all
 // but the newest `kept` of them. Leaves those of other namespaces of process
-// numbers, and what is none of the kind. npu_dispatch/remains.py has the same
-// rule for readers.
+// numbers, and what is none of the kind.
+// npu_dispatch/processes/remains.py has the same rule for readers.
 void remove_abandoned(const std::string& directory, ReadOwner read_owner,
                       size_t kept);
 inline constexpr char kDeadSuffix[] = ".dead";

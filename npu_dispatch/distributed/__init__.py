@@ -10,7 +10,7 @@ from pathlib import Path
 
 from npu_dispatch import _C
 from npu_dispatch.distributed._error import DistributedError
-from npu_dispatch.flight_recorder import dump_of
+from npu_dispatch.ranks.flight_recorder import dump_of
 from npu_dispatch.stats import StatsReader
 
 __all__ = ["DistributedError", "dump_flight_recorder"]

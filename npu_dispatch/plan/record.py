@@ -15,8 +15,8 @@ from npu_dispatch.config import for_child
 from npu_dispatch.plan.analysis import Graph, Report, analyse
 from npu_dispatch.plan.replay import Run, Task, Wait
 from npu_dispatch.plan.sheet import Sheet
-from npu_dispatch.trace import follow
-from npu_dispatch.trace_export import Process
+from npu_dispatch.timeline.export import Process
+from npu_dispatch.timeline.trace import follow
 
 __all__ = ["PlanError", "Recorded", "record"]
 

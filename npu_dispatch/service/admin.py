@@ -12,10 +12,10 @@ from pathlib import Path
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from npu_dispatch.foreign_file import ForeignFile
 from npu_dispatch.service.access import bearer, same
 from npu_dispatch.stats import OFFSETS, StatsReader
-from npu_dispatch.trace_file import TraceFile
+from npu_dispatch.system.untrusted_file import UntrustedFile
+from npu_dispatch.timeline.trace_file import TraceFile
 
 __all__ = ["ask_launch_blocking", "ask_tracing", "check_token"]
 
@@ -41,7 +41,7 @@ def ask_launch_blocking(segment: Path, wanted: bool) -> None:
     """
     StatsReader(segment).close()  # raises StatsError for another layout
     at = OFFSETS["Segment.control"] + OFFSETS["ControlBlock.launch_blocking"]
-    file = ForeignFile(segment, writable=True)
+    file = UntrustedFile(segment, writable=True)
     try:
         file.write(at, struct.pack("<Q", _ON if wanted else _OFF))
     finally:

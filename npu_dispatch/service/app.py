@@ -31,7 +31,7 @@ from starlette.responses import (
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from npu_dispatch.describe import dump_lines
+from npu_dispatch.diagnosis.describe import dump_lines
 from npu_dispatch.processes import Processes, ProcessView
 from npu_dispatch.service.access import Limits, Tokens
 from npu_dispatch.service.admin import (
@@ -42,8 +42,8 @@ from npu_dispatch.service.admin import (
 from npu_dispatch.service.stacks import stacks
 from npu_dispatch.service.telemetry import ROUTE, Measured
 from npu_dispatch.service.watcher import Watcher
-from npu_dispatch.trace import NotRecordingError, of_past, save
-from npu_dispatch.trace_file import TraceError
+from npu_dispatch.timeline.trace import NotRecordingError, of_past, save
+from npu_dispatch.timeline.trace_file import TraceError
 
 __all__ = ["ServiceConfig", "create_app"]
 

@@ -7,10 +7,7 @@ from functools import reduce
 from itertools import pairwise
 from typing import Any
 
-from npu_dispatch.process_name import name_of
-from npu_dispatch.processes import ProcessView, StreamView, is_alive
-from npu_dispatch.stats import Histogram, SiteWaits
-from npu_dispatch.verdict import (
+from npu_dispatch.diagnosis.verdict import (
     attention,
     cycles,
     judge,
@@ -20,6 +17,9 @@ from npu_dispatch.verdict import (
     sync_rates,
     waits_for,
 )
+from npu_dispatch.processes import ProcessView, StreamView, is_alive
+from npu_dispatch.processes.script_name import name_of
+from npu_dispatch.stats import Histogram, SiteWaits
 
 __all__ = ["host_waits", "process_values", "stream_name"]
 

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Self
 
-from npu_dispatch.foreign_file import ForeignFile, UnsafeFileError
 from npu_dispatch.stats.collectives import CollectiveLog, read_log
 from npu_dispatch.stats.layout import (
     BEING_WRITTEN,
@@ -58,6 +57,7 @@ from npu_dispatch.stats.values import (
     SiteWaits,
     StreamStats,
 )
+from npu_dispatch.system.untrusted_file import UnsafeFileError, UntrustedFile
 
 _HISTOGRAM_WORDS = TIME_BUCKETS + 2
 # Up to the histograms of the kinds of work.
@@ -106,7 +106,7 @@ class StatsReader:
 
     def __init__(self, path: Path) -> None:
         try:
-            self._file = ForeignFile(path)
+            self._file = UntrustedFile(path)
         except UnsafeFileError as error:
             raise StatsError(str(error)) from None
         self._names: dict[int, str] = {}

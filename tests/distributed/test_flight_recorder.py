@@ -18,9 +18,9 @@ from torch.distributed.flight_recorder.components import (
     utils,
 )
 
-from npu_dispatch import flight_recorder
 from npu_dispatch.cli import main
 from npu_dispatch.config import for_child
+from npu_dispatch.ranks import flight_recorder
 
 HANG = """
 join(seconds=600)
@@ -102,7 +102,7 @@ def test_files_of_a_hang_say_the_same_and_a_missing_rank_is_missed(held, tmp_pat
         assert all(process.poll() is None for process in ranks)
 
     pids = {process.pid for process in ranks}
-    from npu_dispatch.all_ranks import from_segments
+    from npu_dispatch.ranks.all_ranks import from_segments
 
     for one in from_segments():
         if one["pid"] in pids and one["rank"] != 1:

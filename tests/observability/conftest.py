@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from interpreter import Forked
 
-from npu_dispatch.proc_stat import process_start
 from npu_dispatch.stats import LAYOUT_VERSION, OFFSETS
+from npu_dispatch.system.proc_stat import process_start
 
 Fields = dict[tuple[str, int], int]
 

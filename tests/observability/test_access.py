@@ -15,10 +15,10 @@ import pytest
 from prometheus_server import serving
 from starlette.testclient import TestClient
 
-from npu_dispatch.proc_stat import process_start
 from npu_dispatch.processes import Processes
 from npu_dispatch.service.app import ServiceConfig, create_app
 from npu_dispatch.stats.layout import HEADER
+from npu_dispatch.system.proc_stat import process_start
 
 TOKEN, ADMIN = "0123456789abcdef", "fedcba9876543210"
 GET_EVENTS = b"GET /api/v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n"

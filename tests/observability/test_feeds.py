@@ -10,7 +10,7 @@ import pytest
 
 from npu_dispatch.processes import Processes
 from npu_dispatch.prometheus.scrapes import Scrapes
-from npu_dispatch.trace_file import TraceFile, trace_path
+from npu_dispatch.timeline.trace_file import TraceFile, trace_path
 
 # Stages, one a line of standard input; "held" has a stream that waits.
 CAUSES = """

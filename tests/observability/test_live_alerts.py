@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from prometheus_server import Prometheus, alert_names, exported, free_port, serving
 
-from npu_dispatch.trace_file import TraceFile, trace_path
+from npu_dispatch.timeline.trace_file import TraceFile, trace_path
 
 pytestmark = [
     pytest.mark.nightly,

@@ -14,9 +14,9 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 from starlette.testclient import TestClient
 
+from npu_dispatch.diagnosis.verdict import cycles, judge, sync_rates
 from npu_dispatch.processes import Processes, ProcessView
 from npu_dispatch.service.app import ServiceConfig, create_app
-from npu_dispatch.verdict import cycles, judge, sync_rates
 
 RUNNING = 1 << 63
 

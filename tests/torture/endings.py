@@ -268,7 +268,7 @@ def exits(rng: random.Random, wanted: program.State) -> Told:
 
 def killed(rng: random.Random, wanted: program.State) -> Told:
     """SIGKILL the process at some moment, and read what is left of it."""
-    from npu_dispatch.postmortem import dead, postmortem_lines
+    from npu_dispatch.diagnosis.postmortem import dead, postmortem_lines
     from npu_dispatch.processes import Processes
     from npu_dispatch.stats import StatsReader
 

@@ -24,12 +24,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from npu_dispatch import all_ranks, flight_recorder
-from npu_dispatch.describe import dump_lines
-from npu_dispatch.postmortem import postmortem_lines
+from npu_dispatch.diagnosis.describe import dump_lines
+from npu_dispatch.diagnosis.postmortem import postmortem_lines
 from npu_dispatch.processes import Processes
+from npu_dispatch.ranks import all_ranks, flight_recorder
 from npu_dispatch.stats import StatsError, StatsReader
-from npu_dispatch.trace_file import TraceError, TraceFile
+from npu_dispatch.timeline.trace_file import TraceError, TraceFile
 
 LIMIT_S, LIMIT_BYTES = 30, 4 << 30
 WORDS = (0, 1, 2, 7, 255, 1 << 16, (1 << 31) - 1, 1 << 31, (1 << 32) - 1, 1 << 32)
@@ -49,7 +49,8 @@ for i in range(40):
         y = x * 2
     dist.all_reduce(x)
 x.sum().item()
-from npu_dispatch import _C, flight_recorder
+from npu_dispatch import _C
+from npu_dispatch.ranks import flight_recorder
 from npu_dispatch.stats import StatsReader
 from pathlib import Path
 with StatsReader(Path(_C.segment_path())) as reader:

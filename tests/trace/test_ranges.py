@@ -9,9 +9,9 @@ from collections import defaultdict
 import pytest
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2
 
-from npu_dispatch import trace
-from npu_dispatch.trace_export import Process
-from npu_dispatch.trace_marks import Span, to_lanes
+from npu_dispatch.timeline import trace
+from npu_dispatch.timeline.export import Process
+from npu_dispatch.timeline.marks import Span, to_lanes
 
 PROGRAM = """
 import threading, torch, npu_dispatch

@@ -13,7 +13,8 @@ import time
 import torch
 from missing import need_module
 
-from npu_dispatch import _C, top
+from npu_dispatch import _C
+from npu_dispatch.diagnosis import top
 from npu_dispatch.stats import segment_file
 
 

@@ -15,16 +15,17 @@ import pytest
 import torch
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2
 
-from npu_dispatch import _C, trace
+from npu_dispatch import _C
 from npu_dispatch.service.admin import ask_tracing
-from npu_dispatch.trace_export import (
+from npu_dispatch.timeline import trace
+from npu_dispatch.timeline.export import (
     Counter,
     Process,
     Slice,
     StreamTrack,
     chrome_json,
 )
-from npu_dispatch.trace_file import TraceError, TraceFile, trace_path
+from npu_dispatch.timeline.trace_file import TraceError, TraceFile, trace_path
 
 ROUNDS = 50
 PROGRAM = f"""
@@ -311,7 +312,7 @@ def test_the_file_of_an_earlier_process_of_this_number_is_nobodys():
 def test_the_file_is_private_and_goes_with_its_process(python):
     code = (
         "import os, torch; torch.npu.init()\n"
-        "from npu_dispatch.trace_file import trace_path\n"
+        "from npu_dispatch.timeline.trace_file import trace_path\n"
         "path = trace_path(os.getpid())\n"
         "print(path, oct(path.stat().st_mode & 0o777))"
     )
@@ -323,7 +324,7 @@ def test_the_file_is_private_and_goes_with_its_process(python):
 def test_the_file_of_a_killed_process_is_laid_aside_by_the_next(fresh_python):
     code = (
         "import os, signal, torch; torch.ones(1, device='npu')\n"
-        "from npu_dispatch.trace_file import trace_path\n"
+        "from npu_dispatch.timeline.trace_file import trace_path\n"
         "print(trace_path(os.getpid()), flush=True)\n"
         "os.kill(os.getpid(), signal.SIGKILL)"
     )

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from npu_dispatch import doctor
+from npu_dispatch.diagnosis import doctor
 
 
 @pytest.fixture

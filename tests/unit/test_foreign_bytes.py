@@ -15,7 +15,7 @@ import torch
 from hypothesis import given, strategies as st
 
 from npu_dispatch import _C
-from npu_dispatch.trace_file import trace_path
+from npu_dispatch.timeline.trace_file import trace_path
 from tests.torture.foreign_bytes import attempt, mutated, shuffled
 
 CALL = {

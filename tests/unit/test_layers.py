@@ -34,62 +34,36 @@ ROOMS = ("interop", "taskqueue", "engine")
 ATEN_FROM, PYTHON_FROM = 4, 6
 
 PYTHON_LAYERS = {
+    "system": -1,
     "errors": 0,
-    "foreign_file": -1,
     "config": 0,
-    "proc_stat": 0,
-    "process_name": 0,
     "import_alias": 0,
     "sanitizer": 0,
     "stats": 0,
-    "processes": 1,
-    "remains": 0,
-    "dump_fields": 0,
-    "postmortem": 2.5,
-    "trace_export": 0.7,
-    "trace_file": 0.2,
-    "trace_marks": 0.5,
     "_C": 1,
     "npu": 1,
+    "processes": 1,
+    "timeline": 1,
     "aio": 2,
     "inductor": 2,
-    "whole_step": 2.5,
+    "program": 2,
     "prometheus": 2,
+    "ranks": 2,
+    "testing": 2,
+    "whole_step": 2.5,
+    "diagnosis": 2.5,
     "metrics": 2.5,
-    "verdict": 2,
-    "describe": 2.5,
-    "flight_recorder": 2,
-    "all_ranks": 2.5,
-    "summary": 2,
-    "top": 2.5,
-    "trace": 2,
-    "service": 3,
     "distributed": 3,
     "integrations": 3,
-    "testing": 3,
-    "pytest_plugin": 4,
+    "plan": 3,
+    "service": 3,
     "cli": 4,
-    "doctor": 3.1,
-    "dump": 3.2,
-    "cli_watch": 3.5,
-    "program": 2,
-    "plan": 3.1,
-    "cli_plan": 3.5,
-    "__main__": 4,
+    "pytest_plugin": 4,
+    "__main__": 5,
 }
-WITHOUT_TORCH = {"errors", "config", "stats", "metrics", "service", "summary"}
-WITHOUT_TORCH |= {
-    "describe",
-    "doctor",
-    "proc_stat",
-    "process_name",
-    "prometheus",
-    "verdict",
-}
-WITHOUT_TORCH |= {"all_ranks", "flight_recorder"}
-WITHOUT_TORCH |= {"foreign_file", "dump", "processes", "sanitizer"}
-WITHOUT_TORCH |= {"dump_fields", "postmortem", "remains"}
-WITHOUT_TORCH |= {"top", "trace", "trace_export", "trace_file", "trace_marks"}
+WITHOUT_TORCH = {"system", "errors", "config", "sanitizer", "stats", "processes"}
+WITHOUT_TORCH |= {"timeline", "ranks", "prometheus", "metrics", "diagnosis"}
+WITHOUT_TORCH |= {"service"}
 MAX_LINES = 500
 
 CPP_FILES = sorted(
@@ -134,6 +108,11 @@ def test_a_cpp_file_includes_only_lower_layers(path: Path):
 def test_the_table_names_the_rooms_that_exist():
     rooms = {path.name for path in (ROOT / "csrc").iterdir() if path.is_dir()}
     assert rooms - {"__pycache__"} == set(CPP_LAYERS)
+
+
+def test_the_table_names_the_modules_that_exist():
+    modules = {module_of(path) for path in PYTHON_FILES} - {"__init__"}
+    assert modules | {"_C"} == set(PYTHON_LAYERS)
 
 
 def module_of(path: Path) -> str:

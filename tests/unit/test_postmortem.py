@@ -11,10 +11,10 @@ from subprocess import PIPE
 import pytest
 from click.testing import CliRunner
 
-from npu_dispatch import _C, remains
+from npu_dispatch import _C
 from npu_dispatch.cli import main
-from npu_dispatch.postmortem import dead
-from npu_dispatch.processes import Processes
+from npu_dispatch.diagnosis.postmortem import dead
+from npu_dispatch.processes import Processes, remains
 from npu_dispatch.stats import StatsReader, segment_directory, segment_file
 
 # A kernel of the user's writes where it must not, on the launcher's thread.

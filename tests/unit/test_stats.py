@@ -11,6 +11,7 @@ import torch
 from hypothesis import given, strategies as st
 
 from npu_dispatch import _C
+from npu_dispatch.diagnosis.summary import Watch
 from npu_dispatch.stats import (
     LAYOUT_VERSION,
     OFFSETS,
@@ -22,7 +23,6 @@ from npu_dispatch.stats import (
     segment_file,
 )
 from npu_dispatch.stats.layout import TIME_BUCKETS
-from npu_dispatch.summary import Watch
 
 DEVICES, STREAMS = 2, 3
 DEVICES_AT = OFFSETS["Segment.devices"]

@@ -10,8 +10,9 @@ import pytest
 
 MODULES = (
     *("npu_dispatch", "npu_dispatch.stats", "npu_dispatch.metrics"),
-    *("npu_dispatch.processes", "npu_dispatch.top", "npu_dispatch.trace"),
-    *("npu_dispatch.dump", "npu_dispatch.service.server", "npu_dispatch.sanitizer"),
+    *("npu_dispatch.processes", "npu_dispatch.diagnosis.top"),
+    *("npu_dispatch.diagnosis.watchdog", "npu_dispatch.timeline.trace"),
+    *("npu_dispatch.service.server", "npu_dispatch.sanitizer"),
     *("npu_dispatch.cli", "pytest_npu_dispatch"),
 )
 COMMANDS = (["--help"], ["ps"], ["top", "--once", "--interval", "0"], ["serve", "-h"])
@@ -69,7 +70,7 @@ print("mine:", folder.is_dir() and str(os.getpid()) in os.listdir(folder))
 
 
 def test_one_reader_of_proc_stat_agrees_with_the_kernel():
-    from npu_dispatch.proc_stat import has_ended, process_start, stat_fields
+    from npu_dispatch.system.proc_stat import has_ended, process_start, stat_fields
 
     text = Path("/proc/self/stat").read_text()
     start = int(re.sub(r".*\)", "", text).split()[19])

@@ -7,8 +7,8 @@ import os
 from npu_dispatch.npu.runtime.devices import _checked
 from npu_dispatch.npu.runtime.index import Device, _get_device_index
 from npu_dispatch.npu.runtime.start import _lazy_init
-from npu_dispatch.proc_stat import process_start
 from npu_dispatch.stats import DeviceStats, StatsError, StatsReader, segment_file
+from npu_dispatch.system.proc_stat import process_start
 
 __all__ = ["list_gpu_processes"]
 

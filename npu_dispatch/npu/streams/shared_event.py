@@ -19,12 +19,12 @@ from typing import Any, Self
 import torch
 
 from npu_dispatch import _C
-from npu_dispatch.foreign_file import open_foreign
 from npu_dispatch.npu.runtime.codes import coded
 from npu_dispatch.npu.runtime.start import _lazy_init
 from npu_dispatch.npu.streams import awaiting
 from npu_dispatch.npu.streams.current import current_stream
 from npu_dispatch.npu.streams.event import Event
+from npu_dispatch.system.untrusted_file import open_untrusted
 
 __all__ = ["SharedEvent"]
 
@@ -42,7 +42,7 @@ class _Words:
     def __init__(self, path: Path) -> None:
         # Mapped, since tasks wait for it: whoever makes it shorter meanwhile is
         # a process of this user that means harm.
-        file = open_foreign(path, writable=True)
+        file = open_untrusted(path, writable=True)
         try:
             self.map = mmap.mmap(file, mmap.PAGESIZE)  # ValueError: it is shorter
         finally:

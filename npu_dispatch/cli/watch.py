@@ -21,7 +21,7 @@ __all__ = ["dump", "postmortem", "ps", "top", "trace"]
 @click.option("--all", "everybody", is_flag=True, help="Also who launched nothing.")
 def ps(as_json: bool, everybody: bool) -> None:
     """List the processes that use npu; those that need people come first."""
-    from npu_dispatch import top as figures
+    from npu_dispatch.diagnosis import top as figures
 
     sampler = figures.Sampler(everybody=everybody)
     if as_json:
@@ -43,7 +43,7 @@ def dump(what: tuple[str, ...], all_ranks: bool, save: str | None) -> None:
     """
     if all_ranks or save:
         return _dump_ranks([Path(one) for one in what], save)
-    from npu_dispatch.describe import dump_lines
+    from npu_dispatch.diagnosis.describe import dump_lines
     from npu_dispatch.processes import Processes
 
     if len(what) != 1 or not what[0].isdecimal():
@@ -67,7 +67,7 @@ def postmortem(pid: int | None, only_list: bool, tasks: int) -> None:
     Last tasks with the lines that launched them, waits, memory. What is left of a
     process is kept for an hour from when somebody finds it dead.
     """
-    from npu_dispatch.postmortem import dead, postmortem_lines
+    from npu_dispatch.diagnosis.postmortem import dead, postmortem_lines
     from npu_dispatch.stats import StatsReader
 
     found = dead()
@@ -86,7 +86,7 @@ def postmortem(pid: int | None, only_list: bool, tasks: int) -> None:
 
 
 def _dump_ranks(paths: list[Path], prefix: str | None) -> None:
-    from npu_dispatch import all_ranks, flight_recorder
+    from npu_dispatch.ranks import all_ranks, flight_recorder
 
     try:
         dumps = all_ranks.from_files(paths) if paths else all_ranks.from_segments()
@@ -115,7 +115,7 @@ def top(
     """Watch queues, rates and latencies of PIDS, by default of all that launch."""
     import time
 
-    from npu_dispatch import top as figures
+    from npu_dispatch.diagnosis import top as figures
 
     sampler = figures.Sampler(list(pids), everybody=everybody)
     if not (once or as_json or not sys.stdout.isatty()):
@@ -169,8 +169,8 @@ def trace(last: float, out: Path, target: tuple[str, ...]) -> None:
     seconds; any other is recorded for that long from now on. The exit status is
     the command's own.
     """
-    from npu_dispatch import trace as tracing  # needs numpy
-    from npu_dispatch.trace_file import TraceError
+    from npu_dispatch.timeline import trace as tracing  # needs numpy
+    from npu_dispatch.timeline.trace_file import TraceError
 
     status = 0
     try:

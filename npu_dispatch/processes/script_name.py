@@ -46,7 +46,7 @@ def _of_python(words: Sequence[str]) -> str:
             return "multiprocessing" if code.startswith(_SPAWNED) else "python -c"
         if word == "-m":
             module = words[place + 1] if place + 1 < len(words) else ""
-            ours = module in ("npu_dispatch", "npu_dispatch.cli")
+            ours = module == "npu_dispatch"
             inner = _of_runner(words[place + 2 :]) if ours else ""
             return inner or f"-m {module}"
         if word in _TAKING:

@@ -9,11 +9,15 @@ import pytest
 import torch
 
 from npu_dispatch import _C
-from npu_dispatch.foreign_file import ForeignFile, UnsafeFileError, open_foreign
 from npu_dispatch.processes import Processes
 from npu_dispatch.service.admin import ask_launch_blocking
 from npu_dispatch.stats import StatsError, StatsReader
-from npu_dispatch.trace_file import TraceError, TraceFile
+from npu_dispatch.system.untrusted_file import (
+    UnsafeFileError,
+    UntrustedFile,
+    open_untrusted,
+)
+from npu_dispatch.timeline.trace_file import TraceError, TraceFile
 
 EVERYBODY_WRITES = 0o666
 
@@ -72,7 +76,7 @@ PLANTS = [
 READERS = {
     "segment": (StatsReader, (StatsError, OSError)),
     "trace": (TraceFile, TraceError),
-    "words": (lambda path: open_foreign(path, writable=True), OSError),
+    "words": (lambda path: open_untrusted(path, writable=True), OSError),
     "control": (lambda path: ask_launch_blocking(path, True), (StatsError, OSError)),
 }
 
@@ -90,7 +94,7 @@ def test_what_no_process_of_ours_made_is_refused(file: Path, plant, read, error)
 
 
 def test_a_plain_file_is_read_and_written(file: Path):
-    mine = ForeignFile(file, writable=True)
+    mine = UntrustedFile(file, writable=True)
     mine.write(100, b"abc")
 
     assert mine.read(99, 5) == b"xabcx"
@@ -99,7 +103,7 @@ def test_a_plain_file_is_read_and_written(file: Path):
 
 
 def test_a_write_makes_no_file_longer(file: Path):
-    mine = ForeignFile(file, writable=True)
+    mine = UntrustedFile(file, writable=True)
 
     with pytest.raises(UnsafeFileError):
         mine.write(8190, b"abc")

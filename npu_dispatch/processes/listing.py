@@ -15,8 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
-from npu_dispatch.proc_stat import pid_namespace, process_start, stat_fields
-from npu_dispatch.remains import SUFFIX, lay_aside
+from npu_dispatch.processes.remains import SUFFIX, lay_aside
 from npu_dispatch.stats import (
     DeviceStats,
     OpenWait,
@@ -27,6 +26,7 @@ from npu_dispatch.stats import (
     StreamStats,
     segment_directory,
 )
+from npu_dispatch.system.proc_stat import pid_namespace, process_start, stat_fields
 
 __all__ = ["ProcessView", "Processes", "StreamView", "is_alive"]
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from npu_dispatch.config import for_child
 from npu_dispatch.stats import StatsError, StatsReader, segment_file
-from npu_dispatch.trace_export import (
+from npu_dispatch.timeline.export import (
     Counter,
     Process,
     Slice,
@@ -25,14 +25,14 @@ from npu_dispatch.trace_export import (
     chrome_json,
     perfetto,
 )
-from npu_dispatch.trace_file import (
+from npu_dispatch.timeline.marks import spans_of, to_lanes
+from npu_dispatch.timeline.trace_file import (
     KINDS,
     OUTCOMES,
     Ring,
     TraceError,
     TraceFile,
 )
-from npu_dispatch.trace_marks import spans_of, to_lanes
 
 __all__ = [
     "NotRecordingError",

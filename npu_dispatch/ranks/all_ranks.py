@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from npu_dispatch.flight_recorder import Dump, dump_of, load
 from npu_dispatch.processes import Processes
+from npu_dispatch.ranks.flight_recorder import Dump, dump_of, load
 from npu_dispatch.stats import StatsReader
 
 __all__ = ["from_files", "from_segments", "job_of", "report"]

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from npu_dispatch.dump_fields import check_dump
+from npu_dispatch.ranks.dump_fields import check_dump
 from npu_dispatch.stats import SegmentInfo, StatsReader
 from npu_dispatch.stats.collectives import LoggedCollective, LoggedTensor
 

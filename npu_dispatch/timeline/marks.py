@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from npu_dispatch.trace_file import MARK_END, MARK_POINT, TraceFile
+from npu_dispatch.timeline.trace_file import MARK_END, MARK_POINT, TraceFile
 
 __all__ = ["Lane", "Span", "spans_of", "to_lanes"]
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from npu_dispatch.trace_marks import Lane, Span
+from npu_dispatch.timeline.marks import Lane, Span
 
 __all__ = ["Counter", "Process", "Slice", "StreamTrack", "chrome_json", "perfetto"]
 

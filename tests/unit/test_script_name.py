@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from npu_dispatch.process_name import name_of, script_name
+from npu_dispatch.processes.script_name import name_of, script_name
 
 
 @pytest.mark.parametrize(

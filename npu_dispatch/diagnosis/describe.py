@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from npu_dispatch.diagnosis.verdict import cycles, waits_for
 from npu_dispatch.processes import ProcessView, StreamView
-from npu_dispatch.verdict import cycles, waits_for
 
 __all__ = ["dump_lines"]
 

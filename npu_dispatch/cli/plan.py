@@ -1,4 +1,4 @@
-"""`npu-dispatch plan`. Imports what it needs where it needs it."""
+"""`npu-dispatch plan` and `calibrate`: a program on a device of stated speed."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def plan(
 
         page.write(recorded, html_file)
     if trace_file is not None and recorded:
-        from npu_dispatch import trace
+        from npu_dispatch.timeline import trace
 
         for line in trace.save([recorded[0].process], trace_file):
             click.echo(line)

@@ -16,8 +16,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from npu_dispatch.foreign_file import ForeignFile
-from npu_dispatch.proc_stat import pid_namespace, process_start
+from npu_dispatch.system.proc_stat import pid_namespace, process_start
+from npu_dispatch.system.untrusted_file import UntrustedFile
 
 __all__ = [
     "KINDS",
@@ -94,7 +94,7 @@ class TraceFile:
 
     def __init__(self, path: Path) -> None:
         try:
-            self._file = ForeignFile(path, writable=True)
+            self._file = UntrustedFile(path, writable=True)
         except FileNotFoundError as error:
             raise TraceError(
                 f"no process that uses npu, or not one of this user: {path}: "

@@ -1,8 +1,8 @@
 """What a process's streams and host threads are doing, read from outside.
 
 Needs nothing from the process: it may hang, with or without the GIL.
-`python -m npu_dispatch.dump PID SECONDS` watches a process until it ends and
-writes a dump whenever a stream with work has made no progress for so long;
+`python -m npu_dispatch.diagnosis.watchdog PID SECONDS` watches a process until
+it ends, and writes a dump whenever a stream with work has not moved for so long;
 NPU_DISPATCH_WATCHDOG=30s starts that for the process itself. A rank of a group
 says what the other ranks on its machine are doing, too, and saves its flight
 recorder where TORCH_FR_DUMP_TEMP_FILE, or torch_npu's name for it, says.
@@ -15,11 +15,11 @@ import sys
 import time
 
 from npu_dispatch.config import Config
-from npu_dispatch.describe import dump_lines
-from npu_dispatch.proc_stat import has_ended
+from npu_dispatch.diagnosis.describe import dump_lines
 from npu_dispatch.processes import Processes, ProcessView
+from npu_dispatch.system.proc_stat import has_ended
 
-__all__ = ["dump_lines", "start_watchdog", "watch"]
+__all__ = ["start_watchdog", "watch"]
 
 
 class _Progress:
@@ -44,7 +44,7 @@ class _Progress:
 
 def _ranks(processes: Processes, view: ProcessView) -> list[str]:
     """Return what the ranks of the process's job are doing; save its own calls."""
-    from npu_dispatch import all_ranks, flight_recorder
+    from npu_dispatch.ranks import all_ranks, flight_recorder
 
     reader = processes.reader(view)
     mine = flight_recorder.dump_of(reader) if reader else None
@@ -81,7 +81,13 @@ def watch(pid: int, seconds: float) -> None:
 def start_watchdog(pid: int, seconds: float) -> None:
     """Watch `pid`, the calling process, from a helper that ends with it."""
     subprocess.Popen(
-        [sys.executable, "-m", "npu_dispatch.dump", str(pid), str(seconds)],
+        [
+            sys.executable,
+            "-m",
+            "npu_dispatch.diagnosis.watchdog",
+            str(pid),
+            str(seconds),
+        ],
         stdin=subprocess.DEVNULL,
         start_new_session=True,  # Ctrl-C is for the program
     )

@@ -10,10 +10,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from npu_dispatch.process_name import name_of
+from npu_dispatch.diagnosis.verdict import attention, judge
 from npu_dispatch.processes import Processes, ProcessView, is_alive
+from npu_dispatch.processes.script_name import name_of
 from npu_dispatch.stats import StreamStats
-from npu_dispatch.verdict import attention, judge
 
 if TYPE_CHECKING:
     from textual.app import App

@@ -12,7 +12,7 @@ import os
 import stat
 from pathlib import Path
 
-__all__ = ["ForeignFile", "UnsafeFileError", "open_foreign"]
+__all__ = ["UnsafeFileError", "UntrustedFile", "open_untrusted"]
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # Opening a FIFO for reading would wait for who writes to it.
@@ -23,7 +23,7 @@ class UnsafeFileError(OSError):
     """The file is not what a process of this user has made."""
 
 
-def open_foreign(path: Path, *, writable: bool = False) -> int:
+def open_untrusted(path: Path, *, writable: bool = False) -> int:
     """Return a descriptor of a plain file of this user's, in a folder that is safe.
 
     Raises UnsafeFileError for anything else, and OSError as os.open does.
@@ -59,12 +59,12 @@ def _check_file(path: Path, found: os.stat_result) -> None:
         raise UnsafeFileError(f"{path}: every user may write to it")
 
 
-class ForeignFile:
+class UntrustedFile:
     """Such a file, open, to be read piece by piece."""
 
     def __init__(self, path: Path, *, writable: bool = False) -> None:
         self.path = path
-        self._file = open_foreign(path, writable=writable)
+        self._file = open_untrusted(path, writable=writable)
         found = os.fstat(self._file)
         self.size, self.inode = found.st_size, found.st_ino
 

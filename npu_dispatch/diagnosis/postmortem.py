@@ -13,9 +13,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from npu_dispatch.foreign_file import UnsafeFileError
 from npu_dispatch.processes import is_alive
-from npu_dispatch.remains import remains
+from npu_dispatch.processes.remains import remains
 from npu_dispatch.stats import (
     OpenWait,
     SegmentInfo,
@@ -24,6 +23,7 @@ from npu_dispatch.stats import (
     StreamStats,
     segment_directory,
 )
+from npu_dispatch.system.untrusted_file import UnsafeFileError
 
 _WHOLE = re.compile(r"[0-9]+(-[0-9]+)?")
 __all__ = ["dead", "postmortem_lines"]

@@ -1,0 +1,5 @@
+"""The command `npu-dispatch`."""
+
+from npu_dispatch.cli.group import main
+
+__all__ = ["main"]

@@ -1,0 +1,1 @@
+"""What processes do and what holds them up, told in words, figures and tables."""

@@ -1,0 +1,1 @@
+"""What the ranks of a job have called, and which of them the others wait for."""

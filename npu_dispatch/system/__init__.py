@@ -1,0 +1,1 @@
+"""What the readers ask of Linux: /proc, and files that other processes write."""

@@ -1,0 +1,1 @@
+"""What each stream did when: trace files, and timelines made of them."""
