@@ -16,7 +16,7 @@
 
 namespace npu {
 
-inline constexpr uint32_t kTraceVersion = 3;
+inline constexpr uint32_t kTraceVersion = 4;
 inline constexpr char kTraceMagic[8] = {'N', 'P', 'U', 'T', 'R', 'A', 'C', 'E'};
 inline constexpr uint32_t kTraceRings = 64;
 inline constexpr uint64_t kTraceRecords = uint64_t{1} << 16;
@@ -38,9 +38,10 @@ struct alignas(kCacheLine) TraceRecord {
   uint64_t ended;
   uint64_t other_number;  // kWait: the number of the other stream, else 0
   int64_t other_stream;
-  int32_t other_device;
   uint32_t name;   // offset in the name table
   uint32_t depth;  // tasks unfinished when this one ended, itself included
+  uint32_t line;   // as name: of the program that launched it; or kNoTraceName
+  int16_t other_device;
   uint8_t kind;
   uint8_t outcome;
 };

@@ -23,7 +23,8 @@ void trace_mark(const TraceMark& mark) {
   record.name = mark.name;
   record.depth = mark.domain;
   record.kind = mark.kind;
-  record.other_device = mark.device;
+  record.line = kNoTraceName;
+  record.other_device = int16_t(mark.device);
   record.other_stream = mark.where;
   add(*ring, record);
 }

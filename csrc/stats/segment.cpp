@@ -348,6 +348,13 @@ void publish_site(uint32_t id, const char* text) {
   segment().process.sites.store(id + 1, std::memory_order_relaxed);
 }
 
+const char* site_text(uint32_t id) {
+  if (id == 0 || id >= uint32_t(kMaxSites)) return nullptr;
+  const SiteEntry& entry = segment().sites[id];
+  // Acquire: pairs with the release in publish_site().
+  return entry.known.load(std::memory_order_acquire) ? entry.text : nullptr;
+}
+
 void remove_segment() {
   if (!path_.empty()) unlink(path_.c_str());
   path_.clear();

@@ -50,6 +50,8 @@ void count_wait_at(uint32_t site, uint64_t reason, uint64_t ns);
 
 // Lets readers turn a call site's id into text. For ids not published before.
 void publish_site(uint32_t id, const char* text);
+// That text, which lives as long as the process; null where it is not known.
+const char* site_text(uint32_t id);
 
 // Removes the file. Called at exit, and by itself where nobody did.
 void remove_segment();

@@ -14,6 +14,15 @@ const char* name_of(const Task& task) {
   return task.marks.kind == TaskKind::kTimestamp ? kRecordName : kWaitName;
 }
 
+namespace {
+
+uint32_t trace_line(uint32_t site) {
+  const char* const text = site_text(site);
+  return text ? trace_name(text) : kNoTraceName;
+}
+
+}  // namespace
+
 TaskNotes::TaskNotes(Stream& stream)
     : stream_(stream), ns_per_tick_(ns_per_tick()) {}
 
@@ -74,9 +83,10 @@ void TaskNotes::trace(const Task& task, const Running& running,
   record.depth = uint32_t(stream_.tail() - running.position);
   record.kind = uint8_t(task.marks.kind);
   record.name = trace_name(running.name);
+  record.line = trace_line(task.site);
   if (task.marks.kind == TaskKind::kWait) {
     const Stream& other = *reinterpret_cast<Stream*>(task.words()[0]);
-    record.other_device = other.device();
+    record.other_device = int16_t(other.device());
     record.other_stream = other.id();
     record.other_number = task.words()[1];
   }

@@ -12,6 +12,9 @@ from npu_dispatch.plan.replay import Run, Task, Wait, step_ns
 
 __all__ = ["Blame", "Graph", "Operator", "Report", "WhatIf", "analyse"]
 
+# Why a line has a Blame that did not wait.
+_LAUNCHES = "launches"
+
 
 @dataclass(frozen=True, slots=True)
 class Operator:
@@ -23,12 +26,12 @@ class Operator:
 
 @dataclass(frozen=True, slots=True)
 class Blame:
-    """A line where the host waits. Times are of a step."""
+    """What a line costs, by its launches or by waits for the device, in a step."""
 
     where: str
-    reason: str
-    waits: float
-    host_us: float  # that the host was blocked
+    reason: str  # what it waited for, or "launches"
+    times: float
+    host_us: float  # that the host was blocked, or until its next launch
     idle_us: float  # that the device had nothing to do because of it
 
 
@@ -119,11 +122,15 @@ def analyse(
     whole = max(end - begin, 1.0)
     spans = _busy(run.tasks, begin, end)
     work = sum(last - first for first, last in spans)
-    idle_of, launch_idle, sync_idle = _idle(spans, begin, end, run.waits)
+    idle_of = _idle(run, spans, begin, end)
+    idle = sum(idle_of.values())
+    launch_idle = sum(ns for (_, why), ns in idle_of.items() if why == _LAUNCHES)
+    sync_idle = idle - launch_idle
     total = work + launch_idle + sync_idle or 1.0
     first, last = run.boundaries[0], run.boundaries[-1]
     inside = [t for t in run.tasks if first < t.submitted <= last]
     depths = sorted(task.depth for task in inside) or [0]
+    host = _host_ns(inside, run.waits, last)
     seen = whole / steps
     again = step_ns(run)
     return Report(
@@ -138,8 +145,8 @@ def analyse(
         depth_max=depths[-1],
         peak_allocated=peak_allocated,
         peak_reserved=peak_reserved,
-        operators=_operators(inside, run.waits, run.boundaries[-1], steps),
-        blames=_blames(run.waits, idle_of, run.boundaries, steps),
+        operators=_operators(inside, host, steps),
+        blames=_blames(run, inside, host, idle_of, steps),
         what_if=_what_ifs(run, seen, again, graph),
         graph=graph,
         replay_error=again / seen - 1 if seen else 0.0,
@@ -147,11 +154,12 @@ def analyse(
 
 
 def _idle(
-    spans: list[list[float]], begin: float, end: float, waits: Sequence[Wait]
-) -> tuple[dict[tuple[str, str], float], float, float]:
-    """Return idle time by wait, that for want of launches, and that of waits.
+    run: Run, spans: list[list[float]], begin: float, end: float
+) -> dict[tuple[str, str], float]:
+    """Return for how long the device has nothing to do, by line and reason.
 
-    A wait is to blame where the host was in it when the device ran dry.
+    A wait is to blame where the host was in it when the device ran dry; else it
+    is the launch of the task that came next.
     """
     gaps, at = [], begin
     for first, last in spans:
@@ -160,39 +168,46 @@ def _idle(
         at = last
     if end > at:
         gaps.append((at, end))
-    starts = [wait.begun for wait in waits]
+    starts = [wait.begun for wait in run.waits]
+    launched = {task.started: task.where for task in run.tasks if task.runs}
     idle_of: dict[tuple[str, str], float] = defaultdict(float)
-    launch = sync = 0.0
     for first, last in gaps:
         place = bisect_right(starts, first)
-        wait = waits[place - 1] if place else None
+        wait = run.waits[place - 1] if place else None
         if wait and wait.ended >= first and wait.reason != "full_queue":
             idle_of[wait.where, wait.reason] += last - first
-            sync += last - first
         else:
-            launch += last - first
-    return idle_of, launch, sync
+            idle_of[launched.get(last, "?"), _LAUNCHES] += last - first
+    return idle_of
 
 
-def _operators(
-    tasks: Sequence[Task], waits: Sequence[Wait], end: float, steps: int
-) -> list[Operator]:
-    calls: dict[str, int] = defaultdict(int)
-    device: dict[str, float] = defaultdict(float)
-    host: dict[str, float] = defaultdict(float)
+def _host_ns(tasks: Sequence[Task], waits: Sequence[Wait], end: float) -> list[float]:
+    """Return how long the host is busy from each launch to the next one."""
+    found = []
     starts = [wait.begun for wait in waits]
     for task, after in zip(
         tasks, [*(t.submitted for t in tasks[1:]), end], strict=True
     ):
-        calls[task.name] += 1
-        if task.runs:
-            device[task.name] += task.ended - task.started
         took = after - task.submitted
         place = bisect_right(starts, task.submitted)
         while place < len(waits) and waits[place].begun < after:
             took -= min(waits[place].ended, after) - waits[place].begun
             place += 1
-        host[task.name] += max(took, 0.0)
+        found.append(max(took, 0.0))
+    return found
+
+
+def _operators(
+    tasks: Sequence[Task], host_ns: Sequence[float], steps: int
+) -> list[Operator]:
+    calls: dict[str, int] = defaultdict(int)
+    device: dict[str, float] = defaultdict(float)
+    host: dict[str, float] = defaultdict(float)
+    for task, took in zip(tasks, host_ns, strict=True):
+        calls[task.name] += 1
+        if task.runs:
+            device[task.name] += task.ended - task.started
+        host[task.name] += took
     rows = [
         Operator(name, n / steps, device[name] / steps / 1e3, host[name] / steps / 1e3)
         for name, n in calls.items()
@@ -201,17 +216,21 @@ def _operators(
 
 
 def _blames(
-    waits: Sequence[Wait],
+    run: Run,
+    tasks: Sequence[Task],
+    host_ns: Sequence[float],
     idle_of: dict[tuple[str, str], float],
-    boundaries: Sequence[float],
     steps: int,
 ) -> list[Blame]:
     count: dict[tuple[str, str], int] = defaultdict(int)
     took: dict[tuple[str, str], float] = defaultdict(float)
-    for wait in waits:
-        if boundaries[0] <= wait.begun <= boundaries[-1]:
+    for wait in run.waits:
+        if run.boundaries[0] <= wait.begun <= run.boundaries[-1]:
             count[wait.where, wait.reason] += 1
             took[wait.where, wait.reason] += wait.ended - wait.begun
+    for task, ns in zip(tasks, host_ns, strict=True):
+        count[task.where, _LAUNCHES] += 1
+        took[task.where, _LAUNCHES] += ns
     rows = [
         Blame(
             where,

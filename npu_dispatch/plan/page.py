@@ -73,12 +73,12 @@ def _tables(one: Recorded) -> str:
     if r.blames:
         parts.append(
             _rows(
-                ["line", "why", "a step", "host blocked, µs", "device idle, µs"],
+                ["line", "why", "times a step", "host, µs", "device idle, µs"],
                 [
                     [
                         b.where,
                         b.reason,
-                        f"{b.waits:.1f}",
+                        f"{b.times:,.1f}",
                         f"{b.host_us:,.1f}",
                         f"{b.idle_us:,.1f}",
                     ]

@@ -127,6 +127,7 @@ def _recorded(
                     depth=piece.depth,
                     runs=piece.waited_for is None and piece.name not in _NO_WORK,
                     after=_after(piece.waited_for),
+                    where=piece.line or "?",
                 )
             )
     tasks.sort(key=lambda task: task.submitted)

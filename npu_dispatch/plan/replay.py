@@ -22,6 +22,7 @@ class Task:
     depth: int
     runs: bool  # takes time of the device
     after: tuple[tuple[int, int], int] | None = None
+    where: str = "?"  # the line that launched it
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,16 +65,16 @@ def _details(console: Console, report: Report) -> None:
     if why := graph_refused(report):
         console.print(why)
     if report.blames:
-        blames = Table(title=f"{report.device}: waits", title_style="bold")
+        blames = Table(title=f"{report.device}: lines", title_style="bold")
         blames.add_column("line", style="cyan", overflow="fold")
         blames.add_column("why")
-        for name in ("a step", "host blocked", "device idle"):
+        for name in ("times", "host", "device idle"):
             blames.add_column(name, justify="right")
         for blame in report.blames[:_MOST_ROWS]:
             blames.add_row(
                 blame.where,
                 blame.reason,
-                f"{blame.waits:.1f}",
+                f"{blame.times:,.1f}",
                 _time(blame.host_us),
                 _time(blame.idle_us),
             )

@@ -37,6 +37,7 @@ class Slice:
     outcome: str = "done"
     # What it waited for: (device, stream, number).
     waited_for: tuple[int, int, int] | None = None
+    line: str = ""  # "train.py:12 in step", of the program; "": not known
 
 
 @dataclass(slots=True)
@@ -111,6 +112,8 @@ def _details(task: Slice) -> dict[str, Any]:
         "queued_ns": task.started - task.submitted,
         "outcome": task.outcome,
     }
+    if task.line:
+        details["line"] = task.line
     if task.waited_for is not None:
         device, stream, number = task.waited_for
         details["waited_for"] = f"npu:{device} stream {stream} number {number}"

@@ -62,14 +62,16 @@ def spans_of(
     open_ranges: dict[tuple[int, int, int], list[tuple[int, Any]]] = defaultdict(list)
     found = []
 
+    fields = ("position", "other_stream", "other_device", "kind", "name", "depth")
+
     def add(row: Any, began: int, ended: int | None) -> None:
-        number, where, device, name, domain = (row[i] for i in (0, 5, 6, 7, 8))
+        number, where, device, _, name, domain = row
         if ended is None or ended >= since_ns:
             texts = names.get(name, "?"), names.get(domain, "?")
             found.append(Span(*texts, number, device, where, began, ended))
 
-    for row, moment in zip(records.tolist(), moments, strict=True):
-        number, where, device, kind = row[0], row[5], row[6], row[9]
+    for row, moment in zip(records[list(fields)].tolist(), moments, strict=True):
+        number, where, device, kind = row[:4]
         # On the host another thread may end a range.
         key = number, device, where if device >= 0 else 0
         if kind == MARK_POINT:

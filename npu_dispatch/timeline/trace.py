@@ -103,7 +103,9 @@ def _track(
     for row, submitted, started, ended in rows:
         if ended < since_ns:
             continue
-        position, _, _, _, number, stream, device, name, depth, kind, outcome = row
+        position, _, _, _, number, stream, name, depth, line, device, kind, outcome = (
+            row
+        )
         slices.append(
             Slice(
                 name=names.get(name, "?"),
@@ -116,6 +118,7 @@ def _track(
                 waited_for=(
                     (device, stream, number) if KINDS[kind] == "wait" else None
                 ),
+                line=names.get(line, ""),
             )
         )
     return StreamTrack(ring.device, ring.stream, slices, ring.lost)

@@ -36,7 +36,7 @@ KINDS = ("kernel", "wait", "record", "program")
 MARK_BEGIN, MARK_END, MARK_POINT = 16, 17, 18
 OUTCOMES = ("done", "failed", "dropped")
 
-_VERSION = 3
+_VERSION = 4
 _MAGIC = b"NPUTRACE"
 _HEADER = struct.Struct("<8sIIQQQQdIIQQIIIIQQQ")
 _WANTED_AT = 88
@@ -55,14 +55,15 @@ RECORD = np.dtype(
             "ended",
             "other_number",
             "other_stream",
-            "other_device",
             "name",
             "depth",
+            "line",
+            "other_device",
             "kind",
             "outcome",
         ],
-        "formats": ["<u8"] * 5 + ["<i8", "<i4", "<u4", "<u4", "u1", "u1"],
-        "offsets": [0, 8, 16, 24, 32, 40, 48, 52, 56, 60, 61],
+        "formats": ["<u8"] * 5 + ["<i8", "<u4", "<u4", "<u4", "<i2", "u1", "u1"],
+        "offsets": [0, 8, 16, 24, 32, 40, 48, 52, 56, 60, 62, 63],
         "itemsize": 64,
     }
 )

@@ -86,6 +86,13 @@ def test_with_a_fast_device_launches_are_the_limit(planned) -> None:
     assert report["graph"]["step_us"] > 0.9 * work
     assert "step in a graph (measured)" in gains
     assert gains["device 2x faster"] < 1.1 < gains["host 2x faster"]
+    # Every launch is one of the loop's lines: forward, backward, optimizer.
+    launches = [b for b in report["blames"] if b["reason"] == "launches"]
+    lines = {b["where"].split(" in ")[0].rsplit(":", 1)[1] for b in launches}
+    assert lines == {"9", "10", "11"}
+    assert sum(b["times"] for b in launches) == pytest.approx(report["launches"])
+    idle = sum(b["idle_us"] for b in launches)
+    assert idle == pytest.approx(report["launch_bound"] * report["step_us"], rel=0.01)
 
 
 def test_the_line_that_waits_is_named(planned, tmp_path: Path) -> None:
@@ -98,9 +105,9 @@ def test_the_line_that_waits_is_named(planned, tmp_path: Path) -> None:
         "--trace",
         str(trace),
     )
-    blame = report["blames"][0]
-    assert "script.py:12" in blame["where"] and blame["reason"] == "item"
-    assert blame["waits"] == pytest.approx(1, abs=0.3) and blame["host_us"] > 0
+    (blame,) = (b for b in report["blames"] if b["reason"] == "item")
+    assert "script.py:12" in blame["where"]
+    assert blame["times"] == pytest.approx(1, abs=0.3) and blame["host_us"] > 0
     assert report["sync_bound"] > 0 and "script.py:12" in done.stdout
     graph = report["graph"]
     assert graph["step_us"] is None and graph["where"].endswith("script.py:12")
@@ -140,7 +147,9 @@ def run_of(gap: float, took: float, *, waits: bool = False) -> Run:
         clock += gap
         begun = max(clock, free)
         free = begun + took
-        tasks.append(Task("op", STREAM, i + 1, clock, begun, free, 1, True))
+        where = "first" if i % 10 == 0 else "other"
+        task = Task("op", STREAM, i + 1, clock, begun, free, 1, True, where=where)
+        tasks.append(task)
         if i % 10 == 9:
             if waits:
                 host_waits.append(Wait("item", "line", clock + 0.5, free + 1))
@@ -170,3 +179,14 @@ def test_parts_of_a_step_are_told_apart() -> None:
     device, launch, sync = parts(run_of(10, 100, waits=True))
     assert device == pytest.approx(0.989, abs=0.002) and launch == 0
     assert sync == pytest.approx(0.011, abs=0.002)
+
+
+def test_a_launch_is_to_blame_for_the_time_before_its_task() -> None:
+    report = analyse(run_of(100, 10), "test", peak_allocated=0, peak_reserved=0)
+    one, two = sorted(report.blames, key=lambda blame: blame.times)
+    assert {blame.reason for blame in report.blames} == {"launches"}
+    assert (one.where, one.times, one.idle_us) == ("first", 1, 0.09)
+    assert (two.where, two.times) == ("other", 9)
+    assert two.idle_us == pytest.approx(9 * 0.09)
+    # The host is at a line until it comes to the next launch.
+    assert two.host_us == pytest.approx(0.9, rel=0.02)

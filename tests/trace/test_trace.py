@@ -76,6 +76,16 @@ def test_tasks_of_a_stream_do_not_overlap_and_start_after_submission(traced):
             assert task.ended <= after.started
 
 
+def test_a_task_names_the_line_that_launched_it(traced):
+    first, second = one(traced)
+    source = PROGRAM.split("\n")
+    said = {"aten::mm": "@", "aten::relu": "relu()", "aten::neg": "neg()"}
+    for task in [*first.slices, *second.slices]:
+        file, line = task.line.split(" in ")[0].rsplit(":", 1)
+        assert file.endswith("program.py")
+        assert said.get(task.name, "") in source[int(line) - 1]
+
+
 def test_a_wait_ends_after_what_it_waited_for(traced):
     first, second = one(traced)
     waits = [task for task in second.slices if task.waited_for]
@@ -277,7 +287,7 @@ def test_a_process_without_npu_is_named(tmp_path):
         TraceFile(short)
     wrong = tmp_path / "wrong"
     wrong.write_bytes(bytes(4096))
-    with pytest.raises(TraceError, match="not a trace file of version 3"):
+    with pytest.raises(TraceError, match="not a trace file of version 4"):
         TraceFile(wrong)
 
 

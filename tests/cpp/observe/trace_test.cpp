@@ -134,6 +134,27 @@ TEST(Trace, HasARecordOfEachTask) {
   std::filesystem::remove_all(traces);
 }
 
+TEST(Trace, SaysWhichLineLaunchedATask) {
+  const std::string traces = folder();
+  in_a_process(traces, [&] {
+    publish_site(3, "train.py:7 in step");
+    Stream& stream = next_stream(0, StreamPool::kNormal);
+    for (const uint32_t at : {3u, 0u, 4u, uint32_t(kMaxSites)}) {
+      Submission s;
+      EXPECT_TRUE(stream.begin(0, s, {at, 0}));
+      s.task->kernel = &kNothing;
+      stream.commit(s);
+      stream.after_commit(s);
+    }
+    synchronize_device(0, WaitReason::kDeviceSync);
+    TraceFile* const file = mine(traces);
+    const auto seen = records(*ring_of(*file, 0, stream.id()), 4);
+    EXPECT_EQ(name_at(*file, seen[0].line), "train.py:7 in step");
+    for (size_t i = 1; i < 4; ++i) EXPECT_EQ(seen[i].line, kNoTraceName);
+  });
+  std::filesystem::remove_all(traces);
+}
+
 TEST(Trace, HasAHeaderThatSaysHowToReadIt) {
   const std::string traces = folder();
   in_a_process(traces, [&] {
