@@ -53,8 +53,8 @@ def is_registered() -> bool:
 def register() -> None:
     """Make `torch.device("npu")` and `torch.npu` work. A second call does nothing.
 
-    Steps aside, with a message, where the real torch_npu is installed: torch
-    has room for one such device.
+    Where the real torch_npu is installed, it logs a message and leaves the device
+    to that package, because torch has room for one such device.
     """
     if is_registered():
         return
@@ -112,7 +112,7 @@ def register() -> None:
 
 
 def _take_sheet(name: str, compute: str) -> None:
-    """Tell the driver what device it is to emulate, and our children's too."""
+    """Tell the driver what device to emulate, here and in child processes."""
     from npu_dispatch.config import set_for_children
     from npu_dispatch.plan import sheet
 
@@ -124,7 +124,7 @@ def _start_watchdog(seconds: float) -> None:
 
     try:
         start_watchdog(os.getpid(), seconds)
-    except (OSError, TypeError) as error:  # no process more; no sys.executable
+    except (OSError, TypeError) as error:  # it cannot fork; sys.executable is None
         _log.warning("NPU_DISPATCH_WATCHDOG: there is no watchdog: %s", error)
 
 
@@ -167,8 +167,9 @@ def _real_torch_npu() -> bool:
 def install_torch_npu_alias() -> None:
     """Make `import torch_npu` give this device under the vendor's names.
 
-    For programs and libraries that look for torch_npu. A RuntimeError where
-    the real one is installed. See npu_dispatch.integrations.torch_npu.
+    This is for programs and libraries that look for torch_npu. It raises
+    RuntimeError where the real one is installed. See
+    npu_dispatch.integrations.torch_npu.
     """
     register()
     if _real_torch_npu():
@@ -189,8 +190,9 @@ def install_torch_npu_alias() -> None:
 def redirect_cuda() -> None:
     """Let torch.cuda mean torch.npu, and device "cuda" mean "npu", from now on.
 
-    For programs written for CUDA, and not to be undone. A RuntimeError where the
-    device `npu` is not ours. See npu_dispatch.integrations.torch_npu.contrib.
+    This is for programs written for CUDA, and cannot be undone. It raises
+    RuntimeError where the device `npu` is not ours. See
+    npu_dispatch.integrations.torch_npu.contrib.
     """
     register()
     if not is_registered():
@@ -199,7 +201,7 @@ def redirect_cuda() -> None:
             "torch_npu.contrib.transfer_to_npu"
         )
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # which would say what was asked for
+        warnings.simplefilter("ignore")  # it warns of just what was asked for
         importlib.import_module(
             f"{__name__}.integrations.torch_npu.contrib.transfer_to_npu"
         )
@@ -236,26 +238,29 @@ def compile_step(
 ) -> CompiledStep:
     """Return a callable that takes a whole training step with a batch.
 
-    `step(*inputs, target)` stands for zero_grad, `loss_fn(model(*inputs), target)`,
-    backward, clipping and `optimizer.step()`: compiled as by torch.compile, captured
-    in one graph, and replayed with the batch copied in. It returns what loss_fn
-    returned, detached: the loss, or a tuple, mapping or object with the loss first
-    or as `loss`. Without `loss_fn` the model returns that for all its arguments.
-    Batches may be on the host. Gradients are None after a step.
+    `step(*inputs, target)` does what zero_grad, `loss_fn(model(*inputs), target)`,
+    backward, clipping and `optimizer.step()` do. All of it is compiled as by
+    torch.compile, captured in one graph, and replayed with the batch copied in. The
+    call returns what loss_fn returned, detached: the loss, or a tuple, mapping or
+    object that has the loss first or as `loss`. Without `loss_fn` the model gets all
+    the arguments and returns that. Batches may be on the host. Gradients are None
+    after a step.
 
-    `scheduler`: its step() is called after each of the optimizer's; or call it
-    yourself: changed learning rates reach the graph. `scaler`: scales the loss,
-    unscales gradients, skips infinite ones, without a wait. `clip_grad_norm`,
-    `clip_grad_value`: limits for the optimizer's parameters. `accumulate`: the
-    optimizer steps at each n-th call, with the mean over n batches. `autocast`:
-    dtype that forward and loss run in. `backend`, `dynamic`, `options`: as of
-    torch.compile; `backend="eager"` captures without compiling.
+    `scheduler`: its step() is called after each step of the optimizer. You may also
+    call it yourself, because changed learning rates reach the graph. `scaler`: it
+    scales the loss, unscales gradients and skips infinite ones, without a wait.
+    `clip_grad_norm`, `clip_grad_value`: the limits for the optimizer's parameters.
+    `accumulate`: the optimizer steps at each n-th call, with the mean over n
+    batches. `autocast`: the dtype that forward and loss run in. `backend`,
+    `dynamic`, `options`: those of torch.compile; `backend="eager"` captures without
+    compiling.
 
     The first calls with batches of one shape run without a graph. Up to
-    `max_graphs` shapes have one, in shared memory; more run compiled, with a
-    warning. Changed modules, parameters or hyperparameters are captured anew. What
-    cannot be captured runs eagerly from then on, after one warning that says what
-    and where. TypeError and ValueError for arguments that cannot be used.
+    `max_graphs` shapes get one each, and these graphs share memory; further shapes
+    run compiled, with a warning. When modules, parameters or hyperparameters change,
+    the step is captured anew. A step that cannot be captured runs eagerly from then
+    on, after one warning that says what stood in the way and where. Arguments that
+    cannot be used raise TypeError or ValueError.
     """
     register()
     from npu_dispatch.whole_step.arguments import checked
@@ -288,7 +293,7 @@ def _check_torch(running: str, built_for: str) -> None:
 
 
 def _autoload() -> None:
-    """Entry point that `import torch` calls. Never raises."""
+    """Register the device when `import torch` calls this entry point; never raise."""
     try:
         if Config.read().autoload:
             register()

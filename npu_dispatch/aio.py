@@ -1,9 +1,9 @@
-"""Device work in an asyncio program: awaited like a socket.
+"""Device work in an asyncio program, which is awaited like a socket.
 
-    await event                  the work before the record is done
-    await stream                 so is what was submitted to it until now
-    y = await aio.to_host(x)     x in host memory
-    y = await aio.run(f, x)      f(x), computed
+    await event                  until the work before the event's record is done
+    await stream                 until all that was submitted to it is done
+    y = await aio.to_host(x)     gives x in host memory
+    y = await aio.run(f, x)      gives f(x) once it has been computed
     async with aio.QueueLimit(64): ...
 
 `asyncio.timeout` and cancellation end the wait, not the work: the device goes
@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 
 class _Number:
-    """Awaits one number of one stream."""
+    """An awaitable that ends when a stream has done its tasks up to a number."""
 
     def __init__(self, *point: int) -> None:
         device, stream, number = point
@@ -44,7 +44,7 @@ class _Number:
 
 
 async def wait(what: torch.Event | torch.Stream) -> None:
-    """Await an event or a stream of `npu`, also one of torch's generic classes."""
+    """Await an event or a stream of `npu`, of torch's generic classes as well."""
     if isinstance(what, npu.Event):
         return await what
     if what.device is None or what.device.type != "npu":
@@ -66,9 +66,9 @@ async def synchronize(device: torch.device | int | str | None = None) -> None:
 
 
 async def to_host(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a copy in pinned host memory. A tensor on `cpu` is returned itself.
+    """Return a copy in pinned host memory, or the tensor itself if it is on `cpu`.
 
-    The copy is ordered after what the current stream has been given.
+    The copy takes place after all that the current stream has been given.
     """
     if tensor.device.type == "cpu":
         return tensor
@@ -76,7 +76,7 @@ async def to_host(tensor: torch.Tensor) -> torch.Tensor:
     tensor = tensor.resolve_conj().resolve_neg()
     host = torch.empty_like(tensor, device="cpu", pin_memory=True)
     if host.stride() != tensor.stride():
-        # A view with gaps: only equal layouts are copied without waiting.
+        # This is a view with gaps, and only equal layouts are copied without waiting.
         tensor = torch.empty_like(tensor).copy_(tensor)
     host.copy_(tensor, non_blocking=True)
     await stream
@@ -88,8 +88,8 @@ async def run(
 ) -> T:
     """Return `fn(*args)` once the device has computed it.
 
-    `fn` is called at once, on the loop's thread; it launches and must not wait.
-    With a `stream` its work is done there, after what the current stream has
+    `fn` is called at once, on the loop's thread, so it may launch but must not
+    wait. With a `stream` its work runs there, after what the current stream has
     been given, and the result may be used on the current stream.
     """
     if stream is None:
@@ -122,13 +122,13 @@ def _tensors(value: object) -> Iterator[torch.Tensor]:
 
 
 class QueueLimit:
-    """A semaphore whose count is the stream's own queue.
+    """A semaphore that counts the unfinished tasks in a stream's queue.
 
     `async with limit:` enters once fewer than `depth` tasks of the stream are
-    unfinished, in the order of asking; what the body submits before its next
-    await is counted before the next one enters. So a program can be given more
-    requests than the queue takes, without ever blocking the loop in a launch.
-    Without a stream it is the current one at entry.
+    unfinished. Those who wait enter in the order in which they asked, and what one
+    body submits before its next await is counted before the next body begins. So a
+    program can take more requests than the queue has room for, and a launch never
+    blocks the loop. Without a `stream` it is the one that is current at entry.
     """
 
     def __init__(self, depth: int, stream: torch.Stream | None = None) -> None:
@@ -142,7 +142,7 @@ class QueueLimit:
         async with self._turn:
             stream = self._stream or npu.current_stream()
             point = stream.device_index, stream.stream_id
-            # Again after each wait: others submit to the stream as well.
+            # Asked again after each wait, as others may submit to the stream.
             while True:
                 wanted = _C.stream_tail(*point) - self.depth + 1
                 if _C.stream_retired(*point) >= wanted:

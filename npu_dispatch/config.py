@@ -1,6 +1,6 @@
-"""What the environment asks of the Python half.
+"""What the environment variables ask of the Python half.
 
-The only reader of NPU_* in Python. The C++ half reads its own variables
+No other Python file reads NPU_*. The C++ half reads its own variables
 (csrc/base/env.h); README.md lists all of them.
 """
 
@@ -26,7 +26,7 @@ __all__ = [
 # The torch this release is written for. tools/torch_pin.py reads this line, and the
 # package's metadata and the Makefile ask it.
 TORCH_VERSION = "2.13.0"
-# torch_npu counts as torch does; the local part says whose this is.
+# torch_npu numbers its versions as torch does; the local part says whose this is.
 TORCH_NPU_VERSION = f"{TORCH_VERSION}+npu.dispatch"
 
 _DEVICE_NAME = "Virtual NPU"
@@ -36,12 +36,12 @@ _TIME = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m)?")
 
 
 def for_child(**changes: str) -> dict[str, str]:
-    """Return this process's environment with changes, for one it starts."""
+    """Return this process's environment with changes, for a process that it starts."""
     return {**os.environ, **changes}
 
 
 def variable(name: str) -> str | None:
-    """Return a variable as it is, for whoever explains it to people."""
+    """Return a variable's text, for messages that quote it."""
     return os.environ.get(name)
 
 
@@ -66,9 +66,9 @@ class Config:
     watchdog_seconds: float = 0.0  # 0: none
     torch_npu_alias: bool = False
     cuda: bool = False  # means npu
-    flight_recorder_file: str | None = None  # its rank is added
+    flight_recorder_file: str | None = None  # the rank is appended to it
     task_queue: int = 1
-    emulated_sheet: str | None = None  # what to make NPU_EMULATED of
+    emulated_sheet: str | None = None  # the sheet that NPU_EMULATED is made of
     emulated_compute: str = "none"  # or "real"
 
     @classmethod
@@ -108,7 +108,7 @@ class Config:
 
 
 def cache_folder() -> Path:
-    """Return where compiled code is kept; a RuntimeError where nobody has a home."""
+    """Return where compiled code is kept; raise RuntimeError if there is no home."""
     if folder := os.environ.get("XDG_CACHE_HOME"):
         return Path(folder) / "npu_dispatch"
     try:
@@ -121,7 +121,7 @@ def cache_folder() -> Path:
 
 
 def bad_values(env: Mapping[str, str] | None = None) -> list[str]:
-    """Return what to say of variables that switch nothing on by mistake."""
+    """Return warnings of values that were to switch something on and do not."""
     env = os.environ if env is None else env
     told = []
     sanitizer = env.get("TORCH_NPU_SANITIZER", "")

@@ -33,10 +33,10 @@ class HostSyncWarning(UserWarning):
 
 
 class NPUSanitizerErrors(Exception):  # noqa: N818 - upstream's name, for ours
-    """Accesses that nothing orders. `errors`: one npu_dispatch.sanitizer.Report each.
+    """Accesses that nothing orders; `errors` has a sanitizer.Report for each pair.
 
-    Raised by the launch, or the host's own access, that is the second of the two;
-    it has not taken place.
+    It is raised by the second access of the two, a launch or the host's own, which
+    then does not take place.
     """
 
     def __init__(self, errors: list[Any]) -> None:

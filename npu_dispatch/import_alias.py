@@ -1,7 +1,7 @@
-"""Import names that stand for modules of another name; what follows an import.
+"""Import names that stand for other modules, and calls that follow an import.
 
-`import torch.npu.amp` must give npu_dispatch.npu.amp itself: a second copy
-would have its own state and its own classes.
+`import torch.npu.amp` must give npu_dispatch.npu.amp itself, because a second
+copy would have its own state and its own classes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class _Loader:
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        # The import system has just written the alias's over it.
+        # The import system has just replaced the module's spec by the alias's.
         module.__spec__ = self.own_spec
 
 
@@ -49,7 +49,7 @@ class _LoaderAndThen:
         return made
 
     def exec_module(self, module: ModuleType) -> None:
-        # Whoever asks for the module's source asks its own loader.
+        # Requests for the module's source go to its own loader.
         module.__loader__ = self.own
         if module.__spec__ is not None:
             module.__spec__.loader = self.own
@@ -74,7 +74,7 @@ def _distribution(name: str, version: str) -> Distribution:
 
 
 class _Finder:
-    """One of sys.meta_path's, for modules and for distributions."""
+    """The finder in sys.meta_path, for modules and for distributions."""
 
     def __init__(self) -> None:
         self.modules: dict[str, str] = {}
@@ -87,7 +87,7 @@ class _Finder:
         path: Sequence[str] | None,
         target: ModuleType | None = None,
     ) -> ModuleSpec | None:
-        # Gone from the list, so that the search below is for the module itself.
+        # The name leaves the list, so that the search below finds the module itself.
         if then := self.afterwards.pop(fullname, None):
             spec = importlib.util.find_spec(fullname)
             if spec is not None and spec.loader is not None:
@@ -135,7 +135,8 @@ def after_import(name: str, then: Callable[[], object]) -> None:
 def add(alias: str, real: str, version: str | None = None) -> None:
     """Make `import alias` and `import alias.x` give `real` and `real.x`.
 
-    version: what importlib.metadata.version(alias) is to say; None: nothing.
+    version: what importlib.metadata.version(alias) returns; with None it knows of
+    no such package.
     """
     _install()
     _finder.modules[alias] = real

@@ -31,10 +31,10 @@ _Send = Callable[[_Message], Awaitable[None]]
 
 
 class NpuCollector(Collector):
-    """For a registry of your own: `REGISTRY.register(NpuCollector())`.
+    """The collector for a registry of your own: `REGISTRY.register(NpuCollector())`.
 
-    Of all local processes, with the label `local_rank`, or of one `pid`.
-    Rendering then happens wherever that registry is scraped.
+    It collects from all local processes, with the label `local_rank`, or from the
+    one `pid`. The metrics are rendered wherever that registry is scraped.
     """
 
     def __init__(self, *, pid: int | None = None) -> None:
@@ -52,8 +52,8 @@ def asgi_app(
 ) -> Callable[[MutableMapping[str, Any], _Receive, _Send], Awaitable[None]]:
     """Return an ASGI app that answers every GET with the metrics.
 
-    To mount in a service that you have: `app.mount("/metrics", asgi_app())`.
-    pid: as NpuCollector's. Other methods get 405.
+    Mount it in a service that you have: `app.mount("/metrics", asgi_app())`. `pid`
+    is that of NpuCollector. Methods other than GET get status 405.
     """
     scrapes = Scrapes(Processes(pid=pid), ranked=pid is None)
 
@@ -66,7 +66,7 @@ def asgi_app(
         if scope["method"] in ("GET", "HEAD"):
             accept = dict(scope["headers"]).get(b"accept", b"").decode("latin-1")
             status = 200
-            # Elsewhere: a machine of many processes has a megabyte of metrics.
+            # In a thread, since many processes have a megabyte of metrics.
             body, kind = await asyncio.to_thread(scrapes.answer, accept)
         headers = [
             (b"content-type", kind.encode()),

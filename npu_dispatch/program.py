@@ -13,7 +13,7 @@ __all__ = ["Runner", "execute", "run_program", "what_to_run"]
 
 
 class Runner(click.Command):
-    """A command with `-m MODULE`: as for Python, what follows is the module's."""
+    """A command with `-m MODULE`: as with Python, the module gets what follows."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         taking_value = {
@@ -50,11 +50,11 @@ def what_to_run(
 
 
 def execute(what: str | Path, args: tuple[str, ...]) -> None:
-    """Run it in this process as its main program; raises what it raises."""
+    """Run a program as this process's main program; raise what it raises."""
     import runpy
 
     if isinstance(what, Path):
-        # Python itself makes a script's path absolute: frames name it so.
+        # Python makes a script's path absolute too, so that frames name it so.
         script = os.path.abspath(what)  # noqa: PTH100 (links stay)
         sys.argv = [script, *args]
         sys.path.insert(0, str(what.resolve().parent))
@@ -66,7 +66,7 @@ def execute(what: str | Path, args: tuple[str, ...]) -> None:
 
 
 def run_program(what: str | Path, args: tuple[str, ...]) -> int:
-    """Run it as `python SCRIPT ARGS` or `python -m MODULE ARGS` would.
+    """Run a program as `python SCRIPT ARGS` or `python -m MODULE ARGS` would.
 
     Returns the exit status.
     """
@@ -88,7 +88,7 @@ def run_program(what: str | Path, args: tuple[str, ...]) -> int:
 
 
 def _hide_command() -> None:
-    """Take the file that pip made for this command for no user's."""
+    """Say that the file which pip made for this command is not the user's code."""
     from npu_dispatch import _C
 
     command = getattr(sys.modules["__main__"], "__file__", None)

@@ -1,6 +1,6 @@
 """What pytest does with --npu-schedules, --npu-sanitize and --npu-sync.
 
-pytest_npu_dispatch names the options, and loads this where one is given.
+pytest_npu_dispatch defines the options, and loads this when one is given.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> None:
-    """Multiply methods of unittest's classes, which cannot be parametrised."""
+    """Repeat methods of unittest's classes, which cannot be parametrised."""
     if seeds := _seeds(config):
         items[:] = [copy for item in items for copy in _per_schedule(item, seeds)]
 
 
 class _ScheduledMethod(TestCaseFunction):
-    """A method of a unittest class, whose item has another name than it."""
+    """A method of a unittest class whose item has a name of its own."""
 
     def _getinstance(self) -> object:
         return self.cls(self.originalname)
@@ -54,7 +54,7 @@ def _per_schedule(item: pytest.Item, seeds: range) -> list[pytest.Item]:
             name=f"{item.name}[npu-seed={seed}]",
             callobj=item.obj,
         )
-        copy.originalname = item.name  # given above, it would name the item, too
+        copy.originalname = item.name  # given above, it would be the item's name
         copy.stash[_SEED] = seed
         copies.append(copy)
     return copies
@@ -118,7 +118,7 @@ def pytest_runtest_teardown(item: pytest.Item) -> Iterator[Any]:
 
 
 def _switch_sanitizer(config: pytest.Config, *, on: bool) -> None:
-    """Between tests it stays on: what one leaves queued, the next may race with."""
+    """Switch it. It stays on between tests: the next may race with what one queued."""
     from npu_dispatch.npu import _sanitizer
 
     if on:
@@ -129,9 +129,9 @@ def _switch_sanitizer(config: pytest.Config, *, on: bool) -> None:
 
 @contextmanager
 def _findings_fail(item: pytest.Item) -> Iterator[None]:
-    """Raise what was found in this phase and what its exception did not reach us.
+    """Raise what was found in this phase, if its exception did not reach the test.
 
-    A thread, a `try` or gather() may have kept it.
+    A thread, a `try` or gather() may have kept the exception.
     """
     if not item.config.getoption("--npu-sanitize"):
         yield
@@ -150,7 +150,7 @@ def _findings_fail(item: pytest.Item) -> Iterator[None]:
 
 @contextmanager
 def _sync_debug(mode: str) -> Iterator[None]:
-    """Watch the test's own waits, in all of its threads; not its fixtures'."""
+    """Watch the test's own waits, in all of its threads, but not its fixtures'."""
     from npu_dispatch.npu.debugging.host_waits import (
         get_sync_debug_mode,
         set_process_rule,

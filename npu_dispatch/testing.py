@@ -1,4 +1,4 @@
-"""Run a program under many interleavings of its streams, each of them chosen.
+"""Run a program under many interleavings of its streams, each chosen by a seed.
 
 A correctly ordered program gives the same results under all of them.
 """
@@ -17,8 +17,8 @@ from npu_dispatch import _C, npu
 
 __all__ = ["Run", "ScheduleError", "explore", "schedule"]
 
-LENGTH = 64  # tasks, where nobody has counted them
-_CHANGES = 3  # steps at which a priority drops: bugs of that depth are found
+LENGTH = 64  # how many tasks are assumed before they have been counted
+_CHANGES = 3  # steps at which a priority drops; bugs of that depth are found
 
 
 @dataclass(slots=True)
@@ -33,8 +33,8 @@ class Run:
 class ScheduleError(AssertionError):
     """Two schedules of one program gave different results, or one failed.
 
-    `seed` replays it: explore(fn, schedules=1, seed=error.seed). `length` is
-    what schedule() and pytest have to be told as well.
+    `seed` replays it: explore(fn, schedules=1, seed=error.seed). schedule() and
+    pytest have to be told `length` as well.
     """
 
     def __init__(self, seed: int, what: str, length: int, poison: bool = True) -> None:
@@ -60,9 +60,9 @@ def schedule(
 ) -> Iterator[Run]:
     """Run the tasks of this block one at a time, in the order of `seed`.
 
-    Seed 0 is program order, every task at once. `length`: about how many tasks
-    the block launches. `poison`: overwrite device memory when it is freed.
-    For programs that use the device from one thread.
+    With seed 0 every task runs at once, in program order. `length`: about how many
+    tasks the block launches. `poison`: overwrite device memory when it is freed.
+    The program must use the device from one thread only.
     """
     if seed < 0:
         raise ValueError(f"a seed is not negative: {seed}")
@@ -139,5 +139,5 @@ def _difference(expected: Any, found: Any) -> str | None:
 
 
 def _bits(t: torch.Tensor) -> torch.Tensor:
-    """Return the tensor's bytes: NaN equals itself."""
+    """Return the tensor's bytes, so that NaN equals itself."""
     return t.contiguous().reshape(-1).view(torch.uint8)

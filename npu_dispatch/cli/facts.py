@@ -19,8 +19,9 @@ __all__ = ["doctor", "ops"]
 def ops(name: str, tier: str | None) -> None:
     """Say how operators run: all of those whose name contains NAME.
 
-    One a line, with its tier: structured, meta and hand launch asynchronously,
-    composite ones are made of others, synchronous ones wait for the device.
+    Each line has an operator and its tier. Those of the tiers structured, meta and
+    hand launch asynchronously, composite ones are made of others, and synchronous
+    ones wait for the device.
     """
     table = (
         (Path(npu_dispatch.__file__).parent / "op_tiers.txt").read_text().splitlines()

@@ -40,7 +40,7 @@ def _host_speed(_: click.Context, __: click.Parameter, value: str | None) -> flo
     "devices",
     multiple=True,
     metavar="SHEET",
-    help="A sheet of the package, or a TOML file. May be repeated.",
+    help="The name of a sheet of the package, or a TOML file. May be repeated.",
 )
 @click.option(
     "--scale",
@@ -52,7 +52,7 @@ def _host_speed(_: click.Context, __: click.Parameter, value: str | None) -> flo
 @click.option(
     "--steps",
     type=click.IntRange(1),
-    help="To look at. By default 10, or as many as take a quarter of a second.",
+    help="How many to look at; by default 10, or what takes a quarter of a second.",
 )
 @click.option("--warmup", type=click.IntRange(0), default=3, show_default=True)
 @click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path))
@@ -61,7 +61,7 @@ def _host_speed(_: click.Context, __: click.Parameter, value: str | None) -> flo
     "--trace",
     "trace_file",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="For ui.perfetto.dev; `.json` is Chrome's format. Of the first device.",
+    help="Write the first device's timeline for ui.perfetto.dev, or Chrome's .json.",
 )
 @click.option("-m", "module", help="A module to run, as `python -m` does.")
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
@@ -78,9 +78,9 @@ def plan(
 ) -> None:
     """Say how SCRIPT would run on a device of stated speed.
 
-    Runs some steps of it on an emulated device, where nothing is computed: a
-    step ends where the optimizer's does. Without an optimizer the whole run
-    is one. See docs/plan.md.
+    It runs some steps of the script on an emulated device, where nothing is
+    computed. A step ends where the optimizer's does; without an optimizer the
+    whole run is one step. See docs/plan.md.
     """
     from npu_dispatch.plan import sheet
     from npu_dispatch.plan.record import PlanError, record

@@ -23,10 +23,10 @@ __all__ = ["run", "sanitize"]
     "--json",
     "json_file",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Also write the figures to this file.",
+    help="Also write the figures to this file, as JSON.",
 )
 @click.option("--quiet", is_flag=True, help="Print no summary.")
-@click.option("--torch-npu", is_flag=True, help="Let it import torch_npu.")
+@click.option("--torch-npu", is_flag=True, help="Let SCRIPT import torch_npu.")
 @click.option("--cuda", is_flag=True, help='Let torch.cuda and "cuda" mean the npu.')
 @click.option("-m", "module", help="A module to run, as `python -m` does.")
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
@@ -68,7 +68,7 @@ def run(
 
 
 def _finish_work() -> int:
-    """Wait for what the script left queued; 1 if some of it failed."""
+    """Wait for what the script left queued; return 1 if some of it failed."""
     from npu_dispatch import npu
     from npu_dispatch.npu.runtime.exit import finish_or_drop
 

@@ -1,4 +1,4 @@
-"""`npu-dispatch ps`, `top` and `trace`: looking at processes from outside.
+"""`npu-dispatch ps`, `dump`, `top` and others that look at processes from outside.
 
 Each command imports what it needs, so `--help` and the shell's completion load
 none of it.
@@ -32,14 +32,14 @@ def ps(as_json: bool, everybody: bool) -> None:
 
 @click.command()
 @click.option("--all-ranks", is_flag=True, help="Compare what ranks have called.")
-@click.option("--save", metavar="PREFIX", help="Also write each rank's to PREFIXrank.")
+@click.option("--save", metavar="PREFIX", help="Also write dumps to files PREFIXrank.")
 @click.argument("what", nargs=-1)
 def dump(what: tuple[str, ...], all_ranks: bool, save: str | None) -> None:
     """Say what the streams and host threads of PID are doing, also when it hangs.
 
-    With --all-ranks: which rank waits in which collective, and which rank is
-    elsewhere. Of this machine's processes, or of the files and folders named,
-    which --save has written, or the watchdog.
+    With --all-ranks it says which rank waits in which collective, and which rank
+    is elsewhere. It looks at this machine's processes, or at the files and folders
+    that are named, which --save or the watchdog has written.
     """
     if all_ranks or save:
         return _dump_ranks([Path(one) for one in what], save)
@@ -58,14 +58,15 @@ def dump(what: tuple[str, ...], all_ranks: bool, save: str | None) -> None:
 
 
 @click.command()
-@click.option("--list", "only_list", is_flag=True, help="List what there is.")
-@click.option("--tasks", default=8, show_default=True, help="Last ones, per stream.")
+@click.option("--list", "only_list", is_flag=True, help="List the killed processes.")
+@click.option("--tasks", default=8, show_default=True, help="How many per stream.")
 @click.argument("pid", type=int, required=False)
 def postmortem(pid: int | None, only_list: bool, tasks: int) -> None:
     """Say what a killed process was doing: PID, or the one that died last.
 
-    Last tasks with the lines that launched them, waits, memory. What is left of a
-    process is kept for an hour from when somebody finds it dead.
+    It shows the last tasks with the lines that launched them, the waits and the
+    memory. What is left of a process is kept for an hour from when somebody finds
+    it dead.
     """
     from npu_dispatch.diagnosis.postmortem import dead, postmortem_lines
     from npu_dispatch.stats import StatsReader
@@ -127,7 +128,7 @@ def top(
                 "or use --once"
             ) from missing
         return screen.run()
-    sampler.sample()  # so that there are rates
+    sampler.sample()  # the first of two, since rates are differences
     time.sleep(interval)
     if as_json:
         return click.echo(json.dumps(figures.as_json(sampler), indent=2))
@@ -151,7 +152,7 @@ def _seconds(_context: click.Context, _option: click.Parameter, value: str) -> f
     default="5s",
     callback=_seconds,
     metavar="TIME",
-    help="How long, for a PID.",
+    help="How long to record a PID.",
 )
 @click.option(
     "-o",
@@ -159,7 +160,7 @@ def _seconds(_context: click.Context, _option: click.Parameter, value: str) -> f
     default="npu.pftrace",
     show_default=True,
     type=click.Path(dir_okay=False, path_type=Path),
-    help=".json: for chrome://tracing; else for ui.perfetto.dev.",
+    help="The file: NAME.json for chrome://tracing, any other for ui.perfetto.dev.",
 )
 @click.argument("target", nargs=-1, required=True, type=click.UNPROCESSED)
 def trace(last: float, out: Path, target: tuple[str, ...]) -> None:

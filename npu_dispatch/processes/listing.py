@@ -1,8 +1,8 @@
 """Which processes use the device, and what their counters say over time.
 
-Reads segments only: works on a process that hangs, and imports no torch. A
-process that died disappears with the next refresh; its segment is laid aside
-(remains.py).
+This reads segments only, so it works on a process that hangs, and imports no
+torch. A process that died disappears with the next refresh, and its segment is
+laid aside (remains.py).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 def is_alive(info: SegmentInfo) -> bool | None:
-    """Return whether the segment's process lives; None: it cannot be told.
+    """Return whether the segment's process lives, or None if that cannot be told.
 
     Process numbers of another namespace mean nothing here.
     """
@@ -97,7 +97,7 @@ class _Progress:
     """What is remembered of a stream between two refreshes."""
 
     retired: int = -1
-    # A moment at which it had not yet retired that many.
+    # A moment at which the stream had not yet retired that many tasks.
     before: float = 0.0
     depths: deque[tuple[float, int]] = field(default_factory=deque)
     thread_alive: float | None = None
@@ -108,14 +108,14 @@ class _Progress:
             self.retired = stats.retired
         while self.depths and self.depths[0][0] < time_now - _DEPTH_WINDOW_S:
             self.depths.popleft()
-        # A falling run: an older, smaller depth can no longer be the most.
+        # The depths fall: an older one that is smaller can no longer be the most.
         while self.depths and self.depths[-1][1] <= stats.depth:
             self.depths.pop()
         self.depths.append((time_now, stats.depth))
 
 
 class _Watched:
-    """One process's segment, open."""
+    """One process's open segment, and what is remembered of it."""
 
     def __init__(self, path: Path, slot: str) -> None:
         self.path = path
@@ -173,8 +173,8 @@ class _Watched:
 class Processes:
     """The processes of this user that publish statistics, or one of them.
 
-    `refresh()` about once a second keeps the figures that need a past exact.
-    Not for use by several threads at once.
+    Call `refresh()` about once a second: figures about the last minute are exact
+    only then. Several threads must not use one object at once.
     """
 
     def __init__(self, *, pid: int | None = None, directory: Path | None = None):
@@ -184,7 +184,7 @@ class Processes:
         self.views: tuple[ProcessView, ...] = ()
         # Files that could not be read as a segment at the last refresh.
         self.unreadable = 0
-        self._told: set[tuple[str, int]] = set()  # names and inodes, of a warning
+        self._told: set[tuple[str, int]] = set()  # files that were warned of
 
     def refresh(self) -> tuple[ProcessView, ...]:
         """Read everything again; lay aside what dead processes left."""
@@ -195,7 +195,7 @@ class Processes:
         )
         views = []
         for watched in order:
-            # One process's segment, torn or forged, hides no other's.
+            # A segment that is torn or forged must not hide those of other processes.
             try:
                 views.append(watched.view())
             except Exception as error:

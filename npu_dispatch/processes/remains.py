@@ -2,9 +2,9 @@
 
 A process that ends by itself removes its segment and its trace. One that was
 killed cannot; whoever finds its file first, a new process or a reader, gives it
-the name NAME.dead, so that nobody takes it for a living one's and a new process
-of that number leaves it alone. It is kept for an hour from then on, the newest
-few of them: csrc/stats/owner.h has the same rule for processes that start.
+the name NAME.dead, so that nobody takes it for a living process's and a new
+process of that number leaves it alone. The newest few of these files are kept, for
+an hour from then on. csrc/stats/owner.h has the same rule for processes that start.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ KEPT_SEGMENTS = 16
 def lay_aside(path: Path) -> None:
     """Keep a dead process's file for a postmortem, under another name."""
     aside = path.with_name(path.name + SUFFIX)
-    with contextlib.suppress(OSError):  # a file system that is read-only
+    with contextlib.suppress(OSError):  # the file system may be read-only
         os.utime(path)
         path.rename(aside)
     sweep(path.parent)
@@ -42,7 +42,7 @@ def remains(directory: Path) -> list[Path]:
 
 
 def sweep(directory: Path) -> None:
-    """Remove what has been kept for its time, or has too many after it."""
+    """Remove what has been kept for an hour, and all but the newest few."""
     oldest = time.time() - KEPT_S
     for number, path in enumerate(remains(directory)):
         with contextlib.suppress(OSError):

@@ -26,7 +26,7 @@ def name_of(pid: int) -> str:
 
 
 def script_name(words: Sequence[str]) -> str:
-    """Return "train.py" of what began as `python -u /long/way/train.py --lr 1`."""
+    """Return "train.py" for the command `python -u /long/way/train.py --lr 1`."""
     if not words or not words[0]:
         return ""
     command = Path(words[0]).name

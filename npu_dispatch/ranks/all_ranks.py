@@ -22,7 +22,7 @@ Entry = dict[str, Any]
 class _Group:
     name: str
     ranks: tuple[int, ...]
-    calls: dict[int, list[Entry]]  # of each rank that has a dump, oldest first
+    calls: dict[int, list[Entry]]  # by rank, if it has a dump; oldest first
     now_ns: dict[int, int]
 
 
@@ -53,7 +53,7 @@ def _jobs(dumps: list[Dump]) -> list[list[Dump]]:
     """Return the dumps that share a group, together."""
     jobs: list[tuple[set[str], list[Dump]]] = []
     for dump in dumps:
-        # torch's own files name their groups, and are of one job.
+        # Files that torch wrote have the groups' names only; they are of one job.
         tokens = set(dump.get("groups") or dump["pg_config"]) - {""}
         mine = [dump]
         for job in [job for job in jobs if job[0] & tokens]:
@@ -65,7 +65,7 @@ def _jobs(dumps: list[Dump]) -> list[list[Dump]]:
 
 
 def job_of(mine: Dump, others: list[Dump]) -> list[Dump]:
-    """Return the dumps of the job that `mine` is of, with it."""
+    """Return the dumps of the job that `mine` belongs to, `mine` included."""
     return next(job for job in _jobs([mine, *others]) if mine in job)
 
 
@@ -112,7 +112,7 @@ def _age(entry: Entry, now_ns: int) -> str:
 
 
 def _state(entry: Entry, now_ns: int) -> str:
-    """Return what a rank does about a call that is not done."""
+    """Return how far a rank is with a call that is not done."""
     if entry.get("failed"):
         return "failed in"
     if entry["state"] == "started":
@@ -121,7 +121,7 @@ def _state(entry: Entry, now_ns: int) -> str:
 
 
 def _unlike(mine: Entry, theirs: Entry) -> str:
-    """Return in what two ranks' calls of one number differ; "": in nothing."""
+    """Return what differs in two ranks' calls of one number; "" if nothing does."""
 
     def name(entry: Entry) -> str:
         return str(entry.get("name") or entry["profiling_name"])
@@ -163,7 +163,7 @@ def _collectives(group: _Group) -> Iterator[str]:
         return
     number = min(open_ones)
     there = {rank: calls[number] for rank, calls in of.items() if number in calls}
-    # What most ranks call is taken for what was meant; of as many, the first's.
+    # What most ranks call is taken for what was meant; the first rank breaks a tie.
     ranks = sorted(there)
     meant = max(
         ranks, key=lambda r: sum(not _unlike(there[r], there[o]) for o in ranks)
@@ -219,7 +219,7 @@ def _messages(group: _Group) -> Iterator[str]:
 
 
 def report(dumps: list[Dump]) -> list[str]:
-    """Return, for each job and group, who waits for what, and who for nobody."""
+    """Return lines that say who waits for what, and who does not, in each group."""
     lines = []
     for job in _jobs(dumps):
         pids = ", ".join(str(dump["pid"]) for dump in job if "pid" in dump)

@@ -1,6 +1,6 @@
 """What a flight recorder's file must hold for its readers, field by field.
 
-A file comes from elsewhere: from another version, another program, or cut short.
+Another version or another program may have written the file, or it is cut short.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def _kind(*kinds: type) -> Is:
 
 
 def _number(value: Any) -> bool:
-    # Of 64 bits: whoever multiplies and divides them need not think of others.
+    # Integers have 64 bits, so that whoever computes with them need not expect others.
     return isinstance(value, int) and abs(value) < 1 << 64
 
 
@@ -57,7 +57,7 @@ _ENTRY: dict[str, Is] = {
     "output_dtypes": _list_of(_TEXT),
     "state": _TEXT,
 }
-# Of our own, or not of every version's.
+# These are ours, or not every version of torch has them.
 _ENTRY_MAY: dict[str, Is] = {
     "name": _TEXT,
     "token": _TEXT,
@@ -90,7 +90,7 @@ def _check(what: str, value: Any, must: dict[str, Is], may: dict[str, Is]) -> No
 
 
 def check_dump(dump: Any) -> None:
-    """Raise a ValueError that names the field which is not as readers need it."""
+    """Raise a ValueError that names the first field which readers cannot use."""
     _check("the dump", dump, _DUMP, _DUMP_MAY)
     for entry in dump["entries"]:
         _check("a call", entry, _ENTRY, _ENTRY_MAY)

@@ -1,8 +1,8 @@
 """What a rank has called, in the format of torch's flight recorder.
 
-`torch.distributed.flight_recorder.fr_trace` reads a folder of such files, and
-`npu-dispatch dump --all-ranks FOLDER`. Needs nothing from the process whose
-segment it reads, which may hang; imports no torch.
+`torch.distributed.flight_recorder.fr_trace` reads a folder of such files, and so
+does `npu-dispatch dump --all-ranks FOLDER`. The process whose segment is read need
+not do anything, so it may hang. This imports no torch.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ __all__ = ["Dump", "dump_of", "load", "save"]
 
 Dump = dict[str, Any]
 VERSION = "2.10"  # of torch's format
-# Messages are numbered by themselves: their numbers must not look like those of
-# the collectives beside them.
+# Messages have numbers of their own, which must not look like those of the
+# collectives beside them.
 _MESSAGES_FROM = 1 << 32
 _NAMES = {
     "all_gather_into_tensor": "_all_gather_base",
@@ -42,7 +42,7 @@ def _frames(line: str) -> list[dict[str, Any]]:
 
 
 def _sizes(tensors: list[LoggedTensor], joined: bool) -> list[list[int]]:
-    """Return each tensor's sizes; of equal ones that are parts, the whole's."""
+    """Return each tensor's sizes; for equal parts of one tensor, the whole's."""
     sizes = [list(t.sizes) for t in tensors]
     if joined and len(sizes) > 1:
         if all(one == sizes[0] for one in sizes):
@@ -120,7 +120,7 @@ def _entries(call: LoggedCollective, info: SegmentInfo) -> list[dict[str, Any]]:
 
 
 def dump_of(reader: StatsReader) -> Dump | None:
-    """Return a process's dump; None when it is in no group of ranks."""
+    """Return a process's dump, or None when it is in no group of ranks."""
     log = reader.collectives()
     if log is None or not log.groups:
         return None
@@ -155,7 +155,7 @@ def dump_of(reader: StatsReader) -> Dump | None:
 
 
 class _PlainUnpickler(pickle.Unpickler):
-    """Of values only: a file from elsewhere runs nothing here."""
+    """It makes values only, so that a file cannot make it run code."""
 
     def find_class(self, module: str, name: str) -> Any:
         raise pickle.UnpicklingError(f"holds a {module}.{name}, not a dump")
@@ -164,16 +164,16 @@ class _PlainUnpickler(pickle.Unpickler):
 def load(path: Path) -> Dump:
     """Return the dump in a file that save(), or torch, has written.
 
-    Raises ValueError for a file that is none. Runs no code from the file.
+    Raises ValueError for a file that is no dump. No code in the file is run.
     """
     try:
         found = _PlainUnpickler(io.BytesIO(path.read_bytes())).load()
-    # Of bytes that are no pickle it raises whatever comes to its mind.
+    # For bytes that are no pickle, it raises exceptions of any class.
     except Exception as error:
         raise ValueError(f"{path}: not a flight recorder's dump: {error}") from None
     if not isinstance(found, dict) or not {"entries", "pg_config"} <= found.keys():
         raise ValueError(f"{path}: not a flight recorder's dump")
-    if "rank" not in found:  # torch's own files say it in their names
+    if "rank" not in found:  # files that torch wrote have it in their names
         digits = path.name[len(path.name.rstrip("0123456789")) :]
         found["rank"] = int(digits or 0)
     try:
@@ -185,7 +185,7 @@ def load(path: Path) -> Dump:
 
 
 def save(dump: Dump, prefix: str) -> Path:
-    """Write it to `prefix` + rank, as fr_trace wants to find it."""
+    """Write a dump to the file `prefix` + rank, where fr_trace looks for it."""
     path = Path(f"{prefix}{dump['rank']}")
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")

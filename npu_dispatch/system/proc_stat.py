@@ -1,4 +1,4 @@
-"""Reads /proc/PID/stat, of processes and of threads, as bytes."""
+"""Readers of /proc/PID/stat, for processes and for threads."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def stat_fields(pid: int, thread: int | None = None) -> list[bytes]:
     """Return fields 3 and on of a process, or of one thread; [] if it is gone."""
     where = f"/proc/{pid}/stat" if thread is None else f"/proc/{pid}/task/{thread}/stat"
     try:
-        # Not by way of Path, which takes thrice as long: there may be hundreds.
+        # Path would take three times as long, and there may be hundreds of them.
         with open(where, "rb", 0) as stat:  # noqa: PTH123
             return stat.read(1024).rpartition(b")")[2].split()
     except OSError:
@@ -23,7 +23,7 @@ def stat_fields(pid: int, thread: int | None = None) -> list[bytes]:
 
 
 def has_ended(pid: int) -> bool:
-    """Return whether a process is gone or a zombie: its memory is gone, too."""
+    """Return whether a process is gone or a zombie, whose memory is gone, too."""
     fields = stat_fields(pid)
     return not fields or fields[_STATE] in (b"Z", b"X")
 
@@ -37,7 +37,7 @@ def process_start(pid: int) -> int:
 
 
 def pid_namespace() -> int:
-    """Return where process numbers count for this process; 0: it cannot be told."""
+    """Return this process's namespace of process numbers; 0 if that is not known."""
     try:
         return Path("/proc/self/ns/pid").stat().st_ino
     except OSError:

@@ -1,9 +1,9 @@
 """Files in shared memory that other processes write: segments, traces, events.
 
-Whoever may write to the folder can put there what he likes, and the writer may
-end, or be wrong, at any moment. So a file is opened in one way, which neither
-follows nor waits, and is read by copies: a mapped file that somebody makes
-shorter kills whoever touches it.
+Whoever may write to the folder can put anything there, and the writer may end, or
+write nonsense, at any moment. So a file is opened in one way, which follows no
+links and waits for nobody, and is read by copying: a mapped file that somebody
+makes shorter kills the process that touches it.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ _FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 
 
 class UnsafeFileError(OSError):
-    """The file is not what a process of this user has made."""
+    """The file is not one that a process of this user has made."""
 
 
 def open_untrusted(path: Path, *, writable: bool = False) -> int:
-    """Return a descriptor of a plain file of this user's, in a folder that is safe.
+    """Return a descriptor of a plain file of this user, in a folder that is safe.
 
     Raises UnsafeFileError for anything else, and OSError as os.open does.
     """
@@ -60,7 +60,7 @@ def _check_file(path: Path, found: os.stat_result) -> None:
 
 
 class UntrustedFile:
-    """Such a file, open, to be read piece by piece."""
+    """An open file of that kind, to be read piece by piece."""
 
     def __init__(self, path: Path, *, writable: bool = False) -> None:
         self.path = path
@@ -69,8 +69,8 @@ class UntrustedFile:
         self.size, self.inode = found.st_size, found.st_ino
 
     def read(self, at: int, size: int) -> bytes:
-        """Return so many bytes; an UnsafeFileError where there are fewer."""
-        # Not more than the file had, whatever its own words say of sizes.
+        """Return so many bytes; raise UnsafeFileError where there are fewer."""
+        # No more than the file had are read, whatever sizes it claims.
         data = os.pread(self._file, size, at) if at + size <= self.size else b""
         if len(data) != size:
             raise UnsafeFileError(
@@ -79,16 +79,16 @@ class UntrustedFile:
         return data
 
     def grow(self) -> None:
-        """See what its process has added to its end since it was opened."""
+        """Take in what its process has added to its end since it was opened."""
         self.size = os.fstat(self._file).st_size
 
     def write(self, at: int, data: bytes) -> None:
         """Write over bytes that are there."""
-        self.read(at, len(data))  # does not make a file longer
+        self.read(at, len(data))  # which refuses to make a file longer
         os.pwrite(self._file, data, at)
 
     def close(self) -> None:
-        """A second call does nothing."""
+        """Close the file. A second call does nothing."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1

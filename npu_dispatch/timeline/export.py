@@ -1,10 +1,10 @@
 """Write a timeline as Chrome JSON or as native Perfetto protobuf.
 
-Both have, per stream, a track of tasks as they ran, a track of submissions, and
-a counter of unfinished tasks; arrows from submission to start, and from the
-task that a stream waited for to its wait. Slices of a track never overlap.
-Range markers have tracks of their own, per thread and per stream; there a slice
-may be inside another.
+Both have, for each stream, a track of the tasks as they ran, a track of
+submissions, and a counter of unfinished tasks. Arrows lead from a submission to
+the start of its task, and from the task that a stream waited for to that wait.
+Slices of a track never overlap. Range markers have tracks of their own, for each
+thread and each stream; there a slice may be inside another.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from npu_dispatch.timeline.marks import Lane, Span
 
 __all__ = ["Counter", "Process", "Slice", "StreamTrack", "chrome_json", "perfetto"]
 
-# The submission slices, for the eye: what is recorded is their beginning.
+# How long a submission is drawn, at most; only its beginning is recorded.
 _SUBMISSION_NS = 500
 
 
@@ -70,7 +70,7 @@ class Process:
 
 @dataclass(frozen=True, slots=True)
 class _Arrows:
-    """Ids of the arrows that begin and end at the tasks of a process."""
+    """The ids of the arrows that begin and end at the tasks of a process."""
 
     waits: dict[tuple[int, int, int], list[int]]  # (device, stream, position)
     of_wait: dict[tuple[int, int, int], int]
@@ -120,7 +120,7 @@ def _details(task: Slice) -> dict[str, Any]:
     return details
 
 
-# An arrow's id: unique over all processes of a file.
+# The id of an arrow is unique over all processes of a file.
 def _submit_arrow(pid: int, track: int, position: int) -> int:
     return (pid << 41 | track << 34 | (position & 0x3FFFFFFF) << 1) & (2**63 - 1)
 
@@ -130,10 +130,10 @@ def _wait_arrow(pid: int, number: int) -> int:
 
 
 def _steps(lane: Lane) -> Iterator[tuple[str, int, Span]]:
-    """Yield what begins, ends and just happens in a lane, in order.
+    """Yield the begins, ends and single moments of a lane, in order.
 
-    Of those at one moment, an inner range ends before and begins after its
-    outer one. A range that is still open has no end.
+    Where several have the same time, an inner range begins after its outer one and
+    ends before it. A range that is still open has no end.
     """
     inside: list[Span] = []
 
@@ -154,8 +154,8 @@ def _steps(lane: Lane) -> Iterator[tuple[str, int, Span]]:
 def chrome_json(processes: list[Process], path: Path) -> None:
     """Write the format of chrome://tracing.
 
-    Times are microseconds since the first of all, with three decimals; what
-    that is on CLOCK_MONOTONIC is in `otherData`.
+    Times are microseconds, with three decimals, since the first event of all;
+    `otherData` has that event's time on CLOCK_MONOTONIC.
     """
     tasks = (t for p in processes for track in p.streams for t in track.slices)
     marks = (s.began for p in processes for lane in p.lanes for s in lane.spans)
@@ -289,9 +289,9 @@ def _annotation(name: str, value: Any) -> bytes:
 def perfetto(processes: list[Process], path: Path) -> None:
     """Write a .pftrace file; times are integer nanoseconds."""
     with path.open("wb") as out:
-        # State of the sequence is cleared: 1 << 0.
+        # 1 << 0 says that the sequence's state is cleared.
         out.write(_packet(_number(13, 1)))
-        # One moment on the clocks REALTIME, MONOTONIC and BOOTTIME.
+        # The same moment on the clocks REALTIME, MONOTONIC and BOOTTIME.
         clocks = ((1, time.CLOCK_REALTIME), (3, time.CLOCK_MONOTONIC))
         moment = b"".join(
             _bytes(1, _number(1, clock_id) + _number(2, time.clock_gettime_ns(clock)))
@@ -314,7 +314,7 @@ def _perfetto_packets(process: Process) -> Iterator[bytes]:
         yield _track(runs, track.name, parent)
         yield _track(submits, f"{track.name} submissions", parent)
         yield _track(depth, f"{track.name} depth", parent + _bytes(8, b""))
-        # Packets of one track in the order of time: begin and end pair up.
+        # Packets of one track are in the order of time, so that begin and end pair up.
         for begin, end, task in _submissions(track):
             arrow = _fixed64(47, _submit_arrow(pid, index, task.position))
             yield _event(begin, _BEGIN, submits, _bytes(23, task.name) + arrow)

@@ -1,8 +1,8 @@
-"""Range markers of a traced process: moments paired into spans, spans in lanes.
+"""Range markers of a traced process, paired into spans that are put into lanes.
 
 A range has one span on the thread that opened it, and one on the stream it was
-opened with. Ranges may overlap without one being inside the other, and slices
-of one track must not: those go to further lanes.
+opened with. Ranges may overlap without one being inside the other, which slices of
+one track must not, so such ranges get further lanes.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ __all__ = ["Lane", "Span", "spans_of", "to_lanes"]
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """One range, or with began == ended one moment, in one place.
+    """One range in one place; where `began` equals `ended`, it is a single moment.
 
-    device -1 is the host, and `where` then a thread, else a stream. Times are
-    CLOCK_MONOTONIC nanoseconds; ended is None for a range that is still open.
+    `device` is -1 for the host, where `where` is a thread; else `where` is a
+    stream. Times are CLOCK_MONOTONIC nanoseconds. `ended` is None for a range that
+    is still open.
     """
 
     name: str
@@ -36,8 +37,10 @@ class Span:
 
 @dataclass(slots=True)
 class Lane:
-    """Spans of one place, in the order of their begin, any two of them disjoint
-    or one inside the other."""
+    """Spans of one place, in the order in which they begin.
+
+    Any two of them are disjoint, or one is inside the other.
+    """
 
     device: int
     where: int
@@ -56,9 +59,9 @@ class Lane:
 def spans_of(
     file: TraceFile, records: Any, names: Mapping[int, str], since_ns: int
 ) -> list[Span]:
-    """Pair the marks of a trace. What ended before `since_ns` is left out."""
+    """Pair the marks of a trace; leave out what ended before `since_ns`."""
     moments = file.to_ns(records["started"]).tolist()
-    # Ranges of graphs that are replayed come again under the same number.
+    # A graph's ranges come again under the same number when it is replayed.
     open_ranges: dict[tuple[int, int, int], list[tuple[int, Any]]] = defaultdict(list)
     found = []
 
@@ -94,7 +97,7 @@ def to_lanes(spans: list[Span], end_ns: int) -> list[Lane]:
         return max(span.began, end_ns) if span.ended is None else span.ended
 
     lanes: list[Lane] = []
-    inside: dict[int, list[int]] = {}  # of a lane: ends of what is open in it
+    inside: dict[int, list[int]] = {}  # by lane, the ends of the spans open in it
     for span in sorted(spans, key=lambda span: (span.began, -end(span))):
         for lane in lanes:
             if (lane.device, lane.where) != (span.device, span.where):

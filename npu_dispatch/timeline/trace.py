@@ -1,7 +1,7 @@
 """Record a timeline of running processes, from outside.
 
-Asks each process to keep records of its tasks, copies them while it runs, and
-writes one file. Imports no torch, and works on a process that hangs.
+This asks each process to keep records of its tasks, copies them while it runs, and
+writes one file. It imports no torch, and works on a process that hangs.
 """
 
 from __future__ import annotations
@@ -44,13 +44,14 @@ __all__ = [
     "save",
 ]
 
-# A stream's ring holds 65536 records: a tenth of this per second is no loss.
+# A stream's ring holds 65536 records, so reading it this often loses none below a
+# million tasks a second.
 _POLL_S = 0.05
 
 
 @dataclass
 class Recorder:
-    """Follows one process. Samples its memory counters as well."""
+    """Follows one process, and samples its memory counters."""
 
     file: TraceFile
     stats: Path
@@ -137,8 +138,8 @@ def of_process(
 ) -> Process:
     """Return a timeline of `seconds` of a running process.
 
-    Of the past, as far as it has records, if it keeps them already (NPU_TRACE=1
-    when it was started); else of the time from now on.
+    A process that keeps records already (NPU_TRACE=1 when it was started) gives its
+    past, as far as its records reach. Any other is recorded from now on.
     """
     with TraceFile.of_process(pid) as file:
         recorder = Recorder(file, segment_file(pid))
@@ -162,7 +163,7 @@ class NotRecordingError(RuntimeError):
 
 
 def of_past(pid: int, seconds: float) -> Process:
-    """Return a timeline of the last seconds; changes nothing in the process.
+    """Return a timeline of the last seconds, without a change in the process.
 
     Raises TraceError where there is nothing to read, NotRecordingError where the
     process has not been asked to keep records.
@@ -190,7 +191,7 @@ def follow(child: subprocess.Popen[bytes], folder: Path) -> list[Process]:
     Returns what they did on npu.
     """
     recorders: dict[Path, Recorder] = {}
-    restore = signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is the child's
+    restore = signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the child
     try:
         while True:
             try:
@@ -215,13 +216,13 @@ def _poll_all(folder: Path, recorders: dict[Path, Recorder]) -> None:
                 file = TraceFile(path)
                 file.following = True
             except TraceError:
-                continue  # being made
+                continue  # it is still being made
             recorders[path] = Recorder(file, segment_file(int(path.name)))
         recorders[path].poll()
 
 
 def _memory() -> str | None:
-    """Return a folder that is not on a disk, or None: the rings are mapped."""
+    """Return a folder in memory, since the rings are mapped; None if there is none."""
     return "/dev/shm" if Path("/dev/shm").is_dir() else None
 
 

@@ -1,7 +1,7 @@
 """Read the trace records that a process keeps, and ask it to keep them.
 
-csrc/observe/trace.h defines the layout; this file mirrors it. Imports neither
-torch nor the extension, and needs no help of the traced process.
+csrc/observe/trace.h defines the layout, and this file mirrors it. It imports
+neither torch nor the extension, and needs no help from the traced process.
 """
 
 from __future__ import annotations
@@ -120,17 +120,18 @@ class TraceFile:
             raise TraceError(f"{path}: not a trace file of version {_VERSION}")
         self._names_at = self._header()[12]
         self.rings: dict[int, Ring] = {}
-        # Whether the process counts what is written over before it is read.
+        # Whether the process counts records that it overwrites before they are read.
         self.following = False
 
     @classmethod
     def of_process(cls, pid: int) -> Self:
-        """Return that of a process of this user that lives, never of one before it.
+        """Return the file of a living process of this user.
 
-        A process that was killed leaves its file, and its number is used again.
+        A process that was killed leaves its file, and its number is used again; the
+        file of such an earlier process is never returned.
         """
         path, here = trace_path(pid), pid_namespace()
-        # The second where another container has a process of that number.
+        # The second name is used where another container has that process number.
         for name in (path, path.with_name(f"{pid}-{here}")):
             if name is not path and not name.exists():
                 continue
@@ -165,7 +166,7 @@ class TraceFile:
 
     @property
     def wanted(self) -> bool:
-        """Whether the process keeps records; assign to ask it to."""
+        """Whether the process keeps records; assign True to make it do so."""
         return bool(self._header()[14])
 
     @wanted.setter
@@ -183,7 +184,7 @@ class TraceFile:
             self._read(ring, at)
 
     def unfollow(self) -> None:
-        """Let the process write over records again without counting them."""
+        """Let the process overwrite records again without counting them."""
         self.following = False
         for index in self.rings:
             at = self._rings_at + index * self._ring_bytes
@@ -201,7 +202,7 @@ class TraceFile:
         written = self._ring(at)[3]
         first = max(ring.read, written - n)
         copy = np.concatenate([np.empty(0, RECORD), *self._records(at, first, written)])
-        # What the launcher wrote over while we copied, and may be writing now.
+        # These the launcher has overwritten during the copy, or may be writing now.
         oldest = self._ring(at)[3] - n + 1
         torn = min(max(0, oldest - first), written - first)
         ring.lost += first + torn - ring.read
