@@ -47,11 +47,11 @@ struct SegmentInfo {
 
 // The allocator of one device. Any thread.
 //
-// One spin lock guards everything, at no cost while one thread alone allocates
+// One lock guards everything, at no cost while one thread alone allocates
 // and frees, and is never held while memory is allocated, the driver is called
 // or a stream is waited for. A hit is a few dozen instructions under it; only
 // flushing, reading statistics and taking a snapshot hold it for longer, and
-// there whoever spins yields.
+// there whoever waits sleeps.
 class CachingAllocator {
  public:
   explicit CachingAllocator(int device);

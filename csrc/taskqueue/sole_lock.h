@@ -1,15 +1,16 @@
-// A spin lock that costs its first thread no locked instruction, until a second
+// A lock that costs its first thread no locked instruction, until a second
 // thread comes (sole_user.h): what one thread allocates and frees at each
 // launch is mostly its own.
 #pragma once
 
-#include "csrc/base/spin_lock.h"
+#include "csrc/taskqueue/sleep_lock.h"
 #include "csrc/taskqueue/sole_user.h"
 #include "csrc/taskqueue/system.h"
 
 namespace npu {
 
-class SoleLock {
+template <typename System, int kSpins = 64>
+class BasicSoleLock {
  public:
   void lock() {
     if (sole_.enter()) [[likely]]
@@ -34,8 +35,10 @@ class SoleLock {
 
  private:
   SoleUser<System> sole_;
-  SpinLock shared_;
+  BasicSleepLock<System, kSpins> shared_;
   bool is_shared_ = false;
 };
+
+using SoleLock = BasicSoleLock<System>;
 
 }  // namespace npu
