@@ -1,4 +1,6 @@
-// Work of other libraries, and of Python, as tasks of a stream.
+// Foreign work: what is no operator of ours, but a function that somebody gives
+// to a stream as a task. Other libraries do, through npu_dispatch.h, and
+// Python's Stream.submit(), and our collectives.
 #pragma once
 
 #include <string_view>

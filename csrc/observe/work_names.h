@@ -9,7 +9,7 @@ namespace npu {
 inline constexpr char kHostToDeviceName[] = "memcpy";
 inline constexpr char kDeviceToHostName[] = "memcpy";
 inline constexpr char kOnDeviceName[] = "memcpy";
-inline constexpr char kForeignFreeName[] = "pluggable allocator's free";
+inline constexpr char kPluggableFreeName[] = "pluggable allocator's free";
 inline constexpr char kHaltName[] = "halt";
 inline constexpr char kWaitName[] = "wait";
 inline constexpr char kRecordName[] = "record";
@@ -19,7 +19,7 @@ inline Work work_of(const char* name) {
   if (name == kHostToDeviceName) return Work::kHostToDevice;
   if (name == kDeviceToHostName) return Work::kDeviceToHost;
   if (name == kOnDeviceName) return Work::kOnDevice;
-  if (name == kForeignFreeName || name == kHaltName) return Work::kHost;
+  if (name == kPluggableFreeName || name == kHaltName) return Work::kHost;
   if (name == kWaitName || name == kRecordName) return Work::kEvent;
   return Work::kKernel;
 }

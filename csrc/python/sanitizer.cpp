@@ -39,7 +39,7 @@ const char* name(FindingKind kind) {
       return "host-read";
     case FindingKind::kHostWrite:
       return "host-write";
-    case FindingKind::kForeign:
+    case FindingKind::kUnorderedForeignLaunch:
       return "unordered-foreign-launch";
   }
   return "";

@@ -35,7 +35,8 @@ FindingKind kind_of(const Access& old, const Access& access, bool pinned) {
   if (access.stream == kHost && pinned)
     return access.writes ? FindingKind::kHostWrite : FindingKind::kHostRead;
   if (old.stale) return FindingKind::kReuse;
-  if (old.foreign || access.foreign) return FindingKind::kForeign;
+  if (old.foreign || access.foreign)
+    return FindingKind::kUnorderedForeignLaunch;
   return old.writes && access.writes ? FindingKind::kWriteWrite
                                      : FindingKind::kReadWrite;
 }

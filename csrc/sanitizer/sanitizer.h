@@ -27,7 +27,8 @@ enum class FindingKind : uint8_t {
   kUseAfterFree,  // `first` is the free
   kHostRead,      // the host reads what a queued task still writes
   kHostWrite,     // the host writes what a queued task still reads or writes
-  kForeign,       // one of the two is no operator of ours
+  // One of the two is foreign work (interop/foreign.h), which is no operator.
+  kUnorderedForeignLaunch,
 };
 
 // One of the two that are not ordered.

@@ -47,7 +47,7 @@ struct Access {
   CallSite site;
   uint16_t argument;
   bool writes;
-  bool foreign;  // of a task that is none of our operators
+  bool foreign;  // of foreign work, interop/foreign.h
   bool stale;    // made before the block was freed and given out again
 };
 

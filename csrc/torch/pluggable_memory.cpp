@@ -33,7 +33,7 @@ std::atomic<const PluggedAllocator*> replacement_{nullptr};
 
 // Memory that came from the user's function. As a program, the task that gives
 // it back, which a failed stream's launcher does too.
-struct Foreign final : Program {
+struct PluggedMemory final : Program {
   int run(Stream&, const DeviceQueue&, const uint64_t*, npu_failure&) override;
   void dropped(Stream&, const uint64_t*) override;
 
@@ -53,26 +53,27 @@ void* handle_of(Stream& stream) {
                                  uintptr_t(stream.id()));
 }
 
-void give_back(Foreign* f) {
+void give_back(PluggedMemory* f) {
   f->plugged->free(f->ptr, f->bytes, f->stream->device(),
                    handle_of(*f->stream));
   delete f;
 }
 
-int Foreign::run(Stream&, const DeviceQueue&, const uint64_t*, npu_failure&) {
+int PluggedMemory::run(Stream&, const DeviceQueue&, const uint64_t*,
+                       npu_failure&) {
   give_back(this);
   return NPU_OK;
 }
-void Foreign::dropped(Stream&, const uint64_t*) { give_back(this); }
+void PluggedMemory::dropped(Stream&, const uint64_t*) { give_back(this); }
 
 // What the task is called.
-const npu_kernel kFree{nullptr, kForeignFreeName, nullptr, 0};
+const npu_kernel kFree{nullptr, kPluggableFreeName, nullptr, 0};
 
 // Memory that waits for its streams where no task can give it back.
 struct Waiting {
-  explicit Waiting(Foreign* f) : memory(f) {}
+  explicit Waiting(PluggedMemory* f) : memory(f) {}
   ~Waiting() { give_back(memory); }
-  Foreign* const memory;
+  PluggedMemory* const memory;
 };
 DeferredDelete<Waiting>& waiting() {
   static auto* const instance = new DeferredDelete<Waiting>;
@@ -82,7 +83,7 @@ DeferredDelete<Waiting>& waiting() {
 // Queues what gives it back in order. Never waits. False: there is no room, or
 // the stream has failed or belongs to a capture; waits that are queued by then
 // do no harm.
-bool queue_free(Foreign* f, Stream& stream) {
+bool queue_free(PluggedMemory* f, Stream& stream) {
   static const PublishedNames names{kFree.name};
   if (stream.mode() == StreamMode::kInline) return false;
   Submission s;
@@ -104,7 +105,7 @@ bool queue_free(Foreign* f, Stream& stream) {
 
 // In stream order, as for a block: tasks already queued may use the memory. A
 // deleter: never waits, never throws.
-void let_go(Foreign* f) noexcept {
+void let_go(PluggedMemory* f) noexcept {
   if (in_bad_fork()) return;
   // Acquire-release: the last holder comes after the other's use.
   if (f->holders.fetch_sub(1, std::memory_order_acq_rel) > 1) return;
@@ -121,7 +122,9 @@ void let_go(Foreign* f) noexcept {
   waiting().after(std::move(points), std::make_unique<Waiting>(f));
 }
 
-void free_foreign(void* context) { let_go(static_cast<Foreign*>(context)); }
+void free_plugged(void* context) {
+  let_go(static_cast<PluggedMemory*>(context));
+}
 
 }  // namespace
 
@@ -142,21 +145,21 @@ c10::DataPtr allocate_elsewhere(size_t bytes, Stream& stream,
       stream.sink() == &Capture::get() ? stream.sink() : nullptr;
   if (plugged) {
     waiting().collect();
-    auto foreign = std::make_unique<Foreign>();
+    auto memory = std::make_unique<PluggedMemory>();
     void* ptr = plugged->alloc(bytes, stream.device(), handle_of(stream));
     TORCH_CHECK_WITH(OutOfMemoryError, ptr,
                      "NPU out of memory. Tried to allocate ", bytes,
                      " bytes: the pluggable allocator returned null");
-    foreign->plugged = plugged;
-    foreign->ptr = ptr;
-    foreign->bytes = bytes;
-    foreign->stream = &stream;
+    memory->plugged = plugged;
+    memory->ptr = ptr;
+    memory->bytes = bytes;
+    memory->stream = &stream;
     if (capture) {
-      foreign->holders.store(2, std::memory_order_relaxed);
+      memory->holders.store(2, std::memory_order_relaxed);
       keep_with_pool(stream.device(), Capture::get().pool(),
-                     [f = foreign.get()] { let_go(f); });
+                     [f = memory.get()] { let_go(f); });
     }
-    return c10::DataPtr(ptr, foreign.release(), &free_foreign, device);
+    return c10::DataPtr(ptr, memory.release(), &free_plugged, device);
   }
   if (!mempool || capture) return c10::DataPtr(nullptr, device);
   OutOfMemory why;
@@ -169,18 +172,18 @@ c10::DataPtr allocate_elsewhere(size_t bytes, Stream& stream,
 c10::DataPtr adopt(void* ptr, size_t bytes, Stream& stream,
                    const PluggedAllocator* owner) {
   waiting().collect();
-  auto foreign = std::make_unique<Foreign>();
-  foreign->plugged = owner;
-  foreign->ptr = ptr;
-  foreign->bytes = bytes;
-  foreign->stream = &stream;
-  return c10::DataPtr(ptr, foreign.release(), &free_foreign,
+  auto memory = std::make_unique<PluggedMemory>();
+  memory->plugged = owner;
+  memory->ptr = ptr;
+  memory->bytes = bytes;
+  memory->stream = &stream;
+  return c10::DataPtr(ptr, memory.release(), &free_plugged,
                       c10::Device(kNpu, c10::DeviceIndex(stream.device())));
 }
 
 void record_elsewhere(const c10::DataPtr& data, Stream& stream) {
-  if (data.get_deleter() != &free_foreign) return;
-  Foreign* f = static_cast<Foreign*>(data.get_context());
+  if (data.get_deleter() != &free_plugged) return;
+  PluggedMemory* f = static_cast<PluggedMemory*>(data.get_context());
   {
     std::lock_guard lock(f->mutex);
     if (&stream != f->stream) f->others.push_back(&stream);
@@ -190,8 +193,8 @@ void record_elsewhere(const c10::DataPtr& data, Stream& stream) {
 }
 
 void erase_elsewhere(const c10::DataPtr& data, Stream& stream) {
-  if (data.get_deleter() != &free_foreign) return;
-  Foreign* f = static_cast<Foreign*>(data.get_context());
+  if (data.get_deleter() != &free_plugged) return;
+  PluggedMemory* f = static_cast<PluggedMemory*>(data.get_context());
   {
     std::lock_guard lock(f->mutex);
     std::erase(f->others, &stream);

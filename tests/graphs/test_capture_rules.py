@@ -191,7 +191,7 @@ def test_an_unknown_mode_is_refused(graph):
         assert not torch.npu.is_current_stream_capturing()
 
 
-def test_a_foreign_pool_is_refused(graph):
+def test_a_pool_that_no_graph_gave_is_refused(graph):
     with (
         torch.npu.stream(torch.npu.Stream()),
         pytest.raises(RuntimeError, match="pool must come from"),

@@ -24,7 +24,7 @@ SHARES = {
     "endings": 0.2,
     "soak": 0.14,
     "null": 0.14,
-    "foreign_bytes": 0.1,
+    "damaged_files": 0.1,
     "clients": 0.08,
 }
 Told = dict[str, Any]
@@ -62,7 +62,7 @@ def figures(parts: dict[str, Told]) -> Told:
         return parts.get(name, {}).get(key, 0)
 
     cases = of("endings", "cases") or {}
-    inputs = of("foreign_bytes", "inputs") or {}
+    inputs = of("damaged_files", "inputs") or {}
     return {
         "tasks soaked, null driver": of("null", "tasks"),
         "operators soaked": of("soak", "operators"),

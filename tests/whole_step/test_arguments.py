@@ -39,7 +39,7 @@ def plateau() -> dict[str, Any]:
     return plain | {"scheduler": schedule}
 
 
-def foreign_schedule() -> dict[str, Any]:
+def schedule_of_another() -> dict[str, Any]:
     schedule = torch.optim.lr_scheduler.StepLR(given()["optimizer"], 1)
     return {"scheduler": schedule}
 
@@ -54,7 +54,7 @@ def foreign_schedule() -> dict[str, Any]:
         (on_cpu, ValueError, "on one npu, found them on cpu: call model.npu()"),
         (of_another, ValueError, "has none of them"),
         (plateau, TypeError, "takes a metric"),
-        (foreign_schedule, ValueError, "another optimizer"),
+        (schedule_of_another, ValueError, "another optimizer"),
         ({"scheduler": 3}, TypeError, "step() method, got int"),
         ({"scaler": 3}, TypeError, "GradScaler, got int"),
         ({"accumulate": 0}, ValueError, "above 0, got 0"),

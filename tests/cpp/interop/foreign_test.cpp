@@ -212,7 +212,7 @@ TEST(WorkNames, SayWhatKindOfWorkATaskIs) {
       {kHostToDeviceName, Work::kHostToDevice},
       {kDeviceToHostName, Work::kDeviceToHost},
       {kOnDeviceName, Work::kOnDevice},
-      {kForeignFreeName, Work::kHost},
+      {kPluggableFreeName, Work::kHost},
       {kHaltName, Work::kHost},
       {kWaitName, Work::kEvent},
       {kRecordName, Work::kEvent},

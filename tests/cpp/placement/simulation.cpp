@@ -136,9 +136,9 @@ void World::check() {
     std::map<int, int> own;
     for (const auto& l : process->launchers) {
       const bool awake = l->state != Launcher::kParked;
-      cpu_set_t foreign;
-      CPU_AND(&foreign, &l->allowed, &l->given);
-      if (!CPU_EQUAL(awake ? &l->allowed : &foreign,
+      cpu_set_t common;
+      CPU_AND(&common, &l->allowed, &l->given);
+      if (!CPU_EQUAL(awake ? &l->allowed : &common,
                      awake ? &l->given : &l->allowed))
         ++found.undone;
       if (l->state != Launcher::kWorks) continue;

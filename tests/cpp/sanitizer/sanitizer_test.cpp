@@ -410,7 +410,7 @@ TEST(Sanitizer, NamesForeignWork) {
   host_wait(w.two, w.two.tail(), WaitReason::kStreamSync);
 
   EXPECT_EQ(found_.size(), 1);
-  EXPECT_TRUE(found_[0] == FindingKind::kForeign);
+  EXPECT_TRUE(found_[0] == FindingKind::kUnorderedForeignLaunch);
 }
 
 TEST(Sanitizer, CountsItsMemoryAndForgetsIt) {

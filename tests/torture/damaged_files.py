@@ -1,6 +1,6 @@
 """Gives the readers of other processes' files what no process would write.
 
-`python -m tests.torture.foreign_bytes --seconds 20`; prints JSON. A reader may
+`python -m tests.torture.damaged_files --seconds 20`; prints JSON. A reader may
 refuse a file, in its own words; it may not end in any other error, nor hang, nor
 take memory without bounds.
 """

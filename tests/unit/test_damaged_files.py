@@ -1,7 +1,7 @@
 """Readers of other processes' files, given what no process would write.
 
 `make torture` does this for as long as there is time, with files of processes that
-have done more (tests/torture/foreign_bytes.py).
+have done more (tests/torture/damaged_files.py).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from hypothesis import given, strategies as st
 
 from npu_dispatch import _C
 from npu_dispatch.timeline.trace_file import trace_path
-from tests.torture.foreign_bytes import attempt, mutated, shuffled
+from tests.torture.damaged_files import attempt, mutated, shuffled
 
 CALL = {
     "collective_seq_id": 3, "p2p_seq_id": 0, "op_id": 3, "is_p2p": False,
@@ -53,7 +53,7 @@ def originals(tmp_path_factory) -> dict[str, bytes]:
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory) -> Path:
-    return tmp_path_factory.mktemp("foreign") / "9"
+    return tmp_path_factory.mktemp("damaged") / "9"
 
 
 @pytest.mark.parametrize("kind", ["segment", "watched", "trace", "dump"])

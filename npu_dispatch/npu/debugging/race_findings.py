@@ -1,0 +1,109 @@
+"""What the engine finds unordered, told with names, lines and a remedy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from npu_dispatch.sanitizer import Access, Frame, Report
+
+__all__ = ["report_of"]
+
+
+def report_of(finding: dict[str, Any]) -> Report:
+    """Return what is reported of a finding, with what would have ordered it."""
+    kind = finding["kind"]
+    first, second = _access(finding["first"]), _access(finding["second"])
+    stale = kind == "allocator-reuse"
+    return Report(
+        kind=kind,
+        first=first,
+        second=second,
+        allocation=_stack(finding["allocated_before" if stale else "allocated"]),
+        freed=_stack(finding["freed_before" if stale else "freed"]),
+        bytes=finding["bytes"],
+        pinned=finding["pinned"],
+        edge=_edge(kind, first, second),
+        suggestion=_suggestion(kind, finding),
+    )
+
+
+def _access(side: dict[str, Any]) -> Access:
+    return Access(
+        op=side["op"],
+        argument=_argument(side["op"], side["argument"], side["writes"]),
+        stream=_stream(side),
+        task=side["task"],
+        mode="write" if side["writes"] else "read",
+        range=side["range"],
+        stack=_stack(side["frames"]),
+        forward=_stack(side["forward"]),
+    )
+
+
+def _stream(side: dict[str, Any]) -> str:
+    if side["stream"] < 0:
+        return "the host"
+    return f"npu:{side['device']} stream {side['stream']}"
+
+
+def _argument(op: str, index: int, writes: bool) -> str:
+    """Return its name, as far as the schema alone tells which it is."""
+    if op == "memcpy":
+        return ("destination", "source")[index]
+    name, _, overload = op.partition(".")
+    try:
+        schema = torch._C._get_schema(name, overload)
+    except RuntimeError:
+        return f"tensor argument {index}"
+    tensors = [
+        a
+        for a in schema.arguments
+        if str(a.type) in ("Tensor", "Optional[Tensor]") or "List" in str(a.type)
+    ]
+    tensors = [a for a in tensors if "Tensor" in str(a.type)]
+    if any(str(a.type) != "Tensor" for a in tensors[: index + 1]):
+        return f"tensor argument {index}"
+    if index >= len(tensors):
+        return "its result"
+    alias = tensors[index].alias_info
+    if writes and not (alias and alias.is_write):
+        return "its result"
+    return f"`{tensors[index].name}`"
+
+
+def _edge(kind: str, first: Access, second: Access) -> str:
+    done = f"{first.op} (task {first.task} of {first.stream})"
+    if kind == "use-after-free":
+        return "a reference that keeps the memory until the launch"
+    if kind == "allocator-reuse":
+        return f"{done} finished before its memory is given out again"
+    return f"{done} finished before {second.op} on {second.stream}"
+
+
+def _suggestion(kind: str, finding: dict[str, Any]) -> str:
+    first, second = finding["first"], finding["second"]
+    if kind == "use-after-free":
+        return "keep the tensor alive until the operator has been called"
+    if kind == "allocator-reuse":
+        return f"tensor.record_stream({_name(first)}) before the tensor is freed"
+    if second["stream"] < 0:
+        return (
+            f"{_name(first)}.synchronize(), or synchronize an event recorded after "
+            f"{first['op']}, before the host touches the memory"
+        )
+    return f"{_name(second)}.wait_stream({_name(first)}) before {second['op']}"
+
+
+def _name(side: dict[str, Any]) -> str:
+    """Return Python for the stream of one side."""
+    if side["stream"] == 0:
+        return f"torch.npu.default_stream({side['device']})"
+    return (
+        f"torch.npu.Stream(stream_id={side['stream']}, device_index={side['device']})"
+    )
+
+
+def _stack(frames: list[tuple[str, int, str, bool]]) -> tuple[Frame, ...]:
+    return tuple(Frame(*frame) for frame in frames)
