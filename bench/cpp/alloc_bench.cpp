@@ -7,9 +7,9 @@
 
 #include "bench/cpp/harness.h"
 #include "csrc/base/clock.h"
-#include "csrc/taskqueue/sleep_lock.h"
 #include "csrc/engine/engine.h"
 #include "csrc/memory/caching_allocator.h"
+#include "csrc/taskqueue/sleep_lock.h"
 
 namespace {
 
