@@ -18,7 +18,7 @@ class SpinLock {
  public:
   void lock() {
     for (int spins = 0; busy_.exchange(true, std::memory_order_acquire);) {
-      // Wait on a plain load: an exchange would keep stealing the line.
+      // Wait by loads: exchanges would keep taking the line away.
       while (busy_.load(std::memory_order_relaxed)) {
         if (++spins < 64) {
           pause();

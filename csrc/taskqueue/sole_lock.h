@@ -1,6 +1,6 @@
-// A spin lock that costs its first thread no locked instruction, until a second
-// thread comes (sole_user.h): what one thread allocates and frees at each
-// launch is mostly its own.
+// A spin lock that costs its first thread no locked instruction until a second
+// thread uses it (sole_user.h). Most programs launch, and so allocate and free,
+// on one thread.
 #pragma once
 
 #include "csrc/base/spin_lock.h"
@@ -15,7 +15,8 @@ class SoleLock {
     if (sole_.enter()) [[likely]]
       return;
     shared_.lock();
-    // Only who holds the lock reads it, and no sole user is left to be inside.
+    // Only the holder of the lock reads it, and no sole user is inside any
+    // more.
     is_shared_ = true;
   }
   void unlock() {
@@ -24,7 +25,7 @@ class SoleLock {
     else
       sole_.leave();
   }
-  // The same in a forked child, by the thread that held it in the parent.
+  // Like unlock(), in a forked child, by the thread that held it in the parent.
   void unlock_in_child() {
     if (is_shared_)
       shared_.unlock();
