@@ -1,6 +1,6 @@
-// A lock that costs its first thread no locked instruction, until a second
-// thread comes (sole_user.h): what one thread allocates and frees at each
-// launch is mostly its own.
+// A lock that costs its first thread no locked instruction until a second
+// thread uses it (sole_user.h). Most programs launch, and so allocate and free,
+// on one thread.
 #pragma once
 
 #include "csrc/taskqueue/sleep_lock.h"
@@ -16,7 +16,8 @@ class BasicSoleLock {
     if (sole_.enter()) [[likely]]
       return;
     shared_.lock();
-    // Only who holds the lock reads it, and no sole user is left to be inside.
+    // Only the holder of the lock reads it, and no sole user is inside any
+    // more.
     is_shared_ = true;
   }
   void unlock() {
@@ -25,7 +26,7 @@ class BasicSoleLock {
     else
       sole_.leave();
   }
-  // The same in a forked child, by the thread that held it in the parent.
+  // Like unlock(), in a forked child, by the thread that held it in the parent.
   void unlock_in_child() {
     if (is_shared_)
       shared_.unlock();

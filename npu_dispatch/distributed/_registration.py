@@ -32,8 +32,10 @@ def register() -> None:
     dc._new_process_group_helper = _choosing_hccl(dc._new_process_group_helper)
     from torch.nn.parallel import DistributedDataParallel
 
-    DistributedDataParallel._check_comm_hook = _reducing_bf16(
-        DistributedDataParallel._check_comm_hook
+    setattr(  # noqa: B010
+        DistributedDataParallel,
+        "_check_comm_hook",
+        _reducing_bf16(DistributedDataParallel._check_comm_hook),
     )
     import_alias.after_import(
         "torch.distributed.optim.zero_redundancy_optimizer", _finish_consolidation
@@ -146,13 +148,13 @@ def _finish_consolidation() -> None:
 
     @wraps(consolidate)
     def consolidated(self: Any, to: int = 0) -> None:
-        import torch
+        from npu_dispatch import npu
 
         consolidate(self, to)
         if self._default_device.type == "npu":
-            torch.npu.synchronize(self._default_device)
+            npu.synchronize(self._default_device)
 
-    optimizer.consolidate_state_dict = consolidated
+    setattr(optimizer, "consolidate_state_dict", consolidated)  # noqa: B010
 
 
 def _has_hccl(group: Any) -> bool:
