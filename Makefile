@@ -158,7 +158,7 @@ demo: $(INSTALLED)
 lint: $(TOOLS)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	find csrc tests/cpp tests/torture bench/cpp -name '*.h' -o -name '*.cpp' | \
+	find csrc tests/cpp tests/support tests/torture bench/cpp -name '*.h' -o -name '*.cpp' | \
 	  xargs $(BIN)/clang-format --dry-run --Werror
 
 # The wheel is built from the source distribution, so that a file it lacks is

@@ -7,9 +7,9 @@
 
 #include "bench/cpp/harness.h"
 #include "csrc/base/clock.h"
-#include "csrc/base/spin_lock.h"
 #include "csrc/engine/engine.h"
 #include "csrc/memory/caching_allocator.h"
+#include "csrc/taskqueue/sleep_lock.h"
 
 namespace {
 
@@ -81,6 +81,6 @@ int main(int argc, char** argv) {
            bare);
   }
   const double bare = best_ns([] { free(opaque(malloc(512))); });
-  report("spin_lock", lock_ns<npu::SpinLock>(), bare);
+  report("sleep_lock", lock_ns<npu::SleepLock>(), bare);
   report("std_mutex", lock_ns<std::mutex>(), bare);
 }

@@ -10,16 +10,17 @@ namespace npu {
 
 struct CgroupFolder {
   std::string path;
-  bool v2;  // which names its files have
+  bool v2;  // the folder's files have the names of version 2
 };
 
-// The folders of the group that has `controller`, and of those above it, whose
-// limits hold too. `groups` is the text of /proc/<pid>/cgroup, `root` where the
-// groups are mounted.
+// The folders of the process's group of `controller`, and of the groups above
+// it, whose limits hold, too. `groups` is the text of /proc/<pid>/cgroup,
+// `root` the folder where the groups are mounted.
 //
 // A line is "number:controllers:group"; version 2 has number 0 and no
-// controllers. Within a container the group may be that of the host, and the
-// limit is the mount's own: the walk upwards ends there.
+// controllers. Within a container the line may name the group as the host sees
+// it, while the limit is in the mount's own folder: the walk upwards ends
+// there.
 inline std::vector<CgroupFolder> cgroup_folders(const std::string& groups,
                                                 const std::string& root,
                                                 const std::string& controller) {
@@ -48,7 +49,7 @@ inline std::vector<CgroupFolder> cgroup_folders(const std::string& groups,
   return folders;
 }
 
-// All of a small file; empty where it cannot be read.
+// The content of a small file; empty where it cannot be read.
 inline std::string text_of_file(const std::string& path) {
   std::ifstream in(path);
   std::ostringstream text;

@@ -16,8 +16,8 @@ struct Moment {
   uint64_t ns, tick, width;
 };
 
-// Both clocks at one moment: the closest of several readings, for an interrupt
-// between the two would be taken for a slower or a faster counter.
+// Reads both clocks at one moment: the closest of several readings, because an
+// interrupt between the two would make the counter look slower or faster.
 Moment read_both() {
   Moment best{0, 0, UINT64_MAX};
   for (int i = 0; i < 8; ++i) {

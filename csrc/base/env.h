@@ -1,5 +1,5 @@
-// Reading the environment: every variable the core understands goes through
-// these, so a bad value is reported in one manner.
+// Reads the environment. Every variable that the core understands is read by
+// one of these functions, so that a bad value is reported in one manner.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +21,8 @@ uint64_t env_bytes(const char* name, uint64_t fallback);
 // "1", "true", "yes", "on" against "0", "false", "no", "off" and unset.
 bool env_flag(const char* name);
 
-// Which of `choices` the value of `name` is, whatever its case; the first where
-// it is unset. Anything else is reported on stderr, and the first is used.
+// The index in `choices` of the value of `name`, whatever its case; 0 where it
+// is unset. Anything else is reported on stderr, and 0 is returned.
 int env_choice(const char* name, std::initializer_list<const char*> choices);
 
 }  // namespace npu

@@ -6,7 +6,8 @@
 namespace npu {
 
 int allocate_pages(int file, size_t at, size_t bytes) {
-  // A signal undoes it. A timer of the program's may send one again and again.
+  // A signal interrupts and undoes the call, and a timer of the program may
+  // send one again and again.
   constexpr int kTries = 100;
   int failed = EINTR;
   for (int i = 0; i < kTries && failed == EINTR; ++i)

@@ -1,4 +1,4 @@
-// Memory for a file that is mapped, had before anybody touches it.
+// Takes the memory of a mapped file before anybody touches it.
 #pragma once
 
 #include <cstddef>
@@ -6,7 +6,7 @@
 namespace npu {
 
 // Gives bytes [at, at + bytes) of the file their memory, or their place on the
-// disk: a touch of a mapped page for which there is none is a SIGBUS. 0, or an
+// disk: touching a mapped page that has none raises SIGBUS. Returns 0 or an
 // errno.
 int allocate_pages(int file, size_t at, size_t bytes);
 

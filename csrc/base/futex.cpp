@@ -42,9 +42,9 @@ void heavy_fence() {
   if (!kAsymmetricFences ||
       !syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0))
     return;
-  // The other side has no fence of its own, so going on could lose a wake-up
-  // for ever, and a hang says nothing. A sandbox that was entered after the
-  // registration refuses the call.
+  // The call fails in a sandbox that was entered after the registration. The
+  // other side has no fence of its own, so going on could lose a wake-up for
+  // ever, and a hang would not say why.
   perror(
       "npu_dispatch: membarrier(2), which worked before, is refused; allow it "
       "in the sandbox");

@@ -20,10 +20,10 @@ void futex_wake_all(const void* word);
 // heavy_fence() between its own. Either the frequent side then sees the
 // sleeper's flag, or the sleeper sees the frequent side's store.
 //
-// Where the kernel has membarrier(2) the light side is a compiler barrier and
-// the heavy side an inter-processor interrupt (about 4 us); elsewhere both are
-// sequentially consistent fences. Where a membarrier(2) that has worked is
-// refused later, the process aborts and says why: it would hang.
+// Where the kernel has membarrier(2), the light side is a compiler barrier and
+// the heavy side interrupts the other cores, which takes it some microseconds;
+// elsewhere both are sequentially consistent fences. Where a membarrier(2) that
+// has worked is refused later, the process aborts and says why: it would hang.
 extern const bool kAsymmetricFences;
 
 inline void light_fence() {

@@ -3,9 +3,9 @@
 
 namespace npu {
 
-// Fetches the line of `p` so that this core may write it, without waiting.
-// (The compiler's own prefetch for writing is one for reading where the target
-// is any x86-64: it leaves the other core's copy where it is.)
+// Fetches the line of `p` so that this core may write it, without waiting. (For
+// the baseline x86-64 target, the compiler turns its own prefetch for writing
+// into one for reading, which leaves the line with the other core.)
 inline void prefetch_for_write(const void* p) {
 #if defined(__x86_64__)
   asm volatile("prefetchw %0" : : "m"(*static_cast<const char*>(p)));

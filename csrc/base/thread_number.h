@@ -1,12 +1,12 @@
-// Which thread is this, without a call?
+// Says which thread this is, without a call.
 #pragma once
 
 #include <cstdint>
 
 namespace npu {
 
-// The address of the thread's own control block: no other living thread has
-// it, and it is larger than a page.
+// The address of the thread's own control block. No other living thread has the
+// same one, and as an address it is greater than any small number.
 inline uint64_t thread_number() {
 #if defined(__x86_64__)
   uint64_t number;

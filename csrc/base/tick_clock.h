@@ -1,4 +1,4 @@
-// The clock for one thread that has read ticks() anyway.
+// A clock for one thread that reads ticks() anyway.
 #pragma once
 
 #include <cstdint>
@@ -7,15 +7,15 @@
 
 namespace npu {
 
-// CLOCK_MONOTONIC, read once a millisecond and counted on by ticks in between:
-// off by less than a microsecond, or behind by as long as the thread was kept
-// from running when it read it.
+// CLOCK_MONOTONIC, read once a millisecond and continued by ticks in between.
+// It is off by less than a microsecond, or behind by as long as the thread was
+// preempted while it read the clock.
 class TickClock {
  public:
   TickClock()
       : ns_per_tick_(ns_per_tick()), life_(uint64_t(1e6 / ns_per_tick_)) {}
 
-  // What it was at `tick`, which was read just now.
+  // The time at `tick`, which was read just now.
   uint64_t ns(uint64_t tick) {
     if (tick - tick_ < life_) [[likely]]
       return ns_ + uint64_t(double(tick - tick_) * ns_per_tick_);

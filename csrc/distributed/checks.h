@@ -1,5 +1,5 @@
-// What is refused at the call of a collective: on a launcher an error would
-// fail the stream, and the other ranks would wait.
+// Refuses wrong arguments at the call of a collective. Found on a launcher,
+// they would fail the stream, and the other ranks would wait.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -8,18 +8,19 @@
 
 namespace npu {
 
-// npu, strided, dense, of the group's device; throws otherwise.
+// Throws unless the tensor is strided, dense and on npu device `device`.
 void check_tensor(const char* call, const at::Tensor& t, int device);
 
-// All of one dtype.
+// Throws unless all tensors have one dtype.
 void check_dtypes(const char* call, const std::vector<at::Tensor>& tensors);
 
-// One tensor, as the calls of a process group pass it.
+// The one tensor of a list, in which the calls of a process group pass it;
+// throws where there are more or none.
 const at::Tensor& only(const char* call, const std::vector<at::Tensor>& list);
 
 void check_root(const char* call, int64_t root, int size);
 
-// A host tensor of one dimension over the same elements, without waiting.
+// A host tensor of one dimension over the same elements. Does not wait.
 at::Tensor host_elements(const at::Tensor& t, bool writes);
 
 }  // namespace npu

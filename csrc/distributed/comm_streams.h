@@ -1,14 +1,15 @@
-// Streams whose launchers wait for the network, one owner each.
+// Streams whose launchers wait for the network. Each has one owner.
 #pragma once
 
 namespace npu {
 
 class Stream;
 
-// A stream of the device that nobody else queues on: two groups that shared one
-// would wait for each other. Throws where all are taken.
+// A stream of the device that nobody else queues on: two groups that shared a
+// stream would wait for each other. Throws where all are taken.
 Stream& take_comm_stream(int device);
-// Gives it back; what is queued on it stays in order before the next owner's.
+// Gives the stream back. What is queued on it still comes before the work of
+// the next owner.
 void give_comm_stream(Stream& stream);
 
 }  // namespace npu

@@ -18,8 +18,8 @@
 namespace npu {
 namespace {
 
-// A call between its launch and its end. Refers to the device's memory, which
-// the allocator keeps from reuse, and owns none.
+// A call between its launch and its end. It refers to the device's memory,
+// which the allocator keeps from reuse, and owns none of it.
 struct Running {
   std::shared_ptr<Transport> transport;
   std::string where;  // "group 'default', rank 0 of 2"
@@ -55,7 +55,7 @@ int run_call(void* state, npu_failure& failure) {
   return failure.code = NPU_ERROR;
 }
 
-// Also of one that never ran, because its stream had failed.
+// Also called for a call that never ran, because its stream had failed.
 void release_call(void* state) {
   Running* const r = static_cast<Running*>(state);
   r->entry.ended(now_ns(), true);
@@ -80,7 +80,7 @@ HcclGroup::HcclGroup(c10::intrusive_ptr<c10d::Backend> gloo, int rank, int size,
 }
 
 HcclGroup::~HcclGroup() {
-  // A failed stream keeps its error, and is not given to another group.
+  // A failed stream keeps its error, so it is not given to another group.
   for (const auto& [device, stream] : comm_)
     if (!stream->failed()) give_comm_stream(*stream);
   for (const auto& [key, stream] : lanes_)
@@ -111,7 +111,7 @@ void HcclGroup::abort() {
   transport_->abort("the group was aborted on rank " + std::to_string(rank_));
 }
 
-// What is queued goes on: others may wait for it.
+// Queued calls go on, since other ranks may wait for them.
 void HcclGroup::shutdown() {}
 
 void HcclGroup::waitForPendingWorks() {
@@ -141,12 +141,12 @@ Stream& HcclGroup::lane(int device, int peer, bool sends) {
 
 LoggedCollective HcclGroup::note(const Plan& plan, const Collective& call,
                                  const Stream& stream) {
-  // In place, what is written is what is read.
+  // A call in place reads what it writes.
   const bool in_place = plan.reads.empty();
   const Tensors& in = in_place ? plan.writes : plan.reads;
   const bool read_only = plan.writes.empty() && plan.peers.empty();
   const Tensors& out = read_only ? plan.reads : plan.writes;
-  constexpr size_t kMost = kShapeWords;  // each takes a word at least
+  constexpr size_t kMost = kShapeWords;  // each tensor takes a word at least
   TensorShape shapes[kMost];
   size_t n = 0;
   const auto add = [&](const Tensors& list, bool output, size_t first) {
@@ -207,7 +207,7 @@ HcclGroup::WorkPtr HcclGroup::launch(Plan plan) {
                        {1},
                        uint16_t(t.itemsize()),
                        uint8_t(writes ? NPU_READ | NPU_WRITE : NPU_READ)});
-      // Freed by the caller's stream, it is used by this one.
+      // The caller's stream frees the memory, and this one uses it.
       if (&stream != &current) record_stream(t.storage().data_ptr(), stream);
     }
   };
@@ -215,7 +215,7 @@ HcclGroup::WorkPtr HcclGroup::launch(Plan plan) {
     raise_stream_error(stream);
   take(plan.reads, running->reads, false);
   take(plan.writes, running->writes, true);
-  const uint64_t seq = call.agreed.seq;  // the call goes with its task
+  const uint64_t seq = call.agreed.seq;  // `call` moves to the task below
   running->entry = note(plan, call, stream);
   const ForeignWork work{intern_name(std::string("hccl:") + plan.name),
                          run_call, release_call, running.release(),

@@ -18,9 +18,9 @@ class Stream;
 
 using Tensors = std::vector<at::Tensor>;
 
-// One rank's part of a group. Calls come from any thread, in the order that all
-// ranks call in; their tags are taken at the call, so the tasks of one group
-// may run on several streams at once.
+// One rank's part of a group. Any thread may call, in the order in which all
+// ranks call. Tags are taken at the call, so the tasks of one group may run on
+// several streams at once.
 class HcclGroup final : public c10d::Backend {
  public:
   struct Options final : c10d::Backend::Options {
@@ -29,13 +29,14 @@ class HcclGroup final : public c10d::Backend {
   };
   using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
-  // `gloo`: connects the same ranks; null for one rank. `logged`: of
-  // log_group().
+  // `gloo`: connects the same ranks; null for one rank. `logged`: what
+  // log_group() returned.
   HcclGroup(c10::intrusive_ptr<c10d::Backend> gloo, int rank, int size,
             std::string name, Milliseconds timeout, int logged);
   ~HcclGroup() override;
 
-  // What the user calls it, which torch tells after it was made.
+  // Names the group as the user does; torch tells that name after the
+  // construction.
   void describe(const std::string& description) {
     describe_group(logged_, description.c_str());
   }
@@ -87,8 +88,8 @@ class HcclGroup final : public c10d::Backend {
   WorkPtr endCoalescing() override;
 
  private:
-  // What a call is, and how its task runs on host tensors over the device's
-  // memory: reads first, then writes, each of one dimension.
+  // A call and how its task runs: on host tensors of one dimension over the
+  // device's memory, first those that it reads, then those that it writes.
   struct Plan {
     const char* name;
     c10d::OpType type;
@@ -103,8 +104,8 @@ class HcclGroup final : public c10d::Backend {
     Tensors results{};
     bool host_waits = false;
     std::shared_ptr<int> source{};
-    Stream* on = nullptr;      // a lane of send or recv
-    std::vector<int> peers{};  // of send and recv: of the reads, then writes
+    Stream* on = nullptr;      // the lane of a send or recv
+    std::vector<int> peers{};  // for send, recv: of reads, then of writes
   };
   LoggedCollective note(const Plan& plan, const Collective& call,
                         const Stream& stream);
@@ -133,7 +134,8 @@ class HcclGroup final : public c10d::Backend {
   const int logged_;
   Milliseconds timeout_;
   std::mutex mutex_;  // guards the rest
-  // Of collectives, the same on all ranks; and of send and recv.
+  // The number of the last collective, which is the same on all ranks, and of
+  // the last send or recv.
   uint64_t seq_ = 0, p2p_seq_ = 0;
   std::map<int, Stream*> comm_;                          // by device
   std::map<std::tuple<int, int, bool>, Stream*> lanes_;  // device, peer, sends
@@ -142,7 +144,7 @@ class HcclGroup final : public c10d::Backend {
   std::vector<Message> batch_;
 };
 
-// The group's rank, for the errors of its tasks.
+// Names the group and the rank, for the errors of its tasks.
 std::string group_rank_text(const std::string& name, int rank, int size);
 
 }  // namespace npu

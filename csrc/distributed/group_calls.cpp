@@ -10,7 +10,7 @@ namespace {
 
 using c10d::OpType;
 
-// Of one dimension, as its reduction computes it.
+// The tensor with the dtype in which its reduction computes it.
 at::Tensor as_reduced(const at::Tensor& t) {
   const at::ScalarType type = reduced_as(t.scalar_type());
   return type == t.scalar_type() ? t : t.view(type);
@@ -20,14 +20,14 @@ void copy_unless_same(const at::Tensor& to, const at::Tensor& from) {
   if (to.numel() && to.data_ptr() != from.data_ptr()) to.copy_(from);
 }
 
-// Mine, and one that is sent, of each rank.
+// What is sent to, and received from, each rank.
 struct Parts {
   explicit Parts(const Transport& t) : out(t.size()), in(t.size()) {}
   std::vector<Bytes> out, in;
 };
 
-// Exchanges something with each rank; `of(p)` is where the part of rank p goes
-// and what it is sent, asked for in their order.
+// Exchanges a part with each rank. `of(p)`, which is called for one rank after
+// another, returns where the part from rank p goes and what rank p is sent.
 template <typename Of>
 void exchange_with_each(Transport& t, const Collective& call, Of of) {
   Parts parts(t);
@@ -117,7 +117,7 @@ HcclGroup::WorkPtr HcclGroup::allreduce_coalesced(
     Tensors one{t};
     last = allreduce(one, o);
   }
-  return last;  // in order behind the others
+  return last;  // which ends after the others
 }
 
 HcclGroup::WorkPtr HcclGroup::reduce(Tensors& tensors,
@@ -229,7 +229,8 @@ HcclGroup::WorkPtr HcclGroup::allgather_into_tensor_coalesced(
   return last;
 }
 
-// The root's tensors, one for each rank, beside `mine`; no other rank has any.
+// The tensors on the root, one for each rank; no other rank has any. They and
+// `mine` must have one dtype.
 Tensors HcclGroup::on_root(const char* name, const char* what,
                            const std::vector<Tensors>& lists,
                            const at::Tensor& mine, int root) const {
@@ -376,7 +377,7 @@ HcclGroup::WorkPtr HcclGroup::alltoall(Tensors& out, Tensors& in,
   return launch(std::move(plan));
 }
 
-// Rows of the first dimension go to each rank, as many as the sizes say.
+// Each rank gets as many rows of the first dimension as the sizes say.
 HcclGroup::WorkPtr HcclGroup::alltoall_base(at::Tensor& out, at::Tensor& in,
                                             std::vector<int64_t>& out_sizes,
                                             std::vector<int64_t>& in_sizes,

@@ -1,5 +1,5 @@
-// send and recv. A lane, a stream of its own, for each peer and direction: on
-// one ordered stream two ranks that both send first would wait for ever.
+// send and recv. Each peer and direction has a lane, a stream of its own: on
+// one ordered stream, two ranks that both send first would wait for ever.
 #include "csrc/distributed/checks.h"
 #include "csrc/distributed/group.h"
 #include "csrc/engine/engine.h"
@@ -12,7 +12,7 @@ namespace {
 
 using c10d::OpType;
 
-constexpr int kAnyPeer = -1, kBatch = -2;  // lanes that are no one peer's
+constexpr int kAnyPeer = -1, kBatch = -2;  // lanes that belong to no one peer
 
 Message message(bool sends, const at::Tensor& t, int peer, int tag) {
   return {sends,
@@ -40,7 +40,7 @@ HcclGroup::WorkPtr HcclGroup::send_or_recv(bool sends, Tensors& tensors,
       TORCH_CHECK(peer >= 0, "hccl: a recv from any rank cannot be batched");
       batch_tensors_.push_back(t);
       batch_.push_back(message(sends, t, peer, tag));
-      // Nobody waits for it: the batch has a Work of its own.
+      // Nobody waits for this Work: the batch has one of its own.
       return c10::make_intrusive<c10d::Work>(
           rank_, sends ? OpType::SEND : OpType::RECV);
     }
@@ -102,7 +102,8 @@ HcclGroup::WorkPtr HcclGroup::launch_messages(const Tensors& tensors,
     t.move(moved, call);
     if (source) *source = moved[0].peer;
   };
-  // In order with what the same peers were sent before, and will be after.
+  // The batch is ordered with what the same peers were sent before it and will
+  // be sent after it.
   for (Stream* one : lanes)
     if (!on.wait_for(*one, one->tail())) raise_stream_error(on);
   const WorkPtr work = launch(std::move(plan));
@@ -128,7 +129,7 @@ HcclGroup::WorkPtr HcclGroup::endCoalescing() {
     messages.swap(batch_);
   }
   if (!messages.empty()) return launch_messages(tensors, std::move(messages));
-  // Collectives were launched one by one: behind the last of them.
+  // Collectives were launched one by one; the batch ends with the last of them.
   Stream& stream = comm_stream(current_device());
   return c10::make_intrusive<HcclWork>(
       rank_, OpType::COALESCED, getSequenceNumberForGroup(),

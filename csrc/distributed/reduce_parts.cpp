@@ -7,7 +7,8 @@ namespace {
 
 using Tensors = std::vector<at::Tensor>;
 
-// All parts of all ranks, then the sum: few messages, for few bytes.
+// Receives the parts of all ranks first and reduces them then: this takes the
+// fewest messages, and is for few bytes.
 void reduce_at_once(Transport& t, const Collective& call, const Reduced& r) {
   const int n = t.size(), me = t.rank();
   const at::Tensor rows = at::empty({n, r.kept.numel()}, r.kept.options());
@@ -49,7 +50,8 @@ void reduce_in_segments(Transport& t, const Collective& call,
 }  // namespace
 
 void reduce_parts(Transport& t, const Collective& call, const Reduced& r) {
-  // By sizes that all ranks know, so that all choose the same.
+  // The choice depends only on sizes that all ranks know, so that all choose
+  // the same.
   size_t largest = 0;
   for (const at::Tensor& part : r.sent)
     largest = std::max(largest, part.nbytes());

@@ -147,7 +147,7 @@ void combine(const Reduction& reduction, const std::vector<at::Tensor>& parts,
     if (parts[0].data_ptr() != out.data_ptr()) out.copy_(parts[0]);
     return;
   }
-  // A later part may be `out`, so two at most are added in place.
+  // A later part may be `out`, so at most two parts are reduced in place.
   at::Tensor acc =
       !wide && parts.size() <= 2
           ? out

@@ -1,4 +1,4 @@
-// What a reduction does to the elements, in the order of the ranks.
+// Reduces elements, in the order of the ranks.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,25 +10,27 @@ namespace npu {
 
 struct Reduction {
   c10d::ReduceOp::RedOpType op = c10d::ReduceOp::SUM;
-  double factor = 1;  // of PREMUL_SUM
+  double factor = 1;  // for PREMUL_SUM
 };
 
-// Throws for what no rank can do: AVG of bool, MAX of complex...
+// Throws for a reduction that does not exist, such as AVG of bool or MAX of
+// complex numbers.
 void check_reduction(const char* call, const Reduction& reduction,
                      at::ScalarType dtype);
 
 // Reads the op and, waiting for the device where it is a tensor, its factor.
 Reduction reduction_of(const c10d::ReduceOp& op);
 
-// The type that a reduction computes `dtype` as, of the same size or half: bool
-// as bytes, complex numbers as pairs.
+// The type in which a reduction computes `dtype`: bool as bytes, and complex
+// numbers as pairs of numbers of half the size.
 at::ScalarType reduced_as(at::ScalarType dtype);
 
-// `part` as the others are to get it: multiplied, for PREMUL_SUM.
+// `part` as it is sent to the other ranks: multiplied, for PREMUL_SUM.
 at::Tensor prepared(const Reduction& reduction, const at::Tensor& part);
 
-// out = parts[0] op parts[1] ...; the parts are prepared, of one dimension, and
-// may be `out`. Half precision is accumulated in float. `logical`: of bools.
+// out = parts[0] op parts[1] ... The parts are prepared and have one dimension;
+// one of them may be `out`. Half precision is accumulated in float. `logical`:
+// the elements are bools.
 void combine(const Reduction& reduction, const std::vector<at::Tensor>& parts,
              at::Tensor out, bool logical);
 

@@ -13,13 +13,15 @@ SiteName site_name = nullptr;
 
 constexpr uint32_t kMagic = 0x6c636368;
 
-// The collectives' tags have a bit that those of send and recv have not.
-// 22 bits of sequence number: that many calls of a group are not under way.
+// The tags of collectives have a bit that those of send and recv have not. They
+// have 22 bits of the sequence number; a group never has that many calls under
+// way.
 int tag_of(const Collective& call, int step) {
   return int(1u << 30 | uint32_t(call.agreed.seq & 0x3fffff) << 2 | step);
 }
 enum Step { kFrames, kData, kMoreData, kWhy };
-// Of a message, by direction: a pair may send both ways under one tag.
+// Parts of a message. Frames are told apart by direction, because two ranks may
+// send each other messages under one tag.
 enum P2PStep { kSenders, kReceivers, kPayload };
 
 std::string describe(const Agreement& a) {
@@ -36,7 +38,7 @@ std::string describe(const Agreement& a) {
   return text + ")";
 }
 
-// Where a rank is, and how many bytes it sends or expects.
+// Which call a rank is at, and how many bytes it sends or expects.
 struct Side {
   int rank;
   const Agreement& agreed;
@@ -60,7 +62,7 @@ std::string lost(int peer, const std::exception& e) {
   return "lost rank " + std::to_string(peer) + " while data moved: " + e.what();
 }
 
-// The part of `all` that begins at `offset`; empty behind its end.
+// The segment of `all` that begins at `offset`; empty behind the end of `all`.
 Bytes segment(const Bytes& all, size_t offset) {
   if (offset >= all.size) return {};
   return {static_cast<char*>(all.data) + offset,
@@ -69,11 +71,11 @@ Bytes segment(const Bytes& all, size_t offset) {
 
 }  // namespace
 
-// Of fixed size, so that any two ranks understand each other.
+// It has a fixed size, so that any two ranks understand each other.
 struct Transport::Frame {
-  uint32_t magic;  // 0: has not come
+  uint32_t magic;  // 0: the frame has not arrived
   Agreement agreed;
-  uint64_t sends, receives;  // bytes to and from the one who reads it
+  uint64_t sends, receives;  // bytes to and from the rank that reads the frame
   char payload[kInline];
 
   bool agrees_with(const Frame& theirs) const {
@@ -91,8 +93,8 @@ Transport::Transport(c10::intrusive_ptr<c10d::Backend> gloo, int rank, int size)
   for (int i = 1; i < size_; ++i) peers_.push_back((rank_ + i) % size_);
 }
 
-// Posted sends and receives, and the wait for all of them. Whatever is left is
-// given up before its memory goes.
+// Posts sends and receives, and waits for them. Those that are left at its
+// destruction are aborted before their memory is freed.
 class Transport::Batch {
  public:
   Batch(Transport& on, Milliseconds timeout)
@@ -117,7 +119,7 @@ class Transport::Batch {
     });
   }
 
-  // Waits for the first `count` that are left.
+  // Waits for the first `count` of those that are left.
   void wait(size_t count = SIZE_MAX) {
     count = std::min(count, posted_.size());
     for (size_t i = 0; i < count; ++i) {
@@ -125,7 +127,7 @@ class Transport::Batch {
       const auto left = std::chrono::duration_cast<Milliseconds>(
           end_ - std::chrono::steady_clock::now());
       peer_ = next.peer;
-      // 0 would mean for ever.
+      // A timeout of 0 would mean for ever.
       if (!next.work->wait(std::max(left, Milliseconds(1)))) refuse();
       posted_.erase(posted_.begin());
       std::lock_guard lock(on_.mutex_);
@@ -133,9 +135,9 @@ class Transport::Batch {
     }
     peer_ = -1;
   }
-  // Whose message was waited for when wait() threw; -1: none.
+  // The peer whose message was waited for when wait() threw; -1: none.
   int peer() const { return peer_; }
-  // Waits for the one message that is left; returns who sent it.
+  // Waits for the one message that is left; returns its sender.
   int wait_for_source() {
     const WorkPtr work = posted_.front().work;
     wait(1);
@@ -211,7 +213,8 @@ std::unique_ptr<Transport::Frame[]> Transport::agree(
         text = "lost rank " + std::to_string(batch.peer()) + ": " + e.what();
       else
         throw;
-      // Another rank that gave up first may be the one that was lost.
+      // The lost rank may only have given up because of another, so the text
+      // names every rank that has not launched the call.
       std::string missing;
       for (const int p : peers_)
         if (!theirs[p].magic)
@@ -223,7 +226,7 @@ std::unique_ptr<Transport::Frame[]> Transport::agree(
   std::string wrong;
   for (const int p : peers_) {
     if (mine[p].agrees_with(theirs[p])) continue;
-    // Both sides see it, so both tell where they are.
+    // Both sides see the disagreement, so both tell the other their line.
     constexpr size_t kLine = 256;
     char line[kLine] = {}, other[kLine] = {};
     if (site_name) snprintf(line, kLine, "%s", site_name(call.site).c_str());
@@ -233,7 +236,7 @@ std::unique_ptr<Transport::Frame[]> Transport::agree(
       why.send(p, tag_of(call, kWhy), line, kLine);
       why.wait();
     } catch (const std::exception&) {
-      // Without its line then.
+      // The report then lacks the other rank's line.
     }
     other[kLine - 1] = 0;
     wrong += (wrong.empty() ? "" : "\n") +
@@ -265,8 +268,9 @@ void Transport::exchange(const Collective& call, const std::vector<Bytes>& out,
   }
 }
 
-// A rank writes its chunk of a result to me only where it has all of my part of
-// it: what still leaves `send` is not overwritten, though it may be `result`.
+// A rank returns its chunk of a result to me only once it has received all of
+// my part of that chunk. So what is still being sent from `send` is not
+// overwritten, though `result` may be the same memory.
 void Transport::reduce(const Collective& call,
                        const SegmentedReduction& parts) {
   using Parts = SegmentedReduction;
@@ -333,7 +337,8 @@ void Transport::move(std::vector<Message>& messages, const Collective& call) {
       if (m.sends && m.bytes.size <= kInline && m.bytes.size)
         memcpy(frame.payload, m.bytes.data, m.bytes.size);
       if (m.peer < 0) {
-        // Alone in its batch: who it is says the sender's frame.
+        // This message is alone in its batch; the frame that arrives says which
+        // rank sends.
         batch.receive(-1, tag(i, kSenders), &theirs[i], sizeof(Frame));
         m.peer = batch.wait_for_source();
       } else {

@@ -1,8 +1,9 @@
 // Messages between the ranks of a group, over Gloo's matched sends.
 //
-// Gloo's faults end here: nothing is sent before both sides have said in a
-// frame of fixed size what they are about to do, so a message is never longer
-// than its receiver expects, and ranks that disagree are told so.
+// This class hides a weakness of Gloo, which aborts the process on a message
+// that is longer than its receiver expects: no data is sent before both sides
+// have said, in a frame of fixed size, what they are about to do. Ranks that
+// disagree find that out from the frames.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -21,7 +22,7 @@ namespace npu {
 
 using Milliseconds = std::chrono::milliseconds;
 
-// Bytes of the host, or of the device, whose memory is the host's.
+// Bytes of the host's memory, or of the device's, which is host memory, too.
 struct Bytes {
   void* data = nullptr;
   size_t size = 0;
@@ -31,36 +32,37 @@ struct Bytes {
 struct Agreement {
   char name[24] = {};  // "all_reduce"
   uint64_t seq = 0;
-  int64_t numel = 0;  // where all ranks pass equally many; else 0
+  int64_t numel = 0;  // where all ranks pass the same number; else 0
   int32_t root = -1;
   int8_t dtype = -1, reduce = -1;
 };
 
 struct Collective {
   Agreement agreed;
-  uint32_t site = 0;  // of the launch, for the rank that disagrees
+  uint32_t site = 0;  // of the launch, for reports of a disagreement
   Milliseconds timeout{0};
 };
 
-// A reduction of which each rank computes a chunk. Of what arrives, a few
-// segments are held at a time: they are still in the cache when they are added,
-// and the first are on their way back while others come.
+// A reduction in which each rank reduces a chunk. Of what arrives, a few
+// segments are held at a time: they are still in the cache when they are
+// reduced, and the first ones are on their way back while others arrive.
 struct SegmentedReduction {
-  static constexpr size_t kSegment = 1 << 20;  // bytes; of any dtype
+  static constexpr size_t kSegment = 1 << 20;  // bytes, whatever the dtype
   static constexpr size_t kHeld = 4;           // segments of each rank
 
-  std::vector<Bytes> send;    // by rank: its chunk, of mine
-  std::vector<Bytes> result;  // by rank: where that comes back; empty: nowhere
+  std::vector<Bytes> send;    // by rank: my values of its chunk
+  std::vector<Bytes> result;  // by rank: where its result goes; empty: nowhere
   Bytes kept;                 // my chunk of the result
   char* room;
-  // Reduces `size` bytes at `offset` of my chunk into `kept`. Those of rank p
-  // are in `room`, which is [kHeld][ranks][kSegment], at [held][p].
+  // Reduces `size` bytes at `offset` of my chunk into `kept`. The values of
+  // rank p are at [held][p] of `room`, which is [kHeld][ranks][kSegment].
   std::function<void(size_t offset, size_t size, size_t held)> reduce;
 
   bool returns() const { return !result.empty(); }
 };
 
-// One send or recv of a batch. peer -1: any (recv alone); set when known.
+// One send or recv of a batch. `peer` is -1 for a recv from any rank, which
+// must be alone in its batch; it is set when the sender is known.
 struct Message {
   bool sends;
   int peer;
@@ -71,9 +73,9 @@ struct Message {
 
 class Transport {
  public:
-  // Payload that travels with the frame.
+  // Bytes of payload that travel within the frame.
   static constexpr size_t kInline = 768;
-  // Largest tag of a send or recv: the rest is the collectives'.
+  // The largest tag of a send or recv; collectives use the tags above.
   static constexpr int kMostTag = (1 << 28) - 1;
 
   // `gloo` is null for a group of one.
@@ -82,16 +84,18 @@ class Transport {
   int rank() const { return rank_; }
   int size() const { return size_; }
 
-  // Sends out[p] to each rank p and receives in[p]; [rank] is left alone. All
-  // ranks of the group. Throws what went wrong, naming the ranks.
+  // Sends out[p] to each other rank p and receives in[p] from it. All ranks of
+  // the group must call it. Throws where it fails, with a text that names
+  // ranks.
   void exchange(const Collective& call, const std::vector<Bytes>& out,
                 const std::vector<Bytes>& in);
-  // Reduces, and sends each rank what the others have reduced. As exchange().
+  // Reduces, and sends each rank what the others have reduced. Throws as
+  // exchange() does.
   void reduce(const Collective& call, const SegmentedReduction& parts);
   // Sends and recvs that do not wait for each other.
   void move(std::vector<Message>& messages, const Collective& call);
 
-  // Waits end at once and later calls fail, with this text. Any thread.
+  // Ends waits at once, and lets later calls fail, with this text. Any thread.
   void abort(const std::string& why);
 
  private:
@@ -103,7 +107,8 @@ class Transport {
   class Batch;
   struct Frame;
 
-  // Each rank's frame, once all have said what they are about to do and agree.
+  // Returns each rank's frame once all ranks have said what they are about to
+  // do; throws where they disagree.
   std::unique_ptr<Frame[]> agree(const Collective& call,
                                  const std::vector<Bytes>& out,
                                  const std::vector<Bytes>& in);
@@ -116,7 +121,7 @@ class Transport {
   std::string aborted_;
 };
 
-// What a launch site is called; before the first group.
+// Sets what turns a launch site into text. To be called before the first group.
 using SiteName = std::string (*)(uint32_t site);
 void set_site_name(SiteName name);
 

@@ -68,8 +68,8 @@ c10::intrusive_ptr<c10::ivalue::Future> HcclWork::getFuture() {
   const c10::Device device(kNpu, c10::DeviceIndex(end_.stream->device()));
   future_ = c10::make_intrusive<c10::ivalue::Future>(
       c10::ListType::create(c10::TensorType::get()), std::vector{device});
-  // Complete already, as a future of device work is: who waits for it makes
-  // a stream wait for what the guard's stream has been given.
+  // It is complete already, as futures of device work are: whoever waits for it
+  // makes a stream wait for what the guard's stream has been given.
   const c10::StreamGuard guard(to_torch(*end_.stream));
   future_->markCompleted(c10::IValue(outputs_));
   return future_;

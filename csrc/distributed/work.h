@@ -1,4 +1,5 @@
-// What a collective returns: the end of its task, for streams and for the host.
+// What a collective returns: streams and the host can wait for the end of its
+// task.
 #pragma once
 
 #include <ATen/core/ivalue.h>
@@ -11,7 +12,7 @@ namespace npu {
 
 class Stream;
 
-// Two of them at most, where a batch of calls ran on two streams.
+// The end of a task: its stream and its number there.
 struct Point {
   Stream* stream;
   uint64_t number;  // tasks that must have retired
@@ -31,7 +32,7 @@ class HcclWork final : public c10d::Work {
   int sourceRank() const override;
   std::vector<at::Tensor> result() override { return outputs_; }
   void synchronize() override { wait_on_stream(); }
-  // The current stream waits; with a timeout, and for barriers, the host.
+  // Makes the current stream wait; with a timeout, and for barriers, the host.
   bool wait(std::chrono::milliseconds timeout) override;
   void blockCurrentStream() override { wait_on_stream(); }
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
@@ -44,7 +45,7 @@ class HcclWork final : public c10d::Work {
   const Point end_;
   const std::vector<at::Tensor> outputs_;
   const Waits waits_;
-  const std::shared_ptr<int> source_;  // of a receive from anybody
+  const std::shared_ptr<int> source_;  // the sender, for a recv from any rank
   c10::intrusive_ptr<c10::ivalue::Future> future_;
 };
 

@@ -22,8 +22,8 @@ namespace {
   throw std::runtime_error("npu_dispatch: NPU_DRIVER=" + name + ": " + why);
 }
 
-// A table of an earlier or later minor version: what it lacks is null, what it
-// has beyond ours nobody calls.
+// Copies a table of an earlier or later minor version: members that it lacks
+// are null, and nobody calls those that it has beyond ours.
 npu_driver as_ours(const npu_driver& table) {
   npu_driver ours{};
   memcpy(&ours, &table, std::min(size_t(table.size), sizeof ours));

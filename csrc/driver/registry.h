@@ -8,9 +8,9 @@
 namespace npu {
 
 // The driver that NPU_DRIVER names, "host" when unset: a built-in one, or the
-// path of a shared library (it has a '/'), which is loaded for good. Chosen at
-// the first call that succeeds; a runtime_error that says what is wrong with
-// the name, the library or its table.
+// path of a shared library (it has a '/'), which is loaded for good. It is
+// chosen at the first call that succeeds. Throws a runtime_error that says what
+// is wrong with the name, the library or its table.
 const npu_driver& driver();
 
 // A built-in driver by name, or null.

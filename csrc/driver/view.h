@@ -7,10 +7,10 @@
 
 namespace npu {
 
-// Whether its length is in the task and not in the view.
+// Whether the view's length is in the task's words and not in the view.
 inline bool is_range(const npu_view& view) { return !view.sizes && view.ndim; }
 
-// Of a range: one size, and a stride of one.
+// A range has one size and a stride of one.
 inline std::vector<int64_t> sizes_of(const npu_view& view,
                                      const uint64_t* words) {
   if (is_range(view)) return {int64_t(words[view.ndim])};

@@ -11,24 +11,24 @@
 namespace npu {
 namespace {
 
-// Written under hold_streams(). Relaxed: a launch that races with a change may
-// go either way.
+// Whether the whole process blocks. Written under hold_streams(). Relaxed: a
+// launch that races with a change may go either way.
 std::atomic<bool>& process_blocks() {
   static std::atomic<bool> blocks{env_flag("NPU_LAUNCH_BLOCKING") ||
                                   env_flag("ASCEND_LAUNCH_BLOCKING") ||
                                   env_string("TASK_QUEUE_ENABLE", "1") == "0"};
   return blocks;
 }
-int blocking_threads_ = 0;  // under hold_streams()
+int blocking_threads_ = 0;  // guarded by hold_streams()
 
-// Ends with its thread, which must not be counted any longer.
+// Takes its thread out of the count when the thread ends.
 struct ThreadBlocking {
   bool on = false;
   ~ThreadBlocking() { set_thread_launch_blocking(false); }
 };
 thread_local ThreadBlocking thread_blocking;
 
-// Whether streams must ask launch_blocks() at each launch.
+// Whether streams have to ask launch_blocks() at each launch.
 bool may_block() {
   return process_blocks().load(std::memory_order_relaxed) ||
          blocking_threads_ > 0;
@@ -69,7 +69,8 @@ void obey_control() {
   const uint64_t wanted = asked.load(std::memory_order_relaxed);
   if (wanted == obeyed.load(std::memory_order_relaxed)) [[likely]]
     return;
-  // Whoever holds them may be waiting for this thread to end. Another time.
+  // Whoever holds the streams may be waiting for this thread to end. A later
+  // call will do it.
   const auto held = try_hold_streams();
   if (!held) return;
   if (wanted) {

@@ -5,19 +5,19 @@ namespace npu {
 
 class Stream;
 
-// Those of the whole process, or the calling thread alone. The second returns
-// what it was before.
+// Makes launches of the whole process, or of the calling thread alone, block.
+// The second returns what the thread's setting was before.
 void set_launch_blocking(bool blocking);
 bool set_thread_launch_blocking(bool blocking);
-// Either of the two, for the calling thread.
+// Whether launches of the calling thread block, by either setting.
 bool launch_blocks();
 
-// Tells a stream that is being made. Under hold_streams().
+// Tells a stream whether any caller may block. Called under hold_streams().
 void tell_blocking(Stream& stream);
 
-// Does what an administrator's process has asked of this one, through
-// ControlBlock, since the last call, if anything. Launchers, once per sampled
-// task; never waits.
+// Does what an administrator's process has asked of this one through
+// ControlBlock since the last call. Launchers call it once per sampled task;
+// never waits.
 void obey_control();
 
 }  // namespace npu

@@ -29,9 +29,9 @@ struct Device {
 };
 
 struct Engine {
-  std::mutex mutex;  // of hold_streams()
+  std::mutex mutex;  // the one that hold_streams() locks
   std::array<Device, kMaxDevices> devices;
-  bool profiled = false;  // under the mutex
+  bool profiled = false;  // guarded by the mutex
 };
 
 std::atomic<bool> initialized_{false};
@@ -157,7 +157,7 @@ void set_profiled(bool profiled) {
 
 void shut_down() {
   if (!initialized() || in_bad_fork()) return;
-  // Again, as long as tasks of one stream submit to another that was stopped.
+  // Repeated as long as tasks submit to a stream that was stopped before.
   for (bool stopped = true; stopped;) {
     stopped = false;
     for (Stream* s : all_streams()) stopped |= s->stop();

@@ -1,4 +1,4 @@
-// The process's devices and streams, and which stream a thread is on.
+// The process's devices and streams, and each thread's current streams.
 #pragma once
 
 #include <cstdint>
@@ -12,18 +12,18 @@ namespace npu {
 class Observer;
 class Stream;
 
-// A stream's id within its device: kind in the high bits, index in the low 5.
+// The pools of streams. A stream's id within its device is its pool times
+// kStreamsPerPool, plus its index in the pool.
 enum class StreamPool : int64_t {
   kDefault = 0,
   kSyncLaunch = 2,
   kNormal = 3,
   kHigh = 4,
-  // Of communication, from this one to the last: outside the round robin, and
-  // never handed to programs (distributed/comm_streams.h).
+  // From this one to the last: streams for communication, which are outside of
+  // the round robin and never handed to programs (distributed/comm_streams.h).
   kComm = 5,
 };
 inline constexpr int kStreamsPerPool = 32;
-// A stream's id is its pool times kStreamsPerPool, plus its place there.
 inline constexpr int kCommPools = 4;
 inline constexpr int kPools = 5 + kCommPools;
 inline constexpr int kSyncLaunchStreams = 4;
@@ -46,13 +46,13 @@ void set_current_stream(Stream& stream);
 // All streams made so far on a device.
 std::vector<Stream*> streams(int device);
 
-// Those of all devices; none before initialisation.
+// All streams made so far on all devices; none before initialisation.
 std::vector<Stream*> all_streams();
 
-// While it is held no stream is made, so that what is told to all of them is
-// told to every one. Nothing may be waited for meanwhile.
+// While the lock is held no stream is made, so that a setting which is told to
+// all streams reaches every one. The holder must not wait for anything.
 std::unique_lock<std::mutex> hold_streams();
-// The same, empty where another thread holds them.
+// Like hold_streams(), but the lock is empty where another thread holds it.
 std::unique_lock<std::mutex> try_hold_streams();
 
 // Waits for everything submitted to the device so far.
@@ -66,8 +66,8 @@ void install_observer(Observer* observer);
 // Whether tasks are profiled, on all streams (observe/profile.h).
 void set_profiled(bool profiled);
 
-// Finishes what is queued, ends all launchers, removes the segment. Reports an
-// error nobody has seen. Runs at exit by itself; a second call does nothing.
+// Finishes what is queued, ends all launchers and removes the segment. Reports
+// errors of streams that nobody has cleared. Runs at exit by itself.
 void shut_down();
 
 }  // namespace npu

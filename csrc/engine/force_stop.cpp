@@ -9,11 +9,11 @@
 namespace npu {
 namespace {
 
-// Relaxed everywhere: a task polls these; the error travels with the stream.
+// Relaxed everywhere: tasks poll these, and the stream carries the error.
 std::atomic<bool> stopped_[kMaxDeviceBlocks];
 // When stop_waiting_tasks() was called; 0: not yet.
 std::atomic<uint64_t> exit_ns_{0};
-// For what is queued to end the waits in the proper way.
+// How long queued work still has to end the waits in the proper way.
 constexpr uint64_t kGraceNs = 2'000'000'000;
 
 }  // namespace

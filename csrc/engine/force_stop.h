@@ -1,4 +1,4 @@
-// Stopping a device from outside, while its queues may be blocked.
+// Stops a device from outside, while its queues may be blocked.
 #pragma once
 
 namespace npu {
@@ -10,13 +10,16 @@ namespace npu {
 // A task that has begun runs to its end, unless it asks device_stopped().
 void stop_device(int device);
 
-// Takes work again, once what was dropped has left the queues.
+// Makes the device take work again. Waits until what was dropped has left the
+// queues.
 void restart_device(int device);
 
-// For tasks that wait for something themselves.
+// Whether the device was stopped, or the process's exit no longer waits. Asked
+// by tasks that wait for something themselves.
 bool device_stopped(int device);
 
-// At exit: ends such tasks on all devices, for good, two seconds from now.
+// Called at exit: ends such tasks on all devices, for good, two seconds from
+// now.
 void stop_waiting_tasks();
 
 }  // namespace npu

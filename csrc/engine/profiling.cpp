@@ -15,8 +15,8 @@ RunsOnCaller::~RunsOnCaller() {
   if (profile_) profile_->ran_on_caller(name_, started_, ticks());
 }
 
-// In a forked child there is nothing to profile, and a mutex may have been held
-// by a launcher that the child has not.
+// In a forked child there is nothing to profile, and a launcher of the parent
+// may have held a mutex when it was forked.
 void start_profile() {
   if (in_bad_fork()) return;
   forget_scopes();

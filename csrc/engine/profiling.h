@@ -1,4 +1,4 @@
-// Profiling all streams of the process (observe/profile.h).
+// Profiles all streams of the process (observe/profile.h).
 #pragma once
 
 #include <vector>
@@ -9,8 +9,8 @@ namespace npu {
 
 class Stream;
 
-// From its construction to its destruction an operator that has waited for the
-// stream runs on the calling thread.
+// Lives while an operator that has waited for the stream runs on the calling
+// thread.
 class RunsOnCaller {
  public:
   RunsOnCaller(const Stream& stream, const char* name);
@@ -23,10 +23,11 @@ class RunsOnCaller {
   const uint64_t started_;
 };
 
-// From now on, on all streams. Any thread; one profile at a time.
+// Profiles all streams from now on. Any thread; one profile at a time.
 void start_profile();
-// What has run since, of what was launched since. Tasks under way are not in
-// it: whoever wants them synchronizes before.
+// Ends the profile and returns the tasks that were launched during it and have
+// run. Tasks under way are not among them: a caller that wants them
+// synchronizes before.
 std::vector<ProfiledRun> stop_profile();
 
 }  // namespace npu

@@ -13,8 +13,8 @@
 namespace npu {
 namespace {
 
-// Of the first attempt: long enough for launchers to wake, short for streams
-// that hold each other up.
+// How long the first attempt lasts: long enough for launchers to wake, and
+// short where streams hold each other up.
 constexpr uint64_t kAttemptNs = 20'000'000;
 
 const npu_kernel kHalt{nullptr, kHaltName, nullptr, 0};
@@ -27,8 +27,9 @@ class Stillness::Halt final : public Program {
     stand();
     return NPU_OK;
   }
-  // By the launcher of a stream that has failed; or, refused by an observer, on
-  // the thread that asks for the stillness and must not stand still itself.
+  // Called by the launcher of a stream that has failed; or, where an observer
+  // refused the task, by the thread that asks for the stillness, which must not
+  // stand still itself.
   void dropped(Stream&, const uint64_t*) override {
     if (std::this_thread::get_id() != asker_) return stand();
     std::lock_guard lock(mutex_);
@@ -78,14 +79,15 @@ class Stillness::Halt final : public Program {
   }
 
   const std::thread::id asker_ = std::this_thread::get_id();
-  std::vector<StreamPoint> points_;  // the asker's
+  std::vector<StreamPoint> points_;  // only the asker uses them
   std::mutex mutex_;
   std::condition_variable changed_;
   size_t standing_ = 0;
   bool released_ = false;
 };
 
-// Whose tasks have yet to end: a stream may come to its own much later.
+// Releases the launchers and keeps the halt until its tasks have ended: a
+// stream may reach its task much later.
 void Stillness::leave(std::unique_ptr<Halt> halt) {
   static auto* const left = new DeferredDelete<Halt>;
   halt->release();
@@ -105,10 +107,10 @@ std::unique_ptr<Stillness::Halt> Stillness::attempt(int device,
   return nullptr;
 }
 
-// An attempt that fails has streams that wait for tasks behind another's halt,
-// which a thread submitted meanwhile; or one with much to do before its own.
-// Each attempt lasts twice as long as the one before, since what is in front of
-// a halt never grows.
+// An attempt fails where a stream waits for a task behind another stream's
+// halt, which a thread submitted meanwhile, or where a stream has much to do
+// before its halt. Each attempt lasts twice as long as the one before; the work
+// in front of a halt never grows, so one succeeds in the end.
 Stillness::Stillness(int device, uint64_t patience_ns) {
   const uint64_t until = now_ns() + patience_ns;
   uint64_t patience = kAttemptNs;

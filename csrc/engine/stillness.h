@@ -15,12 +15,12 @@ namespace npu {
 class Stream;
 
 // While it lives, the launchers of the device's queued streams stand still
-// between two tasks. Two at a time would wait for each other: the caller sees
-// to it that there is one. What waiting operators do on their callers' threads,
-// and inline streams on theirs, is not held back.
+// between two tasks. Two objects at a time would wait for each other: the
+// caller makes sure that there is one. It does not hold back what operators
+// that wait, and inline streams, do on their callers' threads.
 class Stillness {
  public:
-  // Waits up to `patience_ns`; asks again while streams wait for one another.
+  // Waits up to `patience_ns`; tries again while streams wait for one another.
   Stillness(int device, uint64_t patience_ns);
   ~Stillness();
   Stillness(const Stillness&) = delete;
@@ -29,7 +29,7 @@ class Stillness {
   bool reached() const { return halt_ != nullptr; }
 
  private:
-  // A task of each stream, which ends with the stillness.
+  // The task that each stream is given, and that ends with the stillness.
   class Halt;
   static std::unique_ptr<Halt> attempt(int device, uint64_t patience_ns);
   static void leave(std::unique_ptr<Halt> halt);

@@ -14,9 +14,9 @@ namespace {
 
 std::atomic<bool> strict_{env_flag("NPU_STRICT_STREAMS")};
 
-// By device. Relaxed: round robin, and a count of its own.
+// The next index of each pool, by device. Relaxed: the count orders nothing.
 std::array<std::array<std::atomic<uint32_t>, kPools>, kMaxDeviceBlocks> next_{};
-std::array<std::atomic<uint32_t>, kMaxDeviceBlocks> owned_{};  // a bit each
+std::array<std::atomic<uint32_t>, kMaxDeviceBlocks> owned_{};  // a bit a stream
 
 }  // namespace
 

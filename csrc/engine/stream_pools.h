@@ -1,15 +1,15 @@
-// How the pools of streams treat those who ask for more than there are.
+// Hands out streams of pools, and decides what happens when one has no more.
 #pragma once
 
 #include "csrc/engine/engine.h"
 
 namespace npu {
 
-// Streams that the runtime's own C-like interface makes: a pool of their own,
-// outside the round robin, because each has an owner.
+// The pool of the streams that the runtime's C-like interface makes. It is
+// outside of the round robin, because each stream has an owner.
 inline constexpr StreamPool kOwnedPool = StreamPool(1);
 
-// How many streams the pool has; NPU's STREAMS_PER_DEVICE may lower it.
+// How many streams the pool has; the variable STREAMS_PER_DEVICE may lower it.
 int pool_size(StreamPool pool);
 
 // The next stream of a pool, round robin.
@@ -22,7 +22,7 @@ bool strict_pools();
 
 // A stream that nobody else owns; null when all kStreamsPerPool are taken.
 Stream* take_owned_stream(int device);
-// Gives it back, once its work is done. False: it was not taken.
+// Gives the stream back, once its work is done. False: it was not taken.
 bool give_owned_stream(Stream& stream);
 
 }  // namespace npu

@@ -14,14 +14,14 @@
 namespace npu {
 namespace {
 
-constexpr uint64_t kLookNs = 10'000'000;  // for a lane that will never come
+constexpr uint64_t kLookNs = 10'000'000;  // to see that a lane never comes
 constexpr uint64_t kSpinTicks = 20'000;
 
-// Graphs of several streams, submitted by two threads at once, must meet in the
-// same order on all of them, or each would wait for the other.
+// Two threads may submit graphs of several streams at once. The graphs must
+// come in the same order on all streams, or each would wait for the other.
 std::mutex several_streams_;
 
-// What a replay is called in messages of its stream.
+// Gives a replay its name in messages of its stream.
 const npu_kernel kReplay{nullptr, "graph replay", nullptr, 0};
 
 }  // namespace
@@ -45,7 +45,8 @@ Body::~Body() {
 
 Stream& Body::stream_of(size_t lane, Stream& first) {
   if (lane == 0) return first;
-  // The caller replays on a side stream of the capture: they change places.
+  // Where the caller replays on a side stream of the capture, that one and the
+  // capture's first stream change places.
   Stream* own = lanes[lane].stream;
   return own == &first ? *lanes[0].stream : *own;
 }
@@ -63,9 +64,10 @@ void Body::describe(Submission& s, uint64_t lane, const Draws* draws) {
   }
 }
 
-// Opens a task on every lane's stream, or on none: a lane that is queued waits
-// for the others. Nothing waits while one is open; what is thrown (Ctrl-C while
-// a queue is full) leaves nothing behind. False: `failed` has failed.
+// Opens a task on the stream of every lane, or on none, because a queued lane
+// waits for the others. It never waits while a task is open, and where it
+// throws (Ctrl-C while a queue is full) no task is left open. False: `failed`
+// has failed.
 bool Body::open_lanes(Stream& first, std::vector<Submission>& opened,
                       Stream*& failed) {
   const CallSite site = call_site();
@@ -95,9 +97,10 @@ bool Body::open_lanes(Stream& first, std::vector<Submission>& opened,
   }
 }
 
-// Streams that take part are in the order of the capture, and the first begins
-// before and ends after the others: to everybody else it is one task of that
-// one. Groups are left out, their arguments may be replaced at any moment.
+// The streams of a replay keep the order of the capture, and the first one
+// begins before and ends after the others: to everybody else the replay is one
+// task of the first. Groups are left out, because their arguments may be
+// replaced at any moment.
 void Body::announce(Stream& stream) {
   Observer* const o = observer();
   if (!o) return;
@@ -140,7 +143,8 @@ bool Body::submit(Stream& stream, Stream*& failed) {
   }
   for (size_t i = 0; i < sources.size(); ++i)
     drawn[i] = sources[i]->reserve(draws[i]);
-  // Where one thread runs all streams, a lane could not wait for another.
+  // Where one thread runs all streams, no lane can wait for another, so one
+  // task runs all of them.
   const Observer* const o = observer();
   bool in_turn = lanes.size() == 1 || (o && o->runs_tasks());
   for (size_t i = 0; i < lanes.size() && !in_turn; ++i)
@@ -198,7 +202,7 @@ void Body::enter(Group& group) {
 
 namespace {
 
-// Says in the failure which node it is of.
+// Says in the failure which node has failed.
 void name_node(const Body& body, const Node& node, npu_failure& failure) {
   const std::string text = failure.text;
   snprintf(failure.text, sizeof failure.text, "node %zu, %s%s%s: %s",
@@ -209,7 +213,7 @@ void name_node(const Body& body, const Node& node, npu_failure& failure) {
 
 }  // namespace
 
-// Waits for what was started before, where its end is asked for.
+// Waits until everything that was started has ended.
 int Body::finish(RunAhead& ahead, npu_failure& failure) {
   const int code = ahead.finish(failure);
   if (code != NPU_OK) [[unlikely]]
@@ -235,7 +239,7 @@ inline int Body::run_node(Node& node, const DeviceQueue& queue, RunAhead& ahead,
         drawn[2 * node.generator + 1] + node.draw;
   }
   const uint64_t started = profile ? ticks() : 0;
-  // One at a time while each one's times are asked for.
+  // A profile needs the times of each kernel, so they then run one at a time.
   const bool starts = ahead.late() && !profile;
   const int code = starts ? ahead.start(node, failure)
                           : queue.run(call.kernel, call.words.data(), failure);
@@ -290,7 +294,7 @@ int Body::run_lane(Stream& stream, const DeviceQueue& queue,
   return NPU_OK;
 }
 
-// Holds a lane until another has come to the node. False: it never will.
+// Holds a lane until another lane has reached the node. False: it never will.
 bool Body::reach(Stream& stream, const Node& wait, uint64_t replay) {
   size_t other = 0, place = 0;
   if (wait.wait_for >= 0) {

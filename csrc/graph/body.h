@@ -1,4 +1,4 @@
-// What a capture leaves: the tasks, decoded, and how a replay runs them.
+// What a capture leaves behind: its tasks, decoded, and how a replay runs them.
 #pragma once
 
 #include <atomic>
@@ -18,10 +18,10 @@
 
 namespace npu {
 
-// A kernel and its words, as one node of a graph has them.
+// The kernel and the words of one node of a graph.
 struct Call {
   const npu_kernel* kernel = nullptr;
-  void (*destroy)(npu_kernel*) = nullptr;  // null: the kernel is not ours
+  void (*destroy)(npu_kernel*) = nullptr;  // null: the node does not own it
   std::vector<uint64_t> words;
   int random_word = -1;
 
@@ -31,7 +31,7 @@ struct Call {
   ~Call();
 };
 
-// Arguments for a run of nodes, on their way to the thread that replays.
+// New arguments for a group of nodes, on their way to the thread that replays.
 struct Update {
   std::vector<Call> calls;
 };
@@ -39,8 +39,8 @@ struct Update {
 // Consecutive nodes of one stream whose arguments may be replaced.
 struct Group {
   std::vector<uint32_t> nodes;
-  // Taken by the replay that reaches the group first. Release where it is
-  // put, acquire where it is taken: the calls come with it.
+  // The next replay that reaches the group takes it. Release where it is put
+  // and acquire where it is taken: whoever takes it sees its calls.
   std::atomic<Update*> next{nullptr};
   ~Group() { delete next.load(std::memory_order_relaxed); }
 };
@@ -54,31 +54,32 @@ struct Node {
   uint16_t lane;         // index into the body's lanes
   int generator = -1;    // index into the body's sources
   int wait_for = kStart;
-  uint64_t draw = 0;  // offset from the replay's first
+  uint64_t draw = 0;  // offset from the replay's first random number
   Call call;
   TimeCell* cell = nullptr;
   Group* entered = nullptr;  // the group that begins here
-  int previous = kStart;     // of the same lane
+  int previous = kStart;     // the node before it in its lane
   std::string line;
 };
 
-// A stream of the capture. In a replay the first is the current stream.
+// A stream of the capture. A replay runs the first lane on the current stream.
 struct Lane {
   Stream* stream;
   std::vector<uint32_t> nodes;
   Sequence progress;  // per replay: 1 when it starts, 1 more for each node
-  // The last replay whose tasks here were not all done, plus one.
+  // One more than the last replay that did not do all of this lane's tasks.
   std::atomic<uint64_t> failed{0};
 };
 
-// One replay at a time runs: submit() puts them in order, on whatever streams.
+// One replay runs at a time: submit() orders them, on whatever streams they
+// are.
 class Body final : public Program {
  public:
   Body(int device, uint64_t pool) : device(device), pool(pool) {}
   ~Body();
 
-  // Queues a replay behind what `stream` has been given. False when a stream
-  // that it needs has failed; nothing has been queued then.
+  // Queues a replay behind what `stream` has been given. False, with nothing
+  // queued, when `failed`, a stream that it needs, has failed.
   bool submit(Stream& stream, Stream*& failed);
 
   int run(Stream& stream, const DeviceQueue& queue, const uint64_t* words,
@@ -88,7 +89,7 @@ class Body final : public Program {
   const int device;
   const uint64_t pool;
   std::vector<Node> nodes;  // in the order of the capture
-  // Guards the calls of nodes in a group: a replay exchanges them.
+  // Guards the calls of nodes in groups, which a replay may exchange.
   mutable std::mutex calls_mutex;
   std::deque<Lane> lanes;
   std::deque<Group> groups;
@@ -98,7 +99,7 @@ class Body final : public Program {
  private:
   static constexpr uint64_t kAllLanes = ~uint64_t{0};
 
-  // Tells the observer what the next replay touches.
+  // Tells the observer which memory the next replay touches.
   void announce(Stream& stream);
   uint32_t n_words() const { return uint32_t(3 + 2 * sources.size()); }
   void describe(Submission& s, uint64_t lane, const Draws* draws);

@@ -29,8 +29,8 @@ std::string this_thread() {
   return std::string(text) + " (" + std::to_string(gettid()) + ")";
 }
 
-// Where the user's program is. Looked at on entry, before anything is locked:
-// the answer may need a lock of the interpreter's.
+// Which line the user's program is at. It is asked for on entry, before
+// anything is locked, because the answer may need a lock of the interpreter.
 thread_local std::string here_;
 void look() {
   if (capture_hooks().line) here_ = capture_hooks().line();
@@ -189,11 +189,12 @@ Call make_call(const npu_kernel* kernel, std::vector<uint64_t> words) {
 
 void Capture::close(Stream& stream, Submission&) noexcept {
   std::lock_guard adopted(mutex_);
-  mutex_.unlock();  // of open()
+  mutex_.unlock();  // which open() has locked
   try {
     keep(stream);
   } catch (const std::exception&) {
-    // No memory. The caller cannot be told any more; capture_end() is.
+    // There was no memory. The caller cannot be told here; capture_end()
+    // reports it.
     incomplete_ = true;
     failed_by(CaptureFailure::kRule);
   }
@@ -215,7 +216,8 @@ void Capture::keep(Stream& stream) {
   words_ = {};
   Node& node = add(lane, Node::Kind::kKernel);
   if (call.random_word >= 0) {
-    // What draw() gave: which source, and how far from its first offset.
+    // draw() has put here which source it is, and how far from its first
+    // offset.
     node.generator = int(call.words[size_t(call.random_word)]);
     node.draw = call.words[size_t(call.random_word) + 1];
   }
@@ -345,7 +347,7 @@ Group* Capture::end_group(Stream& stream) {
   return group;
 }
 
-// The capture is over, however it went.
+// Ends the capture, whether it succeeded or not.
 std::unique_ptr<Body> Capture::stop() {
   count_end();
   for (Lane& lane : body_->lanes) {
@@ -358,7 +360,8 @@ std::unique_ptr<Body> Capture::stop() {
   return std::move(body_);
 }
 
-// Names a stream whose last node nothing on the first stream comes after.
+// Names a stream whose last node nothing on the first stream waits for; ""
+// where there is none.
 std::string Capture::unjoined(const Body& body) const {
   std::vector<bool> seen(body.nodes.size());
   std::vector<int> open;

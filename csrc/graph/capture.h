@@ -20,8 +20,8 @@ enum class CaptureMode {
   kRelaxed,      // only waits for captured work are errors
 };
 
-// Streams that capture send their tasks here. What a capture does not allow
-// throws CaptureError, and leaves the capture as it was.
+// Streams that capture send their tasks here. A call that a capture does not
+// allow throws CaptureError and leaves the capture as it was.
 class Capture final : public TaskSink {
  public:
   static Capture& get();
@@ -30,9 +30,9 @@ class Capture final : public TaskSink {
   // Everything given to `stream` before must be done.
   void begin(const void* owner, Stream& stream, uint64_t pool,
              CaptureMode mode);
-  // Throws CaptureError, with the capture still under way, when `stream` is not
-  // the one it began on; with the capture over, when a stream was left
-  // unjoined. Otherwise what was captured.
+  // Returns what was captured. Throws CaptureError when `stream` is not the one
+  // that the capture began on, with the capture still under way; or when a
+  // stream was left unjoined, with the capture over.
   std::unique_ptr<Body> end(const void* owner, Stream& stream);
   // Ends the capture of `owner`, if it is the one under way; forgets its work.
   void abandon(const void* owner);
@@ -43,22 +43,23 @@ class Capture final : public TaskSink {
   // The memory pool of the capture under way.
   uint64_t pool();
 
-  // The place of `count` random offsets in the replay's draws from the source
-  // that `id` names; made by `make` at its first use. Only where
-  // stream.sink() == this.
+  // Reserves `count` random offsets within each replay's draw from the source
+  // `id`, which `make` makes at its first use; returns their place there. Only
+  // where stream.sink() == this.
   Draws draw(const void* id,
              const std::function<std::unique_ptr<RandomSource>()>& make,
              uint64_t count);
 
-  // Tasks whose arguments may be replaced: between the two calls, those of
-  // `stream`. Throws where there is none; null: no task came in between.
+  // The tasks of `stream` between the two calls become a group, whose arguments
+  // may be replaced. Throws where `stream` does not capture, or no group was
+  // begun. Null: there was no task between the calls.
   void begin_group(Stream& stream);
   Group* end_group(Stream& stream);
 
   // Throws the CaptureError for `what`, which `rule` does not allow.
   [[noreturn]] void refuse(const std::string& what, const std::string& rule);
 
-  // The same, unless another thread captures in a mode that allows it.
+  // Like refuse(), unless another thread captures in a mode that allows `what`.
   void forbid(const std::string& what, const std::string& rule);
 
   void open(Stream& stream, uint32_t n_words, Submission& s) override;
@@ -71,18 +72,18 @@ class Capture final : public TaskSink {
   Capture() = default;
 
   size_t lane_of(const Stream& stream) const;  // lanes.size(): none
-  // Adds what close() is given. A bad_alloc, and the body is of no use.
+  // Adds the task that close() is given. After a bad_alloc the body is useless.
   void keep(Stream& stream);
   Node& add(size_t lane, Node::Kind kind);
   void check_thread(const char* what);
   uint64_t number_of(int node) const;
   std::unique_ptr<Body> stop();
-  // Why this capture will count as failed; the first cause stays.
+  // Notes why this capture will count as failed; the first cause stays.
   void failed_by(CaptureFailure cause);
   void count_end();
   std::string unjoined(const Body& body) const;
 
-  // Held from open() to close(). Guards everything below.
+  // Guards everything below. Held from open() to close().
   std::recursive_mutex mutex_;
   std::unique_ptr<Body> body_;
   const void* owner_ = nullptr;
@@ -96,22 +97,22 @@ class Capture final : public TaskSink {
   Task task_;
   std::vector<uint64_t> words_;
   CaptureFailure failure_ = CaptureFailure::kCount;  // none
-  bool incomplete_ = false;  // something could not be kept
+  bool incomplete_ = false;                          // a task could not be kept
 };
 
 // The kernel and words of a task as a node keeps them.
 Call make_call(const npu_kernel* kernel, std::vector<uint64_t> words);
 
 // Throws when a capture is under way that does not allow the calling thread to
-// wait for `stream`, as operator or function `what` is about to do.
+// wait for `stream`, as the operator or function `what` is about to do.
 void forbid_wait(const Stream& stream, const std::string& what,
                  const std::string& rule);
-// Throws when `stream` captures: asking whether it is idle has no answer.
+// Throws when `stream` captures: it is then neither idle nor busy.
 void forbid_query(const Stream& stream);
 // Throws when `stream` captures.
 void forbid_on(const Stream& stream, const std::string& what,
                const std::string& rule);
-// Throws when the calling thread, or in the global mode any, captures.
+// Throws when the calling thread captures, or in the global mode any thread.
 void forbid_anywhere(const std::string& what, const std::string& rule);
 
 }  // namespace npu

@@ -22,10 +22,10 @@ struct NodeInfo {
   std::string line;  // "file.py:12", or ""
   uint64_t bytes;    // of its tensors, each counted without gaps
   std::vector<TensorInfo> tensors;
-  std::vector<int> after;  // nodes that are done before it starts
+  std::vector<int> after;  // nodes that end before it starts
 };
 
-// In the order of the capture.
+// The nodes, in the order of the capture.
 std::vector<NodeInfo> describe(const Body& body);
 
 }  // namespace npu

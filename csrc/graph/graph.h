@@ -9,7 +9,7 @@
 
 namespace npu {
 
-// A number for a private memory pool that graphs share by it.
+// A number for a private memory pool; graphs that are given it share the pool.
 uint64_t new_pool();
 
 // Not thread-safe. Throws CaptureError and std::runtime_error.
@@ -19,7 +19,7 @@ class Graph {
   Graph(const Graph&) = delete;
   ~Graph();
 
-  // Everything that `stream` was given must be done. `pool` 0: one of its own.
+  // Everything that `stream` was given must be done. `pool`: 0 makes a new one.
   void capture_begin(Stream& stream, uint64_t pool, CaptureMode mode);
   void capture_end(Stream& stream);
 
@@ -40,8 +40,8 @@ class Graph {
   bool capturing() const { return capturing_; }
   bool one_stream() const { return !body_ || body_->lanes.size() == 1; }
 
-  // What the layer above notes of the process where the capture begins, and a
-  // number of its own.
+  // What the layer above notes where the capture begins: a state of the
+  // process, and a number for its own use.
   struct Noted {
     std::shared_ptr<const void> what;
     uint64_t number = 0;

@@ -1,4 +1,4 @@
-// What capturing asks of the layers above.
+// What a capture asks the layers above for.
 #pragma once
 
 #include <cstdint>
@@ -16,11 +16,12 @@ struct OwnKernel {
 };
 
 struct CaptureHooks {
-  // A kernel for a node of its own, when `kernel` may go away; null `kernel` in
-  // the result: it stays. May be null.
+  // Makes a kernel that belongs to one node, where `kernel` may be destroyed
+  // before the graph. A null `kernel` in the result says that it may not. May
+  // be null.
   OwnKernel (*own)(const npu_kernel* kernel);
-  // The line of the user's program that is being executed, as "file.py:12 in
-  // step", or "". May be null.
+  // The line of the user's program that is being executed, such as "file.py:12
+  // in step", or "". May be null.
   std::string (*line)();
 };
 

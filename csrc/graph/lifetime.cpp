@@ -12,7 +12,7 @@
 namespace npu {
 namespace {
 
-// A graph, and its part in its pool.
+// A graph that holds its pool until it is destroyed.
 struct Released {
   std::unique_ptr<Body> body;
 
@@ -31,7 +31,7 @@ struct Pool {
 
 struct State {
   DeferredDelete<Released> released;
-  std::mutex mutex;  // of the pools
+  std::mutex mutex;  // guards the pools
   std::map<std::pair<int, uint64_t>, Pool> pools;
 };
 

@@ -1,4 +1,4 @@
-// Graphs that are no longer wanted while a queued replay may still run them.
+// Destroys graphs that nobody wants any more once no queued replay runs them.
 #pragma once
 
 #include <functional>
@@ -11,17 +11,17 @@ namespace npu {
 // Counts the graphs of a pool; the last one to leave frees its memory.
 void hold_pool(int device, uint64_t pool);
 void leave_pool(int device, uint64_t pool);
-// How many hold it.
+// How many graphs hold the pool.
 int pool_users(int device, uint64_t pool);
-// Calls `release` when the last graph of the pool has left. For memory that the
-// pool's captures took elsewhere.
+// Calls `release` when the last graph of the pool has left it. For memory that
+// captures took from elsewhere.
 void keep_with_pool(int device, uint64_t pool, std::function<void()> release);
 
 // Destroys `body`, and leaves its pool, once everything that its device has
 // been given so far is done: then nothing reads its results either.
 void destroy_when_done(std::unique_ptr<Body> body);
 
-// Destroys what may be destroyed by now. Does not wait.
+// Destroys the graphs that may be destroyed by now. Does not wait.
 void collect_graphs();
 
 }  // namespace npu

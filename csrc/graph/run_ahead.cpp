@@ -24,7 +24,7 @@ int RunAhead::start(const Node& node, npu_failure& failure) {
     started_.push_back(&node);
     return NPU_OK;
   }
-  // Counts once all before it has ended well.
+  // This failure counts only where everything before it has ended without one.
   npu_failure of_another;
   of_another.text[0] = 0;
   if (const int earlier = finish(of_another)) {

@@ -1,5 +1,5 @@
-// The kernels of a replay on a device where they end after their start has
-// returned: started behind one another, and waited for together.
+// Runs the kernels of a replay on a device where they end after their start has
+// returned: it starts one behind another, and waits for all of them together.
 #pragma once
 
 #include <cstdint>
@@ -14,14 +14,15 @@ struct Node;
 // One run of a program. Nothing is in flight when it begins.
 class RunAhead {
  public:
-  // `in_flight`: null where kernels are done when their start returns. Then
+  // `in_flight`: null where kernels are done when their start returns, so that
   // there is nothing to wait for.
   explicit RunAhead(InFlight* in_flight);
 
-  // Whether the device runs what is started later.
+  // Whether kernels end after their start has returned.
   bool late() const { return in_flight_; }
-  // Starts a node's kernel. Waits for room, and where the engine is to run the
-  // kernel for all before it. Returns the outcome; of an earlier node, perhaps.
+  // Starts a node's kernel. Waits for room, and, where the host runs the
+  // kernel, for everything before it. Returns an outcome, perhaps of an earlier
+  // node.
   int start(const Node& node, npu_failure& failure);
   // Waits until all that was started has ended.
   int finish(npu_failure& failure);

@@ -16,7 +16,7 @@ std::string text(const Stream& stream) {
          std::to_string(stream.id());
 }
 
-// Collects what one stream is given.
+// Collects the tasks that one stream is given.
 class Collector final : public TaskSink {
  public:
   void begin(Graph& graph, Group& group) {
@@ -43,7 +43,7 @@ class Collector final : public TaskSink {
   }
   void close(Stream&, Submission&) noexcept override {
     if (task_.marks.kind != TaskKind::kKernel) {
-      // The task's share of the cell: no task will let go of it.
+      // Releases the task's share of the cell, since there will be no task.
       if (task_.marks.kind == TaskKind::kTimestamp)
         reinterpret_cast<TimeCell*>(words_[0])->release();
       problem_ = "an event with timing was recorded";
@@ -52,7 +52,7 @@ class Collector final : public TaskSink {
     try {
       calls_.push_back(make_call(task_.kernel, std::move(words_)));
     } catch (const std::exception&) {
-      problem_ = "no host memory";  // too short to need some
+      problem_ = "no host memory";  // so short a text takes no memory
     }
   }
   uint64_t mark(Stream& stream) override { return stream.tail(); }
@@ -73,7 +73,7 @@ class Collector final : public TaskSink {
   std::vector<uint64_t> words_;
 };
 
-// One per stream, never destroyed, as a sink must be.
+// There is one per stream; like every sink it is never destroyed.
 Collector& collector(Stream& stream) {
   static std::mutex mutex;
   static auto* const all = new std::map<Stream*, std::unique_ptr<Collector>>;
@@ -83,7 +83,7 @@ Collector& collector(Stream& stream) {
   return *found;
 }
 
-// The queued moment of an update.
+// The kernel of the task that puts an update into its group.
 int put(const npu_kernel*, const uint64_t* words, npu_failure*) {
   auto* group = reinterpret_cast<Group*>(words[0]);
   // Release: pairs with the acquire of the replay that takes it.
@@ -106,7 +106,8 @@ std::string difference(const Call& before, const Call& after) {
   return same ? "" : std::string(old.name) + " has tensors of other shapes";
 }
 
-// New results stay where the graph's later tasks read them.
+// Lets the new calls write their results where the graph's later tasks read
+// them.
 void keep_results(const Call& old, Call& now) {
   for (uint32_t i = 0; i < old.kernel->n_views; ++i) {
     const npu_view &a = old.kernel->views[i], &b = now.kernel->views[i];

@@ -41,7 +41,7 @@ CompletionPort* CompletionPort::make() {
 }
 
 CompletionPort::~CompletionPort() {
-  // Nobody else holds it: no order is needed.
+  // Relaxed: nobody else holds the port any more.
   delete_list(delivered_.load(std::memory_order_relaxed));
   delete_list(taken_);
   close(fd_);
@@ -52,16 +52,16 @@ void CompletionPort::deliver(Completion& completion) {
   Completion* newest = delivered_.load(std::memory_order_relaxed);
   do {
     completion.next = newest;
-    // Release: pairs with the acquire in fetch(); what the completion says,
-    // and every write of the tasks before it, is visible to its taker.
+    // Release: pairs with the acquire in fetch(), so that the completion, and
+    // every write of the tasks before it, is visible to whoever takes it.
   } while (!delivered_.compare_exchange_weak(newest, &completion,
                                              std::memory_order_release,
                                              std::memory_order_relaxed));
-  // From here on the completion may be gone.
+  // From here on the taker may have deleted the completion.
   if (newest) return;
   wake_ups_.fetch_add(1, std::memory_order_relaxed);
   const uint64_t one = 1;
-  // Cannot fail: the counter is reset long before 2^64.
+  // The write cannot fail: the counter is reset long before 2^64.
   [[maybe_unused]] const ssize_t written = write(fd_, &one, sizeof one);
 }
 
@@ -76,8 +76,9 @@ std::unique_ptr<Completion> CompletionPort::take() {
 }
 
 void CompletionPort::fetch() {
-  // The descriptor first: whoever delivers after the exchange finds an empty
-  // list and writes again. The other way round its write could be swallowed.
+  // The descriptor is read first: whoever delivers after the exchange finds an
+  // empty list and writes again. In the other order this read could swallow
+  // that write.
   uint64_t count;
   [[maybe_unused]] const ssize_t got = read(fd_, &count, sizeof count);
   Completion* newest = delivered_.exchange(nullptr, std::memory_order_acquire);

@@ -23,7 +23,7 @@ namespace {
 
 constexpr long kLookNs = 20'000'000;
 
-// Who sets a flag next, as far as this process knows.
+// The task that sets a flag next, as far as this process knows.
 struct Setter {
   Stream* stream;
   uint64_t number;
@@ -39,9 +39,10 @@ Setters& setters() {
   return *instance;
 }
 
-// Publishes, from look() until it goes, that this thread's stream waits, and
-// for whom. It may begin to before anybody has queued what sets the flag. A
-// direct stream's task waits on a thread of the host.
+// Publishes, from look() until its destruction, that this thread's stream
+// waits, and for whom. A wait may begin before anybody has queued the task that
+// sets the flag, so look() is called again and again. An inline stream's task
+// waits on a thread of the host.
 class HeldByFlag {
  public:
   HeldByFlag(const Flag& flag, int device) : flag_(flag), device_(device) {}
@@ -84,7 +85,8 @@ class HeldByFlag {
   bool looked_ = false;
 };
 
-// Not the engine's futex calls: these words may be another process's too.
+// The engine's own futex calls are for words of one process; other processes
+// may share these.
 void wake_all(Flag& flag) {
   syscall(SYS_futex, &flag, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
@@ -103,7 +105,7 @@ int failed(npu_failure* failure, const char* text) {
 }
 
 int run_set(const npu_kernel*, const uint64_t* words, npu_failure*) {
-  // Release: the stream's earlier work is visible to whoever sees the value.
+  // Release: whoever sees the value sees the stream's earlier work.
   flag_of(words).store(uint32_t(words[1]), std::memory_order_release);
   wake_all(flag_of(words));
   return NPU_OK;
@@ -143,7 +145,7 @@ int run_reach(const npu_kernel*, const uint64_t* words, npu_failure* failure) {
       return failed(failure,
                     "the wait for an interprocess event was ended by a FORCE "
                     "STOP of the device");
-    // With nothing to run, another process has yet to set it.
+    // Where there is nothing to run, another process has yet to set the flag.
     if (Observer* o = observer(); o && o->runs_tasks() && o->flag_polled())
       continue;
     held.look();
@@ -169,7 +171,7 @@ bool waits_for_flag(const Task& task) {
   return takes ? now != 1 : !is_reached(now, words[2]);
 }
 
-// The same counters that a wait for an event of a stream goes to.
+// Counts in the same counters as a wait for an event of a stream.
 HostWaitForFlag::HostWaitForFlag(int device)
     : counted_([device] {
         constexpr int kReason = int(WaitReason::kEventSync);

@@ -1,5 +1,6 @@
-// Words of memory that tasks set and that other tasks wait for, without saying
-// whose task will: what external and interprocess events are made of.
+// Words of memory that tasks set and other tasks wait for, where the wait does
+// not say whose task will set the word. External and interprocess events
+// consist of them.
 #pragma once
 
 #include <atomic>
@@ -15,8 +16,8 @@ struct Task;
 
 using Flag = std::atomic<uint32_t>;
 
-// Words: address, value to set. All work of the stream before it is visible to
-// whoever sees the value.
+// Words: address, value to set. Whoever sees the value sees all work of the
+// stream before it.
 extern const npu_kernel kSetFlag;
 // Words: address, device. Waits for 1 and leaves 0.
 extern const npu_kernel kTakeFlag;
@@ -26,12 +27,12 @@ extern const npu_kernel kReachFlag;
 // Whether the task is one of the last two and would wait now. Launcher only.
 bool waits_for_flag(const Task& task);
 
-// Says that the stream's task `number` - 1 will set the flag, so that who waits
-// for it can be told whom it waits for.
+// Says that the stream's task `number` - 1 will set the flag, so that the
+// statistics can say for whom a waiting stream waits.
 void flag_will_be_set(const Flag& flag, Stream& stream, uint64_t number);
 
-// A thread of the host waits for a flag while this lives: counted among the
-// waits for events, and listed nowhere, since no stream says when it ends.
+// Lives while a thread of the host waits for a flag. The wait is counted among
+// the waits for events, and listed nowhere, since no stream says when it ends.
 class HostWaitForFlag {
  public:
   explicit HostWaitForFlag(int device);

@@ -13,7 +13,8 @@
 namespace npu {
 namespace {
 
-// The work as observers see it. Word 0 of its task is not an address.
+// The work as observers see it. The addresses of its views begin at word 1 of
+// its task.
 class ForeignKernel : public npu_kernel {
  public:
   ForeignKernel(npu_run_fn run, ForeignWork work) : work_(std::move(work)) {
@@ -47,8 +48,8 @@ class ForeignKernel : public npu_kernel {
   std::vector<npu_view> views_;
 };
 
-// The task's own part. Its state goes with run() or dropped(); the object is
-// read a little longer, by whoever reports or traces the task.
+// The program of the task. Its state is released by run() or dropped(); whoever
+// reports or traces the task reads the object a little longer.
 class ForeignTask final : public Program {
  public:
   explicit ForeignTask(ForeignWork work) : kernel_(nullptr, std::move(work)) {}
@@ -75,7 +76,7 @@ class ForeignTask final : public Program {
   ForeignKernel kernel_;
 };
 
-// A node of a graph, which runs at each replay.
+// Runs a node of a graph, at each replay.
 int run_captured(const npu_kernel* kernel, const uint64_t*,
                  npu_failure* failure) {
   return static_cast<const ForeignKernel*>(kernel)->run_work(*failure);
@@ -99,7 +100,7 @@ bool capture(Stream& stream, ForeignWork work) {
     kernel->release();
     throw;
   }
-  kernel.release()->describe(s, TaskKind::kKernel);  // the graph's, from here
+  kernel.release()->describe(s, TaskKind::kKernel);  // the graph owns it now
   stream.commit(s);
   return true;
 }

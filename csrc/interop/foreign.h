@@ -1,6 +1,6 @@
 // Foreign work: what is no operator of ours, but a function that somebody gives
-// to a stream as a task. Other libraries do, through npu_dispatch.h, and
-// Python's Stream.submit(), and our collectives.
+// to a stream as a task. Other libraries do so through npu_dispatch.h, Python
+// through Stream.submit(), and so do our own collectives.
 #pragma once
 
 #include <string_view>
@@ -21,11 +21,12 @@ struct ForeignView {
 };
 
 struct ForeignWork {
-  const char* name;  // of intern_name()
-  // On the thread that executes the stream's tasks. Returns an npu_code.
+  const char* name;  // from intern_name()
+  // Called on the thread that executes the stream's tasks. Returns an npu_code.
   int (*run)(void* state, npu_failure& failure);
-  // Called exactly once: after run(), or instead of it. Of captured work, which
-  // runs at each replay, when its graph goes. On any thread.
+  // Called exactly once: after run(), or instead of it. For captured work,
+  // which runs at each replay, it is called when the graph is destroyed. Any
+  // thread.
   void (*release)(void* state);
   void* state;
   std::vector<ForeignView> views;
@@ -34,14 +35,14 @@ struct ForeignWork {
 // A copy of the name that lives as long as the process, one per name.
 const char* intern_name(std::string_view name);
 
-// Queues the work; any thread. False: it is released already, because the
-// stream has failed or belongs to a forked process's parent. Throws, with the
-// work released or queued, when the wait for space or for the task is
-// interrupted or an observer refuses, and CaptureError where a capturing stream
-// takes no work. A capturing stream takes a kernel that runs the work.
+// Queues the work; any thread. False: the work has been released, because the
+// stream has failed or belongs to a forked process's parent. Throws when the
+// wait for space or for the task is interrupted, or an observer refuses; the
+// work has then been released or queued. Throws CaptureError where a capturing
+// stream takes no work. A capturing stream takes a kernel that runs the work.
 bool submit_foreign(Stream& stream, ForeignWork work);
 
-// What ends such a kernel; null for kernels of other kinds.
+// The function that destroys such a kernel of a graph; null for other kernels.
 using KernelEnd = void (*)(npu_kernel*);
 KernelEnd end_of_foreign(const npu_kernel* kernel);
 

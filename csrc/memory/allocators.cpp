@@ -10,7 +10,7 @@ namespace npu {
 namespace {
 
 std::atomic<CachingAllocator*> allocators_[kMaxDeviceBlocks];
-// Guards making one. Taken before an allocator's own lock.
+// Guards the making of an allocator. Taken before an allocator's own lock.
 std::mutex making_;
 
 void before_fork() {

@@ -1,4 +1,4 @@
-// What a piece of device memory knows about itself.
+// What the allocator knows about a piece of device memory.
 #pragma once
 
 #include <cstddef>
@@ -11,8 +11,8 @@ class BlockPool;
 class Stream;
 struct Block;
 
-// A stream that may still touch a block after its free: from the free on,
-// until it has retired `number` tasks.
+// A stream other than the block's own that may touch it after its free, until
+// it has retired `number` tasks. The number is set at the free.
 struct BlockUse {
   Stream* stream;
   uint64_t number;
@@ -26,12 +26,12 @@ struct SmallestFirst {
 };
 using FreeTree = std::set<Block*, SmallestFirst>;
 
-// A contiguous part of a segment. Lives as long as the allocator and is used
-// again for other parts.
+// Describes a contiguous part of a segment. A Block lives as long as the
+// allocator and is used again for other parts.
 struct alignas(64) Block {
   enum class State : uint8_t {
     kUnused,   // describes no memory
-    kActive,   // somebody's
+    kActive,   // handed out to an owner
     kPending,  // freed, while another stream may still touch it
     kQuick,    // free, in a quick list: does not merge
     kFree,     // free, in the tree: merges with its neighbours
@@ -54,15 +54,15 @@ struct alignas(64) Block {
   // segment's first Block stays the same.
   Block* before = nullptr;
   Block* after = nullptr;
-  // Of a whole free segment that is to go back to the driver: its stream's
+  // For a whole free segment that is to go back to the driver: its stream's
   // tail when that was decided. Any reuse clears the mark.
   uint64_t release_at = 0;
   bool release_marked = false;
-  // Of a free block where garbage is collected: ticks() at its free, and then
-  // release_at is the stream's tail at that time. Else 0.
+  // For a free large block while garbage is collected: ticks() at its free;
+  // release_at is then the stream's tail at that time. Else 0.
   uint64_t freed_at = 0;
-  // The tree's node while this is not in the tree, so that entering it never
-  // allocates.
+  // The block's node of the tree while it is not in the tree, so that inserting
+  // it never allocates.
   FreeTree::node_type node;
 
   bool whole_segment() const { return !before && !after; }
@@ -75,7 +75,8 @@ inline bool SmallestFirst::operator()(const Block* a, size_t size) const {
   return a->size < size;
 }
 
-// Blocks that describe nothing. Guarded by the allocator's lock, except make().
+// The blocks that describe nothing. Guarded by the allocator's lock, except
+// make().
 class SpareBlocks {
  public:
   struct Chunk {
@@ -88,7 +89,7 @@ class SpareBlocks {
   SpareBlocks(const SpareBlocks&) = delete;
   ~SpareBlocks();
 
-  // Allocates, and so is called without the lock.
+  // Allocates host memory, and so is called without the lock.
   static Chunk* make();
   void add(Chunk* chunk);
 

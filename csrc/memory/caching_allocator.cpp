@@ -58,7 +58,7 @@ StreamPools* CachingAllocator::known_pools(const Stream& stream) const {
   return pools && pools->stream == &stream ? pools : nullptr;
 }
 
-// The pools of a stream, made if need be; may let go of the lock meanwhile.
+// The pools of a stream, made if need be; may release the lock meanwhile.
 StreamPools& CachingAllocator::pools(Stream& stream, uint64_t mempool,
                                      Lock& lock) {
   if (StreamPools* known = mempool ? nullptr : known_pools(stream))
@@ -87,7 +87,7 @@ StreamPools& CachingAllocator::pools(Stream& stream, uint64_t mempool,
   return *found;
 }
 
-// Makes sure of `count` spare blocks; may let go of the lock meanwhile.
+// Makes sure of `count` spare blocks; may release the lock meanwhile.
 void CachingAllocator::stock_spares(int count, Lock& lock) {
   while (spares_.count() < count) {
     lock.unlock();
@@ -154,7 +154,8 @@ Block* CachingAllocator::allocate_slow(size_t size, size_t bytes,
   return nullptr;
 }
 
-// Looks again, with whatever is no longer pending. Null: nothing fits.
+// Looks for a block again, after all pending blocks have been looked at. Null:
+// nothing fits.
 Block* CachingAllocator::take_cached(size_t size, size_t bytes, Stream& stream,
                                      uint64_t mempool) {
   Lock lock(lock_);
@@ -194,7 +195,7 @@ Block* CachingAllocator::grow(size_t size, size_t bytes, Stream& stream,
     lock.lock();
     pool_of_size = &pools(stream, mempool, lock).of(size);
     stock_spares(kSparesPerRequest, lock);
-  } catch (const std::bad_alloc&) {  // of the host's memory
+  } catch (const std::bad_alloc&) {  // the host has no memory
     give_up();
     throw;
   }

@@ -1,5 +1,6 @@
-// Stream-ordered device memory: freed blocks are reused at once by the stream
-// that had them, and by others when nothing queued can still touch them.
+// Stream-ordered device memory: the stream that had a freed block reuses it at
+// once; its segment goes back to the driver, and so to others, only when
+// nothing queued can still touch it.
 #pragma once
 
 #include <array>
@@ -47,11 +48,11 @@ struct SegmentInfo {
 
 // The allocator of one device. Any thread.
 //
-// One spin lock guards everything, at no cost while one thread alone allocates
-// and frees, and is never held while memory is allocated, the driver is called
-// or a stream is waited for. A hit is a few dozen instructions under it; only
-// flushing, reading statistics and taking a snapshot hold it for longer, and
-// there whoever spins yields.
+// One lock guards everything. It takes no locked instruction while one thread
+// alone allocates and frees, and is never held while host memory is allocated,
+// the driver is called or a stream is waited for. A hit holds it for a few
+// dozen instructions; only flushing, reading statistics and taking a snapshot
+// hold it for longer, and threads that wait for it sleep.
 class CachingAllocator {
  public:
   explicit CachingAllocator(int device);
@@ -69,22 +70,24 @@ class CachingAllocator {
   // else. The pool is held (hold_pool) by the caller.
   Block* allocate_private(uint64_t mempool, size_t bytes, Stream& stream,
                           OutOfMemory& why);
-  // Between these, the pool keeps its segments when the cache is emptied.
-  // use_on_oom: others may be served from it before they run out of memory.
+  // Between hold_pool() and release_pool() the pool keeps its segments when the
+  // cache is emptied. use_on_oom: other requests may be served from the pool
+  // before they run out of memory. splits: one segment may serve several
+  // blocks.
   struct PoolRules {
     bool use_on_oom = false, splits = true;
   };
   void hold_pool(uint64_t mempool, PoolRules rules);
   void release_pool(uint64_t mempool);
 
-  // Gives it back, in program order. Never waits, never fails. In a forked
-  // child it does nothing.
+  // Gives the block back, in program order. Never waits, never fails. Does
+  // nothing in a forked child.
   void free(Block* block);
 
   // Work already submitted to `stream` may still use the block after free().
   void record_stream(Block* block, Stream& stream);
 
-  // Takes it back: the caller has waited for that stream itself.
+  // Undoes record_stream(): the caller has waited for that stream itself.
   void erase_stream(Block* block, Stream& stream);
 
   // The block in use that starts at `ptr`, or null. Takes time linear in the
@@ -94,11 +97,12 @@ class CachingAllocator {
   // Returns every unused segment to the driver (waits for pending blocks).
   void empty_cache();
 
-  // The segment that holds `address`, made one that other processes can open.
-  // The caller owns a block in it; no other thread shares, and nothing runs on
-  // the device meanwhile (engine/stillness.h). `handle` stays the allocator's.
+  // Makes the segment that holds `address` one that other processes can open.
+  // The caller owns a block in it; no other thread calls share(), and nothing
+  // runs on the device meanwhile (engine/stillness.h). The allocator keeps the
+  // ownership of `handle`.
   struct Shared {
-    int handle = -1;    // -1: `why` tells
+    int handle = -1;    // -1: it failed, and `why` says why
     size_t offset = 0;  // of the address
     size_t bytes = 0;   // of the segment
     std::string why;
@@ -109,9 +113,9 @@ class CachingAllocator {
 
   // Private pools of graphs. From begin_capture() to end_capture() the memory
   // of `stream` comes from pool `id` (> 0), and no segment of the pool goes
-  // back to the driver before free_pool(). Blocks that another stream used too
-  // are not used again before the last end_capture(): no queue orders captured
-  // work.
+  // back to the driver before free_pool(). Blocks that another stream used,
+  // too, are not used again before the last end_capture(), because no queue
+  // orders captured work.
   void begin_capture(Stream& stream, uint64_t id);
   void end_capture(Stream& stream);
   // The pool's graphs are gone, and nothing queued uses its memory.
@@ -135,7 +139,8 @@ class CachingAllocator {
   double fraction();
   MemoryInfo info();
 
-  // Around fork(): nobody is inside until the process calls its unlock.
+  // To be called around fork(): no thread is inside the allocator until the
+  // process calls its unlock function.
   void lock_for_fork() { lock_.lock(); }
   void unlock_in_parent() { lock_.unlock(); }
   void unlock_in_child() { lock_.unlock_in_child(); }
@@ -150,13 +155,14 @@ class CachingAllocator {
   };
   using Segments = std::map<uintptr_t, Segment>;
 
-  // "Once `stream` has retired `number` tasks."
+  // The moment when `stream` has retired `number` tasks.
   struct Point {
     Stream* stream;
     uint64_t number;
   };
 
-  // Blocks whose owner is done and whose other streams are not, oldest first.
+  // Blocks that their owner has freed and that other streams may still touch,
+  // the oldest first.
   struct PendingBlocks {
     Block* first = nullptr;
     Block* last = nullptr;
@@ -165,9 +171,10 @@ class CachingAllocator {
     Block* pop();
   };
 
-  // Most blocks that serving one request can use up: a segment's and a rest's.
+  // The most spare blocks that one request uses: one for a segment, and one for
+  // the rest of a split.
   static constexpr int kSparesPerRequest = 2;
-  // How many pending blocks an allocation looks at when the cache serves it.
+  // How many pending blocks each allocation looks at.
   static constexpr int kPendingChecks = 4;
   static constexpr size_t kStreamSlots = 256;
 
@@ -205,7 +212,7 @@ class CachingAllocator {
   const int device_;
   const uint64_t total_;  // bytes of the device
 
-  // On a line of its own with what a hit touches first.
+  // Begins a cache line, which also holds what a hit touches first.
   alignas(kCacheLine) SoleLock lock_;
   PendingBlocks pending_;
   PendingBlocks deferred_;  // until no capture is under way
@@ -218,7 +225,7 @@ class CachingAllocator {
   std::map<uint64_t, PoolRules> held_pools_;
   Segments segments_;
   BlockUse* spare_uses_ = nullptr;
-  // Reserved bytes, and those being asked of the driver right now.
+  // Reserved bytes, including those that the driver is being asked for.
   uint64_t granted_ = 0;
   double fraction_ = 1.0;
 };

@@ -1,4 +1,5 @@
-// garbage_collection_threshold: unused segments go back before memory is short.
+// garbage_collection_threshold: gives unused segments back before memory is
+// short.
 #include <algorithm>
 
 #include "csrc/engine/engine.h"
@@ -8,8 +9,9 @@
 
 namespace npu {
 
-// The large segments that have been unused for longest, as many as it takes to
-// get below the threshold. Never waits: what its stream may still use stays.
+// Gives back the large segments that have been unused for longest, as many as
+// it takes to get below the threshold. Never waits: a segment that its stream
+// may still use stays.
 void CachingAllocator::collect_garbage() {
   const double threshold = allocator_settings().gc_threshold;
   if (threshold == 0 || in_bad_fork()) return;

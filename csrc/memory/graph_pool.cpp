@@ -1,5 +1,5 @@
-// The memory of graphs: whose allocations come from a private pool, and what
-// becomes of the pool when its graphs are gone.
+// The memory of graphs: which allocations come from a private pool, and what
+// becomes of that pool when its graphs are gone.
 #include <memory>
 
 #include "csrc/memory/caching_allocator.h"
@@ -35,7 +35,7 @@ void CachingAllocator::end_capture(Stream& stream) {
     if (at->stream == &stream) at->selected = at->graph_pool == 0;
   by_id_[uint64_t(stream.id()) % kStreamSlots] = nullptr;
   if (--capturing_) return;
-  // From here on the order of replays is the order of the blocks' users.
+  // From here on, the order of replays orders the users of these blocks.
   while (deferred_.count) {
     Block* block = deferred_.pop();
     while (BlockUse* use = block->uses) {

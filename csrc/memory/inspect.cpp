@@ -1,4 +1,4 @@
-// What the allocator tells about its memory.
+// What the allocator reports about its memory.
 #include "csrc/memory/caching_allocator.h"
 #include "csrc/taskqueue/stream.h"
 
@@ -60,7 +60,7 @@ MemoryStats::Split CachingAllocator::split() const {
       if (free) bytes += int64_t(block->size);
       after_free = free;
     }
-    if (bytes == int64_t(segment.size)) continue;  // may go as a whole
+    if (bytes == int64_t(segment.size)) continue;  // all of it is free
     split.blocks[kind] += blocks;
     split.bytes[kind] += bytes;
   }

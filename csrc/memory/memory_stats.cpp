@@ -19,7 +19,7 @@ void put(std::map<std::string, int64_t>& to, const std::string& key,
   to[key + ".freed"] = stat.freed;
 }
 
-// `total` came since a moment when `base` was there.
+// The statistic where `total` was added since a moment when `base` was in use.
 Stat derive(int64_t now, int64_t peak, int64_t total, int64_t base) {
   return {now, peak, total, total + base - now};
 }

@@ -24,7 +24,7 @@ struct Stat {
     current -= amount;
     freed += amount;
   }
-  // As sampled: the totals count what changed between the samples.
+  // Sets a sampled value: the totals count what changed between samples.
   void set(int64_t value) {
     if (value >= current) {
       increase(value - current);
@@ -40,13 +40,13 @@ struct Stat {
 // every allocation, so they keep only what cannot be derived.
 class MemoryStats {
  public:
-  // What is free but cannot go back to the driver, because the rest of its
-  // segment is in use. Neighbouring free blocks count as one.
+  // The memory that is free but cannot go back to the driver, because the rest
+  // of its segment is in use. Neighbouring free blocks count as one.
   struct Split {
     int64_t blocks[2] = {}, bytes[2] = {};  // by PoolKind
   };
 
-  // `mirror`: where other processes see a part of it.
+  // `mirror`: where other processes see a part of the statistics.
   explicit MemoryStats(DeviceBlock& mirror) : mirror_(mirror) {}
 
   void allocated(PoolKind kind, size_t size, size_t requested) {
@@ -64,7 +64,7 @@ class MemoryStats {
     mirror(mirror_.allocated, all_.now.bytes);
   }
 
-  // Freed by its owner, but still active.
+  // The block was freed by its owner, but counts as active.
   void pending(PoolKind kind, size_t size, size_t requested);
   void no_longer_pending(PoolKind kind, size_t size, size_t requested);
 
@@ -86,7 +86,7 @@ class MemoryStats {
   std::map<std::string, int64_t> flat() const;
 
   int64_t alloc_retries = 0, ooms = 0, sync_all_streams = 0;
-  // Of at least max_split_size.
+  // Those of at least max_split_size.
   Stat oversize_allocations, oversize_segments;
 
  private:
@@ -129,7 +129,7 @@ class MemoryStats {
   };
 
   void mirror(Counter& counter, int64_t value) {
-    // Relaxed: read from outside, orders nothing.
+    // Relaxed: other processes read it, and it orders nothing.
     counter.store(uint64_t(value), std::memory_order_relaxed);
   }
 

@@ -1,4 +1,4 @@
-// How running out of memory is explained.
+// Explains why there was no memory.
 #include <stdio.h>
 
 #include "csrc/memory/caching_allocator.h"

@@ -1,4 +1,4 @@
-// Which freed blocks other streams may still touch.
+// Freed blocks that other streams may still touch.
 #include "csrc/memory/caching_allocator.h"
 #include "csrc/memory/trace.h"
 #include "csrc/taskqueue/stream.h"
@@ -20,7 +20,7 @@ Block* CachingAllocator::PendingBlocks::pop() {
   return block;
 }
 
-// Drops the uses that are over; true when none is left.
+// Removes the uses that are over; true when none is left.
 bool CachingAllocator::drop_ended_uses(Block* block) {
   BlockUse** at = &block->uses;
   while (BlockUse* use = *at) {
@@ -67,8 +67,8 @@ void CachingAllocator::free_used_elsewhere(Block* block) {
   }
 }
 
-// Looks at the oldest `checks` pending blocks, and puts those that still wait
-// at the end: a slow stream does not hold up the others' blocks.
+// Looks at the oldest `checks` pending blocks, and puts those that are still in
+// use at the end, so that a slow stream does not hold up the others' blocks.
 void CachingAllocator::poll_pending(int checks) {
   if (checks > pending_.count) checks = pending_.count;
   while (checks--) {

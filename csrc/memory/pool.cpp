@@ -14,7 +14,7 @@ namespace {
 constexpr size_t kMiB = size_t{1} << 20;
 constexpr size_t kSmallSegment = 2 * kMiB;
 constexpr size_t kMediumSegment = 20 * kMiB;
-constexpr size_t kMediumLimit = 10 * kMiB;  // from here on, segments to measure
+constexpr size_t kMediumLimit = 10 * kMiB;  // from here on, segments fit
 constexpr size_t kLargeQuantum = 2 * kMiB;
 
 bool worth_splitting(PoolKind kind, size_t size, size_t rest) {
@@ -22,8 +22,8 @@ bool worth_splitting(PoolKind kind, size_t size, size_t rest) {
   return rest > kSmallBlock && size < allocator_settings().max_split_size;
 }
 
-// Whether a large block may serve a request, as max_split_size has it: a block
-// above it no request below it, and none that would waste too much of it.
+// Whether max_split_size lets a large block serve a request: a block above it
+// serves no request below it, and none that would waste too much of the block.
 bool may_serve(const Block* block, size_t size) {
   const AllocatorSettings& settings = allocator_settings();
   const size_t most = settings.max_split_size;

@@ -1,4 +1,4 @@
-// Which free block serves a request.
+// Decides which free block serves a request.
 #pragma once
 
 #include <array>
@@ -21,7 +21,7 @@ inline PoolKind pool_kind(size_t size) {
 // Bytes to ask of the driver when no free block serves `size`.
 size_t segment_size(size_t size);
 
-// Free small blocks by exact size, last in first out. They wait here unmerged
+// Free small blocks by exact size, last in first out. They stay here unmerged
 // for the next request of their size.
 class QuickLists {
  public:
@@ -52,8 +52,8 @@ class QuickLists {
 // allocates nothing.
 class BlockPool {
  public:
-  // `quick`: null for large blocks.
-  // `mempool`: of which private pool (0: of none); `splits`: as a rule.
+  // `quick`: null for large blocks. `mempool`: the private pool that this is a
+  // part of, 0: of none; `splits`: whether blocks may be split.
   BlockPool(PoolKind kind, QuickLists* quick, uint64_t mempool, bool splits)
       : kind_(kind), quick_(quick), mempool_(mempool), splits_(splits) {}
   BlockPool(const BlockPool&) = delete;
@@ -61,16 +61,17 @@ class BlockPool {
   PoolKind kind() const { return kind_; }
   uint64_t mempool() const { return mempool_; }
 
-  // Whether free segments stay here, for graphs whose tasks use them.
+  // Whether free segments stay here, because the tasks of graphs use them.
   bool kept() const { return kept_; }
   void keep(bool kept) { kept_ = kept; }
 
-  // A block of at least `size` bytes, or null: one that had just this size,
-  // else, with all free neighbours merged, the smallest that fits, split when
-  // the rest is worth keeping. Takes at most one spare.
+  // A block of at least `size` bytes, or null. A quick block of exactly this
+  // size comes first; else all free neighbours are merged and the smallest
+  // block that fits is taken, split when the rest is worth keeping. Uses at
+  // most one spare.
   //
-  // A miss empties the quick lists, so that sizes which vary cost time, as
-  // without the lists, and not memory: they keep a cache of steady sizes only.
+  // A miss empties the quick lists. So a program whose sizes vary loses time,
+  // as it would without the lists, but no memory.
   Block* take(size_t size, SpareBlocks& spares) {
     if (quick_) {
       if (Block* block = quick_->pop(size)) [[likely]]
@@ -91,7 +92,8 @@ class BlockPool {
   // Puts the quick lists' blocks into the tree, where they merge.
   void flush(SpareBlocks& spares);
 
-  // Shortens a block that is not free; its rest becomes free.
+  // Shortens a block that is in neither the tree nor a list; its rest becomes
+  // free.
   void split(Block* block, size_t size, SpareBlocks& spares);
 
   // Takes a block that is in the tree out of it.
@@ -110,13 +112,14 @@ class BlockPool {
   FreeTree tree_;
 };
 
-// A graph pool whose graphs are gone. Its memory is like any other, but what is
-// still in use goes back to it; the next capture on the stream takes it over.
+// The number of a graph pool whose graphs are gone. Its free memory may go back
+// to the driver like any other, and blocks that are still in use come back to
+// it when they are freed. The next capture on the stream takes it over.
 inline constexpr uint64_t kAbandonedPool = ~uint64_t{0};
 
-// Both pools of a stream, shared or within a private pool of that number. Made
-// at its first allocation, never destroyed before
-// the allocator; `next` never changes once it is in the allocator's list.
+// The small and the large pool of a stream, within the private pool `mempool`
+// where that is not 0. They are made at the stream's first allocation and live
+// as long as the allocator; `next` never changes once they are in its list.
 struct StreamPools {
   explicit StreamPools(Stream& s, uint64_t mempool = 0, bool splits = true)
       : stream(&s),
@@ -127,7 +130,7 @@ struct StreamPools {
   Stream* const stream;
   const uint64_t mempool;
   StreamPools* next = nullptr;
-  uint64_t graph_pool = 0;  // the private pool this is a part of; 0: of none
+  uint64_t graph_pool = 0;  // the graphs' pool that this is a part of; 0: none
   bool selected = true;     // serves the stream's allocations
   QuickLists quick;
   BlockPool small;

@@ -1,4 +1,4 @@
-// Memory that only those who name its pool are served from.
+// Private pools: they serve only requests that name them.
 #include "csrc/engine/engine.h"
 #include "csrc/memory/caching_allocator.h"
 #include "csrc/memory/settings.h"
@@ -21,12 +21,13 @@ Block* CachingAllocator::allocate_private(uint64_t mempool, size_t bytes,
 void CachingAllocator::hold_pool(uint64_t mempool, PoolRules rules) {
   std::map<uint64_t, PoolRules> made{{mempool, rules}};
   std::lock_guard lock(lock_);
-  held_pools_.merge(made);  // a node moves: nothing is allocated
+  held_pools_.merge(made);  // moves a node, so that nothing is allocated
 }
 
-// What is free goes back to the driver as soon as its stream has come so far,
-// which is waited for; the rest when the cache is emptied. A finalizer may call
-// this, in whatever place: where it may not wait, it does not.
+// Waits until the streams have done what they were given, and gives the free
+// segments of the pool back to the driver; the others go when the cache is
+// emptied. A finalizer may call this anywhere: where waiting is not allowed, it
+// does not wait.
 void CachingAllocator::release_pool(uint64_t mempool) {
   std::map<uint64_t, PoolRules>::node_type gone;  // freed without the lock
   std::vector<Point> points;
@@ -53,7 +54,8 @@ void CachingAllocator::release_pool(uint64_t mempool) {
   try {
     wait_for(points);
   } catch (...) {
-    // A capture, a guard or Ctrl-C: the marks stay for another time.
+    // A capture, a guard or Ctrl-C forbids the wait. The marks stay, so the
+    // segments go at a later release.
   }
   release_marked_segments();
 }

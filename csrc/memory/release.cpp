@@ -1,4 +1,4 @@
-// How cached memory goes back to the driver.
+// Gives cached memory back to the driver.
 #include "csrc/driver/registry.h"
 #include "csrc/engine/engine.h"
 #include "csrc/memory/caching_allocator.h"
@@ -12,12 +12,13 @@ namespace npu {
 
 void CachingAllocator::empty_cache() { release_cached(); }
 
-// A free block may still be used by its stream's queued tasks: only reuse by
-// that stream is in order with them, the driver is not. So unused segments are
-// marked with the stream's tail, that is waited for without the lock, and then
-// those go which are still marked: nobody has used them since.
+// Its stream's queued tasks may still use a free block: they are ordered before
+// its reuse by that stream, but not before a call of the driver. So unused
+// segments are marked with the stream's tail, the tail is waited for without
+// the lock, and then the segments go that are still marked, since nobody has
+// used them meanwhile.
 void CachingAllocator::release_cached() {
-  if (in_bad_fork()) return;  // nobody would ever end the waits
+  if (in_bad_fork()) return;  // the waits would never end
   wait_for(pending_points());
   wait_for(mark_unused_segments());
   release_marked_segments();
@@ -28,7 +29,7 @@ void CachingAllocator::wait_for(const std::vector<Point>& points) {
     host_wait(*point.stream, point.number, WaitReason::kAllocator);
 }
 
-// What has to be reached for the blocks that are pending now.
+// The points that streams have to reach until no present block is pending.
 std::vector<CachingAllocator::Point> CachingAllocator::pending_points() {
   std::vector<Point> points;
   size_t count = 0;
@@ -49,8 +50,8 @@ std::vector<CachingAllocator::Point> CachingAllocator::pending_points() {
   return points;
 }
 
-// Marks the segments without a block in use; says what has to be reached
-// before they may go.
+// Marks the segments that have no block in use. Returns the points that streams
+// have to reach before those segments may go.
 std::vector<CachingAllocator::Point> CachingAllocator::mark_unused_segments() {
   std::vector<Point> points;
   Lock lock(lock_);
@@ -92,7 +93,7 @@ void CachingAllocator::release_marked_segments() {
         if (block->size >= allocator_settings().max_split_size)
           stats_.oversize_segments.decrease(1);
         spares_.give(block);
-        // A node moves from map to map: nothing is allocated.
+        // Moves a node from map to map, so that nothing is allocated.
         released.insert(segments_.extract(at));
       }
       at = next;
@@ -107,7 +108,7 @@ void CachingAllocator::release_marked_segments() {
     free_segment(address, segment);
     bytes += segment.size;
   }
-  // Only now may others be given as much.
+  // Only now may the driver be asked for as much again.
   std::lock_guard lock(lock_);
   granted_ -= bytes;
 }

@@ -24,8 +24,8 @@ namespace {
 constexpr uint64_t kMiB = uint64_t{1} << 20;
 constexpr uint64_t kLeastSplitMiB = 20;
 constexpr const char* kName = "PYTORCH_NPU_ALLOC_CONF";
-// What honours a key is read_entry(). The rest is accepted from programs
-// written for torch_npu or torch.cuda.
+// The keys that read_entry() reads. Other keys (kAccepted) are accepted from
+// programs written for torch_npu or torch.cuda.
 constexpr const char* kHonoured[] = {"max_split_size_mb",
                                      "max_non_split_rounding_mb",
                                      "garbage_collection_threshold",
@@ -40,8 +40,9 @@ struct Accepted {
   const char* key;
   Value value;
 };
-// Pinned memory here is plain memory, the allocator's lock is never held while
-// the driver is called, and pending blocks are looked at a few at a time.
+// Keys without effect: pinned memory here is plain memory, the allocator's lock
+// is never held while the driver is called, and pending blocks are looked at a
+// few at a time.
 constexpr Accepted kAccepted[] = {
     {"pinned_use_host_register", Value::kBool},
     {"pinned_use_cuda_host_register", Value::kBool},
@@ -67,7 +68,7 @@ constexpr Accepted kAccepted[] = {
     {"roundup_bypass_threshold_mb", Value::kNumber},
 };
 
-// How many letters differ (insertions, deletions, exchanges).
+// In how many letters two words differ (insertions, deletions, exchanges).
 size_t distance(std::string_view a, std::string_view b) {
   std::vector<size_t> row(b.size() + 1);
   for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
@@ -165,8 +166,8 @@ size_t power_index(uint64_t bytes) {
                                             : AllocatorSettings::kPowers - 1;
 }
 
-// "N", or "[MiB:N,...,>:N]": an entry is of the sizes from its own to twice
-// that, and of those below which no earlier entry is of.
+// Reads "N", or "[MiB:N,...,>:N]". An entry is for the sizes from its own up to
+// twice that, and for all smaller sizes that no earlier entry is for.
 void read_roundup(std::string_view value, AllocatorSettings& to) {
   auto& divisions = to.roundup_divisions;
   if (!value.starts_with('[')) {
@@ -245,9 +246,10 @@ void read_entry(std::string_view key, std::string_view value,
   }
 }
 
-std::mutex mutex;  // of whoever makes settings
+std::mutex mutex;  // guards the making of settings
 
-// The old ones stay: somebody may be reading them.
+// Makes new settings the current ones. The old ones are never freed: another
+// thread may be reading them.
 const AllocatorSettings& install(const std::string& text) {
   static auto* const all = new std::deque<AllocatorSettings>;
   static auto* const told = new std::set<std::string>;
@@ -256,7 +258,7 @@ const AllocatorSettings& install(const std::string& text) {
     if (told->insert(key).second)
       fprintf(stderr, "npu_dispatch: %s: %s has no effect on this device\n",
               kName, key.c_str());
-  // Release: readers find them filled.
+  // Release: readers find the settings filled.
   current_allocator_settings.store(&all->back(), std::memory_order_release);
   return all->back();
 }

@@ -16,19 +16,21 @@ struct AllocatorSettings {
   // A request above max_split_size is served from a block that is less than
   // this larger.
   size_t max_non_split_rounding = size_t{20} << 20;  // bytes
-  // Of a device's memory; what set_per_process_memory_fraction() sets. 0: not
-  // given.
+  // The fraction of a device's memory that set_per_process_memory_fraction()
+  // sets, too. 0: not given.
   double memory_fraction = 0;
-  // Of the memory this process may use; above it, segments that nobody uses go
-  // back before new ones are asked for. 0: never.
+  // A fraction of the memory that this process may use. Above it, unused
+  // segments go back to the driver before it is asked for new ones. 0: never.
   double gc_threshold = 0;
-  // Accepted: the driver's memory has no fragments of addresses to save.
+  // Read but without effect: the driver's memory does not run out of contiguous
+  // addresses.
   bool expandable_segments = false;
-  // Sizes are rounded up to one of so many steps between powers of two; by
-  // power of two, the first is 1 MiB and below. 0 and 1: no such rounding.
+  // Into how many steps the sizes between a power of two and the next are
+  // rounded up. Indexed by power of two; the first entry is for less than 2
+  // MiB. 0 and 1: no such rounding.
   static constexpr size_t kPowers = 16;
   std::array<uint32_t, kPowers> roundup_divisions{};
-  bool rounds = false;  // one of them is more than 1
+  bool rounds = false;  // one of the divisions is more than 1
   // Keys that torch or torch_npu know and that change nothing here.
   std::vector<std::string> without_effect;
   std::string text;
@@ -38,17 +40,17 @@ struct AllocatorSettings {
 // which is wrong and what would be right.
 AllocatorSettings parse_allocator_settings(const std::string& text);
 
-// The process's: those of the environment until set_allocator_settings(), which
-// holds for what is allocated from then on. The first call throws as
-// parse_allocator_settings() does. Keys without effect are named on stderr,
-// each once.
+// The settings of the process: those of the environment until
+// set_allocator_settings(), which holds for what is allocated from then on. The
+// first call throws as parse_allocator_settings() does. Keys without effect are
+// named on stderr, each once.
 const AllocatorSettings& read_allocator_settings();
 void set_allocator_settings(const std::string& text);
 
-// Once an allocator exists. Settings are never freed.
+// Valid once an allocator exists. Settings are never freed.
 extern std::atomic<const AllocatorSettings*> current_allocator_settings;
 inline const AllocatorSettings& allocator_settings() {
-  // Acquire: pairs with the release of whoever made them.
+  // Acquire: pairs with the release of the thread that made them.
   return *current_allocator_settings.load(std::memory_order_acquire);
 }
 

@@ -14,7 +14,8 @@ void CachingAllocator::free_segment(uintptr_t address, const Segment& segment) {
   if (segment.handle >= 0) close(segment.handle);
 }
 
-// Under the lock. end(): none of this allocator's.
+// The segment that holds the address; end() where it is none of this
+// allocator's. The caller holds the lock.
 CachingAllocator::Segments::iterator CachingAllocator::segment_of(
     const void* address) {
   const auto at = reinterpret_cast<uintptr_t>(address);
@@ -30,7 +31,7 @@ bool CachingAllocator::is_shared(const void* address) {
   return found != segments_.end() && found->second.handle >= 0;
 }
 
-// The caller's block keeps the segment while the lock is not held.
+// The caller's block keeps the segment alive while the lock is not held.
 CachingAllocator::Shared CachingAllocator::share(const void* address) {
   Shared shared;
   uintptr_t start = 0;

@@ -1,4 +1,4 @@
-// Who is told about each step of the memory, while somebody records it.
+// Tells a recorder about each step of the allocators.
 #pragma once
 
 #include <atomic>
@@ -10,7 +10,7 @@ namespace npu {
 enum class MemoryAction : uint8_t {
   kAlloc,
   kFreeRequested,  // by the owner
-  kFreeCompleted,  // reusable: no other stream may touch it any more
+  kFreeCompleted,  // no other stream may touch the block: it is reusable
   kSegmentAlloc,
   kSegmentFree,
   kOutOfMemory,  // bytes: asked for; address: free bytes
@@ -24,12 +24,12 @@ struct MemoryStep {
   size_t bytes;
 };
 
-// Called on the thread that does it. With kFreeCompleted an allocator's lock
-// may be held: the function must then neither wait nor use device memory.
+// Called on the thread that takes the step. With kFreeCompleted an allocator's
+// lock may be held: the function must then neither wait nor use device memory.
 using MemoryTrace = void (*)(const MemoryStep&);
 
 // Null: nobody records. Relaxed everywhere: the function guards its own state,
-// and a step missed at the moment of switching is no error.
+// and a step that is missed at the moment of switching is no error.
 inline std::atomic<MemoryTrace> memory_trace{nullptr};
 
 inline void trace(MemoryAction action, int device, int64_t stream,

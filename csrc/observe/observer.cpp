@@ -9,7 +9,7 @@ std::atomic<Observer*> observer_{nullptr};
 
 }  // namespace
 
-// Acquire and release: whoever sees the pointer finds what it points to.
+// Acquire and release: whoever sees the pointer sees the object behind it.
 Observer* observer() { return observer_.load(std::memory_order_acquire); }
 
 void set_observer(Observer* observer) {

@@ -16,8 +16,8 @@ namespace {
 // either way.
 std::atomic<uint64_t> profile_{0};
 
-// A thread may be left inside of scopes whose end nobody told: those of an
-// earlier profile.
+// A thread may still be inside of scopes of an earlier profile, whose ends
+// nobody has told; so scopes carry the number of their profile.
 struct Scopes {
   uint64_t profile = 0;
   std::array<std::vector<uint64_t>, 2> open;
@@ -50,7 +50,7 @@ ProfiledLaunch launch_here(uint64_t position, uint64_t begun) {
 void enter_scope(Scope kind, uint64_t id) { open_scopes(kind).push_back(id); }
 
 void leave_scope(Scope kind) {
-  // Empty: the profile began inside of the scope.
+  // It is empty where the profile began inside of the scope.
   auto& open = open_scopes(kind);
   if (!open.empty()) open.pop_back();
 }

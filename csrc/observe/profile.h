@@ -1,9 +1,9 @@
 // What a profiler in this process learns of each task: which operator launched
 // it, and when it ran.
 //
-// Off until start_profile() (engine/profiling.h). Then each launch takes the
-// slow path that its stream's gate word opens, and each task leaves a record;
-// nobody waits.
+// It is off until start_profile() (engine/profiling.h). From then on the gate
+// word of each stream sends launches along the slow path, and each task leaves
+// a record; nobody waits.
 #pragma once
 
 #include <cstdint>
@@ -12,13 +12,13 @@
 
 namespace npu {
 
-// What a thread can be inside of, each with the profiler's own number.
+// What a thread can be inside of; each scope has a number of the profiler's.
 enum class Scope { kOperator, kRange };
 
-// The calling thread goes into, and out of, the innermost scope of its kind.
+// The calling thread enters a scope, and leaves the innermost one of its kind.
 void enter_scope(Scope kind, uint64_t id);
 void leave_scope(Scope kind);
-// A profile begins: scopes that are open are an earlier one's.
+// A profile begins: scopes that are open now belong to an earlier one.
 void forget_scopes();
 
 // Times are ticks.
@@ -37,24 +37,26 @@ struct ProfiledRun {
   int64_t stream;
 };
 
-// One stream's. Kept once made.
+// The profile of one stream. It is kept once made.
 class StreamProfile {
  public:
-  // Of a stream whose ring holds `capacity` tasks.
+  // `capacity`: the tasks that the stream's ring holds.
   StreamProfile(int device, int64_t stream, uint64_t capacity);
 
-  // Submitting thread, between the claim and the publication.
+  // Called by the submitting thread, between the claim and the publication.
   void launched(uint64_t position, uint64_t begun);
 
-  // The task that runs. Not launched in this profile: null.
+  // The task that runs; `launch` is null where it was not launched in this
+  // profile.
   struct Running {
     const ProfiledLaunch* launch = nullptr;
     bool in_parts = false;
   };
 
-  // The thread that executes the stream's tasks: a task starts; a part of it
-  // has run, which then stands for it; the task has run. Where it started
-  // within another, that one goes on.
+  // Called by the thread that executes the stream's tasks. starts(): a task
+  // starts; returns the one around it. part_ran(): a part of it has run; the
+  // parts then stand for the task. ran(): the task has run. resume(): the task
+  // around it goes on.
   Running starts(uint64_t position);
   void resume(Running outer) { running_ = outer; }
   void part_ran(const char* name, uint64_t started, uint64_t ended);
@@ -72,10 +74,10 @@ class StreamProfile {
 
   const int device_;
   const int64_t stream_;
-  // Of position p in slot p % capacity, as the ring: what the submitter wrote
-  // is visible to the launcher by the task's publication.
+  // The launch of position p is in slot p % capacity, as in the ring. The
+  // task's publication makes what the submitter wrote visible to the launcher.
   std::vector<ProfiledLaunch> launches_;
-  Running running_;  // the executing thread's
+  Running running_;  // belongs to the executing thread
 
   std::mutex mutex_;  // guards runs_
   std::vector<ProfiledRun> runs_;

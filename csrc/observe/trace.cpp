@@ -43,7 +43,7 @@ std::string directory() {
 }
 
 bool read_trace_owner(int file, Owner& owner) {
-  // Not a TraceHeader, whose atomics nobody may read into.
+  // Read as bytes: read() must not write into a TraceHeader's atomics.
   char header[sizeof(TraceHeader)];
   if (read(file, header, sizeof header) != sizeof header ||
       memcmp(header, kTraceMagic, sizeof kTraceMagic) != 0)
@@ -59,7 +59,7 @@ bool read_trace_owner(int file, Owner& owner) {
 }
 
 TraceFile* map_file(const std::string& path) {
-  unlink(path.c_str());  // a dead process of the same number
+  unlink(path.c_str());  // left by a dead process of the same number
   const int fd =
       open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   if (fd < 0) return nullptr;
@@ -116,7 +116,7 @@ void open_trace_file() {
   if (!file) return;
   path_ = path;
   fill(file->header);
-  // Release: launchers find the header filled.
+  // Release: launchers that see the file find the header filled.
   file_.store(file, std::memory_order_release);
 }
 
@@ -145,7 +145,8 @@ TraceRing* claim_trace_ring(int device, int64_t stream) {
   TraceFile* const file = file_.load(std::memory_order_relaxed);
   if (!file || rings_used_ == kTraceRings || path_.empty()) return nullptr;
   TraceRing& ring = file->rings[rings_used_];
-  // Now, since a write to a page for which there is no memory is a SIGBUS.
+  // The memory is taken now, since writing to a page that has none raises
+  // SIGBUS.
   const int fd = open(path_.c_str(), O_RDWR | O_CLOEXEC);
   if (fd < 0) return nullptr;
   const auto at =
@@ -167,7 +168,7 @@ uint32_t trace_name(const char* name) {
     const auto [entry, is_new] = known.try_emplace(name, kNoTraceName);
     if (is_new) entry->second = trace_text(name);
     return entry->second;
-  } catch (const std::bad_alloc&) {  // a launcher goes on without
+  } catch (const std::bad_alloc&) {  // the launcher goes on without the name
     return kNoTraceName;
   }
 }
@@ -182,7 +183,7 @@ uint32_t trace_text(std::string_view text) {
   const uint32_t at =
       file ? file->header.names_used.load(std::memory_order_relaxed) : 0;
   if (!file || at + sizeof length + length > kTraceNameBytes) {
-    all.erase(entry);  // texts may be without number
+    all.erase(entry);  // bounded: there may be any number of texts
     return kNoTraceName;
   }
   memcpy(file->names + at, &length, sizeof length);

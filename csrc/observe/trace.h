@@ -1,10 +1,10 @@
 // What a process keeps of its last tasks while somebody traces it: a ring of
 // records per stream, in a file that the tracing process maps.
 //
-// Off until `wanted` is set, by that process, NPU_TRACE or NPU_TRACE_DIR. A
-// launcher looks at it once per sampled task, so that tracing may begin and end
-// some 34 tasks late. npu_dispatch/timeline/trace_file.py mirrors this layout;
-// any change of it raises kTraceVersion.
+// It is off until `wanted` is set, by that process, NPU_TRACE or NPU_TRACE_DIR.
+// A launcher looks at `wanted` once per sampled task, so tracing may begin and
+// end some 34 tasks late. npu_dispatch/timeline/trace_file.py mirrors this
+// layout; any change of it raises kTraceVersion.
 #pragma once
 
 #include <atomic>
@@ -24,13 +24,14 @@ inline constexpr uint32_t kTraceNameBytes = 1 << 18;
 
 enum class TraceOutcome : uint8_t { kDone, kFailed, kDropped };
 
-// Of a record's kind. Below kMarkBegin: a TaskKind. A mark is a moment of a
-// range, or by itself, in the ring of device -1: `position` is the range's
-// number, all three times are the moment, `depth` is the domain's name, and
-// other_device and other_stream say where: a stream, or -1 and a thread.
+// Values of a record's kind; one below kMarkBegin is a TaskKind. A mark is a
+// moment, at the begin or the end of a range or by itself, in the ring of
+// device -1: `position` is the range's number, all three times are the moment,
+// `depth` is the domain's name, and other_device and other_stream say where: a
+// stream, or -1 and a thread.
 inline constexpr uint8_t kMarkBegin = 16, kMarkEnd = 17, kMarkPoint = 18;
 
-// Times are ticks; the header has what they are in nanoseconds.
+// Times are ticks; the header says how long a tick is.
 struct alignas(kCacheLine) TraceRecord {
   uint64_t position;   // in its stream
   uint64_t submitted;  // the claim
@@ -51,12 +52,12 @@ struct TraceRing {
   std::atomic<uint32_t> used;  // set once, after device and stream
   int32_t device;
   int64_t stream;
-  // Records written so far; number n is in slot n % kTraceRecords. One writer,
-  // the launcher. A reader copies and then looks again: what is more than
-  // kTraceRecords - 1 back may have been written over.
+  // Records written so far; number n is in slot n % kTraceRecords. Only the
+  // launcher writes. A reader copies and then looks again: a record that is
+  // more than kTraceRecords - 1 back may have been overwritten.
   std::atomic<uint64_t> written;
-  // The same number as far as a reader that follows has come, written by it; 0:
-  // nobody follows, and writing over old records loses nothing.
+  // Up to which record a following reader has read, written by that reader. 0:
+  // nobody follows, and overwriting old records loses nothing.
   std::atomic<uint64_t> taken;
   alignas(kCacheLine) TraceRecord records[kTraceRecords];
 };
@@ -79,14 +80,15 @@ struct TraceHeader {
   // Nonzero: record. Set and cleared by the process that traces.
   std::atomic<uint32_t> wanted;
   std::atomic<uint32_t> names_used;  // bytes
-  // Both clocks again, when tracing last began or ended: the rate of the ticks
-  // over all that time, where ns_per_tick was measured in a millisecond.
+  // Both clocks again, read when tracing last began or ended. They give the
+  // rate of the ticks over all that time, where ns_per_tick was measured within
+  // a millisecond.
   std::atomic<uint64_t> later_ticks;
   std::atomic<uint64_t> later_ns;
-  uint64_t pid_namespace;  // where `pid` counts, as SegmentHeader's
+  uint64_t pid_namespace;  // the one that `pid` is of, as in SegmentHeader
 };
 
-// Each name: a length byte pair, then the bytes. Never removed.
+// Each name is two bytes of length, then its bytes. Names are never removed.
 struct TraceFile {
   TraceHeader header;
   alignas(kCacheLine) char names[kTraceNameBytes];
@@ -94,10 +96,10 @@ struct TraceFile {
 };
 
 // Makes this process's file, in NPU_TRACE_DIR or in
-// /dev/shm/npu_dispatch-trace-<uid>/, if that has not been done. There it lays
-// aside what killed processes left, and keeps the newest kDeadTraces of those.
-// Pages that nobody traces into take no memory. Without a file there is no
-// tracing.
+// /dev/shm/npu_dispatch-trace-<uid>/, if that has not been done. In the latter
+// folder it also renames the files that killed processes left, and keeps the
+// newest kDeadTraces of them. Pages that nobody traces into take no memory.
+// Without a file there is no tracing.
 void open_trace_file();
 inline constexpr size_t kDeadTraces = 2;  // up to 256 MB each
 // Removes it, unless NPU_TRACE_DIR asked for it. Called at exit.
@@ -118,15 +120,15 @@ uint32_t trace_text(std::string_view text);
 // The offset of a name that lives as long as the process. Launchers only.
 uint32_t trace_name(const char* name);
 
-// The ring's one writer. Fills nothing but the slot. False when it wrote over
-// what somebody was about to read.
+// Called only by the ring's one writer. False when it has overwritten a record
+// that a following reader had not yet read.
 inline bool add(TraceRing& ring, const TraceRecord& record) {
-  // Relaxed: the ring's own counter.
+  // Relaxed: only this thread writes the counter.
   const uint64_t n = ring.written.load(std::memory_order_relaxed);
   ring.records[n % kTraceRecords] = record;
   // Release: a reader that sees n + 1 finds the record.
   ring.written.store(n + 1, std::memory_order_release);
-  // Relaxed: one record more or less.
+  // Relaxed: an old value only counts one record more or less as lost.
   const uint64_t taken = ring.taken.load(std::memory_order_relaxed);
   return !taken || n - taken < kTraceRecords;
 }

@@ -9,7 +9,7 @@ namespace npu {
 
 void trace_mark(const TraceMark& mark) {
   if (!trace_wanted()) return;
-  static std::mutex mutex;  // guards the ring: it is to have one writer
+  static std::mutex mutex;  // guards the ring, which allows one writer
   static TraceRing* ring = nullptr;
   std::lock_guard lock(mutex);
   if (!ring) {

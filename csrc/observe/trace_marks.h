@@ -13,7 +13,7 @@ struct TraceMark {
   int64_t where;          // stream, or thread
 };
 
-// Notes that the moment is now. Does nothing when nobody traces. Any thread.
+// Notes the mark at this moment. Does nothing when nobody traces. Any thread.
 void trace_mark(const TraceMark& mark);
 
 }  // namespace npu

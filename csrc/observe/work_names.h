@@ -1,5 +1,5 @@
-// Tasks whose kind of work is told by which of these names their kernel has: by
-// address, since most of them say the same.
+// The names of kernels by which the kind of a task's work is known. They are
+// compared by address, since several have the same text.
 #pragma once
 
 #include "csrc/stats/layout.h"
@@ -14,7 +14,7 @@ inline constexpr char kHaltName[] = "halt";
 inline constexpr char kWaitName[] = "wait";
 inline constexpr char kRecordName[] = "record";
 
-// Thread: any. Not for every task.
+// Any thread. Not to be called for every task.
 inline Work work_of(const char* name) {
   if (name == kHostToDeviceName) return Work::kHostToDevice;
   if (name == kDeviceToHostName) return Work::kDeviceToHost;

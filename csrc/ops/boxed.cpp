@@ -76,11 +76,12 @@ void add(Key& key, ArgKind kind, const c10::IValue& value) {
       // Enumerators are boxed as integers.
       if (value.isInt()) return key.add(at::ScalarType(value.toInt()));
   }
-  key.ordinary = false;  // nothing a plan can be keyed by
+  key.ordinary = false;  // no plan can be found by such a value
 }
 
-// torch's own operators whose result size is computed from numbers take them
-// through generated wrappers; of anybody else's nothing is known.
+// Those of torch's own operators whose result size depends on numbers have
+// generated wrappers; of other operators it is not known, so their numbers may
+// decide.
 ScalarValues scalar_values(std::string_view name) {
   return name.starts_with("aten::") ? ScalarValues::kDoNotDecide
                                     : ScalarValues::kDecide;
@@ -92,8 +93,9 @@ std::map<std::string, Runner>& runners() {
   return *instance;
 }
 
-// How many schemas are gone. Another may lie at the address of one of them.
-// Relaxed: whoever calls an operator was told that it is registered.
+// How many schemas have been deregistered; a new one may have the address of an
+// old one. Relaxed: whoever calls an operator has synchronised with its
+// registration.
 std::atomic<uint64_t> departures{0};
 
 struct Departures final : c10::OpRegistrationListener {
@@ -175,7 +177,8 @@ c10::IValue unbox(const Arg& arg, ArgKind kind) {
   }
 }
 
-// Gives `call` the operator's arguments, which are only the top of the stack.
+// Gives `call` the operator's arguments, which may be only the top of the
+// stack.
 void on_top(const Op& op, torch::jit::Stack* stack,
             void (*call)(const Op&, torch::jit::Stack&)) {
   const size_t n = op.schema().kinds.size();
@@ -186,8 +189,8 @@ void on_top(const Op& op, torch::jit::Stack* stack,
   for (c10::IValue& result : own) stack->push_back(std::move(result));
 }
 
-// Exchanges the call's arguments for its results: the plan's new ones, with
-// those written in place between.
+// Exchanges the call's arguments for its results: the new ones of the plan, and
+// the arguments that were written in place, in the order of the schema.
 void exchange(const Op::Schema& schema, c10::SmallVectorImpl<at::Tensor>& outs,
               torch::jit::Stack& stack) {
   size_t next = 0, single = 0;
@@ -198,7 +201,8 @@ void exchange(const Op::Schema& schema, c10::SmallVectorImpl<at::Tensor>& outs,
     if (r.argument >= 0) {
       results.push_back(stack[size_t(r.argument)]);
     } else if (r.is_list) {
-      // The only one (infer()), so it has all that the others leave.
+      // There is only one such list (infer()), so it has all tensors but the
+      // single results.
       c10::List<at::Tensor> list;
       list.reserve(outs.size() - single);
       for (size_t n = outs.size() - single; n > 0; --n)
@@ -230,7 +234,7 @@ std::optional<at::Generator> generator_in(const Op::Schema& schema,
   return stack[size_t(at - schema.kinds.begin())].toOptional<at::Generator>();
 }
 
-// Calls launch(outs, generator), which may say that it did not.
+// Calls launch(outs, generator). False where that has not launched anything.
 template <typename Launch>
 bool launch_boxed(const Op& op, torch::jit::Stack& stack, Launch launch) {
   const Op::Schema& schema = op.schema();
@@ -293,8 +297,9 @@ void run_boxed(Frame& frame) {
   stack.reserve(frame.args().size());
   for (size_t i = 0; i < frame.args().size(); ++i)
     stack.push_back(unbox(frame.args()[i], schema.kinds[i]));
-  // The slow paths of _foreach operators, which only make their results.
-  // Others may keep memory of their own that happens to be of that size.
+  // The slow paths of _foreach operators allocate nothing but their results, so
+  // they are offered the memory for them. Other kernels may keep memory of
+  // their own that happens to have the same size.
   const bool lists = schema.returns.size() == 1 && schema.returns[0].is_list;
   const ResultMemory offered(lists ? frame.new_results() : at::TensorList());
   schema.handle.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU),

@@ -1,4 +1,4 @@
-// Operators nobody wrote a wrapper for: found, encoded and run by their schema.
+// Operators without a wrapper: they are found, encoded and run by their schema.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -12,31 +12,32 @@
 
 namespace npu {
 
-// The encoding of a boxed call, as Key::add would make it.
+// Encodes a boxed call as Key::add() would.
 void encode(Key& key, const Op& op, at::ArrayRef<c10::IValue> stack);
 
-// As launch_known(): launches the call that was encoded so, and exchanges its
-// arguments for its results.
+// Launches the call that was encoded so, as launch_known() does, and exchanges
+// its arguments for its results.
 bool launch_encoded(const Op& op, Key& key, torch::jit::Stack& stack);
 
-// The same by a plan that is known.
+// The same, by a known plan.
 void launch_by(Stream& stream, Plan& plan, const Op& op, Key& key,
                torch::jit::Stack& stack);
 
-// A call of `op` by its boxed arguments.
+// Calls `op` with boxed arguments.
 void call_op(const Op& op, torch::jit::Stack& stack);
 
-// The same of the top of a stack.
+// The same, with the top of a stack.
 void call_on_top(const Op& op, torch::jit::Stack* stack);
 
-// What runs such an operator's tasks instead of its cpu kernel. `name` has its
-// overload after a dot: "aten::_foreach_sqrt.". While the module is loaded.
+// Sets what runs such an operator's tasks instead of its cpu kernel. `name` has
+// the overload after a dot: "aten::_foreach_sqrt.". Called while the module is
+// loaded.
 void set_runner(std::string name, Runner run);
 
 // The kernel of every operator without a generated wrapper.
 void call_boxed(const c10::OperatorHandle& handle, torch::jit::Stack* stack);
 
-// The same while the caller waits, whatever the operator is: for arguments that
+// Runs the operator while the caller waits, whatever it is: for arguments that
 // no task can carry (sparse and nested tensors).
 void call_waiting(const Op& op, torch::jit::Stack& stack);
 void call_boxed_waiting(const c10::OperatorHandle& handle,

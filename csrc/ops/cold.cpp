@@ -1,4 +1,5 @@
-// The first call of its kind: check, infer, plan, launch.
+// The first call of its kind: checks it, infers its results, makes a plan and
+// launches it.
 #include <ATen/core/stack.h>
 
 #include <atomic>
@@ -34,7 +35,8 @@ int common_device(const Op& op, const torch::jit::Stack& stack) {
   const Op::Schema& schema = op.schema();
   std::optional<c10::Device> first;
   for_each_tensor(schema, stack, [&](const at::Tensor& t, size_t argument) {
-    // Read by value. What torch's kernels write must be where they run.
+    // Such a tensor is read by value. But a tensor that a kernel writes has to
+    // be on the device where the kernel runs.
     if (is_host_scalar(t) && (!schema.writes[argument] || is_third_party(op)))
       return;
     if (!first) first = t.device();
@@ -60,8 +62,8 @@ bool writes_to_host(const Op::Schema& schema, const torch::jit::Stack& stack) {
   return found;
 }
 
-// Lists whose tensors lie in several places are gone through one by one, as on
-// CUDA: torch's kernel for that calls an operator on each.
+// Where the tensors of lists are on several devices, torch's kernel calls an
+// operator on each tensor, as on CUDA.
 bool call_on_each(const Op::Schema& schema, torch::jit::Stack& stack) {
   if (!schema.on_each) return false;
   std::optional<c10::Device> first;
@@ -72,16 +74,17 @@ bool call_on_each(const Op::Schema& schema, torch::jit::Stack& stack) {
     several = several || t.device() != *first || t.device().is_cpu();
   });
   if (!several) return false;
-  // Who calls counts what is written to lists.
+  // The caller bumps the versions of tensors that are written in lists.
   const KernelMode mode;
   schema.handle.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU),
                                 &stack);
   return true;
 }
 
-// A mask on the host says where it is true before anything is launched: the
-// shape of what it selects is known then, and nobody waits for the device.
-// Empty: it is no mask, or one that does not fit; the kernel says so.
+// The places where a mask on the host is true. They are found before anything
+// is launched, so the shape of what the mask selects is known and nobody waits
+// for the device. Empty: it is no mask, or one that does not fit, which the
+// kernel reports.
 std::vector<at::Tensor> places_in(const at::Tensor& index,
                                   const at::Tensor& indexed, int64_t at) {
   if (index.scalar_type() != at::kBool && index.scalar_type() != at::kByte)
@@ -93,7 +96,7 @@ std::vector<at::Tensor> places_in(const at::Tensor& index,
   return index.nonzero().unbind(1);
 }
 
-// Indices may lie on the host, as on CUDA.
+// Copies indices that are on the host to the device, as CUDA does.
 void move_indices(const Op::Schema& schema, torch::jit::Stack& stack) {
   if (!schema.moves_host_indices) return;
   c10::Device device(c10::kCPU);
@@ -111,7 +114,7 @@ void move_indices(const Op::Schema& schema, torch::jit::Stack& stack) {
     // All such operators index their first argument.
     const at::Tensor& indexed = stack[0].toTensor();
     c10::List<std::optional<at::Tensor>> list;
-    int64_t at = 0;  // the dimension that the next index is of
+    int64_t at = 0;  // the dimension that the next index is for
     for (const c10::IValue& element : stack[i].toListRef()) {
       if (element.isNone() || !element.toTensor().defined()) {
         list.push_back(std::nullopt);
@@ -135,7 +138,7 @@ void move_indices(const Op::Schema& schema, torch::jit::Stack& stack) {
   }
 }
 
-// Whether one of the call's arguments lies in the storage of another.
+// Whether the argument shares its storage with another one of the call.
 bool shares_storage(const Op::Schema& schema, const torch::jit::Stack& stack,
                     size_t argument) {
   const at::Tensor& t = stack[argument].toTensor();
@@ -146,8 +149,8 @@ bool shares_storage(const Op::Schema& schema, const torch::jit::Stack& stack,
   return found;
 }
 
-// Whether something is to be resized that only the kernel may: an argument of
-// the call that is no out=, or one that may then lie where others do.
+// Whether the call resizes a tensor that only the kernel may resize: an
+// argument that is no out=, or one that shares its memory with others.
 bool resizes_unusually(const Op::Schema& schema, const torch::jit::Stack& stack,
                        const Inferred& found, const Overlap& overlap) {
   for (const Written& w : found.written)
@@ -183,8 +186,8 @@ void launch_new(Stream& stream, const Op& op, KeyScope& scope,
   launch_by(stream, *plan, op, scope.key, stack);
 }
 
-// A call whose kind was called before and whose results follow from its sizes.
-// False: it is not such, and nothing has happened.
+// Launches a call whose kind was called before and whose results follow from
+// its sizes. False, with nothing done, where it is no such call.
 bool launch_by_sizes(Stream& stream, const Op& op, torch::jit::Stack& stack) {
   KeyScope scope;
   encode(scope.key, op, stack);
@@ -217,8 +220,8 @@ void call_cold(const Op& op, torch::jit::Stack& stack) {
   if (call_on_each(schema, stack)) return;
   Stream& stream = usable_stream(common_device(op, stack));
   raise_if_failed(stream);
-  // Shapes may be known of what only other devices have a kernel for: whoever
-  // calls it is told so here, and not by its task.
+  // An operator may have shapes but no cpu kernel: the call itself raises that,
+  // and not its task.
   if (op.run == &run_boxed &&
       !schema.handle.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU))
     return call_sync(op, stack, stream);
@@ -249,8 +252,8 @@ void call_cold(const Op& op, torch::jit::Stack& stack) {
     return call_sync(op, stack, stream);
   resize_written(stack, *found);
 
-  // What has been found out holds for the arguments as they are by now, so
-  // that is what the plan is found by.
+  // What was inferred holds for the arguments as they are now, so the plan's
+  // key is made of these.
   KeyScope scope;
   Key& key = scope.key;
   encode(key, op, stack);

@@ -9,10 +9,10 @@
 namespace npu {
 namespace {
 
-// What the arguments of a call are together.
+// The shape of all arguments of a call together.
 struct Together {
   at::DimVector sizes;
-  bool usual = true;  // all lie as new tensors do, and have elements
+  bool usual = true;  // all have a new tensor's strides, and have elements
 
   void add(const at::Tensor& t) {
     usual =
@@ -51,7 +51,8 @@ std::optional<std::vector<OutSpec>> elementwise_results(
   if (schema.writes[0] &&
       stack[0].toTensor().sizes() != at::IntArrayRef(all.sizes))
     return std::nullopt;
-  // Of arguments that lie so, however they are expanded, results lie so too.
+  // The results of such arguments have a new tensor's strides too, however the
+  // arguments are expanded.
   Shapes results;
   results.outs.reserve(known.size());
   for (const OutSpec& like : known)

@@ -1,5 +1,5 @@
-// The results of an element-wise call whose kind was called before, from its
-// sizes alone: no meta function needs to be asked, and no kernel tried.
+// Finds the results of an element-wise call from its sizes alone, where its
+// kind was called before: no meta function has to be asked and no kernel tried.
 #pragma once
 
 #include <ATen/core/ivalue.h>
@@ -13,8 +13,8 @@
 namespace npu {
 
 // `known`: the results of another call of the same identity, which its kernel
-// has agreed to. Nothing where sizes do not tell: somebody else is to say.
-// For a call none of whose arguments overlap.
+// has confirmed. Returns nothing where the sizes do not decide. The call's
+// arguments must not overlap.
 std::optional<std::vector<OutSpec>> elementwise_results(
     const Op& op, at::ArrayRef<c10::IValue> stack,
     const std::vector<OutSpec>& known);

@@ -109,8 +109,8 @@ void Frame::store(std::vector<at::Tensor> results) {
   TORCH_CHECK(results.size() == outs_.size(), "npu: ", op_.name, " returned ",
               results.size(), " results where ", outs_.size(),
               " were inferred");
-  // First all that lie where another one, or they themselves in another
-  // layout, are to be written.
+  // First copies every result that lies where another result, or it itself in
+  // another layout, will be written.
   for (size_t i = 0; i < results.size(); ++i)
     if (lies_in_results(results[i]) && !is_in_place(results[i], outs_[i]))
       results[i] = results[i].clone();
@@ -135,7 +135,7 @@ void Frame::set_shape(Slot& slot, const npu_view& view) {
   if (sizes == at::IntArrayRef(shape.sizes) &&
       strides == at::IntArrayRef(shape.strides))
     return;
-  // Of the same rank: nothing is allocated.
+  // The rank is the same, so nothing is allocated.
   shape.sizes.assign(sizes.begin(), sizes.end());
   shape.strides.assign(strides.begin(), strides.end());
   slot.tensor->unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides);
@@ -163,7 +163,7 @@ void Frame::set_constant(Arg& arg, ArgKind kind, const c10::IValue& value) {
 
 void Frame::adopt(uint64_t serial, at::ArrayRef<npu_view> views,
                   at::ArrayRef<c10::IValue> constants) {
-  serial_ = 0;  // should it throw
+  serial_ = 0;  // in case this throws
   size_t next = 0;
   for (Slot& slot : slots_)
     if (!slot.in_the_words) set_shape(slot, views[next++]);
@@ -196,7 +196,7 @@ void Frame::run_again(const uint64_t* words) {
   } else if (generator_arg_ >= 0) [[unlikely]] {
     seed(words);
   }
-  bound_ = false;  // should the operator throw
+  bound_ = false;  // in case the operator throws
   run_op();
   bound_ = true;
   restore_views();
@@ -240,8 +240,8 @@ void Frame::restore_views() {
 }
 
 void Frame::make_anew(Slot& slot) {
-  // Shared with a list of ours, which cannot be exchanged; such arguments are
-  // only read.
+  // A list of the frame's own has it, too, and cannot be exchanged; such
+  // arguments are only read.
   if (slot.listed) return;
   bound_ = false;
   const Shape& shape = shapes_[slot.shape];
@@ -255,7 +255,7 @@ void Frame::make_anew(Slot& slot) {
     }
   if (!slot.written) return;
   if (old.storage().data() == slot.address) {
-    // A kernel may lay its output out anew, in the same memory.
+    // A kernel may change its output's strides within the same memory.
     if (old.strides() == slot.tensor->strides()) return;
     old = old.clone();
   }

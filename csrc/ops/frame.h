@@ -1,5 +1,5 @@
-// Calls of one identity on the launcher's side: cpu views over device memory,
-// given each plan's shapes and pointed at each task's addresses in turn.
+// Runs calls of one identity on the launcher: its cpu views over device memory
+// take over each plan's shapes, and each task's addresses, in turn.
 #pragma once
 
 #include <ATen/DimVector.h>
@@ -21,7 +21,8 @@
 
 namespace npu {
 
-// One argument. What does not change from task to task is in `constant`.
+// One argument. A value that does not change from task to task is in
+// `constant`.
 struct Arg {
   Tag tag = Tag::kNone;
   at::Tensor tensor;
@@ -36,9 +37,9 @@ struct Arg {
   c10::List<std::optional<at::Tensor>> optional_tensors;
 };
 
-// One thread uses a frame, one task at a time: the launcher of its stream. It
-// is made on that thread too, so that its memory, which every task writes,
-// does not share cache lines with what the caller reads.
+// Only one thread, the launcher of its stream, uses a frame, for one task at a
+// time. The frame is made on that thread, too, so that its memory, which every
+// task writes, does not share cache lines with memory that the caller reads.
 class Frame {
  public:
   // `arguments`: the call with meta tensors in place of the device's; `outs`:
@@ -48,13 +49,13 @@ class Frame {
         const std::vector<OutSpec>& outs);
   Frame(const Frame&) = delete;
 
-  // Gives the views and constants those of another call of the same identity,
-  // by which it goes from now on: a plan's serial number, the shapes of its
-  // views in order, and its arguments without tensors and numbers, if any.
+  // Takes over the shapes and constants of another call of the same identity:
+  // the serial number of its plan, the shapes of the plan's views in order, and
+  // the plan's arguments without tensors and numbers, if any.
   void adopt(uint64_t serial, at::ArrayRef<npu_view> views,
              at::ArrayRef<c10::IValue> constants);
   uint64_t holds() const { return serial_; }
-  // Whether it is in the middle of a task: its kernel may have called out.
+  // Whether it is in the middle of a task, whose kernel may launch others.
   bool runs() const { return runs_; }
 
   // One task: points the views at its addresses, runs the operator.
@@ -106,9 +107,9 @@ class Frame {
   at::Tensor& out(int i) { return *results_[i]; }
   // The results that are not arguments.
   at::TensorList new_results() const { return outs_; }
-  // Copies a kernel's own results into them, where the kernel has not made
-  // them there (ResultMemory). An undefined one is only right where an
-  // undefined one was inferred.
+  // Copies a kernel's own results into new_results(), unless the kernel has
+  // made them there (ResultMemory). A result may be undefined only where that
+  // was inferred.
   void store(std::vector<at::Tensor> results);
 
   const Op& op() const { return op_; }
@@ -127,9 +128,9 @@ class Frame {
     void* address;  // where it was last bound
     uint32_t word;
     uint32_t shape;     // index into shapes_
-    uint32_t owners;    // references that are ours
+    uint32_t owners;    // how many references the frame has
     uint32_t first;     // the first slot of the same tensor
-    bool in_the_words;  // the bytes are the words themselves
+    bool in_the_words;  // the tensor's bytes are in the words themselves
     bool written;
     bool listed;  // also in a list, which is only read
   };
@@ -158,13 +159,13 @@ class Frame {
   void bind(const uint64_t* words);
   bool lies_in_results(const at::Tensor& t) const;
   void seed(const uint64_t* words);
-  // After a task: makes new views for those that the kernel kept or reshaped.
-  // One that the kernel gave memory of its own is copied back first.
+  // Called after a task: replaces views that the kernel kept or reshaped. One
+  // that the kernel gave memory of its own is copied back first.
   void restore_views();
   void make_anew(Slot& slot);
 
   const Op& op_;
-  uint64_t serial_ = 0;  // no plan's
+  uint64_t serial_ = 0;  // of the plan; 0: of none
   bool runs_ = false;
   uint32_t next_word_ = 0;  // while the frame is being made
   std::vector<Arg> args_;

@@ -1,4 +1,4 @@
-// Making a frame: views for every tensor, and where each finds its words.
+// Makes frames: a view for each tensor, and where each finds its words.
 #include <ATen/EmptyTensor.h>
 #include <c10/core/CPUAllocator.h>
 

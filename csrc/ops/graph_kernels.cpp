@@ -8,7 +8,8 @@ namespace {
 
 void destroy(npu_kernel* kernel) { delete static_cast<Plan*>(kernel); }
 
-// Plans belong to tables that may give them up; copies of bytes do not.
+// Tables may destroy their plans, so a node gets a copy; kernels of byte copies
+// stay.
 OwnKernel own_kernel(const npu_kernel* kernel) {
   if (!Plan::is_plan(kernel)) return {nullptr, nullptr, -1};
   auto plan = static_cast<const Plan*>(kernel)->for_graph();

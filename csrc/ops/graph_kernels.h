@@ -1,4 +1,4 @@
-// What the nodes of a graph run: plans of their own.
+// Gives the nodes of a graph plans of their own.
 #pragma once
 
 namespace npu {

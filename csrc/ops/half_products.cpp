@@ -9,7 +9,7 @@
 namespace npu {
 namespace {
 
-// What oneDNN asks for before it computes products of bfloat16.
+// Whether the machine has what oneDNN needs for products of bfloat16.
 bool has_wide_vectors() {
 #if defined(__x86_64__)
   static const bool has = __builtin_cpu_supports("avx512bw") &&
@@ -21,11 +21,11 @@ bool has_wide_vectors() {
 #endif
 }
 
-// On x86 without AVX-512 torch's kernels for both types take 3 to 100 times as
-// long as the way through float32, whatever the layout. With it, oneDNN
-// computes bfloat16, and float16 has vectors only where both lie along the
-// dimension that is summed over, as a linear layer's forward has them. A short
-// sum is short either way.
+// On x86 without AVX-512, torch's kernels for both types are several times
+// slower than computing in float32, whatever the layout. With AVX-512, oneDNN
+// computes bfloat16, while float16 is vectorised only where both tensors are
+// contiguous along the dimension that is summed over, as in a linear layer's
+// forward. A short sum takes little time either way.
 bool goes_through_float(const at::Tensor& a, const at::Tensor& b) {
   constexpr int64_t kShort = 8;
   const bool half = a.scalar_type() == at::kHalf;

@@ -1,12 +1,12 @@
-// Matrix products of float16 and bfloat16 that torch's cpu kernels compute
-// element by element, without vectors: through float32 instead.
+// Computes in float32 those matrix products of float16 and bfloat16 for which
+// torch's cpu kernels use no vector instructions.
 #pragma once
 
 #include "csrc/ops/frame.h"
 
 namespace npu {
 
-// What a task of such an operator does first. True: it is done.
+// A task of such an operator tries these first. True: the task is done.
 bool run_half_mm_out(Frame& f);
 bool run_half_bmm_out(Frame& f);
 bool run_half_addmm_out(Frame& f);

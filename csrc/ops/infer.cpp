@@ -21,7 +21,7 @@ OutSpec describe(const at::Tensor& t) {
           at::DimVector(t.sizes()), at::DimVector(t.strides())};
 }
 
-// By the operator's shape function.
+// Infers by the operator's shape function.
 std::optional<Inferred> infer_in_cpp(const Op::Schema& schema,
                                      at::ArrayRef<c10::IValue> stack) {
   if (!schema.shapes) return std::nullopt;
@@ -31,7 +31,7 @@ std::optional<Inferred> infer_in_cpp(const Op::Schema& schema,
     KernelMode mode;
     if (!schema.shapes(stack, results)) return std::nullopt;
   } catch (const std::exception&) {
-    return std::nullopt;  // wrong, most likely
+    return std::nullopt;  // the call is most likely wrong
   }
   Inferred found;
   size_t i = 0;
@@ -45,8 +45,8 @@ std::optional<Inferred> infer_in_cpp(const Op::Schema& schema,
           {r.argument, at::DimVector(t.sizes()), at::DimVector(t.strides())});
       continue;
     }
-    // An out= argument becomes what the call would return; of others this is
-    // wrong.
+    // An out= argument gets the shape of the result; for another argument, a
+    // different shape is an error.
     if (!schema.handle.schema().arguments()[size_t(r.argument)].kwarg_only())
       return std::nullopt;
     at::native::resize_output_check(t, result->sizes);
@@ -74,7 +74,7 @@ std::optional<Inferred> from_results(const Op& op,
   const auto is_new_list = [](const Op::Return& r) {
     return r.is_list && r.argument < 0;
   };
-  // Their lengths would not be known apart.
+  // With several new lists, the length of each would not be known.
   if (std::count_if(schema.returns.begin(), schema.returns.end(), is_new_list) >
       1)
     return std::nullopt;
@@ -106,7 +106,7 @@ std::optional<Inferred> infer(const Op& op, at::ArrayRef<c10::IValue> stack,
   if (!schema.tensors_only ||
       !schema.handle.hasComputedKernelForDispatchKey(c10::DispatchKey::Meta))
     return std::nullopt;
-  // One meta tensor per tensor, however often it is passed.
+  // There is one meta tensor for each tensor, however often it is passed.
   std::unordered_map<c10::TensorImpl*, at::Tensor> meta;
   StandIns related(StandIns::Memory::kNone);
   torch::jit::Stack mapped = map_stack(

@@ -1,4 +1,4 @@
-// What a call will return, found out without computing it.
+// Finds out what a call will return, without computing it.
 #pragma once
 
 #include <ATen/core/stack.h>
@@ -10,7 +10,7 @@
 
 namespace npu {
 
-// The shape an argument has after the call (out= arguments may grow).
+// The shape that an argument has after the call (out= arguments may grow).
 struct Written {
   int argument;
   at::DimVector sizes, strides;
@@ -26,21 +26,21 @@ struct Inferred {
 };
 
 // Asks the operator's shape function, or runs its meta kernel on tensors
-// without memory. Nothing when it has neither, when shapes depend on data, or
-// when the call is wrong: run the operator itself then, and let it say what is
-// wrong.
-// `overlap`: some of them share their storage (overlap.h).
+// without memory. Nothing when there is neither, when shapes depend on data, or
+// when the call is wrong: the caller then runs the operator itself, which
+// reports what is wrong. `overlap`: some of the arguments share their storage
+// (overlap.h).
 std::optional<Inferred> infer(const Op& op, at::ArrayRef<c10::IValue> stack,
                               bool overlap);
 
-// A Python meta kernel may be ended by Ctrl-C, which is no statement about the
-// call: such an exception is passed on. The layer that knows Python tells which
-// those are.
+// Ctrl-C may end a Python meta kernel, which does not mean that the call is
+// wrong, so such an exception is passed on. The layer that knows Python sets
+// what recognises it.
 void set_interrupt_test(bool (*is_interrupt)(const std::exception&));
 bool is_interrupt(const std::exception& e);
 
-// What should have been inferred, given a call's real results. Nothing for
-// results that no plan can hold.
+// What should have been inferred, according to a call's real results. Nothing
+// for results that no plan can describe.
 std::optional<Inferred> from_results(const Op& op,
                                      const torch::jit::Stack& results);
 

@@ -29,7 +29,7 @@ Judgement judge(const Inferred& inferred, const Inferred& actual) {
   for (size_t i = 0; i < actual.written.size(); ++i) {
     const Written &a = actual.written[i], &b = inferred.written[i];
     if (!(a == b)) return differs;
-    // One that is not resized keeps its strides, whatever is said here.
+    // A tensor that is not resized keeps its strides, whatever was inferred.
     if (!add(a.sizes, a.strides, b.strides)) agrees.orders.back().clear();
   }
   if (as_inferred) agrees.orders.clear();

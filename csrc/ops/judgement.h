@@ -1,4 +1,4 @@
-// What a kernel made of a call, beside what was inferred for it.
+// Compares what a kernel made of a call with what was inferred for it.
 #pragma once
 
 #include <vector>
@@ -11,15 +11,15 @@ namespace npu {
 
 struct Judgement {
   Verdict verdict;
-  // How the results lie where the shapes were inferred rightly and the strides
-  // were not. For new results, then for those in place; an empty one is as
-  // inferred.
+  // The order of the results' dimensions in memory, where the shapes were
+  // inferred correctly and the strides were not: of new results, then of those
+  // in place. An empty order means that the strides are as inferred.
   std::vector<StrideOrder> orders;
 };
 
 Judgement judge(const Inferred& inferred, const Inferred& actual);
 
-// Lays the results out as a call of another size was judged to.
+// Corrects inferred strides by the judgement of a call with other sizes.
 void lay_out(Inferred& inferred, const std::vector<StrideOrder>& orders);
 
 }  // namespace npu

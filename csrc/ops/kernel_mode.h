@@ -6,7 +6,8 @@
 
 namespace npu {
 
-// Below autograd, autocast and the like, whatever the thread was doing.
+// Calls go below autograd, autocast and the like, whatever state the thread was
+// in.
 class KernelMode {
   static constexpr c10::DispatchKeySet kExcluded =
       c10::DispatchKeySet(c10::DispatchKey::TESTING_ONLY_GenericMode) |

@@ -6,18 +6,18 @@
 namespace npu {
 namespace {
 
-// Without a call: tensors have few dimensions.
+// Copies without a function call, since tensors have few dimensions.
 inline uint64_t* copy_few(at::IntArrayRef values, uint64_t* to) {
   for (const int64_t value : values) {
-    asm("" : "+r"(to));  // or the compiler makes it one
+    asm("" : "+r"(to));  // keeps the compiler from calling memcpy()
     *to++ = uint64_t(value);
   }
   return to;
 }
 
-// One word of description, then sizes, then strides unless they are those that
-// torch gives a new tensor of these sizes: others may be called contiguous too,
-// and results take over which they are.
+// Adds one word of description, then the sizes, then the strides unless they
+// are those of a new tensor of these sizes. (Other strides may count as
+// contiguous, too, but results take over the exact ones.)
 void describe(Words& key, const c10::TensorImpl* impl, Tag tag,
               uint8_t value_class = 0) {
   const at::IntArrayRef sizes = impl->sizes();
@@ -157,7 +157,8 @@ void Key::identity(Words& to) const {
         i += detail;
         break;
       case Tag::kString:
-        // A text names what is done, not how much of it.
+        // A text says what is done and not how much, so it is part of the
+        // identity.
         to.push(word);
         for (const size_t end = i + (detail + 7) / 8; i < end; ++i)
           to.push(words[i]);
@@ -176,8 +177,9 @@ void Key::identity(Words& to) const {
   }
 }
 
-// Two chains of products side by side, two words to each: one chain of a word
-// each takes four times as long, and the caller waits for it.
+// Computes two chains of products side by side, with two words in each step:
+// the caller waits for the hash, and a single chain of one word per step would
+// take four times as long.
 uint64_t hash_of(const Words& words) {
   constexpr auto mixed = [](uint64_t a, uint64_t b) {
     const __uint128_t product = __uint128_t(a) * b;

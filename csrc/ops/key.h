@@ -1,9 +1,9 @@
 // The arguments of one call, split in two: what decides shapes (the key) and
 // what changes from call to call (the task's words).
 //
-// Key: the operator and the launch's state; then per argument a tag and
-// everything but addresses, scalars and floats, of which it has the class.
-// Words, in argument order:
+// The key has the operator and the launch's state; then for each argument a tag
+// and everything but addresses, scalars and floats; of those two it has the
+// class (value_class.h). Words, in argument order:
 //   npu tensor             1 word: address of element 0
 //   0-dim cpu tensor       2 words: its bytes
 //   Scalar                 2 words: its bytes
@@ -13,7 +13,7 @@
 //   anything else          none; it is in the key
 //
 // The identity of a call is its key without sizes, strides and integers. It
-// selects what runs the call; what they are is a matter of setting them.
+// selects the frame that runs the call, which then takes over the rest.
 #pragma once
 
 #include <ATen/core/Generator.h>
@@ -35,7 +35,7 @@
 
 namespace npu {
 
-// Words that grow; nothing is allocated in the steady state.
+// A growing list of words, which allocates nothing in the steady state.
 class Words {
  public:
   Words() = default;
@@ -49,8 +49,8 @@ class Words {
     *room(1) = word;
     ++end_;
   }
-  // Room for `count` more words, to be written from there on; end_at() then
-  // tells where they end.
+  // Makes room for `count` more words and returns where to write them; end_at()
+  // then says where they end.
   uint64_t* room(size_t count) {
     if (size_t(limit_ - end_) < count) [[unlikely]]
       grow(count);
@@ -92,7 +92,7 @@ enum class Tag : uint8_t {
   kString,
   kGenerator,
   kList,
-  kOverlap,  // of two tensors (overlap.h)
+  kOverlap,  // how two tensors overlap (overlap.h)
 };
 
 uint64_t hash_of(const Words& words);
@@ -111,7 +111,7 @@ class Key {
     // Addresses of static storage leave the upper 16 bits free.
     key.push(reinterpret_cast<uint64_t>(op) ^ LaunchState::now() << kStateBit);
   }
-  // The launch's, as reset() found it.
+  // The state of the launch (LaunchState), as reset() found it.
   uint64_t state() const { return key.data()[0] >> kStateBit; }
 
   void add(const at::Tensor& t);
@@ -230,9 +230,9 @@ class Key {
 
   Words key;
   Words words;
-  int device;            // of the npu tensors; -1: none seen
+  int device;            // of the npu tensors; -1: there is none
   int named_device;      // by a Device argument; -1: none, or the current one
-  bool ordinary;         // false: something that only the slow path understands
+  bool ordinary;         // false: only the slow path can take this call
   int random_word = -1;  // where the generator's two words are
 
  private:
@@ -241,16 +241,17 @@ class Key {
   static constexpr int kStateBit = 48;
   bool values_decide_;
 
-  // The keys of calls made within a call of this thread (KeyScope).
+  // The list of a thread's keys, for calls that are made within calls
+  // (KeyScope).
   friend class KeyScope;
-  Key** free_ = nullptr;         // the thread's next one
-  std::unique_ptr<Key> deeper_;  // made at first use of this one
+  Key** free_ = nullptr;         // where the thread's next free key is noted
+  std::unique_ptr<Key> deeper_;  // the next key, made at first use of this one
   bool nested_ = false;
 };
 
-// A key of the calling thread for one call. Making room in memory or in a
-// queue may run Python (finalizers, signal handlers), and those may make calls
-// of their own: they get other keys.
+// A key of the calling thread for one call. Making room in memory or in a queue
+// may run Python (finalizers, signal handlers), which may make calls of its
+// own: those get other keys.
 class KeyScope {
  public:
   KeyScope() : key(enter()) {}

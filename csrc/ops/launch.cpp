@@ -14,11 +14,11 @@ namespace npu {
 
 namespace {
 
-// What a thread gets at its first call of an operator.
+// The state that a thread gets at its first call of an operator.
 struct ThreadState {
-  // Launching is asynchronous, so backward gains nothing from autograd's
-  // per-device threads and loses two thread switches: run it on the calling
-  // thread. NPU_AUTOGRAD_THREADS=1 keeps torch's default.
+  // Makes backward run on the calling thread. Launching is asynchronous, so
+  // autograd's threads per device would only add two thread switches.
+  // NPU_AUTOGRAD_THREADS=1 keeps torch's default.
   ThreadState() {
     static const bool keep = env_flag("NPU_AUTOGRAD_THREADS");
     if (!keep)
@@ -28,7 +28,8 @@ struct ThreadState {
   Key* free = &first;
 };
 
-// Of where the call's tensors lie, else of where it is told to run.
+// The current stream of the device where the call's tensors are, else of the
+// device that it names.
 Stream& stream_of(const Key& key) {
   if (key.device >= 0) [[likely]]
     return current_stream(key.device);
@@ -66,15 +67,16 @@ void launch(Stream& stream, Plan& plan, const Key& key, at::Tensor* outs) {
       *to++ = reinterpret_cast<uint64_t>(
           outs[i].unsafeGetTensorImpl()->mutable_data());
   stream.commit(s);
-  // A caller that waited, or ran the kernel itself, is told at once.
+  // Where the caller has waited, or has run the kernel itself, an error is
+  // raised at once.
   if (s.gate != 0) [[unlikely]] {
     stream.after_commit(s);
     raise_if_failed(stream);
   }
 }
 
-// What every launch of a known call does, boxed or not. `place`: where the
-// plan's new results go.
+// What every launch of a known call does, boxed or not. place(plan) returns
+// where the plan's new results go.
 template <typename Place>
 bool launch_into(Key& key, Place place,
                  const std::optional<at::Generator>* generator) {

@@ -1,4 +1,4 @@
-// From a call to a queued task: the path every operator takes.
+// Turns a call into a queued task: the path that every operator takes.
 #pragma once
 
 #include <ATen/core/boxing/impl/boxing.h>
@@ -11,28 +11,28 @@
 
 namespace npu {
 
-// Launches an encoded call whose plan is known: queues one task. False: nothing
-// has happened, use the cold path. `outs` receives the new results; `generator`
-// is that of the call, null if it takes none. Throws, with nothing queued: out
-// of memory, or the stream's pending error.
+// Launches an encoded call whose plan is known: queues one task. False, with
+// nothing done: the caller has to use the cold path. `outs` receives the new
+// results; `generator` is the call's, null if it takes none. Throws, with
+// nothing queued, when there is no memory, or the stream's pending error.
 bool launch_known(Key& key, at::Tensor* outs,
                   const std::optional<at::Generator>* generator);
-// The same where only the plan knows how many results there are.
+// The same, where only the plan knows how many results there are.
 bool launch_known(Key& key, c10::SmallVectorImpl<at::Tensor>& outs,
                   const std::optional<at::Generator>* generator);
 
-// Launches it by a plan that the caller has just made for the key.
+// Launches the call by a plan that the caller has just made for the key.
 class Plan;
 class Stream;
 void launch_planned(Stream& stream, Plan& plan, Key& key,
                     c10::SmallVectorImpl<at::Tensor>& outs,
                     const std::optional<at::Generator>* generator);
 
-// A call whose key is not known yet: checks, infers shapes, makes the plan and
-// launches it, or runs the operator while the caller waits. Arguments in,
-// results out, as for any boxed kernel.
+// Takes a call whose key is not known yet: checks it, infers shapes, makes the
+// plan and launches it, or runs the operator while the caller waits. Exchanges
+// the arguments on the stack for the results, as any boxed kernel does.
 void call_cold(const Op& op, torch::jit::Stack& stack);
-// How many tasks have been launched so.
+// How many tasks have been launched in this way.
 uint64_t cold_launches();
 
 namespace detail {
@@ -47,7 +47,7 @@ const std::optional<at::Generator>* generator_among(const T& first,
     return generator_among(rest...);
 }
 
-// What a boxed call takes for an argument.
+// The form in which a boxed call takes an argument.
 template <typename T>
 const T& boxable(const T& value) {
   return value;
@@ -56,7 +56,7 @@ inline std::vector<at::Tensor> boxable(const at::ITensorListRef& list) {
   return {list.begin(), list.end()};
 }
 
-// The results of a boxed call that are not arguments of it.
+// Takes those results of a boxed call that are not its arguments.
 void take_new(const Op& op, const torch::jit::Stack& results, at::Tensor* outs);
 
 template <typename... Args>
@@ -77,8 +77,8 @@ template <typename... Args>
 
 }  // namespace detail
 
-// Encodes the call and launches it if its plan is known. `kWritten`: as in
-// relate().
+// Encodes the call and launches it if its plan is known. `kWritten` is
+// relate()'s.
 template <uint32_t kWritten = 0, typename... Args>
 bool try_launch(const Op& op, at::Tensor* outs, const Args&... args) {
   KeyScope scope;
@@ -89,7 +89,7 @@ bool try_launch(const Op& op, at::Tensor* outs, const Args&... args) {
   return launch_known(key, outs, detail::generator_among(args...));
 }
 
-// The forms of an operator, by what it returns.
+// The forms of a call, by what the operator returns.
 
 template <typename... Args>
 at::Tensor call_new(const Op& op, const Args&... args) {
@@ -109,7 +109,7 @@ std::array<at::Tensor, N> call_new_several(const Op& op, const Args&... args) {
   return results;
 }
 
-// Writes only into its arguments; the caller returns those.
+// For operators that only write their arguments; the caller returns those.
 template <uint32_t kWritten, typename... Args>
 void call_in_place(const Op& op, const Args&... args) {
   if (try_launch<kWritten>(op, nullptr, args...)) [[likely]]

@@ -1,5 +1,5 @@
-// The switches of torch's that kernels and shapes depend on, as they are where
-// a call is made: part of what identifies it.
+// The switches of torch's that kernels and shapes depend on, as they are when a
+// call is made: they are part of the call's key.
 #pragma once
 
 #include <c10/core/DefaultDtype.h>
@@ -20,17 +20,18 @@ struct LaunchState {
   static constexpr int kSwitches = 7;
 
   static uint64_t now() {
-    // Relaxed: a thread that changes a switch sees its own change, and others
-    // are only ordered with it by what else they share.
+    // Relaxed: a thread that changes a switch sees its own change, and other
+    // threads have to synchronise with it in another way anyway.
     return uint64_t(c10::get_default_dtype_as_scalartype()) |
            (flushes_denormal() ? kFlushDenormal : 0) |
            switches_.load(std::memory_order_relaxed);
   }
 
-  // Reads the process's switches anew. Called where one has changed.
+  // Reads the process's switches anew. Called when one has changed.
   static void read_switches();
 
-  // As torch.set_flush_denormal() does it: a mode of the thread.
+  // Whether the thread flushes denormal numbers, as torch.set_flush_denormal()
+  // sets it.
   static bool flushes_denormal() {
 #if defined(__SSE__)
     return (_mm_getcsr() & kFlushBits) == kFlushBits;

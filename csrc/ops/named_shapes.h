@@ -14,7 +14,7 @@ struct NamedShapes {
   ShapeFunction function;
 };
 
-// Null: the table has none of that name.
+// The function of that name, or null.
 template <size_t n>
 ShapeFunction find_named(const NamedShapes (&table)[n], std::string_view name) {
   const auto* const at =

@@ -18,10 +18,10 @@ using Runner = void (*)(Frame&);
 // Runs any operator through its schema; slower than a generated runner.
 void run_boxed(Frame& frame);
 
-// Whether the values of numbers are part of what identifies a call.
+// Whether the values of numbers are part of a call's key.
 enum class ScalarValues : uint8_t { kDoNotDecide, kDecide };
 
-// What an argument is, by its schema type without "optional".
+// The kind of an argument, by its type in the schema without "optional".
 enum class ArgKind : uint8_t {
   kTensor,
   kTensorList,
@@ -44,20 +44,20 @@ enum class ArgKind : uint8_t {
 enum class Meta : uint8_t {
   kSharesKernelsCode,  // structured: it cannot disagree with the kernel
   kElementWise,        // the same, and each result is as large as the arguments
-                       // together, of a dtype that follows from theirs
-  kSeparate,           // to be checked against the kernel
-  kNone,               // only the kernel knows: a run on zeros, by shapes and
-                       // constants alone
+  // together, of a dtype that follows from theirs
+  kSeparate,  // has to be checked against the kernel
+  kNone,      // only the kernel knows: it is run on zeros, since shapes
+  // and constants alone decide
 };
 
 class Shapes;
-// Tells what a call returns (shapes.h). Throws, or returns false, where it does
-// not know, or the call is wrong. For a call that writes its arguments: what
-// the same call would return without.
+// Computes what a call returns (shapes.h). Throws or returns false where it
+// does not know, or where the call is wrong. For a call that writes into its
+// arguments: what the form without out= would return.
 using ShapeFunction = bool (*)(c10::ArrayRef<c10::IValue> arguments,
                                Shapes& results);
 
-// Static storage; made by generated code, or kept in the boxed table.
+// It has static storage: generated code makes it, or the boxed table keeps it.
 struct Op {
   Op(const char* name, const char* overload, Runner run,
      ScalarValues values = ScalarValues::kDoNotDecide,
@@ -76,8 +76,8 @@ struct Op {
   Runner run;
   ScalarValues values;
   Meta meta;
-  ShapeFunction shapes;  // the generated one; use the schema's
-  // Of the written arguments, by bits, those that are looked for in the others
+  ShapeFunction shapes;  // the generated one; callers use the schema's
+  // A bit for each written argument that is compared with the other arguments
   // (overlap.h).
   uint32_t compared;
 
@@ -96,11 +96,12 @@ struct Op {
     bool is_random;              // draws numbers
     bool has_generator;
     bool moves_host_indices;  // accepts cpu index tensors
-    bool on_each;             // a _foreach: an operator on each of its tensors
-    bool writes_any;          // of its arguments
+    bool on_each;             // a _foreach operator
+    bool writes_any;          // it writes at least one argument
     bool unmarked_writes;     // more than the schema says (unmarked_writes.h)
     ShapeFunction shapes;     // null: ask the meta kernel
-    at::ArrayRef<at::ScalarType> widened;  // computed in another (widened.h)
+    at::ArrayRef<at::ScalarType>
+        widened;  // dtypes computed in another (widened.h)
   };
   // Any thread; reads the dispatcher at the first call.
   const Schema& schema() const;

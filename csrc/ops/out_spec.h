@@ -1,4 +1,4 @@
-// What a result of a call looks like.
+// The shape, strides and dtype of a call's result.
 #pragma once
 
 #include <ATen/DimVector.h>
@@ -14,7 +14,7 @@ struct OutSpec {
   bool contiguous;  // the strides are those of a new tensor of these sizes
   caffe2::TypeMeta dtype;
   at::DimVector sizes, strides;
-  size_t bytes = 0;  // of its memory; a plan's
+  size_t bytes = 0;  // of its memory; set in plans
   bool operator==(const OutSpec&) const = default;
 };
 

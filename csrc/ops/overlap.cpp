@@ -10,7 +10,7 @@ namespace {
 
 using detail::Place;
 
-// Of the bytes between a tensor's first element and the end of its last.
+// The number of bytes from a tensor's first element to the end of its last.
 size_t extent(const c10::TensorImpl& t) {
   return at::detail::computeStorageNbytes(t.sizes(), t.strides(), t.itemsize());
 }
@@ -38,7 +38,7 @@ const c10::TensorImpl* tensor_in(const c10::IValue& value) {
 }
 
 // Calls visit(place, tensor, place, tensor) for each written tensor of the call
-// and each other one of the same storage.
+// and each other tensor of the same storage.
 template <typename Visit>
 void for_each_pair(const Op& op, at::ArrayRef<c10::IValue> stack, Visit visit) {
   const Op::Schema& schema = op.schema();

@@ -1,5 +1,5 @@
-// Which arguments that a call writes lie where others of it lie. Kernels refuse
-// some such calls, and find that out by their storages.
+// Finds out which written arguments of a call overlap other arguments. Kernels
+// refuse some such calls, which they recognise by the tensors' storages.
 #pragma once
 
 #include <ATen/core/IListRef.h>
@@ -15,14 +15,15 @@
 
 namespace npu {
 
-// What the arguments of a call have in common.
+// How the arguments of a call overlap.
 struct Overlap {
   enum class Degree : uint8_t {
     kNone,
-    // The same elements, or interleaved ones, which torch does not look into.
+    // They have exactly the same elements, or interleaved ones, which torch
+    // does not examine.
     kUsual,
-    // Some of the same elements, or a written tensor that has one twice: most
-    // kernels refuse that, and only they know whether they do.
+    // They have some elements in common, or a written tensor has one twice.
+    // Most kernels refuse that, and only the kernel knows whether it does.
     kUnusual,
   };
   Degree degree = Degree::kNone;
@@ -32,24 +33,25 @@ struct Overlap {
 };
 Overlap overlap_of(const Op& op, at::ArrayRef<c10::IValue> stack);
 
-// Makes what a boxed call's arguments have in common part of its key: a call
-// whose arguments overlap is another one than a call whose arguments do not.
-// Of two lists the elements of one number meet, as operators on lists take
+// Adds to a boxed call's key how its arguments overlap: a call whose arguments
+// overlap needs another plan than one whose arguments do not. Of two lists,
+// only elements with the same index are compared, as operators on lists use
 // them.
 void relate(Key& key, const Op& op, at::ArrayRef<c10::IValue> stack);
 
 namespace detail {
 
-// A tensor of a call: its argument's number, and its own in that.
+// A tensor of a call: the number of its argument, and its number within that.
 struct Place {
   uint32_t argument, element;
 };
 
-// For two of one storage; `written` is.
+// Notes the overlap of two tensors of one storage, of which the call writes
+// `written`.
 [[gnu::cold]] void relate(Key& key, Place written, const c10::TensorImpl& w,
                           Place other, const c10::TensorImpl& o);
 
-// Null for what has none.
+// The tensor's storage, or null.
 inline const c10::StorageImpl* storage_of(const c10::TensorImpl& t) {
   return t.unsafe_storage().unsafeGetStorageImpl();
 }
@@ -108,8 +110,8 @@ void relate_one(Key& key, const Args& args,
 
 }  // namespace detail
 
-// The same of a call whose arguments have their types. `kWritten`: those that
-// it writes, by bits; each is a tensor.
+// The same for a call with typed arguments. `kWritten` has a bit for each
+// argument that the call writes; each of these is a tensor.
 template <uint32_t kWritten, typename... Args>
 void relate(Key& key, const Args&... args) {
   const auto all = std::tie(args...);

@@ -18,7 +18,7 @@
 namespace npu {
 namespace {
 
-// Words that a boxed argument takes, besides those of its tensors.
+// How many words a boxed argument takes, besides those of its tensors.
 uint32_t words_of(ArgKind kind, const c10::IValue& value) {
   if (kind == ArgKind::kGenerator) return 2;
   if (value.isNone()) return 0;
@@ -42,7 +42,7 @@ bool same_numbers(const c10::IValue& a, const c10::IValue& b) {
                     same_number);
 }
 
-// What of an argument neither travels in the words nor is a tensor. `known`:
+// The part of an argument that is neither a tensor nor in the words. `known`:
 // the same argument of another call of the identity, which owns its lists.
 c10::IValue constant_of(ArgKind kind, const c10::IValue& value,
                         const c10::IValue& known) {
@@ -55,7 +55,7 @@ c10::IValue constant_of(ArgKind kind, const c10::IValue& value,
     case ArgKind::kFloat:
     case ArgKind::kGenerator:
       return {};
-    // Lists are shared with whoever made them, and may be changed there.
+    // A list is shared with its maker, who may change it, so it is copied.
     case ArgKind::kInts:
     case ArgKind::kBools:
       if (same_numbers(value, known)) return known;
@@ -83,8 +83,8 @@ at::Tensor placeholder(const at::Tensor& t) {
 torch::jit::Stack without_memory(const Op& op,
                                  at::ArrayRef<c10::IValue> arguments) {
   const Op::Schema& schema = op.schema();
-  // One that is written is the same tensor wherever else it is passed: the key
-  // says so (overlap.h).
+  // A written tensor stays one tensor wherever else it is passed, as the key
+  // says (overlap.h).
   std::unordered_map<const c10::TensorImpl*, at::Tensor> written;
   for (size_t i = 0; i < arguments.size(); ++i)
     if (schema.writes[i] && schema.kinds[i] == ArgKind::kTensor &&
@@ -138,7 +138,7 @@ bool Family::suits(const std::vector<OutSpec>& others) const {
   return true;
 }
 
-// npu_view is made of words, so that both may lie in one block.
+// The size and alignment of npu_view let views and words share one block.
 static_assert(sizeof(npu_view) % sizeof(uint64_t) == 0 &&
               alignof(npu_view) <= alignof(uint64_t));
 constexpr size_t kViewWords = sizeof(npu_view) / sizeof(uint64_t);
@@ -232,8 +232,9 @@ Plan::Plan(const Plan& other, std::shared_ptr<Family> family)
     views[i].strides = own(views[i].strides);
   }
   npu_kernel::views = views;
-  // Nobody launches between the nodes of a graph, so nobody competes for the
-  // cores: there products take threads that are small as tensors only.
+  // No caller launches between the nodes of a graph and competes for the cores.
+  // So products of small tensors, if there is enough to multiply, use several
+  // threads there.
   if (is_large_product()) size_ = KernelSize::kLarge;
 }
 
@@ -241,8 +242,9 @@ bool Plan::is_large_product() const {
   const std::string_view name = family_->op.name;
   const bool batched = name == "aten::bmm" || name == "aten::baddbmm";
   if (!batched && name != "aten::mm" && name != "aten::addmm") return false;
-  // The last three are what is multiplied, and the result. The product of their
-  // elements is the square of what there is to multiply, times the batches.
+  // The last three views are the two factors and the result. The product of
+  // their numbers of elements is the square of the number of multiplications,
+  // times the number of batches.
   double elements = 1;
   if (n_views < 3) return false;
   for (uint32_t i = n_views - 3; i < n_views; ++i)
@@ -266,7 +268,8 @@ size_t Plan::bytes() const {
 
 void Plan::add_view(Room& room, at::IntArrayRef sizes, at::IntArrayRef strides,
                     size_t itemsize, uint32_t word, uint8_t access) {
-  // The grain size below which torch's own element-wise loops stay serial.
+  // kSmallKernel is the grain size below which torch's own element-wise loops
+  // stay serial.
   if (c10::multiply_integers(sizes) > kSmallKernel) size_ = KernelSize::kLarge;
   const size_t rank = sizes.size();
   std::copy_n(sizes.data(), rank, room.extents);
@@ -285,8 +288,8 @@ void Plan::make_own_frame() {
 }
 
 Frame& Plan::frame() {
-  // A plan that keeps taking the frame from others gets one of its own: a
-  // program that repeats its shapes is to set none.
+  // A plan that keeps taking the frame over from others gets one of its own, so
+  // that a program which repeats its shapes need not set them again and again.
   constexpr uint8_t kMostAdoptions = 8;
   if (!own_) {
     std::unique_ptr<Frame>& shared = family_->frame;
@@ -294,7 +297,7 @@ Frame& Plan::frame() {
       shared = std::make_unique<Frame>(family_->op, family_->arguments,
                                        family_->outs);
     if (shared->holds() == serial_ && !shared->runs()) return *shared;
-    // One whose kernel launched this very task is not to be touched.
+    // A shared frame whose kernel launched this very task must not be touched.
     // Relaxed: a count.
     if (!shared->runs() &&
         (adoptions_ < kMostAdoptions ||
@@ -310,7 +313,7 @@ Frame& Plan::frame() {
   return *own_;
 }
 
-// One launcher, or one replay at a time, runs a plan.
+// A plan is run by one launcher, or by one replay at a time.
 template <void (Frame::*kRun)(const uint64_t*)>
 int Plan::run_frame(const npu_kernel* kernel, const uint64_t* words,
                     npu_failure* failure) {

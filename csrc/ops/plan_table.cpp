@@ -1,4 +1,4 @@
-// Finding plans, and dropping those that are no longer wanted.
+// Finds plans, and drops those that are no longer wanted.
 #include <atomic>
 #include <unordered_map>
 
@@ -30,7 +30,7 @@ size_t set_plan_limit(size_t plans) {
 }
 
 void retire_plan(std::unique_ptr<Plan> plan, Stream& stream) {
-  // No task from the tail on names the plan.
+  // No task from the tail on names the plan, which is no longer in the table.
   evicted().after({{&stream, stream.tail()}}, std::move(plan));
 }
 
@@ -97,7 +97,7 @@ void PlanTable::make_room() {
   while (size_ > 0 && (bytes_ > kMaxBytes || size_ >= most)) {
     const Entry& entry = entries_[hand_];
     if (entry.plan && !entry.used) {
-      remove(hand_);  // another one may lie there now
+      remove(hand_);  // another plan may have moved there now
       continue;
     }
     entry.used = false;
@@ -110,7 +110,7 @@ void PlanTable::remove(size_t at) {
   retire_plan(std::move(entries_[at].plan), stream_);
   entries_[at] = {};
   --size_;
-  // Those that were put further on because this place was taken move up.
+  // Plans that were put further on because this place was taken move up.
   const size_t mask = entries_.size() - 1;
   for (size_t i = (at + 1) & mask; entries_[i].plan; i = (i + 1) & mask) {
     const size_t home = entries_[i].hash & mask;
@@ -151,7 +151,7 @@ std::shared_ptr<Family> PlanTable::family(const Op& op, const Key& key,
   if (auto known = find_family(
           identity, hash, [&](const Family& one) { return one.suits(outs); }))
     return known;
-  // One that no plan has, evicted ones included, is nobody's.
+  // A family that no plan has, not even an evicted one, may go.
   if (families_.size() >= kMaxFamilies)
     std::erase_if(families_, [](const auto& entry) {
       return entry.second.family.use_count() == 1;

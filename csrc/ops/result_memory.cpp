@@ -11,7 +11,7 @@
 namespace npu {
 namespace {
 
-// Below it malloc has the memory at hand and the copy is short.
+// Below this size malloc() keeps the memory itself, and the copy is short.
 constexpr size_t kLarge = kLeastScratch;
 
 struct Offer {
@@ -38,18 +38,19 @@ struct Offers {
     return false;
   }
 };
-// Null outside of a ResultMemory: all that other allocations look at.
+// Null outside of a ResultMemory. Other allocations only read this pointer.
 thread_local Offers* current = nullptr;
 
-void keep(void*) {}  // the memory is the result's, whoever looked at it
+void keep(void*) {}  // the memory belongs to the result
 
 c10::Allocator* inner = nullptr;  // torch's own
-// Whether its memory is malloc()'s.
+// Whether `inner` allocates by malloc().
 bool keeps_scratch = false;
 
-// What a kernel is done with is kept; what outlives it is freed as always.
+// Memory that a kernel frees while it runs is kept; other memory is freed as
+// usual.
 void free_of_kernel(void* memory) {
-  if (current && current->lists(memory)) return;  // asked for raw
+  if (current && current->lists(memory)) return;  // belongs to a result
   if (keeps_scratch && RunsKernel::on_this_thread() && keep_scratch(memory))
     return;
   inner->raw_deallocate(memory);
@@ -67,7 +68,7 @@ class AskingAllocator final : public c10::Allocator {
     if (!memory) memory = inner->raw_allocate(bytes);
     return {memory, memory, &free_of_kernel, c10::Device(c10::kCPU)};
   }
-  // Outside of kernels the one that torch expects of its own memory.
+  // Outside of kernels it is the deleter that torch expects for its own memory.
   c10::DeleterFnPtr raw_deleter() const override {
     return RunsKernel::on_this_thread() ? &free_of_kernel
                                         : inner->raw_deleter();

@@ -1,4 +1,4 @@
-// How shape functions read a call's arguments.
+// Helpers by which shape functions read a call's arguments.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,7 +15,7 @@ inline const at::Tensor& tensor(const c10::IValue& value) {
   return value.toTensor();
 }
 
-// Null where an optional one is not there.
+// Null where an optional tensor is missing.
 inline const at::Tensor* opt_tensor(const c10::IValue& value) {
   if (value.isNone() || !value.toTensor().defined()) return nullptr;
   return &value.toTensor();

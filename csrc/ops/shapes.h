@@ -1,6 +1,6 @@
-// Shape functions in C++: what a call returns, from its arguments alone, in a
-// microsecond. Where an operator has none its meta kernel is asked, which is
-// Python for most.
+// Shape functions in C++: they compute what a call returns from its arguments
+// alone, in about a microsecond. Where an operator has none, its meta kernel is
+// asked, which for most operators is Python.
 #pragma once
 
 #include <ATen/core/List.h>
@@ -21,30 +21,31 @@ namespace npu {
 // The new results of a call, in order.
 class Shapes {
  public:
-  // One like this tensor.
+  // Adds a result like this tensor.
   void add(const at::Tensor& t);
   void add(at::IntArrayRef sizes, at::IntArrayRef strides, at::ScalarType type);
   void add_contiguous(at::IntArrayRef sizes, at::ScalarType type);
-  // In the layout that a format gives these sizes.
+  // Adds a result with the strides that a memory format gives these sizes.
   void add(at::IntArrayRef sizes, at::MemoryFormat format, at::ScalarType type);
   void add_undefined();
-  // As empty_like() lays out one like this tensor.
+  // Adds a result with the strides of empty_like(t).
   void add_empty_like(const at::Tensor& t);
 
   std::vector<OutSpec> outs;
 };
 
-// A hand-written one; null where there is none. `name` has its overload after
-// a dot: "aten::native_layer_norm".
+// The hand-written shape function of an operator, or null. `name` has its
+// overload, if any, after a dot: "aten::where.self".
 ShapeFunction shape_function_of(std::string_view name);
-// The same, of operators on elements, of those on rows of them, of losses and
-// layers, and of those on lists of tensors.
+// The same: of operators on elements, of those on rows of elements, of losses
+// and layers, and of operators on lists of tensors.
 ShapeFunction shape_function_of_elements(std::string_view name);
 ShapeFunction shape_function_of_rows(std::string_view name);
 ShapeFunction shape_function_of_models(std::string_view name);
 ShapeFunction shape_function_of_lists(std::string_view name);
 
-// What generated ones give the meta functions of structured operators.
+// The arguments that generated shape functions give the meta functions of
+// structured operators.
 at::Tensor meta_of(const c10::IValue& value);
 std::optional<at::Tensor> opt_meta_of(const c10::IValue& value);
 std::vector<at::Tensor> metas_of(const c10::IValue& value);

@@ -1,7 +1,7 @@
-// Shape functions of the operators that training and serving call most and
-// that are not structured. Each says what the cpu kernel returns, strides
-// included; it is compared with the kernel once per identity (trial.h). False:
-// the call is wrong or unusual, and somebody else is to say so.
+// Shape functions of the operators that training and serving call most and that
+// are not structured. Each says what the cpu kernel returns, strides included,
+// and is compared with the kernel once per identity (trial.h). False: the call
+// is wrong or unusual, and the meta kernel or the kernel itself is asked.
 #include <ATen/EmptyTensor.h>
 #include <ATen/ExpandUtils.h>
 #include <ATen/OpMathType.h>
@@ -16,7 +16,7 @@ namespace {
 
 using at::Tensor;
 
-// Writes its only tensor, whatever its shape.
+// The operator writes its only tensor, whatever its shape.
 bool fills(Arguments, Shapes&) { return true; }
 
 // input, normalized_shape, weight, bias
@@ -32,7 +32,7 @@ bool layer_norm(Arguments a, Shapes& results) {
   results.add_contiguous(input.sizes(), input.scalar_type());
   std::vector<int64_t> rows = input.sizes().vec();
   std::fill(rows.begin() + ptrdiff_t(axis), rows.end(), 1);
-  // Half precision may come with parameters of float.
+  // Half precision may come with parameters in float32.
   const Tensor* weight = opt_tensor(a[2]);
   const at::ScalarType type =
       weight ? weight->scalar_type() : input.scalar_type();
@@ -88,8 +88,8 @@ bool embedding_dense_backward(Arguments a, Shapes& results) {
   return true;
 }
 
-// A result of the flash kernel: made with the second and third dimension
-// exchanged.
+// Adds a result of the flash kernel, which makes it with the second and the
+// third dimension exchanged.
 void add_exchanged(Shapes& results, at::IntArrayRef sizes,
                    at::ScalarType type) {
   std::vector<int64_t> strides(sizes.size());
@@ -124,8 +124,8 @@ bool is_mask(const c10::IValue& value, const Tensor& q, const Tensor& k) {
                               {q.size(0), q.size(1), q.size(2), k.size(2)});
 }
 
-// query, key, value, dropout, causal, mask. No trial compares it: the operator
-// may draw numbers.
+// query, key, value, dropout, causal, mask. No trial compares it with the
+// kernel, since the operator may draw random numbers.
 bool flash_attention(Arguments a, Shapes& results) {
   const Tensor &q = tensor(a[0]), &k = tensor(a[1]);
   if (!are_attention(q, k, tensor(a[2])) || !is_mask(a[5], q, k)) return false;
@@ -183,7 +183,7 @@ bool convolved(const Tensor& input, const Tensor& weight, Arguments how,
   return true;
 }
 
-// The layout that cpu's convolutions give what they return.
+// The memory format of the results of cpu's convolutions.
 at::MemoryFormat convolution_format(const Tensor& input, const Tensor& weight) {
   const at::MemoryFormat own = format_of(input);
   return own == at::MemoryFormat::Contiguous ? format_of(weight) : own;
@@ -312,7 +312,7 @@ bool constant_pad(Arguments a, Shapes& results) {
     size += pad[2 * i] + pad[2 * i + 1];
     if (size < 0) return false;
   }
-  // Without anything to add it is a copy of the part that is left.
+  // Where no side grows, the result is a copy of the part that is left.
   if (std::none_of(pad.begin(), pad.end(), [](int64_t p) { return p > 0; }))
     results.add_empty_like(at::detail::empty_strided_meta(sizes, self.strides(),
                                                           self.scalar_type()));
@@ -377,7 +377,7 @@ constexpr NamedShapes kByHand[] = {
 }  // namespace
 
 ShapeFunction shape_function_of(std::string_view name) {
-  // An out= comes last, and becomes what the call would return without.
+  // An out= argument comes last; the function of the form without it serves.
   if (name.ends_with(".out")) {
     const ShapeFunction found =
         shape_function_of(name.substr(0, name.size() - 4));

@@ -1,5 +1,5 @@
-// Shape functions of operators that compute each element, or each row's sum,
-// by itself and are not structured. False: somebody else is to say, as in
+// Shape functions of operators that compute each element, or each row's sum, by
+// itself and are not structured. False: the function does not know, as in
 // shapes_by_hand.cpp.
 #include <ATen/ExpandUtils.h>
 #include <ATen/TensorIterator.h>
@@ -25,7 +25,7 @@ bool is_npu_or_number(const at::Tensor& t) {
   return t.defined() && (is_npu(t) || (t.dim() == 0 && t.device().is_cpu()));
 }
 
-// The result of a kernel that goes through these inputs' elements together.
+// Adds the result of a kernel that walks the elements of these inputs together.
 void add_elementwise(Shapes& results, Arguments inputs, at::ScalarType type) {
   at::TensorIteratorConfig config;
   config.add_owned_output(at::Tensor());
@@ -134,7 +134,8 @@ bool dot(Arguments a, Shapes& results) {
   return true;
 }
 
-// Of a reduction over `dims`, all where there are none.
+// The sizes after a reduction over `dims`, over all dimensions where there are
+// none.
 bool reduced(const at::Tensor& self, const c10::IValue& dims, bool keep,
              std::vector<int64_t>& sizes) {
   std::vector<bool> gone(size_t(self.dim()), true);

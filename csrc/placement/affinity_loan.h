@@ -1,5 +1,5 @@
-// Which CPUs a thread is to have while somebody else has narrowed them for a
-// moment. Pure: told what the thread has, says what to set.
+// Decides which CPUs a thread is to have while this program narrows them for a
+// moment. Pure: it is told what the thread has, and says what to set.
 #pragma once
 
 #include <sched.h>
@@ -8,24 +8,25 @@
 
 namespace npu {
 
-// The kernel remembers one set of CPUs per thread. What is found there and was
-// not put there by us is its owner's, or his program's (taskset), and stays:
-// also where it came while we had ours there. (One that is the same as ours
-// cannot be told from it.)
+// The kernel remembers one set of CPUs per thread. A set that is found there
+// and was not put there by us comes from the thread's owner or a tool of theirs
+// (taskset), and stays, even where it came while ours was in place. (A set
+// equal to ours cannot be told from it.)
 class AffinityLoan {
  public:
-  // The thread is going to sleep and has `seen`.
+  // The thread is about to sleep and has the CPUs `seen`.
   void begin(const cpu_set_t& seen);
-  // It sleeps, has `seen`, and is not to be woken on `waker`: whether to set
-  // set().
+  // The thread sleeps, has `seen`, and is not to be woken on `waker`. Returns
+  // whether the caller has to give it set().
   bool narrow(const cpu_set_t& seen, int waker);
-  // It could not be set.
+  // set() could not be given to the thread.
   void refused() { lent_ = false; }
-  // It is awake and has `seen`: whether to give it owners() back.
+  // The thread is awake and has `seen`. Returns whether the caller has to give
+  // it owners() back.
   bool end(const cpu_set_t& seen);
 
   bool lent() const { return lent_; }
-  // Whether the owner's CPUs are others than when this was last asked.
+  // Whether the owner's CPUs have changed since this was last called.
   bool changed() { return std::exchange(changed_, false); }
   const cpu_set_t& set() const { return set_; }
   const cpu_set_t& owners() const { return owners_; }

@@ -1,4 +1,4 @@
-// So much of something in each window of time.
+// Limits how much of something is used in each window of time.
 #pragma once
 
 #include <algorithm>
@@ -7,14 +7,15 @@
 
 namespace npu {
 
-// Any thread. What is taken at the end of a window may be used in the next.
+// Any thread. What is taken at the end of a window may be used in the next one.
 class Budget {
  public:
   Budget(uint64_t per_window, uint64_t window_ns)
       : most_(std::min<uint64_t>(per_window, UINT32_MAX)),
         window_ns_(window_ns) {}
 
-  // What is left of `wanted` in the window of `now`.
+  // Takes up to `wanted` from what is left in the window of `now`; returns how
+  // much.
   uint64_t take(uint64_t now, uint64_t wanted) {
     // Relaxed: a count that orders nothing.
     uint64_t seen = state_.load(std::memory_order_relaxed);
@@ -26,7 +27,7 @@ class Budget {
         return got;
     }
   }
-  // What was taken and not used; counts in its own window only.
+  // Gives back what was taken and not used, if its window has not ended.
   void give_back(uint64_t taken_at, uint64_t unused) {
     uint64_t seen = state_.load(std::memory_order_relaxed);
     while (seen >> 32 == uint32_t(taken_at / window_ns_) &&
@@ -37,9 +38,10 @@ class Budget {
   }
 
  private:
-  // The state at that time. One thread's clock may be read before another's
-  // and used after it: no window begins again. Numbers of windows do, where
-  // they are as large as they can be, and the first may be any.
+  // The state at time `now`. A thread may read its clock before another and use
+  // it after that one, so a `now` a little in the past leaves the newer window
+  // in place. A window's number has 32 bits and wraps, so it is compared by
+  // difference; the first one may have any number.
   uint64_t at(uint64_t now, uint64_t state) const {
     constexpr uint32_t kLate = 1000;
     const auto window = uint32_t(now / window_ns_);

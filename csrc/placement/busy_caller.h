@@ -7,13 +7,15 @@
 
 namespace npu {
 
-// Told now and then how far the queue has been filled. No clock of its own.
+// It is told now and then how far the queue has been filled, and has no clock
+// of its own.
 class BusyCaller {
  public:
+  // Returns whether callers have been launching for some milliseconds now.
   // `tail`: tasks submitted so far; `waiting`: whether somebody sleeps until
-  // one is done; `now` in ns. Whether callers have been launching for some
-  // milliseconds now. One that waits at each step of a few milliseconds is not
-  // busy: most of its time the kernels have the cores for themselves.
+  // one is done; `now` in ns. A caller that waits after each step of a few
+  // milliseconds is not busy: most of the time the kernels have the cores for
+  // themselves.
   bool look(uint64_t now, uint64_t tail, bool waiting) {
     const uint64_t launching_ns = (tail - seen_) * tuning::kMostPerTaskNs;
     if (waiting || launching_ns < now - seen_at_) since_ = now;
@@ -24,7 +26,7 @@ class BusyCaller {
 
  private:
   uint64_t seen_at_ = 0, seen_ = 0;
-  uint64_t since_ = 0;  // when it was last not launching
+  uint64_t since_ = 0;  // the last time when no caller was launching
 };
 
 }  // namespace npu

@@ -37,8 +37,8 @@ std::thread on_cpu(int cpu, Body body) {
   });
 }
 
-// Ticks for some microseconds of arithmetic that keeps every unit of a core
-// busy; the shortest of several.
+// Ticks that some microseconds of arithmetic take which keep every unit of a
+// core busy; the least of several runs.
 double arithmetic() {
   uint64_t best = UINT64_MAX;
   for (int tries = 0; tries < 20; ++tries) {

@@ -1,6 +1,6 @@
-// How two CPUs stand to each other: what a queue between them can do at best.
-// A hypervisor moves the CPUs of a virtual machine, between the threads of one
-// core and different sockets: within a second, and by a factor of ten.
+// How far apart two CPUs are, which bounds what a queue between them can do. A
+// hypervisor moves the CPUs of a virtual machine within seconds, from two
+// threads of one core to different sockets, which changes the distance tenfold.
 //
 // The caller of each of these runs on another CPU than `cpu`.
 #pragma once
@@ -15,8 +15,8 @@ double line_round_trip(int cpu);
 // two threads of one core.
 double slowdown_beside(int cpu);
 
-// Whether the two are different cores of one last-level cache: those that the
-// project's figures are of. Takes about two milliseconds.
+// Whether the two are different cores that share a last-level cache, as in the
+// project's published figures. Takes about two milliseconds.
 bool is_near(int cpu);
 
 }  // namespace npu

@@ -1,6 +1,6 @@
 // How many cores a kernel may use: what was asked for, whatever else runs. A
-// sum in parts depends on how many there are, so a share that followed the load
-// would change results with it.
+// sum that is computed in parts depends on their number, so a share that
+// followed the load would change results with the load.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@ namespace npu {
 // No stream has an id as large as this.
 inline constexpr int kMostStreamIds = 512;
 
-// NPU_DISPATCH_CORES: the most cores that a device uses; a large number unless
-// set.
+// The most cores that a device uses: NPU_DISPATCH_CORES, or a large number
+// where it is not set.
 int core_budget();
 
 // Limits each kernel of one stream, or of a device where `stream` is negative.
@@ -22,7 +22,7 @@ void set_core_limit(int device, int64_t stream, int cores);
 // the least of `all`, core_budget() and the limits of the device and stream.
 // At least one.
 int core_share(int all, int device, int64_t stream);
-// The same for work that is no stream's.
+// The same for work that belongs to no stream.
 int core_share(int all);
 
 }  // namespace npu

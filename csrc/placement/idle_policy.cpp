@@ -44,7 +44,8 @@ uint64_t IdlePolicy::found(uint64_t now) {
 void IdlePolicy::slept(uint64_t gap) {
   const uint64_t most = 8 * kMaxSpinUs * ticks_per_us_;
   mean_gap_ = (7 * mean_gap_ + std::min(gap, most)) / 8;
-  // In vain costs the other core more than in time saves.
+  // A patient spin that ends in sleep costs the other core more than one that
+  // finds work saves, so patience falls by more than it rises.
   patience_ = gap < kPatientSpinUs * ticks_per_us_
                   ? std::min(patience_ + 1, kMostPatience)
                   : std::max(patience_ - 2, 0);

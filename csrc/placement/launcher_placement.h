@@ -10,18 +10,19 @@
 
 namespace npu {
 
-// From its construction on the thread is at work. Its thread alone calls it.
+// The thread counts as working from the construction on. Only that thread calls
+// the functions.
 class LauncherPlacement {
  public:
-  // `urgent`: of a stream of higher than normal priority.
+  // `urgent`: the stream has a higher than normal priority.
   LauncherPlacement(int device, bool urgent);
   ~LauncherPlacement();
   LauncherPlacement(const LauncherPlacement&) = delete;
 
-  // The thread is going to wait, and has waited.
+  // The thread is about to wait; the thread has waited.
   void rests();
   void works();
-  // It is going to sleep: what it asked of others is over.
+  // The thread is about to sleep: it takes back what it asked of others.
   void sleeps() { make_room(false); }
 
   // Whether streams of higher priority need all cores now; waits until they do
@@ -29,9 +30,9 @@ class LauncherPlacement {
   bool gives_way() const { return !urgent_ && urgent_need_all(device_); }
   void give_way() const { npu::give_way(device_); }
 
-  // Now and then while at work; `now` on now_ns()'s clock. As
-  // BusyCaller::look().
-  // `producer`: the CPU that fed the stream last, or -1.
+  // To be called now and then while at work. `now` is on now_ns()'s clock,
+  // `tail` and `waiting` are BusyCaller::look()'s, and `producer` is the CPU
+  // from which the launcher was woken last, or -1.
   void look(uint64_t now, uint64_t tail, bool waiting, int producer);
 
  private:

@@ -9,7 +9,8 @@ namespace npu {
 namespace {
 
 constexpr uint64_t kUs = 1000;
-// A group's period is a second at most.
+// The largest number of microseconds that is believed: 1000 s, where a group's
+// period is a second at most.
 constexpr int64_t kMostUs = 1'000'000'000;
 
 Quota in_ns(int64_t quota_us, int64_t period_us) {

@@ -1,5 +1,5 @@
-// What the policy is told of a machine. Plain data and parsers of text; reading
-// this machine is this_machine.h's.
+// What the policy is told of a machine: plain data, and parsers of text.
+// this_machine.h reads the machine itself.
 #pragma once
 
 #include <sched.h>
@@ -11,8 +11,8 @@
 
 namespace npu {
 
-// CPU time that all threads of a group may use in each period; `ns` 0: as much
-// as there is.
+// The CPU time that all threads of a group together may use in each period.
+// `ns` is 0 where there is no limit.
 struct Quota {
   uint64_t ns = 0, period_ns = 0;
 };
@@ -20,7 +20,7 @@ struct Quota {
 struct Machine {
   int cpus = 1;     // that the process may run on
   Quota quota;      // of the process's group
-  int sharers = 1;  // processes of this program among which it is divided
+  int sharers = 1;  // processes of this program that share the quota
   // Differs between processes, so that not all prefer the same CPUs.
   uint32_t seed = 0;
 };
@@ -28,21 +28,21 @@ struct Machine {
 // Which CPUs are threads of one core, and how far their memories are apart.
 struct Topology {
   Topology();
-  // Each CPU a core of its own, all in node 0, until told otherwise.
+  // At first each CPU is a core of its own, and all are in node 0.
   std::array<int16_t, CPU_SETSIZE> core, node;
   std::vector<std::vector<int>> distances;  // between nodes; empty: all alike
 
   int distance(int cpu, int other) const;
 };
 
-// A list as "0-3,8,10-11"; what is no such list has no CPUs.
+// The CPUs of a list such as "0-3,8,10-11"; none where it is no such list.
 std::vector<int> parse_cpus(const std::string& list);
 // The text of cpu.max: "150000 100000" or "max 100000", in microseconds.
 Quota parse_cpu_max(const std::string& text);
-// The tightest quota of the process's group and those above it. As
-// cgroup_folders().
+// The tightest quota of the process's group and the groups above it. The
+// arguments are those of cgroup_folders().
 Quota cgroup_quota(const std::string& groups, const std::string& root);
-// Of the CPUs that are online; `sys` is where /sys is mounted.
+// The topology of the CPUs that are online. `sys` is where /sys is mounted.
 Topology read_topology(const std::string& sys);
 
 }  // namespace npu

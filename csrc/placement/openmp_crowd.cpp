@@ -10,8 +10,8 @@
 #include "csrc/base/futex.h"
 #include "csrc/placement/team_policy.h"
 
-// Present where torch was built with OpenMP; the last one, with LLVM's, whose
-// threads do not count each other.
+// These are present where torch was built with OpenMP. The last one is present
+// only in LLVM's library, which does not count threads as libgomp does.
 extern "C" {
 [[gnu::weak]] void GOMP_parallel(void (*)(void*), void*, unsigned, unsigned);
 [[gnu::weak]] int omp_pause_resource_all(int);
@@ -21,8 +21,8 @@ extern "C" {
 namespace npu {
 namespace {
 
-// How many ask. Relaxed: a wish that orders nothing, and the futex compares the
-// value itself.
+// How many threads ask for it. Relaxed: a wish orders nothing, and the futex
+// compares the value itself.
 std::atomic<uint32_t> wishes_{0};
 pthread_once_t once_ = PTHREAD_ONCE_INIT;
 
@@ -51,7 +51,7 @@ void* keep_team(void*) {
   }
 }
 
-// Where there can be no such thread, all goes on without.
+// Where the thread cannot be started, everything works without it.
 void start() {
   const BlockedSignals blocked;
   pthread_t thread;

@@ -7,16 +7,17 @@ namespace npu {
 // OpenMP team that wait for each other sleep after some microseconds instead of
 // spinning for milliseconds.
 //
-// libgomp's threads spin while those of all teams, idle ones too, are not more
-// than the cores. It does not count a caller that launches beside the kernels:
-// of three threads on two cores, one of the team is then preempted for a
-// scheduler's slice and the other spins for it. An encoder layer's steps ran
-// at a third of their speed, and their caller at half (bench/dynamic.py).
-// Where nothing else runs, spinning is better: a core that was halted takes
-// tens of microseconds to come back.
+// libgomp's threads spin while the threads of all teams, idle ones included,
+// are not more than the cores. libgomp does not count a caller that launches
+// beside the kernels: of three threads on two cores, one of the team is then
+// preempted for a scheduler's slice and the other spins for it, which slows
+// down both the kernels and the caller (bench/dynamic.py). Where nothing else
+// runs, spinning is better: a core that was halted takes tens of microseconds
+// to come back.
 //
-// Done by a thread of its own, which has an idle team of two meanwhile; not
-// again for 10 ms after the end. Nothing where torch's OpenMP is not libgomp.
+// A thread of its own does it, by having an idle team of two meanwhile. It does
+// not do so again within 10 ms after the end. Without effect where torch's
+// OpenMP is not libgomp.
 void ask_for_openmp_crowd();
 void take_back_openmp_crowd();
 

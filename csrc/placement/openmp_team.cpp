@@ -4,8 +4,9 @@
 #include "csrc/placement/team_policy.h"
 #include "csrc/placement/this_machine.h"
 
-// Present where torch was built with OpenMP. LLVM's library, which offers the
-// first too, ends the teams of all threads and has no such count.
+// The first is present where torch was built with OpenMP. In LLVM's library,
+// told by the second, it would end the teams of all threads, and threads are
+// not counted there.
 extern "C" {
 [[gnu::weak]] int omp_pause_resource_all(int);
 [[gnu::weak]] void __kmpc_fork_call(void*, int, void*, ...);

@@ -10,7 +10,7 @@ namespace {
 
 using namespace tuning;
 
-// Another order of the CPUs for each process.
+// Gives each process another order of the CPUs.
 uint32_t mixed(uint32_t cpu, uint32_t seed) {
   uint32_t x = cpu * 0x9e3779b9u ^ seed * 0x85ebca6bu;
   x = (x ^ x >> 16) * 0x7feb352du;
@@ -18,7 +18,7 @@ uint32_t mixed(uint32_t cpu, uint32_t seed) {
   return x ^ x >> 16;
 }
 
-// For as many processes as divide it.
+// This process's part of the time that all of its group may spin.
 uint64_t spin_budget(const Machine& machine) {
   return machine.quota.ns / kSpinPart / uint64_t(std::max(machine.sharers, 1));
 }
@@ -61,14 +61,15 @@ bool Policy::crowded(int seat, uint64_t now, int cpu) {
   if (seat < 0) return false;
   seats_[seat].cpu.store(cpu, std::memory_order_relaxed);
   seats_[seat].looked.store(now, std::memory_order_relaxed);
-  // The one in the later seat goes, so that not both do.
+  // The launcher in the later seat moves, so that not both do.
   for (int other = 0; cpu >= 0 && other < seat; ++other)
     if (works_on(other, now) == cpu) return true;
   return false;
 }
 
-// The producer's own CPU is the last to take, and is better than none. Then
-// what is near the memory that both use, then a core that nobody shares.
+// Of the CPUs on which no launcher works, the producer's own is the last
+// choice. Among the others a near memory node comes first, then a core that
+// nobody shares.
 int Policy::place(int seat, uint64_t now, const Whereabouts& at,
                   const cpu_set_t& allowed, const Topology& topology) {
   if (!crowded(seat, now, at.cpu)) return -1;

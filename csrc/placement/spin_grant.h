@@ -8,7 +8,7 @@
 
 namespace npu {
 
-// While it exists the thread spins. Where there is no quota it reads no clock.
+// Exists while the thread spins. Where there is no quota, it reads no clock.
 class SpinGrant {
  public:
   explicit SpinGrant(uint64_t ticks) : ticks_(ticks) {

@@ -8,7 +8,8 @@
 namespace npu {
 namespace {
 
-// The thread's owner may give it other CPUs between two of these calls.
+// Moves the calling thread by allowing it one CPU only for a moment. The
+// thread's owner may give it other CPUs between two of these calls; those stay.
 void move_to(int cpu, const cpu_set_t& allowed) {
   cpu_set_t one, seen;
   CPU_ZERO(&one);

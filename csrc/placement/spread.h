@@ -1,16 +1,16 @@
-// Keeping launchers that are at work off each other's CPU.
+// Keeps launchers that are at work off each other's CPU.
 //
-// A launcher is not woken on its caller's CPU (placement/wake_placement.h), so
-// two of them are on the same other one where there are but two, and the kernel
-// may leave them there for tens of milliseconds after the caller sleeps.
+// A launcher is not woken on its caller's CPU (placement/wake_placement.h). On
+// a machine of two CPUs two launchers therefore share the other one, and the
+// kernel may leave them there for tens of milliseconds after the caller sleeps.
 #pragma once
 
 #include <cstdint>
 
 namespace npu {
 
-// A launcher's place among the others of the process. Its thread alone calls
-// its functions.
+// A launcher's place among the others of the process. Only the launcher's
+// thread calls its functions.
 class Seat {
  public:
   Seat();
@@ -18,9 +18,10 @@ class Seat {
   Seat(const Seat&) = delete;
   Seat& operator=(const Seat&) = delete;
 
-  // To be called now and then while at work; `now` in ns, on now_ns()'s clock;
-  // `producer`: the CPU that fed it last, or -1. Goes where Policy::place()
-  // says. The thread's allowed CPUs are the same afterwards.
+  // To be called now and then while at work. `now` is in ns on now_ns()'s
+  // clock; `producer` is the CPU from which the launcher was woken last, or -1.
+  // Moves the thread to where Policy::place() says. The thread's allowed CPUs
+  // are the same afterwards.
   void look(uint64_t now, int producer);
 
  private:

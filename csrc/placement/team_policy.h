@@ -1,4 +1,5 @@
-// How often OpenMP's teams may be ended and made again. Pure: told the time.
+// Decides how often OpenMP's teams may be ended and made again. Pure: it is
+// told the time.
 #pragma once
 
 #include <cstdint>
@@ -7,10 +8,10 @@
 
 namespace npu {
 
-// A thread's own team.
+// For a thread's own team.
 class TeamEnds {
  public:
-  // Whether the thread, about to sleep, ends it.
+  // Whether the thread, which is about to sleep, has to end its team.
   bool due(uint64_t now) {
     if (now < next_) return false;
     next_ = now + tuning::kTeamPauseNs;
@@ -21,12 +22,12 @@ class TeamEnds {
   uint64_t next_ = 0;
 };
 
-// The team that only makes libgomp count more threads.
+// For the team that exists only to make libgomp count more threads.
 class Crowd {
  public:
   enum class Step { kNone, kGather, kDisperse };
 
-  // What to do while so many wish for it.
+  // What to do while `wishes` threads ask for that team.
   Step step(uint64_t now, uint32_t wishes) {
     if ((wishes > 0) == there_ || now < next_) return Step::kNone;
     there_ = !there_;
@@ -34,7 +35,8 @@ class Crowd {
     next_ = now + tuning::kCrowdPauseNs;
     return Step::kDisperse;
   }
-  // When to ask again while the wishes are the same; 0: not before they differ.
+  // When to call step() again if the wishes stay the same; 0: not before they
+  // change.
   uint64_t again(uint32_t wishes) const {
     return (wishes > 0) == there_ ? 0 : next_;
   }

@@ -43,8 +43,8 @@ int usable_cores() {
 }
 
 void cpus_have_changed(const cpu_set_t& allowed) {
-  // A thread that is bound to one CPU has a process around it that may not be:
-  // the first thread's CPUs count too.
+  // Where this thread is bound to one CPU, its process may not be: the CPUs of
+  // the first thread count, too.
   cpu_set_t first, all = allowed;
   if (sched_getaffinity(getpid(), sizeof first, &first) == 0)
     CPU_OR(&all, &allowed, &first);

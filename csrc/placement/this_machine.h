@@ -1,21 +1,23 @@
-// This machine, as the policy is told of it.
+// This machine, as the policy sees it.
 #pragma once
 
 #include "csrc/placement/policy.h"
 
 namespace npu {
 
-// The process's. Made at its first use, of NPU_DISPATCH_PLACEMENT and of what
-// the machine is then; a quota that changes later is not seen.
+// The policy of this process. It is made at its first use, from
+// NPU_DISPATCH_PLACEMENT and the machine as it is then; it does not see a quota
+// that changes later.
 Policy& policy();
 
-// Read at its first use, which takes a millisecond for a hundred CPUs.
+// The machine's topology. It is read at the first use, which takes a
+// millisecond for a hundred CPUs.
 const Topology& topology();
 
-// Those that the calling thread may run on.
+// How many cores the calling thread may run on.
 int usable_cores();
 
-// The calling thread has other CPUs now than it had. Tells the policy.
+// Tells the policy that the calling thread's CPUs have changed to `allowed`.
 void cpus_have_changed(const cpu_set_t& allowed);
 
 }  // namespace npu

@@ -26,8 +26,8 @@ void urgent_begins(int device) {
 }
 
 void urgent_ends(int device) {
-  // Sequentially consistent, with give_way(): one of the two sees the other.
-  // If neither did, the sleeper would only wake late.
+  // Sequentially consistent, as in give_way(): of the two, at least one sees
+  // the other. If neither did, the sleeper would only wake late.
   detail::urgent_at_work[device].fetch_sub(1, std::memory_order_seq_cst);
   if (sleeping_.load(std::memory_order_seq_cst))
     futex_wake_all(&detail::urgent_at_work[device]);

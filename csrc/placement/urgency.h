@@ -15,7 +15,8 @@ inline std::atomic<int32_t> urgent_at_work[kMaxDeviceBlocks]{};
 bool need_all(int urgent);
 }  // namespace detail
 
-// Told by the launcher of an urgent stream whenever that changes.
+// Called by the launcher of an urgent stream when it begins, and when it
+// ceases, to have something to run.
 void urgent_begins(int device);
 void urgent_ends(int device);
 
@@ -28,8 +29,9 @@ inline bool urgent_need_all(int device) {
   return urgent > 0 && detail::need_all(urgent);
 }
 
-// Sleeps until they do not, for a millisecond at most: an urgent task may be
-// waiting, in code of somebody else's, for one of a normal stream.
+// Sleeps until the urgent streams do not need all cores any more, for a
+// millisecond at most: an urgent task may be waiting, in somebody else's code,
+// for a task of a normal stream.
 void give_way(int device);
 
 }  // namespace npu

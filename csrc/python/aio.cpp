@@ -1,4 +1,4 @@
-// Completion ports: how an event loop is told that a stream got there.
+// Completion ports: they tell an event loop that a stream has reached a number.
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/utils/pybind.h>
 #include <unistd.h>
@@ -20,7 +20,7 @@ namespace py = pybind11;
 namespace npu {
 namespace {
 
-// The exception that `error` is in Python, not raised.
+// The Python exception for `error`, without raising it.
 py::object as_exception(const StreamError& error) {
   try {
     raise_error(error);
@@ -67,8 +67,9 @@ class Port {
     return taken;
   }
 
-  // The same, for futures by token, each taken out and resolved here: half the
-  // time between the descriptor and the coroutine would be that loop in Python.
+  // Like take(), but removes the futures of these tokens from `futures` and
+  // resolves them here. In Python, that loop would take half the time between
+  // the descriptor and the coroutine (bench/aio.py).
   bool resolve(py::dict futures, size_t most) {
     static const py::handle done = py::str("done").release(),
                             set_result = py::str("set_result").release();
@@ -105,12 +106,12 @@ class Port {
   }
 
   CompletionPort* const port_;
-  // Whose completions are on their way, as far as an observer asks.
+  // The streams whose completions are on their way, by token, for an observer.
   std::unordered_map<uint64_t, Stream*> awaited_;
 };
 
-// The floor of bench/aio.py: a task that notes the time and writes to a file
-// descriptor, with nothing of the above between it and the loop.
+// The floor for bench/aio.py: a task that notes the time and writes to a file
+// descriptor, without a completion port between it and the loop.
 int run_write(const npu_kernel*, const uint64_t* words, npu_failure*) {
   *reinterpret_cast<uint64_t*>(words[1]) = now_ns();
   const uint64_t one = 1;
@@ -161,7 +162,7 @@ void bind_aio(py::module_& m) {
   m.def("stream_tail", torch::wrap_pybind_function([](int device, int64_t id) {
           return stream_at(device, id).tail();
         }));
-  // What each stream made so far has been given: (device, stream, number).
+  // How much each stream made so far has been given: (device, stream, number).
   m.def("device_tails", torch::wrap_pybind_function([](int device) {
           check_usable();
           check_device(device);
@@ -170,8 +171,8 @@ void bind_aio(py::module_& m) {
             tails.append(py::make_tuple(device, s->id(), s->tail()));
           return tails;
         }));
-  // Also for a number that the other stream has not been given yet: tests and
-  // benchmarks hold a stream so, until they submit to the other.
+  // The other stream may not have been given so many tasks yet: in this way
+  // tests and benchmarks hold a stream until they submit to the other.
   m.def("stream_wait",
         torch::wrap_pybind_function([](int device, int64_t id, int other_device,
                                        int64_t other_id, uint64_t number) {

@@ -1,4 +1,5 @@
-// The pieces of npu_dispatch._C; its contract is npu_dispatch/_C.pyi.
+// The parts of the module npu_dispatch._C, whose contract is
+// npu_dispatch/_C.pyi.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -18,7 +19,7 @@ class Stream;
 Stream& stream_at(int device, int64_t id);
 
 // The event whose torch.Event has this id; null: it has not been recorded.
-// Throws for an interprocess event, whose ids are odd: it is none of ours.
+// Throws for an interprocess event, which is no Event; ids of those are odd.
 const Event* event_at(int64_t id);
 
 void bind_aio(pybind11::module_& m);
@@ -44,11 +45,11 @@ void bind_sync_watch(pybind11::module_& m);
 void bind_watch(pybind11::module_& m);
 void bind_word_kernel(pybind11::module_& m);
 
-// How waits treat the interpreter, and who is told about them.
+// Let waits release the GIL and obey Ctrl-C, and tell Python about them.
 void install_wait_hooks();
-// What a failed task raises, and where it was launched.
+// Let a failed task raise its exception, and note where tasks are launched.
 void install_error_hooks();
-// What a Python exception inside a task is recorded as.
+// Records a Python exception that leaves a task as the task's failure.
 void install_exception_hook();
 
 }  // namespace npu

@@ -18,7 +18,7 @@
 namespace npu {
 namespace {
 
-// Programs have hundreds of stacks; one that makes ever new ones (deep
+// Most programs have hundreds of stacks. One that makes ever new ones (by deep
 // recursion) must not fill the memory.
 constexpr uint32_t kMaxStacks = 1 << 17;
 
@@ -27,15 +27,15 @@ struct Stack {
   std::string line;
 };
 
-// A code object that is part of known stacks. Not kept alive: it may hold much
-// else (torch.compile hangs its results on it).
+// A code object that is part of known stacks. It is not kept alive, since it
+// may hold much else (torch.compile attaches its results to it).
 struct Code {
   PyObject* death;  // weak reference that calls forget_code()
   std::vector<uint64_t> hashes;
 };
 
-// Ids are positions. Changed with the GIL and the mutex held, so either is
-// enough to read.
+// An id is a position in `list`. Changes need both the GIL and the mutex, so
+// either is enough for reading.
 struct Stacks {
   std::mutex mutex;
   std::deque<Stack> list{1};  // 0: not known
@@ -49,9 +49,10 @@ Stacks& stacks() {
   return *instance;
 }
 
-// Counts the deaths of code objects: another one may take the address, so what
-// threads remember by address is void. Relaxed: a thread that runs the new code
-// has taken the GIL after the death.
+// Counts the code objects that were destroyed: another one may get the same
+// address, so a destruction invalidates what threads remember by address.
+// Relaxed: a thread that runs the new code has taken the GIL after the
+// destruction.
 std::atomic<uint64_t> generation{0};
 
 PyObject* forget_code(PyObject*, PyObject* death) {
@@ -69,7 +70,8 @@ PyObject* forget_code(PyObject*, PyObject* death) {
 }
 PyMethodDef forget_code_def = {"forget_code", forget_code, METH_O, nullptr};
 
-// False, and the stack must not be remembered, when out of memory.
+// Lets the destruction of a code object forget the stack. False, where there is
+// no memory: the stack must then not be remembered.
 bool watch_code(PyObject* object, uint64_t hash) {
   static PyObject* const callback = PyCFunction_New(&forget_code_def, nullptr);
   Code& code = stacks().codes[object];
@@ -142,13 +144,13 @@ uint32_t add_stack(PyThreadState* thread, uint64_t hash) {
   return id;
 }
 
-// The id of a stack seen for the first time by this thread; 0 where there is no
-// memory for one: a launch does not fail because nobody knows its line.
+// The id of a stack that this thread sees for the first time; 0 where there is
+// no memory for it: a launch does not fail because its line is not known.
 [[gnu::noinline, gnu::cold]] uint32_t intern(PyThreadState* thread,
                                              uint64_t hash) {
   if (python_is_finalizing()) return 0;
   const HeldGil gil;
-  // An exception on its way must not be disturbed.
+  // A pending exception must stay as it is.
   PyObject *type, *value, *trace;
   PyErr_Fetch(&type, &value, &trace);
   uint32_t id = 0;
@@ -160,8 +162,8 @@ uint32_t add_stack(PyThreadState* thread, uint64_t hash) {
   return id;
 }
 
-// This thread's latest stacks. A hash stands for its stack: 64 bits of at most
-// 2^17 stacks collide once in a billion programs.
+// This thread's latest stacks. A hash identifies its stack: among 2^17 stacks,
+// two hashes of 64 bits are equal in one of a billion programs.
 struct Cache {
   struct Entry {
     uint64_t hash = 0;
@@ -190,14 +192,14 @@ uint32_t current_site() {
 }
 
 // Where each autograd node was made, by its sequence number and thread. Any
-// thread may run its backward. Relaxed throughout: an entry is one word, and
-// one that is missed or overwritten costs a line in a message.
+// thread may run its backward. Relaxed throughout: an entry is one word, and a
+// missed or overwritten one only costs a line in a message.
 class ForwardSites {
  public:
   void note(uint64_t sequence, uint64_t thread, uint32_t site) {
     std::atomic<uint64_t>& entry = entries_[sequence % kEntries];
     const uint64_t tag = tag_of(sequence, thread);
-    // The first launch after the node was made is its own.
+    // The first launch after a node was made is the node's own.
     if (entry.load(std::memory_order_relaxed) >> 32 != tag)
       entry.store(tag << 32 | site, std::memory_order_relaxed);
   }

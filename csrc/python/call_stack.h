@@ -14,12 +14,13 @@
 namespace npu {
 
 // The calling thread's Python stack and, in backward, that of the forward call
-// that made the node being run. With or without the GIL; a stack seen for the
-// first time takes the GIL and some microseconds, later about 30 ns.
+// that made the node being run. With or without the GIL. A stack that is seen
+// for the first time takes the GIL and some microseconds; bench/provenance.py
+// says what it costs later.
 CallSite current_call_site();
 
-// Whose code a frame runs. An installed package is not where users look first,
-// but may be all there is.
+// Whose code a frame runs. Users look at their own code first, but a stack may
+// consist of an installed package's alone.
 enum class Origin { kUser, kPackage, kLibrary };
 
 struct StackFrame {
@@ -32,15 +33,15 @@ struct StackFrame {
 // because there were too many. The GIL is held.
 std::vector<StackFrame> call_stack(uint32_t site);
 
-// "train.py:12 in step": the innermost of the user's frames, else of an
-// installed package's, else the outermost; "" when not known. Any thread,
-// without the GIL.
+// A line such as "train.py:12 in step": the innermost of the user's frames,
+// else the innermost of an installed package, else the outermost frame; "" when
+// not known. Any thread, without the GIL.
 std::string call_line(uint32_t site);
 
-// Whose the files below these folders are; the first that fits counts. Those
-// below none are the user's. The GIL is held.
+// Says whose code the files below these folders are; the first folder that fits
+// counts. Other files are the user's. The GIL is held.
 void set_origins(std::vector<std::pair<std::string, Origin>> folders);
-// One more, which counts before the others. The GIL is held.
+// Adds a folder that counts before the others. The GIL is held.
 void add_origin(const std::string& folder, Origin origin);
 
 }  // namespace npu

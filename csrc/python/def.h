@@ -8,7 +8,8 @@
 
 namespace npu {
 
-// m.def(), where a c10::Error becomes the Python exception that it stands for.
+// m.def() for a function whose c10::Errors become the Python exceptions that
+// they stand for.
 template <typename F>
 void def(pybind11::module_& m, const char* name, F&& f) {
   m.def(name, torch::wrap_pybind_function(std::forward<F>(f)));

@@ -47,7 +47,8 @@ void stream_synchronize(int device, int64_t id) {
   raise_if_failed(s);
 }
 
-// Before work on the stream's memory that does not come through its queue.
+// Waits for the stream before work uses its memory without going through its
+// queue.
 void drain_stream(int device, int64_t id) {
   Stream& s = stream_at(device, id);
   host_wait(s, s.tail(), WaitReason::kRawHandle);
@@ -58,7 +59,8 @@ bool stream_query(int device, int64_t id) {
   return query(stream_at(device, id));
 }
 
-// Device, stream and number of tasks of those that were given up.
+// Device, stream and number of unfinished tasks of each stream that was given
+// up.
 std::vector<std::tuple<int, int64_t, uint64_t>> finish(uint64_t patience_ns) {
   std::vector<std::tuple<int, int64_t, uint64_t>> left;
   for (const Stream* s : finish_launched(patience_ns))

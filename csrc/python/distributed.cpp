@@ -17,8 +17,8 @@ namespace {
 
 using BackendPtr = c10::intrusive_ptr<c10d::Backend>;
 
-// `gloo` is None for a group of one rank. timeout in milliseconds. `token` and
-// `ranks`: as CollectiveGroup has them.
+// `gloo` is None for a group of one rank. `timeout` is in milliseconds. `token`
+// and `ranks` are CollectiveGroup's.
 BackendPtr make_group(std::optional<BackendPtr> gloo, int rank, int size,
                       std::string name, int64_t timeout,
                       const std::string& token, const std::string& ranks) {
@@ -30,8 +30,8 @@ BackendPtr make_group(std::optional<BackendPtr> gloo, int rank, int size,
                                         logged);
 }
 
-// Nanoseconds of one call's entry, over so many of a group of one's: what the
-// flight recorder adds to a collective.
+// The nanoseconds that the flight recorder adds to a collective: the mean over
+// `calls` calls of a group of one rank.
 double log_cost(int calls) {
   static const int group = log_group("cost", "", "0", 0, 1);
   const int64_t sizes[2] = {64, 64};

@@ -1,5 +1,5 @@
-// Memory for compiled programs: empty_strided(sizes, strides, dtype, device)
-// without the parsing of arguments that torch.empty_strided() does.
+// Makes tensors for compiled programs: empty_strided(sizes, strides, dtype,
+// device) without torch.empty_strided()'s parsing of arguments.
 #include <ATen/ops/empty_strided.h>
 #include <torch/csrc/Dtype.h>
 #include <torch/csrc/Exceptions.h>

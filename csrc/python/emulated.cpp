@@ -1,4 +1,4 @@
-// What an emulated device was given.
+// How many operations emulated devices were given.
 #include "csrc/driver/emulated/emulated_driver.h"
 
 #include <torch/csrc/utils/pybind.h>

@@ -79,7 +79,8 @@ void bind_errors(py::module_& m) {
   m.def("current_call_site", [] { return current_call_site().site; });
   m.def("call_stack", &stack_of);
   m.def("call_line", &call_line);
-  // (folder, whether it holds installed packages rather than torch or us).
+  // (folder, whether it holds installed packages, and not torch or this
+  // package).
   m.def("set_origins", [](const std::vector<std::pair<std::string, bool>>& of) {
     std::vector<std::pair<std::string, Origin>> folders;
     for (const auto& [folder, packages] : of)

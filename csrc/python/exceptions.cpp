@@ -1,4 +1,4 @@
-// What a task's Python exception leaves behind: its kind, text and line.
+// Records a Python exception that leaves a task: its kind, text and line.
 #include <stdio.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/utils/pybind.h>
@@ -49,7 +49,7 @@ bool describe_python_exception(npu_failure& failure) {
     fill(failure, e);
     return true;
   } catch (python_error& e) {
-    if (!e.type) return false;  // nobody kept what was raised
+    if (!e.type) return false;  // the exception was not persisted
     py::gil_scoped_acquire gil;
     e.restore();
     fill(failure, py::error_already_set());

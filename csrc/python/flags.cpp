@@ -1,5 +1,5 @@
-// What external and interprocess events, range marks and the stopping of a
-// device ask of the queues.
+// Queues the tasks of external and interprocess events and of range marks, and
+// stops devices.
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/utils/pybind.h>
 
@@ -51,7 +51,7 @@ const npu_kernel kSleep{run_sleep, "_sleep", nullptr, 0};
 const npu_kernel kMark{run_mark, "range marker", nullptr, 0,
                        NPU_KERNEL_ON_HOST};
 
-// Queues the kernel; an inline stream runs it here, so without the GIL.
+// Queues the kernel, without the GIL, because an inline stream runs it here.
 void submit(int device, int64_t id, const npu_kernel& kernel,
             std::initializer_list<uint64_t> words) {
   static const PublishedNames names{kSetFlag.name, kTakeFlag.name,

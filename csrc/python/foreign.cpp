@@ -19,7 +19,7 @@ namespace py = pybind11;
 namespace npu {
 namespace {
 
-// Destroyed with the GIL held.
+// It is destroyed with the GIL held.
 struct Call {
   py::object function;
   std::vector<at::Tensor> tensors;  // on the host; of npu ones, aliases
@@ -64,7 +64,7 @@ void submit_python(int device, int64_t id, py::object function,
   }
   const ForeignWork work{intern_name(name), run_call, release_call,
                          call.release(), std::move(views)};
-  // An inline stream runs it here; a full queue is waited for.
+  // An inline stream runs the work here, and a full queue makes this wait.
   py::gil_scoped_release no_gil;
   if (!submit_foreign(stream, work)) raise_stream_error(stream);
 }
@@ -76,7 +76,8 @@ uint64_t queued_tasks() {
   return queued;
 }
 
-// Python code may be queued: it must run while there is an interpreter.
+// Waits for all queues before the interpreter ends, since Python code may be
+// queued.
 void finish_queues() {
   constexpr uint64_t kSilentNs = 1'000'000'000;
   if (!initialized() || in_bad_fork()) return;

@@ -38,7 +38,8 @@ bool is_capturing() {
 
 void replay_graph(Graph& graph) {
   if (graph.one_stream()) return replay(graph);
-  // Takes a lock that others hold while they wait for space in a queue.
+  // It takes a lock that other threads hold while they wait for space in a
+  // queue.
   py::gil_scoped_release release;
   replay(graph);
 }

@@ -1,4 +1,4 @@
-// The GIL, for as long as one exists: given back however its block is left.
+// Holds the GIL while it exists, and releases it however its block is left.
 #pragma once
 
 #include <Python.h>

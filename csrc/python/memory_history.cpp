@@ -15,7 +15,7 @@
 
 namespace py = pybind11;
 
-// Its header needs a library that torch does not ship.
+// Declared here because its header needs a library that torch does not ship.
 namespace torch {
 std::vector<py::object> py_symbolize(std::vector<CapturedTraceback*>& stacks);
 }
@@ -34,7 +34,7 @@ struct Entry {
 enum Stacks { kNone, kState, kAllocations, kAll };
 
 struct History {
-  std::mutex mutex;  // guards all; never held while the GIL is asked for
+  std::mutex mutex;  // guards all; never held while taking the GIL
   Stacks stacks = kNone;
   bool keep_steps = false;
   uint32_t skipped = 0;  // bit n: steps of MemoryAction n are not kept
@@ -44,7 +44,7 @@ struct History {
   std::unordered_map<uintptr_t, Traceback> live;
 };
 History& history() {
-  static History* const instance = new History;  // memory is freed at exit
+  static History* const instance = new History;  // tensors are freed at exit
   return *instance;
 }
 
@@ -73,7 +73,7 @@ void record(const MemoryStep& step) {
   Entry entry{step, now_ns(), nullptr};
   if (wants_stack(stacks, step.action) && Py_IsInitialized())
     entry.stack = torch::CapturedTraceback::gather(true, false, false);
-  Entry dropped;  // freed without the lock: its stack needs the GIL
+  Entry dropped;  // destroyed without the lock: its stack needs the GIL
   Traceback dead;
   std::lock_guard lock(h.mutex);
   if (step.action == MemoryAction::kAlloc) h.live[step.address] = entry.stack;
@@ -127,7 +127,7 @@ constexpr MemoryAction kActions[] = {
     MemoryAction::kFreeCompleted, MemoryAction::kSegmentAlloc,
     MemoryAction::kSegmentFree,   MemoryAction::kOutOfMemory};
 
-// Names of others, such as "snapshot", are of steps that are never kept.
+// Other names, such as "snapshot", are those of steps that are never kept.
 uint32_t mask_of(const std::vector<std::string>& names) {
   uint32_t mask = 0;
   for (const MemoryAction action : kActions)
@@ -154,7 +154,7 @@ void switch_history(int stacks, bool keep_steps, size_t most, bool clear,
   memory_trace.store(on ? &record : nullptr, std::memory_order_relaxed);
 }
 
-// Per device, oldest first, as torch.cuda's snapshots spell them.
+// The steps of each device, oldest first, spelled as in torch.cuda's snapshots.
 py::list steps(int devices) {
   std::vector<Entry> entries;
   {

@@ -21,7 +21,8 @@ namespace py = pybind11;
 namespace npu {
 namespace {
 
-// What raw_alloc() gave out and raw_delete() has not taken back.
+// The memory that raw_alloc() has handed out and raw_delete() has not taken
+// back.
 struct Raw {
   std::mutex mutex;
   std::map<uintptr_t, c10::DataPtr> data;

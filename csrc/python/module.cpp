@@ -17,7 +17,8 @@
 namespace npu {
 namespace {
 
-// KeyboardInterrupt, SystemExit and whatever else is not an Exception.
+// Whether it is KeyboardInterrupt, SystemExit or another one that is no
+// Exception.
 bool is_interrupt_exception(const std::exception& e) {
   if (!Py_IsInitialized()) return false;
   const auto* from_torch = dynamic_cast<const python_error*>(&e);
@@ -32,7 +33,8 @@ bool is_interrupt_exception(const std::exception& e) {
   return type && !PyErr_GivenExceptionMatches(type, PyExc_Exception);
 }
 
-// torch's own warnings only reach Python from some of its calls.
+// Warns through Python, since torch's own warnings reach Python only from some
+// of its calls.
 void warn_in_python(const std::string& text) {
   if (!Py_IsInitialized()) return;
   const HeldGil gil;

@@ -1,8 +1,8 @@
 #include "csrc/python/python_frames.h"
 #include "csrc/python/held_gil.h"
 
-// Known: 3.11 and 3.12. NPU_PUBLIC_FRAMES takes the other way there too, which
-// is how its test builds it.
+// The layout of frames is known for Python 3.11 and 3.12. NPU_PUBLIC_FRAMES
+// chooses the public API there, too; its test is built so.
 #if !defined(NPU_PUBLIC_FRAMES) && PY_VERSION_HEX >= 0x030B0000 && \
     PY_VERSION_HEX < 0x030D0000
 #define NPU_KNOWN_FRAMES 1
@@ -40,7 +40,8 @@ const _PyInterpreterFrame* innermost(PyThreadState* thread) {
   return thread->cframe ? thread->cframe->current_frame : nullptr;
 }
 
-// A frame between a call from C and the function called, which is no Python's.
+// Whether it is the frame that the interpreter puts between a call from C and
+// the called function: it belongs to no Python function.
 bool is_shim([[maybe_unused]] const _PyInterpreterFrame* f) {
 #if PY_VERSION_HEX >= 0x030C0000
   return f->owner == FRAME_OWNED_BY_CSTACK;
@@ -78,8 +79,9 @@ std::vector<PythonFrame> python_frames(PyThreadState* thread) {
 
 namespace {
 
-// Innermost first: visit(code, offset in bytes) until it returns false. The GIL
-// is held. The public API makes an object for each frame, so it allocates.
+// Calls visit(code, offset in bytes) for each frame, innermost first, until it
+// returns false. The GIL is held. The public API makes an object for each
+// frame, so this allocates.
 template <class Visit>
 void walk(PyThreadState* thread, const Visit& visit) {
   PyFrameObject* frame = PyThreadState_GetFrame(thread);
@@ -102,9 +104,9 @@ void walk(PyThreadState* thread, const Visit& visit) {
 }  // namespace
 
 uint64_t hash_python_stack(PyThreadState* thread) {
-  // A launch of a thread that has let go of the GIL must not touch objects.
+  // A thread that has released the GIL must not touch objects.
   if (!PyGILState_Check()) {
-    if (python_is_finalizing()) return 0;  // the GIL would never be had
+    if (python_is_finalizing()) return 0;  // the GIL cannot be taken any more
     const HeldGil gil;
     return hash_python_stack(thread);
   }

@@ -1,5 +1,5 @@
-// Reading the interpreter's frames: the one file that knows their layout, and
-// the public API for interpreters whose layout it does not know.
+// Reads the interpreter's frames. Only this file knows their layout; for
+// interpreters whose layout it does not know, it uses the public API.
 #pragma once
 
 #include <Python.h>
@@ -16,16 +16,17 @@ struct PythonFrame {
 
 inline constexpr int kMaxPythonFrames = 32;
 
-// Of the calling thread's own state, with or without the GIL: nobody else
-// changes a thread's frames. Equal for equal stacks of living code; 0 when no
-// Python function is running. Where the layout is known it allocates nothing;
-// elsewhere it takes the GIL and makes an object for each frame.
+// A hash of the calling thread's stack; `thread` is that thread's own state. It
+// works with or without the GIL, because nobody else changes a thread's frames.
+// Equal for equal stacks of living code; 0 when no Python function is running.
+// Where the layout is known it allocates nothing; elsewhere it takes the GIL
+// and makes an object for each frame.
 uint64_t hash_python_stack(PyThreadState* thread);
 
-// Innermost first, borrowed references. The GIL is held.
+// The frames, innermost first, with borrowed references. The GIL is held.
 std::vector<PythonFrame> python_frames(PyThreadState* thread);
 
-// The GIL can no longer be had.
+// Whether the interpreter is ending, so that the GIL cannot be taken any more.
 bool python_is_finalizing();
 
 }  // namespace npu

@@ -1,5 +1,6 @@
-// What the queue alone costs a Python loop, the copy it cannot do without, the
-// line that every task carries, and how near the two cores are.
+// Functions for benches: what the queue alone costs a Python loop, what the
+// copy of a task costs, what finding a task's line costs, and whether two cores
+// are near.
 #include <torch/csrc/Exceptions.h>
 
 #include "csrc/engine/engine.h"
@@ -24,7 +25,8 @@ const npu_kernel kNothing{run_nothing, "nothing", nullptr, 0};
 template <CallSite (*kSite)()>
 PyObject* submit(PyObject*, PyObject*) {
   try {
-    // As an operator finds it, which knows the device from its tensors.
+    // The stream is found as an operator finds it, which knows the device from
+    // its tensors.
     Stream& stream = current_stream(0);
     Submission s;
     if (!stream.begin(kWords, s, kSite())) raise_stream_error(stream);
@@ -49,8 +51,8 @@ PyObject* look_up_call_site(PyObject*, PyObject*) {
 
 PyObject* look_up_nothing(PyObject*, PyObject*) { Py_RETURN_NONE; }
 
-// The same stores into a buffer as large as a stream's ring, which nobody else
-// reads.
+// Makes the same stores into a buffer as large as a stream's ring, which no
+// other thread reads.
 PyObject* copy_nothing(PyObject*, PyObject*) {
   constexpr uint64_t kSlotWords = 40;
   static uint64_t* const slots = new uint64_t[Stream::kCapacity * kSlotWords]();

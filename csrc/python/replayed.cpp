@@ -1,4 +1,5 @@
-// A captured function as a Python callable: inputs in, a replay, results out.
+// A captured function as a Python callable: it takes inputs, replays the graph
+// and returns results.
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/python_variable.h>
@@ -25,14 +26,15 @@ const at::Tensor& tensor_of(PyObject* object) {
   return THPVariable_Unpack(object);
 }
 
-// The graph reads some inputs where they are and others from copies of its own,
-// and writes its results to the same memory each time. The calling thread holds
-// the GIL.
+// The graph reads some inputs in place and others from its own copies, and
+// writes its results to the same memory each time. The calling thread holds the
+// GIL.
 class Replayed {
  public:
-  // `inputs`: those of the capture. `copied`: which of them the graph reads
-  // from tensors of its own, in `inputs` already. `results`: what the capture
-  // returned. Nobody else may hold their memory by now.
+  // `inputs`: those of the capture. `copied`: the indices of those that the
+  // graph reads from tensors of its own, which `inputs` already has. `results`:
+  // what the capture returned. Nobody else may hold the memory of the results
+  // any more.
   Replayed(py::object graph, int device, int64_t stream, const py::list& inputs,
            const std::vector<size_t>& copied, const py::list& results)
       : holder_(std::move(graph)),
@@ -63,7 +65,7 @@ class Replayed {
     }
     for (const Result& r : results_) {
       if (!r.tensor.defined() || !r.tensor.has_storage()) continue;
-      // An input, or a view of one, is the caller's.
+      // A result that is an input, or a view of one, belongs to the caller.
       if (std::find(givens.begin(), givens.end(), r.tensor.storage().data()) ==
           givens.end())
         written_.push_back({r.tensor.storage(), 0});
@@ -71,7 +73,7 @@ class Replayed {
     for (Written& w : written_) w.owners = w.storage.use_count();
   }
 
-  // Whether the graph reads the inputs that it does not copy where these are.
+  // Whether these inputs are where the graph reads those that it does not copy.
   bool reads(const py::list& given) const {
     if (given.size() != count_) return false;
     for (const Fixed& f : fixed_) {
@@ -104,13 +106,14 @@ class Replayed {
         if (from.const_data_ptr() != c.to.const_data_ptr()) c.to.copy_(from);
       }
     }
-    // They may be what holds the memory of results.
+    // The inputs may hold the memory of results.
     if (PyList_SetSlice(given.ptr(), 0, PY_SSIZE_T_MAX, nullptr) < 0)
       throw py::error_already_set();
     if (graph_.one_stream()) {
       replay(graph_);
     } else {
-      // Takes a lock that others hold while they wait for space in a queue.
+      // It takes a lock that other threads hold while they wait for space in a
+      // queue.
       py::gil_scoped_release release;
       replay(graph_);
     }
@@ -141,11 +144,11 @@ class Replayed {
   };
   struct Result {
     at::Tensor tensor;
-    py::object other;  // where it is no tensor
+    py::object other;  // the result, where it is no tensor
   };
   struct Written {
     c10::Storage storage;
-    size_t owners;  // while no result is out
+    size_t owners;  // of the storage while nobody holds a result
   };
 
   static PyObject* item(const py::list& of, size_t i) {

@@ -20,8 +20,8 @@ namespace {
 
 void stop_sanitizer();
 
-// Python's: takes a list of findings, returns an exception to refuse with, or
-// None. Set and called with the GIL.
+// A Python callable that takes a list of findings, and returns the exception
+// with which to refuse the task, or None. Set and called with the GIL.
 PyObject* found_ = nullptr;
 thread_local PyObject* refusal_ = nullptr;
 
@@ -45,7 +45,8 @@ const char* name(FindingKind kind) {
   return "";
 }
 
-// (file, line, function, user's), the user's first, each innermost first.
+// The frames of a stack as (file, line, function, whether it is the user's):
+// the user's first, then packages', then libraries', each innermost first.
 py::list frames(uint32_t site) {
   const std::vector<StackFrame> stack = call_stack(site);
   py::list list;
@@ -128,7 +129,7 @@ void adopt_memory(Sanitizer& sanitizer) {
   }
 }
 
-// What is queued already was not seen: it is waited for.
+// Waits for what is queued already, which the sanitizer has not seen.
 void start(py::function callback) {
   stop_sanitizer();
   {

@@ -1,4 +1,4 @@
-// Running a program under a chosen interleaving; npu_dispatch/testing.py.
+// Runs a program under a chosen interleaving, for npu_dispatch/testing.py.
 #include "csrc/sanitizer/schedule.h"
 
 #include <torch/csrc/Exceptions.h>
@@ -14,7 +14,7 @@ namespace npu {
 namespace {
 
 Schedule* schedule_ = nullptr;  // guarded by the GIL
-Observer* before_ = nullptr;    // what was installed
+Observer* before_ = nullptr;    // the observer that was installed before
 
 void start(uint64_t seed, int changes, uint64_t length, bool poison) {
   check_usable();

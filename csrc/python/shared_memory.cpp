@@ -15,8 +15,8 @@ namespace py = pybind11;
 namespace npu {
 namespace {
 
-// What is with other processes, if some of it has come back. Whoever runs out
-// of memory has no use for an error of ours.
+// Frees the memory that other processes have given back; says whether there was
+// any. It never throws, since its caller is about to report a lack of memory.
 bool reclaim() {
   py::gil_scoped_acquire gil;
   const auto name = py::str("npu_dispatch.npu.memory.shared");

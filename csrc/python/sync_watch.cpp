@@ -1,4 +1,4 @@
-// How host waits treat the interpreter, and who is told about them.
+// Lets host waits release the GIL and obey Ctrl-C, and tells Python about them.
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/utils/pybind.h>
 
@@ -17,7 +17,7 @@ namespace py = pybind11;
 namespace npu {
 namespace {
 
-// A wait lets go of the GIL when the thread holds it.
+// Releases the GIL for a wait, where the thread holds it.
 void* release_gil() {
   return Py_IsInitialized() && PyGILState_Check() ? PyEval_SaveThread()
                                                   : nullptr;
@@ -58,7 +58,8 @@ Report& report() {
   return *instance;
 }
 
-// Called with a wait while waits are watched. Never destroyed.
+// Python functions that are called with each wait while waits are watched.
+// Never destroyed.
 struct Watchers {
   py::object before, after;
 };
@@ -69,7 +70,7 @@ void call_watcher(const py::object& watcher, const HostWait& w) {
     watcher(name_of(w.reason), w.op ? w.op : "", w.stream.device(),
             w.stream.id(), w.pending, w.ns);
   } catch (py::error_already_set& e) {
-    // As torch's own layers expect it.
+    // torch's layers expect Python errors in this form.
     e.restore();
     python_error error;
     error.persist();

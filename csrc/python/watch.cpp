@@ -1,5 +1,5 @@
-// Whether dicts and lists still hold what they held: the Python state that a
-// captured program was made from.
+// Finds out whether dicts and lists still hold what they held. They are the
+// Python state from which a captured program was made.
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
 
@@ -13,12 +13,13 @@ namespace py = pybind11;
 namespace npu {
 namespace {
 
-// What is remembered of a tensor: where it is and whether it needs a gradient.
-// A graph reads tensors of the device in place, but has the values of others.
+// What is remembered of a tensor: where it is and whether it requires a
+// gradient. A graph reads tensors of the device in place, but contains the
+// values of others; so for those, the version counts, too.
 struct TensorState {
   const void* address = nullptr;
   bool requires_grad = false;
-  uint32_t version = 0;  // of tensors elsewhere
+  uint32_t version = 0;  // of a tensor that is not on the device
   bool operator==(const TensorState&) const = default;
 };
 
@@ -33,7 +34,8 @@ TensorState state_of(PyObject* value) {
   return s;
 }
 
-// Numbers and texts may be set again to what they were.
+// Whether it is a number, text or tuple. Another object with an equal value
+// counts as unchanged.
 bool is_plain(PyObject* value) {
   return PyFloat_CheckExact(value) || PyLong_CheckExact(value) ||
          PyUnicode_CheckExact(value) || PyTuple_CheckExact(value);
@@ -57,16 +59,17 @@ struct Item {
   }
 };
 
-// The watched objects are kept alive by an attribute of the Python object, so
-// that the garbage collector sees them; here they are borrowed.
+// An attribute of the Python object keeps the watched objects alive, so that
+// the garbage collector sees them; here they are borrowed.
 class Watch {
  public:
   Watch(const py::list& containers, const py::set& ignored) {
     for (const py::handle container : containers) add(container.ptr(), ignored);
   }
 
-  // Returns the number of the first container that differs and the key of what
-  // differs in it, which is None where the number or order of items does.
+  // Returns the index of the first container that differs, and the key of the
+  // item that differs in it, or None as the key where the number or order of
+  // items does.
   py::object difference() const {
     for (size_t i = 0; i < containers_.size(); ++i) {
       PyObject* key = nullptr;

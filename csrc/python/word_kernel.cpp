@@ -23,10 +23,10 @@ enum class Kind : uint8_t { kTensor, kInteger, kFloat, kDouble };
 
 struct Parameter {
   Kind kind;
-  uint16_t length_word = 0;  // of a tensor: takes how far it reaches; 0: none
+  uint16_t length_word = 0;  // the word for a tensor's reach(); 0: none
 };
 
-// What a callable's kernels have in common. Changed with the GIL held.
+// What all kernels of a callable have in common. Changed with the GIL held.
 struct Recipe {
   std::string name;
   WordKernel::Entry entry;
@@ -34,8 +34,9 @@ struct Recipe {
   KernelSize size;
   std::vector<Parameter> parameters;
   std::vector<WordBuffer> buffers;  // of the tensors, in order
-  // Kernels for tensors with gaps, by sizes and strides: what lies in a gap is
-  // none of this kernel's. Beyond so many, gaps count as touched.
+  // Kernels for tensors with gaps, by sizes and strides: the kernel does not
+  // touch the memory in a gap. Beyond kMostWithGaps of them, gaps count as
+  // touched.
   std::map<std::vector<int64_t>, const WordKernel*> with_gaps;
 
   static constexpr size_t kMostWithGaps = 64;
@@ -45,8 +46,8 @@ struct Recipe {
   }
 };
 
-// The callable. Its call takes neither a lock nor memory. Kernels live as long
-// as the process.
+// The callable. A call takes no lock and no memory. Its kernels live as long as
+// the process.
 struct Callable {
   PyObject ob_base;
   vectorcallfunc call;
@@ -55,7 +56,7 @@ struct Callable {
   int device;
 };
 
-// Elements from the first to the last one of the tensor.
+// The number of elements from the tensor's first to its last, gaps included.
 uint64_t reach(const at::Tensor& t) {
   if (t.numel() == 0) return 0;
   int64_t last = 0;
@@ -94,7 +95,7 @@ uint64_t word_of(PyObject* argument, const Parameter& p, uint64_t* words,
   return 0;
 }
 
-// The kernel for tensors some of which have gaps.
+// The kernel for tensors of which some have gaps.
 [[gnu::noinline, gnu::cold]] const WordKernel& kernel_for(
     const Callable& self, PyObject* const* arguments) {
   Recipe& recipe = *self.recipe;
@@ -139,11 +140,11 @@ void launch(const Callable& self, PyObject* const* arguments, size_t given) {
   const WordKernel& kernel = gaps ? kernel_for(self, arguments) : *self.kernel;
   bool queued;
   if (stream.waits_for_each_task()) [[unlikely]] {
-    // It may run here, after other work that needs the interpreter.
+    // The kernel may run here, after other work that needs the interpreter.
     py::gil_scoped_release no_gil;
     queued = kernel.submit(stream, words);
   } else {
-    // A wait for a full queue lets go of the GIL by itself.
+    // A wait for a full queue releases the GIL by itself.
     queued = kernel.submit(stream, words);
   }
   if (!queued) raise_stream_error(stream);
@@ -158,7 +159,7 @@ PyObject* call(PyObject* self, PyObject* const* arguments, size_t count,
   END_HANDLE_TH_ERRORS
 }
 
-// Kernels stay: tasks and graphs may name them.
+// The kernels stay, because tasks and graphs may name them.
 void destroy(PyObject* self) {
   PyTypeObject* const type = Py_TYPE(self);
   delete reinterpret_cast<Callable*>(self)->recipe;

@@ -8,9 +8,9 @@
 namespace npu {
 namespace {
 
-// "Is there an x with low <= sum of coefficient * x[k] <= high?", where x[k]
-// is between least and most. Two boxes meet when the difference of their
-// starts is such a sum: equal strides of both make one variable.
+// Answers whether there is an x with low <= sum of coefficient * x[k] <= high,
+// where x[k] is between least and most. Two boxes meet when the difference of
+// their starts is such a sum. Equal strides of both boxes make one variable.
 struct Sum {
   static constexpr int kMost = 2 * Box::kDims;
   static constexpr int kSteps = 20'000;
@@ -21,7 +21,8 @@ struct Sum {
   };
   Term terms[kMost];
   int count = 0;
-  // Of the terms from k on: smallest and largest sum, common divisor.
+  // For the terms from k on: the least and the largest sum, and the greatest
+  // common divisor.
   int64_t least[kMost + 1], most[kMost + 1], divisor[kMost + 1];
   int steps = 0;
 
@@ -50,10 +51,11 @@ struct Sum {
     }
   }
 
-  // For b > 0, as all coefficients are.
+  // Needs b > 0, which holds for all coefficients.
   static int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b < 0); }
 
-  // The two ranges meet: that of the question and [least[k], most[k]].
+  // The sum is sought in the part of [low, high] that is within [least[k],
+  // most[k]].
   bool reaches(int k, int64_t low, int64_t high) {
     low = std::max(low, least[k]);
     high = std::min(high, most[k]);
@@ -61,7 +63,7 @@ struct Sum {
     if (floor_div(high, divisor[k]) * divisor[k] < low) return false;
     if (++steps > kSteps) return false;
     const Term& t = terms[k];
-    // Only those x that leave something the later terms can make up for.
+    // Only these x leave a rest that the later terms can reach.
     const int64_t from =
         std::max(t.least, -floor_div(most[k + 1] - low, t.coefficient));
     const int64_t to =
@@ -86,7 +88,8 @@ Box box_of(const npu_view& view, const uint64_t* words) {
   }
   for (int i = 0; i < view.ndim; ++i)
     if (view.sizes[i] == 0) return box;
-  // Innermost first: a dimension whose stride is the run so far extends it.
+  // The innermost dimension comes first. One whose stride is the length of the
+  // run so far extends the run.
   uint64_t reach = box.item;
   const auto add = [&](uint64_t stride, uint64_t size) {
     reach += stride * (size - 1);
@@ -138,7 +141,8 @@ bool overlap(const Box& a, const Box& b) {
   sum.add(a, 1);
   sum.add(b, -1);
   sum.prepare();
-  // Runs [a', a' + item) and [b', b' + item) meet when a' - b' is in between.
+  // The runs [a', a' + a.item) and [b', b' + b.item) meet when a' - b' is more
+  // than -a.item and less than b.item.
   const int64_t apart = int64_t(b.lo - a.lo);
   return sum.reaches(0, apart - int64_t(a.item) + 1,
                      apart + int64_t(b.item) - 1);

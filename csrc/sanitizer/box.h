@@ -8,8 +8,8 @@
 namespace npu {
 
 // Runs of `item` bytes at lo + the sum of index * stride over the dimensions.
-// Dimensions that continue each other are one; without any, the box is every
-// byte of [lo, hi).
+// Dimensions that continue each other are merged. Without dimensions the box is
+// every byte of [lo, hi).
 struct Box {
   static constexpr int kDims = 6;
   struct Dim {
@@ -20,7 +20,7 @@ struct Box {
   uintptr_t lo = 0, hi = 0;  // bounds; equal when nothing is touched
   uint64_t item = 0;
   int ndim = 0;
-  // More dimensions than fit: only the bounds are known.
+  // There were more dimensions than fit: only the bounds are known.
   bool vague = false;
   Dim dims[kDims];  // by falling stride
 
@@ -28,11 +28,11 @@ struct Box {
   bool solid() const { return ndim == 0 && !vague; }
 };
 
-// What `view` of a task with these words touches.
+// The bytes that `view` of a task with these words touches.
 Box box_of(const npu_view& view, const uint64_t* words);
 
-// Whether a byte belongs to both. Exact; where that would take too long (many
-// dimensions whose strides do not nest), the answer is no.
+// Whether a byte belongs to both. The answer is exact, unless finding it takes
+// too long (many dimensions whose strides do not nest): then it is no.
 bool overlap(const Box& a, const Box& b);
 
 // Whether every byte of `inner` is known to be one of `outer`.

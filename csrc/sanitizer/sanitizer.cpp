@@ -41,8 +41,8 @@ FindingKind kind_of(const Access& old, const Access& access, bool pinned) {
                                      : FindingKind::kReadWrite;
 }
 
-// Counts the time that the sanitizer takes: one call in sixteen is measured and
-// stands for the others.
+// Counts the time that the sanitizer takes: one call in kSamplePeriod is
+// measured, and stands for the others.
 class Timed {
  public:
   explicit Timed(int device)
@@ -58,7 +58,8 @@ class Timed {
     const double ns =
         double(ticks_between(start_, ticks())) * kSamplePeriod * ns_per_tick();
     DeviceBlock* const blocks = segment().devices;
-    // Relaxed: statistics order nothing. Memory is not told apart by device.
+    // Relaxed: statistics order nothing. The memory of all devices counts for
+    // device 0.
     blocks[device_].sanitizer_ns.fetch_add(uint64_t(ns),
                                            std::memory_order_relaxed);
     blocks[0].sanitizer_bytes.store(
@@ -153,7 +154,8 @@ bool Sanitizer::submitted(Stream& stream, uint64_t position, const Task& task) {
                  origin);
 }
 
-// One task, in which a flag orders what comes after it.
+// A replay is one task, except that a flag within it orders what comes after
+// the flag.
 void Sanitizer::replays(Stream& stream, const KernelCall* calls, size_t count) {
   for (size_t i = 0; i < count;) {
     if (uses_flag(*calls[i].kernel)) {
@@ -247,8 +249,8 @@ bool Sanitizer::examine(Stream& stream, uint64_t position,
   counts_.tasks++;
   counts_.findings += findings.size();
   if (!findings.empty()) [[unlikely]] {
-    // Regions stay where they are while somebody asks what to do: other
-    // threads may add to them, and memory that a task in hand names is live.
+    // The regions are looked up again after the hook: other threads may have
+    // changed them meanwhile.
     lock.unlock();
     if (hooks_.found && hooks_.found(findings.data(), findings.size()))
       return false;
@@ -429,7 +431,7 @@ void Sanitizer::freed(Stream* stream, const void* memory, size_t, FreedTo) {
   if (!region || !region->live) return;
   region->live = false;
   region->free_site = site;
-  // The allocator waits for what these streams have been given so far.
+  // The allocator waits for what the recorded streams have been given so far.
   for (const uint32_t index : region->recorded)
     std::erase_if(region->accesses,
                   [&](const Access& a) { return a.stream == index; });

@@ -1,8 +1,8 @@
 // Finds accesses to the same memory that nothing orders.
 //
-// A vector clock per stream and one for the host say what is done before a
-// task starts; every region of memory keeps the accesses that a later one may
-// still be unordered with. The host's clock is the process's: what any thread
+// A vector clock per stream and one for the host say what is done before a task
+// starts. Every region of memory keeps the accesses with which a later one may
+// still be unordered. All threads of the host share one clock: what any thread
 // has waited for comes before whatever is launched afterwards.
 #pragma once
 
@@ -23,7 +23,7 @@ namespace npu {
 enum class FindingKind : uint8_t {
   kWriteWrite,
   kReadWrite,     // the second writes what the first reads, or the reverse
-  kReuse,         // the first belongs to the block's previous life
+  kReuse,         // the first was made before the block was freed and reused
   kUseAfterFree,  // `first` is the free
   kHostRead,      // the host reads what a queued task still writes
   kHostWrite,     // the host writes what a queued task still reads or writes
@@ -31,7 +31,7 @@ enum class FindingKind : uint8_t {
   kUnorderedForeignLaunch,
 };
 
-// One of the two that are not ordered.
+// One of the two accesses that are not ordered.
 struct Side {
   const char* op;
   int device;
@@ -54,11 +54,12 @@ struct Finding {
   uint32_t alloc_site, free_site, old_alloc_site, old_free_site;
 };
 
-// What the layer above does. Called without locks held. May be null.
+// What the layer above does. They are called without locks held, and may be
+// null.
 struct SanitizerHooks {
-  // Something was found. True: refuse it.
+  // Something was found. True: refuse the task.
   bool (*found)(const Finding* findings, size_t count);
-  // Throws for what was refused.
+  // Throws for the task that was refused.
   void (*raise)();
   // The calling thread has queued a task that touches pinned memory.
   void (*touched_pinned)();
@@ -84,23 +85,23 @@ class Sanitizer final : public Observer {
   void host_allocated(const void*, size_t) override;
   void host_freed(const void*) override;
 
-  // The host is about to run an operator by itself on these; only pinned
-  // memory is looked at. Throws as host_uses() does. Any thread.
+  // The host is about to run an operator itself on the memory of these words;
+  // only pinned memory is checked. Throws as host_uses() does. Any thread.
   void host_touches(const npu_kernel& op, const uint64_t* words);
   // Whether a queued task may still touch pinned memory.
   bool pinned_pending();
 
-  // Memory that was given out before the sanitizer was installed.
+  // Adds memory that was handed out before the sanitizer was installed.
   void adopt(Stream& owner, const void*, size_t);
 
-  // Ordinary host memory that a task about to be queued touches. From now on it
-  // counts as pinned, until host_freed(). False: it does already.
+  // A task that is about to be queued touches this ordinary host memory. From
+  // now on, until host_freed(), it counts as pinned. False: it did already.
   bool host_lent(const void*, size_t);
   // Whether a queued task may still touch the host memory.
   bool host_pending(const void*);
 
-  // Forgets everything. For when it is not installed any more, although a
-  // thread may still be inside one of its calls.
+  // Forgets everything. Called when the sanitizer is no longer installed,
+  // although a thread may still be inside one of its calls.
   void clear();
 
   struct Counts {
@@ -113,8 +114,8 @@ class Sanitizer final : public Observer {
     Stream* stream;
     ClockHistory history;
     uint64_t host_version = 0;  // of the host's clock that it last joined
-    // From task `open_from` on the stream waits for a flag that nobody has
-    // raised: who will come before those tasks is not known yet.
+    // The tasks from `open_from` on wait for a flag that nobody has raised:
+    // what comes before them is not known yet.
     uint64_t open_from = ~uint64_t{0};
     uint64_t open_flag = 0;
     bool open() const { return open_flag != 0; }
@@ -123,10 +124,10 @@ class Sanitizer final : public Observer {
   // What kind of task a call is part of.
   enum class Origin { kOperator, kForeign, kReplay };
 
-  // Checks and notes what a task touches. False: refuse it.
+  // Checks and notes what a task touches. False: the task is to be refused.
   bool examine(Stream& stream, uint64_t position, const KernelCall* calls,
                size_t count, CallSite site, Origin origin);
-  // A graph's node that sets a flag or waits for one.
+  // Notes a graph's node that sets a flag or waits for one.
   void flag_replayed(Stream& stream, const KernelCall& call);
   uint32_t index_of(Stream& stream);
   bool pending(const Region& region) const;
@@ -149,7 +150,7 @@ class Sanitizer final : public Observer {
   uint64_t host_version_ = 0;
   // Pinned regions that a task may still touch, by address.
   std::vector<uintptr_t> pinned_;
-  // What comes before whoever waits for a raised flag.
+  // What comes before a task that waits for a raised flag, by flag.
   std::unordered_map<uint64_t, VectorClock> flags_;
   Shadow shadow_;
   Counts counts_{};

@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t kAny = std::numeric_limits<int64_t>::min();
 
-// words: address, bytes. NaN for floating point, -1 for integers.
+// Words: address, bytes. Fills the memory with ones, which read as NaN or -1.
 int run_poison(const npu_kernel*, const uint64_t* words, npu_failure*) {
   memset(reinterpret_cast<void*>(words[0]), 0xff, words[1]);
   return NPU_OK;
@@ -63,7 +63,7 @@ void Schedule::step(int64_t& priority) {
 }
 
 void Schedule::run(Actor& actor) {
-  const bool inside = running_;  // of a task that waits for a flag
+  const bool inside = running_;  // called by a task that waits for a flag
   running_ = actor.busy = true;
   actor.executor->step();
   actor.busy = false;
@@ -84,12 +84,14 @@ void Schedule::run_until(Stream& stream, uint64_t number, Then then) {
   if (running_) return;
   while (!stream.retired().reached(number)) {
     Actor* actor = best(kAny);
-    // Another process may set the flag; an event nobody can record any more
-    // when there is one thread: its wait fails, and the error says where it is.
+    // Where nothing is ready, the task that waits for a flag is run. Another
+    // process may set the flag of an interprocess event. With one thread,
+    // nobody can record an external event any more: its wait fails, and the
+    // error says where it is.
     if (!actor && then == Then::kSleep) actor = held_by_flag(stream);
     if (actor && several_ && actor->executor->held_by_event()) actor = nullptr;
     if (!actor) {
-      // Another thread, or other code of the event loop, is to submit what is
+      // Another thread, or other code of the event loop, has to submit what is
       // missing.
       awaited_.push_back({&stream, number});
       return;
@@ -107,7 +109,7 @@ Schedule::Actor* Schedule::held_by_flag(Stream& stream) {
     at = actor.executor->held_by();
     if (!at) return nullptr;
   }
-  return nullptr;  // a circle
+  return nullptr;  // streams wait for each other in a circle
 }
 
 void Schedule::serve() {
@@ -121,7 +123,8 @@ void Schedule::serve() {
   }
 }
 
-// A wait that is left would hold its stream for ever: there is no launcher.
+// Runs what is left, waits for external events included: without a launcher, a
+// wait that was left would hold its stream for ever.
 void Schedule::drain() {
   std::lock_guard lock(mutex_);
   for (;;) {
@@ -154,7 +157,7 @@ void Schedule::published(Stream& stream, bool refused) {
 
 void Schedule::stream_waits(Stream& stream, Stream& other, uint64_t number) {
   if (next_) next_->stream_waits(stream, other, number);
-  // An inline stream would wait on this thread.
+  // An inline stream waits on this thread, so the other one has to run first.
   if (stream.mode() == StreamMode::kInline)
     run_until(other, number, Then::kSleep);
 }
@@ -173,7 +176,7 @@ void Schedule::host_polls(Stream& stream, uint64_t number) {
   if (next_) next_->host_polls(stream, number);
   std::lock_guard lock(mutex_);
   if (running_) return;
-  // Somebody may poll until it is done.
+  // The caller may poll until it is done, so each poll runs a step.
   if (Actor* actor = best(kAny)) run(*actor);
 }
 
@@ -195,13 +198,13 @@ void Schedule::freed(Stream* stream, const void* memory, size_t bytes,
   if (next_) next_->freed(stream, memory, bytes, where);
   {
     std::lock_guard lock(mutex_);
-    // Another stream may use it until it is done.
+    // Another stream may still use the memory.
     if (used_elsewhere_.erase(memory)) return;
   }
   if (!poison_ || stream->mode() == StreamMode::kInline) return;
-  // A replay on any stream may use it until it is done; and in a capture this
-  // would become a node, with which every replay would overwrite whoever has
-  // the memory then.
+  // A replay on any stream may still use the memory. And in a capture the
+  // poison would become a node, so that every replay would overwrite the memory
+  // of whoever has it then.
   if (where == FreedTo::kGraph || stream->sink()) return;
   try {
     Submission s;
@@ -212,7 +215,8 @@ void Schedule::freed(Stream* stream, const void* memory, size_t bytes,
     stream->commit(s);
     stream->after_commit(s);
   } catch (...) {
-    // Interrupted while the queue was full; a free cannot fail.
+    // The wait for a full queue was interrupted; a free cannot fail, so the
+    // memory is not poisoned.
   }
 }
 

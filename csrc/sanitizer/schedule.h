@@ -2,10 +2,10 @@
 // waits, in an order that a seed decides: the same program with the same seed
 // sees the same interleaving.
 //
-// The order is that of probabilistic concurrency testing: every stream, and
-// the host itself, has a random priority; whoever is ready and highest goes
-// on; at a few random steps the one that was about to go on becomes the
-// lowest. A stream below the host lags behind it until the host waits.
+// The order is that of probabilistic concurrency testing: every stream, and the
+// host itself, has a random priority. The one that is ready and has the highest
+// priority goes on; at a few random steps its priority becomes the lowest. A
+// stream below the host runs nothing until the host waits.
 #pragma once
 
 #include <cstdint>
@@ -23,20 +23,21 @@
 namespace npu {
 
 struct ScheduleOptions {
-  uint64_t seed;    // 0: every task at once, in program order
+  uint64_t seed;    // 0: each task runs at once, in program order
   int changes;      // how many steps lower a priority
   uint64_t length;  // about how many steps the program has
   bool poison;      // whether freed device memory is overwritten
 };
 
-// While installed, streams have no launcher threads. For programs that submit
-// and wait on one thread; with several, the order depends on theirs.
+// While it is installed, streams have no launcher threads. It is for programs
+// that submit and wait on one thread; with several, the interleaving depends on
+// them.
 class Schedule final : public Observer {
  public:
-  // `next`: told of everything too, or null.
+  // `next`: another observer that is told everything as well, or null.
   Schedule(const ScheduleOptions& options, Observer* next);
 
-  // Runs whatever is left.
+  // Runs all tasks that are left.
   void drain();
   uint64_t steps() const { return steps_; }
   // Differs, in all likelihood, when the interleaving does.
@@ -70,7 +71,7 @@ class Schedule final : public Observer {
     std::unique_ptr<Executor> executor;
     int64_t priority;
     uint64_t index;
-    bool busy = false;  // a task of it is being run
+    bool busy = false;  // one of its tasks is running
   };
 
   uint64_t random();
@@ -79,16 +80,16 @@ class Schedule final : public Observer {
   Actor* best(int64_t floor);
   void run(Actor& actor);
   enum class Then { kSleep, kGoOn };
-  // Runs streams until this is reached or none is ready, and what the thread
-  // does then.
+  // Runs streams until `stream` has retired `number` tasks or none is ready.
+  // `then`: what the calling thread does after that.
   void run_until(Stream& stream, uint64_t number, Then then);
   // Notes the calling thread.
   void enter();
-  // The stream that has to wait for a flag before `stream` goes on.
+  // The stream whose wait for a flag holds up `stream`, or null.
   Actor* held_by_flag(Stream& stream);
-  // Runs what threads or event loops sleep for.
+  // Runs tasks as long as threads or event loops wait for any.
   void serve();
-  // Counts a step of whoever has this priority; may lower it.
+  // Counts a step of the actor that has this priority; may lower the priority.
   void step(int64_t& priority);
 
   Observer* const next_;
@@ -103,7 +104,7 @@ class Schedule final : public Observer {
   };
 
   std::map<Stream*, size_t> indices_;
-  std::deque<Actor> actors_;  // which stay where they are
+  std::deque<Actor> actors_;  // a deque: their addresses do not change
   int64_t host_priority_ = 0;
   int64_t lowest_ = 0;
   std::set<uint64_t> changes_;
@@ -111,7 +112,7 @@ class Schedule final : public Observer {
   uint64_t steps_ = 0, trace_ = 0;
   bool running_ = false;
   std::vector<Point> awaited_;
-  std::thread::id thread_;  // which has used this, if it is the only one
+  std::thread::id thread_;  // the first thread that has used this
   bool several_ = false;
 };
 

@@ -7,8 +7,8 @@
 namespace npu {
 namespace {
 
-// Entries of one region. The oldest go first: forgetting one can hide a race
-// between tasks that far apart, never invent one.
+// The most accesses that one region keeps. The oldest are forgotten first: that
+// can hide a race between tasks that far apart, but never invent one.
 constexpr size_t kMostAccesses = 96;
 
 using Accesses = std::vector<Access, Counted<Access>>;
@@ -19,8 +19,8 @@ void keep_inside(Accesses& accesses, uintptr_t lo, uintptr_t hi) {
   });
 }
 
-// Regions that are carved out of one another and joined again bring several
-// copies of an access; without this each round would multiply them.
+// Regions that are split and joined again have several copies of an access;
+// without this each round would multiply them.
 void keep_each_once(Accesses& accesses) {
   const auto key = [](const Access& a) {
     return std::tuple(a.number, a.stream, a.argument, a.box.lo, a.box.hi);
@@ -47,12 +47,12 @@ void Region::add(const Access& access, const VectorClock& clock,
   } else if (access.stream != stream) {
     one_stream = false;
   }
-  // Who stays keeps its place: the oldest are at the front.
+  // The accesses that stay keep their order: the oldest are at the front.
   std::erase_if(accesses, [&](const Access& old) {
     const bool ordered =
         old.stream == access.stream || clock[old.stream] >= old.number;
-    // Whatever comes later and is unordered with the old one is unordered
-    // with this one too, so the old one has nothing to add.
+    // A later access that is unordered with the old one is unordered with this
+    // one, too, so the old one has nothing to add.
     const bool replaced = ordered && (access.writes || !old.writes) &&
                           covers(access.box, old.box);
     return replaced || host[old.stream] >= old.number;

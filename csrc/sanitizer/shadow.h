@@ -1,4 +1,5 @@
-// What is known about each piece of memory: who gave it out, who touches it.
+// What is known about each piece of memory: where it was handed out, and who
+// touches it.
 #pragma once
 
 #include <array>
@@ -16,7 +17,7 @@
 
 namespace npu {
 
-// Bytes that Counted containers hold, of the process. Any thread.
+// Bytes that all Counted containers of the process hold. Any thread.
 extern std::atomic<int64_t> shadow_bytes;
 
 template <typename T>
@@ -37,12 +38,12 @@ struct Counted {
   bool operator==(const Counted&) const = default;
 };
 
-// One argument of one task. Later accesses are compared with it until they
-// can no longer be unordered.
+// The access of one task by one argument. Later accesses are compared with it
+// as long as they may be unordered with it.
 struct Access {
   Box box;
   const char* op;
-  uint64_t number;  // of the stream's tasks once this one is done
+  uint64_t number;  // how many of the stream's tasks are done with this one
   uint32_t stream;  // dense index
   CallSite site;
   uint16_t argument;
@@ -56,16 +57,16 @@ struct Region {
   uintptr_t lo = 0, hi = 0;
   bool live = true;
   bool pinned = false;
-  bool captured = false;  // belongs to a graph, which may use it when freed
+  bool captured = false;  // belongs to a graph, which may use it after a free
   // No stream but `stream` has an entry in `accesses`.
   bool one_stream = true;
   uint32_t stream = 0;
-  uint32_t owner = 0;  // the stream it was given out on
+  uint32_t owner = 0;  // the stream on which it was handed out
   uint32_t alloc_site = 0, free_site = 0;
-  // Of the block that was here before.
+  // The sites of the block that was here before.
   uint32_t old_alloc_site = 0, old_free_site = 0;
   std::vector<Access, Counted<Access>> accesses;
-  std::vector<uint32_t> recorded;  // record_stream, other than the owner
+  std::vector<uint32_t> recorded;  // streams of record_stream()
 
   void add(const Access& access, const VectorClock& clock,
            const VectorClock& host);
@@ -76,8 +77,8 @@ class Shadow {
   // The region that holds the address, or null.
   Region* find(uintptr_t address);
 
-  // Notes memory that is given out; what was known of regions it overlaps
-  // stays as stale accesses.
+  // Notes memory that is handed out. The accesses to regions that it overlaps
+  // stay as stale ones.
   Region& give_out(uintptr_t lo, size_t bytes);
   // Forgets whatever is in the range.
   void forget(uintptr_t lo, size_t bytes);
@@ -93,7 +94,7 @@ class Shadow {
   void erase(Regions::iterator at);
 
   Regions regions_;
-  // Regions by start: most tensors begin where their block does.
+  // Caches regions by their start: most tensors begin where their block does.
   std::array<Region*, kCached> cache_{};
 };
 

@@ -11,7 +11,7 @@
 namespace npu {
 namespace {
 
-// Relaxed: the words belong to their entry's state, which orders them.
+// Relaxed: the entry's state orders its words.
 void put(Counter& word, uint64_t value) {
   word.store(value, std::memory_order_relaxed);
 }
@@ -50,7 +50,7 @@ CollectiveLog& collective_log() {
 int log_group(const char* name, const char* token, const char* ranks, int rank,
               int size) {
   CollectiveLog& log = collective_log();
-  // Relaxed: it only hands out places.
+  // Relaxed: the counter only hands out places.
   const uint64_t place =
       log.groups_made.fetch_add(1, std::memory_order_relaxed);
   if (place >= uint64_t(kCollectiveGroups)) return -1;
@@ -60,7 +60,7 @@ int log_group(const char* name, const char* token, const char* ranks, int rank,
   snprintf(group.ranks, sizeof group.ranks, "%s", ranks);
   put(group.rank, uint64_t(rank));
   put(group.size, uint64_t(size));
-  // Release: whoever sees it known sees the words above.
+  // Release: whoever sees `known` set sees the words above.
   group.known.store(1, std::memory_order_release);
   return int(place);
 }
@@ -74,8 +74,8 @@ void describe_group(int group, const char* description) {
 LoggedCollective log_collective(const CollectiveCall& call) {
   CollectiveLog& log = collective_log();
   if (call.group < 0) return {};
-  // An entry that has not ended stays, however many calls come after it: it is
-  // what one looks for. Mostly the first that is tried is free.
+  // The entry of a call that has not ended stays, however many calls follow: a
+  // reader looks for just that call. Mostly the first entry tried is free.
   for (int tries = 0; tries < kCollectives; ++tries) {
     // Relaxed: the number only says which call this is.
     const uint64_t number = log.next.fetch_add(1, std::memory_order_relaxed);
@@ -86,7 +86,7 @@ LoggedCollective log_collective(const CollectiveCall& call) {
         its != CollectiveEntry::kFailed)
       continue;
     const uint64_t mine = number * CollectiveEntry::kStates;
-    // Acquire: our words come after those of whoever had the entry before.
+    // Acquire: our words come after those of the previous call of this entry.
     if (!entry.state.compare_exchange_strong(
             state, mine | CollectiveEntry::kWriting, std::memory_order_acquire,
             std::memory_order_relaxed))
@@ -108,7 +108,7 @@ LoggedCollective log_collective(const CollectiveCall& call) {
     put(entry.reduce, uint64_t(call.reduce + 1));
     put(entry.stream, call.stream);
     put_shapes(entry, call);
-    // Release: whoever sees it scheduled sees its words.
+    // Release: whoever sees kScheduled sees the entry's words.
     entry.state.store(mine | CollectiveEntry::kScheduled,
                       std::memory_order_release);
     return {&entry, number};
@@ -119,8 +119,8 @@ LoggedCollective log_collective(const CollectiveCall& call) {
 }
 
 void LoggedCollective::set(CollectiveEntry::State state) {
-  // Release: the times come before the state that tells of them, and all words
-  // before those of whoever takes an ended entry.
+  // Release: the times are visible before the state that says they are set, and
+  // all words before those of the next call that takes the ended entry.
   entry_->state.store(number_ * CollectiveEntry::kStates | state,
                       std::memory_order_release);
 }

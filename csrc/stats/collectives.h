@@ -1,8 +1,8 @@
-// What this process's ranks have called of each other: the flight recorder.
+// The flight recorder: which collectives and messages this process has called.
 //
-// A part of the statistics segment that stands behind `Segment` in the same
-// file and is made with the first group of ranks, so a process without one has
-// no memory for it. Readable while the process hangs;
+// It is a part of the statistics segment, behind `Segment` in the same file. It
+// is made with the first group of ranks, so a process without one has no memory
+// for it. It can be read while the process hangs;
 // npu_dispatch/stats/collectives.py mirrors the offsets. Any change raises
 // kCollectiveLogVersion.
 #pragma once
@@ -13,12 +13,13 @@
 namespace npu {
 
 inline constexpr uint64_t kCollectiveLogVersion = 1;
-inline constexpr int kCollectives = 1024;  // the newest, and all not ended
+inline constexpr int kCollectives = 1024;  // unfinished calls stay, then newest
 inline constexpr int kCollectiveGroups = 128;
 inline constexpr int kShapeWords = 40;
 
-// One call. `state` says what the other words are worth: whoever finds the same
-// number before and after them has that call's, and times that only grow.
+// One call. `state` says whether the other words are valid: whoever finds the
+// same number in it before and after reading them has read those of that call,
+// of which only the times may have been set meanwhile.
 struct CollectiveEntry {
   enum State : uint64_t {
     kFree,
@@ -31,39 +32,39 @@ struct CollectiveEntry {
   static constexpr uint64_t kStates = 8;
   static constexpr uint64_t kMessage = uint64_t{1} << 63;  // of `seq`
 
-  alignas(kCacheLine) Counter state;  // its number * kStates + State
-  Counter group;                      // of CollectiveLog::groups
-  Counter seq;      // in its group; with kMessage: of send and recv
+  alignas(kCacheLine) Counter state;  // number of the call * kStates + State
+  Counter group;                      // index in CollectiveLog::groups
+  Counter seq;      // in its group; send and recv (kMessage) count separately
   Counter name[3];  // text, as all_reduce
   Counter site;     // SiteEntry
   Counter scheduled_ns, started_ns, ended_ns;  // CLOCK_MONOTONIC; 0: not yet
   Counter timeout_ms;
-  Counter root;     // 1 + its rank in the group; 0: none
+  Counter root;     // 1 + the root's rank in the group; 0: none
   Counter reduce;   // 1 + the reduction; 0: none
   Counter stream;   // id + (device << 32)
-  Counter tensors;  // all of them; what has no room in `shapes` is left out
-  // Of each tensor a word, then so many sizes: dimensions | dtype << 8 |
-  // is an output << 16 | 1 << 17 | (1 + peer) << 32. Ends with a word 0, or
-  // with the array.
+  Counter tensors;  // how many; those without room in `shapes` count, too
+  // For each tensor the word dimensions | dtype << 8 | is an output << 16 | 1
+  // << 17 | (1 + peer) << 32, then its sizes. Ends with a word 0, or with the
+  // array.
   Counter shapes[kShapeWords];
 };
 
-// A group this process is in. Written once, `known` last; the description
-// comes a little later.
+// A group that this process is in. It is written once, `known` last; the
+// description follows a little later.
 struct CollectiveGroup {
   Counter known;
   Counter rank, size;
   char name[64];
   char description[64];
-  char token[40];   // the same for all its ranks, and for no other group
-  char ranks[832];  // the world's, as "0-7,16": those who are in it
+  char token[40];   // the same on all ranks of the group, and of no other
+  char ranks[832];  // the group's members by their ranks of the world: "0-7,16"
 };
 
 struct CollectiveLog {
-  alignas(kCacheLine) Counter version;  // set last; 0: not made yet
+  alignas(kCacheLine) Counter version;  // set last; 0: the log is not ready
   Counter entry_bytes, entries, group_bytes, groups_held;
-  Counter next;     // calls so far; added to by any thread
-  Counter dropped;  // of them without an entry: all were busy
+  Counter next;     // entries tried so far; added to by any thread
+  Counter dropped;  // calls without an entry, because all were busy
   Counter groups_made;
   alignas(kCacheLine) CollectiveGroup groups[kCollectiveGroups];
   alignas(kCacheLine) CollectiveEntry log[kCollectives];
@@ -78,13 +79,14 @@ struct TensorShape {
   int peer;  // -1: none
 };
 
-// A call's entry, for the threads that run it. Nothing where all were busy.
+// A call's entry, for the threads that run the call. It notes nothing where all
+// entries were busy.
 class LoggedCollective {
  public:
   LoggedCollective() = default;
   LoggedCollective(CollectiveEntry* entry, uint64_t number)
       : entry_(entry), number_(number) {}
-  // One thread at a time: the launcher, or the caller before it has it.
+  // One thread at a time: the launcher, or before it has the task the caller.
   void started(uint64_t now);
   void ended(uint64_t now, bool failed);
 

@@ -1,8 +1,8 @@
 // What a process publishes about itself: the bytes of its statistics segment.
 //
-// Written by the engine, read by anybody who can map the file, also while this
-// process hangs. npu_dispatch/stats/layout.py mirrors the offsets, and a test
-// compares the two. Any change of a size, an offset or a meaning raises
+// The engine writes it, and anybody who can map the file reads it, even while
+// this process hangs. npu_dispatch/stats/layout.py mirrors the offsets, and a
+// test compares the two. Any change of a size, an offset or a meaning raises
 // kLayoutVersion.
 //
 // Every word has one writing thread unless its comment says "added to by any
@@ -27,8 +27,9 @@ inline constexpr int kErrorCodes = 8;     // npu_code
 inline constexpr int kMaxNames = 1024;
 inline constexpr int kMaxSites = 8192;
 inline constexpr int kDepthBuckets = 16;
-// Times are taken of one task in so many, and the depth of a queue at one in
-// four times as many, because reading its end takes a line from the callers.
+// One task in kSamplePeriod is timed. The depth of a queue is read at one task
+// in four times as many, because reading the tail takes its line from the
+// callers.
 inline constexpr uint64_t kSamplePeriod = 16;
 inline constexpr uint64_t kDepthPeriod = 4 * kSamplePeriod;
 inline constexpr uint64_t kRecentTasks = 128;  // of each stream
@@ -37,16 +38,17 @@ inline constexpr int kMaxOpenWaits = 64;
 
 using Counter = std::atomic<uint64_t>;
 
-// Whether the n-th of a sequence is measured, for `period` of them. Multiples
-// of the golden ratio are spread evenly whichever stride n goes in, so a
-// program that repeats its tasks has each of them measured equally often; n %
-// period would meet the same ones again and again. From one to the next it is
-// 13, 21 or 34 for a period of 16.
+// Whether the n-th item of a sequence is measured, which one in `period` is.
+// Multiples of the golden ratio are spread evenly whatever the stride of n, so
+// a program that repeats its tasks has each of them measured equally often; n %
+// period would meet the same ones again and again. Two measured items are 13,
+// 21 or 34 apart for a period of 16.
 constexpr bool is_sampled(uint64_t n, uint64_t period = kSamplePeriod) {
   return uint32_t(n) * 0x9e3779b9u < (uint64_t{1} << 32) / period;
 }
 
-// Adds without a read-modify-write instruction. The counter's one writer only.
+// Adds without a read-modify-write instruction. Only for a counter's one
+// writer.
 inline void bump(Counter& counter, uint64_t by = 1) {
   // Relaxed: statistics order nothing.
   counter.store(counter.load(std::memory_order_relaxed) + by,
@@ -60,7 +62,7 @@ struct Log2Histogram {
   Counter sum;
   Counter bucket[N];
 
-  // The histogram's one writer only.
+  // Only for the histogram's one writer.
   void add(uint64_t value) {
     int b = value ? 64 - __builtin_clzll(value) : 0;
     if (b >= N) b = N - 1;
@@ -70,8 +72,9 @@ struct Log2Histogram {
   }
 };
 
-// Nanoseconds, four buckets to each power of two: bucket b < 4 counts the value
-// b; bucket 4 * e + f counts [(4 + f) << (e - 1), (5 + f) << (e - 1)).
+// A histogram of nanoseconds with four buckets to each power of two: bucket b <
+// 4 counts the value b; bucket 4 * e + f, f < 4, counts the values in [(4 + f)
+// << (e - 1), (5 + f) << (e - 1)).
 struct TimeHistogram {
   Counter count;
   Counter sum;
@@ -84,7 +87,7 @@ struct TimeHistogram {
     return b < kTimeBuckets ? b : kTimeBuckets - 1;
   }
 
-  // The histogram's one writer only.
+  // Only for the histogram's one writer.
   void add(uint64_t value) {
     bump(bucket[index(value)]);
     bump(sum, value);
@@ -99,10 +102,10 @@ struct TimeHistogram {
   }
 };
 
-// Of each octave of a time histogram the newest task in it. One writer.
+// The newest task of each octave of a time histogram. One writer.
 struct Exemplars {
   struct Entry {
-    Counter task;   // 1 + its number; 0: none, or just being changed
+    Counter task;   // 1 + its number; 0: none, or being changed
     Counter value;  // nanoseconds
     Counter at;     // CLOCK_MONOTONIC
   };
@@ -122,9 +125,9 @@ struct Exemplars {
   }
 };
 
-// What one task was. That of task n is entry n % kRecentTasks of its stream,
-// from when its launcher began it until it begins task n + kRecentTasks: a
-// reader that finds `retired` below that afterwards has read task n's.
+// What one task was. Task n has entry n % kRecentTasks of its stream, from when
+// its launcher began it until it begins task n + kRecentTasks. A reader that
+// finds `retired` below that number after reading has read the entry of task n.
 struct RecentTask {
   static constexpr uint64_t kDropped = uint64_t{1} << 32;
   static constexpr uint64_t kFailed = uint64_t{1} << 33;
@@ -133,9 +136,10 @@ struct RecentTask {
   Counter site;  // SiteEntry, 0: not known; and the two bits above
 };
 
-// A sum of nanoseconds that may be running. One word, so that no reader sees
-// it fall: the sum while it stands; while it runs, kRunning plus the moment
-// (CLOCK_MONOTONIC) less the sum. One writer.
+// A sum of nanoseconds that may be running. It is one word, so that no reader
+// sees the sum fall: while it stands, the word is the sum; while it runs, the
+// word is kRunning plus the moment (CLOCK_MONOTONIC) at which it started, less
+// the sum until then. One writer.
 struct RunningTime {
   static constexpr uint64_t kRunning = uint64_t{1} << 63;
   Counter word;
@@ -153,9 +157,8 @@ struct RunningTime {
 };
 
 // The words that both ends of a stream's ring share. Producers write the first
-// line, the launcher the second; neither is written by the other side. They
-// live in the segment, so the depth of a queue can be read from outside for
-// nothing.
+// line, the launcher the second. They live in the segment, so that reading the
+// depth of a queue from outside costs the process nothing.
 template <template <typename> class Atomic = std::atomic>
 struct RingControl {
   alignas(kCacheLine) Atomic<uint64_t> tail{0};  // positions claimed
@@ -167,34 +170,34 @@ enum class StreamState : uint32_t { kUnused, kRunning, kFailed };
 
 // Why a host thread waited for a device.
 enum class WaitReason : uint32_t {
-  kItem,  // a value was read: item(), bool(t)
+  kItem,  // the host read a value: item(), bool(t)
   kCopy,  // a blocking copy to the host
   kStreamSync,
   kEventSync,
   kDeviceSync,
   kOperator,   // an operator whose result shape depends on data
-  kAllocator,  // out of memory: waiting before trying again
+  kAllocator,  // the allocator waits for memory that it may release
   kExit,
   kUpload,     // a blocking copy from the host
   kGraph,      // before a capture
-  kDealloc,    // memory given back to an allocator that is not ours
+  kDealloc,    // before memory goes back to an allocator that is not ours
   kRawHandle,  // a handle for work that the queue does not see
   kCount
 };
 
-// Why a task did not go through its stream's queue, or not alone.
+// Why a task did not go through its stream's queue, or not without a wait.
 enum class Bypass : uint32_t {
   kSyncLaunchStream,  // a stream without a queue
   kLaunchBlocking,    // queued, and the caller waited for it
-  kCapture,           // became part of a graph
-  kNested,            // ran within the one task that is a graph's replay
+  kCapture,           // it became part of a graph
+  kNested,            // it ran within the one task that is a graph's replay
   kCount
 };
 
-// What a launcher is held by.
+// What a launcher waits for.
 enum class Hold : uint32_t {
   kEvent,    // work of another stream
-  kBarrier,  // another stream of the graph that it replays
+  kBarrier,  // another stream of the graph being replayed
   kCopy,     // a copy that another stream was running
   kCount
 };
@@ -206,7 +209,7 @@ enum class Work : uint32_t {
   kHostToDevice,
   kDeviceToHost,
   kOnDevice,
-  kHost,  // a function of the host's, in stream order
+  kHost,  // a function of the host, in stream order
   kCount
 };
 
@@ -220,37 +223,37 @@ struct StreamBlock {
 
   RingControl<> ring;
 
-  // The launcher's.
+  // Written by the launcher.
   alignas(kCacheLine) Counter retired;  // tasks done, failed or dropped
   Counter failed;
   Counter dropped;          // not run because an earlier task failed
   Counter parks;            // gaps in which the launcher went to sleep
-  Counter spins;            // gaps that ended before it did
+  Counter spins;            // gaps that ended before it slept
   Counter last_retired_ns;  // CLOCK_MONOTONIC, sampled
   Counter starved_ns;       // of each gap the first millisecond
   alignas(kCacheLine) RunningTime alive;  // since the launcher started
-  RunningTime idle;                       // of that, with an empty queue
-  RunningTime held[int(Hold::kCount)];    // of that, waiting for another stream
+  RunningTime idle;                     // part of `alive`: the queue was empty
+  RunningTime held[int(Hold::kCount)];  // part of `alive`: waiting, by Hold
   Counter held_by;     // that stream: 1 + id + (device << 32); 0: none
-  Counter held_until;  // the number of its tasks waited for
-  Counter woken_ns;    // CLOCK_MONOTONIC, the last time it went to work
-  Counter errors[kErrorCodes];  // failures that poisoned it, by npu_code
+  Counter held_until;  // how many tasks that stream has to retire
+  Counter woken_ns;    // CLOCK_MONOTONIC, when the launcher was last woken
+  Counter errors[kErrorCodes];  // errors that made the stream fail, by npu_code
   Counter capturing;  // 1 while tasks go to a graph; the capturing thread's
   alignas(kCacheLine) Log2Histogram<kDepthBuckets> depth;  // tasks
 
   // Added to by any thread.
   alignas(kCacheLine) Counter full_waits;  // times a caller met a full ring
   Counter full_wait_ns;
-  Counter full_waiting;       // as DeviceBlock::waiting
-  Counter full_waiting_from;  // as DeviceBlock::waiting_from
+  Counter full_waiting;       // like DeviceBlock::waiting
+  Counter full_waiting_from;  // like DeviceBlock::waiting_from
   Counter bypassed[int(Bypass::kCount)];
-  Counter deferred_bytes;  // freed, another stream may use it; both ways
-  // Host waits for all that the stream had been given.
+  Counter deferred_bytes;  // freed, but in use elsewhere; moves both ways
+  // Host waits for everything that the stream had been given.
   Counter drains[int(WaitReason::kCount)];
   Counter drain_ns[int(WaitReason::kCount)];
   TimeHistogram launch_ns;  // from begin() to commit(), on the caller
 
-  // The launcher's.
+  // Written by the launcher.
   alignas(kCacheLine) TimeHistogram queued_ns;  // claimed to taken
   TimeHistogram latency_ns;                     // claimed to retired
   TimeHistogram run_ns[int(Work::kCount)];      // taken to retired
@@ -258,7 +261,7 @@ struct StreamBlock {
   Exemplars latency_exemplars;
   alignas(kCacheLine) RecentTask recent[kRecentTasks];
 
-  // Thread: the launcher. The task at `position` begins, or is dropped.
+  // The task at `position` begins, or is dropped. Only the launcher.
   RecentTask& begin(uint64_t position, const char* name, uint64_t site) {
     // Relaxed throughout: see RecentTask.
     RecentTask& entry = recent[position % kRecentTasks];
@@ -269,7 +272,7 @@ struct StreamBlock {
   }
 };
 
-// A wait that is visible, and counted as long as it lasts. Any thread.
+// A wait that is counted, and counted as open while it lasts. Any thread.
 class CountedWait {
  public:
   CountedWait(Counter& count, Counter& ns, Counter& open, Counter& from,
@@ -292,11 +295,11 @@ class CountedWait {
   const uint64_t start_;
 };
 
-// What a copy went between.
+// Between which memories a copy went.
 enum class CopyKind : uint32_t { kHostToDevice, kDeviceToHost, kOnDevice };
 inline constexpr int kCopyKinds = 3;
 
-// Why a capture gave no graph, or refused something.
+// Why a capture made no graph, or refused a call.
 enum class CaptureFailure : uint32_t {
   kSync,       // the host would have waited for captured work
   kThread,     // work from another thread
@@ -309,16 +312,16 @@ enum class CaptureFailure : uint32_t {
 // What a race sanitizer may report.
 inline constexpr int kReportKinds = 7;
 
-// Added to by any thread, unless said otherwise.
+// Added to by any thread, unless a comment says otherwise.
 struct DeviceBlock {
   // Indexed by WaitReason.
   Counter waits[int(WaitReason::kCount)];
   Counter wait_ns[int(WaitReason::kCount)];
   // Of waits that have not ended: how many, and the sum of the moments
-  // (CLOCK_MONOTONIC) they began at. Both ways.
+  // (CLOCK_MONOTONIC) at which they began. Both move both ways.
   Counter waiting[int(WaitReason::kCount)];
   Counter waiting_from[int(WaitReason::kCount)];
-  // Under the allocator's lock.
+  // Written under the allocator's lock.
   Counter memory_total;
   Counter allocated;       // bytes; moves both ways
   Counter allocated_peak;  // bytes
@@ -327,7 +330,7 @@ struct DeviceBlock {
   Counter alloc_retries;
   Counter ooms;
 
-  Counter copy_bytes[kCopyKinds][2];  // by CopyKind, then pageable, pinned
+  Counter copy_bytes[kCopyKinds][2];  // [CopyKind][pageable, pinned]
   // Waits in a region that forbids them: [warned, refused][WaitReason].
   Counter sync_violations[2][int(WaitReason::kCount)];
   // In this order: race_ww, race_rw, alloc_reuse, missing_record_stream,
@@ -340,15 +343,16 @@ struct DeviceBlock {
   Counter graph_capture_failures[int(CaptureFailure::kCount)];
   Counter events_created;
   Counter events_recorded;
-  Counter events_pending;  // nobody has seen them done yet; both ways
+  Counter events_pending;  // not yet seen done; moves both ways
 };
 
-// A host thread that waits now. `owner`: times used << 32 | thread id, which is
-// 0: free, or kBeingWritten: not to be read. Whoever finds the same owner
-// before and after the other words has that thread's.
+// A host thread that waits now. `owner` is times used << 32 | thread id.
+// Instead of a thread id it may have 0 (free) or kBeingWritten (not to be
+// read). A reader that finds the same owner before and after the other words
+// has read that thread's.
 struct OpenWait {
   static constexpr uint64_t kBeingWritten = 0xffffffff;
-  // Instead of a WaitReason: for room in a stream's queue.
+  // A reason beside those of WaitReason: the thread waits for room in a queue.
   static constexpr uint64_t kFullQueue = uint64_t(WaitReason::kCount);
 
   alignas(kCacheLine) Counter owner;
@@ -359,14 +363,15 @@ struct OpenWait {
   Counter until;   // the stream's tasks below this number
 };
 
-// Of the process as a whole. Added to by any thread.
+// The process as a whole. Added to by any thread.
 struct ProcessBlock {
   Counter sanitizer_enabled;  // 0 or 1
   Counter trace_dropped;      // events lost to a full trace ring
   Counter async_waiters;      // moves both ways
   TimeHistogram async_wakeup_ns;
-  Counter sites;  // entries that may be known: those below
-  // Streams without a block here: all were taken, or memory had run out.
+  Counter sites;  // only entries below this number may be known
+  // Streams without a block here, because all were taken or there was no
+  // memory.
   Counter unpublished_streams;
 };
 
@@ -376,8 +381,8 @@ struct ControlBlock {
   Counter launch_blocking;  // 0: nothing asked; 1: off; 2: on
 };
 
-// The text behind RecentTask::name. Written once; `key` last. The counts are of
-// sampled tasks, added to by any launcher.
+// The text for a RecentTask::name. Written once, `key` last. The counts are of
+// sampled tasks; any launcher adds to them.
 struct NameEntry {
   Counter key;  // the address of the name in the process; 0: free
   Counter tasks;
@@ -385,9 +390,9 @@ struct NameEntry {
   char text[56];
 };
 
-// The line behind a call site's id, "train.py:12 in step": entry `id`. Sites
-// from kMaxSites on have none. Written once; `known` last. The counts are of
-// host waits from there, added to by any thread.
+// The line of a call site, "train.py:12 in step": entry `id`. Ids from
+// kMaxSites on have no entry. Written once, `known` last. The counts are of
+// host waits at that line; any thread adds to them.
 struct SiteEntry {
   std::atomic<uint32_t> known;
   std::atomic<uint32_t> reason;  // OpenWait::reason of the newest wait
@@ -409,7 +414,7 @@ struct SegmentHeader {
   uint64_t process_start;  // field 22 of /proc/<pid>/stat, against pid reuse
   uint64_t monotonic_ns;   // both clocks, read together
   uint64_t realtime_ns;
-  uint64_t pid_namespace;  // inode of /proc/self/ns/pid: where `pid` counts
+  uint64_t pid_namespace;  // inode of /proc/self/ns/pid, for which `pid` holds
   // From the environment when the segment was made; "" when unset.
   char rank[16];
   char local_rank[16];

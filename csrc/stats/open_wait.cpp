@@ -7,11 +7,11 @@
 namespace npu {
 namespace {
 
-constexpr uint64_t kThread = 0xffffffff;  // of OpenWait::owner
+constexpr uint64_t kThread = 0xffffffff;  // bits of OpenWait::owner
 constexpr uint64_t kOneUse = uint64_t{1} << 32;
 
-// The system call, once per thread. A forked child has its parent's number, in
-// a segment that nobody else sees.
+// Makes the system call once per thread. In a forked child this is still the
+// parent's number; it is unique there, too.
 uint64_t thread_number() {
   thread_local const uint64_t number = uint64_t(gettid());
   return number;
@@ -24,13 +24,14 @@ ListedWait::ListedWait(uint64_t reason, uint32_t site, int device,
     : place_(nullptr) {
   const uint64_t thread = thread_number();
   for (int i = 0; i < kMaxOpenWaits && !place_; ++i) {
-    // Threads mostly find their own place free: their numbers follow on.
+    // Most threads find the first place free, since threads have consecutive
+    // numbers.
     OpenWait& place =
         segment().waits[(thread + uint64_t(i)) % uint64_t(kMaxOpenWaits)];
     uint64_t owner = place.owner.load(std::memory_order_relaxed);
     if (owner & kThread) continue;
     const uint64_t writing = (owner + kOneUse) | OpenWait::kBeingWritten;
-    // Acquire: our words come after those of whoever had the place before.
+    // Acquire: our words come after those of the place's previous thread.
     if (place.owner.compare_exchange_strong(owner, writing,
                                             std::memory_order_acquire,
                                             std::memory_order_relaxed))
@@ -47,14 +48,14 @@ ListedWait::ListedWait(uint64_t reason, uint32_t site, int device,
                        std::memory_order_relaxed);
   place_->until.store(until, std::memory_order_relaxed);
   const uint64_t owner = place_->owner.load(std::memory_order_relaxed);
-  // Release: whoever sees the thread sees its words.
+  // Release: whoever sees the thread's number sees its words.
   place_->owner.store((owner & ~kThread) | thread, std::memory_order_release);
 }
 
 void ListedWait::end() {
   if (!place_) return;
   const uint64_t owner = place_->owner.load(std::memory_order_relaxed);
-  // Release: with the acquire of the next thread that takes the place.
+  // Release: pairs with the acquire of the next thread that takes the place.
   place_->owner.store(owner & ~kThread, std::memory_order_release);
   place_ = nullptr;
 }

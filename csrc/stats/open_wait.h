@@ -5,12 +5,11 @@
 
 namespace npu {
 
-// Lists the calling thread's wait in the segment until end(). Where
-// kMaxOpenWaits threads wait already, or for a thread's wait within a wait, it
-// may find no place: then the wait is only counted.
+// Lists the calling thread's wait in the segment until end(). Where all
+// kMaxOpenWaits places are taken, the wait is not listed, only counted.
 class ListedWait {
  public:
-  // `reason` as OpenWait::reason; `until` and `now` as OpenWait::until, since.
+  // `reason`, `until` and `now` are OpenWait's `reason`, `until` and `since`.
   ListedWait(uint64_t reason, uint32_t site, int device, int64_t stream,
              uint64_t until, uint64_t now);
   ~ListedWait() { end(); }
@@ -19,7 +18,7 @@ class ListedWait {
   void end();
 
  private:
-  OpenWait* place_;  // null: none, or ended
+  OpenWait* place_;  // null: no place, or ended
 };
 
 }  // namespace npu

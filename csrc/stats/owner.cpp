@@ -58,7 +58,7 @@ bool read_segment_owner(int file, Owner& owner) {
 
 namespace {
 
-// A name may be a FIFO's or a link's, for which nobody waits.
+// The name may be that of a FIFO or a link: neither is followed or waited for.
 bool owner_of(int directory, const char* name, ReadOwner read_owner,
               Owner& owner) {
   constexpr int kFlags = O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
@@ -69,13 +69,14 @@ bool owner_of(int directory, const char* name, ReadOwner read_owner,
   return whole;
 }
 
-// From now on its time is that of the find.
+// Renames a dead process's file. Its time from now on is that of this
+// discovery.
 void lay_aside(int directory, const std::string& name) {
   utimensat(directory, name.c_str(), nullptr, AT_SYMLINK_NOFOLLOW);
   renameat(directory, name.c_str(), directory, (name + kDeadSuffix).c_str());
 }
 
-using Dead = std::pair<int64_t, std::string>;  // found at, in seconds
+using Dead = std::pair<int64_t, std::string>;  // when found (seconds), name
 
 void remove_old(int directory, std::vector<Dead>& dead, size_t kept) {
   std::sort(dead.begin(), dead.end(), std::greater<>());

@@ -25,22 +25,22 @@ namespace npu {
 namespace {
 
 std::string path_;
-// Where the file goes on behind the segment: at a page.
+// The offset of the extension, which begins at the next page after the segment.
 constexpr size_t kExtensionAt = (sizeof(Segment) + 4095) / 4096 * 4096;
-bool inherited_ = false;  // of a fork, and without a file since
-// The file that is mapped, also when it has been removed; 0: none.
+bool inherited_ = false;  // forked with it, and it has had no file since
+// The inode of the mapped file, kept when the file is removed; 0: none.
 ino_t file_number_ = 0;
 std::mutex blocks_mutex_;  // guards handing out stream blocks
 int stream_blocks_ = 0;    // handed out
 
-// Said once for a segment: somebody will look for its figures.
+// Reports once per segment why others will not find its figures.
 void complain(const char* what, const std::string& path, int error) {
   fprintf(stderr, "npu_dispatch: %s: %s: %s\n", what, path.c_str(),
           strerror(error));
 }
 
-// Memory for all but the stream blocks, and for those handed out so far: what
-// threads write to without asking. 0, or an errno.
+// Takes the memory for everything but the stream blocks, and for the blocks
+// handed out so far: threads write there without asking. Returns 0 or an errno.
 int allocate_file(int file) {
   const size_t begin = offsetof(Segment, streams);
   const size_t end = offsetof(Segment, names);
@@ -49,7 +49,7 @@ int allocate_file(int file) {
   return allocate_pages(file, end, sizeof(Segment) - end);
 }
 
-// Writes what is not zero: a file of zeros takes no memory.
+// Writes the pages that are not all zeros: a hole in the file takes no memory.
 bool write_pages(int file, const Segment* from) {
   constexpr size_t kPage = 4096;
   static const char zeros[kPage] = {};
@@ -63,9 +63,10 @@ bool write_pages(int file, const Segment* from) {
   return true;
 }
 
-// A new file in memory. `at`: what it begins with, and where it is mapped, in
-// one step; null: zeros, anywhere. Null, and a line on stderr, where no such
-// file can be had.
+// Makes and maps a new file in memory. `at`: a segment whose content the file
+// takes over, and in whose place it is mapped in one step; null: a file of
+// zeros, mapped anywhere. Returns null, and writes a line to stderr, where it
+// fails.
 void* map_file(Segment* at) {
   static const char* const kNoFile =
       "other processes cannot see this one's statistics";
@@ -87,15 +88,15 @@ void* map_file(Segment* at) {
   // In a container that shares /dev/shm another process may have our number.
   if (is_of_another_namespace(path, read_segment_owner))
     path += "-" + std::to_string(pid_namespace());
-  unlink(path.c_str());  // a dead process of the same number
+  unlink(path.c_str());  // left by a dead process of the same number
   const int file =
       open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   if (file < 0) {
     complain(kNoFile, path, errno);
     return nullptr;
   }
-  // The memory first: a page that is touched for the first time while
-  // /dev/shm is full kills the process.
+  // The memory is taken first: touching a page for the first time while
+  // /dev/shm is full would kill the process.
   int failed = ftruncate(file, sizeof(Segment)) ? errno : allocate_file(file);
   if (!failed && ((at && !write_pages(file, at)) || fstat(file, &info)))
     failed = errno;
@@ -120,9 +121,10 @@ void* map_file(Segment* at) {
   return memory;
 }
 
-// Our file; -1 and an errno where its name is no longer ours. By its name: a
-// descriptor that we kept would be somebody else's in a program that closes all
-// it finds.
+// Opens our file again; -1, with an errno in `failed`, where its name is no
+// longer that of our file. It is opened by name: in a program that closes every
+// descriptor it finds, the number of one that we had kept could be another
+// file's.
 int open_again(int& failed) {
   const int file = open(path_.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
   if (file < 0) {
@@ -137,7 +139,7 @@ int open_again(int& failed) {
   return -1;
 }
 
-// Memory for the block, where it is in a file. 0, or an errno.
+// Takes the memory for the block, where it is in a file. Returns 0 or an errno.
 int allocate_block(const StreamBlock& block) {
   if (!file_number_) return 0;
   int failed = 0;
@@ -152,7 +154,7 @@ int allocate_block(const StreamBlock& block) {
 
 std::atomic<void*> extension_{nullptr};  // made under blocks_mutex_
 
-// Makes the file longer by the extension and maps it. 0, or an errno.
+// Makes the file longer by the extension and maps that. Returns 0 or an errno.
 int map_extension(size_t bytes, void*& memory) {
   if (!file_number_) return ENOENT;
   int failed = 0;
@@ -192,8 +194,8 @@ void set(char* to, size_t bytes, std::initializer_list<const char*> names) {
 }
 
 Segment* make(void* memory) {
-  // Zero pages are valid counters; only the header needs values. The magic
-  // goes last, so that a reader never sees a half-written header.
+  // Pages of zeros are valid counters, so only the header needs values. The
+  // magic is written last, so that a reader never sees a half-written header.
   Segment* s = static_cast<Segment*>(memory);
   timespec real;
   clock_gettime(CLOCK_REALTIME, &real);
@@ -225,7 +227,7 @@ uint64_t key_of(const char* name) {
   return uint64_t(reinterpret_cast<uintptr_t>(name));
 }
 
-// Where a name is looked for: first, second, ...
+// The i-th place where a name is looked for.
 uint64_t place_of(uint64_t key, int i) {
   return (((key >> 4) * 0x9e3779b97f4a7c15u >> 32) + uint64_t(i)) % kMaxNames;
 }
@@ -276,7 +278,8 @@ StreamBlock* claim_stream_block() {
 }
 
 void* segment_extension(size_t bytes, void (*fill)(void*)) {
-  // Acquire: with the release below, whoever sees it sees its first values.
+  // Acquire: pairs with the release below; whoever sees the extension sees its
+  // first values.
   void* memory = extension_.load(std::memory_order_acquire);
   if (memory) return memory;
   segment();
@@ -315,7 +318,7 @@ void count_name(const char* name, uint64_t ns) {
   const uint64_t key = key_of(name);
   for (int i = 0; i < kMaxNames; ++i) {
     NameEntry& entry = segment().names[place_of(key, i)];
-    // Relaxed: the text is not looked at.
+    // Relaxed: the text is not read here.
     const uint64_t found = entry.key.load(std::memory_order_relaxed);
     if (!found) return;
     if (found != key) continue;
@@ -375,8 +378,8 @@ void detach_segment_after_fork() {
   file_number_ = 0;
   new (&blocks_mutex_) std::mutex;  // another thread may have held it
   inherited_ = true;
-  // The parent's stays mapped, and is not written to: the child's first use
-  // makes its own. Relaxed: the child has one thread.
+  // The parent's extension stays mapped but is not written to: the child's
+  // first use makes one of its own. Relaxed: the child has one thread.
   extension_.store(nullptr, std::memory_order_relaxed);
   make(s);
 }

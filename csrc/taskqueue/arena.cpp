@@ -38,9 +38,9 @@ uint64_t* Arena::take(uint32_t n_words) {
   uint64_t seen = head.load(std::memory_order_acquire);
   while (Chunk* chunk = reinterpret_cast<Chunk*>(seen & kAddress)) {
     const uint64_t next = chunk->next.load(std::memory_order_relaxed);
-    // Acquire: the chunk's last user is done with it. The new head keeps the
-    // pushes below it visible, because the exchange continues their release
-    // sequence.
+    // Acquire: the chunk's last user is done with it before we use it. The new
+    // head keeps the pushes below it visible, because the exchange continues
+    // their release sequence.
     if (head.compare_exchange_weak(seen, retag(seen, next & kAddress),
                                    std::memory_order_acquire,
                                    std::memory_order_acquire))
@@ -63,7 +63,8 @@ void Arena::give(uint64_t* words) {
   uint64_t seen = head.load(std::memory_order_relaxed);
   do {
     chunk->next.store(seen & kAddress, std::memory_order_relaxed);
-    // Release: whoever takes the chunk sees `next`, and our use of it as over.
+    // Release: whoever takes the chunk sees `next`, and its use comes after
+    // ours.
   } while (!head.compare_exchange_weak(
       seen, retag(seen, reinterpret_cast<uint64_t>(chunk)),
       std::memory_order_release, std::memory_order_relaxed));

@@ -8,15 +8,15 @@
 namespace npu {
 
 // A lock-free stack of free chunks per power of two. Any thread takes, any
-// thread gives back. Memory comes from malloc when a class is empty and is
-// kept for ever, so the steady state allocates nothing.
+// thread gives back. Memory comes from malloc when a class is empty and is kept
+// as long as the arena, so the steady state allocates nothing.
 class Arena {
  public:
   Arena() = default;
   Arena(const Arena&) = delete;
   ~Arena();
 
-  // At least `n_words` words, uninitialised, aligned to 16 bytes. A
+  // At least `n_words` words, uninitialised, aligned to 16 bytes. Throws a
   // runtime_error, with nothing changed, where there is no memory.
   uint64_t* take(uint32_t n_words);
   void give(uint64_t* words);

@@ -10,14 +10,14 @@ struct CallSite {
   uint32_t forward = 0;  // in backward: that of the forward call; else 0
 };
 
-// Asked once per operator, so it must cost next to nothing, and never fail.
+// Called once per operator, so it must cost next to nothing, and never fail.
 using CallSiteHook = CallSite (*)();
 
 namespace detail {
 inline CallSiteHook call_site_hook = nullptr;
 }
 
-// Before the first launch.
+// To be called before the first launch.
 inline void set_call_site_hook(CallSiteHook hook) {
   detail::call_site_hook = hook;
 }

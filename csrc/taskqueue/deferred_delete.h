@@ -1,4 +1,4 @@
-// What is no longer wanted while queued tasks may still use it.
+// Keeps objects that nobody wants any more but that queued tasks may still use.
 #pragma once
 
 #include <memory>
@@ -10,7 +10,8 @@
 
 namespace npu {
 
-// A place in a stream: over once `number` of its tasks have retired.
+// A point in a stream: it is over once `number` of the stream's tasks have
+// retired.
 struct StreamPoint {
   Stream* stream;
   uint64_t number;
@@ -19,12 +20,13 @@ struct StreamPoint {
 };
 
 // Keeps objects until their points are over. Any thread; never waits for a
-// stream. Owners never destroy theirs: threads outlive static destruction.
+// stream. Its owners never destroy it: threads outlive static destruction.
 template <typename T>
 class DeferredDelete {
  public:
-  // Destroys the object some time after the last of the points. Collects now
-  // and then, so that a call costs the same however many objects are kept.
+  // Destroys the object some time after the last of the points. Collects only
+  // when the number of kept objects has doubled, so that a call's mean cost
+  // does not grow with them.
   void after(std::vector<StreamPoint> points, std::unique_ptr<T> object) {
     bool full;
     {
@@ -35,7 +37,7 @@ class DeferredDelete {
     if (full) collect();
   }
 
-  // Destroys what may be destroyed by now, outside the lock.
+  // Destroys every object whose points are over, outside the lock.
   void collect() {
     std::vector<Kept> gone;
     std::lock_guard lock(mutex_);

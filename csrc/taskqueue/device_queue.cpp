@@ -17,7 +17,7 @@ npu_queue create(int device, int priority, const npu_reports* reports) {
       "' has no further queue for a stream; use fewer streams");
 }
 
-// `queue` is the InFlight.
+// Has the type of npu_driver::launch, but its `queue` is the InFlight.
 int run_in_flight(npu_queue queue, const npu_kernel* kernel,
                   const uint64_t* words, npu_failure* failure) {
   if (kernel->flags & NPU_KERNEL_ON_HOST)

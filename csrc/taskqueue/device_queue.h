@@ -1,4 +1,4 @@
-// A stream's queue of the driver, for whoever wants a kernel done.
+// The driver's queue of one stream, and how a kernel runs on it.
 #pragma once
 
 #include <memory>
@@ -16,14 +16,14 @@ class DeviceQueue {
   ~DeviceQueue();
   DeviceQueue(const DeviceQueue&) = delete;
 
-  // Runs the kernel in order with what was started before; it is done on
-  // return. One thread at a time.
+  // Runs the kernel in order with what was started before; the kernel is done
+  // when this returns. One thread at a time.
   int run(const npu_kernel* kernel, const uint64_t* words,
           npu_failure& failure) const {
     return run_(handle_, kernel, words, &failure);
   }
 
-  // For a driver that reports the end of its tasks; else null.
+  // Set for a driver that reports the end of its tasks; else null.
   InFlight* in_flight() const { return in_flight_.get(); }
 
  private:

@@ -12,14 +12,14 @@ bool Event::record(Stream& stream) {
   Submission s;
   s.gate = 0;  // nothing follows its commit
   if (timing_ == Timing::kOn) {
-    // Held here until begin() has neither refused nor thrown.
+    // Owned here until begin() has succeeded, which may refuse or throw.
     std::unique_ptr<TimeCell> cell(TimeCell::make());
     if (!stream.begin(1, s, call_site())) return false;
     s.task->marks.kind = TaskKind::kTimestamp;
     s.task->kernel = nullptr;
     s.words[0] = reinterpret_cast<uint64_t>(cell.get());
     stream.commit(s);
-    // The task holds the cell too from here on.
+    // From here on the task holds the cell, too.
     forget();
     cell_ = cell.release();
     number_ = s.position + 1;
@@ -34,8 +34,9 @@ bool Event::record(Stream& stream) {
   stream_ = &stream;
   count_record(first);
   if (Observer* o = observer()) o->event_recorded(stream, number_);
-  // No after_commit(): launches block until their work is done, and a mark is
-  // no work. Who records could not be told of a wait given up after the record.
+  // after_commit() is not called: where launches block, they block until their
+  // work is done, and a mark is no work. Nor could the caller be told of a wait
+  // that was given up after the record.
   if (s.gate != 0 && !stream.sink())
     if (Observer* o = observer()) o->published(stream, s.refused);
   return true;

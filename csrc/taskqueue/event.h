@@ -10,26 +10,26 @@ namespace npu {
 
 class Stream;
 
-// Where a queued task leaves the time. Shared by the event and the task: the
-// event may die first.
+// Where a queued task leaves the time. The event and the task share it, because
+// the event may be destroyed first.
 class TimeCell {
  public:
   // One cell with two holders, the event and the task.
   static TimeCell* make() { return new TimeCell; }
 
-  // The task: notes the time, and lets go.
+  // Called by the task: notes the time and releases the cell.
   void set(uint64_t ns) {
     note(ns);
     release();
   }
-  // A graph, at each replay: notes the time and holds on.
+  // Called by a graph at each replay: notes the time and keeps the cell.
   void note(uint64_t ns) {
-    // Release is not needed for readers: they wait for the task itself.
+    // Relaxed: readers have waited for the task itself.
     ns_.store(ns, std::memory_order_relaxed);
   }
   uint64_t ns() const { return ns_.load(std::memory_order_relaxed); }
   void release() {
-    // Acquire-release: the last holder's delete comes after the other's use.
+    // Acquire-release: the last holder deletes after the other's last use.
     if (holders_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
   }
 
@@ -51,8 +51,8 @@ class Event {
   }
   Event(const Event&) = delete;
 
-  // Marks the work submitted to `stream` so far. A load; with timing, also one
-  // queued task. False when the stream has failed (the event is unchanged).
+  // Marks the work submitted to `stream` so far. Costs a load, and with timing
+  // a queued task. False when the stream has failed (the event is unchanged).
   bool record(Stream& stream);
 
   bool recorded() const { return stream_ != nullptr; }
@@ -60,20 +60,22 @@ class Event {
   Stream* stream() const { return stream_; }
   uint64_t number() const { return number_; }
 
-  // True when never recorded. Does not wait. An event recorded in a capture is
-  // done once a replay has reached it; one without timing says so at once.
+  // True when never recorded. Does not wait. An event with timing that was
+  // recorded in a capture is done once a replay has reached it; one without
+  // timing counts as done at once.
   bool done() const;
-  // Host waits; returns at once when never recorded, and for an event recorded
-  // in a capture: wait for the replay's stream instead.
+  // The calling thread waits until the event is done. Returns at once for an
+  // event that was never recorded, and for one recorded in a capture: there,
+  // wait for the replay's stream instead.
   void synchronize() const;
-  // The time of the record, CLOCK_MONOTONIC in ns. Needs recorded, timing,
-  // done.
+  // The time of the record in ns of CLOCK_MONOTONIC. The event has been
+  // recorded with timing and is done.
   uint64_t time_ns() const { return cell_->ns(); }
 
  private:
   void forget();
   void count_record(bool first);
-  // The event counts as pending until this or the next record().
+  // Notes that the event was seen done. Until then it counts as pending.
   void seen_done() const;
 
   const Timing timing_;

@@ -80,7 +80,8 @@ void Executor::finish(Task& task, const TaskNotes::Running& running,
   const uint64_t position = running.position;
   notes_.ends(task, running, ended);
   retire(task, position);
-  // While tracing every task has a stamp; the statistics take their share.
+  // While somebody traces or profiles, every task has a stamp; the statistics
+  // are of the sampled ones only.
   if (!is_sampled(position)) return;
   const uint64_t now = notes_.count(running, ended);
   if (placement_)
@@ -89,7 +90,8 @@ void Executor::finish(Task& task, const TaskNotes::Running& running,
   obey_control();
 }
 
-// Inlined: calling it would cost a tenth of what the launcher does for a task.
+// Inlined: a call would add a tenth to what the launcher spends on a task
+// (launcher_per_task of bench/cpp).
 [[gnu::always_inline]] inline void Executor::perform(Task& task,
                                                      uint64_t position) {
   if (drops_tasks()) [[unlikely]]
@@ -127,7 +129,7 @@ int Executor::execute(Task& task, uint64_t position, npu_failure& failure) {
   return stream_.queue_.run(task.kernel, task.words(), failure);
 }
 
-// A task that is the engine's, not the driver's.
+// Runs a task of the engine's own, which the driver does not see.
 int Executor::execute_own(Task& task, uint64_t position, npu_failure& failure) {
   StreamBlock& block = *stream_.block_;
   switch (task.marks.kind) {
@@ -136,7 +138,7 @@ int Executor::execute_own(Task& task, uint64_t position, npu_failure& failure) {
       Stream& other = *reinterpret_cast<Stream*>(task.words()[0]);
       const uint64_t number = task.words()[1];
       hold(other, number);
-      // Our later tasks would read what the failed one was to write.
+      // This stream's later tasks would read what the failed one was to write.
       const auto error = other.error();
       if (!error || error->task >= number) return NPU_OK;
       snprintf(failure.text, sizeof failure.text,
@@ -166,7 +168,8 @@ void Executor::hold(Stream& other, uint64_t number) {
   block.held_by.store(
       1 + uint64_t(other.id()) + (uint64_t(other.device()) << 32),
       std::memory_order_relaxed);
-  // Relaxed: what it runs now, or has just run.
+  // Relaxed: a name for the statistics only, of the task that the other stream
+  // runs now or has just run.
   const RecentTask& running =
       other.block_->recent[other.retired().value() % kRecentTasks];
   const auto* name = reinterpret_cast<const char*>(

@@ -10,28 +10,29 @@ namespace npu {
 
 class LauncherPlacement;
 
-// One thread at a time: the stream's launcher, or whoever takes its place.
+// One thread at a time uses it: the stream's launcher, or one in its place.
 class Executor {
  public:
   // `placement`: the launcher thread's own; null without one.
   explicit Executor(Stream& stream, LauncherPlacement* placement = nullptr);
 
-  // Runs what is queued until there is nothing; needs a placement. Its slots
-  // may not have been announced yet (Ring::flush()).
+  // Runs what is queued until nothing is; needs a placement. It need not have
+  // announced the slots of what it ran (Ring::flush()).
   void run_queued();
-  // Runs the oldest task; there is one.
+  // Runs the oldest task; there must be one.
   void step();
 
-  // Whether there is a task that would not wait, for another stream or a flag.
+  // Whether there is a task that would wait neither for another stream nor for
+  // a flag.
   bool ready() const;
   // The stream that the oldest task waits for; null where it waits for none.
   Stream* held_by() const;
-  // Whether it waits for a flag; for that of an external event, which only this
-  // process records.
+  // Whether the oldest task waits for a flag; whether that flag is an external
+  // event's, which only this process records.
   bool held_by_flag() const;
   bool held_by_event() const;
 
-  // The parts of it, for those that run tasks in another way.
+  // The parts of run_queued(), for callers that run tasks in another way.
   //
   // Runs the task and retires it.
   void process(Task& task, uint64_t position);
@@ -41,12 +42,13 @@ class Executor {
   [[gnu::cold, gnu::noinline]] void failed(int code, Task& task,
                                            uint64_t position,
                                            const npu_failure& failure);
-  // The task is of a stream that has failed.
+  // Gives up a task of a stream that has failed.
   [[gnu::cold, gnu::noinline]] void drop(Task& task, uint64_t position);
   bool drops_tasks() const;
-  // Gives the task's memory and slot back, and tells who waits for its number.
+  // Gives the task's memory and slot back, and tells those who wait for it.
   void retire(Task& task, uint64_t position);
-  // The same for one that carries a stamp; when it began and ended, in ticks.
+  // Like retire(), for a task that carries a stamp, and that began and ended at
+  // these ticks.
   void retire_stamped(Task& task, uint64_t position, uint64_t begun,
                       uint64_t ended);
 
@@ -67,9 +69,9 @@ class Executor {
 };
 
 inline bool Executor::drops_tasks() const {
-  // Relaxed: this thread is the one that sets kFailed (or force_stop(), for
-  // which the next task is early enough), and clear_error() only resets it
-  // while nothing is queued.
+  // Relaxed: it is this thread that sets kFailed (or force_stop(), for which
+  // the next task is early enough), and clear_error() resets it only while
+  // nothing is queued.
   return stream_.gate_.load(std::memory_order_relaxed) & Stream::kFailed;
 }
 
@@ -77,7 +79,7 @@ inline void Executor::retire(Task& task, uint64_t position) {
   if (task.marks.spilled) [[unlikely]]
     stream_.arena_.give(task.words());
   stream_.ring_.pop();
-  // Before the advance, so that whoever has waited for it reads this number.
+  // Stored before the advance, so that whoever has waited for it reads it.
   stream_.block_->retired.store(position + 1, std::memory_order_relaxed);
   if (stream_.retired_.advance_to(position + 1)) [[unlikely]]
     stream_.waiters_.retired(stream_, position + 1);

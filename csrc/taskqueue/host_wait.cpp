@@ -22,13 +22,13 @@ namespace {
 constexpr uint64_t kInterruptNs = 50'000'000;
 
 HostWaitHooks hooks_{};
-// Relaxed: a wait that starts while watching starts or ends is either.
+// Relaxed: a wait that begins while watching begins or ends may go either way.
 std::atomic<int> watchers_{0};
 thread_local int sleep_at_once_ = 0, no_host_waits_ = 0;
 
 thread_local uint64_t deadline_ = 0;  // now_ns(); 0: none
 
-// How long such a wait may take; 0: for ever.
+// How long a wait of this kind may take; 0: for ever.
 uint64_t limit_ns(WaitReason reason) {
   static const uint64_t device =
       uint64_t(env_int("ACL_DEVICE_SYNC_TIMEOUT", -1, -1, 1 << 30));
@@ -100,13 +100,13 @@ bool wait(Stream& stream, uint64_t number, GoesOn goes_on = nullptr) {
   }
 }
 
-// Where a kind of wait is counted.
+// The counters of one kind of wait.
 struct Counts {
   Counter &count, &ns, &open, &from;
 };
 
-// A wait as the statistics see it: listed while it lasts, noted by line when it
-// has ended.
+// A wait as the statistics see it: it is listed while it lasts, and counted for
+// its line when it has ended.
 class MeasuredWait {
  public:
   MeasuredWait(const Counts& c, WaitReason reason, const Stream& stream,
@@ -116,7 +116,7 @@ class MeasuredWait {
         start_(now_ns()),
         counted_(c.count, c.ns, c.open, c.from, start_),
         listed_(reason_, site_, stream.device(), stream.id(), number, start_) {}
-  // Given up.
+  // Where end() was not called, the wait was given up.
   ~MeasuredWait() {
     if (!ended_) counted_.end(now_ns());
   }
@@ -140,7 +140,7 @@ class MeasuredWait {
   bool ended_ = false;
 };
 
-// Throws where who watches refuses it.
+// Throws where the hook refuses the wait.
 void tell_before(Stream& stream, WaitReason reason, const char* op) {
   if (!host_waits_are_watched() || !hooks_.before) return;
   const uint64_t pending = stream.tail() - stream.retired().value();

@@ -10,7 +10,7 @@ namespace npu {
 
 class Stream;
 
-// Of a launch that found its stream's ring full.
+// The reason of a launch that found its stream's ring full.
 inline constexpr WaitReason kFullQueue = WaitReason(OpenWait::kFullQueue);
 
 // A wait, as those who watch waits see it.
@@ -24,22 +24,25 @@ struct HostWait {
 
 // How the layer above takes part in a wait. All may be null.
 struct HostWaitHooks {
-  // Around the sleeping part: let go of, and take back, what others need
-  // meanwhile (the GIL). `release` returns a token for `reacquire`.
+  // Called around the part of a wait that sleeps: they release, and take back,
+  // what others need meanwhile (the GIL). `release` returns a token for
+  // `reacquire`.
   void* (*release)();
   void (*reacquire)(void* token);
-  // After a signal and every 50 ms: throws to abandon the wait (Ctrl-C).
+  // Called after a signal and every 50 ms; throws to abandon the wait (Ctrl-C).
   // Nothing has changed for the caller then, except that time has passed.
   void (*check_interrupt)();
-  // While waits are watched: before each one, throws to refuse it.
+  // Called before each wait while waits are watched; throws to refuse it.
   void (*before)(const HostWait&);
-  // After each one that took time, and after all while waits are watched.
+  // Called after each wait that took time, and while waits are watched after
+  // every wait.
   void (*after)(const HostWait&);
 };
 
 void set_host_wait_hooks(const HostWaitHooks& hooks);
 
-// Waits are watched while this has been called more often with true.
+// Waits are watched while this has been called more often with true than with
+// false.
 void watch_host_waits(bool watch);
 bool host_waits_are_watched();
 
@@ -48,17 +51,18 @@ bool host_waits_are_watched();
 void host_wait(Stream& stream, uint64_t number, WaitReason reason,
                const char* op = nullptr);
 
-// The same, given up where `goes_on`, asked every 50 ms, says no: false.
+// Like host_wait(), but gives up and returns false where `goes_on`, asked every
+// 50 ms, says no.
 bool host_wait_while(Stream& stream, uint64_t number, WaitReason reason,
                      const std::function<bool()>& goes_on);
 
-// The same in two steps, for a caller that must know before it queues work
-// whether it may wait for it: the first throws if it may not.
+// host_wait() in two steps, for a caller that must know before it queues work
+// whether it may wait for that work: the first step throws where it may not.
 void announce_host_wait(Stream& stream, WaitReason reason, const char* op);
 void host_wait_announced(Stream& stream, uint64_t number, WaitReason reason,
                          const char* op);
 
-// For a caller that found the ring full.
+// Waits on behalf of a caller that found the ring full.
 void host_wait_for_space(Stream& stream, uint64_t number);
 
 }  // namespace npu

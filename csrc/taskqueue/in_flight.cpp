@@ -11,7 +11,8 @@
 namespace npu {
 namespace {
 
-// To see that the stream was stopped while the device does not answer.
+// How often a wait for the device looks whether the stream was stopped: a
+// device that does not answer wakes nobody.
 constexpr uint64_t kLookNs = 20'000'000;
 constexpr uint64_t kSpinTicks = 20'000;
 
@@ -39,8 +40,8 @@ InFlight::InFlight(Stream& stream)
               },
       } {}
 
-// Release, in advance_to(): who sees the number ended sees what the driver's
-// thread has seen of the task, and the failure.
+// The release in advance_to() passes on what the driver's thread has seen of
+// the task, and the failure, to whoever sees that the number has ended.
 void InFlight::report(uint64_t number) {
   ended_.advance_to(number);
   stream_.wake_launcher();
@@ -62,7 +63,7 @@ const npu_failure* InFlight::failure_of(uint64_t number) const {
 void InFlight::reset() {
   driver_.queue_reset(queue_);
   failed_.store(0, std::memory_order_relaxed);
-  // The driver is silent: this thread is the only one that advances.
+  // queue_reset() has silenced the driver, so only this thread advances ended_.
   if (!ended_.reached(started_)) ended_.advance_to(started_);
 }
 
@@ -73,8 +74,8 @@ void InFlight::rest() {
 
 int InFlight::finish(uint64_t& number, npu_failure& failure) {
   bool ended = ended_.spin(started_, SpinGrant(kSpinTicks).ticks());
-  // Relaxed: it only says that the device starts nothing more; what is read is
-  // read after ended() of the same number.
+  // Relaxed: failed_ only says here that the device starts nothing more. The
+  // failure itself is read after ended_ has reached the same number.
   while (!ended && !failed_.load(std::memory_order_relaxed)) {
     ended = ended_.sleep(started_, kLookNs);
     if (ended || !stream_.failed()) continue;
@@ -86,7 +87,7 @@ int InFlight::finish(uint64_t& number, npu_failure& failure) {
   }
   number = failed_.load(std::memory_order_relaxed);
   if (!number) return NPU_OK;
-  // The report is under way where the failure was seen first.
+  // Where failed_ was seen before ended_, the report is still being made.
   while (!ended_.reached(number)) ended_.spin(number, kSpinTicks);
   failure = failure_;
   reset();
@@ -100,7 +101,7 @@ bool InFlight::wait_for_room() {
              !ended_.spin(next, SpinGrant(kSpinTicks).ticks())) {
     ended_.sleep(next, kLookNs);
   }
-  // Relaxed: as in finish(), which is called then.
+  // Relaxed: as in finish(), which the caller calls after false.
   return !failed_.load(std::memory_order_relaxed) && !stream_.failed();
 }
 

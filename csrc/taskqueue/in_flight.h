@@ -1,5 +1,5 @@
-// What a stream has started on a driver whose tasks end later than submit()
-// returns, and what the driver has reported of it.
+// What a stream has started on a driver whose tasks end after submit() has
+// returned, and what the driver has reported of it.
 #pragma once
 
 #include <atomic>
@@ -13,7 +13,8 @@ namespace npu {
 class Stream;
 
 // One thread at a time starts, resets and asks for failures: the stream's
-// launcher, or who holds its inline mutex. Reports come from the driver's.
+// launcher, or the holder of its inline mutex. Reports come from a thread of
+// the driver's.
 class InFlight {
  public:
   explicit InFlight(Stream& stream);
@@ -22,36 +23,38 @@ class InFlight {
   void opened(npu_queue queue) { queue_ = queue; }
   npu_queue queue() const { return queue_; }
 
-  // As npu_driver::submit(). Where it returns NPU_OK, started() is its number.
+  // Like npu_driver::submit(). Where it returns NPU_OK, started() is the number
+  // of the kernel.
   int start(const npu_kernel* kernel, const uint64_t* words,
             npu_failure& failure);
   uint64_t started() const { return started_; }
 
   // Whether the end of `number` has been reported.
   bool ended(uint64_t number) const { return ended_.reached(number); }
-  // Of a number that has ended: how it failed, or null.
+  // How the task of a number that has ended failed; null where it did not.
   const npu_failure* failure_of(uint64_t number) const;
-  // When a number that has ended did so, where the driver says it: ns of
-  // CLOCK_MONOTONIC.
+  // When the task of a number that has ended began and ended, in ns of
+  // CLOCK_MONOTONIC. False where the driver does not say it.
   bool times(uint64_t number, uint64_t& begun, uint64_t& ended) const {
     return driver_.task_times &&
            driver_.task_times(queue_, number, &begun, &ended);
   }
-  // Gives up what has not ended. Everything has ended then.
+  // Gives up what has not ended. Afterwards every number counts as ended.
   void reset();
 
   // Waits until all that was started has ended. A failure resets the queue;
-  // `number` is that which failed, or where the stream was stopped the last.
+  // `number` is then the task that failed, or the last one where the stream was
+  // stopped.
   int finish(uint64_t& number, npu_failure& failure);
-  // After NPU_BUSY: waits until the next of those in flight has ended, or a
-  // moment where there is none. False: one of them has failed, or the stream.
+  // After NPU_BUSY: waits until the oldest task in flight has ended, or a
+  // moment where there is none. False: one of them, or the stream, has failed.
   bool wait_for_room();
-  // Starts, and waits for the end. Nothing was in flight.
+  // Starts the kernel and waits for its end. Nothing may be in flight before.
   int run(const npu_kernel* kernel, const uint64_t* words,
           npu_failure& failure);
 
-  // Sleeps a moment, before a device is asked again that had no room for the
-  // only task of a queue: no report of that queue tells when it has.
+  // Sleeps a moment before a full device is asked again for room for the only
+  // task of a queue: no report of that queue says when there is room.
   static void rest();
 
  private:
@@ -63,8 +66,9 @@ class InFlight {
   npu_queue queue_ = nullptr;
   uint64_t started_ = 0;
   Sequence ended_;
-  // The one that failed; 0: none. Relaxed: written before ended_ reaches it,
-  // whose release and acquire order it and the failure.
+  // The number of the task that failed; 0: none. Relaxed: it is written before
+  // ended_ reaches that number, whose release and acquire order both it and the
+  // failure.
   std::atomic<uint64_t> failed_{0};
   npu_failure failure_;
 };

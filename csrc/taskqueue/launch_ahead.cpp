@@ -64,8 +64,8 @@ LaunchAhead::Next LaunchAhead::start(Task& task) {
     has_started();
     return Next::kStarted;
   }
-  // No room; or it cannot be started, which counts once all before it has ended
-  // well.
+  // The device has no room for the task, or refuses it. A refusal counts only
+  // once all tasks before it have ended without failure.
   if (!alone()) return Next::kHeldBack;
   if (code == NPU_BUSY) {
     InFlight::rest();
@@ -78,7 +78,9 @@ LaunchAhead::Next LaunchAhead::start(Task& task) {
   return Next::kStarted;
 }
 
-// The task at launched_, which is done when what was started last has ended.
+// Notes the task at launched_ as started. It is done when the task that was
+// handed to the device last has ended: that is the task itself where it is a
+// kernel, and the kernel before it where it is a note of the time.
 void LaunchAhead::has_started() {
   flight(launched_) = {in_flight_.started(), ticks()};
   ++launched_;
@@ -102,16 +104,18 @@ void LaunchAhead::retire_ended() {
   }
 }
 
-// More may be in flight than the recent tasks hold: they show the oldest, so
-// that what the device is at is among them.
+// Lists a task among the stream's recent ones. More tasks may be in flight than
+// that list holds; it shows the oldest of them, so that the one which the
+// device is running is among them.
 void LaunchAhead::show(uint64_t position) {
   if (position >= launched_) return;
   const Task& task = *ring_.at(position);
   stream_.block().begin(position, name_of(task), task.site);
 }
 
-// Of a driver that says when its tasks ended. The note is of the time at which
-// the last of them did, or at which the launcher came here, if that was later.
+// For a driver that says when its tasks ended: notes the time at which the last
+// task before the note ended, or at which the launcher reached the note, if
+// that was later. Returns false where the driver does not say it.
 bool LaunchAhead::note_stated_time(Task& task, uint64_t position) {
   const Flight& noted = flight(position);
   uint64_t begun, ended;
@@ -125,8 +129,9 @@ bool LaunchAhead::note_stated_time(Task& task, uint64_t position) {
   return true;
 }
 
-// It began when it was started or the one before it ended, whichever was later,
-// and ends now; unless the driver says when.
+// Unless the driver says when the task began and ended, it began when it was
+// started or when the task before it ended, whichever was later, and it ends
+// now.
 void LaunchAhead::retire(Task& task, uint64_t position) {
   if (!task.stamp) {
     executor_.retire(task, position);
@@ -141,7 +146,8 @@ void LaunchAhead::retire(Task& task, uint64_t position) {
     const auto ticks_at = [&](uint64_t ns) {
       return ended - ns_to_ticks(now - ns);
     };
-    // Two clocks: what cannot be is what their conversion loses.
+    // The driver's times are of another clock; where they contradict ours by a
+    // little, the conversion between the two has lost that much.
     begun = std::max(begun, ticks_at(from));
     ended = std::max(begun, ticks_at(to));
   }
@@ -149,8 +155,9 @@ void LaunchAhead::retire(Task& task, uint64_t position) {
   last_end_ = ended;
 }
 
-// Of a stream that has failed: what the device has not done, it will not do. It
-// takes tasks again, also where nothing was behind the one that failed.
+// Drops what is in flight of a stream that has failed: the device does nothing
+// more of it. The reset also makes the queue take tasks again, and is needed
+// for that where nothing was behind the task that failed.
 void LaunchAhead::give_up_flights() {
   in_flight_.reset();
   while (!alone()) {
@@ -161,7 +168,8 @@ void LaunchAhead::give_up_flights() {
   }
 }
 
-// Until the device reports, the next task can be started, or the stream fails.
+// Waits until the device reports an end, the next task can be started, or the
+// stream fails.
 void LaunchAhead::wait_for_report(Next next) {
   const uint64_t number = flight(ring_.front_position()).number;
   const auto due = [&] {

@@ -1,10 +1,11 @@
 // Runs a stream's tasks on a device where they end after their start has
 // returned: starts what it can, and retires in order what has ended. A task
-// keeps its slot, and so its words, until then.
+// keeps its slot, and so its words, until it has ended.
 //
-// Kernels are started behind one another. A note of the time is taken when all
-// before it has ended. Everything else the executor does, when nothing is in
-// flight: it may wait for others, who may wait for what was in flight.
+// A kernel is started while earlier ones are still in flight. A time is noted
+// when all tasks before the note have ended. The executor runs every other
+// task, and only once nothing is in flight: such a task may wait for another
+// stream, which may be waiting for what was in flight.
 #pragma once
 
 #include <cstdint>
@@ -20,13 +21,13 @@ class LaunchAhead {
  public:
   LaunchAhead(Stream& stream, Executor& executor, InFlight& in_flight);
 
-  // Runs what is queued until there is nothing, nor anything in flight.
+  // Runs what is queued until nothing is queued and nothing is in flight.
   void run_queued();
 
  private:
   // What is noted of a task that has been started.
   struct Flight {
-    uint64_t number;   // of the InFlight; the task is done when it has ended
+    uint64_t number;   // of InFlight; its end is the end of this task
     uint64_t started;  // ticks
   };
   // What became of the oldest task that has not been started.

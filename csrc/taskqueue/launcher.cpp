@@ -66,7 +66,7 @@ struct Launcher::Idle {
   void pause() const { npu::pause(); }
   SpinGrant grant(uint64_t ticks) const { return SpinGrant(ticks); }
   bool work() const { return launcher.executor_.ring().front(); }
-  // An urgent stream is looked at as if somebody always waited.
+  // The launcher of an urgent stream looks as if somebody always waited.
   bool awaited() const {
     return is_urgent(launcher.stream_) || IdlePolicy::awaited(wanted(), next());
   }
@@ -95,7 +95,7 @@ bool Launcher::sleep_until_work() {
       now_ns() - ticks_to_ns(ticks_between(start, ticks()));
   block.idle.start(start_ns);
   while (!ring.front()) {
-    // Not before what is claimed has been published and run.
+    // It does not end before every claimed task has been published and run.
     const auto claimed = [&] {
       return ring.front_position() != stream_.tail();
     };
@@ -114,7 +114,7 @@ bool Launcher::sleep_until_work() {
   return true;
 }
 
-// One that may not interrupt all cores now looks again after a nap.
+// A launcher that may not interrupt all cores now looks again after a nap.
 void Launcher::park() {
   if (!policy().may_fence(now_ns())) return nap();
   executor_.parking().park([this] {

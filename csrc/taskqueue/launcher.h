@@ -12,7 +12,7 @@
 
 namespace npu {
 
-// Made on its thread.
+// It is constructed on the thread that it runs on.
 class Launcher {
  public:
   // The stream's launcher number `number`, counted from 0.
@@ -23,7 +23,7 @@ class Launcher {
  private:
   struct Idle;
 
-  // False: time to end.
+  // False: the launcher is to end.
   bool wait_for_work();
   bool sleep_until_work();
   void park();

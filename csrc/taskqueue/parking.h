@@ -11,16 +11,18 @@ namespace npu {
 template <typename System>
 class BasicParking {
  public:
-  // Any thread, after publishing work: whether it is to call wake().
+  // Whether the caller, which has just published work, has to call wake(). Any
+  // thread.
   bool needs_wake() {
     System::light_fence();  // pairs with heavy_fence() in park() and leave()
     // Relaxed: the fences order it.
     return parked_.load(std::memory_order_relaxed);
   }
 
-  // Of a producer. One wake-up per sleep, however many see the flag: whoever
-  // changes it to kWaking has the consumer and placement_ to itself. False: the
-  // consumer has left, and somebody is to take its place.
+  // For a producer. There is one wake-up per sleep, however many threads see
+  // the flag: the one that changes it to kWaking has the consumer and
+  // placement_ to itself. Returns false where the consumer has left: the caller
+  // then has to provide another one.
   [[gnu::noinline]] bool wake() {
     uint32_t found;
     if (!claim(found)) return found != kGone;
@@ -29,35 +31,37 @@ class BasicParking {
     return true;
   }
 
-  // Of any other thread: a driver's, which reports an end, or one that stops
-  // the stream. It produces nothing, so the consumer need not keep off its CPU.
+  // For any other thread: a driver's that reports an end, or one that stops the
+  // stream. It produces nothing, so the consumer need not keep off its CPU.
   void wake_if_parked() {
     if (uint32_t found; needs_wake() && claim(found)) finish_wake();
   }
 
-  // The consumer: sleeps until woken, unless has_work() when about to sleep.
-  // May return without work.
+  // Puts the consumer, which calls it, to sleep until it is woken; not where
+  // has_work() is true just before. May return without work.
   template <typename HasWork>
   void park(HasWork has_work) {
     placement_.before_sleep();
-    // Release: a waker that sees it may use placement_.
+    // Release: a waker that sees kAsleep may use placement_.
     parked_.store(kAsleep, std::memory_order_release);
     System::heavy_fence();  // pairs with light_fence() in needs_wake()
     // Either the producer saw parked_, or we see its work here.
     if (has_work() && withdraw()) return placement_.after_sleep();
-    // A producer that sees parked_ ends with setting it to 0, so the wait
-    // cannot miss. Acquire: pairs with the release in finish_wake().
+    // A thread that sees kAsleep ends by storing kAwake, which is 0, so the
+    // wait cannot miss its wake-up. Acquire: pairs with the release in
+    // finish_wake().
     while (const uint32_t seen = parked_.load(std::memory_order_acquire))
       System::futex_wait(&parked_, seen, 0);
     placement_.after_sleep();
   }
 
-  // The consumer, awake, is to end. False, with nothing changed, where there is
-  // work by now; else whoever publishes some is told so by wake().
+  // Called by the consumer, awake, before it ends. Returns false, with nothing
+  // changed, where there is work by now. After true, wake() returns false to
+  // whoever publishes work.
   template <typename HasWork>
   bool leave(HasWork has_work) {
-    // Relaxed: nobody uses placement_ on seeing it; start and end of threads
-    // order the rest.
+    // Relaxed: a producer that sees kGone does not use placement_; the start
+    // and the end of threads order everything else.
     parked_.store(kGone, std::memory_order_relaxed);
     System::heavy_fence();  // pairs with light_fence() in needs_wake()
     // Either the producer saw kGone, or we see its work here.
@@ -65,17 +69,17 @@ class BasicParking {
     parked_.store(kAwake, std::memory_order_relaxed);
     return false;
   }
-  // The CPU of the producer that woke it last; -1: none has. The consumer,
-  // awake.
+  // The CPU of the producer that woke the consumer last; -1: none has yet. Only
+  // the consumer calls it, while awake.
   int waker() const { return placement_.waker(); }
 
-  // The consumer that comes next, before its first look for work.
+  // Called by the next consumer before its first look for work.
   void enter() { parked_.store(kAwake, std::memory_order_relaxed); }
 
  private:
   enum : uint32_t { kAwake, kAsleep, kWaking, kGone };
 
-  // Whether the wake-up is ours; if not, `found` tells why.
+  // Returns whether the caller is to wake the consumer; if not, `found` is why.
   bool claim(uint32_t& found) {
     found = kAsleep;
     // Acquire: pairs with the release in park().
@@ -83,16 +87,16 @@ class BasicParking {
                                            std::memory_order_acquire);
   }
   void finish_wake() {
-    // Release: the consumer's acquire load of it orders our publish before
-    // its next look, and our use of placement_ before its own.
+    // Release: the consumer's acquire load of parked_ orders our publish before
+    // its next look, and our use of placement_ before its own use.
     parked_.store(kAwake, std::memory_order_release);
     System::futex_wake_all(&parked_);
   }
 
-  // The consumer takes the flag back, unless a producer is waking it.
+  // Lets the consumer take the flag back, unless somebody is waking it.
   bool withdraw() {
     uint32_t asleep = kAsleep;
-    // Relaxed: nothing is published by it.
+    // Relaxed: the exchange publishes nothing.
     return parked_.compare_exchange_strong(asleep, kAwake,
                                            std::memory_order_relaxed);
   }

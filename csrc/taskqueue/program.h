@@ -10,16 +10,17 @@ namespace npu {
 class DeviceQueue;
 class Stream;
 
-// Named by word 0 of a kProgram task; outlives every task that names it. What
-// the stream was given before is done when run() is called. Both are called on
+// Word 0 of a kProgram task names it; it outlives every task that does. What
+// the stream was given before is done when run() is called. run() is called on
 // the thread that executes `stream`'s tasks.
 class Program {
  public:
   // Returns an npu_code; the failure's text names the launch that failed.
   virtual int run(Stream& stream, const DeviceQueue& queue,
                   const uint64_t* words, npu_failure& failure) = 0;
-  // The task is given up without having run: its stream had failed before, or
-  // an observer refused it, on the submitting thread then.
+  // Called where the task is given up without having run: on the thread that
+  // executes the tasks, where the stream had failed before; on the submitting
+  // thread, where an observer refused the task.
   virtual void dropped(Stream& stream, const uint64_t* words) = 0;
 
  protected:

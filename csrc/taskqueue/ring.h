@@ -30,8 +30,8 @@ namespace npu {
 
 inline constexpr uint64_t kRingFull = ~uint64_t{0};
 
-// `Slot` has a member `lap`, an atomic uint32_t, which is the ring's and 0 at
-// first. All else in it is the user's.
+// `Slot` has a member `lap`, an atomic uint32_t, which belongs to the ring and
+// is 0 at first. Everything else in it belongs to the user.
 template <typename Slot, typename System = npu::System>
 class Ring {
   template <typename T>
@@ -40,8 +40,9 @@ class Ring {
 
  public:
   // `capacity`: a power of two, at least 2; `slots`: that many, of lap 0.
-  // Both outlive the ring. `first`: where positions begin, which all words of
-  // `control` say; slots then have the laps of the positions before it.
+  // `slots` and `control` outlive the ring. `first`: the first position; every
+  // word of `control` then holds it, and the slots have the laps of the
+  // positions before it.
   Ring(Slot* slots, uint64_t capacity, Control& control, uint64_t first = 0)
       : slots_(slots),
         mask_(capacity - 1),
@@ -56,11 +57,12 @@ class Ring {
   // slot(position) and must then publish() it. Any thread.
   [[gnu::always_inline]] uint64_t claim() {
     const bool alone = claimants_.enter();
-    // Relaxed: a sole claimant wrote it itself, for others the exchange below
-    // is what decides; nothing is read through p.
+    // Relaxed: a sole claimant wrote the tail itself, and for others the
+    // exchange below decides; nothing is read through p.
     uint64_t p = control_.tail.load(std::memory_order_relaxed);
     for (;;) {
-      // Acquire: passes on what find_room() saw with `head`.
+      // Acquire: pairs with the releases of known_head, so that this thread has
+      // seen what find_room() saw with `head`.
       const uint64_t known =
           control_.known_head.load(std::memory_order_acquire);
       if (int64_t(p - known) >= int64_t(capacity())) [[unlikely]] {
@@ -81,7 +83,7 @@ class Ring {
     }
   }
 
-  // The claimed position's slot; its claimant's until publish().
+  // The slot of a claimed position. It belongs to the claimant until publish().
   Slot& slot(uint64_t position) { return slots_[position & mask_]; }
 
   // Memory order: writes to slot(position) before publish() are visible to
@@ -92,15 +94,16 @@ class Ring {
   }
 
   // Fetches the line that the next claimant writes first. The consumer's core
-  // has had it since the lap before; taken back only when it is written, it
-  // stops the producer at its next locked instruction. Worth it while the
-  // consumer does not look at that slot in between.
+  // has had it since the lap before. If the producer took it back only when it
+  // writes, its next locked instruction would wait for it. The fetch pays off
+  // where the consumer does not look at that slot in between.
   void fetch_after(uint64_t position) {
     prefetch_for_write(&slots_[(position + 1) & mask_]);
   }
 
   // Says that the positions below `head` are free, before the consumer has
-  // announced it, to a caller for whom its reads of them are over. Any thread.
+  // announced it. The caller has synchronised with the consumer's last read of
+  // them. Any thread.
   void freed(uint64_t head) {
     // Relaxed: moving it backwards only makes somebody look again.
     const uint64_t known = control_.known_head.load(std::memory_order_relaxed);
@@ -145,8 +148,8 @@ class Ring {
   }
 
  private:
-  // The position to try next, when p is too far from the head that is known: p,
-  // if the consumer is further; the tail, if p is stale; or kRingFull.
+  // The position to try next where p is too far ahead of the known head: p, if
+  // the consumer has moved on; the tail, if p is stale; else kRingFull.
   [[gnu::noinline]] uint64_t find_room(uint64_t p) {
     // Acquire: the consumer's reads of the slot's old value happen before its
     // release of head, hence before our writes. The shared copy passes that on

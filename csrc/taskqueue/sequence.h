@@ -21,8 +21,9 @@ class BasicSequence {
   uint64_t value() const { return value_.load(std::memory_order_acquire); }
   bool reached(uint64_t target) const { return value() >= target; }
 
-  // The counter's only writer. No system call unless somebody sleeps for a
-  // number that has now been reached. True when somebody waited for it.
+  // Called by the counter's only writer. Makes a system call only where
+  // somebody sleeps for a number that has now been reached. True when somebody
+  // waited for one.
   bool advance_to(uint64_t value) {
     value_.store(value, std::memory_order_release);
     System::light_fence();  // pairs with heavy_fence() in arm()
@@ -32,8 +33,7 @@ class BasicSequence {
     return true;
   }
 
-  // Says that somebody waits for `target`, or asks for it again and again. Any
-  // thread.
+  // Says that somebody waits for `target`, or polls for it. Any thread.
   void want(uint64_t target) {
     // Relaxed: a hint to look more often; nothing is ordered by it.
     uint64_t wanted = wanted_.load(std::memory_order_relaxed);
@@ -54,12 +54,12 @@ class BasicSequence {
   // Makes advance_to(target) return true, for one call at or above the target.
   // True: the target has been reached, perhaps before advance_to() knew.
   bool arm(uint64_t target);
-  // The same by the advancing thread, for a number it has not reached.
+  // Like arm(), for the advancing thread and a number that it has not reached.
   void rearm(uint64_t target) { lower(target); }
 
  private:
   void lower(uint64_t target) {
-    // Relaxed: the fences, or the advancing thread's own order, order it.
+    // Relaxed: the fences order it, or, on the advancing thread, program order.
     uint64_t at = wake_at_.load(std::memory_order_relaxed);
     while (at > target && !wake_at_.compare_exchange_weak(
                               at, target, std::memory_order_relaxed)) {
@@ -73,9 +73,9 @@ class BasicSequence {
   alignas(kCacheLine) Atomic<uint64_t> value_{0};
   // The smallest number that a sleeper waits for.
   Atomic<uint64_t> wake_at_{kNobody};
-  // Counts wake-ups; what sleepers sleep on. (Not the value itself: a wake-up
-  // for one sleeper withdraws the target of another that is just about to
-  // sleep, and only a change of this word keeps that one awake.)
+  // Counts wake-ups, and is the word on which sleepers sleep. (Not the value
+  // itself: a wake-up for one sleeper withdraws the target of another that is
+  // just about to sleep, and only a change of this word keeps that one awake.)
   Atomic<uint32_t> wakes_{0};
   Atomic<uint64_t> wanted_{0};
 };
@@ -104,7 +104,7 @@ bool BasicSequence<System>::sleep(uint64_t target, uint64_t timeout_ns) {
 
 template <typename System>
 void BasicSequence<System>::wake() {
-  // Everybody re-checks; whoever waits for more registers again.
+  // Every sleeper looks again; one that waits for more registers again.
   wake_at_.store(kNobody, std::memory_order_relaxed);
   // Release: pairs with the acquire in sleep().
   wakes_.fetch_add(1, std::memory_order_release);

@@ -1,21 +1,23 @@
-// A spin lock that costs its first thread no locked instruction, until a second
-// thread comes (sole_user.h): what one thread allocates and frees at each
-// launch is mostly its own.
+// A lock that costs its first thread no locked instruction until a second
+// thread uses it (sole_user.h). Most programs launch, and so allocate and free,
+// on one thread.
 #pragma once
 
-#include "csrc/base/spin_lock.h"
+#include "csrc/taskqueue/sleep_lock.h"
 #include "csrc/taskqueue/sole_user.h"
 #include "csrc/taskqueue/system.h"
 
 namespace npu {
 
-class SoleLock {
+template <typename System, int kSpins = 64>
+class BasicSoleLock {
  public:
   void lock() {
     if (sole_.enter()) [[likely]]
       return;
     shared_.lock();
-    // Only who holds the lock reads it, and no sole user is left to be inside.
+    // Only the holder of the lock reads it, and no sole user is inside any
+    // more.
     is_shared_ = true;
   }
   void unlock() {
@@ -24,7 +26,7 @@ class SoleLock {
     else
       sole_.leave();
   }
-  // The same in a forked child, by the thread that held it in the parent.
+  // Like unlock(), in a forked child, by the thread that held it in the parent.
   void unlock_in_child() {
     if (is_shared_)
       shared_.unlock();
@@ -34,8 +36,10 @@ class SoleLock {
 
  private:
   SoleUser<System> sole_;
-  SpinLock shared_;
+  BasicSleepLock<System, kSpins> shared_;
   bool is_shared_ = false;
 };
+
+using SoleLock = BasicSoleLock<System>;
 
 }  // namespace npu

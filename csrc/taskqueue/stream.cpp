@@ -29,8 +29,7 @@ namespace {
 
 std::atomic<TaskSink*> active_capture_{nullptr};
 
-// What takes the place of a task that the observer refused, or that its caller
-// gave up.
+// Takes the place of a task that the observer refused or its caller gave up.
 int run_nothing(const npu_kernel*, const uint64_t*, npu_failure*) {
   return NPU_OK;
 }
@@ -50,7 +49,7 @@ StreamBlock* make_block(int device, int64_t id, uint64_t capacity) {
   return block;
 }
 
-// Of a stream beyond those that the segment has room for.
+// Whether the block belongs to a stream for which the segment had no room.
 bool is_unpublished(const StreamBlock* block) {
   const auto first = std::begin(segment().streams);
   return std::less<>()(block, first) ||
@@ -72,7 +71,7 @@ Task* map_slots(int device, int64_t id, StreamMode mode, uint64_t capacity) {
   return static_cast<Task*>(memory);
 }
 
-// "[4, 2] [3]": the shapes of what the task reads, then of what it writes.
+// The shapes of the task's views in their order, as "[4, 2] [3]".
 std::string arguments_of(const Task& task) {
   std::string text;
   if (!task.kernel) return text;
@@ -157,7 +156,7 @@ Stream::Opened Stream::try_begin(uint32_t n_words, Submission& s,
     s.gate &= ~uint32_t(kNotStarted);
   }
   if (s.gate & kFailed) return Opened::kFailed;
-  // Before the claim, behind which nothing may fail.
+  // Before the claim: after it nothing may fail.
   uint64_t* const chunk =
       n_words > Task::kInlineWords ? arena_.take(n_words) : nullptr;
   s.position = ring_.claim();
@@ -213,7 +212,7 @@ void Stream::after_commit_slow(const Submission& s) {
     if (Observer* const o = observer()) o->published(*this, s.refused);
   if (!(s.gate & kBlocking) || (s.gate & kInlineMode) || !launch_blocks())
     return;
-  // What a task launches is not waited for by the launcher that runs the task.
+  // The launcher that runs a task does not wait for what that task launches.
   if (stream_of_this_thread()) return;
   count_bypass(Bypass::kLaunchBlocking);
   host_wait(*this, s.position + 1, WaitReason::kStreamSync);
@@ -225,15 +224,17 @@ void Stream::count_bypass(Bypass reason, uint64_t tasks) {
 }
 
 void Stream::wait_for_slot() {
-  // Woken once per eighth of the ring, not for each slot. Where the launcher
-  // comes to a stop before that, host_wait_for_space() sees the free slots.
+  // The caller is woken once per eighth of the ring, not for each slot. Where
+  // the launcher comes to a stop before that, host_wait_for_space() sees that
+  // slots are free.
   const uint64_t step = capacity() >= 8 ? capacity() / 8 : 1;
   const uint64_t oldest = tail() - capacity() + 1;
   host_wait_for_space(*this, round_up(oldest, step));
 }
 
-// The launcher announces free slots in batches, and none while it waits for a
-// flag, a graph's other streams or a kernel: what has retired is free, too.
+// The launcher announces free slots in batches, and announces none while it
+// waits for a flag, a graph's other streams or a kernel. But the slots of all
+// retired tasks are free.
 uint64_t Stream::claim_again() {
   ring_.freed(retired_.value());
   return ring_.claim();
@@ -270,9 +271,10 @@ bool Stream::wait_for(Stream& other, uint64_t number) {
   Observer* const o = observer();
   const bool over = other.retired().reached(number) && !other.failed();
   if (over && !o) return !failed();
-  // Observed, it is always a task: events recorded before and after it differ.
+  // An observed wait is always a task, so that events recorded before and after
+  // it differ.
   if (o) o->stream_waits(*this, other, number);
-  // Without a launcher it is this thread that waits.
+  // A stream without a launcher waits on this thread.
   if (mode_ == StreamMode::kInline && !over)
     host_wait(other, number, WaitReason::kEventSync,
               "a SyncLaunchStream's wait");
@@ -300,7 +302,7 @@ void Stream::fail(int32_t code, const Task& task, uint64_t position,
     error.text = text;
     error.arguments = arguments_of(task);
   } catch (const std::bad_alloc&) {
-    // On the launcher's thread, which must go on: the line says enough.
+    // The launcher's thread must go on; the error says what it can.
     if (error.text.empty()) error.text = "no host memory";
   }
   fail(std::move(error));

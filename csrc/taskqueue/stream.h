@@ -60,8 +60,8 @@ class Stream {
  public:
   static constexpr uint64_t kCapacity = 8192;
 
-  // Streams are never destroyed: tasks, events and blocks point to them. A
-  // runtime_error where there is no memory for the queue.
+  // Streams of the engine are never destroyed: tasks, events and blocks point
+  // to them. Throws a runtime_error where there is no memory for the queue.
   Stream(int device, int64_t id, int priority, StreamMode mode,
          uint64_t capacity = kCapacity);
   ~Stream();
@@ -75,14 +75,15 @@ class Stream {
   bool is_asynchronous() const { return queue_.in_flight(); }
   uint64_t capacity() const { return ring_.capacity(); }
 
-  // Opens a task of `n_words` argument words. False, with nothing changed,
-  // when the stream has failed, or belongs to the parent of this forked
-  // process. Waits while the ring is full. Throws, with nothing changed, where
-  // that wait is interrupted, where no thread can be had to launch the first
-  // task, or no memory for long arguments. Between begin() and commit() nothing
-  // may fail, wait or call out. Any thread.
+  // Opens a task of `n_words` argument words. False, with nothing changed, when
+  // the stream has failed, or belongs to the parent of this forked process.
+  // Waits while the ring is full. Throws, with nothing changed, where that wait
+  // is interrupted, where there is no thread to launch the first task, or no
+  // memory for long arguments. Between begin() and commit() nothing may fail,
+  // wait or call out. Any thread.
   bool begin(uint32_t n_words, Submission& s, CallSite site = {}) {
-    // Relaxed: a failure noticed one task late is dropped by the launcher.
+    // Relaxed: where the failure is noticed a task late, the launcher drops
+    // that task.
     s.gate = gate_.load(std::memory_order_relaxed);
     if (s.gate != 0) [[unlikely]]
       return begin_slow(n_words, s, site);
@@ -103,25 +104,26 @@ class Stream {
       rouse();
   }
 
-  // What follows a commit(), once the caller has noted that the task is queued:
-  // waits for it where launches block, and throws what such a wait throws, or
-  // what an observer does that refused the task.
+  // To be called after commit(), once the caller has noted that the task is
+  // queued: waits for the task where launches block. Throws what such a wait
+  // throws, or what an observer throws that refused the task.
   void after_commit(const Submission& s) {
     if (s.gate != 0) [[unlikely]]
       after_commit_slow(s);
   }
 
-  // begin() and no wait: for a caller who opens tasks of several streams and
-  // commits all of them or none. Not for a stream that has a sink or is inline.
+  // Like begin(), without a wait: for a caller that opens tasks of several
+  // streams and commits all of them or none. Not for a stream that has a sink
+  // or is inline.
   enum class Opened { kYes, kFailed, kFull };
   Opened try_begin(uint32_t n_words, Submission& s, CallSite site);
-  // Gives up what begin() opened: the place in the queue does nothing.
+  // Gives up the task that begin() opened: its place in the queue does nothing.
   void cancel(Submission& s) noexcept;
   // Waits while the ring is full. Another thread may fill it again.
   void wait_for_room();
-  // Whether there is room in the ring: fewer tasks than fit have not retired.
+  // Whether the ring has room: fewer tasks have not retired than fit into it.
   bool has_room() const {
-    // Signed: a tail read before the others moved may be behind.
+    // Signed: the tail is read first, and may be less than `retired` by then.
     return int64_t(tail() - retired_.value()) < int64_t(capacity());
   }
 
@@ -153,31 +155,31 @@ class Stream {
   // Waits until what is queued has been dropped, then accepts work again.
   void clear_error();
 
-  // Whether callers wait for each task they submit, where launch_blocks().
+  // Whether callers wait for each task that they submit while launch_blocks().
   void set_blocking(bool blocking);
   void set_observed(bool observed);
-  // Whether each task leaves a record (trace.h). The launcher, or before it
-  // starts. Nothing happens where no ring can be had.
+  // Whether each task leaves a record (trace.h). Called by the launcher, or
+  // before it starts. Without effect where there is no ring for the records.
   void set_traced(bool traced);
-  // Where; null when it does not. The launcher.
+  // Where the records go; null while tasks leave none. Only the launcher.
   TraceRing* trace_ring() const {
     return gate_.load(std::memory_order_relaxed) & kTraced ? trace_ : nullptr;
   }
   // Whether each task is profiled (profile.h).
   void set_profiled(bool profiled);
-  // Where; null when it is not.
+  // The profile; null while tasks are not profiled.
   StreamProfile* profile() const {
     // Acquire: pairs with the release in set_profiled().
     return gate_.load(std::memory_order_acquire) & kProfiled ? kept_profile()
                                                              : nullptr;
   }
-  // The same, or what an earlier profile left.
+  // Like profile(), but also what an earlier profile has left.
   StreamProfile* kept_profile() const {
     return profile_.load(std::memory_order_acquire);
   }
 
   // Sends what is submitted from now on to `sink`; null: to the ring again.
-  // The caller is the only thread that submits to this stream.
+  // Only while the caller is the one thread that submits to this stream.
   void set_sink(TaskSink* sink);
   // Where tasks go instead of the ring; usually null.
   TaskSink* sink() const {
@@ -192,18 +194,19 @@ class Stream {
   }
 
   // Ends the launcher after everything submitted is done. Tasks may submit more
-  // meanwhile, to any stream. False: there was none. At exit only.
+  // meanwhile, to any stream. False: there was no launcher. Only at exit and in
+  // the destructor.
   bool stop();
-  // Whether the launcher of this number is to end.
+  // Whether the launcher of this number has to end.
   bool ends(uint64_t launcher) const {
     // Acquire: pairs with the release in stop().
     return stopping_.load(std::memory_order_acquire) > launcher;
   }
-  // Where it sleeps. Any thread that submits nothing.
+  // Wakes the launcher where it sleeps. Any thread that submits nothing.
   void wake_launcher() { parking_.wake_if_parked(); }
-  // Fails the stream, whatever it does. Any thread.
+  // Fails the stream, whatever it is doing. Any thread.
   void force_stop();
-  // In a forked child: forget the launcher, refuse work.
+  // In a forked child: forgets the launcher, and refuses work from now on.
   void abandon_after_fork();
 
   // Any thread.
@@ -217,7 +220,7 @@ class Stream {
     void operator()(Task* slots) const;
   };
 
-  friend class Executor;  // works at the queue's other end
+  friend class Executor;  // takes tasks off the queue's other end
 
   enum Gate : uint32_t {
     kNotStarted = 1,
@@ -254,8 +257,9 @@ class Stream {
     s.words = chunk ? chunk : task.inline_words;
   }
 
-  // For the launcher to count: here the counting itself would be an atomic
-  // operation, which waits until all earlier stores have their cache lines.
+  // Notes what the launch took, for the launcher to count. Counting it here
+  // would be an atomic addition, which waits until all earlier stores have
+  // their cache lines.
   static void note_launch(Task& task) {
     const uint64_t spent = ticks_between(task.stamp, ticks());
     task.marks.launch_ticks = uint32_t(
@@ -269,9 +273,10 @@ class Stream {
   void wait_for_slot();
   uint64_t claim_again();
   uint64_t claim_when_full(uint64_t* chunk);
-  // Wakes the launcher, or starts another where it has ended meanwhile.
+  // Wakes the launcher, or starts another where it has ended.
   void rouse() noexcept;
-  // A runtime_error, with nothing changed, where no thread can be had.
+  // Throws a runtime_error, with nothing changed, where there is no thread for
+  // it.
   void start();
   void launch(uint64_t number);
   void fail(int32_t code, const Task& task, uint64_t position,
@@ -282,7 +287,8 @@ class Stream {
   const int64_t id_;
   const int priority_;
   const StreamMode mode_;
-  // Before the block, which nobody takes back: there may be no memory.
+  // Declared before the block, since a claimed block is not given back and this
+  // allocation may fail.
   const std::unique_ptr<Task, Unmap> slots_;
   StreamBlock* const block_;
   Ring<Task> ring_;
@@ -295,20 +301,20 @@ class Stream {
   std::atomic<StreamProfile*> profile_{nullptr};  // owned; kept once made
   Parking parking_;
   DeviceQueue queue_{*this};
-  // Launchers that are to end: those of smaller numbers.
+  // Launchers of smaller numbers than this have to end.
   std::atomic<uint64_t> stopping_{0};
   std::atomic<TaskSink*> sink_{nullptr};
 
-  // None is on a steady path, nor held when another is taken.
+  // No mutex is taken on a steady path, or while another of them is held.
   std::mutex launcher_mutex_;  // guards the next two: start and stop
   std::thread launcher_;
   uint64_t launchers_ = 0;  // started so far
-  Sequence ended_;          // launchers that have ended: number n begins at n
+  Sequence ended_;          // launchers that have ended; number n begins at n
   mutable std::mutex error_mutex_;  // guards error_
   std::optional<StreamError> error_;
 
-  // Inline mode: the mutex is held from begin() to commit(), and guards the
-  // rest. A task may launch others here, which are done before it is.
+  // For inline mode. The mutex is held from begin() to commit(), and guards the
+  // members below it. A task may launch others, which are done before it is.
   std::recursive_mutex inline_mutex_;
   std::unique_ptr<Executor> inline_executor_;
   std::vector<std::unique_ptr<Task>> inline_tasks_;  // by depth

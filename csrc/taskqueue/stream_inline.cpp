@@ -1,5 +1,5 @@
-// A stream without a launcher: its tasks run on the thread that submits them,
-// one in the middle of another where that launches it.
+// A stream without a launcher: its tasks run on the thread that submits them. A
+// task that is launched by another runs in the middle of that one.
 #include "csrc/base/clock.h"
 #include "csrc/observe/observer.h"
 #include "csrc/observe/profile.h"
@@ -11,10 +11,11 @@ namespace npu {
 
 bool Stream::begin_inline(uint32_t n_words, Submission& s, CallSite site) {
   std::unique_lock lock(inline_mutex_);
-  // Again, now that the tasks before this one are done.
+  // begin() has asked this before; by now the tasks before this one are done.
   if (failed()) return false;
   s.position = tail();
-  // Its memory first: the chunk of arguments has no owner yet.
+  // The task's memory comes first: nothing owns the chunk of arguments yet, so
+  // nothing may throw once there is one.
   if (inline_tasks_.size() == inline_depth_)
     inline_tasks_.push_back(std::make_unique<Task>());
   uint64_t* chunk =
@@ -26,7 +27,7 @@ bool Stream::begin_inline(uint32_t n_words, Submission& s, CallSite site) {
   return true;
 }
 
-// Tasks are numbered in the order in which they are done: one that launched
+// Tasks are numbered in the order in which they end: a task that launched
 // others comes after them.
 void Stream::commit_inline(Submission& s, StreamProfile* profile) {
   npu_failure failure;

@@ -21,8 +21,8 @@ constexpr int kUrgentNice = -5;
 }  // namespace
 
 void Stream::start() {
-  // A task's own submission to its stream: the launcher that runs the task does
-  // not end before it has run this one, even where it is to end.
+  // A task of this stream submits to it: the launcher that runs that task does
+  // not end before it has run this one, even where it has been told to end.
   if (stream_of_this_thread() == this) return;
   std::lock_guard lock(launcher_mutex_);
   if (!(gate_.load(std::memory_order_relaxed) & kNotStarted)) return;
@@ -42,29 +42,30 @@ void Stream::start() {
   gate_.fetch_and(~uint32_t(kNotStarted), std::memory_order_relaxed);
 }
 
-// A submission that began while there was a launcher may find it gone when it
-// has published: stop() cannot see it before the claim.
+// A submission that began while there was a launcher may find the launcher gone
+// when it has published: stop() cannot see a submission before its claim.
 void Stream::rouse() noexcept {
   if (parking_.wake() || idle()) return;
   try {
     start();
   } catch (const std::exception& error) {
-    // It stays queued: the next task's start() is its start, too.
+    // The task stays queued; the next task that starts a launcher starts this
+    // one, too.
     fail({NPU_ERROR, device_, id_, tail(), "start", error.what(), {}, ""});
   }
 }
 
-// A launcher thread. One that was started while its predecessor is still ending
-// waits for it here.
+// What a launcher thread runs. One that was started while its predecessor is
+// still ending waits for that here.
 void Stream::launch(uint64_t number) {
   const std::string name =
       "npu" + std::to_string(device_) + "/s" + std::to_string(id_);
   pthread_setname_np(pthread_self(), name.c_str());
-  // So that an urgent stream runs ahead of everything in the process, not of
-  // normal streams only (urgency.h). Needs CAP_SYS_NICE, else no effect.
+  // Lets an urgent stream run ahead of everything in the process, not only of
+  // normal streams (urgency.h). Has no effect without CAP_SYS_NICE.
   if (priority_ < 0) setpriority(PRIO_PROCESS, id_t(gettid()), kUrgentNice);
-  // In turn, whichever thread the system runs first: who stops this stream
-  // waits for the earlier one.
+  // Launchers run in turn, whichever thread the system runs first: stop() waits
+  // for the earlier one.
   while (!ended_.sleep(number, 0)) {
   }
   parking_.enter();
@@ -79,10 +80,10 @@ bool Stream::stop() {
     {
       std::lock_guard lock(launcher_mutex_);
       if (!launcher_.joinable()) return stopped;
-      // Taken away: what is submitted from here on starts another launcher,
-      // which begins when this one has ended. Nobody waits for it with the
-      // mutex held: the task that it runs may be waiting for that very
-      // submission.
+      // The handle is taken away, so what is submitted from here on starts
+      // another launcher, which begins when this one has ended. The join is
+      // outside of the mutex: the task that this launcher runs may be waiting
+      // for just such a submission.
       ending = std::move(launcher_);
       gate_.fetch_or(kNotStarted, std::memory_order_relaxed);
       // Release: pairs with the acquire in ends().

@@ -20,8 +20,8 @@ struct System {
   using WakePlacement = npu::WakePlacement;
 
   static uint64_t this_thread() { return thread_number(); }
-  // Whoever it is that is waited for. (With sched_yield() a thread of real-time
-  // priority would keep its CPU.)
+  // Lets the thread that is waited for run. (With sched_yield() a thread of
+  // real-time priority would keep its CPU.)
   static void let_others_run() { usleep(20); }
   static void light_fence() { npu::light_fence(); }
   static void heavy_fence() { npu::heavy_fence(); }

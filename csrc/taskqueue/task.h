@@ -15,8 +15,8 @@ namespace npu {
 class Stream;
 
 enum class TaskKind : uint8_t {
-  kKernel,     // kernel->run(words)
-  kWait,       // words: Stream*, number: hold this stream until it is reached
+  kKernel,  // kernel->run(words)
+  kWait,    // words: Stream*, number: hold this stream until that has retired
   kTimestamp,  // words: TimeCell*: note the time
   kProgram,    // words: Program*, then its own
 };
@@ -29,18 +29,19 @@ struct alignas(kCacheLine) Task {
   struct Marks {
     TaskKind kind : 7;
     bool spilled : 1;  // inline_words[0] is the address of an Arena chunk
-    // From stamp to commit, where there is a stamp; at most kMostLaunchTicks,
-    // which is some 5 ms.
+    // From the stamp to commit(), where there is a stamp; at most
+    // kMostLaunchTicks, which is about 5 ms.
     uint32_t launch_ticks : 24;
   };
 
   std::atomic<uint32_t> lap;  // the ring's
   Marks marks;
   const npu_kernel* kernel;
-  uint64_t stamp;  // ticks() at the claim when this task is sampled, else 0
+  uint64_t stamp;  // ticks() at the claim where the task is noted; else 0
   uint32_t site;   // the call stack that launched it; 0: not known
   uint32_t forward_site;  // of a backward task: its forward call's; else 0
-  // From half a line on, so that a copy by 16 or 32 bytes crosses no line.
+  // They begin at half a line, so that a copy by 16 or 32 bytes crosses no
+  // line.
   uint64_t inline_words[kInlineWords];
 
   uint64_t* words() {

@@ -38,7 +38,7 @@ TaskNotes::Running TaskNotes::begins(const Task& task, uint64_t position,
 }
 
 void TaskNotes::ends(const Task& task, const Running& running, uint64_t ended) {
-  // Waits and notes of the time are not work of the device.
+  // A wait, or a note of the time, has no kernel and is no work of the device.
   if (running.profile && task.kernel) [[unlikely]]
     running.profile->ran(running.name, running.begun, ended);
   trace(task, running, ended);

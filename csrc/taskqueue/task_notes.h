@@ -1,5 +1,5 @@
-// What is noted of a task that carries a stamp: of every 34th or so for the
-// statistics, of each while somebody traces or profiles.
+// What is noted of a task that carries a stamp: one task in kSamplePeriod does
+// for the statistics, and each one while somebody traces or profiles.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +12,11 @@ namespace npu {
 class Stream;
 class StreamProfile;
 
-// What tasks and waits are called where their kernel has no name of its own.
+// The name of the task's kernel; for a wait or a note of the time, which has no
+// kernel, the name of its kind.
 const char* name_of(const Task& task);
 
-// One stream's. The thread that runs the stream's tasks.
+// The notes of one stream. Only the thread that runs its tasks uses them.
 class TaskNotes {
  public:
   explicit TaskNotes(Stream& stream);
@@ -28,11 +29,12 @@ class TaskNotes {
     StreamProfile* profile;  // null where it is not profiled
   };
   Running begins(const Task& task, uint64_t position, uint64_t begun);
-  // Before its slot is given back. Also notices that tracing begins or ends:
-  // this is reached once per sampled task while it is off.
+  // To be called before the task's slot is given back. Also notices that
+  // tracing begins or ends: while tracing is off, this is reached once per
+  // sampled task.
   void ends(const Task& task, const Running& running, uint64_t ended);
-  // Of a sampled task, after its slot has been given back. Returns the time on
-  // now_ns()'s clock.
+  // Counts a sampled task; called after its slot has been given back. Returns
+  // the time on now_ns()'s clock.
   uint64_t count(const Running& running, uint64_t ended);
 
  private:

@@ -14,9 +14,9 @@ Stream* stream_of_this_thread();
 // that torch would (placement/core_share.h).
 int core_share_here(int all);
 
-// Called on a thread of the caller's when a task of a direct stream has run
-// there: what it has set of the thread may be as before. While the module is
-// loaded; may be null.
+// Sets what is called on a submitting thread after an inline stream has run a
+// task there: it undoes what the task has set of the thread. Set once, when the
+// module is loaded; may be null.
 void set_after_direct_task_hook(void (*hook)());
 void after_direct_task();
 

@@ -47,8 +47,8 @@ void drop(Completion* completion) {
   delete completion;
 }
 
-// True for the first of adder and advancing thread. Acquire-release: the loser
-// must not free what the winner still reads.
+// True for whichever of the adding and the advancing thread comes first.
+// Acquire-release: the loser must not free what the winner still reads.
 bool take(Completion& completion) {
   return !completion.taken.exchange(true, std::memory_order_acq_rel);
 }
@@ -86,16 +86,16 @@ bool Waiters::add(Sequence& retired, uint64_t number, CompletionPort& port,
   Completion* newest = added_.load(std::memory_order_relaxed);
   do {
     completion->next = newest;
-    // Release: the advancing thread reads the completion. Acquire: when the
-    // advancing thread has emptied the list for the last time before our push,
-    // then arm() sees that it has also withdrawn its old target.
+    // Release: the advancing thread reads the completion. Acquire: where the
+    // advancing thread emptied the list for the last time before our push,
+    // arm() below sees that it has also withdrawn its old target.
   } while (!added_.compare_exchange_weak(newest, completion,
                                          std::memory_order_acq_rel,
                                          std::memory_order_relaxed));
   if (!retired.arm(number)) return true;
-  // Reached meanwhile: the advancing thread may have looked before our push.
-  // Whoever loses leaves the completion to the other; it stays in the list
-  // until the advancing thread looks again.
+  // The number was reached meanwhile, and the advancing thread may have looked
+  // before our push. If we win here the caller is told by the result, and the
+  // completion stays in the list until the advancing thread drops it.
   if (!take(*completion)) return true;
   count_async_waiter(-1);
   return false;
@@ -115,7 +115,8 @@ void Waiters::retired(Stream& stream, uint64_t number) {
     heap_ = without_top(top);
     tell(stream, *top);
   }
-  // Not by way of the heap: those who wait for one number may be thousands.
+  // What was added and is reached does not pass through the heap: thousands may
+  // wait for one number.
   while (oldest) {
     Completion* const next = oldest->next;
     oldest->next = nullptr;

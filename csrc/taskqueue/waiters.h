@@ -1,4 +1,4 @@
-// Who wants to be told when a stream has retired a number, without a thread
+// Who is to be told when a stream has retired a number of tasks, with no thread
 // that waits for it.
 #pragma once
 
@@ -25,18 +25,19 @@ class Waiters {
   bool add(Sequence& retired, uint64_t number, CompletionPort& port,
            uint64_t token);
 
-  // The stream's advancing thread, after an advance_to() that somebody waited
-  // for: delivers what has been reached, and asks to be told of the next.
+  // Called by the stream's advancing thread after an advance_to() that somebody
+  // waited for: delivers what has been reached, and arms the sequence for the
+  // next number.
   void retired(Stream& stream, uint64_t number);
 
  private:
-  // Added and not yet seen by the advancing thread; newest first.
+  // Completions that the advancing thread has not yet seen; newest first.
   alignas(kCacheLine) std::atomic<Completion*> added_{nullptr};
   // The advancing thread's: a pairing heap with the smallest number on top.
   Completion* heap_ = nullptr;
 };
 
-// The error of the stream, if it is one of the tasks before `number`.
+// The stream's error, where the task that failed is before `number`; else null.
 std::unique_ptr<StreamError> error_before(const Stream& stream,
                                           uint64_t number);
 

@@ -18,7 +18,8 @@
 namespace npu {
 namespace {
 
-// Relaxed everywhere: a profile sees what its own thread does after it began.
+// Relaxed everywhere: a profile only has to see what its own thread does after
+// the profile began.
 std::atomic<bool> reports_memory_{false};
 
 c10::Device device_of(int index) {
@@ -28,7 +29,7 @@ c10::Device device_of(int index) {
 // Set at import.
 ReclaimHook reclaim_ = nullptr;
 
-// Of `bytes` at `address` taken, or given back where negative.
+// Tells the profiler of `bytes` taken at `address`; negative: given back.
 [[gnu::noinline]] void tell_profiler(void* address, int64_t bytes, int device) {
   const DeviceBlock& now = segment().devices[device];
   c10::reportMemoryUsageToProfiler(
@@ -51,7 +52,7 @@ void free_block(void* context) {
   tell_profiler(address, -bytes, device);
 }
 
-// torch's three statistics per key from the core's flat ones.
+// Fills torch's three statistics of a key from the core's flat ones.
 void fill(c10::CachingAllocator::StatArray& to, const char* name,
           const std::map<std::string, int64_t>& from) {
   const char* pools[] = {"all", "small_pool", "large_pool"};
@@ -75,7 +76,7 @@ struct NpuAllocator final : c10::DeviceAllocator {
   c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
 
   void copy_data(void* to, const void* from, size_t bytes) const override {
-    // Used by torch for storages on the same device only.
+    // torch calls it only for two storages of one device.
     Stream& stream = usable_stream(current_device());
     host_wait(stream, stream.tail(), WaitReason::kCopy);
     memcpy(to, from, bytes);

@@ -16,18 +16,18 @@ c10::DataPtr allocate_bytes(size_t bytes, Stream& stream);
 // Keeps the memory from reuse until what is now queued on `stream` is done.
 void record_stream(const c10::DataPtr& data, Stream& stream);
 
-// Takes a record_stream() of that stream back.
+// Undoes record_stream() for that stream.
 void erase_stream(const c10::DataPtr& data, Stream& stream);
 
 c10::Allocator* npu_allocator();
 
 // From now on torch's profiler is told of device memory where it wants to know
-// (profile_memory=True). Called when the first profile begins: asking whether
-// one is on takes longer than a tenth of an allocation.
+// (profile_memory=True). Called when the first profile begins: asking at each
+// allocation whether one is on would cost a tenth of an allocation.
 void report_memory();
 
-// Asked when memory has run out: drops what nobody needs any more, and says
-// whether there was some.
+// Called when memory has run out: frees what nobody needs any more, and says
+// whether there was any.
 using ReclaimHook = bool (*)();
 void set_reclaim_hook(ReclaimHook hook);
 

@@ -25,7 +25,8 @@ static_assert(int(NPU_BUFFER_WRITE) == NPU_WRITE);
 namespace npu {
 namespace {
 
-// Nothing may be thrown across the C interface.
+// Runs f() and turns an exception into a code and a text, since nothing may be
+// thrown across the C interface.
 template <typename F>
 int guarded(char* error, F&& f) noexcept {
   try {
@@ -66,7 +67,7 @@ int current_stream_c(int device, npu_stream* stream, char* error) {
   });
 }
 
-// A caller's work between submit() and release().
+// The work that a caller has given to submit(), until it is released.
 struct Taken {
   int (*run)(void*, char*);
   void (*release)(void*);

@@ -21,7 +21,8 @@ int run_inline(const npu_kernel*, const uint64_t* words, npu_failure*) {
   return NPU_OK;
 }
 
-// Lengths are in words 2 and 1.
+// The lengths of the views are in word 2 (kCopyViews) and word 1
+// (kInlineViews).
 const npu_view kCopyViews[] = {{nullptr, nullptr, 2, 1, 0, NPU_WRITE},
                                {nullptr, nullptr, 2, 1, 1, NPU_READ}};
 const npu_view kInlineViews[] = {{nullptr, nullptr, 1, 1, 0, NPU_WRITE}};

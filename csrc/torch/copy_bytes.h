@@ -1,4 +1,4 @@
-// A queued memcpy between any two addresses the device can reach.
+// Queues a memcpy between any two addresses that the device can reach.
 #pragma once
 
 #include <cstddef>
@@ -9,12 +9,13 @@ namespace npu {
 
 class Stream;
 
-// In stream order. Both ranges stay valid until then: the caller's business.
-// Throws the stream's pending error.
+// Copies in stream order; the caller keeps both ranges valid until then. Throws
+// the stream's pending error.
 void copy_bytes(Stream& stream, void* to, const void* from, size_t bytes,
                 CopyKind kind);
 
-// The source is read before this returns (it travels inside the task).
+// Copies likewise, but the source is read before this returns and travels
+// inside the task.
 inline constexpr size_t kMaxInlineCopy = 16 * 1024;
 void copy_inline(Stream& stream, void* to, const void* from, size_t bytes);
 

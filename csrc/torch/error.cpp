@@ -92,8 +92,8 @@ int describe_exception(npu_failure& failure) noexcept {
   } catch (const c10::NotImplementedError& e) {
     return fill(failure, NPU_NOT_IMPLEMENTED, e.what_without_backtrace());
   } catch (const c10::Error& e) {
-    // torch's allocator of host memory, where kernels have their scratch, has
-    // no type for this.
+    // torch's allocator of host memory, which kernels use for scratch, has no
+    // exception type of its own for a lack of memory.
     const char* text = e.what_without_backtrace();
     const bool memory = strstr(text, "DefaultCPUAllocator: can't allocate");
     return fill(failure, memory ? NPU_OUT_OF_MEMORY : NPU_ERROR, text);

@@ -1,4 +1,4 @@
-// From the engine's failures to the exceptions torch users expect.
+// Turns the engine's failures into the exceptions that users of torch expect.
 #pragma once
 
 #include <string>
@@ -14,14 +14,14 @@ struct StreamError;
 // its failed kernel threw. The error stays with the stream.
 void raise_if_failed(const Stream& stream);
 
-// The same, for a caller that knows there is one.
+// The same, for a caller that knows that there is an error.
 [[noreturn]] void raise_stream_error(const Stream& stream);
 
-// The same, of an error that was taken from its stream.
+// The same, for an error that was taken from its stream.
 [[noreturn]] void raise_error(const StreamError& error);
 
-// Throws the error in a richer form than this layer can; may return to let it
-// throw its own.
+// Throws the error in a richer form than this layer can. May return instead, so
+// that this layer throws its own.
 using RaiseHook = void (*)(const StreamError& error);
 void set_raise_hook(RaiseHook hook);
 

@@ -1,15 +1,15 @@
-// Exceptions that the layer above throws through kernels.
+// Recognises exceptions that the layer above throws through kernels.
 #pragma once
 
 #include "csrc/driver/driver.h"
 
 namespace npu {
 
-// Rethrows the exception being handled. Fills the record in and returns true
-// if it is one of that layer's; lets nothing else but its own failures out.
+// Rethrows the exception that is being handled. If it is one of that layer's,
+// fills in the record and returns true. Throws nothing but failures of its own.
 using ExceptionHook = bool (*)(npu_failure& failure);
 
-// Asked first by describe_exception(). Before the first launch.
+// describe_exception() asks the hook first. To be set before the first launch.
 void set_exception_hook(ExceptionHook hook);
 
 }  // namespace npu

@@ -18,7 +18,7 @@ namespace npu {
 namespace {
 
 constexpr size_t kStateBytes = 16;
-// Draws are numbered in steps of four, as Philox counters are.
+// Offsets grow in steps of four, as those of Philox counters do.
 constexpr uint64_t kStep = 4;
 
 // State: 8 bytes of seed, 8 bytes of offset. Methods are called with mutex_
@@ -102,7 +102,8 @@ struct NpuGenerator final : c10::GeneratorImpl {
   uint64_t offset_ = 0;
 };
 
-// What a graph draws from: keeps the generator, moves it on at each replay.
+// The source that a graph draws from: it keeps the generator, and advances it
+// at each replay.
 class GraphSource final : public RandomSource {
  public:
   explicit GraphSource(at::Generator generator)

@@ -1,4 +1,4 @@
-// Random numbers that do not depend on when the queue gets to them.
+// Random numbers that do not depend on when a queued task runs.
 #pragma once
 
 #include <ATen/core/Generator.h>
@@ -7,7 +7,7 @@
 
 namespace npu {
 
-// What one random task draws from: fixed on the caller's thread.
+// What one random task draws from. It is fixed on the caller's thread.
 struct RandomSeed {
   uint64_t seed, offset;
 };
@@ -20,8 +20,8 @@ at::Generator make_generator(int device);
 // thread. Throws for a generator of another device type.
 RandomSeed reserve(const std::optional<at::Generator>& generator, int device);
 
-// A CPU generator seeded for one task; reused by the next call on the same
-// thread.
+// A CPU generator seeded for one task. The next call on the same thread reuses
+// it.
 at::Generator seeded_generator(RandomSeed seed);
 
 }  // namespace npu

@@ -5,8 +5,8 @@
 
 namespace npu {
 
-// The calling thread's stream is the one that is captured, or replayed on.
-// They throw CaptureError, and the error of a stream that has failed.
+// These capture the calling thread's current stream, or replay on it. They
+// throw CaptureError, or the error of a stream that has failed.
 void begin_capture(Graph& graph, uint64_t pool, CaptureMode mode);
 void end_capture(Graph& graph);
 void replay(Graph& graph);

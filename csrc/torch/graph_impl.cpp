@@ -34,7 +34,8 @@ void submit(Graph& graph) {
 
 }  // namespace
 
-// A kernel has the choices that were made where it was captured.
+// Replays under the switches of the capture, under which its kernels were
+// chosen.
 void replay(Graph& graph) {
   if (!has_its_switches(graph)) [[unlikely]]
     return replay_under_its_switches(graph, &submit);
@@ -55,7 +56,7 @@ struct Impl final : at::GraphImplInterface {
                                                   : CaptureMode::kGlobal);
   }
   void capture_end() override { end_capture(graph_); }
-  void instantiate() override {}  // a capture is ready for replay
+  void instantiate() override {}  // a captured graph is ready for replay
   void replay() override { npu::replay(graph_); }
   void reset() override { graph_.reset(); }
   c10::MempoolId_t pool() const override { return {0, graph_.pool()}; }

@@ -30,7 +30,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   void uncheckedSetDevice(c10::Device device) const noexcept override {
     if (device.index() < device_count()) exchange_device(device.index());
   }
-  // None where the driver cannot be used; what needs one says why.
+  // 0 where the driver cannot be used; calls that need a device say why.
   c10::DeviceIndex deviceCount() const noexcept override try {
     return c10::DeviceIndex(npu::device_count());
   } catch (const std::exception&) {
@@ -40,8 +40,8 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     return c10::DeviceCapability();
   }
 
-  // Autograd asks for streams where nothing may be thrown. In a forked child
-  // there are none: the default one, and what is launched on it raises.
+  // Autograd asks for streams where nothing may be thrown. A forked child has
+  // no usable stream, so it gets the default one; a launch on it raises.
   c10::Stream getStream(c10::Device device) const override {
     if (in_bad_fork()) return getDefaultStream(device);
     return to_torch(usable_stream(device_or_current(device.index())));
@@ -153,7 +153,7 @@ bool query(Stream& stream) {
   const bool idle = stream.retired().reached(number);
   if (!idle) stream.retired().want(number);
   raise_if_failed(stream);
-  // Seeing that it is done orders what follows, as waiting would.
+  // Seeing that the stream is done orders what follows, as waiting would.
   if (Observer* o = observer(); o && idle) o->host_waited(stream, number);
   return idle;
 }

@@ -1,4 +1,4 @@
-// What torch asks an accelerator for outside streams and memory.
+// What torch asks of an accelerator besides streams and memory.
 #include "csrc/torch/hooks.h"
 
 #include <ATen/detail/PrivateUse1HooksInterface.h>

@@ -1,9 +1,9 @@
-// Registration of the accelerator hooks.
+// Registers the accelerator's hooks.
 #pragma once
 
 namespace npu {
 
-// Once per process, from the extension's initialisation.
+// Called once per process, when the extension is initialised.
 void register_hooks();
 
 }  // namespace npu

@@ -1,5 +1,5 @@
-// Pinned host memory: torch's CachingHostAllocator, told how to allocate and
-// how to know that a stream is done with a block.
+// Pinned host memory: torch's CachingHostAllocator, which is told here how to
+// allocate, and when a stream is done with a block.
 #include <ATen/core/CachingHostAllocator.h>
 #include <sys/mman.h>
 
@@ -18,14 +18,14 @@
 namespace npu {
 namespace {
 
-// A point in a stream; what torch's allocator calls an event.
+// A point in a stream, which torch's allocator calls an event.
 struct Mark {
   Stream* stream;
   uint64_t number;
 };
 
-// Every pinned range, to answer is_pinned(): those that were allocated here and
-// those that were registered.
+// All pinned ranges, for is_pinned(): those that were allocated here, and those
+// that were registered.
 struct Ranges {
   std::mutex mutex;
   std::map<uintptr_t, size_t> bytes_at;

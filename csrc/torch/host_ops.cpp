@@ -19,15 +19,15 @@ std::atomic<Sanitizer*> sanitizer_{nullptr};
 // See watch_thread_for_good().
 thread_local bool stays_ = false;
 
-// Copies between the host and a device touch the host's side when the stream
-// gets there, or tell the observer themselves.
+// Whether the operator is a copy. Copies between the host and a device touch
+// the host's memory in stream order, or tell the observer themselves.
 bool copies(const c10::FunctionSchema& schema) {
   return schema.name() == "aten::copy_" ||
          schema.name() == "aten::_foreach_copy_";
 }
 
 // The pageable memory that queued functions were given. It is kept until they
-// are done: nobody says when it is freed, and another tensor's after that.
+// are done, because nobody tells when it is freed and becomes another tensor's.
 std::mutex lent_mutex_;  // guards lent_
 std::map<const void*, c10::Storage>& lent_ =
     *new std::map<const void*,
@@ -45,7 +45,7 @@ void take_back_lent(Sanitizer& sanitizer) {
   }
 }
 
-// Operators that change what a tensor is without touching its memory.
+// Whether the operator changes a tensor without touching its memory.
 bool leaves_memory_alone(const c10::FunctionSchema& schema) {
   static const std::unordered_set<std::string> names = {
       "aten::resize_", "aten::set_", "aten::is_set_to", "aten::record_stream",
@@ -56,7 +56,8 @@ bool leaves_memory_alone(const c10::FunctionSchema& schema) {
   return false;
 }
 
-// An operator on the device reads 0-dim cpu tensors as it is launched.
+// Tells the sanitizer which host memory an operator touches. One on the device
+// reads 0-dim cpu tensors when it is launched.
 void tell_host_op(Sanitizer& sanitizer, const c10::OperatorHandle& op,
                   const torch::jit::Stack& stack) {
   const c10::FunctionSchema& schema = op.schema();
@@ -100,7 +101,8 @@ void tell_host_op(Sanitizer& sanitizer, const c10::OperatorHandle& op,
 }
 
 // Sees the thread's operators while a copy to or from pinned memory may be
-// under way. A view of the memory is no use of it; what reads or writes it is.
+// under way. Making a view of the memory is no use of it; reading or writing it
+// is.
 void look_at_host_op(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                      torch::jit::Stack* stack) {
   Sanitizer* sanitizer = host_ops_sanitizer();
@@ -123,9 +125,9 @@ TORCH_LIBRARY_IMPL(_, TESTING_ONLY_GenericMode, m) {
 }  // namespace
 
 Sanitizer* watch_host_ops(Sanitizer* sanitizer) {
-  // Acquire and release: who finds a sanitizer here finds it made.
+  // Acquire and release: whoever finds a sanitizer here finds it constructed.
   Sanitizer* old = sanitizer_.exchange(sanitizer, std::memory_order_acq_rel);
-  std::map<const void*, c10::Storage> freed;  // without the lock
+  std::map<const void*, c10::Storage> freed;  // destroyed without the lock
   std::lock_guard lock(lent_mutex_);
   freed.swap(lent_);
   return old;

@@ -1,4 +1,4 @@
-// Telling the observer that the calling thread itself touches tensors' memory.
+// Tells the observer that the calling thread itself touches tensors' memory.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -20,7 +20,7 @@ void tell_host_use(Observer& observer, Stream& stream, const char* op,
                    at::ArrayRef<HostUse> uses);
 
 // `op` is about to run on the calling thread, which has waited for `stream`.
-// May throw: the observer objects. `op` must live as long as the process.
+// Throws where the observer refuses it. `op` must live as long as the process.
 inline void about_to_use(Stream& stream, const char* op,
                          std::initializer_list<HostUse> uses) {
   if (Observer* o = observer()) [[unlikely]]

@@ -8,7 +8,8 @@
 #include "csrc/taskqueue/stream.h"
 #include "csrc/taskqueue/this_thread.h"
 
-// Present where torch was built with OpenMP and with MKL.
+// The first is present where torch was built with OpenMP, the second where it
+// was built with MKL.
 extern "C" {
 [[gnu::weak]] void omp_set_num_threads(int);
 [[gnu::weak]] int MKL_Set_Num_Threads_Local(int);
@@ -17,8 +18,8 @@ extern "C" {
 namespace npu {
 namespace {
 
-// What torch gives to launchers; 0: none has run a kernel yet. Relaxed: a
-// number that orders nothing.
+// How many threads torch gives to launchers; 0: no launcher has run a kernel
+// yet. Relaxed: the number orders nothing.
 std::atomic<int> launchers_have_{0};
 
 struct ThreadLimit {
@@ -47,23 +48,23 @@ void set_threads_now(int wanted) {
   if (MKL_Set_Num_Threads_Local) MKL_Set_Num_Threads_Local(wanted);
 }
 
-// The caller's own kernels on cpu have all of its threads, as before a direct
-// task.
+// The caller's own cpu kernels use all of its threads again, as before a task
+// of an inline stream.
 void give_threads_back() { set_threads(limit_, limit_.all); }
 
 }  // namespace
 
 void use_threads_for(KernelSize size) {
   ThreadLimit& limit = limit_;
-  // A thread of the caller's may have been told another number since.
+  // The caller may have given its thread another number since.
   if (!stream_of_this_thread() && limit.now == limit.all)
     limit.all = limit.now = at::get_num_threads();
   set_threads(limit,
               size == KernelSize::kSmall ? 1 : core_share_here(limit.all));
 }
 
-// Not by use_threads_for(): that remembers what it has set of this thread, and
-// the thread is its owner's again afterwards.
+// It does not use use_threads_for(), which remembers what it has set for this
+// thread: this thread goes back to its owner afterwards.
 ThreadsInPlaceOf::ThreadsInPlaceOf(Stream& stream)
     : before_(at::get_num_threads()) {
   const int launchers = launchers_have_.load(std::memory_order_relaxed);

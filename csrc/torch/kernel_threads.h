@@ -1,4 +1,4 @@
-// How many threads a kernel may use.
+// Limits how many threads a kernel uses.
 #pragma once
 
 #include <cstdint>
@@ -15,17 +15,17 @@ enum class KernelSize : uint8_t {
 
 // Elements up to which a kernel is small.
 inline constexpr int64_t kSmallKernel = 32768;
-// Multiplications up to which a product in a graph is small: about 15 us of one
-// core (bench/compile.py, gpt_tiny_step).
+// Multiplications up to which a product in a graph is small (bench/compile.py,
+// gpt_tiny_step).
 inline constexpr int64_t kSmallProduct = 1 << 19;
 
 // Sets this thread's limit for torch's loops, OpenMP and the BLAS behind
 // torch, until the next call. Costs nothing when it stays the same.
 void use_threads_for(KernelSize size);
 
-// A kernel that the caller runs in a stream's place has the threads there that
-// the stream's launcher would have: its sums have the same parts, so the first
-// call of an operator gives what later ones give.
+// While it exists, a kernel that the caller runs in a stream's place has as
+// many threads as on the stream's launcher. Its sums then have the same parts,
+// so the first call of an operator gives what later ones give.
 class ThreadsInPlaceOf {
  public:
   explicit ThreadsInPlaceOf(Stream& stream);
@@ -36,8 +36,8 @@ class ThreadsInPlaceOf {
   const int before_;
 };
 
-// Once, while the module is loaded: the task of a direct stream leaves its
-// caller's thread with the limit that it had.
+// Called once, while the module is loaded: from then on a task of an inline
+// stream leaves its caller's thread with the limit that it had.
 void install_thread_limits();
 
 }  // namespace npu

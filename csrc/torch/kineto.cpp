@@ -1,6 +1,7 @@
-// What ran on the device, as activities of Kineto, torch's profiler: a slice
-// per kernel on the row of its stream, linked to the operator that launched it,
-// and a slice per launch on the row of its thread, with an arrow between them.
+// Gives Kineto, torch's profiler, what ran on the device: a slice for each
+// kernel on the row of its stream, linked to the operator that launched it, and
+// a slice for each launch on the row of its thread, with an arrow between the
+// two.
 #include "csrc/torch/kineto.h"
 
 #include <libkineto.h>
@@ -28,7 +29,7 @@ using libkineto::GenericTraceActivity;
 
 const std::string kName = "npu";
 
-// Launches are numbered from here: torch numbers its operators from 1 on, and
+// Launches are numbered from here on: torch numbers its operators from 1, and
 // takes equal numbers for the same thing.
 constexpr int32_t kFirstLaunch = 1 << 30;
 
@@ -44,7 +45,7 @@ int64_t unix_ns() {
   return int64_t(t.tv_sec) * 1'000'000'000 + t.tv_nsec;
 }
 
-// The closest of a few readings: one may be interrupted half-way.
+// Takes the closest of a few readings, since one may be interrupted half-way.
 Moment now() {
   Moment best{};
   uint64_t closest = UINT64_MAX;
@@ -63,7 +64,8 @@ struct Timeline {
   Moment begin, end;
 
   int64_t at(uint64_t when) const {
-    // The rate of all of the profile; a short one knows it less well.
+    // The rate over the whole profile is the better one, unless the profile is
+    // short.
     double rate = ns_per_tick();
     if (end.unix_ns - begin.unix_ns > 100'000'000)
       rate =
@@ -108,7 +110,8 @@ class Session final : public libkineto::IActivityProfilerSession {
   }
   std::vector<std::string> errors() override { return {}; }
 
-  // Operators and the user's ranges, on the thread that goes in and out.
+  // Called for operators and the user's ranges, on the thread that enters and
+  // leaves them.
   void pushCorrelationId(uint64_t id) override {
     enter_scope(Scope::kOperator, id);
   }
@@ -125,7 +128,7 @@ class Session final : public libkineto::IActivityProfilerSession {
                     libkineto::getLinkedActivityCallback operator_of,
                     int64_t begin, int64_t end) override;
 
-  // One for all devices is not enough: processTrace() tells of them.
+  // This could name only one device; processTrace() names all of them.
   std::unique_ptr<libkineto::DeviceInfo> getDeviceInfo() override {
     return nullptr;
   }
@@ -180,7 +183,7 @@ void Session::processTrace(ActivityLogger& logger,
                    [](const ProfiledRun& a, const ProfiledRun& b) {
                      return a.started < b.started;
                    });
-  // A replay of a graph is one launch of many runs.
+  // The replay of a graph is one launch with many runs.
   std::map<std::tuple<int, int64_t, uint64_t>, int32_t> launches;
   struct Extent {
     int64_t begin, end;
@@ -253,7 +256,8 @@ void Session::processTrace(ActivityLogger& logger,
     on_device.endTime = extent.end;
     on_device.device = device;
     on_device.resource = int32_t(stream);
-    // Not linked: what is counts as device time of the range.
+    // It is not linked to the range: a linked activity would count as device
+    // time of the range.
     on_device.id = int32_t(id);
     log(logger, on_device);
   }

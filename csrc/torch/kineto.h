@@ -3,10 +3,11 @@
 
 namespace npu {
 
-// Makes torch.profiler ask us for what ran on the device. Once; starts nothing.
+// Makes torch.profiler ask for what ran on the device. Called once; starts
+// nothing.
 void register_profiler();
 
-// The same of torch's older way to time a device (profiler_stubs.cpp).
+// The same for torch's older way to time a device (profiler_stubs.cpp).
 void register_profiler_stubs();
 
 }  // namespace npu

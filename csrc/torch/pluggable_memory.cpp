@@ -28,11 +28,11 @@ struct PoolChoice {
 };
 thread_local std::vector<PoolChoice> choices_;
 
-// Set once. Release and acquire: its functions come with it.
+// Set once. Release and acquire: whoever sees the allocator sees its functions.
 std::atomic<const PluggedAllocator*> replacement_{nullptr};
 
-// Memory that came from the user's function. As a program, the task that gives
-// it back, which a failed stream's launcher does too.
+// Memory that came from the user's function. It is also the program of the task
+// that gives the memory back; the launcher of a failed stream does that, too.
 struct PluggedMemory final : Program {
   int run(Stream&, const DeviceQueue&, const uint64_t*, npu_failure&) override;
   void dropped(Stream&, const uint64_t*) override;
@@ -41,8 +41,8 @@ struct PluggedMemory final : Program {
   void* ptr;
   size_t bytes;
   Stream* stream;
-  // The tensor; and the pool of the graph that captured its allocation, whose
-  // replays write the memory when the tensor is long gone.
+  // The holders are the tensor, and the pool of the graph that captured its
+  // allocation: replays write the memory when the tensor is long gone.
   std::atomic<int> holders{1};
   std::mutex mutex;  // guards others
   std::vector<Stream*> others;
@@ -66,10 +66,10 @@ int PluggedMemory::run(Stream&, const DeviceQueue&, const uint64_t*,
 }
 void PluggedMemory::dropped(Stream&, const uint64_t*) { give_back(this); }
 
-// What the task is called.
+// Gives the task its name.
 const npu_kernel kFree{nullptr, kPluggableFreeName, nullptr, 0};
 
-// Memory that waits for its streams where no task can give it back.
+// Memory that waits for its streams, where no task can give it back.
 struct Waiting {
   explicit Waiting(PluggedMemory* f) : memory(f) {}
   ~Waiting() { give_back(memory); }
@@ -80,9 +80,9 @@ DeferredDelete<Waiting>& waiting() {
   return *instance;
 }
 
-// Queues what gives it back in order. Never waits. False: there is no room, or
-// the stream has failed or belongs to a capture; waits that are queued by then
-// do no harm.
+// Queues the task that gives the memory back, in stream order. Never waits.
+// False: there is no room, or the stream has failed or belongs to a capture.
+// The waits for other streams that may have been queued by then do no harm.
 bool queue_free(PluggedMemory* f, Stream& stream) {
   static const PublishedNames names{kFree.name};
   if (stream.mode() == StreamMode::kInline) return false;
@@ -103,11 +103,11 @@ bool queue_free(PluggedMemory* f, Stream& stream) {
   return true;
 }
 
-// In stream order, as for a block: tasks already queued may use the memory. A
-// deleter: never waits, never throws.
+// Gives the memory back in stream order, as is done with a block: tasks that
+// are queued may still use it. As a deleter it never waits and never throws.
 void let_go(PluggedMemory* f) noexcept {
   if (in_bad_fork()) return;
-  // Acquire-release: the last holder comes after the other's use.
+  // Acquire-release: the last holder frees after the other's last use.
   if (f->holders.fetch_sub(1, std::memory_order_acq_rel) > 1) return;
   Stream& stream = *f->stream;
   bool idle = stream.idle();
@@ -140,7 +140,8 @@ c10::DataPtr allocate_elsewhere(size_t bytes, Stream& stream,
     if (at->plugged) plugged = at->plugged;
     break;
   }
-  // A capture has a pool of its own, and what others may be given is not its.
+  // A capture allocates from a pool of its own, whose memory others must not be
+  // given.
   TaskSink* const capture =
       stream.sink() == &Capture::get() ? stream.sink() : nullptr;
   if (plugged) {

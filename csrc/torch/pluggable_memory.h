@@ -1,5 +1,5 @@
-// Where device memory comes from instead of the caching allocator's shared
-// pools: private pools of a thread, and the user's own allocator.
+// Other sources of device memory than the caching allocator's shared pools: the
+// private pools of a thread, and the user's own allocator.
 #pragma once
 
 #include <c10/core/Allocator.h>
@@ -11,13 +11,14 @@ namespace npu {
 
 class Stream;
 
-// The user's functions. `stream` names the stream in free and alloc alike.
+// The user's functions. `stream` is the same handle in alloc and free.
 struct PluggedAllocator {
   using Alloc = void* (*)(size_t bytes, int device, void* stream);
   using Free = void (*)(void* ptr, size_t bytes, int device, void* stream);
   Alloc alloc = nullptr;
   Free free = nullptr;
-  // Optional. Set before the allocator is used, so they are plain.
+  // These are optional. They are set before the allocator is used, so they need
+  // no atomics.
   void (*init)(int devices) = nullptr;
   void (*reset)(bool check_error) = nullptr;
   void (*memory_fraction)(double fraction, int device) = nullptr;
@@ -25,19 +26,20 @@ struct PluggedAllocator {
   void (*erase_stream)(void* ptr, void* stream) = nullptr;
 };
 
-// How many of the two are in use. Relaxed: whoever switches one on does so on
-// the thread, or before the threads, that allocate.
+// How many private pools and user's allocators are in use. Relaxed: whoever
+// switches one on does so on the thread that allocates, or before such threads
+// start.
 inline std::atomic<int> pluggable_in_use_{0};
 inline bool pluggable_memory_in_use() {
   return pluggable_in_use_.load(std::memory_order_relaxed) != 0;
 }
 
-// Null data: this thread and device use the ordinary pools. Throws
+// Returns null data where this thread and device use the ordinary pools. Throws
 // OutOfMemoryError. `free_block` frees a block of the caching allocator.
 c10::DataPtr allocate_elsewhere(size_t bytes, Stream& stream,
                                 c10::DeleterFnPtr free_block);
-// Memory that is there already, as the user's: `owner->free` is called once,
-// when the tensor is gone and its streams have done what they may do with it.
+// Wraps memory that exists already: `owner->free` is called once, when the
+// tensor is gone and its streams are done with the memory.
 c10::DataPtr adopt(void* ptr, size_t bytes, Stream& stream,
                    const PluggedAllocator* owner);
 void record_elsewhere(const c10::DataPtr& data, Stream& stream);
@@ -48,13 +50,14 @@ void erase_elsewhere(const c10::DataPtr& data, Stream& stream);
 void begin_pool(int device, uint64_t mempool, const PluggedAllocator* plugged);
 void end_pool(int device);
 
-// Every allocation of the process, from now on. Throws when device memory has
-// been used, or when this was called before. `plugged` is kept for good.
+// Every allocation of the process uses `plugged` from now on; it is kept for
+// good. Throws when device memory has been used, or when this was called
+// before.
 void replace_allocator(const PluggedAllocator* plugged);
 bool allocator_replaced();
 
-// What torch.npu.empty_cache() and set_per_process_memory_fraction() mean to
-// the replacement; nothing without one, or without its function for it.
+// Pass torch.npu.empty_cache() and set_per_process_memory_fraction() on to the
+// replacement, where there is one and it has a function for it.
 void reset_replacement();
 void limit_replacement(double fraction, int device);
 

@@ -1,6 +1,7 @@
-// torch's own way to time operators of a device: an event before each and one
-// behind it, on the current stream. What torch.autograd.profiler.profile() uses
-// with use_device="npu", and whoever wants markers of operators alone.
+// torch's own way to time operators of a device: an event before and one behind
+// each operator, on the current stream. torch.autograd.profiler.profile() uses
+// it with use_device="npu", and so do tools that only want markers of
+// operators.
 #include <c10/util/ApproximateClock.h>
 #include <torch/csrc/profiler/standalone/privateuse1_observer.h>
 #include <torch/csrc/profiler/stubs/base.h>
@@ -26,7 +27,7 @@ namespace {
 
 namespace profiler = torch::profiler::impl;
 
-// Ranges of the trace are numbered from here: Python's markers count from 1.
+// Ranges are numbered from here on; those of Python's markers begin at 1.
 constexpr uint64_t kFirstRange = uint64_t{1} << 48;
 
 // Open ranges of this thread: number and name.
@@ -43,11 +44,12 @@ void note(const OpenRange& range, uint8_t kind) {
 
 OpenRange make_range(const char* name) {
   static std::atomic<uint64_t> next{kFirstRange};
-  // Relaxed: a number, nothing else.
+  // Relaxed: the counter only gives out numbers.
   return {next.fetch_add(1, std::memory_order_relaxed), trace_text(name)};
 }
 
-// Numbered 0: nobody traced when it was opened.
+// Whether the range was noted; its number is 0 where nobody traced when it
+// opened.
 bool is_noted(const OpenRange& range) { return range.number != 0; }
 
 const Event& event_of(const profiler::ProfilerVoidEventStub& event) {
@@ -56,9 +58,10 @@ const Event& event_of(const profiler::ProfilerVoidEventStub& event) {
 
 class Stubs final : public profiler::ProfilerStubs {
  public:
-  // Leaves no event where none can be: on a stream that captures, where it
-  // would become part of the graph, or has failed, and in a forked child. torch
-  // takes that for an operator without time on the device.
+  // Leaves no event where there cannot be one: in a forked child, on a stream
+  // that has failed, and on one that captures, where it would become part of
+  // the graph. torch takes a missing event for an operator without time on the
+  // device.
   void record(c10::DeviceIndex* device, profiler::ProfilerVoidEventStub* event,
               int64_t* cpu_ns) const override {
     event->reset();
@@ -71,9 +74,9 @@ class Stubs final : public profiler::ProfilerStubs {
     if (made->record(stream)) *event = std::move(made);
   }
 
-  // Microseconds, as of CUDA's events. At least one where a task lay between:
-  // torch lists an operator of none apart from others of its name, and a device
-  // that reports several ends at once knows no better.
+  // Microseconds, as for CUDA's events. At least one where there was a task in
+  // between: torch lists an operator of zero time apart from others of its
+  // name, and a device that reports several ends at once may measure zero.
   float elapsed(const profiler::ProfilerVoidEventStub* begin,
                 const profiler::ProfilerVoidEventStub* end) const override {
     const Event &from = event_of(*begin), &to = event_of(*end);
@@ -113,8 +116,8 @@ class Stubs final : public profiler::ProfilerStubs {
   void synchronize() const override { npu::synchronize(current_device()); }
 };
 
-// ProfilerState::PRIVATEUSE1: each operator is a range, and nothing else is
-// kept.
+// For ProfilerState::PRIVATEUSE1: each operator becomes a range, and nothing
+// else is kept.
 class MarkersOnly final : public profiler::ProfilerStateBase {
  public:
   explicit MarkersOnly(const profiler::ProfilerConfig& config)

@@ -19,15 +19,16 @@ struct Buffer {
 };
 
 struct Scratch {
-  std::mutex mutex;          // guards all below
-  std::vector<Buffer> kept;  // the longest kept first
+  std::mutex mutex;          // guards everything below
+  std::vector<Buffer> kept;  // the one kept for longest comes first
   size_t bytes = 0;
 };
 
 // Never destroyed: launchers give memory back until the process ends.
 Scratch& scratch() {
   static Scratch* const only = [] {
-    // A child forked while a launcher is in here could never empty it.
+    // A child that is forked while a launcher holds the mutex could never take
+    // it.
     pthread_atfork([] { scratch().mutex.lock(); },
                    [] { scratch().mutex.unlock(); },
                    [] { new (&scratch().mutex) std::mutex; });
@@ -51,17 +52,18 @@ void trim(Scratch& s, size_t most) {
 void* take_scratch(size_t bytes) {
   Scratch& s = scratch();
   std::lock_guard lock(s.mutex);
-  // The smallest that is large enough, whatever is left over: where sizes never
-  // repeat, buffers for each of them would add up to all that may be kept. Of
-  // equals the newest, which is the most likely to be in a cache.
+  // The smallest buffer that is large enough serves, however much larger it is:
+  // where sizes never repeat, a buffer for each size would add up to all that
+  // may be kept. Of equal buffers the newest serves, which is most likely in a
+  // cache.
   auto found = s.kept.rend();
   for (auto at = s.kept.rbegin(); at != s.kept.rend(); ++at)
     if (at->bytes >= bytes &&
         (found == s.kept.rend() || at->bytes < found->bytes))
       found = at;
   if (found == s.kept.rend()) {
-    // The one that is made now serves instead of the largest kept: else sizes
-    // that grow a little at a time would leave a buffer each.
+    // The buffer that the caller makes now takes the place of the largest kept
+    // one: else sizes that grow a little at a time would leave a buffer each.
     const auto largest = std::max_element(
         s.kept.begin(), s.kept.end(),
         [](const Buffer& a, const Buffer& b) { return a.bytes < b.bytes; });

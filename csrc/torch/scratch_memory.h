@@ -1,8 +1,8 @@
-// The large buffers that kernels allocate for themselves: work space, reordered
-// operands, results that are copied where they belong afterwards.
+// Keeps the large buffers that kernels allocate for themselves: work space,
+// reordered operands, results that are copied to their place afterwards.
 //
 // malloc() gives most of them back to the system at once, so that each launch
-// of such a kernel pays a page fault per 4 KiB: a fifth of a ResNet's step.
+// of such a kernel would pay a page fault per 4 KiB (bench/train.py, case cnn).
 // Here they are kept for the next kernel that asks for as much, as a device
 // keeps work space.
 #pragma once
@@ -11,10 +11,10 @@
 
 namespace npu {
 
-// Below it malloc() has the memory at hand.
+// The smallest buffer that is kept; malloc() keeps smaller ones itself.
 inline constexpr size_t kLeastScratch = size_t(128) << 10;
 
-// While one lives, its thread is one that runs a kernel.
+// Lives while its thread runs a kernel.
 class RunsKernel {
  public:
   RunsKernel() : before_(on_this_thread_) { on_this_thread_ = true; }
@@ -28,16 +28,15 @@ class RunsKernel {
   const bool before_;
 };
 
-// Memory of malloc()'s that was kept, for at least `bytes`; or null. Any
-// thread.
+// A kept buffer of malloc() with at least `bytes`, or null. Any thread.
 void* take_scratch(size_t bytes);
 
-// True: `memory`, of malloc()'s and no longer used, is kept; what has been kept
-// longest is freed if that is more than is kept. False: it is not worth it.
-// Any thread.
+// Keeps `memory`, which malloc() returned and nobody uses any more. Frees the
+// buffers that were kept for longest where all together are too large. False:
+// the buffer was not worth keeping, and stays the caller's. Any thread.
 bool keep_scratch(void* memory);
 
-// Frees all that is kept. Any thread.
+// Frees all kept buffers. Any thread.
 void free_scratch();
 
 }  // namespace npu

@@ -30,7 +30,8 @@ namespace {
 
 constexpr uint64_t kPatienceNs = 30'000'000'000;
 
-// A file by what it is: numbers of descriptors come back.
+// Identifies a file; the number of a descriptor would not, since it is used
+// again.
 using FileId = std::pair<uint64_t, uint64_t>;
 
 FileId id_of(int fd) {
@@ -71,11 +72,11 @@ struct Opened {
  public:
   const size_t bytes;
   char* const address;
-  const int handle;  // for whom this process sends the tensor on to
+  const int handle;  // for processes that this one sends the tensor on to
 };
 
-// Another process's ledger. Locks belong to an open file: one for all slots, or
-// a model would need a descriptor for each of its parameters.
+// Another process's ledger. Locks belong to an open file, so one file serves
+// all slots: a model would else need a descriptor for each of its parameters.
 struct Ledger {
   explicit Ledger(int fd) : file(fcntl(fd, F_DUPFD_CLOEXEC, 0)) {
     void* at = file < 0 ? MAP_FAILED
@@ -112,7 +113,7 @@ struct Ledger {
  private:
   static constexpr size_t kBytes = kLedgerSlots * sizeof(uint32_t);
 
-  // Nobody ever has one that this would wait for.
+  // Never waits: nobody takes an exclusive lock.
   void lock(uint32_t slot, short kind) {
     struct flock what {};
     what.l_type = kind;
@@ -124,10 +125,10 @@ struct Ledger {
 
   const int file;
   std::atomic<uint32_t>* words;
-  std::map<uint32_t, int> held;  // how many storages
+  std::map<uint32_t, int> held;  // by slot: how many storages hold it
 };
 
-// What a storage of another process's memory keeps.
+// What a storage over another process's memory keeps alive.
 struct Received {
   std::shared_ptr<Opened> segment;
   std::shared_ptr<Ledger> ledger;
@@ -139,15 +140,16 @@ struct Registry {
   std::map<FileId, std::weak_ptr<Opened>> segments;
   std::map<FileId, std::weak_ptr<Ledger>> ledgers;
   std::multimap<const void*, Received> holds;  // by the storage's address
-  std::mutex stillness;                        // one at a time
+  std::mutex stillness;                        // allows one Stillness at a time
 };
 Registry& registry() {
   static Registry* const instance = new Registry;  // launchers outlive statics
   return *instance;
 }
 
-// Any of the address: all of them keep the same memory. On a launcher's thread,
-// or its deleter's.
+// Drops one of the holds at the address, no matter which: all of them keep the
+// same memory alive. Called on a launcher's thread, or on the one that frees
+// the tensor.
 void let_go(void* address, size_t, int, void*) {
   Received gone;
   Registry& r = registry();
@@ -156,7 +158,7 @@ void let_go(void* address, size_t, int, void*) {
   gone = std::move(at->second);
   r.holds.erase(at);
   gone.ledger->drop(gone.slot);
-  // Unmapped under the mutex, so that nobody finds what is going.
+  // It is unmapped under the mutex, so that nobody finds it meanwhile.
   gone = {};
 }
 

@@ -46,7 +46,7 @@ std::vector<at::Tensor> parts_of(const at::Tensor& t) {
 
 at::Tensor of_parts(const at::Tensor& t, const std::vector<at::Tensor>& parts) {
   const at::Tensor& values = parts.back();
-  // A sparse tensor begins its life empty, on the current device.
+  // torch makes a sparse tensor empty first, on the current device.
   const c10::OptionalDeviceGuard guard(values.device());
   if (t.is_sparse())
     return at::native::new_with_dims_and_tensor_sparse_symint(

@@ -14,12 +14,12 @@ bool is_sparse_or_nested(const at::Tensor& t);
 // The backend of cpu kernels for `t`.
 c10::DispatchKey cpu_key_of(const at::Tensor& t);
 
-// The tensors `t` keeps its values in, in an order that depends on the layout
-// alone. A nested tensor's sizes lie on the host and are not among them.
+// The tensors in which `t` keeps its values, in an order that depends only on
+// the layout. A nested tensor's sizes are on the host and not among them.
 std::vector<at::Tensor> parts_of(const at::Tensor& t);
 
-// A tensor like `t`, of the given parts and on their device. Nothing is
-// checked or waited for.
+// A tensor like `t`, of the given parts and on their device. Neither checks nor
+// waits.
 at::Tensor of_parts(const at::Tensor& t, const std::vector<at::Tensor>& parts);
 
 // Gives `t` the parts, and the shape and flags of `like`, a tensor of the same

@@ -21,7 +21,7 @@ constexpr Float32Op kOps[] = {Float32Op::CONV, Float32Op::RNN,
                               Float32Op::MATMUL};
 
 // Relaxed everywhere: a thread that changes a switch sees its own change, and
-// others are only ordered with it by what else they share.
+// other threads have to synchronise with it in another way anyway.
 std::atomic<uint64_t> changes_{1};
 
 constexpr uint64_t kPatienceNs = 5'000'000'000;

@@ -1,5 +1,5 @@
-// torch's switches that are global to the process and that kernels read: what
-// they are, and that queued work runs under those of its launch.
+// torch's switches that are global to the process and that kernels read. Queued
+// work runs under the switches of its launch.
 #pragma once
 
 #include <ATen/Context.h>
@@ -17,7 +17,7 @@ class Stream;
 
 struct Switches {
   static Switches now();
-  // Sets what is different. Nothing that reads them may be under way.
+  // Sets the switches that differ. No kernel that reads them may be running.
   void apply() const;
   bool operator==(const Switches&) const = default;
 
@@ -25,22 +25,23 @@ struct Switches {
   bool deterministic, warn_only, fill_uninitialized;
   bool mkldnn, mkldnn_deterministic, nnpack, reduced_fp16;
   at::QEngine quantized;
-  std::array<at::Float32Precision, 3> precision;  // of conv, rnn, matmul
+  std::array<at::Float32Precision, 3> precision;  // conv, rnn, matmul
 };
 
-// To be called when one of them has changed.
+// To be called when a switch has changed.
 void note_switch_change();
 
-// Waits for what is queued anywhere, and looks at no error: before something
-// changes that queued kernels read. Gives streams up that nothing in this
-// process lets go on for `patience_ns`, and returns those.
+// Waits for everything that is queued anywhere, before something changes that
+// queued kernels read. Does not look at errors. Gives up, and returns, the
+// streams that nothing in this process has let go on for `patience_ns`.
 std::vector<const Stream*> finish_launched(uint64_t patience_ns);
 
-// Notes them where a capture begins.
+// Notes the switches where a capture begins.
 void note_switches(Graph& graph);
-// Whether a replay now would run under those of its capture.
+// Whether the switches are now those of the graph's capture.
 bool has_its_switches(Graph& graph);
-// Calls `replay` under them; the host waits before and behind it.
+// Calls `replay` under the switches of the capture; the host waits before and
+// behind it.
 void replay_under_its_switches(Graph& graph, void (*replay)(Graph&));
 
 }  // namespace npu

@@ -65,7 +65,7 @@ void resize_storage(c10::StorageImpl& storage, size_t bytes) {
 void resize_tensor(const at::Tensor& t, at::IntArrayRef sizes,
                    std::optional<at::IntArrayRef> strides) {
   c10::TensorImpl* impl = t.unsafeGetTensorImpl();
-  // One of that size already keeps its strides, whatever they are.
+  // A tensor that already has these sizes keeps its strides, whatever they are.
   if (t.sizes() == sizes && (!strides || t.strides() == *strides)) return;
   if (strides) {
     impl->set_sizes_and_strides(sizes, *strides);

@@ -1,4 +1,4 @@
-// Making and resizing npu tensors, and looking at their memory as the host.
+// Makes and resizes npu tensors, and gives the host access to their memory.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,7 +19,7 @@ at::Tensor make_tensor(Stream& stream, at::IntArrayRef sizes,
                        at::IntArrayRef strides, caffe2::TypeMeta dtype);
 at::Tensor make_contiguous(Stream& stream, at::IntArrayRef sizes,
                            caffe2::TypeMeta dtype);
-// The same of a caller who knows how many bytes that takes.
+// The same for a caller that knows how many bytes that takes.
 at::Tensor make_contiguous(Stream& stream, at::IntArrayRef sizes,
                            caffe2::TypeMeta dtype, size_t bytes);
 
@@ -31,8 +31,8 @@ void resize_storage(c10::StorageImpl& storage, size_t bytes);
 void resize_tensor(const at::Tensor& t, at::IntArrayRef sizes,
                    std::optional<at::IntArrayRef> strides = std::nullopt);
 
-// A cpu tensor over the same memory, without waiting for anything: the caller
-// knows that the device is done with it. Mutations are seen by both.
+// A cpu tensor over the same memory. Does not wait: the caller knows that the
+// device is done with the memory. Both tensors see each other's changes.
 at::Tensor host_alias(const at::Tensor& t);
 
 }  // namespace npu

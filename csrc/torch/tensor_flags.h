@@ -21,7 +21,8 @@ inline uint8_t flags_of(const c10::TensorImpl& t) {
   return flags;
 }
 
-// Marks a new tensor so. Its values are those before conjugation and negation.
+// Sets the flags of a new tensor. Its values are those before conjugation and
+// negation.
 inline void set_flags(c10::TensorImpl& t, uint8_t flags) {
   if (flags & TensorFlags::kWrapped) t.set_wrapped_number(true);
   if (flags & TensorFlags::kConj) t._set_conj(true);
@@ -49,8 +50,8 @@ inline bool has_default_strides(const c10::TensorImpl& t) {
   return t.is_contiguous() && has_default_strides(t.sizes(), t.strides());
 }
 
-// A kernel may leave a conjugation to its result's bit where the caller's
-// tensor has none: makes the bit `conj`, and changes the values accordingly.
+// Makes the tensor's conjugate bit `conj`, and changes the values accordingly.
+// A kernel may set its result's bit where the caller's tensor has none.
 inline void set_conj(const at::Tensor& t, bool conj) {
   if (t.is_conj() == conj) [[likely]]
     return;

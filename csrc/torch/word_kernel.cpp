@@ -36,8 +36,9 @@ int WordKernel::run(const npu_kernel* kernel, const uint64_t* words,
   const WordKernel& self = *static_cast<const WordKernel*>(kernel);
   KernelSize size = self.size_;
   if (size == KernelSize::kLarge) {
-    // Where all extents are the same in every task, whoever made the kernel has
-    // decided. Else the largest of this task decides, as in an operator's plan.
+    // Where all extents are the same in every task, the maker of the kernel has
+    // decided. Else the largest extent of this task decides, as in an
+    // operator's plan.
     bool depends = false, large = false;
     for (const npu_view& view : self.views_) {
       if (!is_range(view)) continue;

@@ -1,4 +1,4 @@
-// Kernels of generated code: their tasks are words and own nothing.
+// Kernels of generated code. Their tasks consist of words and own nothing.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +14,10 @@ class Stream;
 
 // Memory that such a kernel touches; npu_word_buffer of the C interface.
 struct WordBuffer {
-  uint16_t word;  // of its address
+  uint16_t word;  // the word with its address
   uint16_t itemsize;
   uint8_t access;  // NPU_READ | NPU_WRITE
-  // Of one whose extent is the same in every task: sizes, then strides.
+  // Where the extent is the same in every task: sizes and strides.
   std::vector<int64_t> sizes, strides;
   // Else not 0: the word with the number of elements from the address on.
   uint16_t length_word = 0;
@@ -35,8 +35,8 @@ class WordKernel : public npu_kernel {
 
   uint32_t n_words() const { return n_words_; }
 
-  // Queues the kernel with a copy of `words`, n_words() of them. False when the
-  // stream has failed. Throws what a submission throws.
+  // Queues the kernel with a copy of `words`, of which there are n_words().
+  // False when the stream has failed. Throws what a submission throws.
   bool submit(Stream& stream, const uint64_t* words) const;
 
  private:

@@ -13,7 +13,7 @@ from datetime import timedelta
 from functools import wraps
 from typing import Any
 
-from npu_dispatch import _C
+from npu_dispatch import _C, import_alias
 from npu_dispatch.npu.runtime.device_error import raise_as
 
 __all__ = ["register"]
@@ -30,6 +30,16 @@ def register() -> None:
     raise_as("hccl:", DistributedError)
     dc.Backend.register_backend("hccl", _make_group, extended_api=True, devices=["npu"])
     dc._new_process_group_helper = _choosing_hccl(dc._new_process_group_helper)
+    from torch.nn.parallel import DistributedDataParallel
+
+    setattr(  # noqa: B010
+        DistributedDataParallel,
+        "_check_comm_hook",
+        _reducing_bf16(DistributedDataParallel._check_comm_hook),
+    )
+    import_alias.after_import(
+        "torch.distributed.optim.zero_redundancy_optimizer", _finish_consolidation
+    )
 
 
 def _make_group(options: Any, _backend_options: Any) -> Any:
@@ -108,6 +118,43 @@ def _choosing_hccl(make: Any) -> Any:
         return result
 
     return made
+
+
+def _reducing_bf16(check: Any) -> Any:
+    """Return DDP's check of hooks, which knows by name who reduces bf16."""
+
+    @wraps(check)
+    def checked(self: Any, hook: Any) -> None:
+        named = getattr(hook, "__name__", "")
+        if self.device_type == "npu" and named.startswith("bf16_compress_"):
+
+            @wraps(hook)  # its signature is checked too
+            def reduced(state: Any, bucket: Any) -> Any:
+                return hook(state, bucket)
+
+            reduced.__name__ = "reduced_on_npu"
+            hook = reduced
+        check(self, hook)
+
+    return checked
+
+
+def _finish_consolidation() -> None:
+    """Let a consolidated state be read at once: it is copied without waiting."""
+    from torch.distributed.optim import zero_redundancy_optimizer
+
+    optimizer = zero_redundancy_optimizer.ZeroRedundancyOptimizer
+    consolidate = optimizer.consolidate_state_dict
+
+    @wraps(consolidate)
+    def consolidated(self: Any, to: int = 0) -> None:
+        from npu_dispatch import npu
+
+        consolidate(self, to)
+        if self._default_device.type == "npu":
+            npu.synchronize(self._default_device)
+
+    setattr(optimizer, "consolidate_state_dict", consolidated)  # noqa: B010
 
 
 def _has_hccl(group: Any) -> bool:

@@ -19,6 +19,16 @@ torch.set_num_threads(1)
 def join(backend=None, seconds=60, **more):
     dist.init_process_group(backend, init_method="file://" + sys.argv[3],
         rank=rank, world_size=size, timeout=timedelta(seconds=seconds), **more)
+
+def batch(step, *shape, of=rank):
+    # What rank `of` is given in a step, the same on every device.
+    seed = torch.Generator().manual_seed(size * step + of)
+    return torch.randn(*shape, generator=seed)
+
+def near(cpu, npu, by=1e-5):
+    assert len(cpu) == len(npu), (cpu, npu)
+    close = [abs(a - b) <= by * max(1, abs(a)) for a, b in zip(cpu, npu)]
+    assert all(close), (cpu, npu)
 """
 
 Result = subprocess.CompletedProcess[str]

@@ -19,20 +19,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from tests.support import preload
+
 KINDS = ("new", "malloc", "mmap", "thread", "eventfd", "file", "fork")
 HERE = Path(__file__).resolve().parent
 
 
 def build(folder: Path) -> Path:
     """Compile the library that makes calls fail."""
-    library = folder / "libfailing_calls.so"
-    flags = ["-std=c++20", "-O2", "-fPIC", "-shared", "-Wall", "-Wextra"]
-    source = HERE / "failing_calls.cpp"
-    subprocess.run(
-        [os.environ.get("CXX", "c++"), *flags, "-o", library, source, "-ldl"],
-        check=True,
-    )
-    return library
+    return preload.build(HERE / "failing_calls.cpp", folder)
 
 
 class Calls:

@@ -19,12 +19,12 @@ const EmulatedSpec& spec() {
   return given;
 }
 
-// Never destroyed: its threads end with the process.
+// Never destroyed: the queues' threads, which use it, end with the process.
 EmulatedMemory& memory() {
   static auto* const instance = new EmulatedMemory;
   return *instance;
 }
-// A forked child has none of the threads: it begins anew.
+// A forked child has none of the threads, so it begins with new queues.
 EmulatedQueues& queues() {
   static EmulatedQueues* instance = [] {
     pthread_atfork(nullptr, nullptr,
@@ -59,7 +59,7 @@ npu_queue queue_create(int device, int priority, const npu_reports* reports) {
 void queue_destroy(npu_queue queue) { queues().destroy(&of(queue)); }
 void queue_reset(npu_queue queue) { queues().reset(of(queue)); }
 
-// Every element of a view, and nothing between them.
+// Sets every element of a view to zero, and nothing between them.
 void zero(char* at, const npu_view& view, uint16_t dim) {
   if (dim == view.ndim) {
     memset(at, 0, view.itemsize);
@@ -87,10 +87,11 @@ bool may_copy(const npu_kernel& kernel) {
   return !strcmp(kernel.name, "memcpy") || !strcmp(kernel.name, "aten::copy_");
 }
 
-// What lies outside of the device is the host's. What is not computed writes
-// zeros there: whoever reads it must find what the program can go on with, and
-// not what the memory held by chance. It is written here, earlier than the
-// device would: a program that looks before it has waited races with the copy.
+// A view outside of the device's memory lies in the host's. Where nothing is
+// computed, zeros are written there: the program must find values that it can
+// go on with, and not what the memory held by chance. They are written here,
+// earlier than the device would do it; a program that reads them before it has
+// waited races with the copy anyway.
 int submit(npu_queue queue, uint64_t number, const npu_kernel* kernel,
            const uint64_t* words, npu_failure*) {
   const bool copy = may_copy(*kernel);

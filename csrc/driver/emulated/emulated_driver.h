@@ -1,6 +1,6 @@
-// A device of stated speed: its tasks take the time that it would need, on a
-// clock of its own (docs/plan.md). With compute=none nothing is computed, and
-// what is read back are zeros; with compute=real a thread computes besides.
+// A device of stated speed: its tasks take as long as such a device would need
+// (docs/plan.md). With compute=none nothing is computed, and the host reads
+// back zeros; with compute=real a thread for each queue computes as well.
 #pragma once
 
 #include "csrc/driver/driver.h"
@@ -9,10 +9,11 @@ namespace npu {
 
 const npu_driver& emulated_driver();
 
-// Reads NPU_EMULATED; a runtime_error says what is wrong with it.
+// Reads NPU_EMULATED; throws a runtime_error that says what is wrong with it.
 void check_emulated_spec();
 
-// Operations that its devices were given since this was last asked. Any thread.
+// Floating-point operations that its devices were given since the last call.
+// Any thread.
 double take_emulated_flops();
 
 }  // namespace npu

@@ -4,8 +4,8 @@
 
 namespace npu {
 
-// Pages come when they are touched, so a device may have more than this
-// machine.
+// A page takes memory only once it is touched, so a device may have more memory
+// than this machine.
 void* EmulatedMemory::allocate(int device, size_t bytes, double limit) {
   std::lock_guard lock(mutex_);
   double& taken = taken_[device];
@@ -23,7 +23,8 @@ void EmulatedMemory::adopt(void* segment, size_t bytes) {
   segments_[reinterpret_cast<uint64_t>(segment)] = bytes;
 }
 
-// One that was adopted takes none of this process's device.
+// An adopted segment was never counted in taken_, so `taken` may be the
+// smaller.
 void EmulatedMemory::free(int device, void* segment, size_t bytes) {
   std::lock_guard lock(mutex_);
   munmap(segment, bytes);

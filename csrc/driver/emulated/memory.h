@@ -1,4 +1,5 @@
-// The memory of an emulated device: addresses, and pages where somebody writes.
+// The memory of an emulated device: a range of addresses, of which only the
+// pages that somebody writes take memory.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +11,7 @@ namespace npu {
 
 class EmulatedMemory {
  public:
-  // Null where the device would have none left. `limit`: its bytes.
+  // Null where the device has not so much left. `limit`: the device's bytes.
   void* allocate(int device, size_t bytes, double limit);
   void free(int device, void* segment, size_t bytes);
   // A segment that another process made.

@@ -26,8 +26,9 @@ uint64_t DeviceModel::start_of(const Queue& queue) const {
                    *std::min_element(servers.begin(), servers.end())});
 }
 
-// The work of kernels on several queues follows one another: each is given the
-// rates of the whole device, and together they must not exceed them.
+// The work of kernels on several queues is done one after another: each kernel
+// is given the rates of the whole device, and together they must not exceed
+// those.
 void DeviceModel::begin(Queue& queue, uint64_t start) {
   const Task task = queue.waiting_.front();
   queue.waiting_.pop_front();

@@ -1,6 +1,5 @@
-// The times at which a stated device would start and end its tasks. No clock
-// and no thread of its own: it is told the time, never a smaller one than
-// before.
+// Computes when a stated device would start and end its tasks. It has no clock
+// and no thread of its own: it is told the time, which never goes back.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +16,7 @@ class DeviceModel {
   struct Task {
     uint64_t number;
     Engine engine;
-    uint64_t ready;     // not before
+    uint64_t ready;     // the task does not start before
     uint64_t overhead;  // ns beside the work; those of several queues overlap
     uint64_t work;      // ns in which it has the device for itself
   };
@@ -29,10 +28,11 @@ class DeviceModel {
    public:
     explicit Queue(int priority) : priority_(priority) {}
 
-    // Begun, the oldest first; whoever has reported an end takes it away.
+    // The tasks that have begun, the oldest first. Whoever reports an end
+    // removes the task here.
     std::deque<Span> begun;
-    // When all that it was given will have ended, if nothing of another queue
-    // comes between.
+    // When everything that the queue was given will have ended, if no other
+    // queue's task comes between.
     uint64_t expected_end() const { return expected_end_; }
 
    private:
@@ -50,9 +50,9 @@ class DeviceModel {
   void remove(Queue* queue);
 
   void submit(Queue& queue, const Task& task);
-  // Gives a start and an end to everything that starts by `now`: in the order
-  // of the starts; at the same time, the more urgent queue's first, then that
-  // of the queue which has waited longest since its last.
+  // Gives a start and an end to every task that starts by `now`, in the order
+  // of the starts. Of tasks with equal starts the more urgent queue's comes
+  // first, then that of the queue which has been free for longest.
   void advance(uint64_t now);
   // Forgets what the queue was given.
   void reset(Queue& queue, uint64_t now);
@@ -65,7 +65,7 @@ class DeviceModel {
 
   std::vector<std::unique_ptr<Queue>> queues_;
   std::vector<uint64_t> slots_, copies_;  // when each is free
-  uint64_t work_free_ = 0;                // when the arithmetic units are
+  uint64_t work_free_ = 0;                // when the arithmetic units are free
 };
 
 }  // namespace npu

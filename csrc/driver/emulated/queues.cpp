@@ -16,12 +16,13 @@ namespace npu {
 namespace {
 
 constexpr size_t kKept = 4096;
-// Between two looks of the timer: it would burn a core for kernels of a few us.
+// The least time between two looks of the timer, which would otherwise keep a
+// core busy for kernels of a few microseconds.
 constexpr uint64_t kPaceNs = 25'000;
-// A queue with more to come is reported on this often.
+// A queue that has more to come is reported on no more often than this.
 constexpr uint64_t kProgressNs = 100'000;
 
-// Threads of a driver take no signals of the program's.
+// A driver's threads take no signals that are meant for the program.
 template <typename Body>
 std::thread start(Body body) {
   const BlockedSignals blocked;
@@ -46,14 +47,14 @@ struct EmulatedQueues::Queue {
   DeviceModel::Queue& times;
   const npu_reports& reports;
   std::deque<uint64_t> in_flight;  // numbers, the oldest first
-  // Where kernels are computed, each queue has a thread for them: a kernel may
-  // wait for one of another queue.
+  // Where kernels are computed, each queue has a thread for them, because a
+  // kernel may wait for one of another queue.
   std::thread computer;
   std::condition_variable computes;
   std::deque<Computation> to_compute;
   bool computing = false, closes = false;
-  uint64_t computed = 0;  // up to here
-  uint64_t failed = 0;    // the number, or 0
+  uint64_t computed = 0;  // the number of the last kernel computed
+  uint64_t failed = 0;    // the number of the kernel that failed, or 0
   bool told_failure = false;
   npu_failure failure{};
   bool reporting = false;  // a thread is in a function of `reports`
@@ -117,7 +118,7 @@ int EmulatedQueues::submit(Queue& queue, uint64_t number,
   if (copies) {
     task.engine = DeviceModel::Engine::kCopy;
     task.overhead = uint64_t(spec_.copy_ns);
-    // It is read on one side and written on the other.
+    // The bytes count twice, as read and as written, but cross the link once.
     ns = (kernel->n_views > 1 ? work.bytes / 2 : work.bytes) / spec_.link;
   } else if (sleeps(*kernel)) {
     task.overhead = words[0];  // others may run beside it
@@ -141,7 +142,8 @@ int EmulatedQueues::submit(Queue& queue, uint64_t number,
 
 uint64_t EmulatedQueues::due(const Queue& queue) const {
   if (queue.in_flight.empty() || queue.told_failure) return UINT64_MAX;
-  // What is late because it is still being computed wakes the timer itself.
+  // The end of a task that is late because it is still being computed wakes the
+  // timer without this.
   if (spec_.computes && queue.computed < queue.in_flight.front() &&
       !queue.failed)
     return UINT64_MAX;
@@ -152,7 +154,7 @@ uint64_t EmulatedQueues::due(const Queue& queue) const {
                   looked_ + kPaceNs);
 }
 
-// True where something was told: the lock was let go meanwhile.
+// True where it has reported something; the lock was released meanwhile.
 bool EmulatedQueues::report(Queue& queue, uint64_t now,
                             std::unique_lock<std::mutex>& lock) {
   if (queue.told_failure) return false;
@@ -165,7 +167,7 @@ bool EmulatedQueues::report(Queue& queue, uint64_t now,
     fails = span.number == queue.failed;
     if (spec_.computes && !fails && span.number > queue.computed) break;
     DeviceModel::Span& kept = queue.kept[span.number % kKept];
-    // Nothing has ended before its results were there.
+    // A task does not end before it has been computed; `kept` has that time.
     if (kept.number == span.number) span.end = std::max(span.end, kept.end);
     kept = span;
     begun.pop_front();
@@ -195,8 +197,8 @@ void EmulatedQueues::report_ends() {
     wakes_at_ = 0;
     looked_ = now_ns();
     for (auto& [_, device] : devices_) device->advance(looked_);
-    // Queues come and go while something is told: begin again then. What was
-    // told is no longer there to be told.
+    // Queues may come and go while something is reported, so the loop begins
+    // again then. It ends, because nothing is reported twice.
     bool told = true;
     while (told) {
       told = false;

@@ -1,5 +1,5 @@
-// The queues of emulated devices: the thread that reports their ends, and one
-// for each queue where kernels are computed.
+// The queues of emulated devices, the thread that reports the ends of their
+// tasks, and, where kernels are computed, one thread for each queue.
 #pragma once
 
 #include <condition_variable>
@@ -26,14 +26,15 @@ class EmulatedQueues {
 
   Queue* create(int device, int priority, const npu_reports& reports);
   void destroy(Queue* queue);
-  // `copies`: over the link, so many bytes. Else a kernel.
+  // `copies`: the task is a copy over the link; else it is a kernel.
   int submit(Queue& queue, uint64_t number, const npu_kernel* kernel,
              const uint64_t* words, bool copies);
   void reset(Queue& queue);
-  // Of a number that has been reported, and of the last kKept of them.
+  // The times of a number that has been reported. False where it has not been,
+  // or where it is not among the last kKept numbers.
   bool times(Queue& queue, uint64_t number, uint64_t& start, uint64_t& end);
 
-  // Operations of what was submitted since this was last asked.
+  // Floating-point operations of what was submitted since the last call.
   double take_flops();
 
  private:
@@ -47,12 +48,12 @@ class EmulatedQueues {
 
   const EmulatedSpec spec_;
   std::mutex mutex_;
-  // The timer's; and for whoever waits until a queue is silent.
+  // ends_ wakes the timer; silent_ wakes whoever waits until a queue is silent.
   std::condition_variable ends_, silent_;
   std::map<int, std::unique_ptr<DeviceModel>> devices_;
   std::vector<std::unique_ptr<Queue>> queues_;
-  uint64_t wakes_at_ = UINT64_MAX;  // the timer; 0: it is awake
-  uint64_t looked_ = 0;             // when the timer last did
+  uint64_t wakes_at_ = UINT64_MAX;  // when the timer wakes; 0: it is awake
+  uint64_t looked_ = 0;             // when the timer last looked
   double flops_ = 0;
   bool started_ = false;
 };

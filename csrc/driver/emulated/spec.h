@@ -1,4 +1,4 @@
-// What a stated device can do: the numbers of a sheet.
+// What a stated device can do: the numbers of its data sheet.
 #pragma once
 
 #include <cstdint>
@@ -6,8 +6,8 @@
 
 namespace npu {
 
-// Times in ns, rates per ns: FLOP/ns are GFLOP/s, bytes/ns are GB/s. Unless a
-// sheet says otherwise a fast device, so that the engine is what takes time.
+// Times are in ns and rates per ns: FLOP/ns are GFLOP/s, bytes/ns are GB/s. The
+// defaults are those of a fast device, so that the engine is what takes time.
 struct EmulatedSpec {
   std::string name = "plain";
   bool computes = false;          // compute=real
@@ -17,7 +17,7 @@ struct EmulatedSpec {
   double cache_bandwidth = 1000;  // ...moves them at this rate
   double link = 25;               // each copy engine, to and from the host
   double fp64 = 10'000, fp32 = 20'000, fp16 = 100'000, int8 = 200'000;
-  double convolution = 1, recurrent = 1;  // parts of those that they reach
+  double convolution = 1, recurrent = 1;  // which part of the peak they reach
   double launch_ns = 2'000;               // from submit() to the earliest start
   double kernel_ns = 1'000;               // beside the work, of each kernel
   double step_ns = 0;          // beside that, of each time step of an LSTM
@@ -27,12 +27,12 @@ struct EmulatedSpec {
   int copy_engines = 2;
   int queue_room = 1024;  // tasks in flight for each queue
 
-  // The peak for elements of so many bytes.
+  // The peak for elements of `itemsize` bytes.
   double flops_of(int itemsize) const;
 };
 
-// From "key=value" separated by newlines or semicolons; a runtime_error names
-// the key, what was found and what was expected.
+// Reads "key=value" pairs separated by newlines or semicolons. Throws a
+// runtime_error that names the key, what was found and what was expected.
 EmulatedSpec parse_emulated_spec(const std::string& text);
 
 }  // namespace npu

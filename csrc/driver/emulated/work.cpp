@@ -16,7 +16,7 @@ double product(const Sizes& sizes, size_t from = 0) {
   return all;
 }
 
-// "aten::addmm.out" is addmm.
+// The operator's own name: "addmm" of "aten::addmm.out".
 std::string_view base_name(const char* name) {
   std::string_view base(name);
   if (const size_t at = base.find("::"); at != base.npos)
@@ -24,8 +24,8 @@ std::string_view base_name(const char* name) {
   return base.substr(0, base.find('.'));
 }
 
-// "aten::add.out": its last argument is marked as one that is read, too, and is
-// only written.
+// Whether the name is like "aten::add.out". The last argument of such an
+// operator is marked as read and written, but is only written.
 bool gives_result_in_out(const char* name) {
   const std::string_view all(name);
   const size_t dot = all.rfind('.');
@@ -53,7 +53,7 @@ class Shapes {
   std::vector<bool> writes_;
 };
 
-// m x k times k x n, of the tensors `a` and `a + 1`.
+// The product of the tensors `a` [m, k] and `a + 1` [k, n].
 double mm(const Shapes& s, size_t a) {
   if (!s.rank(a, 2) || !s.rank(a + 1, 2)) return 0;
   return 2 * product(s[a]) * double(s[a + 1][1]);
@@ -71,15 +71,16 @@ double linear(const Shapes& s) {
   return 2 * product(s[0]) * double(s[1][0]);
 }
 
-// Of every place of `output` (the input, where transposed), each of its
-// channels' filters: weight has their channels first.
+// One multiplication and one addition of every weight at every place of
+// `places`, which is the output (of a transposed convolution the input).
 double convolution(const Sizes& places, const Sizes& weight) {
   if (places.size() < 3 || weight.size() != places.size()) return 0;
   return 2 * double(places[0]) * product(places, 2) * product(weight);
 }
 
-// input, weight, (bias), result. The result of a transposed one has channels
-// that are the weight's second, and its places are the input's.
+// The tensors are input, weight, perhaps bias, and result. The result of a
+// transposed convolution has as many channels as the weight's second dimension,
+// and its filters are applied at the places of the input.
 double convolution_forward(const Shapes& s) {
   if (s.size() < 3) return 0;
   const Sizes &in = s[0], &weight = s[1], &out = s[s.size() - 1];
@@ -90,8 +91,8 @@ double convolution_forward(const Shapes& s) {
   return convolution(transposed ? in : out, weight);
 }
 
-// grad_output, input, weight, then the gradients that are wanted: as large as
-// input, weight and bias.
+// The tensors are grad_output, input, weight, then the wanted ones of the
+// gradients of input, weight and bias.
 double convolution_backward(const Shapes& s) {
   if (s.size() < 4) return 0;
   const Sizes &grad = s[0], &in = s[1], &weight = s[2];
@@ -113,15 +114,16 @@ double attention(const Sizes& q, const Sizes& k, const Sizes& v,
   return 2 * scores * (qk_products * double(q[3]) + v_products * double(v[3]));
 }
 
-// x [steps, batch, in], weights [4 h, in] and [4 h, h]; backward computes each
-// product's two gradients.
+// x is [steps, batch, in], the weights are [4 h, in] and [4 h, h]. Backward
+// computes two gradients of each product.
 double lstm(const Shapes& s, size_t products) {
   if (!s.rank(0, 3) || !s.rank(1, 2) || !s.rank(2, 2)) return 0;
   return 2 * double(products) * double(s[0][0]) * double(s[0][1]) *
          (product(s[1]) + product(s[2]));
 }
 
-// Most tasks are none of these, and are not to pay for their shapes.
+// Most tasks are none of these, and should not cost the reading of their
+// shapes.
 bool may_multiply(std::string_view name) {
   for (const std::string_view part :
        {"mm", "mv", "dot", "linear", "conv", "mkldnn", "attention"})
@@ -178,7 +180,7 @@ TaskWork work_of_task(const npu_kernel& kernel, const uint64_t* words) {
     const bool writes = view.access & NPU_WRITE;
     work.bytes += bytes * ((view.access & NPU_READ) && !(writes && has_out));
     work.bytes += bytes * writes;
-    // The first that is written says what the arithmetic is done in.
+    // The first view that is written says in which type the arithmetic is done.
     if (writes && !widest) widest = view.itemsize;
   }
   if (widest) work.itemsize = widest;

@@ -1,4 +1,4 @@
-// What a task has to do, told from its kernel's name and views.
+// How much a task has to do, found from its kernel's name and views.
 #pragma once
 
 #include <cstdint>
@@ -10,16 +10,16 @@ namespace npu {
 struct TaskWork {
   double flops = 0;
   double bytes = 0;  // read and written, each element of a view once
-  int itemsize = 4;  // of what is computed with
+  int itemsize = 4;  // bytes of an element that is computed with
   bool convolves = false;
-  int64_t steps = 0;  // one after another: those of an LSTM layer
+  int64_t steps = 0;  // time steps of an LSTM layer, which follow one another
 };
 
-// Operations as torch.utils.flop_counter counts them, of matrix products,
-// convolutions, attention and fused LSTM layers; 0 for the rest.
+// Counts the operations of matrix products, convolutions, attention and fused
+// LSTM layers as torch.utils.flop_counter does; those of other operators are 0.
 TaskWork work_of_task(const npu_kernel& kernel, const uint64_t* words);
 
-// Bytes of a view: where it repeats elements (a stride of 0), once.
+// Bytes of a view; elements that it repeats (by a stride of 0) count once.
 double bytes_of(const npu_view& view, const uint64_t* words);
 
 }  // namespace npu

@@ -19,8 +19,8 @@ namespace {
 
 constexpr int kMaxDevices = 64;
 
-// ASCEND_RT_VISIBLE_DEVICES: ascending indices; reading stops at the first bad
-// item, and a wrong order means no device at all.
+// ASCEND_RT_VISIBLE_DEVICES lists ascending indices. Reading stops at the first
+// bad item, and a wrong order means no device at all.
 int visible_devices(int installed) {
   const std::string list = env_string("ASCEND_RT_VISIBLE_DEVICES", "");
   if (list.empty()) return installed;
@@ -39,8 +39,9 @@ int visible_devices(int installed) {
   return count;
 }
 
-// Of which each process may see a part. One for each rank of this machine,
-// which its launcher counts: programs set_device(LOCAL_RANK).
+// How many devices the machine has; a process may see only some of them. By
+// default there is one for each rank on this machine (LOCAL_WORLD_SIZE),
+// because programs call set_device(LOCAL_RANK).
 int installed_devices() {
   static const int count = int(
       env_int("NPU_DISPATCH_DEVICES",
@@ -70,13 +71,13 @@ void* segment_alloc(int, size_t bytes) {
 
 void segment_free(int, void* segment, size_t bytes) { munmap(segment, bytes); }
 
-// Whole pages: what a mapping of `bytes` takes.
+// The size of the whole pages that a mapping of `bytes` takes.
 size_t page_round(size_t bytes) {
   const auto page = size_t(sysconf(_SC_PAGESIZE));
   return (bytes + page - 1) / page * page;
 }
 
-// Nobody may make the file shorter: an access behind its end would end the
+// Nobody may make the file shorter: an access behind its end would kill the
 // process that maps it.
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
@@ -92,15 +93,16 @@ bool write_all(int fd, const char* from, size_t bytes, size_t at) {
   return true;
 }
 
-// A hole of a file reads as zeros, and takes no memory.
+// Pages of zeros are not written: a hole in a file reads as zeros and takes no
+// memory.
 bool is_zero(const char* from, size_t bytes) {
   return !from[0] && !memcmp(from, from + 1, bytes - 1);
 }
 
-// The pages go to a file without a name, which leaves nothing behind, piece by
-// piece: so it takes little more memory meanwhile. Each piece takes the place
-// of the one it is a copy of, at the same address: queued tasks, graphs and
-// other libraries know it.
+// Moves the segment's pages to a file without a name, which leaves nothing
+// behind. It does so piece by piece, so that it takes little more memory
+// meanwhile. Each piece of the file is mapped where the piece that it copies
+// was, because queued tasks, graphs and other libraries know the address.
 int segment_share(int, void* segment, size_t bytes) {
   constexpr size_t kPiece = size_t{2} << 20;
   const auto page = size_t(sysconf(_SC_PAGESIZE));
@@ -138,7 +140,7 @@ void* segment_open(int, int handle, size_t bytes) {
   return segment == MAP_FAILED ? nullptr : segment;
 }
 
-// The launching thread is the queue; nothing to keep.
+// The launching thread is the queue, so there is nothing to create.
 npu_queue queue_create(int, int, const npu_reports*) {
   return reinterpret_cast<npu_queue>(1);
 }

@@ -10,7 +10,7 @@
 namespace npu {
 namespace {
 
-// "max" and what is no number are no limit.
+// The limit in a file; "max", or anything that is not a number, is no limit.
 uint64_t limit_in(const std::string& file) {
   std::ifstream in(file);
   uint64_t bytes = 0;

@@ -6,17 +6,17 @@
 
 namespace npu {
 
-// Bytes: the host's, or what the process's control group and those above it
-// allow, if that is less.
+// The host's memory in bytes, or what the process's control group and the
+// groups above it allow, if that is less.
 uint64_t host_memory();
 
-// What control groups allow, or UINT64_MAX: `groups` is the text of
-// /proc/<pid>/cgroup, `root` where the groups are mounted.
+// What control groups allow, or UINT64_MAX. `groups` is the text of
+// /proc/<pid>/cgroup, `root` the folder where the groups are mounted.
 uint64_t cgroup_memory_limit(const std::string& groups,
                              const std::string& root);
 
-// A device's part by default, of so many devices: all of them together are
-// half, the rest is for the program and for what kernels need besides tensors.
+// A device's default share of the host's memory. All `devices` together get
+// half; the rest is for the program and for what kernels need besides tensors.
 inline uint64_t device_memory(uint64_t host, int devices) {
   return host / 2 / uint64_t(devices > 0 ? devices : 1);
 }

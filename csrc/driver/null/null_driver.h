@@ -1,5 +1,5 @@
-// A device that completes every task without doing it: what is left is the
-// cost of the engine itself. Also the skeleton for a new driver (README.md).
+// A device that completes every task without doing it, which leaves the cost of
+// the engine itself. It is also the skeleton for a new driver (README.md).
 #pragma once
 
 #include "csrc/driver/driver.h"

@@ -1,4 +1,4 @@
-// Which fused attention the device has: the cpu's, chosen by the cpu's rules.
+// Chooses fused attention kernels: the cpu's, by the cpu's rules.
 #include <ATen/native/DispatchStub.h>
 #include <ATen/native/transformers/attention.h>
 #include <ATen/ops/_fused_sdp_choice_native.h>

@@ -1,5 +1,5 @@
-// Operators that torch composes of several: on a device each becomes one task.
-// Also the kernel of everything that has no wrapper of its own.
+// Operators that torch composes of several: here each becomes one task. Also
+// registers the kernel of every operator without a wrapper of its own.
 #include <ATen/ExpandUtils.h>
 #include <ATen/TensorSubclassLikeUtils.h>
 #include <ATen/core/grad_mode.h>
@@ -38,7 +38,7 @@ constexpr const char* kOneTask[] = {
     "ldexp_",
     "ldexp.out",
     "max_pool1d",
-    // Else an out= form that is given nothing to write into, at each call.
+    // These would else call their out= form with an empty tensor at each call.
     "abs",
     "complex",
     "frexp.Tensor",
@@ -70,7 +70,7 @@ std::tuple<at::Tensor, at::Tensor> native_dropout(const at::Tensor& input,
   return {input.mul(mask).mul_(1 / (1 - p)), mask};
 }
 
-// What torch._convolution, which traced models call, asks of a device that is
+// torch._convolution, which traced models call, calls this on a device that is
 // not one of torch's own.
 at::Tensor convolution_overrideable(
     const at::Tensor& input, const at::Tensor& weight,
@@ -94,7 +94,7 @@ convolution_backward_overrideable(
 }
 
 // torch composes it of max_pool2d where a gradient is wanted, and on every
-// device but cpu, which has a kernel that also makes a view of nothing.
+// device but cpu, which has a kernel of its own.
 at::Tensor max_pool1d(const at::Tensor& self, at::IntArrayRef kernel_size,
                       at::IntArrayRef stride, at::IntArrayRef padding,
                       at::IntArrayRef dilation, bool ceil_mode) {
@@ -107,8 +107,9 @@ at::Tensor max_pool1d(const at::Tensor& self, at::IntArrayRef kernel_size,
                         ceil_mode);
 }
 
-// torch's own resizes the result past the dispatcher on its own devices, and
-// through it on others, where a tensor's version counts that as a write.
+// torch's matmul_out() resizes the result past the dispatcher on torch's own
+// devices, but through it on others, where the tensor's version counts that as
+// a write. So the result is resized here before.
 at::Tensor& matmul_out(const at::Tensor& a, const at::Tensor& b,
                        at::Tensor& out) {
   const bool wants_gradient =
@@ -119,7 +120,7 @@ at::Tensor& matmul_out(const at::Tensor& a, const at::Tensor& b,
     const auto batch = [](const at::Tensor& t) {
       return t.sizes().slice(0, size_t(std::max<int64_t>(t.dim() - 2, 0)));
     };
-    // Throws as torch's would.
+    // Throws as torch's matmul does.
     auto sizes = at::infer_size(batch(a), batch(b));
     if (a.dim() > 1) sizes.push_back(a.size(-2));
     if (b.dim() > 1) sizes.push_back(b.size(-1));
@@ -128,12 +129,13 @@ at::Tensor& matmul_out(const at::Tensor& a, const at::Tensor& b,
   return at::native::matmul_out(a, b, out);
 }
 
-// torch's own calls the cpu kernel's table past the dispatcher.
+// Goes through the dispatcher; torch's conj_physical_() calls a table of
+// kernels that has none for this device.
 at::Tensor& conj_physical_(at::Tensor& self) {
   return self.is_complex() ? at::conj_physical_out(self, self) : self;
 }
 
-// torch's tracer leaves `convolution` out and expects to meet `_convolution`
+// torch's tracer skips `convolution` and expects `_convolution` to be called
 // inside of it, which comes back here through convolution_overrideable.
 void convolution(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   if (!c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::Tracer))
@@ -147,8 +149,8 @@ void convolution(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   traced.callBoxed(stack);
 }
 
-// Asked by TransformerEncoder before it makes strided nested tensors, most of
-// whose operators wait: it pads then.
+// TransformerEncoder asks this before it makes strided nested tensors, most of
+// whose operators would wait here. After a no it pads instead.
 bool nested_tensor_from_mask_left_aligned(const at::Tensor&,
                                           const at::Tensor&) {
   return false;

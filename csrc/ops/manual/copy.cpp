@@ -35,7 +35,8 @@
 namespace npu {
 namespace {
 
-// Above this, a blocking copy waits instead of staging.
+// Above this size a blocking copy waits, instead of copying to pinned memory
+// first.
 constexpr size_t kMaxStagedCopy = 4 << 20;
 
 constexpr const char* kReadsValues =
@@ -66,7 +67,7 @@ bool same_layout(const at::Tensor& a, const at::Tensor& b) {
   return read_alike(a, b) && a.is_non_overlapping_and_dense();
 }
 
-// What has nothing to copy, even where it has an element twice.
+// Whether there is nothing to copy, even where the tensor has an element twice.
 bool is_same_data(const at::Tensor& a, const at::Tensor& b) {
   return a.is_alias_of(b) && a.storage_offset() == b.storage_offset() &&
          read_alike(a, b);
@@ -91,15 +92,15 @@ void copy_on_stream(Stream& stream, const at::Tensor& to,
   copy_by_kernel(to, from);
 }
 
-// Host memory whose owner was interrupted while he waited for a copy from or to
+// Host memory whose owner was interrupted while waiting for a copy from or to
 // it.
 DeferredDelete<at::Tensor>& abandoned_memory() {
   static auto* const instance = new DeferredDelete<at::Tensor>;
   return *instance;
 }
 
-// Queues a copy, and waits for it: it uses memory of the host that its owner
-// may free afterwards.
+// Queues a copy and waits for it, since it uses host memory that the owner may
+// free afterwards.
 void copy_and_wait(Stream& stream, void* to, const void* from,
                    const at::Tensor& on_host, CopyKind kind,
                    WaitReason reason) {
@@ -108,7 +109,8 @@ void copy_and_wait(Stream& stream, void* to, const void* from,
     copy_bytes(stream, to, from, on_host.nbytes(), kind);
     host_wait_announced(stream, stream.tail(), reason, kCopyName);
   } catch (...) {
-    // Interrupted: the caller goes, the queued copy still uses his memory.
+    // The wait was interrupted: the caller goes on, and the queued copy still
+    // uses the memory.
     abandoned_memory().after({{&stream, stream.tail()}},
                              std::make_unique<at::Tensor>(on_host));
     throw;
@@ -117,8 +119,9 @@ void copy_and_wait(Stream& stream, void* to, const void* from,
   raise_if_failed(stream);
 }
 
-// Across devices, on the source's stream, which first waits for what the
-// destination's has been given; then the other way round.
+// Copies across devices on the source's stream, which first waits for what the
+// destination's stream has been given; afterwards the destination's stream
+// waits for the copy.
 void copy_between_devices(const at::Tensor& to, const at::Tensor& from) {
   Stream& source = usable_stream(from.device().index());
   Stream& target = usable_stream(to.device().index());
@@ -139,7 +142,8 @@ void copy_between_devices(const at::Tensor& to, const at::Tensor& from) {
     if (!target.wait_for(source, source.tail())) raise_stream_error(target);
     return;
   }
-  // `to` has gaps: bring the bytes over, then spread them there.
+  // `to` has gaps: the bytes are moved first, and then spread on the other
+  // device.
   at::Tensor landed =
       make_tensor(target, packed.sizes(), packed.strides(), packed.dtype());
   if (!source.wait_for(target, target.tail())) raise_stream_error(source);
@@ -153,8 +157,8 @@ void copy_to_host(const at::Tensor& to, const at::Tensor& from,
                   bool non_blocking) {
   Stream& stream = usable_stream(from.device().index());
   if (non_blocking && is_pinned(to.const_data_ptr()) && same_layout(to, from)) {
-    // Before the copy is queued, so that whatever is thrown after it finds the
-    // memory kept until the stream has come there.
+    // Recorded before the copy is queued, so that the memory is kept until the
+    // stream has reached it, whatever is thrown afterwards.
     record_pinned(to.storage().data_ptr(), stream);
     copy_bytes(stream, to.mutable_data_ptr(), from.const_data_ptr(),
                to.nbytes(), CopyKind::kDeviceToHost);
@@ -166,7 +170,7 @@ void copy_to_host(const at::Tensor& to, const at::Tensor& from,
               "copy with non_blocking=True into pinned memory");
   count(stream, CopyKind::kDeviceToHost, false, to.nbytes());
   if (stream.is_asynchronous() && same_layout(to, from)) {
-    // A device that has a thread, or an engine, of its own for it.
+    // The device copies with a thread, or an engine, of its own.
     about_to_use(stream, "aten::copy_", {{to, NPU_WRITE}});
     return copy_and_wait(stream, to.mutable_data_ptr(), from.const_data_ptr(),
                          to, CopyKind::kDeviceToHost, WaitReason::kCopy);
@@ -182,15 +186,16 @@ void copy_to_host(const at::Tensor& to, const at::Tensor& from,
 void copy_from_host(const at::Tensor& to, const at::Tensor& from,
                     bool non_blocking) {
   Stream& stream = usable_stream(to.device().index());
-  // Pinned memory is read when the stream gets there, however little it is: an
-  // earlier copy may still be on its way into it.
+  // Pinned memory is read when the stream reaches the copy, however little it
+  // is: an earlier copy may still be writing it.
   const bool later = non_blocking && is_pinned(from.const_data_ptr());
   if (!later && (!non_blocking || from.nbytes() <= kMaxInlineCopy))
     about_to_use(stream, "aten::copy_", {{from, NPU_READ}});
-  // One source layout for all ways below: that of the destination, packed.
+  // All ways below need one layout of the source: the destination's, without
+  // gaps.
   at::Tensor source = from;
   if (!same_layout(to, from) && to.is_non_overlapping_and_dense()) {
-    // As CUDA does, now, whatever else is under way.
+    // The source is read now, as on CUDA, whatever else is under way.
     if (later) about_to_use(stream, "aten::copy_", {{from, NPU_READ}});
     KernelMode mode;
     source = at::empty_strided(to.sizes(), to.strides(),
@@ -205,7 +210,7 @@ void copy_from_host(const at::Tensor& to, const at::Tensor& from,
   }
   const size_t bytes = source.nbytes();
   void* address = to.mutable_data_ptr();
-  // A replay reads pinned memory anew; small values of other memory are
+  // A replay reads pinned memory again; small values from other memory become
   // constants of the graph.
   const bool direct = later && source.is_same(from);
   count(stream, CopyKind::kHostToDevice, direct, bytes);
@@ -233,7 +238,7 @@ void copy_from_host(const at::Tensor& to, const at::Tensor& from,
   }
 }
 
-// In the words of the iterator that cpu copies with.
+// Raises in the words of the iterator that cpu copies use.
 void check_broadcast(const at::Tensor& to, const at::Tensor& from) {
   const at::DimVector both = at::infer_size_dimvector(to.sizes(), from.sizes());
   TORCH_CHECK(to.sizes() == both, "output with shape ", to.sizes(),

@@ -33,8 +33,8 @@ Stream& stream_for(std::optional<at::Device> device) {
   return usable_stream(device_or_current(device ? device->index() : -1));
 }
 
-// What nobody has written yet, where the process asks for it to be the same in
-// every run (torch.use_deterministic_algorithms).
+// Whether new memory has to be filled, because the process asks for the same
+// values in every run (torch.use_deterministic_algorithms).
 bool fills_uninitialized() {
   const at::Context& context = at::globalContext();
   return context.deterministicAlgorithms() &&
@@ -75,7 +75,8 @@ at::Tensor empty_strided(c10::SymIntArrayRef sizes, c10::SymIntArrayRef strides,
                   c10::scalarTypeToTypeMeta(at::dtype_or_default(dtype))));
 }
 
-// All zeros without memory; torch turns it into a real tensor when needed.
+// Makes a tensor of zeros without memory; torch turns it into a real one when
+// needed.
 at::Tensor efficient_zeros(c10::SymIntArrayRef sizes,
                            std::optional<at::ScalarType> dtype,
                            std::optional<at::Layout> layout,

@@ -1,9 +1,9 @@
-// The operators on lists of tensors, which optimizers use: one task each.
+// The operators on lists of tensors, which optimizers use: each is one task.
 //
-// Those of an optimizer whose step a graph may capture have kernels of their
-// own: it counts on the device, in one tensor without dimensions per parameter,
-// and torch's cpu kernel makes a tensor of the scalar and dispatches three
-// times for each of them.
+// Some have kernels of their own, for optimizers whose step a graph may
+// capture. Such an optimizer counts its steps on the device, in one 0-dim
+// tensor per parameter, and for each of these torch's cpu kernel makes a tensor
+// of the scalar and dispatches three times.
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/pow.h>
@@ -19,18 +19,18 @@
 namespace npu {
 namespace {
 
-// Above it the vectors of torch's kernel are worth its way there.
+// Above this many elements torch's vectorised kernel is faster.
 constexpr int64_t kSmall = 2048;
 
-// As torch converts the tensor of a number: without an error where it is too
-// large.
+// Converts a number as torch converts a tensor: without an error where it is
+// too large.
 float as_float(const at::Scalar& s) {
   return s.isIntegral(/*includeBool=*/true) ? float(s.toLong())
                                             : float(s.toDouble());
 }
 
-// Each of the four is exact in every order and width of vectors, so that the
-// results are the cpu kernel's.
+// The results of these four do not depend on order or width of vectors, so they
+// are those of the cpu kernel.
 struct Add {
   static float apply(float a, float b) { return a + b; }
   static void apply(const at::Tensor& t, const at::Scalar& s) { t.add_(s); }
@@ -64,7 +64,7 @@ void run(Frame& frame) {
   }
 }
 
-// Into the results' memory, where the cpu kernel makes new tensors.
+// Writes into the results' memory, where the cpu kernel makes new tensors.
 void run_sqrt(Frame& frame) {
   int i = 0;
   for (const at::Tensor& t : frame.tensors(0)) at::sqrt_out(frame.out(i++), t);
@@ -75,7 +75,7 @@ void run_pow(Frame& frame) {
   int i = 0;
   for (const at::Tensor& t : frame.tensors(1)) {
     at::Tensor& out = frame.out(i++);
-    // What the kernel does with what its vectors leave over.
+    // This is what the cpu kernel does with elements that fill no vector.
     if (t.numel() == 1 && t.scalar_type() == at::kFloat &&
         out.scalar_type() == at::kFloat && !base.isComplex())
       *out.mutable_data_ptr<float>() =
@@ -85,13 +85,14 @@ void run_pow(Frame& frame) {
   }
 }
 
-// Autograd counts what is written to a tensor argument before it gets here, but
-// not to a list's: cpu's kernels count by themselves, once for each entry.
+// Autograd bumps the version of a written tensor argument before the call gets
+// here, but not those of a list's tensors: cpu's kernels do that themselves,
+// once for each entry of the list.
 template <bool first>
 void call_writing(const c10::OperatorHandle& handle, torch::jit::Stack* stack) {
   const size_t n = handle.schema().arguments().size();
   const c10::IValue written = (*stack)[stack->size() - (first ? n : 1)];
-  // Outside inference mode this raises, for a tensor that was made in it.
+  // Outside of inference mode this raises for a tensor that was made in it.
   if (first)
     for (const c10::IValue& element : written.toListRef())
       if (const at::Tensor& t = element.toTensor(); t.is_inference())

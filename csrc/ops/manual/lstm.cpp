@@ -1,5 +1,5 @@
-// nn.LSTM as cpu runs it: one oneDNN kernel, so one task, per layer and
-// direction instead of one per time step and gate.
+// nn.LSTM as cpu runs it: one oneDNN kernel, and so one task, for each layer
+// and direction, instead of one for each time step and gate.
 #include <ATen/Context.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
@@ -17,7 +17,7 @@
 #include "csrc/torch/kernel_threads.h"
 #include "csrc/torch/tensor.h"
 
-// ATen/autocast_mode.h declares it, and includes every operator.
+// Declared here because ATen/autocast_mode.h includes every operator.
 namespace at::autocast {
 TORCH_API bool is_autocast_enabled(at::DeviceType device_type);
 }
@@ -30,8 +30,9 @@ using Result = std::tuple<Tensor, Tensor, Tensor>;
 
 constexpr int64_t kLstm = 2;  // in oneDNN's list of recurrent cells
 
-// The cases in which cpu takes that kernel, as far as they do not depend on
-// the host's instruction set (bfloat16). Autocast wants operators it knows.
+// Whether cpu would use that kernel, as far as that does not depend on the
+// host's instruction set (bfloat16). Not under autocast, which only casts for
+// operators that it knows.
 bool has_fused_layer(const Tensor& input, TensorList state, TensorList weights,
                      bool biases) {
   const auto is_float = [](const Tensor& t) {
@@ -46,13 +47,13 @@ bool has_fused_layer(const Tensor& input, TensorList state, TensorList weights,
   if (!std::all_of(state.begin(), state.end(), is_float) ||
       !std::all_of(weights.begin(), weights.end(), is_float))
     return false;
-  // A projection has weights of its own, and a shorter hidden state.
+  // An LSTM with a projection has more weights, and a shorter hidden state.
   return weights.size() % (biases ? 4 : 2) == 0 && state[0].dim() == 3 &&
          state[1].dim() == 3 && state[0].sizes() == state[1].sizes();
 }
 
-// Whether every size is as it must be; what is wrong is left to torch's own
-// checks and their words.
+// Whether every size is as it must be. What is wrong is left to torch's own
+// checks and their messages.
 bool sizes_fit(const Tensor& input, const Tensor& hidden, TensorList weights,
                size_t per_layer, int64_t layers, int64_t directions,
                bool batch_first) {
@@ -109,17 +110,18 @@ Result lstm(const Tensor& input, TensorList state, TensorList weights,
           at::stack(last_cell)};
 }
 
-// A layer's kernel goes parallel within a time step. Below torch's grain size
-// for a step's gates, waking threads that often costs more than they save.
+// A layer's kernel uses several threads within a time step. Where a step's
+// gates have fewer elements than torch's grain size, waking threads for each
+// step costs more than they save.
 void use_threads_for_step(const Tensor& input, const Tensor& state) {
   constexpr int64_t kSmall = 32768;
   const int64_t gates = 4 * input.size(1) * state.size(-1);
   use_threads_for(gates > kSmall ? KernelSize::kLarge : KernelSize::kSmall);
 }
 
-// The cpu kernel leaves out the workspace for the backward where the thread
-// makes no gradients, and does not look at `train`. A task runs on another
-// thread: `train`, argument 15, tells it.
+// The cpu kernel leaves out the workspace for backward where its thread records
+// no gradients, and does not look at `train`. A task runs on another thread
+// than its caller's, so `train`, argument 15, says whether the caller does.
 void run_layer(Frame& frame) {
   use_threads_for_step(frame.tensor(0), frame.tensor(5));
   const at::AutoGradMode mode(frame.boolean(15));
@@ -132,7 +134,7 @@ void run_layer_backward(Frame& frame) {
   run_boxed(frame);
 }
 
-// The size of the workspace is the kernel's secret.
+// Meta::kNone, since only the kernel knows the size of its workspace.
 const Op kLayer("aten::mkldnn_rnn_layer", "", &run_layer,
                 ScalarValues::kDoNotDecide, Meta::kNone);
 const Op kLayerBackward("aten::mkldnn_rnn_layer_backward", "",
@@ -148,7 +150,8 @@ void layer_backward(const c10::OperatorHandle&, torch::jit::Stack* stack) {
   call_on_top(kLayerBackward, stack);
 }
 
-// Above the kernel's own derivative; in inference mode there is none.
+// Registered above the kernel's own derivative; and below, for inference mode,
+// which has no autograd key.
 TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse1, m) {
   m.impl("lstm.input", TORCH_FN(lstm));
 }

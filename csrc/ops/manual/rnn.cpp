@@ -1,6 +1,6 @@
-// The fused LSTM and GRU cells that torch uses on accelerators, out of the
-// device's own operators. Gates: LSTM (input, forget, cell, output), GRU
-// (reset, update, new), side by side in the last dimension.
+// The fused LSTM and GRU cells that torch uses on accelerators, composed of the
+// device's own operators. The gates are side by side in the last dimension: of
+// an LSTM input, forget, cell, output; of a GRU reset, update, new.
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/cat.h>
@@ -22,7 +22,7 @@ Tensor bias_gradient(const Tensor& gates, bool has_bias) {
   return has_bias ? gates.sum(0, /*keepdim=*/false) : Tensor();
 }
 
-// hidden, cell, and the activated gates for the backward.
+// Returns hidden, cell, and the activated gates for backward.
 std::tuple<Tensor, Tensor, Tensor> lstm_cell(
     const Tensor& input_gates, const Tensor& hidden_gates, const Tensor& cell,
     const OptionalTensor& input_bias, const OptionalTensor& hidden_bias) {
@@ -61,7 +61,7 @@ std::tuple<Tensor, Tensor, Tensor> lstm_cell_backward(
   return {gates, grad_next.mul(forget), bias_gradient(gates, has_bias)};
 }
 
-// hidden, and what the backward needs: reset, update, new, the old hidden
+// Returns hidden, and what backward needs: reset, update, new, the old hidden
 // state, and the hidden part of the new gate.
 std::tuple<Tensor, Tensor> gru_cell(const Tensor& input_gates,
                                     const Tensor& hidden_gates,

@@ -1,13 +1,13 @@
-// What may take the place of a tensor's data: `p.data = p.data.npu()`, and with
-// it Module.to(), which keeps the Parameters that others hold (tied weights, an
-// optimizer made before) only where this is allowed.
+// Decides what may replace a tensor's data, as in `p.data = p.data.npu()`. Only
+// where this is allowed does Module.to() keep its Parameter objects, which
+// others may hold (tied weights, an optimizer made before).
 #include <torch/library.h>
 
 namespace npu {
 namespace {
 
-// Strided tensors of the host and of this device have the same TensorImpl.
-// torch's own rule knows its own backends only.
+// Whether it is a strided tensor of the host or of this device, which have the
+// same TensorImpl. torch's own rule only knows torch's own backends.
 bool is_plain(c10::DispatchKeySet keys) {
   constexpr c10::DispatchKeySet kBackends(
       {c10::BackendComponent::CPUBit, c10::BackendComponent::PrivateUse1Bit});

@@ -1,8 +1,8 @@
 // Sparse tensors, COO and compressed, and strided nested ones. torch's kernels
 // that only take a tensor apart, or compute by calling operators on its parts,
-// run as they are, on parts of the device: they wait for nothing, except where
-// the operators they call do. All others read memory, and the caller waits for
-// them.
+// run as they are, on parts that are on the device: they do not wait, except
+// where the operators that they call do. All other kernels read memory, and the
+// caller waits for them.
 #include <c10/core/DeviceGuard.h>
 #include <torch/library.h>
 
@@ -65,7 +65,7 @@ constexpr const char* kOnValues[] = {
     "rad2deg", "relu",  "round",    "sgn",      "sign",  "signbit",
     "sin",     "sinh",  "sqrt",     "tan",      "tanh",  "trunc"};
 
-// Where the call's tensors lie, else where it is told to make one.
+// The device of the call's tensors, else the device that it names.
 std::optional<c10::Device> device_of(const c10::OperatorHandle& op,
                                      const torch::jit::Stack& stack) {
   std::optional<c10::Device> named;
@@ -86,7 +86,8 @@ std::optional<c10::Device> device_of(const c10::OperatorHandle& op,
   return named;
 }
 
-// A sparse tensor begins its life empty, on the current device.
+// Runs the cpu kernel of `key`. It runs under a device guard, because torch
+// makes a sparse tensor empty first, on the current device.
 template <c10::DispatchKey key>
 void on_parts(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const c10::OptionalDeviceGuard guard(device_of(op, *stack));
@@ -122,7 +123,8 @@ class CpuKernels {
       {c10::DispatchKey::NestedTensorCPU, {}}};
 };
 
-// Registers everything that the cpu's `key` has, for the library's own key.
+// Registers every operator that has a cpu kernel for `key`, for the library's
+// own key.
 template <c10::DispatchKey key, size_t n>
 void register_like(torch::Library& m, const char* const (&on_parts_names)[n]) {
   std::set<std::string> parts;
@@ -157,7 +159,7 @@ TORCH_LIBRARY_IMPL(aten, NestedTensorPrivateUse1, m) {
   register_like<c10::DispatchKey::NestedTensorCPU>(m, kOnPartsOfNested);
 }
 
-// Made from a padded tensor of the device and sizes of the host.
+// Makes a nested tensor from a padded one on the device and sizes on the host.
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_nested_from_padded", torch::CppFunction::makeFromBoxedFunction<
                                     &on_parts<c10::DispatchKey::CPU>>());

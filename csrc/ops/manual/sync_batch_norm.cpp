@@ -1,6 +1,6 @@
 // The steps of batch normalization over several processes (nn.SyncBatchNorm),
-// out of the device's own operators. Statistics are float32 at least, as
-// CUDA's.
+// composed of the device's own operators. Statistics are at least float32, as
+// on CUDA.
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/full.h>
@@ -19,7 +19,7 @@ at::ScalarType statistics_type(const Tensor& t) {
   return t.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
 }
 
-// All dimensions but the channels'.
+// All dimensions but that of the channels.
 std::vector<int64_t> reduced(const Tensor& t) {
   std::vector<int64_t> dims;
   for (int64_t d = 0; d < t.dim(); ++d)
@@ -27,7 +27,7 @@ std::vector<int64_t> reduced(const Tensor& t) {
   return dims;
 }
 
-// One value per channel, shaped to meet `like`.
+// Reshapes one value per channel so that it broadcasts against `like`.
 Tensor per_channel(const Tensor& values, const Tensor& like) {
   std::vector<int64_t> shape(size_t(like.dim()), 1);
   shape[1] = values.numel();
@@ -68,7 +68,8 @@ void update(const OptionalTensor& running, const Tensor& value,
         .add_(value.to(running->scalar_type()), momentum);
 }
 
-// Means and deviations of several processes, each of so many elements.
+// Combines the means and deviations of several processes, of `counts` elements
+// each.
 std::tuple<Tensor, Tensor> gather_with_counts(
     const Tensor&, const Tensor& mean, const Tensor& invstd,
     const OptionalTensor& running_mean, const OptionalTensor& running_var,
@@ -93,7 +94,8 @@ std::tuple<Tensor, Tensor> gather(const Tensor& input, const Tensor& mean,
                             at::full({mean.size(0)}, count, mean.options()));
 }
 
-// The sums that processes add up, and the gradients of weight and bias.
+// Returns the sums that the processes add up, and the gradients of weight and
+// bias.
 std::tuple<Tensor, Tensor, Tensor, Tensor> backward_reduce(
     const Tensor& grad, const Tensor& input, const Tensor& mean,
     const Tensor& invstd, const OptionalTensor& weight, bool input_grad,

@@ -1,0 +1,68 @@
+"""What a whole operator asks of the heap and of locks, on the thread that calls it.
+
+The peer is torch on cpu: the same Python calls, dispatcher and tensors.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.support import preload
+
+COUNT = """
+import ctypes, json, torch
+library = ctypes.CDLL(None)
+counters = library.counted_allocations, library.counted_locks
+for counter in counters:
+    counter.restype = ctypes.c_long
+
+def calls_of(device):
+    x, y, out = (torch.ones(8, 8, device=device) for _ in range(3))
+    large, other = (torch.ones(64, 1024, device=device) for _ in range(2))
+    return {
+        "add_": lambda: x.add_(y),
+        "add_ of more than one core": lambda: large.add_(other),
+        "add, out": lambda: torch.add(x, y, out=out),
+        "mm, out": lambda: torch.mm(x, y, out=out),
+        "copy_": lambda: x.copy_(y),
+        "add": lambda: torch.add(x, y),
+        "relu": lambda: torch.relu(x),
+        "softmax": lambda: torch.softmax(x, -1),
+        "empty": lambda: torch.empty(8, 8, device=device),
+        "view": lambda: x.view(64),
+    }
+
+def counted(call, device):
+    for turn in range(2):  # the first one warms up: the same lines and shapes
+        before = [counter() for counter in counters]
+        for _ in range(100):
+            call()
+        after = [counter() for counter in counters]
+        if device == "npu":
+            torch.npu.synchronize()
+    return [b - a for a, b in zip(before, after)]
+
+found = {}
+with torch.no_grad():
+    for device in ("cpu", "npu"):
+        for name, call in calls_of(device).items():
+            found.setdefault(name, []).append(counted(call, device))
+print(json.dumps(found))
+"""
+
+
+def test_an_operator_takes_no_lock_and_no_memory_beyond_torch_s_own(
+    fresh_python, tmp_path: Path
+):
+    source = Path(preload.__file__).with_name("counted_calls.cpp")
+    library = preload.build(source, tmp_path)
+
+    found = json.loads(fresh_python(COUNT, LD_PRELOAD=str(library)).stdout)
+
+    assert len(found) == 10
+    for name, ((cpu_memory, cpu_locks), (memory, locks)) in found.items():
+        assert memory <= cpu_memory and locks <= cpu_locks, (name, found[name])
+        # The counter counts: who makes a tensor asks for memory.
+        makes_a_tensor = name in ("add", "relu", "softmax", "empty", "view")
+        assert (memory > 0) == makes_a_tensor, (name, found[name])
