@@ -31,7 +31,7 @@ def _doing(view: ProcessView, stream: StreamView) -> str:
 
 
 def dump_lines(view: ProcessView) -> Iterator[str]:
-    """Yield a line per stream, waiting host thread and circle of waits."""
+    """Yield a line for each stream, waiting host thread and circle of waits."""
     yield f"process {view.info.pid}:"
     for stream in view.streams:
         key = (stream.stats.device, stream.stats.stream)

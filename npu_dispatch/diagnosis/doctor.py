@@ -1,7 +1,7 @@
-"""`npu-dispatch doctor`: what commonly is wrong, and the command that mends it.
+"""`npu-dispatch doctor`: what is often wrong, and the command that mends it.
 
-Looks at the machine first; then another process tries the device, which may end
-in whatever way it does.
+It looks at the machine first. Then another process tries the device, so that this
+one can tell how that ended, even in a crash.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _OURS = "npu_dispatch"
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """`problem`: the device does not work as it should; else it is advice."""
+    """What is wrong. `problem`: the device does not work as it should; else advice."""
 
     problem: bool
     what: str
@@ -65,7 +65,7 @@ class Examination:
 
 
 def examine() -> Examination:
-    """Look at this machine. Nothing is started in this process."""
+    """Look at this machine, without starting the device in this process."""
     found = Examination()
     found.facts["python"] = f"{sys.version.split()[0]} ({sys.executable})"
     found.facts["cores"] = str(len(os.sched_getaffinity(0)))
@@ -115,7 +115,7 @@ def _torch() -> Iterator[Finding]:
 
 
 def _other_backends() -> Iterator[Finding]:
-    """Packages that torch loads as we are loaded: it has room for one device more."""
+    """Return other packages that bring torch a device; it has room for one only."""
     for entry in importlib.metadata.entry_points(group="torch.backends"):
         name = entry.dist.name if entry.dist else entry.name
         if name.replace("-", "_") != _OURS:
@@ -159,7 +159,7 @@ def _variables() -> Iterator[Finding]:
 
 
 def _cpu_quota() -> float | None:
-    """Return how many cores the control group may use; None: as many as there are."""
+    """Return how many cores the control group may use, or None for all there are."""
     try:
         quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
         return None if quota == "max" else int(quota) / int(period)
@@ -232,10 +232,10 @@ def _shared_memory() -> Iterator[Finding]:
 
 
 def _writable(folder: Path) -> bool:
-    """Return whether files can be made there, or in folders yet to be made."""
+    """Return whether files can be made there, once missing folders are made."""
     while not folder.exists() and folder != folder.parent:
         folder = folder.parent
-    try:  # root may write everywhere, says access(), and cannot in /proc
+    try:  # access() says that root may write everywhere, also in /proc
         with tempfile.TemporaryDirectory(dir=folder):
             return True
     except OSError:

@@ -1,8 +1,8 @@
 """What a killed process was doing, told from the segment that it left.
 
-Nothing runs when a process is killed: all of this was in the segment before. The
-last task of a stream is the one that was running, so after a SIGSEGV in a kernel
-it names the operator and the line that launched it.
+No code runs when a process is killed, so all of this was in the segment before.
+The last task of a stream is the one that was running. After a SIGSEGV in a kernel
+it therefore names the operator and the line that launched it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = ["dead", "postmortem_lines"]
 def dead(directory: Path | None = None) -> list[Path]:
     """Return the segments of this user's killed processes, the newest first.
 
-    Those that nobody has found dead before come first: they died last.
+    Those that nobody has found dead before come first, because they died last.
     """
     directory = directory or segment_directory()
     fresh = []

@@ -45,13 +45,13 @@ def _merged(streams: list[StreamStats], name: str) -> Histogram | None:
 
 
 class Watch:
-    """Figures of this process, from its start; the time runs from construction."""
+    """This process's figures since its start, and the time since construction."""
 
     def __init__(self) -> None:
         self._start = time.monotonic()
 
     def figures(self) -> Figures | None:
-        """Return them; None when this process publishes no statistics."""
+        """Return the figures, or None when this process publishes no statistics."""
         seconds = time.monotonic() - self._start
         try:
             with StatsReader(segment_file()) as reader:

@@ -1,6 +1,7 @@
 """What the processes of this user do on npu: rows of figures, and a screen.
 
-Reads statistics segments only: no torch, no help of the processes.
+This reads statistics segments only, so it needs neither torch nor any help from the
+processes.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class ProcessRow:
 
 @dataclass(frozen=True, slots=True)
 class StreamRow:
-    """One stream. Rates and latencies are of the time since the last sample."""
+    """One stream, with rates and latencies for the time since the last sample."""
 
     pid: int
     device: int
@@ -66,8 +67,8 @@ def _command(pid: int) -> str:
 class Sampler:
     """Takes samples of some processes; each is compared with the one before.
 
-    Those that need people come first. `everybody`: also those that have launched
-    nothing yet.
+    Processes that need somebody's attention come first. `everybody`: include those
+    that have launched nothing yet.
     """
 
     def __init__(

@@ -31,13 +31,13 @@ class Verdict:
     text: str
 
 
-# Whom to look at first. Which of two resources is short may change every second,
-# and what people look at should not move for that.
+# The order in which processes are shown. Whether the host or the device is short
+# may change every second, and rows should not move because of that.
 _ATTENTION = {"hung": 0, "failed": 1, "blocked": 2, "idle": 4}
 
 
 def attention(kind: str) -> int:
-    """Return the place of a verdict's kind among all: 0 needs people first."""
+    """Return the rank of a verdict's kind; 0 needs attention first."""
     return _ATTENTION.get(kind, 3)
 
 
@@ -60,7 +60,7 @@ def key(stream: StreamView) -> StreamKey:
 def stream_rates(
     before: ProcessView | None, now: ProcessView
 ) -> dict[StreamKey, StreamRates]:
-    """Return each stream's; from its start where there is no earlier reading."""
+    """Return each stream's rates, since its start where no earlier reading has it."""
     old = {key(s): s.stats for s in before.streams} if before else {}
     start = before.time if before else now.info.realtime_ns / 1e9
     dt = max(now.time - start, 1e-6)
@@ -84,7 +84,7 @@ def stream_rates(
 
 
 def sync_rates(before: ProcessView | None, now: ProcessView) -> dict[str, float]:
-    """Return by reason how many host threads waited, on average."""
+    """Return how many host threads waited on average, by reason."""
     start = before.time if before else now.info.realtime_ns / 1e9
     dt = max(now.time - start, 1e-6)
     rates: dict[str, float] = {}
@@ -140,7 +140,7 @@ def _host_waits(view: ProcessView) -> str:
 
 
 def _hung(view: ProcessView, seconds: float) -> Verdict | None:
-    # Not by rates: at the first reading there are none.
+    # Rates cannot tell this, as there are none at the first reading.
     stuck = [
         s
         for s in view.streams
@@ -153,7 +153,7 @@ def _hung(view: ProcessView, seconds: float) -> Verdict | None:
         names = " -> ".join(_name(s) for s in [*circle, circle[0]])
         text = f"hung: streams wait in a circle: {names}{_host_waits(view)}"
         return Verdict("hung", text)
-    # Who is held is not the cause: whoever it waits for is.
+    # A held stream is not the cause; the one that it waits for is.
     worst = min(
         stuck, key=lambda s: (s.stats.held_by is not None, s.oldest_since or 0.0)
     )

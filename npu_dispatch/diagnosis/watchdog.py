@@ -1,6 +1,6 @@
 """What a process's streams and host threads are doing, read from outside.
 
-Needs nothing from the process: it may hang, with or without the GIL.
+The process need not do anything for it, so it may hang, with or without the GIL.
 `python -m npu_dispatch.diagnosis.watchdog PID SECONDS` watches a process until
 it ends, and writes a dump whenever a stream with work has not moved for so long;
 NPU_DISPATCH_WATCHDOG=30s starts that for the process itself. A rank of a group
@@ -23,7 +23,7 @@ __all__ = ["start_watchdog", "watch"]
 
 
 class _Progress:
-    """Since when each stream with work has been where it is."""
+    """Remembers since when each stream with work has not moved."""
 
     def __init__(self) -> None:
         self._since: dict[tuple[int, int], tuple[int, float]] = {}

@@ -12,7 +12,7 @@ from npu_dispatch.plan.replay import Run, Task, Wait, step_ns
 
 __all__ = ["Blame", "Graph", "Operator", "Report", "WhatIf", "analyse"]
 
-# Why a line has a Blame that did not wait.
+# The reason in a Blame of a line that launches and does not wait.
 _LAUNCHES = "launches"
 
 
@@ -26,13 +26,13 @@ class Operator:
 
 @dataclass(frozen=True, slots=True)
 class Blame:
-    """What a line costs, by its launches or by waits for the device, in a step."""
+    """What a line costs in a step, by its launches or by its waits for the device."""
 
     where: str
     reason: str  # what it waited for, or "launches"
     times: float
-    host_us: float  # that the host was blocked, or until its next launch
-    idle_us: float  # that the device had nothing to do because of it
+    host_us: float  # while the host was blocked, or until its next launch
+    idle_us: float  # while the device had nothing to do because of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +56,8 @@ class Report:
     device: str
     steps: int
     step_us: float
-    # Parts of a step that add up to 1: the device works; it has nothing to do
-    # because the host launches too slowly; or because the host waited for it.
+    # Three parts of a step, which add up to 1: the device works, it has nothing to
+    # do because the host launches too slowly, or because the host waited for it.
     device_bound: float
     launch_bound: float
     sync_bound: float
@@ -70,7 +70,7 @@ class Report:
     blames: list[Blame]
     what_if: list[WhatIf]
     graph: Graph | None  # None: no step was left to capture
-    # The recorded run computed as the what-ifs are, against what was seen.
+    # By which share the recorded run takes longer as replayed than it was seen to.
     replay_error: float
 
     def as_dict(self) -> dict[str, Any]:
@@ -87,7 +87,7 @@ class Report:
 
 
 def _busy(tasks: Sequence[Task], begin: float, end: float) -> list[list[float]]:
-    """Return when the device works, in order and without overlap."""
+    """Return the spans in which the device works, in order and without overlap."""
     spans: list[list[float]] = []
     for task in sorted((t for t in tasks if t.runs), key=lambda t: t.started):
         first, last = max(task.started, begin), min(task.ended, end)
@@ -158,8 +158,8 @@ def _idle(
 ) -> dict[tuple[str, str], float]:
     """Return for how long the device has nothing to do, by line and reason.
 
-    A wait is to blame where the host was in it when the device ran dry; else it
-    is the launch of the task that came next.
+    If the host was in a wait when the device ran out of work, that wait is to
+    blame; else it is the launch of the task that came next.
     """
     gaps, at = [], begin
     for first, last in spans:

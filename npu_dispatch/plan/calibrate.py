@@ -1,8 +1,8 @@
 """Measure the device that this process has, and write a sheet of it.
 
-The sheet of driver `host` lets an emulated run be compared with a real one. Its
-launch and completion take no time of their own: what the engine needs for them
-is real in an emulated run, too.
+With a sheet of the driver `host`, an emulated run can be compared with a real one.
+The sheet gives launch and completion no time of their own, because the engine takes
+its real time for them in an emulated run, too.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ _REPEATS = 7
 
 
 def _us(call: Callable[[], object], times: int) -> float:
-    """Return what a call takes the device, behind a queue that is not empty.
+    """Return how long a call takes the device, behind a queue that is not empty.
 
-    The least of several: others on this machine only ever make it longer.
+    This is the least of several, because others on this machine can only make it
+    longer.
     """
     found = []
     for _ in range(_REPEATS):
@@ -44,9 +45,9 @@ def _tflops(dtype: torch.dtype, n: int) -> float:
 
 
 def _convolution(tflops: float) -> float:
-    """Return the part of a matrix product's rate that a training step's reach.
+    """Return which part of a matrix product's rate convolutions reach in training.
 
-    Of a 3x3 convolution with 64 channels, forward and backward.
+    It is measured with a 3x3 convolution of 64 channels, forward and backward.
     """
     layer = torch.nn.Conv2d(64, 64, 3, padding=1, device="npu")
     x = torch.ones(8, 64, 28, 28, device="npu", requires_grad=True)
@@ -58,7 +59,7 @@ def _convolution(tflops: float) -> float:
 
 
 def _recurrent(tflops: float) -> float:
-    """Return the same of an LSTM layer of width 128, batch 16."""
+    """Return the same part for an LSTM layer of width 128 and batch 16."""
     layer = torch.nn.LSTM(128, 128, device="npu")
     x = torch.ones(32, 16, 128, device="npu", requires_grad=True)
     grad = torch.ones(32, 16, 128, device="npu")
@@ -68,7 +69,7 @@ def _recurrent(tflops: float) -> float:
 
 
 def _lstm_step(kernel_us: float) -> float:
-    """Return what a time step takes that has next to nothing to compute."""
+    """Return how long a time step takes that has next to nothing to compute."""
     layer = torch.nn.LSTM(16, 16, device="npu")
     x = torch.ones(64, 4, 16, device="npu")
     with torch.no_grad():
@@ -84,10 +85,7 @@ def _bandwidth(mib: float, kernel_us: float) -> float:
 
 
 def measure() -> dict[str, float]:
-    """Return the figures of this process's device; takes some seconds.
-
-    TFLOP/s, GB/s and microseconds.
-    """
+    """Return this process's device in TFLOP/s, GB/s and us. It takes some seconds."""
     small = [torch.ones(8, device="npu") for _ in range(3)]
     host = torch.ones(1 << 23).pin_memory()
     there = torch.ones(1 << 23, device="npu")

@@ -21,10 +21,11 @@ _LIBRARIES = tuple(
 
 
 class CapturedStep:
-    """Begins where one step ends, and is to end where the next one does.
+    """A capture that begins where one step ends, and is to end with the next one.
 
-    A step count that an optimizer keeps on the host would stand still in replays,
-    which NPUGraph refuses; here only their time is wanted.
+    NPUGraph refuses an optimizer that counts its steps on the host, because that
+    count would stand still in replays. Here it does not matter: only the time of
+    the replays is wanted.
     """
 
     def __init__(self) -> None:
@@ -35,9 +36,9 @@ class CapturedStep:
     def measure(self) -> dict[str, Any]:
         """End the capture, and return the ns that a replay takes on the device.
 
-        One at a time: a replay begins here when the end of the one before it has
-        been noticed, which takes longer than on a real device. RuntimeError where
-        the capture did not survive the step.
+        Replays are measured one at a time: here a replay begins when the end of the
+        one before it has been noticed, which takes longer than on a real device.
+        Raises RuntimeError where the step broke the capture.
         """
         self.graph.capture_end()
         took = []
@@ -52,7 +53,7 @@ class CapturedStep:
 
     def give_up(self, error: BaseException | None) -> dict[str, Any]:
         """Return why the step cannot be captured, and the program's own line."""
-        with contextlib.suppress(RuntimeError):  # it did not survive what is told
+        with contextlib.suppress(RuntimeError):  # the capture is broken already
             self.graph.capture_end()
         if error is None:
             return {"why": "the program ended before another step did", "where": ""}

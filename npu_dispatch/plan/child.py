@@ -1,4 +1,4 @@
-"""The process in which the program runs: counts its steps, and stops it in time.
+"""The process in which the program runs, which counts its steps and stops it in time.
 
     python -m npu_dispatch.plan.child WHAT.json SCRIPT [ARGS]
 
@@ -19,7 +19,7 @@ _MOST_STEPS = 1000
 
 
 class _EnoughError(BaseException):
-    """The steps that were asked for are done. No program's `except` is meant."""
+    """The steps that were asked for are done. Programs are not to catch this."""
 
 
 class _Seen:
@@ -35,7 +35,7 @@ class _Seen:
         self.graph: dict[str, Any] | None = None
 
     def stepped(self, optimizer: Any, *_: object) -> None:
-        # Of several optimizers the first one says what a step is.
+        # Where there are several optimizers, the first one says what a step is.
         if self.optimizer is None:
             self.optimizer = optimizer
         if optimizer is not self.optimizer:

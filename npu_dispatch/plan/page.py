@@ -23,7 +23,7 @@ text-align:left}h2{margin-top:2em}"""
 
 
 def write(recorded: Sequence[Recorded], path: Path) -> None:
-    """Write the page; it needs nothing from elsewhere."""
+    """Write the page as one file, which loads nothing from elsewhere."""
     parts = []
     for index, one in enumerate(recorded):
         figure = _timeline(one)

@@ -1,4 +1,4 @@
-"""Run a program on an emulated device, and record what it does. No torch here."""
+"""Run a program on an emulated device, and record what it does, without torch."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from npu_dispatch.timeline.trace import follow
 
 __all__ = ["PlanError", "Recorded", "record"]
 
-# Tasks that are the engine's own, and those that a step of the host is behind.
+# Tasks by which the engine keeps order and time, which are no work of the device.
 _NO_WORK = {"wait", "record", "range marker", "event record"}
 
 _STEPS, _LEAST_NS = 10, 250_000_000
@@ -48,12 +48,12 @@ def record(
 ) -> Recorded:
     """Return what SCRIPT [ARGS] does on a device: its last `steps` steps.
 
-    None: 10, and as many more as take a quarter of a second; of a few short ones
-    chance would say more than the program.
+    With None it is 10 steps, and as many more as take a quarter of a second: a few
+    short steps would tell more about chance than about the program.
 
-    `host_speed`: of the host that is meant, in this one's; every time of the
-    device is then taken so many times as long, and all times are given back in
-    the other host's.
+    `host_speed` is the speed of the host that is meant, divided by this one's. Every
+    time of the device is then made so many times as long, and the times that are
+    returned are those of the other host.
     """
     with tempfile.TemporaryDirectory(prefix="npu_plan-") as name:
         folder = Path(name)
@@ -101,7 +101,7 @@ def _recorded(
     process: Process, seen: dict[str, Any], sheet: Sheet, warmup: int, scale: float
 ) -> Recorded:
     boundaries = seen["boundaries"]
-    # The first steps are others: caches fill, and state is made.
+    # The first steps differ from later ones, as they fill caches and make state.
     if len(boundaries) > warmup + 1:
         boundaries = boundaries[warmup:]
     elif len(boundaries) < 2:
@@ -113,7 +113,7 @@ def _recorded(
     tasks = []
     for track in process.streams:
         for piece in track.slices:
-            # Of what was before, only what may still be under way.
+            # Of the time before that, only what may still be under way is kept.
             if piece.ended < first or piece.submitted > last:
                 continue
             tasks.append(

@@ -1,4 +1,4 @@
-"""A run again, with a host or a device of another speed. Plain arithmetic."""
+"""The time that a recorded run would take with a host or device of another speed."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What was recorded: tasks as they were submitted, waits as they began."""
+    """A recorded run: tasks as they were submitted, and waits as they began."""
 
     tasks: Sequence[Task]
     waits: Sequence[Wait]
@@ -49,9 +49,9 @@ class Run:
 def step_ns(
     run: Run, *, host: float = 1.0, device: float = 1.0, work: float = 1.0
 ) -> float:
-    """Return the time of a step where the host and the device are so much faster.
+    """Return the time of a step with a host and a device that many times as fast.
 
-    With `work`, each task's work is so many times larger. The order of launches
+    With `work`, each task's work is so many times as large. The order of launches
     and the waits are those of the recorded run.
     """
     # Waits come before tasks of the same moment, boundaries after both.
@@ -80,7 +80,7 @@ def step_ns(
                 own = min(run.kernel_ns, task.ended - task.started)
                 took = (own + (task.ended - task.started - own) * work) / device
             elif task.after is None:
-                begun = free.get(task.stream, 0.0)  # takes none of the device
+                begun = free.get(task.stream, 0.0)  # takes no time of the device
             free[task.stream] = done[task.stream, task.number] = begun + took
         elif kind == 0:
             wait = run.waits[index]

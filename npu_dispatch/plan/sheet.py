@@ -1,4 +1,4 @@
-"""Sheets: what a device can do, in a TOML file. Imports no torch."""
+"""Sheets: TOML files that say what a device can do. This imports no torch."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _FOLDER = Path(__file__).parent / "sheets"
 
 
 class SheetError(ValueError):
-    """A sheet that is not there, or says what no device can be."""
+    """A sheet that does not exist, or describes a device that cannot be."""
 
 
-# Of each section: the keys, whether they may be 0 and must be whole, and what
-# stands for one that is left out (None: it must be there).
+# For each section: its keys, whether they may be 0 and must be whole, and the value
+# of a key that is left out (None: it must be there).
 _NUMBERS: dict[str, dict[str, tuple[bool, bool, float | None]]] = {
     "memory": {
         "gib": (False, False, None),

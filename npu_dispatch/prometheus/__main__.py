@@ -1,6 +1,6 @@
 """The exporter's helper process: python -m npu_dispatch.prometheus PID HOST PORT.
 
-Prints the port it got, then serves until its standard input or PID ends.
+It prints the port that it got, and serves until its standard input or PID ends.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def serve(pid: int, host: str, port: int) -> int:
         address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
 
         def server_bind(self) -> None:
-            # Not HTTPServer's, which asks the network for the host's name.
+            # HTTPServer's own method would ask the network for the host's name.
             socketserver.TCPServer.server_bind(self)
 
     try:
@@ -55,7 +55,7 @@ def serve(pid: int, host: str, port: int) -> int:
         print(error, flush=True)
         return 1
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    gc.freeze()  # what is loaded stays: a scrape's collections need not look at it
+    gc.freeze()  # what is loaded stays, so collections need not look at it
     print(server.server_address[1], flush=True)
     poll = select.poll()
     poll.register(watched, select.POLLIN)

@@ -12,7 +12,7 @@ __all__ = ["Exporter", "start_exporter"]
 
 
 class Exporter:
-    """A running exporter. Ends with close(), or when its trainer ends."""
+    """A running exporter, which ends with close() or when its trainer ends."""
 
     def __init__(self, process: subprocess.Popen[str], host: str, port: int) -> None:
         self._process, self._owner = process, os.getpid()
@@ -24,14 +24,14 @@ class Exporter:
         return f"http://{host}:{self.port}/metrics"
 
     def close(self) -> None:
-        """Stop it. A second call does nothing, nor one in a forked child."""
+        """Stop it. A second call does nothing, and neither does a forked child's."""
         if os.getpid() != self._owner:
             return
         if self._process.stdin:
             self._process.stdin.close()
         if self._process.stdout:
             self._process.stdout.close()
-        # Its input does not end while a forked worker has the pipe, too.
+        # Its input would not end as long as a forked worker has the pipe, too.
         self._process.terminate()
         self._process.wait()
 
@@ -50,9 +50,9 @@ class Exporter:
 def start_exporter(port: int = 9400, host: str = "127.0.0.1") -> Exporter:
     """Serve this process's metrics on `port` (0: any free one), from a helper.
 
-    host: an address, of IPv4 or IPv6, or a name. Raises OSError when the port
-    cannot be had. The helper holds no device, and ends with this process, however
-    that ends; Ctrl-C does not reach it.
+    `host` is an IPv4 or IPv6 address, or a name. Raises OSError when the port cannot
+    be had. The helper holds no device, and ends with this process, however that
+    ends; Ctrl-C does not reach it.
     """
     program = [sys.executable, "-m", "npu_dispatch.prometheus", str(os.getpid())]
     process = subprocess.Popen(

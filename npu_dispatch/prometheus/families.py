@@ -1,4 +1,4 @@
-"""The metrics, from the counters: names, labels, values. Knows no text format."""
+"""The metrics that counters become: names, labels and values, in no text format."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ LATENCY_BOUNDS = (
 )
 _STATES = ("idle", "running", "blocked_on_event", "error", "capturing")
 QUIET_SECONDS = 300.0
-# Names of waits that the metrics call otherwise.
+# Waits that have another name in the metrics.
 _REASONS = {"copy": "d2h"}
-# Present from the first task on, so that their first event is seen as one.
+# These are present from the first task on, so that a first event is seen as a rise.
 _ALWAYS_DRAINS = ("stream_sync", "device_sync")
 
 
 class Labels(dict[str, str]):
-    """Never changed once made. Its text is made once, by who needs it."""
+    """Labels, which never change; their text is made once, when it is needed."""
 
     __slots__ = ("_more", "text")
 
@@ -51,7 +51,7 @@ class Labels(dict[str, str]):
         self.text = ""
 
     def also(self, name: str, value: str) -> Labels:
-        """Return these and one more. Of a bounded set of values: it is kept."""
+        """Return these and one more; its values must be few, as the result is kept."""
         key = name, value
         found = self._more.get(key)
         if found is None:
@@ -59,7 +59,7 @@ class Labels(dict[str, str]):
         return found
 
 
-# Labels repeat at every scrape; making them and their text is a quarter of it.
+# Labels repeat at every scrape, a quarter of which would go into making them.
 @lru_cache(maxsize=1 << 12)
 def _labels(rank: str | None, device: int | None, stream: int | None) -> Labels:
     given = (("device", device), ("stream", stream), ("local_rank", rank))
@@ -74,13 +74,13 @@ class Exemplar(NamedTuple):
     time: float
 
 
-# Of a view, a stream's tasks of the histogram "latency" or "queued".
+# Returns, for a view and a stream, tasks of the histogram "latency" or "queued".
 ExemplarsOf = Callable[[ProcessView, int, int, str], Sequence[Exemplar]]
-# Of a view, what its operators cost: the series to be shown.
+# Returns, for a view, what its operators cost: the series to show.
 OpsOf = Callable[[ProcessView], Sequence[OpCost]]
 
 
-# Not a dataclass: there are thousands, and making one takes a third.
+# Not a dataclass: there are thousands, and making one of these takes a third as long.
 class Row(NamedTuple):
     labels: Labels
     value: float = 0.0
@@ -157,9 +157,8 @@ def families(
 ) -> list[Family]:
     """Return every metric of these processes.
 
-    `ranked` adds the label `local_rank`: needed, so that series differ, as
-    soon as there can be more than one process. With `ops` there are metrics by
-    operator.
+    `ranked` adds the label `local_rank`, without which the series of two processes
+    would be the same. With `ops` there are metrics by operator.
     """
     out = _Set()
     for view in views:
@@ -171,7 +170,7 @@ def families(
             _add_device(out, device, streams, _labels(rank, device.device, None))
         for stream in view.streams:
             if not stream.stats.submitted or _is_quiet(view, stream):
-                continue  # made, never used; or not any more
+                continue  # it was never used, or is not any more
             labels = _labels(rank, stream.stats.device, stream.stats.stream)
             _add_queue(out, stream, labels)
             _add_times(out, stream, labels, view, exemplars)
@@ -183,7 +182,7 @@ def families(
 def _is_quiet(view: ProcessView, stream: StreamView) -> bool:
     """Return whether a stream is left out until it is used again.
 
-    Never the default one, nor one that has failed or has work.
+    The default stream never is, nor is one that has failed or has work.
     """
     s = stream.stats
     if s.stream == 0 or s.depth or s.state == "failed":
@@ -467,7 +466,7 @@ def _add_times(
 
 
 def _add_ops(out: _Set, costs: Sequence[OpCost], base: Labels) -> None:
-    """Add metrics by operator. One task in SAMPLE_PERIOD has been counted."""
+    """Add metrics by operator, for which one task in SAMPLE_PERIOD is counted."""
     for cost in costs:
         labels = Labels(base, op=cost.op)  # not kept: there are many names
         text = "Tasks by operator, from one task in 16."

@@ -1,7 +1,7 @@
 """The metrics as text, by content negotiation, and as prometheus-client's objects.
 
-prometheus-client takes 13 us a line; a host with 64 streams has 6,000 lines.
-Tests compare the two texts.
+The text is not left to prometheus-client, which takes 13 us a line, as a host with
+64 streams has 6,000 lines. Tests compare the two texts.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["negotiate", "shows_exemplars", "to_metrics"]
 _SUFFIX = {"counter": "_total", "info": "_info"}
 _TEXT = "text/plain"
 _NATIVE_SCHEMA = 2  # bucket i ends at 2 ** (i / 4) seconds
-_ZERO_INDEX = -120  # 2 ** -30 s, a nanosecond: below is zero
+_ZERO_INDEX = -120  # 2 ** -30 s, a nanosecond; less counts as zero
 _LAST_INDEX = 41
 _NATIVE_BOUNDS = tuple(1e9 * 2 ** (i / 4) for i in range(_ZERO_INDEX, _LAST_INDEX + 1))
 
@@ -39,7 +39,7 @@ def shows_exemplars(accept: str) -> bool:
 def negotiate(accept: str, families: Iterable[Family]) -> tuple[bytes, str]:
     """Return the answer to a scrape and its content type.
 
-    Classic histograms, or native ones for who accepts OpenMetrics 2.0.
+    Histograms are classic ones, or native ones where OpenMetrics 2.0 is accepted.
     """
     _, content_type = choose_encoder(accept)
     if content_type.startswith(_TEXT):
@@ -115,7 +115,7 @@ def _add_histogram(
 ) -> None:
     histogram = row.histogram
     assert histogram is not None
-    # `count` may be older or newer than the buckets: they are not read at once.
+    # `count` may be older or newer than the buckets, as they are not read at once.
     total = sum(histogram.buckets)
     rest = f",{text}}}" if text else "}"
     # `heads` begin with the name: f"{name}_bucket{{le=..."
@@ -151,14 +151,14 @@ def _add_exemplars(
     exemplars: Sequence[Exemplar],
     bounds: Sequence[float],
 ) -> None:
-    """Put each bucket's largest task behind its line; `first` is the lowest one's."""
+    """Put each bucket's largest task behind its line; `first` is the lowest line."""
     for bucket, e in {bisect_left(bounds, e.value_ns): e for e in exemplars}.items():
         task, ns, moment = e
         lines[first + bucket] += f' # {{task="{task}"}} {ns / 1e9!r} {moment:.3f}'
 
 
 def to_metrics(families: Iterable[Family], *, native: bool = False) -> Iterator[Metric]:
-    """Return them as prometheus-client's own objects."""
+    """Return the metrics as prometheus-client's own objects."""
     for family in families:
         metric = Metric(family.name, family.help, family.kind, family.unit)
         for row in family.rows:
@@ -195,7 +195,7 @@ def _shown(e: Exemplar) -> Shown:
 
 
 def _native(row: Row) -> NativeHistogram:
-    """Return it in the buckets of a native histogram, the empty ones left out."""
+    """Return the filled buckets of a native histogram with the same counts."""
     histogram = row.histogram
     assert histogram is not None
     filled = histogram.between(_NATIVE_BOUNDS)

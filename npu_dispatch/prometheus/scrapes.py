@@ -18,10 +18,10 @@ __all__ = ["Scrapes"]
 
 
 class Scrapes:
-    """Answers scrapes. Any thread; `ranked` as in families().
+    """Answers scrapes, on any thread; `ranked` is that of families().
 
-    With `top_ops` there are metrics by operator, of the costliest so many and all
-    others together.
+    With `top_ops` there are metrics by operator: for so many of the costliest, and
+    for all others together.
     """
 
     def __init__(self, processes: Processes, *, ranked: bool, top_ops: int = 0) -> None:
@@ -32,13 +32,13 @@ class Scrapes:
         self._tops: WeakKeyDictionary[StatsReader, TopOps] = WeakKeyDictionary()
 
     def tick(self) -> None:
-        """Look at the counters. About once a second."""
+        """Look at the counters; to be called about once a second."""
         with self._lock:
             self._processes.refresh()
 
     @contextlib.contextmanager
     def processes(self) -> Iterator[Processes]:
-        """Hold the processes still, to read more of them. Briefly."""
+        """Keep the list of processes as it is, for a short reading of more of them."""
         with self._lock:
             yield self._processes
 

@@ -9,17 +9,17 @@ from npu_dispatch.stats import OpCost
 __all__ = ["OTHER", "TopOps"]
 
 OTHER = "other"
-# Operators that come among the costliest later have series too, up to so many times
-# as many as were asked for.
+# Operators that are among the costliest only later get series too, up to so many
+# times the number that was asked for.
 _ROOM = 2
 
 
 class TopOps:
     """The series of one process: its costliest `most` operators, and all others.
 
-    No counter ever falls. An operator that has come among the costliest keeps its
-    series, which begins at zero where others were shown before: what it had cost
-    by then stays in the sum of the others.
+    No counter ever falls. An operator that was once among the costliest keeps its
+    series. If others were shown before, its series begins at zero, and what it had
+    cost by then stays in the sum of the others.
     """
 
     def __init__(self, most: int) -> None:
@@ -27,7 +27,7 @@ class TopOps:
         self._before: dict[str, tuple[int, int]] = {}  # by operator: tasks, ns
 
     def rows(self, costs: Sequence[OpCost]) -> list[OpCost]:
-        """Return them, the others last. `costs`: the costliest first."""
+        """Return the series, the others' last. `costs` has the costliest first."""
         first = not self._before
         for cost in costs[: self._most]:
             if len(self._before) < _ROOM * self._most:

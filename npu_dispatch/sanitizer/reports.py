@@ -22,7 +22,7 @@ class Frame:
     file: str
     line: int
     function: str
-    user: bool  # not torch's, ours or the interpreter's
+    user: bool  # not in torch, this package or Python itself
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line} in {self.function}"
@@ -30,7 +30,7 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """One side of a report: an operator, or the host's own doing."""
+    """One of the two accesses: by an operator, by other work, or by the host."""
 
     op: str
     argument: str
@@ -60,7 +60,7 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Two accesses that nothing orders, and what would."""
+    """Two accesses that nothing orders, and a call that would order them."""
 
     kind: str  # a key of KINDS
     first: Access
@@ -75,7 +75,7 @@ class Report:
 
     @property
     def key(self) -> tuple[object, ...]:
-        """Equal for reports that name the same two places."""
+        """A key that is equal for reports of the same two places."""
         one, two = self.first, self.second
         return (self.kind, one.op, one.where, two.op, two.where)
 

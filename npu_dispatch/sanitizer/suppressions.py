@@ -14,11 +14,11 @@ __all__ = ["Suppressions"]
 
 
 class Suppressions:
-    """Reports not to make: lines of `GLOB` or `KIND GLOB`, `#` begins a comment.
+    """The reports to leave out, by lines of `GLOB` or `KIND GLOB`; `#` is a comment.
 
-    GLOB is compared with the file of every user frame of both sides; a `:LINE`
-    at its end with the line as well. It may contain spaces, or be quoted as in
-    a shell. A ValueError for a line that is neither.
+    GLOB is compared with the file of every user frame of both sides, and with the
+    line as well where it ends with `:LINE`. It may contain spaces, or be quoted as
+    in a shell. A line that is neither of the two forms raises ValueError.
     """
 
     def __init__(self, lines: Iterable[str] = (), source: str = "suppressions") -> None:

@@ -1,4 +1,4 @@
-"""Who is answered: how many requests a second, and with which token."""
+"""Which requests are answered: how many a second, and those with which token."""
 
 from __future__ import annotations
 
@@ -18,13 +18,16 @@ _COOKIE = "npu_dispatch_token"
 
 
 def is_live_check(scope: Scope) -> bool:
-    """Return whether a request is /livez, which whoever restarts us must get."""
+    """Return whether a request is /livez, which must always get an answer.
+
+    Whoever restarts the service judges by it.
+    """
     path: str = scope["path"].removeprefix(scope.get("root_path", ""))
     return path == "/livez"
 
 
 def same(given: str, token: str) -> bool:
-    """Compare in constant time: how long it takes says nothing about the token."""
+    """Compare in constant time, so that the time says nothing about the token."""
     return hmac.compare_digest(given.encode(), token.encode())
 
 
@@ -35,7 +38,7 @@ def bearer(headers: Headers) -> str:
 
 
 class Limits:
-    """Answers 429 above a rate. A bucket that holds one second's worth."""
+    """Answers 429 above a rate, by a token bucket that holds one second's requests."""
 
     def __init__(self, app: ASGIApp, rate: float) -> None:
         self._app, self._rate = app, rate
@@ -59,9 +62,9 @@ class Limits:
 
 
 class Tokens:
-    """Answers 401 to who has none of the tokens; /livez needs none.
+    """Answers 401 to requests with none of the tokens; /livez needs none.
 
-    A browser brings one as `/?token=TOKEN` and gets a cookie for it.
+    A browser sends a token as `/?token=TOKEN` and gets a cookie for it.
     """
 
     def __init__(self, app: ASGIApp, tokens: tuple[str, ...]) -> None:
@@ -97,7 +100,7 @@ def _cookie(request: Request) -> str:
 def _keep(request: Request, token: str) -> RedirectResponse:
     """Answer with the cookie, and with the same address without the token."""
     rest = [(k, v) for k, v in parse_qsl(request.url.query) if k != "token"]
-    # Relative: a proxy in front may know this service by another path.
+    # The path is relative, as a proxy may know this service by another one.
     answer = RedirectResponse(f"?{urlencode(rest)}" if rest else "?", 303)
     answer.set_cookie(_COOKIE, token, httponly=True, samesite="strict")
     return answer

@@ -1,7 +1,7 @@
 """What an administrator may ask of a process from outside, and who is one.
 
-Everything goes through shared memory: the process needs no thread, signal or
-socket for it, and is asked nothing while it hangs.
+Requests go through shared memory, so the process needs no thread, signal or socket
+for them, and one that hangs is not disturbed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def check_token(request: Request, token: str | None) -> None:
 def ask_launch_blocking(segment: Path, wanted: bool) -> None:
     """Ask a process to wait for each task it launches, or not to.
 
-    It does so within 16 tasks of any of its streams.
+    The process notices within 16 tasks of any of its streams.
     """
     StatsReader(segment).close()  # raises StatsError for another layout
     at = OFFSETS["Segment.control"] + OFFSETS["ControlBlock.launch_blocking"]
@@ -51,7 +51,7 @@ def ask_launch_blocking(segment: Path, wanted: bool) -> None:
 def ask_tracing(pid: int, wanted: bool) -> None:
     """Ask a process to keep records of its tasks, or not to.
 
-    Raises TraceError where it has no place for them.
+    Raises TraceError where the process has no room for them.
     """
     with TraceFile.of_process(pid) as file:
         file.wanted = wanted

@@ -69,7 +69,7 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 @dataclass(frozen=True, slots=True)
 class ServiceConfig:
-    """`hosts`: names in the Host header that are answered, besides loopback's."""
+    """The settings. `hosts`: names that a Host header may have, besides localhost."""
 
     hosts: tuple[str, ...] = ()
     interval: float = 1.0  # seconds between readings
@@ -117,8 +117,8 @@ def create_app(config: ServiceConfig | None = None) -> Starlette:
         lifespan=lifespan,
         middleware=[
             Middleware(Measured, telemetry=watcher.telemetry),
-            # Against DNS rebinding: a page elsewhere must not read this one, nor
-            # use up what others may ask.
+            # This is against DNS rebinding: another site's page must not read this
+            # service, nor use up the requests of others.
             Middleware(
                 TrustedHostMiddleware,
                 allowed_hosts=[*_LOOPBACK, *map(_as_in_header, config.hosts)],
@@ -135,14 +135,14 @@ def create_app(config: ServiceConfig | None = None) -> Starlette:
 
 
 def _readers(config: ServiceConfig) -> tuple[str, ...]:
-    """Return the tokens that may read; none: everybody may."""
+    """Return the tokens that may read; if there are none, everybody may."""
     if config.token is None:
         return ()
     return tuple(filter(None, (config.token, config.admin_token)))
 
 
 def _as_in_header(host: str) -> str:
-    """Return a name as a Host header has it: addresses of IPv6 in brackets."""
+    """Return a name as in a Host header, where IPv6 addresses are in brackets."""
     return f"[{host}]" if ":" in host and not host.startswith("[") else host
 
 
@@ -152,7 +152,7 @@ async def _say(_: Request, error: Exception) -> Response:
 
 
 def chart_library() -> Path:
-    """Return plotly's JavaScript, out of its package. Does not import it."""
+    """Return plotly's JavaScript from its package, without importing that."""
     spec = importlib.util.find_spec("plotly")
     for folder in (spec.submodule_search_locations or ()) if spec else ():
         file = Path(folder) / "package_data" / "plotly.min.js"
@@ -229,7 +229,7 @@ class _Endpoints:
         return Response(body, headers={"Content-Type": content_type})
 
     async def livez(self, _: Request) -> Response:
-        """Without the readings: 503 once they have failed for too long."""
+        """Say that this service lives; 503 once readings have failed for too long."""
         stale = self._watcher.is_stale()
         body = {
             "status": "stale" if stale else "ok",
@@ -308,7 +308,7 @@ class _Endpoints:
 
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         answer = _Listened(lines(), media_type="text/event-stream", headers=headers)
-        # Here, with no await since it was compared: many may come at once.
+        # Counted here, with no await since the comparison, as many may come at once.
         self._clients += 1
         answer.ended = self._lose_listener
         return answer
@@ -420,7 +420,7 @@ def _trace(pids: list[int], seconds: float, form: str) -> bytes:
     with tempfile.TemporaryDirectory(prefix="npu_trace-") as folder:
         file = Path(folder) / f"trace{_TRACE_TYPES[form][1]}"
         for _ in save(found, file):
-            pass  # lines that say what is in it
+            pass  # it yields lines that say what is in the file
         return file.read_bytes()
 
 

@@ -1,8 +1,8 @@
-"""Clients that connect and say nothing, and what they may take: nothing.
+"""Clients that connect and say nothing, which must not take others' room.
 
-uvicorn lets a client that has sent no whole request stay for as long as it
-likes. Its own limit of connections would answer 503 to everybody, also to who
-asks `/livez` and would restart the service.
+uvicorn lets a client stay for as long as it likes that has sent no whole request.
+uvicorn's own limit of connections would answer 503 to everybody, also to a
+supervisor that asks `/livez` and would then restart the service.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ __all__ = ["Connection"]
 
 
 class Connection(H11Protocol):
-    """One client. Of those that owe a request, the oldest make room for others."""
+    """One client. The oldest that have not sent a request make room for others."""
 
     MOST_SILENT: ClassVar = 128
     SILENT_SECONDS: ClassVar = 15.0
     # A request needs a moment to arrive, and several clients may be let in
     # before the first of them is heard.
     SOONEST_SECONDS: ClassVar = 1.0
-    MOST: ClassVar = 768  # whoever they are: descriptors are limited, too
-    # In the order in which they began to owe one.
+    MOST: ClassVar = 768  # of all kinds, since descriptors are limited
+    # Those that owe a request, in the order in which they began to.
     _silent: ClassVar[dict[Connection, tuple[float, asyncio.TimerHandle]]] = {}
 
     def connection_made(self, transport: Any) -> None:

@@ -1,4 +1,4 @@
-"""The service as a program: uvicorn on uvloop, and a graceful stop."""
+"""The service as a program, which runs uvicorn on uvloop and stops gracefully."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _listen_at(path: Path) -> socket.socket:
                 other.connect(str(path))
             except ConnectionRefusedError:
                 path.unlink()  # whoever made it is gone
-    # Before anybody can connect; a chmod afterwards would come too late.
+    # The mode is set before anybody can connect; a chmod would come too late.
     before = os.umask(0o177)
     try:
         listener.bind(str(path))
@@ -54,7 +54,7 @@ def _listen_at(path: Path) -> socket.socket:
 def run(config: ServiceConfig, host: str, port: int, unix: Path | None = None) -> None:
     """Serve until SIGINT or SIGTERM; a second one does not wait for clients.
 
-    unix: serve there, with mode 0600, and at no address.
+    `unix`: serve at this socket, with mode 0600, and at no address.
     """
     if unix is None:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -64,7 +64,7 @@ def run(config: ServiceConfig, host: str, port: int, unix: Path | None = None) -
     else:
         listener = _listen_at(unix)
         print(f"unix:{unix}", flush=True)
-    # What is loaded by now stays: a collection during a scrape need not look at it.
+    # What is loaded by now stays, so collections during a scrape need not look at it.
     gc.freeze()
     server = _Server(
         uvicorn.Config(

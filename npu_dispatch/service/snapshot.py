@@ -32,7 +32,7 @@ def stream_name(device: int, stream: int) -> str:
 
 
 def host_waits(view: ProcessView) -> list[dict[str, Any]]:
-    """Return the host threads that wait now, who waits longest first."""
+    """Return the host threads that wait now, the longest wait first."""
     return [
         {
             "thread": wait.thread,
@@ -68,12 +68,12 @@ def _octaves(histogram: Histogram) -> list[int]:
 def _lines(
     seconds: float, before: Sequence[SiteWaits], now: Sequence[SiteWaits]
 ) -> list[dict[str, Any]]:
-    """Return the lines where the host waits, the costliest of late first."""
+    """Return the lines where the host waits; those that cost most lately come first."""
     old = {site.at: site for site in before}
     found = []
     for site in now:
         past = old.get(site.at)
-        # A wait that has just ended is missing until its line has it.
+        # A wait that has just ended is missing until it is added to its line.
         ns = max(0, site.wait_ns - (past.wait_ns if past else 0))
         found.append(
             {
@@ -118,7 +118,7 @@ def process_values(
         "slot": now.slot,
         "time": now.time,
         "pid": now.info.pid,
-        # Of another container's process the number means nothing here.
+        # The number of a process in another container means nothing here.
         "name": name_of(now.info.pid) if is_alive(now.info) else "",
         "launched": sum(s.stats.submitted + s.stats.inline_tasks for s in now.streams),
         "attention": attention(verdict.kind),

@@ -1,4 +1,4 @@
-"""What is where in a process: its waits and its tasks, by Python line."""
+"""The waits and the tasks of a process, by Python line."""
 
 from __future__ import annotations
 

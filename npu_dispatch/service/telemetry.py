@@ -14,12 +14,12 @@ from npu_dispatch.stats.layout import TIME_BUCKETS
 __all__ = ["ROUTE", "Measured", "Telemetry", "TimeHistogram"]
 
 ROUTE = "npu_dispatch.route"  # in a scope: the route's template
-_UNKNOWN = "other"  # a path of no route: its text would be a label without bound
+_UNKNOWN = "other"  # for paths of no route, which would be labels without bound
 _METHODS = frozenset({"GET", "HEAD", "POST"})
 
 
 class TimeHistogram:
-    """Counts nanoseconds in the buckets that the engine has. One thread."""
+    """Counts nanoseconds in the engine's buckets, for use by one thread."""
 
     def __init__(self) -> None:
         self._buckets = [0] * TIME_BUCKETS

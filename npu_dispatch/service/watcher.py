@@ -1,4 +1,4 @@
-"""Reads the counters once a second, for everybody who looks."""
+"""One reading of the counters a second, for all clients together."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from npu_dispatch.stats import SiteWaits
 
 __all__ = ["Watcher"]
 
-_SMOOTH_S = 2.0  # rates are of at least so long, so that they do not flicker
+_SMOOTH_S = 2.0  # the least time that rates are taken over, lest they flicker
 _HISTORY = 120
-# Of an age at which /livez gives up: the longer of these.
+# /livez gives up on readings that are older than the longer of these.
 _STALE_S, _STALE_INTERVALS = 30.0, 10
 _log = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ class _Reading(NamedTuple):
 
 
 class Watcher:
-    """Owned by one event loop; starts with the first who asks."""
+    """Reads the counters on one event loop, from the first request on."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class Watcher:
         return self.age() > max(_STALE_S, _STALE_INTERVALS * self._interval)
 
     async def _read_guarded(self) -> None:
-        """Read once; what fails is said, counted, and tried again at the next turn."""
+        """Read once. A failure is logged and counted; the next turn tries again."""
         try:
             await self._read()
         except Exception as error:
@@ -92,7 +92,7 @@ class Watcher:
             self.telemetry.last_reading = time.time()
 
     async def _read(self) -> None:
-        # In a thread: /proc can be slow, and clients should not notice.
+        # This runs in a thread, as /proc can be slow and clients should not notice.
         await asyncio.to_thread(self._look)
         async with self._news:
             self._number += 1

@@ -1,8 +1,8 @@
 """Read the counters that a process keeps in its statistics segment.
 
-The engine is the only writer, and needs no help to be read: this also works on
-a process that hangs. csrc/stats/layout.h defines the layout; layout.py mirrors
-it. Imports neither torch nor the extension.
+Only the engine writes there, and a reader needs no help from it, so this also works
+on a process that hangs. csrc/stats/layout.h defines the layout, and layout.py
+mirrors it. This imports neither torch nor the extension.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from npu_dispatch.stats.layout import MAX_SITES, OFFSETS, SITE
 
 __all__ = ["CollectiveGroup", "CollectiveLog", "LoggedCollective", "read_log"]
 
-# Behind the sites, which end the segment, at a page.
+# The log begins at the page after the sites, which end the segment.
 _LOG_AT = -(-(OFFSETS["Segment.sites"] + MAX_SITES * SITE.size) // 4096) * 4096
 # version, entry_bytes, entries, group_bytes, groups_held, next, dropped, made
 _HEAD = struct.Struct("<8Q")
@@ -46,8 +46,8 @@ class CollectiveGroup:
     name: str
     description: str
     token: str  # the same on all its ranks, and of no other group
-    rank: int  # of the process, in the group
-    ranks: tuple[int, ...]  # of the world
+    rank: int  # this process's in the group
+    ranks: tuple[int, ...]  # ranks of the world
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class LoggedTensor:
 class LoggedCollective:
     """One call. Times are nanoseconds of CLOCK_MONOTONIC, 0: not yet."""
 
-    number: int  # of the process's calls
+    number: int  # among the process's calls
     group: CollectiveGroup
     seq: int  # in its group: of collectives, or of messages
     is_message: bool
@@ -96,7 +96,7 @@ def _ranks(text: str) -> tuple[int, ...]:
     found: list[int] = []
     parts = text.split(",")
     if len(text) >= _RANKS_TEXT:
-        parts.pop()  # had no room: may be half a number
+        parts.pop()  # it may be half a number, for which there was no room
     for part in parts:
         first, _, last = part.partition("-")
         if not first.isdecimal() or not (last or first).isdecimal():
@@ -126,7 +126,7 @@ def _shapes(words: tuple[int, ...]) -> tuple[LoggedTensor, ...]:
 def read_log(
     size: int, read: Callable[[int, int], bytes], site: Callable[[int], str]
 ) -> CollectiveLog | None:
-    """Return the log of a segment of `size` bytes; None when it has none.
+    """Return the log of a segment of `size` bytes, or None when it has none.
 
     `read(at, bytes)` gives its bytes, `site(number)` the line of a call site.
     """
@@ -152,7 +152,7 @@ def read_log(
     for place, row in enumerate(_ENTRY.iter_unpack(data)):
         (later,) = struct.unpack_from("<Q", again, place * entry)
         number, state = divmod(row[0], 8)
-        # The same call before and after: the other words belong to it.
+        # If the call is the same before and after, all words are this call's.
         if state < 2 or later // 8 != number or row[1] not in found:
             continue
         calls.append(

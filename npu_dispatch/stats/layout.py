@@ -23,7 +23,7 @@ WAIT_REASONS = (
     "dealloc",
     "raw_handle",
 )
-# Of OpenWait::reason, which is a WaitReason or kFullQueue.
+# The reasons of OpenWait::reason, which is a WaitReason or kFullQueue.
 OPEN_WAIT_REASONS = (*WAIT_REASONS, "full_queue")
 # Bypass, Hold, Work and CaptureFailure.
 BYPASSES = ("sync_launch_stream", "launch_blocking", "capture", "nested")
@@ -53,8 +53,8 @@ ERROR_CODES = (
     "out_of_memory",
     "unknown",
 )
-# The time histograms hold one task in so many, those of depths one in four times
-# as many.
+# The time histograms count one task in so many, and those of depths one in four
+# times as many.
 SAMPLE_PERIOD = 16
 STREAM_STATES = ("unused", "running", "failed")
 
@@ -198,7 +198,7 @@ OFFSETS: dict[str, int] = {
     "kExemplarOctaves": EXEMPLAR_OCTAVES,
 }
 
-# The stream's words that are read as they are.
+# The words of a stream that are read without any conversion.
 STREAM_WORDS = (
     "thread",
     "failed",

@@ -1,4 +1,4 @@
-"""Reading a segment."""
+"""The reader of a segment."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ from npu_dispatch.stats.values import (
 from npu_dispatch.system.untrusted_file import UnsafeFileError, UntrustedFile
 
 _HISTOGRAM_WORDS = TIME_BUCKETS + 2
-# Up to the histograms of the kinds of work.
+# How far a stream's block is read at once: up to the histograms of kinds of work.
 _STREAM = struct.Struct(
     f"<{OFFSETS['StreamBlock.run_ns'] // 8 + len(WORKS) * _HISTOGRAM_WORDS}Q"
 )
@@ -82,7 +82,7 @@ def _text(data: bytes) -> str:
 
 
 def _pick(names: Sequence[str], number: int) -> str:
-    """Return the name of a number in the file; StatsError: no such name."""
+    """Return the name of a number in the file; raise StatsError if it has none."""
     if number < len(names):
         return names[number]
     raise StatsError(f"expected a number below {len(names)}, found {number}")
@@ -119,7 +119,7 @@ class StatsReader:
 
     @property
     def inode(self) -> int:
-        """Return which file this is, whatever has its name by now."""
+        """Return the number of this file, even if another has its name by now."""
         return self._file.inode
 
     def _bytes(self, at: int, size: int) -> bytes:
@@ -166,11 +166,11 @@ class StatsReader:
         return struct.unpack(f"<{n}Q", self._bytes(at, 8 * n))
 
     def _open_waits_ns(self, at: int, n: int, now: int) -> list[tuple[int, int]]:
-        """Return how many waits last of each of n kinds, and how long together.
+        """Return how many waits of each of n kinds last, and how long in sum.
 
-        Both words of a kind, n words apart, belong together only if neither
-        changed meanwhile; waits shorter than that are left to the sum of those
-        that ended.
+        The two words of a kind are n words apart. They belong together only if
+        neither changed during the reading; a wait that is shorter than a reading is
+        counted when it has ended.
         """
         found: list[tuple[int, int] | None] = [None] * n
         before = self._words(at, 2 * n)
@@ -245,7 +245,7 @@ class StatsReader:
         return bool(WORD.unpack(self._bytes(at, 8))[0] & STATE_MASK)
 
     def depth(self) -> int:
-        """Return the tasks now queued, over all streams. Cheap enough to poll."""
+        """Return how many tasks are queued now on all streams; cheap enough to poll."""
         total = 0
         last = OFFSETS["StreamBlock.retired"]
         for at in self._streams:
@@ -291,12 +291,12 @@ class StatsReader:
         return sorted(found, key=lambda cost: -cost.ns)
 
     def collectives(self) -> CollectiveLog | None:
-        """Return what the process called of other ranks; None: it has no group."""
+        """Return the process's collective calls, or None when it is in no group."""
         self._file.grow()
         return read_log(self._file.size, self._bytes, self._site)
 
     def open_waits(self) -> list[OpenWait]:
-        """Return the host threads that wait now, who waits longest first."""
+        """Return the host threads that wait now, the longest wait first."""
         now = time.monotonic_ns()
         found = []
         at, size = OFFSETS["Segment.waits"], OPEN_WAITS * OPEN_WAIT.size
@@ -305,7 +305,7 @@ class StatsReader:
         for entry, (owner, *_) in zip(entries, again, strict=True):
             _, since, reason, site, stream, until = entry
             thread = owner & THREAD_MASK
-            # The same owner before and after: the other words belong to it.
+            # If the owner is the same before and after, all words are that wait's.
             if thread in (0, BEING_WRITTEN) or entry[0] != owner:
                 continue
             wait = OpenWait(
@@ -368,7 +368,7 @@ class StatsReader:
         tail = self._word(at + OFFSETS["StreamBlock.tail"])
         retired = self._word(at + OFFSETS["StreamBlock.retired"])
         words = self._words(at + OFFSETS["StreamBlock.recent"], 2 * RECENT_TASKS)
-        # What the launcher may have written over meanwhile, or be writing.
+        # These the launcher may have overwritten meanwhile, or may be writing.
         safe = self._word(at + OFFSETS["StreamBlock.retired"]) - RECENT_TASKS + 1
         first = max(0, retired - RECENT_TASKS + 1, safe)
         found = []
@@ -389,7 +389,7 @@ class StatsReader:
         at += OFFSETS[f"StreamBlock.{name}_exemplars"]
         words = _EXEMPLARS.unpack(self._bytes(at, _EXEMPLARS.size))
         again = _EXEMPLAR_TASKS.unpack(self._bytes(at, _EXEMPLAR_TASKS.size))
-        # The same task before and after: the other two words belong to it.
+        # If the task is the same before and after, the other two words are its own.
         return [
             Exemplar(task - 1, words[3 * i + 1], words[3 * i + 2])
             for i, task in enumerate(words[::3])
@@ -415,9 +415,9 @@ class StatsReader:
         return self._name(name), self._site(site & STREAM_ID_MASK)
 
     def _stream(self, at: int) -> StreamStats:
-        # All at once, which costs a tenth of reading by name.
-        # `tail` again, afterwards: a busy stream then reads as a little too
-        # deep, never as negative.
+        # All words are read at once, which costs a tenth of reading them by name.
+        # `tail` is read again afterwards, so that a busy stream seems a little too
+        # deep, and never has a negative depth.
         now = time.monotonic_ns()
         block = self._bytes(at, _STREAM.size)
         state, device, stream, capacity = STREAM_HEAD.unpack_from(block)

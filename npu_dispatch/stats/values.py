@@ -1,4 +1,4 @@
-"""What a reading of a segment gives."""
+"""The values that a reading of a segment gives."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _lower(b: int, per_octave: int) -> int:
 def _places(
     bounds: tuple[float, ...], per_octave: int, n: int
 ) -> tuple[tuple[int, float], ...]:
-    """Return for each bound the bucket it is in, and which share is below it."""
+    """Return the bucket of each bound, and the share of it that is below the bound."""
     places = []
     for bound in bounds:
         b = 0
@@ -36,7 +36,7 @@ def _places(
 def _bounds_of_buckets(
     bounds: tuple[float, ...], per_octave: int, n: int
 ) -> list[tuple[int, tuple[float, ...]]]:
-    """Return for each bucket its first bound, and which shares are below each."""
+    """Return each bucket's first bound, and the shares of it below each bound."""
     places = _places(bounds, per_octave, n)
     found = []
     for b in range(n):
@@ -69,7 +69,8 @@ class Histogram:
     def percentile(self, q: float) -> float:
         """Return the value below which a share `q` (0 to 1) lies; 0 when empty.
 
-        Exact to the bucket; inside one the values are taken as evenly spread.
+        The result is exact to the bucket, in which values are taken to be evenly
+        spread.
         """
         total = sum(self.buckets)  # `count` may be a moment older
         wanted = q * total
@@ -87,7 +88,7 @@ class Histogram:
     def below(self, bounds: Sequence[float]) -> list[int]:
         """Return how many values lie at or below each of the rising `bounds`.
 
-        A bound inside a bucket takes the bucket's share, rounded down: the
+        A bound inside a bucket gets that share of its count, rounded down. So the
         results never fall, neither along the bounds nor as counts grow.
         """
         before = [0, *accumulate(self.buckets)]
@@ -100,8 +101,9 @@ class Histogram:
     def between(self, bounds: Sequence[float]) -> dict[int, int]:
         """Return how many values lie above bounds[i - 1] and not above bounds[i].
 
-        By i, rising, where there are any; what lies above all counts at the last.
-        The differences of below(), in the time that the filled buckets take.
+        Only those i that have any are returned, rising. Values above all bounds count
+        at the last i. These are the differences of below(), but the time this takes
+        depends on the filled buckets alone.
         """
         found: dict[int, int] = {}
         table = _bounds_of_buckets(tuple(bounds), self.per_octave, len(self.buckets))
@@ -130,7 +132,7 @@ class Histogram:
         )
 
     def __sub__(self, older: Histogram) -> Histogram:
-        """Return what came since `older`, an earlier reading of the same."""
+        """Return what was counted since `older`, an earlier reading of the same."""
         return Histogram(
             self.count - older.count,
             self.sum - older.sum,
@@ -163,7 +165,7 @@ class ProcessStats:
     trace_dropped: int
     async_waiters: int
     async_wakeup_ns: Histogram
-    unpublished_streams: int  # whose figures are nowhere to be read
+    unpublished_streams: int  # those whose figures had no memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +190,7 @@ class DeviceStats:
     graph_capture_failures: dict[str, int]  # by cause
     events_created: int
     events_recorded: int
-    events_pending: int  # recorded, and nobody has seen them done
+    events_pending: int  # recorded, but not yet seen to be done
     # By kind, then (pageable, pinned).
     copy_bytes: dict[str, tuple[int, int]]
     # "warn" and "error", then by reason.
@@ -294,8 +296,8 @@ class StreamStats:
     def depth(self) -> int:
         """Tasks submitted and not yet retired.
 
-        The two counters are read one after the other, so a busy stream can
-        momentarily read as negative: that is reported as empty.
+        The two counters are read one after the other, so the difference can be
+        negative for a moment on a busy stream, which is reported as empty.
         """
         return max(0, self.submitted - self.retired)
 
