@@ -19,10 +19,11 @@ __all__ = ["DistributedError", "dump_flight_recorder"]
 def dump_flight_recorder() -> bytes:
     """Return this rank's last calls: a pickle in torch's flight recorder format.
 
-    Mirrors torch._C._distributed_c10d._dump_nccl_trace. The newest 1024 calls
-    and all that have not ended. `torch.distributed.flight_recorder.fr_trace`
-    reads a folder of them, one file for each rank. Raises RuntimeError where
-    the process has no statistics segment that can be read, or no group.
+    It holds the newest 1024 calls and all that have not ended.
+    `torch.distributed.flight_recorder.fr_trace` reads a folder of such pickles, one
+    file for each rank. Raises RuntimeError where the process has no statistics
+    segment that can be read, or no group. Mirrors
+    torch._C._distributed_c10d._dump_nccl_trace.
     """
     path = _C.segment_path()
     if not path:

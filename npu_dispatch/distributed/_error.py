@@ -19,8 +19,8 @@ _WHERE = re.compile(
 class DistributedError(DeviceError, DistBackendError):
     """A collective failed. Mirrors torch.distributed.DistBackendError.
 
-    Raised by the next call or wait of a stream that needs its result. `op` is
-    "hccl:all_reduce", `launch_stack` the lines that called it.
+    It is raised by the next call or wait of a stream that needs the result. `op` is
+    a name such as "hccl:all_reduce", and `launch_stack` has the lines that called it.
     """
 
     @property

@@ -1,6 +1,6 @@
 """Makes torch.distributed know `hccl`, and choose it for npu.
 
-Runs once torch.distributed has been imported, which it never causes.
+This runs once torch.distributed has been imported, and never imports it itself.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def register() -> None:
 
 
 def _make_group(options: Any, _backend_options: Any) -> Any:
-    """Connect the ranks, which all call this. torch.distributed's creator."""
+    """Connect the ranks, which all call this; torch.distributed's creator of groups."""
     rank, size = options.group_rank, options.group_size
     timeout: timedelta = options.timeout
     gloo = None
@@ -53,10 +53,10 @@ def _make_group(options: Any, _backend_options: Any) -> Any:
         gloo = ProcessGroupGloo(options.store, rank, size, timeout=timeout)
     token = ""
     if size > 1:
-        # The first to come names the group for all: dumps of its ranks match.
+        # The first rank names the group for all, so that the ranks' dumps match.
         mine = secrets.token_hex(8)
         token = options.store.compare_set("npu_dispatch/token", "", mine).decode()
-    # Before the queues are waited for: the hook that came last runs first.
+    # This has to run before the queues are waited for; the last hook runs first.
     atexit.unregister(_give_up_after_an_exception)
     atexit.register(_give_up_after_an_exception)
     milliseconds = int(timeout.total_seconds() * 1000)
@@ -67,7 +67,7 @@ def _make_group(options: Any, _backend_options: Any) -> Any:
 
 
 def _runs(ranks: list[int]) -> str:
-    """Return ranks as "0-7,16": what thousands of them take has a bound."""
+    """Return ranks as "0-7,16", so that thousands of them need little room."""
     parts: list[list[int]] = []
     for rank in ranks:
         if parts and rank == parts[-1][-1] + 1:
@@ -78,16 +78,16 @@ def _runs(ranks: list[int]) -> str:
 
 
 def _give_up_after_an_exception() -> None:
-    """Let a program that has failed end: others are told by its connections."""
+    """Let a program that has failed end; its connections tell the other ranks."""
     if getattr(sys, "last_value", None) is None:
         return
     import torch
     from torch.distributed import distributed_c10d as dc
 
-    # torch's own list: it keeps the groups, and not the objects that Python had
-    # of their backends, which may be gone.
+    # This is torch's own list. It keeps the groups, but not Python's objects for
+    # their backends, which may be gone.
     for group in list(dc._world.pg_map):
-        with contextlib.suppress(RuntimeError):  # of gloo alone
+        with contextlib.suppress(RuntimeError):  # the group has gloo only
             backend = group._get_backend(torch.device("npu"))
             getattr(backend, "wrapped_pg", backend).abort()
 
@@ -95,8 +95,9 @@ def _give_up_after_an_exception() -> None:
 def _choosing_hccl(make: Any) -> Any:
     """Return torch's maker of groups, which does not know custom backends.
 
-    Without a backend's name it takes gloo to be the group's own, and with
-    "cpu:gloo,npu:hccl" none: DDP and object collectives then find nothing.
+    Without a backend's name torch's maker calls gloo the group's own backend, and
+    with "cpu:gloo,npu:hccl" it names none. DDP and the collectives of objects would
+    then not find hccl.
     """
     import torch
 
@@ -121,7 +122,7 @@ def _choosing_hccl(make: Any) -> Any:
 
 
 def _reducing_bf16(check: Any) -> Any:
-    """Return DDP's check of hooks, which knows by name who reduces bf16."""
+    """Return DDP's check of hooks, which lists the backends that reduce bf16."""
 
     @wraps(check)
     def checked(self: Any, hook: Any) -> None:
@@ -140,7 +141,7 @@ def _reducing_bf16(check: Any) -> Any:
 
 
 def _finish_consolidation() -> None:
-    """Let a consolidated state be read at once: it is copied without waiting."""
+    """Wait for a consolidated state, as torch copies it without waiting."""
     from torch.distributed.optim import zero_redundancy_optimizer
 
     optimizer = zero_redundancy_optimizer.ZeroRedundancyOptimizer
@@ -163,7 +164,7 @@ def _has_hccl(group: Any) -> bool:
     device = torch.device("npu")
     if device not in getattr(group, "_device_types", ()):
         return False
-    # With TORCH_DISTRIBUTED_DEBUG=DETAIL it is inside a wrapper.
+    # With TORCH_DISTRIBUTED_DEBUG=DETAIL the backend is inside a wrapper.
     backend = group._get_backend(device)
     name: str = getattr(backend, "wrapped_pg", backend).name()
     return name == "hccl"

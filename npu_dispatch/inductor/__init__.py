@@ -1,8 +1,9 @@
 """torch.compile for `npu`: what Inductor asks of a device.
 
-Imported by the first compile, through torch.npu; never before. Inductor's C++
-code generation for `cpu` writes the loops; here they become tasks of a stream
-(scheduling, wrapper, loader). Tied to the torch version of npu_dispatch.config.
+The first compile imports this, through torch.npu, and nothing does before.
+Inductor's C++ code generation for `cpu` writes the loops; scheduling, wrapper and
+runtime make them tasks of a stream. All of it is tied to the torch version in
+npu_dispatch.config.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ def register() -> Any:
     from npu_dispatch.inductor.scheduling import NpuScheduling
     from npu_dispatch.inductor.wrapper import NpuWrapper
 
-    # The programs that Inductor writes are never the line a user looks for.
+    # A user never looks for a line in the programs that Inductor writes.
     _C.add_origin(f"{cache_dir()}{os.sep}", False)
     device.register()
     common.register_device_op_overrides("npu", overrides.NpuOpOverrides())

@@ -15,7 +15,7 @@ def _is_cpu(self: BaseSchedulerNode) -> bool:
 def treat_as_cpu() -> None:
     """Keep loop reordering, reindexing and index inversion off `npu` graphs too.
 
-    They rewrite groups into a form that only Triton's code generation reads,
-    and ask nothing but this method whether a node is theirs.
+    These passes rewrite groups into a form that only Triton's code generation reads,
+    and this method is all they ask to learn whether to rewrite a node.
     """
     BaseSchedulerNode.is_cpu = _is_cpu  # type: ignore[method-assign]

@@ -34,7 +34,7 @@ class NpuInterface(DeviceInterface):
     Stream = npu.Stream
 
     class Worker:
-        """Asked by processes that compile; they are told before they start."""
+        """What processes that compile ask about the device; set before they start."""
 
         @staticmethod
         def set_device(device: int) -> None:

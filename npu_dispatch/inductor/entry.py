@@ -6,7 +6,7 @@ import re
 
 __all__ = ["with_checked_division", "with_entry"]
 
-# A task's words are the function's arguments, in order.
+# The words of a task are the function's arguments, in order.
 _ENTRY = """
 #include <cstdio>
 #include <cstring>
@@ -53,8 +53,8 @@ _DIVIDES = re.compile(r"\b(floor_divide_integral|remainder_integral|mod|npu_divi
 _FLAG_LINE = re.compile(r"^.*\binductor_cpu_\w*integer_div_error\w*\b.*\n", re.M)
 _SERIALISED = "static std::mutex one_at_a_time;\n  std::lock_guard lock(one_at_a_time);"
 
-# Inductor leaves a division that truncates to the processor, which ends the
-# process where the divisor is zero.
+# Inductor writes a truncating division as C++ has it, and there the processor ends
+# the process where the divisor is zero.
 _DIVISION = re.compile(r"= (\w+) / ([^;\n]+);")
 _CHECKED = """
 template <typename T, typename U>
@@ -92,13 +92,13 @@ auto npu_divide(const at::vec::VectorizedN<T, N>& a,
 #endif
 """
 
-# An exception may not leave a parallel loop: it would end the process.
+# An exception must not leave a parallel loop, as that would end the process.
 _THROWS = re.compile(r"\bTORCH_CHECK\(|\bthrow\b")
 _PRAGMA = re.compile(r"^\s*#pragma omp (?!simd).*\n", re.M)
 
 
 def with_checked_division(source: str) -> str:
-    """Return the text of a kernel that notes divisors that are zero."""
+    """Return the kernel's text, changed so that it notes divisors that are zero."""
     include, rest = source.split("\n", 1)
     return include + _CHECKED + _DIVISION.sub(r"= npu_divide(\1, \2);", rest)
 
@@ -106,9 +106,10 @@ def with_checked_division(source: str) -> str:
 def with_entry(source: str) -> str:
     """Return the text of `kernel` with its entry.
 
-    The variable is one per library (runtime.py exports nothing else), so two
-    launchers must not be inside one kernel that divides. Others do without it.
-    Kernels that check what they read, such as indices, run on one thread.
+    The variable for a division by zero exists once per library (runtime.py exports
+    the entry only), so two launchers must not be inside one kernel that divides.
+    Kernels that do not divide have no such variable. Kernels that check what they
+    read, such as indices, run on one thread.
     """
     if _THROWS.search(source):
         source = _PRAGMA.sub("", source)

@@ -1,7 +1,7 @@
 """Where Dynamo stops tracing: streams and events of `npu`.
 
-Registered when torch._dynamo is imported, as tracing starts before Inductor is
-asked anything. It imports nothing more.
+This is registered when torch._dynamo is imported, because tracing starts before
+Inductor is asked anything. It imports nothing more.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def _is_npu(value: object) -> bool:
 def _break_on_npu(
     variable: type[Any], method: str, value_of: Callable[[Any], object]
 ) -> None:
-    """Let the method of a Dynamo variable break the graph where it is npu's."""
+    """Let a method of a Dynamo variable break the graph where it is one of npu's."""
     traced = getattr(variable, method)
 
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -52,8 +52,8 @@ def _break_on_npu(
 def register() -> None:
     """Break graphs at calls into torch.npu, and at streams and events.
 
-    Inductor orders streams inside a graph for the devices it names; for others
-    its program uses tensors that it has given up.
+    Inductor orders streams inside a graph only for the devices that it names. For
+    others, its program would use tensors that it has freed.
     """
     trace_rules.add("npu_dispatch.npu")
     _break_on_npu(StreamVariable, "call_method", lambda v: v.value)

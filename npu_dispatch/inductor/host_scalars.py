@@ -1,4 +1,4 @@
-"""Host scalars in a graph: each goes to the device before a kernel reads it."""
+"""Host scalars in a graph: each is copied to the device before a kernel reads it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from npu_dispatch.inductor.scheduling import small_kernel
 
 __all__ = ["MoveHostScalars"]
 
-# These are the copy.
+# These operators are the copy itself.
 _COPIES = {
     torch.ops.prims.device_put.default,
     torch.ops.aten._to_copy.default,
@@ -39,7 +39,7 @@ def _device_of(node: fx.Node) -> torch.device | None:
 def _may_be_fused(target: Any) -> bool:
     """Return whether the call may become part of a kernel.
 
-    Operators of others are called as in eager code, and read scalars then.
+    Operators of other libraries are called as in eager code, and read scalars then.
     """
     return isinstance(target, torch._ops.OpOverload) and target.namespace in (
         "aten",
@@ -57,9 +57,9 @@ def _host_scalars(node: fx.Node) -> Iterator[fx.Node]:
 class MoveHostScalars(CustomGraphModulePass):
     """Puts a copy before each npu call that reads a 0-d cpu tensor.
 
-    Eager operators read such a scalar while they are launched. A fused kernel
-    would keep its address, which nobody owns by the time it runs; and where the
-    scalar is the first argument, Inductor takes the host for the kernel's device.
+    Eager operators read such a scalar while they are launched. A fused kernel would
+    keep its address, and the memory may be free by the time it runs. Besides, where
+    the scalar is the first argument, Inductor would run the kernel on the host.
     """
 
     def __call__(self, gm: fx.GraphModule) -> None:
@@ -97,7 +97,7 @@ class MoveHostScalars(CustomGraphModulePass):
 
 @functools.cache
 def _own_code() -> str:
-    """Return a hash of this package's files: they write the kernels' code."""
+    """Return a hash of this package's files, which write the kernels' code."""
     folder = Path(__file__).parent
     digest = hashlib.sha256()
     for path in sorted(folder.iterdir()):

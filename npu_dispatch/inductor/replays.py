@@ -1,8 +1,8 @@
 """mode="reduce-overhead": compiled functions captured at their second call.
 
-Inductor asks a policy to wrap what it compiled. CUDA's own wrapper restores states
-of CUDA's allocator; here results stay where the capture put them, and another
-graph is captured where they are still in use.
+Inductor asks a policy to wrap what it compiled. CUDA's wrapper saves and restores
+states of CUDA's allocator. Here results stay where the capture put them, and another
+graph is captured if those are still in use.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ __all__ = ["register"]
 
 Boxed = Callable[[list[Any]], Sequence[Any]]
 
-# Graphs of one function in all; and of those for the same shapes, which are
-# needed where results of earlier calls are still in use.
+# The most graphs of one function, and the most of them for the same shapes; several
+# are needed where results of earlier calls are still in use.
 _MOST, _MOST_ALIKE = 32, 4
-# Captures of one function, so that one whose parameters keep moving ends.
+# The most captures of one function, so that they end if its parameters keep moving.
 _MOST_CAPTURES = 128
 
 # Graphs of a stream run one after the other, so they share what they free.
@@ -48,20 +48,20 @@ def _like(tensor: Tensor) -> Tensor:
 
 
 class Replays:
-    """A compiled function: plain at its first call with some shapes, then replayed.
+    """A compiled function, called at first and then replayed, for each set of shapes.
 
-    `fixed`: inputs that are read where they are, such as parameters. Others are
+    `fixed`: the inputs that are read where they are, such as parameters. Others are
     copied into the graph's own.
     """
 
-    _boxed_call = True  # takes a list, and clears it
+    _boxed_call = True  # it takes a list, and clears it
 
     def __init__(self, function: Boxed, fixed: set[int], device: int) -> None:
         self._function = function
         self._fixed = fixed
         self._device = device
         self._seen: set[Any] = set()
-        # Those that were used last come first.
+        # The graph that was used last comes first.
         self._graphs: list[tuple[Any, _C.Replayed]] = []
         self._captures = 0
         self._said: set[str] = set()
@@ -157,7 +157,7 @@ class NpuGraphPolicy(CUDAGraphPolicy):
         tensors = [x for x in example_inputs if isinstance(x, Tensor)]
         if not any(t.device.type == "npu" for t in tensors):
             if not torch.cuda.is_available():
-                return model  # makes all it returns, or reads nothing but constants
+                return model  # it makes all it returns, or reads constants only
             return super().cudagraphify(
                 model,
                 example_inputs,
@@ -167,7 +167,7 @@ class NpuGraphPolicy(CUDAGraphPolicy):
                 is_inference=is_inference,
                 **kwargs,
             )
-        # What a function changes in place it must change where the caller has it.
+        # A function must make changes in place where the caller has the tensor.
         fixed = {*static_input_idxs, *kwargs.get("mutated_input_idxs", ())}
         return Replays(model, fixed, device_index)
 

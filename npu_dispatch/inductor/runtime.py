@@ -16,12 +16,12 @@ from npu_dispatch.inductor.entry import with_entry
 
 __all__ = ["empty_strided_npu", "npu_kernel"]
 
-# A kind ("r", "w", "rw", "int", "float", "double"), bytes of an element, and
-# sizes and strides where they are the same at each call, else None.
+# An argument: its kind ("r", "w", "rw", "int", "float", "double"), the bytes of an
+# element, and sizes and strides where they are the same at each call, else None.
 Parameter = tuple[str, int, tuple[tuple[int, ...], tuple[int, ...]] | None]
 
-# Only the entry is exported. Inline variables of Inductor's header would be one
-# for the process otherwise, and one of them points into the kernel that runs.
+# Only the entry is exported. Otherwise an inline variable of Inductor's header would
+# exist once in the process, and one of them points into the kernel that runs.
 _EXPORTS = Path(__file__).parent / "exports.map"
 
 empty_strided_npu = _C.empty_strided
@@ -29,7 +29,7 @@ empty_strided_npu = _C.empty_strided
 
 @clear_on_fresh_cache
 class _KernelCache(CppCodeCache):
-    """Libraries that know neither Python nor torch, by their text and flags."""
+    """Libraries that need neither Python nor torch, by their text and flags."""
 
     cache: ClassVar[dict[str, Callable[[], Any]]] = {}  # type: ignore[misc]
     cache_clear = staticmethod(cache.clear)
@@ -48,8 +48,8 @@ def npu_kernel(
 ) -> Any:
     """Return a future of a callable that queues the kernel of `source`.
 
-    Compiled as Inductor compiles for `cpu`: vector instructions, -O3 and a
-    precompiled header follow from that name.
+    It is compiled as Inductor compiles for `cpu`, since vector instructions, -O3 and
+    a precompiled header follow from that name.
     """
     described = [
         (kind, itemsize, *(layout or ((), ())), layout is not None)

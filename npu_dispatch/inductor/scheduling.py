@@ -21,10 +21,10 @@ from npu_dispatch.inductor.runtime import Parameter
 
 __all__ = ["NpuScheduling", "small_kernel", "written_for_graphs"]
 
-# Elements up to which a kernel is written for one thread: kSmallKernel of the
-# engine, where its own operators stay serial.
+# Kernels of so many elements or fewer are written for one thread. It is the engine's
+# kSmallKernel, up to which its own operators stay serial.
 _SMALL = 32768
-# The same for code that runs in graphs, where nobody launches meanwhile and the
+# The same for code that runs in graphs. There nobody launches meanwhile, and the
 # threads of one kernel are still there for the next (bench/compile.py, tiny GPT).
 _SMALL_IN_GRAPHS = 8192
 _in_graphs = contextvars.ContextVar("_in_graphs", default=False)
@@ -32,7 +32,7 @@ _in_graphs = contextvars.ContextVar("_in_graphs", default=False)
 
 @contextlib.contextmanager
 def written_for_graphs() -> Iterator[None]:
-    """Write kernels for what will be captured, while it is first called."""
+    """Write kernels for a graph, while a function that will be captured first runs."""
     token = _in_graphs.set(True)
     try:
         yield
@@ -63,14 +63,14 @@ class NpuScheduling(CppScheduling):
 
     @contextlib.contextmanager
     def _written_as_for_cpu(self, node: BaseSchedulerNode) -> Iterator[None]:
-        """Write code as for cpu: other names of devices mean Triton to Inductor.
+        """Write code as for cpu, because for other devices Inductor chooses Triton.
 
-        How many threads a parallel loop has is the task's, not the text's.
+        The task, not the text, says how many threads a parallel loop has.
         """
         threads: dict[str, Any] = {"cpp.dynamic_threads": True}
         if _is_small(node):
             threads = {"cpp.dynamic_threads": False, "cpp.threads": 1}
-            # Each thread of an open parallel region would run its loops.
+            # In a parallel region that is open, each thread would run these loops.
             self.kernel_group.ws.close()  # type: ignore[no-untyped-call]
         with config.patch(threads), V.graph.set_current_device(torch.device("cpu")):
             yield
@@ -89,7 +89,7 @@ class NpuScheduling(CppScheduling):
             super().codegen_template(template_node, epilogue_nodes, prologue_nodes)
 
     def flush(self) -> None:
-        # Of one device: the scheduler flushes when it comes to another.
+        # All are of one device, as the scheduler flushes when it comes to another.
         if nodes := self.kernel_group.scheduled_nodes:
             with V.graph.set_current_device(nodes[0].get_device()):
                 super().flush()  # type: ignore[no-untyped-call]
@@ -125,7 +125,7 @@ class NpuScheduling(CppScheduling):
 
 
 def _parameters(args: KernelArgs) -> list[Parameter]:
-    """Say what the kernel does with each argument, and how much of it there is."""
+    """Return what the kernel does with each argument, and how large it is."""
     _, names, types = args.cpp_argdefs()
     found: list[Parameter] = []
     for outer, cpp_type in zip(names, types, strict=True):
@@ -143,7 +143,7 @@ def _parameters(args: KernelArgs) -> list[Parameter]:
 
 def _layout(name: str) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
     buffer = V.graph.get_buffer(name)
-    # A queued kernel would read host memory that may be somebody else's by then.
+    # A queued kernel would read host memory that may have another owner by then.
     device = buffer.get_device()
     assert device is not None and device.type == "npu", f"{name} is on {device}"
     sizes, strides = buffer.get_size(), buffer.get_stride()

@@ -18,7 +18,7 @@ _IMPORT = "from npu_dispatch.inductor.runtime import empty_strided_npu, npu_kern
 
 
 class _NpuCalls(PythonWrapperCodegen):
-    """Calls of npu kernels, and npu memory, with the device's index in each.
+    """Writes calls of npu kernels, and npu memory, with the device's index in each.
 
     Inductor guards the current device only for the devices that it names, so
     nothing here may depend on it.
@@ -89,4 +89,4 @@ class NpuWrapper(_NpuCalls):
 
 
 class NpuSubgraphWrapper(_NpuCalls, SubgraphPythonWrapperCodegen):
-    """A part of a graph, written into the program of the whole."""
+    """Writes a part of a graph into the program of the whole."""

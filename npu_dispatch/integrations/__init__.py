@@ -1,1 +1,1 @@
-"""Faces of the device for other programs' sake. Nothing here loads by itself."""
+"""The device under names that other programs look for. Nothing here loads by itself."""

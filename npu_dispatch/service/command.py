@@ -54,15 +54,15 @@ def _check_names(
     callback=_read_file,
     help="A TOML file with these options; flags and NPU_DISPATCH_SERVE_* come first.",
 )
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Its address.")
 @click.option("--port", default=9401, show_default=True, type=click.IntRange(0, 65535))
 @click.option(
     "--allow-host",
     multiple=True,
     metavar="NAME",
     callback=_check_names,
-    help="A name that clients may call this service by, besides localhost; *.NAME: "
-    "any below it; *: any.",
+    help="A name that clients may call this service by, besides localhost. *.NAME "
+    "stands for any name below it, and * for any name.",
 )
 @click.option(
     "--interval",
@@ -76,21 +76,21 @@ def _check_names(
     default=10.0,
     show_default=True,
     type=click.FloatRange(min=0),
-    help="Without progress for so long: hung.",
+    help="Seconds without progress after which a process counts as hung.",
 )
 @click.option(
     "--max-clients",
     default=64,
     show_default=True,
     type=click.IntRange(min=1),
-    help="Live listeners.",
+    help="How many clients may listen to live events.",
 )
 @click.option(
     "--max-rate",
     default=200.0,
     show_default=True,
     type=click.FloatRange(min=1),
-    help="Requests per second, of all clients together.",
+    help="Requests per second that are answered, to all clients together.",
 )
 @click.option(
     "--unix",
@@ -102,8 +102,8 @@ def _check_names(
 @click.option(
     "--token",
     metavar="TOKEN",
-    help="What reading needs, too: `Authorization: Bearer TOKEN`, or /?token=TOKEN in "
-    "a browser. Better given as NPU_DISPATCH_SERVE_TOKEN.",
+    help="Let only those read who send `Authorization: Bearer TOKEN`, or open "
+    "/?token=TOKEN in a browser. Better given as NPU_DISPATCH_SERVE_TOKEN.",
 )
 @click.option("--pid", type=int, help="Watch this process only.")
 @click.option(
@@ -112,13 +112,13 @@ def _check_names(
     show_default=True,
     metavar="N",
     type=click.IntRange(0, 100),
-    help="Metrics by operator, of the N costliest ones.",
+    help="Add metrics by operator, for the N costliest ones.",
 )
 @click.option(
     "--enable-admin",
     is_flag=True,
-    help="Answer POST /api/v1/admin/..., which changes what processes do, for who "
-    "has the token.",
+    help="Answer POST /api/v1/admin/..., which changes what processes do, to those "
+    "who have the token.",
 )
 @click.option(
     "--admin-token",

@@ -1,7 +1,7 @@
 """Whole training steps: compiled by Inductor, captured in a graph, replayed.
 
-`npu_dispatch.compile_step` is what users call. training.py is the loop that it
-stands for, step.py decides what runs: that loop, its compiled form, or a replay.
+Users call `npu_dispatch.compile_step`. training.py is the loop that it stands for,
+and step.py decides what runs: that loop, its compiled form, or a replay.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What compile_step() can be given."""
+"""The check of what compile_step() is given."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def checked(
     options: Any,
     max_graphs: Any,
 ) -> CompiledStep:
-    """Return the step, or raise what is wrong with the arguments."""
+    """Return the step, or raise an error that says what is wrong with the arguments."""
     if not isinstance(model, nn.Module):
         raise TypeError(f"model must be a torch.nn.Module, got {_name(model)}")
     if not isinstance(optimizer, torch.optim.Optimizer):

@@ -11,8 +11,8 @@ from torch import Tensor
 
 __all__ = ["Rates"]
 
-# Those that take the rate as a tensor wherever they use it. Others have it as a
-# number in their kernels, which a graph would keep.
+# Optimizers that take the rate as a tensor wherever they use it. Others have it as a
+# number in their kernels, and a graph would keep that number.
 _FUSED = ("SGD", "Adam", "AdamW")
 _WITH_TENSORS = (*_FUSED, "NAdam", "RAdam", "Adamax", "RMSprop", "Adadelta")
 _COUNTS = ("step", "eta", "mu", "mu_product")
@@ -24,10 +24,10 @@ def _is_float(p: Tensor) -> bool:
 
 
 class Rates:
-    """What a graph reads in place of the numbers in `param_groups`.
+    """The tensors that a graph reads in place of the numbers in `param_groups`.
 
-    The optimizer's groups show the user's own values, which schedulers change;
-    only while a step is compiled or captured they hold tensors of the device.
+    The optimizer's groups show the user's own values, which schedulers change. Only
+    while a step is compiled or captured do they hold tensors of the device.
     """
 
     def __init__(self, optimizer: torch.optim.Optimizer, device: torch.device) -> None:
@@ -37,7 +37,7 @@ class Rates:
         if not type(optimizer).__module__.startswith("torch.optim"):
             kind = ""
         self.on_device = kind in _WITH_TENSORS
-        # One kernel for all parameters, which reads rate and scale on the device.
+        # One kernel does all parameters, and reads rate and scale on the device.
         self.fused = kind in _FUSED and not any(
             group["differentiable"] or not all(map(_is_float, group["params"]))
             for group in optimizer.param_groups
@@ -62,7 +62,7 @@ class Rates:
                         state[name] = value.to(self._device)
                         self._moved.append(state)
         if self.on_device and len(self._rates) != len(self._groups):
-            # Fused kernels compute with it in double precision, as with a number.
+            # Fused kernels compute with the rate in double precision, as with a number.
             dtype = torch.float64 if self.fused else torch.float32
             self._rates = [
                 (None, torch.zeros((), dtype=dtype, device=self._device))

@@ -26,16 +26,16 @@ __all__ = ["CompiledStep"]
 
 _log = logging.getLogger(__name__)
 
-# Calls of one shape before its capture, in which the step may settle: make the
-# optimizer's state, fill caches of modules.
+# How many calls of one shape come before its capture. In these the optimizer makes
+# its state, and modules fill their caches.
 _WARM_UPS = 4
-# So many times in a row may the program change what graphs depend on after
-# fewer than so many replays.
+# The program may change what graphs depend on so many times in a row, each time
+# after fewer than so many replays.
 _RESTARTS, _FEW_REPLAYS = 8, 10
 
 
 def _own(function: Any) -> Any:
-    """Return the function with code that is nobody else's: Dynamo counts by it."""
+    """Return the function with a code object of its own, by which Dynamo counts."""
     return types.FunctionType(
         function.__code__.replace(),
         function.__globals__,
@@ -59,7 +59,7 @@ def _like(tensor: Tensor, device: torch.device) -> Tensor:
 
 
 class _Program:
-    """A step for one set of shapes: its calls so far, its graph once it has one."""
+    """A step for one set of shapes: its calls so far, and its graph if it has one."""
 
     def __init__(self) -> None:
         self.warm_ups = 0
@@ -85,8 +85,8 @@ class _Program:
 class CompiledStep:
     """What npu_dispatch.compile_step() returns; call it with a batch.
 
-    `captures` and `replays` count; `reason` is the sentence of the warning once
-    steps run eagerly, else None.
+    `captures` and `replays` count those. `reason` is None, or the sentence of the
+    warning once steps run eagerly.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class CompiledStep:
         self._device = device
         self._scheduler = scheduler
         self._max_graphs = max_graphs
-        self._phase = 0  # of accumulation
+        self._phase = 0  # which batch of an accumulating step is next
         self._programs: dict[Any, _Program] = {}
         self._pool = npu.graph_pool_handle()
         self._stream: int | None = None
@@ -236,7 +236,7 @@ class CompiledStep:
         )
 
     def _order_streams(self) -> None:
-        """Let this call wait for the last one's stream: graphs share memory."""
+        """Let this call wait for the last call's stream, since graphs share memory."""
         now = _C.current_stream(self._device.index)
         if now != self._stream:
             if self._stream is not None:
@@ -280,7 +280,7 @@ class CompiledStep:
             yield
 
     def _make_functions(self) -> Function:
-        """Name to Dynamo what is to be compiled, which imports it."""
+        """Tell Dynamo what is to be compiled, which imports Dynamo."""
         training, how = self._training, self._how
 
         def forward(args: Any, kwargs: Any) -> Any:
@@ -300,7 +300,7 @@ class CompiledStep:
         return made
 
     def _compiled(self, args: Any, kwargs: Any, last: bool) -> Any:
-        """Take a step by compiled code; in a capture, or before it."""
+        """Take a step by compiled code, before or during a capture."""
         training = self._training
         training.begin()
         if self._forward is None:
@@ -317,7 +317,7 @@ class CompiledStep:
         return pytree.tree_map_only(Tensor, Tensor.detach, result)
 
     def _take(self) -> None:
-        """Clip gradients and step, by compiled code where that can be had."""
+        """Clip gradients and step, by compiled code where it can be compiled."""
         plain = self._training.clip_and_step
         try:
             self._clip_and_step()
@@ -371,7 +371,7 @@ class CompiledStep:
         return result
 
     def _check(self, tensors: list[Tensor]) -> None:
-        """Refuse what a replay would leave out."""
+        """Refuse a step in which a replay would leave something out."""
         optimizer: Any = self._training.optimizer
         if optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks:
             raise RefusedError("hooks of the optimizer's step() are Python code")
@@ -402,14 +402,14 @@ class CompiledStep:
         _log.info("compile_step: graph %d of %d", self.captures, self._max_graphs)
 
     def _fall_back(self, error: Exception, leaves: Any, spec: Any, last: bool) -> Any:
-        """Take the step plainly, from now on, unless that raises too."""
+        """Run the plain loop from now on, unless this step raises there, too."""
         training = self._training
         if training.accumulate == 1:
             training.forget()
         if training.scaler is not None:
             training.scaler._per_optimizer_states.clear()
         said = sentence_of(error)
-        # They hold the backward graph, and with it gradients' streams.
+        # These hold the backward graph, which holds the streams of gradients.
         traceback.clear_frames(error.__traceback__)
         self._rates.restore()
         result = self._plain(leaves, spec, last)

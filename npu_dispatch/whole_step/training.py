@@ -16,7 +16,7 @@ Function = Callable[..., Any]
 
 
 def loss_in(result: Any) -> Tensor:
-    """Return the loss in what loss_fn or the model returned."""
+    """Return the loss that is in the result of loss_fn or of the model."""
     loss = result
     if isinstance(result, Mapping):
         loss = result.get("loss")
@@ -64,14 +64,14 @@ class Training:
         self.accumulate = accumulate
         self.autocast = autocast
         self._seed: Tensor | None = None
-        self._sums: dict[Tensor, Tensor] = {}  # gradients of an accumulating step
+        self._sums: dict[Tensor, Tensor] = {}  # gradients, if a step accumulates
 
     @property
     def parameters(self) -> list[Tensor]:
         return [p for group in self.optimizer.param_groups for p in group["params"]]
 
     def changed_by_forward(self) -> list[Tensor]:
-        """Return what a step that fails half-way may have changed."""
+        """Return the tensors that a step which fails half-way may have changed."""
         return [*self.model.buffers(), *self._sums.values()]
 
     @property
@@ -92,12 +92,12 @@ class Training:
         return loss_in(result), result
 
     def backward(self, loss: Tensor) -> None:
-        """Begin from the loss over the number of batches that make a step."""
+        """Begin from the loss, divided by the number of batches that make a step."""
         if self.scaler is not None:
             loss = self.scaler.scale(loss)
         seed = self._seed
         if seed is None or (seed.dtype, seed.shape) != (loss.dtype, loss.shape):
-            # Made before a capture: a graph needs no task for it then.
+            # This is made before a capture, so that the graph needs no task for it.
             seed = self._seed = torch.full_like(loss.detach(), 1 / self.accumulate)
         loss.backward(seed)  # type: ignore[no-untyped-call]
 
@@ -110,7 +110,7 @@ class Training:
     def update(self) -> bool:
         """Clip and take the optimizer's step; return whether it was taken.
 
-        With a scaler and an optimizer that is not fused, the host looks.
+        With a scaler and an optimizer that is not fused, the host waits for gradients.
         """
         scaler, optimizer = self.scaler, self.optimizer
         if scaler is None:
@@ -131,7 +131,7 @@ class Training:
     def update_on_device(self, clip_and_step: Function) -> None:
         """Do the same without a look at the gradients from the host.
 
-        The optimizer has taken a step before, so that its state is there.
+        The optimizer must have taken a step before, so that it has its state.
         """
         scaler, optimizer = self.scaler, self.optimizer
         if scaler is None:

@@ -1,4 +1,4 @@
-"""What of a program's Python state a captured step depends on."""
+"""The Python state of a program that a captured step depends on."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ __all__ = ["Watched"]
 class Watched:
     """Modules' attributes, and an optimizer's groups and state, as they are now.
 
-    A graph reads parameters, buffers and states where they are, and has every
-    other value in it as a constant.
+    A graph reads parameters, buffers and states where they are, and holds every
+    other value as a constant.
     """
 
     def __init__(

@@ -8,6 +8,6 @@ __all__: list[str] = []
 
 
 def _storage_Use_Count(storage: int) -> int:  # noqa: N802
-    """Return how many own the storage that `untyped_storage()._cdata` names."""
+    """Return how many owners the storage has that `untyped_storage()._cdata` names."""
     count: int = torch._C._storage_Use_Count(storage)
     return count

@@ -1,10 +1,10 @@
 """`import torch_npu`, when asked for: the device under the vendor's names.
 
-Off unless NPU_DISPATCH_TORCH_NPU_ALIAS=1 or
-npu_dispatch.install_torch_npu_alias(), because libraries take an importable
-torch_npu for the vendor's. `torch_npu.npu` is `torch.npu`; below are the
+It is off unless NPU_DISPATCH_TORCH_NPU_ALIAS=1 or
+npu_dispatch.install_torch_npu_alias() switches it on, because libraries take an
+importable torch_npu for the vendor's. `torch_npu.npu` is `torch.npu`. Below are the
 functions outside it that accelerate, transformers, diffusers, trl and DeepSpeed
-call, computed by ordinary operators.
+call; ordinary operators compute them.
 """
 
 from __future__ import annotations

@@ -18,9 +18,9 @@ __all__ = [
 ]
 
 _NEVER = 2147483647
-# Softmax statistics are repeated along a last dimension of this size.
+# The softmax's statistics are repeated along a last dimension of this size.
 _STATISTICS = 8
-# To (batch, heads, length, features), from layouts that have all four.
+# How layouts of all four dimensions become (batch, heads, length, features).
 _TO_BNSD = {"BNSD": (0, 1, 2, 3), "BSND": (0, 2, 1, 3)}
 
 
@@ -39,7 +39,7 @@ def npu_geglu(
 ) -> tuple[Tensor, Tensor]:
     """Return one half of x times gelu of the other, and that gelu.
 
-    approximate: 0 exact, 1 tanh. activate_left: gelu of the first half.
+    approximate: 0 is exact, 1 uses tanh. activate_left: take gelu of the first half.
     """
     left, right = self.chunk(2, dim)
     if activate_left:
@@ -62,7 +62,7 @@ def npu_rotary_mul(
 ) -> Tensor:
     """Return x * r1 + rotate(x) * r2: rotary position embedding.
 
-    rotary_mode: "half" pairs the halves of the last dimension, "interleave"
+    rotary_mode: "half" pairs the halves of the last dimension, "interleave" pairs
     neighbours.
     """
     if rotary_mode == "half":
@@ -94,7 +94,7 @@ def npu_apply_adam_w(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Do one step of AdamW in place on out = (parameter, mean, square).
 
-    beta1_power and beta2_power: the betas to the number of steps before this.
+    beta1_power and beta2_power: the betas to the power of the steps before this one.
     """
     parameter, mean, square = out
     step = -grad if maximize else grad
@@ -133,10 +133,10 @@ def npu_fusion_attention(
     """Return attention, the softmax's maxima and sums, and four places unused.
 
     input_layout: BSH, SBH, BNSD, BSND, or TND with the ends of the sequences in
-    actual_seq_qlen and actual_seq_kvlen. atten_mask: True hides. sparse_mode: 0
-    the mask and the band of pre_tockens and next_tockens, 1 the mask alone, 2
-    causal from the upper left corner, 3 from the lower right one. The statistics
-    are float32 (batch, heads, length, 8).
+    actual_seq_qlen and actual_seq_kvlen. atten_mask: where True, a key is hidden.
+    sparse_mode: 0 applies the mask and the band of pre_tockens and next_tockens, 1
+    the mask alone; 2 is causal from the upper left corner, 3 from the lower right
+    one. The statistics are float32 of shape (batch, heads, length, 8).
     """
     if sparse_mode not in (0, 1, 2, 3):
         raise RuntimeError(f"sparse_mode must be 0 to 3, but got {sparse_mode}")
@@ -162,7 +162,7 @@ def npu_fusion_attention(
         result, most, total = (torch.cat(list(x)) for x in zip(*parts, strict=True))
     else:
         q = _to_bnsd(query, head_num, input_layout)
-        # Keys may have fewer heads, of the same size.
+        # Keys and values may have fewer heads, of the same size.
         size = q.shape[-1]
         k = _to_bnsd(key, key.shape[-1] // size, input_layout)
         v = _to_bnsd(value, key.shape[-1] // size, input_layout)
@@ -194,7 +194,7 @@ def _from_bnsd(x: Tensor, layout: str) -> Tensor:
 def _hidden(
     q_len: int, k_len: int, mask: Tensor | None, pre: int, following: int, mode: int
 ) -> tuple[Tensor | None, tuple[int, int] | None]:
-    """Return the mask that applies, and the band (before, after) that does."""
+    """Return the mask and the band (before, after) that apply."""
     if mode == 2:
         return None, (_NEVER, 0)
     if mode == 3:

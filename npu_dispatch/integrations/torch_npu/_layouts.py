@@ -1,4 +1,4 @@
-"""Private layouts of the vendor's chips: this device has none."""
+"""Private layouts of the vendor's chips, of which this device has none."""
 
 from __future__ import annotations
 

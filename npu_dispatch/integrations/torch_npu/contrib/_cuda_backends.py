@@ -1,4 +1,4 @@
-"""torch.backends.cuda where the npu is meant: what is set has no effect on it."""
+"""torch.backends.cuda where the npu is meant; its settings have no effect there."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__: list[str] = []
 
 
 class _PlanCaches:
-    """The npu's transforms keep no plans: each device's cache stays empty."""
+    """The npu's Fourier transforms keep no plans, so each device's cache is empty."""
 
     size = 0
     max_size = 0
@@ -23,7 +23,7 @@ class _PlanCaches:
 
 
 class _Library:
-    """preferred_linalg_library and the like, which only say what was chosen."""
+    """preferred_linalg_library and the like, which only return what was chosen."""
 
     def __init__(self, function: Any, names: dict[str, Any]) -> None:
         self._function, self._names = function, names
@@ -40,7 +40,7 @@ class _Library:
 
 
 def fill_in() -> None:
-    """Replace what asks for CUDA's libraries."""
+    """Replace the functions that ask for CUDA's libraries."""
     cuda: Any = torch.backends.cuda
     cuda.is_built = lambda: True
     cuda.cufft_plan_cache = _PlanCaches()

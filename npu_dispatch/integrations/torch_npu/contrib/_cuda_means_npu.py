@@ -42,14 +42,14 @@ def wrap(owner: Any, name: str) -> None:
         return _call(function, args, kwargs)
 
     setattr(owner, name, stand_in)
-    # torch.jit knows functions by their addresses.
+    # torch.jit knows functions by their ids.
     known: Any = _builtins
     if operator := known._find_builtin(function):
         known._register_builtin(stand_in, operator)
 
 
 class _StandIn(type):
-    """Of a class that makes instances of another, which pass for its own."""
+    """The type of a class that makes another's instances, which pass for its own."""
 
     def __instancecheck__(cls, instance: object) -> bool:
         return isinstance(instance, cls.real)  # type: ignore[attr-defined]
@@ -73,7 +73,7 @@ class AnyGenerator(metaclass=_StandIn):
 
 
 class MadeOnDevice:
-    """In place of torch.Stream or torch.Event, which have no room for a hook."""
+    """Replaces torch.Stream or torch.Event, which have no room for a hook."""
 
     def __init__(self, real: type) -> None:
         self.real = real

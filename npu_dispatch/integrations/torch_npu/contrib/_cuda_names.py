@@ -1,7 +1,7 @@
 """What torch.cuda's modules say where the npu has no function of that name.
 
-Where a program asks what CUDA can do, the answer is what the npu can do, in
-CUDA's numbers. What only a GPU can do is refused in one sentence.
+Where a program asks what CUDA can do, the answer says what the npu can do, in
+CUDA's numbers. What only a GPU can do raises an error of one sentence.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from npu_dispatch.npu.interop import external, npu_runtime
 
 __all__: list[str] = []
 
-# The least a GPU has that computes with bfloat16, as the npu does.
+# The least capability of a GPU that computes with bfloat16, as the npu does.
 _CAPABILITY = (8, 0)
-# The oldest CUDA that this release of torch is built for.
+# The oldest version of CUDA that this release of torch is built for.
 _CUDA_VERSION = "12.6"
-# The oldest that reduces bfloat16 and takes means, as hccl does.
+# The oldest version of nccl that reduces bfloat16 and takes means, as hccl does.
 _NCCL_VERSION = (2, 10, 3)
 
 
@@ -84,14 +84,14 @@ def _no(*args: Any) -> bool:
 
 
 def _get_device_capability(device: Any = None) -> tuple[int, int]:
-    """Return TORCH_NPU_DEVICE_CAPABILITY; (8, 0) where it is not set."""
+    """Return TORCH_NPU_DEVICE_CAPABILITY, or (8, 0) where it is not set."""
     if Config.read().device_capability:
         return npu.get_device_capability(device) or _CAPABILITY
     return _CAPABILITY
 
 
 def _get_device_properties(device: Any = None) -> Any:
-    """Return torch.npu's, with the capability as `major` and `minor`."""
+    """Return torch.npu's properties, with the capability as `major` and `minor`."""
     major, minor = _get_device_capability(device)
     found: Any = npu.get_device_properties(device)
     return dataclasses.replace(found, major=major, minor=minor)
@@ -118,7 +118,7 @@ def _caching_allocator_disabled() -> Iterator[None]:
 
 
 def _is_one_of_each_device(tensors: Any) -> bool:
-    """Return whether nccl could take them: dense, each on another npu."""
+    """Return whether nccl could take these: dense tensors, each on another npu."""
     plain = all(
         t.device.type == "npu" and not t.is_sparse and t.is_contiguous()
         for t in tensors
@@ -153,7 +153,7 @@ def _modules() -> dict[str, ModuleType]:
 def load_all() -> dict[str, Any]:
     """Import torch.cuda's modules; return what they define, by its full name.
 
-    All of them, because a later import would bring CUDA's functions back.
+    All of them are imported, as a later import would bring CUDA's functions back.
     """
     for found in pkgutil.iter_modules(torch.cuda.__path__):
         if not found.name.startswith("_"):
@@ -167,7 +167,7 @@ def load_all() -> dict[str, Any]:
 
 
 def replace_where_imported(before: dict[str, Any]) -> None:
-    """Let torch.cuda's modules call what stands in for what they imported.
+    """Let torch.cuda's modules call the replacements of what they imported.
 
     before: what load_all() returned.
     """
@@ -184,7 +184,7 @@ def replace_where_imported(before: dict[str, Any]) -> None:
 
 
 def fill_in() -> None:
-    """Replace what torch.npu has under no name of its own."""
+    """Replace the functions of torch.cuda that torch.npu has not."""
     cuda: Any = torch.cuda
     version: Any = torch.version
     version.cuda = _CUDA_VERSION

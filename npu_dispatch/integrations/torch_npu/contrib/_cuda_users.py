@@ -23,7 +23,7 @@ from npu_dispatch.integrations.torch_npu.contrib._cuda_means_npu import (
 
 __all__: list[str] = []
 
-# Between cpu's 10 and cuda's 20: a file's "cuda:0" comes here first.
+# Between cpu's 10 and cuda's 20, so that a file's "cuda:0" comes here first.
 _BEFORE_CUDA = 15
 
 
@@ -52,7 +52,7 @@ def _map_location(load: Callable[..., Any]) -> Callable[..., Any]:
     def call(f: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
         if isinstance(map_location, dict):
             location: Any = {k: meant(v) for k, v in map_location.items()}
-            # What a file of the npu's was saved from.
+            # What a file that has npu tensors says it was saved from.
             location |= {meant(k): meant(v) for k, v in map_location.items()}
         else:
             location = meant(map_location)
@@ -98,7 +98,7 @@ def _profile() -> None:
 
 
 def _autocast() -> None:
-    """The functions without a device in their names or arguments are CUDA's."""
+    """Replace autocast's functions that name no device: torch means CUDA there."""
     own: Any = torch
     enabled, switch = torch.is_autocast_enabled, torch.set_autocast_enabled
 
@@ -135,7 +135,7 @@ def _streams() -> None:
 
 
 def _signatures() -> None:
-    """Those who read the classes of arguments know torch.device by its identity."""
+    """Serve readers of signatures, who compare a class with torch.device itself."""
     infer_schema.SUPPORTED_PARAM_TYPES[AnyDevice] = "Device"
     optional: Any = AnyDevice | None
     infer_schema.SUPPORTED_PARAM_TYPES[optional] = "Device?"

@@ -1,14 +1,14 @@
 """Importing this makes programs written for torch.cuda run on the npu.
 
-Every name of torch.cuda that torch.npu has too is replaced by torch.npu's, and
-where a program names a "cuda" device, to torch's constructors, `.to()`,
-`.cuda()`, autocast, GradScaler or torch.load, the npu is meant. For the whole
-process, and not to be undone.
+Every name of torch.cuda that torch.npu has too is replaced by torch.npu's. Where a
+program names a "cuda" device in torch's constructors, `.to()`, `.cuda()`, autocast,
+GradScaler or torch.load, the npu is meant. This holds for the whole process, and
+cannot be undone.
 
-What torch.cuda has and torch.npu has not is in _cuda_names; what torch does with
-"cuda" outside tensors, files, profiles, scripts, is in _cuda_users.
+_cuda_names has what torch.cuda has and torch.npu has not. _cuda_users has what torch
+does with "cuda" beside tensors: files, profiles, scripts.
 
-A device's type reads "npu" then: a program that compares it with "cuda" takes
+The type of a device is then "npu", so a program that compares it with "cuda" takes
 its other branch.
 """
 
@@ -38,7 +38,7 @@ from npu_dispatch.integrations.torch_npu.contrib._cuda_means_npu import (
 
 __all__: list[str] = []
 
-# Modules of torch.cuda and the names in them that ours call otherwise.
+# Modules of torch.cuda, and the names in them that have another one in ours.
 _MODULES = (
     "amp",
     "comm",

@@ -10,7 +10,7 @@ import torch
 
 __all__ = ["TestCase", "run_tests"]
 
-# The relative error each type may have.
+# The relative error that each type may have.
 _ERROR = {np.dtype("float16"): 1e-3}
 _OTHER_ERROR = 1e-4
 
@@ -23,14 +23,14 @@ def _array(value: Any) -> Any:
 
 
 class TestCase(unittest.TestCase):
-    """unittest's, with comparisons of arrays and tensors."""
+    """unittest.TestCase with comparisons of arrays and tensors."""
 
     def assertRtolEqual(  # noqa: N802
         self, x: Any, y: Any, prec: float | None = None, prec16: float = 1e-3
     ) -> None:
-        """Fail unless shapes, types and, but for a relative error, values agree.
+        """Fail unless shapes and types are equal, and values up to a relative error.
 
-        prec: the error, 1e-4 by default; prec16: that of float16.
+        prec: the error that is allowed, 1e-4 by default; prec16: that for float16.
         """
         left, right = _array(x), _array(y)
         self.assertEqual(left.shape, right.shape, "shape error")
