@@ -33,15 +33,15 @@ _compiler: Callable[[], Any] | None = None
 def _compile_with(register: Callable[[], Any]) -> None:
     """Let Inductor find the device: its first compile asks for `Scheduling`.
 
-    register: makes the device known to Inductor and returns that class. Other
-    names that Inductor looks for are missing, so it registers nothing more.
+    `register` makes the device known to Inductor and returns that class. Other names
+    that Inductor looks for do not exist, so it registers nothing more by itself.
     """
     global _compiler
     _compiler = register
 
 
 def __getattr__(name: str) -> Any:
-    # Made at each use: importing must not create generators.
+    # This is made at each use, as importing must not create generators.
     if name == "default_generators":
         return _load("random").default_generators
     if name == "_initialized":

@@ -37,7 +37,7 @@ _MODES = ("raise", "report")
 
 
 class _State:
-    """Guarded by `lock`; findings arrive on whichever thread launches."""
+    """The state, guarded by `lock`: findings arrive on any thread that launches."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
@@ -55,9 +55,10 @@ def enable_npu_sanitizer(
 ) -> None:
     """Look for accesses that nothing orders, from now on. Idempotent.
 
-    `mode`: "raise" refuses the second of the two with NPUSanitizerErrors;
-    "report" collects for reports(). `suppressions`: a file, or its lines.
-    A second call changes the mode. What is queued already is waited for.
+    With `mode` "raise", the second access of a pair does not take place and raises
+    NPUSanitizerErrors; with "report", findings are collected for reports().
+    `suppressions`: a file, or its lines. A second call changes the mode. The call
+    waits for what is queued already.
     """
     if mode not in _MODES:
         raise ValueError(f"mode must be one of {_MODES}, not {mode!r}")
@@ -74,7 +75,7 @@ def enable_npu_sanitizer(
 
 
 def disable_npu_sanitizer() -> None:
-    """Stop looking; reports() stay. Does nothing when it is off."""
+    """Stop looking, and keep reports(). Does nothing when the sanitizer is off."""
     with _state.lock:
         if _state.mode is None:
             return
@@ -91,7 +92,7 @@ def is_enabled() -> bool:
 
 
 def reports() -> list[Report]:
-    """Return what was found since the last clear_reports(), each place once."""
+    """Return what was found since the last clear_reports(), once for each place."""
     with _state.lock:
         return list(_state.reports.values())
 
@@ -103,7 +104,7 @@ def clear_reports() -> None:
 
 
 def enable_as_configured(config: Config) -> None:
-    """Obey TORCH_NPU_SANITIZER. In mode "report", print at the end."""
+    """Obey TORCH_NPU_SANITIZER; in mode "report", print the reports at the end."""
     assert config.sanitizer is not None
     enable_npu_sanitizer(config.sanitizer, config.sanitizer_suppressions)
     if config.sanitizer == "report":
@@ -128,7 +129,7 @@ def _read(
 
 
 def _found(findings: list[dict[str, Any]]) -> NPUSanitizerErrors | None:
-    """Take the engine's findings; return what to refuse the access with."""
+    """Take the engine's findings; return the error for the access, if there is one."""
     with _state.lock:
         new = []
         for finding in findings:
@@ -160,13 +161,13 @@ def _count(finding: dict[str, Any]) -> None:
     first, second = finding["first"], finding["second"]
     kind = _COUNTED_AS[finding["kind"]]
     if finding["kind"] == "allocator-reuse" and first["stream"] == finding["stream"]:
-        kind = "alloc_reuse"  # record_stream is for other streams
+        kind = "alloc_reuse"  # record_stream would not help on the block's own stream
     device = max(second["device"], first["device"], 0)
     _C.sanitizer_count_report(device, REPORT_KINDS.index(kind))
 
 
-# What uses a tensor's memory without an operator: whose method, what a report
-# calls it, whether it writes the tensor that it is a method of.
+# The methods that use a tensor's memory without an operator: class, name, what a
+# report calls it, and whether it writes the tensor that it is a method of.
 _HOST_USES = (
     (torch.Tensor, "numpy", "numpy", False),
     (torch.Tensor, "tolist", "tolist", False),
@@ -207,8 +208,8 @@ def _forget_host_uses() -> None:
     _originals.clear()
 
 
-# A thread that queues a copy looks at its own operators while the copy is under
-# way. One that did not has to look all the time.
+# A thread that queued a copy looks at its own host operators while the copy is under
+# way. Any other thread has to look at them all the time.
 _start_thread: Any = threading.Thread.start  # what ours replaced and calls
 _threads_are_watched = False
 
@@ -217,7 +218,7 @@ def _start_watched_thread(self: threading.Thread) -> None:
     run = self.run
 
     def watched() -> None:
-        vars(self).pop("run", None)  # it and the thread would keep each other
+        vars(self).pop("run", None)  # or this and the thread would keep each other
         _C.sanitizer_watch_thread()
         run()
 
@@ -235,14 +236,14 @@ def _watch_new_threads() -> None:
 
 def _forget_new_threads() -> None:
     global _threads_are_watched
-    # Else somebody wrapped ours, which has to stay: it does no harm.
+    # Else somebody has wrapped our function, which has to stay, and does no harm.
     if threading.Thread.start is _start_watched_thread:
         threading.Thread.start = _start_thread  # type: ignore[method-assign]
         _threads_are_watched = False
 
 
 def _forget_in_child() -> None:
-    """After a fork there is nothing to check: device work is refused."""
+    """Switch it off after a fork, where device work is refused."""
     _state.lock = threading.RLock()
     disable_npu_sanitizer()
 

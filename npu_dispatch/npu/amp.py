@@ -37,8 +37,8 @@ class autocast(torch.amp.autocast):
 class GradScaler(torch.amp.GradScaler):
     """torch.amp.GradScaler("npu").
 
-    step() waits for the device once, to see whether a gradient was infinite;
-    not with an optimizer made with fused=True, which looks on the device.
+    step() waits for the device once, to see whether a gradient was infinite. With an
+    optimizer made with fused=True it does not wait, as that looks on the device.
     """
 
     def __init__(
@@ -87,10 +87,10 @@ def set_autocast_enabled(enable: bool) -> None:
 
 
 def get_autocast_dtype() -> torch.dtype:
-    """Return the type autocast computes in."""
+    """Return the type that autocast computes in."""
     return torch.get_autocast_dtype("npu")
 
 
 def set_autocast_dtype(dtype: torch.dtype) -> None:
-    """Choose the type autocast computes in."""
+    """Choose the type that autocast computes in."""
     torch.set_autocast_dtype("npu", dtype)

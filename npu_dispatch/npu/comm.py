@@ -63,7 +63,7 @@ def _copy(source: Tensor, target: Tensor) -> Tensor:
 
 
 def _to(source: Tensor, index: int) -> Tensor:
-    """Return `source` itself where it is there already, else a copy."""
+    """Return `source` itself if it is on that device, else a copy."""
     if is_npu(source) and source.get_device() == index:
         return source
     device = torch.device("npu", index) if index >= 0 else torch.device("cpu")
@@ -105,9 +105,9 @@ def broadcast(
 ) -> tuple[Tensor, ...]:
     """Return copies of `tensor` on all `devices`, or fill the tensors `out`.
 
-    The first device must be the tensor's own, unless that is the CPU. Exactly
-    one of the two is given, else RuntimeError; so for shapes that differ.
-    A complex tensor arrives as pairs of real numbers.
+    The first device must be the tensor's own, unless that is the CPU. Raises
+    RuntimeError unless exactly one of `devices` and `out` is given, and where shapes
+    differ. A complex tensor arrives as pairs of real numbers.
     """
     tensor = _real(tensor)
     if (devices is None) == (out is None):
@@ -126,8 +126,8 @@ def broadcast_coalesced(
 ) -> tuple[list[Tensor], ...]:
     """Return a list of copies per device; small tensors travel together.
 
-    buffer_size: bytes that travel at once, at most. The first device is the
-    tensors' own.
+    At most `buffer_size` bytes travel at once. The first device must be the tensors'
+    own.
     """
     return _broadcast_coalesced(
         [_real(t) for t in tensors], _indices(devices), buffer_size
@@ -154,7 +154,7 @@ def _broadcast_coalesced(
                 continue
             flat = _to(_flatten_dense_tensors(chunk), index)  # type: ignore[no-untyped-call]
             with torch.device("npu", index), torch.no_grad():
-                # Of their own storage's version: they are written one by one.
+                # Each result counts its own versions, as users write them one by one.
                 copies += [
                     piece.data
                     for piece in _unflatten_dense_tensors(flat, chunk)  # type: ignore[no-untyped-call]
@@ -166,9 +166,9 @@ def _broadcast_coalesced(
 def reduce_add(inputs: Sequence[Tensor], destination: Device = None) -> Tensor:
     """Return the sum of tensors of one shape, on `destination`.
 
-    destination: the current device by default; one of the inputs must be
-    there, else RuntimeError. A CPU input is an AssertionError, a size that
-    differs a ValueError. A single input is returned as it is.
+    `destination` is the current device by default. Raises RuntimeError if no input
+    is there, AssertionError for an input on the CPU, and ValueError for sizes that
+    differ. A single input is returned as it is.
     """
     _lazy_init()
     target = _get_device_index(destination, optional=True)
@@ -207,7 +207,8 @@ def reduce_add_coalesced(
 ) -> tuple[Tensor, ...]:
     """Return the sums over devices of each tensor; small ones travel together.
 
-    inputs: per device, its tensors. buffer_size: bytes that travel at once.
+    `inputs` has a list of tensors for each device. At most `buffer_size` bytes travel
+    at once.
     """
     dense: list[list[Tensor]] = []
     output: list[Tensor] = []
@@ -298,9 +299,9 @@ def scatter(
 ) -> tuple[Tensor, ...]:
     """Return the parts of `tensor` along `dim`, one per device.
 
-    chunk_sizes: one per device; equal parts by default. streams: where each
-    part is copied. With `out`, which says the sizes itself, its tensors are
-    filled; `devices` or `chunk_sizes` beside it is a RuntimeError.
+    `chunk_sizes` has one size per device; by default the parts are equal. `streams`
+    are those on which the parts are copied. With `out`, its tensors are filled, which
+    says the sizes too; `devices` or `chunk_sizes` beside it raise RuntimeError.
     """
     tensor = _real(tensor)
     if out is None:
@@ -363,7 +364,7 @@ def _gather(tensors: Sequence[Tensor], dim: int, destination: int | None) -> Ten
         shape,
         dtype=tensors[0].dtype,
         device=device,
-        # That of the parts, if they agree on one.
+        # The memory format of the parts, if they agree on one.
         memory_format=formats.pop() if len(formats) == 1 else torch.contiguous_format,
     )
     return _gather_out(tensors, out, dim)
@@ -378,9 +379,9 @@ def gather(
 ) -> Tensor:
     """Return tensors of several devices put together along `dim`.
 
-    destination: the current device by default; "cpu", or -1 with a
-    FutureWarning, for the host. With `out`, that is filled and `destination`
-    beside it is a RuntimeError; so are shapes that do not fit.
+    `destination` is the current device by default; "cpu", or -1 with a FutureWarning,
+    is the host. With `out`, that tensor is filled. Raises RuntimeError for a
+    `destination` beside `out`, and for shapes that do not fit.
     """
     _lazy_init()
     parts = [_real(tensor) for tensor in tensors]

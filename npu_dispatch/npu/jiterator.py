@@ -1,7 +1,8 @@
 """Elementwise functions compiled from C++ text at their first call.
 
-The host's own compiler makes them (CXX, or c++, g++, clang++ of the PATH), per
-combination of dtypes, and keeps them on disk. They run in the queue.
+The host's own compiler (CXX, or c++, g++ or clang++ of the PATH) compiles them for
+each combination of dtypes, and the result is kept on disk. They run as tasks of the
+stream.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from npu_dispatch.npu.runtime.start import _lazy_init
 
 __all__: list[str] = []
 
-_MOST = 8  # tensors in, and out
+_MOST = 8  # tensors that go in, and that come out
 _ENTRY = re.compile(
     r"template\s*<[^<>]*>\s*(?:[\w:]+\s+)+(\w+)\s*\([^{}]*\)\s*\{", re.S
 )
@@ -48,8 +49,8 @@ _CPP = {
 }
 _SCALARS = {float: "double", int: "int64_t", bool: "int64_t"}
 
-# Words: number of elements, of dimensions, their sizes; then per tensor its
-# address and its strides in bytes; then the scalars.
+# The words of a task: number of elements, number of dimensions, and their sizes; then
+# for each tensor its address and its strides in bytes; then the scalars.
 _SOURCE = """\
 #include <algorithm>
 #include <cmath>
@@ -103,8 +104,8 @@ extern "C" void npu_jit(const uint64_t* words) {{
   }}
 }}
 """
-# Of the dimensions that a task carries each has two elements or more, and
-# their number fits into 63 bits.
+# Each dimension that a task carries has two elements or more, and the number of all
+# elements fits into 63 bits.
 _MOST_DIMS = 63
 
 
@@ -138,7 +139,7 @@ def _compile(source: str, name: str) -> Path:
         result = subprocess.run(command, capture_output=True, text=True, check=False)
         if result.returncode:
             raise RuntimeError(f"jiterator: {name} did not compile:\n{result.stderr}")
-        made.replace(library)  # other processes see all of it or nothing
+        made.replace(library)  # so that other processes see all of it or nothing
     return library
 
 
@@ -271,7 +272,7 @@ class _JittedFunction:
 
 
 def _result_type(tensors: Sequence[torch.Tensor]) -> torch.dtype:
-    """Return the type of several operands, where 0-d ones count for less."""
+    """Return the type that operands promote to; 0-d ones count for less."""
     shaped = [t for t in tensors if t.dim()]
     result = functools.reduce(
         torch.promote_types, (t.dtype for t in shaped[1:]), shaped[0].dtype
@@ -284,9 +285,9 @@ def _result_type(tensors: Sequence[torch.Tensor]) -> torch.dtype:
 def _create_jit_fn(code_string: str, **kwargs: Any) -> Callable[..., torch.Tensor]:
     """Return a function of npu tensors that runs `code_string` on each element.
 
-    code_string: C++ whose last function is a template<typename T> that returns
-    its result by value. kwargs: its trailing scalar parameters and their
-    defaults; naming another at a call is a KeyError. Up to 8 tensors, which
+    `code_string` is C++ whose last function is a template<typename T> that returns its
+    result by value. `kwargs` are its trailing scalar parameters and their defaults; a
+    call that names another raises KeyError. The function takes up to 8 tensors, which
     are broadcast and promoted to one type. Mirrors torch.cuda.jiterator.
     """
     return _JittedFunction(code_string, 1, False, kwargs)  # type: ignore[return-value]
@@ -295,8 +296,8 @@ def _create_jit_fn(code_string: str, **kwargs: Any) -> Callable[..., torch.Tenso
 def _create_multi_output_jit_fn(
     code_string: str, num_outputs: int, **kwargs: Any
 ) -> Callable[..., tuple[torch.Tensor, ...]]:
-    """Return the like of _create_jit_fn() with 1 to 8 results.
+    """Return a function like that of _create_jit_fn() with 1 to 8 results.
 
-    The C++ function returns them through its last parameters, references.
+    The C++ function returns them through its last parameters, which are references.
     """
     return _JittedFunction(code_string, num_outputs, True, kwargs)  # type: ignore[return-value]

@@ -1,4 +1,4 @@
-"""Typed tensors and storages of old: torch.npu.FloatTensor and the like."""
+"""The old typed tensors and storages: torch.npu.FloatTensor and the like."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def _storage(name: str, dtype: torch.dtype) -> type:
 
 
 def _tensor(name: str, dtype: torch.dtype) -> type:
-    # Tensor.type(T) goes by a class's C name, which is the one it is made with.
+    # Tensor.type(T) looks at a class's C name, which is the one it is made with.
     return _TensorType(
         f"torch.npu.{name}Tensor",
         (),

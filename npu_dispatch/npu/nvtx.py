@@ -1,8 +1,8 @@
 """Range markers under torch.cuda.nvtx's names.
 
 Nothing is kept unless the process is traced (`npu-dispatch trace`) or
-torch.npu.profiler records. Then each moment is noted twice: when the host came
-by, and when the current stream did. A stack of ranges belongs to its thread.
+torch.npu.profiler records. Then each moment is noted twice: when the host got there,
+and when the current stream did. Each thread has its own stack of ranges.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ def range_end(range_id: int) -> None:
 def range(msg: str, *args: object, **kwargs: object) -> Iterator[None]:
     """Put the block (or the decorated function) in a range.
 
-    The range's name is `msg` formatted with the further arguments; `msg` itself
-    where they do not fit it.
+    The range's name is `msg` formatted with the further arguments, or `msg` itself
+    where they do not fit.
     """
     try:
         msg = msg.format(*args, **kwargs)

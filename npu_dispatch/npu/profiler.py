@@ -1,7 +1,7 @@
 """Switches the recording of range markers on and off, as torch.cuda.profiler.
 
-What nvtx and mstx mark between start() and stop() is kept, the latest 65536
-marks of it, and export() writes it for a trace viewer.
+What nvtx and mstx mark between start() and stop() is kept, up to the latest 65536
+marks, and export() writes these for a trace viewer.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ __all__ = ["export", "init", "profile", "start", "stop"]
 def init(
     output_file: str = "", flags: object = None, output_mode: str = "key_value"
 ) -> None:
-    """Do nothing: torch.cuda's own has been without effect for years."""
+    """Do nothing, as torch.cuda's own has had no effect for years."""
 
 
 def start() -> None:
-    """Record from now on. What was recorded before stays."""
+    """Record from now on, and keep what was recorded before."""
     recorder.switch(on=True)
 
 
 def stop() -> None:
-    """Record no more."""
+    """Stop recording."""
     recorder.switch(on=False)
 
 
@@ -44,11 +44,11 @@ def profile() -> Iterator[None]:
 
 
 def export(path: str | Path) -> None:
-    """Write what was recorded as a Chrome trace, times in microseconds.
+    """Write what was recorded as a Chrome trace, with times in microseconds.
 
-    Each mark is on the row of the thread that made it, and where it named a
-    stream also on that stream's row, at the time the stream reached it. What
-    set_option() has set is beside them, as npu_options.
+    Each mark is on the row of the thread that made it. A mark that named a stream is
+    also on that stream's row, at the time when the stream reached it. The file also
+    has npu_options, which set_option() has set.
     """
     events = [event for mark in recorder.marks() for event in mark.events()]
     trace = {"traceEvents": events, "npu_options": options._get_options()}

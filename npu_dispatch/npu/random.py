@@ -1,7 +1,7 @@
 """Seeds and states of the devices' generators.
 
-A generator exists without the runtime, so seeding does not start it; a seed set
-early is the one the first random operator sees. Asking for a state starts it.
+A generator exists without the runtime, so seeding does not start that, and the first
+random operator sees a seed that was set early. Asking for a state starts the runtime.
 """
 
 from __future__ import annotations

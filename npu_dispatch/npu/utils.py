@@ -24,10 +24,10 @@ __all__ = [
 
 
 def is_support_inf_nan() -> bool:
-    """Return whether arithmetic yields INF and NaN: True, unless one of
-    INF_NAN_MODE_ENABLE=0 and INF_NAN_MODE_FORCE_DISABLE=1 is set. Initialises.
+    """Return whether arithmetic is said to yield INF and NaN, and start the runtime.
 
-    Only the checks below follow the mode: kernels always yield INF and NaN.
+    It is, unless INF_NAN_MODE_ENABLE=0 or INF_NAN_MODE_FORCE_DISABLE=1 is set. Only
+    the checks below follow this mode, as kernels always yield INF and NaN.
     """
     _lazy_init()
     return Config.read().inf_nan
@@ -36,7 +36,7 @@ def is_support_inf_nan() -> bool:
 def npu_check_overflow(grad: float | torch.Tensor) -> bool:
     """Return whether a number, or the sum of a tensor as float32, is INF or NaN.
 
-    Waits for the tensor. Another type is a RuntimeError.
+    Waits for the tensor. Any other type raises RuntimeError.
     """
     _lazy_init()
     if isinstance(grad, torch.Tensor):
@@ -49,9 +49,10 @@ def npu_check_overflow(grad: float | torch.Tensor) -> bool:
 
 
 def get_npu_overflow_flag() -> bool:
-    """Return whether something has saturated: never here.
+    """Return whether something has saturated, which never happens here.
 
-    A RuntimeError where INF and NaN are yielded: use npu_check_overflow().
+    Raises RuntimeError where arithmetic yields INF and NaN; use npu_check_overflow()
+    there.
     """
     if is_support_inf_nan():
         raise coded(
@@ -63,6 +64,6 @@ def get_npu_overflow_flag() -> bool:
 
 
 def clear_npu_overflow_flag() -> None:
-    """Clear what get_npu_overflow_flag() returns; in INF_NAN mode only warn."""
+    """Clear the flag of get_npu_overflow_flag(); in INF_NAN mode only warn."""
     if is_support_inf_nan():
         warnings.warn("in INF_NAN mode there is no overflow flag", stacklevel=2)

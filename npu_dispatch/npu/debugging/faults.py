@@ -1,4 +1,4 @@
-"""What a cluster's fault handler asks a device to do. From any thread."""
+"""What a cluster's fault handler asks of a device, which any thread may call."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ def _device(device_id: int) -> int:
 def stop_device(device_id: int) -> int:
     """Stop a device: return 0, or 1 if that failed.
 
-    Work that has not begun is dropped on every stream of the device; blocked
-    producers and waiters are freed. They, and later launches, raise a
-    RuntimeError that says FORCE STOP, until restart_device(). A kernel that
-    has begun runs to its end; waits for external events end at once.
+    Work that has not begun is dropped on every stream of the device, and threads that
+    wait for room or for results are woken. These, and later launches, raise a
+    RuntimeError that says FORCE STOP, until restart_device(). A kernel that has begun
+    runs to its end; waits for external events end at once.
     """
     _C.stop_device(_device(device_id))
     return 0
@@ -57,9 +57,9 @@ def restart_device(
 ) -> None:
     """Let a stopped device take work again, after what is left in its queues.
 
-    rebuild_all_resources: also give the cached memory back. The contents of
-    tensors that dropped work was to write are undefined, as after any failure;
-    tensors are not marked, so the last argument changes nothing.
+    With `rebuild_all_resources` the cached memory is given back, too. Tensors that
+    dropped work was to write have undefined contents, as after any failure. They are
+    not marked, so the last argument changes nothing.
     """
     index = _device(device_id)
     _C.restart_device(index)
@@ -68,7 +68,7 @@ def restart_device(
 
 
 def _inject_memory_fault(device_id: int, address: int | None) -> None:
-    """Make check_uce_in_memory() find an uncorrectable error there; None: nowhere."""
+    """Make check_uce_in_memory() find an uncorrectable error there, or nowhere."""
     with _Injected.lock:
         if address is None:
             _Injected.address.pop(device_id, None)
@@ -79,8 +79,8 @@ def _inject_memory_fault(device_id: int, address: int | None) -> None:
 def check_uce_in_memory(device_id: int) -> int:
     """Return where an uncorrectable memory error is.
 
-    0: there is none; 1: outside the allocator's memory; 2: in memory that was
-    only cached; 3: in a tensor's. Gives cached memory back to tell 2 from 3.
+    0: there is none; 1: outside the allocator's memory; 2: in memory that was only
+    cached; 3: in a tensor's memory. To tell 2 from 3, this gives back cached memory.
     """
     index = _device(device_id)
     address = _Injected.address.get(index)
@@ -110,9 +110,10 @@ def _inject_stress_result(code: int) -> None:
 def stress_detect(detect_type: str = "aic") -> int:
     """Check a device's arithmetic; return 0 passed, 1 could not run, 2 fault.
 
-    "aic" multiplies matrices of whole numbers and compares with the exact
-    result. "hccs", the links, needs torch.distributed and its variables,
-    else a warning and 1; so is an unknown type. Waits for all streams.
+    "aic" multiplies matrices of whole numbers and compares with the exact result.
+    "hccs" checks the links and needs torch.distributed and its variables. Without
+    these, or for an unknown type, there is a warning and the result is 1. Waits for
+    all streams.
     """
     _lazy_init()
     if detect_type not in ("aic", "hccs"):

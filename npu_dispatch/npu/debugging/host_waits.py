@@ -28,8 +28,8 @@ __all__ = [
 ]
 
 _MODES = {"default": 0, "warn": 1, "error": 2}
-# Waits the program asks for by name, and those of a launch for its queue's
-# space; only reported with explicit=True.
+# Waits that the program asks for by name, and those of a launch for space in its
+# queue. They are reported with explicit=True only.
 _EXPLICIT = frozenset(
     {"stream_sync", "event_sync", "device_sync", "exit", "graph", "full_queue"}
 )
@@ -66,13 +66,13 @@ def _mode_number(mode: int | str) -> int:
 def set_sync_debug_mode(debug_mode: int | str, *, explicit: bool = False) -> None:
     """Report ("warn", 1) or forbid ("error", 2) hidden host waits in the process.
 
-    Caught are `.item()`, `bool(t)`, blocking copies, operators whose result
-    shape depends on data, and the allocator's waits; with `explicit` also
-    synchronize() of streams, events and devices, and launches that find their
-    queue full. In "error" mode HostSyncError is raised and the wait does not
-    happen. Any other mode is a RuntimeError.
-    Warns that it is a prototype unless it is switched off.
-    Mirrors torch.cuda.set_sync_debug_mode.
+    These are caught: `.item()`, `bool(t)`, blocking copies, operators whose result
+    shape depends on data, and the allocator's waits. With `explicit`, so are
+    synchronize() of streams, events and devices, and launches that find their queue
+    full. In "error" mode HostSyncError is raised and the wait does not happen. A mode
+    other than "default" (0), "warn" and "error" raises RuntimeError. Unless it
+    switches catching off, the call warns that this is a prototype. Mirrors
+    torch.cuda.set_sync_debug_mode.
     """
     mode = _mode_number(debug_mode)
     if mode:
@@ -117,14 +117,14 @@ def sync_guard(
 ) -> contextlib.AbstractContextManager[None]:
     """Return a context in which this thread's or asyncio task's waits are caught.
 
-    `mode` and `explicit` are as in set_sync_debug_mode, which it overrides
-    while it is open. Other threads and tasks are not concerned.
+    `mode` and `explicit` are those of set_sync_debug_mode, which the context
+    overrides while it is open. Other threads and tasks are not concerned.
     """
     return _scoped(_Rule(_mode_number(mode), explicit))
 
 
 def allow_sync(reason: str) -> contextlib.AbstractContextManager[None]:
-    """Return a context in which waits are fine; `reason` is for the reader."""
+    """Return a context in which waits are allowed; `reason` is for the reader only."""
     if not reason:
         raise ValueError("allow_sync: say in a word why this wait is fine")
     return _scoped(_Rule())
@@ -145,8 +145,8 @@ class SyncSite:
 def sync_report() -> list[SyncSite]:
     """Return where the host has waited since the start, longest first.
 
-    Always counted, whatever the debug mode. Waits that took no time, because
-    the work was done, are not in it.
+    Waits are counted in every debug mode. Those that took no time, because the work
+    was done, are left out.
     """
     totals: dict[tuple[str, str], tuple[int, int]] = {}
     for reason, site, count, ns in _C.sync_report():

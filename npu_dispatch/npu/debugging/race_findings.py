@@ -1,4 +1,4 @@
-"""What the engine finds unordered, told with names, lines and a remedy."""
+"""The engine's findings, told with names, lines and a call that would order them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["report_of"]
 
 
 def report_of(finding: dict[str, Any]) -> Report:
-    """Return what is reported of a finding, with what would have ordered it."""
+    """Return the report of a finding, with a call that would have ordered it."""
     kind = finding["kind"]
     first, second = _access(finding["first"]), _access(finding["second"])
     stale = kind == "allocator-reuse"
@@ -49,7 +49,7 @@ def _stream(side: dict[str, Any]) -> str:
 
 
 def _argument(op: str, index: int, writes: bool) -> str:
-    """Return its name, as far as the schema alone tells which it is."""
+    """Return an argument's name, as far as the schema alone tells which it is."""
     if op == "memcpy":
         return ("destination", "source")[index]
     name, _, overload = op.partition(".")
@@ -97,7 +97,7 @@ def _suggestion(kind: str, finding: dict[str, Any]) -> str:
 
 
 def _name(side: dict[str, Any]) -> str:
-    """Return Python for the stream of one side."""
+    """Return a Python expression for the stream of one side."""
     if side["stream"] == 0:
         return f"torch.npu.default_stream({side['device']})"
     return (

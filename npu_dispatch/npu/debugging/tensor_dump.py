@@ -1,4 +1,4 @@
-"""Writes what operators get and give, one line of JSON per call."""
+"""Dumps of the tensors that operators get and return, one line of JSON per call."""
 
 from __future__ import annotations
 
@@ -82,10 +82,10 @@ def init_dump() -> None:
 def set_dump(cfg_file: str) -> None:
     """Dump this thread's operators from now on, as a JSON file describes.
 
-    {"dump": {"dump_path": folder, "dump_list": [parts of operator names]}};
-    without a list, all operators. Each call is a line of <folder>/dump.jsonl
-    with shape, dtype, min, max and mean of each npu tensor, for which the
-    stream is waited for. A missing file is an AssertionError.
+    The file has {"dump": {"dump_path": folder, "dump_list": [parts of operator
+    names]}}; without a list, all operators are dumped. Each call becomes a line of
+    <folder>/dump.jsonl with the shape, dtype, min, max and mean of each npu tensor,
+    and waits for the stream to know these. A missing file raises AssertionError.
     """
     path = Path(cfg_file).absolute()
     if not path.exists():
@@ -117,7 +117,7 @@ def _close(mode: _Dump) -> None:
 
 
 def finalize_dump() -> None:
-    """Stop dumping and close the file. On the thread that called set_dump()."""
+    """Stop dumping and close the file, on the thread that called set_dump()."""
     with _State.lock:
         _State.ready = False
         if _State.mode is not None:

@@ -1,4 +1,4 @@
-"""make_graphed_callables: forward and backward of a callable, each one replay."""
+"""make_graphed_callables: each call's forward and backward are one replay each."""
 
 from __future__ import annotations
 
@@ -194,15 +194,16 @@ def make_graphed_callables(
 ) -> Any:
     """Return callables that do the same work as replays, with gradients.
 
-    `callables`: a module or function, or a tuple of them in the order of their
-    use. `sample_args`: a tuple of tensors (in containers, if need be), or one
-    such tuple per callable; they become the static inputs. Modules keep their
-    identity: their forward is replaced, and used in the training mode of the
-    capture only. Calls take tensors of the same shapes; results are overwritten
-    by the next call. No double backward. Mirrors torch.cuda's.
+    `callables`: a module or function, or a tuple of them in the order of their use.
+    `sample_args`: a tuple of tensors (which may be in containers), or one such tuple
+    per callable; these tensors become the static inputs. A module stays the same
+    object: its forward is replaced, and the replacement is used in the training mode
+    of the capture only. Calls take tensors of the same shapes, and the next call
+    overwrites their results. Double backward is not possible. Mirrors
+    torch.cuda.make_graphed_callables.
 
-    RuntimeError for other arguments than tensors, modules with hooks or buffers
-    that require gradients, and autocast with its cache enabled.
+    Raises RuntimeError for arguments other than tensors, for modules with hooks or
+    with buffers that require gradients, and for autocast with its cache enabled.
     """
     if torch.is_autocast_enabled("npu") and torch.is_autocast_cache_enabled():
         raise RuntimeError(
@@ -240,8 +241,8 @@ def make_graphed_callables(
         _capture_backward(piece, handle, allow_unused_input)
 
     if pool is None:
-        # Nobody else captures into the pool, so the saved tensors may go back to
-        # it; kept alive, they would tie the parameters to the capture's stream.
+        # Nobody else captures into the pool, so the saved tensors may go back to it.
+        # If they were kept, they would tie the parameters to the capture's stream.
         for piece in pieces:
             piece.outputs = tuple(
                 o.detach() if isinstance(o, Tensor) else o for o in piece.outputs

@@ -47,8 +47,8 @@ def is_current_stream_capturing() -> bool:
 def graph_pool_handle() -> PoolHandle:
     """Return a name for a memory pool that several graphs may share.
 
-    Graphs that share a pool must be replayed in the order of their captures,
-    and never at the same time: each may use memory that an earlier one freed.
+    Graphs that share a pool must be replayed in the order of their captures, and
+    never at the same time, because each may use memory that an earlier one freed.
     """
     return (0, _C.new_graph_pool())
 
@@ -70,7 +70,7 @@ def _pool_number(pool: PoolHandle | None) -> int:
 
 
 def _check_optimizer(optimizer: torch.optim.Optimizer, *_: Any) -> None:
-    # A capture may have ended by itself, without capture_end().
+    # A capture may have ended without capture_end().
     if NPUGraph._capturing is None or not NPUGraph._capturing.capturing():
         return
     # Fused ones keep the count on the device in any case.
@@ -89,10 +89,10 @@ def _check_optimizer(optimizer: torch.optim.Optimizer, *_: Any) -> None:
 class NPUGraph(_C.Graph):
     """Work of one capture, on all the streams that took part in it.
 
-    `keep_graph`: as for torch.cuda.CUDAGraph, which else cannot be dumped or
-    instantiated after the capture; here every graph can, so it changes nothing.
-    Errors: RuntimeError for anything a capture does not allow, and where there
-    is nothing to replay. One thread uses a graph at a time.
+    `keep_graph` changes nothing: torch.cuda.CUDAGraph needs it to be dumped or
+    instantiated after the capture, and here every graph can be. Methods raise
+    RuntimeError for anything that a capture does not allow, and where there is
+    nothing to replay. Only one thread may use a graph at a time.
     """
 
     _capturing: NPUGraph | None = None
@@ -112,9 +112,10 @@ class NPUGraph(_C.Graph):
     ) -> None:
         """Begin to capture the current stream, which must not be the default one.
 
-        `pool` shares the memory of other graphs. `capture_error_mode`: "global"
-        forbids every thread to wait for the device meanwhile, "thread_local"
-        this thread only, "relaxed" nobody, but for captured work.
+        `pool` shares the memory of other graphs. `capture_error_mode` says who may
+        not wait for the device meanwhile: with "global" no thread may, with
+        "thread_local" this thread may not, and with "relaxed" only waits for captured
+        work are refused.
         """
         _lazy_init()
         super().capture_begin(_pool_number(pool), capture_error_mode)
@@ -124,8 +125,8 @@ class NPUGraph(_C.Graph):
     def capture_end(self) -> None:
         """End the capture, on the stream it began on.
 
-        RuntimeError when a stream that joined was not joined back: the capture
-        is over then, and the graph empty.
+        Raises RuntimeError when a stream that joined the capture was not joined back.
+        The capture is then over, and the graph is empty.
         """
         try:
             super().capture_end()
@@ -146,23 +147,23 @@ class NPUGraph(_C.Graph):
     def reset(self) -> None:
         """Free the graph and its memory as soon as no queued replay uses them.
 
-        The object can capture again.
+        The object can then capture again.
         """
         super().reset()
 
     def pool(self) -> PoolHandle:  # type: ignore[override]
-        """Return the handle of the graph's memory. RuntimeError before a capture."""
+        """Return the handle of the graph's memory; RuntimeError before a capture."""
         return (0, super().pool())
 
     def update(self, cpu_update_input: list[dict[str, Any]]) -> None:
         """Give captured operators other numbers, by argument name.
 
-        Needs a capture with `auto_dispatch_capture`, whose operators that take
-        numbers are the records. One dict goes to every record that has all of
-        its names; else the list has a dict, maybe empty, per record. Replays on
-        the current stream from now on use the new numbers. RuntimeError for
-        another length, a name that fits nowhere, or a value that would change a
-        shape.
+        The graph must be captured with `auto_dispatch_capture`. Then each captured
+        operator that takes numbers is a record. A single dict goes to every record
+        that has all of its names; otherwise the list has one dict, which may be
+        empty, per record. Replays on the current stream use the new numbers from now
+        on. Raises RuntimeError for a list of another length, a name that fits
+        nowhere, or a value that would change a shape.
         """
         if self._records is None:
             raise RuntimeError(
@@ -182,24 +183,24 @@ class NPUGraph(_C.Graph):
 
     @staticmethod
     def _stream_for_updates(recorder: Recorder) -> Stream:
-        """Return one that captured none of the records: the pool goes round."""
+        """Return a stream that captured no record; streams of a pool come round."""
         captured = {record.stream for record in recorder.records}
         return next(s for s in iter(Stream, None) if _stream(s) not in captured)
 
     def enable_debug_mode(self) -> None:
-        """Do nothing: every graph can be dumped."""
+        """Do nothing, as every graph can be dumped."""
 
     def register_generator_state(self, generator: torch.Generator) -> None:
-        """Do nothing: a capture finds the generators that it uses."""
+        """Do nothing, as a capture finds the generators that it uses."""
 
     def instantiate(self) -> None:
-        """Do nothing: a graph is ready for replay when its capture ends."""
+        """Do nothing, as a graph is ready for replay when its capture ends."""
 
     def debug_dump(self, path: str | Path) -> None:
         """Write what was captured: a picture for .html, .svg and .dot, else JSON.
 
-        JSON: {"nodes": [{"index", "op", "stream", "line", "bytes", "tensors",
-        "after"}]}; `after` are the nodes that a node waits for.
+        JSON has {"nodes": [{"index", "op", "stream", "line", "bytes", "tensors",
+        "after"}]}, where `after` lists the nodes that a node waits for.
         """
         drawing.write(self.nodes(), Path(path))
 
@@ -212,8 +213,8 @@ class NPUGraph(_C.Graph):
 class graph:
     """A context in which the current thread's work is captured into a graph.
 
-    Waits for the device, returns unused memory, and moves to a stream of its
-    own (or `stream`). The capture ends with the context, whatever happens in it.
+    It waits for the device, gives unused memory back, and moves to a stream of its
+    own (or to `stream`). The capture ends with the context, also after an exception.
     With `auto_dispatch_capture`, NPUGraph.update() can change numbers later.
     """
 
@@ -270,7 +271,7 @@ class graph:
         except RuntimeError:
             if error is None:
                 raise
-            # What went wrong in the body says more.
+            # The error that ended the body says more.
 
 
 class TaskGroupHandle(NamedTuple):
@@ -289,7 +290,7 @@ def _stream(stream: Any) -> tuple[int, int]:
 def graph_task_group_begin(stream: torch.Stream) -> None:
     """Begin a group of tasks of the capturing `stream` whose arguments may change.
 
-    RuntimeError when `stream` does not capture, or has a group under way.
+    Raises RuntimeError when `stream` does not capture, or has a group under way.
     """
     _C.begin_task_group(*_stream(stream))
 
@@ -311,10 +312,10 @@ def graph_task_group_end(stream: torch.Stream) -> TaskGroupHandle:
 def graph_task_update_begin(stream: torch.Stream, handle: TaskGroupHandle) -> None:
     """Begin to collect new arguments for a group's tasks, on another stream.
 
-    Call the group's operators again, in the same order and on tensors of the
-    same shapes; they do not run, and what they return is never filled: results
-    stay where the capture put them. RuntimeError when `stream` captures or is the
-    one the group was captured on.
+    After this, call the group's operators again, in the same order and on tensors of
+    the same shapes. They do not run, and what they return is never filled, because
+    results stay where the capture put them. Raises RuntimeError when `stream`
+    captures, or when the group was captured on it.
     """
     if not isinstance(handle, TaskGroupHandle):
         raise RuntimeError(
@@ -326,8 +327,8 @@ def graph_task_update_begin(stream: torch.Stream, handle: TaskGroupHandle) -> No
 def graph_task_update_end(stream: torch.Stream) -> None:
     """Put the arguments into the group once `stream` comes to this point.
 
-    A replay that reaches the group after that uses all of the new arguments,
-    an earlier one none. RuntimeError, with nothing changed, when the operators
-    were not those of the group.
+    A replay that reaches the group after that uses all of the new arguments, and an
+    earlier one uses none. Raises RuntimeError, and changes nothing, when the
+    operators were not those of the group.
     """
     _C.end_task_update(*_stream(stream))

@@ -1,4 +1,4 @@
-"""A graph on paper: JSON, Graphviz, SVG, and a page to look at."""
+"""Pictures of a graph: JSON, Graphviz, SVG, and an HTML page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The torch.compile backend `npugraphs`: what AOTAutograd traced, as replays."""
+"""The torch.compile backend `npugraphs`, which replays what AOTAutograd traced."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _log = logging.getLogger(__name__)
 
 Function = Callable[[list[Any]], Sequence[Any]]
 
-# Captures of one function for one set of shapes: another one is made while
-# results of the earlier ones are still in use, up to this many.
+# The most captures of one function for one set of shapes. Another one is made where
+# results of the earlier ones are still in use.
 _MAX_CAPTURES = 4
 
 
@@ -49,7 +49,7 @@ class _Capture:
         self.graph = NPUGraph()
         with graph(self.graph):
             self.outputs = list(function(list(self.inputs)))
-        # What a replay overwrites. A parameter that is also a result is not.
+        # The results that a replay overwrites; a result that is a parameter is none.
         kept = {t.data_ptr() for i, t in self._fixed()}
         self._written = [
             t
@@ -66,11 +66,11 @@ class _Capture:
         ]
 
     def moved(self, inputs: list[Any]) -> set[int]:
-        """Return the inputs that lie elsewhere than the graph reads them."""
+        """Return the inputs that are not where the graph reads them."""
         return {i for i, t in self._fixed() if t.data_ptr() != inputs[i].data_ptr()}
 
     def free(self) -> bool:
-        """Return whether nobody holds a result of the last replay any more."""
+        """Return whether no result of the last replay is still held."""
         return all(
             _uses(t) <= n for t, n in zip(self._written, self._owners, strict=True)
         )
@@ -83,7 +83,7 @@ class _Capture:
 
 
 class _Captured:
-    """A compiled function: eager at first, then replays, per set of shapes."""
+    """A compiled function, which for each set of shapes runs eagerly, then replays."""
 
     def __init__(self, function: Function) -> None:
         self._function = function
@@ -144,8 +144,8 @@ class _Captured:
 def npugraphs(module: torch.fx.GraphModule, inputs: Sequence[Any], **_: Any) -> Any:
     """Compile with AOTAutograd; capture forward and backward at their second call.
 
-    Inputs that stay where they are (parameters) are read in place, others are
-    copied. New shapes are captured anew. What cannot be captured runs eagerly.
+    Inputs that stay where they are, such as parameters, are read in place, and others
+    are copied. New shapes are captured anew. What cannot be captured runs eagerly.
     """
     from torch._dynamo.backends.common import aot_autograd
 

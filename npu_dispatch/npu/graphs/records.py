@@ -1,4 +1,4 @@
-"""Which captured operators take numbers, so that NPUGraph.update() can change them."""
+"""The captured operators that take numbers, which NPUGraph.update() can change."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def select(
         self, updates: list[dict[str, Any]]
     ) -> Iterator[tuple[Record, dict[str, Any]]]:
-        """Pair records with what changes in them. RuntimeError, see update()."""
+        """Pair records with what changes in them; raise as NPUGraph.update() says."""
         count = len(self.records)
         if not isinstance(updates, list) or len(updates) not in (1, count):
             raise RuntimeError(

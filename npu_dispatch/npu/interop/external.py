@@ -1,4 +1,4 @@
-"""Streams made elsewhere, and events that stand outside captured graphs."""
+"""Streams that others have made, and events that are no part of captured graphs."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ from npu_dispatch.npu.streams import Stream, current_stream
 
 __all__ = ["ExternalEvent", "ExternalStream"]
 
-# So that a wait for a record that never comes does not keep the process.
+# With these, a wait for a record that never comes does not keep the process alive.
 atexit.register(_C.stop_waiting_tasks)
 
 
 class ExternalStream(Stream):
-    """A stream that somebody else made and owns; with all of Stream's methods.
+    """A stream that somebody else made and owns, with all of Stream's methods.
 
-    stream_ptr: what npurt().npuStreamCreate() or a stream's `npu_stream` gave.
-    Equal pointers are the same stream. 0 or an unknown one is a RuntimeError, and
-    so is to ask for a priority or another way of launching: they are its maker's.
+    `stream_ptr` is a pointer from npurt().npuStreamCreate(), or a stream's
+    `npu_stream`. Equal pointers are the same stream. Raises RuntimeError for 0 and
+    unknown pointers, and for a priority or another way of launching, which only the
+    stream's maker can choose.
     """
 
     def __new__(
@@ -68,16 +69,16 @@ class ExternalStream(Stream):
 class ExternalEvent:
     """A flag that one stream raises and another waits for.
 
-    wait() may come before record(): the stream then holds until the record. A
-    wait takes the flag down, so each needs a record of its own; reset() also
-    does. Streams run these in order with their other work; no call waits.
+    wait() may come before record(), and then holds the stream until the record. A wait
+    takes the flag down, and so does reset(), so each wait needs a record of its own.
+    Streams run these in order with their other work, and no call waits on the host.
     """
 
     def __init__(self) -> None:
         _lazy_init()
         self._flag = _C.new_flag()
         self._lock = threading.Lock()
-        self._awaited = False  # a wait is queued, and no record since
+        self._awaited = False  # a wait is queued, and no record after it
 
     @staticmethod
     def _stream(stream: torch.Stream | None) -> tuple[int, int]:
@@ -88,7 +89,7 @@ class ExternalEvent:
         return stream.device_index, stream.stream_id
 
     def record(self, stream: torch.Stream | None = None) -> None:
-        """Raise the flag when the stream (the current one) gets here."""
+        """Raise the flag when the stream, by default the current one, gets here."""
         where = self._stream(stream)
         with self._lock:
             _C.flag_set(*where, self._flag, 1)
@@ -97,8 +98,8 @@ class ExternalEvent:
     def wait(self, stream: torch.Stream | None = None) -> None:
         """Hold the stream until the flag is up, then take it down.
 
-        A second wait without a record() or reset() between is a RuntimeError,
-        with nothing queued: it could never end.
+        A second wait without a record() or reset() in between could never end. It
+        raises RuntimeError and queues nothing.
         """
         where = self._stream(stream)
         with self._lock:

@@ -25,15 +25,15 @@ def _refused(why: str) -> int:
 class _Runtime:
     """The runtime's own interface, as torch.cuda.cudart() is for CUDA.
 
-    Functions that torch_npu has too return 0, or an error's code as its runtime
-    does; what went wrong is then logged. Sizes are bytes.
+    Functions that torch_npu has too return 0 or, as its runtime does, the code of an
+    error, and then log what went wrong. Sizes are in bytes.
     """
 
     def npuStreamCreate(self, ptr: int) -> int:  # noqa: N802
         """Make a stream of the current device, for ExternalStream.
 
-        ptr: where its pointer goes: ctypes.addressof() of a ctypes.c_void_p. At
-        most 32 exist per device.
+        `ptr` is where the stream's pointer is written: ctypes.addressof() of a
+        ctypes.c_void_p. At most 32 such streams exist per device.
         """
         if not ptr:
             return _refused("npuStreamCreate: ptr must not be null")
@@ -46,7 +46,7 @@ class _Runtime:
         return 0
 
     def npuStreamDestroy(self, ptr: int) -> int:  # noqa: N802
-        """Wait for the stream's work, then give it back."""
+        """Wait for the stream's work, then give the stream back."""
         if not ptr:
             return _refused("npuStreamDestroy: ptr must not be null")
         try:
@@ -56,16 +56,17 @@ class _Runtime:
         return 0
 
     def npuMemGetInfo(self, device: Device = None) -> tuple[int, int]:  # noqa: N802
-        """Return (free, total)."""
+        """Return the (free, total) bytes of the current device."""
         return mem_get_info(device)
 
     def npuHostRegister(  # noqa: N802
         self, ptr: int, size: int, flags: int = 0
     ) -> int:
-        """Let copies of the host's `size` bytes at `ptr` be queued, as pinned.
+        """Pin `size` bytes of the host at `ptr`, so that copies of them are queued.
 
-        The memory is the caller's, who keeps it until queued copies are done.
-        flags: of no effect. Refused if a part of it is pinned already.
+        The memory stays the caller's, who keeps it until queued copies are done.
+        `flags` has no effect. It is an error if a part of the memory is pinned
+        already.
         """
         try:
             _C.register_pinned(ptr, size)
@@ -91,6 +92,6 @@ _runtime = _Runtime()
 
 
 def npurt() -> _Runtime:
-    """Return the runtime's interface, always the same object. Initialises."""
+    """Return the runtime's interface, always the same object. Starts the runtime."""
     _lazy_init()
     return _runtime

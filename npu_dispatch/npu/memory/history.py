@@ -26,8 +26,9 @@ __all__ = [
 def _set_allocator_settings(env: str) -> None:
     """Replace what PYTORCH_NPU_ALLOC_CONF said, for allocations from now on.
 
-    env: in its form, "key:value,key:value". RuntimeError, and no change, for a
-    key that is not one of its, or a value which that key cannot have.
+    `env` has the form of that variable, "key:value,key:value". Raises RuntimeError,
+    and changes nothing, for a key that the variable has not, or a value which that
+    key cannot have.
     """
     _C.set_allocator_settings(env)
 
@@ -57,14 +58,14 @@ def _record_memory_history(
 ) -> None:
     """Record each step of the devices' memory with the Python stack that took it.
 
-    enabled: None off, "state" the stacks of memory in use only, "all" also the
-    history. context: whose stacks to keep: None no one's, "state" those of
-    memory in use, "alloc" of all allocations, "all" also of frees. stacks:
-    "python" or "all"; frames are Python's in both. max_entries: of the history,
-    the latest. skip_actions: names of steps that are not kept in it. All devices
-    are recorded, whatever `device` says; compile_context and
-    global_record_annotations are of no effect: no compiler and no annotation takes
-    device memory here.
+    enabled: None switches recording off, "state" records the stacks of memory in use
+    only, and "all" also the history. context: the stacks to keep; None keeps none,
+    "state" those of memory in use, "alloc" those of all allocations, and "all" also
+    those of frees. stacks: "python" or "all"; frames are Python's in both cases.
+    max_entries: how many of the latest steps the history keeps. skip_actions: names
+    of steps that it leaves out. All devices are recorded, whatever `device` says.
+    compile_context and global_record_annotations have no effect, because no compiler
+    and no annotation takes device memory here.
     """
     if enabled not in (None, "state", "all"):
         raise coded(
@@ -95,8 +96,8 @@ def _snapshot(
 ) -> dict[str, Any]:
     """Return segments, history and settings, as torch.cuda.memory._snapshot does.
 
-    torch.cuda._memory_viz and pytorch.org/memory_viz read it. device: of one
-    device only; of all by default. augment_with_fx_traces: frames of code that
+    torch.cuda._memory_viz and pytorch.org/memory_viz read it. device: the one device
+    to return, by default all of them. augment_with_fx_traces: frames of code that
     torch.fx generated in this process also name their node and the model's line.
     """
     _lazy_init()

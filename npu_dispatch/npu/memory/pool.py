@@ -62,22 +62,22 @@ class _Plugged:
 class NPUPluggableAllocator:
     """An allocator of the user's, from a shared library.
 
-    Its functions, of C linkage:
+    The library has these functions, with C linkage:
 
         void* alloc(size_t size, int device, void* stream);
         void free(void* ptr, size_t size, int device, void* stream);
 
-    size is in bytes, stream a stream's `npu_stream`. alloc runs on the caller's
-    thread; null means out of memory. free runs when no queued work can use the
-    memory any more, on any thread. Memory must be aligned for any dtype.
-    A missing library is an OSError, a missing function an AttributeError.
-    allocator() takes optional functions, before the allocator is used.
+    `size` is in bytes, and `stream` is a stream's `npu_stream`. alloc runs on the
+    caller's thread; null means out of memory. free runs on any thread, once no queued
+    work can use the memory any more. Memory must be aligned for any dtype. A missing
+    library raises OSError, and a missing function AttributeError. Before the
+    allocator is used, optional functions can be given to allocator().
     """
 
     def __init__(
         self, path_to_so_file: str, alloc_fn_name: str, free_fn_name: str
     ) -> None:
-        # Never closed: its functions are needed until the process ends.
+        # It is never closed, as its functions are needed until the process ends.
         self._library = ctypes.CDLL(str(Path(path_to_so_file)))
         functions = [
             ctypes.cast(getattr(self._library, name), ctypes.c_void_p).value
@@ -86,7 +86,7 @@ class NPUPluggableAllocator:
         self._plugged = _Plugged(_C.plug(*(address or 0 for address in functions)))
 
     def allocator(self) -> _Plugged:
-        """Return what MemPool() takes for an allocator.
+        """Return the object that MemPool() takes for an allocator.
 
         Its set_init_fn, set_reset_fn, set_memory_fraction_fn, set_record_stream_fn
         and set_erase_stream_fn give it functions by address; 0 takes one back.
@@ -97,7 +97,7 @@ class NPUPluggableAllocator:
 def change_current_allocator(allocator: NPUPluggableAllocator) -> None:
     """Take all device memory from `allocator` from now on.
 
-    Once per process, and before any device memory was used; later it is a
+    This works once per process, and before any device memory was used; later it raises
     RuntimeError. The statistics of memory then stay at zero.
     """
     if not isinstance(allocator, NPUPluggableAllocator):
@@ -116,12 +116,12 @@ def _release(number: int, devices: set[int]) -> None:
 class MemPool:
     """Memory that only use_mem_pool() serves from.
 
-    allocator: an NPUPluggableAllocator's allocator() to take it from; the
-    driver by default. use_on_oom: others are served from what is free in the
-    pool before they run out of memory. no_split: segments are not shared by
-    several tensors. When the pool goes, what is free of its memory is released,
-    and the rest by empty_cache(). A graph captured with `pool=pool.id` belongs to
-    it: the pool's memory and the graph's have one name, and never overlap.
+    allocator: where the memory comes from, an NPUPluggableAllocator's allocator(); by
+    default the driver. use_on_oom: before other allocations run out of memory, they
+    get what is free in the pool. no_split: no two tensors share a segment. When the
+    pool is deleted, its free memory is released; empty_cache() releases the rest
+    later. A graph captured with `pool=pool.id` belongs to the pool: their memory goes
+    by one name, and never overlaps.
     """
 
     def __init__(
@@ -138,7 +138,7 @@ class MemPool:
                 "allocator must be NPUPluggableAllocator(...).allocator(), but got "
                 f"{type(allocator).__name__}",
             )
-        # Also what graph_pool_handle() and NPUGraph.pool() count by.
+        # graph_pool_handle() and NPUGraph.pool() count by it, too.
         self._number = _C.new_graph_pool()
         self._allocator = allocator
         self._rules = use_on_oom, not no_split
@@ -149,19 +149,19 @@ class MemPool:
 
     @property
     def id(self) -> tuple[int, int]:
-        """What memory_snapshot(mempool_id) and segment_pool_id call it."""
+        """The pool's name in memory_snapshot(mempool_id) and in segment_pool_id."""
         return 0, self._number
 
     @property
     def allocator(self) -> _Plugged | None:
-        """Where its memory comes from; None: the driver."""
+        """The allocator that its memory comes from; None for the driver."""
         return self._allocator
 
     def use_count(self) -> int:
-        """Return how many hold the pool.
+        """Return how many owners the pool has.
 
-        This object, each use_mem_pool() under way, and each graph captured into it.
-        Mirrors torch.cuda.MemPool.use_count.
+        They are this object, each use_mem_pool() under way, and each graph captured
+        into it. Mirrors torch.cuda.MemPool.use_count.
         """
         graphs = sum(
             _C.graph_pool_users(index, self._number)
@@ -189,7 +189,7 @@ class MemPool:
 def use_mem_pool(pool: MemPool, device: Device = None) -> Iterator[None]:
     """Serve this thread's allocations on `device` from the pool, inside the block.
 
-    The current device by default. The pool must outlive its tensors' use.
+    `device` is the current one by default. The pool must outlive its tensors' use.
     """
     _lazy_init()
     if not isinstance(pool, MemPool):

@@ -30,9 +30,9 @@ def caching_allocator_alloc(
 ) -> int:
     """Return the address of `size` bytes of device memory; 0 for 0 bytes.
 
-    stream: on whose work the memory's reuse is ordered, the current one by
-    default: a stream, or its `npu_stream` number. Out of memory:
-    torch.OutOfMemoryError. To be given to caching_allocator_delete() in the end.
+    `stream`, a stream or its `npu_stream`, is the one whose work orders the memory's
+    reuse; by default it is the current one. Raises torch.OutOfMemoryError. Give the
+    address to caching_allocator_delete() in the end.
     """
     _lazy_init()
     if not isinstance(size, int):
@@ -49,7 +49,7 @@ def caching_allocator_alloc(
         if stream.device_index != index:
             raise coded(RuntimeError, f"{stream!r} is not a stream of npu:{index}")
     elif isinstance(stream, int) and not isinstance(stream, bool):
-        if stream and stream >> 32 != index:  # 0 is every device's default stream
+        if stream and stream >> 32 != index:  # 0 is the default stream of every device
             raise coded(RuntimeError, f"{stream:#x} is not a stream of npu:{index}")
         stream_id = stream & 0xFFFFFFFF
     else:
@@ -72,14 +72,14 @@ def caching_allocator_delete(mem_ptr: int) -> None:
 
 
 def empty_virt_addr_cache() -> None:
-    """Release cached address ranges: none are kept apart from their memory."""
+    """Do nothing, as no address ranges are cached apart from their memory."""
 
 
 def erase_stream(tensor: torch.Tensor, stream: torch.Stream) -> None:
     """Take back tensor.record_stream(stream).
 
-    For a caller that has made the tensor's own stream wait for `stream`: the
-    memory may then be reused at once. Mirrors torch_npu.erase_stream.
+    This is for callers that have made the tensor's own stream wait for `stream`, so
+    that the memory may be reused at once. Mirrors torch_npu.erase_stream.
     """
     if not isinstance(tensor, torch.Tensor):
         raise coded(TypeError, f"expected a Tensor, but got {type(tensor).__name__}")
@@ -96,8 +96,8 @@ def host_empty_cache() -> None:
 def host_memory_stats() -> OrderedDict[str, int]:
     """Return the counters of pinned host memory, flat, under torch.cuda's keys.
 
-    Bytes and counts have current, peak, allocated and freed; times are in
-    microseconds and have total, max, min and count.
+    Bytes and counts have the keys current, peak, allocated and freed. Times are in
+    microseconds and have the keys total, max, min and count.
     """
     return OrderedDict(sorted(_C.host_memory_stats().items()))
 

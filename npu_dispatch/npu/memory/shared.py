@@ -1,10 +1,10 @@
 """npu tensors in other processes, which see the same memory.
 
-As for CUDA, what is sent is a way to the sender's memory, and the sender keeps
-that memory until each receiver has dropped it. Unlike there, a receiver that is
-killed has dropped it, too, memory that has been received outlives its sender,
-and a receiver may send it on. Sending waits for all that is queued on the device;
-what is written later, other processes are told of by interprocess events.
+As for CUDA, what is sent is a way to the sender's memory, and the sender keeps that
+memory until each receiver has dropped it. Unlike there, a receiver that is killed
+has dropped it, too; memory that has been received outlives its sender; and a
+receiver may send it on. Sending waits for all that is queued on the device. For
+what is written later, the processes need interprocess events.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ storages: Any = torch.storage
 utils: Any = torch._utils
 
 _WORD = 4
-_LOOKS = 16  # at each send, so that many sends cost no more each
+_LOOKS = 16  # storages that each send looks at, so that many cost no more each
 _FLOCK = "hhqqi4x"  # struct flock of 64-bit Linux
 
 
 @dataclass
 class _Out:
-    """A storage that other processes have, or are about to."""
+    """A storage that other processes have, or are about to have."""
 
     storage: torch.UntypedStorage
     slot: int
@@ -49,7 +49,7 @@ class _Out:
 
 
 class _Ledger:
-    """Who has what of this process; see csrc/torch/shared_memory.h."""
+    """Which processes have which memory of this one; see csrc/torch/shared_memory.h."""
 
     def __init__(self) -> None:
         flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
@@ -66,12 +66,12 @@ class _Ledger:
         self._out: dict[int, _Out] = {}  # by storage
 
     def send(self, storage: torch.UntypedStorage) -> int:
-        """Count one more who will receive it; returns its slot."""
+        """Count one more receiver of a storage; return the storage's slot."""
         self.collect(_LOOKS)
         out = self._out.get(storage._cdata)
         if out is None:
             slot = self._free.pop() if self._free else self._new_slot()
-            # Slots are used again: counts go on from where they are.
+            # Slots are used again, so counts go on from where they are.
             out = _Out(storage, slot, self._words[slot])
             self._out[storage._cdata] = out
         out.sent = (out.sent + 1) % 2**32
@@ -92,11 +92,11 @@ class _Ledger:
         before = len(self._out)
         for key in list(itertools.islice(self._out, most)):
             out = self._out.pop(key)
-            # First the count: who has received holds the lock by then.
+            # The count is read first: whoever has received by then holds the lock.
             if self._words[out.slot] == out.sent and not self._is_held(out.slot):
                 self._free.append(out.slot)
             else:
-                self._out[key] = out  # behind those that were not looked at
+                self._out[key] = out  # at the end, behind those not looked at
         return len(self._out) < before
 
     def _is_held(self, slot: int) -> bool:
@@ -110,7 +110,7 @@ _lock = threading.RLock()
 
 
 def _forget_in_child() -> None:
-    """What is out is the parent's to keep account of."""
+    """Forget in a forked child what was sent; the parent keeps account of it."""
     global _ledger, _lock
     _ledger, _lock = None, threading.RLock()
 
@@ -119,7 +119,7 @@ os.register_at_fork(after_in_child=_forget_in_child)
 
 
 def collect() -> bool:
-    """Free what was sent to other processes and is no longer there; was there any?"""
+    """Free what was sent and no other process has any more; return if there was any."""
     with _lock:
         return _ledger is not None and _ledger.collect()
 
@@ -127,8 +127,8 @@ def collect() -> bool:
 def ipc_collect() -> None:
     """Free what was sent to other processes and which they no longer have.
 
-    The next tensor that is sent does so, too. Also removes the files of
-    interprocess events whose maker was killed.
+    Sending a tensor does so, too. This call also removes the files of interprocess
+    events whose maker was killed.
     """
     _lazy_init()
     collect()
@@ -175,7 +175,7 @@ class _File:
 
 @dataclass(frozen=True)
 class _Handle:
-    """What a receiver needs of a storage."""
+    """What a receiver needs to know of a storage."""
 
     device: int
     segment: _File
@@ -208,7 +208,7 @@ def _share(tensor: torch.Tensor) -> _Handle:
             ledger=_File(pid, _ledger.file, _ledger.id),
             slot=slot,
         )
-        # Who is sent it back has the same storage.
+        # A process that is sent its own storage back gets that storage.
         reductions.shared_cache[handle.key] = reductions.StorageWeakRef(storage)
     return handle
 
@@ -248,7 +248,7 @@ def _open(handle: _Handle) -> torch.UntypedStorage:
             reductions.shared_cache[handle.key] = reductions.StorageWeakRef(storage)
             return storage
     except BaseException:
-        _C.received_again(ledger, handle.slot)  # or it would be kept for us
+        _C.received_again(ledger, handle.slot)  # or it would be kept for this process
         raise
     finally:
         os.close(ledger)
@@ -308,7 +308,7 @@ def reduce_tensor(tensor: torch.Tensor) -> tuple[Any, ...]:
     try:
         return _reduced(tensor)
     except Exception as error:
-        # A queue's thread prints what it cannot send and goes on, and whoever
+        # The thread of a queue prints what it cannot send and goes on, and whoever
         # waits for it waits for ever.
         if not threading.current_thread().name.startswith("QueueFeederThread"):
             raise

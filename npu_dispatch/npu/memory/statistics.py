@@ -48,7 +48,7 @@ def _index(device: Device) -> int:
 
 
 def _counted(device: Device) -> int:
-    """Return whose counters to read; -1: there is no device, so all are zero."""
+    """Return the device whose counters to read; -1 if there is none: all are zero."""
     return -1 if device is None and not _C.device_count() else _index(device)
 
 
@@ -60,7 +60,7 @@ def _read(counter: Callable[[int], int], device: Device) -> int:
 def empty_cache() -> None:
     """Give unused segments back to the driver, and kernels' buffers to the system.
 
-    Nothing before initialisation.
+    Does nothing before initialisation.
     """
     if is_initialized():
         _C.empty_cache()
@@ -121,7 +121,8 @@ def memory_snapshot(
 ) -> list[dict[str, Any]]:
     """Return every segment and its blocks; [] before initialisation.
 
-    mempool_id: only the segments of that MemPool.id; (0, 0) is shared memory.
+    mempool_id: return the segments of that MemPool.id only; (0, 0) is the memory that
+    is in no pool.
     """
     if not is_initialized():
         return []
@@ -134,9 +135,9 @@ def memory_snapshot(
 
 
 def mem_get_info(device: Device = None) -> tuple[int, int]:
-    """Return a device's (free, total) bytes. A bad index is an AssertionError.
+    """Return a device's (free, total) bytes; a bad index raises AssertionError.
 
-    What this user's other processes hold is not free.
+    Memory that this user's other processes hold does not count as free.
     """
     _lazy_init()
     index = _checked(_get_device_index(device, optional=True))
@@ -157,7 +158,7 @@ def set_per_process_memory_fraction(fraction: float, device: Device = None) -> N
 
 
 def get_per_process_memory_fraction(device: Device = None) -> float:
-    """Return the fraction this process may use."""
+    """Return the fraction of the device's memory that this process may use."""
     return _C.get_per_process_memory_fraction(_index(device))
 
 

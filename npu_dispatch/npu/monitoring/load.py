@@ -30,7 +30,7 @@ _IDLE_CELSIUS, _BUSY_CELSIUS = 35, 75
 _IDLE_MILLIWATT, _BUSY_MILLIWATT = 60_000, 310_000
 _NOMINAL_MHZ = 1000
 _TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
-_SHORTEST_WINDOW_NS = 10 * _TICK_NS  # the clock of the threads is that coarse
+_SHORTEST_WINDOW_NS = 10 * _TICK_NS  # the threads' clock has such coarse ticks
 
 
 def _index(device: Device) -> int:
@@ -41,8 +41,8 @@ def _index(device: Device) -> int:
 def _computing_ns(index: int) -> int:
     """Return how long a device has computed so far, all streams together.
 
-    Kernels that launchers run take their processor time. A device that runs
-    them by itself does so while a stream has tasks and waits for no other.
+    Where launchers run the kernels, this is the launchers' processor time. A device
+    that runs kernels by itself computes while a stream has tasks and waits for none.
     """
     return _busy_ns(index) if _C.reports_ends() else _launcher_ns(index)
 
@@ -70,10 +70,10 @@ def _launcher_ns(index: int) -> int:
 
 
 class _Window:
-    """Percent of the time since the last look that a counter of ns has grown by.
+    """By how many percent of the time since the last look a counter of ns has grown.
 
-    The first look takes a short time: what a counter has grown by since the
-    process began says nothing of now.
+    The first look takes a short time, because what the counter has grown by since the
+    process began says nothing about now.
     """
 
     def __init__(self) -> None:
@@ -103,7 +103,7 @@ _compute, _copies = _Window(), _Window()
 def utilization(device: Device = None) -> int:
     """Return the percent (0-100) of the time that the device was computing.
 
-    Of the time since the last call; the first one watches for a tenth of a
+    This is about the time since the last call; the first call watches for a tenth of a
     second. A call soon after another repeats its answer. Mirrors
     torch.cuda.utilization.
     """
@@ -113,7 +113,7 @@ def utilization(device: Device = None) -> int:
 def _copying_ns(index: int) -> int:
     """Return how long a device's streams have spent on copies so far.
 
-    As the statistics know it: of one task in so many, which stands for the rest.
+    The statistics measure one task in so many, which stands for the rest.
     """
     path = _C.segment_path()
     if not path:
@@ -131,8 +131,8 @@ def _copying_ns(index: int) -> int:
 def memory_usage(device: Device = None) -> int:
     """Return the percent (0-100) of the time that its streams were copying.
 
-    Over the same window as utilization(), from the tasks that the statistics
-    measure: one of 16. Mirrors torch.cuda.memory_usage.
+    The time is that of utilization(). Copies are estimated from the tasks that the
+    statistics measure, one of 16. Mirrors torch.cuda.memory_usage.
     """
     return _copies.percent(_index(device), _copying_ns)
 
@@ -140,7 +140,7 @@ def memory_usage(device: Device = None) -> int:
 def temperature(device: Device = None) -> int:
     """Return degrees Celsius: 35 when idle to 75 at full load.
 
-    A model of the load, not a measurement: a virtual device has no sensors.
+    It is computed from the load, not measured, as a virtual device has no sensors.
     """
     return _by_load(device, _IDLE_CELSIUS, _BUSY_CELSIUS)
 
@@ -148,7 +148,7 @@ def temperature(device: Device = None) -> int:
 def power_draw(device: Device = None) -> int:
     """Return milliwatts: 60000 when idle to 310000 at full load.
 
-    A model of the load, not a measurement: a virtual device has no sensors.
+    It is computed from the load, not measured, as a virtual device has no sensors.
     """
     return _by_load(device, _IDLE_MILLIWATT, _BUSY_MILLIWATT)
 
@@ -158,7 +158,7 @@ def _by_load(device: Device, idle: int, busy: int) -> int:
 
 
 def clock_rate(device: Device = None) -> int:
-    """Return megahertz: that of the first host core, or 1000 if it says none."""
+    """Return megahertz: those of the first host core, or 1000 if none are known."""
     _index(device)
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines():

@@ -14,7 +14,7 @@ __all__ = ["list_gpu_processes"]
 
 
 def _processes(index: int) -> dict[int, DeviceStats]:
-    """Return what each living process of this user has on a device, by pid."""
+    """Return the bytes that each process of this user has on a device, by pid."""
     found = {}
     folder = segment_file().parent
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():
@@ -38,10 +38,10 @@ def reserved_elsewhere(index: int) -> int:
 
 
 def list_gpu_processes(device: Device = None) -> str:
-    """Return a text of this user's processes on a device, with MB they hold.
+    """Return a text of this user's processes on a device, with the MB that they hold.
 
-    The form is that of torch.cuda.list_gpu_processes: a line `NPU:<index>`,
-    then a line per process, or one that says there is none.
+    The text has the form of torch.cuda.list_gpu_processes: a line `NPU:<index>`, then
+    a line per process, or one which says that there is none.
     """
     _lazy_init()
     index = _checked(_get_device_index(device, optional=True))

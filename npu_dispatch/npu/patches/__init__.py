@@ -16,7 +16,7 @@ __all__ = ["apply"]
 
 
 def apply() -> None:
-    """Make all changes. Called once, when the device is known to torch."""
+    """Make all changes; to be called once, when torch knows the device."""
     cross_entropy.sum_as_on_cpu()
     dlpack.name_the_device()
     global_state.keep_in_order()

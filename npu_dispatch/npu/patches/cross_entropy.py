@@ -1,7 +1,7 @@
 """torch's chunked linear_cross_entropy, computed as on cpu.
 
-torch chooses the type of its sums by the name of the device, and knows none but
-its own: half types would be summed in half precision here.
+torch chooses the type of its sums by the device's name, and knows only its own
+devices, so half types would be summed in half precision here.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What torch.nn.parallel looks for in torch._C, where CUDA's build has it.
+"""The functions that torch.nn.parallel looks for in torch._C, as in CUDA's builds.
 
-nn.DataParallel calls these with nothing of ours imported, so they are there
-from the start; torch.npu.comm, which serves them, comes in with the first call.
+nn.DataParallel may call them before anything of ours is imported, so they are there
+from the start. torch.npu.comm, which does their work, is imported by the first call.
 """
 
 from __future__ import annotations

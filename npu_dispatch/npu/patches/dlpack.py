@@ -1,4 +1,4 @@
-"""DLPack's number for the device, which torch looks up by the name it renames."""
+"""DLPack's number for the device, which torch looks up by the name it had at first."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Switches of torch's that are global to the process and that kernels read.
+"""Switches of torch that hold for the whole process and that kernels read.
 
-A task runs under the switches of its launch: whoever changes one first waits
-for what is queued. Whoever sets one to what it is does not.
+A task runs under the switches of its launch, so a call that changes one first waits
+for what is queued. A call that sets one to the value it has does not wait.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import torch
 
 from npu_dispatch import _C
 
-# By setter, what reads the values that it is given; none: it always waits.
+# By setter: the functions that read the values it sets. Without any, it always waits.
 SETTERS: dict[str, Sequence[str]] = {
     "_set_cpu_allow_fp16_reduced_precision_reduction": (
         "_get_cpu_allow_fp16_reduced_precision_reduction",
@@ -38,8 +38,8 @@ SETTERS: dict[str, Sequence[str]] = {
     "_set_onednn_allow_tf32": (),
     "_set_qengine": ("_get_qengine",),
 }
-# Of a stream that waits for an event which nobody has recorded: how long to wait
-# for who may still do so. Where this is the only thread it cannot come.
+# How long to wait for a stream that waits for an event which nobody has recorded,
+# as another thread may still record it. Where this is the only thread, nobody can.
 _PATIENCE_NS, _PATIENCE_ALONE_NS = 5_000_000_000, 200_000_000
 
 

@@ -1,4 +1,4 @@
-"""Modules whose parameters have no shape yet move as others do."""
+"""Lets modules whose parameters have no shape yet move as others do."""
 
 from __future__ import annotations
 

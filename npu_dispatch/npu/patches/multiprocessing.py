@@ -1,4 +1,4 @@
-"""How multiprocessing sends what is of the device."""
+"""How multiprocessing sends tensors and storages of the device."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def serve() -> None:
     shared_on_host = storage.is_shared
 
     def is_shared(self: torch.UntypedStorage) -> bool:
-        """Return whether other processes can see it: npu storages always."""
+        """Return whether other processes can see it; npu storages they always can."""
         return self.device.type == "npu" or shared_on_host(self)
 
     storage.is_shared = is_shared

@@ -1,7 +1,7 @@
-"""Device memory in torch's profiles: reported from the first profile on.
+"""Device memory in torch's profiles, which is reported from the first profile on.
 
-Asking at each allocation whether this thread is profiled would take a program
-that never is longer; torch has no other sign of a profile's begin.
+To ask at each allocation whether this thread is profiled would slow down programs
+that never are, and torch has no other sign that a profile begins.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Where range markers go, with host and device times.
 
-To the trace, while somebody traces this process; to a bounded list, while
-torch.npu.profiler records. Else nothing is kept.
+They go to the trace while somebody traces this process, and to a bounded list while
+torch.npu.profiler records. Otherwise nothing is kept.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from npu_dispatch import _C
 _MOST = 65536
 _BEGIN, _END, _POINT = 16, 17, 18  # csrc/observe/trace.h
 
-# Streams write their times here. Never freed, and used round robin: a stream
-# that reaches an old mark writes into memory that is still there.
+# Streams write their times here. The memory is never freed, and is used round robin,
+# so a stream that reaches an old mark writes into memory that is still there.
 _stamps: list[ctypes.Array[ctypes.c_uint64]] = []
 
 
@@ -40,7 +40,7 @@ class Mark:
     device_slots: tuple[int, int] = (-1, -1)
 
     def device_ns(self) -> tuple[int, int]:
-        """Return when the stream reached both ends; 0: not yet, or no stream."""
+        """Return when the stream reached both ends; 0 if not yet, or without one."""
         first, last = (_stamps[0][s] if s >= 0 else 0 for s in self.device_slots)
         return first, last
 
@@ -65,10 +65,10 @@ class Mark:
 
 
 class Recorder:
-    """Tells the trace of marks; keeps the latest while switched on. Any thread."""
+    """Tells the trace of marks, and keeps the latest while it is on, on any thread."""
 
     def __init__(self) -> None:
-        self.on = False  # keeps them
+        self.on = False  # whether it keeps marks
         self._lock = threading.Lock()
         self._marks: deque[Mark] = deque(maxlen=_MOST)
         self._slots = itertools.count()
@@ -128,7 +128,7 @@ class Recorder:
             _C.host_mark(thread, mark.number, *texts, kind)
 
     def _stamp(self, mark: Mark, kind: int) -> int:
-        """Queue the noting of the moment on the stream; return where it goes."""
+        """Let the stream note when it gets here; return where it writes that."""
         assert mark.stream
         slot, address, texts = -1, 0, (0, 0)
         if self.on:

@@ -53,10 +53,10 @@ def _quietly(default: Any) -> Callable[[Callable[P, R]], Callable[P, R]]:
 
 
 class mstx:
-    """Marks and ranges in the trace: `npu-dispatch trace`, torch.npu.profiler.
+    """Marks and ranges, which `npu-dispatch trace` and torch.npu.profiler show.
 
-    With a stream, the mark is also a task of that stream, which notes when it
-    is reached. Bad arguments are a warning and the default result.
+    With a stream, the mark is also a task of that stream, which notes when it is
+    reached. For bad arguments there is a warning and a default result.
     """
 
     @staticmethod
@@ -116,7 +116,7 @@ class mstx:
         return mstx.annotate(message, stream, domain)
 
     class annotate:
-        """A context or decorator for a range, closed also by an exception.
+        """A context or decorator for a range, which an exception closes, too.
 
         Without a message, a decorated function's range has its name.
         """

@@ -2,9 +2,10 @@
 
     [ERROR] 2026-01-31-12:00:00 (PID:7, Device:0, RankID:-1) ERR00002 PTA invalid type
 
-Programs and log readers written for torch_npu look for it, so messages have it
-while `import torch_npu` means this package; not otherwise, nor, as with
-torch_npu, in an interactive interpreter or with TORCH_NPU_COMPACT_ERROR_OUTPUT=1.
+Programs and log readers written for torch_npu look for it, so messages have it while
+`import torch_npu` means this package, and at no other time. As with torch_npu, they
+do not have it in an interactive interpreter or with
+TORCH_NPU_COMPACT_ERROR_OUTPUT=1.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _CAUSES = {
     7: "feature not supported",
     ACL_FAILED: "call acl api failed",
 }
-# The first that fits.
+# The first class that fits gives the code.
 _BY_CLASS: tuple[tuple[type[BaseException], int], ...] = (
     (TypeError, 2),
     (ValueError, 3),

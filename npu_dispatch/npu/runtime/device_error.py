@@ -39,9 +39,9 @@ _ADVICE = (
 class DeviceError(torch.AcceleratorError):
     """A task failed on the device. Mirrors torch.AcceleratorError.
 
-    Where the operator raises an IndexError, ValueError, TypeError,
-    NotImplementedError or torch.OutOfMemoryError on cpu, the exception is of a
-    subclass that is one too.
+    Where the operator raises IndexError, ValueError, TypeError, NotImplementedError
+    or torch.OutOfMemoryError on cpu, the exception here is of a subclass that derives
+    from that class, too.
     """
 
     op: str
@@ -81,7 +81,7 @@ class DeviceOutOfMemoryError(DeviceError, torch.OutOfMemoryError):
     """A kernel found no memory for its scratch space."""
 
 
-# By npu_code of csrc/driver/driver.h.
+# The classes by npu_code, which is in csrc/driver/driver.h.
 _CLASSES: dict[int, type[DeviceError]] = {
     2: DeviceIndexError,
     3: DeviceValueError,
@@ -123,7 +123,7 @@ _BY_PREFIX: dict[str, type[DeviceError]] = {}
 
 
 def raise_as(prefix: str, kind: type[DeviceError]) -> None:
-    """Let failures of operators whose names begin so be raised as `kind`."""
+    """Raise failures of operators whose names begin with the prefix as `kind`."""
     _BY_PREFIX[prefix] = kind
 
 
@@ -137,10 +137,11 @@ def _class_of(failure: Mapping[str, Any]) -> type[DeviceError]:
 
 
 def frame_origins() -> list[tuple[str, bool]]:
-    """Return (folder, whether it holds packages) for files not the user's.
+    """Return (folder, whether it holds packages) for files that are not the user's.
 
-    Torch, this package and the standard library are never the line a user looks
-    for; an installed package is when none of the user's own files launched it.
+    A user never looks for a line in torch, this package or the standard library. A
+    line in an installed package is shown when no file of the user's own is in the
+    stack.
     """
     paths = sysconfig.get_paths()
     packages = {

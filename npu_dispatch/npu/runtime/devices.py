@@ -37,14 +37,14 @@ __all__ = [
 
 
 def device_count() -> int:
-    """Return the number of visible devices. Starts nothing."""
+    """Return the number of visible devices, without starting the runtime."""
     return _C.device_count()
 
 
 def is_available() -> bool:
-    """Return whether there is a device. Never raises, starts nothing.
+    """Return whether there is a device. Never raises, and starts nothing.
 
-    A driver that cannot be used (`NPU_DRIVER`) gives a UserWarning that says why.
+    If the driver (`NPU_DRIVER`) cannot be used, a UserWarning says why.
     """
     try:
         return _C.device_count() > 0
@@ -82,7 +82,7 @@ class device:
     def __init__(self, device: Device) -> None:
         self.idx = _get_device_index(device, optional=True)
         self.prev_idx = -1
-        self._entries: list[int] = []  # the device before each one, not left yet
+        self._entries: list[int] = []  # the previous devices of contexts not left yet
 
     def __enter__(self) -> None:
         if self.idx >= 0:
@@ -104,13 +104,14 @@ class device_of(device):
         super().__init__(obj.get_device() if obj.is_npu else -1)
 
 
-_ran = False  # synchronize() has: a tenth of a microsecond counts there
+_ran = False  # whether synchronize() has run; it saves a tenth of a microsecond
 
 
 def synchronize(device: Device = None) -> None:
     """Wait for all work on all streams of the device; raise a failed stream's error.
 
-    ACL_DEVICE_SYNC_TIMEOUT, in seconds, limits the wait: then a RuntimeError.
+    ACL_DEVICE_SYNC_TIMEOUT, in seconds, limits the wait, which then raises
+    RuntimeError.
     """
     global _ran
     if device is None and _ran:
@@ -159,7 +160,7 @@ def get_device_name(device_name: Device = None) -> str:
 
 
 def _l2_bytes() -> int:
-    """Return the size of a core's second-level cache; 0 where nothing tells."""
+    """Return the size of a core's second-level cache; 0 where it is not known."""
     try:
         text = Path("/sys/devices/system/cpu/cpu0/cache/index2/size").read_text()
         return int(text.strip().removesuffix("K")) * 1024
@@ -168,7 +169,7 @@ def _l2_bytes() -> int:
 
 
 def get_device_properties(device_name: Device = None) -> DeviceProperties:
-    """Return the facts about a device. A bad index is an AssertionError."""
+    """Return the facts about a device; a bad index raises AssertionError."""
     _lazy_init()
     index = _checked(_get_device_index(device_name, optional=True))
     cores = os.cpu_count() or 1
@@ -197,7 +198,7 @@ def get_device_capability(device: Device = None) -> tuple[int, int] | None:
 
 
 def can_device_access_peer(device_id: int, peer_device_id: int) -> bool:
-    """Return whether one device reads another's memory: always, on this one."""
+    """Return whether one device reads another's memory, which it always can here."""
     _lazy_init()
     _checked(device_id)
     _checked(peer_device_id, "peer device id")
@@ -207,7 +208,7 @@ def can_device_access_peer(device_id: int, peer_device_id: int) -> bool:
 def set_launch_blocking(enabled: bool) -> None:
     """Make every launch of the process wait for its task, or no longer.
 
-    What NPU_LAUNCH_BLOCKING=1 does from the start.
+    NPU_LAUNCH_BLOCKING=1 does so from the start.
     """
     _C.set_launch_blocking(bool(enabled))
 
@@ -231,22 +232,22 @@ def launch_blocking() -> Iterator[None]:
 
 
 def is_bf16_supported(including_emulation: bool = False) -> bool:
-    """Return whether bfloat16 tensors compute: always."""
+    """Return whether operators take bfloat16 tensors, which is always true."""
     return True
 
 
 def current_blas_handle() -> None:
-    """Warn that an npu has none."""
+    """Warn that an npu has no BLAS handle."""
     warnings.warn("an npu has no BLAS handle", stacklevel=2)
 
 
 def get_arch_list() -> list[str]:
-    """Return what kernels are built for: the one virtual chip, [] without devices."""
+    """Return the chips that kernels are built for: the virtual one, if there is one."""
     return ["virtual"] if _C.device_count() else []
 
 
 def get_gencode_flags() -> str:
-    """Return the compiler's architecture flags: "", kernels are the host's."""
+    """Return the compiler's architecture flags: "", as kernels are the host's."""
     return ""
 
 

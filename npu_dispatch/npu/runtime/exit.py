@@ -10,7 +10,7 @@ __all__: list[str] = []
 
 
 def finish_or_drop() -> None:
-    """Wait for every stream, and say so if that takes long. Raises nothing.
+    """Wait for every stream, and say so if that takes long; never raise.
 
     Queued Python code needs the interpreter, so this is not left to the end of
     the process. Ctrl-C drops what has not begun, as stop_device() does.

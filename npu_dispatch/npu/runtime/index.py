@@ -23,7 +23,7 @@ Device: TypeAlias = int | str | torch.device | _DeviceContext | None
 
 
 def is_npu(tensor: torch.Tensor) -> bool:
-    """Return whether a tensor is on an npu: Tensor.is_npu, for type checkers."""
+    """Return whether a tensor is on an npu, as Tensor.is_npu, but known to mypy."""
     return tensor.device.type == "npu"
 
 

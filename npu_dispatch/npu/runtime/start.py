@@ -12,8 +12,8 @@ from npu_dispatch.npu.runtime.codes import coded
 __all__ = ["init", "is_initialized"]
 
 _lock = threading.RLock()
-# A call leaves the list when it has returned, so that until then other threads
-# come to the lock.
+# A call leaves the list only when it has returned, so that other threads take the
+# lock until then.
 _waiting: list[Callable[[], object]] = []
 _running = False  # under the lock: the thread is inside a call of the list
 
@@ -34,7 +34,7 @@ def init() -> None:
 
 
 def _lazy_init() -> None:
-    """Start the runtime, unless it runs; in a bad fork, a RuntimeError."""
+    """Start the runtime unless it runs; raise RuntimeError in a bad fork."""
     if is_initialized() and not _waiting:
         return
     if _C.in_bad_fork():

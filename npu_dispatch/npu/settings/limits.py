@@ -1,6 +1,6 @@
 """How many cores the kernels of a device and of a stream may use.
 
-The smaller of the two numbers counts: a virtual device has one kind of core.
+The smaller of the two numbers counts, because a virtual device has one kind of core.
 Operators on cpu tensors are not limited.
 """
 
@@ -54,9 +54,9 @@ def _checked_limit(now: Limit, cube_num: int, vector_num: int) -> Limit:
 def set_device_limit(device: Device, cube_num: int = -1, vector_num: int = -1) -> None:
     """Limit the cores of a device's kernels that start from now on.
 
-    Each kernel may use as many, however many streams are at work, so that results
-    do not depend on what else runs. -1 leaves a number as it is; TypeError and
-    RuntimeError for what is no number of this machine's cores.
+    Each kernel may use that many, however many streams are at work, so that results do
+    not depend on what else runs. -1 leaves a number as it is. Raises TypeError or
+    RuntimeError for anything that is not a number of this machine's cores.
     """
     limit = _checked_limit(get_device_limit(device), cube_num, vector_num)
     index = _checked(_get_device_index(device, optional=True))
@@ -65,7 +65,7 @@ def set_device_limit(device: Device, cube_num: int = -1, vector_num: int = -1) -
 
 
 def get_device_limit(device: Device) -> Limit:
-    """Return cube_core_num and vector_core_num of a device; all cores at first."""
+    """Return cube_core_num and vector_core_num of a device, at first all cores."""
     _lazy_init()
     index = _checked(_get_device_index(device, optional=True))
     all_cores = {"cube_core_num": _cores(), "vector_core_num": _cores()}
@@ -83,7 +83,7 @@ def set_stream_limit(
 ) -> None:
     """Limit the cores of a stream's kernels that start from now on.
 
-    Never above its device's. -1 leaves a number as it is; errors
+    A stream's limit is never above its device's. -1 leaves a number as it is; errors
     are those of set_device_limit().
     """
     key = _key(stream)

@@ -10,7 +10,7 @@ from npu_dispatch.npu.settings import switches
 
 __all__ = ["set_aoe", "set_option"]
 
-# What each option may be; None: any text.
+# The values that each option may have; with None, any text.
 _OPTIONS: dict[str, frozenset[str] | None] = {
     "ACL_PRECISION_MODE": frozenset({"allow_fp32_to_fp16", "must_keep_origin_dtype"}),
     "ACL_OP_SELECT_IMPL_MODE": frozenset({"high_performance", "high_precision"}),
@@ -31,9 +31,9 @@ _kept: dict[str, str] = {}
 def set_option(option: dict[str, object]) -> None:
     """Set options by name. All are checked before any is set.
 
-    Not a dict, or a key that is no str: TypeError. An unknown name:
-    RuntimeError. A value the option does not have: ValueError. Kernels here do
-    not depend on them; MM_BMM_ND_ENABLE also sets set_mm_bmm_format_nd().
+    Raises TypeError for anything but a dict with str keys, RuntimeError for an unknown
+    name, and ValueError for a value that the option cannot have. Kernels here do not
+    depend on options; MM_BMM_ND_ENABLE also calls set_mm_bmm_format_nd().
     """
     if not isinstance(option, dict):
         raise coded(

@@ -1,5 +1,7 @@
-"""Numeric switches. Kernels are the host's: what is set here is kept, and
-float32 stays float32."""
+"""Numeric switches, whose values are kept and change nothing: kernels are the host's.
+
+float32 stays float32.
+"""
 
 from __future__ import annotations
 
@@ -25,17 +27,17 @@ def _only_bool(name: str, value: object) -> bool:
 
 
 def _truth(name: str, value: object) -> bool:
-    """Return a value's truth. That of a str is not what it says: a TypeError."""
+    """Return a value's truth; raise TypeError for a str, as "False" is true."""
     if isinstance(value, (str, bytes)):
         raise coded(TypeError, f"{name} must be a bool, but got {value!r}")
     return bool(value)
 
 
 class _Hf32:
-    """Whether float32 may be computed with fewer bits. Process-wide.
+    """Whether float32 may be computed with fewer bits, for the whole process.
 
-    A permission: the value is kept, and this device does not make use of it,
-    because the host has no such unit. float32 is computed as on cpu. As with
+    This is a permission. The value is kept, but the device does not make use of it,
+    because the host has no such unit: float32 is computed as on cpu. As with
     torch_npu, an unknown attribute reads None, and setting one is ignored.
     """
 
@@ -57,7 +59,7 @@ conv = _Hf32(True)
 
 
 class _Aclnn:
-    """The operator library's switches; the convolutions' is that of `conv`."""
+    """The switches of the operator library; `allow_hf32` is that of `conv`."""
 
     @property
     def allow_hf32(self) -> bool:
@@ -94,7 +96,7 @@ aclnn = _Aclnn()
 
 
 class _Config:
-    """Settings of the framework. There are no private layouts here."""
+    """Settings of the framework, in which there are no private layouts."""
 
     allow_internal_format: bool
 
@@ -110,7 +112,7 @@ config = _Config()
 
 
 class _Kept:
-    """What the functions below set and get. Process-wide, last writer wins."""
+    """The values of the functions below, for the whole process; the last one counts."""
 
     nd = True
     deterministic_level = 0
@@ -120,7 +122,7 @@ class _Kept:
 
 
 def set_mm_bmm_format_nd(is_nd: bool = True) -> None:
-    """Choose plain layouts for matrix products: there are no others here."""
+    """Choose plain layouts for matrix products, the only ones that there are here."""
     _Kept.nd = _truth("is_nd", is_nd)
 
 
@@ -130,15 +132,15 @@ def get_mm_bmm_format_nd() -> bool:
 
 
 def is_jit_compile_false() -> bool:
-    """Return whether kernels are built beforehand: always. Initialises."""
+    """Start the runtime; return whether kernels are built beforehand, always True."""
     _lazy_init()
     return True
 
 
 def set_compile_mode(jit_compile: bool = False) -> None:
-    """Wait for the device, as a change of mode must. Kernels stay the pre-built.
+    """Wait for the device, as a change of mode must; kernels stay the built ones.
 
-    jit_compile=True is a warning: there is nothing to compile.
+    jit_compile=True gives a warning, since there is nothing to compile.
     """
     compiles = _truth("jit_compile", jit_compile)
     if _C.is_initialized():
@@ -148,10 +150,10 @@ def set_compile_mode(jit_compile: bool = False) -> None:
 
 
 def set_deterministic_level(level: int) -> None:
-    """Set how much must repeat: 0 nothing, 1 each operator, 2 whole runs.
+    """Set what must repeat exactly: 0 nothing, 1 each operator, 2 whole runs.
 
-    1 and 2 switch torch.use_deterministic_algorithms on, 0 off; kernels here
-    repeat their results in any case.
+    1 and 2 switch torch.use_deterministic_algorithms on, and 0 switches it off.
+    Kernels here repeat their results in any case.
     """
     if level not in (0, 1, 2):
         raise coded(ValueError, f"level must be 0, 1 or 2, but got {level!r}")
@@ -160,12 +162,12 @@ def set_deterministic_level(level: int) -> None:
 
 
 def use_compatible_impl(is_enable: bool) -> None:
-    """Prefer kernels that agree with other devices: kernels here always do."""
+    """Prefer kernels that agree with other devices, as kernels here always do."""
     _Kept.compatible_impl = _only_bool("is_enable", is_enable)
 
 
 def set_op_timeout_ms(ms: int) -> None:
-    """Keep a limit for operators, in milliseconds. Not enforced: kernels end."""
+    """Keep a limit for operators, in milliseconds, which is not enforced."""
     if not isinstance(ms, int) or isinstance(ms, bool):
         raise coded(TypeError, f"ms must be an int, but got {type(ms).__name__}")
     if ms < 0:
@@ -182,12 +184,12 @@ def set_task_queue_enable(level: int) -> None:
 
 
 def get_task_queue_enable() -> int:
-    """Return the level of the queue; at first TASK_QUEUE_ENABLE's, or else 1."""
+    """Return the queue's level: at first that of TASK_QUEUE_ENABLE, or else 1."""
     return Config.read().task_queue if _Kept.task_queue is None else _Kept.task_queue
 
 
 def get_cann_version(module: str = "CANN") -> str:
-    """Return the version of a part of the vendor's software: "", none is used."""
+    """Return the version of a part of the vendor's software: "", as none is used."""
     if not isinstance(module, str):
         raise coded(TypeError, f"module must be a str, but got {type(module).__name__}")
     return ""

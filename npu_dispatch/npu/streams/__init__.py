@@ -12,7 +12,7 @@ from npu_dispatch.npu.streams.current import (
 )
 from npu_dispatch.npu.streams.event import Event
 
-# Not exported: it serves Event(interprocess=True) from here on.
+# This is not exported: it serves Event(interprocess=True) once it is imported.
 from npu_dispatch.npu.streams.shared_event import SharedEvent as SharedEvent
 from npu_dispatch.npu.streams.stream import Stream, SyncLaunchStream
 

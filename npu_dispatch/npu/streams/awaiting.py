@@ -41,7 +41,7 @@ class _Bridge:
     def add(
         self, loop: asyncio.AbstractEventLoop, point: Point
     ) -> asyncio.Future[None] | None:
-        """Return what is done when the point is reached; None if it has been."""
+        """Return a future that ends when the point is reached; None if it has been."""
         token = next(self._tokens)
         if not self._port.add(*point, token):
             return None
@@ -49,7 +49,7 @@ class _Bridge:
         return future
 
     def _readable(self) -> None:
-        # With more to come this turn has its batch already.
+        # If more is to come, this turn has had its batch already.
         if not self._more and self._port.resolve(self._futures, _BATCH):
             self._later()
 
@@ -75,7 +75,7 @@ def _bridge(loop: asyncio.AbstractEventLoop) -> _Bridge:
     if bridge is not None:
         return bridge
     with _making:
-        # No loop says when it is closed.
+        # No loop tells when it is closed, so closed ones are looked for here.
         for other in list(_bridges):
             if other.is_closed():
                 del _bridges[other]
@@ -88,8 +88,8 @@ def _at_once() -> Awaiting:
     yield
 
 
-# None of these is a generator itself: thousands of waiting coroutines are what a
-# garbage collection walks, and each frame between task and future is another one.
+# None of these is a generator itself: a garbage collection walks all the thousands of
+# waiting coroutines, and each frame between a task and its future would be one more.
 def on_number(point: Point) -> Awaiting:
     """Resume once a stream has retired a number of tasks.
 
@@ -112,7 +112,7 @@ def on_stream(stream: torch.Stream) -> Awaiting:
 
 
 def on_event(event: torch.Event) -> Awaiting:
-    """Resume once the work before the event's record is done; at once without."""
+    """Resume once the work before the event's record is done; at once without one."""
     point = _C.event_point(event.event_id)
     return _at_once() if point is None else on_number(point)
 

@@ -1,4 +1,4 @@
-"""The same on trio: a system task of the run reads the port's descriptor."""
+"""Awaiting on trio, where a system task of the run reads the port's descriptor."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def current_stream(device: Device = None) -> Stream:
 
 
 def default_stream(device: Device = None) -> Stream:
-    """Return the stream a thread starts on."""
+    """Return the stream that a thread starts on."""
     return _of_id(resolve(device), 0)
 
 
@@ -87,16 +87,17 @@ def stream(stream: torch.Stream | None) -> StreamContext:
 
 
 def stream_error(stream: torch.Stream | None = None) -> Mapping[str, Any] | None:
-    """Return what made a stream fail, or None. The current stream by default.
+    """Return the error that made a stream fail, or None.
 
-    Never waits and never raises: a task still queued may fail later.
+    `stream` is the current one by default. The call never waits and never raises; a
+    task that is still queued may fail later.
     """
     stream = current_stream() if stream is None else stream
     return _C.stream_error(stream.device_index, stream.stream_id)
 
 
 def clear_error(stream: torch.Stream | None = None) -> None:
-    """Let a failed stream take work again. Waits until its queue is empty.
+    """Wait until a failed stream's queue is empty, then let it take work again.
 
     Results of tasks dropped since the failure are undefined.
     """
@@ -107,7 +108,7 @@ def clear_error(stream: torch.Stream | None = None) -> None:
 def reset_device(device: torch.device | int | str | None = None) -> None:
     """Let a device's failed streams take work again, as clear_error() does.
 
-    Waits until its queues are empty. Memory and streams stay; results of tasks
-    dropped since a failure are undefined.
+    It waits until the device's queues are empty. Memory and streams stay; results of
+    tasks dropped since a failure are undefined.
     """
     _C.reset_device(_get_device_index(device, optional=True))

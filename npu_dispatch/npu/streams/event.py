@@ -18,13 +18,14 @@ __all__ = ["Event"]
 class Event(torch.Event):
     """A mark in a stream.
 
-    enable_timing: elapsed_time() and recorded_time() work. blocking: host waits
-    sleep at once instead of spinning first. interprocess: another process can
-    wait for it, through ipc_handle(); excludes enable_timing. Nothing is made on
-    a device before the first record(); later ones must be on the same device.
+    With `enable_timing`, elapsed_time() and recorded_time() work. With `blocking`,
+    host waits sleep at once instead of spinning first. With `interprocess`, another
+    process can wait for the event, through ipc_handle(); such an event cannot have
+    timing. Nothing is made on a device before the first record(), and later records
+    must be on the same device.
     """
 
-    # By the argument of Event() that asks for it, the subclass that serves it.
+    # The subclasses, by the argument of Event() that asks for each.
     _special: ClassVar[dict[str, type[Event]]] = {}
 
     def __init_subclass__(cls, asked_by: str | None = None, **kwargs: Any) -> None:
@@ -83,7 +84,7 @@ class Event(torch.Event):
     def recorded_time(self) -> int:
         """Return when the stream reached the event: CLOCK_MONOTONIC, nanoseconds.
 
-        Waits for the event. Needs enable_timing=True and a record.
+        The call waits for the event, which needs enable_timing=True and a record.
         """
         return _C.event_time_ns(self.event_id)
 
@@ -100,7 +101,7 @@ class Event(torch.Event):
 
     @classmethod
     def from_ipc_handle(cls, device: Device, handle: bytes) -> Event:
-        """Return the event of another process. A bad handle is a RuntimeError."""
+        """Return the event of another process; a bad handle raises RuntimeError."""
         return cls._special["interprocess"]._opened(resolve(device), handle)
 
     @classmethod

@@ -1,7 +1,7 @@
 """Events that several processes see: two words in a file of shared memory.
 
-The first counts records asked for, the second those that their stream has
-reached. A wait is for the records asked for so far, by whichever process.
+The first word counts the records that were asked for, and the second those that their
+stream has reached. A wait is for all records that any process has asked for so far.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _FOLDER = Path("/dev/shm")
 _PREFIX = "npu_event-"
 _ASKED, _REACHED = 0, 4  # offsets of the words
 
-# Between two looks at a word that another process writes, in seconds.
+# Seconds between two looks at a word that another process writes.
 _FIRST_LOOK, _LAST_LOOK = 0.0001, 0.005
 
 
@@ -49,7 +49,7 @@ class _Words:
             os.close(file)
         self._hold = ctypes.c_char.from_buffer(self.map)
         self.address = ctypes.addressof(self._hold)
-        # What the streams of this process may still do with them.
+        # The tasks of this process that may still use the words.
         self.points: dict[tuple[int, int], int] = {}
 
     def used_by(self, stream: torch.Stream) -> None:
@@ -71,7 +71,7 @@ def _leave(words: _Words, owned: Path | None) -> None:
 
 
 def remove_orphans() -> None:
-    """Remove the files whose process is gone. Who has one mapped keeps it."""
+    """Remove the files whose process is gone; those who have one mapped keep it."""
     for path in _FOLDER.glob(f"{_PREFIX}*"):
         with contextlib.suppress(ValueError, OSError):
             # Of another container's processes, whose numbers mean nothing here,
@@ -83,7 +83,7 @@ def remove_orphans() -> None:
 
 
 def _namespace() -> int:
-    """Return where process numbers of this process count; 0: it cannot be told."""
+    """Return this process's namespace of process numbers; 0 if that is not known."""
     try:
         return Path("/proc/self/ns/pid").stat().st_ino
     except OSError:
@@ -105,8 +105,8 @@ class SharedEvent(Event, asked_by="interprocess"):
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         file = os.open(path, flags, 0o600)
         try:
-            # Its memory, not its size only: a touch of a page for which there is
-            # none would end the process.
+            # The file gets memory here, not only a size: touching a page without
+            # memory would end the process.
             os.posix_fallocate(file, 0, mmap.PAGESIZE)
         except OSError:
             path.unlink()
@@ -167,7 +167,7 @@ class SharedEvent(Event, asked_by="interprocess"):
 
     @property
     def event_id(self) -> int:  # type: ignore[override]
-        # Odd, unlike the address of an event of the engine: _C tells them apart.
+        # It is odd, unlike the address of an engine's event, so _C tells them apart.
         return self._words.address | 1 if self._asked() else 0
 
     def __await__(self) -> Generator[Any, Any, None]:
@@ -185,7 +185,7 @@ class SharedEvent(Event, asked_by="interprocess"):
             pause = min(2 * pause, _LAST_LOOK)
 
     def _local_point(self) -> tuple[int, int, int] | None:
-        """Return which task reaches the last record, if this process queued it."""
+        """Return the task that reaches the last record, if this process queued it."""
         number, point = self._recorded
         return point if number and number == self._asked() else None
 
@@ -228,7 +228,7 @@ class SharedEvent(Event, asked_by="interprocess"):
     def query(self) -> bool:
         if self._behind() < 0:
             return False
-        self.synchronize()  # at once; what follows knows that it has happened
+        self.synchronize()  # it returns at once, and orders what follows
         return True
 
     def _behind(self, number: int | None = None) -> int:

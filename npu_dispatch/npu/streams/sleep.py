@@ -11,7 +11,7 @@ __all__ = ["_sleep"]
 
 
 def _sleep(cycles: int) -> None:
-    """Keep the current stream busy for `cycles` nanoseconds: its clock is 1 GHz."""
+    """Keep the current stream busy for `cycles` nanoseconds, as its clock has 1 GHz."""
     if not isinstance(cycles, int) or isinstance(cycles, bool):
         raise coded(
             TypeError, f"cycles must be an int, but got {type(cycles).__name__}"

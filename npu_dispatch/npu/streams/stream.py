@@ -25,8 +25,11 @@ class _StreamMethods(torch.Stream):
 
     @property
     def priority(self) -> int:
-        """0 or -1. Normal streams give way, between tasks, where urgent ones (-1)
-        need all cores of their device; none waits for them for ever."""
+        """The priority, 0 (normal) or -1 (urgent).
+
+        Normal streams give way, between tasks, where urgent ones need all cores of
+        their device, but none waits for ever.
+        """
         return _C.stream_priority(self.device_index, self.stream_id)
 
     @property
@@ -37,9 +40,9 @@ class _StreamMethods(torch.Stream):
     def drained_handle(self) -> int:
         """Wait for the stream's work, then return `npu_stream`.
 
-        For code that uses the stream's memory by itself, past its queue. Counted
-        as a wait with the reason raw_handle; submit() keeps the order for nothing.
-        Raises the stream's error if its work has failed.
+        This is for code that uses the stream's memory by itself, past its queue. It
+        counts as a wait with the reason raw_handle; submit() keeps the order without
+        a wait. Raises the stream's error if its work has failed.
         """
         _C.drain_stream(self.device_index, self.stream_id)
         return self.npu_stream
@@ -59,7 +62,7 @@ class _StreamMethods(torch.Stream):
     def set_data_preprocess_stream(
         self, is_data_preprocess_stream: bool = False
     ) -> None:
-        """Mark this stream as one for data preprocessing, or not. Kept as a flag."""
+        """Mark this stream as one for data preprocessing, or not. It is a flag only."""
         if not isinstance(is_data_preprocess_stream, bool):
             raise coded(
                 TypeError,
@@ -74,7 +77,7 @@ class _StreamMethods(torch.Stream):
 
     @property
     def is_data_preprocess_stream(self) -> bool:
-        """Whether the stream is so marked."""
+        """Whether the stream is marked as one for data preprocessing."""
         return (self.device_index, self.stream_id) in _preprocessing
 
     def record_event(self, event: Any = None) -> Any:
@@ -94,11 +97,11 @@ class _StreamMethods(torch.Stream):
         """Call `fn(*views)` in order with this stream's work. Returns at once.
 
         The views are host tensors over the memory of `tensors`, valid during the
-        call; without tensors it is a host callback. `writes`: which of them fn
-        changes; all unless said, and a race checker believes it. An exception
-        makes the stream fail with it. fn must not wait for the device. `name`:
-        what errors and traces call it. In a captured graph it is a node, called
-        at each replay. TypeError, ValueError: wrong arguments.
+        call; without tensors, fn is a host callback. `writes` says which of them fn
+        changes, by default all, and the race sanitizer relies on it. An exception
+        makes the stream fail with it. fn must not wait for the device. Errors and
+        traces call it `name`. In a captured graph the call is a node, which each
+        replay runs. Wrong arguments raise TypeError or ValueError.
         """
         submit.submit(self, fn, tensors, writes, name)
 
@@ -129,7 +132,7 @@ class _StreamMethods(torch.Stream):
         )
 
     def __ne__(self, other: object) -> bool:
-        # torch.Stream's own says False of everything that is no stream.
+        # torch.Stream's own comparison says False for everything that is no stream.
         return not self == other
 
     def __hash__(self) -> int:
@@ -139,7 +142,7 @@ class _StreamMethods(torch.Stream):
 class Stream(_StreamMethods):
     """A queue of work on a device.
 
-    Taken round robin from a pool of 32 (STREAMS_PER_DEVICE) per device and
+    It is taken round robin from a pool of 32 (STREAMS_PER_DEVICE) per device and
     priority class, so that the 33rd object is the first stream again.
     """
 
@@ -179,10 +182,10 @@ class Stream(_StreamMethods):
 
 
 class SyncLaunchStream(_StreamMethods):
-    """A stream without a queue: the calling thread launches its work itself.
+    """A stream without a queue, whose work the calling thread launches itself.
 
-    A path that still works when a queue is stuck. Not a torch.npu.Stream.
-    `priority` is accepted and has no effect.
+    So it still works when a queue is stuck. It is not a torch.npu.Stream. `priority`
+    is accepted and has no effect.
     """
 
     def __new__(cls, device: Device = None, priority: int = 0) -> Self:
@@ -196,10 +199,10 @@ class SyncLaunchStream(_StreamMethods):
 
 
 def set_strict_stream_pools(strict: bool) -> None:
-    """Choose that a pool of streams raises a RuntimeError when it is used up.
+    """Choose whether a pool of streams raises RuntimeError when it is used up.
 
-    Off, as at first unless NPU_STRICT_STREAMS=1, the 33rd Stream object of a
-    device and priority class is the first stream again.
+    When this is off, the 33rd Stream object of a device and priority class is the
+    first stream again. It is off at first, unless NPU_STRICT_STREAMS=1.
     """
     if not isinstance(strict, bool):
         raise coded(

@@ -1,4 +1,4 @@
-"""Python functions in a stream's queue."""
+"""How Python functions get into a stream's queue."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def submit(
         if tensor.device.type == "npu":
             tensor.record_stream(stream)
             if id(tensor) in changed and not tensor.is_inference():
-                # Autograd notices what it has saved and is overwritten.
+                # This tells autograd if a tensor that it has saved is overwritten.
                 torch.autograd.graph.increment_version(tensor)
     _C.submit(
         stream.device_index,
