@@ -20,7 +20,7 @@ TEST(SpinLock, RefusesASecondHolder) {
 TEST(SpinLock, ExcludesOtherThreads) {
   constexpr int kThreads = 4, kEach = 20'000;
   SpinLock lock;
-  int64_t plain = 0;  // a data race for TSan if the lock does not order it
+  int64_t plain = 0;  // TSan reports a race if the lock does not order it
   std::vector<std::thread> threads;
 
   for (int t = 0; t < kThreads; ++t)
