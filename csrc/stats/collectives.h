@@ -2,8 +2,9 @@
 //
 // It is a part of the statistics segment, behind `Segment` in the same file. It
 // is made with the first group of ranks, so a process without one has no memory
-// for it. It can be read while the process hangs; npu_dispatch/collectives.py
-// mirrors the offsets. Any change raises kCollectiveLogVersion.
+// for it. It can be read while the process hangs;
+// npu_dispatch/stats/collectives.py mirrors the offsets. Any change raises
+// kCollectiveLogVersion.
 #pragma once
 
 #include "csrc/base/align.h"

@@ -241,7 +241,7 @@ TEST(Stream, TellsAnObserverNothingWhenItIsNotObserved) {
     submit(*s, kNothing, {});
   }
   EXPECT_TRUE(counts.submitted_ == 2 && counts.published_ == 2);
-  EXPECT_EQ(counts.waited, 1);  // the direct one's task is over
+  EXPECT_EQ(counts.waited, 1);  // the inline one's task is over
   queued.stop();
   set_observer(nullptr);
 }
