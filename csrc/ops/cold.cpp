@@ -3,6 +3,7 @@
 #include <ATen/core/stack.h>
 
 #include <atomic>
+#include <new>
 
 #include "csrc/ops/boxed.h"
 #include "csrc/ops/elementwise.h"
@@ -213,7 +214,9 @@ void call_waiting(const Op& op, torch::jit::Stack& stack) {
   call_sync(op, stack, stream);
 }
 
-void call_cold(const Op& op, torch::jit::Stack& stack) {
+namespace {
+
+void call_unknown(const Op& op, torch::jit::Stack& stack) {
   const Op::Schema& schema = op.schema();
   if (call_widened(op, stack)) return;
   move_indices(schema, stack);
@@ -261,6 +264,16 @@ void call_cold(const Op& op, torch::jit::Stack& stack) {
   auto family = plan_table(stream).family(op, key, stack, found->outs);
   launch_new(stream, op, scope, std::move(family), std::move(found->outs),
              stack);
+}
+
+}  // namespace
+
+void call_cold(const Op& op, torch::jit::Stack& stack) {
+  try {
+    call_unknown(op, stack);
+  } catch (const std::bad_alloc&) {
+    raise_no_host_memory(op.schema().full_name.c_str());
+  }
 }
 
 }  // namespace npu

@@ -2,6 +2,8 @@
 
 #include <c10/core/AutogradState.h>
 
+#include <new>
+
 #include "csrc/base/env.h"
 #include "csrc/engine/engine.h"
 #include "csrc/ops/plan.h"
@@ -86,9 +88,13 @@ bool launch_into(Key& key, Place place,
   Plan* const plan = plan_table(stream).find(key, key.hash());
   if (!plan) [[unlikely]]
     return false;
-  if (generator) [[unlikely]]
-    draw(key, stream, *generator);
-  launch(stream, *plan, key, place(*plan));
+  try {
+    if (generator) [[unlikely]]
+      draw(key, stream, *generator);
+    launch(stream, *plan, key, place(*plan));
+  } catch (const std::bad_alloc&) {
+    raise_no_host_memory(plan->name);
+  }
   return true;
 }
 

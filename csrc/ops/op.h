@@ -44,10 +44,10 @@ enum class ArgKind : uint8_t {
 enum class Meta : uint8_t {
   kSharesKernelsCode,  // structured: it cannot disagree with the kernel
   kElementWise,        // the same, and each result is as large as the arguments
-  // together, of a dtype that follows from theirs
-  kSeparate,  // has to be checked against the kernel
-  kNone,      // only the kernel knows: it is run on zeros, since shapes
-  // and constants alone decide
+                       // together, of a dtype that follows from theirs
+  kSeparate,           // has to be checked against the kernel
+  kNone,               // only the kernel knows: it is run on zeros, since
+                       // shapes and constants alone decide
 };
 
 class Shapes;
@@ -100,8 +100,7 @@ struct Op {
     bool writes_any;          // it writes at least one argument
     bool unmarked_writes;     // more than the schema says (unmarked_writes.h)
     ShapeFunction shapes;     // null: ask the meta kernel
-    at::ArrayRef<at::ScalarType>
-        widened;  // dtypes computed in another (widened.h)
+    at::ArrayRef<at::ScalarType> widened;  // computed wider (widened.h)
   };
   // Any thread; reads the dispatcher at the first call.
   const Schema& schema() const;

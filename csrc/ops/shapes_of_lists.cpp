@@ -1,5 +1,5 @@
 // Shape functions of the operators on lists of tensors, which optimizers call:
-// what they return is like their first list. False: somebody else is to say,
+// their results are like their first list. False: the function does not know,
 // as in shapes_by_hand.cpp.
 #include <algorithm>
 #include <iterator>
@@ -12,8 +12,8 @@ namespace {
 
 using Arguments = at::ArrayRef<c10::IValue>;
 
-// Whether every list has an entry for each tensor of the first, of its type
-// and of its size or a number.
+// Whether every list has an entry for each tensor of the first list, which has
+// the same dtype and either the same size or one element.
 bool are_parallel(Arguments arguments, bool may_be_empty = false) {
   const auto first = arguments[0].toListRef();
   for (size_t i = 0; i < arguments.size(); ++i) {
@@ -38,7 +38,7 @@ bool are_parallel(Arguments arguments, bool may_be_empty = false) {
   return true;
 }
 
-// Parameters, gradients, and what an optimizer knows of each.
+// Takes parameters, gradients, and the optimizer's state of each parameter.
 bool optimizer_step(Arguments a, Shapes&) {
   return are_parallel(a, /*may_be_empty=*/true);
 }
@@ -57,7 +57,7 @@ bool foreach_new(Arguments a, Shapes& results) {
   return true;
 }
 
-// Whose results are like the first list.
+// The operators whose results are like the first list.
 constexpr std::string_view kElementWise[] = {
     "abs", "add", "addcdiv", "addcmul", "div",      "lerp", "maximum",
     "mul", "neg", "minimum", "rsqrt",   "sqrt",     "sub",  "clamp_max",

@@ -1,5 +1,5 @@
-// Shape functions of losses and of layers that are not among those of
-// shapes_by_hand.cpp, which tells what false means.
+// Shape functions of losses, and of layers that are not in shapes_by_hand.cpp,
+// which says what false means.
 #include <ATen/ExpandUtils.h>
 #include <ATen/native/Pool.h>
 
@@ -13,7 +13,7 @@ namespace {
 
 using at::Tensor;
 
-// Parameters may have another type than what they scale.
+// The dtype of a parameter, which may differ from that of what it scales.
 at::ScalarType type_of(const c10::IValue& parameter, const Tensor& input) {
   const Tensor* t = opt_tensor(parameter);
   return t ? t->scalar_type() : input.scalar_type();
@@ -69,7 +69,8 @@ bool fit(const Tensor& self, const Tensor& target) {
          self.scalar_type() == target.scalar_type();
 }
 
-// What a loss returns whose elements would lie like `each`.
+// Adds the result of a loss whose elements, without a reduction, would be like
+// `each`.
 void add_reduced(const Tensor& each, int64_t reduction, Shapes& results) {
   if (reduction == 0) return results.add_empty_like(each);
   results.add_contiguous({}, each.scalar_type());
@@ -164,8 +165,8 @@ bool grid_sampler_backward(Arguments a, Shapes& results) {
   return true;
 }
 
-// How many places a window has in each of the last dimensions, or nothing.
-// `how`: kernel_size, dilation, padding, stride
+// How many positions a window has in each of the last dimensions; empty where
+// the arguments are wrong. `how`: kernel_size, dilation, padding, stride
 std::vector<int64_t> places(at::IntArrayRef sizes, Arguments how) {
   const auto kernel = how[0].toIntVector(), dilation = how[1].toIntVector(),
              padding = how[2].toIntVector(), stride = how[3].toIntVector();
@@ -309,7 +310,7 @@ bool adaptive_avg_pool3d_backward(Arguments a, Shapes& results) {
 }
 
 // self, factor
-template <bool kInto>  // a larger image, or out of one
+template <bool kInto>  // into a larger image; false: out of one
 bool pixel_shuffle(Arguments a, Shapes& results) {
   const Tensor& self = tensor(a[0]);
   const int64_t factor = a[1].toInt();
@@ -340,8 +341,8 @@ bool channel_shuffle(Arguments a, Shapes& results) {
   return true;
 }
 
-// The sizes of an image of `rank` dimensions with something around it; false
-// where that is more than a reflection has.
+// The sizes of an image of `rank` dimensions after padding. False where the
+// padding is larger than a reflection allows.
 bool padded(const Tensor& self, const std::vector<int64_t>& pad, int64_t rank,
             bool reflects, std::vector<int64_t>& sizes) {
   if ((self.dim() != rank + 1 && self.dim() != rank + 2) || self.numel() == 0 ||

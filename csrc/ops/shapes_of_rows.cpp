@@ -1,6 +1,6 @@
 // Shape functions of operators that make, sort, count, search, move or
-// transform the elements along a dimension. False: somebody else is to say, as
-// in shapes_by_hand.cpp.
+// transform the elements along a dimension. False: the function does not know,
+// as in shapes_by_hand.cpp.
 #include <ATen/ExpandUtils.h>
 #include <ATen/WrapDimUtils.h>
 
@@ -16,7 +16,7 @@ namespace {
 
 using at::Tensor;
 
-// Like an argument that lies in memory as a new tensor does.
+// The result is like the first argument, if that has a new tensor's strides.
 bool like_plain(Arguments a, Shapes& results) {
   if (!is_plain(tensor(a[0]))) return false;
   results.add_contiguous(tensor(a[0]).sizes(), tensor(a[0]).scalar_type());
@@ -38,7 +38,8 @@ bool is_dimension(int64_t dim, const Tensor& t) {
   return dim >= -t.dim() && dim < t.dim();
 }
 
-// Of each row along a dimension one element, and where it is.
+// Adds one element of each row along a dimension, and the index of that
+// element.
 bool add_chosen(const Tensor& self, int64_t dim, bool keep, Shapes& results) {
   if (!is_dimension(dim, self) || self.numel() == 0) return false;
   std::vector<int64_t> sizes = self.sizes().vec();
@@ -118,7 +119,7 @@ bool cdist(Arguments a, Shapes& results) {
   return true;
 }
 
-// The exact number of steps between two integers, or of floats.
+// Counts the steps from start to end: exactly for integers, else as for floats.
 bool count_steps(Arguments a, at::ScalarType type, int64_t& count) {
   const at::Scalar start = a[0].toScalar(), end = a[1].toScalar(),
                    step = a[2].toScalar();
@@ -221,7 +222,7 @@ bool index_fill(Arguments a, Shapes&) {
          index.scalar_type() == at::kLong;
 }
 
-// Whether a transform goes along the last dimension only, of a plain tensor.
+// Whether a transform goes only along the last dimension of a plain tensor.
 bool is_last(const Tensor& self, const c10::IValue& dims) {
   const std::vector<int64_t> list = dims.toIntVector();
   return self.dim() > 0 && self.numel() > 0 && is_plain(self) &&
@@ -252,8 +253,8 @@ bool fft_to_real(Arguments a, Shapes& results) {
   return true;
 }
 
-// self, shifts, dims. Along one dimension the kernel joins the two parts, one
-// of which may be empty, so they lie as torch.cat() lays them out.
+// self, shifts, dims. Along one dimension the kernel joins two parts, one of
+// which may be empty, so the result has the strides that torch.cat() gives it.
 bool roll(Arguments a, Shapes& results) {
   const Tensor& self = tensor(a[0]);
   const std::vector<int64_t> shifts = a[1].toIntVector(),

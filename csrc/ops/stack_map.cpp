@@ -75,9 +75,10 @@ at::Tensor to_meta(const at::Tensor& t) {
 }
 
 at::Tensor lend_meta(const at::Tensor& t) {
-  // Only a tensor without dimensions can be marked so.
+  // A lent tensor may have dimensions, and must not be marked as a wrapped
+  // number.
   if (t.unsafeGetTensorImpl()->is_wrapped_number()) return to_meta(t);
-  constexpr size_t kLent = 8;  // few operators take more
+  constexpr size_t kLent = 8;  // few operators take more tensors
   thread_local std::array<at::Tensor, kLent> lent;
   thread_local size_t next = 0;
   at::Tensor& meta = lent[next++ % kLent];

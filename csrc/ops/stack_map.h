@@ -1,4 +1,5 @@
-// The arguments of a boxed call with every tensor and device exchanged.
+// Exchanges every tensor, device and generator among the arguments of a boxed
+// call.
 #pragma once
 
 #include <ATen/core/stack.h>
@@ -10,7 +11,7 @@
 namespace npu {
 
 struct StackMap {
-  // Called once per occurrence of a defined tensor.
+  // Called for each occurrence of a defined tensor.
   std::function<at::Tensor(const at::Tensor&)> tensor;
   c10::Device device;     // for Device arguments that name an npu
   c10::IValue generator;  // for Generator arguments
@@ -20,19 +21,19 @@ torch::jit::Stack map_stack(const Op::Schema& schema,
                             at::ArrayRef<c10::IValue> stack,
                             const StackMap& map);
 
-// One argument of it.
+// The same for one argument.
 c10::IValue map_stack(const Op::Schema& schema, size_t argument,
                       const c10::IValue& value, const StackMap& map);
 
 // A tensor of the same shape and flags without memory.
 at::Tensor to_meta(const at::Tensor& t);
 
-// The same for no longer than a shape function runs: those of the thread's last
-// calls are used again. Whoever keeps one has it for himself.
+// The same, for no longer than a shape function runs: a later call on the
+// thread may return the same tensor again, unless somebody still holds it.
 at::Tensor lend_meta(const at::Tensor& t);
 
-// A copy of a 0-dim tensor of the host: who looks at its value must not write
-// the caller's.
+// A copy of a 0-dim tensor of the host, for code that reads its value and must
+// not write the caller's tensor.
 at::Tensor host_copy(const at::Tensor& t);
 
 // Calls `visit` with every defined tensor of one argument of a boxed call.
@@ -51,7 +52,7 @@ void for_each_tensor(const Op::Schema& schema, size_t argument,
   for (const c10::IValue& element : value.toListRef()) visit_one(element);
 }
 
-// The same of all arguments, with the number of each.
+// The same for all arguments; `visit` is also given the number of each.
 template <typename Visit>
 void for_each_tensor(const Op::Schema& schema, at::ArrayRef<c10::IValue> stack,
                      Visit visit) {

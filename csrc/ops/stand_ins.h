@@ -1,5 +1,5 @@
-// Tensors in place of a call's own that have the same relations: those that
-// share a storage on the device share one here.
+// Tensors that stand in for a call's own and have the same relations: where two
+// share a storage on the device, their stand-ins share one, too.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,12 +15,12 @@ class StandIns {
  public:
   enum class Memory {
     kNone,    // meta tensors
-    kZeros,   // of the host
-    kShared,  // the device's own, which it is done with
+    kZeros,   // zeros in host memory
+    kShared,  // the device's memory, with which the device is done
   };
   explicit StandIns(Memory memory) : memory_(memory) {}
 
-  // For a strided tensor of the device; the same one for the same tensor.
+  // The stand-in of a strided tensor of the device: one for each tensor.
   at::Tensor of(const at::Tensor& t);
 
  private:

@@ -8,8 +8,8 @@ namespace npu {
 StrideOrder stride_order(c10::IntArrayRef sizes, c10::IntArrayRef strides) {
   StrideOrder order(sizes.size());
   std::iota(order.begin(), order.end(), 0);
-  // Of two with the same stride one has a single element: it is the inner one,
-  // as torch's memory formats have it.
+  // Of two dimensions with the same stride one has a single element. It counts
+  // as the inner one, as in torch's memory formats.
   std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
     if (strides[a] != strides[b]) return strides[a] > strides[b];
     return sizes[a] != 1 && sizes[b] == 1;

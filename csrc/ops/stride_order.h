@@ -1,4 +1,5 @@
-// In which order the dimensions of a tensor lie in memory, whatever its sizes.
+// The order of a tensor's dimensions in memory, which does not depend on its
+// sizes.
 #pragma once
 
 #include <ATen/DimVector.h>
@@ -9,12 +10,13 @@
 
 namespace npu {
 
-// Dimensions, the outermost first.
+// The dimensions, the outermost first.
 using StrideOrder = std::vector<int64_t>;
 
 StrideOrder stride_order(c10::IntArrayRef sizes, c10::IntArrayRef strides);
 
-// The strides of a tensor without gaps whose dimensions lie in that order.
+// The strides of a tensor without gaps whose dimensions are in that order in
+// memory.
 at::DimVector dense_strides(c10::IntArrayRef sizes, const StrideOrder& order);
 
 }  // namespace npu

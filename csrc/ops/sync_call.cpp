@@ -28,12 +28,13 @@ namespace {
 struct Alias {
   at::Tensor npu, cpu;
   const void* memory;        // of `cpu` when it was made
-  const void* storage;       // likewise; null where only `cpu` lies in it
+  const void* storage;       // likewise; null where `cpu` is no stand-in
   std::vector<Alias> parts;  // of a sparse or nested tensor
 };
 
-// In the whole of the tensor's storage: kernels look at that, and may find
-// there what an index names beyond the tensor itself.
+// Makes a cpu tensor over the memory of `t`. It covers the whole storage of the
+// tensor, since kernels look at the storage, and an index may reach beyond the
+// tensor itself.
 Alias alias_of(const at::Tensor& t, StandIns& storages) {
   if (!is_sparse_or_nested(t)) {
     at::Tensor cpu = is_npu(t) ? storages.of(t) : host_alias(t);
@@ -44,14 +45,14 @@ Alias alias_of(const at::Tensor& t, StandIns& storages) {
   std::vector<Alias> parts;
   std::vector<at::Tensor> cpu;
   for (const at::Tensor& part : parts_of(t)) {
-    // A part may be on the host: a nested tensor has such.
+    // A part may be on the host, as in a nested tensor.
     parts.push_back(alias_of(part, storages));
     cpu.push_back(parts.back().cpu);
   }
   return {t, of_parts(t, cpu), nullptr, nullptr, std::move(parts)};
 }
 
-// What the operator reads and writes, for the observer.
+// Tells the observer what the operator reads and writes.
 void tell_arguments(Observer& observer, const Op& op,
                     const torch::jit::Stack& stack, Stream& stream) {
   const Op::Schema& schema = op.schema();
@@ -68,8 +69,8 @@ void tell_arguments(Observer& observer, const Op& op,
   tell_host_use(observer, stream, schema.full_name.c_str(), uses);
 }
 
-// What the device has for a part of a cpu tensor: the argument's own part where
-// the kernel passed it on, else a copy.
+// The device's tensor for a part of a cpu tensor: the argument's own part where
+// the kernel has passed it on, else a copy.
 at::Tensor part_to_device(const at::Tensor& part,
                           const std::vector<Alias>& aliases, Stream& stream) {
   if (part.numel())
@@ -92,7 +93,7 @@ at::Tensor parts_to_device(const at::Tensor& cpu,
   return of_parts(cpu, parts);
 }
 
-// A kernel may exchange the parts of a tensor that it writes.
+// Gives a written tensor its parts back, which the kernel may have exchanged.
 void take_over_parts(const Alias& alias, const std::vector<Alias>& aliases,
                      Stream& stream) {
   bool changed = !same_frame(alias.npu, alias.cpu);
@@ -109,12 +110,13 @@ void take_over_parts(const Alias& alias, const std::vector<Alias>& aliases,
   if (changed) set_parts(alias.npu, parts, alias.cpu);
 }
 
-// An out= argument that the kernel resized has memory of its own now.
+// Gives a written tensor its result back: an out= argument that the kernel
+// resized has other memory now.
 void take_over(const Alias& alias, Stream& stream) {
   set_conj(alias.cpu, alias.npu.is_conj());
   if (alias.cpu.sizes() != alias.npu.sizes()) {
     resize_tensor(alias.npu, alias.cpu.sizes(), alias.cpu.strides());
-    // What it had is on its way to the new block.
+    // The resize has queued a copy to the new block.
     if (!stream.idle()) host_wait(stream, stream.tail(), WaitReason::kOperator);
   }
   if (alias.cpu.const_data_ptr() == alias.memory || !alias.cpu.numel()) return;
@@ -123,12 +125,12 @@ void take_over(const Alias& alias, Stream& stream) {
     host_alias(alias.npu).copy_(alias.cpu);
     return;
   }
-  // All of it moved, with what other arguments see in it.
+  // The kernel has moved the whole storage, which other arguments may share.
   memcpy(to.mutable_data(), from.data(), std::min(to.nbytes(), from.nbytes()));
 }
 
-// A call without npu tensors comes here for its generator's sake, and then only
-// its device can make it ours.
+// A call without npu tensors comes here because of its generator. It is right
+// only where it names an npu device.
 void check_generator(const torch::jit::Stack& stack) {
   bool asks = false;
   for (const c10::IValue& value : stack) {
@@ -148,7 +150,7 @@ at::Tensor to_device(const at::Tensor& cpu, Stream& stream) {
                               "npu: results of layout ", cpu.layout(),
                               " are not supported; move the inputs to cpu");
   at::Tensor t = make_tensor(stream, cpu.sizes(), cpu.strides(), cpu.dtype());
-  // The block may have been freed with tasks that still use it queued.
+  // The block may have been freed while tasks that use it were still queued.
   if (!stream.idle()) host_wait(stream, stream.tail(), WaitReason::kOperator);
   copy_flags(cpu, t);
   host_alias(t).copy_(cpu);
@@ -188,7 +190,7 @@ void call_sync(const Op& op, torch::jit::Stack& stack, Stream& stream) {
   torch::jit::Stack mapped =
       map_stack(schema, stack, {to_alias, c10::Device(c10::kCPU), generator});
   if (schema.has_generator && aliases.empty()) check_generator(stack);
-  // Some sparse kernels compute more where gradients will be asked for.
+  // Some sparse kernels compute more where a gradient is required.
   if (backend != c10::DispatchKeySet(c10::DispatchKey::CPU))
     for (const Alias& alias : aliases)
       if (alias.npu.requires_grad()) alias.cpu.set_requires_grad(true);

@@ -1,5 +1,5 @@
-// Running an operator while the caller waits: result shapes depend on data, or
-// nobody can tell them in advance.
+// Runs an operator while the caller waits, because its result shapes depend on
+// data or cannot be known in advance.
 #pragma once
 
 #include <ATen/core/stack.h>

@@ -1,4 +1,4 @@
-// Operators that are not torch's own: what is known of them is their schema.
+// Operators that are not torch's own, of which only the schema is known.
 #pragma once
 
 #include "csrc/ops/op.h"
@@ -7,11 +7,11 @@ namespace npu {
 
 bool is_third_party(const Op& op);
 
-// Says, once per operator of somebody else's, that its calls wait, and what to
-// do about it. After a call that waited and succeeded.
+// Warns, once for each third-party operator, that its calls wait, and says what
+// to do about it. Called after a call that waited and succeeded.
 void tell_that_it_waits(const Op& op);
 
-// How it is said; as torch's own warnings by default.
+// Sets how it warns; by default as torch itself does.
 void set_warn_hook(void (*warn)(const std::string& text));
 
 }  // namespace npu

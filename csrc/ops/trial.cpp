@@ -28,7 +28,7 @@ namespace {
 
 constexpr int64_t kMaxElements = 1 << 16;
 
-// One thing that a verdict was found for.
+// An operator and a kind of call for which a verdict is known.
 struct Tried {
   const Op* op;
   std::vector<int64_t> kind;
@@ -63,8 +63,8 @@ struct Known {
   std::unordered_map<Tried, Judgement, HashOfKind, SameKind> judgements;
 
   void set(const Op& op, const CallKind& kind, Judgement judgement) {
-    // A program whose kinds do not end, as of numbers that decide, tries some
-    // of them twice.
+    // Where a program makes ever new kinds of calls, because numbers decide,
+    // some are forgotten and tried twice.
     constexpr size_t kMost = 8192;
     std::lock_guard lock(mutex);
     if (judgements.size() >= kMost) judgements.erase(judgements.begin());
@@ -77,10 +77,10 @@ Known& known() {
   return *instance;
 }
 
-// Everything about the layout of a tensor that decides in which order the
-// dimensions of a result lie.
+// Adds everything about the layout of a tensor that may decide the order of a
+// result's dimensions in memory.
 void add_layout(CallKind& kind, const at::Tensor& t) {
-  // The usual one, for which the order needs not be found.
+  // The usual layout, for which the order need not be computed.
   constexpr int64_t kUsual = -6;
   if (has_default_strides(*t.unsafeGetTensorImpl())) {
     int64_t of_one = 0;  // its dimensions of one element
@@ -94,7 +94,7 @@ void add_layout(CallKind& kind, const at::Tensor& t) {
   for (const int64_t dim : order)
     kind.push_back(dim | int64_t(t.size(dim) == 1) << 8 |
                    int64_t(t.stride(dim) == 0) << 9);
-  // Many kernels look at all elements in one row, or refuse.
+  // Many kernels view the tensor as one row of elements, or refuse it.
   const bool in_a_row = at::detail::computeStride(t.sizes(), t.strides(),
                                                   at::IntArrayRef(t.numel()))
                             .has_value();
@@ -109,8 +109,9 @@ void add_number(CallKind& kind, const Op& op, const at::Scalar& s) {
     kind.push_back(std::bit_cast<int64_t>(value));
 }
 
-// Whether the shapes of a call come from where its kernel takes them. On cpu it
-// first turns operands into the type it computes in, which closes gaps in them.
+// Whether the shapes of a call come from the same code as its kernel's. A cpu
+// kernel first converts operands to the type that it computes in, which closes
+// gaps in them, so such calls do not count.
 bool shares_kernels_code(const Op& op, at::ArrayRef<c10::IValue> stack) {
   if (op.meta != Meta::kSharesKernelsCode && op.meta != Meta::kElementWise)
     return false;
@@ -126,14 +127,14 @@ bool shares_kernels_code(const Op& op, at::ArrayRef<c10::IValue> stack) {
   return !(converted && gaps);
 }
 
-// Of a number what may decide in which order the dimensions of a result lie:
-// it may name one.
+// The part of a number that may decide the order of a result's dimensions: the
+// number may name a dimension.
 int64_t as_dimension(int64_t n) {
   constexpr int64_t kDimensions = 8;
   return n >= -kDimensions && n < kDimensions ? n : kDimensions;
 }
 
-// The same of a list, or flags.
+// Adds the same part of each number of a list, or its flags.
 void add_list(CallKind& kind, const c10::IValue& list) {
   if (list.isIntList())
     for (const c10::IValue& n : list.toListRef())
@@ -158,8 +159,8 @@ CallKind kind_of(const Op& op, at::ArrayRef<c10::IValue> stack,
     } else if (value.isBool()) {
       kind.push_back(-2 - value.toBool());
     } else if (value.isInt()) {
-      // A shape function of ours knows which numbers are right. One that is no
-      // ArgKind::kInt names a dtype or the like.
+      // A shape function written here knows which numbers are right. An integer
+      // that is no ArgKind::kInt names a dtype or the like.
       kind.push_back(schema.shapes && schema.kinds[i] == ArgKind::kInt
                          ? as_dimension(value.toInt())
                          : value.toInt());
@@ -173,8 +174,8 @@ CallKind kind_of(const Op& op, at::ArrayRef<c10::IValue> stack,
       add_list(kind, value);
     }
   }
-  // Lists hold tensors of their own. What kernels refuse of an empty one
-  // depends on the dimension that they go along.
+  // The tensors of lists count, too. Which empty tensors a kernel refuses
+  // depends on the dimension that it works along.
   for_each_tensor(schema, stack, [&](const at::Tensor& t, size_t) {
     int64_t empty = 0;  // its dimensions without elements
     if (t.numel() == 0)
@@ -183,7 +184,7 @@ CallKind kind_of(const Op& op, at::ArrayRef<c10::IValue> stack,
     kind.push_back(int64_t(t.scalar_type()) | empty << 8);
     if (!shared) add_layout(kind, t);
     if (!is_npu(t) && t.dim() == 0) {
-      const KernelMode mode;  // the number is read for the kernel
+      const KernelMode mode;  // reads the number as the kernel does
       add_number(kind, op, t.item());
     }
   });
@@ -201,7 +202,7 @@ at::Tensor zeros_with_strides_of(const at::Tensor& t) {
   return z;
 }
 
-// A few zeros in place of a large tensor. What is equal stays so.
+// A few zeros in place of a large tensor. Equal sizes stay equal.
 at::Tensor few_zeros_like(const at::Tensor& t) {
   constexpr int64_t kFew = 4;
   std::vector<int64_t> sizes = t.sizes().vec();
@@ -211,9 +212,9 @@ at::Tensor few_zeros_like(const at::Tensor& t) {
   return z;
 }
 
-// The results of the call on zeros; `few`: in place of large tensors. Then
-// tensors that lie at one address are one, which is all that is told of an
-// overlap.
+// The results of the call on zeros. `few`: small tensors take the place of
+// large ones; then tensors at one address become one tensor, which is all of an
+// overlap that is kept.
 torch::jit::Stack results_on_zeros(const Op::Schema& schema,
                                    at::ArrayRef<c10::IValue> stack,
                                    const Overlap& overlap, bool few = false) {
@@ -240,8 +241,8 @@ torch::jit::Stack results_on_zeros(const Op::Schema& schema,
 
 std::atomic<uint64_t> corrections_{0};
 
-// Runs the call on zeros; corrects `inferred`. On a few zeros it only finds out
-// whether the kernel takes such arguments.
+// Runs the call on zeros and corrects `inferred`. With `few` it only finds out
+// whether the kernel accepts such arguments.
 Judgement run_on_zeros(const Op& op, at::ArrayRef<c10::IValue> stack,
                        const Overlap& overlap, Inferred& inferred, bool few) {
   torch::jit::Stack zeros;
@@ -279,7 +280,8 @@ Verdict try_on_zeros(const Op& op, at::ArrayRef<c10::IValue> stack,
                      const Overlap& overlap, Inferred& inferred) {
   const Op::Schema& schema = op.schema();
   if (schema.is_random && !schema.has_generator) return Verdict::kAgrees;
-  // A kernel of somebody else's may do more than compute: it runs when called.
+  // A third-party kernel may do more than compute, so it runs only when it is
+  // called.
   if (is_third_party(op)) return Verdict::kAgrees;
   if (overlap.degree == Overlap::Degree::kUnusual) {
     const Verdict verdict =
@@ -298,7 +300,7 @@ Verdict try_on_zeros(const Op& op, at::ArrayRef<c10::IValue> stack,
       const Judgement& judgement = at->second;
       if (judgement.verdict == Verdict::kAgrees && !judgement.orders.empty())
         lay_out(inferred, judgement.orders);
-      // Where the two differ every shape must be tried anew.
+      // Where kernel and inference differ, every shape has to be tried anew.
       if (judgement.verdict != Verdict::kDiffers || few)
         return judgement.verdict;
     }

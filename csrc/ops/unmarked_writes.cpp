@@ -7,18 +7,18 @@
 namespace npu {
 namespace {
 
-// Operators older than the marks. The overloads of one have the same first
-// arguments.
+// Operators whose schemas are older than the marks of written arguments. All
+// overloads of one have the same first arguments.
 struct Unmarked {
   std::string_view op;
-  size_t first, last;  // the arguments written
+  size_t first, last;  // the arguments that it writes
   int if_true;         // only if this argument is true; -1: always
 };
 constexpr Unmarked kUnmarked[] = {
-    // The running mean and variance.
+    // They write the running mean and variance.
     {"aten::native_batch_norm", 3, 4, 5},
     {"aten::batch_norm_update_stats", 1, 2, -1},
-    // The workspace.
+    // It writes the workspace.
     {"aten::mkldnn_rnn_layer_backward", 22, 22, -1},
 };
 

@@ -5,8 +5,8 @@
 namespace npu {
 
 uint8_t unusual_value_class(double value) {
-  // Where the range of a type ends, for either sign: of 8, 16, 32 and 64 bits,
-  // of half, bfloat16 and float.
+  // The ends of the ranges of types, for either sign: integers of 8, 16, 32 and
+  // 64 bits, half, bfloat16 and float.
   constexpr double kEnds[] = {
       127.0,          128.0,   255.0,        32767.0,      32768.0,
       65504.0,        65535.0, 2147483647.0, 2147483648.0, 4294967295.0,

@@ -1,5 +1,5 @@
-// How a number differs from others for the checks that kernels make of their
-// arguments.
+// Classes of numbers between which the checks that kernels make of their
+// arguments may differ.
 #pragma once
 
 #include <bit>
@@ -10,11 +10,11 @@ namespace npu {
 
 uint8_t unusual_value_class(double value);
 
-// A kernel refuses some numbers: an exponent that is negative, a divisor that
-// is zero, one that its tensor's type cannot hold. Two numbers of one class
-// are refused together, whatever the kernel. Nearly all numbers that programs
-// compute with are of two classes, so a learning rate that changes from step
-// to step is a value and no part of its call's identity.
+// Kernels refuse some numbers: a negative exponent, a divisor of zero, a number
+// that the tensor's type cannot hold. Every kernel refuses either both or
+// neither of two numbers of one class. Nearly all numbers that programs compute
+// with are in two classes, so a learning rate that changes from step to step
+// does not change its call's key.
 inline uint8_t value_class(double value) {
   const double magnitude = std::fabs(value);
   if (magnitude > 0 && magnitude <= 127) [[likely]]

@@ -22,7 +22,8 @@ constexpr at::ScalarType kBoolOnly[] = {at::kBool};
 constexpr at::ScalarType kComplexHalfOnly[] = {at::kComplexHalf};
 constexpr at::ScalarType kBoolAndComplexHalf[] = {at::kBool, at::kComplexHalf};
 
-// tests/conformance/cuda_dtypes.py compares it with torch's operator database.
+// tests/conformance/cuda_dtypes.py compares this with torch's operator
+// database.
 constexpr Narrow kNarrow[] = {
     {"aten::histc", kIntegers},
     {"aten::abs", kBoolOnly},
@@ -83,7 +84,8 @@ at::ScalarType wider(at::ScalarType dtype) {
   }
 }
 
-// What comes out of a kernel in the wider dtype; nothing: it stays.
+// The dtype to which a result in the wider dtype is converted; nothing: it
+// stays.
 std::optional<at::ScalarType> brought_back(at::ScalarType narrow,
                                            at::ScalarType result) {
   if (result == wider(narrow)) return narrow;

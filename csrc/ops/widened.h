@@ -1,4 +1,4 @@
-// Dtypes that CUDA's kernels take and cpu's do not: computed in a wider one.
+// Computes in a wider dtype where CUDA's kernels take a dtype and cpu's do not.
 #pragma once
 
 #include <ATen/core/stack.h>
@@ -9,13 +9,13 @@
 
 namespace npu {
 
-// The dtypes of which that is true of an operator, by its full name: those of
-// its first tensor.
+// The dtypes of the first tensor for which that is so, of an operator by its
+// full name.
 at::ArrayRef<at::ScalarType> widened_dtypes(std::string_view op);
 
-// Where the call is of such an operator and dtype: calls it with its tensors in
-// the wider dtype, brings its results back to the dtype they have on CUDA, and
-// returns true. Each step is launched as any other call; nothing waits.
+// Where the call has such an operator and dtype, calls it with its tensors in
+// the wider dtype, converts its results to the dtype that they have on CUDA,
+// and returns true. Each step is launched like any other call; nothing waits.
 bool call_widened(const Op& op, torch::jit::Stack& stack);
 
 }  // namespace npu

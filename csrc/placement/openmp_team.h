@@ -7,9 +7,9 @@ namespace npu {
 // that is about to sleep. libgomp counts the threads of all teams, idle ones
 // included, and once they exceed the cores no team spins at its barriers any
 // more: an idle team of the caller's slows down the kernels on the launcher
-// (bench/train.py, case resnet). The thread's next parallel loop makes a new
-// team, so this happens at most every 100 ms. Not to be called inside of a
-// parallel loop.
+// (bench/train.py, case cnn). The thread's next parallel loop makes a new team,
+// so this happens at most every 100 ms. Not to be called inside of a parallel
+// loop.
 void dismiss_openmp_team();
 
 }  // namespace npu

@@ -18,7 +18,7 @@ inline constexpr uint64_t kMostPerTaskNs = 100'000;
 inline constexpr uint64_t kLaunchesForNs = 4'000'000;
 // How long libgomp is not told of more threads again. bench/dynamic.py.
 inline constexpr uint64_t kCrowdPauseNs = 10'000'000;
-// How often a thread may end its OpenMP team. bench/train.py, case resnet.
+// How often a thread may end its OpenMP team. bench/train.py, case cnn.
 inline constexpr uint64_t kTeamPauseNs = 100'000'000;
 
 // The longest that a normal task waits for urgent ones. No bench shows it; it

@@ -77,6 +77,13 @@ void check_device(int device) {
 
 void set_exception_hook(ExceptionHook hook) { exception_hook = hook; }
 
+void raise_no_host_memory(const char* op) {
+  TORCH_CHECK_WITH(
+      OutOfMemoryError, false, op,
+      ": out of host memory while it was called. Free some, or raise the limit "
+      "of the process or its container (ulimit -v, memory.max)");
+}
+
 int describe_exception(npu_failure& failure) noexcept {
   try {
     if (exception_hook && exception_hook(failure)) return failure.code;

@@ -25,6 +25,9 @@ void raise_if_failed(const Stream& stream);
 using RaiseHook = void (*)(const StreamError& error);
 void set_raise_hook(RaiseHook hook);
 
+// Throws torch.OutOfMemoryError: the host has no memory for a call of `op`.
+[[noreturn]] void raise_no_host_memory(const char* op);
+
 // Throws unless device work is possible here: after a fork it is not.
 void check_usable();
 

@@ -11,6 +11,9 @@ from npu_dispatch.program import Runner, what_to_run
 
 __all__ = ["calibrate", "plan"]
 
+# Of the CPUs: what `calibrate` says nothing about.
+_MOST_OF_OTHERS = 0.05
+
 
 def _host_speed(_: click.Context, __: click.Parameter, value: str | None) -> float:
     if value is None:
@@ -139,9 +142,18 @@ def calibrate(sheet: Path, name: str) -> None:
 
     npu_dispatch.register()
     from npu_dispatch.plan.calibrate import measure, sheet_text
+    from npu_dispatch.system.bystanders import Bystanders
 
+    bystanders = Bystanders()
     text = sheet_text(name, measure())
+    others = bystanders.share()
     sheet.parent.mkdir(parents=True, exist_ok=True)
     sheet.write_text(text)
     click.echo(text)
     click.echo(f"wrote {sheet}")
+    if others > _MOST_OF_OTHERS:
+        click.echo(
+            f"Other processes took {others:.0%} of this machine's CPUs meanwhile, so "
+            "the sheet may be of a slower device: measure again when they are idle.",
+            err=True,
+        )

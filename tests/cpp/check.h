@@ -1,4 +1,5 @@
-// What a C++ test is made of: TEST(Suite, Name) { ... EXPECT_EQ(a, b); ... }
+// The test framework of the C++ tests: TEST(Suite, Name) { ... EXPECT_EQ(a, b);
+// ... }
 #pragma once
 
 #include <concepts>

@@ -1,6 +1,6 @@
 // Runs the tests of an executable: all, or those whose "Suite.Name" contains
-// one of the arguments; with "-x" as the first, up to the first that fails. The
-// last line is "N passed, N failed".
+// one of the arguments. With "-x" as the first argument it stops at the first
+// failure. The last line is "N passed, N failed".
 #include <stdio.h>
 #include <string.h>
 

@@ -1,4 +1,4 @@
-// Running part of a test in a process of its own.
+// Runs a part of a test in a process of its own.
 #pragma once
 
 #include <stdio.h>

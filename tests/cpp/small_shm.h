@@ -1,4 +1,4 @@
-// A /dev/shm of the test's own, as small as it likes.
+// A /dev/shm of the test's own, of any size.
 #pragma once
 
 #include <fcntl.h>
@@ -18,8 +18,8 @@ inline void write_text(const char* path, const std::string& text) {
   close(file);
 }
 
-// Gives the calling process, of one thread, a /dev/shm of so many bytes.
-// False, and a line on stderr, where the system allows no such thing.
+// Gives the calling process, which has one thread, a /dev/shm of `bytes`.
+// False, with a line on stderr, where the system does not allow it.
 inline bool small_shm(size_t bytes) {
   const std::string user = std::to_string(getuid());
   bool done = !unshare(CLONE_NEWNS);
@@ -34,7 +34,7 @@ inline bool small_shm(size_t bytes) {
   return done;
 }
 
-// Leaves not a page of it.
+// Uses up all of it.
 inline void fill_shm() {
   static const char page[4096] = {1};
   const int file = open("/dev/shm/filler", O_WRONLY | O_CREAT, 0600);

@@ -1,4 +1,4 @@
-// Files for what reads some, removed at the end of the test.
+// A folder of files for a test, removed at its end.
 #pragma once
 
 #include <stdlib.h>
@@ -18,7 +18,7 @@ class TemporaryFolder {
   ~TemporaryFolder() { std::filesystem::remove_all(path); }
   TemporaryFolder(const TemporaryFolder&) = delete;
 
-  // `file` may be in folders, which are made.
+  // Writes a file; the folders in its path are made.
   void write(const std::string& file, const std::string& text) const {
     const std::filesystem::path to = std::filesystem::path(path) / file;
     std::filesystem::create_directories(to.parent_path());

@@ -21,8 +21,8 @@ for line in range(1, 40):
     assert calls.fault_arm(0, ctypes.c_long(1 + line % 8))  # operator new
     try:
         launch_from(line)
-    except RuntimeError as error:
-        assert "bad_alloc" in str(error), error
+    except torch.OutOfMemoryError as error:
+        assert "aten::add" in str(error) and "out of host memory" in str(error), error
         raised += 1
     calls.fault_disarm()
     failed += calls.fault_failed()

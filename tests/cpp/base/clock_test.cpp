@@ -23,7 +23,8 @@ TEST(Clock, HasOnePositiveRate) {
   EXPECT_EQ(rate, ns_per_tick());
 }
 
-// For longer than it goes without reading the clock.
+// The test lasts longer than the millisecond for which TickClock only counts
+// ticks.
 TEST(Clock, CountedOnByTicksIsNotAheadAndDoesNotGoBack) {
   TickClock clock;
   const uint64_t start = now_ns();

@@ -1,4 +1,4 @@
-// What every driver must do, on the one that NPU_DRIVER names.
+// Tests what every driver must do, on the driver that NPU_DRIVER names.
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,7 +22,8 @@ class Reports {
  public:
   const npu_reports& table() const { return table_; }
 
-  // The number that failed, or 0, once `number` or a failure is reported.
+  // Waits until `number` or a failure is reported; returns the number that
+  // failed, or 0.
   uint64_t wait_for(uint64_t number) {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return done_ >= number || failed_; });
@@ -72,7 +73,7 @@ class Reports {
   npu_failure failure_{};
 };
 
-// A queue of the driver, whichever of launch and submit it has.
+// A queue of the driver, whether that has launch or submit.
 class Queue {
  public:
   explicit Queue(int priority = 0)
@@ -83,7 +84,8 @@ class Queue {
   bool there() const { return queue_; }
   Reports& reports() { return reports_; }
 
-  // The number of the task, which has begun; NPU_BUSY is asked again.
+  // Submits a task, again and again while the driver is busy; returns its
+  // number.
   uint64_t submit(const npu_kernel& kernel, const uint64_t* words) {
     npu_failure failure;
     int code;
@@ -98,7 +100,7 @@ class Queue {
     reports_.forget_failure();
   }
 
-  // The outcome of a task that is waited for.
+  // Runs a task, waits for it and returns its outcome.
   int run(const npu_kernel& kernel, const uint64_t* words, std::string& text) {
     if (driver().launch) {
       npu_failure failure;
@@ -145,7 +147,7 @@ TEST(Driver, OfAnIncompleteTableIsRefusedWithTheNameOfWhatIsMissing) {
                      t.submit = submit;
                    }),
                    "queue_reset"));
-  // What lies beyond the size that it says is not there.
+  // Members beyond the size that a table states are not there.
   EXPECT_TRUE(
       says(fault([](auto& t) { t.size = offsetof(npu_driver, launch); }),
            "neither"));

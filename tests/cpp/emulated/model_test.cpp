@@ -1,4 +1,4 @@
-// The clock of an emulated device, in times that are told to it.
+// The model of an emulated device, which is told the time.
 #include "csrc/driver/emulated/model.h"
 
 #include "tests/cpp/check.h"

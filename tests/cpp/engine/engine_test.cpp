@@ -1,5 +1,6 @@
-// Each test is a process of its own: the engine is one per process, and these
-// are about its beginning and end. This process never makes a stream.
+// Each test runs in a process of its own: there is one engine per process, and
+// these tests are about its beginning and its end. This process itself never
+// makes a stream.
 #include "csrc/engine/engine.h"
 
 #include <sched.h>
@@ -28,7 +29,7 @@ using check::kNothing;
 using check::submit;
 using check::word;
 
-// What a child returns: 0, or the line of the first thing that was wrong.
+// Makes a child return 1, and print the line, where the condition is false.
 #define REQUIRE(condition) \
   if (!(condition)) return fprintf(stderr, "line %d\n", __LINE__), 1
 
@@ -203,7 +204,8 @@ TEST(Engine, SaysWhichStreamHoldsAnother) {
   EXPECT_EQ(ended.code, 0);
 }
 
-// Another process writes the word; the next sampled task is who sees it.
+// Another process writes the word, and the launcher sees it at the next sampled
+// task.
 TEST(Engine, BlocksEachLaunchWhileAnAdministratorAsksForIt) {
   const auto ended = in_child([] {
     Stream& stream = current_stream(0);

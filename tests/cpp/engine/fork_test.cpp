@@ -37,8 +37,8 @@ TEST(Fork, AfterTheFirstStreamMakesTheChildRefuseWork) {
   const auto ended = in_child([] {
     submit(current_stream(0), kNothing, {});
 #ifdef __SANITIZE_THREAD__
-    // Its runtime has locks of its own, which a thread that begins may hold at
-    // the fork; the child would then wait for them.
+    // ThreadSanitizer's runtime has locks of its own, which a starting thread
+    // may hold at the fork; the child would then wait for them.
     check::drain(current_stream(0));
 #endif
     const auto inner = in_child([] {

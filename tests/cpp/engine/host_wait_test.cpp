@@ -46,7 +46,7 @@ void interrupt() {
   throw std::runtime_error("interrupted");
 }
 
-// Queues a gate that only the hooks (or the test) open.
+// Queues a gate that only the hooks, or the test, open.
 void block(Stream& stream, Gate& gate) {
   submit(stream, kGate, {word(&gate)});
   gate.wait_until_entered();
@@ -87,7 +87,7 @@ TEST(HostWait, CanBeRefusedWhileItIsWatched) {
     set_host_wait_hooks({nullptr, nullptr, nullptr, refuse, nullptr});
     watch_host_waits(true);
     try {
-      // Would never end.
+      // This wait would never end.
       host_wait(stream, stream.tail(), WaitReason::kItem, "item");
       return 1;
     } catch (const std::runtime_error&) {
@@ -124,7 +124,7 @@ TEST(HostWait, IsReportedWhenItTookTimeAndAlwaysWhileWatched) {
   EXPECT_EQ(ended.err, "");
 }
 
-// What is done already is not waited for.
+// A wait for tasks that are done already waits for none.
 TEST(HostWait, TellsHowManyTasksItWaitsFor) {
   const auto ended = in_child([] {
     static Gate gate;
@@ -149,8 +149,8 @@ TEST(HostWait, TellsHowManyTasksItWaitsFor) {
   EXPECT_EQ(ended.err, "");
 }
 
-// The limits are of synchronize() of a device and of a stream; a wait that is
-// over, or of another kind, has none.
+// There are limits for synchronize() of a device and of a stream; a wait that
+// is over, or of another kind, has none.
 TEST(HostWait, EndsAfterTheTimeThatTheEnvironmentGivesIt) {
   const auto ended = in_child([] {
     setenv("ACL_STREAM_TIMEOUT", "1", 1);        // milliseconds
@@ -204,8 +204,8 @@ TEST(HostWait, OfADeviceEndsAfterItsOwnTime) {
   EXPECT_EQ(ended.err, "");
 }
 
-// Its count goes up when it begins, its time when it has ended, and nothing
-// says any longer that it waits.
+// The count of waits rises when it begins and their time when it ends;
+// afterwards nothing says any longer that it waits.
 TEST(HostWait, ThatIsGivenUpIsCountedToItsEnd) {
   const auto ended = in_child([] {
     static Gate gate;
@@ -306,7 +306,8 @@ TEST(HostWait, LeavesAFullRingUnchangedWhenInterrupted) {
   EXPECT_EQ(ended.err, "");
 }
 
-// In a child: the line that failed, as far as an exit code can say it.
+// For use in a child: returns the number of the line that failed, as far as an
+// exit code can hold it.
 #define CHECK(condition) \
   if (!(condition)) return __LINE__ % 250 + 1
 
@@ -365,7 +366,7 @@ TEST(HostWait, OfALaunchThatBlocksLeavesForeignWorkQueuedWhenInterrupted) {
   EXPECT_EQ(ended.err, "");
 }
 
-// Legal where launches do not block, so legal where they do.
+// This is legal where launches do not block, so it must be where they do.
 TEST(HostWait, IsNotAskedOfATaskThatLaunchesAnotherOnItsStream) {
   static constexpr npu_kernel kLaunches{
       [](const npu_kernel*, const uint64_t* words, npu_failure* failure) {

@@ -1,5 +1,6 @@
-// Who gets which stream, and what reaches all of them. Each test is a process
-// of its own: pools and switches are the process's.
+// Which streams the pools hand out, and which settings reach all of them. Each
+// test runs in a process of its own, because pools and switches belong to the
+// process.
 #include "csrc/engine/stream_pools.h"
 
 #include <stdlib.h>
@@ -28,7 +29,7 @@ namespace {
 using check::kNothing;
 using check::submit;
 
-// What goes wrong in the child is written to stderr.
+// Failures in the child are written to stderr.
 void in_a_process(const std::function<void()>& body) {
   const auto ended = check::in_child([&] {
     body();
@@ -136,8 +137,8 @@ TEST(Engine, ProfilesPresentAndFutureStreamsFromItsBeginToItsEnd) {
     synchronize_device(0, WaitReason::kDeviceSync);
     EXPECT_EQ(stop_profile().size(), 0);
 
-    // What an earlier profile left is not part of the next one, nor are its
-    // scopes.
+    // Neither the records nor the scopes of an earlier profile are part of the
+    // next one.
     enter_scope(Scope::kOperator, 7);
     present.set_profiled(true);
     submit(present, kNothing, {});
@@ -147,7 +148,7 @@ TEST(Engine, ProfilesPresentAndFutureStreamsFromItsBeginToItsEnd) {
     enter_scope(Scope::kRange, 8);
     submit(present, kNothing, {});
     leave_scope(Scope::kRange);
-    leave_scope(Scope::kRange);  // of before
+    leave_scope(Scope::kRange);  // it was entered before the profile
     synchronize_device(0, WaitReason::kDeviceSync);
     { RunsOnCaller here(present, "test::here"); }
     const auto runs = stop_profile();

@@ -55,7 +55,7 @@ TEST(Stillness, HoldsWhatOtherThreadsSubmitMeanwhile) {
       Stillness stillness(0, kLong);
       REQUIRE(stillness.reached());
       const uint64_t seen = ran.load(), before = submitted.load();
-      // Until the other thread has submitted more, or has enough queued.
+      // Wait until the other thread has submitted more, or has enough queued.
       while (submitted.load() < before + 32 && queued() < 64)
         std::this_thread::yield();
       still = still && ran.load() == seen;

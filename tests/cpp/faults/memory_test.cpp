@@ -1,5 +1,5 @@
-// No memory can be had for a queue or for long arguments: whoever asks is told,
-// and goes on when there is some.
+// There is no memory for a queue or for long arguments: whoever asks gets an
+// error, and goes on when there is memory again.
 #include <errno.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -27,8 +27,8 @@ using check::kNothing;
 using check::submit;
 using check::word;
 
-// While one exists, none of the calls below gets memory. What a limit of
-// addresses leaves to a process is not the same under the sanitizers.
+// While one exists, none of the calls below gets memory. (A limit of the
+// address space would not work the same way under the sanitizers.)
 class NoMemory {
  public:
   NoMemory() { there_is_none = true; }
@@ -127,7 +127,7 @@ TEST(NoMemory, RefusesAStreamAndMakesItLater) {
   EXPECT_EQ(ended.code, 0);
 }
 
-// The task is the graph's before anybody can refuse it.
+// The graph owns the task before anybody can refuse it.
 TEST(NoMemory, EndsACaptureInAnErrorAndTheNextOneWorks) {
   const auto ended = in_child([] {
     Stream& stream = check::side_stream();
@@ -157,7 +157,7 @@ TEST(NoMemory, EndsACaptureInAnErrorAndTheNextOneWorks) {
   EXPECT_EQ(ended.code, 0);
 }
 
-// words: none. A kernel that takes the memory away, and fails.
+// words: none. Takes the memory away, and fails.
 int run_fail_without_memory(const npu_kernel*, const uint64_t*,
                             npu_failure* failure) {
   snprintf(failure->text, sizeof failure->text,

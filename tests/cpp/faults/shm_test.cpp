@@ -1,4 +1,5 @@
-// A /dev/shm without memory: whoever is watched must not die of it.
+// A /dev/shm without memory must not kill the process that publishes
+// statistics.
 #include <string.h>
 #include <sys/stat.h>
 
@@ -51,7 +52,7 @@ TEST(FullShm, LeavesTheProcessItsStatisticsAndSaysSo) {
   EXPECT_EQ(times(ended.err, strerror(ENOSPC)), 1);
 }
 
-// Where the segment itself still found memory.
+// The segment itself has found memory, but not all of its streams do.
 TEST(FullShm, LeavesOutTheStreamsThatComeLaterAndCountsThem) {
   const auto ended = in_child([] {
     if (!check::small_shm(size_t{8} << 20)) return kNotTested;
@@ -73,7 +74,7 @@ TEST(FullShm, LeavesOutTheStreamsThatComeLaterAndCountsThem) {
   EXPECT_EQ(times(ended.err, "cannot see all streams' statistics"), 1);
 }
 
-// Names, call sites and waits are written to while nobody asks for memory.
+// Names, call sites and waits are written without asking for memory first.
 TEST(FullShm, HarmsNothingThatIsWrittenLater) {
   const auto ended = in_child([] {
     if (!check::small_shm(size_t{8} << 20)) return kNotTested;
@@ -93,7 +94,7 @@ TEST(FullShm, HarmsNothingThatIsWrittenLater) {
   EXPECT_EQ(ended.code, 0);
 }
 
-// Two containers that share /dev/shm: both have a process of our number.
+// Two containers share /dev/shm, and both have a process of this number.
 TEST(SharedShm, LeavesTheSegmentOfAnotherContainerAlone) {
   const auto ended = in_child([] {
     if (!check::small_shm(size_t{16} << 20)) return kNotTested;
@@ -119,7 +120,7 @@ TEST(SharedShm, LeavesTheSegmentOfAnotherContainerAlone) {
   EXPECT_EQ(ended.code, 0);
 }
 
-// Nobody waits for who may write to a FIFO that lies where segments do.
+// A FIFO in the folder of the segments must not make anybody wait for a writer.
 TEST(SharedShm, IsNotHeldUpByAFifo) {
   const auto ended = in_child([] {
     if (!check::small_shm(size_t{16} << 20)) return kNotTested;

@@ -1,4 +1,4 @@
-// Streams that end, or come to a stop, while somebody submits to them.
+// Streams whose launchers end, or stand still, while somebody submits to them.
 #include <errno.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -27,7 +27,7 @@ using check::kNothing;
 using check::submit;
 using check::word;
 
-// words: Gate*, Stream*, vector<uint64_t>*. A task that launches another.
+// words: Gate*, Stream*, vector<uint64_t>*. Launches another task.
 int run_submit(const npu_kernel*, const uint64_t* words, npu_failure*) {
   reinterpret_cast<Gate*>(words[0])->pass();
   return submit(*reinterpret_cast<Stream*>(words[1]), kAppend, {words[2], 1})
@@ -36,7 +36,7 @@ int run_submit(const npu_kernel*, const uint64_t* words, npu_failure*) {
 }
 constexpr npu_kernel kSubmit{run_submit, "test::submit", nullptr, 0};
 
-// Whichever of the two is first: the stop, or the task's submission.
+// Either of the two may be first: the stop, or the task's submission.
 constexpr int kRounds = 200;
 
 TEST(Stop, IsNotHeldUpByATaskThatSubmitsToItsOwnStream) {
@@ -74,7 +74,7 @@ TEST(Stop, IsNotHeldUpByATaskOfAnotherStreamThatSubmitsToIt) {
       gate.open();
       stopping.join();
       host_wait(other, other.tail(), WaitReason::kStreamSync);
-      // What came after the stop has begun a launcher of its own.
+      // The task that came after the stop has started another launcher.
       host_wait(stream, stream.tail(), WaitReason::kStreamSync);
       if (got.size() != 1) return 1;
     }
@@ -83,7 +83,7 @@ TEST(Stop, IsNotHeldUpByATaskOfAnotherStreamThatSubmitsToIt) {
   EXPECT_EQ(ended.code, 0);
 }
 
-// The submission found a launcher when it began, and none when it ends.
+// The submission finds a launcher when it begins, and none when it ends.
 TEST(Stop, LosesNoTaskThatWasOpenMeanwhile) {
   const auto ended = in_child([] {
     for (int i = 0; i < kRounds; ++i) {
@@ -116,8 +116,9 @@ TEST(Stop, SaysWhetherThereWasALauncher) {
   EXPECT_TRUE(stream.idle());
 }
 
-// The launcher has given back three slots, not the batch that it announces,
-// when it comes to wait for what this thread does only afterwards.
+// The launcher has given back three slots, which is less than the batch that it
+// announces, when it begins to wait for something that this thread does only
+// later.
 TEST(FullRing, LetsACallerInAsSoonAsASlotIsFree) {
   const auto ended = in_child([] {
     Stream stream(0, 0, 0, StreamMode::kQueued, 64);

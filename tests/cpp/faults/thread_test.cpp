@@ -1,4 +1,5 @@
-// No thread can be had: what needs one says so, and goes on when there is one.
+// No thread can be started: calls that need one raise, and work when there is
+// one.
 #include <pthread.h>
 #include <signal.h>
 
@@ -23,8 +24,8 @@ using check::submit;
 using check::wait;
 using check::word;
 
-// While one exists, new threads ask for a stack larger than all addresses. A
-// limit of threads would not hold for root.
+// While one exists, new threads ask for a stack that is larger than the address
+// space. (A limit of threads would not hold for root.)
 class NoThreads {
  public:
   NoThreads() {
@@ -79,8 +80,9 @@ TEST(NoThreads, RefuseTheTaskWithAReasonAndLeaveTheCallerItsSignals) {
   EXPECT_EQ(ended.code, 0);
 }
 
-// One of a graph's streams has its launcher, the other cannot get one: the
-// place that the replay had taken in the first does not hold it up.
+// One of a graph's streams has its launcher and the other cannot get one. The
+// place that the replay had taken in the first stream must not hold that stream
+// up.
 TEST(NoThreads, LeaveTheOtherStreamsOfAGraphUsable) {
   const auto ended = in_child([] {
     Stream &a = check::side_stream(), &b = check::side_stream();

@@ -89,7 +89,7 @@ TEST(Capture, CountsHowItEndedByTheFirstCause) {
   EXPECT_TRUE(active_capture() == nullptr && stream.sink() == nullptr);
 }
 
-// Who may wait for work that is none of the capture's, by mode and thread.
+// Which threads may wait for work that is not captured, by mode.
 TEST(Capture, ForbidsWaitsAsItsModeSays) {
   Stream &captured = side_stream(), &other = side_stream();
   struct Case {

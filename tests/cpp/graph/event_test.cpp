@@ -37,7 +37,7 @@ TEST(CapturedEvent, IsDoneOnceAReplayHasReachedIt) {
 
   EXPECT_TRUE(plain.done());
   EXPECT_TRUE(!timed.done());
-  timed.synchronize();  // the replay's stream is what is waited for
+  timed.synchronize();  // returns: the replay's stream is to be waited for
   uint64_t last = 0;
   for (int i = 0; i < 2; ++i) {
     EXPECT_TRUE(replay(graph, stream));
@@ -48,8 +48,8 @@ TEST(CapturedEvent, IsDoneOnceAReplayHasReachedIt) {
   }
 }
 
-// The graph holds the time of an event that is gone, and the event that of a
-// graph that is.
+// A graph keeps the time of an event that was destroyed, and an event the time
+// of a graph that was.
 TEST(CapturedEvent, AndItsGraphMayGoInAnyOrder) {
   Stream& stream = side_stream();
   Event stays(Timing::kOn);

@@ -23,7 +23,7 @@ inline bool replay(Graph& graph, Stream& stream) {
   return graph.replay(stream, failed);
 }
 
-// What a capture said when it refused the call; empty when it did not.
+// The text with which a capture refused the call; empty when it did not.
 template <typename Call>
 std::string refused(Call call) {
   try {
@@ -38,7 +38,7 @@ inline bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-// `other` goes on after what `stream` has been given.
+// Makes `other` go on only after what `stream` has been given.
 inline void join(Stream& stream, Stream& other) {
   Event event(Timing::kOff);
   event.record(stream);

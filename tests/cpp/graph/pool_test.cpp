@@ -1,4 +1,4 @@
-// A graph's pool, its end, and what others are told of its replays.
+// A graph's pool, the graph's end, and what observers are told of its replays.
 #include <sched.h>
 
 #include <memory>
@@ -114,7 +114,7 @@ TEST(GraphPool, IsLeftByACaptureThatFailsOrIsGivenUp) {
   Capture::get().abandon(&graph);  // nothing is under way
 }
 
-// The graph is gone, its replay waits behind the gate.
+// Destroys a graph whose replay still waits behind the gate; returns its pool.
 uint64_t pool_of_a_queued_replay(Stream& stream, Gate& gate) {
   Graph graph;
   capture_nothing(graph, stream);
@@ -288,7 +288,8 @@ struct Told final : Observer {
   }
 };
 
-// Without the groups, whose arguments may be replaced at any moment.
+// The observer is not told of groups, whose arguments may be replaced at any
+// moment.
 TEST(Graph, TellsAnObserverWhatAReplayRuns) {
   Stream &a = side_stream(), &b = side_stream();
   std::vector<uint64_t> got;
@@ -317,13 +318,13 @@ TEST(Graph, TellsAnObserverWhatAReplayRuns) {
   EXPECT_TRUE(got == std::vector<uint64_t>({1, 2, 3, 4}));
 }
 
-// Where one thread runs all streams, a lane could not wait for another.
+// Where one thread runs all streams, no lane can wait for another.
 TEST(Graph, RunsInTurnWhereAnObserverRunsTheTasks) {
   struct Runs final : Observer {
     bool runs_tasks() const override { return true; }
   } runs;
   Stream &a = side_stream(), &b = side_stream();
-  submit(a, kNothing, {});  // its launcher is there
+  submit(a, kNothing, {});  // starts its launcher
   submit(b, kNothing, {});
   std::vector<uint64_t> got;
   Graph graph;
@@ -358,7 +359,7 @@ TEST(Graph, ShowsThatALaneWaitsForAnother) {
   join(b, a);
   graph.capture_end(a);
   replay(graph, a);
-  // Within its kernel b has its own wait, for the fork, behind it.
+  // While b runs its kernel, its wait for the fork is behind it.
   gate.wait_until_entered();
   while (!waits_for_lane(a)) sched_yield();
   EXPECT_TRUE(!waits_for_lane(b));

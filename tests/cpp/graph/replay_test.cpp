@@ -59,7 +59,8 @@ TEST(Graph, ReplaysOnAnotherStreamAfterTheLastReplay) {
   for (uint64_t i = 0; i < got.size(); ++i) EXPECT_EQ(got[i], i % 10);
 }
 
-// Both streams write the same vector: a race unless the waits are kept.
+// Both streams write the same vector, which is a race unless the waits are
+// kept.
 TEST(Graph, KeepsForksAndJoins) {
   std::vector<uint64_t> got;
   Stream &a = side_stream(), &b = side_stream();
@@ -169,8 +170,8 @@ uint64_t sleeps_of(Stream& stream) {
   return 0;
 }
 
-// A lane looks now and then whether the one it waits for has failed. That it
-// did in the replay before means nothing.
+// A waiting lane looks now and then whether the other lane has failed. A
+// failure of the replay before must not count.
 TEST(Graph, AnEarlierFailureDoesNotEndALaterWaitWithinAReplay) {
   std::vector<uint64_t> got;
   check::Gate first_gate, gate;

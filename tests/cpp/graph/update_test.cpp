@@ -35,7 +35,8 @@ const npu_kernel kStore{run_store, "test::store", &kResult, 1};
 const npu_kernel kStoreLonger{run_store, "test::store", &kLonger, 1};
 const npu_kernel kStoreNarrower{run_store, "test::store", &kNarrower, 1};
 
-// A graph that appends 1 and 2, which may be replaced, then 3; and stores 7.
+// A graph that appends 1 and 2, which may be replaced, then 3, and that stores
+// 7.
 struct World {
   World() {
     graph.capture_begin(captured, 0, CaptureMode::kGlobal);

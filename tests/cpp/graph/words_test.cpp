@@ -1,4 +1,4 @@
-// What a capture and a replay say when something is wrong, and where.
+// The messages of captures and replays: what is wrong, and where.
 #include <pthread.h>
 #include <unistd.h>
 
@@ -114,7 +114,7 @@ TEST(Capture, NamesTheLineOfWhatWasNotJoined) {
   EXPECT_TRUE(contains(why, "at b.py:2, on thread"));
 }
 
-// A wait alone is a node that must be joined too.
+// A wait is a node, too, and must be joined even if it is the only one.
 TEST(Capture, NamesAWaitThatWasNotJoined) {
   Lines lines;
   line_ = "";

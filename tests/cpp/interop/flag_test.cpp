@@ -85,7 +85,7 @@ TEST(Flag, SaysWhoIsToSetItWhileAStreamWaits) {
   Gate gate;
   w.take();
   until_held(w.waiting);
-  EXPECT_EQ(block.held_by.load(), 0);  // nobody has said that he will
+  EXPECT_EQ(block.held_by.load(), 0);  // no task will set it yet
   submit(w.setting, kGate, {word(&gate)});
   w.set(1);
   flag_will_be_set(w.flag, w.setting, w.setting.tail());
@@ -98,7 +98,7 @@ TEST(Flag, SaysWhoIsToSetItWhileAStreamWaits) {
   EXPECT_EQ(block.held_by.load(), 0);
   EXPECT_EQ(block.held_until.load(), 0);
 
-  // Who has set it before, and is done, is not who is waited for now.
+  // A task that has set it before and is done is not waited for now.
   drain(w.setting);
   w.take();
   until_held(w.waiting);
@@ -134,7 +134,7 @@ TEST(Flag, SaysWhetherATaskWouldWait) {
   EXPECT_TRUE(!waits(kSetFlag, 0) && !waits(check::kNothing, 0));
 }
 
-// The task of a direct stream waits on the thread that launches it.
+// The task of an inline stream waits on the thread that launches it.
 TEST(Flag, IsAWaitOfTheHostOnADirectStream) {
   constexpr int kReason = int(WaitReason::kEventSync);
   const DeviceBlock& block = segment().devices[0];

@@ -1,4 +1,4 @@
-// Work that is not an operator's: when it runs, and when its state goes.
+// Foreign work: when it runs, and when its state is released.
 #include "csrc/interop/foreign.h"
 
 #include <string>
@@ -74,8 +74,8 @@ TEST(Foreign, IsReleasedWhereItNeverRuns) {
   EXPECT_TRUE(refused.runs == 0 && refused.releases == 1);
 }
 
-// A running task's object is still its own when many more were submitted and
-// the finished ones' memory has been used again.
+// The object of a running task stays while many more are submitted and the
+// memory of finished ones is used again.
 TEST(Foreign, IsKeptWhileItRuns) {
   Stream stream(0, 70, 0, StreamMode::kQueued);
   struct Held : State {
@@ -181,7 +181,8 @@ TEST(DeferredDelete, KeepsWhatAStreamMayStillUse) {
   EXPECT_EQ(gone, 2);
 }
 
-// However few are over, each is looked at a bounded number of times.
+// It collects only when its size has doubled, so each object is looked at a
+// bounded number of times, however few are over.
 TEST(DeferredDelete, CollectsByItselfWhenItIsFull) {
   Stream stream(0, 71, 0, StreamMode::kQueued);
   DeferredDelete<Kept> deferred;

@@ -18,7 +18,7 @@ using check::join;
 using check::refused;
 using check::submit;
 
-// 0 stands for a pool of a graph's own.
+// The number 0 stands for a new pool.
 TEST(GraphPool, IsCountedFromOne) {
   const auto ended =
       in_child([] { return new_pool() == 1 && new_pool() == 2 ? 0 : 1; });

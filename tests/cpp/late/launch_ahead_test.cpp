@@ -1,4 +1,4 @@
-// Tasks on a device where they end when the test says so.
+// Tasks on a device on which they end when the test says so.
 #include "csrc/taskqueue/launch_ahead.h"
 
 #include <string>

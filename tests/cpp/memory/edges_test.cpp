@@ -1,4 +1,5 @@
-// Where one case ends and the next begins, and what a refusal leaves behind.
+// Sizes at which one case ends and the next begins, and what a refusal leaves
+// behind.
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -15,7 +16,7 @@ namespace {
 
 using namespace check;
 
-// No more address space than `room` bytes above what is in use.
+// While one exists, the process has only `room` bytes of address space left.
 struct LittleRoom {
   explicit LittleRoom(size_t room) {
     getrlimit(RLIMIT_AS, &before);
@@ -51,8 +52,8 @@ TEST(Edges, MemoryIsOfAStreamAndNotOfItsNumber) {
   EXPECT_TRUE(take(memory, 512, first_stream())->ptr == address);
 }
 
-// Two threads that are a stream's first find the same pools: whatever either of
-// them gives back serves the other.
+// Two threads that use a stream first at the same time get the same pools:
+// memory that either gives back serves the other.
 TEST(Edges, AStreamHasOnePoolWhoeverAsksFirst) {
   constexpr int kRounds = 400;
   CachingAllocator* shared = nullptr;
@@ -102,7 +103,7 @@ TEST(Edges, ABlockOfExactlyTheMostThatIsSplitIsOversize) {
   memory.empty_cache();
   EXPECT_EQ(memory.stats()["oversize_segments.current"], 0);
 
-  // Whole for what is as large as that, and for nothing smaller.
+  // The block serves, whole, a request that is as large, and no smaller one.
   block = take(memory, 50 * kMiB, first_stream());
   void* address = block->ptr;
   memory.free(block);

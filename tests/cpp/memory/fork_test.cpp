@@ -46,7 +46,7 @@ TEST(Fork, LeavesTheChildsAllocatorUsableWhateverOtherThreadsDid) {
 }
 #endif
 
-// The child has no thread that would end the other's being alone.
+// The thread that was ending the other's sole use does not exist in the child.
 TEST(Fork, FreesALockThatAnotherThreadWasAboutToShare) {
   for (int i = 0; i < 20; ++i) {
     SoleLock lock;

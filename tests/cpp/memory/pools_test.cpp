@@ -1,4 +1,5 @@
-// Memory of private pools and of captures: whom it serves, and when it goes.
+// The memory of private pools and of captures: which requests it serves, and
+// when it goes back.
 #include <thread>
 #include <vector>
 
@@ -84,7 +85,7 @@ TEST(PrivatePool, WaitsForItsStreamsBeforeItsMemoryGoes) {
   EXPECT_EQ(memory.reserved(), 0);
 }
 
-// A rule of the pool: its blocks are used whole.
+// By a rule of the pool its blocks are used whole.
 TEST(PrivatePool, MayRefuseToSplit) {
   for (const bool splits : {false, true}) {
     auto memory = make_allocator();
@@ -160,8 +161,8 @@ TEST(GraphPool, KeepsItsSegmentsUntilItIsFreed) {
   EXPECT_EQ(memory.reserved(), 0);
 }
 
-// What is still in use when the graphs are gone is ordinary memory from then
-// on, and the stream's next capture takes its pool over.
+// Memory that is in use when the graphs are gone is ordinary memory from then
+// on, and the stream's next capture takes the pool over.
 TEST(GraphPool, ThatIsFreedLeavesWhatIsInUse) {
   auto memory = make_allocator();
   memory.begin_capture(first_stream(), 7);
@@ -187,8 +188,8 @@ TEST(GraphPool, ThatIsFreedLeavesWhatIsInUse) {
   EXPECT_EQ(memory.reserved(), 40 * kMiB);
 }
 
-// No queue orders captured work: what two streams have used is not used again
-// before the last capture has ended.
+// No queue orders captured work, so memory that two streams have used is not
+// used again before the last capture has ended.
 TEST(GraphPool, KeepsWhatTwoStreamsUsedUntilTheLastCaptureEnds) {
   auto memory = make_allocator();
   memory.begin_capture(first_stream(), 7);

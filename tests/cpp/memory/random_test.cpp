@@ -13,7 +13,7 @@ namespace {
 
 using namespace check;
 
-// What the allocator should say, kept the slow way.
+// What the allocator's statistics should be, computed in the slow way.
 struct Model {
   std::map<uintptr_t, Block*> live;
   int64_t bytes = 0, requested = 0, peak = 0, total = 0;

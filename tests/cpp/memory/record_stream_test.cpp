@@ -20,7 +20,8 @@ void hold(Stream& stream, Gate& gate) {
   gate.wait_until_entered();
 }
 
-// Returns when somebody waits for all of the stream's work, or is done without.
+// Returns when somebody waits for all of the stream's work, or when `done` is
+// set.
 void wait_until_awaited(Stream& stream, const std::atomic<bool>& done) {
   while (stream.retired().wanted() < stream.tail() && !done)
     std::this_thread::yield();
@@ -185,7 +186,8 @@ TEST(RecordStream, LooksAtPendingBlocksInTurn) {
   void* address = blocks[5]->ptr;
   fast.open();
   drain(third);
-  // Four are looked at for each block that the cache has: 5 is the second's.
+  // Each allocation from the cache looks at four pending blocks, so the second
+  // one looks at the fifth.
   for (int i = 0; i < 2; ++i) memory.free(take(memory, 512, first_stream()));
   EXPECT_TRUE(take(memory, 4096, first_stream())->ptr == address);
   EXPECT_EQ(first_stream().block().deferred_bytes.load(), deferred + 5 * 4096);

@@ -24,7 +24,7 @@ TEST(Reuse, RoundsSizesTo512AndAlignsAddresses) {
   EXPECT_EQ(reinterpret_cast<uintptr_t>(exact->ptr) % 512, 0);
 }
 
-// What is left of a block that was split is of the same device and stream.
+// The rest of a block that was split has the same device and stream.
 TEST(Reuse, GivesTheRestOfABlockAllThatTheBlockHad) {
   setenv("NPU_DISPATCH_MEMORY", std::to_string(kTotal).c_str(), 1);
   CachingAllocator memory(1);

@@ -1,4 +1,4 @@
-// PYTORCH_NPU_ALLOC_CONF: what it may say, and what that does.
+// PYTORCH_NPU_ALLOC_CONF: what it may contain, and the effect.
 #include "csrc/memory/settings.h"
 
 #include <stdexcept>
@@ -14,7 +14,7 @@ namespace {
 
 using namespace check;
 
-// Holds until the end of the test.
+// The settings hold until the end of the test.
 struct With {
   explicit With(const std::string& text) { set_allocator_settings(text); }
   ~With() { set_allocator_settings(""); }
@@ -205,7 +205,7 @@ TEST(Settings, RoundEachPowerOfTwoAsItsEntrySays) {
             2 * kMiB + 512);
   EXPECT_EQ(rounded(size_t{1} << 60, text), size_t{1} << 60);
   EXPECT_EQ(rounded((size_t{1} << 60) + 1, text), size_t{1} << 60);
-  // More than the divisions of 512 bytes that there are.
+  // Divisions count only for more than 512 bytes times their number.
   EXPECT_EQ(rounded(1024, "roundup_power2_divisions:2"), 1024);
   EXPECT_EQ(rounded(1025, "roundup_power2_divisions:2"), 1536);
 }

@@ -1,4 +1,5 @@
-// A block's segment becomes one that others can open, where it is.
+// A block's segment becomes one that other processes can open, at the same
+// address.
 #include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>

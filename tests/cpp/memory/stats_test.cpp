@@ -74,7 +74,7 @@ TEST(MemoryStats, ResetsPeaksAndTotalsSeparately) {
   EXPECT_EQ(stats["num_device_alloc"], 0);
 }
 
-// A statistic: now, at most, and what came and went.
+// The four values of a statistic: current, peak, allocated, freed.
 using Four = std::array<int64_t, 4>;
 void expect(std::map<std::string, int64_t>& stats, const char* name, Four small,
             Four large, Four all) {

@@ -1,4 +1,4 @@
-// What an exploration was expected to find, and how long it took to.
+// Checks what an exploration finds, and reports how long it took.
 #pragma once
 
 #include <stdio.h>

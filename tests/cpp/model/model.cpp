@@ -177,7 +177,7 @@ class Machine {
   void yield() {
     me().state = State::kYielding;
     leave();
-    // Stores become visible in the end. They order nothing by that.
+    // In the end stores become visible to everybody; this orders nothing.
     for (int i = 0; i < n_locations_; ++i) note_newest(i);
   }
 
@@ -267,7 +267,7 @@ class Machine {
     return true;
   }
 
-  // Before an operation: maybe somebody else first.
+  // Called before an operation: may let another thread go first.
   void step() {
     if (current_ < 0) return;
     if (++steps_ > kMaxSteps) violate("does not end");
@@ -281,7 +281,7 @@ class Machine {
     switch_to(others[taken - 1]);
   }
 
-  // The current thread cannot go on: somebody else must.
+  // The current thread cannot go on, so another one must.
   void leave() {
     int others[kMaxThreads], n = 0;
     bool all_done = true;

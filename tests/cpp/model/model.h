@@ -164,8 +164,7 @@ class Plain {
   detail::Access reads_, writes_;
 };
 
-// Stands in for npu::System.
-// Does nothing but to check that its calls are ordered.
+// Stands in for npu::WakePlacement: it only checks that its calls are ordered.
 class WakePlacement {
  public:
   void before_sleep() { turn_.set(1); }
@@ -176,12 +175,13 @@ class WakePlacement {
   Plain<int> turn_;
 };
 
+// Stands in for npu::System.
 struct System {
   template <typename T>
   using Atomic = model::Atomic<T>;
   using WakePlacement = model::WakePlacement;
 
-  // Larger than what stands for no thread.
+  // Larger than the numbers that stand for no thread (SoleUser).
   static uint64_t this_thread() { return 100 + uint64_t(detail::thread_id()); }
   static void let_others_run() { yield(); }
   static void light_fence() { detail::light_fence(); }

@@ -1,5 +1,5 @@
-// The ring's source under every schedule within the bounds, and with bugs
-// planted in it, each of which must be found.
+// Runs the ring's own code under every schedule within the bounds; and with
+// planted bugs, each of which must be found.
 #include "csrc/taskqueue/ring.h"
 #include "tests/cpp/check.h"
 #include "tests/cpp/model/expect.h"

@@ -1,5 +1,5 @@
-// SoleUser's source under every schedule within the bounds: nobody is inside
-// at once with another, and its bugs are found.
+// Runs SoleUser's own code under every schedule within the bounds: no two
+// threads are inside at once, and planted bugs are found.
 #include "csrc/taskqueue/sole_user.h"
 #include "tests/cpp/check.h"
 #include "tests/cpp/model/expect.h"
@@ -21,7 +21,7 @@ using model::Program;
 
 enum Location { kOwner = 0, kInside = 1 };
 
-// Threads count together: alone by plain stores, else by atomic additions.
+// All threads count: the sole one by plain stores, else by atomic additions.
 template <int kThreads, int kEach>
 class Counting : public Program {
  public:

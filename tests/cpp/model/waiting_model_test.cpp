@@ -1,5 +1,5 @@
 // Sleeping and waking under every schedule within the bounds: no wake-up is
-// lost, and with a bug planted one is.
+// lost, and with a planted bug one is.
 #include "csrc/taskqueue/parking.h"
 #include "csrc/taskqueue/sequence.h"
 #include "tests/cpp/check.h"
@@ -49,8 +49,9 @@ class ParkingProgram : public Program {
   BasicParking<model::System> parking_;
 };
 
-// One producer, which found a consumer when it began; another thread stops that
-// one. Whatever the order: it takes the work, or the producer is told.
+// One producer finds a consumer when it begins, and another thread stops that
+// consumer. Whatever the order, the consumer takes the work, or the producer is
+// told that it has left.
 class LeavingProgram : public Program {
  public:
   int threads() const override { return 3; }

@@ -1,5 +1,5 @@
-// What is kept of tasks while somebody traces. Each test is a process of its
-// own, whose trace file it reads as another process would.
+// The records of tasks while somebody traces. Each test runs in a process of
+// its own, whose trace file it reads as another process would.
 #include "csrc/observe/trace.h"
 
 #include <fcntl.h>
@@ -38,7 +38,7 @@ std::string folder() {
   return mkdtemp(text);
 }
 
-// What goes wrong in the child is written to stderr.
+// Failures in the child are written to stderr.
 void in_a_process(const std::string& traces,
                   const std::function<void()>& body) {
   const auto ended = check::in_child([&] {
@@ -73,7 +73,7 @@ std::string name_at(const TraceFile& file, uint32_t at) {
   memcpy(&length, file.names + at, sizeof length);
   return std::string(file.names + at + sizeof length, length);
 }
-// The launcher notes a task before it is retired, but for its last words.
+// Waits for `n` records: the launcher may write the last ones a little late.
 std::vector<TraceRecord> records(const TraceRing& ring, size_t n) {
   while (ring.written.load() < n) sched_yield();
   return {ring.records, ring.records + n};
@@ -186,7 +186,7 @@ TEST(Trace, HasAHeaderThatSaysHowToReadIt) {
   std::filesystem::remove_all(traces);
 }
 
-// It stays where a folder was asked for, and goes where none was.
+// The file stays where a folder was asked for, and is removed where none was.
 TEST(Trace, StaysInTheFolderThatAskedForItOnly) {
   const std::string traces = folder();
   in_a_process(traces, [] { submit(current_stream(0), kNothing, {}); });
@@ -241,8 +241,8 @@ TEST(Trace, BeginsAndEndsWhenAnotherProcessSaysSo) {
   });
 }
 
-// A ring that a reader follows says so when it writes over what he has not
-// read; the first record is one that he has.
+// add() returns false where it overwrites a record that a following reader has
+// not yet read; the first record that it overwrites here has been read.
 TEST(Trace, CountsWhatItWritesOver) {
   static TraceRing ring;
   TraceRecord record{};

@@ -1,4 +1,4 @@
-// Whose the CPUs of a sleeping thread are.
+// Which CPUs a sleeping thread has, and who decides that.
 #include "csrc/placement/affinity_loan.h"
 
 #include "tests/cpp/check.h"

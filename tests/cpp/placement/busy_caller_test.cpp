@@ -12,7 +12,7 @@ struct Caller {
   BusyCaller busy;
   uint64_t now = 7 * kMs, tail = 0;
 
-  // A look each millisecond, which brings so many tasks.
+  // Looks each millisecond, in which `tasks` more were submitted.
   bool goes_on(int ms, uint64_t tasks, bool waiting = false) {
     bool last = false;
     for (int i = 0; i < ms; ++i) {

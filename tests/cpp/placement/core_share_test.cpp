@@ -1,5 +1,5 @@
-// How many cores a kernel may use. In children: what the environment says is
-// read once.
+// How many cores a kernel may use. The tests run in children, because the
+// environment is read once.
 #include "csrc/placement/core_share.h"
 
 #include "csrc/placement/this_machine.h"

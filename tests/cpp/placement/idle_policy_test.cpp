@@ -1,4 +1,4 @@
-// How long and how often an idle launcher looks for work, on a counted clock.
+// How long and how often an idle launcher looks for work, on a simulated clock.
 #include "csrc/placement/idle_policy.h"
 
 #include <algorithm>
@@ -11,7 +11,7 @@ namespace {
 
 constexpr uint64_t kUs = 100;  // ticks of a microsecond
 
-// Work comes at a moment; each pause takes some ticks.
+// Work comes at `work_at`; each pause takes some ticks.
 struct World {
   uint64_t now = 5'000;
   uint64_t work_at = ~uint64_t{0};
@@ -40,7 +40,7 @@ struct World {
   uint64_t rest_ticks() const { return rest; }
 };
 
-// How long it looks in vain.
+// How long it looks where no work comes.
 uint64_t vain(IdlePolicy& idle, uint64_t pause_ticks = 10) {
   World world;
   world.pause_ticks = pause_ticks;
@@ -71,7 +71,8 @@ TEST(IdlePolicy, LooksForFourTimesTheUsualGap) {
   EXPECT_EQ(vain(idle), 10 * kUs);  // no less
 }
 
-// One gap of 13 us among those of 5 moves the mean by an eighth of the rest.
+// One gap of 13 us among gaps of 5 us moves the mean by an eighth of the
+// difference.
 TEST(IdlePolicy, SmoothsItsGaps) {
   IdlePolicy idle(kUs);
   for (int i = 0; i < 100; ++i) found(idle, 5);
@@ -86,7 +87,7 @@ TEST(IdlePolicy, LooksLittleWhereGapsAreLong) {
   EXPECT_EQ(vain(idle), 10 * kUs);
 }
 
-// What a mean gap of just the longest spin still is worth.
+// A mean gap that is just as long as the longest spin still counts as one.
 TEST(IdlePolicy, LooksAsLongAsItMayForTheLongestGapThatItSpinsFor) {
   IdlePolicy idle(kUs), longer(kUs);
   idle.slept(375 * kUs);  // (7 * 15 + 375) / 8 = 60
@@ -119,7 +120,7 @@ TEST(IdlePolicy, IsPatientWhileThatFindsWork) {
   EXPECT_TRUE(vain(idle) < 250 * kUs);
 }
 
-// However often it was worth it, four vain times end it; each once was one.
+// However often patience has paid off, four failures end it.
 TEST(IdlePolicy, EndsItsPatienceAfterFourVainTimes) {
   IdlePolicy idle(kUs);
   for (int i = 0; i < 100; ++i) idle.slept(200 * kUs);
@@ -134,8 +135,8 @@ TEST(IdlePolicy, EndsItsPatienceAfterFourVainTimes) {
   EXPECT_EQ(vain(idle), 250 * kUs);
 }
 
-// What a short spin would have found says nothing for patience, and what only
-// the patient one found does.
+// Work that a short spin would have found does not raise patience; work that
+// only a patient spin finds does.
 TEST(IdlePolicy, CountsForPatienceWhatOnlyItFinds) {
   IdlePolicy idle(kUs);
   for (int i = 0; i < 50; ++i) found(idle, 1);

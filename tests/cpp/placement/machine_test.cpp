@@ -1,4 +1,4 @@
-// What a machine says of itself, read from files as its kernel writes them.
+// Reads what a machine says about itself from files as its kernel writes them.
 #include "csrc/placement/machine.h"
 
 #include "tests/cpp/check.h"
@@ -42,7 +42,8 @@ TEST(Machine, HasTheTightestQuotaOfItsGroups) {
   expect_quota(cgroup_quota("0::/a/b\n", files.path), 150 * kMs, 50 * kMs);
   files.write("a/b/cpu.max", "200000 100000");  // 2
   expect_quota(cgroup_quota("0::/a/b\n", files.path), 200 * kMs, 100 * kMs);
-  // A container that sees its own mount and its host's name.
+  // A container sees its own mount, but the name that its group has on the
+  // host.
   expect_quota(cgroup_quota("0::/not/here\n", files.path), 400 * kMs,
                100 * kMs);
 }

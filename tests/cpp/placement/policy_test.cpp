@@ -40,7 +40,7 @@ TEST(Budget, TakesBackWhatWasNotUsedInItsWindowOnly) {
   EXPECT_EQ(budget.take(1101, 99), 10);
 }
 
-// Another thread's clock, read before this window and used in it.
+// Another thread read its clock before this window and uses the time within it.
 TEST(Budget, BeginsNoWindowAgain) {
   Budget budget(10, 100);
   budget.take(1100, 10);
@@ -75,7 +75,8 @@ TEST(Policy, NobodySpinsOnTheOnlyCoreOrWhereItIsOff) {
   EXPECT_EQ(alone.spin(kNow, 250 * kUs), 0);
 }
 
-// 1.6 cores' time, an eighth of it for spinning, among four processes.
+// Four processes share the time of 1.6 cores, an eighth of which may go to
+// spinning.
 TEST(Policy, SpinningIsAPartOfTheQuota) {
   Policy policy({64, {160 * kMs, 100 * kMs}, 4, 0}, true);
   uint64_t spun = 0;
@@ -148,7 +149,7 @@ TEST(TeamPolicy, TheCrowdGathersOnceAndNotSoonAgain) {
   EXPECT_TRUE(crowd.step(kNow + 11 * kMs, 1) == Step::kGather);
 }
 
-// In children: the environment is read once.
+// The tests run in children, because the environment is read once.
 TEST(Switch, OffLeavesThreadsAlone) {
   setenv("NPU_DISPATCH_PLACEMENT", "off", 1);
   const auto ended = in_child(

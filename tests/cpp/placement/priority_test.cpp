@@ -43,8 +43,9 @@ constexpr npu_kernel kOpen{run_open, "test::open", nullptr, 0};
 
 constexpr int kNormalTasks = 3000;
 
-// How many of the normal stream's tasks had run when the other stream, which
-// had 10 ms of work, ended: where both began at the same time.
+// Both streams begin at the same time, and the other one has 10 ms of work.
+// Returns how many of the normal stream's tasks had run when the other stream
+// ended.
 int ahead_of(StreamPool pool) {
   static std::atomic<int> count;
   static int seen;

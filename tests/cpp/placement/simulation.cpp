@@ -36,7 +36,7 @@ World::World(const Hardware& h, const Load& l)
     for (int s = 0; s < l.streams; ++s) {
       auto launcher = std::make_unique<Launcher>(process);
       launcher->allowed = launcher->given = all;
-      // All of them beside their caller, to begin with.
+      // At first all launchers are on the CPU next to their caller's.
       launcher->cpu = (home + 1) % h.cpus;
       threads_.push_back(launcher.get());
       process.launchers.push_back(std::move(launcher));
@@ -70,8 +70,8 @@ void World::place_woken(Thread& thread, int waker) {
   ++count_[size_t(cpu)];
 }
 
-// Whether a CPU but `but` has no launcher of the process, as far as any has
-// looked where it is.
+// Whether a CPU other than `but` has no launcher of the process, according to
+// where the launchers last saw themselves.
 bool World::free_of_launchers(const Process& process, const cpu_set_t& allowed,
                               int but) const {
   cpu_set_t free = allowed;
@@ -89,7 +89,7 @@ void World::note_woken(const Launcher& launcher) {
     ++found.on_producer;
 }
 
-// Somebody gives a launcher other CPUs, whatever it does.
+// Gives a random launcher other CPUs, whatever it is doing.
 void World::taskset() {
   Process& process = *processes_[random.below(uint32_t(processes_.size()))];
   Launcher& launcher =
@@ -99,7 +99,7 @@ void World::taskset() {
   const int n = 1 + int(random.below(uint32_t(hardware.cpus)));
   for (int i = 0; i < n; ++i)
     CPU_SET(random.below(uint32_t(hardware.cpus)), &cpus);
-  // What is the same as ours cannot be told from it.
+  // A set that is equal to the policy's cannot be told from it.
   if (launcher.loan.lent() && CPU_EQUAL(&cpus, &launcher.loan.set())) return;
   launcher.given = launcher.allowed = cpus;
   if (!CPU_ISSET(size_t(launcher.cpu), &cpus)) {
@@ -109,7 +109,7 @@ void World::taskset() {
   }
 }
 
-// A thread that waits for a CPU goes to the first that is idle.
+// Moves each thread that waits for a CPU to the first one that is idle.
 void World::balance() {
   for (Thread* thread : threads_) {
     if (!thread->runnable || count_[size_t(thread->cpu)] < 2) continue;
@@ -165,7 +165,8 @@ void World::turn() {
       place_woken(*thread, -1);
       thread->ready_at = UINT64_MAX;
     }
-  // Whose turn it is: the next one after a slice, or where it sleeps.
+  // Chooses whose turn it is: the next thread's, where the current one sleeps
+  // or has used up its slice.
   std::vector<Thread*> running(size_t(hardware.cpus));
   std::vector<std::vector<Thread*>> queues(size_t(hardware.cpus));
   for (Thread* thread : threads_)

@@ -1,11 +1,11 @@
-// A machine that we do not have, in turns of some microseconds: CPUs, threads
-// of cores, nodes, a quota of CPU time and a simple scheduler. On it processes
-// with callers and launchers, which do what the real policy says.
+// Simulates a machine that we do not have, in turns of some microseconds: CPUs,
+// threads of cores, nodes, a quota of CPU time and a simple scheduler. On it
+// run processes with callers and launchers, which do what the real policy says.
 //
-// The scheduler is as unkind as those that we have met: a thread that wakes up
-// is put on the CPU of who woke it, where it may be, as a virtual machine's is;
-// else where it was before; and it is moved to an idle CPU only every 20 ms, to
-// the first that there is.
+// The scheduler is as unfavourable as real ones can be. A thread that wakes up
+// is put on the CPU of its waker, if it may run there, as in a virtual machine;
+// else it stays where it was. Only every 20 ms is a waiting thread moved to the
+// first idle CPU.
 #pragma once
 
 #include <sched.h>
@@ -44,17 +44,17 @@ struct Load {
 };
 
 struct Findings {
-  // A wake-up came out on the CPU that it came from, though the launcher may be
-  // elsewhere; or one that left a shared CPU went there, though another that it
+  // How often a launcher was woken on its waker's CPU though it may run
+  // elsewhere, or left a shared CPU for its producer's though another that it
   // may use had none of the process's launchers.
   int on_producer = 0;
-  std::vector<int> moved_to;        // so often each CPU
-  std::vector<int> most_launchers;  // at work there at once
+  std::vector<int> moved_to;        // how often, by CPU
+  std::vector<int> most_launchers;  // the most at work at once, by CPU
   // Turns in the last half in which two launchers of a process were at work on
   // one CPU while another that they may use had none.
   int crowded_turns = 0;
-  // Launchers that were awake with other CPUs than somebody gave them last, or
-  // asleep with some that he did not.
+  // How often a launcher was awake with other CPUs than its owner gave it last,
+  // or asleep with CPUs that the owner did not give it.
   int undone = 0;
   uint64_t worst_period_spin_ns = 0;  // of all processes, in a quota's period
   uint64_t spun_ns = 0;

@@ -1,4 +1,4 @@
-// What a simulated machine is made of.
+// The parts of a simulated machine.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +19,7 @@ namespace npu::sim {
 inline constexpr uint64_t kStart = 10'000 * kMs;
 inline constexpr uint64_t kFenceNs = 10 * kMs;  // a window's length
 
-// The same numbers each time.
+// Gives the same numbers each time.
 struct Random {
   uint32_t state = 1;
   uint32_t below(uint32_t n) {
@@ -28,7 +28,7 @@ struct Random {
   }
 };
 
-// The most in any window of so many ns, of things counted one by one.
+// Counts events, and keeps the most in any window of `window_ns`.
 class Rate {
  public:
   explicit Rate(uint64_t window_ns) : window_ns_(window_ns) {}
@@ -49,7 +49,7 @@ struct Process;
 
 struct Thread {
   virtual ~Thread() = default;
-  // It has the CPU for a turn.
+  // Called where the thread has the CPU for a turn.
   virtual void turn(World& world) = 0;
 
   cpu_set_t allowed;
@@ -116,7 +116,7 @@ class World {
   World(const Hardware& h, const Load& l);
   Findings run();
 
-  // Where a thread goes that wakes up.
+  // Puts a thread that wakes up on a CPU.
   void place_woken(Thread& thread, int waker);
   bool idle(int cpu) const { return count_[size_t(cpu)] == 0; }
   void sleep(Thread& thread, uint64_t until);

@@ -19,7 +19,7 @@ using sim::simulate;
 
 constexpr int kCpus[] = {1, 2, 8, 64, 192};
 
-// Two threads of each core and two nodes, where there are many.
+// A machine; with more than 8 CPUs it has two threads per core and two nodes.
 Hardware machine(int cpus) {
   const int many = cpus > 8 ? 2 : 1;
   return {cpus, many, many, {}};
@@ -69,9 +69,9 @@ TEST(Simulation, NoLauncherIsOnItsProducersCpuWhereAnotherIsFree) {
 
 TEST(Simulation, LaunchersOfAProcessSpread) {
   for_all([](int cpus, int streams, const Findings& f) {
-    // Where there is none, what a launcher saw of the others gets old.
+    // Where there is no free CPU, what a launcher saw of the others gets old.
     EXPECT_TRUE(f.crowded_turns <= (streams < cpus ? 0 : 1000));
-    // Where there is room, each goes once or twice.
+    // Where there is room, each launcher moves once or twice.
     EXPECT_TRUE(streams >= cpus || f.moves <= 2 * streams);
   });
 }
@@ -120,8 +120,8 @@ TEST(Simulation, SpinningIsBoundedByTheQuota) {
       }
 }
 
-// One core's time for a caller and a launcher, which need all of it: what is
-// spun away is missing.
+// A caller and its launchers share the time of one core and need all of it, so
+// time that is spent spinning is missing.
 TEST(Simulation, ALimitedSpinLeavesTheQuotaToTheTasks) {
   Hardware limited = machine(8);
   limited.quota = {100 * kMs, 100 * kMs};
@@ -146,7 +146,7 @@ TEST(Simulation, CpusThatSomebodyGivesALauncherStay) {
 TEST(Simulation, LaunchersInterruptAllCoresSoOftenAtMost) {
   int most = 0, naps = 0;
   for_all([&](int, int, const Findings& f) {
-    // 500 in 10 ms, in two windows' halves twice as many.
+    // 500 in 10 ms; across the border of two windows twice as many.
     EXPECT_TRUE(f.worst_fences <= 1000);
     EXPECT_TRUE(f.fences <= 20 * 500);
     most = std::max(most, f.fences);

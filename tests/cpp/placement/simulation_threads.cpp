@@ -1,4 +1,4 @@
-// What callers and launchers do, as the code around the policy does it.
+// What callers and launchers do: the same as the code around the policy does.
 #include "csrc/placement/tuning.h"
 #include "tests/cpp/placement/simulation_parts.h"
 
@@ -6,7 +6,7 @@ namespace npu::sim {
 
 Launcher::Launcher(Process& p) : process(p), seat(p.policy.take_seat()) {}
 
-// As cpus_have_changed() tells the policy of it.
+// Tells the policy, as cpus_have_changed() does.
 void Launcher::tell_cpus() {
   if (!loan.changed()) return;
   cpu_set_t all;
@@ -14,7 +14,7 @@ void Launcher::tell_cpus() {
   process.policy.set_cpus(CPU_COUNT(&all));
 }
 
-// As SpinGrant and Launcher::sleep_until_work() do it.
+// Like SpinGrant and Launcher::sleep_until_work().
 void Launcher::start_gap(World& world) {
   state = kSpins;
   slept = false;
@@ -48,7 +48,7 @@ void Launcher::sleep(World& world) {
   world.sleep(*this, UINT64_MAX);
 }
 
-// As WakePlacement does it.
+// Like WakePlacement.
 void Launcher::wake(World& world, int from) {
   if (state != kParked) return;
   state = kSpins;  // once it runs
@@ -64,7 +64,7 @@ void Launcher::wake(World& world, int from) {
   tell_cpus();
 }
 
-// As Seat::look() and LauncherPlacement::look().
+// Like Seat::look() and LauncherPlacement::look().
 void Launcher::look(World& world) {
   const bool busy = callers.look(world.now, queued, wanted > retired);
   if (busy != made_room) {

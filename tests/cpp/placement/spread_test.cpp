@@ -1,4 +1,4 @@
-// Where launchers go that share a CPU.
+// Where launchers that share a CPU move.
 #include "csrc/placement/spread.h"
 
 #include <sched.h>
@@ -102,12 +102,12 @@ TEST(Spread, NearTheProducersMemoryThenOnACoreOfItsOwn) {
   const int first = p.policy.take_seat(), second = p.policy.take_seat();
   p.policy.crowded(first, 1000 * kMs, 2);
 
-  // Producer in node 0 on core 0: core 1 is nobody's.
+  // The producer is in node 0 on core 0, and nobody uses core 1.
   EXPECT_EQ(p.go(second, 1000 * kMs, {2, 0}, cpus({0, 1, 2, 3, 4})), 1);
-  // Rather beside it than in the other node.
+  // It goes rather beside the producer than to the other node.
   EXPECT_EQ(p.go(second, 1000 * kMs, {2, 0}, cpus({0, 2, 3, 4})), 4);
   EXPECT_EQ(p.go(second, 1000 * kMs, {2, 0}, cpus({0, 2, 3})), 3);
-  // Nobody knows the producer: where it is itself.
+  // Where the producer is not known, the launcher's own node counts.
   EXPECT_EQ(p.go(second, 1000 * kMs, {2, -1}, cpus({0, 1, 3, 6})), 3);
 }
 
@@ -123,8 +123,8 @@ TEST(Spread, ThereAreSixtyFourSeats) {
   EXPECT_EQ(p.policy.take_seat(), -1);
 }
 
-// On this machine. Whether the kernel lets a thread stay where it has gone is
-// the kernel's; it does so nearly always.
+// On this machine. The kernel may move the thread again, but nearly always lets
+// it stay where it has gone.
 TEST(Spread, AThreadGoesAndMayBeWhereItMightBefore) {
   constexpr int kRounds = 50;
   cpu_set_t allowed, after;

@@ -16,9 +16,9 @@ cpu_set_t allowed() {
   return cpus;
 }
 
-// Sleeps once between before_sleep() and after_sleep(); what it was allowed to
-// run on right after waking up, and after all. `moved`: its owner gives it the
-// waker's CPU after it was told to avoid that.
+// Sleeps once between before_sleep() and after_sleep(). Returns the CPUs that
+// the thread was allowed right after waking up, and at the end. `moved`: its
+// owner gives it the waker's CPU after it was told to avoid that.
 struct Sleep {
   cpu_set_t woken, after;
 };

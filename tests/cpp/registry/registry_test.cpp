@@ -1,5 +1,5 @@
-// How the environment chooses the driver and its devices. Each case is a
-// process, because the choice is made once.
+// How the environment chooses the driver and its devices. Each case runs in a
+// process of its own, because the choice is made once.
 #include "csrc/driver/registry.h"
 
 #include <signal.h>

@@ -21,7 +21,7 @@ struct Shape {
         NPU_READ};
     return box_of(view, &address);
   }
-  // One by one.
+  // All bytes, one by one.
   std::set<uint64_t> bytes() const {
     std::set<uint64_t> all;
     std::vector<int64_t> at(sizes.size());
@@ -76,7 +76,8 @@ TEST(Box, OfManyDimensionsIsVagueAndMeetsAndCoversNothing) {
   const Box vague = shape.box();
   EXPECT_TRUE(vague.vague && !vague.solid());
   EXPECT_EQ(vague.hi, 1 + *std::prev(shape.bytes().end()));
-  // Those that it has room for are of this one, which is in it all the same.
+  // The dimensions that it has room for make this box, which is within the
+  // vague one all the same.
   shape.sizes.erase(shape.sizes.begin());
   shape.strides.erase(shape.strides.begin());
   const Box known = shape.box();

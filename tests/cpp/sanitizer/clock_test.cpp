@@ -18,7 +18,7 @@ TEST(Clock, OnlyGrows) {
   EXPECT_EQ(clock[0], 0);
   EXPECT_TRUE(clock.join(at(4, 1), 9));
   EXPECT_TRUE(!clock.join(at(2, 7), 9));
-  EXPECT_TRUE(!clock.join(at(0, 3), 0));  // of itself it knows better
+  EXPECT_TRUE(!clock.join(at(0, 3), 0));  // its own number is not joined
   EXPECT_EQ(clock[0], 0);
   EXPECT_EQ(clock[4], 1);
 }
@@ -38,7 +38,8 @@ TEST(ClockHistory, KnowsWhatWasKnownAtEachMoment) {
   EXPECT_EQ(history.now()[1], 9);
 }
 
-// The oldest moments of a long history are taken for the oldest it has kept.
+// Of a long history the oldest moments are merged into the oldest one that is
+// kept.
 TEST(ClockHistory, KeepsTheNewest) {
   ClockHistory history;
   for (uint64_t i = 1; i <= 10'000; ++i) history.join(10 * i, at(1, i), 0);

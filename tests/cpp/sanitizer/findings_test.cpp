@@ -1,4 +1,4 @@
-// What a finding says, who is told of it, and what follows from the answer.
+// What a finding contains, who is told of it, and what follows from the answer.
 #include <string>
 #include <thread>
 #include <vector>
@@ -31,7 +31,7 @@ struct Keeping : World {
   Keeping() : World(&keep) { findings_.clear(); }
 };
 
-// The line that the calling thread is on, for the length of a block.
+// Sets the call site of the calling thread while a Lines exists.
 uint32_t line_ = 0;
 CallSite line() { return {line_, 0}; }
 struct Lines {
@@ -141,7 +141,8 @@ TEST(Finding, OfLentMemoryIsOfPinnedMemory) {
   EXPECT_TRUE(w.sanitizer.host_lent(lent, sizeof lent));
 }
 
-// What the device had there before is not known of host memory.
+// Nothing of the device's block that had the address before is known of host
+// memory.
 TEST(Finding, OfLentMemorySaysNothingOfTheBlockThatWasThere) {
   Keeping w;
   submit(w.one, kWrite, {word(w.memory)});
@@ -220,7 +221,8 @@ TEST(Finding, IsCountedWhenNobodyListens) {
   EXPECT_EQ(sanitizer.counts().accesses, 3);
 }
 
-// Who has queued work on pinned memory is told, and only then.
+// A thread that has queued work on pinned memory is told, and only such a
+// thread.
 TEST(Finding, OfPinnedMemoryIsLookedForByWhoeverIsTold) {
   touched_ = 0;
   Sanitizer sanitizer({&keep, nullptr, [] { ++touched_; }});
@@ -256,7 +258,8 @@ TEST(Sanitizer, LooksAtNoTaskWithoutMemory) {
   EXPECT_EQ(w.sanitizer.counts().findings, 0);
 }
 
-// A direct stream's tasks are done when they return, and what it waits for too.
+// An inline stream's tasks are done when they return, and so is what it waits
+// for.
 TEST(Sanitizer, TakesADirectStreamsWaitForTheHosts) {
   World w;
   Stream direct(0, 96, 0, StreamMode::kInline);
@@ -267,7 +270,7 @@ TEST(Sanitizer, TakesADirectStreamsWaitForTheHosts) {
   EXPECT_EQ(check::found_.size(), 0);
 }
 
-// Also when there is nothing left to wait for.
+// This holds, too, when there is nothing left to wait for.
 TEST(Sanitizer, TakesADirectStreamsWaitForWhatIsOverForTheHosts) {
   World w;
   Stream direct(0, 96, 0, StreamMode::kInline);
@@ -290,7 +293,7 @@ TEST(Sanitizer, TakesNoQueuedStreamsWaitForTheHosts) {
   three.stop();
 }
 
-// What a stream knew when the host waited for it, the host knows.
+// Where the host waits for a stream, it learns what the stream knew.
 TEST(Sanitizer, KnowsThroughTheHostWhatItsStreamKnew) {
   World w;
   Stream three(0, 96, 0, StreamMode::kQueued);
@@ -303,9 +306,9 @@ TEST(Sanitizer, KnowsThroughTheHostWhatItsStreamKnew) {
   three.stop();
 }
 
-// A graph's nodes that set flags and wait for them order what is around them.
-// One that takes the flag leaves none to the next, whose tasks are not looked
-// at before it is known who comes before them.
+// A graph's nodes that set flags and wait for them order what is around them. A
+// node that takes the flag clears it, so what comes before the next waiter's
+// tasks is not known, and these are not checked yet.
 TEST(Sanitizer, TakesTheFlagsOfAReplayForAnOrder) {
   const uint64_t set[] = {7, 1}, lower[] = {7, 0}, wait[] = {7, 0, 1};
   for (const npu_kernel* waiting : {&kTakeFlag, &kReachFlag})
@@ -351,7 +354,7 @@ TEST(Sanitizer, LooksAtWhatIsBehindAFlagInAReplay) {
   EXPECT_EQ(check::found_.size(), 1);
 }
 
-// What comes behind the flag's task in its stream is not before the waiter.
+// Tasks behind the one that sets the flag are not ordered before the waiter.
 TEST(Sanitizer, OrdersNothingBehindTheFlagOfAReplay) {
   World w;
   const uint64_t words[] = {word(w.memory)}, set[] = {7, 1};
@@ -364,8 +367,8 @@ TEST(Sanitizer, OrdersNothingBehindTheFlagOfAReplay) {
   EXPECT_EQ(check::found_.size(), 1);
 }
 
-// Who waits for a flag is not known yet to come after anybody; what its stream
-// did before it is.
+// A task that waits for a flag is not yet known to come after anything but the
+// earlier tasks of its own stream; accesses of those are still checked.
 TEST(Sanitizer, FindsWhatAStreamDidBeforeItWaitsForAFlag) {
   World w;
   submit(w.two, kWrite, {word(w.memory)});
@@ -432,7 +435,7 @@ TEST(Sanitizer, SaysWhoseABlockIs) {
   }
 }
 
-// While somebody is asked, other threads may give the memory back.
+// While the hook is asked, other threads may free the memory.
 World* asked_ = nullptr;
 TEST(Sanitizer, LooksAgainForMemoryWhenSomebodyHasBeenAsked) {
   World w([](const Finding*, size_t) {
@@ -445,7 +448,8 @@ TEST(Sanitizer, LooksAgainForMemoryWhenSomebodyHasBeenAsked) {
   EXPECT_EQ(w.sanitizer.counts().accesses, 1);
 }
 
-// What a capture frees its graph may use at each replay, and nobody else.
+// Memory that a capture frees may be used by its graph at each replay, and by
+// nobody else.
 TEST(Sanitizer, LetsReplaysUseWhatTheirCaptureFreed) {
   struct Sink final : TaskSink {
     void open(Stream&, uint32_t, Submission&) override {}

@@ -149,7 +149,8 @@ TEST(Sanitizer, KeepsTheNewestOfManyAccesses) {
   write(w.one, 0);  // the oldest becomes the newest
   write(w.one, kMost);
 
-  // 1 to 24 are the oldest; who comes later drives out none of the newest.
+  // Accesses 1 to 24 are the oldest; later ones replace these and none of the
+  // newest.
   for (int i = 1; i <= kForgotten; ++i) write(w.two, i);
   EXPECT_EQ(found_.size(), 0);
   int newest = 0;

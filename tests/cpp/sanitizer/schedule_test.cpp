@@ -27,7 +27,7 @@ ScheduleOptions seeded(uint64_t seed, int changes = 0, uint64_t length = 0) {
   return {seed, changes, length, false};
 }
 
-// Two streams and a direct one, whose tasks a schedule runs.
+// Two queued streams and an inline one, whose tasks a schedule runs.
 struct World {
   explicit World(const ScheduleOptions& options, Observer* next = nullptr)
       : schedule(options, next) {
@@ -63,7 +63,7 @@ uint64_t lagging_seed() {
   return 1;
 }
 
-// What four tasks on each of two streams do by that seed.
+// The order in which four tasks on each of two streams run by that seed.
 Order order_of(const ScheduleOptions& options, uint64_t* trace = nullptr) {
   World w(options);
   for (uint64_t i = 0; i < 4; ++i) {
@@ -126,8 +126,8 @@ TEST(Schedule, WithoutChangesKeepsItsPriorities) {
   EXPECT_TRUE(orders.size() <= 6);
 }
 
-// A change at a step of the host's lowers the host, one at a stream's that
-// stream: the other side then goes first.
+// A change at a step of the host lowers the host, and one at a step of a stream
+// lowers that stream: the other side then goes first.
 TEST(Schedule, ChangesThePriorityOfWhoeverMadeTheStep) {
   const uint64_t seed = lagging_seed();
   int earlier = 0;
@@ -220,7 +220,8 @@ TEST(Schedule, RunsWhoRaisesTheFlagThatTheHostWaitsFor) {
   }
 }
 
-// Through the stream that waits for the one that waits for the flag.
+// The wait is found through a stream that waits for the one which waits for the
+// flag.
 TEST(Schedule, FailsAWaitForAFlagThatNobodyRaises) {
   Flag flag{0};
   World w(seeded(7));
@@ -243,8 +244,8 @@ TEST(Schedule, FailsAFlagThatNobodyRaisesWhenItIsDrained) {
   EXPECT_TRUE(w.one.idle());
 }
 
-// What another thread or a later callback of an event loop is told about runs
-// as soon as it can, although its streams lag behind the host.
+// Work for which another thread or a later callback of an event loop waits runs
+// as soon as it can, although its stream lags behind the host.
 TEST(Schedule, RunsWhatIsAwaitedOnceItCan) {
   Flag flag{0};
   World w(seeded(lagging_seed()));
@@ -288,7 +289,7 @@ int run_launches(const npu_kernel*, const uint64_t* words, npu_failure*) {
 constexpr npu_kernel kLaunches{run_launches, "test::launches", nullptr, 0,
                                NPU_KERNEL_ON_HOST};
 
-// One of two random numbers is the larger in half of all cases.
+// Of two random numbers, each is the larger one in half of all cases.
 TEST(Schedule, PutsAStreamAboveTheHostByHalfOfAllSeeds) {
   int above = 0;
   for (uint64_t seed = 1; seed <= 400; ++seed) {

@@ -1,4 +1,4 @@
-// What is known of pieces of memory as they are given out, split and joined.
+// What is known about memory when it is handed out, split and joined.
 #include "csrc/sanitizer/shadow.h"
 
 #include <algorithm>
@@ -52,7 +52,8 @@ TEST(Region, KeepsWhatNothingOrdersAndWhatIsNotCovered) {
   EXPECT_TRUE(numbers(region) == Numbers({8}));
 }
 
-// A read says nothing of who may write; it replaces reads only.
+// A read replaces only reads: later reads are unordered with an old write all
+// the same.
 TEST(Region, KeepsAWriteBehindARead) {
   Region region;
   region.add(access(1, 1, 0, 8), kNothing, kNothing);
@@ -192,7 +193,7 @@ TEST(Shadow, JoinsBlocksAndKeepsEachAccessOnce) {
   EXPECT_TRUE(shadow.find(5000) == &joined && shadow.find(4608) == &joined);
 }
 
-// What differs in one thing only is not the same access.
+// Accesses that differ in one member are different.
 TEST(Shadow, TellsAccessesApartByAllThatNamesThem) {
   Shadow shadow;
   Access all[] = {access(1, 1, 4096, 4200), access(2, 1, 4096, 4200),

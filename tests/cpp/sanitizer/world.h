@@ -1,4 +1,4 @@
-// A sanitizer at work on two streams and a block of memory.
+// A sanitizer that watches two streams and a block of memory.
 #pragma once
 
 #include <atomic>

@@ -1,5 +1,5 @@
-// Which of many are measured: a share that no stride of a program's meets or
-// misses.
+// Which items are measured: the same share of them whatever the stride at which
+// a program repeats itself.
 #include <vector>
 
 #include "csrc/stats/layout.h"

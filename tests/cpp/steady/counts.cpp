@@ -54,9 +54,9 @@ int __wrap_pthread_mutex_lock(pthread_mutex_t* mutex) {
   return __real_pthread_mutex_lock(mutex);
 }
 
-// futex and membarrier, the only ones called by number. Both get along with
-// the arguments that travel in registers; what a caller has not passed on the
-// stack must not be read.
+// Only futex and membarrier are called by number. Both take no more arguments
+// than travel in registers; anything that a caller has not passed on the stack
+// must not be read.
 long __real_syscall(long, long, long, long, long, long, long);
 long __wrap_syscall(long number, ...) {
   ++counts.system_calls;

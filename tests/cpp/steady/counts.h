@@ -1,4 +1,4 @@
-// What the calling thread has asked of the heap, of mutexes and of the kernel.
+// Counts the calling thread's allocations, locks and system calls.
 #pragma once
 
 #include <cstdint>

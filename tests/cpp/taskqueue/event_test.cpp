@@ -115,7 +115,7 @@ TEST(Event, MayDieBeforeItsTaskRuns) {
   gate.open();
 }
 
-// It counts as pending on the device where it was recorded last.
+// An event counts as pending on the device where it was last recorded.
 TEST(Event, IsPendingOnOneDevice) {
   Stream first(0, 0, 0, StreamMode::kQueued);
   Stream second(1, 0, 0, StreamMode::kQueued);

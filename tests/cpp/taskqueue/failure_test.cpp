@@ -88,8 +88,8 @@ TEST(Failure, DropsAndCountsTheTasksQueuedBehindIt) {
   EXPECT_EQ(stream.block().state.load(), uint32_t(StreamState::kFailed));
 }
 
-// A thread that looks at nothing but the number sees the failure with it,
-// however little later it looks.
+// A thread that only looks at the number sees the failure with it, however soon
+// it looks.
 TEST(Failure, IsSeenByWhoeverSeesItsNumber) {
   for (const StreamMode mode : {StreamMode::kQueued, StreamMode::kInline}) {
     for (int i = 0; i < 200; ++i) {
@@ -109,7 +109,7 @@ TEST(Failure, IsSeenByWhoeverSeesItsNumber) {
   }
 }
 
-// The same without a race: a completion is told from within the advance.
+// The same without a race: completions are delivered from within the advance.
 TEST(Failure, IsKnownWhenItsNumberIsToldToWaiters) {
   for (const StreamMode mode : {StreamMode::kQueued, StreamMode::kInline}) {
     CompletionPort* const port = CompletionPort::make();

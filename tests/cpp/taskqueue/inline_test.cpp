@@ -68,15 +68,16 @@ TEST(InlineStream, TakesTurnsAmongThreads) {
   EXPECT_EQ(stream.retired().value(), kThreads * kEach);
 }
 
-// words: Stream*, vector<uint64_t>*, then n others. Launches two tasks where it
-// runs, one with its words in the arena, then writes down its own words.
+// words: Stream*, vector<uint64_t>*, then n others. Launches two tasks on the
+// stream that it runs on, one of them with its words in the arena, then writes
+// down its words.
 int run_nested(const npu_kernel*, const uint64_t* words, npu_failure*) {
   Stream& stream = *reinterpret_cast<Stream*>(words[0]);
   auto* got = reinterpret_cast<std::vector<uint64_t>*>(words[1]);
   const uint64_t before = stream.tail();
   submit(stream, kAppend, {word(got), 100 + before});
   submit(stream, kAppend, {word(got), 200 + before}, 60);
-  // Done where it was launched, under a number of its own.
+  // The task was done where it was launched, with a number of its own.
   EXPECT_EQ(got->back(), 200 + before);
   EXPECT_EQ(stream.tail(), before + 2);
   EXPECT_TRUE(stream.idle());
@@ -112,7 +113,8 @@ TEST(InlineStream, KeepsATaskThatLaunchesOthersOnIt) {
 
 std::vector<std::thread::id> ended_on_;
 
-// Once for each task that its caller launches, however many that one launches.
+// It is told once for each task that the caller launches, however many tasks
+// that one launches.
 TEST(InlineStream, TellsWhenATaskHasRunOnItsCaller) {
   ended_on_.clear();
   set_after_direct_task_hook(

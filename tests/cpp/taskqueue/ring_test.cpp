@@ -15,7 +15,7 @@ struct Slot {
   int value = 0;
 };
 
-// As if `first` positions had come and gone before.
+// A ring through which `first` positions seem to have passed.
 struct Small {
   explicit Small(uint64_t capacity, uint64_t first = 0)
       : slots(new Slot[capacity]),
@@ -126,7 +126,8 @@ TEST(Ring, KeepsOneProducersOrder) { hammer(64, 1, 100'000); }
 TEST(Ring, KeepsEachOfSeveralProducersOrder) { hammer(64, 3, 30'000); }
 TEST(Ring, KeepsOrderWhenItIsAlwaysFull) { hammer(2, 3, 10'000); }
 
-// Where 32 bits of a position, of a lap, or the sign of a position end.
+// At positions where 32 bits of a position, those of a lap, or its sign
+// overflow.
 TEST(Ring, GoesOnWherePositionsAndLapsOverflow) {
   for (const uint64_t capacity : {2, 8, 64}) {
     for (const uint64_t edge :

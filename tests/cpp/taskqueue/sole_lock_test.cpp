@@ -21,8 +21,8 @@ TEST(SoleLock, OneThreadTakesItAgainAndAgain) {
   EXPECT_EQ(count, kRounds);
 }
 
-// The counter is no atomic: a holder that is not alone loses counts, and
-// ThreadSanitizer says so.
+// The counter is not atomic: if two threads held the lock at once, counts would
+// be lost, and ThreadSanitizer would report it.
 TEST(SoleLock, OthersMayComeWhileTheFirstIsInside) {
   SoleLock lock;
   int count = 0;

@@ -1,5 +1,5 @@
-// A stream's less common ways: several at once, nothing to wait for, failures
-// and what its block and its thread show of it.
+// The less common paths of a stream: several streams at once, nothing to wait
+// for, failures, and what its statistics and its thread show.
 #include <pthread.h>
 #include <signal.h>
 #include <unistd.h>
@@ -93,7 +93,7 @@ TEST(Wait, ForNothingThatIsLeftIsNoTask) {
   EXPECT_TRUE(first.wait_for(first, 7));  // it is behind itself anyway
   EXPECT_TRUE(second.tail() == 0 && first.tail() == 1);
 
-  // Observed, what is over is a task all the same.
+  // While it is observed, a wait for what is over is a task all the same.
   Observer observer;
   set_observer(&observer);
   EXPECT_TRUE(second.wait_for(first, 1));
@@ -110,7 +110,7 @@ TEST(Wait, ForNothingThatIsLeftIsNoTask) {
   EXPECT_EQ(second.tail(), tail);
 }
 
-// A point of a graph's capture marks nothing once that is over.
+// A point of a graph's capture marks nothing once the capture is over.
 TEST(Wait, ForAPointOfACaptureThatIsOverIsRefused) {
   Stream first(0, 1, 0, StreamMode::kQueued);
   Stream second(0, 2, 0, StreamMode::kQueued);
@@ -190,7 +190,7 @@ TEST(Stream, SaysInItsBlockWhoItIs) {
   EXPECT_EQ(block.bypassed[int(Bypass::kNested)].load(), 4);
 }
 
-// Of a sampled task it is known how long it was launched, queued and run.
+// The statistics say how long sampled tasks took to launch, to wait and to run.
 TEST(Stream, MeasuresTheSampledTasks) {
   Stream stream(0, 7, 0, StreamMode::kQueued);
   uint64_t sampled = 0, deep = 0;
@@ -241,7 +241,7 @@ TEST(Stream, TellsAnObserverNothingWhenItIsNotObserved) {
     submit(*s, kNothing, {});
   }
   EXPECT_TRUE(counts.submitted_ == 2 && counts.published_ == 2);
-  EXPECT_EQ(counts.waited, 1);  // the direct one's task is over
+  EXPECT_EQ(counts.waited, 1);  // the inline one's task is over
   queued.stop();
   set_observer(nullptr);
 }

@@ -69,8 +69,8 @@ TEST(Waiters, OfWhatIsDoneAlreadyLeaveThePortFree) {
   EXPECT_EQ(fcntl(fd, F_GETFD), -1);
 }
 
-// As a stream that is destroyed drops those that it never told: some of them
-// it has sorted, some it has not looked at.
+// A stream that is destroyed drops the completions that it has not delivered,
+// whether it has sorted them already or not.
 TEST(Waiters, ThatAreNeverToldLeaveThePortFree) {
   CompletionPort* const port = CompletionPort::make();
   const int fd = port->fd();

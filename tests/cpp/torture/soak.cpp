@@ -52,7 +52,7 @@ struct Footprint {
   }
 };
 
-// One of many, short and of its own: started, filled beyond its queue, stopped.
+// Starts a short-lived stream, fills it beyond its queue, and stops it.
 uint64_t passing_stream(uint64_t round) {
   Stream stream(0, int64_t(2000 + round % 64), 0, StreamMode::kQueued, 256);
   const uint64_t n = 100 + round % 1000;
@@ -63,7 +63,8 @@ uint64_t passing_stream(uint64_t round) {
 }
 
 int run(double seconds) {
-  // One that a single thread submits to, which is the quick way, and one not.
+  // A single thread submits to the first, which is the fast path; several to
+  // the second.
   Stream &lasting = *find_stream(0, 0), &shared = *find_stream(0, 3 << 5);
   const uint64_t begun = now_ns();
   const auto end = begun + uint64_t(seconds * 1e9);

@@ -1,0 +1,50 @@
+"""`npu-dispatch calibrate`: a sheet of this machine, for `plan`."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from npu_dispatch.plan.sheet import load
+from npu_dispatch.system.bystanders import Bystanders, share_of_others
+
+
+def test_its_sheet_is_one_that_plan_takes(fresh_python, tmp_path: Path) -> None:
+    path = tmp_path / "new" / "cpu.toml"
+
+    fresh_python.run("-m", "npu_dispatch", "calibrate", str(path), "--name", "here")
+
+    sheet = load(str(path))
+    assert sheet.name == "here"
+    for table in ("memory", "tflops", "link"):
+        assert all(value > 0 for value in sheet.numbers[table].values()), table
+    # Two orders of magnitude around what a core does.
+    assert 0.001 < sheet.numbers["tflops"]["fp32"] < 1 * (os.cpu_count() or 1)
+    memory = torch.npu.get_device_properties(0).total_memory / 2**30
+    assert sheet.numbers["memory"]["gib"] == pytest.approx(memory, rel=0.1)
+
+
+def stat(*ticks: int) -> str:
+    return f"cpu  {' '.join(map(str, ticks))} 7 7\ncpu0 1 2 3 4 5 6 7 8 0 0\n"
+
+
+def test_what_others_take_is_all_that_is_neither_idle_nor_own() -> None:
+    before = stat(100, 10, 50, 1000, 20, 1, 2, 5)
+    # 100 more: 40 user, 10 nice, 5 system, 20 idle, 10 iowait, 5 irq, 5 soft, 5 steal.
+    after = stat(140, 20, 55, 1020, 30, 6, 7, 10)
+    assert share_of_others(before, after, 0) == pytest.approx(0.70)
+    assert share_of_others(before, after, 30) == pytest.approx(0.40)
+    assert share_of_others(before, after, 80) == 0
+    assert share_of_others(before, before, 0) == 0
+
+
+def test_a_process_that_computes_beside_is_seen() -> None:
+    bystanders = Bystanders()
+    code = "import time\nwhile time.process_time() < 0.5: pass"
+    subprocess.run([sys.executable, "-c", code], check=True)
+    assert bystanders.share() > 0.05
