@@ -140,7 +140,7 @@ def memory_usage(device: Device = None) -> int:
 def temperature(device: Device = None) -> int:
     """Return degrees Celsius: 35 when idle to 75 at full load.
 
-    It is computed from the load, not measured, as a virtual device has no sensors.
+    It is a model of the load, not a measurement, as a virtual device has no sensors.
     """
     return _by_load(device, _IDLE_CELSIUS, _BUSY_CELSIUS)
 
@@ -148,7 +148,7 @@ def temperature(device: Device = None) -> int:
 def power_draw(device: Device = None) -> int:
     """Return milliwatts: 60000 when idle to 310000 at full load.
 
-    It is computed from the load, not measured, as a virtual device has no sensors.
+    It is a model of the load, not a measurement, as a virtual device has no sensors.
     """
     return _by_load(device, _IDLE_MILLIWATT, _BUSY_MILLIWATT)
 
