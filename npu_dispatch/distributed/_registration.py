@@ -14,6 +14,7 @@ from functools import wraps
 from typing import Any
 
 from npu_dispatch import _C, import_alias
+from npu_dispatch.distributed._rejoin import outlives_ranks, store_of_this_start
 from npu_dispatch.npu.runtime.device_error import raise_as
 
 __all__ = ["register"]
@@ -32,9 +33,8 @@ def register() -> None:
     dc._new_process_group_helper = _choosing_hccl(dc._new_process_group_helper)
     from torch.nn.parallel import DistributedDataParallel
 
-    DistributedDataParallel._check_comm_hook = _reducing_bf16(
-        DistributedDataParallel._check_comm_hook
-    )
+    ddp: Any = DistributedDataParallel
+    ddp._check_comm_hook = _reducing_bf16(ddp._check_comm_hook)
     import_alias.after_import(
         "torch.distributed.optim.zero_redundancy_optimizer", _finish_consolidation
     )
@@ -100,11 +100,20 @@ def _choosing_hccl(make: Any) -> Any:
 
     @wraps(make)
     def made(
-        size: int, rank: int, ranks: list[int], backend: str, *args: Any, **kwargs: Any
+        size: int,
+        rank: int,
+        ranks: list[int],
+        backend: str,
+        store: Any,
+        *args: Any,
+        **kwargs: Any,
     ) -> Any:
         if backend == "undefined" and torch._C._get_accelerator().type == "npu":
             backend = "hccl"
-        result = make(size, rank, ranks, backend, *args, **kwargs)
+        # No ranks: the default group, whose store the others' are parts of.
+        if "hccl" in backend and not ranks and outlives_ranks():
+            store = store_of_this_start(store, rank, size, kwargs["timeout"])
+        result = make(size, rank, ranks, backend, store, *args, **kwargs)
         group = result[0]
         if _has_hccl(group):
             from torch.distributed import ProcessGroup
@@ -141,7 +150,7 @@ def _finish_consolidation() -> None:
     """Let a consolidated state be read at once: it is copied without waiting."""
     from torch.distributed.optim import zero_redundancy_optimizer
 
-    optimizer = zero_redundancy_optimizer.ZeroRedundancyOptimizer
+    optimizer: Any = zero_redundancy_optimizer.ZeroRedundancyOptimizer
     consolidate = optimizer.consolidate_state_dict
 
     @wraps(consolidate)
@@ -150,7 +159,7 @@ def _finish_consolidation() -> None:
 
         consolidate(self, to)
         if self._default_device.type == "npu":
-            torch.npu.synchronize(self._default_device)
+            torch.accelerator.synchronize(self._default_device)
 
     optimizer.consolidate_state_dict = consolidated
 
