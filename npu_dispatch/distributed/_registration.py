@@ -1,6 +1,6 @@
 """Makes torch.distributed know `hccl`, and choose it for npu.
 
-This runs once torch.distributed has been imported, and never imports it itself.
+Runs once torch.distributed has been imported, which it never causes.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from functools import wraps
 from typing import Any
 
 from npu_dispatch import _C, import_alias
+from npu_dispatch.distributed._rejoin import outlives_ranks, store_of_this_start
 from npu_dispatch.npu.runtime.device_error import raise_as
 
 __all__ = ["register"]
@@ -32,18 +33,15 @@ def register() -> None:
     dc._new_process_group_helper = _choosing_hccl(dc._new_process_group_helper)
     from torch.nn.parallel import DistributedDataParallel
 
-    setattr(  # noqa: B010
-        DistributedDataParallel,
-        "_check_comm_hook",
-        _reducing_bf16(DistributedDataParallel._check_comm_hook),
-    )
+    ddp: Any = DistributedDataParallel
+    ddp._check_comm_hook = _reducing_bf16(ddp._check_comm_hook)
     import_alias.after_import(
         "torch.distributed.optim.zero_redundancy_optimizer", _finish_consolidation
     )
 
 
 def _make_group(options: Any, _backend_options: Any) -> Any:
-    """Connect the ranks, which all call this; torch.distributed's creator of groups."""
+    """Connect the ranks, which all call this. torch.distributed's creator."""
     rank, size = options.group_rank, options.group_size
     timeout: timedelta = options.timeout
     gloo = None
@@ -53,10 +51,10 @@ def _make_group(options: Any, _backend_options: Any) -> Any:
         gloo = ProcessGroupGloo(options.store, rank, size, timeout=timeout)
     token = ""
     if size > 1:
-        # The first rank names the group for all, so that the ranks' dumps match.
+        # The first to come names the group for all: dumps of its ranks match.
         mine = secrets.token_hex(8)
         token = options.store.compare_set("npu_dispatch/token", "", mine).decode()
-    # This has to run before the queues are waited for; the last hook runs first.
+    # Before the queues are waited for: the hook that came last runs first.
     atexit.unregister(_give_up_after_an_exception)
     atexit.register(_give_up_after_an_exception)
     milliseconds = int(timeout.total_seconds() * 1000)
@@ -67,7 +65,7 @@ def _make_group(options: Any, _backend_options: Any) -> Any:
 
 
 def _runs(ranks: list[int]) -> str:
-    """Return ranks as "0-7,16", so that thousands of them need little room."""
+    """Return ranks as "0-7,16": what thousands of them take has a bound."""
     parts: list[list[int]] = []
     for rank in ranks:
         if parts and rank == parts[-1][-1] + 1:
@@ -78,16 +76,16 @@ def _runs(ranks: list[int]) -> str:
 
 
 def _give_up_after_an_exception() -> None:
-    """Let a program that has failed end; its connections tell the other ranks."""
+    """Let a program that has failed end: others are told by its connections."""
     if getattr(sys, "last_value", None) is None:
         return
     import torch
     from torch.distributed import distributed_c10d as dc
 
-    # This is torch's own list. It keeps the groups, but not Python's objects for
-    # their backends, which may be gone.
+    # torch's own list: it keeps the groups, and not the objects that Python had
+    # of their backends, which may be gone.
     for group in list(dc._world.pg_map):
-        with contextlib.suppress(RuntimeError):  # the group has gloo only
+        with contextlib.suppress(RuntimeError):  # of gloo alone
             backend = group._get_backend(torch.device("npu"))
             getattr(backend, "wrapped_pg", backend).abort()
 
@@ -95,19 +93,27 @@ def _give_up_after_an_exception() -> None:
 def _choosing_hccl(make: Any) -> Any:
     """Return torch's maker of groups, which does not know custom backends.
 
-    Without a backend's name torch's maker calls gloo the group's own backend, and
-    with "cpu:gloo,npu:hccl" it names none. DDP and the collectives of objects would
-    then not find hccl.
+    Without a backend's name it takes gloo to be the group's own, and with
+    "cpu:gloo,npu:hccl" none: DDP and object collectives then find nothing.
     """
     import torch
 
     @wraps(make)
     def made(
-        size: int, rank: int, ranks: list[int], backend: str, *args: Any, **kwargs: Any
+        size: int,
+        rank: int,
+        ranks: list[int],
+        backend: str,
+        store: Any,
+        *args: Any,
+        **kwargs: Any,
     ) -> Any:
         if backend == "undefined" and torch._C._get_accelerator().type == "npu":
             backend = "hccl"
-        result = make(size, rank, ranks, backend, *args, **kwargs)
+        # No ranks: the default group, whose store the others' are parts of.
+        if "hccl" in backend and not ranks and outlives_ranks():
+            store = store_of_this_start(store, rank, size, kwargs["timeout"])
+        result = make(size, rank, ranks, backend, store, *args, **kwargs)
         group = result[0]
         if _has_hccl(group):
             from torch.distributed import ProcessGroup
@@ -122,7 +128,7 @@ def _choosing_hccl(make: Any) -> Any:
 
 
 def _reducing_bf16(check: Any) -> Any:
-    """Return DDP's check of hooks, which lists the backends that reduce bf16."""
+    """Return DDP's check of hooks, which knows by name who reduces bf16."""
 
     @wraps(check)
     def checked(self: Any, hook: Any) -> None:
@@ -141,21 +147,21 @@ def _reducing_bf16(check: Any) -> Any:
 
 
 def _finish_consolidation() -> None:
-    """Wait for a consolidated state, as torch copies it without waiting."""
+    """Let a consolidated state be read at once: it is copied without waiting."""
     from torch.distributed.optim import zero_redundancy_optimizer
 
-    optimizer = zero_redundancy_optimizer.ZeroRedundancyOptimizer
+    optimizer: Any = zero_redundancy_optimizer.ZeroRedundancyOptimizer
     consolidate = optimizer.consolidate_state_dict
 
     @wraps(consolidate)
     def consolidated(self: Any, to: int = 0) -> None:
-        from npu_dispatch import npu
+        import torch
 
         consolidate(self, to)
         if self._default_device.type == "npu":
-            npu.synchronize(self._default_device)
+            torch.accelerator.synchronize(self._default_device)
 
-    setattr(optimizer, "consolidate_state_dict", consolidated)  # noqa: B010
+    optimizer.consolidate_state_dict = consolidated
 
 
 def _has_hccl(group: Any) -> bool:
@@ -164,7 +170,7 @@ def _has_hccl(group: Any) -> bool:
     device = torch.device("npu")
     if device not in getattr(group, "_device_types", ()):
         return False
-    # With TORCH_DISTRIBUTED_DEBUG=DETAIL the backend is inside a wrapper.
+    # With TORCH_DISTRIBUTED_DEBUG=DETAIL it is inside a wrapper.
     backend = group._get_backend(device)
     name: str = getattr(backend, "wrapped_pg", backend).name()
     return name == "hccl"
