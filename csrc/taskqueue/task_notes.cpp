@@ -1,5 +1,7 @@
 #include "csrc/taskqueue/task_notes.h"
 
+#include <algorithm>
+
 #include "csrc/base/clock.h"
 #include "csrc/observe/profile.h"
 #include "csrc/observe/trace.h"
@@ -77,9 +79,10 @@ void TaskNotes::trace(const Task& task, const Running& running,
   if (!wanted) return stream_.set_traced(false);
   TraceRecord record{};
   record.position = running.position;
+  // The clocks of two cores may differ by some ticks.
   record.submitted = running.stamp;
-  record.started = running.begun;
-  record.ended = ended;
+  record.started = std::max({running.begun, running.stamp, last_traced_end_});
+  record.ended = last_traced_end_ = std::max(ended, record.started);
   record.depth = uint32_t(stream_.tail() - running.position);
   record.kind = uint8_t(task.marks.kind);
   record.name = trace_name(running.name);

@@ -43,6 +43,7 @@ class TaskNotes {
   Stream& stream_;
   const double ns_per_tick_;
   TickClock clock_;
+  uint64_t last_traced_end_ = 0;  // ticks
 };
 
 }  // namespace npu
