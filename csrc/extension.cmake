@@ -64,9 +64,11 @@ add_library(npu_torch OBJECT
   distributed/comm_streams.cpp
   distributed/group.cpp
   distributed/group_calls.cpp
+  distributed/group_made.cpp
   distributed/group_p2p.cpp
   distributed/reduce_parts.cpp
   distributed/reduction.cpp
+  distributed/step_timer.cpp
   distributed/transport.cpp
   distributed/work.cpp
   ops/boxed.cpp
@@ -124,9 +126,10 @@ function(npu_compile_together target group)
 endfunction()
 npu_compile_together(npu_torch distributed
   distributed/checks.cpp distributed/comm_streams.cpp distributed/group.cpp
-  distributed/group_calls.cpp distributed/group_p2p.cpp
+  distributed/group_calls.cpp distributed/group_made.cpp
+  distributed/group_p2p.cpp
   distributed/reduce_parts.cpp distributed/reduction.cpp
-  distributed/transport.cpp distributed/work.cpp)
+  distributed/step_timer.cpp distributed/transport.cpp distributed/work.cpp)
 npu_compile_together(npu_torch memory
   torch/allocator.cpp torch/copy_bytes.cpp torch/host_allocator.cpp
   torch/host_use.cpp torch/scratch_memory.cpp)

@@ -72,7 +72,8 @@ std::string group_rank_text(const std::string& name, int rank, int size) {
 HcclGroup::HcclGroup(c10::intrusive_ptr<c10d::Backend> gloo, int rank, int size,
                      std::string name, Milliseconds timeout, int logged)
     : Backend(rank, size),
-      transport_(std::make_shared<Transport>(std::move(gloo), rank, size)),
+      gloo_(std::move(gloo)),
+      transport_(std::make_shared<Transport>(gloo_, rank, size)),
       name_(std::move(name)),
       logged_(logged),
       timeout_(timeout) {

@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "csrc/distributed/reduction.h"
 #include "csrc/distributed/transport.h"
@@ -35,6 +36,14 @@ class HcclGroup final : public c10d::Backend {
             std::string name, Milliseconds timeout, int logged);
   ~HcclGroup() override;
 
+  // The same, once the ranks have agreed on a name for its dumps. All of them
+  // call this with a store that is this group's. `global`: by rank, what the
+  // job calls them.
+  static c10::intrusive_ptr<HcclGroup> connect(
+      const c10::intrusive_ptr<c10d::Store>& store,
+      c10::intrusive_ptr<c10d::Backend> gloo, int rank, std::vector<int> global,
+      std::string name, Milliseconds timeout);
+
   // Names the group as the user does; torch tells that name after the
   // construction.
   void describe(const std::string& description) {
@@ -44,6 +53,12 @@ class HcclGroup final : public c10d::Backend {
   const std::string getBackendName() const override { return "hccl"; }
   c10::intrusive_ptr<c10d::Backend::Options> getBackendOptions() override;
   bool supportsCoalescing() const override { return true; }
+  bool supportsSplitting() const override { return true; }
+  // Null for a rank of this group that is none of `ranks`.
+  c10::intrusive_ptr<c10d::Backend> split(
+      const c10::intrusive_ptr<c10d::Store>& store,
+      const std::vector<int>& ranks,
+      const c10::intrusive_ptr<c10d::Backend::Options>& options) override;
   void setTimeout(Milliseconds timeout) override;
   void setSequenceNumberForGroup() override {}
   uint64_t getSequenceNumberForGroup() override;
@@ -129,7 +144,10 @@ class HcclGroup final : public c10d::Backend {
     return t == c10d::kUnsetTimeout ? timeout_ : t;
   }
 
+  const c10::intrusive_ptr<c10d::Backend> gloo_;
   const std::shared_ptr<Transport> transport_;
+  std::vector<int> global_;  // since connect(), as the next
+  c10::intrusive_ptr<c10d::Store> store_;
   const std::string name_;
   const int logged_;
   Milliseconds timeout_;
@@ -137,6 +155,7 @@ class HcclGroup final : public c10d::Backend {
   // The number of the last collective, which is the same on all ranks, and of
   // the last send or recv.
   uint64_t seq_ = 0, p2p_seq_ = 0;
+  uint64_t splits_ = 0;
   std::map<int, Stream*> comm_;                          // by device
   std::map<std::tuple<int, int, bool>, Stream*> lanes_;  // device, peer, sends
   bool coalescing_ = false;

@@ -3,6 +3,7 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "csrc/base/clock.h"
 #include "csrc/distributed/group.h"
@@ -17,17 +18,32 @@ namespace {
 
 using BackendPtr = c10::intrusive_ptr<c10d::Backend>;
 
-// `gloo` is None for a group of one rank. `timeout` is in milliseconds. `token`
-// and `ranks` are CollectiveGroup's.
-BackendPtr make_group(std::optional<BackendPtr> gloo, int rank, int size,
-                      std::string name, int64_t timeout,
-                      const std::string& token, const std::string& ranks) {
+// `gloo` is None for a group of one rank. `timeout` is in milliseconds. The other
+// arguments are those of HcclGroup::connect().
+BackendPtr make_group(const c10::intrusive_ptr<c10d::Store>& store,
+                      std::optional<BackendPtr> gloo, int rank,
+                      std::vector<int> global, std::string name,
+                      int64_t timeout) {
   set_site_name(call_line);
-  const int logged =
-      log_group(name.c_str(), token.c_str(), ranks.c_str(), rank, size);
-  return c10::make_intrusive<HcclGroup>(gloo ? *gloo : BackendPtr(), rank, size,
-                                        std::move(name), Milliseconds(timeout),
-                                        logged);
+  return HcclGroup::connect(store, gloo ? *gloo : BackendPtr(), rank,
+                            std::move(global), std::move(name),
+                            Milliseconds(timeout));
+}
+
+// torch's Python asks for these by name, of a backend that can be split. They
+// derive from classes which torch.distributed's import makes known.
+void bind_group(py::module_& m) {
+  using Options = HcclGroup::Options;
+  py::class_<HcclGroup, c10::intrusive_ptr<HcclGroup>, c10d::Backend>(
+      m, "HcclGroup")
+      .def_property_readonly("options", &HcclGroup::getBackendOptions)
+      // Ranks that are not of a new group have nothing to do for it.
+      .def("perform_nocolor_split", [](HcclGroup&, const py::object&) {});
+  py::class_<Options, c10::intrusive_ptr<Options>, c10d::Backend::Options>(
+      m, "HcclOptions")
+      .def("__deepcopy__", [](const Options& options, const py::dict&) {
+        return c10::make_intrusive<Options>(options);
+      });
 }
 
 // The nanoseconds that the flight recorder adds to a collective: the mean over
@@ -51,6 +67,7 @@ double log_cost(int calls) {
 }  // namespace
 
 void bind_distributed(py::module_& m) {
+  m.def("bind_group", [m]() mutable { bind_group(m); });
   m.def("make_group", torch::wrap_pybind_function(&make_group));
   m.def("describe_group",
         [](const BackendPtr& group, const std::string& description) {

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import secrets
 import sys
 from datetime import timedelta
 from functools import wraps
@@ -29,6 +28,7 @@ def register() -> None:
     if "HCCL" in dc.Backend._plugins:
         return
     raise_as("hccl:", DistributedError)
+    _C.bind_group()
     dc.Backend.register_backend("hccl", _make_group, extended_api=True, devices=["npu"])
     dc._new_process_group_helper = _choosing_hccl(dc._new_process_group_helper)
     from torch.nn.parallel import DistributedDataParallel
@@ -49,30 +49,14 @@ def _make_group(options: Any, _backend_options: Any) -> Any:
         from torch.distributed import ProcessGroupGloo
 
         gloo = ProcessGroupGloo(options.store, rank, size, timeout=timeout)
-    token = ""
-    if size > 1:
-        # The first to come names the group for all: dumps of its ranks match.
-        mine = secrets.token_hex(8)
-        token = options.store.compare_set("npu_dispatch/token", "", mine).decode()
     # Before the queues are waited for: the hook that came last runs first.
     atexit.unregister(_give_up_after_an_exception)
     atexit.register(_give_up_after_an_exception)
     milliseconds = int(timeout.total_seconds() * 1000)
     ranks = list(options.global_ranks_in_group) or list(range(size))
     return _C.make_group(
-        gloo, rank, size, str(options.group_id), milliseconds, token, _runs(ranks)
+        options.store, gloo, rank, ranks, str(options.group_id), milliseconds
     )
-
-
-def _runs(ranks: list[int]) -> str:
-    """Return ranks as "0-7,16": what thousands of them take has a bound."""
-    parts: list[list[int]] = []
-    for rank in ranks:
-        if parts and rank == parts[-1][-1] + 1:
-            parts[-1][1:] = [rank]
-        else:
-            parts.append([rank])
-    return ",".join("-".join(map(str, part)) for part in parts)
 
 
 def _give_up_after_an_exception() -> None:

@@ -8,7 +8,6 @@ hosts count their own. So the ranks agree on a name for this one.
 
 from __future__ import annotations
 
-import os
 import secrets
 import time
 from datetime import timedelta
@@ -21,7 +20,9 @@ _POLL_S = 0.002  # between two looks at the store
 
 def outlives_ranks() -> bool:
     """Return whether the default group's store is the agent's."""
-    return os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    from torch.distributed.rendezvous import _torchelastic_use_agent_store
+
+    return _torchelastic_use_agent_store()
 
 
 def store_of_this_start(store: Any, rank: int, size: int, timeout: timedelta) -> Any:

@@ -69,6 +69,26 @@ assert len(npu) == 3 + 2 * rank + 256
     )
 
 
+def test_ddp_knows_how_long_its_steps_took(ranks):
+    results = ranks(
+        HEAD
+        + """
+model = DDP(net().npu())
+train(model, torch.optim.SGD(model.parameters(), 0.1), range(12), "npu")
+told = model._get_ddp_logging_data()
+forward, backward, moving = (
+    told[f"avg_{part}_time"]
+    for part in ("forward_compute", "backward_compute", "backward_comm"))
+assert forward > 0 and 0 < moving, told
+# What is communicated ends behind the first gradient, inside of backward.
+assert backward >= told["avg_backward_compute_comm_overlap_time"] >= 0, told
+"""
+    )
+
+    for result in results:
+        assert "Time stats" not in result.stderr
+
+
 def test_an_optimizer_whose_state_is_shared_steps_as_on_cpu(ranks):
     ranks(
         HEAD

@@ -1,0 +1,85 @@
+// How a group comes to be: from a store, and from a part of another group.
+#include <algorithm>
+#include <numeric>
+#include <random>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+
+#include "csrc/distributed/group.h"
+
+namespace npu {
+namespace {
+
+// "0-7,16": what thousands of ranks take has a bound.
+std::string runs(const std::vector<int>& ranks) {
+  std::string text;
+  for (size_t i = 0; i < ranks.size();) {
+    size_t end = i + 1;
+    while (end < ranks.size() && ranks[end] == ranks[end - 1] + 1) ++end;
+    if (!text.empty()) text += ',';
+    text += std::to_string(ranks[i]);
+    if (end > i + 1) text += '-' + std::to_string(ranks[end - 1]);
+    i = end;
+  }
+  return text;
+}
+
+// The first to come names the group for all: dumps of its ranks match.
+std::string agreed_name(c10d::Store& store) {
+  std::random_device random;
+  char mine[17];
+  snprintf(mine, sizeof mine, "%08x%08x", random(), random());
+  return store.compareSet("npu_dispatch/token", std::string(), mine);
+}
+
+}  // namespace
+
+c10::intrusive_ptr<HcclGroup> HcclGroup::connect(
+    const c10::intrusive_ptr<c10d::Store>& store,
+    c10::intrusive_ptr<c10d::Backend> gloo, int rank, std::vector<int> global,
+    std::string name, Milliseconds timeout) {
+  const int size = int(global.size());
+  const std::string token = size > 1 ? agreed_name(*store) : "";
+  const int logged =
+      log_group(name.c_str(), token.c_str(), runs(global).c_str(), rank, size);
+  auto group = c10::make_intrusive<HcclGroup>(std::move(gloo), rank, size,
+                                              std::move(name), timeout, logged);
+  group->global_ = std::move(global);
+  group->store_ = store;
+  return group;
+}
+
+c10::intrusive_ptr<c10d::Backend> HcclGroup::split(
+    const c10::intrusive_ptr<c10d::Store>&, const std::vector<int>& ranks,
+    const c10::intrusive_ptr<c10d::Backend::Options>& options) {
+  // All ranks of this group call, those of no part too: they count alike. What
+  // torch calls the part, and so its store, differs between ranks that are in
+  // different numbers of groups.
+  uint64_t number;
+  {
+    std::lock_guard lock(mutex_);
+    number = splits_++;
+  }
+  const auto mine = std::find(ranks.begin(), ranks.end(), rank_);
+  if (mine == ranks.end()) return nullptr;
+  const auto part = c10::make_intrusive<c10d::PrefixStore>(
+      "split/" + std::to_string(number) + "/" + std::to_string(ranks[0]),
+      store_);
+  c10::intrusive_ptr<c10d::Backend> gloo;
+  if (ranks.size() > 1) {
+    const auto same = gloo_->getBackendOptions();
+    // It reads there what its ranks are called, of any group but the first.
+    same->global_ranks_in_group.resize(size_);
+    std::iota(same->global_ranks_in_group.begin(),
+              same->global_ranks_in_group.end(), 0);
+    gloo = gloo_->split(part, ranks, same);
+  }
+  std::vector<int> global;
+  for (const int rank : ranks) global.push_back(global_.at(rank));
+  const auto group =
+      connect(part, std::move(gloo), int(mine - ranks.begin()),
+              std::move(global), options->group_name, options->timeout);
+  group->describe(options->group_desc);
+  return group;
+}
+
+}  // namespace npu
