@@ -18,8 +18,8 @@ namespace {
 
 using BackendPtr = c10::intrusive_ptr<c10d::Backend>;
 
-// `gloo` is None for a group of one rank. `timeout` is in milliseconds. The other
-// arguments are those of HcclGroup::connect().
+// `gloo` is None for a group of one rank. `timeout` is in milliseconds. The
+// other arguments are those of HcclGroup::connect().
 BackendPtr make_group(const c10::intrusive_ptr<c10d::Store>& store,
                       std::optional<BackendPtr> gloo, int rank,
                       std::vector<int> global, std::string name,
