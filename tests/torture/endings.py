@@ -105,20 +105,24 @@ def stopped_launchers(rng: random.Random, wanted: program.State) -> Told:
     """Stop single threads of the child, as a tracer can, for moments."""
     libc = ctypes.CDLL(None, use_errno=True)
 
+    def stop(thread: int) -> None:
+        if libc.ptrace(_SEIZE, thread, 0, 0):
+            return
+        libc.ptrace(_INTERRUPT, thread, 0, 0)
+        # It stops or it ends. Its tracer has to wait for either: until then a
+        # process is not gone, though all of its threads are.
+        if not os.WIFSTOPPED(os.waitpid(thread, _WALL)[1]):
+            return
+        time.sleep(rng.random() * 0.02)
+        if libc.ptrace(_DETACH, thread, 0, 0):
+            os.waitpid(thread, _WALL)  # it was killed while it stood still
+
     def stop_some(pid: int, pipe: int) -> None:
         del pipe
         end = time.monotonic() + 1.0
         while time.monotonic() < end:
             for thread in _launchers(pid):
-                if libc.ptrace(_SEIZE, thread, 0, 0):
-                    continue
-                libc.ptrace(_INTERRUPT, thread, 0, 0)
-                with contextlib.suppress(ChildProcessError):
-                    while time.monotonic() < end:
-                        if os.waitpid(thread, _WALL | os.WNOHANG)[0]:
-                            break
-                time.sleep(rng.random() * 0.02)
-                libc.ptrace(_DETACH, thread, 0, 0)
+                stop(thread)
             time.sleep(0.001)
 
     def body() -> Told:
