@@ -152,6 +152,12 @@ TABLES: dict[str, tuple[tuple[str, ...], tuple[Row, ...]]] = {
                 "ratio",
             ),
             single(
+                "step that `npu-dispatch plan` predicts, median error",
+                "plan",
+                "median_error",
+                "error",
+            ),
+            single(
                 "statistics, of what `torch.add` costs its caller, %",
                 "stats_cost",
                 "ns_submit",
