@@ -10,8 +10,6 @@ from pathlib import Path
 
 from npu_dispatch import _C
 from npu_dispatch.distributed._error import DistributedError
-from npu_dispatch.ranks.flight_recorder import dump_of
-from npu_dispatch.stats import StatsReader
 
 __all__ = ["DistributedError", "dump_flight_recorder"]
 
@@ -31,6 +29,10 @@ def dump_flight_recorder() -> bytes:
             "the flight recorder is in the statistics segment, and this process "
             "has none in /dev/shm; a line on stderr said why"
         )
+    # Here, since `import torch` imports this module and needs no reader.
+    from npu_dispatch.ranks.flight_recorder import dump_of
+    from npu_dispatch.stats import StatsReader
+
     with StatsReader(Path(path)) as reader:
         dump = dump_of(reader)
     if dump is None:
