@@ -100,7 +100,7 @@ void CachingAllocator::stock_spares(int count, Lock& lock) {
 void CachingAllocator::activate(Block* block, size_t requested) {
   block->state = Block::State::kActive;
   block->requested = requested;
-  stats_.allocated(pool_kind(block->size), block->size, requested);
+  stats_.allocated(block->pool->kind(), block->size, requested);
   if (block->size >= allocator_settings().max_split_size) [[unlikely]]
     stats_.oversize_allocations.increase(1);
 }

@@ -55,7 +55,10 @@ class BlockPool {
   // `quick`: null for large blocks. `mempool`: the private pool that this is a
   // part of, 0: of none; `splits`: whether blocks may be split.
   BlockPool(PoolKind kind, QuickLists* quick, uint64_t mempool, bool splits)
-      : kind_(kind), quick_(quick), mempool_(mempool), splits_(splits) {}
+      : kind_(kind),
+        quick_(splits ? quick : nullptr),  // whole segments have no exact size
+        mempool_(mempool),
+        splits_(splits) {}
   BlockPool(const BlockPool&) = delete;
 
   PoolKind kind() const { return kind_; }

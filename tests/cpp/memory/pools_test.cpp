@@ -96,6 +96,21 @@ TEST(PrivatePool, MayRefuseToSplit) {
   }
 }
 
+// A small block that is not split is larger than any that is kept by size.
+TEST(PrivatePool, UsesASmallBlockAgainThatIsNotSplit) {
+  auto memory = make_allocator();
+  memory.hold_pool(7, {false, false});
+  Block* const first = take_private(memory, 7, 4096, first_stream());
+  void* const address = first->ptr;
+  for (int i = 0; i < 4; ++i) {
+    memory.free(i ? take_private(memory, 7, 512, first_stream()) : first);
+    EXPECT_EQ(memory.reserved(), 2 * kMiB);
+    EXPECT_EQ(memory.stats()["allocated_bytes.small_pool.current"], 0);
+    EXPECT_EQ(memory.stats()["allocated_bytes.large_pool.current"], 0);
+  }
+  EXPECT_TRUE(take_private(memory, 7, 4096, first_stream())->ptr == address);
+}
+
 TEST(PrivatePool, LendsToOthersWhenMemoryRunsOut) {
   for (const bool lends : {false, true}) {
     auto memory = make_allocator();
