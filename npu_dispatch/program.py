@@ -15,6 +15,10 @@ __all__ = ["Runner", "execute", "run_program", "what_to_run"]
 class Runner(click.Command):
     """A command with `-m MODULE`: as with Python, the module gets what follows."""
 
+    # The program's own options are none of ours, and come behind it.
+    ignore_unknown_options = True
+    allow_interspersed_args = False
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         taking_value = {
             name

@@ -32,10 +32,6 @@ def _host_speed(_: click.Context, __: click.Parameter, value: str | None) -> flo
     "plan",
     cls=Runner,
     options_metavar="[OPTIONS] SCRIPT | -m MODULE",
-    context_settings={
-        "ignore_unknown_options": True,
-        "allow_interspersed_args": False,
-    },
 )
 @click.option(
     "--device",

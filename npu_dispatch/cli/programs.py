@@ -17,7 +17,6 @@ __all__ = ["run", "sanitize"]
 @click.command(
     cls=Runner,
     options_metavar="[OPTIONS] SCRIPT | -m MODULE",
-    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
 )
 @click.option(
     "--json",
@@ -87,7 +86,6 @@ def _finish_work() -> int:
 @click.command(
     cls=Runner,
     options_metavar="[OPTIONS] SCRIPT | -m MODULE",
-    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
 )
 @click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--sarif", "sarif_file", type=click.Path(dir_okay=False, path_type=Path))

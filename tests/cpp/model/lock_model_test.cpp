@@ -8,19 +8,8 @@
 #include "tests/cpp/model/expect.h"
 #include "tests/cpp/model/model.h"
 
-namespace npu {
+namespace npu::model {
 namespace {
-
-using model::Effect;
-using model::expect_correct;
-using model::expect_found;
-using model::Fences;
-using model::Limits;
-using model::Mutant;
-using model::Operation;
-using model::Outcome;
-using model::Plain;
-using model::Program;
 
 template <typename Lock, int kThreads, int kEach>
 class Counting : public Program {
@@ -84,4 +73,4 @@ TEST(SleepLockModel, FindsAWakeUpThatIsNotSent) {
 }
 
 }  // namespace
-}  // namespace npu
+}  // namespace npu::model

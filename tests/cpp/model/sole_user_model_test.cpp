@@ -5,19 +5,8 @@
 #include "tests/cpp/model/expect.h"
 #include "tests/cpp/model/model.h"
 
-namespace npu {
+namespace npu::model {
 namespace {
-
-using model::Effect;
-using model::expect_correct;
-using model::expect_found;
-using model::Fences;
-using model::Limits;
-using model::Mutant;
-using model::Operation;
-using model::Outcome;
-using model::Plain;
-using model::Program;
 
 enum Location { kOwner = 0, kInside = 1 };
 
@@ -103,4 +92,4 @@ TEST(SoleUserModel, FindsAnEnterWithoutAcquire) {
 }
 
 }  // namespace
-}  // namespace npu
+}  // namespace npu::model

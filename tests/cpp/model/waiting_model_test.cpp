@@ -6,20 +6,8 @@
 #include "tests/cpp/model/expect.h"
 #include "tests/cpp/model/model.h"
 
-namespace npu {
-
+namespace npu::model {
 namespace {
-
-using model::Effect;
-using model::expect_correct;
-using model::expect_found;
-using model::Fences;
-using model::Limits;
-using model::Mutant;
-using model::Operation;
-using model::Outcome;
-using model::Plain;
-using model::Program;
 
 constexpr auto kRelaxed = std::memory_order_relaxed;
 
@@ -211,4 +199,4 @@ TEST(SequenceModel, FindsAWakeUpThatIsNotSent) {
 }
 
 }  // namespace
-}  // namespace npu
+}  // namespace npu::model
