@@ -5,6 +5,7 @@
 #   make test-sanitizers  C++ core tests under TSan, and under ASan and UBSan
 #   make test-sanitized   Python tests under our own race sanitizer
 #   make test-delayed     Python tests on a driver whose tasks end late
+#   make test-slow-host   Python tests on a host that is late at each line
 #   make conformance      PyTorch's operator database, on npu and on cpu
 #   make fuzz             random programs on npu and on cpu; MINUTES=n
 #   make compatibility    other libraries on npu and on cpu: docs/compatibility.md
@@ -28,7 +29,8 @@ VENV ?= .venv
 PYTHON ?= python3.11
 PIP_TORCH_FLAGS ?=
 JOBS ?= $(shell nproc)
-PYTEST_FLAGS ?=
+# The end of CI's log is what failed, not what warns.
+PYTEST_FLAGS ?= $(if $(CI),--disable-warnings)
 
 override VENV := $(abspath $(VENV))
 PY := $(VENV)/bin/python
@@ -56,7 +58,8 @@ SOURCES := CMakeLists.txt pyproject.toml $(shell find csrc -type f \
   -not -name '*.pyc' 2>/dev/null)
 
 .PHONY: tools build test test-cpp test-python test-sanitizers test-sanitized \
-  test-delayed conformance fuzz torture mutants compatibility steps check nightly \
+  test-delayed test-slow-host conformance fuzz torture mutants compatibility \
+  steps check nightly \
   bench bench-smoke bench-readme demo lint clean wheel dev docs
 .DELETE_ON_ERROR:
 
@@ -99,6 +102,11 @@ test-sanitized: test-python
 # Several in flight, ends out of band, now and then no room: the same results.
 test-delayed: export NPU_DRIVER = $(CURDIR)/build/core/tests/cpp/libnpu_delayed.so
 test-delayed: bench-cpp test-python
+
+# The device is done before each line: nothing may count on work under way.
+test-slow-host: export PYTHONPATH := $(CURDIR)/tests/support:$(PYTHONPATH)
+test-slow-host: PYTEST_FLAGS += -p slow_lines
+test-slow-host: test-python
 
 test-sanitizers: $(TOOLS)
 	for s in thread address,undefined; do \

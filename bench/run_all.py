@@ -2,9 +2,10 @@
 
 Each file runs several times, a process of its own each time; a figure is the
 median of the runs, beside the least and the most. The first failure stops it
-all. `--smoke` makes one iteration of everything, two files at a time, writes
-nothing and measures nothing: it shows that all of them run, and that README's
-rows name cases that exist.
+all; what is there by then is written, after each benchmark, and the page says
+which did not run. `--smoke` makes one iteration of everything, two files at a
+time, writes nothing and measures nothing: it shows that all of them run, and
+that README's rows name cases that exist.
 """
 
 from __future__ import annotations
@@ -148,8 +149,18 @@ def smoke(chosen: list[Program]) -> None:
     )
 
 
-def measure(chosen: list[Program], flag: str, runs: int) -> dict[str, Any]:
-    """Return what out/bench.json holds."""
+def write(result: dict[str, Any]) -> None:
+    """Leave what there is so far."""
+    result["load_after"] = round(os.getloadavg()[0], 2)
+    result["not_run"] = sorted({p.name for p in programs()} - set(result["benches"]))
+    out = ROOT / "out"
+    out.mkdir(exist_ok=True)
+    (out / "bench.json").write_text(json.dumps(result, indent=1) + "\n")
+    (out / "bench.md").write_text(tables.everything(result))
+
+
+def measure(chosen: list[Program], flag: str, runs: int) -> None:
+    """Run them one after the other."""
     from _harness import machine  # imports torch
 
     result: dict[str, Any] = {
@@ -174,8 +185,7 @@ def measure(chosen: list[Program], flag: str, runs: int) -> dict[str, Any]:
         }
         missed = sum(bool(case["missed"]) for case in cases.values())
         print(f"{program.name}: {seconds:.0f} s, {missed} missed", flush=True)
-    result["load_after"] = round(os.getloadavg()[0], 2)
-    return result
+        write(result)
 
 
 @click.command()
@@ -199,12 +209,7 @@ def main(quick: bool, is_smoke: bool, runs: int, only: str, skip_missing: bool) 
     if is_smoke:
         smoke(chosen)
         return
-    result = measure(chosen, flag, runs)
-    result["not_run"] = sorted({p.name for p in programs()} - set(result["benches"]))
-    out = ROOT / "out"
-    out.mkdir(exist_ok=True)
-    (out / "bench.json").write_text(json.dumps(result, indent=1) + "\n")
-    (out / "bench.md").write_text(tables.everything(result))
+    measure(chosen, flag, runs)
     print("out/bench.json, out/bench.md")
 
 

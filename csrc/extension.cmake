@@ -87,6 +87,7 @@ add_library(npu_torch OBJECT
   ops/overlap.cpp
   ops/plan.cpp
   ops/plan_table.cpp
+  ops/range_length.cpp
   ops/result_memory.cpp
   ops/shapes.cpp
   ops/shapes_by_hand.cpp
@@ -110,6 +111,7 @@ add_library(npu_torch OBJECT
   ops/manual/factory.cpp
   ops/manual/foreach.cpp
   ops/manual/lstm.cpp
+  ops/manual/ranges.cpp
   ops/manual/rnn.cpp
   ops/manual/shallow_copy.cpp
   ops/manual/sync_batch_norm.cpp
@@ -141,12 +143,14 @@ npu_compile_together(npu_torch tensors
   torch/kernel_threads.cpp torch/tensor.cpp torch/word_kernel.cpp)
 
 npu_compile_together(npu_torch shapes
-  ops/shapes.cpp ops/shapes_by_hand.cpp ops/shapes_of_elements.cpp
+  ops/range_length.cpp ops/shapes.cpp ops/shapes_by_hand.cpp
+  ops/shapes_of_elements.cpp
   ops/shapes_of_lists.cpp ops/shapes_of_models.cpp ops/shapes_of_rows.cpp)
 npu_compile_together(npu_torch by_hand
   ops/manual/attention.cpp ops/manual/composites.cpp ops/manual/sparse_or_nested.cpp
   ops/manual/copy.cpp ops/manual/factory.cpp ops/manual/foreach.cpp
-  ops/manual/lstm.cpp ops/manual/rnn.cpp ops/manual/shallow_copy.cpp
+  ops/manual/lstm.cpp ops/manual/ranges.cpp ops/manual/rnn.cpp
+  ops/manual/shallow_copy.cpp
   ops/manual/sync_batch_norm.cpp)
 npu_compile_together(npu_torch first_calls
   ops/cold.cpp ops/infer.cpp ops/judgement.cpp ops/overlap.cpp

@@ -91,15 +91,19 @@ class Stillness::Halt final : public Program {
 void Stillness::leave(std::unique_ptr<Halt> halt) {
   static auto* const left = new DeferredDelete<Halt>;
   halt->release();
-  auto points = std::move(halt->points());
-  left->after(std::move(points), std::move(halt));
+  auto list = [own = std::move(halt->points())](auto& points) mutable {
+    points = std::move(own);
+  };
+  left->after(std::move(list), std::move(halt));
 }
 
 std::unique_ptr<Stillness::Halt> Stillness::attempt(int device,
                                                     uint64_t patience_ns) {
   auto halt = std::make_unique<Halt>();
   bool submitted = true;
-  for (Stream* stream : streams(device))
+  const auto all = streams(device);
+  halt->points().reserve(all.size());  // nothing may throw behind a commit
+  for (Stream* stream : all)
     if (stream->mode() == StreamMode::kQueued && !stream->sink())
       submitted = submitted && halt->submit(*stream);
   if (submitted && halt->wait(patience_ns)) return halt;

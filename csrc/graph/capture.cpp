@@ -31,9 +31,14 @@ std::string this_thread() {
 
 // Which line the user's program is at. It is asked for on entry, before
 // anything is locked, because the answer may need a lock of the interpreter.
+// Without memory for it no line is known; nothing else is different.
 thread_local std::string here_;
 void look() {
-  if (capture_hooks().line) here_ = capture_hooks().line();
+  try {
+    if (capture_hooks().line) here_ = capture_hooks().line();
+  } catch (const std::bad_alloc&) {
+    here_.clear();
+  }
 }
 
 std::string text(const Stream& stream) {
@@ -98,16 +103,18 @@ void Capture::begin(const void* owner, Stream& stream, uint64_t pool,
     throw CaptureError(
         "npu: capture_begin() on a SyncLaunchStream, which has no queue to "
         "capture; use a torch.npu.Stream");
-  body_ = std::make_unique<Body>(stream.device(), pool);
-  body_->lanes.emplace_back().stream = &stream;
+  auto body = std::make_unique<Body>(stream.device(), pool);
+  body->lanes.emplace_back().stream = &stream;
+  begun_by_ = this_thread();
+  allocator(stream.device()).begin_capture(stream, pool);
+  // From here on nothing throws: a capture is under way, or there is none.
+  body_ = std::move(body);
   owner_ = owner;
   mode_ = mode;
   thread_ = std::this_thread::get_id();
-  begun_by_ = this_thread();
   source_ids_.clear();
   group_ = nullptr;
   generation_ = (generation_ + 1) & 0x3fffffff;
-  allocator(stream.device()).begin_capture(stream, pool);
   failure_ = CaptureFailure::kCount;
   incomplete_ = false;
   set_active_capture(this);
@@ -193,11 +200,14 @@ void Capture::close(Stream& stream, Submission&) noexcept {
   try {
     keep(stream);
   } catch (const std::exception&) {
-    // There was no memory. The caller cannot be told here; capture_end()
-    // reports it.
-    incomplete_ = true;
-    failed_by(CaptureFailure::kRule);
+    // There was no memory. The caller cannot be told here.
+    not_kept();
   }
+}
+
+void Capture::not_kept() {
+  incomplete_ = true;
+  failed_by(CaptureFailure::kRule);
 }
 
 void Capture::keep(Stream& stream) {
@@ -241,8 +251,12 @@ Draws Capture::draw(const void* id,
   size_t i = 0;
   while (i < source_ids_.size() && source_ids_[i] != id) ++i;
   if (i == source_ids_.size()) {
-    source_ids_.push_back(id);
+    // All three grow, or none of them.
+    source_ids_.reserve(i + 1);
+    body_->sources.reserve(i + 1);
+    body_->draws.reserve(i + 1);
     body_->sources.push_back(make());
+    source_ids_.push_back(id);
     body_->draws.push_back(0);
   }
   const uint64_t first = body_->draws[i];
@@ -259,6 +273,17 @@ uint64_t Capture::mark(Stream& stream) {
   if (!body_) throw CaptureError("npu: the capture has just ended");
   const Lane& lane = body_->lanes[lane_of(stream)];
   return number_of(lane.nodes.empty() ? Node::kStart : int(lane.nodes.back()));
+}
+
+void Capture::join(Stream& stream) {
+  body_->lanes.emplace_back().stream = &stream;
+  try {
+    allocator(stream.device()).begin_capture(stream, body_->pool);
+  } catch (const std::bad_alloc&) {
+    body_->lanes.pop_back();
+    throw;
+  }
+  stream.set_sink(this);
 }
 
 void Capture::wait(Stream& stream, Stream& other, uint64_t number) {
@@ -285,13 +310,16 @@ void Capture::wait(Stream& stream, Stream& other, uint64_t number) {
              "only other streams of the same device join a capture, and not "
              "the default one");
     check_thread("joining a stream to a capture");
-    body_->lanes.emplace_back().stream = &stream;
-    allocator(stream.device()).begin_capture(stream, body_->pool);
-    stream.set_sink(this);
+    join(stream);
   } else if (&other == &stream) {
     return;
   }
-  add(lane_of(stream), Node::Kind::kWait).wait_for = target;
+  try {
+    add(lane_of(stream), Node::Kind::kWait).wait_for = target;
+  } catch (const std::bad_alloc&) {
+    not_kept();
+    throw;
+  }
   if (target >= 0) body_->nodes[size_t(target)].signals = true;
 }
 
@@ -396,25 +424,26 @@ std::unique_ptr<Body> Capture::end(const void* owner, Stream& stream) {
   if (&stream != body_->lanes[0].stream)
     refuse("capture_end() on " + text(stream),
            "a capture ends on the stream that it began on");
-  std::string message;
-  if (incomplete_)
-    message =
-        "npu: there was no host memory for all that was captured; capture it "
-        "again once there is";
-  const std::string left = incomplete_ ? "" : unjoined(*body_);
-  if (!left.empty()) {
-    failed_by(CaptureFailure::kJoin);
-    try {
-      refuse("capture_end()",
-             left + " joined the capture and was not joined back; let " +
-                 text(stream) + " wait for it before capture_end()");
-    } catch (const CaptureError& e) {
-      message = e.what();
-    }
+  try {
+    check_complete(stream);
+  } catch (...) {
+    stop();
+    throw;
   }
-  std::unique_ptr<Body> body = stop();
-  if (!message.empty()) throw CaptureError(message);
-  return body;
+  return stop();
+}
+
+void Capture::check_complete(const Stream& stream) {
+  if (incomplete_)
+    throw CaptureError(
+        "npu: there was no host memory for all that was captured; capture it "
+        "again once there is");
+  const std::string left = unjoined(*body_);
+  if (left.empty()) return;
+  failed_by(CaptureFailure::kJoin);
+  refuse("capture_end()",
+         left + " joined the capture and was not joined back; let " +
+             text(stream) + " wait for it before capture_end()");
 }
 
 void Capture::abandon(const void* owner) {

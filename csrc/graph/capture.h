@@ -32,7 +32,8 @@ class Capture final : public TaskSink {
              CaptureMode mode);
   // Returns what was captured. Throws CaptureError when `stream` is not the one
   // that the capture began on, with the capture still under way; or when a
-  // stream was left unjoined, with the capture over.
+  // stream was left unjoined or there was no host memory, with the capture
+  // over.
   std::unique_ptr<Body> end(const void* owner, Stream& stream);
   // Ends the capture of `owner`, if it is the one under way; forgets its work.
   void abandon(const void* owner);
@@ -72,8 +73,12 @@ class Capture final : public TaskSink {
   Capture() = default;
 
   size_t lane_of(const Stream& stream) const;  // lanes.size(): none
+  // Makes a stream of the device the next lane.
+  void join(Stream& stream);
   // Adds the task that close() is given. After a bad_alloc the body is useless.
   void keep(Stream& stream);
+  // Something could not be added to the body, which capture_end() reports.
+  void not_kept();
   Node& add(size_t lane, Node::Kind kind);
   void check_thread(const char* what);
   uint64_t number_of(int node) const;
@@ -82,6 +87,8 @@ class Capture final : public TaskSink {
   void failed_by(CaptureFailure cause);
   void count_end();
   std::string unjoined(const Body& body) const;
+  // Throws where what was captured cannot be replayed.
+  void check_complete(const Stream& stream);
 
   // Guards everything below. Held from open() to close().
   std::recursive_mutex mutex_;

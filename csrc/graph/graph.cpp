@@ -26,8 +26,13 @@ void Graph::capture_begin(Stream& stream, uint64_t pool, CaptureMode mode) {
         "into another one");
   collect_graphs();
   const uint64_t own = pool ? pool : new_pool();
-  Capture::get().begin(this, stream, own, mode);
   hold_pool(stream.device(), own);
+  try {
+    Capture::get().begin(this, stream, own, mode);
+  } catch (...) {
+    leave_pool(stream.device(), own);
+    throw;
+  }
   pool_ = own;
   device_ = stream.device();
   capturing_ = true;

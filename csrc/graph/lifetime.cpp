@@ -3,6 +3,7 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <new>
 #include <vector>
 
 #include "csrc/engine/engine.h"
@@ -17,6 +18,7 @@ struct Released {
   std::unique_ptr<Body> body;
 
   ~Released() {
+    if (!body) return;
     const int device = body->device;
     const uint64_t pool = body->pool;
     body.reset();
@@ -77,10 +79,18 @@ void destroy_when_done(std::unique_ptr<Body> body) {
     (void)body.release();  // its launchers do not exist here
     return;
   }
-  std::vector<StreamPoint> points;
-  for (Stream* s : streams(body->device)) points.push_back({s, s->tail()});
-  state().released.after(std::move(points),
-                         std::make_unique<Released>(std::move(body)));
+  std::unique_ptr<Released> released(new (std::nothrow) Released);
+  if (!released) {
+    // As DeferredDelete keeps for ever what it cannot note.
+    (void)body.release();
+    return;
+  }
+  const int device = body->device;
+  released->body = std::move(body);
+  const auto list = [&](std::vector<StreamPoint>& points) {
+    for (Stream* s : streams(device)) points.push_back({s, s->tail()});
+  };
+  state().released.after(list, std::move(released));
   collect_graphs();
 }
 

@@ -136,7 +136,7 @@ bool submit_foreign(Stream& stream, ForeignWork work) {
     task->release();
     throw;
   }
-  submitted().after({{&stream, s.position + 1}}, std::move(task));
+  submitted().after({&stream, s.position + 1}, std::move(task));
   stream.after_commit(s);
   return true;
 }

@@ -31,7 +31,7 @@ size_t set_plan_limit(size_t plans) {
 
 void retire_plan(std::unique_ptr<Plan> plan, Stream& stream) {
   // No task from the tail on names the plan, which is no longer in the table.
-  evicted().after({{&stream, stream.tail()}}, std::move(plan));
+  evicted().after({&stream, stream.tail()}, std::move(plan));
 }
 
 PlanTable& plan_table(Stream& stream) {

@@ -69,6 +69,20 @@ bool dropout_backward(Arguments a, Shapes& results) {
   return true;
 }
 
+// grad, self, target: the product of the last two is multiplied by the first in
+// place.
+bool soft_margin_loss_backward(Arguments a, Shapes& results) {
+  if (!of_one_type(a.slice(0, 3))) return false;
+  const at::Tensor &grad = a[0].toTensor(), &self = a[1].toTensor(),
+                   &target = a[2].toTensor();
+  if (!at::is_expandable_to(grad.sizes(),
+                            at::infer_size(self.sizes(), target.sizes())))
+    return false;
+  const c10::IValue factors[] = {target, self};
+  add_elementwise(results, factors, self.scalar_type());
+  return true;
+}
+
 // The two parts of a complex number.
 bool complex(Arguments a, Shapes& results) {
   if (!of_one_type(a.slice(0, 2)) || !a[0].toTensor().is_floating_point())
@@ -252,6 +266,7 @@ constexpr NamedShapes kOfElements[] = {
     {"aten::rsub.Scalar", unary_real},
     {"aten::rsub.Tensor", binary},
     {"aten::soft_margin_loss", loss},
+    {"aten::soft_margin_loss_backward", soft_margin_loss_backward},
     {"aten::std.correction", variance<1>},
     {"aten::std_mean.correction", variance<2>},
     {"aten::var.correction", variance<1>},

@@ -5,9 +5,9 @@
 #include <ATen/WrapDimUtils.h>
 
 #include <algorithm>
-#include <cmath>
 
 #include "csrc/ops/named_shapes.h"
+#include "csrc/ops/range_length.h"
 #include "csrc/ops/shape_arguments.h"
 #include "csrc/ops/stack_map.h"
 
@@ -119,35 +119,13 @@ bool cdist(Arguments a, Shapes& results) {
   return true;
 }
 
-// Counts the steps from start to end: exactly for integers, else as for floats.
-bool count_steps(Arguments a, at::ScalarType type, int64_t& count) {
-  const at::Scalar start = a[0].toScalar(), end = a[1].toScalar(),
-                   step = a[2].toScalar();
-  double steps;
-  if (type == at::kLong) {
-    if (!start.isIntegral(false) || !end.isIntegral(false) ||
-        !step.isIntegral(false))
-      return false;
-    const int64_t by = step.toLong();
-    const __int128 way = __int128(end.toLong()) - start.toLong();
-    if (by == 0 || (way > 0) != (by > 0)) return false;
-    steps = double((way + by - (by > 0 ? 1 : -1)) / by);
-  } else {
-    if (type != at::kFloat && type != at::kDouble) return false;
-    if (start.isComplex() || end.isComplex() || step.isComplex()) return false;
-    steps = std::ceil((end.toDouble() - start.toDouble()) / step.toDouble());
-  }
-  constexpr double kMost = double(int64_t(1) << 48);
-  if (!(steps > 0 && steps < kMost)) return false;
-  count = int64_t(steps);
-  return true;
-}
 // start, end, step, out
 bool arange(Arguments a, Shapes& results) {
-  int64_t count = 0;
   const at::ScalarType type = tensor(a[3]).scalar_type();
-  if (!count_steps(a, type, count)) return false;
-  results.add_contiguous({count}, type);
+  const auto length =
+      range_length(a[0].toScalar(), a[1].toScalar(), a[2].toScalar(), type);
+  if (!length) return false;
+  results.add_contiguous({*length}, type);
   return true;
 }
 

@@ -3,6 +3,8 @@
 #include <sched.h>
 #include <unistd.h>
 
+#include <new>
+
 #include "csrc/base/cgroup.h"
 #include "csrc/base/env.h"
 
@@ -32,8 +34,13 @@ Policy& policy() {
 }
 
 const Topology& topology() {
-  static const Topology* const instance = new Topology(read_topology("/sys"));
-  return *instance;
+  static const Topology unknown;
+  try {
+    static const Topology* const instance = new Topology(read_topology("/sys"));
+    return *instance;
+  } catch (const std::bad_alloc&) {
+    return unknown;  // for now: a launcher asks, whose thread nobody can tell
+  }
 }
 
 int usable_cores() {

@@ -9,6 +9,7 @@
 #include "csrc/interop/completion_port.h"
 #include "csrc/observe/observer.h"
 #include "csrc/python/bindings.h"
+#include "csrc/python/def.h"
 #include "csrc/stats/segment.h"
 #include "csrc/taskqueue/event.h"
 #include "csrc/taskqueue/stream.h"
@@ -143,27 +144,25 @@ py::object event_point(int64_t id) {
 }  // namespace
 
 void bind_aio(py::module_& m) {
-  py::class_<Port>(m, "CompletionPort")
-      .def(py::init<>())
+  py::class_<Port> port(m, "CompletionPort");
+  def_init(port)
       .def("fileno", &Port::fileno)
-      .def("add",
-           torch::wrap_pybind_function([](Port& port, int device, int64_t id,
-                                          uint64_t number, uint64_t token) {
+      .def("add", wrapped([](Port& port, int device, int64_t id,
+                             uint64_t number, uint64_t token) {
              return port.add(device, id, number, token);
            }))
       .def("take", &Port::take)
-      .def("resolve", torch::wrap_pybind_function(
-                          [](Port& port, py::dict futures, size_t most) {
-                            return port.resolve(std::move(futures), most);
-                          }))
+      .def("resolve", wrapped([](Port& port, py::dict futures, size_t most) {
+             return port.resolve(std::move(futures), most);
+           }))
       .def_property_readonly("wake_ups", &Port::wake_ups);
-  m.def("event_point", torch::wrap_pybind_function(&event_point));
-  m.def("submit_write", torch::wrap_pybind_function(&submit_write));
-  m.def("stream_tail", torch::wrap_pybind_function([](int device, int64_t id) {
+  def(m, "event_point", &event_point);
+  def(m, "submit_write", &submit_write);
+  m.def("stream_tail", wrapped([](int device, int64_t id) {
           return stream_at(device, id).tail();
         }));
   // How much each stream made so far has been given: (device, stream, number).
-  m.def("device_tails", torch::wrap_pybind_function([](int device) {
+  m.def("device_tails", wrapped([](int device) {
           check_usable();
           check_device(device);
           py::list tails;
@@ -173,15 +172,13 @@ void bind_aio(py::module_& m) {
         }));
   // The other stream may not have been given so many tasks yet: in this way
   // tests and benchmarks hold a stream until they submit to the other.
-  m.def("stream_wait",
-        torch::wrap_pybind_function([](int device, int64_t id, int other_device,
-                                       int64_t other_id, uint64_t number) {
+  m.def("stream_wait", wrapped([](int device, int64_t id, int other_device,
+                                  int64_t other_id, uint64_t number) {
           Stream& stream = stream_at(device, id);
           if (!stream.wait_for(stream_at(other_device, other_id), number))
             raise_stream_error(stream);
         }));
-  m.def("stream_retired",
-        torch::wrap_pybind_function([](int device, int64_t id) {
+  m.def("stream_retired", wrapped([](int device, int64_t id) {
           return stream_at(device, id).retired().value();
         }));
 }

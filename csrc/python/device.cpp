@@ -74,7 +74,7 @@ PyObject* fast_synchronize(PyObject*, PyObject* const* args, Py_ssize_t n) {
   HANDLE_TH_ERRORS
   const long device = n ? PyLong_AsLong(args[0]) : -1;
   if (device == -1 && PyErr_Occurred()) return nullptr;
-  synchronize(device_or_current(int(device)));
+  with_host_memory([&] { synchronize(device_or_current(int(device))); });
   Py_RETURN_NONE;
   END_HANDLE_TH_ERRORS
 }
@@ -110,9 +110,8 @@ void bind_device(py::module_& m) {
   m.def("set_launch_blocking", &set_launch_blocking);
   m.def("set_thread_launch_blocking", &set_thread_launch_blocking);
   m.def("launch_blocks", &launch_blocks);
-  m.def("shut_down", &shut_down, py::call_guard<py::gil_scoped_release>());
 
-  m.def("current_stream", torch::wrap_pybind_function([](int device) {
+  m.def("current_stream", wrapped([](int device) {
           return usable_stream(device_or_current(device)).id();
         }),
         py::arg("device") = -1);

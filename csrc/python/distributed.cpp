@@ -9,6 +9,7 @@
 #include "csrc/distributed/group.h"
 #include "csrc/python/bindings.h"
 #include "csrc/python/call_stack.h"
+#include "csrc/python/def.h"
 #include "csrc/stats/collectives.h"
 
 namespace py = pybind11;
@@ -68,7 +69,7 @@ double log_cost(int calls) {
 
 void bind_distributed(py::module_& m) {
   m.def("bind_group", [m]() mutable { bind_group(m); });
-  m.def("make_group", torch::wrap_pybind_function(&make_group));
+  def(m, "make_group", &make_group);
   m.def("describe_group",
         [](const BackendPtr& group, const std::string& description) {
           if (auto* const ours = dynamic_cast<HcclGroup*>(group.get()))

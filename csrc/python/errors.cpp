@@ -5,6 +5,7 @@
 #include "csrc/engine/engine.h"
 #include "csrc/python/bindings.h"
 #include "csrc/python/call_stack.h"
+#include "csrc/python/def.h"
 #include "csrc/python/python_frames.h"
 #include "csrc/taskqueue/stream.h"
 #include "csrc/torch/error.h"
@@ -26,6 +27,7 @@ py::dict to_dict(const StreamError& error) {
   d["message"] = error.message();
   d["site"] = error.site.site;
   d["forward_site"] = error.site.forward;
+  d["cause"] = error.cause ? py::object(to_dict(*error.cause)) : py::none();
   return d;
 }
 
@@ -62,16 +64,15 @@ void install_error_hooks() {
 
 void bind_errors(py::module_& m) {
   m.def("stream_error",
-        torch::wrap_pybind_function(
-            [](int device, int64_t id) -> std::optional<py::dict> {
-              const auto error = stream_at(device, id).error();
-              if (!error) return std::nullopt;
-              return to_dict(*error);
-            }));
-  m.def("clear_error", torch::wrap_pybind_function([](int device, int64_t id) {
+        wrapped([](int device, int64_t id) -> std::optional<py::dict> {
+          const auto error = stream_at(device, id).error();
+          if (!error) return std::nullopt;
+          return to_dict(*error);
+        }));
+  m.def("clear_error", wrapped([](int device, int64_t id) {
           stream_at(device, id).clear_error();
         }));
-  m.def("reset_device", torch::wrap_pybind_function([](int device) {
+  m.def("reset_device", wrapped([](int device) {
           check_usable();
           check_device(device);
           for (Stream* stream : streams(device)) stream->clear_error();

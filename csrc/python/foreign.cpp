@@ -7,6 +7,7 @@
 #include "csrc/engine/engine.h"
 #include "csrc/interop/foreign.h"
 #include "csrc/python/bindings.h"
+#include "csrc/python/def.h"
 #include "csrc/taskqueue/stream.h"
 #include "csrc/torch/c_api.h"
 #include "csrc/torch/error.h"
@@ -101,8 +102,8 @@ void finish_queues() {
 }  // namespace
 
 void bind_foreign(py::module_& m) {
-  m.def("submit", torch::wrap_pybind_function(&submit_python));
-  m.def("finish_queues", torch::wrap_pybind_function(&finish_queues));
+  def(m, "submit", &submit_python);
+  def(m, "finish_queues", &finish_queues);
   m.attr("api") = py::capsule(&c_api(), "npu_dispatch._C.api");
 }
 

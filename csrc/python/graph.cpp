@@ -78,24 +78,20 @@ py::list describe_graph(const Graph& graph) {
 void bind_graph(py::module_& m) {
   set_line_hook(&current_line);
   py::class_<Group>(m, "TaskGroup");
-  py::class_<Graph>(m, "Graph")
-      .def(py::init<>())
+  py::class_<Graph> graph(m, "Graph");
+  def_init(graph)
       .def("capture_begin",
-           torch::wrap_pybind_function(
-               [](Graph& graph, uint64_t pool, const std::string& mode) {
-                 begin_capture(graph, pool, mode_of(mode));
-               }))
-      .def("capture_end", torch::wrap_pybind_function(
-                              [](Graph& graph) { end_capture(graph); }))
-      .def("replay", torch::wrap_pybind_function(&replay_graph))
-      .def("reset",
-           torch::wrap_pybind_function([](Graph& graph) { graph.reset(); }))
-      .def("pool", torch::wrap_pybind_function(
-                       [](const Graph& graph) { return graph.pool(); }))
+           wrapped([](Graph& graph, uint64_t pool, const std::string& mode) {
+             begin_capture(graph, pool, mode_of(mode));
+           }))
+      .def("capture_end", wrapped([](Graph& graph) { end_capture(graph); }))
+      .def("replay", wrapped(&replay_graph))
+      .def("reset", wrapped([](Graph& graph) { graph.reset(); }))
+      .def("pool", wrapped([](const Graph& graph) { return graph.pool(); }))
       .def("capturing", &Graph::capturing)
       .def("captured",
            [](const Graph& graph) { return graph.body() != nullptr; })
-      .def("nodes", torch::wrap_pybind_function(&describe_graph));
+      .def("nodes", wrapped(&describe_graph));
   m.def("new_graph_pool", &new_pool);
   m.def("graph_pool_users", &pool_users);
   m.def("is_capturing", &is_capturing);
@@ -103,8 +99,7 @@ void bind_graph(py::module_& m) {
   def(m, "begin_task_group", [](int device, int64_t id) {
     Capture::get().begin_group(stream_at(device, id));
   });
-  m.def("end_task_group",
-        torch::wrap_pybind_function([](int device, int64_t id) {
+  m.def("end_task_group", wrapped([](int device, int64_t id) {
           return Capture::get().end_group(stream_at(device, id));
         }),
         py::return_value_policy::reference);

@@ -4,6 +4,7 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include "csrc/python/bindings.h"
+#include "csrc/python/def.h"
 #include "csrc/stats/segment.h"
 #include "csrc/taskqueue/stream.h"
 #include "csrc/torch/device.h"
@@ -41,8 +42,6 @@ void launch_compiled(uintptr_t function, int device,
 
 }  // namespace
 
-void bind_jit(py::module_& m) {
-  m.def("launch_compiled", torch::wrap_pybind_function(&launch_compiled));
-}
+void bind_jit(py::module_& m) { def(m, "launch_compiled", &launch_compiled); }
 
 }  // namespace npu

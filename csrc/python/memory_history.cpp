@@ -12,6 +12,7 @@
 #include "csrc/base/clock.h"
 #include "csrc/memory/trace.h"
 #include "csrc/python/bindings.h"
+#include "csrc/python/def.h"
 
 namespace py = pybind11;
 
@@ -208,9 +209,9 @@ py::dict live() {
 }  // namespace
 
 void bind_memory_history(py::module_& m) {
-  m.def("switch_memory_history", torch::wrap_pybind_function(&switch_history));
-  m.def("memory_history", torch::wrap_pybind_function(&steps));
-  m.def("live_frames", torch::wrap_pybind_function(&live));
+  def(m, "switch_memory_history", &switch_history);
+  def(m, "memory_history", &steps);
+  def(m, "live_frames", &live);
 }
 
 }  // namespace npu

@@ -65,7 +65,7 @@ void register_backend() {
 }  // namespace
 }  // namespace npu
 
-PYBIND11_MODULE(_C, m) {
+PYBIND11_MODULE(in_main_interpreter, m) {
   m.doc() = "Bindings of the launch engine; see npu_dispatch/_C.pyi.";
   m.attr("TORCH_VERSION") = NPU_TORCH_VERSION;
   m.def("register", &npu::register_backend);
@@ -92,4 +92,17 @@ PYBIND11_MODULE(_C, m) {
   npu::bind_sync_watch(m);
   npu::bind_watch(m);
   npu::bind_word_kernel(m);
+}
+
+// torch and the GIL states that it and pybind11 ask for know one interpreter:
+// in another one, making the module would wait for ever for a lock that its own
+// thread holds.
+extern "C" PYBIND11_EXPORT PyObject* PyInit__C() {
+  if (PyInterpreterState_Get() != PyInterpreterState_Main()) {
+    PyErr_SetString(PyExc_ImportError,
+                    "npu_dispatch cannot be used in a subinterpreter, as torch "
+                    "cannot: use the main interpreter, or another process");
+    return nullptr;
+  }
+  return PyInit_in_main_interpreter();
 }

@@ -105,7 +105,7 @@ void walk(PyThreadState* thread, const Visit& visit) {
 
 uint64_t hash_python_stack(PyThreadState* thread) {
   // A thread that has released the GIL must not touch objects.
-  if (!PyGILState_Check()) {
+  if (!holds_gil()) {
     if (python_is_finalizing()) return 0;  // the GIL cannot be taken any more
     const HeldGil gil;
     return hash_python_stack(thread);

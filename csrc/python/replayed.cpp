@@ -11,6 +11,7 @@
 #include "csrc/engine/engine.h"
 #include "csrc/graph/graph.h"
 #include "csrc/python/bindings.h"
+#include "csrc/python/def.h"
 #include "csrc/taskqueue/stream.h"
 #include "csrc/torch/device.h"
 #include "csrc/torch/graph.h"
@@ -188,15 +189,14 @@ class Replayed {
 }  // namespace
 
 void bind_replayed(py::module_& m) {
-  py::class_<Replayed>(m, "Replayed")
-      .def(py::init<py::object, int, int64_t, const py::list&,
-                    const std::vector<size_t>&, const py::list&>())
+  py::class_<Replayed> replayed(m, "Replayed");
+  def_init<py::object, int, int64_t, const py::list&,
+           const std::vector<size_t>&, const py::list&>(replayed)
       .def("reads", &Replayed::reads)
       .def("is_free", &Replayed::is_free)
-      .def("__call__", torch::wrap_pybind_function(
-                           [](Replayed& replayed, const py::list& given) {
-                             return replayed.call(given);
-                           }));
+      .def("__call__", wrapped([](Replayed& replayed, const py::list& given) {
+             return replayed.call(given);
+           }));
 }
 
 }  // namespace npu

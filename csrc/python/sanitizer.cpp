@@ -9,6 +9,7 @@
 #include "csrc/memory/caching_allocator.h"
 #include "csrc/python/bindings.h"
 #include "csrc/python/call_stack.h"
+#include "csrc/python/def.h"
 #include "csrc/python/held_gil.h"
 #include "csrc/stats/segment.h"
 #include "csrc/torch/host_ops.h"
@@ -138,12 +139,15 @@ void start(py::function callback) {
       synchronize_device(device, WaitReason::kDeviceSync);
   }
   found_ = callback.release().ptr();
-  // Never destroyed: another thread may be inside one of its calls.
-  auto* made = new Sanitizer({&found, &raise_refusal, &watch_thread});
-  adopt_memory(*made);
-  watch_host_ops(made);
+  // One for all times that it is turned on, and never destroyed: another thread
+  // may be inside one of its calls, from the time before.
+  static Sanitizer& sanitizer =
+      *new Sanitizer({&found, &raise_refusal, &watch_thread});
+  sanitizer.clear();
+  adopt_memory(sanitizer);
+  watch_host_ops(&sanitizer);
   segment().process.sanitizer_enabled.store(1, std::memory_order_relaxed);
-  install_observer(made);
+  install_observer(&sanitizer);
 }
 
 void stop_sanitizer() {
@@ -158,10 +162,9 @@ void stop_sanitizer() {
 }  // namespace
 
 void bind_sanitizer(py::module_& m) {
-  m.def("sanitizer_start", torch::wrap_pybind_function(&start));
+  def(m, "sanitizer_start", &start);
   m.def("sanitizer_stop", &stop_sanitizer);
-  m.def("sanitizer_host_uses",
-        torch::wrap_pybind_function(&sanitizer_host_uses));
+  def(m, "sanitizer_host_uses", &sanitizer_host_uses);
   m.def("sanitizer_watch_thread", &watch_thread_for_good);
   m.def("sanitizer_count_report", [](int device, int kind) {
     segment().devices[device].sanitizer_reports[kind].fetch_add(

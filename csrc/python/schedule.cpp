@@ -6,6 +6,7 @@
 
 #include "csrc/engine/engine.h"
 #include "csrc/python/bindings.h"
+#include "csrc/python/def.h"
 #include "csrc/torch/error.h"
 
 namespace py = pybind11;
@@ -49,8 +50,8 @@ py::tuple stop() {
 }  // namespace
 
 void bind_schedule(py::module_& m) {
-  m.def("schedule_start", torch::wrap_pybind_function(&start));
-  m.def("schedule_stop", torch::wrap_pybind_function(&stop));
+  def(m, "schedule_start", &start);
+  def(m, "schedule_stop", &stop);
 }
 
 }  // namespace npu

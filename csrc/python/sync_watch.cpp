@@ -19,8 +19,7 @@ namespace {
 
 // Releases the GIL for a wait, where the thread holds it.
 void* release_gil() {
-  return Py_IsInitialized() && PyGILState_Check() ? PyEval_SaveThread()
-                                                  : nullptr;
+  return Py_IsInitialized() && holds_gil() ? PyEval_SaveThread() : nullptr;
 }
 void reacquire_gil(void* state) {
   PyEval_RestoreThread(static_cast<PyThreadState*>(state));

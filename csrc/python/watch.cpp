@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "csrc/python/bindings.h"
+#include "csrc/python/def.h"
 #include "csrc/torch/device.h"
 
 namespace py = pybind11;
@@ -138,8 +139,8 @@ class Watch {
 }  // namespace
 
 void bind_watch(py::module_& m) {
-  py::class_<Watch>(m, "Watch", py::dynamic_attr())
-      .def(py::init<const py::list&, const py::set&>())
+  py::class_<Watch> watch(m, "Watch", py::dynamic_attr());
+  def_init<const py::list&, const py::set&>(watch)
       .def("intact", &Watch::intact)
       .def("difference", &Watch::difference);
 }

@@ -9,6 +9,7 @@
 #include <map>
 
 #include "csrc/python/bindings.h"
+#include "csrc/python/def.h"
 #include "csrc/taskqueue/stream.h"
 #include "csrc/torch/device.h"
 #include "csrc/torch/error.h"
@@ -153,8 +154,10 @@ void launch(const Callable& self, PyObject* const* arguments, size_t given) {
 PyObject* call(PyObject* self, PyObject* const* arguments, size_t count,
                PyObject*) {
   HANDLE_TH_ERRORS
-  launch(*reinterpret_cast<Callable*>(self), arguments,
-         size_t(PyVectorcall_NARGS(count)));
+  with_host_memory([&] {
+    launch(*reinterpret_cast<Callable*>(self), arguments,
+           size_t(PyVectorcall_NARGS(count)));
+  });
   Py_RETURN_NONE;
   END_HANDLE_TH_ERRORS
 }
@@ -229,8 +232,6 @@ py::object word_kernel(const std::string& name, uintptr_t entry, int device,
 
 }  // namespace
 
-void bind_word_kernel(py::module_& m) {
-  m.def("word_kernel", torch::wrap_pybind_function(&word_kernel));
-}
+void bind_word_kernel(py::module_& m) { def(m, "word_kernel", &word_kernel); }
 
 }  // namespace npu

@@ -250,11 +250,13 @@ bool Sanitizer::examine(Stream& stream, uint64_t position,
   counts_.findings += findings.size();
   if (!findings.empty()) [[unlikely]] {
     // The regions are looked up again after the hook: other threads may have
-    // changed them meanwhile.
+    // changed them meanwhile, or the sanitizer may have been turned off.
+    const uint64_t cleared = cleared_;
     lock.unlock();
     if (hooks_.found && hooks_.found(findings.data(), findings.size()))
       return false;
     lock.lock();
+    if (cleared != cleared_) return true;
     find_regions();
   }
   at = regions;
@@ -460,9 +462,16 @@ void Sanitizer::host_freed(const void* memory) {
 
 void Sanitizer::clear() {
   std::lock_guard lock(mutex_);
-  shadow_.clear();
-  flags_.clear();
+  ++cleared_;
+  streams_.clear();
+  indices_.clear();
+  last_stream_ = nullptr;
+  host_ = {};
+  host_version_ = 0;
   pinned_.clear();
+  flags_.clear();
+  shadow_.clear();
+  counts_ = {};
   // Relaxed: a statistic.
   segment().devices[0].sanitizer_bytes.store(0, std::memory_order_relaxed);
 }

@@ -100,8 +100,8 @@ class Sanitizer final : public Observer {
   // Whether a queued task may still touch the host memory.
   bool host_pending(const void*);
 
-  // Forgets everything. Called when the sanitizer is no longer installed,
-  // although a thread may still be inside one of its calls.
+  // Forgets everything, to be installed anew. Called while the sanitizer is not
+  // installed, although a thread may still be inside one of its calls.
   void clear();
 
   struct Counts {
@@ -142,6 +142,7 @@ class Sanitizer final : public Observer {
   const SanitizerHooks hooks_;
 
   std::mutex mutex_;  // guards everything below
+  uint64_t cleared_ = 0;
   std::vector<std::unique_ptr<StreamState>> streams_;
   std::unordered_map<Stream*, uint32_t> indices_;
   Stream* last_stream_ = nullptr;

@@ -1,8 +1,10 @@
 // Keeps objects that nobody wants any more but that queued tasks may still use.
 #pragma once
 
+#include <concepts>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <utility>
 #include <vector>
 
@@ -24,23 +26,41 @@ struct StreamPoint {
 template <typename T>
 class DeferredDelete {
  public:
-  // Destroys the object some time after the last of the points. Collects only
-  // when the number of kept objects has doubled, so that a call's mean cost
-  // does not grow with them.
-  void after(std::vector<StreamPoint> points, std::unique_ptr<T> object) {
+  // Destroys the object some time after the last of the points that `list` adds
+  // to a vector. Collects only when the number of kept objects has doubled, so
+  // that a call's mean cost does not grow with them. Where there is no memory
+  // to note the points, the object is never destroyed: queued tasks may use it.
+  template <std::invocable<std::vector<StreamPoint>&> List>
+  void after(List list, std::unique_ptr<T> object) noexcept {
     bool full;
-    {
+    try {
+      std::vector<StreamPoint> points;
+      list(points);
       std::lock_guard lock(mutex_);
-      kept_.push_back({std::move(object), std::move(points)});
+      Kept& kept = kept_.emplace_back();
+      kept.object = std::move(object);
+      kept.points = std::move(points);
       full = kept_.size() >= collect_at_;
+    } catch (const std::bad_alloc&) {
+      (void)object.release();
+      return;
     }
     if (full) collect();
   }
+  void after(StreamPoint point, std::unique_ptr<T> object) noexcept {
+    after([&](auto& points) { points.push_back(point); }, std::move(object));
+  }
 
-  // Destroys every object whose points are over, outside the lock.
-  void collect() {
+  // Destroys every object whose points are over, outside the lock. Without
+  // memory it leaves them to the next time.
+  void collect() noexcept {
     std::vector<Kept> gone;
     std::lock_guard lock(mutex_);
+    try {
+      gone.reserve(kept_.size());
+    } catch (const std::bad_alloc&) {
+      return;
+    }
     std::erase_if(kept_, [&](Kept& kept) {
       for (const StreamPoint& p : kept.points)
         if (!p.over()) return false;

@@ -141,9 +141,10 @@ int Executor::execute_own(Task& task, uint64_t position, npu_failure& failure) {
       // This stream's later tasks would read what the failed one was to write.
       const auto error = other.error();
       if (!error || error->task >= number) return NPU_OK;
+      const StreamError& first = error->cause ? *error->cause : *error;
       snprintf(failure.text, sizeof failure.text,
                "waited for another stream which has failed: %s",
-               error->message().c_str());
+               first.message().c_str());
       return error->code;
     }
     case TaskKind::kTimestamp:

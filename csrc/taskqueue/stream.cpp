@@ -289,6 +289,12 @@ bool Stream::wait_for(Stream& other, uint64_t number) {
   return true;
 }
 
+// What failed first, of what the failed stream waited for, and that one before.
+static std::shared_ptr<const StreamError> cause_of(const Stream& failed) {
+  std::shared_ptr<const StreamError> error = failed.error();
+  return error && error->cause ? error->cause : error;
+}
+
 void Stream::fail(int32_t code, const Task& task, uint64_t position,
                   const char* text) {
   StreamError error{};
@@ -301,6 +307,8 @@ void Stream::fail(int32_t code, const Task& task, uint64_t position,
     error.op = task.kernel ? task.kernel->name : "wait";
     error.text = text;
     error.arguments = arguments_of(task);
+    if (task.marks.kind == TaskKind::kWait)
+      error.cause = cause_of(*reinterpret_cast<Stream*>(task.words()[0]));
   } catch (const std::bad_alloc&) {
     // The launcher's thread must go on; the error says what it can.
     if (error.text.empty()) error.text = "no host memory";

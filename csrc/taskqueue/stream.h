@@ -44,6 +44,8 @@ struct StreamError {
   std::string text;  // what the kernel said
   CallSite site;
   std::string arguments;  // shapes: "[4, 2] [3]"
+  // Of a wait for a stream that had failed: what failed there first.
+  std::shared_ptr<const StreamError> cause = nullptr;
   std::string message() const;
 };
 

@@ -1,5 +1,6 @@
 // The launcher thread of a stream: its beginning and its end.
 #include <pthread.h>
+#include <stdio.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -9,6 +10,7 @@
 
 #include "csrc/base/blocked_signals.h"
 #include "csrc/observe/observer.h"
+#include "csrc/placement/this_machine.h"
 #include "csrc/taskqueue/launcher.h"
 #include "csrc/taskqueue/stream.h"
 #include "csrc/taskqueue/this_thread.h"
@@ -27,6 +29,7 @@ void Stream::start() {
   std::lock_guard lock(launcher_mutex_);
   if (!(gate_.load(std::memory_order_relaxed) & kNotStarted)) return;
   if (Observer* o = observer(); o && o->runs_tasks()) return;
+  policy();  // made on this thread, which can be told that there is no memory
   try {
     const BlockedSignals blocked;
     launcher_ = std::thread([this, n = launchers_] { launch(n); });
@@ -58,9 +61,9 @@ void Stream::rouse() noexcept {
 // What a launcher thread runs. One that was started while its predecessor is
 // still ending waits for that here.
 void Stream::launch(uint64_t number) {
-  const std::string name =
-      "npu" + std::to_string(device_) + "/s" + std::to_string(id_);
-  pthread_setname_np(pthread_self(), name.c_str());
+  char name[16];  // the most that the system takes
+  snprintf(name, sizeof name, "npu%d/s%lld", device_, (long long)id_);
+  pthread_setname_np(pthread_self(), name);
   // Lets an urgent stream run ahead of everything in the process, not only of
   // normal streams (urgency.h). Has no effect without CAP_SYS_NICE.
   if (priority_ < 0) setpriority(PRIO_PROCESS, id_t(gettid()), kUrgentNice);

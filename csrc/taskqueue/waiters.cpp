@@ -25,8 +25,6 @@ Completion* without_top(Completion* top) {
     Completion* const a = rest;
     Completion* const b = a->next;
     rest = b ? b->next : nullptr;
-    a->next = nullptr;
-    if (b) b->next = nullptr;
     Completion* const pair = meld(a, b);
     pair->next = pairs;
     pairs = pair;

@@ -17,7 +17,12 @@ void begin_capture(Graph& graph, uint64_t pool, CaptureMode mode) {
     raise_if_failed(stream);
   }
   graph.capture_begin(stream, pool, mode);
-  note_switches(graph);
+  try {
+    note_switches(graph);
+  } catch (...) {
+    graph.reset();  // ends the capture
+    throw;
+  }
 }
 
 void end_capture(Graph& graph) {

@@ -5,6 +5,7 @@
 
 #include <map>
 #include <mutex>
+#include <new>
 #include <set>
 
 #include "csrc/engine/engine.h"
@@ -45,8 +46,13 @@ struct Pinned final : at::CachingHostAllocatorImpl<c10::Stream, Mark, Block> {
                         MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     TORCH_CHECK(memory != MAP_FAILED, "npu: cannot allocate ", bytes,
                 " bytes of pinned host memory");
-    std::lock_guard lock(ranges().mutex);
-    ranges().bytes_at[uintptr_t(memory)] = bytes;
+    try {
+      std::lock_guard lock(ranges().mutex);
+      ranges().bytes_at[uintptr_t(memory)] = bytes;
+    } catch (const std::bad_alloc&) {
+      munmap(memory, bytes);
+      throw;
+    }
     *pointer = memory;
   }
   void free_block(Block* block) override {
@@ -89,10 +95,13 @@ Interface& host_allocator() {
   static Interface* const instance = new Interface;
   return *instance;
 }
-void delete_pinned(void* context) {
+// As a deleter it does not throw: without memory to note which streams use the
+// block, the block is never given out again.
+void delete_pinned(void* context) try {
   if (Observer* o = observer(); o && context) [[unlikely]]
     o->host_freed(static_cast<Block*>(context)->ptr_);
   host_allocator().free(context);
+} catch (const std::bad_alloc&) {
 }
 
 const at::HostAllocatorRegistry<kNpu> registered(&host_allocator());

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <vector>
 
 #include "csrc/engine/engine.h"
@@ -115,11 +116,15 @@ void let_go(PluggedMemory* f) noexcept {
   if (idle) return give_back(f);
   try {
     if (queue_free(f, stream)) return;
-  } catch (const std::runtime_error&) {  // no thread for the stream's launcher
+  } catch (const std::exception&) {  // no thread for the launcher, no memory
   }
-  std::vector<StreamPoint> points{{&stream, stream.tail()}};
-  for (Stream* other : f->others) points.push_back({other, other->tail()});
-  waiting().after(std::move(points), std::make_unique<Waiting>(f));
+  std::unique_ptr<Waiting> kept(new (std::nothrow) Waiting(f));
+  if (!kept) return;  // as DeferredDelete keeps for ever what it cannot note
+  const auto list = [&](std::vector<StreamPoint>& points) {
+    points.push_back({&stream, stream.tail()});
+    for (Stream* other : f->others) points.push_back({other, other->tail()});
+  };
+  waiting().after(list, std::move(kept));
 }
 
 void free_plugged(void* context) {

@@ -53,9 +53,25 @@ def _host_speed(_: click.Context, __: click.Parameter, value: str | None) -> flo
     type=click.IntRange(1),
     help="How many to look at; by default 10, or what takes a quarter of a second.",
 )
-@click.option("--warmup", type=click.IntRange(0), default=3, show_default=True)
-@click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path))
-@click.option("--html", "html_file", type=click.Path(dir_okay=False, path_type=Path))
+@click.option(
+    "--warmup",
+    type=click.IntRange(0),
+    default=3,
+    show_default=True,
+    help="First steps that are left out.",
+)
+@click.option(
+    "--json",
+    "json_file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Also write the plan to this file, as JSON.",
+)
+@click.option(
+    "--html",
+    "html_file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Also write the plan to this file, as a page that needs nothing else.",
+)
 @click.option(
     "--trace",
     "trace_file",
@@ -131,7 +147,12 @@ def plan(
 
 @click.command()
 @click.argument("sheet", type=click.Path(dir_okay=False, path_type=Path))
-@click.option("--name", default="this machine's cpu", show_default=True)
+@click.option(
+    "--name",
+    default="this machine's cpu",
+    show_default=True,
+    help="What plans call the device.",
+)
 def calibrate(sheet: Path, name: str) -> None:
     """Measure this machine's cpu as a device, and write SHEET for `plan --device`."""
     import npu_dispatch

@@ -87,10 +87,23 @@ def _finish_work() -> int:
     cls=Runner,
     options_metavar="[OPTIONS] SCRIPT | -m MODULE",
 )
-@click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path))
-@click.option("--sarif", "sarif_file", type=click.Path(dir_okay=False, path_type=Path))
 @click.option(
-    "--suppressions", type=click.Path(exists=True, dir_okay=False, path_type=Path)
+    "--json",
+    "json_file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Also write the findings to this file, as JSON.",
+)
+@click.option(
+    "--sarif",
+    "sarif_file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Also write them to this file, as SARIF, which code hosts show in a diff.",
+)
+@click.option(
+    "--suppressions",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A file of findings that are known; by default what "
+    "TORCH_NPU_SANITIZER_SUPPRESSIONS names.",
 )
 @click.option("--raise", "raises", is_flag=True, help="Stop at the first finding.")
 @click.option("-m", "module", help="A module to run, as `python -m` does.")

@@ -55,7 +55,13 @@ def _check_names(
     help="A TOML file with these options; flags and NPU_DISPATCH_SERVE_* come first.",
 )
 @click.option("--host", default="127.0.0.1", show_default=True, help="Its address.")
-@click.option("--port", default=9401, show_default=True, type=click.IntRange(0, 65535))
+@click.option(
+    "--port",
+    default=9401,
+    show_default=True,
+    type=click.IntRange(0, 65535),
+    help="Its port; 0: any that is free, which is printed.",
+)
 @click.option(
     "--allow-host",
     multiple=True,

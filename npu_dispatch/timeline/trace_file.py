@@ -43,6 +43,7 @@ _WANTED_AT = 88
 _RING = struct.Struct("<IiqQ")  # used, device, stream, written
 _TAKEN_AT = 24  # TraceRing::taken
 _RECORDS_AT = 64
+_NAME_BYTES = 1 << 18  # kTraceNameBytes
 # Recalibrate the ticks over at least this long.
 _BASELINE_NS = 10_000_000
 
@@ -224,7 +225,10 @@ class TraceFile:
 
     def names(self) -> dict[int, str]:
         """Return the names by the number that records have for them."""
-        texts = self._bytes(self._names_at, self._header()[15])
+        used = self._header()[15]
+        if used > _NAME_BYTES:
+            raise TraceError(f"{self._file.path}: its names cannot be read")
+        texts = self._bytes(self._names_at, used)
         found, at = {}, 0
         while at + 2 <= len(texts):
             (length,) = struct.unpack_from("<H", texts, at)

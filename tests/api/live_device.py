@@ -9,6 +9,7 @@ import warnings
 from pathlib import Path
 
 import torch
+from held_stream import Held
 from live_calls import MIB, bytes_of, calls, child, filled, npu
 
 
@@ -32,9 +33,8 @@ def devices() -> None:
 def waiting() -> None:
     stream = npu.Stream()
     for wait in (npu.synchronize, stream.synchronize):
-        with npu.stream(stream):
-            npu._sleep(20_000_000)
-        assert not stream.query()
+        with Held(stream):
+            assert not stream.query()
         wait()
         assert stream.query()
 
@@ -155,10 +155,9 @@ def order_between_streams() -> None:
 @calls("Event", "Event.record", "Event.wait", "Event.query", "Event.synchronize")
 def events() -> None:
     stream, event = npu.Stream(), npu.Event()
-    with npu.stream(stream):
-        npu._sleep(20_000_000)
-    event.record(stream)
-    assert not event.query()
+    with Held(stream):
+        event.record(stream)
+        assert not event.query()
     event.wait(npu.current_stream())
     event.synchronize()
     assert event.query()

@@ -219,10 +219,15 @@ def test_a_wait_ends_at_its_time_limit_and_the_work_goes_on(python, wait, limit)
 
 def test_the_environment_chooses_the_level_of_the_queue(python):
     code = """
-import torch
-print(torch.npu.get_task_queue_enable())
-torch.npu._sleep(5_000_000)
-print(torch.npu.current_stream().query())
+import threading, torch
+level = torch.npu.get_task_queue_enable()
+gate = threading.Event()
+if level == 0:
+    gate.set()  # the call would wait for it
+stream = torch.npu.current_stream()
+stream.submit(gate.wait)
+print(level, stream.query())
+gate.set()
 """
     assert python(code, TASK_QUEUE_ENABLE="0").stdout.split() == ["0", "True"]
     assert python(code, TASK_QUEUE_ENABLE="2").stdout.split() == ["2", "False"]

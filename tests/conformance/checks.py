@@ -14,7 +14,6 @@ import time
 import zlib
 from collections import Counter
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -23,6 +22,14 @@ import torch
 from torch import Tensor
 from torch.testing._internal.opinfo.core import OpInfo, SampleInput
 
+from tests.conformance.calls import (
+    CPU,
+    Call,
+    Done,
+    NothingToCompareError,
+    attempt,
+    seed_device,
+)
 from tests.conformance.compare import (
     MismatchError,
     ValueMismatchError,
@@ -32,10 +39,12 @@ from tests.conformance.compare import (
     compare_strides,
     ill_conditioned,
 )
-from tests.conformance.copies import Copies, tensors_in
+from tests.conformance.copies import tensors_in
 from tests.conformance.layouts import NAMES, lay_out
 
-VARIANTS = ("fwd", "inplace", "out", "bwd", "noncontig", "layouts", "wrong_calls")
+VARIANTS = (
+    "fwd", "inplace", "out", "bwd", "again", "noncontig", "layouts", "wrong_calls",
+)  # fmt: skip
 
 # Their results are memory that nobody has written.
 UNWRITTEN = {
@@ -49,8 +58,6 @@ HOST_ARGUMENTS = {"tensor_split"}
 # Of so many first samples some are taken, others with another seed.
 WINDOW = 8
 
-CPU = torch.device("cpu")
-
 
 @dataclass(frozen=True)
 class Options:
@@ -60,7 +67,7 @@ class Options:
     dtypes: tuple[str, ...] = ("float32",)
     backward_dtypes: tuple[str, ...] = ("float32",)
     layout_dtypes: tuple[str, ...] = ("float32",)
-    variants: tuple[str, ...] = VARIANTS[:6]
+    variants: tuple[str, ...] = VARIANTS[:-1]
     samples: int = 3
     # Samples with larger tensors are left out.
     max_numel: int = 2_000_000
@@ -90,77 +97,6 @@ class Record:
         return {**{k: dict(v) for k, v in self.counts.items()}, "errors": self.errors}
 
 
-@dataclass
-class Done:
-    """A call that came back."""
-
-    result: Any
-    # As the operator's author wants it compared: phases and signs removed.
-    processed: Any
-    input: Any
-    kwargs: dict[str, Any]
-    copies: Copies
-    out: list[Tensor]
-    gradients: list[Tensor | None] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
-class Call:
-    """One call of one form of an operator, to be made on two devices."""
-
-    function: Callable[..., Any]
-    sample: SampleInput
-    host_arguments: bool = False
-    out: list[Tensor] | None = None
-    # How incoming gradients lie; "": as new ones; None: no backward pass.
-    backward: str | None = None
-    # Inputs move by a rounding error each, this way or that.
-    nudge: bool = False
-    # Entered around the operator's own work, forward and backward.
-    watch: Callable[[], AbstractContextManager[None]] = nullcontext
-
-    def make(self, device: torch.device) -> Done:
-        copies = Copies(device)
-        value = copies.of(self.sample.input)
-        rest = Copies(CPU) if self.host_arguments else copies
-        args, kwargs = rest.of(self.sample.args), rest.of(self.sample.kwargs)
-        if self.nudge:
-            copies.nudge()
-        # Apart from the arguments: what lies there is compared as the result.
-        out = Copies(device).of(self.out or [])
-        if out:
-            kwargs["out"] = out[0] if len(out) == 1 else tuple(out)
-        _seed(device, 0)
-        with self.watch():
-            result = self.function(value, *args, **kwargs)
-        processed = self.sample.output_process_fn_grad(result)
-        done = Done(result, processed, value, kwargs, copies, out)
-        if self.backward is not None:
-            done.gradients = self._gradients(done, [value, args, kwargs], device)
-        return done
-
-    def _gradients(
-        self, done: Done, arguments: Any, device: torch.device
-    ) -> list[Tensor | None]:
-        outs = [t for t in tensors_in(done.processed) if t.requires_grad]
-        inputs = [t for t in tensors_in(arguments) if t.requires_grad]
-        if not outs or not inputs:
-            raise NothingToCompareError
-        incoming = []
-        for i, out in enumerate(outs):
-            numbers = torch.Generator().manual_seed(i + 1)
-            gradient = torch.randn(out.shape, generator=numbers).to(out.dtype)
-            if self.backward:
-                gradient = lay_out(gradient, self.backward, random.Random(i))
-            incoming.append(Copies(device).of(gradient))
-        with self.watch():
-            return list(torch.autograd.grad(outs, inputs, incoming, allow_unused=True))
-
-
-class NothingToCompareError(Exception):
-    """The call has no part that is checked."""
-
-
 # Operators raise whatever they like.
 CALL_ERRORS = (Exception,)
 
@@ -168,9 +104,13 @@ CALL_ERRORS = (Exception,)
 class Checker:
     """Checks operators in this process."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(
+        self, options: Options, first_calls: Callable[[], int] = lambda: 0
+    ) -> None:
         self.options = options
         self.device = torch.device(options.device)
+        # How many calls the device has taken for ones that were not made before.
+        self.first_calls = first_calls
         # Told to whoever wonders where this process hangs or has died.
         self.progress: Callable[[str], None] = lambda text: None
 
@@ -193,6 +133,7 @@ class Checker:
         differentiable = op.supports_autograd and name in self.options.backward_dtypes
         plain = wanted & {"fwd", "inplace", "out", "noncontig"}
         layouts = "layouts" in wanted and name in self.options.layout_dtypes
+        again = "again" in wanted and name in self.options.layout_dtypes
         if plain or (layouts and not differentiable):
             for sample in self._samples(op, dtype, False, record):
                 self._forms(op, sample, plain, name, record)
@@ -202,7 +143,10 @@ class Checker:
             for sample in self._samples(op, dtype, True, record):
                 if "bwd" in wanted:
                     self.progress(f"{name} bwd")
-                    self._agree(op, self._call(op, sample, backward=""), "bwd", record)
+                    call = self._call(op, sample, backward="")
+                    done = self._agree(op, call, "bwd", record)
+                    if done is not None and again:
+                        self._again(op, call, done, record)
                 if layouts:
                     self._layouts(op, sample, name, record, backward=True)
         return record
@@ -222,10 +166,10 @@ class Checker:
     ) -> list[SampleInput]:
         """Return some of the first samples, which ones and their numbers by seed."""
         key = f"{self.options.seed} {op.full_name} {dtype} {requires_grad}"
-        seed = zlib.crc32(key.encode())
-        _seed(CPU, seed)
-        random.seed(seed)
-        np.random.seed(seed)
+        number = zlib.crc32(key.encode())
+        seed_device(CPU, number)
+        random.seed(number)
+        np.random.seed(number)
         try:
             made = op.sample_inputs(
                 "cpu", dtype, requires_grad=requires_grad, set_seed=False
@@ -236,7 +180,7 @@ class Checker:
             return []
         if len(first) <= self.options.samples:
             return first
-        places = random.Random(seed).sample(range(len(first)), self.options.samples)
+        places = random.Random(number).sample(range(len(first)), self.options.samples)
         return [first[i] for i in sorted(places)]
 
     def _is_small(self, sample: SampleInput) -> bool:
@@ -256,9 +200,13 @@ class Checker:
         record: Record,
     ) -> None:
         plain = None
+        again = self.options.layout_dtypes if "again" in self.options.variants else ()
         if wanted & {"fwd", "out"}:
             self.progress(f"{dtype} fwd")
-            plain = self._agree(op, self._call(op, sample), "fwd", record)
+            call = self._call(op, sample)
+            plain = self._agree(op, call, "fwd", record)
+            if plain is not None and dtype in again:
+                self._again(op, call, plain, record)
         if "noncontig" in wanted:
             self.progress(f"{dtype} noncontig")
             self._noncontiguous(op, sample, record)
@@ -321,25 +269,59 @@ class Checker:
         self, op: OpInfo, call: Call, variant: str, record: Record, note: str = ""
     ) -> Done | None:
         """Make a call on both devices and compare; return cpu's."""
-        expected, raised = _attempt(call, CPU)
+        expected, raised = attempt(call, CPU)
         if isinstance(raised, NothingToCompareError):
             record.add(variant, "skip")
             return None
-        got, failure = _attempt(call, self.device)
+        got, failure = attempt(call, self.device)
         late = _wait(self.device)
         failure = failure or late
+        if raised is not None:
+            record.add(variant, *_same_error(raised, failure, note))
+            return None
+        assert expected is not None
+        self._judge(op, call, got, failure, expected, variant, record, note)
+        return expected
+
+    def _again(self, op: OpInfo, call: Call, expected: Done, record: Record) -> None:
+        """Make a call a third time: it is found again, and gives the same.
+
+        What a generated wrapper encodes is compared so with what the operator's
+        schema says, by which the first call was noted. (A second call may still
+        learn about the operator.)
+        """
+        attempt(call, self.device)
+        before = self.first_calls()
+        got, failure = attempt(call, self.device)
+        new = self.first_calls() - before
+        failure = failure or _wait(self.device)
+        if new and failure is None:
+            failure = MismatchError(f"not found again: {new} of its launches")
+        self._judge(op, call, got, failure, expected, "again", record, "")
+
+    def _judge(
+        self,
+        op: OpInfo,
+        call: Call,
+        got: Done | None,
+        failure: Exception | None,
+        expected: Done,
+        variant: str,
+        record: Record,
+        note: str,
+    ) -> None:
+        """Note what became of a call of the device that works on cpu."""
         try:
-            if raised is not None:
-                record.add(variant, *_same_error(raised, failure, note))
-                return None
+            if isinstance(failure, MismatchError):
+                raise failure
             if failure is not None:
                 raise MismatchError(f"{type(failure).__name__}: {failure}")
-            assert got is not None and expected is not None
+            assert got is not None
             self._compare(got, expected, op.name not in UNWRITTEN)
             if self.options.strict or variant == "layouts":
                 _compare_strides(got, expected)
         except MismatchError as error:
-            if expected is not None and not _repeats(call, expected):
+            if not _agrees_with_itself(call, expected):
                 record.add(variant, "skip")
             elif isinstance(error, ValueMismatchError) and _is_rounding(
                 call, got, expected
@@ -349,7 +331,6 @@ class Checker:
                 record.add(variant, "fail", f"{note}{error} of {_told(call)}")
         else:
             record.add(variant, "pass")
-        return expected
 
     def _compare(self, got: Done, expected: Done, values: bool) -> None:
         # Raw results may differ by phases and signs, but in nothing else.
@@ -384,21 +365,6 @@ def _compare_strides(got: Done, expected: Done) -> None:
     )
 
 
-def _attempt(call: Call, device: torch.device) -> tuple[Done | None, Exception | None]:
-    try:
-        return call.make(device), None
-    except Exception as error:
-        return None, error
-
-
-def _seed(device: torch.device, seed: int) -> None:
-    """Seed one device: torch.manual_seed formats call stacks for absent ones."""
-    if device.type == "cpu":
-        torch.default_generator.manual_seed(seed)
-    else:
-        torch.get_device_module(device).manual_seed_all(seed)
-
-
 def _wait(device: torch.device) -> Exception | None:
     """Wait until all is computed; return what failed meanwhile, and forget it."""
     try:
@@ -423,21 +389,36 @@ def _same_error(
     return "fail", f"{note}{got} instead of cpu's {type(raised).__name__}: {raised}"
 
 
-def _repeats(call: Call, expected: Done) -> bool:
-    """Return whether cpu agrees with itself about a call."""
-    again, _ = _attempt(call, CPU)
-    try:
-        assert again is not None
-        compare(again.processed, expected.processed)
-        compare(again.gradients, expected.gradients)
-    except AssertionError:
-        return False
+def _agrees_with_itself(call: Call, expected: Done) -> bool:
+    """Return whether cpu's result can be a reference for another device.
+
+    It cannot if cpu gives another one the next time, nor if it gives another one
+    when each element of the inputs has memory of its own: `median` reads behind
+    the end of an input whose stride is 0.
+    """
+    apart = replace(call, sample=call.sample.transform(_laid_apart))
+    for again in (call, apart):
+        done, _ = attempt(again, CPU)
+        try:
+            assert done is not None
+            compare(done.processed, expected.processed)
+            compare(done.gradients, expected.gradients)
+        except AssertionError:
+            return False
     return True
+
+
+def _laid_apart(x: Any) -> Any:
+    """Return x; if it is a tensor with elements that share memory, a copy."""
+    strided = isinstance(x, Tensor) and x.layout == torch.strided and not x.is_nested
+    if not strided or 0 not in x.stride():
+        return x
+    return x.detach().contiguous().requires_grad_(x.requires_grad)
 
 
 def _is_rounding(call: Call, got: Done | None, expected: Done | None) -> bool:
     """Return whether cpu's result varies as much when inputs are rounded."""
-    nudged, _ = _attempt(replace(call, nudge=True), CPU)
+    nudged, _ = attempt(replace(call, nudge=True), CPU)
     if nudged is None or got is None or expected is None:
         return False
     return ill_conditioned(

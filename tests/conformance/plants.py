@@ -79,6 +79,14 @@ def _no_error() -> None:
     _replace("gather", lambda x, dim, index, sparse_grad=False: torch.zeros_like(x))
 
 
+def _not_found_again() -> None:
+    def kernel(x: Tensor) -> Tensor:
+        dtype = torch.result_type(x, 1.0)
+        return torch.digamma(x, out=torch.empty(0, dtype=dtype, device=x.device))
+
+    _replace("digamma", kernel)
+
+
 def _crash() -> None:
     _replace("digamma", lambda x: os.kill(os.getpid(), signal.SIGSEGV))  # type: ignore[arg-type, return-value]
 
@@ -114,6 +122,7 @@ PLANTS = {
     "wrong_backward": _wrong_backward,
     "wrong_strides": _wrong_strides,
     "no_error": _no_error,
+    "not_found_again": _not_found_again,
     "crash": _crash,
     "hang": _hang,
     "no_samples": _no_samples,

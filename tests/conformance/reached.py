@@ -10,7 +10,8 @@ import torch
 from torch.autograd.profiler import profile
 from torch.testing._internal.opinfo.core import OpInfo
 
-from tests.conformance.checks import CALL_ERRORS, HOST_ARGUMENTS, WINDOW, Call
+from tests.conformance.calls import Call
+from tests.conformance.checks import CALL_ERRORS, HOST_ARGUMENTS, WINDOW
 
 # Called past the dispatcher, so that no profiler sees them: by whom.
 _UNSEEN = {"_fused_sdp_choice": "scaled_dot_product_attention"}

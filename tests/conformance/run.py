@@ -23,7 +23,7 @@ from tests.conformance.check import judge_by_lists
 ROOT = Path(__file__).resolve().parents[2]
 ALL_DTYPES = "float32,float64,int64,bool,bfloat16,float16,complex64"
 BACKWARD_DTYPES = "float32,float64,bfloat16,float16,complex64"
-VARIANTS = "fwd,inplace,out,bwd,noncontig,layouts"
+VARIANTS = "fwd,inplace,out,bwd,again,noncontig,layouts"
 NEEDED = ("expecttest", "numpy", "scipy")
 
 

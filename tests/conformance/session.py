@@ -14,6 +14,7 @@ import torch
 from torch.testing._internal.common_methods_invocations import op_db
 
 import npu_dispatch
+from npu_dispatch import _C
 from tests.conformance.changed import changed
 from tests.conformance.check import Run
 from tests.conformance.checks import Checker, Options
@@ -79,7 +80,7 @@ class Session:
     def check(self, names: list[str]) -> Run:
         """Check operators, in an order that depends on the seed."""
         print(f"seed {self.seed}: repeat with --seed {self.seed}", flush=True)
-        checker = Checker(self.options)
+        checker = Checker(self.options, _C.cold_launches)
 
         def work(name: str, report: Callable[[str], None]) -> dict[str, Any]:
             checker.progress = report

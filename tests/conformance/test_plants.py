@@ -27,6 +27,7 @@ TOLD = {
     "wrong_backward": "digamma float32 bwd: [bwd] gradient[0]: Tensor-likes",
     "wrong_strides": "triu float32 fwd: [fwd] strides of tensor 0",
     "no_error": "gather any wrong_calls: [wrong_calls] no error instead of cpu's",
+    "not_found_again": "float32 again: [again] not found again: 1 of its launches",
     "crash": "digamma all crash: worker died: SIGSEGV; at float32 fwd",
     "hang": "digamma all crash: no end within 5 s; at float32 fwd",
     "no_samples": "nothing was compared: digamma",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import json
 import subprocess
 import sys
@@ -18,6 +20,21 @@ from npu_dispatch.config import bad_values
 from npu_dispatch.npu import _sanitizer
 from npu_dispatch.sanitizer import Suppressions, to_json, to_sarif
 from npu_dispatch.stats import StatsReader, segment_file
+
+
+class Mallinfo2(ctypes.Structure):
+    """What mallinfo2(3) of the C library returns: bytes and counts."""
+
+    # The others come before and after the one that is asked for.
+    _fields_ = [
+        ("other", ctypes.c_size_t * 7),
+        ("uordblks", ctypes.c_size_t),  # bytes that are in use
+        ("more", ctypes.c_size_t * 2),
+    ]
+
+
+mallinfo2 = ctypes.CDLL(None).mallinfo2
+mallinfo2.restype = Mallinfo2
 
 pytestmark = pytest.mark.npu_races("to see what is said of them")
 
@@ -54,6 +71,21 @@ def test_it_can_be_switched_on_twice_and_off():
     race()
 
     assert [r.count for r in _sanitizer.reports()] == [1]
+
+
+def test_it_leaves_nothing_behind_when_it_is_switched_off():
+    def allocated() -> int:
+        for _ in range(100):
+            npu_dispatch.enable_npu_sanitizer("report")
+            torch.ones(100, device="npu").add_(1)
+            _sanitizer.disable_npu_sanitizer()
+        gc.collect()
+        return mallinfo2().uordblks
+
+    allocated()  # whatever is made once
+    before = allocated()
+    # A list of streams alone is more than this, each time.
+    assert allocated() - before < 100 * 256
 
 
 def test_a_refused_launch_does_not_run_and_the_stream_goes_on():

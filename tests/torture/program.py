@@ -172,6 +172,8 @@ def run(device: str, before: Callable[[int, State], None] | None = None) -> Stat
         step(s)
     if before:
         before(len(STEPS), s)
+    if device != "cpu":
+        torch.npu.synchronize()
     return {
         name: value.detach().cpu() if isinstance(value, torch.Tensor) else value
         for name, value in s.items()

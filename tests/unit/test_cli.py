@@ -3,9 +3,36 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
+
+
+def commands(command: click.Command, name: str) -> Iterator[tuple[str, click.Command]]:
+    yield name, command
+    if isinstance(command, click.Group):
+        for one in command.list_commands(click.Context(command)):
+            below = command.get_command(click.Context(command), one)
+            assert below is not None
+            yield from commands(below, f"{name} {one}")
+
+
+def test_help_explains_each_command_and_each_option():
+    from npu_dispatch.cli import main
+
+    unexplained = [
+        f"{name} {option.opts[0]}"
+        for name, command in commands(main, "npu-dispatch")
+        for option in command.params
+        if isinstance(option, click.Option) and not option.help
+    ]
+    unexplained += [
+        n for n, command in commands(main, "npu-dispatch") if not command.help
+    ]
+
+    assert unexplained == []
 
 
 @pytest.fixture

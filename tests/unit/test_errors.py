@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import re
+import sys
 
 import pytest
 import torch
 import torch.nn.functional as F
+from held_stream import Held
 
 
 @pytest.fixture
@@ -80,6 +83,31 @@ def test_waiting_for_an_event_of_a_failed_stream_raises(failed):
         event = torch.npu.Event()
         event.record()
         event.synchronize()
+
+
+@pytest.mark.parametrize("hops", [1, 2])
+def test_a_stream_that_waited_names_what_failed_first_and_its_line(hops):
+    weight, index = torch.rand(4, 2).npu(), torch.tensor([9]).npu()
+    streams = [torch.npu.Stream() for _ in range(hops + 1)]
+    streams[0].wait_stream(torch.npu.current_stream())
+    # Held: a stream that is known to have failed accepts no event.
+    with Held(streams[0]):
+        with torch.npu.stream(streams[0]):
+            F.embedding(index, weight)
+            line = sys._getframe().f_lineno - 1
+        for before, behind in itertools.pairwise(streams):
+            behind.wait_stream(before)
+
+    with pytest.raises(IndexError) as caught:
+        streams[-1].synchronize()
+
+    text, cause = str(caught.value), caught.value.__cause__
+    assert f"launched at {__file__}:{line}" in text
+    assert text.count("which has failed") == 1
+    assert (cause.op, cause.stream) == ("aten::embedding", streams[0].stream_id)
+    assert (__file__, line) in [(f.filename, f.lineno) for f in cause.launch_stack]
+    for stream in streams:
+        torch.npu.clear_error(stream)
 
 
 def test_out_of_memory_tells_the_sizes():

@@ -143,3 +143,26 @@ print(segment_file())
 
     assert path.parent.name.startswith("npu_dispatch-")
     assert not path.exists()
+
+
+@pytest.mark.parametrize("before", ["", "import torch"])
+def test_a_subinterpreter_is_refused(python, before):
+    code = f"""
+{before}
+import _xxsubinterpreters as interpreters
+one = interpreters.create()
+try:
+    interpreters.run_string(one, "import npu_dispatch._C")
+except interpreters.RunFailedError as error:
+    print(error)
+interpreters.destroy(one)
+import torch
+print(torch.ones(2, device="npu").sum().item())
+"""
+
+    result = python(code)
+
+    refusal, number = result.stdout.splitlines()
+    assert "ImportError" in refusal
+    assert "use the main interpreter" in refusal
+    assert number == "2.0"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from held_stream import Held
 
 
 @pytest.mark.parametrize("n", [1, 1000, 4096, 100_000])
@@ -13,10 +14,10 @@ def test_what_is_on_its_way_into_pinned_memory_is_what_is_copied_on(n):
     target = torch.zeros(n, device="npu")
     torch.npu.synchronize()
 
-    torch.npu._sleep(20_000_000)
-    host.copy_(source, non_blocking=True)
-    target.copy_(host, non_blocking=True)
-    assert not torch.npu.current_stream().query()
+    with Held():
+        host.copy_(source, non_blocking=True)
+        target.copy_(host, non_blocking=True)
+        assert not torch.npu.current_stream().query()
 
     assert target.tolist() == list(range(n))
 

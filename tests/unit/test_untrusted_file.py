@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import struct
 from pathlib import Path
 
 import pytest
@@ -134,6 +135,23 @@ def test_a_trace_that_is_cut_short_is_an_error(file: Path):
             trace.read()
         with pytest.raises(TraceError, match="expected"):
             trace.wanted = True
+
+
+# It was read as that many names of no letters, whatever memory they took.
+def test_a_trace_that_claims_more_names_than_there_can_be_is_an_error(file: Path):
+    torch.ones(1, device="npu")
+    source = _C.segment_path().replace("npu_dispatch-", "npu_dispatch-trace-")
+    damaged = bytearray(Path(source).read_bytes())
+    names_at, kept = struct.unpack_from("<II", damaged, 80)  # csrc/observe/trace.h
+    struct.pack_into("<I", damaged, 92, kept)
+    file.write_bytes(damaged)
+    with TraceFile(file) as trace:
+        assert trace.names()
+    struct.pack_into("<I", damaged, 92, len(damaged) - names_at)
+    file.write_bytes(damaged)
+
+    with TraceFile(file) as trace, pytest.raises(TraceError, match="names"):
+        trace.names()
 
 
 def test_a_planted_file_hides_no_process(tmp_path: Path):

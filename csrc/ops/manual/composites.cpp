@@ -53,6 +53,7 @@ constexpr const char* kOneTask[] = {
     "nanmedian.dim",
     "polar",
     "soft_margin_loss",
+    "soft_margin_loss_backward",
 };
 
 // The cpu kernel draws from a generator that it does not take as an argument.

@@ -99,6 +99,16 @@ DeferredDelete<at::Tensor>& abandoned_memory() {
   return *instance;
 }
 
+void abandon(const at::Tensor& on_host, Stream& stream) {
+  std::unique_ptr<at::Tensor> kept(new (std::nothrow) at::Tensor(on_host));
+  if (kept) {
+    abandoned_memory().after({&stream, stream.tail()}, std::move(kept));
+  } else {
+    // As DeferredDelete keeps for ever what it cannot note.
+    (void)at::Tensor(on_host).unsafeReleaseTensorImpl();
+  }
+}
+
 // Queues a copy and waits for it, since it uses host memory that the owner may
 // free afterwards.
 void copy_and_wait(Stream& stream, void* to, const void* from,
@@ -111,8 +121,7 @@ void copy_and_wait(Stream& stream, void* to, const void* from,
   } catch (...) {
     // The wait was interrupted: the caller goes on, and the queued copy still
     // uses the memory.
-    abandoned_memory().after({{&stream, stream.tail()}},
-                             std::make_unique<at::Tensor>(on_host));
+    abandon(on_host, stream);
     throw;
   }
   abandoned_memory().collect();

@@ -268,7 +268,7 @@ class graph:
         try:
             with StreamContext(self.capture_stream):
                 self.npu_graph.capture_end()
-        except RuntimeError:
+        except (RuntimeError, MemoryError):
             if error is None:
                 raise
             # The error that ended the body says more.

@@ -39,6 +39,9 @@ _ADVICE = (
 class DeviceError(torch.AcceleratorError):
     """A task failed on the device. Mirrors torch.AcceleratorError.
 
+    Where the task is a wait for another stream, and what failed is there,
+    `__cause__` is the error of the task that failed first.
+
     Where the operator raises IndexError, ValueError, TypeError, NotImplementedError
     or torch.OutOfMemoryError on cpu, the exception here is of a subclass that derives
     from that class, too.
@@ -103,6 +106,9 @@ def stack_summary(site: int) -> traceback.StackSummary:
 def from_failure(failure: Mapping[str, Any]) -> DeviceError:
     """Make the exception for a failed task, from _C.stream_error's fields."""
     lines = [failure["message"]]
+    cause = from_failure(failure["cause"]) if failure["cause"] else None
+    if cause and (origin := _C.call_line(failure["cause"]["site"])):
+        lines.append(f"  which was launched at {origin}")
     if where := _C.call_line(failure["site"]):
         lines.append(f"  launched at {where}")
     if forward := _C.call_line(failure["forward_site"]):
@@ -116,6 +122,7 @@ def from_failure(failure: Mapping[str, Any]) -> DeviceError:
         setattr(error, name, failure[name])
     error.launch_stack = stack_summary(failure["site"])
     error.forward_stack = stack_summary(failure["forward_site"])
+    error.__cause__ = cause
     return error
 
 

@@ -90,7 +90,8 @@ def stream_error(stream: torch.Stream | None = None) -> Mapping[str, Any] | None
     """Return the error that made a stream fail, or None.
 
     `stream` is the current one by default. The call never waits and never raises; a
-    task that is still queued may fail later.
+    task that is still queued may fail later. Where a wait for another stream failed,
+    "cause" is the error of the task that failed first; else None.
     """
     stream = current_stream() if stream is None else stream
     return _C.stream_error(stream.device_index, stream.stream_id)

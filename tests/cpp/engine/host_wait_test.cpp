@@ -101,6 +101,28 @@ TEST(HostWait, CanBeRefusedWhileItIsWatched) {
   EXPECT_EQ(ended.err, "");
 }
 
+// Asked only while the task is not done; no is taken at its word.
+TEST(HostWait, GoesOnForAsLongAsItIsTold) {
+  const auto ended = in_child([] {
+    static Gate gate;
+    Stream& stream = current_stream(0);
+    block(stream, gate);
+    const auto waited = [&](bool goes_on) {
+      return host_wait_while(stream, stream.tail(), WaitReason::kStreamSync,
+                             [=] {
+                               if (goes_on) gate.open();
+                               return goes_on;
+                             });
+    };
+    if (waited(false)) return 1;
+    if (stream.retired().value() == stream.tail()) return 2;
+    if (!waited(true)) return 3;
+    return waited(false) ? 0 : 4;  // done already
+  });
+  EXPECT_EQ(ended.code, 0);
+  EXPECT_EQ(ended.err, "");
+}
+
 std::vector<HostWait> told;
 
 TEST(HostWait, IsReportedWhenItTookTimeAndAlwaysWhileWatched) {

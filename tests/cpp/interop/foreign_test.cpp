@@ -1,6 +1,7 @@
 // Foreign work: when it runs, and when its state is released.
 #include "csrc/interop/foreign.h"
 
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -8,6 +9,7 @@
 #include "csrc/observe/work_names.h"
 #include "csrc/taskqueue/deferred_delete.h"
 #include "csrc/taskqueue/stream.h"
+#include "csrc/taskqueue/task_sink.h"
 #include "tests/cpp/check.h"
 #include "tests/cpp/kernels.h"
 
@@ -153,6 +155,25 @@ TEST(Foreign, NamesAreKeptOnce) {
   EXPECT_TRUE(intern_name(name) != kept);
 }
 
+// A capture that has ended meanwhile, or has no memory, takes no task.
+TEST(Foreign, IsReleasedWhereACaptureRefusesIt) {
+  struct Refusing final : TaskSink {
+    void open(Stream&, uint32_t, Submission&) override {
+      throw std::runtime_error("refused");
+    }
+    void close(Stream&, Submission&) noexcept override {}
+    uint64_t mark(Stream&) override { return 0; }
+    void wait(Stream&, Stream&, uint64_t) override {}
+    void host_waits(const Stream&, WaitReason) override {}
+  } refusing;
+  Stream stream(0, 70, 0, StreamMode::kQueued);
+  State state;
+  stream.set_sink(&refusing);
+  EXPECT_THROWS(submit_foreign(stream, work(state)), std::runtime_error);
+  stream.set_sink(nullptr);
+  EXPECT_TRUE(state.runs == 0 && state.releases == 1);
+}
+
 TEST(Foreign, OfAnotherKernelHasNoEnd) {
   EXPECT_TRUE(end_of_foreign(&kNothing) == nullptr);
 }
@@ -171,8 +192,11 @@ TEST(DeferredDelete, KeepsWhatAStreamMayStillUse) {
   drain(one);
   Gate gate;
   submit(two, kGate, {word(&gate)});
-  deferred.after({{&one, 1}}, std::make_unique<Kept>(gone));
-  deferred.after({{&one, 1}, {&two, 1}}, std::make_unique<Kept>(gone));
+  deferred.after({&one, 1}, std::make_unique<Kept>(gone));
+  const auto both = [&](std::vector<StreamPoint>& points) {
+    points = {{&one, 1}, {&two, 1}};
+  };
+  deferred.after(both, std::make_unique<Kept>(gone));
   deferred.collect();
   EXPECT_EQ(gone, 1);
   gate.open();
@@ -188,8 +212,7 @@ TEST(DeferredDelete, CollectsByItselfWhenItIsFull) {
   DeferredDelete<Kept> deferred;
   int gone = 0;
   const auto keep = [&](int n, uint64_t number) {
-    while (n--)
-      deferred.after({{&stream, number}}, std::make_unique<Kept>(gone));
+    while (n--) deferred.after({&stream, number}, std::make_unique<Kept>(gone));
   };
   keep(63, 0);
   EXPECT_EQ(gone, 0);

@@ -55,6 +55,19 @@ TEST(PrivatePool, KeepsItsSegmentsUntilItIsReleased) {
   EXPECT_EQ(memory.reserved(), 0);
 }
 
+// Its small blocks are kept by their size, and never merged before.
+TEST(PrivatePool, MergesItsSmallBlocksWhenItIsReleased) {
+  auto memory = make_allocator();
+  memory.hold_pool(7, {});
+  Block* first = take_private(memory, 7, 4096, first_stream());
+  Block* second = take_private(memory, 7, 512, first_stream());
+  memory.free(first);
+  memory.free(second);
+  EXPECT_EQ(memory.reserved(), 2 * kMiB);
+  memory.release_pool(7);
+  EXPECT_EQ(memory.reserved(), 0);
+}
+
 TEST(PrivatePool, LeavesWhatIsInUseWhenItIsReleased) {
   auto memory = make_allocator();
   memory.hold_pool(7, {});
@@ -201,6 +214,20 @@ TEST(GraphPool, ThatIsFreedLeavesWhatIsInUse) {
   EXPECT_EQ(memory.reserved(), 40 * kMiB);  // the first one's, in use
   memory.empty_cache();
   EXPECT_EQ(memory.reserved(), 40 * kMiB);
+}
+
+TEST(GraphPool, IsGivenBackWhenWhatWasInUseIsFreed) {
+  auto memory = make_allocator();
+  memory.begin_capture(first_stream(), 7);
+  Block* small = take(memory, 4096, first_stream());
+  Block* large = take(memory, 40 * kMiB, first_stream());
+  memory.end_capture(first_stream());
+  memory.free_pool(7);
+  memory.free(small);
+  memory.free(large);
+  EXPECT_EQ(memory.reserved(), 42 * kMiB);
+  memory.empty_cache();
+  EXPECT_EQ(memory.reserved(), 0);
 }
 
 // No queue orders captured work, so memory that two streams have used is not

@@ -427,6 +427,30 @@ TEST(Sanitizer, CountsItsMemoryAndForgetsIt) {
   EXPECT_TRUE(shadow_bytes.load() < before + 100);
 }
 
+// A report may end in the user's code, which turns the sanitizer off and on.
+World* cleared_ = nullptr;
+bool clear(const Finding* findings, size_t count) {
+  check::note(findings, count);
+  cleared_->sanitizer.clear();
+  cleared_->sanitizer.adopt(cleared_->two, cleared_->memory,
+                            sizeof cleared_->memory);
+  return false;
+}
+
+TEST(Sanitizer, MayBeClearedWhileItReports) {
+  World w(&clear);
+  cleared_ = &w;
+  for (int turn = 1; turn <= 2; ++turn) {
+    check::submit(w.one, kWrite, {check::word(w.memory)});
+    EXPECT_EQ(found_.size(), size_t(turn - 1));
+    check::submit(w.two, kRead, {check::word(w.memory)});
+    EXPECT_EQ(found_.size(), size_t(turn));
+    // The one that was refused nothing is not known any more.
+    EXPECT_EQ(w.sanitizer.counts().accesses, 0);
+    EXPECT_EQ(w.sanitizer.counts().tasks, 0);
+  }
+}
+
 // Under TSan as well: four threads, each on a block of its own and on one
 // that only the first stream uses.
 TEST(Sanitizer, ServesManyThreads) {
