@@ -43,10 +43,14 @@ CMAKE_CORE = $(BIN)/cmake -S . -G Ninja -DCMAKE_MAKE_PROGRAM=$(BIN)/ninja \
   -DNPU_CORE_ONLY=ON
 CTEST = $(BIN)/ctest --output-on-failure --no-tests=error -j $(JOBS)
 
-# NIGHTLY=1: tests that take minutes, larger samples, everything twice.
+# NIGHTLY=1: tests that take minutes, larger samples, everything twice, and inputs
+# of a new seed. Else all inputs are the same in every run, sets' order included.
 NIGHTLY ?=
 ifneq ($(NIGHTLY),)
   export NPU_TEST_NIGHTLY := 1
+  export NPU_TEST_SEED ?= $(shell shuf -i 1-4294967295 -n 1)
+else
+  export PYTHONHASHSEED := 0
 endif
 AND_QUICK := $(if $(NIGHTLY),,and not nightly)
 STEPS := test test-sanitizers conformance \

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import gc
 import os
-import random
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 import watchdog
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from interpreter import Forked, Spawned, environment, shared_zygote
+from zygote import seed_generators
 
 import npu_dispatch
 from npu_dispatch import _C
@@ -38,31 +38,25 @@ SERIAL = (
     "sanitizer/test_programs_are_clean.py",
 )
 TESTS = Path(__file__).resolve().parent
+# All random inputs follow from it. The gate's are the same in every run; at night
+# the Makefile draws one.
+SEED = int(os.environ.get("NPU_TEST_SEED", "0"))
 
 
 @pytest.hookimpl(tryfirst=True)  # hypothesis reads its seed in its own
 def pytest_configure(config: pytest.Config) -> None:
-    """Draw other examples at each run, and let workers of xdist share the cores.
+    """Draw every example from one seed, and let workers of xdist share the cores.
 
-    The run prints its seed. Fewer OpenMP threads for a worker would be another
-    program: how kernels split their work, and who has a team, is tested. Two
-    teams of two that spin on two cores only take time from each other, so theirs
-    sleep. Set here, in the process that starts the workers: they have loaded
-    OpenMP before they read this file.
+    Fewer OpenMP threads for a worker would be another program: how kernels split
+    their work, and who has a team, is tested. Two teams of two that spin on two
+    cores only take time from each other, so theirs sleep. Set here, in the process
+    that starts the workers: they have loaded OpenMP before they read this file.
     """
     if config.option.hypothesis_seed is None:
-        drawn = str(random.SystemRandom().randrange(2**32))
-        given = getattr(config, "workerinput", {})  # of a worker
-        config.option.hypothesis_seed = given.get("hypothesis_seed", drawn)
+        config.option.hypothesis_seed = str(SEED)
     config.pluginmanager.register(watchdog)
     if config.getoption("numprocesses", None):
         os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-
-
-@pytest.hookimpl(optionalhook=True)  # xdist's
-def pytest_configure_node(node) -> None:
-    """Give each worker the seed that is printed at the end."""
-    node.workerinput["hypothesis_seed"] = node.config.option.hypothesis_seed
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -73,15 +67,27 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.serial)
 
 
-# Never "ci", which hypothesis chooses by itself and which repeats one seed.
-settings.register_profile("change", max_examples=100, deadline=None)
-settings.register_profile("nightly", max_examples=1000, deadline=None)
-settings.load_profile("nightly" if os.environ.get("NPU_TEST_NIGHTLY") else "change")
+# No database, which repeats what failed in an earlier run, and no check of how
+# fast examples are made: both are of the machine.
+settings.register_profile(
+    "gate",
+    max_examples=100,
+    deadline=None,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.register_profile("night", settings.get_profile("gate"), max_examples=1000)
+settings.load_profile("night" if os.environ.get("NPU_TEST_NIGHTLY") else "gate")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    seed = terminalreporter.config.option.hypothesis_seed
-    terminalreporter.write_line(f"the same examples again: --hypothesis-seed={seed}")
+    terminalreporter.write_line(f"the same inputs again: NPU_TEST_SEED={SEED}")
+
+
+@pytest.fixture(autouse=True)
+def draws_the_same_numbers_in_every_run():
+    """Seed what this process draws from; programs that tests start seed themselves."""
+    seed_generators(SEED)
 
 
 def _clear_all() -> None:

@@ -203,10 +203,14 @@ void Frame::run_again(const uint64_t* words) {
 }
 
 void Frame::bind(const uint64_t* words) {
+  auto host_value = host_values_.begin();
   for (Slot& slot : slots_) {
-    slot.address = slot.in_the_words
-                       ? const_cast<uint64_t*>(words + slot.word)
-                       : reinterpret_cast<void*>(words[slot.word]);
+    if (slot.in_the_words) [[unlikely]] {
+      memcpy(host_value->words, words + slot.word, sizeof(HostValue));
+      slot.address = host_value++->words;
+    } else {
+      slot.address = reinterpret_cast<void*>(words[slot.word]);
+    }
     slot.storage->set_data_ptr_noswap(
         c10::DataPtr(slot.address, c10::Device(c10::kCPU)));
   }

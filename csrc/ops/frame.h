@@ -130,9 +130,14 @@ class Frame {
     uint32_t shape;     // index into shapes_
     uint32_t owners;    // how many references the frame has
     uint32_t first;     // the first slot of the same tensor
-    bool in_the_words;  // the tensor's bytes are in the words themselves
+    bool in_the_words;  // the task has the tensor's bytes, not its address
     bool written;
     bool listed;  // also in a list, which is only read
+  };
+  // Kernels load a complex128 as one piece of 16 bytes, which must be aligned;
+  // words are aligned to 8.
+  struct alignas(16) HostValue {
+    uint64_t words[2];
   };
   struct ScalarSlot {
     at::Scalar* scalar;
@@ -172,6 +177,7 @@ class Frame {
   std::vector<at::Tensor> outs_;  // of fixed size: slots point to them
   std::vector<at::Tensor*> results_;
   std::vector<Slot> slots_;
+  std::vector<HostValue> host_values_;  // of the slots in the words, in order
   std::vector<Shape> shapes_;
   std::vector<ScalarSlot> scalar_slots_;
   std::vector<RealSlot> real_slots_;

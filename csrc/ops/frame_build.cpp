@@ -106,6 +106,7 @@ void Frame::add_tensor(at::Tensor& view, const at::Tensor& like, bool writes) {
             like.scalar_type(), flags_of(*like.unsafeGetTensorImpl())},
            in_the_words, writes);
   next_word_ += in_the_words ? 2 : 1;
+  if (in_the_words) host_values_.emplace_back();
 }
 
 void Frame::add_scalar(at::Scalar& scalar, const at::Scalar& like) {

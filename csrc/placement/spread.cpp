@@ -24,16 +24,17 @@ void move_to(int cpu, const cpu_set_t& allowed) {
 Seat::Seat() : seat_(policy().take_seat()) {}
 Seat::~Seat() { policy().leave_seat(seat_); }
 
-void Seat::look(uint64_t now, int producer) {
-  if (seat_ < 0 || now < next_) return;
+int Seat::look(uint64_t now, int producer) {
+  if (seat_ < 0 || now < next_) return -1;
   next_ = now + tuning::kBetweenLooksNs;
   const Whereabouts at{sched_getcpu(), producer};
   cpu_set_t allowed;
   if (!policy().crowded(seat_, now, at.cpu) ||
       sched_getaffinity(0, sizeof allowed, &allowed) != 0)
-    return;
+    return -1;
   const int cpu = policy().place(seat_, now, at, allowed, topology());
   if (cpu >= 0) move_to(cpu, allowed);
+  return cpu;
 }
 
 }  // namespace npu

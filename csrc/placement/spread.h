@@ -20,9 +20,9 @@ class Seat {
 
   // To be called now and then while at work. `now` is in ns on now_ns()'s
   // clock; `producer` is the CPU from which the launcher was woken last, or -1.
-  // Moves the thread to where Policy::place() says. The thread's allowed CPUs
-  // are the same afterwards.
-  void look(uint64_t now, int producer);
+  // Moves the thread to where Policy::place() says, and returns that CPU, or -1
+  // where it stays. The thread's allowed CPUs are the same afterwards.
+  int look(uint64_t now, int producer);
 
  private:
   const int seat_;

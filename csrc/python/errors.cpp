@@ -15,16 +15,22 @@ namespace py = pybind11;
 namespace npu {
 namespace {
 
+// A kernel's text may have any bytes, and may be cut within a character.
+py::str text_of(const std::string& bytes) {
+  return py::reinterpret_steal<py::str>(
+      PyUnicode_DecodeUTF8(bytes.data(), Py_ssize_t(bytes.size()), "replace"));
+}
+
 py::dict to_dict(const StreamError& error) {
   py::dict d;
-  d["op"] = error.op;
+  d["op"] = text_of(error.op);
   d["device"] = error.device;
   d["stream"] = error.stream;
   d["task"] = error.task;
   d["code"] = error.code;
-  d["text"] = error.text;
-  d["arguments"] = error.arguments;
-  d["message"] = error.message();
+  d["text"] = text_of(error.text);
+  d["arguments"] = text_of(error.arguments);
+  d["message"] = text_of(error.message());
   d["site"] = error.site.site;
   d["forward_site"] = error.site.forward;
   d["cause"] = error.cause ? py::object(to_dict(*error.cause)) : py::none();

@@ -295,17 +295,23 @@ static std::shared_ptr<const StreamError> cause_of(const Stream& failed) {
   return error && error->cause ? error->cause : error;
 }
 
+// Whoever has run the task may have returned any number, and left a text without
+// an end.
 void Stream::fail(int32_t code, const Task& task, uint64_t position,
                   const char* text) {
+  const bool known = code > NPU_OK && code <= NPU_OUT_OF_MEMORY;
   StreamError error{};
-  error.code = code;
+  error.code = known ? code : int32_t(NPU_ERROR);
   error.device = device_;
   error.stream = id_;
   error.task = position;
   error.site = {task.site, task.forward_site};
   try {
     error.op = task.kernel ? task.kernel->name : "wait";
-    error.text = text;
+    error.text.assign(text, strnlen(text, NPU_MAX_ERROR_TEXT));
+    if (!known)
+      error.text = "it returned " + std::to_string(code) +
+                   ", which is no npu_code: " + error.text;
     error.arguments = arguments_of(task);
     if (task.marks.kind == TaskKind::kWait)
       error.cause = cause_of(*reinterpret_cast<Stream*>(task.words()[0]));
@@ -320,9 +326,8 @@ void Stream::fail(StreamError error) {
   {
     std::lock_guard lock(error_mutex_);
     if (error_) return;
-    const int code = error.code < kErrorCodes ? error.code : int(NPU_ERROR);
+    bump(block_->errors[error.code]);
     error_ = std::move(error);
-    bump(block_->errors[code]);
   }
   block_->state.store(uint32_t(StreamState::kFailed),
                       std::memory_order_relaxed);

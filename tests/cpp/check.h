@@ -23,6 +23,10 @@ int add(Test& test);
 // Notes a failure of the running test, which goes on. Any thread.
 void fail(const char* file, int line, const std::string& text);
 
+// What random inputs follow from: NPU_TEST_SEED, else 0, which makes them the
+// same in every run.
+unsigned seed();
+
 template <typename T>
 std::string show(const T& value) {
   std::ostringstream out;

@@ -2,6 +2,7 @@
 // one of the arguments. With "-x" as the first argument it stops at the first
 // failure. The last line is "N passed, N failed".
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <atomic>
@@ -33,6 +34,11 @@ int add(Test& test) {
 void fail(const char* file, int line, const std::string& text) {
   failures.fetch_add(1);
   fprintf(stderr, "%s:%d: %s\n", file, line, text.c_str());
+}
+
+unsigned seed() {
+  const char* const given = getenv("NPU_TEST_SEED");
+  return given ? unsigned(strtoul(given, nullptr, 10)) : 0;
 }
 
 int run(int argc, char** argv) {

@@ -5,14 +5,11 @@ from __future__ import annotations
 import re
 import threading
 import warnings
-from pathlib import Path
 
 import pytest
 import torch
-from doc_examples import example
 from held_stream import Held
 
-DOCS = Path(__file__).resolve().parents[2] / "docs" / "custom_ops.md"
 LIBRARY = torch.library.Library("npu_custom_ops", "DEF")
 
 
@@ -171,7 +168,3 @@ def test_an_operators_exception_keeps_its_kind_text_and_line(kind):
 
     assert isinstance(caught.value, kind) or kind is KeyError
     assert re.search(rf"in kernel, {re.escape(__file__)}:\d+", str(caught.value))
-
-
-def test_the_documented_python(python):
-    python(example(DOCS, "library"))

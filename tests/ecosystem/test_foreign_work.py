@@ -229,10 +229,6 @@ torch.npu.synchronize()
 # The documented examples.
 
 
-def test_the_documented_python(python):
-    python(example(DOCS, "submit"))
-
-
 @pytest.fixture(scope="module")
 def scale_example(tmp_path_factory):
     folder = tmp_path_factory.mktemp("c_example")

@@ -52,7 +52,7 @@ from npu_dispatch import _C
 npu = torch.npu
 held, by, bad = npu.Stream(), npu.Stream(), npu.Stream()
 x, y = torch.ones(8, device="npu"), torch.ones(8, device="npu")
-weight, index = torch.rand(4, 2).npu(), torch.tensor([9]).npu()
+weight, index = torch.ones(4, 2).npu(), torch.tensor([9]).npu()
 # What follows finds its memory in the cache: there will be no other.
 y.sum()
 npu.synchronize()

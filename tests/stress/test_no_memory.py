@@ -35,6 +35,7 @@ print(failed, raised)
 # Each allocation of three small programs fails once, in order.
 EACH = """
 import asyncio, ctypes, torch
+torch.manual_seed(0)
 from npu_dispatch import _C
 calls = ctypes.CDLL(None)
 x = torch.ones(8, 8, device="npu")

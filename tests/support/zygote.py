@@ -128,13 +128,22 @@ def _become(fds: list[int]) -> None:
     os.environ.update(request["env"])
     del sys.modules["zygote"]
 
+    import torch
+
+    seed_generators(int(request["env"].get("NPU_TEST_SEED", "0")))
+    _run(request["argv"], torch)
+
+
+def seed_generators(seed: int) -> None:
+    """Let the generators of Python, numpy and torch begin at a number."""
+    import random
+
     import numpy.random
     import torch
 
-    # Python's own generator has done so by itself.
-    numpy.random.seed()
-    torch.default_generator.seed()
-    _run(request["argv"], torch)
+    random.seed(seed)
+    numpy.random.seed(seed % 2**32)
+    torch.manual_seed(seed)
 
 
 def _run(argv: list[str], torch: Any) -> None:

@@ -1,6 +1,9 @@
 // Foreign work: when it runs, and when its state is released.
 #include "csrc/interop/foreign.h"
 
+#include <limits.h>
+#include <string.h>
+
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -60,6 +63,39 @@ TEST(Foreign, FailsItsStreamWithItsText) {
   EXPECT_EQ(stream.error()->text, "foreign");
   EXPECT_EQ(stream.error()->op, "test::foreign");
   EXPECT_EQ(state.releases, 1);
+}
+
+// The number of the code's counter is beside the ring's own words.
+TEST(Foreign, FailsWithAnyStatus) {
+  for (const int status : {-32, -1, INT_MIN, 7, INT_MAX}) {
+    Stream stream(0, 70, 0, StreamMode::kQueued);
+    State state;
+    state.code = status;
+    submit_foreign(stream, work(state));
+    drain(stream);
+    EXPECT_EQ(stream.error()->code, int(NPU_ERROR));
+    EXPECT_EQ(stream.error()->text,
+              "it returned " + std::to_string(status) +
+                  ", which is no npu_code: foreign");
+    stream.clear_error();
+    State after;
+    EXPECT_TRUE(submit_foreign(stream, work(after)));
+    drain(stream);
+    EXPECT_EQ(after.runs, 1);
+  }
+}
+
+TEST(Foreign, FailsWithATextThatHasNoEnd) {
+  Stream stream(0, 70, 0, StreamMode::kQueued);
+  State state;
+  ForeignWork endless = work(state);
+  endless.run = [](void*, npu_failure& failure) {
+    memset(failure.text, 'x', sizeof failure.text);
+    return int(NPU_ERROR);
+  };
+  submit_foreign(stream, endless);
+  drain(stream);
+  EXPECT_EQ(stream.error()->text, std::string(NPU_MAX_ERROR_TEXT, 'x'));
 }
 
 TEST(Foreign, IsReleasedWhereItNeverRuns) {

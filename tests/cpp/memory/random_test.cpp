@@ -1,5 +1,3 @@
-#include <stdio.h>
-
 #include <algorithm>
 #include <map>
 #include <random>
@@ -77,9 +75,7 @@ void expect_agreement(CachingAllocator& memory, const Model& model) {
 }
 
 TEST(Random, AgreesWithASimpleModelAndMergesEverythingInTheEnd) {
-  const unsigned seed = std::random_device{}();
-  printf("seed %u\n", seed);
-  std::mt19937 random(seed);
+  std::mt19937 random(check::seed());
   const auto below = [&](size_t n) { return random() % n; };
   auto memory = make_allocator();
   Model model;
