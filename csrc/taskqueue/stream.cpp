@@ -299,9 +299,8 @@ static std::shared_ptr<const StreamError> cause_of(const Stream& failed) {
 // an end.
 void Stream::fail(int32_t code, const Task& task, uint64_t position,
                   const char* text) {
-  const bool known = code > NPU_OK && code <= NPU_OUT_OF_MEMORY;
   StreamError error{};
-  error.code = known ? code : int32_t(NPU_ERROR);
+  error.code = code == NPU_OK ? int32_t(NPU_ERROR) : code;
   error.device = device_;
   error.stream = id_;
   error.task = position;
@@ -309,9 +308,6 @@ void Stream::fail(int32_t code, const Task& task, uint64_t position,
   try {
     error.op = task.kernel ? task.kernel->name : "wait";
     error.text.assign(text, strnlen(text, NPU_MAX_ERROR_TEXT));
-    if (!known)
-      error.text = "it returned " + std::to_string(code) +
-                   ", which is no npu_code: " + error.text;
     error.arguments = arguments_of(task);
     if (task.marks.kind == TaskKind::kWait)
       error.cause = cause_of(*reinterpret_cast<Stream*>(task.words()[0]));
@@ -326,7 +322,8 @@ void Stream::fail(StreamError error) {
   {
     std::lock_guard lock(error_mutex_);
     if (error_) return;
-    bump(block_->errors[error.code]);
+    const bool known = error.code > NPU_OK && error.code < kErrorCodes;
+    bump(block_->errors[known ? error.code : int(NPU_ERROR)]);
     error_ = std::move(error);
   }
   block_->state.store(uint32_t(StreamState::kFailed),
