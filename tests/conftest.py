@@ -5,14 +5,16 @@ from __future__ import annotations
 import gc
 import os
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 import watchdog
 from hypothesis import settings
 from interpreter import Forked, Spawned, environment, shared_zygote
+from missing import refuse_skip
 
 import npu_dispatch
 from npu_dispatch import _C
@@ -71,6 +73,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             place = item.path.relative_to(TESTS).as_posix()
             if place.startswith(SERIAL):
                 item.add_marker(pytest.mark.serial)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, Any, Any]:
+    report = yield
+    refuse_skip(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, Any, Any]:
+    report = yield
+    refuse_skip(report)
+    return report
 
 
 # Never "ci", which hypothesis chooses by itself and which repeats one seed.
