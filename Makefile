@@ -62,7 +62,7 @@ SOURCES := CMakeLists.txt pyproject.toml $(shell find csrc -type f \
 .PHONY: tools build test test-cpp test-python test-sanitizers test-sanitized \
   test-delayed test-slow-host conformance fuzz torture mutants compatibility \
   steps check nightly nightly-docs \
-  bench bench-smoke bench-readme demo lint clean wheel dev docs
+  bench bench-cpp bench-readme demo lint clean wheel dev docs
 .DELETE_ON_ERROR:
 
 $(PY):
@@ -159,10 +159,6 @@ nightly-docs:
 
 bench: $(INSTALLED) bench-cpp
 	$(PY) bench/run_all.py $(BENCH_FLAGS)
-
-# Each once, to see that it runs: no figures.
-bench-smoke: $(INSTALLED) bench-cpp
-	$(PY) bench/run_all.py --smoke
 
 bench-cpp: $(TOOLS)
 	$(CMAKE_CORE) -B build/core

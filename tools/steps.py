@@ -220,11 +220,13 @@ def stop(*_: object) -> NoReturn:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--night", action="store_true", help="everything, in full")
-    parser.add_argument("--only", nargs="+", metavar="STEP", help="these steps")
-    parser.add_argument("--packages-s", type=int, help="seconds spent before")
+    parser.add_argument("--only", nargs="+", default=[], metavar="STEP")
+    parser.add_argument("--packages-s", type=int, help="seconds that they took")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, stop)
     steps = make_steps(*["NIGHTLY=1"] * options.night)
+    if unknown := {*options.only} - {step.name for step in steps}:
+        parser.error(f"no such steps: {', '.join(sorted(unknown))}")
     chosen = [s for s in steps if not options.only or s.name in options.only]
     name = "nightly" if options.night else "check"
     run_all = Run(name, chosen, options.night, ROOT / "out")
