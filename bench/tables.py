@@ -364,7 +364,7 @@ def check(benches: Mapping[str, Any]) -> None:
 
 def is_optional(field: str) -> bool:
     """Not every case has every peer."""
-    return field.startswith("ratio_to_")
+    return field.startswith("ratio_to_") or field.endswith("compiled_ratio")
 
 
 def filled(text: str, write: Callable[[str], str]) -> str:
