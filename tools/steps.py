@@ -120,6 +120,8 @@ def run(step: Step, log: Path, limit_s: float, *, live: bool) -> int:
         finally:
             kill_group(child.pid)
             child.wait()
+            if live:
+                show_new(shown)
     if not in_time:
         return OUT_OF_TIME
     # What a shell makes of a signal.
@@ -174,7 +176,7 @@ class Run:
         seconds = round(time.monotonic() - ticks, 1)
         ended = Ended(step.name, seconds, status, figure, details)
         if self.is_night:
-            print(f"{ended.result}, {seconds:.0f} s: {figure}", flush=True)
+            print(f"{ended.result}, {seconds:.0f} s", figure, flush=True)
         return ended
 
     def write(self) -> None:

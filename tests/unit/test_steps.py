@@ -73,6 +73,13 @@ def test_a_change_ends_at_the_first_failure_and_shows_all_output(tmp_path, capfd
     assert shown.splitlines()[-2].split()[0] == "b"
 
 
+def test_the_output_of_a_step_that_ends_at_once_is_shown(tmp_path, capfd):
+    at_once = steps.Step("a", ("echo", "that was all"), limit_s=60)
+
+    assert run(tmp_path, at_once, is_night=False)() == 0
+    assert "that was all\n" in capfd.readouterr().out
+
+
 def test_a_night_that_is_over_says_which_steps_had_no_time(tmp_path):
     night = run(tmp_path, toy("a", PASSES))
     night.whole_s = 0
