@@ -52,7 +52,7 @@ def test_a_benchmark_runs_and_has_the_cases_that_the_tables_name(python, program
     env = as_users_run_them()
 
     if is_python:
-        done = python.run(*arguments, "--smoke", env=env)
+        done = python.run(*arguments, "--smoke", env=env, timeout=170)
     else:
         done = subprocess.run(
             [first, "--smoke"], capture_output=True, text=True, env=env
