@@ -12,7 +12,8 @@
 #   make torture          everything that can give out, does; MINUTES=n
 #   make mutants          do the tests see bugs that are put into the core?
 #   make check            what every change must pass
-#   make nightly          everything, in full
+#   make nightly          everything, in full: out/nightly.json
+#   make nightly-docs     the tables of docs/reliability.md, from out/nightly.json
 #   make bench            every benchmark: out/bench.json and out/bench.md
 #   make bench-readme     the README's figures, from out/bench.json
 #   make demo             train a GPT on cpu and npu; leaves out/demo.png
@@ -53,9 +54,10 @@ else
   export PYTHONHASHSEED := 0
 endif
 AND_QUICK := $(if $(NIGHTLY),,and not nightly)
+# By what a minute tells: the quick ones first.
 STEPS := test test-sanitizers conformance \
-  $(if $(NIGHTLY),bench-smoke test-sanitized test-delayed mutants torture \
-  compatibility)
+  $(if $(NIGHTLY),torture compatibility test-delayed test-sanitized \
+  test-slow-host mutants)
 
 # Whatever the extension is made from. Python files need no build.
 SOURCES := CMakeLists.txt pyproject.toml $(shell find csrc -type f \
@@ -63,8 +65,8 @@ SOURCES := CMakeLists.txt pyproject.toml $(shell find csrc -type f \
 
 .PHONY: tools build test test-cpp test-python test-sanitizers test-sanitized \
   test-delayed test-slow-host conformance fuzz torture mutants compatibility \
-  steps check nightly \
-  bench bench-smoke bench-readme demo lint clean wheel dev docs
+  steps check nightly nightly-docs \
+  bench bench-cpp bench-readme demo lint clean wheel dev docs
 .DELETE_ON_ERROR:
 
 $(PY):
@@ -107,7 +109,10 @@ test-sanitized: test-python
 test-delayed: export NPU_DRIVER = $(CURDIR)/build/core/tests/cpp/libnpu_delayed.so
 test-delayed: bench-cpp test-python
 
-# The device is done before each line: nothing may count on work under way.
+# The device is done before each line: nothing may count on work under way. Never
+# the tests that take minutes: their time is spent in programs that no line makes late.
+test-slow-host: export NPU_TEST_NIGHTLY :=
+test-slow-host: AND_QUICK := and not nightly
 test-slow-host: export PYTHONPATH := $(CURDIR)/tests/support:$(PYTHONPATH)
 test-slow-host: PYTEST_FLAGS += -p slow_lines
 test-slow-host: test-python
@@ -144,18 +149,20 @@ steps:
 	@echo $(STEPS)
 
 # Each a make of its own: some are others with another environment.
-check: build lint
-	for s in $(STEPS); do $(MAKE) $$s || exit 1; done
+check:
+	$(PYTHON) tools/steps.py
 
+# Every step, although one before it failed; out/nightly.json.
 nightly:
-	$(MAKE) check NIGHTLY=1
+	$(PYTHON) tools/steps.py --night
+
+# The tables of a night, which is kept beside the page that has them.
+nightly-docs:
+	cp out/nightly.json docs/nightly.json
+	$(PYTHON) tools/night_page.py
 
 bench: $(INSTALLED) bench-cpp
 	$(PY) bench/run_all.py $(BENCH_FLAGS)
-
-# Each once, to see that it runs: no figures.
-bench-smoke: $(INSTALLED) bench-cpp
-	$(PY) bench/run_all.py --smoke
 
 bench-cpp: $(TOOLS)
 	$(CMAKE_CORE) -B build/core

@@ -1,8 +1,8 @@
 """What every benchmark has in common: options, goals, JSON lines, the machine.
 
 A benchmark prints a line about itself and one per case. `bench/run_all.py` runs
-them all several times; `--quick` and `--smoke` choose fewer repetitions, and a
-smoke run makes a single one: it shows that the file works, and measures nothing.
+them all several times; `--quick` chooses fewer repetitions, `--smoke` a single one:
+it shows that the file works, and measures nothing. tests/unit/test_benches.py does.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ import torch
 import npu_dispatch  # noqa: F401 (a no-op where torch has loaded it)
 
 clock = time.perf_counter_ns
-# Whom npu is compared with (_peers.py).
+# Whom npu is compared with (_peers.py), and in a smoke run.
 PEERS = ("npu", "cpu", "cpu_one_thread", "cpu_compiled")
+SMOKE_PEERS = PEERS[:2]
 
 
 class Effort(enum.IntEnum):
@@ -99,7 +100,9 @@ def bench(
                 **values,
                 **machine(),
             )
-            values |= {"only": only, "effort": effort, "peers": peers.split(",")}
+            default = SMOKE_PEERS if effort is Effort.SMOKE else PEERS
+            compared = peers.split(",") if peers else list(default)
+            values |= {"only": only, "effort": effort, "peers": compared}
             main(**{name: values[name] for name in wanted})
 
         command.__doc__ = main.__doc__
@@ -115,12 +118,12 @@ def bench(
         for name, about in flags.items():
             made = click.option(f"--{name}", is_flag=True, help=about)(made)
         texts = {
-            "only": ("", "Cases whose name contains this."),
-            "peers": (",".join(PEERS), "Who is compared."),
+            "only": "Cases whose name contains this.",
+            "peers": f"Who is compared; --smoke: {','.join(SMOKE_PEERS)}.",
         }
-        for name, (default, about) in texts.items():
+        for name, about in texts.items():
             if name in wanted:
-                made = click.option(f"--{name}", default=default, help=about)(made)
+                made = click.option(f"--{name}", default="", help=about)(made)
         return made
 
     return decorate

@@ -11,7 +11,6 @@ import gc
 import json
 import os
 import statistics
-import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -19,6 +18,7 @@ from typing import Any, TypeVar
 
 import torch
 from _harness import Effort, clock, resident_bytes
+from _processes import end, start
 
 Function = TypeVar("Function", bound=Callable[..., object])
 
@@ -90,27 +90,19 @@ class Workers:
     def __init__(self, *names: str, effort: Effort) -> None:
         self._smoke = effort is Effort.SMOKE
         self._processes = {
-            name: subprocess.Popen(
-                [sys.executable, sys.argv[0], WORKER, name, effort.name],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                text=True,
-            )
-            for name in names
+            name: start(effort, WORKER, name, effort.name) for name in names
         }
 
     def __enter__(self) -> Workers:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for process in self._processes.values():
-            process.communicate()
+        end(*self._processes.values())
 
     def ask(self, peer: str, question: str, *arguments: Any) -> Any:
         """Return what a worker's function of that name returns, while all others
         are idle."""
         process = self._processes[peer]
-        assert process.stdin and process.stdout
         process.stdin.write(json.dumps([question, *arguments]) + "\n")
         process.stdin.flush()
         answer = process.stdout.readline()

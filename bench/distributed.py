@@ -7,8 +7,8 @@ the loopback. A collective's time is the host's until its result is there.
 from __future__ import annotations
 
 import json
+import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
@@ -16,7 +16,8 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from _harness import at_least, at_most, bench, clock, emit
+from _harness import Effort, at_least, at_most, bench, clock, emit
+from _processes import end, start
 from torch import nn
 
 from npu_dispatch import _C
@@ -119,17 +120,16 @@ def rank_main(rank: int, store: str, repetitions: int, only: str) -> None:
 
 
 @bench(repetitions=(31, 11, 1))
-def main(repetitions: int, only: str) -> None:
+def main(repetitions: int, only: str, effort: Effort) -> None:
     """Print a JSON line per case; `ratio` is npu's time over gloo's on cpu."""
-    with tempfile.TemporaryDirectory() as folder:
-        argv = [str(Path(folder) / "store"), str(repetitions), only]
-        command = [sys.executable, __file__, "--rank"]
-        ranks = [
-            subprocess.Popen([*command, str(r), *argv], stdout=subprocess.PIPE)
-            for r in range(2)
-        ]
-        outputs = [r.communicate()[0] for r in ranks]
-    if any(r.returncode for r in ranks):
+    folder = tempfile.mkdtemp()
+    argv = [str(Path(folder) / "store"), str(repetitions), only]
+    ranks = [start(effort, "--rank", str(r), *argv) for r in range(2)]
+    outputs = [r.stdout.read() for r in ranks]
+    all_well = end(*ranks)
+    # Not by leaving a context: a forked rank would leave it, too.
+    shutil.rmtree(folder)
+    if not all_well:
         raise SystemExit("a rank failed")
     for line in outputs[0].splitlines():
         case, times = json.loads(line)

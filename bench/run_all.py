@@ -3,9 +3,7 @@
 Each file runs several times, a process of its own each time; a figure is the
 median of the runs, beside the least and the most. The first failure stops it
 all; what is there by then is written, after each benchmark, and the page says
-which did not run. `--smoke` makes one iteration of everything, two files at a
-time, writes nothing and measures nothing: it shows that all of them run, and
-that README's rows name cases that exist.
+which did not run. tests/unit/test_benches.py runs each once.
 """
 
 from __future__ import annotations
@@ -18,7 +16,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,14 +29,12 @@ CPP = ROOT / "build/core/bench/cpp"
 # Counted instructions are the same each time.
 DETERMINISTIC = ("sanitizer_off",)
 # Half an hour of callgrind is nothing for a quick run.
-TOO_LONG = {"--quick": ("sanitizer_off",), "--smoke": ("sanitizer_off",), "": ()}
+TOO_LONG = {"--quick": DETERMINISTIC, "": ()}
 TOOLS = {
     "sanitizer_off": ("valgrind",),
     "stats_cost": ("g++", "valgrind"),
     "serve_async": ("wrk",),
 }
-# The largest first: two at a time are done sooner.
-FIRST = ("train", "graphs", "dynamic", "serve_async", "launch", "cold")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +63,7 @@ def programs() -> list[Program]:
     found.append(Program("serve_async", (sys.executable, server, "compare")))
     built = [CPP / path.stem for path in sorted((HERE / "cpp").glob("*_bench.cpp"))]
     found += [Program(path.name, (str(path),)) for path in built]
-    return sorted(
-        found, key=lambda p: FIRST.index(p.name) if p.name in FIRST else len(FIRST)
-    )
+    return found
 
 
 def run(program: Program, *flags: str) -> list[dict[str, Any]]:
@@ -81,8 +74,13 @@ def run(program: Program, *flags: str) -> list[dict[str, Any]]:
     if done.returncode:
         sys.stderr.write(done.stdout + done.stderr)
         sys.exit(f"{program.shown} failed")
-    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
-    return [json.loads(line) for line in lines]
+    return lines_of(done.stdout)
+
+
+def lines_of(output: str) -> list[dict[str, Any]]:
+    """Return the lines that a benchmark prints about itself and its cases."""
+    lines = output.splitlines()
+    return [json.loads(line) for line in lines if line.startswith("{")]
 
 
 def is_figure(value: object) -> bool:
@@ -133,22 +131,6 @@ def without_tools(chosen: Iterable[Program]) -> dict[str, list[str]]:
     return {name: tools for name, tools in missing.items() if tools}
 
 
-def smoke(chosen: list[Program]) -> None:
-    began = time.monotonic()
-    with ThreadPoolExecutor(2) as pool:
-        outputs = list(pool.map(lambda program: run(program, "--smoke"), chosen))
-    benches = {
-        program.name: {"cases": merged([lines])}
-        for program, lines in zip(chosen, outputs, strict=True)
-    }
-    tables.check(benches)
-    seconds = time.monotonic() - began
-    print(
-        f"{len(chosen)} benchmarks ran one iteration each in {seconds:.0f} s: "
-        "not a measurement"
-    )
-
-
 def write(result: dict[str, Any]) -> None:
     """Leave what there is so far."""
     result["load_after"] = round(os.getloadavg()[0], 2)
@@ -190,13 +172,12 @@ def measure(chosen: list[Program], flag: str, runs: int) -> None:
 
 @click.command()
 @click.option("--quick", is_flag=True, help="Some twenty minutes for three runs.")
-@click.option("--smoke", "is_smoke", is_flag=True, help="One iteration of each.")
 @click.option("--runs", default=3, show_default=True, help="Of each file.")
 @click.option("--only", default="", help="Files, by name, with commas.")
 @click.option("--skip-missing", is_flag=True, help="Leave out what needs other tools.")
-def main(quick: bool, is_smoke: bool, runs: int, only: str, skip_missing: bool) -> None:
+def main(quick: bool, runs: int, only: str, skip_missing: bool) -> None:
     """Run every benchmark, and stop at a failure."""
-    flag = "--smoke" if is_smoke else "--quick" if quick else ""
+    flag = "--quick" if quick else ""
     wanted = set(only.split(",")) if only else None
     chosen = [p for p in programs() if wanted is None or p.name in wanted]
     chosen = [p for p in chosen if wanted or p.name not in TOO_LONG[flag]]
@@ -206,9 +187,6 @@ def main(quick: bool, is_smoke: bool, runs: int, only: str, skip_missing: bool) 
     for name, needed in missing.items():
         print(f"{name}: not run, {', '.join(needed)} missing")
     chosen = [p for p in chosen if p.name not in missing]
-    if is_smoke:
-        smoke(chosen)
-        return
     measure(chosen, flag, runs)
     print("out/bench.json, out/bench.md")
 

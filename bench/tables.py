@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -364,7 +364,12 @@ def check(benches: Mapping[str, Any]) -> None:
 
 def is_optional(field: str) -> bool:
     """Not every case has every peer."""
-    return field.startswith("ratio_to_")
+    return field.startswith("ratio_to_") or field.endswith("compiled_ratio")
+
+
+def filled(text: str, write: Callable[[str], str]) -> str:
+    """Return a page with what `write` gives for each name of its blocks."""
+    return BLOCK.sub(lambda found: found[1] + write(found[2]) + found[3], text)
 
 
 def main() -> None:
@@ -372,12 +377,7 @@ def main() -> None:
     result = json.loads((ROOT / "out/bench.json").read_text())
     for name in PAGES:
         page = ROOT / name
-        page.write_text(
-            BLOCK.sub(
-                lambda found: found[1] + table(found[2], result) + found[3],
-                page.read_text(),
-            )
-        )
+        page.write_text(filled(page.read_text(), lambda block: table(block, result)))
 
 
 if __name__ == "__main__":

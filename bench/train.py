@@ -52,7 +52,7 @@ def main(repetitions: int, only: str, peers: list[str], effort: Effort) -> None:
     with Workers(*peers, effort=effort) as workers:
         for case, (model, kind) in CASES.items():
             is_main = case in MODELS
-            if only not in case:
+            if only not in case or (effort is Effort.SMOKE and not is_main):
                 continue
             steps, _, goal = MODELS[model]
             times = workers.compare(

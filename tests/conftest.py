@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 import watchdog
 from hypothesis import HealthCheck, settings
 from interpreter import Forked, Spawned, environment, shared_zygote
+from missing import refuse_skip
 from zygote import seed_generators
 
 import npu_dispatch
@@ -65,6 +67,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             place = item.path.relative_to(TESTS).as_posix()
             if place.startswith(SERIAL):
                 item.add_marker(pytest.mark.serial)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, Any, Any]:
+    report = yield
+    refuse_skip(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, Any, Any]:
+    report = yield
+    refuse_skip(report)
+    return report
 
 
 # No database, which repeats what failed in an earlier run, and no check of how

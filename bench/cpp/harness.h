@@ -74,27 +74,28 @@ inline int repetitions(int full, int quick) {
   return effort == Effort::kFull ? full : effort == Effort::kQuick ? quick : 1;
 }
 
+// What repetitions gave, by whether the cores were near before and after them.
 struct Measured {
   std::vector<double> kept, left_out;
+
+  // What the figures are of: those left out where none was kept.
+  const std::vector<double>& counted() const {
+    return kept.empty() ? left_out : kept;
+  }
 };
 
 // Runs `body` until `n` repetitions began and ended with near cores, or six
-// times as many were tried. Keeps those, or all if there were fewer than `n`.
+// times as many were tried.
 template <typename Body>
-Measured repeat(int n, Body body) {
+Measured repeat(int n, Body body, bool (*are_near)() = cores_are_near) {
   Measured found;
-  bool near = cores_are_near();
+  bool near = are_near();
   const int most = effort == Effort::kSmoke ? n : 6 * n;
   for (int tries = 0; int(found.kept.size()) < n && tries < most; ++tries) {
     const double value = body();
     const bool was_near = near;
-    near = cores_are_near();
+    near = are_near();
     (was_near && near ? found.kept : found.left_out).push_back(value);
-  }
-  if (int(found.kept.size()) < n) {
-    found.kept.insert(found.kept.end(), found.left_out.begin(),
-                      found.left_out.end());
-    found.left_out.clear();
   }
   return found;
 }
@@ -113,15 +114,16 @@ struct Goal {
 inline Goal median_at_most(double bound) { return {bound, false}; }
 inline Goal ratio_at_most(double bound) { return {bound, true}; }
 
-// Prints a case and returns its median.
+// Prints a case and returns its median; with 0 kept, it is of those left out.
 inline double report(const std::string& name, const char* unit,
                      const Measured& values, const Floor* floor = nullptr,
                      const Goal* goal = nullptr) {
-  const double m = median(values.kept);
+  const std::vector<double>& counted = values.counted();
+  const double m = median(counted);
   printf(
       "{\"case\": \"%s\", \"unit\": \"%s\", \"median\": %.4g, "
       "\"min\": %.4g, \"max\": %.4g, \"kept\": %zu, \"left_out\": %zu",
-      name.c_str(), unit, m, quantile(values.kept, 0), quantile(values.kept, 1),
+      name.c_str(), unit, m, quantile(counted, 0), quantile(counted, 1),
       values.kept.size(), values.left_out.size());
   if (!values.left_out.empty())
     printf(", \"left_out_median\": %.4g", median(values.left_out));

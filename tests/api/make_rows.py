@@ -2,6 +2,8 @@
 
     python tests/api/make_rows.py FOLDER_OF_THE_DOCUMENTS
 
+The documents are no part of this repository: that git sees no difference afterwards
+is the check, where they are. test_rows.py counts the lines.
 A line: the document, the name that the row has there, and its path in torch.npu.
 """
 

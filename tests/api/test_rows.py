@@ -17,9 +17,6 @@ from live import CALLS
 
 ROWS = [line.split() for line in make_rows.ROWS.read_text().splitlines()]
 CONTRACTED = {name.path: name for name in NAMES}
-DOCUMENTS = (
-    Path(__file__).resolve().parents[3] / "shared" / "reference" / "requirements"
-)
 
 
 @functools.cache
@@ -37,11 +34,6 @@ def test_every_row_of_every_document_is_there():
 
     assert rows == {"000": 71, "001": 78, "002": 101, "003": 52, "004": 78}
     assert sum(rows.values()) == 380
-
-
-@pytest.mark.skipif(not DOCUMENTS.is_dir(), reason="the documents are not here")
-def test_the_rows_are_those_of_the_documents():
-    assert make_rows.lines_of(DOCUMENTS) == make_rows.ROWS.read_text().splitlines()
 
 
 @pytest.mark.parametrize(

@@ -54,6 +54,12 @@ MATRIX = (
         "prepare(), accumulation, clipping: 8 steps",
         alias=True,
     ),
+    Row(
+        "deepspeed",
+        "deepspeed_accelerator",
+        "its accelerator: streams, events, generators, memory, graphs; 5 steps",
+        alias=True,
+    ),
     Row("peft", "peft_lora", "LoRA on Llama: 5 steps, merged", needs=("transformers",)),
     Row("peft", "peft_dora", "DoRA on Llama: 5 steps", needs=("transformers",)),
     Row("diffusers", "diffusers_unet", "tiny UNet: 3 steps, a DDIM loop"),

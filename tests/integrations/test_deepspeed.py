@@ -1,16 +1,6 @@
-"""DeepSpeed's accelerator for npu: what it calls, and itself where it is installed.
-
-    DS_BUILD_OPS=0 pip install --no-build-isolation deepspeed
-
-It is no dependency of the tests: it comes as a source package that builds
-against the installed torch.
-"""
+"""Each call that DeepSpeed's accelerator for npu makes; itself: compatibility/."""
 
 from __future__ import annotations
-
-import importlib.util
-
-import pytest
 
 # Each call of deepspeed/accelerator/npu_accelerator.py, as it makes it.
 CALLS = """
@@ -84,67 +74,8 @@ for kind in "BFloat16 Byte Double Float Half Int Long".split():
 print("ok")
 """
 
-ITSELF = """
-import warnings
-warnings.simplefilter("ignore")
-import torch
-from deepspeed.accelerator import get_accelerator
-
-a = get_accelerator()
-assert type(a).__name__ == "NPU_Accelerator" and not torch.npu.is_initialized()
-assert a.is_available() and a.device_count() == 2 and a.is_bf16_supported()
-a.set_device(1)
-assert a.current_device_name() == "npu:1" == str(a.device(1))
-a.set_device(0)
-a.manual_seed_all(4)
-assert a.default_generator(1).initial_seed() == a.initial_seed() == 4
-state = a.get_rng_state(0)
-with a.stream(a.Stream()):
-    event = a.Event(enable_timing=True)
-    x = torch.rand(1 << 20, device=a.device_name(0))
-    event.record()
-a.synchronize()
-assert event.query() and a.on_accelerator(x)
-assert a.current_stream() == a.default_stream()
-a.set_rng_state(state, 0)
-assert torch.rand(1 << 20, device="npu").equal(x)
-assert a.memory_allocated() == x.nbytes == a.total_memory() - a.available_memory()
-for name in ("memory_allocated", "memory_cached", "memory_reserved"):
-    assert getattr(a, f"max_{name}")(0) >= getattr(a, name)(0) > 0
-a.reset_max_memory_allocated(); a.reset_max_memory_cached()
-a.reset_peak_memory_stats(); a.empty_cache()
-assert a.memory_stats()["allocated_bytes.all.current"] == x.nbytes
-ran = []
-a.lazy_call(lambda: ran.append(1))
-assert ran == [1]
-pinned = a.pin_memory(torch.ones(10))
-assert a.is_pinned(pinned) and pinned.to("npu", non_blocking=True).sum().item() == 10
-graph, y = a.create_graph(), a.FloatTensor([1, 2])
-a.synchronize()
-with a.capture_to_graph(graph):
-    z = y * 2
-y.fill_(4)
-a.replay_graph(graph)
-assert z.tolist() == [8, 8]
-env = {}
-a.set_visible_devices_envs(env, [0, 1])
-assert env == {"ASCEND_RT_VISIBLE_DEVICES": "0,1"}
-print("ok")
-"""
-
 
 def test_each_call_that_deepspeeds_accelerator_makes(python):
     env = {"NPU_DISPATCH_DEVICES": "3", "ASCEND_RT_VISIBLE_DEVICES": "0,2"}
 
     assert python(CALLS, **env).stdout.strip() == "ok"
-
-
-@pytest.mark.skipif(
-    importlib.util.find_spec("deepspeed") is None, reason="deepspeed is not installed"
-)
-def test_deepspeeds_own_accelerator(python):
-    env = {"NPU_DISPATCH_TORCH_NPU_ALIAS": "1", "NPU_DISPATCH_DEVICES": "2"}
-
-    result = python(ITSELF, **env)
-
-    assert result.stdout.splitlines()[-1] == "ok"

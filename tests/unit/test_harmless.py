@@ -127,7 +127,7 @@ import torch
     result = python(code)
 
     if result.stdout.strip() == "not allowed":
-        pytest.skip("no mounts of its own")
+        pytest.skip("no mounts of one's own here")
     assert result.stdout.strip() == "2.0"
     told = [line for line in result.stderr.splitlines() if "statistics" in line]
     assert len(told) == 1

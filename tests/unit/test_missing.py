@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import pytest
-from missing import need_module, need_tool
+from missing import ALLOWED_IN_CI, need_module, need_tool, refuse_skip
+
+CONFTEST = Path(__file__).resolve().parents[1] / "conftest.py"
 
 
 @pytest.mark.parametrize(
@@ -25,3 +28,77 @@ def test_what_is_there_is_found(monkeypatch):
 
     assert need_tool("no-such-tool", "sh", remedy="").endswith("/sh")
     assert need_module("json.decoder") is sys.modules["json.decoder"]
+
+
+def skipped(reason: str) -> pytest.TestReport:
+    where = ("test_x.py", 3, f"Skipped: {reason}")
+    return pytest.TestReport("x", ("x", 1, "x"), {}, "skipped", where, "call")
+
+
+@pytest.mark.parametrize(
+    ("ci", "reason", "outcome"),
+    [
+        ("1", "nobody has said why", "failed"),
+        ("1", ALLOWED_IN_CI[0], "skipped"),
+        ("", "nobody has said why", "skipped"),
+    ],
+)
+def test_in_ci_a_skip_fails_whose_reason_is_not_allowed(
+    monkeypatch, ci, reason, outcome
+):
+    monkeypatch.setenv("CI", ci)
+    report = skipped(reason)
+
+    refuse_skip(report)
+
+    assert report.outcome == outcome
+
+
+def test_an_expected_failure_is_no_skip(monkeypatch):
+    monkeypatch.setenv("CI", "1")
+    report = skipped("")
+    report.wasxfail = "reason: a defect that is known"
+
+    refuse_skip(report)
+
+    assert report.outcome == "skipped"
+
+
+SKIPS = """
+import pytest
+
+def test_a():
+    pytest.skip("as it likes")
+
+@pytest.mark.skipif(True, reason="always")
+def test_b():
+    pass
+
+@pytest.mark.xfail
+def test_c():
+    assert False
+"""
+
+
+def test_a_run_of_pytest_with_ci_has_no_silent_skips(
+    fresh_python, child_environment, tmp_path
+):
+    (tmp_path / "conftest.py").write_text(
+        f"from importlib.util import module_from_spec, spec_from_file_location\n"
+        f"spec = spec_from_file_location('theirs', {str(CONFTEST)!r})\n"
+        "theirs = module_from_spec(spec)\n"
+        "spec.loader.exec_module(theirs)\n"
+        "pytest_runtest_makereport = theirs.pytest_runtest_makereport\n"
+        "pytest_make_collect_report = theirs.pytest_make_collect_report\n"
+    )
+    (tmp_path / "test_x.py").write_text(SKIPS)
+    (tmp_path / "test_y.py").write_text("import pytest\npytest.importorskip('nix_')\n")
+    env = child_environment(CI="1", PYTHONPATH=str(CONFTEST.parent / "support"))
+
+    flags = ("-q", "-rf", "--continue-on-collection-errors")
+    result = fresh_python.run("-m", "pytest", *flags, str(tmp_path), env=env)
+
+    assert result.returncode
+    assert "skipped, which CI does not allow: as it likes" in result.stdout
+    assert "skipped, which CI does not allow: always" in result.stdout
+    assert "skipped, which CI does not allow: could not import 'nix_'" in result.stdout

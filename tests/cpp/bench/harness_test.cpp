@@ -1,0 +1,43 @@
+// Which repetitions count: bench/cpp/harness.h.
+#include "bench/cpp/harness.h"
+
+#include "tests/cpp/check.h"
+
+namespace npu::bench {
+namespace {
+
+// Looked at once before the first repetition and once after each.
+int looks;
+
+// Near before and after the first repetition only.
+bool near_twice() { return ++looks <= 2; }
+bool always() { return true; }
+bool never() { return false; }
+
+Measured counting(int n, bool (*are_near)()) {
+  looks = 0;
+  return repeat(n, [value = 0.0]() mutable { return ++value; }, are_near);
+}
+
+TEST(Repeat, NearOnesAreKept) {
+  const Measured found = counting(3, always);
+  EXPECT_EQ(found.kept.size(), 3);
+  EXPECT_EQ(found.left_out.size(), 0);
+}
+
+TEST(Repeat, WhatIsLeftOutIsToldAlsoWhereTooFewAreNear) {
+  const Measured found = counting(3, near_twice);
+  EXPECT_EQ(found.kept.size(), 1);
+  EXPECT_EQ(found.left_out.size(), 17);
+  EXPECT_EQ(median(found.counted()), 1);
+}
+
+TEST(Repeat, WhereNoneIsNearTheFiguresAreOfThoseLeftOut) {
+  const Measured found = counting(2, never);
+  EXPECT_EQ(found.kept.size(), 0);
+  EXPECT_EQ(found.left_out.size(), 12);
+  EXPECT_EQ(median(found.counted()), 6);
+}
+
+}  // namespace
+}  // namespace npu::bench

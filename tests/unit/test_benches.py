@@ -1,0 +1,64 @@
+"""Each benchmark runs, and has the cases that the tables of README.md name.
+
+Once and with the smallest sizes, which measures nothing: bench/README.md.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from interpreter import environment
+from missing import missing, need_tool
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
+import run_all
+import tables
+
+# Built with the C++ tests, and used by a Python file, too.
+CORE = run_all.CPP / "stats_cost"
+# Its wrk is installed for the night; tests/aio/test_serve.py has the server itself.
+AT_NIGHT = ("serve_async",)
+PROGRAMS = [
+    pytest.param(
+        program,
+        id=program.name,
+        marks=pytest.mark.nightly if program.name in AT_NIGHT else (),
+    )
+    for program in run_all.programs()
+    # Minutes of callgrind.
+    if program.name not in run_all.DETERMINISTIC
+]
+
+
+def as_users_run_them() -> dict[str, str]:
+    """Return the environment without what the tests themselves run under."""
+    ours = ("NPU_", "TORCH_NPU_")
+    return {k: v for k, v in environment().items() if not k.startswith(ours)}
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_benchmark_runs_and_has_the_cases_that_the_tables_name(python, program):
+    first, *arguments = program.command
+    is_python = first == sys.executable
+    needs_core = not is_python or program.name == CORE.name
+    if needs_core and not CORE.exists():
+        missing(str(CORE), "make test-cpp")
+    for tool in run_all.TOOLS.get(program.name, ()):
+        if tool != "valgrind":  # counts instructions, which a smoke run does not
+            need_tool(tool, remedy=f"apt-get install {tool}")
+    env = as_users_run_them()
+
+    if is_python:
+        done = python.run(*arguments, "--smoke", env=env, timeout=170)
+    else:
+        done = subprocess.run(
+            [first, "--smoke"], capture_output=True, text=True, env=env
+        )
+
+    assert done.returncode == 0, done.stderr
+    lines = run_all.lines_of(done.stdout)
+    assert len(lines) > 1
+    tables.check({program.name: {"cases": run_all.merged([lines])}})

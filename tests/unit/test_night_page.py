@@ -1,0 +1,68 @@
+"""tools/night_page.py: what docs/reliability.md says of a night."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
+import night_page
+
+NIGHT = {
+    "began": "2026-01-02 03:04",
+    "commit": "abc",
+    "cores": 2,
+    "not_run": [],
+    "steps": [
+        {
+            "step": "test",
+            "seconds": 1234.5,
+            "result": "failed, 2",
+            "figure": "pytest: 7 passed, 1 failed",
+            "details": {},
+        },
+        {
+            "step": "torture",
+            "seconds": 400,
+            "result": "passed",
+            "figure": "hangs: 0",
+            "details": {"faults injected": 3070, "hangs": 0},
+        },
+    ],
+}
+
+
+def test_the_page_says_what_the_night_says_that_is_kept():
+    text = night_page.PAGE.read_text()
+
+    assert night_page.page(text, night_page.kept()) == text
+    for name in night_page.BLOCKS:
+        assert f"<!-- figures {name} -->" in text
+
+
+def test_a_night_has_a_row_for_each_step():
+    text = night_page.steps(NIGHT)
+
+    assert "| test | 1,234 | failed, 2 | pytest: 7 passed, 1 failed |\n" in text
+    assert "| all | 1,634 |  |  |\n" in text
+    assert "2026-01-02 03:04 UTC, commit `abc`" in text
+    assert "not a whole night" not in text
+
+
+def test_a_night_that_was_cut_off_says_what_did_not_run():
+    text = night_page.steps(NIGHT | {"not_run": ["mutants", "lint"]})
+
+    assert "not a whole night: `mutants`, `lint` did not run" in text
+
+
+def test_the_campaign_has_a_row_for_each_figure():
+    text = night_page.campaign(NIGHT)
+
+    assert "| faults injected | 3,070 |\n| hangs | 0 |\n" in text
+
+
+def test_the_page_says_plainly_that_there_was_no_night():
+    nothing = {"steps": [], "not_run": []}
+
+    assert night_page.steps(nothing) == "No night has been kept yet.\n"
+    assert night_page.campaign(nothing) == "No campaign has been kept yet.\n"

@@ -1,0 +1,126 @@
+"""tools/steps.py: what came of each step, whatever came of those before it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
+import steps
+
+PASSES = "print('= 3 passed in 0.01s =')"
+FAILS = "print('why it failed'); raise SystemExit(3)"
+HANGS = ("sh", "-c", "sleep 600 & echo $$ $!; wait")
+
+
+def toy(name: str, code: str) -> steps.Step:
+    return steps.Step(name, (sys.executable, "-c", code), limit_s=60)
+
+
+def run(tmp_path: Path, *chosen: steps.Step, is_night: bool = True) -> steps.Run:
+    return steps.Run("nightly" if is_night else "check", chosen, is_night, tmp_path)
+
+
+def kept(tmp_path: Path, name: str = "nightly") -> dict[str, object]:
+    return json.loads((tmp_path / f"{name}.json").read_text())
+
+
+def test_at_night_every_step_runs_and_the_worst_status_is_told(tmp_path, capsys):
+    hangs = steps.Step("b", HANGS, limit_s=1)
+
+    status = run(tmp_path, toy("a", FAILS), hangs, toy("c", PASSES))()
+
+    assert status == steps.OUT_OF_TIME
+    told = kept(tmp_path)
+    assert told["not_run"] == []
+    assert [(s["step"], s["result"], s["figure"]) for s in told["steps"]] == [
+        ("a", "failed, 3", ""),
+        ("b", "out of time", ""),
+        ("c", "passed", "pytest: 3 passed"),
+    ]
+    shown = capsys.readouterr().out
+    assert "the end of" in shown
+    assert "why it failed" in shown
+    last = shown.splitlines()[-5:]
+    assert [line.split()[0] for line in last] == ["step", "a", "b", "c", "all"]
+    assert last[3].split()[2:] == ["passed", "pytest:", "3", "passed"]
+
+
+def test_all_that_a_step_out_of_time_started_is_gone(tmp_path):
+    run(tmp_path, steps.Step("b", HANGS, limit_s=2))()
+
+    pids = [int(line) for line in (tmp_path / "nightly/b.log").read_text().split()]
+
+    assert len(pids) == 2
+    states = [Path(f"/proc/{pid}/stat") for pid in pids]
+    # Whoever adopted the child may not have waited for it yet.
+    assert all(not s.exists() or s.read_text().split()[2] == "Z" for s in states)
+
+
+def test_a_change_ends_at_the_first_failure_and_shows_all_output(tmp_path, capfd):
+    chosen = toy("a", PASSES), toy("b", FAILS), toy("c", PASSES)
+
+    status = run(tmp_path, *chosen, is_night=False)()
+
+    assert status == 3
+    assert kept(tmp_path, "check")["not_run"] == ["c"]
+    shown = capfd.readouterr().out
+    assert "= 3 passed in 0.01s =\n" in shown
+    assert "why it failed" in shown
+    assert shown.splitlines()[-2].split()[0] == "b"
+
+
+def test_the_output_of_a_step_that_ends_at_once_is_shown(tmp_path, capfd):
+    at_once = steps.Step("a", ("echo", "that was all"), limit_s=60)
+
+    assert run(tmp_path, at_once, is_night=False)() == 0
+    assert "that was all\n" in capfd.readouterr().out
+
+
+def test_a_night_that_is_over_says_which_steps_had_no_time(tmp_path):
+    night = run(tmp_path, toy("a", PASSES))
+    night.whole_s = 0
+
+    assert night() == steps.OUT_OF_TIME
+    assert kept(tmp_path)["steps"][0]["result"] == "out of time"
+
+
+def test_a_night_that_is_cut_off_leaves_its_part(tmp_path, capsys):
+    night = run(tmp_path, toy("a", PASSES), toy("b", PASSES), toy("c", PASSES))
+    find = night.find
+
+    def cut(step, log, began):
+        if step == "b":
+            raise KeyboardInterrupt
+        return find(step, log, began)
+
+    night.find = cut
+    with pytest.raises(KeyboardInterrupt):
+        night()
+
+    assert [step["step"] for step in kept(tmp_path)["steps"]] == ["a"]
+    assert kept(tmp_path)["not_run"] == ["b", "c"]
+    assert capsys.readouterr().out.splitlines()[-2].startswith("a ")
+
+
+def test_a_step_that_dies_of_a_signal_has_the_status_that_a_shell_gives(tmp_path):
+    dies = toy("a", "import os; os.kill(os.getpid(), 11)")
+
+    assert run(tmp_path, dies)() == 128 + 11
+
+
+def test_the_makefiles_steps_come_after_what_they_all_need(monkeypatch):
+    # As from a shell: not with what a make above this test says.
+    for name in ("NIGHTLY", "MAKEFLAGS", "MAKELEVEL"):
+        monkeypatch.delenv(name, raising=False)
+
+    change, night = steps.make_steps(), steps.make_steps("NIGHTLY=1")
+
+    names = [step.name for step in change]
+    assert names == ["tools", "build lint", "test", "test-sanitizers", "conformance"]
+    assert change[2].command == ("make", "test")
+    assert night[2].command == ("make", "test", "NIGHTLY=1")
+    assert {*names, "mutants", *steps.LIMITS} <= {step.name for step in night}

@@ -1,0 +1,75 @@
+"""The tables of docs/reliability.md that come from a night: `make nightly-docs`.
+
+docs/nightly.json is the out/nightly.json of the night that the page tells of. Between
+`<!-- figures NAME -->` and `<!-- end -->` stands what this makes of it, or that there
+has been none; nobody types what is there.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "bench"))
+import tables
+
+ROOT = tables.ROOT
+KEPT = ROOT / "docs" / "nightly.json"
+PAGE = ROOT / "docs" / "reliability.md"
+CAMPAIGN = "torture"
+Night = Mapping[str, Any]
+
+
+def kept() -> Night:
+    """Return the night that is kept, or one in which nothing was run."""
+    if not KEPT.exists():
+        return {"steps": [], "not_run": []}
+    found: Night = json.loads(KEPT.read_text())
+    return found
+
+
+def about(night: Night) -> str:
+    cores, when, commit = night["cores"], night["began"], night["commit"]
+    return f"{cores} cores, {when} UTC, commit `{commit}`.\n"
+
+
+def steps(night: Night) -> str:
+    """Return the table of a night's steps, and what of it was not run."""
+    if not night["steps"]:
+        return "No night has been kept yet.\n"
+    text = tables.line(["step", "seconds", "result", "figure"])
+    text += tables.line(["---"] * 4)
+    for step in night["steps"]:
+        seconds = f"{step['seconds']:,.0f}"
+        text += tables.line([step["step"], seconds, step["result"], step["figure"]])
+    whole = sum(step["seconds"] for step in night["steps"])
+    text += tables.line(["all", f"{whole:,.0f}", "", ""]) + "\n" + about(night)
+    if night["not_run"]:
+        names = ", ".join(f"`{name}`" for name in night["not_run"])
+        text += f"This is not a whole night: {names} did not run.\n"
+    return text
+
+
+def campaign(night: Night) -> str:
+    """Return the table of the campaign's figures."""
+    for step in night["steps"]:
+        if step["step"] == CAMPAIGN and step["details"]:
+            text = tables.line(["what", "figure"]) + tables.line(["---"] * 2)
+            for name, value in step["details"].items():
+                text += tables.line([name, f"{value:,}"])
+            return text + "\n" + about(night)
+    return "No campaign has been kept yet.\n"
+
+
+BLOCKS = {"nightly": steps, "campaign": campaign}
+
+
+def page(text: str, night: Night) -> str:
+    return tables.filled(text, lambda name: BLOCKS[name](night))
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(PAGE.read_text(), kept()))

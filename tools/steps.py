@@ -1,0 +1,242 @@
+"""Runs make's steps one after the other, and says what came of each.
+
+    python3.11 tools/steps.py            what every change must pass
+    python3.11 tools/steps.py --night    everything, in full
+
+For a change the output is shown as it comes, and the first failure ends it. At night
+nothing is left out because something before it failed: the output is in
+out/nightly/STEP.log, and the end of a failed one is shown. Both end with a table
+(step, seconds, result, figure) and with the worst status of all steps. After each
+step the table is also in out/check.json or out/nightly.json, so that a run that is cut
+off leaves its part. It needs nothing but Python, as no environment is there yet.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO, NoReturn
+
+import figures
+
+ROOT = Path(__file__).resolve().parents[1]
+# Two targets of one make: lint needs one core and no build.
+FIRST = ("tools", "build lint")
+# Minutes after which a step hangs. All of a night's steps together have WHOLE.
+LIMITS = {"test": 40, "test-slow-host": 40, "mutants": 40, "torture": 15}
+LIMIT, WHOLE = 30, 150
+# As timeout(1) has it.
+OUT_OF_TIME = 124
+LINES_SHOWN = 60
+LOOK_S = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A command, and the seconds that it may take."""
+
+    name: str
+    command: tuple[str, ...]
+    limit_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """What came of a step."""
+
+    step: str
+    seconds: float
+    status: int
+    figure: str = ""
+    details: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def result(self) -> str:
+        if self.status == OUT_OF_TIME:
+            return "out of time"
+        return f"failed, {self.status}" if self.status else "passed"
+
+
+def make_steps(*variables: str) -> list[Step]:
+    """Return the steps that the Makefile names, after those that all others need."""
+    told = subprocess.run(
+        ["make", "-s", "steps", *variables],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return [
+        Step(
+            name,
+            ("make", "-k", "-j2", "-Otarget", *name.split(), *variables)
+            if " " in name
+            else ("make", name, *variables),
+            60 * LIMITS.get(name, LIMIT),
+        )
+        for name in (*FIRST, *told.stdout.split())
+    ]
+
+
+def show_new(log: BinaryIO) -> None:
+    sys.stdout.write(log.read().decode(errors="replace"))
+    sys.stdout.flush()
+
+
+def kill_group(leader: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(leader, signal.SIGKILL)
+
+
+def run(step: Step, log: Path, limit_s: float, *, live: bool) -> int:
+    """Run a step and return its status; whatever it started ends with it."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    until = time.monotonic() + limit_s
+    with log.open("wb") as written, log.open("rb") as shown:
+        child = subprocess.Popen(
+            step.command,
+            cwd=ROOT,
+            stdin=subprocess.DEVNULL,
+            stdout=written,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            while (left := until - time.monotonic()) > 0 and child.poll() is None:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    child.wait(min(left, LOOK_S))
+                if live:
+                    show_new(shown)
+            in_time = child.poll() is not None
+        finally:
+            kill_group(child.pid)
+            child.wait()
+            if live:
+                show_new(shown)
+    if not in_time:
+        return OUT_OF_TIME
+    # What a shell makes of a signal.
+    return child.returncode if child.returncode >= 0 else 128 - child.returncode
+
+
+def show_end(log: Path) -> None:
+    lines = log.read_text(errors="replace").splitlines()[-LINES_SHOWN:]
+    print(f"the end of {log}:", *lines, sep="\n", flush=True)
+
+
+@dataclass
+class Run:
+    """All steps of a change, or of a night."""
+
+    name: str
+    steps: Sequence[Step]
+    is_night: bool
+    out: Path
+    whole_s: float = 60 * WHOLE
+    find: Callable[[str, str, float], tuple[str, dict[str, Any]]] = figures.find
+    ended: list[Ended] = field(default_factory=list)
+    left_out: Sequence[str] = ()
+
+    def __call__(self) -> int:
+        """Run them, print the table, and return the worst status."""
+        self.began = time.time()
+        until = time.monotonic() + self.whole_s
+        try:
+            for step in self.steps:
+                limit = min(step.limit_s, until - time.monotonic())
+                ended = self._one(step, limit if self.is_night else step.limit_s)
+                self.ended.append(ended)
+                self.write()
+                if ended.status and not self.is_night:
+                    break
+        finally:
+            print(f"\n== {self.name}", table(self.ended), sep="\n", flush=True)
+        return max(ended.status for ended in self.ended)
+
+    def _one(self, step: Step, limit_s: float) -> Ended:
+        print(f"\n== {step.name}", flush=True)
+        log = self.out / self.name / f"{step.name.replace(' ', '-')}.log"
+        began, ticks = time.time(), time.monotonic()
+        if limit_s <= 0:
+            return Ended(step.name, 0, OUT_OF_TIME)
+        status = run(step, log, limit_s, live=not self.is_night)
+        if status and self.is_night:
+            show_end(log)
+        told = log.read_text(errors="replace")
+        figure, details = self.find(step.name, told, began)
+        seconds = round(time.monotonic() - ticks, 1)
+        ended = Ended(step.name, seconds, status, figure, details)
+        if self.is_night:
+            print(f"{ended.result}, {seconds:.0f} s", figure, flush=True)
+        return ended
+
+    def write(self) -> None:
+        """Leave what there is so far."""
+        there = {ended.step for ended in self.ended}
+        missing = [step.name for step in self.steps if step.name not in there]
+        told = {
+            "began": time.strftime("%Y-%m-%d %H:%M", time.gmtime(self.began)),
+            "commit": commit(),
+            "cores": os.cpu_count(),
+            "not_run": [*missing, *self.left_out],
+            "steps": [asdict(ended) | {"result": ended.result} for ended in self.ended],
+        }
+        self.out.mkdir(parents=True, exist_ok=True)
+        text = json.dumps(told, indent=1) + "\n"
+        (self.out / f"{self.name}.json").write_text(text)
+
+
+def commit() -> str:
+    """Return the commit that is checked out, or nothing where git is not used."""
+    command = ["git", "rev-parse", "--short", "HEAD"]
+    with contextlib.suppress(OSError):
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+        return done.stdout.strip()
+    return ""
+
+
+def table(ended: Sequence[Ended]) -> str:
+    rows = [(e.step, f"{e.seconds:.0f}", e.result, e.figure) for e in ended]
+    rows.append(("all", f"{sum(e.seconds for e in ended):.0f}", "", ""))
+    rows.insert(0, ("step", "seconds", "result", "figure"))
+    wide = [max(len(row[i]) for row in rows) for i in range(3)]
+    return "\n".join(
+        f"{step:{wide[0]}}  {seconds:>{wide[1]}}  {result:{wide[2]}}  {figure}".rstrip()
+        for step, seconds, result, figure in rows
+    )
+
+
+def stop(*_: object) -> NoReturn:
+    sys.exit(128 + signal.SIGTERM)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--night", action="store_true", help="everything, in full")
+    parser.add_argument("--only", nargs="+", default=[], metavar="STEP")
+    parser.add_argument("--packages-s", type=int, help="seconds that they took")
+    options = parser.parse_args()
+    signal.signal(signal.SIGTERM, stop)
+    steps = make_steps(*["NIGHTLY=1"] * options.night)
+    if unknown := {*options.only} - {step.name for step in steps}:
+        parser.error(f"no such steps: {', '.join(sorted(unknown))}")
+    chosen = [s for s in steps if not options.only or s.name in options.only]
+    name = "nightly" if options.night else "check"
+    run_all = Run(name, chosen, options.night, ROOT / "out")
+    run_all.left_out = [step.name for step in steps if step not in chosen]
+    if options.packages_s is not None:
+        run_all.ended.append(Ended("packages", options.packages_s, 0))
+    return run_all()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
