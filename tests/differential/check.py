@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 
 from tests.differential.compare import Difference, compare
 from tests.differential.machine import Trace, run
+from tests.differential.refused import refused
 
 
 def prepare() -> None:
@@ -21,7 +23,9 @@ def against(program: list[str], cpu: Trace) -> Difference | None:
     before = torch.npu.memory_allocated()
     npu = run(program, "npu")
     if found := compare(cpu, npu):
-        return found
+        step = found.number
+        raised = cpu.seen[step].error is not None
+        return replace(found, refused=refused(program, step)) if raised else found
     del npu
     # autograd keeps what is written in place and saved for it, also on cpu.
     if any("requires_grad" in step for step in program):
