@@ -8,14 +8,17 @@ from dataclasses import replace
 
 import torch
 
+from tests.differential import planted
 from tests.differential.compare import Difference, compare
 from tests.differential.machine import Trace, run
 from tests.differential.refused import refused
 
 
-def prepare() -> None:
+def prepare(plant: str | None = None) -> None:
     """Set a child up: results are the same to the bit on one thread."""
     torch.set_num_threads(1)
+    if plant:
+        planted.BUGS[plant]()
 
 
 def against(program: list[str], cpu: Trace) -> Difference | None:
@@ -38,9 +41,9 @@ def against(program: list[str], cpu: Trace) -> Difference | None:
     return Difference(len(program) - 1, program[-1], "memory left", "0", str(left))
 
 
-def check(programs: Sequence[list[str]]) -> Difference | None:
+def check(programs: Sequence[list[str]], plant: str | None = None) -> Difference | None:
     """Run programs one after another; return what the last one does otherwise."""
-    prepare()
+    prepare(plant)
     found = None
     for program in programs:
         if program:
