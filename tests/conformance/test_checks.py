@@ -42,7 +42,7 @@ def last(x):
 
 
 def is_a_tie(of_cpu, of_device) -> bool:
-    """Whether one call's gradient is as good as another's, for rows of equal numbers."""
+    """Return whether either gradient will do, for rows of equal numbers."""
     x = torch.tensor([[3.0], [5.0]]).expand(2, 6).requires_grad_()
     call = Call(of_cpu, SampleInput(x), backward="")
     return _is_a_tie(
