@@ -229,8 +229,9 @@ _DEFINES = re.compile(
 def per_row(source: str) -> dict[str, str]:
     """Return {"trace": its row and the definitions that the row comes to}.
 
-    And {"": what no row comes to}.
+    And {"": what no row comes to}. What is included is a file of its own.
     """
+    source = re.sub(r"(?m)^#include.*\n", "", source)
     rows = {found[1]: found[0] for found in _ROW.finditer(source)}
     definitions: dict[str, str] = {}
     rest = []

@@ -193,6 +193,7 @@ def test_a_file_that_is_gone_named_its_operators(repository):
         ("return last(a)", "return last(a) > 0", {"histc"}),
         ('"aten::histc", histc', '"aten::histc", trace', {"histc"}),
         ("// why", "// because", set()),
+        ("using at", "#include <cmath>\nusing at", set()),
         ("&table[0]", "&table[1]", {"histc", "trace", "mode"}),
     ],
 )
