@@ -126,7 +126,8 @@ test-sanitizers: $(TOOLS)
 	    $(CTEST) --test-dir $$tree || exit 1; \
 	done
 
-# A third of the operators and what changed; NIGHTLY=1: all.
+# The same third of the operators on the same samples, and what changed; NIGHTLY=1:
+# all, on new samples.
 conformance: $(INSTALLED)
 	$(PY) -m tests.conformance.run $(if $(NIGHTLY),--all) $(CONFORMANCE_FLAGS)
 

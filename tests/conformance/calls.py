@@ -42,8 +42,8 @@ class Call:
     out: list[Tensor] | None = None
     # How incoming gradients lie; "": as new ones; None: no backward pass.
     backward: str | None = None
-    # Inputs move by a rounding error each, this way or that.
-    nudge: bool = False
+    # Inputs move by a rounding error each, this way or that by a seed.
+    nudge: int | None = None
     # Entered around the operator's own work, forward and backward.
     watch: Callable[[], AbstractContextManager[None]] = nullcontext
 
@@ -52,8 +52,8 @@ class Call:
         value = copies.of(self.sample.input)
         rest = Copies(CPU) if self.host_arguments else copies
         args, kwargs = rest.of(self.sample.args), rest.of(self.sample.kwargs)
-        if self.nudge:
-            copies.nudge()
+        if self.nudge is not None:
+            copies.nudge(self.nudge)
         # Apart from the arguments: what lies there is compared as the result.
         out = Copies(device).of(self.out or [])
         if out:

@@ -1,8 +1,7 @@
 """Which of torch's operators run other code than at an earlier commit?
 
-Two kinds are known by name: those whose generated C++ differs, and those named
-in a hand-written file that differs. What all operators share (launch.h, the
-boxed path) names none; the rotating third is there for it.
+Code is what lies below csrc/ops, and RECHECKS says of each file what a change of
+it rechecks. Comments are no code.
 """
 
 from __future__ import annotations
@@ -12,13 +11,15 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from pathlib import Path
 
 import torch
 
-GENERATOR = "csrc/ops/codegen"
-BY_HAND = "csrc/ops/manual"
+OPS = "csrc/ops"
+GENERATOR = f"{OPS}/codegen"
 _DAY = 24 * 3600
 
 
@@ -28,13 +29,19 @@ class Changed:
 
     operators: frozenset[str]
     told: str
+    # Something changed that all operators share.
+    everything: bool = False
+
+
+# Of a file's text then and now: the operators to recheck, None: all there are.
+Rule = Callable[[str, str], set[str] | None]
 
 
 def changed(root: Path, base: str | None = None) -> Changed:
     """Return the operators of the working tree that differ from `base`.
 
-    By default from where the branch left origin/main; on that branch itself
-    from its newest commit that is a day older than HEAD.
+    By default from the newest commit that is a day older than HEAD: which one that
+    is follows from HEAD alone. A commit's own changes are always among them.
     """
     commit = _commit(root, base) if base else _default_base(root)
     if commit is None:
@@ -43,21 +50,29 @@ def changed(root: Path, base: str | None = None) -> Changed:
         return Changed(frozenset(), "no older commit to compare with (shallow clone?)")
     found: set[str] = set()
     told = []
-    files = _git(root, "diff", "--name-only", commit, "--", GENERATOR, BY_HAND) or ""
-    files += _git(root, "ls-files", "-o", "--exclude-standard", "--", BY_HAND) or ""
-    if any(f.startswith(GENERATOR) for f in files.split()):
+    everything = False
+    files = (_git(root, "diff", "--name-only", commit, "--", OPS) or "").split()
+    others = _git(root, "ls-files", "-o", "--exclude-standard", "--", OPS) or ""
+    if any(f.startswith(GENERATOR) for f in files):
         now = per_operator(_generated(root / GENERATOR))
         then = per_operator(_generated_at(root, commit))
-        found |= {name for name, text in now.items() if then.get(name) != text}
+        found |= _that_differ(then, now)
         told.append(f"{len(found)} generated")
-    for file in (root / f for f in files.split() if f.startswith(BY_HAND)):
-        if file.suffix == ".cpp" and file.exists():
-            named = operators_named_in(file.read_text())
-            found |= named
-            told.append(f"{len(named)} of {file.name}")
+    for file in sorted({*files, *others.split()}):
+        rule = rule_of(file)
+        before = without_comments(_git(root, "show", f"{commit}:{file}") or "")
+        path = root / file
+        after = without_comments(path.read_text()) if path.exists() else ""
+        if rule is None or before == after:
+            continue
+        named = rule(before, after)
+        everything = everything or named is None
+        found |= named or set()
+        of = "everything" if named is None else f"{len(named)}"
+        told.append(f"{of} of {path.name}")
     summary = ", ".join(told) or "none"
     names = frozenset(name.partition(".")[0] for name in found)
-    return Changed(names, f"since {commit[:10]}: {summary}")
+    return Changed(names, f"since {commit[:10]}: {summary}", everything)
 
 
 def _git(root: Path, *arguments: str) -> str | None:
@@ -73,16 +88,64 @@ def _commit(root: Path, name: str) -> str | None:
 
 
 def _default_base(root: Path) -> str | None:
-    head = _commit(root, "HEAD")
-    left = _git(root, "merge-base", "HEAD", "origin/main")
-    if left and left.strip() != head:
-        return left.strip()
     made = _git(root, "log", "-1", "--format=%ct", "HEAD")
     if not made:
         return None
     before = int(made) - _DAY
     old = _git(root, "rev-list", "-1", f"--before=@{before}", "HEAD")
     return old.strip() if old and old.strip() else None
+
+
+def without_comments(source: str) -> str:
+    """Return C++ without comments at the ends of lines, nor empty lines."""
+    lines = (re.sub(r"\s*//.*", "", line) for line in source.splitlines())
+    return "\n".join(line for line in lines if line.strip())
+
+
+def _all_named(then: str, now: str) -> set[str] | None:
+    return operators_named_in(then + now) or None
+
+
+def _entries(then: str, now: str) -> set[str] | None:
+    """Operators whose row of a table changed, or a function that the row names."""
+    before, after = per_row(then), per_row(now)
+    # What no row comes to belongs to all rows.
+    if before.pop("", "") != after.pop("", ""):
+        return _all_named(then, now)
+    return _that_differ(before, after)
+
+
+def _these(*operators: str) -> Rule:
+    return lambda then, now: set(operators)
+
+
+def _everything(then: str, now: str) -> None:
+    return None
+
+
+# The first pattern that a file's name below csrc/ops fits is its rule. A file
+# that is to name its operators, and names none, is one that all of them share.
+# Of the generator what it writes is compared.
+RECHECKS: dict[str, Rule | None] = {
+    "codegen/*": None,
+    "manual/*": _all_named,
+    "shapes_*.cpp": _entries,
+    "widened.cpp": _entries,
+    "unmarked_writes.cpp": _entries,
+    "half_products.*": _these("mm", "bmm", "addmm", "baddbmm"),
+    "range_length.*": _these("arange"),
+    "*.md": _these(),
+    "*": _everything,
+}
+
+
+def rule_of(file: str) -> Rule | None:
+    name = file.removeprefix(f"{OPS}/")
+    return next(rule for glob, rule in RECHECKS.items() if fnmatch(name, glob))
+
+
+def _that_differ(then: dict[str, str], now: dict[str, str]) -> set[str]:
+    return {name for name in {*then, *now} if then.get(name) != now.get(name)}
 
 
 def _generated(directory: Path) -> str:
@@ -154,3 +217,43 @@ def operators_named_in(source: str) -> set[str]:
         elif name.endswith("_"):
             found |= {full for full in known if full.startswith(name)}
     return found
+
+
+_ROW = re.compile(r'\{\s*"aten::([\w.]+)",[^{}]*\},?')
+_DEFINES = re.compile(
+    r"^(?:struct|class|enum class) (\w+)|^[^\s#}][^\n(;={]*?\b(\w+)(?:\(|\[\]| =)",
+    re.MULTILINE,
+)
+
+
+def per_row(source: str) -> dict[str, str]:
+    """Return {"trace": its row and the definitions that the row comes to}.
+
+    And {"": what no row comes to}. What is included is a file of its own.
+    """
+    source = re.sub(r"(?m)^#include.*\n", "", source)
+    rows = {found[1]: found[0] for found in _ROW.finditer(source)}
+    definitions: dict[str, str] = {}
+    rest = []
+    for part in re.split(r"(?m)(?<=;)\n(?=[^\s}])|(?<=^\})\n|(?<=^\};)\n", source):
+        names = _DEFINES.search(part)
+        if names and not _ROW.search(part):
+            name = names[1] or names[2]
+            definitions[name] = definitions.get(name, "") + part
+        else:
+            rest.append(_ROW.sub("", part).replace("}", ""))
+
+    texts, reached = {}, set()
+    for operator, row in rows.items():
+        sought, seen = _words(row), set()
+        while new := (sought & set(definitions)) - seen:
+            seen |= new
+            sought = set().union(*(_words(definitions[name]) for name in new))
+        reached |= seen
+        texts[operator] = "\n".join([row, *(definitions[n] for n in sorted(seen))])
+    rest += [text for name, text in definitions.items() if name not in reached]
+    return {**texts, "": " ".join(" ".join(rest).split())}
+
+
+def _words(text: str) -> set[str]:
+    return set(re.findall(r"\w+", text))

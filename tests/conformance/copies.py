@@ -48,9 +48,9 @@ class Copies:
         """Return what memory() holds, buffer by buffer."""
         return [original.dtype for original, _ in self._memory.values()]
 
-    def nudge(self) -> None:
+    def nudge(self, seed: int) -> None:
         """Move each number by a rounding error, this way or that."""
-        signs = torch.Generator().manual_seed(0)
+        signs = torch.Generator().manual_seed(seed)
         for memory, dtype in zip(self.memory(), self.dtypes(), strict=True):
             if dtype.is_floating_point or dtype.is_complex:
                 size = memory.numel() // dtype.itemsize

@@ -1,7 +1,9 @@
 """Compare the device with cpu over PyTorch's OpInfo database.
 
     python -m tests.conformance.run          a third, and operators that changed
-    python -m tests.conformance.run --all    every operator
+    python -m tests.conformance.run --all    every operator, on new samples
+
+Without --all the third and the seed of the samples are the same on each run.
 
 The last line tells how many operators were checked and how many failed; the
 exit status is 0 when none did and all that should be were checked.
@@ -19,6 +21,7 @@ import warnings
 from pathlib import Path
 
 from tests.conformance.check import judge_by_lists
+from tests.conformance.selection import FIXED_THIRD
 
 ROOT = Path(__file__).resolve().parents[2]
 ALL_DTYPES = "float32,float64,int64,bool,bfloat16,float16,complex64"
@@ -34,9 +37,9 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     add = parser.add_argument
     add("--all", action="store_true", help="every operator")
     add("--ops", metavar="REGEX", help="only operators whose full name matches")
-    add("--third", type=int, help="which third, 0 to 2; default: it rotates")
+    add("--third", type=int, default=FIXED_THIRD, help="which third, 0 to 2")
     add("--base", metavar="COMMIT", help="operators changed since then are checked")
-    add("--seed", type=int, help="of the samples; default: a new one")
+    add("--seed", type=int, help="of the samples; with --all by default a new one")
     add("--dtypes", default=ALL_DTYPES)
     add("--backward-dtypes", default=BACKWARD_DTYPES)
     add("--layout-dtypes", default="float32")

@@ -19,11 +19,18 @@ from tests.conformance.changed import changed
 from tests.conformance.check import Run
 from tests.conformance.checks import Checker, Options
 from tests.conformance.reached import reached, touches
-from tests.conformance.selection import THIRDS, rotating_third, third
+from tests.conformance.selection import FIXED_SEED, THIRDS, third
 from tests.conformance.workers import Crash, work_through
 
 ROOT = Path(__file__).resolve().parents[2]
 OPERATORS = {op.full_name: op for op in op_db}
+
+
+def seed_of(command: argparse.Namespace) -> int:
+    """Return the seed of a run's samples: a new one when it is over all operators."""
+    if command.seed is not None:
+        return command.seed
+    return secrets.randbelow(2**31) if command.all else FIXED_SEED
 
 
 class Session:
@@ -34,7 +41,7 @@ class Session:
         # Workers share the cores; results do not depend on the number.
         torch.set_num_threads(1)
         self.command = command
-        self.seed = secrets.randbelow(2**31) if command.seed is None else command.seed
+        self.seed = seed_of(command)
         self.options = Options(
             device=command.device,
             dtypes=tuple(command.dtypes.split(",")),
@@ -53,16 +60,16 @@ class Session:
             return [name for name in OPERATORS if re.search(command.ops, name)]
         if command.all:
             return list(OPERATORS)
-        which = rotating_third(ROOT) if command.third is None else command.third
-        chosen = third(OPERATORS, which % THIRDS)
-        print(f"third {which % THIRDS} of the operators: {len(chosen)}", flush=True)
+        which = command.third % THIRDS
+        chosen = third(OPERATORS, which)
+        print(f"third {which} of the operators: {len(chosen)}", flush=True)
         return chosen + self._changed(set(OPERATORS) - set(chosen))
 
     def _changed(self, others: Iterable[str]) -> list[str]:
         """Return those whose code changed, as far as their samples come to it."""
         found = changed(ROOT, self.command.base)
-        touched = []
-        if found.operators:
+        touched = sorted(others) if found.everything else []
+        if found.operators and not found.everything:
             reach = self._touches(found.operators)
             for name, answer in self._work(sorted(others), reach):
                 # What crashes is to be checked.

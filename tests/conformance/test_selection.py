@@ -1,16 +1,63 @@
-"""Which operators a run checks: a third that rotates, and those that changed."""
+"""Which operators a run checks: a third, and those that changed."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.conformance.changed import changed, operators_named_in, per_operator
+from tests.conformance.changed import (
+    OPS,
+    changed,
+    operators_named_in,
+    per_operator,
+    per_row,
+    without_comments,
+)
 from tests.conformance.reached import reached, touches
-from tests.conformance.selection import THIRDS, rotating_third, third
+from tests.conformance.run import parse
+from tests.conformance.selection import FIXED_SEED, FIXED_THIRD, THIRDS, third
 
+ROOT = Path(__file__).resolve().parents[2]
+# As csrc/ops/shapes_of_rows.cpp: functions, and the table that names them.
+SHAPES = """\
+using at::Tensor;
+constexpr int64_t n = 1;
+
+int64_t last(Arguments a) {
+  return a[n];
+}
+bool tail_of(Arguments a) {
+  if (a.empty()) {
+    return false;
+  }
+  return last(a);  // why
+}
+// self, bins
+bool histc(Arguments a, Shapes& results) {
+  return tail(a) && tail_of(a);
+}
+template <bool kKeeps>
+bool like(Arguments a, Shapes& results) {
+  return true;
+}
+bool trace(Arguments a, Shapes& results) {
+  return a[n];
+}
+
+constexpr NamedShapes kOfRows[] = {
+    {"aten::histc", histc},
+    {"aten::trace",
+     trace},
+    {"aten::mode", like<true>},
+};
+
+ShapeFunction find(std::string_view name) {
+  return &table[0];
+}
+"""
 # As csrc/ops/codegen writes, of two operators that share a runner.
 GENERATED = """\
 void run_add_out(Frame& f) {
@@ -54,14 +101,19 @@ def repository(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def git(root: Path, *arguments: str) -> None:
+def git(root: Path, *arguments: str, date: str = "") -> None:
     who = ["-c", "user.name=x", "-c", "user.email=x@example.org"]
-    subprocess.run(["git", "-C", root, *who, *arguments], check=True)
+    dated = {"GIT_COMMITTER_DATE": date} if date else {}
+    subprocess.run(
+        ["git", "-C", root, *who, *arguments], check=True, env={**os.environ, **dated}
+    )
 
 
-def commit(root: Path) -> None:
+def commit(root: Path, days: float = 0) -> None:
+    """Commit all, as if so many days after a fixed day."""
+    when = f"@{1_700_000_000 + int(days * 24 * 3600)} +0000"
     git(root, "add", ".")
-    git(root, "commit", "-q", "--allow-empty", "-m", "x")
+    git(root, "commit", "-q", "--allow-empty", "-m", "x", date=when)
 
 
 def test_the_thirds_are_everything_once():
@@ -73,13 +125,13 @@ def test_the_thirds_are_everything_once():
     assert {len(part) for part in parts} == {3, 4}
 
 
-def test_each_commit_has_another_third(repository):
-    seen = []
-    for _ in range(THIRDS):
-        seen.append(rotating_third(repository))
-        commit(repository)
+def test_a_gate_has_one_third_and_seed_and_a_run_over_all_a_new_seed():
+    from tests.conformance.session import seed_of
 
-    assert sorted(seen) == list(range(THIRDS))
+    assert parse([]).third == FIXED_THIRD
+    assert {seed_of(parse([])) for _ in range(5)} == {FIXED_SEED}
+    assert len({seed_of(parse(["--all"])) for _ in range(5)}) == 5
+    assert seed_of(parse(["--all", "--seed", "7"])) == 7
 
 
 def test_a_changed_runner_changes_all_forms_and_a_wrapper_its_own():
@@ -119,18 +171,93 @@ def test_a_file_written_by_hand_names_its_operators(repository):
     assert changed(repository, "HEAD").operators == {"copy_", "equal", "mm"}
 
 
-def test_what_all_operators_share_names_none(repository):
+def test_what_all_operators_share_changes_everything(repository):
+    (repository / "csrc/ops/launch.h").write_text("int shared;\n")
+    assert changed(repository, "HEAD").everything
+
     (repository / "csrc/ops/launch.h").write_text("// other\n")
+    assert not changed(repository, "HEAD").everything
 
-    assert changed(repository, "HEAD").operators == set()
+
+def test_a_file_that_is_gone_named_its_operators(repository):
+    (repository / "csrc/ops/manual/copy.cpp").unlink()
+
+    assert changed(repository, "HEAD").operators == {"copy_"}
 
 
-def test_the_base_is_where_the_branch_left_main(repository):
-    git(repository, "update-ref", "refs/remotes/origin/main", "HEAD")
-    (repository / "csrc/ops/manual/copy.cpp").write_text('m.impl("equal", 1);')
+@pytest.mark.parametrize(
+    ("old", "new", "selected"),
+    [
+        ("n = 1;", "n = 2;", {"histc", "trace"}),
+        ("tail(a)", "tail(b)", {"histc"}),
+        ("return last(a)", "return last(a) > 0", {"histc"}),
+        ('"aten::histc", histc', '"aten::histc", trace', {"histc"}),
+        ("// why", "// because", set()),
+        ("using at", "#include <cmath>\nusing at", set()),
+        ("&table[0]", "&table[1]", {"histc", "trace", "mode"}),
+    ],
+)
+def test_a_changed_function_of_a_row_changes_the_operators_of_the_row(
+    repository, old, new, selected
+):
+    (repository / "csrc/ops/shapes_of_rows.cpp").write_text(SHAPES)
     commit(repository)
 
-    assert changed(repository).operators == {"equal"}
+    assert old in SHAPES
+    (repository / "csrc/ops/shapes_of_rows.cpp").write_text(SHAPES.replace(old, new))
+
+    assert changed(repository, "HEAD").operators == selected
+
+
+def test_a_new_row_changes_its_operator_alone(repository):
+    (repository / "csrc/ops/widened.cpp").write_text(SHAPES)
+    commit(repository)
+
+    more = SHAPES.replace('{"aten::mode"', '{"aten::sin", like},\n    {"aten::mode"')
+    (repository / "csrc/ops/widened.cpp").write_text(more)
+
+    assert changed(repository, "HEAD").operators == {"sin"}
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / OPS).glob("shapes_of_*.cpp")), ids=str)
+def test_each_function_of_a_shape_table_is_reached_by_a_row(path):
+    rows = per_row(without_comments(path.read_text()))
+
+    if len(rows) > 1:  # shapes_of_lists.cpp has no rows: it goes by prefixes
+        assert rows[""].count("return") == 1  # the look-up in the table
+
+
+def test_a_changed_shape_function_outside_the_fixed_third_is_selected(tmp_path):
+    """The function of histc in this tree."""
+    from tests.conformance.session import OPERATORS
+
+    name = "csrc/ops/shapes_of_rows.cpp"
+    text = (ROOT / name).read_text()
+    (tmp_path / name).parent.mkdir(parents=True)
+    (tmp_path / name).write_text(text)
+    git(tmp_path, "init", "-q", "-b", "main")
+    commit(tmp_path)
+    begins = "bool histc(Arguments a, Shapes& results) {"
+    assert text.count(begins) == 1
+    (tmp_path / name).write_text(text.replace(begins, f"{begins}\n  ++calls;"))
+
+    found = changed(tmp_path, "HEAD")
+
+    assert found.operators == {"histc"}
+    assert "histc" not in third(OPERATORS, parse([]).third)
+    assert touches(reached(OPERATORS["histc"], "npu"), found.operators)
+
+
+@pytest.mark.parametrize("days", [0.5, 3])
+def test_the_base_follows_from_the_commit_alone(tmp_path, repository, days):
+    """Not from what origin/main is where it is checked out."""
+    (repository / "csrc/ops/manual/copy.cpp").write_text('m.impl("equal", 1);')
+    commit(repository, days)
+    first = changed(repository)
+    git(repository, "update-ref", "refs/remotes/origin/main", "HEAD")
+
+    assert changed(repository) == first
+    assert first.operators == ({"copy_", "equal"} if days > 1 else set())
 
 
 def test_without_an_older_commit_nothing_is_known(repository):

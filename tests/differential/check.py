@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 
+from tests.differential import planted
 from tests.differential.compare import Difference, compare
 from tests.differential.machine import Trace, run
+from tests.differential.refused import refused
 
 
-def prepare() -> None:
+def prepare(plant: str | None = None) -> None:
     """Set a child up: results are the same to the bit on one thread."""
     torch.set_num_threads(1)
+    if plant:
+        planted.BUGS[plant]()
 
 
 def against(program: list[str], cpu: Trace) -> Difference | None:
@@ -21,7 +26,9 @@ def against(program: list[str], cpu: Trace) -> Difference | None:
     before = torch.npu.memory_allocated()
     npu = run(program, "npu")
     if found := compare(cpu, npu):
-        return found
+        step = found.number
+        raised = cpu.seen[step].error is not None
+        return replace(found, refused=refused(program, step)) if raised else found
     del npu
     # autograd keeps what is written in place and saved for it, also on cpu.
     if any("requires_grad" in step for step in program):
@@ -34,9 +41,9 @@ def against(program: list[str], cpu: Trace) -> Difference | None:
     return Difference(len(program) - 1, program[-1], "memory left", "0", str(left))
 
 
-def check(programs: Sequence[list[str]]) -> Difference | None:
+def check(programs: Sequence[list[str]], plant: str | None = None) -> Difference | None:
     """Run programs one after another; return what the last one does otherwise."""
-    prepare()
+    prepare(plant)
     found = None
     for program in programs:
         if program:

@@ -9,6 +9,7 @@ import torch
 
 from tests.differential.machine import Trace
 from tests.differential.observe import Error, Look, Values
+from tests.differential.refused import Refused
 
 # What may be known only by looking at values, which lie on the device.
 LATE = (
@@ -51,6 +52,8 @@ class Difference:
     what: str  # "error", or what of which variable
     cpu: str
     npu: str
+    # What raised on cpu.
+    refused: Refused | None = None
 
     def __str__(self) -> str:
         return (

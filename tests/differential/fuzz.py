@@ -3,27 +3,31 @@
     python -m tests.differential.fuzz --minutes 60
     python -m tests.differential.fuzz --seed 7 --rounds 1     # one of them again
 
-A round is a process of its own with a seed of its own; what it finds is made
-shorter and printed as a program. Exit status 1: something new was found.
+A round is a process of its own with a seed of its own. What it finds is made
+shorter and written to out/findings/, as a program that one command, which is
+printed, keeps in the corpus. Exit status 1: something new was found.
 """
 
 from __future__ import annotations
 
 import argparse
 import collections
+import hashlib
 import json
+import math
 import os
 import random
 import re
 import select
 import sys
 import tempfile
+import textwrap
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.differential import child, generate, known, planted
+from tests.differential import child, corpus, generate, known, planted
 from tests.differential.check import against, check, prepare
 from tests.differential.compare import Difference
 from tests.differential.reduce import Programs, shorter
@@ -31,6 +35,8 @@ from tests.differential.warm import warm
 
 SEQUENCES = 400  # of a round
 PER_ROUND = 12  # findings
+PATIENCE = 600  # seconds in which some round ends, on however slow a machine
+FINDINGS = Path(__file__).resolve().parents[2] / "out" / "findings"
 JOBS = os.cpu_count() or 1
 
 
@@ -76,9 +82,7 @@ def play(
     seed: int, path: Path, seconds: float, plant: str | None, sequences: int
 ) -> Round:
     """Run a round's sequences in this process."""
-    prepare()
-    if plant:
-        planted.BUGS[plant]()
+    prepare(plant)
     journal, done, told = Journal(path), Round(), set()
     started = time.monotonic()
 
@@ -117,15 +121,35 @@ class Finding:
     programs: Programs | None
     difference: Difference | child.Died
 
-    def __str__(self) -> str:
+    def text(self) -> str:
+        """Return the programs as a file of the corpus."""
+        told = f"Found by seed {self.seed}. {self.difference}".splitlines()
+        head = [textwrap.shorten(f"# {line.strip()}", 88) for line in told]
+        return "\n".join([*head, corpus.text(self.programs or [])])
+
+    def write(self, folder: Path) -> Path:
+        """Write the programs to a file that is named after what differs."""
+        text = self.text()
+        what = ["died"]
+        if isinstance(self.difference, Difference):
+            what = [*signature(self.difference)]
+        words = re.findall(r"[a-z0-9]+", " ".join(what).lower())
+        name = "_".join([*words, hashlib.sha256(text.encode()).hexdigest()[:6]])
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"{name}.py"
+        path.write_text(text)
+        return path
+
+    def tell(self, folder: Path) -> str:
+        """Write the finding; return it in words, with the command that keeps it."""
         if self.programs is None:
-            text = "    (not again in a process of its own)"
-        else:
-            text = "\n    # then, another program:\n".join(
-                "\n".join(f"    {step}" for step in program)
-                for program in self.programs
-            )
-        return f"found by seed {self.seed}:\n{text}\n{self.difference}\n"
+            again = "    (not again in a process of its own)"
+            return f"found by seed {self.seed}:\n{again}\n{self.difference}\n"
+        path = self.write(folder)
+        path = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+        program = textwrap.indent(self.text(), "    ")
+        keep = f"python -m tests.differential.corpus keep {path}"
+        return f"found by seed {self.seed}:\n{program}\nkeep it: {keep}\n"
 
 
 def played(
@@ -157,7 +181,8 @@ def played(
                     continue
                 if not under_way:
                     return
-                ready = select.select(list(under_way), [], [], max(left, 0) + 60)[0]
+                wait = min(max(left, 0) + 60, PATIENCE)
+                ready = select.select(list(under_way), [], [], wait)[0]
                 one = ready[0] if ready else next(iter(under_way))
                 this, path = under_way.pop(one)
                 answer = one.answer(60 if ready else 0)
@@ -174,9 +199,9 @@ def fuzz(
     rounds: int | None = None,
     sequences: int = SEQUENCES,
     plant: str | None = None,
-    short: bool = True,
     keep_going: bool = False,
     jobs: int = JOBS,
+    folder: Path = FINDINGS,
 ) -> tuple[Round, list[Finding]]:
     """Play rounds until time is up or, unless told to go on, one finds something."""
     warm()
@@ -191,6 +216,8 @@ def fuzz(
         total.seconds = time.monotonic() - started
         total.known += done.known
         for where, difference in done.found:
+            if plant and findings:
+                break  # A planted bug is found once.
             died = isinstance(difference, child.Died)
             kind = "died" if died else difference.kind
             sign = kind if died else signature(difference)
@@ -200,10 +227,10 @@ def fuzz(
             if plant and child.call(check, programs[: where + 1]) is not None:
                 continue  # Not the planted bug's doing.
             least = None
-            if short and not plant and programs:
-                least = shorter(programs[: where + 1], kind)
+            if programs:
+                least = shorter(programs[: where + 1], kind, plant)
             if least:
-                difference = child.call(check, least)
+                difference = child.call(check, least, plant)
                 if isinstance(difference, Difference) and (
                     why := known.explains(difference)
                 ):
@@ -212,7 +239,7 @@ def fuzz(
             if least in [f.programs for f in findings if least]:
                 continue
             findings.append(Finding(this, least, difference))
-            print(findings[-1], flush=True)
+            print(findings[-1].tell(folder), flush=True)
         if findings and not keep_going:
             break
     return total, findings
@@ -220,23 +247,30 @@ def fuzz(
 
 def main() -> int:
     options = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    options.add_argument("--minutes", type=float, default=1.0)
+    options.add_argument("--minutes", type=float, help="1, or as --rounds take")
     options.add_argument("--seconds", type=float, help="instead of --minutes")
     options.add_argument("--seed", type=int, help="of the first round; else a new one")
     options.add_argument("--rounds", type=int, help="stop after so many")
     options.add_argument("--sequences", type=int, default=SEQUENCES)
     options.add_argument("--jobs", type=int, default=JOBS, help="rounds at a time")
     options.add_argument("--keep-going", action="store_true", help="after a finding")
+    options.add_argument("--findings", type=Path, default=FINDINGS, help="a folder")
     options.add_argument("--plant", choices=sorted(planted.BUGS))
     chosen = options.parse_args()
+    seconds = 60.0 if chosen.rounds is None else math.inf
+    if chosen.minutes is not None:
+        seconds = 60 * chosen.minutes
+    if chosen.seconds is not None:
+        seconds = chosen.seconds
     total, findings = fuzz(
         chosen.seed,
-        seconds=60 * chosen.minutes if chosen.seconds is None else chosen.seconds,
+        seconds=seconds,
         rounds=chosen.rounds,
         sequences=chosen.sequences,
         plant=chosen.plant,
         keep_going=chosen.keep_going,
         jobs=chosen.jobs,
+        folder=chosen.findings,
     )
     rate = total.sequences / max(total.seconds, 1e-9)
     print(

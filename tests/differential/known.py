@@ -6,11 +6,11 @@ no longer does, so that an entry whose bug is mended is removed.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from tests.differential.compare import Difference
+from tests.differential.widened import TABLE
 
 
 @dataclass(frozen=True)
@@ -25,14 +25,7 @@ class Known:
 def _wider(d: Difference) -> bool:
     # Where npu raises too, it is for what comes after the dtype.
     kinds = ("error only on cpu", "type", "text")  # of error
-    return d.kind in kinds and bool(_ONLY_CUDA.search(d.cpu))
-
-
-# csrc/ops/widened.cpp
-_ONLY_CUDA = re.compile(
-    r'"(abs_cpu|trace|histogram_cpu|avg_pool3d_out_frame|polygamma|round\w*'
-    r"|multi_margin_loss\w*|multilabel_margin_loss\w*)\" not implemented for"
-)
+    return d.kind in kinds and d.refused in TABLE
 
 
 def _version_of_grad(d: Difference) -> bool:

@@ -14,6 +14,7 @@ import queue
 import threading
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -36,6 +37,7 @@ DTYPES = {
     "uint8": torch.uint8,
     "bool": torch.bool,
     "complex64": torch.complex64,
+    "complex32": torch.complex32,
 }
 # A kernel may only fail on the device for what it cannot know before: values.
 DEVICE_ERROR = torch.AcceleratorError
@@ -157,6 +159,8 @@ class Machine:
         self._workers: dict[int, _Worker] = {}
         self._littered = False
         self._streams: list[Any] = []
+        # Entered around what a step runs, in whichever thread.
+        self.watch: Callable[[], AbstractContextManager[Any]] = nullcontext
         self.names: dict[str, Any] = {
             "torch": torch,
             "F": torch.nn.functional,
@@ -246,7 +250,7 @@ class Machine:
     def in_thread(self, number: int, step: str) -> None:
         """Run a step in another thread and wait for it."""
         worker = self._worker(number)
-        worker.start(lambda: exec(compiled(step), self.names))
+        worker.start(lambda: self._execute(step))
         worker.join()
 
     def at_once(self, x: torch.Tensor, *formulas: str, times: int = 3) -> Any:
@@ -257,7 +261,7 @@ class Machine:
             torch.npu.synchronize()
 
         def branch(number: int) -> None:
-            with self.on(number, "synchronize"):
+            with self.watch(), self.on(number, "synchronize"):
                 for _ in range(times):
                     names = {"x": copies[number], "torch": torch}
                     results[number] = eval(formulas[number], names)
@@ -300,7 +304,7 @@ class Machine:
             before = {n: self.names[n] for n in self.variables() if n[0] == "t"}
         error = None
         try:
-            exec(compiled(step), self.names)
+            self._execute(step)
         except Exception as raised:
             error = self._note(raised)
             del raised
@@ -318,6 +322,10 @@ class Machine:
         seen = Seen(step, error, looks)
         self.trace.seen.append(seen)
         return seen
+
+    def _execute(self, step: str) -> None:
+        with self.watch():
+            exec(compiled(step), self.names)
 
     def variables(self) -> list[str]:
         return [name for name in self.names if name[0] in "th" and name[1:].isdigit()]

@@ -45,6 +45,10 @@ class Look(NamedTuple):
     grad: Any
 
 
+# What `grad_fn` and `is_leaf` raise of a view that a write has ended: autograd
+# makes the view anew, and its base may have other dimensions by then.
+ENDED = (RuntimeError, IndexError)
+
 _DEVICE = re.compile(r"\b((npu|cpu|privateuseone)(:\d+)?|PrivateUse1|NPU)\b")
 # A type of a device, which torch names in two ways.
 _TYPE = re.compile(r"\b(?:npu|CPU)([A-Z]\w+)Type\b")
@@ -78,8 +82,8 @@ def _look(value: Any, name: str, owners: dict[int, str]) -> Any:
     if isinstance(value, torch.Tensor):
         try:
             return _look_tensor(value, name, owners)
-        except RuntimeError as raised:  # A view that an in-place write has ended.
-            return without_device(str(raised))
+        except ENDED as raised:
+            return f"{type(raised).__name__}: {without_device(str(raised))}"
     if isinstance(value, tuple | list):
         parts = [_look(v, f"{name}[{i}]", owners) for i, v in enumerate(value)]
         return (type(value).__name__, *parts)
@@ -151,6 +155,6 @@ class Reader:
             )
             host = host.conj() if t.is_conj() else host
             to.append((raw, torch._neg_view(host) if t.is_neg() else host))
-        with contextlib.suppress(RuntimeError):  # A view that a write has ended.
+        with contextlib.suppress(*ENDED):
             if value.is_leaf and value.requires_grad and value.grad is not None:
                 self._collect(value.grad, to)

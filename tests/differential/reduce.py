@@ -22,11 +22,11 @@ _WRAPPED = [
 ]
 
 
-def shorter(programs: Programs, kind: str) -> Programs | None:
+def shorter(programs: Programs, kind: str, plant: str | None = None) -> Programs | None:
     """Return as few steps as show a difference of this kind, or None if none do."""
 
     def shows(attempt: Programs) -> bool:
-        found = child.call(check, attempt, seconds=60)
+        found = child.call(check, attempt, plant, seconds=60)
         if isinstance(found, child.Died):
             return kind == "died"
         return found is not None and found.kind == kind

@@ -19,9 +19,9 @@ def warm() -> None:
     Programs on `meta` run the functions, most of them Python, that a device asks
     for shapes: what those remember of their first call is no device's.
     """
-    fill_tables()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        fill_tables()
         for number in range(PROGRAMS):
             machine = Machine("meta")
             for choices in steps(0, number, SHORTEST, 15):
