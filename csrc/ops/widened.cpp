@@ -14,7 +14,6 @@ struct Narrow {
   c10::ArrayRef<at::ScalarType> dtypes;
 };
 
-constexpr at::ScalarType kHalfOnly[] = {at::kHalf};
 constexpr at::ScalarType kHalves[] = {at::kHalf, at::kBFloat16};
 constexpr at::ScalarType kIntegers[] = {at::kByte, at::kChar, at::kShort,
                                         at::kInt, at::kLong};
@@ -36,8 +35,6 @@ constexpr Narrow kNarrow[] = {
     {"aten::multi_margin_loss_backward", kHalves},
     {"aten::multilabel_margin_loss_forward", kHalves},
     {"aten::multilabel_margin_loss_backward", kHalves},
-    {"aten::polygamma", kHalfOnly},
-    {"aten::round.decimals", kHalfOnly},
     {"aten::_fft_c2c", kComplexHalfOnly},
     {"aten::_fft_c2r", kComplexHalfOnly},
     {"aten::acos", kComplexHalfOnly},

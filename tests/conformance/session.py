@@ -7,6 +7,7 @@ import random
 import re
 import secrets
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,7 @@ class Session:
         torch.set_num_threads(1)
         self.command = command
         self.seed = seed_of(command)
+        self._of_one_sample: frozenset[str] = frozenset()
         self.options = Options(
             device=command.device,
             dtypes=tuple(command.dtypes.split(",")),
@@ -69,6 +71,8 @@ class Session:
         """Return those whose code changed, as far as their samples come to it."""
         found = changed(ROOT, self.command.base)
         touched = sorted(others) if found.everything else []
+        # What all share shows in any sample, as a rule.
+        self._of_one_sample = frozenset(touched)
         if found.operators and not found.everything:
             reach = self._touches(found.operators)
             for name, answer in self._work(sorted(others), reach):
@@ -87,9 +91,11 @@ class Session:
     def check(self, names: list[str]) -> Run:
         """Check operators, in an order that depends on the seed."""
         print(f"seed {self.seed}: repeat with --seed {self.seed}", flush=True)
-        checker = Checker(self.options, _C.cold_launches)
+        usual = Checker(self.options, _C.cold_launches)
+        short = Checker(replace(self.options, samples=1), _C.cold_launches)
 
         def work(name: str, report: Callable[[str], None]) -> dict[str, Any]:
+            checker = short if name in self._of_one_sample else usual
             checker.progress = report
             return checker.operator(OPERATORS[name])
 
