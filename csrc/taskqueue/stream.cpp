@@ -295,8 +295,8 @@ static std::shared_ptr<const StreamError> cause_of(const Stream& failed) {
   return error && error->cause ? error->cause : error;
 }
 
-// Whoever has run the task may have returned any number, and left a text without
-// an end.
+// Whoever has run the task may have returned any number, and left a text
+// without an end.
 void Stream::fail(int32_t code, const Task& task, uint64_t position,
                   const char* text) {
   StreamError error{};
