@@ -78,10 +78,12 @@ $(TOOLS): pyproject.toml npu_dispatch/config.py tools/requirements.py | $(PY)
 	$(PY) -m pip install -q $$($(PY) tools/requirements.py dev)
 	touch $@
 
+# The stamp is as old as the beginning: what is edited meanwhile is built next time.
 $(INSTALLED): $(TOOLS) $(SOURCES)
+	touch $@.begun
 	PATH=$(BIN):$$PATH CMAKE_GENERATOR=Ninja CMAKE_BUILD_PARALLEL_LEVEL=$(JOBS) \
 	  $(PY) -m pip install --no-build-isolation --no-deps -q -e .
-	touch $@
+	mv $@.begun $@
 
 tools: $(TOOLS)
 
