@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -184,19 +182,16 @@ if __name__ == "__main__":
 
 
 @pytest.fixture
-def suite(tmp_path: Path, child_environment):
+def suite(tmp_path: Path, python, child_environment):
     def run(
         *flags: str, only: str = "", text: str = SUITE
     ) -> tuple[dict[str, str], str]:
         (tmp_path / "test_suite.py").write_text(text)
-        command = [sys.executable, "-m", "pytest", "-rA", "-p", "no:cacheprovider"]
-        result = subprocess.run(
-            [*command, "--strict-markers", *flags, *(["-k", only] if only else [])],
+        command = ["-m", "pytest", "-rA", "-p", "no:cacheprovider", "--strict-markers"]
+        result = python.run(
+            *(*command, *flags, *(["-k", only] if only else [])),
             env=child_environment(TORCH_NPU_SANITIZER="0"),
             cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=120,
         )
         outcomes = {
             line.split("::", 1)[1].split(" ")[0]: line.split(" ")[0]
