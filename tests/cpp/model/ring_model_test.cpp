@@ -137,7 +137,7 @@ TEST(RingModel, HoldsForThreeProducers) {
 }
 
 Outcome explore_freed_ahead(const Mutant& mutant = {}) {
-  return model::explore({2, 2}, mutant, Fences::kAsymmetric,
+  return model::explore({1, 1}, mutant, Fences::kAsymmetric,
                         [] { return std::make_unique<FreedAheadProgram>(); });
 }
 
