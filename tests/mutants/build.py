@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import json
 import os
 import re
+import select
 import shutil
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -64,6 +68,54 @@ def call(
         with contextlib.suppress(ProcessLookupError):
             os.killpg(child.pid, signal.SIGKILL)
     return child.returncode == 0, out
+
+
+class Zygote:
+    """Python programs from a process that has imported torch (support/zygote.py)."""
+
+    # In a session of its own, so that all that it started can be ended.
+    PYTEST = (
+        "import os, sys; os.setsid();import pytest; sys.exit(pytest.main(sys.argv[1:]))"
+    )
+
+    def __init__(self, support: Path, env: dict[str, str]) -> None:
+        self.env = env
+        self.requests, theirs = socket.socketpair()
+        code = "import sys; sys.path[0] = sys.argv[1]; import zygote; zygote.main()"
+        command = [sys.executable, "-c", code, str(support)]
+        off = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+        with theirs:
+            self.process = subprocess.Popen(command, stdin=theirs, env={**env, **off})
+
+    def pytest(
+        self,
+        arguments: list[str],
+        cwd: Path,
+        timeout: float | None,
+        env: dict[str, str],
+    ) -> tuple[bool, str]:
+        """As call()."""
+        argv = ["-c", self.PYTEST, *arguments]
+        request = {"argv": argv, "env": {**self.env, **env}, "cwd": str(cwd)}
+        ours, theirs = socket.socketpair()
+        # A file: a pipe would stay open in what a dead test has left running.
+        with tempfile.TemporaryFile() as out, Path(os.devnull).open() as null:
+            files = [null.fileno(), out.fileno(), out.fileno(), theirs.fileno()]
+            socket.send_fds(self.requests, [b"f"], files)
+            theirs.close()
+            ours.sendall(json.dumps(request).encode())
+            ours.shutdown(socket.SHUT_WR)
+            with ours, ours.makefile("r") as answers:
+                pid = int(answers.readline())
+                readable, _, _ = select.select([ours], [], [], timeout)
+                code = int(answers.readline() or 1) if readable else None
+            if code != 0:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(pid, signal.SIGKILL)
+            if code is None:
+                return False, "hangs"
+            out.seek(0)
+            return code == 0, out.read().decode(errors="replace")
 
 
 def must(result: tuple[bool, str]) -> None:
@@ -273,12 +325,15 @@ class Build:
     def _pytest(
         self, arguments: list[str], limit: float | None, **env: str
     ) -> tuple[bool, str]:
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
         # Most hang where they hang at once; a single test has less patience.
-        command += ["-o", "timeout=60", "--tb=line"]
+        options = ["-q", "-p", "no:cacheprovider", "-o", "timeout=60", "--tb=line"]
+        return self.zygote.pytest([*options, *arguments], self.tree, limit, env)
+
+    @functools.cached_property
+    def zygote(self) -> Zygote:
         site = [str(self.work / "site"), os.environ.get("PYTHONPATH", "")]
         path = os.pathsep.join(site).rstrip(os.pathsep)
-        return call([*command, *arguments], self.tree, limit, PYTHONPATH=path, **env)
+        return Zygote(ROOT / "tests" / "support", {**os.environ, "PYTHONPATH": path})
 
     @contextlib.contextmanager
     def _notes(self) -> Iterator[Path]:
