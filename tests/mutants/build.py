@@ -33,8 +33,8 @@ COPIED = (
 COPIED_FILES = ("CMakeLists.txt", "pyproject.toml", "README.md", "CONTRIBUTING.md")
 # A mutant that takes this many times as long as the tree itself hangs.
 PATIENCE, LEAST_S, LEAST_SUITE_S = 3, 20, 8
-# This many tests that reach a mutant are asked before all of a folder's are.
-FIRST_ASKED = 60
+# Tests that reach a mutant are asked for about so long; then, if there is time, all.
+ASKED_S = 20
 
 
 def call(
@@ -302,25 +302,34 @@ class Build:
         )
 
     def pytest(self, folder: str, mutant: int) -> tuple[bool, str]:
-        """Those that reach it first, the cheapest of each file in turn; then all."""
+        """Those that reach it, of each file the cheapest first."""
         tests = self.tests[folder]
-        reaching = [t for t in tests if mutant in t.reached]
-        if not reaching:
-            return True, ""
-        least = self.seconds[f"pytest {folder}"] - sum(t.seconds for t in tests)
-        first = _in_turn([t for t in reaching if t.name and t.passed])[:FIRST_ASKED]
-        if first:
-            limit = max(LEAST_S, PATIENCE * (least + sum(t.seconds for t in first)))
-            names = [t.name for t in first]
-            ok, out = self._pytest(["-x", *names], limit, NPU_MUTANT=str(mutant))
-            if not ok:
-                return ok, out
-        left = [t for t in tests if not t.passed]
-        failing = [f"--deselect={t.name}" for t in left]
-        limit = PATIENCE * self.seconds[f"pytest {folder}"]
-        return self._pytest(
-            ["-x", *failing, *_paths(folder)], limit, NPU_MUTANT=str(mutant)
+        reaching = _in_turn(
+            [t for t in tests if t.name and t.passed and mutant in t.reached]
         )
+        asked: list[Test] = []
+        while reaching and sum(t.seconds for t in asked) < ASKED_S:
+            asked.append(reaching.pop(0))
+        if not asked:
+            return True, ""
+        start = self.seconds[f"pytest {folder}"] - sum(t.seconds for t in tests)
+        limit = max(LEAST_S, PATIENCE * (start + sum(t.seconds for t in asked)))
+        names = [t.name for t in asked]
+        return self._pytest(["-x", *names], limit, NPU_MUTANT=str(mutant))
+
+    def pytest_all(self, folder: str, mutant: int) -> tuple[bool, str]:
+        """All of the folder, where any test reaches it.
+
+        What a test reaches is not all that it depends on: a plan that an earlier test
+        made is used by later ones.
+        """
+        tests = self.tests[folder]
+        if not any(mutant in t.reached for t in tests):
+            return True, ""
+        failing = [f"--deselect={t.name}" for t in tests if not t.passed]
+        limit = PATIENCE * self.seconds[f"pytest {folder}"]
+        arguments = ["-x", *failing, *_paths(folder)]
+        return self._pytest(arguments, limit, NPU_MUTANT=str(mutant))
 
     def _pytest(
         self, arguments: list[str], limit: float | None, **env: str

@@ -122,10 +122,6 @@ def run(args: argparse.Namespace) -> int:
     print(f"built after {time.monotonic() - began:.0f} s", flush=True)
     rows: list[dict[str, str]] = []
     for place, (folder, orders) in enumerate(samples):
-        # What one does not use of its share of the time, the others have.
-        now = time.monotonic()
-        left = began + 60 * args.minutes - now
-        until = now + left / (len(samples) - place)
         if orders:
             under_tsan = judges.UNDER_TSAN[folder]
             build.build_under_tsan(under_tsan)
@@ -133,15 +129,28 @@ def run(args: argparse.Namespace) -> int:
                 build.run_suite(f"{suite}:thread")
         elif build.python:
             build.run_pytest(folder)
+        # What one does not use of its share of the time, the others have.
+        now = time.monotonic()
+        left = began + 60 * args.minutes - now
+        until = now + left / (len(samples) - place)
         planted = [
             m
             for m in samples[folder, orders]
             if m in numbers and numbers[m] not in refused
         ]
+        judged = {}
         for mutant in planted[: args.orders if orders else args.per_folder]:
             if time.monotonic() > until:
                 break
-            rows.append(_judged(build, folder, numbers[mutant], mutant))
+            judged[mutant] = _judged(build, folder, numbers[mutant], mutant)
+        if build.python and not orders:
+            for mutant, row in judged.items():
+                if not row["by"] and time.monotonic() < until:
+                    ok, out = build.pytest_all(folder, numbers[mutant])
+                    row["by"] = "" if ok else _first_failure("all of pytest", out)
+                    print(f"{mutant}\n  again: {row['by'] or 'SURVIVES'}", flush=True)
+        rows += judged.values()
+        _report(rows, args)
     return _report(rows, args)
 
 
