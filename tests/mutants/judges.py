@@ -10,11 +10,11 @@ WITH = {"taskqueue": ("taskqueue", "engine", "interop", "placement", "observe")}
 SUITES: dict[str, tuple[str, ...]] = {
     "taskqueue": (
         *("taskqueue", "engine", "interop", "placement", "observe"),
-        *("steady", "graph"),
+        *("steady", "graph", "faults"),
         *("interrupted", "sanitizer", "memory"),
     ),
-    "memory": ("memory", "steady", "graph"),
-    "graph": ("graph", "interrupted", "steady"),
+    "memory": ("memory", "steady", "graph", "faults"),
+    "graph": ("graph", "interrupted", "steady", "faults"),
     "sanitizer": ("sanitizer",),
     "ops": (),
     "distributed": (),
