@@ -18,6 +18,7 @@ import signal
 import socket
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
@@ -229,8 +230,11 @@ class Build:
         if not environment.is_symlink():
             environment.symlink_to(sys.prefix)
         python = f"-DPython_EXECUTABLE={environment}/bin/python"
-        release = "-DCMAKE_BUILD_TYPE=Release"
-        must(call([*command, "-B", self.extension_build, python, release], self.tree))
+        # The compiler by the name that installing calls it by, for ccache, too.
+        compiler = shutil.which(sysconfig.get_config_var("CXX").split()[0])
+        options = [python, "-DCMAKE_BUILD_TYPE=Release"]
+        options += [f"-DCMAKE_CXX_COMPILER={compiler}"] if compiler else []
+        must(call([*command, "-B", self.extension_build, *options], self.tree))
         # The copy comes before an editable installation, for children too.
         site = self.work / "site"
         site.mkdir(exist_ok=True)
@@ -346,10 +350,10 @@ class Build:
 
     @contextlib.contextmanager
     def _notes(self) -> Iterator[Path]:
-        notes = self.work / "reached"
-        notes.write_bytes(bytes(self.numbers + 1))
-        yield notes
-        notes.unlink()
+        with tempfile.NamedTemporaryFile(dir=self.work) as notes:
+            path = Path(notes.name)
+            path.write_bytes(bytes(self.numbers + 1))
+            yield path
 
     numbers = 0  # the largest number of a mutant
 

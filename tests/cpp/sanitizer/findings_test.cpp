@@ -88,6 +88,9 @@ TEST(Finding, NamesBothLaunchesAndTheLinesOfTheBlock) {
   EXPECT_TRUE(use.first.device == 0 && use.first.stream == 90);
   EXPECT_EQ(use.second.site.site, 50);
   EXPECT_EQ(use.second.op, kRead.name);
+  // What was freed is what is used now.
+  EXPECT_TRUE(use.first.lo == use.second.lo && use.first.hi == use.second.hi);
+  EXPECT_TRUE(use.second.hi > use.second.lo);
 }
 
 TEST(Finding, OfAUseAfterFreeNamesTheDevicesOfBoth) {
@@ -446,6 +449,26 @@ TEST(Sanitizer, LooksAgainForMemoryWhenSomebodyHasBeenAsked) {
   for (Stream* s : {&w.one, &w.two}) submit(*s, kWrite, {word(w.memory)});
   EXPECT_EQ(w.sanitizer.counts().findings, 1);
   EXPECT_EQ(w.sanitizer.counts().accesses, 1);
+}
+
+TEST(Sanitizer, RefusesNoTaskWhereItIsClearedByWhoeverIsTold) {
+  static std::vector<uint64_t> ran;
+  ran.clear();
+  static const npu_kernel kWriteAndNote{
+      [](const npu_kernel*, const uint64_t* words, npu_failure*) {
+        ran.push_back(words[1]);
+        return int(NPU_OK);
+      },
+      "test::note", &check::kWriteView, 1};
+  World w([](const Finding*, size_t) {
+    asked_->sanitizer.clear();
+    return false;
+  });
+  asked_ = &w;
+  submit(w.one, kWrite, {word(w.memory)});
+  submit(w.two, kWriteAndNote, {word(w.memory), 7});
+  w.two.stop();
+  EXPECT_TRUE(ran == std::vector<uint64_t>({7}));
 }
 
 // Memory that a capture frees may be used by its graph at each replay, and by
