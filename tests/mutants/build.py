@@ -273,10 +273,11 @@ class Build:
         """`name` ends in ":thread" for the suite under ThreadSanitizer."""
         suite, _, sanitizer = name.partition(":")
         build = self.tsan_build if sanitizer else self.core_build
-        path = build / "tests" / "cpp" / f"{suite}_tests"
-        return call(
-            [path, "-x"], self.tree, limit, TSAN_OPTIONS="halt_on_error=1", **env
-        )
+        folder = build / "tests" / "cpp"
+        if suite in judges.DRIVERS:
+            env["NPU_DRIVER"] = str(folder / judges.DRIVERS[suite])
+        env["TSAN_OPTIONS"] = "halt_on_error=1"
+        return call([folder / f"{suite}_tests", "-x"], self.tree, limit, **env)
 
     def run_pytest(self, folder: str) -> None:
         """Run the folder's Python tests without a mutant."""

@@ -10,15 +10,17 @@ WITH = {"taskqueue": ("taskqueue", "engine", "interop", "placement", "observe")}
 SUITES: dict[str, tuple[str, ...]] = {
     "taskqueue": (
         *("taskqueue", "engine", "interop", "placement", "observe"),
-        *("steady", "graph", "faults"),
+        *("steady", "graph", "faults", "late"),
         *("interrupted", "sanitizer", "memory"),
     ),
     "memory": ("memory", "steady", "graph", "faults"),
-    "graph": ("graph", "interrupted", "steady", "faults"),
+    "graph": ("graph", "interrupted", "steady", "faults", "late"),
     "sanitizer": ("sanitizer",),
     "ops": (),
     "distributed": (),
 }
+# On a driver of the tests, where a suite is of one.
+DRIVERS = {"late": "libnpu_by_hand.so"}
 # Those of them that share data between threads, for memory orders.
 UNDER_TSAN: dict[str, tuple[str, ...]] = {
     "taskqueue": ("taskqueue", "engine", "interop", "placement", "observe", "graph"),

@@ -75,11 +75,10 @@ TEST(RecordStream, WaitsForTheStreamThatIsLeftWhateverIsRecordedMeanwhile) {
     drain(ends);
     EXPECT_TRUE(take(memory, 4096, first_stream())->ptr != address);
 
-    for (int i = 0; i < 3; ++i) {
-      Block* other = take(memory, 8192, first_stream());
-      memory.record_stream(other, ends);
-      memory.free(other);
-    }
+    Block* const others[] = {take(memory, 8192, first_stream()),
+                             take(memory, 8192, first_stream())};
+    for (Block* other : others) memory.record_stream(other, ends);
+    for (Block* other : others) memory.free(other);
     EXPECT_TRUE(take(memory, 4096, first_stream())->ptr != address);
     staying.open();
     drain(stays);
