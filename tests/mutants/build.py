@@ -86,7 +86,9 @@ class Zygote:
         command = [sys.executable, "-c", code, str(support)]
         off = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
         with theirs:
-            self.process = subprocess.Popen(command, stdin=theirs, env={**env, **off})
+            self.process = subprocess.Popen(
+                command, stdin=theirs.fileno(), env={**env, **off}
+            )
 
     def pytest(
         self,
@@ -194,7 +196,7 @@ class Build:
                 texts[path] = mutate.plant((ROOT / path).read_text(), of_file)
             copy_tree(self.tree, texts)
             if not configured:
-                self._configure()
+                self._configure_all()
                 configured = True
             out = self._build(self.core_build, [f"{suite}_tests" for suite in suites])
             if not out and self.python:
@@ -213,16 +215,17 @@ class Build:
 
     def build_under_tsan(self, suites: Iterable[str]) -> None:
         """Build what was planted with ThreadSanitizer, too."""
-        core = [self.cmake, "-S", self.tree, "-G", "Ninja", "-DNPU_CORE_ONLY=ON"]
-        tsan = ["-B", self.tsan_build, "-DNPU_SANITIZER=thread"]
-        must(call([*core, *tsan], self.tree))
+        core = "-DNPU_CORE_ONLY=ON"
+        self._configure(self.tsan_build, core, "-DNPU_SANITIZER=thread")
         out = self._build(self.tsan_build, [f"{suite}_tests" for suite in suites])
         must((not out, out))
 
-    def _configure(self) -> None:
-        command = [self.cmake, "-S", self.tree, "-G", "Ninja"]
-        core = [*command, "-DNPU_CORE_ONLY=ON"]
-        must(call([*core, "-B", self.core_build], self.tree))
+    def _configure(self, build: Path, *options: str) -> None:
+        places: list[str | Path] = ["-S", self.tree, "-B", build]
+        must(call([self.cmake, *places, "-G", "Ninja", *options], self.tree))
+
+    def _configure_all(self) -> None:
+        self._configure(self.core_build, "-DNPU_CORE_ONLY=ON")
         if not self.python:
             return
         # By a path below the copy, as in a clone with an environment of its own.
@@ -234,7 +237,7 @@ class Build:
         compiler = shutil.which(sysconfig.get_config_var("CXX").split()[0])
         options = [python, "-DCMAKE_BUILD_TYPE=Release"]
         options += [f"-DCMAKE_CXX_COMPILER={compiler}"] if compiler else []
-        must(call([*command, "-B", self.extension_build, *options], self.tree))
+        self._configure(self.extension_build, *options)
         # The copy comes before an editable installation, for children too.
         site = self.work / "site"
         site.mkdir(exist_ok=True)
@@ -249,7 +252,14 @@ class Build:
         """Return what the compiler says against it; "" where nothing."""
         if not targets:
             return ""
-        command = [self.cmake, "--build", where, "-j", str(self.jobs), "--target"]
+        command: list[str | Path] = [
+            self.cmake,
+            "--build",
+            where,
+            "-j",
+            str(self.jobs),
+            "--target",
+        ]
         began = time.monotonic()
         # The rest, too: all that it refuses is known at once.
         ok, out = call([*command, *targets, "--", "-k", "0"], self.tree)
