@@ -150,7 +150,7 @@ def run(args: argparse.Namespace) -> int:
                     row["by"] = "" if ok else _first_failure("all of pytest", out)
                     print(f"{mutant}\n  again: {row['by'] or 'SURVIVES'}", flush=True)
         rows += judged.values()
-        _report(rows, args)
+        _write(rows, args)
     return _report(rows, args)
 
 
@@ -165,13 +165,24 @@ def _judged(
     return {"folder": folder, "kind": kind, "mutant": str(mutant), "by": by}
 
 
-def _report(rows: list[dict[str, str]], args: argparse.Namespace) -> int:
+def _figures(rows: list[dict[str, str]]) -> dict[str, dict[str, dict[str, int]]]:
+    """Return how many were killed and planted, by folder and kind."""
     folders: dict[str, dict[str, dict[str, int]]] = {}
     for row in rows:
         figures = folders.setdefault(row["folder"], {})
         figure = figures.setdefault(row["kind"], {"killed": 0, "planted": 0})
         figure["planted"] += 1
         figure["killed"] += bool(row["by"])
+    return folders
+
+
+def _write(rows: list[dict[str, str]], args: argparse.Namespace) -> None:
+    result = {"seed": args.seed, "folders": _figures(rows), "mutants": rows}
+    (args.work / "results.json").write_text(json.dumps(result, indent=1))
+
+
+def _report(rows: list[dict[str, str]], args: argparse.Namespace) -> int:
+    folders = _figures(rows)
     print(
         "\n| folder | planted are | killed | planted | share |\n|---|---|---|---|---|"
     )
@@ -184,9 +195,6 @@ def _report(rows: list[dict[str, str]], args: argparse.Namespace) -> int:
         if not row["by"]:
             print(f"survives: {row['mutant']}")
     print(f"seed {args.seed}")
-    (args.work / "results.json").write_text(
-        json.dumps({"seed": args.seed, "folders": folders, "mutants": rows}, indent=1)
-    )
     # A folder with good tests is no excuse for another.
     mistakes = [f["mistakes"] for f in folders.values() if "mistakes" in f]
     shares = [f["killed"] / f["planted"] for f in mistakes]
