@@ -103,7 +103,7 @@ class FreedAheadProgram : public Program {
   }
 
  private:
-  static constexpr uint64_t kValues = 3;
+  static constexpr int kValues = 3;
 
   Slot slots_[2];
   RingControl<model::Atomic> control_;
