@@ -451,26 +451,6 @@ TEST(Sanitizer, LooksAgainForMemoryWhenSomebodyHasBeenAsked) {
   EXPECT_EQ(w.sanitizer.counts().accesses, 1);
 }
 
-TEST(Sanitizer, RefusesNoTaskWhereItIsClearedByWhoeverIsTold) {
-  static std::vector<uint64_t> ran;
-  ran.clear();
-  static const npu_kernel kWriteAndNote{
-      [](const npu_kernel*, const uint64_t* words, npu_failure*) {
-        ran.push_back(words[1]);
-        return int(NPU_OK);
-      },
-      "test::note", &check::kWriteView, 1};
-  World w([](const Finding*, size_t) {
-    asked_->sanitizer.clear();
-    return false;
-  });
-  asked_ = &w;
-  submit(w.one, kWrite, {word(w.memory)});
-  submit(w.two, kWriteAndNote, {word(w.memory), 7});
-  w.two.stop();
-  EXPECT_TRUE(ran == std::vector<uint64_t>({7}));
-}
-
 // Memory that a capture frees may be used by its graph at each replay, and by
 // nobody else.
 TEST(Sanitizer, LetsReplaysUseWhatTheirCaptureFreed) {
