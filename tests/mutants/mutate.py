@@ -1,7 +1,11 @@
-"""Which small mistakes could be made in a C++ file: classical mutation operators.
+"""Which small mistakes could be made in a C++ file: classical mutation operators,
+and weaker memory orders.
 
 They look at the text, which clang-format has put into one shape: an operator
-of two operands has spaces around it, a template's brackets have none.
+of two operands has spaces around it, a template's brackets have none. Many
+mistakes are compiled into one program (`plant`), each behind its number
+(switch.h): a mistake is a piece of the text, an expression or a statement, and
+what it becomes.
 """
 
 from __future__ import annotations
@@ -21,7 +25,7 @@ _NOT_CODE = re.compile(
 # what is fast: other words, limits or hints are no mistakes a test must see.
 _LEFT_OUT = re.compile(
     r"\b(f?printf|snprintf|perror|static_assert|constexpr|template|using|typedef"
-    r"|operator|alignas|namespace|prefetch\w*|pause|memory_order_\w+\)\) \{)\b"
+    r"|operator|alignas|namespace|prefetch\w*|pause)\b"
 )
 _BINARY = {
     " < ": " <= ",
@@ -40,6 +44,17 @@ _BINARY = {
     " -= ": " += ",
     " |= ": " &= ",
 }
+# To the next weaker order that the standard allows there; the rest says why in a
+# comment, and a model or ThreadSanitizer has to say it, too.
+_ORDERS = {
+    "acquire": "relaxed",
+    "release": "relaxed",
+    "acq_rel": "relaxed",
+    "seq_cst": "acq_rel",
+}
+_ORDER = re.compile(r"std::memory_order_(acquire|release|acq_rel|seq_cst)\b")
+# What seq_cst becomes where the operation is only half of acq_rel.
+_HALF = {"load": "acquire", "store": "release"}
 _BINARY_TEXT = re.compile("|".join(map(re.escape, _BINARY)))
 _CONDITION = re.compile(r"\b(if|while) \(")
 _CONSTANT = re.compile(r"(?<![\w.\"\[<])(0|1|2|true|false)(?![\w.\"\]>])")
@@ -60,12 +75,14 @@ _NO_WARNINGS = (
             *("empty-body", "parentheses", "type-limits", "sign-compare"),
             *("uninitialized", "maybe-uninitialized", "misleading-indentation"),
             *("return-type", "implicit-fallthrough", "bool-compare"),
-            "int-in-bool-context",
+            *("int-in-bool-context", "narrowing", "dangling-else"),
             *("array-bounds", "stringop-overflow", "logical-not-parentheses"),
         )
     )
+    + '#include "tests/mutants/switch.h"\n'
     + "#line 1\n"
 )
+ORDER = "order"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,13 +97,72 @@ class Mutant:
     new: str
     before: str  # the line, and what becomes of it, for people and lists
     after: str
+    # The expression or statement that has the change in it.
+    first: int
+    last: int
+    lines: range
 
-    def apply(self, text: str) -> str:
-        return _NO_WARNINGS + text[: self.begin] + self.new + text[self.end :]
+    @property
+    def is_order(self) -> bool:
+        return self.operator == ORDER
 
     def __str__(self) -> str:
         place = f"{self.path}:{self.line}: {self.operator}"
         return f"{place}: {self.before} -> {self.after}"
+
+
+def plant(text: str, numbered: dict[int, Mutant]) -> str:
+    """Return the text with all of these mutants of one file behind their numbers."""
+    # Outer ones first; where two pieces overlap, `without_overlaps` left one out.
+    order = sorted(numbered, key=lambda n: (numbered[n].first, -numbered[n].last))
+
+    def render(begin: int, end: int, inside: list[int]) -> str:
+        parts, at = [], begin
+        while inside:
+            n, mutant = inside[0], numbered[inside[0]]
+            within = [i for i in inside[1:] if numbered[i].last <= mutant.last]
+            inside = inside[1 + len(within) :]
+            original = render(mutant.first, mutant.last, within)
+            parts += [text[at : mutant.first], _switched(n, mutant, text, original)]
+            at = mutant.last
+        return "".join(parts) + text[at:end]
+
+    return _NO_WARNINGS + render(0, len(text), order)
+
+
+def without_overlaps(chosen: list[Mutant]) -> list[Mutant]:
+    """Leave out those whose piece crosses the piece of an earlier one."""
+    kept: list[Mutant] = []
+    for m in chosen:
+        crosses = (
+            o.first < m.first < o.last < m.last or m.first < o.first < m.last < o.last
+            for o in kept
+            if o.path == m.path
+        )
+        if not any(crosses):
+            kept.append(m)
+    return kept
+
+
+def _switched(n: int, mutant: Mutant, text: str, original: str) -> str:
+    if mutant.operator == "statement":
+        return f"{{ if (!npu_mutant({n})) {{ {original} }} }}"
+    changed = text[mutant.first : mutant.begin] + mutant.new
+    changed += text[mutant.end : mutant.last]
+    # On one line: what follows keeps its number.
+    changed = " ".join(_COMMENT_OR_STRING.sub(_no_comment, changed).split("\n"))
+    if mutant.operator in ("condition", "early return"):
+        changed, original = f"bool({changed})", f"bool({original})"
+    return f"(npu_mutant({n}) ? ({changed}) : ({original}))"
+
+
+_COMMENT_OR_STRING = re.compile(
+    r"""//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])'""", re.DOTALL
+)
+
+
+def _no_comment(match: re.Match[str]) -> str:
+    return " " if match[0].startswith("/") else match[0]
 
 
 def code_of(text: str) -> str:
@@ -133,8 +209,63 @@ def _in_parentheses(code: str, at: int) -> bool:
     return False
 
 
+# What an expression begins behind, read from its operator to the left.
+_BEFORE_EXPRESSION = re.compile(
+    r"(?:[;{},]|(?<!:):(?=\s)|\?(?=\s)| [-+*/|&^%]?=(?= )|<<=|\]\]"
+    r"|\b(?:return|else|do|throw|case))$"
+)
+_AFTER_EXPRESSION = re.compile(r"\s\?\s|\s:\s")
+_KEYWORD = re.compile(r"\b(?:if|while|for|switch)(?: constexpr)? $")
+
+
+def _expression(code: str, begin: int, end: int) -> tuple[int, int]:
+    """Return where the largest expression around an operator begins and ends."""
+    first = begin
+    while first > 0 and code[first - 1] not in "([{":
+        if _BEFORE_EXPRESSION.search(code, max(0, first - 16), first):
+            break
+        if code[first - 1] in ")]}":
+            opening = _opening(code, first - 1)
+            if _KEYWORD.search(code, max(0, opening - 20), opening):
+                break
+            first = opening
+        else:
+            first -= 1
+    last, depth = end, 0
+    while last < len(code):
+        c = code[last]
+        if depth == 0 and (c in ")]};," or _AFTER_EXPRESSION.match(code, last)):
+            break
+        depth += {"(": 1, "[": 1, "{": 1, ")": -1, "]": -1, "}": -1}.get(c, 0)
+        last += 1
+    while first < begin and code[first].isspace():
+        first += 1
+    return first, last
+
+
+def _opening(code: str, closing: int) -> int:
+    depth = 0
+    for at in range(closing, -1, -1):
+        depth += {")": 1, "]": 1, "}": 1, "(": -1, "[": -1, "{": -1}.get(code[at], 0)
+        if depth == 0:
+            return at
+    return 0
+
+
+def _weaker(code: str, m: re.Match[str]) -> str:
+    weaker = _ORDERS[m[1]]
+    if weaker == "acq_rel":
+        call = re.findall(
+            r"\.(load|store)\(", code[max(0, m.start() - 120) : m.start()]
+        )
+        weaker = _HALF.get(call[-1], weaker) if call else weaker
+    return f"std::memory_order_{weaker}"
+
+
 def _changes(code: str, text: str) -> Iterator[tuple[int, int, str, str]]:
     """Yield begin, end, new text and operator of each change."""
+    for m in _ORDER.finditer(code):
+        yield m.start(), m.end(), _weaker(code, m), ORDER
     for m in _BINARY_TEXT.finditer(code):
         yield m.start(), m.end(), _BINARY[m[0]], "operator"
     for m in _CONSTANT.finditer(code):
@@ -174,6 +305,11 @@ def mutants(root: Path, path: str) -> list[Mutant]:
         if _LEFT_OUT.search(before) or not before.startswith(" "):
             continue
         after = text[first:begin] + new + text[end:last]
+        piece = (begin, end)
+        if operator == "operator":
+            piece = _expression(code, begin, end)
+        if "#" in code[piece[0] : piece[1]]:
+            continue
         found.append(
             Mutant(
                 path,
@@ -184,6 +320,11 @@ def mutants(root: Path, path: str) -> list[Mutant]:
                 new,
                 " ".join(before.split()),
                 " ".join(after.split()),
+                *piece,
+                range(
+                    text.count("\n", 0, piece[0]) + 1,
+                    text.count("\n", 0, piece[1]) + 2,
+                ),
             )
         )
     return found
@@ -191,6 +332,6 @@ def mutants(root: Path, path: str) -> list[Mutant]:
 
 def in_folder(root: Path, folder: str) -> list[Mutant]:
     """Return all mutants of csrc/FOLDER, headers too, generators not."""
-    paths = sorted((root / "csrc" / folder).glob("*.cpp"))
-    paths += sorted((root / "csrc" / folder).glob("*.h"))
+    paths = sorted((root / "csrc" / folder).rglob("*.cpp"))
+    paths += sorted((root / "csrc" / folder).rglob("*.h"))
     return [m for p in paths for m in mutants(root, str(p.relative_to(root)))]

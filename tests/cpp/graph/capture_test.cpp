@@ -8,6 +8,7 @@
 #include "csrc/engine/stream_pools.h"
 #include "csrc/graph/describe.h"
 #include "csrc/graph/graph.h"
+#include "csrc/graph/lifetime.h"
 #include "csrc/stats/segment.h"
 #include "csrc/taskqueue/host_wait.h"
 #include "tests/cpp/check.h"
@@ -244,6 +245,30 @@ TEST(Capture, GivesEachReplayFreshRandomNumbersOfEachSource) {
 
   EXPECT_TRUE(got == std::vector<uint64_t>({100, 0, 101, 0, 100, 4, 101, 2,  //
                                             100, 12, 101, 4, 100, 16, 101, 6}));
+}
+
+TEST(Capture, EndsEachOfItsOwnKernelsOnceWithItsGraph) {
+  static int ended;
+  ended = 0;
+  Stream& stream = side_stream();
+  set_own_kernel_hook([](const npu_kernel*) {
+    return OwnKernel{&kNoteDraw, [](npu_kernel*) { ++ended; }, -1};
+  });
+  std::vector<uint64_t> got;
+  {
+    Graph graph;
+    graph.capture_begin(stream, 0, CaptureMode::kGlobal);
+    for (int i = 0; i < 3; ++i) submit(stream, kNoteDraw, {word(&got), 1, 2});
+    graph.capture_end(stream);
+    Stream* failed = nullptr;
+    EXPECT_TRUE(graph.replay(stream, failed));
+    wait(stream);
+    EXPECT_EQ(ended, 0);
+  }
+  set_own_kernel_hook(nullptr);
+  collect_graphs();
+  EXPECT_EQ(got.size(), 6);
+  EXPECT_EQ(ended, 3);
 }
 
 TEST(Capture, DescribesItsNodes) {

@@ -6,6 +6,7 @@
 
 #include "csrc/engine/engine.h"
 #include "csrc/graph/graph.h"
+#include "csrc/observe/observer.h"
 #include "tests/cpp/check.h"
 #include "tests/cpp/graph/lanes.h"
 #include "tests/cpp/kernels.h"
@@ -24,6 +25,28 @@ using check::side_stream;
 using check::submit;
 using check::wait;
 using check::word;
+
+// Who watches may raise then, for each of them.
+TEST(Graph, TellsWhoWatchesThatItIsQueuedOnEachOfItsStreams) {
+  struct Watching final : Observer {
+    std::vector<const Stream*> told;
+    void published(Stream& stream, bool) override { told.push_back(&stream); }
+  } watching;
+  std::vector<uint64_t> got;
+  Stream &a = side_stream(), &b = side_stream();
+  Graph graph;
+  capture_two_lanes(graph, a, b, got);
+  set_observer(&watching);
+  for (Stream* stream : {&a, &b}) stream->set_observed(true);
+  EXPECT_TRUE(replay(graph, a));
+  for (Stream* stream : {&a, &b}) {
+    wait(*stream);
+    stream->set_observed(false);
+  }
+  set_observer(nullptr);
+  EXPECT_TRUE(watching.told == std::vector<const Stream*>({&a, &b}));
+  EXPECT_TRUE(got == std::vector<uint64_t>({1, 2, 3}));
+}
 
 TEST(Graph, RunsNothingBeforeItsReplay) {
   std::vector<uint64_t> got;

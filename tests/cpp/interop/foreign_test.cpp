@@ -10,6 +10,7 @@
 
 #include "csrc/observe/observer.h"
 #include "csrc/observe/work_names.h"
+#include "csrc/stats/segment.h"
 #include "csrc/taskqueue/deferred_delete.h"
 #include "csrc/taskqueue/stream.h"
 #include "csrc/taskqueue/task_sink.h"
@@ -187,6 +188,17 @@ TEST(Foreign, NamesAreKeptOnce) {
   EXPECT_EQ(std::string(kept), "test::interned");
   EXPECT_TRUE(intern_name("test::interned") == kept);
   EXPECT_TRUE(intern_name(name) != kept);
+}
+
+TEST(Foreign, NamesCanBeReadByOtherProcesses) {
+  const char* const kept = intern_name("test::published");
+  int found = 0;
+  for (const NameEntry& entry : segment().names)
+    if (entry.key.load() == uint64_t(reinterpret_cast<uintptr_t>(kept))) {
+      EXPECT_EQ(std::string(entry.text), "test::published");
+      ++found;
+    }
+  EXPECT_EQ(found, 1);
 }
 
 // A capture that has ended meanwhile, or has no memory, takes no task.

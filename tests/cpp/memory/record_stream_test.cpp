@@ -55,6 +55,37 @@ TEST(RecordStream, KeepsAFreedBlockUntilTheOtherStreamIsDone) {
   }
 }
 
+// Two streams use a block, and one of them is done. What was noted of that one
+// is used again for other blocks, and the block still waits for the other.
+TEST(RecordStream, WaitsForTheStreamThatIsLeftWhateverIsRecordedMeanwhile) {
+  Stream& third = *find_stream(0, int64_t(StreamPool::kNormal) << 5 | 1);
+  for (const bool second_ends_first : {false, true}) {
+    auto memory = make_allocator();
+    Gate ending, staying;
+    Stream& ends = second_ends_first ? second_stream() : third;
+    Stream& stays = second_ends_first ? third : second_stream();
+    Block* block = take(memory, 4096, first_stream());
+    void* const address = block->ptr;
+    hold(ends, ending);
+    hold(stays, staying);
+    memory.record_stream(block, second_stream());
+    memory.record_stream(block, third);
+    memory.free(block);
+    ending.open();
+    drain(ends);
+    EXPECT_TRUE(take(memory, 4096, first_stream())->ptr != address);
+
+    Block* const others[] = {take(memory, 8192, first_stream()),
+                             take(memory, 8192, first_stream())};
+    for (Block* other : others) memory.record_stream(other, ends);
+    for (Block* other : others) memory.free(other);
+    EXPECT_TRUE(take(memory, 4096, first_stream())->ptr != address);
+    staying.open();
+    drain(stays);
+    EXPECT_TRUE(take(memory, 4096, first_stream())->ptr == address);
+  }
+}
+
 TEST(RecordStream, CountsWorkQueuedUpToTheFreeAndNoLater) {
   auto memory = make_allocator();
   Gate gate;

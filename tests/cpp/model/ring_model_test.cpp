@@ -69,6 +69,48 @@ class RingProgram : public Program {
   Tested ring_{slots_, kCapacity, control_};
 };
 
+// A consumer that looks ahead, as one whose driver ends tasks later: it reads
+// each value where it lies, says so, and gives no slot back. A thread that has
+// heard it says on its behalf that the slots are free.
+class FreedAheadProgram : public Program {
+ public:
+  FreedAheadProgram() {
+    control_.known_head.label(kKnownHead);
+    for (auto& slot : slots_) slot.lap.label(kLap);
+  }
+  int threads() const override { return 3; }
+
+  void thread(int id) override {
+    if (id == 0) {
+      for (int value = 0; value < kValues; ++value) {
+        uint64_t p;
+        while ((p = ring_.claim()) == kRingFull) model::yield();
+        ring_.slot(p).value.set(value);
+        ring_.publish(p);
+      }
+    } else if (id == 1) {
+      uint64_t read;
+      while (!(read = read_.load(std::memory_order_acquire))) model::yield();
+      ring_.freed(read);
+    } else {
+      for (uint64_t p = 0; p < kValues; ++p) {
+        Slot* slot;
+        while (!(slot = ring_.at(p))) model::yield();
+        model::require(slot->value.get() == int(p), "out of order");
+        read_.store(p + 1, std::memory_order_release);
+      }
+    }
+  }
+
+ private:
+  static constexpr int kValues = 3;
+
+  Slot slots_[2];
+  RingControl<model::Atomic> control_;
+  Ring<Slot, model::System> ring_{slots_, 2, control_};
+  model::Atomic<uint64_t> read_{0};
+};
+
 template <int kProducers, int kEach, int kCapacity>
 Outcome explore(const Limits& limits, const Mutant& mutant = {},
                 Consumer consumer = Consumer::kCorrect) {
@@ -92,6 +134,23 @@ TEST(RingModel, HoldsForTwoProducersWithRoom) {
 }
 TEST(RingModel, HoldsForThreeProducers) {
   expect_correct("3 x 1, capacity 2", explore<3, 1, 2>({1, 1}));
+}
+
+Outcome explore_freed_ahead(const Mutant& mutant = {}) {
+  return model::explore({1, 1}, mutant, Fences::kAsymmetric,
+                        [] { return std::make_unique<FreedAheadProgram>(); });
+}
+
+TEST(RingModel, HoldsForAConsumerWhoseSlotsAnotherThreadFrees) {
+  expect_correct("1 x 3, capacity 2, freed ahead", explore_freed_ahead());
+}
+TEST(RingModel, FindsSlotsThatAreFreedWithoutRelease) {
+  expect_found("freed", explore_freed_ahead(
+                            {kKnownHead, Operation::kStore, Effect::kRelax}));
+}
+TEST(RingModel, FindsALookAheadWithoutAcquire) {
+  expect_found("at",
+               explore_freed_ahead({kLap, Operation::kLoad, Effect::kRelax}));
 }
 
 void expect_mutant_found(const char* name, const Mutant& mutant) {

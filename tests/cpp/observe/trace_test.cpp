@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <functional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "csrc/base/clock.h"
@@ -211,6 +212,37 @@ TEST(Trace, StaysInTheFolderThatAskedForItOnly) {
   EXPECT_EQ(ended.code, 0);
   EXPECT_TRUE(ended.err.starts_with(own + "/"));
   EXPECT_TRUE(access(ended.err.c_str(), F_OK) != 0);
+}
+
+TEST(Trace, OfALivingProcessStaysWhereItIsWhenAnotherOneStarts) {
+  unsetenv("NPU_TRACE_DIR");
+  int opened[2], others[2];
+  if (pipe(opened) || pipe(others)) abort();
+  const auto living = [&] {
+    submit(current_stream(0), kNothing, {});
+    const std::string path = "/dev/shm/npu_dispatch-trace-" +
+                             std::to_string(getuid()) + "/" +
+                             std::to_string(getpid());
+    char byte = access(path.c_str(), F_OK) ? 'n' : 'y';
+    if (write(opened[1], &byte, 1) != 1 || read(others[0], &byte, 1) != 1)
+      return 1;
+    return access(path.c_str(), F_OK) ? 2 : 0;
+  };
+  const auto starting = [&] {
+    submit(current_stream(0), kNothing, {});
+    return 0;
+  };
+  check::Ended first{}, second{};
+  std::thread thread([&] { first = check::in_child(living); });
+  char byte = 0;
+  EXPECT_EQ(read(opened[0], &byte, 1), 1);
+  EXPECT_EQ(byte, 'y');
+  second = check::in_child(starting);
+  EXPECT_EQ(write(others[1], &byte, 1), 1);
+  thread.join();
+  EXPECT_EQ(second.code, 0);
+  EXPECT_EQ(first.code, 0);
+  for (const int end : {opened[0], opened[1], others[0], others[1]}) close(end);
 }
 
 TEST(Trace, BeginsAndEndsWhenAnotherProcessSaysSo) {

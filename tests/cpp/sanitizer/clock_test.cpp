@@ -38,6 +38,14 @@ TEST(ClockHistory, KnowsWhatWasKnownAtEachMoment) {
   EXPECT_EQ(history.now()[1], 9);
 }
 
+TEST(ClockHistory, GivesNoMomentAwayForOneThatTaughtNothing) {
+  ClockHistory history;
+  history.join(10, at(1, 5), 0);
+  for (uint64_t i = 20; i < 2000; ++i) history.join(i, at(1, 5), 0);
+  EXPECT_EQ(history.before(10)[1], 0);
+  EXPECT_EQ(history.before(11)[1], 5);
+}
+
 // Of a long history the oldest moments are merged into the oldest one that is
 // kept.
 TEST(ClockHistory, KeepsTheNewest) {

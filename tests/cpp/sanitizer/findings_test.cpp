@@ -88,6 +88,9 @@ TEST(Finding, NamesBothLaunchesAndTheLinesOfTheBlock) {
   EXPECT_TRUE(use.first.device == 0 && use.first.stream == 90);
   EXPECT_EQ(use.second.site.site, 50);
   EXPECT_EQ(use.second.op, kRead.name);
+  // What was freed is what is used now.
+  EXPECT_TRUE(use.first.lo == use.second.lo && use.first.hi == use.second.hi);
+  EXPECT_TRUE(use.second.hi > use.second.lo);
 }
 
 TEST(Finding, OfAUseAfterFreeNamesTheDevicesOfBoth) {

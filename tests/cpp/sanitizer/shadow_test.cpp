@@ -128,6 +128,16 @@ TEST(Shadow, FindsBothOfTwoThatShareAPlaceInTheCache) {
   EXPECT_EQ(shadow.find(4096)->hi, 4608);
 }
 
+TEST(Shadow, NamesNoCallForMemoryThatNobodyTookOrFreedBefore) {
+  Shadow shadow;
+  const Region& fresh = shadow.give_out(4096, 512);
+  EXPECT_EQ(fresh.alloc_site, 0);
+  EXPECT_EQ(fresh.free_site, 0);
+  EXPECT_EQ(fresh.old_alloc_site, 0);
+  EXPECT_EQ(fresh.old_free_site, 0);
+  EXPECT_TRUE(fresh.live && !fresh.pinned && !fresh.captured);
+}
+
 TEST(Shadow, GivesTheSameBlockOutAgainAsItWas) {
   Shadow shadow;
   Region& first = shadow.give_out(4096, 512);

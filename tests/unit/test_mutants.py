@@ -1,0 +1,81 @@
+"""Mutants of one file are one program, and each behind its number is itself."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from missing import need_tool
+
+from tests.mutants import mutate
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAM = """\
+#include <stdio.h>
+#include <stdlib.h>
+
+namespace {
+int between(int low, int x, int high) {
+  if (x < low) return 0;
+  int above = 0;
+  while (low + above < x && x <= high) ++above;  // counts up
+  above += 10;
+  return above;
+}
+}  // namespace
+
+int main() {
+  printf("%d %d %d", between(2, 1, 9), between(2, 5, 9), between(2, 2, 1));
+}
+"""
+
+
+def test_a_program_with_all_mutants_is_the_program_until_one_is_chosen(
+    tmp_path: Path,
+) -> None:
+    compiler = need_tool("c++", "g++", "clang++", remedy="install a C++ compiler")
+    (tmp_path / "f.cpp").write_text(PROGRAM)
+    planted = mutate.without_overlaps(mutate.mutants(tmp_path, "f.cpp"))
+    numbered = dict(enumerate(planted, 1))
+    (tmp_path / "planted.cpp").write_text(mutate.plant(PROGRAM, numbered))
+    subprocess.run(
+        [compiler, "-std=c++20", f"-I{ROOT}", "planted.cpp", "-o", "planted"],
+        cwd=tmp_path, check=True,
+    )  # fmt: skip
+
+    def said(number: int) -> str:
+        env = {**os.environ, "NPU_MUTANT": str(number)}
+        try:
+            done = subprocess.run(
+                [tmp_path / "planted"], env=env, capture_output=True, timeout=1
+            )
+        except subprocess.TimeoutExpired:
+            return "hangs"
+        return done.stdout.decode()
+
+    assert said(0) == "0 13 10"
+    of = {f"{m.before} -> {m.after}": said(n) for n, m in numbered.items()}
+    assert of["if (x < low) return 0; -> if (x <= low) return 0;"] == "0 13 0"
+    assert of["if (x < low) return 0; -> if ((x < low) && false) return 0;"] == (
+        "10 13 10"
+    )
+    assert of["above += 10; -> above -= 10;"] == "0 -7 -10"
+    assert of["above += 10; -> ;"] == "0 3 0"
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("a.load(std::memory_order_acquire);", "a.load(std::memory_order_relaxed);"),
+        ("a.store(1, std::memory_order_seq_cst);", "std::memory_order_release"),
+        ("a.exchange(1, std::memory_order_seq_cst);", "std::memory_order_acq_rel"),
+    ],
+)
+def test_an_order_becomes_the_next_weaker_one_that_the_operation_may_have(
+    tmp_path: Path, before: str, after: str
+) -> None:
+    (tmp_path / "f.cpp").write_text(f"void f() {{\n  {before}\n}}\n")
+    (order,) = (m for m in mutate.mutants(tmp_path, "f.cpp") if m.is_order)
+    assert after in order.after
