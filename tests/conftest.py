@@ -37,7 +37,6 @@ SERIAL = (
     "unit/test_examples.py",
     "graphs/test_example.py",
     "aio/test_serve.py",
-    "sanitizer/test_programs_are_clean.py",
 )
 TESTS = Path(__file__).resolve().parent
 # All random inputs follow from it. The gate's are the same in every run; at night

@@ -6,6 +6,7 @@
 
 #include "csrc/engine/engine.h"
 #include "csrc/engine/stream_pools.h"
+#include "csrc/observe/observer.h"
 #include "tests/cpp/check.h"
 #include "tests/cpp/graph/lanes.h"
 #include "tests/cpp/kernels.h"
@@ -104,6 +105,22 @@ TEST(Update, HappensWhenItsStreamComesToIt) {
   wait(w.updating);
 
   EXPECT_TRUE(w.replayed() == Values({4, 5, 3}));
+}
+
+// Who watches may run the queue itself, and waits for what it is told of.
+TEST(Update, TellsWhoWatchesThatItIsQueued) {
+  struct Watching final : Observer {
+    std::vector<const Stream*> told;
+    void published(Stream& stream, bool) override { told.push_back(&stream); }
+  } watching;
+  World w;
+  set_observer(&watching);
+  w.updating.set_observed(true);
+  w.append(4, 5);
+  wait(w.updating);
+  w.updating.set_observed(false);
+  set_observer(nullptr);
+  EXPECT_TRUE(watching.told == std::vector<const Stream*>({&w.updating}));
 }
 
 TEST(Update, TheLastOfSeveralIsUsed) {
