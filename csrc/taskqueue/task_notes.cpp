@@ -35,11 +35,15 @@ TaskNotes::Running TaskNotes::begins(const Task& task, uint64_t position,
   StreamProfile* const profile = stream_.failed() ? nullptr : stream_.profile();
   if (profile) [[unlikely]]
     profile->starts(position);
+  // ticks() says that the readings of two threads may be out of order. Readers
+  // of traces and profiles count on their order.
+  begun = std::max({begun, task.stamp, last_end_});
   return {position,      task.stamp, begun, task.marks.launch_ticks,
           name_of(task), profile};
 }
 
 void TaskNotes::ends(const Task& task, const Running& running, uint64_t ended) {
+  ended = last_end_ = std::max(ended, running.begun);
   // A wait, or a note of the time, has no kernel and is no work of the device.
   if (running.profile && task.kernel) [[unlikely]]
     running.profile->ran(running.name, running.begun, ended);
@@ -79,10 +83,9 @@ void TaskNotes::trace(const Task& task, const Running& running,
   if (!wanted) return stream_.set_traced(false);
   TraceRecord record{};
   record.position = running.position;
-  // The clocks of two cores may differ by some ticks.
   record.submitted = running.stamp;
-  record.started = std::max({running.begun, running.stamp, last_traced_end_});
-  record.ended = last_traced_end_ = std::max(ended, record.started);
+  record.started = running.begun;
+  record.ended = ended;
   record.depth = uint32_t(stream_.tail() - running.position);
   record.kind = uint8_t(task.marks.kind);
   record.name = trace_name(running.name);

@@ -21,7 +21,8 @@ class TaskNotes {
  public:
   explicit TaskNotes(Stream& stream);
 
-  // What is kept of a task while it runs; all times are ticks.
+  // What is kept of a task while it runs; all times are ticks. No task begins
+  // before it was submitted or before the end of the one before it.
   struct Running {
     uint64_t position, stamp, begun;
     uint32_t launch_ticks;
@@ -43,7 +44,7 @@ class TaskNotes {
   Stream& stream_;
   const double ns_per_tick_;
   TickClock clock_;
-  uint64_t last_traced_end_ = 0;  // ticks
+  uint64_t last_end_ = 0;  // of a task with a stamp, in ticks
 };
 
 }  // namespace npu
