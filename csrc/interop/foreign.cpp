@@ -82,24 +82,24 @@ int run_captured(const npu_kernel* kernel, const uint64_t*,
   return static_cast<const ForeignKernel*>(kernel)->run_work(*failure);
 }
 
+// Ends work that nobody runs any more, or that no queue has taken.
+struct Release {
+  template <typename T>
+  void operator()(T* work) const {
+    work->release();
+    delete work;
+  }
+};
+
 void end_captured(npu_kernel* kernel) {
-  auto* const captured = static_cast<ForeignKernel*>(kernel);
-  captured->release();
-  delete captured;
+  Release()(static_cast<ForeignKernel*>(kernel));
 }
 
 bool capture(Stream& stream, ForeignWork work) {
-  auto kernel = std::make_unique<ForeignKernel>(&run_captured, std::move(work));
+  std::unique_ptr<ForeignKernel, Release> kernel(
+      new ForeignKernel(&run_captured, std::move(work)));
   Submission s;
-  try {
-    if (!stream.begin(kernel->n_words(), s, call_site())) {
-      kernel->release();
-      return false;
-    }
-  } catch (...) {
-    kernel->release();
-    throw;
-  }
+  if (!stream.begin(kernel->n_words(), s, call_site())) return false;
   kernel.release()->describe(s, TaskKind::kKernel);  // the graph owns it now
   stream.commit(s);
   return true;
@@ -125,18 +125,11 @@ const char* intern_name(std::string_view name) {
 
 bool submit_foreign(Stream& stream, ForeignWork work) {
   if (stream.sink()) return capture(stream, std::move(work));
-  auto task = std::make_unique<ForeignTask>(std::move(work));
+  std::unique_ptr<ForeignTask, Release> task(new ForeignTask(std::move(work)));
   Submission s;
-  try {
-    if (!task->submit(stream, s)) {
-      task->release();
-      return false;
-    }
-  } catch (...) {
-    task->release();
-    throw;
-  }
-  submitted().after({&stream, s.position + 1}, std::move(task));
+  if (!task->submit(stream, s)) return false;
+  submitted().after({&stream, s.position + 1},
+                    std::unique_ptr<ForeignTask>(task.release()));
   stream.after_commit(s);
   return true;
 }

@@ -122,3 +122,25 @@ def test_a_capture_refuses_a_collective(ranks):
             raise AssertionError("it was captured")
         """
     )
+
+
+def test_a_group_waits_for_all_that_it_has_queued(ranks):
+    ranks(
+        """
+        join("hccl")
+        gate = dist.new_group(backend="gloo")
+        peer, n = 1 - rank, 1 << 21
+        sent = torch.full((n,), rank + 1.).npu()
+        got, summed = torch.zeros(n).npu(), torch.full((n,), rank + 1.).npu()
+        if rank == 1:
+            dist.recv(torch.empty(1), 0, gate)  # rank 0 has queued everything
+        works = [dist.isend(sent, peer), dist.irecv(got, peer),
+                 dist.all_reduce(summed, async_op=True)]
+        if rank == 0:
+            dist.send(torch.ones(1), 1, gate)
+        dist.group.WORLD._wait_for_pending_works()
+        assert all(work.is_completed() for work in works)
+        for work in works: work.wait()
+        assert got.eq(peer + 1).all() and summed.eq(3).all()
+        """
+    )

@@ -266,6 +266,8 @@ TEST(Capture, EndsEachOfItsOwnKernelsOnceWithItsGraph) {
     EXPECT_EQ(ended, 0);
   }
   set_own_kernel_hook(nullptr);
+  // The graph might have run on any stream.
+  synchronize_device(0, WaitReason::kDeviceSync);
   collect_graphs();
   EXPECT_EQ(got.size(), 6);
   EXPECT_EQ(ended, 3);
