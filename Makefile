@@ -53,7 +53,7 @@ ifneq ($(NIGHTLY),)
 else
   export PYTHONHASHSEED := 0
 endif
-AND_QUICK := $(if $(NIGHTLY),,and not nightly)
+QUICK := $(if $(NIGHTLY),,-m "not nightly")
 # By what a minute tells: the quick ones first.
 STEPS := test test-sanitizers conformance \
   $(if $(NIGHTLY),torture compatibility test-delayed test-sanitized \
@@ -96,11 +96,9 @@ test-cpp: $(TOOLS)
 	$(BIN)/cmake --build build/core -j $(JOBS)
 	$(CTEST) --test-dir build/core
 
-# Two at a time, then those that measure, stress or share the whole machine.
+# Two at a time: a test that needs the machine for itself fails on a busy one, too.
 test-python: $(INSTALLED)
-	$(PY) -m pytest -n 2 --dist loadfile -m "not serial $(AND_QUICK)" \
-	  tests $(PYTEST_FLAGS)
-	$(PY) -m pytest -m "serial $(AND_QUICK)" tests $(PYTEST_FLAGS)
+	$(PY) -m pytest -n 2 --dist loadfile $(QUICK) tests $(PYTEST_FLAGS)
 
 # Correct programs give no report, nor do the processes that tests start.
 test-sanitized: export TORCH_NPU_SANITIZER = 1
@@ -114,7 +112,7 @@ test-delayed: bench-cpp test-python
 # The device is done before each line: nothing may count on work under way. Never
 # the tests that take minutes: their time is spent in programs that no line makes late.
 test-slow-host: export NPU_TEST_NIGHTLY :=
-test-slow-host: AND_QUICK := and not nightly
+test-slow-host: QUICK := -m "not nightly"
 test-slow-host: export PYTHONPATH := $(CURDIR)/tests/support:$(PYTHONPATH)
 test-slow-host: PYTEST_FLAGS += -p slow_lines
 test-slow-host: test-python

@@ -19,25 +19,6 @@ from zygote import seed_generators
 import npu_dispatch
 from npu_dispatch import _C
 
-# What needs the machine for itself, by folder and file: it measures, it fills
-# queues and memory until the machine is busy, it looks at what other processes
-# on the machine have open, or it counts threads and cores.
-SERIAL = (
-    "distributed",
-    "stress",
-    "observability",
-    "trace/test_top.py",
-    "trace/test_torch_profiler.py",
-    "differential/test_fuzz.py",
-    "api/test_fault.py",
-    "api/test_memory",
-    "api/test_bad_devices.py",
-    "unit/test_cores.py",
-    "unit/test_memory.py",
-    "unit/test_examples.py",
-    "graphs/test_example.py",
-    "aio/test_serve.py",
-)
 TESTS = Path(__file__).resolve().parent
 # All random inputs follow from it. The gate's are the same in every run; at night
 # the Makefile draws one.
@@ -58,14 +39,6 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(watchdog)
     if config.getoption("numprocesses", None):
         os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if item.path.is_relative_to(TESTS):
-            place = item.path.relative_to(TESTS).as_posix()
-            if place.startswith(SERIAL):
-                item.add_marker(pytest.mark.serial)
 
 
 @pytest.hookimpl(wrapper=True)

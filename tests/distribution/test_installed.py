@@ -82,7 +82,6 @@ def test_the_source_distribution_has_what_a_build_needs(source):
 
 
 @pytest.mark.nightly
-@pytest.mark.serial
 @pytest.mark.timeout(900)
 def test_the_wheel_has_the_package_and_nothing_else(wheel):
     names = zipfile.ZipFile(wheel).namelist()
@@ -110,7 +109,6 @@ ANSWERS = {"device": "3.0", "metrics": "NpuCollector", "page": "True"}
 
 
 @pytest.mark.nightly
-@pytest.mark.serial
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("kind", ["wheel", "source"])
 def test_it_works_in_an_empty_environment(kind, request, environment):

@@ -23,32 +23,26 @@ def long(n):
 """
 
 
-@pytest.fixture
-def python(fresh_python):
-    """Of a process's own from start to exit, which is what is tested."""
-    return fresh_python
-
-
-def test_exit_with_work_queued_finishes_it(python):
+def test_exit_with_work_queued_finishes_it(fresh_python):
     code = LONG + "long(30); print('left')"
 
-    assert python(code).stdout.strip() == "left"
+    assert fresh_python(code).stdout.strip() == "left"
 
 
-def test_exit_from_an_exception_with_work_queued(python):
-    result = python(LONG + "long(30); raise KeyError('mine')", check=False)
+def test_exit_from_an_exception_with_work_queued(fresh_python):
+    result = fresh_python(LONG + "long(30); raise KeyError('mine')", check=False)
 
     assert result.returncode == 1
     assert result.stderr.strip().endswith("KeyError: 'mine'")
 
 
-def test_an_error_nobody_saw_is_reported_at_exit(python):
+def test_an_error_nobody_saw_is_reported_at_exit(fresh_python):
     code = """
 import npu_dispatch, torch
 w, i = torch.ones(4, 2).npu(), torch.tensor([9]).npu()
 torch.nn.functional.embedding(i, w)
 """
-    assert "index out of range" in python(code).stderr
+    assert "index out of range" in fresh_python(code).stderr
 
 
 def test_a_forked_child_is_told_to_spawn(python):
@@ -197,7 +191,7 @@ async def wait():
         ("", "asyncio.run(wait())", AWAIT),
     ],
 )
-def test_ctrl_c_ends_a_wait(reason: str, wait: str, before: str, child_environment):
+def test_ctrl_c_ends_a_wait(reason: str, wait: str, before: str, python):
     # Nobody records what the queue waits for: nothing else ends the wait.
     program = f"""
 import os, torch
@@ -214,12 +208,7 @@ except KeyboardInterrupt:
     print("interrupted", flush=True)
     os._exit(7)
 """
-    child = subprocess.Popen(
-        [sys.executable, "-c", program],
-        env=child_environment(),
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    child = python.start("-c", program, stdout=subprocess.PIPE)
     try:
         segment = child.stdout.readline().strip()
         if reason:

@@ -11,18 +11,19 @@ import sys
 from pathlib import Path
 
 import pytest
+from interpreter import environment
 
 from npu_dispatch.diagnosis import doctor
 
 
-@pytest.fixture
-def examined(child_environment):
+@pytest.fixture(scope="module")
+def examined():
     """examined(NAME=value, before=function): the command's status and answer."""
 
     def run(before=None, command=(), **env):
         ended = subprocess.run(
             [*command, sys.executable, "-m", "npu_dispatch", "doctor", "--json"],
-            env=child_environment(**env),
+            env=environment(**env),
             preexec_fn=before,
             capture_output=True,
             text=True,
@@ -34,6 +35,27 @@ def examined(child_environment):
         return ended.returncode, answer
 
     return run
+
+
+@pytest.fixture(scope="module")
+def found(examined):
+    """Return what is found where many things are odd, each by itself."""
+
+    def limited():
+        resource.setrlimit(resource.RLIMIT_NOFILE, (128, 128))
+        resource.setrlimit(resource.RLIMIT_AS, (1 << 40, 1 << 40))
+
+    status, answer = examined(
+        before=limited,
+        TORCH_NPU_SANITIZER="yes please",
+        NPU_AUTOLOAD="0",
+        OMP_NUM_THREADS="1000",
+        NPU_DISPATCH_MEMORY="64M",
+        XDG_CACHE_HOME="/proc/nowhere",
+        CXX="/nowhere/g++",
+    )
+    assert (status == 0) == (not [f for f in answer["findings"] if f["problem"]])
+    return answer
 
 
 def told(answer, word):
@@ -113,16 +135,10 @@ def test_another_package_that_is_a_device_of_torchs(examined, tmp_path):
     assert status == (0 if answer["facts"].get("1 + 1 on npu") == "2.0" else 1)
 
 
-def test_variables_that_do_nothing_or_too_much(examined):
-    _, answer = examined(
-        TORCH_NPU_SANITIZER="yes please",
-        NPU_AUTOLOAD="0",
-        OMP_NUM_THREADS="1000",
-    )
-
-    assert told(answer, "TORCH_NPU_SANITIZER")["mend"] == "unset TORCH_NPU_SANITIZER"
-    assert "unset NPU_AUTOLOAD" in told(answer, "NPU_AUTOLOAD=0")["mend"]
-    assert told(answer, "OMP_NUM_THREADS=1000")["mend"] == "unset OMP_NUM_THREADS"
+def test_variables_that_do_nothing_or_too_much(found):
+    assert told(found, "TORCH_NPU_SANITIZER")["mend"] == "unset TORCH_NPU_SANITIZER"
+    assert "unset NPU_AUTOLOAD" in told(found, "NPU_AUTOLOAD=0")["mend"]
+    assert told(found, "OMP_NUM_THREADS=1000")["mend"] == "unset OMP_NUM_THREADS"
 
 
 def test_one_core(examined):
@@ -135,28 +151,18 @@ def test_one_core(examined):
     assert answer["facts"]["cores"] == "1"
 
 
-def test_limits_of_files_and_addresses(examined):
-    def limited():
-        resource.setrlimit(resource.RLIMIT_NOFILE, (128, 128))
-        resource.setrlimit(resource.RLIMIT_AS, (1 << 40, 1 << 40))
-
-    _, answer = examined(before=limited)
-
-    assert told(answer, "open 128 files")["mend"] == "ulimit -n 4096"
-    assert told(answer, "limited to 1024.0 GiB")["mend"] == "ulimit -v unlimited"
+def test_limits_of_files_and_addresses(found):
+    assert told(found, "open 128 files")["mend"] == "ulimit -n 4096"
+    assert told(found, "limited to 1024.0 GiB")["mend"] == "ulimit -v unlimited"
 
 
-def test_little_device_memory(examined):
-    status, answer = examined(NPU_DISPATCH_MEMORY="64M")
-
-    finding = told(answer, "64 MiB of memory")
-    assert status == 0 and "NPU_DISPATCH_MEMORY" in finding["mend"]
+def test_little_device_memory(found):
+    finding = told(found, "64 MiB of memory")
+    assert not finding["problem"] and "NPU_DISPATCH_MEMORY" in finding["mend"]
 
 
-def test_a_cache_that_cannot_be_written(examined):
-    _, answer = examined(XDG_CACHE_HOME="/proc/nowhere")
-
-    assert "XDG_CACHE_HOME" in told(answer, "/proc/nowhere")["mend"]
+def test_a_cache_that_cannot_be_written(found):
+    assert "XDG_CACHE_HOME" in told(found, "/proc/nowhere")["mend"]
 
 
 def test_no_home(monkeypatch):
@@ -164,19 +170,17 @@ def test_no_home(monkeypatch):
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setattr(Path, "home", no_home)
 
-    found = list(doctor._folders())
+    finding = next(iter(doctor._folders()))
 
-    assert "HOME is not set" in found[0].what and "XDG_CACHE_HOME" in found[0].mend
+    assert "HOME is not set" in finding.what and "XDG_CACHE_HOME" in finding.mend
 
 
 def no_home():
     raise RuntimeError("of a user whom the system does not know")
 
 
-def test_no_compiler(examined):
-    _, answer = examined(CXX="/nowhere/g++")
-
-    assert "apt-get install g++" in told(answer, "no compiler /nowhere/g++")["mend"]
+def test_no_compiler(found):
+    assert "apt-get install g++" in told(found, "no compiler /nowhere/g++")["mend"]
 
 
 def in_own_mounts(script):
@@ -208,10 +212,10 @@ def test_a_folder_of_statistics_that_is_none(examined):
     assert finding["mend"] == "sudo rm -r /dev/shm/npu_dispatch-0"
 
 
-def test_people_read_problems_first_and_what_mends_them(child_environment):
+def test_people_read_problems_first_and_what_mends_them():
     ended = subprocess.run(
         [sys.executable, "-m", "npu_dispatch", "doctor"],
-        env=child_environment(NPU_DRIVER="null", OMP_NUM_THREADS="1000"),
+        env=environment(NPU_DRIVER="null", OMP_NUM_THREADS="1000"),
         capture_output=True,
         text=True,
     )
