@@ -47,10 +47,21 @@ class Gate:
 
 
 @pytest.fixture
-def gate() -> Iterator[Gate]:
-    gate = Gate()
-    yield gate
-    gate.open()
+def new_gate() -> Iterator[Callable[[], Gate]]:
+    gates = []
+
+    def make() -> Gate:
+        gates.append(Gate())
+        return gates[-1]
+
+    yield make
+    for gate in gates:
+        gate.open()
+
+
+@pytest.fixture
+def gate(new_gate: Callable[[], Gate]) -> Gate:
+    return new_gate()
 
 
 @pytest.fixture

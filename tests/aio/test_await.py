@@ -233,6 +233,57 @@ async def test_other_coroutines_run_between_batches_of_completions(stream, gate)
     await asyncio.gather(*waiting)
 
 
+async def test_completions_that_arrive_within_a_turn_are_not_a_second_batch_in_it(
+    stream, gate, new_gate
+):
+    """The loop reads a pipe of ours between a batch and the port's descriptor.
+
+    Both descriptors become readable while a batch is left over, ours first. When ours
+    is read, the last of that batch are delivered and 128 more have arrived.
+    """
+    batch = 128
+    one, many = torch.npu.Stream(), torch.npu.Stream()
+    gates = {stream: gate, one: new_gate(), many: new_gate()}
+    for held, its_gate in gates.items():
+        its_gate.close(held)
+    resumed = 0
+
+    def arrive(at: torch.npu.Stream) -> None:
+        gates[at].open()
+        at.synchronize()
+
+    async def wait(at: torch.npu.Stream) -> None:
+        nonlocal resumed
+        await at
+        if resumed == 0:
+            os.write(writing, b"x")
+            arrive(one)
+        resumed += 1
+
+    def read() -> None:
+        os.read(reading, 1)
+        arrive(many)
+
+    reading, writing = os.pipe()
+    loop = asyncio.get_running_loop()
+    loop.add_reader(reading, read)
+    counts = {stream: 2 * batch + 44, one: 1, many: batch}
+    waiting = [
+        asyncio.ensure_future(wait(at)) for at, n in counts.items() for _ in range(n)
+    ]
+    await asyncio.sleep(0)
+    arrive(stream)
+    most, seen = 0, 0
+    while resumed < sum(counts.values()):
+        await asyncio.sleep(0)
+        most, seen = max(most, resumed - seen), resumed
+    assert most <= batch
+    await asyncio.gather(*waiting)
+    loop.remove_reader(reading)
+    os.close(reading)
+    os.close(writing)
+
+
 def test_awaiting_outside_of_a_loop_says_so(stream, gate):
     gate.close(stream)
     with pytest.raises(RuntimeError, match="no running event loop"):

@@ -35,7 +35,7 @@ class _Bridge:
         self._port = _C.CompletionPort()
         self._futures: dict[int, asyncio.Future[None]] = {}
         self._tokens = itertools.count()
-        self._more = False  # a call of _deliver() is scheduled
+        self._turn_is_taken = False  # no further batch in this turn of the loop
         loop.add_reader(self._port.fileno(), self._readable)
 
     def add(
@@ -49,18 +49,18 @@ class _Bridge:
         return future
 
     def _readable(self) -> None:
-        # If more is to come, this turn has had its batch already.
-        if not self._more and self._port.resolve(self._futures, _BATCH):
-            self._later()
+        # The descriptor stays readable, so a later turn takes what this one leaves.
+        if not self._turn_is_taken and self._port.resolve(self._futures, _BATCH):
+            self._turn_is_taken = True
+            asyncio.get_running_loop().call_soon(self._deliver)
 
     def _deliver(self) -> None:
-        self._more = False
-        if self._port.resolve(self._futures, _BATCH):
-            self._later()
+        more = self._port.resolve(self._futures, _BATCH)
+        # The descriptor may become readable in this very turn, behind this call.
+        asyncio.get_running_loop().call_soon(self._deliver if more else self._rest)
 
-    def _later(self) -> None:
-        self._more = True
-        asyncio.get_running_loop().call_soon(self._deliver)
+    def _rest(self) -> None:
+        self._turn_is_taken = False
 
 
 # A bridge does not refer to its loop, or neither would ever be freed.
