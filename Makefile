@@ -97,8 +97,10 @@ test-cpp: $(TOOLS)
 	$(CTEST) --test-dir build/core
 
 # Two at a time: a test that needs the machine for itself fails on a busy one, too.
+# A worker that dies ends the run: xdist may wait for its tests for ever.
 test-python: $(INSTALLED)
-	$(PY) -m pytest -n 2 --dist loadfile $(QUICK) tests $(PYTEST_FLAGS)
+	$(PY) -m pytest -n 2 --dist loadfile --max-worker-restart 0 $(QUICK) tests \
+	  $(PYTEST_FLAGS)
 
 # Correct programs give no report, nor do the processes that tests start.
 test-sanitized: export TORCH_NPU_SANITIZER = 1

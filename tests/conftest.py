@@ -12,6 +12,7 @@ import pytest
 import torch
 import watchdog
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 from interpreter import Forked, Spawned, environment, shared_zygote
 from missing import refuse_skip
 from zygote import seed_generators
@@ -54,6 +55,11 @@ def pytest_make_collect_report() -> Generator[None, Any, Any]:
     refuse_skip(report)
     return report
 
+
+# Hypothesis mixes constants of the modules that are loaded into its examples, and
+# which are loaded depends on the tests that this process has run before.
+_no_constants = providers._local_constants
+providers._get_local_constants = lambda: _no_constants
 
 # No database, which repeats what failed in an earlier run, and no check of how
 # fast examples are made: both are of the machine.

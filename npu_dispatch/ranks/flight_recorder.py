@@ -154,7 +154,8 @@ def dump_of(reader: StatsReader) -> Dump | None:
     }
 
 
-class _PlainUnpickler(pickle.Unpickler):
+# In Python: that of C makes its memo as large as the file says, up to tens of GB.
+class _PlainUnpickler(pickle._Unpickler):
     """It makes values only, so that a file cannot make it run code."""
 
     def find_class(self, module: str, name: str) -> Any:

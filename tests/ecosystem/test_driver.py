@@ -33,7 +33,7 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> str:
     )
 
 
-def test_the_example_in_c_trains_a_model(fresh_python: Spawned, toy: str) -> None:
+def test_the_example_in_c_trains_a_model(python: Spawned, toy: str) -> None:
     """Losses of a loop with two streams and a captured step equal cpu's."""
     code = """
 import copy, torch
@@ -70,11 +70,11 @@ start, end = (torch.npu.Event(enable_timing=True) for _ in range(2))
 start.record(); on_npu(x_npu); end.record(); end.synchronize()
 assert start.elapsed_time(end) > 0
 """
-    fresh_python(code, NPU_DRIVER=toy)
+    python(code, NPU_DRIVER=toy)
 
 
 def test_an_error_reported_late_names_the_line_and_the_next_work_runs(
-    fresh_python: Spawned, toy: str
+    python: Spawned, toy: str
 ) -> None:
     code = """
 import torch
@@ -93,7 +93,7 @@ else:
 torch.npu.clear_error()
 assert torch.equal((torch.arange(8, device="npu") + 1).cpu(), torch.arange(8) + 1)
 """
-    fresh_python(code, NPU_DRIVER=toy)
+    python(code, NPU_DRIVER=toy)
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ assert torch.equal((torch.arange(8, device="npu") + 1).cpu(), torch.arange(8) + 
     ],
 )
 def test_a_library_that_is_no_driver_is_refused(
-    fresh_python: Spawned, tmp_path: Path, source: str, says: str
+    python: Spawned, tmp_path: Path, source: str, says: str
 ) -> None:
     """import torch works; the first use says what is wrong; none is available."""
     (tmp_path / "bad.c").write_text(source)
@@ -137,4 +137,4 @@ else:
     raise SystemExit("no error")
 """
     library = compiled(tmp_path / "bad.c", tmp_path)
-    fresh_python(code, says, NPU_DRIVER=library)
+    python(code, says, NPU_DRIVER=library)

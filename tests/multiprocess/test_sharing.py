@@ -202,7 +202,7 @@ def test_the_sender_keeps_it_until_the_receiver_has_dropped_it(peer):
     assert held_bytes() == before
 
 
-def test_what_has_come_back_is_free_when_memory_runs_out(fresh_python):
+def test_what_has_come_back_is_free_when_memory_runs_out(python):
     code = (
         FORKED_WORKER
         + """\
@@ -222,7 +222,7 @@ def test_what_has_come_back_is_free_when_memory_runs_out(fresh_python):
     child.join()
 """
     )
-    result = fresh_python(code, NPU_DISPATCH_MEMORY="64M")
+    result = python(code, NPU_DISPATCH_MEMORY="64M")
 
     assert result.stdout.split() == ["kept", "0.0"]
 
@@ -355,7 +355,7 @@ def mp_with(context, tensor):
     return queue
 
 
-def test_a_fork_made_before_the_device_was_used_shares_it(fresh_python):
+def test_a_fork_made_before_the_device_was_used_shares_it(python):
     code = (
         FORKED_WORKER
         + """\
@@ -367,7 +367,7 @@ def test_a_fork_made_before_the_device_was_used_shares_it(fresh_python):
     print(x.tolist())
 """
     )
-    assert fresh_python(code).stdout.strip() == "[11.0, 11.0, 11.0]"
+    assert python(code).stdout.strip() == "[11.0, 11.0, 11.0]"
 
 
 def test_what_cannot_be_sent_says_so(peer):
@@ -404,7 +404,7 @@ def test_shared_memory_is_not_resized(peer):
         x.untyped_storage().resize_(64)
 
 
-def test_threads_that_launch_lose_nothing_while_memory_becomes_shared(fresh_python):
+def test_threads_that_launch_lose_nothing_while_memory_becomes_shared(python):
     """Neighbours of what is sent: the pages move while they are written."""
     code = """
 import threading
@@ -443,7 +443,7 @@ for t in threads:
     t.join()
 print(lost)
 """
-    assert fresh_python(code).stdout.strip() == "[]"
+    assert python(code).stdout.strip() == "[]"
 
 
 def test_the_next_of_the_process_is_not_confused_by_closed_numbers(peer):

@@ -61,7 +61,7 @@ def result(python: Spawned, code: str, sheet: str, **env: str):
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def test_times_follow_from_the_sheet(fresh_python: Spawned, sheet) -> None:
+def test_times_follow_from_the_sheet(python: Spawned, sheet) -> None:
     code = """
 n = 1024
 a, b, c = (torch.ones(n, n, device="npu") for _ in range(3))
@@ -79,7 +79,7 @@ print(json.dumps([
     timed(empty),
 ]))
 """
-    found = result(fresh_python, code, sheet())
+    found = result(python, code, sheet())
     n = 1024
     expected = [
         3 + 2 * n**3 / 2e6,  # FLOP by 2 TFLOP/s
@@ -93,7 +93,7 @@ print(json.dumps([
 
 
 def test_convolutions_and_lstm_layers_reach_a_stated_part(
-    fresh_python: Spawned, sheet, tmp_path: Path
+    python: Spawned, sheet, tmp_path: Path
 ) -> None:
     code = """
 x, w = torch.ones(8, 64, 64, 64, device="npu"), torch.ones(64, 64, 3, 3, device="npu")
@@ -108,7 +108,7 @@ with torch.no_grad():
     path = Path(sheet())
     parts = "step = 7\n[efficiency]\nconvolution = 0.5\nrecurrent = 0.25\n"
     path.write_text(path.read_text() + parts)
-    found = result(fresh_python, code, str(path))
+    found = result(python, code, str(path))
     convolution = 2 * 8 * 64 * 64**2 * 64 * 9
     lstm = 2 * 16 * 64 * 2 * 4 * 512 * 512
     assert found[0] == pytest.approx(3 + convolution / 1e6, rel=0.02)
@@ -116,7 +116,7 @@ with torch.no_grad():
     assert found[1] == pytest.approx(3 + 16 * 7 + lstm / 0.5e6, rel=0.05)
 
 
-def test_nothing_is_computed_and_zeros_are_read(fresh_python: Spawned, sheet) -> None:
+def test_nothing_is_computed_and_zeros_are_read(python: Spawned, sheet) -> None:
     code = """
 x = torch.full((1000,), 7.0, device="npu")
 pinned = torch.full((1000,), 5.0).pin_memory()
@@ -130,10 +130,10 @@ print(json.dumps([
     x.tolist()[:2], len(x.nonzero()),
 ]))
 """
-    assert result(fresh_python, code, sheet()) == [0, 0, 0, 0, 5, False, [0, 0], 0]
+    assert result(python, code, sheet()) == [0, 0, 0, 0, 5, False, [0, 0], 0]
 
 
-def test_computing_besides_gives_what_cpu_gives(fresh_python: Spawned, sheet) -> None:
+def test_computing_besides_gives_what_cpu_gives(python: Spawned, sheet) -> None:
     code = """
 import copy
 torch.manual_seed(0)
@@ -159,13 +159,13 @@ except (IndexError, RuntimeError) as error:
 print(json.dumps([*losses, raised]))
 """
     on_cpu, on_npu, raised = result(
-        fresh_python, code, sheet(), NPU_EMULATED_COMPUTE="real"
+        python, code, sheet(), NPU_EMULATED_COMPUTE="real"
     )
     assert on_npu == pytest.approx(on_cpu, rel=1e-5) and on_cpu > 0
     assert "out of" in raised
 
 
-def test_memory_ends_where_the_sheet_says(fresh_python: Spawned, sheet) -> None:
+def test_memory_ends_where_the_sheet_says(python: Spawned, sheet) -> None:
     code = """
 gib = 1 << 30
 held = [torch.empty(gib, dtype=torch.uint8, device="npu") for _ in range(39)]
@@ -177,10 +177,10 @@ except torch.OutOfMemoryError:
 total = torch.npu.get_device_properties(0).total_memory
 print(json.dumps([refused, total / gib, torch.npu.mem_get_info()[1] / gib]))
 """
-    assert result(fresh_python, code, sheet(gib=40)) == [True, 40, 40]
+    assert result(python, code, sheet(gib=40)) == [True, 40, 40]
 
 
-def test_a_faster_device_is_never_slower(fresh_python: Spawned, sheet) -> None:
+def test_a_faster_device_is_never_slower(python: Spawned, sheet) -> None:
     code = """
 x = torch.ones(512, 512, device="npu")
 def work():
@@ -190,14 +190,14 @@ timed(work)
 print(json.dumps(timed(work)))
 """
     times = [
-        result(fresh_python, code, sheet(fp32=fp32, memory=memory))
+        result(python, code, sheet(fp32=fp32, memory=memory))
         for fp32, memory in [(1, 50), (1, 100), (2, 100), (4, 400)]
     ]
     assert times == sorted(times, reverse=True)
     assert times[0] > times[-1]
 
 
-def test_many_streams_share_one_device(fresh_python: Spawned, sheet) -> None:
+def test_many_streams_share_one_device(python: Spawned, sheet) -> None:
     """64 streams end, in order, in no less than the time of all their work."""
     code = """
 import time
@@ -214,11 +214,11 @@ for _ in range(4):
 torch.npu.synchronize()
 print(json.dumps(time.monotonic() - first))
 """
-    seconds = result(fresh_python, code, sheet(fp32=0.2))
+    seconds = result(python, code, sheet(fp32=0.2))
     assert seconds >= 256 * 2 * 512**3 / 0.2e12
 
 
-def test_operations_are_those_that_torch_counts(fresh_python: Spawned, sheet) -> None:
+def test_operations_are_those_that_torch_counts(python: Spawned, sheet) -> None:
     code = """
 import torch.nn.functional as F
 from torch.utils.flop_counter import FlopCounterMode
@@ -264,7 +264,7 @@ q, k, g = (2, 3, 16, 8), (2, 3, 24, 8), (2, 3, 16, 8)
 counted["sdpa"] = [f.sdpa_flop_count(q, k, k), f.sdpa_backward_flop_count(g, q, k, k)]
 print(json.dumps([counted, emulated]))
 """
-    counted, emulated = result(fresh_python, code, sheet())
+    counted, emulated = result(python, code, sheet())
     assert emulated == counted
     assert all(forward > 0 and backward > 0 for forward, backward in counted.values())
 

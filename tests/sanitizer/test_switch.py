@@ -371,6 +371,9 @@ def test_a_bad_suppression_is_refused(line: str):
         Suppressions([line])
 
 
+WORKS = "import torch\nprint(torch.ones(2, device='npu').sum().item())"
+
+
 @pytest.mark.parametrize(
     ("variable", "value", "accepted"),
     [
@@ -379,13 +382,23 @@ def test_a_bad_suppression_is_refused(line: str):
         ("NPU_DISPATCH_WATCHDOG", "30 seconds", "30s"),
     ],
 )
-@pytest.mark.parametrize("first", ["torch", "npu_dispatch"])
 def test_a_variable_that_asks_for_nothing_known_is_told(
-    fresh_python, variable: str, value: str, accepted: str, first: str
+    python, variable: str, value: str, accepted: str
 ):
-    program = f"import {first}, torch; print(torch.ones(2, device='npu').sum().item())"
-    result = fresh_python(program, **{variable: value})
+    result = python(WORKS, **{variable: value})
 
+    assert_told_once(result, variable, value, accepted)
+
+
+def test_it_is_told_where_we_are_imported_first(fresh_python):
+    result = fresh_python("import npu_dispatch\n" + WORKS, TORCH_NPU_SANITIZER="2")
+
+    assert_told_once(result, "TORCH_NPU_SANITIZER", "2", "report")
+
+
+def assert_told_once(
+    result: subprocess.CompletedProcess[str], variable: str, value: str, accepted: str
+) -> None:
     assert result.stdout == "2.0\n"
     assert result.stderr.count(f"{variable}={value!r}") == 1
     assert accepted in result.stderr

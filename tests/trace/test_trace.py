@@ -321,17 +321,17 @@ def test_the_file_is_private_and_goes_with_its_process(python):
     assert not Path(path).exists()
 
 
-def test_the_file_of_a_killed_process_is_laid_aside_by_the_next(fresh_python):
+def test_the_file_of_a_killed_process_is_laid_aside_by_the_next(python):
     code = (
         "import os, signal, torch; torch.ones(1, device='npu')\n"
         "from npu_dispatch.timeline.trace_file import trace_path\n"
         "print(trace_path(os.getpid()), flush=True)\n"
         "os.kill(os.getpid(), signal.SIGKILL)"
     )
-    left = Path(fresh_python(code, check=False).stdout.strip())
+    left = Path(python(code, check=False).stdout.strip())
     assert left.exists()
 
-    fresh_python("import torch; torch.ones(1, device='npu')")
+    python("import torch; torch.ones(1, device='npu')")
 
     aside = left.with_name(left.name + ".dead")
     assert not left.exists()

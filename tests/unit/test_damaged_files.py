@@ -7,7 +7,10 @@ have done more (tests/torture/damaged_files.py).
 from __future__ import annotations
 
 import os
+import pickle
 import random
+import struct
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -15,6 +18,7 @@ import torch
 from hypothesis import given, strategies as st
 
 from npu_dispatch import _C
+from npu_dispatch.ranks import flight_recorder
 from npu_dispatch.timeline.trace_file import trace_path
 from tests.torture.damaged_files import attempt, mutated, shuffled
 
@@ -32,8 +36,6 @@ GROUP = {"name": "0", "desc": "default", "ranks": "[0, 1]"}
 
 @pytest.fixture(scope="module")
 def originals(tmp_path_factory) -> dict[str, bytes]:
-    import pickle
-
     x = torch.ones(4, device="npu")
     for _ in range(50):
         x = x + 1
@@ -73,3 +75,18 @@ def test_a_dump_of_other_types_is_read_or_refused(originals, file: Path):
         assert attempt("dump", file, shuffled(originals["dump"], rng)) == ""
 
     refuses()
+
+
+def test_a_dump_that_names_a_large_memo_takes_no_memory_for_it(file: Path):
+    entry = pickle.LONG_BINPUT + struct.pack("<I", 100 << 20)
+    file.write_bytes(pickle.PROTO + b"\x02" + pickle.EMPTY_DICT + entry + pickle.STOP)
+
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError, match="not a flight recorder's dump"):
+            flight_recorder.load(file)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert peak < 1 << 20

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 from pathlib import Path
+from types import ModuleType
+
+import pytest
+from hypothesis import given, settings, strategies as st
 
 TESTS = Path(__file__).resolve().parents[1]
 # Searches draw by themselves, print their seed, and run at night or by hand. The
@@ -67,3 +72,24 @@ def test_a_program_in_a_new_interpreter_seeds_what_it_draws_from():
     ]
 
     assert found == []
+
+
+def test_hypothesis_draws_the_same_whatever_modules_are_loaded(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    drawn: list[list[int]] = []
+
+    @settings(max_examples=100, derandomize=True)
+    @given(st.lists(st.integers(), min_size=20))
+    def draw(numbers: list[int]) -> None:
+        drawn.append(numbers)
+
+    draw()
+    before, drawn = drawn, []
+    module = ModuleType("constants")
+    module.__file__ = str(tmp_path / "constants.py")
+    Path(module.__file__).write_text(f"A = {[*range(70_000, 70_020)]}\n")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    draw()
+
+    assert drawn == before
