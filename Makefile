@@ -141,6 +141,8 @@ TORTURE_MINUTES ?= $(if $(filter command line environment,$(origin MINUTES)),$(M
 torture: $(INSTALLED) bench-cpp
 	$(PY) -m tests.torture.run --minutes $(TORTURE_MINUTES) $(TORTURE_FLAGS)
 
+# At night, of few files: what is drawn from is compiled first.
+MUTANTS_FLAGS ?= $(if $(NIGHTLY),--files 12 --minutes 30)
 mutants: $(INSTALLED)
 	$(PY) -m tests.mutants.run $(MUTANTS_FLAGS)
 
