@@ -2,6 +2,8 @@
 
 #include <time.h>
 
+#include "csrc/base/both_clocks.h"
+
 namespace npu {
 
 uint64_t now_ns() {
@@ -10,32 +12,19 @@ uint64_t now_ns() {
   return uint64_t(now.tv_sec) * 1'000'000'000u + uint64_t(now.tv_nsec);
 }
 
-namespace {
-
-struct Moment {
-  uint64_t ns, tick, width;
-};
-
-// Reads both clocks at one moment: the closest of several readings, because an
-// interrupt between the two would make the counter look slower or faster.
-Moment read_both() {
-  Moment best{0, 0, UINT64_MAX};
-  for (int i = 0; i < 8; ++i) {
-    const uint64_t before = ticks(), ns = now_ns(), width = ticks() - before;
-    if (width < best.width) best = {ns, before + width / 2, width};
-  }
-  return best;
+uint64_t unix_ns() {
+  timespec now;
+  clock_gettime(CLOCK_REALTIME, &now);
+  return uint64_t(now.tv_sec) * 1'000'000'000u + uint64_t(now.tv_nsec);
 }
-
-}  // namespace
 
 double ns_per_tick() {
   static const double value = [] {
-    const Moment first = read_both();
-    while (now_ns() - first.ns < 1'000'000) {
+    const auto first = read_both(ticks, now_ns);
+    while (now_ns() - first.inner < 1'000'000) {
     }
-    const Moment last = read_both();
-    return double(last.ns - first.ns) / double(last.tick - first.tick);
+    const auto last = read_both(ticks, now_ns);
+    return double(last.inner - first.inner) / double(last.outer - first.outer);
   }();
   return value;
 }

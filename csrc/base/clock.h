@@ -33,6 +33,9 @@ inline uint64_t ticks_between(uint64_t from, uint64_t to) {
 // CLOCK_MONOTONIC in nanoseconds. Costs more than ticks(). Any thread.
 uint64_t now_ns();
 
+// CLOCK_REALTIME in nanoseconds. Any thread.
+uint64_t unix_ns();
+
 // Nanoseconds per tick, measured once, at the first call (1 ms).
 double ns_per_tick();
 
@@ -42,6 +45,13 @@ inline uint64_t ticks_to_ns(uint64_t ticks) {
 }
 inline uint64_t ns_to_ticks(uint64_t ns) {
   return uint64_t(double(ns) / ns_per_tick());
+}
+
+// What now_ns() was at an earlier tick. A thread that loses its core meanwhile
+// gets a later time, never an earlier one: the counter is read first.
+inline uint64_t ns_at(uint64_t earlier) {
+  const uint64_t gone = ticks_to_ns(ticks_between(earlier, ticks()));
+  return now_ns() - gone;
 }
 
 // Tells the core that this is a spin loop.

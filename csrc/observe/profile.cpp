@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <mutex>
@@ -68,14 +69,19 @@ void StreamProfile::launched(uint64_t position, uint64_t begun) {
 
 StreamProfile::Running StreamProfile::starts(uint64_t position) {
   const ProfiledLaunch& launch = launches_[position % launches_.size()];
-  return std::exchange(
-      running_, {launch.position == position ? &launch : nullptr, false});
+  return std::exchange(running_,
+                       {launch.position == position ? &launch : nullptr});
 }
 
 void StreamProfile::part_ran(const char* name, uint64_t started,
                              uint64_t ended) {
   running_.in_parts = true;
-  if (running_.launch) add(*running_.launch, name, started, ended);
+  if (!running_.launch) return;
+  // ticks() says that the readings of two threads, or of one that moves, may be
+  // out of order.
+  started = std::max({started, running_.launch->ended, running_.last_end});
+  ended = running_.last_end = std::max(started, ended);
+  add(*running_.launch, name, started, ended);
 }
 
 void StreamProfile::ran(const char* name, uint64_t started, uint64_t ended) {

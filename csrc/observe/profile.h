@@ -51,6 +51,7 @@ class StreamProfile {
   struct Running {
     const ProfiledLaunch* launch = nullptr;
     bool in_parts = false;
+    uint64_t last_end = 0;  // of its parts
   };
 
   // Called by the thread that executes the stream's tasks. starts(): a task

@@ -26,8 +26,11 @@ Seat::~Seat() { policy().leave_seat(seat_); }
 
 int Seat::look(uint64_t now, int producer) {
   if (seat_ < 0 || now < next_) return -1;
+  return look(now, Whereabouts{sched_getcpu(), producer});
+}
+
+int Seat::look(uint64_t now, Whereabouts at) {
   next_ = now + tuning::kBetweenLooksNs;
-  const Whereabouts at{sched_getcpu(), producer};
   cpu_set_t allowed;
   if (!policy().crowded(seat_, now, at.cpu) ||
       sched_getaffinity(0, sizeof allowed, &allowed) != 0)

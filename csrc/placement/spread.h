@@ -7,6 +7,8 @@
 
 #include <cstdint>
 
+#include "csrc/placement/policy.h"
+
 namespace npu {
 
 // A launcher's place among the others of the process. Only the launcher's
@@ -23,6 +25,8 @@ class Seat {
   // Moves the thread to where Policy::place() says, and returns that CPU, or -1
   // where it stays. The thread's allowed CPUs are the same afterwards.
   int look(uint64_t now, int producer);
+  // The same for a thread that runs on `at.cpu`.
+  int look(uint64_t now, Whereabouts at);
 
  private:
   const int seat_;

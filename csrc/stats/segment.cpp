@@ -8,7 +8,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,6 +15,7 @@
 #include <new>
 #include <stdexcept>
 
+#include "csrc/base/both_clocks.h"
 #include "csrc/base/clock.h"
 #include "csrc/base/env.h"
 #include "csrc/base/file_memory.h"
@@ -197,8 +197,6 @@ Segment* make(void* memory) {
   // Pages of zeros are valid counters, so only the header needs values. The
   // magic is written last, so that a reader never sees a half-written header.
   Segment* s = static_cast<Segment*>(memory);
-  timespec real;
-  clock_gettime(CLOCK_REALTIME, &real);
   s->header.version = kLayoutVersion;
   s->header.header_bytes = offsetof(Segment, devices);
   s->header.device_block_bytes = sizeof(DeviceBlock);
@@ -215,9 +213,9 @@ Segment* make(void* memory) {
   set(h.world_size, sizeof h.world_size, {"WORLD_SIZE"});
   set(h.job_id, sizeof h.job_id, {"SLURM_JOB_ID", "TORCHELASTIC_RUN_ID"});
   set(h.pod, sizeof h.pod, {"POD_NAME"});
-  s->header.monotonic_ns = now_ns();
-  s->header.realtime_ns =
-      uint64_t(real.tv_sec) * 1'000'000'000u + uint64_t(real.tv_nsec);
+  const auto now = read_both(now_ns, unix_ns);
+  h.monotonic_ns = now.outer;
+  h.realtime_ns = now.inner;
   std::atomic_thread_fence(std::memory_order_release);
   memcpy(s->header.magic, kLayoutMagic, sizeof(kLayoutMagic));
   return s;

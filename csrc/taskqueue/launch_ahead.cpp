@@ -121,8 +121,7 @@ bool LaunchAhead::note_stated_time(Task& task, uint64_t position) {
   uint64_t begun, ended;
   if (executor_.drops_tasks() || !in_flight_.times(noted.number, begun, ended))
     return false;
-  const uint64_t here =
-      now_ns() - ticks_to_ns(ticks_between(noted.started, ticks()));
+  const uint64_t here = ns_at(noted.started);
   stream_.block().begin(position, name_of(task), task.site);
   reinterpret_cast<TimeCell*>(task.words()[0])->set(std::max(ended, here));
   retire(task, position);

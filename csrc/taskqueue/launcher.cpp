@@ -91,8 +91,7 @@ bool Launcher::sleep_until_work() {
     return true;
   }
   placement_.sleeps();
-  const uint64_t start_ns =
-      now_ns() - ticks_to_ns(ticks_between(start, ticks()));
+  const uint64_t start_ns = ns_at(start);
   block.idle.start(start_ns);
   while (!ring.front()) {
     // It does not end before every claimed task has been published and run.

@@ -6,7 +6,6 @@
 
 #include <libkineto.h>
 #include <output_base.h>
-#include <time.h>
 #include <torch/csrc/profiler/standalone/privateuse1_profiler.h>
 
 #include <algorithm>
@@ -14,6 +13,7 @@
 #include <set>
 #include <string>
 
+#include "csrc/base/both_clocks.h"
 #include "csrc/base/clock.h"
 #include "csrc/engine/engine.h"
 #include "csrc/engine/profiling.h"
@@ -33,31 +33,14 @@ const std::string kName = "npu";
 // takes equal numbers for the same thing.
 constexpr int32_t kFirstLaunch = 1 << 30;
 
-// Both clocks at one moment.
 struct Moment {
   uint64_t ticks;
   int64_t unix_ns;
 };
 
-int64_t unix_ns() {
-  timespec t;
-  clock_gettime(CLOCK_REALTIME, &t);
-  return int64_t(t.tv_sec) * 1'000'000'000 + t.tv_nsec;
-}
-
-// Takes the closest of a few readings, since one may be interrupted half-way.
 Moment now() {
-  Moment best{};
-  uint64_t closest = UINT64_MAX;
-  for (int i = 0; i < 8; ++i) {
-    const uint64_t before = ticks();
-    const int64_t between = unix_ns();
-    const uint64_t apart = ticks() - before;
-    if (apart >= closest) continue;
-    closest = apart;
-    best = {before + apart / 2, between};
-  }
-  return best;
+  const auto both = read_both(ticks, unix_ns);
+  return {both.outer, int64_t(both.inner)};
 }
 
 struct Timeline {

@@ -68,22 +68,23 @@ def postmortem(pid: int | None, only_list: bool, tasks: int) -> None:
     memory. What is left of a process is kept for an hour from when somebody finds
     it dead.
     """
-    from npu_dispatch.diagnosis.postmortem import dead, postmortem_lines
-    from npu_dispatch.stats import StatsReader
+    from npu_dispatch.diagnosis.postmortem import dead, opened, postmortem_lines
 
     found = dead()
     if pid is not None:
         found = [path for path in found if re.split(r"\D", path.name)[0] == str(pid)]
-    if not found:
+    readers = [reader for path in found if (reader := opened(path))]
+    if not readers:
         who = "a process" if pid is None else f"process {pid}"
         raise click.ClickException(
             f"nothing is left of {who} that was killed; one that ends by itself "
             "leaves nothing, and npu-dispatch dump shows one that lives"
         )
-    for path in found if only_list else found[:1]:
-        with StatsReader(path) as reader:
-            lines = list(postmortem_lines(reader, tasks))
-        click.echo("\n".join(lines[:1] if only_list else lines))
+    for number, reader in enumerate(readers):
+        with reader:
+            if only_list or number == 0:
+                lines = list(postmortem_lines(reader, tasks))
+                click.echo("\n".join(lines[:1] if only_list else lines))
 
 
 def _dump_ranks(paths: list[Path], prefix: str | None) -> None:

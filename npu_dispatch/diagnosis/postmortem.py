@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from npu_dispatch.processes import is_alive
-from npu_dispatch.processes.remains import remains
+from npu_dispatch.processes.remains import SUFFIX, remains
 from npu_dispatch.stats import (
     OpenWait,
     SegmentInfo,
@@ -26,7 +26,7 @@ from npu_dispatch.stats import (
 from npu_dispatch.system.untrusted_file import UnsafeFileError
 
 _WHOLE = re.compile(r"[0-9]+(-[0-9]+)?")
-__all__ = ["dead", "postmortem_lines"]
+__all__ = ["dead", "opened", "postmortem_lines"]
 
 
 def dead(directory: Path | None = None) -> list[Path]:
@@ -42,8 +42,20 @@ def dead(directory: Path | None = None) -> list[Path]:
                 info = _info(path)
                 if info and is_alive(info) is False:
                     fresh.append((info.realtime_ns, path))
-    known = [path for path in remains(directory) if _info(path)]
-    return [path for _, path in sorted(fresh, reverse=True)] + known
+    first = [path for _, path in sorted(fresh, reverse=True)]
+    # Somebody else may find one dead while this looks: it is then there twice.
+    aside = {path.with_name(path.name + SUFFIX) for path in first}
+    known = [path for path in remains(directory) if path not in aside]
+    return first + [path for path in known if _info(path)]
+
+
+def opened(path: Path) -> StatsReader | None:
+    """Return a reader of what dead() has found, or None once it has been removed."""
+    # Whoever has found it dead meanwhile has given it another name.
+    for name in (path, path.with_name(path.name + SUFFIX)):
+        with contextlib.suppress(FileNotFoundError):
+            return StatsReader(name)
+    return None
 
 
 def _info(path: Path) -> SegmentInfo | None:

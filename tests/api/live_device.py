@@ -277,6 +277,7 @@ def raw_memory() -> None:
 
 @calls("empty_cache", "memory_reserved", "memory_cached")
 def reserved() -> None:
+    npu.empty_cache()
     bytes_of(64 * MIB)
     before = npu.memory_reserved()
     with warnings.catch_warnings():

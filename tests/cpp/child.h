@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <exception>
 #include <string>
 
 namespace npu::check {
@@ -16,6 +17,7 @@ struct Ended {
 };
 
 inline constexpr unsigned kChildSeconds = 100;
+inline constexpr int kThrew = 99;  // an exit code
 
 // Forks; the child calls body() and exits with what it returns, through
 // exit(), so that everything registered for exit runs. A child that hangs is
@@ -31,7 +33,13 @@ Ended in_child(Body body) {
     dup2(ends[1], 2);
     close(ends[0]);
     close(ends[1]);
-    exit(body());
+    try {
+      exit(body());
+    } catch (const std::exception& e) {
+      // What a child throws must not go on with the rest of its parent's tests.
+      fprintf(stderr, "threw: %s\n", e.what());
+      _exit(kThrew);
+    }
   }
   close(ends[1]);
   Ended ended{};

@@ -16,6 +16,7 @@ t = torch.ones(1)  # by gloo, which has the same store
 dist.all_reduce(t)
 assert t.item() == 2
 os.write(1, f"start {start} rank {rank}\\n".encode())  # in one piece
+dist.all_reduce(torch.ones(1))  # when both have said so: torchrun ends the other
 if start == 0:
     if rank == 1:
         os.kill(os.getpid(), signal.SIGKILL)

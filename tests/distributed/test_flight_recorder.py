@@ -24,14 +24,17 @@ from npu_dispatch.ranks import flight_recorder
 
 HANG = """
 join(seconds=600)
+store = dist.distributed_c10d._get_default_store()
 t = torch.ones(4).npu()
 dist.all_reduce(t)
 torch.npu.synchronize()
 def call():
     if rank == 0:
+        store.wait(["called"])  # what is told of a hang is told once
         dist.all_reduce(t, async_op=True)  # the first line that waits
     elif rank == 1:
         dist.broadcast(t, 0, async_op=True)  # the other
+        store.set("called", "")
 call()
 print("held", flush=True)
 sys.stdin.readline()
@@ -240,7 +243,7 @@ def test_times_sizes_and_states_of_an_entry_are_the_calls(ranks, tmp_path):
         """
 import time
 from npu_dispatch.distributed import dump_flight_recorder
-join(seconds=7)
+join(seconds=70)
 before = time.time_ns()
 dist.all_reduce(torch.ones(2, 3, dtype=torch.bfloat16).npu(), dist.ReduceOp.MAX)
 torch.npu.synchronize()
@@ -264,7 +267,7 @@ with open(sys.argv[3] + "times" + str(rank), "w") as file:
     assert entry["state"] == "completed" and entry["reduction"] == "MAX"
     assert entry["input_sizes"] == entry["output_sizes"] == [[2, 3]]
     assert entry["input_dtypes"] == entry["output_dtypes"] == ["BFloat16"]
-    assert entry["timeout_ms"] == 7000 and entry["collective_seq_id"] == 0
+    assert entry["timeout_ms"] == 70_000 and entry["collective_seq_id"] == 0
 
 
 def test_calls_that_have_not_ended_stay_however_many_follow(ranks):

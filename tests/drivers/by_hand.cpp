@@ -15,7 +15,7 @@
 namespace npu::by_hand {
 namespace {
 
-constexpr std::chrono::seconds kLongest{30};
+constexpr std::chrono::seconds kLongest{100};
 
 struct Queue {
   const npu_reports* reports;

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -44,7 +46,10 @@ def test_what_others_take_is_all_that_is_neither_idle_nor_own() -> None:
 
 
 def test_a_process_that_computes_beside_is_seen() -> None:
-    bystanders = Bystanders()
+    cpus = len(re.findall(r"^cpu\d", Path("/proc/stat").read_text(), re.M))
+    began, bystanders = time.monotonic(), Bystanders()
     code = "import time\nwhile time.process_time() < 0.5: pass"
     subprocess.run([sys.executable, "-c", code], check=True)
-    assert bystanders.share() > 0.05
+    share = bystanders.share()
+    # Half of what it computed, as the clock of /proc/stat is coarse.
+    assert share > 0.25 / (cpus * (time.monotonic() - began))

@@ -35,7 +35,7 @@ copy = 20
 TIMED = """
 import json, torch
 from npu_dispatch import _C
-def timed(work):
+def once(work):
     start, end = (torch.npu.Event(enable_timing=True) for _ in range(2))
     torch.npu._sleep(40_000_000)
     start.record()
@@ -43,6 +43,9 @@ def timed(work):
     end.record()
     end.synchronize()
     return start.elapsed_time(end) * 1e3  # us
+def timed(work):
+    # A host that has lost its core leaves the device without work: longer times only.
+    return min(once(work) for _ in range(3))
 """
 
 
@@ -158,9 +161,7 @@ except (IndexError, RuntimeError) as error:
     torch.npu.clear_error()
 print(json.dumps([*losses, raised]))
 """
-    on_cpu, on_npu, raised = result(
-        python, code, sheet(), NPU_EMULATED_COMPUTE="real"
-    )
+    on_cpu, on_npu, raised = result(python, code, sheet(), NPU_EMULATED_COMPUTE="real")
     assert on_npu == pytest.approx(on_cpu, rel=1e-5) and on_cpu > 0
     assert "out of" in raised
 

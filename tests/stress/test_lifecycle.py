@@ -9,7 +9,8 @@ import threading
 
 import pytest
 import torch
-from open_waits import until_awaited, until_waiting
+from held_stream import Held
+from open_waits import released_when_waiting, until_awaited, until_waiting
 
 # Seconds of queued work that nobody waits for.
 LONG = """
@@ -166,7 +167,12 @@ dist.barrier()
 """
 AWAIT = """
 import asyncio
+async def tick():
+    while True:
+        await asyncio.sleep(0.05)
 async def wait():
+    # A signal just before Python's loop sleeps does not end that sleep.
+    ticking = asyncio.create_task(tick())
     await torch.npu.current_stream()
 """
 
@@ -339,12 +345,13 @@ def test_a_failure_in_one_threads_stream_does_not_reach_another():
 def test_a_full_queue_makes_the_caller_wait_and_loses_nothing():
     from npu_dispatch.stats import StatsReader, segment_file
 
-    x = torch.zeros(200_000, device="npu")
+    x = torch.zeros(4, device="npu")
     torch.npu.synchronize()
     with StatsReader(segment_file()) as reader:
         before = reader.streams()[0]
-        for _ in range(12_000):
-            x.add_(1)
+        with Held() as held, released_when_waiting("full_queue", held.gate):
+            for _ in range(12_000):
+                x.add_(1)
         torch.npu.synchronize()
         after = reader.streams()[0]
 

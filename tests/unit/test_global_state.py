@@ -9,6 +9,8 @@ import warnings
 import pytest
 import torch
 
+from npu_dispatch.npu.patches import global_state
+
 
 @pytest.fixture(autouse=True)
 def as_before():
@@ -85,7 +87,8 @@ print(x.tolist())
     assert lines[2] == str([2.0] * 4)
 
 
-def test_what_another_thread_lets_go_on_is_waited_for():
+def test_what_another_thread_lets_go_on_is_waited_for(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(global_state, "_PATIENCE_NS", 100_000_000_000)
     gate, stream, seen = torch.npu.ExternalEvent(), torch.npu.Stream(), []
     gate.wait(stream)
     stream.submit(lambda: seen.append(torch._C._get_mkldnn_enabled()))

@@ -20,10 +20,16 @@ from npu_dispatch.stats import StatsReader, segment_directory, segment_file
 # A kernel of the user's writes where it must not, on the launcher's thread.
 PROGRAM = """
 import ctypes, os, sys, torch
+from pathlib import Path
+from npu_dispatch import _C
+from npu_dispatch.stats import StatsReader
 library = torch.library.Library("postmortem_test", "DEF")
 library.define("crash(Tensor x) -> Tensor")
 def crash(x):
     if armed:
+        with StatsReader(Path(_C.segment_path())) as reader:
+            while not reader.open_waits():  # until the main thread waits
+                pass
         ctypes.string_at(0)
     return x.clone()
 library.impl("crash", crash, "CPU")
@@ -36,8 +42,8 @@ armed = True
 y = x + 1
 print("ready", flush=True)
 sys.stdin.readline()
-torch.ops.postmortem_test.crash(y)  # line 19
-torch.npu.synchronize()  # line 20
+torch.ops.postmortem_test.crash(y)  # line 25
+torch.npu.synchronize()  # line 26
 """
 
 
@@ -51,9 +57,10 @@ def killed(fresh_python):
         process.stdin.flush()
         assert process.wait(100) == -signal.SIGSEGV
     yield process.pid
-    for path in dead():
-        if path.name.startswith(f"{process.pid}"):
-            path.unlink()
+    # Whoever finds it dead renames it.
+    path = segment_file(process.pid)
+    for name in (path, path.with_name(path.name + remains.SUFFIX)):
+        name.unlink(missing_ok=True)
 
 
 def postmortem(*args: str) -> str:
@@ -69,8 +76,8 @@ def test_the_last_task_of_a_process_that_crashed_names_operator_and_line(killed)
     assert lines[0].startswith(f"process {killed}, killed; began 20")
     last = [line for line in lines if line.startswith("    task ")][-1]
     assert "postmortem_test::crash" in last
-    assert last.endswith("launched at <string>:19 in <module>: not finished")
-    assert any("reason device_sync, at <string>:20 in <module>" in x for x in lines)
+    assert last.endswith("launched at <string>:25 in <module>: not finished")
+    assert any("reason device_sync, at <string>:26 in <module>" in x for x in lines)
 
 
 def test_what_is_left_survives_those_who_look_for_living_processes(killed):

@@ -13,7 +13,7 @@ import watchdog
 CONFTEST = """
 import ctypes, pytest, watchdog
 
-watchdog.GRACE_S = 1
+watchdog.GRACE_S = 2
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config):
@@ -49,7 +49,7 @@ def never_torn_down(waits_in_c):
 def test_a_hang_ends_the_run_and_says_where_it_was(tmp_path, fixture, body, where):
     (tmp_path / "conftest.py").write_text(CONFTEST)
     (tmp_path / "test_hangs.py").write_text(f"def test_it({fixture}): {body}\n")
-    (tmp_path / "pytest.ini").write_text("[pytest]\ntimeout = 1\n")
+    (tmp_path / "pytest.ini").write_text("[pytest]\ntimeout = 3\n")
 
     ended = subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "pytest_timeout"],

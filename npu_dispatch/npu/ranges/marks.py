@@ -96,10 +96,11 @@ class Recorder:
         return self._begin(name, domain, stream, _BEGIN)
 
     def end(self, mark: Mark) -> None:
-        if mark.stream:
-            mark.device_slots = mark.device_slots[0], self._stamp(mark, _END)
+        # First on the host: the stream may get there before this returns.
         mark.end_ns = time.monotonic_ns()
         self._tell(mark, _END)
+        if mark.stream:
+            mark.device_slots = mark.device_slots[0], self._stamp(mark, _END)
 
     def point(self, name: str, domain: str, stream: torch.Stream | None) -> None:
         mark = self._begin(name, domain, stream, _POINT)

@@ -220,13 +220,13 @@ TEST(Engine, BlocksEachLaunchWhileAnAdministratorAsksForIt) {
     REQUIRE(waited.load() == 0);
 
     segment().control.launch_blocking.store(2);
-    while (!launch_blocks()) some();
+    while (!launch_blocks() || !stream.waits_for_each_task()) some();
     const uint64_t before = waited.load();
     some();
     REQUIRE(waited.load() == before + kTasks);
 
     segment().control.launch_blocking.store(1);
-    while (launch_blocks()) some();
+    while (launch_blocks() || stream.waits_for_each_task()) some();
     const uint64_t after = waited.load();
     some();
     REQUIRE(waited.load() == after);

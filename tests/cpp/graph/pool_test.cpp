@@ -39,6 +39,14 @@ void capture_nothing(Graph& graph, Stream& stream, uint64_t pool = 0) {
   submit(stream, kNothing, {});
   graph.capture_end(stream);
 }
+
+// A graph has left its pool when all streams have passed its end: what the
+// tests before have left in theirs must not delay that.
+Stream& stream_of_an_idle_device() {
+  synchronize_device(0, WaitReason::kDeviceSync);
+  return side_stream();
+}
+
 bool has_no_pool(const Graph& graph) {
   try {
     graph.pool();
@@ -49,7 +57,7 @@ bool has_no_pool(const Graph& graph) {
 }
 
 TEST(GraphPool, IsItsOwnOrTheOneThatIsNamed) {
-  Stream& stream = side_stream();
+  Stream& stream = stream_of_an_idle_device();
   const uint64_t pool = new_pool();
   EXPECT_EQ(new_pool(), pool + 1);
   Graph own, named, other;
@@ -71,7 +79,7 @@ TEST(GraphPool, IsItsOwnOrTheOneThatIsNamed) {
 }
 
 TEST(GraphPool, KeepsWhatItsGraphsNeedUntilTheLastHasLeft) {
-  Stream& stream = side_stream();
+  Stream& stream = stream_of_an_idle_device();
   const uint64_t pool = new_pool();
   int released = 0;
   Graph graph, other;
@@ -89,7 +97,7 @@ TEST(GraphPool, KeepsWhatItsGraphsNeedUntilTheLastHasLeft) {
 }
 
 TEST(GraphPool, IsLeftByACaptureThatFailsOrIsGivenUp) {
-  Stream &a = side_stream(), &b = side_stream();
+  Stream &a = stream_of_an_idle_device(), &b = side_stream();
   const uint64_t pool = new_pool();
   Graph graph;
   graph.capture_begin(a, pool, CaptureMode::kGlobal);
@@ -124,7 +132,7 @@ uint64_t pool_of_a_queued_replay(Stream& stream, Gate& gate) {
 }
 
 TEST(GraphPool, IsLeftWhenTheLastReplayIsDone) {
-  Stream& stream = side_stream();
+  Stream& stream = stream_of_an_idle_device();
   Gate gate;
   const uint64_t pool = pool_of_a_queued_replay(stream, gate);
   Graph other;
@@ -138,7 +146,7 @@ TEST(GraphPool, IsLeftWhenTheLastReplayIsDone) {
 }
 
 TEST(GraphPool, IsLookedAfterByTheNextCapture) {
-  Stream& stream = side_stream();
+  Stream& stream = stream_of_an_idle_device();
   Gate gate;
   const uint64_t pool = pool_of_a_queued_replay(stream, gate);
   gate.open();

@@ -278,6 +278,8 @@ TEST(Graph, RunsForeignWorkAtEachReplayAndReleasesItAtItsEnd) {
   for (int i = 0; i < 3; ++i) replay(graph, stream);
   wait(stream);
   EXPECT_TRUE(state.runs == 3 && state.releases == 1);
+  // What other streams still run might use the graph.
+  synchronize_device(0, WaitReason::kDeviceSync);
   graph.reset();
   EXPECT_EQ(state.releases, 2);
 }

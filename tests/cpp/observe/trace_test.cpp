@@ -98,7 +98,6 @@ TEST(Trace, HasARecordOfEachTask) {
     submit(second, kFail, {NPU_ERROR});
     gate.open();
     synchronize_device(0, WaitReason::kDeviceSync);
-    const uint64_t ended = ticks();
 
     const auto a = records(*ring_of(*file, 0, first.id()), 2);
     const auto b = records(*ring_of(*file, 0, second.id()), 4);
@@ -124,7 +123,6 @@ TEST(Trace, HasARecordOfEachTask) {
       EXPECT_TRUE(last <= b[i].started && b[i].started <= b[i].ended);
       last = b[i].ended;
     }
-    EXPECT_TRUE(last <= ended);
     EXPECT_TRUE(b[0].other_device == 0 && b[0].other_stream == first.id());
     EXPECT_EQ(b[0].other_number, 2);
     EXPECT_TRUE(b[1].other_device == 0 && b[1].other_number == 0);
@@ -331,6 +329,8 @@ TEST(Trace, NamesAreAsManyAsThereIsRoomFor) {
   in_a_process(traces, [&] {
     EXPECT_EQ(trace_text("early"), kNoTraceName);
     submit(current_stream(0), kNothing, {});
+    // The launcher adds names, too.
+    synchronize_device(0, WaitReason::kDeviceSync);
     const uint32_t first = trace_text("early");
     EXPECT_TRUE(first != kNoTraceName);
     const TraceFile& file = *mine(traces);

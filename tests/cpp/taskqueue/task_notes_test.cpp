@@ -42,5 +42,25 @@ TEST(TaskNotes, OrderTheTimesOfTwoThreads) {
   }
 }
 
+TEST(Profile, OrdersTheTimesOfATasksParts) {
+  StreamProfile profile(0, 0, 8);
+  profile.launched(0, 0);
+  profile.starts(0);
+  // Before its launch, which has the time of now; and behind the part before.
+  profile.part_ran("test::first", 1, 2);
+  profile.part_ran("test::second", UINT64_MAX - 5, UINT64_MAX - 7);
+  profile.part_ran("test::third", UINT64_MAX - 9, UINT64_MAX - 8);
+
+  std::vector<ProfiledRun> runs;
+  profile.take(runs);
+  EXPECT_EQ(runs.size(), 3);
+  EXPECT_EQ(runs.at(0).started, runs.at(0).launch.ended);
+  EXPECT_EQ(runs.at(0).ended, runs.at(0).started);
+  for (const uint64_t i : {1, 2}) {
+    EXPECT_EQ(runs.at(i).started, UINT64_MAX - 5);
+    EXPECT_EQ(runs.at(i).ended, UINT64_MAX - 5);
+  }
+}
+
 }  // namespace
 }  // namespace npu
