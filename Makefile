@@ -102,6 +102,10 @@ test-python: $(INSTALLED)
 	$(PY) -m pytest -n 2 --dist loadfile --max-worker-restart 0 $(QUICK) tests \
 	  $(PYTEST_FLAGS)
 
+# At night, what takes minutes runs once: in `make test`.
+test-sanitized test-delayed test-slow-host: export NPU_TEST_NIGHTLY :=
+test-sanitized test-delayed test-slow-host: QUICK := -m "not nightly"
+
 # Correct programs give no report, nor do the processes that tests start.
 test-sanitized: export TORCH_NPU_SANITIZER = 1
 test-sanitized: PYTEST_FLAGS += --npu-sanitize
@@ -111,10 +115,7 @@ test-sanitized: test-python
 test-delayed: export NPU_DRIVER = $(CURDIR)/build/core/tests/cpp/libnpu_delayed.so
 test-delayed: bench-cpp test-python
 
-# The device is done before each line: nothing may count on work under way. Never
-# the tests that take minutes: their time is spent in programs that no line makes late.
-test-slow-host: export NPU_TEST_NIGHTLY :=
-test-slow-host: QUICK := -m "not nightly"
+# The device is done before each line: nothing may count on work under way.
 test-slow-host: export PYTHONPATH := $(CURDIR)/tests/support:$(PYTHONPATH)
 test-slow-host: PYTEST_FLAGS += -p slow_lines
 test-slow-host: test-python

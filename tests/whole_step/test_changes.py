@@ -163,10 +163,9 @@ def test_further_shapes_run_without_a_graph_and_are_reported_once():
 
     torch.testing.assert_close(got, want, **CLOSE)
     assert step.captures == 3
-    said = [str(w.message) for w in caught if "compile_step" in str(w.message)]
-    assert len(said) == 1
-    assert "keeps 3 graphs" in said[0] and "max_graphs" in said[0]
-    assert caught[0].filename == __file__
+    [said] = [w for w in caught if "compile_step" in str(w.message)]
+    assert "keeps 3 graphs" in str(said.message) and "max_graphs" in str(said.message)
+    assert said.filename == __file__
 
 
 def test_graphs_of_many_shapes_share_their_memory():
