@@ -77,7 +77,7 @@ join()
 t = torch.ones(3).npu()
 dist.all_reduce(t)
 torch.npu.synchronize()  # all are here, and the limit is one of a call only
-dist.distributed_c10d._set_pg_timeout(timedelta(seconds=5))
+dist.group.WORLD.set_timeout(timedelta(seconds=5))
 if rank != 1:
     error = failure(lambda: dist.all_reduce(t))
     assert error.missing_ranks == [1], error

@@ -10,6 +10,7 @@
 #include "csrc/taskqueue/stream.h"
 #include "tests/cpp/check.h"
 #include "tests/cpp/kernels.h"
+#include "tests/cpp/memory/allocator_fixture.h"
 #include "tests/cpp/steady/counts.h"
 
 namespace npu {
@@ -113,6 +114,30 @@ TEST(Steady, WaitForAnotherStreamAsksForNothing) {
   expect_same(before, counts);
   gate_b.open();
   gate_a.open();
+}
+
+// What it takes to note that another stream uses a block is used again: freed
+// at once, taken back, and freed in a capture.
+TEST(Steady, ABlockThatAnotherStreamUsesAsksForNothing) {
+  CachingAllocator memory = check::make_allocator();
+  Stream &own = check::first_stream(), &other = check::second_stream();
+  enum class Way { kFreed, kErased, kCaptured };
+  const auto allocations = [&](Way way, bool recorded) {
+    const Counts before = counts;
+    for (int i = 0; i < 50; ++i) {
+      if (way == Way::kCaptured) memory.begin_capture(own, 7);
+      Block* const block = check::take(memory, 4096, own);
+      if (recorded) memory.record_stream(block, other);
+      if (recorded && way == Way::kErased) memory.erase_stream(block, other);
+      memory.free(block);
+      if (way == Way::kCaptured) memory.end_capture(own);
+    }
+    return counts.allocations - before.allocations;
+  };
+  for (const Way way : {Way::kFreed, Way::kErased, Way::kCaptured}) {
+    allocations(way, true);  // the first makes what the others need
+    EXPECT_EQ(allocations(way, true), allocations(way, false));
+  }
 }
 
 }  // namespace
