@@ -53,7 +53,7 @@ class Program:
 
 def programs() -> list[Program]:
     """Return every file of bench/ that measures."""
-    own = {"run_all", "tables", "models", "steps"}
+    own = {"run_all", "tables", "models", "steps", "waiting"}
     found = [
         Program(path.stem, (sys.executable, str(path)))
         for path in sorted(HERE.glob("*.py"))

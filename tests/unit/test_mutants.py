@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from missing import need_tool
 
-from tests.mutants import mutate
+from tests.mutants import mutate, run
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = """\
@@ -78,3 +78,15 @@ def test_an_order_becomes_the_next_weaker_one_that_the_operation_may_have(
     (tmp_path / "f.cpp").write_text(f"void f() {{\n  {before}\n}}\n")
     (order,) = (m for m in mutate.mutants(tmp_path, "f.cpp") if m.is_order)
     assert after in order.after
+
+
+def test_whatever_is_excused_is_a_mutant_of_a_line_that_is_there() -> None:
+    entries = run.equivalent()
+    folders = {path.split("/")[1] for path, _, _ in entries}
+    mutants = [m for folder in folders for m in mutate.in_folder(ROOT, folder)]
+
+    excuse_nothing = [
+        entry for entry in entries if not any(run.excused(m, [entry]) for m in mutants)
+    ]
+
+    assert not excuse_nothing

@@ -1,0 +1,113 @@
+"""What ordinary programs cost with torch's default threads, npu against cpu, alone
+and beside processes that keep a core busy.
+
+Some wait for the device at each token or step, and some only launch. Each program has
+a process of its own on each device, and their blocks take turns.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+
+from _harness import Effort, at_most, bench, emit, geometric_mean
+from _peers import BY_NAME, Call, Peer, Workers, serve_if_worker, timer
+from dynamic import encoder_steps
+from steps import training_step
+from waiting import PROGRAMS
+
+WHOLE_STEP, REDUCED = "npu_whole_step", "npu_reduce_overhead"
+BY_NAME[WHOLE_STEP] = Peer(WHOLE_STEP, "npu", backend="inductor")
+BY_NAME[REDUCED] = Peer(REDUCED, "npu", backend="inductor")
+# program: calls in a block, who runs it on npu, who on cpu
+CASES = {
+    "mlp": (100, "npu", "cpu"),
+    "gpt_tiny": (20, "npu", "cpu"),
+    "lstm": (20, "npu", "cpu"),
+    "cnn": (2, "npu", "cpu"),
+    "encoder": (40, "npu", "cpu"),
+    "decode": (200, "npu", "cpu"),
+    "generate": (128, "npu", "cpu"),
+    "sac": (20, "npu", "cpu"),
+    "vae": (20, "npu", "cpu"),
+    "compile_step": (20, WHOLE_STEP, "cpu_compiled"),
+    "reduce_overhead": (20, REDUCED, "cpu_compiled"),
+}
+MOST_NEIGHBOURS = 2
+BUSY = "print(flush=True)\nwhile True: pass"
+
+
+def make(peer: Peer, case: str) -> Call:
+    if case in PROGRAMS:
+        return PROGRAMS[case](peer)
+    if case == "encoder":
+        return encoder_steps(peer, case)
+    if peer.backend:  # a transformer of two blocks
+        how = {"mode": "reduce-overhead"} if peer.name == REDUCED else {}
+        whole = peer.name == WHOLE_STEP
+        return training_step(peer, "gpt_tiny", "fused", whole=whole, **how)
+    return training_step(peer, case, "foreach" if case in ("mlp", "cnn") else "fused")
+
+
+@contextlib.contextmanager
+def neighbours(n: int) -> Iterator[None]:
+    """Keep `n` cores busy, each by a process of its own."""
+    command = [sys.executable, "-c", BUSY]
+    busy = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(n)]
+    try:
+        for process in busy:
+            assert process.stdout
+            process.stdout.readline()
+        yield
+    finally:
+        for process in busy:
+            process.kill()
+            process.communicate()
+
+
+def fair_slowdown(n: int) -> float:
+    """How much longer a program takes that has all cores, and then its share of
+    them beside `n` threads."""
+    cores = os.cpu_count() or 1
+    return (cores + n) / cores
+
+
+@bench(repetitions=(5, 3, 1))
+def main(repetitions: int, only: str, effort: Effort) -> None:
+    """Print a JSON line per program and number of neighbours, then the geometric
+    means."""
+    ratios: dict[int, list[float]] = {}
+    for case, (calls, ours, theirs) in CASES.items():
+        if only not in case:
+            continue
+        alone = 0.0
+        with Workers(ours, theirs, effort=effort) as workers:
+            for n in range(MOST_NEIGHBOURS + 1):
+                with neighbours(n):
+                    times = workers.compare(case, calls, repetitions)
+                npu, cpu = times[ours].total, times[theirs].total
+                alone = alone or npu
+                ratio = round(npu / cpu, 3)
+                ratios.setdefault(n, []).append(ratio)
+                over_share = npu / alone / fair_slowdown(n)
+                emit(
+                    case=f"{case}_beside_{n}",
+                    ratio=ratio,
+                    over_share=round(over_share, 3),
+                    npu_us=round(npu, 1),
+                    cpu_us=round(cpu, 1),
+                    npu_host_us=round(times[ours].host, 1),
+                    goals={"ratio": at_most(1.0), "over_share": at_most(1.3)},
+                )
+    for n, found in ratios.items():
+        mean = round(geometric_mean(found), 3)
+        goals = {} if n else {"ratio": at_most(0.8)}
+        emit(case=f"geometric_mean_beside_{n}", ratio=mean, goals=goals)
+
+
+if __name__ == "__main__":
+    serve_if_worker(time=timer(make))
+    main()
