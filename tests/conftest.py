@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(watchdog)
     if config.getoption("numprocesses", None):
         os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    # A shell's background job ignores Ctrl-C, and so would all that tests start.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -137,6 +137,25 @@ except KeyboardInterrupt:
             assert process.wait(60) == status
 
 
+def test_ctrl_c_reaches_what_a_test_starts_in_a_shells_background():
+    # Such a job ignores the signal, and what it starts inherits that.
+    code = """
+import signal, sys, pytest
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+sys.exit(pytest.main(sys.argv[1:]))
+"""
+    reach = test_ctrl_c_and_terminate_reach_it.__name__
+    chosen = f"{__file__}::{reach}[fresh_python]"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "-q", "-p", "no:cacheprovider", chosen],
+        capture_output=True,
+        text=True,
+        timeout=170,
+    )
+
+    assert done.returncode == 0, done.stdout
+
+
 def test_a_program_that_takes_too_long_is_ended(either):
     code = "import os; print(os.getpid(), flush=True); input()"
     process = either.start("-c", code, stdin=PIPE, stdout=PIPE)
