@@ -5,6 +5,8 @@ Each returns what one call does: a token, or a training step.
 
 from __future__ import annotations
 
+import itertools
+
 import torch
 import torch.nn.functional as F
 from _peers import Call, Peer
@@ -16,7 +18,7 @@ VOCABULARY = 256
 def layers(*widths: int) -> nn.Sequential:
     """Return linear layers of these widths with ReLU between them."""
     made: list[nn.Module] = []
-    for inputs, outputs in zip(widths, widths[1:], strict=False):
+    for inputs, outputs in itertools.pairwise(widths):
         made += [nn.Linear(inputs, outputs), nn.ReLU()]
     return nn.Sequential(*made[:-1])
 
