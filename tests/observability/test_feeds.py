@@ -108,13 +108,16 @@ try:
 except RuntimeError:
     pass
 
-# A copy that another stream waits for.
+# Copies that another stream waits for, and that have begun by then.
 big_pinned = torch.ones(1 << 24, pin_memory=True)
 far = torch.empty(1 << 24, device="npu")
 for _ in range(5):
     with npu.stream(s):
-        for _ in range(4):
+        far.copy_(big_pinned, non_blocking=True)
+        first = s.record_event()
+        for _ in range(3):
             far.copy_(big_pinned, non_blocking=True)
+    first.synchronize()
     t.wait_stream(s)
     npu.synchronize()
 

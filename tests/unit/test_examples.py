@@ -80,10 +80,12 @@ def test_ppo_updates_the_same_on_both_devices_and_by_a_graph(example):
 
 @pytest.mark.nightly
 def test_ppo_learns_to_balance(example):
-    text = example("train_ppo.py", "--updates", "30")
+    text = example("train_ppo.py", "--updates", "80")
 
+    # At first it falls after some 22 steps. What it has learnt by now depends on the
+    # processor's sums; six seeds on one were between 99 and 149.
     upright = [int(line[33:46]) for line in text.splitlines()[1:]]
-    assert min(upright) > 100, text
+    assert min(upright) > 50, text
 
 
 def test_lora_trains_a_few_percent_the_same_on_both_devices(example):
