@@ -121,6 +121,7 @@ def batch_sizes(most: int) -> list[int]:
 def on_npu(net: nn.Module, slots: int, most: int, workers: int, how: str) -> Compute:
     net = net.npu()
     most = batch_sizes(most)[-1]
+    torch.npu.synchronize()  # the weights are there: other streams read them
     streams = [torch.npu.Stream() for _ in range(workers)]
     made = [
         Slot(net, most, streams[i % workers], graphs=how == "graphs")

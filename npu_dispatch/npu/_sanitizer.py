@@ -11,6 +11,7 @@ import functools
 import os
 import sys
 import threading
+import warnings
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -64,14 +65,13 @@ def enable_npu_sanitizer(
         raise ValueError(f"mode must be one of {_MODES}, not {mode!r}")
     rules = _read(suppressions)
     with _state.lock:
-        running = _state.mode is not None
+        if _state.mode is None:
+            _C.sanitizer_start(_found)  # first: it raises where there is no device
+            _watch_host_uses()
+            _watch_new_threads()
         _state.mode = mode
         if suppressions is not None:
             _state.suppressions = rules
-        if not running:
-            _watch_host_uses()
-            _watch_new_threads()
-            _C.sanitizer_start(_found)
 
 
 def disable_npu_sanitizer() -> None:
@@ -104,9 +104,16 @@ def clear_reports() -> None:
 
 
 def enable_as_configured(config: Config) -> None:
-    """Obey TORCH_NPU_SANITIZER; in mode "report", print the reports at the end."""
+    """Obey TORCH_NPU_SANITIZER; in mode "report", print the reports at the end.
+
+    Where there is no device it warns: import torch works, and the first use raises.
+    """
     assert config.sanitizer is not None
-    enable_npu_sanitizer(config.sanitizer, config.sanitizer_suppressions)
+    try:
+        enable_npu_sanitizer(config.sanitizer, config.sanitizer_suppressions)
+    except RuntimeError as error:
+        warnings.warn(f"npu_dispatch: the sanitizer is off: {error}", stacklevel=2)
+        return
     if config.sanitizer == "report":
         atexit.register(_print_reports)
 

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from compiled import check_as_on_cpu
 from held_stream import Held
+from sanitizer_off import sanitizer_off
 from torch import nn
 
 from npu_dispatch.stats import StatsReader, segment_file
@@ -82,6 +83,9 @@ def test_modes_compute_the_same(mode: str):
     check_as_on_cpu(lambda x: (x.sin() * x).sum(-1), x, mode=mode)
 
 
+# While a copy from pinned memory is under way the race sanitizer has a dispatch key of
+# its own on the thread, and Dynamo one more program for that.
+@sanitizer_off()
 def test_shapes_that_change_do_not_recompile():
     function = check_as_on_cpu(
         lambda x: (x.softmax(-1) * x.shape[0]).sum(0),

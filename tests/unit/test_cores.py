@@ -189,6 +189,7 @@ import torch
 direct = torch.npu.SyncLaunchStream()
 x = torch.ones(8, device="npu")
 large = torch.ones(1 << 20, device="npu")
+torch.npu.synchronize()
 seen = []
 for threads in (4, 3):
     torch.set_num_threads(threads)

@@ -46,7 +46,7 @@ def test_an_uncaught_exception_is_printed_word_for_word(python, fresh_python):
         "raise KeyboardInterrupt",
         "import sys; sys.excepthook = lambda *a: print('mine', a[0])\n1 / 0",
         "import atexit; atexit.register(lambda: 1 / 0)",
-        "from threading import Thread\nThread(target=lambda: 1 / 0).start()",
+        "import torch, threading as t\nt.Thread(target=lambda: 1 / 0).start()",
     ):
         here, there = (p(code, check=False, timeout=60) for p in (python, fresh_python))
         texts = [re.sub("0x[0-9a-f]+", "", p.stdout + p.stderr) for p in (here, there)]

@@ -237,7 +237,7 @@ def racy_copy_to_host_on_the_wrong_stream():
     s.wait_stream(npu.current_stream())
     with npu.stream(s):
         x.add_(1)  # first: aten::add_.Tensor
-    x.cpu()  # second: aten::copy_
+    x.cpu()  # second: aten::copy_|memcpy
 
 
 def correct_copy_to_host_on_the_right_stream():
