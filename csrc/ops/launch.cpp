@@ -70,11 +70,9 @@ void launch(Stream& stream, Plan& plan, const Key& key, at::Tensor* outs) {
           outs[i].unsafeGetTensorImpl()->mutable_data());
   stream.commit(s);
   // Where the caller has waited, or has run the kernel itself, an error is
-  // raised at once.
-  if (s.gate != 0) [[unlikely]] {
-    stream.after_commit(s);
+  // raised at once. Elsewhere it is not, however soon the kernel has failed.
+  if (stream.after_commit(s)) [[unlikely]]
     raise_if_failed(stream);
-  }
 }
 
 // What every launch of a known call does, boxed or not. place(plan) returns

@@ -206,16 +206,17 @@ void Stream::commit_slow(Submission& s) noexcept {
   if (parking_.needs_wake()) rouse();
 }
 
-void Stream::after_commit_slow(const Submission& s) {
-  if (s.gate & kDiverted) return;
+bool Stream::after_commit_slow(const Submission& s) {
+  if (s.gate & kDiverted) return false;
   if (s.gate & kObserved)
     if (Observer* const o = observer()) o->published(*this, s.refused);
-  if (!(s.gate & kBlocking) || (s.gate & kInlineMode) || !launch_blocks())
-    return;
+  if (s.gate & kInlineMode) return true;
+  if (!(s.gate & kBlocking) || !launch_blocks()) return false;
   // The launcher that runs a task does not wait for what that task launches.
-  if (stream_of_this_thread()) return;
+  if (stream_of_this_thread()) return false;
   count_bypass(Bypass::kLaunchBlocking);
   host_wait(*this, s.position + 1, WaitReason::kStreamSync);
+  return true;
 }
 
 void Stream::count_bypass(Bypass reason, uint64_t tasks) {

@@ -107,11 +107,13 @@ class Stream {
   }
 
   // To be called after commit(), once the caller has noted that the task is
-  // queued: waits for the task where launches block. Throws what such a wait
-  // throws, or what an observer throws that refused the task.
-  void after_commit(const Submission& s) {
+  // queued: waits for the task where launches block. Returns whether the caller
+  // has waited for it, or has run it. Throws what such a wait throws, or what an
+  // observer throws that refused the task.
+  bool after_commit(const Submission& s) {
     if (s.gate != 0) [[unlikely]]
-      after_commit_slow(s);
+      return after_commit_slow(s);
+    return false;
   }
 
   // Like begin(), without a wait: for a caller that opens tasks of several
@@ -271,7 +273,7 @@ class Stream {
   void commit_slow(Submission& s) noexcept;
   bool begin_inline(uint32_t n_words, Submission& s, CallSite site);
   void commit_inline(Submission& s, StreamProfile* profile);
-  void after_commit_slow(const Submission& s);
+  bool after_commit_slow(const Submission& s);
   void wait_for_slot();
   uint64_t claim_again();
   uint64_t claim_when_full(uint64_t* chunk);

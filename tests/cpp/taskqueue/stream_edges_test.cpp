@@ -220,6 +220,39 @@ TEST(Stream, KnowsWhetherEachTaskIsDoneWhenItReturns) {
   EXPECT_TRUE(!queued.waits_for_each_task());
 }
 
+// Who launches raises an error at once only then, however fast the launcher is.
+TEST(Stream, SaysOfATaskWhetherItsCallerHasWaitedForIt) {
+  struct : Observer {
+  } observer;
+  std::vector<uint64_t> got;
+  const auto waited_for = [&got](Stream& stream) {
+    Submission s;
+    EXPECT_TRUE(stream.begin(2, s));
+    s.task->kernel = &kAppend;
+    s.words[0] = word(&got);
+    s.words[1] = 0;
+    stream.commit(s);
+    while (!stream.idle()) std::this_thread::yield();  // it is done already
+    return stream.after_commit(s);
+  };
+  Stream queued(0, 7, 0, StreamMode::kQueued);
+  Stream direct(0, 8, 0, StreamMode::kInline);
+  EXPECT_TRUE(!waited_for(queued) && waited_for(direct));
+
+  set_observer(&observer);
+  queued.set_observed(true);
+  direct.set_observed(true);
+  EXPECT_TRUE(!waited_for(queued) && waited_for(direct));
+
+  queued.set_blocking(true);  // some thread's launches block: not this one's
+  EXPECT_TRUE(!waited_for(queued));
+  set_thread_launch_blocking(true);
+  EXPECT_TRUE(waited_for(queued));
+  set_thread_launch_blocking(false);
+  queued.stop();
+  set_observer(nullptr);
+}
+
 TEST(Stream, TellsAnObserverNothingWhenItIsNotObserved) {
   struct Counts final : Observer {
     int submitted_ = 0, published_ = 0, waited = 0;
