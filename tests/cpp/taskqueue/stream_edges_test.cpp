@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "csrc/engine/blocking.h"
 #include "csrc/interop/completion_port.h"
 #include "csrc/observe/observer.h"
 #include "csrc/taskqueue/event.h"
