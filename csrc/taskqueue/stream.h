@@ -108,8 +108,8 @@ class Stream {
 
   // To be called after commit(), once the caller has noted that the task is
   // queued: waits for the task where launches block. Returns whether the caller
-  // has waited for it, or has run it. Throws what such a wait throws, or what an
-  // observer throws that refused the task.
+  // has waited for it, or has run it. Throws what such a wait throws, or what
+  // an observer throws that refused the task.
   bool after_commit(const Submission& s) {
     if (s.gate != 0) [[unlikely]]
       return after_commit_slow(s);
