@@ -10,10 +10,7 @@ LauncherPlacement::LauncherPlacement(int device, bool urgent)
   works();
 }
 
-LauncherPlacement::~LauncherPlacement() {
-  rests();
-  make_room(false);
-}
+LauncherPlacement::~LauncherPlacement() { rests(); }
 
 void LauncherPlacement::rests() {
   if (urgent_) urgent_ends(device_);
@@ -23,20 +20,11 @@ void LauncherPlacement::works() {
   if (urgent_) urgent_begins(device_);
 }
 
-void LauncherPlacement::look(uint64_t now, uint64_t tail, bool waiting,
-                             int producer) {
+void LauncherPlacement::look(uint64_t now, uint64_t tail, int producer) {
   seat_.look(now, producer);
-  make_room(callers_.look(now, tail, waiting));
-}
-
-void LauncherPlacement::make_room(bool needed) {
-  if (needed == made_room_ || !policy().on()) return;
-  made_room_ = needed;
-  if (needed) {
-    ask_for_openmp_crowd();
-  } else {
-    take_back_openmp_crowd();
-  }
+  // Since the last look somebody has launched, and needs a core to go on.
+  if (tail != seen_ && policy().on()) ask_for_openmp_crowd(now);
+  seen_ = tail;
 }
 
 }  // namespace npu

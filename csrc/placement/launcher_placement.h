@@ -4,7 +4,6 @@
 
 #include <cstdint>
 
-#include "csrc/placement/busy_caller.h"
 #include "csrc/placement/spread.h"
 #include "csrc/placement/urgency.h"
 
@@ -22,8 +21,6 @@ class LauncherPlacement {
   // The thread is about to wait; the thread has waited.
   void rests();
   void works();
-  // The thread is about to sleep: it takes back what it asked of others.
-  void sleeps() { make_room(false); }
 
   // Whether streams of higher priority need all cores now; waits until they do
   // not, or for a millisecond.
@@ -31,19 +28,15 @@ class LauncherPlacement {
   void give_way() const { npu::give_way(device_); }
 
   // To be called now and then while at work. `now` is on now_ns()'s clock,
-  // `tail` and `waiting` are BusyCaller::look()'s, and `producer` is the CPU
+  // `tail` is how many tasks have been submitted so far, and `producer` the CPU
   // from which the launcher was woken last, or -1.
-  void look(uint64_t now, uint64_t tail, bool waiting, int producer);
+  void look(uint64_t now, uint64_t tail, int producer);
 
  private:
-  // Passes on whether callers need a core beside this stream's kernels.
-  void make_room(bool needed);
-
   const int device_;
   const bool urgent_;
   Seat seat_;
-  BusyCaller callers_;
-  bool made_room_ = false;
+  uint64_t seen_ = 0;  // tasks submitted at the last look
 };
 
 }  // namespace npu

@@ -21,9 +21,11 @@ extern "C" {
 namespace npu {
 namespace {
 
-// How many threads ask for it. Relaxed: a wish orders nothing, and the futex
-// compares the value itself.
-std::atomic<uint32_t> wishes_{0};
+// All orders are relaxed: these are wishes and hints, the futex compares the
+// value itself, and a caller that misses a change asks again 16 tasks later.
+std::atomic<uint64_t> asked_at_{0};
+std::atomic<bool> there_{false};
+std::atomic<uint32_t> calls_{0};  // the thread sleeps until it changes
 pthread_once_t once_ = PTHREAD_ONCE_INIT;
 
 void work_on_nothing(void*) {}
@@ -34,20 +36,16 @@ void* keep_team(void*) {
   constexpr int kSoft = 1;       // omp_pause_soft
   Crowd crowd;
   for (;;) {
-    const uint32_t wishes = wishes_.load(std::memory_order_relaxed);
+    const uint32_t calls = calls_.load(std::memory_order_relaxed);
+    const uint64_t asked = asked_at_.load(std::memory_order_relaxed);
     const uint64_t now = now_ns();
-    switch (crowd.step(now, wishes)) {
-      case Crowd::Step::kGather:
-        GOMP_parallel(&work_on_nothing, nullptr, kTeam, 0);
-        break;
-      case Crowd::Step::kDisperse:
-        omp_pause_resource_all(kSoft);
-        break;
-      case Crowd::Step::kNone: {
-        const uint64_t again = crowd.again(wishes);
-        futex_wait(&wishes_, wishes, again > now ? again - now : 0);
-      }
-    }
+    const Crowd::Step step = crowd.step(now, asked);
+    there_.store(crowd.there(), std::memory_order_relaxed);
+    if (step == Crowd::Step::kGather)
+      GOMP_parallel(&work_on_nothing, nullptr, kTeam, 0);
+    else if (step == Crowd::Step::kDisperse)
+      omp_pause_resource_all(kSoft);
+    futex_wait(&calls_, calls, crowd.again(now, asked));
   }
 }
 
@@ -59,16 +57,15 @@ void start() {
     pthread_detach(thread);
 }
 
-void wish(uint32_t change) {
-  if (!GOMP_parallel || !omp_pause_resource_all || __kmpc_fork_call) return;
-  wishes_.fetch_add(change, std::memory_order_relaxed);
-  pthread_once(&once_, &start);
-  futex_wake_all(&wishes_);
-}
-
 }  // namespace
 
-void ask_for_openmp_crowd() { wish(1); }
-void take_back_openmp_crowd() { wish(~uint32_t{0}); }
+void ask_for_openmp_crowd(uint64_t now) {
+  if (!GOMP_parallel || !omp_pause_resource_all || __kmpc_fork_call) return;
+  asked_at_.store(now, std::memory_order_relaxed);
+  if (there_.load(std::memory_order_relaxed)) return;
+  pthread_once(&once_, &start);
+  calls_.fetch_add(1, std::memory_order_relaxed);
+  futex_wake_all(&calls_);
+}
 
 }  // namespace npu

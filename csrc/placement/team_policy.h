@@ -27,23 +27,22 @@ class Crowd {
  public:
   enum class Step { kNone, kGather, kDisperse };
 
-  // What to do while `wishes` threads ask for that team.
-  Step step(uint64_t now, uint32_t wishes) {
-    if ((wishes > 0) == there_ || now < next_) return Step::kNone;
-    there_ = !there_;
-    if (there_) return Step::kGather;
-    next_ = now + tuning::kCrowdPauseNs;
-    return Step::kDisperse;
+  // What to do where somebody asked for that team at `asked` last; 0: never.
+  Step step(uint64_t now, uint64_t asked) {
+    const bool wanted = asked && now < asked + tuning::kCrowdStaysNs;
+    if (wanted == there_) return Step::kNone;
+    there_ = wanted;
+    return wanted ? Step::kGather : Step::kDisperse;
   }
-  // When to call step() again if the wishes stay the same; 0: not before they
-  // change.
-  uint64_t again(uint32_t wishes) const {
-    return (wishes > 0) == there_ ? 0 : next_;
+  bool there() const { return there_; }
+  // After how long to call step() again, if nobody asks; 0: not before somebody
+  // does.
+  uint64_t again(uint64_t now, uint64_t asked) const {
+    return there_ ? asked + tuning::kCrowdStaysNs - now : 0;
   }
 
  private:
   bool there_ = false;
-  uint64_t next_ = 0;
 };
 
 }  // namespace npu

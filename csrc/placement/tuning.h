@@ -12,12 +12,9 @@ namespace npu::tuning {
 inline constexpr uint64_t kBetweenLooksNs = 500'000;
 inline constexpr uint64_t kAtWorkNs = 20'000'000;
 
-// When a caller needs a core of its own: it has launched a task at least every
-// kMostPerTaskNs, for kLaunchesForNs. bench/dynamic.py.
-inline constexpr uint64_t kMostPerTaskNs = 100'000;
-inline constexpr uint64_t kLaunchesForNs = 4'000'000;
-// How long libgomp is not told of more threads again. bench/dynamic.py.
-inline constexpr uint64_t kCrowdPauseNs = 10'000'000;
+// How long after a launch OpenMP's teams do not spin. bench/neighbour.py: case
+// generate has pauses of a millisecond, case cnn waits for its kernels.
+inline constexpr uint64_t kCrowdStaysNs = 20'000'000;
 // How often a thread may end its OpenMP team. bench/train.py, case cnn.
 inline constexpr uint64_t kTeamPauseNs = 100'000'000;
 

@@ -85,8 +85,7 @@ void Executor::finish(Task& task, const TaskNotes::Running& running,
   if (!is_sampled(position)) return;
   const uint64_t now = notes_.count(running, ended);
   if (placement_)
-    placement_->look(now, stream_.tail(), stream_.retired_.wanted() > position,
-                     stream_.parking_.waker());
+    placement_->look(now, stream_.tail(), stream_.parking_.waker());
   obey_control();
 }
 

@@ -90,7 +90,6 @@ bool Launcher::sleep_until_work() {
     block.idle.add(ticks_to_ns(gap));
     return true;
   }
-  placement_.sleeps();
   const uint64_t start_ns = ns_at(start);
   block.idle.start(start_ns);
   while (!ring.front()) {

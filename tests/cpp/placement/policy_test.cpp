@@ -6,6 +6,7 @@
 
 #include "csrc/placement/spin_grant.h"
 #include "csrc/placement/team_policy.h"
+#include "csrc/placement/tuning.h"
 #include "tests/cpp/check.h"
 #include "tests/cpp/child.h"
 #include "tests/cpp/placement/cpus.h"
@@ -135,18 +136,22 @@ TEST(TeamPolicy, AThreadEndsItsTeamTenTimesASecond) {
   EXPECT_EQ(ended, 10);
 }
 
-TEST(TeamPolicy, TheCrowdGathersOnceAndNotSoonAgain) {
+TEST(TeamPolicy, TheCrowdStaysForAWhileAfterWhoAskedLast) {
   using Step = Crowd::Step;
+  constexpr uint64_t kStays = tuning::kCrowdStaysNs;
   Crowd crowd;
-  EXPECT_TRUE(crowd.step(kNow, 0) == Step::kNone);
-  EXPECT_EQ(crowd.again(0), 0);
-  EXPECT_TRUE(crowd.step(kNow, 1) == Step::kGather);
-  EXPECT_TRUE(crowd.step(kNow, 2) == Step::kNone);
-  EXPECT_EQ(crowd.again(2), 0);
-  EXPECT_TRUE(crowd.step(kNow + kMs, 0) == Step::kDisperse);
-  EXPECT_TRUE(crowd.step(kNow + 2 * kMs, 1) == Step::kNone);
-  EXPECT_EQ(crowd.again(1), kNow + 11 * kMs);
-  EXPECT_TRUE(crowd.step(kNow + 11 * kMs, 1) == Step::kGather);
+  EXPECT_TRUE(crowd.step(kNow, 0) == Step::kNone);  // nobody ever asked
+  EXPECT_EQ(crowd.again(kNow, 0), 0);
+  EXPECT_TRUE(crowd.step(kNow, kNow) == Step::kGather);
+  EXPECT_EQ(crowd.again(kNow + kMs, kNow), kStays - kMs);
+  // Asked again meanwhile, by a thread whose clock is a little ahead.
+  EXPECT_TRUE(crowd.step(kNow + kMs, kNow + kMs + kUs) == Step::kNone);
+  EXPECT_TRUE(crowd.step(kNow + kStays, kNow + kMs) == Step::kNone);
+  EXPECT_TRUE(crowd.step(kNow + kStays + kMs, kNow + kMs) == Step::kDisperse);
+  EXPECT_EQ(crowd.again(kNow + kStays + kMs, kNow + kMs), 0);
+  EXPECT_TRUE(crowd.step(kNow + 2 * kStays, kNow + kMs) == Step::kNone);
+  EXPECT_TRUE(crowd.step(kNow + 2 * kStays, kNow + 2 * kStays) ==
+              Step::kGather);
 }
 
 // The tests run in children, because the environment is read once.

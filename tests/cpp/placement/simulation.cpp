@@ -39,6 +39,13 @@ World::World(const Hardware& h, const Load& l)
       // At first all launchers are on the CPU next to their caller's.
       launcher->cpu = (home + 1) % h.cpus;
       threads_.push_back(launcher.get());
+      for (int member = 1; member < l.team; ++member) {
+        auto worker = std::make_unique<Worker>(process);
+        worker->allowed = all;
+        worker->cpu = (home + 1 + member) % h.cpus;
+        threads_.push_back(worker.get());
+        launcher->team.push_back(std::move(worker));
+      }
       process.launchers.push_back(std::move(launcher));
     }
   }
@@ -158,6 +165,17 @@ void World::check() {
         std::max(found.most_launchers[cpu], at_work[cpu]);
 }
 
+void World::check_spinners() {
+  for (const auto& process : processes_)
+    for (const auto& l : process->launchers) {
+      const auto* worker = l->runnable
+                               ? dynamic_cast<Worker*>(current_[size_t(l->cpu)])
+                               : nullptr;
+      if (worker && &worker->process == process.get())
+        found.behind_spinner_ns += kTurnNs;
+    }
+}
+
 void World::turn() {
   new_period();
   for (Thread* thread : threads_)
@@ -191,10 +209,11 @@ void World::turn() {
     thread->turn(*this);
   }
   for (const auto& process : processes_) {
-    const auto step = process->crowd.step(now, process->wishes);
+    const auto step = process->crowd.step(now, process->asked_at);
     if (step == Crowd::Step::kGather) process->crowds.count(now);
   }
   check();
+  check_spinners();
   now += kTurnNs;
 }
 

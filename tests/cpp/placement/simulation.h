@@ -37,6 +37,7 @@ struct Load {
   int burst = 100;               // tasks before a pause
   uint64_t pause_ns = 100 * kUs;
   bool waits = false;       // for all of them, before the pause
+  int team = 1;             // OpenMP threads of a kernel
   bool bound = false;       // callers stay on one CPU each
   int tasksets = 0;         // how often somebody gives some launcher other CPUs
   bool tells_quota = true;  // to the policy
@@ -63,6 +64,9 @@ struct Findings {
   uint64_t tasks = 0;
   int worst_team_ends = 0;  // of a caller, in a second
   int worst_crowds = 0;     // of a process, in a second
+  // How long launchers waited for a CPU on which a worker of their own process
+  // span, and how long workers span in all.
+  uint64_t behind_spinner_ns = 0, workers_spun_ns = 0;
 
   bool operator==(const Findings&) const = default;
 };

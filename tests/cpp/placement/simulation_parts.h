@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "csrc/placement/affinity_loan.h"
-#include "csrc/placement/busy_caller.h"
 #include "csrc/placement/idle_policy.h"
 #include "csrc/placement/policy.h"
 #include "csrc/placement/team_policy.h"
@@ -58,6 +57,16 @@ struct Thread {
   uint64_t ready_at = 0;  // where it sleeps for a time
 };
 
+// A member of a launcher's OpenMP team: after a kernel it spins for the next
+// one as long as libgomp lets it, and sleeps.
+struct Worker : Thread {
+  explicit Worker(Process& p) : process(p) {}
+  void turn(World& world) override;
+
+  Process& process;
+  uint64_t until = 0;
+};
+
 struct Launcher : Thread {
   explicit Launcher(Process& p);
   void tell_cpus();
@@ -72,10 +81,9 @@ struct Launcher : Thread {
   const int seat;
   cpu_set_t given;        // by its owner, last
   IdlePolicy idle{1000};  // its ticks are ns
-  BusyCaller callers;
   AffinityLoan loan;
   int waker = -1;
-  bool made_room = false;
+  std::vector<std::unique_ptr<Worker>> team;
 
   enum { kWorks, kSpins, kParked, kNaps } state = kWorks;
   uint64_t queued = 0, retired = 0, wanted = 0;
@@ -83,7 +91,8 @@ struct Launcher : Thread {
   uint64_t gap_from = 0, granted_at = 0, granted_ns = 0;
   bool slept = false;
   uint64_t next_look = 0;
-  int seen_on = -1;  // at its last look
+  uint64_t seen = 0;  // tasks queued at its last look
+  int seen_on = -1;   // where it was then
   uint64_t seen_at = 0;
 };
 
@@ -107,7 +116,13 @@ struct Process {
   std::vector<std::unique_ptr<Launcher>> launchers;
   std::unique_ptr<Caller> caller;
   Crowd crowd;
-  uint32_t wishes = 0;
+  uint64_t asked_at = 0;
+  // As libgomp does: of all teams, and the first thread.
+  int managed_threads() const {
+    size_t n = crowd.there() ? 2 : 1;
+    for (const auto& l : launchers) n += l->team.size();
+    return int(n);
+  }
   Rate fenced{kFenceNs}, crowds{1000 * kMs};
 };
 
@@ -142,6 +157,7 @@ class World {
   void balance();
   void taskset();
   void check();
+  void check_spinners();
   void new_period();
 
   std::vector<std::unique_ptr<Process>> processes_;

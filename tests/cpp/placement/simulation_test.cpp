@@ -156,6 +156,25 @@ TEST(Simulation, LaunchersInterruptAllCoresSoOftenAtMost) {
   EXPECT_TRUE(naps > 0);
 }
 
+// A team has a thread for each CPU, and the caller needs a CPU, too. A member
+// that spins for the next kernel has the CPU of the launcher that wakes up for
+// it: where nobody tells libgomp of the caller, for most of the time.
+TEST(Simulation, NoLauncherWaitsForAMemberOfATeamThatSpins) {
+  for (const int cpus : {2, 4, 8, 64})
+    for (const int burst : {20, 100})
+      for (const bool waits : {false, true}) {
+        Load l;
+        l.team = cpus;
+        l.burst = burst;
+        l.waits = waits;
+        l.pause_ns = 200 * kUs;
+        const Findings f = simulate(machine(cpus), l);
+        EXPECT_TRUE(f.behind_spinner_ns <= 1 * kMs);
+        // All that the caller's own time allows.
+        EXPECT_TRUE(f.tasks > (burst == 20 ? 13'000 : 28'000));
+      }
+}
+
 TEST(Simulation, TeamsAreNotMadeAgainInALoop) {
   for (const int cpus : {2, 8, 64})
     for (const char* kind : kKinds) {

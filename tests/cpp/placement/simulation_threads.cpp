@@ -4,6 +4,19 @@
 
 namespace npu::sim {
 
+namespace {
+
+// About as long as libgomp's threads spin without and with more threads than
+// CPUs: 300,000 and 100 times.
+constexpr uint64_t kTeamSpinNs = 5 * kMs, kThrottledSpinNs = 5 * kUs;
+
+}  // namespace
+
+void Worker::turn(World& world) {
+  if (world.now >= until) return world.sleep(*this, UINT64_MAX);
+  world.found.workers_spun_ns += kTurnNs;
+}
+
 Launcher::Launcher(Process& p) : process(p), seat(p.policy.take_seat()) {}
 
 // Tells the policy, as cpus_have_changed() does.
@@ -32,8 +45,6 @@ void Launcher::end_spin(World& world) {
 
 void Launcher::sleep(World& world) {
   slept = true;
-  if (made_room) --process.wishes;
-  made_room = false;
   if (!process.policy.may_fence(world.now)) {
     ++world.found.naps;
     state = kNaps;
@@ -66,11 +77,8 @@ void Launcher::wake(World& world, int from) {
 
 // Like Seat::look() and LauncherPlacement::look().
 void Launcher::look(World& world) {
-  const bool busy = callers.look(world.now, queued, wanted > retired);
-  if (busy != made_room) {
-    made_room = busy;
-    busy ? ++process.wishes : --process.wishes;
-  }
+  if (queued != seen) process.asked_at = world.now;
+  seen = queued;
   if (seat < 0 || world.now < next_look) return;
   next_look = world.now + tuning::kBetweenLooksNs;
   const int to = process.policy.place(seat, world.now, {cpu, waker}, allowed,
@@ -111,6 +119,11 @@ void Launcher::turn(World& world) {
     }
   }
   if (!left_ns) left_ns = world.load.task_ns;
+  for (const auto& worker : team) {
+    const bool throttled = process.managed_threads() > world.hardware.cpus;
+    worker->until = world.now + (throttled ? kThrottledSpinNs : kTeamSpinNs);
+    world.place_woken(*worker, -1);
+  }
   uint64_t turn = kTurnNs;
   while (queued > retired && turn >= left_ns) {
     turn -= left_ns;
