@@ -44,6 +44,7 @@ _BINARY = {
     " -= ": " += ",
     " |= ": " &= ",
 }
+_ASSIGNMENTS = (" += ", " -= ", " |= ")
 # To the next weaker order that the standard allows there; the rest says why in a
 # comment, and a model or ThreadSanitizer has to say it, too.
 _ORDERS = {
@@ -220,6 +221,8 @@ _KEYWORD = re.compile(r"\b(?:if|while|for|switch)(?: constexpr)? $")
 
 def _expression(code: str, begin: int, end: int) -> tuple[int, int]:
     """Return where the largest expression around an operator begins and ends."""
+    # What is assigned may be a choice; other operators bind more tightly than `?`.
+    assigns = code[begin:end] in _ASSIGNMENTS
     first = begin
     while first > 0 and code[first - 1] not in "([{":
         if _BEFORE_EXPRESSION.search(code, max(0, first - 16), first):
@@ -234,7 +237,9 @@ def _expression(code: str, begin: int, end: int) -> tuple[int, int]:
     last, depth = end, 0
     while last < len(code):
         c = code[last]
-        if depth == 0 and (c in ")]};," or _AFTER_EXPRESSION.match(code, last)):
+        if depth == 0 and c in ")]};,":
+            break
+        if depth == 0 and not assigns and _AFTER_EXPRESSION.match(code, last):
             break
         depth += {"(": 1, "[": 1, "{": 1, ")": -1, "]": -1, "}": -1}.get(c, 0)
         last += 1

@@ -22,7 +22,7 @@ int between(int low, int x, int high) {
   if (x < low) return 0;
   int above = 0;
   while (low + above < x && x <= high) ++above;  // counts up
-  above += 10;
+  above += low ? 10 : 20;
   return above;
 }
 }  // namespace
@@ -60,8 +60,9 @@ def test_a_program_with_all_mutants_is_the_program_until_one_is_chosen(
     assert of["if (x < low) return 0; -> if ((x < low) && false) return 0;"] == (
         "10 13 10"
     )
-    assert of["above += 10; -> above -= 10;"] == "0 -7 -10"
-    assert of["above += 10; -> ;"] == "0 3 0"
+    added = "above += low ? 10 : 20;"
+    assert of[f"{added} -> {added.replace('+=', '-=')}"] == "0 -7 -10"
+    assert of[f"{added} -> ;"] == "0 3 0"
 
 
 @pytest.mark.parametrize(
