@@ -13,7 +13,8 @@ def part(r, k=5, dtype=torch.float32):
 def same(got, wanted):
     assert got.device.type == "npu" and torch.equal(got.cpu(), wanted), (got, wanted)
 
-for k in (1, 5, 1000, 70001):  # inside the frame, in one exchange, in two
+# Inside the frame, the most of it (768 bytes), in one exchange, in two.
+for k in (1, 5, 192, 1000, 70001):
     t = part(rank, k).npu()
     assert dist.all_reduce(t) is None
     same(t, sum(part(r, k) for r in range(n)))
@@ -45,6 +46,16 @@ for k in (1, 5, 1000, 70001):  # inside the frame, in one exchange, in two
     out = [torch.empty(k).npu() for _ in range(n)]
     dist.all_to_all(out, [(part(rank, k) + 100 * r).npu() for r in range(n)])
     for r in range(n): same(out[r], part(r, k) + 100 * rank)
+    out = [[torch.empty(k).npu(), torch.empty(2, k).npu()] for _ in range(n)]
+    two = [part(rank, k).npu(), part(rank, 2 * k).view(2, k).npu()]
+    dist.all_gather_coalesced(out, two)
+    for r in range(n):
+        same(out[r][0], part(r, k))
+        same(out[r][1], part(r, 2 * k).view(2, k))
+    if n > 1:
+        t = part(rank, k).npu() if rank == 0 else torch.empty(k).npu()
+        dist.send(t, 1) if rank == 0 else rank == 1 and dist.recv(t, 0)
+        if rank < 2: same(t, part(0, k))
 
 # Uneven: rank r has r + 1 elements, and sends r + 1 rows to each.
 out = [torch.empty(r + 1).npu() for r in range(n)]
@@ -100,6 +111,10 @@ assert torch.equal(t.cpu(), part(n - 1, k, torch.bfloat16))
 t = part(rank, k).npu()
 dist.all_reduce(t, dist._make_nccl_premul_sum(2.0))
 assert torch.equal(t.cpu(), 2 * total(k))
+for whole in (n << 18, 4 * n << 18):  # one segment of each rank's, and all held
+    t = part(rank, whole).npu()
+    dist.all_reduce(t)
+    assert torch.equal(t.cpu(), total(whole))
 
 full = torch.cat([part(rank, k) + r for r in range(n)])
 out = torch.empty(k).npu()
@@ -142,6 +157,11 @@ def test_every_dtype_is_moved_and_reduced(ranks):
             dist.all_reduce(t)
             wanted = torch.tensor([3, 4, 6]).to(dtype)
             assert t.cpu().tolist() == wanted.tolist(), (dtype, t)
+            if dtype.is_floating_point:
+                t = mine.npu()
+                dist.all_reduce(t, dist._make_nccl_premul_sum(0.5))
+                wanted = torch.tensor([1.5, 2, 3]).to(dtype)
+                assert t.cpu().tolist() == wanted.tolist(), (dtype, t)
         """
     )
 
@@ -203,8 +223,17 @@ def test_wrong_arguments_are_refused_at_the_call_and_harm_nothing(ranks):
         refused(TypeError, "no average", dist.all_reduce,
                 torch.tensor([True]).npu(), dist.ReduceOp.AVG)
         refused(TypeError, "bits", dist.all_reduce, square, dist.ReduceOp.BAND)
+        unsigned = torch.ones(2).to(torch.uint16).npu()
+        for op in (dist.ReduceOp.MIN, dist.ReduceOp.MAX, dist.ReduceOp.AVG):
+            refused(TypeError, "signed", dist.all_reduce, unsigned, op)
+        refused(TypeError, "bits", dist.reduce_scatter_tensor,
+                torch.empty(3).npu(), square, dist.ReduceOp.BAND)
         refused(ValueError, "elements", dist.all_gather_into_tensor,
                 torch.empty(5).npu(), square)
+        refused(TypeError, "Int", dist.all_gather_into_tensor,
+                torch.empty(4, 3).int().npu(), square)
+        refused(ValueError, "lists", dist.group.WORLD.allgather_coalesced,
+                [[torch.empty(3).npu()]], [square])
         dist.all_reduce(square)  # both ranks are still in step
         assert square.cpu().tolist() == [[0, 2, 4], [6, 8, 10]]
         """

@@ -27,6 +27,8 @@ second = lambda: dist.broadcast(t, 0)
 error = failure(first if rank == 0 else second)
 assert error.seq == 1 and error.rank == rank, error
 assert "all_reduce #1" in str(error) and "broadcast #1" in str(error), error
+lines = [f"<string>:{f.__code__.co_firstlineno}" for f in (first, second)]
+assert all(line in str(error) for line in lines), (lines, error)
 print(error)
 os._exit(0)
 """
@@ -37,11 +39,14 @@ os._exit(0)
 
 def test_other_sizes_dtypes_and_reductions_are_found_before_data_moves(ranks):
     reduced = "dist.all_reduce(torch.ones(2).npu())"
-    for mine, other in (
-        (reduced, "dist.all_reduce(torch.ones(4000).npu())"),
-        (reduced, "dist.all_reduce(torch.ones(2).int().npu())"),
-        (reduced, "dist.all_reduce(torch.ones(2).npu(), dist.ReduceOp.MAX)"),
-        (reduced, "dist.broadcast(torch.ones(2).npu(), 1)"),
+    rooted = "dist.{}(torch.ones(2).npu(), {})".format
+    for mine, other, words in (
+        (reduced, "dist.all_reduce(torch.ones(4000).npu())", "4000 elements"),
+        (reduced, "dist.all_reduce(torch.ones(2).int().npu())", "(Int, "),
+        (reduced, "dist.all_reduce(torch.ones(2).npu(), dist.ReduceOp.MAX)", "MAX"),
+        (reduced, rooted("broadcast", 1), "root 1"),
+        (rooted("broadcast", 0), rooted("broadcast", 1), "root 0"),
+        (rooted("reduce", 0), rooted("reduce", 1), "root 1"),
     ):
         ranks(
             FAILS
@@ -49,6 +54,7 @@ def test_other_sizes_dtypes_and_reductions_are_found_before_data_moves(ranks):
 join()
 error = failure(lambda: {mine} if rank == 0 else {other})
 assert "the ranks disagree" in str(error), error
+assert {words!r} in str(error), error
 os._exit(0)
 """
         )

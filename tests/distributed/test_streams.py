@@ -144,3 +144,23 @@ def test_a_group_waits_for_all_that_it_has_queued(ranks):
         assert got.eq(peer + 1).all() and summed.eq(3).all()
         """
     )
+
+
+def test_a_group_that_has_ended_leaves_its_streams_to_the_next(ranks):
+    ranks(
+        """
+        from npu_dispatch.stats import StatsReader, segment_file
+        join()
+        def once():
+            group = dist.new_group([0, 1])
+            t, got = torch.ones(1000).npu(), torch.empty(1000).npu()
+            dist.all_reduce(t, group=group)
+            works = [dist.isend(t, 1 - rank, group), dist.irecv(got, 1 - rank, group)]
+            for work in works: work.wait()
+            assert got.eq(2).all()
+            dist.destroy_process_group(group)
+            with StatsReader(segment_file()) as stats:
+                return len(stats.streams())
+        assert once() == once() == once()
+        """
+    )
