@@ -104,7 +104,8 @@ def measure(producers: str, calls: int, repetitions: int) -> None:
             case=name + producers,
             added_ns=round(added, 1),
             copy_ns=round(copy, 1),
-            ratio=round(added / copy, 2),
+            # A copy may take less than an empty call seems to, on a busy machine.
+            ratio=round(added / copy, 2) if copy > 0 else None,
             near=len(near),
             kept=len(counted),
             left_out=len(left_out),
