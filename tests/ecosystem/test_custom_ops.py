@@ -168,3 +168,124 @@ def test_an_operators_exception_keeps_its_kind_text_and_line(kind):
 
     assert isinstance(caught.value, kind) or kind is KeyError
     assert re.search(rf"in kernel, {re.escape(__file__)}:\d+", str(caught.value))
+
+
+def test_a_number_decides_the_types_of_results_and_which_there_are():
+    """Calls that differ in it alone are of one operator and of other results."""
+    types = (torch.float32, torch.float64, torch.int64)
+
+    def results(make):
+        return lambda x, which: (
+            make(x).to(types[which % 3]),
+            make(x) if which % 2 else None,
+            make(x) if which > 2 else None,
+        )
+
+    op = define(
+        "chosen(Tensor x, int which) -> (Tensor, Tensor, Tensor)",
+        results(lambda x: x + 1),
+        results(torch.empty_like),
+    )
+
+    for which in (0, 1, 2, 3, 4, 5, 0, 5):
+        for x in (torch.arange(3.0), torch.arange(5.0)):
+            for got, expected in zip(op(x.npu(), which), op(x, which), strict=True):
+                assert (got is None) == (expected is None), which
+                if got is not None:
+                    assert got.dtype == expected.dtype
+                    assert got.tolist() == expected.tolist()
+
+
+@pytest.mark.filterwarnings("ignore:.*jit.script")
+def test_a_list_that_changes_after_a_call_does_not_change_the_call():
+    """TorchScript gives an operator the program's own list, and no copy."""
+    define(
+        "weighted(Tensor x, int[] weights, bool[] flags) -> Tensor",
+        lambda x, weights, flags: x + sum(weights) + 100 * sum(flags),
+        lambda x, weights, flags: torch.empty_like(x),
+    )
+
+    @torch.jit.script
+    def program(x, one: int):
+        weights, flags = [one, 2], [True, False]
+        first = torch.ops.npu_custom_ops.weighted(x, weights, flags)
+        weights[0] = 50
+        flags[1] = True
+        again = torch.ops.npu_custom_ops.weighted(x, [one, 2], [True, False])
+        changed = torch.ops.npu_custom_ops.weighted(x, weights, flags)
+        return first, again, changed
+
+    x = torch.zeros(2)
+    expected = [t.tolist() for t in program(x, 1)]
+    x = x.npu()
+    with Held():
+        results = program(x, 1)
+
+    assert [t.tolist() for t in results] == expected
+
+
+@pytest.mark.filterwarnings("ignore:npu. each call")
+@pytest.mark.parametrize("waits", [False, True])
+def test_a_list_of_optional_tensors_may_be_none(waits):
+    def kernel(x, more=None):
+        return sum((t for t in more or () if t is not None), x)
+
+    op = define(
+        f"optional_list_{waits}(Tensor x, Tensor?[]? more=None) -> Tensor",
+        kernel,
+        None if waits else lambda x, more=None: torch.empty_like(x),
+    )
+    x = torch.ones(3)
+
+    for more in (None, [None], [None, x, x], None):
+        own = more and [t if t is None else t.npu() for t in more]
+        assert op(x.npu(), own).tolist() == op(x, more).tolist()
+
+
+@pytest.mark.filterwarnings("ignore:npu. each call")
+def test_a_kernel_is_told_to_make_its_tensors_where_it_runs():
+    longer = define(
+        "longer(Tensor x, Device at) -> Tensor",
+        lambda x, at: torch.cat([x, torch.ones(int(x.sum()), device=at)]),
+    )
+    x = torch.ones(2)
+
+    for device in ("cpu", "npu", "npu:0"):
+        y = longer(x.to(device), torch.device(device))
+        assert y.device == x.to(device).device
+        assert y.tolist() == [1] * 4
+
+
+def grow_and_shrink(x, out):
+    """Leave the result in other memory than the one that `out` came with."""
+    n = out.shape[0]
+    out.resize_(64 * n).fill_(7)
+    out.resize_(n).copy_(x + 1)
+
+
+def fill_and_turn(x, out):
+    out.copy_(x).t_()
+
+
+@pytest.mark.parametrize(
+    ("name", "kernel", "shape"),
+    [
+        ("memory", grow_and_shrink, (3,)),
+        ("strides", fill_and_turn, (3, 3)),
+    ],
+)
+def test_a_kernel_may_give_what_it_writes_other(name, kernel, shape):
+    op = define(
+        f"other_{name}(Tensor x, Tensor(a!) out) -> ()",
+        kernel,
+        lambda x, out: None,
+    )
+
+    for factor in (1, 2):
+        x = torch.arange(9.0)[: 3 ** len(shape)].reshape(shape) * factor
+        results = []
+        for device in ("cpu", "npu"):
+            out = torch.zeros(shape, device=device)
+            op(x.to(device), out)
+            results.append(out.tolist())
+        assert results[1] == results[0]

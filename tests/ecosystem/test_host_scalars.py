@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
+import shutil
+import subprocess
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
@@ -96,3 +100,45 @@ def test_a_graph_replays_with_a_complex_number_of_the_host():
     graph.replay()
 
     assert y.tolist() == [(3 + 2 * (2 - 1j)) * (1 - 2j)] * 3
+
+
+MARK = """
+#include <c10/core/TensorImpl.h>
+extern "C" void mark(c10::TensorImpl* t) { t->set_wrapped_number(true); }
+"""
+
+
+@pytest.fixture(scope="module")
+def mark(tmp_path_factory):
+    """What extensions do: give a tensor the lower rank of a Python number."""
+    folder = tmp_path_factory.mktemp("mark")
+    (folder / "mark.cpp").write_text(MARK)
+    torch_folder = Path(torch.__file__).parent
+    subprocess.run(
+        [
+            shutil.which("g++") or "c++",
+            *("-std=c++20", "-shared", "-fPIC", f"-I{torch_folder}/include"),
+            *("-o", folder / "mark.so", folder / "mark.cpp"),
+            *(f"-L{torch_folder}/lib", "-lc10"),
+        ],
+        check=True,
+    )
+    function = ctypes.CDLL(str(folder / "mark.so")).mark
+    function.argtypes = [ctypes.c_void_p]
+    return lambda t: function(t._cdata)
+
+
+def test_a_number_on_the_device_promotes_as_a_number(mark):
+    def results(device):
+        # More kinds of calls than there are tensors to stand for arguments.
+        for rank in range(1, 12):
+            torch.add(*torch.ones((2,) + (1,) * rank, device=device))
+        for function in (torch.add, torch.mul, torch.maximum, torch.sub):
+            number = torch.tensor(3, device=device)
+            mark(number)
+            x = torch.tensor(2, dtype=torch.int32, device=device)
+            plain = torch.tensor([4, 5], device=device)
+            for y in (function(x, number), function(plain, number), function(plain, x)):
+                yield y.dtype, y.tolist()
+
+    assert list(results("npu")) == list(results("cpu"))

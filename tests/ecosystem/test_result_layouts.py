@@ -195,3 +195,18 @@ def test_an_operator_whose_strides_nobody_foresees_waits_once_not_always():
             assert own.abs().stride() == own.stride()
     finally:
         torch.npu.set_sync_debug_mode("default")
+
+
+@pytest.mark.parametrize(
+    ("function", "make"),
+    [
+        (lambda x: torch.linalg.eig(x)[1].abs(), lambda n: torch.rand(n, n)),
+        (lambda x: torch.fft.rfftn(x, dim=(0, 1)), lambda n: torch.rand(n, n + 1, 4)),
+        (lambda x: torch.nonzero_static(x, size=5), lambda n: torch.eye(n)),
+    ],
+    ids=["eigenvectors", "transform", "places"],
+)
+def test_what_a_trial_has_told_of_the_strides_holds_for_other_sizes(function, make):
+    for n in (3, 4, 6, 5):
+        x = make(n)
+        assert_same(function(x.npu()), function(x))

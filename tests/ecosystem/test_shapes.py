@@ -6,6 +6,7 @@ import random
 import re
 import signal
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -337,6 +338,37 @@ def test_no_python_tells_the_shapes_of_a_kind_of_call_that_was_made_before(name)
     assert not asked
 
 
+def test_no_python_tells_shapes_because_others_were_negative():
+    """Tensors that stand for arguments keep no mark of calls before."""
+    asked = []
+
+    def look(frame, event, arg):
+        if event == "call" and META_FUNCTIONS.search(frame.f_code.co_filename):
+            asked.append(frame.f_code.co_name)
+
+    def calls():
+        for rank in range(1, 12):
+            ones = torch.ones((1,) * rank, dtype=torch.complex64, device="npu")
+            negative = ones.conj().imag
+            assert negative.is_neg()
+            negative.neg_()
+        x = torch.rand(4, 6).npu()[:, ::2]
+        sys.setprofile(look)
+        try:
+            results.append((x, x.square()))
+        finally:
+            sys.setprofile(None)
+
+    results = []
+    # Each thread has stand-ins of its own, which are new here.
+    thread = threading.Thread(target=calls)
+    thread.start()
+    thread.join()
+    [(x, squares)] = results
+    assert torch.equal(squares.cpu(), x.cpu().square())
+    assert not asked
+
+
 NAMES = [
     "abs", "add", "addmm", "all", "amax", "argmax", "bmm", "cat", "clamp",
     "complex", "cumsum",
@@ -389,6 +421,13 @@ def test_no_shape_is_corrected_by_a_run_on_zeros(op):
         op(sample.input, *sample.args, **sample.kwargs)
         assert _C.shape_corrections() == before, sample
     torch.npu.synchronize()
+
+
+def test_a_wrong_empty_argument_is_refused_where_one_with_elements_was_right():
+    x, weight = torch.ones(5, 3).npu(), torch.ones(10, 3).npu()
+    F.linear(x, weight, torch.ones(10).npu())
+    with pytest.raises(RuntimeError, match=r"\(10\) must match .* \(0\)"):
+        F.linear(x, weight, torch.ones(0).npu())
 
 
 def test_signal_handlers_may_launch_in_the_middle_of_a_launch():
