@@ -155,14 +155,16 @@ c10::IValue unbox(const Arg& arg, ArgKind kind) {
     case ArgKind::kTensor:
       return arg.tag == Tag::kUndefined ? c10::IValue() : arg.tensor;
     case ArgKind::kTensorList:
-      return arg.tensors;
+      return arg.tag == Tag::kList ? c10::IValue(arg.tensors) : c10::IValue();
     case ArgKind::kOptionalTensorList:
-      return arg.optional_tensors;
+      return arg.tag == Tag::kList ? c10::IValue(arg.optional_tensors)
+                                   : c10::IValue();
     case ArgKind::kScalar:
       return arg.tag == Tag::kScalar ? c10::IValue(arg.scalar) : c10::IValue();
     case ArgKind::kFloat:
       return arg.tag == Tag::kFloat ? c10::IValue(arg.real) : c10::IValue();
     case ArgKind::kScalarList: {
+      if (arg.tag != Tag::kList) return {};
       c10::impl::GenericList list(c10::NumberType::get());
       for (const at::Scalar& s : arg.scalars) list.push_back(s);
       return list;

@@ -171,7 +171,6 @@ void Frame::adopt(uint64_t serial, at::ArrayRef<npu_view> views,
   for (size_t i = 0; i < constants.size(); ++i)
     if (!constants[i].isNone() && !args_[i].constant.is(constants[i]))
       set_constant(args_[i], kinds[i], constants[i]);
-  bound_ = false;
   serial_ = serial;
 }
 

@@ -242,6 +242,20 @@ def test_a_list_of_optional_tensors_may_be_none(waits):
         assert op(x.npu(), own).tolist() == op(x, more).tolist()
 
 
+@pytest.mark.parametrize("kind", ["Tensor[]?", "Tensor?[]?", "Scalar[]?", "int[]?"])
+def test_no_list_is_not_an_empty_list(kind):
+    name = "".join(c for c in kind if c.isalpha()) + str(kind.count("?"))
+    op = define(
+        f"listed_{name}(Tensor x, {kind} more=None) -> Tensor",
+        lambda x, more=None: x + (100 if more is None else len(more)),
+        lambda x, more=None: torch.empty_like(x),
+    )
+    x = torch.zeros(2)
+
+    for more in (None, [], None):
+        assert op(x.npu(), more).tolist() == op(x, more).tolist(), more
+
+
 @pytest.mark.filterwarnings("ignore:npu. each call")
 def test_a_kernel_is_told_to_make_its_tensors_where_it_runs():
     longer = define(
