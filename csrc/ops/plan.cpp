@@ -7,6 +7,7 @@
 #include <unordered_map>
 
 #include "csrc/ops/kernel_mode.h"
+#include "csrc/ops/kernel_size.h"
 #include "csrc/ops/result_memory.h"
 #include "csrc/ops/stack_map.h"
 #include "csrc/ops/unmarked_writes.h"
@@ -203,6 +204,8 @@ Plan::Plan(std::shared_ptr<Family> family, at::ArrayRef<c10::IValue> arguments,
       add_view(room, spec.sizes, spec.strides, spec.dtype.itemsize(), word++,
                NPU_WRITE);
   n_words = word;
+  size_ = kernel_size(family_->op, family_->arguments,
+                      {npu_kernel::views, n_views});
 }
 
 Plan::Plan(const Plan& other, std::shared_ptr<Family> family)
@@ -232,27 +235,6 @@ Plan::Plan(const Plan& other, std::shared_ptr<Family> family)
     views[i].strides = own(views[i].strides);
   }
   npu_kernel::views = views;
-  // No caller launches between the nodes of a graph and competes for the cores.
-  // So products of small tensors, if there is enough to multiply, use several
-  // threads there.
-  if (is_large_product()) size_ = KernelSize::kLarge;
-}
-
-bool Plan::is_large_product() const {
-  const std::string_view name = family_->op.name;
-  const bool batched = name == "aten::bmm" || name == "aten::baddbmm";
-  if (!batched && name != "aten::mm" && name != "aten::addmm") return false;
-  // The last three views are the two factors and the result. The product of
-  // their numbers of elements is the square of the number of multiplications,
-  // times the number of batches.
-  double elements = 1;
-  if (n_views < 3) return false;
-  for (uint32_t i = n_views - 3; i < n_views; ++i)
-    for (uint16_t d = 0; d < views[i].ndim; ++d)
-      elements *= double(views[i].sizes[d]);
-  if (batched)
-    elements /= double(std::max<int64_t>(views[n_views - 1].sizes[0], 1));
-  return elements >= double(kSmallProduct) * double(kSmallProduct);
 }
 
 Plan::~Plan() {
@@ -268,9 +250,6 @@ size_t Plan::bytes() const {
 
 void Plan::add_view(Room& room, at::IntArrayRef sizes, at::IntArrayRef strides,
                     size_t itemsize, uint32_t word, uint8_t access) {
-  // kSmallKernel is the grain size below which torch's own element-wise loops
-  // stay serial.
-  if (c10::multiply_integers(sizes) > kSmallKernel) size_ = KernelSize::kLarge;
   const size_t rank = sizes.size();
   std::copy_n(sizes.data(), rank, room.extents);
   std::copy_n(strides.data(), rank, room.extents + rank);

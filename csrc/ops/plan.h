@@ -75,7 +75,6 @@ class Plan final : public npu_kernel {
   // The frame, with this plan's shapes. Only the launcher.
   Frame& frame();
   void make_own_frame();
-  bool is_large_product() const;
   struct Room;  // the part of block_ that is not yet written
   void add_view(Room& room, at::IntArrayRef sizes, at::IntArrayRef strides,
                 size_t itemsize, uint32_t word, uint8_t access);

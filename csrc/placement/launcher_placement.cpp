@@ -1,5 +1,6 @@
 #include "csrc/placement/launcher_placement.h"
 
+#include "csrc/base/clock.h"
 #include "csrc/placement/openmp_crowd.h"
 #include "csrc/placement/this_machine.h"
 
@@ -17,6 +18,7 @@ void LauncherPlacement::rests() {
 }
 
 void LauncherPlacement::works() {
+  if (policy().on()) ask_for_openmp_crowd(now_ns());  // somebody has launched
   if (urgent_) urgent_begins(device_);
 }
 

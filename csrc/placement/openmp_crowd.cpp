@@ -57,10 +57,23 @@ void start() {
     pthread_detach(thread);
 }
 
+bool is_libgomp() {
+  return GOMP_parallel && omp_pause_resource_all && !__kmpc_fork_call;
+}
+
 }  // namespace
 
+bool openmp_team_spins() {
+  return is_libgomp() && now_ns() - asked_at_.load(std::memory_order_relaxed) >
+                             tuning::kCrowdStaysNs;
+}
+
+void run_in_openmp_team(int width, void (*work)(void*), void* context) {
+  GOMP_parallel(work, context, unsigned(width), 0);
+}
+
 void ask_for_openmp_crowd(uint64_t now) {
-  if (!GOMP_parallel || !omp_pause_resource_all || __kmpc_fork_call) return;
+  if (!is_libgomp()) return;
   asked_at_.store(now, std::memory_order_relaxed);
   if (there_.load(std::memory_order_relaxed)) return;
   pthread_once(&once_, &start);

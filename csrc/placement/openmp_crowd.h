@@ -22,4 +22,11 @@ namespace npu {
 // effect where torch's OpenMP is not libgomp.
 void ask_for_openmp_crowd(uint64_t now);
 
+// Whether the threads of this thread's OpenMP team spin between its loops, as
+// far as is known: they begin a loop at once, and leave no core to others.
+bool openmp_team_spins();
+// Calls work(context) on this thread and on the `width` - 1 others of its team,
+// and waits for all of them. Only where openmp_team_spins().
+void run_in_openmp_team(int width, void (*work)(void*), void* context);
+
 }  // namespace npu

@@ -42,6 +42,11 @@ inline constexpr uint64_t kHurriedTasks = 16;
 inline constexpr uint64_t kShortestRestNs = 3'000;
 inline constexpr int kMostDoublings = 3;
 
+// How long a helper spins for its next loop, and a launcher for a helper that
+// works for it, before they sleep. bench/products.py.
+inline constexpr uint64_t kHelperSpinNs = 30'000;
+inline constexpr uint64_t kHelperWaitSpinNs = 20'000;
+
 // How long a caller spins before it sleeps for a task, and how long a stream
 // spins before it sleeps for another stream. bench/launch.py and
 // bench/cores.py.

@@ -5,6 +5,7 @@
 #include <atomic>
 
 #include "csrc/placement/core_share.h"
+#include "csrc/taskqueue/shared_loop.h"
 #include "csrc/taskqueue/stream.h"
 #include "csrc/taskqueue/this_thread.h"
 
@@ -63,6 +64,8 @@ void use_threads_for(KernelSize size) {
               size == KernelSize::kSmall ? 1 : core_share_here(limit.all));
 }
 
+int threads_of_large_kernels() { return core_share_here(limit_.all); }
+
 // It does not use use_threads_for(), which remembers what it has set for this
 // thread: this thread goes back to its owner afterwards.
 ThreadsInPlaceOf::ThreadsInPlaceOf(Stream& stream)
@@ -80,6 +83,9 @@ ThreadsInPlaceOf::~ThreadsInPlaceOf() {
   if (MKL_Set_Num_Threads_Local) MKL_Set_Num_Threads_Local(0);
 }
 
-void install_thread_limits() { set_after_direct_task_hook(&give_threads_back); }
+void install_thread_limits() {
+  set_after_direct_task_hook(&give_threads_back);
+  set_helper_start_hook([] { set_threads_now(1); });
+}
 
 }  // namespace npu

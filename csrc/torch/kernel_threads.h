@@ -13,15 +13,15 @@ enum class KernelSize : uint8_t {
   kLarge,  // its stream's share of the cores (core_share.h)
 };
 
-// Elements up to which a kernel is small.
+// Elements up to which a kernel is small: torch's own loops over elements stay
+// serial up to there.
 inline constexpr int64_t kSmallKernel = 32768;
-// Multiplications up to which a product in a graph is small (bench/compile.py,
-// gpt_tiny_step).
-inline constexpr int64_t kSmallProduct = 1 << 19;
 
 // Sets this thread's limit for torch's loops, OpenMP and the BLAS behind
 // torch, until the next call. Costs nothing when it stays the same.
 void use_threads_for(KernelSize size);
+// How many threads that would be for a large kernel.
+int threads_of_large_kernels();
 
 // While it exists, a kernel that the caller runs in a stream's place has as
 // many threads as on the stream's launcher. Its sums then have the same parts,

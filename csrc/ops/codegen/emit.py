@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from select_ops import HALF_PRODUCTS, VALUES_DECIDE, Op, accessor, unboxed
+from select_ops import PRODUCTS, VALUES_DECIDE, Op, accessor, unboxed
 from torchgen.context import native_function_manager
 
 # Of a kernel that allocates its results. torch's own keep nothing else.
@@ -25,8 +25,9 @@ def runner(op: Op) -> str:
         reads += [f"f.out({i})" for i in range(n_results)]
     call = f"{op.kernel}({', '.join(reads)})"
     new = [i for i, r in enumerate(func.returns) if r.annotation is None]
-    if op.runner in HALF_PRODUCTS:
-        body = f"  if (run_half{op.runner.removeprefix('run')}(f)) return;\n  {call};"
+    if op.runner in PRODUCTS:
+        form = op.runner.removeprefix("run")
+        body = f"  if (run_half{form}(f) || run_shared{form}(f)) return;\n  {call};"
     elif op.writes_outputs or not new:
         body = f"  {call};"
     elif n_results == 1:
@@ -108,6 +109,7 @@ def shard(ops: list[Op]) -> str:
         # The dispatch headers need the types that this one brings.
         '#include "csrc/ops/frame.h"',
         '#include "csrc/ops/half_products.h"',
+        '#include "csrc/ops/shared_products.h"',
         '#include "csrc/ops/launch.h"',
         '#include "csrc/ops/result_memory.h"',
         '#include "csrc/ops/shapes.h"\n',

@@ -91,8 +91,9 @@ VALUES_DECIDE = {
     "rrelu_with_noise.out", "rrelu_with_noise_",
 }  # fmt: skip
 
-# Some products of float16 and bfloat16 do not go to torch's kernel (csrc/ops/half_products.h).
-HALF_PRODUCTS = {"run_mm_out", "run_bmm_out", "run_addmm_out", "run_baddbmm_out"}
+# Some of these products do not go to torch's kernel (csrc/ops/half_products.h), or
+# go there in pieces (csrc/ops/shared_products.h).
+PRODUCTS = {"run_mm_out", "run_bmm_out", "run_addmm_out", "run_baddbmm_out"}
 
 
 @dataclass(frozen=True)

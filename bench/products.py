@@ -1,0 +1,64 @@
+"""What products of matrices cost that are computed in pieces, npu against cpu.
+
+The sizes are those from which several threads compute a product, and from which it is
+left to the BLAS how (csrc/ops/kernel_size.h).
+"""
+
+from __future__ import annotations
+
+import torch
+from _harness import Effort, at_most, bench, emit
+from _peers import (
+    Call,
+    Peer,
+    Workers,
+    against_npu,
+    microseconds,
+    serve_if_worker,
+    timer,
+)
+
+# rows, what is summed over, columns
+CASES = {
+    "2_million": (128, 128, 128),
+    "4_million": (128, 128, 256),
+    "8_million": (128, 128, 512),
+    "17_million": (256, 256, 256),
+    "40_million_wide": (128, 784, 400),
+    "40_million_tall": (784, 128, 400),
+    "134_million": (512, 512, 512),
+    "537_million": (2048, 512, 512),
+}
+
+
+def make(peer: Peer, case: str) -> Call:
+    rows, between, columns = CASES[case]
+    a = torch.randn(rows, between).to(peer.device)
+    b = torch.randn(between, columns).to(peer.device)
+    small = torch.randn(100).to(peer.device)
+
+    def call() -> None:
+        torch.mm(a, b)
+        small.add_(1)  # as a bias or a learning rate, between two products
+        small.mul_(1)
+
+    return call
+
+
+@bench(repetitions=(15, 7, 1))
+def main(repetitions: int, peers: list[str], effort: Effort) -> None:
+    """Print a JSON line per size."""
+    with Workers(*peers, effort=effort) as workers:
+        for case in CASES:
+            times = workers.compare(case, 40, repetitions)
+            emit(
+                case=case,
+                **microseconds(times),
+                **against_npu(times),
+                goals={"ratio": at_most(1.05)},
+            )
+
+
+if __name__ == "__main__":
+    serve_if_worker(time=timer(make))
+    main()

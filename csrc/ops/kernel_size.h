@@ -1,0 +1,24 @@
+// How many threads a kernel is worth: a function of operator and sizes alone,
+// so that results depend neither on load nor on what ran before.
+#pragma once
+
+#include <ATen/core/ivalue.h>
+
+#include "csrc/driver/driver.h"
+#include "csrc/ops/op.h"
+#include "csrc/torch/kernel_threads.h"
+
+namespace npu {
+
+// Multiplications from which a product is run in pieces (shared_loop.h), some
+// 80 microseconds, and from which OpenMP's team is faster again: it packs a
+// factor once for all members, where each piece packs it for itself.
+// bench/products.py.
+inline constexpr double kSharedProduct = 4e6, kTeamProduct = 1.3e8;
+
+// `arguments`: the call's; `views`: its tensors on the device in order, then
+// its new results.
+KernelSize kernel_size(const Op& op, at::ArrayRef<c10::IValue> arguments,
+                       at::ArrayRef<npu_view> views);
+
+}  // namespace npu

@@ -1,0 +1,102 @@
+#include "csrc/taskqueue/shared_loop.h"
+
+#include <atomic>
+#include <stdexcept>
+#include <thread>
+#include <vector>
+
+#include "csrc/base/clock.h"
+#include "tests/cpp/check.h"
+
+namespace npu {
+namespace {
+
+// Calls piece(i) for each.
+template <typename Piece>
+void shared(int width, int pieces, const Piece& piece) {
+  run_shared(
+      width, pieces,
+      [](void* context, int i) { (*static_cast<const Piece*>(context))(i); },
+      const_cast<Piece*>(&piece));
+}
+
+TEST(SharedLoop, RunsEachPieceOnceAndSeesWhatItWrote) {
+  // Plain numbers: ThreadSanitizer sees whether the pieces are ordered with
+  // what is before and after the loop. Three launchers want the same helpers.
+  const auto launcher = [] {
+    for (int round = 0; round < 3000; ++round) {
+      const int n = 1 + round % 9;
+      std::vector<int> runs(size_t(n), round);
+      shared(1 + round % 4, n, [&](int i) { ++runs[size_t(i)]; });
+      EXPECT_TRUE(runs == std::vector<int>(size_t(n), round + 1));
+    }
+  };
+  std::thread second(launcher), third(launcher);
+  launcher();
+  second.join();
+  third.join();
+}
+
+TEST(SharedLoop, AHelperTakesPart) {
+  // The first piece ends only once another thread has begun the second.
+  std::atomic<bool> begun{false};
+  std::atomic<int> threads{0};
+  const std::thread::id launcher = std::this_thread::get_id();
+  shared(2, 2, [&](int) {
+    threads += std::this_thread::get_id() != launcher;
+    if (begun.exchange(true)) return;
+    while (!threads) pause();
+  });
+  EXPECT_TRUE(threads > 0);
+}
+
+TEST(SharedLoop, DoesNotWaitForAHelperThatIsBusy) {
+  // The one helper that both want is in a piece which ends after the other
+  // loop.
+  std::atomic<bool> helping{false}, ended{false};
+  std::thread holds([&] {
+    const std::thread::id launcher = std::this_thread::get_id();
+    shared(2, 2, [&](int) {
+      if (std::this_thread::get_id() == launcher) {
+        while (!helping) pause();
+        return;
+      }
+      helping = true;
+      while (!ended) pause();
+    });
+  });
+  while (!helping) pause();
+  int runs = 0;
+  shared(2, 5, [&](int) { ++runs; });
+  EXPECT_TRUE(runs == 5);
+  ended = true;
+  holds.join();
+}
+
+TEST(SharedLoop, OfOnePieceOrOneThreadStaysOnItsThread) {
+  const std::thread::id launcher = std::this_thread::get_id();
+  for (const auto& [width, pieces] : {std::pair{1, 6}, {4, 1}, {0, 2}})
+    shared(width, pieces,
+           [&](int) { EXPECT_TRUE(std::this_thread::get_id() == launcher); });
+  shared(2, 0, [&](int) { EXPECT_TRUE(false); });
+}
+
+TEST(SharedLoop, ThrowsWhatAPieceHasThrownOnceAllHaveRun) {
+  for (int round = 0; round < 200; ++round) {
+    std::atomic<int> runs{0};
+    bool thrown = false;
+    try {
+      shared(3, 8, [&](int i) {
+        ++runs;
+        if (i == round % 8) throw std::runtime_error("piece");
+      });
+    } catch (const std::runtime_error& e) {
+      thrown = std::string(e.what()) == "piece";
+    }
+    EXPECT_TRUE(thrown);
+    EXPECT_TRUE(runs == 8);
+  }
+}
+
+}  // namespace
+}  // namespace npu
