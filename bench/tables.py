@@ -20,6 +20,7 @@ PAGES = (
     "docs/asyncio.md",
     "docs/compile.md",
     "docs/observability.md",
+    "docs/performance.md",
 )
 BLOCK = re.compile(r"(<!-- figures (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -41,6 +42,8 @@ def of_peers(words: str, bench: str, case: str) -> Row:
 def single(words: str, bench: str, case: str, field: str) -> Row:
     return Row(words, bench, ((case, field),))
 
+
+PRODUCT_FIELDS = ("ratio", "npu_us", "cpu_one_thread_us")
 
 # name: heads of the columns between the words and the command; rows
 TABLES: dict[str, tuple[tuple[str, ...], tuple[Row, ...]]] = {
@@ -213,6 +216,50 @@ TABLES: dict[str, tuple[tuple[str, ...], tuple[Row, ...]]] = {
             )
         ),
     ),
+    "neighbours": (
+        ("alone", "beside one busy process", "beside two"),
+        tuple(
+            Row(
+                words,
+                "neighbour",
+                tuple((f"{case}_beside_{n}", "ratio") for n in range(3)),
+            )
+            for words, case in (
+                ("small MLP training step", "mlp"),
+                ("tiny GPT training step", "gpt_tiny"),
+                ("LSTM training step", "lstm"),
+                ("CNN of ResNet-18's size", "cnn"),
+                ("encoder layer, another length each step", "encoder"),
+                ("decoding loop: sort, multinomial, one `bool()` a token", "decode"),
+                ("`generate()` of a tiny Llama, a token", "generate"),
+                ("soft actor-critic, a gradient step", "sac"),
+                ("variational autoencoder, a step", "vae"),
+                ("`compile_step` of a two-block transformer", "compile_step"),
+                ("the same with `reduce-overhead`", "reduce_overhead"),
+                ("geometric mean", "geometric_mean"),
+            )
+        ),
+    ),
+    "products": (
+        ("npu / cpu", "npu, us", "cpu, one thread, us"),
+        tuple(
+            Row(
+                words,
+                "products",
+                tuple((case, field) for field in PRODUCT_FIELDS),
+            )
+            for words, case in (
+                ("128 x 128 x 128", "2_million"),
+                ("128 x 128 x 256", "4_million"),
+                ("128 x 128 x 512", "8_million"),
+                ("256 x 256 x 256", "17_million"),
+                ("128 x 784 x 400", "40_million_wide"),
+                ("784 x 128 x 400", "40_million_tall"),
+                ("512 x 512 x 512", "134_million"),
+                ("2048 x 512 x 512", "537_million"),
+            )
+        ),
+    ),
     "compile_calls": (
         ("us",),
         (
@@ -347,6 +394,9 @@ def everything(result: Mapping[str, Any]) -> str:
     return text
 
 
+LEFT_OUT = ("_defaults", "_beside_1", "_beside_2")  # by a smoke run
+
+
 def check(benches: Mapping[str, Any]) -> None:
     """Fail if a row names a case that a benchmark which ran does not have."""
     for name, (_, rows) in TABLES.items():
@@ -355,8 +405,8 @@ def check(benches: Mapping[str, Any]) -> None:
                 if row.bench not in benches:
                     continue
                 found = benches[row.bench]["cases"].get(case)
-                if found is None and case.endswith("_defaults"):
-                    continue  # a smoke run leaves them out
+                if found is None and case.endswith(LEFT_OUT):
+                    continue
                 is_there = found and (field in found["figures"] or is_optional(field))
                 if not is_there:
                     sys.exit(f"table {name}: {row.bench} has no {case}, {field}")
