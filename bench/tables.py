@@ -43,8 +43,6 @@ def single(words: str, bench: str, case: str, field: str) -> Row:
     return Row(words, bench, ((case, field),))
 
 
-PRODUCT_FIELDS = ("ratio", "npu_us", "cpu_one_thread_us")
-
 # name: heads of the columns between the words and the command; rows
 TABLES: dict[str, tuple[tuple[str, ...], tuple[Row, ...]]] = {
     "ratios": (
@@ -241,13 +239,9 @@ TABLES: dict[str, tuple[tuple[str, ...], tuple[Row, ...]]] = {
         ),
     ),
     "products": (
-        ("npu / cpu", "npu, us", "cpu, one thread, us"),
+        ("npu / cpu", "npu / cpu, one thread", "npu / cpu, `torch.compile`"),
         tuple(
-            Row(
-                words,
-                "products",
-                tuple((case, field) for field in PRODUCT_FIELDS),
-            )
+            of_peers(words, "products", case)
             for words, case in (
                 ("128 x 128 x 128", "2_million"),
                 ("128 x 128 x 256", "4_million"),
