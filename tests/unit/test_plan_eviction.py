@@ -56,16 +56,23 @@ print(len(results))
     assert (ended.stdout, ended.returncode) == ("112\n", 0), ended.stderr
 
 
-def test_what_is_given_up_is_freed(python):
-    # Without a limit each of 12,000 calls keeps 5 kB and more.
-    code = (
-        PROGRAM
-        + """
+RESIDENT = """
+import resource, torch
+
 def resident():
     torch.npu.synchronize()
     pages = int(open("/proc/self/statm").read().split()[1])
     return pages * resource.getpagesize()
 
+"""
+
+
+def test_what_is_given_up_is_freed(python):
+    # Without a limit each of 12,000 calls keeps 5 kB and more.
+    code = (
+        PROGRAM
+        + RESIDENT
+        + """
 def calls(first, last):
     for size in range(first, last):
         a, b = operands(torch.float32, 1, "npu", size)
@@ -84,15 +91,10 @@ print(resident() - before)
 
 def test_calls_of_new_sizes_share_what_runs_them(python):
     """A new size costs its plan, some 500 bytes, and not the 4 kB of a frame."""
-    code = """
-import resource, torch
-
+    code = (
+        RESIDENT
+        + """
 x = torch.ones(4000, device="npu")
-
-def resident():
-    torch.npu.synchronize()
-    pages = int(open("/proc/self/statm").read().split()[1])
-    return pages * resource.getpagesize()
 
 def calls(first, last):
     for size in range(first, last):
@@ -103,5 +105,6 @@ before = resident()
 calls(200, 1800)
 print(resident() - before)
 """
+    )
 
     assert int(python(code, TORCH_NPU_SANITIZER="0").stdout) < 3 << 20
