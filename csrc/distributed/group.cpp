@@ -29,6 +29,7 @@ struct Running {
                      const Tensors&)>
       run;
   LoggedCollective entry;
+  int threads = launch_threads();
 };
 
 void fail(const Running& r, npu_failure& failure, const char* why) {
@@ -39,7 +40,7 @@ void fail(const Running& r, npu_failure& failure, const char* why) {
 
 int run_call(void* state, npu_failure& failure) {
   Running& r = *static_cast<Running*>(state);
-  use_threads_for(KernelSize::kLarge);
+  use_threads_for(KernelSize::kLarge, r.threads);
   const at::NoGradGuard no_grad;
   r.entry.started(now_ns());
   try {

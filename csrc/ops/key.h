@@ -1,9 +1,9 @@
 // The arguments of one call, split in two: what decides shapes (the key) and
 // what changes from call to call (the task's words).
 //
-// The key has the operator and the launch's state; then for each argument a tag
-// and everything but addresses, scalars and floats; of those two it has the
-// class (value_class.h). Words, in argument order:
+// The key has the operator, the launch's state and its number of threads; then
+// for each argument a tag and everything but addresses, scalars and floats; of
+// those two it has the class (value_class.h). Words, in argument order:
 //   npu tensor             1 word: address of element 0
 //   0-dim cpu tensor       2 words: its bytes
 //   Scalar                 2 words: its bytes
@@ -24,6 +24,7 @@
 #include <c10/util/OptionalArrayRef.h>
 #include <string.h>
 
+#include <algorithm>
 #include <bit>
 #include <memory>
 #include <optional>
@@ -32,8 +33,11 @@
 #include "csrc/ops/launch_state.h"
 #include "csrc/ops/value_class.h"
 #include "csrc/torch/generator.h"
+#include "csrc/torch/kernel_threads.h"
 
 namespace npu {
+
+struct Op;
 
 // A growing list of words, which allocates nothing in the steady state.
 class Words {
@@ -100,7 +104,7 @@ uint64_t hash_of(const Words& words);
 class Key {
  public:
   // `values_decide`: scalar values are part of the key (arange and the like).
-  void reset(const void* op, bool values_decide) {
+  void reset(const Op* op, bool values_decide) {
     key.clear();
     words.clear();
     device = -1;
@@ -108,11 +112,13 @@ class Key {
     ordinary = true;
     random_word = -1;
     values_decide_ = values_decide;
-    // Addresses of static storage leave the upper 16 bits free.
-    key.push(reinterpret_cast<uint64_t>(op) ^ LaunchState::now() << kStateBit);
+    // An address has 47 bits, of which the lowest three are 0; the state has
+    // 10, which leaves 10 for the number of threads.
+    threads = std::min(launch_threads(), 1023);
+    key.push(reinterpret_cast<uint64_t>(op) >> 3 |
+             (LaunchState::now() | uint64_t(threads) << LaunchState::kBits)
+                 << kStateBit);
   }
-  // The state of the launch (LaunchState), as reset() found it.
-  uint64_t state() const { return key.data()[0] >> kStateBit; }
 
   void add(const at::Tensor& t);
   void add(const std::optional<at::Tensor>& t) {
@@ -234,11 +240,12 @@ class Key {
   int named_device;      // by a Device argument; -1: none, or the current one
   bool ordinary;         // false: only the slow path can take this call
   int random_word = -1;  // where the generator's two words are
+  int threads;           // of the launch (kernel_threads.h)
 
  private:
   void tag(Tag t, uint64_t detail = 0) { key.push(uint64_t(t) | detail << 8); }
 
-  static constexpr int kStateBit = 48;
+  static constexpr int kStateBit = 44;
   bool values_decide_;
 
   // The list of a thread's keys, for calls that are made within calls

@@ -13,11 +13,11 @@
 
 namespace npu {
 
-// A word of 16 bits: the default dtype in the low six, then whether this thread
+// A word of kBits: the default dtype in the low six, then whether this thread
 // flushes denormal numbers, then the process's switches as last read.
 struct LaunchState {
   static constexpr uint64_t kFlushDenormal = 1u << 6;
-  static constexpr int kSwitches = 7;
+  static constexpr int kSwitches = 7, kBits = 10;
 
   static uint64_t now() {
     // Relaxed: a thread that changes a switch sees its own change, and other

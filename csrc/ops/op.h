@@ -108,5 +108,6 @@ struct Op {
  private:
   mutable std::atomic<const Schema*> schema_{nullptr};
 };
+static_assert(alignof(Op) >= 8);  // a key leaves the lowest bits out
 
 }  // namespace npu

@@ -157,7 +157,8 @@ Plan::Plan(std::shared_ptr<Family> family, at::ArrayRef<c10::IValue> arguments,
       random_word(key.random_word),
       family_(std::move(family)),
       // Relaxed: a number that nobody else gets.
-      serial_(serials.fetch_add(1, std::memory_order_relaxed) + 1) {
+      serial_(serials.fetch_add(1, std::memory_order_relaxed) + 1),
+      threads_(key.threads) {
   const Op::Schema& schema = family_->op.schema();
   size_t views = 0, extents = 0;
   const auto count = [&](size_t rank) {
@@ -219,6 +220,7 @@ Plan::Plan(const Plan& other, std::shared_ptr<Family> family)
       serial_(serials.fetch_add(1, std::memory_order_relaxed) + 1),
       size_(other.size_),
       flushes_denormal_(other.flushes_denormal_),
+      threads_(other.threads_),
       constants_(other.constants_),
       block_(std::make_unique_for_overwrite<uint64_t[]>(other.block_words_)),
       block_words_(other.block_words_),
@@ -300,7 +302,7 @@ int Plan::run_frame(const npu_kernel* kernel, const uint64_t* words,
   try {
     KernelMode mode;
     RunsKernel here;
-    use_threads_for(plan.size_);
+    use_threads_for(plan.size_, plan.threads_);
     LaunchState::set_flush_denormal(plan.flushes_denormal_);
     (plan.frame().*kRun)(words);
     return NPU_OK;

@@ -83,6 +83,7 @@ class Plan final : public npu_kernel {
   const uint64_t serial_;  // unique, unlike an address, which is used again
   KernelSize size_ = KernelSize::kSmall;
   bool flushes_denormal_ = LaunchState::flushes_denormal();
+  int threads_;                         // of the launch
   uint8_t adoptions_ = 0;               // how often it took the family's frame
   std::vector<c10::IValue> constants_;  // by argument; empty: there are none
   // The views, then the sizes and strides of each, then the key. They are one

@@ -24,11 +24,12 @@ namespace {
 struct Call {
   py::object function;
   std::vector<at::Tensor> tensors;  // on the host; of npu ones, aliases
+  int threads = launch_threads();
 };
 
 int run_call(void* state, npu_failure& failure) {
   const Call& call = *static_cast<Call*>(state);
-  use_threads_for(KernelSize::kLarge);
+  use_threads_for(KernelSize::kLarge, call.threads);
   py::gil_scoped_acquire gil;
   try {
     at::NoGradGuard no_grad;

@@ -2,16 +2,15 @@
 
 #include <ATen/Parallel.h>
 
-#include <atomic>
-
 #include "csrc/placement/core_share.h"
 #include "csrc/taskqueue/shared_loop.h"
 #include "csrc/taskqueue/stream.h"
 #include "csrc/taskqueue/this_thread.h"
 
-// The first is present where torch was built with OpenMP, the second where it
-// was built with MKL.
+// The first two are present where torch was built with OpenMP, the third where
+// it was built with MKL.
 extern "C" {
+[[gnu::weak]] int omp_get_max_threads();
 [[gnu::weak]] void omp_set_num_threads(int);
 [[gnu::weak]] int MKL_Set_Num_Threads_Local(int);
 }
@@ -19,49 +18,59 @@ extern "C" {
 namespace npu {
 namespace {
 
-// How many threads torch gives to launchers; 0: no launcher has run a kernel
-// yet. Relaxed: the number orders nothing.
-std::atomic<int> launchers_have_{0};
-
 struct ThreadLimit {
-  ThreadLimit() {
-    const Stream* stream = stream_of_this_thread();
-    if (stream && stream->mode() == StreamMode::kQueued)
-      launchers_have_.store(all, std::memory_order_relaxed);
-  }
-  // Reading it first makes torch apply torch.set_num_threads() to this thread.
-  int all = at::get_num_threads();
-  int now = all;
+  int own;     // what the thread had before a task set anything
+  int all;     // what the caller of the task that runs had at its launch
+  int now;     // what a task has set; 0: nothing is set
+  bool known;  // torch has given the thread its number
 };
-thread_local ThreadLimit limit_;
+constinit thread_local ThreadLimit limit_{};
 
-void set_threads(ThreadLimit& limit, int wanted) {
-  if (limit.now == wanted) return;
-  limit.now = wanted;
-  if (omp_set_num_threads) omp_set_num_threads(wanted);
-  // 0 goes back to the process-wide number.
-  if (MKL_Set_Num_Threads_Local)
-    MKL_Set_Num_Threads_Local(wanted == limit.all ? 0 : wanted);
+// What the thread has now. Where torch has not given it a number yet, which it
+// does in a thread's first kernel, asking for it does so.
+int threads_now(ThreadLimit& limit) {
+  if (limit.known && omp_get_max_threads) [[likely]]
+    return omp_get_max_threads();
+  limit.known = true;
+  return at::get_num_threads();
 }
 
-void set_threads_now(int wanted) {
-  if (omp_set_num_threads) omp_set_num_threads(wanted);
-  if (MKL_Set_Num_Threads_Local) MKL_Set_Num_Threads_Local(wanted);
+// Returns the previous number of this thread for MKL, 0 for the process's.
+int set_threads(int omp, int mkl) {
+  if (omp_set_num_threads) omp_set_num_threads(omp);
+  return MKL_Set_Num_Threads_Local ? MKL_Set_Num_Threads_Local(mkl) : 0;
 }
 
 // The caller's own cpu kernels use all of its threads again, as before a task
 // of an inline stream.
-void give_threads_back() { set_threads(limit_, limit_.all); }
+void give_threads_back() {
+  ThreadLimit& limit = limit_;
+  if (!limit.now) return;
+  limit.now = 0;
+  set_threads(limit.own, 0);
+}
 
 }  // namespace
 
+int launch_threads() {
+  ThreadLimit& limit = limit_;
+  return limit.now ? limit.all : threads_now(limit);
+}
+
+void use_threads_for(KernelSize size, int all) {
+  ThreadLimit& limit = limit_;
+  if (!limit.now) limit.own = threads_now(limit);
+  limit.all = all;
+  use_threads_for(size);
+}
+
 void use_threads_for(KernelSize size) {
   ThreadLimit& limit = limit_;
-  // The caller may have given its thread another number since.
-  if (!stream_of_this_thread() && limit.now == limit.all)
-    limit.all = limit.now = at::get_num_threads();
-  set_threads(limit,
-              size == KernelSize::kSmall ? 1 : core_share_here(limit.all));
+  const int wanted =
+      size == KernelSize::kSmall ? 1 : core_share_here(limit.all);
+  if (limit.now == wanted) return;
+  limit.now = wanted;
+  set_threads(wanted, wanted);
 }
 
 int threads_of_large_kernels() { return core_share_here(limit_.all); }
@@ -69,23 +78,16 @@ int threads_of_large_kernels() { return core_share_here(limit_.all); }
 // It does not use use_threads_for(), which remembers what it has set for this
 // thread: this thread goes back to its owner afterwards.
 ThreadsInPlaceOf::ThreadsInPlaceOf(Stream& stream)
-    : before_(at::get_num_threads()) {
-  const int launchers = launchers_have_.load(std::memory_order_relaxed);
-  const int wanted =
-      core_share(launchers ? launchers : before_, stream.device(), stream.id());
-  if (wanted != before_) set_threads_now(wanted);
+    : before_(threads_now(limit_)) {
+  const int share = core_share(launch_threads(), stream.device(), stream.id());
+  mkl_before_ = set_threads(share, share);
 }
 
-ThreadsInPlaceOf::~ThreadsInPlaceOf() {
-  if (at::get_num_threads() == before_) return;
-  set_threads_now(before_);
-  // 0 goes back to the process-wide number.
-  if (MKL_Set_Num_Threads_Local) MKL_Set_Num_Threads_Local(0);
-}
+ThreadsInPlaceOf::~ThreadsInPlaceOf() { set_threads(before_, mkl_before_); }
 
 void install_thread_limits() {
   set_after_direct_task_hook(&give_threads_back);
-  set_helper_start_hook([] { set_threads_now(1); });
+  set_helper_start_hook([] { set_threads(1, 1); });
 }
 
 }  // namespace npu

@@ -1,4 +1,8 @@
-// Limits how many threads a kernel uses.
+// How many threads a kernel uses. As on cpu it is a matter of the calling
+// thread: what torch.set_num_threads() has given it when it launches the
+// kernel. A launcher's own number would follow what other threads have asked
+// for before it started: the thread that pins the batches of a DataLoader asks
+// for one.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +21,15 @@ enum class KernelSize : uint8_t {
 // serial up to there.
 inline constexpr int64_t kSmallKernel = 32768;
 
+// How many threads torch gives to a kernel that this thread launches now. A
+// task that launches others hands on what its own caller had.
+int launch_threads();
+
 // Sets this thread's limit for torch's loops, OpenMP and the BLAS behind
-// torch, until the next call. Costs nothing when it stays the same.
+// torch, until the next call. `all`: launch_threads() of the task's caller.
+// Costs nothing when it stays the same.
+void use_threads_for(KernelSize size, int all);
+// The same for a part of the task that runs.
 void use_threads_for(KernelSize size);
 // How many threads that would be for a large kernel.
 int threads_of_large_kernels();
@@ -34,6 +45,7 @@ class ThreadsInPlaceOf {
 
  private:
   const int before_;
+  int mkl_before_;
 };
 
 // Called once, while the module is loaded: from then on a task of an inline

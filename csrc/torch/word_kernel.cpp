@@ -47,15 +47,16 @@ int WordKernel::run(const npu_kernel* kernel, const uint64_t* words,
     }
     if (depends && !large) size = KernelSize::kSmall;
   }
-  use_threads_for(size);
+  use_threads_for(size, int(words[self.n_words_]));
   return failure->code = self.entry_(words, failure->text);
 }
 
 bool WordKernel::submit(Stream& stream, const uint64_t* words) const {
   Submission s;
-  if (!stream.begin(n_words_, s, call_site())) return false;
+  if (!stream.begin(n_words_ + 1, s, call_site())) return false;
   s.task->kernel = this;
   std::copy_n(words, n_words_, s.words);
+  s.words[n_words_] = uint64_t(launch_threads());
   stream.commit(s);
   stream.after_commit(s);
   return true;

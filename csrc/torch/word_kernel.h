@@ -35,7 +35,8 @@ class WordKernel : public npu_kernel {
 
   uint32_t n_words() const { return n_words_; }
 
-  // Queues the kernel with a copy of `words`, of which there are n_words().
+  // Queues the kernel with a copy of `words`, of which there are n_words(), and
+  // the number of threads of the launch.
   // False when the stream has failed. Throws what a submission throws.
   bool submit(Stream& stream, const uint64_t* words) const;
 
