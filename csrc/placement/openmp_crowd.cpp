@@ -23,7 +23,7 @@ namespace {
 
 // All orders are relaxed: these are wishes and hints, the futex compares the
 // value itself, and a caller that misses a change asks again 16 tasks later.
-std::atomic<uint64_t> asked_at_{0};
+std::atomic<uint64_t> asked_at_{0}, used_at_{0};
 std::atomic<bool> there_{false};
 std::atomic<uint32_t> calls_{0};  // the thread sleeps until it changes
 pthread_once_t once_ = PTHREAD_ONCE_INIT;
@@ -38,14 +38,15 @@ void* keep_team(void*) {
   for (;;) {
     const uint32_t calls = calls_.load(std::memory_order_relaxed);
     const uint64_t asked = asked_at_.load(std::memory_order_relaxed);
+    const uint64_t used = used_at_.load(std::memory_order_relaxed);
     const uint64_t now = now_ns();
-    const Crowd::Step step = crowd.step(now, asked);
+    const Crowd::Step step = crowd.step(now, asked, used);
     there_.store(crowd.there(), std::memory_order_relaxed);
     if (step == Crowd::Step::kGather)
       GOMP_parallel(&work_on_nothing, nullptr, kTeam, 0);
     else if (step == Crowd::Step::kDisperse)
       omp_pause_resource_all(kSoft);
-    futex_wait(&calls_, calls, crowd.again(now, asked));
+    futex_wait(&calls_, calls, crowd.again(now, asked, used));
   }
 }
 
@@ -68,14 +69,19 @@ bool openmp_team_spins() {
                              tuning::kCrowdStaysNs;
 }
 
+void note_openmp_team() { used_at_.store(now_ns(), std::memory_order_relaxed); }
+
 void run_in_openmp_team(int width, void (*work)(void*), void* context) {
+  note_openmp_team();
   GOMP_parallel(work, context, unsigned(width), 0);
 }
 
 void ask_for_openmp_crowd(uint64_t now) {
   if (!is_libgomp()) return;
   asked_at_.store(now, std::memory_order_relaxed);
-  if (there_.load(std::memory_order_relaxed)) return;
+  if (there_.load(std::memory_order_relaxed) ||
+      now >= Crowd::ends(now, used_at_.load(std::memory_order_relaxed)))
+    return;
   pthread_once(&once_, &start);
   calls_.fetch_add(1, std::memory_order_relaxed);
   futex_wake_all(&calls_);

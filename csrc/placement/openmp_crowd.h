@@ -19,8 +19,12 @@ namespace npu {
 // of microseconds to come back.
 //
 // A thread of its own does it, by having an idle team of two meanwhile. Without
-// effect where torch's OpenMP is not libgomp.
+// effect where torch's OpenMP is not libgomp, and where no kernel has had a
+// team for as long: to make the crowd takes a core for some milliseconds, in
+// which two threads of it wait for each other.
 void ask_for_openmp_crowd(uint64_t now);
+// A kernel begins that has a team.
+void note_openmp_team();
 
 // Whether the threads of this thread's OpenMP team spin between its loops, as
 // far as is known: they begin a loop at once, and leave no core to others.

@@ -2,6 +2,7 @@
 // told the time.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "csrc/placement/tuning.h"
@@ -27,9 +28,11 @@ class Crowd {
  public:
   enum class Step { kNone, kGather, kDisperse };
 
-  // What to do where somebody asked for that team at `asked` last; 0: never.
-  Step step(uint64_t now, uint64_t asked) {
-    const bool wanted = asked && now < asked + tuning::kCrowdStaysNs;
+  // What to do where somebody launched at `asked` last, and a kernel had a team
+  // at `used` last; 0: never. Where no kernel has one, there is nobody whose
+  // spinning is to be shortened.
+  Step step(uint64_t now, uint64_t asked, uint64_t used) {
+    const bool wanted = now < ends(asked, used);
     if (wanted == there_) return Step::kNone;
     there_ = wanted;
     return wanted ? Step::kGather : Step::kDisperse;
@@ -37,8 +40,13 @@ class Crowd {
   bool there() const { return there_; }
   // After how long to call step() again, if nobody asks; 0: not before somebody
   // does.
-  uint64_t again(uint64_t now, uint64_t asked) const {
-    return there_ ? asked + tuning::kCrowdStaysNs - now : 0;
+  uint64_t again(uint64_t now, uint64_t asked, uint64_t used) const {
+    return there_ ? ends(asked, used) - now : 0;
+  }
+  // When nobody needs that team any more.
+  static uint64_t ends(uint64_t asked, uint64_t used) {
+    const uint64_t last = std::min(asked, used);
+    return last ? last + tuning::kCrowdStaysNs : 0;
   }
 
  private:

@@ -47,10 +47,12 @@ inline constexpr int kMostDoublings = 3;
 inline constexpr uint64_t kHelperSpinNs = 30'000;
 inline constexpr uint64_t kHelperWaitSpinNs = 20'000;
 
-// How long a caller spins before it sleeps for a task, and how long a stream
-// spins before it sleeps for another stream. bench/launch.py and
+// How long a caller spins before it sleeps for a task, and up to which usual
+// length of its waits it spins on; how long a stream spins before it sleeps for
+// another stream. bench/launch.py; bench/neighbour.py, case decode;
 // bench/cores.py.
 inline constexpr uint64_t kHostWaitSpinNs = 20'000;
+inline constexpr uint64_t kPatientWaitNs = 150'000;
 inline constexpr uint64_t kHoldSpinNs = 60'000;
 
 // Under a quota of CPU time all spinning of a process takes at most one part in

@@ -15,6 +15,7 @@
 #include "csrc/stats/segment.h"
 #include "csrc/taskqueue/host_wait_policy.h"
 #include "csrc/taskqueue/stream.h"
+#include "csrc/taskqueue/wait_patience.h"
 
 namespace npu {
 namespace {
@@ -27,6 +28,7 @@ std::atomic<int> watchers_{0};
 thread_local int sleep_at_once_ = 0, no_host_waits_ = 0;
 
 thread_local uint64_t deadline_ = 0;  // now_ns(); 0: none
+thread_local WaitPatience patience_;
 
 // How long a wait of this kind may take; 0: for ever.
 uint64_t limit_ns(WaitReason reason) {
@@ -73,6 +75,18 @@ class Released {
   void* token_;
 };
 
+bool spin_on(Stream& stream, uint64_t number) {
+  const uint64_t ns = sleep_at_once_ ? 0 : patience_.spin_ns();
+  if (!ns) return false;
+  const SpinGrant spin(ns_to_ticks(ns));
+  return stream.retired().spin(number, spin.ticks());
+}
+
+bool sleep(Stream& stream, uint64_t number) {
+  dismiss_openmp_team();
+  return stream.retired().sleep(number, kInterruptNs);
+}
+
 using GoesOn = const std::function<bool()>*;  // null: always
 
 // False: given up.
@@ -88,11 +102,14 @@ bool wait(Stream& stream, uint64_t number, GoesOn goes_on = nullptr) {
   if (const SpinGrant spin(sleep_at_once_ ? 0 : spin_ticks);
       stream.retired().spin(number, spin.ticks()))
     return true;
-  for (;;) {
+  const uint64_t start = now_ns();
+  for (bool first = true;; first = false) {
     {
       Released released;
-      dismiss_openmp_team();
-      if (stream.retired().sleep(number, kInterruptNs)) return true;
+      if ((first && spin_on(stream, number)) || sleep(stream, number)) {
+        patience_.waited(now_ns() - start);
+        return true;
+      }
     }
     if (hooks_.check_interrupt) hooks_.check_interrupt();
     if (deadline_ && now_ns() > deadline_) throw timed_out(stream, number);

@@ -86,16 +86,11 @@ class alignas(kCacheLine) Helper {
       return;
     const uint64_t patient_until = now_ns() + tuning::kHelperWaitSpinNs;
     // Acquire: what the helper's pieces wrote.
-    while ((was = word_.load(std::memory_order_acquire)) != kLeft) {
-      if (now_ns() < patient_until) {
+    while (word_.load(std::memory_order_acquire) != kLeft) {
+      if (now_ns() < patient_until)
         pause();
-        continue;
-      }
-      // It may have lost its core. Linux gives it the one that is left by
-      // sleeping here. Relaxed: nothing is passed on by that.
-      if (was == kAwaited || word_.compare_exchange_strong(
-                                 was, kAwaited, std::memory_order_relaxed))
-        futex_wait(&word_, kAwaited, 0);
+      else
+        sleep_until_left();
     }
     word_.store(kReady, std::memory_order_release);
   }
@@ -126,9 +121,7 @@ class alignas(kCacheLine) Helper {
           word_.compare_exchange_strong(was, kTaken, std::memory_order_acquire,
                                         std::memory_order_relaxed)) {
         loop_->work();
-        // Release: what the pieces wrote. Behind it the loop may be gone.
-        if (word_.exchange(kLeft, std::memory_order_release) == kAwaited)
-          futex_wake_all(&word_);
+        leave();
         spins_until = now_ns() + tuning::kHelperSpinNs;
       } else if (now_ns() < spins_until) {
         pause();
@@ -136,6 +129,35 @@ class alignas(kCacheLine) Helper {
         sleep();
       }
     }
+  }
+
+  // The launcher whose loop the helper uses. The helper may have lost its core:
+  // Linux gives it the one that is left by sleeping here. Woken on the helper's
+  // core, the launcher would share it from then on.
+  void sleep_until_left() {
+    WakePlacement placement;
+    placement.before_sleep();
+    waiter_ = &placement;
+    uint32_t was = kTaken;
+    // Release: the helper that sees kAwaited uses the placement.
+    if (word_.compare_exchange_strong(was, kAwaited, std::memory_order_release,
+                                      std::memory_order_relaxed))
+      // Acquire: the helper is done with it.
+      while (word_.load(std::memory_order_acquire) == kAwaited)
+        futex_wait(&word_, kAwaited, 0);
+    placement.after_sleep();
+  }
+
+  void leave() {
+    uint32_t was = kTaken;
+    // Release: what the pieces wrote. Behind it the loop may be gone.
+    // Acquire, where the launcher sleeps: its placement.
+    if (word_.compare_exchange_strong(was, kLeft, std::memory_order_release,
+                                      std::memory_order_acquire))
+      return;
+    waiter_->before_wake();
+    word_.store(kLeft, std::memory_order_release);  // as above
+    futex_wake_all(&word_);
   }
 
   void sleep() {
@@ -154,6 +176,7 @@ class alignas(kCacheLine) Helper {
   std::atomic<uint32_t> word_{kReady};
   // Whose these are, the word says.
   Loop* loop_ = nullptr;
+  WakePlacement* waiter_ = nullptr;  // the launcher's, while it sleeps
   WakePlacement placement_;
 };
 

@@ -3,6 +3,7 @@
 #include <ATen/Parallel.h>
 
 #include "csrc/placement/core_share.h"
+#include "csrc/placement/openmp_crowd.h"
 #include "csrc/taskqueue/shared_loop.h"
 #include "csrc/taskqueue/stream.h"
 #include "csrc/taskqueue/this_thread.h"
@@ -68,6 +69,7 @@ void use_threads_for(KernelSize size) {
   ThreadLimit& limit = limit_;
   const int wanted =
       size == KernelSize::kSmall ? 1 : core_share_here(limit.all);
+  if (wanted > 1) note_openmp_team();
   if (limit.now == wanted) return;
   limit.now = wanted;
   set_threads(wanted, wanted);

@@ -140,18 +140,33 @@ TEST(TeamPolicy, TheCrowdStaysForAWhileAfterWhoAskedLast) {
   using Step = Crowd::Step;
   constexpr uint64_t kStays = tuning::kCrowdStaysNs;
   Crowd crowd;
-  EXPECT_TRUE(crowd.step(kNow, 0) == Step::kNone);  // nobody ever asked
-  EXPECT_EQ(crowd.again(kNow, 0), 0);
-  EXPECT_TRUE(crowd.step(kNow, kNow) == Step::kGather);
-  EXPECT_EQ(crowd.again(kNow + kMs, kNow), kStays - kMs);
+  const auto step = [&](uint64_t now, uint64_t asked) {
+    return crowd.step(now, asked, now);
+  };
+  EXPECT_TRUE(step(kNow, 0) == Step::kNone);  // nobody ever asked
+  EXPECT_EQ(crowd.again(kNow, 0, 0), 0);
+  EXPECT_TRUE(step(kNow, kNow) == Step::kGather);
+  EXPECT_EQ(crowd.again(kNow + kMs, kNow, kNow), kStays - kMs);
   // Asked again meanwhile, by a thread whose clock is a little ahead.
-  EXPECT_TRUE(crowd.step(kNow + kMs, kNow + kMs + kUs) == Step::kNone);
-  EXPECT_TRUE(crowd.step(kNow + kStays, kNow + kMs) == Step::kNone);
-  EXPECT_TRUE(crowd.step(kNow + kStays + kMs, kNow + kMs) == Step::kDisperse);
-  EXPECT_EQ(crowd.again(kNow + kStays + kMs, kNow + kMs), 0);
-  EXPECT_TRUE(crowd.step(kNow + 2 * kStays, kNow + kMs) == Step::kNone);
-  EXPECT_TRUE(crowd.step(kNow + 2 * kStays, kNow + 2 * kStays) ==
-              Step::kGather);
+  EXPECT_TRUE(step(kNow + kMs, kNow + kMs + kUs) == Step::kNone);
+  EXPECT_TRUE(step(kNow + kStays, kNow + kMs) == Step::kNone);
+  EXPECT_TRUE(step(kNow + kStays + kMs, kNow + kMs) == Step::kDisperse);
+  EXPECT_EQ(crowd.again(kNow + kStays + kMs, kNow + kMs, kNow), 0);
+  EXPECT_TRUE(step(kNow + 2 * kStays, kNow + kMs) == Step::kNone);
+  EXPECT_TRUE(step(kNow + 2 * kStays, kNow + 2 * kStays) == Step::kGather);
+}
+
+// A crowd takes a core while it gathers, and shortens nobody's spinning then.
+TEST(TeamPolicy, ThereIsNoCrowdWhereNoKernelHasATeam) {
+  using Step = Crowd::Step;
+  constexpr uint64_t kStays = tuning::kCrowdStaysNs;
+  Crowd crowd;
+  EXPECT_TRUE(crowd.step(kNow, kNow, 0) == Step::kNone);
+  EXPECT_TRUE(crowd.step(kNow, kNow, kNow - kStays) == Step::kNone);
+  EXPECT_TRUE(crowd.step(kNow, kNow, kNow - kMs) == Step::kGather);
+  EXPECT_EQ(crowd.again(kNow, kNow, kNow - kMs), kStays - kMs);
+  EXPECT_TRUE(crowd.step(kNow + kStays, kNow + kStays, kNow) ==
+              Step::kDisperse);
 }
 
 // The tests run in children, because the environment is read once.

@@ -48,8 +48,23 @@ World::World(const Hardware& h, const Load& l)
       }
       process.launchers.push_back(std::move(launcher));
     }
+    for (int n = 1; n < std::min(l.pieces, h.cpus); ++n) {
+      auto helper = std::make_unique<Helper>(process);
+      helper->allowed = all;
+      helper->cpu = home;
+      helper->runnable = false;
+      threads_.push_back(helper.get());
+      process.helpers.push_back(std::move(helper));
+    }
   }
-  for (const Thread* thread : threads_) ++count_[size_t(thread->cpu)];
+  for (int n = 0; n < l.neighbours; ++n) {
+    neighbours_.push_back(std::make_unique<Neighbour>());
+    neighbours_.back()->allowed = all;
+    neighbours_.back()->cpu = n % h.cpus;
+    threads_.push_back(neighbours_.back().get());
+  }
+  for (const Thread* thread : threads_)
+    if (thread->runnable) ++count_[size_t(thread->cpu)];
 }
 
 void World::sleep(Thread& thread, uint64_t until) {
@@ -142,7 +157,8 @@ void World::check() {
   for (const auto& process : processes_) {
     std::map<int, int> own;
     for (const auto& l : process->launchers) {
-      const bool awake = l->state != Launcher::kParked;
+      const bool awake =
+          l->state != Launcher::kParked && l->state != Launcher::kAwaitsHelper;
       cpu_set_t common;
       CPU_AND(&common, &l->allowed, &l->given);
       if (!CPU_EQUAL(awake ? &l->allowed : &common,
@@ -174,6 +190,19 @@ void World::check_spinners() {
       if (worker && &worker->process == process.get())
         found.behind_spinner_ns += kTurnNs;
     }
+}
+
+void World::check_helpers() {
+  for (const auto& process : processes_)
+    for (const auto& l : process->launchers)
+      for (const auto& h : process->helpers) {
+        if (!l->runnable || !h->runnable || h->cpu != l->cpu) continue;
+        for (int cpu = 0; cpu < hardware.cpus; ++cpu)
+          if (idle(cpu)) {
+            found.huddled_ns += kTurnNs;
+            break;
+          }
+      }
 }
 
 void World::turn() {
@@ -209,11 +238,13 @@ void World::turn() {
     thread->turn(*this);
   }
   for (const auto& process : processes_) {
-    const auto step = process->crowd.step(now, process->asked_at);
+    const auto step =
+        process->crowd.step(now, process->asked_at, process->team_at);
     if (step == Crowd::Step::kGather) process->crowds.count(now);
   }
   check();
   check_spinners();
+  check_helpers();
   now += kTurnNs;
 }
 

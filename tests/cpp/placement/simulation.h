@@ -36,8 +36,12 @@ struct Load {
   uint64_t task_ns = 5 * kUs;    // and its launcher
   int burst = 100;               // tasks before a pause
   uint64_t pause_ns = 100 * kUs;
-  bool waits = false;       // for all of them, before the pause
-  int team = 1;             // OpenMP threads of a kernel
+  bool waits = false;  // for all of them, before the pause
+  int team = 1;        // OpenMP threads of a kernel
+  int pieces = 0;      // of a kernel that helpers take part in; 0: none does
+  // Who runs a piece is settled when the kernel begins, as in an OpenMP team.
+  bool pieces_are_owned = false;
+  int neighbours = 0;       // threads of other processes, which never sleep
   bool bound = false;       // callers stay on one CPU each
   int tasksets = 0;         // how often somebody gives some launcher other CPUs
   bool tells_quota = true;  // to the policy
@@ -67,6 +71,9 @@ struct Findings {
   // How long launchers waited for a CPU on which a worker of their own process
   // span, and how long workers span in all.
   uint64_t behind_spinner_ns = 0, workers_spun_ns = 0;
+  // How long a launcher and a helper of its process shared a CPU while another
+  // one was idle.
+  uint64_t huddled_ns = 0;
 
   bool operator==(const Findings&) const = default;
 };

@@ -45,6 +45,7 @@ class Rate {
 
 class World;
 struct Process;
+struct Launcher;
 
 struct Thread {
   virtual ~Thread() = default;
@@ -67,6 +68,27 @@ struct Worker : Thread {
   uint64_t until = 0;
 };
 
+// Runs pieces of launchers' kernels (taskqueue/shared_loop.h).
+struct Helper : Thread {
+  explicit Helper(Process& p) : process(p) {}
+  void turn(World& world) override;
+  void offer(World& world, Launcher& launcher);
+  void leave(World& world);
+
+  Process& process;
+  Launcher* loop = nullptr;  // whose pieces it may run
+  bool taken = false;        // it has begun to
+  int ran = 0;               // of this loop's
+  uint64_t left_ns = 0;      // of its piece
+  uint64_t spins_until = 0;
+  AffinityLoan loan;
+};
+
+// Has nothing to do with us, and always something to do.
+struct Neighbour : Thread {
+  void turn(World&) override {}
+};
+
 struct Launcher : Thread {
   explicit Launcher(Process& p);
   void tell_cpus();
@@ -76,6 +98,10 @@ struct Launcher : Thread {
   void sleep(World& world);
   void wake(World& world, int waker);
   void look(World& world);
+  // Runs its kernel's pieces for `turn`, and reduces it. True: the kernel ends.
+  bool run_pieces(World& world, uint64_t& turn);
+  bool take_piece(World& world, int& ran);
+  void helper_left(World& world, int from);
 
   Process& process;
   const int seat;
@@ -85,9 +111,12 @@ struct Launcher : Thread {
   int waker = -1;
   std::vector<std::unique_ptr<Worker>> team;
 
-  enum { kWorks, kSpins, kParked, kNaps } state = kWorks;
+  enum { kWorks, kSpins, kParked, kNaps, kAwaitsHelper } state = kWorks;
   uint64_t queued = 0, retired = 0, wanted = 0;
-  uint64_t left_ns = 0;  // of its task
+  uint64_t left_ns = 0;  // of its task, or of a piece
+  int begun = 0;         // pieces of its kernel; 0: the kernel has not begun
+  int ran = 0;           // by itself
+  uint64_t awaits_from = 0;
   uint64_t gap_from = 0, granted_at = 0, granted_ns = 0;
   bool slept = false;
   uint64_t next_look = 0;
@@ -114,9 +143,10 @@ struct Process {
 
   Policy policy;
   std::vector<std::unique_ptr<Launcher>> launchers;
+  std::vector<std::unique_ptr<Helper>> helpers;
   std::unique_ptr<Caller> caller;
   Crowd crowd;
-  uint64_t asked_at = 0;
+  uint64_t asked_at = 0, team_at = 0;
   // As libgomp does: of all teams, and the first thread.
   int managed_threads() const {
     size_t n = crowd.there() ? 2 : 1;
@@ -158,9 +188,11 @@ class World {
   void taskset();
   void check();
   void check_spinners();
+  void check_helpers();
   void new_period();
 
   std::vector<std::unique_ptr<Process>> processes_;
+  std::vector<std::unique_ptr<Neighbour>> neighbours_;
   std::vector<Thread*> threads_;
   std::vector<int> count_;        // runnable threads of a CPU
   std::vector<Thread*> current_;  // of a CPU

@@ -168,17 +168,58 @@ TEST(Simulation, NoLauncherWaitsForAMemberOfATeamThatSpins) {
         l.burst = burst;
         l.waits = waits;
         l.pause_ns = 200 * kUs;
-        const Findings f = simulate(machine(cpus), l);
+        Findings f = simulate(machine(cpus), l);
         EXPECT_TRUE(f.behind_spinner_ns <= 1 * kMs);
         // All that the caller's own time allows.
         EXPECT_TRUE(f.tasks > (burst == 20 ? 13'000 : 28'000));
+        // Nor does it where others have all CPUs, too.
+        l.neighbours = cpus;
+        f = simulate(machine(cpus), l);
+        EXPECT_TRUE(f.behind_spinner_ns <= 1 * kMs);
       }
+}
+
+// A kernel of 160 us in as many pieces as there are CPUs, whose caller goes on.
+Load shared_load(int cpus, int neighbours) {
+  Load l;
+  l.pieces = cpus;
+  l.task_ns = 160 * kUs;
+  l.burst = 40;
+  l.waits = true;
+  l.pause_ns = 2 * kMs;
+  l.neighbours = neighbours;
+  return l;
+}
+
+// Where each thread has its piece, as in a team, the kernel waits for one that
+// has lost its CPU, for as long as the other's slice is: worse than no helpers.
+TEST(Simulation, NoKernelWaitsForAHelperThatHasNoCpu) {
+  uint64_t worst_of_owned = UINT64_MAX;
+  for (const int cpus : {2, 4, 8, 64})
+    for (const int neighbours : {0, 1, 2}) {
+      Load l = shared_load(cpus, neighbours);
+      const Findings shared = simulate(machine(cpus), l);
+      l.pieces_are_owned = true;
+      const Findings owned = simulate(machine(cpus), l);
+      l.pieces = 1;
+      const Findings alone = simulate(machine(cpus), l);
+      EXPECT_TRUE(shared.tasks >= alone.tasks);
+      EXPECT_TRUE(shared.tasks >= owned.tasks);
+      // With a CPU for everybody half of the time is saved, and more.
+      if (cpus > 2 + neighbours)
+        EXPECT_TRUE(2 * shared.tasks > 3 * alone.tasks);
+      EXPECT_TRUE(shared.huddled_ns <= 5 * kMs);
+      worst_of_owned =
+          std::min(worst_of_owned, 100 * owned.tasks / alone.tasks);
+    }
+  EXPECT_TRUE(worst_of_owned < 50);  // percent
 }
 
 TEST(Simulation, TeamsAreNotMadeAgainInALoop) {
   for (const int cpus : {2, 8, 64})
     for (const char* kind : kKinds) {
       Load l = load(kind, 2);
+      l.team = 2;
       l.span_ns = 1000 * kMs;
       const Findings f = simulate(machine(cpus), l);
       EXPECT_TRUE(f.worst_team_ends <= 10);

@@ -118,16 +118,23 @@ void Launcher::turn(World& world) {
           std::min(kTurnNs, granted_at + granted_ns - world.now));
     }
   }
-  if (!left_ns) left_ns = world.load.task_ns;
+  const bool shared = world.load.pieces > 0;
+  if (!left_ns && !shared) left_ns = world.load.task_ns;
+  if (!team.empty()) process.team_at = world.now;
   for (const auto& worker : team) {
     const bool throttled = process.managed_threads() > world.hardware.cpus;
     worker->until = world.now + (throttled ? kThrottledSpinNs : kTeamSpinNs);
     world.place_woken(*worker, -1);
   }
   uint64_t turn = kTurnNs;
-  while (queued > retired && turn >= left_ns) {
-    turn -= left_ns;
-    left_ns = world.load.task_ns;
+  while (queued > retired) {
+    if (shared) {
+      if (!run_pieces(world, turn)) return;
+    } else {
+      if (turn < left_ns) break;
+      turn -= left_ns;
+      left_ns = world.load.task_ns;
+    }
     ++retired;
     ++world.found.tasks;
     if (retired % 16 == 0) look(world);
