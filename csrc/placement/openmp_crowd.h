@@ -18,16 +18,15 @@ namespace npu {
 // Where nobody launches, spinning is better: a core that was halted takes tens
 // of microseconds to come back.
 //
-// A thread of its own does it, by having an idle team of two meanwhile. Without
-// effect where torch's OpenMP is not libgomp, and where no kernel has had a
-// team for as long: to make the crowd takes a core for some milliseconds, in
-// which two threads of it wait for each other.
+// A thread of its own does it, by having an idle team of two meanwhile, which
+// takes some milliseconds to make: not where no kernel has had a team for as
+// long, nor where torch's OpenMP is not libgomp.
 void ask_for_openmp_crowd(uint64_t now);
 // A kernel begins that has a team.
 void note_openmp_team();
 
-// Whether the threads of this thread's OpenMP team spin between its loops, as
-// far as is known: they begin a loop at once, and leave no core to others.
+// Whether the threads of this thread's OpenMP team probably spin between its
+// loops: they begin one at once, and leave no core to others.
 bool openmp_team_spins();
 // Calls work(context) on this thread and on the `width` - 1 others of its team,
 // and waits for all of them. Only where openmp_team_spins().

@@ -8,8 +8,7 @@ namespace npu {
 // included, and once they exceed the cores no team spins at its barriers any
 // more: an idle team of the caller's slows down the kernels on the launcher
 // (bench/train.py, case cnn). The thread's next parallel loop makes a new team,
-// so this happens at most every 100 ms. Not to be called inside of a parallel
-// loop.
+// so this happens at most every 100 ms. Not inside of a parallel loop.
 void dismiss_openmp_team();
 
 }  // namespace npu

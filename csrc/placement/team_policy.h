@@ -29,8 +29,7 @@ class Crowd {
   enum class Step { kNone, kGather, kDisperse };
 
   // What to do where somebody launched at `asked` last, and a kernel had a team
-  // at `used` last; 0: never. Where no kernel has one, there is nobody whose
-  // spinning is to be shortened.
+  // at `used`, without which nobody spins; 0: never.
   Step step(uint64_t now, uint64_t asked, uint64_t used) {
     const bool wanted = now < ends(asked, used);
     if (wanted == there_) return Step::kNone;
@@ -38,8 +37,7 @@ class Crowd {
     return wanted ? Step::kGather : Step::kDisperse;
   }
   bool there() const { return there_; }
-  // After how long to call step() again, if nobody asks; 0: not before somebody
-  // does.
+  // After how long to call step() again; 0: when somebody asks.
   uint64_t again(uint64_t now, uint64_t asked, uint64_t used) const {
     return there_ ? ends(asked, used) - now : 0;
   }

@@ -48,9 +48,8 @@ inline constexpr uint64_t kHelperSpinNs = 30'000;
 inline constexpr uint64_t kHelperWaitSpinNs = 20'000;
 
 // How long a caller spins before it sleeps for a task, and up to which usual
-// length of its waits it spins on; how long a stream spins before it sleeps for
-// another stream. bench/launch.py; bench/neighbour.py, case decode;
-// bench/cores.py.
+// length of its waits it spins on; how long a stream spins for another stream.
+// bench/launch.py; bench/neighbour.py, case decode; bench/cores.py.
 inline constexpr uint64_t kHostWaitSpinNs = 20'000;
 inline constexpr uint64_t kPatientWaitNs = 150'000;
 inline constexpr uint64_t kHoldSpinNs = 60'000;
