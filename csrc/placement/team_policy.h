@@ -43,8 +43,8 @@ class Crowd {
   }
   // When nobody needs that team any more.
   static uint64_t ends(uint64_t asked, uint64_t used) {
-    const uint64_t last = std::min(asked, used);
-    return last ? last + tuning::kCrowdStaysNs : 0;
+    if (!asked || !used) return 0;
+    return std::min(asked + tuning::kCrowdStaysNs, used + tuning::kTeamStaysNs);
   }
 
  private:

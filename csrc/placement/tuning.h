@@ -12,15 +12,16 @@ namespace npu::tuning {
 inline constexpr uint64_t kBetweenLooksNs = 500'000;
 inline constexpr uint64_t kAtWorkNs = 20'000'000;
 
-// How long after a launch OpenMP's teams do not spin. bench/neighbour.py: case
-// generate has pauses of a millisecond, case cnn waits for its kernels.
+// How long after a launch OpenMP's teams do not spin, where a kernel had one in
+// the last kTeamStaysNs. bench/neighbour.py: case generate has pauses of a
+// millisecond, case cnn waits for its kernels. bench/products.py has no team.
 inline constexpr uint64_t kCrowdStaysNs = 20'000'000;
+inline constexpr uint64_t kTeamStaysNs = 200'000'000;
 // How often a thread may end its OpenMP team. bench/train.py, case cnn.
 inline constexpr uint64_t kTeamPauseNs = 100'000'000;
 
-// The longest that a normal task waits for urgent ones. No bench shows it; it
-// bounds the wait where an urgent task waits, in somebody else's code, for a
-// normal one (tests/cpp/placement/priority_test.cpp).
+// The longest that a normal task waits for urgent ones, which may wait for it
+// in somebody else's code (tests/cpp/placement/priority_test.cpp).
 inline constexpr uint64_t kMostGivingWayNs = 1'000'000;
 
 // How long an idle launcher spins: at least, at most, and while pauses of up to
@@ -55,16 +56,14 @@ inline constexpr uint64_t kPatientWaitNs = 150'000;
 inline constexpr uint64_t kHoldSpinNs = 60'000;
 
 // Under a quota of CPU time all spinning of a process takes at most one part in
-// kSpinPart of it. It was chosen by a simulation, since no machine with a quota
-// was at hand: with the limit, a caller of eight streams gets more than twice
-// as many tasks done in one core's time
+// kSpinPart of it, by a simulation: with the limit, a caller of eight streams
+// gets more than twice as many tasks done in one core's time
 // (tests/cpp/placement/simulation_test.cpp).
 inline constexpr uint64_t kSpinPart = 8;
 
-// membarrier(2) interrupts every core that runs the process. Launchers that go
-// to sleep call it at most 50 times in a millisecond: at about 1 us for each
-// interrupted core, that is a twentieth of its time. A launcher that may not
-// call it sleeps for kNapNs instead.
+// membarrier(2) interrupts every core of the process, for about 1 us. Launchers
+// that go to sleep call it at most 50 times in a millisecond, a twentieth of
+// the time. A launcher that may not call it sleeps for kNapNs instead.
 inline constexpr uint64_t kFenceWindowNs = 10'000'000;
 inline constexpr uint64_t kMostFences = 500;
 inline constexpr uint64_t kNapNs = 100'000;

@@ -162,11 +162,12 @@ TEST(TeamPolicy, ThereIsNoCrowdWhereNoKernelHasATeam) {
   constexpr uint64_t kStays = tuning::kCrowdStaysNs;
   Crowd crowd;
   EXPECT_TRUE(crowd.step(kNow, kNow, 0) == Step::kNone);
-  EXPECT_TRUE(crowd.step(kNow, kNow, kNow - kStays) == Step::kNone);
+  EXPECT_TRUE(crowd.step(kNow, kNow, kNow - tuning::kTeamStaysNs) ==
+              Step::kNone);
   EXPECT_TRUE(crowd.step(kNow, kNow, kNow - kMs) == Step::kGather);
-  EXPECT_EQ(crowd.again(kNow, kNow, kNow - kMs), kStays - kMs);
-  EXPECT_TRUE(crowd.step(kNow + kStays, kNow + kStays, kNow) ==
-              Step::kDisperse);
+  EXPECT_EQ(crowd.again(kNow, kNow, kNow - kMs), kStays);
+  const uint64_t later = kNow + tuning::kTeamStaysNs;
+  EXPECT_TRUE(crowd.step(later, later, kNow) == Step::kDisperse);
 }
 
 // The tests run in children, because the environment is read once.
