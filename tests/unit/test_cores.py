@@ -151,11 +151,12 @@ def test_a_large_kernel_on_an_idle_device_uses_what_torch_would():
 
 
 IDLE_TEAM = """
-import os
+from pathlib import Path
 import torch
 
-def threads():
-    return len(os.listdir("/proc/self/task"))
+def threads():  # without those that come and go with the launches
+    names = [f.read_text().strip() for f in Path("/proc/self/task").glob("*/comm")]
+    return len(names) - names.count("npu-crowd")
 
 def work():
     y @ y
