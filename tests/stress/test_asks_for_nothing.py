@@ -44,7 +44,8 @@ def turn(call, device):
 
 def counted(call, device):
     turn(call, device)  # warms up: the same lines and shapes
-    # The least, as the interpreter now and then takes a few for itself.
+    # The least: a thread that has waited long for the interpreter makes this one
+    # hand it over, which takes three locks that are no operator's.
     return [min(counts) for counts in zip(*(turn(call, device) for _ in range(5)))]
 
 found = {}
@@ -68,9 +69,7 @@ def test_an_operator_takes_no_lock_and_no_memory_beyond_torch_s_own(
 
     assert len(found) == 10
     for name, ((cpu_memory, cpu_locks), (memory, locks)) in found.items():
-        # Of a hundred calls; the interpreter took three more locks in all of them
-        # where the machine was busy.
-        assert memory <= cpu_memory and locks < cpu_locks + 10, (name, found[name])
+        assert memory <= cpu_memory and locks <= cpu_locks, (name, found[name])
         # The counter counts: who makes a tensor asks for memory.
         makes_a_tensor = name in ("add", "relu", "softmax", "empty", "view")
         assert (memory > 0) == makes_a_tensor, (name, found[name])
