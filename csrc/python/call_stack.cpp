@@ -163,15 +163,43 @@ uint32_t add_stack(PyThreadState* thread, uint64_t hash) {
 }
 
 // This thread's latest stacks. A hash identifies its stack: among 2^17 stacks,
-// two hashes of 64 bits are equal in one of a billion programs.
-struct Cache {
+// two hashes of 64 bits are equal in one of a billion programs. The top bits of
+// the hash choose a set of four entries, of which the oldest makes room: up to
+// four lines that take turns never push each other out.
+class Cache {
+ public:
+  // The stack's id, or null where it is not remembered.
+  const uint32_t* find(uint64_t hash) {
+    for (const Entry& entry : set_of(hash))
+      if (entry.hash == hash) return &entry.id;
+    return nullptr;
+  }
+  void remember(uint64_t hash, uint32_t id) {
+    Set& set = set_of(hash);
+    std::shift_right(set.begin(), set.end(), 1);
+    set.front() = {hash, id};
+  }
+  void forget_before(uint64_t generation) {
+    if (of_generation_ == generation) [[likely]]
+      return;
+    sets_.fill({});
+    of_generation_ = generation;
+  }
+
+  uint64_t thread = at::RecordFunction::currentThreadId();
+
+ private:
   struct Entry {
     uint64_t hash = 0;
     uint32_t id = 0;
   };
-  std::array<Entry, 512> entries;
-  uint64_t thread = at::RecordFunction::currentThreadId();
-  uint64_t of_generation = 0;
+  using Set = std::array<Entry, 4>;
+  static constexpr int kSetBits = 8;
+
+  Set& set_of(uint64_t hash) { return sets_[hash >> (64 - kSetBits)]; }
+
+  std::array<Set, 1 << kSetBits> sets_;
+  uint64_t of_generation_ = 0;
 };
 thread_local Cache cache;
 
@@ -180,15 +208,12 @@ uint32_t current_site() {
   if (!thread) return 0;
   const uint64_t hash = hash_python_stack(thread);
   if (hash == 0) return 0;
-  const uint64_t now = generation.load(std::memory_order_relaxed);
-  if (cache.of_generation != now) [[unlikely]] {
-    cache.entries.fill({});
-    cache.of_generation = now;
-  }
-  Cache::Entry& entry = cache.entries[hash >> 55];
-  if (entry.hash != hash) [[unlikely]]
-    entry = {hash, intern(thread, hash)};
-  return entry.id;
+  cache.forget_before(generation.load(std::memory_order_relaxed));
+  if (const uint32_t* id = cache.find(hash)) [[likely]]
+    return *id;
+  const uint32_t id = intern(thread, hash);
+  cache.remember(hash, id);
+  return id;
 }
 
 // Where each autograd node was made, by its sequence number and thread. Any
