@@ -19,7 +19,14 @@ void Graph::nothing_captured(const char* what) const {
                            "with `with torch.npu.graph(g):` first");
 }
 
-void Graph::capture_begin(Stream& stream, uint64_t pool, CaptureMode mode) {
+void Graph::input_missing() const {
+  throw CaptureError("npu: replay(): " + inputs_->missing() +
+                     "; keep the tensors that a graph uses alive, and change "
+                     "their contents in place (copy_())");
+}
+
+void Graph::capture_begin(Stream& stream, uint64_t pool, CaptureMode mode,
+                          bool check_inputs) {
   if (body_)
     throw CaptureError(
         "npu: this graph has been captured already; reset() it, or capture "
@@ -36,12 +43,14 @@ void Graph::capture_begin(Stream& stream, uint64_t pool, CaptureMode mode) {
   pool_ = own;
   device_ = stream.device();
   capturing_ = true;
+  check_inputs_ = check_inputs;
 }
 
 void Graph::capture_end(Stream& stream) {
   try {
     body_ = Capture::get().end(this, stream);
     capturing_ = false;
+    if (check_inputs_) inputs_.emplace(*body_);
   } catch (...) {
     if (capturing_ && Capture::get().owner() != this) {
       capturing_ = false;
@@ -58,6 +67,7 @@ void Graph::reset() {
     capturing_ = false;
     leave_pool(device_, pool_);
   }
+  inputs_.reset();
   if (body_) destroy_when_done(std::move(body_));
   pool_ = 0;
 }

@@ -6,6 +6,7 @@
 
 #include "csrc/graph/body.h"
 #include "csrc/graph/capture.h"
+#include "csrc/graph/inputs.h"
 
 namespace npu {
 
@@ -20,13 +21,19 @@ class Graph {
   ~Graph();
 
   // Everything that `stream` was given must be done. `pool`: 0 makes a new one.
-  void capture_begin(Stream& stream, uint64_t pool, CaptureMode mode);
+  // `check_inputs`: replays throw where memory that the graph uses and does not
+  // own has been freed.
+  void capture_begin(Stream& stream, uint64_t pool, CaptureMode mode,
+                     bool check_inputs = false);
   void capture_end(Stream& stream);
 
-  // Queues the captured work on `stream`. False: `failed` has failed.
+  // Queues the captured work on `stream`, which is of the graph's device.
+  // False: `failed` has failed.
   bool replay(Stream& stream, Stream*& failed) {
     if (!body_) [[unlikely]]
       nothing_captured("replay()");
+    if (inputs_ && !inputs_->alive()) [[unlikely]]
+      input_missing();
     return body_->submit(stream, failed);
   }
 
@@ -35,6 +42,8 @@ class Graph {
 
   // Throws before the first capture.
   uint64_t pool() const;
+  // Where it was captured; 0 before the first capture.
+  int device() const { return device_; }
   // Null before the end of a capture.
   Body* body() const { return body_.get(); }
   bool capturing() const { return capturing_; }
@@ -51,7 +60,11 @@ class Graph {
   [[noreturn]] void nothing_captured(const char* what) const;
 
  private:
+  [[noreturn]] void input_missing() const;
+
   std::unique_ptr<Body> body_;
+  std::optional<Inputs> inputs_;
+  bool check_inputs_ = false;
   uint64_t pool_ = 0;
   int device_ = 0;
   bool capturing_ = false;

@@ -11,7 +11,10 @@ CaptureHooks hooks_{};
 void set_own_kernel_hook(OwnKernel (*own)(const npu_kernel*)) {
   hooks_.own = own;
 }
-void set_line_hook(std::string (*line)()) { hooks_.line = line; }
+void set_line_hooks(std::string (*line)(), std::string (*line_of)(uint32_t)) {
+  hooks_.line = line;
+  hooks_.line_of = line_of;
+}
 const CaptureHooks& capture_hooks() { return hooks_; }
 
 }  // namespace npu

@@ -23,6 +23,8 @@ struct CaptureHooks {
   // The line of the user's program that is being executed, such as "file.py:12
   // in step", or "". May be null.
   std::string (*line)();
+  // The same for a call site. May be null.
+  std::string (*line_of)(uint32_t site);
 };
 
 // Where random numbers come from: reserves `count` offsets at once.
@@ -36,7 +38,7 @@ class RandomSource {
 };
 
 void set_own_kernel_hook(OwnKernel (*own)(const npu_kernel*));
-void set_line_hook(std::string (*line)());
+void set_line_hooks(std::string (*line)(), std::string (*line_of)(uint32_t));
 const CaptureHooks& capture_hooks();
 
 }  // namespace npu

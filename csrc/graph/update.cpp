@@ -126,6 +126,10 @@ void begin_update(Stream& stream, Graph& graph, Group& group) {
   for (Group& g : graph.body()->groups) ours |= &g == &group;
   if (!ours)
     throw CaptureError(call + ": the handle is not of the graph's capture");
+  if (stream.device() != graph.device())
+    throw CaptureError(call + ": the graph was captured on npu:" +
+                       std::to_string(graph.device()) +
+                       "; update it on a stream of that device");
   if (stream.sink())
     throw CaptureError(call +
                        ": the stream captures, or has an update under "

@@ -1,6 +1,7 @@
 // What the allocator knows about a piece of device memory.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <set>
@@ -11,12 +12,26 @@ class BlockPool;
 class Stream;
 struct Block;
 
+// Notes the end of a block for somebody who relies on its memory and does not
+// own it (CachingAllocator::watch()).
+struct BlockWatch {
+  std::atomic<bool>* any_ended = nullptr;  // set with `ended`; several share it
+  // Release where the two are set, and acquire where they are read: who sees
+  // that it has ended sees where.
+  std::atomic<bool> ended{false};
+  uint32_t ended_at = 0;  // the call site of the free
+  Block* block =
+      nullptr;  // while it is watched; guarded by the allocator's lock
+};
+
 // A stream other than the block's own that may touch it after its free, until
-// it has retired `number` tasks. The number is set at the free.
+// it has retired `number` tasks. The number is set at the free. Or a watch,
+// which ends at the free; it has no stream.
 struct BlockUse {
   Stream* stream;
   uint64_t number;
   BlockUse* next;
+  BlockWatch* watch = nullptr;
 };
 
 struct SmallestFirst {

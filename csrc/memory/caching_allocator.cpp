@@ -232,9 +232,11 @@ void CachingAllocator::free(Block* block) {
   }
   trace(MemoryAction::kFreeRequested, device_, block->stream->id(), block->ptr,
         block->size);
-  std::lock_guard lock(lock_);
+  Lock lock(lock_);
   if (block->state != Block::State::kActive) [[unlikely]]
     not_active(block);
+  if (block->uses) [[unlikely]]
+    end_watches(block, lock);
   if (block->size >= allocator_settings().max_split_size) [[unlikely]]
     stats_.oversize_allocations.decrease(1);
   if (block->uses) [[unlikely]]

@@ -90,6 +90,15 @@ class CachingAllocator {
   // Undoes record_stream(): the caller has waited for that stream itself.
   void erase_stream(Block* block, Stream& stream);
 
+  // Undoes record_stream() for one stream and returns it; null: there is none.
+  Stream* take_use(Block* block);
+
+  // Notes in `watch` when the block in use that holds `address` is freed.
+  // False: there is none, or it belongs to a graph's pool.
+  bool watch(const void* address, BlockWatch& watch);
+  // From now on nothing is noted in `watch`.
+  void unwatch(BlockWatch& watch);
+
   // The block in use that starts at `ptr`, or null. Takes time linear in the
   // number of blocks in its segment.
   Block* find(const void* ptr);
@@ -193,6 +202,7 @@ class CachingAllocator {
 
   bool is_abandoned(const BlockPool* pool) const;
 
+  void end_watches(Block* block, Lock& lock);
   bool drop_ended_uses(Block* block);
   void free_used_elsewhere(Block* block);
   void poll_pending(int checks);

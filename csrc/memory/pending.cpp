@@ -47,6 +47,19 @@ void CachingAllocator::erase_stream(Block* block, Stream& stream) {
   }
 }
 
+Stream* CachingAllocator::take_use(Block* block) {
+  std::lock_guard lock(lock_);
+  for (BlockUse** at = &block->uses; *at; at = &(*at)->next) {
+    BlockUse* const use = *at;
+    if (use->watch) continue;
+    *at = use->next;
+    use->next = spare_uses_;
+    spare_uses_ = use;
+    return use->stream;
+  }
+  return nullptr;
+}
+
 void CachingAllocator::free_used_elsewhere(Block* block) {
   BlockPool& pool = *block->pool;
   if (capturing_ && pool.kept()) [[unlikely]] {

@@ -76,18 +76,20 @@ py::list describe_graph(const Graph& graph) {
 }  // namespace
 
 void bind_graph(py::module_& m) {
-  set_line_hook(&current_line);
+  set_line_hooks(&current_line, &call_line);
   py::class_<Group>(m, "TaskGroup");
   py::class_<Graph> graph(m, "Graph");
   def_init(graph)
       .def("capture_begin",
-           wrapped([](Graph& graph, uint64_t pool, const std::string& mode) {
-             begin_capture(graph, pool, mode_of(mode));
+           wrapped([](Graph& graph, uint64_t pool, const std::string& mode,
+                      bool check_inputs) {
+             begin_capture(graph, pool, mode_of(mode), check_inputs);
            }))
       .def("capture_end", wrapped([](Graph& graph) { end_capture(graph); }))
       .def("replay", wrapped(&replay_graph))
       .def("reset", wrapped([](Graph& graph) { graph.reset(); }))
       .def("pool", wrapped([](const Graph& graph) { return graph.pool(); }))
+      .def("device", &Graph::device)
       .def("capturing", &Graph::capturing)
       .def("captured",
            [](const Graph& graph) { return graph.body() != nullptr; })

@@ -6,6 +6,8 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include <algorithm>
+#include <memory>
+#include <optional>
 #include <vector>
 
 #include "csrc/engine/engine.h"
@@ -15,6 +17,7 @@
 #include "csrc/taskqueue/stream.h"
 #include "csrc/torch/device.h"
 #include "csrc/torch/graph.h"
+#include "csrc/torch/replay_memory.h"
 
 namespace py = pybind11;
 
@@ -32,15 +35,15 @@ const at::Tensor& tensor_of(PyObject* object) {
 // GIL.
 class Replayed {
  public:
-  // `inputs`: those of the capture. `copied`: the indices of those that the
-  // graph reads from tensors of its own, which `inputs` already has. `results`:
-  // what the capture returned. Nobody else may hold the memory of the results
-  // any more.
-  Replayed(py::object graph, int device, int64_t stream, const py::list& inputs,
+  // `memory`: whose pool the graph was captured into. `inputs`: those of the
+  // capture. `copied`: the indices of those that the graph reads from tensors
+  // of its own, which `inputs` already has. `results`: what the capture
+  // returned. Nobody else may hold the memory of the results any more.
+  Replayed(std::shared_ptr<ReplayMemory> memory, py::object graph,
+           int64_t stream, const py::list& inputs,
            const std::vector<size_t>& copied, const py::list& results)
       : holder_(std::move(graph)),
         graph_(holder_.cast<Graph&>()),
-        device_(device),
         stream_(stream),
         count_(inputs.size()) {
     std::vector<bool> is_copied(count_);
@@ -59,19 +62,23 @@ class Replayed {
       }
     }
     for (const py::handle result : results) {
-      results_.push_back(
-          is_tensor(result.ptr())
-              ? Result{tensor_of(result.ptr()), py::object()}
-              : Result{{}, py::reinterpret_borrow<py::object>(result)});
+      if (!is_tensor(result.ptr())) {
+        results_.push_back({{}, py::reinterpret_borrow<py::object>(result), 0});
+        continue;
+      }
+      const at::Tensor& t = tensor_of(result.ptr());
+      const auto same = std::ranges::find_if(
+          results_, [&](const Result& r) { return r.tensor.is_same(t); });
+      results_.push_back({t, {}, size_t(same - results_.begin())});
     }
+    std::vector<c10::Storage> written;
     for (const Result& r : results_) {
       if (!r.tensor.defined() || !r.tensor.has_storage()) continue;
       // A result that is an input, or a view of one, belongs to the caller.
-      if (std::find(givens.begin(), givens.end(), r.tensor.storage().data()) ==
-          givens.end())
-        written_.push_back({r.tensor.storage(), 0});
+      if (std::ranges::find(givens, r.tensor.storage().data()) == givens.end())
+        written.push_back(r.tensor.storage());
     }
-    for (Written& w : written_) w.owners = w.storage.use_count();
+    in_memory_.emplace(std::move(memory), *graph_.body(), std::move(written));
   }
 
   // Whether these inputs are where the graph reads those that it does not copy.
@@ -85,21 +92,15 @@ class Replayed {
     return true;
   }
 
-  // Whether nobody holds a result of the last replay any more.
-  bool is_free() const {
-    for (const Written& w : written_)
-      if (w.storage.use_count() > w.owners) return false;
-    return true;
-  }
-
   // Returns the results and clears `given`; None, with nothing done, where the
-  // graph is not for these inputs or its results are in use.
+  // graph is not for these inputs or somebody holds what it overwrites.
   py::object call(const py::list& given) {
-    Stream& stream = current_stream(device_);
+    Stream& stream = current_stream(graph_.device());
     if (stream.id() != stream_ || stream.sink() || !reads(given) ||
         !fits(given))
       return py::none();
-    if (!is_free()) return py::none();
+    if (!in_memory_->are_free()) return py::none();
+    in_memory_->wait_for_borrowers(stream);
     {
       const at::AutoDispatchBelowADInplaceOrView below_autograd;
       for (const Copied& c : copied_) {
@@ -121,9 +122,13 @@ class Replayed {
     py::list results(results_.size());
     for (size_t i = 0; i < results_.size(); ++i) {
       const Result& r = results_[i];
-      PyObject* const made = r.tensor.defined()
-                                 ? THPVariable_Wrap(r.tensor.variable_data())
-                                 : py::object(r.other).release().ptr();
+      PyObject* made;
+      if (!r.tensor.defined())
+        made = py::object(r.other).release().ptr();
+      else if (r.first < i)  // the same object, with the same version counter
+        made = Py_NewRef(item(results, r.first));
+      else
+        made = THPVariable_Wrap(r.tensor.variable_data());
       if (!made) throw py::error_already_set();
       PyList_SET_ITEM(results.ptr(), Py_ssize_t(i), made);
     }
@@ -146,10 +151,7 @@ class Replayed {
   struct Result {
     at::Tensor tensor;
     py::object other;  // the result, where it is no tensor
-  };
-  struct Written {
-    c10::Storage storage;
-    size_t owners;  // of the storage while nobody holds a result
+    size_t first;      // the first result that is the same tensor
   };
 
   static PyObject* item(const py::list& of, size_t i) {
@@ -176,24 +178,25 @@ class Replayed {
 
   py::object holder_;
   Graph& graph_;
-  int device_;
   int64_t stream_;
   size_t count_;
   std::vector<Fixed> fixed_;
   std::vector<Copied> copied_;
   std::vector<Number> numbers_;
   std::vector<Result> results_;
-  std::vector<Written> written_;
+  std::optional<ReplayResults> in_memory_;
 };
 
 }  // namespace
 
 void bind_replayed(py::module_& m) {
+  py::class_<ReplayMemory, std::shared_ptr<ReplayMemory>> memory(
+      m, "ReplayMemory");
+  def_init(memory).def("pool", &ReplayMemory::pool);
   py::class_<Replayed> replayed(m, "Replayed");
-  def_init<py::object, int, int64_t, const py::list&,
+  def_init<std::shared_ptr<ReplayMemory>, py::object, int64_t, const py::list&,
            const std::vector<size_t>&, const py::list&>(replayed)
       .def("reads", &Replayed::reads)
-      .def("is_free", &Replayed::is_free)
       .def("__call__", wrapped([](Replayed& replayed, const py::list& given) {
              return replayed.call(given);
            }));

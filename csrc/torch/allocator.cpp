@@ -193,4 +193,12 @@ void erase_stream(const c10::DataPtr& data, Stream& stream) {
   allocator(block_device(block)).erase_stream(block, stream);
 }
 
+void wait_for_borrowers(const c10::DataPtr& data, Stream& stream) {
+  if (!data.get() || data.get_deleter() != &free_block) return;
+  Block* block = static_cast<Block*>(data.get_context());
+  CachingAllocator& of = allocator(block_device(block));
+  while (Stream* borrower = of.take_use(block))
+    stream.wait_for(*borrower, borrower->tail());
+}
+
 }  // namespace npu

@@ -19,6 +19,11 @@ void record_stream(const c10::DataPtr& data, Stream& stream);
 // Undoes record_stream() for that stream.
 void erase_stream(const c10::DataPtr& data, Stream& stream);
 
+// Lets `stream` wait for all that the streams of record_stream() have been
+// given, and undoes record_stream() for them. For memory that is used again
+// without having been freed.
+void wait_for_borrowers(const c10::DataPtr& data, Stream& stream);
+
 c10::Allocator* npu_allocator();
 
 // From now on torch's profiler is told of device memory where it wants to know

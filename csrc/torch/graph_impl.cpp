@@ -10,13 +10,14 @@
 
 namespace npu {
 
-void begin_capture(Graph& graph, uint64_t pool, CaptureMode mode) {
+void begin_capture(Graph& graph, uint64_t pool, CaptureMode mode,
+                   bool check_inputs) {
   Stream& stream = usable_stream(current_device());
   if (!active_capture()) {
     host_wait(stream, stream.tail(), WaitReason::kGraph);
     raise_if_failed(stream);
   }
-  graph.capture_begin(stream, pool, mode);
+  graph.capture_begin(stream, pool, mode, check_inputs);
   try {
     note_switches(graph);
   } catch (...) {
@@ -33,7 +34,7 @@ namespace {
 
 void submit(Graph& graph) {
   Stream* failed = nullptr;
-  if (!graph.replay(usable_stream(current_device()), failed)) [[unlikely]]
+  if (!graph.replay(usable_stream(graph.device()), failed)) [[unlikely]]
     raise_stream_error(*failed);
 }
 
@@ -58,7 +59,8 @@ struct Impl final : at::GraphImplInterface {
         graph_, pool.second,
         mode == at::GraphCaptureMode::ThreadLocal ? CaptureMode::kThreadLocal
         : mode == at::GraphCaptureMode::Relaxed   ? CaptureMode::kRelaxed
-                                                  : CaptureMode::kGlobal);
+                                                  : CaptureMode::kGlobal,
+        true);
   }
   void capture_end() override { end_capture(graph_); }
   void instantiate() override {}  // a captured graph is ready for replay

@@ -31,7 +31,7 @@ class CapturedStep:
     def __init__(self) -> None:
         self.graph = _C.Graph()
         npu.synchronize()
-        self.graph.capture_begin(0, "relaxed")
+        self.graph.capture_begin(0, "relaxed", False)
 
     def measure(self) -> dict[str, Any]:
         """End the capture, and return the ns that a replay takes on the device.

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import random
 import sys
 import traceback
 import types
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -32,6 +33,8 @@ _WARM_UPS = 4
 # The program may change what graphs depend on so many times in a row, each time
 # after fewer than so many replays.
 _RESTARTS, _FEW_REPLAYS = 8, 10
+# So often may a capture find no memory.
+_MOST_OUT_OF_MEMORY = 3
 
 
 def _own(function: Any) -> Any:
@@ -65,6 +68,7 @@ class _Program:
         self.warm_ups = 0
         self.settled = False
         self.graph: npu.NPUGraph | None = None
+        self.unchanged: Callable[[], bool]  # what the graph has as constants
         self.inputs: list[Tensor] = []
         self.results: list[Any] = []
         self.spec: Any = None
@@ -112,7 +116,7 @@ class CompiledStep:
         self._pool = npu.graph_pool_handle()
         self._stream: int | None = None
         self._watched: Watched | None = None
-        self._restarts = 0
+        self._restarts = self._out_of_memory = 0
         self._replays_before = 0
         self._reported = False
         self._rates = Rates(training.optimizer, device)
@@ -124,6 +128,7 @@ class CompiledStep:
         self._how: dict[str, Any] = {"backend": backend, "options": options}
         self._dynamic = dynamic
         self._forward: Function | None = None
+        self._code: types.CodeType | None = None
         self._clip_and_step: Function = training.clip_and_step
 
     def __repr__(self) -> str:
@@ -176,7 +181,9 @@ class CompiledStep:
             spec,
             torch.is_autocast_enabled("npu") and torch.get_autocast_dtype("npu"),
             *(
-                (x.shape, x.stride(), x.dtype) if isinstance(x, Tensor) else x
+                (x.shape, x.stride(), x.dtype, x.requires_grad)
+                if isinstance(x, Tensor)
+                else x
                 for x in leaves
             ),
         )
@@ -184,15 +191,17 @@ class CompiledStep:
     def _captured(
         self, leaves: Any, spec: Any, tensors: list[Tensor], last: bool
     ) -> Any:
-        if self._watched is None or not self._watched.intact():
-            self._start_over()
-            if self.reason is not None:
-                return self._plain(leaves, spec, last)
         key = self._key(leaves, spec, last)
         try:
             program = self._programs.get(key)
         except TypeError as error:
             return self._fall_back(error, leaves, spec, last)
+        changed = self._difference(program)
+        if changed:
+            self._start_over(changed)
+            if self.reason is not None:
+                return self._plain(leaves, spec, last)
+            program = None
         if program is None:
             if len(self._programs) >= self._max_graphs:
                 self._report_full()
@@ -212,10 +221,19 @@ class CompiledStep:
         self.replays += 1
         return program.replay(tensors)
 
-    def _start_over(self) -> None:
+    def _difference(self, program: _Program | None) -> str:
+        """Say what has changed of the Python state that graphs depend on."""
+        if self._watched is None:
+            return "everything"
+        if not self._watched.intact():
+            return self._watched.difference()
+        if program is None or program.graph is None or program.unchanged():
+            return ""
+        return "what the model reads in Python"
+
+    def _start_over(self, changed: str) -> None:
         """Give up all graphs: the Python state that they depend on has changed."""
         if self._watched is not None:
-            changed = self._watched.difference()
             few = self.replays - self._replays_before < _FEW_REPLAYS
             self._restarts = self._restarts + 1 if few else 0
             self._replays_before = self.replays
@@ -294,10 +312,26 @@ class CompiledStep:
             self._clip_and_step = torch.compile(
                 _own(clip_and_step), dynamic=False, **how
             )
+        own = _own(forward)
+        self._code = own.__code__
         made: Function = torch.compile(
-            _own(forward), fullgraph=True, dynamic=self._dynamic, **how
+            own, fullgraph=True, dynamic=self._dynamic, **how
         )
         return made
+
+    def _guards(self, args: Any, kwargs: Any) -> Callable[[], bool]:
+        """Return Dynamo's own check that its compiled code holds, for these arguments.
+
+        It knows which numbers in lists and objects the code has as constants.
+        """
+        assert self._code is not None
+        scope = {"args": args, "kwargs": kwargs, "training": self._training}
+        for entry in torch._C._dynamo.eval_frame._debug_get_cache_entry_list(
+            self._code
+        ):
+            if entry.guard_manager.check(scope):
+                return functools.partial(entry.guard_manager.check, scope)
+        raise RefusedError("Dynamo's guards do not hold for the code that was captured")
 
     def _compiled(self, args: Any, kwargs: Any, last: bool) -> Any:
         """Take a step by compiled code, before or during a capture."""
@@ -392,8 +426,13 @@ class CompiledStep:
             [next(static) if isinstance(x, Tensor) else x for x in leaves], spec
         )
         graph = npu.NPUGraph()
-        with self._as_compiled(), npu.graph(graph, pool=self._pool):
+        with (
+            self._as_compiled(),
+            # Here Watched sees what has changed.
+            npu.graph(graph, pool=self._pool, check_input_liveness=False),
+        ):
             result = self._compiled(args, kwargs, last)
+        program.unchanged = self._guards(args, kwargs)
         self.captures += 1
         program.results, program.spec = pytree.tree_flatten(result)
         if program.spec.is_leaf():
@@ -413,7 +452,16 @@ class CompiledStep:
         traceback.clear_frames(error.__traceback__)
         self._rates.restore()
         result = self._plain(leaves, spec, last)
-        self._give_up(said)
+        if (
+            isinstance(error, torch.OutOfMemoryError)
+            and self._out_of_memory < _MOST_OUT_OF_MEMORY
+        ):
+            self._out_of_memory += 1
+            self._programs.clear()
+            self._watched = None
+            _log.info("compile_step: captures again later: %s", said)
+        else:
+            self._give_up(said)
         return result
 
     def _give_up(self, what: str) -> None:

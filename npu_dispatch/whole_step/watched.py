@@ -2,21 +2,52 @@
 
 from __future__ import annotations
 
+import types
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from npu_dispatch import _C
 
 __all__ = ["Watched"]
 
 
-class Watched:
-    """Modules' attributes, and an optimizer's groups and state, as they are now.
+# What every module has; others' values are attributes of its own.
+_INNER = set(vars(nn.Module()))
+_DEEPEST = 4
 
-    A graph reads parameters, buffers and states where they are, and holds every
-    other value as a constant.
+
+def _with_tensors(name: str, value: Any, depth: int = 0) -> list[tuple[str, Any]]:
+    """Return the dicts and lists, by name, through which tensors are found in it."""
+    if isinstance(value, dict):
+        inside: Any = value
+        items: list[tuple[Any, Any]] = list(value.items())
+    elif isinstance(value, list):
+        inside, items = value, list(enumerate(value))
+    elif hasattr(value, "__dict__") and not isinstance(
+        value, (Tensor, nn.Module, type, types.FunctionType, types.ModuleType)
+    ):
+        return _with_tensors(name, vars(value), depth)
+    else:
+        return []
+    found = [
+        pair
+        for key, item in items
+        if depth < _DEEPEST
+        for pair in _with_tensors(f"{name}.{key}", item, depth + 1)
+    ]
+    if found or any(isinstance(item, Tensor) for _, item in items):
+        found.append((name, inside))
+    return found
+
+
+class Watched:
+    """Where the tensors are that a graph reads, and what the optimizer was told.
+
+    A graph reads parameters, buffers, states and modules' other tensors where they
+    are. It has an optimizer's numbers as constants. Those of the model are Dynamo's
+    affair, whose guards know which of them its code has read.
     """
 
     def __init__(
@@ -36,10 +67,12 @@ class Watched:
         for root in modules:
             for path, module in root.named_modules():
                 name = ".".join(filter(None, (type(root).__name__, path)))
-                add(name, vars(module))
-                for key, value in vars(module).items():
-                    if isinstance(value, dict):
-                        add(name if key[0] == "_" else f"{name}.{key}", value)
+                add(name, module._parameters)
+                add(name, module._buffers)
+                own = {k: v for k, v in vars(module).items() if k not in _INNER}
+                inside = _with_tensors(name, own)
+                for where, container in inside:
+                    add(where, vars(module) if container is own else container)
         name = type(optimizer).__name__
         add(name, vars(optimizer))
         for i, group in enumerate(optimizer.param_groups):

@@ -175,7 +175,7 @@ def test_what_a_graph_freed_is_not_given_to_others():
     x = torch.zeros(1000, device="npu")
     graph, y = captured(lambda: x + 1 + 1 + 1)  # two results in between
 
-    with torch.npu.stream(torch.npu.graphs.graph.default_capture_stream):
+    with torch.npu.stream(torch.npu.graph.capture_stream_of(0)):
         others = [torch.full((1000,), 9.0, device="npu") for _ in range(20)]
         graph.replay()
         torch.npu.synchronize()

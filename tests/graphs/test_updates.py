@@ -134,7 +134,7 @@ def test_an_update_needs_a_begin_and_another_stream():
         torch.npu.graph_task_update_end(c.other)
     with pytest.raises(RuntimeError, match="captured on this stream"):
         torch.npu.graph_task_update_begin(
-            torch.npu.graph.default_capture_stream, c.handle
+            torch.npu.graph.capture_stream_of(0), c.handle
         )
     with pytest.raises(RuntimeError, match=r"expected a torch\.npu\.Stream"):
         torch.npu.graph_task_update_begin(0, c.handle)
@@ -201,7 +201,7 @@ def test_update_changes_the_numbers_of_captured_operators():
 def test_update_takes_another_stream_than_the_capture_wherever_the_pool_stands():
     x = torch.full((4,), 100.0, device="npu")
     graph, z = numbers_graph(x)
-    capture = torch.npu.graph.default_capture_stream
+    capture = torch.npu.graph.capture_stream_of(0)
     while torch.npu.Stream() != capture:
         pass
     for _ in range(31):

@@ -152,7 +152,8 @@ def test_memory_of_many_shapes_is_bounded_and_reported():
     assert not counters["inductor"]["cudagraph_skips"]
     more = run(range(1000, 1050))
 
-    assert more - some < 16 << 20
+    # A segment more, for results that are larger than those of graphs given up.
+    assert more - some <= 20 << 20
     assert counters["inductor"]["cudagraph_skips"] == 1
 
 
@@ -185,3 +186,39 @@ def test_what_has_nodes_on_the_host_runs_as_by_default(device: str):
     for _ in range(3):
         here = x if device == "cpu" else x.npu()
         torch.testing.assert_close(compiled(here, y).cpu(), function(x, y))
+
+
+def mlp() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Linear(32, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 8)
+    )
+
+
+@pytest.mark.parametrize("to_none", [True, False])
+def test_gradients_accumulate_over_micro_batches(to_none: bool):
+    cpu = mlp()
+    npu = copy.deepcopy(cpu).npu()
+    compiled = torch.compile(npu, mode="reduce-overhead")
+    for step in range(6):
+        cpu.zero_grad(set_to_none=to_none)
+        npu.zero_grad(set_to_none=to_none)
+        for batch in range(3):
+            x = torch.randn(16, 32, generator=torch.Generator().manual_seed(batch))
+            cpu(x + step).square().mean().backward()
+            compiled((x + step).npu()).square().mean().backward()
+        for ours, theirs in zip(npu.parameters(), cpu.parameters(), strict=True):
+            assert ours.grad is not None
+            torch.testing.assert_close(ours.grad.cpu(), theirs.grad)
+
+
+@pytest.mark.parametrize("mode", ["default", "reduce-overhead"])
+def test_a_change_of_what_backward_needs_is_noticed(mode: str):
+    compiled = torch.compile(torch.exp, mode=mode)
+    x = torch.ones(5, device="npu", requires_grad=True)
+    for _ in range(4):
+        y = compiled(x)
+        with torch.no_grad():
+            y.mul_(100)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            y.sum().backward()

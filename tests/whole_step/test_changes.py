@@ -215,3 +215,165 @@ def test_steps_on_other_streams_keep_their_order():
     torch.npu.synchronize()
 
     torch.testing.assert_close([v.item() for v in got], want, **CLOSE)
+
+
+class Scaled(nn.Module):
+    """A layer whose scale is in a list, in an object, and in a dict of a list."""
+
+    class Config:
+        scale = 2.0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(16, 4)
+        self.weights = [1.0, 2.0]
+        self.config = self.Config()
+        self.deep = [{"scale": 1.0}]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        scale = self.weights[0] * self.config.scale * self.deep[0]["scale"]
+        return self.layer(x) * scale
+
+
+def change_a_list(model: Scaled) -> None:
+    model.weights[0] = 3.0
+
+
+def change_an_object(model: Scaled) -> None:
+    model.config.scale = 5.0
+
+
+def change_deep_inside(model: Scaled) -> None:
+    model.deep[0]["scale"] = 0.5
+
+
+@pytest.mark.parametrize(
+    "change", [change_a_list, change_an_object, change_deep_inside]
+)
+def test_numbers_in_lists_and_objects_reach_the_next_step(
+    change: Callable[[Scaled], None],
+):
+    torch.manual_seed(0)
+    (theirs, their_optimizer), (ours, our_optimizer) = twins(Scaled(), "SGD", lr=0.1)
+    step = npu_dispatch.compile_step(
+        ours, our_optimizer, F.cross_entropy, backend="eager"
+    )
+    data = batches(14)
+
+    want = plain_loop(theirs, their_optimizer, data[:7])
+    got = [step(*batch).item() for batch in data[:7]]
+    change(theirs)
+    change(ours)
+    want += plain_loop(theirs, their_optimizer, data[7:])
+    got += [step(*batch).item() for batch in data[7:]]
+
+    torch.testing.assert_close(got, want, **CLOSE)
+    assert (step.reason, step.captures) == (None, 2)
+
+
+def test_an_input_that_begins_to_require_a_gradient_gets_it():
+    (model, optimizer), (theirs, _) = twins(classifier(), "SGD", lr=0.0)
+    step = npu_dispatch.compile_step(model, optimizer, F.cross_entropy, backend="eager")
+    [(x, y)] = batches(1)
+    x, y = x.npu(), y.npu()
+    for _ in range(6):
+        step(x, y)
+    assert step.replays
+    with pytest.warns(UserWarning, match="an input requires a gradient"):
+        step(x.requires_grad_(), y)
+
+    want = x.detach().clone().requires_grad_()
+    F.cross_entropy(theirs(want), y).backward()
+    torch.testing.assert_close(x.grad, want.grad)
+
+
+def test_a_capture_that_finds_no_memory_is_tried_again():
+    (theirs, their_optimizer), (ours, our_optimizer) = twins(
+        classifier(), "SGD", lr=0.1
+    )
+    step = npu_dispatch.compile_step(
+        ours, our_optimizer, F.cross_entropy, backend="eager"
+    )
+    data = batches(16)
+    want = plain_loop(theirs, their_optimizer, data)
+
+    got = [step(*batch).item() for batch in data[:2]]
+    while not any(program.settled for program in step._programs.values()):
+        got.append(step(*data[len(got)]).item())
+    total = torch.npu.get_device_properties().total_memory
+    torch.npu.set_per_process_memory_fraction(torch.npu.memory_reserved() / total)
+    try:
+        got.append(step(*data[len(got)]).item())
+    finally:
+        torch.npu.set_per_process_memory_fraction(1.0)
+    assert (step.reason, step.captures) == (None, 0)
+    got += [step(*batch).item() for batch in data[len(got) :]]
+
+    torch.testing.assert_close(got, want, **CLOSE)
+    assert (step.reason, step.captures) == (None, 1)
+
+
+class WithTensors(nn.Module):
+    """A layer that reads tensors which are neither parameters nor buffers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(16, 4)
+        self.own = torch.full((4,), 1.0, device="npu")
+        self.listed = [torch.full((4,), 2.0, device="npu")]
+        self.held = Scaled.Config()
+        self.held.inside = {"deep": torch.full((4,), 3.0, device="npu")}
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(x) * self.own * self.listed[0] + self.held.inside["deep"]
+
+
+def replace_its_own(model: WithTensors, value: torch.Tensor) -> None:
+    model.own = value
+
+
+def replace_in_a_list(model: WithTensors, value: torch.Tensor) -> None:
+    model.listed[0] = value
+
+
+def replace_in_an_object(model: WithTensors, value: torch.Tensor) -> None:
+    model.held.inside["deep"] = value
+
+
+@pytest.mark.parametrize(
+    "change", [replace_its_own, replace_in_a_list, replace_in_an_object]
+)
+def test_tensors_in_attributes_may_be_replaced(
+    change: Callable[[WithTensors, torch.Tensor], None],
+):
+    torch.manual_seed(0)
+    (theirs, their_optimizer), (ours, our_optimizer) = twins(
+        WithTensors(), "SGD", lr=0.1
+    )
+    step = npu_dispatch.compile_step(
+        ours, our_optimizer, F.cross_entropy, backend="eager"
+    )
+    data = batches(14)
+    kept = [ours.own, ours.listed[0], ours.held.inside["deep"]]  # stay alive
+
+    want = plain_loop(theirs, their_optimizer, data[:7])
+    got = [step(*batch).item() for batch in data[:7]]
+    value = torch.linspace(1, 2, 4).npu()
+    change(theirs, value)
+    change(ours, value)
+    want += plain_loop(theirs, their_optimizer, data[7:])
+    got += [step(*batch).item() for batch in data[7:]]
+
+    torch.testing.assert_close(got, want, **CLOSE)
+    assert (step.reason, step.captures, len(kept)) == (None, 2, 3)
+
+
+def test_what_the_model_does_not_read_may_change():
+    (model, optimizer), _ = twins(classifier(), "SGD", lr=0.1)
+    step = npu_dispatch.compile_step(model, optimizer, F.cross_entropy, backend="eager")
+    data = batches(8)
+    for i, batch in enumerate(data):
+        model.steps_so_far = i
+        step(*batch)
+
+    assert (step.reason, step.captures) == (None, 1)

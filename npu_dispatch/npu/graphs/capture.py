@@ -10,7 +10,7 @@ from __future__ import annotations
 import gc
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
@@ -20,7 +20,7 @@ from npu_dispatch import _C
 from npu_dispatch.npu.graphs import drawing
 from npu_dispatch.npu.graphs.records import Recorder
 from npu_dispatch.npu.memory import empty_cache
-from npu_dispatch.npu.runtime.devices import synchronize
+from npu_dispatch.npu.runtime.devices import current_device, synchronize
 from npu_dispatch.npu.runtime.start import _lazy_init, is_initialized
 from npu_dispatch.npu.streams import Stream, StreamContext, current_stream
 
@@ -109,16 +109,21 @@ class NPUGraph(_C.Graph):
         self,
         pool: PoolHandle | None = None,
         capture_error_mode: str = "global",
+        check_input_liveness: bool = True,
     ) -> None:
         """Begin to capture the current stream, which must not be the default one.
 
         `pool` shares the memory of other graphs. `capture_error_mode` says who may
         not wait for the device meanwhile: with "global" no thread may, with
         "thread_local" this thread may not, and with "relaxed" only waits for captured
-        work are refused.
+        work are refused. With `check_input_liveness`, which costs a replay nothing
+        here, replay() raises RuntimeError where a tensor that was made before the
+        capture, and that the graph uses, has been freed.
         """
         _lazy_init()
-        super().capture_begin(_pool_number(pool), capture_error_mode)
+        super().capture_begin(
+            _pool_number(pool), capture_error_mode, check_input_liveness
+        )
         NPUGraph._capturing = self
         self._step_hook = register_optimizer_step_pre_hook(_check_optimizer)
 
@@ -140,7 +145,8 @@ class NPUGraph(_C.Graph):
     def replay(self) -> None:
         """Queue the captured work on the current stream and return at once.
 
-        Random operators continue the generator's sequence.
+        The stream is the current one of the graph's device, whichever device is
+        current. Random operators continue the generator's sequence.
         """
         super().replay()
 
@@ -179,13 +185,15 @@ class NPUGraph(_C.Graph):
                     record.call_with(numbers)
             finally:
                 _C.end_task_update(*_stream(stream))
-        current_stream().wait_stream(stream)
+        current_stream(self.device()).wait_stream(stream)
 
-    @staticmethod
-    def _stream_for_updates(recorder: Recorder) -> Stream:
+    def _stream_for_updates(self, recorder: Recorder) -> Stream:
         """Return a stream that captured no record; streams of a pool come round."""
         captured = {record.stream for record in recorder.records}
-        return next(s for s in iter(Stream, None) if _stream(s) not in captured)
+        while True:
+            stream = Stream(self.device())
+            if _stream(stream) not in captured:
+                return stream
 
     def enable_debug_mode(self) -> None:
         """Do nothing, as every graph can be dumped."""
@@ -214,40 +222,55 @@ class graph:
     """A context in which the current thread's work is captured into a graph.
 
     It waits for the device, gives unused memory back, and moves to a stream of its
-    own (or to `stream`). The capture ends with the context, also after an exception.
-    With `auto_dispatch_capture`, NPUGraph.update() can change numbers later.
+    own on the current device (or to `stream`). The capture ends with the context, also
+    after an exception. `capture_error_mode` and `check_input_liveness`: as
+    NPUGraph.capture_begin() has them. `enable_annotations` changes nothing: the nodes
+    of every graph name their lines. With `auto_dispatch_capture`, NPUGraph.update()
+    can change numbers later.
     """
 
-    default_capture_stream: Stream | None = None
+    _capture_streams: ClassVar[dict[int, Stream]] = {}  # by device
 
     def __init__(
         self,
         npu_graph: NPUGraph,
         pool: PoolHandle | None = None,
         stream: torch.Stream | None = None,
-        auto_dispatch_capture: bool = False,
         capture_error_mode: str = "global",
+        enable_annotations: bool = False,
+        check_input_liveness: bool = True,
+        *,
+        auto_dispatch_capture: bool = False,
     ) -> None:
         _lazy_init()
         if stream is None:
-            if graph.default_capture_stream is None:
-                graph.default_capture_stream = Stream()
-            stream = graph.default_capture_stream
+            stream = graph.capture_stream_of(current_device())
         self.npu_graph = npu_graph
         self.pool = pool
         self.capture_stream = stream
         self.stream_ctx = StreamContext(stream)
         self.capture_error_mode = capture_error_mode
+        self.check_input_liveness = check_input_liveness
         self._recorder = Recorder() if auto_dispatch_capture else None
 
+    @staticmethod
+    def capture_stream_of(device: int) -> Stream:
+        """Return the stream on which captures of the device run by default."""
+        streams = graph._capture_streams
+        if device not in streams:
+            streams[device] = Stream(device)
+        return streams[device]
+
     def __enter__(self) -> None:
-        synchronize()
+        synchronize(self.capture_stream.device)
         if torch.compiler.config.force_cudagraph_gc:
             gc.collect()
         empty_cache()
         self.stream_ctx.__enter__()
         try:
-            self.npu_graph.capture_begin(self.pool, self.capture_error_mode)
+            self.npu_graph.capture_begin(
+                self.pool, self.capture_error_mode, self.check_input_liveness
+            )
         except BaseException:
             self.stream_ctx.__exit__(None, None, None)
             raise

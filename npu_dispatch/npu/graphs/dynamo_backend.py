@@ -7,156 +7,60 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
 
-from npu_dispatch.npu.graphs.capture import NPUGraph, graph
-from npu_dispatch.npu.runtime.devices import synchronize
-from npu_dispatch.npu.streams import Stream, StreamContext
+from npu_dispatch.npu.graphs.replays import Boxed, Replays
 
 __all__ = ["npugraphs"]
 
 _log = logging.getLogger(__name__)
 
-Function = Callable[[list[Any]], Sequence[Any]]
 
-# The most captures of one function for one set of shapes. Another one is made where
-# results of the earlier ones are still in use.
-_MAX_CAPTURES = 4
+def _say(why: str) -> None:
+    _log.warning("npugraphs: runs without a graph where %s", why)
 
 
-def _uses(tensor: Tensor) -> int:
-    """Return how many owners the tensor's memory has."""
-    storage = tensor.untyped_storage()
-    return torch._C._storage_Use_Count(storage._cdata)
+def _compiled(
+    traced: torch.fx.GraphModule, inputs: Sequence[Any], fixed: set[int]
+) -> Boxed:
+    from torch._dynamo.backends import cudagraphs
+    from torch._dynamo.backends.debugging import boxed_nop
 
+    run: Boxed = boxed_nop(traced, list(inputs))
+    devices = list(cudagraphs.get_device_node_mapping(traced))
+    if len(devices) != 1 or devices[0].type != "npu":
+        return run
+    # A function must make changes in place where the caller has the tensor.
+    changed = cudagraphs.find_input_mutations(traced.graph)
+    replays = Replays(run, fixed | changed, devices[0].index or 0, _say)
 
-def _like(tensor: Tensor) -> Tensor:
-    made = torch.empty_strided(
-        tensor.size(), tensor.stride(), dtype=tensor.dtype, device=tensor.device
-    )
-    return made.copy_(tensor)
+    def replay(inputs: list[Any]) -> Sequence[Any]:
+        return replays(inputs)
 
-
-class _Capture:
-    """One graph, the inputs it reads, and the results it writes."""
-
-    def __init__(self, function: Function, inputs: list[Any], copied: set[int]) -> None:
-        self.copied = sorted(copied)
-        self.inputs = [_like(t) if i in copied else t for i, t in enumerate(inputs)]
-        synchronize()
-        with StreamContext(Stream()):
-            function(list(self.inputs))
-        self.graph = NPUGraph()
-        with graph(self.graph):
-            self.outputs = list(function(list(self.inputs)))
-        # The results that a replay overwrites; a result that is a parameter is none.
-        kept = {t.data_ptr() for i, t in self._fixed()}
-        self._written = [
-            t
-            for t in [*self.outputs, *(self.inputs[i] for i in self.copied)]
-            if isinstance(t, Tensor) and t.data_ptr() not in kept
-        ]
-        self._owners = [_uses(t) for t in self._written]
-
-    def _fixed(self) -> list[tuple[int, Tensor]]:
-        return [
-            (i, t)
-            for i, t in enumerate(self.inputs)
-            if isinstance(t, Tensor) and i not in self.copied
-        ]
-
-    def moved(self, inputs: list[Any]) -> set[int]:
-        """Return the inputs that are not where the graph reads them."""
-        return {i for i, t in self._fixed() if t.data_ptr() != inputs[i].data_ptr()}
-
-    def free(self) -> bool:
-        """Return whether no result of the last replay is still held."""
-        return all(
-            _uses(t) <= n for t, n in zip(self._written, self._owners, strict=True)
-        )
-
-    def run(self, inputs: list[Any]) -> list[Any]:
-        for i in self.copied:
-            self.inputs[i].copy_(inputs[i])
-        self.graph.replay()
-        return [o.detach() if isinstance(o, Tensor) else o for o in self.outputs]
-
-
-class _Captured:
-    """A compiled function, which for each set of shapes runs eagerly, then replays."""
-
-    def __init__(self, function: Function) -> None:
-        self._function = function
-        self._seen: dict[Any, list[int]] = {}  # where the inputs of a call were
-        self._copied: dict[Any, set[int]] = {}
-        self._captures: dict[Any, list[_Capture]] = {}
-        self._eager = False
-
-    def __call__(self, inputs: list[Any]) -> Sequence[Any]:
-        if self._eager or not self._capturable(inputs):
-            return self._function(inputs)
-        given = list(inputs)
-        inputs.clear()  # as a boxed function does: results may reuse them
-        key = tuple(
-            (t.shape, t.stride(), t.dtype) if isinstance(t, Tensor) else t
-            for t in given
-        )
-        where = [t.data_ptr() if isinstance(t, Tensor) else 0 for t in given]
-        if key not in self._seen:
-            self._seen[key] = where
-            return self._function(given)
-        copied = self._copied.setdefault(
-            key,
-            {i for i, at in enumerate(where) if at != self._seen[key][i]},
-        )
-        return self._replay(key, given, copied)
-
-    @staticmethod
-    def _capturable(inputs: list[Any]) -> bool:
-        tensors = [t for t in inputs if isinstance(t, Tensor)]
-        return (
-            bool(tensors)
-            and all(t.device.type == "npu" for t in tensors)
-            and not torch.npu.is_current_stream_capturing()  # type: ignore[attr-defined]
-        )
-
-    def _replay(self, key: Any, given: list[Any], copied: set[int]) -> Sequence[Any]:
-        captures = self._captures.setdefault(key, [])
-        moved = set().union(*(c.moved(given) for c in captures))
-        if moved:
-            copied |= moved
-            captures.clear()
-        for capture in captures:
-            if capture.free():
-                return capture.run(given)
-        if len(captures) == _MAX_CAPTURES:
-            return self._function(given)
-        try:
-            captures.append(_Capture(self._function, given, copied))
-        except RuntimeError as error:
-            _log.warning("npugraphs: runs without graphs: %s", error)
-            self._eager = True
-            captures.clear()
-            return self._function(given)
-        return captures[-1].run(given)
+    replay._boxed_call = True  # type: ignore[attr-defined]
+    return replay
 
 
 def npugraphs(module: torch.fx.GraphModule, inputs: Sequence[Any], **_: Any) -> Any:
     """Compile with AOTAutograd; capture forward and backward at their second call.
 
-    Inputs that stay where they are, such as parameters, are read in place, and others
-    are copied. New shapes are captured anew. What cannot be captured runs eagerly.
+    Parameters and what forward saves for backward are read where they are, other
+    inputs are copied. New shapes are captured anew. What cannot be captured runs
+    eagerly. Mirrors torch's backend `cudagraphs`.
     """
     from torch._dynamo.backends.common import aot_autograd
+    from torch._guards import TracingContext
+    from torch._inductor.utils import count_tangents
 
-    def compile_(traced: torch.fx.GraphModule, _: Sequence[Any]) -> Function:
-        captured = _Captured(lambda args: traced(*args))
+    def forward(traced: torch.fx.GraphModule, inputs: Sequence[Any]) -> Boxed:
+        context = TracingContext.try_get()
+        metadata = context and context.fw_metadata
+        fixed = set(metadata.static_input_indices or ()) if metadata else set()
+        return _compiled(traced, inputs, fixed)
 
-        def run(inputs: list[Any]) -> Sequence[Any]:
-            return captured(inputs)
+    def backward(traced: torch.fx.GraphModule, inputs: Sequence[Any]) -> Boxed:
+        return _compiled(traced, inputs, set(range(count_tangents(traced))))
 
-        run._boxed_call = True  # type: ignore[attr-defined]
-        return run
-
-    compiler: Any = aot_autograd(fw_compiler=compile_, bw_compiler=compile_)
+    compiler: Callable[..., Any] = aot_autograd(
+        fw_compiler=forward, bw_compiler=backward
+    )
     return compiler(module, inputs)

@@ -35,9 +35,9 @@ using check::word;
 std::string line_;
 struct Lines {
   Lines() {
-    set_line_hook([] { return line_; });
+    set_line_hooks([] { return line_; }, nullptr);
   }
-  ~Lines() { set_line_hook(nullptr); }
+  ~Lines() { set_line_hooks(nullptr, nullptr); }
 };
 
 TEST(Capture, KeepsTheLineOfEachNodeAndNamesThatOfARefusal) {

@@ -1,0 +1,172 @@
+"""Graphs of several devices: each replays on its own, whichever is current."""
+
+from __future__ import annotations
+
+import pytest
+
+# LONG: long enough that what nothing orders is seen to be out of order.
+BEGIN = """
+import copy, torch, npu_dispatch
+LONG = 3 << 20
+
+def busy(device):
+    x = torch.zeros(LONG, device=f"npu:{device}")
+    for _ in range(20):
+        x.sin_()
+
+def captured(function):
+    graph = torch.npu.NPUGraph()
+    with torch.npu.graph(graph):
+        result = function()
+    return graph, result
+"""
+
+CURRENT = """
+x = torch.zeros(64, device="npu:0")
+graph, y = captured(lambda: x + 1)
+torch.npu.set_device(1)
+busy(1)
+x.fill_(2)
+graph.replay()
+assert y.tolist() == [3.0] * 64
+"""
+
+MEMORY = """
+host = torch.arange(LONG, dtype=torch.float32)
+want = ((host + 1) * 2).sin().sum()
+for device in (0, 1):
+    with torch.npu.device(device):
+        x = host.to(f"npu:{device}")
+        graph, y = captured(lambda: ((x + 1) * 2).sin().sum())
+    with torch.npu.device(1 - device):
+        busy(1 - device)
+        graph.replay()
+        del graph
+        again = torch.zeros(LONG, device=f"npu:{device}")
+    torch.testing.assert_close(y.cpu(), want)
+    assert not again.any()
+"""
+
+CAPTURE_STREAMS = """
+for device in (0, 1, 0):
+    with torch.npu.device(device):
+        x = torch.full((8,), float(device), device="npu")
+        graph, y = captured(lambda: x * 2)
+        x.fill_(5)
+        graph.replay()
+        assert y.device == torch.device("npu", device)
+        assert y.tolist() == [10.0] * 8
+"""
+
+GIVEN_STREAM = """
+x = torch.ones(8, device="npu:1")
+graph = torch.npu.NPUGraph()
+with torch.npu.graph(graph, stream=torch.npu.Stream(1)):
+    y = x + 1
+x.fill_(4)
+graph.replay()
+assert graph.device() == 1 and y.tolist() == [5.0] * 8
+"""
+
+UPDATE = """
+with torch.npu.device(1):
+    x = torch.ones(8, device="npu")
+    graph = torch.npu.NPUGraph()
+    with torch.npu.graph(graph, auto_dispatch_capture=True):
+        y = torch.add(x, x, alpha=1)
+graph.update([{"alpha": 3}])
+graph.replay()
+assert y.tolist() == [4.0] * 8
+"""
+
+REFUSED = """
+x = torch.ones(8, device="npu:0")
+graph = torch.npu.NPUGraph()
+with torch.npu.graph(graph):
+    stream = torch.npu.current_stream()
+    torch.npu.graph_task_group_begin(stream)
+    y = x * 2
+    handle = torch.npu.graph_task_group_end(stream)
+try:
+    torch.npu.graph_task_update_begin(torch.npu.Stream(1), handle)
+except RuntimeError as error:
+    assert "captured on npu:0; update it on a stream" in str(error), error
+else:
+    raise AssertionError
+graph.replay()
+assert y.tolist() == [2.0] * 8
+"""
+
+ACCELERATOR = """
+x = torch.ones(8, device="npu:1")
+graph = torch.accelerator.Graph()
+with torch.npu.device(1), torch.npu.stream(torch.npu.Stream(1)):
+    torch.npu.synchronize()
+    graph.capture_begin()
+    y = x + 1
+    graph.capture_end()
+x.fill_(4)
+graph.replay()
+assert y.tolist() == [5.0] * 8
+"""
+
+COMPILED = """
+function = torch.compile(lambda x: x.sin() + x, mode="reduce-overhead")
+for i in range(5):
+    for device in (0, 1):
+        x = torch.full((16,), float(i + device))
+        with torch.npu.device(device):
+            got = function(x.to(f"npu:{device}"))
+        torch.testing.assert_close(got.cpu(), x.sin() + x)
+"""
+
+STEP = """
+from torch import nn
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 1))
+x, y = torch.randn(32, 8), torch.randn(32, 1)
+
+def losses(device):
+    own = copy.deepcopy(model).to(device)
+    optimizer = torch.optim.SGD(own.parameters(), lr=0.1)
+    if device != "cpu":
+        step = npu_dispatch.compile_step(
+            own, optimizer, nn.MSELoss(), backend="eager"
+        )
+        found = [step(x, y).item() for _ in range(8)]
+        assert step.replays, step
+        return found
+    found = []
+    for _ in range(8):
+        optimizer.zero_grad()
+        loss = nn.MSELoss()(own(x), y)
+        loss.backward()
+        optimizer.step()
+        found.append(loss.item())
+    return found
+
+want = losses("cpu")
+for device in ("npu:0", "npu:1"):  # the process's first capture was on npu:0
+    torch.testing.assert_close(losses(device), want)
+"""
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        pytest.param(CURRENT, id="another device is current"),
+        pytest.param(MEMORY, id="the graph goes while another device is current"),
+        pytest.param(CAPTURE_STREAMS, id="captures of both devices"),
+        pytest.param(GIVEN_STREAM, id="a stream of another device is given"),
+        pytest.param(UPDATE, id="numbers are updated"),
+        pytest.param(REFUSED, id="an update on another device is refused"),
+        pytest.param(ACCELERATOR, id="torch.accelerator.Graph"),
+        pytest.param(STEP, id="compile_step"),
+    ],
+)
+def test_a_graph_stays_on_its_device(python, code: str):
+    python(BEGIN + code, NPU_DISPATCH_DEVICES="2")
+
+
+def test_functions_compiled_for_two_devices(python):
+    python(BEGIN + COMPILED, NPU_DISPATCH_DEVICES="2")

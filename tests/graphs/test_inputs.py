@@ -1,0 +1,192 @@
+"""A graph knows when a tensor that it uses, and does not own, has been freed."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import threading
+from types import SimpleNamespace
+
+import pytest
+import torch
+from side_streams import side_streams
+from torch import nn
+
+FREED = r"uses has been freed at .*test_inputs\.py:\d+"
+
+
+def captured(function, **options):
+    graph = torch.npu.NPUGraph()
+    with torch.npu.graph(graph, **options):
+        result = function()
+    return graph, result
+
+
+def tensors() -> SimpleNamespace:
+    one = torch.ones(64, device="npu")
+    return SimpleNamespace(x=one, y=one.clone())
+
+
+def line() -> int:
+    """Return the number of the caller's line."""
+    return sys._getframe(1).f_lineno
+
+
+def test_a_replay_names_who_used_and_who_freed_an_input():
+    held = tensors()
+    at = line() + 1
+    graph, z = captured(lambda: (held.x + held.y) * 2)
+    graph.replay()
+    freed_at = line() + 1
+    del held.y
+
+    with pytest.raises(RuntimeError, match="keep the tensors that a graph uses") as e:
+        graph.replay()
+
+    assert f"aten::add.Tensor, captured at {__file__}:{at} in test_a_" in str(e.value)
+    assert f"freed at {__file__}:{freed_at} in test_a_replay" in str(e.value)
+    assert z.tolist() == [4.0] * 64  # as the first replay left it
+
+
+def test_what_the_graph_owns_may_go():
+    x = torch.ones(64, device="npu")
+    graph, y = captured(lambda: (x + 1) * 2)
+    kept = y[:8]
+    del y
+    for value in (2.0, 3.0):
+        x.copy_(torch.full((64,), value))
+        graph.replay()
+        assert kept.tolist() == [2 * value + 2] * 8
+
+
+def test_a_view_keeps_an_input_alive():
+    held = tensors()
+    graph, y = captured(lambda: held.x[8:16] + 1)
+    part = held.x[60:]
+    del held.x
+    graph.replay()
+    assert y.tolist() == [2.0] * 8
+    del part
+    with pytest.raises(RuntimeError, match=FREED):
+        graph.replay()
+
+
+def test_a_parameter_that_was_replaced():
+    model = nn.Linear(4, 4).npu()
+    x = torch.ones(2, 4, device="npu")
+    graph, _ = captured(lambda: model(x).detach())
+    model.weight.data = torch.zeros(4, 4, device="npu")
+
+    with pytest.raises(RuntimeError, match=FREED):
+        graph.replay()
+
+
+def test_it_can_be_left_out():
+    held = tensors()
+    graph, _ = captured(lambda: held.x + 1, check_input_liveness=False)
+    del held.x
+    graph.replay()
+    torch.npu.synchronize()
+
+
+def test_each_of_two_graphs_knows():
+    held = tensors()
+    one, _ = captured(lambda: held.x + 1)
+    both, _ = captured(lambda: held.x + held.y)
+    del held.y
+    one.replay()
+    with pytest.raises(RuntimeError, match=FREED):
+        both.replay()
+    del held.x
+    for graph in (one, both):
+        with pytest.raises(RuntimeError, match=FREED):
+            graph.replay()
+
+
+def test_a_graph_that_is_gone_is_not_told():
+    held = tensors()
+    gone, _ = captured(lambda: held.x + held.y)
+    stays, z = captured(lambda: held.x + 1)
+    gone.reset()
+    del held.y
+    stays.replay()
+    assert z.tolist() == [2.0] * 64
+    with torch.npu.graph(gone):
+        w = held.x * 3
+    gone.replay()
+    assert w.tolist() == [3.0] * 64
+
+
+def test_freed_by_another_thread_and_lent_to_another_stream():
+    held = [torch.ones(64, device="npu")]
+    (side,) = side_streams(1)
+    graph, _ = captured(lambda: held[0] + 1)
+    with torch.npu.stream(side):
+        side.wait_stream(torch.npu.default_stream())
+        double = held[0] * 2
+    held[0].record_stream(side)
+    graph.replay()
+    thread = threading.Thread(target=lambda: held.clear())
+    thread.start()
+    thread.join()
+
+    with pytest.raises(RuntimeError, match=FREED):
+        graph.replay()
+    torch.npu.synchronize()
+    assert double.tolist() == [2.0] * 64
+
+
+def test_what_an_update_replaces_may_go():
+    x, y = torch.ones(64, device="npu"), torch.full((64,), 5.0, device="npu")
+    out = torch.zeros(64, device="npu")
+    (other,) = side_streams(1)
+    graph = torch.npu.NPUGraph()
+    with torch.npu.graph(graph):
+        stream = torch.npu.current_stream()
+        torch.npu.graph_task_group_begin(stream)
+        torch.add(x, 1, out=out)
+        handle = torch.npu.graph_task_group_end(stream)
+    torch.npu.graph_task_update_begin(other, handle)
+    with torch.npu.stream(other):
+        torch.add(y, 1, out=out)
+    torch.npu.graph_task_update_end(other)
+    torch.npu.synchronize()
+    del x
+    graph.replay()
+    assert out.tolist() == [6.0] * 64
+
+
+def test_graphs_that_share_a_pool_leave_each_other_results():
+    x = torch.ones(64, device="npu")
+    first, y = captured(lambda: x + 1)
+    second, z = captured(lambda: y * 2, pool=first.pool())
+    for value in (3.0, 4.0):
+        x.fill_(value)
+        first.replay()
+        second.replay()
+        assert z.tolist() == [2 * value + 2] * 64
+
+
+def test_inputs_live_on_when_only_a_cycle_holds_them():
+    class Node:
+        pass
+
+    nodes = [Node()]
+    nodes[0].self, nodes[0].x = nodes[0], torch.ones(8, device="npu")
+    graph, y = captured(lambda: nodes[0].x + 1)
+    nodes.clear()
+    graph.replay()
+    assert y.tolist() == [2.0] * 8
+    gc.collect()
+    with pytest.raises(RuntimeError, match=FREED):
+        graph.replay()
+
+
+def test_the_arguments_are_those_of_torch_cuda_graph():
+    x = torch.ones(4, device="npu")
+    graph = torch.npu.NPUGraph()
+    side = torch.npu.Stream()
+    with torch.npu.graph(graph, None, side, "thread_local", True, False):
+        y = x + 1
+    graph.replay()
+    assert y.tolist() == [2.0] * 4
