@@ -165,4 +165,9 @@ def captured(call: Call) -> Call:
     graph = torch.npu.NPUGraph()
     with torch.npu.graph(graph):
         call()
-    return graph.replay
+
+    def replay() -> None:
+        graph.replay()
+
+    replay.reads = call  # its tensors, which have to stay
+    return replay

@@ -81,6 +81,7 @@ def test_a_parameter_that_was_replaced():
         graph.replay()
 
 
+@pytest.mark.npu_races("to reach what the check would find")
 def test_it_can_be_left_out():
     held = tensors()
     graph, _ = captured(lambda: held.x + 1, check_input_liveness=False)
