@@ -14,6 +14,7 @@ import statistics
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from time import process_time, sleep
 from typing import Any, TypeVar
 
 import torch
@@ -26,6 +27,9 @@ WORKER = "--worker"
 ANY_CPU = -1
 # Blocks that are made and not counted.
 WARM_UPS = 3
+# A process rests once it uses less than a tenth of its CPUs for so long, of which the
+# system knows to some milliseconds. It is waited for at most so often.
+REST_S, MOST_RESTS = 0.01, 50
 # How long a process runs on a CPU before it is timed there: the scheduler's
 # time to spread its threads.
 SETTLE_NS = 20_000_000
@@ -194,6 +198,16 @@ def memory(peer: Peer) -> dict[str, int]:
     return {"process": resident_bytes(), "reserved": 0}
 
 
+def rest() -> None:
+    """Return once no thread of this process runs any more: those of an OpenMP team
+    spin on for some ten milliseconds, on a core that the next process wants."""
+    for _ in range(MOST_RESTS):
+        used = process_time()
+        sleep(REST_S)
+        if process_time() - used < REST_S / 10:
+            break
+
+
 def serve_if_worker(**questions: Callable[..., Any]) -> None:
     """In a worker's process: answer until told to stop, then exit.
 
@@ -209,7 +223,9 @@ def serve_if_worker(**questions: Callable[..., Any]) -> None:
         peer = Peer(peer.name, peer.device, peer.threads, "eager")
     for line in sys.stdin:
         question, *arguments = json.loads(line)
-        print(json.dumps(questions[question](peer, *arguments)), flush=True)
+        answer = questions[question](peer, *arguments)
+        rest()
+        print(json.dumps(answer), flush=True)
     sys.exit(0)
 
 

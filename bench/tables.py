@@ -261,6 +261,33 @@ TABLES: dict[str, tuple[tuple[str, ...], tuple[Row, ...]]] = {
             )
         ),
     ),
+    "widths": (
+        ("65,536 elements", "262,144", "1,048,576", "ps an element, one thread"),
+        tuple(
+            Row(
+                words,
+                "widths",
+                (
+                    *((f"{case}_{size}", "ratio") for size in ("65k", "262k", "1m")),
+                    (f"{case}_262k", "ps_per_element"),
+                ),
+            )
+            for words, case in (
+                ("`add`", "add"),
+                ("`exp`", "exp"),
+                ("`gelu`", "gelu"),
+                ("`sqrt`", "sqrt"),
+                ("`tanh`", "tanh"),
+                ("`softmax` of rows", "softmax"),
+                ("`layer_norm`", "layer_norm"),
+                ("`_foreach_addcmul_` of two", "foreach_addcmul"),
+                ("`sum` of columns", "sum"),
+                ("`cat`", "cat"),
+                ("`copy_`", "copy"),
+                ("`binary_cross_entropy`", "bce"),
+            )
+        ),
+    ),
     "compile_calls": (
         ("us",),
         (

@@ -79,6 +79,8 @@ add_library(npu_torch OBJECT
   ops/frame_build.cpp
   ops/graph_kernels.cpp
   ops/half_products.cpp
+  ops/kernel_cost.cpp
+  ops/kernel_pieces.cpp
   ops/kernel_size.cpp
   ops/shared_products.cpp
   ops/infer.cpp

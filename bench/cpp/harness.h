@@ -17,7 +17,7 @@
 
 #include "csrc/base/align.h"
 #include "csrc/base/clock.h"
-#include "csrc/placement/core_distance.h"
+#include "csrc/base/core_distance.h"
 #include "csrc/taskqueue/call_site.h"
 
 namespace npu::bench {

@@ -162,11 +162,15 @@ void Frame::set_constant(Arg& arg, ArgKind kind, const c10::IValue& value) {
 }
 
 void Frame::adopt(uint64_t serial, at::ArrayRef<npu_view> views,
-                  at::ArrayRef<c10::IValue> constants) {
+                  at::ArrayRef<c10::IValue> constants,
+                  at::ArrayRef<uint64_t> offsets) {
   serial_ = 0;  // in case this throws
   size_t next = 0;
-  for (Slot& slot : slots_)
-    if (!slot.in_the_words) set_shape(slot, views[next++]);
+  for (Slot& slot : slots_) {
+    if (slot.in_the_words) continue;
+    if (!offsets.empty()) slot.offset = offsets[next];
+    set_shape(slot, views[next++]);
+  }
   const auto& kinds = op_.schema().kinds;
   for (size_t i = 0; i < constants.size(); ++i)
     if (!constants[i].isNone() && !args_[i].constant.is(constants[i]))
@@ -208,7 +212,7 @@ void Frame::bind(const uint64_t* words) {
       memcpy(host_value->words, words + slot.word, sizeof(HostValue));
       slot.address = host_value++->words;
     } else {
-      slot.address = reinterpret_cast<void*>(words[slot.word]);
+      slot.address = reinterpret_cast<void*>(words[slot.word] + slot.offset);
     }
     slot.storage->set_data_ptr_noswap(
         c10::DataPtr(slot.address, c10::Device(c10::kCPU)));

@@ -51,9 +51,11 @@ class Frame {
 
   // Takes over the shapes and constants of another call of the same identity:
   // the serial number of its plan, the shapes of the plan's views in order, and
-  // the plan's arguments without tensors and numbers, if any.
+  // the plan's arguments without tensors and numbers, if any; and how many
+  // bytes behind a task's addresses they begin, if not there.
   void adopt(uint64_t serial, at::ArrayRef<npu_view> views,
-             at::ArrayRef<c10::IValue> constants);
+             at::ArrayRef<c10::IValue> constants,
+             at::ArrayRef<uint64_t> offsets = {});
   uint64_t holds() const { return serial_; }
   // Whether it is in the middle of a task, whose kernel may launch others.
   bool runs() const { return runs_; }
@@ -125,7 +127,8 @@ class Frame {
   struct Slot {
     at::Tensor* tensor;
     c10::StorageImpl* storage;
-    void* address;  // where it was last bound
+    void* address;    // where it was last bound
+    uint64_t offset;  // behind the task's address
     uint32_t word;
     uint32_t shape;     // index into shapes_
     uint32_t owners;    // how many references the frame has

@@ -70,7 +70,7 @@ Frame::Frame(const Op& op, at::ArrayRef<c10::IValue> arguments,
 void Frame::add_slot(at::Tensor& view, Shape shape, bool in_the_words,
                      bool written) {
   view = make_view(shape.sizes, shape.strides, shape.dtype, shape.flags);
-  slots_.push_back({&view, view.storage().unsafeGetStorageImpl(), nullptr,
+  slots_.push_back({&view, view.storage().unsafeGetStorageImpl(), nullptr, 0,
                     next_word_, uint32_t(shapes_.size()), 1,
                     uint32_t(slots_.size()), in_the_words, written,
                     /*listed=*/false});

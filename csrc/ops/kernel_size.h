@@ -11,10 +11,19 @@
 namespace npu {
 
 // Multiplications from which a product is run in pieces (shared_loop.h), some
-// 80 microseconds, and from which OpenMP's team is faster again: it packs a
-// factor once for all members, where each piece packs it for itself.
-// bench/products.py.
-inline constexpr double kSharedProduct = 4e6, kTeamProduct = 1.3e8;
+// 20 microseconds, from which helpers that sleep are woken for it, and from
+// which OpenMP's team is faster again: it packs a factor once for all members,
+// where each piece packs it for itself. bench/products.py.
+inline constexpr double kSharedProduct = 1e6, kWakingProduct = 4e6,
+                        kTeamProduct = 1.3e8;
+
+// How long a kernel takes on one thread that has a team, which OpenMP has to
+// wake while somebody launches. bench/widths.py.
+inline constexpr double kAloneNs = 250'000;
+
+// Of an element-wise kernel from which it is run in pieces, and from which a
+// helper that sleeps is woken for them. bench/widths.py.
+inline constexpr double kPieceNs = 25'000, kWakingNs = 80'000;
 
 // `arguments`: the call's; `views`: its tensors on the device in order, then
 // its new results.

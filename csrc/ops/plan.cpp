@@ -205,8 +205,10 @@ Plan::Plan(std::shared_ptr<Family> family, at::ArrayRef<c10::IValue> arguments,
       add_view(room, spec.sizes, spec.strides, spec.dtype.itemsize(), word++,
                NPU_WRITE);
   n_words = word;
-  size_ = kernel_size(family_->op, family_->arguments,
-                      {npu_kernel::views, n_views});
+  const at::ArrayRef<npu_view> all(npu_kernel::views, n_views);
+  cut_ = cut_of(family_->op, arguments, all);
+  size_ = cut_ ? KernelSize::kSmall
+               : kernel_size(family_->op, family_->arguments, all);
 }
 
 Plan::Plan(const Plan& other, std::shared_ptr<Family> family)
@@ -219,6 +221,7 @@ Plan::Plan(const Plan& other, std::shared_ptr<Family> family)
       // Relaxed: a number that nobody else gets.
       serial_(serials.fetch_add(1, std::memory_order_relaxed) + 1),
       size_(other.size_),
+      cut_(other.cut_),
       flushes_denormal_(other.flushes_denormal_),
       threads_(other.threads_),
       constants_(other.constants_),
@@ -304,6 +307,13 @@ int Plan::run_frame(const npu_kernel* kernel, const uint64_t* words,
     RunsKernel here;
     use_threads_for(plan.size_, plan.threads_);
     LaunchState::set_flush_denormal(plan.flushes_denormal_);
+    if (plan.cut_ && run_in_pieces({*plan.family_,
+                                    plan.serial_,
+                                    plan.cut_,
+                                    {plan.views, plan.n_views},
+                                    plan.constants_,
+                                    words}))
+      return NPU_OK;
     (plan.frame().*kRun)(words);
     return NPU_OK;
   } catch (...) {

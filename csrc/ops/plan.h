@@ -9,6 +9,7 @@
 
 #include "csrc/driver/driver.h"
 #include "csrc/ops/frame.h"
+#include "csrc/ops/kernel_pieces.h"
 #include "csrc/ops/op.h"
 #include "csrc/torch/kernel_threads.h"
 
@@ -33,7 +34,9 @@ struct Family {
   const Op& op;
   const std::vector<c10::IValue> arguments;  // with meta tensors
   const std::vector<OutSpec> outs;
-  std::unique_ptr<Frame> frame;  // only the launcher uses it
+  // Only the launcher uses them.
+  std::unique_ptr<Frame> frame;
+  std::vector<std::unique_ptr<Frame>> pieces;  // kernel_pieces.h
 };
 
 // The caller's thread makes and reads a plan; the launcher of the plan's stream
@@ -82,6 +85,7 @@ class Plan final : public npu_kernel {
   const std::shared_ptr<Family> family_;
   const uint64_t serial_;  // unique, unlike an address, which is used again
   KernelSize size_ = KernelSize::kSmall;
+  Cut cut_;
   bool flushes_denormal_ = LaunchState::flushes_denormal();
   int threads_;                         // of the launch
   uint8_t adoptions_ = 0;               // how often it took the family's frame

@@ -84,7 +84,8 @@ ResultMemory::ResultMemory(at::TensorList results) {
   thread_local Offers offers;
   offers.list.clear();
   for (const at::Tensor& t : results)
-    if (t.defined() && t.nbytes() >= kLarge)
+    // Between the elements of a piece of a result (kernel_pieces.h) lie others.
+    if (t.defined() && t.nbytes() >= kLarge && t.is_non_overlapping_and_dense())
       offers.list.push_back({t.mutable_data_ptr(), t.nbytes(), false});
   if (!offers.list.empty()) current = &offers;
 }

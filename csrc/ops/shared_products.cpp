@@ -8,9 +8,9 @@
 
 #include <algorithm>
 
-#include "csrc/ops/kernel_mode.h"
 #include "csrc/ops/kernel_size.h"
 #include "csrc/ops/launch_state.h"
+#include "csrc/ops/piece_mode.h"
 #include "csrc/taskqueue/shared_loop.h"
 #include "csrc/torch/kernel_threads.h"
 
@@ -63,9 +63,8 @@ struct Piece {
 template <typename Multiply>
 bool share(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out,
            const Multiply& multiply) {
-  if (!is_shared_product(a.scalar_type(),
-                         double(out.numel()) * double(a.size(-1))))
-    return false;
+  const double multiplications = double(out.numel()) * double(a.size(-1));
+  if (!is_shared_product(a.scalar_type(), multiplications)) return false;
   // A piece would overwrite what another one has yet to read.
   if (out.is_alias_of(a) || out.is_alias_of(b)) return false;
   const int threads = threads_of_large_kernels();
@@ -80,11 +79,10 @@ bool share(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out,
       threads, cut.pieces,
       [](void* context, int number) {
         const Call& call = *static_cast<const Call*>(context);
-        const KernelMode mode;
-        LaunchState::set_flush_denormal(call.flushes_denormal);
+        const PieceMode mode(call.flushes_denormal);
         call.multiply(Piece{call.cut, number});
       },
-      &call);
+      &call, multiplications >= kWakingProduct);
   return true;
 }
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "csrc/placement/spread.h"
+#include "csrc/placement/team_policy.h"
 #include "csrc/placement/urgency.h"
 
 namespace npu {
@@ -20,7 +21,7 @@ class LauncherPlacement {
 
   // The thread is about to wait; the thread has waited.
   void rests();
-  void works();
+  void works(uint64_t now, uint64_t tail);
 
   // Whether streams of higher priority need all cores now; waits until they do
   // not, or for a millisecond.
@@ -36,7 +37,7 @@ class LauncherPlacement {
   const int device_;
   const bool urgent_;
   Seat seat_;
-  uint64_t seen_ = 0;  // tasks submitted at the last look
+  OtherWork others_;
 };
 
 }  // namespace npu

@@ -23,7 +23,7 @@ namespace {
 
 // All orders are relaxed: these are wishes and hints, the futex compares the
 // value itself, and a caller that misses a change asks again 16 tasks later.
-std::atomic<uint64_t> asked_at_{0}, used_at_{0};
+std::atomic<uint64_t> asked_until_{0}, used_at_{0};
 std::atomic<bool> there_{false};
 std::atomic<uint32_t> calls_{0};  // the thread sleeps until it changes
 pthread_once_t once_ = PTHREAD_ONCE_INIT;
@@ -37,7 +37,7 @@ void* keep_team(void*) {
   Crowd crowd;
   for (;;) {
     const uint32_t calls = calls_.load(std::memory_order_relaxed);
-    const uint64_t asked = asked_at_.load(std::memory_order_relaxed);
+    const uint64_t asked = asked_until_.load(std::memory_order_relaxed);
     const uint64_t used = used_at_.load(std::memory_order_relaxed);
     const uint64_t now = now_ns();
     const Crowd::Step step = crowd.step(now, asked, used);
@@ -64,23 +64,30 @@ bool is_libgomp() {
 
 }  // namespace
 
+bool cores_are_wanted(uint64_t now) {
+  return now < asked_until_.load(std::memory_order_relaxed);
+}
+
 bool openmp_team_spins() {
-  return is_libgomp() && now_ns() - asked_at_.load(std::memory_order_relaxed) >
-                             tuning::kCrowdStaysNs;
+  return is_libgomp() && !cores_are_wanted(now_ns()) && openmp_team_was_used();
 }
 
 void note_openmp_team() { used_at_.store(now_ns(), std::memory_order_relaxed); }
 
+bool openmp_team_was_used() {
+  return now_ns() - used_at_.load(std::memory_order_relaxed) <
+         tuning::kTeamStaysNs;
+}
+
 void run_in_openmp_team(int width, void (*work)(void*), void* context) {
-  note_openmp_team();
   GOMP_parallel(work, context, unsigned(width), 0);
 }
 
-void ask_for_openmp_crowd(uint64_t now) {
-  if (!is_libgomp()) return;
-  asked_at_.store(now, std::memory_order_relaxed);
-  if (there_.load(std::memory_order_relaxed) ||
-      now >= Crowd::ends(now, used_at_.load(std::memory_order_relaxed)))
+void ask_for_openmp_crowd(uint64_t now, uint64_t until) {
+  if (asked_until_.load(std::memory_order_relaxed) < until)
+    asked_until_.store(until, std::memory_order_relaxed);
+  if (!is_libgomp() || there_.load(std::memory_order_relaxed) ||
+      now >= Crowd::ends(until, used_at_.load(std::memory_order_relaxed)))
     return;
   pthread_once(&once_, &start);
   calls_.fetch_add(1, std::memory_order_relaxed);

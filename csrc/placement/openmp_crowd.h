@@ -21,9 +21,14 @@ namespace npu {
 // A thread of its own does it, by having an idle team of two meanwhile, which
 // takes some milliseconds to make: not where no kernel has had a team for as
 // long, nor where torch's OpenMP is not libgomp.
-void ask_for_openmp_crowd(uint64_t now);
+void ask_for_openmp_crowd(uint64_t now, uint64_t until);
 // A kernel begins that has a team.
 void note_openmp_team();
+// Whether one has begun lately.
+bool openmp_team_was_used();
+
+// Whether somebody has asked for it.
+bool cores_are_wanted(uint64_t now);
 
 // Whether the threads of this thread's OpenMP team probably spin between its
 // loops: they begin one at once, and leave no core to others.

@@ -28,8 +28,7 @@ struct Whereabouts {
 class Policy {
  public:
   // `on`: NPU_DISPATCH_PLACEMENT is not off. Where it is off, nobody chooses a
-  // thread's CPUs and nobody spins; priorities and limits that were asked for
-  // still hold.
+  // thread's CPUs and OpenMP's teams are left alone.
   Policy(const Machine& machine, bool on);
 
   bool on() const { return on_; }
@@ -67,9 +66,7 @@ class Policy {
   bool spin_is_limited() const { return limited_; }
   // Whether anybody may spin. On a single CPU a thread that spins keeps the
   // thread that it waits for from running.
-  bool spins() const {
-    return on_ && cpus_.load(std::memory_order_relaxed) > 1;
-  }
+  bool spins() const { return cpus_.load(std::memory_order_relaxed) > 1; }
 
   // Whether a launcher may call membarrier(2) now, in order to sleep until it
   // is woken. Else it sleeps for a fixed time.

@@ -12,6 +12,16 @@ namespace npu::tuning {
 inline constexpr uint64_t kBetweenLooksNs = 500'000;
 inline constexpr uint64_t kAtWorkNs = 20'000'000;
 
+// A caller that launches so many tasks, each within kSeldomNs, needs a core.
+// bench/neighbour.py, case compile_step launches one in a step.
+inline constexpr uint64_t kManyLaunches = 8, kSeldomNs = 20'000;
+// A launcher that has waited for a core for a kWaitPart-th of kBetweenWaitsNs
+// or more, for kLongWaitNs on average, shares it with another process, for
+// kNeighboursStayNs at least.
+// bench/neighbour.py, case cnn beside two.
+inline constexpr uint64_t kBetweenWaitsNs = 15'000'000, kWaitPart = 5;
+inline constexpr uint64_t kLongWaitNs = 100'000;
+inline constexpr uint64_t kNeighboursStayNs = 500'000'000;
 // How long after a launch OpenMP's teams do not spin, where a kernel had one in
 // the last kTeamStaysNs. bench/neighbour.py: case generate has pauses of a
 // millisecond, case cnn waits for its kernels. bench/products.py has no team.
@@ -46,6 +56,7 @@ inline constexpr int kMostDoublings = 3;
 // How long a helper spins for its next loop, and a launcher for a helper that
 // works for it, before they sleep. bench/products.py.
 inline constexpr uint64_t kHelperSpinNs = 30'000;
+inline constexpr uint64_t kWaitingHelperSpinNs = 1'000'000;
 inline constexpr uint64_t kHelperWaitSpinNs = 20'000;
 
 // How long a caller spins before it sleeps for a task, and up to which usual

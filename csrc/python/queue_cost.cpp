@@ -3,8 +3,8 @@
 // are near.
 #include <torch/csrc/Exceptions.h>
 
+#include "csrc/base/core_distance.h"
 #include "csrc/engine/engine.h"
-#include "csrc/placement/core_distance.h"
 #include "csrc/python/bindings.h"
 #include "csrc/taskqueue/call_site.h"
 #include "csrc/taskqueue/stream.h"

@@ -183,7 +183,7 @@ void Executor::hold(Stream& other, uint64_t number) {
     while (!other.retired().sleep(number, 0)) {
     }
   }
-  if (placement_) placement_->works();
+  if (placement_) placement_->works(now_ns(), stream_.tail());
   held.stop(now_ns());
   block.held_by.store(0, std::memory_order_relaxed);
 }

@@ -8,12 +8,14 @@
 #include "csrc/base/clock.h"
 #include "csrc/base/env.h"
 #include "csrc/observe/observer.h"
+#include "csrc/placement/openmp_crowd.h"
 #include "csrc/placement/openmp_team.h"
 #include "csrc/placement/spin_grant.h"
 #include "csrc/placement/tuning.h"
 #include "csrc/stats/open_wait.h"
 #include "csrc/stats/segment.h"
 #include "csrc/taskqueue/host_wait_policy.h"
+#include "csrc/taskqueue/shared_loop.h"
 #include "csrc/taskqueue/stream.h"
 #include "csrc/taskqueue/wait_patience.h"
 
@@ -75,8 +77,39 @@ class Released {
   void* token_;
 };
 
+enum class Spun { kReached, kHelped, kEnough };
+
+// A piece that it runs counts as spinning, where that is limited.
+Spun spin_and_help(Stream& stream, uint64_t number, WaitingHelper& helper,
+                   uint64_t ns) {
+  const SpinGrant spin(ns_to_ticks(ns));
+  for (const uint64_t start = ticks();;) {
+    if (stream.retired().reached(number)) return Spun::kReached;
+    if (helper.help()) return Spun::kHelped;
+    if (ticks() - start >= spin.ticks()) return Spun::kEnough;
+    pause();
+  }
+}
+
+// Runs pieces of kernels as they come, for not much longer than kInterruptNs.
+bool help(Stream& stream, uint64_t number) {
+  const uint64_t ns =
+      std::max(patience_.spin_ns(), openmp_team_was_used()
+                                        ? tuning::kHelperSpinNs
+                                        : tuning::kWaitingHelperSpinNs);
+  stream.retired().want(number);
+  WaitingHelper helper;
+  const uint64_t end = now_ns() + kInterruptNs;
+  Spun spun;
+  do spun = spin_and_help(stream, number, helper, ns);
+  while (spun == Spun::kHelped && now_ns() < end);
+  return spun == Spun::kReached;
+}
+
 bool spin_on(Stream& stream, uint64_t number) {
-  const uint64_t ns = sleep_at_once_ ? 0 : patience_.spin_ns();
+  if (sleep_at_once_) return false;
+  if (helpers_are_wanted(now_ns())) return help(stream, number);
+  const uint64_t ns = patience_.spin_ns();
   if (!ns) return false;
   const SpinGrant spin(ns_to_ticks(ns));
   return stream.retired().spin(number, spin.ticks());
@@ -99,14 +132,15 @@ bool wait(Stream& stream, uint64_t number, GoesOn goes_on = nullptr) {
         ", as reading a tensor's value does: submit what needs the value after "
         "what computes it, or wait before submitting");
   static const uint64_t spin_ticks = ns_to_ticks(tuning::kHostWaitSpinNs);
-  if (const SpinGrant spin(sleep_at_once_ ? 0 : spin_ticks);
-      stream.retired().spin(number, spin.ticks()))
-    return true;
+  if (!helpers_are_wanted(now_ns())) {
+    const SpinGrant spin(sleep_at_once_ ? 0 : spin_ticks);
+    if (stream.retired().spin(number, spin.ticks())) return true;
+  }
   const uint64_t start = now_ns();
-  for (bool first = true;; first = false) {
+  for (;;) {
     {
       Released released;
-      if ((first && spin_on(stream, number)) || sleep(stream, number)) {
+      if (spin_on(stream, number) || sleep(stream, number)) {
         patience_.waited(now_ns() - start);
         return true;
       }

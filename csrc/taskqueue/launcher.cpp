@@ -54,7 +54,7 @@ void Launcher::run() {
 bool Launcher::wait_for_work() {
   placement_.rests();
   const bool found = sleep_until_work();
-  placement_.works();
+  placement_.works(now_ns(), stream_.tail());
   return found;
 }
 

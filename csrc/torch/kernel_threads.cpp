@@ -4,7 +4,6 @@
 
 #include "csrc/placement/core_share.h"
 #include "csrc/placement/openmp_crowd.h"
-#include "csrc/taskqueue/shared_loop.h"
 #include "csrc/taskqueue/stream.h"
 #include "csrc/taskqueue/this_thread.h"
 
@@ -79,17 +78,14 @@ int threads_of_large_kernels() { return core_share_here(limit_.all); }
 
 // It does not use use_threads_for(), which remembers what it has set for this
 // thread: this thread goes back to its owner afterwards.
+UseThreads::UseThreads(int n)
+    : before_(threads_now(limit_)), mkl_before_(set_threads(n, n)) {}
+
+UseThreads::~UseThreads() { set_threads(before_, mkl_before_); }
+
 ThreadsInPlaceOf::ThreadsInPlaceOf(Stream& stream)
-    : before_(threads_now(limit_)) {
-  const int share = core_share(launch_threads(), stream.device(), stream.id());
-  mkl_before_ = set_threads(share, share);
-}
+    : threads_(core_share(launch_threads(), stream.device(), stream.id())) {}
 
-ThreadsInPlaceOf::~ThreadsInPlaceOf() { set_threads(before_, mkl_before_); }
-
-void install_thread_limits() {
-  set_after_direct_task_hook(&give_threads_back);
-  set_helper_start_hook([] { set_threads(1, 1); });
-}
+void install_thread_limits() { set_after_direct_task_hook(&give_threads_back); }
 
 }  // namespace npu

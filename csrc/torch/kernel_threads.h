@@ -34,18 +34,26 @@ void use_threads_for(KernelSize size);
 // How many threads that would be for a large kernel.
 int threads_of_large_kernels();
 
+// While it exists, the thread's kernels have `n` threads.
+class UseThreads {
+ public:
+  explicit UseThreads(int n);
+  ~UseThreads();
+  UseThreads(const UseThreads&) = delete;
+
+ private:
+  const int before_, mkl_before_;
+};
+
 // While it exists, a kernel that the caller runs in a stream's place has as
 // many threads as on the stream's launcher. Its sums then have the same parts,
 // so the first call of an operator gives what later ones give.
 class ThreadsInPlaceOf {
  public:
   explicit ThreadsInPlaceOf(Stream& stream);
-  ~ThreadsInPlaceOf();
-  ThreadsInPlaceOf(const ThreadsInPlaceOf&) = delete;
 
  private:
-  const int before_;
-  int mkl_before_;
+  const UseThreads threads_;
 };
 
 // Called once, while the module is loaded: from then on a task of an inline

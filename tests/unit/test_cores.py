@@ -124,7 +124,7 @@ import threading
 import torch
 
 torch.set_num_threads(4)
-host = torch.rand(3_000_001, generator=torch.Generator().manual_seed(3)) * 1e3
+host = torch.rand(6_000_001, generator=torch.Generator().manual_seed(3)) * 1e3
 x = host.npu()
 alone = x.sum()
 torch.npu.synchronize()

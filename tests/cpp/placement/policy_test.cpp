@@ -4,6 +4,9 @@
 
 #include <stdlib.h>
 
+#include <algorithm>
+#include <vector>
+
 #include "csrc/placement/spin_grant.h"
 #include "csrc/placement/team_policy.h"
 #include "csrc/placement/tuning.h"
@@ -66,10 +69,9 @@ TEST(Policy, AllSpinWhereThereAreCores) {
     EXPECT_EQ(policy.spin(kNow, 250 * kUs), 250 * kUs);
 }
 
-TEST(Policy, NobodySpinsOnTheOnlyCoreOrWhereItIsOff) {
-  Policy alone({1, {}, 1, 0}, true), off({64, {}, 1, 0}, false);
+TEST(Policy, NobodySpinsOnTheOnlyCore) {
+  Policy alone({1, {}, 1, 0}, true);
   EXPECT_EQ(alone.spin(kNow, 250 * kUs), 0);
-  EXPECT_EQ(off.spin(kNow, 250 * kUs), 0);
   alone.set_cpus(2);  // taskset
   EXPECT_EQ(alone.spin(kNow, 250 * kUs), 250 * kUs);
   alone.set_cpus(1);
@@ -136,45 +138,118 @@ TEST(TeamPolicy, AThreadEndsItsTeamTenTimesASecond) {
   EXPECT_EQ(ended, 10);
 }
 
-TEST(TeamPolicy, TheCrowdStaysForAWhileAfterWhoAskedLast) {
+TEST(TeamPolicy, TheCrowdStaysForAsLongAsWasAskedFor) {
   using Step = Crowd::Step;
-  constexpr uint64_t kStays = tuning::kCrowdStaysNs;
   Crowd crowd;
-  const auto step = [&](uint64_t now, uint64_t asked) {
-    return crowd.step(now, asked, now);
+  const auto step = [&](uint64_t now, uint64_t until) {
+    return crowd.step(now, until, now);
   };
   EXPECT_TRUE(step(kNow, 0) == Step::kNone);  // nobody ever asked
   EXPECT_EQ(crowd.again(kNow, 0, 0), 0);
-  EXPECT_TRUE(step(kNow, kNow) == Step::kGather);
-  EXPECT_EQ(crowd.again(kNow + kMs, kNow, kNow), kStays - kMs);
-  // Asked again meanwhile, by a thread whose clock is a little ahead.
-  EXPECT_TRUE(step(kNow + kMs, kNow + kMs + kUs) == Step::kNone);
-  EXPECT_TRUE(step(kNow + kStays, kNow + kMs) == Step::kNone);
-  EXPECT_TRUE(step(kNow + kStays + kMs, kNow + kMs) == Step::kDisperse);
-  EXPECT_EQ(crowd.again(kNow + kStays + kMs, kNow + kMs, kNow), 0);
-  EXPECT_TRUE(step(kNow + 2 * kStays, kNow + kMs) == Step::kNone);
-  EXPECT_TRUE(step(kNow + 2 * kStays, kNow + 2 * kStays) == Step::kGather);
+  const uint64_t end = kNow + 20 * kMs;
+  EXPECT_TRUE(step(kNow, end) == Step::kGather);
+  EXPECT_EQ(crowd.again(kNow + kMs, end, kNow), 19 * kMs);
+  EXPECT_TRUE(step(kNow + kMs, end + kMs) == Step::kNone);  // asked again
+  EXPECT_TRUE(step(end, end + kMs) == Step::kNone);
+  EXPECT_TRUE(step(end + kMs, end + kMs) == Step::kDisperse);
+  EXPECT_EQ(crowd.again(end + kMs, end + kMs, kNow), 0);
+  EXPECT_TRUE(step(2 * end, end + kMs) == Step::kNone);
+  EXPECT_TRUE(step(2 * end, 2 * end + kMs) == Step::kGather);
+}
+
+// Launches `n` tasks, one in each `every` ns. Returns until when a core is
+// wanted after them.
+uint64_t launch(OtherWork& work, uint64_t& now, uint64_t& tail, int n,
+                uint64_t every) {
+  uint64_t until = 0;
+  for (int i = 0; i < n; ++i)
+    until = std::max(until, work.launches(now += every, ++tail));
+  return until;
+}
+
+TEST(TeamPolicy, ACallerNeedsACoreThatLaunchesOneTaskAfterTheOther) {
+  uint64_t now = kNow, tail = 0;
+  OtherWork work;
+  work.wakes(now, ++tail);
+  EXPECT_EQ(launch(work, now, tail, 7, 10 * kUs), 0);  // too few to say
+  const uint64_t until_then = launch(work, now, tail, 1, 10 * kUs);
+  EXPECT_EQ(until_then, now + tuning::kCrowdStaysNs);
+  // A token's tasks, then a short pause, again and again.
+  uint64_t until = 0;
+  for (int token = 0; token < 10; ++token) {
+    work.wakes(now += 40 * kUs, ++tail);
+    until = std::max(until, launch(work, now, tail, 5, 5 * kUs));
+  }
+  EXPECT_TRUE(until > now);
+}
+
+TEST(TeamPolicy, ACallerThatLaunchesAStepAtATimeNeedsNone) {
+  uint64_t now = kNow, tail = 0;
+  OtherWork work;
+  EXPECT_EQ(launch(work, now, tail, 160, kMs), 0);
+  // Nor where it waits for each.
+  for (int step = 0; step < 100; ++step) {
+    work.wakes(now += kMs, ++tail);
+    EXPECT_EQ(work.launches(now + 100 * kUs, tail), 0);
+  }
+}
+
+// Asks once in each `window`, in which a launcher waits `times` times for a
+// core, `ns` in all; returns what it was told each time.
+std::vector<bool> ask(OtherWork& work, uint64_t window, uint64_t ns,
+                      uint64_t times) {
+  std::vector<bool> found;
+  CoreWaits waits;
+  uint64_t now = kNow;
+  work.waited(now, waits);
+  for (int i = 0; i < 4; ++i) {
+    now += window;
+    EXPECT_TRUE(work.asks(now));
+    EXPECT_TRUE(!work.asks(now - window + kMs));
+    waits = {waits.ns + ns, waits.times + times};
+    const uint64_t until = work.waited(now, waits);
+    EXPECT_TRUE(!until || until == now + tuning::kNeighboursStayNs);
+    found.push_back(until);
+  }
+  return found;
+}
+
+TEST(TeamPolicy, ALauncherThatWaitsLongForItsCoreHasANeighbour) {
+  using Found = std::vector<bool>;
+  const auto asked = [](auto... numbers) {
+    OtherWork work;
+    return ask(work, numbers...);
+  };
+  // A slice of the scheduler's now and then; the second time it is believed.
+  EXPECT_TRUE(asked(20 * kMs, 8 * kMs, 2) == Found({false, true, true, true}));
+  EXPECT_TRUE(asked(100 * kMs, 50 * kMs, 14) ==
+              Found({false, true, true, true}));
+  EXPECT_TRUE(asked(20 * kMs, 3 * kMs, 1) == Found(4));  // seldom
+  // Its own team's threads, which take turns with it.
+  EXPECT_TRUE(asked(20 * kMs, 8 * kMs, 400) == Found(4));
+  // Where the system does not tell.
+  EXPECT_TRUE(asked(20 * kMs, 0, 0) == Found(4));
 }
 
 // A crowd takes a core while it gathers, and shortens nobody's spinning then.
 TEST(TeamPolicy, ThereIsNoCrowdWhereNoKernelHasATeam) {
   using Step = Crowd::Step;
-  constexpr uint64_t kStays = tuning::kCrowdStaysNs;
   Crowd crowd;
-  EXPECT_TRUE(crowd.step(kNow, kNow, 0) == Step::kNone);
-  EXPECT_TRUE(crowd.step(kNow, kNow, kNow - tuning::kTeamStaysNs) ==
+  const uint64_t end = kNow + 20 * kMs;
+  EXPECT_TRUE(crowd.step(kNow, end, 0) == Step::kNone);
+  EXPECT_TRUE(crowd.step(kNow, end, kNow - tuning::kTeamStaysNs) ==
               Step::kNone);
-  EXPECT_TRUE(crowd.step(kNow, kNow, kNow - kMs) == Step::kGather);
-  EXPECT_EQ(crowd.again(kNow, kNow, kNow - kMs), kStays);
+  EXPECT_TRUE(crowd.step(kNow, end, kNow - kMs) == Step::kGather);
+  EXPECT_EQ(crowd.again(kNow, end, kNow - kMs), 20 * kMs);
   const uint64_t later = kNow + tuning::kTeamStaysNs;
-  EXPECT_TRUE(crowd.step(later, later, kNow) == Step::kDisperse);
+  EXPECT_TRUE(crowd.step(later, later + kMs, kNow) == Step::kDisperse);
 }
 
 // The tests run in children, because the environment is read once.
 TEST(Switch, OffLeavesThreadsAlone) {
   setenv("NPU_DISPATCH_PLACEMENT", "off", 1);
   const auto ended = in_child(
-      [] { return !policy().on() && SpinGrant(1000).ticks() == 0 ? 0 : 1; });
+      [] { return !policy().on() && SpinGrant(1000).ticks() == 1000 ? 0 : 1; });
   unsetenv("NPU_DISPATCH_PLACEMENT");
   EXPECT_EQ(ended.code, 0);
   EXPECT_EQ(ended.err, "");

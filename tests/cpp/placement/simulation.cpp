@@ -239,7 +239,7 @@ void World::turn() {
   }
   for (const auto& process : processes_) {
     const auto step =
-        process->crowd.step(now, process->asked_at, process->team_at);
+        process->crowd.step(now, process->asked_until, process->team_at);
     if (step == Crowd::Step::kGather) process->crowds.count(now);
   }
   check();

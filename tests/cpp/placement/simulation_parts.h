@@ -120,8 +120,8 @@ struct Launcher : Thread {
   uint64_t gap_from = 0, granted_at = 0, granted_ns = 0;
   bool slept = false;
   uint64_t next_look = 0;
-  uint64_t seen = 0;  // tasks queued at its last look
-  int seen_on = -1;   // where it was then
+  OtherWork others;
+  int seen_on = -1;  // at its last look
   uint64_t seen_at = 0;
 };
 
@@ -146,7 +146,7 @@ struct Process {
   std::vector<std::unique_ptr<Helper>> helpers;
   std::unique_ptr<Caller> caller;
   Crowd crowd;
-  uint64_t asked_at = 0, team_at = 0;
+  uint64_t asked_until = 0, team_at = 0;
   // As libgomp does: of all teams, and the first thread.
   int managed_threads() const {
     size_t n = crowd.there() ? 2 : 1;

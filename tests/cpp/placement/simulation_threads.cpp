@@ -77,8 +77,8 @@ void Launcher::wake(World& world, int from) {
 
 // Like Seat::look() and LauncherPlacement::look().
 void Launcher::look(World& world) {
-  if (queued != seen) process.asked_at = world.now;
-  seen = queued;
+  process.asked_until =
+      std::max(process.asked_until, others.launches(world.now, queued));
   if (seat < 0 || world.now < next_look) return;
   next_look = world.now + tuning::kBetweenLooksNs;
   const int to = process.policy.place(seat, world.now, {cpu, waker}, allowed,
@@ -104,6 +104,7 @@ void Launcher::turn(World& world) {
         end_spin(world);
       }
       state = kWorks;
+      others.wakes(world.now, queued);
     } else if (slept) {
       return sleep(world);  // a nap has ended for nothing
     } else {

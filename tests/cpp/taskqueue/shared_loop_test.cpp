@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "csrc/base/clock.h"
+#include "csrc/taskqueue/helper.h"
 #include "tests/cpp/check.h"
 
 namespace npu {
@@ -48,6 +49,88 @@ TEST(SharedLoop, AHelperTakesPart) {
     while (!threads) pause();
   });
   EXPECT_TRUE(threads > 0);
+}
+
+// A thread that waits for a device until `stop`, and helps.
+std::thread waits(std::atomic<bool>& there, const std::atomic<bool>& stop) {
+  return std::thread([&] {
+    WaitingHelper helper;
+    there = true;
+    while (!stop)
+      if (!helper.help()) pause();
+  });
+}
+
+TEST(SharedLoop, AThreadThatWaitsTakesPartBeforeAnyHelper) {
+  std::atomic<bool> there{false}, stop{false};
+  std::thread waiting = waits(there, stop);
+  while (!there) pause();
+  for (int round = 0; round < 100; ++round) {
+    // As above: each piece needs a thread of its own.
+    std::atomic<int> begun{0};
+    std::atomic<bool> waiting_took{false};
+    shared(2, 2, [&](int) {
+      if (std::this_thread::get_id() == waiting.get_id()) waiting_took = true;
+      ++begun;
+      while (begun < 2) pause();
+    });
+    EXPECT_TRUE(waiting_took);
+  }
+  stop = true;
+  waiting.join();
+}
+
+TEST(SharedLoop, ThreadsThatWaitComeAndGo) {
+  // Plain numbers, as above. More threads than there are places.
+  std::atomic<bool> stop{false};
+  std::vector<std::thread> waiting;
+  for (int i = 0; i < 10; ++i)
+    waiting.emplace_back([&stop, i] {
+      while (!stop) {
+        WaitingHelper helper;
+        for (int k = 0; k < i * 3; ++k)
+          if (!helper.help()) std::this_thread::yield();
+      }
+    });
+  const auto launcher = [] {
+    for (int round = 0; round < 1000; ++round) {
+      const int n = 1 + round % 9;
+      std::vector<int> runs(size_t(n), round);
+      shared(1 + round % 4, n, [&](int i) { ++runs[size_t(i)]; });
+      EXPECT_TRUE(runs == std::vector<int>(size_t(n), round + 1));
+    }
+  };
+  std::thread second(launcher);
+  launcher();
+  second.join();
+  stop = true;
+  for (std::thread& thread : waiting) thread.join();
+}
+
+TEST(Helper, WhoGoesLeavesTheLoopAndThePlace) {
+  int runs = 0;
+  Loop loop(1, [](void* runs, int) { ++*static_cast<int*>(runs); }, &runs);
+  Helper place;
+  EXPECT_TRUE(!place.offer(loop, true));  // nobody is here
+  EXPECT_TRUE(place.come());
+  EXPECT_TRUE(!place.come());  // somebody is
+  EXPECT_TRUE(place.offer(loop, false));
+  EXPECT_TRUE(!place.offer(loop, false));  // it has a loop
+  place.go();
+  EXPECT_TRUE(!place.come());  // the launcher is not done with the place
+  place.take_back();
+  EXPECT_TRUE(runs == 0);
+
+  EXPECT_TRUE(place.come());
+  EXPECT_TRUE(place.offer(loop, false));
+  EXPECT_TRUE(place.help());
+  EXPECT_TRUE(runs == 1);
+  place.go();  // before the launcher has seen that it is done
+  place.take_back();
+  EXPECT_TRUE(place.come());
+  EXPECT_TRUE(!place.help());  // nothing is offered
+  place.go();
+  EXPECT_TRUE(!place.offer(loop, true));
 }
 
 TEST(SharedLoop, DoesNotWaitForAHelperThatIsBusy) {

@@ -1,5 +1,5 @@
 // What is measured between two CPUs; how far apart they are is not known here.
-#include "csrc/placement/core_distance.h"
+#include "csrc/base/core_distance.h"
 
 #include <sched.h>
 

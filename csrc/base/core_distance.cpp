@@ -1,4 +1,4 @@
-#include "csrc/placement/core_distance.h"
+#include "csrc/base/core_distance.h"
 
 #include <pthread.h>
 #include <sched.h>

@@ -1,0 +1,81 @@
+"""What one kernel costs that several threads could share, npu against cpu.
+
+Each case is a kernel, after which two small ones follow, as a bias or a learning rate
+would. `ps_per_element` is what it takes on one thread of cpu: the table in
+csrc/ops/kernel_cost.cpp. Kernels that are cut into pieces (csrc/ops/kernel_pieces.cpp),
+that stay on one thread, and that have an OpenMP team are among them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from _harness import Effort, at_most, bench, emit
+from _peers import (
+    Call,
+    Peer,
+    Workers,
+    against_npu,
+    microseconds,
+    serve_if_worker,
+    timer,
+)
+from torch import Tensor
+
+SIDES = {"65k": 256, "262k": 512, "1m": 1024}  # of square matrices
+CALLS = 40
+KERNELS: dict[str, Callable[[Tensor, Tensor], object]] = {
+    "add": torch.add,
+    "exp": lambda a, b: a.exp(),
+    "gelu": lambda a, b: F.gelu(a),
+    "sqrt": lambda a, b: a.sqrt(),
+    "tanh": lambda a, b: a.tanh(),
+    "softmax": lambda a, b: a.softmax(-1),
+    "layer_norm": lambda a, b: F.layer_norm(a, a.shape[-1:], b[0], b[1]),
+    "foreach_addcmul": lambda a, b: torch._foreach_addcmul_([a, a], [b, b], [b, b], 0),
+    "sum": lambda a, b: a.sum(0),
+    "cat": lambda a, b: torch.cat((a, b)),
+    "copy": lambda a, b: a.copy_(b),
+    "bce": F.binary_cross_entropy,
+}
+
+
+def make(peer: Peer, case: str) -> Call:
+    name, size = case.rsplit("_", 1)
+    side = SIDES[size]
+    a, b = (torch.rand(side, side).to(peer.device) for _ in range(2))
+    small = torch.randn(100).to(peer.device)
+    kernel = KERNELS[name]
+
+    def call() -> None:
+        kernel(a, b)
+        small.add_(1)
+        small.mul_(1)
+
+    return call
+
+
+@bench(repetitions=(15, 7, 1))
+def main(repetitions: int, peers: list[str], only: str, effort: Effort) -> None:
+    """Print a JSON line per kernel and size."""
+    with Workers(*peers, effort=effort) as workers:
+        for case in (f"{name}_{size}" for name in KERNELS for size in SIDES):
+            if only not in case:
+                continue
+            times = workers.compare(case, CALLS, repetitions)
+            alone = times.get("cpu_one_thread", times["cpu"]).total
+            elements = SIDES[case.rsplit("_", 1)[1]] ** 2
+            emit(
+                case=case,
+                ps_per_element=round(1e6 * alone / elements),
+                **microseconds(times),
+                **against_npu(times),
+                goals={"ratio": at_most(1.0)},
+            )
+
+
+if __name__ == "__main__":
+    serve_if_worker(time=timer(make))
+    main()

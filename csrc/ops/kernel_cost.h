@@ -1,0 +1,30 @@
+// About how long a kernel takes on one thread.
+#pragma once
+
+#include <c10/util/ArrayRef.h>
+
+#include <optional>
+#include <string_view>
+
+#include "csrc/driver/driver.h"
+#include "csrc/ops/op.h"
+
+namespace npu {
+
+// In nanoseconds, by a table that bench/widths.py measures. `views`: the call's
+// tensors on the device in order, then its new results. Nothing where the sizes
+// do not tell it.
+std::optional<double> kernel_ns(const Op& op, at::ArrayRef<npu_view> views);
+
+// How often a product of matrices multiplies two numbers; nothing: it is none.
+std::optional<double> multiplications(const Op& op,
+                                      at::ArrayRef<npu_view> views);
+
+inline constexpr std::string_view
+    kAttention = "aten::_scaled_dot_product_flash_attention_for_cpu",
+    kAttentionBackward =
+        "aten::_scaled_dot_product_flash_attention_for_cpu_backward";
+
+int64_t elements(const npu_view& view);
+
+}  // namespace npu

@@ -1,0 +1,189 @@
+#include "csrc/ops/kernel_pieces.h"
+
+#include <ATen/DimVector.h>
+#include <ATen/WrapDimUtils.h>
+
+#include <algorithm>
+#include <string_view>
+#include <vector>
+
+#include "csrc/ops/kernel_cost.h"
+#include "csrc/ops/kernel_size.h"
+#include "csrc/ops/piece_mode.h"
+#include "csrc/ops/plan.h"
+#include "csrc/taskqueue/shared_loop.h"
+
+namespace npu {
+namespace {
+
+// Where pieces begin, a multiple of this: vectors then end there, too.
+constexpr int64_t kAlign = 16;
+constexpr int64_t kMostPieces = 64;
+// A dimension from so long on is cut rather than a longer one behind it.
+constexpr int64_t kLong = 4 * kAlign;
+
+// The dimension of the view that is cut; -1: none.
+int dimension(const Cut& cut, const npu_view& view) {
+  const int d = cut.counted == Cut::Dim::kFromLast
+                    ? int(view.ndim) - int(cut.dim)
+                    : int(cut.dim);
+  if (d < 0 || d >= int(view.ndim)) return -1;
+  return !cut.length || view.sizes[d] == cut.length ? d : -1;
+}
+
+int64_t begin_of(int64_t length, int piece, int pieces) {
+  const int64_t begin = length * piece / pieces;
+  return length < kAlign * pieces || piece == pieces ? begin
+                                                     : begin / kAlign * kAlign;
+}
+
+at::IntArrayRef sizes_of(const npu_view& view) {
+  return {view.sizes, view.ndim};
+}
+
+// Of lists of `n` tensors, one after the other. Each has the same shapes, since
+// a tensor that is broadcast has other dimensions.
+Cut cut_of_lists(at::ArrayRef<npu_view> views, size_t n) {
+  if (!n || views.size() % n) return {};
+  for (size_t i = 0; i < views.size(); ++i)
+    if (!views[i].ndim || sizes_of(views[i]) != sizes_of(views[i % n]))
+      return {};
+  return {.counted = Cut::Dim::kFromFirst};
+}
+
+// Of a kernel that computes each element for itself, or all those of the last
+// `kept` dimensions together. The latter takes its results to be dense, which
+// pieces of the first dimension are that has more than one element.
+Cut cut_of_elements(at::ArrayRef<npu_view> views, int kept) {
+  const int64_t enough = kept ? 2 : kLong;
+  const npu_view& all = *std::max_element(
+      views.begin(), views.end(), [](const npu_view& a, const npu_view& b) {
+        return elements(a) < elements(b);
+      });
+  Cut cut{.counted = Cut::Dim::kFromLast};
+  for (int d = 0; d < all.ndim - kept && cut.length < enough; ++d)
+    if (all.sizes[d] > cut.length) {
+      cut.dim = uint16_t(all.ndim - d);
+      cut.length = all.sizes[d];
+    }
+  if (cut.length < 2) return {};
+  for (const npu_view& view : views) {
+    const int d = int(view.ndim) - int(cut.dim);
+    if (view.access & NPU_WRITE && dimension(cut, view) < 0) return {};
+    if (d >= 0 && view.sizes[d] != cut.length && view.sizes[d] != 1) return {};
+  }
+  return cut;
+}
+
+// Attention of [batch, heads, length, width]: the batch is cut, or the heads.
+Cut cut_of_attention(at::ArrayRef<npu_view> views, bool has_mask) {
+  if (has_mask) return {};
+  const int64_t batch = views[0].sizes[0], heads = views[0].sizes[1];
+  const bool whole = batch % 2 == 0 || (heads % 2 && batch >= heads);
+  const Cut cut{.counted = Cut::Dim::kFromFirst,
+                .dim = uint16_t(whole ? 0 : 1),
+                .length = whole ? batch : heads};
+  for (const npu_view& view : views)
+    if (dimension(cut, view) < 0) return {};
+  return cut;
+}
+
+int dims_from(const c10::IValue& dim, const c10::IValue& tensor) {
+  const int64_t ndim = tensor.toTensor().dim();
+  return int(ndim - at::maybe_wrap_dim(dim.toInt(), ndim));
+}
+
+bool takes_lists_only(const Op::Schema& schema) {
+  return std::none_of(schema.kinds.begin(), schema.kinds.end(), [](ArgKind k) {
+    return k == ArgKind::kTensor || k == ArgKind::kOptionalTensorList;
+  });
+}
+
+struct Call {
+  const CutTask& task;
+  const int pieces;
+  const bool flushes_denormal = LaunchState::flushes_denormal();
+
+  // Sets the shapes of all frames. A frame keeps them until another plan or
+  // another number of pieces comes.
+  void adopt() const {
+    auto& frames = task.family.pieces;
+    while (frames.size() < size_t(pieces))
+      frames.push_back(std::make_unique<Frame>(
+          task.family.op, task.family.arguments, task.family.outs));
+    const uint64_t serial = task.serial << 8 | uint64_t(pieces);
+    for (int i = 0; i < pieces; ++i)
+      if (frames[size_t(i)]->holds() != serial)
+        adopt(*frames[size_t(i)], serial, i);
+  }
+
+  void run(int piece) const {
+    const PieceMode mode(flushes_denormal);
+    task.family.pieces[size_t(piece)]->run(task.words);
+  }
+
+ private:
+  void adopt(Frame& frame, uint64_t serial, int piece) const {
+    std::vector<npu_view> views(task.views.begin(), task.views.end());
+    std::vector<uint64_t> offsets(views.size());
+    std::vector<at::DimVector> sizes;
+    sizes.reserve(views.size());  // views point into it
+    for (size_t i = 0; i < views.size(); ++i) {
+      npu_view& view = views[i];
+      at::DimVector& own =
+          sizes.emplace_back(view.sizes, view.sizes + view.ndim);
+      if (const int d = dimension(task.cut, view); d >= 0) {
+        const int64_t begin = begin_of(view.sizes[d], piece, pieces);
+        own[size_t(d)] = begin_of(view.sizes[d], piece + 1, pieces) - begin;
+        offsets[i] = uint64_t(begin * view.strides[d] * view.itemsize);
+      }
+      view.sizes = own.data();
+    }
+    frame.adopt(serial, views, task.constants, offsets);
+  }
+};
+
+}  // namespace
+
+Cut cut_of(const Op& op, at::ArrayRef<c10::IValue> arguments,
+           at::ArrayRef<npu_view> views) {
+  const Op::Schema& schema = op.schema();
+  const auto ns = kernel_ns(op, views);
+  if (!ns || *ns < kPieceNs || schema.has_generator) return {};
+  const std::string_view name = op.name;
+  Cut cut;
+  if (op.meta == Meta::kElementWise || name == "aten::relu" ||
+      name == "aten::relu_")
+    cut = cut_of_elements(views, 0);
+  else if (schema.on_each && takes_lists_only(schema))
+    cut = cut_of_lists(views, arguments[0].toListRef().size());
+  else if (name == "aten::_softmax" || name == "aten::_log_softmax")
+    cut = cut_of_elements(views, dims_from(arguments[1], arguments[0]));
+  else if (name == "aten::_softmax_backward_data" ||
+           name == "aten::_log_softmax_backward_data")
+    cut = cut_of_elements(views, dims_from(arguments[2], arguments[0]));
+  else if (name == "aten::native_layer_norm")
+    cut = cut_of_elements(views, int(arguments[1].toListRef().size()));
+  else if (name == kAttention)
+    cut = cut_of_attention(views, !arguments[5].isNone());
+  else if (name == kAttentionBackward)
+    cut = cut_of_attention(views, !arguments[8].isNone());
+  cut.wakes = *ns > kWakingNs;
+  return cut;
+}
+
+bool run_in_pieces(const CutTask& task) {
+  const int pieces =
+      int(std::min<int64_t>({threads_of_large_kernels(), kMostPieces,
+                             task.cut.length ? task.cut.length : kMostPieces}));
+  if (pieces < 2) return false;
+  const Call call{task, pieces};
+  call.adopt();
+  run_shared(
+      pieces, pieces,
+      [](void* call, int piece) { static_cast<const Call*>(call)->run(piece); },
+      const_cast<Call*>(&call), task.cut.wakes);
+  return true;
+}
+
+}  // namespace npu

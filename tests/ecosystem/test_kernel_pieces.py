@@ -1,0 +1,224 @@
+"""Kernels that are run in pieces, by whichever threads have a core."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+# Large enough to be cut, with first dimensions that no piece divides.
+SHAPES = [(400, 700), (3, 90001), (280003,), (2, 1, 350, 401), (1, 270, 1100)]
+
+
+def numbers(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def check(call, *inputs: Tensor, times: int = 3) -> None:
+    wanted = call(*inputs)
+    on_device = [t.npu() for t in inputs]
+    for _ in range(times):
+        torch.testing.assert_close(
+            call(*on_device), wanted, check_device=False, rtol=1e-5, atol=1e-5
+        )
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_each_form_of_an_element_wise_call(shape):
+    a, b = numbers(*shape), numbers(*shape, seed=1)
+    row, one = numbers(shape[-1], seed=2), numbers(seed=3)
+
+    check(lambda a, b: a + b, a, b)
+    check(lambda a, row: a * row, a, row)
+    check(lambda a, one: a - one, a, one)
+    check(lambda a, b: (a > b, a.exp(), F.gelu(b), F.relu(a), b.sigmoid()), a, b)
+    check(lambda a, b: a.clone().add_(b, alpha=2).mul_(b).relu_(), a, b)
+    check(lambda a, b: torch.mul(a.double(), b), a, b)
+    check(lambda a: torch.sqrt(a.abs()).pow(3), a)
+    check(lambda a: torch.maximum(a.half(), a.half() * 2), a)
+    check(lambda a, b: torch.add(a, b, out=torch.empty_like(a).mT.contiguous().mT)
+          if a.dim() > 1 else a, a, b)  # fmt: skip
+
+
+def test_tensors_that_lie_otherwise_in_memory():
+    a, b = numbers(700, 900), numbers(900, 700, seed=1)
+
+    check(lambda a, b: a + b.t(), a, b)
+    check(lambda a, b: a[::2, 100:800].exp() * b[100:800, ::2].t(), a, b)
+    check(lambda a: a[:, :1].expand(700, 900) + a[:1], a)
+    check(lambda a: (a + 0j).conj() * 2, a)
+    images = numbers(8, 32, 40, 40)
+    check(lambda x: F.relu(x.to(memory_format=torch.channels_last)) + 1, images)
+
+
+def test_a_part_of_a_tensor_is_all_that_is_written():
+    a, b = numbers(900, 900).npu(), numbers(900, 500, seed=1).npu()
+    before = a.clone()
+    a[:, 200:700].mul_(b).exp_()
+
+    assert torch.equal(a[:, :200], before[:, :200])
+    assert torch.equal(a[:, 700:], before[:, 700:])
+    torch.testing.assert_close(
+        a[:, 200:700].cpu(), (before[:, 200:700] * b).exp().cpu()
+    )
+
+
+def test_lists_of_tensors():
+    shapes = [(400, 784), (400,), (20, 400), (1,), (3, 5)]
+    lists = [[numbers(*s, seed=k + i) for i, s in enumerate(shapes)] for k in (0, 9)]
+    calls = [
+        lambda a, b: torch._foreach_add(a, b, alpha=2),
+        lambda a, b: torch._foreach_sqrt(torch._foreach_mul(a, a)),
+        lambda a, b: torch._foreach_mul_([t.clone() for t in a], 3.0),
+        lambda a, b: torch._foreach_lerp_([t.clone() for t in a], b, 0.1),
+        lambda a, b: torch._foreach_addcdiv_(
+            [t.clone() for t in a], b, torch._foreach_add(torch._foreach_mul(a, a), 1),
+            [0.1 * i for i in range(len(a))],
+        ),
+        # One of each pair is broadcast, so that the lists are not cut alike.
+        lambda a, b: torch._foreach_mul(a, [t[:1] for t in b]),
+        lambda a, b: torch._foreach_add([a[0], b[1][0]], [b[0], a[1][0]]),
+    ]  # fmt: skip
+
+    for call in calls:
+        wanted = call(*lists)
+        for _ in range(2):
+            found = call(*([t.npu() for t in tensors] for tensors in lists))
+            torch.testing.assert_close(found, wanted, check_device=False)
+
+
+@pytest.mark.parametrize("shape", [(300, 400), (3, 200, 300), (2, 5, 300, 100)])
+def test_rows_stay_whole(shape):
+    x, weight = numbers(*shape), numbers(shape[-1], seed=1)
+    for dim in range(-1, len(shape)):
+        check(lambda x, d=dim: (x.softmax(d), x.log_softmax(d)), x)
+        check(lambda x, d=dim: x.mT.softmax(d), x)
+    check(lambda x, w: F.layer_norm(x, w.shape, w, w), x, weight)
+    check(lambda x: torch.native_layer_norm(x, shape[1:], None, None, 1e-5), x)
+
+
+def gradients(x: Tensor, call) -> tuple[Tensor, ...]:
+    x = x.detach().requires_grad_()
+    y = call(x)
+    y.square().sum().backward()
+    assert x.grad is not None
+    return y.detach(), x.grad
+
+
+def test_gradients_of_rows():
+    x, weight = numbers(40, 60, 100), numbers(100, seed=1)
+    check(lambda x: gradients(x, lambda x: x.softmax(-1)), x)
+    check(lambda x: gradients(x, lambda x: x.log_softmax(1)), x)
+    check(
+        lambda x, w: gradients(x, lambda x: F.layer_norm(x, w.shape, w, w)), x, weight
+    )
+
+
+# Batch, heads, length, width; one more than a piece takes of the first two.
+@pytest.mark.parametrize(
+    "shape", [(8, 4, 64, 16), (3, 4, 100, 16), (1, 8, 128, 32), (5, 3, 90, 8)], ids=str
+)
+@pytest.mark.parametrize("masked", ["no", "causal", "mask", "mask of a batch"])
+def test_attention(shape, masked):
+    batch, _, length, _ = shape
+    q, k, v = (numbers(*shape, seed=i) for i in range(3))
+    mask = None
+    if masked.startswith("mask"):
+        alike = (length, length) if masked == "mask" else (batch, 1, length, length)
+        mask = numbers(*alike, seed=4)
+
+    def call(*qkv: Tensor) -> tuple[Tensor, ...]:
+        own = [t.detach().requires_grad_() for t in qkv]
+        y = F.scaled_dot_product_attention(
+            *own,
+            attn_mask=None if mask is None else mask.to(own[0].device),
+            is_causal=masked == "causal",
+        )
+        y.square().sum().backward()
+        return (y.detach(), *(t.grad for t in own))
+
+    check(call, q, k, v)
+
+
+def test_the_bits_are_the_same_whoever_helps():
+    a, b = numbers(500, 700).npu(), numbers(500, 700, seed=1).npu()
+
+    def call() -> list[Tensor]:
+        rows = (a * b).softmax(-1)
+        x = torch.addcmul(a, b, rows, value=0.3).exp()
+        return [x, torch._foreach_lerp([a, b], [b, a], 0.3)[0], F.gelu(x)]
+
+    first = [t.cpu() for t in call()]
+    results = [call() for _ in range(30)]  # while the program launches
+    for _ in range(30):
+        torch.npu.synchronize()  # while it waits
+        results.append(call())
+    streams = [torch.npu.Stream() for _ in range(3)]  # that want the same helpers
+    for stream in streams * 10:
+        stream.wait_stream(torch.npu.default_stream())
+        with torch.npu.stream(stream):
+            results.append(call())
+    torch.npu.synchronize()
+    graph = torch.npu.NPUGraph()
+    with torch.npu.graph(graph):
+        results.append(call())
+    graph.replay()
+    for result in results:
+        assert all(torch.equal(t.cpu(), f) for t, f in zip(result, first, strict=True))
+
+
+def test_what_a_piece_raises_is_the_tasks_error():
+    a = torch.arange(300_000, dtype=torch.int32).npu()
+    b = torch.ones(300_000, dtype=torch.int32)
+    b[-1] = 0
+    with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+        torch.div(a, b.npu(), rounding_mode="floor").cpu()
+    torch.npu.clear_error()
+    assert torch.equal((a + 1).cpu(), a.cpu() + 1)
+
+
+def test_a_thread_that_helped_has_its_own_state_again():
+    a = numbers(600, 600).npu()
+    wanted = (a @ a).exp().sum().item()
+    done: list[tuple[float, int, bool]] = []
+
+    def wait() -> None:
+        torch.set_num_threads(1 + len(done) % 2)
+        threads = torch.get_num_threads()
+        with torch.inference_mode(), torch.profiler.profile() as profile:
+            values = [(a @ a).exp().sum().item() for _ in range(20)]
+            assert torch.is_inference(torch.ones(1) * 2)
+        assert torch.get_num_threads() == threads
+        # The pieces are no calls of the program's.
+        assert not any("narrow" in e.key for e in profile.key_averages())
+        done.append((values[0], threads, len(set(values)) == 1))
+
+    before = torch.get_num_threads()
+    for _ in range(2):
+        thread = threading.Thread(target=wait)
+        thread.start()
+        thread.join()
+    assert torch.get_num_threads() == before
+    assert len(done) == 2
+    assert all(same for _, _, same in done)
+    assert done[0][0] == pytest.approx(wanted, rel=1e-5)
+
+
+def test_a_limit_of_one_core_is_kept(python):
+    done = python.run(
+        "-c",
+        """
+import os, torch
+a = torch.ones(1000, 1000).npu()
+assert (a.exp() + a).softmax(-1).sum().item()
+tasks = "/proc/self/task"
+names = {open(f"{tasks}/{task}/comm").read() for task in os.listdir(tasks)}
+assert "npu-helper\\n" not in names, names
+""",
+        env={**os.environ, "NPU_DISPATCH_CORES": "1"},
+    )
+    assert done.returncode == 0, done.stderr
