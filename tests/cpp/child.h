@@ -7,6 +7,8 @@
 #include <unistd.h>
 
 #include <exception>
+#include <filesystem>
+#include <fstream>
 #include <string>
 
 namespace npu::check {
@@ -18,6 +20,31 @@ struct Ended {
 
 inline constexpr unsigned kChildSeconds = 100;
 inline constexpr int kThrew = 99;  // an exit code
+
+// Whether a thread of this process sleeps; the calling one does not count.
+inline bool sleeps(const std::filesystem::path& task) {
+  if (task.filename() == std::to_string(gettid())) return true;
+  std::ifstream file(task / "stat");
+  std::string stat;
+  std::getline(file, stat);
+  const size_t name = stat.rfind(')');
+  // A thread that has ended meanwhile has no file.
+  return name == std::string::npos || stat[name + 2] != 'R';
+}
+
+// The sanitizers' runtimes have locks of their own, which another thread may
+// hold at a fork while it starts or allocates memory; the child then waits for
+// them, at its exit at the latest, where leaks are looked for.
+inline void wait_until_others_sleep() {
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+  for (bool all = false; !all;) {
+    all = true;
+    for (const auto& task :
+         std::filesystem::directory_iterator("/proc/self/task"))
+      all = sleeps(task.path()) && all;
+  }
+#endif
+}
 
 // Forks; the child calls body() and exits with what it returns, through
 // exit(), so that everything registered for exit runs. A child that hangs is

@@ -36,12 +36,7 @@ TEST(Fork, BeforeTheFirstStreamLeavesTheChildFree) {
 TEST(Fork, AfterTheFirstStreamMakesTheChildRefuseWork) {
   const auto ended = in_child([] {
     submit(current_stream(0), kNothing, {});
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-    // The sanitizers' runtimes have locks of their own, which a starting thread
-    // may hold at the fork; the child would then wait for them, at its exit at
-    // the latest, where leaks are looked for.
-    check::drain(current_stream(0));
-#endif
+    check::wait_until_others_sleep();
     const auto inner = in_child([] {
       if (!in_bad_fork()) return 1;
       Submission s;
@@ -57,6 +52,7 @@ TEST(Fork, LetsAChildThatDoesNoWorkExitWithoutAHang) {
     static check::Gate gate;
     submit(current_stream(0), check::kGate, {word(&gate)});
     gate.wait_until_entered();
+    check::wait_until_others_sleep();
     const auto inner = in_child([] { return 7; });
     gate.open();
     return inner.code == 7 ? append_and_wait(10) : 1;
@@ -69,6 +65,7 @@ TEST(Fork, KeepsTheParentsSegmentFromTheChild) {
     submit(current_stream(0), kNothing, {});
     synchronize_device(0, WaitReason::kDeviceSync);
     StreamBlock& block = current_stream(0).block();
+    check::wait_until_others_sleep();
     const auto inner = in_child([&block] {
       block.retired.store(1000, std::memory_order_relaxed);
       return segment_path().empty() ? 0 : 1;
