@@ -37,6 +37,8 @@ class _Piece:
     spec: Any = None
     grad_outputs: tuple[Tensor | None, ...] = ()
     grad_inputs: tuple[Tensor | None, ...] = ()
+    # How often a replay has overwritten what backward reads.
+    overwritten: int = 0
 
     @property
     def surface(self) -> tuple[Tensor, ...]:
@@ -123,7 +125,59 @@ def _capture_backward(piece: _Piece, pool: PoolHandle, allow_unused: bool) -> No
     )
 
 
-def _function_of(piece: _Piece) -> type[torch.autograd.Function]:
+class _Replays:
+    """The replays of all pieces, and what one of them does to others."""
+
+    def __init__(self, pieces: Sequence[_Piece]) -> None:
+        self._pieces = pieces
+        self._gradients = [
+            (parameter, static)
+            for piece in pieces
+            for parameter, static in zip(
+                piece.parameters, piece.grad_inputs[len(piece.inputs) :], strict=True
+            )
+            if static is not None
+        ]
+        self._lowest = 0  # the backwards from it on were replayed, and no others
+
+    def forward(self, index: int) -> None:
+        # Later pieces were captured when what this one frees was free.
+        for piece in self._pieces[index:]:
+            piece.overwritten += 1
+        self._lowest = 0
+        self._replay(self._pieces[index].forward, self._pieces[index].outputs)
+
+    def backward(self, index: int) -> None:
+        # It overwrites the gradients of this piece, and those of earlier ones, which
+        # were captured later.
+        if index >= self._lowest:
+            self._keep_gradients()
+        self._lowest = index
+        self._replay(self._pieces[index].backward, self._pieces[index].grad_inputs)
+
+    def _keep_gradients(self) -> None:
+        """Leave to parameters what the graphs have given them as their gradients."""
+        for parameter, static in self._gradients:
+            grad = parameter.grad
+            if grad is not None and grad.data_ptr() == static.data_ptr():
+                parameter.grad = grad.clone()
+
+    @staticmethod
+    def _replay(captured: NPUGraph, results: Sequence[Any]) -> None:
+        captured.replay()
+        # Autograd refuses a backward that has saved an earlier call's result.
+        torch.autograd.graph.increment_version(
+            [t for t in results if isinstance(t, Tensor) and not t.is_inference()]
+        )
+
+
+def _keeps_gradient(given: Tensor) -> bool:
+    return given.requires_grad and (given.is_leaf or given.retains_grad)
+
+
+def _function_of(
+    replays: _Replays, index: int, piece: _Piece
+) -> type[torch.autograd.Function]:
     count = len(piece.inputs)
 
     class Graphed(torch.autograd.Function):
@@ -132,7 +186,11 @@ def _function_of(piece: _Piece) -> type[torch.autograd.Function]:
             for static, given in zip(piece.inputs, inputs[:count], strict=True):
                 if static.data_ptr() != given.data_ptr():
                     static.copy_(given)
-            piece.forward.replay()
+            replays.forward(index)
+            ctx.overwritten = piece.overwritten
+            ctx.keep = {
+                i for i, given in enumerate(inputs[:count]) if _keeps_gradient(given)
+            }
             return tuple(
                 o.detach() if isinstance(o, Tensor) else o for o in piece.outputs
             )
@@ -140,19 +198,27 @@ def _function_of(piece: _Piece) -> type[torch.autograd.Function]:
         @staticmethod
         @torch.autograd.function.once_differentiable
         def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+            if ctx.overwritten != piece.overwritten:
+                raise RuntimeError(
+                    "a callable of make_graphed_callables() has one place for what its "
+                    "backward reads, which a later call of it, or of one that was "
+                    "given before it, has overwritten: call backward first, or make "
+                    "a graphed callable for each of the calls"
+                )
             for static, given in zip(piece.grad_outputs, grads, strict=True):
                 if static is not None and static.data_ptr() != given.data_ptr():
                     static.copy_(given)
-            piece.backward.replay()
+            replays.backward(index)
             return tuple(
-                g.detach() if g is not None else None for g in piece.grad_inputs
+                None if g is None else g.clone() if i in ctx.keep else g.detach()
+                for i, g in enumerate(piece.grad_inputs)
             )
 
     return Graphed
 
 
-def _callable_of(piece: _Piece) -> Function:
-    function = _function_of(piece)
+def _callable_of(replays: _Replays, index: int, piece: _Piece) -> Function:
+    function = _function_of(replays, index, piece)
 
     def run(*args: Any) -> Any:
         inputs = pytree.arg_tree_leaves(*args)
@@ -199,8 +265,9 @@ def make_graphed_callables(
     per callable; these tensors become the static inputs. A module stays the same
     object: its forward is replaced, and the replacement is used in the training mode
     of the capture only. Calls take tensors of the same shapes, and the next call
-    overwrites their results. Double backward is not possible. Mirrors
-    torch.cuda.make_graphed_callables.
+    overwrites their results, but no gradient that a leaf has. A backward raises where
+    a later call has overwritten what it needs. Double backward is not possible.
+    Mirrors torch.cuda.make_graphed_callables.
 
     Raises RuntimeError for arguments other than tensors, for modules with hooks or
     with buffers that require gradients, and for autocast with its cache enabled.
@@ -237,8 +304,10 @@ def make_graphed_callables(
     # The order in which a training step will replay them.
     for piece, args in zip(pieces, samples, strict=True):
         _capture_forward(piece, args, handle)
+    # Forwards do not overwrite gradients, which parameters may have until backward.
+    for_backward = graph_pool_handle()
     for piece in reversed(pieces):
-        _capture_backward(piece, handle, allow_unused_input)
+        _capture_backward(piece, for_backward, allow_unused_input)
 
     if pool is None:
         # Nobody else captures into the pool, so the saved tensors may go back to it.
@@ -249,8 +318,9 @@ def make_graphed_callables(
             )
 
     results: list[Any] = []
-    for piece in pieces:
-        graphed = _callable_of(piece)
+    replays = _Replays(pieces)
+    for i, piece in enumerate(pieces):
+        graphed = _callable_of(replays, i, piece)
         if isinstance(piece.function, nn.Module):
             _replace_forward(piece.function, graphed)
             results.append(piece.function)

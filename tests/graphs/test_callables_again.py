@@ -1,0 +1,167 @@
+"""make_graphed_callables: calls, gradients and results of earlier ones, kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+Run = Callable[[Any, list[Tensor]], Any]
+
+
+def batch(seed: int) -> Tensor:
+    return torch.randn(5, 8, generator=torch.Generator().manual_seed(seed))
+
+
+class Two(nn.Module):
+    """Two parts, which are two graphed callables on the device."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 8))
+        self.second = nn.Sequential(nn.Linear(8, 8), nn.Sigmoid(), nn.Linear(8, 8))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.second(self.first(x)) + x
+
+    def graphed(self) -> Two:
+        x = torch.zeros(5, 8, device="npu")
+        between = torch.zeros(5, 8, device="npu", requires_grad=True)
+        self.npu()
+        torch.npu.make_graphed_callables((self.first, self.second), ((x,), (between,)))
+        return self
+
+
+def check(run: Run) -> None:
+    """Run it eagerly on cpu and with graphs, and compare all that it returns."""
+    batches = [batch(i) for i in range(4)]
+    want = run(Two(), batches)
+    got = run(Two().graphed(), [x.npu() for x in batches])
+    torch.testing.assert_close(got, want, check_device=False, rtol=1e-4, atol=1e-5)
+
+
+def gradients(model: nn.Module) -> list[Tensor | None]:
+    return [p.grad.clone() if p.grad is not None else None for p in model.parameters()]
+
+
+def accumulate(model: Two, batches: list[Tensor]) -> list[Any]:
+    seen = []
+    for _ in range(3):
+        model.zero_grad()
+        for x in batches:
+            model(x).square().mean().backward()
+        seen.append(gradients(model))
+    return seen
+
+
+def zero_between(model: Two, batches: list[Tensor]) -> list[Any]:
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    seen = []
+    for i, x in enumerate(batches * 2):
+        loss = model(x).square().mean()
+        if i % 3 == 0:
+            optimizer.zero_grad(set_to_none=i % 2 == 0)
+        loss.backward()
+        optimizer.step()
+        seen.append(gradients(model))
+    return [seen, [p.detach().clone() for p in model.parameters()]]
+
+
+def one_part_alone(model: Two, batches: list[Tensor]) -> list[Any]:
+    for x in batches:
+        model(x).square().mean().backward()
+        model.second(x).sum().backward()
+        model.first(x).sum().backward()
+        with torch.no_grad():
+            model(x)
+    return gradients(model)
+
+
+def in_order_of_the_calls(model: Two, batches: list[Tensor]) -> list[Any]:
+    for x in batches:
+        one, two = model.first(x).exp().sum(), model.second(x).exp().sum()
+        one.backward()
+        two.backward()
+    return gradients(model)
+
+
+def twice(model: Two, batches: list[Tensor]) -> list[Any]:
+    for x in batches:
+        loss = model(x).square().mean()
+        loss.backward(retain_graph=True)
+        loss.backward()
+    return gradients(model)
+
+
+def leaves(model: Two, batches: list[Tensor]) -> list[Any]:
+    held = [x.detach().clone().requires_grad_() for x in batches]
+    for x in held:
+        model(x).square().mean().backward()
+        model(x).sum().backward()
+    inner = [x.exp() for x in held]
+    for y in inner:
+        y.retain_grad()
+        model.second(y).square().sum().backward(retain_graph=True)
+    return [[x.grad for x in held], [y.grad for y in inner]]
+
+
+RUNS = [accumulate, zero_between, one_part_alone, in_order_of_the_calls, twice]
+
+
+@pytest.mark.parametrize("run", RUNS, ids=lambda run: run.__name__)
+def test_gradients_that_a_parameter_has_stay(run):
+    check(run)
+
+
+def test_gradients_that_an_input_has_stay():
+    def train(model: Two, batches: list[Tensor]) -> list[Any]:
+        for part in (model.first, model.second):
+            for p in part.parameters():
+                p.requires_grad_()
+        return leaves(model, batches)
+
+    want = train(Two(), [batch(i) for i in range(4)])
+    model = Two().npu()
+    sample = [torch.zeros(5, 8, device="npu", requires_grad=True) for _ in range(2)]
+    torch.npu.make_graphed_callables(
+        (model.first, model.second), tuple((x,) for x in sample)
+    )
+    got = train(model, [batch(i).npu() for i in range(4)])
+    torch.testing.assert_close(got, want, check_device=False, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("again", ["first", "both"])
+def test_a_backward_whose_place_a_later_call_has_used_raises(again):
+    model = Two().graphed()
+    x, y = batch(0).npu(), batch(1).npu()
+    loss = model(x).square().mean()
+    with torch.no_grad():
+        model(y) if again == "both" else model.first(y)
+
+    with pytest.raises(RuntimeError, match="call backward first"):
+        loss.backward()
+    model.zero_grad()
+    model(x).square().mean().backward()
+    want = Two()
+    want(batch(0)).square().mean().backward()
+    torch.testing.assert_close(
+        gradients(model), gradients(want), check_device=False, rtol=1e-4, atol=1e-5
+    )
+
+
+def test_an_overwritten_result_that_another_backward_needs_raises():
+    features = nn.Linear(8, 8).npu().requires_grad_(False)
+    features = torch.npu.make_graphed_callables(
+        features, (torch.zeros(5, 8, device="npu"),)
+    )
+    head = nn.Linear(8, 3).npu()
+    loss = F.relu(head(features(batch(0).npu()))).sum()
+    features(batch(1).npu())
+
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
