@@ -70,6 +70,7 @@ class _Program:
         self.graph: npu.NPUGraph | None = None
         self.unchanged: Callable[[], bool]  # what the graph has as constants
         self.inputs: list[Tensor] = []
+        self.gradients: list[tuple[Tensor, Tensor]] = []  # for a step behind it
         self.results: list[Any] = []
         self.spec: Any = None
 
@@ -117,6 +118,8 @@ class CompiledStep:
         self._stream: int | None = None
         self._watched: Watched | None = None
         self._restarts = self._out_of_memory = 0
+        # The optimizer steps behind the replay, since its numbers change each time.
+        self._steps_behind = False
         self._replays_before = 0
         self._reported = False
         self._rates = Rates(training.optimizer, device)
@@ -203,10 +206,11 @@ class CompiledStep:
                 return self._plain(leaves, spec, last)
             program = None
         if program is None:
-            if len(self._programs) >= self._max_graphs:
+            program = _Program()
+            if len(self._programs) < self._max_graphs:
+                self._programs[key] = program
+            else:
                 self._report_full()
-                return self._warm_up(_Program(), leaves, spec, tensors, last)
-            program = self._programs[key] = _Program()
         self._rates.refresh()
         self._order_streams()
         if program.graph is None:
@@ -219,7 +223,10 @@ class CompiledStep:
         if self._training.accumulate > 1 and not self._training.accumulates():
             self._training.begin()
         self.replays += 1
-        return program.replay(tensors)
+        result = program.replay(tensors)
+        if last and self._steps_behind:
+            self._step_behind(program)
+        return result
 
     def _difference(self, program: _Program | None) -> str:
         """Say what has changed of the Python state that graphs depend on."""
@@ -238,6 +245,9 @@ class CompiledStep:
             self._restarts = self._restarts + 1 if few else 0
             self._replays_before = self.replays
             _log.info("compile_step: captures anew, as %s has changed", changed)
+            if self._restarts > 1 and self._watched.hyperparameter_changed():
+                self._steps_behind = True
+                self._clip_and_step = self._training.clip_and_step
             if self._restarts > _RESTARTS:
                 self._give_up(f"{changed} changes at each few calls, with new captures")
                 return
@@ -250,7 +260,11 @@ class CompiledStep:
         if self._rates.on_device:
             ignored.add("lr")
         return Watched(
-            self._modules, self._training.optimizer, self._training.scaler, ignored
+            self._modules,
+            self._training.optimizer,
+            self._training.scaler,
+            ignored,
+            hyperparameters=not self._steps_behind,
         )
 
     def _order_streams(self) -> None:
@@ -308,7 +322,12 @@ class CompiledStep:
             training.clip_and_step()
 
         rates = self._rates
-        if how["backend"] == "inductor" and rates.on_device and not rates.fused:
+        if (
+            how["backend"] == "inductor"
+            and rates.on_device
+            and not rates.fused
+            and not self._steps_behind
+        ):
             self._clip_and_step = torch.compile(
                 _own(clip_and_step), dynamic=False, **how
             )
@@ -333,7 +352,7 @@ class CompiledStep:
                 return functools.partial(entry.guard_manager.check, scope)
         raise RefusedError("Dynamo's guards do not hold for the code that was captured")
 
-    def _compiled(self, args: Any, kwargs: Any, last: bool) -> Any:
+    def _compiled(self, args: Any, kwargs: Any, update: bool) -> Any:
         """Take a step by compiled code, before or during a capture."""
         training = self._training
         training.begin()
@@ -342,13 +361,23 @@ class CompiledStep:
         loss, result = self._forward(args, kwargs)
         training.backward(loss)
         training.keep()
-        if last:
-            if self._taken:
-                training.update_on_device(self._take)
-            else:
-                self._taken = training.update()
-            training.end()
+        if update:
+            self._update()
         return pytree.tree_map_only(Tensor, Tensor.detach, result)
+
+    def _update(self) -> None:
+        if self._taken:
+            self._training.update_on_device(self._take)
+        else:
+            self._taken = self._training.update()
+        self._training.end()
+
+    def _step_behind(self, program: _Program) -> None:
+        self._training.begin()
+        for p, gradient in program.gradients:
+            p.grad = gradient
+        with self._rates.in_place():
+            self._update()
 
     def _take(self) -> None:
         """Clip gradients and step, by compiled code where it can be compiled."""
@@ -370,8 +399,8 @@ class CompiledStep:
         tensors: list[Tensor],
         last: bool,
     ) -> Any:
-        training = self._training
-        before = self._watch()
+        training, before = self._training, self._watched
+        assert before is not None and before.intact()
         taken, drawn = self._taken, _host_randomness()
         versions = [t._version for t in tensors]
         state = training.changed_by_forward()
@@ -399,7 +428,8 @@ class CompiledStep:
             changed = "gradients are infinite"
         program.settled = not changed
         program.warm_ups += 1
-        self._watched = self._watch()
+        if not before.intact():
+            self._watched = self._watch()
         if changed and taken and program.warm_ups == _WARM_UPS:
             self._give_up(f"{changed}, which a replay would not do")
         return result
@@ -431,7 +461,11 @@ class CompiledStep:
             # Here Watched sees what has changed.
             npu.graph(graph, pool=self._pool, check_input_liveness=False),
         ):
-            result = self._compiled(args, kwargs, last)
+            result = self._compiled(args, kwargs, last and not self._steps_behind)
+        if last and self._steps_behind and self._training.accumulate == 1:
+            parameters = self._training.parameters
+            program.gradients = [(p, p.grad) for p in parameters if p.grad is not None]
+            self._training.forget()
         program.unchanged = self._guards(args, kwargs)
         self.captures += 1
         program.results, program.spec = pytree.tree_flatten(result)

@@ -46,8 +46,9 @@ class Watched:
     """Where the tensors are that a graph reads, and what the optimizer was told.
 
     A graph reads parameters, buffers, states and modules' other tensors where they
-    are. It has an optimizer's numbers as constants. Those of the model are Dynamo's
-    affair, whose guards know which of them its code has read.
+    are. It has an optimizer's numbers as constants, if it takes the optimizer's step:
+    `hyperparameters`. Those of the model are Dynamo's affair, whose guards know which
+    of them its code has read.
     """
 
     def __init__(
@@ -56,8 +57,10 @@ class Watched:
         optimizer: torch.optim.Optimizer,
         scaler: torch.amp.GradScaler | None,
         ignored: set[str],
+        hyperparameters: bool = True,
     ) -> None:
         self._names: list[str] = []
+        self._groups: set[str] = set()
         containers: list[Any] = []
 
         def add(name: str, container: Any) -> None:
@@ -76,7 +79,9 @@ class Watched:
         name = type(optimizer).__name__
         add(name, vars(optimizer))
         for i, group in enumerate(optimizer.param_groups):
-            add(f"{name}.param_groups[{i}]", group)
+            if hyperparameters:
+                self._groups.add(f"{name}.param_groups[{i}]")
+                add(f"{name}.param_groups[{i}]", group)
             add(f"{name}.param_groups[{i}].params", group["params"])
         add(f"{name}.state", optimizer.state)
         for state in optimizer.state.values():
@@ -88,6 +93,11 @@ class Watched:
             (c, list(c.items()) if isinstance(c, dict) else list(c)) for c in containers
         ]
         self.intact = self._watch.intact
+
+    def hyperparameter_changed(self) -> bool:
+        """Return whether what has changed is a number of the optimizer's."""
+        found = self._watch.difference()
+        return found is not None and self._names[found[0]] in self._groups
 
     def difference(self) -> str:
         """Say what has changed."""

@@ -129,6 +129,29 @@ def test_a_schedulers_rate_needs_no_new_graph(schedule: Any):
     assert step.captures == 1
 
 
+@pytest.mark.parametrize(
+    ("kind", "options", "how"),
+    [
+        ("SGD", {"lr": 0.1, "momentum": 0.9}, {}),
+        ("AdamW", {"lr": 0.01}, {"clip_grad_norm": 0.05}),
+        ("AdamW", {"lr": 0.01}, {"accumulate": 2, "count": 48}),
+        ("AdamW", {"lr": 0.01}, {"scaler": lambda: torch.amp.GradScaler("npu")}),
+        ("NAdam", {"lr": 0.01}, {"clip_grad_value": 0.01}),
+        ("RMSprop", {"lr": 0.01, "momentum": 0.5}, {"backend": "inductor"}),
+    ],
+)
+def test_a_number_that_changes_at_each_step_is_no_constant(
+    kind: str, options: dict[str, Any], how: dict[str, Any]
+):
+    def cycle(optimizer: torch.optim.Optimizer) -> Any:
+        return lr_scheduler.OneCycleLR(optimizer, 0.01, total_steps=40)
+
+    step = check(classifier(), kind, options, schedule=cycle, **{"count": 24} | how)
+
+    # The optimizer steps behind the replays from then on.
+    assert step.captures == how.get("accumulate", 1)
+
+
 @pytest.mark.parametrize("kind", ["SGD", "RMSprop"])
 @pytest.mark.parametrize("how", [{"clip_grad_norm": 0.05}, {"clip_grad_value": 0.001}])
 def test_gradients_are_clipped(kind: str, how: dict[str, float]):

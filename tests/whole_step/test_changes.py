@@ -168,6 +168,30 @@ def test_further_shapes_run_without_a_graph_and_are_reported_once():
     assert said.filename == __file__
 
 
+def test_a_scheduler_s_rate_holds_for_further_shapes():
+    (theirs, optimizer), (ours, our_optimizer) = twins(classifier(), "SGD", lr=0.1)
+    schedulers = [
+        torch.optim.lr_scheduler.ExponentialLR(o, 0.5)
+        for o in (optimizer, our_optimizer)
+    ]
+    step = npu_dispatch.compile_step(
+        ours,
+        our_optimizer,
+        F.cross_entropy,
+        scheduler=schedulers[1],
+        backend="eager",
+        max_graphs=1,
+    )
+    data = batches(3, 2) + [b for rows in range(3, 7) for b in batches(1, rows)]
+
+    want = plain_loop(theirs, optimizer, data, scheduler=schedulers[0])
+    with pytest.warns(UserWarning, match="keeps 1 graphs"):
+        got = [step(*batch).item() for batch in data]
+
+    torch.testing.assert_close(got, want, **CLOSE)
+    torch.testing.assert_close(values(ours), values(theirs), **CLOSE)
+
+
 def test_graphs_of_many_shapes_share_their_memory():
     torch.manual_seed(0)
     model = nn.Sequential(
