@@ -5,28 +5,16 @@ The gate has one of them and a night has many, which follow from its seed.
 
 from __future__ import annotations
 
-import itertools
 import random
 from typing import Any
 
 import pytest
 import torch
 from compiled import clones, outcome
-from torch.testing._internal.common_methods_invocations import op_db
+from op_samples import OPS, first_samples
 
 IN_THE_GATE, IN_A_NIGHT = 1, 60
 CLOSE = {"rtol": 1e-4, "atol": 1e-4, "equal_nan": True}
-# Inputs that are tried for an operator.
-SAMPLES = 2
-OPS = sorted(
-    (
-        op
-        for op in op_db
-        # What an empty tensor holds is nobody's business.
-        if torch.float32 in op.supported_dtypes("cpu") and "empty" not in op.name
-    ),
-    key=lambda op: op.formatted_name,
-)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -58,9 +46,7 @@ def test_it_computes_what_eager_code_does(op: Any, dynamic: bool):
     def call(*arguments: Any, **keywords: Any) -> Any:
         return op(*arguments, **keywords)
 
-    samples = op.sample_inputs("cpu", torch.float32, requires_grad=op.supports_autograd)
-    for sample in itertools.islice(samples, SAMPLES):
-        arguments = ((sample.input, *sample.args), sample.kwargs)
+    for arguments in first_samples(op):
         try:
             want = observed(call, arguments, "cpu")
             torch.testing.assert_close(

@@ -1,0 +1,153 @@
+"""Replays, with the results of all calls held: blocks of models and operators.
+
+Each is called five times, so that most calls replay a graph, and is compared with
+cpu. The gate has one of each kind, which follow from the seed; the rest wait for the
+night.
+"""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from compiled import clones, tensors
+from model_blocks import BLOCKS, Made
+from more_model_blocks import MORE_BLOCKS
+from op_samples import OPS, first_samples
+from torch import Tensor, nn
+
+import npu_dispatch
+
+CALLS = 5
+CLOSE = {"rtol": 1e-4, "atol": 1e-4, "equal_nan": True}
+ALL_BLOCKS = (*BLOCKS, *MORE_BLOCKS)
+OPS_IN_A_NIGHT = 60
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    draw = random.Random(str(metafunc.config.option.hypothesis_seed))
+    for name, all_of, called in (
+        ("block", draw.sample(ALL_BLOCKS, len(ALL_BLOCKS)), "__name__"),
+        ("op", draw.sample(OPS, OPS_IN_A_NIGHT), "formatted_name"),
+    ):
+        if name in metafunc.fixturenames:
+            metafunc.parametrize(
+                name,
+                [
+                    pytest.param(one, marks=pytest.mark.nightly if i else ())
+                    for i, one in enumerate(all_of)
+                ],
+                ids=[getattr(one, called) for one in all_of],
+            )
+
+
+def made(block: Callable[[], Made]) -> tuple[nn.Module, list[Tensor]]:
+    torch.manual_seed(0)
+    module, x = block()
+    return module, [x * (1 + 0.1 * i) for i in range(CALLS)]
+
+
+def train(run: Any, module: nn.Module, inputs: list[Tensor]) -> list[Any]:
+    """Accumulate gradients, and return what all calls gave."""
+    held = []
+    for x in inputs:
+        x = x.detach().requires_grad_()
+        y = run(x)
+        y.square().mean().backward()
+        held.append((y.detach(), x.grad))
+    return [held, [p.grad for p in module.parameters()], list(module.buffers())]
+
+
+def test_a_block_by_reduce_overhead(block: Callable[[], Made]):
+    cpu, inputs = made(block)
+    npu = copy.deepcopy(cpu).npu()
+
+    want = train(cpu, cpu, inputs)
+    got = train(
+        torch.compile(npu, mode="reduce-overhead"), npu, [x.npu() for x in inputs]
+    )
+
+    torch.testing.assert_close(got, want, check_device=False, **CLOSE)
+
+
+def test_a_block_without_gradients_by_reduce_overhead(block: Callable[[], Made]):
+    cpu, inputs = made(block)
+    npu = copy.deepcopy(cpu).npu()
+    compiled = torch.compile(npu, mode="reduce-overhead")
+
+    with torch.no_grad():
+        want = [cpu(x) for x in inputs]
+        got = [compiled(x.npu()) for x in inputs]
+
+    torch.testing.assert_close(got, want, check_device=False, **CLOSE)
+
+
+def test_a_block_by_compile_step(block: Callable[[], Made]):
+    cpu, inputs = made(block)
+    npu = copy.deepcopy(cpu).npu()
+
+    def optimizer(module: nn.Module) -> torch.optim.Optimizer:
+        return torch.optim.SGD(
+            [p for p in module.parameters() if p.requires_grad], lr=0.05
+        )
+
+    def loss_fn(y: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
+        return (y * scale).square().mean(), y
+
+    want: list[Any] = []
+    stepping = optimizer(cpu)
+    for x in inputs * 2:
+        stepping.zero_grad()
+        loss, y = loss_fn(cpu(x), torch.ones(()))
+        loss.backward()
+        stepping.step()
+        want.append((loss.detach(), y.detach()))
+    step = npu_dispatch.compile_step(npu, optimizer(npu), loss_fn)
+    scale = torch.ones((), device="npu")
+    got = [step(x.npu(), scale) for x in inputs * 2]
+
+    # Dynamo takes no nn.LSTM, nor its siblings.
+    assert step.replays >= CALLS or "RNN" in step.reason, step.reason
+    torch.testing.assert_close(got, want, check_device=False, **CLOSE)
+    torch.testing.assert_close(
+        dict(npu.named_parameters()),
+        dict(cpu.named_parameters()),
+        check_device=False,
+        **CLOSE,
+    )
+
+
+def observed(function: Any, arguments: Any, device: str) -> list[Any]:
+    """Call five times, run backward behind the last call, and return it all."""
+    held, inputs = [], []
+    for _ in range(CALLS):
+        torch.manual_seed(0)
+        flat, keywords = clones(arguments, device)
+        inputs.append(tensors((flat, keywords)))
+        held.append(tensors(function(*flat, **keywords)))
+    sources = [t for results in held for t in results if t.requires_grad]
+    if sources:
+        sum(t.abs().pow(2).sum() for t in sources).backward()  # type: ignore[union-attr]
+    return [
+        [[t.detach().cpu() for t in results] for results in held],
+        [[t.grad.cpu() for t in given if t.grad is not None] for given in inputs],
+    ]
+
+
+def test_an_operator_by_reduce_overhead(op: Any):
+    def call(*arguments: Any, **keywords: Any) -> Any:
+        return op(*arguments, **keywords)
+
+    for arguments in first_samples(op):
+        try:
+            want = observed(torch.compile(call), arguments, "npu")
+        except Exception:
+            # test_opinfo.py asks whether cpu refuses it as well.
+            continue
+        torch._dynamo.reset()
+        got = observed(torch.compile(call, mode="reduce-overhead"), arguments, "npu")
+        torch.testing.assert_close(got, want, **CLOSE)
