@@ -111,7 +111,7 @@ void Body::announce(Stream& stream) {
   for (size_t i = 0; i < nodes.size(); ++i)
     if (nodes[i].kind == Node::Kind::kKernel && !in_group[i])
       calls.push_back({nodes[i].call.kernel, nodes[i].call.words.data()});
-  o->replays(stream, calls.data(), calls.size());
+  o->replays(stream, calls.data(), calls.size(), captured);
 }
 
 bool Body::submit(Stream& stream, Stream*& failed) {

@@ -11,6 +11,7 @@
 
 #include "csrc/graph/hooks.h"
 #include "csrc/graph/run_ahead.h"
+#include "csrc/observe/observer.h"
 #include "csrc/taskqueue/event.h"
 #include "csrc/taskqueue/program.h"
 #include "csrc/taskqueue/sequence.h"
@@ -88,6 +89,7 @@ class Body final : public Program {
 
   const int device;
   const uint64_t pool;
+  Captured captured;
   std::vector<Node> nodes;  // in the order of the capture
   // Guards the calls of nodes in groups, which a replay may exchange.
   mutable std::mutex calls_mutex;

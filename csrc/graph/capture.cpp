@@ -104,6 +104,7 @@ void Capture::begin(const void* owner, Stream& stream, uint64_t pool,
         "npu: capture_begin() on a SyncLaunchStream, which has no queue to "
         "capture; use a torch.npu.Stream");
   auto body = std::make_unique<Body>(stream.device(), pool);
+  body->captured.begun = now_ns();
   body->lanes.emplace_back().stream = &stream;
   begun_by_ = this_thread();
   allocator(stream.device()).begin_capture(stream, pool);
@@ -378,6 +379,7 @@ Group* Capture::end_group(Stream& stream) {
 // Ends the capture, whether it succeeded or not.
 std::unique_ptr<Body> Capture::stop() {
   count_end();
+  body_->captured.ended = now_ns();
   for (Lane& lane : body_->lanes) {
     lane.stream->set_sink(nullptr);
     allocator(body_->device).end_capture(*lane.stream);

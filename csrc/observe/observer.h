@@ -17,6 +17,11 @@ struct KernelCall {
   const uint64_t* words;
 };
 
+// When a graph was captured: now_ns() when it began and when it ended.
+struct Captured {
+  uint64_t begun = 0, ended = 0;
+};
+
 // Who may be given a freed block: its stream, or captures of the graph's pool.
 enum class FreedTo { kStream, kGraph };
 
@@ -37,7 +42,7 @@ class Observer {
 
   // The stream is about to be given a replay of these kernels as its next task.
   // May throw: nothing has been queued.
-  virtual void replays(Stream&, const KernelCall*, size_t) {}
+  virtual void replays(Stream&, const KernelCall*, size_t, Captured) {}
 
   virtual void event_recorded(Stream&, uint64_t /*number*/) {}
   // From the next task on, the stream starts after `number` tasks of `other`.

@@ -42,6 +42,8 @@ const char* name(FindingKind kind) {
       return "host-write";
     case FindingKind::kUnorderedForeignLaunch:
       return "unordered-foreign-launch";
+    case FindingKind::kOverwrittenResult:
+      return "overwritten-result";
   }
   return "";
 }

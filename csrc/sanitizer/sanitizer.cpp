@@ -141,6 +141,29 @@ void Sanitizer::check(const Access& access, const Region& region,
   }
 }
 
+void Sanitizer::note_overwritten(const Access& write, const From& from) {
+  shadow_.each_in(write.box.lo, write.box.hi, [&](Region& region) {
+    if (region.live && from.before(region))
+      region.overwritten = std::make_shared<const Access>(write);
+  });
+}
+
+void Sanitizer::check_overwritten(const Access& access, Region& region,
+                                  const From& from,
+                                  std::vector<Finding>& findings) const {
+  if (from.before(region)) return;  // it reads what it has written there itself
+  if (access.writes) {
+    if (overlap(region.overwritten->box, access.box))
+      region.overwritten.reset();
+  } else if (from.after(region) &&
+             overlap(region.overwritten->box, access.box)) {
+    Finding f = describe(FindingKind::kOverwrittenResult, region);
+    f.first = side(*region.overwritten);
+    f.second = side(access);
+    findings.push_back(f);
+  }
+}
+
 bool Sanitizer::submitted(Stream& stream, uint64_t position, const Task& task) {
   if (task.marks.kind != TaskKind::kKernel &&
       task.marks.kind != TaskKind::kProgram)
@@ -151,12 +174,13 @@ bool Sanitizer::submitted(Stream& stream, uint64_t position, const Task& task) {
                             ? Origin::kForeign
                             : Origin::kOperator;
   return examine(stream, position, &call, 1, {task.site, task.forward_site},
-                 origin);
+                 {origin});
 }
 
 // A replay is one task, except that a flag within it orders what comes after
 // the flag.
-void Sanitizer::replays(Stream& stream, const KernelCall* calls, size_t count) {
+void Sanitizer::replays(Stream& stream, const KernelCall* calls, size_t count,
+                        Captured captured) {
   for (size_t i = 0; i < count;) {
     if (uses_flag(*calls[i].kernel)) {
       flag_replayed(stream, calls[i++]);
@@ -165,7 +189,7 @@ void Sanitizer::replays(Stream& stream, const KernelCall* calls, size_t count) {
     const size_t first = i;
     while (i < count && !uses_flag(*calls[i].kernel)) ++i;
     if (!examine(stream, stream.tail(), calls + first, i - first, call_site(),
-                 Origin::kReplay) &&
+                 {Origin::kReplay, captured}) &&
         hooks_.raise)
       hooks_.raise();
   }
@@ -183,7 +207,7 @@ void Sanitizer::flag_replayed(Stream& stream, const KernelCall& call) {
 
 bool Sanitizer::examine(Stream& stream, uint64_t position,
                         const KernelCall* calls, size_t count, CallSite site,
-                        Origin origin) {
+                        From from) {
   const Timed timed(stream.device());
   std::vector<Finding> findings;
   bool pinned = false;
@@ -207,11 +231,11 @@ bool Sanitizer::examine(Stream& stream, uint64_t position,
   const auto access_of_view = [&](const KernelCall& call, uint32_t i) {
     Access access =
         access_of(*call.kernel, i, call.words, index, position + 1, site);
-    access.foreign = origin == Origin::kForeign;
+    access.foreign = from.origin == Origin::kForeign;
     return access;
   };
   const auto usable = [&](const Region& region) {
-    return region.live || (region.captured && origin == Origin::kReplay);
+    return region.live || (region.captured && from.origin == Origin::kReplay);
   };
   const auto find_regions = [&] {
     Region** at = regions;
@@ -227,11 +251,13 @@ bool Sanitizer::examine(Stream& stream, uint64_t position,
     for (uint32_t i = 0; i < calls[c].kernel->n_views; ++i) {
       Region* const region = *at++;
       if (!region) continue;
-      if (region->live && region->one_stream &&
+      if (region->live && region->one_stream && !region->overwritten &&
           (region->stream == index || region->accesses.empty())) [[likely]]
         continue;
       const Access access = access_of_view(calls[c], i);
       if (access.box.empty()) continue;
+      if (region->overwritten) [[unlikely]]
+        check_overwritten(access, *region, from, findings);
       if (usable(*region)) {
         if (!state.open()) check(access, *region, clock, findings);
         continue;
@@ -267,6 +293,8 @@ bool Sanitizer::examine(Stream& stream, uint64_t position,
       const Access access = access_of_view(calls[c], i);
       if (access.box.empty()) continue;
       region->add(access, state.history.now(), host_);
+      if (access.writes && from.origin == Origin::kReplay)
+        note_overwritten(access, from);
       counts_.accesses++;
       if (region->pinned) [[unlikely]] {
         pinned = true;
@@ -345,7 +373,10 @@ void Sanitizer::check_host(const npu_kernel& op, const uint64_t* words,
       if (!region || !region->live || (only_pinned && !region->pinned))
         continue;
       const Access access = access_of(op, i, words, kHost, 1, {});
-      if (!access.box.empty()) check(access, *region, host_, findings);
+      if (access.box.empty()) continue;
+      check(access, *region, host_, findings);
+      if (region->overwritten)
+        check_overwritten(access, *region, {Origin::kOperator}, findings);
     }
     counts_.findings += findings.size();
   }
@@ -405,7 +436,7 @@ void Sanitizer::allocated(Stream* stream, const void* memory, size_t bytes) {
   std::lock_guard lock(mutex_);
   Region& region = shadow_.give_out(uintptr_t(memory), bytes);
   region.owner = index_of(*stream);
-  region.captured = stream->sink() != nullptr;
+  region.captured = stream->sink() ? now_ns() : 0;
   region.alloc_site = site;
   region.free_site = 0;
 }

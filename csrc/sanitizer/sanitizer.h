@@ -29,6 +29,10 @@ enum class FindingKind : uint8_t {
   kHostWrite,     // the host writes what a queued task still reads or writes
   // One of the two is foreign work (interop/foreign.h), which is no operator.
   kUnorderedForeignLaunch,
+  // The first is of a replay, whose graph had the memory before the tensor that
+  // the second reads. Both graphs share a pool, and this one was captured
+  // first.
+  kOverwrittenResult,
 };
 
 // One of the two accesses that are not ordered.
@@ -71,7 +75,7 @@ class Sanitizer final : public Observer {
 
   bool submitted(Stream&, uint64_t position, const Task&) override;
   void published(Stream&, bool refused) override;
-  void replays(Stream&, const KernelCall*, size_t) override;
+  void replays(Stream&, const KernelCall*, size_t, Captured = {}) override;
   void flag_raised(Stream&, uint64_t number, uint64_t flag) override;
   void flag_lowered(uint64_t flag) override;
   void flag_awaited(Stream*, uint64_t flag, bool takes) override;
@@ -123,10 +127,22 @@ class Sanitizer final : public Observer {
 
   // What kind of task a call is part of.
   enum class Origin { kOperator, kForeign, kReplay };
+  struct From {
+    Origin origin;
+    Captured captured = {};  // of kReplay
+
+    // A graph that was captured before or after the region's tensor was made.
+    bool before(const Region& region) const {
+      return origin == Origin::kReplay && captured.ended < region.captured;
+    }
+    bool after(const Region& region) const {
+      return origin != Origin::kReplay || captured.begun > region.captured;
+    }
+  };
 
   // Checks and notes what a task touches. False: the task is to be refused.
   bool examine(Stream& stream, uint64_t position, const KernelCall* calls,
-               size_t count, CallSite site, Origin origin);
+               size_t count, CallSite site, From from);
   // Notes a graph's node that sets a flag or waits for one.
   void flag_replayed(Stream& stream, const KernelCall& call);
   uint32_t index_of(Stream& stream);
@@ -134,6 +150,11 @@ class Sanitizer final : public Observer {
   void host_joins(uint32_t stream, uint64_t number);
   void check(const Access& access, const Region& region,
              const VectorClock& clock, std::vector<Finding>& findings);
+  // A replay writes.
+  void note_overwritten(const Access& write, const From& from);
+  // Whether the task may read what a replay has overwritten.
+  void check_overwritten(const Access& access, Region& region, const From& from,
+                         std::vector<Finding>& findings) const;
   Side side(const Access& access) const;
   Finding describe(FindingKind kind, const Region& region) const;
   void check_host(const npu_kernel& op, const uint64_t* words,

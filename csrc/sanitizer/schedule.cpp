@@ -220,8 +220,9 @@ void Schedule::freed(Stream* stream, const void* memory, size_t bytes,
   }
 }
 
-void Schedule::replays(Stream& stream, const KernelCall* calls, size_t count) {
-  if (next_) next_->replays(stream, calls, count);
+void Schedule::replays(Stream& stream, const KernelCall* calls, size_t count,
+                       Captured captured) {
+  if (next_) next_->replays(stream, calls, count, captured);
 }
 void Schedule::flag_raised(Stream& stream, uint64_t number, uint64_t flag) {
   if (next_) next_->flag_raised(stream, number, flag);

@@ -45,7 +45,7 @@ class Schedule final : public Observer {
 
   bool submitted(Stream&, uint64_t position, const Task&) override;
   void published(Stream&, bool refused) override;
-  void replays(Stream&, const KernelCall*, size_t) override;
+  void replays(Stream&, const KernelCall*, size_t, Captured) override;
   void event_recorded(Stream&, uint64_t number) override;
   void flag_raised(Stream&, uint64_t number, uint64_t flag) override;
   void flag_lowered(uint64_t flag) override;

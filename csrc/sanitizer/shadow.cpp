@@ -97,6 +97,7 @@ Region& Shadow::give_out(uintptr_t lo, size_t bytes) {
     region.old_alloc_site = region.alloc_site;
     region.old_free_site = region.free_site;
     region.live = true;
+    region.overwritten.reset();
     region.recorded.clear();
     return region;
   }

@@ -57,7 +57,12 @@ struct Region {
   uintptr_t lo = 0, hi = 0;
   bool live = true;
   bool pinned = false;
-  bool captured = false;  // belongs to a graph, which may use it after a free
+  // When it was handed out to a capture, whose graph may use it after a free;
+  // 0: it was not.
+  uint64_t captured = 0;
+  // The write of a graph captured before that, whose replay does not know whose
+  // memory this is now. Until the next write.
+  std::shared_ptr<const Access> overwritten;
   // No stream but `stream` has an entry in `accesses`.
   bool one_stream = true;
   uint32_t stream = 0;
@@ -76,6 +81,13 @@ class Shadow {
  public:
   // The region that holds the address, or null.
   Region* find(uintptr_t address);
+
+  // Calls visit(region) for each that the range meets.
+  template <typename Visit>
+  void each_in(uintptr_t lo, uintptr_t hi, Visit visit) {
+    for (auto at = first_in(lo); at != regions_.end() && at->first < hi; ++at)
+      visit(at->second);
+  }
 
   // Notes memory that is handed out. The accesses to regions that it overlaps
   // stay as stale ones.

@@ -17,7 +17,7 @@
 
 namespace npu {
 
-inline constexpr uint32_t kLayoutVersion = 6;
+inline constexpr uint32_t kLayoutVersion = 7;
 inline constexpr char kLayoutMagic[8] = {'N', 'P', 'U', 'S',
                                          'T', 'A', 'T', 'S'};
 inline constexpr int kMaxStreamBlocks = 256;
@@ -310,7 +310,7 @@ enum class CaptureFailure : uint32_t {
 };
 
 // What a race sanitizer may report.
-inline constexpr int kReportKinds = 7;
+inline constexpr int kReportKinds = 8;
 
 // Added to by any thread, unless a comment says otherwise.
 struct DeviceBlock {
@@ -334,7 +334,7 @@ struct DeviceBlock {
   // Waits in a region that forbids them: [warned, refused][WaitReason].
   Counter sync_violations[2][int(WaitReason::kCount)];
   // In this order: race_ww, race_rw, alloc_reuse, missing_record_stream,
-  // host_read, use_after_free, unordered_raw_launch.
+  // host_read, use_after_free, unordered_raw_launch, overwritten_result.
   Counter sanitizer_reports[kReportKinds];
   Counter sanitizer_bytes;  // moves both ways
   Counter sanitizer_ns;

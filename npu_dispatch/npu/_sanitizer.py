@@ -161,6 +161,7 @@ _COUNTED_AS = {
     "host-read": "host_read",
     "host-write": "host_read",
     "unordered-foreign-launch": "unordered_raw_launch",
+    "overwritten-result": "overwritten_result",
 }
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import struct
 
-LAYOUT_VERSION = 6
+LAYOUT_VERSION = 7
 # In the order of csrc/stats/layout.h, WaitReason.
 WAIT_REASONS = (
     "item",
@@ -41,6 +41,7 @@ REPORT_KINDS = (
     "host_read",
     "use_after_free",
     "unordered_raw_launch",
+    "overwritten_result",
 )
 # npu_code of csrc/driver/driver.h.
 ERROR_CODES = (
@@ -81,7 +82,7 @@ STREAM_ID_MASK = (1 << 32) - 1  # of StreamBlock::held_by
 # Every offset that this file relies on, under the names of _C.segment_layout().
 OFFSETS: dict[str, int] = {
     "SegmentHeader.size": 248,
-    "DeviceBlock.size": 832,
+    "DeviceBlock.size": 840,
     "StreamBlock.size": 16320,
     "NameEntry.size": 80,
     "SiteEntry.size": 192,
@@ -96,9 +97,9 @@ OFFSETS: dict[str, int] = {
     "Segment.control": 1600,
     "Segment.waits": 1664,
     "Segment.devices": 5760,
-    "Segment.streams": 59008,
-    "Segment.names": 4236928,
-    "Segment.sites": 4318848,
+    "Segment.streams": 59520,
+    "Segment.names": 4237440,
+    "Segment.sites": 4319360,
     "CollectiveEntry.size": 448,
     "CollectiveEntry.shapes": 120,
     "CollectiveGroup.size": 1024,
@@ -134,14 +135,14 @@ OFFSETS: dict[str, int] = {
     "DeviceBlock.copy_bytes": 440,
     "DeviceBlock.sync_violations": 488,
     "DeviceBlock.sanitizer_reports": 680,
-    "DeviceBlock.sanitizer_bytes": 736,
-    "DeviceBlock.sanitizer_ns": 744,
-    "DeviceBlock.graph_captures": 752,
-    "DeviceBlock.graph_replays": 760,
-    "DeviceBlock.graph_capture_failures": 768,
-    "DeviceBlock.events_created": 808,
-    "DeviceBlock.events_recorded": 816,
-    "DeviceBlock.events_pending": 824,
+    "DeviceBlock.sanitizer_bytes": 744,
+    "DeviceBlock.sanitizer_ns": 752,
+    "DeviceBlock.graph_captures": 760,
+    "DeviceBlock.graph_replays": 768,
+    "DeviceBlock.graph_capture_failures": 776,
+    "DeviceBlock.events_created": 816,
+    "DeviceBlock.events_recorded": 824,
+    "DeviceBlock.events_pending": 832,
     "StreamBlock.state": 0,
     "StreamBlock.device": 4,
     "StreamBlock.stream_id": 8,

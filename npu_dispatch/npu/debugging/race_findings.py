@@ -79,6 +79,8 @@ def _edge(kind: str, first: Access, second: Access) -> str:
         return "a reference that keeps the memory until the launch"
     if kind == "allocator-reuse":
         return f"{done} finished before its memory is given out again"
+    if kind == "overwritten-result":
+        return "a replay of the graph whose result it is, behind that of the other one"
     return f"{done} finished before {second.op} on {second.stream}"
 
 
@@ -88,6 +90,11 @@ def _suggestion(kind: str, finding: dict[str, Any]) -> str:
         return "keep the tensor alive until the operator has been called"
     if kind == "allocator-reuse":
         return f"tensor.record_stream({_name(first)}) before the tensor is freed"
+    if kind == "overwritten-result":
+        return (
+            "replay graphs of a pool in the order of their captures and read their "
+            "results before the next round, or give each a pool of its own"
+        )
     if second["stream"] < 0:
         return (
             f"{_name(first)}.synchronize(), or synchronize an event recorded after "

@@ -287,7 +287,8 @@ struct Told final : Observer {
   std::vector<std::string> names;
   std::vector<uint64_t> words;
   Stream* stream = nullptr;
-  void replays(Stream& s, const KernelCall* calls, size_t count) override {
+  void replays(Stream& s, const KernelCall* calls, size_t count,
+               Captured) override {
     stream = &s;
     for (size_t i = 0; i < count; ++i) {
       names.push_back(calls[i].kernel->name);

@@ -393,7 +393,8 @@ struct Told final : Observer {
   void published(Stream& s, bool refused) override {
     add("published", s.id(), refused);
   }
-  void replays(Stream& s, const KernelCall* calls, size_t n) override {
+  void replays(Stream& s, const KernelCall* calls, size_t n,
+               Captured) override {
     add("replays", s.id(), at(calls), n);
   }
   void event_recorded(Stream& s, uint64_t number) override {
@@ -454,7 +455,7 @@ TEST(Schedule, TellsTheObserverBehindItEverything) {
                       static_cast<Observer*>(&expected)}) {
     EXPECT_TRUE(o->submitted(w.one, 5, task));
     o->published(w.one, true);
-    o->replays(w.one, &call, 1);
+    o->replays(w.one, &call, 1, {});
     o->event_recorded(w.one, 6);
     o->flag_raised(w.one, 7, 8);
     o->flag_lowered(9);

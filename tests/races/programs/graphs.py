@@ -161,3 +161,98 @@ def correct_replay_records_an_external_event():
         z = y + 1
     npu.synchronize()
     return graph, z
+
+
+def two_of_one_pool():
+    """Return two graphs, the results of both, and the input.
+
+    The second one's result lies where the first one computes.
+    """
+    x = torch.ones(1000, device="npu")
+    one, two = npu.NPUGraph(), npu.NPUGraph()
+    with npu.graph(one):
+        y = x * 2 + 1
+    with npu.graph(two, pool=one.pool()):
+        z = x / 3
+    npu.synchronize()
+    return one, two, y, z, x
+
+
+def racy_result_is_read_behind_an_earlier_graph_of_its_pool():
+    "overwritten-result"
+    one, two, y, z, x = two_of_one_pool()
+    two.replay()
+    one.replay()  # first: aten::mul.Tensor
+    z.sum()  # second: aten::sum.dim_IntList
+    return one, two, y, x
+
+
+def racy_result_is_copied_to_the_host_behind_an_earlier_graph():
+    "overwritten-result"
+    one, two, y, z, x = two_of_one_pool()
+    two.replay()
+    one.replay()  # first: aten::mul.Tensor
+    z.cpu()  # second: aten::copy_|memcpy
+    return one, two, y, x
+
+
+def racy_graph_reads_a_result_behind_an_earlier_one():
+    "overwritten-result"
+    one, two, y, z, x = two_of_one_pool()
+    three = npu.NPUGraph()
+    with npu.graph(three, pool=one.pool()):
+        total = z - y
+    two.replay()
+    one.replay()  # first: aten::mul.Tensor
+    three.replay()  # second: aten::sub.Tensor
+    return one, two, three, total, x
+
+
+def correct_graphs_of_one_pool_in_the_order_of_their_captures():
+    one, two, y, z, x = two_of_one_pool()
+    three = npu.NPUGraph()
+    with npu.graph(three, pool=one.pool()):
+        total = z - y
+        z.add_(1)
+        z.sum()
+    for _ in range(3):
+        x.add_(1)
+        one.replay()
+        two.replay()
+        z.sum()
+        three.replay()
+        (z + total + y).cpu()
+    return one, two, three, x
+
+
+def correct_overwritten_result_is_written_before_it_is_read():
+    one, two, y, z, x = two_of_one_pool()
+    two.replay()
+    one.replay()
+    z.zero_()
+    z.sum()
+    one.replay()
+    two.replay()
+    z.sum()
+    one.replay()
+    del z
+    again = torch.ones(1000, device="npu")
+    return one, two, y, x, again.sum()
+
+
+def correct_graphed_callables_add_up_gradients():
+    model = torch.nn.Sequential(
+        torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 8)
+    ).npu()
+    between = torch.zeros(4, 16, device="npu", requires_grad=True)
+    samples = (torch.zeros(4, 8, device="npu"),), (between,)
+    parts = (torch.nn.Sequential(model[0], model[1]), model[2])
+    first, second = npu.make_graphed_callables(parts, samples)
+    for _ in range(3):
+        for _ in range(2):
+            x = torch.ones(4, 8, device="npu")
+            second(first(x)).square().sum().backward()
+        for p in model.parameters():
+            p.grad.sum()
+            p.grad = None
+    return model, parts, samples
