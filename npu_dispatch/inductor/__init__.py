@@ -22,7 +22,13 @@ def register() -> Any:
     from torch._inductor.runtime.cache_dir_utils import cache_dir
 
     from npu_dispatch import _C
-    from npu_dispatch.inductor import cpu_only, device, overrides, replays
+    from npu_dispatch.inductor import (
+        cpu_only,
+        device,
+        fake_layouts,
+        overrides,
+        replays,
+    )
     from npu_dispatch.inductor.host_scalars import MoveHostScalars
     from npu_dispatch.inductor.scheduling import NpuScheduling
     from npu_dispatch.inductor.wrapper import NpuWrapper
@@ -34,6 +40,7 @@ def register() -> Any:
     cpp_utils.DEVICE_TO_ATEN["npu"] = "at::kPrivateUse1"
     cpp_utils.DEVICE_TO_INT["npu"] = 20
     cpu_only.treat_as_cpu()
+    fake_layouts.lay_out_as_cpu()
     replays.register()
     common.register_backend_for_device(
         "npu",
