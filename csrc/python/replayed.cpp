@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <vector>
 
@@ -99,6 +100,7 @@ class Replayed {
     if (stream.id() != stream_ || stream.sink() || !reads(given) ||
         !fits(given))
       return py::none();
+    const std::unique_lock lock = locked();
     if (!in_memory_->are_free()) return py::none();
     in_memory_->wait_for_borrowers(stream);
     {
@@ -156,6 +158,16 @@ class Replayed {
 
   static PyObject* item(const py::list& of, size_t i) {
     return PyList_GET_ITEM(of.ptr(), Py_ssize_t(i));
+  }
+
+  // A thread that has the mutex may wait for the GIL.
+  std::unique_lock<std::recursive_mutex> locked() {
+    std::unique_lock lock(in_memory_->memory().mutex(), std::try_to_lock);
+    if (!lock) {
+      py::gil_scoped_release release;
+      lock.lock();
+    }
+    return lock;
   }
 
   bool fits(const py::list& given) const {

@@ -5,6 +5,7 @@
 #include <c10/core/Storage.h>
 
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "csrc/graph/written.h"
@@ -19,7 +20,8 @@ class Stream;
 // replay overwrites its own results and those of later graphs that lie where it
 // has something else meanwhile. It may run only while nobody holds any of them.
 //
-// A thread that uses one of these objects holds the GIL.
+// A thread that uses one of these objects holds the GIL, but a call gives it up
+// where it waits for a place in the queue.
 class ReplayMemory {
  public:
   ReplayMemory();
@@ -27,6 +29,9 @@ class ReplayMemory {
 
   // The pool to capture into.
   uint64_t pool() const { return pool_; }
+  // Held from the look at who holds results to the end of the replay.
+  // Recursive: a finalizer that Python runs meanwhile may call a function, too.
+  std::recursive_mutex& mutex() { return mutex_; }
 
  private:
   friend class ReplayResults;
@@ -40,6 +45,7 @@ class ReplayMemory {
   using Results = std::vector<std::shared_ptr<Result>>;
 
   const uint64_t pool_;
+  std::recursive_mutex mutex_;
   std::vector<ReplayResults*> graphs_;
 };
 
@@ -54,6 +60,7 @@ class ReplayResults {
   ~ReplayResults();
   ReplayResults(const ReplayResults&) = delete;
 
+  ReplayMemory& memory() { return *memory_; }
   // Whether nobody holds anything that a replay overwrites.
   bool are_free();
   // Lets `stream` wait for the streams to which record_stream() has lent what a

@@ -458,8 +458,14 @@ class CompiledStep:
         graph = npu.NPUGraph()
         with (
             self._as_compiled(),
-            # Here Watched sees what has changed.
-            npu.graph(graph, pool=self._pool, check_input_liveness=False),
+            # Other threads may wait for their own work, and Watched sees what has
+            # changed of the inputs.
+            npu.graph(
+                graph,
+                pool=self._pool,
+                capture_error_mode="thread_local",
+                check_input_liveness=False,
+            ),
         ):
             result = self._compiled(args, kwargs, last and not self._steps_behind)
         if last and self._steps_behind and self._training.accumulate == 1:

@@ -8,6 +8,7 @@ captured if somebody still holds what a replay would overwrite.
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -38,6 +39,8 @@ _MOST_SEEN = 1024
 # After so many captures in a row that failed, a function is called without graphs.
 _MOST_FAILURES = 3
 
+# A process has one capture at a time.
+_one_capture = threading.RLock()
 # Graphs that take turns on a stream share their memory; by device and stream.
 _memories: dict[tuple[int, int], _C.ReplayMemory] = {}
 
@@ -102,7 +105,8 @@ class Replays:
         if not self._make_room(key, inputs):
             return self._function(inputs)
         try:
-            made = self._capture(inputs, stream)
+            with _one_capture:
+                made = self._capture(inputs, stream)
         except RuntimeError as error:
             self._failed(error)
             return self._function(inputs)
@@ -162,6 +166,8 @@ class Replays:
             captured,
             pool=(0, memory.pool()),
             stream=graph.capture_stream_of(self._device),
+            # Other threads may wait for their own work meanwhile.
+            capture_error_mode="thread_local",
             check_input_liveness=False,  # it looks where its inputs are at each call
         ):
             results = list(self._function(list(own)))
