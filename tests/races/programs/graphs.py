@@ -1,6 +1,7 @@
 """Replays: to other streams, one task that touches what the graph does."""
 
 import torch
+from counted_replays import Counted
 
 npu = torch.npu
 
@@ -256,3 +257,17 @@ def correct_graphed_callables_add_up_gradients():
             p.grad.sum()
             p.grad = None
     return model, parts, samples
+
+
+def correct_functions_that_share_the_memory_of_their_replays():
+    one = Counted(lambda x: (x @ x).sin() @ (x + 1))
+    two = Counted(lambda x: (x @ x, x.cos()))
+    kept = []
+    for i in range(6):
+        x = torch.full((48, 48), float(i), device="npu")
+        y, (z, w) = one(x), two(x)
+        one(x)
+        kept.append((y + z + w).sum())
+        if i % 2:
+            kept += [y, z]
+    return kept
