@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+import pytest
 import torch
 from counted_replays import Counted
 from torch import Tensor
@@ -43,7 +44,8 @@ def open_when_the_queue_is_full(gate: threading.Event) -> None:
         gate.set()
 
 
-def test_calls_do_not_mix_where_threads_wait_for_a_place_in_the_queue():
+@pytest.mark.parametrize("again", range(3))  # whose turn it is differs
+def test_calls_do_not_mix_where_threads_wait_for_a_place_in_the_queue(again):
     """Two functions of one pool on one stream, each called by two threads."""
     deep = Counted(lambda x: (x + 1).sin() * 0 + x)
     wide = Counted(lambda x: x * 2)
