@@ -2,6 +2,7 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Utils.h>
+#include <ATen/core/PhiloxRNGEngine.h>
 #include <ATen/ops/empty.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <string.h>
@@ -119,15 +120,20 @@ class GraphSource final : public RandomSource {
   const at::Generator generator_;
 };
 
-// Spreads neighbouring (seed, offset) pairs over all seeds (splitmix64). The
-// first draw after seeding uses the seed itself, so it gives the numbers that
-// the cpu gives for that seed.
-uint64_t mix(RandomSeed from) {
-  if (from.offset == 0) return from.seed;
-  uint64_t z = from.seed + 0x9e3779b97f4a7c15u * (from.offset + 1);
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-  return z ^ (z >> 31);
+// The engine of cpu's kernels, with a state of its own for each pair. Its own
+// seed has 32 bits, so that launches would have numbers in common after some
+// ten thousand of them. Of one seed, Philox maps different offsets to different
+// states.
+at::mt19937 engine_of(RandomSeed from) {
+  at::mt19937_data_pod state{};
+  state.seed_ = from.seed;
+  state.left_ = 1;  // all of the state is used up: the first number renews it
+  state.seeded_ = true;
+  at::Philox4_32 random(from.seed, /*subsequence=*/from.offset);
+  for (uint32_t& word : state.state_) word = random();
+  at::mt19937 engine;
+  engine.set_data(state);
+  return engine;
 }
 
 }  // namespace
@@ -166,7 +172,15 @@ at::Generator seeded_generator(RandomSeed seed) {
   thread_local at::Generator generator =
       at::make_generator<at::CPUGeneratorImpl>();
   std::lock_guard lock(generator.mutex());
-  generator.set_current_seed(mix(seed));
+  if (!seed.offset) {
+    // The first draw after seeding gives what the cpu gives for that seed.
+    generator.set_current_seed(seed.seed);
+    return generator;
+  }
+  auto* const cpu = generator.get<at::CPUGeneratorImpl>();
+  cpu->set_engine(engine_of(seed));
+  cpu->set_next_float_normal_sample(std::nullopt);
+  cpu->set_next_double_normal_sample(std::nullopt);
   return generator;
 }
 

@@ -141,3 +141,35 @@ def test_an_offset_is_a_multiple_of_four():
     with pytest.raises(RuntimeError, match="multiple of 4"):
         generator.set_state(bad)
     assert generator.get_offset() == 8 and generator.get_state().equal(before)
+
+
+def draws(count: int, size: int, offset: int = 0) -> torch.Tensor:
+    """Return the first numbers of so many launches, 63 bits each."""
+    state = torch.tensor([0, 4 * offset], dtype=torch.int64).view(torch.uint8)
+    torch.npu.set_rng_state(state)
+    found = torch.empty(count, size, dtype=torch.int64, device="npu")
+    for row in found:
+        row.random_()
+    return found.cpu()
+
+
+def test_launches_far_apart_have_no_numbers_in_common():
+    # A state that followed from 32 bits was the same in these two.
+    one, other = (draws(1, 1000, offset)[0] for offset in (33_351, 61_137))
+
+    assert not torch.isin(one, other).any()
+
+
+@pytest.mark.parametrize(
+    "count", [100_000, pytest.param(1_000_000, marks=pytest.mark.nightly)]
+)
+def test_no_launch_repeats_another(count):
+    found = draws(count, 2)
+
+    assert len(found[:, 0].unique()) == len(found[:, 1].unique()) == count
+    # Bits are even in each launch's first numbers, and do not follow from those of the
+    # launch before: five standard deviations of a fair coin.
+    bits = (found[:, :1] >> torch.arange(63)) & 1
+    changed = bits[1:] ^ bits[:-1]
+    for share in (bits.double().mean(0), changed.double().mean(0)):
+        assert (share - 0.5).abs().max().item() < 2.5 / count**0.5
