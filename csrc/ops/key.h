@@ -113,8 +113,8 @@ class Key {
     random_word = -1;
     values_decide_ = values_decide;
     // An address has 47 bits, of which the lowest three are 0; the state has
-    // 10, which leaves 10 for the number of threads.
-    threads = std::min(launch_threads(), 1023);
+    // 11, which leaves 9 for the number of threads.
+    threads = std::min(launch_threads(), 511);
     key.push(reinterpret_cast<uint64_t>(op) >> 3 |
              (LaunchState::now() | uint64_t(threads) << LaunchState::kBits)
                  << kStateBit);

@@ -12,6 +12,7 @@ void LaunchState::read_switches() {
   bits |= uint64_t(context.deterministicAlgorithms()) << 0;
   bits |= uint64_t(context.deterministicFillUninitializedMemory()) << 1;
   bits |= uint64_t(context.userEnabledMkldnn()) << 2;
+  bits |= uint64_t(context.deterministicAlgorithmsWarnOnly()) << 3;
   // Relaxed: see now().
   switches_.store(bits << kSwitches, std::memory_order_relaxed);
 }

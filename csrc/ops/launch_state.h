@@ -17,7 +17,7 @@ namespace npu {
 // flushes denormal numbers, then the process's switches as last read.
 struct LaunchState {
   static constexpr uint64_t kFlushDenormal = 1u << 6;
-  static constexpr int kSwitches = 7, kBits = 10;
+  static constexpr int kSwitches = 7, kBits = 11;
 
   static uint64_t now() {
     // Relaxed: a thread that changes a switch sees its own change, and other

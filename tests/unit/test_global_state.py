@@ -110,6 +110,22 @@ def test_what_another_thread_lets_go_on_is_waited_for(monkeypatch: pytest.Monkey
     assert seen == [True]
 
 
+def test_warnings_instead_of_errors_are_a_mode_of_their_own():
+    x = torch.zeros(4, device="npu")
+    put(x)
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    with pytest.warns(UserWarning, match="put_ does not have a deterministic"):
+        put(x)
+    torch.npu.synchronize()
+
+    torch.use_deterministic_algorithms(True)
+    with pytest.raises(RuntimeError, match="put_ does not have a deterministic"):
+        put(x)
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    put(x)
+    torch.npu.synchronize()
+
+
 def test_a_replay_runs_under_the_switches_of_its_capture():
     x = torch.zeros(4, device="npu")
     put(x)
