@@ -98,35 +98,56 @@ std::map<std::string, Runner>& runners() {
 // registration.
 std::atomic<uint64_t> departures{0};
 
-struct Departures final : c10::OpRegistrationListener {
-  void onOperatorRegistered(const c10::OperatorHandle&) override {}
-  void onOperatorDeregistered(const c10::OperatorHandle&) override {
+std::string full_name(const c10::OperatorHandle& handle) {
+  const c10::OperatorName& name = handle.operator_name();
+  return name.name + "." + name.overload_name;
+}
+
+// The operators that are registered. Plans refer to one for as long as they
+// exist, so that none is deleted.
+class Ops {
+ public:
+  static Ops& get() {
+    static auto* const instance = new Ops;
+    return *instance;
+  }
+  const Op& of(const c10::OperatorHandle& handle) {
+    const c10::OperatorName& name = handle.operator_name();
+    const std::string full = full_name(handle);
+    std::lock_guard lock(mutex_);
+    const Op*& op = by_name_[full];
+    if (!op) {
+      const auto own = runners().find(full);
+      op = new Op(strdup(name.name.c_str()), strdup(name.overload_name.c_str()),
+                  own == runners().end() ? &run_boxed : own->second,
+                  scalar_values(name.name));
+    }
+    return *op;
+  }
+  void forget(const c10::OperatorHandle& handle) {
+    std::lock_guard lock(mutex_);
+    by_name_.erase(full_name(handle));
     departures.fetch_add(1, std::memory_order_relaxed);
   }
-};
 
-const Op& make_op(const c10::OperatorHandle& handle) {
-  // Never taken back: the dispatcher ends with the process.
-  static const auto* const listening = new c10::RegistrationHandleRAII(
-      c10::Dispatcher::singleton().addRegistrationListener(
-          std::make_unique<Departures>()));
-  (void)listening;
-  static std::mutex mutex;
-  static auto* const all =
-      new std::map<std::pair<std::string, const void*>, std::unique_ptr<Op>>;
-  const c10::OperatorName& name = handle.operator_name();
-  const std::string full = name.name + "." + name.overload_name;
-  std::lock_guard lock(mutex);
-  auto& op = (*all)[{full, &handle.schema()}];
-  if (!op) {
-    const auto own = runners().find(full);
-    op = std::make_unique<Op>(strdup(name.name.c_str()),
-                              strdup(name.overload_name.c_str()),
-                              own == runners().end() ? &run_boxed : own->second,
-                              scalar_values(name.name));
+ private:
+  struct Departures final : c10::OpRegistrationListener {
+    void onOperatorRegistered(const c10::OperatorHandle&) override {}
+    void onOperatorDeregistered(const c10::OperatorHandle& handle) override {
+      get().forget(handle);
+    }
+  };
+  // Listens until the process ends.
+  Ops() {
+    static const auto* const listening = new c10::RegistrationHandleRAII(
+        c10::Dispatcher::singleton().addRegistrationListener(
+            std::make_unique<Departures>()));
+    (void)listening;
   }
-  return *op;
-}
+
+  std::mutex mutex_;
+  std::map<std::string, const Op*> by_name_;
+};
 
 // One Op per registered schema.
 const Op& op_of(const c10::OperatorHandle& handle) {
@@ -146,7 +167,7 @@ const Op& op_of(const c10::OperatorHandle& handle) {
   // Bits that differ between neighbours on the heap.
   Known& entry = known[(reinterpret_cast<uintptr_t>(schema) >> 6) % kKnown];
   if (entry.schema != schema) [[unlikely]]
-    entry = {schema, &make_op(handle)};
+    entry = {schema, &Ops::get().of(handle)};
   return *entry.op;
 }
 

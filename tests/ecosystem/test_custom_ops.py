@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import threading
 import warnings
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -303,3 +304,26 @@ def test_a_kernel_may_give_what_it_writes_other(name, kernel, shape):
             op(x.to(device), out)
             results.append(out.tolist())
         assert results[1] == results[0]
+
+
+def test_an_operator_that_is_defined_anew_is_another_one():
+    def defined(
+        arguments: str, kernel: Callable[..., torch.Tensor]
+    ) -> torch.library.Library:
+        library = torch.library.Library("npu_anew", "FRAGMENT")
+        library.define(f"f({arguments}) -> Tensor")
+        library.impl("f", kernel, "CPU")
+        torch.library.register_fake(
+            "npu_anew::f", lambda x, *_: torch.empty_like(x), lib=library
+        )
+        return library
+
+    x = torch.ones(3, device="npu")
+    # A schema of today often has the address of an earlier one.
+    for _ in range(20):
+        one = defined("Tensor x", lambda x: x + 1)
+        assert torch.ops.npu_anew.f(x).tolist() == [2, 2, 2]
+        one._destroy()
+        two = defined("Tensor x, Tensor y", lambda x, y: x + y + 1)
+        assert torch.ops.npu_anew.f(x, x).tolist() == [3, 3, 3]
+        two._destroy()
