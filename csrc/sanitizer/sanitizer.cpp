@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "csrc/base/clock.h"
-#include "csrc/interop/flag.h"
 #include "csrc/stats/segment.h"
 #include "csrc/taskqueue/stream.h"
 
@@ -24,11 +23,6 @@ Access access_of(const npu_kernel& kernel, uint32_t i, const uint64_t* words,
   access.writes = kernel.views[i].access & NPU_WRITE;
   access.foreign = access.stale = false;
   return access;
-}
-
-bool uses_flag(const npu_kernel& kernel) {
-  return &kernel == &kSetFlag || &kernel == &kTakeFlag ||
-         &kernel == &kReachFlag;
 }
 
 FindingKind kind_of(const Access& old, const Access& access, bool pinned) {
@@ -141,29 +135,6 @@ void Sanitizer::check(const Access& access, const Region& region,
   }
 }
 
-void Sanitizer::note_overwritten(const Access& write, const From& from) {
-  shadow_.each_in(write.box.lo, write.box.hi, [&](Region& region) {
-    if (region.live && from.before(region))
-      region.overwritten = std::make_shared<const Access>(write);
-  });
-}
-
-void Sanitizer::check_overwritten(const Access& access, Region& region,
-                                  const From& from,
-                                  std::vector<Finding>& findings) const {
-  if (from.before(region)) return;  // it reads what it has written there itself
-  if (access.writes) {
-    if (overlap(region.overwritten->box, access.box))
-      region.overwritten.reset();
-  } else if (from.after(region) &&
-             overlap(region.overwritten->box, access.box)) {
-    Finding f = describe(FindingKind::kOverwrittenResult, region);
-    f.first = side(*region.overwritten);
-    f.second = side(access);
-    findings.push_back(f);
-  }
-}
-
 bool Sanitizer::submitted(Stream& stream, uint64_t position, const Task& task) {
   if (task.marks.kind != TaskKind::kKernel &&
       task.marks.kind != TaskKind::kProgram)
@@ -175,34 +146,6 @@ bool Sanitizer::submitted(Stream& stream, uint64_t position, const Task& task) {
                             : Origin::kOperator;
   return examine(stream, position, &call, 1, {task.site, task.forward_site},
                  {origin});
-}
-
-// A replay is one task, except that a flag within it orders what comes after
-// the flag.
-void Sanitizer::replays(Stream& stream, const KernelCall* calls, size_t count,
-                        Captured captured) {
-  for (size_t i = 0; i < count;) {
-    if (uses_flag(*calls[i].kernel)) {
-      flag_replayed(stream, calls[i++]);
-      continue;
-    }
-    const size_t first = i;
-    while (i < count && !uses_flag(*calls[i].kernel)) ++i;
-    if (!examine(stream, stream.tail(), calls + first, i - first, call_site(),
-                 {Origin::kReplay, captured}) &&
-        hooks_.raise)
-      hooks_.raise();
-  }
-}
-
-void Sanitizer::flag_replayed(Stream& stream, const KernelCall& call) {
-  const uint64_t flag = call.words[0];
-  if (call.kernel != &kSetFlag)
-    flag_awaited(&stream, flag, call.kernel == &kTakeFlag);
-  else if (call.words[1])
-    flag_raised(stream, stream.tail() + 1, flag);
-  else
-    flag_lowered(flag);
 }
 
 bool Sanitizer::examine(Stream& stream, uint64_t position,

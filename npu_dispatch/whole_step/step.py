@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
-import random
 import sys
 import traceback
 import types
@@ -18,6 +17,12 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from npu_dispatch import _C, npu
+from npu_dispatch.whole_step.program import (
+    Program,
+    host_randomness,
+    like,
+    own_code,
+)
 from npu_dispatch.whole_step.rates import Rates
 from npu_dispatch.whole_step.refusal import RefusedError, sentence_of
 from npu_dispatch.whole_step.training import Function, Training
@@ -35,56 +40,6 @@ _WARM_UPS = 4
 _RESTARTS, _FEW_REPLAYS = 8, 10
 # So often may a capture find no memory.
 _MOST_OUT_OF_MEMORY = 3
-
-
-def _own(function: Any) -> Any:
-    """Return the function with a code object of its own, by which Dynamo counts."""
-    return types.FunctionType(
-        function.__code__.replace(),
-        function.__globals__,
-        function.__name__,
-        function.__defaults__,
-        function.__closure__,
-    )
-
-
-def _host_randomness() -> Any:
-    numpy = sys.modules.get("numpy")
-    return (
-        random.getstate(),
-        torch.get_rng_state().numpy().tobytes(),
-        numpy and [str(part) for part in numpy.random.get_state()[1:]],
-    )
-
-
-def _like(tensor: Tensor, device: torch.device) -> Tensor:
-    return torch.empty_like(tensor, device=device, requires_grad=False)
-
-
-class _Program:
-    """A step for one set of shapes: its calls so far, and its graph if it has one."""
-
-    def __init__(self) -> None:
-        self.warm_ups = 0
-        self.settled = False
-        self.graph: npu.NPUGraph | None = None
-        self.unchanged: Callable[[], bool]  # what the graph has as constants
-        self.inputs: list[Tensor] = []
-        self.gradients: list[tuple[Tensor, Tensor]] = []  # for a step behind it
-        self.results: list[Any] = []
-        self.spec: Any = None
-
-    def replay(self, tensors: list[Tensor]) -> Any:
-        for static, given in zip(self.inputs, tensors, strict=True):
-            static.copy_(given)
-        assert self.graph is not None
-        self.graph.replay()
-        if self.spec is None:
-            return self.results[0].clone()
-        return pytree.tree_unflatten(
-            [r.clone() if isinstance(r, Tensor) else r for r in self.results],
-            self.spec,
-        )
 
 
 class CompiledStep:
@@ -113,7 +68,7 @@ class CompiledStep:
         self._scheduler = scheduler
         self._max_graphs = max_graphs
         self._phase = 0  # which batch of an accumulating step is next
-        self._programs: dict[Any, _Program] = {}
+        self._programs: dict[Any, Program] = {}
         self._pool = npu.graph_pool_handle()
         self._stream: int | None = None
         self._watched: Watched | None = None
@@ -206,7 +161,7 @@ class CompiledStep:
                 return self._plain(leaves, spec, last)
             program = None
         if program is None:
-            program = _Program()
+            program = Program()
             if len(self._programs) < self._max_graphs:
                 self._programs[key] = program
             else:
@@ -228,7 +183,7 @@ class CompiledStep:
             self._step_behind(program)
         return result
 
-    def _difference(self, program: _Program | None) -> str:
+    def _difference(self, program: Program | None) -> str:
         """Say what has changed of the Python state that graphs depend on."""
         if self._watched is None:
             return "everything"
@@ -329,9 +284,9 @@ class CompiledStep:
             and not self._steps_behind
         ):
             self._clip_and_step = torch.compile(
-                _own(clip_and_step), dynamic=False, **how
+                own_code(clip_and_step), dynamic=False, **how
             )
-        own = _own(forward)
+        own = own_code(forward)
         self._code = own.__code__
         made: Function = torch.compile(
             own, fullgraph=True, dynamic=self._dynamic, **how
@@ -372,7 +327,7 @@ class CompiledStep:
             self._taken = self._training.update()
         self._training.end()
 
-    def _step_behind(self, program: _Program) -> None:
+    def _step_behind(self, program: Program) -> None:
         self._training.begin()
         for p, gradient in program.gradients:
             p.grad = gradient
@@ -393,7 +348,7 @@ class CompiledStep:
 
     def _warm_up(
         self,
-        program: _Program,
+        program: Program,
         leaves: Any,
         spec: Any,
         tensors: list[Tensor],
@@ -401,7 +356,7 @@ class CompiledStep:
     ) -> Any:
         training, before = self._training, self._watched
         assert before is not None and before.intact()
-        taken, drawn = self._taken, _host_randomness()
+        taken, drawn = self._taken, host_randomness()
         versions = [t._version for t in tensors]
         state = training.changed_by_forward()
         saved = [t.detach().clone() for t in state]
@@ -420,7 +375,7 @@ class CompiledStep:
         changed = ""
         if not before.intact():
             changed = f"the step changes {before.difference()}"
-        elif drawn != _host_randomness():
+        elif drawn != host_randomness():
             changed = "the step draws random numbers on the host"
         elif versions != [t._version for t in tensors]:
             changed = "the step changes its inputs"
@@ -444,13 +399,13 @@ class CompiledStep:
 
     def _capture(
         self,
-        program: _Program,
+        program: Program,
         leaves: Any,
         spec: Any,
         tensors: list[Tensor],
         last: bool,
     ) -> None:
-        program.inputs = [_like(t, self._device) for t in tensors]
+        program.inputs = [like(t, self._device) for t in tensors]
         static = iter(program.inputs)
         args, kwargs = self._unflat(
             [next(static) if isinstance(x, Tensor) else x for x in leaves], spec
