@@ -38,6 +38,10 @@ _REPLAYS_PER_CAPTURE = 64
 _MOST_SEEN = 1024
 # After so many captures in a row that failed, a function is called without graphs.
 _MOST_FAILURES = 3
+_TOO_MANY = (
+    f"fewer than {_REPLAYS_PER_CAPTURE} calls replay a graph before it is captured "
+    "anew: its shapes, or the memory of its parameters, keep changing; pad the inputs"
+)
 
 # A process has one capture at a time.
 _one_capture = threading.RLock()
@@ -76,22 +80,49 @@ class Replays:
         self._device = device
         self._tell = say
         self._said: set[str] = set()
-        # What was used last comes first in the one, and last in the other.
-        self._graphs: list[tuple[Any, _C.Replayed]] = []
+        self._varies: int | None = None  # the first input that is not fixed
+        # By that input's shape, as most calls differ there; what was used last comes
+        # last here, and first among its own.
+        self._graphs: OrderedDict[Any, list[tuple[Any, _C.Replayed]]] = OrderedDict()
+        # Held by whoever changes these: to give up a graph may run finalizers.
+        self._changes = threading.RLock()
         self._seen: OrderedDict[Any, None] = OrderedDict()
         self._replays = self._captures = self._failures = 0
 
     def __call__(self, inputs: list[Any]) -> Sequence[Any]:
-        for i, entry in enumerate(self._graphs):
+        shape = self._shape(inputs)
+        for i, entry in enumerate(self._graphs.get(shape, ())):
             results = entry[1](inputs)
             if results is not None:
                 self._replays += 1
-                if i:
-                    self._graphs.insert(0, self._graphs.pop(i))
+                if i or len(self._graphs) > 1:
+                    self._used(shape, entry, i)
                 return results
-        return self._without_a_replay(inputs)
+        return self._without_a_replay(inputs, shape)
 
-    def _without_a_replay(self, inputs: list[Any]) -> Sequence[Any]:
+    def _used(self, shape: Any, entry: tuple[Any, _C.Replayed], place: int) -> None:
+        with self._changes:
+            graphs = self._graphs.get(shape)
+            if graphs is None:  # another thread has given it up
+                return
+            self._graphs.move_to_end(shape)
+            if place and entry in graphs:
+                graphs.remove(entry)
+                graphs.insert(0, entry)
+
+    def _shape(self, inputs: list[Any]) -> Any:
+        if self._varies is None:
+            free = (i for i in range(len(inputs)) if i not in self._fixed)
+            self._varies = next(free, -1)
+        if self._varies < 0:
+            return None
+        varies = inputs[self._varies]
+        return varies.shape if isinstance(varies, Tensor) else varies
+
+    def _without_a_replay(self, inputs: list[Any], shape: Any) -> Sequence[Any]:
+        if self._captures > _MOST + self._replays // _REPLAYS_PER_CAPTURE:
+            self._say(_TOO_MANY)
+            return self._function(inputs)
         stream = _C.current_stream(self._device)
         key = (
             stream,
@@ -100,9 +131,11 @@ class Replays:
                 for x in inputs
             ),
         )
-        if is_current_stream_capturing() or not self._known(key):
+        if is_current_stream_capturing():
             return self._function(inputs)
-        if not self._make_room(key, inputs):
+        with self._changes:
+            captures = self._known(key) and self._make_room(key, shape, inputs)
+        if not captures:
             return self._function(inputs)
         try:
             with _one_capture:
@@ -111,10 +144,12 @@ class Replays:
             self._failed(error)
             return self._function(inputs)
         self._failures = 0
-        self._graphs.insert(0, (key, made))
         results = made(inputs)
-        assert results is not None
-        return results
+        with self._changes:
+            self._graphs.setdefault(shape, []).insert(0, (key, made))
+            self._graphs.move_to_end(shape)
+        # None: another thread has captured meanwhile, and holds what this overwrites.
+        return self._function(inputs) if results is None else results
 
     def _known(self, key: Any) -> bool:
         """Return whether there was such a call before, and note that there was."""
@@ -125,18 +160,12 @@ class Replays:
             self._seen.popitem(last=False)
         return known
 
-    def _make_room(self, key: Any, inputs: list[Any]) -> bool:
+    def _make_room(self, key: Any, shape: Any, inputs: list[Any]) -> bool:
         """Return whether to capture; give up the graph that is needed least."""
         if self._failures == _MOST_FAILURES:
             return False
-        if self._captures > _MOST + self._replays // _REPLAYS_PER_CAPTURE:
-            self._say(
-                f"fewer than {_REPLAYS_PER_CAPTURE} calls replay a graph before it is "
-                "captured anew: its shapes, or the memory of its parameters, keep "
-                "changing; pad the inputs"
-            )
-            return False
-        alike = [entry for entry in self._graphs if entry[0] == key]
+        graphs = self._graphs.get(shape, [])
+        alike = [entry for entry in graphs if entry[0] == key]
         if len(alike) == _MOST_ALIKE:
             moved = [entry for entry in alike if not entry[1].reads(inputs)]
             if not moved:
@@ -145,9 +174,12 @@ class Replays:
                     "clones, or detached ones of training"
                 )
                 return False
-            self._graphs.remove(moved[-1])
-        elif len(self._graphs) == _MOST:
-            self._graphs.pop()
+            graphs.remove(moved[-1])
+        elif sum(map(len, self._graphs.values())) == _MOST:
+            oldest, others = next(iter(self._graphs.items()))
+            others.pop()
+            if not others:
+                del self._graphs[oldest]
         return True
 
     def _capture(self, inputs: list[Any], stream: int) -> _C.Replayed:
@@ -176,7 +208,8 @@ class Replays:
     def _failed(self, error: RuntimeError) -> None:
         self._failures += 1
         if isinstance(error, torch.OutOfMemoryError):
-            self._graphs.clear()  # a later call may have the memory
+            with self._changes:
+                self._graphs.clear()  # a later call may have the memory
         self._say(f"it cannot be captured: {error}")
 
     def _say(self, why: str) -> None:
