@@ -87,6 +87,24 @@ print(x.tolist())
     assert lines[2] == str([2.0] * 4)
 
 
+def test_a_switch_that_keeps_its_value_does_not_wait():
+    """As Dynamo does at the end of each compilation."""
+    gate = torch.npu.ExternalEvent()
+    gate.wait(torch.npu.current_stream())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for name in ("matmul", "conv", "rnn"):
+            now = torch._C._get_fp32_precision_getter("mkldnn", name)
+            torch._C._set_fp32_precision_setter("mkldnn", name, now)
+        torch._C._set_fp32_precision_setter(
+            "cuda", "matmul", torch._C._get_fp32_precision_getter("cuda", "matmul")
+        )
+        torch.set_default_dtype(torch.get_default_dtype())
+    assert not torch.npu.current_stream().query()
+    gate.record(torch.npu.Stream())
+    torch.npu.synchronize()
+
+
 def test_what_another_thread_lets_go_on_is_waited_for(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(global_state, "_PATIENCE_NS", 100_000_000_000)
     gate, stream, seen = torch.npu.ExternalEvent(), torch.npu.Stream(), []

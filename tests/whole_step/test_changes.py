@@ -222,6 +222,19 @@ def test_graphs_of_many_shapes_share_their_memory():
     assert many - one < one
 
 
+def test_a_tensor_may_be_two_arguments():
+    """The graph has a copy of each, which is compiled anew while it is captured."""
+    (theirs, optimizer), (ours, our_optimizer) = twins(nn.Linear(16, 16), "SGD", lr=0.1)
+    step = npu_dispatch.compile_step(ours, our_optimizer, F.mse_loss, backend="eager")
+    data = [(x, x) for x, _ in batches(8)]
+
+    want = plain_loop(theirs, optimizer, data, loss_fn=F.mse_loss)
+    got = [step(x, x).item() for x in (x.npu() for x, _ in data)]
+
+    torch.testing.assert_close(got, want, **CLOSE)
+    assert step.captures == 1 and step.reason is None
+
+
 def test_steps_on_other_streams_keep_their_order():
     (theirs, optimizer), (ours, our_optimizer) = twins(classifier(), "SGD", lr=0.1)
     step = npu_dispatch.compile_step(

@@ -16,7 +16,8 @@ import torch
 
 from npu_dispatch import _C
 
-# By setter: the functions that read the values it sets. Without any, it always waits.
+# By setter: the functions that read the values it sets; they take the arguments that
+# come before these. Without any, it always waits.
 SETTERS: dict[str, Sequence[str]] = {
     "_set_cpu_allow_fp16_reduced_precision_reduction": (
         "_get_cpu_allow_fp16_reduced_precision_reduction",
@@ -31,7 +32,7 @@ SETTERS: dict[str, Sequence[str]] = {
         "_get_deterministic_fill_uninitialized_memory",
     ),
     "_set_float32_matmul_precision": (),
-    "_set_fp32_precision_setter": (),
+    "_set_fp32_precision_setter": ("_get_fp32_precision_getter",),
     "_set_mkldnn_deterministic": ("_get_mkldnn_deterministic",),
     "_set_mkldnn_enabled": ("_get_mkldnn_enabled",),
     "_set_nnpack_enabled": ("_get_nnpack_enabled",),
@@ -48,11 +49,12 @@ def _is_set(getters: Sequence[str], args: Sequence[Any], more: dict[str, Any]) -
     given = [*args, *more.values()]
     if len(given) < len(getters) == 2:
         given.append(False)  # warn_only
-    if not getters or len(given) != len(getters):
+    named = len(given) - len(getters)
+    if not getters or named < 0:
         return False
     return all(
-        getattr(torch._C, getter)() == value
-        for getter, value in zip(getters, given, strict=True)
+        getattr(torch._C, getter)(*given[:named]) == value
+        for getter, value in zip(getters, given[named:], strict=True)
     )
 
 
