@@ -5,8 +5,8 @@
 
 namespace npu {
 
-// A caller launches. For tuning::kCrowdStaysNs from `now`, on now_ns()'s clock,
-// the threads of every OpenMP team that wait for each other sleep after some
+// Somebody needs a core. Until `until`, on now_ns()'s clock as `now` is, the
+// threads of every OpenMP team that wait for each other sleep after some
 // microseconds instead of spinning for milliseconds.
 //
 // libgomp's threads spin while the threads of all teams, idle ones included,

@@ -53,8 +53,9 @@ inline constexpr uint64_t kHurriedTasks = 16;
 inline constexpr uint64_t kShortestRestNs = 3'000;
 inline constexpr int kMostDoublings = 3;
 
-// How long a helper spins for its next loop, and a launcher for a helper that
-// works for it, before they sleep. bench/products.py.
+// How long a helper spins for its next loop, how long where nobody launches,
+// and a launcher for a helper that works for it, before they sleep.
+// bench/products.py; the second one: bench/neighbour.py, cases sac and vae.
 inline constexpr uint64_t kHelperSpinNs = 30'000;
 inline constexpr uint64_t kWaitingHelperSpinNs = 1'000'000;
 inline constexpr uint64_t kHelperWaitSpinNs = 20'000;
