@@ -50,7 +50,7 @@ add_library(npu_torch OBJECT
   torch/guard.cpp
   torch/hooks.cpp
   torch/kernel_threads.cpp
-  torch/replay_memory.cpp
+  torch/replay_results.cpp
   torch/kineto.cpp
   torch/profiler_stubs.cpp
   torch/switches.cpp
@@ -139,7 +139,7 @@ npu_compile_together(npu_torch distributed
   distributed/step_timer.cpp distributed/transport.cpp distributed/work.cpp)
 npu_compile_together(npu_torch memory
   torch/allocator.cpp torch/copy_bytes.cpp torch/host_allocator.cpp
-  torch/host_use.cpp torch/replay_memory.cpp torch/scratch_memory.cpp)
+  torch/host_use.cpp torch/replay_results.cpp torch/scratch_memory.cpp)
 npu_compile_together(npu_torch device
   torch/c_api.cpp torch/device.cpp torch/generator.cpp torch/graph_impl.cpp
   torch/guard.cpp torch/hooks.cpp torch/profiler_stubs.cpp torch/switches.cpp)

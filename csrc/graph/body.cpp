@@ -168,6 +168,7 @@ bool Body::submit(Stream& stream, Stream*& failed) {
   last_stream_ = &stream;
   last_number_ = one.position + 1;
   ++replays_;
+  overwrites->replayed();
   // Relaxed: statistics order nothing.
   segment().devices[device].graph_replays.fetch_add(1,
                                                     std::memory_order_relaxed);

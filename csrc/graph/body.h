@@ -6,10 +6,12 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "csrc/graph/hooks.h"
+#include "csrc/graph/replay_memory.h"
 #include "csrc/graph/run_ahead.h"
 #include "csrc/observe/observer.h"
 #include "csrc/taskqueue/event.h"
@@ -97,6 +99,8 @@ class Body final : public Program {
   std::deque<Group> groups;
   std::vector<std::unique_ptr<RandomSource>> sources;
   std::vector<uint64_t> draws;  // offsets that a replay takes, per source
+  // Set when the capture has ended.
+  std::optional<Overwrites> overwrites;
 
  private:
   static constexpr uint64_t kAllLanes = ~uint64_t{0};

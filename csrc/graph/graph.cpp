@@ -50,8 +50,11 @@ void Graph::capture_end(Stream& stream) {
   try {
     body_ = Capture::get().end(this, stream);
     capturing_ = false;
+    body_->overwrites.emplace(replay_memory(device_, pool_),
+                              written_bytes(*body_));
     if (check_inputs_) inputs_.emplace(*body_);
   } catch (...) {
+    if (body_) reset();
     if (capturing_ && Capture::get().owner() != this) {
       capturing_ = false;
       leave_pool(device_, pool_);

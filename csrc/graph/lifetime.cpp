@@ -28,6 +28,7 @@ struct Released {
 
 struct Pool {
   int users = 0;
+  std::shared_ptr<ReplayMemory> memory;
   std::vector<std::function<void()>> kept;
 };
 
@@ -61,6 +62,14 @@ void leave_pool(int device, uint64_t pool) {
   }
   allocator(device).free_pool(pool);
   for (const auto& release : kept) release();
+}
+
+std::shared_ptr<ReplayMemory> replay_memory(int device, uint64_t pool) {
+  std::lock_guard lock(state().mutex);
+  std::shared_ptr<ReplayMemory>& memory =
+      state().pools.at({device, pool}).memory;
+  if (!memory) memory = std::make_shared<ReplayMemory>();
+  return memory;
 }
 
 int pool_users(int device, uint64_t pool) {

@@ -11,6 +11,8 @@ namespace npu {
 // Counts the graphs of a pool; the last one to leave frees its memory.
 void hold_pool(int device, uint64_t pool);
 void leave_pool(int device, uint64_t pool);
+// What the graphs that hold the pool overwrite there.
+std::shared_ptr<ReplayMemory> replay_memory(int device, uint64_t pool);
 // How many graphs hold the pool.
 int pool_users(int device, uint64_t pool);
 // Calls `release` when the last graph of the pool has left it. For memory that

@@ -15,6 +15,7 @@
 #include "csrc/torch/device.h"
 #include "csrc/torch/error.h"
 #include "csrc/torch/graph.h"
+#include "csrc/torch/replay_results.h"
 
 namespace py = pybind11;
 
@@ -29,6 +30,12 @@ CaptureMode mode_of(const std::string& name) {
   if (name == "relaxed") return CaptureMode::kRelaxed;
   TORCH_CHECK(false, "npu: unknown capture_error_mode '", name,
               "'; expected 'global', 'thread_local' or 'relaxed'");
+}
+
+bool writes(const Graph& graph, const at::Tensor& tensor) {
+  if (!graph.body()) return false;
+  const auto lo = reinterpret_cast<uintptr_t>(tensor.storage().data());
+  return graph.body()->overwrites->writes(lo, lo + tensor.storage().nbytes());
 }
 
 bool is_capturing() {
@@ -93,7 +100,14 @@ void bind_graph(py::module_& m) {
       .def("capturing", &Graph::capturing)
       .def("captured",
            [](const Graph& graph) { return graph.body() != nullptr; })
-      .def("nodes", wrapped(&describe_graph));
+      .def("nodes", wrapped(&describe_graph))
+      .def("writes", wrapped(&writes))
+      .def("note_changes_of",
+           wrapped([](Graph& graph, const std::vector<at::Tensor>& results) {
+             note_changes_of(results, graph);
+           }));
+  py::class_<OverwriteCount> count(m, "OverwriteCount");
+  def_init<Graph&, const Graph&>(count).def("now", &OverwriteCount::now);
   m.def("new_graph_pool", &new_pool);
   m.def("graph_pool_users", &pool_users);
   m.def("is_capturing", &is_capturing);

@@ -18,7 +18,7 @@
 #include "csrc/taskqueue/stream.h"
 #include "csrc/torch/device.h"
 #include "csrc/torch/graph.h"
-#include "csrc/torch/replay_memory.h"
+#include "csrc/torch/replay_results.h"
 
 namespace py = pybind11;
 
@@ -36,12 +36,11 @@ const at::Tensor& tensor_of(PyObject* object) {
 // GIL.
 class Replayed {
  public:
-  // `memory`: whose pool the graph was captured into. `inputs`: those of the
-  // capture. `copied`: the indices of those that the graph reads from tensors
-  // of its own, which `inputs` already has. `results`: what the capture
-  // returned. Nobody else may hold the memory of the results any more.
-  Replayed(std::shared_ptr<ReplayMemory> memory, py::object graph,
-           int64_t stream, const py::list& inputs,
+  // `inputs`: those of the capture. `copied`: the indices of those that the
+  // graph reads from tensors of its own, which `inputs` already has. `results`:
+  // what the capture returned. Nobody else may hold the memory of the results
+  // any more.
+  Replayed(py::object graph, int64_t stream, const py::list& inputs,
            const std::vector<size_t>& copied, const py::list& results)
       : holder_(std::move(graph)),
         graph_(holder_.cast<Graph&>()),
@@ -79,7 +78,7 @@ class Replayed {
       if (std::ranges::find(givens, r.tensor.storage().data()) == givens.end())
         written.push_back(r.tensor.storage());
     }
-    in_memory_.emplace(std::move(memory), *graph_.body(), std::move(written));
+    kept_.emplace(*graph_.body()->overwrites, std::move(written));
   }
 
   // Whether these inputs are where the graph reads those that it does not copy.
@@ -101,8 +100,9 @@ class Replayed {
         !fits(given))
       return py::none();
     const std::unique_lock lock = locked();
-    if (!in_memory_->are_free()) return py::none();
-    in_memory_->wait_for_borrowers(stream);
+    Overwrites& overwrites = *graph_.body()->overwrites;
+    if (overwrites.any_held()) return py::none();
+    overwrites.wait_for_borrowers(stream);
     {
       const at::AutoDispatchBelowADInplaceOrView below_autograd;
       for (const Copied& c : copied_) {
@@ -160,9 +160,10 @@ class Replayed {
     return PyList_GET_ITEM(of.ptr(), Py_ssize_t(i));
   }
 
-  // A thread that has the mutex may wait for the GIL.
+  // A thread whose turn it is may wait for the GIL.
   std::unique_lock<std::recursive_mutex> locked() {
-    std::unique_lock lock(in_memory_->memory().mutex(), std::try_to_lock);
+    std::unique_lock lock(graph_.body()->overwrites->memory().turn(),
+                          std::try_to_lock);
     if (!lock) {
       py::gil_scoped_release release;
       lock.lock();
@@ -196,18 +197,15 @@ class Replayed {
   std::vector<Copied> copied_;
   std::vector<Number> numbers_;
   std::vector<Result> results_;
-  std::optional<ReplayResults> in_memory_;
+  std::optional<ReplayResults> kept_;
 };
 
 }  // namespace
 
 void bind_replayed(py::module_& m) {
-  py::class_<ReplayMemory, std::shared_ptr<ReplayMemory>> memory(
-      m, "ReplayMemory");
-  def_init(memory).def("pool", &ReplayMemory::pool);
   py::class_<Replayed> replayed(m, "Replayed");
-  def_init<std::shared_ptr<ReplayMemory>, py::object, int64_t, const py::list&,
-           const std::vector<size_t>&, const py::list&>(replayed)
+  def_init<py::object, int64_t, const py::list&, const std::vector<size_t>&,
+           const py::list&>(replayed)
       .def("reads", &Replayed::reads)
       .def("__call__", wrapped([](Replayed& replayed, const py::list& given) {
              return replayed.call(given);

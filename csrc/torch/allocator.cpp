@@ -193,12 +193,10 @@ void erase_stream(const c10::DataPtr& data, Stream& stream) {
   allocator(block_device(block)).erase_stream(block, stream);
 }
 
-void wait_for_borrowers(const c10::DataPtr& data, Stream& stream) {
-  if (!data.get() || data.get_deleter() != &free_block) return;
+Stream* take_borrower(const c10::DataPtr& data) {
+  if (!data.get() || data.get_deleter() != &free_block) return nullptr;
   Block* block = static_cast<Block*>(data.get_context());
-  CachingAllocator& of = allocator(block_device(block));
-  while (Stream* borrower = of.take_use(block))
-    stream.wait_for(*borrower, borrower->tail());
+  return allocator(block_device(block)).take_use(block);
 }
 
 }  // namespace npu

@@ -19,10 +19,9 @@ void record_stream(const c10::DataPtr& data, Stream& stream);
 // Undoes record_stream() for that stream.
 void erase_stream(const c10::DataPtr& data, Stream& stream);
 
-// Lets `stream` wait for all that the streams of record_stream() have been
-// given, and undoes record_stream() for them. For memory that is used again
-// without having been freed.
-void wait_for_borrowers(const c10::DataPtr& data, Stream& stream);
+// Undoes record_stream() for one stream and returns it; null where there is
+// none. For memory that is used again without having been freed.
+Stream* take_borrower(const c10::DataPtr& data);
 
 c10::Allocator* npu_allocator();
 

@@ -165,3 +165,82 @@ def test_an_overwritten_result_that_another_backward_needs_raises():
 
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         loss.backward()
+
+
+def layers(seed: int) -> nn.Sequential:
+    torch.manual_seed(seed)
+    parts = [part for _ in range(3) for part in (nn.Linear(8, 8), nn.GELU())]
+    return nn.Sequential(*parts)
+
+
+def of_another_callable(pool: Any, model: nn.Module) -> Callable[[], Any]:
+    sample = torch.zeros(5, 8, device="npu")
+    torch.npu.make_graphed_callables(model, (sample,), pool=pool)
+    return lambda: model(batch(1).npu())
+
+
+def of_a_graph(pool: Any, model: nn.Module) -> Callable[[], Any]:
+    sample = torch.zeros(5, 8, device="npu")
+    model(sample)
+    captured = torch.npu.NPUGraph()
+    with torch.npu.graph(captured, pool=pool):
+        result = model(sample)
+    keep = (model, sample, result)
+    return lambda: (captured.replay(), keep)
+
+
+@pytest.mark.parametrize("other", [of_another_callable, of_a_graph])
+def test_a_replay_in_the_same_pool_that_overwrites_what_backward_reads(other):
+    pool = torch.npu.graph_pool_handle()
+    # It frees what the callable, which is captured later, then uses.
+    replay = other(pool, layers(0).npu().requires_grad_(False))
+    model = layers(1).npu()
+    of_another_callable(pool, model)
+    x = batch(0).npu()
+    loss = model(x).square().mean()
+    replay()
+
+    with pytest.raises(RuntimeError, match="graph that shares its pool"):
+        loss.backward()
+
+    replay()
+    model(x).square().mean().backward()
+    want = layers(1)
+    want(batch(0)).square().mean().backward()
+    torch.testing.assert_close(
+        gradients(model), gradients(want), check_device=False, rtol=1e-4, atol=1e-5
+    )
+
+
+def test_a_replay_in_the_same_pool_that_overwrites_nothing_of_it():
+    pool = torch.npu.graph_pool_handle()
+    count = torch.zeros((), device="npu")
+    captured = torch.npu.NPUGraph()
+    with torch.npu.graph(captured, pool=pool):
+        count += 1
+    model = layers(1).npu()
+    of_another_callable(pool, model)
+    loss = model(batch(0).npu()).square().mean()
+    captured.replay()
+
+    loss.backward()
+
+    want = layers(1)
+    want(batch(0)).square().mean().backward()
+    torch.testing.assert_close(
+        gradients(model), gradients(want), check_device=False, rtol=1e-4, atol=1e-5
+    )
+
+
+@pytest.mark.parametrize("other", [of_another_callable, of_a_graph])
+def test_a_result_that_another_replay_overwrites_counts_as_changed(other):
+    pool = torch.npu.graph_pool_handle()
+    replay = other(pool, layers(0).npu().requires_grad_(False))
+    features = nn.Linear(8, 8).npu().requires_grad_(False)
+    of_another_callable(pool, features)
+    weight = torch.ones(8, device="npu", requires_grad=True)
+    loss = (features(batch(0).npu()) * weight).sum()
+    replay()
+
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()

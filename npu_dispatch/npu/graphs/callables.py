@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
+from npu_dispatch import _C
 from npu_dispatch.npu.graphs.capture import (
     NPUGraph,
     PoolHandle,
@@ -37,8 +38,8 @@ class _Piece:
     spec: Any = None
     grad_outputs: tuple[Tensor | None, ...] = ()
     grad_inputs: tuple[Tensor | None, ...] = ()
-    # How often a replay has overwritten what backward reads.
-    overwritten: int = 0
+    # Parameters and the gradients of theirs that its backward overwrites.
+    overwrites: Sequence[tuple[Tensor, Tensor]] = ()
 
     @property
     def surface(self) -> tuple[Tensor, ...]:
@@ -125,60 +126,39 @@ def _capture_backward(piece: _Piece, pool: PoolHandle, allow_unused: bool) -> No
     )
 
 
-class _Replays:
-    """The replays of all pieces, and what one of them does to others."""
+def _keep_gradients(piece: _Piece) -> None:
+    """Leave to parameters what its backward would overwrite as their gradients."""
+    for parameter, static in piece.overwrites:
+        grad = parameter.grad
+        if grad is not None and grad.data_ptr() == static.data_ptr():
+            parameter.grad = grad.clone()
 
-    def __init__(self, pieces: Sequence[_Piece]) -> None:
-        self._pieces = pieces
-        self._gradients = [
-            (parameter, static)
-            for piece in pieces
-            for parameter, static in zip(
-                piece.parameters, piece.grad_inputs[len(piece.inputs) :], strict=True
-            )
-            if static is not None
-        ]
-        self._lowest = 0  # the backwards from it on were replayed, and no others
 
-    def forward(self, index: int) -> None:
-        # Later pieces were captured when what this one frees was free.
-        for piece in self._pieces[index:]:
-            piece.overwritten += 1
-        self._lowest = 0
-        self._replay(self._pieces[index].forward, self._pieces[index].outputs)
-
-    def backward(self, index: int) -> None:
-        # It overwrites the gradients of this piece, and those of earlier ones, which
-        # were captured later.
-        if index >= self._lowest:
-            self._keep_gradients()
-        self._lowest = index
-        self._replay(self._pieces[index].backward, self._pieces[index].grad_inputs)
-
-    def _keep_gradients(self) -> None:
-        """Leave to parameters what the graphs have given them as their gradients."""
-        for parameter, static in self._gradients:
-            grad = parameter.grad
-            if grad is not None and grad.data_ptr() == static.data_ptr():
-                parameter.grad = grad.clone()
-
-    @staticmethod
-    def _replay(captured: NPUGraph, results: Sequence[Any]) -> None:
-        captured.replay()
-        # Autograd refuses a backward that has saved an earlier call's result.
-        torch.autograd.graph.increment_version(
-            [t for t in results if isinstance(t, Tensor) and not t.is_inference()]
+def _know_what_replays_overwrite(pieces: Sequence[_Piece]) -> None:
+    gradients = [
+        (parameter, static)
+        for piece in pieces
+        for parameter, static in zip(
+            piece.parameters, piece.grad_inputs[len(piece.inputs) :], strict=True
         )
+        if static is not None
+    ]
+    for piece in pieces:
+        piece.overwrites = [g for g in gradients if piece.backward.writes(g[1])]
+        # Autograd refuses a backward that has saved an earlier call's result.
+        results = [(piece.forward, piece.outputs), (piece.backward, piece.grad_inputs)]
+        for captured, tensors in results:
+            if captured.captured():
+                captured.note_changes_of([t for t in tensors if isinstance(t, Tensor)])
 
 
 def _keeps_gradient(given: Tensor) -> bool:
     return given.requires_grad and (given.is_leaf or given.retains_grad)
 
 
-def _function_of(
-    replays: _Replays, index: int, piece: _Piece
-) -> type[torch.autograd.Function]:
+def _function_of(piece: _Piece) -> type[torch.autograd.Function]:
     count = len(piece.inputs)
+    overwritten = _C.OverwriteCount(piece.forward, piece.backward)
 
     class Graphed(torch.autograd.Function):
         @staticmethod
@@ -186,8 +166,8 @@ def _function_of(
             for static, given in zip(piece.inputs, inputs[:count], strict=True):
                 if static.data_ptr() != given.data_ptr():
                     static.copy_(given)
-            replays.forward(index)
-            ctx.overwritten = piece.overwritten
+            piece.forward.replay()
+            ctx.overwritten = overwritten.now()
             ctx.keep = {
                 i for i, given in enumerate(inputs[:count]) if _keeps_gradient(given)
             }
@@ -198,17 +178,18 @@ def _function_of(
         @staticmethod
         @torch.autograd.function.once_differentiable
         def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-            if ctx.overwritten != piece.overwritten:
+            if ctx.overwritten != overwritten.now():
                 raise RuntimeError(
                     "a callable of make_graphed_callables() has one place for what its "
-                    "backward reads, which a later call of it, or of one that was "
-                    "given before it, has overwritten: call backward first, or make "
-                    "a graphed callable for each of the calls"
+                    "backward reads, which a later call of it, or the replay of a "
+                    "graph that shares its pool, has overwritten: call backward "
+                    "first, or make a graphed callable for each of the calls"
                 )
             for static, given in zip(piece.grad_outputs, grads, strict=True):
                 if static is not None and static.data_ptr() != given.data_ptr():
                     static.copy_(given)
-            replays.backward(index)
+            _keep_gradients(piece)
+            piece.backward.replay()
             return tuple(
                 None if g is None else g.clone() if i in ctx.keep else g.detach()
                 for i, g in enumerate(piece.grad_inputs)
@@ -217,8 +198,8 @@ def _function_of(
     return Graphed
 
 
-def _callable_of(replays: _Replays, index: int, piece: _Piece) -> Function:
-    function = _function_of(replays, index, piece)
+def _callable_of(piece: _Piece) -> Function:
+    function = _function_of(piece)
 
     def run(*args: Any) -> Any:
         inputs = pytree.arg_tree_leaves(*args)
@@ -266,8 +247,8 @@ def make_graphed_callables(
     object: its forward is replaced, and the replacement is used in the training mode
     of the capture only. Calls take tensors of the same shapes, and the next call
     overwrites their results, but no gradient that a leaf has. A backward raises where
-    a later call has overwritten what it needs. Double backward is not possible.
-    Mirrors torch.cuda.make_graphed_callables.
+    a later call, or another graph of the pool, has overwritten what it needs. Double
+    backward is not possible. Mirrors torch.cuda.make_graphed_callables.
 
     Raises RuntimeError for arguments other than tensors, for modules with hooks or
     with buffers that require gradients, and for autocast with its cache enabled.
@@ -309,18 +290,17 @@ def make_graphed_callables(
     for piece in reversed(pieces):
         _capture_backward(piece, for_backward, allow_unused_input)
 
-    if pool is None:
-        # Nobody else captures into the pool, so the saved tensors may go back to it.
-        # If they were kept, they would tie the parameters to the capture's stream.
-        for piece in pieces:
-            piece.outputs = tuple(
-                o.detach() if isinstance(o, Tensor) else o for o in piece.outputs
-            )
+    # What autograd has saved went back to the pool with the backward's capture. What
+    # is left of its graph would tie the parameters to the capture's stream.
+    for piece in pieces:
+        piece.outputs = tuple(
+            o.detach() if isinstance(o, Tensor) else o for o in piece.outputs
+        )
 
+    _know_what_replays_overwrite(pieces)
     results: list[Any] = []
-    replays = _Replays(pieces)
-    for i, piece in enumerate(pieces):
-        graphed = _callable_of(replays, i, piece)
+    for piece in pieces:
+        graphed = _callable_of(piece)
         if isinstance(piece.function, nn.Module):
             _replace_forward(piece.function, graphed)
             results.append(piece.function)

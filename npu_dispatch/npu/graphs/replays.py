@@ -19,7 +19,9 @@ from torch import Tensor
 from npu_dispatch import _C
 from npu_dispatch.npu.graphs.capture import (
     NPUGraph,
+    PoolHandle,
     graph,
+    graph_pool_handle,
     is_current_stream_capturing,
 )
 
@@ -46,14 +48,14 @@ _TOO_MANY = (
 # A process has one capture at a time.
 _one_capture = threading.RLock()
 # Graphs that take turns on a stream share their memory; by device and stream.
-_memories: dict[tuple[int, int], _C.ReplayMemory] = {}
+_pools: dict[tuple[int, int], PoolHandle] = {}
 
 
-def _memory(device: int, stream: int) -> _C.ReplayMemory:
+def _pool(device: int, stream: int) -> PoolHandle:
     key = (device, stream)
-    if key not in _memories:
-        _memories[key] = _C.ReplayMemory()
-    return _memories[key]
+    if key not in _pools:
+        _pools[key] = graph_pool_handle()
+    return _pools[key]
 
 
 def _like(tensor: Tensor) -> Tensor:
@@ -192,18 +194,17 @@ class Replays:
         own = list(inputs)
         for i in copied:
             own[i] = _like(inputs[i])
-        memory = _memory(self._device, stream)
         captured = NPUGraph()
         with graph(
             captured,
-            pool=(0, memory.pool()),
+            pool=_pool(self._device, stream),
             stream=graph.capture_stream_of(self._device),
             # Other threads may wait for their own work meanwhile.
             capture_error_mode="thread_local",
             check_input_liveness=False,  # it looks where its inputs are at each call
         ):
             results = list(self._function(list(own)))
-        return _C.Replayed(memory, captured, stream, own, copied, results)
+        return _C.Replayed(captured, stream, own, copied, results)
 
     def _failed(self, error: RuntimeError) -> None:
         self._failures += 1

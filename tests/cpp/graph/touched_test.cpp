@@ -1,5 +1,5 @@
 // Which memory a replay writes.
-#include "csrc/graph/written.h"
+#include "csrc/graph/touched.h"
 
 #include "tests/cpp/check.h"
 #include "tests/cpp/graph/lanes.h"
@@ -31,7 +31,7 @@ TEST(Written, RangesAreJoinedAndInOrder) {
   submit(stream, kThree, {0x9000, 0x5010, 0x7000});
   graph.capture_end(stream);
 
-  const std::vector<Bytes> found = written_bytes(*graph.body());
+  const std::vector<ByteRange> found = written_bytes(*graph.body());
 
   EXPECT_EQ(found.size(), 3);
   EXPECT_EQ(found[0].lo, 0x3000);
@@ -43,7 +43,7 @@ TEST(Written, RangesAreJoinedAndInOrder) {
 }
 
 TEST(Written, MeetsWhatHasAByteInCommon) {
-  const std::vector<Bytes> ranges{{10, 20}, {30, 40}};
+  const std::vector<ByteRange> ranges{{10, 20}, {30, 40}};
   for (const auto& [lo, hi] : std::vector<std::pair<uintptr_t, uintptr_t>>{
            {0, 11}, {19, 20}, {19, 31}, {25, 31}, {10, 20}, {0, 50}, {39, 50}})
     EXPECT_TRUE(meet(ranges, lo, hi));
