@@ -5,6 +5,7 @@
 #   make test-sanitizers  C++ core tests under TSan, and under ASan and UBSan
 #   make test-sanitized   Python tests under our own race sanitizer
 #   make test-delayed     Python tests on a driver whose tasks end late
+#   make test-guarded     Python tests where only kernels reach device memory
 #   make test-slow-host   Python tests on a host that is late at each line
 #   make conformance      PyTorch's operator database, on npu and on cpu
 #   make fuzz             random programs on npu and on cpu; MINUTES=n
@@ -56,15 +57,15 @@ endif
 QUICK := $(if $(NIGHTLY),,-m "not nightly")
 # By what a minute tells: the quick ones first.
 STEPS := test test-sanitizers conformance \
-  $(if $(NIGHTLY),torture compatibility test-delayed test-sanitized \
-  test-slow-host mutants)
+  $(if $(NIGHTLY),torture compatibility test-delayed test-guarded \
+  test-sanitized test-slow-host mutants)
 
 # Whatever the extension is made from. Python files need no build.
 SOURCES := CMakeLists.txt pyproject.toml $(shell find csrc -type f \
   -not -name '*.pyc' 2>/dev/null)
 
 .PHONY: tools build test test-cpp test-python test-sanitizers test-sanitized \
-  test-delayed test-slow-host conformance fuzz torture mutants compatibility \
+  test-delayed test-guarded test-slow-host conformance fuzz torture mutants compatibility \
   steps check nightly nightly-docs \
   bench bench-cpp bench-readme demo lint clean wheel dev docs
 .DELETE_ON_ERROR:
@@ -103,8 +104,8 @@ test-python: $(INSTALLED)
 	  $(PYTEST_FLAGS)
 
 # At night, what takes minutes runs once: in `make test`.
-test-sanitized test-delayed test-slow-host: export NPU_TEST_NIGHTLY :=
-test-sanitized test-delayed test-slow-host: QUICK := -m "not nightly"
+test-sanitized test-delayed test-guarded test-slow-host: export NPU_TEST_NIGHTLY :=
+test-sanitized test-delayed test-guarded test-slow-host: QUICK := -m "not nightly"
 
 # Correct programs give no report, nor do the processes that tests start.
 test-sanitized: export TORCH_NPU_SANITIZER = 1
@@ -114,6 +115,10 @@ test-sanitized: test-python
 # Several in flight, ends out of band, now and then no room: the same results.
 test-delayed: export NPU_DRIVER = $(CURDIR)/build/core/tests/cpp/libnpu_delayed.so
 test-delayed: bench-cpp test-python
+
+# Nobody touches device memory beside the queue.
+test-guarded: export NPU_DRIVER = $(CURDIR)/build/core/tests/cpp/libnpu_guarded.so
+test-guarded: bench-cpp test-python
 
 # The device is done before each line: nothing may count on work under way.
 test-slow-host: export PYTHONPATH := $(CURDIR)/tests/support:$(PYTHONPATH)

@@ -120,6 +120,7 @@ add_library(npu_torch OBJECT
   ops/manual/rnn.cpp
   ops/manual/shallow_copy.cpp
   ops/manual/sync_batch_norm.cpp
+  ops/manual/touches_memory.cpp
   ops/manual/sparse_or_nested.cpp
   ${NPU_OPS_SOURCES})
 target_link_libraries(npu_torch PUBLIC npu_core torch_headers)
@@ -156,7 +157,8 @@ npu_compile_together(npu_torch by_hand
   ops/manual/copy.cpp ops/manual/factory.cpp ops/manual/foreach.cpp
   ops/manual/lstm.cpp ops/manual/ranges.cpp ops/manual/rnn.cpp
   ops/manual/shallow_copy.cpp
-  ops/manual/sync_batch_norm.cpp)
+  ops/manual/sync_batch_norm.cpp
+  ops/manual/touches_memory.cpp)
 npu_compile_together(npu_torch first_calls
   ops/cold.cpp ops/infer.cpp ops/judgement.cpp ops/overlap.cpp
   ops/stand_ins.cpp ops/stride_order.cpp ops/sync_call.cpp ops/trial.cpp

@@ -9,6 +9,7 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
+import guarded
 import pytest
 import torch
 import watchdog
@@ -125,6 +126,7 @@ def leaves_nothing_behind():
     except Exception as error:
         _clear_all()
         pytest.fail(f"a stream was left failed: {error}")
+    assert not (touched := guarded.taken()), f"touched device memory: {touched}"
     # What a finalizer lets go may be a ring of its own.
     while torch.npu.memory_allocated() > before and gc.collect():
         pass

@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "csrc/driver/host_access.h"
 #include "csrc/observe/profile.h"
 
 namespace npu {
@@ -18,6 +19,7 @@ class RunsOnCaller {
   RunsOnCaller(const RunsOnCaller&) = delete;
 
  private:
+  const HostAccess access_;
   StreamProfile* const profile_;
   const char* const name_;
   const uint64_t started_;

@@ -5,6 +5,7 @@
 #include <set>
 #include <string>
 
+#include "csrc/driver/host_access.h"
 #include "csrc/stats/segment.h"
 #include "csrc/taskqueue/deferred_delete.h"
 #include "csrc/taskqueue/program.h"
@@ -29,6 +30,7 @@ class ForeignKernel : public npu_kernel {
   ForeignKernel(const ForeignKernel&) = delete;
 
   int run_work(npu_failure& failure) const {
+    const HostAccess access;
     return work_.run(work_.state, failure);
   }
   void release() {

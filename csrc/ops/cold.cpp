@@ -30,6 +30,12 @@ bool is_host_scalar(const at::Tensor& t) {
   return t.device().is_cpu() && t.dim() == 0 && t.layout() == at::kStrided;
 }
 
+// Such a tensor has no values: its memory holds an object, such as a packed
+// weight, that is the host's.
+bool is_host_object(const at::Tensor& t) {
+  return t.device().is_cpu() && !t.dtype().isScalarType();
+}
+
 // The device of the call. Throws, in torch's words, when tensors lie on
 // several.
 int common_device(const Op& op, const torch::jit::Stack& stack) {
@@ -40,6 +46,7 @@ int common_device(const Op& op, const torch::jit::Stack& stack) {
     // be on the device where the kernel runs.
     if (is_host_scalar(t) && (!schema.writes[argument] || is_third_party(op)))
       return;
+    if (is_host_object(t)) return;
     if (!first) first = t.device();
     TORCH_CHECK(*first == t.device(),
                 "Expected all tensors to be on the same device, but found at "

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <unordered_map>
 
+#include "csrc/driver/host_access.h"
 #include "csrc/engine/profiling.h"
 #include "csrc/graph/capture.h"
 #include "csrc/observe/profile.h"
@@ -153,6 +154,7 @@ at::Tensor to_device(const at::Tensor& cpu, Stream& stream) {
   // The block may have been freed while tasks that use it were still queued.
   if (!stream.idle()) host_wait(stream, stream.tail(), WaitReason::kOperator);
   copy_flags(cpu, t);
+  const HostAccess access;
   host_alias(t).copy_(cpu);
   return t;
 }
@@ -169,6 +171,7 @@ void call_sync(const Op& op, torch::jit::Stack& stack, Stream& stream) {
   raise_if_failed(stream);
   if (Observer* o = observer()) [[unlikely]]
     tell_arguments(*o, op, stack, stream);
+  const HostAccess access;
   std::vector<Alias> aliases;
   StandIns storages(StandIns::Memory::kShared);
   std::unordered_map<c10::TensorImpl*, size_t> index;

@@ -156,6 +156,12 @@ typedef struct npu_driver {
   // where a driver has none.
   int (*task_times)(npu_queue queue, uint64_t number, uint64_t* begun,
                     uint64_t* ended);
+
+  // The calling thread begins (1) or ends (0) to read and write device memory
+  // itself: for an operator that waits, or for work of the host in a queue. No
+  // kernel uses that memory meanwhile. Several threads may, and calls nest.
+  // Null where the host can reach device memory at any time.
+  void (*host_access)(int begins);
 } npu_driver;
 
 // What a shared library named by NPU_DRIVER exports under this name.

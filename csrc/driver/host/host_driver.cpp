@@ -170,6 +170,7 @@ const npu_driver& host_driver() {
       .segment_share = segment_share,
       .segment_open = segment_open,
       .task_times = nullptr,
+      .host_access = nullptr,
   };
   return table;
 }

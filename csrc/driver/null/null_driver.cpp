@@ -39,6 +39,7 @@ const npu_driver& null_driver() {
       .segment_share = nullptr,
       .segment_open = nullptr,
       .task_times = nullptr,
+      .host_access = nullptr,
   };
   return table;
 }

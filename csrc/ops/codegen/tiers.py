@@ -23,8 +23,8 @@ TIERS = {
     "hand": "asynchronous where cuda's is; written by hand (views, copies, factories)",
     "composite": "made of other operators, each with a tier of its own",
     "synchronous": "the caller waits: shapes depend on data, a result is not a "
-    "tensor, or nothing infers shapes",
-    "unsupported": "no cpu kernel to run",
+    "tensor, torch computes on the calling thread, or nothing infers shapes",
+    "unsupported": "no cpu kernel to run, or one that is refused",
 }
 # Written by hand, and what they return is a value of the device's.
 READ_VALUES = {"_local_scalar_dense", "equal"}
@@ -65,6 +65,14 @@ def of_parts(full: str) -> set[str]:
     }
 
 
+def notes(full: str) -> str:
+    """Return what is noted of the kernel for ordinary tensors, or ""."""
+    for line in torch._C._dispatch_dump(full).splitlines():
+        if line.startswith("PrivateUse1"):
+            return line.split(":")[1].strip()
+    return ""
+
+
 def tier(schema, structured: set[str]) -> str:
     full = schema.name + ("." + schema.overload_name if schema.overload_name else "")
     has, computed = (
@@ -75,8 +83,10 @@ def tier(schema, structured: set[str]) -> str:
     selected = full.removeprefix("aten::")
     if selected in structured:
         return "structured"
-    if selected in READ_VALUES:
+    if selected in READ_VALUES or notes(full) == "the caller waits":
         return "synchronous"
+    if notes(full) == "refused":
+        return "unsupported"
     if not own and any(has(full, key) for key in COMPOSITES):
         return "composite"
     if not computed(full, "CPU"):

@@ -1,0 +1,62 @@
+// Composites of torch whose kernels read or write the memory of tensors
+// themselves, on the calling thread and beside the queue.
+#include <torch/library.h>
+
+#include "csrc/ops/boxed.h"
+
+namespace npu {
+namespace {
+
+// tests/drivers/guarded.cpp finds them. The caller waits.
+constexpr const char* kTouchMemory[] = {
+    "_grid_sampler_2d_cpu_fallback",
+    "_grid_sampler_2d_cpu_fallback.out",
+    "_grid_sampler_2d_cpu_fallback_backward",
+    "_nnpack_spatial_convolution",
+    "_nnpack_spatial_convolution.out",
+    "_reshape_from_tensor",
+    "_rowwise_prune",
+    "_saturate_weight_to_fp16",
+    "_sobol_engine_draw",
+    "_sobol_engine_ff_",
+    "_sobol_engine_initialize_state_",
+    "_sobol_engine_scramble_",
+    "choose_qparams_optimized",
+    "fbgemm_linear_fp16_weight",
+    "fbgemm_linear_fp16_weight.out",
+    "fbgemm_linear_fp16_weight_fp32_activation",
+    "fbgemm_linear_fp16_weight_fp32_activation.out",
+    "fbgemm_linear_int8_weight",
+    "fbgemm_linear_int8_weight_fp32_activation",
+    "fbgemm_linear_quantize_weight",
+    "range.out_",
+};
+
+// Their result's memory holds a pointer to an object, which a copy to the
+// device would leave behind.
+constexpr const char* kPackOnHost[] = {
+    "fbgemm_pack_gemm_matrix_fp16",
+    "fbgemm_pack_quantized_matrix",
+    "fbgemm_pack_quantized_matrix.KN",
+};
+
+void refuse(const c10::OperatorHandle& op, torch::jit::Stack*) {
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      false, "npu: ", op.operator_name(),
+      " packs its argument into an object of the host; call it with a tensor "
+      "on cpu. What takes the result takes other tensors on npu");
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  for (const char* name : kTouchMemory)
+    m.impl(
+        name,
+        torch::CppFunction::makeFromBoxedFunction<&call_boxed_waiting>().debug(
+            "the caller waits"));
+  for (const char* name : kPackOnHost)
+    m.impl(name, torch::CppFunction::makeFromBoxedFunction<&refuse>().debug(
+                     "refused"));
+}
+
+}  // namespace
+}  // namespace npu

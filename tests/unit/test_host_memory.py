@@ -1,0 +1,130 @@
+"""Operators that torch lets read and write memory on the calling thread.
+
+Whatever is queued comes first, and what they return is what cpu returns.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+aten = torch.ops.aten
+
+
+def numbers(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def sobol(*parts: str) -> Any:
+    def run(state: Tensor, quasi: Tensor, scramble: Tensor) -> Any:
+        aten._sobol_engine_initialize_state_(state, 3)
+        if "scramble" in parts:
+            aten._sobol_engine_scramble_(state, scramble, 3)
+        if "forward" in parts:
+            aten._sobol_engine_ff_(quasi, 5, state, 3, 0)
+        return state, quasi, aten._sobol_engine_draw(quasi, 4, state, 3, 0, None)
+
+    state = torch.zeros(3, 30, dtype=torch.int64)
+    lower = torch.tril(torch.ones(3, 30, 30, dtype=torch.int64))
+    return run, (state, torch.ones(3, dtype=torch.int64), lower)
+
+
+def int8_weight(name: str) -> Any:
+    def run(x: Tensor, weight: Tensor, bias: Tensor) -> Any:
+        quantized, offsets, scale, zero = aten.fbgemm_linear_quantize_weight(weight)
+        packed = aten.fbgemm_pack_quantized_matrix(quantized.cpu())
+        linear = getattr(aten, name)
+        return linear(x, quantized, packed, offsets, scale, zero, bias)
+
+    return run, LINEAR
+
+
+def fp16_weight(name: str) -> Any:
+    def run(x: Tensor, weight: Tensor, bias: Tensor) -> Any:
+        packed = aten.fbgemm_pack_gemm_matrix_fp16(weight.cpu())
+        return getattr(aten, name)(x, packed, bias)
+
+    return run, LINEAR
+
+
+def grid_sampler(x: Tensor, grid: Tensor) -> Tensor:
+    return aten._grid_sampler_2d_cpu_fallback(x, grid, 0, 0, False)
+
+
+def grid_sampler_backward(grad: Tensor, x: Tensor, grid: Tensor) -> Any:
+    return aten._grid_sampler_2d_cpu_fallback_backward(grad, x, grid, 0, 0, False)
+
+
+def qparams(x: Tensor) -> Any:
+    return torch.choose_qparams_optimized(x, 2, 200, 0.16, 8)
+
+
+def pruned(weight: Tensor, mask: Tensor) -> Any:
+    return aten._rowwise_prune(weight, mask, torch.int64)
+
+
+def range_out(out: Tensor) -> Tensor:
+    return torch.range(0, 6, 1.5, out=out)
+
+
+WEIGHT = numbers(4, 8)
+LINEAR = (numbers(5, 8, seed=1), WEIGHT, numbers(4, seed=2))
+GRID = numbers(2, 5, 6, 2).clamp(-1, 1)
+IMAGE = numbers(2, 3, 7, 7)
+ROWS = torch.tensor([True, False, True, True])
+CASES = {
+    "choose_qparams": (qparams, (torch.tensor([5.0, -3.0]),)),
+    "saturate": (aten._saturate_weight_to_fp16, (WEIGHT * 1e5,)),
+    "reshape": (aten._reshape_from_tensor, (WEIGHT, torch.tensor([2, 16]))),
+    "rowwise_prune": (pruned, (WEIGHT, ROWS)),
+    "grid": (grid_sampler, (IMAGE, GRID)),
+    "grid_backward": (grid_sampler_backward, (numbers(2, 3, 5, 6), IMAGE, GRID)),
+    "sobol": sobol(),
+    "sobol_scrambled": sobol("scramble", "forward"),
+    "quantize_weight": (aten.fbgemm_linear_quantize_weight, (WEIGHT,)),
+    "int8_weight": int8_weight("fbgemm_linear_int8_weight"),
+    "int8_weight_fp32": int8_weight("fbgemm_linear_int8_weight_fp32_activation"),
+    "fp16_weight": fp16_weight("fbgemm_linear_fp16_weight"),
+    "fp16_weight_fp32": fp16_weight("fbgemm_linear_fp16_weight_fp32_activation"),
+    "range": (range_out, (torch.zeros(5),)),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.filterwarnings("ignore:torch.range is deprecated")
+def test_it_sees_what_is_queued_and_returns_what_cpu_returns(case):
+    function, arguments = CASES[case]
+    want = function(*(a.clone() for a in arguments))
+    copies = [a.npu() for a in arguments]
+    given = [torch.zeros_like(a) for a in copies]
+    busy = torch.eye(400, device="npu")
+    for _ in range(20):
+        busy = busy @ busy
+    for tensor, copy in zip(given, copies, strict=True):
+        tensor.copy_(copy)
+
+    got = function(*given)
+
+    torch.testing.assert_close(got, want, check_device=False)
+    torch.testing.assert_close(busy.cpu(), torch.eye(400))
+
+
+def test_a_gradient_goes_through_the_fallback_of_grid_sampler():
+    def gradients(device: str) -> list[Tensor | None]:
+        x, grid = (t.detach().to(device).requires_grad_() for t in (IMAGE, GRID))
+        grid_sampler(x, grid).square().sum().backward()
+        return [x.grad, grid.grad]
+
+    torch.testing.assert_close(
+        gradients("npu"), gradients("cpu"), check_device=False, rtol=1e-4, atol=1e-4
+    )
+
+
+@pytest.mark.parametrize("name", ["gemm_matrix_fp16", "quantized_matrix"])
+def test_a_weight_is_packed_on_cpu_only(name):
+    pack = getattr(aten, f"fbgemm_pack_{name}")
+    with pytest.raises(NotImplementedError, match="call it with a tensor on cpu"):
+        pack(torch.zeros(4, 8, device="npu"))
