@@ -150,13 +150,6 @@ void convolution(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   traced.callBoxed(stack);
 }
 
-// TransformerEncoder asks this before it makes strided nested tensors, most of
-// whose operators would wait here. After a no it pads instead.
-bool nested_tensor_from_mask_left_aligned(const at::Tensor&,
-                                          const at::Tensor&) {
-  return false;
-}
-
 torch::CppFunction boxed() {
   return torch::CppFunction::makeFromBoxedFunction<&call_boxed>();
 }
@@ -165,8 +158,6 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("native_dropout", TORCH_FN(native_dropout));
   m.impl("convolution",
          torch::CppFunction::makeFromBoxedFunction<&convolution>());
-  m.impl("_nested_tensor_from_mask_left_aligned",
-         TORCH_FN(nested_tensor_from_mask_left_aligned));
   m.impl("matmul.out", TORCH_FN(matmul_out));
   m.impl("conj_physical_", TORCH_FN(conj_physical_));
   m.impl("convolution_overrideable", TORCH_FN(convolution_overrideable));
