@@ -1,5 +1,6 @@
 // The first call of its kind: checks it, infers its results, makes a plan and
 // launches it.
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/stack.h>
 
 #include <atomic>
@@ -76,6 +77,42 @@ bool call_on_each(const Op::Schema& schema, torch::jit::Stack& stack) {
   });
   if (!several) return false;
   // The caller bumps the versions of tensors that are written in lists.
+  const KernelMode mode;
+  schema.handle.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU),
+                                &stack);
+  return true;
+}
+
+// Copies values that are on another device than the call to the call's, as cuda
+// does. True: no tensor of the device is left, and the call is done on the
+// host.
+bool call_with_values(const Op& op, torch::jit::Stack& stack) {
+  const Op::Schema& schema = op.schema();
+  if (!schema.values) [[likely]]
+    return false;
+  const auto is_value = [&](size_t i) {
+    return schema.values >> i & 1 && stack[i].isTensor() &&
+           is_npu(stack[i].toTensor()) && stack[i].toTensor().dim() == 0;
+  };
+  // What is written decides, else what has dimensions.
+  std::optional<c10::Device> device;
+  bool on_host = true;
+  for_each_tensor(schema, stack, [&](const at::Tensor& t, size_t i) {
+    if (is_value(i)) return;
+    if (schema.writes[i] || (!device && is_npu(t))) device = t.device();
+    on_host = on_host && !is_npu(t);
+  });
+  const at::AutoDispatchBelowADInplaceOrView guard;
+  bool moved = false;
+  for (size_t i = 0; i < stack.size(); ++i) {
+    if (!is_value(i)) continue;
+    const at::Tensor value = stack[i].toTensor();
+    if (!device) device = value.device();
+    if (value.device() == *device) continue;
+    stack[i] = value.to(*device);
+    moved = true;
+  }
+  if (!moved || !device->is_cpu() || !on_host) return false;
   const KernelMode mode;
   schema.handle.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU),
                                 &stack);
@@ -219,6 +256,7 @@ namespace {
 void call_unknown(const Op& op, torch::jit::Stack& stack) {
   const Op::Schema& schema = op.schema();
   if (call_widened(op, stack)) return;
+  if (call_with_values(op, stack)) return;
   move_indices(schema, stack);
   if (call_on_each(schema, stack)) return;
   Stream& stream = usable_stream(common_device(op, stack));
