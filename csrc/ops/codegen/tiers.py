@@ -65,6 +65,14 @@ def of_parts(full: str) -> set[str]:
     }
 
 
+def waits(full: str) -> bool:
+    """Return whether the kernel for ordinary tensors notes that the caller waits."""
+    return any(
+        line.startswith("PrivateUse1") and "the caller waits" in line
+        for line in torch._C._dispatch_dump(full).splitlines()
+    )
+
+
 def tier(schema, structured: set[str]) -> str:
     full = schema.name + ("." + schema.overload_name if schema.overload_name else "")
     has, computed = (
@@ -75,7 +83,7 @@ def tier(schema, structured: set[str]) -> str:
     selected = full.removeprefix("aten::")
     if selected in structured:
         return "structured"
-    if selected in READ_VALUES:
+    if selected in READ_VALUES or waits(full):
         return "synchronous"
     if not own and any(has(full, key) for key in COMPOSITES):
         return "composite"
