@@ -251,6 +251,18 @@ void call_waiting(const Op& op, torch::jit::Stack& stack) {
   call_sync(op, stack, stream);
 }
 
+void call_waiting_and_learn(const Op& op, torch::jit::Stack& stack) {
+  Stream& stream = usable_stream(common_device(op, stack));
+  raise_if_failed(stream);
+  const Overlap overlap = overlap_of(op, stack);
+  const std::optional<Inferred> found = infer(op, stack, bool(overlap));
+  if (!found || overlap.degree == Overlap::Degree::kUnusual)
+    return call_sync(op, stack, stream);
+  const CallKind kind = kind_of(op, stack, overlap);
+  call_sync(op, stack, stream);
+  learn(op, kind, *found, from_results(op, stack));
+}
+
 namespace {
 
 void call_unknown(const Op& op, torch::jit::Stack& stack) {

@@ -89,17 +89,19 @@ def test_a_decomposition_refuses_what_it_refuses_on_cpu_at_the_call(function):
     torch.npu.synchronize()  # nothing fails later
 
 
-def test_a_decomposition_is_captured():
+@pytest.mark.filterwarnings("ignore:torch.cholesky is deprecated")
+@pytest.mark.parametrize("function", [linalg.svdvals, linalg.eigvalsh, torch.cholesky])
+def test_a_decomposition_is_captured(function):
     x = SQUARE.npu()
-    linalg.svdvals(x)
+    function(x)
     graph = torch.npu.NPUGraph()
     with torch.npu.graph(graph):
-        values = linalg.svdvals(x)
+        values = function(x)
     x.mul_(2)
 
     graph.replay()
 
-    torch.testing.assert_close(values.cpu(), linalg.svdvals(SQUARE * 2))
+    torch.testing.assert_close(values.cpu(), function(SQUARE * 2))
 
 
 @pytest.mark.parametrize("dtype", [None, torch.float64, torch.float16])

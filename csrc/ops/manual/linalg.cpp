@@ -13,30 +13,40 @@ namespace npu {
 namespace {
 
 constexpr const char* kRefuseValues[] = {
-    "_linalg_svd",     "_linalg_svd.U",  "_linalg_eigh",
-    "linalg_eig",      "linalg_eig.out", "_linalg_eigh.eigenvalues",
-    "_linalg_eigvals", "cholesky",       "linalg_eigvals.out",
-    "cholesky.out",
+    "_linalg_svd",     "_linalg_svd.U",
+    "_linalg_eigh",    "_linalg_eigh.eigenvalues",
+    "linalg_eig",      "linalg_eig.out",
+    "_linalg_eigvals", "linalg_eigvals.out",
 };
+// They refuse zeros, too, so that only a call of the program shows what they
+// return.
+constexpr const char* kRefuseZeros[] = {"cholesky", "cholesky.out"};
 
 bool is_captured(const at::Tensor& t) {
   return is_npu(t) && current_stream(t.device().index()).sink();
 }
 
+template <c10::KernelFunction::BoxedKernelFunction* waiting>
 void call_refusing(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const at::Tensor matrix =
       torch::jit::last(*stack, op.schema().arguments().size())[0].toTensor();
   // What a graph captures has no values yet, and a replay has no caller.
   if (is_captured(matrix)) return call_boxed(op, stack);
-  call_boxed_waiting(op, stack);
+  waiting(op, stack);
+}
+
+template <c10::KernelFunction::BoxedKernelFunction* waiting, size_t n>
+void register_refusing(torch::Library& m, const char* const (&names)[n]) {
+  // The note is read by codegen/tiers.py.
+  for (const char* name : names)
+    m.impl(name,
+           torch::CppFunction::makeFromBoxedFunction<&call_refusing<waiting>>()
+               .debug("the caller waits"));
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  // The note is read by codegen/tiers.py.
-  for (const char* name : kRefuseValues)
-    m.impl(name,
-           torch::CppFunction::makeFromBoxedFunction<&call_refusing>().debug(
-               "the caller waits"));
+  register_refusing<&call_boxed_waiting>(m, kRefuseValues);
+  register_refusing<&call_boxed_waiting_and_learn>(m, kRefuseZeros);
 }
 
 }  // namespace
