@@ -44,7 +44,7 @@ def test_only_operators_whose_results_depend_on_data_wait():
             # values that the kernel refuses
             "_linalg_eigh", "_linalg_eigvals", "_linalg_svd", "cholesky",
             "linalg_eig", "linalg_eigvals",
-            # no queue: it is called by nobody
+            # torch's kernel reads memory, and nothing but its name calls it
             "_nnpack_spatial_convolution",
             # no shape function; linalg_lstsq itself has one
             "linalg_lstsq",
