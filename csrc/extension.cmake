@@ -115,6 +115,7 @@ add_library(npu_torch OBJECT
   ops/manual/copy.cpp
   ops/manual/factory.cpp
   ops/manual/foreach.cpp
+  ops/manual/linalg.cpp
   ops/manual/lstm.cpp
   ops/manual/ranges.cpp
   ops/manual/rnn.cpp
@@ -122,6 +123,7 @@ add_library(npu_torch OBJECT
   ops/manual/sync_batch_norm.cpp
   ops/manual/touches_memory.cpp
   ops/manual/sparse_or_nested.cpp
+  ops/manual/windows.cpp
   ${NPU_OPS_SOURCES})
 target_link_libraries(npu_torch PUBLIC npu_core torch_headers)
 # Compiled as one file each: most of a small file's time goes into the headers
@@ -155,10 +157,9 @@ npu_compile_together(npu_torch shapes
 npu_compile_together(npu_torch by_hand
   ops/manual/attention.cpp ops/manual/composites.cpp ops/manual/sparse_or_nested.cpp
   ops/manual/copy.cpp ops/manual/factory.cpp ops/manual/foreach.cpp
-  ops/manual/lstm.cpp ops/manual/ranges.cpp ops/manual/rnn.cpp
-  ops/manual/shallow_copy.cpp
-  ops/manual/sync_batch_norm.cpp
-  ops/manual/touches_memory.cpp)
+  ops/manual/linalg.cpp ops/manual/lstm.cpp ops/manual/ranges.cpp
+  ops/manual/rnn.cpp ops/manual/shallow_copy.cpp ops/manual/windows.cpp
+  ops/manual/sync_batch_norm.cpp ops/manual/touches_memory.cpp)
 npu_compile_together(npu_torch first_calls
   ops/cold.cpp ops/infer.cpp ops/judgement.cpp ops/overlap.cpp
   ops/stand_ins.cpp ops/stride_order.cpp ops/sync_call.cpp ops/trial.cpp

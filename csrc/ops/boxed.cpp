@@ -314,6 +314,11 @@ void call_boxed_waiting(const c10::OperatorHandle& handle,
   on_top(op_of(handle), stack, call_waiting);
 }
 
+void call_boxed_waiting_and_learn(const c10::OperatorHandle& handle,
+                                  torch::jit::Stack* stack) {
+  on_top(op_of(handle), stack, call_waiting_and_learn);
+}
+
 void run_boxed(Frame& frame) {
   const Op::Schema& schema = frame.op().schema();
   torch::jit::Stack stack;

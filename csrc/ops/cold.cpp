@@ -1,5 +1,6 @@
 // The first call of its kind: checks it, infers its results, makes a plan and
 // launches it.
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/stack.h>
 
 #include <atomic>
@@ -30,12 +31,6 @@ bool is_host_scalar(const at::Tensor& t) {
   return t.device().is_cpu() && t.dim() == 0 && t.layout() == at::kStrided;
 }
 
-// Such a tensor has no values: its memory holds an object, such as a packed
-// weight, that is the host's.
-bool is_host_object(const at::Tensor& t) {
-  return t.device().is_cpu() && !t.dtype().isScalarType();
-}
-
 // The device of the call. Throws, in torch's words, when tensors lie on
 // several.
 int common_device(const Op& op, const torch::jit::Stack& stack) {
@@ -46,7 +41,6 @@ int common_device(const Op& op, const torch::jit::Stack& stack) {
     // be on the device where the kernel runs.
     if (is_host_scalar(t) && (!schema.writes[argument] || is_third_party(op)))
       return;
-    if (is_host_object(t)) return;
     if (!first) first = t.device();
     TORCH_CHECK(*first == t.device(),
                 "Expected all tensors to be on the same device, but found at "
@@ -83,6 +77,42 @@ bool call_on_each(const Op::Schema& schema, torch::jit::Stack& stack) {
   });
   if (!several) return false;
   // The caller bumps the versions of tensors that are written in lists.
+  const KernelMode mode;
+  schema.handle.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU),
+                                &stack);
+  return true;
+}
+
+// Copies values that are on another device than the call to the call's, as cuda
+// does. True: no tensor of the device is left, and the call is done on the
+// host.
+bool call_with_values(const Op& op, torch::jit::Stack& stack) {
+  const Op::Schema& schema = op.schema();
+  if (!schema.values) [[likely]]
+    return false;
+  const auto is_value = [&](size_t i) {
+    return schema.values >> i & 1 && stack[i].isTensor() &&
+           is_npu(stack[i].toTensor()) && stack[i].toTensor().dim() == 0;
+  };
+  // What is written decides, else what has dimensions.
+  std::optional<c10::Device> device;
+  bool on_host = true;
+  for_each_tensor(schema, stack, [&](const at::Tensor& t, size_t i) {
+    if (is_value(i)) return;
+    if (schema.writes[i] || (!device && is_npu(t))) device = t.device();
+    on_host = on_host && !is_npu(t);
+  });
+  const at::AutoDispatchBelowADInplaceOrView guard;
+  bool moved = false;
+  for (size_t i = 0; i < stack.size(); ++i) {
+    if (!is_value(i)) continue;
+    const at::Tensor value = stack[i].toTensor();
+    if (!device) device = value.device();
+    if (value.device() == *device) continue;
+    stack[i] = value.to(*device);
+    moved = true;
+  }
+  if (!moved || !device->is_cpu() || !on_host) return false;
   const KernelMode mode;
   schema.handle.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU),
                                 &stack);
@@ -221,11 +251,24 @@ void call_waiting(const Op& op, torch::jit::Stack& stack) {
   call_sync(op, stack, stream);
 }
 
+void call_waiting_and_learn(const Op& op, torch::jit::Stack& stack) {
+  Stream& stream = usable_stream(common_device(op, stack));
+  raise_if_failed(stream);
+  const Overlap overlap = overlap_of(op, stack);
+  const std::optional<Inferred> found = infer(op, stack, bool(overlap));
+  if (!found || overlap.degree == Overlap::Degree::kUnusual)
+    return call_sync(op, stack, stream);
+  const CallKind kind = kind_of(op, stack, overlap);
+  call_sync(op, stack, stream);
+  learn(op, kind, *found, from_results(op, stack));
+}
+
 namespace {
 
 void call_unknown(const Op& op, torch::jit::Stack& stack) {
   const Op::Schema& schema = op.schema();
   if (call_widened(op, stack)) return;
+  if (call_with_values(op, stack)) return;
   move_indices(schema, stack);
   if (call_on_each(schema, stack)) return;
   Stream& stream = usable_stream(common_device(op, stack));

@@ -2,6 +2,8 @@
 
 #include <ATen/core/enum_tag.h>
 
+#include <string_view>
+
 #include "csrc/ops/shapes.h"
 #include "csrc/ops/unmarked_writes.h"
 #include "csrc/ops/widened.h"
@@ -71,11 +73,31 @@ bool same_alias(const c10::AliasInfo* a, const c10::AliasInfo* b) {
          a->beforeSets() == b->beforeSets();
 }
 
+// Arguments that torch reads as a value wherever they are, if they have no
+// dimension. All overloads of one that take a tensor take it there.
+struct FromAnyDevice {
+  std::string_view op;
+  uint32_t arguments;
+};
+constexpr FromAnyDevice kFromAnyDevice[] = {
+    {"aten::fill_", 1 << 1},       {"aten::masked_fill_", 1 << 2},
+    {"aten::index_fill_", 1 << 3}, {"aten::index_put_", 1 << 2},
+    {"aten::where", 0b111},        {"aten::_index_put_impl_", 1 << 2},
+};
+
+uint32_t arguments_from_any_device(std::string_view full_name) {
+  const std::string_view name = full_name.substr(0, full_name.find('.'));
+  for (const FromAnyDevice& each : kFromAnyDevice)
+    if (each.op == name) return each.arguments;
+  return 0;
+}
+
 const Op::Schema* read_schema(const Op& op) {
   auto handle =
       c10::Dispatcher::singleton().findSchemaOrThrow(op.name, op.overload);
-  auto* s = new Op::Schema{handle, op.name, {},    {},    {},    true,    false,
-                           false,  false,   false, false, false, nullptr, {}};
+  auto* s =
+      new Op::Schema{handle, op.name, {}, {},    {},    true,    false, false,
+                     false,  false,   0,  false, false, nullptr, {}};
   if (*op.overload) s->full_name += std::string(".") + op.overload;
   const c10::FunctionSchema& schema = handle.schema();
   for (const c10::Argument& a : schema.arguments()) {
@@ -98,6 +120,7 @@ const Op::Schema* read_schema(const Op& op) {
   s->unmarked_writes = has_unmarked_writes(s->full_name);
   s->on_each = s->full_name.starts_with("aten::_foreach_");
   s->moves_host_indices = s->full_name.find("index") != std::string::npos;
+  s->values = arguments_from_any_device(s->full_name);
   s->widened = widened_dtypes(s->full_name);
   s->shapes = op.shapes ? op.shapes : shape_function_of(s->full_name);
   return s;

@@ -97,6 +97,8 @@ struct Op {
     bool has_generator;
     bool moves_host_indices;  // accepts cpu index tensors
     bool on_each;             // a _foreach operator
+    uint32_t values;          // a bit for each argument that it takes from any
+                              // device where it has no dimension
     bool writes_any;          // it writes at least one argument
     bool unmarked_writes;     // more than the schema says (unmarked_writes.h)
     ShapeFunction shapes;     // null: ask the meta kernel

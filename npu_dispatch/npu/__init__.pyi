@@ -79,6 +79,8 @@ from .legacy import (
     ByteTensor as ByteTensor,
     CharStorage as CharStorage,
     CharTensor as CharTensor,
+    ComplexDoubleStorage as ComplexDoubleStorage,
+    ComplexFloatStorage as ComplexFloatStorage,
     DoubleStorage as DoubleStorage,
     DoubleTensor as DoubleTensor,
     FloatStorage as FloatStorage,

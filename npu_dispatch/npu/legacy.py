@@ -25,7 +25,14 @@ _TYPES = {
     "Bool": torch.bool,
 }
 
-__all__ = [f"{name}{kind}" for name in _TYPES for kind in ("Storage", "Tensor")]
+# As in torch.cuda, there are no tensor types of these.
+_STORED = {
+    **_TYPES,
+    "ComplexDouble": torch.complex128,
+    "ComplexFloat": torch.complex64,
+}
+
+__all__ = [f"{name}Storage" for name in _STORED] + [f"{name}Tensor" for name in _TYPES]
 
 
 class _NpuStorage(_LegacyStorage):
@@ -120,6 +127,8 @@ if TYPE_CHECKING:
     BoolStorage: type[Any]
     ByteStorage: type[Any]
     CharStorage: type[Any]
+    ComplexDoubleStorage: type[Any]
+    ComplexFloatStorage: type[Any]
     DoubleStorage: type[Any]
     FloatStorage: type[Any]
     HalfStorage: type[Any]
@@ -138,6 +147,7 @@ if TYPE_CHECKING:
     ShortTensor: type[Any]
 
 
-for _name, _dtype in _TYPES.items():
+for _name, _dtype in _STORED.items():
     globals()[f"{_name}Storage"] = _storage(_name, _dtype)
+for _name, _dtype in _TYPES.items():
     globals()[f"{_name}Tensor"] = _tensor(_name, _dtype)

@@ -30,14 +30,15 @@ def test_a_tensor_type_makes_and_recognises_its_tensors(name):
         assert x.is_npu and x.dtype == dtype
 
 
-@pytest.mark.parametrize("name", TYPES)
+@pytest.mark.parametrize("name", sorted(legacy._STORED))
 def test_a_storage_type_makes_and_recognises_its_storages(name):
-    kind, dtype = getattr(torch.npu, f"{name}Storage"), legacy._TYPES[name]
+    kind, dtype = getattr(torch.npu, f"{name}Storage"), legacy._STORED[name]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch warns of them once per process
         storage = kind(5)
         assert storage.device.type == "npu" and len(storage) == 5
         assert storage.dtype == dtype and isinstance(storage, kind)
+        assert torch.zeros(1, dtype=dtype, device="npu").storage_type() is kind
         for refused in (kind.from_buffer, kind._new_with_weak_ptr):
             with pytest.raises(RuntimeError, match="Not available"):
                 refused()

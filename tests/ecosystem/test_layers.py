@@ -67,16 +67,34 @@ def test_transformer_decoder_and_whole():
     both_modules(model, torch.rand(2, 4, 8), torch.rand(2, 3, 8))
 
 
-def test_encoder_inference_fast_path_with_padding():
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.parametrize(
+    "lengths", [(4, 2), (3, 2), (4, 4)], ids=["one full", "none full", "no padding"]
+)
+def test_encoder_inference_fast_path_with_padding(lengths):
     encoder = nn.TransformerEncoder(
         nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 2
     ).eval()
-    padding = torch.tensor([[False] * 4, [False, False, True, True]])
+    padding = torch.arange(4) >= torch.tensor(lengths)[:, None]
 
     def run(x, padding):
         with torch.no_grad():
             own = copy.deepcopy(encoder).to(x.device)
-            return own(x, src_key_padding_mask=padding)[~padding]
+            return own(x, src_key_padding_mask=padding)
+
+    both(run, torch.rand(2, 4, 8), padding, **NEAR)
+
+
+def test_encoder_with_padding_on_the_left():
+    encoder = nn.TransformerEncoder(
+        nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 2
+    ).eval()
+    padding = torch.tensor([[False] * 4, [True, True, False, False]])
+
+    def run(x, padding):
+        with torch.no_grad():
+            own = copy.deepcopy(encoder).to(x.device)
+            return own(x, src_key_padding_mask=padding)
 
     both(run, torch.rand(2, 4, 8), padding, **NEAR)
 

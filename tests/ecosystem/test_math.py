@@ -66,6 +66,71 @@ def test_a_singular_matrix_is_an_error_as_on_cpu():
     torch.npu.synchronize()
 
 
+REFUSE_NAN = [
+    linalg.svd, linalg.svdvals, linalg.matrix_rank, linalg.pinv, linalg.cond,
+    linalg.eig, linalg.eigh, linalg.eigvalsh, linalg.cholesky,
+    torch.svd, torch.cholesky, torch.pca_lowrank,
+    lambda a: linalg.norm(a, 2), lambda a: linalg.norm(a, "nuc"),
+    lambda a: linalg.svdvals(a, out=torch.empty(0, device=a.device)),
+    lambda a: linalg.svd(a.expand(2, 3, 3), full_matrices=False),
+    lambda a: linalg.svd(a.requires_grad_()),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("function", REFUSE_NAN)
+def test_a_decomposition_refuses_what_it_refuses_on_cpu_at_the_call(function):
+    said = []
+    for device in ("cpu", "npu"):
+        matrix = torch.full((3, 3), float("nan"), device=device)
+        with pytest.raises(RuntimeError) as caught:
+            function(matrix)
+        said.append((caught.type, str(caught.value).splitlines()[0]))
+    assert said[0] == said[1]
+    torch.npu.synchronize()  # nothing fails later
+
+
+@pytest.mark.filterwarnings("ignore:torch.cholesky is deprecated")
+@pytest.mark.parametrize("function", [linalg.svdvals, linalg.eigvalsh, torch.cholesky])
+def test_a_decomposition_is_captured(function):
+    x = SQUARE.npu()
+    function(x)
+    graph = torch.npu.NPUGraph()
+    with torch.npu.graph(graph):
+        values = function(x)
+    x.mul_(2)
+
+    graph.replay()
+
+    torch.testing.assert_close(values.cpu(), function(SQUARE * 2))
+
+
+@pytest.mark.parametrize("dtype", [None, torch.float64, torch.float16])
+@pytest.mark.parametrize("length", [0, 1, 2, 5, 64])
+def test_windows(length, dtype):
+    def windows(x):
+        options = {"device": x.device, "dtype": dtype}
+        yield torch.hann_window(length, **options)
+        for periodic in (True, False):
+            yield torch.kaiser_window(length, periodic, **options)
+            yield torch.kaiser_window(length, periodic, 5.5, **options)
+
+    for _ in range(2):
+        both(lambda x: list(windows(x)), SQUARE, rtol=0, atol=0)
+
+
+def test_a_window_is_captured_and_written_into():
+    out = torch.empty(6, device="npu")
+    torch.kaiser_window(6, device="npu")
+    graph = torch.npu.NPUGraph()
+    with torch.npu.graph(graph):
+        window = torch.kaiser_window(6, device="npu")
+    graph.replay()
+    torch.ops.aten.kaiser_window.out(6, out=out)
+
+    for found in (window, out):
+        assert torch.equal(found.cpu(), torch.kaiser_window(6))
+
+
 @pytest.mark.parametrize(
     "function",
     [

@@ -32,24 +32,6 @@ def sobol(*parts: str) -> Any:
     return run, (state, torch.ones(3, dtype=torch.int64), lower)
 
 
-def int8_weight(name: str) -> Any:
-    def run(x: Tensor, weight: Tensor, bias: Tensor) -> Any:
-        quantized, offsets, scale, zero = aten.fbgemm_linear_quantize_weight(weight)
-        packed = aten.fbgemm_pack_quantized_matrix(quantized.cpu())
-        linear = getattr(aten, name)
-        return linear(x, quantized, packed, offsets, scale, zero, bias)
-
-    return run, LINEAR
-
-
-def fp16_weight(name: str) -> Any:
-    def run(x: Tensor, weight: Tensor, bias: Tensor) -> Any:
-        packed = aten.fbgemm_pack_gemm_matrix_fp16(weight.cpu())
-        return getattr(aten, name)(x, packed, bias)
-
-    return run, LINEAR
-
-
 def grid_sampler(x: Tensor, grid: Tensor) -> Tensor:
     return aten._grid_sampler_2d_cpu_fallback(x, grid, 0, 0, False)
 
@@ -71,7 +53,6 @@ def range_out(out: Tensor) -> Tensor:
 
 
 WEIGHT = numbers(4, 8)
-LINEAR = (numbers(5, 8, seed=1), WEIGHT, numbers(4, seed=2))
 GRID = numbers(2, 5, 6, 2).clamp(-1, 1)
 IMAGE = numbers(2, 3, 7, 7)
 ROWS = torch.tensor([True, False, True, True])
@@ -85,10 +66,6 @@ CASES = {
     "sobol": sobol(),
     "sobol_scrambled": sobol("scramble", "forward"),
     "quantize_weight": (aten.fbgemm_linear_quantize_weight, (WEIGHT,)),
-    "int8_weight": int8_weight("fbgemm_linear_int8_weight"),
-    "int8_weight_fp32": int8_weight("fbgemm_linear_int8_weight_fp32_activation"),
-    "fp16_weight": fp16_weight("fbgemm_linear_fp16_weight"),
-    "fp16_weight_fp32": fp16_weight("fbgemm_linear_fp16_weight_fp32_activation"),
     "range": (range_out, (torch.zeros(5),)),
 }
 
@@ -123,8 +100,18 @@ def test_a_gradient_goes_through_the_fallback_of_grid_sampler():
     )
 
 
-@pytest.mark.parametrize("name", ["gemm_matrix_fp16", "quantized_matrix"])
-def test_a_weight_is_packed_on_cpu_only(name):
-    pack = getattr(aten, f"fbgemm_pack_{name}")
-    with pytest.raises(NotImplementedError, match="call it with a tensor on cpu"):
-        pack(torch.zeros(4, 8, device="npu"))
+PACKED = {
+    "fbgemm_pack_gemm_matrix_fp16": lambda call, w: call(w),
+    "fbgemm_pack_quantized_matrix": lambda call, w: call(w.to(torch.int8)),
+    "fbgemm_linear_fp16_weight": lambda call, w: call(w, w.cpu(), w[0]),
+    "fbgemm_linear_int8_weight": lambda call, w: call(
+        w, w, w.cpu(), w[0], 1.0, 0, w[0]
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PACKED)
+def test_packed_weights_are_of_the_host(name):
+    weight = torch.zeros(4, 8, device="npu")
+    with pytest.raises(NotImplementedError, match="call it with tensors on cpu"):
+        PACKED[name](getattr(aten, name), weight)

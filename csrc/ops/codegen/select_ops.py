@@ -67,6 +67,9 @@ BY_HAND = {
     "_test_functorch_fallback", "_foobar", "_nested_view_from_buffer",
     "_nested_from_padded",
     "mkldnn_rnn_layer", "mkldnn_rnn_layer_backward",
+    "_linalg_svd", "_linalg_svd.U", "_linalg_eigh", "_linalg_eigh.eigenvalues",
+    "linalg_eig", "linalg_eig.out", "_linalg_eigvals", "linalg_eigvals.out",
+    "cholesky", "cholesky.out",
 }  # fmt: skip
 
 # Functional forms that may run the out kernel straight into their result. Not

@@ -8,11 +8,13 @@
 #include <ATen/ops/conj_physical.h>
 #include <ATen/ops/convolution.h>
 #include <ATen/ops/convolution_backward.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/matmul_native.h>
 #include <ATen/ops/max_pool1d.h>
 #include <ATen/ops/max_pool1d_native.h>
 #include <ATen/ops/mul.h>
+#include <ATen/ops/native_batch_norm.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/zeros_like.h>
 #include <torch/library.h>
@@ -136,6 +138,19 @@ at::Tensor& conj_physical_(at::Tensor& self) {
   return self.is_complex() ? at::conj_physical_out(self, self) : self;
 }
 
+// Goes through the dispatcher; torch's calls the cpu kernel by its name.
+std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> batch_norm_no_update(
+    const at::Tensor& input, const std::optional<at::Tensor>& weight,
+    const std::optional<at::Tensor>& bias,
+    const std::optional<at::Tensor>& mean,
+    const std::optional<at::Tensor>& variance, double momentum, double eps) {
+  auto [out, save_mean, save_variance] =
+      at::native_batch_norm(input, weight, bias, mean, variance,
+                            /*training=*/false, momentum, eps);
+  return {out, save_mean, save_variance,
+          at::empty({0}, input.options().dtype(at::kByte))};
+}
+
 // torch's tracer skips `convolution` and expects `_convolution` to be called
 // inside of it, which comes back here through convolution_overrideable.
 void convolution(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
@@ -150,13 +165,6 @@ void convolution(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   traced.callBoxed(stack);
 }
 
-// TransformerEncoder asks this before it makes strided nested tensors, most of
-// whose operators would wait here. After a no it pads instead.
-bool nested_tensor_from_mask_left_aligned(const at::Tensor&,
-                                          const at::Tensor&) {
-  return false;
-}
-
 torch::CppFunction boxed() {
   return torch::CppFunction::makeFromBoxedFunction<&call_boxed>();
 }
@@ -165,10 +173,9 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("native_dropout", TORCH_FN(native_dropout));
   m.impl("convolution",
          torch::CppFunction::makeFromBoxedFunction<&convolution>());
-  m.impl("_nested_tensor_from_mask_left_aligned",
-         TORCH_FN(nested_tensor_from_mask_left_aligned));
   m.impl("matmul.out", TORCH_FN(matmul_out));
   m.impl("conj_physical_", TORCH_FN(conj_physical_));
+  m.impl("_batch_norm_no_update", TORCH_FN(batch_norm_no_update));
   m.impl("convolution_overrideable", TORCH_FN(convolution_overrideable));
   m.impl("convolution_backward_overrideable",
          TORCH_FN(convolution_backward_overrideable));

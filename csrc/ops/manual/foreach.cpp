@@ -1,11 +1,15 @@
-// The operators on lists of tensors, which optimizers use: each is one task.
+// The operators on lists of tensors, which optimizers use: each is one task,
+// and with out= a copy to each tensor.
 //
 // Some have kernels of their own, for optimizers whose step a graph may
 // capture. Such an optimizer counts its steps on the device, in one 0-dim
 // tensor per parameter, and for each of these torch's cpu kernel makes a tensor
 // of the scalar and dispatches three times.
 
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/native/ForeachUtils.h>
+#include <ATen/native/Resize.h>
 #include <ATen/ops/pow.h>
 #include <ATen/ops/sqrt.h>
 #include <torch/library.h>
@@ -15,6 +19,7 @@
 
 #include "csrc/ops/boxed.h"
 #include "csrc/ops/frame.h"
+#include "csrc/torch/tensor.h"
 
 namespace npu {
 namespace {
@@ -88,15 +93,13 @@ void run_pow(Frame& frame) {
 // Autograd bumps the version of a written tensor argument before the call gets
 // here, but not those of a list's tensors: cpu's kernels do that themselves,
 // once for each entry of the list.
-template <bool first>
-void call_writing(const c10::OperatorHandle& handle, torch::jit::Stack* stack) {
+void call_in_list(const c10::OperatorHandle& handle, torch::jit::Stack* stack) {
   const size_t n = handle.schema().arguments().size();
-  const c10::IValue written = (*stack)[stack->size() - (first ? n : 1)];
+  const c10::IValue written = torch::jit::last(*stack, n)[0];
   // Outside of inference mode this raises for a tensor that was made in it.
-  if (first)
-    for (const c10::IValue& element : written.toListRef())
-      if (const at::Tensor& t = element.toTensor(); t.is_inference())
-        t.unsafeGetTensorImpl()->bump_version();
+  for (const c10::IValue& element : written.toListRef())
+    if (const at::Tensor& t = element.toTensor(); t.is_inference())
+      t.unsafeGetTensorImpl()->bump_version();
   call_boxed(handle, stack);
   for (const c10::IValue& element : written.toListRef()) {
     const at::Tensor& t = element.toTensor();
@@ -104,11 +107,69 @@ void call_writing(const c10::OperatorHandle& handle, torch::jit::Stack* stack) {
   }
 }
 
+// Takes the lists' factors in a tensor of the host, where torch wants it: a
+// number for each entry of the lists.
+void call_with_factors(const c10::OperatorHandle& handle,
+                       torch::jit::Stack* stack) {
+  const at::Tensor factors = stack->back().toTensor();
+  const std::string& name = handle.operator_name().name;
+  const bool in_place = name.ends_with("_");
+  // Factors on the device are read by the task.
+  if (!factors.device().is_cpu())
+    return in_place ? call_in_list(handle, stack) : call_boxed(handle, stack);
+  const size_t n = handle.schema().arguments().size();
+  const int64_t lists = torch::jit::last(*stack, n)[0].toListRef().size();
+  c10::impl::GenericList numbers(c10::NumberType::get());
+  for (const at::Scalar& s :
+       at::native::convert_tensor_to_scalar_list(factors, lists))
+    numbers.push_back(s);
+  stack->back() = std::move(numbers);
+  c10::Dispatcher::singleton()
+      .findSchemaOrThrow(name.c_str(), "ScalarList")
+      .redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
+                       stack);
+}
+
+// Calls the form without out= and copies its results. torch does so, too, but
+// counts as a write that it resizes a tensor of a device that is not its own.
+void call_out(const c10::OperatorHandle& handle, torch::jit::Stack* stack) {
+  const c10::OperatorName& name = handle.operator_name();
+  const std::string overload =
+      name.overload_name == "out"
+          ? ""
+          : name.overload_name.substr(0, name.overload_name.rfind("_out"));
+  const std::vector<at::Tensor> outs = torch::jit::pop(*stack).toTensorVector();
+  const at::AutoDispatchBelowADInplaceOrView guard;
+  c10::Dispatcher::singleton()
+      .findSchemaOrThrow(name.name.c_str(), overload.c_str())
+      .callBoxed(stack);
+  const auto results = torch::jit::pop(*stack).toTensorVector();
+  for (size_t i = 0; i < outs.size(); ++i) {
+    const at::Tensor& out = outs[i];
+    if (at::native::resize_output_check(out, results[i].sizes())) {
+      if (is_npu(out))
+        resize_tensor(out, results[i].sizes());
+      else
+        out.resize_(results[i].sizes());
+    }
+    out.copy_(results[i]);
+    if (!out.is_inference()) out.unsafeGetTensorImpl()->bump_version();
+  }
+}
+
+bool takes_factors(const c10::OperatorName& name) {
+  return name.overload_name == "Tensor" &&
+         (name.name.starts_with("aten::_foreach_addcdiv") ||
+          name.name.starts_with("aten::_foreach_addcmul"));
+}
+
 torch::CppFunction kernel_of(const c10::OperatorName& name) {
+  if (takes_factors(name))
+    return torch::CppFunction::makeFromBoxedFunction<&call_with_factors>();
   if (name.name.ends_with("_"))
-    return torch::CppFunction::makeFromBoxedFunction<&call_writing<true>>();
+    return torch::CppFunction::makeFromBoxedFunction<&call_in_list>();
   if (name.overload_name.ends_with("out"))
-    return torch::CppFunction::makeFromBoxedFunction<&call_writing<false>>();
+    return torch::CppFunction::makeFromBoxedFunction<&call_out>();
   return torch::CppFunction::makeFromBoxedFunction<&call_boxed>();
 }
 

@@ -7,6 +7,7 @@
 #include <torch/library.h>
 
 #include <tuple>
+#include <vector>
 
 namespace npu {
 namespace {
@@ -22,13 +23,21 @@ Tensor bias_gradient(const Tensor& gates, bool has_bias) {
   return has_bias ? gates.sum(0, /*keepdim=*/false) : Tensor();
 }
 
+std::vector<Tensor> side_by_side(const Tensor& gates, int64_t n) {
+  TORCH_CHECK(gates.dim() == 2 && gates.size(1) % n == 0, "Expected ", n,
+              " gates side by side in a matrix, but got a tensor of shape ",
+              gates.sizes());
+  return gates.chunk(n, 1);
+}
+
 // Returns hidden, cell, and the activated gates for backward.
 std::tuple<Tensor, Tensor, Tensor> lstm_cell(
     const Tensor& input_gates, const Tensor& hidden_gates, const Tensor& cell,
     const OptionalTensor& input_bias, const OptionalTensor& hidden_bias) {
-  const auto gates = with_bias(input_gates, input_bias)
-                         .add(with_bias(hidden_gates, hidden_bias))
-                         .chunk(4, 1);
+  const auto gates =
+      side_by_side(with_bias(input_gates, input_bias)
+                       .add(with_bias(hidden_gates, hidden_bias)),
+                   4);
   const Tensor in = gates[0].sigmoid(), forget = gates[1].sigmoid();
   const Tensor update = gates[2].tanh(), out = gates[3].sigmoid();
   const Tensor next = forget.mul(cell).add_(in.mul(update));
@@ -39,7 +48,7 @@ std::tuple<Tensor, Tensor, Tensor> lstm_cell_backward(
     const OptionalTensor& grad_hidden, const OptionalTensor& grad_cell,
     const Tensor& cell, const Tensor& next, const Tensor& workspace,
     bool has_bias) {
-  const auto g = workspace.chunk(4, 1);
+  const auto g = side_by_side(workspace, 4);
   const Tensor &in = g[0], &forget = g[1], &update = g[2], &out = g[3];
   const Tensor squashed = next.tanh();
   Tensor grad_next;
@@ -68,8 +77,8 @@ std::tuple<Tensor, Tensor> gru_cell(const Tensor& input_gates,
                                     const Tensor& hidden,
                                     const OptionalTensor& input_bias,
                                     const OptionalTensor& hidden_bias) {
-  const auto x = with_bias(input_gates, input_bias).chunk(3, 1);
-  const auto h = with_bias(hidden_gates, hidden_bias).chunk(3, 1);
+  const auto x = side_by_side(with_bias(input_gates, input_bias), 3);
+  const auto h = side_by_side(with_bias(hidden_gates, hidden_bias), 3);
   const Tensor reset = x[0].add(h[0]).sigmoid_();
   const Tensor update = x[1].add(h[1]).sigmoid_();
   const Tensor fresh = x[2].add(h[2].mul(reset)).tanh_();
@@ -79,7 +88,7 @@ std::tuple<Tensor, Tensor> gru_cell(const Tensor& input_gates,
 
 std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> gru_cell_backward(
     const Tensor& grad, const Tensor& workspace, bool has_bias) {
-  const auto w = workspace.chunk(5, 1);
+  const auto w = side_by_side(workspace, 5);
   const Tensor &reset = w[0], &update = w[1], &fresh = w[2], &hidden = w[3];
   const Tensor grad_fresh = grad.mul(1 - update).mul_(1 - fresh.pow(2));
   const Tensor grad_update =

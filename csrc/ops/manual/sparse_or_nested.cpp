@@ -159,10 +159,12 @@ TORCH_LIBRARY_IMPL(aten, NestedTensorPrivateUse1, m) {
   register_like<c10::DispatchKey::NestedTensorCPU>(m, kOnPartsOfNested);
 }
 
-// Makes a nested tensor from a padded one on the device and sizes on the host.
+// Make a nested tensor from a padded one, or from all values, on the device and
+// sizes on the host.
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("_nested_from_padded", torch::CppFunction::makeFromBoxedFunction<
-                                    &on_parts<c10::DispatchKey::CPU>>());
+  for (const char* name : {"_nested_from_padded", "_nested_view_from_buffer"})
+    m.impl(name, torch::CppFunction::makeFromBoxedFunction<
+                     &on_parts<c10::DispatchKey::CPU>>());
 }
 
 }  // namespace

@@ -29,6 +29,8 @@ std::vector<int64_t> reduced(const Tensor& t) {
 
 // Reshapes one value per channel so that it broadcasts against `like`.
 Tensor per_channel(const Tensor& values, const Tensor& like) {
+  TORCH_CHECK(like.dim() > 1, "Expected an input with a dimension of channels ",
+              "behind that of the batch, but got shape ", like.sizes());
   std::vector<int64_t> shape(size_t(like.dim()), 1);
   shape[1] = values.numel();
   return values.reshape(shape);

@@ -22,19 +22,19 @@ constexpr const char* kTouchMemory[] = {
     "_sobol_engine_initialize_state_",
     "_sobol_engine_scramble_",
     "choose_qparams_optimized",
+    "fbgemm_linear_quantize_weight",
+    "range.out_",
+};
+
+// A packed weight is an object of the host in the place of a tensor's values,
+// which neither lies on a device nor is copied there.
+constexpr const char* kPackOnHost[] = {
     "fbgemm_linear_fp16_weight",
     "fbgemm_linear_fp16_weight.out",
     "fbgemm_linear_fp16_weight_fp32_activation",
     "fbgemm_linear_fp16_weight_fp32_activation.out",
     "fbgemm_linear_int8_weight",
     "fbgemm_linear_int8_weight_fp32_activation",
-    "fbgemm_linear_quantize_weight",
-    "range.out_",
-};
-
-// Their result's memory holds a pointer to an object, which a copy to the
-// device would leave behind.
-constexpr const char* kPackOnHost[] = {
     "fbgemm_pack_gemm_matrix_fp16",
     "fbgemm_pack_quantized_matrix",
     "fbgemm_pack_quantized_matrix.KN",
@@ -43,8 +43,8 @@ constexpr const char* kPackOnHost[] = {
 void refuse(const c10::OperatorHandle& op, torch::jit::Stack*) {
   TORCH_CHECK_NOT_IMPLEMENTED(
       false, "npu: ", op.operator_name(),
-      " packs its argument into an object of the host; call it with a tensor "
-      "on cpu. What takes the result takes other tensors on npu");
+      " is of weights that are packed for the host's processor; call it with "
+      "tensors on cpu");
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {

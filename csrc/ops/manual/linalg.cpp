@@ -1,0 +1,53 @@
+// Decompositions whose kernels refuse values, as of a matrix with a NaN. The
+// task that meets one could tell only later, and not as LinAlgError, so the
+// caller waits, as cuda's waits for what its kernels report. (Operators with
+// `_ex` in their names return what they met, and need not wait.)
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <torch/library.h>
+
+#include "csrc/engine/engine.h"
+#include "csrc/ops/boxed.h"
+#include "csrc/torch/tensor.h"
+
+namespace npu {
+namespace {
+
+constexpr const char* kRefuseValues[] = {
+    "_linalg_svd",     "_linalg_svd.U",
+    "_linalg_eigh",    "_linalg_eigh.eigenvalues",
+    "linalg_eig",      "linalg_eig.out",
+    "_linalg_eigvals", "linalg_eigvals.out",
+};
+// They refuse zeros, too, so that only a call of the program shows what they
+// return.
+constexpr const char* kRefuseZeros[] = {"cholesky", "cholesky.out"};
+
+bool is_captured(const at::Tensor& t) {
+  return is_npu(t) && current_stream(t.device().index()).sink();
+}
+
+template <c10::KernelFunction::BoxedKernelFunction* waiting>
+void call_refusing(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const at::Tensor matrix =
+      torch::jit::last(*stack, op.schema().arguments().size())[0].toTensor();
+  // What a graph captures has no values yet, and a replay has no caller.
+  if (is_captured(matrix)) return call_boxed(op, stack);
+  waiting(op, stack);
+}
+
+template <c10::KernelFunction::BoxedKernelFunction* waiting, size_t n>
+void register_refusing(torch::Library& m, const char* const (&names)[n]) {
+  // The note is read by codegen/tiers.py.
+  for (const char* name : names)
+    m.impl(name,
+           torch::CppFunction::makeFromBoxedFunction<&call_refusing<waiting>>()
+               .debug("the caller waits"));
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  register_refusing<&call_boxed_waiting>(m, kRefuseValues);
+  register_refusing<&call_boxed_waiting_and_learn>(m, kRefuseZeros);
+}
+
+}  // namespace
+}  // namespace npu
