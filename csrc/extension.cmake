@@ -117,6 +117,7 @@ add_library(npu_torch OBJECT
   ops/manual/foreach.cpp
   ops/manual/linalg.cpp
   ops/manual/lstm.cpp
+  ops/manual/quantized.cpp
   ops/manual/ranges.cpp
   ops/manual/rnn.cpp
   ops/manual/shallow_copy.cpp
@@ -157,7 +158,8 @@ npu_compile_together(npu_torch shapes
 npu_compile_together(npu_torch by_hand
   ops/manual/attention.cpp ops/manual/composites.cpp ops/manual/sparse_or_nested.cpp
   ops/manual/copy.cpp ops/manual/factory.cpp ops/manual/foreach.cpp
-  ops/manual/linalg.cpp ops/manual/lstm.cpp ops/manual/ranges.cpp
+  ops/manual/linalg.cpp ops/manual/lstm.cpp ops/manual/quantized.cpp
+  ops/manual/ranges.cpp
   ops/manual/rnn.cpp ops/manual/shallow_copy.cpp ops/manual/windows.cpp
   ops/manual/sync_batch_norm.cpp ops/manual/touches_memory.cpp)
 npu_compile_together(npu_torch first_calls

@@ -222,6 +222,9 @@ def empty_strided(
     sizes: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype, device: int
 ) -> torch.Tensor: ...
 
+# An operator has other kernels now; "namespace::name.overload", with the dot.
+def forget_operator(name: str) -> None: ...
+
 class Replayed:
     """A captured function. Inputs in `copied` are the graph's own tensors."""
 

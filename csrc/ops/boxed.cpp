@@ -93,10 +93,10 @@ std::map<std::string, Runner>& runners() {
   return *instance;
 }
 
-// How many schemas have been deregistered; a new one may have the address of an
-// old one. Relaxed: whoever calls an operator has synchronised with its
-// registration.
-std::atomic<uint64_t> departures{0};
+// How many operators were forgotten; the schema of a new one may have the
+// address of an old one's. Relaxed: whoever calls an operator has synchronised
+// with its registration.
+std::atomic<uint64_t> forgotten{0};
 
 std::string full_name(const c10::OperatorHandle& handle) {
   const c10::OperatorName& name = handle.operator_name();
@@ -124,17 +124,17 @@ class Ops {
     }
     return *op;
   }
-  void forget(const c10::OperatorHandle& handle) {
+  void forget(const std::string& full) {
     std::lock_guard lock(mutex_);
-    by_name_.erase(full_name(handle));
-    departures.fetch_add(1, std::memory_order_relaxed);
+    by_name_.erase(full);
+    forgotten.fetch_add(1, std::memory_order_relaxed);
   }
 
  private:
   struct Departures final : c10::OpRegistrationListener {
     void onOperatorRegistered(const c10::OperatorHandle&) override {}
     void onOperatorDeregistered(const c10::OperatorHandle& handle) override {
-      get().forget(handle);
+      get().forget(full_name(handle));
     }
   };
   // Listens until the process ends.
@@ -149,7 +149,7 @@ class Ops {
   std::map<std::string, const Op*> by_name_;
 };
 
-// One Op per registered schema.
+// One Op per registered operator, until it is forgotten.
 const Op& op_of(const c10::OperatorHandle& handle) {
   struct Known {
     const void* schema;
@@ -157,11 +157,11 @@ const Op& op_of(const c10::OperatorHandle& handle) {
   };
   constexpr size_t kKnown = 64;  // a power of two
   constinit thread_local std::array<Known, kKnown> known{};
-  constinit thread_local uint64_t of_departures = 0;
-  const uint64_t now = departures.load(std::memory_order_relaxed);
-  if (of_departures != now) [[unlikely]] {
+  constinit thread_local uint64_t of_forgotten = 0;
+  const uint64_t now = forgotten.load(std::memory_order_relaxed);
+  if (of_forgotten != now) [[unlikely]] {
     known.fill({});
-    of_departures = now;
+    of_forgotten = now;
   }
   const void* const schema = &handle.schema();
   // Bits that differ between neighbours on the heap.
@@ -296,6 +296,8 @@ void call_op(const Op& op, torch::jit::Stack& stack) {
   }
   call_cold(op, stack);
 }
+
+void forget_operator(const std::string& name) { Ops::get().forget(name); }
 
 void set_runner(std::string name, Runner run) {
   runners()[std::move(name)] = run;

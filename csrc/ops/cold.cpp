@@ -273,11 +273,14 @@ void call_unknown(const Op& op, torch::jit::Stack& stack) {
   if (call_on_each(schema, stack)) return;
   Stream& stream = usable_stream(common_device(op, stack));
   raise_if_failed(stream);
-  // An operator may have shapes but no cpu kernel: the call itself raises that,
-  // and not its task.
-  if (op.run == &run_boxed &&
-      !schema.handle.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU))
-    return call_sync(op, stack, stream);
+  // An operator may have shapes but no cpu kernel.
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      op.run != &run_boxed ||
+          schema.handle.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU),
+      "Could not run '", schema.full_name,
+      "' on npu: its kernels are those of cpu, and torch has none of this "
+      "operator there. Compute with other operators, or move the tensors to a "
+      "device that has it");
   if (writes_to_host(schema, stack)) return call_sync(op, stack, stream);
 
   const Overlap overlap = overlap_of(op, stack);

@@ -9,6 +9,7 @@
 #include "csrc/engine/stream_pools.h"
 #include "csrc/graph/capture.h"
 #include "csrc/memory/settings.h"
+#include "csrc/ops/boxed.h"
 #include "csrc/ops/launch.h"
 #include "csrc/ops/launch_state.h"
 #include "csrc/ops/trial.h"
@@ -87,6 +88,7 @@ PyMethodDef synchronize_def = {
 
 void bind_device(py::module_& m) {
   m.def("device_count", &device_count);
+  m.def("forget_operator", &forget_operator);
   m.def("reports_ends", [] { return driver().submit != nullptr; });
   m.def("is_initialized", [] { return initialized() && !in_bad_fork(); });
   m.def("in_bad_fork", &in_bad_fork);

@@ -52,9 +52,10 @@ History& history() {
 bool wants_stack(Stacks stacks, MemoryAction action) {
   switch (action) {
     case MemoryAction::kAlloc:
+      return stacks >= kState;
     case MemoryAction::kOutOfMemory:
     case MemoryAction::kSegmentAlloc:
-      return stacks >= kState;
+      return stacks >= kAllocations;
     case MemoryAction::kFreeRequested:
     case MemoryAction::kSegmentFree:
       return stacks >= kAll;
@@ -77,7 +78,11 @@ void record(const MemoryStep& step) {
   Entry dropped;  // destroyed without the lock: its stack needs the GIL
   Traceback dead;
   std::lock_guard lock(h.mutex);
-  if (step.action == MemoryAction::kAlloc) h.live[step.address] = entry.stack;
+  if (step.action == MemoryAction::kAlloc) {
+    h.live[step.address] = entry.stack;
+    // It goes with the memory.
+    if (stacks < kAllocations) entry.stack.reset();
+  }
   if (step.action == MemoryAction::kFreeRequested) {
     const auto at = h.live.find(step.address);
     if (at != h.live.end()) {

@@ -137,3 +137,22 @@ def test_history_leaves_out_what_is_to_be_skipped():
     ]
     with pytest.raises(RuntimeError, match="skip_actions"):
         torch.npu.memory._record_memory_history(skip_actions=["frees"])
+
+
+def test_the_context_state_keeps_the_stacks_of_memory_in_use_only(history):
+    torch.npu.memory._record_memory_history(context="state", clear_history=True)
+    x = torch.empty(3 * MIB, dtype=torch.uint8, device="npu")
+    freed = torch.empty(3 * MIB, dtype=torch.uint8, device="npu")
+    del freed
+    snapshot = torch.npu.memory._snapshot()
+
+    named = [
+        block["address"]
+        for segment in snapshot["segments"]
+        for block in segment["blocks"]
+        if any("test_the_context_state" in f["name"] for f in block["frames"])
+    ]
+    assert named == [x.data_ptr()]
+    steps = snapshot["device_traces"][0]
+    assert [step["action"] for step in steps if step["action"] == "alloc"]
+    assert not any(step["frames"] for step in steps)

@@ -327,3 +327,41 @@ def test_an_operator_that_is_defined_anew_is_another_one():
         two = defined("Tensor x, Tensor y", lambda x, y: x + y + 1)
         assert torch.ops.npu_anew.f(x, x).tolist() == [3, 3, 3]
         two._destroy()
+
+
+@pytest.mark.filterwarnings("ignore:Warning only once for all operators")
+@pytest.mark.parametrize("how", ["another library", "overridden", "fake alone"])
+def test_an_operator_whose_kernel_is_exchanged_has_the_new_ones_shapes(how):
+    def first(x: torch.Tensor) -> torch.Tensor:
+        return x + 1
+
+    def second(x: torch.Tensor) -> torch.Tensor:
+        return x[:2].double() + 5
+
+    name = "npu_exchanged::" + how.replace(" ", "_")
+    with torch.library._scoped_library("npu_exchanged", "FRAGMENT") as library:
+        library.define(f"{name.partition('::')[2]}(Tensor x) -> Tensor")
+        kernels = torch.library.Library("npu_exchanged", "IMPL")
+        (library if how == "overridden" else kernels).impl(name, first, "CPU")
+        torch.library.register_fake(name, lambda x: torch.empty_like(x), lib=kernels)
+        op = getattr(torch.ops.npu_exchanged, name.partition("::")[2])
+        x = torch.arange(4.0, device="npu")
+        for _ in range(3):
+            assert op(x).tolist() == [1, 2, 3, 4]
+        if how == "another library":
+            kernels._destroy()
+            kernels = torch.library.Library("npu_exchanged", "IMPL")
+            kernels.impl(name, second, "CPU")
+        else:
+            library.impl(name, second, "CPU", allow_override=True)
+        if how == "fake alone":
+            kernels._destroy()  # the caller waits from here on
+        else:
+            torch.library.register_fake(
+                name, lambda x: x.new_empty(2, dtype=torch.double), lib=kernels
+            )
+
+        for _ in range(3):
+            y = op(x)
+            assert y.dtype == torch.double and y.tolist() == [5, 6]
+        kernels._destroy()

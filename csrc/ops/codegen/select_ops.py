@@ -70,6 +70,9 @@ BY_HAND = {
     "_linalg_svd", "_linalg_svd.U", "_linalg_eigh", "_linalg_eigh.eigenvalues",
     "linalg_eig", "linalg_eig.out", "_linalg_eigvals", "linalg_eigvals.out",
     "cholesky", "cholesky.out",
+    "quantize_per_channel", "quantize_per_tensor", "quantize_per_tensor.tensor_qparams",
+    "quantize_per_tensor.tensors", "quantize_per_tensor_dynamic",
+    "_make_per_channel_quantized_tensor", "_make_per_tensor_quantized_tensor",
 }  # fmt: skip
 
 # Functional forms that may run the out kernel straight into their result. Not

@@ -151,6 +151,19 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> batch_norm_no_update(
           at::empty({0}, input.options().dtype(at::kByte))};
 }
 
+// torch's shares the memory until somebody writes it, which the allocator of
+// host memory lets it do.
+at::Tensor lazy_clone(const at::Tensor& self) { return self.clone(); }
+
+// torch has it for its own accelerators; reference implementations call it.
+const at::Tensor& resize_output_(const at::Tensor& self, at::IntArrayRef size,
+                                 c10::Device device) {
+  TORCH_CHECK(self.device() == device, "out Tensor doesn't have the correct ",
+              "device set: it is on ", self.device(), ", expected ", device);
+  if (at::native::resize_output_check(self, size)) resize_tensor(self, size);
+  return self;
+}
+
 // torch's tracer skips `convolution` and expects `_convolution` to be called
 // inside of it, which comes back here through convolution_overrideable.
 void convolution(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
@@ -175,6 +188,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
          torch::CppFunction::makeFromBoxedFunction<&convolution>());
   m.impl("matmul.out", TORCH_FN(matmul_out));
   m.impl("conj_physical_", TORCH_FN(conj_physical_));
+  m.impl("_lazy_clone", TORCH_FN(lazy_clone));
+  m.impl("_resize_output_", TORCH_FN(resize_output_));
   m.impl("_batch_norm_no_update", TORCH_FN(batch_norm_no_update));
   m.impl("convolution_overrideable", TORCH_FN(convolution_overrideable));
   m.impl("convolution_backward_overrideable",

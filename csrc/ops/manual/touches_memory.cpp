@@ -40,7 +40,7 @@ constexpr const char* kPackOnHost[] = {
     "fbgemm_pack_quantized_matrix.KN",
 };
 
-void refuse(const c10::OperatorHandle& op, torch::jit::Stack*) {
+void refuse_packed(const c10::OperatorHandle& op, torch::jit::Stack*) {
   TORCH_CHECK_NOT_IMPLEMENTED(
       false, "npu: ", op.operator_name(),
       " is of weights that are packed for the host's processor; call it with "
@@ -54,8 +54,9 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
         torch::CppFunction::makeFromBoxedFunction<&call_boxed_waiting>().debug(
             "the caller waits"));
   for (const char* name : kPackOnHost)
-    m.impl(name, torch::CppFunction::makeFromBoxedFunction<&refuse>().debug(
-                     "refused"));
+    m.impl(name,
+           torch::CppFunction::makeFromBoxedFunction<&refuse_packed>().debug(
+               "refused"));
 }
 
 }  // namespace

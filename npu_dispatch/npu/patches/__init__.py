@@ -7,6 +7,7 @@ from npu_dispatch.npu.patches import (
     data_parallel,
     dlpack,
     global_state,
+    kernels,
     lazy_modules,
     multiprocessing,
     profiled_memory,
@@ -20,6 +21,7 @@ def apply() -> None:
     cross_entropy.sum_as_on_cpu()
     dlpack.name_the_device()
     global_state.keep_in_order()
+    kernels.tell_of_new_ones()
     profiled_memory.report_to_profiles()
     data_parallel.serve_torch()
     lazy_modules.let_them_move()
