@@ -39,6 +39,7 @@ add_custom_command(
 
 add_library(npu_torch OBJECT
   torch/allocator.cpp
+  torch/backward.cpp
   torch/c_api.cpp
   torch/pluggable_memory.cpp
   torch/sparse_or_nested.cpp

@@ -98,6 +98,8 @@ bool launch_into(Key& key, Place place,
 
 }  // namespace
 
+void set_up_thread() { const KeyScope first; }
+
 Key& KeyScope::enter() {
   thread_local ThreadState state;
   Key& key = *state.free;

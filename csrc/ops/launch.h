@@ -11,6 +11,10 @@
 
 namespace npu {
 
+// Sets what a thread otherwise gets at its first call of an operator: backward
+// runs on the thread that calls it. What is set later, stands.
+void set_up_thread();
+
 // Launches an encoded call whose plan is known: queues one task. False, with
 // nothing done: the caller has to use the cold path. `outs` receives the new
 // results; `generator` is the call's, null if it takes none. Throws, with

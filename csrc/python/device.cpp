@@ -17,6 +17,7 @@
 #include "csrc/python/bindings.h"
 #include "csrc/python/def.h"
 #include "csrc/taskqueue/event.h"
+#include "csrc/torch/backward.h"
 #include "csrc/torch/device.h"
 #include "csrc/torch/error.h"
 #include "csrc/torch/generator.h"
@@ -88,6 +89,8 @@ PyMethodDef synchronize_def = {
 
 void bind_device(py::module_& m) {
   m.def("device_count", &device_count);
+  m.def("set_up_thread", &set_up_thread);
+  m.def("drop_unfinished_backward", &drop_unfinished_backward);
   m.def("forget_operator", &forget_operator);
   m.def("reports_ends", [] { return driver().submit != nullptr; });
   m.def("is_initialized", [] { return initialized() && !in_bad_fork(); });

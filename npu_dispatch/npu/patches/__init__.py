@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from npu_dispatch.npu.patches import (
+    backward,
     cross_entropy,
     data_parallel,
     dlpack,
@@ -18,6 +19,7 @@ __all__ = ["apply"]
 
 def apply() -> None:
     """Make all changes; to be called once, when torch knows the device."""
+    backward.leave_nothing()
     cross_entropy.sum_as_on_cpu()
     dlpack.name_the_device()
     global_state.keep_in_order()
