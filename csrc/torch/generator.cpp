@@ -172,8 +172,9 @@ at::Generator seeded_generator(RandomSeed seed) {
   thread_local at::Generator generator =
       at::make_generator<at::CPUGeneratorImpl>();
   std::lock_guard lock(generator.mutex());
-  if (!seed.offset) {
-    // The first draw after seeding gives what the cpu gives for that seed.
+  if (!seed.offset && seed.seed <= UINT32_MAX) {
+    // The first draw after seeding gives what the cpu gives for that seed. Of a
+    // seed with more bits the cpu takes no notice of those.
     generator.set_current_seed(seed.seed);
     return generator;
   }

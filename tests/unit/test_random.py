@@ -31,6 +31,15 @@ def test_torch_manual_seed_seeds_the_device():
     assert torch.npu.initial_seed() == 11
 
 
+def test_all_64_bits_of_a_seed_count():
+    drawn = []
+    for seed in (0, 1, 1 << 32, 2 << 32, 1 << 63):
+        torch.npu.manual_seed(seed)
+        drawn.append(torch.rand(10, device="npu").tolist())
+
+    assert len({tuple(numbers) for numbers in drawn}) == len(drawn)
+
+
 def test_two_draws_differ():
     torch.npu.manual_seed(0)
 
