@@ -6,6 +6,9 @@
 
 namespace npu {
 
+// Whether the machine has what oneDNN needs to compute in bfloat16.
+bool has_wide_vectors();
+
 // A task of such an operator tries these first. True: the task is done.
 bool run_half_mm_out(Frame& f);
 bool run_half_bmm_out(Frame& f);

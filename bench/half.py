@@ -1,0 +1,101 @@
+"""What products and convolutions of float16 cost on npu, against float32.
+
+torch's cpu kernels use no vector instructions for most of them, so that the device
+converts, computes in float32 and converts back (csrc/ops/half_products.cpp). Blocks of
+both types alternate. `cpu_ratio` is the same on cpu, without a goal.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from _harness import at_most, bench, emit
+from _peers import timed_block
+from torch import Tensor
+
+# rows, what is summed over, columns
+SIZES = {"1x512x512": (1, 512, 512), "64x512x512": (64, 512, 512)}
+CHANNELS = (8, 64)
+WARM_UPS = 2
+BLOCK_S = 0.01
+
+
+def laid_out(t: Tensor, transposed: bool) -> Tensor:
+    return t.t().contiguous().t() if transposed else t
+
+
+def product(
+    size: tuple[int, int, int], layout: tuple[bool, bool], like: Tensor
+) -> Callable[[], object]:
+    rows, between, columns = size
+    a = laid_out(torch.randn(rows, between).to(like), layout[0])
+    b = laid_out(torch.randn(between, columns).to(like), layout[1])
+    return lambda: torch.mm(a, b)
+
+
+def convolution(channels: int, like: Tensor) -> Callable[[], object]:
+    x = torch.randn(4, channels, 32, 32).to(like)
+    weight = torch.randn(channels, channels, 3, 3).to(like)
+    return lambda: F.conv2d(x, weight, padding=1)
+
+
+def cases() -> dict[str, Callable[[Tensor], Callable[[], object]]]:
+    found: dict[str, Callable[[Tensor], Callable[[], object]]] = {}
+    for name, size in SIZES.items():
+        for a in (False, True):
+            for b in (False, True):
+                case = f"mm_{name}_{'t' if a else 'n'}{'t' if b else 'n'}"
+                found[case] = lambda like, s=size, a=a, b=b: product(s, (a, b), like)
+    for channels in CHANNELS:
+        found[f"conv2d_{channels}"] = lambda like, c=channels: convolution(c, like)
+    return found
+
+
+def ratio_of(
+    make: Callable[[Tensor], Callable[[], object]], device: str, repetitions: int
+) -> tuple[float, float]:
+    """Return the median of float16's over float32's time, and float16's in us."""
+    calls = [
+        make(torch.zeros(1, dtype=dtype, device=device))
+        for dtype in (torch.float16, torch.float32)
+    ]
+    counts = [
+        max(1, round(BLOCK_S * 1e6 / timed_block(call, 3, device).total))
+        for call in calls
+    ]
+    pairs = []
+    for repetition in range(repetitions + WARM_UPS):
+        times = [
+            timed_block(call, count, device).total
+            for call, count in zip(calls, counts, strict=True)
+        ]
+        if repetition >= WARM_UPS:
+            pairs.append(times)
+    ratio = statistics.median(half / single for half, single in pairs)
+    return ratio, statistics.median(half for half, _ in pairs)
+
+
+@bench(repetitions=(15, 7, 1))
+def main(repetitions: int, only: str) -> None:
+    """Print a JSON line per layout."""
+    for case, make in cases().items():
+        if only not in case:
+            continue
+        npu, us = ratio_of(make, "npu", repetitions)
+        cpu, _ = ratio_of(make, "cpu", max(1, repetitions // 3))
+        emit(
+            case=case,
+            ratio=round(npu, 3),
+            cpu_ratio=round(cpu, 3),
+            npu_us=round(us, 1),
+            kept=repetitions,
+            warm_ups=WARM_UPS,
+            goals={"ratio": at_most(1.5)},
+        )
+
+
+if __name__ == "__main__":
+    main()
