@@ -11,6 +11,7 @@ from npu_dispatch.npu.patches import (
     kernels,
     lazy_modules,
     multiprocessing,
+    printing,
     profiled_memory,
 )
 
@@ -28,3 +29,4 @@ def apply() -> None:
     data_parallel.serve_torch()
     lazy_modules.let_them_move()
     multiprocessing.serve()
+    printing.copy_once()
