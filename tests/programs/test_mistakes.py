@@ -97,8 +97,8 @@ def test_numpy_is_told_to_copy_to_the_host(ask):
 @pytest.mark.parametrize(
     ("what", "do"),
     [
-        ("masked_select", print),
-        ("masked_select", repr),
+        ("copy_ from the device", print),
+        ("copy_ from the device", repr),
         ("item", lambda y: y.sum().item()),
         (r"bool\(\)", lambda y: bool(y.sum() > 0)),
         ("non_blocking=True", lambda y: y.cpu()),
