@@ -115,7 +115,7 @@ for _ in range(5):
     with npu.stream(s):
         far.copy_(big_pinned, non_blocking=True)
         first = s.record_event()
-        for _ in range(3):
+        for _ in range(12):  # longer than a thread that is ready has to wait
             far.copy_(big_pinned, non_blocking=True)
     first.synchronize()
     t.wait_stream(s)
