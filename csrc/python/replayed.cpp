@@ -103,6 +103,11 @@ class Replayed {
     Overwrites& overwrites = *graph_.body()->overwrites;
     if (overwrites.any_held()) return py::none();
     overwrites.wait_for_borrowers(stream);
+    // A block's own stream is never noted as a borrower, and that of a result
+    // is the capture's, which a user's stream may be, too.
+    for (const Lane& lane : graph_.body()->lanes)
+      if (lane.stream != &stream && !lane.stream->idle())
+        stream.wait_for(*lane.stream, lane.stream->tail());
     {
       const at::AutoDispatchBelowADInplaceOrView below_autograd;
       for (const Copied& c : copied_) {
