@@ -1,9 +1,9 @@
 // Computes in float32 those convolutions of float16 and bfloat16 for which
 // torch's cpu kernels use no vector instructions: they take 30 to 170 times as
 // long as in float32. Weights and images are converted, which takes a small
-// part of that time.
+// part of that time. Backward is cpu's: its gradients of a bias are rounded
+// otherwise.
 #include <ATen/ops/convolution.h>
-#include <ATen/ops/convolution_backward.h>
 
 #include "csrc/ops/boxed.h"
 #include "csrc/ops/frame.h"
@@ -32,24 +32,8 @@ void run_convolution(Frame& f) {
                                  f.ints(7), f.integer(8)));
 }
 
-void run_convolution_backward(Frame& f) {
-  const bool transposed = f.boolean(7);
-  if (!goes_through_float(f.tensor(0), transposed)) return run_boxed(f);
-  const auto found = at::convolution_backward(
-      wide(f.tensor(0)), wide(f.tensor(1)), wide(f.tensor(2)), f.opt_ints(3),
-      f.ints(4), f.ints(5), f.ints(6), transposed, f.ints(8), f.integer(9),
-      f.booleans<3>(10));
-  std::vector<at::Tensor> gradients;
-  for (const at::Tensor& gradient :
-       {std::get<0>(found), std::get<1>(found), std::get<2>(found)})
-    gradients.push_back(
-        gradient.defined() ? gradient.to(f.tensor(0).scalar_type()) : gradient);
-  f.store(std::move(gradients));
-}
-
 const bool registered = [] {
   set_runner("aten::convolution.", &run_convolution);
-  set_runner("aten::convolution_backward.", &run_convolution_backward);
   return true;
 }();
 
