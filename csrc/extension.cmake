@@ -51,6 +51,7 @@ add_library(npu_torch OBJECT
   torch/guard.cpp
   torch/hooks.cpp
   torch/kernel_threads.cpp
+  torch/kernel_warnings.cpp
   torch/replay_results.cpp
   torch/kineto.cpp
   torch/profiler_stubs.cpp

@@ -20,6 +20,7 @@
 #include "csrc/ops/widened.h"
 #include "csrc/torch/device.h"
 #include "csrc/torch/error.h"
+#include "csrc/torch/kernel_warnings.h"
 #include "csrc/torch/tensor.h"
 
 namespace npu {
@@ -255,7 +256,9 @@ void call_waiting_and_learn(const Op& op, torch::jit::Stack& stack) {
   Stream& stream = usable_stream(common_device(op, stack));
   raise_if_failed(stream);
   const Overlap overlap = overlap_of(op, stack);
+  FirstCallWarnings warnings;
   const std::optional<Inferred> found = infer(op, stack, bool(overlap));
+  warnings.runs();
   if (!found || overlap.degree == Overlap::Degree::kUnusual)
     return call_sync(op, stack, stream);
   const CallKind kind = kind_of(op, stack, overlap);
@@ -287,15 +290,19 @@ void call_unknown(const Op& op, torch::jit::Stack& stack) {
   if (op.meta == Meta::kElementWise && !overlap &&
       launch_by_sizes(stream, op, stack))
     return;
+  FirstCallWarnings warnings;
   const bool by_trial = op.meta == Meta::kNone;
   std::optional<Inferred> found = by_trial ? infer_by_trial(op, stack, overlap)
                                            : infer(op, stack, bool(overlap));
+  warnings.again();
   if (!found) {
+    warnings.runs();
     call_sync(op, stack, stream);
     return tell_that_it_waits(op);
   }
   const Verdict verdict =
       by_trial ? Verdict::kAgrees : try_on_zeros(op, stack, overlap, *found);
+  warnings.runs();
   if (verdict == Verdict::kUnknown) {
     const CallKind kind = kind_of(op, stack, overlap);
     call_sync(op, stack, stream);

@@ -56,6 +56,27 @@ std::optional<Inferred> infer_in_cpp(const Op::Schema& schema,
   return found;
 }
 
+bool is_mask(const c10::IValue& index) {
+  return index.isTensor() && index.toTensor().defined() &&
+         (index.toTensor().scalar_type() == at::kBool ||
+          index.toTensor().scalar_type() == at::kByte);
+}
+
+// Whether the shape of a result depends on values of this call.
+bool values_decide(const Op::Schema& schema, at::ArrayRef<c10::IValue> stack) {
+  if (!schema.values_decide) [[likely]]
+    return false;
+  // self, indices
+  if (schema.full_name == "aten::index.Tensor") {
+    const auto indices = stack[1].toListRef();
+    return std::any_of(indices.begin(), indices.end(), is_mask);
+  }
+  // repeats, output_size
+  if (schema.full_name == "aten::repeat_interleave.Tensor")
+    return stack[1].isNone();
+  return true;
+}
+
 bool (*interrupt_test_)(const std::exception&) = nullptr;
 
 }  // namespace
@@ -102,6 +123,7 @@ std::optional<Inferred> from_results(const Op& op,
 std::optional<Inferred> infer(const Op& op, at::ArrayRef<c10::IValue> stack,
                               bool overlap) {
   const Op::Schema& schema = op.schema();
+  if (values_decide(schema, stack)) return std::nullopt;
   if (auto found = infer_in_cpp(schema, stack)) return found;
   if (!schema.tensors_only ||
       !schema.handle.hasComputedKernelForDispatchKey(c10::DispatchKey::Meta))

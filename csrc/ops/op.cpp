@@ -96,8 +96,8 @@ const Op::Schema* read_schema(const Op& op) {
   auto handle =
       c10::Dispatcher::singleton().findSchemaOrThrow(op.name, op.overload);
   auto* s =
-      new Op::Schema{handle, op.name, {}, {},    {},    true,    false, false,
-                     false,  false,   0,  false, false, nullptr, {}};
+      new Op::Schema{handle, op.name, {},    {}, {},    true,  false,   false,
+                     false,  false,   false, 0,  false, false, nullptr, {}};
   if (*op.overload) s->full_name += std::string(".") + op.overload;
   const c10::FunctionSchema& schema = handle.schema();
   for (const c10::Argument& a : schema.arguments()) {
@@ -115,8 +115,10 @@ const Op::Schema* read_schema(const Op& op) {
         ret.argument = int(i);
     s->returns.push_back(ret);
   }
-  for (const at::Tag tag : handle.getTags())
+  for (const at::Tag tag : handle.getTags()) {
     if (tag == at::Tag::nondeterministic_seeded) s->is_random = true;
+    if (tag == at::Tag::dynamic_output_shape) s->values_decide = true;
+  }
   s->unmarked_writes = has_unmarked_writes(s->full_name);
   s->on_each = s->full_name.starts_with("aten::_foreach_");
   s->moves_host_indices = s->full_name.find("index") != std::string::npos;

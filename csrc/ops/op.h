@@ -94,6 +94,7 @@ struct Op {
     std::vector<bool> writes;    // per argument
     bool tensors_only;           // every return is a Tensor or a list of them
     bool is_random;              // draws numbers
+    bool values_decide;          // a result's shape may depend on values
     bool has_generator;
     bool moves_host_indices;  // accepts cpu index tensors
     bool on_each;             // a _foreach operator

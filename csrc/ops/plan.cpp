@@ -13,6 +13,7 @@
 #include "csrc/ops/unmarked_writes.h"
 #include "csrc/stats/segment.h"
 #include "csrc/torch/error.h"
+#include "csrc/torch/kernel_warnings.h"
 #include "csrc/torch/scratch_memory.h"
 #include "csrc/torch/tensor_flags.h"
 
@@ -305,6 +306,7 @@ int Plan::run_frame(const npu_kernel* kernel, const uint64_t* words,
   try {
     KernelMode mode;
     RunsKernel here;
+    hear_kernel_warnings();
     use_threads_for(plan.size_, plan.threads_);
     LaunchState::set_flush_denormal(plan.flushes_denormal_);
     if (plan.cut_ && run_in_pieces({*plan.family_,

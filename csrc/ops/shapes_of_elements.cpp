@@ -138,6 +138,16 @@ bool to_a_number(Arguments a, Shapes& results) {
   return true;
 }
 
+// self, dtype. Sums and products of integers are wide.
+bool product(Arguments a, Shapes& results) {
+  const at::ScalarType type = a[0].toTensor().scalar_type();
+  results.add_contiguous({}, !a[1].isNone() ? a[1].toScalarType()
+                             : at::isIntegralType(type, /*includeBool=*/true)
+                                 ? at::kLong
+                                 : type);
+  return true;
+}
+
 // self, other
 bool dot(Arguments a, Shapes& results) {
   const at::Tensor& self = a[0].toTensor();
@@ -261,6 +271,7 @@ constexpr NamedShapes kOfElements[] = {
     {"aten::native_dropout_backward", dropout_backward},
     {"aten::mvlgamma", unary_real},
     {"aten::polar", complex},
+    {"aten::prod", product},
     {"aten::relu", unary},
     {"aten::relu_", in_place},
     {"aten::rsub.Scalar", unary_real},

@@ -138,24 +138,29 @@ bool nll_loss2d_backward(Arguments a, Shapes& results) {
   return true;
 }
 
+// kDims: how many dimensions an image has.
+template <int64_t kDims>
 bool are_sampled(const Tensor& input, const Tensor& grid) {
-  return input.dim() == 4 && grid.dim() == 4 && grid.size(3) == 2 &&
-         input.size(0) == grid.size(0) && is_plain(input) &&
-         input.numel() > 0 && input.scalar_type() == grid.scalar_type();
+  return input.dim() == kDims + 2 && grid.dim() == kDims + 2 &&
+         grid.size(-1) == kDims && input.size(0) == grid.size(0) &&
+         is_plain(input) && input.numel() > 0 && grid.numel() > 0 &&
+         input.scalar_type() == grid.scalar_type();
 }
 // input, grid
+template <int64_t kDims>
 bool grid_sampler(Arguments a, Shapes& results) {
   const Tensor &input = tensor(a[0]), &grid = tensor(a[1]);
-  if (!are_sampled(input, grid)) return false;
-  results.add_contiguous(
-      {input.size(0), input.size(1), grid.size(1), grid.size(2)},
-      input.scalar_type());
+  if (!are_sampled<kDims>(input, grid)) return false;
+  std::vector<int64_t> sizes = input.sizes().vec();
+  for (int64_t i = 0; i < kDims; ++i) sizes[size_t(2 + i)] = grid.size(1 + i);
+  results.add_contiguous(sizes, input.scalar_type());
   return true;
 }
 // grad, input, grid, interpolation, padding, align, wanted
+template <int64_t kDims>
 bool grid_sampler_backward(Arguments a, Shapes& results) {
   const Tensor &input = tensor(a[1]), &grid = tensor(a[2]);
-  if (!are_sampled(input, grid)) return false;
+  if (!are_sampled<kDims>(input, grid)) return false;
   if (a[6].toBoolList()[0]) {
     results.add_contiguous(input.sizes(), input.scalar_type());
   } else {
@@ -163,6 +168,46 @@ bool grid_sampler_backward(Arguments a, Shapes& results) {
   }
   results.add_contiguous(grid.sizes(), grid.scalar_type());
   return true;
+}
+
+// weight, indices, offsets, scale_grad, mode, sparse, per_sample_weights,
+// include_last_offset, padding_idx. Sums of narrow numbers have a loop that
+// needs no list of the bag of each index.
+template <bool kForwardOnly>
+bool embedding_bag(Arguments a, Shapes& results) {
+  const Tensor &weight = tensor(a[0]), &indices = tensor(a[1]),
+               &offsets = tensor(a[2]);
+  if (weight.dim() != 2 || indices.dim() != 1 || offsets.dim() != 1 ||
+      weight.numel() == 0 || indices.numel() == 0 || offsets.numel() < 2 ||
+      indices.scalar_type() != offsets.scalar_type() || !is_plain(weight))
+    return false;
+  enum : int64_t { kSum, kMean, kMax };
+  const int64_t mode = a[4].toInt();
+  const int64_t bags = offsets.numel() - int64_t(a[7].toBool());
+  const bool listed =
+      mode != kSum || weight.scalar_type() == at::kDouble || a[8].toInt() >= 0;
+  const int64_t sized = kForwardOnly && mode == kSum ? offsets.numel() : bags;
+  const int64_t values[] = {bags, weight.size(1)};
+  results.add_contiguous(values, weight.scalar_type());
+  results.add_contiguous({listed ? indices.numel() : 0}, indices.scalar_type());
+  results.add_contiguous({sized}, indices.scalar_type());
+  results.add_contiguous(mode == kMax ? at::IntArrayRef(values) : sized,
+                         indices.scalar_type());
+  return true;
+}
+bool add_weights(const Tensor& grad, int64_t weights, Shapes& results) {
+  if (grad.dim() != 2 || weights < 1) return false;
+  results.add_contiguous({weights, grad.size(1)}, grad.scalar_type());
+  return true;
+}
+// grad, indices, offset2bag, bag_size, maximum_indices, num_weights
+bool embedding_bag_dense_backward(Arguments a, Shapes& results) {
+  return add_weights(tensor(a[0]), a[5].toInt(), results);
+}
+// grad, indices, offsets, offset2bag, bag_size, maximum_indices, num_weights,
+// scale_grad, mode, sparse
+bool embedding_bag_backward(Arguments a, Shapes& results) {
+  return !a[9].toBool() && add_weights(tensor(a[0]), a[6].toInt(), results);
 }
 
 // How many positions a window has in each of the last dimensions; empty where
@@ -381,6 +426,10 @@ bool pad_backward(Arguments a, Shapes& results) {
 constexpr NamedShapes kOfModels[] = {
     {"aten::_adaptive_avg_pool3d", adaptive_avg_pool3d},
     {"aten::_adaptive_avg_pool3d_backward", adaptive_avg_pool3d_backward},
+    {"aten::_embedding_bag", embedding_bag<false>},
+    {"aten::_embedding_bag_backward", embedding_bag_backward},
+    {"aten::_embedding_bag_dense_backward", embedding_bag_dense_backward},
+    {"aten::_embedding_bag_forward_only", embedding_bag<true>},
     {"aten::binary_cross_entropy", binary_cross_entropy},
     {"aten::binary_cross_entropy_backward", binary_cross_entropy_backward},
     {"aten::binary_cross_entropy_with_logits",
@@ -388,8 +437,10 @@ constexpr NamedShapes kOfModels[] = {
     {"aten::channel_shuffle", channel_shuffle},
     {"aten::col2im", col2im},
     {"aten::glu_backward", glu_backward},
-    {"aten::grid_sampler_2d", grid_sampler},
-    {"aten::grid_sampler_2d_backward", grid_sampler_backward},
+    {"aten::grid_sampler_2d", grid_sampler<2>},
+    {"aten::grid_sampler_2d_backward", grid_sampler_backward<2>},
+    {"aten::grid_sampler_3d", grid_sampler<3>},
+    {"aten::grid_sampler_3d_backward", grid_sampler_backward<3>},
     {"aten::huber_loss_backward", loss_backward},
     {"aten::im2col", im2col},
     {"aten::log_sigmoid_backward", log_sigmoid_backward},

@@ -91,10 +91,17 @@ bool bucketize(Arguments a, Shapes& results) {
   return tensor(a[1]).dim() == 1 &&
          add_places(tensor(a[0]), a[2].toBool(), results);
 }
-// sorted, self, out_int32, right, side, sorter
+// sorted, self, out_int32, right, side, sorter. Each row of values is sought in
+// its own sorted row, or all in the only one.
 bool searchsorted(Arguments a, Shapes& results) {
-  return tensor(a[0]).dim() == 1 && tensor(a[0]).numel() > 0 && a[5].isNone() &&
-         add_places(tensor(a[1]), a[2].toBool(), results);
+  const Tensor &sorted = tensor(a[0]), &values = tensor(a[1]);
+  if (sorted.dim() == 0 || sorted.numel() == 0 || !a[5].isNone()) return false;
+  if (sorted.dim() != 1 &&
+      (sorted.dim() != values.dim() ||
+       sorted.sizes().slice(0, size_t(sorted.dim()) - 1) !=
+           values.sizes().slice(0, size_t(sorted.dim()) - 1)))
+    return false;
+  return add_places(values, a[2].toBool(), results);
 }
 
 bool trace(Arguments a, Shapes& results) {
@@ -200,34 +207,83 @@ bool index_fill(Arguments a, Shapes&) {
          index.scalar_type() == at::kLong;
 }
 
-// Whether a transform goes only along the last dimension of a plain tensor.
-bool is_last(const Tensor& self, const c10::IValue& dims) {
-  const std::vector<int64_t> list = dims.toIntVector();
-  return self.dim() > 0 && self.numel() > 0 && is_plain(self) &&
-         list.size() == 1 && list[0] == self.dim() - 1;
+using Dims = std::vector<int64_t>;
+
+// Those of a transform; empty where the call may be wrong.
+Dims transformed(const Tensor& self, const c10::IValue& list) {
+  Dims dims = list.toIntVector();
+  for (const int64_t dim : dims)
+    if (dim < 0 || dim >= self.dim()) return {};
+  if (self.numel() == 0 || self.is_conj()) return {};
+  return dims;
 }
+
+// Sorts dimensions as they lie in memory, the outermost first.
+void sort_by(const Dims& strides, Dims::iterator begin, Dims::iterator end) {
+  std::stable_sort(begin, end, [&](int64_t a, int64_t b) {
+    return strides[size_t(a)] > strides[size_t(b)];
+  });
+}
+
+// How torch's kernel lays out what it transforms: the other dimensions first,
+// as they lie in its argument, then those of the transform. `dims`: these, of
+// which the first `sorted` may change their order.
+Dims layout_of_transform(Dims strides, Dims dims, size_t sorted,
+                         const Dims& sizes) {
+  sort_by(strides, dims.begin(), dims.begin() + ptrdiff_t(sorted));
+  Dims order;
+  for (int64_t dim = 0; dim < int64_t(sizes.size()); ++dim)
+    if (std::find(dims.begin(), dims.end(), dim) == dims.end())
+      order.push_back(dim);
+  sort_by(strides, order.begin(), order.end());
+  order.insert(order.end(), dims.begin(), dims.end());
+  int64_t stride = 1;
+  for (auto dim = order.rbegin(); dim != order.rend(); ++dim) {
+    strides[size_t(*dim)] = stride;
+    stride *= sizes[size_t(*dim)];
+  }
+  return strides;
+}
+
 // self, dim, normalization, onesided
 bool fft_of_real(Arguments a, Shapes& results) {
   const Tensor& self = tensor(a[0]);
-  if (!is_last(self, a[1]) || !self.is_floating_point()) return false;
-  std::vector<int64_t> sizes = self.sizes().vec();
-  if (a[3].toBool()) sizes.back() = sizes.back() / 2 + 1;
-  results.add_contiguous(sizes, at::toComplexType(self.scalar_type()));
+  const Dims dims = transformed(self, a[1]);
+  if (dims.empty() || !self.is_floating_point()) return false;
+  Dims sizes = self.sizes().vec();
+  int64_t& last = sizes[size_t(dims.back())];
+  if (a[3].toBool()) last = last / 2 + 1;
+  results.add(
+      sizes,
+      layout_of_transform(self.strides().vec(), dims, dims.size() - 1, sizes),
+      at::toComplexType(self.scalar_type()));
   return true;
 }
 // self, dim, normalization, forward
 bool fft_of_complex(Arguments a, Shapes& results) {
-  return tensor(a[0]).is_complex() && is_last(tensor(a[0]), a[1]) &&
-         like_plain(a, results);
+  const Tensor& self = tensor(a[0]);
+  const Dims dims = transformed(self, a[1]), sizes = self.sizes().vec();
+  if (dims.empty() || !self.is_complex()) return false;
+  results.add(
+      sizes,
+      layout_of_transform(self.strides().vec(), dims, dims.size(), sizes),
+      self.scalar_type());
+  return true;
 }
-// self, dim, normalization, last_dim_size
+// self, dim, normalization, last_dim_size. The other dimensions have a complex
+// transform before that of the last one.
 bool fft_to_real(Arguments a, Shapes& results) {
   const Tensor& self = tensor(a[0]);
-  if (!is_last(self, a[1]) || !self.is_complex() || a[3].toInt() < 1)
-    return false;
-  std::vector<int64_t> sizes = self.sizes().vec();
-  sizes.back() = a[3].toInt();
-  results.add_contiguous(sizes, at::toRealValueType(self.scalar_type()));
+  Dims dims = transformed(self, a[1]);
+  if (dims.empty() || !self.is_complex() || a[3].toInt() < 1) return false;
+  const int64_t last = dims.back();
+  dims.pop_back();
+  Dims sizes = self.sizes().vec(), strides = self.strides().vec();
+  if (!dims.empty())
+    strides = layout_of_transform(strides, dims, dims.size(), sizes);
+  sizes[size_t(last)] = a[3].toInt();
+  results.add(sizes, layout_of_transform(std::move(strides), {last}, 0, sizes),
+              at::toRealValueType(self.scalar_type()));
   return true;
 }
 
@@ -264,6 +320,28 @@ bool addbmm(Arguments a, Shapes& results) {
   const int64_t sizes[] = {left.size(1), right.size(2)};
   if (!at::is_expandable_to(self.sizes(), sizes)) return false;
   results.add_contiguous(sizes, self.scalar_type());
+  return true;
+}
+
+// self, b, upper, left, unitriangular. The result lies by columns.
+bool solve_triangular(Arguments a, Shapes& results) {
+  const Tensor &self = tensor(a[0]), &b = tensor(a[1]);
+  if (self.dim() < 2 || b.dim() < 2 || self.size(-1) != self.size(-2) ||
+      self.size(-1) != b.size(a[3].toBool() ? -2 : -1) ||
+      self.scalar_type() != b.scalar_type() || b.numel() == 0)
+    return false;
+  const at::DimVector batch =
+      at::infer_size_dimvector(self.sizes().slice(0, size_t(self.dim()) - 2),
+                               b.sizes().slice(0, size_t(b.dim()) - 2));
+  Dims sizes(batch.begin(), batch.end());
+  sizes.insert(sizes.end(), {b.size(-1), b.size(-2)});
+  Dims strides(sizes.size());
+  int64_t stride = 1;
+  for (size_t i = sizes.size(); i-- > 0; stride *= sizes[i])
+    strides[i] = stride;
+  std::swap(sizes.end()[-1], sizes.end()[-2]);
+  std::swap(strides.end()[-1], strides.end()[-2]);
+  results.add(sizes, strides, b.scalar_type());
   return true;
 }
 
@@ -334,6 +412,7 @@ constexpr NamedShapes kOfRows[] = {
     {"aten::kthvalue", kth},
     {"aten::kthvalue.values", kth},
     {"aten::linspace", linspace},
+    {"aten::linalg_solve_triangular", solve_triangular},
     {"aten::masked_scatter_", masked_scatter},
     {"aten::median.dim", chosen},
     {"aten::median.dim_values", chosen},

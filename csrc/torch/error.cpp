@@ -8,6 +8,7 @@
 #include "csrc/engine/engine.h"
 #include "csrc/taskqueue/stream.h"
 #include "csrc/torch/exception_hook.h"
+#include "csrc/torch/kernel_warnings.h"
 
 namespace npu {
 namespace {
@@ -57,6 +58,7 @@ void raise_error(const StreamError& error) {
 void set_raise_hook(RaiseHook hook) { raise_hook = hook; }
 
 void raise_if_failed(const Stream& stream) {
+  tell_kernel_warnings();
   if (stream.failed()) [[unlikely]]
     raise_stream_error(stream);
 }

@@ -11,7 +11,8 @@ class Stream;
 struct StreamError;
 
 // Throws the stream's pending error, if there is one, as the exception type
-// its failed kernel threw. The error stays with the stream.
+// its failed kernel threw. The error stays with the stream. First it tells what
+// kernels have warned of.
 void raise_if_failed(const Stream& stream);
 
 // The same, for a caller that knows that there is an error.
