@@ -18,18 +18,21 @@
 #   make bench            every benchmark: out/bench.json and out/bench.md
 #   make bench-readme     the README's figures, from out/bench.json
 #   make demo             train a GPT on cpu and npu; leaves out/demo.png
+#   make versions         Python tests with each torch of VERSIONS="2.13.0 2.14.1"
 #   make wheel            dist/: the source distribution, and a wheel built from it
 #   make dev              a contributor's first hour: tools, hooks, a build, a try
 #   make docs             the site from docs/, in out/site; links are checked
 #   make lint             ruff, mypy, clang-format
 #   make clean            removes build/ and out/
 #
-# VENV=dir uses another virtual environment; a missing one is made.
+# VENV=dir uses another virtual environment; a missing one is made, with torch
+# TORCH=version.
 # PIP_TORCH_FLAGS="--index-url ..." chooses where torch comes from.
 
 VENV ?= .venv
 PYTHON ?= python3.11
 PIP_TORCH_FLAGS ?=
+TORCH ?=
 JOBS ?= $(shell nproc)
 # The end of CI's log is what failed, not what warns.
 PYTEST_FLAGS ?= $(if $(CI),--disable-warnings)
@@ -40,6 +43,8 @@ BIN := $(VENV)/bin
 # Stamps live in the environment they describe, so VENV= can be switched.
 TOOLS := $(VENV)/.npu-tools
 INSTALLED := $(VENV)/.npu-installed
+# One for each environment, as torch's headers differ.
+BUILD_PY := build/py$(patsubst .venv%,%,$(notdir $(VENV)))
 
 CMAKE_CORE = $(BIN)/cmake -S . -G Ninja -DCMAKE_MAKE_PROGRAM=$(BIN)/ninja \
   -DNPU_CORE_ONLY=ON
@@ -67,15 +72,16 @@ SOURCES := CMakeLists.txt pyproject.toml $(shell find csrc -type f \
 .PHONY: tools build test test-cpp test-python test-sanitizers test-sanitized \
   test-delayed test-guarded test-slow-host conformance fuzz torture mutants compatibility \
   steps check nightly nightly-docs \
-  bench bench-cpp bench-readme demo lint clean wheel dev docs
+  versions bench bench-cpp bench-readme demo lint clean wheel dev docs
 .DELETE_ON_ERROR:
 
 $(PY):
 	$(PYTHON) -m venv $(VENV)
 
 # torch first: its index need not have the rest.
-$(TOOLS): pyproject.toml npu_dispatch/config.py tools/requirements.py | $(PY)
-	$(PY) -m pip install -q $(PIP_TORCH_FLAGS) $$($(PY) tools/requirements.py torch)
+$(TOOLS): pyproject.toml npu_dispatch/versions.py tools/requirements.py | $(PY)
+	$(PY) -m pip install -q $(PIP_TORCH_FLAGS) \
+	  $(if $(TORCH),torch==$(TORCH),$$($(PY) tools/requirements.py torch))
 	$(PY) -m pip install -q $$($(PY) tools/requirements.py dev)
 	touch $@
 
@@ -83,7 +89,8 @@ $(TOOLS): pyproject.toml npu_dispatch/config.py tools/requirements.py | $(PY)
 $(INSTALLED): $(TOOLS) $(SOURCES)
 	touch $@.begun
 	PATH=$(BIN):$$PATH CMAKE_GENERATOR=Ninja CMAKE_BUILD_PARALLEL_LEVEL=$(JOBS) \
-	  $(PY) -m pip install --no-build-isolation --no-deps -q -e .
+	  $(PY) -m pip install --no-build-isolation --no-deps -q -e . \
+	  -C build-dir=$(BUILD_PY)
 	mv $@.begun $@
 
 tools: $(TOOLS)
@@ -171,6 +178,13 @@ nightly:
 nightly-docs:
 	cp out/nightly.json docs/nightly.json
 	$(PYTHON) tools/night_page.py
+
+# Each in an environment of its own. PYTHON=python3.12 tries that one.
+VERSIONS ?= $(shell $(PYTHON) tools/requirements.py known)
+versions:
+	for v in $(VERSIONS); do \
+	  $(MAKE) test-python TORCH=$$v VENV=.venv-$$v-$(notdir $(PYTHON)) || exit 1; \
+	done
 
 bench: $(INSTALLED) bench-cpp
 	$(PY) bench/run_all.py $(BENCH_FLAGS)

@@ -210,8 +210,6 @@ Python_add_library(_C MODULE WITH_SOABI
   python/shared_memory.cpp
   python/stats.cpp
   python/sync_watch.cpp)
-target_compile_definitions(_C PRIVATE
-  NPU_TORCH_VERSION="${NPU_TORCH_VERSION}")
 target_link_libraries(_C PRIVATE npu_torch torch_cpu c10 torch_python)
 target_precompile_headers(_C PRIVATE
   <pybind11/pybind11.h> <pybind11/stl.h> <torch/csrc/utils/pybind.h>)
@@ -234,3 +232,5 @@ set_target_properties(_C PROPERTIES
 set_target_properties(_C PROPERTIES
   BUILD_RPATH "${NPU_TORCH_DIR}/lib" INSTALL_RPATH "$ORIGIN/../torch/lib")
 install(TARGETS _C LIBRARY DESTINATION npu_dispatch)
+configure_file(_built.py.in _built.py @ONLY)
+install(FILES ${CMAKE_CURRENT_BINARY_DIR}/_built.py DESTINATION npu_dispatch)

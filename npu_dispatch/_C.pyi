@@ -6,8 +6,6 @@ from typing import Any
 
 import torch
 
-TORCH_VERSION: str  # the torch this was compiled against
-
 def set_plan_limit(plans: int) -> int: ...  # kept per thread and stream; before
 
 # Devices. An index out of range is a RuntimeError; nothing here starts a thread.

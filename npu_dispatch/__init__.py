@@ -20,13 +20,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from npu_dispatch import import_alias
-from npu_dispatch.config import (
-    TORCH_NPU_VERSION,
-    TORCH_VERSION,
-    Config,
-    bad_values,
-)
+from npu_dispatch.config import Config, bad_values
 from npu_dispatch.errors import TorchVersionError
+from npu_dispatch.versions import TORCH_NPU_VERSION, TORCH_VERSION, fits, needed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -75,11 +71,10 @@ def register() -> None:
     config = Config.read()
     if config.emulated_sheet is not None:
         _take_sheet(config.emulated_sheet, config.emulated_compute)
-    _check_torch(torch.__version__, TORCH_VERSION)
-    from npu_dispatch import _C
-
-    _check_torch(torch.__version__, _C.TORCH_VERSION)
+    _check_torch(torch.__version__)
     from torch.utils import backend_registration
+
+    from npu_dispatch import _C
 
     backend_registration.rename_privateuse1_backend("npu")
     from npu_dispatch import npu
@@ -282,14 +277,13 @@ def compile_step(
     )
 
 
-def _check_torch(running: str, built_for: str) -> None:
-    if running.partition("+")[0] == built_for.partition("+")[0]:
-        return
-    raise TorchVersionError(
-        f"npu_dispatch was built for torch {built_for}, but torch {running} is "
-        f"running. Install torch=={built_for.partition('+')[0]}, or rebuild "
-        "npu_dispatch against this torch."
-    )
+def _check_torch(running: str) -> None:
+    if not fits(running):
+        raise TorchVersionError(
+            f"npu_dispatch was built for torch {TORCH_VERSION}, but torch {running} is "
+            f'running. Install "{needed()}", or the npu_dispatch that is built for '
+            "this torch."
+        )
 
 
 def _autoload() -> None:

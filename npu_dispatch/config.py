@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 __all__ = [
-    "TORCH_NPU_VERSION",
-    "TORCH_VERSION",
     "Config",
     "bad_values",
     "cache_folder",
@@ -22,12 +20,6 @@ __all__ = [
     "set_for_children",
     "variable",
 ]
-
-# The torch this release is written for. tools/torch_pin.py reads this line, and the
-# package's metadata and the Makefile ask it.
-TORCH_VERSION = "2.13.0"
-# torch_npu numbers its versions as torch does; the local part says whose this is.
-TORCH_NPU_VERSION = f"{TORCH_VERSION}+npu.dispatch"
 
 _DEVICE_NAME = "Virtual NPU"
 _NO = frozenset({"0", "false", "no", "off"})

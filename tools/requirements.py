@@ -1,6 +1,7 @@
 """Prints what a developer's environment needs, one requirement a line.
 
     python tools/requirements.py torch   torch alone, which may have an index of its own
+    python tools/requirements.py known   the versions of torch that it may be
     python tools/requirements.py dev     what building, running and the extra `dev` need
 
 pip installs an extra only together with its package, which is built later, by
@@ -39,7 +40,11 @@ def dev() -> list[str]:
 
 
 if __name__ == "__main__":
-    lists = {"torch": lambda: [torch_pin.requirement()], "dev": dev}
+    lists = {
+        "torch": lambda: [f"torch=={torch_pin.known()[0]}"],
+        "known": lambda: list(torch_pin.known()),
+        "dev": dev,
+    }
     if len(sys.argv) != 2 or sys.argv[1] not in lists:
         sys.exit(f"usage: requirements.py {'|'.join(lists)}; found: {sys.argv[1:]}")
     print(*lists[sys.argv[1]](), sep="\n")

@@ -67,7 +67,6 @@ void register_backend() {
 
 PYBIND11_MODULE(in_main_interpreter, m) {
   m.doc() = "Bindings of the launch engine; see npu_dispatch/_C.pyi.";
-  m.attr("TORCH_VERSION") = NPU_TORCH_VERSION;
   m.def("register", &npu::register_backend);
   m.def("set_plan_limit", &npu::set_plan_limit);
   npu::bind_aio(m);

@@ -1,10 +1,10 @@
 #include "csrc/python/python_frames.h"
 #include "csrc/python/held_gil.h"
 
-// The layout of frames is known for Python 3.11 and 3.12. NPU_PUBLIC_FRAMES
+// The layout of frames is known for Python 3.11 to 3.13. NPU_PUBLIC_FRAMES
 // chooses the public API there, too; its test is built so.
 #if !defined(NPU_PUBLIC_FRAMES) && PY_VERSION_HEX >= 0x030B0000 && \
-    PY_VERSION_HEX < 0x030D0000
+    PY_VERSION_HEX < 0x030E0000
 #define NPU_KNOWN_FRAMES 1
 #define Py_BUILD_CORE
 #include <internal/pycore_frame.h>
@@ -36,9 +36,25 @@ bool python_is_finalizing() {
 
 namespace {
 
+#if PY_VERSION_HEX >= 0x030D0000
+const _PyInterpreterFrame* innermost(PyThreadState* thread) {
+  return thread->current_frame;
+}
+PyCodeObject* code_of(const _PyInterpreterFrame* f) {
+  return reinterpret_cast<PyCodeObject*>(f->f_executable);
+}
+const char* instruction_of(const _PyInterpreterFrame* f) {
+  return reinterpret_cast<const char*>(f->instr_ptr);
+}
+#else
 const _PyInterpreterFrame* innermost(PyThreadState* thread) {
   return thread->cframe ? thread->cframe->current_frame : nullptr;
 }
+PyCodeObject* code_of(const _PyInterpreterFrame* f) { return f->f_code; }
+const char* instruction_of(const _PyInterpreterFrame* f) {
+  return reinterpret_cast<const char*>(f->prev_instr);
+}
+#endif
 
 // Whether it is the frame that the interpreter puts between a call from C and
 // the called function: it belongs to no Python function.
@@ -57,7 +73,7 @@ uint64_t hash_python_stack(PyThreadState* thread) {
   int depth = 0;
   for (const _PyInterpreterFrame* f = innermost(thread);
        f && depth < kMaxPythonFrames; f = f->previous, ++depth)
-    hash = mix(hash, reinterpret_cast<uint64_t>(f->prev_instr));
+    hash = mix(hash, reinterpret_cast<uint64_t>(instruction_of(f)));
   return hash;
 }
 
@@ -66,11 +82,10 @@ std::vector<PythonFrame> python_frames(PyThreadState* thread) {
   for (const _PyInterpreterFrame* f = innermost(thread);
        f && frames.size() < size_t(kMaxPythonFrames); f = f->previous) {
     if (is_shim(f)) continue;
-    auto* const code = reinterpret_cast<PyObject*>(f->f_code);
-    const auto* const begin =
-        reinterpret_cast<const char*>(_PyCode_CODE(f->f_code));
+    PyCodeObject* const code = code_of(f);
+    const auto* const begin = reinterpret_cast<const char*>(_PyCode_CODE(code));
     frames.push_back(
-        {code, int(reinterpret_cast<const char*>(f->prev_instr) - begin)});
+        {reinterpret_cast<PyObject*>(code), int(instruction_of(f) - begin)});
   }
   return frames;
 }

@@ -24,12 +24,12 @@ from pathlib import Path
 from typing import Any
 
 from npu_dispatch.config import (
-    TORCH_VERSION,
     Config,
     bad_values,
     cache_folder,
     variable,
 )
+from npu_dispatch.versions import TORCH_VERSION, fits, needed
 
 __all__ = ["Examination", "Finding", "examine"]
 
@@ -98,10 +98,10 @@ def _pip(*words: str) -> str:
 
 def _torch() -> Iterator[Finding]:
     found = _version("torch")
-    install = _pip("install", f"torch=={TORCH_VERSION}")
+    install = _pip("install", needed())
     if found is None:
         yield Finding(True, "torch is not installed", install)
-    elif found.partition("+")[0] != TORCH_VERSION:
+    elif not fits(found):
         what = f"torch {found} is installed; npu_dispatch is built for {TORCH_VERSION}"
         yield Finding(True, what, install)
     if importlib.util.find_spec("npu_dispatch._C") is None:
@@ -266,8 +266,8 @@ import json, sys
 import torch
 import npu_dispatch
 npu_dispatch.register()
-from npu_dispatch import _C, npu
-told = {"torch": torch.__version__, "built": _C.TORCH_VERSION}
+from npu_dispatch import _C, npu, versions
+told = {"torch": torch.__version__, "built": versions.TORCH_VERSION}
 told["ours"] = npu_dispatch.is_registered()
 told["backend"] = torch._C._get_privateuse1_backend_name()
 told["devices"] = _C.device_count() if told["ours"] else 0

@@ -9,10 +9,10 @@ from functools import lru_cache, reduce
 from typing import NamedTuple
 
 import npu_dispatch
-from npu_dispatch.config import TORCH_VERSION
 from npu_dispatch.processes import ProcessView, StreamView
 from npu_dispatch.stats import LAYOUT_VERSION, DeviceStats, Histogram, OpCost
 from npu_dispatch.stats.layout import SAMPLE_PERIOD
+from npu_dispatch.versions import TORCH_VERSION
 
 __all__ = [
     "LATENCY_BOUNDS",

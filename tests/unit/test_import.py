@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from npu_dispatch.config import TORCH_VERSION
+from npu_dispatch.versions import TORCH_VERSION, fits, needed
 
 OFF = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
 WRONG_TORCH = "import torch; torch.__version__ = '1.2.3+cpu'; "
@@ -33,9 +33,44 @@ def entry_point(tmp_path: Path, child_environment) -> dict[str, str]:
 
 
 def test_the_package_asks_for_the_torch_that_is_checked():
-    needed = importlib.metadata.requires("npu_dispatch")
+    asked = importlib.metadata.requires("npu_dispatch")
 
-    assert [r for r in needed if re.match(r"torch\b", r)] == [f"torch=={TORCH_VERSION}"]
+    assert [r for r in asked if re.match(r"torch\b", r)] == [needed()]
+
+
+@pytest.mark.parametrize(
+    ("torch", "works"), [("{0}.9+cpu", True), ("{0}", True), ("2.1.3", False)]
+)
+def test_a_patch_of_torch_fits_and_another_minor_version_does_not(torch, works):
+    minor = ".".join(TORCH_VERSION.split(".")[:2])
+
+    assert fits(torch.format(minor)) == works
+
+
+def test_all_that_this_torch_needs_changed_is_changed(python):
+    code = """
+import torch
+from npu_dispatch.npu import patches
+torch.ones(1, device="npu")
+print(patches.missing())
+"""
+    assert python(code).stdout.strip() == "{}"
+
+
+def test_a_change_that_cannot_be_made_does_not_cost_the_device(python):
+    code = """
+import torch
+from torch.nn.modules import linear_cross_entropy_options as options
+del options.LinearCrossEntropyOptions._adjust
+import npu_dispatch
+npu_dispatch.register()
+from npu_dispatch.npu import patches
+print(torch.ones(1, device="npu").item(), *patches.missing())
+"""
+    done = python(code, NPU_AUTOLOAD="0", **OFF)
+
+    assert done.stdout.strip() == "1.0 cross_entropy"
+    assert "cross_entropy.py" in done.stderr
 
 
 def test_plain_import_torch_loads_the_device(python, entry_point):

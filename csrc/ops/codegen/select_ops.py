@@ -236,6 +236,8 @@ def select() -> list[Op]:
     ops = []
     for group in by_signature.values():
         structured = next((f for f in group if f.structured), None)
+        if structured is not None and not cpu.has_kernel(structured):
+            continue
         out = next(
             (f for f in group if f.func.kind() == SchemaKind.out and cpu.has_kernel(f)),
             None,

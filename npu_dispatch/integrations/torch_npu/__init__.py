@@ -10,7 +10,6 @@ call; ordinary operators compute them.
 from __future__ import annotations
 
 from npu_dispatch import npu as npu
-from npu_dispatch.config import TORCH_NPU_VERSION
 from npu_dispatch.integrations.torch_npu import (
     _C as _C,
     contrib as contrib,
@@ -30,6 +29,7 @@ from npu_dispatch.integrations.torch_npu._layouts import (
     npu_format_cast_,
 )
 from npu_dispatch.npu import erase_stream
+from npu_dispatch.versions import TORCH_NPU_VERSION
 
 __all__ = [
     "contrib",

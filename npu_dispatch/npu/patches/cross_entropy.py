@@ -6,21 +6,24 @@ devices, so half types would be summed in half precision here.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
-from torch.nn.modules import linear_cross_entropy_options as torchs
+from torch.nn.modules.linear_cross_entropy_options import LinearCrossEntropyOptions
 
 
 def sum_as_on_cpu() -> None:
     """Make "auto" mean on npu what it means on cpu."""
-    options = torchs.LinearCrossEntropyOptions
-    resolve = options._resolve_auto_acc_dtype
+    adjust = LinearCrossEntropyOptions._adjust
 
-    def resolve_for(
-        dtype: torch.dtype, device: torch.device | None
-    ) -> torch.dtype | None:
-        is_npu = device is not None and device.type == "npu"
-        return resolve(dtype, torch.device("cpu") if is_npu else device)
+    def adjust_as_for_cpu(
+        self: LinearCrossEntropyOptions,
+        *sizes_and_dtype: Any,
+        device: torch.device | None = None,
+        **others: Any,
+    ) -> LinearCrossEntropyOptions:
+        if device is not None and device.type == "npu":
+            device = torch.device("cpu")
+        return adjust(self, *sizes_and_dtype, device=device, **others)
 
-    options._resolve_auto_acc_dtype = staticmethod(resolve_for)  # type: ignore[method-assign]
-    for dtype in (torch.bfloat16, torch.float16):
-        torchs._AUTO_DEFAULTS["npu", dtype] = torchs._AUTO_DEFAULTS["cpu", dtype]
+    LinearCrossEntropyOptions._adjust = adjust_as_for_cpu  # type: ignore[method-assign]
