@@ -40,6 +40,7 @@ PYTHON_LAYERS = {
     "import_alias": 0,
     "sanitizer": 0,
     "stats": 0,
+    "variables": 0,
     "_C": 1,
     "npu": 1,
     "processes": 1,
@@ -63,7 +64,7 @@ PYTHON_LAYERS = {
 }
 WITHOUT_TORCH = {"system", "errors", "config", "sanitizer", "stats", "processes"}
 WITHOUT_TORCH |= {"timeline", "ranks", "prometheus", "metrics", "diagnosis"}
-WITHOUT_TORCH |= {"service"}
+WITHOUT_TORCH |= {"service", "variables"}
 MAX_LINES = 500
 
 CPP_FILES = sorted(
