@@ -62,9 +62,6 @@ def read_by_python() -> set[str]:
     for path in PYTHON_FILES:
         text = path.read_text()
         is_config = path == ROOT / "npu_dispatch/config.py"
-        assert is_config or not re.search(r"\bos\.(environ|getenv)\b", text), (
-            f"{path}: only config.py reads the environment"
-        )
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.Constant) and is_config:
                 found.update(re.findall(r"^[A-Z][A-Z0-9_]+$", str(node.value)))
