@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import ast
-import os
+import json
 import re
 import sys
 from pathlib import Path
 
 import pytest
-import torch
 from starlette.routing import Route
 from starlette.testclient import TestClient
 
@@ -20,9 +19,7 @@ from snapshot_fields import FIELDS
 
 from npu_dispatch import variables
 from npu_dispatch.cli.group import COMMANDS
-from npu_dispatch.processes import Processes
 from npu_dispatch.service.app import create_app
-from npu_dispatch.service.snapshot import process_values
 
 ROOT = Path(__file__).parents[2]
 CPP_FILES = [p for s in ("*.h", "*.cpp") for p in (ROOT / "csrc").rglob(s)]
@@ -111,24 +108,42 @@ def test_the_service_describes_all_its_routes():
             assert named == set(re.findall(r"{(\w+)}", path))
 
 
-def keys(value: object) -> set[str]:
-    """Return the keys of an object, or of the first one in a list."""
-    value = value[0] if isinstance(value, list) else value
-    assert isinstance(value, dict)
-    return set(value)
+# It has waited for a value, a task of it has failed, and a thread of it waits.
+BUSY = """
+import json, os, threading, torch
+from npu_dispatch.processes import Processes
+from npu_dispatch.service.snapshot import process_values
+
+failed, held, gate = torch.npu.Stream(), torch.npu.Stream(), threading.Event()
+rows, number = torch.ones(4, 2).npu(), torch.tensor([9]).npu()
+rows.sum().item()
+failed.wait_stream(torch.npu.current_stream())
+with torch.npu.stream(failed):
+    torch.nn.functional.embedding(number, rows)
+try:
+    failed.synchronize()
+except RuntimeError:
+    torch.npu.clear_error(failed)
+held.submit(lambda: gate.wait())
+waiting = threading.Thread(target=held.synchronize, daemon=True)
+waiting.start()
+with Processes(pid=os.getpid()) as processes:
+    while not processes.refresh()[0].host_waits:
+        pass
+    (view,) = processes.refresh()
+    lines = processes.reader(view).waits_by_site()
+print(json.dumps(process_values(None, view, 10.0, (), lines)))
+gate.set()
+waiting.join()
+"""
 
 
-def test_the_fields_of_a_process_are_described():
-    torch.ones(3, device="npu").sum().item()
-    with Processes(pid=os.getpid()) as processes:
-        (view,) = processes.refresh()
-        reader = processes.reader(view)
-        assert reader is not None
-        found = process_values(None, view, 10.0, (), reader.waits_by_site())
+def test_the_fields_of_a_process_are_described(python):
+    found = json.loads(python(BUSY).stdout)
 
-    assert keys(found) == set(FIELDS[""])
+    assert set(found) == set(FIELDS[""])
     for name in ("verdict", "launch_us"):
-        assert keys(found[name]) == set(FIELDS[name])
-    for name in ("streams", "lines", "memory"):
-        assert keys(found[name]) == set(FIELDS[f"{name}[]"])
-    assert keys(found["syncs"]["item"]) == set(FIELDS["syncs[reason]"])
+        assert set(found[name]) == set(FIELDS[name])
+    for name in ("streams", "lines", "waiting", "errors", "memory"):
+        assert set(found[name][0]) == set(FIELDS[f"{name}[]"])
+    assert set(found["syncs"]["item"]) == set(FIELDS["syncs[reason]"])
