@@ -1,7 +1,8 @@
 """The tables that come from out/bench.json: `make bench-readme` writes them anew.
 
 Between `<!-- figures NAME -->` and `<!-- end -->` in README.md and docs/ stands a
-table of TABLES; nobody types what is there.
+table of TABLES; nobody types what is there. Within a sentence, a median stands between
+`<!-- figure BENCH CASE FIELD -->` and `<!-- end -->`.
 """
 
 from __future__ import annotations
@@ -19,9 +20,11 @@ PAGES = (
     "README.md",
     "docs/asyncio.md",
     "docs/compile.md",
+    "docs/figures.md",
     "docs/observability.md",
     "docs/performance.md",
 )
+FIGURE = re.compile(r"(<!-- figure (\w+) (\w+) (\w+) -->).*?(<!-- end -->)")
 BLOCK = re.compile(r"(<!-- figures (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -45,6 +48,30 @@ def single(words: str, bench: str, case: str, field: str) -> Row:
 
 # name: heads of the columns between the words and the command; rows
 TABLES: dict[str, tuple[tuple[str, ...], tuple[Row, ...]]] = {
+    "front": (
+        ("figure",),
+        tuple(
+            single(*row)
+            for row in (
+                (
+                    "small operator's launch, npu / cpu",
+                    "launch",
+                    "geometric_mean",
+                    "ratio",
+                ),
+                ("small MLP training step, npu / cpu", "train", "mlp", "ratio"),
+                ("tiny GPT training step, npu / cpu", "train", "gpt_tiny", "ratio"),
+                ("encoder, new lengths, npu / cpu", "dynamic", "encoder", "ratio"),
+                ("replayed: small MLP step, npu / cpu", "graphs", "mlp_step", "ratio"),
+                ("race sanitizer on / off, MLP step", "sanitizer", "mlp", "ratio"),
+                ("median error of a predicted step", "plan", "median_error", "error"),
+                (
+                    "statistics, of what `torch.add` costs its caller, %",
+                    *("stats_cost", "ns_submit", "percent_of_torch_add"),
+                ),
+            )
+        ),
+    ),
     "ratios": (
         ("npu / cpu", "npu / cpu, one thread", "npu / cpu, `torch.compile`"),
         (
@@ -450,12 +477,23 @@ def filled(text: str, write: Callable[[str], str]) -> str:
     return BLOCK.sub(lambda found: found[1] + write(found[2]) + found[3], text)
 
 
+def with_figures(text: str, result: Mapping[str, Any]) -> str:
+    """Return a page with the medians that its sentences name."""
+
+    def median(found: re.Match[str]) -> str:
+        figures = result["benches"][found[2]]["cases"][found[3]]["figures"]
+        return found[1] + number(figures[found[4]]["median"]) + found[5]
+
+    return FIGURE.sub(median, text)
+
+
 def main() -> None:
-    """Write the tables of README.md and of docs/ anew."""
+    """Write the figures of README.md and of docs/ anew."""
     result = json.loads((ROOT / "out/bench.json").read_text())
     for name in PAGES:
         page = ROOT / name
-        page.write_text(filled(page.read_text(), lambda block: table(block, result)))
+        text = filled(page.read_text(), lambda block: table(block, result))
+        page.write_text(with_figures(text, result))
 
 
 if __name__ == "__main__":

@@ -6,6 +6,8 @@ Leaves out/demo.png and one log per device.
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -101,11 +103,27 @@ def draw(size: str, logs: dict[str, Log], path: Path) -> None:
     figure.savefig(path, dpi=120)
 
 
+def say_where_the_command_is() -> None:
+    """`make` installs into a folder that a shell does not look into."""
+    folder = Path(sys.executable).parent
+    if shutil.which("npu-dispatch", path=os.environ.get("PATH", "")) is None:
+        console.print(
+            f"the command: {folder / 'npu-dispatch'} doctor\n"
+            f"or, for a whole shell: source {folder / 'activate'}",
+            soft_wrap=True,
+        )
+
+
 @click.command()
-@click.option("--size", default="tiny", show_default=True)
-@click.option("--steps", default=600, show_default=True)
-@click.option("--seed", default=0, show_default=True)
-@click.option("--out", default="out", type=click.Path(path_type=Path))
+@click.option("--size", default="tiny", show_default=True, help="Of the GPT.")
+@click.option("--steps", default=600, show_default=True, help="Training steps.")
+@click.option("--seed", default=0, show_default=True, help="Of the weights and data.")
+@click.option(
+    "--out",
+    default="out",
+    type=click.Path(path_type=Path),
+    help="Folder of the results.",
+)
 def main(size: str, steps: int, seed: int, out: Path) -> None:
     """Train on both devices; leave OUT/demo.png."""
     out.mkdir(parents=True, exist_ok=True)
@@ -116,6 +134,7 @@ def main(size: str, steps: int, seed: int, out: Path) -> None:
     console.print(table(size, logs))
     draw(size, logs, out / "demo.png")
     console.print(f"picture: {out / 'demo.png'}")
+    say_where_the_command_is()
 
 
 if __name__ == "__main__":

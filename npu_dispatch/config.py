@@ -1,7 +1,7 @@
 """What the environment variables ask of the Python half.
 
-No other Python file reads NPU_*. The C++ half reads its own variables
-(csrc/base/env.h); README.md lists all of them.
+No other Python file reads them. The C++ half reads its own variables
+(csrc/base/env.h); variables.py says what each one means.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ __all__ = [
     "bad_values",
     "cache_folder",
     "for_child",
+    "names_that_begin",
     "set_for_children",
     "variable",
 ]
@@ -35,6 +36,11 @@ def for_child(**changes: str) -> dict[str, str]:
 def variable(name: str) -> str | None:
     """Return a variable's text, for messages that quote it."""
     return os.environ.get(name)
+
+
+def names_that_begin(prefix: str) -> list[str]:
+    """Return the variables that are set and whose names begin so."""
+    return sorted(name for name in os.environ if name.startswith(prefix))
 
 
 def set_for_children(name: str, value: str) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from npu_dispatch.cli.device_names import device_names
 from npu_dispatch.program import Runner, what_to_run
 
 __all__ = ["calibrate", "plan"]
@@ -78,6 +79,7 @@ def _host_speed(_: click.Context, __: click.Parameter, value: str | None) -> flo
     type=click.Path(dir_okay=False, path_type=Path),
     help="Write the first device's timeline for ui.perfetto.dev, or Chrome's .json.",
 )
+@device_names
 @click.option("-m", "module", help="A module to run, as `python -m` does.")
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
 def plan(

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 import npu_dispatch
+from npu_dispatch.cli.device_names import device_names, register_by_names
 from npu_dispatch.program import Runner, run_program, what_to_run
 
 __all__ = ["run", "sanitize"]
@@ -25,15 +26,12 @@ __all__ = ["run", "sanitize"]
     help="Also write the figures to this file, as JSON.",
 )
 @click.option("--quiet", is_flag=True, help="Print no summary.")
-@click.option("--torch-npu", is_flag=True, help="Let SCRIPT import torch_npu.")
-@click.option("--cuda", is_flag=True, help='Let torch.cuda and "cuda" mean the npu.')
+@device_names
 @click.option("-m", "module", help="A module to run, as `python -m` does.")
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
 def run(
     json_file: Path | None,
     quiet: bool,
-    torch_npu: bool,
-    cuda: bool,
     module: str | None,
     args: tuple[str, ...],
 ) -> None:
@@ -42,17 +40,10 @@ def run(
     The exit status is the script's own. --torch-npu and --cuda hold for the
     processes that it starts, too.
     """
-    from npu_dispatch.config import set_for_children
     from npu_dispatch.diagnosis import summary
 
     what, args = what_to_run(module, args)
-    npu_dispatch.register()
-    if torch_npu:
-        set_for_children("NPU_DISPATCH_TORCH_NPU_ALIAS", "1")
-        npu_dispatch.install_torch_npu_alias()
-    if cuda:
-        set_for_children("NPU_DISPATCH_CUDA", "1")
-        npu_dispatch.redirect_cuda()
+    register_by_names()
     started = summary.Watch()
     status = run_program(what, args)
     left = _finish_work()
@@ -106,6 +97,7 @@ def _finish_work() -> int:
     "TORCH_NPU_SANITIZER_SUPPRESSIONS names.",
 )
 @click.option("--raise", "raises", is_flag=True, help="Stop at the first finding.")
+@device_names
 @click.option("-m", "module", help="A module to run, as `python -m` does.")
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
 def sanitize(
@@ -118,12 +110,14 @@ def sanitize(
 ) -> None:
     """Run SCRIPT and report accesses to memory that nothing orders.
 
-    The exit status is the script's own, or 66 when something was found.
+    The exit status is the script's own, or 66 when something was found. --torch-npu
+    and --cuda hold for the processes that it starts, too.
     """
     from npu_dispatch import sanitizer
     from npu_dispatch.config import Config
 
     what, args = what_to_run(module, args)
+    register_by_names()
     known = suppressions or Config.read().sanitizer_suppressions
     try:
         npu_dispatch.enable_npu_sanitizer("raise" if raises else "report", known)

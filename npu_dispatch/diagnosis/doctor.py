@@ -6,10 +6,12 @@ one can tell how that ended, even in a crash.
 
 from __future__ import annotations
 
+import difflib
 import importlib.metadata
 import importlib.util
 import json
 import os
+import re
 import resource
 import shlex
 import shutil
@@ -27,8 +29,10 @@ from npu_dispatch.config import (
     Config,
     bad_values,
     cache_folder,
+    names_that_begin,
     variable,
 )
+from npu_dispatch.variables import NAMES
 from npu_dispatch.versions import TORCH_VERSION, fits, needed
 
 __all__ = ["Examination", "Finding", "examine"]
@@ -73,6 +77,7 @@ def examine() -> Examination:
         _torch,
         _other_backends,
         _variables,
+        _misspelt,
         _cores,
         _limits,
         _shared_memory,
@@ -156,6 +161,17 @@ def _variables() -> Iterator[Finding]:
             "that have no core",
             "unset OMP_NUM_THREADS",
         )
+
+
+def _misspelt() -> Iterator[Finding]:
+    """Find variables that would be ours, did anybody read them."""
+    for name in names_that_begin("NPU_DISPATCH_"):
+        of_a_device = re.sub(r"_\d+$", "_N", name)
+        if of_a_device in NAMES or name.startswith("NPU_DISPATCH_SERVE_"):
+            continue
+        close = difflib.get_close_matches(name, NAMES, 1)
+        mend = f"export {close[0]}={variable(name)}" if close else f"unset {name}"
+        yield Finding(False, f"{name} is set, and nothing reads it", mend)
 
 
 def _cpu_quota() -> float | None:
@@ -250,7 +266,9 @@ def _folders() -> Iterator[Finding]:
         yield Finding(False, str(error), mend)
         return
     if not _writable(folder):
-        what = f"{folder} cannot be written: torch.compile keeps its kernels there"
+        what = (
+            f"{folder} cannot be written: torch.npu.jiterator keeps its kernels there"
+        )
         yield Finding(False, what, mend)
 
 

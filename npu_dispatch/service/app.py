@@ -39,6 +39,7 @@ from npu_dispatch.service.admin import (
     ask_tracing,
     check_token,
 )
+from npu_dispatch.service.routes import ENDPOINTS, Endpoint, openapi
 from npu_dispatch.service.stacks import stacks
 from npu_dispatch.service.telemetry import ROUTE, Measured
 from npu_dispatch.service.watcher import Watcher
@@ -168,42 +169,19 @@ class _Endpoints:
         self._tracing = anyio.Lock()  # one trace at a time: they are large
 
     def routes(self) -> list[Route]:
-        def route(path: str, handler: Handler, method: str) -> Route:
+        def route(one: Endpoint) -> Route:
+            handler: Handler = getattr(self, one.handler)
+
             async def named(request: Request) -> Response:
-                request.scope[ROUTE] = path
+                request.scope[ROUTE] = one.path
                 return await handler(request)
 
-            return Route(path, named, methods=[method])
+            return Route(one.path, named, methods=[one.method])
 
-        def get(path: str, handler: Handler) -> Route:
-            return route(path, handler, "GET")
+        return [route(one) for one in ENDPOINTS]
 
-        def post(path: str, handler: Handler) -> Route:
-            return route(f"/api/v1/admin/{path}", handler, "POST")
-
-        return [
-            get("/", self.page),
-            get("/page.js", self.script),
-            get("/page.css", self.style),
-            get("/plotly.js", self.library),
-            get("/metrics", self.metrics),
-            get("/livez", self.livez),
-            get("/readyz", self.readyz),
-            get("/healthz", self.readyz),
-            get("/api/v1/snapshot", self.snapshot),
-            get("/api/v1/processes", self.processes),
-            get("/api/v1/streams", self.streams),
-            get("/api/v1/streams/{id}/pending", self.pending),
-            get("/api/v1/syncs", self.syncs),
-            get("/api/v1/memory", self.memory),
-            get("/api/v1/races", self.races),
-            get("/api/v1/events", self.events),
-            get("/api/v1/trace", self.trace),
-            get("/api/v1/stacks", self.stacks),
-            post("dump", self.dump),
-            post("trace/{switch:str}", self.tracing),
-            post("launch-blocking/{switch:str}", self.launch_blocking),
-        ]
+    async def description(self, _: Request) -> Response:
+        return JSONResponse(openapi())
 
     async def page(self, _: Request) -> Response:
         headers = {"Content-Security-Policy": _POLICY, "Cache-Control": "no-cache"}

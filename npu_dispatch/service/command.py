@@ -68,7 +68,7 @@ def _check_names(
     metavar="NAME",
     callback=_check_names,
     help="A name that clients may call this service by, besides localhost. *.NAME "
-    "stands for any name below it, and * for any name.",
+    "stands for any name below it, and * for any name. May be repeated.",
 )
 @click.option(
     "--interval",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -22,10 +24,12 @@ DEPLOY = [
 ]
 
 
-def run(*command: str | Path, **env: str) -> str:
+def run(*command: str | Path, cwd: str | Path = "/", **env: str) -> str:
+    path = env.get("PATH", os.environ["PATH"])
+    program = shutil.which(command[0], path=path) or command[0]
     done = subprocess.run(
-        [str(part) for part in command],
-        cwd="/",
+        [str(program), *map(str, command[1:])],
+        cwd=cwd,
         env={**CLEAN, **env},
         text=True,
         capture_output=True,
@@ -98,6 +102,39 @@ def test_the_wheel_has_the_package_and_nothing_else(wheel):
     ours = [n for n in names if not n.startswith("npu_dispatch-")]
     assert not [n for n in ours if n.endswith((".cpp", ".cmake")) or "/test_" in n]
     assert "manylinux" in wheel.name
+
+
+# What the front page says first: how to install, and what to try then.
+INSTALL, TRY = (
+    re.search(rf"^```{kind}\n(.*?)^```", (ROOT / "README.md").read_text(), re.M | re.S)[
+        1
+    ]
+    for kind in ("bash", "python")
+)
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(900)
+def test_the_front_page_holds_where_there_is_nothing_else(
+    wheel, environment, tmp_path: Path
+):
+    """The HOME is empty, and the wheel the only package that is put beside torch."""
+    home, program = tmp_path / "home", tmp_path / "program.py"
+    home.mkdir()
+    program.write_text(TRY)
+    here = {"HOME": str(home), "PATH": f"{environment}:/usr/bin:/bin"}
+    settings = Path.home() / ".config/pip/pip.conf"
+    if settings.is_file():  # which index this machine has
+        here["PIP_CONFIG_FILE"] = str(settings)
+
+    run("bash", "-ec", INSTALL, cwd=wheel.parent, **here)
+
+    assert float(run("python", program, **here)) == pytest.approx(1000)
+    assert "1 + 1 on npu  2.0" in run("npu-dispatch", "doctor", **here)
+    watched = run("npu-dispatch", "run", program, **here)
+    assert float(watched) == pytest.approx(1000)
+    left = {path.name for path in home.iterdir()}
+    assert left <= {".cache"}  # pip's
 
 
 TRIES = {

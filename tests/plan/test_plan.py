@@ -68,6 +68,16 @@ def planned(python, child_environment, tmp_path: Path):
     return run
 
 
+def test_a_program_for_other_devices_is_planned_by_their_names(planned) -> None:
+    program = "import torch_npu\n" + LOOP.format(after=0)
+    program = program.replace(".npu()", ".cuda()").replace('"npu"', '"cuda"')
+
+    done, reports = planned(program, 1, "--cuda", "--torch-npu")
+
+    assert reports, done.stderr
+    assert reports[0]["step_us"] > 0
+
+
 def test_a_slow_device_is_the_limit_and_time_follows_its_speed(planned) -> None:
     _, (slow,) = planned(QUEUED_LOOP.format(after=0), 0.2)
     _, (slower,) = planned(QUEUED_LOOP.format(after=0), 0.1)

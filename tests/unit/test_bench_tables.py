@@ -38,6 +38,15 @@ def test_a_row_whose_case_is_gone_is_a_failure():
         tables.check({"import_time": {"cases": {}}})
 
 
+def test_a_figure_within_a_sentence_is_the_median():
+    cases = run_all.merged([[line(r)] for r in (0.1, 0.4, 0.9)])
+    result = {"benches": {"b": {"cases": cases}}}
+
+    text = "takes <!-- figure b a ratio -->?<!-- end --> of the time"
+
+    assert tables.with_figures(text, result) == text.replace("?", "0.40")
+
+
 def test_a_program_that_fails_stops_everything():
     failing = run_all.Program("x", (sys.executable, "-c", "raise SystemExit(3)"))
     with pytest.raises(SystemExit, match="failed"):

@@ -35,6 +35,23 @@ def test_help_explains_each_command_and_each_option():
     assert unexplained == []
 
 
+def test_commands_that_run_a_program_know_the_same_names_of_the_device():
+    from npu_dispatch.cli import main
+
+    found = dict(commands(main, "npu-dispatch"))
+    names = {
+        name: {
+            one.opts[0]: one.help
+            for one in found[f"npu-dispatch {name}"].params
+            if one.opts[0] in ("--cuda", "--torch-npu")
+        }
+        for name in ("run", "sanitize", "plan")
+    }
+
+    assert len(names["run"]) == 2
+    assert names["run"] == names["sanitize"] == names["plan"]
+
+
 @pytest.fixture
 def npu_dispatch_run(tmp_path: Path, python, child_environment):
     def run(program: str, *args: str, options: tuple[str, ...] = ()):
@@ -156,6 +173,30 @@ def test_cuda_and_torch_npu_may_both_be_asked_for(npu_dispatch_run):
     result = npu_dispatch_run(program, options=("--cuda", "--torch-npu", "--quiet"))
 
     assert (result.stdout, result.stderr) == ("True\n", "")
+
+
+RACE_BY_OTHER_NAMES = """
+import torch_npu, torch
+s = torch.cuda.Stream()
+x = torch.ones(1000, device="cuda")
+with torch.cuda.stream(s):
+    y = x + 1
+torch.npu.synchronize()
+"""
+
+
+def test_the_sanitizer_knows_the_device_by_its_other_names(
+    python, child_environment, tmp_path: Path
+):
+    script = tmp_path / "script.py"
+    script.write_text(RACE_BY_OTHER_NAMES)
+    command = ["-m", "npu_dispatch", "sanitize", "--cuda", "--torch-npu", str(script)]
+
+    result = python.run(*command, env=child_environment(TORCH_NPU_SANITIZER="0"))
+
+    assert result.returncode == 66, result.stderr
+    assert "script.py:6" in result.stderr
+    assert "npu sanitizer: 1 findings" in result.stderr
 
 
 def test_an_unseen_failure_on_the_device_fails_the_run(npu_dispatch_run):

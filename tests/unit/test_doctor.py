@@ -52,6 +52,8 @@ def found(examined):
         NPU_AUTOLOAD="0",
         OMP_NUM_THREADS="1000",
         NPU_DISPATCH_MEMORY="64M",
+        NPU_DISPATCH_MEMORY_7="64M",
+        NPU_DISPATCH_CORE="2",
         XDG_CACHE_HOME="/proc/nowhere",
         CXX="/nowhere/g++",
     )
@@ -140,6 +142,11 @@ def test_variables_that_do_nothing_or_too_much(found):
     assert told(found, "TORCH_NPU_SANITIZER")["mend"] == "unset TORCH_NPU_SANITIZER"
     assert "unset NPU_AUTOLOAD" in told(found, "NPU_AUTOLOAD=0")["mend"]
     assert told(found, "OMP_NUM_THREADS=1000")["mend"] == "unset OMP_NUM_THREADS"
+
+
+def test_a_misspelt_variable(found):
+    finding = told(found, "NPU_DISPATCH_CORE ")
+    assert finding["mend"] == "export NPU_DISPATCH_CORES=2" and not finding["problem"]
 
 
 def test_one_core(examined):

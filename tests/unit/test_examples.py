@@ -60,9 +60,15 @@ def test_digits_are_recognised(example):
     assert float(re.search(r"accuracy (\S+)", text)[1]) > 0.85
 
 
-def test_the_demo_leaves_a_picture(example, tmp_path: Path):
-    example("demo.py", "--steps", "20")
+def test_the_demo_leaves_a_picture_and_says_where_the_command_is(
+    example, tmp_path: Path, monkeypatch
+):
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
 
+    text = example("demo.py", "--steps", "20")
+
+    command = re.search(r"^the command: (\S+) doctor$", text, re.M)
+    assert command and Path(command[1]).is_file()
     assert (tmp_path / "out" / "demo.png").read_bytes().startswith(b"\x89PNG")
 
 

@@ -1,0 +1,85 @@
+"""README.md is short, leads to pages that are there, and says what was measured."""
+
+from __future__ import annotations
+
+import re
+import sys
+import tomllib
+from pathlib import Path
+
+import yaml
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
+import tables
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+README = (ROOT / "README.md").read_text()
+LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)")
+
+
+def rows(page: str, name: str) -> list[str]:
+    """Return the first column of the table NAME of a page."""
+    (block,) = (b[0] for b in tables.BLOCK.finditer(page) if b[2] == name)
+    return re.findall(r"^\| (?!case|---)(.+?) \|", block, re.M)
+
+
+def test_the_front_page_is_short():
+    assert len(README.splitlines()) <= 150
+    assert len(rows(README, "front")) <= 8
+
+
+def test_the_front_page_begins_with_how_to_install():
+    first = re.search(r"^```\w*\n(.*?)^```", README, re.M | re.S)
+
+    assert first and first[1] == "pip install npu_dispatch-*.whl\n"
+
+
+def test_links_of_the_front_page_lead_somewhere():
+    gone = [link for link in LINK.findall(README) if not (ROOT / link).is_file()]
+
+    assert gone == []
+
+
+def test_the_index_leads_to_every_page():
+    linked = set(LINK.findall((DOCS / "index.md").read_text()))
+    pages = {path.name for path in DOCS.glob("*.md")} - {"index.md"}
+
+    assert pages - linked == set()
+
+
+def test_every_table_of_figures_stands_on_one_page_and_has_its_rows():
+    pages = {name: (ROOT / name).read_text() for name in tables.PAGES}
+    stands = [
+        block[2] for page in pages.values() for block in tables.BLOCK.finditer(page)
+    ]
+
+    assert sorted(stands) == sorted(tables.TABLES)
+    for page in pages.values():
+        for block in tables.BLOCK.finditer(page):
+            words = [row.words for row in tables.TABLES[block[2]][1]]
+            assert rows(page, block[2]) == words
+
+
+def test_figures_within_sentences_are_those_of_the_table():
+    named = list(tables.FIGURE.finditer(README))
+
+    assert named
+    for figure in named:
+        bench, case, field, value = *figure.group(2, 3, 4), figure[0]
+        (row,) = (
+            row.words
+            for row in tables.TABLES["front"][1]
+            if (row.bench, row.cells) == (bench, ((case, field),))
+        )
+        (line,) = (one for one in README.splitlines() if one.startswith(f"| {row} |"))
+        assert re.sub(r"<!--.*?-->", "", value) == line.split("|")[2].split()[0]
+
+
+def test_the_citation_names_the_version_of_the_package():
+    package = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+
+    assert citation["version"] == package["version"]
+    assert citation["license"] == package["license"]
+    assert citation["title"] == package["name"]
