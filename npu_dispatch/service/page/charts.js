@@ -110,7 +110,7 @@ function oneSeries(chart, label, i) {
   const { paint, stacked } = chart.now;
   return {
     label, stroke: hue(i), width: stacked ? 1 : 1.75, dash: i < HUES ? [] : [6, 4],
-    points: { show: false },
+    points: { show: false, size: 4, fill: hue(i), filter: alone },
     ...(paint && { paths: () => null }),
     ...(stacked && { fill: `${hue(i)}b0` }),
     // `at` is null where nobody points: the newest is shown then.
@@ -122,6 +122,14 @@ function oneSeries(chart, label, i) {
       return value === null ? "–" : format(value);
     },
   };
+}
+
+// The values that no line leads to or from: they are drawn as points.
+function alone(plot, i) {
+  const values = plot.data[i];
+  return values.flatMap((value, at) =>
+    ((value ?? null) !== null && (values[at - 1] ?? null) === null
+      && (values[at + 1] ?? null) === null ? [at] : []));
 }
 
 function swatch(i) {
