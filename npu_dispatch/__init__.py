@@ -9,21 +9,11 @@ register().
 
 from __future__ import annotations
 
-import atexit
-import importlib
-import importlib.util
-import logging
-import os
 import sys
-import warnings
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from npu_dispatch import import_alias
-from npu_dispatch.config import Config, bad_values
-from npu_dispatch.errors import TorchVersionError
-from npu_dispatch.versions import TORCH_NPU_VERSION, TORCH_VERSION, fits, needed
-
+# Each function imports what it needs: whoever only reads counters, or asks for help,
+# is not to wait for the rest.
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -35,7 +25,6 @@ if TYPE_CHECKING:
 __all__ = ["enable_npu_sanitizer", "get_include", "is_registered", "register"]
 __version__ = "0.1.0"
 
-_log = logging.getLogger(__name__)
 _torch_asked = False  # for the device, in the middle of importing npu_dispatch.npu
 __all__ += ["compile_step", "install_torch_npu_alias", "redirect_cuda"]
 
@@ -55,7 +44,7 @@ def register() -> None:
     if is_registered():
         return
     if _real_torch_npu():
-        _log.warning(
+        _warn(
             "torch_npu is installed: leaving the device 'npu' to it. "
             "Uninstall torch_npu to use npu_dispatch."
         )
@@ -68,6 +57,11 @@ def register() -> None:
         global _torch_asked
         _torch_asked = True
         return
+    import atexit
+
+    from npu_dispatch import import_alias
+    from npu_dispatch.config import Config, bad_values
+
     config = Config.read()
     if config.emulated_sheet is not None:
         _take_sheet(config.emulated_sheet, config.emulated_compute)
@@ -95,7 +89,7 @@ def register() -> None:
     )
     atexit.register(finish_or_drop)
     for text in bad_values():
-        _log.warning("%s", text)
+        _warn(text)
     if config.watchdog_seconds:
         _start_watchdog(config.watchdog_seconds)
     if config.sanitizer is not None:
@@ -115,12 +109,14 @@ def _take_sheet(name: str, compute: str) -> None:
 
 
 def _start_watchdog(seconds: float) -> None:
+    import os
+
     from npu_dispatch.diagnosis.watchdog import start_watchdog
 
     try:
         start_watchdog(os.getpid(), seconds)
     except (OSError, TypeError) as error:  # it cannot fork; sys.executable is None
-        _log.warning("NPU_DISPATCH_WATCHDOG: there is no watchdog: %s", error)
+        _warn(f"NPU_DISPATCH_WATCHDOG: there is no watchdog: {error}")
 
 
 def _register_with_dynamo() -> None:
@@ -130,7 +126,7 @@ def _register_with_dynamo() -> None:
         graph_breaks.register()
     except Exception as error:
         # Nobody's import of torch fails because of us.
-        _log.warning("torch.compile does not know the device 'npu': %s", error)
+        _warn(f"torch.compile does not know the device 'npu': {error}")
 
 
 def _register_with_distributed() -> None:
@@ -140,7 +136,7 @@ def _register_with_distributed() -> None:
         _registration.register()
     except Exception as error:
         # Nobody's import of torch fails because of us.
-        _log.warning("torch.distributed does not know the backend 'hccl': %s", error)
+        _warn(f"torch.distributed does not know the backend 'hccl': {error}")
 
 
 def _register_with_inductor() -> Any:
@@ -151,6 +147,10 @@ def _register_with_inductor() -> Any:
 
 def _real_torch_npu() -> bool:
     """Return whether the vendor's package is installed."""
+    import importlib.util
+
+    from npu_dispatch import import_alias
+
     if import_alias.is_alias("torch_npu"):
         return False
     try:
@@ -173,6 +173,9 @@ def install_torch_npu_alias() -> None:
             "Uninstall it, or do not ask for the alias "
             "(NPU_DISPATCH_TORCH_NPU_ALIAS)."
         )
+    from npu_dispatch import import_alias
+    from npu_dispatch.versions import TORCH_NPU_VERSION
+
     ours = f"{__name__}.integrations.torch_npu"
     import_alias.add("torch_npu", ours, TORCH_NPU_VERSION)
     import_alias.add("torch_npu.npu", f"{__name__}.npu")
@@ -195,6 +198,9 @@ def redirect_cuda() -> None:
             "the device 'npu' is torch_npu's: use its own "
             "torch_npu.contrib.transfer_to_npu"
         )
+    import importlib
+    import warnings
+
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it warns of just what was asked for
         importlib.import_module(
@@ -204,6 +210,8 @@ def redirect_cuda() -> None:
 
 def get_include() -> str:
     """Return the folder of npu_dispatch.h, the C interface of a stream's queue."""
+    from pathlib import Path
+
     return str(Path(__file__).parent / "include")
 
 
@@ -278,21 +286,25 @@ def compile_step(
 
 
 def _check_torch(running: str) -> None:
-    if not fits(running):
-        raise TorchVersionError(
-            f"npu_dispatch was built for torch {TORCH_VERSION}, but torch {running} is "
-            f'running. Install "{needed()}", or the npu_dispatch that is built for '
-            "this torch."
-        )
+    from npu_dispatch.versions import TORCH_VERSION, fits, needed
+
+    if fits(running):
+        return
+    from npu_dispatch.errors import TorchVersionError
+
+    raise TorchVersionError(
+        f"npu_dispatch was built for torch {TORCH_VERSION}, but torch {running} is "
+        f'running. Install "{needed()}", or the npu_dispatch that is built for '
+        "this torch."
+    )
 
 
 def _autoload() -> None:
     """Register the device when `import torch` calls this entry point; never raise."""
     try:
-        if Config.read().autoload:
-            register()
+        _register_if_asked()
     except Exception as error:
-        _log.warning("device 'npu' is not available: %s", error)
+        _warn(f"device 'npu' is not available: {error}")
         # So that an explicit `import npu_dispatch` tries again and raises.
         sys.modules.pop(__name__, None)
 
@@ -314,12 +326,21 @@ def _register_where_torch_asked() -> None:
         register()
 
 
+def _register_if_asked() -> None:
+    from npu_dispatch.config import Config
+
+    if Config.read().autoload:
+        register()
+
+
+def _warn(text: str) -> None:
+    import logging
+
+    logging.getLogger(__name__).warning("%s", text)
+
+
 # In the middle of `import torch`, an exception here would break it: its last
 # step, the call of _autoload, registers the device. Without torch there is
 # nothing to register with, and nobody asked for torch.
-if (
-    "torch" in sys.modules
-    and not _is_being_imported("torch")
-    and Config.read().autoload
-):
-    register()
+if "torch" in sys.modules and not _is_being_imported("torch"):
+    _register_if_asked()

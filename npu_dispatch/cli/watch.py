@@ -6,7 +6,6 @@ none of it.
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from pathlib import Path
@@ -25,6 +24,8 @@ def ps(as_json: bool, everybody: bool) -> None:
 
     sampler = figures.Sampler(everybody=everybody)
     if as_json:
+        import json
+
         return click.echo(json.dumps(figures.as_json(sampler)["processes"], indent=2))
     rows = [figures.process_cells(row) for row in sampler.sample()[0]]
     return click.echo(figures.table(figures.PROCESS_HEADS, rows))
@@ -132,6 +133,8 @@ def top(
     sampler.sample()  # the first of two, since rates are differences
     time.sleep(interval)
     if as_json:
+        import json
+
         return click.echo(json.dumps(figures.as_json(sampler), indent=2))
     processes, streams = sampler.sample()
     rows = [figures.process_cells(row) for row in processes]

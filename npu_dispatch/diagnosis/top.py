@@ -7,9 +7,8 @@ processes.
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from npu_dispatch.diagnosis.verdict import attention, judge
 from npu_dispatch.processes import Processes, ProcessView, is_alive
@@ -22,8 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["ProcessRow", "Sampler", "StreamRow", "live_screen", "table"]
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessRow:
+class ProcessRow(NamedTuple):
     pid: int
     name: str  # of its script
     command: str
@@ -37,8 +35,7 @@ class ProcessRow:
     failed_streams: int
 
 
-@dataclass(frozen=True, slots=True)
-class StreamRow:
+class StreamRow(NamedTuple):
     """One stream, with rates and latencies for the time since the last sample."""
 
     pid: int
@@ -217,8 +214,8 @@ def as_json(sampler: Sampler) -> dict[str, Any]:
     """Return one sample as plain values."""
     processes, streams = sampler.sample()
     return {
-        "processes": [asdict(row) for row in processes],
-        "streams": [asdict(row) for row in streams],
+        "processes": [row._asdict() for row in processes],
+        "streams": [row._asdict() for row in streams],
     }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from npu_dispatch.processes import ProcessView, StreamView
 
@@ -23,8 +23,7 @@ _BLOCKED = 0.25  # host waits for this share of the time
 StreamKey = tuple[int, int]  # device, stream
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(NamedTuple):
     """`kind`: launch-bound, device-bound, blocked, hung, failed or idle."""
 
     kind: str
@@ -41,8 +40,7 @@ def attention(kind: str) -> int:
     return _ATTENTION.get(kind, 3)
 
 
-@dataclass(frozen=True, slots=True)
-class StreamRates:
+class StreamRates(NamedTuple):
     """Shares of the time between two readings, 0 to 1, and launches per second."""
 
     launches: float

@@ -9,12 +9,12 @@ from rich.table import Table
 
 from npu_dispatch.plan.analysis import Report
 
-__all__ = ["graph_refused", "show"]
+__all__ = ["graph_refused", "show", "time_text"]
 
 _MOST_ROWS = 8
 
 
-def _time(us: float) -> str:
+def time_text(us: float) -> str:
     return f"{us / 1e3:,.2f} ms" if us >= 1e3 else f"{us:,.1f} µs"
 
 
@@ -26,7 +26,7 @@ def show(reports: Sequence[Report]) -> None:
     for report in reports:
         table.add_column(report.device, justify="right")
     rows = {
-        "predicted time": [_time(r.step_us) for r in reports],
+        "predicted time": [time_text(r.step_us) for r in reports],
         "verdict": [r.verdict for r in reports],
         "device works": [f"{r.device_bound:.0%}" for r in reports],
         "device waits for launches": [f"{r.launch_bound:.0%}" for r in reports],
@@ -60,7 +60,7 @@ def _details(console: Console, report: Report) -> None:
     what_if.add_column("step", justify="right")
     what_if.add_column("throughput", justify="right")
     for row in report.what_if:
-        what_if.add_row(row.what, _time(row.step_us), f"{row.speedup:.2f}x")
+        what_if.add_row(row.what, time_text(row.step_us), f"{row.speedup:.2f}x")
     console.print(what_if)
     if why := graph_refused(report):
         console.print(why)
@@ -75,8 +75,8 @@ def _details(console: Console, report: Report) -> None:
                 blame.where,
                 blame.reason,
                 f"{blame.times:,.1f}",
-                _time(blame.host_us),
-                _time(blame.idle_us),
+                time_text(blame.host_us),
+                time_text(blame.idle_us),
             )
         console.print(blames)
     operators = Table(title=f"{report.device}: operators", title_style="bold")
@@ -89,7 +89,7 @@ def _details(console: Console, report: Report) -> None:
         operators.add_row(
             operator.name,
             f"{operator.calls:,.1f}",
-            _time(operator.device_us),
-            _time(operator.host_us),
+            time_text(operator.device_us),
+            time_text(operator.host_us),
         )
     console.print(operators)

@@ -7,13 +7,11 @@ laid aside (remains.py).
 
 from __future__ import annotations
 
-import logging
 import os
 import time
 from collections import deque
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
 from npu_dispatch.processes.remains import SUFFIX, lay_aside
 from npu_dispatch.stats import (
@@ -30,10 +28,15 @@ from npu_dispatch.system.proc_stat import pid_namespace, process_start, stat_fie
 
 __all__ = ["ProcessView", "Processes", "StreamView", "is_alive"]
 
-_log = logging.getLogger(__name__)
 _DEPTH_WINDOW_S = 60.0
 _MAX_TOLD = 1000
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+
+
+def _warn(text: str) -> None:
+    import logging  # which would be a tenth of what `npu-dispatch ps` imports
+
+    logging.getLogger(__name__).warning("%s", text)
 
 
 def is_alive(info: SegmentInfo) -> bool | None:
@@ -54,8 +57,7 @@ def _thread_cpu_seconds(pid: int, thread: int) -> float | None:
     return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
 
 
-@dataclass(frozen=True, slots=True)
-class StreamView:
+class StreamView(NamedTuple):
     """One stream at one moment. Times are seconds since 1970."""
 
     stats: StreamStats
@@ -79,8 +81,7 @@ class StreamView:
         return "running" if self.stats.depth else "idle"
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessView:
+class ProcessView(NamedTuple):
     """One process at one moment, `time` in seconds since 1970."""
 
     slot: str
@@ -92,15 +93,15 @@ class ProcessView:
     host_waits: tuple[OpenWait, ...]  # who waits longest first
 
 
-@dataclass(slots=True)
 class _Progress:
     """What is remembered of a stream between two refreshes."""
 
-    retired: int = -1
-    # A moment at which the stream had not yet retired that many tasks.
-    before: float = 0.0
-    depths: deque[tuple[float, int]] = field(default_factory=deque)
-    thread_alive: float | None = None
+    def __init__(self) -> None:
+        self.retired = -1
+        # A moment at which the stream had not yet retired that many tasks.
+        self.before = 0.0
+        self.depths: deque[tuple[float, int]] = deque()
+        self.thread_alive: float | None = None
 
     def note(self, time_now: float, previous: float | None, stats: StreamStats) -> None:
         if stats.retired != self.retired:
@@ -210,7 +211,7 @@ class Processes:
         watched.reader.close()
         if key not in self._told:
             self._told = {*self._told, key} if len(self._told) < _MAX_TOLD else {key}
-            _log.warning("%s: cannot be read: %r", watched.path, error)
+            _warn(f"{watched.path}: cannot be read: {error!r}")
 
     def _forget_the_dead(self) -> None:
         for name, watched in list(self._watched.items()):

@@ -6,7 +6,6 @@ app.mount("/npu", create_app())      # FastAPI, Starlette, ...
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -28,7 +27,8 @@ from starlette.responses import (
     Response,
     StreamingResponse,
 )
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Mount, Route
+from starlette.staticfiles import StaticFiles
 from starlette.types import Receive, Scope, Send
 
 from npu_dispatch.diagnosis.describe import dump_lines
@@ -49,10 +49,11 @@ from npu_dispatch.timeline.trace_file import TraceError
 __all__ = ["ServiceConfig", "create_app"]
 
 _PAGE = Path(__file__).parent / "page"
+_STYLE = ("npu_dispatch.drawing", "style")  # the package, and the folder in it
 _LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 _POLICY = (
-    "default-src 'self'; style-src 'self' 'unsafe-inline'; "
-    "img-src 'self' data: blob:; frame-ancestors 'none'; base-uri 'none'"
+    "default-src 'self'; img-src 'self' data:; "
+    "frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
 )
 _MAX_PENDING = 1000
 _MAX_TRACE_S = 60.0
@@ -152,14 +153,14 @@ async def _say(_: Request, error: Exception) -> Response:
     return JSONResponse({"error": error.detail}, error.status_code, error.headers)
 
 
-def chart_library() -> Path:
-    """Return plotly's JavaScript from its package, without importing that."""
-    spec = importlib.util.find_spec("plotly")
-    for folder in (spec.submodule_search_locations or ()) if spec else ():
-        file = Path(folder) / "package_data" / "plotly.min.js"
-        if file.is_file():
-            return file
-    raise HTTPException(500, "the page needs plotly: pip install plotly")
+class _PageFiles(StaticFiles):
+    """What the page loads. A browser asks each time whether a file has changed."""
+
+    async def get_response(self, path: str, scope: Scope) -> Response:
+        answer = await super().get_response(path, scope)
+        answer.headers["Cache-Control"] = "no-cache"
+        scope[ROUTE] = "/page/{file}"
+        return answer
 
 
 class _Endpoints:
@@ -168,7 +169,7 @@ class _Endpoints:
         self._clients = 0
         self._tracing = anyio.Lock()  # one trace at a time: they are large
 
-    def routes(self) -> list[Route]:
+    def routes(self) -> list[BaseRoute]:
         def route(one: Endpoint) -> Route:
             handler: Handler = getattr(self, one.handler)
 
@@ -178,7 +179,8 @@ class _Endpoints:
 
             return Route(one.path, named, methods=[one.method])
 
-        return [route(one) for one in ENDPOINTS]
+        pages = Mount("/page", _PageFiles(directory=_PAGE, packages=[_STYLE]))
+        return [pages, *(route(one) for one in ENDPOINTS)]
 
     async def description(self, _: Request) -> Response:
         return JSONResponse(openapi())
@@ -186,18 +188,6 @@ class _Endpoints:
     async def page(self, _: Request) -> Response:
         headers = {"Content-Security-Policy": _POLICY, "Cache-Control": "no-cache"}
         return FileResponse(_PAGE / "index.html", headers=headers)
-
-    async def script(self, _: Request) -> Response:
-        return FileResponse(_PAGE / "page.js", headers={"Cache-Control": "no-cache"})
-
-    async def style(self, _: Request) -> Response:
-        return FileResponse(_PAGE / "page.css", headers={"Cache-Control": "no-cache"})
-
-    async def library(self, _: Request) -> Response:
-        headers = {"Cache-Control": "max-age=86400"}
-        return FileResponse(
-            chart_library(), media_type="text/javascript", headers=headers
-        )
 
     async def metrics(self, request: Request) -> Response:
         accept = request.headers.get("accept", "")

@@ -49,22 +49,7 @@ _NO_SLOT = {404: "There is no such process, or none at all."}
 
 
 def _files() -> tuple[Endpoint, ...]:
-    return (
-        Endpoint("GET", "/", "page", "The live page.", media="text/html"),
-        Endpoint(
-            "GET", "/page.js", "script", "The page's program.", media="text/javascript"
-        ),
-        Endpoint("GET", "/page.css", "style", "The page's style.", media="text/css"),
-        Endpoint(
-            "GET",
-            "/plotly.js",
-            "library",
-            "The page's chart library.",
-            "It comes from the installed package `plotly`.",
-            media="text/javascript",
-            refusals={500: "plotly is not installed."},
-        ),
-    )
+    return (Endpoint("GET", "/", "page", "The live page.", media="text/html"),)
 
 
 def _health() -> tuple[Endpoint, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from npu_dispatch.stats.layout import MAX_SITES, OFFSETS, SITE
 
@@ -39,8 +39,7 @@ REDUCTIONS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class CollectiveGroup:
+class CollectiveGroup(NamedTuple):
     """A group of ranks that the process is in."""
 
     name: str
@@ -50,16 +49,14 @@ class CollectiveGroup:
     ranks: tuple[int, ...]  # ranks of the world
 
 
-@dataclass(frozen=True, slots=True)
-class LoggedTensor:
+class LoggedTensor(NamedTuple):
     sizes: tuple[int, ...]
     dtype: str  # as torch's C++ names it, "Float"
     is_output: bool
     peer: int  # rank in the group, of a send or recv; -1: none
 
 
-@dataclass(frozen=True, slots=True)
-class LoggedCollective:
+class LoggedCollective(NamedTuple):
     """One call. Times are nanoseconds of CLOCK_MONOTONIC, 0: not yet."""
 
     number: int  # among the process's calls
@@ -80,8 +77,7 @@ class LoggedCollective:
     tensors: tuple[LoggedTensor, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class CollectiveLog:
+class CollectiveLog(NamedTuple):
     groups: tuple[CollectiveGroup, ...]
     calls: tuple[LoggedCollective, ...]  # oldest first
     dropped: int  # calls that found no entry free

@@ -141,8 +141,7 @@ class Histogram:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentInfo:
+class SegmentInfo(NamedTuple):
     pid: int
     process_start: int
     monotonic_ns: int
@@ -159,8 +158,7 @@ class SegmentInfo:
         return (self.realtime_ns + monotonic_ns - self.monotonic_ns) / 1e9
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessStats:
+class ProcessStats(NamedTuple):
     sanitizer_enabled: bool
     trace_dropped: int
     async_waiters: int
@@ -168,8 +166,7 @@ class ProcessStats:
     unpublished_streams: int  # those whose figures had no memory
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceStats:
+class DeviceStats(NamedTuple):
     """What happened on one device. `wait_ns` includes waits that still last."""
 
     device: int
@@ -198,8 +195,7 @@ class DeviceStats:
     sanitizer_reports: dict[str, int]
 
 
-@dataclass(frozen=True, slots=True)
-class RecentTask:
+class RecentTask(NamedTuple):
     """`outcome`: begun (it may still run), failed or dropped."""
 
     task: int  # its number in its stream
@@ -216,8 +212,7 @@ class Exemplar(NamedTuple):
     at_ns: int  # CLOCK_MONOTONIC
 
 
-@dataclass(frozen=True, slots=True)
-class OpenWait:
+class OpenWait(NamedTuple):
     """A host thread that waits for a stream to be done with tasks below `until`."""
 
     thread: int  # its number, as in /proc/PID/task
@@ -230,8 +225,7 @@ class OpenWait:
     ns: int  # so far
 
 
-@dataclass(frozen=True, slots=True)
-class SiteWaits:
+class SiteWaits(NamedTuple):
     """What host waits cost at one Python line. `reason` is the newest one's."""
 
     at: str
@@ -240,8 +234,7 @@ class SiteWaits:
     wait_ns: int
 
 
-@dataclass(frozen=True, slots=True)
-class OpCost:
+class OpCost(NamedTuple):
     """What an operator's sampled tasks took: one task in SAMPLE_PERIOD."""
 
     op: str
@@ -249,8 +242,7 @@ class OpCost:
     ns: int
 
 
-@dataclass(frozen=True, slots=True)
-class StreamStats:
+class StreamStats(NamedTuple):
     """One stream. Times that still run are counted up to the reading."""
 
     device: int

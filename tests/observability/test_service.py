@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import urllib.request
-from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -284,8 +283,8 @@ def views(write_segment, ghost):
         with Processes(directory=write_segment(ghost, {})) as processes:
             [before] = processes.refresh()
         [stream] = before.streams
-        later = replace(stream, stats=replace(stream.stats, **changes))
-        return before, replace(before, time=before.time + 1, streams=(later,))
+        later = stream._replace(stats=stream.stats._replace(**changes))
+        return before, before._replace(time=before.time + 1, streams=(later,))
 
     return make
 
@@ -337,5 +336,5 @@ def test_a_wait_that_lasts_counts_before_it_ends(write_segment, ghost):
     [device] = view.devices
     assert device.waiting["item"] == 1
     assert device.wait_ns["item"] >= 5 * SECOND
-    before = replace(view, time=view.time - 10, devices=())
+    before = view._replace(time=view.time - 10, devices=())
     assert sync_rates(before, view)["item"] >= 0.5

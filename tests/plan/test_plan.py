@@ -127,7 +127,7 @@ def test_the_line_that_waits_is_named(planned, tmp_path: Path) -> None:
     graph = report["graph"]
     assert graph["step_us"] is None and graph["where"].endswith("script.py:12")
     assert "captur" in graph["why_not"]
-    assert "plotly" in html.read_text().lower()
+    assert html.read_text().count("<rect") >= 10  # at least a task a step
     assert json.loads(trace.read_text())["traceEvents"]
 
 

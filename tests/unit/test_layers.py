@@ -35,6 +35,7 @@ ATEN_FROM, PYTHON_FROM = 4, 6
 
 PYTHON_LAYERS = {
     "system": -1,
+    "drawing": -1,
     "errors": 0,
     "config": 0,
     "import_alias": 0,
@@ -63,7 +64,7 @@ PYTHON_LAYERS = {
     "__main__": 5,
 }
 WITHOUT_TORCH = {"system", "errors", "config", "sanitizer", "stats", "processes"}
-WITHOUT_TORCH |= {"timeline", "ranks", "prometheus", "metrics", "diagnosis"}
+WITHOUT_TORCH |= {"drawing", "timeline", "ranks", "prometheus", "metrics", "diagnosis"}
 WITHOUT_TORCH |= {"service", "variables"}
 MAX_LINES = 500
 
