@@ -241,6 +241,15 @@ class SiteWaits:
 
 
 @dataclass(frozen=True, slots=True)
+class SiteTasks:
+    """What the sampled tasks of one Python line took: one task in SAMPLE_PERIOD."""
+
+    at: str
+    tasks: int
+    ns: int
+
+
+@dataclass(frozen=True, slots=True)
 class OpCost:
     """What an operator's sampled tasks took: one task in SAMPLE_PERIOD."""
 
