@@ -1,4 +1,4 @@
-"""The compiled half: thin bindings, no logic. Streams are named by (device, id)."""
+"""The compiled half, csrc/python. Streams are named by (device, id)."""
 
 from asyncio import Future
 from collections.abc import Callable, Mapping

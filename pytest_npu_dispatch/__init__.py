@@ -45,7 +45,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         type=_not_negative,
         default=1,
         metavar="SEED",
-        help="of the first of them; the others count on from it; 0: program order",
+        help="seed of the first of the N runs; each later run adds 1; 0: program order",
     )
     group.addoption(
         "--npu-length",
@@ -59,7 +59,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="fail tests whose streams access memory without an order",
     )
     group.addoption(
-        "--npu-suppressions", metavar="FILE", help="of --npu-sanitize, not to report"
+        "--npu-suppressions",
+        metavar="FILE",
+        help="findings that --npu-sanitize does not report",
     )
     group.addoption(
         "--npu-sync",

@@ -54,7 +54,7 @@ class HcclGroup final : public c10d::Backend {
   c10::intrusive_ptr<c10d::Backend::Options> getBackendOptions() override;
   bool supportsCoalescing() const override { return true; }
   bool supportsSplitting() const override { return true; }
-  // Null for a rank of this group that is none of `ranks`.
+  // Null for a rank of this group that is not in `ranks`.
   c10::intrusive_ptr<c10d::Backend> split(
       const c10::intrusive_ptr<c10d::Store>& store,
       const std::vector<int>& ranks,

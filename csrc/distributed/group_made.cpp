@@ -9,7 +9,8 @@
 namespace npu {
 namespace {
 
-// "0-7,16": what thousands of ranks take has a bound.
+// Returns "0-7,16" for ranks 0 to 7 and 16. Runs keep the text of thousands of
+// ranks short.
 std::string runs(const std::vector<int>& ranks) {
   std::string text;
   for (size_t i = 0; i < ranks.size();) {
@@ -51,9 +52,10 @@ c10::intrusive_ptr<HcclGroup> HcclGroup::connect(
 c10::intrusive_ptr<c10d::Backend> HcclGroup::split(
     const c10::intrusive_ptr<c10d::Store>&, const std::vector<int>& ranks,
     const c10::intrusive_ptr<c10d::Backend::Options>& options) {
-  // All ranks of this group call, those of no part too: they count alike. What
-  // torch calls the part, and so its store, differs between ranks that are in
-  // different numbers of groups.
+  // Every rank of this group calls split(), also a rank that is in none of the
+  // parts, so the count of calls is the same on all ranks. The name and the
+  // store that torch gives a part are not the same: they depend on how many
+  // groups a rank is in.
   uint64_t number;
   {
     std::lock_guard lock(mutex_);
@@ -67,7 +69,7 @@ c10::intrusive_ptr<c10d::Backend> HcclGroup::split(
   c10::intrusive_ptr<c10d::Backend> gloo;
   if (ranks.size() > 1) {
     const auto same = gloo_->getBackendOptions();
-    // It reads there what its ranks are called, of any group but the first.
+    // For every group but the first, Gloo reads the names of its ranks there.
     same->global_ranks_in_group.resize(size_);
     std::iota(same->global_ranks_in_group.begin(),
               same->global_ranks_in_group.end(), 0);

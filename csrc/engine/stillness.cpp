@@ -27,9 +27,9 @@ class Stillness::Halt final : public Program {
     stand();
     return NPU_OK;
   }
-  // Called by the launcher of a stream that has failed; or, where an observer
-  // refused the task, by the thread that asks for the stillness, which must not
-  // stand still itself.
+  // The launcher of a failed stream calls this. If an observer refused the
+  // task, the thread that asked for the stillness calls it, and that thread
+  // must not stand still.
   void dropped(Stream&, const uint64_t*) override {
     if (std::this_thread::get_id() != asker_) return stand();
     std::lock_guard lock(mutex_);

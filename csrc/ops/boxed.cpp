@@ -200,8 +200,8 @@ c10::IValue unbox(const Arg& arg, ArgKind kind) {
   }
 }
 
-// Gives `call` the operator's arguments, which may be only the top of the
-// stack.
+// Calls `call` with a stack that holds the operator's arguments and nothing
+// else. `stack` may hold other values below them.
 void on_top(const Op& op, torch::jit::Stack* stack,
             void (*call)(const Op&, torch::jit::Stack&)) {
   const size_t n = op.schema().kinds.size();

@@ -247,8 +247,8 @@ void Frame::restore_views() {
 }
 
 void Frame::make_anew(Slot& slot) {
-  // A list of the frame's own has it, too, and cannot be exchanged; such
-  // arguments are only read.
+  // A list of the frame also holds this tensor, and nobody can exchange it
+  // there. Kernels only read the tensors of lists.
   if (slot.listed) return;
   bound_ = false;
   const Shape& shape = shapes_[slot.shape];

@@ -36,6 +36,7 @@ std::map<std::string, size_t> layout() {
       {"NameEntry.size", sizeof(NameEntry)},
       {"SiteEntry.size", sizeof(SiteEntry)},
       FIELD(SiteEntry, waits),
+      FIELD(SiteEntry, tasks),
       FIELD(SiteEntry, text),
       {"Exemplars.size", sizeof(Exemplars)},
       {"RecentTask.size", sizeof(RecentTask)},

@@ -17,7 +17,7 @@
 
 namespace npu {
 
-inline constexpr uint32_t kLayoutVersion = 7;
+inline constexpr uint32_t kLayoutVersion = 8;
 inline constexpr char kLayoutMagic[8] = {'N', 'P', 'U', 'S',
                                          'T', 'A', 'T', 'S'};
 inline constexpr int kMaxStreamBlocks = 256;
@@ -392,13 +392,16 @@ struct NameEntry {
 
 // The line of a call site, "train.py:12 in step": entry `id`. Ids from
 // kMaxSites on have no entry. Written once, `known` last. The counts are of
-// host waits at that line; any thread adds to them.
+// host waits at that line, and of sampled tasks that it has launched; any
+// thread adds to them.
 struct SiteEntry {
   std::atomic<uint32_t> known;
   std::atomic<uint32_t> reason;  // OpenWait::reason of the newest wait
   Counter waits;
   Counter wait_ns;
-  char text[168];
+  Counter tasks;
+  Counter ns;  // as NameEntry::ns
+  char text[152];
 };
 
 struct SegmentHeader {

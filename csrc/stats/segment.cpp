@@ -335,6 +335,14 @@ void count_wait_at(uint32_t site, uint64_t reason, uint64_t ns) {
   entry.wait_ns.fetch_add(ns, std::memory_order_relaxed);
 }
 
+void count_task_at(uint32_t site, uint64_t ns) {
+  if (site == 0 || site >= uint32_t(kMaxSites)) return;
+  SiteEntry& entry = segment().sites[site];
+  // Relaxed: statistics order nothing.
+  entry.tasks.fetch_add(1, std::memory_order_relaxed);
+  entry.ns.fetch_add(ns, std::memory_order_relaxed);
+}
+
 void publish_site(uint32_t id, const char* text) {
   if (id >= uint32_t(kMaxSites)) return;
   SiteEntry& entry = segment().sites[id];

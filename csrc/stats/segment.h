@@ -49,6 +49,10 @@ void count_name(const char* name, uint64_t ns);
 // Any thread.
 void count_wait_at(uint32_t site, uint64_t reason, uint64_t ns);
 
+// Adds a sampled task that took `ns` to what the call site has cost. Any
+// thread.
+void count_task_at(uint32_t site, uint64_t ns);
+
 // Lets readers turn a call site's id into text. Only for an id that has not
 // been published before.
 void publish_site(uint32_t id, const char* text);

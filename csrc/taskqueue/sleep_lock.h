@@ -42,9 +42,10 @@ class BasicSleepLock {
       // Relaxed: take() acquires. A plain load does not steal the line.
       if (state_.load(std::memory_order_relaxed) == kFree && take()) return;
     }
-    // Whoever slept takes it as kWaitedFor, since others may sleep on: at worst
-    // nobody does, and one wake-up is for nothing. A holder that replaces
-    // kWaitedFor wakes us; the kernel compares, so that none is missed.
+    // A thread that may have slept takes the lock as kWaitedFor, because other
+    // threads may still sleep; if none does, one wake-up is wasted. A holder
+    // that replaces kWaitedFor wakes a sleeper. futex_wait() sleeps only if the
+    // word is still kWaitedFor, so no wake-up is missed.
     while (state_.exchange(kWaitedFor, std::memory_order_acquire) != kFree)
       System::futex_wait(&state_, kWaitedFor, 0);
   }

@@ -38,8 +38,8 @@ TaskNotes::Running TaskNotes::begins(const Task& task, uint64_t position,
   // ticks() says that the readings of two threads may be out of order. Readers
   // of traces and profiles count on their order.
   begun = std::max({begun, task.stamp, last_end_});
-  return {position,      task.stamp, begun, task.marks.launch_ticks,
-          name_of(task), profile};
+  return {position,  task.stamp,    begun,  task.marks.launch_ticks,
+          task.site, name_of(task), profile};
 }
 
 void TaskNotes::ends(const Task& task, const Running& running, uint64_t ended) {
@@ -66,6 +66,7 @@ uint64_t TaskNotes::count(const Running& running, uint64_t ended) {
   block.queued_exemplars.note(running.position, queued, now);
   block.run_ns[int(work_of(running.name))].add(ran);
   count_name(running.name, ran);
+  count_task_at(running.site, ran);
   // Relaxed: statistics order nothing.
   block.last_retired_ns.store(now, std::memory_order_relaxed);
   return now;

@@ -26,6 +26,7 @@ class TaskNotes {
   struct Running {
     uint64_t position, stamp, begun;
     uint32_t launch_ticks;
+    uint32_t site;
     const char* name;
     StreamProfile* profile;  // null where it is not profiled
   };

@@ -29,7 +29,9 @@ def ops(name: str, tier: str | None) -> None:
     rows = [line.split() for line in table]
     if tier is not None and tier not in {row[0] for row in rows}:
         known = ", ".join(sorted({row[0] for row in rows}))
-        raise click.BadParameter(f"{tier!r} is none of {known}", param_hint="--tier")
+        raise click.BadParameter(
+            f"there is no tier {tier!r}; the tiers are {known}", param_hint="--tier"
+        )
     found = [row for row in rows if name in row[1] and tier in (None, row[0])]
     if not found:
         raise click.ClickException(
@@ -43,10 +45,10 @@ def ops(name: str, tier: str | None) -> None:
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def doctor(as_json: bool) -> None:
-    """Say what is installed, what is wrong with it, and what mends that.
+    """Say what is installed, what is wrong with it, and how to mend it.
 
-    The exit status is 1 when the device does not work as it should; advice
-    alone leaves it 0.
+    The exit status is 1 when the device does not work as it should. It is 0 when
+    nothing is wrong, or when there is advice only.
     """
     from npu_dispatch.diagnosis.doctor import examine
 

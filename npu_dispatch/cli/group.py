@@ -22,7 +22,7 @@ COMMANDS = {
     ),
     "doctor": (
         "npu_dispatch.cli.facts",
-        "Say what is installed, what is wrong with it, and what mends that.",
+        "Say what is installed, what is wrong with it, and how to mend it.",
     ),
     "dump": (
         "npu_dispatch.cli.watch",
@@ -46,7 +46,7 @@ COMMANDS = {
     ),
     "ps": (
         "npu_dispatch.cli.watch",
-        "List the processes that use npu; those that need people come first.",
+        "List the processes that use npu, the most urgent first.",
     ),
     "run": (
         "npu_dispatch.cli.programs",

@@ -5,12 +5,18 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 import npu_dispatch
 from npu_dispatch.cli.device_names import device_names, register_by_names
 from npu_dispatch.program import Runner, run_program, what_to_run
+
+if TYPE_CHECKING:
+    import torch
+
+    from npu_dispatch.diagnosis.steps import Steps
 
 __all__ = ["run", "sanitize"]
 
@@ -37,6 +43,9 @@ def run(
 ) -> None:
     """Run SCRIPT with the device loaded; end with a summary on stderr.
 
+    The summary ends with a verdict: what holds the program up, how long a step takes,
+    the lines that wait and launch most, and what to try next.
+
     The exit status is the script's own. --torch-npu and --cuda hold for the
     processes that it starts, too.
     """
@@ -45,6 +54,7 @@ def run(
     what, args = what_to_run(module, args)
     register_by_names()
     started = summary.Watch()
+    _count_steps(started.steps)
     status = run_program(what, args)
     left = _finish_work()
     status = status or left
@@ -55,6 +65,19 @@ def run(
     if not quiet:
         summary.show(figures)
     sys.exit(status)
+
+
+def _count_steps(steps: Steps) -> None:
+    from torch.optim.optimizer import register_optimizer_step_post_hook
+
+    from npu_dispatch import npu
+
+    def stepped(optimizer: torch.optim.Optimizer, *_: object) -> None:
+        # What is captured has not happened yet.
+        if not npu.is_initialized() or not npu.is_current_stream_capturing():
+            steps.stepped(optimizer)
+
+    register_optimizer_step_post_hook(stepped)
 
 
 def _finish_work() -> int:
@@ -136,4 +159,10 @@ def sanitize(
     for report in found:
         click.echo(report.text(), err=True)
     click.echo(f"npu sanitizer: {len(found)} findings", err=True)
+    if found:
+        click.echo(
+            "npu sanitizer: run again after each change. A wait of the host, such as "
+            ".item(), orders streams by accident: without it a race can come to light.",
+            err=True,
+        )
     sys.exit(status or (66 if found else 0))

@@ -17,9 +17,14 @@ __all__ = ["dump", "postmortem", "ps", "top", "trace"]
 
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@click.option("--all", "everybody", is_flag=True, help="Also who launched nothing.")
+@click.option(
+    "--all",
+    "everybody",
+    is_flag=True,
+    help="Also list processes that have launched nothing.",
+)
 def ps(as_json: bool, everybody: bool) -> None:
-    """List the processes that use npu; those that need people come first."""
+    """List the processes that use npu, the most urgent first."""
     from npu_dispatch.diagnosis import top as figures
 
     sampler = figures.Sampler(everybody=everybody)
@@ -106,7 +111,12 @@ def _dump_ranks(paths: list[Path], prefix: str | None) -> None:
 @click.argument("pids", nargs=-1, type=int)
 @click.option("--once", is_flag=True, help="Print one plain table and end.")
 @click.option("--json", "as_json", is_flag=True, help="Print one sample as JSON.")
-@click.option("--all", "everybody", is_flag=True, help="Also who launched nothing.")
+@click.option(
+    "--all",
+    "everybody",
+    is_flag=True,
+    help="Also list processes that have launched nothing.",
+)
 @click.option("--interval", default=1.0, show_default=True, help="Seconds.")
 def top(
     pids: tuple[int, ...],

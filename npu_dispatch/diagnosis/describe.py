@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from npu_dispatch.diagnosis.verdict import cycles, waits_for
+from npu_dispatch.diagnosis.verdict import (
+    ask_python,
+    cycles,
+    quiet_for,
+    waits_for,
+)
 from npu_dispatch.processes import ProcessView, StreamView
 
 __all__ = ["dump_lines"]
@@ -44,6 +49,9 @@ def dump_lines(view: ProcessView) -> Iterator[str]:
             + (f", at {wait.at}" if wait.at else "")
             + f"; for {wait.ns / 1e9:.1f} s"
         )
+    if view.quiet_since is not None and view.last_task is not None:
+        yield f"  {quiet_for(view)}"
+        yield f"  {ask_python(view)}"
     waiting = sum(sum(device.waiting.values()) for device in view.devices)
     waiting += sum(stream.stats.full_waiting for stream in view.streams)
     if waiting > len(view.host_waits):

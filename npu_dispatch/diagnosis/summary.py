@@ -1,21 +1,37 @@
-"""What a process's queues did, as figures and as a table."""
+"""What a process's queues did and what held it up, as figures and as a table."""
 
 from __future__ import annotations
 
+import os
 import time
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import reduce
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from npu_dispatch.diagnosis.advice import advice
+from npu_dispatch.diagnosis.steps import Steps
+from npu_dispatch.diagnosis.verdict import Verdict, judge, short, stream_rates
+from npu_dispatch.processes import Processes, ProcessView
 from npu_dispatch.stats import (
+    SAMPLE_PERIOD,
     Histogram,
-    StatsError,
-    StatsReader,
+    OpCost,
+    SiteTasks,
+    SiteWaits,
     StreamStats,
-    segment_file,
 )
 
+if TYPE_CHECKING:
+    from rich.table import Table
+
 __all__ = ["Figures", "Watch", "show"]
+
+_MOST_LINES = 3
+_LEAST_SHARE = 0.01
+# The host is elsewhere if the device stands idle for this share of the time in gaps
+# of more than a millisecond, and so few launches come in a second.
+_AWAY, _FEW_LAUNCHES = 0.5, 5000
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +49,13 @@ class Figures:
     latency_us_p99: float
     blocked_ms: dict[str, float]
     peak_memory: dict[int, int]
+    verdict: Verdict
+    steps: int  # of the optimizer
+    step_s: float | None  # from one step's end to the next one's, on the host
+    step_device_s: float | None  # for which the busiest stream works
+    waits: list[SiteWaits]  # the costliest lines
+    tasks: list[SiteTasks]  # the lines that launch most; one task in SAMPLE_PERIOD
+    advice: str
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON."""
@@ -45,26 +68,40 @@ def _merged(streams: list[StreamStats], name: str) -> Histogram | None:
 
 
 class Watch:
-    """This process's figures since its start, and the time since construction."""
+    """This process's figures since its start, and the time since construction.
+
+    Whoever calls `steps.stepped` after each step of an optimizer gets the time of a
+    step, too.
+    """
 
     def __init__(self) -> None:
         self._start = time.monotonic()
+        self._processes = Processes(pid=os.getpid())
+        self.steps = Steps(self._view)
+
+    def _view(self) -> ProcessView | None:
+        views = self._processes.refresh()
+        return views[0] if views else None
 
     def figures(self) -> Figures | None:
         """Return the figures, or None when this process publishes no statistics."""
         seconds = time.monotonic() - self._start
-        try:
-            with StatsReader(segment_file()) as reader:
-                streams, devices = reader.streams(), reader.devices()
-        except (OSError, StatsError):
-            return None
+        with self._processes:
+            view = self._view()
+            reader = self._processes.reader(view) if view else None
+            if view is None or reader is None:
+                return None
+            waits = [site for site in reader.waits_by_site() if site.reason != "exit"]
+            tasks, ops = reader.tasks_by_site(), reader.ops()
+        streams = [stream.stats for stream in view.streams]
         depth = _merged(streams, "depth_histogram")
         latency = _merged(streams, "latency_ns")
         launches = sum(stream.submitted for stream in streams)  # inline ones too
         blocked = {"full_queue": sum(stream.full_wait_ns for stream in streams) / 1e6}
-        for device in devices:
+        for device in view.devices:
             for reason, ns in device.wait_ns.items():
                 blocked[reason] = blocked.get(reason, 0.0) + ns / 1e6
+        verdict, next_thing = self._judge(view, waits, ops)
         return Figures(
             seconds=seconds,
             launches=launches,
@@ -78,19 +115,62 @@ class Watch:
             latency_us_p50=latency.percentile(0.50) / 1e3 if latency else 0.0,
             latency_us_p99=latency.percentile(0.99) / 1e3 if latency else 0.0,
             blocked_ms=blocked,
-            peak_memory={d.device: d.allocated_peak for d in devices},
+            peak_memory={d.device: d.allocated_peak for d in view.devices},
+            verdict=verdict,
+            steps=self.steps.count,
+            step_s=self.steps.host_s,
+            step_device_s=self.steps.device_s,
+            waits=waits[:_MOST_LINES],
+            tasks=tasks[:_MOST_LINES],
+            advice=next_thing,
         )
+
+    def _judge(
+        self, end: ProcessView, waits: Sequence[SiteWaits], ops: Sequence[OpCost]
+    ) -> tuple[Verdict, str]:
+        """Judge the steps, or the whole run where there are few or it has failed."""
+        before, now = self.steps.first, self.steps.last
+        end = replace(end, quiet_since=None)  # the program has ended
+        verdict = judge(None, end)
+        if verdict.kind in ("failed", "hung", "idle") or before is None or now is None:
+            before, now = None, end
+        else:
+            verdict = judge(before, now)
+        rates = stream_rates(before, now).values()
+        # A gap counts as starved for its first millisecond.
+        idle = max((rate.idle - rate.starved for rate in rates), default=0.0)
+        launches = sum(rate.launches for rate in rates)
+        steps = self.steps.count
+        next_thing = advice(
+            verdict,
+            waits,
+            ops,
+            trains=steps > 0,
+            replays=0 < steps < 2 * sum(device.graph_replays for device in end.devices),
+            away=idle >= _AWAY and launches < _FEW_LAUNCHES,
+        )
+        return verdict, next_thing
 
 
 def show(figures: Figures | None) -> None:
-    """Print the table to stderr."""
+    """Print the table, the verdict and what to try next to stderr."""
     from rich.console import Console
-    from rich.table import Table
 
     console = Console(stderr=True)
     if figures is None:
-        console.print("npu: this process published no statistics")
+        console.print(
+            "npu: this process published no statistics: it has not used npu, or has "
+            "no room for them (npu-dispatch doctor)"
+        )
         return
+    console.print(_table(figures))
+    for line in _verdict_lines(figures):
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def _table(figures: Figures) -> Table:
+    from rich.table import Table
+
     table = Table(title="npu", show_header=False, title_style="bold")
     table.add_column(style="cyan")
     table.add_column(justify="right")
@@ -113,4 +193,41 @@ def show(figures: Figures | None) -> None:
             table.add_row(f"  {reason.replace('_', ' ')}", f"{ms:,.1f} ms")
     for device, peak in figures.peak_memory.items():
         table.add_row(f"peak memory npu:{device}", f"{peak / 2**20:,.1f} MiB")
-    console.print(table)
+    return table
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds:,.2f} s" if seconds >= 1 else f"{seconds * 1e3:,.2f} ms"
+
+
+def _each(count: int, steps: int) -> str:
+    return f", {count / steps:,.0f} a step" if 2 * count >= steps > 0 else ""
+
+
+def _verdict_lines(figures: Figures) -> list[str]:
+    lines = [figures.verdict.text]
+    if figures.step_s is not None:
+        line = f"step     {_time(figures.step_s)} on the host"
+        if figures.step_device_s is not None:
+            line += f", {_time(figures.step_device_s)} of work on the device"
+        lines.append(f"{line} ({figures.steps:,} steps)")
+    steps = figures.steps if figures.step_s is not None else 0
+    for site in figures.waits:
+        if site.wait_ns / 1e9 < _LEAST_SHARE * figures.seconds:
+            continue
+        lines.append(
+            f"waits    {_time(site.wait_ns / 1e9)} in {site.waits:,} waits for "
+            f"{site.reason.replace('_', ' ')}{_each(site.waits, steps)}, "
+            f"at {short(site.at)}"
+        )
+    for task in figures.tasks:
+        launches = task.tasks * SAMPLE_PERIOD
+        share = min(1.0, launches / max(figures.launches, 1))
+        if share >= _LEAST_SHARE:
+            lines.append(
+                f"launches {share:.0%} of all{_each(launches, steps)}, "
+                f"at {short(task.at)}"
+            )
+    if figures.advice:
+        lines.append(f"try      {figures.advice}")
+    return lines

@@ -10,9 +10,11 @@ from npu_dispatch.processes import ProcessView, StreamView
 __all__ = [
     "StreamRates",
     "Verdict",
+    "ask_python",
     "attention",
     "cycles",
     "judge",
+    "quiet_for",
     "short",
     "stream_rates",
     "sync_rates",
@@ -24,7 +26,7 @@ StreamKey = tuple[int, int]  # device, stream
 
 
 class Verdict(NamedTuple):
-    """`kind`: launch-bound, device-bound, blocked, hung, failed or idle."""
+    """`kind`: launch-bound, device-bound, blocked, hung, failed, quiet or idle."""
 
     kind: str
     text: str
@@ -137,6 +139,20 @@ def _host_waits(view: ProcessView) -> str:
     return f"; the host waits at {short(found[0].at)}" if found else ""
 
 
+def quiet_for(view: ProcessView) -> str:
+    """Say since when a process launches nothing, and what it launched last."""
+    seconds = view.time - (view.quiet_since or view.time)
+    text = f"nothing launched for {seconds:,.0f} s, nothing queued"
+    if view.last_task and view.last_task.at:
+        text += f", last {view.last_task.op} at {short(view.last_task.at)}"
+    return text
+
+
+def ask_python(view: ProcessView) -> str:
+    """Say how to see what a process's Python does that is not known here."""
+    return f"Python is elsewhere: py-spy dump --subprocesses --pid {view.info.pid}"
+
+
 def _hung(view: ProcessView, seconds: float) -> Verdict | None:
     # Rates cannot tell this, as there are none at the first reading.
     stuck = [
@@ -180,6 +196,8 @@ def judge(
             s = stream.stats
             text = f"{s.failed} failed, {s.dropped} dropped after it"
             return Verdict("failed", f"failed: {_name(key(stream))}: {text}")
+    if now.quiet_since is not None and now.time - now.quiet_since >= hang_seconds:
+        return Verdict("quiet", f"quiet: {quiet_for(now)}; {ask_python(now)}")
     launches = sum(rate.launches for rate in rates.values())
     syncs = sync_rates(before, now)
     queued = sum(stream.stats.depth for stream in now.streams)

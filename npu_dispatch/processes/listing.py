@@ -18,6 +18,7 @@ from npu_dispatch.stats import (
     DeviceStats,
     OpenWait,
     ProcessStats,
+    RecentTask,
     SegmentInfo,
     StatsError,
     StatsReader,
@@ -30,6 +31,7 @@ __all__ = ["ProcessView", "Processes", "StreamView", "is_alive"]
 
 _DEPTH_WINDOW_S = 60.0
 _MAX_TOLD = 1000
+_QUIET_S = 5.0
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
@@ -91,6 +93,10 @@ class ProcessView(NamedTuple):
     devices: tuple[DeviceStats, ...]
     streams: tuple[StreamView, ...]
     host_waits: tuple[OpenWait, ...]  # who waits longest first
+    # The last moment at which a stream is known to have had a task; None while one
+    # has, and in a process that has launched nothing.
+    quiet_since: float | None = None
+    last_task: RecentTask | None = None  # of a process that has been quiet for seconds
 
 
 class _Progress:
@@ -131,6 +137,7 @@ class _Watched:
         streams = tuple(
             self._stream_view(info, stats, now) for stats in self.reader.streams()
         )
+        quiet_since, last_task = self._quiet(streams, now)
         self._previous = now
         return ProcessView(
             slot=self.slot,
@@ -140,7 +147,31 @@ class _Watched:
             devices=tuple(self.reader.devices()),
             streams=streams,
             host_waits=tuple(self.reader.open_waits()),
+            quiet_since=quiet_since,
+            last_task=last_task,
         )
+
+    def _quiet(
+        self, streams: tuple[StreamView, ...], now: float
+    ) -> tuple[float | None, RecentTask | None]:
+        used = [stream.stats for stream in streams if stream.stats.submitted]
+        if not used or any(s.depth for s in used):
+            return None, None
+        info = self.reader.info
+
+        def busy_at(s: StreamStats) -> float:
+            told = max(s.last_retired_ns, s.woken_ns)
+            seen = self._progress[s.device, s.stream].before
+            return max(seen, info.unix_time(told) if told else 0.0)
+
+        last = max(used, key=busy_at)
+        since = min(now, busy_at(last))
+        if not since:
+            return None, None
+        if now - since < _QUIET_S:
+            return since, None
+        tasks = self.reader.recent(last.device, last.stream)
+        return since, tasks[-1] if tasks else None
 
     def _stream_view(
         self, info: SegmentInfo, stats: StreamStats, now: float

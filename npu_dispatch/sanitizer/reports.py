@@ -41,6 +41,7 @@ class Access:
     range: tuple[int, int]  # addresses that bound what it touches
     stack: tuple[Frame, ...]  # user frames first, innermost first
     forward: tuple[Frame, ...] = ()  # in backward: that of the forward call
+    stream_made: str = ""  # the line that made the stream; "" when not known
 
     @property
     def where(self) -> Frame | None:
@@ -49,9 +50,12 @@ class Access:
 
     def text(self) -> str:
         verb = {"read": "reads", "write": "writes"}[self.mode]
-        lines = [f"{self.op} {verb} {self.argument} on {self.stream}"]
+        stream = self.stream
+        if self.stream_made:
+            stream += f", made at {self.stream_made}"
+        lines = [f"{self.op} {verb} {self.argument} on {stream}"]
         if self.op == "free":  # the first of a use-after-free
-            lines = [f"freed on {self.stream}"]
+            lines = [f"freed on {stream}"]
         shown = [f for f in self.stack if f.user] or list(self.stack)
         lines += [f"    {frame}" for frame in shown[:8]]
         if self.forward:

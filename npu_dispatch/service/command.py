@@ -54,7 +54,9 @@ def _check_names(
     callback=_read_file,
     help="A TOML file with these options; flags and NPU_DISPATCH_SERVE_* come first.",
 )
-@click.option("--host", default="127.0.0.1", show_default=True, help="Its address.")
+@click.option(
+    "--host", default="127.0.0.1", show_default=True, help="The address to listen on."
+)
 @click.option(
     "--port",
     default=9401,

@@ -32,6 +32,7 @@ from npu_dispatch.stats.values import (
     ProcessStats,
     RecentTask,
     SegmentInfo,
+    SiteTasks,
     SiteWaits,
     StreamStats,
 )
@@ -55,6 +56,7 @@ __all__ = [
     "ProcessStats",
     "RecentTask",
     "SegmentInfo",
+    "SiteTasks",
     "SiteWaits",
     "StatsError",
     "StatsReader",

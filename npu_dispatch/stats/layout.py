@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import struct
 
-LAYOUT_VERSION = 7
+LAYOUT_VERSION = 8
 # In the order of csrc/stats/layout.h, WaitReason.
 WAIT_REASONS = (
     "item",
@@ -67,7 +67,7 @@ NAME = struct.Struct("<QQQ56s")  # key, tasks, ns, text
 DEPTH_BUCKETS = 16
 TIME_BUCKETS = 156
 RUNNING = 1 << 63  # RunningTime::kRunning
-SITE = struct.Struct("<IIQQ168s")  # known, reason, waits, wait_ns, text
+SITE = struct.Struct("<IIQQQQ152s")  # known, reason, waits, wait_ns, tasks, ns, text
 MAX_SITES = 8192
 RECENT_TASKS = 128
 # owner, since, reason, site, stream, until
@@ -86,8 +86,9 @@ OFFSETS: dict[str, int] = {
     "StreamBlock.size": 16320,
     "NameEntry.size": 80,
     "SiteEntry.size": 192,
-    "SiteEntry.text": 24,
+    "SiteEntry.text": 40,
     "SiteEntry.waits": 8,
+    "SiteEntry.tasks": 24,
     "Exemplars.size": 984,
     "RecentTask.size": 16,
     "Segment.process": 256,

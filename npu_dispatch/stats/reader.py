@@ -45,6 +45,7 @@ from npu_dispatch.stats.layout import (
     WORD,
     WORKS,
 )
+from npu_dispatch.stats.sites import SiteEntry, tasks_by_line, waits_by_line
 from npu_dispatch.stats.values import (
     DeviceStats,
     Exemplar,
@@ -54,6 +55,7 @@ from npu_dispatch.stats.values import (
     ProcessStats,
     RecentTask,
     SegmentInfo,
+    SiteTasks,
     SiteWaits,
     StreamStats,
 )
@@ -326,25 +328,20 @@ class StatsReader:
 
         Waits that last are included, up to now.
         """
-        found: dict[str, SiteWaits] = {}
+        return waits_by_line(self._all_sites(), self.open_waits())
 
-        # Several stacks can end in one line.
-        def add(line: str, reason: str, waits: int, ns: int) -> None:
-            if other := found.get(line):
-                waits, ns = waits + other.waits, ns + other.wait_ns
-            found[line] = SiteWaits(line, reason, waits, ns)
+    def tasks_by_site(self) -> list[SiteTasks]:
+        """Return what the sampled tasks of each Python line cost, the most first."""
+        return tasks_by_line(self._all_sites())
 
-        known = self._word(OFFSETS["Segment.process"] + OFFSETS["ProcessBlock.sites"])
-        size = min(known, MAX_SITES) * SITE.size
-        for _, reason, waits, ns, text in SITE.iter_unpack(
-            self._bytes(OFFSETS["Segment.sites"], size)
-        ):
-            if waits:
-                add(_text(text), _pick(OPEN_WAIT_REASONS, reason), waits, ns)
-        for wait in self.open_waits():
-            if wait.at:
-                add(wait.at, wait.reason, 1, wait.ns)
-        return sorted(found.values(), key=lambda site: -site.wait_ns)
+    def _all_sites(self) -> Iterator[SiteEntry]:
+        made = self._word(OFFSETS["Segment.process"] + OFFSETS["ProcessBlock.sites"])
+        size = min(made, MAX_SITES) * SITE.size
+        for entry in SITE.iter_unpack(self._bytes(OFFSETS["Segment.sites"], size)):
+            known, reason, waits, wait_ns, tasks, ns, text = entry
+            if known:
+                name = _pick(OPEN_WAIT_REASONS, reason)
+                yield SiteEntry(_text(text), name, waits, wait_ns, tasks, ns)
 
     def _block_of(self, device: int, stream: int) -> int | None:
         at = self._blocks.get((device, stream))
@@ -403,7 +400,7 @@ class StatsReader:
         at = OFFSETS["Segment.sites"] + number * SITE.size
         if at + SITE.size > self._file.size:
             return ""
-        known, _, _, _, text = SITE.unpack(self._bytes(at, SITE.size))
+        known, *_, text = SITE.unpack(self._bytes(at, SITE.size))
         return _text(text) if known else ""
 
     def _head(self, at: int, retired: int, tail: int) -> tuple[str, str]:

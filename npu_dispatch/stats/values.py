@@ -234,6 +234,14 @@ class SiteWaits(NamedTuple):
     wait_ns: int
 
 
+class SiteTasks(NamedTuple):
+    """What the sampled tasks of one Python line took: one task in SAMPLE_PERIOD."""
+
+    at: str
+    tasks: int
+    ns: int
+
+
 class OpCost(NamedTuple):
     """What an operator's sampled tasks took: one task in SAMPLE_PERIOD."""
 

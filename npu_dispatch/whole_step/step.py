@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim.optimizer import _global_optimizer_post_hooks
 from torch.utils import _pytree as pytree
 
 from npu_dispatch import _C, npu
@@ -181,6 +182,10 @@ class CompiledStep:
         result = program.replay(tensors)
         if last and self._steps_behind:
             self._step_behind(program)
+        elif last:
+            # A replay has stepped, which those are told who count all steps.
+            for hook in _global_optimizer_post_hooks.values():
+                hook(self._training.optimizer, (), {})
         return result
 
     def _difference(self, program: Program | None) -> str:

@@ -14,9 +14,11 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 from starlette.testclient import TestClient
 
+from npu_dispatch.diagnosis.describe import dump_lines
 from npu_dispatch.diagnosis.verdict import cycles, judge, sync_rates
 from npu_dispatch.processes import Processes, ProcessView
 from npu_dispatch.service.app import ServiceConfig, create_app
+from npu_dispatch.stats import RecentTask
 
 RUNNING = 1 << 63
 
@@ -317,6 +319,44 @@ BLOCKED = (
 )
 def test_the_verdict_names_what_holds_it_up(views, changes, text):
     assert judge(*views(**changes)).text == text
+
+
+def test_a_process_that_launches_nothing_for_long_is_quiet_and_not_idle(views):
+    before, now = views()
+    last = RecentTask(7, "aten::add", "/way/to/train.py:31 in step", "begun")
+    quiet = replace(now, quiet_since=now.time - 42, last_task=last)
+    text = (
+        "quiet: nothing launched for 42 s, nothing queued, last aten::add at "
+        "train.py:31 in step; Python is elsewhere: py-spy dump --subprocesses --pid "
+    )
+
+    # Also at the first look, as `npu-dispatch ps` has it.
+    for earlier in (before, None):
+        assert judge(earlier, quiet).text == f"{text}{now.info.pid}"
+    assert judge(before, quiet, hang_seconds=60).kind == "idle"
+
+
+def test_a_quiet_process_tells_its_last_launch(trainer, monkeypatch):
+    monkeypatch.setattr("npu_dispatch.processes.listing._QUIET_S", 0.0)
+    one = trainer("""
+import torch
+x = torch.ones(4, device="npu")
+for _ in range(64):
+    x.add_(1)
+torch.npu.synchronize()
+print("done", flush=True)
+input()
+""")
+    assert one.line() == "done"
+
+    with Processes(pid=one.pid) as processes:
+        [view] = processes.refresh()
+        lines = list(dump_lines(view))
+
+    assert view.quiet_since is not None and view.quiet_since <= view.time
+    assert view.last_task is not None and view.last_task.op == "aten::add_.Tensor"
+    assert any("last aten::add_.Tensor at <string>:5" in line for line in lines)
+    assert lines[-1].endswith(f"py-spy dump --subprocesses --pid {one.pid}")
 
 
 def test_a_wait_that_lasts_counts_before_it_ends(write_segment, ghost):

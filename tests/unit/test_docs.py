@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
+from documents import blocks
 from interpreter import environment
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-# Those that show a race say what they find: sanitizer/test_docs.py.
-EXAMPLES = {
-    f"{page.name}#{number}": code
+# Those that show a race say what they find: sanitizer/test_docs.py. The files of a page
+# are run by its commands, too: test_docs_commands.py.
+BLOCKS = {
+    f"{page.name}#{number}": block
     for page in PAGES
-    for number, code in enumerate(
-        re.findall(r"^```python\n(?!# finds: )(.*?)^```", page.read_text(), re.M | re.S)
+    for number, block in enumerate(
+        block
+        for block in blocks(page)
+        if block.language == "python" and not block.text.startswith("# finds: ")
     )
+    if "not run" not in block.marks
 }
+EXAMPLES = {name: block.text for name, block in BLOCKS.items()}
+SLOW = {name for name, block in BLOCKS.items() if "nightly" in block.marks}
 MODEL = "import torch\nmake_model = lambda: torch.nn.Linear(32, 32)\n"
 # What an example takes for granted, before it, and what ends it.
 AROUND = {
@@ -72,7 +78,13 @@ train_step = lambda: torch.ones(3, device="npu").mul_(2).sum().item()
 ENVIRONMENT = {"torch_npu.md#0": {"NPU_DISPATCH_TORCH_NPU_ALIAS": "1"}}
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.nightly] if name in SLOW else [])
+        for name in EXAMPLES
+    ],
+)
 def test_an_example_runs_without_a_race(name: str, python, tmp_path: Path):
     before, after = AROUND.get(name, ("", ""))
     # A file: operators and kernels ask for their source.

@@ -143,3 +143,41 @@ def test_the_sanitizer_finds_the_event_that_prefetching_forgets(
     assert result.returncode == status, result.stderr
     if status:
         assert "prefetch.py:" in result.stderr and "wait_stream(" in result.stderr
+
+
+# The fewest steps of each that still does all it does.
+SMALLEST = {
+    "compile_step.py": ("--steps", "6", "--backend", "eager"),
+    "demo.py": ("--steps", "4"),
+    "finetune_lora.py": ("--steps", "2"),
+    "graph_serve.py": ("--requests", "20"),
+    "prefetch.py": ("--n", "4"),
+    "train_ddp.py": ("--steps", "2"),
+    "train_digits.py": ("--epochs", "1"),
+    "train_gpt.py": ("--size", "tiny", "--steps", "2", "--sample", "0"),
+    "train_ppo.py": ("--updates", "2"),
+}
+NO_PROGRAMS = {"gpt.py", "serve_async.py"}  # a module; a server: aio/test_serve.py
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("script", SMALLEST)
+def test_the_sanitizer_finds_nothing_in_an_example(
+    python, child_environment, script: str
+):
+    one_rank = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1"}
+    one_rank |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
+    command = ("-m", "npu_dispatch", "sanitize", str(EXAMPLES / script))
+
+    result = python.run(
+        *command, *SMALLEST[script], env=child_environment(**one_rank), timeout=170
+    )
+
+    assert result.returncode == 0, result.stderr
+    assert "npu sanitizer: 0 findings" in result.stderr
+
+
+def test_the_sanitizer_is_shown_every_example():
+    scripts = {path.name for path in EXAMPLES.glob("*.py")}
+
+    assert scripts == set(SMALLEST) | NO_PROGRAMS

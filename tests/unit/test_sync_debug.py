@@ -77,6 +77,39 @@ def test_warn_names_operator_reason_and_line(name):
     assert len([w for w in caught if w.category is HostSyncWarning]) == 1
 
 
+def test_python_shows_one_warning_for_a_line_in_a_loop():
+    x = ready()
+    torch.npu.set_sync_debug_mode("warn")
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        for _ in range(10):
+            x.add_(1).sum().item()
+
+    assert len([w for w in caught if w.category is HostSyncWarning]) == 1
+
+
+@pytest.mark.parametrize(
+    "waits", [lambda x: x.cpu(), lambda _: torch.npu.synchronize()]
+)
+def test_a_wait_without_a_launch_since_the_last_one_is_not_told_of(waits):
+    x = ready()
+    torch.npu.set_sync_debug_mode("warn")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        x.add_(1)
+        waits(x)
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        assert x.tolist() == list(range(1, 9))
+        assert not caught
+        x.add_(1)
+        assert x.tolist() == list(range(2, 10))
+
+    assert [w.category for w in caught] == [HostSyncWarning]
+
+
 @pytest.mark.parametrize("name", WAITS)
 def test_error_refuses_the_wait_and_changes_nothing(name):
     x = ready()

@@ -43,6 +43,11 @@ class _Rule:
 
 _process_rule = _Rule()
 _process_lock = threading.Lock()
+# These wait for some of a stream's tasks, the others for all.
+_NOT_FOR_ALL = frozenset({"event_sync", "full_queue"})
+# How many tasks a stream had been given, by device and stream, at the last wait for
+# all of them. A wait with no launch since then waits for nothing.
+_waited_up_to: dict[tuple[int, int], int] = {}
 # The innermost sync_guard or allow_sync of this thread and asyncio task.
 _scope: ContextVar[_Rule | None] = ContextVar("npu_sync_rule", default=None)
 
@@ -69,10 +74,11 @@ def set_sync_debug_mode(debug_mode: int | str, *, explicit: bool = False) -> Non
     These are caught: `.item()`, `bool(t)`, blocking copies, operators whose result
     shape depends on data, and the allocator's waits. With `explicit`, so are
     synchronize() of streams, events and devices, and launches that find their queue
-    full. In "error" mode HostSyncError is raised and the wait does not happen. A mode
-    other than "default" (0), "warn" and "error" raises RuntimeError. Unless it
-    switches catching off, the call warns that this is a prototype. Mirrors
-    torch.cuda.set_sync_debug_mode.
+    full. In "warn" mode Python shows one warning for each line, and none for a wait
+    that follows another one without a launch in between. In "error" mode
+    HostSyncError is raised and the wait does not happen. A mode other than "default"
+    (0), "warn" and "error" raises RuntimeError. Unless it switches catching off, the
+    call warns that this is a prototype. Mirrors torch.cuda.set_sync_debug_mode.
     """
     mode = _mode_number(debug_mode)
     if mode:
@@ -91,6 +97,7 @@ def set_process_rule(debug_mode: int | str, *, explicit: bool = False) -> None:
         if (mode != 0) != (_process_rule.mode != 0):
             _C.watch_syncs(mode != 0)
         _process_rule = _Rule(mode, explicit)
+        _waited_up_to.clear()
 
 
 def get_sync_debug_mode() -> int:
@@ -199,17 +206,24 @@ def _before_wait(
 
 
 def _after_wait(
-    reason: str, op: str, device: int, stream: int, pending: int, ns: int
+    reason: str, op: str, device: int, stream: int, _pending: int, _ns: int
 ) -> None:
-    if _applying(reason).mode == _MODES["warn"]:
-        _count_violation(device, reason, refused=False)
-        warnings.warn(
-            "called a synchronizing NPU operation: "
-            f"{_describe(reason, op, device, stream)} waited {ns / 1e6:.3f} ms "
-            f"for {pending} queued task(s)",
-            HostSyncWarning,
-            stacklevel=2,
-        )
+    # Not by `pending`, which depends on how fast the device was.
+    tail = _C.stream_tail(device, stream)
+    for_nothing = _waited_up_to.get((device, stream)) == tail
+    if reason not in _NOT_FOR_ALL:
+        _waited_up_to[device, stream] = tail
+    if for_nothing or _applying(reason).mode != _MODES["warn"]:
+        return
+    _count_violation(device, reason, refused=False)
+    # Without times and counts, so that Python shows equal warnings once.
+    warnings.warn(
+        "called a synchronizing NPU operation: "
+        f"{_describe(reason, op, device, stream)}; "
+        "torch.npu.sync_report() says how long each line has waited",
+        HostSyncWarning,
+        stacklevel=2,
+    )
 
 
 _C.set_sync_watchers(_before_wait, _after_wait)

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from npu_dispatch.npu.runtime.stream_lines import line_of_stream
 from npu_dispatch.sanitizer import Access, Frame, Report
 
 __all__ = ["report_of"]
@@ -34,6 +35,7 @@ def _access(side: dict[str, Any]) -> Access:
         op=side["op"],
         argument=_argument(side["op"], side["argument"], side["writes"]),
         stream=_stream(side),
+        stream_made=line_of_stream(side["device"], side["stream"]),
         task=side["task"],
         mode="write" if side["writes"] else "read",
         range=side["range"],

@@ -79,10 +79,11 @@ def _check_optimizer(optimizer: torch.optim.Optimizer, *_: Any) -> None:
         for group in optimizer.param_groups
     ):
         return
+    either = "fused=True, which is faster, or " if "fused" in optimizer.defaults else ""
     raise RuntimeError(
         f"step() of {type(optimizer).__name__} is not allowed while a graph is "
         "captured: it counts its steps on the host, where a replay does not come; "
-        "construct it with capturable=True"
+        f"construct it with {either}capturable=True"
     )
 
 

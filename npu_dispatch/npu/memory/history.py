@@ -27,8 +27,8 @@ def _set_allocator_settings(env: str) -> None:
     """Replace what PYTORCH_NPU_ALLOC_CONF said, for allocations from now on.
 
     `env` has the form of that variable, "key:value,key:value". Raises RuntimeError,
-    and changes nothing, for a key that the variable has not, or a value which that
-    key cannot have.
+    and changes nothing, for a key that the variable does not have, or a value that
+    the key does not accept.
     """
     _C.set_allocator_settings(env)
 

@@ -185,7 +185,7 @@ class Ranges:
         return number
 
     def finish(self, number: int, domain: str) -> None:
-        """End a range; KeyError when there is none of that number."""
+        """End a range; raises KeyError when no range has that number."""
         mark = self._open.pop((domain, number))
         if mark is not None:
             recorder.end(mark)

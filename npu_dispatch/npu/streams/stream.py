@@ -11,6 +11,7 @@ import torch
 from npu_dispatch import _C
 from npu_dispatch.npu.runtime.codes import coded
 from npu_dispatch.npu.runtime.index import Device, resolve
+from npu_dispatch.npu.runtime.stream_lines import note_stream
 from npu_dispatch.npu.streams import awaiting, submit
 from npu_dispatch.npu.streams.event import Event
 
@@ -171,9 +172,11 @@ class Stream(_StreamMethods):
                 cls, stream_id=stream_id, device_index=index, device_type=device_type
             )
         index = resolve(device)
-        return super().__new__(
+        made = super().__new__(
             cls, device=torch.device("npu", index), priority=priority
         )
+        note_stream(index, made.stream_id)
+        return made
 
     @staticmethod
     def priority_range() -> tuple[int, int]:

@@ -80,5 +80,19 @@ TEST(Sites, CountTheWaitsFromThere) {
   EXPECT_EQ(segment().process.sites.load(), 8);
 }
 
+TEST(Sites, CountTheSampledTasksFromThere) {
+  publish_site(8, "train.py:8 in step");
+  count_task_at(8, 40);
+  count_task_at(8, 2);
+  count_task_at(0, 1);
+  count_task_at(uint32_t(kMaxSites), 1);
+
+  const SiteEntry& entry = segment().sites[8];
+  EXPECT_EQ(entry.tasks.load(), 2);
+  EXPECT_EQ(entry.ns.load(), 42);
+  EXPECT_EQ(entry.waits.load(), 0);
+  EXPECT_EQ(segment().sites[0].tasks.load(), 0);
+}
+
 }  // namespace
 }  // namespace npu

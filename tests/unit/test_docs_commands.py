@@ -1,0 +1,238 @@
+"""Every command in the documents runs, and ends with the status that they say.
+
+The commands of a page run in its order and in one folder, where the page's files are
+(support/documents.py). The words that stand for something are filled in: SCRIPT is a
+small training, and PID or a number the processes that the page has started, in their
+order, or one that trains.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from documents import Command, blocks, commands
+from interpreter import Forked, Spawned, environment
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+SCRIPT = """
+import torch
+model = torch.nn.Linear(8, 1).npu()
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+for _ in range(40):
+    optimizer.zero_grad()
+    model(torch.ones(4, 8).npu()).square().mean().backward()
+    optimizer.step()
+"""
+RACE = """
+import torch
+x, s = torch.ones(1000, device="npu"), torch.npu.Stream()
+with torch.npu.stream(s):
+    x.mul_(2)
+torch.npu.synchronize()
+"""
+LIVING = f"{SCRIPT}\ntorch.npu.synchronize(); print('ready', flush=True); input()"
+# The words that stand for something.
+WORDS = {
+    "SCRIPT": "script.py",
+    "MODULE": "module",
+    "CMD": f"{sys.executable} script.py",
+    "[ARGS]": "",
+    "[PID...]": "",
+}
+# What is not run: a command of any page, or one of README.md, which has no marks.
+NOT_RUN = {
+    r"make .*": "the gate's own steps",
+    r"npu-dispatch serve": "it serves until it is stopped: observability/",
+    r"npu-dispatch ps, top, trace": "three commands in one line",
+    r"npu-dispatch dump --all-ranks": "it needs ranks that wait: hung_job.md",
+}
+SLOW = re.compile(r"examples/|calibrate")
+STATUS = re.compile(r"exit status (\d+)")
+
+
+def is_run(command: Command) -> bool:
+    if "not run" in command.block.marks:
+        return False
+    return not any(re.fullmatch(one, command.text) for one in NOT_RUN)
+
+
+def is_slow(command: Command) -> bool:
+    return bool(SLOW.search(command.text)) or "nightly" in command.block.marks
+
+
+def pages(*, slow: bool) -> list[Path]:
+    return [
+        page
+        for page in PAGES
+        if any(is_run(c) and is_slow(c) is slow for c in commands(page))
+    ]
+
+
+class Reader:
+    """Somebody who types what a page says, in a folder that has its files."""
+
+    def __init__(self, folder: Path, forked: Forked, spawned: Spawned) -> None:
+        self._folder, self._forked, self._spawned = folder, forked, spawned
+        self._started: list[subprocess.Popen[str]] = []
+        self._pids: dict[str, str] = {}  # by what the page calls them
+
+    def prepare(self, page: Path) -> None:
+        for name in ("script.py", "train.py", "module.py"):
+            racy = page.name == "sanitizer.md"
+            (self._folder / name).write_text(RACE if racy else SCRIPT)
+        (self._folder / "test_nothing.py").write_text("def test_nothing(): pass")
+        (self._folder / "examples").symlink_to(ROOT / "examples")
+        for block in blocks(page):
+            if name := block.marks.get("file"):
+                (self._folder / name).write_text(block.text)
+
+    def start(self, *argv: str) -> subprocess.Popen[str]:
+        env = environment(PYTHONUNBUFFERED="1")
+        with (self._folder / "started.txt").open("w") as log:
+            started = subprocess.Popen(
+                [sys.executable, *argv],
+                env=env,
+                cwd=self._folder,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                start_new_session=True,
+            )
+        self._started.append(started)
+        return started
+
+    def someone_trains(self) -> None:
+        started = self.start("-c", LIVING)
+        assert started.stdout is not None
+        assert started.stdout.readline() == "ready\n"
+
+    def types(self, command: Command) -> None:
+        text = command.text.split(" | -")[0]  # "--once | --json": either of them
+        for word, meaning in WORDS.items():
+            text = re.sub(rf"(?<!\S){re.escape(word)}(?!\S)", meaning, text)
+        if "postmortem" in text and not self._started:
+            self.someone_trains()
+            self._started[0].kill()
+            self._started[0].wait()
+        text = re.sub(r"\bPID\b|(?<=dump )\d+", self._pid_of, text)
+        background = text.endswith("&")
+        env, argv = self._as_python(text.rstrip("& "))
+        if background:
+            self.start(*argv)
+            return
+        asked = STATUS.search(command.aside)
+        wanted = int(asked[1]) if asked else 0
+        end = time.monotonic() + 120
+        while True:
+            done = self._run(env, argv) if argv else self._in_shell(text)
+            if done.returncode == wanted:
+                return
+            # What was started in the background may not be ready.
+            waits = self._started and time.monotonic() < end
+            assert waits, f"{text}\n{done.stdout}\n{done.stderr}"
+
+    def _pid_of(self, match: re.Match[str]) -> str:
+        """Return a process of this page: the first that it names is the first."""
+        name = match[0]
+        if name not in self._pids:
+            if len(self._pids) == len(self._started):
+                self.someone_trains()
+            self._pids[name] = str(self._started[len(self._pids)].pid)
+        return self._pids[name]
+
+    @staticmethod
+    def _as_python(text: str) -> tuple[dict[str, str], list[str]]:
+        """Return what Python is given; nothing where the command needs a shell."""
+        if re.search(r"[|><;&`]|\$\(", text):
+            return {}, []
+        words = shlex.split(text)
+        env = {}
+        while "=" in words[0]:
+            name, _, value = words.pop(0).partition("=")
+            env[name] = value
+        modules = {
+            "npu-dispatch": "npu_dispatch",
+            "pytest": "pytest",
+            "torchrun": "torch.distributed.run",
+        }
+        if words[0] in modules:
+            return env, ["-m", modules[words[0]], *words[1:]]
+        return (env, words[1:]) if words[0] == "python" else ({}, [])
+
+    def _run(
+        self, env: dict[str, str], argv: list[str]
+    ) -> subprocess.CompletedProcess[str]:
+        forked = argv[:2] not in (["-m", "pytest"], ["-m", "torch.distributed.run"])
+        python = self._forked if forked else self._spawned
+        return python.run(*argv, env=environment(**env), cwd=self._folder, timeout=170)
+
+    def _in_shell(self, text: str) -> subprocess.CompletedProcess[str]:
+        env = environment()
+        env["PATH"] = f"{Path(sys.executable).parent}:{env['PATH']}"
+        return subprocess.run(
+            ["bash", "-c", text],
+            env=env,
+            cwd=self._folder,
+            capture_output=True,
+            text=True,
+            timeout=170,
+            check=False,
+        )
+
+    def leave(self) -> None:
+        for one in self._started:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(one.pid, 9)
+            one.communicate()
+
+
+@pytest.fixture
+def reader(tmp_path: Path, python: Forked, fresh_python: Spawned) -> Iterator[Reader]:
+    made = Reader(tmp_path, python, fresh_python)
+    yield made
+    made.leave()
+
+
+def name(page: Path) -> str:
+    return page.name
+
+
+def run_all(page: Path, reader: Reader, *, slow: bool) -> None:
+    reader.prepare(page)
+    for command in commands(page):
+        if is_run(command) and (slow or not is_slow(command)):
+            reader.types(command)
+
+
+@pytest.mark.parametrize("page", pages(slow=False), ids=name)
+def test_the_commands_of_a_page_run(page: Path, reader: Reader):
+    run_all(page, reader, slow=False)
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("page", pages(slow=True), ids=name)
+def test_the_slow_commands_of_a_page_run(page: Path, reader: Reader):
+    run_all(page, reader, slow=True)
+
+
+def test_what_is_not_run_says_why():
+    reasons = [
+        block.marks["not run"]
+        for page in PAGES
+        for block in blocks(page)
+        if "not run" in block.marks
+    ]
+
+    assert all(len(reason.split()) > 2 for reason in reasons)
