@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
@@ -59,7 +59,12 @@ class Figures:
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON."""
-        return asdict(self)
+        rows = {name: getattr(self, name) for name in ("waits", "tasks")}
+        return {
+            **asdict(self),
+            "verdict": self.verdict._asdict(),
+            **{name: [row._asdict() for row in found] for name, found in rows.items()},
+        }
 
 
 def _merged(streams: list[StreamStats], name: str) -> Histogram | None:
@@ -130,7 +135,7 @@ class Watch:
     ) -> tuple[Verdict, str]:
         """Judge the steps, or the whole run where there are few or it has failed."""
         before, now = self.steps.first, self.steps.last
-        end = replace(end, quiet_since=None)  # the program has ended
+        end = end._replace(quiet_since=None)  # the program has ended
         verdict = judge(None, end)
         if verdict.kind in ("failed", "hung", "idle") or before is None or now is None:
             before, now = None, end

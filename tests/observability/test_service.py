@@ -324,7 +324,7 @@ def test_the_verdict_names_what_holds_it_up(views, changes, text):
 def test_a_process_that_launches_nothing_for_long_is_quiet_and_not_idle(views):
     before, now = views()
     last = RecentTask(7, "aten::add", "/way/to/train.py:31 in step", "begun")
-    quiet = replace(now, quiet_since=now.time - 42, last_task=last)
+    quiet = now._replace(quiet_since=now.time - 42, last_task=last)
     text = (
         "quiet: nothing launched for 42 s, nothing queued, last aten::add at "
         "train.py:31 in step; Python is elsewhere: py-spy dump --subprocesses --pid "

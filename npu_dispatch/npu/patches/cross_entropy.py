@@ -14,14 +14,14 @@ from torch.nn.modules.linear_cross_entropy_options import LinearCrossEntropyOpti
 
 def sum_as_on_cpu() -> None:
     """Make "auto" mean on npu what it means on cpu."""
-    adjust = LinearCrossEntropyOptions._adjust
+    adjust: Any = LinearCrossEntropyOptions._adjust
 
     def adjust_as_for_cpu(
         self: LinearCrossEntropyOptions,
         *sizes_and_dtype: Any,
         device: torch.device | None = None,
         **others: Any,
-    ) -> LinearCrossEntropyOptions:
+    ) -> Any:
         if device is not None and device.type == "npu":
             device = torch.device("cpu")
         return adjust(self, *sizes_and_dtype, device=device, **others)
