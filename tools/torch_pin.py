@@ -47,23 +47,18 @@ def _installed() -> str | None:
     return None
 
 
-def minor() -> str:
-    """Return the minor version of torch that is built for."""
+def version() -> str:
+    """Return the version of torch that is built for, without its local part."""
     installed = _installed()
     if installed is None:
-        return _minor(known()[0])
-    if _minor(installed) not in {_minor(version) for version in known()}:
+        return known()[0]
+    if _minor(installed) not in {_minor(one) for one in known()}:
         raise RuntimeError(
             f"torch {installed} is installed; npu_dispatch can be built for "
             f"{', '.join(known())}: install one of these first, or use a virtual "
             "environment without torch"
         )
-    return _minor(installed)
-
-
-def requirement() -> str:
-    """Return `torch==MINOR.*`."""
-    return f"torch=={minor()}.*"
+    return installed.partition("+")[0]
 
 
 class Provider:
@@ -74,12 +69,13 @@ class Provider:
         settings: Mapping[str, Any], project: Mapping[str, Any]
     ) -> dict[str, Any]:
         """Return the version, and what is added to the field `dependencies`."""
+        ours, minor = _assigned("__init__.py", "__version__"), _minor(version())
         return {
-            "version": f"{_assigned('__init__.py', '__version__')}+torch{minor()}",
-            "dependencies": [requirement()],
+            "version": f"{ours}+torch{minor}",
+            "dependencies": [f"torch=={minor}.*"],
         }
 
     @staticmethod
     def get_requires_for_dynamic_metadata(settings: Mapping[str, Any]) -> list[str]:
         """Return what a build in an environment of its own installs first."""
-        return [requirement()]
+        return [f"torch=={version()}"]
