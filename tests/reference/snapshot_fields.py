@@ -35,7 +35,8 @@ FIELDS: dict[str, dict[str, str]] = {
         "cycles": "a list of circles of streams that wait for each other",
     },
     "verdict": {
-        "kind": "`launch-bound`, `device-bound`, `blocked`, `hung`, `failed`, `quiet`, `idle`",
+        "kind": "`launch-bound`, `device-bound`, `blocked`, `hung`, `failed`, `quiet`, "
+        "`idle`",
         "text": "the verdict in a sentence",
     },
     "launch_us": {
