@@ -56,7 +56,7 @@ NOT_RUN = {
     r"npu-dispatch ps, top, trace": "three commands in one line",
     r"npu-dispatch dump --all-ranks": "it needs ranks that wait: hung_job.md",
 }
-SLOW = re.compile(r"examples/|calibrate")
+SLOW = re.compile(r"examples/|calibrate|^pytest|\bslow\.py")
 STATUS = re.compile(r"exit status (\d+)")
 
 
