@@ -17,6 +17,7 @@ Made by `python tests/reference/make_pages.py` of the description that `npu-disp
 serve` answers at `/api/v1/openapi.json`. How to start the service, and who may read
 from it: [Observability](observability.md#npu-dispatch-serve).
 
+<!-- not run: observability.md starts the service, and asks it -->
     curl http://127.0.0.1:9401/api/v1/processes
     curl -H "Authorization: Bearer $TOKEN" http://127.0.0.1:9401/api/v1/snapshot
 

@@ -51,6 +51,8 @@ WORDS = {
 }
 # What is not run: a command of any page, or one of README.md, which has no marks.
 NOT_RUN = {
+    r".*\[OPTIONS\].*": "how a command is called, in general",
+    r"(python -m )?pip install npu_dispatch-\*\.whl": "distribution/test_front_door.py",
     r"make .*": "the gate's own steps",
     r"npu-dispatch serve": "it serves until it is stopped: observability/",
     r"npu-dispatch ps, top, trace": "three commands in one line",

@@ -34,6 +34,7 @@ ROOMS = ("interop", "taskqueue", "engine")
 ATEN_FROM, PYTHON_FROM = 4, 6
 
 PYTHON_LAYERS = {
+    "_built": -1,
     "system": -1,
     "drawing": -1,
     "errors": 0,
@@ -42,6 +43,7 @@ PYTHON_LAYERS = {
     "sanitizer": 0,
     "stats": 0,
     "variables": 0,
+    "versions": 0,
     "_C": 1,
     "npu": 1,
     "processes": 1,
@@ -65,7 +67,7 @@ PYTHON_LAYERS = {
 }
 WITHOUT_TORCH = {"system", "errors", "config", "sanitizer", "stats", "processes"}
 WITHOUT_TORCH |= {"drawing", "timeline", "ranks", "prometheus", "metrics", "diagnosis"}
-WITHOUT_TORCH |= {"service", "variables"}
+WITHOUT_TORCH |= {"service", "variables", "versions"}
 MAX_LINES = 500
 
 CPP_FILES = sorted(
@@ -114,7 +116,7 @@ def test_the_table_names_the_rooms_that_exist():
 
 def test_the_table_names_the_modules_that_exist():
     modules = {module_of(path) for path in PYTHON_FILES} - {"__init__"}
-    assert modules | {"_C"} == set(PYTHON_LAYERS)
+    assert modules | {"_C", "_built"} == set(PYTHON_LAYERS)
 
 
 def module_of(path: Path) -> str:
