@@ -126,6 +126,7 @@ add_library(npu_torch OBJECT
   ops/manual/shallow_copy.cpp
   ops/manual/sync_batch_norm.cpp
   ops/manual/touches_memory.cpp
+  ops/manual/sparse_indices.cpp
   ops/manual/sparse_or_nested.cpp
   ops/manual/windows.cpp
   ${NPU_OPS_SOURCES})

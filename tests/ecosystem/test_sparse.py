@@ -95,6 +95,24 @@ def test_between_the_layouts(convert):
     both(lambda d: convert(d).to_sparse().to_dense(), DENSE)
 
 
+def test_the_order_of_indices_is_checked_as_on_cpu():
+    indices = torch.tensor([[0, 0, 2], [1, 3, 0]])
+    for device in ("cpu", "npu"):
+
+        def made(order, device=device):
+            return torch.sparse_coo_tensor(
+                indices[:, order].to(device),
+                VALUES[:3].to(device),
+                (3, 4),
+                is_coalesced=True,
+                check_invariants=True,
+            )
+
+        assert made([0, 1, 2]).to_dense()[0, 3].item() == 2
+        with pytest.raises(RuntimeError, match="is_coalesced"):
+            made([1, 0, 2])
+
+
 @pytest.mark.parametrize("convert", ALL, ids=NAMES)
 def test_deepcopy_pickle_and_save(convert):
     s = convert(DENSE).npu()

@@ -22,14 +22,19 @@ _NAMES = (
 )
 
 
-def _ours_or(original: Callable[..., Any] | None, name: str) -> Callable[..., Any]:
+def _ours_or(
+    original: Callable[..., Any] | None, count: Callable[[], int], name: str
+) -> Callable[..., Any]:
     def call(tensors: Any, *args: Any) -> Any:
         from npu_dispatch.npu import comm
 
         first = (
             tensors if isinstance(tensors, torch.Tensor) else next(iter(tensors), None)
         )
-        if original is not None and (first is None or first.device.type != "npu"):
+        on = None if first is None else first.device.type
+        # What is on the host is meant for the devices that there are: a build for
+        # CUDA may run where no such device is.
+        if original is not None and (on == "cuda" or (on != "npu" and count() > 0)):
             return original(tensors, *args)
         return getattr(comm, name)(tensors, *args)
 
@@ -38,5 +43,7 @@ def _ours_or(original: Callable[..., Any] | None, name: str) -> Callable[..., An
 
 def serve_torch() -> None:
     """Give torch.nn.parallel.comm the functions it looks for in torch._C."""
+    count = getattr(torch._C, "_cuda_getDeviceCount", int)
     for name in _NAMES:
-        setattr(torch._C, name, _ours_or(getattr(torch._C, name, None), name))
+        original = getattr(torch._C, name, None)
+        setattr(torch._C, name, _ours_or(original, count, name))
