@@ -9,10 +9,12 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 import make_docs
+from versioned import of_the_pages
 
 PAGES = make_docs.pages()
 
 
+@of_the_pages
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
 def test_a_page_is_up_to_date(path: Path):
     assert path.read_text() == PAGES[path], make_docs.__doc__

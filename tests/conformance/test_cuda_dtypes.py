@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
+from versioned import of_the_pages
 
 from tests.conformance import cuda_dtypes
 
 
+@of_the_pages
 def test_the_page_says_what_is_computed():
     rows = cuda_dtypes.table()
 

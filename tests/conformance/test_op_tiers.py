@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from host_waits import host_waits
+from versioned import of_the_pages
 
 ROOT = Path(__file__).resolve().parents[2]
 TABLE = dict(
@@ -17,6 +18,7 @@ TABLE = dict(
 )
 
 
+@of_the_pages
 def test_the_table_and_the_page_are_what_the_generator_writes():
     done = subprocess.run(
         [sys.executable, ROOT / "csrc/ops/codegen/tiers.py", "--check"],

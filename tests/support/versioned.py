@@ -1,0 +1,15 @@
+"""What holds for one version of torch alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from npu_dispatch.versions import TORCH_VERSION, TORCH_VERSIONS
+
+__all__ = ["of_the_pages"]
+
+# Pages that list torch's own names and operators are made with one version.
+of_the_pages = pytest.mark.skipif(
+    TORCH_VERSION != TORCH_VERSIONS[0],
+    reason=f"the pages list what torch {TORCH_VERSIONS[0]} has; this is {TORCH_VERSION}",
+)
