@@ -10,6 +10,6 @@ __all__ = ["of_the_pages"]
 
 # Pages that list torch's own names and operators are made with one version.
 of_the_pages = pytest.mark.skipif(
-    TORCH_VERSION != TORCH_VERSIONS[0],
+    TORCH_VERSIONS[0] != TORCH_VERSION,
     reason=f"the pages list what torch {TORCH_VERSIONS[0]} has; this is {TORCH_VERSION}",
 )
