@@ -11,5 +11,5 @@ __all__ = ["of_the_pages"]
 # Pages that list torch's own names and operators are made with one version.
 of_the_pages = pytest.mark.skipif(
     TORCH_VERSIONS[0] != TORCH_VERSION,
-    reason=f"the pages list what torch {TORCH_VERSIONS[0]} has; this is {TORCH_VERSION}",
+    reason=f"the pages list the names of torch {TORCH_VERSIONS[0]}, not {TORCH_VERSION}",
 )
