@@ -11,5 +11,6 @@ __all__ = ["of_the_pages"]
 # Pages that list torch's own names and operators are made with one version.
 of_the_pages = pytest.mark.skipif(
     TORCH_VERSIONS[0] != TORCH_VERSION,
-    reason=f"the pages list the names of torch {TORCH_VERSIONS[0]}, not {TORCH_VERSION}",
+    reason=f"the pages list the names of torch {TORCH_VERSIONS[0]}, "
+    f"this is {TORCH_VERSION}",
 )
