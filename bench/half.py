@@ -42,6 +42,16 @@ def convolution(channels: int, like: Tensor) -> Callable[[], object]:
     return lambda: F.conv2d(x, weight, padding=1)
 
 
+def gradients(channels: int, like: Tensor) -> Callable[[], object]:
+    x = torch.randn(4, channels, 32, 32).to(like).requires_grad_()
+    weight = torch.randn(channels, channels, 3, 3).to(like).requires_grad_()
+    bias = torch.randn(channels).to(like).requires_grad_()
+    of_result = torch.randn(4, channels, 32, 32).to(like)
+    return lambda: torch.autograd.grad(
+        F.conv2d(x, weight, bias, padding=1), (x, weight, bias), of_result
+    )
+
+
 def cases() -> dict[str, Callable[[Tensor], Callable[[], object]]]:
     found: dict[str, Callable[[Tensor], Callable[[], object]]] = {}
     for name, size in SIZES.items():
@@ -51,6 +61,7 @@ def cases() -> dict[str, Callable[[Tensor], Callable[[], object]]]:
                 found[case] = lambda like, s=size, a=a, b=b: product(s, (a, b), like)
     for channels in CHANNELS:
         found[f"conv2d_{channels}"] = lambda like, c=channels: convolution(c, like)
+        found[f"conv2d_grad_{channels}"] = lambda like, c=channels: gradients(c, like)
     return found
 
 

@@ -288,6 +288,32 @@ TABLES: dict[str, tuple[tuple[str, ...], tuple[Row, ...]]] = {
             )
         ),
     ),
+    "half": (
+        ("float16 / float32", "the same on cpu", "us"),
+        tuple(
+            Row(
+                words,
+                "half",
+                ((case, "ratio"), (case, "cpu_ratio"), (case, "npu_us")),
+            )
+            for words, case in (
+                *(
+                    (f"{rows} x 512 x 512{layout}", f"mm_{rows}x512x512_{letters}")
+                    for rows in (1, 64)
+                    for letters, layout in (
+                        ("nn", ""),
+                        ("nt", ", right transposed"),
+                        ("tn", ", left transposed"),
+                        ("tt", ", both"),
+                    )
+                ),
+                ("convolution, 8 channels", "conv2d_8"),
+                ("the same with gradients", "conv2d_grad_8"),
+                ("convolution, 64 channels", "conv2d_64"),
+                ("the same with gradients, 64 channels", "conv2d_grad_64"),
+            )
+        ),
+    ),
     "widths": (
         ("65,536 elements", "262,144", "1,048,576", "ps an element, one thread"),
         tuple(

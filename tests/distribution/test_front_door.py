@@ -11,7 +11,7 @@ import yaml
 
 import npu_dispatch
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
+sys.path.append(str(Path(__file__).resolve().parents[2] / "bench"))
 import tables
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -13,7 +13,7 @@ import pytest
 from interpreter import environment
 from missing import missing, need_tool
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
+sys.path.append(str(Path(__file__).resolve().parents[2] / "bench"))
 import run_all
 import tables
 

@@ -1,10 +1,11 @@
 // Computes in float32 those convolutions of float16 and bfloat16 for which
 // torch's cpu kernels use no vector instructions: they take 30 to 170 times as
 // long as in float32. Weights and images are converted, which takes a small
-// part of that time. The gradient of a bias is a plain sum, which cpu's own
-// kernel adds as fast and rounds as cpu does.
+// part of that time. The gradient of a bias is a plain sum, which torch's
+// kernel adds in float32 as well, and rounds as cpu does.
 #include <ATen/ops/convolution.h>
 #include <ATen/ops/convolution_backward.h>
+#include <ATen/ops/sum.h>
 
 #include "csrc/ops/boxed.h"
 #include "csrc/ops/frame.h"
@@ -37,20 +38,19 @@ void run_convolution_backward(Frame& f) {
   const bool transposed = f.boolean(7);
   const at::ScalarType type = f.tensor(0).scalar_type();
   if (!goes_through_float(f.tensor(0), transposed)) return run_boxed(f);
-  const auto gradients = [&](const std::vector<at::Tensor>& of,
-                             std::array<bool, 3> wanted) {
-    return at::convolution_backward(of[0], of[1], of[2], f.opt_ints(3),
-                                    f.ints(4), f.ints(5), f.ints(6), transposed,
-                                    f.ints(8), f.integer(9), wanted);
-  };
   const std::array<bool, 3> wanted = f.booleans<3>(10);
   std::vector<at::Tensor> found(3);
-  const std::vector<at::Tensor> given{f.tensor(0), f.tensor(1), f.tensor(2)};
   if (wanted[0] || wanted[1])
-    std::tie(found[0], found[1], std::ignore) =
-        gradients({wide(given[0]), wide(given[1]), wide(given[2])},
-                  {wanted[0], wanted[1], false});
-  if (wanted[2]) found[2] = std::get<2>(gradients(given, {false, false, true}));
+    std::tie(found[0], found[1], std::ignore) = at::convolution_backward(
+        wide(f.tensor(0)), wide(f.tensor(1)), wide(f.tensor(2)), f.opt_ints(3),
+        f.ints(4), f.ints(5), f.ints(6), transposed, f.ints(8), f.integer(9),
+        {wanted[0], wanted[1], false});
+  if (wanted[2]) {
+    std::vector<int64_t> all_but_channels;
+    for (int64_t dim = 0; dim < f.tensor(0).dim(); ++dim)
+      if (dim != 1) all_but_channels.push_back(dim);
+    found[2] = at::sum(f.tensor(0), all_but_channels);
+  }
   for (at::Tensor& gradient : found)
     if (gradient.defined()) gradient = gradient.to(type);
   f.store(std::move(found));
