@@ -195,3 +195,31 @@ def test_a_synchronized_batch_norm_refuses_what_has_no_channels():
     x = torch.ones(4, device="npu")
     with pytest.raises(RuntimeError, match="dimension of channels"):
         torch.batch_norm_elemt(x, None, None, x, x, 1e-5)
+
+
+LATE = """
+import torch
+call = {call}
+call()
+try:
+    torch.npu.synchronize()
+    print("nothing")
+except RuntimeError as error:
+    print(type(error).__name__, error)
+"""
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        ("lambda: torch.normal(0.0, torch.tensor([-1.0]).npu())", "std >= 0"),
+        ("lambda: torch.bernoulli(torch.tensor([2.0]).npu())", "p_in <= 1"),
+    ],
+)
+def test_values_that_only_the_kernel_sees_are_refused_where_the_program_waits(
+    call, said, python
+):
+    done = python(LATE.format(call=call))
+
+    assert done.stdout.startswith("DeviceError"), done.stdout
+    assert said in done.stdout, done.stdout
