@@ -1,0 +1,374 @@
+"""Which figures the tables of README.md and docs/ show."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A line of a table: words, and the figures that stand beside them."""
+
+    words: str
+    bench: str
+    cells: tuple[tuple[str, str], ...]  # (case, field)
+
+
+def of_peers(words: str, bench: str, case: str) -> Row:
+    fields = ("ratio", "ratio_to_cpu_one_thread", "ratio_to_cpu_compiled")
+    return Row(words, bench, tuple((case, field) for field in fields))
+
+
+def single(words: str, bench: str, case: str, field: str) -> Row:
+    return Row(words, bench, ((case, field),))
+
+
+# name: heads of the columns between the words and the command; rows
+TABLES: dict[str, tuple[tuple[str, ...], tuple[Row, ...]]] = {
+    "front": (
+        ("figure",),
+        tuple(
+            single(*row)
+            for row in (
+                (
+                    "small operator's launch, npu / cpu",
+                    "launch",
+                    "geometric_mean",
+                    "ratio",
+                ),
+                ("small MLP training step, npu / cpu", "train", "mlp", "ratio"),
+                ("tiny GPT training step, npu / cpu", "train", "gpt_tiny", "ratio"),
+                ("encoder, new lengths, npu / cpu", "dynamic", "encoder", "ratio"),
+                ("replayed: small MLP step, npu / cpu", "graphs", "mlp_step", "ratio"),
+                ("race sanitizer on / off, MLP step", "sanitizer", "mlp", "ratio"),
+                ("median error of a predicted step", "plan", "median_error", "error"),
+                (
+                    "statistics, of what `torch.add` costs its caller, %",
+                    *("stats_cost", "ns_submit", "percent_of_torch_add"),
+                ),
+            )
+        ),
+    ),
+    "ratios": (
+        ("npu / cpu", "npu / cpu, one thread", "npu / cpu, `torch.compile`"),
+        (
+            of_peers("small MLP training step", "train", "mlp"),
+            of_peers("tiny GPT step", "train", "gpt_tiny"),
+            of_peers("LSTM training step", "train", "lstm"),
+            of_peers("CNN of ResNet-18's size (arithmetic)", "train", "cnn"),
+            of_peers("wide GPT step (arithmetic)", "train", "gpt_wide"),
+            of_peers("small MLP, torch's defaults", "train", "mlp_defaults"),
+            of_peers("tiny GPT, torch's defaults", "train", "gpt_tiny_defaults"),
+            of_peers("LSTM, torch's defaults", "train", "lstm_defaults"),
+            of_peers(
+                "encoder layer, another length and batch each step",
+                "dynamic",
+                "encoder",
+            ),
+            of_peers("replayed: 16-layer MLP forward", "graphs", "mlp_16x16_forward"),
+            of_peers("replayed: small MLP training step", "graphs", "mlp_step"),
+            of_peers("replayed: tiny GPT step", "graphs", "gpt_tiny_step"),
+            of_peers("small operator, geometric mean", "launch", "geometric_mean"),
+            single("the same until retired", "launch", "geometric_mean", "total_ratio"),
+        ),
+    ),
+    "costs": (
+        ("figure",),
+        (
+            single("import on top of torch, ms", "import_time", "import", "ms"),
+            single(
+                "first call at a new shape minus a later one, median of 13, us",
+                "cold",
+                "median_of_operators",
+                "npu_added_us",
+            ),
+            single(
+                "first call of an operator in a process minus a later one, us",
+                "cold",
+                "opinfo",
+                "npu_added_us",
+            ),
+            single(
+                "memory left after steps of changing shape, MB",
+                "dynamic",
+                "memory",
+                "npu_grown_mb",
+            ),
+            single(
+                "completion to coroutine over a bare eventfd's, uvloop, p50",
+                "aio",
+                "wake_uvloop",
+                "ratio_p50",
+            ),
+            single(
+                "two streams of single-threaded kernels over one",
+                "cores",
+                "two_streams_small_180",
+                "ratio",
+            ),
+            single(
+                "two Python threads launching to one stream over one thread",
+                "producers",
+                "2_to_one_stream",
+                "over_one",
+            ),
+            single("empty `synchronize()`, ns", "enqueue", "empty_synchronize", "ns"),
+            single(
+                "a task of 256 bytes in a loop of `torch.add`, ns",
+                "enqueue",
+                "enqueue",
+                "added_ns",
+            ),
+            single(
+                "with its Python line, ns", "enqueue", "enqueue_with_site", "added_ns"
+            ),
+            single(
+                "the same after a second thread has launched once, ns",
+                "enqueue",
+                "enqueue_with_site_after_a_second_thread",
+                "added_ns",
+            ),
+            single("a bare copy of as much, ns", "enqueue", "enqueue", "copy_ns"),
+            single(
+                "into the bare ring, launcher inside a task, over a memcpy",
+                "ring_bench",
+                "ring_push_busy",
+                "ratio",
+            ),
+            single(
+                "the same after a second thread has pushed once",
+                "ring_bench",
+                "ring_shared_push_busy",
+                "ratio",
+            ),
+            single(
+                "finding a launch's Python line, 16 calls deep, ns",
+                "provenance",
+                "lookup_at_depth_16",
+                "added_ns",
+            ),
+            single("tracing on / off, tiny GPT step", "tracing", "gpt_tiny", "ratio"),
+            single("race sanitizer on / off, MLP step", "sanitizer", "mlp", "ratio"),
+            single("the same, small operators", "sanitizer", "loop", "ratio"),
+            single(
+                "PyTorch's sanitizer on the same loop",
+                "sanitizer",
+                "loop_upstreams_sanitizer",
+                "ratio",
+            ),
+            single(
+                "step that `npu-dispatch plan` predicts, median error",
+                "plan",
+                "median_error",
+                "error",
+            ),
+            single(
+                "statistics, of what `torch.add` costs its caller, %",
+                "stats_cost",
+                "ns_submit",
+                "percent_of_torch_add",
+            ),
+        ),
+    ),
+    "server": (
+        ("npu, graphs", "npu, eager", "cpu, eager", "cpu, frozen `torch.compile`"),
+        tuple(
+            Row(
+                words,
+                "serve_async",
+                tuple(
+                    (who, field)
+                    for who in ("npu_graphs", "npu_eager", "cpu_eager", "cpu_compiled")
+                ),
+            )
+            for words, field in (
+                ("requests per second", "requests_per_s"),
+                ("p50, ms", "p50_ms"),
+                ("p99, ms", "p99_ms"),
+            )
+        ),
+    ),
+    "compile": (
+        (
+            "cpu, `torch.compile`",
+            "npu, eager",
+            "npu, `torch.compile`",
+            "npu, reduce-overhead",
+            "npu, whole step",
+        ),
+        tuple(
+            Row(
+                words,
+                "compile",
+                tuple(
+                    (case, f"{who}_ratio")
+                    for who in (
+                        "cpu_compiled",
+                        "npu",
+                        "npu_compiled",
+                        "npu_reduce_overhead",
+                        "npu_whole_step",
+                    )
+                ),
+            )
+            for words, case in (
+                ("forward of 16 small layers", "mlp_16x16_forward"),
+                ("small MLP training step", "mlp_step"),
+                ("tiny GPT training step", "gpt_tiny_step"),
+            )
+        ),
+    ),
+    "neighbours": (
+        ("alone", "beside one busy process", "beside two"),
+        tuple(
+            Row(
+                words,
+                "neighbour",
+                tuple((f"{case}_beside_{n}", "ratio") for n in range(3)),
+            )
+            for words, case in (
+                ("small MLP training step", "mlp"),
+                ("tiny GPT training step", "gpt_tiny"),
+                ("LSTM training step", "lstm"),
+                ("CNN of ResNet-18's size", "cnn"),
+                ("encoder layer, another length each step", "encoder"),
+                ("decoding loop: sort, multinomial, one `bool()` a token", "decode"),
+                ("`generate()` of a tiny Llama, a token", "generate"),
+                ("soft actor-critic, a gradient step", "sac"),
+                ("variational autoencoder, a step", "vae"),
+                ("`compile_step` of a two-block transformer", "compile_step"),
+                ("the same with `reduce-overhead`", "reduce_overhead"),
+                ("geometric mean", "geometric_mean"),
+            )
+        ),
+    ),
+    "products": (
+        ("npu / cpu, 40 products", "400 products", "40, npu / cpu with one thread"),
+        tuple(
+            Row(
+                words,
+                "products",
+                tuple(
+                    (case, field)
+                    for field in ("ratio", "long_ratio", "ratio_to_cpu_one_thread")
+                ),
+            )
+            for words, case in (
+                ("128 x 128 x 128", "2_million"),
+                ("128 x 128 x 256", "4_million"),
+                ("128 x 128 x 512", "8_million"),
+                ("256 x 256 x 256", "17_million"),
+                ("128 x 784 x 400", "40_million_wide"),
+                ("784 x 128 x 400", "40_million_tall"),
+                ("512 x 512 x 512", "134_million"),
+                ("2048 x 512 x 512", "537_million"),
+            )
+        ),
+    ),
+    "half": (
+        ("float16 / float32", "the same on cpu", "us"),
+        tuple(
+            Row(
+                words,
+                "half",
+                ((case, "ratio"), (case, "cpu_ratio"), (case, "npu_us")),
+            )
+            for words, case in (
+                *(
+                    (f"{rows} x 512 x 512{layout}", f"mm_{rows}x512x512_{letters}")
+                    for rows in (1, 64)
+                    for letters, layout in (
+                        ("nn", ""),
+                        ("nt", ", right transposed"),
+                        ("tn", ", left transposed"),
+                        ("tt", ", both"),
+                    )
+                ),
+                ("convolution, 8 channels", "conv2d_8"),
+                ("the same with gradients", "conv2d_grad_8"),
+                ("convolution, 64 channels", "conv2d_64"),
+                ("the same with gradients, 64 channels", "conv2d_grad_64"),
+            )
+        ),
+    ),
+    "widths": (
+        ("65,536 elements", "262,144", "1,048,576", "ps an element, one thread"),
+        tuple(
+            Row(
+                words,
+                "widths",
+                (
+                    *((f"{case}_{size}", "ratio") for size in ("65k", "262k", "1m")),
+                    (f"{case}_262k", "ps_per_element"),
+                ),
+            )
+            for words, case in (
+                ("`add`", "add"),
+                ("`exp`", "exp"),
+                ("`gelu`", "gelu"),
+                ("`sqrt`", "sqrt"),
+                ("`tanh`", "tanh"),
+                ("`softmax` of rows", "softmax"),
+                ("`layer_norm`", "layer_norm"),
+                ("`_foreach_addcmul_` of two", "foreach_addcmul"),
+                ("`sum` of columns", "sum"),
+                ("`cat`", "cat"),
+                ("`copy_`", "copy"),
+                ("`binary_cross_entropy`", "bce"),
+            )
+        ),
+    ),
+    "compile_calls": (
+        ("us",),
+        (
+            single(
+                "launch of a generated kernel",
+                "compile",
+                "launch_6_arguments",
+                "host_us",
+            ),
+            single(
+                "call of a reduce-overhead function with 20 parameters",
+                "compile",
+                "reduce_overhead_20_parameters",
+                "host_us",
+            ),
+            single(
+                "of these, what is npu's own",
+                "compile",
+                "reduce_overhead_20_parameters",
+                "own_us",
+            ),
+        ),
+    ),
+    "aio": (
+        ("asyncio", "uvloop"),
+        tuple(
+            Row(words, "aio", ((f"{case}_asyncio", field), (f"{case}_uvloop", field)))
+            for words, case, field in (
+                ("completion to coroutine over a bare eventfd's", "wake", "ratio_p50"),
+                ("longest stall, 10,000 starting, ms", "many", "stall_starting_ms"),
+                ("the same, completing, ms", "many", "stall_completing_ms"),
+            )
+        ),
+    ),
+    "scraped": (
+        ("launches per second", "longest gap, us", "other threads' CPU time, us"),
+        tuple(
+            Row(
+                words,
+                "scrape_gil",
+                tuple(
+                    (f"launches_{case}", field)
+                    for field in ("rate", "longest_gap_us", "other_threads_us")
+                ),
+            )
+            for words, case in (
+                ("not scraped", "quiet"),
+                ("sidecar scraped without a pause", "scraped"),
+                ("another process in the sidecar's place", "other_load"),
+                ("rendered by a thread of the trainer", "in_process"),
+            )
+        ),
+    ),
+}
