@@ -1,8 +1,8 @@
 """The tables that come from out/bench.json: `make bench-readme` writes them anew.
 
 Between `<!-- figures NAME -->` and `<!-- end -->` in README.md and docs/ stands a
-table of TABLES (_rows.py); nobody types what is there. Within a sentence, a median stands between
-`<!-- figure BENCH CASE FIELD -->` and `<!-- end -->`.
+table of TABLES (_rows.py); nobody types what is there. Within a sentence, a median
+stands between `<!-- figure BENCH CASE FIELD -->` and `<!-- end -->`.
 """
 
 from __future__ import annotations
