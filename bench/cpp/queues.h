@@ -54,15 +54,14 @@ class OurRing {
     const Task* task = ring_.front();
     if (!task) return false;
     memcpy(&m, task->inline_words, sizeof m);
-    ring_.pop();
+    ring_.retire();
     return true;
   }
-  void idle() { ring_.flush(); }
 
  private:
   std::unique_ptr<Task[]> slots_{new Task[kSlots]()};
-  RingControl<> control_;
-  Ring<Task> ring_{slots_.get(), kSlots, control_};
+  std::atomic<uint64_t> shown_{0};
+  Ring<Task> ring_{slots_.get(), kSlots, shown_};
 };
 
 // The same after a second thread has pushed once.
@@ -99,7 +98,6 @@ class MutexQueue {
     queue_.pop_front();
     return true;
   }
-  void idle() {}
 
  private:
   std::mutex mutex_;
@@ -113,7 +111,6 @@ class BoostQueue {
   static constexpr char kName[] = "boost_lockfree_queue";
   bool push(const Message& m) { return queue_.bounded_push(m); }
   bool pop(Message& m) { return queue_.pop(m); }
-  void idle() {}
 
  private:
   boost::lockfree::queue<Message> queue_{kSlots};
@@ -124,7 +121,6 @@ class BoostSpsc {
   static constexpr char kName[] = "boost_spsc_queue";
   bool push(const Message& m) { return queue_.push(m); }
   bool pop(Message& m) { return queue_.pop(m); }
-  void idle() {}
 
  private:
   boost::lockfree::spsc_queue<Message> queue_{kSlots};
@@ -137,7 +133,6 @@ class Moodycamel {
   static constexpr char kName[] = "moodycamel_concurrentqueue";
   bool push(const Message& m) { return queue_.try_enqueue(m); }
   bool pop(Message& m) { return queue_.try_dequeue(m); }
-  void idle() {}
 
  private:
   moodycamel::ConcurrentQueue<Message> queue_{2 * kSlots};

@@ -84,7 +84,6 @@ void consume(Queue& queue, uint64_t count, int pauses) {
       ++taken;
       continue;
     }
-    queue.idle();
     for (int i = 0; i < pauses; ++i) pause();
   }
 }
@@ -112,7 +111,6 @@ double push_cost(Consumer does, int pauses) {
       if (does == Consumer::kIsInsideATask)
         while (written.bursts.load(std::memory_order_acquire) < b) pause();
       consume(*q, kBurst, pauses);
-      q->idle();
       taken.bursts.store(b, std::memory_order_release);
     }
   });
@@ -161,7 +159,6 @@ std::vector<double> one_way() {
       if (q->pop(m)) {
         d[i++] = elapsed_ns(m.words[31], ticks());
       } else {
-        q->idle();
         pause();
       }
     }

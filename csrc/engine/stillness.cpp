@@ -103,9 +103,14 @@ std::unique_ptr<Stillness::Halt> Stillness::attempt(int device,
   bool submitted = true;
   const auto all = streams(device);
   halt->points().reserve(all.size());  // nothing may throw behind a commit
-  for (Stream* stream : all)
-    if (stream->mode() == StreamMode::kQueued && !stream->sink())
-      submitted = submitted && halt->submit(*stream);
+  try {
+    for (Stream* stream : all)
+      if (stream->mode() == StreamMode::kQueued && !stream->sink())
+        submitted = submitted && halt->submit(*stream);
+  } catch (...) {  // no thread for a stream: others stand in the halt by now
+    leave(std::move(halt));
+    throw;
+  }
   if (submitted && halt->wait(patience_ns)) return halt;
   leave(std::move(halt));
   return nullptr;

@@ -8,14 +8,12 @@
 #include "csrc/base/clock.h"
 #include "csrc/observe/observer.h"
 #include "csrc/observe/profile.h"
-#include "csrc/placement/spin_grant.h"
 #include "csrc/stats/segment.h"
+#include "csrc/taskqueue/host_wait.h"
+#include "csrc/taskqueue/task_wait.h"
 
 namespace npu {
 namespace {
-
-constexpr uint64_t kLookNs = 10'000'000;  // to see that a lane never comes
-constexpr uint64_t kSpinTicks = 20'000;
 
 // Two threads may submit graphs of several streams at once. The graphs must
 // come in the same order on all streams, or each would wait for the other.
@@ -157,7 +155,7 @@ bool Body::submit(Stream& stream, Stream*& failed) {
     stream.commit(one);
   } else {
     several.resize(lanes.size());
-    std::lock_guard lock(several_streams_);
+    const std::unique_lock lock = lock_released(several_streams_);
     if (!open_lanes(stream, several, failed)) return false;
     for (size_t i = 0; i < lanes.size(); ++i) {
       describe(several[i], i, drawn);
@@ -278,7 +276,8 @@ int Body::run_lane(Stream& stream, const DeviceQueue& queue,
       if (code == NPU_OK && !reach(stream, node, replay)) {
         code = NPU_ERROR;
         snprintf(failure.text, sizeof failure.text,
-                 "another stream of this graph has failed");
+                 stream.failed() ? "the stream was stopped during a replay"
+                                 : "another stream of this graph has failed");
       }
     } else {
       code = run_node(node, queue, ahead, words + 3, profile, failure);
@@ -312,11 +311,10 @@ bool Body::reach(Stream& stream, const Node& wait, uint64_t replay) {
   if (lane.progress.reached(target)) return true;
   RunningTime& held = stream.block().held[int(Hold::kBarrier)];
   held.start(now_ns());
-  bool reached = lane.progress.spin(target, SpinGrant(kSpinTicks).ticks());
-  while (!reached) {
-    reached = lane.progress.sleep(target, kLookNs);
-    if (!reached && lane.failed.load(std::memory_order_acquire) > replay) break;
-  }
+  const bool reached = wait_in_task(lane.progress, target, kTaskSpinNs, [&] {
+    return lane.failed.load(std::memory_order_acquire) > replay ||
+           stream.failed();
+  });
   held.stop(now_ns());
   return reached;
 }

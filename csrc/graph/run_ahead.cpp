@@ -10,28 +10,15 @@ RunAhead::RunAhead(InFlight* in_flight)
 int RunAhead::start(const Node& node, npu_failure& failure) {
   const npu_kernel* const kernel = node.call.kernel;
   const uint64_t* const words = node.call.words.data();
-  const bool on_host = kernel->flags & NPU_KERNEL_ON_HOST;
-  if (on_host) {
+  if (kernel->flags & NPU_KERNEL_ON_HOST) {
     if (const int code = finish(failure)) return code;
+    failed_ = &node;
+    return kernel->run(kernel, words, &failure);
   }
-  failed_ = &node;
-  if (on_host) return kernel->run(kernel, words, &failure);
-  int code;
-  while ((code = in_flight_->start(kernel, words, failure)) == NPU_BUSY) {
-    if (!in_flight_->wait_for_room()) return finish(failure);
-  }
-  if (code == NPU_OK) {
-    started_.push_back(&node);
-    return NPU_OK;
-  }
-  // This failure counts only where everything before it has ended without one.
-  npu_failure of_another;
-  of_another.text[0] = 0;
-  if (const int earlier = finish(of_another)) {
-    failure = of_another;
-    return earlier;
-  }
-  failed_ = &node;
+  uint64_t number;
+  started_.push_back(&node);
+  const int code = in_flight_->start_in_turn(kernel, words, number, failure);
+  if (code != NPU_OK) failed_ = started_[number - first_];
   return code;
 }
 

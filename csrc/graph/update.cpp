@@ -7,6 +7,7 @@
 #include "csrc/driver/view.h"
 #include "csrc/stats/segment.h"
 #include "csrc/taskqueue/event.h"
+#include "csrc/taskqueue/program.h"
 
 namespace npu {
 namespace {
@@ -83,15 +84,27 @@ Collector& collector(Stream& stream) {
   return *found;
 }
 
-// The kernel of the task that puts an update into its group.
-int put(const npu_kernel*, const uint64_t* words, npu_failure*) {
-  auto* group = reinterpret_cast<Group*>(words[0]);
-  // Release: pairs with the acquire of the replay that takes it.
-  delete group->next.exchange(reinterpret_cast<Update*>(words[1]),
-                              std::memory_order_acq_rel);
-  return NPU_OK;
-}
-const npu_kernel kPut{put, "graph update", nullptr, 0, NPU_KERNEL_ON_HOST};
+// Names the task that puts an update into its group.
+const npu_kernel kPut{nullptr, "graph update", nullptr, 0, NPU_KERNEL_ON_HOST};
+
+// That task owns itself until it has run or was dropped.
+class Put final : public Program {
+ public:
+  Put(Group& group, std::vector<Call>&& calls)
+      : group_(group), update_(new Update{std::move(calls)}) {}
+
+  int run(Stream&, const DeviceQueue&, const uint64_t*, npu_failure&) override {
+    // Release: pairs with the acquire of the replay that takes it.
+    delete group_.next.exchange(update_.release(), std::memory_order_acq_rel);
+    delete this;
+    return NPU_OK;
+  }
+  void dropped(Stream&, const uint64_t*) override { delete this; }
+
+ private:
+  Group& group_;
+  std::unique_ptr<Update> update_;
+};
 
 std::string difference(const Call& before, const Call& after) {
   const npu_kernel &old = *before.kernel, &now = *after.kernel;
@@ -168,15 +181,14 @@ void end_update(Stream& stream) {
       keep_results(old, c.calls()[i]);
     }
   }
-  auto update = std::make_unique<Update>();
-  update->calls = std::move(c.calls());
+  auto put = std::make_unique<Put>(group, std::move(c.calls()));
   static const PublishedNames names{kPut.name};
   Submission s;
-  if (!stream.begin(2, s, call_site()))
+  if (!stream.begin(1, s, call_site()))
     throw CaptureError(call + ": the stream has failed");
+  s.task->marks.kind = TaskKind::kProgram;
   s.task->kernel = &kPut;
-  s.words[0] = reinterpret_cast<uint64_t>(&group);
-  s.words[1] = reinterpret_cast<uint64_t>(update.release());
+  s.words[0] = reinterpret_cast<uint64_t>(static_cast<Program*>(put.release()));
   stream.commit(s);
   stream.after_commit(s);
 }

@@ -15,7 +15,7 @@ namespace {
 
 void delete_list(Completion* list) {
   while (list) {
-    std::unique_ptr<Completion> first(list);
+    const CompletionPtr first(list);
     list = first->next;
     count_async_waiter(-1);
   }
@@ -65,9 +65,9 @@ void CompletionPort::deliver(Completion& completion) {
   [[maybe_unused]] const ssize_t written = write(fd_, &one, sizeof one);
 }
 
-std::unique_ptr<Completion> CompletionPort::take() {
+CompletionPtr CompletionPort::take() {
   if (!taken_) fetch();
-  std::unique_ptr<Completion> first(taken_);
+  CompletionPtr first(taken_);
   if (!first) return first;
   taken_ = first->next;
   count_async_waiter(-1);

@@ -13,11 +13,10 @@ class CompletionPort;
 struct StreamError;
 
 // Tells `port` that the stream has retired `number` tasks. Waiters::add() makes
-// it. The stream owns it until it is delivered, then the port, then whoever
+// it. The stream has it until it is delivered, then the port, then whoever
 // takes it.
 struct Completion {
   Completion(uint64_t number, uint64_t token, CompletionPort& port);
-  ~Completion();
 
   const uint64_t number;
   const uint64_t token;  // chosen by the waiter, to know it again
@@ -26,11 +25,27 @@ struct Completion {
   // Why the work is not done; null when it is.
   std::unique_ptr<StreamError> error;
 
+  // Whoever adds it uses it a little longer than it may take to be delivered
+  // and read.
+  void release() {
+    // Acquire-release: the last of the two deletes after the other's last use.
+    if (users_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
+  }
+
   // Set by the adder or the launcher, whichever first finds the number reached.
   std::atomic<bool> taken{false};
   Completion* next = nullptr;   // in a list; in a heap, the sibling
   Completion* child = nullptr;  // in a heap
+
+ private:
+  ~Completion();
+  std::atomic<int> users_{2};
 };
+
+struct ReleaseCompletion {
+  void operator()(Completion* completion) const { completion->release(); }
+};
+using CompletionPtr = std::unique_ptr<Completion, ReleaseCompletion>;
 
 // Counts one more, or one fewer, completion that somebody waits for. Any
 // thread.
@@ -60,7 +75,7 @@ class CompletionPort {
 
   // The next completion, oldest first, or null. One thread at a time. Reads the
   // descriptor only when nothing is left over from the last read.
-  std::unique_ptr<Completion> take();
+  CompletionPtr take();
 
   // Whether there are completions that were fetched and not yet taken.
   bool left_over() const { return taken_ != nullptr; }

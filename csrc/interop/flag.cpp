@@ -10,18 +10,18 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <utility>
 
 #include "csrc/base/clock.h"
 #include "csrc/engine/force_stop.h"
 #include "csrc/observe/observer.h"
 #include "csrc/stats/segment.h"
 #include "csrc/taskqueue/stream.h"
+#include "csrc/taskqueue/task_wait.h"
 #include "csrc/taskqueue/this_thread.h"
 
 namespace npu {
 namespace {
-
-constexpr long kLookNs = 20'000'000;
 
 // The task that sets a flag next, as far as this process knows.
 struct Setter {
@@ -99,11 +99,6 @@ bool is_reached(uint32_t now, uint64_t number) {
   return int32_t(now - uint32_t(number)) >= 0;
 }
 
-int failed(npu_failure* failure, const char* text) {
-  snprintf(failure->text, sizeof failure->text, "%s", text);
-  return NPU_ERROR;
-}
-
 int run_set(const npu_kernel*, const uint64_t* words, npu_failure*) {
   // Release: whoever sees the value sees the stream's earlier work.
   flag_of(words).store(uint32_t(words[1]), std::memory_order_release);
@@ -111,46 +106,58 @@ int run_set(const npu_kernel*, const uint64_t* words, npu_failure*) {
   return NPU_OK;
 }
 
-int run_take(const npu_kernel*, const uint64_t* words, npu_failure* failure) {
-  Flag& flag = flag_of(words);
-  HeldByFlag held(flag, int(words[1]));
-  for (;;) {
-    uint32_t one = 1;
-    // Acquire: pairs with the release in run_set().
-    if (flag.compare_exchange_strong(one, 0, std::memory_order_acquire))
-      return NPU_OK;
-    if (device_stopped(int(words[1])))
-      return failed(failure,
-                    "the wait for an external event was ended by a FORCE STOP "
-                    "of the device");
-    if (Observer* o = observer(); o && o->runs_tasks()) {
-      if (o->flag_polled()) continue;
-      return failed(failure,
-                    "this wait for an external event would never end: nothing "
-                    "that can run records the event; record() it before the "
-                    "host waits, on a stream that does not wait for this one");
-    }
+// Runs a task that waits for a flag. `came(seen)` says whether the flag says
+// what the task waits for, and else what it says. `other_processes`: whether
+// they may set it; otherwise it never comes where this process has no other
+// task to run.
+template <typename Came>
+int run_wait(const uint64_t* words, npu_failure& failure, const char* event,
+             bool other_processes, Came came) {
+  const int device = int(words[1]);
+  HeldByFlag held(flag_of(words), device);
+  uint32_t seen = 0;
+  bool stopped = false, polled = false;
+  const auto given_up = [&] {
+    if ((stopped = device_stopped(device))) return true;
+    Observer* const o = observer();
+    if (!o || !o->runs_tasks()) return false;
+    polled = o->flag_polled();
+    return !polled && !other_processes;
+  };
+  const auto sleep = [&] {
+    if (std::exchange(polled, false)) return;
     held.look();
-    sleep_while(flag, one);
-  }
+    sleep_while(flag_of(words), seen);
+  };
+  if (wait_in_task(0, [&] { return came(seen); }, given_up, sleep))
+    return NPU_OK;
+  snprintf(failure.text, sizeof failure.text,
+           stopped
+               ? "the wait for an %s event was ended by a FORCE STOP of the "
+                 "device"
+               : "this wait for an %s event would never end: nothing that can "
+                 "run records the event; record() it before the host waits, on "
+                 "a stream that does not wait for this one",
+           event);
+  return NPU_ERROR;
+}
+
+int run_take(const npu_kernel*, const uint64_t* words, npu_failure* failure) {
+  return run_wait(words, *failure, "external", /*other_processes=*/false,
+                  [&](uint32_t& seen) {
+                    seen = 1;
+                    // Acquire: pairs with the release in run_set().
+                    return flag_of(words).compare_exchange_strong(
+                        seen, 0, std::memory_order_acquire);
+                  });
 }
 
 int run_reach(const npu_kernel*, const uint64_t* words, npu_failure* failure) {
-  Flag& flag = flag_of(words);
-  HeldByFlag held(flag, int(words[1]));
-  for (;;) {
-    const uint32_t now = flag.load(std::memory_order_acquire);
-    if (is_reached(now, words[2])) return NPU_OK;
-    if (device_stopped(int(words[1])))
-      return failed(failure,
-                    "the wait for an interprocess event was ended by a FORCE "
-                    "STOP of the device");
-    // Where there is nothing to run, another process has yet to set the flag.
-    if (Observer* o = observer(); o && o->runs_tasks() && o->flag_polled())
-      continue;
-    held.look();
-    sleep_while(flag, now);
-  }
+  return run_wait(words, *failure, "interprocess", /*other_processes=*/true,
+                  [&](uint32_t& seen) {
+                    seen = flag_of(words).load(std::memory_order_acquire);
+                    return is_reached(seen, words[2]);
+                  });
 }
 
 }  // namespace
@@ -188,7 +195,7 @@ void flag_will_be_set(const Flag& flag, Stream& stream, uint64_t number) {
 }
 
 void sleep_while(Flag& flag, uint32_t value) {
-  const timespec limit{0, kLookNs};
+  const timespec limit{0, long(kTaskLookNs)};
   syscall(SYS_futex, &flag, FUTEX_WAIT, value, &limit, nullptr, 0);
 }
 

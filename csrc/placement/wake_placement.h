@@ -20,6 +20,8 @@ namespace npu {
 // then after_sleep(), each of which sees what the one before it did.
 class WakePlacement {
  public:
+  // Another thread is the sleeper from now on.
+  void forget_sleeper() { sleeper_ = 0; }
   // Called by the sleeper, before it sleeps and after it woke up.
   void before_sleep();
   void after_sleep();

@@ -97,7 +97,7 @@ class Port {
   }
 
  private:
-  std::unique_ptr<Completion> next() {
+  CompletionPtr next() {
     auto completion = port_->take();
     if (completion && !awaited_.empty()) [[unlikely]]
       if (const auto at = awaited_.extract(completion->token); at)

@@ -99,7 +99,9 @@ class Replayed {
     if (stream.id() != stream_ || stream.sink() || !reads(given) ||
         !fits(given))
       return py::none();
-    const std::unique_lock lock = locked();
+    // A thread whose turn it is may wait for the GIL.
+    const std::unique_lock lock =
+        lock_released(graph_.body()->overwrites->memory().turn());
     Overwrites& overwrites = *graph_.body()->overwrites;
     if (overwrites.any_held()) return py::none();
     overwrites.wait_for_borrowers(stream);
@@ -163,17 +165,6 @@ class Replayed {
 
   static PyObject* item(const py::list& of, size_t i) {
     return PyList_GET_ITEM(of.ptr(), Py_ssize_t(i));
-  }
-
-  // A thread whose turn it is may wait for the GIL.
-  std::unique_lock<std::recursive_mutex> locked() {
-    std::unique_lock lock(graph_.body()->overwrites->memory().turn(),
-                          std::try_to_lock);
-    if (!lock) {
-      py::gil_scoped_release release;
-      lock.lock();
-    }
-    return lock;
   }
 
   bool fits(const py::list& given) const {

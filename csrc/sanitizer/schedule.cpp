@@ -4,6 +4,7 @@
 
 #include <limits>
 
+#include "csrc/taskqueue/host_wait.h"
 #include "csrc/taskqueue/stream.h"
 
 namespace npu {
@@ -79,7 +80,7 @@ void Schedule::enter() {
 }
 
 void Schedule::run_until(Stream& stream, uint64_t number, Then then) {
-  std::lock_guard lock(mutex_);
+  const std::unique_lock lock = lock_released(mutex_);
   enter();
   if (running_) return;
   while (!stream.retired().reached(number)) {
@@ -126,7 +127,7 @@ void Schedule::serve() {
 // Runs what is left, waits for external events included: without a launcher, a
 // wait that was left would hold its stream for ever.
 void Schedule::drain() {
-  std::lock_guard lock(mutex_);
+  const std::unique_lock lock = lock_released(mutex_);
   for (;;) {
     Actor* actor = best(kAny);
     for (Actor& a : actors_)
@@ -142,7 +143,7 @@ bool Schedule::submitted(Stream& stream, uint64_t position, const Task& task) {
 
 void Schedule::published(Stream& stream, bool refused) {
   {
-    std::lock_guard lock(mutex_);
+    const std::unique_lock lock = lock_released(mutex_);
     actor_of(stream);
     enter();
     if (!running_) {
@@ -174,14 +175,14 @@ void Schedule::host_awaits(Stream& stream, uint64_t number) {
 
 void Schedule::host_polls(Stream& stream, uint64_t number) {
   if (next_) next_->host_polls(stream, number);
-  std::lock_guard lock(mutex_);
+  const std::unique_lock lock = lock_released(mutex_);
   if (running_) return;
   // The caller may poll until it is done, so each poll runs a step.
   if (Actor* actor = best(kAny)) run(*actor);
 }
 
 bool Schedule::flag_polled() {
-  std::lock_guard lock(mutex_);
+  const std::unique_lock lock = lock_released(mutex_);
   Actor* actor = best(kAny);
   if (actor) run(*actor);
   return actor;
@@ -189,7 +190,7 @@ bool Schedule::flag_polled() {
 
 void Schedule::stream_recorded(Stream& stream, const void* memory) {
   if (next_) next_->stream_recorded(stream, memory);
-  std::lock_guard lock(mutex_);
+  const std::unique_lock lock = lock_released(mutex_);
   used_elsewhere_.insert(memory);
 }
 
@@ -197,7 +198,7 @@ void Schedule::freed(Stream* stream, const void* memory, size_t bytes,
                      FreedTo where) {
   if (next_) next_->freed(stream, memory, bytes, where);
   {
-    std::lock_guard lock(mutex_);
+    const std::unique_lock lock = lock_released(mutex_);
     // Another stream may still use the memory.
     if (used_elsewhere_.erase(memory)) return;
   }

@@ -17,7 +17,7 @@
 
 namespace npu {
 
-inline constexpr uint32_t kLayoutVersion = 8;
+inline constexpr uint32_t kLayoutVersion = 9;
 inline constexpr char kLayoutMagic[8] = {'N', 'P', 'U', 'S',
                                          'T', 'A', 'T', 'S'};
 inline constexpr int kMaxStreamBlocks = 256;
@@ -156,16 +156,6 @@ struct RunningTime {
   void add(uint64_t ns) { bump(word, ns); }
 };
 
-// The words that both ends of a stream's ring share. Producers write the first
-// line, the launcher the second. They live in the segment, so that reading the
-// depth of a queue from outside costs the process nothing.
-template <template <typename> class Atomic = std::atomic>
-struct RingControl {
-  alignas(kCacheLine) Atomic<uint64_t> tail{0};  // positions claimed
-  Atomic<uint64_t> known_head{0};                // producers' copy of head
-  alignas(kCacheLine) Atomic<uint64_t> head{0};  // positions given back
-};
-
 enum class StreamState : uint32_t { kUnused, kRunning, kFailed };
 
 // Why a host thread waited for a device.
@@ -221,7 +211,9 @@ struct StreamBlock {
   uint64_t capacity;
   Counter thread;  // the launcher's thread id; 0: none
 
-  RingControl<> ring;
+  // Copies, of which the engine never reads one: whoever can write the file
+  // cannot move its queues.
+  alignas(kCacheLine) Counter tail;  // tasks that callers have begun to queue
 
   // Written by the launcher.
   alignas(kCacheLine) Counter retired;  // tasks done, failed or dropped

@@ -7,10 +7,10 @@
 #include "csrc/interop/flag.h"
 #include "csrc/observe/work_names.h"
 #include "csrc/placement/launcher_placement.h"
-#include "csrc/placement/spin_grant.h"
 #include "csrc/placement/tuning.h"
 #include "csrc/taskqueue/event.h"
 #include "csrc/taskqueue/program.h"
+#include "csrc/taskqueue/task_wait.h"
 
 namespace npu {
 
@@ -20,17 +20,14 @@ Executor::Executor(Stream& stream, LauncherPlacement* placement)
 void Executor::run_queued() {
   Ring<Task>& ring = stream_.ring_;
   while (Task* const task = ring.front()) {
-    if (placement_->gives_way()) [[unlikely]] {
-      ring.flush();
+    if (placement_->gives_way()) [[unlikely]]
       placement_->give_way();
-    }
     process(*task, ring.front_position());
   }
 }
 
 void Executor::step() {
   process(*stream_.ring_.front(), stream_.ring_.front_position());
-  stream_.ring_.flush();
 }
 
 bool Executor::ready() const {
@@ -136,7 +133,11 @@ int Executor::execute_own(Task& task, uint64_t position, npu_failure& failure) {
       block.begin(position, kWaitName, task.site);
       Stream& other = *reinterpret_cast<Stream*>(task.words()[0]);
       const uint64_t number = task.words()[1];
-      hold(other, number);
+      if (!hold(other, number)) {
+        snprintf(failure.text, sizeof failure.text,
+                 "the stream was stopped while it waited for another one");
+        return NPU_ERROR;
+      }
       // This stream's later tasks would read what the failed one was to write.
       const auto error = other.error();
       if (!error || error->task >= number) return NPU_OK;
@@ -160,9 +161,9 @@ int Executor::execute_own(Task& task, uint64_t position, npu_failure& failure) {
   __builtin_unreachable();
 }
 
-void Executor::hold(Stream& other, uint64_t number) {
-  if (other.retired().reached(number)) return;
-  if (stream_.mode_ == StreamMode::kQueued) stream_.ring_.flush();
+// False: the stream was stopped meanwhile.
+bool Executor::hold(Stream& other, uint64_t number) {
+  if (other.retired().reached(number)) return true;
   StreamBlock& block = *stream_.block_;
   block.held_until.store(number, std::memory_order_relaxed);
   block.held_by.store(
@@ -178,14 +179,13 @@ void Executor::hold(Stream& other, uint64_t number) {
       block.held[int(is_copy(name) ? Hold::kCopy : Hold::kEvent)];
   held.start(now_ns());
   if (placement_) placement_->rests();
-  static const uint64_t spin = ns_to_ticks(tuning::kHoldSpinNs);
-  if (!other.retired().spin(number, SpinGrant(spin).ticks())) {
-    while (!other.retired().sleep(number, 0)) {
-    }
-  }
+  const bool reached =
+      wait_in_task(other.retired(), number, tuning::kHoldSpinNs,
+                   [this] { return stream_.failed(); });
   if (placement_) placement_->works(now_ns(), stream_.tail());
   held.stop(now_ns());
   block.held_by.store(0, std::memory_order_relaxed);
+  return reached;
 }
 
 }  // namespace npu

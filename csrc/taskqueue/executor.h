@@ -16,8 +16,7 @@ class Executor {
   // `placement`: the launcher thread's own; null without one.
   explicit Executor(Stream& stream, LauncherPlacement* placement = nullptr);
 
-  // Runs what is queued until nothing is; needs a placement. It need not have
-  // announced the slots of what it ran (Ring::flush()).
+  // Runs what is queued until nothing is; needs a placement.
   void run_queued();
   // Runs the oldest task; there must be one.
   void step();
@@ -61,7 +60,7 @@ class Executor {
   void finish(Task& task, const TaskNotes::Running& running, uint64_t ended);
   void perform(Task& task, uint64_t position);
   int execute_own(Task& task, uint64_t position, npu_failure& failure);
-  void hold(Stream& other, uint64_t number);
+  bool hold(Stream& other, uint64_t number);
 
   Stream& stream_;
   LauncherPlacement* const placement_;
@@ -78,10 +77,9 @@ inline bool Executor::drops_tasks() const {
 inline void Executor::retire(Task& task, uint64_t position) {
   if (task.marks.spilled) [[unlikely]]
     stream_.arena_.give(task.words());
-  stream_.ring_.pop();
   // Stored before the advance, so that whoever has waited for it reads it.
   stream_.block_->retired.store(position + 1, std::memory_order_relaxed);
-  if (stream_.retired_.advance_to(position + 1)) [[unlikely]]
+  if (stream_.ring_.retire()) [[unlikely]]
     stream_.waiters_.retired(stream_, position + 1);
 }
 

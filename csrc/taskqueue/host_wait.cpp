@@ -29,7 +29,6 @@ HostWaitHooks hooks_{};
 std::atomic<int> watchers_{0};
 thread_local int sleep_at_once_ = 0, no_host_waits_ = 0;
 
-thread_local uint64_t deadline_ = 0;  // now_ns(); 0: none
 thread_local WaitPatience patience_;
 
 // How long a wait of this kind may take; 0: for ever.
@@ -45,13 +44,11 @@ uint64_t limit_ns(WaitReason reason) {
   return 0;
 }
 
-class Deadline {
- public:
-  explicit Deadline(WaitReason reason) {
-    if (const uint64_t limit = limit_ns(reason)) deadline_ = now_ns() + limit;
-  }
-  ~Deadline() { deadline_ = 0; }
-};
+// When a wait that begins now is to be given up; 0: never.
+uint64_t deadline_of(WaitReason reason) {
+  const uint64_t limit = limit_ns(reason);
+  return limit ? now_ns() + limit : 0;
+}
 
 std::runtime_error timed_out(const Stream& stream, uint64_t number) {
   return std::runtime_error(
@@ -122,8 +119,8 @@ bool sleep(Stream& stream, uint64_t number) {
 
 using GoesOn = const std::function<bool()>*;  // null: always
 
-// False: given up.
-bool wait(Stream& stream, uint64_t number, GoesOn goes_on = nullptr) {
+// Throws after `deadline`, where that is not 0. False: given up.
+bool wait(Stream& stream, uint64_t number, uint64_t deadline, GoesOn goes_on) {
   if (no_host_waits_ && !stream.retired().reached(number))
     throw LauncherWait(
         "npu: work that a stream runs cannot wait for npu:" +
@@ -146,7 +143,7 @@ bool wait(Stream& stream, uint64_t number, GoesOn goes_on = nullptr) {
       }
     }
     if (hooks_.check_interrupt) hooks_.check_interrupt();
-    if (deadline_ && now_ns() > deadline_) throw timed_out(stream, number);
+    if (deadline && now_ns() > deadline) throw timed_out(stream, number);
     if (goes_on && !(*goes_on)()) return false;
   }
 }
@@ -206,6 +203,11 @@ void tell_after(const HostWait& wait) {
 
 void set_host_wait_hooks(const HostWaitHooks& hooks) { hooks_ = hooks; }
 
+void while_released(const std::function<void()>& wait) {
+  const Released released;
+  wait();
+}
+
 SleepAtOnce::SleepAtOnce() { ++sleep_at_once_; }
 SleepAtOnce::~SleepAtOnce() { --sleep_at_once_; }
 
@@ -246,8 +248,7 @@ bool wait_announced(Stream& stream, uint64_t number, WaitReason reason,
     MeasuredWait measured({block.waits[r], block.wait_ns[r], block.waiting[r],
                            block.waiting_from[r]},
                           reason, stream, number);
-    const Deadline deadline(reason);
-    const bool done = wait(stream, number, goes_on);
+    const bool done = wait(stream, number, deadline_of(reason), goes_on);
     took = measured.end();
     if (!done) return false;
     if (drains) {
@@ -285,7 +286,7 @@ void host_wait_for_space(Stream& stream, uint64_t number) {
   const std::function<bool()> is_full = [&stream] {
     return !stream.has_room();
   };
-  wait(stream, number, &is_full);
+  wait(stream, number, 0, &is_full);
   tell_after({stream, kFullQueue, nullptr, stream.capacity(), measured.end()});
 }
 

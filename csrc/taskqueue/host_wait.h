@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <mutex>
 
 #include "csrc/stats/layout.h"
 
@@ -40,6 +41,18 @@ struct HostWaitHooks {
 };
 
 void set_host_wait_hooks(const HostWaitHooks& hooks);
+
+// Calls `wait` with the hooks' token released.
+void while_released(const std::function<void()>& wait);
+
+// Locks a mutex whose holder may run tasks, or wait for some: they may want
+// the GIL, which is given up while the mutex is waited for.
+template <typename Mutex>
+std::unique_lock<Mutex> lock_released(Mutex& mutex) {
+  std::unique_lock lock(mutex, std::try_to_lock);
+  if (!lock) while_released([&] { lock.lock(); });
+  return lock;
+}
 
 // Waits are watched while this has been called more often with true than with
 // false.

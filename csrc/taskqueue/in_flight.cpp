@@ -4,19 +4,11 @@
 #include <time.h>
 
 #include "csrc/driver/registry.h"
-#include "csrc/placement/spin_grant.h"
 #include "csrc/taskqueue/stream.h"
+#include "csrc/taskqueue/task_wait.h"
 #include "csrc/taskqueue/this_thread.h"
 
 namespace npu {
-namespace {
-
-// How often a wait for the device looks whether the stream was stopped: a
-// device that does not answer wakes nobody.
-constexpr uint64_t kLookNs = 20'000'000;
-constexpr uint64_t kSpinTicks = 20'000;
-
-}  // namespace
 
 InFlight::InFlight(Stream& stream)
     : stream_(stream),
@@ -72,44 +64,65 @@ void InFlight::rest() {
   nanosleep(&moment, nullptr);
 }
 
-int InFlight::finish(uint64_t& number, npu_failure& failure) {
-  bool ended = ended_.spin(started_, SpinGrant(kSpinTicks).ticks());
+bool InFlight::given_up() const {
   // Relaxed: failed_ only says here that the device starts nothing more. The
   // failure itself is read after ended_ has reached the same number.
-  while (!ended && !failed_.load(std::memory_order_relaxed)) {
-    ended = ended_.sleep(started_, kLookNs);
-    if (ended || !stream_.failed()) continue;
+  return failed_.load(std::memory_order_relaxed) || stream_.failed();
+}
+
+int InFlight::finish(uint64_t& number, npu_failure& failure) {
+  const bool ended = wait_in_task(ended_, started_, kTaskSpinNs,
+                                  [this] { return given_up(); });
+  number = failed_.load(std::memory_order_relaxed);
+  if (!number) {
+    if (ended) return NPU_OK;
     reset();
     number = started_;
     snprintf(failure.text, sizeof failure.text,
              "the stream was stopped while the device ran this");
     return NPU_ERROR;
   }
-  number = failed_.load(std::memory_order_relaxed);
-  if (!number) return NPU_OK;
   // Where failed_ was seen before ended_, the report is still being made.
-  while (!ended_.reached(number)) ended_.spin(number, kSpinTicks);
+  while (!ended_.reached(number)) pause();
   failure = failure_;
   reset();
   return failure.code;
 }
 
 bool InFlight::wait_for_room() {
+  if (given_up()) return false;
   if (ended_.reached(started_)) {
     rest();
-  } else if (const uint64_t next = ended_.value() + 1;
-             !ended_.spin(next, SpinGrant(kSpinTicks).ticks())) {
-    ended_.sleep(next, kLookNs);
+    return !given_up();
   }
-  // Relaxed: as in finish(), which the caller calls after false.
-  return !failed_.load(std::memory_order_relaxed) && !stream_.failed();
+  return wait_in_task(ended_, ended_.value() + 1, kTaskSpinNs,
+                      [this] { return given_up(); });
+}
+
+int InFlight::start_in_turn(const npu_kernel* kernel, const uint64_t* words,
+                            uint64_t& number, npu_failure& failure) {
+  int code;
+  do code = start(kernel, words, failure);
+  while (code == NPU_BUSY && wait_for_room());
+  if (code == NPU_OK) return NPU_OK;
+  // A refusal counts only where everything before it has ended without failure.
+  npu_failure of_another;
+  of_another.text[0] = 0;
+  if (const int earlier = finish(number, of_another)) {
+    failure = of_another;
+    return earlier;
+  }
+  number = started_ + 1;
+  if (code != NPU_BUSY) return code;
+  snprintf(failure.text, sizeof failure.text,
+           "the stream was stopped before the device had room for this");
+  return NPU_ERROR;
 }
 
 int InFlight::run(const npu_kernel* kernel, const uint64_t* words,
                   npu_failure& failure) {
-  int code;
-  while ((code = start(kernel, words, failure)) == NPU_BUSY) rest();
   uint64_t number;
+  const int code = start_in_turn(kernel, words, number, failure);
   return code == NPU_OK ? finish(number, failure) : code;
 }
 

@@ -46,9 +46,12 @@ class InFlight {
   // `number` is then the task that failed, or the last one where the stream was
   // stopped.
   int finish(uint64_t& number, npu_failure& failure);
-  // After NPU_BUSY: waits until the oldest task in flight has ended, or a
-  // moment where there is none. False: one of them, or the stream, has failed.
-  bool wait_for_room();
+  // Like start(), and waits while the device has no room for the kernel. Where
+  // it returns another outcome than NPU_OK, nothing is in flight any more, and
+  // `number` is the task that failed: one that was started before, or the next
+  // one, which was not started.
+  int start_in_turn(const npu_kernel* kernel, const uint64_t* words,
+                    uint64_t& number, npu_failure& failure);
   // Starts the kernel and waits for its end. Nothing may be in flight before.
   int run(const npu_kernel* kernel, const uint64_t* words,
           npu_failure& failure);
@@ -59,6 +62,11 @@ class InFlight {
 
  private:
   void report(uint64_t number);
+  // Whether the device starts nothing more, or the stream was stopped.
+  bool given_up() const;
+  // After NPU_BUSY: waits until the oldest task in flight has ended, or a
+  // moment where there is none. False: given up.
+  bool wait_for_room();
 
   Stream& stream_;
   const npu_driver& driver_;

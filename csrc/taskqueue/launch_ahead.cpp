@@ -9,7 +9,7 @@
 namespace npu {
 namespace {
 
-constexpr uint64_t kReportSpinTicks = 5'000;
+constexpr uint64_t kReportSpinNs = 2'000;
 
 }  // namespace
 
@@ -27,7 +27,6 @@ void LaunchAhead::run_queued() {
     retire_ended();
     const Next next = launch_next();
     if (next == Next::kStarted) continue;
-    ring_.flush();
     if (alone()) return;
     wait_for_report(next);
   }
@@ -177,7 +176,7 @@ void LaunchAhead::wait_for_report(Next next) {
            executor_.drops_tasks();
   };
   {
-    const SpinGrant spin(kReportSpinTicks);
+    const SpinGrant spin(ns_to_ticks(kReportSpinNs));
     const uint64_t start = ticks();
     do {
       if (due()) return;

@@ -43,10 +43,8 @@ void Launcher::run() {
   block.thread.store(uint64_t(gettid()), std::memory_order_relaxed);
   block.alive.start(now_ns());
   NoHostWaits it_is_waited_for;
-  do {
-    ahead_ ? ahead_->run_queued() : executor_.run_queued();
-    executor_.ring().flush();
-  } while (wait_for_work());
+  do ahead_ ? ahead_->run_queued() : executor_.run_queued();
+  while (wait_for_work());
   block.alive.stop(now_ns());
   block.thread.store(0, std::memory_order_relaxed);
 }

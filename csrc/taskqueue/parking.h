@@ -73,8 +73,11 @@ class BasicParking {
   // the consumer calls it, while awake.
   int waker() const { return placement_.waker(); }
 
-  // Called by the next consumer before its first look for work.
-  void enter() { parked_.store(kAwake, std::memory_order_relaxed); }
+  // Called by each consumer before its first look for work.
+  void enter() {
+    placement_.forget_sleeper();
+    parked_.store(kAwake, std::memory_order_relaxed);
+  }
 
  private:
   enum : uint32_t { kAwake, kAsleep, kWaking, kGone };

@@ -5,9 +5,9 @@
 // of its newest published value: lap(p) = p / capacity + 1, of which 32 bits
 // are enough: the slot that the consumer looks at says lap(p) or the one
 // before. The consumer takes position p once its slot says lap(p). The consumer
-// never writes a slot; it publishes `head`, the number of positions it has
-// finished with, now and then, and producers keep a shared copy of it.
-// Positions are 64-bit and never wrap.
+// never writes a slot; it advances `retired`, the number of positions it has
+// finished with, and producers keep a shared copy of it, which they renew when
+// it leaves them no room. Positions are 64-bit and never wrap.
 //
 // A producer preempted between claim() and publish() holds up the consumer,
 // in this as in any queue that keeps order; so nothing that can fail or wait
@@ -22,7 +22,7 @@
 
 #include "csrc/base/align.h"
 #include "csrc/base/prefetch.h"
-#include "csrc/stats/layout.h"  // RingControl
+#include "csrc/taskqueue/sequence.h"
 #include "csrc/taskqueue/sole_user.h"
 #include "csrc/taskqueue/system.h"
 
@@ -36,22 +36,33 @@ template <typename Slot, typename System = npu::System>
 class Ring {
   template <typename T>
   using Atomic = typename System::template Atomic<T>;
-  using Control = RingControl<System::template Atomic>;
 
  public:
   // `capacity`: a power of two, at least 2; `slots`: that many, of lap 0.
-  // `slots` and `control` outlive the ring. `first`: the first position; every
-  // word of `control` then holds it, and the slots have the laps of the
-  // positions before it.
-  Ring(Slot* slots, uint64_t capacity, Control& control, uint64_t first = 0)
+  // `shown`: a copy of tail() for readers that the ring must not depend on.
+  // Both outlive the ring. `first`: the first position; the slots then have the
+  // laps of the positions before it.
+  Ring(Slot* slots, uint64_t capacity, Atomic<uint64_t>& shown,
+       uint64_t first = 0)
       : slots_(slots),
         mask_(capacity - 1),
         shift_(std::countr_zero(capacity)),
-        control_(control),
-        publish_mask_(capacity >= 8 ? capacity / 8 - 1 : 0),
-        taken_(first) {}
+        shown_(shown),
+        tail_(first),
+        known_(first),
+        taken_(first),
+        retired_(first) {}
 
   uint64_t capacity() const { return mask_ + 1; }
+
+  // Positions claimed. Relaxed: program order is enough for the thread's own,
+  // and another thread's are only covered if something else ordered them
+  // before.
+  uint64_t tail() const { return tail_.load(std::memory_order_relaxed); }
+
+  // Positions that the consumer has finished with.
+  BasicSequence<System>& retired() { return retired_; }
+  const BasicSequence<System>& retired() const { return retired_; }
 
   // Reserves the next position, or returns kRingFull. The caller fills
   // slot(position) and must then publish() it. Any thread.
@@ -59,12 +70,11 @@ class Ring {
     const bool alone = claimants_.enter();
     // Relaxed: a sole claimant wrote the tail itself, and for others the
     // exchange below decides; nothing is read through p.
-    uint64_t p = control_.tail.load(std::memory_order_relaxed);
+    uint64_t p = tail();
     for (;;) {
-      // Acquire: pairs with the releases of known_head, so that this thread has
-      // seen what find_room() saw with `head`.
-      const uint64_t known =
-          control_.known_head.load(std::memory_order_acquire);
+      // Acquire: pairs with the release in find_room(), so that this thread has
+      // seen what that one saw with `retired`.
+      const uint64_t known = known_.load(std::memory_order_acquire);
       if (int64_t(p - known) >= int64_t(capacity())) [[unlikely]] {
         p = find_room(p);
         if (p != kRingFull) continue;
@@ -73,13 +83,16 @@ class Ring {
       }
       // Relaxed, both: a claim transfers no data; publish() does.
       if (alone) [[likely]] {
-        control_.tail.store(p + 1, std::memory_order_relaxed);
+        tail_.store(p + 1, std::memory_order_relaxed);
+        shown_.store(p + 1, std::memory_order_relaxed);
         claimants_.leave();
         return p;
       }
-      if (control_.tail.compare_exchange_weak(
-              p, p + 1, std::memory_order_relaxed, std::memory_order_relaxed))
+      if (tail_.compare_exchange_weak(p, p + 1, std::memory_order_relaxed,
+                                      std::memory_order_relaxed)) {
+        show(p + 1);
         return p;
+      }
     }
   }
 
@@ -99,18 +112,6 @@ class Ring {
   // where the consumer does not look at that slot in between.
   void fetch_after(uint64_t position) {
     prefetch_for_write(&slots_[(position + 1) & mask_]);
-  }
-
-  // Says that the positions below `head` are free, before the consumer has
-  // announced it. The caller has synchronised with the consumer's last read of
-  // them. Any thread.
-  void freed(uint64_t head) {
-    // Relaxed: moving it backwards only makes somebody look again.
-    const uint64_t known = control_.known_head.load(std::memory_order_relaxed);
-    // Release: passes on to other claimants what the caller has seen of the
-    // consumer, as find_room() does.
-    if (int64_t(head - known) > 0)
-      control_.known_head.store(head, std::memory_order_release);
   }
 
   // The oldest published value, or null. Consumer only.
@@ -133,37 +134,46 @@ class Ring {
   // Position of the value that front() returns. Consumer only.
   uint64_t front_position() const { return taken_; }
 
-  // Gives the front slot back, to be announced with the next batch. Consumer
-  // only; the value must not be touched afterwards.
-  void pop() {
-    ++taken_;
-    if ((taken_ & publish_mask_) == 0) flush();
-  }
+  // Gives the front slot back; the value must not be touched afterwards.
+  // Consumer only. Returns whether somebody waited for that: advance_to().
+  bool retire() { return retired_.advance_to(++taken_); }
 
-  // Announces every popped slot to the producers. Consumer only; call before
-  // waiting for anything, or a full ring may stay full.
-  void flush() {
-    // Release: pairs with the acquire of head in find_room().
-    control_.head.store(taken_, std::memory_order_release);
+  // A position that needs no slot, because its one user has done at once what
+  // it stands for. Not for a ring that has other users. Returns like retire().
+  bool pass() {
+    tail_.store(taken_ + 1, std::memory_order_relaxed);
+    shown_.store(taken_ + 1, std::memory_order_relaxed);
+    return retire();
   }
 
  private:
-  // The position to try next where p is too far ahead of the known head: p, if
-  // the consumer has moved on; the tail, if p is stale; else kRingFull.
+  // The position to try next where p is too far ahead of what is known to be
+  // retired: p, if the consumer has moved on; the tail, if p is stale; else
+  // kRingFull.
   [[gnu::noinline]] uint64_t find_room(uint64_t p) {
-    // Acquire: the consumer's reads of the slot's old value happen before its
-    // release of head, hence before our writes. The shared copy passes that on
-    // (release below), so that a producer which only sees the copy is ordered
-    // too.
-    const uint64_t head = control_.head.load(std::memory_order_acquire);
-    if (int64_t(p - head) < int64_t(capacity())) {
-      // May move the copy backwards when two producers race: a smaller head
+    // Acquire, in value(): the consumer's reads of the slot's old value happen
+    // before its release in advance_to(), hence before our writes. The shared
+    // copy passes that on (release below), so that a producer which only sees
+    // the copy is ordered too.
+    const uint64_t retired = retired_.value();
+    if (int64_t(p - retired) < int64_t(capacity())) {
+      // May move the copy backwards when two producers race: a smaller number
       // only makes somebody look again.
-      control_.known_head.store(head, std::memory_order_release);
+      known_.store(retired, std::memory_order_release);
       return p;
     }
-    const uint64_t tail = control_.tail.load(std::memory_order_relaxed);
-    return tail == p ? kRingFull : tail;
+    const uint64_t now = tail();
+    return now == p ? kRingFull : now;
+  }
+
+  // Relaxed: nobody reads anything through the copy. It does not move
+  // backwards: readers would miss the last task.
+  void show(uint64_t tail) {
+    uint64_t shown = shown_.load(std::memory_order_relaxed);
+    while (shown < tail &&
+           !shown_.compare_exchange_weak(shown, tail, std::memory_order_relaxed,
+                                         std::memory_order_relaxed)) {
+    }
   }
 
   uint32_t lap(uint64_t position) const {
@@ -173,12 +183,14 @@ class Ring {
   Slot* const slots_;
   const uint64_t mask_;
   const int shift_;
-  Control& control_;
-  const uint64_t publish_mask_;
+  Atomic<uint64_t>& shown_;
   // The producers' own line.
   alignas(kCacheLine) SoleUser<System> claimants_;
+  Atomic<uint64_t> tail_;
+  Atomic<uint64_t> known_;  // their copy of `retired`
   // The consumer's own line.
   alignas(kCacheLine) uint64_t taken_;
+  BasicSequence<System> retired_;
 };
 
 }  // namespace npu

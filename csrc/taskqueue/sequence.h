@@ -18,6 +18,8 @@ class BasicSequence {
  public:
   static constexpr uint64_t kNobody = ~uint64_t{0};
 
+  explicit BasicSequence(uint64_t first = 0) : value_(first) {}
+
   uint64_t value() const { return value_.load(std::memory_order_acquire); }
   bool reached(uint64_t target) const { return value() >= target; }
 
@@ -70,7 +72,7 @@ class BasicSequence {
   template <typename T>
   using Atomic = typename System::template Atomic<T>;
 
-  alignas(kCacheLine) Atomic<uint64_t> value_{0};
+  alignas(kCacheLine) Atomic<uint64_t> value_;
   // The smallest number that a sleeper waits for.
   Atomic<uint64_t> wake_at_{kNobody};
   // Counts wake-ups, and is the word on which sleepers sleep. (Not the value

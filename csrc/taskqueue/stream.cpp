@@ -44,8 +44,6 @@ StreamBlock* make_block(int device, int64_t id, uint64_t capacity) {
   block->device = device;
   block->stream_id = id;
   block->capacity = capacity;
-  block->state.store(uint32_t(StreamState::kRunning),
-                     std::memory_order_release);
   return block;
 }
 
@@ -111,11 +109,15 @@ Stream::Stream(int device, int64_t id, int priority, StreamMode mode,
       slots_(map_slots(device, id, mode, capacity),
              Unmap{ring_bytes(capacity)}),
       block_(make_block(device, id, capacity)),
-      ring_(slots_.get(), capacity, block_->ring),
+      ring_(slots_.get(), capacity, block_->tail),
       gate_(mode == StreamMode::kInline ? kInlineMode : kNotStarted),
       inline_executor_(mode == StreamMode::kInline
                            ? std::make_unique<Executor>(*this)
-                           : nullptr) {}
+                           : nullptr) {
+  // Last: from here on readers see the stream, and nothing can fail any more.
+  block_->state.store(uint32_t(StreamState::kRunning),
+                      std::memory_order_release);
+}
 
 Stream::~Stream() {
   stop();
@@ -160,7 +162,6 @@ Stream::Opened Stream::try_begin(uint32_t n_words, Submission& s,
   uint64_t* const chunk =
       n_words > Task::kInlineWords ? arena_.take(n_words) : nullptr;
   s.position = ring_.claim();
-  if (s.position == kRingFull) s.position = claim_again();
   if (s.position == kRingFull) {
     if (chunk) arena_.give(chunk);
     return Opened::kFull;
@@ -233,24 +234,16 @@ void Stream::wait_for_slot() {
   host_wait_for_space(*this, round_up(oldest, step));
 }
 
-// The launcher announces free slots in batches, and announces none while it
-// waits for a flag, a graph's other streams or a kernel. But the slots of all
-// retired tasks are free.
-uint64_t Stream::claim_again() {
-  ring_.freed(retired_.value());
-  return ring_.claim();
-}
-
 uint64_t Stream::claim_when_full(uint64_t* chunk) {
   uint64_t position;
-  while ((position = claim_again()) == kRingFull) {
+  do {
     try {
       wait_for_slot();
     } catch (...) {
       if (chunk) arena_.give(chunk);
       throw;
     }
-  }
+  } while ((position = ring_.claim()) == kRingFull);
   return position;
 }
 
@@ -297,11 +290,13 @@ static std::shared_ptr<const StreamError> cause_of(const Stream& failed) {
 }
 
 // Whoever has run the task may have returned any number, and left a text
-// without an end.
+// without an end. A number that is no code becomes NPU_ERROR here, and stays in
+// the text.
 void Stream::fail(int32_t code, const Task& task, uint64_t position,
                   const char* text) {
+  const bool known = code > NPU_OK && code < kErrorCodes;
   StreamError error{};
-  error.code = code == NPU_OK ? int32_t(NPU_ERROR) : code;
+  error.code = known ? code : int32_t(NPU_ERROR);
   error.device = device_;
   error.stream = id_;
   error.task = position;
@@ -309,6 +304,9 @@ void Stream::fail(int32_t code, const Task& task, uint64_t position,
   try {
     error.op = task.kernel ? task.kernel->name : "wait";
     error.text.assign(text, strnlen(text, NPU_MAX_ERROR_TEXT));
+    if (!known)
+      error.text +=
+          " (it returned " + std::to_string(code) + ", which is no npu_code)";
     error.arguments = arguments_of(task);
     if (task.marks.kind == TaskKind::kWait)
       error.cause = cause_of(*reinterpret_cast<Stream*>(task.words()[0]));
@@ -323,8 +321,7 @@ void Stream::fail(StreamError error) {
   {
     std::lock_guard lock(error_mutex_);
     if (error_) return;
-    const bool known = error.code > NPU_OK && error.code < kErrorCodes;
-    bump(block_->errors[known ? error.code : int(NPU_ERROR)]);
+    bump(block_->errors[error.code]);
     error_ = std::move(error);
   }
   block_->state.store(uint32_t(StreamState::kFailed),
@@ -334,7 +331,7 @@ void Stream::fail(StreamError error) {
 }
 
 void Stream::force_stop() {
-  fail({NPU_ERROR, device_, id_, retired_.value(), "stop_device",
+  fail({NPU_ERROR, device_, id_, retired().value(), "stop_device",
         "FORCE STOP: the device was stopped; restart_device() makes it take "
         "work again",
         call_site(), ""});

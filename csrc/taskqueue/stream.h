@@ -128,24 +128,20 @@ class Stream {
   // Whether the ring has room: fewer tasks have not retired than fit into it.
   bool has_room() const {
     // Signed: the tail is read first, and may be less than `retired` by then.
-    return int64_t(tail() - retired_.value()) < int64_t(capacity());
+    return int64_t(tail() - retired().value()) < int64_t(capacity());
   }
 
   // The number of the next task. Everything submitted so far by this thread
   // has a smaller one; `retired() >= tail()` means all of it is done.
-  uint64_t tail() const {
-    // Relaxed: program order is enough for the thread's own tasks, and another
-    // thread's are only covered if something else ordered them before.
-    return block_->ring.tail.load(std::memory_order_relaxed);
-  }
-  Sequence& retired() { return retired_; }
-  const Sequence& retired() const { return retired_; }
-  bool idle() const { return retired_.reached(tail()); }
+  uint64_t tail() const { return ring_.tail(); }
+  Sequence& retired() { return ring_.retired(); }
+  const Sequence& retired() const { return ring_.retired(); }
+  bool idle() const { return retired().reached(tail()); }
 
   // True: `port` gets a completion with this token once `number` tasks have
   // retired. False: they have, and nothing is delivered. Never waits.
   bool notify(uint64_t number, CompletionPort& port, uint64_t token) {
-    return waiters_.add(retired_, number, port, token);
+    return waiters_.add(retired(), number, port, token);
   }
 
   // Work submitted to this stream from now on starts after `other` has retired
@@ -275,7 +271,6 @@ class Stream {
   void commit_inline(Submission& s, StreamProfile* profile);
   bool after_commit_slow(const Submission& s);
   void wait_for_slot();
-  uint64_t claim_again();
   uint64_t claim_when_full(uint64_t* chunk);
   // Wakes the launcher, or starts another where it has ended.
   void rouse() noexcept;
@@ -291,20 +286,19 @@ class Stream {
   const int64_t id_;
   const int priority_;
   const StreamMode mode_;
-  // Declared before the block, since a claimed block is not given back and this
-  // allocation may fail.
+  // Both may fail, so they come before the block: a claimed one is not given
+  // back.
   const std::unique_ptr<Task, Unmap> slots_;
+  DeviceQueue queue_{*this};
   StreamBlock* const block_;
   Ring<Task> ring_;
   Arena arena_;
 
   alignas(kCacheLine) std::atomic<uint32_t> gate_;
-  Sequence retired_;
   Waiters waiters_;
   TraceRing* trace_ = nullptr;  // the launcher's; kept once had
   std::atomic<StreamProfile*> profile_{nullptr};  // owned; kept once made
   Parking parking_;
-  DeviceQueue queue_{*this};
   // Launchers of smaller numbers than this have to end.
   std::atomic<uint64_t> stopping_{0};
   std::atomic<TaskSink*> sink_{nullptr};

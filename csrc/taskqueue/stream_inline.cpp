@@ -4,13 +4,14 @@
 #include "csrc/observe/observer.h"
 #include "csrc/observe/profile.h"
 #include "csrc/taskqueue/executor.h"
+#include "csrc/taskqueue/host_wait.h"
 #include "csrc/taskqueue/stream.h"
 #include "csrc/taskqueue/this_thread.h"
 
 namespace npu {
 
 bool Stream::begin_inline(uint32_t n_words, Submission& s, CallSite site) {
-  std::unique_lock lock(inline_mutex_);
+  std::unique_lock lock = lock_released(inline_mutex_);
   // begin() has asked this before; by now the tasks before this one are done.
   if (failed()) return false;
   s.position = tail();
@@ -51,10 +52,8 @@ void Stream::commit_inline(Submission& s, StreamProfile* profile) {
     fail(code, *s.task, s.position, failure.text);
   }
   if (s.task->marks.spilled) arena_.give(s.words);
-  block_->ring.tail.store(s.position + 1, std::memory_order_relaxed);
   block_->retired.store(s.position + 1, std::memory_order_relaxed);
-  const bool awaited = retired_.advance_to(s.position + 1);
-  if (awaited) waiters_.retired(*this, s.position + 1);
+  if (ring_.pass()) waiters_.retired(*this, s.position + 1);
   count_bypass(Bypass::kSyncLaunchStream);
   inline_mutex_.unlock();
 }

@@ -42,7 +42,7 @@ Completion* without_top(Completion* top) {
 
 void drop(Completion* completion) {
   completion->port.release();
-  delete completion;
+  completion->release();
 }
 
 // True for whichever of the adding and the advancing thread comes first.
@@ -78,7 +78,8 @@ Waiters::~Waiters() {
 bool Waiters::add(Sequence& retired, uint64_t number, CompletionPort& port,
                   uint64_t token) {
   if (retired.reached(number)) return false;
-  Completion* const completion = new Completion(number, token, port);
+  // Ours until the end: it may be delivered and read before that.
+  const CompletionPtr completion(new Completion(number, token, port));
   port.hold();
   count_async_waiter(1);
   Completion* newest = added_.load(std::memory_order_relaxed);
@@ -87,7 +88,7 @@ bool Waiters::add(Sequence& retired, uint64_t number, CompletionPort& port,
     // Release: the advancing thread reads the completion. Acquire: where the
     // advancing thread emptied the list for the last time before our push,
     // arm() below sees that it has also withdrawn its old target.
-  } while (!added_.compare_exchange_weak(newest, completion,
+  } while (!added_.compare_exchange_weak(newest, completion.get(),
                                          std::memory_order_acq_rel,
                                          std::memory_order_relaxed));
   if (!retired.arm(number)) return true;

@@ -31,11 +31,14 @@ struct Launch {
 std::mutex mutex;  // guards all below
 std::condition_variable changed;
 std::deque<Launch> launches;
-size_t room = 1000, resets = 0;
+size_t room = 1000, resets = 0, busy = 0;
+bool queues_are_left = true;
 
 Queue& of(npu_queue queue) { return *reinterpret_cast<Queue*>(queue); }
 
 npu_queue queue_create(int, int, const npu_reports* reports) {
+  std::lock_guard lock(mutex);
+  if (!queues_are_left) return nullptr;
   return reinterpret_cast<npu_queue>(new Queue{reports});
 }
 
@@ -44,7 +47,11 @@ void queue_destroy(npu_queue queue) { delete &of(queue); }
 int submit(npu_queue queue, uint64_t number, const npu_kernel* kernel,
            const uint64_t* words, npu_failure*) {
   std::lock_guard lock(mutex);
-  if (launches.size() >= room) return NPU_BUSY;
+  if (launches.size() >= room) {
+    ++busy;
+    changed.notify_all();
+    return NPU_BUSY;
+  }
   launches.push_back({&of(queue), number, kernel, words});
   changed.notify_all();
   return NPU_OK;
@@ -86,6 +93,17 @@ void run_and_report(size_t tasks) {
 void set_room(size_t tasks) {
   std::lock_guard lock(mutex);
   room = tasks;
+}
+
+size_t wait_until_busy(size_t times) {
+  std::unique_lock lock(mutex);
+  changed.wait_for(lock, kLongest, [=] { return busy >= times; });
+  return busy;
+}
+
+void set_queues(bool are_left) {
+  std::lock_guard lock(mutex);
+  queues_are_left = are_left;
 }
 
 size_t wait_until_started(size_t tasks) {

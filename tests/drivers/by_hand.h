@@ -7,9 +7,13 @@
 #pragma GCC visibility push(default)
 namespace npu::by_hand {
 
-// How many tasks each queue holds before it says that it is busy.
+// How many tasks all queues hold before they say that they are busy.
 void set_room(size_t tasks);
-// Waits until that many are in flight; fewer is returned after 30 s.
+// How often they have said so; waits for at least that many, 100 s at most.
+size_t wait_until_busy(size_t times);
+// Whether there is a queue for a further stream.
+void set_queues(bool are_left);
+// Waits until that many are in flight; fewer is returned after 100 s.
 size_t wait_until_started(size_t tasks);
 size_t in_flight();
 // Runs the kernels of the oldest ones, and then reports how far each queue is.
@@ -17,7 +21,7 @@ void end(size_t tasks);
 // Reports the oldest as failed.
 void fail(const char* text);
 // How often the engine has given a queue's tasks up; waits for at least that
-// many, 30 s at most.
+// many, 100 s at most.
 size_t wait_until_reset(size_t times);
 
 }  // namespace npu::by_hand

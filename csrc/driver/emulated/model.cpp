@@ -40,6 +40,8 @@ void DeviceModel::begin(Queue& queue, uint64_t start) {
     work_free_ = end;
   }
   server = end;
+  queue.last_ = task;
+  queue.server_ = &server;
   const uint64_t alone =
       std::max(queue.free_at_, task.ready) + task.overhead + task.work;
   queue.expected_end_ += end - alone;
@@ -64,7 +66,15 @@ void DeviceModel::advance(uint64_t now) {
   }
 }
 
+// The tasks of a queue run one after another, so only the last one that has
+// begun can be under way. What comes after it on its server, or in the
+// arithmetic units, has been given its times already, and keeps them.
 void DeviceModel::reset(Queue& queue, uint64_t now) {
+  if (queue.free_at_ > now) {
+    if (*queue.server_ == queue.free_at_) *queue.server_ = now;
+    if (work_free_ == queue.free_at_)
+      work_free_ = std::max(now, work_free_ - queue.last_.work);
+  }
   queue.waiting_.clear();
   queue.begun.clear();
   queue.free_at_ = std::min(queue.free_at_, now);

@@ -39,6 +39,8 @@ class DeviceModel {
     friend class DeviceModel;
     const int priority_;
     std::deque<Task> waiting_;
+    Task last_{};                 // the one that has begun last,
+    uint64_t* server_ = nullptr;  // and what it has
     uint64_t free_at_ = 0;
     uint64_t expected_end_ = 0;
   };

@@ -72,6 +72,23 @@ TEST(DeviceModel, CopiesBesideKernelsAndOneToAnEngine) {
   EXPECT_EQ(kernels.begun[0].end, 70u);
 }
 
+// A stop gives back the slot and the units of what had begun.
+TEST(DeviceModel, GivesBackWhatAQueueHadWhenItIsReset) {
+  for (const Engine engine : {Engine::kCompute, Engine::kCopy}) {
+    DeviceModel model(1, 1);
+    auto &stopped = *model.add(0), &other = *model.add(0);
+    model.submit(stopped, {1, engine, 0, 5, 1'000'000});
+    model.submit(stopped, {2, engine, 0, 5, 1'000'000});
+    model.advance(100);
+    model.reset(stopped, 100);
+    model.submit(other, {1, engine, 100, 10, 50});
+    model.advance(1'000);
+    EXPECT_EQ(other.begun.size(), 1u);
+    EXPECT_EQ(other.begun[0].start, 100u);
+    EXPECT_EQ(other.begun[0].end, 160u);
+  }
+}
+
 TEST(DeviceModel, BeginsNothingThatMayStillBeOvertaken) {
   DeviceModel model(1, 1);
   auto& queue = *model.add(0);

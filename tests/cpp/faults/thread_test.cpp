@@ -7,6 +7,7 @@
 #include <string>
 
 #include "csrc/engine/engine.h"
+#include "csrc/engine/stillness.h"
 #include "csrc/graph/graph.h"
 #include "tests/cpp/check.h"
 #include "tests/cpp/child.h"
@@ -76,6 +77,28 @@ TEST(NoThreads, RefuseTheTaskWithAReasonAndLeaveTheCallerItsSignals) {
     if (!submit(stream, kAppend, {word(&got), 2})) return 4;
     wait(stream);
     return got == std::vector<uint64_t>{2} ? 0 : 5;
+  });
+  EXPECT_EQ(ended.code, 0);
+}
+
+// The launcher of the first stream stands still by the time the second one
+// cannot get its own. Nothing that it stands in may go.
+TEST(NoThreads, LetGoTheStreamsThatStandStill) {
+  const auto ended = in_child([] {
+    Stream &a = check::side_stream(), &b = check::side_stream();
+    std::vector<uint64_t> got;
+    submit(a, kAppend, {word(&got), 1});
+    wait(a);
+    {
+      const NoThreads none;
+      if (refusal([] { Stillness stillness(0, 1'000'000'000); }).empty())
+        return 1;
+    }
+    if (!submit(a, kAppend, {word(&got), 2})) return 2;
+    wait(a);
+    if (!submit(b, kAppend, {word(&got), 3})) return 3;
+    wait(b);
+    return got == std::vector<uint64_t>({1, 2, 3}) ? 0 : 4;
   });
   EXPECT_EQ(ended.code, 0);
 }

@@ -48,6 +48,32 @@ TEST(Graph, TellsWhoWatchesThatItIsQueuedOnEachOfItsStreams) {
   EXPECT_TRUE(got == std::vector<uint64_t>({1, 2, 3}));
 }
 
+// The lane that it waits for may belong to a device that was not stopped.
+TEST(Graph, EndsWhereAStreamThatWaitsForAnotherLaneIsStopped) {
+  Stream &a = side_stream(), &b = side_stream();
+  check::Gate gate;
+  std::vector<uint64_t> got;
+  Graph graph;
+  graph.capture_begin(a, 0, CaptureMode::kGlobal);
+  submit(a, kGate, {word(&gate)});
+  check::join(a, b);
+  submit(b, kAppend, {word(&got), 1});
+  check::join(b, a);
+  graph.capture_end(a);
+  EXPECT_TRUE(replay(graph, a));
+  gate.wait_until_entered();
+  b.force_stop();
+  EXPECT_TRUE(b.retired().sleep(b.tail(), 100'000'000'000));
+  EXPECT_TRUE(!a.idle());
+  gate.open();
+  wait(a);
+  EXPECT_TRUE(got.empty());
+  for (Stream* stream : {&a, &b}) stream->clear_error();
+  EXPECT_TRUE(replay(graph, a));
+  wait(a);
+  EXPECT_EQ(got.size(), 1);
+}
+
 TEST(Graph, RunsNothingBeforeItsReplay) {
   std::vector<uint64_t> got;
   Stream& stream = side_stream();

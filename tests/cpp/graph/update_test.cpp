@@ -76,6 +76,23 @@ struct World {
 
 using Values = std::vector<uint64_t>;
 
+// LeakSanitizer sees what becomes of it.
+TEST(Update, IsGivenUpWithItsStream) {
+  World w;
+  check::Gate gate;
+  submit(w.updating, check::kGate, {word(&gate)});
+  gate.wait_until_entered();
+  w.append(5, 6);
+  w.updating.force_stop();
+  gate.open();
+  w.updating.clear_error();
+  EXPECT_TRUE(w.updating.block().dropped.load() >= 1);
+  EXPECT_TRUE(w.replayed() == std::vector<uint64_t>({1, 2, 3}));
+  w.append(5, 6);
+  wait(w.updating);
+  EXPECT_TRUE(w.replayed() == std::vector<uint64_t>({5, 6, 3}));
+}
+
 TEST(Update, ReplacesTheArgumentsOfItsGroupAndOfNothingElse) {
   World w;
   EXPECT_TRUE(w.replayed() == Values({1, 2, 3}));

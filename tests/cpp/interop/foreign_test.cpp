@@ -66,16 +66,17 @@ TEST(Foreign, FailsItsStreamWithItsText) {
   EXPECT_EQ(state.releases, 1);
 }
 
-// The number of the code's counter is beside the ring's own words.
 TEST(Foreign, FailsWithAnyStatus) {
-  for (const int status : {-32, -1, INT_MIN, 7, INT_MAX}) {
+  for (const int status : {-32, -1, INT_MIN, 8, INT_MAX}) {
     Stream stream(0, 70, 0, StreamMode::kQueued);
     State state;
     state.code = status;
     submit_foreign(stream, work(state));
     drain(stream);
-    EXPECT_EQ(stream.error()->code, status);
-    EXPECT_EQ(stream.error()->text, "foreign");
+    EXPECT_EQ(stream.error()->code, int(NPU_ERROR));
+    EXPECT_EQ(stream.error()->text, "foreign (it returned " +
+                                        std::to_string(status) +
+                                        ", which is no npu_code)");
     stream.clear_error();
     State after;
     EXPECT_TRUE(submit_foreign(stream, work(after)));

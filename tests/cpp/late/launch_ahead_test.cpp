@@ -1,11 +1,14 @@
 // Tasks on a device on which they end when the test says so.
 #include "csrc/taskqueue/launch_ahead.h"
 
+#include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "csrc/engine/engine.h"
 #include "csrc/graph/graph.h"
+#include "csrc/stats/segment.h"
 #include "csrc/taskqueue/event.h"
 #include "tests/cpp/check.h"
 #include "tests/cpp/graph/lanes.h"
@@ -224,6 +227,56 @@ TEST(RunAhead, AFailureNamesTheNode) {
   EXPECT_TRUE(error && contains(error->text, "node 2, test::append"));
   EXPECT_TRUE(five.got == Numbers({0, 1}));
   five.stream.clear_error();
+}
+
+// Nothing is in flight, so no report ends the wait for room.
+TEST(RunAhead, AStreamThatIsStoppedGivesUpANodeForWhichThereIsNoRoom) {
+  by_hand::set_room(0);
+  const size_t busy = by_hand::wait_until_busy(0);
+  FiveNodes five;
+  check::replay(five.graph, five.stream);
+  EXPECT_TRUE(by_hand::wait_until_busy(busy + 1) > busy);
+  five.stream.force_stop();
+  EXPECT_TRUE(five.stream.retired().sleep(five.stream.tail(), kLongestNs));
+  by_hand::set_room(1000);
+  EXPECT_EQ(five.stream.block().failed.load(), 1);
+  EXPECT_TRUE(five.got.empty());
+  five.stream.clear_error();
+  check::replay(five.graph, five.stream);
+  EXPECT_EQ(by_hand::wait_until_started(5), 5);
+  by_hand::end(5);
+  drain(five.stream);
+  EXPECT_TRUE(five.got == Numbers({0, 1, 2, 3, 4}));
+}
+
+TEST(InFlight, AnInlineStreamThatIsStoppedGivesUpADeviceWithoutRoom) {
+  by_hand::set_room(0);
+  const size_t busy = by_hand::wait_until_busy(0);
+  Stream stream(0, 64, 0, StreamMode::kInline);
+  Numbers got;
+  std::thread caller([&] { submit(stream, kAppend, {word(&got), 1}); });
+  EXPECT_TRUE(by_hand::wait_until_busy(busy + 1) > busy);
+  stream.force_stop();
+  caller.join();
+  by_hand::set_room(1000);
+  EXPECT_TRUE(got.empty());
+  EXPECT_EQ(stream.block().failed.load(), 1);
+  stream.clear_error();
+  caller = std::thread([&] { submit(stream, kAppend, {word(&got), 2}); });
+  EXPECT_EQ(by_hand::wait_until_started(1), 1);
+  by_hand::end(1);
+  caller.join();
+  EXPECT_TRUE(got == Numbers({2}));
+}
+
+TEST(Stream, ThatGetsNoQueueIsNotShown) {
+  by_hand::set_queues(false);
+  EXPECT_THROWS(Stream(0, 3, 0, StreamMode::kQueued), std::runtime_error);
+  by_hand::set_queues(true);
+  Stream stream(0, 4, 0, StreamMode::kQueued);
+  for (const StreamBlock& block : segment().streams)
+    EXPECT_TRUE(block.state.load() == uint32_t(StreamState::kUnused) ||
+                block.stream_id != 3);
 }
 
 TEST(RunAhead, AStreamThatIsStoppedGivesUpItsReplay) {

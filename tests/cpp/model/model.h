@@ -167,6 +167,7 @@ class Plain {
 // Stands in for npu::WakePlacement: it only checks that its calls are ordered.
 class WakePlacement {
  public:
+  void forget_sleeper() { turn_.set(0); }
   void before_sleep() { turn_.set(1); }
   void before_wake() { turn_.set(2); }
   void after_sleep() { turn_.set(0); }

@@ -1,7 +1,10 @@
+#include <atomic>
+#include <mutex>
 #include <thread>
 #include <vector>
 
 #include "csrc/taskqueue/event.h"
+#include "csrc/taskqueue/host_wait.h"
 #include "csrc/taskqueue/stream.h"
 #include "csrc/taskqueue/this_thread.h"
 #include "tests/cpp/check.h"
@@ -66,6 +69,45 @@ TEST(InlineStream, TakesTurnsAmongThreads) {
 
   EXPECT_EQ(got.size(), kThreads * kEach);
   EXPECT_EQ(stream.retired().value(), kThreads * kEach);
+}
+
+// Stands in for the GIL.
+std::mutex gil_;
+std::atomic<bool> has_gil_{false};
+
+void* release_gil() {
+  gil_.unlock();
+  return &gil_;
+}
+void take_gil(void*) { gil_.lock(); }
+
+// Python code that lets another thread have the GIL, as I/O does.
+int run_python(const npu_kernel*, const uint64_t*, npu_failure*) {
+  gil_.unlock();
+  has_gil_.wait(false);
+  gil_.lock();
+  return NPU_OK;
+}
+constexpr npu_kernel kPython{run_python, "test::python", nullptr, 0,
+                             NPU_KERNEL_ON_HOST};
+
+TEST(InlineStream, GivesTheGilUpWhileItWaitsForItsTurn) {
+  set_host_wait_hooks({release_gil, take_gil, nullptr, nullptr, nullptr});
+  Stream stream(0, 64, 0, StreamMode::kInline);
+  std::vector<uint64_t> got;
+  gil_.lock();
+  std::thread second([&] {
+    std::lock_guard gil(gil_);
+    has_gil_ = true;
+    has_gil_.notify_all();
+    submit(stream, kAppend, {word(&got), 1});
+  });
+  submit(stream, kPython, {});
+  gil_.unlock();
+  second.join();
+  set_host_wait_hooks({});
+  EXPECT_EQ(got.size(), 1);
+  EXPECT_EQ(stream.retired().value(), 2);
 }
 
 // words: Stream*, vector<uint64_t>*, then n others. Launches two tasks on the

@@ -18,9 +18,7 @@ struct Slot {
 // A ring through which `first` positions seem to have passed.
 struct Small {
   explicit Small(uint64_t capacity, uint64_t first = 0)
-      : slots(new Slot[capacity]),
-        control{{first}, {first}, {first}},
-        ring(slots.get(), capacity, control, first) {
+      : slots(new Slot[capacity]), ring(slots.get(), capacity, shown, first) {
     for (uint64_t p = first - capacity; p != first; ++p)
       slots[p % capacity].lap = uint32_t(p / capacity + 1);
   }
@@ -32,7 +30,7 @@ struct Small {
     return true;
   }
   std::unique_ptr<Slot[]> slots;
-  RingControl<> control;
+  std::atomic<uint64_t> shown{0};
   Ring<Slot> ring;
 };
 
@@ -42,34 +40,48 @@ TEST(Ring, ReturnsValuesInTheOrderOfTheirClaims) {
   s.push(2);
 
   EXPECT_EQ(s.ring.front()->value, 1);
-  s.ring.pop();
+  s.ring.retire();
   EXPECT_EQ(s.ring.front()->value, 2);
-  s.ring.pop();
+  s.ring.retire();
   EXPECT_TRUE(s.ring.front() == nullptr);
 }
 
-TEST(Ring, RefusesAClaimWhenFullAndAcceptsOneAfterAFlushedPop) {
+TEST(Ring, RefusesAClaimWhenFullAndAcceptsOneWhenASlotIsGivenBack) {
   Small s(2);
   EXPECT_TRUE(s.push(1));
   EXPECT_TRUE(s.push(2));
   EXPECT_TRUE(!s.push(3));
 
-  s.ring.pop();
-  s.ring.flush();
+  s.ring.retire();
 
   EXPECT_TRUE(s.push(3));
   EXPECT_TRUE(!s.push(4));
   EXPECT_EQ(s.ring.front()->value, 2);
 }
 
-TEST(Ring, AnnouncesFreedSlotsOncePerEighthOfTheRing) {
-  Small s(32);
-  for (int i = 0; i < 32; ++i) s.push(i);
+TEST(Ring, ShowsHowManyPositionsWereClaimed) {
+  Small s(4);
+  s.push(1);
+  EXPECT_EQ(s.shown.load(), 1);
+  // A second thread ends the sole use of the first.
+  std::thread([&] { s.push(2); }).join();
+  EXPECT_EQ(s.shown.load(), 2);
+  s.push(3);
+  EXPECT_EQ(s.shown.load(), 3);
+}
 
-  for (int i = 0; i < 3; ++i) s.ring.pop();
-  EXPECT_TRUE(!s.push(32));
-  s.ring.pop();
-  EXPECT_TRUE(s.push(32));
+TEST(Ring, GoesOnWhateverIsWrittenToWhatItShows) {
+  Small s(2);
+  for (int lap = 0; lap < 10; ++lap) {
+    for (const uint64_t wrong :
+         {uint64_t{0}, ~uint64_t{0}, uint64_t{1} << 63}) {
+      s.shown = wrong;
+      EXPECT_TRUE(s.push(lap));
+      EXPECT_EQ(s.ring.front()->value, lap);
+      s.ring.retire();
+      EXPECT_TRUE(s.ring.front() == nullptr);
+    }
+  }
 }
 
 TEST(Ring, HidesAPublishedValueBehindAnUnpublishedClaim) {
@@ -90,9 +102,8 @@ TEST(Ring, DoesNotTakeAValueOfAnEarlierLapForANewOne) {
     s.push(lap);
     EXPECT_EQ(s.ring.front()->value, lap);
     EXPECT_EQ(s.ring.front_position(), lap);
-    s.ring.pop();
+    s.ring.retire();
     EXPECT_TRUE(s.ring.front() == nullptr);
-    s.ring.flush();
   }
 }
 
@@ -109,13 +120,12 @@ void hammer(uint64_t capacity, int producers, int each) {
   for (int seen = 0; seen < producers * each;) {
     const Slot* front = s.ring.front();
     if (!front) {
-      s.ring.flush();
       std::this_thread::yield();
       continue;
     }
     const int value = front->value;
     EXPECT_EQ(value % each, next[size_t(value / each)]++);
-    s.ring.pop();
+    s.ring.retire();
     ++seen;
   }
   for (auto& thread : threads) thread.join();
@@ -141,9 +151,8 @@ TEST(Ring, GoesOnWherePositionsAndLapsOverflow) {
           EXPECT_EQ(in - out, capacity);
           while (Slot* slot = late.ring.front()) {
             EXPECT_EQ(slot->value, out++);
-            late.ring.pop();
+            late.ring.retire();
           }
-          late.ring.flush();
         }
         EXPECT_EQ(late.ring.front_position(), edge - before + uint64_t(out));
       }
@@ -164,9 +173,8 @@ TEST(Ring, LosesNothingOfTwoThreadsAcrossAnOverflow) {
     while (sum < 2 * kEach) {
       if (Slot* slot = late.ring.front()) {
         sum += uint64_t(slot->value);
-        late.ring.pop();
+        late.ring.retire();
       } else {
-        late.ring.flush();
         std::this_thread::yield();
       }
     }

@@ -125,12 +125,32 @@ TEST(Failure, IsCountedByItsCode) {
   for (const uint64_t code : {uint64_t(NPU_INDEX_ERROR), uint64_t(9999)}) {
     submit(stream, kFail, {code});
     drain(stream);
-    EXPECT_EQ(stream.error()->code, int(code));
+    EXPECT_EQ(stream.error()->code, code == 9999 ? int(NPU_ERROR) : int(code));
     stream.clear_error();
     EXPECT_EQ(stream.block().state.load(), uint32_t(StreamState::kRunning));
   }
   EXPECT_EQ(stream.block().errors[NPU_INDEX_ERROR].load(), 1);
   EXPECT_EQ(stream.block().errors[NPU_ERROR].load(), 1);  // of no known code
+}
+
+// The other stream belongs to a device that was not stopped, and may never end.
+TEST(Failure, ByAStopEndsAWaitForAnotherStream) {
+  Stream first(0, 1, 0, StreamMode::kQueued);
+  Stream second(0, 2, 0, StreamMode::kQueued);
+  Gate gate;
+  submit(first, kGate, {word(&gate)});
+  gate.wait_until_entered();
+  EXPECT_TRUE(second.wait_for(first, first.tail()));
+  second.force_stop();
+  EXPECT_TRUE(second.retired().sleep(second.tail(), 100'000'000'000));
+  EXPECT_EQ(first.retired().value(), 0);
+  second.clear_error();
+  gate.open();
+  std::vector<uint64_t> got;
+  submit(second, kAppend, {word(&got), 1});
+  drain(second);
+  EXPECT_EQ(got.size(), 1);
+  drain(first);
 }
 
 TEST(Failure, OfAWaitIsCalledAWait) {

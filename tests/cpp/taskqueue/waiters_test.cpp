@@ -34,7 +34,7 @@ class Loop {
     return poll(&fd, 1, timeout_ms) == 1;
   }
   // Sleeps on the descriptor, as an event loop does.
-  std::unique_ptr<Completion> next() {
+  CompletionPtr next() {
     for (;;) {
       if (auto completion = port_->take()) return completion;
       EXPECT_TRUE(readable(-1));
