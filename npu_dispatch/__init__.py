@@ -339,8 +339,29 @@ def _warn(text: str) -> None:
     logging.getLogger(__name__).warning("%s", text)
 
 
+def _is_for_another_module() -> bool:
+    """Return whether one of our modules, other than the device's, is asked for.
+
+    Such an import needs no device. Python imports the package for it first, with the
+    name that was asked for in a frame of importlib.
+    """
+    device = f"{__name__}.npu"
+    frame = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            asked = str(frame.f_locals.get("name", ""))
+            if asked.startswith(f"{__name__}."):
+                return asked != device and not asked.startswith(f"{device}.")
+        frame = frame.f_back
+    return False
+
+
 # In the middle of `import torch`, an exception here would break it: its last
 # step, the call of _autoload, registers the device. Without torch there is
 # nothing to register with, and nobody asked for torch.
-if "torch" in sys.modules and not _is_being_imported("torch"):
+if (
+    "torch" in sys.modules
+    and not _is_being_imported("torch")
+    and not _is_for_another_module()
+):
     _register_if_asked()

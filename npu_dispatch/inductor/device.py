@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+import torch._inductor.config as inductor_config
 from torch._dynamo.device_interface import (
     DeviceInterface,
     caching_worker_current_devices,
     caching_worker_device_properties,
     register_interface_for_device,
 )
+from torch.utils._triton import has_triton
 
 from npu_dispatch import npu
 
@@ -88,3 +90,8 @@ def register() -> None:
     register_interface_for_device("npu", NpuInterface)
     for index in range(npu.device_count()):
         register_interface_for_device(f"npu:{index}", NpuInterface)
+    if torch.cuda.is_available is npu.is_available:
+        # torch.cuda is redirected to the npu. A torch that was built for GPUs
+        # brings Triton, which would look for their driver.
+        inductor_config.triton_disable_device_detection = True
+        has_triton.cache_clear()

@@ -9,6 +9,7 @@ import json
 import re
 
 import pytest
+import torch
 from interpreter import Spawned
 
 # Whose arguments cannot be left out: how programs call them.
@@ -114,6 +115,28 @@ REFUSED |= {
         *("set_rotating_buffer_size", "tune_gemm_in_file"),
     )
 }
+# The names of a newer torch.
+if hasattr(torch.cuda.graphs, "export_dot"):
+    CALLS["cuda.graph_annotations.mark_kernels"] = "f('m').__enter__()"
+    REFUSED |= {
+        f"cuda.{n}": ("f('g.dot')", "graphs of the npu call no hooks")
+        for n in ("export_dot", "export_graph_data")
+    }
+    REFUSED |= {
+        f"cuda.graphs.register_graph_{n}_hook": ("f(print)", "call no hooks")
+        for n in (
+            *("capture_start", "capture_end", "instantiate", "destroy"),
+            *("replay_start", "replay_end"),
+        )
+    }
+if hasattr(torch.cuda.tunable, "get_cublaslt_requested_algo_count"):
+    REFUSED |= {
+        f"cuda.tunable.{n}_cublaslt_requested_algo_count": (
+            "f()",
+            "one implementation of each product",
+        )
+        for n in ("get", "set")
+    }
 # The same functions, in torch.cuda's modules of their own.
 for table in (CALLS, REFUSED):
     for name, call in list(table.items()):

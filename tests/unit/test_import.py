@@ -106,6 +106,22 @@ print(npu_dispatch.is_registered(), torch.ones(1, device="npu").item())
     assert result.stdout.strip() == "True 1.0"
 
 
+# A reader of statistics, or a tool in a notebook beside another torch.
+@pytest.mark.parametrize("module", ["stats.reader", "timeline", "errors"])
+@pytest.mark.parametrize("before", ["import torch; ", WRONG_TORCH])
+def test_a_module_that_needs_no_device_registers_none(python, module, before):
+    code = f"{before}import npu_dispatch.{module}; print(hasattr(torch, 'npu'))"
+
+    assert python(code, **OFF).stdout.strip() == "False"
+
+
+@pytest.mark.parametrize("module", ["npu", "npu.streams"])
+def test_a_module_of_the_device_registers_it(python, module):
+    code = f"import torch, npu_dispatch.{module}; print(hasattr(torch, 'npu'))"
+
+    assert python(code, **OFF).stdout.strip() == "True"
+
+
 def test_another_torch_is_refused_with_both_versions(python):
     result = python(WRONG_TORCH + "import npu_dispatch", check=False, **OFF)
 

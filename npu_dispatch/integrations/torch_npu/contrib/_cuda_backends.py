@@ -50,6 +50,8 @@ def fill_in() -> None:
     cuda.preferred_blas_library = _Library(
         cuda.preferred_blas_library, cuda._BlasBackends
     )
+    for kernel in ("cudnn", "efficient", "flash"):
+        setattr(cuda, f"can_use_{kernel}_attention", lambda params, debug=False: False)
     for name in (
         "blas_workspace_size",
         "cublas_workspace_size",

@@ -11,6 +11,7 @@ import dataclasses
 import functools
 import importlib
 import pkgutil
+import re
 import sys
 from collections.abc import Callable, Iterator
 from types import ModuleType
@@ -209,6 +210,10 @@ def fill_in() -> None:
             setattr(cuda.sparse, f"{name}Tensor", made)
     _fill_in_nccl(cuda.nccl)
     _fill_in_tunable(cuda.tunable)
+    _refuse_hooks(cuda.graphs)
+    storage = "files on GPUDirect Storage are not supported on the npu"
+    _refuse(cuda.gds, "gds_register_buffer gds_deregister_buffer", storage)
+    cuda.gds.GdsFile.__init__ = _refusal("torch.cuda.gds.GdsFile", storage)
     green = "the npu's cores are not divided among contexts"
     cuda.green_contexts.GreenContext.create = staticmethod(
         _refusal("torch.cuda.GreenContext.create", green)
@@ -224,6 +229,17 @@ def _fill_in_nccl(nccl: Any) -> None:
         "NCCL is of GPUs; use torch.cuda.comm between devices of one process and "
         "torch.distributed between processes",
     )
+
+
+def _refuse_hooks(graphs: Any) -> None:
+    """Refuse what torch 2.14 calls at points of a graph's life, by functions in C."""
+    hooks = [n for n in vars(graphs) if re.fullmatch(r"register_graph_\w+_hook", n)]
+    if hooks:
+        _refuse(
+            graphs,
+            " ".join([*hooks, "export_dot", "export_graph_data"]),
+            "graphs of the npu call no hooks; NPUGraph.debug_dump() writes a graph",
+        )
 
 
 def _fill_in_tunable(tunable: Any) -> None:
