@@ -19,6 +19,7 @@
 #   make bench-readme     the README's figures, from out/bench.json
 #   make demo             train a GPT on cpu and npu; leaves out/demo.png
 #   make versions         Python tests with each torch of VERSIONS="2.13.0 2.14.1"
+#   make versions-docs    the table of docs/versions.md, from out/versions/
 #   make wheel            dist/: the source distribution, and a wheel built from it
 #   make dev              a contributor's first hour: tools, hooks, a build, a try
 #   make docs             the site from docs/, in out/site; links are checked
@@ -63,7 +64,7 @@ QUICK := $(if $(NIGHTLY),,-m "not nightly")
 # By what a minute tells: the quick ones first.
 STEPS := test test-sanitizers conformance \
   $(if $(NIGHTLY),torture compatibility test-delayed test-guarded \
-  test-sanitized test-slow-host mutants)
+  test-sanitized test-slow-host mutants versions)
 
 # Whatever the extension is made from. Python files need no build.
 SOURCES := CMakeLists.txt pyproject.toml $(shell find csrc -type f \
@@ -72,7 +73,7 @@ SOURCES := CMakeLists.txt pyproject.toml $(shell find csrc -type f \
 .PHONY: tools build test test-cpp test-python test-sanitizers test-sanitized \
   test-delayed test-guarded test-slow-host conformance fuzz torture mutants compatibility \
   steps check nightly nightly-docs \
-  versions bench bench-cpp bench-readme demo lint clean wheel dev docs
+  versions versions-docs bench bench-cpp bench-readme demo lint clean wheel dev docs
 .DELETE_ON_ERROR:
 
 $(PY):
@@ -111,7 +112,8 @@ test-python: $(INSTALLED)
 	  $(PYTEST_FLAGS)
 
 # At night, what takes minutes runs once: in `make test`.
-test-sanitized test-delayed test-guarded test-slow-host: export NPU_TEST_NIGHTLY :=
+test-sanitized test-delayed test-guarded test-slow-host versions: \
+  export NPU_TEST_NIGHTLY :=
 test-sanitized test-delayed test-guarded test-slow-host: QUICK := -m "not nightly"
 
 # Correct programs give no report, nor do the processes that tests start.
@@ -179,12 +181,19 @@ nightly-docs:
 	cp out/nightly.json docs/nightly.json
 	$(PYTHON) tools/night_page.py
 
-# Each in an environment of its own. PYTHON=python3.12 tries that one.
-VERSIONS ?= $(shell $(PYTHON) tools/requirements.py known)
+# Each in an environment of its own. PYTHON=python3.12 tries that one. What `make
+# test` has tried at night is left out then.
+VERSIONS ?= $(shell $(PYTHON) tools/requirements.py $(if $(NIGHTLY),others,known))
 versions:
 	for v in $(VERSIONS); do \
-	  $(MAKE) test-python TORCH=$$v VENV=.venv-$$v-$(notdir $(PYTHON)) || exit 1; \
+	  $(MAKE) test-python NIGHTLY= TORCH=$$v VENV=.venv-$$v-$(notdir $(PYTHON)) \
+	    PYTEST_FLAGS="$(PYTEST_FLAGS) --junitxml=out/versions/torch-$$v-$(notdir $(PYTHON)).xml" \
+	    || exit 1; \
 	done
+
+# The table of what was tried, from out/versions/.
+versions-docs:
+	$(PYTHON) tools/versions_page.py
 
 bench: $(INSTALLED) bench-cpp
 	$(PY) bench/run_all.py $(BENCH_FLAGS)

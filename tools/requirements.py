@@ -2,6 +2,7 @@
 
     python tools/requirements.py torch   torch alone, which may have an index of its own
     python tools/requirements.py known   the versions of torch that it may be
+    python tools/requirements.py others  all of them but that one
     python tools/requirements.py dev     what building, running and the extra `dev` need
 
 pip installs an extra only together with its package, which is built later, by
@@ -43,6 +44,7 @@ if __name__ == "__main__":
     lists = {
         "torch": lambda: [f"torch=={torch_pin.known()[0]}"],
         "known": lambda: list(torch_pin.known()),
+        "others": lambda: list(torch_pin.known()[1:]),
         "dev": dev,
     }
     if len(sys.argv) != 2 or sys.argv[1] not in lists:

@@ -32,8 +32,14 @@ ROOT = Path(__file__).resolve().parents[1]
 # Two targets of one make: lint needs one core and no build.
 FIRST = ("tools", "build lint")
 # Minutes after which a step hangs. All of a night's steps together have WHOLE.
-LIMITS = {"test": 40, "test-slow-host": 40, "mutants": 40, "torture": 15}
-LIMIT, WHOLE = 30, 150
+LIMITS = {
+    "test": 40,
+    "test-slow-host": 40,
+    "mutants": 40,
+    "torture": 15,
+    "versions": 50,
+}
+LIMIT, WHOLE = 30, 200
 # As timeout(1) has it.
 OUT_OF_TIME = 124
 LINES_SHOWN = 60

@@ -194,6 +194,11 @@ void flag_will_be_set(const Flag& flag, Stream& stream, uint64_t number) {
   setters().by_flag[&flag] = {&stream, number};
 }
 
+void flag_is_gone(const Flag& flag) {
+  std::lock_guard lock(setters().mutex);
+  setters().by_flag.erase(&flag);
+}
+
 void sleep_while(Flag& flag, uint32_t value) {
   const timespec limit{0, long(kTaskLookNs)};
   syscall(SYS_futex, &flag, FUTEX_WAIT, value, &limit, nullptr, 0);

@@ -31,6 +31,9 @@ bool waits_for_flag(const Task& task);
 // statistics can say for whom a waiting stream waits.
 void flag_will_be_set(const Flag& flag, Stream& stream, uint64_t number);
 
+// No task will set the flag any more, and its memory may become another flag.
+void flag_is_gone(const Flag& flag);
+
 // Lives while a thread of the host waits for a flag. The wait is counted among
 // the waits for events, and listed nowhere, since no stream says when it ends.
 class HostWaitForFlag {

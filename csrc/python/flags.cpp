@@ -3,9 +3,12 @@
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include <memory>
 #include <optional>
+#include <vector>
 
 #include "csrc/base/clock.h"
+#include "csrc/engine/engine.h"
 #include "csrc/engine/force_stop.h"
 #include "csrc/engine/stream_pools.h"
 #include "csrc/interop/flag.h"
@@ -15,6 +18,7 @@
 #include "csrc/python/bindings.h"
 #include "csrc/python/def.h"
 #include "csrc/stats/segment.h"
+#include "csrc/taskqueue/deferred_delete.h"
 #include "csrc/taskqueue/event.h"
 #include "csrc/taskqueue/host_wait_policy.h"
 #include "csrc/taskqueue/stream.h"
@@ -51,8 +55,14 @@ const npu_kernel kSleep{run_sleep, "_sleep", nullptr, 0};
 const npu_kernel kMark{run_mark, "range marker", nullptr, 0,
                        NPU_KERNEL_ON_HOST};
 
+// The flag of an external event, on a line of its own.
+struct alignas(kCacheLine) OwnFlag {
+  Flag word{0};
+};
+
 // Queues the kernel, without the GIL, because an inline stream runs it here.
-void submit(int device, int64_t id, const npu_kernel& kernel,
+// Returns whether a graph that is being captured has taken it.
+bool submit(int device, int64_t id, const npu_kernel& kernel,
             std::initializer_list<uint64_t> words) {
   static const PublishedNames names{kSetFlag.name, kTakeFlag.name,
                                     kReachFlag.name, kSleep.name, kMark.name};
@@ -74,7 +84,9 @@ void submit(int device, int64_t id, const npu_kernel& kernel,
                      s.position + 1);
   if (o && raises) o->flag_raised(stream, s.position + 1, flag);
   if (o && &kernel == &kSetFlag && !raises) o->flag_lowered(flag);
+  const bool captured = stream.sink();
   stream.after_commit(s);
+  return captured;
 }
 
 bool poll_flag() {
@@ -89,10 +101,10 @@ bool poll_flag() {
 void bind_flags(py::module_& m) {
   def(m, "flag_set",
       [](int device, int64_t stream, uint64_t word, uint64_t value) {
-        submit(device, stream, kSetFlag, {word, value});
+        return submit(device, stream, kSetFlag, {word, value});
       });
   def(m, "flag_take", [](int device, int64_t stream, uint64_t word) {
-    submit(device, stream, kTakeFlag, {word, uint64_t(device)});
+    return submit(device, stream, kTakeFlag, {word, uint64_t(device)});
   });
   def(m, "flag_reach",
       [](int device, int64_t stream, uint64_t word, uint64_t number) {
@@ -120,9 +132,19 @@ void bind_flags(py::module_& m) {
       if (PyErr_CheckSignals() != 0) throw py::error_already_set();
     }
   });
-  // Never freed: a captured graph may run its tasks at any later time.
-  def(m, "new_flag", [] {
-    return reinterpret_cast<uint64_t>(new (std::align_val_t(64)) Flag(0));
+  def(m, "new_flag", [] { return reinterpret_cast<uint64_t>(new OwnFlag); });
+  // Not for a flag that a captured graph uses: it may be replayed at any later
+  // time.
+  def(m, "free_flag", [](uint64_t word) {
+    static auto* const left = new DeferredDelete<OwnFlag>;
+    std::unique_ptr<OwnFlag> flag(reinterpret_cast<OwnFlag*>(word));
+    flag_is_gone(flag->word);
+    left->after(
+        [](std::vector<StreamPoint>& points) {
+          for (Stream* stream : all_streams())
+            points.push_back({stream, stream->tail()});
+        },
+        std::move(flag));
   });
   def(m, "queue_sleep", [](int device, int64_t stream, uint64_t ns) {
     submit(device, stream, kSleep, {ns, uint64_t(device)});

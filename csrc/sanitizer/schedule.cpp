@@ -6,6 +6,7 @@
 
 #include "csrc/taskqueue/host_wait.h"
 #include "csrc/taskqueue/stream.h"
+#include "csrc/taskqueue/this_thread.h"
 
 namespace npu {
 namespace {
@@ -69,6 +70,7 @@ void Schedule::run(Actor& actor) {
   actor.executor->step();
   actor.busy = false;
   running_ = inside;
+  if (!inside) after_direct_task();
   trace_ = (trace_ ^ actor.index) * 0x100000001b3;
   step(actor.priority);
 }

@@ -164,6 +164,62 @@ def test_reset_takes_the_flag_down():
     stream.synchronize()
 
 
+def test_the_flags_of_events_that_are_gone_are_used_again():
+    stream = torch.npu.Stream()
+    flags = set()
+    for _ in range(1000):
+        event = torch.npu.ExternalEvent()
+        event.record()
+        event.wait(stream)
+        flags.add(event._flag)
+        stream.synchronize()
+
+    assert len(flags) < 500
+
+
+def test_a_flag_is_kept_while_queued_work_uses_it():
+    stream, gate = torch.npu.Stream(), torch.npu.ExternalEvent()
+    out = torch.zeros(1, device="npu")
+    torch.npu.synchronize()
+    event = torch.npu.ExternalEvent()
+    gate.wait()
+    event.record()
+    event.wait(stream)
+    with torch.npu.stream(stream):
+        out.fill_(1)
+    used = event._flag
+    del event
+
+    others = [torch.npu.ExternalEvent() for _ in range(300)]
+    assert used not in {other._flag for other in others}
+    for other in others:
+        other.reset(stream)
+    assert not stream.query()
+
+    gate.record(torch.npu.Stream())
+    stream.synchronize()
+    assert out.item() == 1
+
+
+def test_a_flag_that_a_graph_uses_is_kept_for_its_replays():
+    graph, side = torch.npu.NPUGraph(), torch.npu.Stream()
+    out = torch.zeros(1, device="npu")
+    torch.npu.synchronize()
+    event = torch.npu.ExternalEvent()
+    with torch.npu.graph(graph):
+        event.record()
+        out.add_(1)
+    used = event._flag
+    del event
+    others = [torch.npu.ExternalEvent() for _ in range(300)]
+    assert used not in {other._flag for other in others}
+
+    graph.replay()
+    side.wait_stream(torch.npu.current_stream())
+    side.synchronize()
+    assert out.item() == 1
+
+
 def test_a_wait_on_a_sync_launch_stream_lets_other_threads_run():
     stream, event = torch.npu.SyncLaunchStream(), torch.npu.ExternalEvent()
     before = waiting()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import threading
+import weakref
 from typing import Self
 
 import torch
@@ -77,6 +78,8 @@ class ExternalEvent:
     def __init__(self) -> None:
         _lazy_init()
         self._flag = _C.new_flag()
+        self._free = weakref.finalize(self, _C.free_flag, self._flag)
+        self._free.atexit = False
         self._lock = threading.Lock()
         self._awaited = False  # a wait is queued, and no record after it
 
@@ -92,7 +95,7 @@ class ExternalEvent:
         """Raise the flag when the stream, by default the current one, gets here."""
         where = self._stream(stream)
         with self._lock:
-            _C.flag_set(*where, self._flag, 1)
+            self._keep_if(_C.flag_set(*where, self._flag, 1))
             self._awaited = False
 
     def wait(self, stream: torch.Stream | None = None) -> None:
@@ -110,7 +113,7 @@ class ExternalEvent:
                 )
             self._awaited = True
         try:
-            _C.flag_take(*where, self._flag)
+            self._keep_if(_C.flag_take(*where, self._flag))
         except BaseException:
             self._awaited = False
             raise
@@ -119,8 +122,13 @@ class ExternalEvent:
         """Take the flag down when the stream gets here, and allow another wait."""
         where = self._stream(stream)
         with self._lock:
-            _C.flag_set(*where, self._flag, 0)
+            self._keep_if(_C.flag_set(*where, self._flag, 0))
             self._awaited = False
+
+    def _keep_if(self, captured: bool) -> None:
+        """Keep the flag for good if a graph uses it: replays may come at any time."""
+        if captured:
+            self._free.detach()
 
     def __repr__(self) -> str:
         return f"<torch.npu.ExternalEvent {self._flag:#x}>"

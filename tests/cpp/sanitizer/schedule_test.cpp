@@ -10,6 +10,7 @@
 #include "csrc/stats/segment.h"
 #include "csrc/taskqueue/event.h"
 #include "csrc/taskqueue/host_wait.h"
+#include "csrc/taskqueue/this_thread.h"
 #include "tests/cpp/check.h"
 #include "tests/cpp/kernels.h"
 
@@ -82,6 +83,20 @@ Order of_stream(const Order& order, uint64_t tens) {
   for (const uint64_t value : order)
     if (value / 10 == tens) found.push_back(value);
   return found;
+}
+
+int direct_tasks_ = 0;
+
+// The layer above takes back there what a kernel has set for the thread.
+TEST(Schedule, TellsWhenATaskHasRunOnTheThreadOfTheHost) {
+  set_after_direct_task_hook([] { ++direct_tasks_; });
+  {
+    World w({0, 8, 4, false});
+    w.append(w.one, 1);
+    w.append(w.two, 2);
+    EXPECT_EQ(direct_tasks_, 2);
+  }
+  set_after_direct_task_hook(nullptr);
 }
 
 TEST(Schedule, OfSeedZeroRunsEachTaskWhereItIsSubmitted) {
