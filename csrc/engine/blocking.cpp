@@ -3,30 +3,21 @@
 #include <atomic>
 #include <mutex>
 
-#include "csrc/base/env.h"
 #include "csrc/engine/engine.h"
 #include "csrc/stats/segment.h"
+#include "csrc/taskqueue/launch_blocking.h"
 #include "csrc/taskqueue/stream.h"
 
 namespace npu {
 namespace {
 
-// Whether the whole process blocks. Written under hold_streams(). Relaxed: a
-// launch that races with a change may go either way.
-std::atomic<bool>& process_blocks() {
-  static std::atomic<bool> blocks{env_flag("NPU_LAUNCH_BLOCKING") ||
-                                  env_flag("ASCEND_LAUNCH_BLOCKING") ||
-                                  env_string("TASK_QUEUE_ENABLE", "1") == "0"};
-  return blocks;
-}
 int blocking_threads_ = 0;  // guarded by hold_streams()
 
 // Takes its thread out of the count when the thread ends.
-struct ThreadBlocking {
-  bool on = false;
-  ~ThreadBlocking() { set_thread_launch_blocking(false); }
+struct EndOfThread {
+  ~EndOfThread() { set_thread_launch_blocking(false); }
 };
-thread_local ThreadBlocking thread_blocking;
+thread_local EndOfThread end_of_thread_;
 
 // Whether streams have to ask launch_blocks() at each launch.
 bool may_block() {
@@ -49,16 +40,13 @@ void set_launch_blocking(bool blocking) {
 }
 
 bool set_thread_launch_blocking(bool blocking) {
-  if (thread_blocking.on == blocking) return blocking;
-  thread_blocking.on = blocking;
+  if (thread_blocks() == blocking) return blocking;
+  thread_blocks() = blocking;
+  (void)end_of_thread_;  // made at its first use
   const auto held = hold_streams();
   blocking_threads_ += blocking ? 1 : -1;
   tell_all();
   return !blocking;
-}
-
-bool launch_blocks() {
-  return thread_blocking.on || process_blocks().load(std::memory_order_relaxed);
 }
 
 void obey_control() {

@@ -1,4 +1,5 @@
-// Whether callers wait for each task that they launch.
+// Changes whether callers wait for each task that they launch
+// (taskqueue/launch_blocking.h).
 #pragma once
 
 namespace npu {
@@ -9,15 +10,11 @@ class Stream;
 // The second returns what the thread's setting was before.
 void set_launch_blocking(bool blocking);
 bool set_thread_launch_blocking(bool blocking);
-// Whether launches of the calling thread block, by either setting.
-bool launch_blocks();
-
 // Tells a stream whether any caller may block. Called under hold_streams().
 void tell_blocking(Stream& stream);
 
 // Does what an administrator's process has asked of this one through
-// ControlBlock since the last call. Launchers call it once per sampled task;
-// never waits.
+// ControlBlock since the last call. The control hook; never waits.
 void obey_control();
 
 }  // namespace npu

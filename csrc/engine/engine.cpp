@@ -16,6 +16,7 @@
 #include "csrc/observe/trace.h"
 #include "csrc/placement/core_share.h"
 #include "csrc/stats/segment.h"
+#include "csrc/taskqueue/launch_blocking.h"
 #include "csrc/taskqueue/stream.h"
 
 namespace npu {
@@ -45,6 +46,7 @@ void after_fork_in_child();
 Engine& engine() {
   static Engine* const instance = [] {
     Engine* e = new Engine;
+    set_control_hook(obey_control);
     pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
     atexit(shut_down);
     return e;

@@ -6,11 +6,11 @@
 #include <unordered_map>
 
 #include "csrc/engine/engine.h"
-#include "csrc/interop/completion_port.h"
 #include "csrc/observe/observer.h"
 #include "csrc/python/bindings.h"
 #include "csrc/python/def.h"
 #include "csrc/stats/segment.h"
+#include "csrc/taskqueue/completion_port.h"
 #include "csrc/taskqueue/event.h"
 #include "csrc/taskqueue/stream.h"
 #include "csrc/torch/device.h"

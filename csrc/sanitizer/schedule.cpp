@@ -4,6 +4,7 @@
 
 #include <limits>
 
+#include "csrc/interop/flag.h"
 #include "csrc/taskqueue/host_wait.h"
 #include "csrc/taskqueue/stream.h"
 #include "csrc/taskqueue/this_thread.h"
@@ -40,6 +41,34 @@ uint64_t Schedule::random() {
   return z ^ z >> 31;
 }
 
+const Task* Schedule::Actor::next() const {
+  return executor ? executor->ring().front() : nullptr;
+}
+
+bool Schedule::Actor::ready() const {
+  const Task* task = next();
+  if (!task) return false;
+  // A failed stream drops its tasks.
+  return stream->failed() || (!held_by() && !waits_for_flag(*task));
+}
+
+Stream* Schedule::Actor::held_by() const {
+  const Task* task = next();
+  if (!task || task->marks.kind != TaskKind::kWait) return nullptr;
+  const uint64_t* words = task->words();
+  Stream* other = reinterpret_cast<Stream*>(words[0]);
+  return other->retired().reached(words[1]) ? nullptr : other;
+}
+
+bool Schedule::Actor::held_by_flag() const {
+  const Task* task = next();
+  return task && waits_for_flag(*task);
+}
+
+bool Schedule::Actor::held_by_event() const {
+  return held_by_flag() && next()->kernel == &kTakeFlag;
+}
+
 Schedule::Actor& Schedule::actor_of(Stream& stream) {
   const auto [at, added] = indices_.try_emplace(&stream, actors_.size());
   if (added)
@@ -54,7 +83,7 @@ Schedule::Actor& Schedule::actor_of(Stream& stream) {
 Schedule::Actor* Schedule::best(int64_t floor) {
   Actor* found = nullptr;
   for (Actor& a : actors_)
-    if (a.executor && !a.busy && a.executor->ready() && a.priority > floor &&
+    if (!a.busy && a.ready() && a.priority > floor &&
         (!found || a.priority > found->priority))
       found = &a;
   return found;
@@ -92,7 +121,7 @@ void Schedule::run_until(Stream& stream, uint64_t number, Then then) {
     // nobody can record an external event any more: its wait fails, and the
     // error says where it is.
     if (!actor && then == Then::kSleep) actor = held_by_flag(stream);
-    if (actor && several_ && actor->executor->held_by_event()) actor = nullptr;
+    if (actor && several_ && actor->held_by_event()) actor = nullptr;
     if (!actor) {
       // Another thread, or other code of the event loop, has to submit what is
       // missing.
@@ -107,9 +136,8 @@ Schedule::Actor* Schedule::held_by_flag(Stream& stream) {
   Stream* at = &stream;
   for (size_t hops = 0; hops <= actors_.size(); ++hops) {
     Actor& actor = actor_of(*at);
-    if (!actor.executor) return nullptr;
-    if (actor.executor->held_by_flag()) return &actor;
-    at = actor.executor->held_by();
+    if (actor.held_by_flag()) return &actor;
+    at = actor.held_by();
     if (!at) return nullptr;
   }
   return nullptr;  // streams wait for each other in a circle
@@ -133,7 +161,7 @@ void Schedule::drain() {
   for (;;) {
     Actor* actor = best(kAny);
     for (Actor& a : actors_)
-      if (!actor && a.executor && a.executor->held_by_event()) actor = &a;
+      if (!actor && a.held_by_event()) actor = &a;
     if (!actor) return;
     run(*actor);
   }

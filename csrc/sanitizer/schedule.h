@@ -72,6 +72,19 @@ class Schedule final : public Observer {
     int64_t priority;
     uint64_t index;
     bool busy = false;  // one of its tasks is running
+
+    // The oldest task; null where there is none, or where the stream has no
+    // queue.
+    const Task* next() const;
+    // Whether there is a task that would wait neither for another stream nor
+    // for a flag.
+    bool ready() const;
+    // The stream that the oldest task waits for; null where it waits for none.
+    Stream* held_by() const;
+    // Whether the oldest task waits for a flag; whether that flag is an
+    // external event's, which only this process records.
+    bool held_by_flag() const;
+    bool held_by_event() const;
   };
 
   uint64_t random();

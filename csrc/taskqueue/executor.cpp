@@ -3,12 +3,11 @@
 #include <stdio.h>
 
 #include "csrc/base/clock.h"
-#include "csrc/engine/blocking.h"
-#include "csrc/interop/flag.h"
 #include "csrc/observe/work_names.h"
 #include "csrc/placement/launcher_placement.h"
 #include "csrc/placement/tuning.h"
 #include "csrc/taskqueue/event.h"
+#include "csrc/taskqueue/launch_blocking.h"
 #include "csrc/taskqueue/program.h"
 #include "csrc/taskqueue/task_wait.h"
 
@@ -28,30 +27,6 @@ void Executor::run_queued() {
 
 void Executor::step() {
   process(*stream_.ring_.front(), stream_.ring_.front_position());
-}
-
-bool Executor::ready() const {
-  const Task* task = stream_.ring_.front();
-  if (!task) return false;
-  // A failed stream drops its tasks.
-  return stream_.failed() || (!held_by() && !waits_for_flag(*task));
-}
-
-Stream* Executor::held_by() const {
-  const Task* task = stream_.ring_.front();
-  if (!task || task->marks.kind != TaskKind::kWait) return nullptr;
-  const uint64_t* words = task->words();
-  Stream* other = reinterpret_cast<Stream*>(words[0]);
-  return other->retired().reached(words[1]) ? nullptr : other;
-}
-
-bool Executor::held_by_flag() const {
-  const Task* task = stream_.ring_.front();
-  return task && waits_for_flag(*task);
-}
-
-bool Executor::held_by_event() const {
-  return held_by_flag() && stream_.ring_.front()->kernel == &kTakeFlag;
 }
 
 void Executor::process(Task& task, uint64_t position) {
@@ -83,7 +58,7 @@ void Executor::finish(Task& task, const TaskNotes::Running& running,
   const uint64_t now = notes_.count(running, ended);
   if (placement_)
     placement_->look(now, stream_.tail(), stream_.parking_.waker());
-  obey_control();
+  look_at_control();
 }
 
 // Inlined: a call would add a tenth to what the launcher spends on a task

@@ -21,16 +21,6 @@ class Executor {
   // Runs the oldest task; there must be one.
   void step();
 
-  // Whether there is a task that would wait neither for another stream nor for
-  // a flag.
-  bool ready() const;
-  // The stream that the oldest task waits for; null where it waits for none.
-  Stream* held_by() const;
-  // Whether the oldest task waits for a flag; whether that flag is an external
-  // event's, which only this process records.
-  bool held_by_flag() const;
-  bool held_by_event() const;
-
   // The parts of run_queued(), for callers that run tasks in another way.
   //
   // Runs the task and retires it.

@@ -12,8 +12,6 @@
 
 #include "csrc/base/clock.h"
 #include "csrc/driver/view.h"
-#include "csrc/engine/blocking.h"
-#include "csrc/engine/engine.h"
 #include "csrc/observe/observer.h"
 #include "csrc/observe/profile.h"
 #include "csrc/observe/trace.h"
@@ -21,6 +19,7 @@
 #include "csrc/stats/segment.h"
 #include "csrc/taskqueue/executor.h"
 #include "csrc/taskqueue/host_wait.h"
+#include "csrc/taskqueue/launch_blocking.h"
 #include "csrc/taskqueue/program.h"
 #include "csrc/taskqueue/this_thread.h"
 

@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "csrc/base/align.h"
-#include "csrc/interop/completion_port.h"
+#include "csrc/taskqueue/completion_port.h"
 #include "csrc/taskqueue/sequence.h"
 
 namespace npu {

@@ -13,6 +13,7 @@
 #include "csrc/engine/stream_pools.h"
 #include "csrc/stats/segment.h"
 #include "csrc/taskqueue/event.h"
+#include "csrc/taskqueue/launch_blocking.h"
 #include "tests/cpp/check.h"
 #include "tests/cpp/child.h"
 #include "tests/cpp/kernels.h"

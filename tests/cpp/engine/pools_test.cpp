@@ -19,6 +19,7 @@
 #include "csrc/observe/observer.h"
 #include "csrc/observe/profile.h"
 #include "csrc/stats/segment.h"
+#include "csrc/taskqueue/launch_blocking.h"
 #include "tests/cpp/check.h"
 #include "tests/cpp/child.h"
 #include "tests/cpp/kernels.h"

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "csrc/engine/blocking.h"
-#include "csrc/interop/completion_port.h"
 #include "csrc/observe/observer.h"
+#include "csrc/taskqueue/completion_port.h"
 #include "csrc/taskqueue/event.h"
 #include "csrc/taskqueue/program.h"
 #include "csrc/taskqueue/stream.h"

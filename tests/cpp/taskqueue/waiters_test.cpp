@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-#include "csrc/interop/completion_port.h"
+#include "csrc/taskqueue/completion_port.h"
 #include "csrc/taskqueue/host_wait.h"
 #include "csrc/taskqueue/stream.h"
 #include "tests/cpp/check.h"

@@ -1,4 +1,4 @@
-#include "csrc/engine/stuck.h"
+#include "csrc/interop/stuck.h"
 
 #include "csrc/engine/engine.h"
 #include "csrc/interop/flag.h"

@@ -1,4 +1,4 @@
-#include "csrc/interop/completion_port.h"
+#include "csrc/taskqueue/completion_port.h"
 
 #include <errno.h>
 #include <sys/eventfd.h>
