@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 # is not to wait for the rest.
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import FrameType
 
     import torch
 
@@ -346,7 +347,7 @@ def _is_for_another_module() -> bool:
     name that was asked for in a frame of importlib.
     """
     device = f"{__name__}.npu"
-    frame = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if frame.f_code.co_filename.startswith("<frozen importlib"):
             asked = str(frame.f_locals.get("name", ""))

@@ -17,6 +17,7 @@
 #include "csrc/python/bindings.h"
 #include "csrc/python/def.h"
 #include "csrc/taskqueue/event.h"
+#include "csrc/taskqueue/launch_blocking.h"
 #include "csrc/torch/backward.h"
 #include "csrc/torch/device.h"
 #include "csrc/torch/error.h"

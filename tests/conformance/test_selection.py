@@ -227,7 +227,7 @@ def test_each_function_of_a_shape_table_is_reached_by_a_row(path):
         assert rows[""].count("return") == 1  # the look-up in the table
 
 
-def test_a_changed_shape_function_outside_the_fixed_third_is_selected(tmp_path):
+def test_a_changed_shape_function_is_selected_whichever_third_it_is_in(tmp_path):
     """The function of histc in this tree."""
     from tests.conformance.session import OPERATORS
 
@@ -244,7 +244,9 @@ def test_a_changed_shape_function_outside_the_fixed_third_is_selected(tmp_path):
     found = changed(tmp_path, "HEAD")
 
     assert found.operators == {"histc"}
-    assert "histc" not in third(OPERATORS, parse([]).third)
+    # Which third it is in differs with the operators that a version of torch has.
+    thirds = [n for n in range(3) if "histc" in third(OPERATORS, n)]
+    assert len(thirds) == 1
     assert touches(reached(OPERATORS["histc"], "npu"), found.operators)
 
 

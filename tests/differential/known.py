@@ -20,6 +20,7 @@ class Known:
     name: str
     reason: str
     matches: Callable[[Difference], bool]
+    torch: str = ""  # the minor version whose cpu differs; "": each
 
 
 def _wider(d: Difference) -> bool:
@@ -38,6 +39,7 @@ KNOWN = [
         "whether the first gradient is a copy, which counts as a write, follows from "
         "how cpu's backward happens to lay it out",
         _version_of_grad,
+        torch="2.13",
     ),
     Known(
         "dtypes_of_cuda",

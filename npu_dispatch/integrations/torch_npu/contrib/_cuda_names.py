@@ -211,9 +211,9 @@ def fill_in() -> None:
     _fill_in_nccl(cuda.nccl)
     _fill_in_tunable(cuda.tunable)
     _refuse_hooks(cuda.graphs)
-    storage = "files on GPUDirect Storage are not supported on the npu"
-    _refuse(cuda.gds, "gds_register_buffer gds_deregister_buffer", storage)
-    cuda.gds.GdsFile.__init__ = _refusal("torch.cuda.gds.GdsFile", storage)
+    no_files = "files on GPUDirect Storage are not supported on the npu"
+    _refuse(cuda.gds, "gds_register_buffer gds_deregister_buffer", no_files)
+    cuda.gds.GdsFile.__init__ = _refusal("torch.cuda.gds.GdsFile", no_files)
     green = "the npu's cores are not divided among contexts"
     cuda.green_contexts.GreenContext.create = staticmethod(
         _refusal("torch.cuda.GreenContext.create", green)
