@@ -3,8 +3,8 @@
 `import torch` registers the device through its entry point, and so does
 register(). Importing this package loads no torch, so a process that only reads
 npu_dispatch.stats stays free of it. Where torch is loaded already, importing
-this package registers the device at once. NPU_AUTOLOAD=0 leaves all of it to
-register().
+this package, or npu_dispatch.npu, registers the device at once. NPU_AUTOLOAD=0 leaves
+all of it to register().
 """
 
 from __future__ import annotations
