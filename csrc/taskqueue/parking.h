@@ -76,7 +76,7 @@ class BasicParking {
   // Called by each consumer before its first look for work.
   void enter() {
     placement_.forget_sleeper();
-    parked_.store(kAwake, std::memory_order_relaxed);
+    parked_.store(kAwake, std::memory_order_relaxed);  // it was kGone
   }
 
  private:
