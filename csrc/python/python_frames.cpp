@@ -56,10 +56,13 @@ const char* instruction_of(const _PyInterpreterFrame* f) {
 }
 #endif
 
-// Whether it is the frame that the interpreter puts between a call from C and
-// the called function: it belongs to no Python function.
+// Whether it is a frame that the interpreter puts between a call from C and the
+// called function, or between a class and its __init__(): it belongs to no
+// Python function, and its code lacks most of what code has.
 bool is_shim([[maybe_unused]] const _PyInterpreterFrame* f) {
-#if PY_VERSION_HEX >= 0x030C0000
+#if PY_VERSION_HEX >= 0x030D0000
+  return f->owner == FRAME_OWNED_BY_CSTACK || f->f_funcobj == Py_None;
+#elif PY_VERSION_HEX >= 0x030C0000
   return f->owner == FRAME_OWNED_BY_CSTACK;
 #else
   return false;

@@ -104,7 +104,8 @@ def test_a_launch_without_memory_raises_and_the_next_one_runs(
     done = fresh_python(LAUNCH, LD_PRELOAD=failing_calls, **ALONE)
     failed, raised = done.stdout.split()
 
-    assert int(failed) > 10 and int(raised) <= int(failed)
+    # How many allocations a first launch makes differs with CPython.
+    assert int(failed) > 5 and int(raised) <= int(failed)
 
 
 # A capture stayed under way, so that nobody could wait any more; the end of a
