@@ -14,6 +14,7 @@ import errno
 import gc
 import importlib.machinery
 import json
+import linecache
 import os
 import runpy
 import select
@@ -160,6 +161,9 @@ def _run(argv: list[str], torch: Any) -> None:
         if argv[0] == "-c":
             sys.argv = ["-c", *argv[2:]]
             sys.path[0] = ""
+            if sys.version_info >= (3, 13):  # whose tracebacks show the lines of -c
+                lines = [f"{line}\n" for line in argv[1].splitlines()]
+                linecache.cache["<string>"] = (len(argv[1]), None, lines, "<string>")
             exec(compile(argv[1], "<string>", "exec", dont_inherit=True), names)
         elif argv[0] == "-m":
             sys.argv = ["-m", *argv[2:]]

@@ -200,11 +200,15 @@ print(segment_file())
 def test_a_subinterpreter_is_refused(python, before):
     code = f"""
 {before}
-import _xxsubinterpreters as interpreters
+try:
+    import _interpreters as interpreters
+except ImportError:  # before CPython 3.13
+    import _xxsubinterpreters as interpreters
 one = interpreters.create()
 try:
-    interpreters.run_string(one, "import npu_dispatch._C")
-except interpreters.RunFailedError as error:
+    told = interpreters.run_string(one, "import npu_dispatch._C")
+    print(told.formatted)
+except getattr(interpreters, "RunFailedError", ()) as error:
     print(error)
 interpreters.destroy(one)
 import torch
@@ -215,5 +219,6 @@ print(torch.ones(2, device="npu").sum().item())
 
     refusal, number = result.stdout.splitlines()
     assert "ImportError" in refusal
-    assert "use the main interpreter" in refusal
+    # CPython 3.13 refuses it by itself, in its own words.
+    assert re.search("use the main interpreter|loading in subinterpreters", refusal)
     assert number == "2.0"
