@@ -17,7 +17,7 @@ def launch_from(line):
 launch_from(0)
 torch.npu.synchronize()
 failed = raised = 0
-for line in range(1, 40):
+for line in range(1, 80):
     assert calls.fault_arm(0, ctypes.c_long(1 + line % 8))  # operator new
     try:
         launch_from(line)
@@ -104,8 +104,8 @@ def test_a_launch_without_memory_raises_and_the_next_one_runs(
     done = fresh_python(LAUNCH, LD_PRELOAD=failing_calls, **ALONE)
     failed, raised = done.stdout.split()
 
-    # How many allocations a first launch makes differs with CPython.
-    assert int(failed) > 5 and int(raised) <= int(failed)
+    # One launch in eight with CPython 3.12, more with 3.11.
+    assert int(failed) > 10 and int(raised) <= int(failed)
 
 
 # A capture stayed under way, so that nobody could wait any more; the end of a

@@ -202,9 +202,11 @@ def test_a_subinterpreter_is_refused(python, before):
 {before}
 try:
     import _interpreters as interpreters
+    # The default of CPython 3.13 refuses each module with a single phase by itself.
+    one = interpreters.create("legacy")
 except ImportError:  # before CPython 3.13
     import _xxsubinterpreters as interpreters
-one = interpreters.create()
+    one = interpreters.create()
 try:
     told = interpreters.run_string(one, "import npu_dispatch._C")
     print(told.formatted)
@@ -219,6 +221,5 @@ print(torch.ones(2, device="npu").sum().item())
 
     refusal, number = result.stdout.splitlines()
     assert "ImportError" in refusal
-    # CPython 3.13 refuses it by itself, in its own words.
-    assert re.search("use the main interpreter|loading in subinterpreters", refusal)
+    assert "use the main interpreter" in refusal
     assert number == "2.0"
