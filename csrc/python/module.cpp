@@ -62,10 +62,23 @@ void register_backend() {
   register_profiler_stubs();
 }
 
+// torch and the GIL states that it and pybind11 ask for know one interpreter.
+bool in_main_interpreter() {
+  return PyInterpreterState_Get() == PyInterpreterState_Main();
+}
+
+constexpr const char* kOneInterpreter =
+    "npu_dispatch cannot be used in a subinterpreter, as torch cannot: use the "
+    "main interpreter, or another process";
+
 }  // namespace
 }  // namespace npu
 
 PYBIND11_MODULE(in_main_interpreter, m) {
+  // CPython 3.13 makes the module in the main interpreter whoever imports it,
+  // and fills it in the importer's.
+  if (!npu::in_main_interpreter())
+    throw pybind11::import_error(npu::kOneInterpreter);
   m.doc() = "Bindings of the launch engine; see npu_dispatch/_C.pyi.";
   m.def("register", &npu::register_backend);
   m.def("set_plan_limit", &npu::set_plan_limit);
@@ -93,14 +106,11 @@ PYBIND11_MODULE(in_main_interpreter, m) {
   npu::bind_word_kernel(m);
 }
 
-// torch and the GIL states that it and pybind11 ask for know one interpreter:
-// in another one, making the module would wait for ever for a lock that its own
-// thread holds.
+// Before CPython 3.13 another interpreter comes here by itself, and making the
+// module would wait for ever for a lock that its own thread holds.
 extern "C" PYBIND11_EXPORT PyObject* PyInit__C() {
-  if (PyInterpreterState_Get() != PyInterpreterState_Main()) {
-    PyErr_SetString(PyExc_ImportError,
-                    "npu_dispatch cannot be used in a subinterpreter, as torch "
-                    "cannot: use the main interpreter, or another process");
+  if (!npu::in_main_interpreter()) {
+    PyErr_SetString(PyExc_ImportError, npu::kOneInterpreter);
     return nullptr;
   }
   return PyInit_in_main_interpreter();
