@@ -68,8 +68,8 @@ class Policy {
   // thread that it waits for from running.
   bool spins() const { return cpus_.load(std::memory_order_relaxed) > 1; }
 
-  // Whether a launcher may call membarrier(2) now, in order to sleep until it
-  // is woken. Else it sleeps for a fixed time.
+  // Whether a thread may call membarrier(2) now, in order to sleep until it is
+  // woken. Else it sleeps for a fixed time.
   bool may_fence(uint64_t now) { return fences_.take(now, 1); }
 
  private:

@@ -73,9 +73,11 @@ inline constexpr uint64_t kHoldSpinNs = 60'000;
 // (tests/cpp/placement/simulation_test.cpp).
 inline constexpr uint64_t kSpinPart = 8;
 
-// membarrier(2) interrupts every core of the process, for about 1 us. Launchers
+// membarrier(2) interrupts every core of the process, for about 1 us. Threads
 // that go to sleep call it at most 50 times in a millisecond, a twentieth of
-// the time. A launcher that may not call it sleeps for kNapNs instead.
+// the time. A thread that may not call it sleeps for kNapNs instead. (An await
+// has no thread that could, so it calls it each time; the event loop takes some
+// 20 us for each await.)
 inline constexpr uint64_t kFenceWindowNs = 10'000'000;
 inline constexpr uint64_t kMostFences = 500;
 inline constexpr uint64_t kNapNs = 100'000;

@@ -1,14 +1,11 @@
 #include "csrc/taskqueue/launcher.h"
 
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
 
 #include "csrc/base/clock.h"
 #include "csrc/placement/spin_grant.h"
-#include "csrc/placement/this_machine.h"
-#include "csrc/placement/tuning.h"
 #include "csrc/stats/segment.h"
 #include "csrc/taskqueue/host_wait_policy.h"
 #include "csrc/taskqueue/this_thread.h"
@@ -17,11 +14,6 @@ namespace npu {
 namespace {
 
 constexpr uint64_t kStarvedNs = 1'000'000;
-
-void nap() {
-  constexpr timespec kNap{0, long(tuning::kNapNs)};
-  nanosleep(&kNap, nullptr);
-}
 
 bool is_urgent(const Stream& stream) { return stream.priority() < 0; }
 
@@ -100,7 +92,11 @@ bool Launcher::sleep_until_work() {
       block.idle.stop(now_ns());
       return false;
     }
-    park();
+    executor_.parking().park([this] {
+      if (executor_.ring().front() || stream_.ends(number_)) return true;
+      bump(stream_.block().parks);
+      return false;
+    });
   }
   const uint64_t end_ns = now_ns();
   block.idle.stop(end_ns);
@@ -108,16 +104,6 @@ bool Launcher::sleep_until_work() {
   bump(block.starved_ns, std::min(end_ns - start_ns, kStarvedNs));
   idle_.slept(ticks_between(start, ticks()));
   return true;
-}
-
-// A launcher that may not interrupt all cores now looks again after a nap.
-void Launcher::park() {
-  if (!policy().may_fence(now_ns())) return nap();
-  executor_.parking().park([this] {
-    if (executor_.ring().front() || stream_.ends(number_)) return true;
-    bump(stream_.block().parks);
-    return false;
-  });
 }
 
 }  // namespace npu

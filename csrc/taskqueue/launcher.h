@@ -26,7 +26,6 @@ class Launcher {
   // False: the launcher is to end.
   bool wait_for_work();
   bool sleep_until_work();
-  void park();
 
   Stream& stream_;
   const uint64_t number_;

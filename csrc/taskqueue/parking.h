@@ -41,6 +41,7 @@ class BasicParking {
   // has_work() is true just before. May return without work.
   template <typename HasWork>
   void park(HasWork has_work) {
+    if (!System::may_fence()) return System::nap();
     placement_.before_sleep();
     // Release: a waker that sees kAsleep may use placement_.
     parked_.store(kAsleep, std::memory_order_release);

@@ -50,7 +50,8 @@ class BasicSequence {
   bool spin(uint64_t target, uint64_t spin_ticks);
 
   // Sleeps until the target is reached, a signal arrives or `timeout_ns`
-  // (0: none) has passed, whichever is first. True when it was reached.
+  // (0: none) has passed, whichever is first. True when it was reached. Naps
+  // before that where others have called too many heavy fences.
   bool sleep(uint64_t target, uint64_t timeout_ns);
 
   // Makes advance_to(target) return true, for one call at or above the target.
@@ -94,6 +95,8 @@ bool BasicSequence<System>::arm(uint64_t target) {
 template <typename System>
 bool BasicSequence<System>::sleep(uint64_t target, uint64_t timeout_ns) {
   for (;;) {
+    for (; !System::may_fence(); System::nap())
+      if (reached(target)) return true;
     // Acquire: a wake-up counted here has already withdrawn the targets it
     // withdraws, so it cannot withdraw the one set below.
     const uint32_t wakes = wakes_.load(std::memory_order_acquire);

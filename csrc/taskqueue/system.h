@@ -2,6 +2,7 @@
 // checker can stand in for it and try every schedule of the real code.
 #pragma once
 
+#include <time.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -10,6 +11,8 @@
 #include "csrc/base/clock.h"
 #include "csrc/base/futex.h"
 #include "csrc/base/thread_number.h"
+#include "csrc/placement/this_machine.h"
+#include "csrc/placement/tuning.h"
 #include "csrc/placement/wake_placement.h"
 
 namespace npu {
@@ -23,6 +26,13 @@ struct System {
   // Lets the thread that is waited for run. (With sched_yield() a thread of
   // real-time priority would keep its CPU.)
   static void let_others_run() { usleep(20); }
+  // Whether a thread may call heavy_fence() now, in order to sleep until it is
+  // woken. One that may not takes a nap and looks again.
+  static bool may_fence() { return policy().may_fence(now_ns()); }
+  static void nap() {
+    constexpr timespec kNap{0, long(tuning::kNapNs)};
+    nanosleep(&kNap, nullptr);
+  }
   static void light_fence() { npu::light_fence(); }
   static void heavy_fence() { npu::heavy_fence(); }
   static Woken futex_wait(const void* word, uint32_t expected,

@@ -146,7 +146,7 @@ class Machine {
     step();
     if (hit(kFenceLabel, Operation::kFence)) return;
     if (fences_ == Fences::kSymmetric || !heavy) {
-      if (fences_ == Fences::kAsymmetric) return;  // for the compiler only
+      if (fences_ != Fences::kSymmetric) return;  // for the compiler only
       fenced_.join_seen(me().knows);
       me().knows.join_seen(fenced_);
       return;
@@ -174,6 +174,7 @@ class Machine {
 
   int current() const { return current_; }
 
+  bool may_fence() const { return fences_ != Fences::kNone; }
   void yield() {
     me().state = State::kYielding;
     leave();
@@ -390,6 +391,7 @@ bool compare_exchange(int at, uint64_t& expected, uint64_t desired,
 int thread_id() { return machine.current(); }
 void light_fence() { machine.fence(false); }
 void heavy_fence() { machine.fence(true); }
+bool may_fence() { return machine.may_fence(); }
 void futex_wait(int at, uint64_t expected) { machine.futex_wait(at, expected); }
 void futex_wake_all(int at) { machine.futex_wake_all(at); }
 void plain_read(Access& reads, const Access& writes) {

@@ -64,7 +64,11 @@ inline constexpr int kFenceLabel = 100;
 // The label that the n-th atomic of a program has from the start.
 constexpr int made_as(int n) { return 1000 + n; }
 
-enum class Fences { kAsymmetric, kSymmetric };
+enum class Fences {
+  kAsymmetric,
+  kSymmetric,
+  kNone,  // whoever wants to sleep may not, and looks again and again
+};
 
 Outcome explore(const Limits& limits, const Mutant& mutant, Fences fences,
                 const std::function<std::unique_ptr<Program>()>& make);
@@ -93,6 +97,7 @@ bool compare_exchange(int location, uint64_t& expected, uint64_t desired,
 void light_fence();
 void heavy_fence();
 int thread_id();
+bool may_fence();
 void futex_wait(int location, uint64_t expected);
 void futex_wake_all(int location);
 
@@ -185,6 +190,8 @@ struct System {
   // Larger than the numbers that stand for no thread (SoleUser).
   static uint64_t this_thread() { return 100 + uint64_t(detail::thread_id()); }
   static void let_others_run() { yield(); }
+  static bool may_fence() { return detail::may_fence(); }
+  static void nap() { yield(); }
   static void light_fence() { detail::light_fence(); }
   static void heavy_fence() { detail::heavy_fence(); }
   static Woken futex_wait(const void* word, uint32_t expected, uint64_t) {

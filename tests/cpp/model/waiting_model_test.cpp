@@ -115,6 +115,9 @@ TEST(ParkingModel, LosesNoWakeUpWithTwoFences) {
   expect_correct("parking",
                  explore<ParkingProgram>({3, 2}, Fences::kSymmetric));
 }
+TEST(ParkingModel, GoesOnWithoutASleep) {
+  expect_correct("parking", explore<ParkingProgram>({3, 2}, Fences::kNone));
+}
 TEST(ParkingModel, FindsAMissingFence) {
   expect_found("no fence",
                explore<ParkingProgram>({3, 2}, Fences::kAsymmetric, kNoFence));
@@ -165,6 +168,9 @@ TEST(SequenceModel, LosesNoWakeUpWithMembarrier) {
 TEST(SequenceModel, LosesNoWakeUpWithTwoFences) {
   expect_correct("sequence",
                  explore<SequenceProgram>({3, 1}, Fences::kSymmetric));
+}
+TEST(SequenceModel, GoesOnWithoutASleep) {
+  expect_correct("sequence", explore<SequenceProgram>({3, 1}, Fences::kNone));
 }
 TEST(SequenceModel, FindsAMissingFence) {
   expect_found("no fence",
