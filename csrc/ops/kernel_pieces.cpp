@@ -11,7 +11,7 @@
 #include "csrc/ops/kernel_size.h"
 #include "csrc/ops/piece_mode.h"
 #include "csrc/ops/plan.h"
-#include "csrc/taskqueue/shared_loop.h"
+#include "csrc/placement/shared_loop.h"
 
 namespace npu {
 namespace {

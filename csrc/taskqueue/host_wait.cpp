@@ -10,14 +10,14 @@
 #include "csrc/observe/observer.h"
 #include "csrc/placement/openmp_crowd.h"
 #include "csrc/placement/openmp_team.h"
+#include "csrc/placement/shared_loop.h"
 #include "csrc/placement/spin_grant.h"
 #include "csrc/placement/tuning.h"
+#include "csrc/placement/wait_patience.h"
 #include "csrc/stats/open_wait.h"
 #include "csrc/stats/segment.h"
 #include "csrc/taskqueue/host_wait_policy.h"
-#include "csrc/taskqueue/shared_loop.h"
 #include "csrc/taskqueue/stream.h"
-#include "csrc/taskqueue/wait_patience.h"
 
 namespace npu {
 namespace {

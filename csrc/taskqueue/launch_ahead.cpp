@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "csrc/base/clock.h"
-#include "csrc/placement/spin_grant.h"
 #include "csrc/taskqueue/event.h"
+#include "csrc/taskqueue/task_wait.h"
 
 namespace npu {
 namespace {
@@ -175,15 +175,9 @@ void LaunchAhead::wait_for_report(Next next) {
            (next == Next::kNone && ring_.at(launched_)) ||
            executor_.drops_tasks();
   };
-  {
-    const SpinGrant spin(ns_to_ticks(kReportSpinNs));
-    const uint64_t start = ticks();
-    do {
-      if (due()) return;
-      pause();
-    } while (ticks_between(start, ticks()) < spin.ticks());
-  }
-  executor_.parking().park(due);
+  wait_in_task(
+      kReportSpinNs, due, [] { return false; },
+      [&] { executor_.parking().park(due); });
 }
 
 }  // namespace npu

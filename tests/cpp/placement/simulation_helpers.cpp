@@ -1,4 +1,4 @@
-// What helpers do, and launchers with them: the same as taskqueue/shared_loop
+// What helpers do, and launchers with them: the same as placement/shared_loop
 // does.
 #include "csrc/placement/tuning.h"
 #include "tests/cpp/placement/simulation_parts.h"

@@ -68,7 +68,7 @@ struct Worker : Thread {
   uint64_t until = 0;
 };
 
-// Runs pieces of launchers' kernels (taskqueue/shared_loop.h).
+// Runs pieces of launchers' kernels (placement/shared_loop.h).
 struct Helper : Thread {
   explicit Helper(Process& p) : process(p) {}
   void turn(World& world) override;

@@ -1,4 +1,4 @@
-#include "csrc/taskqueue/shared_loop.h"
+#include "csrc/placement/shared_loop.h"
 
 #include <pthread.h>
 
@@ -7,9 +7,9 @@
 
 #include "csrc/base/blocked_signals.h"
 #include "csrc/base/clock.h"
+#include "csrc/placement/helper.h"
 #include "csrc/placement/openmp_crowd.h"
 #include "csrc/placement/tuning.h"
-#include "csrc/taskqueue/helper.h"
 
 namespace npu {
 namespace {

@@ -1,4 +1,4 @@
-#include "csrc/taskqueue/shared_loop.h"
+#include "csrc/placement/shared_loop.h"
 
 #include <atomic>
 #include <stdexcept>
@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "csrc/base/clock.h"
-#include "csrc/taskqueue/helper.h"
+#include "csrc/placement/helper.h"
 #include "tests/cpp/check.h"
 
 namespace npu {

@@ -1,5 +1,5 @@
 // How long host waits spin on, from the waits before them.
-#include "csrc/taskqueue/wait_patience.h"
+#include "csrc/placement/wait_patience.h"
 
 #include "tests/cpp/check.h"
 

@@ -1,4 +1,4 @@
-#include "csrc/taskqueue/helper.h"
+#include "csrc/placement/helper.h"
 
 #include "csrc/base/clock.h"
 #include "csrc/base/futex.h"
