@@ -168,7 +168,7 @@ class Ring {
 
   // Relaxed: nobody reads anything through the copy. It does not move
   // backwards: readers would miss the last task.
-  void show(uint64_t tail) {
+  [[gnu::noinline]] void show(uint64_t tail) {
     uint64_t shown = shown_.load(std::memory_order_relaxed);
     while (shown < tail &&
            !shown_.compare_exchange_weak(shown, tail, std::memory_order_relaxed,

@@ -83,7 +83,8 @@ class Stream {
   // is interrupted, where there is no thread to launch the first task, or no
   // memory for long arguments. Between begin() and commit() nothing may fail,
   // wait or call out. Any thread.
-  bool begin(uint32_t n_words, Submission& s, CallSite site = {}) {
+  [[gnu::always_inline]] bool begin(uint32_t n_words, Submission& s,
+                                    CallSite site = {}) {
     // Relaxed: where the failure is noticed a task late, the launcher drops
     // that task.
     s.gate = gate_.load(std::memory_order_relaxed);
@@ -234,7 +235,8 @@ class Stream {
     kProfiled = 256,
   };
 
-  bool open(uint32_t n_words, Submission& s, CallSite site) {
+  [[gnu::always_inline]] bool open(uint32_t n_words, Submission& s,
+                                   CallSite site) {
     uint64_t* chunk = nullptr;
     if (n_words > Task::kInlineWords) [[unlikely]]
       chunk = arena_.take(n_words);
