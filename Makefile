@@ -6,6 +6,7 @@
 #   make test-sanitized   Python tests under our own race sanitizer
 #   make test-delayed     Python tests on a driver whose tasks end late
 #   make test-guarded     Python tests where only kernels reach device memory
+#   make test-undefined   Python tests, the extension built with UBSan
 #   make test-slow-host   Python tests on a host that is late at each line
 #   make conformance      PyTorch's operator database, on npu and on cpu
 #   make fuzz             random programs on npu and on cpu; MINUTES=n
@@ -64,14 +65,14 @@ QUICK := $(if $(NIGHTLY),,-m "not nightly")
 # By what a minute tells: the quick ones first.
 STEPS := test test-sanitizers conformance \
   $(if $(NIGHTLY),torture compatibility test-delayed test-guarded \
-  test-sanitized test-slow-host mutants versions)
+  test-sanitized test-slow-host test-undefined mutants versions)
 
 # Whatever the extension is made from. Python files need no build.
 SOURCES := CMakeLists.txt pyproject.toml $(shell find csrc -type f \
   -not -name '*.pyc' 2>/dev/null)
 
 .PHONY: tools build test test-cpp test-python test-sanitizers test-sanitized \
-  test-delayed test-guarded test-slow-host conformance fuzz torture mutants compatibility \
+  test-delayed test-guarded test-slow-host test-undefined conformance fuzz torture mutants compatibility \
   steps check nightly nightly-docs \
   versions versions-docs bench bench-cpp bench-readme demo lint clean wheel dev docs
 .DELETE_ON_ERROR:
@@ -91,7 +92,8 @@ $(INSTALLED): $(TOOLS) $(SOURCES)
 	touch $@.begun
 	PATH=$(BIN):$$PATH CMAKE_GENERATOR=Ninja CMAKE_BUILD_PARALLEL_LEVEL=$(JOBS) \
 	  $(PY) -m pip install --no-build-isolation --no-deps -q -e . \
-	  -C build-dir=$(BUILD_PY)
+	  -C build-dir=$(BUILD_PY) \
+	  $(if $(NPU_SANITIZER),-C cmake.define.NPU_SANITIZER=$(NPU_SANITIZER))
 	mv $@.begun $@
 
 tools: $(TOOLS)
@@ -112,7 +114,7 @@ test-python: $(INSTALLED)
 	  $(PYTEST_FLAGS)
 
 # At night, what takes minutes runs once: in `make test`.
-test-sanitized test-delayed test-guarded test-slow-host versions: \
+test-sanitized test-delayed test-guarded test-slow-host test-undefined versions: \
   export NPU_TEST_NIGHTLY :=
 test-sanitized test-delayed test-guarded test-slow-host: QUICK := -m "not nightly"
 
@@ -133,6 +135,11 @@ test-guarded: bench-cpp test-python
 test-slow-host: export PYTHONPATH := $(CURDIR)/tests/support:$(PYTHONPATH)
 test-slow-host: PYTEST_FLAGS += -p slow_lines
 test-slow-host: test-python
+
+# In an environment of its own: values at an address that their type does not have,
+# shifts and sums beyond a type's bounds end the process, whose test fails.
+test-undefined:
+	$(MAKE) test-python NIGHTLY= NPU_SANITIZER=undefined VENV=.venv-undefined
 
 test-sanitizers: $(TOOLS)
 	for s in thread address,undefined; do \

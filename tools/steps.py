@@ -37,9 +37,10 @@ LIMITS = {
     "test-slow-host": 40,
     "mutants": 40,
     "torture": 15,
+    "test-undefined": 60,
     "versions": 50,
 }
-LIMIT, WHOLE = 30, 200
+LIMIT, WHOLE = 30, 260
 # As timeout(1) has it.
 OUT_OF_TIME = 124
 LINES_SHOWN = 60

@@ -1,0 +1,135 @@
+// A mutex in the place of the GIL. Under ThreadSanitizer, which reports two
+// mutexes that are taken in both orders, these are the check of the order that
+// csrc/README.md states; otherwise a deadlock ends them.
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "csrc/engine/blocking.h"
+#include "csrc/engine/engine.h"
+#include "csrc/engine/stillness.h"
+#include "csrc/taskqueue/event.h"
+#include "tests/cpp/graph/lanes.h"
+
+namespace npu {
+namespace {
+
+using check::capture_two_lanes;
+using check::drain;
+using check::kNothing;
+using check::submit;
+using check::word;
+
+constexpr int kRounds = 50;
+
+std::mutex gil_;
+thread_local bool holds_ = false;
+
+void take() {
+  gil_.lock();
+  holds_ = true;
+}
+void* give() {
+  if (!holds_) return nullptr;
+  holds_ = false;
+  gil_.unlock();
+  return &gil_;
+}
+
+class HeldGil {
+ public:
+  HeldGil() : took_(!holds_) {
+    if (took_) take();
+  }
+  ~HeldGil() {
+    if (took_) give();
+  }
+  HeldGil(const HeldGil&) = delete;
+
+ private:
+  const bool took_;
+};
+
+// As a callable of Python's that a stream runs. words: int*, guarded by the GIL
+int run_python(const npu_kernel*, const uint64_t* words, npu_failure*) {
+  const HeldGil gil;
+  ++*reinterpret_cast<int*>(words[0]);
+  return NPU_OK;
+}
+constexpr npu_kernel kPython{run_python, "test::python", nullptr, 0};
+
+// Runs it on a thread that holds the GIL from the start, as Python's do, and
+// twice on others, which do not.
+template <typename Body>
+void on_three_threads(Body body) {
+  set_host_wait_hooks({give, [](void*) { take(); }, nullptr, nullptr, nullptr});
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 3; ++t)
+    threads.emplace_back([&body, t] {
+      if (t == 0) {
+        const HeldGil gil;
+        for (int i = 0; i < kRounds; ++i) body(t);
+      } else {
+        for (int i = 0; i < kRounds; ++i) body(t);
+      }
+    });
+  for (auto& thread : threads) thread.join();
+  set_host_wait_hooks({});
+}
+
+TEST(LockOrder, OfAnInlineStreamsTurn) {
+  Stream stream(0, 70, 0, StreamMode::kInline);
+  int runs = 0;
+  on_three_threads([&](int) {
+    submit(stream, kPython, {word(&runs)});
+    Event timed(Timing::kOn);
+    timed.record(stream);
+  });
+  EXPECT_EQ(runs, 3 * kRounds);
+}
+
+TEST(LockOrder, OfAFullQueue) {
+  Stream stream(0, 70, 0, StreamMode::kQueued, 4);
+  int runs = 0;
+  on_three_threads([&](int) { submit(stream, kPython, {word(&runs)}); });
+  drain(stream);
+  EXPECT_EQ(runs, 3 * kRounds);
+}
+
+TEST(LockOrder, OfReplaysOnSeveralStreams) {
+  struct Lanes {
+    Stream a{0, 70, 0, StreamMode::kQueued, 4};
+    Stream b{0, 71, 0, StreamMode::kQueued, 4};
+    Graph graph;
+    std::vector<uint64_t> got;
+  } lanes[3];
+  for (auto& l : lanes) capture_two_lanes(l.graph, l.a, l.b, l.got);
+  int runs = 0;
+  on_three_threads([&](int t) {
+    submit(lanes[t].b, kPython, {word(&runs)});
+    EXPECT_TRUE(check::replay(lanes[t].graph, lanes[t].a));
+  });
+  for (auto& l : lanes) {
+    drain(l.a);
+    drain(l.b);
+    EXPECT_EQ(l.got.size(), size_t(3 * kRounds));
+  }
+  EXPECT_EQ(runs, 3 * kRounds);
+}
+
+TEST(LockOrder, OfWhatHoldsAllStreams) {
+  Stream& stream = current_stream(0);
+  int runs = 0;
+  on_three_threads([&](int t) {
+    submit(stream, kPython, {word(&runs)});
+    if (t == 0) set_thread_launch_blocking(true);
+    if (t == 0) set_thread_launch_blocking(false);
+    if (t == 1) set_launch_blocking(false);
+    if (t == 2) (void)all_streams();
+    drain(stream);
+  });
+  EXPECT_EQ(runs, 3 * kRounds);
+}
+
+}  // namespace
+}  // namespace npu
