@@ -85,24 +85,12 @@ class HeldByFlag {
   bool looked_ = false;
 };
 
-// The engine's own futex calls are for words of one process; other processes
-// may share these.
-void wake_all(Flag& flag) {
-  syscall(SYS_futex, &flag, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
-}
-
 Flag& flag_of(const uint64_t* words) {
   return *reinterpret_cast<Flag*>(words[0]);
 }
 
-bool is_reached(uint32_t now, uint64_t number) {
-  return int32_t(now - uint32_t(number)) >= 0;
-}
-
 int run_set(const npu_kernel*, const uint64_t* words, npu_failure*) {
-  // Release: whoever sees the value sees the stream's earlier work.
-  flag_of(words).store(uint32_t(words[1]), std::memory_order_release);
-  wake_all(flag_of(words));
+  flag_of(words).set(uint32_t(words[1]));
   return NPU_OK;
 }
 
@@ -127,7 +115,7 @@ int run_wait(const uint64_t* words, npu_failure& failure, const char* event,
   const auto sleep = [&] {
     if (std::exchange(polled, false)) return;
     held.look();
-    sleep_while(flag_of(words), seen);
+    flag_of(words).sleep_while(seen);
   };
   if (wait_in_task(0, [&] { return came(seen); }, given_up, sleep))
     return NPU_OK;
@@ -144,19 +132,13 @@ int run_wait(const uint64_t* words, npu_failure& failure, const char* event,
 
 int run_take(const npu_kernel*, const uint64_t* words, npu_failure* failure) {
   return run_wait(words, *failure, "external", /*other_processes=*/false,
-                  [&](uint32_t& seen) {
-                    seen = 1;
-                    // Acquire: pairs with the release in run_set().
-                    return flag_of(words).compare_exchange_strong(
-                        seen, 0, std::memory_order_acquire);
-                  });
+                  [&](uint32_t& seen) { return flag_of(words).take(seen); });
 }
 
 int run_reach(const npu_kernel*, const uint64_t* words, npu_failure* failure) {
   return run_wait(words, *failure, "interprocess", /*other_processes=*/true,
                   [&](uint32_t& seen) {
-                    seen = flag_of(words).load(std::memory_order_acquire);
-                    return is_reached(seen, words[2]);
+                    return flag_of(words).reached(uint32_t(words[2]), seen);
                   });
 }
 
@@ -173,9 +155,9 @@ bool waits_for_flag(const Task& task) {
   const bool takes = task.kernel == &kTakeFlag;
   if (!takes && task.kernel != &kReachFlag) return false;
   const uint64_t* words = task.words();
-  // Relaxed: whoever runs the task looks again.
-  const uint32_t now = flag_of(words).load(std::memory_order_relaxed);
-  return takes ? now != 1 : !is_reached(now, words[2]);
+  const Flag& flag = flag_of(words);
+  uint32_t now;
+  return takes ? flag.value() != 1 : !flag.reached(uint32_t(words[2]), now);
 }
 
 // Counts in the same counters as a wait for an event of a stream.
@@ -199,9 +181,14 @@ void flag_is_gone(const Flag& flag) {
   setters().by_flag.erase(&flag);
 }
 
-void sleep_while(Flag& flag, uint32_t value) {
-  const timespec limit{0, long(kTaskLookNs)};
-  syscall(SYS_futex, &flag, FUTEX_WAIT, value, &limit, nullptr, 0);
+void SharedSystem::futex_wait(const void* word, uint32_t expected,
+                              uint64_t timeout_ns) {
+  const timespec limit{0, long(timeout_ns)};
+  syscall(SYS_futex, word, FUTEX_WAIT, expected, &limit, nullptr, 0);
+}
+
+void SharedSystem::futex_wake_all(const void* word) {
+  syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
 
 }  // namespace npu

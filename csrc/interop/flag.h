@@ -8,13 +8,56 @@
 
 #include "csrc/driver/driver.h"
 #include "csrc/stats/layout.h"
+#include "csrc/taskqueue/system.h"
+#include "csrc/taskqueue/task_wait.h"
 
 namespace npu {
 
 class Stream;
 struct Task;
 
-using Flag = std::atomic<uint32_t>;
+// One word, which other processes may have mapped.
+template <typename System>
+class BasicFlag {
+ public:
+  explicit BasicFlag(uint32_t value = 0) : word_(value) {}
+
+  void set(uint32_t value) {
+    // Release: whoever sees the value sees the work before it.
+    word_.store(value, std::memory_order_release);
+    System::futex_wake_all(&word_);
+  }
+  // Acquire: pairs with the release in set().
+  uint32_t value() const { return word_.load(std::memory_order_acquire); }
+
+  // Replaces 1 by 0. False: the flag was `seen`.
+  bool take(uint32_t& seen) {
+    seen = 1;
+    // Acquire: pairs with the release in set().
+    return word_.compare_exchange_strong(seen, 0, std::memory_order_acquire);
+  }
+  // Whether the flag has passed the number; it is `seen`. Numbers wrap.
+  bool reached(uint32_t number, uint32_t& seen) const {
+    seen = value();
+    return int32_t(seen - number) >= 0;
+  }
+
+  // Sleeps while the flag has this value, for some milliseconds at most.
+  void sleep_while(uint32_t value) {
+    System::futex_wait(&word_, value, kTaskLookNs);
+  }
+
+ private:
+  typename System::template Atomic<uint32_t> word_;
+};
+
+// The engine's own futex calls are for words of one process.
+struct SharedSystem : System {
+  static void futex_wait(const void* word, uint32_t expected,
+                         uint64_t timeout_ns);
+  static void futex_wake_all(const void* word);
+};
+using Flag = BasicFlag<SharedSystem>;
 
 // Words: address, value to set. Whoever sees the value sees all work of the
 // stream before it.
@@ -44,8 +87,5 @@ class HostWaitForFlag {
  private:
   CountedWait counted_;
 };
-
-// Sleeps while the flag has this value, for some milliseconds at most.
-void sleep_while(Flag& flag, uint32_t value);
 
 }  // namespace npu

@@ -112,14 +112,14 @@ void bind_flags(py::module_& m) {
       });
   def(m, "flag_value", [](uint64_t word) {
     poll_flag();
-    return reinterpret_cast<Flag*>(word)->load(std::memory_order_acquire);
+    return reinterpret_cast<Flag*>(word)->value();
   });
   def(m, "flag_host_wait", [](int device, uint64_t word, uint32_t number) {
     Flag& w = *reinterpret_cast<Flag*>(word);
     std::optional<HostWaitForFlag> waits;
     for (;;) {
-      const uint32_t now = w.load(std::memory_order_acquire);
-      if (int32_t(now - number) >= 0) {
+      uint32_t now;
+      if (w.reached(number, now)) {
         if (Observer* o = observer()) o->flag_awaited(nullptr, word, false);
         return;
       }
@@ -127,7 +127,7 @@ void bind_flags(py::module_& m) {
         if (poll_flag()) continue;
         py::gil_scoped_release no_gil;
         if (!waits) waits.emplace(device);
-        sleep_while(w, now);
+        w.sleep_while(now);
       }
       if (PyErr_CheckSignals() != 0) throw py::error_already_set();
     }

@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "csrc/base/clock.h"
+#include "csrc/base/event_fd.h"
 #include "csrc/base/futex.h"
 #include "csrc/base/thread_number.h"
 #include "csrc/placement/this_machine.h"
@@ -20,6 +21,12 @@ namespace npu {
 struct System {
   template <typename T>
   using Atomic = std::atomic<T>;
+  // Data that several threads use, one after another.
+  template <typename T>
+  using Plain = T;
+  // The base of what is made by new, and deleted by whoever uses it last.
+  struct Allocated {};
+  using EventFd = npu::EventFd;
   using WakePlacement = npu::WakePlacement;
 
   static uint64_t this_thread() { return thread_number(); }

@@ -130,7 +130,7 @@ TEST(FullRing, LetsACallerInAsSoonAsASlotIsFree) {
     if (stream.has_room() ||
         stream.try_begin(0, s, {}) != Stream::Opened::kFull)
       return 1;
-    flag.store(1);
+    flag.set(1);
     host_wait(stream, stream.tail(), WaitReason::kStreamSync);
     return stream.tail() == 67 ? 0 : 2;
   });

@@ -52,24 +52,24 @@ TEST(Flag, IsTakenByOneTaskForEachTimeItIsSet) {
   w.set(1);
   while (w.waiting.retired().value() < 2) std::this_thread::yield();
   until_held(w.waiting);
-  EXPECT_EQ(w.flag.load(), 0);
+  EXPECT_EQ(w.flag.value(), 0);
   w.set(1);
   drain(w.waiting);
   EXPECT_TRUE(w.got == std::vector<uint64_t>({1, 2}));
-  EXPECT_EQ(w.flag.load(), 0);
+  EXPECT_EQ(w.flag.value(), 0);
 }
 
 TEST(Flag, IsReachedByItsNumberAndByLaterOnesAlsoWhereTheyWrap) {
   World w;
   for (const uint64_t number : {5, 4}) {
-    w.flag = 5;
+    w.flag.set(5);
     w.reach(number);
     drain(w.waiting);
   }
-  w.flag = 2;
+  w.flag.set(2);
   w.reach(0xfffffffe);  // four before
   drain(w.waiting);
-  EXPECT_EQ(w.flag.load(), 2);
+  EXPECT_EQ(w.flag.value(), 2);
 
   w.reach(3);
   until_held(w.waiting);
@@ -111,7 +111,7 @@ TEST(Flag, SaysWhoIsToSetItWhileAStreamWaits) {
 TEST(Flag, IsNoWaitWhereItIsSetAlready) {
   World w;
   const uint64_t before = w.waiting.block().held[int(Hold::kEvent)].word.load();
-  w.flag = 1;
+  w.flag.set(1);
   w.take();
   drain(w.waiting);
   EXPECT_EQ(w.waiting.block().held[int(Hold::kEvent)].word.load(), before);
@@ -124,7 +124,7 @@ TEST(Flag, SaysWhetherATaskWouldWait) {
   task.inline_words[2] = 3;
   const auto waits = [&](const npu_kernel& kernel, uint32_t now) {
     task.kernel = &kernel;
-    flag = now;
+    flag.set(now);
     return waits_for_flag(task);
   };
   EXPECT_TRUE(waits(kTakeFlag, 0) && waits(kTakeFlag, 2));

@@ -41,6 +41,16 @@ struct Message {
 struct Location {
   std::vector<Message> history;
   int label = 0;
+  bool ended = false;
+  detail::Access used;
+};
+
+// Memory that a program has allocated: kept until the execution is over, so
+// that a use after it was freed is noticed.
+struct Block {
+  std::unique_ptr<char[]> memory;
+  size_t bytes;
+  bool freed = false;
 };
 
 enum class State { kReady, kYielding, kAsleep, kDone };
@@ -90,15 +100,22 @@ class Machine {
     location.history.clear();
     location.history.push_back({value, {}});
     location.label = made_as(n_locations_);
+    location.ended = false;
+    location.used = {};
     return n_locations_++;
+  }
+  void end_location(int at) {
+    if (current_ < 0) return;
+    expect_ordered(locations_[at].used,
+                   "data race: an atomic ends while it is used");
+    locations_[at].ended = true;
   }
   void set_label(int location, int label) {
     locations_[location].label = label;
   }
 
   uint64_t load(int at, std::memory_order order) {
-    step();
-    Location& location = locations_[at];
+    Location& location = use(at);
     const int newest = int(location.history.size()) - 1;
     if (current_ < 0) return location.history[size_t(newest)].value;
     const int oldest = stale_left_ ? me().knows.seen[at] : newest;
@@ -106,45 +123,46 @@ class Machine {
     if (back) --stale_left_;
     const Message& message = location.history[size_t(newest - back)];
     me().knows.seen[at] = uint16_t(newest - back);
-    const bool mutated = hit(location.label, Operation::kLoad);
-    if (acquires(order) && !(mutated && mutant_.effect == Effect::kRelax))
+    if (acquires(order) && !hit(location, Operation::kLoad, Effect::kRelax))
       me().knows.join(message.carries);
-    const bool lies = mutated && mutant_.effect == Effect::kLie;
+    const bool lies = hit(location, Operation::kLoad, Effect::kLie);
     return message.value + (lies ? mutant_.amount : 0);
   }
 
   void store(int at, uint64_t value, std::memory_order order) {
-    step();
-    Location& location = locations_[at];
-    const bool mutated = hit(location.label, Operation::kStore);
-    if (mutated && mutant_.effect == Effect::kSkip) return;
-    append(location, at, value, Knowledge{}, releases(order) && !mutated);
+    Location& location = use(at);
+    if (hit(location, Operation::kStore, Effect::kSkip)) return;
+    append(
+        location, at, value, Knowledge{},
+        releases(order) && !hit(location, Operation::kStore, Effect::kRelax));
   }
 
   uint64_t read_modify_write(int at, detail::Change change, uint64_t operand,
                              std::memory_order order) {
-    step();
-    return exchange_newest(at, change, operand, order);
+    return exchange_newest(use(at), at, change, operand, order);
   }
 
   bool compare_exchange(int at, uint64_t& expected, uint64_t desired,
-                        std::memory_order order) {
-    step();
-    const uint64_t newest = locations_[at].history.back().value;
-    if (newest != expected) {
-      expected = newest;
+                        std::memory_order success, std::memory_order failure) {
+    Location& location = use(at);
+    const Message& newest = location.history.back();
+    if (newest.value != expected) {
+      expected = newest.value;
       note_newest(at);
+      if (current_ >= 0 && acquires_here(location, failure))
+        me().knows.join(newest.carries);
       return false;
     }
     exchange_newest(
-        at, [](uint64_t, uint64_t to) { return to; }, desired, order);
+        location, at, [](uint64_t, uint64_t to) { return to; }, desired,
+        success);
     return true;
   }
 
   void fence(bool heavy) {
     if (current_ < 0) return;
     step();
-    if (hit(kFenceLabel, Operation::kFence)) return;
+    if (mutant_.label == kFenceLabel) return;
     if (fences_ == Fences::kSymmetric || !heavy) {
       if (fences_ != Fences::kSymmetric) return;  // for the compiler only
       fenced_.join_seen(me().knows);
@@ -166,7 +184,7 @@ class Machine {
   }
   void futex_wake_all(int at) {
     step();
-    if (hit(locations_[at].label, Operation::kWake)) return;
+    if (hit(locations_[at], Operation::kWake, Effect::kSkip)) return;
     for (int t = 0; t < n_threads_; ++t)
       if (threads_[t].state == State::kAsleep && threads_[t].asleep_on == at)
         threads_[t].state = State::kReady;
@@ -188,23 +206,64 @@ class Machine {
     setcontext(&main_);  // the execution is over; its fibers are dropped
   }
 
-  void plain_read(detail::Access& reads, const detail::Access& writes) {
+  void plain_read(const void* at, detail::Access& reads,
+                  const detail::Access& writes) {
     if (current_ < 0) return;
+    expect_allocated(at);
     expect_ordered(writes, "data race: a read is not ordered after a write");
     reads.clock[current_] = me().knows.clock[current_];
   }
-  void plain_write(const detail::Access& reads, detail::Access& writes) {
+  void plain_write(const void* at, const detail::Access& reads,
+                   detail::Access& writes) {
     if (current_ < 0) return;
+    expect_allocated(at);
     expect_ordered(writes, "data race: two writes are not ordered");
     expect_ordered(reads, "data race: a write is not ordered after a read");
     writes.clock[current_] = me().knows.clock[current_];
   }
 
+  void* allocate(size_t bytes) {
+    blocks_.push_back({std::make_unique<char[]>(bytes), bytes});
+    return blocks_.back().memory.get();
+  }
+  void deallocate(void* memory) {
+    expect_allocated(memory);
+    for (Block& block : blocks_)
+      if (block.memory.get() == memory) block.freed = true;
+  }
+
  private:
   Thread& me() { return threads_[current_]; }
-  bool hit(int label, Operation operation) const {
-    return mutant_.label && mutant_.label == label &&
-           mutant_.operation == operation;
+  bool hit(const Location& location, Operation operation, Effect effect) const {
+    return mutant_.label == location.label && mutant_.operation == operation &&
+           mutant_.effect == effect;
+  }
+  // Whether a read-modify-write of this order acquires, or releases.
+  bool acquires_here(const Location& location, std::memory_order order) const {
+    constexpr auto kOperation = Operation::kReadModifyWrite;
+    return acquires(order) && !hit(location, kOperation, Effect::kRelax) &&
+           !hit(location, kOperation, Effect::kNoAcquire);
+  }
+  bool releases_here(const Location& location, std::memory_order order) const {
+    constexpr auto kOperation = Operation::kReadModifyWrite;
+    return releases(order) && !hit(location, kOperation, Effect::kRelax) &&
+           !hit(location, kOperation, Effect::kNoRelease);
+  }
+
+  // Begins an operation on an atomic.
+  Location& use(int at) {
+    step();
+    Location& location = locations_[at];
+    if (location.ended) violate("an atomic is used after it was freed");
+    if (current_ >= 0)
+      location.used.clock[current_] = me().knows.clock[current_];
+    return location;
+  }
+  void expect_allocated(const void* at) {
+    for (const Block& block : blocks_)
+      if (block.freed && at >= block.memory.get() &&
+          at < block.memory.get() + block.bytes)
+        violate("memory is used after it was freed");
   }
   void note_newest(int at) {
     if (current_ >= 0)
@@ -217,17 +276,16 @@ class Machine {
         violate(text);
   }
 
-  uint64_t exchange_newest(int at, detail::Change change, uint64_t operand,
-                           std::memory_order order) {
-    Location& location = locations_[at];
+  uint64_t exchange_newest(Location& location, int at, detail::Change change,
+                           uint64_t operand, std::memory_order order) {
     const Message old = location.history.back();
-    const bool mutated = hit(location.label, Operation::kReadModifyWrite);
-    if (mutated && mutant_.effect == Effect::kSkip) return old.value;
-    if (current_ >= 0 && acquires(order) && !mutated)
+    if (hit(location, Operation::kReadModifyWrite, Effect::kSkip))
+      return old.value;
+    if (current_ >= 0 && acquires_here(location, order))
       me().knows.join(old.carries);
     // Continues the release sequence of what it read.
     append(location, at, change(old.value, operand), old.carries,
-           releases(order) && !mutated);
+           releases_here(location, order));
     return old.value;
   }
 
@@ -321,6 +379,9 @@ class Machine {
       thread.state = State::kReady;
       thread.knows = {};
       thread.knows.clock[t] = 1;
+      // It starts after the program was made.
+      for (int at = 0; at < n_locations_; ++at)
+        thread.knows.seen[at] = uint16_t(locations_[at].history.size() - 1);
       getcontext(&thread.context);
       thread.context.uc_stack = {thread.stack.get(), 0, kStackBytes};
       thread.context.uc_link = nullptr;
@@ -335,11 +396,19 @@ class Machine {
     }
     current_ = -1;
     if (violation_.empty()) program_->finish();
-    program_.reset();
+    if (violation_.empty()) {
+      program_.reset();
+    } else {
+      (void)program_.release();  // it may be in no state to be destroyed
+    }
+    for (const Block& block : blocks_)
+      if (!block.freed) violate("memory is never freed");
+    blocks_.clear();
   }
 
   Thread threads_[kMaxThreads];
   Location locations_[kMaxLocations];
+  std::vector<Block> blocks_;
   int n_threads_ = 0, n_locations_ = 0, current_ = -1;
   ucontext_t main_;
   volatile bool over_ = false;
@@ -373,6 +442,7 @@ void yield() { machine.yield(); }
 namespace detail {
 
 int new_location(uint64_t value) { return machine.new_location(value); }
+void end_location(int at) { machine.end_location(at); }
 void set_label(int at, int label) { machine.set_label(at, label); }
 uint64_t load(int at, std::memory_order order) {
   return machine.load(at, order);
@@ -385,8 +455,8 @@ uint64_t read_modify_write(int at, Change change, uint64_t operand,
   return machine.read_modify_write(at, change, operand, order);
 }
 bool compare_exchange(int at, uint64_t& expected, uint64_t desired,
-                      std::memory_order order) {
-  return machine.compare_exchange(at, expected, desired, order);
+                      std::memory_order success, std::memory_order failure) {
+  return machine.compare_exchange(at, expected, desired, success, failure);
 }
 int thread_id() { return machine.current(); }
 void light_fence() { machine.fence(false); }
@@ -394,12 +464,14 @@ void heavy_fence() { machine.fence(true); }
 bool may_fence() { return machine.may_fence(); }
 void futex_wait(int at, uint64_t expected) { machine.futex_wait(at, expected); }
 void futex_wake_all(int at) { machine.futex_wake_all(at); }
-void plain_read(Access& reads, const Access& writes) {
-  machine.plain_read(reads, writes);
+void plain_read(const void* at, Access& reads, const Access& writes) {
+  machine.plain_read(at, reads, writes);
 }
-void plain_write(const Access& reads, Access& writes) {
-  machine.plain_write(reads, writes);
+void plain_write(const void* at, const Access& reads, Access& writes) {
+  machine.plain_write(at, reads, writes);
 }
+void* allocate(size_t bytes) { return machine.allocate(bytes); }
+void deallocate(void* memory) { machine.deallocate(memory); }
 
 }  // namespace detail
 }  // namespace npu::model

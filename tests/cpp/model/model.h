@@ -10,7 +10,8 @@
 // Memory model: per-location coherence; release and acquire; release sequences
 // through read-modify-writes; sequentially consistent fences; membarrier.
 // Stores take effect in the order in which they run. Plain data is checked for
-// accesses that no release/acquire pair orders.
+// accesses that no release/acquire pair orders, and memory for use after it was
+// freed and for being left at the end.
 #pragma once
 
 #include <atomic>
@@ -24,7 +25,7 @@
 namespace npu::model {
 
 inline constexpr int kMaxThreads = 4;
-inline constexpr int kMaxLocations = 16;
+inline constexpr int kMaxLocations = 20;
 
 class Program {
  public:
@@ -47,9 +48,11 @@ struct Outcome {
 
 enum class Operation { kLoad, kStore, kReadModifyWrite, kWake, kFence };
 enum class Effect {
-  kRelax,  // the operation orders nothing
-  kSkip,   // it does not happen
-  kLie,    // a load returns a value that is larger by `amount`
+  kRelax,      // the operation orders nothing
+  kNoAcquire,  // half of that, for a read-modify-write
+  kNoRelease,  // the other half
+  kSkip,       // it does not happen
+  kLie,        // a load returns a value that is larger by `amount`
 };
 
 // A planted bug: what becomes of one kind of operation on the atomics that
@@ -85,6 +88,7 @@ void yield();
 
 namespace detail {
 int new_location(uint64_t value);
+void end_location(int location);
 void set_label(int location, int label);
 uint64_t load(int location, std::memory_order order);
 void store(int location, uint64_t value, std::memory_order order);
@@ -93,7 +97,7 @@ using Change = uint64_t (*)(uint64_t, uint64_t);
 uint64_t read_modify_write(int location, Change change, uint64_t operand,
                            std::memory_order order);
 bool compare_exchange(int location, uint64_t& expected, uint64_t desired,
-                      std::memory_order success);
+                      std::memory_order success, std::memory_order failure);
 void light_fence();
 void heavy_fence();
 int thread_id();
@@ -104,8 +108,11 @@ void futex_wake_all(int location);
 struct Access {
   uint32_t clock[kMaxThreads] = {};
 };
-void plain_read(Access& reads, const Access& writes);
-void plain_write(const Access& reads, Access& writes);
+void plain_read(const void* at, Access& reads, const Access& writes);
+void plain_write(const void* at, const Access& reads, Access& writes);
+
+void* allocate(size_t bytes);
+void deallocate(void* memory);
 }  // namespace detail
 
 // Stands in for std::atomic.
@@ -113,6 +120,7 @@ template <typename T>
 class Atomic {
  public:
   Atomic(T value = T{}) : location_(detail::new_location(uint64_t(value))) {}
+  ~Atomic() { detail::end_location(location_); }
   Atomic(const Atomic&) = delete;
 
   void label(int label) { detail::set_label(location_, label); }
@@ -134,11 +142,15 @@ class Atomic {
         location_, [](uint64_t v, uint64_t by) { return v + by; },
         uint64_t(value), order));
   }
-  bool compare_exchange_weak(T& expected, T desired, std::memory_order success,
-                             std::memory_order = std::memory_order_relaxed) {
+  T fetch_sub(T value, std::memory_order order) {
+    return fetch_add(T(-value), order);
+  }
+  bool compare_exchange_weak(
+      T& expected, T desired, std::memory_order success,
+      std::memory_order failure = std::memory_order_relaxed) {
     uint64_t seen = uint64_t(expected);
-    const bool done =
-        detail::compare_exchange(location_, seen, uint64_t(desired), success);
+    const bool done = detail::compare_exchange(
+        location_, seen, uint64_t(desired), success, failure);
     expected = T(seen);
     return done;
   }
@@ -155,18 +167,52 @@ class Atomic {
 template <typename T>
 class Plain {
  public:
+  explicit Plain(T value = T{}) { set(value); }
+  ~Plain() { detail::plain_write(this, reads_, writes_); }
+  Plain(const Plain&) = delete;
+  Plain& operator=(const Plain& other) { return *this = other.get(); }
+  Plain& operator=(T value) {
+    set(value);
+    return *this;
+  }
+  operator T() const { return get(); }
+
   void set(T value) {
-    detail::plain_write(reads_, writes_);
+    detail::plain_write(this, reads_, writes_);
     value_ = value;
   }
-  T get() {
-    detail::plain_read(reads_, writes_);
+  T get() const {
+    detail::plain_read(this, reads_, writes_);
     return value_;
   }
 
  private:
-  T value_{};
-  detail::Access reads_, writes_;
+  T value_;
+  mutable detail::Access reads_;
+  detail::Access writes_;
+};
+
+// What derives from it is looked after from new to delete.
+struct Allocated {
+  static void* operator new(size_t bytes) { return detail::allocate(bytes); }
+  static void operator delete(void* at) { detail::deallocate(at); }
+};
+
+// Stands in for npu::EventFd.
+class EventFd {
+ public:
+  int fd() const { return count_.location(); }
+  // Relaxed: the kernel promises no order.
+  void signal() {
+    count_.fetch_add(1, std::memory_order_relaxed);
+    detail::futex_wake_all(fd());
+  }
+  void clear() { count_.exchange(0, std::memory_order_relaxed); }
+  // Returns once the descriptor is readable.
+  static void poll(int fd) { detail::futex_wait(fd, 0); }
+
+ private:
+  Atomic<uint64_t> count_;
 };
 
 // Stands in for npu::WakePlacement: it only checks that its calls are ordered.
@@ -185,6 +231,10 @@ class WakePlacement {
 struct System {
   template <typename T>
   using Atomic = model::Atomic<T>;
+  template <typename T>
+  using Plain = model::Plain<T>;
+  using Allocated = model::Allocated;
+  using EventFd = model::EventFd;
   using WakePlacement = model::WakePlacement;
 
   // Larger than the numbers that stand for no thread (SoleUser).
