@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <set>
 
+#include "csrc/memory/pending.h"
+
 namespace npu {
 
 class BlockPool;
@@ -24,15 +26,7 @@ struct BlockWatch {
       nullptr;  // while it is watched; guarded by the allocator's lock
 };
 
-// A stream other than the block's own that may touch it after its free, until
-// it has retired `number` tasks. The number is set at the free. Or a watch,
-// which ends at the free; it has no stream.
-struct BlockUse {
-  Stream* stream;
-  uint64_t number;
-  BlockUse* next;
-  BlockWatch* watch = nullptr;
-};
+using BlockUse = BasicBlockUse<Stream>;
 
 struct SmallestFirst {
   using is_transparent = void;
@@ -89,6 +83,9 @@ inline bool SmallestFirst::operator()(const Block* a, const Block* b) const {
 inline bool SmallestFirst::operator()(const Block* a, size_t size) const {
   return a->size < size;
 }
+
+using SpareUses = BasicSpareUses<Block, BlockUse>;
+using PendingBlocks = BasicPendingBlocks<Block>;
 
 // The blocks that describe nothing. Guarded by the allocator's lock, except
 // make().

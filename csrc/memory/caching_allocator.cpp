@@ -36,16 +36,8 @@ CachingAllocator::CachingAllocator(int device)
 CachingAllocator::~CachingAllocator() {
   for (auto& [address, segment] : segments_) free_segment(address, segment);
   for (auto& [address, segment] : segments_) {
-    for (Block* block = segment.first; block; block = block->after) {
-      while (BlockUse* use = block->uses) {
-        block->uses = use->next;
-        delete use;
-      }
-    }
-  }
-  while (BlockUse* use = spare_uses_) {
-    spare_uses_ = use->next;
-    delete use;
+    for (Block* block = segment.first; block; block = block->after)
+      spare_uses_.drop(*block, [](const BlockUse&) { return true; });
   }
   while (StreamPools* pools = all_pools_) {
     all_pools_ = pools->next;
@@ -257,13 +249,8 @@ void CachingAllocator::record_stream(Block* block, Stream& stream) {
   for (;;) {
     for (BlockUse* use = block->uses; use; use = use->next)
       if (use->stream == &stream) return;
-    if (!spare_uses_ && made) spare_uses_ = made.release();
-    if (BlockUse* use = spare_uses_) {
-      spare_uses_ = use->next;
-      *use = {&stream, 0, block->uses};
-      block->uses = use;
-      return;
-    }
+    if (made) spare_uses_.give(made.release());
+    if (spare_uses_.add(*block, &stream)) return;
     lock.unlock();
     made = std::make_unique<BlockUse>();
     lock.lock();

@@ -170,16 +170,6 @@ class CachingAllocator {
     uint64_t number;
   };
 
-  // Blocks that their owner has freed and that other streams may still touch,
-  // the oldest first.
-  struct PendingBlocks {
-    Block* first = nullptr;
-    Block* last = nullptr;
-    int count = 0;
-    void push(Block* block);
-    Block* pop();
-  };
-
   // The most spare blocks that one request uses: one for a segment, and one for
   // the rest of a split.
   static constexpr int kSparesPerRequest = 2;
@@ -203,7 +193,6 @@ class CachingAllocator {
   bool is_abandoned(const BlockPool* pool) const;
 
   void end_watches(Block* block, Lock& lock);
-  bool drop_ended_uses(Block* block);
   void free_used_elsewhere(Block* block);
   void poll_pending(int checks);
 
@@ -234,7 +223,7 @@ class CachingAllocator {
   StreamPools* all_pools_ = nullptr;
   std::map<uint64_t, PoolRules> held_pools_;
   Segments segments_;
-  BlockUse* spare_uses_ = nullptr;
+  SpareUses spare_uses_;
   // Reserved bytes, including those that the driver is being asked for.
   uint64_t granted_ = 0;
   double fraction_ = 1.0;

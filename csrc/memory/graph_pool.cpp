@@ -38,11 +38,7 @@ void CachingAllocator::end_capture(Stream& stream) {
   // From here on, the order of replays orders the users of these blocks.
   while (deferred_.count) {
     Block* block = deferred_.pop();
-    while (BlockUse* use = block->uses) {
-      block->uses = use->next;
-      use->next = spare_uses_;
-      spare_uses_ = use;
-    }
+    spare_uses_.drop(*block, [](const BlockUse&) { return true; });
     BlockPool& pool = *block->pool;
     stats_.no_longer_pending(pool.kind(), block->size, block->requested);
     pool.give(block, spares_);

@@ -26,14 +26,8 @@ bool CachingAllocator::watch(const void* address, BlockWatch& watch) {
 void CachingAllocator::unwatch(BlockWatch& watch) {
   std::lock_guard lock(lock_);
   if (!watch.block) return;
-  for (BlockUse** at = &watch.block->uses; *at; at = &(*at)->next) {
-    BlockUse* const use = *at;
-    if (use->watch != &watch) continue;
-    *at = use->next;
-    *use = {nullptr, 0, spare_uses_};
-    spare_uses_ = use;
-    break;
-  }
+  spare_uses_.drop(*watch.block,
+                   [&](const BlockUse& use) { return use.watch == &watch; });
   watch.block = nullptr;
 }
 
@@ -50,21 +44,15 @@ void CachingAllocator::end_watches(Block* block, Lock& lock) {
   lock.unlock();
   const uint32_t site = call_site().site;
   lock.lock();
-  for (BlockUse** at = &block->uses; *at;) {
-    BlockUse* const use = *at;
-    if (!use->watch) {
-      at = &use->next;
-      continue;
-    }
-    BlockWatch& watch = *use->watch;
+  spare_uses_.drop(*block, [&](const BlockUse& use) {
+    if (!use.watch) return false;
+    BlockWatch& watch = *use.watch;
     watch.block = nullptr;
     watch.ended_at = site;
     watch.ended.store(true, std::memory_order_release);
     watch.any_ended->store(true, std::memory_order_release);
-    *at = use->next;
-    *use = {nullptr, 0, spare_uses_};
-    spare_uses_ = use;
-  }
+    return true;
+  });
 }
 
 }  // namespace npu

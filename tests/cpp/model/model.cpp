@@ -169,7 +169,10 @@ class Machine {
       me().knows.join_seen(fenced_);
       return;
     }
-    // membarrier: every thread passes a fence wherever it is.
+    // membarrier: every thread passes a fence wherever it is. One that yields
+    // has not looked at what it then may not miss.
+    for (int t = 0; t < n_threads_; ++t)
+      if (can_run(t)) threads_[t].state = State::kReady;
     for (int t = 0; t < n_threads_; ++t) fenced_.join_seen(threads_[t].knows);
     for (int t = 0; t < n_threads_; ++t) threads_[t].knows.join_seen(fenced_);
   }
