@@ -2,12 +2,14 @@
 
 #include <stdio.h>
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
-#include <deque>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <thread>
+#include <vector>
 
 #include "csrc/driver/driver.h"
 #include "csrc/driver/host/host_driver.h"
@@ -16,9 +18,12 @@ namespace npu::by_hand {
 namespace {
 
 constexpr std::chrono::seconds kLongest{100};
+constexpr size_t kMostRoom = 1000;
 
 struct Queue {
   const npu_reports* reports;
+  size_t running = 0;   // kernels whose end has not been reported yet
+  bool failed = false;  // nothing more of it runs before it is reset
 };
 
 struct Launch {
@@ -30,9 +35,16 @@ struct Launch {
 
 std::mutex mutex;  // guards all below
 std::condition_variable changed;
-std::deque<Launch> launches;
-size_t room = 1000, resets = 0, busy = 0;
+// Made as large as it gets, so that submit() allocates nothing, and never
+// destroyed: threads outlive static destruction.
+std::vector<Launch>& launches = []() -> std::vector<Launch>& {
+  auto* const none = new std::vector<Launch>;
+  none->reserve(kMostRoom);
+  return *none;
+}();
+size_t room = kMostRoom, resets = 0, busy = 0;
 bool queues_are_left = true;
+int refusal = NPU_OK;
 
 Queue& of(npu_queue queue) { return *reinterpret_cast<Queue*>(queue); }
 
@@ -45,8 +57,12 @@ npu_queue queue_create(int, int, const npu_reports* reports) {
 void queue_destroy(npu_queue queue) { delete &of(queue); }
 
 int submit(npu_queue queue, uint64_t number, const npu_kernel* kernel,
-           const uint64_t* words, npu_failure*) {
+           const uint64_t* words, npu_failure* failure) {
   std::lock_guard lock(mutex);
+  if (refusal != NPU_OK) {
+    snprintf(failure->text, sizeof failure->text, "refused");
+    return refusal;
+  }
   if (launches.size() >= room) {
     ++busy;
     changed.notify_all();
@@ -58,34 +74,42 @@ int submit(npu_queue queue, uint64_t number, const npu_kernel* kernel,
 }
 
 void queue_reset(npu_queue queue) {
-  std::lock_guard lock(mutex);
-  std::erase_if(launches,
-                [&](const Launch& l) { return l.queue == &of(queue); });
+  Queue& reset = of(queue);
+  std::unique_lock lock(mutex);
+  std::erase_if(launches, [&](const Launch& l) { return l.queue == &reset; });
+  changed.wait(lock, [&] { return !reset.running; });
+  reset.failed = false;
   ++resets;
   changed.notify_all();
 }
 
-Launch take_oldest() {
+// Of a queue that has not failed.
+std::optional<Launch> take_oldest() {
   std::lock_guard lock(mutex);
-  const Launch oldest = launches.front();
-  launches.pop_front();
+  const auto at =
+      std::find_if(launches.begin(), launches.end(),
+                   [](const Launch& l) { return !l.queue->failed; });
+  if (at == launches.end()) return {};
+  const Launch oldest = *at;
+  launches.erase(at);
+  ++oldest.queue->running;
   return oldest;
 }
 
-// On a thread of the driver: the one that runs a queue's kernels is taken for
-// that stream's.
-void run_and_report(size_t tasks) {
-  std::map<Queue*, uint64_t> done;
-  for (; tasks; --tasks) {
-    const Launch launch = take_oldest();
-    const npu_reports& reports = *launch.queue->reports;
-    reports.runs_here(reports.stream);
-    npu_failure failure;
-    launch.kernel->run(launch.kernel, launch.words, &failure);
-    done[launch.queue] = launch.number;
+void has_reported(Queue& queue) {
+  std::lock_guard lock(mutex);
+  queue.running = 0;
+  changed.notify_all();
+}
+
+void report_failed(const Launch& launch, const npu_failure& failure) {
+  {
+    std::lock_guard lock(mutex);
+    launch.queue->failed = true;
   }
-  for (const auto& [queue, number] : done)
-    queue->reports->done(queue->reports->stream, number);
+  const npu_reports& reports = *launch.queue->reports;
+  reports.failed(reports.stream, launch.number, &failure);
+  has_reported(*launch.queue);
 }
 
 }  // namespace
@@ -99,6 +123,11 @@ size_t wait_until_busy(size_t times) {
   std::unique_lock lock(mutex);
   changed.wait_for(lock, kLongest, [=] { return busy >= times; });
   return busy;
+}
+
+void set_refusal(int code) {
+  std::lock_guard lock(mutex);
+  refusal = code;
 }
 
 void set_queues(bool are_left) {
@@ -117,15 +146,37 @@ size_t in_flight() {
   return launches.size();
 }
 
-void end(size_t tasks) { std::thread(run_and_report, tasks).join(); }
+// The thread that runs a queue's kernels is taken for that stream's.
+void end_here(size_t tasks) {
+  std::map<Queue*, uint64_t> done;
+  for (; tasks; --tasks) {
+    const auto launch = take_oldest();
+    if (!launch) break;
+    const npu_reports& reports = *launch->queue->reports;
+    reports.runs_here(reports.stream);
+    npu_failure failure;
+    failure.text[0] = 0;
+    failure.code = launch->kernel->run(launch->kernel, launch->words, &failure);
+    if (failure.code == NPU_OK) {
+      done[launch->queue] = launch->number;
+    } else {
+      done.erase(launch->queue);
+      report_failed(*launch, failure);
+    }
+  }
+  for (const auto& [queue, number] : done) {
+    queue->reports->done(queue->reports->stream, number);
+    has_reported(*queue);
+  }
+}
 
-void fail(const char* text) {
+void end(size_t tasks) { std::thread(end_here, tasks).join(); }
+
+void fail(const char* text, int code) {
   npu_failure failure;
-  failure.code = NPU_ERROR;
+  failure.code = code;
   snprintf(failure.text, sizeof failure.text, "%s", text);
-  const Launch launch = take_oldest();
-  const npu_reports& reports = *launch.queue->reports;
-  reports.failed(reports.stream, launch.number, &failure);
+  report_failed(*take_oldest(), failure);
 }
 
 size_t wait_until_reset(size_t times) {

@@ -1,12 +1,8 @@
 // There is no memory for a queue or for long arguments: whoever asks gets an
 // error, and goes on when there is memory again.
-#include <errno.h>
-#include <stddef.h>
 #include <stdio.h>
-#include <sys/mman.h>
 
-#include <atomic>
-#include <new>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -17,6 +13,7 @@
 #include "tests/cpp/child.h"
 #include "tests/cpp/graph/lanes.h"
 #include "tests/cpp/kernels.h"
+#include "tests/cpp/no_memory.h"
 
 namespace npu {
 namespace {
@@ -24,27 +21,10 @@ namespace {
 using check::in_child;
 using check::kAppend;
 using check::kNothing;
+using check::NoMemory;
+using check::NoNew;
 using check::submit;
 using check::word;
-
-// While one exists, none of the calls below gets memory. (A limit of the
-// address space would not work the same way under the sanitizers.)
-class NoMemory {
- public:
-  NoMemory() { there_is_none = true; }
-  ~NoMemory() { there_is_none = false; }
-  static bool there_is_none;
-};
-bool NoMemory::there_is_none = false;
-
-// The same for `operator new`.
-class NoNew {
- public:
-  NoNew() { there_is_none = true; }
-  ~NoNew() { there_is_none = false; }
-  static std::atomic<bool> there_is_none;
-};
-std::atomic<bool> NoNew::there_is_none{false};
 
 template <typename Call>
 std::string refusal(Call call) {
@@ -157,12 +137,14 @@ TEST(NoMemory, EndsACaptureInAnErrorAndTheNextOneWorks) {
   EXPECT_EQ(ended.code, 0);
 }
 
+std::optional<NoNew> taken_away;
+
 // words: none. Takes the memory away, and fails.
 int run_fail_without_memory(const npu_kernel*, const uint64_t*,
                             npu_failure* failure) {
   snprintf(failure->text, sizeof failure->text,
            "failed at length, so that its text needs memory of its own");
-  NoNew::there_is_none = true;
+  taken_away.emplace();
   return failure->code = NPU_ERROR;
 }
 constexpr npu_kernel kFailWithoutMemory{
@@ -176,7 +158,7 @@ TEST(NoMemory, LeavesALauncherThatNotesAFailureAlive) {
     check::drain(stream);
     submit(stream, kFailWithoutMemory, {});
     while (!stream.failed()) std::this_thread::yield();
-    NoNew::there_is_none = false;
+    taken_away.reset();
     const auto error = stream.error();
     if (!error || error->task != 1) return 1;
     stream.clear_error();
@@ -189,31 +171,3 @@ TEST(NoMemory, LeavesALauncherThatNotesAFailureAlive) {
 
 }  // namespace
 }  // namespace npu
-
-// The linker's --wrap sends the core's calls here.
-extern "C" {
-
-void* __real_aligned_alloc(size_t, size_t);
-void* __wrap_aligned_alloc(size_t alignment, size_t bytes) {
-  if (!npu::NoMemory::there_is_none)
-    return __real_aligned_alloc(alignment, bytes);
-  errno = ENOMEM;
-  return nullptr;
-}
-
-void* __real_mmap(void*, size_t, int, int, int, off_t);
-void* __wrap_mmap(void* at, size_t bytes, int allow, int flags, int file,
-                  off_t from) {
-  if (!npu::NoMemory::there_is_none)
-    return __real_mmap(at, bytes, allow, flags, file, from);
-  errno = ENOMEM;
-  return MAP_FAILED;
-}
-
-void* __real__Znwm(size_t);  // operator new
-void* __wrap__Znwm(size_t bytes) {
-  if (npu::NoNew::there_is_none) throw std::bad_alloc();
-  return __real__Znwm(bytes);
-}
-
-}  // extern "C"

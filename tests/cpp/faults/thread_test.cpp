@@ -1,6 +1,5 @@
 // No thread can be started: calls that need one raise, and work when there is
 // one.
-#include <pthread.h>
 #include <signal.h>
 
 #include <stdexcept>
@@ -13,6 +12,7 @@
 #include "tests/cpp/child.h"
 #include "tests/cpp/graph/lanes.h"
 #include "tests/cpp/kernels.h"
+#include "tests/cpp/no_threads.h"
 
 namespace npu {
 namespace {
@@ -20,31 +20,11 @@ namespace {
 using check::capture_two_lanes;
 using check::in_child;
 using check::kAppend;
+using check::NoThreads;
 using check::replay;
 using check::submit;
 using check::wait;
 using check::word;
-
-// While one exists, new threads ask for a stack that is larger than the address
-// space. (A limit of threads would not hold for root.)
-class NoThreads {
- public:
-  NoThreads() {
-    pthread_getattr_default_np(&before_);
-    pthread_attr_t huge;
-    pthread_attr_init(&huge);
-    pthread_attr_setstacksize(&huge, size_t{1} << 60);
-    pthread_setattr_default_np(&huge);
-    pthread_attr_destroy(&huge);
-  }
-  ~NoThreads() {
-    pthread_setattr_default_np(&before_);
-    pthread_attr_destroy(&before_);
-  }
-
- private:
-  pthread_attr_t before_;
-};
 
 template <typename Call>
 std::string refusal(Call call) {
