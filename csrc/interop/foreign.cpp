@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <mutex>
+#include <new>
 #include <set>
 #include <string>
 
@@ -97,9 +98,21 @@ void end_captured(npu_kernel* kernel) {
   Release()(static_cast<ForeignKernel*>(kernel));
 }
 
+// Makes the object of the work. Without memory for it, releases the work.
+template <typename T, typename... First>
+std::unique_ptr<T, Release> make(ForeignWork work, First... first) {
+  const auto release = work.release;
+  void* const state = work.state;
+  try {
+    return std::unique_ptr<T, Release>(new T(first..., std::move(work)));
+  } catch (const std::bad_alloc&) {
+    if (release) release(state);
+    throw;
+  }
+}
+
 bool capture(Stream& stream, ForeignWork work) {
-  std::unique_ptr<ForeignKernel, Release> kernel(
-      new ForeignKernel(&run_captured, std::move(work)));
+  auto kernel = make<ForeignKernel>(std::move(work), &run_captured);
   Submission s;
   if (!stream.begin(kernel->n_words(), s, call_site())) return false;
   kernel.release()->describe(s, TaskKind::kKernel);  // the graph owns it now
@@ -127,11 +140,13 @@ const char* intern_name(std::string_view name) {
 
 bool submit_foreign(Stream& stream, ForeignWork work) {
   if (stream.sink()) return capture(stream, std::move(work));
-  std::unique_ptr<ForeignTask, Release> task(new ForeignTask(std::move(work)));
+  auto task = make<ForeignTask>(std::move(work));
+  // First: it may find no memory, and a task that is queued must stay.
+  auto& kept = submitted();
   Submission s;
   if (!task->submit(stream, s)) return false;
-  submitted().after({&stream, s.position + 1},
-                    std::unique_ptr<ForeignTask>(task.release()));
+  kept.after({&stream, s.position + 1},
+             std::unique_ptr<ForeignTask>(task.release()));
   stream.after_commit(s);
   return true;
 }
