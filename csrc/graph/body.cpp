@@ -1,6 +1,7 @@
 #include "csrc/graph/body.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include <algorithm>
 #include <mutex>
@@ -201,13 +202,15 @@ void Body::enter(Group& group) {
 
 namespace {
 
-// Says in the failure which node has failed.
+// Says in the failure which node has failed. Its text may have no end, and
+// there may be no memory.
 void name_node(const Body& body, const Node& node, npu_failure& failure) {
-  const std::string text = failure.text;
-  snprintf(failure.text, sizeof failure.text, "node %zu, %s%s%s: %s",
+  char text[sizeof failure.text];
+  memcpy(text, failure.text, sizeof text);
+  snprintf(failure.text, sizeof failure.text, "node %zu, %s%s%s: %.*s",
            size_t(&node - body.nodes.data()), node.call.kernel->name,
            node.line.empty() ? "" : ", captured at ", node.line.c_str(),
-           text.c_str());
+           int(sizeof text), text);
 }
 
 }  // namespace
@@ -252,7 +255,7 @@ inline int Body::run_node(Node& node, const DeviceQueue& queue, RunAhead& ahead,
 int Body::run_all(Stream& stream, const DeviceQueue& queue,
                   const uint64_t* words, npu_failure& failure) {
   StreamProfile* const profile = stream.profile();
-  RunAhead ahead(queue.in_flight());
+  RunAhead ahead(queue.in_flight(), *this, nullptr);
   for (Node& node : nodes)
     if (const int code =
             run_node(node, queue, ahead, words + 3, profile, failure))
@@ -263,8 +266,8 @@ int Body::run_all(Stream& stream, const DeviceQueue& queue,
 int Body::run_lane(Stream& stream, const DeviceQueue& queue,
                    const uint64_t* words, npu_failure& failure) {
   StreamProfile* const profile = stream.profile();
-  RunAhead ahead(queue.in_flight());
   Lane& lane = lanes[words[1]];
+  RunAhead ahead(queue.in_flight(), *this, &lane);
   const uint64_t replay = words[2];
   uint64_t progress = replay * (lane.nodes.size() + 1) + 1;
   lane.progress.advance_to(progress);

@@ -3,20 +3,22 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
 #include "csrc/taskqueue/in_flight.h"
 
 namespace npu {
 
+struct Lane;
 struct Node;
+class Body;
 
 // One run of a program. Nothing is in flight when it begins.
 class RunAhead {
  public:
   // `in_flight`: null where kernels are done when their start returns, so that
   // there is nothing to wait for.
-  explicit RunAhead(InFlight* in_flight);
+  // `lane`: whose nodes are run; null: all nodes.
+  RunAhead(InFlight* in_flight, const Body& body, const Lane* lane);
 
   // Whether kernels end after their start has returned.
   bool late() const { return in_flight_; }
@@ -30,9 +32,14 @@ class RunAhead {
   const Node& failed() const { return *failed_; }
 
  private:
+  // The node whose kernel has that number. It is looked for where one has
+  // failed, so that a replay notes nothing, for which there may be no memory.
+  const Node& node_of(uint64_t number) const;
+
   InFlight* const in_flight_;
   const uint64_t first_;  // the number of the first node that is started
-  std::vector<const Node*> started_;
+  const Body& body_;
+  const Lane* const lane_;
   const Node* failed_ = nullptr;
 };
 
