@@ -23,6 +23,9 @@ InFlight::InFlight(Stream& stream)
               [](void* self, uint64_t number, const npu_failure* failure) {
                 auto& in_flight = *static_cast<InFlight*>(self);
                 in_flight.failure_ = *failure;
+                // A driver that leaves the code out has failed all the same.
+                if (failure->code == NPU_OK)
+                  in_flight.failure_.code = NPU_ERROR;
                 in_flight.failed_.store(number, std::memory_order_relaxed);
                 in_flight.report(number);
               },
