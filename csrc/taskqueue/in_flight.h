@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <vector>
 
 #include "csrc/driver/driver.h"
 #include "csrc/taskqueue/sequence.h"
@@ -55,6 +56,15 @@ class InFlight {
   // Starts the kernel and waits for its end. Nothing may be in flight before.
   int run(const npu_kernel* kernel, const uint64_t* words,
           npu_failure& failure);
+
+  // What the launcher notes of a task that it has started.
+  struct Flight {
+    uint64_t number;   // its end is the end of this task
+    uint64_t started;  // ticks
+  };
+  // One for each slot of the stream's queue. Made before there is a launcher,
+  // whose thread could tell nobody that there is no memory.
+  std::vector<Flight> flights;
 
   // Sleeps a moment before a full device is asked again for room for the only
   // task of a queue: no report of that queue says when there is room.

@@ -19,8 +19,7 @@ LaunchAhead::LaunchAhead(Stream& stream, Executor& executor,
       executor_(executor),
       in_flight_(in_flight),
       ring_(executor.ring()),
-      launched_(ring_.front_position()),
-      flights_(ring_.capacity()) {}
+      launched_(ring_.front_position()) {}
 
 void LaunchAhead::run_queued() {
   for (;;) {
@@ -116,7 +115,7 @@ void LaunchAhead::show(uint64_t position) {
 // task before the note ended, or at which the launcher reached the note, if
 // that was later. Returns false where the driver does not say it.
 bool LaunchAhead::note_stated_time(Task& task, uint64_t position) {
-  const Flight& noted = flight(position);
+  const InFlight::Flight& noted = flight(position);
   uint64_t begun, ended;
   if (executor_.drops_tasks() || !in_flight_.times(noted.number, begun, ended))
     return false;

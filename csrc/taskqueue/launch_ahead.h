@@ -9,7 +9,6 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
 #include "csrc/taskqueue/executor.h"
 #include "csrc/taskqueue/in_flight.h"
@@ -25,17 +24,12 @@ class LaunchAhead {
   void run_queued();
 
  private:
-  // What is noted of a task that has been started.
-  struct Flight {
-    uint64_t number;   // of InFlight; its end is the end of this task
-    uint64_t started;  // ticks
-  };
   // What became of the oldest task that has not been started.
   enum class Next { kStarted, kNone, kHeldBack };
 
   bool alone() const { return ring_.front_position() == launched_; }
-  Flight& flight(uint64_t position) {
-    return flights_[position % flights_.size()];
+  InFlight::Flight& flight(uint64_t position) {
+    return in_flight_.flights[position % ring_.capacity()];
   }
   Next launch_next();
   Next start(Task& task);
@@ -53,7 +47,6 @@ class LaunchAhead {
   Ring<Task>& ring_;
   // Positions from the ring's front up to this one have been started.
   uint64_t launched_;
-  std::vector<Flight> flights_;
   uint64_t last_end_ = 0;  // ticks when a task was last retired
 };
 

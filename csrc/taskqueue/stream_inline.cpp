@@ -3,6 +3,7 @@
 #include "csrc/base/clock.h"
 #include "csrc/observe/observer.h"
 #include "csrc/observe/profile.h"
+#include "csrc/placement/this_machine.h"
 #include "csrc/taskqueue/executor.h"
 #include "csrc/taskqueue/host_wait.h"
 #include "csrc/taskqueue/stream.h"
@@ -17,8 +18,10 @@ bool Stream::begin_inline(uint32_t n_words, Submission& s, CallSite site) {
   s.position = tail();
   // The task's memory comes first: nothing owns the chunk of arguments yet, so
   // nothing may throw once there is one.
-  if (inline_tasks_.size() == inline_depth_)
+  if (inline_tasks_.size() == inline_depth_) {
+    policy();  // the task may use it, and could tell nobody of a lack of memory
     inline_tasks_.push_back(std::make_unique<Task>());
+  }
   uint64_t* chunk =
       n_words > Task::kInlineWords ? arena_.take(n_words) : nullptr;
   lock.release();  // commit() unlocks it

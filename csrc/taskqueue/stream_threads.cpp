@@ -29,7 +29,10 @@ void Stream::start() {
   std::lock_guard lock(launcher_mutex_);
   if (!(gate_.load(std::memory_order_relaxed) & kNotStarted)) return;
   if (Observer* o = observer(); o && o->runs_tasks()) return;
-  policy();  // made on this thread, which can be told that there is no memory
+  // Made on this thread, which can be told that there is no memory.
+  policy();
+  if (InFlight* const in_flight = queue_.in_flight())
+    in_flight->flights.resize(capacity());
   try {
     const BlockedSignals blocked;
     launcher_ = std::thread([this, n = launchers_] { launch(n); });
