@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include <algorithm>
 #include <mutex>
 
 #include "csrc/base/clock.h"
@@ -11,7 +10,6 @@
 #include "csrc/observe/profile.h"
 #include "csrc/stats/segment.h"
 #include "csrc/taskqueue/host_wait.h"
-#include "csrc/taskqueue/task_wait.h"
 
 namespace npu {
 namespace {
@@ -187,8 +185,7 @@ int Body::run(Stream& stream, const DeviceQueue& queue, const uint64_t* words,
 }
 
 void Body::dropped(Stream&, const uint64_t* words) {
-  if (words[1] != kAllLanes)
-    lanes[words[1]].failed.store(words[2] + 1, std::memory_order_release);
+  if (words[1] != kAllLanes) lanes[words[1]].give_up(words[2]);
 }
 
 void Body::enter(Group& group) {
@@ -269,32 +266,24 @@ int Body::run_lane(Stream& stream, const DeviceQueue& queue,
   Lane& lane = lanes[words[1]];
   RunAhead ahead(queue.in_flight(), *this, &lane);
   const uint64_t replay = words[2];
-  uint64_t progress = replay * (lane.nodes.size() + 1) + 1;
-  lane.progress.advance_to(progress);
-  for (const uint32_t at : lane.nodes) {
+  if (words[1] == 0) lane.begin(replay);
+  const auto run = [&](uint32_t at) {
     Node& node = nodes[at];
-    int code = NPU_OK;
-    if (node.kind == Node::Kind::kWait) {
-      code = finish(ahead, failure);
-      if (code == NPU_OK && !reach(stream, node, replay)) {
-        code = NPU_ERROR;
-        snprintf(failure.text, sizeof failure.text,
-                 stream.failed() ? "the stream was stopped during a replay"
-                                 : "another stream of this graph has failed");
-      }
-    } else {
+    int code;
+    if (node.kind != Node::Kind::kWait) {
       code = run_node(node, queue, ahead, words + 3, profile, failure);
+    } else if (code = finish(ahead, failure);
+               code == NPU_OK && !reach(stream, node, replay)) {
+      code = NPU_ERROR;
+      snprintf(failure.text, sizeof failure.text,
+               stream.failed() ? "the stream was stopped during a replay"
+                               : "another stream of this graph has failed");
     }
-    if (code == NPU_OK && (node.signals || &node == &nodes[lane.nodes.back()]))
+    if (code == NPU_OK && (node.signals || at == lane.nodes.back()))
       code = finish(ahead, failure);
-    if (code != NPU_OK) [[unlikely]] {
-      lane.failed.store(replay + 1, std::memory_order_release);
-      return code;
-    }
-    ++progress;
-    if (node.signals) lane.progress.advance_to(progress);
-  }
-  return NPU_OK;
+    return code;
+  };
+  return lane.run(replay, run, [&](uint32_t at) { return nodes[at].signals; });
 }
 
 // Holds a lane until another lane has reached the node. False: it never will.
@@ -303,21 +292,14 @@ bool Body::reach(Stream& stream, const Node& wait, uint64_t replay) {
   if (wait.wait_for >= 0) {
     const Node& node = nodes[size_t(wait.wait_for)];
     other = node.lane;
-    const auto& in_lane = lanes[other].nodes;
-    place = size_t(std::lower_bound(in_lane.begin(), in_lane.end(),
-                                    uint32_t(wait.wait_for)) -
-                   in_lane.begin()) +
-            1;
+    place = node.place;
   }
   Lane& lane = lanes[other];
-  const uint64_t target = replay * (lane.nodes.size() + 1) + 1 + place;
-  if (lane.progress.reached(target)) return true;
+  if (lane.reached(replay, place)) return true;
   RunningTime& held = stream.block().held[int(Hold::kBarrier)];
   held.start(now_ns());
-  const bool reached = wait_in_task(lane.progress, target, kTaskSpinNs, [&] {
-    return lane.failed.load(std::memory_order_acquire) > replay ||
-           stream.failed();
-  });
+  const bool reached =
+      lane.wait(replay, place, kTaskSpinNs, [&] { return stream.failed(); });
   held.stop(now_ns());
   return reached;
 }

@@ -11,12 +11,12 @@
 #include <vector>
 
 #include "csrc/graph/hooks.h"
+#include "csrc/graph/lane.h"
 #include "csrc/graph/replay_memory.h"
 #include "csrc/graph/run_ahead.h"
 #include "csrc/observe/observer.h"
 #include "csrc/taskqueue/event.h"
 #include "csrc/taskqueue/program.h"
-#include "csrc/taskqueue/sequence.h"
 #include "csrc/taskqueue/stream.h"
 
 namespace npu {
@@ -55,6 +55,7 @@ struct Node {
   Kind kind;
   bool signals = false;  // a kWait of another lane names this node
   uint16_t lane;         // index into the body's lanes
+  uint32_t place = 0;    // in its lane, from 1
   int generator = -1;    // index into the body's sources
   int wait_for = kStart;
   uint64_t draw = 0;  // offset from the replay's first random number
@@ -63,15 +64,6 @@ struct Node {
   Group* entered = nullptr;  // the group that begins here
   int previous = kStart;     // the node before it in its lane
   std::string line;
-};
-
-// A stream of the capture. A replay runs the first lane on the current stream.
-struct Lane {
-  Stream* stream;
-  std::vector<uint32_t> nodes;
-  Sequence progress;  // per replay: 1 when it starts, 1 more for each node
-  // One more than the last replay that did not do all of this lane's tasks.
-  std::atomic<uint64_t> failed{0};
 };
 
 // One replay runs at a time: submit() orders them, on whatever streams they

@@ -150,6 +150,7 @@ Node& Capture::add(size_t lane, Node::Kind kind) {
   node.previous = in_lane.empty() ? Node::kStart : int(in_lane.back());
   node.line = here_;
   in_lane.push_back(uint32_t(body_->nodes.size() - 1));
+  node.place = uint32_t(in_lane.size());
   return node;
 }
 

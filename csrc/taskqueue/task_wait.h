@@ -38,9 +38,9 @@ bool wait_in_task(uint64_t spin_ns, Due due, GivenUp given_up, Sleep sleep) {
 }
 
 // Waits until the sequence has reached the number.
-template <typename GivenUp>
-bool wait_in_task(Sequence& sequence, uint64_t number, uint64_t spin_ns,
-                  GivenUp given_up) {
+template <typename System, typename GivenUp>
+bool wait_in_task(BasicSequence<System>& sequence, uint64_t number,
+                  uint64_t spin_ns, GivenUp given_up) {
   if (!sequence.reached(number)) sequence.want(number);
   return wait_in_task(
       spin_ns, [&] { return sequence.reached(number); }, given_up,

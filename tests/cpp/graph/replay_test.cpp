@@ -289,6 +289,34 @@ TEST(Graph, ADroppedReplayLetsTheOtherStreamGoOn) {
   b.clear_error();
 }
 
+// The first replay's streams are c and b, the second's b and a: nothing holds
+// up a, which must not pass for the second lane of the first replay.
+TEST(Graph, AReplayOnASideStreamDoesNotEndTheOneBefore) {
+  std::vector<uint64_t> got;
+  check::Gate gate;
+  Stream &a = side_stream(), &b = side_stream(), &c = side_stream();
+  Graph graph;
+  graph.capture_begin(a, 0, CaptureMode::kGlobal);
+  join(a, b);
+  submit(b, check::kGate, {word(&gate)});
+  submit(b, kAppend, {word(&got), 1});
+  join(b, a);
+  submit(a, kAppend, {word(&got), 2});
+  graph.capture_end(a);
+
+  EXPECT_TRUE(replay(graph, c));
+  gate.wait_until_entered();
+  EXPECT_TRUE(replay(graph, b));
+  const RunningTime& held = a.block().held[int(Hold::kBarrier)];
+  while (!(held.word.load() & held.kRunning)) std::this_thread::yield();
+  EXPECT_EQ(graph.body()->lanes[1].progress.value(), 0);
+  EXPECT_TRUE(c.retired().value() < c.tail());
+  gate.open();
+  for (Stream* stream : {&a, &b, &c}) wait(*stream);
+
+  EXPECT_TRUE(got == std::vector<uint64_t>({1, 2, 1, 2}));
+}
+
 TEST(Graph, IsBuriedInFlight) {
   std::vector<uint64_t> got;
   Stream& stream = side_stream();

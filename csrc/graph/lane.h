@@ -1,0 +1,66 @@
+// A stream's part of a graph, and how the parts of one replay wait for each
+// other.
+#pragma once
+
+#include <vector>
+
+#include "csrc/taskqueue/task_wait.h"
+
+namespace npu {
+
+class Stream;
+
+// A stream of the capture; a replay runs the first lane on the current stream.
+// Lanes of a replay that has failed may still run when the next one begins.
+template <typename System>
+struct BasicLane {
+  Stream* stream;
+  std::vector<uint32_t> nodes;
+  // Per replay: 1 when the first lane starts, 1 more for each node.
+  BasicSequence<System> progress;
+  // One more than the last replay that did not do all of this lane's tasks.
+  // Relaxed: nothing is read through it.
+  typename System::template Atomic<uint64_t> failed{0};
+
+  // Only of the first lane: another may come to a replay while somebody still
+  // waits for what it did in the one before.
+  void begin(uint64_t replay) { progress.advance_to(mark(replay, 0)); }
+  // Calls run(node) until one returns another outcome than 0.
+  template <typename Run, typename Signals>
+  int run(uint64_t replay, Run run, Signals signals) {
+    uint64_t done = mark(replay, 0);
+    for (const uint32_t node : nodes) {
+      if (const int code = run(node)) [[unlikely]]
+        return give_up(replay), code;
+      ++done;
+      if (signals(node)) progress.advance_to(done);
+    }
+    return 0;
+  }
+  void give_up(uint64_t replay) {
+    failed.store(replay + 1, std::memory_order_relaxed);
+  }
+
+  // Whether `n` nodes are done. A lane that is waited for does not come to the
+  // next replay, unless it has failed.
+  bool reached(uint64_t replay, size_t n) const {
+    const uint64_t done = progress.value();
+    return done >= mark(replay, n) && done <= mark(replay, nodes.size());
+  }
+  // Waits for that. False: it never will.
+  template <typename GivenUp>
+  bool wait(uint64_t replay, size_t n, uint64_t spin_ns, GivenUp given_up) {
+    const auto over = [&] {
+      return failed.load(std::memory_order_relaxed) > replay || given_up();
+    };
+    return wait_in_task(progress, mark(replay, n), spin_ns, over) &&
+           reached(replay, n);
+  }
+  uint64_t mark(uint64_t replay, size_t n) const {
+    return replay * (nodes.size() + 1) + 1 + n;
+  }
+};
+
+using Lane = BasicLane<System>;
+
+}  // namespace npu
