@@ -56,7 +56,7 @@ class Spawned:
         """Run a program to its end: python(code, *arguments, NAME=value...)."""
         result = self.run("-c", code, *args, timeout=timeout, env=environment(**env))
         if check:
-            assert result.returncode == 0, result.stderr
+            assert result.returncode == 0, f"{result.returncode}: {result.stderr}"
         return result
 
     def run(
