@@ -202,12 +202,16 @@ namespace {
 // Says in the failure which node has failed. Its text may have no end, and
 // there may be no memory.
 void name_node(const Body& body, const Node& node, npu_failure& failure) {
-  char text[sizeof failure.text];
-  memcpy(text, failure.text, sizeof text);
-  snprintf(failure.text, sizeof failure.text, "node %zu, %s%s%s: %.*s",
-           size_t(&node - body.nodes.data()), node.call.kernel->name,
-           node.line.empty() ? "" : ", captured at ", node.line.c_str(),
-           int(sizeof text), text);
+  char name[512];
+  const int written =
+      snprintf(name, sizeof name,
+               "node %zu, %s%s%s: ", size_t(&node - body.nodes.data()),
+               node.call.kernel->name,
+               node.line.empty() ? "" : ", captured at ", node.line.c_str());
+  const size_t length = std::min(size_t(written), sizeof name - 1);
+  memmove(failure.text + length, failure.text, sizeof failure.text - length);
+  memcpy(failure.text, name, length);
+  failure.text[sizeof failure.text - 1] = 0;
 }
 
 }  // namespace

@@ -4,11 +4,11 @@
 
 #include <cstdint>
 
+#include "csrc/graph/lane.h"
 #include "csrc/taskqueue/in_flight.h"
 
 namespace npu {
 
-struct Lane;
 struct Node;
 class Body;
 
