@@ -46,6 +46,9 @@ void* operator new(size_t bytes) {
   if (!memory) throw std::bad_alloc();
   return memory;
 }
+void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
+  return npu::check::fails() ? nullptr : malloc(bytes ? bytes : 1);
+}
 void operator delete(void* memory) noexcept { free(memory); }
 void operator delete(void* memory, size_t) noexcept { free(memory); }
 
@@ -61,7 +64,10 @@ void operator delete(void* memory, size_t, std::align_val_t) noexcept {
   free(memory);
 }
 
-// The linker's --wrap sends the core's calls here.
+// The linker's --wrap sends the core's calls here. It counts those of
+// libraries, too, for which a function must be visible, and which it does not
+// send here.
+#pragma GCC visibility push(default)
 extern "C" {
 
 void* __real_aligned_alloc(size_t, size_t);
@@ -82,3 +88,4 @@ void* __wrap_mmap(void* at, size_t bytes, int allow, int flags, int file,
 }
 
 }  // extern "C"
+#pragma GCC visibility pop

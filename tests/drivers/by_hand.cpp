@@ -34,7 +34,8 @@ struct Launch {
 };
 
 std::mutex mutex;  // guards all below
-std::condition_variable changed;
+// Never destroyed: a thread may end tasks while the process exits.
+std::condition_variable& changed = *new std::condition_variable;
 // Made as large as it gets, so that submit() allocates nothing, and never
 // destroyed: threads outlive static destruction.
 std::vector<Launch>& launches = []() -> std::vector<Launch>& {

@@ -134,6 +134,7 @@ TEST(NoMemory, EndsACaptureInAnErrorAndTheNextOneWorks) {
     check::drain(stream);
     return got == std::vector<uint64_t>{3} ? 0 : 4;
   });
+  EXPECT_EQ(ended.err, "");
   EXPECT_EQ(ended.code, 0);
 }
 
