@@ -11,20 +11,20 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <fstream>
 #include <functional>
-#include <iterator>
 #include <sstream>
 #include <utility>
 #include <vector>
 
+#include "csrc/base/cgroup.h"
 #include "csrc/stats/layout.h"
 
 namespace npu {
 
 uint64_t process_start(pid_t pid) {
-  std::ifstream stat("/proc/" + std::to_string(pid) + "/stat");
-  const std::string text((std::istreambuf_iterator<char>(stat)), {});
+  // Empty, too, where the process ends before the file has been read.
+  const std::string text =
+      text_of_file("/proc/" + std::to_string(pid) + "/stat");
   // The command, field 2, may hold spaces; it ends at the last ')'.
   const size_t command_end = text.rfind(')');
   if (command_end == std::string::npos) return 0;
