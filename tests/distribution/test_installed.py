@@ -13,6 +13,7 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
+import torch
 
 ROOT = Path(__file__).parents[2]
 # Where another interpreter's environment must not be found.
@@ -85,16 +86,19 @@ def test_the_source_distribution_has_what_a_build_needs(source):
 @pytest.mark.timeout(900)
 def test_the_wheel_has_the_package_and_nothing_else(wheel):
     names = zipfile.ZipFile(wheel).namelist()
+    named, _, built_for = wheel.name.split("-")[1].partition("+")
+    info = f"npu_dispatch-{named}+{built_for}.dist-info"
 
+    assert f"{built_for}." in f"torch{torch.__version__}"
     tops = {name.split("/")[0] for name in names}
     assert tops <= {
         "npu_dispatch",
         "pytest_npu_dispatch",
-        "npu_dispatch-0.1.0.dist-info",
+        info,
     }
     assert tracked_files("npu_dispatch", "pytest_npu_dispatch") <= set(names)
     for licence in LICENCES:
-        assert f"npu_dispatch-0.1.0.dist-info/licenses/{licence}" in names
+        assert f"{info}/licenses/{licence}" in names
     (library,) = [n for n in names if n.endswith(".so")]
     assert library.startswith("npu_dispatch/_C.")
     ours = [n for n in names if not n.startswith("npu_dispatch-")]
