@@ -169,6 +169,7 @@ int run_work(Cell& cell, uint64_t value, char* text) {
     return cell.code;
   }
   cell.got.push_back(value);
+  ++cell.runs;
   return NPU_OK;
 }
 

@@ -85,6 +85,7 @@ struct Cell {
   Launched launched;
   std::vector<uint64_t> want;  // what launches that were taken append
   std::vector<uint64_t> got;   // what was run
+  std::atomic<int> runs{0};    // how much of it, for any thread
   std::array<uint64_t, 8> buffer{};
   // Of foreign work: how often it was handed over, and released.
   std::atomic<int> handed_over{0}, released{0};
