@@ -95,6 +95,7 @@ add_library(npu_torch OBJECT
   ops/plan.cpp
   ops/plan_table.cpp
   ops/range_length.cpp
+  ops/refusals.cpp
   ops/result_memory.cpp
   ops/shapes.cpp
   ops/shapes_by_hand.cpp
@@ -156,7 +157,7 @@ npu_compile_together(npu_torch tensors
   torch/kernel_threads.cpp torch/tensor.cpp torch/word_kernel.cpp)
 
 npu_compile_together(npu_torch shapes
-  ops/range_length.cpp ops/shapes.cpp ops/shapes_by_hand.cpp
+  ops/range_length.cpp ops/refusals.cpp ops/shapes.cpp ops/shapes_by_hand.cpp
   ops/shapes_of_elements.cpp
   ops/shapes_of_lists.cpp ops/shapes_of_models.cpp ops/shapes_of_rows.cpp)
 npu_compile_together(npu_torch by_hand

@@ -257,7 +257,7 @@ void call_waiting_and_learn(const Op& op, torch::jit::Stack& stack) {
   raise_if_failed(stream);
   const Overlap overlap = overlap_of(op, stack);
   FirstCallWarnings warnings;
-  const std::optional<Inferred> found = infer(op, stack, bool(overlap));
+  const std::optional<Inferred> found = infer(op, stack, overlap);
   warnings.runs();
   if (!found || overlap.degree == Overlap::Degree::kUnusual)
     return call_sync(op, stack, stream);
@@ -291,17 +291,14 @@ void call_unknown(const Op& op, torch::jit::Stack& stack) {
       launch_by_sizes(stream, op, stack))
     return;
   FirstCallWarnings warnings;
-  const bool by_trial = op.meta == Meta::kNone;
-  std::optional<Inferred> found = by_trial ? infer_by_trial(op, stack, overlap)
-                                           : infer(op, stack, bool(overlap));
+  std::optional<Inferred> found = infer(op, stack, overlap);
   warnings.again();
   if (!found) {
     warnings.runs();
     call_sync(op, stack, stream);
     return tell_that_it_waits(op);
   }
-  const Verdict verdict =
-      by_trial ? Verdict::kAgrees : try_on_zeros(op, stack, overlap, *found);
+  const Verdict verdict = try_on_zeros(op, stack, overlap, *found);
   warnings.runs();
   if (verdict == Verdict::kUnknown) {
     const CallKind kind = kind_of(op, stack, overlap);

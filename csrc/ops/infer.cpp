@@ -9,6 +9,7 @@
 #include "csrc/ops/shapes.h"
 #include "csrc/ops/stack_map.h"
 #include "csrc/ops/stand_ins.h"
+#include "csrc/ops/trial.h"
 #include "csrc/torch/tensor.h"
 #include "csrc/torch/tensor_flags.h"
 
@@ -121,10 +122,12 @@ std::optional<Inferred> from_results(const Op& op,
 }
 
 std::optional<Inferred> infer(const Op& op, at::ArrayRef<c10::IValue> stack,
-                              bool overlap) {
+                              const Overlap& overlap) {
   const Op::Schema& schema = op.schema();
-  if (values_decide(schema, stack)) return std::nullopt;
+  if (values_decide(schema, stack) || (schema.refusal && schema.refusal(stack)))
+    return std::nullopt;
   if (auto found = infer_in_cpp(schema, stack)) return found;
+  if (op.meta == Meta::kNone) return infer_by_trial(op, stack, overlap);
   if (!schema.tensors_only ||
       !schema.handle.hasComputedKernelForDispatchKey(c10::DispatchKey::Meta))
     return std::nullopt;

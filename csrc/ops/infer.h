@@ -6,6 +6,7 @@
 #include <exception>
 #include <optional>
 
+#include "csrc/ops/overlap.h"
 #include "csrc/ops/plan.h"
 
 namespace npu {
@@ -26,12 +27,11 @@ struct Inferred {
 };
 
 // Asks the operator's shape function, or runs its meta kernel on tensors
-// without memory. Nothing when there is neither, when shapes depend on data, or
-// when the call is wrong: the caller then runs the operator itself, which
-// reports what is wrong. `overlap`: some of the arguments share their storage
-// (overlap.h).
+// without memory, or, for Meta::kNone, its kernel on zeros. Nothing when there
+// is neither, when shapes depend on data, or when the call is wrong: the caller
+// then runs the operator itself, which reports what is wrong.
 std::optional<Inferred> infer(const Op& op, at::ArrayRef<c10::IValue> stack,
-                              bool overlap);
+                              const Overlap& overlap);
 
 // Ctrl-C may end a Python meta kernel, which does not mean that the call is
 // wrong, so such an exception is passed on. The layer that knows Python sets

@@ -36,6 +36,24 @@ Judgement judge(const Inferred& inferred, const Inferred& actual) {
   return agrees;
 }
 
+Judgement judge_smaller(const Inferred& inferred, const Inferred& smaller) {
+  Inferred expected = inferred;  // with the smaller sizes
+  const auto resize = [](at::DimVector& sizes, at::DimVector& strides,
+                         const at::DimVector& to) {
+    if (sizes.size() != to.size()) return;
+    strides = dense_strides(to, stride_order(sizes, strides));
+    sizes = to;
+  };
+  for (size_t i = 0; i < expected.outs.size() && i < smaller.outs.size(); ++i)
+    resize(expected.outs[i].sizes, expected.outs[i].strides,
+           smaller.outs[i].sizes);
+  for (size_t i = 0; i < expected.written.size() && i < smaller.written.size();
+       ++i)
+    resize(expected.written[i].sizes, expected.written[i].strides,
+           smaller.written[i].sizes);
+  return judge(expected, smaller);
+}
+
 void lay_out(Inferred& inferred, const std::vector<StrideOrder>& orders) {
   auto order = orders.begin();
   for (OutSpec& out : inferred.outs) {

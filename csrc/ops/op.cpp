@@ -95,9 +95,9 @@ uint32_t arguments_from_any_device(std::string_view full_name) {
 const Op::Schema* read_schema(const Op& op) {
   auto handle =
       c10::Dispatcher::singleton().findSchemaOrThrow(op.name, op.overload);
-  auto* s =
-      new Op::Schema{handle, op.name, {},    {}, {},    true,  false,   false,
-                     false,  false,   false, 0,  false, false, nullptr, {}};
+  auto* s = new Op::Schema{handle, op.name, {},      {},      {},    true,
+                           false,  false,   false,   false,   false, 0,
+                           false,  false,   nullptr, nullptr, {}};
   if (*op.overload) s->full_name += std::string(".") + op.overload;
   const c10::FunctionSchema& schema = handle.schema();
   for (const c10::Argument& a : schema.arguments()) {
@@ -125,6 +125,7 @@ const Op::Schema* read_schema(const Op& op) {
   s->values = arguments_from_any_device(s->full_name);
   s->widened = widened_dtypes(s->full_name);
   s->shapes = op.shapes ? op.shapes : shape_function_of(s->full_name);
+  s->refusal = refusal_of(s->full_name);
   return s;
 }
 

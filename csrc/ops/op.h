@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "csrc/ops/refusals.h"
+
 namespace npu {
 
 class Frame;
@@ -103,6 +105,7 @@ struct Op {
     bool writes_any;          // it writes at least one argument
     bool unmarked_writes;     // more than the schema says (unmarked_writes.h)
     ShapeFunction shapes;     // null: ask the meta kernel
+    Refusal refusal;          // null: whoever tells the shapes refuses all
     at::ArrayRef<at::ScalarType> widened;  // computed wider (widened.h)
   };
   // Any thread; reads the dispatcher at the first call.

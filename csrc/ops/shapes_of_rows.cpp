@@ -38,6 +38,22 @@ bool is_dimension(int64_t dim, const Tensor& t) {
   return dim >= -t.dim() && dim < t.dim();
 }
 
+// self, values, indices, dim: returns nothing, and writes two tensors like
+// self.
+bool running_extreme(Arguments a, Shapes&) {
+  const Tensor& self = tensor(a[0]);
+  return is_dimension(a[3].toInt(), self) &&
+         tensor(a[1]).sizes() == self.sizes() &&
+         tensor(a[2]).sizes() == self.sizes();
+}
+
+// self, dim
+bool log_of_running_sum(Arguments a, Shapes& results) {
+  if (!is_dimension(a[1].toInt(), tensor(a[0]))) return false;
+  results.add_contiguous(tensor(a[0]).sizes(), tensor(a[0]).scalar_type());
+  return true;
+}
+
 // Adds one element of each row along a dimension, and the index of that
 // element.
 bool add_chosen(const Tensor& self, int64_t dim, bool keep, Shapes& results) {
@@ -392,9 +408,12 @@ bool pdist_backward(Arguments a, Shapes& results) {
 constexpr NamedShapes kOfRows[] = {
     {"aten::_cdist_backward", cdist_backward},
     {"aten::_cdist_forward", cdist},
+    {"aten::_cummax_helper", running_extreme},
+    {"aten::_cummin_helper", running_extreme},
     {"aten::_fft_c2c", fft_of_complex},
     {"aten::_fft_c2r", fft_to_real},
     {"aten::_fft_r2c", fft_of_real},
+    {"aten::_logcumsumexp", log_of_running_sum},
     {"aten::_pdist_backward", pdist_backward},
     {"aten::_pdist_forward", pdist},
     {"aten::_safe_softmax", safe_softmax},

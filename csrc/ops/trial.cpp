@@ -8,6 +8,7 @@
 #include <bit>
 #include <map>
 #include <mutex>
+#include <set>
 #include <unordered_map>
 #include <vector>
 
@@ -194,39 +195,96 @@ CallKind kind_of(const Op& op, at::ArrayRef<c10::IValue> stack,
 
 namespace {
 
-at::Tensor zeros_with_strides_of(const at::Tensor& t) {
-  at::Tensor z =
-      at::detail::empty_strided_cpu(t.sizes(), t.strides(), t.scalar_type());
+at::Tensor zeros_with(at::IntArrayRef sizes, at::IntArrayRef strides,
+                      at::ScalarType type) {
+  at::Tensor z = at::detail::empty_strided_cpu(sizes, strides, type);
   if (z.storage().nbytes())
     memset(z.mutable_data_ptr(), 0, z.storage().nbytes());
   return z;
 }
 
-// A few zeros in place of a large tensor. Equal sizes stay equal.
-at::Tensor few_zeros_like(const at::Tensor& t) {
-  constexpr int64_t kFew = 4;
-  std::vector<int64_t> sizes = t.sizes().vec();
-  for (int64_t& size : sizes) size = std::min(size, kFew);
-  at::Tensor z = at::detail::empty_cpu(sizes, t.scalar_type(), {}, {}, {}, {});
-  if (z.nbytes()) memset(z.mutable_data_ptr(), 0, z.nbytes());
-  return z;
-}
+// A smaller call of the same kind in the place of a large one. Sizes up to
+// kKept stay as they are; of the others, the smallest becomes 16, the next 24,
+// and so on, so that what was equal, smaller or larger still is, and halves are
+// whole.
+class Smaller {
+ public:
+  Smaller(const Op::Schema& schema, at::ArrayRef<c10::IValue> stack) {
+    for_each_tensor(schema, stack, [&](const at::Tensor& t, size_t) {
+      for (const int64_t size : t.sizes())
+        if (size > kKept) large_.insert(size);
+    });
+  }
 
-// The results of the call on zeros. `few`: small tensors take the place of
-// large ones; then tensors at one address become one tensor, which is all of an
-// overlap that is kept.
+  at::Tensor zeros_like(const at::Tensor& t) const {
+    at::DimVector sizes, room;
+    const bool dense = t.is_non_overlapping_and_dense();
+    for (int64_t dim = 0; dim < t.dim(); ++dim) {
+      sizes.push_back(of(t.size(dim)));
+      const bool expanded = t.stride(dim) == 0;
+      room.push_back(expanded ? 1 : sizes.back() + !dense);
+    }
+    at::DimVector strides =
+        dense_strides(room, stride_order(t.sizes(), t.strides()));
+    for (int64_t dim = 0; dim < t.dim(); ++dim)
+      if (t.stride(dim) == 0) strides[size_t(dim)] = 0;
+    return zeros_with(sizes, strides, t.scalar_type());
+  }
+
+  // Puts the same numbers for sizes into the other arguments. A number that is
+  // no tensor's size becomes kKept: kernels may not check it, and what is too
+  // small does not make them leave their tensors.
+  void rewrite(const Op::Schema& schema, torch::jit::Stack& stack) {
+    const auto replace = [&](int64_t n) {
+      rewritten_ = rewritten_ || n > kKept;
+      return of(n);
+    };
+    for (size_t i = 0; i < stack.size(); ++i) {
+      if (schema.kinds[i] == ArgKind::kInt && stack[i].isInt()) {
+        stack[i] = replace(stack[i].toInt());
+      } else if (stack[i].isIntList()) {
+        std::vector<int64_t> list = stack[i].toIntVector();
+        for (int64_t& n : list) n = replace(n);
+        stack[i] = std::move(list);
+      }
+    }
+  }
+
+  // Whether rewrite() has changed a number. Others may depend on it, such as a
+  // product of sizes, so the smaller call may be wrong where the large one is
+  // right.
+  bool rewritten() const { return rewritten_; }
+
+ private:
+  static constexpr int64_t kKept = 8;
+
+  int64_t of(int64_t n) const {
+    const auto at = large_.find(n);
+    if (at == large_.end()) return std::min(n, kKept);
+    return 2 * kKept + kKept * std::distance(large_.begin(), at);
+  }
+
+  std::set<int64_t> large_;
+  bool rewritten_ = false;
+};
+
+// The results of the call on zeros. With `smaller`, tensors at one address
+// become one tensor, which is all of an overlap that is kept.
 torch::jit::Stack results_on_zeros(const Op::Schema& schema,
                                    at::ArrayRef<c10::IValue> stack,
-                                   const Overlap& overlap, bool few = false) {
+                                   const Overlap& overlap,
+                                   Smaller* smaller = nullptr) {
   const KernelMode mode;
   StandIns related(StandIns::Memory::kZeros);
   std::map<std::pair<const void*, std::vector<int64_t>>, at::Tensor> same;
   const auto zeros_for = [&](const at::Tensor& t) {
     if (!is_npu(t)) return host_copy(t);
-    if (!overlap) return few ? few_zeros_like(t) : zeros_with_strides_of(t);
-    if (!few) return related.of(t);
+    if (!smaller)
+      return overlap ? related.of(t)
+                     : zeros_with(t.sizes(), t.strides(), t.scalar_type());
+    if (!overlap) return smaller->zeros_like(t);
     at::Tensor& z = same[{t.const_data_ptr(), t.sizes().vec()}];
-    if (!z.defined()) z = few_zeros_like(t);
+    if (!z.defined()) z = smaller->zeros_like(t);
     return z;
   };
   torch::jit::Stack zeros =
@@ -234,6 +292,7 @@ torch::jit::Stack results_on_zeros(const Op::Schema& schema,
                 {zeros_for, c10::Device(c10::kCPU),
                  schema.has_generator ? c10::IValue(seeded_generator({0, 0}))
                                       : c10::IValue()});
+  if (smaller) smaller->rewrite(schema, zeros);
   schema.handle.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU),
                                 &zeros);
   return zeros;
@@ -241,26 +300,34 @@ torch::jit::Stack results_on_zeros(const Op::Schema& schema,
 
 std::atomic<uint64_t> corrections_{0};
 
-// Runs the call on zeros and corrects `inferred`. With `few` it only finds out
-// whether the kernel accepts such arguments.
+// Runs the call on zeros, or a `smaller` one, and corrects `inferred`.
 Judgement run_on_zeros(const Op& op, at::ArrayRef<c10::IValue> stack,
-                       const Overlap& overlap, Inferred& inferred, bool few) {
+                       const Overlap& overlap, Inferred& inferred,
+                       Smaller* smaller = nullptr) {
   torch::jit::Stack zeros;
   try {
-    zeros = results_on_zeros(op.schema(), stack, overlap, few);
+    zeros = results_on_zeros(op.schema(), stack, overlap, smaller);
   } catch (const c10::NotImplementedError&) {
     return {Verdict::kRefuses, {}};
   } catch (const std::exception& e) {
     if (is_interrupt(e)) throw;
-    // Either the call is wrong, or zeros are (a singular matrix).
     const std::string_view text = e.what();
-    const bool no_kernel =
-        text.find("not implemented for") != std::string_view::npos;
-    return {no_kernel ? Verdict::kRefuses : Verdict::kUnknown, {}};
+    if (text.find("not implemented for") != std::string_view::npos)
+      return {Verdict::kRefuses, {}};
+    // Either the call is wrong, or zeros are (a singular matrix), or only the
+    // smaller call is; what was inferred for the large one has seen its sizes.
+    const bool only_smaller = smaller && smaller->rewritten();
+    return {only_smaller ? Verdict::kAgrees : Verdict::kUnknown, {}};
   }
   if (shares_kernels_code(op, stack)) return {Verdict::kAgrees, {}};
   std::optional<Inferred> actual = from_results(op, zeros);
   if (!actual) return {Verdict::kAgrees, {}};
+  if (smaller) {
+    Judgement judgement = judge_smaller(inferred, *actual);
+    if (judgement.verdict == Verdict::kAgrees && !judgement.orders.empty())
+      lay_out(inferred, judgement.orders);
+    return judgement;
+  }
   Judgement judgement = judge(inferred, *actual);
   if (judgement.verdict == Verdict::kDiffers && op.schema().shapes)
     // Relaxed: a count.
@@ -279,19 +346,19 @@ uint64_t shape_corrections() {
 Verdict try_on_zeros(const Op& op, at::ArrayRef<c10::IValue> stack,
                      const Overlap& overlap, Inferred& inferred) {
   const Op::Schema& schema = op.schema();
+  if (op.meta == Meta::kNone) return Verdict::kAgrees;
   if (schema.is_random && !schema.has_generator) return Verdict::kAgrees;
   // A third-party kernel may do more than compute, so it runs only when it is
   // called.
   if (is_third_party(op)) return Verdict::kAgrees;
   if (overlap.degree == Overlap::Degree::kUnusual) {
-    const Verdict verdict =
-        run_on_zeros(op, stack, overlap, inferred, /*few=*/false).verdict;
+    const Verdict verdict = run_on_zeros(op, stack, overlap, inferred).verdict;
     return verdict == Verdict::kDiffers ? Verdict::kAgrees : verdict;
   }
   int64_t elements = 0;
   for_each_tensor(schema, stack,
                   [&](const at::Tensor& t, size_t) { elements += t.numel(); });
-  const bool few = elements > kMaxElements;
+  const bool large = elements > kMaxElements;
   const CallKind kind = kind_of(op, stack, overlap);
   {
     std::lock_guard lock(known().mutex);
@@ -301,14 +368,17 @@ Verdict try_on_zeros(const Op& op, at::ArrayRef<c10::IValue> stack,
       if (judgement.verdict == Verdict::kAgrees && !judgement.orders.empty())
         lay_out(inferred, judgement.orders);
       // Where kernel and inference differ, every shape has to be tried anew.
-      if (judgement.verdict != Verdict::kDiffers || few)
+      if (judgement.verdict != Verdict::kDiffers || large)
         return judgement.verdict;
     }
   }
-  if (few && !shares_kernels_code(op, stack)) return Verdict::kUnknown;
-  Judgement judgement = run_on_zeros(op, stack, overlap, inferred, few);
+  std::optional<Smaller> smaller;
+  if (large) smaller.emplace(schema, stack);
+  Judgement judgement =
+      run_on_zeros(op, stack, overlap, inferred, smaller ? &*smaller : nullptr);
   const Verdict verdict = judgement.verdict;
-  if (verdict == Verdict::kUnknown) return verdict;
+  if (verdict == Verdict::kUnknown || (large && verdict == Verdict::kDiffers))
+    return Verdict::kUnknown;
   known().set(op, kind, std::move(judgement));
   return verdict == Verdict::kDiffers ? Verdict::kAgrees : verdict;
 }

@@ -293,7 +293,7 @@ static std::shared_ptr<const StreamError> cause_of(const Stream& failed) {
 // the text.
 void Stream::fail(int32_t code, const Task& task, uint64_t position,
                   const char* text) {
-  const bool known = code > NPU_OK && code <= NPU_OUT_OF_MEMORY;
+  const bool known = code > NPU_OK && code <= NPU_LINALG_ERROR;
   StreamError error{};
   error.code = known ? code : int32_t(NPU_ERROR);
   error.device = device_;

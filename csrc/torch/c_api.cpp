@@ -18,6 +18,7 @@ static_assert(int(NPU_STATUS_VALUE_ERROR) == NPU_VALUE_ERROR);
 static_assert(int(NPU_STATUS_TYPE_ERROR) == NPU_TYPE_ERROR);
 static_assert(int(NPU_STATUS_NOT_IMPLEMENTED) == NPU_NOT_IMPLEMENTED);
 static_assert(int(NPU_STATUS_OUT_OF_MEMORY) == NPU_OUT_OF_MEMORY);
+static_assert(int(NPU_STATUS_LINALG_ERROR) == NPU_LINALG_ERROR);
 static_assert(NPU_ERROR_TEXT == NPU_MAX_ERROR_TEXT);
 static_assert(int(NPU_BUFFER_READ) == NPU_READ);
 static_assert(int(NPU_BUFFER_WRITE) == NPU_WRITE);

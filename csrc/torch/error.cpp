@@ -28,6 +28,8 @@ ExceptionHook exception_hook = nullptr;
       TORCH_CHECK_NOT_IMPLEMENTED(false, text);
     case NPU_OUT_OF_MEMORY:
       TORCH_CHECK_WITH(OutOfMemoryError, false, text);
+    case NPU_LINALG_ERROR:
+      TORCH_CHECK_LINALG(false, text);
     default:
       TORCH_CHECK(false, text);
   }
@@ -98,6 +100,8 @@ int describe_exception(npu_failure& failure) noexcept {
     return fill(failure, NPU_VALUE_ERROR, e.what_without_backtrace());
   } catch (const c10::TypeError& e) {
     return fill(failure, NPU_TYPE_ERROR, e.what_without_backtrace());
+  } catch (const c10::LinAlgError& e) {
+    return fill(failure, NPU_LINALG_ERROR, e.what_without_backtrace());
   } catch (const c10::NotImplementedError& e) {
     return fill(failure, NPU_NOT_IMPLEMENTED, e.what_without_backtrace());
   } catch (const c10::Error& e) {

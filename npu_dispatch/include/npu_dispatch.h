@@ -29,7 +29,8 @@ enum npu_status {
   NPU_STATUS_VALUE_ERROR = 3,     /* also a ValueError */
   NPU_STATUS_TYPE_ERROR = 4,      /* also a TypeError */
   NPU_STATUS_NOT_IMPLEMENTED = 5, /* also a NotImplementedError */
-  NPU_STATUS_OUT_OF_MEMORY = 6    /* also a torch.OutOfMemoryError */
+  NPU_STATUS_OUT_OF_MEMORY = 6,   /* also a torch.OutOfMemoryError */
+  NPU_STATUS_LINALG_ERROR = 7     /* also a torch.linalg.LinAlgError */
 };
 
 /* A stream: torch.npu.Stream.npu_stream in Python. */

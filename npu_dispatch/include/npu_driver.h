@@ -29,6 +29,7 @@ enum npu_code {
   NPU_TYPE_ERROR = 4,       // TypeError
   NPU_NOT_IMPLEMENTED = 5,  // NotImplementedError
   NPU_OUT_OF_MEMORY = 6,    // torch.OutOfMemoryError
+  NPU_LINALG_ERROR = 7,     // torch.linalg.LinAlgError
 };
 
 // What submit() returns, beside the above, when the queue has no room.

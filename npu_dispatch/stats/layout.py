@@ -52,7 +52,7 @@ ERROR_CODES = (
     "type_error",
     "not_implemented",
     "out_of_memory",
-    "unknown",
+    "linalg_error",
 )
 # The time histograms count one task in so many, and those of depths one in four
 # times as many.

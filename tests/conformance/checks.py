@@ -41,6 +41,7 @@ from tests.conformance.compare import (
 )
 from tests.conformance.copies import tensors_in
 from tests.conformance.layouts import NAMES, lay_out
+from tests.conformance.wrong import same_error, wrong_samples
 
 VARIANTS = (
     "fwd", "inplace", "out", "bwd", "again", "noncontig", "layouts", "wrong_calls",
@@ -67,7 +68,7 @@ class Options:
     dtypes: tuple[str, ...] = ("float32",)
     backward_dtypes: tuple[str, ...] = ("float32",)
     layout_dtypes: tuple[str, ...] = ("float32",)
-    variants: tuple[str, ...] = VARIANTS[:-1]
+    variants: tuple[str, ...] = VARIANTS
     samples: int = 3
     # Samples with larger tensors are left out.
     max_numel: int = 2_000_000
@@ -121,7 +122,7 @@ class Checker:
             dtype = getattr(torch, name)
             if dtype in op.dtypes:
                 dtypes[name] = self._dtype(op, dtype).as_json()
-        if "wrong_calls" in self.options.variants and op.error_inputs_func:
+        if "wrong_calls" in self.options.variants:
             dtypes["any"] = self._wrong_calls(op).as_json()
         seconds = round(time.perf_counter() - start, 3)
         return {"name": op.full_name, "dtypes": dtypes, "seconds": seconds}
@@ -152,13 +153,21 @@ class Checker:
         return record
 
     def _wrong_calls(self, op: OpInfo) -> Record:
-        """Check the calls that OpInfo knows to be wrong."""
+        """Check calls that cpu refuses, after right ones of the same kinds."""
         record = Record()
-        self.progress("wrong calls")
-        for wrong in op.error_inputs("cpu"):
-            if isinstance(wrong.sample_input, SampleInput):
-                call = self._call(op, wrong.sample_input)
-                self._agree(op, call, "wrong_calls", record)
+        dtypes = [getattr(torch, name) for name in self.options.dtypes]
+        dtypes = [d for d in dtypes if d in op.dtypes]
+        chosen = zlib.crc32(f"{self.options.seed} {op.full_name}".encode())
+        right = []
+        if dtypes:
+            dtype = dtypes[chosen % len(dtypes)]
+            right = self._samples(op, dtype, False, record)
+        for sample in right * 2:
+            attempt(self._call(op, sample), self.device)
+        _wait(self.device)
+        for wrong in wrong_samples(op, right):
+            self.progress(f"wrong calls: {' '.join(wrong.summary().split())[:300]}")
+            self._agree(op, self._call(op, wrong), "wrong_calls", record)
         return record
 
     def _samples(
@@ -277,7 +286,9 @@ class Checker:
         late = _wait(self.device)
         failure = failure or late
         if raised is not None:
-            record.add(variant, *_same_error(raised, failure, note))
+            wrong = same_error(op.full_name, call, raised, failure)
+            text = f"{note}{wrong} of {_told(call)}" if wrong else ""
+            record.add(variant, "fail" if wrong else "raises", text)
             return None
         assert expected is not None
         self._judge(op, call, got, failure, expected, variant, record, note)
@@ -373,20 +384,6 @@ def _wait(device: torch.device) -> Exception | None:
         torch.get_device_module(device).reset_device()
         return error
     return None
-
-
-def _same_error(
-    raised: Exception, failure: Exception | None, note: str
-) -> tuple[str, str]:
-    """Return the outcome of a call that fails on cpu.
-
-    What only the kernel can know is a DeviceError that is of cpu's kind, too.
-    """
-    late = isinstance(failure, torch.AcceleratorError)
-    if type(failure) is type(raised) or (late and isinstance(failure, type(raised))):
-        return "raises", ""
-    got = f"{type(failure).__name__} ({failure})" if failure else "no error"
-    return "fail", f"{note}{got} instead of cpu's {type(raised).__name__}: {raised}"
 
 
 def _agrees_with_itself(call: Call, expected: Done) -> bool:

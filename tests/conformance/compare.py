@@ -140,13 +140,15 @@ def compare_aliases(
 
 
 def _aliases(results: Any, inputs: list[Tensor]) -> list[int | None]:
-    """Return for each result the first input with its storage."""
+    """Return for each result with elements the first input with its storage."""
     storages = [
         t.untyped_storage()._cdata if t.layout == torch.strided else 0 for t in inputs
     ]
     found: list[int | None] = []
     for result in tensors_in(results):
-        own = result.untyped_storage()._cdata if result.layout == torch.strided else -1
+        own = -1
+        if result.layout == torch.strided and result.numel():
+            own = result.untyped_storage()._cdata
         found.append(storages.index(own) if own in storages else None)
     return found
 

@@ -26,7 +26,7 @@ from tests.conformance.selection import FIXED_THIRD
 ROOT = Path(__file__).resolve().parents[2]
 ALL_DTYPES = "float32,float64,int64,bool,bfloat16,float16,complex64"
 BACKWARD_DTYPES = "float32,float64,bfloat16,float16,complex64"
-VARIANTS = "fwd,inplace,out,bwd,again,noncontig,layouts"
+VARIANTS = "fwd,inplace,out,bwd,again,noncontig,layouts,wrong_calls"
 NEEDED = ("expecttest", "numpy", "scipy")
 
 
@@ -43,7 +43,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     add("--dtypes", default=ALL_DTYPES)
     add("--backward-dtypes", default=BACKWARD_DTYPES)
     add("--layout-dtypes", default="float32")
-    add("--variants", default=VARIANTS, help="and, not by default: wrong_calls")
+    add("--variants", default=VARIANTS, help="what to compare of each operator")
     add("--samples", type=int, default=3, help="for each operator and dtype")
     add("--strict", action="store_true", help="strides, and broadcasts in place, too")
     add("--device", default="npu")

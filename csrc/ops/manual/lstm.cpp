@@ -14,6 +14,7 @@
 #include "csrc/ops/boxed.h"
 #include "csrc/ops/frame.h"
 #include "csrc/ops/result_memory.h"
+#include "csrc/ops/shape_arguments.h"
 #include "csrc/torch/kernel_threads.h"
 #include "csrc/torch/tensor.h"
 
@@ -134,9 +135,29 @@ void run_layer_backward(Frame& frame) {
   run_boxed(frame);
 }
 
-// Meta::kNone, since only the kernel knows the size of its workspace.
+// Arguments 0, 1, 2, 5, 6: input, weights, state; 8 batch_sizes, 9 mode,
+// 10 hidden_size, 15 train. Where it trains, only the kernel knows the size of
+// the workspace for backward.
+bool layer_without_workspace(Arguments a, Shapes& results) {
+  const Tensor &input = tensor(a[0]), &state = tensor(a[5]);
+  const int64_t size = a[10].toInt();
+  if (a[15].toBool() || a[9].toInt() != kLstm || a[8].toListRef().size() ||
+      input.dim() != 3 || input.numel() == 0 ||
+      input.scalar_type() != at::kFloat ||
+      state.sizes() != at::IntArrayRef({input.size(1), size}) ||
+      tensor(a[6]).sizes() != state.sizes() ||
+      tensor(a[1]).sizes() != at::IntArrayRef({4 * size, input.size(2)}) ||
+      tensor(a[2]).sizes() != at::IntArrayRef({4 * size, size}))
+    return false;
+  results.add_contiguous({input.size(0), input.size(1), size}, at::kFloat);
+  for (int i = 0; i < 2; ++i) results.add_contiguous(state.sizes(), at::kFloat);
+  results.add_undefined();
+  return true;
+}
+
 const Op kLayer("aten::mkldnn_rnn_layer", "", &run_layer,
-                ScalarValues::kDoNotDecide, Meta::kNone);
+                ScalarValues::kDoNotDecide, Meta::kNone,
+                &layer_without_workspace);
 const Op kLayerBackward("aten::mkldnn_rnn_layer_backward", "",
                         &run_layer_backward, ScalarValues::kDoNotDecide,
                         Meta::kNone);

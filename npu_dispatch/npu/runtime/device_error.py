@@ -24,6 +24,7 @@ from npu_dispatch.npu.runtime.codes import ACL_FAILED, coded
 __all__ = [
     "DeviceError",
     "DeviceIndexError",
+    "DeviceLinAlgError",
     "DeviceNotImplementedError",
     "DeviceOutOfMemoryError",
     "DeviceTypeError",
@@ -84,6 +85,10 @@ class DeviceOutOfMemoryError(DeviceError, torch.OutOfMemoryError):
     """A kernel found no memory for its scratch space."""
 
 
+class DeviceLinAlgError(DeviceError, torch.linalg.LinAlgError):  # type: ignore[misc, name-defined]
+    """A matrix of which the result cannot be computed, found on the device."""
+
+
 # The classes by npu_code, which is in csrc/driver/driver.h.
 _CLASSES: dict[int, type[DeviceError]] = {
     2: DeviceIndexError,
@@ -91,6 +96,7 @@ _CLASSES: dict[int, type[DeviceError]] = {
     4: DeviceTypeError,
     5: DeviceNotImplementedError,
     6: DeviceOutOfMemoryError,
+    7: DeviceLinAlgError,
 }
 
 

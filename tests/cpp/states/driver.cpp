@@ -12,7 +12,7 @@ namespace {
 
 constexpr size_t kRoom = 1000;
 // What is no npu_code. NPU_BUSY is a code of submit() alone.
-constexpr int kUnknown[] = {-32, INT_MIN, NPU_OUT_OF_MEMORY + 1, kErrorCodes,
+constexpr int kUnknown[] = {-32, INT_MIN, NPU_LINALG_ERROR + 1, kErrorCodes,
                             INT_MAX};
 
 std::string says(int unknown) {
@@ -76,7 +76,7 @@ void driver_is_busy_until_a_stop(Cell& cell) {
 
 void driver_refuses_with_a_known_code(Cell& cell) {
   cell.behind_a_kernel = true;
-  for (int code = NPU_ERROR; code <= NPU_OUT_OF_MEMORY; ++code)
+  for (int code = NPU_ERROR; code <= NPU_LINALG_ERROR; ++code)
     refuse(cell, code, code, "refused");
 }
 
@@ -112,7 +112,7 @@ void driver_never_reports_the_end(Cell& cell) {
 }
 
 void work_fails_with_a_known_code(Cell& cell) {
-  for (int code = NPU_ERROR; code <= NPU_OUT_OF_MEMORY; ++code) {
+  for (int code = NPU_ERROR; code <= NPU_LINALG_ERROR; ++code) {
     cell.code = code;
     const Device device;
     cell.start();

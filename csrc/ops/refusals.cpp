@@ -1,0 +1,178 @@
+#include "csrc/ops/refusals.h"
+
+#include <ATen/ExpandUtils.h>
+
+#include <algorithm>
+#include <optional>
+#include <vector>
+
+#include "csrc/ops/shape_arguments.h"
+
+namespace npu {
+namespace {
+
+using at::Tensor;
+
+// self, mat1, mat2
+bool addmm(Arguments a) {
+  const Tensor &m1 = tensor(a[1]), &m2 = tensor(a[2]);
+  return m1.dim() == 2 && m2.dim() == 2 &&
+         !at::is_expandable_to(tensor(a[0]).sizes(), {m1.size(0), m2.size(1)});
+}
+
+// self, mat, vec
+bool addmv(Arguments a) {
+  return tensor(a[1]).dim() == 2 &&
+         !at::is_expandable_to(tensor(a[0]).sizes(), {tensor(a[1]).size(0)});
+}
+
+// input, weight, bias, stride, padding, dilation, transposed, output_padding,
+// groups
+bool convolution(Arguments a) {
+  const Tensor &input = tensor(a[0]), &weight = tensor(a[1]);
+  const int64_t groups = a[8].toInt();
+  if (input.dim() < 3 || weight.dim() != input.dim() || groups <= 0)
+    return false;
+  const bool transposed = a[6].toBool();
+  const int64_t channels = weight.size(1) * groups;
+  return weight.size(0) % groups ||
+         input.size(1) != (transposed ? weight.size(0) : channels) ||
+         !has_sizes(a[2], {transposed ? channels : weight.size(0)});
+}
+
+// The sizes of what is selected. A mask selects a number of elements that only
+// the device knows.
+struct Indexed {
+  static constexpr int64_t kUnknown = -1;
+  std::vector<int64_t> sizes;
+  bool refused = false;
+};
+
+Indexed indexed(const Tensor& self, c10::ArrayRef<c10::IValue> indices) {
+  std::vector<int64_t> common;  // of the indices
+  std::vector<int64_t> kept;
+  bool masked = false, apart = false, refused = false;
+  std::optional<size_t> place;  // of `common` among those that are kept
+  int64_t dim = 0;
+  for (const c10::IValue& value : indices) {
+    const Tensor* const index = opt_tensor(value);
+    if (!index) {
+      if (dim >= self.dim()) return {{}, true};
+      kept.push_back(self.size(dim++));
+      continue;
+    }
+    apart = apart || (place && *place != kept.size());
+    if (!place) place = kept.size();
+    if (index->scalar_type() == at::kBool ||
+        index->scalar_type() == at::kByte) {
+      masked = true;
+      refused = refused || index->dim() == 0;  // by an assertion of torch
+      for (const int64_t size : index->sizes())
+        if (dim >= self.dim() || self.size(dim++) != size) refused = true;
+    } else {
+      if (dim++ >= self.dim()) return {{}, true};
+      const at::IntArrayRef sizes = index->sizes();
+      for (size_t i = 0; i < sizes.size(); ++i) {
+        if (i >= common.size()) common.insert(common.begin(), 1);
+        const int64_t size = sizes[sizes.size() - 1 - i];
+        int64_t& so_far = common[common.size() - 1 - i];
+        refused = refused || (size != 1 && so_far != 1 && size != so_far);
+        if (size != 1) so_far = size;
+      }
+    }
+  }
+  for (; dim < self.dim(); ++dim) kept.push_back(self.size(dim));
+  if (masked) {
+    if (common.empty()) common.push_back(1);
+    if (common.back() == 1) common.back() = Indexed::kUnknown;
+  }
+  const size_t at = apart ? 0 : place.value_or(0);
+  kept.insert(kept.begin() + int64_t(at), common.begin(), common.end());
+  return {std::move(kept), refused};
+}
+
+// self, indices, values
+bool index_put(Arguments a) {
+  const Indexed to = indexed(tensor(a[0]), a[1].toListRef());
+  const at::IntArrayRef values = tensor(a[2]).sizes();
+  if (to.refused || values.size() > to.sizes.size()) return true;
+  return !std::equal(values.rbegin(), values.rend(), to.sizes.rbegin(),
+                     [](int64_t value, int64_t size) {
+                       return value == 1 || value == size ||
+                              size == Indexed::kUnknown;
+                     });
+}
+
+// query, key, value, dropout
+bool flash_attention(Arguments a) { return a[3].toDouble() > 0; }
+
+// self, dim, index, source
+bool index_rows(Arguments a) {
+  const Tensor &self = tensor(a[0]), &source = tensor(a[3]);
+  const int64_t dims = std::max<int64_t>(source.dim(), 1);
+  const int64_t dim = a[1].toInt() < 0 ? a[1].toInt() + dims : a[1].toInt();
+  if (dim < 0 || dim >= dims || self.dim() != source.dim()) return true;
+  for (int64_t d = 0; d < source.dim(); ++d)
+    if (d != dim && self.size(d) != source.size(d)) return true;
+  return tensor(a[2]).numel() != (source.dim() ? source.size(dim) : 1);
+}
+
+// self, num_samples, replacement
+bool multinomial(Arguments a) {
+  const Tensor& self = tensor(a[0]);
+  constexpr int64_t kMost = 1 << 24;  // categories
+  return self.dim() > 0 && (self.size(-1) > kMost ||
+                            (!a[2].toBool() && a[1].toInt() > self.size(-1)));
+}
+
+// self, target
+bool nll_loss2d(Arguments a) {
+  const Tensor &self = tensor(a[0]), &target = tensor(a[1]);
+  return self.dim() == 4 && target.dim() == 3 &&
+         (self.size(0) != target.size(0) ||
+          self.sizes().slice(2) != target.sizes().slice(1));
+}
+
+// self, tau, other, left
+bool ormqr(Arguments a) {
+  const Tensor &self = tensor(a[0]), &tau = tensor(a[1]), &other = tensor(a[2]);
+  if (self.dim() < 2 || tau.dim() < 1 || other.dim() < 2) return false;
+  const int64_t side = other.size(a[3].toBool() ? -2 : -1);
+  return self.size(-2) != side || tau.size(-1) > side ||
+         tau.size(-1) != std::min(side, self.size(-1));
+}
+
+// self, index, source
+bool put(Arguments a) { return tensor(a[1]).numel() != tensor(a[2]).numel(); }
+
+struct Named {
+  std::string_view name;  // without what tells apart the forms of an operator
+  Refusal refusal;
+};
+constexpr Named kRefusals[] = {
+    {"aten::_index_put_impl", index_put},
+    {"aten::_scaled_dot_product_flash_attention_for_cpu", flash_attention},
+    {"aten::_unsafe_index_put", index_put},
+    {"aten::addmm", addmm},
+    {"aten::addmv", addmv},
+    {"aten::convolution", convolution},
+    {"aten::index_add", index_rows},
+    {"aten::index_put", index_put},
+    {"aten::index_reduce", index_rows},
+    {"aten::multinomial", multinomial},
+    {"aten::nll_loss2d_forward", nll_loss2d},
+    {"aten::ormqr", ormqr},
+    {"aten::put", put},
+};
+
+}  // namespace
+
+Refusal refusal_of(std::string_view name) {
+  name = name.substr(0, name.find('.'));
+  if (name.ends_with('_')) name.remove_suffix(1);
+  for (const Named& each : kRefusals)
+    if (each.name == name) return each.refusal;
+  return nullptr;
+}
+
+}  // namespace npu
