@@ -41,6 +41,9 @@ Judgement judge_smaller(const Inferred& inferred, const Inferred& smaller) {
   const auto resize = [](at::DimVector& sizes, at::DimVector& strides,
                          const at::DimVector& to) {
     if (sizes.size() != to.size()) return;
+    // No size follows from the others so that only one of them is none.
+    for (size_t i = 0; i < sizes.size(); ++i)
+      if ((sizes[i] == 0) != (to[i] == 0)) return;
     strides = dense_strides(to, stride_order(sizes, strides));
     sizes = to;
   };

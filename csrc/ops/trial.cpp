@@ -315,8 +315,9 @@ Judgement run_on_zeros(const Op& op, at::ArrayRef<c10::IValue> stack,
     if (text.find("not implemented for") != std::string_view::npos)
       return {Verdict::kRefuses, {}};
     // Either the call is wrong, or zeros are (a singular matrix), or only the
-    // smaller call is; what was inferred for the large one has seen its sizes.
-    const bool only_smaller = smaller && smaller->rewritten();
+    // smaller call is; the shape function has seen the large one.
+    const bool only_smaller =
+        smaller && smaller->rewritten() && op.schema().shapes;
     return {only_smaller ? Verdict::kAgrees : Verdict::kUnknown, {}};
   }
   if (shares_kernels_code(op, stack)) return {Verdict::kAgrees, {}};
