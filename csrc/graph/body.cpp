@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include <algorithm>
 #include <mutex>
 
 #include "csrc/base/clock.h"
@@ -111,6 +112,24 @@ void Body::announce(Stream& stream) {
   o->replays(stream, calls.data(), calls.size(), captured);
 }
 
+// Lanes of a replay that has failed may still run: the first one has not waited
+// for them. False: `failed` has failed.
+bool Body::wait_for_torn(Stream& first, Stream*& failed) {
+  // Relaxed: whoever cleared the error of the lane's stream has seen it.
+  const auto has_failed = [&](const Lane& lane) {
+    return replays_ && lane.failed.load(std::memory_order_relaxed) == replays_;
+  };
+  if (std::none_of(lanes.begin(), lanes.end(), has_failed)) return true;
+  for (size_t i = 1; i < lanes.size(); ++i) {
+    Stream& other = stream_of(i, first);
+    failed = &other;
+    if (other.failed()) return false;
+    failed = &first;
+    if (!first.wait_for(other, other.tail())) return false;
+  }
+  return true;
+}
+
 bool Body::submit(Stream& stream, Stream*& failed) {
   for (size_t i = 0; i < lanes.size(); ++i)
     if (stream_of(i, stream).sink())
@@ -130,6 +149,7 @@ bool Body::submit(Stream& stream, Stream*& failed) {
   if (last_stream_ && last_stream_ != &stream &&
       !stream.wait_for(*last_stream_, last_number_))
     return false;
+  if (!wait_for_torn(stream, failed)) return false;
   announce(stream);
   Draws local[4];
   std::vector<Draws> many;

@@ -104,6 +104,7 @@ class Body final : public Program {
   bool open_lanes(Stream& stream, std::vector<Submission>& lanes,
                   Stream*& failed);
   Stream& stream_of(size_t lane, Stream& first);
+  bool wait_for_torn(Stream& first, Stream*& failed);
   int run_node(Node& node, const DeviceQueue& queue, RunAhead& ahead,
                const uint64_t* draws, StreamProfile* profile,
                npu_failure& failure);

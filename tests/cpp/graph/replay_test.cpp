@@ -265,6 +265,45 @@ TEST(Graph, AnEarlierFailureDoesNotEndALaterWaitWithinAReplay) {
   EXPECT_EQ(got.size(), 1);
 }
 
+// The replay's first stream has failed before it waited for the other one,
+// which still runs its part.
+TEST(Graph, AReplayWaitsForWhatStillRunsOfOneThatFailed) {
+  std::vector<uint64_t> got;
+  check::Gate gate;
+  std::atomic<int> code{NPU_INDEX_ERROR};
+  static constexpr npu_kernel kMaybe{
+      [](const npu_kernel*, const uint64_t* words, npu_failure* failure) {
+        failure->text[0] = 0;
+        return reinterpret_cast<std::atomic<int>*>(words[0])->load();
+      },
+      "test::maybe", nullptr, 0};
+  Stream &a = side_stream(), &b = side_stream();
+  Graph graph;
+  graph.capture_begin(a, 0, CaptureMode::kGlobal);
+  join(a, b);
+  submit(b, check::kGate, {word(&gate)});
+  submit(a, kMaybe, {word(&code)});
+  join(b, a);
+  submit(a, kAppend, {word(&got), 1});
+  graph.capture_end(a);
+  EXPECT_TRUE(replay(graph, a));
+  gate.wait_until_entered();
+  wait(a);
+  EXPECT_TRUE(a.failed() && !b.failed());
+  a.clear_error();
+  code = NPU_OK;
+
+  const uint64_t before = a.tail();
+  EXPECT_TRUE(replay(graph, a));
+  EXPECT_EQ(a.tail(), before + 2);  // a wait for b, and the replay
+  gate.open();
+  wait(a);
+  wait(b);
+
+  EXPECT_TRUE(!a.failed() && !b.failed());
+  EXPECT_EQ(got.size(), 1);
+}
+
 TEST(Graph, ADroppedReplayLetsTheOtherStreamGoOn) {
   std::vector<uint64_t> got;
   Stream &a = side_stream(), &b = side_stream();
