@@ -204,9 +204,10 @@ at::Tensor zeros_with(at::IntArrayRef sizes, at::IntArrayRef strides,
 }
 
 // A smaller call of the same kind in the place of a large one. Sizes up to
-// kKept stay as they are; of the others, the smallest becomes 16, the next 24,
-// and so on, so that what was equal, smaller or larger still is, and halves are
-// whole.
+// kKept stay as they are; of the others, the smallest becomes kKept and a step,
+// the next kKept and two steps, and so on: what was equal, smaller or larger
+// still is. The step is as large as it can be, since kernels may want halves or
+// quarters; no size grows.
 class Smaller {
  public:
   Smaller(const Op::Schema& schema, at::ArrayRef<c10::IValue> stack) {
@@ -214,6 +215,7 @@ class Smaller {
       for (const int64_t size : t.sizes())
         if (size > kKept) large_.insert(size);
     });
+    while (step_ > 1 && !suits(schema, stack)) step_ /= 2;
   }
 
   at::Tensor zeros_like(const at::Tensor& t) const {
@@ -261,10 +263,23 @@ class Smaller {
   int64_t of(int64_t n) const {
     const auto at = large_.find(n);
     if (at == large_.end()) return std::min(n, kKept);
-    return 2 * kKept + kKept * std::distance(large_.begin(), at);
+    return kKept + step_ * (1 + std::distance(large_.begin(), at));
+  }
+
+  bool suits(const Op::Schema& schema, at::ArrayRef<c10::IValue> stack) const {
+    for (const int64_t size : large_)
+      if (of(size) > size) return false;
+    int64_t elements = 0;
+    for_each_tensor(schema, stack, [&](const at::Tensor& t, size_t) {
+      int64_t own = 1;
+      for (const int64_t size : t.sizes()) own *= of(size);
+      elements += own;
+    });
+    return elements <= kMaxElements;
   }
 
   std::set<int64_t> large_;
+  int64_t step_ = kKept;
   bool rewritten_ = false;
 };
 

@@ -188,5 +188,26 @@ print("none waited")
 """
 
 
+# Of many different sizes, each only a little larger than another one.
+CROWDED_SIZES = """
+import resource, torch
+
+x = torch.ones(20, 21, 22, 23, 24, device="npu", dtype=torch.float16)
+grid = torch.zeros(20, 12, 11, 10, 3, device="npu", dtype=torch.float16)
+torch.npu.synchronize()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+torch.grid_sampler_3d(x, grid, 0, 0, False)
+torch.flip(x, [0])
+torch.npu.synchronize()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+def test_the_smaller_call_that_is_tried_is_smaller(fresh_python):
+    grown_kb = int(fresh_python(CROWDED_SIZES).stdout)
+
+    assert grown_kb < 64 * 1024  # The results have 10 MB, the tensors of the trial 1.
+
+
 def test_the_first_large_call_of_a_kind_does_not_wait(fresh_python):
     assert fresh_python(FIRST_LARGE_CALLS).stdout.strip() == "none waited"
