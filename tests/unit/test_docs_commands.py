@@ -131,6 +131,8 @@ class Reader:
         background = text.endswith("&")
         env, argv = self._as_python(text.rstrip("& "))
         if background:
+            if "serve" in argv and not self._started:
+                self.someone_trains()  # The page asks the service about somebody.
             self.start(*argv)
             return
         asked = STATUS.search(command.aside)
