@@ -77,6 +77,7 @@ add_library(npu_torch OBJECT
   ops/boxed.cpp
   ops/cold.cpp
   ops/elementwise.cpp
+  ops/family.cpp
   ops/frame.cpp
   ops/frame_build.cpp
   ops/graph_kernels.cpp
@@ -86,6 +87,7 @@ add_library(npu_torch OBJECT
   ops/kernel_size.cpp
   ops/shared_products.cpp
   ops/infer.cpp
+  ops/identity.cpp
   ops/judgement.cpp
   ops/key.cpp
   ops/launch.cpp
@@ -168,7 +170,7 @@ npu_compile_together(npu_torch by_hand
   ops/manual/rnn.cpp ops/manual/shallow_copy.cpp ops/manual/windows.cpp
   ops/manual/sync_batch_norm.cpp ops/manual/touches_memory.cpp)
 npu_compile_together(npu_torch first_calls
-  ops/cold.cpp ops/infer.cpp ops/judgement.cpp ops/overlap.cpp
+  ops/cold.cpp ops/identity.cpp ops/infer.cpp ops/judgement.cpp ops/overlap.cpp
   ops/stand_ins.cpp ops/stride_order.cpp ops/sync_call.cpp ops/trial.cpp
   ops/unmarked_writes.cpp)
 

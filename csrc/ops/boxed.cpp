@@ -63,10 +63,10 @@ void add(Key& key, ArgKind kind, const c10::IValue& value) {
       return key.add(at::ArrayRef<double>(value.toDoubleVector()));
     case ArgKind::kBools: {
       const auto list = value.toBoolList();
-      std::array<bool, 8> bits{};
-      if (list.size() > bits.size()) break;
-      std::copy(list.begin(), list.end(), bits.begin());
-      return key.add(bits);
+      if (list.size() > Key::kFlagsBit) break;
+      uint64_t bits = 0;
+      for (size_t i = 0; i < list.size(); ++i) bits |= uint64_t(list[i]) << i;
+      return key.add_flags(bits, list.size());
     }
     case ArgKind::kString:
       return key.add(value.toStringView());
@@ -172,20 +172,19 @@ const Op& op_of(const c10::OperatorHandle& handle) {
 }
 
 c10::IValue unbox(const Arg& arg, ArgKind kind) {
+  if (arg.tag == Tag::kNone || arg.tag == Tag::kUndefined) return {};
   switch (kind) {
     case ArgKind::kTensor:
-      return arg.tag == Tag::kUndefined ? c10::IValue() : arg.tensor;
+      return arg.tensor;
     case ArgKind::kTensorList:
-      return arg.tag == Tag::kList ? c10::IValue(arg.tensors) : c10::IValue();
+      return arg.tensors;
     case ArgKind::kOptionalTensorList:
-      return arg.tag == Tag::kList ? c10::IValue(arg.optional_tensors)
-                                   : c10::IValue();
+      return arg.optional_tensors;
     case ArgKind::kScalar:
-      return arg.tag == Tag::kScalar ? c10::IValue(arg.scalar) : c10::IValue();
+      return arg.scalar;
     case ArgKind::kFloat:
-      return arg.tag == Tag::kFloat ? c10::IValue(arg.real) : c10::IValue();
+      return arg.real;
     case ArgKind::kScalarList: {
-      if (arg.tag != Tag::kList) return {};
       c10::impl::GenericList list(c10::NumberType::get());
       for (const at::Scalar& s : arg.scalars) list.push_back(s);
       return list;
@@ -193,11 +192,25 @@ c10::IValue unbox(const Arg& arg, ArgKind kind) {
     case ArgKind::kGenerator:
       return arg.generator;
     case ArgKind::kDevice:
-      return arg.constant.isNone() ? arg.constant
-                                   : c10::IValue(c10::Device(c10::kCPU));
-    default:
-      return arg.constant;
+      return c10::Device(c10::kCPU);
+    case ArgKind::kBool:
+      return arg.integer != 0;
+    case ArgKind::kInts:
+      return arg.ints;
+    case ArgKind::kFloats:
+      return arg.reals;
+    case ArgKind::kBools: {
+      c10::List<bool> list;
+      for (const int64_t flag : arg.ints) list.push_back(flag != 0);
+      return list;
+    }
+    case ArgKind::kString:
+      return arg.text;
+    case ArgKind::kInt:
+    case ArgKind::kOther:  // an enumerator
+      return arg.integer;
   }
+  return {};
 }
 
 // Calls `call` with a stack that holds the operator's arguments and nothing

@@ -200,12 +200,15 @@ bool resizes_unusually(const Op::Schema& schema, const torch::jit::Stack& stack,
   return false;
 }
 
-void resize_written(const torch::jit::Stack& stack, const Inferred& found) {
+bool resize_written(const torch::jit::Stack& stack, const Inferred& found) {
+  bool resized = false;
   for (const Written& w : found.written) {
     const at::Tensor& t = stack[w.argument].toTensor();
     if (t.sizes() == at::IntArrayRef(w.sizes)) continue;
     resize_tensor(t, w.sizes, w.strides);
+    resized = true;
   }
+  return resized;
 }
 
 // Launches an encoded call whose results are known.
@@ -225,13 +228,11 @@ void launch_new(Stream& stream, const Op& op, KeyScope& scope,
   launch_by(stream, *plan, op, scope.key, stack);
 }
 
-// Launches a call whose kind was called before and whose results follow from
-// its sizes. False, with nothing done, where it is no such call.
-bool launch_by_sizes(Stream& stream, const Op& op, torch::jit::Stack& stack) {
-  KeyScope scope;
-  encode(scope.key, op, stack);
-  if (!scope.key.ordinary) return false;
-  auto family = plan_table(stream).known_family(scope.key);
+// Launches a call of a known identity whose results follow from its sizes.
+// False, with nothing done, where it is no such call.
+bool launch_by_sizes(Stream& stream, const Op& op, const Identity& identity,
+                     KeyScope& scope, torch::jit::Stack& stack) {
+  auto family = known_family(stream, identity.words());
   if (!family) return false;
   auto outs = elementwise_results(op, stack, family->outs);
   if (!outs) return false;
@@ -261,9 +262,14 @@ void call_waiting_and_learn(const Op& op, torch::jit::Stack& stack) {
   warnings.runs();
   if (!found || overlap.degree == Overlap::Degree::kUnusual)
     return call_sync(op, stack, stream);
-  const CallKind kind = kind_of(op, stack, overlap);
+  std::optional<Identity> identity;
+  {
+    KeyScope scope;
+    encode(scope.key, op, stack);
+    if (scope.key.ordinary) identity.emplace(scope.key.key.all());
+  }
   call_sync(op, stack, stream);
-  learn(op, kind, *found, from_results(op, stack));
+  if (identity) learn(*identity, *found, from_results(op, stack));
 }
 
 namespace {
@@ -287,9 +293,18 @@ void call_unknown(const Op& op, torch::jit::Stack& stack) {
   if (writes_to_host(schema, stack)) return call_sync(op, stack, stream);
 
   const Overlap overlap = overlap_of(op, stack);
-  if (op.meta == Meta::kElementWise && !overlap &&
-      launch_by_sizes(stream, op, stack))
-    return;
+  std::optional<Identity> identity;
+  {
+    KeyScope scope;
+    encode(scope.key, op, stack);
+    if (scope.key.ordinary) {
+      identity.emplace(scope.key.key.all());
+      if (op.meta == Meta::kElementWise && !overlap &&
+          launch_by_sizes(stream, op, *identity, scope, stack))
+        return;
+    }
+  }
+  if (!identity) return call_sync(op, stack, stream);
   FirstCallWarnings warnings;
   std::optional<Inferred> found = infer(op, stack, overlap);
   warnings.again();
@@ -298,27 +313,25 @@ void call_unknown(const Op& op, torch::jit::Stack& stack) {
     call_sync(op, stack, stream);
     return tell_that_it_waits(op);
   }
-  const Verdict verdict = try_on_zeros(op, stack, overlap, *found);
+  const Verdict verdict = try_on_zeros(op, stack, *identity, overlap, *found);
   warnings.runs();
   if (verdict == Verdict::kUnknown) {
-    const CallKind kind = kind_of(op, stack, overlap);
     call_sync(op, stack, stream);
     if (overlap.degree != Overlap::Degree::kUnusual)
-      learn(op, kind, *found, from_results(op, stack));
+      learn(*identity, *found, from_results(op, stack));
     return;
   }
   if (verdict != Verdict::kAgrees ||
       resizes_unusually(schema, stack, *found, overlap))
     return call_sync(op, stack, stream);
-  resize_written(stack, *found);
+  const bool resized = resize_written(stack, *found);
 
   // What was inferred holds for the arguments as they are now, so the plan's
   // key is made of these.
   KeyScope scope;
-  Key& key = scope.key;
-  encode(key, op, stack);
-  if (!key.ordinary) return call_sync(op, stack, stream);
-  auto family = plan_table(stream).family(op, key, stack, found->outs);
+  encode(scope.key, op, stack);
+  if (resized) identity.emplace(scope.key.key.all());
+  auto family = family_for(stream, identity->words(), op, found->outs);
   launch_new(stream, op, scope, std::move(family), std::move(found->outs),
              stack);
 }

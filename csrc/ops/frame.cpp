@@ -9,12 +9,6 @@
 namespace npu {
 namespace {
 
-template <typename T, typename Get>
-std::optional<T> unless_none(const Arg& arg, Get get) {
-  if (arg.constant.isNone()) return std::nullopt;
-  return get(arg.constant);
-}
-
 at::Scalar read_scalar(at::ScalarType type, const uint64_t* words) {
   switch (type) {
     case at::kBool:
@@ -62,49 +56,6 @@ void store_one(const at::Tensor& result, const at::Tensor& to) {
 
 }  // namespace
 
-std::optional<at::Tensor> Frame::opt_tensor(int i) const {
-  if (!args_[i].tensor.defined()) return std::nullopt;
-  return args_[i].tensor;
-}
-std::optional<at::Scalar> Frame::opt_scalar(int i) const {
-  if (args_[i].tag != Tag::kScalar) return std::nullopt;
-  return args_[i].scalar;
-}
-std::optional<int64_t> Frame::opt_integer(int i) const {
-  return unless_none<int64_t>(args_[i], [](auto& v) { return v.toInt(); });
-}
-std::optional<bool> Frame::opt_boolean(int i) const {
-  return unless_none<bool>(args_[i], [](auto& v) { return v.toBool(); });
-}
-std::optional<double> Frame::opt_real(int i) const {
-  if (args_[i].tag != Tag::kFloat) return std::nullopt;
-  return args_[i].real;
-}
-at::OptionalIntArrayRef Frame::opt_ints(int i) const {
-  if (args_[i].constant.isNone()) return std::nullopt;
-  return at::IntArrayRef(args_[i].ints);
-}
-std::optional<at::ArrayRef<double>> Frame::opt_reals(int i) const {
-  if (args_[i].constant.isNone()) return std::nullopt;
-  return at::ArrayRef<double>(args_[i].reals);
-}
-std::optional<std::string_view> Frame::opt_string(int i) const {
-  return unless_none<std::string_view>(
-      args_[i], [](auto& v) { return v.toStringView(); });
-}
-std::optional<at::ScalarType> Frame::opt_dtype(int i) const {
-  return unless_none<at::ScalarType>(args_[i],
-                                     [](auto& v) { return v.toScalarType(); });
-}
-std::optional<at::Layout> Frame::opt_layout(int i) const {
-  return unless_none<at::Layout>(args_[i],
-                                 [](auto& v) { return v.toLayout(); });
-}
-std::optional<at::MemoryFormat> Frame::opt_memory_format(int i) const {
-  return unless_none<at::MemoryFormat>(
-      args_[i], [](auto& v) { return v.toMemoryFormat(); });
-}
-
 void Frame::store(std::vector<at::Tensor> results) {
   TORCH_CHECK(results.size() == outs_.size(), "npu: ", op_.name, " returned ",
               results.size(), " results where ", outs_.size(),
@@ -143,27 +94,37 @@ void Frame::set_shape(Slot& slot, const npu_view& view) {
       sizes, strides, slot.tensor->itemsize()));
 }
 
-void Frame::set_constant(Arg& arg, ArgKind kind, const c10::IValue& value) {
-  switch (kind) {
-    case ArgKind::kInts:
-      arg.ints = value.toIntVector();
+void Frame::set_constant(const Part& part) {
+  Arg& arg = args_[size_t(part.argument)];
+  const size_t count = size_t(part.detail());
+  switch (part.tag()) {
+    case Tag::kInt:
+      arg.integer = *part.numbers();
       break;
-    case ArgKind::kBools:
-      arg.ints.clear();
-      for (const bool b : value.toBoolList()) arg.ints.push_back(b);
+    case Tag::kFlag:
+      arg.integer = part.detail();
+      if (op_.schema().kinds[size_t(part.argument)] != ArgKind::kBools) break;
+      arg.ints.resize(count >> Key::kFlagsBit);
+      for (size_t i = 0; i < arg.ints.size(); ++i)
+        arg.ints[i] = part.detail() >> i & 1;
       break;
-    case ArgKind::kFloats:
-      arg.reals = value.toDoubleVector();
+    case Tag::kInts:
+      arg.ints.assign(part.numbers(), part.numbers() + count);
+      break;
+    case Tag::kFloats:
+      arg.reals.resize(count);
+      memcpy(arg.reals.data(), part.at, count * sizeof(double));
+      break;
+    case Tag::kString:
+      arg.text.assign(reinterpret_cast<const char*>(part.at), count);
       break;
     default:
       break;
   }
-  arg.constant = value;
 }
 
 void Frame::adopt(uint64_t serial, at::ArrayRef<npu_view> views,
-                  at::ArrayRef<c10::IValue> constants,
-                  at::ArrayRef<uint64_t> offsets) {
+                  at::ArrayRef<uint64_t> key, at::ArrayRef<uint64_t> offsets) {
   serial_ = 0;  // in case this throws
   size_t next = 0;
   for (Slot& slot : slots_) {
@@ -171,10 +132,7 @@ void Frame::adopt(uint64_t serial, at::ArrayRef<npu_view> views,
     if (!offsets.empty()) slot.offset = offsets[next];
     set_shape(slot, views[next++]);
   }
-  const auto& kinds = op_.schema().kinds;
-  for (size_t i = 0; i < constants.size(); ++i)
-    if (!constants[i].isNone() && !args_[i].constant.is(constants[i]))
-      set_constant(args_[i], kinds[i], constants[i]);
+  read_key(key, [&](const Part& part) { set_constant(part); });
   serial_ = serial;
 }
 

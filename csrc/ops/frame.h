@@ -6,31 +6,31 @@
 #include <ATen/core/Generator.h>
 #include <ATen/core/List.h>
 #include <ATen/core/Tensor.h>
-#include <ATen/core/ivalue.h>
 #include <c10/core/Scalar.h>
 #include <c10/util/OptionalArrayRef.h>
 
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
 #include "csrc/driver/driver.h"
-#include "csrc/ops/key.h"
+#include "csrc/ops/key_parts.h"
 #include "csrc/ops/op.h"
 #include "csrc/ops/out_spec.h"
 
 namespace npu {
 
-// One argument. A value that does not change from task to task is in
-// `constant`.
+// One argument; which member has it follows from its kind.
 struct Arg {
   Tag tag = Tag::kNone;
   at::Tensor tensor;
   at::Scalar scalar;
   double real = 0;
+  int64_t integer = 0;  // also a flag or an enumerator
+  std::string text;
   at::Generator generator;
-  c10::IValue constant;
-  std::vector<int64_t> ints;
+  std::vector<int64_t> ints;  // also flags
   std::vector<double> reals;
   std::vector<at::Tensor> tensors;
   std::vector<at::Scalar> scalars;
@@ -42,20 +42,17 @@ struct Arg {
 // task writes, does not share cache lines with memory that the caller reads.
 class Frame {
  public:
-  // `arguments`: the call with meta tensors in place of the device's; `outs`:
-  // its new results. Words are laid out as Key lays them out, then one per
-  // defined output.
-  Frame(const Op& op, at::ArrayRef<c10::IValue> arguments,
+  // `key`: of one call of the identity; `outs`: its new results. A task's words
+  // are laid out as Key lays them out, then one per defined output.
+  Frame(const Op& op, at::ArrayRef<uint64_t> key,
         const std::vector<OutSpec>& outs);
   Frame(const Frame&) = delete;
 
-  // Takes over the shapes and constants of another call of the same identity:
-  // the serial number of its plan, the shapes of the plan's views in order, and
-  // the plan's arguments without tensors and numbers, if any; and how many
-  // bytes behind a task's addresses they begin, if not there.
+  // Takes over the shapes and constants of a call of the identity: the serial
+  // number of its plan, the shapes of the plan's views in order, and its key;
+  // and how many bytes behind a task's addresses the views begin, if not there.
   void adopt(uint64_t serial, at::ArrayRef<npu_view> views,
-             at::ArrayRef<c10::IValue> constants,
-             at::ArrayRef<uint64_t> offsets = {});
+             at::ArrayRef<uint64_t> key, at::ArrayRef<uint64_t> offsets = {});
   uint64_t holds() const { return serial_; }
   // Whether it is in the middle of a task, whose kernel may launch others.
   bool runs() const { return runs_; }
@@ -69,35 +66,56 @@ class Frame {
   // Arguments, by position in the schema.
   const at::Tensor& tensor(int i) const { return args_[i].tensor; }
   at::Tensor& writable(int i) { return args_[i].tensor; }
-  std::optional<at::Tensor> opt_tensor(int i) const;
+  std::optional<at::Tensor> opt_tensor(int i) const {
+    if (!args_[i].tensor.defined()) return std::nullopt;
+    return args_[i].tensor;
+  }
   at::TensorList tensors(int i) const { return args_[i].tensors; }
   const c10::List<std::optional<at::Tensor>>& opt_tensors(int i) const {
     return args_[i].optional_tensors;
   }
   const at::Scalar& scalar(int i) const { return args_[i].scalar; }
-  std::optional<at::Scalar> opt_scalar(int i) const;
+  std::optional<at::Scalar> opt_scalar(int i) const {
+    return unless_none<at::Scalar>(i, args_[i].scalar);
+  }
   at::ArrayRef<at::Scalar> scalars(int i) const { return args_[i].scalars; }
   std::optional<at::Generator> generator(int i) const {
     return args_[i].generator;
   }
-  int64_t integer(int i) const { return args_[i].constant.toInt(); }
-  std::optional<int64_t> opt_integer(int i) const;
-  bool boolean(int i) const { return args_[i].constant.toBool(); }
-  std::optional<bool> opt_boolean(int i) const;
-  double real(int i) const { return args_[i].real; }
-  std::optional<double> opt_real(int i) const;
-  at::IntArrayRef ints(int i) const { return args_[i].ints; }
-  at::OptionalIntArrayRef opt_ints(int i) const;
-  std::optional<at::ArrayRef<double>> opt_reals(int i) const;
-  std::string_view string(int i) const {
-    return args_[i].constant.toStringView();
+  int64_t integer(int i) const { return args_[i].integer; }
+  std::optional<int64_t> opt_integer(int i) const {
+    return unless_none<int64_t>(i, args_[i].integer);
   }
-  std::optional<std::string_view> opt_string(int i) const;
-  at::ScalarType dtype(int i) const { return args_[i].constant.toScalarType(); }
-  std::optional<at::ScalarType> opt_dtype(int i) const;
-  std::optional<at::Layout> opt_layout(int i) const;
+  bool boolean(int i) const { return args_[i].integer != 0; }
+  std::optional<bool> opt_boolean(int i) const {
+    return unless_none<bool>(i, boolean(i));
+  }
+  double real(int i) const { return args_[i].real; }
+  std::optional<double> opt_real(int i) const {
+    return unless_none<double>(i, args_[i].real);
+  }
+  at::IntArrayRef ints(int i) const { return args_[i].ints; }
+  at::OptionalIntArrayRef opt_ints(int i) const {
+    return unless_none<at::IntArrayRef>(i, args_[i].ints);
+  }
+  std::optional<at::ArrayRef<double>> opt_reals(int i) const {
+    return unless_none<at::ArrayRef<double>>(i, args_[i].reals);
+  }
+  std::string_view string(int i) const { return args_[i].text; }
+  std::optional<std::string_view> opt_string(int i) const {
+    return unless_none<std::string_view>(i, args_[i].text);
+  }
+  at::ScalarType dtype(int i) const { return at::ScalarType(args_[i].integer); }
+  std::optional<at::ScalarType> opt_dtype(int i) const {
+    return unless_none<at::ScalarType>(i, dtype(i));
+  }
+  std::optional<at::Layout> opt_layout(int i) const {
+    return unless_none<at::Layout>(i, at::Layout(args_[i].integer));
+  }
   std::optional<at::Device> opt_device(int) const { return at::kCPU; }
-  std::optional<at::MemoryFormat> opt_memory_format(int i) const;
+  std::optional<at::MemoryFormat> opt_memory_format(int i) const {
+    return unless_none<at::MemoryFormat>(i, at::MemoryFormat(args_[i].integer));
+  }
   template <size_t N>
   std::array<bool, N> booleans(int i) const {
     std::array<bool, N> values;
@@ -113,6 +131,13 @@ class Frame {
   // made them there (ResultMemory). A result may be undefined only where that
   // was inferred.
   void store(std::vector<at::Tensor> results);
+
+  // How much memory a frame takes, about.
+  static size_t bytes(size_t arguments, size_t views) {
+    return sizeof(Frame) + arguments * sizeof(Arg) +
+           views * (sizeof(Slot) + sizeof(Shape) + sizeof(c10::TensorImpl) +
+                    sizeof(c10::StorageImpl));
+  }
 
   const Op& op() const { return op_; }
   std::vector<Arg>& args() { return args_; }
@@ -153,16 +178,18 @@ class Frame {
     uint32_t word;
   };
 
-  void add_argument(Arg& arg, ArgKind kind, const c10::IValue& value,
-                    bool writes);
-  // Kernels ask whether two arguments are one tensor.
-  void join(const at::Tensor& view, at::Tensor& with);
-  void add_optional_tensors(Arg& arg, const c10::IValue& value);
-  void add_tensor(at::Tensor& view, const at::Tensor& like, bool writes);
-  void add_scalar(at::Scalar& scalar, const at::Scalar& like);
-  void add_slot(at::Tensor& view, Shape shape, bool in_the_words, bool written);
+  template <typename T>
+  std::optional<T> unless_none(int i, const T& value) const {
+    if (args_[i].tag == Tag::kNone) return std::nullopt;
+    return value;
+  }
+  void add_part(const Part& part);
+  void add_tensor(at::Tensor& view, const Part& part);
+  void add_slot(at::Tensor& view, Shape shape, uint32_t word, bool written);
+  // Makes two arguments one tensor, where the call's are: kernels ask for it.
+  void join(at::Tensor& one, at::Tensor& other);
   void set_shape(Slot& slot, const npu_view& view);
-  static void set_constant(Arg& arg, ArgKind kind, const c10::IValue& value);
+  void set_constant(const Part& part);
   void run_op();
   void bind(const uint64_t* words);
   bool lies_in_results(const at::Tensor& t) const;
@@ -175,7 +202,6 @@ class Frame {
   const Op& op_;
   uint64_t serial_ = 0;  // of the plan; 0: of none
   bool runs_ = false;
-  uint32_t next_word_ = 0;  // while the frame is being made
   std::vector<Arg> args_;
   std::vector<at::Tensor> outs_;  // of fixed size: slots point to them
   std::vector<at::Tensor*> results_;

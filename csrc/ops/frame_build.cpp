@@ -26,31 +26,22 @@ at::Tensor make_view(at::IntArrayRef sizes, at::IntArrayRef strides,
   return t;
 }
 
-Frame::Frame(const Op& op, at::ArrayRef<c10::IValue> arguments,
+Frame::Frame(const Op& op, at::ArrayRef<uint64_t> key,
              const std::vector<OutSpec>& outs)
-    : op_(op), args_(arguments.size()) {
+    : op_(op), args_(op.schema().kinds.size()) {
   const Op::Schema& schema = op.schema();
-  for (size_t i = 0; i < arguments.size(); ++i) {
-    if (schema.kinds[i] == ArgKind::kGenerator) {
-      generator_arg_ = int(i);
-      generator_word_ = next_word_;
-    }
-    add_argument(args_[i], schema.kinds[i], arguments[i], schema.writes[i]);
-    if (!args_[i].tensor.defined()) continue;
-    for (size_t earlier = 0; earlier < i; ++earlier)
-      if (args_[earlier].tensor.defined() &&
-          arguments[earlier].toTensor().is_same(arguments[i].toTensor())) {
-        join(args_[earlier].tensor, args_[i].tensor);
-        break;
-      }
-  }
+  uint32_t word = read_key(key, [&](const Part& part) { add_part(part); });
+  for (size_t i = 0; i < args_.size(); ++i)
+    if (schema.kinds[i] == ArgKind::kOptionalTensorList)
+      for (const at::Tensor& t : args_[i].tensors)
+        args_[i].optional_tensors.push_back(t.defined() ? std::optional(t)
+                                                        : std::nullopt);
   outs_.reserve(outs.size());
   for (const OutSpec& spec : outs) {
     at::Tensor& view = outs_.emplace_back();
     if (!spec.defined) continue;
     add_slot(view, {spec.sizes, spec.strides, spec.dtype.toScalarType(), 0},
-             /*in_the_words=*/false, /*written=*/true);
-    ++next_word_;
+             word++, /*written=*/true);
   }
   auto fresh = outs_.begin();
   for (const Op::Return& r : schema.returns) {
@@ -67,115 +58,97 @@ Frame::Frame(const Op& op, at::ArrayRef<c10::IValue> arguments,
   }
 }
 
-void Frame::add_slot(at::Tensor& view, Shape shape, bool in_the_words,
+void Frame::add_part(const Part& part) {
+  if (part.tag() == Tag::kOverlap) {
+    if (part.one_tensor())
+      join(args_[part.written()].tensor, args_[part.other()].tensor);
+    return;
+  }
+  Arg& arg = args_[size_t(part.argument)];
+  const ArgKind kind = op_.schema().kinds[size_t(part.argument)];
+  if (part.element < 0) arg.tag = part.tag();
+  const size_t element = size_t(part.element);
+  switch (part.tag()) {
+    case Tag::kTensor:
+    case Tag::kHostScalar:
+      return add_tensor(part.element < 0 ? arg.tensor : arg.tensors[element],
+                        part);
+    case Tag::kScalar:
+      scalar_slots_.push_back(
+          {part.element < 0 ? &arg.scalar : &arg.scalars[element],
+           at::ScalarType(part.detail() & 0xff), part.word});
+      return;
+    case Tag::kFloat:
+      real_slots_.push_back({&arg.real, part.word});
+      return;
+    case Tag::kGenerator:
+      generator_arg_ = part.argument;
+      generator_word_ = part.word;
+      return;
+    case Tag::kList:
+      if (kind == ArgKind::kScalarList)
+        arg.scalars.resize(size_t(part.detail()));
+      else
+        arg.tensors.resize(size_t(part.detail()));
+      return;
+    default:
+      return;  // a constant, which comes with each plan
+  }
+}
+
+void Frame::add_tensor(at::Tensor& view, const Part& part) {
+  const Op::Schema& schema = op_.schema();
+  const size_t argument = size_t(part.argument);
+  const at::DimVector sizes(part.sizes());
+  add_slot(view,
+           {sizes,
+            part.is_default() ? default_strides(sizes)
+                              : at::DimVector(part.strides()),
+            part.dtype(), part.flags()},
+           part.word, schema.writes[argument]);
+  Slot& slot = slots_.back();
+  slot.in_the_words = part.tag() == Tag::kHostScalar;
+  if (slot.in_the_words) host_values_.emplace_back();
+  slot.listed = schema.kinds[argument] == ArgKind::kOptionalTensorList;
+  if (slot.listed) slot.owners = 2;
+}
+
+void Frame::add_slot(at::Tensor& view, Shape shape, uint32_t word,
                      bool written) {
   view = make_view(shape.sizes, shape.strides, shape.dtype, shape.flags);
   slots_.push_back({&view, view.storage().unsafeGetStorageImpl(), nullptr, 0,
-                    next_word_, uint32_t(shapes_.size()), 1,
-                    uint32_t(slots_.size()), in_the_words, written,
+                    word, uint32_t(shapes_.size()), 1, uint32_t(slots_.size()),
+                    /*in_the_words=*/false, written,
                     /*listed=*/false});
   shapes_.push_back(std::move(shape));
 }
 
-void Frame::join(const at::Tensor& view, at::Tensor& with) {
-  Slot& last = slots_.back();
-  const auto first = std::find_if(slots_.begin(), slots_.end(),
-                                  [&](Slot& s) { return s.tensor == &view; });
-  with = view;
-  last.first = uint32_t(first - slots_.begin());
+void Frame::join(at::Tensor& one, at::Tensor& other) {
+  const auto first_of = [&](const at::Tensor& view) {
+    return std::find_if(slots_.begin(), slots_.end(),
+                        [&](const Slot& s) { return s.tensor == &view; });
+  };
+  const auto a = first_of(one), b = first_of(other);
+  // An element of a list stays by itself.
+  if (a == slots_.end() || b == slots_.end()) return;
+  const uint32_t first = std::min(a->first, b->first);
+  const uint32_t last = std::max(a->first, b->first);
+  const at::Tensor view = *slots_[first].tensor;
   bool written = false;
   uint32_t owners = 0;
-  for (const Slot& s : slots_)
-    if (s.first == last.first) {
+  for (Slot& s : slots_)
+    if (s.first == first || s.first == last) {
+      *s.tensor = view;
+      s.storage = view.storage().unsafeGetStorageImpl();
+      s.first = first;
       written = written || s.written;
       ++owners;
     }
   for (Slot& s : slots_)
-    if (s.first == last.first) {
-      s.storage = view.storage().unsafeGetStorageImpl();
+    if (s.first == first) {
       s.written = written;
       s.owners = owners;
     }
-}
-
-void Frame::add_tensor(at::Tensor& view, const at::Tensor& like, bool writes) {
-  if (!like.defined()) return;
-  const bool in_the_words = like.device().is_cpu();
-  add_slot(view,
-           {at::DimVector(like.sizes()), at::DimVector(like.strides()),
-            like.scalar_type(), flags_of(*like.unsafeGetTensorImpl())},
-           in_the_words, writes);
-  next_word_ += in_the_words ? 2 : 1;
-  if (in_the_words) host_values_.emplace_back();
-}
-
-void Frame::add_scalar(at::Scalar& scalar, const at::Scalar& like) {
-  scalar_slots_.push_back({&scalar, like.type(), next_word_});
-  next_word_ += 2;
-}
-
-void Frame::add_optional_tensors(Arg& arg, const c10::IValue& value) {
-  const auto list = value.toListRef();
-  arg.tensors.resize(list.size());
-  for (size_t i = 0; i < list.size(); ++i) {
-    if (list[i].isNone() || !list[i].toTensor().defined()) {
-      arg.optional_tensors.push_back(std::nullopt);
-      continue;
-    }
-    add_tensor(arg.tensors[i], list[i].toTensor(), /*writes=*/false);
-    arg.optional_tensors.push_back(arg.tensors[i]);
-    slots_.back().owners = 2;
-    slots_.back().listed = true;
-  }
-}
-
-void Frame::add_argument(Arg& arg, ArgKind kind, const c10::IValue& value,
-                         bool writes) {
-  if (kind == ArgKind::kGenerator) {
-    arg.tag = Tag::kGenerator;
-    next_word_ += 2;
-    return;
-  }
-  if (value.isNone()) {
-    if (kind == ArgKind::kTensor) arg.tag = Tag::kUndefined;
-    return;
-  }
-  switch (kind) {
-    case ArgKind::kTensor:
-      arg.tag = Tag::kTensor;
-      add_tensor(arg.tensor, value.toTensor(), writes);
-      return;
-    case ArgKind::kTensorList: {
-      arg.tag = Tag::kList;
-      const auto list = value.toTensorVector();
-      arg.tensors.resize(list.size());
-      for (size_t i = 0; i < list.size(); ++i)
-        add_tensor(arg.tensors[i], list[i], writes);
-      return;
-    }
-    case ArgKind::kOptionalTensorList:
-      arg.tag = Tag::kList;
-      add_optional_tensors(arg, value);
-      return;
-    case ArgKind::kScalar:
-      arg.tag = Tag::kScalar;
-      add_scalar(arg.scalar, value.toScalar());
-      return;
-    case ArgKind::kScalarList: {
-      arg.tag = Tag::kList;
-      const auto list = value.toListRef();
-      arg.scalars.resize(list.size());
-      for (size_t i = 0; i < list.size(); ++i)
-        add_scalar(arg.scalars[i], list[i].toScalar());
-      return;
-    }
-    case ArgKind::kFloat:
-      arg.tag = Tag::kFloat;
-      real_slots_.push_back({&arg.real, next_word_++});
-      return;
-    default:
-      set_constant(arg, kind, value);
-  }
 }
 
 }  // namespace npu

@@ -109,8 +109,8 @@ struct Call {
   void adopt() const {
     auto& frames = task.family.pieces;
     while (frames.size() < size_t(pieces))
-      frames.push_back(std::make_unique<Frame>(
-          task.family.op, task.family.arguments, task.family.outs));
+      frames.push_back(
+          std::make_unique<Frame>(task.family.op, task.key, task.family.outs));
     const uint64_t serial = task.serial << 8 | uint64_t(pieces);
     for (int i = 0; i < pieces; ++i)
       if (frames[size_t(i)]->holds() != serial)
@@ -139,7 +139,7 @@ struct Call {
       }
       view.sizes = own.data();
     }
-    frame.adopt(serial, views, task.constants, offsets);
+    frame.adopt(serial, views, task.key, offsets);
   }
 };
 

@@ -38,7 +38,7 @@ struct CutTask {
   uint64_t serial;  // of the plan
   const Cut& cut;
   at::ArrayRef<npu_view> views;
-  at::ArrayRef<c10::IValue> constants;
+  at::ArrayRef<uint64_t> key;  // of the plan
   const uint64_t* words;
 };
 

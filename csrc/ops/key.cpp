@@ -126,61 +126,10 @@ void Key::add(const at::Scalar& s) {
   if (values_decide_) key.append(value, sizeof value);
 }
 
-void Key::identity(Words& to) const {
-  const uint64_t* const words = key.data();
-  to.push(words[0]);
-  for (size_t i = 1; i < key.size();) {
-    const uint64_t word = words[i++];
-    const uint64_t detail = word >> 8;
-    uint64_t kept = word;
-    switch (Tag(word & 0xff)) {
-      case Tag::kTensor:
-      case Tag::kHostScalar: {
-        const bool plain = detail & TensorFlags::kContiguous;
-        const size_t rank = (word >> 24) & 0xff;
-        kept = word & ~(uint64_t(TensorFlags::kContiguous) << 8);
-        i += plain ? rank : 2 * rank;
-        if (Tag(word & 0xff) == Tag::kHostScalar && values_decide_) i += 2;
-        break;
-      }
-      case Tag::kScalar:
-        if (values_decide_) i += 2;
-        break;
-      case Tag::kFloat:
-        if (values_decide_) ++i;
-        break;
-      case Tag::kInt:
-        ++i;
-        break;
-      case Tag::kInts:
-      case Tag::kFloats:
-        i += detail;
-        break;
-      case Tag::kString:
-        // A text says what is done and not how much, so it is part of the
-        // identity.
-        to.push(word);
-        for (const size_t end = i + (detail + 7) / 8; i < end; ++i)
-          to.push(words[i]);
-        continue;
-      case Tag::kOverlap:
-        i += 2;
-        break;
-      case Tag::kNone:
-      case Tag::kUndefined:
-      case Tag::kFlag:
-      case Tag::kGenerator:
-      case Tag::kList:
-        break;
-    }
-    to.push(kept);
-  }
-}
-
 // Computes two chains of products side by side, with two words in each step:
 // the caller waits for the hash, and a single chain of one word per step would
 // take four times as long.
-uint64_t hash_of(const Words& words) {
+uint64_t hash_of(at::ArrayRef<uint64_t> words) {
   constexpr auto mixed = [](uint64_t a, uint64_t b) {
     const __uint128_t product = __uint128_t(a) * b;
     return uint64_t(product) ^ uint64_t(product >> 64);

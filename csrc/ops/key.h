@@ -12,8 +12,8 @@
 //   lists                  their elements
 //   anything else          none; it is in the key
 //
-// The identity of a call is its key without sizes, strides and integers. It
-// selects the frame that runs the call, which then takes over the rest.
+// Generated wrappers and boxed calls write keys (boxed.h); key_parts.h reads
+// them.
 #pragma once
 
 #include <ATen/core/Generator.h>
@@ -71,6 +71,7 @@ class Words {
   void set(size_t i, uint64_t word) { begin_[i] = word; }
   const uint64_t* data() const { return begin_; }
   size_t size() const { return size_t(end_ - begin_); }
+  at::ArrayRef<uint64_t> all() const { return {begin_, size()}; }
 
  private:
   static constexpr size_t kInline = 128;
@@ -88,7 +89,7 @@ enum class Tag : uint8_t {
   kTensor,
   kHostScalar,
   kScalar,
-  kFlag,  // a bool or an enumerator
+  kFlag,  // a bool, an enumerator, or a list of bools
   kInt,
   kFloat,
   kInts,
@@ -99,7 +100,7 @@ enum class Tag : uint8_t {
   kOverlap,  // how two tensors overlap (overlap.h)
 };
 
-uint64_t hash_of(const Words& words);
+uint64_t hash_of(at::ArrayRef<uint64_t> words);
 
 class Key {
  public:
@@ -200,7 +201,7 @@ class Key {
   void add(const std::array<bool, N>& values) {
     uint64_t bits = 0;
     for (size_t i = 0; i < N; ++i) bits |= uint64_t(values[i]) << i;
-    tag(Tag::kFlag, bits);
+    add_flags(bits, N);
   }
   void add(std::string_view text) {
     tag(Tag::kString, text.size());
@@ -230,9 +231,19 @@ class Key {
   // A list, whose elements the caller adds.
   void add_list(size_t elements) { tag(Tag::kList, elements); }
 
-  uint64_t hash() const { return hash_of(key); }
-  // Appends the identity of the call.
-  void identity(Words& to) const;
+  // A list of flags.
+  void add_flags(uint64_t bits, size_t flags) {
+    tag(Tag::kFlag, bits | uint64_t(flags) << kFlagsBit);
+  }
+  static constexpr size_t kFlagsBit = 16;
+
+  uint64_t hash() const { return hash_of(key.all()); }
+
+  // The operator that a key's first word names.
+  static const Op& op_in(uint64_t first) {
+    constexpr uint64_t kAddress = (uint64_t(1) << kStateBit) - 1;
+    return *reinterpret_cast<const Op*>((first & kAddress) << 3);
+  }
 
   Words key;
   Words words;

@@ -4,11 +4,10 @@
 #pragma once
 
 #include <memory>
-#include <unordered_map>
 #include <vector>
 
 #include "csrc/driver/driver.h"
-#include "csrc/ops/frame.h"
+#include "csrc/ops/family.h"
 #include "csrc/ops/kernel_pieces.h"
 #include "csrc/ops/op.h"
 #include "csrc/torch/kernel_threads.h"
@@ -16,28 +15,6 @@
 namespace npu {
 
 class Stream;
-
-// What the plans of one identity share, whose calls differ only in sizes,
-// strides, integers, numbers and addresses. The caller's thread makes it; only
-// the launcher uses the frame.
-struct Family {
-  // `arguments`: those of one such call; `outs`: its new results in order.
-  Family(const Op& op, at::ArrayRef<c10::IValue> arguments,
-         std::vector<OutSpec> outs);
-
-  // Whether a frame of this family can hold such results.
-  bool suits(const std::vector<OutSpec>& outs) const;
-  std::shared_ptr<Family> copy() const {
-    return std::make_shared<Family>(op, arguments, outs);
-  }
-
-  const Op& op;
-  const std::vector<c10::IValue> arguments;  // with meta tensors
-  const std::vector<OutSpec> outs;
-  // Only the launcher uses them.
-  std::unique_ptr<Frame> frame;
-  std::vector<std::unique_ptr<Frame>> pieces;  // kernel_pieces.h
-};
 
 // The caller's thread makes and reads a plan; the launcher of the plan's stream
 // only runs it. The launcher writes into a plan only a few times, where its
@@ -56,8 +33,9 @@ class Plan final : public npu_kernel {
   // Whether a kernel is a plan.
   static bool is_plan(const npu_kernel* kernel);
 
-  // How much host memory the plan takes, without frames.
-  size_t bytes() const;
+  // How much host memory the plan takes. The first plan of a family counts the
+  // family's frame, too.
+  size_t bytes() const { return bytes_; }
 
   // The key of the call that the plan was made for.
   at::ArrayRef<uint64_t> key() const {
@@ -78,20 +56,16 @@ class Plan final : public npu_kernel {
   // The frame, with this plan's shapes. Only the launcher.
   Frame& frame();
   void make_own_frame();
-  struct Room;  // the part of block_ that is not yet written
-  void add_view(Room& room, at::IntArrayRef sizes, at::IntArrayRef strides,
-                size_t itemsize, uint32_t word, uint8_t access);
-
   const std::shared_ptr<Family> family_;
   const uint64_t serial_;  // unique, unlike an address, which is used again
   KernelSize size_ = KernelSize::kSmall;
   Cut cut_;
   bool flushes_denormal_ = LaunchState::flushes_denormal();
-  int threads_;                         // of the launch
-  uint8_t adoptions_ = 0;               // how often it took the family's frame
-  std::vector<c10::IValue> constants_;  // by argument; empty: there are none
-  // The views, then the sizes and strides of each, then the key. They are one
-  // block, so that a first call makes one allocation instead of three.
+  int threads_;            // of the launch
+  uint8_t adoptions_ = 0;  // how often it took the family's frame
+  size_t bytes_;
+  // The views, then sizes and strides that are not in the key, then the key.
+  // They are one block, so that a first call makes one allocation.
   std::unique_ptr<uint64_t[]> block_;
   uint32_t block_words_ = 0, key_words_ = 0;
   std::unique_ptr<Frame> own_;  // only the launcher uses it
@@ -102,7 +76,7 @@ class Plan final : public npu_kernel {
 // first.
 class PlanTable {
  public:
-  explicit PlanTable(Stream& stream) : stream_(stream) {}
+  explicit PlanTable(Stream& stream);
   // Its plans are kept (deferred_delete.h) until no task of the stream names
   // them.
   ~PlanTable();
@@ -110,12 +84,6 @@ class PlanTable {
   Plan* find(const Key& key, uint64_t hash) const;
   // `may_evict`: no caller on this thread holds a plan it has not launched yet.
   Plan& insert(uint64_t hash, std::unique_ptr<Plan> plan, bool may_evict);
-  // The family of a call that gets a plan; `stack` and `outs` are Family's.
-  std::shared_ptr<Family> family(const Op& op, const Key& key,
-                                 at::ArrayRef<c10::IValue> stack,
-                                 const std::vector<OutSpec>& outs);
-  // A family of the call's identity that had plans before, or null.
-  std::shared_ptr<Family> known_family(const Key& key) const;
 
  private:
   struct Entry {
@@ -125,20 +93,10 @@ class PlanTable {
     mutable bool used = false;  // since hand_ last passed
     std::unique_ptr<Plan> plan;
   };
-  struct Named {
-    std::vector<uint64_t> identity;
-    std::shared_ptr<Family> family;
-  };
   // The plan's memory with its place in the table.
   static size_t bytes_of(const Plan& plan) {
     return sizeof(Entry) + plan.bytes();
   }
-  static constexpr size_t kMaxBytes = 4 << 20;
-  static constexpr size_t kMaxFamilies = 1024;
-
-  template <typename Suits>
-  std::shared_ptr<Family> find_family(const Words& identity, uint64_t hash,
-                                      Suits suits) const;
   void grow();
   void make_room();
   void remove(size_t at);
@@ -148,7 +106,6 @@ class PlanTable {
   size_t bytes_ = 0;
   size_t hand_ = 0;  // of the clock algorithm that finds plans to give up
   std::vector<Entry> entries_ = std::vector<Entry>(256);
-  std::unordered_multimap<uint64_t, Named> families_;  // by hash of identity
 };
 
 // The calling thread's table for a stream.

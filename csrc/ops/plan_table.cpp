@@ -1,4 +1,5 @@
 // Finds plans, and drops those that are no longer wanted.
+#include <algorithm>
 #include <atomic>
 #include <unordered_map>
 
@@ -18,10 +19,21 @@ struct Tables {
   PlanTable* last = nullptr;
   std::unordered_map<Stream*, std::unique_ptr<PlanTable>> all;
 };
-thread_local Tables tables_;
+thread_local Tables own_;
 
 // Relaxed: each table compares it with a size of its own.
 std::atomic<size_t> plan_limit_{8192};
+
+// Relaxed: a count.
+std::atomic<size_t> tables_{0};
+
+// The tables of all threads share kAll bytes, of which none gets more than
+// kMost or less than kLeast.
+size_t most_bytes() {
+  constexpr size_t kAll = 16 << 20, kMost = 4 << 20, kLeast = 256 << 10;
+  return std::clamp(kAll / tables_.load(std::memory_order_relaxed), kLeast,
+                    kMost);
+}
 
 }  // namespace
 
@@ -35,16 +47,21 @@ void retire_plan(std::unique_ptr<Plan> plan, Stream& stream) {
 }
 
 PlanTable& plan_table(Stream& stream) {
-  if (tables_.last_stream == &stream) [[likely]]
-    return *tables_.last;
-  auto& table = tables_.all[&stream];
+  if (own_.last_stream == &stream) [[likely]]
+    return *own_.last;
+  auto& table = own_.all[&stream];
   if (!table) table = std::make_unique<PlanTable>(stream);
-  tables_.last_stream = &stream;
-  tables_.last = table.get();
+  own_.last_stream = &stream;
+  own_.last = table.get();
   return *table;
 }
 
+PlanTable::PlanTable(Stream& stream) : stream_(stream) {
+  tables_.fetch_add(1, std::memory_order_relaxed);
+}
+
 PlanTable::~PlanTable() {
+  tables_.fetch_sub(1, std::memory_order_relaxed);
   for (Entry& entry : entries_)
     if (entry.plan) retire_plan(std::move(entry.plan), stream_);
 }
@@ -94,7 +111,8 @@ void PlanTable::make_room() {
   const size_t mask = entries_.size() - 1;
   // Relaxed: each table compares it with a size of its own.
   const size_t most = plan_limit_.load(std::memory_order_relaxed);
-  while (size_ > 0 && (bytes_ > kMaxBytes || size_ >= most)) {
+  const size_t bytes = most_bytes();
+  while (size_ > 0 && (bytes_ > bytes || size_ >= most)) {
     const Entry& entry = entries_[hand_];
     if (entry.plan && !entry.used) {
       remove(hand_);  // another plan may have moved there now
@@ -119,50 +137,6 @@ void PlanTable::remove(size_t at) {
     entries_[i] = {};
     at = i;
   }
-}
-
-template <typename Suits>
-std::shared_ptr<Family> PlanTable::find_family(const Words& identity,
-                                               uint64_t hash,
-                                               Suits suits) const {
-  const auto [first, last] = families_.equal_range(hash);
-  for (auto at = first; at != last; ++at)
-    if (at->second.identity.size() == identity.size() &&
-        !memcmp(at->second.identity.data(), identity.data(),
-                identity.size() * sizeof(uint64_t)) &&
-        suits(*at->second.family))
-      return at->second.family;
-  return nullptr;
-}
-
-std::shared_ptr<Family> PlanTable::known_family(const Key& key) const {
-  Words identity;
-  key.identity(identity);
-  return find_family(identity, hash_of(identity),
-                     [](const Family&) { return true; });
-}
-
-std::shared_ptr<Family> PlanTable::family(const Op& op, const Key& key,
-                                          at::ArrayRef<c10::IValue> stack,
-                                          const std::vector<OutSpec>& outs) {
-  Words identity;
-  key.identity(identity);
-  const uint64_t hash = hash_of(identity);
-  if (auto known = find_family(
-          identity, hash, [&](const Family& one) { return one.suits(outs); }))
-    return known;
-  // A family that no plan has, not even an evicted one, may go.
-  if (families_.size() >= kMaxFamilies)
-    std::erase_if(families_, [](const auto& entry) {
-      return entry.second.family.use_count() == 1;
-    });
-  auto family = std::make_shared<Family>(op, stack, outs);
-  if (families_.size() < 2 * kMaxFamilies)
-    families_.insert({hash,
-                      {std::vector<uint64_t>(identity.data(),
-                                             identity.data() + identity.size()),
-                       family}});
-  return family;
 }
 
 }  // namespace npu

@@ -12,16 +12,6 @@ namespace {
 
 at::Tensor mapped(const at::Tensor& t) { return is_npu(t) ? lend_meta(t) : t; }
 
-at::DimVector default_strides(at::IntArrayRef sizes) {
-  at::DimVector strides(sizes.size());
-  int64_t stride = 1;
-  for (size_t i = sizes.size(); i-- > 0;) {
-    strides[i] = stride;
-    stride *= std::max<int64_t>(sizes[i], 1);
-  }
-  return strides;
-}
-
 }  // namespace
 
 void Shapes::add(const at::Tensor& t) {

@@ -1,199 +1,51 @@
 #include "csrc/ops/trial.h"
 
 #include <ATen/EmptyTensor.h>
-#include <ATen/TensorUtils.h>
 
 #include <algorithm>
 #include <atomic>
-#include <bit>
 #include <map>
 #include <mutex>
 #include <set>
-#include <unordered_map>
-#include <vector>
 
 #include "csrc/ops/judgement.h"
 #include "csrc/ops/kernel_mode.h"
-#include "csrc/ops/launch_state.h"
 #include "csrc/ops/stack_map.h"
 #include "csrc/ops/stand_ins.h"
 #include "csrc/ops/stride_order.h"
 #include "csrc/ops/third_party.h"
-#include "csrc/ops/value_class.h"
 #include "csrc/torch/generator.h"
 #include "csrc/torch/tensor.h"
-#include "csrc/torch/tensor_flags.h"
 
 namespace npu {
 namespace {
 
 constexpr int64_t kMaxElements = 1 << 16;
 
-// An operator and a kind of call for which a verdict is known.
-struct Tried {
-  const Op* op;
-  std::vector<int64_t> kind;
-};
-struct Asked {
-  const Op* op;
-  c10::ArrayRef<int64_t> kind;
-};
-
-struct HashOfKind {
-  using is_transparent = void;
-  template <typename T>
-  size_t operator()(const T& call) const {
-    uint64_t hash = reinterpret_cast<uintptr_t>(call.op);
-    for (const int64_t word : call.kind)
-      hash = (hash ^ uint64_t(word)) * 0x9e3779b97f4a7c15u, hash ^= hash >> 32;
-    return hash;
-  }
-};
-
-struct SameKind {
-  using is_transparent = void;
-  template <typename A, typename B>
-  bool operator()(const A& a, const B& b) const {
-    return a.op == b.op && std::equal(a.kind.begin(), a.kind.end(),
-                                      b.kind.begin(), b.kind.end());
-  }
-};
-
+// The verdicts of all threads.
 struct Known {
   std::mutex mutex;
-  std::unordered_map<Tried, Judgement, HashOfKind, SameKind> judgements;
+  ByWords<Judgement> judgements;
+  size_t words = 0;  // of their identities
 
-  void set(const Op& op, const CallKind& kind, Judgement judgement) {
-    // Where a program makes ever new kinds of calls, because numbers decide,
-    // some are forgotten and tried twice.
-    constexpr size_t kMost = 8192;
+  void set(const Identity& identity, Judgement judgement) {
+    // Where a program makes ever new kinds of calls, some are forgotten and
+    // tried twice.
+    constexpr size_t kMostWords = 1 << 18;
+    const at::ArrayRef<uint64_t> key = identity.words();
     std::lock_guard lock(mutex);
-    if (judgements.size() >= kMost) judgements.erase(judgements.begin());
-    judgements.insert_or_assign({&op, {kind.begin(), kind.end()}},
-                                std::move(judgement));
+    while (words > kMostWords) {
+      words -= judgements.begin()->first.size();
+      judgements.erase(judgements.begin());
+    }
+    if (judgements.insert_or_assign(key.vec(), std::move(judgement)).second)
+      words += key.size();
   }
 };
 Known& known() {
   static Known* const instance = new Known;
   return *instance;
 }
-
-// Adds everything about the layout of a tensor that may decide the order of a
-// result's dimensions in memory.
-void add_layout(CallKind& kind, const at::Tensor& t) {
-  // The usual layout, for which the order need not be computed.
-  constexpr int64_t kUsual = -6;
-  if (has_default_strides(*t.unsafeGetTensorImpl())) {
-    int64_t of_one = 0;  // its dimensions of one element
-    for (int64_t dim = 0; dim < t.dim(); ++dim)
-      of_one |= int64_t(t.size(dim) == 1) << (dim % 32);
-    kind.push_back(kUsual);
-    kind.push_back(of_one);
-    return;
-  }
-  const StrideOrder order = stride_order(t.sizes(), t.strides());
-  for (const int64_t dim : order)
-    kind.push_back(dim | int64_t(t.size(dim) == 1) << 8 |
-                   int64_t(t.stride(dim) == 0) << 9);
-  // Many kernels view the tensor as one row of elements, or refuse it.
-  const bool in_a_row = at::detail::computeStride(t.sizes(), t.strides(),
-                                                  at::IntArrayRef(t.numel()))
-                            .has_value();
-  kind.push_back(int64_t(t.is_non_overlapping_and_dense()) |
-                 int64_t(t.is_contiguous()) << 1 | int64_t(in_a_row) << 2);
-}
-
-void add_number(CallKind& kind, const Op& op, const at::Scalar& s) {
-  const double value = s.isComplex() ? 0 : s.toDouble();
-  kind.push_back(-1000 - int64_t(s.type()) * 256 - value_class(value));
-  if (op.values == ScalarValues::kDecide)
-    kind.push_back(std::bit_cast<int64_t>(value));
-}
-
-// Whether the shapes of a call come from the same code as its kernel's. A cpu
-// kernel first converts operands to the type that it computes in, which closes
-// gaps in them, so such calls do not count.
-bool shares_kernels_code(const Op& op, at::ArrayRef<c10::IValue> stack) {
-  if (op.meta != Meta::kSharesKernelsCode && op.meta != Meta::kElementWise)
-    return false;
-  std::optional<at::ScalarType> type;
-  bool converted = false, gaps = false;
-  for_each_tensor(op.schema(), stack, [&](const at::Tensor& t, size_t) {
-    if (!is_npu(t)) return;
-    converted = converted || (type && *type != t.scalar_type()) ||
-                c10::isIntegralType(t.scalar_type(), /*includeBool=*/true);
-    gaps = gaps || !t.is_non_overlapping_and_dense();
-    type = t.scalar_type();
-  });
-  return !(converted && gaps);
-}
-
-// The part of a number that may decide the order of a result's dimensions: the
-// number may name a dimension.
-int64_t as_dimension(int64_t n) {
-  constexpr int64_t kDimensions = 8;
-  return n >= -kDimensions && n < kDimensions ? n : kDimensions;
-}
-
-// Adds the same part of each number of a list, or its flags.
-void add_list(CallKind& kind, const c10::IValue& list) {
-  if (list.isIntList())
-    for (const c10::IValue& n : list.toListRef())
-      kind.push_back(as_dimension(n.toInt()));
-  if (list.isBoolList())
-    for (const bool flag : list.toBoolList()) kind.push_back(flag);
-  kind.push_back(-5);
-}
-
-}  // namespace
-
-CallKind kind_of(const Op& op, at::ArrayRef<c10::IValue> stack,
-                 const Overlap& overlap) {
-  const Op::Schema& schema = op.schema();
-  const bool shared = shares_kernels_code(op, stack);
-  CallKind kind{int64_t(LaunchState::now()), shared};
-  for (size_t i = 0; i < stack.size(); ++i) {
-    const c10::IValue& value = stack[i];
-    if (value.isTensor() && value.toTensor().defined()) {
-      kind.push_back(int64_t(value.toTensor().scalar_type()) << 8 |
-                     value.toTensor().dim());
-    } else if (value.isBool()) {
-      kind.push_back(-2 - value.toBool());
-    } else if (value.isInt()) {
-      // A shape function written here knows which numbers are right. An integer
-      // that is no ArgKind::kInt names a dtype or the like.
-      kind.push_back(schema.shapes && schema.kinds[i] == ArgKind::kInt
-                         ? as_dimension(value.toInt())
-                         : value.toInt());
-    } else if (value.isScalar()) {
-      add_number(kind, op, value.toScalar());
-    } else if (value.isString()) {
-      kind.push_back(int64_t(std::hash<std::string>()(value.toStringRef())));
-    } else if (value.isNone()) {
-      kind.push_back(-4);
-    } else {
-      add_list(kind, value);
-    }
-  }
-  // The tensors of lists count, too. Which empty tensors a kernel refuses
-  // depends on the dimension that it works along.
-  for_each_tensor(schema, stack, [&](const at::Tensor& t, size_t) {
-    int64_t empty = 0;  // its dimensions without elements
-    if (t.numel() == 0)
-      for (int64_t dim = 0; dim < t.dim(); ++dim)
-        if (t.size(dim) == 0) empty |= int64_t(1) << (dim % 32);
-    kind.push_back(int64_t(t.scalar_type()) | empty << 8);
-    if (!shared) add_layout(kind, t);
-    if (!is_npu(t) && t.dim() == 0) {
-      const KernelMode mode;  // reads the number as the kernel does
-      add_number(kind, op, t.item());
-    }
-  });
-  kind.append(overlap.pairs.begin(), overlap.pairs.end());
-  return kind;
-}
-
-namespace {
 
 at::Tensor zeros_with(at::IntArrayRef sizes, at::IntArrayRef strides,
                       at::ScalarType type) {
@@ -317,8 +169,8 @@ std::atomic<uint64_t> corrections_{0};
 
 // Runs the call on zeros, or a `smaller` one, and corrects `inferred`.
 Judgement run_on_zeros(const Op& op, at::ArrayRef<c10::IValue> stack,
-                       const Overlap& overlap, Inferred& inferred,
-                       Smaller* smaller = nullptr) {
+                       const Identity& identity, const Overlap& overlap,
+                       Inferred& inferred, Smaller* smaller = nullptr) {
   torch::jit::Stack zeros;
   try {
     zeros = results_on_zeros(op.schema(), stack, overlap, smaller);
@@ -335,7 +187,7 @@ Judgement run_on_zeros(const Op& op, at::ArrayRef<c10::IValue> stack,
         smaller && smaller->rewritten() && op.schema().shapes;
     return {only_smaller ? Verdict::kAgrees : Verdict::kUnknown, {}};
   }
-  if (shares_kernels_code(op, stack)) return {Verdict::kAgrees, {}};
+  if (identity.shares_kernels_code()) return {Verdict::kAgrees, {}};
   std::optional<Inferred> actual = from_results(op, zeros);
   if (!actual) return {Verdict::kAgrees, {}};
   if (smaller) {
@@ -360,7 +212,8 @@ uint64_t shape_corrections() {
 }
 
 Verdict try_on_zeros(const Op& op, at::ArrayRef<c10::IValue> stack,
-                     const Overlap& overlap, Inferred& inferred) {
+                     const Identity& identity, const Overlap& overlap,
+                     Inferred& inferred) {
   const Op::Schema& schema = op.schema();
   if (op.meta == Meta::kNone) return Verdict::kAgrees;
   if (schema.is_random && !schema.has_generator) return Verdict::kAgrees;
@@ -368,17 +221,17 @@ Verdict try_on_zeros(const Op& op, at::ArrayRef<c10::IValue> stack,
   // called.
   if (is_third_party(op)) return Verdict::kAgrees;
   if (overlap.degree == Overlap::Degree::kUnusual) {
-    const Verdict verdict = run_on_zeros(op, stack, overlap, inferred).verdict;
+    const Verdict verdict =
+        run_on_zeros(op, stack, identity, overlap, inferred).verdict;
     return verdict == Verdict::kDiffers ? Verdict::kAgrees : verdict;
   }
   int64_t elements = 0;
   for_each_tensor(schema, stack,
                   [&](const at::Tensor& t, size_t) { elements += t.numel(); });
   const bool large = elements > kMaxElements;
-  const CallKind kind = kind_of(op, stack, overlap);
   {
     std::lock_guard lock(known().mutex);
-    const auto at = known().judgements.find(Asked{&op, kind});
+    const auto at = known().judgements.find(identity.words());
     if (at != known().judgements.end()) {
       const Judgement& judgement = at->second;
       if (judgement.verdict == Verdict::kAgrees && !judgement.orders.empty())
@@ -390,12 +243,12 @@ Verdict try_on_zeros(const Op& op, at::ArrayRef<c10::IValue> stack,
   }
   std::optional<Smaller> smaller;
   if (large) smaller.emplace(schema, stack);
-  Judgement judgement =
-      run_on_zeros(op, stack, overlap, inferred, smaller ? &*smaller : nullptr);
+  Judgement judgement = run_on_zeros(op, stack, identity, overlap, inferred,
+                                     smaller ? &*smaller : nullptr);
   const Verdict verdict = judgement.verdict;
   if (verdict == Verdict::kUnknown || (large && verdict == Verdict::kDiffers))
     return Verdict::kUnknown;
-  known().set(op, kind, std::move(judgement));
+  known().set(identity, std::move(judgement));
   return verdict == Verdict::kDiffers ? Verdict::kAgrees : verdict;
 }
 
@@ -410,11 +263,10 @@ std::optional<Inferred> infer_by_trial(const Op& op,
   }
 }
 
-void learn(const Op& op, const CallKind& kind, const Inferred& inferred,
+void learn(const Identity& identity, const Inferred& inferred,
            const std::optional<Inferred>& actual) {
-  known().set(
-      op, kind,
-      actual ? judge(inferred, *actual) : Judgement{Verdict::kDiffers, {}});
+  known().set(identity, actual ? judge(inferred, *actual)
+                               : Judgement{Verdict::kDiffers, {}});
 }
 
 }  // namespace npu

@@ -2,8 +2,8 @@
 #pragma once
 
 #include <ATen/core/stack.h>
-#include <c10/util/SmallVector.h>
 
+#include "csrc/ops/identity.h"
 #include "csrc/ops/infer.h"
 #include "csrc/ops/overlap.h"
 
@@ -16,21 +16,15 @@ enum class Verdict {
   kUnknown,  // too large to try, or zeros do not work: run it, then learn()
 };
 
-// What a verdict depends on besides the operator: dtypes, ranks, which optional
-// arguments are given, flags and modes, classes of numbers, the layout of each
-// tensor, and how they overlap.
-using CallKind = c10::SmallVector<int64_t, 48>;
-CallKind kind_of(const Op& op, at::ArrayRef<c10::IValue> stack,
-                 const Overlap& overlap);
-
-// Runs the kernel on zeros, once for each operator and kind of call, so that
+// Runs the kernel on zeros, once for each identity, so that
 // the call itself raises a dtype error, and a wrong meta kernel is noticed
 // before anything is queued. When kernel and inference differ, `inferred` is
 // corrected if the real shapes are known, and kAgrees is returned. Where they
 // differ only in the order of dimensions in memory, the verdict holds for calls
 // of every size. The verdict on an unusual overlap holds for no other call.
 Verdict try_on_zeros(const Op& op, at::ArrayRef<c10::IValue> stack,
-                     const Overlap& overlap, Inferred& inferred);
+                     const Identity& identity, const Overlap& overlap,
+                     Inferred& inferred);
 
 // How often try_on_zeros() corrected an operator that has a shape function
 // here. A wrong shape function costs a run on zeros at each new shape, which no
@@ -43,9 +37,9 @@ std::optional<Inferred> infer_by_trial(const Op& op,
                                        at::ArrayRef<c10::IValue> stack,
                                        const Overlap& overlap);
 
-// Remembers the outcome of a call whose verdict was kUnknown. `kind` is that of
-// the arguments before the call.
-void learn(const Op& op, const CallKind& kind, const Inferred& inferred,
+// Remembers the outcome of a call whose verdict was kUnknown. `identity` is
+// that of the arguments before the call.
+void learn(const Identity& identity, const Inferred& inferred,
            const std::optional<Inferred>& actual);
 
 }  // namespace npu

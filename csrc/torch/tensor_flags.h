@@ -1,7 +1,10 @@
 // What a tensor is marked with beside its shape.
 #pragma once
 
+#include <ATen/DimVector.h>
 #include <ATen/core/Tensor.h>
+
+#include <algorithm>
 
 namespace npu {
 
@@ -31,6 +34,17 @@ inline void set_flags(c10::TensorImpl& t, uint8_t flags) {
 
 inline void copy_flags(const at::Tensor& from, const at::Tensor& to) {
   set_flags(*to.unsafeGetTensorImpl(), flags_of(*from.unsafeGetTensorImpl()));
+}
+
+// The strides of a new tensor.
+inline at::DimVector default_strides(at::IntArrayRef sizes) {
+  at::DimVector strides(sizes.size());
+  int64_t stride = 1;
+  for (size_t i = sizes.size(); i-- > 0;) {
+    strides[i] = stride;
+    stride *= std::max<int64_t>(sizes[i], 1);
+  }
+  return strides;
 }
 
 // Whether a tensor's strides are those of a new one of its sizes. Stricter than
