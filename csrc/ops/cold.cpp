@@ -293,46 +293,44 @@ void call_unknown(const Op& op, torch::jit::Stack& stack) {
   if (writes_to_host(schema, stack)) return call_sync(op, stack, stream);
 
   const Overlap overlap = overlap_of(op, stack);
-  std::optional<Identity> identity;
-  {
-    KeyScope scope;
-    encode(scope.key, op, stack);
-    if (scope.key.ordinary) {
-      identity.emplace(scope.key.key.all());
-      if (op.meta == Meta::kElementWise && !overlap &&
-          launch_by_sizes(stream, op, *identity, scope, stack))
-        return;
-    }
-  }
-  if (!identity) return call_sync(op, stack, stream);
+  std::optional<KeyScope> scope(std::in_place);
+  const auto wait = [&] {
+    scope.reset();
+    call_sync(op, stack, stream);
+  };
+  encode(scope->key, op, stack);
+  if (!scope->key.ordinary) return wait();
+  std::optional<Identity> identity(scope->key.key.all());
+  if (op.meta == Meta::kElementWise && !overlap &&
+      launch_by_sizes(stream, op, *identity, *scope, stack))
+    return;
   FirstCallWarnings warnings;
   std::optional<Inferred> found = infer(op, stack, overlap);
   warnings.again();
   if (!found) {
     warnings.runs();
-    call_sync(op, stack, stream);
+    wait();
     return tell_that_it_waits(op);
   }
   const Verdict verdict = try_on_zeros(op, stack, *identity, overlap, *found);
   warnings.runs();
   if (verdict == Verdict::kUnknown) {
-    call_sync(op, stack, stream);
+    wait();
     if (overlap.degree != Overlap::Degree::kUnusual)
       learn(*identity, *found, from_results(op, stack));
     return;
   }
   if (verdict != Verdict::kAgrees ||
       resizes_unusually(schema, stack, *found, overlap))
-    return call_sync(op, stack, stream);
-  const bool resized = resize_written(stack, *found);
-
-  // What was inferred holds for the arguments as they are now, so the plan's
+    return wait();
+  // What was inferred holds for the arguments as they are then, so the plan's
   // key is made of these.
-  KeyScope scope;
-  encode(scope.key, op, stack);
-  if (resized) identity.emplace(scope.key.key.all());
+  if (resize_written(stack, *found)) {
+    encode(scope->key, op, stack);
+    identity.emplace(scope->key.key.all());
+  }
   auto family = family_for(stream, identity->words(), op, found->outs);
-  launch_new(stream, op, scope, std::move(family), std::move(found->outs),
+  launch_new(stream, op, *scope, std::move(family), std::move(found->outs),
              stack);
 }
 

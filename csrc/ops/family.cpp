@@ -9,25 +9,33 @@
 namespace npu {
 namespace {
 
+struct OnStream {
+  Stream* stream;
+  std::weak_ptr<Family> family;
+};
+
 // The families that plans have. Those that no plan has any more are forgotten
 // when their number may have doubled.
 struct Families {
   std::mutex mutex;
-  ByWords<std::weak_ptr<Family>> of;
+  ByWords<std::vector<OnStream>> of;
   size_t sweep_at = 1024;
 
   static Families& get() {
     static auto* const all = new Families;
     return *all;
   }
-};
 
-std::vector<uint64_t> words_of(Stream& stream,
-                               at::ArrayRef<uint64_t> identity) {
-  std::vector<uint64_t> words(identity.begin(), identity.end());
-  words.push_back(reinterpret_cast<uintptr_t>(&stream));
-  return words;
-}
+  void sweep() {
+    if (of.size() < sweep_at) return;
+    for (auto at = of.begin(); at != of.end();) {
+      std::erase_if(at->second,
+                    [](const OnStream& o) { return o.family.expired(); });
+      at = at->second.empty() ? of.erase(at) : std::next(at);
+    }
+    sweep_at = 2 * of.size() + 1024;
+  }
+};
 
 }  // namespace
 
@@ -48,27 +56,27 @@ bool Family::suits(const std::vector<OutSpec>& others) const {
 std::shared_ptr<Family> known_family(Stream& stream,
                                      at::ArrayRef<uint64_t> identity) {
   Families& families = Families::get();
-  const auto words = words_of(stream, identity);
   std::lock_guard lock(families.mutex);
-  const auto found = families.of.find(words);
-  return found == families.of.end() ? nullptr : found->second.lock();
+  const auto found = families.of.find(identity);
+  if (found == families.of.end()) return nullptr;
+  for (const OnStream& one : found->second)
+    if (one.stream == &stream) return one.family.lock();
+  return nullptr;
 }
 
 std::shared_ptr<Family> family_for(Stream& stream,
                                    at::ArrayRef<uint64_t> identity,
                                    const Op& op,
                                    const std::vector<OutSpec>& outs) {
+  if (auto known = known_family(stream, identity); known && known->suits(outs))
+    return known;
+  auto family = std::make_shared<Family>(op, outs);
   Families& families = Families::get();
   std::lock_guard lock(families.mutex);
-  auto& known = families.of[words_of(stream, identity)];
-  if (auto family = known.lock(); family && family->suits(outs)) return family;
-  auto family = std::make_shared<Family>(op, outs);
-  known = family;
-  if (families.of.size() >= families.sweep_at) {
-    std::erase_if(families.of,
-                  [](const auto& one) { return one.second.expired(); });
-    families.sweep_at = 2 * families.of.size() + 1024;
-  }
+  families.sweep();
+  auto& all = families.of[identity.vec()];
+  std::erase_if(all, [&](const OnStream& o) { return o.stream == &stream; });
+  all.push_back({&stream, family});
   return family;
 }
 

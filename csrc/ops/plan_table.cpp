@@ -64,6 +64,8 @@ PlanTable::~PlanTable() {
   tables_.fetch_sub(1, std::memory_order_relaxed);
   for (Entry& entry : entries_)
     if (entry.plan) retire_plan(std::move(entry.plan), stream_);
+  // A thread that ends may be the last one that gives plans up.
+  evicted().collect();
 }
 
 Plan* PlanTable::find(const Key& key, uint64_t hash) const {

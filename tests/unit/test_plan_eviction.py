@@ -108,3 +108,86 @@ print(resident() - before)
     )
 
     assert int(python(code, TORCH_NPU_SANITIZER="0").stdout) < 3 << 20
+
+
+IN_USE = """
+import ctypes, threading, torch
+
+class Info(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_size_t) for name in (
+        "arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks",
+        "uordblks", "fordblks", "keepcost")]
+
+mallinfo = ctypes.CDLL(None).mallinfo2
+mallinfo.restype = Info
+
+def in_use():
+    torch.npu.synchronize()
+    return mallinfo().uordblks
+
+"""
+
+
+def test_all_threads_share_a_bound_and_give_it_back(python):
+    """Twelve with 8,000 shapes each would keep 48 MB."""
+    code = (
+        IN_USE
+        + """
+THREADS = 12
+x = torch.ones(THREADS * 8000 + 1, device="npu")
+all_made, go_on = threading.Barrier(THREADS + 1), threading.Barrier(THREADS + 1)
+
+def calls(thread):
+    for size in range(8000 * thread, 8000 * (thread + 1)):
+        torch.sum(x[: size + 1])
+    all_made.wait()
+    go_on.wait()
+
+torch.sum(x)
+before = in_use()
+threads = [threading.Thread(target=calls, args=(n,)) for n in range(THREADS)]
+for thread in threads:
+    thread.start()
+all_made.wait()
+held = in_use()
+go_on.wait()
+for thread in threads:
+    thread.join()
+print(held - before, flush=True)
+# What a thread has of C++ goes a moment after Python's part of it.
+while in_use() - before > 4 << 20:
+    pass
+print("given back")
+"""
+    )
+
+    held, back = python(code, TORCH_NPU_SANITIZER="0").stdout.split("\n", 1)
+    assert int(held) < 24 << 20
+    assert back == "given back\n"
+
+
+def test_a_new_size_costs_no_more_after_thousands_of_other_calls(python):
+    code = (
+        PROGRAM.replace("LIMIT = 32", "LIMIT = 8192").replace(
+            "assert len(KINDS) > 3 * LIMIT", ""
+        )
+        + IN_USE
+        + """
+for op in (*OPERATORS, torch.minimum, torch.atan2, torch.eq, torch.ne, torch.lt):
+    for first, second, rank in itertools.product(DTYPES, DTYPES, range(1, 17)):
+        op(operands(first, rank, "npu")[0], operands(second, rank, "npu")[1])
+x = torch.ones(4000, device="npu")
+
+def calls(first, last):
+    for size in range(first, last):
+        torch.cumsum(x[:size], 0)
+
+calls(1, 200)
+before = in_use()
+calls(200, 1200)
+print(in_use() - before)
+"""
+    )
+
+    # A frame for each size would be 4 MB and more.
+    assert int(python(code, TORCH_NPU_SANITIZER="0").stdout) < 2 << 20
