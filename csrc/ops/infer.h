@@ -15,15 +15,11 @@ namespace npu {
 struct Written {
   int argument;
   at::DimVector sizes, strides;
-  bool operator==(const Written& other) const {
-    return argument == other.argument && sizes == other.sizes;
-  }
 };
 
 struct Inferred {
   std::vector<OutSpec> outs;
   std::vector<Written> written;
-  bool operator==(const Inferred&) const = default;
 };
 
 // Asks the operator's shape function, or runs its meta kernel on tensors

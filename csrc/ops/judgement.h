@@ -17,10 +17,10 @@ struct Judgement {
   std::vector<StrideOrder> orders;
 };
 
-Judgement judge(const Inferred& inferred, const Inferred& actual);
-// The same, where `actual` is of a call of the same kind with other sizes: the
-// dtypes, the numbers of dimensions and their order are compared.
-Judgement judge_smaller(const Inferred& inferred, const Inferred& smaller);
+// `smaller`: `actual` is of a call of the same identity with other sizes. Then
+// dtypes, numbers of dimensions and their order are compared.
+Judgement judge(const Inferred& inferred, const Inferred& actual,
+                bool smaller = false);
 
 // Corrects inferred strides by the judgement of a call with other sizes.
 void lay_out(Inferred& inferred, const std::vector<StrideOrder>& orders);

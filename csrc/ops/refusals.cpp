@@ -1,17 +1,25 @@
 #include "csrc/ops/refusals.h"
 
+#include <ATen/EmptyTensor.h>
 #include <ATen/ExpandUtils.h>
+#include <ATen/ops/index_meta_dispatch.h>
 
 #include <algorithm>
 #include <optional>
 #include <vector>
 
+#include "csrc/ops/kernel_mode.h"
 #include "csrc/ops/shape_arguments.h"
+#include "csrc/ops/stack_map.h"
 
 namespace npu {
 namespace {
 
 using at::Tensor;
+
+bool is_mask(const Tensor& index) {
+  return index.scalar_type() == at::kBool || index.scalar_type() == at::kByte;
+}
 
 // self, mat1, mat2
 bool addmm(Arguments a) {
@@ -40,67 +48,70 @@ bool convolution(Arguments a) {
          !has_sizes(a[2], {transposed ? channels : weight.size(0)});
 }
 
-// The sizes of what is selected. A mask selects a number of elements that only
-// the device knows.
-struct Indexed {
-  static constexpr int64_t kUnknown = -1;
-  std::vector<int64_t> sizes;
-  bool refused = false;
-};
+// How many elements a mask selects, which only the device knows.
+constexpr int64_t kUnknown = (int64_t(1) << 31) - 1;
 
-Indexed indexed(const Tensor& self, c10::ArrayRef<c10::IValue> indices) {
-  std::vector<int64_t> common;  // of the indices
-  std::vector<int64_t> kept;
-  bool masked = false, apart = false, refused = false;
-  std::optional<size_t> place;  // of `common` among those that are kept
+// Whether no mask among the indices has other sizes than what it selects from.
+bool masks_fit(const Tensor& self, c10::ArrayRef<c10::IValue> indices) {
   int64_t dim = 0;
   for (const c10::IValue& value : indices) {
     const Tensor* const index = opt_tensor(value);
-    if (!index) {
-      if (dim >= self.dim()) return {{}, true};
-      kept.push_back(self.size(dim++));
+    if (!index || !is_mask(*index)) {
+      ++dim;
       continue;
     }
-    apart = apart || (place && *place != kept.size());
-    if (!place) place = kept.size();
-    if (index->scalar_type() == at::kBool ||
-        index->scalar_type() == at::kByte) {
-      masked = true;
-      refused = refused || index->dim() == 0;  // by an assertion of torch
-      for (const int64_t size : index->sizes())
-        if (dim >= self.dim() || self.size(dim++) != size) refused = true;
-    } else {
-      if (dim++ >= self.dim()) return {{}, true};
-      const at::IntArrayRef sizes = index->sizes();
-      for (size_t i = 0; i < sizes.size(); ++i) {
-        if (i >= common.size()) common.insert(common.begin(), 1);
-        const int64_t size = sizes[sizes.size() - 1 - i];
-        int64_t& so_far = common[common.size() - 1 - i];
-        refused = refused || (size != 1 && so_far != 1 && size != so_far);
-        if (size != 1) so_far = size;
-      }
-    }
+    if (index->dim() == 0) return false;  // by an assertion of torch
+    for (const int64_t size : index->sizes())
+      if (dim >= self.dim() || self.size(dim++) != size) return false;
   }
-  for (; dim < self.dim(); ++dim) kept.push_back(self.size(dim));
-  if (masked) {
-    if (common.empty()) common.push_back(1);
-    if (common.back() == 1) common.back() = Indexed::kUnknown;
+  return true;
+}
+
+// The sizes of what is selected where masks select so many; nothing where
+// torch refuses that.
+std::optional<std::vector<int64_t>> indexed(const Tensor& self,
+                                            c10::ArrayRef<c10::IValue> indices,
+                                            int64_t selected) {
+  c10::List<std::optional<Tensor>> metas;
+  for (const c10::IValue& value : indices) {
+    const Tensor* const index = opt_tensor(value);
+    if (!index)
+      metas.push_back(std::nullopt);
+    else if (!is_mask(*index))
+      metas.push_back(to_meta(*index));
+    else
+      for (int64_t dim = 0; dim < index->dim(); ++dim)
+        metas.push_back(
+            at::detail::empty_strided_meta({selected}, {1}, at::kLong));
   }
-  const size_t at = apart ? 0 : place.value_or(0);
-  kept.insert(kept.begin() + int64_t(at), common.begin(), common.end());
-  return {std::move(kept), refused};
+  try {
+    const KernelMode mode;
+    return at::meta::index(to_meta(self), metas).sizes().vec();
+  } catch (const c10::Error&) {
+    return std::nullopt;
+  }
 }
 
 // self, indices, values
 bool index_put(Arguments a) {
-  const Indexed to = indexed(tensor(a[0]), a[1].toListRef());
+  const auto indices = a[1].toListRef();
+  if (!masks_fit(tensor(a[0]), indices)) return true;
+  auto to = indexed(tensor(a[0]), indices, kUnknown);
+  if (!to) to = indexed(tensor(a[0]), indices, 1);
   const at::IntArrayRef values = tensor(a[2]).sizes();
-  if (to.refused || values.size() > to.sizes.size()) return true;
-  return !std::equal(values.rbegin(), values.rend(), to.sizes.rbegin(),
+  if (!to || values.size() > to->size()) return true;
+  return !std::equal(values.rbegin(), values.rend(), to->rbegin(),
                      [](int64_t value, int64_t size) {
-                       return value == 1 || value == size ||
-                              size == Indexed::kUnknown;
+                       return value == 1 || value == size || size == kUnknown;
                      });
+}
+
+// mean, std, generator, out. Where one of the first is a number, the kernel
+// leaves the size of the last as it is, and may still broadcast the other.
+bool normal(Arguments a) {
+  if (a.size() < 4 || !a[3].isTensor() || a[0].isTensor() == a[1].isTensor())
+    return false;
+  return tensor(a[3]).sizes() != tensor(a[0].isTensor() ? a[0] : a[1]).sizes();
 }
 
 // query, key, value, dropout
@@ -115,6 +126,11 @@ bool index_rows(Arguments a) {
   for (int64_t d = 0; d < source.dim(); ++d)
     if (d != dim && self.size(d) != source.size(d)) return true;
   return tensor(a[2]).numel() != (source.dim() ? source.size(dim) : 1);
+}
+
+// self, mask
+bool masked_scatter(Arguments a) {
+  return !at::is_expandable_to(tensor(a[1]).sizes(), tensor(a[0]).sizes());
 }
 
 // self, num_samples, replacement
@@ -159,8 +175,10 @@ constexpr Named kRefusals[] = {
     {"aten::index_add", index_rows},
     {"aten::index_put", index_put},
     {"aten::index_reduce", index_rows},
+    {"aten::masked_scatter", masked_scatter},
     {"aten::multinomial", multinomial},
     {"aten::nll_loss2d_forward", nll_loss2d},
+    {"aten::normal", normal},
     {"aten::ormqr", ormqr},
     {"aten::put", put},
 };

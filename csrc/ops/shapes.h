@@ -28,6 +28,11 @@ class Shapes {
   // Adds a result with the strides that a memory format gives these sizes.
   void add(at::IntArrayRef sizes, at::MemoryFormat format, at::ScalarType type);
   void add_undefined();
+  // The same where it is wanted, else an undefined result.
+  void add_if(bool wanted, at::IntArrayRef sizes, at::MemoryFormat format,
+              at::ScalarType type) {
+    wanted ? add(sizes, format, type) : add_undefined();
+  }
   // Adds a result with the strides of empty_like(t).
   void add_empty_like(const at::Tensor& t);
 

@@ -53,18 +53,13 @@ bool layer_norm_backward(Arguments a, Shapes& results) {
           at::IntArrayRef(normalized) ||
       (wanted[1] && !weight) || (wanted[2] && !weight && !bias))
     return false;
-  if (wanted[0]) {
-    results.add_contiguous(input.sizes(), input.scalar_type());
-  } else {
-    results.add_undefined();
-  }
+  using at::MemoryFormat;
+  results.add_if(wanted[0], input.sizes(), MemoryFormat::Contiguous,
+                 input.scalar_type());
   for (size_t i : {1, 2}) {
     const Tensor* like = i == 2 && bias ? bias : weight;
-    if (wanted[i]) {
-      results.add_contiguous(normalized, like->scalar_type());
-    } else {
-      results.add_undefined();
-    }
+    results.add_if(wanted[i], normalized, MemoryFormat::Contiguous,
+                   like ? like->scalar_type() : input.scalar_type());
   }
   return true;
 }
@@ -213,17 +208,10 @@ bool convolution_backward(Arguments a, Shapes& results) {
     return false;
   const auto wanted = a[10].toBoolList();
   const at::MemoryFormat format = convolution_format(input, weight);
-  const auto add = [&](bool is_wanted, at::IntArrayRef like,
-                       at::MemoryFormat layout) {
-    if (is_wanted) {
-      results.add(like, layout, weight.scalar_type());
-    } else {
-      results.add_undefined();
-    }
-  };
-  add(wanted[0], input.sizes(), format);
-  add(wanted[1], weight.sizes(), format);
-  add(wanted[2], {sizes[1]}, at::MemoryFormat::Contiguous);
+  const at::ScalarType type = weight.scalar_type();
+  results.add_if(wanted[0], input.sizes(), format, type);
+  results.add_if(wanted[1], weight.sizes(), format, type);
+  results.add_if(wanted[2], {sizes[1]}, at::MemoryFormat::Contiguous, type);
   return true;
 }
 
@@ -254,18 +242,11 @@ bool batch_norm_backward(Arguments a, Shapes& results) {
   const Tensor* weight = opt_tensor(a[2]);
   const at::ScalarType type =
       weight ? weight->scalar_type() : input.scalar_type();
-  if (wanted[0]) {
-    results.add(input.sizes(), format_of(input), input.scalar_type());
-  } else {
-    results.add_undefined();
-  }
-  for (size_t i : {1, 2}) {
-    if (wanted[i]) {
-      results.add_contiguous({input.size(1)}, type);
-    } else {
-      results.add_undefined();
-    }
-  }
+  results.add_if(wanted[0], input.sizes(), format_of(input),
+                 input.scalar_type());
+  for (size_t i : {1, 2})
+    results.add_if(wanted[i], {input.size(1)}, at::MemoryFormat::Contiguous,
+                   type);
   return true;
 }
 
@@ -362,6 +343,7 @@ constexpr NamedShapes kByHand[] = {
     {"aten::fill_.Scalar", fills},
     {"aten::index_select", index_select},
     {"aten::masked_fill_.Scalar", masked_fill},
+    {"aten::masked_fill_.Tensor", masked_fill},
     {"aten::native_batch_norm", batch_norm},
     {"aten::native_batch_norm_backward", batch_norm_backward},
     {"aten::native_layer_norm", layer_norm},

@@ -125,11 +125,6 @@ bool masked_fill_new(Arguments a, Shapes& results) {
                          self.scalar_type());
   return true;
 }
-bool masked_fill_in_place(Arguments a, Shapes&) {
-  return are_plain(a.slice(0, 2)) &&
-         a[1].toTensor().scalar_type() == at::kBool &&
-         at::is_expandable_to(a[1].toTensor().sizes(), a[0].toTensor().sizes());
-}
 
 bool to_a_number(Arguments a, Shapes& results) {
   const at::Tensor& self = a[0].toTensor();
@@ -262,7 +257,6 @@ constexpr NamedShapes kOfElements[] = {
     {"aten::logsumexp", logsumexp},
     {"aten::masked_fill.Scalar", masked_fill_new},
     {"aten::masked_fill.Tensor", masked_fill_new},
-    {"aten::masked_fill_.Tensor", masked_fill_in_place},
     {"aten::isnan", unary_bool},
     {"aten::max", to_a_number},
     {"aten::median", to_a_number},

@@ -49,18 +49,11 @@ bool group_norm_backward(Arguments a, Shapes& results) {
       !are_groups(input, a.slice(5, 4)) || !has_sizes(a[4], {a[6].toInt()}) ||
       ((wanted[1] || wanted[2]) && !opt_tensor(a[4])))
     return false;
-  if (wanted[0]) {
-    results.add(input.sizes(), format_of(input), input.scalar_type());
-  } else {
-    results.add_undefined();
-  }
-  for (const size_t i : {1, 2}) {
-    if (wanted[i]) {
-      results.add_contiguous({a[6].toInt()}, type_of(a[4], input));
-    } else {
-      results.add_undefined();
-    }
-  }
+  results.add_if(wanted[0], input.sizes(), format_of(input),
+                 input.scalar_type());
+  for (const size_t i : {1, 2})
+    results.add_if(wanted[i], {a[6].toInt()}, at::MemoryFormat::Contiguous,
+                   type_of(a[4], input));
   return true;
 }
 
@@ -161,11 +154,8 @@ template <int64_t kDims>
 bool grid_sampler_backward(Arguments a, Shapes& results) {
   const Tensor &input = tensor(a[1]), &grid = tensor(a[2]);
   if (!are_sampled<kDims>(input, grid)) return false;
-  if (a[6].toBoolList()[0]) {
-    results.add_contiguous(input.sizes(), input.scalar_type());
-  } else {
-    results.add_undefined();
-  }
+  results.add_if(a[6].toBoolList()[0], input.sizes(),
+                 at::MemoryFormat::Contiguous, input.scalar_type());
   results.add_contiguous(grid.sizes(), grid.scalar_type());
   return true;
 }

@@ -191,7 +191,7 @@ Judgement run_on_zeros(const Op& op, at::ArrayRef<c10::IValue> stack,
   std::optional<Inferred> actual = from_results(op, zeros);
   if (!actual) return {Verdict::kAgrees, {}};
   if (smaller) {
-    Judgement judgement = judge_smaller(inferred, *actual);
+    Judgement judgement = judge(inferred, *actual, /*smaller=*/true);
     if (judgement.verdict == Verdict::kAgrees && !judgement.orders.empty())
       lay_out(inferred, judgement.orders);
     return judgement;

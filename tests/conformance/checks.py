@@ -13,8 +13,8 @@ import random
 import time
 import zlib
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -37,9 +37,9 @@ from tests.conformance.compare import (
     compare_aliases,
     compare_memory,
     compare_strides,
-    ill_conditioned,
 )
 from tests.conformance.copies import tensors_in
+from tests.conformance.excuses import agrees_with_itself, is_a_tie, is_rounding
 from tests.conformance.layouts import NAMES, lay_out
 from tests.conformance.wrong import same_error, wrong_samples
 
@@ -163,12 +163,27 @@ class Checker:
             dtype = dtypes[chosen % len(dtypes)]
             right = self._samples(op, dtype, False, record)
         for sample in right * 2:
-            attempt(self._call(op, sample), self.device)
+            for call in self._forms_of(op, sample, right):
+                attempt(call, self.device)
         _wait(self.device)
         for wrong in wrong_samples(op, right):
             self.progress(f"wrong calls: {' '.join(wrong.summary().split())[:300]}")
-            self._agree(op, self._call(op, wrong), "wrong_calls", record)
+            for call in self._forms_of(op, wrong, right):
+                self._agree(op, call, "wrong_calls", record)
         return record
+
+    def _forms_of(
+        self, op: OpInfo, sample: SampleInput, right: list[SampleInput]
+    ) -> Iterator[Call]:
+        """Yield a call in the operator's forms, with out= as of a right sample."""
+        yield self._call(op, sample)
+        if (in_place := op.get_inplace()) and isinstance(sample.input, Tensor):
+            yield self._call(op, sample, function=in_place)
+        if op.supports_out and op.name not in UNWRITTEN_OUT | UNWRITTEN and right:
+            done, _ = attempt(self._call(op, right[0]), CPU)
+            results = tensors_in(done.result) if done else []
+            if results and all(t.layout == torch.strided for t in results):
+                yield self._call(op, sample, out=[_poisoned(t) for t in results])
 
     def _samples(
         self, op: OpInfo, dtype: torch.dtype, requires_grad: bool, record: Record
@@ -332,10 +347,10 @@ class Checker:
             if self.options.strict or variant == "layouts":
                 _compare_strides(got, expected)
         except MismatchError as error:
-            if not _agrees_with_itself(call, expected):
+            if not agrees_with_itself(call, expected):
                 record.add(variant, "skip")
             elif isinstance(error, ValueMismatchError) and (
-                _is_rounding(call, got, expected) or _is_a_tie(call, got, expected)
+                is_rounding(call, got, expected) or is_a_tie(call, got, expected)
             ):
                 record.add(variant, "pass")
             else:
@@ -384,100 +399,6 @@ def _wait(device: torch.device) -> Exception | None:
         torch.get_device_module(device).reset_device()
         return error
     return None
-
-
-def _agrees_with_itself(call: Call, expected: Done) -> bool:
-    """Return whether cpu's result can be a reference for another device.
-
-    It cannot if cpu gives another one the next time, nor if it gives another one
-    when each element of the inputs has memory of its own: `median` reads behind
-    the end of an input whose stride is 0.
-    """
-    apart = replace(call, sample=call.sample.transform(_laid_apart))
-    for again in (call, apart):
-        done, _ = attempt(again, CPU)
-        try:
-            assert done is not None
-            compare(done.processed, expected.processed)
-            compare(done.gradients, expected.gradients)
-        except AssertionError:
-            return False
-    return True
-
-
-def _laid_apart(x: Any) -> Any:
-    """Return x; if it is a tensor with elements that share memory, a copy."""
-    strided = isinstance(x, Tensor) and x.layout == torch.strided and not x.is_nested
-    if not strided or 0 not in x.stride():
-        return x
-    return x.detach().contiguous().requires_grad_(x.requires_grad)
-
-
-def _is_rounding(call: Call, got: Done | None, expected: Done | None) -> bool:
-    """Return whether cpu's result varies as much when inputs are rounded."""
-    nudged, _ = attempt(replace(call, nudge=0), CPU)
-    if nudged is None or got is None or expected is None:
-        return False
-    return ill_conditioned(
-        [got.processed, got.gradients],
-        [expected.processed, expected.gradients],
-        [nudged.processed, nudged.gradients],
-    )
-
-
-# So many times numbers are moved to see whether a gradient follows one of them.
-NUDGES = 4
-
-
-def _is_a_tie(call: Call, got: Done | None, expected: Done | None) -> bool:
-    """Return whether another one of equal numbers has the gradient, and all else fits.
-
-    The gradient of an operator that selects a number is not unique where others are
-    equal to it. That the operator is such a one is told by cpu: equal numbers that are
-    moved apart by rounding errors have other gradients. Their sum is the same.
-    """
-    if got is None or expected is None:
-        return False
-    sample = call.sample
-    inputs = tensors_in([sample.input, sample.args, sample.kwargs])
-    inputs = [t for t in inputs if t.requires_grad]
-    if any(t.layout != torch.strided or t.is_complex() for t in inputs):
-        return False
-    try:
-        compare(got.processed, expected.processed)
-        compare(
-            list(map(_sums_of_equal, got.gradients, inputs)),
-            list(map(_sums_of_equal, expected.gradients, inputs)),
-        )
-    except MismatchError:
-        return False
-    apart = sample.transform(_laid_apart)
-    for seed in range(NUDGES):
-        moved, _ = attempt(replace(call, sample=apart, nudge=seed), CPU)
-        if moved and _are_far_apart(moved.gradients, expected.gradients):
-            return True
-    return False
-
-
-def _sums_of_equal(gradient: Tensor | None, x: Tensor) -> Tensor | None:
-    """Return the gradient's sum over all elements of x that are equal, for each."""
-    if gradient is None:
-        return None
-    _, which = x.detach().unique(return_inverse=True)
-    flat = gradient.detach().cpu().double().flatten()
-    sums = flat.new_zeros(x.numel()).index_add(0, which.flatten(), flat)
-    return sums.to(gradient.dtype)
-
-
-def _are_far_apart(a: list[Tensor | None], b: list[Tensor | None]) -> bool:
-    """Return whether some numbers have not half of their digits in common."""
-    for x, y in zip(a, b, strict=True):
-        if x is None or y is None or x.numel() == 0:
-            continue
-        digits = math.sqrt(torch.finfo(x.dtype).eps)
-        if (x - y).abs().max() > digits * y.abs().max():
-            return True
-    return False
 
 
 def _names_device(kwargs: dict[str, Any]) -> bool:

@@ -6,12 +6,12 @@ import torch
 from torch.testing._internal.opinfo.core import SampleInput
 
 from tests.conformance.calls import CPU, Call
-from tests.conformance.checks import _agrees_with_itself, _is_a_tie
+from tests.conformance.excuses import agrees_with_itself, is_a_tie
 
 
 def is_reference(function, x: torch.Tensor) -> bool:
     call = Call(function, SampleInput(x))
-    return _agrees_with_itself(call, call.make(CPU))
+    return agrees_with_itself(call, call.make(CPU))
 
 
 def test_a_result_that_repeats_is_a_reference():
@@ -41,35 +41,35 @@ def last(x):
     return first(x.flip(1))
 
 
-def is_a_tie(of_cpu, of_device) -> bool:
+def either_will_do(of_cpu, of_device) -> bool:
     """Return whether either gradient will do, for rows of equal numbers."""
     x = torch.tensor([[3.0], [5.0]]).expand(2, 6).requires_grad_()
     call = Call(of_cpu, SampleInput(x), backward="")
-    return _is_a_tie(
+    return is_a_tie(
         call, Call(of_device, SampleInput(x), backward="").make(CPU), call.make(CPU)
     )
 
 
 def test_any_of_equal_numbers_may_have_the_gradient_of_a_selection():
-    assert is_a_tie(first, last)
-    assert is_a_tie(last, first)
+    assert either_will_do(first, last)
+    assert either_will_do(last, first)
 
 
 def test_the_gradients_of_equal_numbers_have_a_sum():
-    assert not is_a_tie(
+    assert not either_will_do(
         first, lambda x: last(x) + (x - x.detach()).sum(1, keepdim=True)
     )
 
 
 def test_the_result_of_a_selection_is_not_free():
-    assert not is_a_tie(first, lambda x: last(x) + 1)
+    assert not either_will_do(first, lambda x: last(x) + 1)
 
 
 def test_equal_numbers_have_gradients_of_their_own_elsewhere():
     weights = torch.arange(6.0)
 
-    assert not is_a_tie(lambda x: x * weights, lambda x: x * weights.flip(0) * 1)
+    assert not either_will_do(lambda x: x * weights, lambda x: x * weights.flip(0) * 1)
     # Of the same values, and the same sum of gradients.
-    assert not is_a_tie(
+    assert not either_will_do(
         lambda x: (x * weights).sum(1), lambda x: (x * weights.flip(0)).sum(1)
     )
