@@ -151,8 +151,9 @@ test-sanitizers: $(TOOLS)
 	done
 
 # The same third of the operators on the same samples, and what changed; NIGHTLY=1:
-# all, on new samples.
+# all, on new samples, and again with nearly all calls taken for large ones.
 conformance: $(INSTALLED)
+	$(if $(NIGHTLY),$(PY) -m tests.conformance.run --all --trial-limit 8)
 	$(PY) -m tests.conformance.run $(if $(NIGHTLY),--all) $(CONFORMANCE_FLAGS)
 
 MINUTES ?= 10

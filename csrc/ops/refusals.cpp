@@ -106,6 +106,14 @@ bool index_put(Arguments a) {
                      });
 }
 
+// input, weight, bias, N, C, HxW, group. The kernel does not refuse other
+// sizes, but then returns others, too.
+bool group_norm(Arguments a) {
+  const Tensor& input = tensor(a[0]);
+  return input.dim() < 2 || input.size(0) != a[3].toInt() ||
+         input.size(1) != a[4].toInt();
+}
+
 // mean, std, generator, out. Where one of the first is a number, the kernel
 // leaves the size of the last as it is, and may still broadcast the other.
 bool normal(Arguments a) {
@@ -177,6 +185,7 @@ constexpr Named kRefusals[] = {
     {"aten::index_reduce", index_rows},
     {"aten::masked_scatter", masked_scatter},
     {"aten::multinomial", multinomial},
+    {"aten::native_group_norm", group_norm},
     {"aten::nll_loss2d_forward", nll_loss2d},
     {"aten::normal", normal},
     {"aten::ormqr", ormqr},

@@ -20,7 +20,11 @@
 namespace npu {
 namespace {
 
-constexpr int64_t kMaxElements = 1 << 16;
+// Relaxed: a limit, on which nothing else depends.
+std::atomic<int64_t> most_elements_{1 << 16};
+int64_t most_elements() {
+  return most_elements_.load(std::memory_order_relaxed);
+}
 
 // The verdicts of all threads.
 struct Known {
@@ -127,7 +131,7 @@ class Smaller {
       for (const int64_t size : t.sizes()) own *= of(size);
       elements += own;
     });
-    return elements <= kMaxElements;
+    return elements <= most_elements();
   }
 
   std::set<int64_t> large_;
@@ -206,6 +210,10 @@ Judgement run_on_zeros(const Op& op, at::ArrayRef<c10::IValue> stack,
 
 }  // namespace
 
+int64_t set_trial_limit(int64_t elements) {
+  return most_elements_.exchange(elements, std::memory_order_relaxed);
+}
+
 uint64_t shape_corrections() {
   // Relaxed: a count.
   return corrections_.load(std::memory_order_relaxed);
@@ -228,7 +236,7 @@ Verdict try_on_zeros(const Op& op, at::ArrayRef<c10::IValue> stack,
   int64_t elements = 0;
   for_each_tensor(schema, stack,
                   [&](const at::Tensor& t, size_t) { elements += t.numel(); });
-  const bool large = elements > kMaxElements;
+  const bool large = elements > most_elements();
   {
     std::lock_guard lock(known().mutex);
     const auto at = known().judgements.find(identity.words());

@@ -26,6 +26,10 @@ Verdict try_on_zeros(const Op& op, at::ArrayRef<c10::IValue> stack,
                      const Identity& identity, const Overlap& overlap,
                      Inferred& inferred);
 
+// Sets from how many elements on a call is large, and tried as a smaller one;
+// returns the previous limit. Any thread.
+int64_t set_trial_limit(int64_t elements);
+
 // How often try_on_zeros() corrected an operator that has a shape function
 // here. A wrong shape function costs a run on zeros at each new shape, which no
 // result shows.

@@ -109,6 +109,7 @@ void bind_device(py::module_& m) {
   def(m, "finish_launched", &finish);
   m.def("cold_launches", &cold_launches);
   m.def("shape_corrections", &shape_corrections);
+  m.def("set_trial_limit", &set_trial_limit);
   m.def("read_switches", [] {
     LaunchState::read_switches();
     note_switch_change();

@@ -45,6 +45,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     add("--layout-dtypes", default="float32")
     add("--variants", default=VARIANTS, help="what to compare of each operator")
     add("--samples", type=int, default=3, help="for each operator and dtype")
+    add("--trial-limit", type=int, help="elements from which a call counts as large")
     add("--strict", action="store_true", help="strides, and broadcasts in place, too")
     add("--device", default="npu")
     add("--jobs", type=int, default=min(os.cpu_count() or 1, 16))

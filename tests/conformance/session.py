@@ -42,6 +42,8 @@ class Session:
         # Workers share the cores; results do not depend on the number.
         torch.set_num_threads(1)
         self.command = command
+        if command.trial_limit is not None:
+            _C.set_trial_limit(command.trial_limit)
         self.seed = seed_of(command)
         self._of_one_sample: frozenset[str] = frozenset()
         self.options = Options(

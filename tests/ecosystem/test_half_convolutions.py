@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 LAYERS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
@@ -64,3 +65,22 @@ def test_a_replay_computes_the_same():
     y.zero_()
     graph.replay()
     assert torch.equal(y.cpu(), want)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_a_convolution_without_results_is_accepted_as_on_cpu(dtype):
+    """float32's kernel refuses it."""
+    found = []
+    for device in ("cpu", "npu"):
+        x, weight = (
+            torch.zeros(shape, dtype=dtype, device=device, requires_grad=True)
+            for shape in ((1, 1, 4, 5, 1), (1, 1, 4, 3, 1))
+        )
+        y = F.conv_transpose3d(
+            x, weight, stride=3, padding=(0, 0, 1), output_padding=(0, 0, 1)
+        )
+        y.sum().backward()
+        found.append([y.shape, x.grad.cpu(), weight.grad.cpu()])
+
+    assert found[0][0] == found[1][0] == (1, 1, 13, 15, 0)
+    torch.testing.assert_close(found[1][1:], found[0][1:])

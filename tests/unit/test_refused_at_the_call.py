@@ -108,6 +108,22 @@ def reflectors(make: Make, n: int) -> tuple[Callable[[], Any], Callable[[], Any]
     )
 
 
+def scattered(make: Make, n: int) -> tuple[Callable[[], Any], Callable[[], Any]]:
+    x, source = make(n, n), make(n, n)
+    return (
+        lambda: x.masked_scatter_(make(n, n, dtype=torch.bool), source),
+        lambda: x.masked_scatter_(make(n - 1, n, dtype=torch.bool), source),
+    )
+
+
+def normal(make: Make, n: int) -> tuple[Callable[[], Any], Callable[[], Any]]:
+    mean = make(n, n)
+    return (
+        lambda: torch.normal(mean, 1.0, out=make(n, n)),
+        lambda: torch.normal(mean, 1.0, out=make(n, n - 1)),
+    )
+
+
 def attention(make: Make, n: int) -> tuple[Callable[[], Any], Callable[[], Any]]:
     q = make(1, 2, n, 8)
     flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
@@ -116,7 +132,7 @@ def attention(make: Make, n: int) -> tuple[Callable[[], Any], Callable[[], Any]]
 
 CALLS = (
     linear, convolution, grouped, transposed, put_rows, put_masked, put_columns,
-    reduce_rows, put, draws, reflectors, attention,
+    reduce_rows, put, draws, reflectors, attention, scattered, normal,
 )  # fmt: skip
 
 

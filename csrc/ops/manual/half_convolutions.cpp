@@ -15,10 +15,12 @@ namespace npu {
 namespace {
 
 // oneDNN computes bfloat16 on machines that have wide vectors, but not the
-// transposed kind.
-bool goes_through_float(const at::Tensor& t, bool transposed) {
-  if (t.scalar_type() == at::kHalf) return true;
-  return t.scalar_type() == at::kBFloat16 &&
+// transposed kind. `result`: of the forward pass. Where it has no elements,
+// float's kernel refuses what those of narrow types accept.
+bool goes_through_float(const at::Tensor& result, bool transposed) {
+  if (result.numel() == 0) return false;
+  if (result.scalar_type() == at::kHalf) return true;
+  return result.scalar_type() == at::kBFloat16 &&
          (transposed || !has_wide_vectors());
 }
 
@@ -26,7 +28,7 @@ at::Tensor wide(const at::Tensor& t) { return t.to(at::kFloat); }
 
 void run_convolution(Frame& f) {
   const bool transposed = f.boolean(6);
-  if (!goes_through_float(f.tensor(0), transposed)) return run_boxed(f);
+  if (!goes_through_float(f.out(0), transposed)) return run_boxed(f);
   std::optional<at::Tensor> bias = f.opt_tensor(2);
   if (bias && bias->defined()) bias = wide(*bias);
   f.out(0).copy_(at::convolution(wide(f.tensor(0)), wide(f.tensor(1)), bias,
