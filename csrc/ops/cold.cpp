@@ -232,7 +232,7 @@ void launch_new(Stream& stream, const Op& op, KeyScope& scope,
 // False, with nothing done, where it is no such call.
 bool launch_by_sizes(Stream& stream, const Op& op, const Identity& identity,
                      KeyScope& scope, torch::jit::Stack& stack) {
-  auto family = known_family(stream, identity.words());
+  auto family = known_family(stream, identity.of_frame());
   if (!family) return false;
   auto outs = elementwise_results(op, stack, family->outs);
   if (!outs) return false;
@@ -329,7 +329,7 @@ void call_unknown(const Op& op, torch::jit::Stack& stack) {
     encode(scope->key, op, stack);
     identity.emplace(scope->key.key.all());
   }
-  auto family = family_for(stream, identity->words(), op, found->outs);
+  auto family = family_for(stream, identity->of_frame(), op, found->outs);
   launch_new(stream, op, *scope, std::move(family), std::move(found->outs),
              stack);
 }

@@ -110,6 +110,15 @@ Identity::Identity(at::ArrayRef<uint64_t> key)
         words_.push(part.head);
     }
   });
+  of_frame_ = words_.size();
+  if (Key::op_in(key[0]).values != ScalarValues::kDecide) return;
+  read_key(key, [&](const Part& part) {
+    if (part.tag() != Tag::kScalar && part.tag() != Tag::kFloat &&
+        part.tag() != Tag::kHostScalar)
+      return;
+    for (const uint64_t word : part.words(/*values_decide=*/true))
+      words_.push(word);
+  });
 }
 
 }  // namespace npu

@@ -1,5 +1,5 @@
 // Which calls are of one kind: they differ only in what changes neither the
-// verdict on the kernel (trial.h) nor the frame that runs them.
+// verdict on the kernel (trial.h) nor the frame that runs them (family.h).
 #pragma once
 
 #include <algorithm>
@@ -18,12 +18,18 @@ class Identity {
   // `key`: of an ordinary call.
   explicit Identity(at::ArrayRef<uint64_t> key);
 
-  at::ArrayRef<uint64_t> words() const { return words_.all(); }
+  // What the frame depends on.
+  at::ArrayRef<uint64_t> of_frame() const {
+    return words_.all().slice(0, of_frame_);
+  }
+  // What the verdict depends on: values, too, where these decide.
+  at::ArrayRef<uint64_t> of_verdict() const { return words_.all(); }
   // Whether the call's shapes come from the same code as its kernel's.
   bool shares_kernels_code() const { return shares_kernels_code_; }
 
  private:
   Words words_;
+  size_t of_frame_;
   bool shares_kernels_code_;
 };
 

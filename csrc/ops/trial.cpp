@@ -36,7 +36,7 @@ struct Known {
     // Where a program makes ever new kinds of calls, some are forgotten and
     // tried twice.
     constexpr size_t kMostWords = 1 << 18;
-    const at::ArrayRef<uint64_t> key = identity.words();
+    const at::ArrayRef<uint64_t> key = identity.of_verdict();
     std::lock_guard lock(mutex);
     while (words > kMostWords) {
       words -= judgements.begin()->first.size();
@@ -239,7 +239,7 @@ Verdict try_on_zeros(const Op& op, at::ArrayRef<c10::IValue> stack,
   const bool large = elements > most_elements();
   {
     std::lock_guard lock(known().mutex);
-    const auto at = known().judgements.find(identity.words());
+    const auto at = known().judgements.find(identity.of_verdict());
     if (at != known().judgements.end()) {
       const Judgement& judgement = at->second;
       if (judgement.verdict == Verdict::kAgrees && !judgement.orders.empty())
