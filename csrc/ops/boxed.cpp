@@ -124,17 +124,27 @@ class Ops {
     }
     return *op;
   }
-  void forget(const std::string& full) {
+  bool knows(const std::string& full) {
     std::lock_guard lock(mutex_);
-    by_name_.erase(full);
-    forgotten.fetch_add(1, std::memory_order_relaxed);
+    return by_name_.contains(full);
+  }
+  void forget(const std::string& full, bool leaves) {
+    std::lock_guard lock(mutex_);
+    if (const auto now = by_name_.extract(full)) {
+      earlier_.emplace(full, now.mapped());
+      forgotten.fetch_add(1, std::memory_order_relaxed);
+    }
+    if (!leaves) return;
+    const auto [first, last] = earlier_.equal_range(full);
+    for (auto at = first; at != last; ++at) at->second->leave();
+    earlier_.erase(first, last);
   }
 
  private:
   struct Departures final : c10::OpRegistrationListener {
     void onOperatorRegistered(const c10::OperatorHandle&) override {}
     void onOperatorDeregistered(const c10::OperatorHandle& handle) override {
-      get().forget(full_name(handle));
+      get().forget(full_name(handle), /*leaves=*/true);
     }
   };
   // Listens until the process ends.
@@ -147,6 +157,8 @@ class Ops {
 
   std::mutex mutex_;
   std::map<std::string, const Op*> by_name_;
+  // Of operators whose kernels were exchanged; a graph may still have them.
+  std::multimap<std::string, const Op*> earlier_;
 };
 
 // One Op per registered operator, until it is forgotten.
@@ -310,7 +322,11 @@ void call_op(const Op& op, torch::jit::Stack& stack) {
   call_cold(op, stack);
 }
 
-void forget_operator(const std::string& name) { Ops::get().forget(name); }
+bool knows_operator(const std::string& name) { return Ops::get().knows(name); }
+
+void forget_operator(const std::string& name) {
+  Ops::get().forget(name, /*leaves=*/false);
+}
 
 void set_runner(std::string name, Runner run) {
   runners()[std::move(name)] = run;
@@ -336,6 +352,9 @@ void call_boxed_waiting_and_learn(const c10::OperatorHandle& handle,
 
 void run_boxed(Frame& frame) {
   const Op::Schema& schema = frame.op().schema();
+  TORCH_CHECK(!frame.op().has_left(), "npu: ", schema.full_name,
+              " was taken away before this call of it could run; synchronize "
+              "before a torch.library.Library is destroyed");
   torch::jit::Stack stack;
   stack.reserve(frame.args().size());
   for (size_t i = 0; i < frame.args().size(); ++i)

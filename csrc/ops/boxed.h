@@ -37,6 +37,8 @@ void set_runner(std::string name, Runner run);
 // Forgets what is known of an operator without a generated wrapper, such as
 // plans, because it has other kernels now. `name`: as for set_runner().
 void forget_operator(const std::string& name);
+// Whether there is something to forget, or tasks of it may be queued.
+bool knows_operator(const std::string& name);
 
 // The kernel of every operator without a generated wrapper.
 void call_boxed(const c10::OperatorHandle& handle, torch::jit::Stack* stack);

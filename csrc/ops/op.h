@@ -111,7 +111,15 @@ struct Op {
   // Any thread; reads the dispatcher at the first call.
   const Schema& schema() const;
 
+  // Notes that the dispatcher has the operator no more. A task that was queued
+  // before then fails.
+  void leave() const { has_left_.store(true, std::memory_order_relaxed); }
+  // Relaxed: whoever takes an operator away has waited for its tasks; this is
+  // for those that could not run before.
+  bool has_left() const { return has_left_.load(std::memory_order_relaxed); }
+
  private:
+  mutable std::atomic<bool> has_left_{false};
   mutable std::atomic<const Schema*> schema_{nullptr};
 };
 static_assert(alignof(Op) >= 8);  // a key leaves the lowest bits out

@@ -93,6 +93,7 @@ void bind_device(py::module_& m) {
   m.def("set_up_thread", &set_up_thread);
   m.def("drop_unfinished_backward", &drop_unfinished_backward);
   m.def("forget_operator", &forget_operator);
+  m.def("knows_operator", &knows_operator);
   m.def("reports_ends", [] { return driver().submit != nullptr; });
   m.def("is_initialized", [] { return initialized() && !in_bad_fork(); });
   m.def("in_bad_fork", &in_bad_fork);

@@ -58,17 +58,17 @@ def _is_set(getters: Sequence[str], args: Sequence[Any], more: dict[str, Any]) -
     )
 
 
-def _finish(name: str) -> None:
+def finish_queued(name: str, otherwise: str) -> None:
+    """Wait for queued work; warn, and say what it meets, where it cannot run."""
     alone = threading.active_count() == 1
     left = _C.finish_launched(_PATIENCE_ALONE_NS if alone else _PATIENCE_NS)
     for device, stream, tasks in left:
         warnings.warn(
-            f"torch._C.{name}: npu:{device} stream {stream} waits for an event that "
+            f"{name}: npu:{device} stream {stream} waits for an event that "
             f"nobody has recorded, so its {tasks} queued tasks could not run first: "
-            "they run under the new value of this switch. Record the event before, "
-            "or change the switch before launching what waits for it.",
+            f"{otherwise}",
             RuntimeWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
 
 
@@ -77,7 +77,11 @@ def _in_order(setter: Callable[..., Any], getters: Sequence[str]) -> Callable[..
     def change(*args: Any, **kwargs: Any) -> Any:
         if _is_set(getters, args, kwargs):
             return setter(*args, **kwargs)
-        _finish(setter.__name__)
+        finish_queued(
+            f"torch._C.{setter.__name__}",
+            "they run under the new value of this switch. Record the event before, "
+            "or change the switch before launching what waits for it.",
+        )
         try:
             return setter(*args, **kwargs)
         finally:
