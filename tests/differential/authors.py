@@ -6,7 +6,7 @@ An author returns a step's text, or None where no variable suits it.
 from __future__ import annotations
 
 from tests.differential.context import Context, floating, integral
-from tests.differential.machine import SEEDS
+from tests.differential.tables import SEEDS
 
 Step = str | None
 

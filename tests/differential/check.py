@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -12,18 +13,25 @@ from tests.differential import planted
 from tests.differential.compare import Difference, compare
 from tests.differential.machine import Trace, run
 from tests.differential.refused import refused
+from tests.differential.words import DEVICES
 
 
 def prepare(plant: str | None = None) -> None:
     """Set a child up: results are the same to the bit on one thread."""
+    os.environ["NPU_DISPATCH_DEVICES"] = DEVICES
     torch.set_num_threads(1)
     if plant:
         planted.BUGS[plant]()
 
 
+def allocated() -> int:
+    devices = range(torch.npu.device_count())
+    return sum(torch.npu.memory_allocated(device) for device in devices)
+
+
 def against(program: list[str], cpu: Trace) -> Difference | None:
     """Run a program on npu and compare it with its run on cpu."""
-    before = torch.npu.memory_allocated()
+    before = allocated()
     npu = run(program, "npu")
     if found := compare(cpu, npu):
         step = found.number
@@ -33,9 +41,9 @@ def against(program: list[str], cpu: Trace) -> Difference | None:
     # autograd keeps what is written in place and saved for it, also on cpu.
     if any("requires_grad" in step for step in program):
         return None
-    if torch.npu.memory_allocated() > before:
+    if allocated() > before:
         gc.collect()
-    left = torch.npu.memory_allocated() - before
+    left = allocated() - before
     if left <= 0:
         return None
     return Difference(len(program) - 1, program[-1], "memory left", "0", str(left))

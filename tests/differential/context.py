@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from tests.differential.choices import Choices
-from tests.differential.machine import DTYPES, SEEDS
 from tests.differential.observe import ENDED
+from tests.differential.tables import DTYPES, SEEDS
 
 SLOTS = 9
 SHAPES = [
@@ -65,11 +65,21 @@ class Context:
             return found[-1]
         return self.pick(found)
 
+    def own(self, kind: str, test: Test | None = None) -> str | None:
+        """Return the name of a tensor of another kind than t: b0, e1, ..."""
+        found = [
+            name
+            for name, value in self.names.items()
+            if name[0] == kind and name[1:].isdigit()
+            if isinstance(value, torch.Tensor) and (test is None or _is(test, value))
+        ]
+        return self.pick(found) if found else None
+
     def of(self, name: str) -> torch.Tensor:
-        return self.tensors[name]
+        return self.names[name]
 
     def rank(self, name: str) -> int:
-        return self.tensors[name].dim()
+        return self.of(name).dim()
 
     def dim(self, name: str) -> int:
         """Return a dimension, rarely one that is not there."""

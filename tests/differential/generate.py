@@ -5,7 +5,14 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 
-from tests.differential import authors as a, authors_more as m
+from tests.differential import (
+    authors as a,
+    authors_functions as f,
+    authors_more as m,
+    authors_numbers as n,
+    authors_sizes as z,
+    authors_states as s,
+)
 from tests.differential.choices import Choices, steps
 from tests.differential.context import Context
 from tests.differential.machine import Machine, Trace
@@ -42,6 +49,23 @@ AUTHORS: list[Author] = [
         m.differentiate: 5,
         m.switch: 2,
         m.nest: 1,
+        z.large: 2,
+        z.wrong_size: 3,
+        n.ends: 2,
+        n.draw: 1,
+        n.decompose: 1,
+        s.autocast: 2,
+        s.deterministic: 1,
+        s.few_plans: 1,
+        s.many_calls: 1,
+        s.second_device: 2,
+        s.pinned: 1,
+        f.graph: 3,
+        f.compiled: 1,
+        f.transform: 2,
+        f.function: 1,
+        f.recur: 1,
+        f.operator: 2,
     }.items()
     for _ in range(weight)
 ]

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
-import math
 import queue
 import threading
 import warnings
@@ -20,25 +19,15 @@ from typing import Any
 
 import torch
 
+from tests.differential import tables
 from tests.differential.observe import Error, Reader, Values, error_of, look
+from tests.differential.tables import DTYPES
+from tests.differential.words import Words, reset_all, set_plan_limit, wait_for_all
 
 STREAMS = 3
-TABLE = 512
-SEEDS = 21  # of data()
-DTYPES = {
-    "float32": torch.float32,
-    "float64": torch.float64,
-    "float16": torch.float16,
-    "bfloat16": torch.bfloat16,
-    "int64": torch.int64,
-    "int32": torch.int32,
-    "int16": torch.int16,
-    "int8": torch.int8,
-    "uint8": torch.uint8,
-    "bool": torch.bool,
-    "complex64": torch.complex64,
-    "complex32": torch.complex32,
-}
+# Tensors; what the host has; large ones; those of the second device; pinned ones;
+# those of a graph; ends of ranges. Steps of one kind know which may be large.
+VARIABLES = "thbeprx"
 # A kernel may only fail on the device for what it cannot know before: values.
 DEVICE_ERROR = torch.AcceleratorError
 
@@ -69,31 +58,6 @@ class Trace:
 @functools.cache
 def compiled(step: str) -> Any:
     return compile(step, step, "exec")
-
-
-@functools.cache
-def _table(dtype: torch.dtype, seed: int) -> torch.Tensor:
-    """Return numbers that differ from their neighbours; every 7th seed is wild."""
-    numbers = [((i * 37 + seed * 11) % 29 - 11) / 4 for i in range(TABLE)]
-    if dtype == torch.bool:
-        return torch.tensor([(i * 7 + seed) % 3 == 0 for i in range(TABLE)])
-    if dtype == torch.uint8:
-        return torch.tensor([int(abs(4 * x)) for x in numbers], dtype=dtype)
-    if not dtype.is_floating_point and not dtype.is_complex:
-        return torch.tensor([int(4 * x) for x in numbers], dtype=dtype)
-    if seed % 7 == 6:
-        wild = [math.nan, math.inf, -math.inf, -0.0, 0.0, 3e4, 1e-7]
-        numbers[3::5] = [wild[i % 7] for i in range(len(numbers[3::5]))]
-    if dtype.is_complex:
-        return torch.tensor([complex(x, 1 - x) for x in numbers], dtype=dtype)
-    return torch.tensor(numbers, dtype=torch.float64).to(dtype)
-
-
-def fill_tables() -> None:
-    """Work out the numbers that data() returns."""
-    for dtype in DTYPES.values():
-        for seed in range(SEEDS):
-            _table(dtype, seed)
 
 
 class _Worker:
@@ -180,16 +144,18 @@ class Machine:
             "litter": self.litter,
             **DTYPES,
         }
+        self.words = Words(device)
+        self.names |= self.words.names()
 
     # What programs call.
 
     def host(self, shape: tuple[int, ...], dtype: torch.dtype, seed: int) -> Any:
         """Return a tensor on the host."""
-        return _table(dtype, seed)[: math.prod(shape)].clone().view(shape)
+        return tables.small(shape, dtype, seed).clone().view(shape)
 
     def data(self, shape: tuple[int, ...], dtype: torch.dtype, seed: int) -> Any:
         """Return a contiguous tensor of the seed's numbers."""
-        flat = _table(dtype, seed)[: math.prod(shape)]
+        flat = tables.small(shape, dtype, seed)
         return flat.to(self.device, copy=True).view(shape)
 
     def strided(
@@ -301,7 +267,7 @@ class Machine:
         before = None
         if self._step_by_step:
             # Not finalizers: their names must be all that keeps them.
-            before = {n: self.names[n] for n in self.variables() if n[0] == "t"}
+            before = {n: self.names[n] for n in self.variables() if n[0] != "h"}
         error = None
         try:
             self._execute(step)
@@ -315,7 +281,7 @@ class Machine:
                 if self.trace.late is None:
                     self.trace.late = len(self.trace.seen)
                 for name in self.variables():
-                    if name[0] == "t" and name not in before:
+                    if name[0] != "h" and name not in before:
                         del self.names[name]
                 self.names.update(before)
         looks = look({name: self.names[name] for name in self.variables()})
@@ -328,7 +294,7 @@ class Machine:
             exec(compiled(step), self.names)
 
     def variables(self) -> list[str]:
-        return [name for name in self.names if name[0] in "th" and name[1:].isdigit()]
+        return [n for n in self.names if n[0] in VARIABLES and n[1:].isdigit()]
 
     def _note(self, raised: Exception) -> Error | None:
         if isinstance(raised, DEVICE_ERROR) and not self._step_by_step:
@@ -339,9 +305,9 @@ class Machine:
 
     def _wait_for_errors(self) -> Error | None:
         try:
-            torch.npu.synchronize()
+            wait_for_all()
         except DEVICE_ERROR as raised:
-            torch.npu.reset_device()
+            reset_all()
             return error_of(raised)
         return None
 
@@ -350,7 +316,7 @@ class Machine:
         self._leave()
         try:
             if self.device == "npu":
-                torch.npu.synchronize()
+                wait_for_all()
             reader = Reader()
             for name in self.variables():
                 self.trace.values[name] = reader.values(self.names[name])
@@ -367,7 +333,9 @@ class Machine:
         torch.use_deterministic_algorithms(False)
         torch.utils.deterministic.fill_uninitialized_memory = True
         torch._C._set_mkldnn_enabled(True)
+        set_plan_limit(None)
         self.names.clear()
+        self.words.close()
         for worker in self._workers.values():
             worker.end()
         while self._workers:
@@ -419,10 +387,10 @@ def default_dtype(dtype: torch.dtype) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def deterministic(fill: bool = True) -> Iterator[None]:
-    """Warn only: that some operator has no such mode is a device's own matter."""
+def deterministic(fill: bool = True, warn_only: bool = True) -> Iterator[None]:
+    """Most only warn: that an operator has no such mode is a device's own matter."""
     before = torch.utils.deterministic.fill_uninitialized_memory
-    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.use_deterministic_algorithms(True, warn_only=warn_only)
     torch.utils.deterministic.fill_uninitialized_memory = fill
     try:
         yield
@@ -442,7 +410,7 @@ def run(program: list[str], device: str) -> Trace:
                     machine.run(step)
                 return machine.finish()
             except LateError:
-                torch.npu.reset_device()
+                reset_all()
             finally:
                 machine.close()
     raise AssertionError("a task failed though each step was waited for")

@@ -38,6 +38,7 @@ class Look(NamedTuple):
     offset: int
     version: int | None
     storage: str  # the first variable that has it
+    place: str  # the device, where it is not the one of the variable's kind
     requires_grad: bool
     leaf: bool
     grad_fn: str | None
@@ -107,12 +108,20 @@ def _look_tensor(t: torch.Tensor, name: str, owners: dict[int, str]) -> Any:
         t.storage_offset(),
         None if inference else t._version,
         owners.setdefault(t.untyped_storage()._cdata, name),
+        _place(t, name),
         requires_grad,
         leaf,
         None if leaf else type(grad_fn).__name__,
         (t.is_conj(), t.is_neg(), inference),
         None if grad is None else _look_tensor(grad, f"{name}.grad", owners),
     )
+
+
+def _place(t: torch.Tensor, name: str) -> str:
+    """Return "" where a variable lies that it may: e0, e1 on the second device."""
+    number = 1 if name[0] == "e" else 0
+    wrong = t.device.type == "npu" and t.device.index != number
+    return str(t.device) if wrong else ""
 
 
 class Reader:

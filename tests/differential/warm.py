@@ -5,12 +5,17 @@ from __future__ import annotations
 import gc
 import warnings
 
+import torch
+
 import npu_dispatch  # noqa: F401 - registers the device
+from tests.differential import tables
 from tests.differential.choices import steps
 from tests.differential.generate import AUTHORS, SHORTEST, write_step
-from tests.differential.machine import Machine, fill_tables
+from tests.differential.machine import Machine
 
 PROGRAMS = 120
+# What starts threads, which children would lack, as autograd does, or uses the device.
+FOR_CHILDREN = ("backward", "grad", "jacrev", "vjp", "drawn", "checkpoint", "compiled")
 
 
 def warm() -> None:
@@ -19,15 +24,15 @@ def warm() -> None:
     Programs on `meta` run the functions, most of them Python, that a device asks
     for shapes: what those remember of their first call is no device's.
     """
+    torch.set_num_threads(1)  # Threads of a parent are not there in its children.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        fill_tables()
+        tables.fill()
         for number in range(PROGRAMS):
             machine = Machine("meta")
             for choices in steps(0, number, SHORTEST, 15):
                 step = write_step(choices, machine, AUTHORS)
-                # No backward: autograd starts threads, which children would lack.
-                if "backward" not in step and "grad(" not in step:
+                if not any(word in step for word in FOR_CHILDREN):
                     machine.run(step)
             machine.close()
     gc.collect()
