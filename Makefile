@@ -10,6 +10,7 @@
 #   make test-slow-host   Python tests on a host that is late at each line
 #   make conformance      PyTorch's operator database, on npu and on cpu
 #   make fuzz             random programs on npu and on cpu; MINUTES=n
+#   make fuzz-docs        its table in docs/reliability.md, from out/fuzz.json
 #   make compatibility    other libraries on npu and on cpu: docs/compatibility.md
 #   make torture          everything that can give out, does; MINUTES=n
 #   make mutants          do the tests see bugs that are put into the core?
@@ -73,7 +74,7 @@ SOURCES := CMakeLists.txt pyproject.toml $(shell find csrc -type f \
 
 .PHONY: tools build test test-cpp test-python test-sanitizers test-sanitized \
   test-delayed test-guarded test-slow-host test-undefined conformance fuzz torture mutants compatibility \
-  steps check nightly nightly-docs \
+  steps check nightly nightly-docs fuzz-docs \
   versions versions-docs bench bench-cpp bench-readme demo lint clean wheel dev docs
 .DELETE_ON_ERROR:
 
@@ -159,6 +160,11 @@ conformance: $(INSTALLED)
 MINUTES ?= 10
 fuzz: $(INSTALLED)
 	$(PY) -m tests.differential.fuzz --minutes $(MINUTES) $(FUZZ_FLAGS)
+
+# The table of a run with FUZZ_FLAGS="--keep-going --planted --report".
+fuzz-docs:
+	cp out/fuzz.json docs/fuzz.json
+	$(PYTHON) tools/night_page.py
 
 TORTURE_MINUTES ?= $(if $(filter command line environment,$(origin MINUTES)),$(MINUTES),6)
 torture: $(INSTALLED) bench-cpp

@@ -1,8 +1,9 @@
-"""The tables of docs/reliability.md that come from a night: `make nightly-docs`.
+"""The tables of docs/reliability.md: `make nightly-docs` and `make fuzz-docs`.
 
-docs/nightly.json is the out/nightly.json of the night that the page tells of. Between
-`<!-- figures NAME -->` and `<!-- end -->` stands what this makes of it, or that there
-has been none; nobody types what is there.
+docs/nightly.json is the out/nightly.json of the night that the page tells of, and
+docs/fuzz.json the out/fuzz.json of a run of the fuzzer. Between
+`<!-- figures NAME -->` and `<!-- end -->` stands what this makes of them, or that
+there has been none; nobody types what is there.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import tables
 
 ROOT = tables.ROOT
 KEPT = ROOT / "docs" / "nightly.json"
+FUZZED = ROOT / "docs" / "fuzz.json"
 PAGE = ROOT / "docs" / "reliability.md"
 CAMPAIGN = "torture"
 Night = Mapping[str, Any]
@@ -64,7 +66,34 @@ def campaign(night: Night) -> str:
     return "No campaign has been kept yet.\n"
 
 
-BLOCKS = {"nightly": steps, "campaign": campaign}
+def fuzz(run: Mapping[str, Any] | None) -> str:
+    """Return the table of a run of the fuzzer, and of the bugs planted for it."""
+    if run is None:
+        return "No run has been kept yet.\n"
+    text = tables.line(["what", "figure"]) + tables.line(["---"] * 2)
+    planted = run["planted"]
+    found = sum(bug["found"] for bug in planted)
+    rows = dict(run["figures"])
+    rows |= {f"known: `{name}`": times for name, times in run["known"].items()}
+    for name, value in rows.items():
+        text += tables.line([name, f"{value:,}"])
+    text += tables.line(["planted bugs found", f"{found} of {len(planted)}"]) + "\n"
+    text += tables.line(["planted bug", "found", "after sequences"])
+    text += tables.line(["---"] * 3)
+    for bug in planted:
+        told = "yes" if bug["found"] else "**no**"
+        text += tables.line([f"`{bug['name']}`", told, f"{bug['sequences']:,}"])
+    seeds = ", ".join(map(str, run["seeds"]))
+    about = f"{run['cores']} cores, {run['ended']} UTC, commit `{run['commit']}`"
+    return f"{text}\n{about}, seeds {seeds}.\n"
+
+
+def fuzzed() -> Mapping[str, Any] | None:
+    """Return the run of the fuzzer that is kept, if any."""
+    return json.loads(FUZZED.read_text()) if FUZZED.exists() else None
+
+
+BLOCKS = {"nightly": steps, "campaign": campaign, "fuzz": lambda _: fuzz(fuzzed())}
 
 
 def page(text: str, night: Night) -> str:

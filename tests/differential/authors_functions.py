@@ -20,7 +20,7 @@ def graph(c: Context) -> Step:
 
     What it reads and writes is r0, r1 and its result, which nobody else resizes.
     """
-    x = c.own("r", floating)
+    x = c.own("r", lambda t: floating(t) and t.dim() > 0)
     if x is None or c.chance(6):
         shape = c.pick([(3,), (2, 3), (4, 4), (2, 3, 4), (300, 230)])
         kind = c.pick(["float32", "float32", "float64"])
@@ -37,8 +37,7 @@ def graph(c: Context) -> Step:
     body = c.pick(
         [
             *FORMULAS,
-            "x.add_(1) * 2",
-            "x.mul_(0.5).sum()",
+            *["x.add_(1) * 2", "x.mul_(0.5).sum()"] * 3,
             "(x @ x.mT).relu()",
             "torch.nn.functional.layer_norm(x, x.shape[-1:])",
             "x.sort(-1).values",
@@ -54,7 +53,7 @@ def graph(c: Context) -> Step:
 def compiled(c: Context) -> Step:
     """A compiled part: few of them, as each costs as much as a hundred calls."""
     t = c.any(lambda t: floating(t) and t.dim() > 0 and t.numel() > 0)
-    if t is None or c.below(4):
+    if t is None or c.below(3):
         return transform(c)
     formula = c.pick(FORMULAS[:6])
     return f"{c.new()} = compiled({formula!r})({t}.detach())"

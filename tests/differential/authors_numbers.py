@@ -122,13 +122,11 @@ def draw(c: Context) -> Step:
     )
     own = ", own=True" if takes_generator and c.flag() else ""
     drawn = f"drawn({c.below(50)}, lambda g: {text}, {mean}, {deviation}{own})"
+    if c.below(3):
+        return f"{c.new()} = {drawn}"
     t = c.any() or weights
     return f"{c.new()} = " + c.pick(
         [
-            drawn,
-            drawn,
-            drawn,
-            drawn,
             f"torch.multinomial({weights}, {c.between(3, 5)}).sort().values",
             f"torch.multinomial(torch.ones(2, {n}, device=D), {n} + {c.below(2)})"
             ".sort().values",
@@ -156,7 +154,6 @@ def decompose(c: Context) -> Step:
         [
             f"torch.full(({n}, {n}), float('nan'), dtype={kind}, device=D)",
             f"torch.zeros(({n}, {n}), dtype={kind}, device=D)",
-            f"torch.full(({n}, {n}), float('inf'), dtype={kind}, device=D)",
             f"-torch.eye({n}, dtype={kind}, device=D)",
             f"torch.eye({n}, dtype={kind}, device=D) * 2",
             f"torch.eye({n}, {n + 1}, dtype={kind}, device=D)",
@@ -169,7 +166,6 @@ def decompose(c: Context) -> Step:
             *(f"torch.{name}({matrix})" for name in LINALG),
             f"torch.linalg.solve({matrix}, {right})",
             f"torch.linalg.svd({matrix})[1]",
-            f"torch.linalg.lstsq({matrix}, {right})[0]",
             f"torch.linalg.solve_triangular({matrix}, {right}, upper=True)",
             f"torch.cholesky_solve({right}, {matrix})",
             f"torch.linalg.lu_factor({matrix})",

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import torch
 
-from tests.differential import planted
+from tests.differential import planted_more
 from tests.differential.compare import Difference, compare
 from tests.differential.machine import Trace, run
 from tests.differential.refused import refused
@@ -21,7 +21,7 @@ def prepare(plant: str | None = None) -> None:
     os.environ["NPU_DISPATCH_DEVICES"] = DEVICES
     torch.set_num_threads(1)
     if plant:
-        planted.BUGS[plant]()
+        planted_more.BUGS[plant]()
 
 
 def allocated() -> int:

@@ -27,7 +27,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.differential import child, corpus, generate, known, planted
+from tests.differential import child, corpus, generate, known, planted_more, report
 from tests.differential.check import against, check, prepare
 from tests.differential.compare import Difference
 from tests.differential.reduce import Programs, shorter
@@ -35,6 +35,7 @@ from tests.differential.warm import warm
 
 SEQUENCES = 400  # of a round
 PER_ROUND = 12  # findings
+SECONDS_PLANTED = 60
 PATIENCE = 600  # seconds in which some round ends, on however slow a machine
 FINDINGS = Path(__file__).resolve().parents[2] / "out" / "findings"
 JOBS = os.cpu_count() or 1
@@ -48,6 +49,7 @@ class Round:
     steps: int = 0
     errors: int = 0
     seconds: float = 0.0
+    seeds: list[int] = field(default_factory=list)
     known: collections.Counter = field(default_factory=collections.Counter)
     # Of each finding: its number among the sequences.
     found: list[tuple[int, Difference]] = field(default_factory=list)
@@ -120,6 +122,7 @@ class Finding:
     seed: int
     programs: Programs | None
     difference: Difference | child.Died
+    sequences: int = 0  # that it took
 
     def text(self) -> str:
         """Return the programs as a file of the corpus."""
@@ -210,6 +213,7 @@ def fuzz(
     for this, done, programs in played(seed, seconds, rounds, sequences, plant, jobs):
         if isinstance(done, child.Died):
             done = Round(found=[(len(programs) - 1, done)])
+        total.seeds.append(this)
         total.sequences += done.sequences
         total.steps += done.steps
         total.errors += done.errors
@@ -238,11 +242,30 @@ def fuzz(
                     continue
             if least in [f.programs for f in findings if least]:
                 continue
-            findings.append(Finding(this, least, difference))
+            took = total.sequences - done.sequences + where + 1
+            findings.append(Finding(this, least, difference, took))
             print(findings[-1].tell(folder), flush=True)
         if findings and not keep_going:
             break
     return total, findings
+
+
+def search_planted(seed: int | None, jobs: int) -> list[report.Planted]:
+    """Plant each bug for a minute at most, and tell which ones were found."""
+    told = []
+    for name in sorted(planted_more.BUGS):
+        with tempfile.TemporaryDirectory() as folder:
+            done, findings = fuzz(
+                seed,
+                seconds=SECONDS_PLANTED,
+                plant=name,
+                jobs=jobs,
+                folder=Path(folder),
+            )
+        count = findings[0].sequences if findings else done.sequences
+        told.append(report.Planted(name, bool(findings), count, round(done.seconds, 1)))
+        print(told[-1], flush=True)
+    return told
 
 
 def main() -> int:
@@ -255,7 +278,9 @@ def main() -> int:
     options.add_argument("--jobs", type=int, default=JOBS, help="rounds at a time")
     options.add_argument("--keep-going", action="store_true", help="after a finding")
     options.add_argument("--findings", type=Path, default=FINDINGS, help="a folder")
-    options.add_argument("--plant", choices=sorted(planted.BUGS))
+    options.add_argument("--plant", choices=sorted(planted_more.BUGS))
+    options.add_argument("--planted", action="store_true", help="then plant each bug")
+    options.add_argument("--report", type=Path, nargs="?", const=report.PATH)
     chosen = options.parse_args()
     seconds = 60.0 if chosen.rounds is None else math.inf
     if chosen.minutes is not None:
@@ -279,7 +304,17 @@ def main() -> int:
     )
     for why, times in total.known.most_common():
         print(f"known, {times} times: {why}")
-    return 1 if findings else 0
+    told = search_planted(chosen.seed, chosen.jobs) if chosen.planted else []
+    if chosen.report:
+        figures = {
+            "sequences": total.sequences,
+            "steps": total.steps,
+            "steps that raised": total.errors,
+            "seconds": round(total.seconds),
+            "findings": len(findings),
+        }
+        report.write(figures, total.known, told, total.seeds, chosen.report)
+    return 1 if findings or not all(bug.found for bug in told) else 0
 
 
 if __name__ == "__main__":

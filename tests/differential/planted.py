@@ -17,7 +17,7 @@ BUGS: dict[str, Callable[[], None]] = {}
 _KEPT: list[torch.library.Library] = []
 
 
-def _bug(plant: Callable[[], None]) -> Callable[[], None]:
+def bug(plant: Callable[[], None]) -> Callable[[], None]:
     BUGS[plant.__name__] = plant
     return plant
 
@@ -28,7 +28,7 @@ def _replace(name: str, kernel: Callable[..., Any]) -> None:
     _KEPT.append(library)
 
 
-@_bug
+@bug
 def remembers_a_shape() -> None:
     """Another sum or product of a shape and dtype is the last one of them."""
     seen: dict[Any, torch.Tensor] = {}
@@ -45,7 +45,7 @@ def remembers_a_shape() -> None:
     plant("mul.Tensor", torch.mul)
 
 
-@_bug
+@bug
 def wrong_strides() -> None:
     """A transposed tensor's copy in another dtype is contiguous."""
     convert = torch.Tensor.to
@@ -59,7 +59,7 @@ def wrong_strides() -> None:
     torch.Tensor.to = to  # type: ignore[method-assign]
 
 
-@_bug
+@bug
 def uncounted_write() -> None:
     """mul_ by a tensor does not count as a write."""
     multiply = torch.Tensor.mul_
@@ -76,7 +76,7 @@ def uncounted_write() -> None:
     torch.Tensor.mul_ = mul_  # type: ignore[method-assign]
 
 
-@_bug
+@bug
 def lost_alias() -> None:
     """A view by select() is a copy."""
     select = torch.Tensor.__getitem__
@@ -89,7 +89,7 @@ def lost_alias() -> None:
     torch.Tensor.__getitem__ = getitem  # type: ignore[method-assign]
 
 
-@_bug
+@bug
 def other_words() -> None:
     """A wrong shape is told in other words."""
     add = torch.add
@@ -105,7 +105,7 @@ def other_words() -> None:
     torch.add = other_add
 
 
-@_bug
+@bug
 def no_wait_between_streams() -> None:
     """A stream does not wait for another's event: values come too early."""
 
@@ -115,7 +115,7 @@ def no_wait_between_streams() -> None:
     torch.npu.Event.wait = wait  # type: ignore[method-assign]
 
 
-@_bug
+@bug
 def forgets_default_dtype() -> None:
     """A factory asks once which dtype is the default one."""
     asked: list[torch.dtype] = []
@@ -134,7 +134,7 @@ def forgets_default_dtype() -> None:
         setattr(torch, name, other(getattr(torch, name)))
 
 
-@_bug
+@bug
 def kills_the_process() -> None:
     """Reducing nothing is a bad access."""
     reduce = torch.Tensor.sum
@@ -147,7 +147,7 @@ def kills_the_process() -> None:
     torch.Tensor.sum = other_sum  # type: ignore[method-assign]
 
 
-@_bug
+@bug
 def gradient_layout() -> None:
     """backward() takes a permuted gradient for a contiguous one."""
     backward = torch.Tensor.backward

@@ -19,9 +19,13 @@ from tests.differential.compare import Difference
 from tests.differential.fuzz import Finding
 
 ROOT = Path(__file__).resolve().parents[2]
-PLANTED = re.findall(
-    r"^@_bug\ndef (\w+)", Path(__file__).with_name("planted.py").read_text(), re.M
-)
+PLANTED = [
+    name
+    for file in ("planted.py", "planted_more.py")
+    for name in re.findall(
+        r"^@bug\ndef (\w+)", Path(__file__).with_name(file).read_text(), re.M
+    )
+]
 
 
 # As long as a slow machine takes: what is run is bounded by its number.

@@ -125,7 +125,8 @@ class Words:
                 with torch.npu.graph(recorded):
                     result = body(*inputs)
 
-                def replay(count: int) -> None:
+                # Inputs must live as long as the graph that reads them.
+                def replay(count: int, inputs: Any = inputs) -> None:
                     for _ in range(count):
                         recorded.replay()
 
@@ -167,8 +168,8 @@ class Words:
         """Return a module whose parameters are the same on each device."""
         key = (kind, inputs, hidden, *sorted(options.items()))
         if key not in self._modules:
-            made = torch.nn.utils.skip_init(
-                getattr(torch.nn, kind), inputs, hidden, dtype=torch.float32, **options
+            made = getattr(torch.nn, kind)(
+                inputs, hidden, dtype=torch.float32, **options
             )
             for number, parameter in enumerate(made.parameters()):
                 numbers = tables.table(torch.float32, number % 6) / 4

@@ -66,3 +66,26 @@ def test_the_page_says_plainly_that_there_was_no_night():
 
     assert night_page.steps(nothing) == "No night has been kept yet.\n"
     assert night_page.campaign(nothing) == "No campaign has been kept yet.\n"
+
+
+def test_a_run_of_the_fuzzer_says_which_planted_bugs_it_has_found():
+    run = {
+        "ended": "2026-01-02 03:04",
+        "commit": "abc",
+        "cores": 2,
+        "seeds": [7, 8],
+        "figures": {"sequences": 4000, "findings": 0},
+        "known": {"words": 3},
+        "planted": [
+            {"name": "late", "found": True, "sequences": 1012},
+            {"name": "lost", "found": False, "sequences": 4000},
+        ],
+    }
+
+    text = night_page.fuzz(run)
+
+    assert "| sequences | 4,000 |\n| findings | 0 |\n| known: `words` | 3 |\n" in text
+    assert "| planted bugs found | 1 of 2 |\n" in text
+    assert "| `late` | yes | 1,012 |\n| `lost` | **no** | 4,000 |\n" in text
+    assert "commit `abc`, seeds 7, 8." in text
+    assert night_page.fuzz(None) == "No run has been kept yet.\n"
