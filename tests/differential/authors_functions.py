@@ -15,25 +15,30 @@ FORMULAS = [
 ]  # fmt: skip
 
 
+SHAPES = [(3,), (2, 3), (4, 4), (2, 3, 4), (300, 230)]
+
+
 def graph(c: Context) -> Step:
     """A part that is recorded and replayed, with inputs that change in between.
 
     What it reads and writes is r0, r1 and its result, which nobody else resizes.
     """
     x = c.own("r", lambda t: floating(t) and t.dim() > 0)
-    if x is None or c.chance(6):
-        shape = c.pick([(3,), (2, 3), (4, 4), (2, 3, 4), (300, 230)])
-        kind = c.pick(["float32", "float32", "float64"])
-        return f"r{c.below(2)} = big({shape}, {kind}, {c.below(6)})"
     new, times = f"r{c.between(2, 3)}", c.between(1, 3)
-    which = c.below(8)
-    if which < 3:
-        return f"again({times})"
-    if which == 3:
-        return c.pick([f"{x}.add_(1)", f"{x}.mul_(0.5)", f"{x}.neg_()", f"{x}.sin_()"])
-    if which == 4:
-        return f"{c.new()} = {x}.flatten()[:8].clone()"
-    shape = tuple(c.of(x).shape)
+    made = ""
+    if x is None or c.chance(6):
+        x, shape = f"r{c.below(2)}", c.pick(SHAPES)
+        kind = c.pick(["float32", "float32", "float64"])
+        made = f"{x} = big({shape}, {kind}, {c.below(6)}); "
+    else:
+        shape = tuple(c.of(x).shape)
+        which = c.below(8)
+        if which < 3:
+            return f"again({times})"
+        if which == 3:
+            return f"{x}.{c.pick(['add_(1)', 'mul_(0.5)', 'neg_()', 'sin_()'])}"
+        if which == 4:
+            return f"{c.new()} = {x}.flatten()[:8].clone()"
     body = c.pick(
         [
             *FORMULAS,
@@ -47,7 +52,7 @@ def graph(c: Context) -> Step:
             "torch._foreach_mul([x, x.neg()], 3)[1]",
         ]
     )
-    return f"{new} = graph(lambda x: {body}, {x}, times={times})"
+    return f"{made}{new} = graph(lambda x: {body}, {x}, times={times})"
 
 
 def compiled(c: Context) -> Step:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tests.differential.authors import Step
-from tests.differential.context import NAME_OF, Context, floating
-from tests.differential.tables import ENDS
+from tests.differential.context import NAME_OF, Context
+from tests.differential.tables import DTYPES, ENDS
 
 SHAPES = [(17,), (3, 7), (1,), (64,), (5, 33)]
 # Kernels for which each element alone decides what comes of it.
@@ -27,18 +27,22 @@ def ends(c: Context) -> Step:
     """Numbers from which a wrong way, through another dtype or order, shows."""
     x = c.own("x")
     new = f"x{c.below(3)}"
-    if x is None or c.chance(4):
-        return f"{new} = ends({c.pick(SHAPES)}, {c.pick(ENDS)}, {c.below(9)})"
-    is_real = floating(c.of(x))
-    kind = NAME_OF[c.of(x).dtype]
-    same = f"ends({tuple(c.of(x).shape)}, {kind}, {c.below(9)})"
+    if x is None or c.chance(3):
+        shape, kind = c.pick(SHAPES), c.pick([*ENDS, "int64", "int64"])
+        x = f"ends({shape}, {kind}, {c.below(9)})"
+        if c.chance(4):
+            return f"{new} = {x}"
+    else:
+        shape, kind = tuple(c.of(x).shape), NAME_OF[c.of(x).dtype]
+    is_real = DTYPES[kind].is_floating_point
+    same = f"ends({shape}, {kind}, {c.below(9)})"
     number = c.pick(NUMBERS)
     others = [n for n in ENDS if n.startswith(("float", "bfloat")) or not is_real]
     options = [
         f"{x}.{c.pick(FLOATING if is_real else INTEGRAL)}()",
         f"{x}.{c.pick(FLOATING if is_real else INTEGRAL)}()",
-        f"torch.{c.pick(PAIRS)}({x}, {same})",
-        f"torch.{c.pick(PAIRS)}({x}, {number})",
+        *[f"torch.{c.pick(PAIRS)}({x}, {same})"] * 4,
+        *[f"torch.{c.pick(PAIRS)}({x}, {number})"] * 4,
         f"torch.{c.pick(PAIRS)}({x}, torch.tensor({number}))",
         f"{x} * {number}",
         f"{x} > {number}",
@@ -84,7 +88,7 @@ def ends(c: Context) -> Step:
             f"torch.lerp({x}, {same}, 0.25)",
             f"torch.ldexp({x}, torch.tensor(40, device=D))",
             f"{x}.view({'int32' if kind == 'float32' else 'uint8'})",
-            f"F.layer_norm({x}, {tuple(c.of(x).shape)[-1:]})",
+            f"F.layer_norm({x}, {shape[-1:]})",
         ]
     return f"{new} = {c.pick(options)}"
 

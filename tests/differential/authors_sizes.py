@@ -34,9 +34,13 @@ def large(c: Context) -> Step:
     """Elements, sums and copies of large tensors, also of all but one element."""
     b = c.own("b")
     if b is None or c.chance(3):
-        return f"{_result(c)} = {_large(c)}"
-    shape, kind = tuple(c.of(b).shape), NAME_OF[c.of(b).dtype]
-    other = c.own("b") or b
+        shape, kind = c.pick(LARGE), c.pick(LARGE_KINDS)
+        b, other = _large(c, shape, kind), _large(c, shape, kind)
+        if c.chance(4):
+            return f"{_result(c)} = {b}"
+    else:
+        shape, kind = tuple(c.of(b).shape), NAME_OF[c.of(b).dtype]
+        other = c.own("b") or b
     row = _large(c, shape[-1:], kind)
     text = c.pick(
         [

@@ -107,7 +107,8 @@ def many_calls(c: Context) -> Step:
         f"for n in ({c.between(1, 4)}, {c.between(4, 7)}, {c.between(1, 4)}) "
         f"for k in {kinds} for f in {names}]"
     )
-    return f"{c.new()} = {text}"
+    limit = f"with plans({c.pick([1, 2, 4, 8])}): " if c.below(3) else ""
+    return f"{limit}{c.new()} = {text}"
 
 
 def second_device(c: Context) -> Step:
@@ -116,6 +117,9 @@ def second_device(c: Context) -> Step:
     new = f"e{c.below(3)}"
     if e is None or (t and c.chance(4)):
         source = t or c.data(c.shape())
+        if c.flag():
+            text = c.pick(["+ 1", "* 2", "- 1", "/ 2", "> 0"])
+            return f"{new} = {source}.to(E, copy=True) {text}"
         return c.pick(
             [
                 f"{new} = {source}.to(E, copy=True)",

@@ -282,13 +282,16 @@ def lost_tangent() -> None:
 
 @bug
 def large_numbers_through_float32() -> None:
-    """A sum of large whole numbers goes through a dtype that cannot hold them."""
-    add = torch.add
+    """Large whole numbers go through a dtype that cannot hold them."""
 
-    def other(x: Any, y: Any, **options: Any) -> Any:
-        result = add(x, y, **options)
-        if _on_npu(result) and result.dtype == torch.int64:
-            return torch.where(result.abs() > 2**53, result & ~0xFF, result)
-        return result
+    def other(call: Any) -> Any:
+        def rounded(x: Any, y: Any, **options: Any) -> Any:
+            result = call(x, y, **options)
+            if _on_npu(result) and result.dtype == torch.int64:
+                return torch.where(result.abs() > 2**53, result & ~0xFF, result)
+            return result
 
-    torch.add = other
+        return rounded
+
+    for name in ("add", "sub", "maximum"):
+        setattr(torch, name, other(getattr(torch, name)))
