@@ -161,7 +161,7 @@ MINUTES ?= 10
 fuzz: $(INSTALLED)
 	$(PY) -m tests.differential.fuzz --minutes $(MINUTES) $(FUZZ_FLAGS)
 
-# The table of a run with FUZZ_FLAGS="--keep-going --planted --report".
+# The table of a run with FUZZ_FLAGS="--planted --report".
 fuzz-docs:
 	cp out/fuzz.json docs/fuzz.json
 	$(PYTHON) tools/night_page.py

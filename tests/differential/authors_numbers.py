@@ -164,6 +164,7 @@ def decompose(c: Context) -> Step:
             f"torch.eye({n}, dtype={kind}, device=D).expand(2, {n}, {n})",
         ]
     )
+    # Not lstsq: cpu's reads pivots that nobody has written, and may die of them.
     right = f"torch.ones(({n + c.below(2)}, 2), dtype={kind}, device=D)"
     text = c.pick(
         [

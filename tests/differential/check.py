@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import gc
 import os
 from collections.abc import Sequence
@@ -17,7 +18,11 @@ from tests.differential.words import DEVICES
 
 
 def prepare(plant: str | None = None) -> None:
-    """Set a child up: results are the same to the bit on one thread."""
+    """Set a child up: results are the same to the bit on one thread.
+
+    It says where it was when a signal ends it, and has two devices.
+    """
+    faulthandler.enable()
     os.environ["NPU_DISPATCH_DEVICES"] = DEVICES
     torch.set_num_threads(1)
     if plant:
