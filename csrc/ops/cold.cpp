@@ -18,6 +18,7 @@
 #include "csrc/ops/third_party.h"
 #include "csrc/ops/trial.h"
 #include "csrc/ops/widened.h"
+#include "csrc/taskqueue/stream.h"
 #include "csrc/torch/device.h"
 #include "csrc/torch/error.h"
 #include "csrc/torch/kernel_warnings.h"
@@ -309,6 +310,7 @@ void call_unknown(const Op& op, torch::jit::Stack& stack) {
   warnings.again();
   if (!found) {
     warnings.runs();
+    if (stream.sink()) raise_if_refused(op, stack, overlap);
     wait();
     return tell_that_it_waits(op);
   }

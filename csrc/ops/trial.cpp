@@ -169,6 +169,13 @@ torch::jit::Stack results_on_zeros(const Op::Schema& schema,
   return zeros;
 }
 
+// A third-party kernel may do more than compute, so it runs only when it is
+// called; and some kernels draw numbers that a program would miss.
+bool may_be_tried(const Op& op) {
+  const Op::Schema& schema = op.schema();
+  return !is_third_party(op) && (!schema.is_random || schema.has_generator);
+}
+
 std::atomic<uint64_t> corrections_{0};
 
 // Runs the call on zeros, or a `smaller` one, and corrects `inferred`.
@@ -223,11 +230,7 @@ Verdict try_on_zeros(const Op& op, at::ArrayRef<c10::IValue> stack,
                      const Identity& identity, const Overlap& overlap,
                      Inferred& inferred) {
   const Op::Schema& schema = op.schema();
-  if (op.meta == Meta::kNone) return Verdict::kAgrees;
-  if (schema.is_random && !schema.has_generator) return Verdict::kAgrees;
-  // A third-party kernel may do more than compute, so it runs only when it is
-  // called.
-  if (is_third_party(op)) return Verdict::kAgrees;
+  if (op.meta == Meta::kNone || !may_be_tried(op)) return Verdict::kAgrees;
   if (overlap.degree == Overlap::Degree::kUnusual) {
     const Verdict verdict =
         run_on_zeros(op, stack, identity, overlap, inferred).verdict;
@@ -269,6 +272,11 @@ std::optional<Inferred> infer_by_trial(const Op& op,
     if (is_interrupt(e)) throw;
     return std::nullopt;
   }
+}
+
+void raise_if_refused(const Op& op, at::ArrayRef<c10::IValue> stack,
+                      const Overlap& overlap) {
+  if (may_be_tried(op)) results_on_zeros(op.schema(), stack, overlap);
 }
 
 void learn(const Identity& identity, const Inferred& inferred,

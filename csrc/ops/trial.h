@@ -41,6 +41,11 @@ std::optional<Inferred> infer_by_trial(const Op& op,
                                        at::ArrayRef<c10::IValue> stack,
                                        const Overlap& overlap);
 
+// Raises what the kernel refuses of a call on zeros: in a capture, where nobody
+// may wait, that tells what is wrong with it.
+void raise_if_refused(const Op& op, at::ArrayRef<c10::IValue> stack,
+                      const Overlap& overlap);
+
 // Remembers the outcome of a call whose verdict was kUnknown. `identity` is
 // that of the arguments before the call.
 void learn(const Identity& identity, const Inferred& inferred,

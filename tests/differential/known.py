@@ -33,11 +33,6 @@ def _version_of_grad(d: Difference) -> bool:
     return d.kind == "version" and ".grad" in d.what and "backward" in d.step
 
 
-def _words_in_a_capture(d: Difference) -> bool:
-    refused = "is not allowed while a graph is captured" in d.npu
-    return d.kind in ("text", "type") and "graph(" in d.step and refused
-
-
 def _version_of_max_pool1d(d: Difference) -> bool:
     return d.kind == "version" and "max_pool1d(" in d.step
 
@@ -48,12 +43,6 @@ KNOWN = [
         "cpu's kernel for it counts what it writes to its own result; CUDA, too, has "
         "none and takes max_pool2d",
         _version_of_max_pool1d,
-    ),
-    Known(
-        "words_in_a_capture",
-        "a call whose arguments are wrong is refused in a capture, but as one that "
-        "would wait: its own error is not told",
-        _words_in_a_capture,
     ),
     Known(
         "version_of_a_gradient",

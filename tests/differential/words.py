@@ -161,9 +161,6 @@ class Words:
 
     def give_up(self) -> None:
         if self._library is not None:
-            # A call that is queued dies without its kernel.
-            if self._npu:
-                wait_for_all()
             self._library._destroy()
             self._library = None
 

@@ -158,6 +158,19 @@ def test_a_wrong_call_is_refused_as_on_cpu(calls: Calls, n: int):
         torch.npu.synchronize()
 
 
+# Attention may draw numbers that a program would miss, so nobody tries it.
+@pytest.mark.parametrize("calls", CALLS[:11] + CALLS[12:], ids=lambda c: c.__name__)
+def test_a_capture_refuses_a_wrong_call_in_cpus_words(calls: Calls):
+    wrong = calls(zeros("npu"), 12)[1]
+    on_cpu = error_of(calls(zeros("cpu"), 12)[1])
+
+    with torch.npu.graph(torch.npu.NPUGraph()):
+        on_npu = error_of(wrong)
+
+    assert type(on_npu) is type(on_cpu)
+    assert str(on_npu).splitlines()[0] == str(on_cpu).splitlines()[0]
+
+
 def test_a_matrix_that_fails_late_is_a_linalg_error():
     torch.linalg.eigh(torch.eye(6).npu())
     with pytest.raises(torch.linalg.LinAlgError, match="eigh"):
