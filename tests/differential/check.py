@@ -5,7 +5,7 @@ from __future__ import annotations
 import faulthandler
 import gc
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import torch
@@ -54,11 +54,20 @@ def against(program: list[str], cpu: Trace) -> Difference | None:
     return Difference(len(program) - 1, program[-1], "memory left", "0", str(left))
 
 
+def each(programs: Sequence[list[str]]) -> Iterator[Difference | None]:
+    """Run programs one after another; yield what each does otherwise."""
+    for program in programs:
+        if program:
+            yield against(program, run(program, "cpu"))
+
+
 def check(programs: Sequence[list[str]], plant: str | None = None) -> Difference | None:
     """Run programs one after another; return what the last one does otherwise."""
     prepare(plant)
-    found = None
-    for program in programs:
-        if program:
-            found = against(program, run(program, "cpu"))
-    return found
+    return [None, *each(programs)][-1]
+
+
+def check_all(programs: Sequence[list[str]]) -> Difference | None:
+    """Run programs one after another; return what one of them does otherwise."""
+    prepare()
+    return next(filter(None, each(programs)), None)

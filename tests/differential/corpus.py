@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.differential import child
-from tests.differential.check import check
+from tests.differential.check import check_all
 from tests.differential.compare import Difference
 
 FOLDER = Path(__file__).with_name("corpus")
@@ -52,7 +52,7 @@ def keep(path: Path, folder: Path = FOLDER) -> Path:
 
 def difference(path: Path) -> Difference | child.Died | None:
     """Run a file's programs on both devices, in a process of their own."""
-    return child.call(check, read(path))
+    return child.call(check_all, read(path))
 
 
 def files(kind: str) -> list[Path]:
