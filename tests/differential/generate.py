@@ -25,7 +25,7 @@ AUTHORS: list[Author] = [
     author
     for author, weight in {
         a.make: 3,
-        a.make_leaf: 2,
+        a.make_leaf: 3,
         a.make_host: 1,
         a.factory: 3,
         a.factory_like: 2,
@@ -46,7 +46,7 @@ AUTHORS: list[Author] = [
         m.join: 3,
         m.layer: 4,
         m.foreach: 3,
-        m.differentiate: 5,
+        m.differentiate: 8,
         m.switch: 2,
         m.nest: 1,
         z.large: 2,
