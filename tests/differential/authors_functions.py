@@ -193,7 +193,7 @@ def operator(c: Context) -> Step:
             "lambda x: x.neg()",
             "lambda x: x.sum()",
             "lambda x: torch.cat([x, x])",
-            "lambda x: x.double()",
+            "lambda x: x.double().neg()",  # an operator returns no argument
         ]
     )
     if c.chance(4):

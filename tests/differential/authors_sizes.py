@@ -61,7 +61,7 @@ def large(c: Context) -> Step:
             f"torch.where({b} > 0, {b}, {row})",
             f"{b}.cumsum(-1)",
             f"{b}.softmax(-1)",
-            f"F.layer_norm({b}, ({shape[-1]},))",
+            f"F.layer_norm({b}, {shape[-1:]})",
             f"{b}.clamp(0, 1)",
             f"{b}.sort(-1).values",
             f"torch.cat([{b}, {b}[:1]])",
