@@ -1,9 +1,10 @@
-"""Which requests are answered: how many a second, and those with which token."""
+"""Which requests are answered: those with which token, how many, and how often."""
 
 from __future__ import annotations
 
 import hmac
 import time
+from collections import OrderedDict
 from http.cookies import CookieError, SimpleCookie
 from urllib.parse import parse_qsl, urlencode
 
@@ -12,18 +13,20 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-__all__ = ["Limits", "Tokens", "bearer", "is_live_check", "same"]
+__all__ = ["ROOM_OF_THEIR_OWN", "Limits", "Tokens", "bearer", "same"]
 
 _COOKIE = "npu_dispatch_token"
+# Whoever restarts the service judges by it, so it must always get an answer.
+_LIVE = "/livez"
+_METRICS = "/metrics"
+# None of these waits for others' answers. Listeners are counted elsewhere.
+ROOM_OF_THEIR_OWN = (_LIVE, _METRICS, "/api/v1/events")
 
 
-def is_live_check(scope: Scope) -> bool:
-    """Return whether a request is /livez, which must always get an answer.
-
-    Whoever restarts the service judges by it.
-    """
-    path: str = scope["path"].removeprefix(scope.get("root_path", ""))
-    return path == "/livez"
+def _path(scope: Scope) -> str:
+    """Return the path as this application knows it, which may be mounted."""
+    path: str = scope.get("path", "").removeprefix(scope.get("root_path", ""))
+    return path
 
 
 def same(given: str, token: str) -> bool:
@@ -38,27 +41,55 @@ def bearer(headers: Headers) -> str:
 
 
 class Limits:
-    """Answers 429 above a rate, by a token bucket that holds one second's requests."""
+    """Answers 429 above a rate per client, 503 where too many are being answered.
+
+    The rate is kept by token buckets that hold one second's requests each. /metrics
+    has its own, lest a page takes what a scraper needs.
+    """
+
+    MOST_AT_ONCE = 128
+    MOST_CLIENTS = 1024  # whose rates are known
 
     def __init__(self, app: ASGIApp, rate: float) -> None:
         self._app, self._rate = app, rate
-        self._left, self._at = rate, time.monotonic()
+        self._buckets: OrderedDict[tuple[str, bool], tuple[float, float]] = (
+            OrderedDict()
+        )
+        self._busy = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and not is_live_check(scope):
-            now = time.monotonic()
-            self._left = min(self._rate, self._left + (now - self._at) * self._rate)
-            self._at = now
-            if self._left < 1:
-                refusal = JSONResponse(
-                    {"error": f"more than {self._rate:g} requests per second"},
-                    429,
-                    {"Retry-After": "1"},
-                )
-                await refusal(scope, receive, send)
-                return
-            self._left -= 1
-        await self._app(scope, receive, send)
+        app, path = self._app, _path(scope)
+        if scope["type"] != "http" or path == _LIVE:
+            await app(scope, receive, send)
+        elif not self._takes(scope, path):
+            text = f"more than {self._rate:g} requests per second"
+            await _refusal(429, text)(scope, receive, send)
+        elif path in ROOM_OF_THEIR_OWN:
+            await app(scope, receive, send)
+        elif self._busy >= self.MOST_AT_ONCE:
+            text = f"more than {self.MOST_AT_ONCE} requests are being answered"
+            await _refusal(503, text)(scope, receive, send)
+        else:
+            self._busy += 1
+            try:
+                await app(scope, receive, send)
+            finally:
+                self._busy -= 1
+
+    def _takes(self, scope: Scope, path: str) -> bool:
+        """Take one request out of its client's bucket; False if that is empty."""
+        now = time.monotonic()
+        key = (scope.get("client") or ("", 0))[0], path == _METRICS
+        left, at = self._buckets.pop(key, (self._rate, now))
+        left = min(self._rate, left + (now - at) * self._rate)
+        self._buckets[key] = (left - 1 if left >= 1 else left), now
+        if len(self._buckets) > self.MOST_CLIENTS:
+            self._buckets.popitem(last=False)
+        return left >= 1
+
+
+def _refusal(status: int, text: str) -> JSONResponse:
+    return JSONResponse({"error": text}, status, {"Retry-After": "1"})
 
 
 class Tokens:
@@ -72,7 +103,7 @@ class Tokens:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         app = self._app
-        if scope["type"] == "http" and self._tokens and not is_live_check(scope):
+        if scope["type"] == "http" and self._tokens and _path(scope) != _LIVE:
             request = Request(scope)
             asked = request.query_params.get("token", "")
             if request.method == "GET" and self._knows(asked):

@@ -90,7 +90,7 @@ def _check_names(
     "--max-clients",
     default=64,
     show_default=True,
-    type=click.IntRange(min=1),
+    type=click.IntRange(1, 512),
     help="How many clients may listen to live events.",
 )
 @click.option(

@@ -1,8 +1,8 @@
-"""Clients that connect and say nothing, which must not take others' room.
+"""Clients that let the service wait, which must not take others' room.
 
-uvicorn lets a client stay for as long as it likes that has sent no whole request.
-uvicorn's own limit of connections would answer 503 to everybody, also to a
-supervisor that asks `/livez` and would then restart the service.
+uvicorn lets a client stay for as long as it likes that has sent no whole request, or
+that reads no answer. uvicorn's own limit of connections would answer 503 to
+everybody, also to a supervisor that asks `/livez` and would then restart the service.
 """
 
 from __future__ import annotations
@@ -12,51 +12,94 @@ from typing import Any, ClassVar
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from npu_dispatch.service.access import ROOM_OF_THEIR_OWN
+
 __all__ = ["Connection"]
 
 
 class Connection(H11Protocol):
-    """One client. The oldest that have not sent a request make room for others."""
+    """One client. The oldest that owe a request or do not read make room for others."""
 
-    MOST_SILENT: ClassVar = 128
-    SILENT_SECONDS: ClassVar = 15.0
+    MOST: ClassVar = 768  # of all kinds, since descriptors are limited
+    MOST_WAITED_FOR: ClassVar = 128
+    SECONDS: ClassVar = 15.0  # without anything sent or read
     # A request needs a moment to arrive, and several clients may be let in
     # before the first of them is heard.
     SOONEST_SECONDS: ClassVar = 1.0
-    MOST: ClassVar = 768  # of all kinds, since descriptors are limited
-    # Those that owe a request, in the order in which they began to.
-    _silent: ClassVar[dict[Connection, tuple[float, asyncio.TimerHandle]]] = {}
+    # Those that the service waits for, in the order in which it began to.
+    _waited_for: ClassVar[dict[Connection, tuple[float, asyncio.TimerHandle]]] = {}
+    # Those that are being answered, except scrapers, supervisors and listeners.
+    _answered: ClassVar[dict[Connection, None]] = {}
+    _unread = 0  # bytes of its answer, when the service began to wait
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        self._owes_a_request()
+        self._make_room()
+        self._wait_for_it()
 
-    def _owes_a_request(self) -> None:
-        self._owes_nothing()
-        if self.transport.is_closing():
-            return
-        now = self.loop.time()
-        if len(self._silent) >= self.MOST_SILENT:
-            oldest, (since, _) = next(iter(self._silent.items()))
-            if now - since > self.SOONEST_SECONDS or len(self._silent) > self.MOST:
-                oldest._owes_nothing()
-                oldest.transport.abort()
-        later = self.loop.call_later(self.SILENT_SECONDS, self.transport.abort)
-        self._silent[self] = now, later
+    def _make_room(self) -> None:
+        """End the connection that is worth least, if there are too many."""
+        full = len(self.connections) > self.MOST
+        oldest, (since, _) = next(iter(self._waited_for.items()), (None, (0.0, None)))
+        late = self.loop.time() - since > self.SOONEST_SECONDS
+        if oldest and late and (full or len(self._waited_for) >= self.MOST_WAITED_FOR):
+            oldest._end()
+        elif full:
+            (next(iter(self._answered), None) or oldest or self)._end()
 
-    def _owes_nothing(self) -> None:
-        if found := self._silent.pop(self, None):
+    def _wait_for_it(self) -> None:
+        """Wait until the client has sent a request, or read of its answer."""
+        self._forget()
+        self._unread = self.transport.get_write_buffer_size()
+        # One that is closing may still have to read the end of its answer.
+        if self._unread or not self.transport.is_closing():
+            later = self.loop.call_later(self.SECONDS, self._late)
+            self._waited_for[self] = self.loop.time(), later
+
+    def _go_on(self) -> None:
+        self._forget()
+        if self.scope["path"] not in ROOM_OF_THEIR_OWN:
+            self._answered[self] = None
+
+    def _late(self) -> None:
+        if 0 < self.transport.get_write_buffer_size() < self._unread:
+            self._wait_for_it()  # it reads, slowly
+        else:
+            self._end()
+
+    def _end(self) -> None:
+        self._forget()
+        self.transport.abort()
+
+    def _forget(self) -> None:
+        self._answered.pop(self, None)
+        if found := self._waited_for.pop(self, None):
             found[1].cancel()
+
+    def _is_answered(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
 
     def handle_events(self) -> None:
         super().handle_events()
-        if self.cycle is not None and not self.cycle.response_complete:
-            self._owes_nothing()
+        held = self.flow.write_paused or self not in self._waited_for
+        if self._is_answered() and not held:
+            self._go_on()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._wait_for_it()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._is_answered():
+            self._go_on()
+        else:
+            self._wait_for_it()
 
     def on_response_complete(self) -> None:
-        self._owes_a_request()
+        self._wait_for_it()
         super().on_response_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._owes_nothing()
         super().connection_lost(exc)
+        self._forget()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import resource
 import socket
 import stat
 from pathlib import Path
@@ -17,8 +18,19 @@ from npu_dispatch.service.connections import Connection
 __all__ = ["run"]
 
 _BACKLOG = 128
+_FILES = 4096
 _GRACE_SECONDS = 5
 _MAX_REQUEST_BYTES = 16 << 10
+
+
+def _room_for_connections() -> int:
+    """Return how many connections leave descriptors for files and segments."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _FILES if hard == resource.RLIM_INFINITY else min(_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        soft = wanted
+    return min(Connection.MOST, soft // 2) if soft >= 0 else Connection.MOST
 
 
 class _Server(uvicorn.Server):
@@ -64,6 +76,7 @@ def run(config: ServiceConfig, host: str, port: int, unix: Path | None = None) -
     else:
         listener = _listen_at(unix)
         print(f"unix:{unix}", flush=True)
+    Connection.MOST = _room_for_connections()
     # What is loaded by now stays, so collections during a scrape need not look at it.
     gc.freeze()
     server = _Server(

@@ -1,23 +1,42 @@
-"""Clients of the service that say nothing."""
+"""Clients of the service that say nothing, or read nothing."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import http.client
+import resource
 import socket
 from subprocess import PIPE
 
 import pytest
 
 SILENT = 300
+UNREAD, SILENT_BESIDE = 480, 80
+FILES = 512
+
+
+@contextlib.contextmanager
+def served(fresh_python, *options: str, **start):
+    command = ("-m", "npu_dispatch", "serve", "--port", "0", *options)
+    with fresh_python.start(*command, stdout=PIPE, **start) as service:
+        yield int(service.stdout.readline().strip().rstrip("/").rpartition(":")[2])
+        service.kill()
 
 
 @pytest.fixture
 def port(fresh_python):
-    command = ("-m", "npu_dispatch", "serve", "--port", "0")
-    with fresh_python.start(*command, stdout=PIPE) as service:
-        yield int(service.stdout.readline().strip().rstrip("/").rpartition(":")[2])
-        service.terminate()
+    with served(fresh_python) as port:
+        yield port
+
+
+@pytest.fixture
+def port_of_few_files(fresh_python):
+    limit = functools.partial(
+        resource.setrlimit, resource.RLIMIT_NOFILE, (FILES, FILES)
+    )
+    with served(fresh_python, "--max-rate", "1e9", preexec_fn=limit) as port:
+        yield port
 
 
 def ask(port: int, path: str) -> bytes:
@@ -48,3 +67,19 @@ def test_a_client_may_ask_again_and_again(port: int):
                 assert answer.status == 200
                 answer.read()
         assert client.sock is connection  # nobody closed it
+
+
+def test_clients_that_never_read_keep_nobody_from_an_answer(port_of_few_files: int):
+    request = b"GET /page/page.js HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    with contextlib.ExitStack() as clients:
+        for number in range(UNREAD + SILENT_BESIDE):
+            client = clients.enter_context(socket.socket())
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
+            client.connect(("127.0.0.1", port_of_few_files))
+            if number < UNREAD:
+                client.setblocking(False)
+                with contextlib.suppress(BlockingIOError):
+                    client.sendall(request * 100)
+
+        for path in ("/livez", "/metrics"):
+            assert ask(port_of_few_files, path).startswith(b"HTTP/1.1 200")
