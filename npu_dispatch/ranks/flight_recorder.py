@@ -22,6 +22,7 @@ from npu_dispatch.stats.collectives import LoggedCollective, LoggedTensor
 __all__ = ["Dump", "dump_of", "load", "save"]
 
 Dump = dict[str, Any]
+_MOST_BYTES = 256 << 20  # a file without memory may have any size
 VERSION = "2.10"  # of torch's format
 # Messages have numbers of their own, which must not look like those of the
 # collectives beside them.
@@ -167,6 +168,11 @@ def load(path: Path) -> Dump:
 
     Raises ValueError for a file that is no dump. No code in the file is run.
     """
+    if (size := path.stat().st_size) > _MOST_BYTES:
+        raise ValueError(
+            f"{path}: not a flight recorder's dump: expected up to {_MOST_BYTES} "
+            f"bytes, found {size} bytes"
+        )
     try:
         found = _PlainUnpickler(io.BytesIO(path.read_bytes())).load()
     # For bytes that are no pickle, it raises exceptions of any class.

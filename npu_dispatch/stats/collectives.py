@@ -22,7 +22,11 @@ _ENTRY = struct.Struct("<3Q24s9Q40Q8x")
 _STATES = ("free", "writing", "scheduled", "started", "completed", "failed")
 _MESSAGE = 1 << 63
 _RANKS_TEXT = 831
-_MOST_RANKS = 1 << 20
+_MOST_RANKS = 1 << 16
+_MOST_CALLS = 1024  # kCollectives
+_MOST_GROUPS = (OFFSETS["CollectiveLog.log"] - OFFSETS["CollectiveLog.groups"]) // (
+    _GROUP.size
+)
 
 # c10::ScalarType and c10d::ReduceOp, by number.
 DTYPES = (
@@ -97,8 +101,9 @@ def _ranks(text: str) -> tuple[int, ...]:
         first, _, last = part.partition("-")
         if not first.isdecimal() or not (last or first).isdecimal():
             break  # not written by us
-        upto = min(int(last or first), int(first) + _MOST_RANKS)
-        found += range(int(first), upto + 1)
+        room = _MOST_RANKS - len(found)
+        upto = min(int(last or first) + 1, int(first) + room)
+        found += range(int(first), upto)
     return tuple(found)
 
 
@@ -133,6 +138,8 @@ def read_log(
     )
     known = OFFSETS["kCollectiveLogVersion"], _ENTRY.size, _GROUP.size
     end = OFFSETS["CollectiveLog.groups"] + group * groups
+    if entries > _MOST_CALLS or groups > _MOST_GROUPS:
+        return None
     if (version, entry, group) != known or size < _LOG_AT + end + entry * entries:
         return None
     found: dict[int, CollectiveGroup] = {}

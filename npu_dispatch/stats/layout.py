@@ -199,6 +199,30 @@ OFFSETS: dict[str, int] = {
     "kExemplarOctaves": EXEMPLAR_OCTAVES,
 }
 
+
+def _room(name: str, following: str, size: int) -> int:
+    return (OFFSETS[f"Segment.{following}"] - OFFSETS[f"Segment.{name}"]) // size
+
+
+# How many of each a segment has room for. A header may say fewer.
+_ROOM = {
+    "devices": _room("devices", "streams", OFFSETS["DeviceBlock.size"]),
+    "streams": _room("streams", "names", OFFSETS["StreamBlock.size"]),
+    "names": _room("names", "sites", NAME.size),
+}
+
+
+def beyond_room(**counts: int) -> str:
+    """Return what a header claims that no process of ours writes, or "".
+
+    A file may have any size without taking memory, and its readers would take it.
+    """
+    for what, count in counts.items():
+        if count > _ROOM[what]:
+            return f"expected up to {_ROOM[what]} {what}, found {count}"
+    return ""
+
+
 # The words of a stream that are read without any conversion.
 STREAM_WORDS = (
     "thread",

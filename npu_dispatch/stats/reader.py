@@ -44,6 +44,7 @@ from npu_dispatch.stats.layout import (
     WAIT_REASONS,
     WORD,
     WORKS,
+    beyond_room,
 )
 from npu_dispatch.stats.sites import SiteEntry, tasks_by_line, waits_by_line
 from npu_dispatch.stats.values import (
@@ -143,6 +144,8 @@ class StatsReader:
             raise StatsError(
                 f"{path}: expected layout {LAYOUT_VERSION}, found {version}"
             )
+        if claim := beyond_room(devices=devices, streams=streams, names=names):
+            raise StatsError(f"{path}: {claim}; it can be removed")
         sizes = (OFFSETS["DeviceBlock.size"], OFFSETS["StreamBlock.size"])
         self._streams_at = -(-(header + devices * device) // 64) * 64
         self._names_at = self._streams_at + streams * stream

@@ -44,6 +44,7 @@ _RING = struct.Struct("<IiqQ")  # used, device, stream, written
 _TAKEN_AT = 24  # TraceRing::taken
 _RECORDS_AT = 64
 _NAME_BYTES = 1 << 18  # kTraceNameBytes
+_MOST_RINGS, _MOST_RECORDS = 64, 1 << 16  # kTraceRings, kTraceRecords
 # Recalibrate the ticks over at least this long.
 _BASELINE_NS = 10_000_000
 
@@ -113,7 +114,8 @@ class TraceFile:
         rings_end = self._rings_at + self._n_rings * self._ring_bytes
         if (
             (magic, version) != (_MAGIC, _VERSION)
-            or not self._n_records
+            or not 0 < self._n_records <= _MOST_RECORDS
+            or self._n_rings > _MOST_RINGS
             or self._ring_bytes < _RECORDS_AT + self._n_records * RECORD.itemsize
             or rings_end > self._file.size
         ):

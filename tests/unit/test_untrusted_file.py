@@ -11,16 +11,22 @@ import torch
 
 from npu_dispatch import _C
 from npu_dispatch.processes import Processes
+from npu_dispatch.ranks.flight_recorder import load
 from npu_dispatch.service.admin import ask_launch_blocking
-from npu_dispatch.stats import StatsError, StatsReader
+from npu_dispatch.stats import OFFSETS, StatsError, StatsReader
+from npu_dispatch.stats.collectives import read_log
+from npu_dispatch.stats.layout import HEADER
 from npu_dispatch.system.untrusted_file import (
     UnsafeFileError,
     UntrustedFile,
     open_untrusted,
 )
-from npu_dispatch.timeline.trace_file import TraceError, TraceFile
+from npu_dispatch.timeline.trace_file import RECORD, TraceError, TraceFile
 
 EVERYBODY_WRITES = 0o666
+HUGE = 1 << 40  # the size of a file that takes no memory
+MANY = 1 << 20
+PAGE = 4096
 
 
 @pytest.fixture
@@ -152,6 +158,72 @@ def test_a_trace_that_claims_more_names_than_there_can_be_is_an_error(file: Path
 
     with TraceFile(file) as trace, pytest.raises(TraceError, match="names"):
         trace.names()
+
+
+@pytest.mark.parametrize(
+    ("what", "counts"),
+    {
+        "devices": (MANY, 1, 1),
+        "streams": (1, MANY, 1),
+        "names": (1, 1, MANY),
+    }.items(),
+)
+def test_a_segment_claims_no_more_than_the_layout_has(file: Path, what, counts):
+    devices, streams, names = counts
+    head = HEADER.unpack_from(Path(_C.segment_path()).read_bytes())
+    fields = [*head[:4], devices, head[5], streams, head[7], names, *head[9:]]
+    file.write_bytes(HEADER.pack(*fields))
+    os.truncate(file, HUGE)
+
+    with pytest.raises(StatsError, match=f"{what}, found {MANY}"):
+        StatsReader(file)
+
+
+@pytest.mark.parametrize("counts", [(MANY, 1), (1, MANY)], ids=["rings", "records"])
+def test_a_trace_claims_no_more_than_the_layout_has(file: Path, counts):
+    torch.ones(1, device="npu")
+    source = _C.segment_path().replace("npu_dispatch-", "npu_dispatch-trace-")
+    damaged = bytearray(Path(source).read_bytes()[:PAGE])
+    ring = counts[1] * RECORD.itemsize + 64
+    struct.pack_into("<2I2Q", damaged, 56, *counts, PAGE, ring)
+    file.write_bytes(damaged)
+    os.truncate(file, HUGE)
+
+    with pytest.raises(TraceError, match="not a trace file"):
+        TraceFile(file)
+
+
+@pytest.mark.parametrize("counts", [(MANY, 1), (1, MANY)], ids=["calls", "groups"])
+def test_a_log_of_collectives_claims_no_more_than_it_has_room_for(counts):
+    entry = OFFSETS["CollectiveEntry.size"], OFFSETS["CollectiveGroup.size"]
+    head = (OFFSETS["kCollectiveLogVersion"], entry[0], counts[0], entry[1], counts[1])
+    asked = []
+
+    def read(_: int, size: int) -> bytes:
+        asked.append(size)
+        return struct.pack("<8Q", *head, 0, 0, 0).ljust(size, b"\0")
+
+    assert read_log(HUGE, read, str) is None
+    assert max(asked) == 64
+
+
+def test_a_group_has_no_more_ranks_than_there_can_be():
+    ranks = ",".join(["0-65534"] * 90).encode()
+    group = struct.pack("<3Q64s64s40s832s", 1, 0, 0, b"g", b"", b"t", ranks)
+    head = (OFFSETS["kCollectiveLogVersion"], 448, 1, len(group), 1, 0, 0, 0)
+    pieces = {64: struct.pack("<8Q", *head), len(group): group, 448: bytes(448)}
+
+    log = read_log(HUGE, lambda _, size: pieces[size], str)
+
+    assert log is not None
+    assert len(log.groups[0].ranks) == 1 << 16
+
+
+def test_a_dump_larger_than_any_of_ours_is_an_error(file: Path):
+    os.truncate(file, 1 << 30)
+
+    with pytest.raises(ValueError, match="1073741824 bytes"):
+        load(file)
 
 
 def test_a_planted_file_hides_no_process(tmp_path: Path):
