@@ -32,6 +32,7 @@ from npu_dispatch.config import (
     names_that_begin,
     variable,
 )
+from npu_dispatch.system.own_python import own_python
 from npu_dispatch.variables import NAMES
 from npu_dispatch.versions import TORCH_VERSION, fits, needed
 
@@ -298,10 +299,9 @@ print(json.dumps(told))
 
 
 def _try_device(facts: dict[str, str]) -> Iterator[Finding]:
-    command = [sys.executable, "-c", _PROBE]
     try:
         ended = subprocess.run(
-            command,
+            own_python("-c", _PROBE),
             capture_output=True,
             text=True,
             timeout=_PROBE_SECONDS,

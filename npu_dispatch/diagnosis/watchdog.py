@@ -17,6 +17,7 @@ import time
 from npu_dispatch.config import Config
 from npu_dispatch.diagnosis.describe import dump_lines
 from npu_dispatch.processes import Processes, ProcessView
+from npu_dispatch.system.own_python import own_python
 from npu_dispatch.system.proc_stat import has_ended
 
 __all__ = ["start_watchdog", "watch"]
@@ -81,13 +82,7 @@ def watch(pid: int, seconds: float) -> None:
 def start_watchdog(pid: int, seconds: float) -> None:
     """Watch `pid`, the calling process, from a helper that ends with it."""
     subprocess.Popen(
-        [
-            sys.executable,
-            "-m",
-            "npu_dispatch.diagnosis.watchdog",
-            str(pid),
-            str(seconds),
-        ],
+        own_python("-m", "npu_dispatch.diagnosis.watchdog", str(pid), str(seconds)),
         stdin=subprocess.DEVNULL,
         start_new_session=True,  # Ctrl-C is for the program
     )

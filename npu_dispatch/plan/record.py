@@ -15,6 +15,7 @@ from npu_dispatch.config import for_child
 from npu_dispatch.plan.analysis import Graph, Report, analyse
 from npu_dispatch.plan.replay import Run, Task, Wait
 from npu_dispatch.plan.sheet import Sheet
+from npu_dispatch.system.own_python import own_python
 from npu_dispatch.timeline.export import Process
 from npu_dispatch.timeline.trace import follow
 
@@ -76,7 +77,7 @@ def record(
             NPU_TRACE_DIR=str(rings),
         )
         child = subprocess.Popen(
-            [sys.executable, "-m", "npu_dispatch.plan.child", str(what), *command],
+            own_python("-m", "npu_dispatch.plan.child", str(what), *command),
             env=variables,
             stdout=sys.stderr,
         )

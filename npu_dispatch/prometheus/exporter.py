@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from types import TracebackType
 from typing import Self
+
+from npu_dispatch.system.own_python import own_python
 
 __all__ = ["Exporter", "start_exporter"]
 
@@ -54,7 +55,7 @@ def start_exporter(port: int = 9400, host: str = "127.0.0.1") -> Exporter:
     be had. The helper holds no device, and ends with this process, however that
     ends; Ctrl-C does not reach it.
     """
-    program = [sys.executable, "-m", "npu_dispatch.prometheus", str(os.getpid())]
+    program = own_python("-m", "npu_dispatch.prometheus", str(os.getpid()))
     process = subprocess.Popen(
         [*program, host, str(port)],
         stdin=subprocess.PIPE,
