@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import secrets
 import time
 from collections import OrderedDict
 from http.cookies import CookieError, SimpleCookie
@@ -15,7 +16,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 __all__ = ["ROOM_OF_THEIR_OWN", "Limits", "Tokens", "bearer", "same"]
 
-_COOKIE = "npu_dispatch_token"
+_COOKIE = "npu_dispatch_session"
 # Whoever restarts the service judges by it, so it must always get an answer.
 _LIVE = "/livez"
 _METRICS = "/metrics"
@@ -95,20 +96,27 @@ def _refusal(status: int, text: str) -> JSONResponse:
 class Tokens:
     """Answers 401 to requests with none of the tokens; /livez needs none.
 
-    A browser sends a token as `/?token=TOKEN` and gets a cookie for it.
+    A browser sends the token for reading as `/?token=TOKEN` and gets a cookie for it,
+    which is good for reading, and at this service only. `admin` may read, too, but
+    is taken from the header only: addresses end up in histories and logs.
     """
 
-    def __init__(self, app: ASGIApp, tokens: tuple[str, ...]) -> None:
-        self._app, self._tokens = app, tokens
+    MOST_SESSIONS = 256
+    SESSION_SECONDS = 12 * 3600.0
+
+    def __init__(self, app: ASGIApp, token: str, admin: str | None) -> None:
+        self._app, self._token = app, token
+        self._tokens = (token,) if admin is None else (token, admin)
+        self._sessions: dict[str, float] = {}  # until when, the oldest first
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         app = self._app
-        if scope["type"] == "http" and self._tokens and _path(scope) != _LIVE:
+        if scope["type"] == "http" and _path(scope) != _LIVE:
             request = Request(scope)
             asked = request.query_params.get("token", "")
-            if request.method == "GET" and self._knows(asked):
-                app = _keep(request, asked)
-            elif not self._knows(bearer(request.headers) or _cookie(request)):
+            if request.method == "GET" and same(asked, self._token):
+                app = _keep(request, self._begin())
+            elif not self._may_read(request):
                 app = JSONResponse(
                     {"error": "expected the header `Authorization: Bearer TOKEN`"},
                     401,
@@ -116,8 +124,22 @@ class Tokens:
                 )
         await app(scope, receive, send)
 
-    def _knows(self, given: str) -> bool:
-        return any(same(given, token) for token in self._tokens)
+    def _may_read(self, request: Request) -> bool:
+        if given := bearer(request.headers):
+            return any(same(given, token) for token in self._tokens)
+        until = self._sessions.get(_cookie(request), 0.0)
+        return time.monotonic() < until
+
+    def _begin(self) -> str:
+        """Return the name of a new session. It says nothing about the token.
+
+        A browser sends its cookies to every port of this host.
+        """
+        if len(self._sessions) >= self.MOST_SESSIONS:
+            del self._sessions[next(iter(self._sessions))]
+        session = secrets.token_urlsafe(32)
+        self._sessions[session] = time.monotonic() + self.SESSION_SECONDS
+        return session
 
 
 def _cookie(request: Request) -> str:
@@ -128,10 +150,16 @@ def _cookie(request: Request) -> str:
     return found.value if found else ""
 
 
-def _keep(request: Request, token: str) -> RedirectResponse:
+def _keep(request: Request, session: str) -> RedirectResponse:
     """Answer with the cookie, and with the same address without the token."""
     rest = [(k, v) for k, v in parse_qsl(request.url.query) if k != "token"]
     # The path is relative, as a proxy may know this service by another one.
     answer = RedirectResponse(f"?{urlencode(rest)}" if rest else "?", 303)
-    answer.set_cookie(_COOKIE, token, httponly=True, samesite="strict")
+    answer.set_cookie(
+        _COOKIE,
+        session,
+        httponly=True,
+        samesite="strict",
+        secure=request.url.scheme == "https",
+    )
     return answer

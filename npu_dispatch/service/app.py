@@ -127,7 +127,7 @@ def create_app(config: ServiceConfig | None = None) -> Starlette:
                 www_redirect=False,
             ),
             Middleware(Limits, rate=config.max_rate),
-            Middleware(Tokens, tokens=_readers(config)),
+            *_tokens(config),
             Middleware(GZipMiddleware, minimum_size=4096, compresslevel=4),
         ],
         exception_handlers={HTTPException: _say},
@@ -136,11 +136,11 @@ def create_app(config: ServiceConfig | None = None) -> Starlette:
     return app
 
 
-def _readers(config: ServiceConfig) -> tuple[str, ...]:
-    """Return the tokens that may read; if there are none, everybody may."""
+def _tokens(config: ServiceConfig) -> list[Middleware]:
+    """Return what asks for a token; without one, everybody may read."""
     if config.token is None:
-        return ()
-    return tuple(filter(None, (config.token, config.admin_token)))
+        return []
+    return [Middleware(Tokens, token=config.token, admin=config.admin_token)]
 
 
 def _as_in_header(host: str) -> str:

@@ -157,6 +157,11 @@ def serve(
     from npu_dispatch.service.app import ServiceConfig
     from npu_dispatch.service.server import run
 
+    if token is not None and token == admin_token:
+        raise click.ClickException(
+            "--token and --admin-token are equal: the first one may be in addresses "
+            "and only reads; choose two"
+        )
     config = ServiceConfig(
         hosts=(host, *allow_host),
         interval=interval,

@@ -95,8 +95,48 @@ def test_a_browser_gets_a_cookie_for_the_token(client):
         cookie = answer.headers["set-cookie"]
         assert "HttpOnly" in cookie
         assert "SameSite=strict" in cookie
+        assert "Secure" not in cookie  # or a browser would not send it back
         assert c.get("/").status_code == 200  # the client keeps it
         assert c.get("/api/v1/snapshot").status_code == 200
+
+
+def test_a_cookie_says_nothing_about_the_token(client):
+    with client(token=TOKEN) as c:
+        cookies = {c.get(f"/?token={TOKEN}").headers["set-cookie"] for _ in range(2)}
+        c.cookies.clear()
+
+        assert len(cookies) == 2
+        assert not [cookie for cookie in cookies if TOKEN in cookie]
+        forged = {"Cookie": f"npu_dispatch_session={TOKEN}"}
+        assert c.get("/metrics", headers=forged).status_code == 401
+
+
+def test_a_cookie_is_for_https_where_the_service_is(client):
+    with client(token=TOKEN) as c:
+        c.base_url = "https://localhost"
+
+        assert "Secure" in c.get(f"/?token={TOKEN}").headers["set-cookie"]
+
+
+def test_no_address_has_the_administrators_token(client):
+    with client(token=TOKEN, admin_token=ADMIN) as c:
+        answer = c.get(f"/?token={ADMIN}")
+
+        assert answer.status_code == 401
+        assert "set-cookie" not in answer.headers
+
+
+def test_the_oldest_sessions_end_where_there_are_many(client, monkeypatch):
+    monkeypatch.setattr("npu_dispatch.service.access.Tokens.MOST_SESSIONS", 2)
+    with client(token=TOKEN) as c:
+        answers = [c.get(f"/?token={TOKEN}") for _ in range(3)]
+        begun = [answer.cookies["npu_dispatch_session"] for answer in answers]
+        c.cookies.clear()
+        headers = [{"Cookie": f"npu_dispatch_session={one}"} for one in begun]
+
+        codes = [c.get("/metrics", headers=one).status_code for one in headers]
+
+        assert codes == [401, 200, 200]
 
 
 @contextmanager
