@@ -21,7 +21,7 @@ from prometheus_client.registry import Collector
 from npu_dispatch.processes import Processes
 from npu_dispatch.prometheus.exporter import Exporter, start_exporter
 from npu_dispatch.prometheus.render import to_metrics
-from npu_dispatch.prometheus.scrapes import Scrapes
+from npu_dispatch.prometheus.scrapes import KEPT_SECONDS, Scrapes
 
 __all__ = ["Exporter", "NpuCollector", "asgi_app", "start_exporter"]
 
@@ -53,7 +53,8 @@ def asgi_app(
     """Return an ASGI app that answers every GET with the metrics.
 
     Mount it in a service that you have: `app.mount("/metrics", asgi_app())`. `pid`
-    is that of NpuCollector. Methods other than GET get status 405.
+    is that of NpuCollector. Methods other than GET get status 405. An answer is given
+    again for a second. Your service says who may ask.
     """
     scrapes = Scrapes(Processes(pid=pid), ranked=pid is None)
 
@@ -67,7 +68,9 @@ def asgi_app(
             accept = dict(scope["headers"]).get(b"accept", b"").decode("latin-1")
             status = 200
             # In a thread, since many processes have a megabyte of metrics.
-            body, kind = await asyncio.to_thread(scrapes.answer, accept)
+            body, kind = await asyncio.to_thread(
+                scrapes.answer, accept, kept=KEPT_SECONDS
+            )
         headers = [
             (b"content-type", kind.encode()),
             (b"content-length", str(len(body)).encode()),

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import subprocess
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
@@ -48,14 +51,22 @@ class Exporter:
         self.close()
 
 
-def start_exporter(port: int = 9400, host: str = "127.0.0.1") -> Exporter:
+def start_exporter(
+    port: int = 9400,
+    host: str = "127.0.0.1",
+    *,
+    allow_hosts: Sequence[str] = (),
+    token: str | None = None,
+) -> Exporter:
     """Serve this process's metrics on `port` (0: any free one), from a helper.
 
-    `host` is an IPv4 or IPv6 address, or a name. Raises OSError when the port cannot
-    be had. The helper holds no device, and ends with this process, however that
-    ends; Ctrl-C does not reach it.
+    `host` is an IPv4 or IPv6 address, or a name. Clients must call the exporter by
+    it, by localhost or by one of `allow_hosts`, where "*" stands for any name. With a
+    token they need the header `Authorization: Bearer TOKEN`. Raises OSError when the
+    port cannot be had. The helper holds no device, and ends with this process,
+    however that ends; Ctrl-C does not reach it.
     """
-    program = own_python("-m", "npu_dispatch.prometheus", str(os.getpid()))
+    program = own_python("-m", "npu_dispatch.service.exporter", str(os.getpid()))
     process = subprocess.Popen(
         [*program, host, str(port)],
         stdin=subprocess.PIPE,
@@ -63,7 +74,13 @@ def start_exporter(port: int = 9400, host: str = "127.0.0.1") -> Exporter:
         text=True,
         start_new_session=True,  # Ctrl-C is for the trainer
     )
+    assert process.stdin is not None
     assert process.stdout is not None
+    # Not as arguments, which every user of the machine can read.
+    asked = {"hosts": [host, *allow_hosts], "token": token}
+    with contextlib.suppress(BrokenPipeError):  # its answer says why it ended
+        process.stdin.write(json.dumps(asked) + "\n")
+        process.stdin.flush()
     answer = process.stdout.readline().strip()
     if answer.isdecimal():
         return Exporter(process, host, int(answer))

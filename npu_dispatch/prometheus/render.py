@@ -21,7 +21,7 @@ from prometheus_client.samples import (
 
 from npu_dispatch.prometheus.families import Exemplar, Family, Labels, Row
 
-__all__ = ["negotiate", "shows_exemplars", "to_metrics"]
+__all__ = ["content_type", "negotiate", "shows_exemplars", "to_metrics"]
 
 _SUFFIX = {"counter": "_total", "info": "_info"}
 _TEXT = "text/plain"
@@ -31,9 +31,14 @@ _LAST_INDEX = 41
 _NATIVE_BOUNDS = tuple(1e9 * 2 ** (i / 4) for i in range(_ZERO_INDEX, _LAST_INDEX + 1))
 
 
+def content_type(accept: str) -> str:
+    """Return the format that this Accept header gets, one of a few."""
+    return choose_encoder(accept)[1]
+
+
 def shows_exemplars(accept: str) -> bool:
     """Return whether the answer to this Accept header can have exemplars."""
-    return not choose_encoder(accept)[1].startswith(_TEXT)
+    return not content_type(accept).startswith(_TEXT)
 
 
 def negotiate(accept: str, families: Iterable[Family]) -> tuple[bytes, str]:
@@ -41,11 +46,11 @@ def negotiate(accept: str, families: Iterable[Family]) -> tuple[bytes, str]:
 
     Histograms are classic ones, or native ones where OpenMetrics 2.0 is accepted.
     """
-    _, content_type = choose_encoder(accept)
-    if content_type.startswith(_TEXT):
-        return _text(families, open_metrics=False), content_type
-    native = "version=1." not in content_type
-    return _text(families, open_metrics=True, native=native), content_type
+    kind = content_type(accept)
+    if kind.startswith(_TEXT):
+        return _text(families, open_metrics=False), kind
+    native = "version=1." not in kind
+    return _text(families, open_metrics=True, native=native), kind
 
 
 def _escape(value: str) -> str:

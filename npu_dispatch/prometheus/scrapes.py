@@ -5,16 +5,22 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from weakref import WeakKeyDictionary
 
 from npu_dispatch.processes import Processes, ProcessView
 from npu_dispatch.prometheus.families import Exemplar, Family, Labels, families
-from npu_dispatch.prometheus.render import negotiate, shows_exemplars
+from npu_dispatch.prometheus.render import (
+    content_type,
+    negotiate,
+    shows_exemplars,
+)
 from npu_dispatch.prometheus.top_ops import TopOps
 from npu_dispatch.stats import OpCost, StatsReader
 
-__all__ = ["Scrapes"]
+__all__ = ["KEPT_SECONDS", "Scrapes"]
+
+KEPT_SECONDS = 1.0  # of answers over HTTP; scrapers come less often
 
 
 class Scrapes:
@@ -28,6 +34,8 @@ class Scrapes:
         self._processes = processes
         self._ranked, self._top_ops = ranked, top_ops
         self._lock = threading.Lock()  # guards the processes, and what follows
+        self._answering = threading.Lock()  # guards these
+        self._answers: dict[str, tuple[float, tuple[bytes, str]]] = {}
         # By the open segment: a program that replaces itself counts from zero.
         self._tops: WeakKeyDictionary[StatsReader, TopOps] = WeakKeyDictionary()
 
@@ -86,7 +94,24 @@ class Scrapes:
             found.append(family)
         return found
 
-    def answer(self, accept: str, more: Sequence[Family] = ()) -> tuple[bytes, str]:
-        """Return body and content type for an Accept header, with `more` added."""
-        found = self.families(exemplars=shows_exemplars(accept))
-        return negotiate(accept, [*found, *more])
+    def answer(
+        self,
+        accept: str,
+        more: Callable[[], Sequence[Family]] = tuple,
+        *,
+        kept: float = 0.0,
+    ) -> tuple[bytes, str]:
+        """Return body and content type for an Accept header, with more() added.
+
+        An answer is given again for `kept` seconds, so that a client in a loop takes
+        no more of this machine than a scraper.
+        """
+        kind = content_type(accept)
+        with self._answering:
+            before = self._answers.get(kind)
+            if before is None or time.monotonic() - before[0] >= kept:
+                at = time.monotonic()
+                found = self.families(exemplars=shows_exemplars(accept))
+                before = at, negotiate(accept, [*found, *more()])
+                self._answers[kind] = before
+            return before[1]

@@ -6,20 +6,24 @@ import hmac
 import secrets
 import time
 from collections import OrderedDict
+from collections.abc import Sequence
 from http.cookies import CookieError, SimpleCookie
 from urllib.parse import parse_qsl, urlencode
 
 from starlette.datastructures import Headers
+from starlette.middleware import Middleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-__all__ = ["ROOM_OF_THEIR_OWN", "Limits", "Tokens", "bearer", "same"]
+__all__ = ["ROOM_OF_THEIR_OWN", "Limits", "Tokens", "bearer", "guards", "same"]
 
 _COOKIE = "npu_dispatch_session"
 # Whoever restarts the service judges by it, so it must always get an answer.
 _LIVE = "/livez"
 _METRICS = "/metrics"
+_LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 # None of these waits for others' answers. Listeners are counted elsewhere.
 ROOM_OF_THEIR_OWN = (_LIVE, _METRICS, "/api/v1/events")
 
@@ -39,6 +43,36 @@ def bearer(headers: Headers) -> str:
     """Return the token of the header `Authorization: Bearer TOKEN`, or ""."""
     scheme, _, given = headers.get("authorization", "").partition(" ")
     return given.strip() if scheme.lower() == "bearer" else ""
+
+
+def guards(
+    *,
+    hosts: Sequence[str],
+    token: str | None,
+    admin: str | None = None,
+    rate: float,
+) -> list[Middleware]:
+    """Return what decides, in this order, whether a request is answered.
+
+    `hosts`: names of this machine, besides localhost, that a Host header may have.
+    Without a token everybody may read.
+    """
+    # This is against DNS rebinding: another site's page must not read what is here.
+    trusted = Middleware(
+        TrustedHostMiddleware,
+        allowed_hosts=[*_LOOPBACK, *map(_as_in_header, hosts)],
+        www_redirect=False,
+    )
+    # Limits come last, so that nobody uses up requests who may not make any.
+    limits = Middleware(Limits, rate=rate)
+    if token is None:
+        return [trusted, limits]
+    return [trusted, Middleware(Tokens, token=token, admin=admin), limits]
+
+
+def _as_in_header(host: str) -> str:
+    """Return a name as in a Host header, where IPv6 addresses are in brackets."""
+    return f"[{host}]" if ":" in host and not host.startswith("[") else host
 
 
 class Limits:

@@ -6,6 +6,7 @@ app.mount("/npu", create_app())      # FastAPI, Starlette, ...
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -19,7 +20,6 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
-from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
 from starlette.responses import (
     FileResponse,
@@ -33,7 +33,8 @@ from starlette.types import Receive, Scope, Send
 
 from npu_dispatch.diagnosis.describe import dump_lines
 from npu_dispatch.processes import Processes, ProcessView
-from npu_dispatch.service.access import Limits, Tokens
+from npu_dispatch.prometheus.scrapes import KEPT_SECONDS
+from npu_dispatch.service.access import guards
 from npu_dispatch.service.admin import (
     ask_launch_blocking,
     ask_tracing,
@@ -50,7 +51,6 @@ __all__ = ["ServiceConfig", "create_app"]
 
 _PAGE = Path(__file__).parent / "page"
 _STYLE = ("npu_dispatch.drawing", "style")  # the package, and the folder in it
-_LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 _POLICY = (
     "default-src 'self'; img-src 'self' data:; "
     "frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
@@ -77,7 +77,7 @@ class ServiceConfig:
     interval: float = 1.0  # seconds between readings
     hang_seconds: float = 10.0  # without progress: hung
     max_clients: int = 64  # of /api/v1/events
-    max_rate: float = 200.0  # requests per second, of all clients
+    max_rate: float = 200.0  # requests per second, of each client
     pid: int | None = None  # only this process
     directory: Path | None = None  # of the segments, where not the usual one
     ops: int = 0  # metrics by operator, of the costliest so many
@@ -119,33 +119,18 @@ def create_app(config: ServiceConfig | None = None) -> Starlette:
         lifespan=lifespan,
         middleware=[
             Middleware(Measured, telemetry=watcher.telemetry),
-            # This is against DNS rebinding: another site's page must not read this
-            # service, nor use up the requests of others.
-            Middleware(
-                TrustedHostMiddleware,
-                allowed_hosts=[*_LOOPBACK, *map(_as_in_header, config.hosts)],
-                www_redirect=False,
+            *guards(
+                hosts=config.hosts,
+                token=config.token,
+                admin=config.admin_token,
+                rate=config.max_rate,
             ),
-            Middleware(Limits, rate=config.max_rate),
-            *_tokens(config),
             Middleware(GZipMiddleware, minimum_size=4096, compresslevel=4),
         ],
         exception_handlers={HTTPException: _say},
     )
     app.state.watcher = watcher
     return app
-
-
-def _tokens(config: ServiceConfig) -> list[Middleware]:
-    """Return what asks for a token; without one, everybody may read."""
-    if config.token is None:
-        return []
-    return [Middleware(Tokens, token=config.token, admin=config.admin_token)]
-
-
-def _as_in_header(host: str) -> str:
-    """Return a name as in a Host header, where IPv6 addresses are in brackets."""
-    return f"[{host}]" if ":" in host and not host.startswith("[") else host
 
 
 async def _say(_: Request, error: Exception) -> Response:
@@ -191,9 +176,13 @@ class _Endpoints:
 
     async def metrics(self, request: Request) -> Response:
         accept = request.headers.get("accept", "")
-        body, content_type = await anyio.to_thread.run_sync(
-            self._watcher.scrapes.answer, accept, self._watcher.telemetry.families()
+        answer = functools.partial(
+            self._watcher.scrapes.answer,
+            accept,
+            self._watcher.telemetry.families,
+            kept=min(KEPT_SECONDS, self._config.interval),
         )
+        body, content_type = await anyio.to_thread.run_sync(answer)
         return Response(body, headers={"Content-Type": content_type})
 
     async def livez(self, _: Request) -> Response:

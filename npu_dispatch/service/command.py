@@ -98,7 +98,7 @@ def _check_names(
     default=200.0,
     show_default=True,
     type=click.FloatRange(min=1),
-    help="Requests per second that are answered, to all clients together.",
+    help="Requests per second that are answered, to each client by its address.",
 )
 @click.option(
     "--unix",

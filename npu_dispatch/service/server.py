@@ -11,11 +11,12 @@ import stat
 from pathlib import Path
 
 import uvicorn
+from starlette.applications import Starlette
 
 from npu_dispatch.service.app import ServiceConfig, create_app
 from npu_dispatch.service.connections import Connection
 
-__all__ = ["run"]
+__all__ = ["listen", "run", "uvicorn_config"]
 
 _BACKLOG = 128
 _FILES = 4096
@@ -63,34 +64,43 @@ def _listen_at(path: Path) -> socket.socket:
     return listener
 
 
+def uvicorn_config(app: Starlette) -> uvicorn.Config:
+    """Return how an application of ours is served, whoever connects."""
+    Connection.MOST = _room_for_connections()
+    # What is loaded by now stays, so collections during a scrape need not look at it.
+    gc.freeze()
+    return uvicorn.Config(
+        app,
+        loop="uvloop",
+        http=Connection,
+        access_log=False,
+        log_level="warning",
+        server_header=False,
+        proxy_headers=False,
+        h11_max_incomplete_event_size=_MAX_REQUEST_BYTES,
+        timeout_graceful_shutdown=_GRACE_SECONDS,
+    )
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Return a socket that listens at an address or a name; port 0: any free one."""
+    host = host.strip("[]")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return socket.create_server((host, port), family=family, backlog=_BACKLOG)
+
+
 def run(config: ServiceConfig, host: str, port: int, unix: Path | None = None) -> None:
     """Serve until SIGINT or SIGTERM; a second one does not wait for clients.
 
     `unix`: serve at this socket, with mode 0600, and at no address.
     """
     if unix is None:
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        listener = socket.create_server((host, port), family=family, backlog=_BACKLOG)
+        listener = listen(host, port)
         name = f"[{host}]" if ":" in host else host
         print(f"http://{name}:{listener.getsockname()[1]}/", flush=True)
     else:
         listener = _listen_at(unix)
         print(f"unix:{unix}", flush=True)
-    Connection.MOST = _room_for_connections()
-    # What is loaded by now stays, so collections during a scrape need not look at it.
-    gc.freeze()
-    server = _Server(
-        uvicorn.Config(
-            create_app(config),
-            loop="uvloop",
-            http=Connection,
-            access_log=False,
-            log_level="warning",
-            server_header=False,
-            proxy_headers=False,
-            h11_max_incomplete_event_size=_MAX_REQUEST_BYTES,
-            timeout_graceful_shutdown=_GRACE_SECONDS,
-        )
-    )
+    server = _Server(uvicorn_config(create_app(config)))
     server.unix = unix
     server.run(sockets=[listener])

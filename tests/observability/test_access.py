@@ -59,6 +59,45 @@ def test_requests_by_another_name_use_up_nothing(client):
         assert c.get("/api/v1/snapshot").status_code == 200
 
 
+@pytest.fixture
+def stopped_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = SimpleNamespace(monotonic=lambda: 0.0)
+    monkeypatch.setattr("npu_dispatch.service.access.time", clock)
+
+
+def test_requests_without_the_token_use_up_nothing(client, stopped_clock):
+    with client(token=TOKEN, max_rate=3.0) as c:
+        codes = {c.get("/api/v1/snapshot").status_code for _ in range(20)}
+
+        assert codes == {401}
+        assert c.get("/api/v1/snapshot", headers=bearer(TOKEN)).status_code == 200
+
+
+def test_a_client_uses_up_its_own_requests(client, stopped_clock):
+    with client(max_rate=1.0) as c:
+        codes = [c.get("/api/v1/snapshot").status_code for _ in range(3)]
+        other = TestClient(c.app, base_url="http://localhost", client=("10.0.0.7", 1))
+
+        assert codes == [200, 429, 429]
+        assert other.get("/api/v1/snapshot").status_code == 200
+
+
+def test_a_page_takes_nothing_from_scrapers(client, stopped_clock):
+    with client(max_rate=1.0) as c:
+        codes = [c.get("/api/v1/snapshot").status_code for _ in range(2)]
+
+        assert codes == [200, 429]
+        assert c.get("/metrics").status_code == 200
+
+
+def test_scrapers_and_supervisors_have_room_of_their_own(client, monkeypatch):
+    monkeypatch.setattr("npu_dispatch.service.access.Limits.MOST_AT_ONCE", 0)
+    with client() as c:
+        codes = [c.get(path).status_code for path in ("/", "/metrics", "/livez")]
+
+        assert codes == [503, 200, 200]
+
+
 def test_livez_is_answered_whatever_else_is_asked(
     client, monkeypatch: pytest.MonkeyPatch
 ):

@@ -214,7 +214,7 @@ def test_rules_and_panels_name_only_metrics_that_exist(write_segment, ghost):
     scrapes = Scrapes(Processes(directory=write_segment(ghost, fields)), ranked=True)
     telemetry = Telemetry()
     telemetry.note("/metrics", "GET", 200, 1)
-    body = scrapes.answer("", telemetry.families())[0].decode()
+    body = scrapes.answer("", telemetry.families)[0].decode()
     # Of a living launcher, or of one that has run a task.
     exist = set(re.findall(rf"^({N}\w+)", body, re.M)) | {
         f"{N}consumer_heartbeat_timestamp_seconds",

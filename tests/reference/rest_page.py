@@ -31,7 +31,10 @@ EVERYWHERE = {
     "`Authorization: Bearer TOKEN` nor the cookie that `/?token=TOKEN` gives a "
     "browser.",
     404: "There is no such route.",
-    429: "More than `--max-rate` requests came in a second; `Retry-After` says when.",
+    429: "More than `--max-rate` requests of one client came in a second; "
+    "`Retry-After` says when.",
+    503: "128 requests are being answered; `Retry-After` says when. Scrapes, listeners "
+    "and `/livez` have room of their own.",
 }
 ADMIN = """
 Routes below `/api/v1/admin/` exist with `--enable-admin` and need the administrator's

@@ -1,0 +1,66 @@
+"""Who is answered by an exporter, which is like the service; and how often it looks."""
+
+from __future__ import annotations
+
+import http.client
+from contextlib import closing
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from starlette.testclient import TestClient
+
+from npu_dispatch.metrics import start_exporter
+from npu_dispatch.processes import Processes
+from npu_dispatch.prometheus.scrapes import Scrapes
+from npu_dispatch.service.app import ServiceConfig, create_app
+
+TOKEN = "0123456789abcdef"
+
+
+def ask(port: int, path: str, **headers: str) -> tuple[int, bytes]:
+    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=60)) as c:
+        c.request("GET", path, headers=headers)
+        answer = c.getresponse()
+        return answer.status, answer.read()
+
+
+def test_an_exporter_is_called_by_its_name():
+    with start_exporter(0, allow_hosts=["node7"]) as exporter:
+        assert ask(exporter.port, "/metrics", Host="evil.example")[0] == 400
+        assert ask(exporter.port, "/metrics", Host=f"node7:{exporter.port}")[0] == 200
+        assert ask(exporter.port, "/metrics")[0] == 200
+        assert ask(exporter.port, "/nothing")[0] == 404
+
+
+def test_an_exporter_may_need_a_token():
+    with start_exporter(0, token=TOKEN) as exporter:
+        words = Path(f"/proc/{exporter._process.pid}/cmdline").read_text()
+        bearer = f"Bearer {TOKEN}"
+
+        assert TOKEN not in words
+        assert ask(exporter.port, "/metrics")[0] == 401
+        assert ask(exporter.port, "/metrics", Authorization=bearer)[0] == 200
+        assert ask(exporter.port, "/livez")[0] == 200
+
+
+def test_an_answer_is_given_again_for_a_while(write_segment, ghost):
+    folder = write_segment(ghost, {})
+    scrapes = Scrapes(Processes(directory=folder), ranked=False)
+
+    first = scrapes.answer("", kept=3600)
+
+    assert scrapes.answer("", kept=3600) is first
+    assert scrapes.answer("") != first  # it has another time
+
+
+def test_clients_in_a_loop_get_one_reading(
+    write_segment, ghost, monkeypatch: pytest.MonkeyPatch
+):
+    clock = SimpleNamespace(monotonic=lambda: 0.0, perf_counter=lambda: 0.0)
+    monkeypatch.setattr("npu_dispatch.prometheus.scrapes.time", clock)
+    app = create_app(ServiceConfig(directory=write_segment(ghost, {}), max_rate=1e9))
+    with TestClient(app, base_url="http://localhost") as c:
+        first, *others = [c.get("/metrics").content for _ in range(5)]
+
+    assert others == [first] * 4
