@@ -236,7 +236,7 @@ _COMPILING = (
     Variable(
         "XDG_CACHE_HOME",
         "The folder below which compiled kernels of `torch.npu.jiterator` are kept, in "
-        "`npu_dispatch`.",
+        "`npu_dispatch`. Nobody else may be able to change it.",
         "`~/.cache`",
     ),
 )

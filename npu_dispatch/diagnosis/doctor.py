@@ -32,6 +32,7 @@ from npu_dispatch.config import (
     names_that_begin,
     variable,
 )
+from npu_dispatch.system.own_folder import who_may_change
 from npu_dispatch.system.own_python import own_python
 from npu_dispatch.variables import NAMES
 from npu_dispatch.versions import TORCH_VERSION, fits, needed
@@ -260,7 +261,7 @@ def _writable(folder: Path) -> bool:
 
 
 def _folders() -> Iterator[Finding]:
-    mend = "export XDG_CACHE_HOME=/tmp/cache-$(id -u)"
+    mend = "export XDG_CACHE_HOME=$(mktemp -d)"
     try:
         folder = cache_folder()
     except RuntimeError as error:
@@ -270,6 +271,9 @@ def _folders() -> Iterator[Finding]:
         what = (
             f"{folder} cannot be written: torch.npu.jiterator keeps its kernels there"
         )
+        yield Finding(False, what, mend)
+    elif danger := who_may_change(folder):
+        what = f"torch.npu.jiterator keeps no kernels in {folder}: {danger}"
         yield Finding(False, what, mend)
 
 

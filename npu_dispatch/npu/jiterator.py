@@ -25,6 +25,8 @@ from npu_dispatch import _C
 from npu_dispatch.config import Config, cache_folder
 from npu_dispatch.npu.runtime.index import is_npu
 from npu_dispatch.npu.runtime.start import _lazy_init
+from npu_dispatch.system.own_folder import own_folder
+from npu_dispatch.system.untrusted_file import UnsafeFileError
 
 __all__: list[str] = []
 
@@ -127,11 +129,13 @@ def _compile(source: str, name: str) -> Path:
     include = Path(torch.__file__).parent / "include"
     flags = ["-O3", "-std=c++20", "-fPIC", "-shared", "-w", f"-I{include}"]
     key = "\0".join([source, compiler, torch.__version__, *flags])
-    folder = cache_folder() / "jiterator"
+    try:
+        folder = own_folder(cache_folder() / "jiterator")
+    except UnsafeFileError as error:
+        raise RuntimeError(f"jiterator: {error}") from None
     library = folder / f"{hashlib.sha256(key.encode()).hexdigest()}.so"
     if library.exists():
         return library
-    folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder) as work:
         text, made = Path(work) / "kernel.cpp", Path(work) / "kernel.so"
         text.write_text(source)

@@ -155,6 +155,24 @@ def test_the_compiled_function_is_kept_on_disk(python, tmp_path):
     assert len(list((tmp_path / "npu_dispatch" / "jiterator").glob("*.so"))) == 1
 
 
+def test_the_folder_of_compiled_functions_is_its_users_alone(python, tmp_path):
+    assert python(USE, XDG_CACHE_HOME=str(tmp_path)).stdout.strip() == "2.0"
+
+    folder = tmp_path / "npu_dispatch" / "jiterator"
+    assert folder.stat().st_mode & 0o777 == 0o700
+
+
+def test_no_code_is_loaded_from_a_folder_that_others_may_change(python, tmp_path):
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o777)
+
+    said = python(USE, XDG_CACHE_HOME=str(shared)).stdout
+
+    assert f"every user may change {shared}; set XDG_CACHE_HOME" in said
+    assert not list(shared.rglob("*.so"))
+
+
 def test_without_a_compiler_it_says_so(python, tmp_path):
     env = {"XDG_CACHE_HOME": str(tmp_path), "CXX": "no-such-compiler"}
 

@@ -173,6 +173,16 @@ def test_a_cache_that_cannot_be_written(found):
     assert "XDG_CACHE_HOME" in told(found, "/proc/nowhere")["mend"]
 
 
+def test_a_cache_that_others_may_change(monkeypatch, tmp_path):
+    tmp_path.chmod(0o777)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+    finding = next(iter(doctor._folders()))
+
+    assert f"every user may change {tmp_path}" in finding.what
+    assert finding.mend == "export XDG_CACHE_HOME=$(mktemp -d)"
+
+
 def test_no_home(monkeypatch):
     monkeypatch.delenv("HOME", raising=False)
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
