@@ -161,7 +161,7 @@ def show(figures: Figures | None) -> None:
     """Print the table, the verdict and what to try next to stderr."""
     from rich.console import Console
 
-    console = Console(stderr=True)
+    console = Console(stderr=True, markup=False, emoji=False)
     if figures is None:
         console.print(
             "npu: this process published no statistics: it has not used npu, or has "
@@ -170,7 +170,7 @@ def show(figures: Figures | None) -> None:
         return
     console.print(_table(figures))
     for line in _verdict_lines(figures):
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+        console.print(line, highlight=False, soft_wrap=True)
 
 
 def _table(figures: Figures) -> Table:

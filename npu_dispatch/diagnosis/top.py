@@ -221,6 +221,7 @@ def as_json(sampler: Sampler) -> dict[str, Any]:
 
 def live_screen(sampler: Sampler, interval: float) -> App[None]:
     """Return the screen of `npu-dispatch top`; needs textual."""
+    from rich.text import Text
     from textual.app import App, ComposeResult
     from textual.widgets import DataTable, Footer, Header
 
@@ -259,7 +260,8 @@ def live_screen(sampler: Sampler, interval: float) -> App[None]:
             shown = self.query_one(name, DataTable)
             at = shown.cursor_coordinate
             shown.clear()
-            shown.add_rows(rows)
+            # As they are: a command or an error may look like markup, list[int].
+            shown.add_rows([Text(cell) for cell in row] for row in rows)
             if rows:
                 shown.move_cursor(row=min(at.row, len(rows) - 1), column=at.column)
 

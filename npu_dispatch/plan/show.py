@@ -20,7 +20,8 @@ def time_text(us: float) -> str:
 
 def show(reports: Sequence[Report]) -> None:
     """Print one column a device, then each device's details."""
-    console = Console()
+    # Names and errors may look like markup: list[int].
+    console = Console(markup=False, emoji=False)
     table = Table(title="plan", title_style="bold")
     table.add_column("a step", style="cyan")
     for report in reports:

@@ -187,6 +187,7 @@ class _Endpoints:
 
     async def livez(self, _: Request) -> Response:
         """Say that this service lives; 503 once readings have failed for too long."""
+        await self._watcher.ready()  # a mounted service may be asked nothing else
         stale = self._watcher.is_stale()
         body = {
             "status": "stale" if stale else "ok",

@@ -257,6 +257,16 @@ def test_it_can_be_mounted(write_segment, ghost):
         assert "npu_dispatch_queue_capacity" in c.get("/npu/metrics").text
 
 
+def test_a_mounted_service_that_nobody_asks_lives(write_segment, ghost):
+    inner = create_app(ServiceConfig(directory=write_segment(ghost, {})))
+    outer = Starlette(routes=[Mount("/npu", inner)])
+    inner.state.watcher.telemetry.last_reading -= 3600
+    with TestClient(outer, base_url="http://localhost") as c:
+        answer = c.get("/npu/livez")
+
+    assert (answer.status_code, answer.json()["status"]) == (200, "ok")
+
+
 def test_events_end_when_the_service_stops(child_environment):
     with subprocess.Popen(
         [sys.executable, "-m", "npu_dispatch.service", "--port", "0"],

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from npu_dispatch.plan.analysis import analyse
+from npu_dispatch.plan.analysis import Graph, analyse
 from npu_dispatch.plan.replay import Run, Task, Wait, step_ns
+from npu_dispatch.plan.show import show
 
 SHEET = """
 name = "test"
@@ -205,3 +206,14 @@ def test_a_launch_is_to_blame_for_the_time_before_its_task() -> None:
     assert two.idle_us == pytest.approx(9 * 0.09)
     # The host is at a line until it comes to the next launch.
     assert two.host_us == pytest.approx(0.9, rel=0.02)
+
+
+def test_an_error_that_looks_like_markup_is_shown_as_it_is(capsys) -> None:
+    task = Task("add", (0, 0), 1, 1, 2, 3, 1, True, None, "[/x].py:1")
+    run = Run([task], [], [0, 9], 0.0, 0.0)
+    graph = Graph(None, "expected list[int], not [/x] :x:", "")
+
+    show([analyse(run, "npu", peak_allocated=0, peak_reserved=0, graph=graph)])
+
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "expected list[int], not [/x] :x:" in shown

@@ -154,10 +154,32 @@ def test_the_screen_shows_the_rows_and_keeps_the_cursor():
         async with app.run_test() as pilot:
             streams = app.query_one("#streams", textual.DataTable)
             assert streams.row_count >= 1
-            assert streams.get_row_at(0)[0] == str(os.getpid())
+            assert str(streams.get_row_at(0)[0]) == str(os.getpid())
             app.refresh_rows()
             assert streams.row_count >= 1
             await pilot.press("p")
             assert app.paused
+
+    asyncio.run(main())
+
+
+class Fixed:
+    """A sampler of one process that calls itself what looks like markup."""
+
+    def sample(self):
+        row = top.ProcessRow(7, "[/x].py", "f(list[int])", "idle", 0, 0, 0, 0, 0, 0, 0)
+        return [row], []
+
+
+def test_the_screen_takes_no_name_for_markup():
+    textual = need_module("textual.widgets")
+
+    async def main():
+        app = top.live_screen(Fixed(), 1000.0)
+        async with app.run_test(size=(200, 24)) as pilot:
+            await pilot.pause()
+            table = app.query_one("#processes", textual.DataTable)
+            shown = "\n".join(table.render_line(i).text for i in range(3))
+            assert "[/x].py" in shown and "f(list[int])" in shown
 
     asyncio.run(main())
