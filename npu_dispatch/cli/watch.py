@@ -56,6 +56,11 @@ def dump(what: tuple[str, ...], all_ranks: bool, save: str | None) -> None:
         raise click.UsageError("Missing argument 'PID', or --all-ranks.")
     with Processes(pid=int(what[0])) as processes:
         views = processes.refresh()
+    if not views and _left_by(int(what[0])):
+        raise click.ClickException(
+            f"process {what[0]} was killed; npu-dispatch postmortem {what[0]} says "
+            "what it was doing"
+        )
     if not views:
         raise click.ClickException(
             f"no process {what[0]} uses npu here; npu-dispatch ps lists those that do"
@@ -76,9 +81,7 @@ def postmortem(pid: int | None, only_list: bool, tasks: int) -> None:
     """
     from npu_dispatch.diagnosis.postmortem import dead, opened, postmortem_lines
 
-    found = dead()
-    if pid is not None:
-        found = [path for path in found if re.split(r"\D", path.name)[0] == str(pid)]
+    found = dead() if pid is None else _left_by(pid)
     readers = [reader for path in found if (reader := opened(path))]
     if not readers:
         who = "a process" if pid is None else f"process {pid}"
@@ -91,6 +94,13 @@ def postmortem(pid: int | None, only_list: bool, tasks: int) -> None:
             if only_list or number == 0:
                 lines = list(postmortem_lines(reader, tasks))
                 click.echo("\n".join(lines[:1] if only_list else lines))
+
+
+def _left_by(pid: int) -> list[Path]:
+    """Return the segments that killed processes of this number have left."""
+    from npu_dispatch.diagnosis.postmortem import dead
+
+    return [path for path in dead() if re.split(r"\D", path.name)[0] == str(pid)]
 
 
 def _dump_ranks(paths: list[Path], prefix: str | None) -> None:

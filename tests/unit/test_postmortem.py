@@ -69,6 +69,13 @@ def postmortem(*args: str) -> str:
     return result.output
 
 
+def test_a_dump_of_a_killed_process_says_where_its_end_is_told(killed):
+    result = CliRunner().invoke(main, ["dump", str(killed)])
+
+    assert result.exit_code == 1
+    assert f"npu-dispatch postmortem {killed}" in " ".join(result.output.split())
+
+
 def test_the_last_task_of_a_process_that_crashed_names_operator_and_line(killed):
     text = postmortem(str(killed))
 
