@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import secrets
 import time
@@ -17,15 +18,18 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-__all__ = ["ROOM_OF_THEIR_OWN", "Limits", "Tokens", "bearer", "guards", "same"]
+__all__ = ["STAYING", "Limits", "Tokens", "bearer", "guards", "same"]
 
 _COOKIE = "npu_dispatch_session"
 # Whoever restarts the service judges by it, so it must always get an answer.
 _LIVE = "/livez"
 _METRICS = "/metrics"
 _LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
-# None of these waits for others' answers. Listeners are counted elsewhere.
-ROOM_OF_THEIR_OWN = (_LIVE, _METRICS, "/api/v1/events")
+_EVENTS = "/api/v1/events"
+# Whose connections never make room for others: listeners are counted elsewhere.
+STAYING = (_LIVE, _EVENTS)
+# None of these waits for others' answers.
+_ROOM_OF_THEIR_OWN = (*STAYING, _METRICS)
 
 
 def _path(scope: Scope) -> str:
@@ -84,6 +88,8 @@ class Limits:
 
     MOST_AT_ONCE = 128
     MOST_CLIENTS = 1024  # whose rates are known
+    # A client in a loop waits for its refusals, too, lest they take a core.
+    LATE_SECONDS = 1.0
 
     def __init__(self, app: ASGIApp, rate: float) -> None:
         self._app, self._rate = app, rate
@@ -97,9 +103,10 @@ class Limits:
         if scope["type"] != "http" or path == _LIVE:
             await app(scope, receive, send)
         elif not self._takes(scope, path):
+            await asyncio.sleep(self.LATE_SECONDS)
             text = f"more than {self._rate:g} requests per second"
             await _refusal(429, text)(scope, receive, send)
-        elif path in ROOM_OF_THEIR_OWN:
+        elif path in _ROOM_OF_THEIR_OWN:
             await app(scope, receive, send)
         elif self._busy >= self.MOST_AT_ONCE:
             text = f"more than {self.MOST_AT_ONCE} requests are being answered"

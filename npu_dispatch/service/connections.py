@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from npu_dispatch.service.access import ROOM_OF_THEIR_OWN
+from npu_dispatch.service.access import STAYING
 
 __all__ = ["Connection"]
 
@@ -28,7 +28,7 @@ class Connection(H11Protocol):
     SOONEST_SECONDS: ClassVar = 1.0
     # Those that the service waits for, in the order in which it began to.
     _waited_for: ClassVar[dict[Connection, tuple[float, asyncio.TimerHandle]]] = {}
-    # Those that are being answered, except scrapers, supervisors and listeners.
+    # Those that are being answered, except supervisors and listeners, oldest first.
     _answered: ClassVar[dict[Connection, None]] = {}
     _unread = 0  # bytes of its answer, when the service began to wait
 
@@ -58,7 +58,7 @@ class Connection(H11Protocol):
 
     def _go_on(self) -> None:
         self._forget()
-        if self.scope["path"] not in ROOM_OF_THEIR_OWN:
+        if self.scope["path"] not in STAYING:
             self._answered[self] = None
 
     def _late(self) -> None:

@@ -17,6 +17,7 @@ from prometheus_server import serving
 from starlette.testclient import TestClient
 
 from npu_dispatch.processes import Processes
+from npu_dispatch.service.access import Limits
 from npu_dispatch.service.app import ServiceConfig, create_app
 from npu_dispatch.stats.layout import HEADER
 from npu_dispatch.system.proc_stat import process_start
@@ -63,6 +64,31 @@ def test_requests_by_another_name_use_up_nothing(client):
 def stopped_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = SimpleNamespace(monotonic=lambda: 0.0)
     monkeypatch.setattr("npu_dispatch.service.access.time", clock)
+    monkeypatch.setattr(Limits, "LATE_SECONDS", 0.0)
+
+
+async def test_a_client_in_a_loop_waits_for_its_refusals(monkeypatch):
+    waits: list[float] = []
+
+    async def wait(seconds: float) -> None:
+        waits.append(seconds)
+
+    async def answer(*_) -> None:
+        waits.append(0.0)
+
+    async def ignore(_) -> None:
+        pass
+
+    loop = SimpleNamespace(sleep=wait)
+    monkeypatch.setattr("npu_dispatch.service.access.asyncio", loop)
+    clock = SimpleNamespace(monotonic=lambda: 0.0)
+    monkeypatch.setattr("npu_dispatch.service.access.time", clock)
+    limits = Limits(answer, rate=1.0)
+
+    for _ in range(3):
+        await limits({"type": "http", "path": "/metrics"}, ignore, ignore)
+
+    assert waits == [0.0, 1.0, 1.0]
 
 
 def test_requests_without_the_token_use_up_nothing(client, stopped_clock):
@@ -98,11 +124,7 @@ def test_scrapers_and_supervisors_have_room_of_their_own(client, monkeypatch):
         assert codes == [503, 200, 200]
 
 
-def test_livez_is_answered_whatever_else_is_asked(
-    client, monkeypatch: pytest.MonkeyPatch
-):
-    clock = SimpleNamespace(monotonic=lambda: 0.0)
-    monkeypatch.setattr("npu_dispatch.service.access.time", clock)
+def test_livez_is_answered_whatever_else_is_asked(client, stopped_clock):
     with client(max_rate=1.0) as c:
         codes = [c.get("/api/v1/snapshot").status_code for _ in range(20)]
         assert codes == [200] + [429] * 19

@@ -32,11 +32,17 @@ def port(fresh_python):
 
 @pytest.fixture
 def port_of_few_files(fresh_python):
+    """Return a way to start a service that may have few files open."""
     limit = functools.partial(
         resource.setrlimit, resource.RLIMIT_NOFILE, (FILES, FILES)
     )
-    with served(fresh_python, "--max-rate", "1e9", preexec_fn=limit) as port:
-        yield port
+    with contextlib.ExitStack() as services:
+
+        def start(rate: str) -> int:
+            service = served(fresh_python, "--max-rate", rate, preexec_fn=limit)
+            return services.enter_context(service)
+
+        yield start
 
 
 def ask(port: int, path: str) -> bytes:
@@ -69,17 +75,26 @@ def test_a_client_may_ask_again_and_again(port: int):
         assert client.sock is connection  # nobody closed it
 
 
-def test_clients_that_never_read_keep_nobody_from_an_answer(port_of_few_files: int):
-    request = b"GET /page/page.js HTTP/1.1\r\nHost: localhost\r\n\r\n"
+@pytest.mark.parametrize(
+    ("path", "rate"),
+    [("/page/page.js", "1e9"), ("/metrics", "1e9"), ("/metrics", "1")],
+    ids=["files", "scrapes", "refusals"],
+)
+def test_clients_that_never_read_keep_nobody_from_an_answer(
+    port_of_few_files, path: str, rate: str
+):
+    port = port_of_few_files(rate)
+    request = b"GET %b HTTP/1.1\r\nHost: localhost\r\n\r\n" % path.encode()
     with contextlib.ExitStack() as clients:
         for number in range(UNREAD + SILENT_BESIDE):
             client = clients.enter_context(socket.socket())
             client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
-            client.connect(("127.0.0.1", port_of_few_files))
+            client.connect(("127.0.0.1", port))
             if number < UNREAD:
                 client.setblocking(False)
                 with contextlib.suppress(BlockingIOError):
                     client.sendall(request * 100)
 
-        for path in ("/livez", "/metrics"):
-            assert ask(port_of_few_files, path).startswith(b"HTTP/1.1 200")
+        assert ask(port, "/livez").startswith(b"HTTP/1.1 200")
+        if rate != "1":
+            assert ask(port, "/metrics").startswith(b"HTTP/1.1 200")

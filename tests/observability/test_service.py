@@ -17,6 +17,7 @@ from starlette.testclient import TestClient
 from npu_dispatch.diagnosis.describe import dump_lines
 from npu_dispatch.diagnosis.verdict import cycles, judge, sync_rates
 from npu_dispatch.processes import Processes, ProcessView
+from npu_dispatch.service.access import Limits
 from npu_dispatch.service.app import ServiceConfig, create_app
 from npu_dispatch.stats import RecentTask
 
@@ -240,6 +241,7 @@ def test_its_histogram_has_the_engines_buckets(ns):
 def test_too_many_requests_are_refused(client, monkeypatch: pytest.MonkeyPatch):
     clock = SimpleNamespace(monotonic=lambda: 0.0)
     monkeypatch.setattr("npu_dispatch.service.access.time", clock)
+    monkeypatch.setattr(Limits, "LATE_SECONDS", 0.0)
     with client(max_rate=3.0) as c:
         codes = [c.get("/api/v1/snapshot").status_code for _ in range(12)]
 
