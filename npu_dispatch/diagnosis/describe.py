@@ -10,7 +10,8 @@ from npu_dispatch.diagnosis.verdict import (
     quiet_for,
     waits_for,
 )
-from npu_dispatch.processes import ProcessView, StreamView
+from npu_dispatch.processes import ProcessView, StreamView, is_alive
+from npu_dispatch.processes.script_name import name_of
 
 __all__ = ["dump_lines"]
 
@@ -37,7 +38,9 @@ def _doing(view: ProcessView, stream: StreamView) -> str:
 
 def dump_lines(view: ProcessView) -> Iterator[str]:
     """Yield a line for each stream, waiting host thread and circle of waits."""
-    yield f"process {view.info.pid}:"
+    # Another namespace's number is that of another process here.
+    name = name_of(view.info.pid) if is_alive(view.info) else ""
+    yield f"process {view.info.pid}" + (f", {name}:" if name else ":")
     for stream in view.streams:
         key = (stream.stats.device, stream.stats.stream)
         yield f"  {_name(key)}: {_doing(view, stream)}"

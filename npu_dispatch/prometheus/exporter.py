@@ -12,7 +12,9 @@ from typing import Self
 
 from npu_dispatch.system.own_python import own_python
 
-__all__ = ["Exporter", "start_exporter"]
+__all__ = ["SHORTEST_TOKEN", "Exporter", "start_exporter"]
+
+SHORTEST_TOKEN = 16
 
 
 class Exporter:
@@ -66,6 +68,16 @@ def start_exporter(
     port cannot be had. The helper holds no device, and ends with this process,
     however that ends; Ctrl-C does not reach it.
     """
+    if isinstance(allow_hosts, str):
+        raise TypeError(
+            f"allow_hosts: expected a list of names, found the text {allow_hosts!r}; "
+            f"write [{allow_hosts!r}]"
+        )
+    if token is not None and len(token) < SHORTEST_TOKEN:
+        raise ValueError(
+            f"token: expected {SHORTEST_TOKEN} characters or more, found "
+            f"{len(token)}; secrets.token_urlsafe() makes one"
+        )
     program = own_python("-m", "npu_dispatch.service.exporter", str(os.getpid()))
     process = subprocess.Popen(
         [*program, host, str(port)],

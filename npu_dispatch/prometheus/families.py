@@ -9,7 +9,8 @@ from functools import lru_cache, reduce
 from typing import NamedTuple
 
 import npu_dispatch
-from npu_dispatch.processes import ProcessView, StreamView
+from npu_dispatch.processes import ProcessView, StreamView, is_alive
+from npu_dispatch.processes.script_name import name_of
 from npu_dispatch.stats import LAYOUT_VERSION, DeviceStats, Histogram, OpCost
 from npu_dispatch.stats.layout import SAMPLE_PERIOD
 from npu_dispatch.versions import TORCH_VERSION
@@ -206,6 +207,7 @@ def _add_process(out: _Set, view: ProcessView, base: Labels) -> None:
     )
     identity = {
         "pid": str(info.pid),
+        "name": name_of(info.pid) if is_alive(info) else "",
         "rank": info.rank,
         "local_rank": info.local_rank,
         "world_size": info.world_size,

@@ -183,9 +183,15 @@ class Tokens:
         return session
 
 
+def _cookie_name(request: Request) -> str:
+    """Return a name for this port, as a host's services share a browser's cookies."""
+    return f"{_COOKIE}_{request.url.port or ''}".rstrip("_")
+
+
 def _cookie(request: Request) -> str:
     try:
-        found = SimpleCookie(request.headers.get("cookie", "")).get(_COOKIE)
+        cookies = SimpleCookie(request.headers.get("cookie", ""))
+        found = cookies.get(_cookie_name(request))
     except CookieError:
         return ""
     return found.value if found else ""
@@ -197,7 +203,7 @@ def _keep(request: Request, session: str) -> RedirectResponse:
     # The path is relative, as a proxy may know this service by another one.
     answer = RedirectResponse(f"?{urlencode(rest)}" if rest else "?", 303)
     answer.set_cookie(
-        _COOKIE,
+        _cookie_name(request),
         session,
         httponly=True,
         samesite="strict",

@@ -78,6 +78,7 @@ class ServiceConfig:
     hang_seconds: float = 10.0  # without progress: hung
     max_clients: int = 64  # of /api/v1/events
     max_rate: float = 200.0  # requests per second, of each client
+    kept_seconds: float = KEPT_SECONDS  # for which /metrics gives an answer again
     pid: int | None = None  # only this process
     directory: Path | None = None  # of the segments, where not the usual one
     ops: int = 0  # metrics by operator, of the costliest so many
@@ -180,7 +181,7 @@ class _Endpoints:
             self._watcher.scrapes.answer,
             accept,
             self._watcher.telemetry.families,
-            kept=min(KEPT_SECONDS, self._config.interval),
+            kept=self._config.kept_seconds,
         )
         body, content_type = await anyio.to_thread.run_sync(answer)
         return Response(body, headers={"Content-Type": content_type})

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import click
 
+from npu_dispatch.prometheus.exporter import SHORTEST_TOKEN
+
 __all__ = ["export", "serve"]
 
-_SHORTEST_TOKEN = 16
 _DEPLOY = Path(__file__).parent / "deploy"
 _FILES = {
     "dashboards": "dashboard.json",
@@ -186,9 +187,9 @@ def _token(given: str | None) -> str:
 
         given = secrets.token_urlsafe()
         click.echo(f"token of /api/v1/admin: {given}", err=True)
-    if len(given) < _SHORTEST_TOKEN:
+    if len(given) < SHORTEST_TOKEN:
         raise click.ClickException(
-            f"the token needs at least {_SHORTEST_TOKEN} characters"
+            f"the token needs at least {SHORTEST_TOKEN} characters"
         )
     return given
 

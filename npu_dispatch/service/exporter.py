@@ -92,13 +92,16 @@ class _Server(uvicorn.Server):
 
 def serve(pid: int, host: str, port: int) -> int:
     asked = json.loads(sys.stdin.buffer.readline())
+    app = create_exporter(pid, **asked)
     try:
+        # Else a wrong name of a host would be found by the first request only.
+        app.middleware_stack = app.build_middleware_stack()
         listener = listen(host, port)
         watched = os.pidfd_open(pid)
-    except (OSError, OverflowError) as error:
+    except (AssertionError, OSError, OverflowError) as error:
         print(error, flush=True)
         return 1
-    server = _Server(uvicorn_config(create_exporter(pid, **asked)))
+    server = _Server(uvicorn_config(app))
     server.watched = watched
     print(listener.getsockname()[1], flush=True)
     server.run(sockets=[listener])

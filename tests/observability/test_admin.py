@@ -33,7 +33,9 @@ def live(trainer):
             assert program.line() == "stepped"
 
     step()
-    app = create_app(ServiceConfig(pid=program.pid, admin_token="0123456789abcdef"))
+    app = create_app(
+        ServiceConfig(pid=program.pid, admin_token="0123456789abcdef", kept_seconds=0.0)
+    )
     with TestClient(app, base_url="http://localhost") as client:
         yield client, step
 

@@ -44,6 +44,15 @@ def test_an_exporter_may_need_a_token():
         assert ask(exporter.port, "/livez")[0] == 200
 
 
+def test_names_and_tokens_that_cannot_be_are_refused():
+    with pytest.raises(TypeError, match=r"write \['node7'\]"):
+        start_exporter(0, allow_hosts="node7")
+    with pytest.raises(ValueError, match="16 characters or more, found 3"):
+        start_exporter(0, token="abc")
+    with pytest.raises(OSError, match="wildcard"):
+        start_exporter(0, allow_hosts=["node*"])
+
+
 def test_an_answer_is_given_again_for_a_while(write_segment, ghost):
     folder = write_segment(ghost, {})
     scrapes = Scrapes(Processes(directory=folder), ranked=False)

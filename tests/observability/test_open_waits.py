@@ -51,7 +51,7 @@ def stuck(trainer):
     stream = f"0:{program.line()}"
     # It asks again until a wait is there: a quick host would be refused for that.
     config = ServiceConfig(
-        pid=program.pid, interval=0.05, hang_seconds=0.0, max_rate=1e9
+        pid=program.pid, interval=0.05, hang_seconds=0.0, max_rate=1e9, kept_seconds=0.0
     )
     with (
         TestClient(create_app(config), base_url="http://localhost") as client,

@@ -35,7 +35,7 @@ TOKENS = (
     b"Authorization: Bearer \xc3\xa9\xff\r\n",
     b"Authorization: Bearer " + b"x" * 4000 + b"\r\n",
     b"Authorization: Basic eDp5\r\n",
-    b"Cookie: npu_dispatch_token=\xff\r\n",
+    b"Cookie: npu_dispatch_session=\xff\r\n",
     b"Cookie: =;;;=\r\n",
     b"Authorization: Bearer " + TOKEN.encode() + b"\r\n",
 )
