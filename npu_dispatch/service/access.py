@@ -138,8 +138,8 @@ class Tokens:
     """Answers 401 to requests with none of the tokens; /livez needs none.
 
     A browser sends the token for reading as `/?token=TOKEN` and gets a cookie for it,
-    which is good for reading, and at this service only. `admin` may read, too, but
-    is taken from the header only: addresses end up in histories and logs.
+    which is good for reading and for a time. `admin` may read, too, but is taken from
+    the header only: addresses end up in histories and logs.
     """
 
     MOST_SESSIONS = 256
