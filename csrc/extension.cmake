@@ -8,6 +8,9 @@ execute_process(
 file(READ ${NPU_TORCH_DIR}/version.py NPU_TORCH_VERSION_PY)
 string(REGEX MATCH "__version__ = '([^'+]+)" _ "${NPU_TORCH_VERSION_PY}")
 set(NPU_TORCH_VERSION ${CMAKE_MATCH_1})
+file(READ ${PROJECT_SOURCE_DIR}/npu_dispatch/__init__.py NPU_INIT_PY)
+string(REGEX MATCH "__version__ = \"([^\"]+)" _ "${NPU_INIT_PY}")
+set(NPU_VERSION ${CMAKE_MATCH_1})
 
 # Torch as a plain library: its own CMake package asks for far more than
 # headers and two shared objects.
@@ -214,6 +217,7 @@ Python_add_library(_C MODULE WITH_SOABI
   python/shared_memory.cpp
   python/stats.cpp
   python/sync_watch.cpp)
+target_compile_definitions(_C PRIVATE NPU_DISPATCH_VERSION="${NPU_VERSION}")
 target_link_libraries(_C PRIVATE npu_torch torch_cpu c10 torch_python)
 target_precompile_headers(_C PRIVATE
   <pybind11/pybind11.h> <pybind11/stl.h> <torch/csrc/utils/pybind.h>)

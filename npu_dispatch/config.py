@@ -66,6 +66,7 @@ class Config:
     cuda: bool = False  # means npu
     flight_recorder_file: str | None = None  # the rank is appended to it
     task_queue: int = 1
+    node_name: str = ""
     emulated_sheet: str | None = None  # the sheet that NPU_EMULATED is made of
     emulated_compute: str = "none"  # or "real"
 
@@ -95,6 +96,7 @@ class Config:
             flight_recorder_file=env.get("TORCH_HCCL_DEBUG_INFO_TEMP_FILE")
             or env.get("TORCH_FR_DUMP_TEMP_FILE")
             or None,
+            node_name=env.get("NODE_NAME", ""),
             emulated_sheet=env.get("NPU_EMULATED_SHEET", "a100-80gb-sxm")
             if env.get("NPU_DRIVER") == "emulated" and not env.get("NPU_EMULATED")
             else None,

@@ -261,6 +261,7 @@ _LAUNCHERS = (
         "none",
     ),
     Variable("POD_NAME", "The pod that metrics name.", "none"),
+    Variable("NODE_NAME", "The host that metrics name.", "the machine's name"),
 )
 # In the order of the page: a heading, and its variables.
 GROUPS: dict[str, tuple[Variable, ...]] = {

@@ -1,6 +1,7 @@
 // The statistics segment: its file, and where its fields are.
 #include <pybind11/stl.h>
 #include <stddef.h>
+#include <torch/version.h>
 
 #include <map>
 
@@ -69,12 +70,15 @@ std::map<std::string, size_t> layout() {
       FIELD(SegmentHeader, world_size),
       FIELD(SegmentHeader, job_id),
       FIELD(SegmentHeader, pod),
+      FIELD(SegmentHeader, package),
+      FIELD(SegmentHeader, command),
       FIELD(ProcessBlock, sanitizer_enabled),
       FIELD(ProcessBlock, trace_dropped),
       FIELD(ProcessBlock, async_waiters),
       FIELD(ProcessBlock, async_wakeup_ns),
       FIELD(ProcessBlock, sites),
       FIELD(ProcessBlock, unpublished_streams),
+      FIELD(ProcessBlock, optimizer_steps),
       FIELD(ControlBlock, launch_blocking),
       FIELD(DeviceBlock, waits),
       FIELD(DeviceBlock, wait_ns),
@@ -144,6 +148,8 @@ std::map<std::string, size_t> layout() {
 }  // namespace
 
 void bind_stats(pybind11::module_& m) {
+  name_versions(NPU_DISPATCH_VERSION, TORCH_VERSION);
+  m.def("count_optimizer_step", &count_optimizer_step);
   m.def("segment_path", [] { return segment_path(); });
   m.def("segment_layout", &layout);
 }

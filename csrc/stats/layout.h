@@ -17,7 +17,7 @@
 
 namespace npu {
 
-inline constexpr uint32_t kLayoutVersion = 9;
+inline constexpr uint32_t kLayoutVersion = 10;
 inline constexpr char kLayoutMagic[8] = {'N', 'P', 'U', 'S',
                                          'T', 'A', 'T', 'S'};
 inline constexpr int kMaxStreamBlocks = 256;
@@ -365,6 +365,7 @@ struct ProcessBlock {
   // Streams without a block here, because all were taken or there was no
   // memory.
   Counter unpublished_streams;
+  Counter optimizer_steps;  // steps of torch.optim's optimizers
 };
 
 // The only words of the segment that another process may write: what an
@@ -416,6 +417,9 @@ struct SegmentHeader {
   char world_size[16];
   char job_id[64];
   char pod[64];
+  char package[16];  // its version
+  char torch[24];
+  char command[512];  // words that end with 0, as in /proc/<pid>/cmdline
 };
 
 struct Segment {

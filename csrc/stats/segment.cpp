@@ -193,6 +193,15 @@ void set(char* to, size_t bytes, std::initializer_list<const char*> names) {
   }
 }
 
+const char *version_ = "", *torch_version_ = "";
+
+void read_command(char* to, size_t bytes) {
+  const int file = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
+  if (file < 0) return;
+  if (read(file, to, bytes) < 0) to[0] = 0;
+  close(file);
+}
+
 Segment* make(void* memory) {
   // Pages of zeros are valid counters, so only the header needs values. The
   // magic is written last, so that a reader never sees a half-written header.
@@ -213,6 +222,9 @@ Segment* make(void* memory) {
   set(h.world_size, sizeof h.world_size, {"WORLD_SIZE"});
   set(h.job_id, sizeof h.job_id, {"SLURM_JOB_ID", "TORCHELASTIC_RUN_ID"});
   set(h.pod, sizeof h.pod, {"POD_NAME"});
+  snprintf(h.package, sizeof h.package, "%s", version_);
+  snprintf(h.torch, sizeof h.torch, "%s", torch_version_);
+  read_command(h.command, sizeof h.command - 1);
   const auto now = read_both(now_ns, unix_ns);
   h.monotonic_ns = now.outer;
   h.realtime_ns = now.inner;
@@ -247,7 +259,20 @@ Segment* slot() {
 
 }  // namespace
 
+void name_versions(const char* version, const char* torch_version) {
+  version_ = version;
+  torch_version_ = torch_version;
+}
+
 Segment& segment() { return *slot(); }
+
+void count_optimizer_step() {
+  // Acquire: pairs with the release in current().
+  Segment* const s = made_.load(std::memory_order_acquire);
+  // Relaxed: statistics order nothing.
+  if (s)
+    s->process.optimizer_steps.fetch_add(1, std::memory_order_relaxed);
+}
 
 const std::string& segment_path() {
   segment();

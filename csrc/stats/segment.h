@@ -17,6 +17,13 @@ namespace npu {
 // next call tries again.
 Segment& segment();
 
+// Says which versions the header is to name. Called before the segment is made;
+// the texts live as long as the process.
+void name_versions(const char* version, const char* torch_version);
+
+// Counts a step of an optimizer, if the process has a segment. Any thread.
+void count_optimizer_step();
+
 // Its file, or "" when it has none.
 const std::string& segment_path();
 

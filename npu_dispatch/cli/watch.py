@@ -14,6 +14,8 @@ import click
 
 __all__ = ["dump", "postmortem", "ps", "top", "trace"]
 
+_PS_SECONDS = 0.25
+
 
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -25,9 +27,13 @@ __all__ = ["dump", "postmortem", "ps", "top", "trace"]
 )
 def ps(as_json: bool, everybody: bool) -> None:
     """List the processes that use npu, the most urgent first."""
+    import time
+
     from npu_dispatch.diagnosis import top as figures
 
     sampler = figures.Sampler(everybody=everybody)
+    sampler.sample()  # the first of two, since a verdict is about what happens now
+    time.sleep(_PS_SECONDS)
     if as_json:
         import json
 

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from npu_dispatch.diagnosis.verdict import (
     ask_python,
     cycles,
+    doing,
     quiet_for,
     waits_for,
 )
-from npu_dispatch.processes import ProcessView, StreamView, is_alive
+from npu_dispatch.processes import ProcessView, StreamView
 from npu_dispatch.processes.script_name import name_of
 
 __all__ = ["dump_lines"]
@@ -24,22 +25,18 @@ def _doing(view: ProcessView, stream: StreamView) -> str:
     s = stream.stats
     if s.state == "failed":
         return f"failed: {s.failed} failed, {s.dropped} dropped after it"
-    if s.held_by is not None:
-        what = f"waits for task {s.held_until} of {_name(s.held_by)}"
-    elif s.depth:
-        what = f"runs {s.running or 'a task'}"
-    else:
+    if not s.depth and s.held_by is None:
         return f"idle after {s.retired} tasks"
+    what = doing(stream)
     if s.running_at:
         what += f", launched at {s.running_at}"
-    age = view.time - (stream.oldest_since or view.time)
+    age = view.tick - (stream.oldest_since or view.tick)
     return f"task {s.retired} {what}; {s.depth} queued, for at most {age:.1f} s"
 
 
 def dump_lines(view: ProcessView) -> Iterator[str]:
     """Yield a line for each stream, waiting host thread and circle of waits."""
-    # Another namespace's number is that of another process here.
-    name = name_of(view.info.pid) if is_alive(view.info) else ""
+    name = name_of(view.info)
     yield f"process {view.info.pid}" + (f", {name}:" if name else ":")
     for stream in view.streams:
         key = (stream.stats.device, stream.stats.stream)

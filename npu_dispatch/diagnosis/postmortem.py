@@ -15,6 +15,7 @@ from pathlib import Path
 
 from npu_dispatch.processes import is_alive
 from npu_dispatch.processes.remains import SUFFIX, remains
+from npu_dispatch.processes.script_name import name_of
 from npu_dispatch.stats import (
     OpenWait,
     SegmentInfo,
@@ -23,6 +24,7 @@ from npu_dispatch.stats import (
     StreamStats,
     segment_directory,
 )
+from npu_dispatch.stats.clock import unix_ns
 from npu_dispatch.system.untrusted_file import UnsafeFileError
 
 _WHOLE = re.compile(r"[0-9]+(-[0-9]+)?")
@@ -99,7 +101,7 @@ def postmortem_lines(reader: StatsReader, tasks: int = 8) -> Iterator[str]:
     `tasks`: how many of each stream's last ones to show.
     """
     info, streams, waits = reader.info, reader.streams(), reader.open_waits()
-    who = f"process {info.pid}"
+    who = f"process {info.pid}, {name_of(info)}"
     if info.rank:
         who += f", rank {info.rank} of {info.world_size or '?'}"
     if info.job_id:
@@ -107,7 +109,7 @@ def postmortem_lines(reader: StatsReader, tasks: int = 8) -> Iterator[str]:
     yield f"{who}, killed; began {_clock(info.realtime_ns / 1e9)}"
     last = _last_sign(streams, waits)
     if last:
-        yield f"  last noted {_clock(info.unix_time(last))}"
+        yield f"  last noted {_clock(unix_ns(last) / 1e9)}"
     for device in reader.devices():
         yield (
             f"  npu:{device.device}: {device.allocated} bytes allocated, "

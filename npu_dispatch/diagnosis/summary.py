@@ -9,9 +9,8 @@ from dataclasses import asdict, dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
-from npu_dispatch.diagnosis.advice import advice
 from npu_dispatch.diagnosis.steps import Steps
-from npu_dispatch.diagnosis.verdict import Verdict, judge, short, stream_rates
+from npu_dispatch.diagnosis.verdict import Verdict, judge
 from npu_dispatch.processes import Processes, ProcessView
 from npu_dispatch.stats import (
     SAMPLE_PERIOD,
@@ -21,6 +20,7 @@ from npu_dispatch.stats import (
     SiteWaits,
     StreamStats,
 )
+from npu_dispatch.stats.sites import short
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -29,9 +29,6 @@ __all__ = ["Figures", "Watch", "show"]
 
 _MOST_LINES = 3
 _LEAST_SHARE = 0.01
-# The host is elsewhere if the device stands idle for this share of the time in gaps
-# of more than a millisecond, and so few launches come in a second.
-_AWAY, _FEW_LAUNCHES = 0.5, 5000
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +52,6 @@ class Figures:
     step_device_s: float | None  # for which the busiest stream works
     waits: list[SiteWaits]  # the costliest lines
     tasks: list[SiteTasks]  # the lines that launch most; one task in SAMPLE_PERIOD
-    advice: str
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON."""
@@ -106,7 +102,7 @@ class Watch:
         for device in view.devices:
             for reason, ns in device.wait_ns.items():
                 blocked[reason] = blocked.get(reason, 0.0) + ns / 1e6
-        verdict, next_thing = self._judge(view, waits, ops)
+        verdict = self._judge(view, waits, ops)
         return Figures(
             seconds=seconds,
             launches=launches,
@@ -127,34 +123,18 @@ class Watch:
             step_device_s=self.steps.device_s,
             waits=waits[:_MOST_LINES],
             tasks=tasks[:_MOST_LINES],
-            advice=next_thing,
         )
 
     def _judge(
         self, end: ProcessView, waits: Sequence[SiteWaits], ops: Sequence[OpCost]
-    ) -> tuple[Verdict, str]:
+    ) -> Verdict:
         """Judge the steps, or the whole run where there are few or it has failed."""
         before, now = self.steps.first, self.steps.last
         end = end._replace(quiet_since=None)  # the program has ended
-        verdict = judge(None, end)
+        verdict = judge(None, end, lines=waits, ops=ops)
         if verdict.kind in ("failed", "hung", "idle") or before is None or now is None:
-            before, now = None, end
-        else:
-            verdict = judge(before, now)
-        rates = stream_rates(before, now).values()
-        # A gap counts as starved for its first millisecond.
-        idle = max((rate.idle - rate.starved for rate in rates), default=0.0)
-        launches = sum(rate.launches for rate in rates)
-        steps = self.steps.count
-        next_thing = advice(
-            verdict,
-            waits,
-            ops,
-            trains=steps > 0,
-            replays=0 < steps < 2 * sum(device.graph_replays for device in end.devices),
-            away=idle >= _AWAY and launches < _FEW_LAUNCHES,
-        )
-        return verdict, next_thing
+            return verdict
+        return judge(before, now, lines=waits, ops=ops)
 
 
 def show(figures: Figures | None) -> None:
@@ -233,6 +213,6 @@ def _verdict_lines(figures: Figures) -> list[str]:
                 f"launches {share:.0%} of all{_each(launches, steps)}, "
                 f"at {short(task.at)}"
             )
-    if figures.advice:
-        lines.append(f"try      {figures.advice}")
+    if figures.verdict.action:
+        lines.append(f"try      {figures.verdict.action}")
     return lines

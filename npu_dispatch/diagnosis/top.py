@@ -7,13 +7,14 @@ processes.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from npu_dispatch.diagnosis.verdict import attention, judge
-from npu_dispatch.processes import Processes, ProcessView, is_alive
+from npu_dispatch.diagnosis.rates import key, stream_rates
+from npu_dispatch.diagnosis.verdict import HANG_SECONDS, Verdict, attention, judge
+from npu_dispatch.processes import Processes, ProcessView, StreamView, is_alive
 from npu_dispatch.processes.script_name import name_of
-from npu_dispatch.stats import StreamStats
 
 if TYPE_CHECKING:
     from textual.app import App
@@ -25,7 +26,9 @@ class ProcessRow(NamedTuple):
     pid: int
     name: str  # of its script
     command: str
-    verdict: str
+    verdict: str  # its kind
+    at: str  # the Python line to look at
+    action: str  # what to do
     age_s: float
     streams: int
     queued: int
@@ -53,14 +56,6 @@ class StreamRow(NamedTuple):
     dropped: int
 
 
-def _command(pid: int) -> str:
-    try:
-        raw = Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return "?"
-    return raw.replace(b"\0", b" ").decode(errors="replace").strip()
-
-
 class Sampler:
     """Takes samples of some processes; each is compared with the one before.
 
@@ -79,7 +74,6 @@ class Sampler:
         self._everybody = everybody or bool(pids)
         self._processes = Processes(directory=directory)
         self._before: dict[str, ProcessView] = {}
-        self._last: dict[tuple[int, int, int], tuple[float, StreamStats]] = {}
 
     def sample(self) -> tuple[list[ProcessRow], list[StreamRow]]:
         found = []
@@ -88,27 +82,30 @@ class Sampler:
             here = is_alive(view.info)  # else its number means nothing
             if not here or (self._pids and view.info.pid not in self._pids):
                 continue
-            verdict = judge(self._before.get(view.slot), view)
-            row = self._process_row(view, verdict.kind)
+            before = self._before.get(view.slot)
+            if before is not None and before.info != view.info:
+                before = None
+            reader = self._processes.reader(view)
+            lines = reader.waits_by_site() if reader else []
+            verdict = judge(before, view, lines=lines)
+            row = self._process_row(view, verdict)
             if row.submitted or self._everybody:
-                found.append((attention(verdict.kind), row, view))
+                found.append((attention(verdict.kind), row, before, view))
         self._before = {view.slot: view for view in views}
         found.sort(key=lambda each: (each[0], each[1].pid))
-        streams = [
-            self._row(view.info.pid, stream.stats)
-            for _, _, view in found
-            for stream in view.streams
-        ]
-        return [row for _, row, _ in found], streams
+        streams = [row for *_, old, now in found for row in _stream_rows(old, now)]
+        return [row for _, row, *_ in found], streams
 
-    def _process_row(self, view: ProcessView, verdict: str) -> ProcessRow:
+    def _process_row(self, view: ProcessView, verdict: Verdict) -> ProcessRow:
         found = [stream.stats for stream in view.streams]
         pid = view.info.pid
         return ProcessRow(
             pid=pid,
-            name=name_of(pid),
-            command=_command(pid),
-            verdict=verdict,
+            name=name_of(view.info),
+            command=" ".join(view.info.command),
+            verdict=verdict.kind,
+            at=verdict.at,
+            action=verdict.action,
             age_s=(time.monotonic_ns() - view.info.monotonic_ns) / 1e9,
             streams=len(found),
             queued=sum(stream.depth for stream in found),
@@ -118,23 +115,21 @@ class Sampler:
             failed_streams=sum(s.state == "failed" for s in found),
         )
 
-    def _row(self, pid: int, stream: StreamStats) -> StreamRow:
-        now, key = time.monotonic(), (pid, stream.device, stream.stream)
-        before = self._last.get(key)
-        self._last[key] = now, stream
-        rate, latency = 0.0, stream.latency_ns
-        if before is not None:
-            then, old = before
-            rate = (stream.retired - old.retired) / max(now - then, 1e-9)
-            latency -= old.latency_ns
-        return StreamRow(
-            pid=pid,
+
+def _stream_rows(before: ProcessView | None, now: ProcessView) -> Iterator[StreamRow]:
+    old = {key(stream): stream.stats for stream in before.streams} if before else {}
+    rates = stream_rates(before, now)
+    for view in now.streams:
+        stream, past = view.stats, old.get(key(view))
+        latency = stream.latency_ns - past.latency_ns if past else stream.latency_ns
+        yield StreamRow(
+            pid=now.info.pid,
             device=stream.device,
             stream=stream.stream,
-            state=stream.state,
+            state=_state(view, now.tick),
             queued=stream.depth,
             capacity=stream.capacity,
-            tasks_per_s=rate,
+            tasks_per_s=rates[key(view)].retired if past else 0.0,
             latency_us_p50=latency.percentile(0.5) / 1e3,
             latency_us_p99=latency.percentile(0.99) / 1e3,
             full_waits=stream.full_waits,
@@ -142,6 +137,13 @@ class Sampler:
             failed=stream.failed,
             dropped=stream.dropped,
         )
+
+
+def _state(stream: StreamView, now: float) -> str:
+    """Return hung for a stream with work that has not moved, or else its state."""
+    since = stream.oldest_since
+    is_stuck = since is not None and now - since >= HANG_SECONDS
+    return "hung" if is_stuck else stream.state
 
 
 PROCESS_HEADS = (

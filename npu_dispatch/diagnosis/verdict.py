@@ -1,101 +1,70 @@
-"""What holds a process up: judged from two readings of its counters."""
+"""What holds a process up, where, and what to do: judged from two readings.
+
+This is the one place that judges. `ps`, `top`, `run`, the page and the metrics ask
+it, so that all say the same of the same process.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from npu_dispatch.diagnosis.action import action
+from npu_dispatch.diagnosis.rates import (
+    StreamKey,
+    StreamRates,
+    key,
+    stream_rates,
+    sync_rates,
+)
 from npu_dispatch.processes import ProcessView, StreamView
+from npu_dispatch.stats import OpCost, SiteWaits
+from npu_dispatch.stats.sites import short
 
 __all__ = [
-    "StreamRates",
+    "HANG_SECONDS",
+    "KINDS",
     "Verdict",
     "ask_python",
     "attention",
     "cycles",
+    "doing",
     "judge",
+    "late_waits",
     "quiet_for",
-    "short",
-    "stream_rates",
-    "sync_rates",
 ]
 
-_DEVICE_BOUND = 0.8  # busy for this share of the time
+HANG_SECONDS = 10.0
+_DEVICE_BOUND = 0.8  # a stream has work for this share of the time
 _BLOCKED = 0.25  # host waits for this share of the time
-StreamKey = tuple[int, int]  # device, stream
+# The host is elsewhere if the device stands idle for this share of the time in gaps
+# of more than a millisecond, and so few launches come in a second.
+_AWAY, _FEW_LAUNCHES = 0.5, 5000
+# What a stream runs that waits for torch_npu's ExternalEvent.
+_UNRECORDED = "external event wait"
+
+# Every kind, those first that need somebody's attention first.
+KINDS = (
+    *("hung", "failed", "blocked", "held"),
+    *("device-bound", "launch-bound", "host-bound", "quiet", "idle"),
+)
+# The order in which processes are shown. Whether the host or the device is short
+# may change every second, and rows should not move because of that.
+_ATTENTION = {"hung": 0, "failed": 1, "blocked": 2, "held": 2, "idle": 4}
 
 
 class Verdict(NamedTuple):
-    """`kind`: launch-bound, device-bound, blocked, hung, failed, quiet or idle."""
+    """`kind`: one of KINDS. `text` is a sentence that begins with it."""
 
     kind: str
     text: str
-
-
-# The order in which processes are shown. Whether the host or the device is short
-# may change every second, and rows should not move because of that.
-_ATTENTION = {"hung": 0, "failed": 1, "blocked": 2, "idle": 4}
+    at: str = ""  # the Python line to look at; "" when not known
+    action: str = ""  # what to do; "" where nothing is wrong
 
 
 def attention(kind: str) -> int:
     """Return the rank of a verdict's kind; 0 needs attention first."""
     return _ATTENTION.get(kind, 3)
-
-
-class StreamRates(NamedTuple):
-    """Shares of the time between two readings, 0 to 1, and launches per second."""
-
-    launches: float
-    retired: float
-    busy: float
-    idle: float
-    starved: float
-    held: float
-
-
-def key(stream: StreamView) -> StreamKey:
-    return stream.stats.device, stream.stats.stream
-
-
-def stream_rates(
-    before: ProcessView | None, now: ProcessView
-) -> dict[StreamKey, StreamRates]:
-    """Return each stream's rates, since its start where no earlier reading has it."""
-    old = {key(s): s.stats for s in before.streams} if before else {}
-    start = before.time if before else now.info.realtime_ns / 1e9
-    dt = max(now.time - start, 1e-6)
-
-    def share(new: int, old: int) -> float:
-        return min(1.0, max(0.0, (new - old) / 1e9 / dt))
-
-    rates = {}
-    for stream in now.streams:
-        s = stream.stats
-        o = old.get(key(stream))
-        rates[key(stream)] = StreamRates(
-            launches=max(0.0, (s.submitted - (o.submitted if o else 0)) / dt),
-            retired=max(0.0, (s.retired - (o.retired if o else 0)) / dt),
-            busy=share(s.busy_ns, o.busy_ns if o else 0),
-            idle=share(s.idle_ns, o.idle_ns if o else 0),
-            starved=share(s.starved_ns, o.starved_ns if o else 0),
-            held=share(s.held_ns, o.held_ns if o else 0),
-        )
-    return rates
-
-
-def sync_rates(before: ProcessView | None, now: ProcessView) -> dict[str, float]:
-    """Return how many host threads waited on average, by reason."""
-    start = before.time if before else now.info.realtime_ns / 1e9
-    dt = max(now.time - start, 1e-6)
-    rates: dict[str, float] = {}
-    for view, sign in ((now, 1), (before, -1)):
-        for device in view.devices if view else ():
-            for reason, ns in device.wait_ns.items():
-                rates[reason] = rates.get(reason, 0.0) + sign * ns / 1e9 / dt
-    full = sum(s.stats.full_wait_ns for s in now.streams)
-    full -= sum(s.stats.full_wait_ns for s in before.streams) if before else 0
-    rates["full_queue"] = full / 1e9 / dt
-    return {reason: max(0.0, rate) for reason, rate in rates.items()}
 
 
 def waits_for(view: ProcessView) -> dict[StreamKey, StreamKey]:
@@ -119,12 +88,6 @@ def cycles(edges: Mapping[StreamKey, StreamKey]) -> Iterator[list[StreamKey]]:
             yield path[path.index(at) :]
 
 
-def short(line: str) -> str:
-    """Return "train.py:12 in step" of "/long/way/train.py:12 in step"."""
-    place, of, function = line.partition(" in ")
-    return place.rpartition("/")[2] + of + function
-
-
 def _name(stream: StreamKey) -> str:
     return f"npu:{stream[0]} stream {stream[1]}"
 
@@ -133,16 +96,20 @@ def _count(rate: float) -> str:
     return f"{rate / 1e3:,.0f} k/s" if rate >= 1e3 else f"{rate:,.0f}/s"
 
 
-def _host_waits(view: ProcessView) -> str:
-    """Say where the host thread is that waits longest."""
-    found = [wait for wait in view.host_waits if wait.at]
-    return f"; the host waits at {short(found[0].at)}" if found else ""
+def doing(stream: StreamView) -> str:
+    """Say what a stream with work does: "runs aten::mm"."""
+    s = stream.stats
+    if s.held_by is not None:
+        return f"waits for task {s.held_until:,} of {_name(s.held_by)}"
+    if s.running == _UNRECORDED:
+        return "waits for an event that nobody has recorded"
+    return f"runs {s.running or 'a task'}"
 
 
 def quiet_for(view: ProcessView) -> str:
     """Say since when a process launches nothing, and what it launched last."""
-    seconds = view.time - (view.quiet_since or view.time)
-    text = f"nothing launched for {seconds:,.0f} s, nothing queued"
+    elapsed = view.tick - (view.quiet_since or view.tick)
+    text = f"nothing launched for {elapsed:,.0f} s, nothing queued"
     if view.last_task and view.last_task.at:
         text += f", last {view.last_task.op} at {short(view.last_task.at)}"
     return text
@@ -153,65 +120,123 @@ def ask_python(view: ProcessView) -> str:
     return f"Python is elsewhere: py-spy dump --subprocesses --pid {view.info.pid}"
 
 
-def _hung(view: ProcessView, seconds: float) -> Verdict | None:
+def late_waits(
+    before: Sequence[SiteWaits], now: Sequence[SiteWaits]
+) -> list[tuple[SiteWaits, int]]:
+    """Return the lines where the host waits and the nanoseconds since `before`.
+
+    Those that cost most lately come first. A wait that has just ended is missing
+    until it is added to its line.
+    """
+    old = {site.at: site.wait_ns for site in before}
+    found = [(site, max(0, site.wait_ns - old.get(site.at, 0))) for site in now]
+    return sorted(found, key=lambda each: (each[1], each[0].wait_ns), reverse=True)
+
+
+def _waits_at(view: ProcessView) -> str:
+    """Return where the host thread is that waits longest."""
+    return next((wait.at for wait in view.host_waits if wait.at), "")
+
+
+def _hung(view: ProcessView, least: float) -> tuple[str, str] | None:
+    """Return a sentence and the culprit's line, or None where all streams move."""
     # Rates cannot tell this, as there are none at the first reading.
     stuck = [
         s
         for s in view.streams
-        if s.oldest_since is not None and view.time - s.oldest_since >= seconds
+        if s.oldest_since is not None and view.tick - s.oldest_since >= least
     ]
     if not stuck:
         return None
-    edges = waits_for(view)
-    for circle in cycles(edges):
+    waits = _waits_at(view)
+    host = f"; the host waits at {short(waits)}" if waits else ""
+    for circle in cycles(waits_for(view)):
         names = " -> ".join(_name(s) for s in [*circle, circle[0]])
-        text = f"hung: streams wait in a circle: {names}{_host_waits(view)}"
-        return Verdict("hung", text)
+        lines = [s.stats.running_at for s in view.streams if key(s) in circle]
+        at = next(filter(None, lines), waits)
+        return f"hung: streams wait in a circle: {names}{host}", at
     # A held stream is not the cause; the one that it waits for is.
     worst = min(
         stuck, key=lambda s: (s.stats.held_by is not None, s.oldest_since or 0.0)
     )
-    age = view.time - (worst.oldest_since or view.time)
-    s = worst.stats
-    if s.held_by is not None:
-        what = f"waits for task {s.held_until:,} of {_name(s.held_by)}"
-    else:
-        what = f"runs {s.running or 'a task'}"
-    return Verdict(
-        "hung",
-        f"hung: {_name(key(worst))} {what}, no progress for {age:,.0f} s, "
-        f"{s.depth:,} tasks queued{_host_waits(view)}",
+    age = view.tick - (worst.oldest_since or view.tick)
+    text = (
+        f"hung: {_name(key(worst))} {doing(worst)}, no progress for {age:,.0f} s, "
+        f"{worst.stats.depth:,} tasks queued{host}"
     )
+    return text, worst.stats.running_at or waits
 
 
-def judge(
-    before: ProcessView | None, now: ProcessView, *, hang_seconds: float = 10.0
-) -> Verdict:
-    """Return what holds `now` up, since `before`."""
-    rates = stream_rates(before, now)
-    if hung := _hung(now, hang_seconds):
-        return hung
+def _held(view: ProcessView, rates: Mapping[StreamKey, StreamRates]) -> str:
+    stream, worst = max(rates.items(), key=lambda item: item[1].held)
+    text = f"held: {_name(stream)} waits for other streams {worst.held:.0%} of the time"
+    by = waits_for(view).get(stream)
+    return text + (f", now for {_name(by)}" if by else "")
+
+
+def _kind(
+    before: ProcessView | None,
+    now: ProcessView,
+    least: float,
+    late: Sequence[tuple[SiteWaits, int]],
+) -> tuple[str, str, str]:
+    """Return the kind, the sentence and the line."""
+    if hung := _hung(now, least):
+        return "hung", *hung
     for stream in now.streams:
         if stream.state == "error":
             s = stream.stats
             text = f"{s.failed} failed, {s.dropped} dropped after it"
-            return Verdict("failed", f"failed: {_name(key(stream))}: {text}")
-    if now.quiet_since is not None and now.time - now.quiet_since >= hang_seconds:
-        return Verdict("quiet", f"quiet: {quiet_for(now)}; {ask_python(now)}")
+            return "failed", f"failed: {_name(key(stream))}: {text}", s.running_at
+    if now.quiet_since is not None and now.tick - now.quiet_since >= least:
+        last = now.last_task.at if now.last_task else ""
+        return "quiet", f"quiet: {quiet_for(now)}; {ask_python(now)}", last
+    rates = stream_rates(before, now)
     launches = sum(rate.launches for rate in rates.values())
-    syncs = sync_rates(before, now)
-    queued = sum(stream.stats.depth for stream in now.streams)
-    if not launches and not queued:
-        return Verdict("idle", "idle: nothing launched, nothing queued")
-    busy = max((rate.busy for rate in rates.values()), default=0.0)
+    if not launches and not any(stream.stats.depth for stream in now.streams):
+        return "idle", "idle: nothing launched, nothing queued", ""
     host = f"host launches {_count(launches)}"
-    if busy >= _DEVICE_BOUND:
-        return Verdict("device-bound", f"device-bound: device busy {busy:.0%}, {host}")
+    main = max(rates.values(), key=lambda rate: rate.busy)
+    total = min(1.0, sum(rate.busy for rate in rates.values()))
+    if main.busy + main.held >= _DEVICE_BOUND:
+        # The host is ahead: the stream has work all the time.
+        busy = main.busy if main.busy >= _DEVICE_BOUND else total
+        if busy >= _DEVICE_BOUND or main.busy >= main.held:
+            text = f"device-bound: device busy {busy:.0%}, {host}"
+            return "device-bound", text, ""
+        return "held", _held(now, rates), _waits_at(now)
+    syncs = sync_rates(before, now)
     reason, worst = max(syncs.items(), key=lambda item: item[1])
     if sum(syncs.values()) >= _BLOCKED:
-        return Verdict(
-            "blocked",
+        text = (
             f"blocked: host waits {sum(syncs.values()):.0%} of the time, most for "
-            f"{reason.replace('_', ' ')} ({worst:.0%}); device idle {1 - busy:.0%}",
+            f"{reason.replace('_', ' ')} ({worst:.0%}); device idle {1 - main.busy:.0%}"
         )
-    return Verdict("launch-bound", f"launch-bound: device idle {1 - busy:.0%}, {host}")
+        if late and late[0][1]:
+            at = late[0][0].at
+            return "blocked", f"{text}; most at {short(at)}", at
+        return "blocked", text, _waits_at(now)
+    away = main.idle - main.starved  # a gap counts as starved for its first ms
+    kind = "host-bound" if away >= _AWAY and launches < _FEW_LAUNCHES else ""
+    kind = kind or "launch-bound"
+    return kind, f"{kind}: device idle {1 - main.busy:.0%}, {host}", ""
+
+
+def judge(
+    before: ProcessView | None,
+    now: ProcessView,
+    *,
+    hang_seconds: float = HANG_SECONDS,
+    lines_before: Sequence[SiteWaits] = (),
+    lines: Sequence[SiteWaits] = (),
+    ops: Sequence[OpCost] = (),
+) -> Verdict:
+    """Return what holds `now` up, since `before`, by default since its start.
+
+    `lines` is what host waits cost by Python line, at the same two moments. `ops`
+    are the operators, the costliest first.
+    """
+    late = late_waits(lines_before, lines)
+    kind, text, at = _kind(before, now, hang_seconds, late)
+    reason = next((site.reason for site, _ in late if site.at == at), "")
+    return Verdict(kind, text, at, action(kind, now, at=at, reason=reason, ops=ops))

@@ -35,11 +35,11 @@ class _Progress:
         for stream in view.streams:
             s = stream.stats
             key = (s.device, s.stream)
-            done, since = self._since.get(key, (-1, view.time))
+            done, since = self._since.get(key, (-1, view.tick))
             if s.depth == 0 or done != s.retired:
-                since = view.time
+                since = view.tick
             self._since[key] = (s.retired, since)
-            longest = max(longest, view.time - since)
+            longest = max(longest, view.tick - since)
         return longest
 
 

@@ -13,7 +13,7 @@ from collections import deque
 from pathlib import Path
 from typing import NamedTuple, Self
 
-from npu_dispatch.processes.remains import SUFFIX, lay_aside
+from npu_dispatch.processes.remains import SUFFIX, aside, lay_aside
 from npu_dispatch.stats import (
     DeviceStats,
     OpenWait,
@@ -60,7 +60,7 @@ def _thread_cpu_seconds(pid: int, thread: int) -> float | None:
 
 
 class StreamView(NamedTuple):
-    """One stream at one moment. Times are seconds since 1970."""
+    """One stream at one moment. Times are seconds of the monotonic clock."""
 
     stats: StreamStats
     depth_max: int  # the most seen in the last minute
@@ -84,10 +84,14 @@ class StreamView(NamedTuple):
 
 
 class ProcessView(NamedTuple):
-    """One process at one moment, `time` in seconds since 1970."""
+    """One process at one moment, `tick` in seconds of the monotonic clock.
+
+    `slot` is its number among the processes that are watched: the smallest one that
+    was free.
+    """
 
     slot: str
-    time: float
+    tick: float
     info: SegmentInfo
     process: ProcessStats
     devices: tuple[DeviceStats, ...]
@@ -132,7 +136,7 @@ class _Watched:
         self._previous: float | None = None
 
     def view(self) -> ProcessView:
-        now = time.time()
+        now = time.monotonic()
         info = self.reader.info
         streams = tuple(
             self._stream_view(info, stats, now) for stats in self.reader.streams()
@@ -141,7 +145,7 @@ class _Watched:
         self._previous = now
         return ProcessView(
             slot=self.slot,
-            time=now,
+            tick=now,
             info=info,
             process=self.reader.process(),
             devices=tuple(self.reader.devices()),
@@ -157,12 +161,10 @@ class _Watched:
         used = [stream.stats for stream in streams if stream.stats.submitted]
         if not used or any(s.depth for s in used):
             return None, None
-        info = self.reader.info
 
         def busy_at(s: StreamStats) -> float:
             told = max(s.last_retired_ns, s.woken_ns)
-            seen = self._progress[s.device, s.stream].before
-            return max(seen, info.unix_time(told) if told else 0.0)
+            return max(self._progress[s.device, s.stream].before, told / 1e9)
 
         last = max(used, key=busy_at)
         since = min(now, busy_at(last))
@@ -178,13 +180,10 @@ class _Watched:
     ) -> StreamView:
         progress = self._progress.setdefault((stats.device, stats.stream), _Progress())
         progress.note(now, self._previous, stats)
-        moments = [
-            info.unix_time(ns) for ns in (stats.last_retired_ns, stats.woken_ns) if ns
-        ]
         oldest = None
         if stats.depth:
-            start = info.realtime_ns / 1e9
-            oldest = min(now, max([start, progress.before, *moments]))
+            told = max(info.monotonic_ns, stats.last_retired_ns, stats.woken_ns)
+            oldest = min(now, max(progress.before, told / 1e9))
         last = stats.last_retired_ns
         cpu = _thread_cpu_seconds(info.pid, stats.thread) if stats.thread else None
         if cpu is not None:
@@ -194,12 +193,18 @@ class _Watched:
             depth_max=progress.depths[0][1],
             oldest_since=oldest,
             # Sampled: a counter that moved since says more.
-            last_completion=max(info.unix_time(last), progress.before)
-            if last
-            else None,
+            last_completion=max(last / 1e9, progress.before) if last else None,
             cpu_seconds=cpu,
             thread_alive=progress.thread_alive,
         )
+
+
+def _is_aside(watched: _Watched) -> bool:
+    """Return whether another reader has found the process dead before."""
+    try:
+        return aside(watched.path).stat().st_ino == watched.reader.inode
+    except OSError:
+        return False
 
 
 class Processes:
@@ -217,6 +222,8 @@ class Processes:
         # Files that could not be read as a segment at the last refresh.
         self.unreadable = 0
         self._told: set[tuple[str, int]] = set()  # files that were warned of
+        # Processes that were found dead and had not ended by themselves.
+        self.killed = 0
 
     def refresh(self) -> tuple[ProcessView, ...]:
         """Read everything again; lay aside what dead processes left."""
@@ -253,6 +260,7 @@ class Processes:
             alive = is_alive(watched.reader.info)
             if same and alive is not False:
                 continue
+            self.killed += same or _is_aside(watched)
             if same:
                 lay_aside(watched.path)
             watched.reader.close()
@@ -290,15 +298,13 @@ class Processes:
             if alive is False:
                 watched.reader.close()
                 lay_aside(path)
-                continue
-            watched.slot = self._free_slot(watched.reader.info.local_rank)
+                continue  # it may have been dead for days
+            watched.slot = self._free_slot()
             self._watched[name] = watched
 
-    def _free_slot(self, wanted: str) -> str:
-        """Return `wanted`, or the smallest number that no other process has."""
+    def _free_slot(self) -> str:
+        """Return the smallest number that no other process has."""
         taken = {watched.slot for watched in self._watched.values()}
-        if wanted and wanted not in taken:
-            return wanted
         return next(str(i) for i in range(len(taken) + 1) if str(i) not in taken)
 
     def _of(self, view: ProcessView) -> _Watched | None:

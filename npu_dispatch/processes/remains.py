@@ -14,19 +14,23 @@ import os
 import time
 from pathlib import Path
 
-__all__ = ["SUFFIX", "lay_aside", "remains", "sweep"]
+__all__ = ["SUFFIX", "aside", "lay_aside", "remains", "sweep"]
 
 SUFFIX = ".dead"
 KEPT_S = 3600.0
 KEPT_SEGMENTS = 16
 
 
+def aside(path: Path) -> Path:
+    """Return the name of a dead process's file."""
+    return path.with_name(path.name + SUFFIX)
+
+
 def lay_aside(path: Path) -> None:
     """Keep a dead process's file for a postmortem, under another name."""
-    aside = path.with_name(path.name + SUFFIX)
     with contextlib.suppress(OSError):  # the file system may be read-only
         os.utime(path)
-        path.rename(aside)
+        path.rename(aside(path))
     sweep(path.parent)
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from npu_dispatch.stats import SegmentInfo
+
 __all__ = ["name_of", "script_name"]
 
 # Options of Python and of `npu-dispatch run` that take the next word.
@@ -14,15 +16,9 @@ _RUNNERS = {"run", "sanitize"}
 _SPAWNED = "from multiprocessing."
 
 
-def name_of(pid: int) -> str:
-    """Return a process's script, module or command; "" when it is gone."""
-    try:
-        raw = Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return ""
-    return script_name(
-        [word.decode(errors="replace") for word in raw.rstrip(b"\0").split(b"\0")]
-    )
+def name_of(info: SegmentInfo) -> str:
+    """Return a process's script, module or command, also of one that is dead."""
+    return script_name(info.command)
 
 
 def script_name(words: Sequence[str]) -> str:

@@ -3,46 +3,83 @@
 from __future__ import annotations
 
 import contextlib
+import resource
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from weakref import WeakKeyDictionary
 
+import npu_dispatch
+from npu_dispatch.diagnosis.verdict import HANG_SECONDS, judge
 from npu_dispatch.processes import Processes, ProcessView
-from npu_dispatch.prometheus.families import Exemplar, Family, Labels, families
+from npu_dispatch.prometheus.families import Exemplar, Families, Family, Labels
+from npu_dispatch.prometheus.group_totals import GroupTotal, GroupTotals
+from npu_dispatch.prometheus.process_metrics import add_process
 from npu_dispatch.prometheus.render import (
     content_type,
     negotiate,
     shows_exemplars,
 )
 from npu_dispatch.prometheus.top_ops import TopOps
-from npu_dispatch.stats import OpCost, StatsReader
+from npu_dispatch.stats import LAYOUT_VERSION, OpCost, StatsReader
+from npu_dispatch.stats.clock import unix_offset_ns
+from npu_dispatch.versions import TORCH_VERSION
 
 __all__ = ["KEPT_SECONDS", "Scrapes"]
 
 KEPT_SECONDS = 1.0  # of answers over HTTP; scrapers come less often
+# A verdict is about at least so long, and readings of so many seconds are kept.
+_SPAN_SECONDS = 5.0
+
+
+class _OfReader:
+    """What is remembered of a process from one reading to the next."""
+
+    def __init__(self, top_ops: int) -> None:
+        self.top = TopOps(top_ops)
+        self.groups = GroupTotals()
+        self.past: deque[ProcessView] = deque()
+
+    def note(self, reader: StatsReader, view: ProcessView) -> None:
+        if log := reader.collectives():
+            self.groups.update(log)
+        self.past.append(view)
+        while len(self.past) > 1 and view.tick - self.past[1].tick >= _SPAN_SECONDS:
+            self.past.popleft()
 
 
 class Scrapes:
-    """Answers scrapes, on any thread; `ranked` is that of families().
+    """Answers scrapes, on any thread; `ranked` and `per_stream` as add_process().
 
     With `top_ops` there are metrics by operator: for so many of the costliest, and
     for all others together.
     """
 
-    def __init__(self, processes: Processes, *, ranked: bool, top_ops: int = 0) -> None:
+    def __init__(
+        self,
+        processes: Processes,
+        *,
+        ranked: bool,
+        top_ops: int = 0,
+        per_stream: bool = False,
+        hang_seconds: float = HANG_SECONDS,
+    ) -> None:
         self._processes = processes
-        self._ranked, self._top_ops = ranked, top_ops
+        self._ranked, self._top_ops, self._per_stream = ranked, top_ops, per_stream
+        self._hang_seconds = hang_seconds
         self._lock = threading.Lock()  # guards the processes, and what follows
         self._answering = threading.Lock()  # guards these
         self._answers: dict[str, tuple[float, tuple[bytes, str]]] = {}
         # By the open segment: a program that replaces itself counts from zero.
-        self._tops: WeakKeyDictionary[StatsReader, TopOps] = WeakKeyDictionary()
+        self._known: WeakKeyDictionary[StatsReader, _OfReader] = WeakKeyDictionary()
+        self._shows_exemplars = False
 
     def tick(self) -> None:
         """Look at the counters; to be called about once a second."""
-        with self._lock:
-            self._processes.refresh()
+        with self.refreshed():
+            pass
 
     @contextlib.contextmanager
     def processes(self) -> Iterator[Processes]:
@@ -50,49 +87,62 @@ class Scrapes:
         with self._lock:
             yield self._processes
 
-    def _exemplars(
+    @contextlib.contextmanager
+    def refreshed(self) -> Iterator[Processes]:
+        """Read everything again, and then as processes()."""
+        with self.processes() as processes:
+            for view in processes.refresh():
+                if reader := processes.reader(view):
+                    self._of(reader).note(reader, view)
+            yield processes
+
+    def _of(self, reader: StatsReader) -> _OfReader:
+        found = self._known.get(reader)
+        if found is None:
+            found = self._known[reader] = _OfReader(self._top_ops)
+        return found
+
+    # These four are process_metrics.More.
+    def verdict(self, view: ProcessView) -> str:
+        reader = self._processes.reader(view)
+        past = list(self._of(reader).past) if reader else []
+        before = past[0] if len(past) > 1 else None
+        return judge(before, view, hang_seconds=self._hang_seconds).kind
+
+    def ops(self, view: ProcessView) -> Sequence[OpCost]:
+        reader = self._processes.reader(view)
+        if not reader or not self._top_ops:
+            return ()
+        return self._of(reader).top.rows(reader.ops())
+
+    def groups(self, view: ProcessView) -> Sequence[GroupTotal]:
+        reader = self._processes.reader(view)
+        return self._of(reader).groups.rows() if reader else ()
+
+    def exemplars(
         self, view: ProcessView, device: int, stream: int, name: str
     ) -> Sequence[Exemplar]:
         reader = self._processes.reader(view)
-        found = reader.exemplars(device, stream, name) if reader else ()
-        # SegmentInfo.unix_time(), of many.
-        zero = view.info.realtime_ns - view.info.monotonic_ns
-        return [Exemplar(task, ns, (zero + at) / 1e9) for task, ns, at in found]
-
-    def _ops(self, view: ProcessView) -> Sequence[OpCost]:
-        reader = self._processes.reader(view)
-        if not reader:
+        if not self._shows_exemplars or reader is None:
             return ()
-        top = self._tops.get(reader)
-        if top is None:
-            top = self._tops[reader] = TopOps(self._top_ops)
-        return top.rows(reader.ops())
+        found, zero = reader.exemplars(device, stream, name), unix_offset_ns()
+        return [
+            Exemplar(f"{stream}/{task}", ns, (zero + at) / 1e9)
+            for task, ns, at in found
+        ]
 
     def families(self, *, exemplars: bool = False) -> list[Family]:
         start = time.perf_counter()
-        with self._lock:
-            views = self._processes.refresh()
-            stale = self._processes.unreadable
-            found = families(
-                views,
-                ranked=self._ranked,
-                exemplars=self._exemplars if exemplars else None,
-                ops=self._ops if self._top_ops else None,
-            )
-        gauges = (
-            ("segments", "Statistics segments of living processes.", len(views)),
-            ("segments_stale", "Segments that could not be read.", stale),
-            (
-                "scrape_duration_seconds",
-                "Time to read the segments for this scrape.",
-                time.perf_counter() - start,
-            ),
-        )
-        for name, text, value in gauges:
-            family = Family(f"npu_dispatch_exporter_{name}", "gauge", text)
-            family.add(Labels(), value)
-            found.append(family)
-        return found
+        out = Families()
+        with self.refreshed() as processes:
+            views = processes.views
+            self._shows_exemplars = exemplars
+            for view in views:
+                add_process(
+                    out, view, self, ranked=self._ranked, per_stream=self._per_stream
+                )
+            stale, killed = processes.unreadable, processes.killed
+        return [*out.all(), *_own(len(views), stale, killed, start).all()]
 
     def answer(
         self,
@@ -115,3 +165,41 @@ class Scrapes:
                 before = at, negotiate(accept, [*found, *more()])
                 self._answers[kind] = before
             return before[1]
+
+
+def _resident_bytes() -> int:
+    pages = Path("/proc/self/statm").read_text().split()[1]
+    return int(pages) * resource.getpagesize()
+
+
+def _own(segments: int, stale: int, killed: int, start: float) -> Families:
+    """Return the exporter's metrics about itself."""
+    out, labels = Families(), Labels()
+    out.info(
+        "build",
+        "What the exporter is.",
+        Labels(
+            version=npu_dispatch.__version__,
+            torch=TORCH_VERSION,
+            abi=str(LAYOUT_VERSION),
+            mode="virtual",
+        ),
+    )
+    text = "Processes found dead that had not ended by themselves."
+    out.counter("exporter_processes_killed", text, labels, killed, zero=True)
+    text = "CPU time of the exporter."
+    used = time.process_time()
+    out.counter("exporter_process_cpu_seconds", text, labels, used, zero=True)
+    gauges = (
+        ("process_resident_memory_bytes", "Memory of the exporter.", _resident_bytes()),
+        ("segments", "Statistics segments of living processes.", segments),
+        ("segments_stale", "Segments that could not be read.", stale),
+        (
+            "scrape_duration_seconds",
+            "Time to read the segments for this scrape.",
+            time.perf_counter() - start,
+        ),
+    )
+    for name, text, value in gauges:
+        out.gauge(f"exporter_{name}", text, labels, value)
+    return out

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from npu_dispatch.ranks.dump_fields import check_dump
-from npu_dispatch.stats import SegmentInfo, StatsReader
+from npu_dispatch.stats import StatsReader
+from npu_dispatch.stats.clock import unix_offset_ns
 from npu_dispatch.stats.collectives import LoggedCollective, LoggedTensor
 
 __all__ = ["Dump", "dump_of", "load", "save"]
@@ -52,9 +53,9 @@ def _sizes(tensors: list[LoggedTensor], joined: bool) -> list[list[int]]:
     return sizes
 
 
-def _entries(call: LoggedCollective, info: SegmentInfo) -> list[dict[str, Any]]:
+def _entries(call: LoggedCollective, offset_ns: int) -> list[dict[str, Any]]:
     def unix_ns(ns: int) -> int | None:
-        return info.realtime_ns + ns - info.monotonic_ns if ns else None
+        return offset_ns + ns if ns else None
 
     ins = [t for t in call.tensors if not t.is_output]
     outs = [t for t in call.tensors if t.is_output]
@@ -129,6 +130,7 @@ def dump_of(reader: StatsReader) -> Dump | None:
     world = log.groups[0]
     rank = world.ranks[world.rank] if world.rank < len(world.ranks) else world.rank
     calls = [call for call in log.calls if not call.is_message]
+    offset = unix_offset_ns()
     status = {}
     for i, group in enumerate(log.groups):
         mine = [call for call in calls if call.group is group]
@@ -147,10 +149,10 @@ def dump_of(reader: StatsReader) -> Dump | None:
             for g in log.groups
         },
         "pg_status": status,
-        "entries": [entry for call in log.calls for entry in _entries(call, info)],
+        "entries": [entry for call in log.calls for entry in _entries(call, offset)],
         "rank": rank,
         "pid": info.pid,
-        "time_ns": time.time_ns(),
+        "time_ns": offset + time.monotonic_ns(),
         "groups": {g.token: (g.name, list(g.ranks)) for g in log.groups},
     }
 

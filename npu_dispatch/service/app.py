@@ -82,6 +82,7 @@ class ServiceConfig:
     pid: int | None = None  # only this process
     directory: Path | None = None  # of the segments, where not the usual one
     ops: int = 0  # metrics by operator, of the costliest so many
+    per_stream: bool = False  # histograms of every stream, and what is costly
     admin_token: str | None = None  # None: nothing can be changed from outside
     token: str | None = None  # for reading; None: needs none
 
@@ -106,6 +107,7 @@ def create_app(config: ServiceConfig | None = None) -> Starlette:
         interval=config.interval,
         hang_seconds=config.hang_seconds,
         top_ops=config.ops,
+        per_stream=config.per_stream,
     )
     endpoints = _Endpoints(config, watcher)
 

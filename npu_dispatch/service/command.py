@@ -116,6 +116,11 @@ def _check_names(
 )
 @click.option("--pid", type=int, help="Watch this process only.")
 @click.option(
+    "--per-stream",
+    is_flag=True,
+    help="Have the histograms of metrics by stream, and not by device.",
+)
+@click.option(
     "--ops",
     default=0,
     show_default=True,
@@ -147,6 +152,7 @@ def serve(
     token: str | None,
     pid: int | None,
     ops: int,
+    per_stream: bool,
     enable_admin: bool,
     admin_token: str | None,
 ) -> None:
@@ -171,6 +177,7 @@ def serve(
         max_rate=max_rate,
         pid=pid,
         ops=ops,
+        per_stream=per_stream,
         admin_token=_token(admin_token) if enable_admin else None,
         token=None if token is None else _token(token),
     )

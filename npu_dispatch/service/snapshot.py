@@ -7,19 +7,18 @@ from functools import reduce
 from itertools import pairwise
 from typing import Any
 
+from npu_dispatch.diagnosis.rates import key, seconds, stream_rates, sync_rates
 from npu_dispatch.diagnosis.verdict import (
     attention,
     cycles,
     judge,
-    key,
-    short,
-    stream_rates,
-    sync_rates,
+    late_waits,
     waits_for,
 )
-from npu_dispatch.processes import ProcessView, StreamView, is_alive
+from npu_dispatch.processes import ProcessView, StreamView
 from npu_dispatch.processes.script_name import name_of
-from npu_dispatch.stats import Histogram, SiteWaits
+from npu_dispatch.stats import Histogram, OpCost, SiteWaits
+from npu_dispatch.stats.clock import unix_ns
 
 __all__ = ["host_waits", "process_values", "stream_name"]
 
@@ -69,23 +68,16 @@ def _lines(
     seconds: float, before: Sequence[SiteWaits], now: Sequence[SiteWaits]
 ) -> list[dict[str, Any]]:
     """Return the lines where the host waits; those that cost most lately come first."""
-    old = {site.at: site for site in before}
-    found = []
-    for site in now:
-        past = old.get(site.at)
-        # A wait that has just ended is missing until it is added to its line.
-        ns = max(0, site.wait_ns - (past.wait_ns if past else 0))
-        found.append(
-            {
-                "at": site.at,
-                "reason": site.reason,
-                "share": ns / 1e9 / seconds,
-                "count": site.waits,
-                "seconds": site.wait_ns / 1e9,
-            }
-        )
-    found.sort(key=lambda line: (line["share"], line["seconds"]), reverse=True)
-    return found[:_MOST_LINES]
+    return [
+        {
+            "at": site.at,
+            "reason": site.reason,
+            "share": ns / 1e9 / seconds,
+            "count": site.waits,
+            "seconds": site.wait_ns / 1e9,
+        }
+        for site, ns in late_waits(before, now)[:_MOST_LINES]
+    ]
 
 
 def process_values(
@@ -94,32 +86,36 @@ def process_values(
     hang_seconds: float,
     lines_before: Sequence[SiteWaits] = (),
     lines: Sequence[SiteWaits] = (),
+    ops: Sequence[OpCost] = (),
 ) -> dict[str, Any]:
     """Return one process; rates and percentiles are of the time since `before`.
 
-    `lines`: what host waits cost by Python line, at the same two moments.
+    `lines`: what host waits cost by Python line, at the same two moments. `ops`: the
+    operators, the costliest first.
     """
     if before is not None and before.info != now.info:
         before, lines_before = None, ()
-    start = before.time if before else now.info.realtime_ns / 1e9
     rates = stream_rates(before, now)
     old = {key(s): s for s in before.streams} if before else {}
-    verdict = judge(before, now, hang_seconds=hang_seconds)
+    verdict = judge(
+        before,
+        now,
+        hang_seconds=hang_seconds,
+        lines_before=lines_before,
+        lines=lines,
+        ops=ops,
+    )
     used = [s for s in now.streams if s.stats.submitted]
     launch = [_since(s, old.get(key(s)), "launch_ns") for s in used]
     latency = [_since(s, old.get(key(s)), "latency_ns") for s in used]
     edges = waits_for(now)
     syncs = sync_rates(before, now)
-    late = _lines(max(now.time - start, 1e-6), lines_before, lines)
-    where = ""
-    if verdict.kind == "blocked" and late and late[0]["share"]:
-        where = f"; most at {short(late[0]['at'])}"
     return {
         "slot": now.slot,
-        "time": now.time,
+        "time": unix_ns(int(now.tick * 1e9)) / 1e9,
+        "tick": now.tick,
         "pid": now.info.pid,
-        # The number of a process in another container means nothing here.
-        "name": name_of(now.info.pid) if is_alive(now.info) else "",
+        "name": name_of(now.info),
         "launched": sum(s.stats.submitted + s.stats.inline_tasks for s in now.streams),
         "attention": attention(verdict.kind),
         "rank": now.info.rank,
@@ -127,7 +123,7 @@ def process_values(
         "world_size": now.info.world_size,
         "job_id": now.info.job_id,
         "pod": now.info.pod,
-        "verdict": {"kind": verdict.kind, "text": verdict.text + where},
+        "verdict": verdict._asdict(),
         "launches_per_s": sum(rate.launches for rate in rates.values()),
         "launch_us": _quantiles_us(reduce(Histogram.__add__, launch))
         if launch
@@ -135,7 +131,7 @@ def process_values(
         "latency_octaves": _octaves(reduce(Histogram.__add__, latency))
         if latency
         else [],
-        "streams": [_stream_values(s, old.get(key(s)), now.time, rates) for s in used],
+        "streams": [_stream_values(s, old.get(key(s)), now.tick, rates) for s in used],
         "syncs": {
             reason: {
                 "share": rate,
@@ -145,7 +141,7 @@ def process_values(
             }
             for reason, rate in syncs.items()
         },
-        "lines": late,
+        "lines": _lines(seconds(before, now), lines_before, lines),
         "waiting": host_waits(now),
         "errors": [
             {

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from npu_dispatch.diagnosis.verdict import key, waits_for
+from npu_dispatch.diagnosis.rates import key
+from npu_dispatch.diagnosis.verdict import waits_for
 from npu_dispatch.processes import ProcessView
 from npu_dispatch.service.snapshot import host_waits, stream_name
 from npu_dispatch.stats import StatsReader

@@ -9,6 +9,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from npu_dispatch.prometheus.families import LATENCY_BOUNDS, Family, Labels, Row
 from npu_dispatch.stats import Histogram
+from npu_dispatch.stats.clock import unix_ns
 from npu_dispatch.stats.layout import TIME_BUCKETS
 
 __all__ = ["ROUTE", "Measured", "Telemetry", "TimeHistogram"]
@@ -41,7 +42,7 @@ class Telemetry:
 
     def __init__(self) -> None:
         self.lag = TimeHistogram()
-        self.last_reading = time.time()  # of the counters, seconds since 1970
+        self.last_reading = time.monotonic()  # of the counters
         self.failed_readings = 0
         self._requests: dict[tuple[str, str, str], TimeHistogram] = defaultdict(
             TimeHistogram
@@ -64,7 +65,7 @@ class Telemetry:
             "gauge",
             "When the service last read the counters of all processes.",
         )
-        reading.add(Labels(), self.last_reading)
+        reading.add(Labels(), unix_ns(int(self.last_reading * 1e9)) / 1e9)
         failed = Family(
             "npu_dispatch_readings_failed",
             "counter",

@@ -15,7 +15,7 @@ from npu_dispatch.processes import Processes, ProcessView
 from npu_dispatch.prometheus.scrapes import Scrapes
 from npu_dispatch.service.snapshot import process_values
 from npu_dispatch.service.telemetry import Telemetry
-from npu_dispatch.stats import SiteWaits
+from npu_dispatch.stats import OpCost, SiteWaits
 
 __all__ = ["Watcher"]
 
@@ -29,6 +29,7 @@ _log = logging.getLogger(__name__)
 class _Reading(NamedTuple):
     view: ProcessView
     lines: Sequence[SiteWaits]
+    ops: Sequence[OpCost]
 
 
 class Watcher:
@@ -41,11 +42,18 @@ class Watcher:
         interval: float,
         hang_seconds: float,
         top_ops: int = 0,
+        per_stream: bool = False,
     ) -> None:
-        self.scrapes = Scrapes(processes, ranked=True, top_ops=top_ops)
+        self.scrapes = Scrapes(
+            processes,
+            ranked=True,
+            top_ops=top_ops,
+            per_stream=per_stream,
+            hang_seconds=hang_seconds,
+        )
         self.telemetry = Telemetry()
         self.views: tuple[ProcessView, ...] = ()
-        self.snapshot: dict[str, Any] = {"time": 0.0, "processes": []}
+        self.snapshot: dict[str, Any] = {"time": 0.0, "tick": 0.0, "processes": []}
         self.history: deque[bytes] = deque(maxlen=_HISTORY)
         self._interval, self._hang_seconds = interval, hang_seconds
         self._past: deque[dict[str, _Reading]] = deque(maxlen=64)
@@ -72,7 +80,7 @@ class Watcher:
 
     def age(self) -> float:
         """Return how many seconds ago the counters were last read."""
-        return time.time() - self.telemetry.last_reading
+        return time.monotonic() - self.telemetry.last_reading
 
     def is_stale(self) -> bool:
         """Return whether readings have failed for so long that nobody can use them."""
@@ -89,7 +97,7 @@ class Watcher:
                 _log.exception("the counters could not be read")
         else:
             self._told = ""
-            self.telemetry.last_reading = time.time()
+            self.telemetry.last_reading = time.monotonic()
 
     async def _read(self) -> None:
         # This runs in a thread, as /proc can be slow and clients should not notice.
@@ -101,15 +109,17 @@ class Watcher:
 
     def _look(self) -> None:
         readings = {}
-        with self.scrapes.processes() as processes:
-            self.views = processes.refresh()
+        with self.scrapes.refreshed() as processes:
+            self.views = processes.views
             for view in self.views:
                 reader = processes.reader(view)
                 lines = reader.waits_by_site() if reader else []
-                readings[view.slot] = _Reading(view, lines)
-        past = self._earlier(time.time() - _SMOOTH_S)
+                ops = reader.ops() if reader else []
+                readings[view.slot] = _Reading(view, lines, ops)
+        past = self._earlier(time.monotonic() - _SMOOTH_S)
         self.snapshot = {
             "time": time.time(),
+            "tick": time.monotonic(),
             "processes": [
                 self._values(past.get(slot), now) for slot, now in readings.items()
             ],
@@ -123,6 +133,7 @@ class Watcher:
             self._hang_seconds,
             before.lines if before else (),
             now.lines,
+            now.ops,
         )
 
     def _earlier(self, moment: float) -> dict[str, _Reading]:
@@ -130,7 +141,7 @@ class Watcher:
         found: dict[str, _Reading] = {}
         for readings in self._past:
             for slot, reading in readings.items():
-                if reading.view.time <= moment or slot not in found:
+                if reading.view.tick <= moment or slot not in found:
                     found[slot] = reading
         return found
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import struct
 
-LAYOUT_VERSION = 9
+LAYOUT_VERSION = 10
 # In the order of csrc/stats/layout.h, WaitReason.
 WAIT_REASONS = (
     "item",
@@ -60,7 +60,7 @@ SAMPLE_PERIOD = 16
 STREAM_STATES = ("unused", "running", "failed")
 
 MAGIC = b"NPUSTATS"
-HEADER = struct.Struct("<8s8I4Q16s16s16s64s64s")
+HEADER = struct.Struct("<8s8I4Q16s16s16s64s64s16s24s512s")
 WORD = struct.Struct("<Q")
 STREAM_HEAD = struct.Struct("<IiqQ")  # state, device, stream id, capacity
 NAME = struct.Struct("<QQQ56s")  # key, tasks, ns, text
@@ -81,7 +81,7 @@ STREAM_ID_MASK = (1 << 32) - 1  # of StreamBlock::held_by
 
 # Every offset that this file relies on, under the names of _C.segment_layout().
 OFFSETS: dict[str, int] = {
-    "SegmentHeader.size": 248,
+    "SegmentHeader.size": 800,
     "DeviceBlock.size": 840,
     "StreamBlock.size": 16256,
     "NameEntry.size": 80,
@@ -91,16 +91,16 @@ OFFSETS: dict[str, int] = {
     "SiteEntry.tasks": 24,
     "Exemplars.size": 984,
     "RecentTask.size": 16,
-    "Segment.process": 256,
+    "Segment.process": 832,
     "OpenWait.size": OPEN_WAIT.size,
     "OpenWait.owner": 0,
     "OpenWait.until": 40,
-    "Segment.control": 1600,
-    "Segment.waits": 1664,
-    "Segment.devices": 5760,
-    "Segment.streams": 59520,
-    "Segment.names": 4221056,
-    "Segment.sites": 4302976,
+    "Segment.control": 2176,
+    "Segment.waits": 2240,
+    "Segment.devices": 6336,
+    "Segment.streams": 60096,
+    "Segment.names": 4221632,
+    "Segment.sites": 4303552,
     "CollectiveEntry.size": 448,
     "CollectiveEntry.shapes": 120,
     "CollectiveGroup.size": 1024,
@@ -115,12 +115,15 @@ OFFSETS: dict[str, int] = {
     "SegmentHeader.pid_namespace": 64,
     "SegmentHeader.rank": 72,
     "SegmentHeader.pod": 184,
+    "SegmentHeader.package": 248,
+    "SegmentHeader.command": 288,
     "ProcessBlock.sanitizer_enabled": 0,
     "ProcessBlock.trace_dropped": 8,
     "ProcessBlock.async_waiters": 16,
     "ProcessBlock.async_wakeup_ns": 24,
     "ProcessBlock.sites": 1288,
     "ProcessBlock.unpublished_streams": 1296,
+    "ProcessBlock.optimizer_steps": 1304,
     "ControlBlock.launch_blocking": 0,
     "DeviceBlock.waits": 0,
     "DeviceBlock.wait_ns": 96,

@@ -154,8 +154,10 @@ class StatsReader:
             raise StatsError(
                 f"{path}: its blocks do not have the sizes of layout {LAYOUT_VERSION}"
             )
-        texts = [_text(field) for field in fields[13:]]
-        self.info = SegmentInfo(pid, *fields[9:13], *texts)
+        *texts, command = fields[13:]
+        words = command.rstrip(b"\0").split(b"\0")
+        shown = tuple(word.decode(errors="replace") for word in words)
+        self.info = SegmentInfo(*(pid, *fields[9:13], *map(_text, texts), shown))
         self._devices = range(devices)
         self._device_base, self._device_bytes = header, device
         self._streams: list[int] = [
@@ -195,8 +197,8 @@ class StatsReader:
         at = OFFSETS["Segment.process"]
         enabled, dropped, waiters = self._words(at, 3)
         wakeup = self._histogram(at + OFFSETS["ProcessBlock.async_wakeup_ns"])
-        hidden = self._word(at + OFFSETS["ProcessBlock.unpublished_streams"])
-        return ProcessStats(bool(enabled), dropped, waiters, wakeup, hidden)
+        hidden, steps = self._words(at + OFFSETS["ProcessBlock.unpublished_streams"], 2)
+        return ProcessStats(bool(enabled), dropped, waiters, wakeup, hidden, steps)
 
     def devices(self) -> list[DeviceStats]:
         """Return the devices that exist."""

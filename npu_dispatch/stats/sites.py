@@ -10,7 +10,13 @@ from typing import NamedTuple
 
 from npu_dispatch.stats.values import OpenWait, SiteTasks, SiteWaits
 
-__all__ = ["SiteEntry", "tasks_by_line", "waits_by_line"]
+__all__ = ["SiteEntry", "short", "tasks_by_line", "waits_by_line"]
+
+
+def short(line: str) -> str:
+    """Return "train.py:12 in step" of "/long/way/train.py:12 in step"."""
+    place, of, function = line.partition(" in ")
+    return place.rpartition("/")[2] + of + function
 
 
 class SiteEntry(NamedTuple):

@@ -152,10 +152,9 @@ class SegmentInfo(NamedTuple):
     world_size: str
     job_id: str
     pod: str
-
-    def unix_time(self, monotonic_ns: int) -> float:
-        """Return a moment of CLOCK_MONOTONIC in seconds since 1970."""
-        return (self.realtime_ns + monotonic_ns - self.monotonic_ns) / 1e9
+    package: str  # the version of npu_dispatch
+    torch: str  # and of torch
+    command: tuple[str, ...]  # its words; the last one may be cut short
 
 
 class ProcessStats(NamedTuple):
@@ -164,6 +163,7 @@ class ProcessStats(NamedTuple):
     async_waiters: int
     async_wakeup_ns: Histogram
     unpublished_streams: int  # those whose figures had no memory
+    optimizer_steps: int
 
 
 class DeviceStats(NamedTuple):

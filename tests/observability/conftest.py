@@ -34,6 +34,7 @@ def write_segment(tmp_path: Path) -> Callable[..., Path]:
         rank: str = "",
     ) -> Path:
         base = {
+            "ProcessBlock": OFFSETS["Segment.process"],
             "DeviceBlock": OFFSETS["Segment.devices"],
             "StreamBlock": -(
                 -(OFFSETS["Segment.devices"] + devices * OFFSETS["DeviceBlock.size"])
@@ -71,7 +72,7 @@ def write_segment(tmp_path: Path) -> Callable[..., Path]:
             struct.pack_into("<Q", data, at + OFFSETS["StreamBlock.retired"], 1)
         for (name, index), value in fields.items():
             block = name.partition(".")[0]
-            at = base[block] + index * OFFSETS[f"{block}.size"] + OFFSETS[name]
+            at = base[block] + index * OFFSETS.get(f"{block}.size", 0) + OFFSETS[name]
             struct.pack_into("<Q", data, at, value)
         path = folder / str(pid)
         path.write_bytes(data)

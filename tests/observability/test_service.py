@@ -298,7 +298,7 @@ def views(write_segment, ghost):
             [before] = processes.refresh()
         [stream] = before.streams
         later = stream._replace(stats=stream.stats._replace(**changes))
-        return before, before._replace(time=before.time + 1, streams=(later,))
+        return before, before._replace(tick=before.tick + 1, streams=(later,))
 
     return make
 
@@ -336,7 +336,7 @@ def test_the_verdict_names_what_holds_it_up(views, changes, text):
 def test_a_process_that_launches_nothing_for_long_is_quiet_and_not_idle(views):
     before, now = views()
     last = RecentTask(7, "aten::add", "/way/to/train.py:31 in step", "begun")
-    quiet = now._replace(quiet_since=now.time - 42, last_task=last)
+    quiet = now._replace(quiet_since=now.tick - 42, last_task=last)
     text = (
         "quiet: nothing launched for 42 s, nothing queued, last aten::add at "
         "train.py:31 in step; Python is elsewhere: py-spy dump --subprocesses --pid "
@@ -365,7 +365,7 @@ input()
         [view] = processes.refresh()
         lines = list(dump_lines(view))
 
-    assert view.quiet_since is not None and view.quiet_since <= view.time
+    assert view.quiet_since is not None and view.quiet_since <= view.tick
     assert view.last_task is not None and view.last_task.op == "aten::add_.Tensor"
     assert any("last aten::add_.Tensor at <string>:5" in line for line in lines)
     assert lines[-1].endswith(f"py-spy dump --subprocesses --pid {one.pid}")
@@ -388,5 +388,5 @@ def test_a_wait_that_lasts_counts_before_it_ends(write_segment, ghost):
     [device] = view.devices
     assert device.waiting["item"] == 1
     assert device.wait_ns["item"] >= 5 * SECOND
-    before = view._replace(time=view.time - 10, devices=())
+    before = view._replace(tick=view.tick - 10, devices=())
     assert sync_rates(before, view)["item"] >= 0.5

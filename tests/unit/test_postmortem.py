@@ -80,7 +80,7 @@ def test_the_last_task_of_a_process_that_crashed_names_operator_and_line(killed)
     text = postmortem(str(killed))
 
     lines = text.splitlines()
-    assert lines[0].startswith(f"process {killed}, killed; began 20")
+    assert lines[0].startswith(f"process {killed}, python -c, killed; began 20")
     last = [line for line in lines if line.startswith("    task ")][-1]
     assert "postmortem_test::crash" in last
     assert last.endswith("launched at <string>:25 in <module>: not finished")
@@ -95,7 +95,7 @@ def test_what_is_left_survives_those_who_look_for_living_processes(killed):
 
     assert not segment_file(killed).exists()
     assert postmortem(str(killed)) == before
-    assert f"process {killed}, killed" in postmortem("--list")
+    assert f"process {killed}, python -c, killed" in postmortem("--list")
 
 
 def test_it_survives_a_new_process_too(killed, fresh_python):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 
 import pytest
+import torch
 
+import npu_dispatch
+from npu_dispatch.diagnosis.postmortem import dead, opened, postmortem_lines
 from npu_dispatch.processes.script_name import name_of, script_name
 
 
@@ -41,18 +43,24 @@ def test_a_worker_of_multiprocessing_is_told_from_python_c():
     )
 
 
-def test_a_running_process_and_one_that_is_gone():
-    # A process has no words for a moment while it begins its program: the kernel
-    # lets Popen() return before it has laid them out. This one says that it runs.
-    child = subprocess.Popen(
-        [sys.executable, "-c", "print(flush=True); input()"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
+def test_a_process_is_named_by_its_segment_also_when_it_is_dead(tmp_path):
+    script = tmp_path / "train it.py"
+    script.write_text(
+        "import os, signal, torch\n"
+        "torch.ones(2, device='npu')\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
     )
-    child.stdout.read(1)
-    name = name_of(child.pid)
-    child.communicate("\n")
+    child = subprocess.Popen([sys.executable, "-u", script, "--lr", "1"])
+    child.wait()
 
-    assert name == "python -c" and name_of(child.pid) == ""
-    assert name_of(os.getpid()) != ""
+    [path] = [p for p in dead() if p.name.partition(".")[0] == str(child.pid)]
+    reader = opened(path)
+    assert reader is not None
+    with reader:
+        info, lines = reader.info, list(postmortem_lines(reader))
+
+    assert name_of(info) == "train it.py"
+    assert info.command[-2:] == ("--lr", "1")
+    assert info.package == npu_dispatch.__version__
+    assert torch.__version__.startswith(info.torch)
+    assert lines[0].startswith(f"process {child.pid}, train it.py")

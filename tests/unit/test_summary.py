@@ -8,9 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from npu_dispatch.diagnosis.advice import advice
+from npu_dispatch.diagnosis.action import action
 from npu_dispatch.diagnosis.steps import Steps
-from npu_dispatch.diagnosis.verdict import Verdict
 from npu_dispatch.stats import OpCost, SiteWaits
 
 TRAINING = """
@@ -59,7 +58,7 @@ def test_the_summary_ends_with_the_verdict_the_lines_and_what_to_try(run):
         line.startswith("launches ") and f"script.py:{BACKWARD} in <module>" in line
         for line in lines
     )
-    assert lines[-1] == f"try      {figures['advice']}"
+    assert lines[-1] == f"try      {figures['verdict']['action']}"
 
 
 def test_the_figures_have_the_steps_and_the_lines(run):
@@ -107,18 +106,28 @@ OPS = [OpCost("aten::mm", 3, 75), OpCost("aten::add", 1, 25)]
     [
         ("blocked", {}, "at train.py:7 in step, keep the value on the device"),
         ("launch-bound", {}, "compile_step(model, optimizer, loss_fn)"),
-        ("launch-bound", {"trains": False}, "torch.npu.graph"),
-        ("launch-bound", {"away": True}, "py-spy record"),
-        ("launch-bound", {"replays": True}, "py-spy record"),
+        ("launch-bound", {"steps": 0}, "torch.npu.graph"),
+        ("launch-bound", {"replays": 8}, "py-spy record"),
+        ("host-bound", {}, "py-spy record"),
+        ("held", {}, "record the event as early as possible"),
+        ("hung", {}, "npu-dispatch dump 42"),
+        ("quiet", {}, ""),
         ("device-bound", {}, "(aten::mm 75%, aten::add 25%)"),
-        ("failed", {}, "the error above"),
-        ("idle", {"trains": False}, 'model.to("npu")'),
+        ("failed", {}, "the program's log"),
+        ("idle", {"steps": 0}, 'model.to("npu")'),
     ],
 )
 def test_what_to_try_depends_on_the_verdict(kind, facts, says):
-    facts = {"trains": True, "replays": False, "away": False, **facts}
+    facts = {"steps": 8, "replays": 0, **facts}
+    view = SimpleNamespace(
+        info=SimpleNamespace(pid=42),
+        process=SimpleNamespace(optimizer_steps=facts["steps"]),
+        devices=[SimpleNamespace(graph_replays=facts["replays"])],
+    )
 
-    assert says in advice(Verdict(kind, ""), [WAIT], OPS, **facts)
+    said = action(kind, view, at=WAIT.at, reason=WAIT.reason, ops=OPS)
+
+    assert said == says if not says else says in said
 
 
 def test_steps_are_those_of_one_optimizer_and_have_a_span_inside_of_them():

@@ -15,6 +15,7 @@ _CHANGES = {
     "dlpack": "name_the_device",
     "global_state": "keep_in_order",
     "kernels": "tell_of_new_ones",
+    "optimizers": "count_steps",
     "profiled_memory": "report_to_profiles",
     "data_parallel": "serve_torch",
     "lazy_modules": "let_them_move",
