@@ -270,8 +270,7 @@ void count_optimizer_step() {
   // Acquire: pairs with the release in current().
   Segment* const s = made_.load(std::memory_order_acquire);
   // Relaxed: statistics order nothing.
-  if (s)
-    s->process.optimizer_steps.fetch_add(1, std::memory_order_relaxed);
+  if (s) s->process.optimizer_steps.fetch_add(1, std::memory_order_relaxed);
 }
 
 const std::string& segment_path() {
