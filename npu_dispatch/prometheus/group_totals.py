@@ -22,8 +22,12 @@ _BYTES = {
 }
 
 
+_TOKEN = 8  # letters of it, which are enough to tell groups apart
+
+
 class GroupTotal(NamedTuple):
     name: str
+    token: str  # the same on all its ranks, and of no other group; "" of one rank
     calls: int
     given_bytes: int
     ns: int
@@ -37,7 +41,7 @@ class GroupTotals:
     """
 
     def __init__(self) -> None:
-        self._sums: dict[str, GroupTotal] = {}
+        self._sums: dict[CollectiveGroup, GroupTotal] = {}
         self._counted: set[int] = set()  # numbers of calls that the log still has
 
     def update(self, log: CollectiveLog) -> None:
@@ -45,19 +49,17 @@ class GroupTotals:
         oldest = log.calls[0].number if log.calls else 0
         self._counted = {number for number in self._counted if number >= oldest}
         for group in log.groups:
-            name = _title(group)
-            self._sums.setdefault(name, GroupTotal(name, 0, 0, 0))
+            none = GroupTotal(_title(group), group.token[:_TOKEN], 0, 0, 0)
+            self._sums.setdefault(group, none)
         for call in log.calls:
             if call.state != "completed" or call.number in self._counted:
                 continue
             self._counted.add(call.number)
-            name = _title(call.group)
-            before = self._sums[name]
-            self._sums[name] = GroupTotal(
-                name,
-                before.calls + 1,
-                before.given_bytes + _given(call),
-                before.ns + max(0, call.ended_ns - call.started_ns),
+            before = self._sums[call.group]
+            self._sums[call.group] = before._replace(
+                calls=before.calls + 1,
+                given_bytes=before.given_bytes + _given(call),
+                ns=before.ns + max(0, call.ended_ns - call.started_ns),
             )
 
     def rows(self) -> Sequence[GroupTotal]:

@@ -170,7 +170,9 @@ def _add_whole(out: Families, view: ProcessView, more: More, base: Labels) -> No
     text = "Trace events lost to a full ring."
     out.counter("trace_events_dropped", text, base, process.trace_dropped)
     for group in more.groups(view):
-        labels = base.also("group", group.name)
+        labels = Labels(base, group=group.name)
+        if group.token:
+            labels["group_token"] = group.token
         text = "Collective calls that are done."
         out.counter("collectives", text, labels, group.calls, zero=True)
         text = "Bytes that this rank gave to collective calls."

@@ -10,7 +10,7 @@ from npu_dispatch.stats.collectives import (
     LoggedTensor,
 )
 
-GROUP = CollectiveGroup("0", "default_pg", "token", 0, (0, 1))
+GROUP = CollectiveGroup("0", "default_pg", "0123456789abcdef", 0, (0, 1))
 
 
 def call(number: int, state: str = "completed", ms: int = 3) -> LoggedCollective:
@@ -46,11 +46,11 @@ def test_each_call_counts_once_when_it_has_ended():
     totals.update(log(call(2), call(3), call(4, "failed")))
     totals.update(log(call(2), call(3), call(4, "failed")))
 
-    assert totals.rows() == [GroupTotal("default_pg", 3, 3 * 4 * 8 * 4, 9 * 10**6)]
+    assert totals.rows() == [GroupTotal("default_pg", "01234567", 3, 3 * 4 * 8 * 4, 9 * 10**6)]
 
 
 def test_a_group_without_calls_has_a_zero():
     totals = GroupTotals()
     totals.update(log())
 
-    assert totals.rows() == [GroupTotal("default_pg", 0, 0, 0)]
+    assert totals.rows() == [GroupTotal("default_pg", "01234567", 0, 0, 0)]
