@@ -1,0 +1,298 @@
+"""Run the shipped alert rules, unchanged, over programs that are well and ill.
+
+    python tests/observability/watch_alerts.py --minutes 60
+    python tests/observability/watch_alerts.py --minutes 5 --faults all
+
+A Prometheus scrapes an exporter every 15 seconds, as the shipped configuration says.
+While the programs of WELL run for --minutes, no alert may fire. Then each fault is
+planted, and its alerts must fire within the time that their rules ask for. Prints a
+line of JSON for each change of an alert, and one with what came of it; the exit status
+is 0 if all of that was so.
+
+It has a /dev/shm of its own, so that it sees its own processes only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import datetime
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+SUPPORT = Path(__file__).resolve().parents[1] / "support"
+sys.path.insert(0, str(SUPPORT))
+
+import yaml  # noqa: E402
+from alert_programs import ILL, WELL, Fault, Program  # noqa: E402
+from interpreter import environment  # noqa: E402
+from prometheus_server import Prometheus, exported, serving  # noqa: E402
+
+_STEP_S = 2.0
+_SCRAPES_S = 60.0  # so long until a reading is in a rate, and a rule has seen it
+_UNITS = {"s": 1, "m": 60, "h": 3600}
+_PRIVATE = 'mount -t tmpfs -o size=512m tmpfs /dev/shm && exec "$@"'
+
+
+def say(**what: Any) -> None:
+    now = datetime.datetime.now().isoformat(timespec="seconds")
+    print(json.dumps({"time": now, **what}), flush=True)
+
+
+def rules_by_name() -> dict[str, dict[str, Any]]:
+    groups = yaml.safe_load(exported("alerts"))["groups"]
+    return {r.get("alert") or r["record"]: r for g in groups for r in g["rules"]}
+
+
+def seconds(text: str) -> float:
+    return sum(
+        float(n) * _UNITS[unit] for n, unit in re.findall(r"(\d+)([smh])(?!s)", text)
+    )
+
+
+def patience(name: str, rules: dict[str, dict[str, Any]]) -> float:
+    """Return how many seconds a rule may take: its times, and those of its parts."""
+    rule = rules[name]
+    own = max((seconds(r) for r in re.findall(r"\[(\w+)", rule["expr"])), default=0)
+    parts = [patience(p, rules) for p in rules if ":" in p and p in rule["expr"]]
+    return seconds(rule.get("for", "0s")) + own + max([_SCRAPES_S, *parts])
+
+
+class Programs:
+    """The processes, by name."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.running: dict[str, subprocess.Popen[str]] = {}
+
+    def start(self, name: str, program: Program) -> None:
+        self.running[name] = subprocess.Popen(
+            [sys.executable, "-c", program.code, str(self._folder / "store")],
+            env=environment(**program.env),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=(self._folder / f"{name}.log").open("w"),
+            text=True,
+        )
+
+    def wait_ready(self, name: str) -> None:
+        process = self.running[name]
+        assert process.stdout
+        if process.stdout.readline().strip() != "ready":
+            log = (self._folder / f"{name}.log").read_text()
+            raise SystemExit(f"{name} did not start: {log}")
+
+    def strike(self, name: str, killed: bool) -> None:
+        """Kill the program, or tell it to fall ill."""
+        process = self.running[name]
+        if killed:
+            process.kill()
+            return
+        assert process.stdin
+        process.stdin.write("now\n")
+        process.stdin.flush()
+
+    def ended(self, names: list[str]) -> list[str]:
+        return [name for name in names if self.running[name].poll() is not None]
+
+    def name_of(self, pid: str) -> str:
+        for name, process in self.running.items():
+            if str(process.pid) == pid:
+                return name
+        return ""
+
+    def end(self) -> None:
+        for process in self.running.values():
+            process.kill()
+        for process in self.running.values():
+            process.wait()
+
+
+class Watch:
+    """What Prometheus says of the alerts, as it changes."""
+
+    def __init__(self, prometheus: Prometheus, programs: Programs) -> None:
+        self._prometheus, self._programs = prometheus, programs
+        self._states: dict[str, tuple[str, dict[str, str], str]] = {}
+        self.fired: dict[tuple[str, str], float] = {}  # alert, program: first moment
+        self.pending: set[str] = set()
+        self._names: dict[tuple[str, str], str] = {}  # program by instance, process
+
+    def look(self) -> None:
+        """Print each alert that is new, has begun to fire, or is over."""
+        now: dict[str, tuple[str, dict[str, str], str]] = {}
+        for alert in self._prometheus.alerts():
+            labels, state = alert["labels"], alert["state"]
+            key = json.dumps(labels, sort_keys=True)
+            known = self._states.get(key)
+            program = known[2] if known and known[2] else self._program(labels)
+            now[key] = state, labels, program
+            if known is None or known[0] != state:
+                say(state=state, labels=labels, program=program, value=alert["value"])
+            if state == "firing":
+                found = labels["alertname"], program
+                self.fired.setdefault(found, time.monotonic())
+            else:
+                self.pending.add(labels["alertname"])
+        for key, (_, labels, program) in self._states.items():
+            if key not in now:
+                say(state="over", labels=labels, program=program)
+        self._states = now
+
+    def _program(self, labels: dict[str, str]) -> str:
+        """Return which program's series an alert is about, "" if of no single one."""
+        asked = labels.get("instance", ""), labels.get("process", "")
+        if asked[1] and asked not in self._names:
+            instance, process = asked
+            wanted = f'instance="{instance}",process="{process}"'
+            query = f"last_over_time(npu_dispatch_process_info{{{wanted}}}[10m])"
+            pids = {found["metric"]["pid"] for found in self._prometheus.ask(query)}
+            if len(pids) == 1:
+                self._names[asked] = self._programs.name_of(*pids)
+        return self._names.get(asked, "")
+
+    def seen(self, pid: int) -> bool:
+        """Return whether three scrapes have had that process."""
+        query = f'count_over_time(npu_dispatch_process_info{{pid="{pid}"}}[5m]) > 2'
+        return bool(self._prometheus.ask(query))
+
+
+@contextlib.contextmanager
+def watching(folder: Path) -> Iterator[tuple[Watch, Programs, subprocess.Popen[str]]]:
+    """Give the watch, its programs, and the second exporter, which may be killed."""
+    programs = Programs(folder)
+    with contextlib.ExitStack() as stack:
+        stack.callback(programs.end)
+        for name, program in WELL.items():
+            programs.start(name, program)
+        for name in WELL:
+            programs.wait_ready(name)
+        env = environment(NPU_AUTOLOAD="0")
+        _, target = stack.enter_context(serving(env))
+        pid = programs.running["notebook"].pid
+        second, other = stack.enter_context(serving(env, f"--pid={pid}"))
+        prometheus = Prometheus(
+            folder, [target, other], exported("alerts"), quick=False
+        )
+        stack.enter_context(prometheus)
+        yield Watch(prometheus, programs), programs, second
+
+
+def watch_the_well(watch: Watch, minutes: float) -> dict[str, Any]:
+    end = time.monotonic() + minutes * 60
+    while time.monotonic() < end:
+        time.sleep(_STEP_S)  # Prometheus tells nobody when it has evaluated
+        watch.look()
+    return {"minutes": minutes, "fired": sorted(watch.fired)}
+
+
+def plant(
+    faults: dict[str, Fault],
+    watch: Watch,
+    programs: Programs,
+    exporter: subprocess.Popen[str],
+) -> dict[str, Any]:
+    """Let programs fall ill, and return after how many seconds each alert came."""
+    started = {
+        f"{fault} {i}": program
+        for fault, planted in faults.items()
+        for i, program in enumerate(planted.programs)
+    }
+    for name, program in started.items():
+        programs.start(name, program)
+    for name in started:
+        programs.wait_ready(name)
+    while not all(watch.seen(programs.running[name].pid) for name in started):
+        time.sleep(_STEP_S)
+        watch.look()
+    watch.fired.clear()
+    begin = time.monotonic()
+    for fault, planted in faults.items():
+        say(planted=fault)
+        if planted.killed and not planted.programs:
+            exporter.kill()
+        for i in range(len(planted.programs)):
+            programs.strike(f"{fault} {i}", planted.killed)
+    rules = rules_by_name()
+    limits = {
+        alert: patience(alert, rules) for f in faults.values() for alert in f.alerts
+    }
+    came: dict[str, Any] = {}
+    while time.monotonic() < begin + max(limits.values()):
+        time.sleep(_STEP_S)
+        watch.look()
+        fired = {
+            (alert, by.rpartition(" ")[0]): at
+            for (alert, by), at in watch.fired.items()
+        }
+        for fault, planted in faults.items():
+            for alert in planted.alerts:
+                at = fired.get((alert, fault), fired.get((alert, "")))
+                after = None if at is None else round(at - begin, 1)
+                came[f"{fault}: {alert}"] = {
+                    "after_s": after,
+                    "within_s": limits[alert],
+                    "ok": after is not None and after <= limits[alert],
+                }
+        if all(found["after_s"] is not None for found in came.values()):
+            break
+    return came
+
+
+def run(minutes: float, faults: dict[str, Fault]) -> bool:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        watching(Path(folder)) as (watch, programs, exporter),
+    ):
+        say(watching={n: p.pid for n, p in programs.running.items()})
+        summary: dict[str, Any] = {}
+        with contextlib.suppress(KeyboardInterrupt):
+            summary["well"] = watch_the_well(watch, minutes)
+            if faults:
+                summary["faults"] = plant(faults, watch, programs, exporter)
+        summary["pending"] = sorted(watch.pending)
+        summary["ended"] = programs.ended(list(WELL))
+    ok = (
+        "well" in summary
+        and not summary["well"]["fired"]
+        and not summary["ended"]
+        and all(found["ok"] for found in summary.get("faults", {}).values())
+    )
+    say(summary=summary, ok=ok)
+    return ok
+
+
+def in_private_memory() -> None:
+    """Go on in a mount namespace whose /dev/shm is nobody else's."""
+    if os.environ.get("WATCH_ALERTS_PRIVATE"):
+        return
+    os.environ["WATCH_ALERTS_PRIVATE"] = "1"
+    user = [] if os.getuid() == 0 else ["--map-root-user"]
+    command = ["unshare", "--mount", *user, "sh", "-c", _PRIVATE, "sh", sys.executable]
+    os.execvp(command[0], [*command, *sys.argv])
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--minutes", type=float, default=60.0)
+    parser.add_argument("--faults", default="", help=f"names, or all: {', '.join(ILL)}")
+    asked = parser.parse_args()
+    names = list(ILL) if asked.faults == "all" else asked.faults.split(",")
+    if unknown := [name for name in names if name and name not in ILL]:
+        parser.error(f"unknown faults {unknown}; there are {', '.join(ILL)}")
+    in_private_memory()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    return not run(asked.minutes, {n: ILL[n] for n in names if n})
+
+
+if __name__ == "__main__":
+    sys.exit(main())

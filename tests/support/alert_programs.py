@@ -1,0 +1,275 @@
+"""Programs that are well, and programs that fall ill at a word, for alert rules.
+
+Each program prints "ready" when it works. One of ILL is well until it reads a line:
+a rise of a counter is seen only where there was a smaller value before it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+_HEAD = """
+import os, sys, threading, time
+import torch
+npu = torch.npu
+torch.set_num_threads(1)
+
+def work(seconds, *tensors):
+    # Keep the current stream busy, and no core.
+    npu.current_stream().submit(lambda *_: time.sleep(seconds), *tensors, name="work")
+
+def ready():
+    print("ready", flush=True)
+
+def told():
+    ready()
+    sys.stdin.readline()
+"""
+
+# A step is 50 ms of the device, launched ahead of it; gradients are averaged.
+_RANK = """
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+npu.set_device(0)
+dist.init_process_group("hccl", init_method="file://" + sys.argv[1],
+                        rank=int(os.environ["RANK"]),
+                        world_size=int(os.environ["WORLD_SIZE"]))
+model = DistributedDataParallel(torch.nn.Sequential(
+    torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 8)).npu())
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+batch = torch.randn(32, 64)
+for step in range(10**9):
+    optimizer.zero_grad()
+    loss = model(batch.npu()).square().mean()
+    loss.backward()
+    work(0.05, loss)
+    optimizer.step()
+    if step % 10 == 9:
+        loss.item()
+    if step == 20:
+        ready()
+"""
+
+# The queue is full all the time, as the device is the limit.
+_DEVICE_BOUND = """
+x = torch.ones(64, device="npu")
+ready()
+while True:
+    work(0.002, x)
+    x.mul_(0.5)
+"""
+
+# A cell now and then, and nothing in between; its tensors stay.
+_NOTEBOOK = """
+kept = torch.randn(256, 256).npu()
+for cell in range(10**9):
+    for _ in range(20):
+        kept = (kept @ kept).tanh()
+    kept.sum().item()
+    if cell == 0:
+        ready()
+    time.sleep(40)
+"""
+
+# A result a second, as a monitoring script does.
+_SLOW_SCRIPT = """
+x = torch.ones(1000, device="npu")
+ready()
+while True:
+    x.sum().item()
+    time.sleep(1)
+"""
+
+# Works in bursts, between which it reads its next file.
+_FAST_SCRIPT = """
+x = torch.ones(1000, device="npu")
+ready()
+while True:
+    for _ in range(200):
+        x.add_(1)
+    npu.synchronize()
+    time.sleep(0.5)
+"""
+
+
+class Program(NamedTuple):
+    code: str
+    env: dict[str, str]
+
+
+def _rank(rank: int, ranks: int, job: str) -> dict[str, str]:
+    return {
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
+        "WORLD_SIZE": str(ranks),
+        "TORCHELASTIC_RUN_ID": job,
+    }
+
+
+WELL = {
+    "rank 0": Program(_HEAD + _RANK, _rank(0, 2, "training")),
+    "rank 1": Program(_HEAD + _RANK, _rank(1, 2, "training")),
+    "device-bound": Program(_HEAD + _DEVICE_BOUND, {}),
+    "notebook": Program(_HEAD + _NOTEBOOK, {}),
+    "slow script": Program(_HEAD + _SLOW_SCRIPT, {}),
+    "fast script": Program(_HEAD + _FAST_SCRIPT, {}),
+}
+
+
+class Fault(NamedTuple):
+    """Programs, and the alerts that are to fire when they are told a word.
+
+    Those that are `killed` are sent SIGKILL instead; where there is no program, an
+    exporter is.
+    """
+
+    alerts: tuple[str, ...]
+    programs: tuple[Program, ...]
+    killed: bool
+
+
+def _ill(
+    alerts: str, *codes: str, killed: bool = False, job: str = "", **env: str
+) -> Fault:
+    programs = tuple(
+        Program(_HEAD + code, env | (_rank(rank, len(codes), job) if job else {}))
+        for rank, code in enumerate(codes)
+    )
+    return Fault(tuple(alerts.split()), programs, killed)
+
+
+# A stream that waits for what never comes, behind which tasks are queued.
+_HUNG = """
+from npu_dispatch import _C
+held, by = npu.Stream(), npu.Stream()
+x = torch.ones(8, device="npu")
+npu.synchronize()
+told()
+_C.stream_wait(held.device_index, held.stream_id, by.device_index, by.stream_id,
+               _C.stream_tail(by.device_index, by.stream_id) + 1)
+with npu.stream(held):
+    x.add_(1)
+held.synchronize()
+"""
+
+_POISONED = """
+weight, index = torch.ones(4, 2).npu(), torch.tensor([9]).npu()
+torch.nn.functional.embedding(index * 0, weight)
+npu.synchronize()
+told()
+torch.nn.functional.embedding(index, weight)
+try:
+    npu.synchronize()
+except IndexError:
+    pass
+time.sleep(10**6)
+"""
+
+# Two streams write one tensor and nothing orders them, every other second.
+_RACING = """
+s = npu.Stream()
+def race(turn):
+    # Each race has lines of its own: one that was reported is not reported again.
+    exec(compile("x = torch.ones(8, device='npu')\\n"
+                 "with npu.stream(s): x.add_(1)", f"turn {turn}", "exec"))
+    npu.synchronize()
+x = torch.ones(8, device="npu")
+npu.synchronize()
+told()
+for turn in range(10**9):
+    race(turn)
+    time.sleep(2)
+"""
+
+_NEAR_OOM = """
+x = torch.ones(8, device="npu")
+told()
+kept = torch.empty(124 << 20, dtype=torch.uint8, device="npu")
+while True:
+    x.add_(1)
+    npu.synchronize()
+    time.sleep(1)
+"""
+
+# Each result is read at once, so host and device take turns.
+_BLOCKED = """
+x = torch.ones(8, device="npu")
+work(0.001, x)
+x.sum().item()
+told()
+while True:
+    work(0.01, x)
+    x.sum().item()
+    time.sleep(0.012)
+"""
+
+# The device has its task done before the next one comes.
+_LAUNCH_BOUND = """
+x = torch.ones(8, device="npu")
+told()
+while True:
+    x.add_(1)
+    end = time.monotonic() + 0.0007
+    while time.monotonic() < end:
+        time.sleep(0.0002)
+"""
+
+# Ranks of one job that each do their part of the work, one of them ten times later.
+_UNEVEN = """
+x = torch.ones(8, device="npu")
+told()
+while True:
+    work(0.005 if os.environ["RANK"] != "1" else 0.06, x)
+    x.add_(1)
+    npu.synchronize()
+"""
+
+_GUARDED = """
+x = torch.ones(8, device="npu")
+x.sum().item()
+told()
+npu.set_sync_debug_mode("error")
+while True:
+    try:
+        x.sum().item()
+    except RuntimeError:
+        time.sleep(2)
+"""
+
+# A freed tensor which a stream that stands still may read.
+_DEFERRED = """
+x = torch.ones(8, device="npu")
+s = npu.Stream()
+told()
+x.sum().item()
+while True:
+    big = torch.empty(40 << 20, dtype=torch.uint8, device="npu")
+    with npu.stream(s):
+        work(4.0, big)
+    big.record_stream(s)
+    del big
+    s.synchronize()
+"""
+
+_WORKING = """
+x = torch.ones(8, device="npu")
+ready()
+while True:
+    work(0.01, x)
+    x.add_(1)
+    time.sleep(0.011)
+"""
+
+ILL = {
+    "killed": _ill("ProcessKilled", _WORKING, killed=True),
+    "hung": _ill("ProcessHung", _HUNG),
+    "poisoned": _ill("StreamPoisoned AsyncError", _POISONED),
+    "straggler": _ill("RankStraggler", _UNEVEN, _UNEVEN, _UNEVEN, job="uneven"),
+    "dead exporter": _ill("TargetDown", killed=True),
+    "racing": _ill("DataRace", _RACING, TORCH_NPU_SANITIZER="report"),
+    "near OOM": _ill("NearOOM", _NEAR_OOM, NPU_DISPATCH_MEMORY="128M"),
+    "blocked": _ill("HostBlocked", _BLOCKED),
+    "launch-bound": _ill("LaunchBound", _LAUNCH_BOUND),
+    "guarded": _ill("SyncInGuardedRegion", _GUARDED),
+    "deferred": _ill("DeferredFree", _DEFERRED, NPU_DISPATCH_MEMORY="128M"),
+}
