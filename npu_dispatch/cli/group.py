@@ -30,7 +30,7 @@ COMMANDS = {
     ),
     "export": (
         "npu_dispatch.service.command",
-        "Print the Grafana dashboard, the alert rules or a scrape configuration.",
+        "Print a file for who deploys: rules, dashboard, service unit, Kubernetes.",
     ),
     "ops": (
         "npu_dispatch.cli.facts",

@@ -7,15 +7,9 @@ from pathlib import Path
 import click
 
 from npu_dispatch.prometheus.exporter import SHORTEST_TOKEN
+from npu_dispatch.service.deployment import FILES, text_of
 
 __all__ = ["export", "serve"]
-
-_DEPLOY = Path(__file__).parent / "deploy"
-_FILES = {
-    "dashboards": "dashboard.json",
-    "alerts": "alerts.yml",
-    "scrape-config": "scrape-config.yml",
-}
 
 
 def _read_file(context: click.Context, _: click.Parameter, path: Path | None) -> None:
@@ -202,7 +196,11 @@ def _token(given: str | None) -> str:
 
 
 @click.command()
-@click.argument("what", type=click.Choice(sorted(_FILES)))
+@click.argument("what", type=click.Choice(sorted(FILES)))
 def export(what: str) -> None:
-    """Print the Grafana dashboard, the alert rules or a scrape configuration."""
-    click.echo((_DEPLOY / _FILES[what]).read_text(), nl=False)
+    """Print a file for who deploys: rules, dashboard, service unit, Kubernetes.
+
+    alerts and scrape-config are for Prometheus, dashboards for Grafana. systemd,
+    container and kubernetes run `npu-dispatch serve --all-users`, one per machine.
+    """
+    click.echo(text_of(what), nl=False)

@@ -1,27 +1,13 @@
-"""The dashboard, the alert rules and the scrape configuration, in Prometheus."""
+"""The alert rules, in Prometheus."""
 
 from __future__ import annotations
 
-import json
-import re
 import subprocess
-import time
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
-from prometheus_server import (
-    Prometheus,
-    alert_names,
-    exported,
-    prometheus_tool,
-    serving,
-)
-
-from npu_dispatch.processes import Processes
-from npu_dispatch.prometheus.scrapes import Scrapes
-from npu_dispatch.service.telemetry import Telemetry
+from prometheus_server import alert_names, exported, prometheus_tool
 
 N = "npu_dispatch_"
 S = 'job="npu_dispatch",instance="a",device="0",stream="0"'
@@ -95,11 +81,6 @@ QUIET = {
 }
 
 
-def queries() -> list[str]:
-    board = json.loads(exported("dashboards"))
-    return [t["expr"] for p in board["panels"] for t in p.get("targets", ())]
-
-
 def test_every_alert_has_a_cause_here():
     assert alert_names() == set(CAUSES)
 
@@ -141,123 +122,3 @@ def test_each_alert_fires_for_its_cause_and_nothing_else_does(tmp_path: Path):
     )
 
     assert done.returncode == 0, done.stdout + done.stderr
-
-
-# What the first panel says of a process, by what goes on in it.
-ALIVE_NOW = {f'{N}snapshot_timestamp_seconds{{{S},local_rank="0"}}': "0+15x240"}
-RANK = f'{S},local_rank="0"'
-VERDICTS: list[tuple[int, str, dict[str, str]]] = [
-    (0, "idle", {}),
-    (1, "launch-bound", {f"{N}tasks_enqueued_total{{{RANK}}}": "0+90x240"}),
-    (
-        2,
-        "blocked on host waits",
-        {f'{N}host_sync_seconds_total{{{RANK},reason="item"}}': "0+5x240"}
-        | {f"{N}enqueue_blocked_seconds_total{{{RANK}}}": "0x240"},
-    ),
-    (
-        2,
-        "blocked on host waits",
-        {f'{N}host_sync_seconds_total{{{RANK},reason="item"}}': "0x240"}
-        | {f"{N}enqueue_blocked_seconds_total{{{RANK}}}": "0+5x240"},
-    ),
-    (3, "device-bound", {f"{N}stream_busy_seconds_total{{{RANK}}}": "0+13x240"}),
-    (4, "failed", {f"{N}stream_error_state{{{RANK}}}": "1x240"}),
-    (5, "hung", {f"{N}oldest_task_enqueued_timestamp_seconds{{{RANK}}}": "0x240"}),
-]
-
-
-def test_the_verdict_on_the_dashboard_is_the_pages(tmp_path: Path):
-    board = json.loads(exported("dashboards"))
-    [panel] = [p for p in board["panels"] if p["title"] == "Verdict"]
-    [query] = [target["expr"] for target in panel["targets"]]
-    for name in ("job", "instance", "device", "stream"):
-        query = query.replace(f"${name}", ".*")
-    [mapping] = panel["fieldConfig"]["defaults"]["mappings"]
-    said = {int(code): shown["text"] for code, shown in mapping["options"].items()}
-    everything: dict[str, str] = {}
-    cases = []
-    for code, _, series in VERDICTS:
-        everything |= series  # what is worse hides what is not so bad
-        values = ALIVE_NOW | series
-        sample = {"labels": '{instance="a",local_rank="0"}', "value": code}
-        cases += [
-            {
-                "interval": "15s",
-                "name": said[code],
-                "input_series": [{"series": s, "values": v} for s, v in found.items()],
-                "promql_expr_test": [
-                    {
-                        "expr": query.replace("$__rate_interval", "1m"),
-                        "eval_time": "30m",
-                        "exp_samples": [sample],
-                    }
-                ],
-            }
-            for found in (values, ALIVE_NOW | everything)
-        ]
-    file = tmp_path / "tests.yml"
-    file.write_text(yaml.safe_dump({"tests": cases}))
-
-    done = subprocess.run(
-        [prometheus_tool("promtool"), "test", "rules", str(file)],
-        capture_output=True,
-        text=True,
-    )
-
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert said == {code: text for code, text, _ in VERDICTS}
-
-
-def test_rules_and_panels_name_only_metrics_that_exist(write_segment, ghost):
-    fields = {("StreamBlock.tail", 0): 9, ("DeviceBlock.memory_total", 0): 1}
-    scrapes = Scrapes(Processes(directory=write_segment(ghost, fields)), ranked=True)
-    telemetry = Telemetry()
-    telemetry.note("/metrics", "GET", 200, 1)
-    body = scrapes.answer("", telemetry.families)[0].decode()
-    # Of a living launcher, or of one that has run a task.
-    exist = set(re.findall(rf"^({N}\w+)", body, re.M)) | {
-        f"{N}consumer_heartbeat_timestamp_seconds",
-        f"{N}consumer_cpu_seconds_total",
-    }
-    text = " ".join(queries()) + exported("alerts") + exported("dashboards")
-
-    named = set(re.findall(rf"\b{N}(?!recording)\w+", text))
-
-    assert named - exist == set()
-
-
-@pytest.mark.nightly
-def test_every_panel_shows_something_for_a_live_process(
-    trainer, child_environment, tmp_path
-):
-    program = trainer(
-        "import sys, torch\n"
-        "a = torch.ones(64, device='npu')\n"
-        "print('ready', flush=True)\n"
-        "while True:\n"
-        "    for _ in range(1000): a.add_(1)\n"
-        "    a.sum().item()\n"
-    )
-    assert program.line() == "ready"
-    variables = {"$job": ".*", "$instance": ".*", "$device": ".*", "$stream": ".*"}
-    deadline = time.monotonic() + 100
-    empty = queries()
-    with (
-        serving(child_environment(NPU_AUTOLOAD="0")) as (_, target),
-        Prometheus(tmp_path, [target], exported("alerts")) as prometheus,
-    ):
-        while empty and time.monotonic() < deadline:
-            time.sleep(1)  # Prometheus tells nobody when it has scraped
-            left = []
-            for query in empty:
-                asked = query.replace("$__rate_interval", "30s")
-                for name, value in variables.items():
-                    asked = asked.replace(name, value)
-                if not prometheus.ask(asked):
-                    left.append(query)
-            empty = left
-        firing = prometheus.firing(',severity="critical"')
-
-    assert empty == []
-    assert firing == set()

@@ -1,0 +1,44 @@
+"""Files for those who deploy the service; `npu-dispatch export` prints them."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+
+from npu_dispatch.service.dashboard import dashboard
+
+__all__ = ["FILES", "text_of"]
+
+# What there is, and the file that it is in.
+FILES = {
+    "alerts": "alerts.yml",
+    "container": "Containerfile",
+    "dashboards": "",
+    "kubernetes": "kubernetes.yml",
+    "scrape-config": "scrape-config.yml",
+    "systemd": "npu-dispatch.service",
+}
+_RULE = """\
+---
+# The rules of `npu-dispatch export alerts`.
+apiVersion: monitoring.coreos.com/v1
+kind: PrometheusRule
+metadata:
+  name: npu-dispatch
+  labels: {app.kubernetes.io/name: npu-dispatch}
+spec:
+"""
+
+
+def text_of(what: str) -> str:
+    """Return one of FILES."""
+    if what == "dashboards":
+        return dashboard()
+    text = _read(what)
+    if what == "kubernetes":
+        return text + _RULE + textwrap.indent(_read("alerts"), "  ")
+    return text
+
+
+def _read(what: str) -> str:
+    return (Path(__file__).parent / "deploy" / FILES[what]).read_text()

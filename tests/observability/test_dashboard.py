@@ -1,0 +1,278 @@
+"""The dashboard, in Grafana's own types and in Prometheus."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import time
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+import yaml
+from grafana_foundation_sdk.cog.encoder import JSONEncoder
+from grafana_foundation_sdk.cog.plugins import register_default_plugins
+from grafana_foundation_sdk.models import units
+from grafana_foundation_sdk.models.dashboard import Dashboard
+from prometheus_server import Prometheus, exported, prometheus_tool, serving
+from schemas import lost
+
+from npu_dispatch.processes import Processes
+from npu_dispatch.prometheus.scrapes import Scrapes
+from npu_dispatch.service.panels import VERDICTS
+from npu_dispatch.service.telemetry import Telemetry
+
+N = "npu_dispatch_"
+BOARD = json.loads(exported("dashboards"))
+PANELS = {p["title"]: p for p in BOARD["panels"] if p["type"] != "row"}
+VARIABLES = [v for v in BOARD["templating"]["list"] if v["type"] == "query"]
+WHO = {"instance", "process", "rank"}
+
+
+def queries(panel: dict[str, Any]) -> list[str]:
+    return [target["expr"] for target in panel["targets"]]
+
+
+def asked(query: str, over: str = "1m", **chosen: str) -> str:
+    """Return the query as Grafana sends it; what is not chosen is All."""
+    query = query.replace("$__rate_interval", over).replace("$__range", over)
+    for variable in VARIABLES:
+        name = variable["name"]
+        query = query.replace(f"${name}", chosen.get(name, variable["allValue"]))
+    return query
+
+
+def evaluate(folder: Path, cases: list[dict[str, Any]]) -> None:
+    """Let promtool compare what queries give with what they are to give."""
+    file = folder / "tests.yml"
+    file.write_text(yaml.safe_dump({"tests": cases}))
+    done = subprocess.run(
+        [prometheus_tool("promtool"), "test", "rules", str(file)],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def case(query: str, series: dict[str, str], expected: dict[str, float]) -> Any:
+    return {
+        "interval": "15s",
+        "input_series": [{"series": s, "values": v} for s, v in series.items()],
+        "promql_expr_test": [
+            {
+                "expr": query,
+                "eval_time": "10m",
+                "exp_samples": [
+                    {"labels": labels, "value": value}
+                    for labels, value in expected.items()
+                ],
+            }
+        ],
+    }
+
+
+def test_grafanas_types_know_every_field_of_it():
+    register_default_plugins()
+
+    board = json.loads(JSONEncoder().encode(Dashboard.from_json(BOARD)))
+
+    assert lost(BOARD, board) == []
+
+
+def test_grafana_knows_every_unit():
+    hints = units.__annotations__.values()
+    known = {value for hint in hints for value in get_args(hint)}
+
+    assert {p["fieldConfig"]["defaults"]["unit"] for p in PANELS.values()} <= known
+
+
+def test_panels_have_a_description_and_a_place_of_their_own():
+    taken: set[tuple[int, int]] = set()
+    for panel in BOARD["panels"]:
+        place = panel["gridPos"]
+        cells = {
+            (x, y)
+            for x in range(place["x"], place["x"] + place["w"])
+            for y in range(place["y"], place["y"] + place["h"])
+        }
+        assert not cells & taken
+        assert place["x"] + place["w"] <= 24
+        taken |= cells
+    assert all(p["description"] for p in PANELS.values())
+    assert len(PANELS) + len([p for p in BOARD["panels"] if p["type"] == "row"]) == len(
+        {p["id"] for p in BOARD["panels"]}
+    )
+
+
+def test_prometheus_understands_every_query(tmp_path: Path):
+    expressions = [asked(q) for panel in PANELS.values() for q in queries(panel)]
+    expressions += [asked(BOARD["annotations"]["list"][0]["expr"])]
+    rules = [{"record": "r:r", "expr": expression} for expression in expressions]
+    file = tmp_path / "rules.yml"
+    file.write_text(yaml.safe_dump({"groups": [{"name": "all", "rules": rules}]}))
+
+    done = subprocess.run(
+        [prometheus_tool("promtool"), "check", "rules", "--lint=none", str(file)],
+        capture_output=True,
+        text=True,
+    )
+
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_each_variable_offers_what_those_before_it_leave():
+    names = [variable["name"] for variable in VARIABLES]
+
+    used = [re.findall(r"\$(\w+)", v["query"]["query"]) for v in VARIABLES]
+
+    assert names == ["cluster", "job", "host", "rank", "device", "stream"]
+    assert used == [names[:i] for i in range(len(names))]
+
+
+def test_a_line_of_a_process_is_of_one_process():
+    for title, panel in PANELS.items():
+        for target in panel["targets"]:
+            if "{{process}}" not in target["legendFormat"]:
+                continue
+            legend = set(re.findall(r"{{(\w+)}}", target["legendFormat"]))
+            sums = re.findall(r"\b(?:sum|max|min|avg|count)\b(?: by \(([^)]*)\))?",
+                              target["expr"])  # fmt: skip
+            for labels in sums:
+                assert set(labels.split(", ")) >= WHO, title
+                assert labels, title
+            assert legend >= WHO, title
+
+
+def test_two_hosts_with_two_ranks_are_four_lines_and_a_choice_leaves_fewer(
+    tmp_path: Path,
+):
+    [query] = queries(PANELS["Launches"])
+    series, rates = {}, {}
+    for host in ("a", "b"):
+        for rank in (0, 1):
+            who = f'instance="{host}",process="{rank}",rank="{rank}"'
+            step = 15 * (1 + 2 * (host == "b") + rank)
+            for stream in (0, 1):
+                labels = f'{who},job_id="j",device="0",stream="{stream}"'
+                series[f"{N}tasks_enqueued_total{{{labels}}}"] = f"0+{step}x60"
+            rates[f"{{{who}}}"] = 2 * step / 15
+    of_b = {labels: rate for labels, rate in rates.items() if '"b"' in labels}
+    half = {labels: rate / 2 for labels, rate in rates.items()}
+
+    evaluate(
+        tmp_path,
+        [
+            case(asked(query), series, rates),
+            case(asked(query, host="b"), series, of_b),
+            case(asked(query, stream="1"), series, half),
+            case(asked(query, job="k"), series, {}),
+        ],
+    )
+
+
+def test_the_chart_of_verdicts_says_each_processs_verdict(tmp_path: Path):
+    panel = PANELS["Verdict of each process"]
+    [query] = queries(panel)
+    [mapping] = panel["fieldConfig"]["defaults"]["mappings"]
+    said = {shown["text"]: int(code) for code, shown in mapping["options"].items()}
+    cases = []
+    for kind in VERDICTS:
+        series, expected = {}, {}
+        for host, present in (("a", kind), ("b", "device-bound")):
+            who = f'instance="{host}",process="0"'
+            for other in VERDICTS:
+                name = f'{N}process_verdict{{{who},kind="{other}"}}'
+                series[name] = f"{int(other == present)}x60"
+            expected[f"{{{who}}}"] = said[present]
+        cases.append(case(asked(query), series, expected))
+
+    evaluate(tmp_path, cases)
+    assert said.keys() == VERDICTS.keys()
+
+
+def test_queries_name_only_metrics_that_exist(write_segment, ghost):
+    fields = {("StreamBlock.tail", 0): 9, ("DeviceBlock.memory_total", 0): 1}
+    scrapes = Scrapes(Processes(directory=write_segment(ghost, fields)), ranked=True)
+    telemetry = Telemetry()
+    telemetry.note("/metrics", "GET", 200, 1)
+    body = scrapes.answer("", telemetry.families)[0].decode()
+    exist = set(re.findall(rf"^({N}\w+)", body, re.M)) | NOT_HERE
+    text = exported("alerts") + json.dumps(BOARD)
+
+    named = set(re.findall(rf"\b{N}(?!recording)\w+", text))
+
+    assert named - exist == set()
+
+
+# Of a living launcher, or of one that has run a task; of what did happen.
+NOT_HERE = {
+    f"{N}{name}"
+    for name in (
+        *("consumer_heartbeat_timestamp_seconds", "consumer_cpu_seconds_total"),
+        *("collectives_total", "collective_bytes_total", "collective_seconds_total"),
+        *("op_sampled_tasks_total", "op_sampled_seconds_total"),
+        *("optimizer_steps_total", "process_verdict", "memory_allocated_peak_bytes"),
+        "exporter_processes_killed_total",
+        "exporter_process_cpu_seconds_total",
+        "exporter_process_resident_memory_bytes",
+    )
+}
+TRAINING = """
+import os, sys, torch
+import torch.distributed as dist
+npu = torch.npu
+dist.init_process_group("hccl", init_method=f"file://{os.getcwd()}/store{os.getpid()}",
+                        rank=0, world_size=1)
+model = torch.nn.Linear(8, 8).npu()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+x = torch.ones(64, 8, device="npu")
+other = npu.Stream()
+graph = npu.NPUGraph()
+with npu.graph(graph):
+    y = x + 1
+print("ready", flush=True)
+while True:
+    model(x).sum().backward()
+    dist.all_reduce(model.weight.grad)
+    optimizer.step()
+    optimizer.zero_grad()
+    graph.replay()
+    other.wait_stream(npu.current_stream())
+    with npu.stream(other):
+        y.add_(1)
+    npu.current_stream().wait_stream(other)
+    y.sum().item()
+"""
+
+
+@pytest.mark.nightly
+def test_every_panel_shows_something_for_a_live_process(
+    trainer, child_environment, tmp_path
+):
+    program = trainer(TRAINING, RANK="0", WORLD_SIZE="1")
+    assert program.line() == "ready"
+    deadline = time.monotonic() + 100
+    empty = {q: title for title, panel in PANELS.items() for q in queries(panel)}
+    # It does nothing wrong.
+    for title in ("Waits where a guard forbids them", "Races"):
+        empty = {q: t for q, t in empty.items() if t != title}
+    with (
+        serving(child_environment(NPU_AUTOLOAD="0"), "--ops=10") as (_, target),
+        Prometheus(tmp_path, [target], exported("alerts")) as prometheus,
+    ):
+        while empty and time.monotonic() < deadline:
+            time.sleep(1)  # Prometheus tells nobody when it has scraped
+            empty = {q: t for q, t in empty.items() if not prometheus.ask(asked(q))}
+        offered = {
+            v["name"]: prometheus.ask(asked(_series_of(v))) for v in VARIABLES[1:]
+        }
+
+    assert set(empty.values()) == set()
+    assert all(offered.values()), offered
+
+
+def _series_of(variable: dict[str, Any]) -> str:
+    found = re.fullmatch(r"label_values\((.*), (\w+)\)", variable["query"]["query"])
+    assert found
+    return f"count by ({found[2]}) ({found[1]})"
