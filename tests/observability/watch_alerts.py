@@ -48,8 +48,8 @@ def say(**what: Any) -> None:
     print(json.dumps({"time": now, **what}), flush=True)
 
 
-def rules_by_name() -> dict[str, dict[str, Any]]:
-    groups = yaml.safe_load(exported("alerts"))["groups"]
+def rules_by_name(text: str) -> dict[str, dict[str, Any]]:
+    groups = yaml.safe_load(text)["groups"]
     return {r.get("alert") or r["record"]: r for g in groups for r in g["rules"]}
 
 
@@ -167,7 +167,9 @@ class Watch:
 
 
 @contextlib.contextmanager
-def watching(folder: Path) -> Iterator[tuple[Watch, Programs, subprocess.Popen[str]]]:
+def watching(
+    folder: Path, rules: str
+) -> Iterator[tuple[Watch, Programs, subprocess.Popen[str]]]:
     """Give the watch, its programs, and the second exporter, which may be killed."""
     programs = Programs(folder)
     with contextlib.ExitStack() as stack:
@@ -180,9 +182,7 @@ def watching(folder: Path) -> Iterator[tuple[Watch, Programs, subprocess.Popen[s
         _, target = stack.enter_context(serving(env))
         pid = programs.running["notebook"].pid
         second, other = stack.enter_context(serving(env, f"--pid={pid}"))
-        prometheus = Prometheus(
-            folder, [target, other], exported("alerts"), quick=False
-        )
+        prometheus = Prometheus(folder, [target, other], rules, quick=False)
         stack.enter_context(prometheus)
         yield Watch(prometheus, programs), programs, second
 
@@ -197,6 +197,7 @@ def watch_the_well(watch: Watch, minutes: float) -> dict[str, Any]:
 
 def plant(
     faults: dict[str, Fault],
+    limits: dict[str, float],
     watch: Watch,
     programs: Programs,
     exporter: subprocess.Popen[str],
@@ -222,10 +223,6 @@ def plant(
             exporter.kill()
         for i in range(len(planted.programs)):
             programs.strike(f"{fault} {i}", planted.killed)
-    rules = rules_by_name()
-    limits = {
-        alert: patience(alert, rules) for f in faults.values() for alert in f.alerts
-    }
     came: dict[str, Any] = {}
     while time.monotonic() < begin + max(limits.values()):
         time.sleep(_STEP_S)
@@ -248,17 +245,22 @@ def plant(
     return came
 
 
-def run(minutes: float, faults: dict[str, Fault]) -> bool:
+def run(minutes: float, faults: dict[str, Fault], text: str) -> bool:
+    rules = rules_by_name(text)
+    wanted = {alert for fault in faults.values() for alert in fault.alerts}
+    if unknown := sorted(wanted - rules.keys()):
+        raise SystemExit(f"no rule is called {', '.join(unknown)}")
+    limits = {alert: patience(alert, rules) for alert in wanted}
     with (
         tempfile.TemporaryDirectory() as folder,
-        watching(Path(folder)) as (watch, programs, exporter),
+        watching(Path(folder), text) as (watch, programs, exporter),
     ):
         say(watching={n: p.pid for n, p in programs.running.items()})
         summary: dict[str, Any] = {}
         with contextlib.suppress(KeyboardInterrupt):
             summary["well"] = watch_the_well(watch, minutes)
             if faults:
-                summary["faults"] = plant(faults, watch, programs, exporter)
+                summary["faults"] = plant(faults, limits, watch, programs, exporter)
         summary["pending"] = sorted(watch.pending)
         summary["ended"] = programs.ended(list(WELL))
     ok = (
@@ -285,13 +287,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=60.0)
     parser.add_argument("--faults", default="", help=f"names, or all: {', '.join(ILL)}")
+    parser.add_argument("--rules", type=Path, help="instead of those that ship")
     asked = parser.parse_args()
     names = list(ILL) if asked.faults == "all" else asked.faults.split(",")
     if unknown := [name for name in names if name and name not in ILL]:
         parser.error(f"unknown faults {unknown}; there are {', '.join(ILL)}")
     in_private_memory()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    return not run(asked.minutes, {n: ILL[n] for n in names if n})
+    text = asked.rules.read_text() if asked.rules else exported("alerts")
+    return not run(asked.minutes, {n: ILL[n] for n in names if n}, text)
 
 
 if __name__ == "__main__":
