@@ -16,7 +16,7 @@ _SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 _VARIABLES = {
     "cluster": ("cluster", "process_info"),
     "job": ("job_id", "process_info"),
-    "host": ("instance", "process_info"),
+    "host": ("host", "process_info"),
     "rank": ("rank", "process_info"),
     "device": ("device", "queue_capacity"),
     "stream": ("stream", "queue_capacity"),
@@ -25,9 +25,9 @@ _SELECTED = {
     "P": ("cluster", "job", "host", "rank"),
     "D": ("cluster", "job", "host", "rank", "device"),
     "S": ("cluster", "job", "host", "rank", "device", "stream"),
-    "E": ("cluster", "host"),
+    "E": ("cluster",),
 }
-_WHO = "instance, process, rank"
+_WHO = "host, instance, process, rank"
 _HEIGHTS = {"row": 1, "stat": 5, "table": 5, "state-timeline": 7}
 _BAD = {"mode": "absolute", "steps": [{"color": "green"}, {"color": "red", "value": 1}]}
 
@@ -205,10 +205,12 @@ def dashboard() -> str:
         "editable": True,
         "graphTooltip": 1,
         "links": [
-            _link("Live page", "http://${host}/", "Of the chosen host's exporter."),
+            _link(
+                "Live page", "http://${host}:9401/", "Of the chosen host's exporter."
+            ),
             _link(
                 "Timeline of the last 5 s",
-                "http://${host}/api/v1/trace?seconds=5",
+                "http://${host}:9401/api/v1/trace?seconds=5",
                 "Of the chosen host: a file for ui.perfetto.dev. Needs NPU_TRACE=1.",
             ),
         ],

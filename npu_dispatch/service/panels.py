@@ -1,8 +1,8 @@
 """What the dashboard shows: rows of panels, each with its question and its queries.
 
 In a query NAME{P} stands for the metric npu_dispatch_NAME of the chosen processes, {D}
-and {S} for those of the chosen devices and streams, too, and {E} for the exporters of
-the chosen hosts. WHO are the labels that tell one process from another, [R] is the time
+and {S} for those of the chosen devices and streams, too, and {E} for all exporters of
+the cluster. WHO are the labels that tell one process from another, [R] is the time
 that rates are taken over.
 """
 
@@ -58,7 +58,7 @@ def _exporter(title: str, unit: str, text: str, queries: dict[str, str]) -> Pane
     return Panel(title, "timeseries", 8, unit, text, legends)
 
 
-_WHO = "{{instance}} process {{process}} rank {{rank}}"
+_WHO = "{{host}} process {{process}} rank {{rank}}"
 _DEVICE = "npu:{{device}}"
 _BY_RANK = 'sum by (job_id, WHO) (rate(tasks_completed_total{S, rank!=""}[R]))'
 
@@ -317,7 +317,7 @@ ROWS: dict[str, list[Panel]] = {
         _lines(
             *("Failed tasks", "short"),
             "In all, by what they failed with.",
-            "sum by (WHO, code) (async_errors_total{S})",
+            "sum by (WHO, code) (async_errors_total{D})",
             "{{code}}",
         ),
     ],

@@ -75,8 +75,10 @@ class Programs:
         self.running: dict[str, subprocess.Popen[str]] = {}
 
     def start(self, name: str, program: Program) -> None:
+        script = self._folder / f"{name}.py"
+        script.write_text(program.code)
         self.running[name] = subprocess.Popen(
-            [sys.executable, "-c", program.code, str(self._folder / "store")],
+            [sys.executable, str(script), str(self._folder / "store")],
             env=environment(**program.env),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -192,7 +194,7 @@ def watch_the_well(watch: Watch, minutes: float) -> dict[str, Any]:
     while time.monotonic() < end:
         time.sleep(_STEP_S)  # Prometheus tells nobody when it has evaluated
         watch.look()
-    return {"minutes": minutes, "fired": sorted(watch.fired)}
+    return {"minutes": minutes, "fired": sorted(map(list, watch.fired))}
 
 
 def plant(
@@ -227,10 +229,9 @@ def plant(
     while time.monotonic() < begin + max(limits.values()):
         time.sleep(_STEP_S)
         watch.look()
-        fired = {
-            (alert, by.rpartition(" ")[0]): at
-            for (alert, by), at in watch.fired.items()
-        }
+        fired: dict[tuple[str, str], float] = {}
+        for (alert, by), at in watch.fired.items():
+            fired.setdefault((alert, by.rpartition(" ")[0]), at)
         for fault, planted in faults.items():
             for alert in planted.alerts:
                 at = fired.get((alert, fault), fired.get((alert, "")))
@@ -261,11 +262,16 @@ def run(minutes: float, faults: dict[str, Fault], text: str) -> bool:
             summary["well"] = watch_the_well(watch, minutes)
             if faults:
                 summary["faults"] = plant(faults, limits, watch, programs, exporter)
+        if faults:
+            summary["fired_by_the_well"] = sorted(
+                [alert, by] for alert, by in watch.fired if by in WELL
+            )
         summary["pending"] = sorted(watch.pending)
         summary["ended"] = programs.ended(list(WELL))
     ok = (
         "well" in summary
         and not summary["well"]["fired"]
+        and not summary.get("fired_by_the_well")
         and not summary["ended"]
         and all(found["ok"] for found in summary.get("faults", {}).values())
     )
