@@ -196,11 +196,18 @@ def _token(given: str | None) -> str:
 
 
 @click.command()
+@click.option(
+    "--docs-url",
+    metavar="URL",
+    default="docs",
+    show_default=True,
+    help="Where your operators read this documentation: alerts link to it.",
+)
 @click.argument("what", type=click.Choice(sorted(FILES)))
-def export(what: str) -> None:
+def export(what: str, docs_url: str) -> None:
     """Print a file for who deploys: rules, dashboard, service unit, Kubernetes.
 
     alerts and scrape-config are for Prometheus, dashboards for Grafana. systemd,
     container and kubernetes run `npu-dispatch serve --all-users`, one per machine.
     """
-    click.echo(text_of(what), nl=False)
+    click.echo(text_of(what, docs_url), nl=False)

@@ -30,14 +30,14 @@ spec:
 """
 
 
-def text_of(what: str) -> str:
-    """Return one of FILES."""
+def text_of(what: str, docs_url: str = "docs") -> str:
+    """Return one of FILES; `docs_url` is where its readers find the documentation."""
     if what == "dashboards":
         return dashboard()
     text = _read(what)
     if what == "kubernetes":
-        return text + _RULE + textwrap.indent(_read("alerts"), "  ")
-    return text
+        text += _RULE + textwrap.indent(_read("alerts"), "  ")
+    return text.replace("DOCS/", f"{docs_url.rstrip('/')}/")
 
 
 def _read(what: str) -> str:

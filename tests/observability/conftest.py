@@ -81,6 +81,22 @@ def write_segment(tmp_path: Path) -> Callable[..., Path]:
     return write
 
 
+@pytest.fixture
+def moved_segment(write_segment: Callable[..., Path]) -> Callable[[int], Path]:
+    """moved_segment(pid): each of the segment's words has counted something."""
+    blocks = ("ProcessBlock", "DeviceBlock", "StreamBlock")
+    fields = {
+        (name, 0): 1
+        for name in OFFSETS
+        if name.partition(".")[0] in blocks and not name.endswith(".size")
+    }
+    for name in ("device", "stream_id", "capacity", "thread", "held_by"):
+        del fields[f"StreamBlock.{name}", 0]
+    fields["StreamBlock.state", 0] = 2  # failed
+    fields["StreamBlock.tail", 0] = 2
+    return lambda pid: write_segment(pid, fields)
+
+
 class Trainer:
     """A program that runs until told otherwise; its prints are its events."""
 

@@ -46,7 +46,9 @@ def test_each_call_counts_once_when_it_has_ended():
     totals.update(log(call(2), call(3), call(4, "failed")))
     totals.update(log(call(2), call(3), call(4, "failed")))
 
-    assert totals.rows() == [GroupTotal("default_pg", "01234567", 3, 3 * 4 * 8 * 4, 9 * 10**6)]
+    assert totals.rows() == [
+        GroupTotal("default_pg", "01234567", 3, 3 * 4 * 8 * 4, 9 * 10**6)
+    ]
 
 
 def test_a_group_without_calls_has_a_zero():

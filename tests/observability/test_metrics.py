@@ -117,23 +117,6 @@ def busy_segment(write_segment, pid: int, streams: int = 1, **more):
     return write_segment(pid, fields, streams=streams, **more)
 
 
-def moved_segment(write_segment, pid: int):
-    """Write a segment in which each word has counted something."""
-    blocks = ("ProcessBlock", "DeviceBlock", "StreamBlock")
-    fields = {
-        (name, 0): 1
-        for name in OFFSETS
-        if name.partition(".")[0] in blocks and not name.endswith(".size")
-    }
-    # Its first word has the stream's state and device.
-    for name in ("state", "device", "stream_id", "capacity", "thread", "held_by"):
-        del fields[f"StreamBlock.{name}", 0]
-    at = OFFSETS["StreamBlock.state"]
-    assert at == 0 and OFFSETS["StreamBlock.device"] == 4
-    more = {("StreamBlock.state", 0): 2, ("StreamBlock.tail", 0): 2}
-    return write_segment(pid, fields | more)
-
-
 def collected(folder, **how: bool):
     """Return the metrics, without those that the exporter has about itself."""
     with Processes(directory=folder) as processes:
@@ -155,9 +138,9 @@ def values(text: str) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
 
 @pytest.mark.parametrize("per_stream", [False, True])
 def test_names_kinds_and_labels_are_those_of_the_table(
-    write_segment, ghost, per_stream
+    moved_segment, ghost, per_stream
 ):
-    folder = moved_segment(write_segment, ghost)
+    folder = moved_segment(ghost)
     found = {
         f.name.removeprefix("npu_dispatch_"): (f.kind, set(f.rows[0].labels))
         for f in collected(folder, per_stream=per_stream)
