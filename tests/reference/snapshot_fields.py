@@ -6,10 +6,11 @@ from __future__ import annotations
 # `kind` stand for any one of those.
 FIELDS: dict[str, dict[str, str]] = {
     "": {
-        "slot": "names the process for `?slot=`; a name of its segment's file",
+        "slot": "names the process for `?slot=`: the smallest number that was free",
         "time": "when its counters were read, in seconds since 1970",
+        "tick": "the same moment in seconds of the machine's monotonic clock, for ages",
         "pid": "the process's number",
-        "name": "its script; empty where it runs in another container",
+        "name": "its script",
         "launched": "tasks so far",
         "attention": "whom to look at first: the lowest number",
         "rank": "`RANK`, or empty",
@@ -35,9 +36,11 @@ FIELDS: dict[str, dict[str, str]] = {
         "cycles": "a list of circles of streams that wait for each other",
     },
     "verdict": {
-        "kind": "`launch-bound`, `device-bound`, `blocked`, `hung`, `failed`, `quiet`, "
-        "`idle`",
+        "kind": "`hung`, `failed`, `blocked`, `held`, `device-bound`, `launch-bound`, "
+        "`host-bound`, `quiet`, `idle`",
         "text": "the verdict in a sentence",
+        "at": "the Python line to look at, or empty",
+        "action": "what to do, or empty",
     },
     "launch_us": {
         "p50": "the median",

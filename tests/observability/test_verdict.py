@@ -1,0 +1,204 @@
+"""The verdict: what holds a process up, told from two readings of its counters."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from starlette.testclient import TestClient
+
+from npu_dispatch.diagnosis.top import Sampler
+from npu_dispatch.diagnosis.verdict import KINDS, Verdict, attention, judge
+from npu_dispatch.processes import Processes, ProcessView
+from npu_dispatch.prometheus.scrapes import Scrapes
+from npu_dispatch.service.app import ServiceConfig, create_app
+from npu_dispatch.stats import SiteWaits
+
+SECOND = 10**9
+
+
+@pytest.fixture
+def views(write_segment, ghost):
+    """Two readings of some streams, a second apart, with what changed between."""
+
+    def make(*streams: dict[str, int]) -> tuple[ProcessView, ProcessView]:
+        folder = write_segment(ghost, {}, streams=len(streams))
+        with Processes(directory=folder) as processes:
+            [before] = processes.refresh()
+        later = tuple(
+            stream._replace(stats=stream.stats._replace(alive_ns=SECOND, **changes))
+            for stream, changes in zip(before.streams, streams, strict=True)
+        )
+        return before, before._replace(tick=before.tick + 1, streams=later)
+
+    return make
+
+
+def busy(seconds: float, *, held: float = 0.0, **more: int) -> dict[str, int]:
+    """Return what a stream counts in a second, launches included."""
+    idle = int((1 - seconds - held) * SECOND)
+    counts = {"submitted": 2001, "retired": 2001, "idle_ns": idle, "starved_ns": idle}
+    return counts | {"held_ns": int(held * SECOND)} | more
+
+
+@pytest.mark.parametrize(
+    ("streams", "kind"),
+    [
+        ([busy(0.95)], "device-bound"),
+        # Two streams that take turns, and are never without work.
+        ([busy(0.5, held=0.5), busy(0.5, held=0.5)], "device-bound"),
+        # One waits for copies, which come too late.
+        ([busy(0.3, held=0.7), busy(0.2)], "held"),
+        # One waits for what the other does, and that one for launches.
+        ([busy(0.3), busy(0.1, held=0.9)], "launch-bound"),
+        ([busy(0.3)], "launch-bound"),
+        # Its gaps are long: Python does something else.
+        ([busy(0.1, starved_ns=SECOND // 100)], "host-bound"),
+        # As many launches in long gaps: bursts of them.
+        (
+            [busy(0.1, starved_ns=SECOND // 100, submitted=9001, retired=9001)],
+            "launch-bound",
+        ),
+        ([busy(0.3, full_wait_ns=SECOND // 2)], "blocked"),
+        # A full queue is usual where the device is the limit.
+        ([busy(0.95, full_wait_ns=SECOND // 2)], "device-bound"),
+        ([{}, {}], "idle"),
+    ],
+)
+def test_the_kind_says_what_is_short(views, streams, kind):
+    verdict = judge(*views(*streams))
+
+    assert verdict.kind == kind, verdict
+    assert verdict.text.startswith(f"{kind}: ")
+    assert bool(verdict.action), verdict
+
+
+def test_each_kind_has_a_place_in_the_order():
+    ranks = [attention(kind) for kind in KINDS]
+
+    assert ranks == sorted(ranks)
+    assert ranks[0] < ranks[2] < ranks[4] < ranks[-1]
+
+
+def test_a_blocked_process_names_the_line_that_waited_most_lately(views):
+    before, now = views(busy(0.3, full_wait_ns=SECOND // 2))
+    old = [SiteWaits("/a/old.py:1 in f", "item", 9, 9 * SECOND)]
+    new = [*old, SiteWaits("/a/train.py:7 in step", "operator", 3, SECOND // 2)]
+
+    verdict = judge(before, now, lines_before=old, lines=new)
+
+    assert verdict.at == "/a/train.py:7 in step"
+    assert verdict.text.endswith("; most at train.py:7 in step")
+    assert verdict.action.startswith("at train.py:7 in step, use an operator whose")
+
+
+def test_a_hung_process_names_the_culprit_and_not_its_victim(views):
+    before, now = views({}, {})
+    stuck = {"submitted": 9, "retired": 3}
+    victim, culprit = (
+        stream._replace(
+            oldest_since=now.tick - 60, stats=stream.stats._replace(**stuck, **more)
+        )
+        for stream, more in zip(
+            now.streams,
+            (
+                {"held_by": (0, 1), "held_until": 5, "running_at": "a.py:1 in victim"},
+                {"running": "aten::mm", "running_at": "/b/a.py:2 in culprit"},
+            ),
+            strict=True,
+        )
+    )
+
+    verdict = judge(before, now._replace(streams=(victim, culprit)))
+
+    assert verdict.kind == "hung"
+    assert "stream 1 runs aten::mm, no progress for 60 s" in verdict.text
+    assert verdict.at == "/b/a.py:2 in culprit"
+    assert "npu-dispatch dump" in verdict.action
+
+
+WAITS = """
+import torch, torch_npu
+x = torch.ones(4, device="npu")
+torch.npu.synchronize()
+event = torch_npu.npu.ExternalEvent()
+event.wait(torch.npu.current_stream())
+x.add_(1)
+print("waits", flush=True)
+input()
+event.record(torch.npu.current_stream())
+"""
+
+
+def test_a_wait_for_an_event_that_nobody_records_is_called_that(trainer):
+    program = trainer(WAITS, NPU_DISPATCH_TORCH_NPU_ALIAS="1")
+    assert program.line() == "waits"
+    with Processes(pid=program.pid) as processes:
+        while True:  # the launcher is on its way to it
+            [view] = processes.refresh()
+            verdict = judge(None, view, hang_seconds=0.0)
+            if view.streams[0].stats.running:
+                break
+
+    assert "waits for an event that nobody has recorded" in verdict.text
+    assert verdict.at == "<string>:6 in <module>"
+
+
+@pytest.mark.parametrize("step", [-3600.0, 15.0, 3600.0])
+def test_a_step_of_the_wall_clock_changes_no_verdict(
+    views, write_segment, ghost, monkeypatch, step
+):
+    """Ages are differences of the monotonic clock, which nobody can set."""
+    now_ns = time.monotonic_ns()
+    waits = {
+        ("StreamBlock.tail", 0): 9,
+        ("StreamBlock.retired", 0): 4,
+        ("StreamBlock.last_retired_ns", 0): now_ns - 5 * SECOND,
+        ("StreamBlock.woken_ns", 0): now_ns - 5 * SECOND,
+    }
+    folder = write_segment(ghost, waits)
+
+    def look() -> tuple[Verdict, float]:
+        with Processes(directory=folder) as processes:
+            [view] = processes.refresh()
+            [stream] = view.streams
+            assert stream.oldest_since is not None
+            return judge(None, view), view.tick - stream.oldest_since
+
+    real, real_ns = time.time, time.time_ns
+    kind, age = look()
+    monkeypatch.setattr(time, "time", lambda: real() + step)
+    monkeypatch.setattr(time, "time_ns", lambda: real_ns() + int(step * 1e9))
+    stepped, later = look()
+
+    assert kind.kind == stepped.kind != "hung"
+    assert 5 <= age <= later < 10
+
+
+def test_all_that_tell_of_a_process_say_the_same(trainer):
+    program = trainer("""
+import torch
+x = torch.ones(64, device="npu")
+print("ready", flush=True)
+while True:
+    x.sum().item()
+""")
+    assert program.line() == "ready"
+    sampler = Sampler([program.pid])
+    sampler.sample()
+    scrapes = Scrapes(Processes(pid=program.pid), ranked=False)
+    app = create_app(ServiceConfig(pid=program.pid, max_rate=1e9, interval=0.05))
+    with TestClient(app, base_url="http://localhost") as client:
+        end = time.monotonic() + 3
+        while time.monotonic() < end:
+            [shown] = client.get("/api/v1/processes").json()
+            for family in scrapes.families():
+                if family.name == "npu_dispatch_process_verdict":
+                    found = [r.labels["kind"] for r in family.rows if r.value]
+    [row], _ = sampler.sample()
+
+    assert (row.verdict, shown["verdict"]["kind"], *found) == ("blocked",) * 3
+    assert shown["verdict"]["at"] == row.at == "<string>:6 in <module>"
+    assert shown["verdict"]["action"].startswith(
+        "at <string>:6 in <module>, keep the value on"
+    )
