@@ -263,9 +263,9 @@ def run(minutes: float, faults: dict[str, Fault], text: str) -> bool:
             if faults:
                 summary["faults"] = plant(faults, limits, watch, programs, exporter)
         if faults:
-            summary["fired_by_the_well"] = sorted(
-                [alert, by] for alert, by in watch.fired if by in WELL
-            )
+            every = sorted(map(list, watch.fired))
+            summary["fired_by_the_well"] = [one for one in every if one[1] in WELL]
+            summary["fired_by_the_ill"] = [one for one in every if one[1] not in WELL]
         summary["pending"] = sorted(watch.pending)
         summary["ended"] = programs.ended(list(WELL))
     ok = (

@@ -214,13 +214,20 @@ while True:
         time.sleep(0.0002)
 """
 
-# Ranks of one job that each do their part of the work, one of them ten times later.
-_UNEVEN = """
-x = torch.ones(8, device="npu")
+# Ranks that go on together, and one that is late each time.
+_LATE = """
+import torch.distributed as dist
+dist.init_process_group("hccl", init_method=f"file://{sys.argv[1]}-late",
+                        rank=int(os.environ["RANK"]),
+                        world_size=int(os.environ["WORLD_SIZE"]))
+x = torch.ones(1000, device="npu")
+dist.all_reduce(x)
+npu.synchronize()
 told()
 while True:
-    work(0.005 if os.environ["RANK"] != "1" else 0.06, x)
-    x.add_(1)
+    work(0.06 if os.environ["RANK"] == "1" else 0.005, x)
+    dist.all_reduce(x)
+    x.mul_(0.3)
     npu.synchronize()
 """
 
@@ -264,7 +271,7 @@ ILL = {
     "killed": _ill("ProcessKilled", _WORKING, killed=True),
     "hung": _ill("ProcessHung", _HUNG),
     "poisoned": _ill("StreamPoisoned AsyncError", _POISONED),
-    "straggler": _ill("RankStraggler", _UNEVEN, _UNEVEN, _UNEVEN, job="uneven"),
+    "straggler": _ill("RankStraggler", _LATE, _LATE, _LATE, job="late"),
     "dead exporter": _ill("TargetDown", killed=True),
     "racing": _ill("DataRace", _RACING, TORCH_NPU_SANITIZER="report"),
     "near OOM": _ill("NearOOM", _NEAR_OOM, NPU_DISPATCH_MEMORY="128M"),
