@@ -120,7 +120,7 @@ def test_systemd_finds_nothing_wrong_with_the_unit_and_calls_it_ok(tmp_path: Pat
         [tool, "verify", str(file)], capture_output=True, text=True
     )
     judged = subprocess.run(
-        [tool, "security", "--offline=yes", "--threshold=20", str(file)],
+        [tool, "security", "--offline=yes", "--threshold=18", str(file)],
         capture_output=True,
         text=True,
     )
