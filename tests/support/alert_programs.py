@@ -258,6 +258,34 @@ while True:
     s.synchronize()
 """
 
+# Somebody follows its trace, and reads none of it.
+_TRACED = """
+from npu_dispatch.timeline.trace_file import TraceFile, trace_path
+x = torch.ones(8, device="npu")
+npu.synchronize()
+told()
+with TraceFile(trace_path(os.getpid())) as trace:
+    trace.read()
+    trace.wanted = trace.following = True
+    while True:
+        for _ in range(2000):
+            x.add_(1)
+        npu.synchronize()
+        time.sleep(1)
+"""
+
+# Counters that no reader understands lie beside its own.
+_GARBLED = """
+from npu_dispatch.stats import segment_directory
+x = torch.ones(8, device="npu")
+told()
+(segment_directory() / str(os.getppid())).write_bytes(b"garbled" * 1000)
+while True:
+    x.add_(1)
+    npu.synchronize()
+    time.sleep(1)
+"""
+
 _WORKING = """
 x = torch.ones(8, device="npu")
 ready()
@@ -278,5 +306,7 @@ ILL = {
     "blocked": _ill("HostBlocked", _BLOCKED),
     "launch-bound": _ill("LaunchBound", _LAUNCH_BOUND),
     "guarded": _ill("SyncInGuardedRegion", _GUARDED),
+    "traced": _ill("TraceDrop", _TRACED),
+    "garbled": _ill("SegmentsUnreadable", _GARBLED),
     "deferred": _ill("DeferredFree", _DEFERRED, NPU_DISPATCH_MEMORY="128M"),
 }
