@@ -27,8 +27,9 @@ _SELECTED = {
     "S": ("cluster", "job", "host", "rank", "device", "stream"),
     "E": ("cluster",),
 }
+_PAGE = "http://${host}:9401/"
 _WHO = "host, instance, process, rank"
-_HEIGHTS = {"row": 1, "stat": 5, "table": 5, "state-timeline": 7}
+_HEIGHTS = {"stat": 5, "table": 5, "state-timeline": 7}
 _BAD = {"mode": "absolute", "steps": [{"color": "green"}, {"color": "red", "value": 1}]}
 
 
@@ -193,7 +194,10 @@ def _link(title: str, url: str, tooltip: str) -> dict[str, Any]:
 
 
 def dashboard() -> str:
-    """Return the dashboard as JSON, to be imported into Grafana."""
+    """Return the dashboard as JSON, to be imported into Grafana.
+
+    Its links to the documentation begin with DOCS/.
+    """
     board = {
         "title": "npu_dispatch",
         "uid": "npu-dispatch",
@@ -205,14 +209,13 @@ def dashboard() -> str:
         "editable": True,
         "graphTooltip": 1,
         "links": [
-            _link(
-                "Live page", "http://${host}:9401/", "Of the chosen host's exporter."
-            ),
+            _link("Live page", _PAGE, "Of the chosen host's exporter."),
             _link(
                 "Timeline of the last 5 s",
-                "http://${host}:9401/api/v1/trace?seconds=5",
+                f"{_PAGE}api/v1/trace?seconds=5",
                 "Of the chosen host: a file for ui.perfetto.dev. Needs NPU_TRACE=1.",
             ),
+            _link("What to do", "DOCS/observability.md", "Verdicts, metrics, alerts."),
         ],
         "annotations": {"list": [_restarts()]},
         "templating": {"list": _variables()},

@@ -32,9 +32,7 @@ spec:
 
 def text_of(what: str, docs_url: str = "docs") -> str:
     """Return one of FILES; `docs_url` is where its readers find the documentation."""
-    if what == "dashboards":
-        return dashboard()
-    text = _read(what)
+    text = dashboard() if what == "dashboards" else _read(what)
     if what == "kubernetes":
         text += _RULE + textwrap.indent(_read("alerts"), "  ")
     return text.replace("DOCS/", f"{docs_url.rstrip('/')}/")

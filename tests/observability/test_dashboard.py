@@ -11,6 +11,7 @@ from typing import Any, get_args
 
 import pytest
 import yaml
+from click.testing import CliRunner
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.cog.plugins import register_default_plugins
 from grafana_foundation_sdk.models import units
@@ -18,6 +19,7 @@ from grafana_foundation_sdk.models.dashboard import Dashboard
 from prometheus_server import Prometheus, exported, prometheus_tool, serving
 from schemas import lost
 
+from npu_dispatch.cli import main
 from npu_dispatch.processes import Processes
 from npu_dispatch.prometheus.scrapes import Scrapes
 from npu_dispatch.service.panels import VERDICTS
@@ -78,6 +80,17 @@ def test_grafanas_types_know_every_field_of_it():
     board = json.loads(JSONEncoder().encode(Dashboard.from_json(BOARD)))
 
     assert lost(BOARD, board) == []
+
+
+def test_its_links_lead_to_the_page_and_to_the_documentation():
+    done = CliRunner().invoke(
+        main, ["export", "dashboards", "--docs-url=https://docs.example/npu/"]
+    )
+
+    links = [link["url"] for link in json.loads(done.output)["links"]]
+
+    assert links[0] == "http://${host}:9401/"
+    assert links[-1] == "https://docs.example/npu/observability.md"
 
 
 def test_grafana_knows_every_unit():
