@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import resource
 import threading
 import time
@@ -17,11 +18,7 @@ from npu_dispatch.processes import Processes, ProcessView
 from npu_dispatch.prometheus.families import Exemplar, Families, Family, Labels
 from npu_dispatch.prometheus.group_totals import GroupTotal, GroupTotals
 from npu_dispatch.prometheus.process_metrics import add_process
-from npu_dispatch.prometheus.render import (
-    content_type,
-    negotiate,
-    shows_exemplars,
-)
+from npu_dispatch.prometheus.render import format_for
 from npu_dispatch.prometheus.top_ops import TopOps
 from npu_dispatch.stats import LAYOUT_VERSION, OpCost, StatsReader
 from npu_dispatch.stats.clock import unix_offset_ns
@@ -71,7 +68,8 @@ class Scrapes:
         self._hang_seconds = hang_seconds
         self._lock = threading.Lock()  # guards the processes, and what follows
         self._answering = threading.Lock()  # guards these
-        self._answers: dict[str, tuple[float, tuple[bytes, str]]] = {}
+        # By Format.text_kind: the moment and the text.
+        self._answers: dict[tuple[bool, bool, str], tuple[float, bytes]] = {}
         # By the open segment: a program that replaces itself counts from zero.
         self._known: WeakKeyDictionary[StatsReader, _OfReader] = WeakKeyDictionary()
         self._shows_exemplars = False
@@ -156,15 +154,15 @@ class Scrapes:
         An answer is given again for `kept` seconds, so that a client in a loop takes
         no more of this machine than a scraper.
         """
-        kind = content_type(accept)
+        form = format_for(accept)
         with self._answering:
-            before = self._answers.get(kind)
-            if before is None or time.monotonic() - before[0] >= kept:
+            at, text = self._answers.get(form.text_kind, (-math.inf, b""))
+            if time.monotonic() - at >= kept:
                 at = time.monotonic()
-                found = self.families(exemplars=shows_exemplars(accept))
-                before = at, negotiate(accept, [*found, *more()])
-                self._answers[kind] = before
-            return before[1]
+                found = self.families(exemplars=form.open_metrics)
+                text = form.text([*found, *more()])
+                self._answers[form.text_kind] = at, text
+            return text, form.content_type
 
 
 def _resident_bytes() -> int:

@@ -13,8 +13,7 @@ import urllib.request
 
 import pytest
 import torch
-from prometheus_client import CollectorRegistry
-from prometheus_client.exposition import choose_encoder
+from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.openmetrics.parser import (
     text_string_to_metric_families as parse_open,
 )
@@ -24,7 +23,7 @@ from starlette.testclient import TestClient
 
 from npu_dispatch.metrics import NpuCollector, asgi_app, start_exporter
 from npu_dispatch.processes import Processes
-from npu_dispatch.prometheus.render import negotiate, to_metrics
+from npu_dispatch.prometheus.render import negotiate
 from npu_dispatch.prometheus.scrapes import Scrapes
 from npu_dispatch.stats import OFFSETS, Histogram
 
@@ -151,26 +150,77 @@ def test_names_kinds_and_labels_are_those_of_the_table(
     assert {n for n in found if n not in table} == {"process"}
 
 
-@pytest.mark.parametrize("accept", ["", OPEN_1, OPEN_2])
-def test_our_text_says_what_prometheus_client_would_say(write_segment, ghost, accept):
+def test_text_and_openmetrics_have_the_same_series(write_segment, ghost):
     found = collected(busy_segment(write_segment, ghost, streams=3), ranked=True)
-    parse = parse_open if accept else parse_text
-    ours, content_type = negotiate(accept, found)
+    text, kind = negotiate("", found)
+    opened, open_kind = negotiate(OPEN_1, found)
 
-    class Ready(NpuCollector):
-        def __init__(self) -> None:
-            pass
+    assert kind == "text/plain; version=0.0.4; charset=utf-8"
+    assert open_kind.startswith(f"{OPEN_1}; charset=utf-8")
+    parsed = list(parse_open(opened.decode()))
+    series = {
+        (s.name, tuple(sorted(s.labels.items()))): s.value
+        for metric in parsed
+        for s in metric.samples
+    }
+    assert values(text.decode()) == series
+    assert {f.name: (f.kind, f.unit) for f in found} == {
+        m.name: (m.type, m.unit) for m in parsed
+    }
 
-        def collect(self):
-            return to_metrics(found, native=accept == OPEN_2)
 
+def test_classic_buckets_add_up(write_segment, ghost):
+    found = collected(busy_segment(write_segment, ghost))
+    [family] = [f for f in found if f.name.endswith("task_latency_seconds")]
+    buckets = [0] * 156
+    buckets[75], buckets[81] = 5, 2  # of 1 ms and 3 ms: see below
+    family.rows[0] = family.rows[0]._replace(
+        histogram=Histogram(7, 11_000_000, tuple(buckets), 4)
+    )
+
+    lines = negotiate("", [family])[0].decode().splitlines()
+
+    name = "npu_dispatch_task_latency_seconds"
+    where = 'device="0",le="%s"'
+    for end, count in ("0.0005", 0), ("0.0025", 5), ("0.005", 7), ("+Inf", 7):
+        assert f"{name}_bucket{{{where % end}}} {count}.0" in lines
+    assert f'{name}_count{{device="0"}} 7.0' in lines
+    assert f'{name}_sum{{device="0"}} 0.011' in lines
+
+
+@pytest.mark.parametrize("version", ["abc", "1.x", "", "-1"])
+def test_a_version_that_cannot_be_gets_an_answer(version, tmp_path):
+    scrapes = Scrapes(Processes(directory=tmp_path), ranked=False)
+    asked = f"application/openmetrics-text; version={version}"
+
+    body, kind = scrapes.answer(asked)
+
+    parse = parse_text if kind.startswith("text/plain") else parse_open
+    assert "npu_dispatch_exporter_segments" in [f.name for f in parse(body.decode())]
+
+
+def test_kept_answers_do_not_grow_with_what_clients_ask(tmp_path):
+    scrapes = Scrapes(Processes(directory=tmp_path), ranked=False)
+
+    given = {
+        id(scrapes.answer(f"{kind}; version={major}.0.{minor}", kept=600)[0])
+        for kind in ("application/openmetrics-text", "text/plain")
+        for major in (1, 2, 3)
+        for minor in range(50)
+    }
+
+    assert len(given) == 3  # text, OpenMetrics, and that with native histograms
+
+
+def test_the_collector_is_for_a_registry_of_ones_own():
+    torch.npu.init()
     registry = CollectorRegistry()
-    registry.register(Ready())
-    encoder, theirs_type = choose_encoder(accept)
-    theirs = encoder(registry)
+    registry.register(NpuCollector(pid=os.getpid()))
 
-    assert content_type == theirs_type
-    assert list(parse(ours.decode())) == list(parse(theirs.decode()))
+    found = values(generate_latest(registry).decode())
+
+    pids = [dict(k[1])["pid"] for k in found if k[0] == "npu_dispatch_process_info"]
+    assert pids == [str(os.getpid())]
 
 
 def test_native_histograms_are_for_who_asks(write_segment, ghost):
