@@ -17,6 +17,7 @@ from typing import Any
 
 from npu_dispatch.config import for_child
 from npu_dispatch.stats import StatsError, StatsReader, segment_file
+from npu_dispatch.system.proc_stat import command_line
 from npu_dispatch.timeline.export import (
     Counter,
     Process,
@@ -47,6 +48,7 @@ __all__ = [
 # A stream's ring holds 65536 records, so reading it this often loses none below a
 # million tasks a second.
 _POLL_S = 0.05
+_MOST_OF_NAME = 200
 
 
 @dataclass
@@ -73,7 +75,7 @@ class Recorder:
 
     def process(self, since_ns: int = 0) -> Process:
         """Return what was recorded and ended after `since_ns`."""
-        names = self.file.names()
+        pid, names = self.file.pid, self.file.names()
         streams, marks = [], []
         for ring, records in self.file.all_rings():
             if ring.device < 0:
@@ -83,8 +85,8 @@ class Recorder:
             if track.slices:
                 streams.append(track)
         return Process(
-            self.file.pid,
-            _command(self.file.pid),
+            pid,
+            " ".join(command_line(pid))[:_MOST_OF_NAME] or f"process {pid}",
             streams,
             list(self.memory.values()),
             to_lanes(marks, time.monotonic_ns()),
@@ -123,14 +125,6 @@ def _track(
             )
         )
     return StreamTrack(ring.device, ring.stream, slices, ring.lost)
-
-
-def _command(pid: int) -> str:
-    try:
-        raw = Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return f"process {pid}"
-    return raw.replace(b"\0", b" ").decode(errors="replace").strip()[:200]
 
 
 def of_process(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -42,6 +43,34 @@ def test_the_first_look_tells_of_now_and_not_of_the_life_of_the_process():
     from npu_dispatch.npu.monitoring.load import _Window
 
     assert _Window().percent(0, lambda index: 10**18) == 0
+
+
+def launcher_ticks() -> int:
+    ticks: dict[str, int] = {}
+    # The other threads of a launcher's kernels have its name, and higher numbers.
+    for task in sorted(Path("/proc/self/task").iterdir(), key=lambda t: int(t.name)):
+        name, _, fields = (task / "stat").read_text().rpartition(")")
+        if "(npu0/s" in name:
+            ticks.setdefault(
+                name.partition("(")[2], sum(map(int, fields.split()[11:13]))
+            )
+    return sum(ticks.values())
+
+
+def test_a_device_computes_as_long_as_its_launchers_run():
+    from npu_dispatch.npu.monitoring.load import _computing_ns
+
+    x = torch.ones(512, 512, device="npu")
+    with torch.npu.stream(torch.npu.Stream()):
+        for _ in range(20):
+            x @ x
+    torch.npu.synchronize()
+
+    del x
+    before = launcher_ticks()
+    computed = round(_computing_ns(0) * os.sysconf("SC_CLK_TCK") / 1e9)
+
+    assert 0 < before <= computed <= launcher_ticks()
 
 
 def test_copies_are_those_of_the_streams_and_not_waits_for_a_value():

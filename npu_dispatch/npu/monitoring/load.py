@@ -6,17 +6,20 @@ load. Load and memory are measured.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
+
 from npu_dispatch import _C
 from npu_dispatch.npu.runtime.devices import _checked
 from npu_dispatch.npu.runtime.index import Device, _get_device_index
 from npu_dispatch.npu.runtime.start import _lazy_init
-from npu_dispatch.stats import SAMPLE_PERIOD, StatsReader
+from npu_dispatch.stats import SAMPLE_PERIOD, StatsReader, StreamStats
 
 __all__ = [
     "clock_rate",
@@ -38,35 +41,27 @@ def _index(device: Device) -> int:
     return _checked(_get_device_index(device, optional=True))
 
 
+def _streams(index: int) -> list[StreamStats]:
+    path = _C.segment_path()
+    if not path:
+        return []
+    with StatsReader(Path(path)) as reader:
+        return [stream for stream in reader.streams() if stream.device == index]
+
+
 def _computing_ns(index: int) -> int:
     """Return how long a device has computed so far, all streams together.
 
     Where launchers run the kernels, this is the launchers' processor time. A device
     that runs kernels by itself computes while a stream has tasks and waits for none.
     """
-    return _busy_ns(index) if _C.reports_ends() else _launcher_ns(index)
-
-
-def _busy_ns(index: int) -> int:
-    path = _C.segment_path()
-    if not path:
-        return 0
-    with StatsReader(Path(path)) as reader:
-        return sum(s.busy_ns for s in reader.streams() if s.device == index)
-
-
-def _launcher_ns(index: int) -> int:
-    """Return the processor time of a device's launcher threads so far."""
-    total = 0
-    for task in Path("/proc/self/task").iterdir():
-        try:
-            name, _, fields = (task / "stat").read_text().rpartition(")")
-        except OSError:  # ended meanwhile
-            continue
-        if f"(npu{index}/s" in name:
-            user, system = fields.split()[11:13]
-            total += (int(user) + int(system)) * _TICK_NS
-    return total
+    streams = _streams(index)
+    if _C.reports_ends():
+        busy: int = sum(stream.busy_ns for stream in streams)
+        return busy
+    ran = {t.id: t.user_time + t.system_time for t in psutil.Process().threads()}
+    seconds: float = sum(ran.get(stream.thread, 0.0) for stream in streams)
+    return round(1e9 * seconds)
 
 
 class _Window:
@@ -115,16 +110,11 @@ def _copying_ns(index: int) -> int:
 
     The statistics measure one task in so many, which stands for the rest.
     """
-    path = _C.segment_path()
-    if not path:
-        return 0
-    with StatsReader(Path(path)) as reader:
-        sampled: int = sum(
-            stream.run_ns[kind].sum
-            for stream in reader.streams()
-            if stream.device == index
-            for kind in ("h2d", "d2h", "d2d")
-        )
+    sampled: int = sum(
+        stream.run_ns[kind].sum
+        for stream in _streams(index)
+        for kind in ("h2d", "d2h", "d2d")
+    )
     return SAMPLE_PERIOD * sampled
 
 
@@ -160,10 +150,7 @@ def _by_load(device: Device, idle: int, busy: int) -> int:
 def clock_rate(device: Device = None) -> int:
     """Return megahertz: those of the first host core, or 1000 if none are known."""
     _index(device)
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("cpu MHz"):
-                return int(float(line.partition(":")[2]))
-    except (OSError, ValueError):
-        pass
+    with contextlib.suppress(OSError, NotImplementedError):
+        for core in psutil.cpu_freq(percpu=True):
+            return int(core.current)
     return _NOMINAL_MHZ

@@ -24,6 +24,7 @@ from npu_dispatch.npu.runtime.start import _lazy_init
 from npu_dispatch.npu.streams import awaiting
 from npu_dispatch.npu.streams.current import current_stream
 from npu_dispatch.npu.streams.event import Event
+from npu_dispatch.system.proc_stat import has_ended, pid_namespace
 from npu_dispatch.system.untrusted_file import open_untrusted
 
 __all__ = ["SharedEvent"]
@@ -76,18 +77,10 @@ def remove_orphans() -> None:
         with contextlib.suppress(ValueError, OSError):
             # Of another container's processes, whose numbers mean nothing here,
             # nobody can say whether they live.
-            if path.name.split("-")[2] != str(_namespace()):
+            if path.name.split("-")[2] != str(pid_namespace()):
                 continue
-            if not Path("/proc", str(_maker(path))).exists():
+            if has_ended(_maker(path)):
                 path.unlink()
-
-
-def _namespace() -> int:
-    """Return this process's namespace of process numbers; 0 if that is not known."""
-    try:
-        return Path("/proc/self/ns/pid").stat().st_ino
-    except OSError:
-        return 0
 
 
 def _maker(path: Path) -> int:
@@ -100,7 +93,7 @@ class SharedEvent(Event, asked_by="interprocess"):
     _words: _Words
 
     def __new__(cls) -> Self:
-        name = f"{_PREFIX}{os.getpid()}-{_namespace()}-{secrets.token_hex(8)}"
+        name = f"{_PREFIX}{os.getpid()}-{pid_namespace()}-{secrets.token_hex(8)}"
         path = _FOLDER / name
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         file = os.open(path, flags, 0o600)
