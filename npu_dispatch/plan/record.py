@@ -16,8 +16,8 @@ from npu_dispatch.plan.analysis import Graph, Report, analyse
 from npu_dispatch.plan.replay import Run, Task, Wait
 from npu_dispatch.plan.sheet import Sheet
 from npu_dispatch.system.own_python import own_python
-from npu_dispatch.timeline.export import Process
 from npu_dispatch.timeline.trace import follow
+from npu_dispatch.timeline.tracks import Process
 
 __all__ = ["PlanError", "Recorded", "record"]
 

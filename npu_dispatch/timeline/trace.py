@@ -18,14 +18,7 @@ from typing import Any
 from npu_dispatch.config import for_child
 from npu_dispatch.stats import StatsError, StatsReader, segment_file
 from npu_dispatch.system.proc_stat import command_line
-from npu_dispatch.timeline.export import (
-    Counter,
-    Process,
-    Slice,
-    StreamTrack,
-    chrome_json,
-    perfetto,
-)
+from npu_dispatch.timeline.chrome import chrome_json
 from npu_dispatch.timeline.marks import spans_of, to_lanes
 from npu_dispatch.timeline.trace_file import (
     KINDS,
@@ -34,6 +27,7 @@ from npu_dispatch.timeline.trace_file import (
     TraceError,
     TraceFile,
 )
+from npu_dispatch.timeline.tracks import Counter, Process, Slice, StreamTrack
 
 __all__ = [
     "NotRecordingError",
@@ -225,7 +219,13 @@ def save(processes: list[Process], path: Path) -> Iterator[str]:
 
     `.json` is Chrome's format, any other suffix Perfetto's.
     """
-    (chrome_json if path.suffix == ".json" else perfetto)(processes, path)
+    if path.suffix == ".json":
+        chrome_json(processes, path)
+    else:
+        # Its import takes 40 ms, which only those pay who write such a file.
+        from npu_dispatch.timeline.perfetto_trace import perfetto
+
+        perfetto(processes, path)
     for process in processes:
         for track in process.streams:
             lost = f", {track.lost} more were lost" if track.lost else ""

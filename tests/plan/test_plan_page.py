@@ -15,7 +15,7 @@ from npu_dispatch.plan import page
 from npu_dispatch.plan.analysis import Graph, analyse
 from npu_dispatch.plan.record import Recorded
 from npu_dispatch.plan.replay import Run, Task, Wait
-from npu_dispatch.timeline.export import Process
+from npu_dispatch.timeline.tracks import Process
 
 US = 1000.0  # in ns
 START = 5_000_000.0

@@ -10,8 +10,8 @@ import pytest
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2
 
 from npu_dispatch.timeline import trace
-from npu_dispatch.timeline.export import Process
 from npu_dispatch.timeline.marks import Span, to_lanes
+from npu_dispatch.timeline.tracks import Process
 
 PROGRAM = """
 import threading, torch, npu_dispatch

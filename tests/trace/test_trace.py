@@ -19,14 +19,14 @@ from perfetto.protos.perfetto.trace import perfetto_trace_pb2
 from npu_dispatch import _C
 from npu_dispatch.service.admin import ask_tracing
 from npu_dispatch.timeline import trace
-from npu_dispatch.timeline.export import (
+from npu_dispatch.timeline.chrome import chrome_json
+from npu_dispatch.timeline.trace_file import TraceError, TraceFile, trace_path
+from npu_dispatch.timeline.tracks import (
     Counter,
     Process,
     Slice,
     StreamTrack,
-    chrome_json,
 )
-from npu_dispatch.timeline.trace_file import TraceError, TraceFile, trace_path
 
 ROUNDS = 50
 PROGRAM = f"""
@@ -149,11 +149,13 @@ def test_perfetto_protobuf_says_the_same(traced, tmp_path):
         for p in packets
         if p.HasField("track_descriptor")
     }
-    begin, end = (
+    begin, end, count = (
         perfetto_trace_pb2.TrackEvent.TYPE_SLICE_BEGIN,
         perfetto_trace_pb2.TrackEvent.TYPE_SLICE_END,
+        perfetto_trace_pb2.TrackEvent.TYPE_COUNTER,
     )
     open_slices, found, flows = {}, defaultdict(list), defaultdict(int)
+    counted, noted = defaultdict(list), defaultdict(list)
     for packet in packets:
         if not packet.HasField("track_event"):
             continue
@@ -161,17 +163,29 @@ def test_perfetto_protobuf_says_the_same(traced, tmp_path):
         assert event.track_uuid in tracks
         for flow in event.flow_ids:
             flows[flow] += 1
-        if event.type == begin:
+        name = tracks[event.track_uuid].name
+        if event.debug_annotations:
+            notes = {n.name: n.int_value for n in event.debug_annotations}
+            noted[name].append((notes["task"], notes["queued_ns"]))
+        if event.type == count:
+            counted[name].append((packet.timestamp, event.counter_value))
+        elif event.type == begin:
             assert event.track_uuid not in open_slices, "slices overlap"
             open_slices[event.track_uuid] = (packet.timestamp, event.name)
         elif event.type == end:
-            began, name = open_slices.pop(event.track_uuid)
-            found[tracks[event.track_uuid].name].append((name, began, packet.timestamp))
+            began, task = open_slices.pop(event.track_uuid)
+            found[name].append((task, began, packet.timestamp))
     assert not open_slices
     assert set(flows.values()) == {2}
     for track in one(traced):
         assert found[track.name] == [
             (task.name, task.started, task.ended) for task in track.slices
+        ]
+        assert counted[f"{track.name} depth"] == [
+            (task.ended, task.depth) for task in track.slices
+        ]
+        assert noted[track.name] == [
+            (task.position, task.started - task.submitted) for task in track.slices
         ]
 
 
