@@ -13,12 +13,10 @@ from npu_dispatch.diagnosis.verdict import (
 )
 from npu_dispatch.processes import ProcessView, StreamView
 from npu_dispatch.processes.script_name import name_of
+from npu_dispatch.stats import OpenWait
+from npu_dispatch.stream_names import stream_title
 
-__all__ = ["dump_lines"]
-
-
-def _name(stream: tuple[int, int]) -> str:
-    return f"npu:{stream[0]} stream {stream[1]}"
+__all__ = ["dump_lines", "told"]
 
 
 def _doing(view: ProcessView, stream: StreamView) -> str:
@@ -34,21 +32,26 @@ def _doing(view: ProcessView, stream: StreamView) -> str:
     return f"task {s.retired} {what}; {s.depth} queued, for at most {age:.1f} s"
 
 
+def told(wait: OpenWait, pid: int, waits: str = "waits") -> str:
+    """Say which host thread of process `pid` waits for what, and at which line."""
+    main = " (main)" if wait.thread == pid else ""
+    at = f", at {wait.at}" if wait.at else ""
+    return (
+        f"host thread {wait.thread}{main} {waits} for "
+        f"{stream_title(wait.device, wait.stream)} up to task {wait.until - 1}, "
+        f"reason {wait.reason}{at}"
+    )
+
+
 def dump_lines(view: ProcessView) -> Iterator[str]:
     """Yield a line for each stream, waiting host thread and circle of waits."""
     name = name_of(view.info)
     yield f"process {view.info.pid}" + (f", {name}:" if name else ":")
     for stream in view.streams:
         key = (stream.stats.device, stream.stats.stream)
-        yield f"  {_name(key)}: {_doing(view, stream)}"
+        yield f"  {stream_title(*key)}: {_doing(view, stream)}"
     for wait in view.host_waits:
-        who = f"{wait.thread} (main)" if wait.thread == view.info.pid else wait.thread
-        yield (
-            f"  host thread {who} waits for {_name((wait.device, wait.stream))} "
-            f"up to task {wait.until - 1}, reason {wait.reason}"
-            + (f", at {wait.at}" if wait.at else "")
-            + f"; for {wait.ns / 1e9:.1f} s"
-        )
+        yield f"  {told(wait, view.info.pid)}; for {wait.ns / 1e9:.1f} s"
     if view.quiet_since is not None and view.last_task is not None:
         yield f"  {quiet_for(view)}"
         yield f"  {ask_python(view)}"
@@ -57,5 +60,5 @@ def dump_lines(view: ProcessView) -> Iterator[str]:
     if waiting > len(view.host_waits):
         yield f"  {waiting - len(view.host_waits)} more host thread(s) wait"
     for circle in cycles(waits_for(view)):
-        names = " -> ".join(_name(key) for key in [*circle, circle[0]])
+        names = " -> ".join(stream_title(*key) for key in [*circle, circle[0]])
         yield f"  streams wait in a circle: {names}"

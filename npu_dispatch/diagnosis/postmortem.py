@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from npu_dispatch.diagnosis.describe import told
 from npu_dispatch.processes import is_alive
 from npu_dispatch.processes.remains import SUFFIX, remains
 from npu_dispatch.processes.script_name import name_of
@@ -25,10 +26,13 @@ from npu_dispatch.stats import (
     segment_directory,
 )
 from npu_dispatch.stats.clock import unix_ns
+from npu_dispatch.stream_names import stream_title
 from npu_dispatch.system.untrusted_file import UnsafeFileError
 
-_WHOLE = re.compile(r"[0-9]+(-[0-9]+)?")
 __all__ = ["dead", "opened", "postmortem_lines"]
+
+_WHOLE = re.compile(r"[0-9]+(-[0-9]+)?")
+_NOTABLE_S = 1.0
 
 
 def dead(directory: Path | None = None) -> list[Path]:
@@ -72,27 +76,31 @@ def _clock(seconds: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
 
 
-def _name(device: int, stream: int) -> str:
-    return f"npu:{device} stream {stream}"
+def _moved_ns(stream: StreamStats) -> int:
+    return max(stream.last_retired_ns, stream.woken_ns)
 
 
 def _last_sign(streams: list[StreamStats], waits: list[OpenWait]) -> int:
     """Return the latest moment that the segment tells of."""
-    moments = [ns for s in streams for ns in (s.last_retired_ns, s.woken_ns)]
-    return max([*moments, *(wait.since_ns for wait in waits)], default=0)
+    moments = [*map(_moved_ns, streams), *(wait.since_ns for wait in waits)]
+    return max(moments, default=0)
 
 
-def _state(stream: StreamStats) -> str:
+def _state(stream: StreamStats, last: int) -> str:
+    """Say what a stream did at the `last` moment that is known of the process."""
     if stream.state == "failed":
         return f"had failed: {stream.failed} failed, {stream.dropped} dropped after it"
+    if not stream.depth:
+        return f"idle after {stream.retired} tasks"
+    what = f"was at task {stream.retired}"
     if stream.held_by is not None:
-        return (
-            f"waited for task {stream.held_until} of {_name(*stream.held_by)}; "
-            f"{stream.depth} queued"
-        )
-    if stream.depth:
-        return f"was at task {stream.retired}; {stream.depth} queued"
-    return f"idle after {stream.retired} tasks"
+        title = stream_title(*stream.held_by)
+        what = f"waited for task {stream.held_until} of {title}"
+    # How long it lived after that moment is not known.
+    seconds = (last - _moved_ns(stream)) / 1e9
+    if _moved_ns(stream) and seconds >= _NOTABLE_S:
+        what += f", no progress for {seconds:,.0f} s or more"
+    return f"{what}; {stream.depth} queued"
 
 
 def postmortem_lines(reader: StatsReader, tasks: int = 8) -> Iterator[str]:
@@ -117,15 +125,10 @@ def postmortem_lines(reader: StatsReader, tasks: int = 8) -> Iterator[str]:
             f"{device.ooms} out of memory"
         )
     for stream in streams:
-        yield f"  {_name(stream.device, stream.stream)}: {_state(stream)}"
+        yield f"  {stream_title(stream.device, stream.stream)}: {_state(stream, last)}"
         yield from _tasks(reader, stream, tasks)
     for wait in waits:
-        thread = f"{wait.thread} (main)" if wait.thread == info.pid else wait.thread
-        yield (
-            f"  host thread {thread} waited for {_name(wait.device, wait.stream)} "
-            f"up to task {wait.until - 1}, reason {wait.reason}"
-            + (f", at {wait.at}" if wait.at else "")
-        )
+        yield f"  {told(wait, info.pid, 'waited')}"
     if not streams:
         yield "  it had launched nothing"
 

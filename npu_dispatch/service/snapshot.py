@@ -19,15 +19,12 @@ from npu_dispatch.processes import ProcessView, StreamView
 from npu_dispatch.processes.script_name import name_of
 from npu_dispatch.stats import Histogram, OpCost, SiteWaits
 from npu_dispatch.stats.clock import unix_ns
+from npu_dispatch.stream_names import stream_name
 
-__all__ = ["host_waits", "process_values", "stream_name"]
+__all__ = ["host_waits", "process_values"]
 
 _MOST_LINES = 12
 _QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
-
-
-def stream_name(device: int, stream: int) -> str:
-    return f"{device}:{stream}"
 
 
 def host_waits(view: ProcessView) -> list[dict[str, Any]]:

@@ -8,8 +8,9 @@ from typing import Any
 from npu_dispatch.diagnosis.rates import key
 from npu_dispatch.diagnosis.verdict import waits_for
 from npu_dispatch.processes import ProcessView
-from npu_dispatch.service.snapshot import host_waits, stream_name
+from npu_dispatch.service.snapshot import host_waits
 from npu_dispatch.stats import StatsReader
+from npu_dispatch.stream_names import stream_name
 
 __all__ = ["stacks"]
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from npu_dispatch.stream_names import stream_title
 from npu_dispatch.timeline.trace_file import MARK_END, MARK_POINT, TraceFile
 
 __all__ = ["Lane", "Span", "spans_of", "to_lanes"]
@@ -51,7 +52,7 @@ class Lane:
     def name(self) -> str:
         place = f"thread {self.where}"
         if self.device >= 0:
-            place = f"npu:{self.device} stream {self.where}"
+            place = stream_title(self.device, self.where)
         more = f" ({self.index + 1})" if self.index else ""
         return f"{place} ranges{more}"
 

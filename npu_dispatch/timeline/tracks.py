@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from npu_dispatch.stream_names import stream_title
 from npu_dispatch.timeline.marks import Lane, Span
 
 __all__ = [
@@ -57,7 +58,7 @@ class StreamTrack:
 
     @property
     def name(self) -> str:
-        return f"npu:{self.device} stream {self.stream}"
+        return stream_title(self.device, self.stream)
 
 
 @dataclass(slots=True)
@@ -124,7 +125,7 @@ def details(task: Slice) -> dict[str, Any]:
         details["line"] = task.line
     if task.waited_for is not None:
         device, stream, number = task.waited_for
-        details["waited_for"] = f"npu:{device} stream {stream} number {number}"
+        details["waited_for"] = f"{stream_title(device, stream)} number {number}"
     return details
 
 

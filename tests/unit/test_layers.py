@@ -39,6 +39,7 @@ PYTHON_LAYERS = {
     "import_alias": 0,
     "sanitizer": 0,
     "stats": 0,
+    "stream_names": -1,
     "variables": 0,
     "versions": 0,
     "_C": 1,
@@ -64,7 +65,7 @@ PYTHON_LAYERS = {
 }
 WITHOUT_TORCH = {"system", "errors", "config", "sanitizer", "stats", "processes"}
 WITHOUT_TORCH |= {"drawing", "timeline", "ranks", "prometheus", "metrics", "diagnosis"}
-WITHOUT_TORCH |= {"service", "variables", "versions"}
+WITHOUT_TORCH |= {"service", "variables", "versions", "stream_names"}
 MAX_LINES = 500
 
 CPP_FILES = sorted(

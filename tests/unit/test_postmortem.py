@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import time
 from pathlib import Path
@@ -85,6 +86,47 @@ def test_the_last_task_of_a_process_that_crashed_names_operator_and_line(killed)
     assert "postmortem_test::crash" in last
     assert last.endswith("launched at <string>:25 in <module>: not finished")
     assert any("reason device_sync, at <string>:26 in <module>" in x for x in lines)
+
+
+HANGS = """
+import os, signal, time, torch
+library = torch.library.Library("postmortem_hang", "DEF")
+library.define("hang(Tensor x) -> Tensor")
+def hang(x):
+    while armed:
+        time.sleep(0.01)
+    return x.clone()
+library.impl("hang", hang, "CPU")
+library.impl("hang", torch.empty_like, "Meta")
+armed = False
+side, x = torch.npu.Stream(), torch.ones(3, device="npu")
+torch.ops.postmortem_hang.hang(x)
+torch.npu.synchronize()
+armed = True
+torch.ops.postmortem_hang.hang(x)
+end = time.monotonic() + 3
+with torch.npu.stream(side):
+    y = torch.ones(3, device="npu")
+    while time.monotonic() < end:
+        y.add_(1)
+        side.synchronize()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_stream_that_had_hung_is_told_from_one_that_worked(fresh_python):
+    with fresh_python.start("-c", HANGS) as process:
+        assert process.wait(100) == -signal.SIGKILL
+
+    streams = [x for x in postmortem(str(process.pid)).splitlines() if " stream " in x]
+
+    hung = re.fullmatch(
+        r"  npu:0 stream 0: was at task \d+, no progress for [1-9] s or more; 1 queued",
+        streams[0],
+    )
+    assert hung, streams
+    assert len(streams) == 2
+    assert "no progress" not in streams[1]
 
 
 def test_what_is_left_survives_those_who_look_for_living_processes(killed):

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from npu_dispatch import _C
 from npu_dispatch.errors import HostSyncError, HostSyncWarning
 from npu_dispatch.stats import WAIT_REASONS
+from npu_dispatch.stream_names import stream_title
 
 __all__ = [
     "SyncSite",
@@ -184,7 +185,7 @@ def _describe(reason: str, op: str, device: int, stream: int) -> str:
     if reason == "full_queue":
         what = "a launch"
     where = _C.call_line(_C.current_call_site())
-    return f"{what} ({reason}) on npu:{device} stream {stream} at {where or '?'}"
+    return f"{what} ({reason}) on {stream_title(device, stream)} at {where or '?'}"
 
 
 def _count_violation(device: int, reason: str, *, refused: bool) -> None:

@@ -8,6 +8,7 @@ import torch
 
 from npu_dispatch.npu.runtime.stream_lines import line_of_stream
 from npu_dispatch.sanitizer import Access, Frame, Report
+from npu_dispatch.stream_names import stream_title
 
 __all__ = ["report_of"]
 
@@ -47,7 +48,7 @@ def _access(side: dict[str, Any]) -> Access:
 def _stream(side: dict[str, Any]) -> str:
     if side["stream"] < 0:
         return "the host"
-    return f"npu:{side['device']} stream {side['stream']}"
+    return stream_title(side["device"], side["stream"])
 
 
 def _argument(op: str, index: int, writes: bool) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from npu_dispatch import _C
+from npu_dispatch.stream_names import stream_title
 
 # By setter: the functions that read the values it sets; they take the arguments that
 # come before these. Without any, it always waits.
@@ -64,7 +65,7 @@ def finish_queued(name: str, otherwise: str) -> None:
     left = _C.finish_launched(_PATIENCE_ALONE_NS if alone else _PATIENCE_NS)
     for device, stream, tasks in left:
         warnings.warn(
-            f"{name}: npu:{device} stream {stream} waits for an event that "
+            f"{name}: {stream_title(device, stream)} waits for an event that "
             f"nobody has recorded, so its {tasks} queued tasks could not run first: "
             f"{otherwise}",
             RuntimeWarning,

@@ -1,0 +1,15 @@
+"""How a stream is called, wherever one is shown."""
+
+from __future__ import annotations
+
+__all__ = ["stream_name", "stream_title"]
+
+
+def stream_name(device: int, stream: int) -> str:
+    """Return the name in JSON and in addresses: "0:3"."""
+    return f"{device}:{stream}"
+
+
+def stream_title(device: int, stream: int) -> str:
+    """Return the name in texts for people: "npu:0 stream 3"."""
+    return f"npu:{device} stream {stream}"
