@@ -23,24 +23,10 @@ from npu_dispatch.system.proc_stat import has_ended
 __all__ = ["start_watchdog", "watch"]
 
 
-class _Progress:
-    """Remembers since when each stream with work has not moved."""
-
-    def __init__(self) -> None:
-        self._since: dict[tuple[int, int], tuple[int, float]] = {}
-
-    def stuck_for(self, view: ProcessView) -> float:
-        """Return how long the stream that is stuck longest has been."""
-        longest = 0.0
-        for stream in view.streams:
-            s = stream.stats
-            key = (s.device, s.stream)
-            done, since = self._since.get(key, (-1, view.tick))
-            if s.depth == 0 or done != s.retired:
-                since = view.tick
-            self._since[key] = (s.retired, since)
-            longest = max(longest, view.tick - since)
-        return longest
+def _stuck_for(view: ProcessView) -> float:
+    """Return for how long the stream that is stuck longest has not moved."""
+    since = [s.oldest_since for s in view.streams if s.oldest_since is not None]
+    return view.tick - min(since, default=view.tick)
 
 
 def _ranks(processes: Processes, view: ProcessView) -> list[str]:
@@ -62,12 +48,12 @@ def watch(pid: int, seconds: float) -> None:
 
     A standstill is reported once, `seconds` after the last progress.
     """
-    progress, reported = _Progress(), False
+    reported = False
     with Processes(pid=pid) as processes:
         while not has_ended(pid):
             stuck = 0.0
             for view in processes.refresh():
-                stuck = progress.stuck_for(view)
+                stuck = _stuck_for(view)
                 if stuck >= seconds and not reported:
                     text = "\n".join([*dump_lines(view), *_ranks(processes, view)])
                     print(
