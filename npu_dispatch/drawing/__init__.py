@@ -1,6 +1,51 @@
-"""Reports as HTML and SVG: one writer of elements, one style of pages."""
+"""Pages and pictures from templates, into which values are put as text."""
 
-from npu_dispatch.drawing.elements import element, svg_text
-from npu_dispatch.drawing.report import bar, legend, report, table
+from __future__ import annotations
 
-__all__ = ["bar", "element", "legend", "report", "svg_text", "table"]
+import base64
+import hashlib
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+__all__ = ["drawn", "page"]
+
+_PACKAGE = Path(__file__).parents[1]
+_STYLE = Path(__file__).parent / "style"
+
+
+@cache
+def _environment() -> Environment:
+    # A twentieth of a second, which only those pay who draw.
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    return Environment(
+        loader=FileSystemLoader(_PACKAGE),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
+def drawn(template: str, **values: object) -> str:
+    """Return a file of this package, with the values in it."""
+    return _environment().get_template(template).render(values)
+
+
+def page(
+    template: str, title: str, *, style: str = "", script: str = "", **values: object
+) -> str:
+    """Return a page: one file that loads nothing. No script runs in it but `script`.
+
+    The template extends "drawing/templates/page.html".
+    """
+    common = [(_STYLE / name).read_text() for name in ("palette.css", "report.css")]
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    allowed = f"'sha256-{digest}'" if script else "'none'"
+    style = "".join([*common, style])
+    given = {"title": title, "style": style, "script": script, "allowed": allowed}
+    return drawn(template, **given, **values)

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from itertools import chain
 from pathlib import Path
-from xml.etree.ElementTree import Element
+from typing import Any, NamedTuple
 
-from npu_dispatch.drawing import element, legend
 from npu_dispatch.plan.record import Recorded
 from npu_dispatch.plan.replay import Task, Wait
 
-__all__ = ["SCRIPT", "STYLE", "drawn"]
+__all__ = ["SCRIPT", "STYLE", "places"]
 
 _HERE = Path(__file__).parent
 STYLE = (_HERE / "timeline.css").read_text()
@@ -38,116 +36,82 @@ class _Scale:
         return f"{100 * ns / self.span:.4f}%"
 
 
-def drawn(one: Recorded) -> Element:
-    """Return the picture of the last tasks, with its legend."""
+def places(one: Recorded) -> dict[str, Any]:
+    """Return what is where in the picture of the last tasks."""
     tasks = list(one.run.tasks)[-_MOST_BARS:]
     begin = min((task.submitted for task in tasks), default=0.0)
-    scale = _Scale(begin, max((task.ended for task in tasks), default=1.0))
-    waits = [wait for wait in one.run.waits if wait.ended >= begin]
+    end = max((task.ended for task in tasks), default=1.0)
+    scale = _Scale(begin, end)
     rows = {
         stream: _TOP + i * _ROW
         for i, stream in enumerate(sorted({t.stream for t in tasks if t.runs}))
     }
     host = _TOP + len(rows) * _ROW
     depth = host + _ROW + 10
-    top = [operator.name for operator in one.report.operators[:_MOST_NAMES]]
-    colours = {name: f"--hue-{i}" for i, name in enumerate(top)}
-    paper = element(
-        "svg",
-        *_axis(scale, depth + _DEPTH),
-        *_steps(one.run.boundaries, scale, depth + _DEPTH),
-        *(_task(t, rows[t.stream], colours, scale) for t in tasks if t.runs),
-        *(_wait(wait, host, scale) for wait in waits),
-        _depths(tasks, scale, depth),
-        class_="paper",
-        height=depth + _DEPTH + 4,
-    )
     most = max((task.depth for task in tasks), default=0)
     names = [(f"stream {d}:{s}", y + _BAR - 6) for (d, s), y in rows.items()]
     names += [("host", host + _BAR - 6), (f"queued, to {most}", depth + _DEPTH // 2)]
-    labels = element(
-        "svg",
-        *(element("text", name, x=0, y=y) for name, y in names),
-        class_="names",
-        height=depth + _DEPTH + 4,
-    )
-    return element(
-        "div",
-        _zoom(),
-        element("div", labels, element("div", paper, class_="window"), class_="view"),
-        element("output", "Point at a bar for its times and its line."),
-        legend([*colours.items(), ("others", "--hue-7"), ("host blocked", "--hung")]),
-        class_="timeline",
-    )
-
-
-def _zoom() -> Element:
-    """Return buttons; the style sheet widens the picture by which is checked."""
-    buttons = [
-        element(
-            "label",
-            element(
-                "input",
-                type="radio",
-                name="zoom",
-                value=str(zoom),
-                checked="" if zoom == 1 else None,
-            ),
-            f"{zoom}x",
-        )
-        for zoom in _ZOOMS
+    top = [operator.name for operator in one.report.operators[:_MOST_NAMES]]
+    colours = {name: f"--hue-{i}" for i, name in enumerate(top)}
+    bars = [
+        _task(t, rows[t.stream], colours.get(t.name, "--hue-7"), scale)
+        for t in tasks
+        if t.runs
     ]
-    return element("form", "zoom ", *buttons, class_="zoom")
+    bars += [_wait(wait, host, scale) for wait in one.run.waits if wait.ended >= begin]
+    return {
+        "zooms": _ZOOMS,
+        "names": names,
+        "height": depth + _DEPTH + 4,
+        "top": _TOP - 4,
+        "bottom": depth + _DEPTH,
+        "ticks": {zoom: list(_ticks(scale, zoom)) for zoom in _ZOOMS},
+        "steps": [scale.at(at) for at in one.run.boundaries if begin <= at <= end],
+        "bars": bars,
+        "bar_height": _BAR,
+        "depth": {"y": depth, "height": _DEPTH, "path": _depths(tasks, scale)},
+        "legend": [
+            *colours.items(),
+            ("others", "--hue-7"),
+            ("host blocked", "--hung"),
+        ],
+    }
 
 
-def _bar(y: float, begin: str, width: str, colour: str, text: str) -> Element:
-    return element(
-        "rect",
-        element("title", text),
-        x=begin,
-        y=y,
-        width=width,
-        height=_BAR,
-        fill=f"var({colour})",
-    )
+class _Bar(NamedTuple):
+    y: float
+    x: str
+    width: str
+    colour: str
+    text: str
 
 
-def _task(task: Task, y: float, colours: dict[str, str], scale: _Scale) -> Element:
+def _task(task: Task, y: float, colour: str, scale: _Scale) -> _Bar:
     took = (task.ended - task.started) / 1e3
     text = (
         f"{task.name}: {took:,.2f} µs at {(task.started - scale.begin) / 1e3:,.1f} µs, "
         f"{(task.started - task.submitted) / 1e3:,.1f} µs after its launch at "
         f"{task.where}; {task.depth} queued"
     )
-    colour = colours.get(task.name, "--hue-7")
-    begin, width = scale.at(task.started), scale.wide(task.ended - task.started)
-    return _bar(y, begin, width, colour, text)
+    width = scale.wide(task.ended - task.started)
+    return _Bar(y, scale.at(task.started), width, colour, text)
 
 
-def _wait(wait: Wait, y: float, scale: _Scale) -> Element:
+def _wait(wait: Wait, y: float, scale: _Scale) -> _Bar:
     begin = max(wait.begun, scale.begin)
     took = (wait.ended - wait.begun) / 1e3
     text = f"host blocked: {wait.reason} at {wait.where}: {took:,.2f} µs"
-    return _bar(y, scale.at(begin), scale.wide(wait.ended - begin), "--hung", text)
+    return _Bar(y, scale.at(begin), scale.wide(wait.ended - begin), "--hung", text)
 
 
-def _steps(ends: Sequence[float], scale: _Scale, height: float) -> Iterator[Element]:
-    for end in ends:
-        if scale.begin <= end <= scale.begin + scale.span:
-            x = scale.at(end)
-            line = element("line", x1=x, x2=x, y1=_TOP - 4, y2=height, class_="step")
-            line.append(element("title", "the end of a step"))
-            yield line
-
-
-def _axis(scale: _Scale, height: float) -> Iterator[Element]:
-    """Return a group of ticks for each zoom, of which the style sheet shows one."""
-    for zoom in _ZOOMS:
-        step = _round_step(scale.span / (_TICKS * zoom))
-        pieces = chain.from_iterable(
-            _tick(i * step, scale, height) for i in range(int(scale.span / step) + 1)
-        )
-        yield element("g", *pieces, class_=f"ticks at-{zoom}")
+def _ticks(scale: _Scale, zoom: int) -> Iterator[tuple[str, str, bool]]:
+    """Yield place and text of each tick, and whether its text stands at its left."""
+    step = _round_step(scale.span / (_TICKS * zoom))
+    for i in range(int(scale.span / step) + 1):
+        ns = i * step
+        text = f"{ns / 1e6:,.6g} ms" if scale.span >= 1e7 else f"{ns / 1e3:,.6g} µs"
+        # The last one would not be seen whole to the right of its line.
+        yield scale.at(scale.begin + ns), text, ns > 0.93 * scale.span
 
 
 def _round_step(about: float) -> float:
@@ -156,31 +120,11 @@ def _round_step(about: float) -> float:
     return next(m * power for m in (1, 2, 5, 10) if m * power >= about * (1 - 1e-9))
 
 
-def _tick(ns: float, scale: _Scale, height: float) -> tuple[Element, Element]:
-    x = scale.at(scale.begin + ns)
-    text = f"{ns / 1e6:,.6g} ms" if scale.span >= 1e7 else f"{ns / 1e3:,.6g} µs"
-    # The last one would not be seen whole to the right of its line.
-    side = {"dx": -3, "text_anchor": "end"} if ns > 0.93 * scale.span else {"dx": 3}
-    return (
-        element("line", x1=x, x2=x, y1=_TOP - 4, y2=height),
-        element("text", text, x=x, y=14, **side),
-    )
-
-
-def _depths(tasks: Sequence[Task], scale: _Scale, top: float) -> Element:
+def _depths(tasks: Sequence[Task], scale: _Scale) -> str:
     """Return how many tasks were queued when each one ended, as an area."""
     most = max((task.depth for task in tasks), default=0) or 1
     path = ["M0 1"]
     for task in sorted(tasks, key=lambda task: task.ended):
         path.append(f"H{(task.ended - scale.begin) / scale.span:.7f}")
         path.append(f"V{1 - task.depth / most:.4f}")
-    return element(
-        "svg",
-        element("path", d="".join([*path, "H1V1Z"])),
-        class_="depth",
-        viewBox="0 0 1 1",
-        preserveAspectRatio="none",
-        y=top,
-        width="100%",
-        height=_DEPTH,
-    )
+    return "".join([*path, "H1V1Z"])

@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import Any
-from xml.etree.ElementTree import Element
 
-from npu_dispatch.drawing import element, report, svg_text
+from npu_dispatch.drawing import drawn, page
 
 Node = dict[str, Any]
 
 _BOX, _GAP, _COLUMN, _TOP = 34, 16, 380, 48  # pixels
-_LINE = "#475569"
 _COLOURS = ("#dbeafe", "#dcfce7", "#fef3c7", "#fae8ff", "#fee2e2", "#e0e7ff")
 
 
@@ -77,114 +75,47 @@ def _streams(nodes: list[Node]) -> list[int]:
 
 
 def _svg(nodes: list[Node]) -> str:
-    return svg_text(_picture(nodes))
-
-
-def _picture(nodes: list[Node]) -> Element:
-    streams = _streams(nodes)
-    column = {stream: i for i, stream in enumerate(streams)}
-    places = [
-        (20 + column[node["stream"]] * _COLUMN, _TOP + i * (_BOX + _GAP))
-        for i, node in enumerate(nodes)
-    ]
-    width = 40 + max(1, len(streams)) * _COLUMN
-    height = _TOP + max(1, len(nodes)) * (_BOX + _GAP)
-    names = [
-        element(
-            "text",
-            f"stream {stream}",
-            x=20 + i * _COLUMN,
-            y=28,
-            font_size=14,
-            font_weight="bold",
-        )
-        for stream, i in column.items()
-    ]
-    edges = [
-        _edge(places[before], places[i])
-        for i, node in enumerate(nodes)
-        for before in node["after"]
-    ]
-    boxes = [
-        _box(i, node, places[i], _COLOURS[column[node["stream"]] % len(_COLOURS)])
-        for i, node in enumerate(nodes)
-    ]
-    return element(
-        "svg",
-        element("defs", _arrow_head()),
-        element("rect", width=width, height=height, fill="white"),
-        *names,
-        *edges,
-        *boxes,
-        font_family="sans-serif",
-        font_size=11,
-        width=width,
-        height=height,
-        viewBox=f"0 0 {width} {height}",
-    )
-
-
-def _arrow_head() -> Element:
-    return element(
-        "marker",
-        element("path", d="M0 0L8 4L0 8z", fill=_LINE),
-        id="tip",
-        viewBox="0 0 8 8",
-        refX=8,
-        refY=4,
-        markerWidth=7,
-        markerHeight=7,
-        orient="auto",
-    )
-
-
-def _edge(before: tuple[int, int], after: tuple[int, int]) -> Element:
-    middle = (_COLUMN - 40) // 2
-    x1, x2 = before[0] + middle, after[0] + middle
-    y1, y2 = before[1] + _BOX, after[1]
-    return element(
-        "path",
-        d=f"M{x1} {y1}C{x1} {y1 + 24} {x2} {y2 - 24} {x2} {y2}",
-        fill="none",
-        stroke=_LINE,
-        stroke_dasharray=None if x1 == x2 else "5 3",
-        marker_end="url(#tip)",
-    )
-
-
-def _box(index: int, node: Node, place: tuple[int, int], colour: str) -> Element:
-    x, y = place
-    detail = " · ".join(
-        filter(None, (_shapes(node), _size(node["bytes"]), _place(node["line"])))
-    )
-    return element(
-        "g",
-        element("title", _tooltip(index, node)),
-        element(
-            "rect",
-            x=x,
-            y=y,
-            width=_COLUMN - 40,
-            height=_BOX,
-            rx=5,
-            fill=colour,
-            stroke="#64748b",
-        ),
-        element("text", f"{index} {node['op']}", x=x + 8, y=y + 14, font_weight="bold"),
-        element("text", detail, x=x + 8, y=y + 28, fill="#334155", font_size=9),
-    )
+    return drawn("npu/graphs/picture.svg", **_places(nodes))
 
 
 def _html(nodes: list[Node]) -> str:
     total = _size(sum(node["bytes"] for node in nodes))
-    return report(
-        "graph",
-        element("h1", f"{len(nodes)} nodes on {len(_streams(nodes))} stream(s)"),
-        element(
-            "p",
-            f"{total} of tensors read and written by a replay. Dashed: one stream "
-            "waits for another. Point at a node for its tensors.",
-            class_="dim",
-        ),
-        element("section", element("div", _picture(nodes), class_="scrolls")),
-    )
+    return page("npu/graphs/page.html", "graph", total=total, **_places(nodes))
+
+
+def _places(nodes: list[Node]) -> dict[str, Any]:
+    """Return what is where in the picture."""
+    streams = _streams(nodes)
+    column = {stream: 20 + i * _COLUMN for i, stream in enumerate(streams)}
+    left = [column[node["stream"]] for node in nodes]
+    top = [_TOP + i * (_BOX + _GAP) for i in range(len(nodes))]
+    middle = (_COLUMN - 40) // 2
+    edges = [
+        (left[before] + middle, top[before] + _BOX, left[i] + middle, top[i])
+        for i, node in enumerate(nodes)
+        for before in node["after"]
+    ]
+    boxes = [
+        {
+            "x": left[i],
+            "y": top[i],
+            "width": _COLUMN - 40,
+            "height": _BOX,
+            "colour": _COLOURS[streams.index(node["stream"]) % len(_COLOURS)],
+            "tooltip": _tooltip(i, node),
+            "name": f"{i} {node['op']}",
+            "detail": " · ".join(
+                filter(
+                    None, (_shapes(node), _size(node["bytes"]), _place(node["line"]))
+                )
+            ),
+        }
+        for i, node in enumerate(nodes)
+    ]
+    return {
+        "width": 40 + max(1, len(streams)) * _COLUMN,
+        "height": _TOP + max(1, len(nodes)) * (_BOX + _GAP),
+        "columns": [(x, stream) for stream, x in column.items()],
+        "edges": edges,
+        "boxes": boxes,
+    }
