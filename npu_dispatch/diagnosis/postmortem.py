@@ -15,7 +15,7 @@ from pathlib import Path
 
 from npu_dispatch.diagnosis.describe import told
 from npu_dispatch.processes import is_alive
-from npu_dispatch.processes.remains import SUFFIX, remains
+from npu_dispatch.processes.remains import aside, remains
 from npu_dispatch.processes.script_name import name_of
 from npu_dispatch.stats import (
     OpenWait,
@@ -50,15 +50,15 @@ def dead(directory: Path | None = None) -> list[Path]:
                     fresh.append((info.realtime_ns, path))
     first = [path for _, path in sorted(fresh, reverse=True)]
     # Somebody else may find one dead while this looks: it is then there twice.
-    aside = {path.with_name(path.name + SUFFIX) for path in first}
-    known = [path for path in remains(directory) if path not in aside]
+    found = {aside(path) for path in first}
+    known = [path for path in remains(directory) if path not in found]
     return first + [path for path in known if _info(path)]
 
 
 def opened(path: Path) -> StatsReader | None:
     """Return a reader of what dead() has found, or None once it has been removed."""
     # Whoever has found it dead meanwhile has given it another name.
-    for name in (path, path.with_name(path.name + SUFFIX)):
+    for name in (path, aside(path)):
         with contextlib.suppress(FileNotFoundError):
             return StatsReader(name)
     return None

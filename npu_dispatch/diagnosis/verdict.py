@@ -20,6 +20,7 @@ from npu_dispatch.diagnosis.rates import (
 from npu_dispatch.processes import ProcessView, StreamView
 from npu_dispatch.stats import OpCost, SiteWaits
 from npu_dispatch.stats.sites import short
+from npu_dispatch.stream_names import stream_title
 
 __all__ = [
     "HANG_SECONDS",
@@ -88,10 +89,6 @@ def cycles(edges: Mapping[StreamKey, StreamKey]) -> Iterator[list[StreamKey]]:
             yield path[path.index(at) :]
 
 
-def _name(stream: StreamKey) -> str:
-    return f"npu:{stream[0]} stream {stream[1]}"
-
-
 def _count(rate: float) -> str:
     return f"{rate / 1e3:,.0f} k/s" if rate >= 1e3 else f"{rate:,.0f}/s"
 
@@ -100,7 +97,7 @@ def doing(stream: StreamView) -> str:
     """Say what a stream with work does: "runs aten::mm"."""
     s = stream.stats
     if s.held_by is not None:
-        return f"waits for task {s.held_until:,} of {_name(s.held_by)}"
+        return f"waits for task {s.held_until:,} of {stream_title(*s.held_by)}"
     if s.running == _UNRECORDED:
         return "waits for an event that nobody has recorded"
     return f"runs {s.running or 'a task'}"
@@ -151,7 +148,7 @@ def _hung(view: ProcessView, least: float) -> tuple[str, str] | None:
     waits = _waits_at(view)
     host = f"; the host waits at {short(waits)}" if waits else ""
     for circle in cycles(waits_for(view)):
-        names = " -> ".join(_name(s) for s in [*circle, circle[0]])
+        names = " -> ".join(stream_title(*s) for s in [*circle, circle[0]])
         lines = [s.stats.running_at for s in view.streams if key(s) in circle]
         at = next(filter(None, lines), waits)
         return f"hung: streams wait in a circle: {names}{host}", at
@@ -160,8 +157,9 @@ def _hung(view: ProcessView, least: float) -> tuple[str, str] | None:
         stuck, key=lambda s: (s.stats.held_by is not None, s.oldest_since or 0.0)
     )
     age = view.tick - (worst.oldest_since or view.tick)
+    name = stream_title(*key(worst))
     text = (
-        f"hung: {_name(key(worst))} {doing(worst)}, no progress for {age:,.0f} s, "
+        f"hung: {name} {doing(worst)}, no progress for {age:,.0f} s, "
         f"{worst.stats.depth:,} tasks queued{host}"
     )
     return text, worst.stats.running_at or waits
@@ -169,9 +167,10 @@ def _hung(view: ProcessView, least: float) -> tuple[str, str] | None:
 
 def _held(view: ProcessView, rates: Mapping[StreamKey, StreamRates]) -> str:
     stream, worst = max(rates.items(), key=lambda item: item[1].held)
-    text = f"held: {_name(stream)} waits for other streams {worst.held:.0%} of the time"
+    name = stream_title(*stream)
+    text = f"held: {name} waits for other streams {worst.held:.0%} of the time"
     by = waits_for(view).get(stream)
-    return text + (f", now for {_name(by)}" if by else "")
+    return text + (f", now for {stream_title(*by)}" if by else "")
 
 
 def _kind(
@@ -187,7 +186,11 @@ def _kind(
         if stream.state == "error":
             s = stream.stats
             text = f"{s.failed} failed, {s.dropped} dropped after it"
-            return "failed", f"failed: {_name(key(stream))}: {text}", s.running_at
+            return (
+                "failed",
+                f"failed: {stream_title(*key(stream))}: {text}",
+                s.running_at,
+            )
     if now.quiet_since is not None and now.tick - now.quiet_since >= least:
         last = now.last_task.at if now.last_task else ""
         return "quiet", f"quiet: {quiet_for(now)}; {ask_python(now)}", last
