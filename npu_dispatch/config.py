@@ -18,6 +18,7 @@ __all__ = [
     "cache_folder",
     "for_child",
     "names_that_begin",
+    "runtime_folder",
     "set_for_children",
     "variable",
 ]
@@ -118,6 +119,12 @@ def cache_folder() -> Path:
             f"no folder for compiled code: HOME is not set, and user {os.getuid()} "
             "is none that the system knows; set XDG_CACHE_HOME"
         ) from None
+
+
+def runtime_folder() -> Path | None:
+    """Return the user's folder for what lives as long as a session, or None."""
+    folder = os.environ.get("XDG_RUNTIME_DIR", "")
+    return Path(folder) if folder.startswith("/") else None
 
 
 def bad_values(env: Mapping[str, str] | None = None) -> list[str]:

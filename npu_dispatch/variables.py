@@ -199,6 +199,19 @@ _WATCHING = (
         "none",
     ),
     Variable(
+        "NPU_DISPATCH_SEGMENT_GROUP",
+        "A group, by name or number, whose members may read this process's statistics: "
+        "[Observability](observability.md#all-users-of-a-machine).",
+        "only this user may",
+    ),
+    Variable(
+        "XDG_RUNTIME_DIR",
+        "The session's own folder. Statistics and traces are in `npu_dispatch` and "
+        "`npu_dispatch-trace` there where another user has made the folder in "
+        "`/dev/shm` first: [Observability](observability.md#all-users-of-a-machine).",
+        "there are then no statistics for others",
+    ),
+    Variable(
         "NPU_DISPATCH_WATCHDOG",
         "A time such as `30s`: when a stream stands still for as long, the watchdog "
         "writes to stderr what all streams and threads are doing.",

@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,6 +15,7 @@
 #include "csrc/base/clock.h"
 #include "csrc/base/env.h"
 #include "csrc/base/file_memory.h"
+#include "csrc/stats/own_folder.h"
 #include "csrc/stats/owner.h"
 #include "csrc/stats/segment.h"
 
@@ -32,14 +32,7 @@ std::string directory() {
   const std::string asked = env_string("NPU_TRACE_DIR", "");
   keep_ = !asked.empty();
   if (keep_) return asked;
-  const std::string own =
-      "/dev/shm/npu_dispatch-trace-" + std::to_string(getuid());
-  mkdir(own.c_str(), 0700);
-  struct stat info;
-  if (lstat(own.c_str(), &info) || !S_ISDIR(info.st_mode) ||
-      info.st_uid != getuid())
-    return "";
-  return own;
+  return own_folder("npu_dispatch-trace").path;
 }
 
 bool read_trace_owner(int file, Owner& owner) {

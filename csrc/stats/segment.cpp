@@ -19,6 +19,7 @@
 #include "csrc/base/clock.h"
 #include "csrc/base/env.h"
 #include "csrc/base/file_memory.h"
+#include "csrc/stats/own_folder.h"
 #include "csrc/stats/owner.h"
 
 namespace npu {
@@ -34,9 +35,25 @@ std::mutex blocks_mutex_;  // guards handing out stream blocks
 int stream_blocks_ = 0;    // handed out
 
 // Reports once per segment why others will not find its figures.
+void complain(const char* what, const std::string& why) {
+  fprintf(stderr, "npu_dispatch: %s: %s\n", what, why.c_str());
+}
+
 void complain(const char* what, const std::string& path, int error) {
-  fprintf(stderr, "npu_dispatch: %s: %s: %s\n", what, path.c_str(),
-          strerror(error));
+  complain(what, path + ": " + strerror(error));
+}
+
+// Lets the group read that NPU_DISPATCH_SEGMENT_GROUP names, if it does.
+void share(int file, const std::string& directory) {
+  std::string problem = open_to_group(file);
+  if (problem.empty()) {
+    const int folder =
+        open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    problem = folder < 0 ? strerror(errno) : open_to_group(folder);
+    close(folder);
+  }
+  if (!problem.empty())
+    complain("only this user can see this process's statistics", problem);
 }
 
 // Takes the memory for everything but the stream blocks, and for the blocks
@@ -70,19 +87,16 @@ bool write_pages(int file, const Segment* from) {
 void* map_file(Segment* at) {
   static const char* const kNoFile =
       "other processes cannot see this one's statistics";
-  const std::string directory =
-      "/dev/shm/npu_dispatch-" + std::to_string(getuid());
+  const OwnFolder folder = own_folder("npu_dispatch");
+  const std::string& directory = folder.path;
+  if (directory.empty()) {
+    complain(kNoFile, folder.passed_over);
+    return nullptr;
+  }
+  if (!folder.passed_over.empty())
+    complain("statistics are not where readers look first",
+             directory + " is used, since " + folder.passed_over);
   struct stat info;
-  if ((mkdir(directory.c_str(), 0700) && errno != EEXIST) ||
-      lstat(directory.c_str(), &info)) {
-    complain(kNoFile, directory, errno);
-    return nullptr;
-  }
-  if (!S_ISDIR(info.st_mode) || info.st_uid != getuid() ||
-      !in_memory(directory)) {
-    complain(kNoFile, directory + ", not a folder of ours in memory", EPERM);
-    return nullptr;
-  }
   remove_abandoned(directory, read_segment_owner, kDeadSegments);
   std::string path = directory + "/" + std::to_string(getpid());
   // In a container that shares /dev/shm another process may have our number.
@@ -109,6 +123,7 @@ void* map_file(Segment* at) {
       memory = nullptr;
     }
   }
+  if (memory) share(file, directory);
   close(file);
   if (memory) {
     path_ = path;

@@ -8,13 +8,13 @@
 
 namespace npu {
 
-// This process's segment, made at the first call: a file of mode 0600 in
-// /dev/shm/npu_dispatch-<uid>/, or, with a line on stderr, private memory where
-// there can be no such file. It is never on a disk and never unmapped. Its
-// memory is taken before anybody writes to it, so that a full /dev/shm harms
-// nobody. The first call also renames the files that dead processes left
-// (owner.h). Throws a runtime_error where there is not even private memory; the
-// next call tries again.
+// This process's segment, made at the first call: a file of mode 0600 in the
+// folder "npu_dispatch" (own_folder.h), or, with a line on stderr, private
+// memory where there can be no such file. It is never on a disk and never
+// unmapped. Its memory is taken before anybody writes to it, so that a full
+// /dev/shm harms nobody. The first call also renames the files that dead
+// processes left (owner.h). Throws a runtime_error where there is not even
+// private memory; the next call tries again.
 Segment& segment();
 
 // Says which versions the header is to name. Called before the segment is made;

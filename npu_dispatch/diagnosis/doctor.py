@@ -16,7 +16,6 @@ import resource
 import shlex
 import shutil
 import signal
-import stat
 import subprocess
 import sys
 import tempfile
@@ -30,8 +29,10 @@ from npu_dispatch.config import (
     bad_values,
     cache_folder,
     names_that_begin,
+    runtime_folder,
     variable,
 )
+from npu_dispatch.stats.folders import SEGMENTS, not_ours
 from npu_dispatch.system.own_folder import who_may_change
 from npu_dispatch.system.own_python import own_python
 from npu_dispatch.variables import NAMES
@@ -232,21 +233,15 @@ def _shared_memory() -> Iterator[Finding]:
             "DataLoader workers and tensors of several processes live there",
             f"docker run --shm-size=1g ..., or mount -o remount,size=1g {_SHM}",
         )
-    folder = _SHM / f"npu_dispatch-{os.getuid()}"
-    try:
-        info = folder.lstat()
-    except OSError:
-        info = None
-    if info is not None and (
-        not stat.S_ISDIR(info.st_mode)
-        or info.st_uid != os.getuid()
-        or not os.access(folder, os.W_OK | os.X_OK)
-    ):
-        what = f"{folder} is not a folder that this user can write"
-        yield Finding(False, f"{what}: there are no statistics", f"sudo rm -r {folder}")
-    elif info is None and not os.access(_SHM, os.W_OK | os.X_OK):
+    folder = _SHM / f"{SEGMENTS}-{os.getuid()}"
+    if taken := not_ours(SEGMENTS):
+        what = "; ".join(taken)
+        if runtime_folder() is None:
+            what += "; there are no statistics, as XDG_RUNTIME_DIR is not set, either"
+        yield Finding(False, what, f"sudo rm -r {folder}")
+    elif not os.access(folder if folder.is_dir() else _SHM, os.W_OK | os.X_OK):
         what = f"{_SHM} cannot be written: there are no statistics"
-        yield Finding(False, what, f"sudo chmod 1777 {_SHM}")
+        yield Finding(False, what, f"sudo chmod 1777 {_SHM}; chmod 700 {folder}")
 
 
 def _writable(folder: Path) -> bool:

@@ -23,9 +23,9 @@ from npu_dispatch.stats import (
     StatsError,
     StatsReader,
     StreamStats,
-    segment_directory,
 )
 from npu_dispatch.stats.clock import unix_ns
+from npu_dispatch.stats.folders import SEGMENTS, own_folders
 from npu_dispatch.stream_names import stream_title
 from npu_dispatch.system.untrusted_file import UnsafeFileError
 
@@ -40,7 +40,11 @@ def dead(directory: Path | None = None) -> list[Path]:
 
     Those that nobody has found dead before come first, because they died last.
     """
-    directory = directory or segment_directory()
+    folders = own_folders(SEGMENTS) if directory is None else [directory]
+    return [path for folder in folders for path in _dead_in(folder)]
+
+
+def _dead_in(directory: Path) -> list[Path]:
     fresh = []
     with contextlib.suppress(OSError):
         for path in directory.iterdir():

@@ -7,6 +7,9 @@ laid aside (remains.py).
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import itertools
 import os
 import time
 from collections import deque
@@ -23,18 +26,20 @@ from npu_dispatch.stats import (
     StatsError,
     StatsReader,
     StreamStats,
-    segment_directory,
 )
+from npu_dispatch.stats.folders import SEGMENTS, all_folders, not_ours, own_folders
 from npu_dispatch.system.proc_stat import pid_namespace, process_start, stat_fields
 
 __all__ = ["ProcessView", "Processes", "StreamView", "is_alive"]
 
 _DEPTH_WINDOW_S = 60.0
 _MAX_TOLD = 1000
+_MOST_FILES = 4096  # of one folder
 _QUIET_S = 5.0
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
+@functools.cache  # what was said once
 def _warn(text: str) -> None:
     import logging  # which would be a tenth of what `npu-dispatch ps` imports
 
@@ -49,6 +54,13 @@ def is_alive(info: SegmentInfo) -> bool | None:
     if not info.pid_namespace or info.pid_namespace != pid_namespace():
         return None
     return process_start(info.pid) == info.process_start
+
+
+def _is_its_owners(reader: StatsReader) -> bool:
+    """Return whether a living process runs as the user whose file tells of it."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{reader.info.pid}").stat().st_uid == reader.owner
+    return False
 
 
 def _thread_cpu_seconds(pid: int, thread: int) -> float | None:
@@ -128,10 +140,10 @@ class _Progress:
 class _Watched:
     """One process's open segment, and what is remembered of it."""
 
-    def __init__(self, path: Path, slot: str) -> None:
+    def __init__(self, path: Path, any_user: bool) -> None:
         self.path = path
-        self.slot = slot
-        self.reader = StatsReader(path)
+        self.slot = ""
+        self.reader = StatsReader(path, any_user=any_user)
         self._progress: dict[tuple[int, int], _Progress] = {}
         self._previous: float | None = None
 
@@ -210,14 +222,22 @@ def _is_aside(watched: _Watched) -> bool:
 class Processes:
     """The processes of this user that publish statistics, or one of them.
 
+    With `all_users` they are those of every user whose folder this one may read.
     Call `refresh()` about once a second: figures about the last minute are exact
     only then. Several threads must not use one object at once.
     """
 
-    def __init__(self, *, pid: int | None = None, directory: Path | None = None):
-        self._pid = pid
-        self._directory = segment_directory() if directory is None else directory
-        self._watched: dict[str, _Watched] = {}
+    def __init__(
+        self,
+        *,
+        pid: int | None = None,
+        directory: Path | None = None,
+        all_users: bool = False,
+    ):
+        self._pid, self._directory, self._all_users = pid, directory, all_users
+        for taken in not_ours(SEGMENTS) if directory is None else ():
+            _warn(taken)
+        self._watched: dict[Path, _Watched] = {}
         self.views: tuple[ProcessView, ...] = ()
         # Files that could not be read as a segment at the last refresh.
         self.unreadable = 0
@@ -244,7 +264,7 @@ class Processes:
 
     def _give_up(self, watched: _Watched, error: Exception) -> None:
         self.unreadable += 1
-        del self._watched[watched.path.name]
+        del self._watched[watched.path]
         key = watched.path.name, watched.reader.inode
         watched.reader.close()
         if key not in self._told:
@@ -252,7 +272,7 @@ class Processes:
             _warn(f"{watched.path}: cannot be read: {error!r}")
 
     def _forget_the_dead(self) -> None:
-        for name, watched in list(self._watched.items()):
+        for path, watched in list(self._watched.items()):
             try:
                 same = watched.path.stat().st_ino == watched.reader.inode
             except OSError:
@@ -264,26 +284,22 @@ class Processes:
             if same:
                 lay_aside(watched.path)
             watched.reader.close()
-            del self._watched[name]
+            del self._watched[path]
 
     def _find_new(self) -> None:
         self.unreadable = 0
-        try:
-            found = sorted(path for path in self._directory.iterdir())
-        except OSError:
-            return
-        for path in found:
+        for path in self._files():
             name = path.name
             # PID, or PID-NAMESPACE where another container has that number.
             pid, _, _ = name.partition("-")
-            if name in self._watched or not pid.isdecimal():
+            if path in self._watched or not pid.isdecimal():
                 continue
             if name.endswith(SUFFIX):
                 continue
             if self._pid is not None and pid != str(self._pid):
                 continue
             try:
-                watched = _Watched(path, "")
+                watched = _Watched(path, self._all_users)
             except (OSError, StatsError, ValueError):
                 self.unreadable += 1
                 continue
@@ -292,6 +308,10 @@ class Processes:
                 self.unreadable += 1
                 continue
             alive = is_alive(watched.reader.info)
+            if self._all_users and alive and not _is_its_owners(watched.reader):
+                watched.reader.close()  # what one user says of another's process
+                self.unreadable += 1
+                continue
             if self._pid is not None and alive is None and "-" in name:
                 watched.reader.close()  # another container's process
                 continue
@@ -300,7 +320,16 @@ class Processes:
                 lay_aside(path)
                 continue  # it may have been dead for days
             watched.slot = self._free_slot()
-            self._watched[name] = watched
+            self._watched[path] = watched
+
+    def _files(self) -> list[Path]:
+        usual = all_folders if self._all_users else own_folders
+        found: list[Path] = []
+        for folder in [self._directory] if self._directory else usual(SEGMENTS):
+            with contextlib.suppress(OSError):
+                # Some other user's folder may be as full as that user likes.
+                found += sorted(itertools.islice(folder.iterdir(), _MOST_FILES))
+        return found
 
     def _free_slot(self) -> str:
         """Return the smallest number that no other process has."""

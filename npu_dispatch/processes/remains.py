@@ -27,7 +27,13 @@ def aside(path: Path) -> Path:
 
 
 def lay_aside(path: Path) -> None:
-    """Keep a dead process's file for a postmortem, under another name."""
+    """Keep a dead process's file for a postmortem, under another name.
+
+    Another user's files are left alone.
+    """
+    with contextlib.suppress(OSError):
+        if path.parent.stat().st_uid != os.geteuid():
+            return
     with contextlib.suppress(OSError):  # the file system may be read-only
         os.utime(path)
         path.rename(aside(path))

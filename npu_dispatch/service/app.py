@@ -44,6 +44,7 @@ from npu_dispatch.service.routes import ENDPOINTS, Endpoint, openapi
 from npu_dispatch.service.stacks import stacks
 from npu_dispatch.service.telemetry import ROUTE, Measured
 from npu_dispatch.service.watcher import Watcher
+from npu_dispatch.stats import StatsError
 from npu_dispatch.timeline.trace import NotRecordingError, of_past, save
 from npu_dispatch.timeline.trace_file import TraceError
 
@@ -81,6 +82,7 @@ class ServiceConfig:
     kept_seconds: float = KEPT_SECONDS  # for which /metrics gives an answer again
     pid: int | None = None  # only this process
     directory: Path | None = None  # of the segments, where not the usual one
+    all_users: bool = False  # show every process whose segment can be read
     ops: int = 0  # metrics by operator, of the costliest so many
     per_stream: bool = False  # histograms of every stream, and what is costly
     admin_token: str | None = None  # None: nothing can be changed from outside
@@ -103,7 +105,9 @@ def create_app(config: ServiceConfig | None = None) -> Starlette:
     """Make an application; `app.state.watcher` may be close()d early."""
     config = config or ServiceConfig()
     watcher = Watcher(
-        Processes(pid=config.pid, directory=config.directory),
+        Processes(
+            pid=config.pid, directory=config.directory, all_users=config.all_users
+        ),
         interval=config.interval,
         hang_seconds=config.hang_seconds,
         top_ops=config.ops,
@@ -363,7 +367,10 @@ class _Endpoints:
         for view, file in files:
             if file is None:
                 continue  # it has just ended
-            ask_launch_blocking(file, wanted)
+            try:
+                ask_launch_blocking(file, wanted)
+            except (OSError, StatsError) as error:  # another user's, or just gone
+                raise HTTPException(403, str(error)) from None
             asked.append({"pid": view.info.pid, "launch_blocking": wanted})
         return JSONResponse(asked)
 

@@ -110,6 +110,12 @@ def _check_names(
 )
 @click.option("--pid", type=int, help="Watch this process only.")
 @click.option(
+    "--all-users",
+    is_flag=True,
+    help="Watch every user's processes whose statistics this user may read: root all, "
+    "others those of their groups that NPU_DISPATCH_SEGMENT_GROUP names.",
+)
+@click.option(
     "--per-stream",
     is_flag=True,
     help="Have the histograms of metrics by stream, and not by device.",
@@ -145,6 +151,7 @@ def serve(
     unix: Path | None,
     token: str | None,
     pid: int | None,
+    all_users: bool,
     ops: int,
     per_stream: bool,
     enable_admin: bool,
@@ -170,6 +177,7 @@ def serve(
         max_clients=max_clients,
         max_rate=max_rate,
         pid=pid,
+        all_users=all_users,
         ops=ops,
         per_stream=per_stream,
         admin_token=_token(admin_token) if enable_admin else None,

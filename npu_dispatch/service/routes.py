@@ -246,7 +246,8 @@ def _of_admin() -> tuple[Endpoint, ...]:
             parameters=(*((switch,) if choices else ()), _SLOT),
             refusals={
                 401: "The header `Authorization` lacks the administrator's token.",
-                403: "The service runs without `--enable-admin`.",
+                403: "The service runs without `--enable-admin`, or the process is "
+                "another user's.",
                 **_NO_SLOT,
             },
         )

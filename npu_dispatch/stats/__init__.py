@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from npu_dispatch.stats.folders import SEGMENTS, own_file
 from npu_dispatch.stats.layout import (
     BYPASSES,
     CAPTURE_FAILURES,
@@ -61,16 +62,10 @@ __all__ = [
     "StatsError",
     "StatsReader",
     "StreamStats",
-    "segment_directory",
     "segment_file",
 ]
 
 
-def segment_directory() -> Path:
-    """Return where the processes of this user have their segments."""
-    return Path(f"/dev/shm/npu_dispatch-{os.getuid()}")
-
-
 def segment_file(pid: int | None = None) -> Path:
     """Return where a process of this user, by default this one, has its segment."""
-    return segment_directory() / str(os.getpid() if pid is None else pid)
+    return own_file(SEGMENTS, os.getpid() if pid is None else pid)

@@ -105,13 +105,18 @@ def _running_ns(word: int, now: int) -> tuple[int, bool]:
 
 
 class StatsReader:
-    """A read-only view of one process's counters."""
+    """A read-only view of one process's counters.
 
-    def __init__(self, path: Path) -> None:
+    `any_user`: that process may be another user's.
+    """
+
+    def __init__(self, path: Path, *, any_user: bool = False) -> None:
         try:
-            self._file = UntrustedFile(path)
+            self._file = UntrustedFile(path, any_user=any_user)
         except UnsafeFileError as error:
             raise StatsError(str(error)) from None
+        # Of this file, even if another has its name by now.
+        self.inode, self.owner = self._file.inode, self._file.owner
         self._names: dict[int, str] = {}
         self._blocks: dict[tuple[int, int], int] = {}  # device, stream
         try:
@@ -119,11 +124,6 @@ class StatsReader:
         except StatsError:
             self._file.close()
             raise
-
-    @property
-    def inode(self) -> int:
-        """Return the number of this file, even if another has its name by now."""
-        return self._file.inode
 
     def _bytes(self, at: int, size: int) -> bytes:
         try:

@@ -23,37 +23,43 @@ class UnsafeFileError(OSError):
     """The file is not one that a process of this user has made."""
 
 
-def open_untrusted(path: Path, *, writable: bool = False) -> int:
+def open_untrusted(
+    path: Path, *, writable: bool = False, any_user: bool = False
+) -> int:
     """Return a descriptor of a plain file of this user, in a folder that is safe.
 
+    With `any_user` the folder may be another user's. The file must then be of that
+    user or of root, as whoever else can write there could show anything.
     Raises UnsafeFileError for anything else, and OSError as os.open does.
     """
     folder = os.open(path.parent, _FOLDER)
     try:
-        _check_folder(path.parent, os.fstat(folder))
+        around = os.fstat(folder)
+        owners = {around.st_uid, 0} if any_user else {os.geteuid()}
+        _check_folder(path.parent, around, any_user)
         flags = _FILE | (os.O_RDWR if writable else os.O_RDONLY)
         file = os.open(path.name, flags, dir_fd=folder)
     finally:
         os.close(folder)
     try:
-        _check_file(path, os.fstat(file))
+        _check_file(path, os.fstat(file), owners)
     except BaseException:
         os.close(file)
         raise
     return file
 
 
-def _check_folder(path: Path, found: os.stat_result) -> None:
-    if found.st_uid not in (os.geteuid(), 0):
+def _check_folder(path: Path, found: os.stat_result, any_user: bool) -> None:
+    if not any_user and found.st_uid not in (os.geteuid(), 0):
         raise UnsafeFileError(f"{path}: belongs to user {found.st_uid}")
     if found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX:
         raise UnsafeFileError(f"{path}: every user may change its files")
 
 
-def _check_file(path: Path, found: os.stat_result) -> None:
+def _check_file(path: Path, found: os.stat_result, owners: set[int]) -> None:
     if not stat.S_ISREG(found.st_mode):
         raise UnsafeFileError(f"{path}: not a plain file")
-    if found.st_uid != os.geteuid():
+    if found.st_uid not in owners:
         raise UnsafeFileError(f"{path}: belongs to user {found.st_uid}")
     if found.st_mode & stat.S_IWOTH:
         raise UnsafeFileError(f"{path}: every user may write to it")
@@ -62,11 +68,13 @@ def _check_file(path: Path, found: os.stat_result) -> None:
 class UntrustedFile:
     """An open file of that kind, to be read piece by piece."""
 
-    def __init__(self, path: Path, *, writable: bool = False) -> None:
+    def __init__(
+        self, path: Path, *, writable: bool = False, any_user: bool = False
+    ) -> None:
         self.path = path
-        self._file = open_untrusted(path, writable=writable)
+        self._file = open_untrusted(path, writable=writable, any_user=any_user)
         found = os.fstat(self._file)
-        self.size, self.inode = found.st_size, found.st_ino
+        self.size, self.inode, self.owner = found.st_size, found.st_ino, found.st_uid
 
     def read(self, at: int, size: int) -> bytes:
         """Return so many bytes; raise UnsafeFileError where there are fewer."""

@@ -6,7 +6,6 @@ neither torch nor the extension, and needs no help from the traced process.
 
 from __future__ import annotations
 
-import os
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from npu_dispatch.stats.folders import TRACES, own_file
 from npu_dispatch.system.proc_stat import pid_namespace, process_start
 from npu_dispatch.system.untrusted_file import UntrustedFile
 
@@ -73,7 +73,7 @@ RECORD = np.dtype(
 
 def trace_path(pid: int) -> Path:
     """Return where a process of this user has its trace file."""
-    return Path(f"/dev/shm/npu_dispatch-trace-{os.getuid()}/{pid}")
+    return own_file(TRACES, pid)
 
 
 class TraceError(RuntimeError):

@@ -227,6 +227,7 @@ def test_a_folder_of_statistics_that_is_none(examined):
     _, answer = examined(command=blocked)
 
     finding = told(answer, "/dev/shm/npu_dispatch-0 is not a folder")
+    assert "no statistics" in finding["what"]
     assert finding["mend"] == "sudo rm -r /dev/shm/npu_dispatch-0"
 
 

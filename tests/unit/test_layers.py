@@ -38,10 +38,10 @@ PYTHON_LAYERS = {
     "config": 0,
     "import_alias": 0,
     "sanitizer": 0,
-    "stats": 0,
     "stream_names": -1,
     "variables": 0,
     "versions": 0,
+    "stats": 0.5,  # asks config where
     "_C": 1,
     "npu": 1,
     "processes": 1,

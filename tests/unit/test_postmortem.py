@@ -16,7 +16,7 @@ from npu_dispatch import _C
 from npu_dispatch.cli import main
 from npu_dispatch.diagnosis.postmortem import dead
 from npu_dispatch.processes import Processes, remains
-from npu_dispatch.stats import StatsReader, segment_directory, segment_file
+from npu_dispatch.stats import StatsReader, segment_file
 
 # A kernel of the user's writes where it must not, on the launcher's thread.
 PROGRAM = """
@@ -178,6 +178,6 @@ def test_the_newest_are_kept_and_none_for_longer_than_its_time(tmp_path):
 
 def test_a_living_process_is_not_taken_for_a_dead_one():
     path = Path(_C.segment_path())
-    assert path not in dead(segment_directory())
+    assert path not in dead()
     with StatsReader(path) as reader:
         assert reader.info.pid == os.getpid()

@@ -100,6 +100,25 @@ def test_what_no_process_of_ours_made_is_refused(file: Path, plant, read, error)
     assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
 
 
+def test_another_users_file_is_read_if_it_is_asked_for_and_in_their_folder(file: Path):
+    if os.geteuid():
+        pytest.skip("only root gives files away")
+    os.chown(file, 12345, -1)
+    with pytest.raises(UnsafeFileError, match="belongs to user 12345"):
+        UntrustedFile(file, any_user=True)  # in a folder of root's
+    os.chown(file.parent, 12345, -1)
+    with pytest.raises(UnsafeFileError, match="belongs to user 12345"):
+        UntrustedFile(file)
+
+    theirs = UntrustedFile(file, any_user=True)
+    assert theirs.read(0, 1) == b"x"
+    assert theirs.owner == 12345
+    theirs.close()
+    os.chown(file, 7, -1)
+    with pytest.raises(UnsafeFileError, match="belongs to user 7"):
+        UntrustedFile(file, any_user=True)
+
+
 def test_a_plain_file_is_read_and_written(file: Path):
     mine = UntrustedFile(file, writable=True)
     mine.write(100, b"abc")

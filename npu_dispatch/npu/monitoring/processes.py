@@ -7,7 +7,8 @@ import os
 from npu_dispatch.npu.runtime.devices import _checked
 from npu_dispatch.npu.runtime.index import Device, _get_device_index
 from npu_dispatch.npu.runtime.start import _lazy_init
-from npu_dispatch.stats import DeviceStats, StatsError, StatsReader, segment_file
+from npu_dispatch.stats import DeviceStats, StatsError, StatsReader
+from npu_dispatch.stats.folders import SEGMENTS, own_folders
 from npu_dispatch.system.proc_stat import process_start
 
 __all__ = ["list_gpu_processes"]
@@ -16,8 +17,8 @@ __all__ = ["list_gpu_processes"]
 def _processes(index: int) -> dict[int, DeviceStats]:
     """Return the bytes that each process of this user has on a device, by pid."""
     found = {}
-    folder = segment_file().parent
-    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+    folders = [folder for folder in own_folders(SEGMENTS) if folder.is_dir()]
+    for path in (path for folder in folders for path in sorted(folder.iterdir())):
         try:
             with StatsReader(path) as reader:
                 if process_start(reader.info.pid) != reader.info.process_start:
