@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from npu_dispatch import _C
@@ -13,11 +12,10 @@ __all__ = ["count_steps"]
 
 
 def count_steps() -> None:
-    """Count every step of torch.optim's optimizers; compiled ones are replays."""
+    """Count every step of torch.optim's optimizers, but not those of a replay."""
     register_optimizer_step_post_hook(_stepped)
 
 
+# Where step() is compiled, torch breaks the graph before the hooks.
 def _stepped(*_: Any) -> None:
-    # Dynamo evaluates the condition, so the call breaks no graph.
-    if not torch.compiler.is_compiling():
-        _C.count_optimizer_step()
+    _C.count_optimizer_step()
