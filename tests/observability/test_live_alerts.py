@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from alert_programs import ILL
+from own_mounts import in_own_mounts
 from prometheus_server import prometheus_tool
 
 _WATCH = Path(__file__).with_name("watch_alerts.py")
@@ -22,6 +23,7 @@ _WELL_MINUTES = 12
 @pytest.mark.timeout(3600)  # rules ask for up to half an hour of trouble
 def test_no_alert_for_the_well_and_for_each_fault_the_one_meant_for_it():
     prometheus_tool("prometheus")
+    in_own_mounts("true")
 
     done = subprocess.run(
         [sys.executable, str(_WATCH), f"--minutes={_WELL_MINUTES}", "--faults=all"],

@@ -35,12 +35,13 @@ sys.path.insert(0, str(SUPPORT))
 import yaml  # noqa: E402
 from alert_programs import ILL, WELL, Fault, Program  # noqa: E402
 from interpreter import environment  # noqa: E402
+from own_mounts import in_own_mounts  # noqa: E402
 from prometheus_server import Prometheus, exported, serving  # noqa: E402
 
 _STEP_S = 2.0
 _SCRAPES_S = 60.0  # so long until a reading is in a rate, and a rule has seen it
 _UNITS = {"s": 1, "m": 60, "h": 3600}
-_PRIVATE = 'mount -t tmpfs -o size=512m tmpfs /dev/shm && exec "$@"'
+_PRIVATE = "mount -t tmpfs -o size=512m tmpfs /dev/shm || exit 1"
 
 
 def say(**what: Any) -> None:
@@ -284,9 +285,8 @@ def in_private_memory() -> None:
     if os.environ.get("WATCH_ALERTS_PRIVATE"):
         return
     os.environ["WATCH_ALERTS_PRIVATE"] = "1"
-    user = [] if os.getuid() == 0 else ["--map-root-user"]
-    command = ["unshare", "--mount", *user, "sh", "-c", _PRIVATE, "sh", sys.executable]
-    os.execvp(command[0], [*command, *sys.argv])
+    command = [*in_own_mounts(_PRIVATE), sys.executable, *sys.argv]
+    os.execvp(command[0], command)
 
 
 def main() -> int:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 import resource
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from interpreter import environment
+from own_mounts import in_own_mounts
 
 from npu_dispatch.diagnosis import doctor
 from npu_dispatch.versions import needed
@@ -199,14 +199,6 @@ def no_home():
 
 def test_no_compiler(found):
     assert "apt-get install g++" in told(found, "no compiler /nowhere/g++")["mend"]
-
-
-def in_own_mounts(script):
-    """A command that runs in a world where the script has changed what is mounted."""
-    tool = shutil.which("unshare")
-    if tool is None or subprocess.run([tool, "-rm", "true"], check=False).returncode:
-        pytest.skip("no mounts of one's own here")
-    return tool, "-rm", "sh", "-c", f'{script}; exec "$@"', "sh"
 
 
 def test_a_small_shared_memory(examined):
