@@ -26,7 +26,7 @@ from npu_dispatch.service.command import serve
 
 DAEMONS, MONITOR, RULE = yaml.safe_load_all(exported("kubernetes"))
 UNIT = exported("systemd")
-OPTIONS = {o: p for p in serve.params for o in p.opts} | {"--all-users": None}
+OPTIONS = {o: p for p in serve.params for o in p.opts}
 # What the unit allows, as far as a test can: memory that was written to is never
 # executed, and nothing in /dev/shm is changed.
 HARDENED = """

@@ -276,10 +276,10 @@ with TraceFile(trace_path(os.getpid())) as trace:
 
 # Counters that no reader understands lie beside its own.
 _GARBLED = """
-from npu_dispatch.stats import segment_directory
+from npu_dispatch.stats import segment_file
 x = torch.ones(8, device="npu")
 told()
-(segment_directory() / str(os.getppid())).write_bytes(b"garbled" * 1000)
+segment_file(os.getppid()).write_bytes(b"garbled" * 1000)
 while True:
     x.add_(1)
     npu.synchronize()
