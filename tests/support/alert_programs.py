@@ -258,7 +258,7 @@ while True:
     s.synchronize()
 """
 
-# Somebody follows its trace, and reads none of it.
+# Somebody follows its trace, and then reads no more of it.
 _TRACED = """
 from npu_dispatch.timeline.trace_file import TraceFile, trace_path
 x = torch.ones(8, device="npu")
@@ -271,6 +271,8 @@ with TraceFile(trace_path(os.getpid())) as trace:
         for _ in range(2000):
             x.add_(1)
         npu.synchronize()
+        if x[0] < 10_000:
+            trace.read()
         time.sleep(1)
 """
 
