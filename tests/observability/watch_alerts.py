@@ -61,9 +61,13 @@ def seconds(text: str) -> float:
 
 
 def patience(name: str, rules: dict[str, dict[str, Any]]) -> float:
-    """Return how many seconds a rule may take: its times, and those of its parts."""
+    """Return how many seconds a rule may take: its times, and those of its parts.
+
+    What was there at any time, however long ago, it need not wait for.
+    """
     rule = rules[name]
-    own = max((seconds(r) for r in re.findall(r"\[(\w+)", rule["expr"])), default=0)
+    waits = re.sub(r"last_over_time\([^[]*\[\w+", "", rule["expr"])
+    own = max((seconds(r) for r in re.findall(r"\[(\w+)", waits)), default=0)
     parts = [patience(p, rules) for p in rules if ":" in p and p in rule["expr"]]
     return seconds(rule.get("for", "0s")) + own + max([_SCRAPES_S, *parts])
 
