@@ -9,6 +9,7 @@ from collections.abc import Callable
 from statistics import median
 from typing import Any
 
+from npu_dispatch.diagnosis.rates import key
 from npu_dispatch.processes import ProcessView
 
 __all__ = ["Steps"]
@@ -68,10 +69,6 @@ class Steps:
         """How long the busiest stream works in a step; None where it is unknown."""
         if self.first is None or self.last is None:
             return None
-        old = {_key(stream): stream.stats.busy_ns for stream in self.first.streams}
-        busy = [s.stats.busy_ns - old.get(_key(s), 0) for s in self.last.streams]
+        old = {key(stream): stream.stats.busy_ns for stream in self.first.streams}
+        busy = [s.stats.busy_ns - old.get(key(s), 0) for s in self.last.streams]
         return max(busy, default=0) / 1e9 / self._between
-
-
-def _key(stream: Any) -> tuple[int, int]:
-    return stream.stats.device, stream.stats.stream

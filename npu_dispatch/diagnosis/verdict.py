@@ -157,18 +157,17 @@ def _hung(view: ProcessView, least: float) -> tuple[str, str] | None:
         stuck, key=lambda s: (s.stats.held_by is not None, s.oldest_since or 0.0)
     )
     age = view.tick - (worst.oldest_since or view.tick)
-    name = stream_title(*key(worst))
     text = (
-        f"hung: {name} {doing(worst)}, no progress for {age:,.0f} s, "
-        f"{worst.stats.depth:,} tasks queued{host}"
+        f"hung: {stream_title(*key(worst))} {doing(worst)}, "
+        f"no progress for {age:,.0f} s, {worst.stats.depth:,} tasks queued{host}"
     )
     return text, worst.stats.running_at or waits
 
 
 def _held(view: ProcessView, rates: Mapping[StreamKey, StreamRates]) -> str:
     stream, worst = max(rates.items(), key=lambda item: item[1].held)
-    name = stream_title(*stream)
-    text = f"held: {name} waits for other streams {worst.held:.0%} of the time"
+    title = stream_title(*stream)
+    text = f"held: {title} waits for other streams {worst.held:.0%} of the time"
     by = waits_for(view).get(stream)
     return text + (f", now for {stream_title(*by)}" if by else "")
 

@@ -29,14 +29,13 @@ LATENCY_BOUNDS = (
 
 
 class Labels(dict[str, str]):
-    """Labels, which never change; their text is made once, when it is needed."""
+    """Labels, which never change."""
 
-    __slots__ = ("_more", "text")
+    __slots__ = ("_more",)
 
     def __init__(self, *pairs: Mapping[str, str], **labels: str) -> None:
         super().__init__(*pairs, **labels)
         self._more: dict[tuple[str, str], Labels] = {}
-        self.text = ""
 
     def also(self, name: str, value: str) -> Labels:
         """Return these and one more; its values must be few, as the result is kept."""

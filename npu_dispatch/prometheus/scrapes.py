@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import math
-import resource
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from weakref import WeakKeyDictionary
 
 import npu_dispatch
@@ -165,14 +163,12 @@ class Scrapes:
             return text, form.content_type
 
 
-def _resident_bytes() -> int:
-    pages = Path("/proc/self/statm").read_text().split()[1]
-    return int(pages) * resource.getpagesize()
-
-
 def _own(segments: int, stale: int, killed: int, start: float) -> Families:
     """Return the exporter's metrics about itself."""
+    import psutil  # which nothing else here needs
+
     out, labels = Families(), Labels()
+    memory = psutil.Process().memory_info()
     out.info(
         "build",
         "What the exporter is.",
@@ -189,7 +185,7 @@ def _own(segments: int, stale: int, killed: int, start: float) -> Families:
     used = time.process_time()
     out.counter("exporter_process_cpu_seconds", text, labels, used, zero=True)
     gauges = (
-        ("process_resident_memory_bytes", "Memory of the exporter.", _resident_bytes()),
+        ("process_resident_memory_bytes", "Memory of the exporter.", memory.rss),
         ("segments", "Statistics segments of living processes.", segments),
         ("segments_stale", "Segments that could not be read.", stale),
         (

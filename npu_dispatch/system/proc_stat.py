@@ -1,4 +1,4 @@
-"""Readers of /proc/PID, for processes and for threads.
+"""Readers of /proc/PID/stat, for processes and for threads.
 
 They are not psutil's, whose moment of a process's start moves when somebody sets the
 clock. Its import takes 20 ms, too, a third of what `npu-dispatch ps` needs.
@@ -8,13 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = [
-    "command_line",
-    "has_ended",
-    "pid_namespace",
-    "process_start",
-    "stat_fields",
-]
+__all__ = ["has_ended", "pid_namespace", "process_start", "stat_fields"]
 
 # proc(5) counts from 1. The command, field 2, may hold spaces and parentheses,
 # so fields are counted from behind its last ')': field 3 is the first.
@@ -44,15 +38,6 @@ def process_start(pid: int) -> int:
     if not fields or fields[_STATE] in (b"Z", b"X"):
         return 0
     return int(fields[_START])
-
-
-def command_line(pid: int) -> list[str]:
-    """Return the words of a process's command; [] when it is gone."""
-    try:
-        raw = Path(f"/proc/{pid}/cmdline").read_bytes().rstrip(b"\0")
-    except OSError:
-        return []
-    return [word.decode(errors="replace") for word in raw.split(b"\0") if raw]
 
 
 def pid_namespace() -> int:

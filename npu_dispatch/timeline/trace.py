@@ -17,7 +17,6 @@ from typing import Any
 
 from npu_dispatch.config import for_child
 from npu_dispatch.stats import StatsError, StatsReader, segment_file
-from npu_dispatch.system.proc_stat import command_line
 from npu_dispatch.timeline.chrome import chrome_json
 from npu_dispatch.timeline.marks import spans_of, to_lanes
 from npu_dispatch.timeline.trace_file import (
@@ -52,12 +51,14 @@ class Recorder:
     file: TraceFile
     stats: Path
     memory: dict[int, Counter] = field(default_factory=dict)
+    command: str = ""
 
     def poll(self) -> None:
         self.file.read()
         try:
             with StatsReader(self.stats) as reader:
                 devices = reader.devices()
+                self.command = " ".join(reader.info.command)[:_MOST_OF_NAME]
         except (OSError, StatsError):
             return  # it has just ended
         now = time.monotonic_ns()
@@ -80,7 +81,7 @@ class Recorder:
                 streams.append(track)
         return Process(
             pid,
-            " ".join(command_line(pid))[:_MOST_OF_NAME] or f"process {pid}",
+            self.command or f"process {pid}",
             streams,
             list(self.memory.values()),
             to_lanes(marks, time.monotonic_ns()),

@@ -56,6 +56,7 @@ def traced(tmp_path_factory) -> list[Process]:
 
 def one(traced: list[Process]) -> tuple[StreamTrack, StreamTrack]:
     (process,) = traced
+    assert process.name.split()[-1].endswith("/program.py")
     first, second = process.streams
     assert (first.stream, first.lost, second.lost) == (0, 0, 0)
     return first, second

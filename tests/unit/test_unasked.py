@@ -6,7 +6,6 @@ import os
 import re
 from pathlib import Path
 
-import psutil
 import pytest
 
 MODULES = (
@@ -70,19 +69,13 @@ print("mine:", segment_file().exists())
     assert said.splitlines() == ["registered: True", "mine: False"]
 
 
-def test_one_reader_of_proc_agrees_with_the_kernel():
-    from npu_dispatch.system.proc_stat import (
-        command_line,
-        has_ended,
-        process_start,
-        stat_fields,
-    )
+def test_one_reader_of_proc_stat_agrees_with_the_kernel():
+    from npu_dispatch.system.proc_stat import has_ended, process_start, stat_fields
 
     text = Path("/proc/self/stat").read_text()
     start = int(re.sub(r".*\)", "", text).split()[19])
     assert process_start(os.getpid()) == start
     assert not has_ended(os.getpid())
-    assert command_line(os.getpid()) == psutil.Process().cmdline()
     child = os.fork()
     if not child:
         os._exit(0)
@@ -91,4 +84,4 @@ def test_one_reader_of_proc_agrees_with_the_kernel():
     assert process_start(child) == 0
     os.waitpid(child, 0)
     assert has_ended(child)
-    assert stat_fields(child) == command_line(child) == []
+    assert stat_fields(child) == []
