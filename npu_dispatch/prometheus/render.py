@@ -1,4 +1,8 @@
-"""The metrics as prometheus-client's objects, and as text by content negotiation."""
+"""The metrics as prometheus-client's objects, and as text by content negotiation.
+
+A line takes about 10 us, so 10,000 lines, of 8 ranks with 64 streams, a tenth of a
+second. Answers over HTTP are kept for a second.
+"""
 
 from __future__ import annotations
 
