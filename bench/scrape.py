@@ -7,7 +7,6 @@ does. One JSON line per format that a scraper may ask for.
 from __future__ import annotations
 
 import gc
-import os
 import shutil
 import statistics
 import subprocess
@@ -20,6 +19,7 @@ from _harness import at_most, bench, emit
 
 from npu_dispatch.processes import Processes
 from npu_dispatch.prometheus.scrapes import Scrapes
+from npu_dispatch.stats import segment_file
 
 PROGRAM = """
 import sys, torch
@@ -59,7 +59,7 @@ def main(repetitions: int, streams: int, processes: int) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for trainer in trainers:
-            source = Path(f"/dev/shm/npu_dispatch-{os.getuid()}/{trainer.pid}")
+            source = segment_file(trainer.pid)
             shutil.copy(source, folder / source.name)
         gc.freeze()  # as the service does
         scrapes = Scrapes(Processes(directory=folder), ranked=True)

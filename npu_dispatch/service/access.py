@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import ipaddress
 import secrets
 import time
 from collections import OrderedDict
@@ -18,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-__all__ = ["STAYING", "Limits", "Tokens", "bearer", "guards", "same"]
+__all__ = ["STAYING", "Bucket", "Limits", "Tokens", "bearer", "guards", "same"]
 
 _COOKIE = "npu_dispatch_session"
 # Whoever restarts the service judges by it, so it must always get an answer.
@@ -79,11 +80,50 @@ def _as_in_header(host: str) -> str:
     return f"[{host}]" if ":" in host and not host.startswith("[") else host
 
 
+class Bucket:
+    """Holds the requests of one second, or fewer; those taken come back over time."""
+
+    __slots__ = ("_at", "_left", "_most", "_rate")
+
+    def __init__(self, rate: float, seconds: float = 1.0) -> None:
+        self._rate, self._most = rate, max(1.0, rate * seconds)
+        self._left, self._at = self._most, time.monotonic()
+
+    def takes(self) -> bool:
+        """Take one request out; False if there is none."""
+        now = time.monotonic()
+        self._left = min(self._most, self._left + (now - self._at) * self._rate)
+        self._at = now
+        if self._left < 1:
+            return False
+        self._left -= 1
+        return True
+
+
+def _network(scope: Scope) -> str:
+    """Return what of a client's address it cannot choose itself.
+
+    Whoever runs on this machine has all of 127.0.0.0/8, and a client of IPv6 has
+    2**64 addresses.
+    """
+    host = (scope.get("client") or ("", 0))[0]
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:  # a Unix socket, or a server that names its clients
+        return str(host)
+    if address.version == 6:
+        address = address.ipv4_mapped or address
+    if address.is_loopback:
+        return "loopback"
+    if address.version == 6:
+        return str(ipaddress.ip_network((int(address) >> 64 << 64, 64)))
+    return str(address)
+
+
 class Limits:
     """Answers 429 above a rate per client, 503 where too many are being answered.
 
-    The rate is kept by token buckets that hold one second's requests each. /metrics
-    has its own, lest a page takes what a scraper needs.
+    /metrics has a rate of its own, lest a page takes what a scraper needs.
     """
 
     MOST_AT_ONCE = 128
@@ -93,9 +133,7 @@ class Limits:
 
     def __init__(self, app: ASGIApp, rate: float) -> None:
         self._app, self._rate = app, rate
-        self._buckets: OrderedDict[tuple[str, bool], tuple[float, float]] = (
-            OrderedDict()
-        )
+        self._buckets: OrderedDict[tuple[str, bool], Bucket] = OrderedDict()
         self._busy = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -120,14 +158,12 @@ class Limits:
 
     def _takes(self, scope: Scope, path: str) -> bool:
         """Take one request out of its client's bucket; False if that is empty."""
-        now = time.monotonic()
-        key = (scope.get("client") or ("", 0))[0], path == _METRICS
-        left, at = self._buckets.pop(key, (self._rate, now))
-        left = min(self._rate, left + (now - at) * self._rate)
-        self._buckets[key] = (left - 1 if left >= 1 else left), now
+        key = _network(scope), path == _METRICS
+        bucket = self._buckets.pop(key, None) or Bucket(self._rate)
+        self._buckets[key] = bucket  # as the last: the first is the longest unused
         if len(self._buckets) > self.MOST_CLIENTS:
             self._buckets.popitem(last=False)
-        return left >= 1
+        return bucket.takes()
 
 
 def _refusal(status: int, text: str) -> JSONResponse:

@@ -12,9 +12,17 @@ from typing import Any, ClassVar
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from npu_dispatch.service.access import STAYING
+from npu_dispatch.service.access import STAYING, Bucket, Limits
 
 __all__ = ["Connection"]
+
+
+# Reading a request costs several times what refusing it unread does.
+_BUSY = (
+    b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nConnection: close\r\n"
+    b"Content-Type: application/json\r\nContent-Length: 48\r\n\r\n"
+    b'{"error": "more requests come than can be read"}'
+)
 
 
 class Connection(H11Protocol):
@@ -22,6 +30,11 @@ class Connection(H11Protocol):
 
     MOST: ClassVar = 768  # of all kinds, since descriptors are limited
     MOST_WAITED_FOR: ClassVar = 128
+    # Requests a second of all clients that are read, and as many for /metrics;
+    # those for /livez always are.
+    MOST_READ: ClassVar = 400.0
+    # And as many at once as this part of a second has: /livez waits for them.
+    READ_SECONDS: ClassVar = 0.1
     SECONDS: ClassVar = 15.0  # without anything sent or read
     # A request needs a moment to arrive, and several clients may be let in
     # before the first of them is heard.
@@ -30,6 +43,8 @@ class Connection(H11Protocol):
     _waited_for: ClassVar[dict[Connection, tuple[float, asyncio.TimerHandle]]] = {}
     # Those that are being answered, except supervisors and listeners, oldest first.
     _answered: ClassVar[dict[Connection, None]] = {}
+    _read: ClassVar[dict[bytes, Bucket]] = {}
+    _refusal: asyncio.TimerHandle | None = None
     _unread = 0  # bytes of its answer, when the service began to wait
 
     def connection_made(self, transport: Any) -> None:
@@ -76,6 +91,33 @@ class Connection(H11Protocol):
         if found := self._waited_for.pop(self, None):
             found[1].cancel()
 
+    def data_received(self, data: bytes) -> None:
+        # A request ends with a line's end. One that comes in pieces, as slow clients
+        # send it, is not counted before.
+        if data.endswith(b"\n") and not self._is_answered() and not self._takes(data):
+            self.transport.pause_reading()
+            self._refusal = self.loop.call_later(Limits.LATE_SECONDS, self._refuse)
+            return
+        super().data_received(data)
+        if self._is_answered() and self.conn.trailing_data[0]:
+            # Requests behind this one would go around the limit. A client must be
+            # ready to send them again (RFC 9112, 9.3.2).
+            self.shutdown()
+
+    def _takes(self, data: bytes) -> bool:
+        asked = data[:13]  # which is enough to tell these from others
+        if asked.startswith(b"GET /livez"):
+            return True
+        kind = b"metrics" if asked.startswith(b"GET /metrics") else b""
+        if kind not in self._read:
+            self._read[kind] = Bucket(self.MOST_READ, self.READ_SECONDS)
+        return self._read[kind].takes()
+
+    def _refuse(self) -> None:
+        if not self.transport.is_closing():
+            self.transport.write(_BUSY)
+            self.transport.close()
+
     def _is_answered(self) -> bool:
         return self.cycle is not None and not self.cycle.response_complete
 
@@ -103,3 +145,5 @@ class Connection(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         self._forget()
+        if self._refusal is not None:
+            self._refusal.cancel()

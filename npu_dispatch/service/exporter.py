@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import os
 import socket
 import sys
@@ -28,6 +29,7 @@ from npu_dispatch.service.server import listen, uvicorn_config
 
 __all__ = ["create_exporter"]
 
+_log = logging.getLogger(__name__)
 _TICK_SECONDS = 1.0
 _RATE = 200.0
 
@@ -64,9 +66,15 @@ def create_exporter(
 
 
 async def _tick(scrapes: Scrapes) -> None:
+    told = ""
     while True:
         await asyncio.sleep(_TICK_SECONDS)
-        await anyio.to_thread.run_sync(scrapes.tick)
+        try:
+            await anyio.to_thread.run_sync(scrapes.tick)
+        except Exception as error:  # the next one may do; a scrape would tell more
+            if repr(error) != told:
+                told = repr(error)
+                _log.exception("the counters could not be read")
 
 
 class _Server(uvicorn.Server):
@@ -101,7 +109,7 @@ def serve(pid: int, host: str, port: int) -> int:
     except (AssertionError, OSError, OverflowError) as error:
         print(error, flush=True)
         return 1
-    server = _Server(uvicorn_config(app))
+    server = _Server(uvicorn_config(app, _RATE))
     server.watched = watched
     print(listener.getsockname()[1], flush=True)
     server.run(sockets=[listener])

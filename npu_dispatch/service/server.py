@@ -64,9 +64,13 @@ def _listen_at(path: Path) -> socket.socket:
     return listener
 
 
-def uvicorn_config(app: Starlette) -> uvicorn.Config:
-    """Return how an application of ours is served, whoever connects."""
+def uvicorn_config(app: Starlette, rate: float) -> uvicorn.Config:
+    """Return how an application of ours is served, whoever connects.
+
+    `rate`: the requests per second that it answers to each client.
+    """
     Connection.MOST = _room_for_connections()
+    Connection.MOST_READ = max(Connection.MOST_READ, 2 * rate)
     # What is loaded by now stays, so collections during a scrape need not look at it.
     gc.freeze()
     return uvicorn.Config(
@@ -101,6 +105,6 @@ def run(config: ServiceConfig, host: str, port: int, unix: Path | None = None) -
     else:
         listener = _listen_at(unix)
         print(f"unix:{unix}", flush=True)
-    server = _Server(uvicorn_config(create_app(config)))
+    server = _Server(uvicorn_config(create_app(config), config.max_rate))
     server.unix = unix
     server.run(sockets=[listener])

@@ -108,6 +108,31 @@ def test_a_client_uses_up_its_own_requests(client, stopped_clock):
         assert other.get("/api/v1/snapshot").status_code == 200
 
 
+def asks_from(app, address: str) -> int:
+    one = TestClient(app, base_url="http://localhost", client=(address, 1))
+    return one.get("/api/v1/snapshot").status_code
+
+
+@pytest.mark.parametrize(
+    "addresses",
+    [
+        ("127.0.0.1", "127.8.9.10", "::1", "::ffff:127.0.0.2"),
+        ("2001:db8:1:2::1", "2001:db8:1:2:ffff::9", "2001:db8:1:2::3%eth0"),
+        ("10.0.0.7", "::ffff:10.0.0.7"),
+    ],
+    ids=["of this machine", "of one network", "of either family"],
+)
+def test_a_client_has_one_rate_for_all_its_addresses(
+    client, stopped_clock, addresses: tuple[str, ...]
+):
+    with client(max_rate=1.0) as c:
+        assert asks_from(c.app, addresses[0]) == 200
+        for address in addresses[1:]:
+            assert asks_from(c.app, address) == 429
+        for other in ("2001:db8:1:3::1", "10.0.0.8"):
+            assert asks_from(c.app, other) == 200
+
+
 def test_a_page_takes_nothing_from_scrapers(client, stopped_clock):
     with client(max_rate=1.0) as c:
         codes = [c.get("/api/v1/snapshot").status_code for _ in range(2)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import http.client
+import json
 import resource
 import socket
 from subprocess import PIPE
@@ -98,3 +99,52 @@ def test_clients_that_never_read_keep_nobody_from_an_answer(
         assert ask(port, "/livez").startswith(b"HTTP/1.1 200")
         if rate != "1":
             assert ask(port, "/metrics").startswith(b"HTTP/1.1 200")
+
+
+ONE_A_LONG_TIME = """
+from npu_dispatch.service.app import ServiceConfig
+from npu_dispatch.service.connections import Connection
+from npu_dispatch.service.server import run
+Connection.MOST_READ = 1e-6
+run(ServiceConfig(max_rate=1e-6), "127.0.0.1", 0)
+"""
+
+
+@pytest.fixture
+def port_of_one_request(fresh_python):
+    with fresh_python.start("-c", ONE_A_LONG_TIME, stdout=PIPE) as service:
+        yield int(service.stdout.readline().strip().rstrip("/").rpartition(":")[2])
+        service.kill()
+
+
+def test_requests_that_are_too_many_are_refused_unread(port_of_one_request: int):
+    port, path = port_of_one_request, "/api/v1/processes"
+
+    assert ask(port, path).startswith(b"HTTP/1.1 200")
+    assert ask(port, path).startswith(b"HTTP/1.1 503")
+    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port)) as client:
+        client.request("GET", path)
+        with client.getresponse() as answer:
+            assert answer.getheader("Retry-After") == "1"
+            assert "more requests" in json.load(answer)["error"]
+    # These have room of their own.
+    assert ask(port, "/metrics").startswith(b"HTTP/1.1 200")
+    assert ask(port, "/metrics").startswith(b"HTTP/1.1 503")
+    for _ in range(3):
+        assert ask(port, "/livez").startswith(b"HTTP/1.1 200")
+
+
+def test_a_request_that_comes_in_pieces_is_answered(port: int):
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as client:
+        for piece in (b"GET /livez HT", b"TP/1.1\r\n", b"Host: localhost\r\n", b"\r\n"):
+            client.sendall(piece)
+        assert client.recv(64).startswith(b"HTTP/1.1 200")
+
+
+def test_who_sends_requests_before_an_answer_gets_one_and_asks_again(port: int):
+    request = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as client:
+        client.sendall(request * 3)
+        with client.makefile("rb") as answers:
+            said = answers.read()  # until it is closed
+    assert said.count(b"HTTP/1.1 200") == 1

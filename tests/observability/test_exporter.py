@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
+import threading
 import time
 from contextlib import closing
 from pathlib import Path
@@ -14,6 +16,7 @@ from starlette.testclient import TestClient
 from npu_dispatch.metrics import start_exporter
 from npu_dispatch.processes import Processes
 from npu_dispatch.prometheus.scrapes import Scrapes
+from npu_dispatch.service import exporter
 from npu_dispatch.service.app import ServiceConfig, create_app
 
 TOKEN = "0123456789abcdef"
@@ -27,22 +30,22 @@ def ask(port: int, path: str, **headers: str) -> tuple[int, bytes]:
 
 
 def test_an_exporter_is_called_by_its_name():
-    with start_exporter(0, allow_hosts=["node7"]) as exporter:
-        assert ask(exporter.port, "/metrics", Host="evil.example")[0] == 400
-        assert ask(exporter.port, "/metrics", Host=f"node7:{exporter.port}")[0] == 200
-        assert ask(exporter.port, "/metrics")[0] == 200
-        assert ask(exporter.port, "/nothing")[0] == 404
+    with start_exporter(0, allow_hosts=["node7"]) as served:
+        assert ask(served.port, "/metrics", Host="evil.example")[0] == 400
+        assert ask(served.port, "/metrics", Host=f"node7:{served.port}")[0] == 200
+        assert ask(served.port, "/metrics")[0] == 200
+        assert ask(served.port, "/nothing")[0] == 404
 
 
 def test_an_exporter_may_need_a_token():
-    with start_exporter(0, token=TOKEN) as exporter:
-        words = Path(f"/proc/{exporter._process.pid}/cmdline").read_text()
+    with start_exporter(0, token=TOKEN) as served:
+        words = Path(f"/proc/{served._process.pid}/cmdline").read_text()
         bearer = f"Bearer {TOKEN}"
 
         assert TOKEN not in words
-        assert ask(exporter.port, "/metrics")[0] == 401
-        assert ask(exporter.port, "/metrics", Authorization=bearer)[0] == 200
-        assert ask(exporter.port, "/livez")[0] == 200
+        assert ask(served.port, "/metrics")[0] == 401
+        assert ask(served.port, "/metrics", Authorization=bearer)[0] == 200
+        assert ask(served.port, "/livez")[0] == 200
 
 
 def test_names_and_tokens_that_cannot_be_are_refused():
@@ -74,3 +77,28 @@ def test_clients_in_a_loop_get_one_reading(
         first, *others = [c.get("/metrics").content for _ in range(5)]
 
     assert others == [first] * 4
+
+
+async def test_a_tick_that_fails_is_told_once_and_ends_none_after_it(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    fourth = threading.Event()
+
+    class Failing:
+        ticks = 0
+
+        def tick(self) -> None:
+            self.ticks += 1
+            if self.ticks == 4:
+                fourth.set()
+            raise OSError("no /proc")
+
+    monkeypatch.setattr(exporter, "_TICK_SECONDS", 0.0)
+    ticking = asyncio.create_task(exporter._tick(Failing()))
+    await asyncio.to_thread(fourth.wait, 60)
+    ticking.cancel()
+
+    assert fourth.is_set()
+    assert [record.message for record in caplog.records] == [
+        "the counters could not be read"
+    ]

@@ -33,8 +33,9 @@ EVERYWHERE = {
     404: "There is no such route.",
     429: "More than `--max-rate` requests of one client came in a second; "
     "`Retry-After` says when.",
-    503: "128 requests are being answered; `Retry-After` says when. Scrapes, listeners "
-    "and `/livez` have room of their own.",
+    503: "128 requests are being answered, or more come in a second than are read: "
+    "400, or twice `--max-rate`; `Retry-After` says when. Scrapes, listeners and "
+    "`/livez` have room of their own.",
 }
 ADMIN = """
 Routes below `/api/v1/admin/` exist with `--enable-admin` and need the administrator's
