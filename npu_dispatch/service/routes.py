@@ -192,7 +192,12 @@ def _of_processes() -> tuple[Endpoint, ...]:
                 Parameter(
                     "seconds",
                     "How much of the past the file has.",
-                    {"type": "number", "default": 5, "maximum": 60},
+                    {
+                        "type": "number",
+                        "default": 5,
+                        "exclusiveMinimum": 0,
+                        "maximum": 60,
+                    },
                 ),
                 Parameter(
                     "format",
