@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import random
 import re
 import resource
 import struct
@@ -113,13 +114,17 @@ def campaign(kind: str, seconds: int, seed: int, corpus: Path) -> dict[str, Any]
         path.write_bytes(data)
         if kind == "trace":
             os.truncate(path, 300 << 20)  # rings that nobody used are holes
-        if kind == "dump":
-            (corpus / "sample").write_bytes(data)
+        # What it begins with; from nothing it would take long to make an edit.
+        rng = random.Random(seed)
+        for number in range(16):
+            begin = data if kind == "dump" else rng.randbytes(EDIT.size * (number + 1))
+            (corpus / f"begin{number}").write_bytes(begin)
         findings.touch()
         options = [
             f"-max_total_time={seconds}",
             f"-seed={seed + 1}",  # 0 would be the time
             f"-max_len={len(data) if kind == 'dump' else EDIT.size * MOST_EDITS}",
+            "-len_control=0",
             "-timeout=30",
             "-rss_limit_mb=2048",
             f"-artifact_prefix={corpus}/",
