@@ -234,7 +234,7 @@ class Processes:
         directory: Path | None = None,
         all_users: bool = False,
     ):
-        self._pid, self._directory, self._all_users = pid, directory, all_users
+        self.pid, self._directory, self._all_users = pid, directory, all_users
         for taken in not_ours(SEGMENTS) if directory is None else ():
             _warn(taken)
         self._watched: dict[Path, _Watched] = {}
@@ -296,7 +296,7 @@ class Processes:
                 continue
             if name.endswith(SUFFIX):
                 continue
-            if self._pid is not None and pid != str(self._pid):
+            if self.pid is not None and pid != str(self.pid):
                 continue
             try:
                 watched = _Watched(path, self._all_users)
@@ -312,7 +312,7 @@ class Processes:
                 watched.reader.close()  # what one user says of another's process
                 self.unreadable += 1
                 continue
-            if self._pid is not None and alive is None and "-" in name:
+            if self.pid is not None and alive is None and "-" in name:
                 watched.reader.close()  # another container's process
                 continue
             if alive is False:
@@ -322,10 +322,15 @@ class Processes:
             watched.slot = self._free_slot()
             self._watched[path] = watched
 
+    def folders(self) -> list[Path]:
+        """Return where the segments are. Some of the folders may be missing."""
+        if self._directory is not None:
+            return [self._directory]
+        return (all_folders if self._all_users else own_folders)(SEGMENTS)
+
     def _files(self) -> list[Path]:
-        usual = all_folders if self._all_users else own_folders
         found: list[Path] = []
-        for folder in [self._directory] if self._directory else usual(SEGMENTS):
+        for folder in self.folders():
             with contextlib.suppress(OSError):
                 # Some other user's folder may be as full as that user likes.
                 found += sorted(itertools.islice(folder.iterdir(), _MOST_FILES))

@@ -268,8 +268,8 @@ class _Endpoints:
 
         async def lines() -> AsyncIterator[bytes]:
             yield b"retry: 2000\n\n"
-            async for data in self._watcher.events():
-                yield b"event: snapshot\ndata: " + data + b"\n\n"
+            async for name, data in self._watcher.events():
+                yield b"event: %s\ndata: %s\n\n" % (name.encode(), data)
 
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         answer = _Listened(lines(), media_type="text/event-stream", headers=headers)

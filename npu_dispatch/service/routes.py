@@ -105,7 +105,10 @@ def _of_processes() -> tuple[Endpoint, ...]:
             "/api/v1/snapshot",
             "snapshot",
             "All that is known of all processes.",
-            "The answer has `time` and `processes`, a list of objects.",
+            "The answer has `time`, `tick`, `processes`, a list of objects, and "
+            "`killed`: of each process that was killed in the last ten minutes `pid`, "
+            "`name`, `rank`, `job_id`, `at`, the line that it was at, and `time` and "
+            "`tick` at which it was found dead.",
         ),
         Endpoint(
             "GET",
@@ -176,8 +179,10 @@ def _of_processes() -> tuple[Endpoint, ...]:
             "/api/v1/events",
             "events",
             "Snapshots as server-sent events.",
-            "Those of the last two minutes come first, then each new one. The name of "
-            "an event is `snapshot`; its data are what `/api/v1/snapshot` answers.",
+            "The first event is named `history`: a list with `time`, `tick` and, of "
+            "each process, `slot`, `pid` and `trend`, for the last 600 readings. Each "
+            "later one is a `snapshot`, whose data are what `/api/v1/snapshot` "
+            "answers; the newest comes at once.",
             media="text/event-stream",
             refusals={503: "`--max-clients` are listening; `Retry-After` says when."},
         ),

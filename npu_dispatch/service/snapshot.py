@@ -17,6 +17,7 @@ from npu_dispatch.diagnosis.verdict import (
 )
 from npu_dispatch.processes import ProcessView, StreamView
 from npu_dispatch.processes.script_name import name_of
+from npu_dispatch.service.trend import trend
 from npu_dispatch.stats import Histogram, OpCost, SiteWaits
 from npu_dispatch.stats.clock import unix_ns
 from npu_dispatch.stream_names import stream_name
@@ -107,10 +108,11 @@ def process_values(
     latency = [_since(s, old.get(key(s)), "latency_ns") for s in used]
     edges = waits_for(now)
     syncs = sync_rates(before, now)
-    return {
+    values: dict[str, Any] = {
         "slot": now.slot,
         "time": unix_ns(int(now.tick * 1e9)) / 1e9,
         "tick": now.tick,
+        "began": now.info.monotonic_ns / 1e9,
         "pid": now.info.pid,
         "name": name_of(now.info),
         "launched": sum(s.stats.submitted + s.stats.inline_tasks for s in now.streams),
@@ -178,6 +180,7 @@ def process_values(
         ],
         "cycles": [[stream_name(*s) for s in circle] for circle in cycles(edges)],
     }
+    return values | {"trend": trend(values)}
 
 
 def _stream_values(

@@ -13,14 +13,16 @@ from typing import Any, NamedTuple
 
 from npu_dispatch.processes import Processes, ProcessView
 from npu_dispatch.prometheus.scrapes import Scrapes
+from npu_dispatch.service.killed import Killed
 from npu_dispatch.service.snapshot import process_values
 from npu_dispatch.service.telemetry import Telemetry
+from npu_dispatch.service.trend import point
 from npu_dispatch.stats import OpCost, SiteWaits
 
 __all__ = ["Watcher"]
 
 _SMOOTH_S = 2.0  # the least time that rates are taken over, lest they flicker
-_HISTORY = 120
+_HISTORY = 600
 # /livez gives up on readings that are older than the longer of these.
 _STALE_S, _STALE_INTERVALS = 30.0, 10
 _log = logging.getLogger(__name__)
@@ -53,8 +55,15 @@ class Watcher:
         )
         self.telemetry = Telemetry()
         self.views: tuple[ProcessView, ...] = ()
-        self.snapshot: dict[str, Any] = {"time": 0.0, "tick": 0.0, "processes": []}
-        self.history: deque[bytes] = deque(maxlen=_HISTORY)
+        self.snapshot: dict[str, Any] = {
+            "time": 0.0,
+            "tick": 0.0,
+            "processes": [],
+            "killed": [],
+        }
+        self._newest = b""  # the snapshot as JSON
+        self._history: deque[bytes] = deque(maxlen=_HISTORY)  # a point of each
+        self._killed = Killed(processes)
         self._interval, self._hang_seconds = interval, hang_seconds
         self._past: deque[dict[str, _Reading]] = deque(maxlen=64)
         self._news = asyncio.Condition()
@@ -104,7 +113,8 @@ class Watcher:
         await asyncio.to_thread(self._look)
         async with self._news:
             self._number += 1
-            self.history.append(json.dumps(self.snapshot).encode())
+            self._newest = json.dumps(self.snapshot).encode()
+            self._history.append(json.dumps(point(self.snapshot)).encode())
             self._news.notify_all()
 
     def _look(self) -> None:
@@ -123,6 +133,7 @@ class Watcher:
             "processes": [
                 self._values(past.get(slot), now) for slot, now in readings.items()
             ],
+            "killed": self._killed.look(),
         }
         self._past.append(readings)
 
@@ -145,12 +156,13 @@ class Watcher:
                     found[slot] = reading
         return found
 
-    async def events(self) -> AsyncIterator[bytes]:
-        """Yield the history, then each new snapshot, until close()."""
+    async def events(self) -> AsyncIterator[tuple[str, bytes]]:
+        """Yield the history, the newest snapshot, then each new one, until close()."""
         await self.ready()
         number = self._number
-        for data in list(self.history):
-            yield data
+        past, newest = list(self._history)[:-1], self._newest
+        yield "history", b"[" + b",".join(past) + b"]"
+        yield "snapshot", newest
         while not self._closed.is_set():
             async with self._news:
                 await self._news.wait_for(
@@ -159,8 +171,8 @@ class Watcher:
                 if self._closed.is_set():
                     return
                 number = self._number
-                data = self.history[-1]
-            yield data
+                data = self._newest
+            yield "snapshot", data
 
     async def close(self) -> None:
         """End the readings and every events()."""

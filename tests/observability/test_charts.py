@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import uvicorn
-from browser import open_browser
+from browser import open_browser, wait_for
 from selenium.webdriver import ActionChains
 from selenium.webdriver.common.by import By
 
@@ -37,6 +37,14 @@ def browser(tmp_path_factory) -> Iterator[Any]:
     thread.start()
     try:
         opened.get(f"http://127.0.0.1:{listener.getsockname()[1]}/")
+        wait_for(opened, "document.body.dataset.drawn")
+        # What a test draws there stays, although there is nothing to draw.
+        opened.execute_script(
+            """document.querySelector("#pause").click();
+            document.querySelector("#evidence").hidden = false;
+            document.querySelectorAll("details").forEach((one) => { one.open = true; })
+            """
+        )
         yield opened
         assert opened.get_log("browser") == []  # no script, style or file was refused
     finally:
@@ -58,6 +66,7 @@ def draw(browser) -> Callable[..., None]:
         )
         assert failure is None
 
+    call("charts.js", "setSpan(100)")
     return call
 
 
@@ -95,12 +104,12 @@ def away(browser) -> None:
 
 
 def test_a_legend_has_the_newest_values_and_those_under_the_mouse(browser, draw):
-    draw_lines(draw, "depth")
+    draw_lines(draw, "device")
     away(browser)
-    newest = legend(browser, "depth")
+    newest = legend(browser, "device")
 
-    point(browser, "depth", 0.25)
-    pointed = legend(browser, "depth")
+    point(browser, "device", 0.25)
+    pointed = legend(browser, "device")
 
     assert newest["rising"] == "100 tasks" and newest["falling"] == "0 tasks"
     assert pointed["rising"] == "25 tasks" and pointed["falling"] == "75 tasks"
@@ -108,25 +117,25 @@ def test_a_legend_has_the_newest_values_and_those_under_the_mouse(browser, draw)
 
 
 def test_all_charts_show_the_moment_that_one_is_pointed_at(browser, draw):
-    draw_lines(draw, "depth")
+    draw_lines(draw, "device")
     draw_lines(draw, "memory")
 
-    point(browser, "depth", 0.4)
+    point(browser, "device", 0.4)
 
     assert legend(browser, "memory")["rising"] == "40 tasks"
-    assert legend(browser, "memory")["time"] == legend(browser, "depth")["time"]
+    assert legend(browser, "memory")["time"] == legend(browser, "device")["time"]
 
 
 def test_areas_are_drawn_on_top_of_each_other_and_named_by_their_own(browser, draw):
-    draw_lines(draw, "syncs", stacked=True)
+    draw_lines(draw, "host", stacked=True)
 
-    point(browser, "syncs", 0.3)
+    point(browser, "host", 0.3)
 
-    assert legend(browser, "syncs")["falling"] == "70 tasks"
+    assert legend(browser, "host")["falling"] == "70 tasks"
     # The sum is 100 of 200 everywhere: grounds of two colours below it, none above.
     colours = browser.execute_script(
-        """const canvas = document.querySelector("#syncs canvas");
-        const over = document.querySelector("#syncs .u-over");
+        """const canvas = document.querySelector("#host canvas");
+        const over = document.querySelector("#host .u-over");
         const frame = canvas.getBoundingClientRect();
         const box = over.getBoundingClientRect();
         const paper = canvas.getContext("2d");
@@ -143,21 +152,21 @@ def test_areas_are_drawn_on_top_of_each_other_and_named_by_their_own(browser, dr
 
 
 def test_a_span_is_shown_alone_until_a_double_click(browser, draw):
-    draw_lines(draw, "depth")
+    draw_lines(draw, "device")
     draw_lines(draw, "memory")
-    over = browser.find_element(By.CSS_SELECTOR, "#depth .u-over")
-    point(browser, "depth", 0.2).click_and_hold().move_by_offset(
+    over = browser.find_element(By.CSS_SELECTOR, "#device .u-over")
+    point(browser, "device", 0.2).click_and_hold().move_by_offset(
         round(0.2 * over.size["width"]), 0
     ).release().perform()
 
-    draw_lines(draw, "depth")  # a newer reading does not end it
+    draw_lines(draw, "device")  # a newer reading does not end it
     draw_lines(draw, "memory")
-    point(browser, "depth", 0.5)
-    narrow = [legend(browser, id_)["rising"] for id_ in ("depth", "memory")]
+    point(browser, "device", 0.5)
+    narrow = [legend(browser, id_)["rising"] for id_ in ("device", "memory")]
     ActionChains(browser).double_click(over).perform()
-    draw_lines(draw, "depth")
-    point(browser, "depth", 0.75)
-    wide = legend(browser, "depth")["rising"]
+    draw_lines(draw, "device")
+    point(browser, "device", 0.75)
+    wide = legend(browser, "device")["rising"]
 
     assert narrow == ["30 tasks", "30 tasks"]
     assert wide == "75 tasks"
@@ -180,15 +189,18 @@ def test_the_heat_names_the_times_under_the_mouse_and_counts_them(browser, draw)
 
 
 def test_a_bar_is_as_wide_as_its_share(browser, draw):
-    parts = json.dumps([{"name": n, "shade": "--hue-0"} for n in ("busy", "idle")])
-    rows = json.dumps([{"name": "0:0", "shares": [0.25, 0.75], "text": "25 % busy"}])
-    draw("bars.js", f'drawBars("time", {parts}, {rows})')
-
-    bar = browser.find_element(By.CSS_SELECTOR, "#time .bar")
-    widths = [part.size["width"] for part in bar.find_elements(By.TAG_NAME, "i")]
-    titles = [p.get_attribute("title") for p in bar.find_elements(By.TAG_NAME, "i")]
-
-    assert widths == pytest.approx(
-        [0.25 * bar.size["width"], 0.75 * bar.size["width"]], abs=1
+    shares = json.dumps({"busy": 0.25, "starved": 0.5, "held": 0.0})
+    cell = 'document.querySelector("#straggler")'
+    draw("bars.js", f"setBar({cell}, {shares})")
+    bar = browser.find_element(By.CSS_SELECTOR, "#straggler .bar")
+    widths, whole, note = browser.execute_script(
+        """const [bar, note] = document.querySelector("#straggler").children;
+        document.querySelector("#side").hidden = false;
+        return [[...bar.children].map((part) => part.getBoundingClientRect().width),
+          bar.getBoundingClientRect().width, note.textContent]"""
     )
-    assert titles == ["busy 25 %", "idle 75 %"]
+
+    wanted = [0.25 * whole, 0.5 * whole, 0, 0.25 * whole]
+    assert whole > 50 and widths == pytest.approx(wanted, abs=1)
+    assert bar.get_attribute("title") == "busy 25 %, starved 50 %, held 0 %, idle 25 %"
+    assert note == "50 % starved"

@@ -280,12 +280,15 @@ def test_events_end_when_the_service_stops(child_environment):
         url = service.stdout.readline().strip()
         with urllib.request.urlopen(f"{url}api/v1/events", timeout=60) as events:
             lines = iter(events)
-            data = next(line for line in lines if line.startswith(b"data: "))
+            found = [next(lines) for _ in range(7)]
             service.send_signal(signal.SIGTERM)
             for _ in lines:  # until its end: no time-out, no reset
                 pass
 
-        assert "processes" in json.loads(data.removeprefix(b"data: "))
+        # What is known of the past comes first: nothing, before the first reading.
+        assert found[2:4] == [b"event: history\n", b"data: []\n"]
+        assert found[5] == b"event: snapshot\n"
+        assert "processes" in json.loads(found[6].removeprefix(b"data: "))
         assert service.wait(60) in (0, -signal.SIGTERM)
 
 

@@ -8,7 +8,8 @@ FIELDS: dict[str, dict[str, str]] = {
     "": {
         "slot": "names the process for `?slot=`: the smallest number that was free",
         "time": "when its counters were read, in seconds since 1970",
-        "tick": "the same moment in seconds of the machine's monotonic clock, for ages",
+        "tick": "when they were read, in seconds of the machine's monotonic clock",
+        "began": "when the process began, on that clock",
         "pid": "the process's number",
         "name": "its script",
         "launched": "tasks so far",
@@ -34,6 +35,7 @@ FIELDS: dict[str, dict[str, str]] = {
         "reports": "findings of the race sanitizer, by kind",
         "waits_for": "a list of `from` and `to`: streams that are held, and by whom",
         "cycles": "a list of circles of streams that wait for each other",
+        "trend": "what is kept of each reading, for charts over time",
     },
     "verdict": {
         "kind": "`hung`, `failed`, `blocked`, `held`, `device-bound`, `launch-bound`, "
@@ -46,6 +48,15 @@ FIELDS: dict[str, dict[str, str]] = {
         "p50": "the median",
         "p90": "nine of ten cost less",
         "p99": "99 of 100 cost less",
+    },
+    "trend": {
+        "depths": "`depth` by stream, of the 16 deepest",
+        "device": "`busy`, `held` and `starved` of the busiest stream",
+        "waits": "`share` of `syncs`, where it is not 0",
+        "launch_us": "`p50` and `p99` of `launch_us`",
+        "latency_us": "the highest `p50` and `p99` of the streams' `latency_us`",
+        "octaves": "`latency_octaves`",
+        "memory": "`allocated`, `reserved`, `peak` and `deferred` of all devices",
     },
     "streams[]": {
         "name": "`DEVICE:STREAM`",

@@ -142,7 +142,7 @@ def test_the_fields_of_a_process_are_described(python):
     found = json.loads(python(BUSY).stdout)
 
     assert set(found) == set(FIELDS[""])
-    for name in ("verdict", "launch_us"):
+    for name in ("verdict", "launch_us", "trend"):
         assert set(found[name]) == set(FIELDS[name])
     for name in ("streams", "lines", "waiting", "errors", "memory"):
         assert set(found[name][0]) == set(FIELDS[f"{name}[]"])

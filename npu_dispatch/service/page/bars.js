@@ -1,55 +1,30 @@
-// Bars: a row for each stream, of parts that fill it up to 100 %.
+// A bar of parts that fill it up to 100 %: what a stream's time goes to.
 
-// `parts`: [{ name, shade }]. `rows`: [{ name, shares, text }], a share for each part.
-export function drawBars(id, parts, rows) {
-  const box = document.getElementById(id);
-  const names = JSON.stringify([parts, rows.map((row) => row.name)]);
-  if (box.dataset.names !== names) {
-    box.dataset.names = names;
-    box.className = "bars";
-    box.replaceChildren(...rows.map((row) => emptyBar(row, parts)));
-    if (parts.length > 1) box.append(legend(parts));
-  }
-  rows.forEach(({ shares, text }, i) => {
-    const [, bar, note] = box.children[i].children;
-    shares.forEach((share, k) => {
-      bar.children[k].style.width = `${100 * share}%`;
-      bar.children[k].title = `${parts[k].name} ${percent(share)}`;
-    });
-    note.textContent = text;
-  });
+import { percent } from "./units.js";
+
+const PARTS = [["busy", "--device-bound"], ["starved", "--launch-bound"],
+  ["held", "--held"], ["idle", "--faint"]];
+
+// `stream` has a share for each part but the last.
+export function setBar(cell, stream) {
+  if (!cell.firstElementChild) cell.replaceChildren(...emptyBar());
+  const [bar, note] = cell.children;
+  const idle = Math.max(0, 1 - stream.busy - stream.starved - stream.held);
+  const shares = { ...stream, idle };
+  PARTS.forEach(([name], i) => { bar.children[i].style.width = `${100 * shares[name]}%`; });
+  bar.title = PARTS.map(([name]) => `${name} ${percent(shares[name])}`).join(", ");
+  const most = PARTS.slice(0, 3).map(([name]) => name)
+    .reduce((a, b) => (shares[b] > shares[a] ? b : a));
+  note.textContent = `${percent(shares[most])} ${most}`;
 }
 
-export function percent(share) {
-  return `${(100 * share).toFixed(share && share < 0.1 ? 1 : 0)} %`;
-}
-
-function emptyBar({ name }, parts) {
-  const row = made("div", "row");
-  const bar = made("div", "bar");
-  bar.append(...parts.map((part) => painted(made("i"), part)));
-  row.append(made("span", "name", name), bar, made("span", "note"));
-  return row;
-}
-
-function legend(parts) {
-  const list = made("ul", "legend");
-  list.append(...parts.map((part) => {
-    const entry = made("li", "", part.name);
-    entry.prepend(painted(made("i"), part));
-    return entry;
+function emptyBar() {
+  const bar = document.createElement("span");
+  bar.className = "bar";
+  bar.append(...PARTS.map(([, shade]) => {
+    const part = document.createElement("i");
+    part.style.background = `var(${shade})`;
+    return part;
   }));
-  return list;
-}
-
-function painted(element, part) {
-  element.style.background = `var(${part.shade})`;
-  return element;
-}
-
-function made(tag, name = "", text = "") {
-  const element = document.createElement(tag);
-  if (name) element.className = name;
-  element.textContent = text;
-  return element;
+  return [bar, document.createElement("small")];
 }

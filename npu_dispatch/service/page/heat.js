@@ -2,13 +2,6 @@
 
 import { drawOverTime, shade } from "./charts.js";
 
-const UNITS = [["s", 1e6], ["ms", 1e3], ["µs", 1]];
-
-export function duration(us) {
-  const [unit, size] = UNITS.find(([, least]) => us >= least) ?? UNITS.at(-1);
-  return `${Number((us / size).toPrecision(3))} ${unit}`;
-}
-
 function octave(us) {
   return us < 1000 ? `${us} µs` : us < 1e6 ? `${Math.round(us / 1e3)} ms`
     : `${Math.round(us / 1e6)} s`;
@@ -55,7 +48,7 @@ function paint(plot, times, columns, most) {
 
 function read(plot, column) {
   const all = column.reduce((sum, n) => sum + n, 0);
-  const { event, top } = plot.cursor; // no event: it follows another chart's
+  const { event, top } = plot?.cursor ?? {}; // no event: it follows another chart's
   if (!event || top < 0) return String(all);
   const row = Math.floor(plot.posToVal(top, "y"));
   const from = row > 0 ? octave(2 ** (row - 1)) : "0";

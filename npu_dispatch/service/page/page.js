@@ -1,242 +1,185 @@
-// The live page: takes snapshots from api/v1/events and draws them.
+// The live page: takes snapshots from api/v1/events and answers: what should I look at?
 
-import { drawBars, percent } from "./bars.js";
-import { drawOverTime, forgetCharts } from "./charts.js";
-import { drawHeat, duration } from "./heat.js";
-import { drawWaits } from "./waits.js";
+import { setBar } from "./bars.js";
+import { forgetCharts, setSpan } from "./charts.js";
+import { drawCharts } from "./evidence.js";
+import { follow } from "./feed.js";
+import { ones, straggler } from "./processes.js";
+import { fillDetails } from "./details.js";
+import { fillKeyed, setText } from "./tables.js";
+import { clock, count, duration, percent, shortener } from "./units.js";
+import { drawHeadline, mark, symbol, withoutKind } from "./verdict.js";
 
-const KEEP = 120; // snapshots
-const MOST_STREAMS = 16; // lines in one chart
-const MOST_THREADS = 6; // host threads in the picture of waits
-const history = [];
+const KEPT_S = 600;
 const byId = (id) => document.getElementById(id);
-let chosen = null; // slot of the process shown
+let history = []; // what is kept of each snapshot, the oldest first
+let newest = null; // the snapshot
+let heard = 0; // when it came, on the browser's own monotonic clock
+let problem = { text: "connecting", lost: false };
+let chosen = null; // key of the process shown
 let picked = false; // by somebody
+let last = null; // the process that was shown last
+let paused = false;
 let due = false;
 
-const SHARES = [{ name: "busy", shade: "--device-bound" },
-  { name: "starved", shade: "--launch-bound" }, { name: "waiting", shade: "--blocked" },
-  { name: "idle", shade: "--faint" }];
-const FILL = [{ name: "queued", shade: "--hue-0" }];
+// Nobody's charts are taken away for less than a process that stands still or is gone.
+const URGENT = 1; // killed, hung, failed
 
-function element(tag, text, attributes = {}) {
-  const made = document.createElement(tag);
-  made.textContent = text;
-  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
-  return made;
-}
-
-function title(process) {
-  const rank = process.rank === "" ? "" : `rank ${process.rank}, `;
-  return `${process.name || process.slot}: ${rank}pid ${process.pid}`;
-}
-
-// Those that have launched something, who needs people first.
-function worthShowing(processes) {
-  return processes.filter((process) => process.launched)
-    .sort((a, b) => a.attention - b.attention);
-}
-
-// Nobody's charts are taken away for less than a process that stands still.
-const URGENT = 1; // hung, failed
-
-function choice(processes) {
-  const shown = processes.find((p) => p.slot === chosen);
-  const worst = processes[0];
-  if (!shown) return worst;
+function choice(all) {
+  const shown = all.find((one) => one.key === chosen);
+  const worst = all[0];
+  if (!shown || (!picked && !shown.process)) return worst;
   const calls = !picked && worst.attention <= URGENT && shown.attention > URGENT;
   return calls ? worst : shown;
 }
 
-function drawVerdicts(processes, others) {
-  byId("verdicts").replaceChildren(...processes.map((process) => {
-    const { kind, text } = process.verdict;
-    const button = element("button", "", { class: "verdict", "data-kind": kind,
-      "aria-pressed": process.slot === chosen });
-    button.style.setProperty("--shade", `var(--${kind})`);
-    button.append(element("b", text), element("small", title(process)));
-    button.addEventListener("click", () => choose(process.slot));
-    return button;
-  }));
-  const some = others === 1 ? "1 process has" : `${others} processes have`;
-  if (others) {
-    byId("verdicts").append(element("p", `${some} launched nothing and ${
-      others === 1 ? "is" : "are"} not shown.`));
-  } else if (!processes.length) {
-    byId("verdicts").append(element("p", "No process uses the device."));
+function rowOf(one) {
+  const { process, verdict } = one;
+  const waits = process && Object.values(process.trend.waits).reduce((a, b) => a + b, 0);
+  return { key: one.key, cells: [
+    (cell) => drawButton(cell, one),
+    (cell) => {
+      if (!cell.firstElementChild) cell.innerHTML = '<i class="mark" aria-hidden="true"></i> <b class="word"></b>';
+      mark(cell, verdict.kind);
+      cell.title = withoutKind(verdict);
+    },
+    process ? (cell) => setBar(cell, process.trend.device) : "",
+    process ? percent(waits) : "",
+    process ? count(process.launches_per_s) : "",
+    process ? count(process.streams.reduce((sum, s) => sum + s.depth, 0)) : "",
+  ] };
+}
+
+function drawButton(cell, one) {
+  const button = cell.firstElementChild ?? document.createElement("button");
+  if (!button.parentNode) {
+    button.type = "button";
+    button.addEventListener("click", () => choose(one.key));
+    cell.replaceChildren(button);
   }
-  const select = byId("process");
-  const wanted = processes.map((process) => process.slot).join();
-  if (select.dataset.slots !== wanted) {
-    select.dataset.slots = wanted;
-    select.replaceChildren(...processes.map((process) =>
-      element("option", title(process), { value: process.slot })));
-  }
-  select.value = chosen;
+  setText(button, one.who);
+  button.setAttribute("aria-pressed", one.key === chosen);
 }
 
-function drawCharts(process) {
-  const past = history.map((snapshot) =>
-    snapshot.processes.find((p) => p.slot === process.slot && p.pid === process.pid))
-    .filter(Boolean);
-  const times = past.map((p) => p.time);
-  const streams = [...process.streams]
-    .sort((a, b) => b.depth - a.depth || b.launches_per_s - a.launches_per_s)
-    .slice(0, MOST_STREAMS).sort((a, b) => a.device - b.device || a.stream - b.stream);
-  const line = (name, pick) => ({ name, values: past.map(pick) });
-
-  drawOverTime("depth", times, streams.map(({ name }) => line(name,
-    (p) => p.streams.find((s) => s.name === name)?.depth ?? null)),
-    { range: (_, high) => [0, 1.1 * Math.max(9, high)], format: count });
-  drawBars("time", SHARES, streams.map((s) => ({ name: s.name,
-    shares: [s.busy, s.starved, s.held, Math.max(0, 1 - s.busy - s.starved - s.held)],
-    text: `${percent(s.busy)} busy` })));
-  drawBars("fill", FILL, streams.map((s) => ({ name: s.name, shares: [s.fill],
-    text: `${s.depth} of ${s.capacity}` })));
-  const worst = (p, name) => Math.max(0, ...p.streams.map((s) => s.latency_us[name]));
-  drawOverTime("latency", times, [
-    line("launch p50", (p) => p.launch_us?.p50 || null),
-    line("launch p99", (p) => p.launch_us?.p99 || null),
-    line("complete p50", (p) => worst(p, "p50") || null),
-    line("complete p99", (p) => worst(p, "p99") || null),
-  ], { logarithmic: true, range: decades, splits: powersOfTen, format: duration });
-  drawHeat("heat", times, past.map((p) => p.latency_octaves));
-  const reasons = Object.entries(process.syncs).filter(([, s]) => s.count || s.share)
-    .map(([reason]) => reason);
-  drawOverTime("syncs", times, reasons.map((reason) => line(reason.replaceAll("_", " "),
-    (p) => p.syncs[reason]?.share ?? 0)),
-    { stacked: true, range: (_, high) => [0, Math.max(0.01, 1.1 * high)], format: percent });
-  const bytes = (name) => (p) => p.memory.reduce((sum, m) => sum + m[name], 0);
-  drawOverTime("memory", times, ["allocated", "reserved", "peak", "deferred"].map((name) =>
-    line(name, (p) => bytes(name)(p) / 2 ** 20)),
-    { range: (_, high) => [0, 1.1 * Math.max(1, high)], format: mebibytes });
-  drawWhoWaits(process);
-}
-
-function decades(low, high) {
-  if (low === null) return [1, 1000];
-  return [10 ** Math.floor(Math.log10(low)), 10 ** Math.ceil(Math.log10(high * 1.01))];
-}
-
-function powersOfTen(low, high) {
-  const n = Math.round(Math.log10(high / low)) + 1;
-  return Array.from({ length: n }, (_, i) => low * 10 ** i);
-}
-
-function count(n) {
-  return n < 10_000 ? String(Number(n.toFixed(1))) : `${Number((n / 1000).toFixed(1))}k`;
-}
-
-function mebibytes(n) {
-  return n < 1024 ? `${Number(n.toFixed(1))} MiB` : `${Number((n / 1024).toFixed(2))} GiB`;
-}
-
-function drawWhoWaits(process) {
-  // Host threads only of what hangs: there are always some that wait briefly.
-  const hosts = process.verdict.kind === "hung" ? process.waiting.slice(0, MOST_THREADS)
-    .map((w) => ({ from: `host ${thread(w)}`, to: w.stream })) : [];
-  const edges = [...process.waits_for, ...hosts];
-  byId("waits-box").hidden = !edges.length;
-  if (!edges.length) return;
-  const heads = Object.fromEntries(process.streams.map((s) => [s.name, s.running]));
-  drawWaits(byId("waits"), edges, heads, new Set(process.cycles.flat()));
-}
-
-function thread(wait) {
-  return wait.main ? "main" : String(wait.thread);
-}
-
-function fillTable(id, rows, nothing = "") {
-  const body = byId(id).tBodies[0];
-  body.replaceChildren(...rows.map((cells) => {
-    const row = document.createElement("tr");
-    row.append(...cells.map((cell) => element("td", cell)));
-    return row;
-  }));
-  if (!rows.length && nothing) {
-    const row = document.createElement("tr");
-    const columns = byId(id).tHead.rows[0].cells.length;
-    row.append(element("td", nothing, { colspan: columns, class: "nothing" }));
-    body.append(row);
-  }
-}
-
-function drawTables(process) {
-  fillTable("streams", process.streams.map((s) => [s.name, s.state.replaceAll("_", " "),
-    s.depth, s.running ?? "", short(s.running_at ?? ""),
-    s.age_s === null ? "" : s.age_s.toFixed(1)]));
-  fillTable("waiting", process.waiting.map((w) => [thread(w), short(w.at),
-    w.reason.replaceAll("_", " "), w.stream, w.age_s.toFixed(1)]), "none");
-  fillTable("lines", process.lines.map((line) => [short(line.at),
-    line.reason.replaceAll("_", " "), percent(line.share), line.count,
-    line.seconds.toFixed(3)]), "no host thread has waited");
-  fillTable("errors", process.errors.map((e) => [e.stream,
-    Object.entries(e.codes).map(([code, n]) => `${code.replaceAll("_", " ")} × ${n}`)
-      .join(", "), e.failed, e.dropped]), "none");
-  const kinds = Object.entries(process.reports);
-  const found = kinds.filter(([, n]) => n);
-  fillTable("reports", found.map(([kind, n]) => [kind.replaceAll("_", " "), n]),
-    process.sanitizer ? "none" : "not looked for: npu-dispatch sanitize SCRIPT");
-}
-
-// "/long/way/train.py:12 in step" as "train.py:12 in step".
-function short(line) {
-  return line.replace(/^.*\/(?=[^/]*:\d)/, "");
+function drawNothing(now) {
+  const what = last && `${last.who} ended, or is no longer seen, since ${clock(now.time)}.`;
+  if (byId("nothing").hidden) setText(byId("ended"), what ?? "");
 }
 
 function show() {
   due = false;
-  const now = history.at(-1);
-  if (!now) return;
-  const processes = worthShowing(now.processes);
-  const process = choice(processes);
-  chosen = process?.slot ?? null;
-  drawVerdicts(processes, now.processes.length - processes.length);
+  if (paused || !newest) return;
+  const slow = straggler(newest.processes);
+  const all = ones(newest, slow);
+  const one = all.length ? choice(all) : null;
+  chosen = one?.key ?? null;
+  const process = one?.process;
+  const places = shortener([...(process?.lines ?? []), ...(process?.waiting ?? [])]
+    .map(({ at }) => at).concat(all.map(({ verdict }) => verdict.at ?? ""),
+      (process?.streams ?? []).map((s) => s.running_at ?? "")));
+  drawHeadline(one, places(one?.verdict.at ?? ""));
+  if (!one) drawNothing(newest);
+  last = one ?? last;
+  byId("nothing").hidden = Boolean(one);
+  const idle = newest.processes.filter((p) => !p.launched).length;
+  setText(byId("others"), !idle ? "" : idle === 1
+    ? "1 process has launched nothing and is not shown."
+    : `${idle} processes have launched nothing and are not shown.`);
+  byId("side").hidden = all.length < 2;
+  setText(byId("straggler"), slow?.text ?? "");
+  fillKeyed("processes", all.map(rowOf));
+  byId("evidence").hidden = !process;
   if (process) {
-    drawCharts(process);
-    drawTables(process);
+    drawCharts(process, history, newest);
+    fillDetails(process, places);
+  } else {
+    forgetCharts();
   }
-  document.body.dataset.drawn = String(now.time);
+  document.body.dataset.drawn = String(newest.tick);
+  drawState();
+}
+
+// How the feed is, and how old the figures are where they do not come.
+function drawState() {
+  const age = newest ? (performance.now() - heard) / 1000 : 0;
+  const live = !problem.text;
+  document.body.dataset.feed = live ? "live" : newest ? "lost" : "none";
+  setText(byId("connection"), live ? (paused ? "paused" : "live")
+    : `${problem.text}${problem.lost ? ": trying again" : ""}`);
+  setText(byId("age"), !newest ? "" : !live
+    ? `These figures are ${duration(Math.max(1, Math.round(age)))} old, of ${clock(newest.time)}.`
+    : paused ? `since ${byId("pause").dataset.since}` : "");
+  const shown = last && chosen ? `${symbol(last.verdict.kind)} ${last.verdict.kind} – ${last.who} – ` : "";
+  document.title = live ? `${shown}npu_dispatch` : `${problem.text} – npu_dispatch`;
 }
 
 function soon() {
-  // Once per frame, however many snapshots came: the history comes at once.
+  // Once per frame, however many snapshots came.
   if (!due) requestAnimationFrame(show);
   due = true;
 }
 
-function choose(slot) {
-  chosen = slot;
+function choose(key) {
+  chosen = key;
   picked = true;
   soon();
 }
 
-byId("process").addEventListener("change", (event) => choose(event.target.value));
+function hear(name, data) {
+  if (name === "history") {
+    history = data;
+    return;
+  }
+  // Once more what is known: the service reads nothing new.
+  if (data.tick === newest?.tick) return;
+  [newest, heard] = [data, performance.now()];
+  history.push({ tick: data.tick, processes: data.processes.map(
+    ({ slot, pid, trend }) => ({ slot, pid, trend })) });
+  while (history[0].tick < data.tick - KEPT_S) history.shift();
+  soon();
+}
+
+function changed(text, lost) {
+  problem = { text, lost };
+  drawState();
+}
+
+byId("unplotted").hidden = Boolean(globalThis.uPlot);
+document.body.classList.toggle("plain", !globalThis.uPlot);
+byId("pause").addEventListener("click", () => {
+  paused = !paused;
+  byId("pause").setAttribute("aria-pressed", paused);
+  byId("pause").dataset.since = newest ? clock(newest.time) : "";
+  drawState();
+  soon();
+});
+for (const button of document.querySelectorAll("[data-span]")) {
+  button.addEventListener("click", () => {
+    setSpan(Number(button.dataset.span));
+    for (const one of document.querySelectorAll("[data-span]")) {
+      one.setAttribute("aria-pressed", one === button);
+    }
+    soon();
+  });
+}
+for (const box of document.querySelectorAll("details")) box.addEventListener("toggle", soon);
+byId("trace").addEventListener("click", async () => {
+  const slot = last?.process?.slot;
+  const url = `api/v1/trace?seconds=5${slot === undefined ? "" : `&slot=${slot}`}`;
+  setText(byId("trace-said"), "writing it");
+  const answer = await fetch(url).catch(() => null);
+  setText(byId("trace-said"), !answer ? "no connection" : answer.ok ? "" : (await answer.json()).error);
+  if (!answer?.ok) return;
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(await answer.blob());
+  link.download = "npu_trace.json";
+  link.click();
+  URL.revokeObjectURL(link.href);
+});
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
   forgetCharts();
   soon();
 });
 document.addEventListener("visibilitychange", soon);
-
-const RETRY_MS = 5000;
-
-function connect() {
-  const events = new EventSource("api/v1/events");
-  events.addEventListener("snapshot", receive);
-  events.onerror = () => {
-    byId("connection").textContent = "no connection: trying again";
-    // After an answer that is an error the browser itself does not try again.
-    if (events.readyState === EventSource.CLOSED) setTimeout(connect, RETRY_MS);
-  };
-}
-
-function receive(event) {
-  const snapshot = JSON.parse(event.data);
-  if (snapshot.time <= (history.at(-1)?.time ?? 0)) return; // again, after a break
-  history.push(snapshot);
-  if (history.length > KEEP) history.shift();
-  byId("connection").textContent = "live";
-  soon();
-}
-
-connect();
+setInterval(drawState, 1000);
+follow("api/v1/events", hear, changed);

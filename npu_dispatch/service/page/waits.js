@@ -8,7 +8,8 @@ export function drawWaits(box, edges, heads, circle) {
   const names = [...new Set(edges.flatMap((edge) => [edge.from, edge.to]))];
   const width = box.clientWidth;
   const places = new Map(names.map((name, i) => [name, place(i, names.length, width)]));
-  const picture = svg("svg", { width, height: HEIGHT, role: "img" });
+  const said = edges.map(({ from, to }) => `${from} waits for ${to}`).join("; ");
+  const picture = svg("svg", { width, height: HEIGHT, role: "img", "aria-label": said });
   const defs = svg("defs");
   const tip = svg("marker", { id: "tip", viewBox: "0 0 8 8", refX: 8, refY: 4,
     markerWidth: 8, markerHeight: 8, orient: "auto" });
@@ -26,7 +27,7 @@ export function drawWaits(box, edges, heads, circle) {
 
 function place(i, n, width) {
   const angle = Math.PI + (2 * Math.PI * i) / n; // the first at the left
-  const across = Math.min(ACROSS, width / 2 - MARGIN);
+  const across = Math.min(ACROSS, width / 2 - Math.min(MARGIN, width / 6));
   return { x: width / 2 + across * Math.cos(angle),
     y: HEIGHT / 2 + (HEIGHT / 2 - 56) * Math.sin(angle) };
 }
