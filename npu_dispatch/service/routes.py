@@ -180,7 +180,7 @@ def _of_processes() -> tuple[Endpoint, ...]:
             "events",
             "Snapshots as server-sent events.",
             "The first event is named `history`: a list with `time`, `tick` and, of "
-            "each process, `slot`, `pid` and `trend`, for the last 600 readings. Each "
+            "each process, `slot`, `pid` and `trend`, for the last ten minutes. Each "
             "later one is a `snapshot`, whose data are what `/api/v1/snapshot` "
             "answers; the newest comes at once.",
             media="text/event-stream",

@@ -22,7 +22,8 @@ from npu_dispatch.stats import OpCost, SiteWaits
 __all__ = ["Watcher"]
 
 _SMOOTH_S = 2.0  # the least time that rates are taken over, lest they flicker
-_HISTORY = 600
+_HISTORY = 600  # points, of
+_APART_S = 0.9  # or more: ten minutes of the default interval
 # /livez gives up on readings that are older than the longer of these.
 _STALE_S, _STALE_INTERVALS = 30.0, 10
 _log = logging.getLogger(__name__)
@@ -62,7 +63,7 @@ class Watcher:
             "killed": [],
         }
         self._newest = b""  # the snapshot as JSON
-        self._history: deque[bytes] = deque(maxlen=_HISTORY)  # a point of each
+        self._history: deque[tuple[float, bytes]] = deque(maxlen=_HISTORY)
         self._killed = Killed(processes)
         self._interval, self._hang_seconds = interval, hang_seconds
         self._past: deque[dict[str, _Reading]] = deque(maxlen=64)
@@ -114,7 +115,10 @@ class Watcher:
         async with self._news:
             self._number += 1
             self._newest = json.dumps(self.snapshot).encode()
-            self._history.append(json.dumps(point(self.snapshot)).encode())
+            tick = self.snapshot["tick"]
+            if not self._history or tick - self._history[-1][0] >= _APART_S:
+                kept = json.dumps(point(self.snapshot)).encode()
+                self._history.append((tick, kept))
             self._news.notify_all()
 
     def _look(self) -> None:
@@ -160,7 +164,8 @@ class Watcher:
         """Yield the history, the newest snapshot, then each new one, until close()."""
         await self.ready()
         number = self._number
-        past, newest = list(self._history)[:-1], self._newest
+        now, newest = self.snapshot["tick"], self._newest
+        past = [data for tick, data in self._history if tick < now]
         yield "history", b"[" + b",".join(past) + b"]"
         yield "snapshot", newest
         while not self._closed.is_set():

@@ -339,11 +339,24 @@ def test_the_rank_that_the_others_wait_for_comes_first(browser, show, process):
     show(snapshot(1, *ranks(process, 8, slow=5)))
 
     assert "rank 5" in text(browser, "#who")
-    assert "The other ranks wait for rank 5" in text(browser, "#straggler")
-    assert "The other ranks wait" in text(browser, "#headline .text")
+    assert "The other ranks wait for rank 5" in text(browser, "#headline .text")
     rows = browser.find_elements(By.CSS_SELECTOR, "#processes tbody tr")
     order = [row.find_element(By.TAG_NAME, "button").text for row in rows]
     assert [int(who.split("rank ")[1][0]) for who in order] == [5, 0, 1, 2, 3, 4, 6, 7]
+
+    rows[1].find_element(By.TAG_NAME, "button").click()
+
+    wait_for(browser, "document.querySelector('#who').textContent.includes('rank 0')")
+    assert "The other ranks wait for rank 5" in text(browser, "#straggler")
+
+
+def test_a_trace_that_cannot_be_had_is_told_in_words(browser, show):
+    show(snapshot(1))
+
+    browser.find_element(By.ID, "trace").click()
+
+    said = "document.querySelector('#trace-said').textContent"
+    assert wait_for(browser, f"{said} !== 'writing it' && {said}") == "no process"
 
 
 def test_a_killed_process_comes_first_until_somebody_has_started_again(

@@ -124,6 +124,7 @@ def ranks(process: dict[str, Any], number: int, slow: int) -> list[dict[str, Any
         name = {"name": "train.py", "slot": str(rank), "pid": 4000 + rank}
         one = with_verdict(process, kind, text=f"{kind}: {text}")
         one |= name | {"rank": str(rank), "world_size": str(number), "job_id": "77"}
+        one["launches_per_s"] = 4180.0 + rank
         waits = {"item": 0.03} if late else {"item": 0.5 + rank / 50, "d2h": 0.06}
         busy = {"busy": 0.24 + rank / 100, "held": 0.0, "starved": 0.6 * late}
         found.append(with_trend(one, waits=waits, device=busy))

@@ -43,7 +43,7 @@ function fillSums({ streams, waiting, memory, errors, trend }, reports) {
   setText(byId("streams-sum"), `${streams.length}, ${used} with tasks`);
   setText(byId("waiting-sum"), String(waiting.length));
   const [half, most] = trend.latency_us.map((us) => duration(us / 1e6));
-  setText(byId("latency-sum"), trend.latency_us[0] ? `half of the tasks ${half}, 99 % below ${most}` : "");
+  setText(byId("latency-sum"), trend.latency_us[0] ? `half of the tasks ${half}, 99 % below ${most}` : "no sample of late");
   const sum = (name) => bytes(memory.reduce((all, one) => all + one[name], 0));
   setText(byId("memory-sum"), `${sum("allocated")} of ${sum("limit")}`);
   const failed = errors.reduce((all, one) => all + one.failed, 0);

@@ -25,7 +25,7 @@ export function drawCharts(process, history, newest) {
     { ...full, timeless: true, nothing: "The host has not waited for the device." });
   const streams = Object.keys(process.trend.depths).sort(byNumbers);
   drawOverTime("queue", times, streams.map((name) => line(name, (p) => p.depths[name] ?? null)),
-    { lane: true, timeless: true, range: (_, high) => [0, 1.1 * Math.max(9, high)], format: count });
+    { lane: true, timeless: true, range: (_, high) => [0, 1.1 * Math.max(4, high)], splits: wholes, format: count });
   drawOverTime("device", times, DEVICE.map(([name, shade]) =>
     line(name, (p) => p.device[name], shade)), full);
 
@@ -41,6 +41,12 @@ export function drawCharts(process, history, newest) {
 
 function byNumbers(a, b) {
   return a.localeCompare(b, "en", { numeric: true });
+}
+
+function wholes(_, high) {
+  const ten = 10 ** Math.floor(Math.log10(high / 3));
+  const step = Math.max(1, [1, 2, 5, 10].map((n) => n * ten).find((n) => n >= high / 3));
+  return Array.from({ length: Math.floor(high / step) + 1 }, (_, i) => i * step);
 }
 
 function powersOfTwo(_, high) {

@@ -86,7 +86,7 @@ function show() {
     ? "1 process has launched nothing and is not shown."
     : `${idle} processes have launched nothing and are not shown.`);
   byId("side").hidden = all.length < 2;
-  setText(byId("straggler"), slow?.text ?? "");
+  setText(byId("straggler"), slow && slow.slot !== process?.slot ? slow.text : "");
   fillKeyed("processes", all.map(rowOf));
   byId("evidence").hidden = !process;
   if (process) {
@@ -105,7 +105,7 @@ function drawState() {
   const live = !problem.text;
   document.body.dataset.feed = live ? "live" : newest ? "lost" : "none";
   setText(byId("connection"), live ? (paused ? "paused" : "live")
-    : `${problem.text}${problem.lost ? ": trying again" : ""}`);
+    : `${problem.text}${problem.lost ? ": trying again." : "."}`);
   setText(byId("age"), !newest ? "" : !live
     ? `These figures are ${duration(Math.max(1, Math.round(age)))} old, of ${clock(newest.time)}.`
     : paused ? `since ${byId("pause").dataset.since}` : "");

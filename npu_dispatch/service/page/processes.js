@@ -1,6 +1,7 @@
 // Who is shown, in which order, and which rank keeps the others waiting.
 
 import { clock, percent } from "./units.js";
+import { withoutKind } from "./verdict.js";
 
 const WAITS = 0.25; // a rank waits for this share of the time, or more
 const MOST_KILLED = 3; // that are shown
@@ -38,7 +39,7 @@ export function ones({ processes, killed }, slow) {
     return {
       key: `${process.slot}/${process.pid}`, who: title(process), process, rank: process.rank,
       attention: late ? SLOW : process.attention,
-      verdict: late ? { ...verdict, text: `${slow.text} ${verdict.text}` } : verdict,
+      verdict: late ? { ...verdict, text: `${slow.text} ${withoutKind(verdict)}` } : verdict,
     };
   });
   const dead = killed.slice(0, MOST_KILLED).map((one) => ({
@@ -47,7 +48,7 @@ export function ones({ processes, killed }, slow) {
     attention: processes.some(({ began }) => began > one.tick) ? 5 : 0,
     verdict: {
       kind: "killed", at: one.at,
-      text: `killed: it ended without reaching its end; found dead at ${clock(one.time)}.`,
+      text: `killed: it did not end by itself; found dead at ${clock(one.time)}.`,
       action: `\`npu-dispatch postmortem ${one.pid}\` says what it did; \`dmesg -T | grep -i kill\` says whether memory had run out.`,
     },
   }));

@@ -1,7 +1,7 @@
 // Numbers and lines as people read them.
 
 export function percent(share) {
-  return `${(100 * share).toFixed(share && share < 0.1 ? 1 : 0)} %`;
+  return `${Number((100 * share).toFixed(share < 0.1 ? 1 : 0))} %`;
 }
 
 export function count(n) {

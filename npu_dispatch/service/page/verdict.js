@@ -3,7 +3,7 @@
 import { setText } from "./tables.js";
 
 const KINDS = {
-  killed: ["†", "it ended without an end"],
+  killed: ["†", "the process is gone"],
   hung: ["×", "no progress"],
   failed: ["!", "a stream refuses work"],
   blocked: ["‖", "Python waits for the device"],

@@ -20,7 +20,7 @@ export function drawWaits(box, edges, heads, circle) {
     picture.append(arrow(places.get(from), places.get(to)));
   }
   for (const name of names) {
-    picture.append(...node(name, places.get(name), heads[name], circle.has(name)));
+    picture.append(...node(name, places.get(name), heads[name], circle.has(name), width));
   }
   box.replaceChildren(picture);
 }
@@ -40,13 +40,15 @@ function arrow(from, to) {
     class: "edge", "marker-end": "url(#tip)" });
 }
 
-function node(name, { x, y }, head, inCircle) {
+function node(name, { x, y }, head, inCircle, width) {
   const up = y < HEIGHT / 2 - 1;
   const lines = head ? [name, head] : [name];
   const top = up ? y - RADIUS - 8 - 15 * (lines.length - 1) : y + RADIUS + 17;
   const label = svg("text", { "text-anchor": "middle", class: "node" });
   label.append(...lines.map((line, i) => {
-    const part = svg("tspan", { x, y: top + 15 * i, class: i ? "head" : "who" });
+    const half = Math.min(width / 2, 3.3 * line.length); // of the line, about
+    const middle = Math.max(half, Math.min(width - half, x));
+    const part = svg("tspan", { x: middle, y: top + 15 * i, class: i ? "head" : "who" });
     part.textContent = line;
     return part;
   }));

@@ -1,0 +1,70 @@
+"""What the service keeps for the page: the past, and who was killed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from npu_dispatch.processes import Processes
+from npu_dispatch.processes.remains import SUFFIX
+from npu_dispatch.service.killed import Killed
+from npu_dispatch.service.snapshot import process_values
+from npu_dispatch.service.watcher import Watcher
+
+SECOND = 10**9
+
+
+def test_a_trend_has_the_waits_that_are_and_the_busiest_stream(write_segment, ghost):
+    fields = {("StreamBlock.tail", 0): 5, ("StreamBlock.tail", 1): 9}
+    with Processes(directory=write_segment(ghost, fields, streams=2)) as processes:
+        [before] = processes.refresh()
+    first, second = before.streams
+    later = (
+        first._replace(stats=first.stats._replace(full_wait_ns=SECOND // 4)),
+        second._replace(stats=second.stats._replace(alive_ns=SECOND // 2)),
+    )
+    now = before._replace(time=before.time + 1, streams=later)
+    trend = process_values(before, now, 10.0)["trend"]
+
+    assert trend["waits"] == {"full_queue": pytest.approx(0.25)}
+    assert trend["device"] == {"busy": pytest.approx(0.5), "held": 0, "starved": 0}
+    assert trend["depths"] == {"0:0": 4, "0:1": 8}
+
+
+def test_who_was_killed_is_remembered_by_its_last_name(write_segment, ghost):
+    folder = write_segment(ghost, {}, rank="3")
+    (folder / str(ghost)).rename(folder / f"{ghost}{SUFFIX}")
+    killed = Killed(folder)
+
+    [found] = killed.look({ghost: "train.py"})
+    (folder / f"{ghost}{SUFFIX}").unlink()
+
+    assert (found["pid"], found["name"], found["rank"]) == (ghost, "train.py", "3")
+    assert killed.look({}) == [found]
+    assert Killed(folder, pid=ghost + 1).look({}) == []
+
+
+def test_a_listener_gets_the_past_then_the_present(write_segment, ghost):
+    folder = write_segment(ghost, {})
+
+    async def listen() -> list[tuple[str, bytes]]:
+        processes = Processes(directory=folder)
+        watcher = Watcher(processes, interval=0.01, hang_seconds=10)
+        while len(watcher._history) < 2:  # the second point is a second later
+            await watcher.ready()
+            await asyncio.sleep(0.01)
+        events = watcher.events()
+        found = [await anext(events), await anext(events), await anext(events)]
+        await watcher.close()
+        return found
+
+    past, now, next_ = asyncio.run(listen())
+
+    assert [name for name, _ in (past, now, next_)] == ["history", *["snapshot"] * 2]
+    points = json.loads(past[1])
+    newest, later = json.loads(now[1]), json.loads(next_[1])
+    assert points[0]["tick"] < newest["tick"] < later["tick"]
+    assert set(points[0]["processes"][0]) == {"slot", "pid", "trend"}
+    assert newest["processes"][0]["pid"] == ghost
