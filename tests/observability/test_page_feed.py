@@ -218,6 +218,19 @@ def test_a_refusal_is_no_lost_connection(browser, feed, show, process, status, w
     assert browser.execute_script("return document.body.dataset.feed") == "lost"
 
 
+def test_the_age_rises_while_nobody_answers(browser, feed, show, process):
+    show(snapshot(1, process))
+    feed.refuse(0)
+    assert feed.unanswered.wait(60)
+
+    for seconds in (2, 4):
+        wait_for(
+            browser,
+            f"(document.body.textContent.match(/are ([0-9]+) s old/)?.[1] ?? 0)"
+            f" > {seconds}",
+        )
+
+
 def test_a_connection_that_comes_back_is_live(browser, feed, show, process):
     show(snapshot(1, process))
     feed.refuse(503)

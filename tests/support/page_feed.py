@@ -25,6 +25,7 @@ class PageFeed:
     def __init__(self, empty: Path) -> None:
         """`empty`: a folder without segments."""
         self._status = 200
+        self.unanswered = threading.Event()  # somebody waits for an answer
         self._sent: list[bytes] = []
         self._listeners: set[asyncio.Queue[bytes | None]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -46,6 +47,9 @@ class PageFeed:
         self.stop()
 
     async def _events(self, _: Request) -> Response:
+        if self._status == 0:
+            self.unanswered.set()
+            await asyncio.Event().wait()
         if self._status != 200:
             return Response("{}", self._status, {"Retry-After": "1"})
         self._loop = asyncio.get_running_loop()
@@ -76,7 +80,10 @@ class PageFeed:
         self._tell(self._sent[-1])
 
     def refuse(self, status: int) -> None:
-        """Answer with a status from now on; who listens is hung up on."""
+        """Answer with a status from now on; who listens is hung up on.
+
+        0: do not answer.
+        """
         self._status = status
         self._tell(None)
 
