@@ -316,9 +316,18 @@ def test_a_pause_keeps_the_page_as_it_is(browser, feed, show, process):
     show(snapshot(1, process))
     pause = browser.find_element(By.ID, "pause")
     pause.send_keys(Keys.ENTER)
+    browser.execute_script(
+        """const parse = JSON.parse;
+        JSON.parse = (data) => (window.heard = parse(data));"""
+    )
     feed.send(snapshot(2, with_verdict(process, "hung")))
     feed.send(snapshot(3, with_verdict(process, "hung")))
-    wait_for(browser, "document.querySelector('#connection').textContent === 'paused'")
+    wait_for(browser, "window.heard?.tick === 3")
+    browser.execute_async_script(
+        """const done = arguments[0];
+        requestAnimationFrame(() => requestAnimationFrame(done));"""
+    )
+    assert text(browser, "#connection") == "paused"
     before = text(browser, "#headline .word")
 
     pause.send_keys(Keys.ENTER)
