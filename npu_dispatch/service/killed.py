@@ -32,7 +32,9 @@ class Killed:
 
     def look(self) -> list[dict[str, Any]]:
         """Return those of the last ten minutes, the newest first."""
-        left = [path for folder in self._processes.folders() for path in remains(folder)]
+        left = [
+            path for folder in self._processes.folders() for path in remains(folder)
+        ]
         for path in left:
             try:
                 status = path.lstat()
