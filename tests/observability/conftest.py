@@ -32,6 +32,7 @@ def write_segment(tmp_path: Path) -> Callable[..., Path]:
         start: int | None = None,
         namespace: int | None = None,
         rank: str = "",
+        command: bytes = b"",
     ) -> Path:
         base = {
             "ProcessBlock": OFFSETS["Segment.process"],
@@ -65,6 +66,7 @@ def write_segment(tmp_path: Path) -> Callable[..., Path]:
             rank.encode(),
             rank.encode(),
         )
+        struct.pack_into("<512s", data, OFFSETS["SegmentHeader.command"], command)
         for index in range(streams):
             at = base["StreamBlock"] + index * OFFSETS["StreamBlock.size"]
             struct.pack_into("<IiqQ", data, at, 1, index % devices, index, 4096)

@@ -25,7 +25,7 @@ def test_a_trend_has_the_waits_that_are_and_the_busiest_stream(write_segment, gh
         first._replace(stats=first.stats._replace(full_wait_ns=SECOND // 4)),
         second._replace(stats=second.stats._replace(alive_ns=SECOND // 2)),
     )
-    now = before._replace(time=before.time + 1, streams=later)
+    now = before._replace(tick=before.tick + 1, streams=later)
     trend = process_values(before, now, 10.0)["trend"]
 
     assert trend["waits"] == {"full_queue": pytest.approx(0.25)}
@@ -33,17 +33,18 @@ def test_a_trend_has_the_waits_that_are_and_the_busiest_stream(write_segment, gh
     assert trend["depths"] == {"0:0": 4, "0:1": 8}
 
 
-def test_who_was_killed_is_remembered_by_its_last_name(write_segment, ghost):
-    folder = write_segment(ghost, {}, rank="3")
+def test_who_was_killed_is_remembered_with_its_name(write_segment, ghost):
+    folder = write_segment(ghost, {}, rank="3", command=b"python\0train.py")
     (folder / str(ghost)).rename(folder / f"{ghost}{SUFFIX}")
-    killed = Killed(folder)
+    killed = Killed(Processes(directory=folder))
 
-    [found] = killed.look({ghost: "train.py"})
+    [found] = killed.look()
     (folder / f"{ghost}{SUFFIX}").unlink()
 
     assert (found["pid"], found["name"], found["rank"]) == (ghost, "train.py", "3")
-    assert killed.look({}) == [found]
-    assert Killed(folder, pid=ghost + 1).look({}) == []
+    assert killed.look() == [found]
+    other = Processes(directory=folder, pid=ghost + 1)
+    assert Killed(other).look() == []
 
 
 def test_a_listener_gets_the_past_then_the_present(write_segment, ghost):
