@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from npu_dispatch.service.panels import ROWS, VERDICTS, Panel
@@ -42,7 +44,14 @@ def _expand(query: str) -> str:
         return f"npu_dispatch_{found[1]}{{{_selector(_SELECTED[found[2]])}"
 
     query = re.sub(r"(\w+)\{([PDSE])\b", name, query)
-    return query.replace("WHO", _WHO).replace("[R]", "[$__rate_interval]")
+    query = query.replace("WHO", _WHO).replace("[R]", "[$__rate_interval]")
+    return query.replace("RULES", "|".join(_alerts()))
+
+
+@cache
+def _alerts() -> list[str]:
+    text = (Path(__file__).parent / "deploy" / "alerts.yml").read_text()
+    return re.findall(r"^ *- alert: (\w+)", text, re.M)
 
 
 def _variables() -> list[dict[str, Any]]:
@@ -123,7 +132,7 @@ def _appearance(panel: Panel) -> dict[str, Any]:
 
 def _transformations(kind: str) -> list[dict[str, Any]]:
     if kind == "table":
-        hidden = ("Time", "Value", "__name__", "cluster", "job")
+        hidden = ("Time", "Value", "__name__", "alertstate", "cluster", "job")
         options: dict[str, Any] = {"excludeByName": dict.fromkeys(hidden, True)}
         return [{"id": "organize", "options": options}]
     # Processes without a rank have no word for it in their legend.

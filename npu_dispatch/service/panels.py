@@ -2,8 +2,8 @@
 
 In a query NAME{P} stands for the metric npu_dispatch_NAME of the chosen processes, {D}
 and {S} for those of the chosen devices and streams, too, and {E} for all exporters of
-the cluster. WHO are the labels that tell one process from another, [R] is the time
-that rates are taken over.
+the cluster. WHO are the labels that tell one process from another, RULES the names of
+all alerts, and [R] is the time that rates are taken over.
 """
 
 from __future__ import annotations
@@ -117,7 +117,13 @@ ROWS: dict[str, list[Panel]] = {
             "count(process_info{P}) or vector(0)",
         ),
         Panel(
-            *("Which process is which", "table", 12, "none"),
+            *("Alerts that fire", "table", 12, "none"),
+            "Of the rules that `npu-dispatch export alerts` gives. What to do about "
+            "each is in the documentation.",
+            {"": 'ALERTS{alertstate="firing", alertname=~"RULES"}'},
+        ),
+        Panel(
+            *("Which process is which", "table", 24, "none"),
             "The script, process number, rank and job behind each series.",
             {"": "process_info{P}"},
         ),

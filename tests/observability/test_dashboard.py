@@ -16,7 +16,13 @@ from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.cog.plugins import register_default_plugins
 from grafana_foundation_sdk.models import units
 from grafana_foundation_sdk.models.dashboard import Dashboard
-from prometheus_server import Prometheus, exported, prometheus_tool, serving
+from prometheus_server import (
+    Prometheus,
+    alert_names,
+    exported,
+    prometheus_tool,
+    serving,
+)
 from schemas import lost
 
 from npu_dispatch.cli import main
@@ -132,6 +138,13 @@ def test_prometheus_understands_every_query(tmp_path: Path):
     )
 
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_table_of_alerts_has_every_rule():
+    [query] = queries(PANELS["Alerts that fire"])
+    [names] = re.findall(r'alertname=~"([^"]*)"', query)
+
+    assert set(names.split("|")) == alert_names()
 
 
 def test_each_variable_offers_what_those_before_it_leave():
@@ -258,6 +271,7 @@ while True:
 
 # What does not happen in it.
 UNEVENTFUL = (
+    "Alerts that fire",
     *(
         "Waits where a guard forbids them",
         "Races",
