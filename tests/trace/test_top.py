@@ -167,7 +167,8 @@ class Fixed:
     """A sampler of one process that calls itself what looks like markup."""
 
     def sample(self):
-        row = top.ProcessRow(7, "[/x].py", "f(list[int])", "idle", 0, 0, 0, 0, 0, 0, 0)
+        words = ("[/x].py", "f(list[int])", "idle", "", "")
+        row = top.ProcessRow(7, *words, *[0] * 7)
         return [row], []
 
 
