@@ -32,6 +32,7 @@ class Killed:
 
     def look(self) -> list[dict[str, Any]]:
         """Return those of the last ten minutes, the newest first."""
+        there = set()
         left = [
             path for folder in self._processes.folders() for path in remains(folder)
         ]
@@ -41,12 +42,15 @@ class Killed:
             except OSError:
                 continue
             key = path.name, status.st_ino
+            there.add(key)
             if key not in self._known:
                 age = max(0.0, time.time() - status.st_mtime)
                 self._known[key] = self._read(path, age)
         oldest = time.monotonic() - _LATELY_S
-        found = [one for one in self._known.values() if one and one.tick > oldest]
-        found.sort(reverse=True, key=lambda one: one.tick)
+        late = {k: one for k, one in self._known.items() if one and one.tick > oldest}
+        # Files that are there are not read again, although they are of no use.
+        self._known = dict.fromkeys(there) | late
+        found = sorted(late.values(), reverse=True, key=lambda one: one.tick)
         return [one.values for one in found]
 
     def _read(self, path: Path, age: float) -> _Found | None:
