@@ -58,7 +58,13 @@ class Killed:
             with StatsReader(path) as reader:
                 info = reader.info
                 lines = [wait.at for wait in reader.open_waits()]
-                lines += [s.running_at for s in reader.streams() if s.depth]
+                streams = reader.streams()
+                lines += [s.running_at for s in streams if s.depth]
+                lines += [
+                    task.at
+                    for s in streams
+                    for task in reader.recent(s.device, s.stream)[-1:]
+                ]
         except (OSError, StatsError, UnsafeFileError, ValueError):
             return None
         if self._processes.pid not in (None, info.pid):

@@ -1,10 +1,7 @@
 """Pictures of the page in each state, and what axe-core says of each.
 
-They are left in out/page/. Those of docs/page/ are copied from there when the page has
-changed, after somebody has looked at them:
-
-    python -m pytest -m nightly tests/observability/test_page_pictures.py
-    cp out/page/*.png docs/page/
+They are left in out/page/. Those of docs/page/ come from there, with fewer colours, after
+somebody has looked at them.
 """
 
 from __future__ import annotations
