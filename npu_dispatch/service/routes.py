@@ -105,7 +105,8 @@ def _of_processes() -> tuple[Endpoint, ...]:
             "/api/v1/snapshot",
             "snapshot",
             "All that is known of all processes.",
-            "The answer has `time`, `tick`, `processes`, a list of objects, and "
+            "The answer has `time`, `tick`, `interval`, the seconds between readings, "
+            "`processes`, a list of objects, and "
             "`killed`: of each process that was killed in the last ten minutes `pid`, "
             "`name`, `rank`, `job_id`, `at`, the line that it was at, and `time` and "
             "`tick` at which it was found dead.",

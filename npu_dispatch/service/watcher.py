@@ -59,6 +59,7 @@ class Watcher:
         self.snapshot: dict[str, Any] = {
             "time": 0.0,
             "tick": 0.0,
+            "interval": interval,
             "processes": [],
             "killed": [],
         }
@@ -134,6 +135,7 @@ class Watcher:
         self.snapshot = {
             "time": time.time(),
             "tick": time.monotonic(),
+            "interval": self._interval,
             "processes": [
                 self._values(past.get(slot), now) for slot, now in readings.items()
             ],

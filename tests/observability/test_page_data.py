@@ -69,3 +69,4 @@ def test_a_listener_gets_the_past_then_the_present(write_segment, ghost):
     assert points[0]["tick"] < newest["tick"] < later["tick"]
     assert set(points[0]["processes"][0]) == {"slot", "pid", "trend"}
     assert newest["processes"][0]["pid"] == ghost
+    assert newest["interval"] == 0.01

@@ -231,6 +231,17 @@ def test_the_age_rises_while_nobody_answers(browser, feed, show, process):
         )
 
 
+def test_a_service_that_sends_nothing_new_is_not_live(browser, show, process):
+    show(snapshot(1, process))
+
+    # It is asked again, and answers what it has said before.
+    connection = "document.querySelector('#connection').textContent"
+    wait_for(browser, f"{connection}.startsWith('the service sends nothing')")
+    assert browser.execute_script("return document.body.dataset.feed") == "lost"
+    show(snapshot(2, process))
+    wait_for(browser, "document.body.dataset.feed === 'live'")
+
+
 def test_a_connection_that_comes_back_is_live(browser, feed, show, process):
     show(snapshot(1, process))
     feed.refuse(503)

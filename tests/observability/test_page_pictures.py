@@ -1,7 +1,7 @@
 """Pictures of the page in each state, and what axe-core says of each.
 
-They are left in out/page/. Those of docs/page/ come from there, with fewer colours, after
-somebody has looked at them.
+They are left in out/page/. Those of docs/page/ come from there, with fewer
+colours, after somebody has looked at them.
 """
 
 from __future__ import annotations

@@ -102,6 +102,7 @@ def snapshot(
     return {
         "time": 1_700_000_000.0 + tick,
         "tick": tick,
+        "interval": 1.0,
         "processes": list(processes),
         "killed": list(killed),
     }

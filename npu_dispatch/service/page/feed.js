@@ -12,8 +12,8 @@ const REFUSALS = {
   503: "too many pages are open (503): close some",
 };
 
-// `heard(name, data)` gets each event. `changed(problem)` gets "" when the feed runs,
-// else why it does not: `lost` is true where nobody answers.
+// `heard(name, data)` gets each event, `changed(problem, lost)` why there are none: `lost`
+// is true where nobody answers.
 export async function follow(url, heard, changed) {
   for (;;) {
     let wait = RETRY_S;
@@ -21,38 +21,37 @@ export async function follow(url, heard, changed) {
     try {
       const answer = await fetch(url, { cache: "no-store", signal: stop.signal });
       if (answer.ok) {
-        await read(answer.body.getReader(), stop, (name, data) => {
-          changed("", false);
-          heard(name, data);
-        });
+        await read(answer.body.getReader(), stop, heard);
         changed("no connection", true);
       } else {
         wait = Number(answer.headers.get("Retry-After")) || 5;
         changed(REFUSALS[answer.status] ?? `the service answers ${answer.status}`, false);
       }
     } catch {
-      changed("no connection", true);
+      if (stop.signal.aborted) changed("the service sends nothing", true);
+      else changed("no connection", true);
     }
     await new Promise((done) => setTimeout(done, 1000 * wait));
   }
 }
 
-// Ends, too, when nothing has come for four times as long as it ever took.
+// Ends, too, when nothing has come for as long as four readings take.
 async function read(reader, stop, heard) {
   const decoder = new TextDecoder();
-  let [rest, silence, timer, last] = ["", LEAST_SILENCE_S, 0, performance.now()];
+  let [rest, silence] = ["", LEAST_SILENCE_S];
   for (;;) {
-    timer = setTimeout(() => stop.abort(), 1000 * silence);
+    const timer = setTimeout(() => stop.abort(), 1000 * silence);
     const { value, done } = await reader.read();
     clearTimeout(timer);
     if (done) return;
-    silence = Math.max(silence, (4 * (performance.now() - last)) / 1000);
-    last = performance.now();
     const events = (rest + decoder.decode(value, { stream: true })).split("\n\n");
     rest = events.pop();
     for (const event of events) {
       const [, name, data] = event.match(/^event: (\w+)\ndata: (.*)$/s) ?? [];
-      if (name) heard(name, JSON.parse(data));
+      if (!name) continue;
+      const value = JSON.parse(data);
+      silence = Math.max(LEAST_SILENCE_S, 4 * (value.interval ?? 0));
+      heard(name, value);
     }
   }
 }

@@ -130,9 +130,10 @@ function hear(name, data) {
     history = data;
     return;
   }
-  // Once more what is known: the service reads nothing new.
+  // Once more what is known, after a break: the service has read nothing new.
   if (data.tick === newest?.tick) return;
   [newest, heard] = [data, performance.now()];
+  changed("", false);
   history.push({ tick: data.tick, processes: data.processes.map(
     ({ slot, pid, trend }) => ({ slot, pid, trend })) });
   while (history[0].tick < data.tick - KEPT_S) history.shift();
