@@ -99,7 +99,7 @@ def doing(stream: StreamView) -> str:
     if s.held_by is not None:
         return f"waits for task {s.held_until:,} of {stream_title(*s.held_by)}"
     if s.running == _UNRECORDED:
-        return "waits for an event that nobody has recorded"
+        return "waits for an event nobody has recorded"
     return f"runs {s.running or 'a task'}"
 
 

@@ -140,7 +140,7 @@ def test_a_wait_for_an_event_that_nobody_records_is_called_that(trainer):
             if view.streams[0].stats.running:
                 break
 
-    assert "waits for an event that nobody has recorded" in verdict.text
+    assert "waits for an event nobody has recorded" in verdict.text
     assert verdict.at == "<string>:6 in <module>"
 
 
