@@ -29,6 +29,9 @@ KINDS = (
     *("host-bound", "quiet", "idle"),
 )
 Process = dict[str, Any]
+# Keeps what the page has heard last.
+LISTEN = """const parse = JSON.parse;
+JSON.parse = (data) => (window.heard = parse(data));"""
 
 
 @pytest.fixture(scope="module")
@@ -237,6 +240,8 @@ def test_a_service_that_sends_nothing_new_is_not_live(browser, show, process):
     # It is asked again, and answers what it has said before.
     connection = "document.querySelector('#connection').textContent"
     wait_for(browser, f"{connection}.startsWith('the service sends nothing')")
+    browser.execute_script(LISTEN)
+    wait_for(browser, "window.heard?.tick === 1")
     assert browser.execute_script("return document.body.dataset.feed") == "lost"
     show(snapshot(2, process))
     wait_for(browser, "document.body.dataset.feed === 'live'")
@@ -327,10 +332,7 @@ def test_a_pause_keeps_the_page_as_it_is(browser, feed, show, process):
     show(snapshot(1, process))
     pause = browser.find_element(By.ID, "pause")
     pause.send_keys(Keys.ENTER)
-    browser.execute_script(
-        """const parse = JSON.parse;
-        JSON.parse = (data) => (window.heard = parse(data));"""
-    )
+    browser.execute_script(LISTEN)
     feed.send(snapshot(2, with_verdict(process, "hung")))
     feed.send(snapshot(3, with_verdict(process, "hung")))
     wait_for(browser, "window.heard?.tick === 3")
