@@ -85,7 +85,7 @@ $(PY):
 $(TOOLS): pyproject.toml npu_dispatch/versions.py tools/requirements.py | $(PY)
 	$(PY) -m pip install -q $(PIP_TORCH_FLAGS) \
 	  $(if $(TORCH),torch==$(TORCH),$$($(PY) tools/requirements.py torch))
-	$(PY) -m pip install -q $$($(PY) tools/requirements.py dev)
+	$(PY) tools/requirements.py dev | $(PY) -m pip install -q -r /dev/stdin
 	touch $@
 
 # The stamp is as old as the beginning: what is edited meanwhile is built next time.
