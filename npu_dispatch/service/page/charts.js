@@ -126,7 +126,7 @@ function settings(chart, width) {
   const grid = { stroke: shade("--line"), width: 1 };
   const axis = { stroke: shade("--dim"), grid, ticks: { ...grid, size: 5 }, font: FONT };
   return {
-    width, height: now.lane ? LANE : HEIGHT, padding: [8, 14, 0, 0],
+    width, height: now.lane ? LANE : HEIGHT, padding: [8, 30, 0, 0],
     scales: {
       x: { auto: () => !zoomed, range: (_, low, high) => (zoomed ? [low, high]
         : [Math.min(Math.max(low, high - span), high - LEAST_SPAN), high]) },
