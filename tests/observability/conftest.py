@@ -7,6 +7,7 @@ import struct
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from interpreter import Forked
@@ -146,6 +147,15 @@ def trainer(
 
     for one in started:
         one.end()
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    from browser import open_browser  # needs selenium
+
+    opened = open_browser(1265, 900, dark=False)
+    yield opened
+    opened.quit()
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from browser import (
-    open_browser,
     overflowing,
     set_scheme,
     set_size,
@@ -32,13 +31,6 @@ Process = dict[str, Any]
 # Keeps what the page has heard last.
 LISTEN = """const parse = JSON.parse;
 JSON.parse = (data) => (window.heard = parse(data));"""
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    opened = open_browser(1265, 900, dark=False)
-    yield opened
-    opened.quit()
 
 
 @pytest.fixture

@@ -19,7 +19,6 @@ from typing import Any
 
 import pytest
 from browser import (
-    open_browser,
     overflowing,
     save_picture,
     set_scheme,
@@ -108,13 +107,6 @@ def program(folder: Path, code: str, env: dict[str, str]) -> Iterator[Any]:
             yield process
         finally:
             process.kill()
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    opened = open_browser(1265, 900, dark=False)
-    yield opened
-    opened.quit()
 
 
 @pytest.fixture

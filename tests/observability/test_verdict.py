@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import time
 
 import pytest
 from starlette.testclient import TestClient
 
+from npu_dispatch.diagnosis.describe import dump_lines
 from npu_dispatch.diagnosis.top import Sampler
-from npu_dispatch.diagnosis.verdict import KINDS, Verdict, attention, judge
+from npu_dispatch.diagnosis.verdict import KINDS, attention, judge
 from npu_dispatch.processes import Processes, ProcessView
 from npu_dispatch.prometheus.scrapes import Scrapes
 from npu_dispatch.service.app import ServiceConfig, create_app
+from npu_dispatch.service.snapshot import process_values
 from npu_dispatch.stats import SiteWaits
 
 SECOND = 10**9
@@ -144,35 +147,41 @@ def test_a_wait_for_an_event_that_nobody_records_is_called_that(trainer):
     assert verdict.at == "<string>:6 in <module>"
 
 
-@pytest.mark.parametrize("step", [-3600.0, 15.0, 3600.0])
-def test_a_step_of_the_wall_clock_changes_no_verdict(
-    views, write_segment, ghost, monkeypatch, step
+@pytest.mark.parametrize("step", [-7200.0, 7200.0])
+@pytest.mark.parametrize("hang_seconds", [60.0, 3600.0])
+def test_a_step_of_the_wall_clock_changes_no_age_and_no_verdict(
+    write_segment, ghost, monkeypatch, step, hang_seconds
 ):
-    """Ages are differences of the monotonic clock, which nobody can set."""
-    now_ns = time.monotonic_ns()
-    waits = {
-        ("StreamBlock.tail", 0): 9,
-        ("StreamBlock.retired", 0): 4,
-        ("StreamBlock.last_retired_ns", 0): now_ns - 5 * SECOND,
-        ("StreamBlock.woken_ns", 0): now_ns - 5 * SECOND,
-    }
-    folder = write_segment(ghost, waits)
+    """A stream has stood still for 100 s, whatever the clock on the wall says."""
+    then = time.monotonic_ns() - 100 * SECOND
+    words = {"tail": 9, "retired": 4, "last_retired_ns": then, "woken_ns": then}
+    folder = write_segment(
+        ghost, {(f"StreamBlock.{name}", 0): word for name, word in words.items()}
+    )
 
-    def look() -> tuple[Verdict, float]:
+    def look() -> tuple[str, list[float]]:
         with Processes(directory=folder) as processes:
             [view] = processes.refresh()
-            [stream] = view.streams
-            assert stream.oldest_since is not None
-            return judge(None, view), view.tick - stream.oldest_since
+        [stream] = view.streams
+        assert stream.oldest_since is not None
+        shown = process_values(None, view, hang_seconds)
+        [told] = re.findall(r"at most ([\d.]+) s", "\n".join(dump_lines(view)))
+        ages = [view.tick - stream.oldest_since, shown["streams"][0]["age_s"]]
+        return shown["verdict"]["kind"], [*ages, float(told)]
 
-    real, real_ns = time.time, time.time_ns
-    kind, age = look()
-    monkeypatch.setattr(time, "time", lambda: real() + step)
-    monkeypatch.setattr(time, "time_ns", lambda: real_ns() + int(step * 1e9))
-    stepped, later = look()
+    config = ServiceConfig(directory=folder, hang_seconds=hang_seconds, max_rate=1e9)
+    with TestClient(create_app(config), base_url="http://localhost") as client:
+        kind, ages = look()
+        real, real_ns = time.time, time.time_ns
+        monkeypatch.setattr(time, "time", lambda: real() + step)
+        monkeypatch.setattr(time, "time_ns", lambda: real_ns() + int(step * 1e9))
+        stepped, later = look()
+        livez = client.get("/livez")
 
-    assert kind.kind == stepped.kind != "hung"
-    assert 5 <= age <= later < 10
+    assert (kind == "hung") == (hang_seconds == 60.0)
+    assert stepped == kind
+    assert all(100 <= age < 3600 for age in (*ages, *later)), (ages, later)
+    assert livez.status_code == 200
 
 
 def test_all_that_tell_of_a_process_say_the_same(trainer):
