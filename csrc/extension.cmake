@@ -72,6 +72,7 @@ add_library(npu_torch OBJECT
   distributed/group_calls.cpp
   distributed/group_made.cpp
   distributed/group_p2p.cpp
+  distributed/noted_call.cpp
   distributed/reduce_parts.cpp
   distributed/reduction.cpp
   distributed/step_timer.cpp
@@ -149,7 +150,8 @@ npu_compile_together(npu_torch distributed
   distributed/checks.cpp distributed/comm_streams.cpp distributed/group.cpp
   distributed/group_calls.cpp distributed/group_made.cpp
   distributed/group_p2p.cpp
-  distributed/reduce_parts.cpp distributed/reduction.cpp
+  distributed/noted_call.cpp distributed/reduce_parts.cpp
+  distributed/reduction.cpp
   distributed/step_timer.cpp distributed/transport.cpp distributed/work.cpp)
 npu_compile_together(npu_torch memory
   torch/allocator.cpp torch/copy_bytes.cpp torch/host_allocator.cpp

@@ -6,7 +6,9 @@
 #include "csrc/base/clock.h"
 #include "csrc/distributed/checks.h"
 #include "csrc/distributed/comm_streams.h"
+#include "csrc/distributed/noted_call.h"
 #include "csrc/engine/engine.h"
+#include "csrc/graph/capture.h"
 #include "csrc/interop/foreign.h"
 #include "csrc/taskqueue/stream.h"
 #include "csrc/torch/allocator.h"
@@ -29,6 +31,7 @@ struct Running {
                      const Tensors&)>
       run;
   LoggedCollective entry;
+  std::unique_ptr<NotedCall> replayed{};  // of a captured call
   int threads = launch_threads();
 };
 
@@ -38,8 +41,10 @@ void fail(const Running& r, npu_failure& failure, const char* why) {
            (unsigned long long)r.call.agreed.seq, why);
 }
 
-int run_call(void* state, npu_failure& failure) {
+int run_call(void* state, uint64_t number, npu_failure& failure) {
   Running& r = *static_cast<Running*>(state);
+  r.call.agreed.seq = number;
+  if (r.replayed) r.entry = r.replayed->log(number, now_ns());
   use_threads_for(KernelSize::kLarge, r.threads);
   const at::NoGradGuard no_grad;
   r.entry.started(now_ns());
@@ -62,6 +67,25 @@ void release_call(void* state) {
   r->entry.ended(now_ns(), true);
   delete r;
 }
+
+// Relaxed: each thread's calls are numbered in their order, and calls of
+// several threads have no order but the one that the user makes.
+uint64_t next_numbers(std::atomic<uint64_t>& next, uint64_t count) {
+  return next.fetch_add(count, std::memory_order_relaxed);
+}
+
+// Gives replays the numbers of their collectives.
+class Numbers final : public NumberSource {
+ public:
+  explicit Numbers(std::shared_ptr<std::atomic<uint64_t>> next)
+      : next_(std::move(next)) {}
+  Draws reserve(uint64_t count) override {
+    return {0, next_numbers(*next_, count)};
+  }
+
+ private:
+  const std::shared_ptr<std::atomic<uint64_t>> next_;
+};
 
 }  // namespace
 
@@ -97,10 +121,7 @@ c10::intrusive_ptr<c10d::Backend::Options> HcclGroup::getBackendOptions() {
 
 void HcclGroup::setTimeout(Milliseconds timeout) { timeout_ = timeout; }
 
-uint64_t HcclGroup::getSequenceNumberForGroup() {
-  std::lock_guard lock(mutex_);
-  return seq_;
-}
+uint64_t HcclGroup::getSequenceNumberForGroup() { return *seq_; }
 
 c10d::ErrorType HcclGroup::getError() {
   std::lock_guard lock(mutex_);
@@ -141,31 +162,15 @@ Stream& HcclGroup::lane(int device, int peer, bool sends) {
   return *stream;
 }
 
-LoggedCollective HcclGroup::note(const Plan& plan, const Collective& call,
-                                 const Stream& stream) {
-  // A call in place reads what it writes.
-  const bool in_place = plan.reads.empty();
-  const Tensors& in = in_place ? plan.writes : plan.reads;
-  const bool read_only = plan.writes.empty() && plan.peers.empty();
-  const Tensors& out = read_only ? plan.reads : plan.writes;
-  constexpr size_t kMost = kShapeWords;  // each tensor takes a word at least
-  TensorShape shapes[kMost];
-  size_t n = 0;
-  const auto add = [&](const Tensors& list, bool output, size_t first) {
-    for (size_t i = 0; i < list.size(); ++i) {
-      if (n == kMost) break;
-      const int peer = plan.peers.empty() ? -1 : plan.peers[first + i];
-      shapes[n++] = {list[i].sizes().data(), list[i].sizes().size(),
-                     uint8_t(list[i].scalar_type()), output, peer};
-    }
-  };
-  if (!in_place || plan.peers.empty()) add(in, false, 0);
-  add(out, true, plan.reads.size());
-  const Agreement& a = call.agreed;
-  return log_collective(
-      {logged_, a.seq, plan.on != nullptr, a.name, call.site, now_ns(),
-       uint64_t(call.timeout.count()), a.root, a.reduce,
-       uint64_t(stream.device()) << 32 | uint64_t(stream.id()), shapes, n});
+void HcclGroup::check_capture(const Plan& plan, const Stream& stream) {
+  TORCH_CHECK(!plan.on && !plan.host_waits, "hccl: ", plan.name,
+              " cannot be captured in a graph, because ",
+              plan.on ? "its order with other messages would be lost"
+                      : "the host waits for it",
+              "; call it between replays");
+  TORCH_CHECK(stream.sink() == &Capture::get(), "hccl: ", plan.name,
+              " cannot be given to a graph with graph_task_update_begin(): its "
+              "ranks would disagree; capture another graph");
 }
 
 HcclGroup::WorkPtr HcclGroup::launch(Plan plan) {
@@ -176,9 +181,8 @@ HcclGroup::WorkPtr HcclGroup::launch(Plan plan) {
   for (const at::Tensor& t : plan.reads) check_tensor(plan.name, t, device);
   for (const at::Tensor& t : plan.writes) check_tensor(plan.name, t, device);
   Stream& current = usable_stream(device);
-  TORCH_CHECK(!current.sink(), "hccl: ", plan.name,
-              " cannot be captured in a graph: its messages would carry the "
-              "same tags at each replay; call it between replays");
+  const bool captured = current.sink();
+  if (captured) check_capture(plan, current);
   raise_if_failed(current);
   Stream& stream = plan.on      ? *plan.on
                    : plan.async ? comm_stream(device)
@@ -192,10 +196,8 @@ HcclGroup::WorkPtr HcclGroup::launch(Plan plan) {
   if (!some.empty()) call.agreed.dtype = int8_t(some[0].scalar_type());
   call.site = call_site().site;
   call.timeout = timeout_or_default(plan.timeout);
-  {
-    std::lock_guard lock(mutex_);
-    call.agreed.seq = plan.on ? p2p_seq_++ : seq_++;
-  }
+  const uint64_t seq = plan.on ? next_message() : next_numbers(*seq_, 1);
+  call.agreed.seq = seq;
   running->transport = transport_;
   running->where = group_rank_text(name_, rank_, size_);
   running->run = std::move(plan.run);
@@ -213,18 +215,37 @@ HcclGroup::WorkPtr HcclGroup::launch(Plan plan) {
       if (&stream != &current) record_stream(t.storage().data_ptr(), stream);
     }
   };
-  if (&stream != &current && !stream.wait_for(current, current.tail()))
+  if (&stream != &current && !stream.wait_for(current, current.end()))
     raise_stream_error(stream);
   take(plan.reads, running->reads, false);
   take(plan.writes, running->writes, true);
-  const uint64_t seq = call.agreed.seq;  // `call` moves to the task below
-  running->entry = note(plan, call, stream);
-  const ForeignWork work{intern_name(std::string("hccl:") + plan.name),
-                         run_call, release_call, running.release(),
-                         std::move(views)};
-  if (!submit_foreign(stream, work)) raise_stream_error(stream);
+  ForeignWork work{intern_name(std::string("hccl:") + plan.name),
+                   run_call,
+                   release_call,
+                   nullptr,
+                   std::move(views),
+                   seq};
+  NotedCall noted({logged_, seq, plan.on != nullptr, plan.name, call.site, 0,
+                   uint64_t(call.timeout.count()), plan.root, plan.reduce,
+                   uint64_t(stream.device()) << 32 | uint64_t(stream.id())},
+                  plan.reads, plan.writes, plan.peers);
+  if (captured) {
+    // Each replay takes a number of its own, as many calls of the group as the
+    // graph has at once. The number of the capture tells graphs apart.
+    call.agreed.captured = seq + 1;
+    const Draws place = Capture::get().draw(
+        seq_.get(), [&] { return std::make_unique<Numbers>(seq_); }, 1);
+    work.source = int(place.seed);
+    work.number = place.offset;
+    noted.keep();
+    running->replayed = std::make_unique<NotedCall>(std::move(noted));
+  } else {
+    running->entry = noted.log(seq, now_ns());
+  }
+  work.state = running.release();
+  if (!submit_foreign(stream, std::move(work))) raise_stream_error(stream);
   return c10::make_intrusive<HcclWork>(
-      rank_, plan.type, seq, Point{&stream, stream.tail()},
+      rank_, plan.type, seq, Point{&stream, stream.end()},
       plan.results.empty() ? plan.writes : std::move(plan.results),
       plan.host_waits ? HcclWork::Waits::kHost : HcclWork::Waits::kStream,
       std::move(plan.source));

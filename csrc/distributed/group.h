@@ -1,6 +1,7 @@
 // The backend `hccl` of torch.distributed: collectives as tasks of streams.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <map>
 #include <memory>
@@ -122,9 +123,12 @@ class HcclGroup final : public c10d::Backend {
     Stream* on = nullptr;      // the lane of a send or recv
     std::vector<int> peers{};  // for send, recv: of reads, then of writes
   };
-  LoggedCollective note(const Plan& plan, const Collective& call,
-                        const Stream& stream);
+  static void check_capture(const Plan& plan, const Stream& stream);
   WorkPtr launch(Plan plan);
+  uint64_t next_message() {
+    std::lock_guard lock(mutex_);
+    return p2p_seq_++;
+  }
   WorkPtr reduce_scattered(const char* name, const at::Tensor& out,
                            const Tensors& in, const Reduction&, Milliseconds,
                            bool async);
@@ -151,10 +155,12 @@ class HcclGroup final : public c10d::Backend {
   const std::string name_;
   const int logged_;
   Milliseconds timeout_;
-  std::mutex mutex_;  // guards the rest
-  // The number of the last collective, which is the same on all ranks, and of
-  // the last send or recv.
-  uint64_t seq_ = 0, p2p_seq_ = 0;
+  // The number of the next collective, which is the same on all ranks. Graphs
+  // take numbers for their replays, and may outlive the group.
+  const std::shared_ptr<std::atomic<uint64_t>> seq_ =
+      std::make_shared<std::atomic<uint64_t>>(0);
+  std::mutex mutex_;      // guards the rest
+  uint64_t p2p_seq_ = 0;  // of the next send or recv
   uint64_t splits_ = 0;
   std::map<int, Stream*> comm_;                          // by device
   std::map<std::tuple<int, int, bool>, Stream*> lanes_;  // device, peer, sends

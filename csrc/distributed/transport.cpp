@@ -35,6 +35,8 @@ std::string describe(const Agreement& a) {
     text += std::string(", ") + names[a.reduce];
   }
   if (a.root >= 0) text += ", root " + std::to_string(a.root);
+  if (a.captured)
+    text += ", replayed, captured as #" + std::to_string(a.captured - 1);
   return text + ")";
 }
 
@@ -81,8 +83,9 @@ struct Transport::Frame {
   bool agrees_with(const Frame& theirs) const {
     const Agreement &a = agreed, &b = theirs.agreed;
     return !strncmp(a.name, b.name, sizeof a.name) && a.numel == b.numel &&
-           a.root == b.root && a.dtype == b.dtype && a.reduce == b.reduce &&
-           sends == theirs.receives && receives == theirs.sends;
+           a.captured == b.captured && a.root == b.root && a.dtype == b.dtype &&
+           a.reduce == b.reduce && sends == theirs.receives &&
+           receives == theirs.sends;
   }
 };
 

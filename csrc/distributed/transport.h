@@ -32,7 +32,8 @@ struct Bytes {
 struct Agreement {
   char name[24] = {};  // "all_reduce"
   uint64_t seq = 0;
-  int64_t numel = 0;  // where all ranks pass the same number; else 0
+  int64_t numel = 0;      // where all ranks pass the same number; else 0
+  uint64_t captured = 0;  // 1 + the number of the call that a graph captured
   int32_t root = -1;
   int8_t dtype = -1, reduce = -1;
 };

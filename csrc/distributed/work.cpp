@@ -3,6 +3,7 @@
 #include <c10/core/StreamGuard.h>
 
 #include "csrc/engine/engine.h"
+#include "csrc/graph/capture.h"
 #include "csrc/taskqueue/stream.h"
 #include "csrc/torch/device.h"
 #include "csrc/torch/error.h"
@@ -20,6 +21,7 @@ HcclWork::HcclWork(int rank, c10d::OpType type, uint64_t seq, Point end,
       source_(std::move(source)) {}
 
 bool HcclWork::isCompleted() {
+  forbid_query(*end_.stream);
   return end_.stream->retired().reached(end_.number);
 }
 

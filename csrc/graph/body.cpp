@@ -28,7 +28,7 @@ Call& Call::operator=(Call&& other) noexcept {
   std::swap(kernel, other.kernel);
   std::swap(destroy, other.destroy);
   std::swap(words, other.words);
-  std::swap(random_word, other.random_word);
+  std::swap(drawn_word, other.drawn_word);
   return *this;
 }
 
@@ -256,10 +256,10 @@ inline int Body::run_node(Node& node, const DeviceQueue& queue, RunAhead& ahead,
     return NPU_OK;
   }
   Call& call = node.call;
-  if (node.generator >= 0) [[unlikely]] {
-    call.words[size_t(call.random_word)] = drawn[2 * node.generator];
-    call.words[size_t(call.random_word) + 1] =
-        drawn[2 * node.generator + 1] + node.draw;
+  if (node.source >= 0) [[unlikely]] {
+    call.words[size_t(call.drawn_word)] = drawn[2 * node.source];
+    call.words[size_t(call.drawn_word) + 1] =
+        drawn[2 * node.source + 1] + node.draw;
   }
   const uint64_t started = profile ? ticks() : 0;
   // A profile needs the times of each kernel, so they then run one at a time.

@@ -26,7 +26,7 @@ struct Call {
   const npu_kernel* kernel = nullptr;
   void (*destroy)(npu_kernel*) = nullptr;  // null: the node does not own it
   std::vector<uint64_t> words;
-  int random_word = -1;
+  int drawn_word = -1;
 
   Call() = default;
   Call(Call&& other) noexcept { *this = std::move(other); }
@@ -56,9 +56,9 @@ struct Node {
   bool signals = false;  // a kWait of another lane names this node
   uint16_t lane;         // index into the body's lanes
   uint32_t place = 0;    // in its lane, from 1
-  int generator = -1;    // index into the body's sources
+  int source = -1;       // index into the body's sources
   int wait_for = kStart;
-  uint64_t draw = 0;  // offset from the replay's first random number
+  uint64_t draw = 0;  // offset from the first number that the replay takes
   Call call;
   TimeCell* cell = nullptr;
   Group* entered = nullptr;  // the group that begins here
@@ -89,7 +89,7 @@ class Body final : public Program {
   mutable std::mutex calls_mutex;
   std::deque<Lane> lanes;
   std::deque<Group> groups;
-  std::vector<std::unique_ptr<RandomSource>> sources;
+  std::vector<std::unique_ptr<NumberSource>> sources;
   std::vector<uint64_t> draws;  // offsets that a replay takes, per source
   // Set when the capture has ended.
   std::optional<Overwrites> overwrites;

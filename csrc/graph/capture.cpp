@@ -185,13 +185,15 @@ Call make_call(const npu_kernel* kernel, std::vector<uint64_t> words) {
   Call call;
   call.kernel = kernel;
   call.words = std::move(words);
-  call.destroy = end_of_foreign(kernel);
+  const CapturedWork work = captured_work(kernel);
+  call.destroy = work.destroy;
+  call.drawn_word = work.drawn_word;
   if (call.destroy || !capture_hooks().own) return call;
   const OwnKernel own = capture_hooks().own(kernel);
   if (own.kernel) {
     call.kernel = own.kernel;
     call.destroy = own.destroy;
-    call.random_word = own.random_word;
+    call.drawn_word = own.drawn_word;
   }
   return call;
 }
@@ -227,11 +229,11 @@ void Capture::keep(Stream& stream) {
   Call call = make_call(task_.kernel, std::move(words_));
   words_ = {};
   Node& node = add(lane, Node::Kind::kKernel);
-  if (call.random_word >= 0) {
+  if (call.drawn_word >= 0) {
     // draw() has put here which source it is, and how far from its first
     // offset.
-    node.generator = int(call.words[size_t(call.random_word)]);
-    node.draw = call.words[size_t(call.random_word) + 1];
+    node.source = int(call.words[size_t(call.drawn_word)]);
+    node.draw = call.words[size_t(call.drawn_word) + 1];
   }
   node.call = std::move(call);
   if (group_ && group_stream_ == &stream) {
@@ -247,7 +249,7 @@ uint64_t Capture::pool() {
 }
 
 Draws Capture::draw(const void* id,
-                    const std::function<std::unique_ptr<RandomSource>()>& make,
+                    const std::function<std::unique_ptr<NumberSource>()>& make,
                     uint64_t count) {
   std::lock_guard lock(mutex_);
   size_t i = 0;

@@ -44,11 +44,11 @@ class Capture final : public TaskSink {
   // The memory pool of the capture under way.
   uint64_t pool();
 
-  // Reserves `count` random offsets within each replay's draw from the source
-  // `id`, which `make` makes at its first use; returns their place there. Only
-  // where stream.sink() == this.
+  // Reserves `count` numbers within each replay's draw from the source `id`,
+  // which `make` makes at its first use; returns which source it is (`seed`)
+  // and their place there. Only where stream.sink() == this.
   Draws draw(const void* id,
-             const std::function<std::unique_ptr<RandomSource>()>& make,
+             const std::function<std::unique_ptr<NumberSource>()>& make,
              uint64_t count);
 
   // The tasks of `stream` between the two calls become a group, whose arguments

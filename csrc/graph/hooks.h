@@ -12,7 +12,7 @@ namespace npu {
 struct OwnKernel {
   npu_kernel* kernel;
   void (*destroy)(npu_kernel*);
-  int random_word;  // where its task has seed and offset; -1: not random
+  int drawn_word;  // where its task has seed and offset; -1: not random
 };
 
 struct CaptureHooks {
@@ -27,13 +27,14 @@ struct CaptureHooks {
   std::string (*line_of)(uint32_t site);
 };
 
-// Where random numbers come from: reserves `count` offsets at once.
+// Where each replay takes numbers that no other has: the offsets of random
+// numbers, or the numbers of a group's collectives. Reserves `count` at once.
 struct Draws {
   uint64_t seed, offset;
 };
-class RandomSource {
+class NumberSource {
  public:
-  virtual ~RandomSource() = default;
+  virtual ~NumberSource() = default;
   virtual Draws reserve(uint64_t count) = 0;
 };
 

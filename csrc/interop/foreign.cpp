@@ -30,20 +30,26 @@ class ForeignKernel : public npu_kernel {
   }
   ForeignKernel(const ForeignKernel&) = delete;
 
-  int run_work(npu_failure& failure) const {
+  int run_work(uint64_t number, npu_failure& failure) const {
     const HostAccess access;
-    return work_.run(work_.state, failure);
+    return work_.run(work_.state, number, failure);
   }
+  uint64_t number() const { return work_.number; }
+  // Behind the addresses, where each replay has a number of its own; else -1.
+  int drawn_word() const { return work_.source < 0 ? -1 : int(n_views + 1); }
   void release() {
     if (work_.release) work_.release(work_.state);
   }
 
-  uint32_t n_words() const { return n_views + 1; }
+  uint32_t n_words() const { return n_views + (work_.source < 0 ? 1 : 3); }
   void describe(Submission& s, TaskKind kind) {
     s.task->marks.kind = kind;
     s.task->kernel = this;
     for (uint32_t i = 0; i < n_views; ++i)
       s.words[i + 1] = reinterpret_cast<uint64_t>(work_.views[i].address);
+    if (work_.source < 0) return;
+    s.words[n_views + 1] = uint64_t(work_.source);
+    s.words[n_views + 2] = work_.number;
   }
 
  private:
@@ -59,7 +65,7 @@ class ForeignTask final : public Program {
 
   int run(Stream&, const DeviceQueue&, const uint64_t*,
           npu_failure& failure) override {
-    const int code = kernel_.run_work(failure);
+    const int code = kernel_.run_work(kernel_.number(), failure);
     release();
     return code;
   }
@@ -80,9 +86,11 @@ class ForeignTask final : public Program {
 };
 
 // Runs a node of a graph, at each replay.
-int run_captured(const npu_kernel* kernel, const uint64_t*,
+int run_captured(const npu_kernel* kernel, const uint64_t* words,
                  npu_failure* failure) {
-  return static_cast<const ForeignKernel*>(kernel)->run_work(*failure);
+  const auto* const own = static_cast<const ForeignKernel*>(kernel);
+  const int drawn = own->drawn_word();
+  return own->run_work(drawn < 0 ? own->number() : words[drawn + 1], *failure);
 }
 
 // Ends work that nobody runs any more, or that no queue has taken.
@@ -151,8 +159,10 @@ bool submit_foreign(Stream& stream, ForeignWork work) {
   return true;
 }
 
-KernelEnd end_of_foreign(const npu_kernel* kernel) {
-  return kernel->run == &run_captured ? &end_captured : nullptr;
+CapturedWork captured_work(const npu_kernel* kernel) {
+  if (kernel->run != &run_captured) return {};
+  return {&end_captured,
+          static_cast<const ForeignKernel*>(kernel)->drawn_word()};
 }
 
 }  // namespace npu

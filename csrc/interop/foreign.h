@@ -22,14 +22,20 @@ struct ForeignView {
 
 struct ForeignWork {
   const char* name;  // from intern_name()
-  // Called on the thread that executes the stream's tasks. Returns an npu_code.
-  int (*run)(void* state, npu_failure& failure);
+  // Called on the thread that executes the stream's tasks, with `number`.
+  // Returns an npu_code.
+  int (*run)(void* state, uint64_t number, npu_failure& failure);
   // Called exactly once: after run(), or instead of it. For captured work,
   // which runs at each replay, it is called when the graph is destroyed. Any
   // thread.
   void (*release)(void* state);
   void* state;
   std::vector<ForeignView> views;
+  uint64_t number = 0;
+  // Of captured work whose every replay has a number of its own: where the
+  // graph takes them, and `number` is the place there, both from
+  // Capture::draw(). Else -1.
+  int source = -1;
 };
 
 // A copy of the name that lives as long as the process, one per name.
@@ -42,8 +48,11 @@ const char* intern_name(std::string_view name);
 // stream takes no work. A capturing stream takes a kernel that runs the work.
 bool submit_foreign(Stream& stream, ForeignWork work);
 
-// The function that destroys such a kernel of a graph; null for other kernels.
-using KernelEnd = void (*)(npu_kernel*);
-KernelEnd end_of_foreign(const npu_kernel* kernel);
+// How a graph keeps the kernel of such work.
+struct CapturedWork {
+  void (*destroy)(npu_kernel*) = nullptr;  // null: another kernel
+  int drawn_word = -1;  // where its task has source and number; -1: none
+};
+CapturedWork captured_work(const npu_kernel* kernel);
 
 }  // namespace npu

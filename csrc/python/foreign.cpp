@@ -27,7 +27,7 @@ struct Call {
   int threads = launch_threads();
 };
 
-int run_call(void* state, npu_failure& failure) {
+int run_call(void* state, uint64_t, npu_failure& failure) {
   const Call& call = *static_cast<Call*>(state);
   use_threads_for(KernelSize::kLarge, call.threads);
   py::gil_scoped_acquire gil;

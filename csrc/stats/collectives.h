@@ -107,8 +107,8 @@ struct CollectiveCall {
   uint64_t timeout_ms;
   int root, reduce;  // -1: none
   uint64_t stream;
-  const TensorShape* tensors;
-  size_t count;
+  const TensorShape* tensors = nullptr;
+  size_t count = 0;
 };
 
 // The log, made at the first call. Any thread.

@@ -26,8 +26,7 @@ bool Event::record(Stream& stream) {
     if (TaskSink* sink = stream.sink()) number_ = sink->mark(stream);
   } else {
     if (stream.failed()) return false;
-    TaskSink* sink = stream.sink();
-    number_ = sink ? sink->mark(stream) : stream.tail();
+    number_ = stream.end();
   }
   const bool first = !stream_;
   if (stream_ != &stream) seen_done();

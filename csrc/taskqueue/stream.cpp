@@ -246,6 +246,11 @@ uint64_t Stream::claim_when_full(uint64_t* chunk) {
   return position;
 }
 
+uint64_t Stream::end() {
+  TaskSink* const to = sink();
+  return to ? to->mark(*this) : tail();
+}
+
 bool Stream::wait_for(Stream& other, uint64_t number) {
   if (TaskSink* to = sink()) {
     to->wait(*this, other, number);

@@ -135,6 +135,9 @@ class Stream {
   // The number of the next task. Everything submitted so far by this thread
   // has a smaller one; `retired() >= tail()` means all of it is done.
   uint64_t tail() const { return ring_.tail(); }
+  // The end of what the stream was given so far, for wait_for(): in its queue,
+  // or in the capture that takes its tasks.
+  uint64_t end();
   Sequence& retired() { return ring_.retired(); }
   const Sequence& retired() const { return ring_.retired(); }
   bool idle() const { return retired().reached(tail()); }

@@ -75,7 +75,7 @@ struct Taken {
   void* state;
 };
 
-int run_taken(void* state, npu_failure& failure) {
+int run_taken(void* state, uint64_t, npu_failure& failure) {
   const Taken& taken = *static_cast<Taken*>(state);
   return failure.code = taken.run(taken.state, failure.text);
 }

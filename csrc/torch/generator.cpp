@@ -105,7 +105,7 @@ struct NpuGenerator final : c10::GeneratorImpl {
 
 // The source that a graph draws from: it keeps the generator, and advances it
 // at each replay.
-class GraphSource final : public RandomSource {
+class GraphSource final : public NumberSource {
  public:
   explicit GraphSource(at::Generator generator)
       : generator_(std::move(generator)) {}

@@ -107,23 +107,6 @@ def test_a_coalesced_batch_and_groups_of_some_ranks(ranks):
     )
 
 
-def test_a_capture_refuses_a_collective(ranks):
-    ranks(
-        """
-        join()
-        t = torch.ones(2).npu()
-        graph = torch.npu.NPUGraph()
-        try:
-            with torch.npu.graph(graph):
-                dist.all_reduce(t)
-        except RuntimeError as error:
-            assert "cannot be captured" in str(error), error
-        else:
-            raise AssertionError("it was captured")
-        """
-    )
-
-
 def test_a_group_waits_for_all_that_it_has_queued(ranks):
     ranks(
         """

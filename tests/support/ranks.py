@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+
+from interpreter import environment
 
 HEAD = """
 import os, sys
@@ -38,7 +40,12 @@ def make_ranks(python: Any, folder: Path) -> Callable[..., list[Result]]:
     """Return ranks(code, size=2): what each rank's program gave, by rank."""
     runs = 0
 
-    def ranks(code: str, size: int = 2, check: bool = True) -> list[Result]:
+    def ranks(
+        code: str,
+        size: int = 2,
+        check: bool = True,
+        variables: Mapping[str, str] | None = None,
+    ) -> list[Result]:
         nonlocal runs
         runs += 1
         store = str(folder / f"store{runs}")
@@ -46,6 +53,7 @@ def make_ranks(python: Any, folder: Path) -> Callable[..., list[Result]]:
         started = [
             python.start(
                 "-c", program, str(rank), str(size), store,
+                env={**environment(), **(variables or {})},
                 stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             )
             for rank in range(size)

@@ -9,6 +9,7 @@
 #include "csrc/graph/describe.h"
 #include "csrc/graph/graph.h"
 #include "csrc/graph/lifetime.h"
+#include "csrc/interop/foreign.h"
 #include "csrc/stats/segment.h"
 #include "csrc/taskqueue/host_wait.h"
 #include "tests/cpp/check.h"
@@ -198,7 +199,7 @@ TEST(Capture, GroupsDoNotNestAndEndOnTheirStream) {
   EXPECT_EQ(graph.body()->groups.size(), 1);
 }
 
-struct Source final : RandomSource {
+struct Source final : NumberSource {
   Draws reserve(uint64_t count) override {
     const uint64_t first = given;
     given += count;
@@ -245,6 +246,44 @@ TEST(Capture, GivesEachReplayFreshRandomNumbersOfEachSource) {
 
   EXPECT_TRUE(got == std::vector<uint64_t>({100, 0, 101, 0, 100, 4, 101, 2,  //
                                             100, 12, 101, 4, 100, 16, 101, 6}));
+}
+
+TEST(Capture, GivesForeignWorkTheNumbersOfEachReplay) {
+  std::vector<uint64_t> got;
+  int id;
+  Stream& stream = side_stream();
+  char touched[8];
+  ForeignWork work{
+      "test::numbered",
+      [](void* state, uint64_t number, npu_failure&) -> int {
+        static_cast<std::vector<uint64_t>*>(state)->push_back(number);
+        return NPU_OK;
+      },
+      nullptr,
+      &got,
+      {{touched, {8}, {1}, 1, NPU_READ}},
+      77};
+  EXPECT_TRUE(submit_foreign(stream, work));
+  wait(stream);
+  Graph graph;
+  graph.capture_begin(stream, 0, CaptureMode::kGlobal);
+  EXPECT_TRUE(submit_foreign(stream, work));  // this one has no source
+  for (int i = 0; i < 2; ++i) {
+    const Draws at =
+        Capture::get().draw(&id, [] { return std::make_unique<Source>(0); }, 1);
+    work.source = int(at.seed);
+    work.number = at.offset;
+    EXPECT_TRUE(submit_foreign(stream, work));
+    work.source = -1;
+    work.number = 77;
+  }
+  graph.capture_end(stream);
+
+  Stream* failed = nullptr;
+  for (int i = 0; i < 2; ++i) EXPECT_TRUE(graph.replay(stream, failed));
+  wait(stream);
+
+  EXPECT_TRUE(got == std::vector<uint64_t>({77, 77, 0, 1, 77, 2, 3}));
 }
 
 TEST(Capture, EndsEachOfItsOwnKernelsOnceWithItsGraph) {

@@ -204,7 +204,7 @@ TEST(Graph, OnAnotherStreamWaitsForItsReplayBefore) {
   EXPECT_EQ(beside.size(), 2);
 }
 
-struct Source final : RandomSource {
+struct Source final : NumberSource {
   explicit Source(uint64_t seed, Stream* failing = nullptr)
       : seed(seed), failing(failing) {}
   Draws reserve(uint64_t count) override {

@@ -31,7 +31,7 @@ using check::word;
 struct State {
   int runs = 0, releases = 0, code = NPU_OK;
 };
-int run(void* state, npu_failure& failure) {
+int run(void* state, uint64_t, npu_failure& failure) {
   auto& s = *static_cast<State*>(state);
   ++s.runs;
   EXPECT_EQ(s.releases, 0);
@@ -89,7 +89,7 @@ TEST(Foreign, FailsWithATextThatHasNoEnd) {
   Stream stream(0, 70, 0, StreamMode::kQueued);
   State state;
   ForeignWork endless = work(state);
-  endless.run = [](void*, npu_failure& failure) {
+  endless.run = [](void*, uint64_t, npu_failure& failure) {
     memset(failure.text, 'x', sizeof failure.text);
     return int(NPU_ERROR);
   };
@@ -120,7 +120,7 @@ TEST(Foreign, IsKeptWhileItRuns) {
     Gate gate;
   } held;
   ForeignWork holding = work(held);
-  holding.run = [](void* state, npu_failure& failure) {
+  holding.run = [](void* state, uint64_t, npu_failure& failure) {
     auto* const held = static_cast<Held*>(static_cast<State*>(state));
     held->gate.pass();
     return run(state, failure);
@@ -222,7 +222,7 @@ TEST(Foreign, IsReleasedWhereACaptureRefusesIt) {
 }
 
 TEST(Foreign, OfAnotherKernelHasNoEnd) {
-  EXPECT_TRUE(end_of_foreign(&kNothing) == nullptr);
+  EXPECT_TRUE(captured_work(&kNothing).destroy == nullptr);
 }
 
 struct Kept {

@@ -1,0 +1,261 @@
+"""Collectives in graphs: each replay is one call of every rank."""
+
+from __future__ import annotations
+
+import pytest
+
+# Calls on the stream of the capture, on the group's own, and of a part.
+CAPTURED = """
+join(seconds=30)
+torch.npu.set_device(0)
+half = dist.new_group([0, 1])
+x, big, out = torch.zeros(4).npu(), torch.zeros(1 << 18).npu(), torch.empty(8).npu()
+
+def body(add):
+    u = x + add
+    dist.all_reduce(u)
+    work = dist.all_reduce(big, group=half, async_op=True)
+    v = u * 2
+    work.wait()
+    dist.all_gather_single(out, v) if hasattr(dist, "all_gather_single") else \\
+        dist.all_gather_into_tensor(out, v)
+    return u, big + v.sum()
+
+def captured(add):
+    graph = torch.npu.NPUGraph()
+    with torch.npu.graph(graph):
+        results = body(add)
+    return graph, results
+
+def check(step, graph, results, add):
+    x.fill_(step + rank)
+    big.fill_(rank)
+    graph.replay()
+    value = 2 * step + 1 + 2 * add
+    assert results[0].tolist() == [value] * 4, (step, results[0])
+    assert out.tolist() == [2 * value] * 8
+    assert results[1].eq(1 + 8 * value).all()
+"""
+
+
+@pytest.mark.parametrize("variables", [{}, {"ASCEND_LAUNCH_BLOCKING": "1"}])
+def test_replays_call_collectives_as_eager_code_does(ranks, variables):
+    ranks(
+        CAPTURED
+        + """
+one, of_one = captured(1)
+two, of_two = captured(2)
+for step in range(3):  # two graphs in turns, and eager calls between
+    check(step, one, of_one, 1)
+    t = torch.ones(2).npu()
+    dist.all_reduce(t)
+    assert t.tolist() == [2, 2]
+    check(step, two, of_two, 2)
+side = torch.npu.Stream()
+with torch.npu.stream(side):  # on another stream than the capture's
+    check(7, one, of_one, 1)
+    check(8, two, of_two, 2)
+x.fill_(rank)
+torch.npu.synchronize()
+for _ in range(50): one.replay()  # many are queued at once
+torch.npu.synchronize()
+assert of_one[0].tolist() == [3] * 4
+del one, of_one  # the group may go before the graphs that use it
+dist.destroy_process_group(half)
+check(3, two, of_two, 2)
+""",
+        variables=variables,
+    )
+
+
+def test_replays_on_a_second_device_and_of_several_groups(ranks):
+    ranks(
+        """
+        join(seconds=30)
+        torch.npu.set_device(1)
+        groups = [dist.new_group([0, 1]) for _ in range(2)]
+        a, b = torch.zeros(3, device="npu:1"), torch.zeros(3, device="npu:1")
+        graph = torch.npu.NPUGraph()
+        with torch.npu.graph(graph):
+            works = [
+                dist.all_reduce(t, group=group, async_op=True)
+                for t, group in zip((a, b), groups)
+            ]
+            for work in works: work.wait()
+            total = a + b
+        torch.npu.set_device(0)
+        for step in range(4):
+            a.fill_(step + rank)
+            b.fill_(1.)
+            graph.replay()
+            assert total.tolist() == [2 * step + 3] * 3
+        """,
+        variables={"NPU_DISPATCH_DEVICES": "2"},
+    )
+
+
+def test_a_rank_that_replays_another_graph_is_found(ranks):
+    results = ranks(
+        """
+        join(seconds=30)
+        x = torch.ones(4).npu()
+        graphs = []
+        for _ in range(2):
+            graphs.append(torch.npu.NPUGraph())
+            with torch.npu.graph(graphs[-1]):
+                dist.all_reduce(x)
+        graphs[0].replay()
+        torch.npu.synchronize()
+        graphs[rank].replay()
+        torch.npu.synchronize()
+        """,
+        check=False,
+    )
+    for result in results:
+        assert result.returncode
+        assert "the ranks disagree" in result.stderr
+        for rank in range(2):
+            assert f"captured as #{rank}" in result.stderr
+
+
+def test_what_cannot_be_captured_is_refused_and_changes_nothing(ranks):
+    ranks(
+        """
+        join(seconds=30)
+        t, peer = torch.ones(2).npu(), 1 - rank
+        calls = {
+            "barrier": lambda: dist.barrier(),
+            "send": lambda: dist.isend(t, peer),
+            "batch_isend_irecv": lambda: dist.batch_isend_irecv([
+                dist.P2POp(dist.isend, t, peer), dist.P2POp(dist.irecv, t, peer)]),
+        }
+        graph = torch.npu.NPUGraph()
+        with torch.npu.graph(graph):
+            for name, call in calls.items():
+                try:
+                    call()
+                except RuntimeError as error:
+                    assert f"{name} cannot be captured in a graph" in str(error), error
+                else:
+                    raise AssertionError(f"{name} was captured")
+            work = dist.all_reduce(t, async_op=True)
+            try:
+                work.is_completed()
+            except RuntimeError as error:
+                assert "query" in str(error), error
+            else:
+                raise AssertionError("captured work was asked for")
+            work.wait()
+        graph.replay()
+        assert t.tolist() == [2, 2]
+        dist.barrier()
+        """
+    )
+
+
+def test_the_flight_recorder_has_each_replay(ranks):
+    ranks(
+        """
+        import pickle
+        from npu_dispatch.distributed import dump_flight_recorder
+        join()
+        x = torch.ones(4, 2).npu()
+        dist.all_reduce(x)
+        graph = torch.npu.NPUGraph()
+        with torch.npu.graph(graph):
+            dist.all_reduce(x)
+            dist.broadcast(x, 0)
+        for _ in range(2): graph.replay()
+        torch.npu.synchronize()
+        entries = pickle.loads(dump_flight_recorder())["entries"]
+        said = [(e["profiling_name"], e["collective_seq_id"], e["state"],
+                 e["input_sizes"]) for e in entries]
+        sizes = [[4, 2]]
+        assert said == [
+            ("hccl:all_reduce", 0, "completed", sizes),
+            ("hccl:all_reduce", 3, "completed", sizes),
+            ("hccl:broadcast", 4, "completed", sizes),
+            ("hccl:all_reduce", 5, "completed", sizes),
+            ("hccl:broadcast", 6, "completed", sizes),
+        ], said
+        """
+    )
+
+
+# A DDP step of a tiny GPT: on cpu with gloo, eager, and in one replay. As on CUDA,
+# DDP is made and warmed up on the stream of the capture.
+GPT = """
+import torch.nn as nn
+import torch.nn.functional as F
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+class Block(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.before, self.after = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+    def forward(self, x):
+        n, length, width = x.shape
+        q, k, v = (
+            part.view(n, length, 4, width // 4).transpose(1, 2)
+            for part in self.qkv(self.before(x)).chunk(3, -1)
+        )
+        heads = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.out(heads.transpose(1, 2).reshape(n, length, width))
+        return x + self.down(F.gelu(self.up(self.after(x))))
+
+class GPT(nn.Module):
+    def __init__(self, words=64, width=32, depth=2, length=16):
+        super().__init__()
+        self.word, self.place = nn.Embedding(words, width), nn.Embedding(length, width)
+        self.blocks = nn.Sequential(*(Block(width) for _ in range(depth)))
+        self.norm = nn.LayerNorm(width)
+        self.head = nn.Linear(width, words, bias=False)
+    def forward(self, x):
+        place = self.place(torch.arange(x.shape[1], device=x.device))
+        return self.head(self.norm(self.blocks(self.word(x) + place)))
+
+WARM_UP, STEPS = 11, 16
+
+def tokens(step):
+    seed = torch.Generator().manual_seed(size * step + rank)
+    return torch.randint(0, 64, (4, 17), generator=seed)
+
+def train(device, captured):
+    torch.manual_seed(0)
+    stream = torch.npu.Stream() if device == "npu" else None
+    losses = []
+    with torch.npu.stream(stream):
+        model = DDP(GPT().to(device), bucket_cap_mb=0.02)
+        optimizer = torch.optim.SGD(
+            model.parameters(), 0.1, momentum=0.9, foreach=True)
+        x = torch.zeros(4, 17, dtype=torch.long, device=device)
+        def step():
+            optimizer.zero_grad(set_to_none=False)
+            logits = model(x[:, :-1]).flatten(0, 1)
+            loss = F.cross_entropy(logits, x[:, 1:].flatten())
+            loss.backward()
+            optimizer.step()
+            return loss
+        graph = None
+        for i in range(STEPS):
+            x.copy_(tokens(i))
+            if captured and i == WARM_UP:
+                graph = torch.npu.NPUGraph()
+                with torch.npu.graph(graph, stream=stream):
+                    loss = step()
+            graph.replay() if graph else (loss := step())
+            losses.append(loss.item())
+    return losses
+
+join("cpu:gloo,npu:hccl", seconds=30)
+cpu, eager, replayed = train("cpu", False), train("npu", False), train("npu", True)
+near(cpu, eager)
+assert eager == replayed, (eager, replayed)
+"""
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_a_ddp_step_in_one_replay_trains_as_eager_and_as_gloo(ranks, size):
+    ranks(GPT, size)
