@@ -367,7 +367,7 @@ TEST(HostWait, OfALaunchThatBlocksLeavesForeignWorkQueuedWhenInterrupted) {
     bool thrown = false;
     try {
       submit_foreign(stream, {"work",
-                              [](void*, npu_failure&) {
+                              [](void*, uint64_t, npu_failure&) {
                                 ++runs;
                                 return int(NPU_OK);
                               },

@@ -258,7 +258,7 @@ TEST(Graph, RunsForeignWorkAtEachReplayAndReleasesItAtItsEnd) {
   State state;
   const ForeignWork work{
       "test::foreign",
-      [](void* state, npu_failure&) {
+      [](void* state, uint64_t, npu_failure&) {
         ++static_cast<State*>(state)->runs;
         return int(NPU_OK);
       },

@@ -123,7 +123,7 @@ TEST(Foreign, IsKeptWhileItRuns) {
   holding.run = [](void* state, uint64_t, npu_failure& failure) {
     auto* const held = static_cast<Held*>(static_cast<State*>(state));
     held->gate.pass();
-    return run(state, failure);
+    return run(state, 0, failure);
   };
   submit_foreign(stream, holding);
   held.gate.wait_until_entered();

@@ -44,7 +44,7 @@ void take_blocking_stream(Cell& cell) {
 }
 
 // A graph of two streams that append in turn.
-struct NoNumbers final : RandomSource {
+struct NoNumbers final : NumberSource {
   Draws reserve(uint64_t) override { return {0, 0}; }
 };
 
@@ -78,7 +78,7 @@ struct Foreign {
   uint64_t value;
 };
 
-int run_foreign(void* state, npu_failure& failure) {
+int run_foreign(void* state, uint64_t, npu_failure& failure) {
   const auto& work = *static_cast<Foreign*>(state);
   return run_work(work.cell, work.value, failure.text);
 }
@@ -89,7 +89,7 @@ void release_foreign(void* state) {
 }
 
 // As Python's work is run: under the GIL, and what it throws is described.
-int run_python(void* state, npu_failure& failure) {
+int run_python(void* state, uint64_t, npu_failure& failure) {
   const Gil held;
   try {
     const auto& work = *static_cast<Foreign*>(state);
