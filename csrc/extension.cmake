@@ -68,6 +68,7 @@ add_library(npu_torch OBJECT
   torch/word_kernel.cpp
   distributed/checks.cpp
   distributed/comm_streams.cpp
+  distributed/exposure.cpp
   distributed/group.cpp
   distributed/group_calls.cpp
   distributed/group_made.cpp
@@ -147,7 +148,8 @@ function(npu_compile_together target group)
   set_source_files_properties(${ARGN} PROPERTIES UNITY_GROUP ${group})
 endfunction()
 npu_compile_together(npu_torch distributed
-  distributed/checks.cpp distributed/comm_streams.cpp distributed/group.cpp
+  distributed/checks.cpp distributed/comm_streams.cpp distributed/exposure.cpp
+  distributed/group.cpp
   distributed/group_calls.cpp distributed/group_made.cpp
   distributed/group_p2p.cpp
   distributed/noted_call.cpp distributed/reduce_parts.cpp

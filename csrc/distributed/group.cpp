@@ -6,11 +6,13 @@
 #include "csrc/base/clock.h"
 #include "csrc/distributed/checks.h"
 #include "csrc/distributed/comm_streams.h"
+#include "csrc/distributed/exposure.h"
 #include "csrc/distributed/noted_call.h"
 #include "csrc/engine/engine.h"
 #include "csrc/graph/capture.h"
 #include "csrc/interop/foreign.h"
 #include "csrc/taskqueue/stream.h"
+#include "csrc/taskqueue/this_thread.h"
 #include "csrc/torch/allocator.h"
 #include "csrc/torch/device.h"
 #include "csrc/torch/error.h"
@@ -31,6 +33,7 @@ struct Running {
                      const Tensors&)>
       run;
   LoggedCollective entry;
+  Stream* stream;
   std::unique_ptr<NotedCall> replayed{};  // of a captured call
   int threads = launch_threads();
 };
@@ -45,12 +48,19 @@ int run_call(void* state, uint64_t number, npu_failure& failure) {
   Running& r = *static_cast<Running*>(state);
   r.call.agreed.seq = number;
   if (r.replayed) r.entry = r.replayed->log(number, now_ns());
+  r.call.all_here_ns = r.entry.all_here();
   use_threads_for(KernelSize::kLarge, r.threads);
   const at::NoGradGuard no_grad;
-  r.entry.started(now_ns());
+  const uint64_t start = now_ns();
+  r.entry.started(start);
+  // A replay runs the lane of its capture's first stream on the current one.
+  const Stream* const here = stream_of_this_thread();
+  const Exposure exposure(here ? *here : *r.stream, start);
   try {
     r.run(*r.transport, r.call, r.reads, r.writes);
-    r.entry.ended(now_ns(), false);
+    const uint64_t end = now_ns();
+    const auto [exposed, host] = exposure.until(end);
+    r.entry.ended(end, exposed, host);
     r.entry = {};
     return NPU_OK;
   } catch (const c10::Error& e) {
@@ -58,13 +68,15 @@ int run_call(void* state, uint64_t number, npu_failure& failure) {
   } catch (const std::exception& e) {
     fail(r, failure, e.what());
   }
+  r.entry.failed(now_ns());
+  r.entry = {};
   return failure.code = NPU_ERROR;
 }
 
 // Also called for a call that never ran, because its stream had failed.
 void release_call(void* state) {
   Running* const r = static_cast<Running*>(state);
-  r->entry.ended(now_ns(), true);
+  r->entry.failed(now_ns());
   delete r;
 }
 
@@ -198,6 +210,7 @@ HcclGroup::WorkPtr HcclGroup::launch(Plan plan) {
   call.timeout = timeout_or_default(plan.timeout);
   const uint64_t seq = plan.on ? next_message() : next_numbers(*seq_, 1);
   call.agreed.seq = seq;
+  running->stream = &stream;
   running->transport = transport_;
   running->where = group_rank_text(name_, rank_, size_);
   running->run = std::move(plan.run);

@@ -7,7 +7,8 @@ NotedCall::NotedCall(const CollectiveCall& call,
                      const std::vector<at::Tensor>& writes,
                      const std::vector<int>& peers)
     : call_(call) {
-  call_.count = 0;
+  for (const at::Tensor& t : reads.empty() ? writes : reads)
+    call_.bytes += t.nbytes();
   if (!peers.empty()) {
     add(reads, false, peers.data());
     add(writes, true, peers.data() + reads.size());

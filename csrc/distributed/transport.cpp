@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <memory>
 
+#include "csrc/base/clock.h"
+
 namespace npu {
 namespace {
 
@@ -58,6 +60,12 @@ std::string difference(const Side& theirs, const Side& mine) {
   return "the ranks disagree: " + theirs.text() + " and sends " +
          std::to_string(theirs.bytes) + " bytes; " + mine.text() +
          " and expects " + std::to_string(mine.bytes);
+}
+
+void note_all_here(const Collective& call) {
+  // Relaxed: statistics order nothing.
+  if (call.all_here_ns)
+    call.all_here_ns->store(now_ns(), std::memory_order_relaxed);
 }
 
 std::string lost(int peer, const std::exception& e) {
@@ -207,6 +215,7 @@ std::unique_ptr<Transport::Frame[]> Transport::agree(
         batch.send(p, tag_of(call, kFrames), &frame, sizeof(Frame));
       }
       batch.wait();
+      note_all_here(call);
     } catch (const std::exception& e) {
       std::string text;
       if (batch.over())
@@ -354,6 +363,7 @@ void Transport::move(std::vector<Message>& messages, const Collective& call) {
                  tag(i, messages[i].sends ? kSenders : kReceivers), &mine[i],
                  sizeof(Frame));
     batch.wait();
+    note_all_here(call);
     for (size_t i = 0; i < n; ++i) {
       const Message& m = messages[i];
       if (mine[i].agrees_with(theirs[i])) continue;

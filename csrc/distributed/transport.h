@@ -8,6 +8,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -41,6 +42,8 @@ struct Agreement {
 struct Collective {
   Agreement agreed;
   uint32_t site = 0;  // of the launch, for reports of a disagreement
+  // Set once every rank has called; may be null.
+  std::atomic<uint64_t>* all_here_ns = nullptr;
   Milliseconds timeout{0};
 };
 

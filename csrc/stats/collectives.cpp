@@ -74,6 +74,10 @@ void describe_group(int group, const char* description) {
 LoggedCollective log_collective(const CollectiveCall& call) {
   CollectiveLog& log = collective_log();
   if (call.group < 0) return {};
+  CollectiveTotals* const totals = totals_of(log.totals, call.group, call.name);
+  // Relaxed: statistics order nothing.
+  if (!totals) log.uncounted.fetch_add(1, std::memory_order_relaxed);
+  LoggedCollective made(totals, call.bytes, call.now);
   // The entry of a call that has not ended stays, however many calls follow: a
   // reader looks for just that call. Mostly the first entry tried is free.
   for (int tries = 0; tries < kCollectives; ++tries) {
@@ -103,6 +107,7 @@ LoggedCollective log_collective(const CollectiveCall& call) {
     put(entry.scheduled_ns, call.now);
     put(entry.started_ns, 0);
     put(entry.ended_ns, 0);
+    put(entry.all_here_ns, 0);
     put(entry.timeout_ms, call.timeout_ms);
     put(entry.root, uint64_t(call.root + 1));
     put(entry.reduce, uint64_t(call.reduce + 1));
@@ -111,11 +116,12 @@ LoggedCollective log_collective(const CollectiveCall& call) {
     // Release: whoever sees kScheduled sees the entry's words.
     entry.state.store(mine | CollectiveEntry::kScheduled,
                       std::memory_order_release);
-    return {&entry, number};
+    made.take(entry, number);
+    return made;
   }
   // Relaxed: statistics order nothing.
   log.dropped.fetch_add(1, std::memory_order_relaxed);
-  return {};
+  return made;
 }
 
 void LoggedCollective::set(CollectiveEntry::State state) {
@@ -126,15 +132,32 @@ void LoggedCollective::set(CollectiveEntry::State state) {
 }
 
 void LoggedCollective::started(uint64_t now) {
+  started_ = now;
   if (!entry_) return;
   put(entry_->started_ns, now);
   set(CollectiveEntry::kStarted);
 }
 
-void LoggedCollective::ended(uint64_t now, bool failed) {
+void LoggedCollective::ended(uint64_t now, uint64_t exposed_ns,
+                             uint64_t host_wait_ns) {
+  // Relaxed: this thread wrote it.
+  const uint64_t here =
+      entry_ ? entry_->all_here_ns.load(std::memory_order_relaxed) : 0;
+  if (totals_)
+    add_call(*totals_, bytes_,
+             {started_ - scheduled_, now - started_, here ? here - started_ : 0,
+              exposed_ns, host_wait_ns});
   if (!entry_) return;
   put(entry_->ended_ns, now);
-  set(failed ? CollectiveEntry::kFailed : CollectiveEntry::kCompleted);
+  set(CollectiveEntry::kCompleted);
+}
+
+void LoggedCollective::failed(uint64_t now) {
+  // Relaxed: statistics order nothing.
+  if (totals_) totals_->failed.fetch_add(1, std::memory_order_relaxed);
+  if (!entry_) return;
+  put(entry_->ended_ns, now);
+  set(CollectiveEntry::kFailed);
 }
 
 }  // namespace npu

@@ -8,11 +8,12 @@
 #pragma once
 
 #include "csrc/base/align.h"
+#include "csrc/stats/collective_totals.h"
 #include "csrc/stats/layout.h"
 
 namespace npu {
 
-inline constexpr uint64_t kCollectiveLogVersion = 1;
+inline constexpr uint64_t kCollectiveLogVersion = 2;
 inline constexpr int kCollectives = 1024;  // unfinished calls stay, then newest
 inline constexpr int kCollectiveGroups = 128;
 inline constexpr int kShapeWords = 40;
@@ -38,6 +39,7 @@ struct CollectiveEntry {
   Counter name[3];  // text, as all_reduce
   Counter site;     // SiteEntry
   Counter scheduled_ns, started_ns, ended_ns;  // CLOCK_MONOTONIC; 0: not yet
+  Counter all_here_ns;  // when every rank had called; 0: not yet, or one rank
   Counter timeout_ms;
   Counter root;     // 1 + the root's rank in the group; 0: none
   Counter reduce;   // 1 + the reduction; 0: none
@@ -68,6 +70,11 @@ struct CollectiveLog {
   Counter groups_made;
   alignas(kCacheLine) CollectiveGroup groups[kCollectiveGroups];
   alignas(kCacheLine) CollectiveEntry log[kCollectives];
+  CollectiveTotals totals[kCollectiveTotals];
+  Counter uncounted;  // calls for which `totals` had no room
+  HostPlace host;     // of the main thread
+  // How long each stream of the segment has run collectives.
+  alignas(kCacheLine) RunningTime in_call[kMaxStreamBlocks];
 };
 
 // What is noted of a tensor.
@@ -79,22 +86,32 @@ struct TensorShape {
   int peer;  // -1: none
 };
 
-// A call's entry, for the threads that run the call. It notes nothing where all
-// entries were busy.
+// A call's entry and what its end is added to, for the threads that run the
+// call. Where all entries were busy, there is none, and the call still counts.
 class LoggedCollective {
  public:
   LoggedCollective() = default;
-  LoggedCollective(CollectiveEntry* entry, uint64_t number)
-      : entry_(entry), number_(number) {}
+  LoggedCollective(CollectiveTotals* totals, uint64_t bytes, uint64_t now)
+      : totals_(totals), bytes_(bytes), scheduled_(now) {}
+  void take(CollectiveEntry& entry, uint64_t number) {
+    entry_ = &entry;
+    number_ = number;
+  }
   // One thread at a time: the launcher, or before it has the task the caller.
   void started(uint64_t now);
-  void ended(uint64_t now, bool failed);
+  void ended(uint64_t now, uint64_t exposed_ns, uint64_t host_wait_ns);
+  void failed(uint64_t now);
+  // Where the moment is to be noted at which every rank had called; null where
+  // nothing is noted. Valid until the call's end.
+  Counter* all_here() { return entry_ ? &entry_->all_here_ns : nullptr; }
 
  private:
   void set(CollectiveEntry::State state);
 
   CollectiveEntry* entry_ = nullptr;
   uint64_t number_ = 0;
+  CollectiveTotals* totals_ = nullptr;
+  uint64_t bytes_ = 0, scheduled_ = 0, started_ = 0;
 };
 
 struct CollectiveCall {
@@ -107,6 +124,7 @@ struct CollectiveCall {
   uint64_t timeout_ms;
   int root, reduce;  // -1: none
   uint64_t stream;
+  uint64_t bytes = 0;  // that the rank gives, or else receives
   const TensorShape* tensors = nullptr;
   size_t count = 0;
 };

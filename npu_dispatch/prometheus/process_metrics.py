@@ -16,15 +16,16 @@ from npu_dispatch.config import Config
 from npu_dispatch.diagnosis.verdict import KINDS
 from npu_dispatch.processes import ProcessView, StreamView
 from npu_dispatch.processes.script_name import name_of
+from npu_dispatch.prometheus.collective_metrics import add_collectives
 from npu_dispatch.prometheus.families import (
     LAUNCH_BOUNDS,
     Exemplar,
     Families,
     Labels,
 )
-from npu_dispatch.prometheus.group_totals import GroupTotal
 from npu_dispatch.stats import DeviceStats, Histogram, OpCost
 from npu_dispatch.stats.clock import unix_offset_ns
+from npu_dispatch.stats.collective_totals import CollectiveTotal
 
 __all__ = ["More", "add_process"]
 
@@ -44,8 +45,8 @@ class More(Protocol):
     def ops(self, view: ProcessView) -> Sequence[OpCost]:
         """Return what operators cost: the series to show."""
 
-    def groups(self, view: ProcessView) -> Sequence[GroupTotal]:
-        """Return what the groups of ranks have done together."""
+    def collectives(self, view: ProcessView) -> Sequence[CollectiveTotal]:
+        """Return what collective calls have cost."""
 
     def exemplars(
         self, view: ProcessView, device: int, stream: int, name: str
@@ -169,16 +170,7 @@ def _add_whole(out: Families, view: ProcessView, more: More, base: Labels) -> No
     out.counter("optimizer_steps", "Steps of optimizers.", base, steps, zero=True)
     text = "Trace events lost to a full ring."
     out.counter("trace_events_dropped", text, base, process.trace_dropped)
-    for group in more.groups(view):
-        labels = Labels(base, group=group.name)
-        if group.token:
-            labels["group_token"] = group.token
-        text = "Collective calls that are done."
-        out.counter("collectives", text, labels, group.calls, zero=True)
-        text = "Bytes that this rank gave to collective calls."
-        out.counter("collective_bytes", text, labels, group.given_bytes, zero=True)
-        text = "Time from the start of collective calls to their end."
-        out.counter("collective_seconds", text, labels, group.ns / _S, zero=True)
+    add_collectives(out, base, more.collectives(view))
     for cost in more.ops(view):
         labels = Labels(base, op=cost.op)  # not kept: there are many names
         text = "Sampled tasks by operator: one task in 16."

@@ -14,12 +14,12 @@ import npu_dispatch
 from npu_dispatch.diagnosis.verdict import HANG_SECONDS, judge
 from npu_dispatch.processes import Processes, ProcessView
 from npu_dispatch.prometheus.families import Exemplar, Families, Family, Labels
-from npu_dispatch.prometheus.group_totals import GroupTotal, GroupTotals
 from npu_dispatch.prometheus.process_metrics import add_process
 from npu_dispatch.prometheus.render import format_for
 from npu_dispatch.prometheus.top_ops import TopOps
 from npu_dispatch.stats import LAYOUT_VERSION, OpCost, StatsReader
 from npu_dispatch.stats.clock import unix_offset_ns
+from npu_dispatch.stats.collective_totals import CollectiveTotal, read_totals
 from npu_dispatch.versions import TORCH_VERSION
 
 __all__ = ["KEPT_SECONDS", "Scrapes"]
@@ -34,12 +34,9 @@ class _OfReader:
 
     def __init__(self, top_ops: int) -> None:
         self.top = TopOps(top_ops)
-        self.groups = GroupTotals()
         self.past: deque[ProcessView] = deque()
 
-    def note(self, reader: StatsReader, view: ProcessView) -> None:
-        if log := reader.collectives():
-            self.groups.update(log)
+    def note(self, view: ProcessView) -> None:
         self.past.append(view)
         while len(self.past) > 1 and view.tick - self.past[1].tick >= _SPAN_SECONDS:
             self.past.popleft()
@@ -89,7 +86,7 @@ class Scrapes:
         with self.processes() as processes:
             for view in processes.refresh():
                 if reader := processes.reader(view):
-                    self._of(reader).note(reader, view)
+                    self._of(reader).note(view)
             yield processes
 
     def _of(self, reader: StatsReader) -> _OfReader:
@@ -111,9 +108,9 @@ class Scrapes:
             return ()
         return self._of(reader).top.rows(reader.ops())
 
-    def groups(self, view: ProcessView) -> Sequence[GroupTotal]:
+    def collectives(self, view: ProcessView) -> Sequence[CollectiveTotal]:
         reader = self._processes.reader(view)
-        return self._of(reader).groups.rows() if reader else ()
+        return read_totals(*reader.behind()) if reader else ()
 
     def exemplars(
         self, view: ProcessView, device: int, stream: int, name: str

@@ -60,6 +60,7 @@ def _exporter(title: str, unit: str, text: str, queries: dict[str, str]) -> Pane
 
 _WHO = "{{host}} process {{process}} rank {{rank}}"
 _DEVICE = "npu:{{device}}"
+_CALL = "{{group}} {{collective}}"
 _BY_RANK = 'sum by (job_id, WHO) (rate(tasks_completed_total{S, rank!=""}[R]))'
 
 
@@ -78,7 +79,7 @@ def _memory(what: str) -> str:
 
 
 def _per_group(what: str) -> str:
-    return f"sum by (WHO, group) (rate(collective{what}_total{{P}}[R]))"
+    return f"sum by (WHO, group, collective) (rate(collective_{what}{{P}}[R]))"
 
 
 def _of_ops(what: str) -> str:
@@ -276,27 +277,40 @@ ROWS: dict[str, list[Panel]] = {
         _lines(
             *("Calls", "ops"),
             "Collectives of each group of ranks.",
-            _per_group("s"),
-            "{{group}}",
+            _per_group("seconds_count"),
+            _CALL,
         ),
         _lines(
             *("Bytes", "Bps"),
             "What a rank gives to its collectives.",
-            _per_group("_bytes"),
-            "{{group}}",
+            _per_group("bytes_total"),
+            _CALL,
         ),
         _lines(
             *("Mean time of a call", "s"),
             "It includes the wait for the last rank: the rank that is late has the "
             "shortest.",
-            f"{_per_group('_seconds')} / {_per_group('s')}",
-            "{{group}}",
+            f"{_per_group('seconds_sum')} / {_per_group('seconds_count')}",
+            _CALL,
         ),
         _lines(
-            *("Share of time", "percentunit"),
-            "How much of the time a collective of the group runs.",
-            _per_group("_seconds"),
-            "{{group}}",
+            *("Waiting for other ranks", "percentunit"),
+            "How much of the time a call runs that not all ranks have made. The rank "
+            "for which the others wait has the least.",
+            _per_group("wait_seconds_total"),
+            _CALL,
+        ),
+        _lines(
+            *("Exposed", "percentunit"),
+            "How much of the time a collective runs and nothing else on its device.",
+            _per_group("exposed_seconds_total"),
+            _CALL,
+        ),
+        _lines(
+            *("Host waits", "percentunit"),
+            "How much of the exposed time the host waits for the device.",
+            _per_group("host_wait_seconds_total"),
+            _CALL,
         ),
     ],
     "Operators": [

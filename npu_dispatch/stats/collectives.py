@@ -6,19 +6,26 @@ import struct
 from collections.abc import Callable
 from typing import NamedTuple
 
-from npu_dispatch.stats.layout import MAX_SITES, OFFSETS, SITE
+from npu_dispatch.stats.layout import MAX_SITES, OFFSETS, SITE, text_of
 
-__all__ = ["CollectiveGroup", "CollectiveLog", "LoggedCollective", "read_log"]
+__all__ = [
+    "LOG_AT",
+    "CollectiveGroup",
+    "CollectiveLog",
+    "LoggedCollective",
+    "read_groups",
+    "read_log",
+]
 
 # The log begins at the page after the sites, which end the segment.
-_LOG_AT = -(-(OFFSETS["Segment.sites"] + MAX_SITES * SITE.size) // 4096) * 4096
+LOG_AT = -(-(OFFSETS["Segment.sites"] + MAX_SITES * SITE.size) // 4096) * 4096
 # version, entry_bytes, entries, group_bytes, groups_held, next, dropped, made
 _HEAD = struct.Struct("<8Q")
 # known, rank, size, name, description, token, ranks
 _GROUP = struct.Struct("<3Q64s64s40s832s")
-# state, group, seq, name, site, scheduled, started, ended, timeout, root,
+# state, group, seq, name, site, scheduled, started, ended, all here, timeout, root,
 # reduce, stream, tensors, shapes
-_ENTRY = struct.Struct("<3Q24s9Q40Q8x")
+_ENTRY = struct.Struct("<3Q24s10Q40Q")
 _STATES = ("free", "writing", "scheduled", "started", "completed", "failed")
 _MESSAGE = 1 << 63
 _RANKS_TEXT = 831
@@ -52,6 +59,17 @@ class CollectiveGroup(NamedTuple):
     rank: int  # this process's in the group
     ranks: tuple[int, ...]  # ranks of the world
 
+    @property
+    def title(self) -> str:
+        """What the user calls it, or else its name."""
+        known = self.description not in ("", "undefined")  # the latter is torch's
+        return self.description if known else self.name
+
+    @property
+    def global_rank(self) -> int:
+        """This process's rank of the world."""
+        return self.ranks[self.rank] if self.rank < len(self.ranks) else self.rank
+
 
 class LoggedTensor(NamedTuple):
     sizes: tuple[int, ...]
@@ -73,6 +91,7 @@ class LoggedCollective(NamedTuple):
     scheduled_ns: int
     started_ns: int
     ended_ns: int
+    all_here_ns: int  # when every rank had called
     timeout_ms: int
     root: int  # -1: none
     reduction: str  # "": none
@@ -85,10 +104,6 @@ class CollectiveLog(NamedTuple):
     groups: tuple[CollectiveGroup, ...]
     calls: tuple[LoggedCollective, ...]  # oldest first
     dropped: int  # calls that found no entry free
-
-
-def _text(data: bytes) -> str:
-    return data.partition(b"\0")[0].decode(errors="replace")
 
 
 def _ranks(text: str) -> tuple[int, ...]:
@@ -124,6 +139,32 @@ def _shapes(words: tuple[int, ...]) -> tuple[LoggedTensor, ...]:
     return tuple(found)
 
 
+def read_groups(
+    size: int, read: Callable[[int, int], bytes]
+) -> dict[int, CollectiveGroup] | None:
+    """Return the groups of a segment of `size` bytes by their place, or None.
+
+    None says that it has no log of collectives, or one of another layout.
+    """
+    if size < LOG_AT + OFFSETS["CollectiveLog.size"]:
+        return None
+    version, entry, entries, group, groups, *_ = _HEAD.unpack(read(LOG_AT, _HEAD.size))
+    found = version, entry, entries, group, groups
+    if found != (
+        *(OFFSETS["kCollectiveLogVersion"], _ENTRY.size, _MOST_CALLS),
+        *(_GROUP.size, _MOST_GROUPS),
+    ):
+        return None
+    known: dict[int, CollectiveGroup] = {}
+    data = read(LOG_AT + OFFSETS["CollectiveLog.groups"], group * groups)
+    for i, row in enumerate(_GROUP.iter_unpack(data)):
+        is_known, rank, _, *texts = row
+        if is_known:
+            name, description, token, ranks = map(text_of, texts)
+            known[i] = CollectiveGroup(name, description, token, rank, _ranks(ranks))
+    return known
+
+
 def read_log(
     size: int, read: Callable[[int, int], bytes], site: Callable[[int], str]
 ) -> CollectiveLog | None:
@@ -131,26 +172,13 @@ def read_log(
 
     `read(at, bytes)` gives its bytes, `site(number)` the line of a call site.
     """
-    if size < _LOG_AT + OFFSETS["CollectiveLog.log"]:
+    found = read_groups(size, read)
+    if found is None:
         return None
-    version, entry, entries, group, groups, _, dropped, _ = _HEAD.unpack(
-        read(_LOG_AT, _HEAD.size)
-    )
-    known = OFFSETS["kCollectiveLogVersion"], _ENTRY.size, _GROUP.size
-    end = OFFSETS["CollectiveLog.groups"] + group * groups
-    if entries > _MOST_CALLS or groups > _MOST_GROUPS:
-        return None
-    if (version, entry, group) != known or size < _LOG_AT + end + entry * entries:
-        return None
-    found: dict[int, CollectiveGroup] = {}
-    data = read(_LOG_AT + OFFSETS["CollectiveLog.groups"], group * groups)
-    for i, row in enumerate(_GROUP.iter_unpack(data)):
-        is_known, rank, _, *texts = row
-        if is_known:
-            name, description, token, ranks = map(_text, texts)
-            found[i] = CollectiveGroup(name, description, token, rank, _ranks(ranks))
-    data = read(_LOG_AT + end, entry * entries)
-    again = read(_LOG_AT + end, entry * entries)
+    *_, dropped, _ = _HEAD.unpack(read(LOG_AT, _HEAD.size))
+    at, entry = LOG_AT + OFFSETS["CollectiveLog.log"], _ENTRY.size
+    data = read(at, entry * _MOST_CALLS)
+    again = read(at, entry * _MOST_CALLS)
     calls = []
     for place, row in enumerate(_ENTRY.iter_unpack(data)):
         (later,) = struct.unpack_from("<Q", again, place * entry)
@@ -164,20 +192,21 @@ def read_log(
                 group=found[row[1]],
                 seq=row[2] & ~_MESSAGE,
                 is_message=bool(row[2] & _MESSAGE),
-                name=_text(row[3]),
+                name=text_of(row[3]),
                 state=_STATES[min(state, len(_STATES) - 1)],
                 at=site(row[4]),
                 scheduled_ns=row[5],
                 started_ns=row[6],
                 ended_ns=row[7],
-                timeout_ms=row[8],
-                root=row[9] - 1,
-                reduction=REDUCTIONS[row[10] - 1]
-                if 0 < row[10] <= len(REDUCTIONS)
+                all_here_ns=row[8],
+                timeout_ms=row[9],
+                root=row[10] - 1,
+                reduction=REDUCTIONS[row[11] - 1]
+                if 0 < row[11] <= len(REDUCTIONS)
                 else "",
-                device=row[11] >> 32,
-                stream=row[11] & 0xFFFFFFFF,
-                tensors=_shapes(row[13:]),
+                device=row[12] >> 32,
+                stream=row[12] & 0xFFFFFFFF,
+                tensors=_shapes(row[14:]),
             )
         )
     calls.sort(key=lambda call: call.number)

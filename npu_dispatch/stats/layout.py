@@ -102,14 +102,21 @@ OFFSETS: dict[str, int] = {
     "Segment.names": 4221632,
     "Segment.sites": 4303552,
     "CollectiveEntry.size": 448,
-    "CollectiveEntry.shapes": 120,
+    "CollectiveEntry.shapes": 128,
     "CollectiveGroup.size": 1024,
     "CollectiveGroup.name": 24,
     "CollectiveGroup.ranks": 192,
     "CollectiveLog.next": 40,
     "CollectiveLog.groups": 64,
     "CollectiveLog.log": 131136,
-    "kCollectiveLogVersion": 1,
+    "CollectiveLog.size": 952640,
+    "CollectiveLog.totals": 589888,
+    "CollectiveLog.uncounted": 950336,
+    "CollectiveLog.host": 950400,
+    "CollectiveTotals.size": 1408,
+    "CollectiveTotals.run_ns": 88,
+    "HostPlace.size": 192,
+    "kCollectiveLogVersion": 2,
     "SegmentHeader.pid": 32,
     "SegmentHeader.process_start": 40,
     "SegmentHeader.pid_namespace": 64,
@@ -213,6 +220,11 @@ _ROOM = {
     "streams": _room("streams", "names", OFFSETS["StreamBlock.size"]),
     "names": _room("names", "sites", NAME.size),
 }
+
+
+def text_of(data: bytes) -> str:
+    """Return the text in an array of char."""
+    return data.partition(b"\0")[0].decode(errors="replace")
 
 
 def beyond_room(**counts: int) -> str:

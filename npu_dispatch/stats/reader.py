@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -45,6 +45,7 @@ from npu_dispatch.stats.layout import (
     WORD,
     WORKS,
     beyond_room,
+    text_of,
 )
 from npu_dispatch.stats.sites import SiteEntry, tasks_by_line, waits_by_line
 from npu_dispatch.stats.values import (
@@ -78,10 +79,6 @@ _AT = {
 
 class StatsError(RuntimeError):
     """The file is not a statistics segment this version can read."""
-
-
-def _text(data: bytes) -> str:
-    return data.partition(b"\0")[0].decode(errors="replace")
 
 
 def _pick(names: Sequence[str], number: int) -> str:
@@ -157,7 +154,7 @@ class StatsReader:
         *texts, command = fields[13:]
         words = command.rstrip(b"\0").split(b"\0")
         shown = tuple(word.decode(errors="replace") for word in words)
-        self.info = SegmentInfo(*(pid, *fields[9:13], *map(_text, texts), shown))
+        self.info = SegmentInfo(*(pid, *fields[9:13], *map(text_of, texts), shown))
         self._devices = range(devices)
         self._device_base, self._device_bytes = header, device
         self._streams: list[int] = [
@@ -279,7 +276,7 @@ class StatsReader:
         if key and key not in self._names:
             for found, _, _, text in self._all_names():
                 if found:
-                    self._names[found] = _text(text)
+                    self._names[found] = text_of(text)
             self._names.setdefault(key, "")
         return self._names.get(key, "")
 
@@ -291,7 +288,7 @@ class StatsReader:
         costs: dict[str, tuple[int, int]] = {}
         for key, tasks, ns, text in self._all_names():
             if key and tasks:
-                op = _text(text)
+                op = text_of(text)
                 before = costs.get(op, (0, 0))
                 costs[op] = before[0] + tasks, before[1] + ns
         found = [OpCost(op, *cost) for op, cost in costs.items()]
@@ -299,8 +296,12 @@ class StatsReader:
 
     def collectives(self) -> CollectiveLog | None:
         """Return the process's collective calls, or None when it is in no group."""
+        return read_log(*self.behind(), self._site)
+
+    def behind(self) -> tuple[int, Callable[[int, int], bytes]]:
+        """Return the file's size, and what reads it: for what follows the segment."""
         self._file.grow()
-        return read_log(self._file.size, self._bytes, self._site)
+        return self._file.size, self._bytes
 
     def open_waits(self) -> list[OpenWait]:
         """Return the host threads that wait now, the longest wait first."""
@@ -346,7 +347,7 @@ class StatsReader:
             known, reason, waits, wait_ns, tasks, ns, text = entry
             if known:
                 name = _pick(OPEN_WAIT_REASONS, reason)
-                yield SiteEntry(_text(text), name, waits, wait_ns, tasks, ns)
+                yield SiteEntry(text_of(text), name, waits, wait_ns, tasks, ns)
 
     def _block_of(self, device: int, stream: int) -> int | None:
         at = self._blocks.get((device, stream))
@@ -406,7 +407,7 @@ class StatsReader:
         if at + SITE.size > self._file.size:
             return ""
         known, *_, text = SITE.unpack(self._bytes(at, SITE.size))
-        return _text(text) if known else ""
+        return text_of(text) if known else ""
 
     def _head(self, at: int, retired: int, tail: int) -> tuple[str, str]:
         """Return the operator and the line of the oldest task not retired."""

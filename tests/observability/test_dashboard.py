@@ -237,7 +237,9 @@ ELSEWHERE = {
     f"{N}{name}"
     for name in (
         "consumer_heartbeat_timestamp_seconds",
-        *("collectives_total", "collective_bytes_total", "collective_seconds_total"),
+        *("collective_seconds_count", "collective_seconds_sum"),
+        *("collective_bytes_total", "collective_wait_seconds_total"),
+        *("collective_exposed_seconds_total", "collective_host_wait_seconds_total"),
         *("op_sampled_tasks_total", "op_sampled_seconds_total"),
     )
 }

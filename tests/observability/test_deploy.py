@@ -35,7 +35,7 @@ def process(host: str, rank: int, kind: str = "device-bound", **more: str) -> Se
         f"{N}memory_allocated_bytes{{{d}}}": "94x240",
         f"{N}memory_limit_bytes{{{d}}}": "100x240",
         f"{N}memory_deferred_free_bytes{{{s}}}": "19x240",
-        f"{N}collective_seconds_total{{{p},{GROUP}}}": "0+4x240",
+        f"{N}collective_wait_seconds_total{{{p},{GROUP}}}": "0+4x240",
     }
     for each in KINDS:
         value = "1x240" if each == kind else "0x240"
@@ -108,7 +108,7 @@ CAUSES: dict[str, Series] = {
     "NearOOM": process("a", 1, D_memory_allocated_bytes="96x240"),
     "DeferredFree": process("a", 1, S_memory_deferred_free_bytes="21x240"),
     # It waits for nobody, and three others for it.
-    "RankStraggler": process("b", 2, G_collective_seconds_total="0x240"),
+    "RankStraggler": process("b", 2, G_collective_wait_seconds_total="0x240"),
     "HostBlocked": process("b", 3, "blocked"),
     "LaunchBound": process("b", 3, "launch-bound"),
     "TraceDrop": process("b", 3, P_trace_events_dropped_total="0+9x240"),
@@ -140,7 +140,7 @@ NOT_YET: dict[str, Series] = {
     # Its group has the same name, and another token.
     "another job that waits for nobody": {
         key.replace("01234567", "89abcdef"): "0x240"
-        for key in process("b", 4, G_collective_seconds_total="0x240")
+        for key in process("b", 4, G_collective_wait_seconds_total="0x240")
         if "collective" in key
     },
     "a target that never was an exporter": {
