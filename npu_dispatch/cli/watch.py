@@ -9,8 +9,12 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
+
+if TYPE_CHECKING:
+    from npu_dispatch.timeline.tracks import Process
 
 __all__ = ["dump", "postmortem", "ps", "top", "trace"]
 
@@ -192,25 +196,51 @@ def _seconds(_context: click.Context, _option: click.Parameter, value: str) -> f
     type=click.Path(dir_okay=False, path_type=Path),
     help="The file: NAME.json for chrome://tracing, any other for ui.perfetto.dev.",
 )
-@click.argument("target", nargs=-1, required=True, type=click.UNPROCESSED)
-def trace(last: float, out: Path, target: tuple[str, ...]) -> None:
+@click.option(
+    "--all-ranks",
+    is_flag=True,
+    help="Of all ranks here, or those in the files and folders that are named.",
+)
+@click.argument("target", nargs=-1, type=click.UNPROCESSED)
+def trace(last: float, out: Path, all_ranks: bool, target: tuple[str, ...]) -> None:
     """Record a timeline: of a running process (PID), or of a command (-- CMD).
 
     A process that keeps records (started with NPU_TRACE=1) gives its last
     seconds; any other is recorded for that long from now on. The exit status is
     the command's own.
+
+    With --all-ranks it is of all processes of this machine that are in a group of
+    ranks, or merges timelines of several hosts, which were saved as NAME.json. All
+    are put on one clock, and arrows join the same collective on all ranks.
     """
     from npu_dispatch.timeline import trace as tracing  # needs numpy
     from npu_dispatch.timeline.trace_file import TraceError
 
+    if not target and not all_ranks:
+        raise click.UsageError("Missing argument 'TARGET...', or --all-ranks.")
     status = 0
     try:
-        if len(target) == 1 and target[0].isdigit():
+        if all_ranks:
+            processes = _ranks_traced([Path(one) for one in target], last)
+        elif len(target) == 1 and target[0].isdigit():
             processes = [tracing.of_process(int(target[0]), last)]
         else:
             status, processes = tracing.of_command(target)
-    except (TraceError, FileNotFoundError) as error:
+    except (TraceError, OSError) as error:
         raise click.ClickException(str(error)) from error
     for line in tracing.save(processes, out):
-        click.echo(line, err=True)
+        click.echo(line, err=not all_ranks)  # what a command prints stays apart
     sys.exit(status)
+
+
+def _ranks_traced(saved: list[Path], seconds: float) -> list[Process]:
+    from npu_dispatch.ranks.all_ranks import from_segments
+    from npu_dispatch.timeline.saved import load
+    from npu_dispatch.timeline.trace import of_processes
+
+    if saved:
+        return load(saved)
+    pids = [dump["pid"] for dump in from_segments()]
+    if not pids:
+        raise click.ClickException("no process here is in a group of ranks")
+    return of_processes(pids, seconds)

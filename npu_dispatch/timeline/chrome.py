@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from npu_dispatch.timeline.clocks import HostClock
+from npu_dispatch.timeline.job import Joins
 from npu_dispatch.timeline.tracks import (
     Process,
     arrows_of,
@@ -20,11 +23,14 @@ from npu_dispatch.timeline.tracks import (
 __all__ = ["chrome_json"]
 
 
-def chrome_json(processes: list[Process], path: Path) -> None:
+def chrome_json(
+    processes: list[Process], path: Path, clocks: Sequence[HostClock] = ()
+) -> None:
     """Write the format of chrome://tracing.
 
     Times are microseconds, with three decimals, since the first event of all;
-    `otherData` has that event's time on CLOCK_MONOTONIC.
+    `otherData` has that event's time on CLOCK_MONOTONIC, of the first of `clocks`
+    where there are some.
     """
     tasks = (t for p in processes for track in p.streams for t in track.slices)
     marks = (s.began for p in processes for lane in p.lanes for s in lane.spans)
@@ -32,18 +38,37 @@ def chrome_json(processes: list[Process], path: Path) -> None:
         ns for p in processes for counter in p.counters for ns, _ in counter.samples
     )
     origin = min((*(task.submitted for task in tasks), *marks, *counts), default=0)
-    head = {"displayTimeUnit": "ns", "otherData": {"origin_ns": origin}}
+    about: dict[str, Any] = {"origin_ns": origin}
+    if clocks:
+        about["clocks"] = [clock.text for clock in clocks]
+    about["processes"] = {p.pid: _about(p, clocks) for p in processes if p.host}
+    head = {"displayTimeUnit": "ns", "otherData": about}
+    joins = Joins(processes)
     with path.open("w") as out:
         out.write(json.dumps(head)[:-1] + ',"traceEvents":[\n')
         separator = ""
         for process in processes:
-            for event in _chrome_events(process, origin):
+            for event in _chrome_events(process, origin, joins):
                 out.write(separator + json.dumps(event, separators=(",", ":")))
                 separator = ",\n"
         out.write("\n]}\n")
 
 
-def _chrome_events(process: Process, origin: int) -> Iterator[dict[str, Any]]:
+def _about(process: Process, clocks: Sequence[HostClock]) -> dict[str, Any]:
+    """Return what saved.py needs of a process besides its events."""
+    assert process.host
+    by_boot = {clock.host.boot: clock.offset_ns for clock in clocks}
+    # By this its times were moved, and so has to be what they are dates by.
+    moved = by_boot.get(process.host.boot, 0) if process.rank is not None else 0
+    return {"rank": process.rank, **asdict(process.host), "moved_by_ns": moved}
+
+
+_ARROW = {"first": "s", "step": "t", "last": "f"}
+
+
+def _chrome_events(
+    process: Process, origin: int, joins: Joins
+) -> Iterator[dict[str, Any]]:
     pid = process.pid
     arrows = arrows_of(process)
 
@@ -60,6 +85,9 @@ def _chrome_events(process: Process, origin: int) -> Iterator[dict[str, Any]]:
         }
 
     yield label("process_name", 0, process.name)
+    if process.rank is not None:
+        order = {"args": {"sort_index": process.rank}}
+        yield {"ph": "M", "pid": pid, "tid": 0, "name": "process_sort_index", **order}
     for index, track in enumerate(process.streams):
         runs, submits = 2 * index + 1, 2 * index + 2
         yield label("thread_name", runs, track.name)
@@ -71,14 +99,19 @@ def _chrome_events(process: Process, origin: int) -> Iterator[dict[str, Any]]:
             yield event("s", begin, submits, id=arrow_id, **arrow)
             yield event("f", task.started, runs, id=arrow_id, bp="e", **arrow)
         for task in track.slices:
+            place = pid, track.device, track.stream, task.position
             yield event(
                 "X",
                 task.started,
                 runs,
                 dur=(task.ended - task.started) / 1e3,
                 name=task.name,
-                args=details(task),
+                args=details(task) | joins.details(place),
             )
+            if joined := joins.arrow(place):
+                named = {"cat": "collective", "name": "same collective", "bp": "e"}
+                kind = _ARROW[joined[1]]
+                yield event(kind, task.started, runs, id=joined[0], **named)
             key = track.device, track.stream, task.position
             wait = {"cat": "wait", "name": "wait"}
             for number in arrows.waits.get(key, ()):

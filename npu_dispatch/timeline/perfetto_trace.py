@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,8 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
     TrackEvent,
 )
 
+from npu_dispatch.timeline.clocks import HostClock
+from npu_dispatch.timeline.job import Joins
 from npu_dispatch.timeline.tracks import (
     Process,
     arrows_of,
@@ -40,17 +42,22 @@ _END = TrackEvent.Type.TYPE_SLICE_END
 _COUNTER = TrackEvent.Type.TYPE_COUNTER
 _KINDS = {"begin": _BEGIN, "end": _END, "point": TrackEvent.Type.TYPE_INSTANT}
 _AT_ONCE = 1000  # packets in memory
+_CLOCKS_TRACK = 1  # those of processes begin with their numbers, further left
 
 
-def perfetto(processes: list[Process], path: Path) -> None:
+def perfetto(
+    processes: list[Process], path: Path, clocks: Sequence[HostClock] = ()
+) -> None:
     """Write a .pftrace file; times are integer nanoseconds."""
-    packets = _packets(processes)
+    packets = _packets(processes, clocks)
     with path.open("wb") as out:
         while some := list(islice(packets, _AT_ONCE)):
             out.write(Trace(packet=some).SerializeToString())
 
 
-def _packets(processes: list[Process]) -> Iterator[TracePacket]:
+def _packets(
+    processes: list[Process], clocks: Sequence[HostClock]
+) -> Iterator[TracePacket]:
     yield TracePacket(
         trusted_packet_sequence_id=_SEQUENCE,
         sequence_flags=TracePacket.SequenceFlags.SEQ_INCREMENTAL_STATE_CLEARED,
@@ -63,8 +70,28 @@ def _packets(processes: list[Process]) -> Iterator[TracePacket]:
     yield TracePacket(
         trusted_packet_sequence_id=_SEQUENCE, clock_snapshot={"clocks": now}
     )
+    if clocks:
+        yield _track(_CLOCKS_TRACK, "clocks of the ranks' hosts")
+    for clock in clocks:
+        notes: dict[str, int | str] = {"skew_ns": clock.offset_ns, "by": clock.by}
+        if clock.within_ns is not None:
+            notes["within_ns"] = clock.within_ns
+        yield _event(
+            _first(processes),
+            _KINDS["point"],
+            _CLOCKS_TRACK,
+            name=clock.text,
+            debug_annotations=[_note(*item) for item in notes.items()],
+        )
+    joins = Joins(processes)
     for process in processes:
-        yield from _of_process(process)
+        yield from _of_process(process, joins)
+
+
+def _first(processes: list[Process]) -> int:
+    """Return when the first of all tasks was submitted."""
+    tracks = [track for process in processes for track in process.streams]
+    return min((t.submitted for track in tracks for t in track.slices), default=0)
 
 
 def _track(uuid: int, name: str, **more: Any) -> TracePacket:
@@ -90,7 +117,7 @@ def _note(name: str, value: int | str) -> dict[str, int | str]:
     }
 
 
-def _of_process(process: Process) -> Iterator[TracePacket]:
+def _of_process(process: Process, joins: Joins) -> Iterator[TracePacket]:
     pid = process.pid
     base = pid << 20
     yield _track(base, process.name, process={"pid": pid, "process_name": process.name})
@@ -111,13 +138,16 @@ def _of_process(process: Process) -> Iterator[TracePacket]:
             ids += [wait_arrow(pid, number) for number in arrows.waits.get(key, ())]
             if key in arrows.of_wait:
                 ids.append(wait_arrow(pid, arrows.of_wait[key]))
+            if joined := joins.arrow((pid, *key)):
+                ids.append(joined[0])
+            told = details(task) | joins.details((pid, *key))
             yield _event(
                 task.started,
                 _BEGIN,
                 runs,
                 name=task.name,
                 flow_ids=ids,
-                debug_annotations=[_note(*item) for item in details(task).items()],
+                debug_annotations=[_note(*item) for item in told.items()],
             )
             yield _event(task.ended, _END, runs)
             yield _event(task.ended, _COUNTER, depth, counter_value=task.depth)

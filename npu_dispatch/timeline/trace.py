@@ -11,13 +11,17 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from npu_dispatch.config import for_child
 from npu_dispatch.stats import StatsError, StatsReader, segment_file
+from npu_dispatch.stats.collectives import LoggedCollective
+from npu_dispatch.timeline.calls import Calls
 from npu_dispatch.timeline.chrome import chrome_json
+from npu_dispatch.timeline.job import as_one_job, job_lines
 from npu_dispatch.timeline.marks import spans_of, to_lanes
 from npu_dispatch.timeline.trace_file import (
     KINDS,
@@ -26,7 +30,7 @@ from npu_dispatch.timeline.trace_file import (
     TraceError,
     TraceFile,
 )
-from npu_dispatch.timeline.tracks import Counter, Process, Slice, StreamTrack
+from npu_dispatch.timeline.tracks import Counter, Host, Process, Slice, StreamTrack
 
 __all__ = [
     "NotRecordingError",
@@ -35,6 +39,7 @@ __all__ = [
     "of_command",
     "of_past",
     "of_process",
+    "of_processes",
     "save",
 ]
 
@@ -42,27 +47,57 @@ __all__ = [
 # million tasks a second.
 _POLL_S = 0.05
 _MOST_OF_NAME = 200
+# The log of collectives holds the last 1024 calls, so this loses none below 2000
+# calls a second. It takes some milliseconds to read.
+_CALLS_POLL_S = 0.5
 
 
 @dataclass
 class Recorder:
-    """Follows one process, and samples its memory counters."""
+    """Follows one process; samples its memory counters and its log of collectives."""
 
     file: TraceFile
     stats: Path
     memory: dict[int, Counter] = field(default_factory=dict)
     command: str = ""
+    rank: int | None = None
+    calls: dict[int, LoggedCollective] = field(default_factory=dict)
+    # Kept open: when the process ends, its segment loses its name at once.
+    _reader: StatsReader | None = None
+    _calls_at: float = 0.0
 
     def poll(self) -> None:
         self.file.read()
         try:
-            with StatsReader(self.stats) as reader:
-                devices = reader.devices()
-                self.command = " ".join(reader.info.command)[:_MOST_OF_NAME]
+            if self._reader is None:
+                self._reader = StatsReader(self.stats)
+                command = self._reader.info.command
+                self.command = " ".join(command)[:_MOST_OF_NAME]
+            if self.stats.exists():
+                self._sample_memory(self._reader)
+            if time.monotonic() >= self._calls_at + _CALLS_POLL_S:
+                self._read_calls()
         except (OSError, StatsError):
             return  # it has just ended
+
+    def _read_calls(self) -> None:
+        self._calls_at = time.monotonic()
+        log = self._reader.collectives() if self._reader else None
+        if log is None or not log.groups:
+            return
+        world = log.groups[0]
+        known = world.rank < len(world.ranks)
+        self.rank = world.ranks[world.rank] if known else world.rank
+        self.calls |= {call.number: call for call in log.calls}
+
+    def close(self) -> None:
+        self.file.close()
+        if self._reader is not None:
+            self._reader.close()
+
+    def _sample_memory(self, reader: StatsReader) -> None:
         now = time.monotonic_ns()
-        for device in devices:
+        for device in reader.devices():
             if device.reserved:
                 name = f"npu:{device.device} memory allocated"
                 counter = self.memory.setdefault(device.device, Counter(name, "bytes"))
@@ -72,11 +107,14 @@ class Recorder:
         """Return what was recorded and ended after `since_ns`."""
         pid, names = self.file.pid, self.file.names()
         streams, marks = [], []
+        with suppress(OSError, StatsError):
+            self._read_calls()
+        calls = Calls(self.calls.values())
         for ring, records in self.file.all_rings():
             if ring.device < 0:
                 marks += spans_of(self.file, records, names, since_ns)
                 continue
-            track = _track(self.file, ring, records, names, since_ns)
+            track = _track(self.file, ring, records, names, since_ns, calls)
             if track.slices:
                 streams.append(track)
         return Process(
@@ -85,6 +123,8 @@ class Recorder:
             streams,
             list(self.memory.values()),
             to_lanes(marks, time.monotonic_ns()),
+            self.rank,
+            Host.this(),
         )
 
 
@@ -94,6 +134,7 @@ def _track(
     records: Any,
     names: Mapping[int, str],
     since_ns: int,
+    calls: Calls,
 ) -> StreamTrack:
     times = (file.to_ns(records[name]) for name in ("submitted", "started", "ended"))
     rows = zip(records.tolist(), *(part.tolist() for part in times), strict=True)
@@ -117,6 +158,9 @@ def _track(
                     (device, stream, number) if KINDS[kind] == "wait" else None
                 ),
                 line=names.get(line, ""),
+                call=calls.of(
+                    ring.device, ring.stream, names.get(name, ""), started, ended
+                ),
             )
         )
     return StreamTrack(ring.device, ring.stream, slices, ring.lost)
@@ -130,21 +174,38 @@ def of_process(
     A process that keeps records already (NPU_TRACE=1 when it was started) gives its
     past, as far as its records reach. Any other is recorded from now on.
     """
-    with TraceFile.of_process(pid) as file:
-        recorder = Recorder(file, segment_file(pid))
-        if file.wanted:
-            return of_past(pid, seconds)
-        file.skip()
-        file.following = file.wanted = True
-        try:
-            end = time.monotonic() + seconds
-            while (left := end - time.monotonic()) > 0:
-                wait(min(_POLL_S, left))
+    return of_processes([pid], seconds, wait=wait)[0]
+
+
+def of_processes(
+    pids: Sequence[int], seconds: float, *, wait: Callable[[float], None] = time.sleep
+) -> list[Process]:
+    """Return timelines of the same `seconds` of running processes, as of_process()."""
+    with ExitStack() as stack:
+        recorders: dict[int, Recorder] = {}
+        for pid in pids:
+            file = stack.enter_context(TraceFile.of_process(pid))
+            if file.wanted:
+                continue
+            recorder = recorders[pid] = Recorder(file, segment_file(pid))
+            stack.callback(recorder.close)
+            file.skip()
+            file.following = file.wanted = True
+            stack.callback(_leave, file)
+        end = time.monotonic() + seconds
+        while recorders and (left := end - time.monotonic()) > 0:
+            wait(min(_POLL_S, left))
+            for recorder in recorders.values():
                 recorder.poll()
-        finally:
-            file.wanted = False
-            file.unfollow()
-        return recorder.process()
+        return [
+            recorders[pid].process() if pid in recorders else of_past(pid, seconds)
+            for pid in pids
+        ]
+
+
+def _leave(file: TraceFile) -> None:
+    file.wanted = False
+    file.unfollow()
 
 
 class NotRecordingError(RuntimeError):
@@ -161,8 +222,9 @@ def of_past(pid: int, seconds: float) -> Process:
         if not file.wanted:
             raise NotRecordingError(f"process {pid} keeps no records of its tasks")
         recorder = Recorder(file, segment_file(pid))
-        recorder.poll()
-        return recorder.process(time.monotonic_ns() - int(seconds * 1e9))
+        with closing(recorder):
+            recorder.poll()
+            return recorder.process(time.monotonic_ns() - int(seconds * 1e9))
 
 
 def of_command(command: Sequence[str]) -> tuple[int, list[Process]]:
@@ -194,7 +256,7 @@ def follow(child: subprocess.Popen[bytes], folder: Path) -> list[Process]:
     _poll_all(folder, recorders)
     processes = [recorder.process() for recorder in recorders.values()]
     for recorder in recorders.values():
-        recorder.file.close()
+        recorder.close()
     return processes
 
 
@@ -218,19 +280,22 @@ def _memory() -> str | None:
 def save(processes: list[Process], path: Path) -> Iterator[str]:
     """Write the file and yield lines that say what is in it.
 
-    `.json` is Chrome's format, any other suffix Perfetto's.
+    `.json` is Chrome's format, any other suffix Perfetto's. Ranks of a job are put
+    on one clock.
     """
+    processes, clocks = as_one_job(processes)
     if path.suffix == ".json":
-        chrome_json(processes, path)
+        chrome_json(processes, path, clocks)
     else:
         # Its import takes 40 ms, which only those pay who write such a file.
         from npu_dispatch.timeline.perfetto_trace import perfetto
 
-        perfetto(processes, path)
+        perfetto(processes, path, clocks)
     for process in processes:
         for track in process.streams:
             lost = f", {track.lost} more were lost" if track.lost else ""
             yield f"{process.pid}: {track.name}: {len(track.slices)} tasks{lost}"
         for lane in process.lanes:
             yield f"{process.pid}: {lane.name}: {len(lane.spans)}"
+    yield from job_lines(processes, clocks)
     yield f"wrote {path}"

@@ -2,22 +2,28 @@
 
 It has, for each stream, a track of the tasks as they ran, a track of
 submissions, and a counter of unfinished tasks. Arrows lead from a submission to
-the start of its task, and from the task that a stream waited for to that wait.
+the start of its task, and from the task that a stream waited for to that wait. Where
+several ranks of a job are shown, arrows join the same collective on all of them.
 Slices of a track never overlap. Range markers have tracks of their own, for each
 thread and each stream; there a slice may be inside another.
 """
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+from npu_dispatch.stats.clock import unix_offset_ns
 from npu_dispatch.stream_names import stream_title
 from npu_dispatch.timeline.marks import Lane, Span
 
 __all__ = [
+    "Call",
     "Counter",
+    "Host",
     "Process",
     "Slice",
     "StreamTrack",
@@ -34,6 +40,17 @@ _SUBMISSION_NS = 500
 
 
 @dataclass(frozen=True, slots=True)
+class Call:
+    """What a task was that ran a collective, or moved messages."""
+
+    group: str
+    token: str  # the group's, the same on all its ranks
+    seq: int  # in its group: of collectives, or of messages
+    is_message: bool
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Slice:
     """One task. Times are CLOCK_MONOTONIC nanoseconds."""
 
@@ -47,6 +64,7 @@ class Slice:
     # What it waited for: (device, stream, number).
     waited_for: tuple[int, int, int] | None = None
     line: str = ""  # "train.py:12 in step", of the program; "": not known
+    call: Call | None = None
 
 
 @dataclass(slots=True)
@@ -68,6 +86,20 @@ class Counter:
     samples: list[tuple[int, int]] = field(default_factory=list)  # ns, value
 
 
+@dataclass(frozen=True, slots=True)
+class Host:
+    """A machine, from its start to its stop: what has one monotonic clock."""
+
+    name: str
+    boot: str  # differs after each start
+    unix_offset_ns: int  # what to add to a moment for one since 1970
+
+    @classmethod
+    def this(cls) -> Host:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return cls(socket.gethostname(), boot, unix_offset_ns())
+
+
 @dataclass(slots=True)
 class Process:
     pid: int
@@ -75,6 +107,8 @@ class Process:
     streams: list[StreamTrack]
     counters: list[Counter] = field(default_factory=list)
     lanes: list[Lane] = field(default_factory=list)  # of range markers
+    rank: int | None = None  # of the job's; None: it is in no group
+    host: Host | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +160,10 @@ def details(task: Slice) -> dict[str, Any]:
     if task.waited_for is not None:
         device, stream, number = task.waited_for
         details["waited_for"] = f"{stream_title(device, stream)} number {number}"
+    if (call := task.call) is not None:
+        details |= {"group": call.group, "group_token": call.token, "seq": call.seq}
+        kind = "message" if call.is_message else "collective"
+        details |= {"kind": kind, "bytes": call.bytes}
     return details
 
 

@@ -1,0 +1,275 @@
+"""Timelines of several ranks: on one clock, and joined at their collectives."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import defaultdict
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from perfetto.protos.perfetto.trace import perfetto_trace_pb2
+
+from npu_dispatch.timeline import trace
+from npu_dispatch.timeline.clocks import clocks_of
+from npu_dispatch.timeline.job import Joins, as_one_job
+from npu_dispatch.timeline.saved import load
+from npu_dispatch.timeline.trace_file import TraceError
+from npu_dispatch.timeline.tracks import Call, Host, Process, Slice, StreamTrack
+
+ROUNDS = 20
+# Rank 1 comes last to each: it computes before it calls.
+PROGRAM = f"""
+join("hccl")
+x, t = torch.ones(600, 600).npu(), torch.ones(1000).npu()
+for _ in range({ROUNDS}):
+    for _ in range(5 * rank):
+        x @ x
+    dist.all_reduce(t)
+torch.npu.synchronize()
+if rank == 0:
+    dist.isend(t, 1).wait()
+else:
+    dist.irecv(t, 0).wait()
+torch.npu.synchronize()
+"""
+
+
+@pytest.fixture(scope="module")
+def traced(tmp_path_factory) -> list[Process]:
+    """The two ranks of the program, the second one first."""
+    from ranks import HEAD
+
+    folder = tmp_path_factory.mktemp("job")
+    script, both = folder / "rank.py", folder / "both.py"
+    script.write_text(HEAD + PROGRAM)
+    both.write_text(
+        "import subprocess, sys\n"
+        "ranks = [subprocess.Popen([sys.executable, sys.argv[1], str(r), '2',"
+        " sys.argv[2]]) for r in range(2)]\n"
+        "sys.exit(max(rank.wait() for rank in ranks))\n"
+    )
+    command = [sys.executable, str(both), str(script), str(folder / "store")]
+    status, processes = trace.of_command(command)
+    assert status == 0
+    return sorted(processes, key=lambda p: -(p.rank or 0))
+
+
+def calls(process: Process) -> list[Slice]:
+    return [t for track in process.streams for t in track.slices if t.call]
+
+
+def test_a_task_knows_which_collective_it_was(traced):
+    for process in traced:
+        reduced = [t for t in calls(process) if t.name == "hccl:all_reduce"]
+        assert [t.call.seq for t in reduced] == list(range(ROUNDS))
+        assert {t.call.bytes for t in reduced} == {4000}
+        [message] = [t for t in calls(process) if t.call.is_message]
+        assert message.name == ("hccl:recv" if process.rank else "hccl:send")
+    tokens = {t.call.token for process in traced for t in calls(process)}
+    assert len(tokens) == 1
+
+
+def test_ranks_of_one_host_come_in_order_on_its_clock(traced):
+    job, clocks = as_one_job(traced)
+
+    assert [p.rank for p in job] == [0, 1]
+    assert [p.name.split(":")[0] for p in job] == ["rank 0", "rank 1"]
+    assert [clock.offset_ns for clock in clocks] == [0]
+    assert [p.streams for p in job] == [p.streams for p in reversed(traced)]
+    # Nobody ends a collective before everybody has begun it.
+    for one, other in zip(calls(job[0]), calls(job[1]), strict=True):
+        if not one.call.is_message:
+            assert max(one.started, other.started) <= min(one.ended, other.ended)
+
+
+def test_who_came_last_is_told_with_each_collective(traced):
+    job, _ = as_one_job(traced)
+    joins = Joins(job)
+    last = 0
+    for process in job:
+        for track in process.streams:
+            for task in track.slices:
+                told = joins.details(
+                    (process.pid, track.device, track.stream, task.position)
+                )
+                assert bool(told) == bool(task.call and not task.call.is_message)
+                if told:
+                    waited = told["arrived_after_ns"], told["waited_for_last_ns"]
+                    assert min(waited) == 0 <= max(waited)
+                    last += told["last_rank"] == 1
+    assert last > ROUNDS  # of two for each
+
+
+def test_chrome_and_perfetto_join_the_same_collectives(traced, tmp_path):
+    chrome, other = tmp_path / "job.json", tmp_path / "job.pftrace"
+    said = list(trace.save(traced, chrome))
+    list(trace.save(traced, other))
+
+    assert any("one clock" in line and "skew 0" in line for line in said)
+    assert any(line.startswith("rank 1 came last to") for line in said)
+    read = json.loads(chrome.read_text())
+    assert len(read["otherData"]["clocks"]) == 1
+    ends = defaultdict(list)
+    for event in read["traceEvents"]:
+        if event.get("cat") == "collective":
+            ends[event["id"]].append((event["ts"], event["ph"], event["pid"]))
+    assert len(ends) == ROUNDS
+    for arrow in ends.values():
+        assert [kind for _, kind, _ in sorted(arrow)] == ["s", "f"]
+        assert len({pid for _, _, pid in arrow}) == 2
+    packets = perfetto_trace_pb2.Trace.FromString(other.read_bytes()).packet
+    tracks, flows = {}, defaultdict(set)
+    skews = []
+    for packet in packets:
+        track = packet.track_descriptor
+        tracks[track.uuid] = track.parent_uuid or track.uuid
+        for flow in packet.track_event.flow_ids:
+            flows[flow].add(tracks[packet.track_event.track_uuid])
+        notes = {n.name: n.int_value for n in packet.track_event.debug_annotations}
+        skews += [notes["skew_ns"]] if "skew_ns" in notes else []
+    assert sum(len(processes) == 2 for processes in flows.values()) == ROUNDS
+    assert ends.keys() <= flows.keys()
+    assert skews == [0]
+
+
+def test_what_was_saved_is_read_back(traced, tmp_path):
+    for process in traced:
+        list(trace.save([process], tmp_path / f"{process.rank}.json"))
+
+    back = {process.rank: process for process in load([tmp_path])}
+
+    for process in traced:
+        again = back[process.rank]
+        assert (again.pid, again.name) == (process.pid, process.name)
+        assert again.host == process.host
+        assert again.streams == [replace(t, lost=0) for t in process.streams]
+        assert again.counters == process.counters
+
+
+def elsewhere(process: Process, by: int, tmp_path: Path) -> Process:
+    """Return the process as a host would save it whose clock is `by` behind."""
+    moved = [
+        replace(
+            track,
+            slices=[
+                replace(
+                    t,
+                    submitted=t.submitted - by,
+                    started=t.started - by,
+                    ended=t.ended - by,
+                )
+                for t in track.slices
+            ],
+        )
+        for track in process.streams
+    ]
+    host = Host("other", "another start", process.host.unix_offset_ns + by)
+    return replace(process, streams=moved, host=host)
+
+
+def test_a_clock_of_another_host_is_set_by_the_collectives(traced, tmp_path):
+    by = 86_400_000_000_123
+    second, first = traced
+    far = replace(elsewhere(second, by, tmp_path), pid=first.pid)
+    (tmp_path / "hosts").mkdir()
+    list(trace.save([first], tmp_path / "hosts" / "a.json"))
+    list(trace.save([far], tmp_path / "hosts" / "b.json"))
+    out = tmp_path / "job.json"
+    command = [sys.executable, "-m", "npu_dispatch", "trace", "--all-ranks"]
+    done = subprocess.run(
+        [*command, "-o", str(out), str(tmp_path / "hosts")],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    [mine, its] = clocks_of([first, far])
+    assert (mine.offset_ns, mine.within_ns) == (0, 0)
+    assert abs(its.offset_ns - by) <= its.within_ns < 100_000_000
+    assert its.by == f"by {ROUNDS} collectives"
+    assert its.text in done.stdout.splitlines()
+    about = json.loads(out.read_text())["otherData"]
+    assert about["clocks"] == [mine.text, its.text]
+    merged = load([out])
+    assert len({process.pid for process in merged}) == 2
+    job, clocks = as_one_job(merged)  # a file that was merged is merged again
+    assert [clock.offset_ns for clock in clocks] == [0, its.offset_ns]
+    for one, other in zip(calls(job[0]), calls(job[1]), strict=True):
+        if not one.call.is_message:
+            assert max(one.started, other.started) <= min(one.ended, other.ended)
+
+
+def test_hosts_without_a_common_collective_are_set_by_their_dates():
+    def rank(number: int, group: str, host: Host) -> Process:
+        call = Call(group, group, 0, False, 4)
+        task = Slice("hccl:all_reduce", 0, 1, 2, 3, 1, call=call)
+        track = StreamTrack(0, 0, [task])
+        return Process(number + 1, "train.py", [track], rank=number, host=host)
+
+    ranks = [rank(0, "one", Host("a", "a", 1000)), rank(1, "two", Host("b", "b", 1700))]
+
+    _, clock = clocks_of(ranks)
+
+    assert (clock.offset_ns, clock.within_ns) == (700, None)
+    assert "dates" in clock.text
+
+
+def test_a_file_that_is_no_timeline_is_named(tmp_path):
+    (tmp_path / "notes.json").write_text("[1]")
+
+    with pytest.raises(TraceError, match=r"notes\.json: expected a timeline"):
+        load([tmp_path])
+    (tmp_path / "notes.json").unlink()
+    with pytest.raises(TraceError, match="no timeline to merge"):
+        load([tmp_path])
+
+
+def test_live_ranks_are_found_and_traced(ranks_at_work, tmp_path):
+    out = tmp_path / "job.json"
+    command = [sys.executable, "-m", "npu_dispatch", "trace", "--all-ranks"]
+    done = subprocess.run(
+        [*command, "--last", "1s", "-o", str(out)],
+        capture_output=True,
+        text=True,
+    )
+
+    assert done.returncode == 0, done.stderr
+    found = {p.pid: p for p in load([out])}
+    assert set(ranks_at_work) <= found.keys()
+    ours = [found[pid] for pid in ranks_at_work]
+    assert [p.rank for p in ours] == [0, 1]
+    numbers = [{t.call.seq for t in calls(process)} for process in ours]
+    assert numbers[0] & numbers[1]
+
+
+@pytest.fixture
+def ranks_at_work(python, tmp_path):
+    """The numbers of two processes that call collectives until they are told."""
+    from ranks import HEAD
+
+    code = HEAD + (
+        'join("hccl")\n'
+        "t = torch.ones(10).npu()\n"
+        "dist.all_reduce(t)\n"
+        "print(os.getpid(), flush=True)\n"
+        "ended = torch.zeros(1).npu()\n"
+        "import select\n"
+        "while not ended.item():\n"
+        "    dist.all_reduce(t)\n"
+        "    told = bool(select.select([sys.stdin], [], [], 0)[0])\n"
+        "    ended = torch.tensor([float(told)]).npu()\n"
+        "    dist.all_reduce(ended)\n"
+    )
+    store = str(tmp_path / "store")
+    pipe = subprocess.PIPE
+    started = [
+        python.start("-c", code, str(rank), "2", store, stdin=pipe, stdout=pipe)
+        for rank in range(2)
+    ]
+    yield [int(process.stdout.readline()) for process in started]
+    for process in started:
+        process.communicate("\n", timeout=60)
+        assert process.returncode == 0
