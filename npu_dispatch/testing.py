@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch.utils import _pytree as pytree
 
 from npu_dispatch import _C, npu
@@ -90,6 +91,9 @@ def explore(
     i has the seed `seed` + i. Returns what ran. Raises ScheduleError at the
     first difference, and at the first exception that program order did not
     raise, naming the seed that replays it.
+
+    In a process group all ranks call it; each of them raises where one has found a
+    difference.
     """
     if seed < 1:
         raise ValueError(f"seeds start at 1 (0 is program order), not {seed}")
@@ -108,9 +112,19 @@ def explore(
                 poison,
             ) from error
         runs.append(run)
-        if (what := _difference(expected, found)) is not None:
+        if (what := _of_any_rank(_difference(expected, found))) is not None:
             raise ScheduleError(number, what, first.steps, poison)
     return runs
+
+
+def _of_any_rank(what: str | None) -> str | None:
+    """Return what this rank has found, or another one: they go on together."""
+    if not dist.is_available() or not dist.is_initialized():
+        return what
+    told: list[str | None] = [None] * dist.get_world_size()
+    dist.all_gather_object(told, what)
+    others = (f"on rank {rank}: {text}" for rank, text in enumerate(told) if text)
+    return what or next(others, None)
 
 
 def _results(value: Any) -> Any:

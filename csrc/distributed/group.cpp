@@ -255,6 +255,7 @@ HcclGroup::WorkPtr HcclGroup::launch(Plan plan) {
   } else {
     running->entry = noted.log(seq, now_ns());
   }
+  work.waits_for_peers = true;
   work.state = running.release();
   if (!submit_foreign(stream, std::move(work))) raise_stream_error(stream);
   return c10::make_intrusive<HcclWork>(

@@ -4,6 +4,7 @@
 
 #include "csrc/engine/engine.h"
 #include "csrc/graph/capture.h"
+#include "csrc/taskqueue/host_wait.h"
 #include "csrc/taskqueue/stream.h"
 #include "csrc/torch/device.h"
 #include "csrc/torch/error.h"
@@ -22,7 +23,7 @@ HcclWork::HcclWork(int rank, c10d::OpType type, uint64_t seq, Point end,
 
 bool HcclWork::isCompleted() {
   forbid_query(*end_.stream);
-  return end_.stream->retired().reached(end_.number);
+  return host_poll(*end_.stream, end_.number);
 }
 
 bool HcclWork::isSuccess() const {

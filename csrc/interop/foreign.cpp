@@ -27,6 +27,7 @@ class ForeignKernel : public npu_kernel {
     static_cast<npu_kernel&>(*this) = {run, work_.name, views_.data(),
                                        uint32_t(views_.size()),
                                        NPU_KERNEL_ON_HOST};
+    if (work_.waits_for_peers) flags |= kWaitsForPeers;
   }
   ForeignKernel(const ForeignKernel&) = delete;
 

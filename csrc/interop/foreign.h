@@ -36,7 +36,12 @@ struct ForeignWork {
   // graph takes them, and `number` is the place there, both from
   // Capture::draw(). Else -1.
   int source = -1;
+  // It may wait for other processes, which wait for what this one does next.
+  bool waits_for_peers = false;
 };
+
+// The flag of the kernels of such work.
+inline constexpr uint32_t kWaitsForPeers = uint32_t{1} << 31;
 
 // A copy of the name that lives as long as the process, one per name.
 const char* intern_name(std::string_view name);

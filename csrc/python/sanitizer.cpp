@@ -67,6 +67,8 @@ py::dict as_dict(const Side& s) {
   d["op"] = s.op;
   d["device"] = s.device;
   d["stream"] = s.stream;
+  // A program cannot name the streams of a process group.
+  d["of_group"] = s.stream >= int64_t(StreamPool::kComm) * kStreamsPerPool;
   d["task"] = s.task;
   d["argument"] = s.argument;
   d["reads"] = s.reads;

@@ -2,9 +2,11 @@
 
 #include <string.h>
 
+#include <algorithm>
 #include <limits>
 
 #include "csrc/interop/flag.h"
+#include "csrc/interop/foreign.h"
 #include "csrc/taskqueue/host_wait.h"
 #include "csrc/taskqueue/stream.h"
 #include "csrc/taskqueue/this_thread.h"
@@ -13,6 +15,10 @@ namespace npu {
 namespace {
 
 constexpr int64_t kAny = std::numeric_limits<int64_t>::min();
+// Ranks that run the same schedule call a collective at about the same time, so
+// it mostly ends within this time, and the interleaving is the seed's. It may
+// not: the peers may wait for what this rank does next.
+constexpr std::chrono::milliseconds kPatience{100};
 
 // Words: address, bytes. Fills the memory with ones, which read as NaN or -1.
 int run_poison(const npu_kernel*, const uint64_t* words, npu_failure*) {
@@ -42,7 +48,7 @@ uint64_t Schedule::random() {
 }
 
 const Task* Schedule::Actor::next() const {
-  return executor ? executor->ring().front() : nullptr;
+  return executor && !away.joinable() ? executor->ring().front() : nullptr;
 }
 
 bool Schedule::Actor::ready() const {
@@ -81,6 +87,7 @@ Schedule::Actor& Schedule::actor_of(Stream& stream) {
 }
 
 Schedule::Actor* Schedule::best(int64_t floor) {
+  take_back();
   Actor* found = nullptr;
   for (Actor& a : actors_)
     if (!a.busy && a.ready() && a.priority > floor &&
@@ -94,6 +101,9 @@ void Schedule::step(int64_t& priority) {
 }
 
 void Schedule::run(Actor& actor) {
+  const npu_kernel* const kernel = actor.next()->kernel;
+  if (kernel && kernel->flags & kWaitsForPeers && !actor.stream->failed())
+    return send_away(actor);
   const bool inside = running_;  // called by a task that waits for a flag
   running_ = actor.busy = true;
   actor.executor->step();
@@ -102,6 +112,49 @@ void Schedule::run(Actor& actor) {
   if (!inside) after_direct_task();
   trace_ = (trace_ ^ actor.index) * 0x100000001b3;
   step(actor.priority);
+}
+
+void Schedule::send_away(Actor& actor) {
+  actor.busy = true;
+  trace_ = (trace_ ^ actor.index) * 0x100000001b3;
+  step(actor.priority);
+  actor.away = std::thread([this, &actor] {
+    actor.executor->step();
+    std::lock_guard lock(ended_mutex_);
+    actor.back = true;
+    ended_.notify_all();
+  });
+  while_released([&] {
+    std::unique_lock lock(ended_mutex_);
+    ended_.wait_for(lock, kPatience, [&] { return actor.back; });
+  });
+}
+
+void Schedule::take_back() {
+  for (Actor& actor : actors_) {
+    if (!actor.away.joinable()) continue;
+    {
+      std::lock_guard lock(ended_mutex_);
+      if (!actor.back) continue;
+      actor.back = false;
+    }
+    actor.away.join();
+    actor.busy = false;
+    if (!running_) after_direct_task();
+  }
+}
+
+bool Schedule::await_one_away() {
+  const auto is = [](const Actor& a) { return a.away.joinable(); };
+  if (std::none_of(actors_.begin(), actors_.end(), is)) return false;
+  while_released([&] {
+    std::unique_lock lock(ended_mutex_);
+    ended_.wait(lock, [&] {
+      return std::any_of(actors_.begin(), actors_.end(),
+                         [](const Actor& a) { return a.back; });
+    });
+  });
+  return true;
 }
 
 void Schedule::enter() {
@@ -116,6 +169,7 @@ void Schedule::run_until(Stream& stream, uint64_t number, Then then) {
   if (running_) return;
   while (!stream.retired().reached(number)) {
     Actor* actor = best(kAny);
+    if (!actor && await_one_away()) continue;
     // Where nothing is ready, the task that waits for a flag is run. Another
     // process may set the flag of an interprocess event. With one thread,
     // nobody can record an external event any more: its wait fails, and the
@@ -162,6 +216,7 @@ void Schedule::drain() {
     Actor* actor = best(kAny);
     for (Actor& a : actors_)
       if (!actor && a.held_by_event()) actor = &a;
+    if (!actor && await_one_away()) continue;
     if (!actor) return;
     run(*actor);
   }

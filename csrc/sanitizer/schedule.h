@@ -6,8 +6,13 @@
 // host itself, has a random priority. The one that is ready and has the highest
 // priority goes on; at a few random steps its priority becomes the lowest. A
 // stream below the host runs nothing until the host waits.
+//
+// A collective waits for other ranks, which may wait for what this one does
+// next. It begins when its stream is chosen and runs beside the others; when it
+// ends is up to its peers.
 #pragma once
 
+#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -72,6 +77,9 @@ class Schedule final : public Observer {
     int64_t priority;
     uint64_t index;
     bool busy = false;  // one of its tasks is running
+    // Runs a task that waits for other processes; else not joinable.
+    std::thread away{};
+    bool back = false;  // it has run it; guarded by ended_mutex_
 
     // The oldest task; null where there is none, or where the stream has no
     // queue.
@@ -92,6 +100,13 @@ class Schedule final : public Observer {
   // The ready stream with the highest priority above `floor`, or null.
   Actor* best(int64_t floor);
   void run(Actor& actor);
+  // Runs a task that waits for other processes on a thread of its own. Waits a
+  // while for its end.
+  void send_away(Actor& actor);
+  // Takes back the actors whose such tasks have ended.
+  void take_back();
+  // Waits for the end of such a task. False: there is none.
+  bool await_one_away();
   enum class Then { kSleep, kGoOn };
   // Runs streams until `stream` has retired `number` tasks or none is ready.
   // `then`: what the calling thread does after that.
@@ -124,6 +139,8 @@ class Schedule final : public Observer {
   std::set<const void*> used_elsewhere_;
   uint64_t steps_ = 0, trace_ = 0;
   bool running_ = false;
+  std::mutex ended_mutex_;  // taken last
+  std::condition_variable ended_;
   std::vector<Point> awaited_;
   std::thread::id thread_;  // the first thread that has used this
   bool several_ = false;

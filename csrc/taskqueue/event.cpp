@@ -4,6 +4,7 @@
 
 #include "csrc/observe/observer.h"
 #include "csrc/stats/segment.h"
+#include "csrc/taskqueue/host_wait.h"
 #include "csrc/taskqueue/stream.h"
 
 namespace npu {
@@ -48,10 +49,8 @@ bool Event::done() const {
     return !cell_ || cell_->ns() != 0;
   }
   if (!stream_) return true;
-  if (Observer* o = observer()) o->host_polls(*stream_, number_);
-  const bool done = stream_->retired().reached(number_);
-  done ? seen_done() : stream_->retired().want(number_);
-  if (Observer* o = observer(); o && done) o->host_waited(*stream_, number_);
+  const bool done = host_poll(*stream_, number_);
+  if (done) seen_done();
   return done;
 }
 

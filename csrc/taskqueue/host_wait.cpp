@@ -276,6 +276,14 @@ bool host_wait_while(Stream& stream, uint64_t number, WaitReason reason,
   return wait_announced(stream, number, reason, nullptr, &goes_on);
 }
 
+bool host_poll(Stream& stream, uint64_t number) {
+  if (Observer* o = observer()) o->host_polls(stream, number);
+  const bool done = stream.retired().reached(number);
+  if (!done) stream.retired().want(number);
+  if (Observer* o = observer(); o && done) o->host_waited(stream, number);
+  return done;
+}
+
 void host_wait_for_space(Stream& stream, uint64_t number) {
   tell_before(stream, kFullQueue, nullptr);
   if (Observer* o = observer()) o->host_waits(stream, number);

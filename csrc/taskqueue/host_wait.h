@@ -69,6 +69,10 @@ void host_wait(Stream& stream, uint64_t number, WaitReason reason,
 bool host_wait_while(Stream& stream, uint64_t number, WaitReason reason,
                      const std::function<bool()>& goes_on);
 
+// Whether `stream` has retired every task below `number`. To see that it has
+// orders what follows, as waiting would. Any thread.
+bool host_poll(Stream& stream, uint64_t number);
+
 // host_wait() in two steps, for a caller that must know before it queues work
 // whether it may wait for that work: the first step throws where it may not.
 void announce_host_wait(Stream& stream, WaitReason reason, const char* op);

@@ -6,8 +6,8 @@
 #include "csrc/engine/stream_pools.h"
 #include "csrc/graph/capture.h"
 #include "csrc/memory/caching_allocator.h"
-#include "csrc/observe/observer.h"
 #include "csrc/taskqueue/event.h"
+#include "csrc/taskqueue/host_wait.h"
 #include "csrc/torch/allocator.h"
 #include "csrc/torch/device.h"
 #include "csrc/torch/error.h"
@@ -148,13 +148,8 @@ C10_REGISTER_GUARD_IMPL(PrivateUse1, Guard)
 
 bool query(Stream& stream) {
   forbid_query(stream);
-  const uint64_t number = stream.tail();
-  if (Observer* o = observer()) o->host_polls(stream, number);
-  const bool idle = stream.retired().reached(number);
-  if (!idle) stream.retired().want(number);
+  const bool idle = host_poll(stream, stream.tail());
   raise_if_failed(stream);
-  // Seeing that the stream is done orders what follows, as waiting would.
-  if (Observer* o = observer(); o && idle) o->host_waited(stream, number);
   return idle;
 }
 

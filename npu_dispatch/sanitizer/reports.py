@@ -14,6 +14,7 @@ KINDS = {
     "host-read": "the host reads its own memory while queued work still writes it",
     "host-write": "the host writes its own memory while queued work still uses it",
     "unordered-foreign-launch": "submitted work uses the same bytes without an order",
+    "unordered-collective": "a collective uses the same bytes without an order",
     "overwritten-result": "the replay of another graph of the pool has overwritten it",
 }
 

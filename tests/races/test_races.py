@@ -1,19 +1,13 @@
-"""Small programs, right and wrong, and exactly what the sanitizer says.
-
-A racy program has the kind of its finding as its docstring, and marks the lines
-of both sides with `# first: OP` and `# second: OP`.
-"""
+"""Small programs, right and wrong, and exactly what the sanitizer says."""
 
 from __future__ import annotations
 
-import importlib.util
-import inspect
-import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
+from race_programs import load_programs, marked, program_name
 from sanitizer_off import sanitizer_off
 
 from npu_dispatch.npu import _sanitizer
@@ -24,25 +18,9 @@ pytestmark = pytest.mark.npu_races("half of the programs do")
 PROGRAMS = Path(__file__).parent / "programs"
 
 
-def collect() -> Iterator[Callable[[], object]]:
-    for path in sorted(PROGRAMS.glob("*.py")):
-        spec = importlib.util.spec_from_file_location(f"races_{path.stem}", path)
-        assert spec
-        assert spec.loader
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        for name, value in vars(module).items():
-            if name.startswith(("racy_", "correct_")):
-                yield value
-
-
-ALL = list(collect())
+ALL = load_programs(PROGRAMS)
 RACY = [p for p in ALL if p.__name__.startswith("racy_")]
 CORRECT = [p for p in ALL if p.__name__.startswith("correct_")]
-
-
-def name(program: Callable[[], object]) -> str:
-    return f"{Path(inspect.getfile(program)).stem}:{program.__name__}"
 
 
 @pytest.fixture(autouse=True)
@@ -50,18 +28,6 @@ def sanitizer():
     with sanitizer_off():
         torch.npu.empty_cache()
         yield
-
-
-def marked(program: Callable[[], object], side: str) -> tuple[int, set[str]]:
-    """Return the line, and what the operator may be called: a copy to the host is
-    one where the host reaches the device's memory, else a task of the driver's."""
-    lines, start = inspect.getsourcelines(program)
-    [(number, op)] = [
-        (start + i, set(found[1].split("|")))
-        for i, line in enumerate(lines)
-        if (found := re.search(rf"# {side}: (\S+)", line))
-    ]
-    return number, op
 
 
 def found_by(program: Callable[[], object]) -> list[Report]:
@@ -77,7 +43,7 @@ def test_the_corpus_is_large_enough_to_mean_something():
     assert len(CORRECT) >= 30
 
 
-@pytest.mark.parametrize("program", RACY, ids=name)
+@pytest.mark.parametrize("program", RACY, ids=program_name)
 def test_a_racy_program_is_found_at_its_two_lines(program):
     [report] = found_by(program)
 
@@ -88,12 +54,12 @@ def test_a_racy_program_is_found_at_its_two_lines(program):
         assert access.where.line == line and access.op in names, side
 
 
-@pytest.mark.parametrize("program", CORRECT, ids=name)
+@pytest.mark.parametrize("program", CORRECT, ids=program_name)
 def test_a_correct_program_gives_no_report(program):
     assert [report.text() for report in found_by(program)] == []
 
 
-@pytest.mark.parametrize("program", RACY, ids=name)
+@pytest.mark.parametrize("program", RACY, ids=program_name)
 def test_a_racy_program_is_stopped_at_its_second_line(program):
     _sanitizer.enable_npu_sanitizer("raise")
 

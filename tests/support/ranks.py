@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import textwrap
 from collections.abc import Callable, Mapping
@@ -32,6 +33,10 @@ def near(cpu, npu, by=1e-5):
     close = [abs(a - b) <= by * max(1, abs(a)) for a, b in zip(cpu, npu)]
     assert all(close), (cpu, npu)
 """
+
+# Set: programs run under the race sanitizer, which stops those that race.
+if os.environ.get("NPU_TEST_SANITIZE_RANKS"):
+    HEAD += "\ntorch.npu._sanitizer.enable_npu_sanitizer()\n"
 
 Result = subprocess.CompletedProcess[str]
 

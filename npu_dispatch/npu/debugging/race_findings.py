@@ -17,6 +17,9 @@ def report_of(finding: dict[str, Any]) -> Report:
     """Return the report of a finding, with a call that would have ordered it."""
     kind = finding["kind"]
     first, second = _access(finding["first"]), _access(finding["second"])
+    collective = _is_collective(first.op) or _is_collective(second.op)
+    if collective and kind == "unordered-foreign-launch":
+        kind = "unordered-collective"
     stale = kind == "allocator-reuse"
     return Report(
         kind=kind,
@@ -27,8 +30,13 @@ def report_of(finding: dict[str, Any]) -> Report:
         bytes=finding["bytes"],
         pinned=finding["pinned"],
         edge=_edge(kind, first, second),
-        suggestion=_suggestion(kind, finding),
+        suggestion=_suggestion(kind, finding, first),
     )
+
+
+def _is_collective(op: str) -> bool:
+    """Whether it is a call of a process group: collectives and messages."""
+    return op.startswith("hccl:")
 
 
 def _access(side: dict[str, Any]) -> Access:
@@ -55,6 +63,8 @@ def _argument(op: str, index: int, writes: bool) -> str:
     """Return an argument's name, as far as the schema alone tells which it is."""
     if op == "memcpy":
         return ("destination", "source")[index]
+    if _is_collective(op):
+        return "its output" if writes else "its input"
     name, _, overload = op.partition(".")
     try:
         schema = torch._C._get_schema(name, overload)
@@ -87,7 +97,7 @@ def _edge(kind: str, first: Access, second: Access) -> str:
     return f"{done} finished before {second.op} on {second.stream}"
 
 
-def _suggestion(kind: str, finding: dict[str, Any]) -> str:
+def _suggestion(kind: str, finding: dict[str, Any], made: Access) -> str:
     first, second = finding["first"], finding["second"]
     if kind == "use-after-free":
         return "keep the tensor alive until the operator has been called"
@@ -98,12 +108,32 @@ def _suggestion(kind: str, finding: dict[str, Any]) -> str:
             "replay graphs of a pool in the order of their captures and read their "
             "results before the next round, or give each a pool of its own"
         )
+    if first["of_group"]:
+        at = f" at {made.where.file}:{made.where.line}" if made.where else ""
+        return (
+            f"work.wait() before {second['op']}{_where(second)}; work is what "
+            f"{first['op']}{at} has returned"
+        )
+    if second["of_group"]:
+        return (
+            f"torch.npu.current_stream().wait_stream({_name(first)}) before "
+            f"{second['op']}, which runs behind the stream that is current at its call"
+        )
     if second["stream"] < 0:
         return (
             f"{_name(first)}.synchronize(), or synchronize an event recorded after "
             f"{first['op']}, before the host touches the memory"
         )
     return f"{_name(second)}.wait_stream({_name(first)}) before {second['op']}"
+
+
+def _where(side: dict[str, Any]) -> str:
+    """Return with which current stream to call `work.wait()` for an access."""
+    if side["stream"] < 0:
+        return ""
+    if side["of_group"]:
+        return ", with the stream that is current at its call"
+    return f", with {_name(side)} as the current stream"
 
 
 def _name(side: dict[str, Any]) -> str:
