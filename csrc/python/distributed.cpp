@@ -11,6 +11,7 @@
 #include "csrc/python/call_stack.h"
 #include "csrc/python/def.h"
 #include "csrc/stats/collectives.h"
+#include "csrc/stats/segment.h"
 
 namespace py = pybind11;
 
@@ -77,7 +78,11 @@ void bind_distributed(py::module_& m) {
         });
   m.def("collective_log_cost", &log_cost);
   m.def("note_host_place", [](const std::string& line, bool in_loader) {
-    note_place(collective_log().host, line.c_str(), in_loader, now_ns());
+    uint64_t ooms = 0;
+    // Relaxed: statistics order nothing.
+    for (const DeviceBlock& device : segment().devices)
+      ooms += device.ooms.load(std::memory_order_relaxed);
+    note_place(collective_log().host, line.c_str(), in_loader, ooms, now_ns());
   });
 }
 

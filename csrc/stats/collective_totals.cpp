@@ -53,7 +53,7 @@ void add_call(CollectiveTotals& to, uint64_t bytes, const CallCost& cost) {
 }
 
 void note_place(HostPlace& place, const char* line, bool in_loader,
-                uint64_t now) {
+                uint64_t ooms, uint64_t now) {
   uint64_t words[kPlaceWords] = {};
   strncpy(reinterpret_cast<char*>(words), line, sizeof words - 1);
   // Relaxed where nothing is said: `changes` orders the words.
@@ -66,6 +66,9 @@ void note_place(HostPlace& place, const char* line, bool in_loader,
   std::atomic_thread_fence(std::memory_order_release);
   place.seen_ns.store(now, std::memory_order_relaxed);
   if (!same) place.since_ns.store(now, std::memory_order_relaxed);
+  if (ooms != place.ooms.load(std::memory_order_relaxed))
+    place.oom_ns.store(now, std::memory_order_relaxed);
+  place.ooms.store(ooms, std::memory_order_relaxed);
   place.in_loader.store(in_loader, std::memory_order_relaxed);
   for (int i = 0; i < kPlaceWords; ++i)
     place.line[i].store(words[i], std::memory_order_relaxed);

@@ -32,6 +32,8 @@ struct HostPlace {
   Counter seen_ns;    // CLOCK_MONOTONIC; 0: never. The sampler runs each
                       // second, as soon as it has Python's lock.
   Counter since_ns;   // since when every sample has been this line
+  Counter ooms;       // allocations that have failed, in all
+  Counter oom_ns;     // when `ooms` was last seen to have grown; 0: never
   Counter in_loader;  // 1: within torch.utils.data
   Counter line[kPlaceWords];  // text, as SiteEntry::text
 };
@@ -48,8 +50,8 @@ CollectiveTotals* totals_of(CollectiveTotals* totals, int group,
 // Adds a call. Any thread.
 void add_call(CollectiveTotals& to, uint64_t bytes, const CallCost& cost);
 
-// Notes where the host is now. One thread at a time.
+// Notes where the host is now; `ooms` as in HostPlace. One thread at a time.
 void note_place(HostPlace& place, const char* line, bool in_loader,
-                uint64_t now);
+                uint64_t ooms, uint64_t now);
 
 }  // namespace npu

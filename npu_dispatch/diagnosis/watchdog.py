@@ -17,6 +17,7 @@ import time
 from npu_dispatch.config import Config
 from npu_dispatch.diagnosis.describe import dump_lines
 from npu_dispatch.processes import Processes, ProcessView
+from npu_dispatch.stats.collective_totals import read_totals
 from npu_dispatch.system.own_python import own_python
 from npu_dispatch.system.proc_stat import has_ended
 
@@ -29,39 +30,80 @@ def _stuck_for(view: ProcessView) -> float:
     return view.tick - min(since, default=view.tick)
 
 
-def _ranks(processes: Processes, view: ProcessView) -> list[str]:
-    """Return what the ranks of the process's job are doing; save its own calls."""
-    from npu_dispatch.ranks import all_ranks, flight_recorder
+class _Job:
+    """The job of a process that is a rank, as it is now."""
 
+    def __init__(self, pid: int) -> None:
+        from npu_dispatch.ranks import all_ranks, calls
+
+        everybody = all_ranks.from_segments()
+        mine = [dump for dump in everybody if dump["pid"] == pid]
+        self.mine = mine[0] if mine else None
+        self.ranks = calls.job_of(mine[0], everybody) if mine else []
+
+    def save(self) -> None:
+        """Save the process's own calls where TORCH_FR_DUMP_TEMP_FILE says."""
+        from npu_dispatch.ranks import flight_recorder
+
+        prefix = Config.read().flight_recorder_file
+        if self.mine and prefix:
+            flight_recorder.save(self.mine, prefix)
+
+    def report(self) -> list[str]:
+        from npu_dispatch.ranks import all_ranks
+
+        return all_ranks.report(self.ranks)
+
+    def slowness(self) -> str:
+        """Return the verdict on a slow rank, which one rank says for all here."""
+        from npu_dispatch.ranks import verdict
+
+        if not self.mine or self.mine["rank"] != self.ranks[0]["rank"]:
+            return ""
+        return verdict.slowness(self.ranks)
+
+
+def _failed_calls(processes: Processes, view: ProcessView) -> int:
     reader = processes.reader(view)
-    mine = flight_recorder.dump_of(reader) if reader else None
-    if mine is None:
-        return []
-    if prefix := Config.read().flight_recorder_file:
-        flight_recorder.save(mine, prefix)
-    everybody = [d for d in all_ranks.from_segments() if d["pid"] != mine["pid"]]
-    return all_ranks.report(all_ranks.job_of(mine, everybody))
+    totals = read_totals(*reader.behind()) if reader else ()
+    return sum(total.failed for total in totals)
+
+
+def _say(text: str) -> None:
+    print(f"npu_dispatch: {text}", file=sys.stderr, flush=True)
 
 
 def watch(pid: int, seconds: float) -> None:
     """Write a dump to stderr at each standstill of `pid`, until it ends.
 
-    A standstill is reported once, `seconds` after the last progress.
+    A standstill is reported once, `seconds` after the last progress; a collective
+    that failed, and a rank for which the others wait again and again, as soon as it
+    is seen.
     """
-    reported = False
+    reported, failed, slow = False, 0, ""
+    look_at = time.monotonic() + seconds
     with Processes(pid=pid) as processes:
         while not has_ended(pid):
             stuck = 0.0
             for view in processes.refresh():
                 stuck = _stuck_for(view)
-                if stuck >= seconds and not reported:
-                    text = "\n".join([*dump_lines(view), *_ranks(processes, view)])
-                    print(
-                        f"npu_dispatch: no progress for {stuck:.1f} s\n{text}",
-                        file=sys.stderr,
-                        flush=True,
-                    )
+                failures = _failed_calls(processes, view)
+                why = f"no progress for {stuck:.1f} s"
+                if failures > failed:
+                    why, failed = "a collective has failed", failures
+                elif stuck < seconds or reported:
+                    continue
+                job = _Job(pid)
+                job.save()
+                _say("\n".join([why, *dump_lines(view), *job.report()]))
             reported = stuck >= seconds
+            if time.monotonic() >= look_at:
+                look_at = time.monotonic() + seconds
+                found = _Job(pid).slowness()
+                who = found.partition(" is slow")[0]
+                if found and who != slow:
+                    _say(found)
+                slow = who
             time.sleep(min(1.0, seconds / 4))
 
 

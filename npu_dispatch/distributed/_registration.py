@@ -13,6 +13,7 @@ from functools import wraps
 from typing import Any
 
 from npu_dispatch import _C, import_alias
+from npu_dispatch.distributed._host_place import start_noting
 from npu_dispatch.distributed._rejoin import outlives_ranks, store_of_this_start
 from npu_dispatch.npu.runtime.device_error import raise_as
 
@@ -48,6 +49,7 @@ def _make_group(options: Any, _backend_options: Any) -> Any:
     if size > 1:
         from torch.distributed import ProcessGroupGloo
 
+        start_noting()
         gloo = ProcessGroupGloo(options.store, rank, size, timeout=timeout)
     # Before the queues are waited for: the hook that came last runs first.
     atexit.unregister(_give_up_after_an_exception)

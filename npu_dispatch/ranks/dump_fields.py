@@ -9,6 +9,8 @@ import ast
 from collections.abc import Callable
 from typing import Any
 
+from npu_dispatch.ranks.evidence import is_evidence
+
 __all__ = ["check_dump"]
 
 Is = Callable[[Any], bool]
@@ -64,6 +66,9 @@ _ENTRY_MAY: dict[str, Is] = {
     "line": _TEXT,
     "frames": _list_of(_frame),
     "peer": _number,
+    "all_here_ns": _maybe(_number),
+    "ended_ns": _maybe(_number),
+    "stream": _list_of(_number),
 }
 _CONFIG: dict[str, Is] = {"ranks": _ranks}
 _DUMP: dict[str, Is] = {
@@ -75,6 +80,7 @@ _DUMP_MAY: dict[str, Is] = {
     "groups": _kind(dict),
     "time_ns": _number,
     "pid": _number,
+    "process": is_evidence,
 }
 
 

@@ -89,6 +89,8 @@ def _entries(call: LoggedCollective, offset_ns: int) -> list[dict[str, Any]]:
         "failed": call.state == "failed",
         "ended_ns": unix_ns(call.ended_ns),
         "line": call.at,
+        "all_here_ns": unix_ns(call.all_here_ns),
+        "stream": [call.device, call.stream],
         "root": call.root,
         "reduction": call.reduction,
     }
@@ -127,8 +129,6 @@ def dump_of(reader: StatsReader) -> Dump | None:
     if log is None or not log.groups:
         return None
     info = reader.info
-    world = log.groups[0]
-    rank = world.ranks[world.rank] if world.rank < len(world.ranks) else world.rank
     calls = [call for call in log.calls if not call.is_message]
     offset = unix_offset_ns()
     status = {}
@@ -150,7 +150,7 @@ def dump_of(reader: StatsReader) -> Dump | None:
         },
         "pg_status": status,
         "entries": [entry for call in log.calls for entry in _entries(call, offset)],
-        "rank": rank,
+        "rank": log.groups[0].global_rank,
         "pid": info.pid,
         "time_ns": offset + time.monotonic_ns(),
         "groups": {g.token: (g.name, list(g.ranks)) for g in log.groups},

@@ -16,8 +16,8 @@ __all__ = ["CollectiveTotal", "HostPlace", "read_host_place", "read_totals"]
 # sum, buckets
 _TOTAL = struct.Struct(f"<2Q24s6Q2Q{TIME_BUCKETS}Q56x")
 _TOTALS = 256  # kCollectiveTotals
-# changes, seen, since, in the loader, line
-_PLACE = struct.Struct("<4Q152s8x")
+# changes, seen, since, ooms, oom, in the loader, line
+_PLACE = struct.Struct("<6Q152s56x")
 
 Read = Callable[[int, int], bytes]
 
@@ -41,6 +41,7 @@ class HostPlace(NamedTuple):
 
     seen_ns: int  # CLOCK_MONOTONIC
     since_ns: int  # since when it has been seen there
+    oom_ns: int  # when an allocation was last seen to have failed; 0: never
     in_loader: bool  # within torch.utils.data
     line: str  # "train.py:12 in step"
 
@@ -82,8 +83,12 @@ def read_host_place(size: int, read: Read) -> HostPlace | None:
         return None
     at = LOG_AT + OFFSETS["CollectiveLog.host"]
     for _ in range(8):  # the sampler writes once a second
-        changes, seen, since, loader, line = _PLACE.unpack(read(at, _PLACE.size))
+        changes, seen, since, _, oom, loader, line = _PLACE.unpack(
+            read(at, _PLACE.size)
+        )
         again = _PLACE.unpack(read(at, _PLACE.size))[0]
+        if not seen:
+            return None
         if changes == again and changes % 2 == 0:
-            return HostPlace(seen, since, bool(loader), text_of(line)) if seen else None
+            return HostPlace(seen, since, oom, bool(loader), text_of(line))
     return None

@@ -88,6 +88,11 @@ def test_a_hang_is_told_by_rank_collective_and_line(held):
         text = job_of(ranks[0].pid)
 
     assert "job of ranks 0, 1, 2" in text
+    assert re.search(
+        r"verdict: rank 1 \(process \d+\) calls broadcast #1 \(.*\) where rank 0 "
+        r"\(process \d+\) calls all_reduce #1 \(.*\): different collectives",
+        text,
+    ), text
     line = HEAD.count("\n") + HANG[: HANG.index("# the first")].count("\n") + 1
     waits = rf"rank 0 waits since \d+ s in all_reduce #1 \(<string>:{line} in call\)"
     assert re.search(waits, text), text
@@ -154,8 +159,62 @@ def test_the_watchdog_says_what_the_other_ranks_do_and_saves_the_calls(held, tmp
         assert line, text
         text += line
 
+    assert "verdict: rank 1 " in text
     assert "rank 1 is at broadcast #1" in text
     assert flight_recorder.load(Path(f"{prefix}0"))["rank"] == 0
+
+
+def test_the_watchdog_tells_of_a_rank_for_which_the_others_wait(held):
+    ranks = held(
+        """
+import time
+join()
+t = torch.ones(4).npu()
+dist.all_reduce(t)
+print("held", flush=True)
+while True:
+    if rank == 1:
+        time.sleep(0.1)
+    dist.all_reduce(t)
+    torch.npu.synchronize()
+""",
+        2,
+        NPU_DISPATCH_WATCHDOG="1s",
+    )
+
+    line = ranks[0].stderr.readline()
+
+    assert re.match(
+        r"npu_dispatch: rank 1 \(process \d+\) is slow: the others waited for it in "
+        r"\d+ of \d+ calls",
+        line,
+    ), line
+
+
+def test_the_watchdog_tells_why_a_collective_failed_and_saves_the_calls(held, tmp_path):
+    prefix = tmp_path / "trace_"
+    ranks = held(
+        """
+join()
+dist.all_reduce(torch.ones(4 + rank).npu(), async_op=True)
+print("held", flush=True)
+sys.stdin.readline()
+""",
+        2,
+        NPU_DISPATCH_WATCHDOG="60s",
+        TORCH_FR_DUMP_TEMP_FILE=str(prefix),
+    )
+
+    for rank, process in enumerate(ranks):
+        text = ""
+        while "group '" not in text:
+            line = process.stderr.readline()
+            assert line, text
+            text += line
+        assert "npu_dispatch: a collective has failed" in text
+        assert re.search(r"verdict: rank 1 .*: different input sizes", text), text
+        saved = flight_recorder.load(Path(f"{prefix}{rank}"))
+        assert [e["failed"] for e in saved["entries"]] == [True]
 
 
 CALLS = """

@@ -111,13 +111,15 @@ TEST(Collectives, AnEndedCallIsAddedToItsGroupAndName) {
 
 TEST(Collectives, AHostPlaceIsAsOldAsItsLine) {
   HostPlace& host = collective_log().host;
-  note_place(host, "a.py:1 in f", false, 100);
-  note_place(host, "a.py:1 in f", true, 200);
+  note_place(host, "a.py:1 in f", false, 0, 100);
+  note_place(host, "a.py:1 in f", true, 2, 200);
   EXPECT_EQ(host.since_ns.load(), 100);
   EXPECT_EQ(host.seen_ns.load(), 200);
+  EXPECT_EQ(host.oom_ns.load(), 200);
   EXPECT_EQ(host.in_loader.load(), 1);
-  note_place(host, "a.py:2 in f", false, 300);
+  note_place(host, "a.py:2 in f", false, 2, 300);
   EXPECT_EQ(host.since_ns.load(), 300);
+  EXPECT_EQ(host.oom_ns.load(), 200);
   EXPECT_EQ(host.changes.load() % 2, 0);
 }
 

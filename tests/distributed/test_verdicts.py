@@ -1,0 +1,270 @@
+"""Ten faults are planted; from outside one sentence names rank, cause and line."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import time
+from subprocess import PIPE
+from typing import NamedTuple
+
+import pytest
+from ranks import HEAD
+
+from npu_dispatch.ranks.all_ranks import from_segments
+from npu_dispatch.ranks.calls import jobs_of
+from npu_dispatch.ranks.verdict import verdict
+
+WITHIN_S = 15.0
+# The network is this machine's, or the one that is named.
+START = """
+import ctypes, time
+if network := sys.argv[4]:
+    with open(f"/run/netns/{network}") as of:
+        assert ctypes.CDLL(None).setns(of.fileno(), 0) == 0
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+join(seconds=600)
+store = dist.distributed_c10d._get_default_store()
+t = torch.ones(4).npu()
+dist.all_reduce(t)
+torch.npu.synchronize()
+def ready():
+    print("planted", flush=True)
+"""
+
+
+class Fault(NamedTuple):
+    """The sentence names the line that is marked HERE."""
+
+    code: str
+    culprit: int
+    cause: str
+    size: int = 2
+
+
+FAULTS = {
+    "missing rank": Fault(
+        """
+ready()
+if rank != 2:
+    dist.all_reduce(t)  # the others
+    torch.npu.synchronize()
+store.wait(["never"])  # HERE
+""",
+        2,
+        "is elsewhere",
+        size=3,
+    ),
+    "other order": Fault(
+        """
+def first(): dist.all_reduce(t, async_op=True)
+def second(): dist.broadcast(t, 0, async_op=True)
+ready()
+if rank == 1:
+    second()
+    first()
+else:
+    first()
+    second()
+store.wait(["never"])
+""",
+        1,
+        "in another order",
+    ),
+    "other shape": Fault(
+        """
+ready()
+if rank == 1:
+    t = torch.ones(5).npu()
+    dist.all_reduce(t, async_op=True)  # HERE
+else:
+    dist.all_reduce(t, async_op=True)
+store.wait(["never"])
+""",
+        1,
+        "different input sizes",
+    ),
+    "slow rank": Fault(
+        """
+ready()
+while True:
+    if rank == 1:
+        time.sleep(0.2)  # HERE
+    dist.all_reduce(t)
+    torch.npu.synchronize()
+""",
+        1,
+        "is slow",
+    ),
+    "stuck teardown": Fault(
+        """
+ready()
+if rank == 0:
+    dist.all_reduce(t, async_op=True)
+    sys.exit()
+store.wait(["never"])  # HERE
+""",
+        1,
+        "cannot end",
+    ),
+    "dead launcher": Fault(
+        """
+ready()
+if rank == 1:
+    # Ends the calling thread, and it alone.
+    torch.npu.current_stream().submit(lambda: ctypes.CDLL(None).syscall(60, 0))  # HERE
+dist.all_reduce(t, async_op=True)
+store.wait(["never"])
+""",
+        1,
+        "launcher of .* is dead",
+    ),
+    "host stuck in data loading": Fault(
+        """
+os.mkfifo(f"{sys.argv[3]}-pipe{rank}")
+class Stuck(torch.utils.data.Dataset):
+    def __len__(self): return 4
+    def __getitem__(self, i):
+        if rank == 1: open(f"{sys.argv[3]}-pipe{rank}").read()  # HERE
+        return i
+ready()
+for batch in torch.utils.data.DataLoader(Stuck()):
+    dist.all_reduce(t)
+    torch.npu.synchronize()
+""",
+        1,
+        "loads data",
+    ),
+    "OOM on one rank": Fault(
+        """
+ready()
+if rank == 1:
+    try:
+        big = torch.empty(1 << 50, dtype=torch.uint8, device="npu")
+    except torch.OutOfMemoryError:
+        store.wait(["never"])  # HERE
+dist.all_reduce(t)
+torch.npu.synchronize()
+""",
+        1,
+        "ran out of device memory",
+    ),
+    "GIL held": Fault(
+        """
+def hold():
+    ctypes.PyDLL(None).pause()
+ready()
+if rank == 1:
+    seconds = 3
+    begin = time.monotonic()
+    while time.monotonic() < begin + seconds: pass  # HERE
+    hold()
+dist.all_reduce(t)
+torch.npu.synchronize()
+""",
+        1,
+        "holds the GIL",
+    ),
+}
+CUT = Fault(
+    """
+ready()
+while True:
+    dist.all_reduce(t)  # HERE
+    torch.npu.synchronize()
+""",
+    0,
+    "the link between ranks .* is cut",
+)
+# Each of them may be a little late, and none always is.
+WELL = """
+ready()
+while True:
+    dist.all_reduce(t)
+    torch.npu.synchronize()
+"""
+
+
+def said(pids: set[int]) -> str:
+    jobs = [j for j in jobs_of(from_segments()) if pids & {d["pid"] for d in j}]
+    return verdict(jobs[0]) if jobs else ""
+
+
+@pytest.fixture
+def planted(python, tmp_path):
+    """Return start(code, size): ranks that have said so, and go on."""
+    started = []
+
+    def start(code: str, size: int, network: str = ""):
+        for rank in range(size):
+            words = str(rank), str(size), str(tmp_path / "store"), network
+            started.append(
+                python.start(
+                    *("-c", HEAD + START + code, *words),
+                    stdin=PIPE,
+                    stdout=PIPE,
+                    stderr=PIPE,
+                )
+            )
+        for process in started:
+            assert process.stdout.readline() == "planted\n", process.stderr.read()
+        return started
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture
+def network():
+    """Return a network that has one link, of its own."""
+    name = f"npu-{os.getpid()}"
+    made = subprocess.run(["ip", "netns", "add", name], capture_output=True, text=True)
+    if made.returncode:
+        pytest.skip(f"only root makes networks: {made.stderr.strip()}")
+    yield name
+    subprocess.run(["ip", "netns", "delete", name], check=True)
+
+
+def set_link(network: str, state: str) -> None:
+    subprocess.run(["ip", "-n", network, "link", "set", "lo", state], check=True)
+
+
+def found_in_time(ranks, code: str, fault: Fault) -> None:
+    begin, text = time.monotonic(), ""
+    lines = (HEAD + START + code).splitlines()
+    marked = [i + 1 for i, line in enumerate(lines) if "# HERE" in line]
+    pids = {process.pid for process in ranks}
+    wanted = [rf"ranks? {fault.culprit}\b", fault.cause]
+    wanted += [rf"<string>:{number} in " for number in marked]
+    while not all(re.search(each, text) for each in wanted):
+        assert time.monotonic() - begin < WITHIN_S, (wanted, text)
+        text = said(pids)
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_the_sentence_names_rank_cause_and_line(planted, name):
+    fault = FAULTS[name]
+    ranks = planted(fault.code, fault.size)
+
+    found_in_time(ranks, fault.code, fault)
+
+
+def test_a_link_that_is_cut_is_named(planted, network):
+    fault = CUT
+    set_link(network, "up")
+    ranks = planted(fault.code, fault.size, network)
+    assert said({process.pid for process in ranks}) == ""
+    set_link(network, "down")
+
+    found_in_time(ranks, fault.code, fault)
+
+
+def test_ranks_that_are_well_have_no_verdict(planted):
+    ranks = planted(WELL, 2)
+    pids = {process.pid for process in ranks}
+
+    for _ in range(20):
+        assert said(pids) == ""
