@@ -17,12 +17,7 @@ torch.npu.set_device(0)
 """
 
 
-@pytest.mark.parametrize("sequence", [False, True], ids=["tensor", "sequence"])
-def test_a_block_split_by_columns_and_rows_trains_as_on_cpu(ranks, sequence: bool):
-    ranks(
-        TENSOR
-        + f"sequence = {sequence}"
-        + """
+BLOCK = """
 class Block(nn.Module):
     def __init__(self):
         super().__init__()
@@ -31,7 +26,7 @@ class Block(nn.Module):
     def forward(self, x):
         return self.down(torch.relu(self.up(self.norm(x))))
 
-def train(device):
+def train(device, sequence):
     torch.manual_seed(0)
     plan = {"up": ColwiseParallel(), "down": RowwiseParallel()}
     if sequence:
@@ -40,7 +35,7 @@ def train(device):
                 "down": RowwiseParallel(
                     output_layouts=Shard(1), use_local_output=False)}
     model = parallelize_module(
-        Block().to(device), init_device_mesh(device, (2,)), plan)
+        Block().to(device), init_device_mesh(device, (size,)), plan)
     # Some of them are no DTensors, which a step of many at once refuses.
     optimizer = torch.optim.AdamW(model.parameters(), 0.01, foreach=False)
     losses = []
@@ -53,31 +48,31 @@ def train(device):
         optimizer.zero_grad()
         losses.append(loss.item())
     return losses
-cpu, npu = train("cpu"), train("npu")
-near(cpu, npu)
-assert npu[-1] < npu[0]
+def split(sequence):
+    cpu, npu = train("cpu", sequence), train("npu", sequence)
+    near(cpu, npu)
+    assert npu[-1] < npu[0]
 """
-    )
-
-
-def test_dtensors_change_between_all_layouts(ranks):
-    ranks(
-        TENSOR
-        + """
-mesh = init_device_mesh("npu", (2,))
+LAYOUTS = """
+mesh = init_device_mesh("npu", (size,))
 def spread(t, layout):
     return distribute_tensor(t.npu(), mesh, [layout])
 layouts = [Replicate(), Shard(0), Shard(1)]
+def part_of(full, dim):
+    parts = full.chunk(size, dim)  # the last ranks may have nothing
+    return parts[rank] if rank < len(parts) else full.narrow(dim, 0, 0)
 for shape in ((8, 6), (7, 5)):  # evenly, and not
     full = torch.arange(float(shape[0] * shape[1])).reshape(shape)
     for before in layouts:
         for after in layouts:
             got = spread(full, before).redistribute(mesh, [after])
-            mine = full if after.is_replicate() else full.chunk(2, after.dim)[rank]
+            mine = full if after.is_replicate() else part_of(full, after.dim)
             assert got.to_local().device.type == "npu"
             assert torch.equal(got.to_local().cpu(), mine), (before, after)
             assert torch.equal(got.full_tensor().cpu(), full), (before, after)
-    results = {"sum": 2 * full + 1, "avg": full + 0.5, "max": full + 1}
+    last = size - 1
+    results = {"sum": size * (full + last / 2), "avg": full + last / 2,
+               "max": full + last}
     for kind, wanted in results.items():
         for after in layouts:
             part = DTensor.from_local((full + rank).npu(), mesh, [Partial(kind)])
@@ -90,11 +85,13 @@ assert torch.equal(product.full_tensor().cpu(), a @ b)
 # Each shard draws its own numbers, all replicas the same.
 torch.manual_seed(7)
 drawn = randn((8, 4), device_mesh=mesh, placements=[Shard(0)]).full_tensor().cpu()
-assert not torch.equal(drawn[:4], drawn[4:])
+drawn = drawn.chunk(size)
+for i in range(size):
+    assert not any(torch.equal(drawn[i], other) for other in drawn[:i])
 drawn = randn((8, 4), device_mesh=mesh, placements=[Replicate()]).to_local()
-both = [torch.empty_like(drawn) for _ in range(2)]
-dist.all_gather(both, drawn)
-assert torch.equal(both[0].cpu(), both[1].cpu())
+every = [torch.empty_like(drawn) for _ in range(size)]
+dist.all_gather(every, drawn)
+assert all(torch.equal(other.cpu(), every[0].cpu()) for other in every)
 
 logits, target = batch(3, 6, 10, of=0), torch.tensor([0, 9, 4, 5, 2, 7])
 x = spread(logits, Shard(1)).requires_grad_()
@@ -107,31 +104,25 @@ wanted.backward()
 near([wanted.item()], [loss.full_tensor().item()])
 torch.testing.assert_close(x.grad.full_tensor().cpu(), logits.grad)
 """
-    )
-
-
-def test_pipelined_stages_train_as_on_cpu(ranks):
-    """Microbatches of two stages, and of two stages on each rank, in turn."""
-    ranks(
-        """
+# Microbatches of a stage on each rank, and of two on each, in turn.
+PIPES = """
 import copy
 import torch.nn as nn
 from torch.distributed.pipelining import (
     PipelineStage, Schedule1F1B, ScheduleGPipe, ScheduleInterleaved1F1B)
-join("cpu:gloo,npu:hccl")
 torch.manual_seed(0)
-layers = [nn.Sequential(nn.Linear(8, 8), nn.Tanh()) for _ in range(4)]
+layers = [nn.Sequential(nn.Linear(8, 8), nn.Tanh()) for _ in range(2 * size)]
 
-def train(device, schedule):
+def piped(device, schedule):
     parts = copy.deepcopy(layers)
     if schedule is ScheduleInterleaved1F1B:
-        mine, stages = {rank: parts[rank], rank + 2: parts[rank + 2]}, 4
+        mine, stages = {i: parts[i] for i in (rank, rank + size)}, 2 * size
     else:
-        mine, stages = {rank: nn.Sequential(*parts[2 * rank:2 * rank + 2])}, 2
+        mine, stages = {rank: nn.Sequential(*parts[2 * rank:2 * rank + 2])}, size
     on = torch.device(device)
     mine = {i: part.to(on) for i, part in mine.items()}
     made = [PipelineStage(part, i, stages, on) for i, part in mine.items()]
-    run = schedule(made if stages == 4 else made[0], n_microbatches=4,
+    run = schedule(made if len(made) > 1 else made[0], n_microbatches=4,
                    loss_fn=lambda out, wanted: (out - wanted).pow(2).mean())
     parameters = [p for part in mine.values() for p in part.parameters()]
     optimizer = torch.optim.SGD(parameters, 0.1)
@@ -147,9 +138,26 @@ def train(device, schedule):
     return told, [p.detach().cpu() for p in parameters]
 
 for schedule in (ScheduleGPipe, Schedule1F1B, ScheduleInterleaved1F1B):
-    (cpu, by_cpu), (npu, by_npu) = train("cpu", schedule), train("npu", schedule)
+    (cpu, by_cpu), (npu, by_npu) = piped("cpu", schedule), piped("npu", schedule)
     near(cpu, npu)
-    assert len(npu) == 12 * rank  # of the last stage, by microbatch
+    # Of the last stage, by microbatch.
+    assert len(npu) == (12 if rank == size - 1 else 0)
     torch.testing.assert_close(by_npu, by_cpu)
 """
-    )
+
+
+@pytest.mark.parametrize("sequence", [False, True], ids=["tensor", "sequence"])
+def test_a_block_split_by_columns_and_rows_trains_as_on_cpu(ranks, sequence: bool):
+    ranks(TENSOR + BLOCK + f"split({sequence})")
+
+
+def test_dtensors_change_between_all_layouts(ranks):
+    ranks(TENSOR + LAYOUTS)
+
+
+def test_pipelined_stages_train_as_on_cpu(ranks):
+    ranks(TENSOR + PIPES)
+
+
+def test_four_ranks_split_a_model_as_on_cpu(ranks):
+    ranks(TENSOR + BLOCK + "split(False)\nsplit(True)\n" + LAYOUTS + PIPES, 4)
