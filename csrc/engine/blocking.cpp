@@ -31,7 +31,13 @@ void tell_all() {
 
 }  // namespace
 
-void tell_blocking(Stream& stream) { stream.set_blocking(may_block()); }
+// Work for communication ends when other ranks have called, too. Whoever
+// launched it may have to launch more before they do, so only its waits block.
+void tell_blocking(Stream& stream) {
+  const bool communicates =
+      StreamPool(stream.id() / kStreamsPerPool) >= StreamPool::kComm;
+  stream.set_blocking(may_block() && !communicates);
+}
 
 void set_launch_blocking(bool blocking) {
   const auto held = hold_streams();

@@ -64,7 +64,7 @@ del one, of_one  # the group may go before the graphs that use it
 dist.destroy_process_group(half)
 check(3, two, of_two, 2)
 """,
-        variables=variables,
+        **variables,
     )
 
 
@@ -90,7 +90,7 @@ def test_replays_on_a_second_device_and_of_several_groups(ranks):
             graph.replay()
             assert total.tolist() == [2 * step + 3] * 3
         """,
-        variables={"NPU_DISPATCH_DEVICES": "2"},
+        NPU_DISPATCH_DEVICES="2",
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -42,15 +42,13 @@ Result = subprocess.CompletedProcess[str]
 
 
 def make_ranks(python: Any, folder: Path) -> Callable[..., list[Result]]:
-    """Return ranks(code, size=2): what each rank's program gave, by rank."""
+    """Return ranks(code, size=2): what each rank's program gave, by rank.
+
+    Further names are variables of the environment.
+    """
     runs = 0
 
-    def ranks(
-        code: str,
-        size: int = 2,
-        check: bool = True,
-        variables: Mapping[str, str] | None = None,
-    ) -> list[Result]:
+    def ranks(code: str, size: int = 2, check: bool = True, **env: str) -> list[Result]:
         nonlocal runs
         runs += 1
         store = str(folder / f"store{runs}")
@@ -58,8 +56,8 @@ def make_ranks(python: Any, folder: Path) -> Callable[..., list[Result]]:
         started = [
             python.start(
                 "-c", program, str(rank), str(size), store,
-                env={**environment(), **(variables or {})},
                 stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                env=environment(**env),
             )
             for rank in range(size)
         ]  # fmt: skip
