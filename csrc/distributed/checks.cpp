@@ -41,6 +41,17 @@ void check_root(const char* call, int64_t root, int size) {
                     " is not one of the group's ", size);
 }
 
+uint8_t memory_formats(const at::Tensor& t) {
+  const auto bit = [&](uint8_t format, bool has) {
+    return uint8_t(has ? format : 0);
+  };
+  return bit(kContiguous, t.is_contiguous()) |
+         bit(kChannelsLast,
+             t.dim() == 4 && t.is_contiguous(at::MemoryFormat::ChannelsLast)) |
+         bit(kChannelsLast3d,
+             t.dim() == 5 && t.is_contiguous(at::MemoryFormat::ChannelsLast3d));
+}
+
 at::Tensor host_elements(const at::Tensor& t, bool writes) {
   void* data =
       writes ? t.mutable_data_ptr() : const_cast<void*>(t.const_data_ptr());

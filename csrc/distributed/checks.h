@@ -20,6 +20,15 @@ const at::Tensor& only(const char* call, const std::vector<at::Tensor>& list);
 
 void check_root(const char* call, int64_t root, int size);
 
+// The memory formats in which the tensor's bytes are in order: a set of bits.
+// In a small tensor one order may be that of several.
+enum MemoryFormats : uint8_t {
+  kContiguous = 1,
+  kChannelsLast = 2,
+  kChannelsLast3d = 4
+};
+uint8_t memory_formats(const at::Tensor& t);
+
 // A host tensor of one dimension over the same elements. Does not wait.
 at::Tensor host_elements(const at::Tensor& t, bool writes);
 

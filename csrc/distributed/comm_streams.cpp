@@ -2,9 +2,9 @@
 
 #include <c10/util/Exception.h>
 
+#include <array>
 #include <map>
 #include <mutex>
-#include <set>
 
 #include "csrc/engine/engine.h"
 #include "csrc/taskqueue/stream.h"
@@ -13,33 +13,87 @@ namespace npu {
 namespace {
 
 constexpr int64_t kFirst = int64_t(StreamPool::kComm) * kStreamsPerPool;
-constexpr int64_t kEnd = int64_t(kPools) * kStreamsPerPool;
+constexpr int kStreams = kCommPools * kStreamsPerPool;
 
-struct Taken {
-  std::mutex mutex;  // guards by_device
-  std::map<int, std::set<int64_t>> by_device;
+// The streams of each kind, of those that a device has.
+struct Range {
+  int64_t begin, end;
+  bool contains(int64_t id) const { return id >= begin && id < end; }
 };
-Taken& taken() {
-  static auto* const instance = new Taken;
+Range streams_of(CommKind kind) {
+  static_assert(kStreams == 128);
+  switch (kind) {
+    case CommKind::kCollective:
+      return {kFirst, kFirst + 48};
+    case CommKind::kBatch:
+      return {kFirst + 48, kFirst + 64};
+    case CommKind::kSend:
+      return {kFirst + 64, kFirst + 96};
+    case CommKind::kRecv:
+      break;
+  }
+  return {kFirst + 96, kFirst + 128};
+}
+
+// How many launches are under way on each stream.
+struct Launches {
+  std::mutex mutex;  // guards by_device
+  std::map<int, std::array<int, kStreams>> by_device;
+};
+Launches& launches() {
+  static auto* const instance = new Launches;
   return *instance;
+}
+
+// Whether a launch behind `last` has to be on the same stream: it comes later
+// there, or is told of the failure.
+bool stays(const Point& last) {
+  return !last.stream->retired().reached(last.number) || failed_before(last);
+}
+
+// The stream with the least to do; null where all have failed.
+Stream* choose(int device, Range range, const std::array<int, kStreams>& busy) {
+  Stream* best = nullptr;
+  uint64_t least = UINT64_MAX;
+  for (int64_t id = range.begin; id < range.end && least; ++id) {
+    Stream& stream = *find_stream(device, id);
+    // A capture takes the stream's tasks, and those alone.
+    if (stream.failed() || stream.sink()) continue;
+    const uint64_t todo =
+        stream.tail() - stream.retired().value() + uint64_t(busy[id - kFirst]);
+    if (todo < least) {
+      best = &stream;
+      least = todo;
+    }
+  }
+  return best;
 }
 
 }  // namespace
 
-Stream& take_comm_stream(int device) {
-  std::lock_guard lock(taken().mutex);
-  std::set<int64_t>& ids = taken().by_device[device];
-  for (int64_t id = kFirst; id < kEnd; ++id)
-    if (ids.insert(id).second) return *find_stream(device, id);
-  TORCH_CHECK(false, "npu:", device, ": all ", kEnd - kFirst,
-              " communication streams are taken, one per process group and one "
-              "per peer and direction of send and recv; destroy groups that "
-              "are no longer used");
+bool failed_before(const Point& point) {
+  return error_before(*point.stream, point.number) != nullptr;
 }
 
-void give_comm_stream(Stream& stream) {
-  std::lock_guard lock(taken().mutex);
-  taken().by_device[stream.device()].erase(stream.id());
+CommStream::~CommStream() {
+  if (!stream_) return;
+  std::lock_guard lock(launches().mutex);
+  --launches().by_device[stream_->device()][stream_->id() - kFirst];
+}
+
+CommStream take_comm_stream(int device, CommKind kind, const Point& last) {
+  const Range range = streams_of(kind);
+  std::lock_guard lock(launches().mutex);
+  auto& busy = launches().by_device[device];
+  Stream* stream =
+      last.stream && range.contains(last.stream->id()) && stays(last)
+          ? last.stream
+          : choose(device, range, busy);
+  TORCH_CHECK(stream, "npu:", device, ": all ", range.end - range.begin,
+              " communication streams of this kind have failed; "
+              "torch.npu.clear_error() makes them take work again");
+  ++busy[stream->id() - kFirst];
+  return CommStream(*stream);
 }
 
 }  // namespace npu

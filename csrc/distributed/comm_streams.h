@@ -1,15 +1,52 @@
-// Streams whose launchers wait for the network. Each has one owner.
+// Streams whose launchers wait for the network.
 #pragma once
+
+#include <cstdint>
+#include <utility>
 
 namespace npu {
 
 class Stream;
 
-// A stream of the device that nobody else queues on: two groups that shared a
-// stream would wait for each other. Throws where all are taken.
-Stream& take_comm_stream(int device);
-// Gives the stream back. What is queued on it still comes before the work of
-// the next owner.
-void give_comm_stream(Stream& stream);
+// A place in a stream: it is reached once `number` tasks have retired.
+struct Point {
+  Stream* stream = nullptr;
+  uint64_t number = 0;
+};
+
+// Whether what the stream was given before this place has failed.
+bool failed_before(const Point& point);
+
+// What a stream is taken for. Two kinds never share one: ranks that send to
+// each other at once go on, whatever else waits.
+enum class CommKind { kCollective, kBatch, kSend, kRecv };
+
+// A stream that is taken for a launch. Until this object ends, nobody else
+// finds the stream idle.
+class CommStream {
+ public:
+  CommStream() = default;
+  explicit CommStream(Stream& stream) : stream_(&stream) {}
+  CommStream(CommStream&& other) noexcept : stream_(other.stream_) {
+    other.stream_ = nullptr;
+  }
+  CommStream& operator=(CommStream&& other) noexcept {
+    std::swap(stream_, other.stream_);
+    return *this;
+  }
+  ~CommStream();
+
+  Stream& operator*() const { return *stream_; }
+
+ private:
+  Stream* stream_ = nullptr;
+};
+
+// Returns a stream of the device for what is to come behind `last` (without a
+// stream: behind nothing). It is the stream of `last` while that has not been
+// reached, or has failed; else one that has nothing to do. Where all of the
+// kind have work, it is the one with the least, whose tasks then come first.
+// Throws where all have failed.
+CommStream take_comm_stream(int device, CommKind kind, const Point& last);
 
 }  // namespace npu

@@ -5,7 +5,6 @@
 
 #include "csrc/base/clock.h"
 #include "csrc/distributed/checks.h"
-#include "csrc/distributed/comm_streams.h"
 #include "csrc/distributed/exposure.h"
 #include "csrc/distributed/noted_call.h"
 #include "csrc/engine/engine.h"
@@ -26,7 +25,7 @@ namespace {
 // which the allocator keeps from reuse, and owns none of it.
 struct Running {
   std::shared_ptr<Transport> transport;
-  std::string where;  // "group 'default', rank 0 of 2"
+  std::shared_ptr<const std::string> where;
   Collective call;
   Tensors reads, writes;
   std::function<void(Transport&, const Collective&, const Tensors&,
@@ -34,13 +33,16 @@ struct Running {
       run;
   LoggedCollective entry;
   Stream* stream;
-  std::unique_ptr<NotedCall> replayed{};  // of a captured call
+  // Of a captured call: what each replay notes, and the stream if it is not the
+  // caller's.
+  std::unique_ptr<NotedCall> replayed{};
+  CommStream lane{};
   int threads = launch_threads();
 };
 
 void fail(const Running& r, npu_failure& failure, const char* why) {
   snprintf(failure.text, sizeof failure.text, "%s, %s #%llu: %s",
-           r.where.c_str(), r.call.agreed.name,
+           r.where->c_str(), r.call.agreed.name,
            (unsigned long long)r.call.agreed.seq, why);
 }
 
@@ -112,17 +114,11 @@ HcclGroup::HcclGroup(c10::intrusive_ptr<c10d::Backend> gloo, int rank, int size,
       gloo_(std::move(gloo)),
       transport_(std::make_shared<Transport>(gloo_, rank, size)),
       name_(std::move(name)),
+      where_(std::make_shared<const std::string>(
+          group_rank_text(name_, rank, size))),
       logged_(logged),
       timeout_(timeout) {
   init();
-}
-
-HcclGroup::~HcclGroup() {
-  // A failed stream keeps its error, so it is not given to another group.
-  for (const auto& [device, stream] : comm_)
-    if (!stream->failed()) give_comm_stream(*stream);
-  for (const auto& [key, stream] : lanes_)
-    if (!stream->failed()) give_comm_stream(*stream);
 }
 
 c10::intrusive_ptr<c10d::Backend::Options> HcclGroup::getBackendOptions() {
@@ -137,8 +133,10 @@ uint64_t HcclGroup::getSequenceNumberForGroup() { return *seq_; }
 
 c10d::ErrorType HcclGroup::getError() {
   std::lock_guard lock(mutex_);
-  for (const auto& [device, stream] : comm_)
-    if (stream->failed()) return c10d::ErrorType::COMM_ERROR;
+  for (const auto& [device, end] : last_)
+    if (failed_before(end)) return c10d::ErrorType::COMM_ERROR;
+  for (const auto& [key, end] : last_messages_)
+    if (failed_before(end)) return c10d::ErrorType::COMM_ERROR;
   return c10d::ErrorType::SUCCESS;
 }
 
@@ -150,28 +148,35 @@ void HcclGroup::abort() {
 void HcclGroup::shutdown() {}
 
 void HcclGroup::waitForPendingWorks() {
-  std::vector<Stream*> all;
+  std::vector<Point> all;
   {
     std::lock_guard lock(mutex_);
-    for (const auto& [device, stream] : comm_) all.push_back(stream);
-    for (const auto& [key, stream] : lanes_) all.push_back(stream);
+    for (const auto& [device, end] : last_) all.push_back(end);
+    for (const auto& [key, end] : last_messages_) all.push_back(end);
   }
-  for (Stream* stream : all)
-    host_wait(*stream, stream->tail(), WaitReason::kStreamSync);
+  for (const Point& end : all)
+    if (end.number < kCapturedNumber)
+      host_wait(*end.stream, end.number, WaitReason::kStreamSync);
 }
 
-Stream& HcclGroup::comm_stream(int device) {
+CommStream HcclGroup::comm_stream(int device) {
   std::lock_guard lock(mutex_);
-  Stream*& stream = comm_[device];
-  if (!stream) stream = &take_comm_stream(device);
-  return *stream;
+  const auto last = last_.find(device);
+  return take_comm_stream(device, CommKind::kCollective,
+                          last == last_.end() ? Point() : last->second);
 }
 
-Stream& HcclGroup::lane(int device, int peer, bool sends) {
+// Notes where what was launched on a stream of communication ends.
+void HcclGroup::ends_at(const Point& end, bool message) {
   std::lock_guard lock(mutex_);
-  Stream*& stream = lanes_[{device, peer, sends}];
-  if (!stream) stream = &take_comm_stream(device);
-  return *stream;
+  if (!message) last_[end.stream->device()] = end;
+  if (!coalescing_) return;
+  for (Point& other : coalesced_)
+    if (other.stream == end.stream) {
+      other = end;
+      return;
+    }
+  coalesced_.push_back(end);
 }
 
 void HcclGroup::check_capture(const Plan& plan, const Stream& stream) {
@@ -196,23 +201,25 @@ HcclGroup::WorkPtr HcclGroup::launch(Plan plan) {
   const bool captured = current.sink();
   if (captured) check_capture(plan, current);
   raise_if_failed(current);
-  Stream& stream = plan.on      ? *plan.on
-                   : plan.async ? comm_stream(device)
-                                : current;
+  CommStream taken =
+      plan.async && !plan.on ? comm_stream(device) : CommStream();
+  Stream& stream = plan.on ? *plan.on : plan.async ? *taken : current;
   auto running = std::make_unique<Running>();
   Collective& call = running->call;
   snprintf(call.agreed.name, sizeof call.agreed.name, "%s", plan.name);
   call.agreed.numel = plan.numel;
   call.agreed.root = plan.root;
   call.agreed.reduce = int8_t(plan.reduce);
-  if (!some.empty()) call.agreed.dtype = int8_t(some[0].scalar_type());
-  call.site = call_site().site;
+  call.agreed.formats = plan.formats;
+  call.agreed.dtype = some.empty() ? plan.dtype : int8_t(some[0].scalar_type());
+  const uint32_t site = call_site().site;
+  call.site = site;
   call.timeout = timeout_or_default(plan.timeout);
   const uint64_t seq = plan.on ? next_message() : next_numbers(*seq_, 1);
   call.agreed.seq = seq;
   running->stream = &stream;
   running->transport = transport_;
-  running->where = group_rank_text(name_, rank_, size_);
+  running->where = where_;
   running->run = std::move(plan.run);
   std::vector<ForeignView> views;
   const auto take = [&](const Tensors& from, Tensors& to, bool writes) {
@@ -232,13 +239,9 @@ HcclGroup::WorkPtr HcclGroup::launch(Plan plan) {
     raise_stream_error(stream);
   take(plan.reads, running->reads, false);
   take(plan.writes, running->writes, true);
-  ForeignWork work{intern_name(std::string("hccl:") + plan.name),
-                   run_call,
-                   release_call,
-                   nullptr,
-                   std::move(views),
-                   seq};
-  NotedCall noted({logged_, seq, plan.on != nullptr, plan.name, call.site, 0,
+  const char* const op = intern_name(std::string("hccl:") + plan.name);
+  ForeignWork work{op, run_call, release_call, nullptr, std::move(views), seq};
+  NotedCall noted({logged_, seq, plan.on != nullptr, plan.name, site, 0,
                    uint64_t(call.timeout.count()), plan.root, plan.reduce,
                    uint64_t(stream.device()) << 32 | uint64_t(stream.id())},
                   plan.reads, plan.writes, plan.peers);
@@ -251,6 +254,8 @@ HcclGroup::WorkPtr HcclGroup::launch(Plan plan) {
     work.source = int(place.seed);
     work.number = place.offset;
     noted.keep();
+    // Other groups find the stream busy as long as the graph may run there.
+    running->lane = std::move(taken);
     running->replayed = std::make_unique<NotedCall>(std::move(noted));
   } else {
     running->entry = noted.log(seq, now_ns());
@@ -258,8 +263,10 @@ HcclGroup::WorkPtr HcclGroup::launch(Plan plan) {
   work.waits_for_peers = true;
   work.state = running.release();
   if (!submit_foreign(stream, std::move(work))) raise_stream_error(stream);
+  const Point end{&stream, stream.end()};
+  if (&stream != &current) ends_at(end, plan.on);
   return c10::make_intrusive<HcclWork>(
-      rank_, plan.type, seq, Point{&stream, stream.end()},
+      rank_, plan.type, CallName{where_, op, seq, site}, HcclWork::Points{end},
       plan.results.empty() ? plan.writes : std::move(plan.results),
       plan.host_waits ? HcclWork::Waits::kHost : HcclWork::Waits::kStream,
       std::move(plan.source));

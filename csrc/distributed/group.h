@@ -9,6 +9,7 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
+#include "csrc/distributed/comm_streams.h"
 #include "csrc/distributed/reduction.h"
 #include "csrc/distributed/transport.h"
 #include "csrc/distributed/work.h"
@@ -35,7 +36,6 @@ class HcclGroup final : public c10d::Backend {
   // log_group() returned.
   HcclGroup(c10::intrusive_ptr<c10d::Backend> gloo, int rank, int size,
             std::string name, Milliseconds timeout, int logged);
-  ~HcclGroup() override;
 
   // The same, once the ranks have agreed on a name for its dumps. All of them
   // call this with a store that is this group's. `global`: by rank, what the
@@ -102,6 +102,12 @@ class HcclGroup final : public c10d::Backend {
   WorkPtr recvAnysource(Tensors&, int tag) override;
   void startCoalescing() override;
   WorkPtr endCoalescing() override;
+  // Ends it, too, and drops the messages: for a program that was refused one of
+  // them.
+  void cancel_coalescing();
+
+  // A store that is the group's own.
+  const c10::intrusive_ptr<c10d::Store>& store() const { return store_; }
 
  private:
   // A call and how its task runs: on host tensors of one dimension over the
@@ -114,16 +120,22 @@ class HcclGroup final : public c10d::Backend {
     bool async;
     int64_t numel = 0;
     int root = -1, reduce = -1;
+    // Agreement's. The dtype of a plan with tensors is theirs.
+    int8_t dtype = -1;
+    uint8_t formats = 0;
     std::function<void(Transport&, const Collective&, const Tensors& reads,
                        const Tensors& writes)>
         run{};
     Tensors results{};
     bool host_waits = false;
     std::shared_ptr<int> source{};
-    Stream* on = nullptr;      // the lane of a send or recv
+    Stream* on = nullptr;      // of a send, a recv or a batch of them
     std::vector<int> peers{};  // for send, recv: of reads, then of writes
   };
   static void check_capture(const Plan& plan, const Stream& stream);
+  // Lets the task move elements in the order of their indices, whatever the
+  // memory formats of the tensors.
+  static void move_by_index(Plan& plan);
   WorkPtr launch(Plan plan);
   uint64_t next_message() {
     std::lock_guard lock(mutex_);
@@ -139,11 +151,12 @@ class HcclGroup final : public c10d::Backend {
   Tensors on_root(const char* name, const char* what,
                   const std::vector<Tensors>& lists, const at::Tensor& mine,
                   int root) const;
+  WorkPtr allreduce_sparse(at::Tensor&, const c10d::AllreduceOptions&);
   WorkPtr send_or_recv(bool sends, Tensors&, int peer, int tag);
   WorkPtr launch_messages(const Tensors& tensors,
                           std::vector<Message> messages);
-  Stream& comm_stream(int device);
-  Stream& lane(int device, int peer, bool sends);
+  CommStream comm_stream(int device);
+  void ends_at(const Point& end, bool message);
   Milliseconds timeout_or_default(Milliseconds t) const {
     return t == c10d::kUnsetTimeout ? timeout_ : t;
   }
@@ -153,20 +166,25 @@ class HcclGroup final : public c10d::Backend {
   std::vector<int> global_;  // since connect(), as the next
   c10::intrusive_ptr<c10d::Store> store_;
   const std::string name_;
+  const std::shared_ptr<const std::string> where_;  // names group and rank
   const int logged_;
   Milliseconds timeout_;
   // The number of the next collective, which is the same on all ranks. Graphs
   // take numbers for their replays, and may outlive the group.
   const std::shared_ptr<std::atomic<uint64_t>> seq_ =
       std::make_shared<std::atomic<uint64_t>>(0);
-  std::mutex mutex_;      // guards the rest
-  uint64_t p2p_seq_ = 0;  // of the next send or recv
+  std::mutex messages_mutex_;  // one send, recv or batch is launched at a time
+  std::mutex mutex_;           // guards the rest
+  uint64_t p2p_seq_ = 0;       // of the next send or recv
   uint64_t splits_ = 0;
-  std::map<int, Stream*> comm_;                          // by device
-  std::map<std::tuple<int, int, bool>, Stream*> lanes_;  // device, peer, sends
+  // Where the last asynchronous collective ends, by device, and the last
+  // message, by device, peer and whether it is sent.
+  std::map<int, Point> last_;
+  std::map<std::tuple<int, int, bool>, Point> last_messages_;
   bool coalescing_ = false;
   Tensors batch_tensors_;
   std::vector<Message> batch_;
+  HcclWork::Points coalesced_;  // the ends of what was launched meanwhile
 };
 
 // Names the group and the rank, for the errors of its tasks.

@@ -81,6 +81,7 @@ HcclGroup::WorkPtr HcclGroup::broadcast(Tensors& tensors,
   (root == rank_ ? plan.reads : plan.writes) = {t};
   plan.results = {t};
   plan.numel = t.numel();
+  plan.formats = memory_formats(t);
   plan.root = root;
   plan.run = [root](Transport& t, const Collective& call, const Tensors& reads,
                     const Tensors& writes) {
@@ -97,10 +98,12 @@ HcclGroup::WorkPtr HcclGroup::broadcast(Tensors& tensors,
 HcclGroup::WorkPtr HcclGroup::allreduce(Tensors& tensors,
                                         const c10d::AllreduceOptions& o) {
   const at::Tensor& t = only("all_reduce", tensors);
+  if (t.is_sparse()) return allreduce_sparse(tensors[0], o);
   const Reduction reduction = reduction_of(o.reduceOp);
   check_reduction("all_reduce", reduction, t.scalar_type());
   Plan plan{"all_reduce", OpType::ALLREDUCE, {}, {t}, o.timeout, o.asyncOp};
   plan.numel = t.numel();
+  plan.formats = memory_formats(t);
   plan.reduce = reduction.op;
   plan.run = [reduction](Transport& t, const Collective& call, const Tensors&,
                          const Tensors& writes) {
@@ -131,6 +134,7 @@ HcclGroup::WorkPtr HcclGroup::reduce(Tensors& tensors,
   (root == rank_ ? plan.writes : plan.reads) = {t};
   plan.results = {t};
   plan.numel = t.numel();
+  plan.formats = memory_formats(t);
   plan.root = root;
   plan.reduce = reduction.op;
   plan.run = [root, reduction](Transport& t, const Collective& call,
@@ -176,6 +180,7 @@ HcclGroup::WorkPtr HcclGroup::gathered(const char* name, OpType type,
           mine);
     });
   };
+  move_by_index(plan);
   return launch(std::move(plan));
 }
 
@@ -242,6 +247,10 @@ Tensors HcclGroup::on_root(const char* name, const char* what,
   TORCH_CHECK_VALUE(lists.size() == 1 && lists[0].size() == size_t(size_),
                     "hccl: ", name, " needs a list of ", size_,
                     " tensors on its root");
+  TORCH_CHECK_VALUE(lists[0][root].numel() == mine.numel(), "hccl: ", name,
+                    ": of ", what, ", the root's own has ",
+                    lists[0][root].numel(), " elements, its other tensor ",
+                    mine.numel());
   Tensors all = lists[0];
   all.push_back(mine);
   check_dtypes(name, all);
@@ -268,6 +277,7 @@ HcclGroup::WorkPtr HcclGroup::gather(std::vector<Tensors>& out, Tensors& in,
     }
     t.exchange(call, parts.out, parts.in);
   };
+  move_by_index(plan);
   return launch(std::move(plan));
 }
 
@@ -291,6 +301,7 @@ HcclGroup::WorkPtr HcclGroup::scatter(Tensors& out, std::vector<Tensors>& in,
     }
     t.exchange(call, parts.out, parts.in);
   };
+  move_by_index(plan);
   return launch(std::move(plan));
 }
 
@@ -318,6 +329,7 @@ HcclGroup::WorkPtr HcclGroup::reduce_scattered(
     }
     reduce_parts(t, call, r);
   };
+  move_by_index(plan);
   return launch(std::move(plan));
 }
 
@@ -374,6 +386,7 @@ HcclGroup::WorkPtr HcclGroup::alltoall(Tensors& out, Tensors& in,
     exchange_with_each(t, call,
                        [&](int p) { return ToAndFrom(writes[p], reads[p]); });
   };
+  move_by_index(plan);
   return launch(std::move(plan));
 }
 
@@ -421,6 +434,7 @@ HcclGroup::WorkPtr HcclGroup::alltoall_base(at::Tensor& out, at::Tensor& in,
                        piece(reads[0], r, at_in += from[p]));
     });
   };
+  move_by_index(plan);
   return launch(std::move(plan));
 }
 

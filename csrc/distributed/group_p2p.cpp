@@ -1,10 +1,10 @@
-// send and recv. Each peer and direction has a lane, a stream of its own: on
-// one ordered stream, two ranks that both send first would wait for ever.
+// send and recv. What is sent and what is received goes through different
+// streams: on one ordered stream, two ranks that both send first would wait for
+// ever. Messages to one peer, and those from it, keep their order.
 #include "csrc/distributed/checks.h"
 #include "csrc/distributed/group.h"
-#include "csrc/engine/engine.h"
+#include "csrc/taskqueue/host_wait.h"
 #include "csrc/taskqueue/stream.h"
-#include "csrc/torch/device.h"
 #include "csrc/torch/error.h"
 
 namespace npu {
@@ -12,14 +12,15 @@ namespace {
 
 using c10d::OpType;
 
-constexpr int kAnyPeer = -1, kBatch = -2;  // lanes that belong to no one peer
+constexpr int kAnyPeer = -1;
 
 Message message(bool sends, const at::Tensor& t, int peer, int tag) {
   return {sends,
           peer,
           uint32_t(tag),
           {nullptr, t.nbytes()},
-          int8_t(t.scalar_type())};
+          int8_t(t.scalar_type()),
+          memory_formats(t)};
 }
 
 }  // namespace
@@ -66,8 +67,24 @@ HcclGroup::WorkPtr HcclGroup::launch_messages(const Tensors& tensors,
                                               std::vector<Message> messages) {
   const bool batch = messages.size() > 1;
   const int device = tensors[0].get_device();
-  Stream& on = batch ? lane(device, kBatch, false)
-                     : lane(device, messages[0].peer, messages[0].sends);
+  const auto launching = lock_released(messages_mutex_);
+  // The messages that these come behind.
+  std::map<std::tuple<int, int, bool>, Point> before;
+  {
+    std::lock_guard lock(mutex_);
+    for (const Message& m : messages) {
+      const std::tuple key(device, m.peer, m.sends);
+      const auto last = last_messages_.find(key);
+      before[key] = last == last_messages_.end() ? Point() : last->second;
+    }
+  }
+  const CommStream taken =
+      take_comm_stream(device,
+                       batch               ? CommKind::kBatch
+                       : messages[0].sends ? CommKind::kSend
+                                           : CommKind::kRecv,
+                       batch ? Point() : before.begin()->second);
+  Stream& on = *taken;
   Plan plan{batch               ? "batch_isend_irecv"
             : messages[0].sends ? "send"
                                 : "recv",
@@ -79,15 +96,11 @@ HcclGroup::WorkPtr HcclGroup::launch_messages(const Tensors& tensors,
             timeout_,
             true};
   plan.on = &on;
-  std::vector<Stream*> lanes;
   for (const bool sends : {true, false})
     for (const Message& m : messages)
       if (m.sends == sends) plan.peers.push_back(m.peer);
-  for (size_t i = 0; i < messages.size(); ++i) {
+  for (size_t i = 0; i < messages.size(); ++i)
     (messages[i].sends ? plan.reads : plan.writes).push_back(tensors[i]);
-    if (batch)
-      lanes.push_back(&lane(device, messages[i].peer, messages[i].sends));
-  }
   if (messages[0].peer < 0) {
     plan.host_waits = true;
     plan.source = std::make_shared<int>(-1);
@@ -102,38 +115,53 @@ HcclGroup::WorkPtr HcclGroup::launch_messages(const Tensors& tensors,
     t.move(moved, call);
     if (source) *source = moved[0].peer;
   };
-  // The batch is ordered with what the same peers were sent before it and will
-  // be sent after it.
-  for (Stream* one : lanes)
-    if (!on.wait_for(*one, one->tail())) raise_stream_error(on);
+  for (const auto& [key, last] : before)
+    if (last.stream && !on.wait_for(*last.stream, last.number))
+      raise_stream_error(on);
   const WorkPtr work = launch(std::move(plan));
-  for (Stream* one : lanes)
-    if (!one->wait_for(on, on.tail())) raise_stream_error(*one);
+  std::lock_guard lock(mutex_);
+  for (const auto& [key, last] : before) last_messages_[key] = {&on, on.tail()};
   return work;
 }
 
 void HcclGroup::startCoalescing() {
+  cancel_coalescing();  // what an earlier one has left
   std::lock_guard lock(mutex_);
   coalescing_ = true;
+}
+
+void HcclGroup::cancel_coalescing() {
+  std::lock_guard lock(mutex_);
+  coalescing_ = false;
   batch_tensors_.clear();
   batch_.clear();
+  coalesced_.clear();
 }
 
 HcclGroup::WorkPtr HcclGroup::endCoalescing() {
   Tensors tensors;
   std::vector<Message> messages;
+  HcclWork::Points ends;
   {
     std::lock_guard lock(mutex_);
-    coalescing_ = false;
     tensors.swap(batch_tensors_);
     messages.swap(batch_);
+    ends.swap(coalesced_);
+    coalescing_ = false;
   }
-  if (!messages.empty()) return launch_messages(tensors, std::move(messages));
-  // Collectives were launched one by one; the batch ends with the last of them.
-  Stream& stream = comm_stream(current_device());
+  if (!messages.empty()) {
+    const std::tuple key(tensors[0].get_device(), messages[0].peer,
+                         messages[0].sends);
+    const WorkPtr batch = launch_messages(tensors, std::move(messages));
+    if (ends.empty()) return batch;
+    std::lock_guard lock(mutex_);
+    ends.push_back(last_messages_.at(key));
+  }
   return c10::make_intrusive<HcclWork>(
-      rank_, OpType::COALESCED, getSequenceNumberForGroup(),
-      Point{&stream, stream.tail()}, Tensors{}, HcclWork::Waits::kStream);
+      rank_, OpType::COALESCED,
+      CallName{where_, intern_name("hccl:coalesced"),
+               getSequenceNumberForGroup(), call_site().site},
+      std::move(ends), Tensors{}, HcclWork::Waits::kStream);
 }
 
 }  // namespace npu

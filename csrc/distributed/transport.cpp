@@ -26,10 +26,20 @@ enum Step { kFrames, kData, kMoreData, kWhy };
 // send each other messages under one tag.
 enum P2PStep { kSenders, kReceivers, kPayload };
 
+bool same_order(const Agreement& a, const Agreement& b) {
+  return a.formats & b.formats || !(a.formats | b.formats);
+}
+
+// What is said of a tensor whose elements are not in the order of its sizes.
+const char* order(const Agreement& a) {
+  return a.formats && !(a.formats & 1) ? ", channels last" : "";
+}
+
 std::string describe(const Agreement& a) {
   std::string text = std::string(a.name) + " #" + std::to_string(a.seq) + " (";
   if (a.dtype >= 0) text += c10::toString(c10::ScalarType(a.dtype));
   if (a.numel) text += ", " + std::to_string(a.numel) + " elements";
+  text += order(a);
   if (a.reduce >= 0) {
     static const char* const names[] = {"SUM", "AVG",  "PRODUCT",
                                         "MIN", "MAX",  "BAND",
@@ -92,8 +102,8 @@ struct Transport::Frame {
     const Agreement &a = agreed, &b = theirs.agreed;
     return !strncmp(a.name, b.name, sizeof a.name) && a.numel == b.numel &&
            a.captured == b.captured && a.root == b.root && a.dtype == b.dtype &&
-           a.reduce == b.reduce && sends == theirs.receives &&
-           receives == theirs.sends;
+           a.reduce == b.reduce && same_order(a, b) &&
+           sends == theirs.receives && receives == theirs.sends;
   }
 };
 
@@ -333,7 +343,8 @@ void Transport::move(std::vector<Message>& messages, const Collective& call) {
   const auto frames = std::make_unique<Frame[]>(2 * n);
   Frame *const mine = frames.get(), *const theirs = mine + n;
   const auto type = [](const Frame& f) {
-    return std::string(c10::toString(c10::ScalarType(f.agreed.dtype)));
+    return c10::toString(c10::ScalarType(f.agreed.dtype)) +
+           std::string(order(f.agreed));
   };
   const auto tag = [&](size_t i, int step) {
     return int(messages[i].tag << 2 | step);
@@ -345,6 +356,7 @@ void Transport::move(std::vector<Message>& messages, const Collective& call) {
       Frame& frame = mine[i];
       frame.magic = kMagic;
       frame.agreed.dtype = m.dtype;
+      frame.agreed.formats = m.formats;
       (m.sends ? frame.sends : frame.receives) = m.bytes.size;
       if (m.sends && m.bytes.size <= kInline && m.bytes.size)
         memcpy(frame.payload, m.bytes.data, m.bytes.size);

@@ -37,6 +37,7 @@ struct Agreement {
   uint64_t captured = 0;  // 1 + the number of the call that a graph captured
   int32_t root = -1;
   int8_t dtype = -1, reduce = -1;
+  uint8_t formats = 0;  // MemoryFormats of what is moved as it is; 0: of none
 };
 
 struct Collective {
@@ -73,6 +74,7 @@ struct Message {
   uint32_t tag;
   Bytes bytes;
   int8_t dtype;
+  uint8_t formats;
 };
 
 class Transport {

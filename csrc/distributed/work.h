@@ -3,26 +3,31 @@
 #pragma once
 
 #include <ATen/core/ivalue.h>
+#include <c10/util/SmallVector.h>
 
 #include <memory>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <vector>
 
+#include "csrc/distributed/comm_streams.h"
+
 namespace npu {
 
-class Stream;
-
-// The end of a task: its stream and its number there.
-struct Point {
-  Stream* stream;
-  uint64_t number;  // tasks that must have retired
+// A call, as errors name it.
+struct CallName {
+  std::shared_ptr<const std::string> where;  // "group 'default', rank 0 of 2"
+  const char* op;                            // "hccl:all_reduce"
+  uint64_t seq;
+  uint32_t site;
 };
 
 class HcclWork final : public c10d::Work {
  public:
   enum class Waits { kStream, kHost };
+  using Points = c10::SmallVector<Point, 1>;
 
-  HcclWork(int rank, c10d::OpType type, uint64_t seq, Point end,
+  // `ends`: the work is over once all of these are reached.
+  HcclWork(int rank, c10d::OpType type, CallName call, Points ends,
            std::vector<at::Tensor> outputs, Waits waits,
            std::shared_ptr<int> source = nullptr);
 
@@ -32,17 +37,22 @@ class HcclWork final : public c10d::Work {
   int sourceRank() const override;
   std::vector<at::Tensor> result() override { return outputs_; }
   void synchronize() override { wait_on_stream(); }
-  // Makes the current stream wait; with a timeout, and for barriers, the host.
+  // Makes the current stream of each device of the work wait; with a timeout,
+  // and for barriers, the host.
   bool wait(std::chrono::milliseconds timeout) override;
   void blockCurrentStream() override { wait_on_stream(); }
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
-  uint64_t getSequencenumber() const override { return seq_; }
+  uint64_t getSequencenumber() const override { return call_.seq; }
 
  private:
+  bool is_over() const;
+  void raise_if_failed() const;
   void wait_on_stream();
+  [[noreturn]] void raise_late(const Point& end,
+                               std::chrono::milliseconds waited) const;
 
-  const uint64_t seq_;
-  const Point end_;
+  const CallName call_;
+  const Points ends_;
   const std::vector<at::Tensor> outputs_;
   const Waits waits_;
   const std::shared_ptr<int> source_;  // the sender, for a recv from any rank

@@ -39,6 +39,8 @@ void bind_group(py::module_& m) {
   py::class_<HcclGroup, c10::intrusive_ptr<HcclGroup>, c10d::Backend>(
       m, "HcclGroup")
       .def_property_readonly("options", &HcclGroup::getBackendOptions)
+      .def_property_readonly("store", &HcclGroup::store)
+      .def("cancel_coalescing", &HcclGroup::cancel_coalescing)
       // Ranks that are not of a new group have nothing to do for it.
       .def("perform_nocolor_split", [](HcclGroup&, const py::object&) {});
   py::class_<Options, c10::intrusive_ptr<Options>, c10d::Backend::Options>(

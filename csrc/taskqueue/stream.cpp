@@ -96,7 +96,8 @@ void set_active_capture(TaskSink* capture) {
 
 std::string StreamError::message() const {
   return "npu:" + std::to_string(device) + " stream " + std::to_string(stream) +
-         " task " + std::to_string(task) + ": " + op + " failed: " + text;
+         " task " + std::to_string(task) + ": " + op +
+         (code == NPU_OK ? " has not ended: " : " failed: ") + text;
 }
 
 Stream::Stream(int device, int64_t id, int priority, StreamMode mode,

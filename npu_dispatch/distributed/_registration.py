@@ -13,7 +13,10 @@ from functools import wraps
 from typing import Any
 
 from npu_dispatch import _C, import_alias
+from npu_dispatch.distributed._backend import hccl_of
+from npu_dispatch.distributed._coalescing import ending_with_exceptions
 from npu_dispatch.distributed._host_place import start_noting
+from npu_dispatch.distributed._monitored_barrier import of_hccl_too
 from npu_dispatch.distributed._rejoin import outlives_ranks, store_of_this_start
 from npu_dispatch.npu.runtime.device_error import raise_as
 
@@ -32,6 +35,10 @@ def register() -> None:
     _C.bind_group()
     dc.Backend.register_backend("hccl", _make_group, extended_api=True, devices=["npu"])
     dc._new_process_group_helper = _choosing_hccl(dc._new_process_group_helper)
+    public: Any = sys.modules["torch.distributed"]  # has names of dc, too
+    managed = ending_with_exceptions(dc._coalescing_manager)
+    public._coalescing_manager = dc._coalescing_manager = managed
+    public.monitored_barrier = dc.monitored_barrier = of_hccl_too(dc.monitored_barrier)
     from torch.nn.parallel import DistributedDataParallel
 
     ddp: Any = DistributedDataParallel
@@ -101,12 +108,10 @@ def _choosing_hccl(make: Any) -> Any:
             store = store_of_this_start(store, rank, size, kwargs["timeout"])
         result = make(size, rank, ranks, backend, store, *args, **kwargs)
         group = result[0]
-        if _has_hccl(group):
+        if (ours := hccl_of(group)) is not None:
             from torch.distributed import ProcessGroup
 
             group._set_default_backend(ProcessGroup.BackendType.CUSTOM)
-            ours = group._get_backend(torch.device("npu"))
-            ours = getattr(ours, "wrapped_pg", ours)
             _C.describe_group(ours, group.group_desc)
         return result
 
@@ -148,15 +153,3 @@ def _finish_consolidation() -> None:
             torch.accelerator.synchronize(self._default_device)
 
     optimizer.consolidate_state_dict = consolidated
-
-
-def _has_hccl(group: Any) -> bool:
-    import torch
-
-    device = torch.device("npu")
-    if device not in getattr(group, "_device_types", ()):
-        return False
-    # With TORCH_DISTRIBUTED_DEBUG=DETAIL it is inside a wrapper.
-    backend = group._get_backend(device)
-    name: str = getattr(backend, "wrapped_pg", backend).name()
-    return name == "hccl"

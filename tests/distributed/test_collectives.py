@@ -234,6 +234,15 @@ def test_wrong_arguments_are_refused_at_the_call_and_harm_nothing(ranks):
                 torch.empty(4, 3).int().npu(), square)
         refused(ValueError, "lists", dist.group.WORLD.allgather_coalesced,
                 [[torch.empty(3).npu()]], [square])
+        # The root's own entry, which no other rank sees.
+        three, four = torch.ones(3).npu(), torch.ones(4).npu()
+        world = dist.group.WORLD
+        gathering, scattering = dist.GatherOptions(), dist.ScatterOptions()
+        gathering.rootRank = scattering.rootRank = rank
+        refused(ValueError, "4 elements", world.gather,
+                [[four, four]], [three], gathering)
+        refused(ValueError, "4 elements", world.scatter,
+                [three], [[four, four]], scattering)
         dist.all_reduce(square)  # both ranks are still in step
         assert square.cpu().tolist() == [[0, 2, 4], [6, 8, 10]]
         """

@@ -160,3 +160,22 @@ os._exit(0 if gone else 7)
         check=False,
     )
     assert [r.returncode for r in results] == [1, 0], results[0].stderr
+
+
+def test_ranks_that_both_send_first_wait_and_are_told_of_each_other(ranks):
+    # So they do with gloo: send() ends when the other rank has received.
+    ranks(
+        FAILS
+        + """
+join(seconds=3)
+t, got = torch.ones(3).npu(), torch.ones(3).npu()
+def both():
+    dist.send(t, 1 - rank)
+    dist.recv(got, 1 - rank)
+error = failure(both)
+error = error.__cause__ or error  # the stream that waited for it raises
+assert error.op == "hccl:send" and error.rank == rank, error
+assert f"rank {1 - rank}" in str(error) and "timed out" in str(error), error
+os._exit(0)
+"""
+    )

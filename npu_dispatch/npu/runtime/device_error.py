@@ -121,7 +121,8 @@ def from_failure(failure: Mapping[str, Any]) -> DeviceError:
         lines.append(f"  in the backward of the call at {forward}")
     if failure["arguments"]:
         lines.append(f"  with arguments of shapes {failure['arguments']}")
-    lines.append(_ADVICE)
+    if failure["code"]:  # else a wait was given up, and the task goes on
+        lines.append(_ADVICE)
     kind = _class_of(failure)
     error = coded(kind, "\n".join(lines), ACL_FAILED)
     for name in ("op", "device", "stream", "task", "arguments", "text"):

@@ -1,0 +1,109 @@
+"""Sparse gradients: all_reduce of sparse tensors, and DDP, as gloo on cpu."""
+
+from __future__ import annotations
+
+SUMS = """
+join("hccl")
+gloo = dist.new_group(backend="gloo")
+def part(r, dtype):
+    if r == 1:  # one that is empty, where there are more
+        return torch.sparse_coo_tensor(torch.zeros(1, 0), torch.zeros(0, 3), (6, 3),
+                                       dtype=dtype)
+    rows = torch.tensor([[4, r, 4]])  # one row twice
+    return torch.sparse_coo_tensor(rows, torch.arange(9.).view(3, 3) + r, (6, 3),
+                                   dtype=dtype)
+def scalars(r, dtype):
+    at = torch.tensor([[0, 1], [r % 2, 1]])
+    return torch.sparse_coo_tensor(at, torch.tensor([1., r + 2]), (2, 2), dtype=dtype)
+for make in (part, scalars):
+    for dtype in (torch.float32, torch.float64, torch.int64):
+        for asynchronous in (False, True):
+            wanted, got = make(rank, dtype), make(rank, dtype).npu()
+            dist.all_reduce(wanted, group=gloo)
+            work = dist.all_reduce(got, async_op=asynchronous)
+            if asynchronous: work.wait()
+            assert got.is_sparse and got.device.type == "npu"
+            assert torch.equal(got.cpu().to_dense(), wanted.to_dense()), (got, wanted)
+            assert got._nnz() == wanted._nnz()
+future = dist.all_reduce(part(rank, torch.float32).npu(), async_op=True).get_future()
+total = sum(part(r, torch.float32).to_dense() for r in range(size))
+assert torch.equal(future.wait()[0].cpu().to_dense(), total)
+bf16 = part(rank, torch.bfloat16).npu()
+dist.all_reduce(bf16)
+assert torch.equal(bf16.cpu().to_dense(), total.bfloat16())
+for kind, words, f in (
+    (Exception, "SUM", lambda: dist.all_reduce(part(rank, torch.float32).npu(),
+                                               dist.ReduceOp.MAX)),
+    (Exception, "sparse", lambda: dist.all_reduce(
+        torch.eye(3).npu().to_sparse_csr())),
+):
+    try:
+        f()
+    except kind as error:
+        assert words in str(error).replace("Sparse", "sparse"), error
+    else:
+        raise AssertionError(words)
+dist.all_reduce(torch.ones(1).npu())
+"""
+
+
+def test_the_sum_of_sparse_tensors_is_that_of_gloo(ranks):
+    ranks(SUMS)
+    ranks(SUMS, 4)
+    ranks(
+        SUMS.replace(
+            'gloo = dist.new_group(backend="gloo")',
+            'gloo = dist.new_group([0], backend="gloo")',
+        ),
+        1,
+    )
+
+
+def test_ranks_whose_sparse_tensors_differ_are_both_told(ranks):
+    for other in (
+        "torch.eye(4).to_sparse()",
+        "torch.eye(3)",
+        "torch.eye(3).double().to_sparse()",
+    ):
+        ranks(
+            f"""
+join(seconds=20)
+t = torch.eye(3).to_sparse().npu() if rank == 0 else {other}.npu()
+try:
+    dist.all_reduce(t)
+    torch.npu.synchronize()
+except dist.DistBackendError as error:
+    assert "the ranks disagree" in str(error), error
+else:
+    raise AssertionError("nothing was raised")
+os._exit(0)
+"""
+        )
+
+
+def test_ddp_trains_with_sparse_gradients(ranks):
+    ranks(
+        """
+        from torch.nn.parallel import DistributedDataParallel
+        join("cpu:gloo,npu:hccl")
+        def train(device):
+            torch.manual_seed(7)
+            model = torch.nn.Sequential(
+                torch.nn.Embedding(20, 8, sparse=True), torch.nn.Flatten(),
+                torch.nn.Linear(24, 4)).to(device)
+            ddp = DistributedDataParallel(model)
+            sgd = torch.optim.SGD(ddp.parameters(), 0.1)
+            losses = []
+            for step in range(5):
+                seed = torch.Generator().manual_seed(size * step + rank)
+                x = torch.randint(0, 20, (6, 3), generator=seed).to(device)
+                loss = ddp(x).square().mean()
+                sgd.zero_grad()
+                loss.backward()
+                assert model[0].weight.grad.is_sparse
+                sgd.step()
+                losses.append(loss.item())
+            return losses + model[0].weight.detach().cpu().flatten().tolist()
+        near(train("cpu"), train("npu"))
+        """
+    )

@@ -1,0 +1,81 @@
+"""What a Work tells of its own call, and of no other."""
+
+from __future__ import annotations
+
+
+def test_a_wait_that_takes_too_long_names_the_call(ranks):
+    ranks(
+        """
+        from npu_dispatch.distributed import DistributedError
+        join("cpu:gloo,npu:hccl")
+        gate = dist.new_group(backend="gloo")
+        t = torch.ones(3).npu()
+        dist.all_reduce(t)
+        launch = lambda: dist.all_reduce(t, async_op=True)
+        if rank == 1:
+            dist.recv(torch.empty(1), 0, gate)
+        work = launch()
+        if rank == 0:
+            try:
+                work.wait(timedelta(milliseconds=200))
+            except DistributedError as error:
+                assert isinstance(error, dist.DistBackendError)
+                assert error.op == "hccl:all_reduce" and error.seq == 1, error
+                assert error.group and error.rank == 0, error
+                assert "200 ms" in str(error), error
+                line = launch.__code__.co_firstlineno
+                assert any(f.lineno == line for f in error.launch_stack), error
+                assert f"<string>:{line}" in str(error), error
+                assert "clear_error" not in str(error), error  # nothing has failed
+            else:
+                raise AssertionError("nothing was raised")
+            assert not work.is_completed() and work.exception() is None
+            dist.send(torch.ones(1), 1, gate)
+        work.wait(timedelta(seconds=30))
+        assert work.is_success() and t.eq(4).all()
+        if rank == 0:
+            work = dist.irecv(t, 1, tag=5)
+            try:
+                work.wait(timedelta(milliseconds=50))
+            except DistributedError as error:
+                assert error.op == "hccl:recv" and error.rank == 0, error
+            else:
+                raise AssertionError("nothing was raised")
+            dist.send(torch.ones(1), 1, gate)
+            work.wait()
+        else:
+            dist.recv(torch.empty(1), 0, gate)
+            dist.send(t, 0, tag=5)
+        """
+    )
+
+
+def test_a_later_failure_is_not_that_of_earlier_work(ranks):
+    ranks(
+        """
+        join()
+        t = torch.ones(3).npu()
+        first = dist.all_reduce(t, async_op=True)
+        first.wait()
+        torch.npu.synchronize()
+        second = dist.all_reduce(torch.ones(3 + rank).npu(), async_op=True)
+        third = None
+        while not second.is_completed():
+            pass
+        assert first.is_success() and first.exception() is None
+        assert first.wait() and first.wait(timedelta(seconds=5))
+        assert t.tolist() == [2] * 3
+        assert not second.is_success()
+        error = second.exception()
+        assert isinstance(error, dist.DistBackendError), repr(error)
+        assert "the ranks disagree" in str(error) and error.seq == 1, error
+        for wait in (second.wait, lambda: second.wait(timedelta(seconds=5))):
+            try:
+                wait()
+            except dist.DistBackendError as raised:
+                assert "the ranks disagree" in str(raised)
+            else:
+                raise AssertionError("nothing was raised")
+        os._exit(0)
+        """
+    )
