@@ -96,14 +96,10 @@ HcclGroup::WorkPtr HcclGroup::allreduce_sparse(
                                         t.sizes())
               .coalesce());
   Stream& current = usable_stream(t.get_device());
-  uint64_t seq;
-  {
-    std::lock_guard lock(mutex_);
-    seq = seq_ - 1;
-  }
   return c10::make_intrusive<HcclWork>(
       rank_, c10d::OpType::ALLREDUCE,
-      CallName{where_, "hccl:all_reduce_sparse", seq, call_site().site},
+      CallName{where_, "hccl:all_reduce_sparse",
+               getSequenceNumberForGroup() - 1, call_site().site},
       HcclWork::Points{{&current, current.tail()}}, Tensors{t},
       HcclWork::Waits::kStream);
 }
