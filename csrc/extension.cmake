@@ -76,6 +76,7 @@ add_library(npu_torch OBJECT
   distributed/group_p2p.cpp
   distributed/group_sparse.cpp
   distributed/noted_call.cpp
+  distributed/profiled_call.cpp
   distributed/reduce_parts.cpp
   distributed/reduction.cpp
   distributed/step_timer.cpp
@@ -154,8 +155,8 @@ npu_compile_together(npu_torch distributed
   distributed/element_order.cpp distributed/exposure.cpp distributed/group.cpp
   distributed/group_calls.cpp distributed/group_made.cpp
   distributed/group_p2p.cpp distributed/group_sparse.cpp
-  distributed/noted_call.cpp distributed/reduce_parts.cpp
-  distributed/reduction.cpp
+  distributed/noted_call.cpp distributed/profiled_call.cpp
+  distributed/reduce_parts.cpp distributed/reduction.cpp
   distributed/step_timer.cpp distributed/transport.cpp distributed/work.cpp)
 npu_compile_together(npu_torch memory
   torch/allocator.cpp torch/copy_bytes.cpp torch/host_allocator.cpp

@@ -7,6 +7,7 @@
 #include "csrc/distributed/checks.h"
 #include "csrc/distributed/exposure.h"
 #include "csrc/distributed/noted_call.h"
+#include "csrc/distributed/profiled_call.h"
 #include "csrc/engine/engine.h"
 #include "csrc/graph/capture.h"
 #include "csrc/interop/foreign.h"
@@ -245,6 +246,9 @@ HcclGroup::WorkPtr HcclGroup::launch(Plan plan) {
                    uint64_t(call.timeout.count()), plan.root, plan.reduce,
                    uint64_t(stream.device()) << 32 | uint64_t(stream.id())},
                   plan.reads, plan.writes, plan.peers);
+  const ProfiledCall told({name_, getGroupDesc(), rank_, global_}, call.agreed,
+                          plan.reads, plan.writes, plan.async,
+                          plan.on != nullptr);
   if (captured) {
     // Each replay takes a number of its own, as many calls of the group as the
     // graph has at once. The number of the capture tells graphs apart.
