@@ -93,20 +93,23 @@ def bars(process: Process, track: StreamTrack, begun: int, ended: int) -> Iterat
 
 def draw(ranks: list[Process], out: Path) -> None:
     both = list(zip(*(steps(p) for p in ranks), strict=True))[STEPS // 4 :]
-    spans = [(min(b for b, _ in step), max(e for _, e in step)) for step in both]
-    begun, ended = min(spans, key=lambda span: span[1] - span[0])
-    drawn = [
-        bar
-        for p in ranks
-        for track in p.streams
-        for bar in bars(p, track, begun, ended)
-    ]
-    begun = min(start for start, *_ in drawn)
+    # By each rank's own barriers: one may be in the next step already.
+    step = min(both, key=lambda each: max(e for _, e in each) - min(b for b, _ in each))
+    own = dict(zip((process.pid for process in ranks), step, strict=True))
+    found_in = {
+        (process.pid, track.device, track.stream): list(
+            bars(process, track, *own[process.pid])
+        )
+        for process in ranks
+        for track in process.streams
+    }
+    begun = min(start for found in found_in.values() for start, *_ in found)
+    ended = max(end for found in found_in.values() for _, end, _ in found)
     figure, axis = plt.subplots(figsize=(9, 3.4), layout="constrained")
     names, centres = [], {}
     for process in ranks:
         for track in process.streams:
-            found = list(bars(process, track, begun, ended))
+            found = found_in[process.pid, track.device, track.stream]
             if not found:
                 continue
             y = len(names)
