@@ -14,7 +14,8 @@
 namespace npu {
 
 struct GroupNames {
-  std::string name, description;
+  const std::string& name;
+  const std::string& description;
   int rank;
   const std::vector<int>& global;  // by rank, what the job calls them
 };
