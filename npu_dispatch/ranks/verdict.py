@@ -11,6 +11,7 @@ from npu_dispatch.ranks.calls import (
     age,
     groups_of,
     meeting_of,
+    unlike,
     waiting_messages,
     what,
 )
@@ -129,19 +130,18 @@ class _Job:
         return ""
 
     def _swapped(self, group: Group, rank: int, meeting: Meeting) -> bool:
-        """Return whether each of two ranks also calls what the other one calls."""
+        """Return whether one of two ranks calls later what the other calls now."""
 
-        def names(of: int) -> set[str]:
-            return {
-                str(e.get("name"))
+        def later(of: int, call: Entry) -> bool:
+            return any(
+                not e["is_p2p"]
+                and e["collective_seq_id"] > meeting.number
+                and not unlike(call, e)
                 for e in group.calls[of]
-                if not e["is_p2p"] and e["collective_seq_id"] != meeting.number
-            }
+            )
 
-        mine, theirs = (
-            str(meeting.there[r].get("name")) for r in (rank, meeting.meant)
-        )
-        return mine in names(meeting.meant) or theirs in names(rank)
+        there, meant = meeting.there, meeting.meant
+        return later(meant, there[rank]) or later(rank, there[meant])
 
     def _waiting(self, meeting: Meeting) -> list[int]:
         """Return the ranks that have waited for long, the longest first."""
