@@ -18,6 +18,7 @@ from npu_dispatch.distributed._coalescing import ending_with_exceptions
 from npu_dispatch.distributed._host_place import start_noting
 from npu_dispatch.distributed._monitored_barrier import of_hccl_too
 from npu_dispatch.distributed._rejoin import outlives_ranks, store_of_this_start
+from npu_dispatch.distributed._saved_calls import save_at_a_failure
 from npu_dispatch.npu.runtime.device_error import raise_as
 
 __all__ = ["register"]
@@ -57,6 +58,7 @@ def _make_group(options: Any, _backend_options: Any) -> Any:
         from torch.distributed import ProcessGroupGloo
 
         start_noting()
+        save_at_a_failure(options.store)
         gloo = ProcessGroupGloo(options.store, rank, size, timeout=timeout)
     # Before the queues are waited for: the hook that came last runs first.
     atexit.unregister(_give_up_after_an_exception)

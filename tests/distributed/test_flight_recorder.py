@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import re
+import time
 from pathlib import Path
 from subprocess import PIPE
 
@@ -215,6 +216,41 @@ sys.stdin.readline()
         assert re.search(r"verdict: rank 1 .*: different input sizes", text), text
         saved = flight_recorder.load(Path(f"{prefix}{rank}"))
         assert [e["failed"] for e in saved["entries"]] == [True]
+
+
+@pytest.mark.parametrize("ends", [False, True], ids=["stays", "ends"])
+def test_when_one_rank_fails_every_rank_saves_its_calls(held, tmp_path, ends):
+    prefix = tmp_path / "trace_"
+    held(
+        f"""
+from npu_dispatch.distributed import DistributedError
+join()
+t = torch.ones(4).npu()
+dist.all_reduce(t)
+torch.npu.synchronize()
+pair = dist.new_group([0, 1], timeout=timedelta(seconds=1))
+print("held", flush=True)
+if rank == 0:
+    dist.all_reduce(t, group=pair)  # the other one does not
+    try:
+        torch.npu.synchronize()
+    except DistributedError:
+        if {ends}: raise
+sys.stdin.readline()
+""",
+        3,
+        TORCH_FR_DUMP_TEMP_FILE=str(prefix),
+    )
+
+    files = [Path(f"{prefix}{rank}") for rank in range(3)]
+    begin = time.monotonic()
+    while not all(file.exists() for file in files):
+        assert time.monotonic() - begin < 30, list(tmp_path.iterdir())
+
+    dumps = [flight_recorder.load(file) for file in files]
+    assert [dump["rank"] for dump in dumps] == [0, 1, 2]
+    failed = [[e["failed"] for e in dump["entries"]] for dump in dumps]
+    assert failed == [[False, True], [False], [False]]
 
 
 CALLS = """
