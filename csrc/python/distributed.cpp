@@ -1,9 +1,12 @@
 // The backend `hccl`, as an object of torch's class.
+#include <algorithm>
+
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
+#include <torch/csrc/distributed/c10d/control_plane/Handlers.hpp>
 
 #include "csrc/base/clock.h"
 #include "csrc/distributed/group.h"
@@ -32,10 +35,37 @@ BackendPtr make_group(const c10::intrusive_ptr<c10d::Store>& store,
                             Milliseconds(timeout));
 }
 
+// Lets torch.distributed.debug show this process's calls. Its handlers from
+// Python are destroyed too late for the interpreter; this one holds none of its
+// objects.
+void answer_debug_server() {
+  using c10d::control_plane::Request, c10d::control_plane::Response;
+  const std::string name = "dump_nccl_trace_json";
+  const auto names = c10d::control_plane::getHandlerNames();
+  if (std::ranges::find(names, name) != names.end()) return;
+  c10d::control_plane::registerHandler(
+      name, [](const Request& request, Response& response) {
+        const py::gil_scoped_acquire gil;
+        try {
+          const bool active = request.getParam("onlyactive") == "true";
+          response.setContent(
+              py::module_::import("npu_dispatch.distributed._debug_page")
+                  .attr("calls_as_json")(active)
+                  .cast<std::string>(),
+              "application/json");
+          response.setStatus(200);
+        } catch (const py::error_already_set& error) {
+          response.setContent(error.what(), "text/plain");
+          response.setStatus(404);
+        }
+      });
+}
+
 // torch's Python asks for these by name, of a backend that can be split. They
 // derive from classes which torch.distributed's import makes known.
 void bind_group(py::module_& m) {
   using Options = HcclGroup::Options;
+  answer_debug_server();
   py::class_<HcclGroup, c10::intrusive_ptr<HcclGroup>, c10d::Backend>(
       m, "HcclGroup")
       .def_property_readonly("options", &HcclGroup::getBackendOptions)
