@@ -66,6 +66,7 @@ add_library(npu_torch OBJECT
   torch/shared_memory.cpp
   torch/tensor.cpp
   torch/word_kernel.cpp
+  distributed/batch.cpp
   distributed/checks.cpp
   distributed/comm_streams.cpp
   distributed/element_order.cpp
@@ -75,6 +76,7 @@ add_library(npu_torch OBJECT
   distributed/group_made.cpp
   distributed/group_p2p.cpp
   distributed/group_sparse.cpp
+  distributed/neighbours.cpp
   distributed/noted_call.cpp
   distributed/profiled_call.cpp
   distributed/reduce_parts.cpp
@@ -151,11 +153,12 @@ function(npu_compile_together target group)
   set_source_files_properties(${ARGN} PROPERTIES UNITY_GROUP ${group})
 endfunction()
 npu_compile_together(npu_torch distributed
-  distributed/checks.cpp distributed/comm_streams.cpp
+  distributed/batch.cpp distributed/checks.cpp distributed/comm_streams.cpp
   distributed/element_order.cpp distributed/exposure.cpp distributed/group.cpp
   distributed/group_calls.cpp distributed/group_made.cpp
   distributed/group_p2p.cpp distributed/group_sparse.cpp
-  distributed/noted_call.cpp distributed/profiled_call.cpp
+  distributed/neighbours.cpp distributed/noted_call.cpp
+  distributed/profiled_call.cpp
   distributed/reduce_parts.cpp distributed/reduction.cpp
   distributed/step_timer.cpp distributed/transport.cpp distributed/work.cpp)
 npu_compile_together(npu_torch memory

@@ -115,6 +115,12 @@ _LAUNCHING = (
         "0",
     ),
     Variable(
+        "NPU_DISPATCH_LINKS",
+        "`off`: the ranks of one machine exchange data through sockets, as those of "
+        "different ones do: [More than one process](distributed.md#ranks-of-one-host).",
+        "`auto`",
+    ),
+    Variable(
         "ACL_DEVICE_SYNC_TIMEOUT",
         "The number of seconds after which `synchronize()` of a device is an error.",
         "none",

@@ -17,6 +17,7 @@
 #include "csrc/torch/device.h"
 #include "csrc/torch/error.h"
 #include "csrc/torch/kernel_threads.h"
+#include "csrc/torch/scratch_memory.h"
 #include "csrc/torch/tensor.h"
 
 namespace npu {
@@ -54,6 +55,7 @@ int run_call(void* state, uint64_t number, npu_failure& failure) {
   r.call.all_here_ns = r.entry.all_here();
   use_threads_for(KernelSize::kLarge, r.threads);
   const at::NoGradGuard no_grad;
+  const RunsKernel scratch;  // what the call allocates is kept for the next one
   const uint64_t start = now_ns();
   r.entry.started(start);
   // A replay runs the lane of its capture's first stream on the current one.

@@ -5,6 +5,7 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include "csrc/distributed/group.h"
+#include "csrc/distributed/neighbours.h"
 
 namespace npu {
 namespace {
@@ -44,6 +45,7 @@ c10::intrusive_ptr<HcclGroup> HcclGroup::connect(
       log_group(name.c_str(), token.c_str(), runs(global).c_str(), rank, size);
   auto group = c10::make_intrusive<HcclGroup>(std::move(gloo), rank, size,
                                               std::move(name), timeout, logged);
+  group->transport_->use(link_neighbours(*store, rank, size));
   group->global_ = std::move(global);
   group->store_ = store;
   return group;

@@ -1,12 +1,13 @@
 #include "csrc/distributed/transport.h"
 
-#include <ATen/ops/from_blob.h>
 #include <string.h>
 
 #include <algorithm>
 #include <memory>
 
 #include "csrc/base/clock.h"
+#include "csrc/distributed/batch.h"
+#include "csrc/links/links.h"
 
 namespace npu {
 namespace {
@@ -96,6 +97,7 @@ struct Transport::Frame {
   uint32_t magic;  // 0: the frame has not arrived
   Agreement agreed;
   uint64_t sends, receives;  // bytes to and from the rank that reads the frame
+  uint64_t location;         // of what is sent, for a linked rank that reads it
   char payload[kInline];
 
   bool agrees_with(const Frame& theirs) const {
@@ -114,94 +116,18 @@ Transport::Transport(c10::intrusive_ptr<c10d::Backend> gloo, int rank, int size)
   for (int i = 1; i < size_; ++i) peers_.push_back((rank_ + i) % size_);
 }
 
-// Posts sends and receives, and waits for them. Those that are left at its
-// destruction are aborted before their memory is freed.
-class Transport::Batch {
- public:
-  Batch(Transport& on, Milliseconds timeout)
-      : on_(on), end_(std::chrono::steady_clock::now() + timeout) {}
-  ~Batch() {
-    for (const Pending& p : posted_) p.work->abort();
-    forget();
-  }
-  Batch(const Batch&) = delete;
+Transport::~Transport() = default;
 
-  void send(int peer, int tag, const void* data, size_t size) {
-    if (!size) return;
-    std::vector<at::Tensor> one{bytes(const_cast<void*>(data), size)};
-    post(peer, [&] { return on_.gloo_->send(one, peer, tag); });
-  }
-  void receive(int peer, int tag, void* data, size_t size) {
-    if (!size) return;
-    std::vector<at::Tensor> one{bytes(data, size)};
-    post(peer, [&] {
-      return peer < 0 ? on_.gloo_->recvAnysource(one, tag)
-                      : on_.gloo_->recv(one, peer, tag);
-    });
-  }
-
-  // Waits for the first `count` of those that are left.
-  void wait(size_t count = SIZE_MAX) {
-    count = std::min(count, posted_.size());
-    for (size_t i = 0; i < count; ++i) {
-      const Pending next = posted_.front();
-      const auto left = std::chrono::duration_cast<Milliseconds>(
-          end_ - std::chrono::steady_clock::now());
-      peer_ = next.peer;
-      // A timeout of 0 would mean for ever.
-      if (!next.work->wait(std::max(left, Milliseconds(1)))) refuse();
-      posted_.erase(posted_.begin());
-      std::lock_guard lock(on_.mutex_);
-      on_.waited_for_.remove(next.work);
-    }
-    peer_ = -1;
-  }
-  // The peer whose message was waited for when wait() threw; -1: none.
-  int peer() const { return peer_; }
-  // Waits for the one message that is left; returns its sender.
-  int wait_for_source() {
-    const WorkPtr work = posted_.front().work;
-    wait(1);
-    return work->sourceRank();
-  }
-  bool over() const { return std::chrono::steady_clock::now() >= end_; }
-
- private:
-  static at::Tensor bytes(void* data, size_t size) {
-    return at::from_blob(data, {int64_t(size)}, at::kByte);
-  }
-  template <typename F>
-  void post(int peer, F&& start) {
-    std::lock_guard lock(on_.mutex_);
-    if (!on_.aborted_.empty()) refuse_locked();
-    peer_ = peer;
-    posted_.push_back({peer, start()});
-    on_.waited_for_.push_back(posted_.back().work);
-    peer_ = -1;
-  }
-  void refuse() {
-    std::lock_guard lock(on_.mutex_);
-    refuse_locked();
-  }
-  void refuse_locked() {
-    throw std::runtime_error(on_.aborted_.empty() ? "the wait was given up"
-                                                  : on_.aborted_);
-  }
-  void forget() {
-    std::lock_guard lock(on_.mutex_);
-    for (const Pending& p : posted_) on_.waited_for_.remove(p.work);
-  }
-
-  Transport& on_;
-  const std::chrono::steady_clock::time_point end_;
-  std::vector<Pending> posted_;
-  int peer_ = -1;
-};
+void Transport::use(Neighbours neighbours) {
+  links_ = std::move(neighbours.links);
+  all_are_linked_ = neighbours.are_all;
+}
 
 void Transport::abort(const std::string& why) {
   std::lock_guard lock(mutex_);
   if (aborted_.empty()) aborted_ = why;
   for (const WorkPtr& work : waited_for_) work->abort();
+  if (links_) links_->wake();
 }
 
 std::unique_ptr<Transport::Frame[]> Transport::agree(
@@ -220,6 +146,7 @@ std::unique_ptr<Transport::Frame[]> Transport::agree(
         frame.agreed = call.agreed;
         frame.sends = out[p].size;
         frame.receives = in[p].size;
+        frame.location = reinterpret_cast<uint64_t>(out[p].data);
         if (out[p].size && out[p].size <= kInline)
           memcpy(frame.payload, out[p].data, out[p].size);
         batch.send(p, tag_of(call, kFrames), &frame, sizeof(Frame));
@@ -277,13 +204,15 @@ void Transport::exchange(const Collective& call, const std::vector<Bytes>& out,
   try {
     for (const int p : peers_) {
       if (in[p].size > kInline)
-        data.receive(p, tag_of(call, kData), in[p].data, in[p].size);
+        data.receive(p, tag_of(call, kData), in[p].data, in[p].size,
+                     theirs[p].location);
       else if (in[p].size)
         memcpy(in[p].data, theirs[p].payload, in[p].size);
     }
     for (const int p : peers_)
       if (out[p].size > kInline)
-        data.send(p, tag_of(call, kData), out[p].data, out[p].size);
+        data.send(p, tag_of(call, kData), out[p].data, out[p].size,
+                  /*told=*/true);
     data.wait();
   } catch (const std::exception& e) {
     throw std::runtime_error(lost(data.peer(), e));
@@ -296,7 +225,8 @@ void Transport::exchange(const Collective& call, const std::vector<Bytes>& out,
 void Transport::reduce(const Collective& call,
                        const SegmentedReduction& parts) {
   using Parts = SegmentedReduction;
-  agree(call, parts.send, std::vector<Bytes>(size_, parts.kept));
+  const auto theirs =
+      agree(call, parts.send, std::vector<Bytes>(size_, parts.kept));
   Batch arriving(*this, call.timeout), others(*this, call.timeout);
   const auto held = [](size_t offset) {
     return offset / Parts::kSegment % Parts::kHeld;
@@ -306,7 +236,7 @@ void Transport::reduce(const Collective& call,
       arriving.receive(
           p, tag_of(call, kData),
           parts.room + (held(offset) * size_ + p) * Parts::kSegment,
-          segment(parts.kept, offset).size);
+          segment(parts.kept, offset).size, theirs[p].location + offset);
   };
   try {
     for (size_t at = 0; at < Parts::kHeld * Parts::kSegment;
@@ -320,7 +250,8 @@ void Transport::reduce(const Collective& call,
             parts.returns() ? segment(parts.result[p], at) : Bytes{};
         others.receive(p, tag_of(call, kMoreData), back.data, back.size);
         const Bytes there = segment(parts.send[p], at);
-        others.send(p, tag_of(call, kData), there.data, there.size);
+        others.send(p, tag_of(call, kData), there.data, there.size,
+                    /*told=*/true);
       }
     for (size_t at = 0; at < parts.kept.size; at += Parts::kSegment) {
       arriving.wait(peers_.size());
@@ -329,6 +260,7 @@ void Transport::reduce(const Collective& call,
       if (parts.returns())
         for (const int p : peers_)
           others.send(p, tag_of(call, kMoreData), done.data, done.size);
+      others.look();
       expect(at + Parts::kHeld * Parts::kSegment);
     }
     others.wait();
@@ -349,7 +281,8 @@ void Transport::move(std::vector<Message>& messages, const Collective& call) {
   const auto tag = [&](size_t i, int step) {
     return int(messages[i].tag << 2 | step);
   };
-  Batch batch(*this, call.timeout);
+  // A recv from any rank takes what comes first, whatever way it comes.
+  Batch batch(*this, call.timeout, all_are_linked_);
   try {
     for (size_t i = 0; i < n; ++i) {
       Message& m = messages[i];
@@ -358,6 +291,7 @@ void Transport::move(std::vector<Message>& messages, const Collective& call) {
       frame.agreed.dtype = m.dtype;
       frame.agreed.formats = m.formats;
       (m.sends ? frame.sends : frame.receives) = m.bytes.size;
+      frame.location = reinterpret_cast<uint64_t>(m.bytes.data);
       if (m.sends && m.bytes.size <= kInline && m.bytes.size)
         memcpy(frame.payload, m.bytes.data, m.bytes.size);
       if (m.peer < 0) {
@@ -394,13 +328,15 @@ void Transport::move(std::vector<Message>& messages, const Collective& call) {
         if (!m.sends && m.bytes.size)
           memcpy(m.bytes.data, theirs[i].payload, m.bytes.size);
       } else if (!m.sends) {
-        batch.receive(m.peer, tag(i, kPayload), m.bytes.data, m.bytes.size);
+        batch.receive(m.peer, tag(i, kPayload), m.bytes.data, m.bytes.size,
+                      theirs[i].location);
       }
     }
     for (size_t i = 0; i < n; ++i) {
       const Message& m = messages[i];
       if (m.sends && m.bytes.size > kInline)
-        batch.send(m.peer, tag(i, kPayload), m.bytes.data, m.bytes.size);
+        batch.send(m.peer, tag(i, kPayload), m.bytes.data, m.bytes.size,
+                   /*told=*/true);
     }
     batch.wait();
   } catch (const std::exception& e) {

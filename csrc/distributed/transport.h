@@ -1,4 +1,5 @@
-// Messages between the ranks of a group, over Gloo's matched sends.
+// Messages between the ranks of a group, over links between those of one host,
+// and over Gloo's matched sends between the others.
 //
 // This class hides a weakness of Gloo, which aborts the process on a message
 // that is longer than its receiver expects: no data is sent before both sides
@@ -18,6 +19,8 @@
 #include <string>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <vector>
+
+#include "csrc/distributed/neighbours.h"
 
 namespace npu {
 
@@ -86,6 +89,10 @@ class Transport {
 
   // `gloo` is null for a group of one.
   Transport(c10::intrusive_ptr<c10d::Backend> gloo, int rank, int size);
+  ~Transport();
+
+  // Takes the links with ranks of this host. To be called before any call.
+  void use(Neighbours neighbours);
 
   int rank() const { return rank_; }
   int size() const { return size_; }
@@ -106,10 +113,6 @@ class Transport {
 
  private:
   using WorkPtr = c10::intrusive_ptr<c10d::Work>;
-  struct Pending {
-    int peer;
-    WorkPtr work;
-  };
   class Batch;
   struct Frame;
 
@@ -120,6 +123,8 @@ class Transport {
                                  const std::vector<Bytes>& in);
 
   const c10::intrusive_ptr<c10d::Backend> gloo_;
+  std::unique_ptr<Links> links_;  // null: there are none
+  bool all_are_linked_ = false;
   const int rank_, size_;
   std::vector<int> peers_;  // each rank begins with its successor
   std::mutex mutex_;        // guards the rest

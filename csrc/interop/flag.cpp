@@ -1,18 +1,14 @@
 #include "csrc/interop/flag.h"
 
-#include <linux/futex.h>
 #include <stdio.h>
-#include <sys/syscall.h>
-#include <time.h>
-#include <unistd.h>
 
-#include <climits>
 #include <map>
 #include <mutex>
 #include <optional>
 #include <utility>
 
 #include "csrc/base/clock.h"
+#include "csrc/base/shared_futex.h"
 #include "csrc/engine/force_stop.h"
 #include "csrc/observe/observer.h"
 #include "csrc/stats/segment.h"
@@ -183,12 +179,11 @@ void flag_is_gone(const Flag& flag) {
 
 void SharedSystem::futex_wait(const void* word, uint32_t expected,
                               uint64_t timeout_ns) {
-  const timespec limit{0, long(timeout_ns)};
-  syscall(SYS_futex, word, FUTEX_WAIT, expected, &limit, nullptr, 0);
+  shared_futex_wait(word, expected, timeout_ns);
 }
 
 void SharedSystem::futex_wake_all(const void* word) {
-  syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+  shared_futex_wake_all(word);
 }
 
 }  // namespace npu

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from ranks import WAYS
 
 COLLECTIVES = """
 join()
@@ -92,6 +93,11 @@ def test_each_collective_gives_what_it_is_defined_as(ranks, size: int):
     ranks(code, size)
 
 
+@pytest.mark.parametrize("way", ["sockets", "both"])
+def test_collectives_are_the_same_where_ranks_have_no_links(ranks, way: str):
+    ranks(WAYS[way] + COLLECTIVES, 4)
+
+
 # Of many segments, more than are held at a time, the last one shorter.
 LARGE = """
 join()
@@ -133,9 +139,9 @@ dist.destroy_process_group()
 """
 
 
-@pytest.mark.parametrize("size", [2, 4])
-def test_what_is_reduced_in_many_segments_is_all_there(ranks, size: int):
-    ranks(LARGE, size)
+@pytest.mark.parametrize(("size", "way"), [(2, "links"), (4, "links"), (3, "both")])
+def test_what_is_reduced_in_many_segments_is_all_there(ranks, size: int, way: str):
+    ranks(WAYS[way] + LARGE, size)
 
 
 def test_every_dtype_is_moved_and_reduced(ranks):

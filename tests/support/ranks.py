@@ -37,6 +37,13 @@ def near(cpu, npu, by=1e-5):
 # Set: programs run under the race sanitizer, which stops those that race.
 if os.environ.get("NPU_TEST_SANITIZE_RANKS"):
     HEAD += "\ntorch.npu._sanitizer.enable_npu_sanitizer()\n"
+# Put before a program. Which ranks have links is a matter of each rank's setting.
+WITHOUT_LINKS = 'os.environ["NPU_DISPATCH_LINKS"] = "off"\n'
+WAYS = {
+    "links": "",
+    "sockets": WITHOUT_LINKS,
+    "both": f"if rank == size - 1: {WITHOUT_LINKS}",
+}
 
 Result = subprocess.CompletedProcess[str]
 

@@ -14,6 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 CPP_LAYERS = {
     "base": 0,
     "driver": 1,
+    "links": 1,
     "stats": 1,
     "placement": 1.5,
     "observe": 1.5,
