@@ -352,6 +352,53 @@ TABLES: dict[str, tuple[tuple[str, ...], tuple[Row, ...]]] = {
             )
         ),
     ),
+    "distributed": (
+        ("npu / cpu with gloo", "speed over gloo's", "npu, ms", "gloo, ms"),
+        tuple(
+            Row(
+                words,
+                "distributed",
+                tuple(
+                    (case, field)
+                    for field in ("ratio", "speed", "npu_ms", "cpu_gloo_ms")
+                ),
+            )
+            for words, case in (
+                ("`all_reduce` of 1 element", "all_reduce_1"),
+                ("of 1 KB", "all_reduce_1KB"),
+                ("of 1 MB", "all_reduce_1MB"),
+                ("of 64 MB", "all_reduce_64MB"),
+                ("`reduce_scatter` of 32 MB", "reduce_scatter_32MB"),
+                ("`all_gather` of 32 MB", "all_gather_32MB"),
+                ("DDP step, 1.5 MB of gradients", "ddp_1.5MB"),
+                ("DDP step, 32 MB of gradients", "ddp_32MB"),
+                ("DDP step, tiny GPT", "ddp_gpt_tiny"),
+            )
+        ),
+    ),
+    "distributed_costs": (
+        ("figure",),
+        (
+            single(
+                "asynchronous `all_reduce` over a submission of C++, us",
+                "distributed",
+                "launch",
+                "over_submit_us",
+            ),
+            single(
+                "its note in the flight recorder, us",
+                "distributed",
+                "flight_recorder",
+                "us",
+            ),
+            single(
+                "computation hidden behind 1 Gbit/s, %",
+                "distributed",
+                "hidden_1Gbit",
+                "npu_hidden_percent",
+            ),
+        ),
+    ),
     "scraped": (
         ("launches per second", "longest gap, us", "other threads' CPU time, us"),
         tuple(

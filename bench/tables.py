@@ -21,6 +21,7 @@ PAGES = (
     "README.md",
     "docs/asyncio.md",
     "docs/compile.md",
+    "docs/distributed.md",
     "docs/figures.md",
     "docs/observability.md",
     "docs/performance.md",
@@ -126,8 +127,10 @@ def check(benches: Mapping[str, Any]) -> None:
 
 
 def is_optional(field: str) -> bool:
-    """Not every case has every peer."""
-    return field.startswith("ratio_to_") or field.endswith("compiled_ratio")
+    """Not every case has every peer, nor every machine two hosts."""
+    return field.startswith("ratio_to_") or field.endswith(
+        ("compiled_ratio", "hidden_percent")
+    )
 
 
 def filled(text: str, write: Callable[[str], str]) -> str:

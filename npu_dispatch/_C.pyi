@@ -60,6 +60,9 @@ def submit(
     tensors: list[torch.Tensor],
     writes: list[bool],
 ) -> None: ...
+def submit_cost(
+    device: int, stream_id: int, tensor: torch.Tensor, calls: int
+) -> float: ...
 def finish_queues() -> None: ...  # waits for every stream; raises for signals only
 
 api: object  # capsule: the table of npu_dispatch/include/npu_dispatch.h

@@ -1,0 +1,200 @@
+"""What a rank of bench/distributed.py measures: it prints a line of JSON per case."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from _harness import clock
+from _peers import CPU, NPU
+from steps import KINDS, Loss
+from torch import nn
+
+from npu_dispatch import _C
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "examples"))
+import gpt
+
+Call = Callable[[], object]
+PEERS = {peer.name: peer for peer in (NPU, CPU)}
+SIZES = {"1": 1, "1KB": 256, "1MB": 1 << 18, "64MB": 1 << 24}
+SHARED = 1 << 23  # elements of reduce_scatter and all_gather: 32 MB
+MLP_WIDTHS = {"1.5MB": 350, "32MB": 1650}
+CALLS = 50  # that are launched without a wait between them
+
+
+def collective(name: str, device: str) -> Call:
+    call, _, size = name.rpartition("_")
+    if call == "all_reduce":
+        t = torch.zeros(SIZES[size], device=device)
+        return lambda: dist.all_reduce(t)
+    whole = torch.zeros(SHARED, device=device)
+    half = torch.zeros(SHARED // 2, device=device)
+    if call == "reduce_scatter":
+        return lambda: dist.reduce_scatter_tensor(half, whole)
+    return lambda: dist.all_gather_into_tensor(whole, half)
+
+
+def mlp(size: str, device: str) -> tuple[nn.Module, torch.Tensor]:
+    """Three layers; `size` is that of their gradients."""
+    torch.manual_seed(0)
+    width = MLP_WIDTHS[size]
+    layers = [nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU()]
+    model = nn.Sequential(*layers, nn.Linear(width, width)).to(device)
+    return model, torch.randn(64, width).to(device)
+
+
+def ddp_step(size: str, device: str) -> Call:
+    model, x = mlp(size, device)
+    ddp = nn.parallel.DistributedDataParallel(model)
+    # The same kind of kernels on both devices.
+    optimizer = torch.optim.SGD(ddp.parameters(), 0.01, **KINDS["foreach"])
+
+    def step() -> None:
+        ddp(x).pow(2).mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step
+
+
+def ddp_gpt(size: str, device: str, in_a_graph: bool = False) -> Call:
+    """A step of the GPT of examples/gpt.py, AdamW with fused kernels."""
+    torch.manual_seed(0)
+    model = gpt.GPT(gpt.SIZES[size])
+    shape = (model.size.batch, model.size.context + 1)
+    batch = torch.randint(256, shape).to(device)
+    ddp = nn.parallel.DistributedDataParallel(Loss(model).to(device))
+    optimizer = torch.optim.AdamW(ddp.parameters(), lr=1e-3, **KINDS["fused"])
+
+    def step() -> None:
+        optimizer.zero_grad(set_to_none=not in_a_graph)
+        ddp(batch).backward()
+        optimizer.step()
+
+    return step
+
+
+def captured(step: Call) -> Call:
+    """Return the replay of a step on npu, collectives included."""
+    stream = torch.npu.Stream()
+    stream.wait_stream(torch.npu.current_stream())
+    with torch.npu.stream(stream):
+        for _ in range(11):  # DDP looks at its first ten steps
+            step()
+    torch.npu.current_stream().wait_stream(stream)
+    graph = torch.npu.NPUGraph()
+    with torch.npu.graph(graph):
+        step()
+
+    def replay() -> None:
+        graph.replay()
+
+    replay.reads = step  # type: ignore[attr-defined]  # its tensors, which have to stay
+    return replay
+
+
+def made(case: str, device: str) -> Call:
+    if case.startswith("ddp_gpt"):
+        _, _, size, *how = case.split("_")
+        is_replayed = how == ["captured"] and device == "npu"
+        step = ddp_gpt(size, device, in_a_graph=is_replayed)
+        return captured(step) if is_replayed else step
+    if case.startswith("ddp_"):
+        return ddp_step(case.removeprefix("ddp_"), device)
+    return collective(case, device)
+
+
+def waited(call: Call) -> Call:
+    """The call until its result is there."""
+
+    def until_done() -> None:
+        call()
+        torch.npu.synchronize()
+
+    return until_done
+
+
+def in_turns(calls: dict[str, Call], repetitions: int, n: int) -> dict[str, Any]:
+    """Return the nanoseconds of each call, by name, in repetitions that take turns."""
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for repetition in range(repetitions + 1):
+        for name, call in calls.items():
+            dist.barrier()
+            torch.npu.synchronize()
+            began = clock()
+            for _ in range(n):
+                call()
+            if repetition:
+                times[name].append((clock() - began) / n)
+    return times
+
+
+def measure(case: str, repetitions: int) -> dict[str, Any]:
+    n = 1 if case.endswith(("32MB", "64MB")) else 10
+    calls = {name: waited(made(case, peer.device)) for name, peer in PEERS.items()}
+    return in_turns(calls, repetitions, n)
+
+
+def hidden(device: str, repetitions: int) -> dict[str, Any]:
+    """Return what a step takes, and what its two parts take by themselves.
+
+    The optimizer is no part of it: it waits for the one and the other.
+    """
+    model, x = mlp("32MB", device)
+    ddp = nn.parallel.DistributedDataParallel(model)
+    gradients = torch.zeros(sum(p.numel() for p in model.parameters())).to(device)
+
+    def compute() -> None:
+        with ddp.no_sync():
+            ddp(x).pow(2).mean().backward()
+
+    calls = {
+        "step": lambda: ddp(x).pow(2).mean().backward(),
+        "compute": compute,
+        "communicate": lambda: dist.all_reduce(gradients),
+    }
+    return in_turns({n: waited(c) for n, c in calls.items()}, repetitions, 1)
+
+
+def launches(repetitions: int) -> dict[str, Any]:
+    """Return what an asynchronous call costs, and a submission of C++."""
+    t = torch.zeros(1).npu()
+    stream = torch.npu.Stream()
+    times: dict[str, list[float]] = {"launch": [], "submit": []}
+    for _ in range(repetitions + 1):
+        began = clock()
+        works = [dist.all_reduce(t, async_op=True) for _ in range(CALLS)]
+        times["launch"].append((clock() - began) / CALLS)
+        works[-1].wait()
+        torch.npu.synchronize()
+        cost = _C.submit_cost(t.device.index, stream.stream_id, t, CALLS)
+        times["submit"].append(cost)
+        torch.npu.synchronize()
+    return {name: each[1:] for name, each in times.items()}
+
+
+def rank_main(rank: int, store: str, repetitions: int, cases: Iterable[str]) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group(
+        "cpu:gloo,npu:hccl", init_method=f"file://{store}", rank=rank, world_size=2
+    )
+    for case in cases:
+        if case == "launch":
+            times = launches(repetitions)
+        elif case == "flight_recorder":
+            costs = [_C.collective_log_cost(1000) for _ in range(repetitions)]
+            times = {"log": costs}
+        elif case.startswith("hidden_"):
+            times = {name: hidden(p.device, repetitions) for name, p in PEERS.items()}
+        else:
+            times = measure(case, repetitions)
+        if rank == 0:
+            print(json.dumps([case, times]), flush=True)
+    dist.barrier()
+    dist.destroy_process_group()
