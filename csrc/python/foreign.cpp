@@ -80,7 +80,7 @@ double submit_cost(int device, int64_t id, const at::Tensor& t, int calls) {
   for (int i = 0; i < calls; ++i) {
     const ForeignWork work{
         name,
-        [](void*, npu_failure&) { return int(NPU_OK); },
+        [](void*, uint64_t, npu_failure&) { return int(NPU_OK); },
         [](void*) {},
         nullptr,
         {{t.const_data_ptr(), t.sizes().vec(), t.strides().vec(),
