@@ -58,7 +58,8 @@ server.shutdown()
 
     assert [group.desc for group in db.groups] == ["default_pg"]
     [call] = db.collectives
-    assert call.collective_name == "hccl:all_reduce" and not call.pass_check
+    assert call.collective_name == "hccl:all_reduce"
+    assert call.missing_ranks == {1}
     assert entries[0][0]["name"] == "all_reduce"
 
 
