@@ -50,7 +50,8 @@ _DEVICES = (
         "How many cores a large kernel may use. `set_device_limit()` and "
         "`set_stream_limit()` limit a device or a stream while it runs. Load never "
         "changes the number, so that results repeat.",
-        "as many as torch uses",
+        "as many as torch uses; of several ranks on this machine (`LOCAL_WORLD_SIZE`) "
+        "each uses its part of the cores, at least one",
     ),
     Variable(
         "NPU_DISPATCH_PLACEMENT",
@@ -269,8 +270,8 @@ _LAUNCHERS = (
     Variable("WORLD_SIZE", "The number of ranks that metrics and dumps name.", "none"),
     Variable(
         "LOCAL_WORLD_SIZE",
-        "The number of ranks on this machine: that many devices by default, and a "
-        "quota of CPU time is divided by it.",
+        "The number of ranks on this machine: that many devices by default, and cores "
+        "and a quota of CPU time are divided by it.",
         "1",
     ),
     Variable("SLURM_JOB_ID", "The job that metrics and dumps name.", "none"),

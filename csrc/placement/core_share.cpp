@@ -4,7 +4,7 @@
 #include <atomic>
 
 #include "csrc/base/env.h"
-#include "csrc/placement/policy.h"
+#include "csrc/placement/this_machine.h"
 #include "csrc/stats/layout.h"
 
 namespace npu {
@@ -23,7 +23,7 @@ std::array<Limits, kMaxDeviceBlocks> limits_;
 
 int core_budget() {
   static const int budget =
-      int(env_int("NPU_DISPATCH_CORES", kMostCores, 1, kMostCores));
+      int(env_int("NPU_DISPATCH_CORES", policy().part(), 1, kMostCores));
   return budget;
 }
 

@@ -10,8 +10,8 @@ namespace npu {
 // No stream has an id as large as this.
 inline constexpr int kMostStreamIds = 512;
 
-// The most cores that a device uses: NPU_DISPATCH_CORES, or a large number
-// where it is not set.
+// The most cores that a device uses: NPU_DISPATCH_CORES, or this process's part
+// of the machine (Policy::part()) where it is not set.
 int core_budget();
 
 // Limits each kernel of one stream, or of a device where `stream` is negative.

@@ -20,9 +20,12 @@ struct Quota {
 struct Machine {
   int cpus = 1;     // that the process may run on
   Quota quota;      // of the process's group
-  int sharers = 1;  // processes of this program that share the quota
+  int sharers = 1;  // processes of this program that share quota and CPUs
   // Differs between processes, so that not all prefer the same CPUs.
   uint32_t seed = 0;
+  // That the sharers together may run on. Where whoever started them has bound
+  // each to CPUs of its own, that is more than this process may.
+  int cpus_of_all = 0;
 };
 
 // Which CPUs are threads of one core, and how far their memories are apart.

@@ -23,17 +23,29 @@ uint64_t spin_budget(const Machine& machine) {
   return machine.quota.ns / kSpinPart / uint64_t(std::max(machine.sharers, 1));
 }
 
+// As many CPUs as the quota keeps busy.
+int quota_cpus(const Quota& quota) {
+  if (quota.ns == 0) return INT_MAX;
+  return int((quota.ns + quota.period_ns - 1) / quota.period_ns);
+}
+
+// This process's part of the CPUs, which it may be bound to already.
+int part_of(const Machine& machine) {
+  if (machine.sharers <= 1) return INT_MAX;
+  const int all = std::min(std::max(machine.cpus_of_all, machine.cpus),
+                           quota_cpus(machine.quota));
+  return std::max(1, std::min(all / machine.sharers, machine.cpus));
+}
+
 }  // namespace
 
 Policy::Policy(const Machine& machine, bool on)
     : on_(on),
       limited_(machine.quota.ns > 0),
       seed_(machine.seed),
+      part_(part_of(machine)),
       cpus_(machine.cpus),
-      quota_cpus_(limited_
-                      ? int((machine.quota.ns + machine.quota.period_ns - 1) /
-                            machine.quota.period_ns)
-                      : INT_MAX),
+      quota_cpus_(quota_cpus(machine.quota)),
       spins_(spin_budget(machine), limited_ ? machine.quota.period_ns : 1),
       fences_(kMostFences, kFenceWindowNs) {}
 

@@ -52,6 +52,10 @@ class Policy {
   // runs on `waker`. False: on all of them.
   static bool woken_on(const cpu_set_t& allowed, int waker, cpu_set_t& on);
 
+  // How many cores a kernel uses at most where nobody set a number: a large
+  // number, or this process's part where it has sharers, at least one. It does
+  // not follow changes of the process's CPUs, so that sums in parts repeat.
+  int part() const { return part_; }
   // How many threads a kernel uses, of the `all` that torch would, within
   // limits that somebody set; 0: no limit.
   static int share(int all, int budget, int device, int stream);
@@ -86,6 +90,7 @@ class Policy {
 
   const bool on_, limited_;
   const uint32_t seed_;
+  const int part_;
   std::atomic<int> cpus_;
   int quota_cpus_;  // as many as the quota keeps busy
   Budget spins_, fences_;

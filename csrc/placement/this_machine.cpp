@@ -13,6 +13,17 @@ namespace {
 
 constexpr int kMostSharers = 4096;
 
+// Those of this process's first thread, and of the process that started it:
+// torchrun, where it has started the ranks, may run on the CPUs of all.
+int cpus_of_all_ranks() {
+  cpu_set_t own, all;
+  CPU_ZERO(&all);
+  for (const pid_t process : {getpid(), getppid()})
+    if (sched_getaffinity(process, sizeof own, &own) == 0)
+      CPU_OR(&all, &all, &own);
+  return CPU_COUNT(&all);
+}
+
 Machine this_machine() {
   Machine machine;
   machine.cpus = usable_cores();
@@ -20,6 +31,7 @@ Machine this_machine() {
       cgroup_quota(text_of_file("/proc/self/cgroup"), "/sys/fs/cgroup");
   machine.sharers = int(env_int("LOCAL_WORLD_SIZE", 1, 1, kMostSharers));
   machine.seed = uint32_t(getpid());
+  machine.cpus_of_all = cpus_of_all_ranks();
   return machine;
 }
 

@@ -201,6 +201,13 @@ def _cores() -> Iterator[Finding]:
     elif quota is not None and quota < 2:
         what = f"the container may use {quota:.1f} cores: {slow}"
         yield Finding(False, what, "docker run --cpus=2 ..., or a higher CPU limit")
+    ranks = variable("LOCAL_WORLD_SIZE") or ""
+    if ranks.isdecimal() and int(ranks) > cores:
+        yield Finding(
+            False,
+            f"{ranks} ranks divide {cores} core(s): each waits for the cores of others",
+            f"torchrun --nproc-per-node {cores}",
+        )
 
 
 def _limits() -> Iterator[Finding]:

@@ -76,6 +76,24 @@ def test_a_kernel_gets_its_cores_however_many_streams_work(
     assert threads_seen(python, streams, elements, **changes) == expected
 
 
+def test_the_ranks_of_a_machine_divide_its_cores(python):
+    def seen(**changes: str) -> list[int]:
+        return threads_seen(python, 1, 100_000, **changes)
+
+    # More ranks than any machine has cores: one for each.
+    assert seen(LOCAL_WORLD_SIZE="4096") == [1]
+    assert seen(LOCAL_WORLD_SIZE="4096", NPU_DISPATCH_CORES="3") == [3]
+    assert seen(LOCAL_WORLD_SIZE="4096", NPU_DISPATCH_CORES="0") == [1]  # refused
+    assert seen(LOCAL_WORLD_SIZE="1") == [4]
+
+
+def test_two_ranks_have_half_of_the_cores(python):
+    (both,) = threads_seen(python, 1, 100_000, LOCAL_WORLD_SIZE="2")
+
+    # Fewer where a quota of CPU time keeps fewer busy.
+    assert 1 <= both <= max(1, min(4, len(os.sched_getaffinity(0)) // 2))
+
+
 LIMIT_DEVICE = "torch.npu.set_device_limit(0, 1)"
 LIMIT_STREAM = "torch.npu.set_stream_limit(every[0], vector_num=1)"
 

@@ -153,9 +153,10 @@ def test_one_core(examined):
     def on_one():
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 
-    status, answer = examined(before=on_one)
+    status, answer = examined(before=on_one, LOCAL_WORLD_SIZE="2")
 
     assert status == 0 and told(answer, "may use one core")
+    assert told(answer, "2 ranks divide 1 core")["mend"].endswith("--nproc-per-node 1")
     assert answer["facts"]["cores"] == "1"
 
 

@@ -111,6 +111,31 @@ TEST(Policy, AKernelHasTheLeastOfItsLimits) {
   EXPECT_EQ(Policy::share(0, 6, 0, 0), 1);
 }
 
+// Processes of one program that share `all` CPUs, of which this one may run on
+// `own`.
+int part(int own, int sharers, int all, Quota quota = {}) {
+  return Policy({own, quota, sharers, 0, all}, true).part();
+}
+
+TEST(Policy, RanksOfAMachineDivideItsCores) {
+  EXPECT_EQ(part(8, 2, 8), 4);
+  EXPECT_EQ(part(8, 3, 8), 2);
+  EXPECT_EQ(part(2, 4, 2), 1);        // at least
+  EXPECT_TRUE(part(8, 1, 8) > 4096);  // no sharers: no limit
+}
+
+TEST(Policy, RanksThatAreBoundToCoresOfTheirOwnKeepThem) {
+  EXPECT_EQ(part(4, 2, 8), 4);
+  EXPECT_EQ(part(3, 2, 8), 3);
+  EXPECT_EQ(part(4, 4, 8), 2);  // two ranks on each half
+}
+
+TEST(Policy, RanksDivideWhatAQuotaKeepsBusy) {
+  EXPECT_EQ(part(64, 2, 64, {400 * kMs, 100 * kMs}), 2);
+  EXPECT_EQ(part(64, 4, 64, {150 * kMs, 100 * kMs}), 1);
+  EXPECT_EQ(part(2, 2, 4, {800 * kMs, 100 * kMs}), 2);
+}
+
 TEST(Policy, ASleeperIsWokenOnOtherCpusThanItsWaker) {
   cpu_set_t on;
   EXPECT_TRUE(Policy::woken_on(cpus({1, 2, 3}), 2, on));
