@@ -41,20 +41,116 @@ for _ in range(2):
     )
 
 
-def test_a_compiled_ddp_step_gives_the_gradients_of_cpu(ranks):
+TRAIN = """
+import contextlib
+import torch.nn as nn
+from torch._dynamo import compiled_autograd
+from torch._dynamo.utils import counters
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import Shard
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel, RowwiseParallel, SequenceParallel, parallelize_module)
+from torch.nn.parallel import DistributedDataParallel as DDP
+join("cpu:gloo,npu:hccl")
+
+class Block(nn.Module):
+    def __init__(self, wide):
+        super().__init__()
+        self.norm = nn.LayerNorm(16)
+        self.up, self.down = nn.Linear(16, wide), nn.Linear(wide, 16)
+    def forward(self, x):
+        return self.down(torch.relu(self.up(self.norm(x))))
+
+def in_buckets(device):  # of which it takes three
+    return DDP(Block(20000).to(device), bucket_cap_mb=1)
+def sharded(device):
+    model = Block(33).to(device)
+    mesh = init_device_mesh(device, (size,))
+    for part in (model.up, model):
+        fully_shard(part, mesh=mesh)
+    return model
+def in_columns(device):
+    # Sharded between them: all_gather and reduce_scatter are in the graph.
+    plan = {"norm": SequenceParallel(),
+            "up": ColwiseParallel(input_layouts=Shard(1)),
+            "down": RowwiseParallel(output_layouts=Shard(1))}
+    mesh = init_device_mesh(device, (size,))
+    return parallelize_module(Block(32).to(device), mesh, plan)
+
+def train(device, make, of, options=None):
+    torch.manual_seed(0)
+    model = make(device)
+    if options is not None:
+        model = torch.compile(model, **options)
+    # Some parameters are no DTensors, which a step of many at once refuses.
+    optimizer = torch.optim.SGD(model.parameters(), 1e-2, foreach=False)
+    losses = []
+    for step in range(3):
+        out = model(batch(step, 4, 8, 16, of=of).to(device))
+        loss = (out - 1).pow(2).mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    return losses
+
+def compare(make, of=rank, graphs=1, ddp="ddp_optimizer", **options):
+    wanted = train("cpu", make, of)
+    torch._dynamo.reset()
+    counters.clear()
+    backward = contextlib.nullcontext()
+    if ddp == "python_reducer":  # DDP's collectives are in the graph of backward
+        backward = compiled_autograd._enable(torch.compile)
+    with torch._dynamo.config.patch(optimize_ddp=ddp), backward:
+        near(wanted, train("npu", make, of, options))
+    assert counters["aot_autograd"]["ok"] >= graphs, counters["aot_autograd"]
+"""
+ALL = """
+compare(in_buckets, graphs=3)  # cut where a bucket ends
+compare(sharded)
+compare(in_columns, 0)
+"""
+
+
+def test_compiled_steps_of_many_ranks_give_the_losses_of_cpu(ranks):
+    ranks(TRAIN + ALL)
+
+
+@pytest.mark.nightly
+def test_compiled_steps_of_four_ranks_give_the_losses_of_cpu(ranks):
+    ranks(TRAIN + ALL, 4)
+
+
+@pytest.mark.nightly
+def test_ddp_is_compiled_in_each_of_its_ways(ranks):
+    """As one graph, collectives in the graph of backward, and as a replay."""
     ranks(
-        """
-        import torch.nn as nn
-        from torch.nn.parallel import DistributedDataParallel as DDP
-        join("cpu:gloo,npu:hccl")
-        def step(device):
-            torch.manual_seed(0)
-            model = DDP(nn.Sequential(
-                nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4)).to(device))
-            if device == "npu":
-                model = torch.compile(model, backend="aot_eager")
-            model(batch(0, 4, 8).to(device)).pow(2).mean().backward()
-            return [p.grad.cpu() for p in model.parameters()]
-        torch.testing.assert_close(step("npu"), step("cpu"))
-        """
+        TRAIN
+        + """
+compare(in_buckets, ddp="no_optimization")
+compare(in_buckets, ddp="python_reducer")
+assert counters["compiled_autograd"]["captures"] > 0, counters
+compare(in_buckets, mode="reduce-overhead")
+compare(sharded, mode="reduce-overhead")
+compare(in_columns, 0, mode="reduce-overhead")
+"""
+    )
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("blocking", ["0", "1"])
+def test_compiled_steps_run_where_they_are_launched(ranks, blocking: str):
+    """On another device, on another stream, and with a host that waits."""
+    ranks(
+        TRAIN
+        + """
+torch.npu.set_device(1)
+with torch.npu.stream(torch.npu.Stream()):
+    compare(in_buckets, graphs=3)
+    compare(sharded)
+    compare(in_columns, 0)
+""",
+        ASCEND_LAUNCH_BLOCKING=blocking,
+        NPU_DISPATCH_DEVICES="2",
     )
