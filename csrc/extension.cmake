@@ -66,6 +66,7 @@ add_library(npu_torch OBJECT
   torch/shared_memory.cpp
   torch/tensor.cpp
   torch/word_kernel.cpp
+  distributed/aside.cpp
   distributed/batch.cpp
   distributed/checks.cpp
   distributed/comm_streams.cpp
@@ -153,8 +154,9 @@ function(npu_compile_together target group)
   set_source_files_properties(${ARGN} PROPERTIES UNITY_GROUP ${group})
 endfunction()
 npu_compile_together(npu_torch distributed
-  distributed/batch.cpp distributed/checks.cpp distributed/comm_streams.cpp
-  distributed/element_order.cpp distributed/exposure.cpp distributed/group.cpp
+  distributed/aside.cpp distributed/batch.cpp distributed/checks.cpp
+  distributed/comm_streams.cpp distributed/element_order.cpp
+  distributed/exposure.cpp distributed/group.cpp
   distributed/group_calls.cpp distributed/group_made.cpp
   distributed/group_p2p.cpp distributed/group_sparse.cpp
   distributed/neighbours.cpp distributed/noted_call.cpp

@@ -45,26 +45,33 @@ Launches& launches() {
   return *instance;
 }
 
-// Whether a launch behind `last` has to be on the same stream: it comes later
-// there, or is told of the failure.
-bool stays(const Point& last) {
-  return !last.stream->retired().reached(last.number) || failed_before(last);
+using Busy = std::array<int, kStreams>;
+
+uint64_t todo_of(const Stream& stream, const Busy& busy) {
+  return stream.tail() - stream.retired().value() +
+         uint64_t(busy[stream.id() - kFirst]);
+}
+
+// Whether a launch behind `last` goes to the same stream.
+bool stays(CommKind kind, const Point& last, const Busy& busy) {
+  const Stream& stream = *last.stream;
+  if (failed_before(last)) return true;  // it is to be told
+  if (stream.retired().reached(last.number)) return false;
+  return kind == CommKind::kCollective ||
+         (stream.tail() == last.number && !busy[stream.id() - kFirst]);
 }
 
 // The stream with the least to do; null where all have failed.
-Stream* choose(int device, Range range, const std::array<int, kStreams>& busy) {
+Stream* choose(int device, Range range, const Busy& busy) {
   Stream* best = nullptr;
   uint64_t least = UINT64_MAX;
   for (int64_t id = range.begin; id < range.end && least; ++id) {
     Stream& stream = *find_stream(device, id);
     // A capture takes the stream's tasks, and those alone.
     if (stream.failed() || stream.sink()) continue;
-    const uint64_t todo =
-        stream.tail() - stream.retired().value() + uint64_t(busy[id - kFirst]);
-    if (todo < least) {
-      best = &stream;
-      least = todo;
-    }
+    if (todo_of(stream, busy) >= least) continue;
+    best = &stream;
+    least = todo_of(stream, busy);
   }
   return best;
 }
@@ -84,16 +91,17 @@ CommStream::~CommStream() {
 CommStream take_comm_stream(int device, CommKind kind, const Point& last) {
   const Range range = streams_of(kind);
   std::lock_guard lock(launches().mutex);
-  auto& busy = launches().by_device[device];
-  Stream* stream =
-      last.stream && range.contains(last.stream->id()) && stays(last)
-          ? last.stream
-          : choose(device, range, busy);
+  Busy& busy = launches().by_device[device];
+  Stream* stream = last.stream;
+  const bool same =
+      stream && range.contains(stream->id()) && stays(kind, last, busy);
+  if (!same) stream = choose(device, range, busy);
   TORCH_CHECK(stream, "npu:", device, ": all ", range.end - range.begin,
               " communication streams of this kind have failed; "
               "torch.npu.clear_error() makes them take work again");
+  CommStream taken(*stream, !same && todo_of(*stream, busy));
   ++busy[stream->id() - kFirst];
-  return CommStream(*stream);
+  return taken;
 }
 
 }  // namespace npu

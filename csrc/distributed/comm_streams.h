@@ -26,8 +26,9 @@ enum class CommKind { kCollective, kBatch, kSend, kRecv };
 class CommStream {
  public:
   CommStream() = default;
-  explicit CommStream(Stream& stream) : stream_(&stream) {}
-  CommStream(CommStream&& other) noexcept : stream_(other.stream_) {
+  CommStream(Stream& stream, bool shared) : stream_(&stream), shared_(shared) {}
+  CommStream(CommStream&& other) noexcept
+      : stream_(other.stream_), shared_(other.shared_) {
     other.stream_ = nullptr;
   }
   CommStream& operator=(CommStream&& other) noexcept {
@@ -37,16 +38,20 @@ class CommStream {
   ~CommStream();
 
   Stream& operator*() const { return *stream_; }
+  // Whether the stream has tasks that the launch need not come behind.
+  bool shared() const { return shared_; }
 
  private:
   Stream* stream_ = nullptr;
+  bool shared_ = false;
 };
 
 // Returns a stream of the device for what is to come behind `last` (without a
 // stream: behind nothing). It is the stream of `last` while that has not been
-// reached, or has failed; else one that has nothing to do. Where all of the
-// kind have work, it is the one with the least, whose tasks then come first.
-// Throws where all have failed.
+// reached, or has failed; but messages do not come behind others that were
+// queued there since. Else it is a stream that has nothing to do, or where all
+// of the kind are at work, the one with the least. Throws where all have
+// failed.
 CommStream take_comm_stream(int device, CommKind kind, const Point& last);
 
 }  // namespace npu

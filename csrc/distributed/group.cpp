@@ -138,8 +138,8 @@ c10d::ErrorType HcclGroup::getError() {
   std::lock_guard lock(mutex_);
   for (const auto& [device, end] : last_)
     if (failed_before(end)) return c10d::ErrorType::COMM_ERROR;
-  for (const auto& [key, end] : last_messages_)
-    if (failed_before(end)) return c10d::ErrorType::COMM_ERROR;
+  for (const auto& [key, last] : last_messages_)
+    if (failed_before(last.end)) return c10d::ErrorType::COMM_ERROR;
   return c10d::ErrorType::SUCCESS;
 }
 
@@ -155,7 +155,7 @@ void HcclGroup::waitForPendingWorks() {
   {
     std::lock_guard lock(mutex_);
     for (const auto& [device, end] : last_) all.push_back(end);
-    for (const auto& [key, end] : last_messages_) all.push_back(end);
+    for (const auto& [key, last] : last_messages_) all.push_back(last.end);
   }
   for (const Point& end : all)
     if (end.number < kCapturedNumber)
@@ -169,10 +169,10 @@ CommStream HcclGroup::comm_stream(int device) {
                           last == last_.end() ? Point() : last->second);
 }
 
-// Notes where what was launched on a stream of communication ends.
-void HcclGroup::ends_at(const Point& end, bool message) {
+// Notes where a call ends. `on_comm_stream`: it is an asynchronous collective.
+void HcclGroup::ends_at(const Point& end, bool on_comm_stream) {
   std::lock_guard lock(mutex_);
-  if (!message) last_[end.stream->device()] = end;
+  if (on_comm_stream) last_[end.stream->device()] = end;
   if (!coalescing_) return;
   for (Point& other : coalesced_)
     if (other.stream == end.stream) {
@@ -270,7 +270,7 @@ HcclGroup::WorkPtr HcclGroup::launch(Plan plan) {
   work.state = running.release();
   if (!submit_foreign(stream, std::move(work))) raise_stream_error(stream);
   const Point end{&stream, stream.end()};
-  if (&stream != &current) ends_at(end, plan.on);
+  ends_at(end, plan.async && !plan.on);
   return c10::make_intrusive<HcclWork>(
       rank_, plan.type, CallName{where_, op, seq, site}, HcclWork::Points{end},
       plan.results.empty() ? plan.writes : std::move(plan.results),

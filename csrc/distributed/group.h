@@ -9,6 +9,7 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
+#include "csrc/distributed/aside.h"
 #include "csrc/distributed/comm_streams.h"
 #include "csrc/distributed/reduction.h"
 #include "csrc/distributed/transport.h"
@@ -132,6 +133,11 @@ class HcclGroup final : public c10d::Backend {
     Stream* on = nullptr;      // of a send, a recv or a batch of them
     std::vector<int> peers{};  // for send, recv: of reads, then of writes
   };
+  // Where a message ends, and where it runs aside, when it has been moved.
+  struct LastMessage {
+    Point end;
+    Aside::Future moved;
+  };
   static void check_capture(const Plan& plan, const Stream& stream);
   // Lets the task move elements in the order of their indices, whatever the
   // memory formats of the tensors.
@@ -156,7 +162,7 @@ class HcclGroup final : public c10d::Backend {
   WorkPtr launch_messages(const Tensors& tensors,
                           std::vector<Message> messages);
   CommStream comm_stream(int device);
-  void ends_at(const Point& end, bool message);
+  void ends_at(const Point& end, bool on_comm_stream);
   Milliseconds timeout_or_default(Milliseconds t) const {
     return t == c10d::kUnsetTimeout ? timeout_ : t;
   }
@@ -180,7 +186,7 @@ class HcclGroup final : public c10d::Backend {
   // Where the last asynchronous collective ends, by device, and the last
   // message, by device, peer and whether it is sent.
   std::map<int, Point> last_;
-  std::map<std::tuple<int, int, bool>, Point> last_messages_;
+  std::map<std::tuple<int, int, bool>, LastMessage> last_messages_;
   bool coalescing_ = false;
   Tensors batch_tensors_;
   std::vector<Message> batch_;

@@ -3,6 +3,7 @@
 // ever. Messages to one peer, and those from it, keep their order.
 #include "csrc/distributed/checks.h"
 #include "csrc/distributed/group.h"
+#include "csrc/distributed/reduce_parts.h"
 #include "csrc/taskqueue/host_wait.h"
 #include "csrc/taskqueue/stream.h"
 #include "csrc/torch/error.h"
@@ -18,7 +19,7 @@ Message message(bool sends, const at::Tensor& t, int peer, int tag) {
   return {sends,
           peer,
           uint32_t(tag),
-          {nullptr, t.nbytes()},
+          bytes_of(host_elements(t, !sends)),
           int8_t(t.scalar_type()),
           memory_formats(t)};
 }
@@ -69,13 +70,13 @@ HcclGroup::WorkPtr HcclGroup::launch_messages(const Tensors& tensors,
   const int device = tensors[0].get_device();
   const auto launching = lock_released(messages_mutex_);
   // The messages that these come behind.
-  std::map<std::tuple<int, int, bool>, Point> before;
+  std::map<std::tuple<int, int, bool>, LastMessage> before;
   {
     std::lock_guard lock(mutex_);
     for (const Message& m : messages) {
       const std::tuple key(device, m.peer, m.sends);
       const auto last = last_messages_.find(key);
-      before[key] = last == last_messages_.end() ? Point() : last->second;
+      before[key] = last == last_messages_.end() ? LastMessage() : last->second;
     }
   }
   const CommStream taken =
@@ -83,7 +84,7 @@ HcclGroup::WorkPtr HcclGroup::launch_messages(const Tensors& tensors,
                        batch               ? CommKind::kBatch
                        : messages[0].sends ? CommKind::kSend
                                            : CommKind::kRecv,
-                       batch ? Point() : before.begin()->second);
+                       batch ? Point() : before.begin()->second.end);
   Stream& on = *taken;
   Plan plan{batch               ? "batch_isend_irecv"
             : messages[0].sends ? "send"
@@ -105,22 +106,54 @@ HcclGroup::WorkPtr HcclGroup::launch_messages(const Tensors& tensors,
     plan.host_waits = true;
     plan.source = std::make_shared<int>(-1);
   }
-  plan.run = [messages = std::move(messages), source = plan.source](
-                 Transport& t, const Collective& call, const Tensors& reads,
-                 const Tensors& writes) {
+  for (const auto& [key, last] : before)
+    if (last.end.stream)
+      if (const auto error = error_before(*last.end.stream, last.end.number))
+        raise_error(*error);
+  const auto move = [messages = std::move(messages), source = plan.source](
+                        Transport& t, const Collective& call) {
     std::vector<Message> moved = messages;
-    size_t read = 0, written = 0;
-    for (Message& m : moved)
-      m.bytes.data = (m.sends ? reads[read++] : writes[written++]).data_ptr();
     t.move(moved, call);
     if (source) *source = moved[0].peer;
   };
-  for (const auto& [key, last] : before)
-    if (last.stream && !on.wait_for(*last.stream, last.number))
-      raise_stream_error(on);
+  Stream& current = usable_stream(device);
+  const Point inputs{&current, current.tail()};
+  std::shared_ptr<Aside> aside;
+  if (taken.shared()) {
+    aside = std::make_shared<Aside>();
+    // A task that is dropped waits, too: its memory is used until then.
+    const std::shared_ptr<void> waits(nullptr,
+                                      [aside](void*) { aside->leave(); });
+    plan.run = [waits, moved = aside->future()](
+                   Transport&, const Collective&, const Tensors&,
+                   const Tensors&) { moved.get(); };
+  } else {
+    plan.run = [move](Transport& t, const Collective& call, const Tensors&,
+                      const Tensors&) { move(t, call); };
+    for (const auto& [key, last] : before)
+      if (last.end.stream && !on.wait_for(*last.end.stream, last.end.number))
+        raise_stream_error(on);
+  }
   const WorkPtr work = launch(std::move(plan));
+  if (aside) {
+    std::vector<Point> after{inputs};
+    std::vector<Aside::Future> others;
+    for (const auto& [key, last] : before) {
+      if (last.moved.valid())
+        others.push_back(last.moved);
+      else if (last.end.stream)
+        after.push_back(last.end);
+    }
+    Collective call;
+    call.timeout = timeout_;
+    Aside::start(
+        aside, std::move(after), std::move(others),
+        [move, transport = transport_, call] { move(*transport, call); });
+  }
+  const LastMessage mine{{&on, on.tail()},
+                         aside ? aside->future() : Aside::Future()};
   std::lock_guard lock(mutex_);
-  for (const auto& [key, last] : before) last_messages_[key] = {&on, on.tail()};
+  for (const auto& [key, last] : before) last_messages_[key] = mine;
   return work;
 }
 
@@ -155,7 +188,7 @@ HcclGroup::WorkPtr HcclGroup::endCoalescing() {
     const WorkPtr batch = launch_messages(tensors, std::move(messages));
     if (ends.empty()) return batch;
     std::lock_guard lock(mutex_);
-    ends.push_back(last_messages_.at(key));
+    ends.push_back(last_messages_.at(key).end);
   }
   return c10::make_intrusive<HcclWork>(
       rank_, OpType::COALESCED,

@@ -90,8 +90,11 @@ void HcclWork::raise_late(const Point& end,
 }
 
 bool HcclWork::wait(std::chrono::milliseconds timeout) {
-  wait_on_stream();
-  if (timeout == kNoTimeout && waits_ == Waits::kStream) return true;
+  if (timeout == kNoTimeout && waits_ == Waits::kStream) {
+    wait_on_stream();
+    return true;
+  }
+  // The host waits first: where launches block, a stream's wait has no limit.
   const auto until = std::chrono::steady_clock::now() + timeout;
   for (const Point& end : ends_) {
     const bool done =
@@ -101,7 +104,7 @@ bool HcclWork::wait(std::chrono::milliseconds timeout) {
         });
     if (!done) raise_late(end, timeout);
   }
-  raise_if_failed();
+  wait_on_stream();
   return true;
 }
 
@@ -112,7 +115,8 @@ c10::intrusive_ptr<c10::ivalue::Future> HcclWork::getFuture() {
   for (const Point& end : ends_) {
     Stream*& stream = last[end.stream->device()];
     if (!stream) stream = end.stream;
-    if (!stream->wait_for(*end.stream, end.number)) raise_stream_error(*stream);
+    if (stream != end.stream && !stream->wait_for(*end.stream, end.number))
+      raise_stream_error(*stream);
   }
   std::vector<c10::Device> devices;
   std::vector<c10::Stream> streams;

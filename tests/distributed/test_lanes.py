@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 
 def test_idle_streams_serve_any_number_of_groups(ranks):
     ranks(
@@ -26,33 +28,34 @@ def test_idle_streams_serve_any_number_of_groups(ranks):
     )
 
 
-def test_more_messages_are_under_way_than_there_are_streams(ranks):
-    # Both post all sends before any recv, so sends must not hold up recvs. The
-    # messages of a group stay in order; the last of them is one of a batch.
+@pytest.mark.parametrize("blocking", ["0", "1"])
+def test_more_messages_are_under_way_than_there_are_streams(ranks, blocking: str):
+    # Both post all sends before any recv, and in opposite orders of the groups,
+    # so no message may hold up one of another group.
     ranks(
         """
         join("cpu:gloo,npu:hccl", seconds=60)
-        peer = 1 - rank
-        groups = [dist.new_group([0, 1]) for _ in range(45)]
-        gate = dist.new_group(backend="gloo")
-        sent = [torch.full((300,), 3. * k + rank).npu() for k in range(45)]
-        got = [[torch.zeros(300).npu() for _ in range(3)] for _ in groups]
-        works = []
-        for g, t in zip(groups, sent):
-            works += [dist.isend(t + 1000 * i, peer, g) for i in range(2)]
-        for g, t, into in zip(groups, sent, got):
-            works += dist.batch_isend_irecv([
-                dist.P2POp(dist.isend, t + 2000, peer, g)])
+        peer, n = 1 - rank, 45
+        groups = [dist.new_group([0, 1]) for _ in range(n)]
+        sent = [torch.full((300,), 10. * k + rank).npu() for k in range(n)]
+        got = [[torch.zeros(300).npu() for _ in range(4)] for _ in groups]
+        order = range(n) if rank == 0 else range(n - 1, -1, -1)
+        works = [dist.isend(sent[k] + 1000 * i, peer, groups[k])
+                 for i in range(3) for k in order]
         # Of one peer in one direction, messages arrive in the order of the calls.
-        for g, into in zip(groups, got):
-            works += [dist.irecv(into[i], peer, g) for i in range(3)]
+        works += [dist.irecv(got[k][i], peer, groups[k]) for k in order
+                  for i in range(3)]
+        works += [w for k in order for w in dist.batch_isend_irecv([
+            dist.P2POp(dist.isend, sent[k] + 3000, peer, groups[k]),
+            dist.P2POp(dist.irecv, got[k][3], peer, groups[k])])]
         works += [dist.all_reduce(torch.ones(3).npu(), group=g, async_op=True)
                   for g in groups]
         for work in works: work.wait()
         for k, into in enumerate(got):
             for i, t in enumerate(into):
-                assert t.eq(3 * k + peer + 1000 * i).all(), (k, i, t)
-        """
+                assert t.eq(10 * k + peer + 1000 * i).all(), (k, i, t)
+        """,
+        ASCEND_LAUNCH_BLOCKING=blocking,
     )
 
 
@@ -101,4 +104,31 @@ def test_a_batch_does_not_hold_up_the_batch_behind_it(ranks):
         torch.npu.synchronize()
         """,
         3,
+    )
+
+
+def test_what_comes_behind_a_failed_message_is_refused_at_the_call(ranks):
+    ranks(
+        """
+        join(seconds=20)
+        peer = 1 - rank
+        t, got = torch.ones(3 + rank).npu(), torch.zeros(3 + rank).npu()
+        def batch():
+            return dist.batch_isend_irecv([
+                dist.P2POp(dist.isend, t, peer), dist.P2POp(dist.irecv, got, peer)])
+        for call in (lambda: batch()[0].wait(timedelta(seconds=10)), batch,
+                     lambda: dist.isend(t, peer), lambda: dist.irecv(t, peer)):
+            try:
+                call()
+            except dist.DistBackendError as error:
+                assert "the ranks disagree" in str(error), error
+            else:
+                raise AssertionError("nothing was raised")
+        # The group's collectives, and the current stream, go on.
+        u = torch.ones(2).npu()
+        dist.all_reduce(u, async_op=True).wait()
+        dist.all_reduce(u)
+        assert u.tolist() == [4, 4]
+        os._exit(0)
+        """
     )

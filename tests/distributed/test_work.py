@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 
-def test_a_wait_that_takes_too_long_names_the_call(ranks):
+
+@pytest.mark.parametrize("blocking", ["0", "1"])
+def test_a_wait_that_takes_too_long_names_the_call(ranks, blocking: str):
     ranks(
         """
         from npu_dispatch.distributed import DistributedError
@@ -46,7 +49,8 @@ def test_a_wait_that_takes_too_long_names_the_call(ranks):
         else:
             dist.recv(torch.empty(1), 0, gate)
             dist.send(t, 0, tag=5)
-        """
+        """,
+        ASCEND_LAUNCH_BLOCKING=blocking,
     )
 
 
