@@ -106,10 +106,15 @@ HcclGroup::WorkPtr HcclGroup::launch_messages(const Tensors& tensors,
     plan.host_waits = true;
     plan.source = std::make_shared<int>(-1);
   }
-  for (const auto& [key, last] : before)
-    if (last.end.stream)
-      if (const auto error = error_before(*last.end.stream, last.end.number))
-        raise_error(*error);
+  bool apart = taken.shared();
+  for (const auto& [key, last] : before) {
+    if (!last.end.stream) continue;
+    if (const auto error = error_before(*last.end.stream, last.end.number))
+      raise_error(*error);
+    // The end of one that runs aside comes behind what its stream had to do.
+    apart |= last.moved.valid() &&
+             !last.end.stream->retired().reached(last.end.number);
+  }
   const auto move = [messages = std::move(messages), source = plan.source](
                         Transport& t, const Collective& call) {
     std::vector<Message> moved = messages;
@@ -119,7 +124,7 @@ HcclGroup::WorkPtr HcclGroup::launch_messages(const Tensors& tensors,
   Stream& current = usable_stream(device);
   const Point inputs{&current, current.tail()};
   std::shared_ptr<Aside> aside;
-  if (taken.shared()) {
+  if (apart) {
     aside = std::make_shared<Aside>();
     // A task that is dropped waits, too: its memory is used until then.
     const std::shared_ptr<void> waits(nullptr,
