@@ -57,6 +57,7 @@ NOT_RUN = {
     r"npu-dispatch serve": "it serves until it is stopped: observability/",
     r"npu-dispatch ps, top, trace": "three commands in one line",
     r"npu-dispatch dump --all-ranks": "it needs ranks that wait: hung_job.md",
+    r"npu-dispatch trace --all-ranks( FOLDER)?": "distributed/test_merged_trace.py",
 }
 SLOW = re.compile(r"examples/|calibrate|^pytest|\bslow\.py")
 STATUS = re.compile(r"exit status (\d+)")
