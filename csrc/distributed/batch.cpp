@@ -31,7 +31,7 @@ Transport::Batch::~Batch() {
   for (const Pending& p : posted_) {
     if (p.work)
       p.work->abort();
-    else if (p.sends && !p.number && !p.done)
+    else if (p.sends && !p.is_note && !p.done)
       links_->withdraw();
   }
   std::lock_guard lock(on_.mutex_);
@@ -42,6 +42,11 @@ Transport::Batch::~Batch() {
 bool Transport::Batch::through_link(int peer) const {
   if (!links_) return false;
   return peer < 0 ? links_->linked_peers() > 0 : links_->linked(peer);
+}
+
+void Transport::Batch::note(int peer, uint64_t key, const void* body,
+                            size_t size) {
+  notes_[peer] = links_->post(peer, key, body, size);
 }
 
 template <typename F>
@@ -63,10 +68,11 @@ void Transport::Batch::send(int peer, int tag, const void* data, size_t size,
       std::vector<at::Tensor> one{bytes(const_cast<void*>(data), size)};
       p.work = on_.gloo_->send(one, peer, tag);
     } else if (size <= Note::kBody) {
-      p.number = links_->post(peer, sent(tag), data, size);
+      p.is_note = true;
+      note(peer, sent(tag), data, size);
     } else if (!told) {
       const auto location = reinterpret_cast<uint64_t>(data);
-      links_->post(peer, sent(tag), &location, sizeof location);
+      note(peer, sent(tag), &location, sizeof location);
     }
     return p;
   });
@@ -89,8 +95,7 @@ void Transport::Batch::receive(int peer, int tag, void* data, size_t size,
 
 bool Transport::Batch::is_done(Pending& p) {
   if (p.sends)
-    return p.number ? links_->has_left(p.peer, p.number)
-                    : links_->take(p.peer, taken(p.tag), nullptr, 0);
+    return p.is_note || links_->take(p.peer, taken(p.tag), nullptr, 0);
   if (p.peer < 0) {
     for (int from = 0; from < on_.size_ && p.peer < 0; ++from)
       if (links_->linked(from) &&
@@ -105,7 +110,7 @@ bool Transport::Batch::is_done(Pending& p) {
     return false;
   const int waited_for = std::exchange(peer_, p.peer);
   links_->read(p.peer, p.location, p.data, p.size);
-  links_->post(p.peer, taken(p.tag), nullptr, 0);
+  note(p.peer, taken(p.tag), nullptr, 0);
   peer_ = waited_for;
   return true;
 }
@@ -130,14 +135,15 @@ const char* Transport::Batch::why_lost(int peer) {
   return why;
 }
 
-// Waits for the first, and takes meanwhile what comes for the first `count`.
-void Transport::Batch::wait_for_link(size_t count) {
-  const Pending& first = posted_.front();
+// Waits for the peer until done(), and takes meanwhile what comes for the first
+// `count`.
+template <typename Done>
+void Transport::Batch::wait_for_link(int peer, size_t count, Done done) {
   const char* lost = nullptr;
   Links::Wait wait(*links_);
   for (;;) {
     look_at(count);
-    if (first.done) return;
+    if (done()) return;
     {
       std::lock_guard lock(on_.mutex_);
       if (!on_.aborted_.empty()) refuse_locked();
@@ -146,7 +152,7 @@ void Transport::Batch::wait_for_link(size_t count) {
     if (left <= left.zero()) refuse();
     // What came before the peer was lost has been looked at since.
     if (lost) throw std::runtime_error(lost);
-    lost = why_lost(first.peer);
+    lost = why_lost(peer);
     if (!lost)
       wait.pause(
           std::chrono::duration_cast<std::chrono::nanoseconds>(left).count());
@@ -167,12 +173,20 @@ void Transport::Batch::wait(size_t count) {
     if (next.work)
       wait_for_gloo(next);
     else
-      wait_for_link(count);
+      wait_for_link(next.peer, count, [&] { return next.done; });
     source_ = next.peer;
     std::lock_guard lock(on_.mutex_);
     if (next.work) on_.waited_for_.remove(next.work);
     posted_.pop_front();
   }
+  // Who waits for a note would wait in vain if this rank made no other call.
+  if (posted_.empty())
+    for (const auto& [peer, number] : notes_) {
+      peer_ = peer;
+      wait_for_link(peer, 0, [&, to = peer, last = number] {
+        return links_->has_left(to, last);
+      });
+    }
   peer_ = -1;
 }
 

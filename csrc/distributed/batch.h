@@ -6,6 +6,7 @@
 #pragma once
 
 #include <deque>
+#include <map>
 
 #include "csrc/distributed/transport.h"
 
@@ -47,7 +48,7 @@ class Transport::Batch {
     char* data = nullptr;
     size_t size = 0;
     uint64_t location = 0;
-    uint64_t number = 0;  // of the note that has all; 0: data is read out
+    bool is_note = false;  // has gone with a note; else the data is read out
     bool done = false;
   };
 
@@ -57,7 +58,9 @@ class Transport::Batch {
   void look_at(size_t count);
   bool is_done(Pending& p);
   const char* why_lost(int peer);
-  void wait_for_link(size_t count);
+  void note(int peer, uint64_t key, const void* body, size_t size);
+  template <typename Done>
+  void wait_for_link(int peer, size_t count, Done done);
   void wait_for_gloo(const Pending& p);
   void refuse();
   void refuse_locked();
@@ -66,6 +69,7 @@ class Transport::Batch {
   Links* const links_;
   const std::chrono::steady_clock::time_point end_;
   std::deque<Pending> posted_;
+  std::map<int, uint64_t> notes_;  // the number of the last one, by peer
   int peer_ = -1;
   int source_ = -1;  // of the last that was waited for
 };

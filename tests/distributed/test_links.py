@@ -138,3 +138,24 @@ os._exit(0)
     )
     assert results[0].returncode == 0, results[0].stderr
     assert "named" in results[0].stdout
+
+
+def test_a_rank_that_calls_nothing_more_has_said_all_that_others_wait_for(ranks):
+    # Each of these messages is answered, and the answers do not fit into a ring.
+    ranks(
+        """
+join()
+store = dist.distributed_c10d._get_default_store()
+tensors = [torch.full((2000,), float(i)).npu() for i in range(200)]
+send = dist.isend if rank == 0 else dist.irecv
+ops = [dist.P2POp(send, t, 1 - rank) for t in tensors]
+for work in dist.batch_isend_irecv(ops):
+    work.wait()
+torch.npu.synchronize()
+if rank == 0:
+    store.set("sent", "1")
+else:
+    store.wait(["sent"])
+    assert all(bool((t == i).all()) for i, t in enumerate(tensors))
+"""
+    )
