@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -162,6 +163,23 @@ def hidden(device: str, repetitions: int) -> dict[str, Any]:
     return in_turns({n: waited(c) for n, c in calls.items()}, repetitions, 1)
 
 
+def messages(links: bool, repetitions: int) -> dict[str, Any]:
+    """Return what many small reductions take, and what a large one takes."""
+    os.environ["NPU_DISPATCH_LINKS"] = "auto" if links else "off"
+    group = dist.new_group()
+    one, many = (torch.zeros(SIZES[size], device="npu") for size in ("1", "64MB"))
+
+    def small() -> None:
+        for _ in range(CALLS):
+            dist.all_reduce(one, group=group)
+
+    calls = {
+        "small": waited(small),
+        "large": waited(lambda: dist.all_reduce(many, group=group)),
+    }
+    return in_turns(calls, repetitions, 1)
+
+
 def launches(repetitions: int) -> dict[str, Any]:
     """Return what an asynchronous call costs, and a submission of C++."""
     t = torch.zeros(1).npu()
@@ -190,6 +208,8 @@ def rank_main(rank: int, store: str, repetitions: int, cases: Iterable[str]) -> 
         elif case == "flight_recorder":
             costs = [_C.collective_log_cost(1000) for _ in range(repetitions)]
             times = {"log": costs}
+        elif case.startswith("message_"):
+            times = messages(case == "message_linked", repetitions)
         elif case.startswith("hidden_"):
             times = {name: hidden(p.device, repetitions) for name, p in PEERS.items()}
         else:

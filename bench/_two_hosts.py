@@ -10,13 +10,13 @@ from contextlib import contextmanager
 
 # A burst is what may leave at once; the latency, how long the rest may wait.
 LINK = """\
-ip -n {a} link add link type veth peer name link netns {b}
+ip -n {a} link add name link type veth peer name link netns {b}
 ip -n {a} addr add 10.7.7.1/24 dev link
 ip -n {b} addr add 10.7.7.2/24 dev link
 """
 EACH = """\
-ip -n {one} link set link up
-ip -n {one} link set lo up
+ip -n {one} link set dev link up
+ip -n {one} link set dev lo up
 tc -n {one} qdisc add dev link root tbf rate {rate} burst 256kb latency 50ms
 """
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from _harness import Effort, Goal, at_least, at_most, bench, emit
 from _processes import end, start
-from _ranks import rank_main
+from _ranks import CALLS, SIZES, rank_main
 from _two_hosts import two_hosts
 
 # npu beside gloo: at most of its time, or at least of its speed.
@@ -35,7 +35,8 @@ GOALS: dict[str, dict[str, Goal]] = {
     "ddp_gpt_tiny": {"ratio": at_most(0.75)},
     "ddp_gpt_tiny_captured": {"ratio": at_most(0.45)},
 }
-OWN = ("launch", "flight_recorder")  # of hccl alone
+# Of hccl alone.
+OWN = ("launch", "flight_recorder", "message_linked", "message_sockets")
 # Collectives are refused by a capture so far: this one runs if it is asked for.
 LEFT_OUT = ("ddp_gpt_tiny_captured",)
 HIDDEN = "hidden_1Gbit"
@@ -54,6 +55,12 @@ def figures_of(case: str, times: dict[str, Any]) -> dict[str, Any]:
             "us": round(middle["launch"] / 1e3, 1),
             "over_submit_us": round((middle["launch"] - middle["submit"]) / 1e3, 1),
             "goals": {"over_submit_us": at_most(5)},
+        }
+    if case.startswith("message_"):
+        # An all_reduce is taken for two messages of each rank: docs/scale.md.
+        return {
+            "alpha_us": round(middle["small"] / CALLS / 2 / 1e3, 1),
+            "beta_ns_per_byte": round(middle["large"] / (4 * SIZES["64MB"]), 3),
         }
     if case == "flight_recorder":
         return {"us": round(middle["log"] / 1e3, 3), "goals": {"us": at_most(1.0)}}

@@ -1,8 +1,9 @@
 """The tables that come from out/bench.json: `make bench-readme` writes them anew.
 
 Between `<!-- figures NAME -->` and `<!-- end -->` in README.md and docs/ stands a
-table of TABLES (_rows.py); nobody types what is there. Within a sentence, a median
-stands between `<!-- figure BENCH CASE FIELD -->` and `<!-- end -->`.
+table of TABLES (_rows.py), or what tools/scale.py simulates; nobody types what is
+there. Within a sentence, a median stands between `<!-- figure BENCH CASE FIELD -->`
+and `<!-- end -->`.
 """
 
 from __future__ import annotations
@@ -11,10 +12,14 @@ import json
 import re
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from _rows import TABLES
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tools"))
+import scale
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = (
@@ -25,6 +30,7 @@ PAGES = (
     "docs/figures.md",
     "docs/observability.md",
     "docs/performance.md",
+    "docs/scale.md",
 )
 FIGURE = re.compile(r"(<!-- figure (\w+) (\w+) (\w+) -->).*?(<!-- end -->)")
 BLOCK = re.compile(r"(<!-- figures (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -86,6 +92,23 @@ def about(result: Mapping[str, Any]) -> str:
         f"{result['began']} UTC, load {result['load_before']}; medians of "
         f"{result['runs']} runs ({result['effort']}), least and most in brackets.\n"
     )
+
+
+def of_scale(result: Mapping[str, Any]) -> str:
+    """Return what tools/scale.py says of messages as fast as those measured."""
+
+    def link(case: str) -> tuple[float, float]:
+        figures = result["benches"]["distributed"]["cases"][case]["figures"]
+        alpha, beta = (figures[f]["median"] for f in ("alpha_us", "beta_ns_per_byte"))
+        return alpha / 1e6, beta / 1e9
+
+    inside, (alpha, _) = scale.Link(*link("message_linked")), link("message_sockets")
+    rows = scale.table(scale.Link(alpha, scale.GIGABIT), inside, scale.PER_HOST)
+    return scale.markdown(rows)
+
+
+def block(name: str, result: Mapping[str, Any]) -> str:
+    return of_scale(result) if name == "scale" else table(name, result)
 
 
 def everything(result: Mapping[str, Any]) -> str:
@@ -151,9 +174,9 @@ def with_figures(text: str, result: Mapping[str, Any]) -> str:
 def main() -> None:
     """Write the figures of README.md and of docs/ anew."""
     result = json.loads((ROOT / "out/bench.json").read_text())
-    for name in PAGES:
-        page = ROOT / name
-        text = filled(page.read_text(), lambda block: table(block, result))
+    for path in PAGES:
+        page = ROOT / path
+        text = filled(page.read_text(), partial(block, result=result))
         page.write_text(with_figures(text, result))
 
 

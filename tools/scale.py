@@ -14,9 +14,13 @@ from __future__ import annotations
 import argparse
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+
+SIZES = {4: "4 B", 1 << 20: "1 MB", 1 << 26: "64 MB"}
+PER_HOST = 8
+GIGABIT = 8e-9  # seconds for each byte
 
 
 @dataclass(frozen=True)
@@ -160,7 +164,7 @@ def table(across: Link, inside: Link, per_host: int) -> list[dict[str, float]]:
     """Return milliseconds of each algorithm, by ranks and bytes."""
     rows = []
     for n in (2, 8, 64, 512, 4096):
-        for size in (4, 1 << 20, 1 << 26):
+        for size in SIZES:
             row: dict[str, float] = {"ranks": n, "bytes": size}
             runs = {
                 "mesh_ms": mesh if n <= 512 else None,  # n squared messages
@@ -178,13 +182,34 @@ def table(across: Link, inside: Link, per_host: int) -> list[dict[str, float]]:
     return rows
 
 
+def shown(ms: float) -> str:
+    """Three digits that matter, and no exponent."""
+    return f"{ms:.0f}" if ms >= 100 else f"{ms:.3g}"
+
+
+def markdown(rows: Sequence[Mapping[str, float]]) -> str:
+    """Return the table of docs/scale.md: what tells more than two ranks apart."""
+    text = "| ranks | bytes | all to all, ms | ring | tree | hierarchical |\n"
+    text += "|---|---|---|---|---|---|\n"
+    for row in rows:
+        if row["ranks"] < 8:
+            continue
+        names = ("mesh_ms", "ring_ms", "tree_ms", "hierarchical_ms")
+        cells = [shown(row[name]) if name in row else "" for name in names]
+        size = SIZES[int(row["bytes"])]
+        text += f"| {row['ranks']} | {size} | {' | '.join(cells)} |\n"
+    return text
+
+
 def main() -> None:
     """Print a JSON line for each number of ranks and bytes."""
     parser = argparse.ArgumentParser(description=__doc__)
-    for name, alpha, beta in (("across", 1e-4, 8e-9), ("inside", 1e-4, 9e-10)):
-        parser.add_argument(f"--{name}-alpha", type=float, default=alpha, help="s")
-        parser.add_argument(f"--{name}-beta", type=float, default=beta, help="s/byte")
-    parser.add_argument("--per-host", type=int, default=8, help="ranks of a host")
+    for name in ("across", "inside"):
+        parser.add_argument(f"--{name}-alpha", type=float, required=True, help="s")
+        parser.add_argument(f"--{name}-beta", type=float, required=True, help="s/byte")
+    parser.add_argument(
+        "--per-host", type=int, default=PER_HOST, help="ranks of a host"
+    )
     args = parser.parse_args()
     across = Link(args.across_alpha, args.across_beta)
     inside = Link(args.inside_alpha, args.inside_beta)
