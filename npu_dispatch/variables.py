@@ -226,8 +226,9 @@ _WATCHING = (
     ),
     Variable(
         "TORCH_FR_DUMP_TEMP_FILE",
-        "Where the watchdog saves a rank's collectives. The rank is appended to the "
-        "name: [Distributed](distributed.md#when-ranks-wait-for-each-other).",
+        "Where every rank saves its collectives when one of them fails, and the "
+        "watchdog those of a rank without progress. The rank is appended to the name: "
+        "[Distributed](distributed.md#when-ranks-wait-for-each-other).",
         "none",
     ),
     Variable(

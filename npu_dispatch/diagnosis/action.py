@@ -70,6 +70,11 @@ def action(
     first.
     """
     pid = view.info.pid
+    if kind == "hung" and view.rank:
+        return (
+            "npu-dispatch dump --all-ranks says which rank holds up the job, and why; "
+            f"npu-dispatch dump {pid} shows this one's streams"
+        )
     if kind == "blocked":
         instead = _INSTEAD.get(reason, "wait less often")
         return f"at {short(at)}, {instead}" if at else instead

@@ -25,6 +25,7 @@ __all__ = ["ProcessRow", "Sampler", "StreamRow", "live_screen", "table"]
 class ProcessRow(NamedTuple):
     pid: int
     name: str  # of its script
+    rank: str  # of the world; "" of none
     command: str
     verdict: str  # its kind
     at: str  # the Python line to look at
@@ -102,6 +103,7 @@ class Sampler:
         return ProcessRow(
             pid=pid,
             name=name_of(view.info),
+            rank=view.rank,
             command=" ".join(view.info.command),
             verdict=verdict.kind,
             at=verdict.at,
@@ -149,6 +151,7 @@ def _state(stream: StreamView, now: float) -> str:
 PROCESS_HEADS = (
     "pid",
     "script",
+    "rank",
     "verdict",
     "streams",
     "queued",
@@ -176,6 +179,7 @@ def process_cells(row: ProcessRow) -> tuple[str, ...]:
     return (
         str(row.pid),
         row.name,
+        row.rank,
         row.verdict,
         str(row.streams),
         str(row.queued),

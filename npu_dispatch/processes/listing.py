@@ -27,6 +27,7 @@ from npu_dispatch.stats import (
     StatsReader,
     StreamStats,
 )
+from npu_dispatch.stats.collectives import read_world
 from npu_dispatch.stats.folders import SEGMENTS, all_folders, not_ours, own_folders
 from npu_dispatch.system.proc_stat import pid_namespace, process_start, stat_fields
 
@@ -113,6 +114,9 @@ class ProcessView(NamedTuple):
     # has, and in a process that has launched nothing.
     quiet_since: float | None = None
     last_task: RecentTask | None = None  # of a process that has been quiet for seconds
+    # Of the world, as the environment says, or else its first group; "": of none.
+    rank: str = ""
+    world_size: str = ""
 
 
 class _Progress:
@@ -154,6 +158,7 @@ class _Watched:
             self._stream_view(info, stats, now) for stats in self.reader.streams()
         )
         quiet_since, last_task = self._quiet(streams, now)
+        world = read_world(*self.reader.behind()) or ("", "")
         self._previous = now
         return ProcessView(
             slot=self.slot,
@@ -165,6 +170,8 @@ class _Watched:
             host_waits=tuple(self.reader.open_waits()),
             quiet_since=quiet_since,
             last_task=last_task,
+            rank=info.rank or str(world[0]),
+            world_size=info.world_size or str(world[1]),
         )
 
     def _quiet(

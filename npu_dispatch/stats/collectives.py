@@ -15,6 +15,7 @@ __all__ = [
     "LoggedCollective",
     "read_groups",
     "read_log",
+    "read_world",
 ]
 
 # The log begins at the page after the sites, which end the segment.
@@ -163,6 +164,21 @@ def read_groups(
             name, description, token, ranks = map(text_of, texts)
             known[i] = CollectiveGroup(name, description, token, rank, _ranks(ranks))
     return known
+
+
+def read_world(size: int, read: Callable[[int, int], bytes]) -> tuple[int, int] | None:
+    """Return the process's rank of the world and the world's size.
+
+    None where it has joined none: its first group is the world.
+    """
+    if size < LOG_AT + OFFSETS["CollectiveLog.size"]:
+        return None
+    version, *_ = _HEAD.unpack(read(LOG_AT, _HEAD.size))
+    if version != OFFSETS["kCollectiveLogVersion"]:
+        return None
+    at = LOG_AT + OFFSETS["CollectiveLog.groups"]
+    known, rank, size, *_ = _GROUP.unpack(read(at, _GROUP.size))
+    return (rank, size) if known else None
 
 
 def read_log(

@@ -189,3 +189,36 @@ assert (total.failed, total.run.count, total.bytes) == (1, 0, 0), total
 os._exit(0)
 """
     )
+
+
+def test_a_rank_is_that_of_the_world_in_a_group_of_some_too(ranks):
+    ranks(
+        COUNTED
+        + """
+from npu_dispatch.diagnosis.top import Sampler
+from npu_dispatch.processes import Processes
+from npu_dispatch.prometheus.scrapes import Scrapes
+join()
+some = dist.new_group([1, 2], group_desc="some")
+t = torch.ones(4).npu()
+dist.all_reduce(t)
+if rank:
+    dist.all_reduce(t, group=some)
+torch.npu.synchronize()
+scrapes = Scrapes(Processes(pid=os.getpid()), ranked=False)
+found = {
+    (row.labels["group"], row.labels["collective"]): row
+    for family in scrapes.families()
+    if family.name == "npu_dispatch_collective_seconds"
+    for row in family.rows
+}
+groups = ["default_pg"] + (["some"] if rank else [])
+assert {key: row.labels["rank"] for key, row in found.items()} == {
+    (group, "all_reduce"): str(rank) for group in groups
+}, found
+assert all(row.histogram.count == 1 for row in found.values())
+sampler = Sampler([os.getpid()])
+assert [row.rank for row in sampler.sample()[0]] == [str(rank)]
+""",
+        size=3,
+    )

@@ -167,7 +167,7 @@ class Fixed:
     """A sampler of one process that calls itself what looks like markup."""
 
     def sample(self):
-        words = ("[/x].py", "f(list[int])", "idle", "", "")
+        words = ("[/x].py", "0", "f(list[int])", "idle", "", "")
         row = top.ProcessRow(7, *words, *[0] * 7)
         return [row], []
 

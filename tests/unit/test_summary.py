@@ -111,6 +111,7 @@ OPS = [OpCost("aten::mm", 3, 75), OpCost("aten::add", 1, 25)]
         ("host-bound", {}, "py-spy record"),
         ("held", {}, "record the event as early as possible"),
         ("hung", {}, "npu-dispatch dump 42"),
+        ("hung", {"rank": "1"}, "npu-dispatch dump --all-ranks says"),
         ("quiet", {}, ""),
         ("device-bound", {}, "(aten::mm 75%, aten::add 25%)"),
         ("failed", {}, "the program's log"),
@@ -121,6 +122,7 @@ def test_what_to_try_depends_on_the_verdict(kind, facts, says):
     facts = {"steps": 8, "replays": 0, **facts}
     view = SimpleNamespace(
         info=SimpleNamespace(pid=42),
+        rank=facts.get("rank", ""),
         process=SimpleNamespace(optimizer_steps=facts["steps"]),
         devices=[SimpleNamespace(graph_replays=facts["replays"])],
     )
