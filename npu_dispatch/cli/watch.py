@@ -170,7 +170,11 @@ def top(
     rows = [figures.process_cells(row) for row in processes]
     click.echo(figures.table(figures.PROCESS_HEADS, rows) + "\n")
     rows = [figures.stream_cells(row) for row in streams]
-    return click.echo(figures.table(figures.STREAM_HEADS, rows))
+    click.echo(figures.table(figures.STREAM_HEADS, rows))
+    if sampler.collectives:
+        rows = [figures.collective_cells(row) for row in sampler.collectives]
+        click.echo("\n" + figures.table(figures.COLLECTIVE_HEADS, rows))
+    return None
 
 
 def _seconds(_context: click.Context, _option: click.Parameter, value: str) -> float:

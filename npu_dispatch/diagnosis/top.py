@@ -11,6 +11,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from npu_dispatch.diagnosis.collective_rows import (
+    COLLECTIVE_HEADS,
+    CollectiveRates,
+    CollectiveRow,
+    collective_cells,
+)
 from npu_dispatch.diagnosis.rates import key, stream_rates
 from npu_dispatch.diagnosis.verdict import HANG_SECONDS, Verdict, attention, judge
 from npu_dispatch.processes import Processes, ProcessView, StreamView, is_alive
@@ -19,7 +25,16 @@ from npu_dispatch.processes.script_name import name_of
 if TYPE_CHECKING:
     from textual.app import App
 
-__all__ = ["ProcessRow", "Sampler", "StreamRow", "live_screen", "table"]
+__all__ = [
+    "COLLECTIVE_HEADS",
+    "CollectiveRow",
+    "ProcessRow",
+    "Sampler",
+    "StreamRow",
+    "collective_cells",
+    "live_screen",
+    "table",
+]
 
 
 class ProcessRow(NamedTuple):
@@ -75,9 +90,12 @@ class Sampler:
         self._everybody = everybody or bool(pids)
         self._processes = Processes(directory=directory)
         self._before: dict[str, ProcessView] = {}
+        self._rates = CollectiveRates()
+        self.collectives: list[CollectiveRow] = []  # of the last sample
 
     def sample(self) -> tuple[list[ProcessRow], list[StreamRow]]:
         found = []
+        self.collectives = []
         views = self._processes.refresh()
         for view in views:
             here = is_alive(view.info)  # else its number means nothing
@@ -88,6 +106,8 @@ class Sampler:
                 before = None
             reader = self._processes.reader(view)
             lines = reader.waits_by_site() if reader else []
+            if reader:
+                self.collectives += self._rates.rows(view, reader)
             verdict = judge(before, view, lines=lines)
             row = self._process_row(view, verdict)
             if row.submitted or self._everybody:
@@ -222,6 +242,7 @@ def as_json(sampler: Sampler) -> dict[str, Any]:
     return {
         "processes": [row._asdict() for row in processes],
         "streams": [row._asdict() for row in streams],
+        "collectives": [row._asdict() for row in sampler.collectives],
     }
 
 
@@ -234,19 +255,21 @@ def live_screen(sampler: Sampler, interval: float) -> App[None]:
     class Top(App[None]):
         TITLE = "npu-dispatch top"
         BINDINGS = [("q", "quit", "Quit"), ("p", "pause", "Pause")]  # noqa: RUF012
-        CSS = "#processes { height: auto; max-height: 40%; }"
+        CSS = "#processes, #collectives { height: auto; max-height: 40%; }"
         paused = False
 
         def compose(self) -> ComposeResult:
             yield Header()
             yield DataTable(id="processes")
             yield DataTable(id="streams")
+            yield DataTable(id="collectives")
             yield Footer()
 
         def on_mount(self) -> None:
             for name, heads in (
                 ("#processes", PROCESS_HEADS),
                 ("#streams", STREAM_HEADS),
+                ("#collectives", COLLECTIVE_HEADS),
             ):
                 self.query_one(name, DataTable).add_columns(*heads)
             self.refresh_rows()
@@ -261,6 +284,9 @@ def live_screen(sampler: Sampler, interval: float) -> App[None]:
             processes, streams = sampler.sample()
             self._fill("#processes", [process_cells(row) for row in processes])
             self._fill("#streams", [stream_cells(row) for row in streams])
+            shown = [collective_cells(row) for row in sampler.collectives]
+            self.query_one("#collectives").display = bool(shown)
+            self._fill("#collectives", shown)
 
         def _fill(self, name: str, rows: list[tuple[str, ...]]) -> None:
             shown = self.query_one(name, DataTable)

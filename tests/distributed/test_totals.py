@@ -195,6 +195,7 @@ def test_a_rank_is_that_of_the_world_in_a_group_of_some_too(ranks):
     ranks(
         COUNTED
         + """
+import pytest
 from npu_dispatch.diagnosis.top import Sampler
 from npu_dispatch.processes import Processes
 from npu_dispatch.prometheus.scrapes import Scrapes
@@ -219,6 +220,14 @@ assert {key: row.labels["rank"] for key, row in found.items()} == {
 assert all(row.histogram.count == 1 for row in found.values())
 sampler = Sampler([os.getpid()])
 assert [row.rank for row in sampler.sample()[0]] == [str(rank)]
+shown = {(row.group, row.rank) for row in sampler.collectives}
+assert shown == {(group, rank) for group in groups}, shown
+for _ in range(30):
+    dist.all_reduce(t)
+torch.npu.synchronize()
+sampler.sample()
+row = sampler.collectives[0]
+assert row.bytes_per_s == pytest.approx(16 * row.calls_per_s) and row.calls_per_s > 0
 """,
         size=3,
     )

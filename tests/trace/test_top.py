@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import time
+from typing import ClassVar
 
 import torch
 from missing import need_module
@@ -165,6 +166,8 @@ def test_the_screen_shows_the_rows_and_keeps_the_cursor():
 
 class Fixed:
     """A sampler of one process that calls itself what looks like markup."""
+
+    collectives: ClassVar[list[top.CollectiveRow]] = []
 
     def sample(self):
         words = ("[/x].py", "0", "f(list[int])", "idle", "", "")
