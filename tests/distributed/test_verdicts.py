@@ -166,6 +166,42 @@ torch.npu.synchronize()
         1,
         "holds the GIL",
     ),
+    "late because of another group": Fault(
+        """
+pairs = [dist.new_group([0, 1]), dist.new_group([1, 2])]
+ready()
+if rank == 1:
+    dist.all_reduce(t, group=pairs[1])
+    torch.npu.synchronize()
+if rank < 2:
+    dist.all_reduce(t, group=pairs[0])
+store.wait(["never"])  # HERE
+""",
+        2,
+        "is elsewhere",
+        size=3,
+    ),
+    "a message that nobody sends": Fault(
+        """
+ready()
+if rank == 0:
+    dist.irecv(t, 1)
+store.wait(["never"])  # HERE
+""",
+        1,
+        "rank 0 waits for it since .* in recv from rank 1",
+    ),
+    "stopped": Fault(
+        """
+ready()
+if rank == 1:
+    os.kill(os.getpid(), 19)
+dist.all_reduce(t)
+torch.npu.synchronize()
+""",
+        1,
+        "is stopped, by a signal or a debugger",
+    ),
 }
 CUT = Fault(
     """
