@@ -37,6 +37,19 @@ def main(
         torch.npu.set_device(local)
     # The backend goes with the device: gloo for cpu, hccl for npu.
     dist.init_process_group("gloo" if device == "cpu" else None)
+    means = train(torch.device(device), size, steps, seed, lr)
+    if dist.get_rank() == 0:
+        ranks = dist.get_world_size()
+        print(f"{ranks} ranks on {device}: loss {means[0]:.3f} -> {means[-1]:.3f}")
+        if log:
+            log.write_text("".join(json.dumps({"loss": m}) + "\n" for m in means))
+    dist.destroy_process_group()
+
+
+def train(
+    device: torch.device, size: str, steps: int, seed: int, lr: float
+) -> list[float]:
+    """Train on this rank of the default group; return each step's mean loss."""
     rank, ranks = dist.get_rank(), dist.get_world_size()
     torch.manual_seed(seed)
     batches = torch.Generator().manual_seed(seed * ranks + rank)
@@ -53,12 +66,7 @@ def main(
         losses.append(loss.detach())
     means = torch.stack(losses)
     dist.all_reduce(means)
-    means = (means / ranks).tolist()
-    if rank == 0:
-        print(f"{ranks} ranks on {device}: loss {means[0]:.3f} -> {means[-1]:.3f}")
-        if log:
-            log.write_text("".join(json.dumps({"loss": m}) + "\n" for m in means))
-    dist.destroy_process_group()
+    return (means / ranks).tolist()
 
 
 class _Loss(torch.nn.Module):

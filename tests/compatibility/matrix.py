@@ -27,6 +27,13 @@ MATRIX = (
         needs=("accelerate",),
         alias=True,
     ),
+    Row(
+        "transformers",
+        "transformers_ranks",
+        "the same on two ranks of torchrun",
+        needs=("accelerate",),
+        alias=True,
+    ),
     Row("transformers", "transformers_llama", "Llama: 5 steps, sdpa and eager"),
     Row("transformers", "transformers_bert", "BERT, masked language model: 5 steps"),
     Row("transformers", "transformers_mixtral", "Mixtral, 4 experts: 5 steps"),
@@ -55,6 +62,12 @@ MATRIX = (
         alias=True,
     ),
     Row(
+        "accelerate",
+        "accelerate_ranks",
+        "the same on two ranks of torchrun",
+        alias=True,
+    ),
+    Row(
         "deepspeed",
         "deepspeed_accelerator",
         "its accelerator: streams, events, generators, memory, graphs; 5 steps",
@@ -74,6 +87,7 @@ MATRIX = (
         "lightning_fit",
         "Trainer.fit() on SingleDeviceStrategy: 8 steps",
     ),
+    Row("ray", "ray_workers", "examples/train_ray.py: 4 steps of two workers"),
     Row(
         "stable-baselines3",
         "sb3_ppo",

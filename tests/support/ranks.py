@@ -70,7 +70,7 @@ def make_ranks(python: Any, folder: Path) -> Callable[..., list[Result]]:
         ]  # fmt: skip
         results = []
         for process in started:
-            out, err = process.communicate(timeout=120)
+            out, err = process.communicate(timeout=150)
             results.append(Result([], process.returncode, out, err))
         if check:
             for rank, result in enumerate(results):

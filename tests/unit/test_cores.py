@@ -76,18 +76,18 @@ def test_a_kernel_gets_its_cores_however_many_streams_work(
     assert threads_seen(python, streams, elements, **changes) == expected
 
 
-def test_the_ranks_of_a_machine_divide_its_cores(python):
+def test_a_rank_has_its_part_of_the_cores(python):
     def seen(**changes: str) -> list[int]:
         return threads_seen(python, 1, 100_000, **changes)
 
-    # More ranks than any machine has cores: one for each.
+    # Of more of them than any machine has cores, each has one.
     assert seen(LOCAL_WORLD_SIZE="4096") == [1]
     assert seen(LOCAL_WORLD_SIZE="4096", NPU_DISPATCH_CORES="3") == [3]
     assert seen(LOCAL_WORLD_SIZE="4096", NPU_DISPATCH_CORES="0") == [1]  # refused
     assert seen(LOCAL_WORLD_SIZE="1") == [4]
 
 
-def test_two_ranks_have_half_of_the_cores(python):
+def test_a_rank_of_two_has_half_of_the_cores(python):
     (both,) = threads_seen(python, 1, 100_000, LOCAL_WORLD_SIZE="2")
 
     # Fewer where a quota of CPU time keeps fewer busy.
