@@ -77,8 +77,12 @@ add_library(npu_torch OBJECT
   distributed/group_made.cpp
   distributed/group_p2p.cpp
   distributed/group_sparse.cpp
+  distributed/job_link.cpp
+  distributed/job_socket.cpp
+  distributed/member.cpp
   distributed/neighbours.cpp
   distributed/noted_call.cpp
+  distributed/own_address.cpp
   distributed/profiled_call.cpp
   distributed/reduce_parts.cpp
   distributed/reduction.cpp
@@ -159,8 +163,9 @@ npu_compile_together(npu_torch distributed
   distributed/exposure.cpp distributed/group.cpp
   distributed/group_calls.cpp distributed/group_made.cpp
   distributed/group_p2p.cpp distributed/group_sparse.cpp
+  distributed/job_link.cpp distributed/job_socket.cpp distributed/member.cpp
   distributed/neighbours.cpp distributed/noted_call.cpp
-  distributed/profiled_call.cpp
+  distributed/own_address.cpp distributed/profiled_call.cpp
   distributed/reduce_parts.cpp distributed/reduction.cpp
   distributed/step_timer.cpp distributed/transport.cpp distributed/work.cpp)
 npu_compile_together(npu_torch memory
@@ -211,6 +216,7 @@ Python_add_library(_C MODULE WITH_SOABI
   python/emulated.cpp
   python/errors.cpp
   python/exceptions.cpp
+  python/exit_code.cpp
   python/flags.cpp
   python/foreign.cpp
   python/graph.cpp
@@ -235,7 +241,7 @@ target_precompile_headers(_C PRIVATE
   <pybind11/pybind11.h> <pybind11/stl.h> <torch/csrc/utils/pybind.h>)
 npu_compile_together(_C device
   python/device.cpp python/distributed.cpp python/errors.cpp
-  python/exceptions.cpp python/graph.cpp python/jit.cpp python/memory.cpp
+  python/exceptions.cpp python/exit_code.cpp python/graph.cpp python/jit.cpp python/memory.cpp
   python/module.cpp)
 npu_compile_together(_C observers
   python/memory_history.cpp python/memory_pools.cpp python/python_frames.cpp

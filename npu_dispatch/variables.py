@@ -275,6 +275,17 @@ _LAUNCHERS = (
         "and a quota of CPU time are divided by it.",
         "1",
     ),
+    Variable(
+        "MASTER_ADDR",
+        "Ranks are connected at the address from which they reach it.",
+        "the machine's name",
+    ),
+    Variable(
+        "GLOO_SOCKET_IFNAME",
+        "The network interface that connects ranks instead: "
+        "[Two hosts](distributed.md#two-hosts).",
+        "none",
+    ),
     Variable("SLURM_JOB_ID", "The job that metrics and dumps name.", "none"),
     Variable(
         "TORCHELASTIC_RUN_ID",

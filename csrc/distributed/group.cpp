@@ -27,7 +27,7 @@ namespace {
 // which the allocator keeps from reuse, and owns none of it.
 struct Running {
   std::shared_ptr<Transport> transport;
-  std::shared_ptr<const std::string> where;
+  std::shared_ptr<const Member> member;
   Collective call;
   Tensors reads, writes;
   std::function<void(Transport&, const Collective&, const Tensors&,
@@ -40,12 +40,14 @@ struct Running {
   std::unique_ptr<NotedCall> replayed{};
   CommStream lane{};
   int threads = launch_threads();
+  bool ran = false;
 };
 
 void fail(const Running& r, npu_failure& failure, const char* why) {
+  const std::string text = r.member->failed(*r.transport, r.call, why);
   snprintf(failure.text, sizeof failure.text, "%s, %s #%llu: %s",
-           r.where->c_str(), r.call.agreed.name,
-           (unsigned long long)r.call.agreed.seq, why);
+           r.member->where().c_str(), r.call.agreed.name,
+           (unsigned long long)r.call.agreed.seq, text.c_str());
 }
 
 int run_call(void* state, uint64_t number, npu_failure& failure) {
@@ -61,6 +63,7 @@ int run_call(void* state, uint64_t number, npu_failure& failure) {
   // A replay runs the lane of its capture's first stream on the current one.
   const Stream* const here = stream_of_this_thread();
   const Exposure exposure(here ? *here : *r.stream, start);
+  r.ran = true;
   try {
     r.run(*r.transport, r.call, r.reads, r.writes);
     const uint64_t end = now_ns();
@@ -82,6 +85,7 @@ int run_call(void* state, uint64_t number, npu_failure& failure) {
 void release_call(void* state) {
   Running* const r = static_cast<Running*>(state);
   r->entry.failed(now_ns());
+  if (!r->ran) r->member->dropped(r->call);
   delete r;
 }
 
@@ -106,19 +110,12 @@ class Numbers final : public NumberSource {
 
 }  // namespace
 
-std::string group_rank_text(const std::string& name, int rank, int size) {
-  return "group '" + name + "', rank " + std::to_string(rank) + " of " +
-         std::to_string(size);
-}
-
 HcclGroup::HcclGroup(c10::intrusive_ptr<c10d::Backend> gloo, int rank, int size,
                      std::string name, Milliseconds timeout, int logged)
     : Backend(rank, size),
       gloo_(std::move(gloo)),
       transport_(std::make_shared<Transport>(gloo_, rank, size)),
       name_(std::move(name)),
-      where_(std::make_shared<const std::string>(
-          group_rank_text(name_, rank, size))),
       logged_(logged),
       timeout_(timeout) {
   init();
@@ -147,8 +144,11 @@ void HcclGroup::abort() {
   transport_->abort("the group was aborted on rank " + std::to_string(rank_));
 }
 
-// Queued calls go on, since other ranks may wait for them.
-void HcclGroup::shutdown() {}
+// Queued calls go on, since other ranks may wait for them. With the group that
+// the job was joined for, its ranks leave the job.
+void HcclGroup::shutdown() {
+  if (first_of_job_) member_->link->leave();
+}
 
 void HcclGroup::waitForPendingWorks() {
   std::vector<Point> all;
@@ -222,7 +222,7 @@ HcclGroup::WorkPtr HcclGroup::launch(Plan plan) {
   call.agreed.seq = seq;
   running->stream = &stream;
   running->transport = transport_;
-  running->where = where_;
+  running->member = member_;
   running->run = std::move(plan.run);
   std::vector<ForeignView> views;
   const auto take = [&](const Tensors& from, Tensors& to, bool writes) {
@@ -248,8 +248,8 @@ HcclGroup::WorkPtr HcclGroup::launch(Plan plan) {
                    uint64_t(call.timeout.count()), plan.root, plan.reduce,
                    uint64_t(stream.device()) << 32 | uint64_t(stream.id())},
                   plan.reads, plan.writes, plan.peers);
-  const ProfiledCall told({name_, getGroupDesc(), rank_, global_}, call.agreed,
-                          plan.reads, plan.writes, plan.async,
+  const ProfiledCall told({name_, getGroupDesc(), rank_, member_->global},
+                          call.agreed, plan.reads, plan.writes, plan.async,
                           plan.on != nullptr);
   if (captured) {
     // Each replay takes a number of its own, as many calls of the group as the
@@ -272,7 +272,7 @@ HcclGroup::WorkPtr HcclGroup::launch(Plan plan) {
   const Point end{&stream, stream.end()};
   ends_at(end, plan.async && !plan.on);
   return c10::make_intrusive<HcclWork>(
-      rank_, plan.type, CallName{where_, op, seq, site}, HcclWork::Points{end},
+      rank_, plan.type, CallName{member_, op, seq, site}, HcclWork::Points{end},
       plan.results.empty() ? plan.writes : std::move(plan.results),
       plan.host_waits ? HcclWork::Waits::kHost : HcclWork::Waits::kStream,
       std::move(plan.source));

@@ -11,6 +11,7 @@
 
 #include "csrc/distributed/aside.h"
 #include "csrc/distributed/comm_streams.h"
+#include "csrc/distributed/member.h"
 #include "csrc/distributed/reduction.h"
 #include "csrc/distributed/transport.h"
 #include "csrc/distributed/work.h"
@@ -169,10 +170,10 @@ class HcclGroup final : public c10d::Backend {
 
   const c10::intrusive_ptr<c10d::Backend> gloo_;
   const std::shared_ptr<Transport> transport_;
-  std::vector<int> global_;  // since connect(), as the next
+  std::shared_ptr<const Member> member_;  // since connect(), as the next
   c10::intrusive_ptr<c10d::Store> store_;
+  bool first_of_job_ = false;
   const std::string name_;
-  const std::shared_ptr<const std::string> where_;  // names group and rank
   const int logged_;
   Milliseconds timeout_;
   // The number of the next collective, which is the same on all ranks. Graphs
@@ -192,8 +193,5 @@ class HcclGroup final : public c10d::Backend {
   std::vector<Message> batch_;
   HcclWork::Points coalesced_;  // the ends of what was launched meanwhile
 };
-
-// Names the group and the rank, for the errors of its tasks.
-std::string group_rank_text(const std::string& name, int rank, int size);
 
 }  // namespace npu

@@ -43,10 +43,14 @@ c10::intrusive_ptr<HcclGroup> HcclGroup::connect(
   const std::string token = size > 1 ? agreed_name(*store) : "";
   const int logged =
       log_group(name.c_str(), token.c_str(), runs(global).c_str(), rank, size);
+  auto member = std::make_shared<Member>(
+      Member{name, rank, size, std::move(global), JobLink::current()});
   auto group = c10::make_intrusive<HcclGroup>(std::move(gloo), rank, size,
                                               std::move(name), timeout, logged);
   group->transport_->use(link_neighbours(*store, rank, size));
-  group->global_ = std::move(global);
+  if (member->link)
+    group->first_of_job_ = member->link->watch(group->transport_);
+  group->member_ = std::move(member);
   group->store_ = store;
   return group;
 }
@@ -78,7 +82,7 @@ c10::intrusive_ptr<c10d::Backend> HcclGroup::split(
     gloo = gloo_->split(part, ranks, same);
   }
   std::vector<int> global;
-  for (const int rank : ranks) global.push_back(global_.at(rank));
+  for (const int rank : ranks) global.push_back(member_->global.at(rank));
   const auto group =
       connect(part, std::move(gloo), int(mine - ranks.begin()),
               std::move(global), options->group_name, options->timeout);

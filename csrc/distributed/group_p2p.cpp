@@ -197,7 +197,7 @@ HcclGroup::WorkPtr HcclGroup::endCoalescing() {
   }
   return c10::make_intrusive<HcclWork>(
       rank_, OpType::COALESCED,
-      CallName{where_, intern_name("hccl:coalesced"),
+      CallName{member_, intern_name("hccl:coalesced"),
                getSequenceNumberForGroup(), call_site().site},
       std::move(ends), Tensors{}, HcclWork::Waits::kStream);
 }

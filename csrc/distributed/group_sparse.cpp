@@ -98,7 +98,7 @@ HcclGroup::WorkPtr HcclGroup::allreduce_sparse(
   Stream& current = usable_stream(t.get_device());
   return c10::make_intrusive<HcclWork>(
       rank_, c10d::OpType::ALLREDUCE,
-      CallName{where_, "hccl:all_reduce_sparse",
+      CallName{member_, "hccl:all_reduce_sparse",
                getSequenceNumberForGroup() - 1, call_site().site},
       HcclWork::Points{{&current, current.tail()}}, Tensors{t},
       HcclWork::Waits::kStream);

@@ -110,6 +110,9 @@ struct Transport::Frame {
 };
 
 void set_site_name(SiteName name) { site_name = name; }
+std::string launch_line(uint32_t site) {
+  return site_name ? site_name(site) : std::string();
+}
 
 Transport::Transport(c10::intrusive_ptr<c10d::Backend> gloo, int rank, int size)
     : gloo_(std::move(gloo)), rank_(rank), size_(size) {
@@ -128,6 +131,11 @@ void Transport::abort(const std::string& why) {
   if (aborted_.empty()) aborted_ = why;
   for (const WorkPtr& work : waited_for_) work->abort();
   if (links_) links_->wake();
+}
+
+std::string Transport::aborted() {
+  std::lock_guard lock(mutex_);
+  return aborted_;
 }
 
 std::unique_ptr<Transport::Frame[]> Transport::agree(
@@ -178,7 +186,7 @@ std::unique_ptr<Transport::Frame[]> Transport::agree(
     // Both sides see the disagreement, so both tell the other their line.
     constexpr size_t kLine = 256;
     char line[kLine] = {}, other[kLine] = {};
-    if (site_name) snprintf(line, kLine, "%s", site_name(call.site).c_str());
+    snprintf(line, kLine, "%s", launch_line(call.site).c_str());
     try {
       Batch why(*this, std::min(call.timeout, Milliseconds(2000)));
       why.receive(p, tag_of(call, kWhy), other, kLine);

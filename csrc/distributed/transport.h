@@ -110,6 +110,8 @@ class Transport {
 
   // Ends waits at once, and lets later calls fail, with this text. Any thread.
   void abort(const std::string& why);
+  // That text; "": it was not aborted.
+  std::string aborted();
 
  private:
   using WorkPtr = c10::intrusive_ptr<c10d::Work>;
@@ -135,5 +137,7 @@ class Transport {
 // Sets what turns a launch site into text. To be called before the first group.
 using SiteName = std::string (*)(uint32_t site);
 void set_site_name(SiteName name);
+// "train.py:88 in step"; "": not known.
+std::string launch_line(uint32_t site);
 
 }  // namespace npu

@@ -81,8 +81,8 @@ void HcclWork::raise_late(const Point& end,
   late.stream = end.stream->id();
   late.task = end.number - 1;
   late.op = call_.op;
-  late.text = *call_.where + ", " + (call_.op + sizeof "hccl:" - 1) + " #" +
-              std::to_string(call_.seq) + ": wait() gave up after " +
+  late.text = call_.member->where() + ", " + (call_.op + sizeof "hccl:" - 1) +
+              " #" + std::to_string(call_.seq) + ": wait() gave up after " +
               std::to_string(waited.count()) +
               " ms; the call goes on, and can be waited for again";
   late.site.site = call_.site;

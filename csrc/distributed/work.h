@@ -10,13 +10,14 @@
 #include <vector>
 
 #include "csrc/distributed/comm_streams.h"
+#include "csrc/distributed/member.h"
 
 namespace npu {
 
 // A call, as errors name it.
 struct CallName {
-  std::shared_ptr<const std::string> where;  // "group 'default', rank 0 of 2"
-  const char* op;                            // "hccl:all_reduce"
+  std::shared_ptr<const Member> member;
+  const char* op;  // "hccl:all_reduce"
   uint64_t seq;
   uint32_t site;
 };

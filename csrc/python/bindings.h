@@ -28,6 +28,7 @@ void bind_distributed(pybind11::module_& m);
 void bind_empty_strided(pybind11::module_& m);
 void bind_emulated(pybind11::module_& m);
 void bind_errors(pybind11::module_& m);
+void bind_exit_code(pybind11::module_& m);
 void bind_foreign(pybind11::module_& m);
 void bind_graph(pybind11::module_& m);
 void bind_flags(pybind11::module_& m);

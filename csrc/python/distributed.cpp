@@ -10,6 +10,8 @@
 
 #include "csrc/base/clock.h"
 #include "csrc/distributed/group.h"
+#include "csrc/distributed/job_link.h"
+#include "csrc/distributed/own_address.h"
 #include "csrc/python/bindings.h"
 #include "csrc/python/call_stack.h"
 #include "csrc/python/def.h"
@@ -61,6 +63,26 @@ void answer_debug_server() {
       });
 }
 
+// The job of the default group; see csrc/distributed/job_link.h.
+void join_job(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+              int64_t timeout) {
+  const py::gil_scoped_release no_gil;  // rank 0 may be another thread
+  JobLink::join(*store, rank, size, Milliseconds(timeout));
+}
+void fail_job(const std::string& failure) {
+  const py::gil_scoped_release no_gil;
+  JobLink::end_all(failure);
+}
+std::string job_failure() {
+  const auto link = JobLink::current();
+  return link ? link->failure() : "";
+}
+std::optional<std::string> wait_for_job_failure() {
+  const py::gil_scoped_release no_gil;
+  const auto link = JobLink::current();
+  return link ? link->wait_for_end() : std::nullopt;
+}
+
 // torch's Python asks for these by name, of a backend that can be split. They
 // derive from classes which torch.distributed's import makes known.
 void bind_group(py::module_& m) {
@@ -108,6 +130,11 @@ void bind_distributed(py::module_& m) {
           if (auto* const ours = dynamic_cast<HcclGroup*>(group.get()))
             ours->describe(description);
         });
+  def(m, "join_job", &join_job);
+  m.def("fail_job", &fail_job);
+  m.def("job_failure", &job_failure);
+  m.def("wait_for_job_failure", &wait_for_job_failure);
+  def(m, "own_address", &own_address);
   m.def("collective_log_cost", &log_cost);
   m.def("note_host_place", [](const std::string& line, bool in_loader) {
     uint64_t ooms = 0;

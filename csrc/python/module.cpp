@@ -88,6 +88,7 @@ PYBIND11_MODULE(in_main_interpreter, m) {
   npu::bind_empty_strided(m);
   npu::bind_emulated(m);
   npu::bind_errors(m);
+  npu::bind_exit_code(m);
   npu::bind_graph(m);
   npu::bind_flags(m);
   npu::bind_foreign(m);

@@ -46,8 +46,10 @@ class DistributedError(DeviceError, DistBackendError):
 
     @property
     def lost_rank(self) -> int:
-        """The rank whose connection broke; -1: none did."""
-        found = re.search(r"lost rank (\d+)", self.text)
+        """The rank of the job that was lost, or that failed first; -1: neither."""
+        found = re.search(r"lost rank (\d+)", self.text) or re.search(
+            r"rank (\d+) failed in", self.text
+        )
         return int(found[1]) if found else -1
 
     def _field(self, name: str) -> str:

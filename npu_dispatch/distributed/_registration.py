@@ -5,16 +5,15 @@ Runs once torch.distributed has been imported, which it never causes.
 
 from __future__ import annotations
 
-import atexit
-import contextlib
-import sys
 from datetime import timedelta
 from functools import wraps
 from typing import Any
 
 from npu_dispatch import _C, import_alias
+from npu_dispatch.config import variable
 from npu_dispatch.distributed._backend import hccl_of
 from npu_dispatch.distributed._coalescing import ending_with_exceptions
+from npu_dispatch.distributed._exit import give_up_when_failed
 from npu_dispatch.distributed._host_place import start_noting
 from npu_dispatch.distributed._monitored_barrier import of_hccl_too
 from npu_dispatch.distributed._rejoin import outlives_ranks, store_of_this_start
@@ -53,16 +52,8 @@ def _make_group(options: Any, _backend_options: Any) -> Any:
     """Connect the ranks, which all call this. torch.distributed's creator."""
     rank, size = options.group_rank, options.group_size
     timeout: timedelta = options.timeout
-    gloo = None
-    if size > 1:
-        from torch.distributed import ProcessGroupGloo
-
-        start_noting()
-        save_at_a_failure(options.store)
-        gloo = ProcessGroupGloo(options.store, rank, size, timeout=timeout)
-    # Before the queues are waited for: the hook that came last runs first.
-    atexit.unregister(_give_up_after_an_exception)
-    atexit.register(_give_up_after_an_exception)
+    gloo = _connect(options.store, rank, size, timeout) if size > 1 else None
+    give_up_when_failed()
     milliseconds = int(timeout.total_seconds() * 1000)
     ranks = list(options.global_ranks_in_group) or list(range(size))
     return _C.make_group(
@@ -70,19 +61,25 @@ def _make_group(options: Any, _backend_options: Any) -> Any:
     )
 
 
-def _give_up_after_an_exception() -> None:
-    """Let a program that has failed end: others are told by its connections."""
-    if getattr(sys, "last_value", None) is None:
-        return
-    import torch
-    from torch.distributed import distributed_c10d as dc
+def _connect(store: Any, rank: int, size: int, timeout: timedelta) -> Any:
+    """Connect the ranks with Gloo, at addresses that other hosts reach.
 
-    # torch's own list: it keeps the groups, and not the objects that Python had
-    # of their backends, which may be gone.
-    for group in list(dc._world.pg_map):
-        with contextlib.suppress(RuntimeError):  # of gloo alone
-            backend = group._get_backend(torch.device("npu"))
-            getattr(backend, "wrapped_pg", backend).abort()
+    Left alone, Gloo takes the address of the host's name, which often stands for
+    127.0.1.1. Raises DistBackendError in a job that has failed, since a rank may
+    not come any more.
+    """
+    from torch.distributed import DistBackendError, ProcessGroupGloo
+
+    start_noting()
+    if failure := _C.job_failure():
+        raise DistBackendError(f"hccl: no group can be made: {failure}")
+    if variable("GLOO_SOCKET_IFNAME"):  # which it reads
+        return ProcessGroupGloo(store, rank, size, timeout=timeout)
+    gloo: Any = ProcessGroupGloo
+    options = gloo._Options()
+    options._timeout = timeout
+    options._devices = [gloo.create_device(hostname=_C.own_address(size))]
+    return gloo(store, rank, size, options)
 
 
 def _choosing_hccl(make: Any) -> Any:
@@ -106,8 +103,15 @@ def _choosing_hccl(make: Any) -> Any:
         if backend == "undefined" and torch._C._get_accelerator().type == "npu":
             backend = "hccl"
         # No ranks: the default group, whose store the others' are parts of.
-        if "hccl" in backend and not ranks and outlives_ranks():
-            store = store_of_this_start(store, rank, size, kwargs["timeout"])
+        if not ranks:
+            timeout: timedelta = kwargs["timeout"]
+            with_hccl = "hccl" in backend
+            if with_hccl and outlives_ranks():
+                store = store_of_this_start(store, rank, size, timeout)
+            milliseconds = int(timeout.total_seconds() * 1000)
+            _C.join_job(store, rank, size if with_hccl else 1, milliseconds)
+            if with_hccl and size > 1:
+                save_at_a_failure()
         result = make(size, rank, ranks, backend, store, *args, **kwargs)
         group = result[0]
         if (ours := hccl_of(group)) is not None:

@@ -118,7 +118,7 @@ os._exit(0)
 
 def test_a_script_that_fails_ends_although_a_collective_waits(ranks):
     # Rank 1 never calls: it ends when rank 0, whose timeout is longer than
-    # ours, has gone and its connection with it.
+    # ours, says that it has failed.
     results = ranks(
         FAILS
         + """
@@ -126,11 +126,15 @@ join(seconds=600)
 t = torch.ones(3).npu()
 dist.all_reduce(t)
 torch.npu.synchronize()
+store = dist.distributed_c10d._get_default_store()
 if rank == 0:
+    store.get("synchronized")
     dist.all_reduce(t, async_op=True)
     raise ValueError("the script's own")
+store.set("synchronized", "1")
 error = failure(lambda: dist.recv(t, 0))
 assert error.lost_rank == 0, error
+assert "its program failed with ValueError: the script's own" in str(error), error
 os._exit(0)
 """,
         check=False,
