@@ -5,6 +5,7 @@ Runs once torch.distributed has been imported, which it never causes.
 
 from __future__ import annotations
 
+import sys
 from datetime import timedelta
 from functools import wraps
 from typing import Any
