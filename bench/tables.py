@@ -172,9 +172,9 @@ def with_figures(text: str, result: Mapping[str, Any]) -> str:
 
 
 def main() -> None:
-    """Write the figures of README.md and of docs/ anew."""
+    """Write the figures of the given pages anew, or of all."""
     result = json.loads((ROOT / "out/bench.json").read_text())
-    for path in PAGES:
+    for path in sys.argv[1:] or PAGES:
         page = ROOT / path
         text = filled(page.read_text(), partial(block, result=result))
         page.write_text(with_figures(text, result))
