@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "csrc/base/clock.h"
+#include "csrc/interop/foreign.h"
 #include "csrc/observe/observer.h"
 #include "csrc/observe/profile.h"
 #include "csrc/stats/segment.h"
@@ -21,6 +22,8 @@ std::mutex several_streams_;
 
 // Gives a replay its name in messages of its stream.
 const npu_kernel kReplay{nullptr, "graph replay", nullptr, 0};
+const npu_kernel kReplayWithPeers{nullptr, kReplay.name, nullptr, 0,
+                                  kWaitsForPeers};
 
 }  // namespace
 
@@ -52,7 +55,7 @@ Stream& Body::stream_of(size_t lane, Stream& first) {
 void Body::describe(Submission& s, uint64_t lane, const Draws* draws) {
   static const PublishedNames names{kReplay.name};
   s.task->marks.kind = TaskKind::kProgram;
-  s.task->kernel = &kReplay;
+  s.task->kernel = waits_for_peers ? &kReplayWithPeers : &kReplay;
   s.words[0] = reinterpret_cast<uint64_t>(static_cast<Program*>(this));
   s.words[1] = lane;
   s.words[2] = replays_;

@@ -228,6 +228,7 @@ void Capture::keep(Stream& stream) {
   }
   Call call = make_call(task_.kernel, std::move(words_));
   words_ = {};
+  body_->waits_for_peers |= (task_.kernel->flags & kWaitsForPeers) != 0;
   Node& node = add(lane, Node::Kind::kKernel);
   if (call.drawn_word >= 0) {
     // draw() has put here which source it is, and how far from its first

@@ -47,6 +47,34 @@ assert len({run.trace for run in runs}) > 1
     )
 
 
+def test_replays_of_a_graph_with_collectives_are_delayed(ranks):
+    ranks(
+        HEAD
+        + """
+t, doubled = torch.zeros(100).npu(), torch.zeros(100).npu()
+graph, side = torch.npu.NPUGraph(), torch.npu.Stream()
+with torch.npu.graph(graph):
+    dist.all_reduce(t)
+
+def program(waits):
+    def run():
+        t.fill_(rank + 1.)
+        torch.npu.synchronize()
+        graph.replay()
+        if waits: side.wait_stream(torch.npu.current_stream())
+        with torch.npu.stream(side):
+            torch.mul(t, 2, out=doubled)
+        torch.npu.current_stream().wait_stream(side)
+        return doubled.clone()
+    return run
+
+assert "the result depends on how streams interleave" in differs(program(False))
+explore(program(True), schedules=10)
+assert doubled.eq(6).all()
+"""
+    )
+
+
 def test_what_one_rank_has_found_stops_all(ranks):
     first, second = ranks(
         HEAD
