@@ -25,9 +25,12 @@ Neighbours link_neighbours(c10d::Store& store, int rank, int size) {
   const auto key = [](const char* what, int of) {
     return std::string("npu_dispatch/") + what + "/" + std::to_string(of);
   };
+  if (env_choice("NPU_DISPATCH_LINKS", {"auto", "off"}) == 1) {
+    tell(store, key("address", rank), "-");  // which nobody opens
+    return {};
+  }
   auto links = std::make_unique<Links>(rank, size);
-  const bool off = env_choice("NPU_DISPATCH_LINKS", {"auto", "off"}) == 1;
-  tell(store, key("address", rank), off ? "-" : links->address());
+  tell(store, key("address", rank), links->address());
   std::string opened;
   for (int p = 0; p < size; ++p)
     opened += links->open(p, ask(store, key("address", p))) ? '1' : '0';
