@@ -1,9 +1,11 @@
 #include "csrc/distributed/batch.h"
 
 #include <ATen/ops/from_blob.h>
+#include <c10/util/SmallVector.h>
 #include <string.h>
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 #include "csrc/links/links.h"
@@ -118,9 +120,17 @@ bool Transport::Batch::is_done(Pending& p) {
 void Transport::Batch::look_at(size_t count) {
   if (!links_) return;
   links_->progress();
+  // Of one tag, notes are for the messages in their order. Another thread may
+  // take notes in between two looks, so where a message has none, those behind
+  // it are not looked at.
+  c10::SmallVector<std::tuple<int, int, bool>, 16> waiting;
   for (size_t i = 0; i < count; ++i) {
     Pending& p = posted_[i];
-    if (!p.work && !p.done) p.done = is_done(p);
+    if (p.work || p.done) continue;
+    const std::tuple which(p.peer, p.tag, p.sends);
+    if (std::ranges::find(waiting, which) != waiting.end()) continue;
+    p.done = is_done(p);
+    if (!p.done) waiting.push_back(which);
   }
 }
 

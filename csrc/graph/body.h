@@ -85,7 +85,7 @@ class Body final : public Program {
   const uint64_t pool;
   Captured captured;
   bool waits_for_peers = false;  // some of the work (foreign.h)
-  std::vector<Node> nodes;  // in the order of the capture
+  std::vector<Node> nodes;       // in the order of the capture
   // Guards the calls of nodes in groups, which a replay may exchange.
   mutable std::mutex calls_mutex;
   std::deque<Lane> lanes;
