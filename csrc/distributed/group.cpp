@@ -85,7 +85,10 @@ int run_call(void* state, uint64_t number, npu_failure& failure) {
 void release_call(void* state) {
   Running* const r = static_cast<Running*>(state);
   r->entry.failed(now_ns());
-  if (!r->ran) r->member->dropped(r->call);
+  // Where an observer has refused the call, its caller is told, and the stream
+  // goes on.
+  if (!r->ran && !r->replayed && r->stream->failed())
+    r->member->dropped(r->call);
   delete r;
 }
 

@@ -58,6 +58,7 @@ NOT_RUN = {
     r"npu-dispatch ps, top, trace": "three commands in one line",
     r"npu-dispatch dump --all-ranks": "it needs ranks that wait: hung_job.md",
     r"npu-dispatch trace --all-ranks( FOLDER)?": "distributed/test_merged_trace.py",
+    r"torchrun --nnodes 2 .*": "distributed/test_two_hosts.py",
 }
 SLOW = re.compile(r"examples/|calibrate|^pytest|\bslow\.py")
 STATUS = re.compile(r"exit status (\d+)")

@@ -157,7 +157,8 @@ SMALLEST = {
     "train_gpt.py": ("--size", "tiny", "--steps", "2", "--sample", "0"),
     "train_ppo.py": ("--updates", "2"),
 }
-NO_PROGRAMS = {"gpt.py", "serve_async.py"}  # a module; a server: aio/test_serve.py
+# A module; a server: aio/test_serve.py; what needs Ray: compatibility/matrix.py.
+NO_PROGRAMS = {"gpt.py", "serve_async.py", "train_ray.py"}
 
 
 @pytest.mark.nightly
