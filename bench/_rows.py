@@ -373,6 +373,7 @@ TABLES: dict[str, tuple[tuple[str, ...], tuple[Row, ...]]] = {
                 ("DDP step, 1.5 MB of gradients", "ddp_1.5MB"),
                 ("DDP step, 32 MB of gradients", "ddp_32MB"),
                 ("DDP step, tiny GPT", "ddp_gpt_tiny"),
+                ("DDP step, tiny GPT, in one replay", "ddp_gpt_tiny_captured"),
             )
         ),
     ),

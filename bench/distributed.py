@@ -38,7 +38,6 @@ GOALS: dict[str, dict[str, Goal]] = {
 # Of hccl alone.
 OWN = ("launch", "flight_recorder", "message_linked", "message_sockets")
 # Collectives are refused by a capture so far: this one runs if it is asked for.
-LEFT_OUT = ("ddp_gpt_tiny_captured",)
 HIDDEN = "hidden_1Gbit"
 RATE = "1gbit"
 
@@ -127,8 +126,6 @@ def ask_two_hosts(repetitions: int) -> None:
 def main(repetitions: int, only: str, effort: Effort) -> None:
     """Print a JSON line per case; `ratio` is npu's time over gloo's on cpu."""
     chosen = [case for case in (*GOALS, *OWN) if only in case]
-    if chosen != list(LEFT_OUT):
-        chosen = [case for case in chosen if case not in LEFT_OUT]
     if chosen:
         ask(effort, repetitions, chosen)
     if only not in HIDDEN:
