@@ -218,6 +218,8 @@ bool JobLink::first_failure(const std::string& text) {
 void JobLink::fail(const std::string& text) {
   if (in_child() || has_left(rank_) || !first_failure(text)) return;
   post({Word::kFailure, rank_, text});
+  // Before the program learns it, which may end at once.
+  wait_until_sent();
 }
 
 void JobLink::leave() {
