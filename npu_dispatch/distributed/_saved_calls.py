@@ -16,7 +16,8 @@ from npu_dispatch.config import Config
 
 __all__ = ["save_at_a_failure", "save_calls"]
 
-_saved = threading.Lock()  # held for good by who saves
+_mutex = threading.Lock()  # held by who saves: a process that ends waits for it
+_saved = False
 
 
 def save_calls() -> Path | None:
@@ -56,5 +57,8 @@ def _save_if_failed() -> None:
 
 
 def _save_once() -> None:
-    if _saved.acquire(blocking=False):
-        save_calls()
+    global _saved
+    with _mutex:
+        if not _saved:
+            save_calls()
+            _saved = True
