@@ -22,5 +22,5 @@ def calls_as_json(only_active: bool) -> str:
     """
     dump = pickle.loads(dump_flight_recorder())  # our own
     if only_active:
-        dump["entries"] = [e for e in dump["entries"] if e["state"] != "completed"]
+        dump["entries"] = [e for e in dump["entries"] if not e["retired"]]
     return json.dumps(dump)
