@@ -8,6 +8,7 @@
 #   make test-guarded     Python tests where only kernels reach device memory
 #   make test-undefined   Python tests, the extension built with UBSan
 #   make test-slow-host   Python tests on a host that is late at each line
+#   make test-parallel    Python tests whose graphs run on several cores
 #   make conformance      PyTorch's operator database, on npu and on cpu
 #   make fuzz             random programs on npu and on cpu; MINUTES=n
 #   make fuzz-docs        its table in docs/reliability.md, from out/fuzz.json
@@ -66,14 +67,14 @@ QUICK := $(if $(NIGHTLY),,-m "not nightly")
 # By what a minute tells: the quick ones first.
 STEPS := test test-sanitizers conformance \
   $(if $(NIGHTLY),torture compatibility test-delayed test-guarded \
-  test-sanitized test-slow-host test-undefined mutants versions)
+  test-sanitized test-slow-host test-parallel test-undefined mutants versions)
 
 # Whatever the extension is made from. Python files need no build.
 SOURCES := CMakeLists.txt pyproject.toml $(shell find csrc -type f \
   -not -name '*.pyc' 2>/dev/null)
 
 .PHONY: tools build test test-cpp test-python test-sanitizers test-sanitized \
-  test-delayed test-guarded test-slow-host test-undefined conformance fuzz torture mutants compatibility \
+  test-delayed test-guarded test-slow-host test-parallel test-undefined conformance fuzz torture mutants compatibility \
   steps check nightly nightly-docs fuzz-docs \
   versions versions-docs bench bench-cpp bench-readme demo lint clean wheel dev docs
 .DELETE_ON_ERROR:
@@ -115,9 +116,10 @@ test-python: $(INSTALLED)
 	  $(PYTEST_FLAGS)
 
 # At night, what takes minutes runs once: in `make test`.
-test-sanitized test-delayed test-guarded test-slow-host test-undefined versions: \
+test-sanitized test-delayed test-guarded test-slow-host test-parallel test-undefined \
+  versions: \
   export NPU_TEST_NIGHTLY :=
-test-sanitized test-delayed test-guarded test-slow-host: QUICK := -m "not nightly"
+test-sanitized test-delayed test-guarded test-slow-host test-parallel: QUICK := -m "not nightly"
 
 # Correct programs give no report, nor do the processes that tests start.
 test-sanitized: export TORCH_NPU_SANITIZER = 1
@@ -136,6 +138,10 @@ test-guarded: bench-cpp test-python
 test-slow-host: export PYTHONPATH := $(CURDIR)/tests/support:$(PYTHONPATH)
 test-slow-host: PYTEST_FLAGS += -p slow_lines
 test-slow-host: test-python
+
+# Nodes run in any order that their dependencies allow, in each replay.
+test-parallel: export NPU_DISPATCH_PARALLEL_REPLAYS = always
+test-parallel: test-python
 
 # In an environment of its own: values at an address that their type does not have,
 # shifts and sums beyond a type's bounds end the process, whose test fails.

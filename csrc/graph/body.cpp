@@ -7,7 +7,7 @@
 #include <mutex>
 
 #include "csrc/base/clock.h"
-#include "csrc/interop/foreign.h"
+#include "csrc/driver/kernel_flags.h"
 #include "csrc/observe/observer.h"
 #include "csrc/observe/profile.h"
 #include "csrc/stats/segment.h"
@@ -280,6 +280,13 @@ int Body::run_all(Stream& stream, const DeviceQueue& queue,
                   const uint64_t* words, npu_failure& failure) {
   StreamProfile* const profile = stream.profile();
   RunAhead ahead(queue.in_flight(), *this, nullptr);
+  // A profile needs the times of each kernel alone.
+  if (parallel && !profile && !ahead.late()) {
+    const auto run = [&](uint32_t at, npu_failure& failure) {
+      return run_node(nodes[at], queue, ahead, words + 3, nullptr, failure);
+    };
+    return parallel->run(stream, run, failure);
+  }
   for (Node& node : nodes)
     if (const int code =
             run_node(node, queue, ahead, words + 3, profile, failure))

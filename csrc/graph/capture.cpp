@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include "csrc/driver/kernel_flags.h"
 #include "csrc/interop/foreign.h"
 #include "csrc/memory/caching_allocator.h"
 #include "csrc/stats/segment.h"

@@ -52,6 +52,7 @@ void Graph::capture_end(Stream& stream) {
     capturing_ = false;
     body_->overwrites.emplace(replay_memory(device_, pool_),
                               written_bytes(*body_));
+    body_->parallel = Parallel::of(*body_, threads);
     if (check_inputs_) inputs_.emplace(*body_);
   } catch (...) {
     if (body_) reset();

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "csrc/driver/host_access.h"
+#include "csrc/driver/kernel_flags.h"
 #include "csrc/stats/segment.h"
 #include "csrc/taskqueue/deferred_delete.h"
 #include "csrc/taskqueue/program.h"

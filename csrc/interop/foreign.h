@@ -40,9 +40,6 @@ struct ForeignWork {
   bool waits_for_peers = false;
 };
 
-// The flag of the kernels of such work.
-inline constexpr uint32_t kWaitsForPeers = uint32_t{1} << 31;
-
 // A copy of the name that lives as long as the process, one per name.
 const char* intern_name(std::string_view name);
 

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "csrc/driver/kernel_flags.h"
 #include "csrc/interop/flag.h"
-#include "csrc/interop/foreign.h"
 #include "csrc/taskqueue/host_wait.h"
 #include "csrc/taskqueue/stream.h"
 #include "csrc/taskqueue/this_thread.h"

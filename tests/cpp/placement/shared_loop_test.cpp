@@ -181,5 +181,66 @@ TEST(SharedLoop, ThrowsWhatAPieceHasThrownOnceAllHaveRun) {
   }
 }
 
+// Calls work(member) for each.
+template <typename Work>
+void by_a_crew(Crew& crew, int members, const Work& work) {
+  crew.run(
+      members,
+      [](void* context, int i) { (*static_cast<const Work*>(context))(i); },
+      const_cast<Work*>(&work));
+}
+
+TEST(Crew, EachMemberIsCalledOnceAndWhatItWroteIsSeen) {
+  Crew crew;
+  for (int round = 0; round < 1000; ++round) {
+    std::vector<int> calls(3, round);
+    by_a_crew(crew, 3, [&](int i) { ++calls[size_t(i)]; });
+    EXPECT_TRUE(calls == std::vector<int>(3, round + 1));
+  }
+}
+
+// Both pieces need a thread of their own, and there is none but the two
+// members'.
+TEST(Crew, AMemberThatWaitsTakesPartInTheLoopOfTheOther) {
+  Crew crew;
+  for (int round = 0; round < 100; ++round) {
+    std::atomic<bool> done{false};
+    std::atomic<int> there{0};
+    by_a_crew(crew, 2, [&](int i) {
+      if (i == 1) {
+        WaitingHelper helper;
+        there = 1;
+        while (!done)
+          if (!helper.help()) pause();
+        return;
+      }
+      while (!there) pause();
+      std::atomic<int> begun{0};
+      shared(2, 2, [&](int) {
+        ++begun;
+        while (begun < 2) pause();
+      });
+      done = true;
+    });
+  }
+}
+
+// A thread that waits for a device does not belong to it.
+TEST(Crew, SharesWithNobodyElse) {
+  std::atomic<bool> there{false}, stop{false};
+  std::thread waiting = waits(there, stop);
+  while (!there) pause();
+  Crew crew;
+  std::atomic<int> elsewhere{0};
+  const std::thread::id launcher = std::this_thread::get_id();
+  by_a_crew(crew, 1, [&](int) {
+    shared(4, 64,
+           [&](int) { elsewhere += std::this_thread::get_id() != launcher; });
+  });
+  EXPECT_EQ(elsewhere, 0);
+  stop = true;
+  waiting.join();
+}
+
 }  // namespace
 }  // namespace npu
