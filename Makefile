@@ -19,6 +19,7 @@
 #   make nightly          everything, in full: out/nightly.json
 #   make nightly-docs     the tables of docs/reliability.md, from out/nightly.json
 #   make bench            every benchmark: out/bench.json and out/bench.md
+#   make bench-libraries  other libraries that benchmarks run
 #   make bench-readme     the README's figures, from out/bench.json
 #   make demo             train a GPT on cpu and npu; leaves out/demo.png
 #   make versions         Python tests with each torch of VERSIONS="2.13.0 2.14.1"
@@ -76,7 +77,7 @@ SOURCES := CMakeLists.txt pyproject.toml $(shell find csrc -type f \
 .PHONY: tools build test test-cpp test-python test-sanitizers test-sanitized \
   test-delayed test-guarded test-slow-host test-parallel test-undefined conformance fuzz torture mutants compatibility \
   steps check nightly nightly-docs fuzz-docs \
-  versions versions-docs bench bench-cpp bench-readme demo lint clean wheel dev docs
+  versions versions-docs bench bench-cpp bench-libraries bench-readme demo lint clean wheel dev docs
 .DELETE_ON_ERROR:
 
 $(PY):
@@ -217,8 +218,13 @@ versions: bench-cpp
 versions-docs:
 	$(PYTHON) tools/versions_page.py
 
+# Goes on where it was interrupted; BENCH_FLAGS=--fresh begins anew.
 bench: $(INSTALLED) bench-cpp
 	$(PY) bench/run_all.py $(BENCH_FLAGS)
+
+# What bench/rl.py and bench/trainer.py run, into out/compat.
+bench-libraries: $(INSTALLED)
+	$(PY) tools/libraries.py bench
 
 bench-cpp: $(TOOLS)
 	$(CMAKE_CORE) -B build/core

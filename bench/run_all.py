@@ -1,15 +1,16 @@
 """Runs every benchmark: `make bench`; leaves out/bench.json and out/bench.md.
 
-Each file runs several times, a process of its own each time; a figure is the
-median of the runs, beside the least and the most. The first failure stops it
-all; what is there by then is written, after each benchmark, and the page says
-which did not run. tests/unit/test_benches.py runs each once.
+Each file runs several times, a process of its own each time, with the sizes of
+`--quick`; a figure is the median of the runs, beside the least and the most. What is
+there is written after each file, and kept: the next `make bench` of the same sources
+on the same machine runs only those files that failed or did not run. A file that
+fails stops no other. tests/unit/test_benches.py runs each once.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
-import os
 import shutil
 import statistics
 import subprocess
@@ -22,19 +23,35 @@ from typing import Any
 
 import click
 import tables
+from _load import Load
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tools"))
+import libraries
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 CPP = ROOT / "build/core/bench/cpp"
-# Counted instructions are the same each time.
-DETERMINISTIC = ("sanitizer_off",)
-# Half an hour of callgrind is nothing for a quick run.
-TOO_LONG = {"--quick": DETERMINISTIC, "": ()}
+# Counts instructions for half an hour, the same each time: it runs if it is named.
+BY_NAME_ONLY = ("sanitizer_off",)
+# Of files that take minutes, or make many processes in each run, and of which README.md
+# shows nothing.
+FEWER_RUNS = {"neighbour": 2, "compile": 3, "distributed": 3, "service": 2}
+QUICK_RUNS = 2
+MOST_S = 600  # of a run
 TOOLS = {
     "sanitizer_off": ("valgrind",),
-    "stats_cost": ("g++", "valgrind"),
+    "stats_cost": ("g++",),
     "serve_async": ("wrk",),
 }
+# The modules that a file needs beside this package's own.
+LIBRARIES = {
+    "rl": ("gymnasium", "stable_baselines3"),
+    "trainer": ("accelerate", "transformers"),
+}
+# What a figure depends on. Tables change no figure.
+SOURCES = ("csrc", "npu_dispatch", "bench", "examples")
+WRITERS = ("run_all.py", "tables.py", "_rows.py")
+SUFFIXES = (".py", ".cpp", ".h", ".cmake", ".in", ".txt", ".pyi")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +63,9 @@ class Program:
     def shown(self) -> str:
         """What a user types."""
         return " ".join(
-            "python" if word == sys.executable else word.removeprefix(f"{ROOT}/")
+            "python"
+            if word in (sys.executable, str(libraries.PYTHON))
+            else word.removeprefix(f"{ROOT}/")
             for word in self.command
         )
 
@@ -55,7 +74,7 @@ def programs() -> list[Program]:
     """Return every file of bench/ that measures."""
     own = {"run_all", "tables", "models", "steps", "waiting"}
     found = [
-        Program(path.stem, (sys.executable, str(path)))
+        Program(path.stem, (interpreter(path.stem), str(path)))
         for path in sorted(HERE.glob("*.py"))
         if path.stem not in own and not path.stem.startswith("_")
     ]
@@ -66,14 +85,30 @@ def programs() -> list[Program]:
     return found
 
 
+def interpreter(name: str) -> str:
+    """Return the Python that runs a file: where its libraries are."""
+    return libraries.python_with(*LIBRARIES.get(name, ())) or sys.executable
+
+
+class FailedError(Exception):
+    """A benchmark did not end, or not well."""
+
+
 def run(program: Program, *flags: str) -> list[dict[str, Any]]:
-    """Return what it prints; stop everything if it fails."""
-    done = subprocess.run(
-        [*program.command, *flags], capture_output=True, text=True, cwd=ROOT
-    )
+    """Return what it prints. Raises FailedError."""
+    try:
+        done = subprocess.run(
+            [*program.command, *flags],
+            capture_output=True,
+            text=True,
+            cwd=ROOT,
+            timeout=MOST_S,
+        )
+    except subprocess.TimeoutExpired:
+        raise FailedError(f"{program.shown} takes more than {MOST_S} s") from None
     if done.returncode:
         sys.stderr.write(done.stdout + done.stderr)
-        sys.exit(f"{program.shown} failed")
+        raise FailedError(f"{program.shown} failed, status {done.returncode}")
     return lines_of(done.stdout)
 
 
@@ -97,7 +132,7 @@ def merged(runs: list[list[dict[str, Any]]]) -> dict[str, dict[str, Any]]:
     cases = {}
     for name, found in by_case.items():
         if len(found) != len(runs):
-            sys.exit(f"{name} is there {len(found)} times in {len(runs)} runs")
+            raise FailedError(f"{name} is there {len(found)} times in {len(runs)} runs")
         first = found[0]
         figures = {}
         for key in first:
@@ -122,73 +157,138 @@ def merged(runs: list[list[dict[str, Any]]]) -> dict[str, dict[str, Any]]:
     return cases
 
 
-def without_tools(chosen: Iterable[Program]) -> dict[str, list[str]]:
-    """Return the tools that are missing, by the program that needs them."""
+def without_needs(chosen: Iterable[Program]) -> dict[str, list[str]]:
+    """Return the tools and libraries that are missing, by the program's name."""
     missing = {
         program.name: [t for t in TOOLS.get(program.name, ()) if not shutil.which(t)]
         for program in chosen
     }
-    return {name: tools for name, tools in missing.items() if tools}
+    for name, needed in LIBRARIES.items():
+        if name in missing and libraries.python_with(*needed) is None:
+            missing[name] += needed
+    return {name: needs for name, needs in missing.items() if needs}
 
 
-def write(result: dict[str, Any]) -> None:
+def digest() -> str:
+    """Return what tells the sources that are measured from others."""
+    found = hashlib.sha256()
+    paths = (path for name in SOURCES for path in (ROOT / name).rglob("*"))
+    for path in sorted(paths):
+        if path.suffix in SUFFIXES and path.name not in WRITERS:
+            found.update(f"{path.relative_to(ROOT)}\0".encode() + path.read_bytes())
+    return found.hexdigest()[:16]
+
+
+def kept(path: Path, begun: dict[str, Any]) -> dict[str, Any] | None:
+    """Return an earlier result, if it is of the sources and the machine of this one."""
+    if not path.exists():
+        return None
+    result: dict[str, Any] = json.loads(path.read_text())
+    same = ("machine", "sources", "effort", "runs")
+    if any(result.get(key) != begun[key] for key in same):
+        return None
+    return result
+
+
+def write(result: dict[str, Any], out: Path) -> None:
     """Leave what there is so far."""
-    result["load_after"] = round(os.getloadavg()[0], 2)
     result["not_run"] = sorted({p.name for p in programs()} - set(result["benches"]))
-    out = ROOT / "out"
-    out.mkdir(exist_ok=True)
-    (out / "bench.json").write_text(json.dumps(result, indent=1) + "\n")
-    (out / "bench.md").write_text(tables.everything(result))
+    out.parent.mkdir(exist_ok=True)
+    out.write_text(json.dumps(result, indent=1) + "\n")
+    out.with_suffix(".md").write_text(tables.everything(result))
 
 
-def measure(chosen: list[Program], flag: str, runs: int) -> None:
-    """Run them one after the other."""
+def measured(program: Program, runs: int) -> dict[str, Any]:
+    """Return the figures of a file, and how much others had of the machine."""
+    load = Load()
+    began = time.gmtime()
+    cases = merged([run(program, "--quick") for _ in range(runs)])
+    return {
+        "command": program.shown,
+        "runs": runs,
+        "began": time.strftime("%Y-%m-%d %H:%M", began),
+        "seconds": round(load.seconds()),
+        "others": round(load.of_others(), 3),
+        "cases": cases,
+    }
+
+
+def measure(
+    chosen: list[Program], result: dict[str, Any], out: Path, runs: int
+) -> list[str]:
+    """Run them one after the other; return what is wrong with those that failed."""
+    failed = []
+    for program in chosen:
+        # One that fails now has no figures of before.
+        result["benches"].pop(program.name, None)
+        try:
+            found = measured(program, min(runs, FEWER_RUNS.get(program.name, runs)))
+        except FailedError as error:
+            failed.append(str(error))
+            print(error, flush=True)
+        else:
+            result["benches"][program.name] = found
+            missed = sum(bool(case["missed"]) for case in found["cases"].values())
+            print(f"{program.name}: {found['seconds']} s, {missed} missed", flush=True)
+        write(result, out)
+    return failed
+
+
+def begun(runs: int, quick: bool) -> dict[str, Any]:
+    """Return a result without figures."""
     from _harness import machine  # imports torch
 
-    result: dict[str, Any] = {
-        "machine": machine(),
-        "began": time.strftime("%Y-%m-%d %H:%M", time.gmtime()),
-        "effort": flag.removeprefix("--") or "full",
+    about = machine()
+    del about["load"]  # is measured while each file runs
+    return {
+        "machine": about,
+        "sources": digest(),
+        "effort": "quick" if quick else "full",
         "runs": runs,
-        "load_before": round(os.getloadavg()[0], 2),
         "benches": {},
     }
-    for program in chosen:
-        began = time.monotonic()
-        repeats = 1 if program.name in DETERMINISTIC else runs
-        found = [run(program, *([flag] if flag else [])) for _ in range(repeats)]
-        cases = merged(found)
-        seconds = time.monotonic() - began
-        result["benches"][program.name] = {
-            "command": program.shown,
-            "runs": repeats,
-            "seconds": round(seconds),
-            "cases": cases,
-        }
-        missed = sum(bool(case["missed"]) for case in cases.values())
-        print(f"{program.name}: {seconds:.0f} s, {missed} missed", flush=True)
-        write(result)
 
 
 @click.command()
-@click.option("--quick", is_flag=True, help="Some twenty minutes for three runs.")
-@click.option("--runs", default=3, show_default=True, help="Of each file.")
-@click.option("--only", default="", help="Files, by name, with commas.")
+@click.option("--quick", is_flag=True, help="Few runs, for a look: not published.")
+@click.option(
+    "--runs", default=tables.FEWEST_RUNS, show_default=True, help="Of a file."
+)
+@click.option("--only", default="", help="Files, by name, with commas: run again.")
 @click.option("--skip-missing", is_flag=True, help="Leave out what needs other tools.")
-def main(quick: bool, runs: int, only: str, skip_missing: bool) -> None:
-    """Run every benchmark, and stop at a failure."""
-    flag = "--quick" if quick else ""
-    wanted = set(only.split(",")) if only else None
-    chosen = [p for p in programs() if wanted is None or p.name in wanted]
-    chosen = [p for p in chosen if wanted or p.name not in TOO_LONG[flag]]
-    missing = without_tools(chosen)
+@click.option("--fresh", is_flag=True, help="Keep nothing of earlier runs.")
+def main(quick: bool, runs: int, only: str, skip_missing: bool, fresh: bool) -> None:
+    """Run every benchmark that has not run yet."""
+    runs = QUICK_RUNS if quick else runs
+    out = ROOT / "out" / ("bench-quick.json" if quick else "bench.json")
+    result = begun(runs, quick)
+    before = None if fresh else kept(out, result)
+    if before is not None:
+        result = before
+    elif out.exists():
+        print("nothing is kept: sources, machine or number of runs have changed")
+    everything = {program.name: program for program in programs()}
+    if only:
+        named = only.split(",")
+        if unknown := set(named) - set(everything):
+            sys.exit(f"no benchmark is named {', '.join(sorted(unknown))}")
+        chosen = [everything[name] for name in named]
+    else:
+        done = [*BY_NAME_ONLY, *result["benches"]]
+        chosen = [p for p in everything.values() if p.name not in done]
+    missing = without_needs(chosen)
     if missing and not skip_missing:
-        sys.exit(f"missing tools: {missing} (apt-get install, or --skip-missing)")
+        sys.exit(
+            f"missing: {missing} (apt-get install, make bench-libraries, or "
+            "--skip-missing)"
+        )
     for name, needed in missing.items():
         print(f"{name}: not run, {', '.join(needed)} missing")
     chosen = [p for p in chosen if p.name not in missing]
-    measure(chosen, flag, runs)
-    print("out/bench.json, out/bench.md")
+    failed = measure(chosen, result, out, runs)
+    print(f"{out.relative_to(ROOT)}, {out.with_suffix('.md').relative_to(ROOT)}")
+    if failed:
+        sys.exit("; ".join(failed))
 
 
 if __name__ == "__main__":

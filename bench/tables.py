@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tools"))
 import scale
 
 ROOT = Path(__file__).resolve().parent.parent
+# Of which figures are published.
+FEWEST_RUNS = 5
+# More than this part of the cores, and the page says that the machine was loaded.
+MOST_OF_OTHERS = 0.05
 PAGES = (
     "README.md",
     "docs/asyncio.md",
@@ -81,16 +85,26 @@ def table(name: str, result: Mapping[str, Any]) -> str:
         cells = [cell(bench["cases"], case, field) for case, field in row.cells]
         cells += [""] * (len(heads) - len(cells))
         text += line([row.words, *cells, f"`{bench['command']}`"])
-    return text + "\n" + about(result)
+    return text + "\n" + about(result, {row.bench for row in rows})
 
 
-def about(result: Mapping[str, Any]) -> str:
-    """What the figures depend on."""
-    machine = result["machine"]
+def about(result: Mapping[str, Any], names: Collection[str] = ()) -> str:
+    """What the figures of these benchmarks, or of all, depend on."""
+    machine, benches = result["machine"], result["benches"]
+    shown = [benches[name] for name in names or benches]
+    if not shown:
+        return "Nothing has run.\n"
+    runs = sorted({bench["runs"] for bench in shown})
+    seconds = sum(bench["seconds"] for bench in shown)
+    others = sum(bench["others"] * bench["seconds"] for bench in shown) / (seconds or 1)
+    loaded = "**On a loaded machine.** " if others > MOST_OF_OTHERS else ""
+    few = " (quick)" if result["effort"] != "full" else ""
     return (
-        f"{machine['cores']} cores of {machine['cpu']}, torch {machine['torch']}, "
-        f"{result['began']} UTC, load {result['load_before']}; medians of "
-        f"{result['runs']} runs ({result['effort']}), least and most in brackets.\n"
+        f"{loaded}{machine['cores']} cores of {machine['cpu']}, torch "
+        f"{machine['torch']}, {min(bench['began'] for bench in shown)} UTC; other "
+        f"programs had {100 * others:.0f} % of the cores; medians of "
+        f"{' to '.join(map(str, runs[:: len(runs) - 1 or 1]))} runs{few}, least and "
+        "most in brackets.\n"
     )
 
 
@@ -171,9 +185,24 @@ def with_figures(text: str, result: Mapping[str, Any]) -> str:
     return FIGURE.sub(median, text)
 
 
+def published(path: Path) -> dict[str, Any]:
+    """Return a result of `make bench`; exit if pages are not to show it."""
+    if not path.exists():
+        sys.exit(f"there is no {path}: run `make bench`")
+    result: dict[str, Any] = json.loads(path.read_text())
+    if result["effort"] != "full":
+        sys.exit(f"{path} is of a quick run, which is not published: run `make bench`")
+    if result["runs"] < FEWEST_RUNS:
+        sys.exit(
+            f"{path} has {result['runs']} runs of each file, and figures of fewer "
+            f"than {FEWEST_RUNS} are not published: run `make bench`"
+        )
+    return result
+
+
 def main() -> None:
     """Write the figures of the given pages anew, or of all."""
-    result = json.loads((ROOT / "out/bench.json").read_text())
+    result = published(ROOT / "out/bench.json")
     for path in sys.argv[1:] or PAGES:
         page = ROOT / path
         text = filled(page.read_text(), partial(block, result=result))

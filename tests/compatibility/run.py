@@ -16,14 +16,15 @@ import math
 import os
 import subprocess
 import sys
-import venv
 from pathlib import Path
 
 from matrix import MATRIX, Row
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
+import libraries
+
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-VENV = ROOT / "out" / "compat" / "venv"
 RESULTS = HERE / "results.tsv"
 DOCUMENT = ROOT / "docs" / "compatibility.md"
 FIELDS = ("library", "version", "program", "what", "result", "since")
@@ -44,17 +45,7 @@ print(json.dumps({"figures": [float(f) for f in figures], "version": version}))
 
 
 def install(rows: tuple[Row, ...]) -> None:
-    """Make the environment: the libraries over this checkout's own packages."""
-    if not VENV.exists():
-        venv.create(VENV, with_pip=True)
-        ours = Path(sys.executable).parents[1]
-        (site,) = ours.glob("lib/python3*/site-packages")
-        (theirs,) = VENV.glob("lib/python3*/site-packages")
-        # So that pip finds torch installed, and keeps this build of it.
-        (theirs / "host.pth").write_text(f"import site; site.addsitedir({str(site)!r})")
-    names = sorted({name for row in rows for name in (row.library, *row.needs)})
-    pip = [VENV / "bin" / "python", "-m", "pip", "install", "-q", *names]
-    subprocess.run(pip, check=True)
+    libraries.install(name for row in rows for name in (row.library, *row.needs))
 
 
 def figures(row: Row, device: str) -> tuple[list[float], str]:
@@ -63,7 +54,7 @@ def figures(row: Row, device: str) -> tuple[list[float], str]:
     env["NPU_DISPATCH_TORCH_NPU_ALIAS"] = str(int(row.alias and device == "npu"))
     command = (row.library, row.program, device, str(HERE / "programs"))
     ended = subprocess.run(
-        [VENV / "bin" / "python", "-W", "ignore", "-c", RUNNER, *command],
+        [libraries.PYTHON, "-W", "ignore", "-c", RUNNER, *command],
         env=env,
         cwd=ROOT / "out",
         capture_output=True,

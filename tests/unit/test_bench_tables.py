@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from click.testing import CliRunner, Result
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "bench"))
+import _load
 import run_all
 import tables
 
@@ -29,7 +33,7 @@ def test_a_missed_goal_is_marked():
 
 
 def test_a_case_that_one_run_lacks_is_a_failure():
-    with pytest.raises(SystemExit, match="1 times in 2 runs"):
+    with pytest.raises(run_all.FailedError, match="1 times in 2 runs"):
         run_all.merged([[line(0.1)], []])
 
 
@@ -47,7 +51,145 @@ def test_a_figure_within_a_sentence_is_the_median():
     assert tables.with_figures(text, result) == text.replace("?", "0.40")
 
 
-def test_a_program_that_fails_stops_everything():
-    failing = run_all.Program("x", (sys.executable, "-c", "raise SystemExit(3)"))
-    with pytest.raises(SystemExit, match="failed"):
-        run_all.run(failing)
+class Bench:
+    """`make bench` of programs that count in a file how often each has run."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.folder = folder
+        monkeypatch.setattr(run_all, "ROOT", folder)
+        monkeypatch.setattr(run_all, "programs", lambda: self.programs)
+        self.programs = [self.program("a"), self.program("b")]
+
+    def program(self, name: str, then: str = "") -> run_all.Program:
+        counted = str(self.folder / name)
+        code = f"""
+open({counted!r}, "a").write("x")
+{then}
+print('{{"case": "c", "ratio": 0.5}}')
+"""
+        return run_all.Program(name, (sys.executable, "-c", code))
+
+    def times(self, name: str) -> int:
+        counted = self.folder / name
+        return len(counted.read_text()) if counted.exists() else 0
+
+    def run(self, *options: str) -> Result:
+        return CliRunner().invoke(run_all.main, options)
+
+    def result(self, name: str = "bench") -> dict[str, Any]:
+        return json.loads((self.folder / "out" / f"{name}.json").read_text())
+
+
+@pytest.fixture
+def bench(tmp_path, monkeypatch):
+    return Bench(tmp_path, monkeypatch)
+
+
+def test_each_file_runs_five_times_and_the_next_time_not_at_all(bench):
+    assert bench.run().exit_code == 0
+    assert bench.run().exit_code == 0
+
+    assert (bench.times("a"), bench.times("b")) == (5, 5)
+    assert bench.result()["runs"] == 5
+
+
+def test_a_file_that_fails_stops_no_other_and_runs_again(bench):
+    bench.programs[0] = bench.program("a", "raise SystemExit(3)")
+
+    done = bench.run()
+
+    assert done.exit_code == 1
+    assert "status 3" in done.output
+    assert bench.result()["not_run"] == ["a"]
+    assert bench.times("b") == 5
+
+    bench.programs[0] = bench.program("a")
+    assert bench.run().exit_code == 0
+
+    assert (bench.times("a"), bench.times("b")) == (6, 5)
+    assert bench.result()["not_run"] == []
+
+
+def test_what_is_named_runs_again_and_the_rest_is_kept(bench):
+    bench.run()
+    bench.run("--only", "b")
+
+    assert (bench.times("a"), bench.times("b")) == (5, 10)
+    assert set(bench.result()["benches"]) == {"a", "b"}
+
+
+def test_a_name_of_no_file_is_refused(bench):
+    assert "no benchmark is named x" in bench.run("--only", "a,x").output
+    assert bench.times("a") == 0
+
+
+@pytest.mark.parametrize("change", ["sources", "runs", "fresh"])
+def test_nothing_is_kept_of(bench, change):
+    bench.run()
+    if change == "sources":
+        (bench.folder / "csrc").mkdir()
+        (bench.folder / "csrc" / "ring.h").write_text("// another ring")
+    options = {"runs": ("--runs", "6"), "fresh": ("--fresh",)}.get(change, ())
+
+    bench.run(*options)
+
+    assert bench.times("a") == 5 + bench.result()["runs"]
+
+
+def test_pages_and_tables_are_no_sources(bench):
+    bench.run()
+    for name in ("docs/figures.md", "bench/_rows.py"):
+        path = bench.folder / name
+        path.parent.mkdir()
+        path.write_text("# another table")
+
+    bench.run()
+
+    assert bench.times("a") == 5
+
+
+def test_a_quick_run_leaves_the_full_ones_figures_and_is_not_published(bench):
+    bench.run()
+    bench.run("--quick")
+
+    out = bench.folder / "out"
+    assert tables.published(out / "bench.json")["benches"].keys() == {"a", "b"}
+    with pytest.raises(SystemExit, match="of a quick run, which is not published"):
+        tables.published(out / "bench-quick.json")
+
+
+def test_figures_of_few_runs_are_not_published(bench):
+    bench.run("--runs", "4")
+
+    with pytest.raises(SystemExit, match=r"4 runs of each file.*fewer than 5"):
+        tables.published(bench.folder / "out" / "bench.json")
+
+
+def test_without_a_run_there_is_nothing_to_publish(tmp_path):
+    with pytest.raises(SystemExit, match="run `make bench`"):
+        tables.published(tmp_path / "bench.json")
+
+
+@pytest.mark.parametrize(("others", "is_told"), [(0.04, False), (0.06, True)])
+def test_a_page_says_that_the_machine_was_loaded(bench, others, is_told):
+    bench.run()
+    result = bench.result()
+    for one in result["benches"].values():
+        one |= {"others": others, "seconds": 10}
+
+    text = tables.about(result)
+
+    assert ("On a loaded machine" in text) == is_told
+    assert f"other programs had {100 * others:.0f} % of the cores" in text
+    assert "medians of 5 runs, least" in text
+
+
+def test_what_children_do_is_no_load_of_others(monkeypatch):
+    busy, own = iter([100.0, 108.0]), iter([1.0, 7.0])
+    monkeypatch.setattr(_load, "_busy_s", lambda: next(busy))
+    monkeypatch.setattr(_load, "_own_s", lambda: next(own))
+    monkeypatch.setattr(_load.Load, "seconds", lambda self: 4.0)
+    monkeypatch.setattr(_load.os, "cpu_count", lambda: 2)
+
+    # 8 s of work in 4 s of two cores, of which 6 were ours.
+    assert _load.Load().of_others() == 0.25
