@@ -98,6 +98,7 @@ add_library(npu_torch OBJECT
   ops/graph_kernels.cpp
   ops/half_products.cpp
   ops/kernel_cost.cpp
+  ops/kernels.cpp
   ops/kernel_pieces.cpp
   ops/kernel_size.cpp
   ops/shared_products.cpp

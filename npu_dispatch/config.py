@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 __all__ = [
     "Config",
@@ -49,8 +49,8 @@ def set_for_children(name: str, value: str) -> None:
     os.environ[name] = value
 
 
-@dataclass(frozen=True, slots=True)
-class Config:
+# No dataclass, which takes milliseconds of each `import torch` to make.
+class Config(NamedTuple):
     autoload: bool = True
     launch_blocking: bool = False
     device_name: str = _DEVICE_NAME

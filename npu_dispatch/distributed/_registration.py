@@ -17,7 +17,6 @@ from npu_dispatch.distributed._coalescing import ending_with_exceptions
 from npu_dispatch.distributed._exit import give_up_when_failed
 from npu_dispatch.distributed._host_place import start_noting
 from npu_dispatch.distributed._monitored_barrier import of_hccl_too
-from npu_dispatch.distributed._rejoin import outlives_ranks, store_of_this_start
 from npu_dispatch.distributed._saved_calls import save_at_a_failure
 from npu_dispatch.npu.runtime.device_error import raise_as
 
@@ -60,6 +59,15 @@ def _make_group(options: Any, _backend_options: Any) -> Any:
     return _C.make_group(
         options.store, gloo, rank, ranks, str(options.group_id), milliseconds
     )
+
+
+def _of_this_start(store: Any, rank: int, size: int, timeout: timedelta) -> Any:
+    # Here, since `import torch` imports this module and makes no group.
+    from npu_dispatch.distributed import _rejoin
+
+    if not _rejoin.outlives_ranks():
+        return store
+    return _rejoin.store_of_this_start(store, rank, size, timeout)
 
 
 def _connect(store: Any, rank: int, size: int, timeout: timedelta) -> Any:
@@ -107,8 +115,8 @@ def _choosing_hccl(make: Any) -> Any:
         if not ranks:
             timeout: timedelta = kwargs["timeout"]
             with_hccl = "hccl" in backend
-            if with_hccl and outlives_ranks():
-                store = store_of_this_start(store, rank, size, timeout)
+            if with_hccl:
+                store = _of_this_start(store, rank, size, timeout)
             milliseconds = int(timeout.total_seconds() * 1000)
             _C.join_job(store, rank, size if with_hccl else 1, milliseconds)
             if with_hccl and size > 1:

@@ -171,6 +171,18 @@ print(len(os.listdir("/proc/self/task")) - before, torch.npu.is_initialized())
     assert python(code, **OFF).stdout.strip() == "0 False"
 
 
+def test_importing_loads_no_others_modules(python):
+    code = """
+import sys, torch
+before = set(sys.modules)
+import npu_dispatch
+new = {name.partition(".")[0] for name in set(sys.modules) - before}
+print(*sorted(new - {"npu_dispatch", "torch"}))
+"""
+    # Of what torch has not loaded, such as sysconfig and secrets, none is for free.
+    assert python(code, **OFF).stdout.split() == ["lazy_loader"]
+
+
 def test_nothing_of_torch_compile_is_imported_before_it_is_used(python):
     code = """
 import sys, npu_dispatch, torch

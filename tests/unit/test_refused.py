@@ -27,6 +27,10 @@ QUANTIZED: list[Callable[[], Any]] = [
     lambda: torch.quantize_per_channel(
         numbers(2, 4).npu(), torch.ones(2).npu(), torch.zeros(2).npu(), 0, torch.qint8
     ),
+    lambda: torch.empty(2, dtype=torch.quint8, device="npu"),
+    lambda: torch.zeros(2, dtype=torch.qint32, device="npu"),
+    lambda: torch.empty_strided((2, 3), (1, 2), dtype=torch.qint8, device="npu"),
+    lambda: numbers(4).npu().to(torch.qint8),
 ]
 
 

@@ -109,16 +109,16 @@ def shard(ops: list[Op]) -> str:
         # The dispatch headers need the types that this one brings.
         '#include "csrc/ops/frame.h"',
         '#include "csrc/ops/half_products.h"',
+        '#include "csrc/ops/kernels.h"',
         '#include "csrc/ops/shared_products.h"',
         '#include "csrc/ops/launch.h"',
         '#include "csrc/ops/result_memory.h"',
         '#include "csrc/ops/shapes.h"\n',
         includes,
-        "#include <torch/library.h>\n",
         "namespace npu {\nnamespace {\n",
         "\n\n".join([*runners.values(), *shapes.values()]),
         "\n" + "\n\n".join(wrapper(op) for op in ops),
-        "\nTORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {",
+        "\nNPU_KERNELS(PrivateUse1, m) {",
         "\n".join(registration(op) for op in ops),
         "}\n\n}  // namespace\n}  // namespace npu\n",
     ]

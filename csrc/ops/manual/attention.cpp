@@ -5,7 +5,8 @@
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
 #include <ATen/ops/empty.h>
-#include <torch/library.h>
+
+#include "csrc/ops/kernels.h"
 
 namespace npu {
 namespace {
@@ -51,7 +52,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> attention_backward(
           {}};
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+NPU_KERNELS(PrivateUse1, m) {
   m.impl("_fused_sdp_choice", TORCH_FN(choose));
   m.impl("_scaled_dot_product_fused_attention_overrideable",
          TORCH_FN(attention));

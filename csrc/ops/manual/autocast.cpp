@@ -2,6 +2,8 @@
 #include <ATen/autocast_mode.h>
 #include <torch/library.h>
 
+#include "csrc/ops/kernels.h"
+
 namespace npu {
 namespace {
 
@@ -18,8 +20,8 @@ Tensor refuse_binary_cross_entropy(const Tensor&, const Tensor&,
               "torch.autocast(\"npu\", enabled=False) with float32 inputs.");
 }
 
-TORCH_LIBRARY_IMPL(_, AutocastPrivateUse1, m) {
-  m.fallback(torch::CppFunction::makeFallthrough());
+NPU_KERNELS(AutocastPrivateUse1, m) {
+  m.fallback(c10::KernelFunction::makeFallthrough());
 }
 
 TORCH_LIBRARY_IMPL(aten, AutocastPrivateUse1, m) {

@@ -17,11 +17,11 @@
 #include <ATen/ops/native_batch_norm.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/zeros_like.h>
-#include <torch/library.h>
 
 #include <algorithm>
 
 #include "csrc/ops/boxed.h"
+#include "csrc/ops/kernels.h"
 #include "csrc/torch/tensor.h"
 
 namespace npu {
@@ -178,14 +178,9 @@ void convolution(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   traced.callBoxed(stack);
 }
 
-torch::CppFunction boxed() {
-  return torch::CppFunction::makeFromBoxedFunction<&call_boxed>();
-}
-
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+NPU_KERNELS(PrivateUse1, m) {
   m.impl("native_dropout", TORCH_FN(native_dropout));
-  m.impl("convolution",
-         torch::CppFunction::makeFromBoxedFunction<&convolution>());
+  m.impl("convolution", boxed_kernel<&convolution>());
   m.impl("matmul.out", TORCH_FN(matmul_out));
   m.impl("conj_physical_", TORCH_FN(conj_physical_));
   m.impl("_lazy_clone", TORCH_FN(lazy_clone));
@@ -194,15 +189,15 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("convolution_overrideable", TORCH_FN(convolution_overrideable));
   m.impl("convolution_backward_overrideable",
          TORCH_FN(convolution_backward_overrideable));
-  for (const char* name : kOneTask) m.impl(name, boxed());
+  for (const char* name : kOneTask) m.impl(name, boxed_kernel<&call_boxed>());
 }
 
-TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse1, m) {
+NPU_KERNELS(AutogradPrivateUse1, m) {
   m.impl("matmul.out", TORCH_FN(matmul_out));
   m.impl("max_pool1d", TORCH_FN(max_pool1d));
 }
 
-TORCH_LIBRARY_IMPL(_, PrivateUse1, m) { m.fallback(boxed()); }
+NPU_KERNELS(PrivateUse1, m) { m.fallback(boxed_kernel<&call_boxed>()); }
 
 }  // namespace
 }  // namespace npu

@@ -12,7 +12,6 @@
 #include <ATen/ops/_local_scalar_dense.h>
 #include <ATen/ops/copy.h>
 #include <ATen/ops/empty_strided.h>
-#include <torch/library.h>
 
 #include "csrc/engine/engine.h"
 #include "csrc/engine/profiling.h"
@@ -21,6 +20,7 @@
 #include "csrc/observe/work_names.h"
 #include "csrc/ops/frame.h"
 #include "csrc/ops/kernel_mode.h"
+#include "csrc/ops/kernels.h"
 #include "csrc/ops/launch.h"
 #include "csrc/stats/segment.h"
 #include "csrc/taskqueue/deferred_delete.h"
@@ -331,7 +331,7 @@ void record_stream_op(at::Tensor& self, at::Stream stream) {
   record_stream(self.storage().data_ptr(), from_torch(stream));
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+NPU_KERNELS(PrivateUse1, m) {
   m.impl("copy_", TORCH_FN(copy_));
   m.impl("_copy_from", TORCH_FN(copy_from));
   m.impl("_copy_from_and_resize", TORCH_FN(copy_from_and_resize));

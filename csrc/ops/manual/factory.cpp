@@ -12,8 +12,8 @@
 #include <ATen/ops/view_as_complex_native.h>
 #include <ATen/ops/view_as_real_native.h>
 #include <ATen/ops/view_native.h>
-#include <torch/library.h>
 
+#include "csrc/ops/kernels.h"
 #include "csrc/torch/allocator.h"
 #include "csrc/torch/device.h"
 #include "csrc/torch/tensor.h"
@@ -170,7 +170,7 @@ at::Tensor reshape_alias(const at::Tensor& self, c10::SymIntArrayRef sizes,
                                     C10_AS_INTARRAYREF_SLOW(strides));
 }
 
-void register_factories(torch::Library& m) {
+void register_factories(Kernels& m) {
   m.impl("empty.memory_format", TORCH_FN(empty));
   m.impl("empty_strided", TORCH_FN(empty_strided));
   m.impl("_efficientzerotensor", TORCH_FN(efficient_zeros));
@@ -189,7 +189,7 @@ void register_factories(torch::Library& m) {
   m.impl("view_as_complex", TORCH_FN(at::native::view_as_complex));
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) { register_factories(m); }
+NPU_KERNELS(PrivateUse1, m) { register_factories(m); }
 
 }  // namespace
 }  // namespace npu

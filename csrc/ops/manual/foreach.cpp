@@ -12,13 +12,13 @@
 #include <ATen/native/Resize.h>
 #include <ATen/ops/pow.h>
 #include <ATen/ops/sqrt.h>
-#include <torch/library.h>
 
 #include <cmath>
 #include <string>
 
 #include "csrc/ops/boxed.h"
 #include "csrc/ops/frame.h"
+#include "csrc/ops/kernels.h"
 #include "csrc/torch/tensor.h"
 
 namespace npu {
@@ -163,17 +163,14 @@ bool takes_factors(const c10::OperatorName& name) {
           name.name.starts_with("aten::_foreach_addcmul"));
 }
 
-torch::CppFunction kernel_of(const c10::OperatorName& name) {
-  if (takes_factors(name))
-    return torch::CppFunction::makeFromBoxedFunction<&call_with_factors>();
-  if (name.name.ends_with("_"))
-    return torch::CppFunction::makeFromBoxedFunction<&call_in_list>();
-  if (name.overload_name.ends_with("out"))
-    return torch::CppFunction::makeFromBoxedFunction<&call_out>();
-  return torch::CppFunction::makeFromBoxedFunction<&call_boxed>();
+c10::KernelFunction kernel_of(const c10::OperatorName& name) {
+  if (takes_factors(name)) return boxed_kernel<&call_with_factors>();
+  if (name.name.ends_with("_")) return boxed_kernel<&call_in_list>();
+  if (name.overload_name.ends_with("out")) return boxed_kernel<&call_out>();
+  return boxed_kernel<&call_boxed>();
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+NPU_KERNELS(PrivateUse1, m) {
   set_runner("aten::_foreach_add_.Scalar", &run<Add>);
   set_runner("aten::_foreach_sub_.Scalar", &run<Sub>);
   set_runner("aten::_foreach_mul_.Scalar", &run<Mul>);
@@ -182,11 +179,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   set_runner("aten::_foreach_pow.ScalarAndTensor", &run_pow);
   for (const c10::OperatorName& name :
        c10::Dispatcher::singleton().getAllOpNames()) {
-    if (!name.name.starts_with("aten::_foreach_")) continue;
-    const std::string full = name.overload_name.empty()
-                                 ? name.name
-                                 : name.name + "." + name.overload_name;
-    m.impl(full.c_str(), kernel_of(name));
+    if (name.name.starts_with("aten::_foreach_")) m.impl(name, kernel_of(name));
   }
 }
 

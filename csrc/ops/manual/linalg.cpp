@@ -3,10 +3,10 @@
 // caller waits, as cuda's waits for what its kernels report. (Operators with
 // `_ex` in their names return what they met, and need not wait.)
 #include <ATen/core/dispatch/Dispatcher.h>
-#include <torch/library.h>
 
 #include "csrc/engine/engine.h"
 #include "csrc/ops/boxed.h"
+#include "csrc/ops/kernels.h"
 #include "csrc/torch/tensor.h"
 
 namespace npu {
@@ -36,15 +36,13 @@ void call_refusing(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 }
 
 template <c10::KernelFunction::BoxedKernelFunction* waiting, size_t n>
-void register_refusing(torch::Library& m, const char* const (&names)[n]) {
+void register_refusing(Kernels& m, const char* const (&names)[n]) {
   // The note is read by codegen/tiers.py.
   for (const char* name : names)
-    m.impl(name,
-           torch::CppFunction::makeFromBoxedFunction<&call_refusing<waiting>>()
-               .debug("the caller waits"));
+    m.impl(name, boxed_kernel<&call_refusing<waiting>>(), "the caller waits");
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+NPU_KERNELS(PrivateUse1, m) {
   register_refusing<&call_boxed_waiting>(m, kRefuseValues);
   register_refusing<&call_boxed_waiting_and_learn>(m, kRefuseZeros);
 }

@@ -9,10 +9,10 @@
 #include <ATen/ops/mkldnn_rnn_layer.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros_like.h>
-#include <torch/library.h>
 
 #include "csrc/ops/boxed.h"
 #include "csrc/ops/frame.h"
+#include "csrc/ops/kernels.h"
 #include "csrc/ops/result_memory.h"
 #include "csrc/ops/shape_arguments.h"
 #include "csrc/torch/kernel_threads.h"
@@ -173,15 +173,11 @@ void layer_backward(const c10::OperatorHandle&, torch::jit::Stack* stack) {
 
 // Registered above the kernel's own derivative; and below, for inference mode,
 // which has no autograd key.
-TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse1, m) {
+NPU_KERNELS(AutogradPrivateUse1, m) { m.impl("lstm.input", TORCH_FN(lstm)); }
+NPU_KERNELS(PrivateUse1, m) {
   m.impl("lstm.input", TORCH_FN(lstm));
-}
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("lstm.input", TORCH_FN(lstm));
-  m.impl("mkldnn_rnn_layer",
-         torch::CppFunction::makeFromBoxedFunction<&layer>());
-  m.impl("mkldnn_rnn_layer_backward",
-         torch::CppFunction::makeFromBoxedFunction<&layer_backward>());
+  m.impl("mkldnn_rnn_layer", boxed_kernel<&layer>());
+  m.impl("mkldnn_rnn_layer_backward", boxed_kernel<&layer_backward>());
 }
 
 }  // namespace

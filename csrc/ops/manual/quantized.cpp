@@ -1,6 +1,6 @@
 // Quantized tensors: refused. Those of torch.ao keep numbers of one type in a
 // dtype of their own, for kernels of the host's processor.
-#include <torch/library.h>
+#include "csrc/ops/kernels.h"
 
 namespace npu {
 namespace {
@@ -25,16 +25,21 @@ void refuse_quantized(const c10::OperatorHandle& op, torch::jit::Stack*) {
       "integers and scales (torch.fake_quantize_per_tensor_affine(), torchao)");
 }
 
-torch::CppFunction refused() {
-  return torch::CppFunction::makeFromBoxedFunction<&refuse_quantized>().debug(
-      "refused");
+void refuse(Kernels& m, const char* name) {
+  m.impl(name, boxed_kernel<&refuse_quantized>(), "refused");
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  for (const char* name : kMakeThem) m.impl(name, refused());
+NPU_KERNELS(PrivateUse1, m) {
+  for (const char* name : kMakeThem) refuse(m, name);
 }
 
-TORCH_LIBRARY_IMPL(_, QuantizedPrivateUse1, m) { m.fallback(refused()); }
+// A call without a tensor that asks for such a dtype has this key. As none
+// makes a tensor, no other operator is called with it.
+NPU_KERNELS(QuantizedPrivateUse1, m) {
+  for (const char* name : kMakeThem) refuse(m, name);
+  for (const char* name : {"empty.memory_format", "empty_strided"})
+    refuse(m, name);
+}
 
 }  // namespace
 }  // namespace npu

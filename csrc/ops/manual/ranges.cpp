@@ -3,10 +3,10 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/eye.h>
-#include <torch/library.h>
 
 #include <algorithm>
 
+#include "csrc/ops/kernels.h"
 #include "csrc/ops/range_length.h"
 
 namespace npu {
@@ -51,7 +51,7 @@ at::Tensor eye(int64_t n, int64_t m, std::optional<at::ScalarType> dtype,
   return at::eye_out(out, n, m);
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+NPU_KERNELS(PrivateUse1, m) {
   m.impl("arange", TORCH_FN(arange_to));
   m.impl("arange.start", TORCH_FN(arange_between));
   m.impl("arange.start_step", TORCH_FN(arange));

@@ -1,7 +1,7 @@
 // Decides what may replace a tensor's data, as in `p.data = p.data.npu()`. Only
 // where this is allowed does Module.to() keep its Parameter objects, which
 // others may hold (tied weights, an optimizer made before).
-#include <torch/library.h>
+#include "csrc/ops/kernels.h"
 
 namespace npu {
 namespace {
@@ -22,7 +22,7 @@ bool has_compatible_shallow_copy_type(const at::Tensor& self,
          (is_plain(self.key_set()) && is_plain(from.key_set()));
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+NPU_KERNELS(PrivateUse1, m) {
   m.impl("_has_compatible_shallow_copy_type",
          TORCH_FN(has_compatible_shallow_copy_type));
 }

@@ -4,7 +4,6 @@
 // where the operators that they call do. All other kernels read memory, and the
 // caller waits for them.
 #include <c10/core/DeviceGuard.h>
-#include <torch/library.h>
 
 #include <map>
 #include <set>
@@ -12,6 +11,7 @@
 #include <vector>
 
 #include "csrc/ops/boxed.h"
+#include "csrc/ops/kernels.h"
 
 namespace npu {
 namespace {
@@ -94,15 +94,10 @@ void on_parts(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   op.redispatchBoxed(c10::DispatchKeySet(key), stack);
 }
 
-std::string full_name(const c10::OperatorName& name) {
-  return name.overload_name.empty() ? name.name
-                                    : name.name + "." + name.overload_name;
-}
-
 // The operators of torch that have a kernel for one of these keys.
 class CpuKernels {
  public:
-  static const std::vector<std::string>& of(c10::DispatchKey key) {
+  static const std::vector<c10::OperatorName>& of(c10::DispatchKey key) {
     static const CpuKernels all;
     return all.names_.at(key);
   }
@@ -114,10 +109,10 @@ class CpuKernels {
       if (!name.name.starts_with("aten::")) continue;
       const auto op = dispatcher.findOp(name);
       for (auto& [key, names] : names_)
-        if (op->hasKernelForDispatchKey(key)) names.push_back(full_name(name));
+        if (op->hasKernelForDispatchKey(key)) names.push_back(name);
     }
   }
-  std::map<c10::DispatchKey, std::vector<std::string>> names_{
+  std::map<c10::DispatchKey, std::vector<c10::OperatorName>> names_{
       {c10::DispatchKey::SparseCPU, {}},
       {c10::DispatchKey::SparseCsrCPU, {}},
       {c10::DispatchKey::NestedTensorCPU, {}}};
@@ -126,45 +121,39 @@ class CpuKernels {
 // Registers every operator that has a cpu kernel for `key`, for the library's
 // own key.
 template <c10::DispatchKey key, size_t n>
-void register_like(torch::Library& m, const char* const (&on_parts_names)[n]) {
+void register_like(Kernels& m, const char* const (&on_parts_names)[n]) {
   std::set<std::string> parts;
   for (const char* name : on_parts_names)
     parts.insert(std::string("aten::") + name);
   for (const char* name : kOnValues)
     for (const char* form : {"", "_", ".out"})
       parts.insert(std::string("aten::") + name + form);
-  for (const std::string& full : CpuKernels::of(key)) {
+  for (const c10::OperatorName& name : CpuKernels::of(key)) {
     // The note is read by codegen/tiers.py.
-    if (parts.count(full)) {
-      m.impl(full.c_str(),
-             torch::CppFunction::makeFromBoxedFunction<&on_parts<key>>().debug(
-                 "on the tensor's parts"));
-    } else {
-      m.impl(full.c_str(),
-             torch::CppFunction::makeFromBoxedFunction<&call_boxed_waiting>()
-                 .debug("the caller waits"));
-    }
+    if (parts.count(c10::toString(name)))
+      m.impl(name, boxed_kernel<&on_parts<key>>(), "on the tensor's parts");
+    else
+      m.impl(name, boxed_kernel<&call_boxed_waiting>(), "the caller waits");
   }
 }
 
-TORCH_LIBRARY_IMPL(aten, SparsePrivateUse1, m) {
+NPU_KERNELS(SparsePrivateUse1, m) {
   register_like<c10::DispatchKey::SparseCPU>(m, kOnPartsOfCoo);
 }
 
-TORCH_LIBRARY_IMPL(aten, SparseCsrPrivateUse1, m) {
+NPU_KERNELS(SparseCsrPrivateUse1, m) {
   register_like<c10::DispatchKey::SparseCsrCPU>(m, kOnPartsOfCompressed);
 }
 
-TORCH_LIBRARY_IMPL(aten, NestedTensorPrivateUse1, m) {
+NPU_KERNELS(NestedTensorPrivateUse1, m) {
   register_like<c10::DispatchKey::NestedTensorCPU>(m, kOnPartsOfNested);
 }
 
 // Make a nested tensor from a padded one, or from all values, on the device and
 // sizes on the host.
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+NPU_KERNELS(PrivateUse1, m) {
   for (const char* name : {"_nested_from_padded", "_nested_view_from_buffer"})
-    m.impl(name, torch::CppFunction::makeFromBoxedFunction<
-                     &on_parts<c10::DispatchKey::CPU>>());
+    m.impl(name, boxed_kernel<&on_parts<c10::DispatchKey::CPU>>());
 }
 
 }  // namespace

@@ -5,9 +5,9 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/var_mean.h>
-#include <torch/library.h>
 
 #include <tuple>
+#include "csrc/ops/kernels.h"
 
 namespace npu {
 namespace {
@@ -135,7 +135,7 @@ Tensor backward_elements(const Tensor& grad, const Tensor& input,
       .to(input.scalar_type());
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+NPU_KERNELS(PrivateUse1, m) {
   m.impl("batch_norm_stats", TORCH_FN(stats));
   m.impl("batch_norm_elemt", TORCH_FN(normalize));
   m.impl("batch_norm_elemt.out", TORCH_FN(normalize_out));

@@ -1,8 +1,8 @@
 // Composites of torch whose kernels read or write the memory of tensors
 // themselves, on the calling thread and beside the queue.
-#include <torch/library.h>
 
 #include "csrc/ops/boxed.h"
+#include "csrc/ops/kernels.h"
 
 namespace npu {
 namespace {
@@ -47,16 +47,11 @@ void refuse_packed(const c10::OperatorHandle& op, torch::jit::Stack*) {
       "tensors on cpu");
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+NPU_KERNELS(PrivateUse1, m) {
   for (const char* name : kTouchMemory)
-    m.impl(
-        name,
-        torch::CppFunction::makeFromBoxedFunction<&call_boxed_waiting>().debug(
-            "the caller waits"));
+    m.impl(name, boxed_kernel<&call_boxed_waiting>(), "the caller waits");
   for (const char* name : kPackOnHost)
-    m.impl(name,
-           torch::CppFunction::makeFromBoxedFunction<&refuse_packed>().debug(
-               "refused"));
+    m.impl(name, boxed_kernel<&refuse_packed>(), "refused");
 }
 
 }  // namespace

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 import site
-import sysconfig
 import traceback
 from collections.abc import Mapping
 from pathlib import Path
@@ -157,13 +156,12 @@ def frame_origins() -> list[tuple[str, bool]]:
     line in an installed package is shown when no file of the user's own is in the
     stack.
     """
-    paths = sysconfig.get_paths()
+    # Not of sysconfig, which loads all variables of Python's own build.
     packages = {
         Path(torch.__file__).parent: False,
         Path(npu_dispatch.__file__).parent: False,
-        Path(paths["stdlib"]): False,
-        Path(paths["purelib"]): True,
-        Path(paths["platlib"]): True,
+        Path(traceback.__file__).parent: False,
+        **{Path(folder): True for folder in site.getsitepackages()},
         Path(site.getusersitepackages()): True,
     }
     deepest_first = sorted(packages, key=lambda folder: -len(folder.parts))
