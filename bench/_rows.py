@@ -170,6 +170,27 @@ TABLES: dict[str, tuple[tuple[str, ...], tuple[Row, ...]]] = {
             ),
         ),
     ),
+    "programs": (
+        ("npu / cpu",),
+        tuple(
+            single(*row)
+            for row in (
+                ("stable-baselines3: PPO on CartPole", "rl", "ppo", "ratio"),
+                ("A2C on CartPole", "rl", "a2c", "ratio"),
+                ("DQN on CartPole", "rl", "dqn", "ratio"),
+                ("SAC on Pendulum", "rl", "sac", "ratio"),
+                ("an update of PPO in one graph", "rl", "ppo_update", "ratio"),
+                (
+                    "transformers: step of Trainer, tiny GPT-2",
+                    *("trainer", "trainer_gpt2", "ratio"),
+                ),
+                (
+                    "what accelerate adds to a step",
+                    *("trainer", "accelerate", "added_ratio"),
+                ),
+            )
+        ),
+    ),
     "server": (
         ("npu, graphs", "npu, eager", "cpu, eager", "cpu, frozen `torch.compile`"),
         tuple(

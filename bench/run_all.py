@@ -24,6 +24,7 @@ from typing import Any
 import click
 import tables
 from _load import Load
+from _rows import TABLES
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tools"))
 import libraries
@@ -33,9 +34,11 @@ ROOT = HERE.parent
 CPP = ROOT / "build/core/bench/cpp"
 # Counts instructions for half an hour, the same each time: it runs if it is named.
 BY_NAME_ONLY = ("sanitizer_off",)
-# Of files that take minutes, or make many processes in each run, and of which README.md
-# shows nothing.
-FEWER_RUNS = {"neighbour": 2, "compile": 3, "distributed": 3, "service": 2}
+# What README.md shows has all runs that are asked for; other files have fewer, and
+# those that take minutes fewer still.
+FRONT = {row.bench for row in TABLES["front"][1]}
+RUNS_OF_OTHERS = 3
+RUNS_OF_LONG = dict.fromkeys(("compile", "neighbour", "service", "widths"), 2)
 QUICK_RUNS = 2
 MOST_S = 600  # of a run
 TOOLS = {
@@ -106,6 +109,8 @@ def run(program: Program, *flags: str) -> list[dict[str, Any]]:
         )
     except subprocess.TimeoutExpired:
         raise FailedError(f"{program.shown} takes more than {MOST_S} s") from None
+    except OSError as error:  # it was not built
+        raise FailedError(f"{program.shown} cannot start: {error}") from None
     if done.returncode:
         sys.stderr.write(done.stdout + done.stderr)
         raise FailedError(f"{program.shown} failed, status {done.returncode}")
@@ -213,6 +218,12 @@ def measured(program: Program, runs: int) -> dict[str, Any]:
     }
 
 
+def runs_of(name: str, runs: int) -> int:
+    """Return how often a file runs where README.md's run so often."""
+    most = runs if name in FRONT else RUNS_OF_LONG.get(name, RUNS_OF_OTHERS)
+    return min(runs, most)
+
+
 def measure(
     chosen: list[Program], result: dict[str, Any], out: Path, runs: int
 ) -> list[str]:
@@ -222,7 +233,7 @@ def measure(
         # One that fails now has no figures of before.
         result["benches"].pop(program.name, None)
         try:
-            found = measured(program, min(runs, FEWER_RUNS.get(program.name, runs)))
+            found = measured(program, runs_of(program.name, runs))
         except FailedError as error:
             failed.append(str(error))
             print(error, flush=True)
@@ -252,7 +263,7 @@ def begun(runs: int, quick: bool) -> dict[str, Any]:
 @click.command()
 @click.option("--quick", is_flag=True, help="Few runs, for a look: not published.")
 @click.option(
-    "--runs", default=tables.FEWEST_RUNS, show_default=True, help="Of a file."
+    "--runs", default=tables.FEWEST_RUNS, show_default=True, help="Of README's."
 )
 @click.option("--only", default="", help="Files, by name, with commas: run again.")
 @click.option("--skip-missing", is_flag=True, help="Leave out what needs other tools.")

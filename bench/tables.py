@@ -12,7 +12,6 @@ import json
 import re
 import sys
 from collections.abc import Callable, Collection, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -79,8 +78,6 @@ def table(name: str, result: Mapping[str, Any]) -> str:
     heads, rows = TABLES[name]
     text = line(["case", *heads, "command"]) + line(["---"] * (len(heads) + 2))
     for row in rows:
-        if row.bench not in result["benches"]:
-            sys.exit(f"{row.bench} was not run")
         bench = result["benches"][row.bench]
         cells = [cell(bench["cases"], case, field) for case, field in row.cells]
         cells += [""] * (len(heads) - len(cells))
@@ -123,6 +120,12 @@ def of_scale(result: Mapping[str, Any]) -> str:
 
 def block(name: str, result: Mapping[str, Any]) -> str:
     return of_scale(result) if name == "scale" else table(name, result)
+
+
+def not_run(name: str, result: Mapping[str, Any]) -> list[str]:
+    """Return which benchmarks a block needs and `result` lacks."""
+    needed = {"distributed"} if name == "scale" else {r.bench for r in TABLES[name][1]}
+    return sorted(needed - set(result["benches"]))
 
 
 def everything(result: Mapping[str, Any]) -> str:
@@ -170,15 +173,23 @@ def is_optional(field: str) -> bool:
     )
 
 
-def filled(text: str, write: Callable[[str], str]) -> str:
-    """Return a page with what `write` gives for each name of its blocks."""
-    return BLOCK.sub(lambda found: found[1] + write(found[2]) + found[3], text)
+def filled(text: str, write: Callable[[str], str | None]) -> str:
+    """Return a page with what `write` gives for each name of its blocks; one that it
+    gives None for stays as it is."""
+
+    def anew(found: re.Match[str]) -> str:
+        made = write(found[2])
+        return found[0] if made is None else found[1] + made + found[3]
+
+    return BLOCK.sub(anew, text)
 
 
 def with_figures(text: str, result: Mapping[str, Any]) -> str:
     """Return a page with the medians that its sentences name."""
 
     def median(found: re.Match[str]) -> str:
+        if found[2] not in result["benches"]:
+            return found[0]
         figures = result["benches"][found[2]]["cases"][found[3]]["figures"]
         return found[1] + number(figures[found[4]]["median"]) + found[5]
 
@@ -201,11 +212,21 @@ def published(path: Path) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Write the figures of the given pages anew, or of all."""
+    """Write the figures of the given pages anew, or of all.
+
+    What needs a benchmark that was not run stays as it was, and is named.
+    """
     result = published(ROOT / "out/bench.json")
+
+    def anew(name: str) -> str | None:
+        if lacking := not_run(name, result):
+            print(f"table {name} stays as it was: not run: {', '.join(lacking)}")
+            return None
+        return block(name, result)
+
     for path in sys.argv[1:] or PAGES:
         page = ROOT / path
-        text = filled(page.read_text(), partial(block, result=result))
+        text = filled(page.read_text(), anew)
         page.write_text(with_figures(text, result))
 
 

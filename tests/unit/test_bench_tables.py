@@ -58,6 +58,7 @@ class Bench:
         self.folder = folder
         monkeypatch.setattr(run_all, "ROOT", folder)
         monkeypatch.setattr(run_all, "programs", lambda: self.programs)
+        monkeypatch.setattr(run_all, "FRONT", {"a", "b"})
         self.programs = [self.program("a"), self.program("b")]
 
     def program(self, name: str, then: str = "") -> run_all.Program:
@@ -93,6 +94,20 @@ def test_each_file_runs_five_times_and_the_next_time_not_at_all(bench):
     assert bench.result()["runs"] == 5
 
 
+def test_files_of_which_the_front_page_shows_nothing_run_less_often(bench):
+    bench.programs = [bench.program(name) for name in ("a", "other", "neighbour")]
+
+    bench.run()
+
+    assert [bench.times(p.name) for p in bench.programs] == [5, 3, 2]
+    assert {n: b["runs"] for n, b in bench.result()["benches"].items()} == {
+        "a": 5,
+        "other": 3,
+        "neighbour": 2,
+    }
+    assert "medians of 2 to 5 runs" in tables.about(bench.result())
+
+
 def test_a_file_that_fails_stops_no_other_and_runs_again(bench):
     bench.programs[0] = bench.program("a", "raise SystemExit(3)")
 
@@ -108,6 +123,15 @@ def test_a_file_that_fails_stops_no_other_and_runs_again(bench):
 
     assert (bench.times("a"), bench.times("b")) == (6, 5)
     assert bench.result()["not_run"] == []
+
+
+def test_a_file_that_was_not_built_stops_no_other(bench):
+    bench.programs[0] = run_all.Program("a", (str(bench.folder / "ring_bench"),))
+
+    done = bench.run()
+
+    assert "cannot start" in done.output
+    assert bench.result()["not_run"] == ["a"]
 
 
 def test_what_is_named_runs_again_and_the_rest_is_kept(bench):
@@ -168,6 +192,22 @@ def test_figures_of_few_runs_are_not_published(bench):
 def test_without_a_run_there_is_nothing_to_publish(tmp_path):
     with pytest.raises(SystemExit, match="run `make bench`"):
         tables.published(tmp_path / "bench.json")
+
+
+def test_a_table_of_what_was_not_run_stays_as_it_was(bench, monkeypatch, capsys):
+    page = "<!-- figures programs -->\nof before\n<!-- end -->\n"
+    sentence = "takes <!-- figure rl ppo ratio -->0.5<!-- end -->\n"
+    (bench.folder / "page.md").write_text(page + sentence)
+    bench.run()
+    monkeypatch.setattr(tables, "ROOT", bench.folder)
+    monkeypatch.setattr(sys, "argv", ["tables.py", "page.md"])
+
+    tables.main()
+
+    assert (bench.folder / "page.md").read_text() == page + sentence
+    assert "table programs stays as it was: not run: rl, trainer" in (
+        capsys.readouterr().out
+    )
 
 
 @pytest.mark.parametrize(("others", "is_told"), [(0.04, False), (0.06, True)])

@@ -1,0 +1,177 @@
+"""What the libraries around a training step cost, npu against cpu: transformers'
+Trainer with a tiny GPT-2, and what accelerate adds to a bare loop.
+
+The models are made from a configuration, with weights of a fixed seed; nothing is
+downloaded.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from dataclasses import asdict
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from _harness import Effort, at_most, bench, clock, emit
+from _peers import (
+    Call,
+    Peer,
+    Times,
+    Workers,
+    against_npu,
+    microseconds,
+    serve_if_worker,
+    timed_block,
+)
+from torch import Tensor
+
+import npu_dispatch
+
+STEPS, CALLS = 20, 100
+WARM_STEPS = 3
+
+
+def text(length: int = 16, vocabulary: int = 64) -> Tensor:
+    return torch.randint(
+        vocabulary, (length,), generator=torch.Generator().manual_seed(1)
+    )
+
+
+class Texts(torch.utils.data.Dataset[dict[str, Tensor]]):
+    def __len__(self) -> int:
+        return 4 * (STEPS + WARM_STEPS)
+
+    def __getitem__(self, i: int) -> dict[str, Tensor]:
+        return {"input_ids": text(), "labels": text()}
+
+
+def trainer_steps(peer: Peer) -> Times:
+    """Return what a step of Trainer.train() takes, after the first ones."""
+    from transformers import (
+        GPT2Config,
+        GPT2LMHeadModel,
+        PrinterCallback,
+        Trainer,
+        TrainerCallback,
+        TrainingArguments,
+    )
+
+    class Clock(TrainerCallback):
+        began = 0
+
+        def on_step_begin(self, _: Any, state: Any, *args: Any, **more: Any) -> None:
+            if state.global_step == WARM_STEPS:
+                wait(peer)
+                self.began = clock()
+
+    torch.manual_seed(0)
+    none = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
+    sizes = {"vocab_size": 64, "n_embd": 32, "n_layer": 2, "n_head": 4}
+    model = GPT2LMHeadModel(GPT2Config(n_positions=64, **sizes, **none))
+    with tempfile.TemporaryDirectory() as folder:
+        arguments = TrainingArguments(
+            output_dir=folder,
+            max_steps=STEPS + WARM_STEPS,
+            per_device_train_batch_size=4,
+            logging_steps=STEPS,
+            report_to=[],
+            disable_tqdm=True,
+            save_strategy="no",
+            use_cpu=peer.device == "cpu",
+        )
+        watch = Clock()
+        trainer = Trainer(model, arguments, train_dataset=Texts(), callbacks=[watch])
+        trainer.remove_callback(PrinterCallback)  # answers stand on stdout
+        trainer.train()
+    returned = clock()
+    wait(peer)
+    return Times(*((t - watch.began) / STEPS / 1e3 for t in (returned, clock())))
+
+
+def wait(peer: Peer) -> None:
+    if peer.device == "npu":
+        torch.npu.synchronize()
+
+
+def loop(peer: Peer, by_accelerate: bool) -> Call:
+    """A step of a small MLP, bare or with what accelerate prepared."""
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(
+        torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 64)
+    ).to(peer.device)
+    optimizer = torch.optim.Adam(model.parameters(), foreach=True)
+    x, y = (torch.rand(32, 64).to(peer.device) for _ in range(2))
+    if not by_accelerate:
+
+        def bare() -> None:
+            F.mse_loss(model(x), y).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+        return bare
+    from accelerate import Accelerator
+
+    accelerator = Accelerator(cpu=peer.device == "cpu")
+    model, optimizer = accelerator.prepare(model, optimizer)
+
+    def prepared() -> None:
+        accelerator.backward(F.mse_loss(model(x), y))
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return prepared
+
+
+class Answers:
+    """What a worker answers to "time"; it keeps the loops that it has made."""
+
+    def __init__(self) -> None:
+        self.loops: dict[str, Call] = {}
+
+    def time(self, peer: Peer, case: str, n: int, _: int) -> dict[str, float]:
+        if peer.device == "npu":
+            npu_dispatch.install_torch_npu_alias()  # accelerate looks for its name
+        if case == "trainer_gpt2":
+            return asdict(trainer_steps(peer))
+        if case not in self.loops:
+            self.loops[case] = loop(peer, case == "accelerate")
+        return asdict(timed_block(self.loops[case], n, peer.device))
+
+
+@bench(repetitions=(5, 3, 1))
+def main(repetitions: int, only: str, effort: Effort) -> None:
+    """Print a JSON line per case."""
+    # Neither asks a server for anything.
+    os.environ |= {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+    with Workers("npu", "cpu", effort=effort) as workers:
+        if only in "trainer_gpt2":
+            times = workers.compare("trainer_gpt2", 1, repetitions)
+            emit(
+                case="trainer_gpt2",
+                **against_npu(times),
+                **microseconds(times),
+                goals={"ratio": at_most(0.7)},
+            )
+        if only not in "accelerate":
+            return
+        bare, prepared = (
+            workers.compare(case, CALLS, 4 * repetitions)
+            for case in ("bare", "accelerate")
+        )
+    npu, cpu = (prepared[peer].total - bare[peer].total for peer in ("npu", "cpu"))
+    emit(
+        case="accelerate",
+        added_ratio=round(npu / cpu, 3),
+        npu_added_us=round(npu, 1),
+        cpu_added_us=round(cpu, 1),
+        **against_npu(prepared),
+        **microseconds(prepared),
+        goals={"added_ratio": at_most(1.0)},
+    )
+
+
+if __name__ == "__main__":
+    serve_if_worker(time=Answers().time)
+    main()
