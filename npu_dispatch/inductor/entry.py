@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from npu_dispatch.inductor.checked_loops import THROWS, with_noted_failures
+
 __all__ = ["with_checked_division", "with_entry"]
 
 # The words of a task are the function's arguments, in order.
@@ -92,10 +94,6 @@ auto npu_divide(const at::vec::VectorizedN<T, N>& a,
 #endif
 """
 
-# An exception must not leave a parallel loop, as that would end the process.
-_THROWS = re.compile(r"\bTORCH_CHECK\(|\bthrow\b")
-_PRAGMA = re.compile(r"^\s*#pragma omp (?!simd).*\n", re.M)
-
 
 def with_checked_division(source: str) -> str:
     """Return the kernel's text, changed so that it notes divisors that are zero."""
@@ -108,13 +106,10 @@ def with_entry(source: str) -> str:
 
     The variable for a division by zero exists once per library (runtime.py exports
     the entry only), so two launchers must not be inside one kernel that divides.
-    Kernels that do not divide have no such variable. Kernels that check what they
-    read, such as indices, run on one thread.
+    Kernels that do not divide have no such variable.
     """
-    if _THROWS.search(source):
-        source = _PRAGMA.sub("", source)
-        source = source.replace("omp_get_thread_num()", "0")
-        source = source.replace("omp_get_max_threads()", "1")
+    if THROWS.search(source):
+        source = with_noted_failures(source)
     if _DIVIDES.search(source):
         return source + _ENTRY.format(lock=_SERIALISED)
     return _FLAG_LINE.sub("", source) + _ENTRY.format(lock="")
