@@ -51,6 +51,7 @@ add_library(npu_torch OBJECT
   torch/error.cpp
   torch/generator.cpp
   torch/graph_impl.cpp
+  torch/graph_program.cpp
   torch/guard.cpp
   torch/hooks.cpp
   torch/kernel_threads.cpp
@@ -177,7 +178,8 @@ npu_compile_together(npu_torch device
   torch/guard.cpp torch/hooks.cpp torch/profiler_stubs.cpp torch/switches.cpp)
 npu_compile_together(npu_torch tensors
   torch/pluggable_memory.cpp torch/sparse_or_nested.cpp torch/error.cpp torch/host_ops.cpp
-  torch/kernel_threads.cpp torch/tensor.cpp torch/word_kernel.cpp)
+  torch/graph_program.cpp torch/kernel_threads.cpp torch/tensor.cpp
+  torch/word_kernel.cpp)
 
 npu_compile_together(npu_torch shapes
   ops/range_length.cpp ops/refusals.cpp ops/shapes.cpp ops/shapes_by_hand.cpp
@@ -211,6 +213,7 @@ target_precompile_headers(npu_torch PRIVATE
 Python_add_library(_C MODULE WITH_SOABI
   python/aio.cpp
   python/call_stack.cpp
+  python/compiled_function.cpp
   python/device.cpp
   python/distributed.cpp
   python/empty_strided.cpp
@@ -221,6 +224,7 @@ Python_add_library(_C MODULE WITH_SOABI
   python/flags.cpp
   python/foreign.cpp
   python/graph.cpp
+  python/graph_program.cpp
   python/jit.cpp
   python/replayed.cpp
   python/watch.cpp

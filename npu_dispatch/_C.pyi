@@ -1,7 +1,7 @@
 """The compiled half, csrc/python. Streams are named by (device, id)."""
 
 from asyncio import Future
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -231,6 +231,33 @@ def word_kernel(
     parameters: list[tuple[str, int, tuple[int, ...], tuple[int, ...], bool]],
     one_thread: bool,
 ) -> Callable[..., None]: ...
+
+# `written`, but as steps in C++ where these can be run; inductor/program.py makes them.
+# `results`: slots, or -1 for None.
+def graph_program(
+    written: Callable[[list[Any]], Sequence[Any]],
+    device: int,
+    inputs: int,
+    slots: int,
+    steps: list[tuple[Any, ...]],
+    results: list[int],
+) -> Callable[[list[Any]], Sequence[Any]]: ...
+
+# `torchs`, but in C++ where nobody watches the call; inductor/functions.py makes it.
+# `backward` returns the graph of backward and whether it overwrites what was saved, or
+# None where these are not known yet. Of what the graph of forward returns, the last
+# `unchecked` may be changed.
+def compiled_function(
+    torchs: Callable[[list[Any]], Any],
+    forward: Callable[[list[Any]], Sequence[Any]],
+    backward: Callable[[], tuple[Callable[[list[Any]], Sequence[Any]], bool] | None],
+    inputs: int,
+    detached: list[int],
+    differentiable: list[bool],
+    unchecked: int,
+    tangents: list[tuple[int, Sequence[int], Sequence[int]]],
+    deterministic: bool,
+) -> Callable[[list[Any]], Any]: ...
 def empty_strided(
     sizes: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype, device: int
 ) -> torch.Tensor: ...

@@ -83,6 +83,7 @@ PYBIND11_MODULE(in_main_interpreter, m) {
   m.def("register", &npu::register_backend);
   m.def("set_plan_limit", &npu::set_plan_limit);
   npu::bind_aio(m);
+  npu::bind_compiled_function(m);
   npu::bind_device(m);
   npu::bind_distributed(m);
   npu::bind_empty_strided(m);
@@ -90,6 +91,7 @@ PYBIND11_MODULE(in_main_interpreter, m) {
   npu::bind_errors(m);
   npu::bind_exit_code(m);
   npu::bind_graph(m);
+  npu::bind_graph_program(m);
   npu::bind_flags(m);
   npu::bind_foreign(m);
   npu::bind_jit(m);

@@ -1,4 +1,6 @@
 // Kernels of generated code as Python callables: kernel(tensor, 3, tensor).
+#include "csrc/python/word_kernel.h"
+
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
@@ -65,35 +67,31 @@ uint64_t reach(const at::Tensor& t) {
   return uint64_t(last) + 1;
 }
 
+uint64_t word_of_number(PyObject* argument, Kind kind) {
+  if (kind == Kind::kInteger) {
+    const long long value = PyLong_AsLongLong(argument);
+    if (value == -1 && PyErr_Occurred()) throw python_error();
+    return uint64_t(value);
+  }
+  const double value = PyFloat_AsDouble(argument);
+  if (value == -1.0 && PyErr_Occurred()) throw python_error();
+  return kind == Kind::kDouble
+             ? std::bit_cast<uint64_t>(value)
+             : uint64_t(std::bit_cast<uint32_t>(float(value)));
+}
+
 uint64_t word_of(PyObject* argument, const Parameter& p, uint64_t* words,
                  bool& gaps) {
-  switch (p.kind) {
-    case Kind::kTensor: {
-      TORCH_CHECK_TYPE(THPVariable_Check(argument),
-                       "a compiled kernel expected a tensor, but got ",
-                       Py_TYPE(argument)->tp_name);
-      const at::Tensor& t = THPVariable_Unpack(argument);
-      if (p.length_word) {
-        words[p.length_word] = reach(t);
-        gaps = gaps || words[p.length_word] > uint64_t(t.numel());
-      }
-      return reinterpret_cast<uint64_t>(t.data_ptr());
-    }
-    case Kind::kInteger: {
-      const long long value = PyLong_AsLongLong(argument);
-      if (value == -1 && PyErr_Occurred()) throw python_error();
-      return uint64_t(value);
-    }
-    case Kind::kFloat:
-    case Kind::kDouble: {
-      const double value = PyFloat_AsDouble(argument);
-      if (value == -1.0 && PyErr_Occurred()) throw python_error();
-      return p.kind == Kind::kDouble
-                 ? std::bit_cast<uint64_t>(value)
-                 : uint64_t(std::bit_cast<uint32_t>(float(value)));
-    }
+  if (p.kind != Kind::kTensor) return word_of_number(argument, p.kind);
+  TORCH_CHECK_TYPE(THPVariable_Check(argument),
+                   "a compiled kernel expected a tensor, but got ",
+                   Py_TYPE(argument)->tp_name);
+  const at::Tensor& t = THPVariable_Unpack(argument);
+  if (p.length_word) {
+    words[p.length_word] = reach(t);
+    gaps = gaps || words[p.length_word] > uint64_t(t.numel());
   }
-  return 0;
+  return reinterpret_cast<uint64_t>(t.data_ptr());
 }
 
 // The kernel for tensors of which some have gaps.
@@ -231,6 +229,27 @@ py::object word_kernel(const std::string& name, uintptr_t entry, int device,
 }
 
 }  // namespace
+
+FixedLaunch fixed_launch(PyObject* callable, int device,
+                         const std::vector<PyObject*>& arguments) {
+  TORCH_CHECK_VALUE(Py_TYPE(callable) == callable_type(),
+                    "npu: a kernel that this package has not made");
+  const Callable& self = *reinterpret_cast<Callable*>(callable);
+  const std::vector<Parameter>& parameters = self.recipe->parameters;
+  TORCH_CHECK_VALUE(
+      self.device == device && arguments.size() == parameters.size() &&
+          self.kernel->n_words() == parameters.size(),
+      "npu: ", self.kernel->name, " depends on the extents of its tensors");
+  FixedLaunch fixed{self.kernel, {}};
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const bool is_tensor = parameters[i].kind == Kind::kTensor;
+    TORCH_CHECK_VALUE(is_tensor == !arguments[i], "npu: ", self.kernel->name,
+                      " takes another argument ", i);
+    fixed.words.push_back(
+        is_tensor ? 0 : word_of_number(arguments[i], parameters[i].kind));
+  }
+  return fixed;
+}
 
 void bind_word_kernel(py::module_& m) { def(m, "word_kernel", &word_kernel); }
 

@@ -26,6 +26,7 @@ def register() -> Any:
         cpu_only,
         device,
         fake_layouts,
+        functions,
         overrides,
         replays,
     )
@@ -42,6 +43,7 @@ def register() -> Any:
     cpu_only.treat_as_cpu()
     fake_layouts.lay_out_as_cpu()
     replays.register()
+    functions.register()
     common.register_backend_for_device(
         "npu",
         NpuScheduling,

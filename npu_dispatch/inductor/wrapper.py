@@ -11,10 +11,15 @@ from torch._inductor.codegen.wrapper import (
     PythonWrapperCodegen,
     SubgraphPythonWrapperCodegen,
 )
+from torch._inductor.utils import IndentedBuffer
+from torch._inductor.virtualized import V
 
 __all__ = ["NpuWrapper"]
 
-_IMPORT = "from npu_dispatch.inductor.runtime import empty_strided_npu, npu_kernel"
+_IMPORTS = """
+from npu_dispatch.inductor.program import as_program
+from npu_dispatch.inductor.runtime import empty_strided_npu, npu_kernel
+"""
 
 
 class _NpuCalls(PythonWrapperCodegen):
@@ -85,7 +90,13 @@ class NpuWrapper(_NpuCalls):
 
     def write_header(self) -> None:
         super().write_header()
-        self.imports.writeline(_IMPORT)
+        self.imports.splice(_IMPORTS)
+
+    def generate_after_suffix(self, result: IndentedBuffer) -> None:
+        super().generate_after_suffix(result)
+        if V.graph.device_types - {"meta"} == {"npu"} and len(V.graph.device_idxs) == 1:
+            (device,) = V.graph.device_idxs
+            result.writeline(f"call = as_program(call, globals(), {device})")
 
 
 class NpuSubgraphWrapper(_NpuCalls, SubgraphPythonWrapperCodegen):
