@@ -244,13 +244,15 @@ def graph_program(
 ) -> Callable[[list[Any]], Sequence[Any]]: ...
 
 # `torchs`, but in C++ where nobody watches the call; inductor/functions.py makes it.
-# `backward` returns the graph of backward and whether it overwrites what was saved, or
-# None where these are not known yet. Of what the graph of forward returns, the last
-# `unchecked` may be changed.
+# `backward` returns the graph of backward, or None of inference, and whether it
+# overwrites what was saved; None instead of both where these are not known yet. Of what
+# the graph of forward returns, the last `unchecked` may be changed.
 def compiled_function(
     torchs: Callable[[list[Any]], Any],
     forward: Callable[[list[Any]], Sequence[Any]],
-    backward: Callable[[], tuple[Callable[[list[Any]], Sequence[Any]], bool] | None],
+    backward: Callable[
+        [], tuple[Callable[[list[Any]], Sequence[Any]] | None, bool] | None
+    ],
     inputs: int,
     detached: list[int],
     differentiable: list[bool],

@@ -1,6 +1,5 @@
-// A compiled function with gradients as a Python callable, and its node in
-// autograd: what torch's CompiledFunction does in Python at each call and
-// backward.
+// A compiled function as a Python callable, and its node in autograd: what
+// AOTAutograd's wrappers do in Python at each call and backward.
 #include <ATen/Context.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/empty_strided.h>
@@ -107,7 +106,7 @@ struct Tangent {
 
 // What all calls of a function have in common. Their nodes share it.
 struct Function {
-  std::optional<CompiledGraph> forward, backward;
+  std::optional<CompiledGraph> forward, backward;  // no backward: inference
   size_t inputs;
   std::vector<size_t> detached;
   // The graph returns the function's results, and then what its backward reads.
@@ -238,8 +237,9 @@ class CompiledBackward : public autograd::Node {
 Tensors evaluate(const std::shared_ptr<const Function>& of, Tensors inputs) {
   const c10::AutoGradMode gradients(true);
   for (const size_t i : of->detached) inputs[i] = inputs[i].detach();
-  if (std::ranges::none_of(
-          inputs, [](const at::Tensor& t) { return t.requires_grad(); })) {
+  if (!of->backward || std::ranges::none_of(inputs, [](const at::Tensor& t) {
+        return t.requires_grad();
+      })) {
     Tensors made = (*of->forward)(std::move(inputs));
     made.resize(of->differentiable.size());
     return made;
@@ -268,7 +268,8 @@ struct Callable {
   vectorcallfunc call;
   std::shared_ptr<Function>* function;
   PyObject* torchs;  // what torch made of the same graphs
-  // Returns the graph of backward and whether it donates, or None; null: known.
+  // Returns the graph of backward, or None, and whether it donates; None where
+  // that is not known yet. Null: it is known.
   PyObject* prepare;
 };
 
@@ -303,7 +304,7 @@ void look_for_backward(Callable& self) {
   if (found.is_none()) return;
   auto [graph, donates] = found.cast<std::pair<py::object, bool>>();
   (*self.function)->donates = donates;
-  (*self.function)->backward.emplace(std::move(graph));
+  if (!graph.is_none()) (*self.function)->backward.emplace(std::move(graph));
   Py_CLEAR(self.prepare);
 }
 

@@ -1,9 +1,10 @@
-"""Compiled functions with gradients whose calls and backward need no Python.
+"""Compiled functions whose calls and backward need no Python.
 
-AOTAutograd makes a torch.autograd.Function of a forward graph and its backward graph.
-What that does in Python at each call, _C.compiled_function does in C++ for the usual
-case: results and saved tensors that are plain tensors, and nothing else to keep right.
-Other functions, calls that are watched, and first calls stay torch's.
+AOTAutograd wraps what Inductor compiled: for training as a torch.autograd.Function of a
+forward graph and its backward graph. What these wrappers do in Python at each call,
+_C.compiled_function does in C++ for the usual case: results and saved tensors that are
+plain tensors, and nothing else to keep right. Other functions, calls that are watched,
+and first calls stay torch's.
 """
 
 from __future__ import annotations
@@ -96,14 +97,14 @@ def _without_python(
     torchs: Boxed,
     forward: Any,
     about: Any,
-    backward: Callable[[], tuple[Graph, bool] | None],
+    backward: Callable[[], tuple[Graph | None, bool] | None],
     detached: list[int],
     tangents: list[tuple[int, Any, Any]],
 ) -> Boxed:
     """Return a callable that does what `torchs` does, after the first call."""
     called = False
 
-    def after_a_call() -> tuple[Graph, bool] | None:
+    def after_a_call() -> tuple[Graph | None, bool] | None:
         nonlocal called
         if called:
             return backward()
@@ -160,6 +161,7 @@ def register() -> None:
     factory = runtime_wrappers._AOTDispatchAutogradFunctionFactory
     build = factory.build
     train = runtime_wrappers.AOTDispatchAutograd.post_compile
+    infer = runtime_wrappers.RuntimeWrapper.post_compile
 
     def build_and_note(self: Any) -> Any:
         self.spec.npu_made = build(self)
@@ -168,5 +170,16 @@ def register() -> None:
     def for_training(spec: Any) -> Boxed:
         return _training(spec, train(spec))
 
+    def for_inference(
+        self: Any, compiled: Any, aot_config: Any, *, runtime_metadata: Any
+    ) -> Boxed:
+        torchs = infer(self, compiled, aot_config, runtime_metadata=runtime_metadata)
+        if self.trace_joint or not _is_plain(compiled, runtime_metadata):
+            return torchs
+        return _without_python(
+            torchs, compiled, runtime_metadata, lambda: (None, False), [], []
+        )
+
     factory.build = build_and_note  # type: ignore[method-assign]
     runtime_wrappers.AOTDispatchAutograd.post_compile = staticmethod(for_training)  # type: ignore[method-assign]
+    runtime_wrappers.RuntimeWrapper.post_compile = for_inference  # type: ignore[assignment, method-assign]
