@@ -358,6 +358,48 @@ TABLES: dict[str, tuple[tuple[str, ...], tuple[Row, ...]]] = {
             )
         ),
     ),
+    "compile_larger": (
+        (
+            "cpu, `torch.compile`",
+            "npu, eager",
+            "npu, `torch.compile`",
+            "npu / cpu, both compiled",
+        ),
+        tuple(
+            Row(
+                words,
+                "compile",
+                tuple(
+                    (case, f"{who}_ratio")
+                    for who in (
+                        "cpu_compiled",
+                        "npu",
+                        "npu_compiled",
+                        "to_cpu_compiled",
+                    )
+                ),
+            )
+            for words, case in (
+                ("LSTM training step", "lstm_step"),
+                ("CNN of ResNet-18's size", "cnn_step"),
+                ("wide GPT step", "gpt_wide_step"),
+            )
+        ),
+    ),
+    "compile_first": (
+        ("npu, s", "cpu, s"),
+        tuple(
+            Row(
+                words,
+                "compile",
+                (("first_compile", f"{of}_s"), ("first_compile", f"cpu_{of}_s")),
+            )
+            for words, of in (
+                ("first step of a process, empty cache", "cold"),
+                ("the same, with the cache of an earlier process", "warm"),
+            )
+        ),
+    ),
     "compile_calls": (
         ("us",),
         (
