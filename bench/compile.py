@@ -282,7 +282,7 @@ def main(repetitions: int, only: str, effort: Effort) -> None:
             guards_us=round(guards, 2),
             beyond_guards_us=round(total - guards, 2),
             own_us=round(own, 2),
-            goals={"beyond_guards_us": at_most(2.0), "own_us": at_most(2.0)},
+            goals={"beyond_guards_us": at_most(15.0), "own_us": at_most(2.0)},
         )
     if only in "reduce_overhead_96_lengths":
         how = {"backend": "eager"} if smoke else {}
