@@ -23,8 +23,55 @@ def single(words: str, bench: str, case: str, field: str) -> Row:
     return Row(words, bench, ((case, field),))
 
 
+# The cases of launch.py whose geometric mean is taken.
+LAUNCHED = (
+    *("add", "add_out", "add_", "mm", "relu_", "sum", "cat", "softmax", "view"),
+    *("copy_", "linear_grad"),
+)
+# The layers of launch_profile.py, and how they are called.
+LAUNCH_LAYERS = (
+    ("python", "interpreter"),
+    ("binding", "binding"),
+    ("dispatcher", "dispatcher"),
+    ("autograd", "autograd"),
+    ("tensor", "tensor"),
+    ("allocator", "allocator"),
+    ("encode", "call to words, plan"),
+    ("queue", "queue"),
+    ("call_site", "Python line"),
+    ("thread_locals", "thread-local variables"),
+    ("system", "C library"),
+    ("other", "other"),
+)
+
 # name: heads of the columns between the words and the command; rows
 TABLES: dict[str, tuple[tuple[str, ...], tuple[Row, ...]]] = {
+    "launch_profile": (
+        ("npu", "floor", "cpu", "npu / cpu", "floor / cpu"),
+        tuple(
+            Row(
+                f"`{case}`",
+                "launch_profile",
+                tuple(
+                    (case, field)
+                    for field in ("npu", "floor", "cpu", "ratio", "floor_ratio")
+                ),
+            )
+            for case in LAUNCHED
+        ),
+    ),
+    "launch_layers": (
+        tuple(words for _, words in LAUNCH_LAYERS),
+        tuple(
+            Row(
+                f"`{case}`, {device}",
+                "launch_profile",
+                tuple((case, f"{device}_{layer}") for layer, _ in LAUNCH_LAYERS),
+            )
+            for case in LAUNCHED
+            for device in ("npu", "floor")
+        ),
+    ),
     "front": (
         ("figure",),
         tuple(

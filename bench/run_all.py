@@ -32,8 +32,8 @@ import libraries
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 CPP = ROOT / "build/core/bench/cpp"
-# Counts instructions for half an hour, the same each time: it runs if it is named.
-BY_NAME_ONLY = ("sanitizer_off",)
+# Count instructions for half an hour, the same each time: they run if they are named.
+BY_NAME_ONLY = ("sanitizer_off", "launch_profile")
 # What README.md shows has all runs that are asked for; other files have fewer, and
 # those that take minutes fewer still.
 FRONT = {row.bench for row in TABLES["front"][1]}
@@ -43,6 +43,7 @@ QUICK_RUNS = 2
 MOST_S = 600  # of a run
 TOOLS = {
     "sanitizer_off": ("valgrind",),
+    "launch_profile": ("g++", "valgrind"),
     "stats_cost": ("g++",),
     "serve_async": ("wrk",),
 }

@@ -20,6 +20,7 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from _callgrind import MARK, count, per_call
 from _harness import Effort, at_most, bench, emit
 
 ROOT = Path(__file__).parent.parent
@@ -123,7 +124,7 @@ def build(program: Path, shadow: Path | None, effort: Effort) -> None:
     subprocess.run(link, check=True)
 
 
-ADD_COUNTED = """
+ADD_COUNTED = f"""
 import os, sys, torch
 a, b = torch.ones(8, device="npu"), torch.ones(8, device="npu")
 def loop(n):
@@ -131,9 +132,13 @@ def loop(n):
         torch.add(a, b)
 loop(300)  # plans, caches, specialised bytecode
 torch.npu.synchronize()
-for _ in range(int(sys.argv[1])):
-    torch.add(a, b)
-os._exit(0)  # without a wait: spinning is not the launch's
+for n in sys.argv[1:]:
+    {MARK}
+    for _ in range(int(n)):
+        torch.add(a, b)
+    {MARK}
+    torch.npu.synchronize()  # not counted: spinning is not the launch's
+os._exit(0)
 """
 # Below what the ring holds: no launch waits for space.
 FEW_ADDS, MANY_ADDS = 200, 2200
@@ -141,28 +146,11 @@ FEW_ADDS, MANY_ADDS = 200, 2200
 
 def instructions_of_add() -> float:
     """Return what torch.add executes on its caller's thread, Python included."""
-
-    def of_main_thread(calls: int) -> int:
-        with tempfile.TemporaryDirectory() as folder:
-            subprocess.run(
-                [
-                    "valgrind",
-                    "--tool=callgrind",
-                    "--separate-threads=yes",
-                    f"--callgrind-out-file={folder}/out",
-                    *(sys.executable, "-c", ADD_COUNTED, str(calls)),
-                ],
-                env={**os.environ, "PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"},
-                capture_output=True,
-                check=True,
-            )
-            text = Path(folder, "out-01").read_text()
-        total = re.search(r"^(?:totals|summary): (\d+)", text, re.M)
-        assert total, "callgrind wrote no sum"
-        return int(total[1])
-
-    few, many = of_main_thread(FEW_ADDS), of_main_thread(MANY_ADDS)
-    return (many - few) / (MANY_ADDS - FEW_ADDS)
+    with tempfile.TemporaryDirectory() as folder:
+        # A part with launches comes after each other one.
+        numbers = (str(FEW_ADDS), str(MANY_ADDS))
+        few, many = count(Path(folder), ADD_COUNTED, *numbers)[1::2]
+    return per_call(few, many, MANY_ADDS - FEW_ADDS).total()
 
 
 def collected(function: str, *command: str | Path) -> int:
@@ -212,7 +200,7 @@ def count_instructions(programs: dict[str, Path]) -> None:
             statistics=round(n["with"] - n["without"], 2),
             **{key: round(value, 2) for key, value in n.items()},
         )
-    # Minutes: the interpreter and torch start in valgrind, twice.
+    # A minute: the interpreter and torch start in valgrind.
     add = instructions_of_add()
     emit(
         case="instructions_of_torch_add",
