@@ -129,6 +129,7 @@ add_library(npu_torch OBJECT
   ops/third_party.cpp
   ops/trial.cpp
   ops/unmarked_writes.cpp
+  ops/unrecorded.cpp
   ops/value_class.cpp
   ops/widened.cpp
   ops/manual/attention.cpp
@@ -195,7 +196,8 @@ npu_compile_together(npu_torch by_hand
 npu_compile_together(npu_torch first_calls
   ops/cold.cpp ops/identity.cpp ops/infer.cpp ops/judgement.cpp ops/overlap.cpp
   ops/stand_ins.cpp ops/stride_order.cpp ops/sync_call.cpp ops/trial.cpp
-  ops/unmarked_writes.cpp)
+  ops/unmarked_writes.cpp
+  ops/unrecorded.cpp)
 
 # Kineto's headers are part of torch's, but not on its include path.
 set_source_files_properties(torch/kineto.cpp PROPERTIES

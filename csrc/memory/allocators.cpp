@@ -31,7 +31,8 @@ void after_fork_in_child() {
   new (&making_) std::mutex;
 }
 
-CachingAllocator& make(int device) {
+// Not inlined: its registers would be saved at each call of allocator().
+[[gnu::noinline, gnu::cold]] CachingAllocator& make(int device) {
   std::lock_guard lock(making_);
   auto& slot = allocators_[device];
   if (auto* made = slot.load(std::memory_order_relaxed)) return *made;

@@ -6,31 +6,31 @@
 namespace npu {
 namespace {
 
-// Copies without a function call, since tensors have few dimensions.
-inline uint64_t* copy_few(at::IntArrayRef values, uint64_t* to) {
-  for (const int64_t value : values) {
-    asm("" : "+r"(to));  // keeps the compiler from calling memcpy()
-    *to++ = uint64_t(value);
-  }
-  return to;
-}
-
 // Adds one word of description, then the sizes, then the strides unless they
 // are those of a new tensor of these sizes. (Other strides may count as
 // contiguous, too, but results take over the exact ones.)
-void describe(Words& key, const c10::TensorImpl* impl, Tag tag,
-              uint8_t value_class = 0) {
-  const at::IntArrayRef sizes = impl->sizes();
-  const bool contiguous = has_default_strides(*impl);
+inline void describe(Words& key, const c10::TensorImpl* impl, Tag tag,
+                     at::IntArrayRef sizes, at::IntArrayRef strides,
+                     uint8_t value_class = 0) {
+  const size_t rank = sizes.size();
+  uint64_t* const at = key.room(1 + 2 * rank);
+  // Both are copied, and the strides given up where they are the default ones
+  // (has_default_strides()), which is found out on the way.
+  int64_t expected = 1, wrong = 0;
+  for (size_t i = rank; i-- > 0;) {
+    const int64_t size = sizes[i], stride = strides[i];
+    at[1 + i] = uint64_t(size);
+    at[1 + rank + i] = uint64_t(stride);
+    wrong |= stride ^ expected;
+    expected *= size > 1 ? size : 1;
+  }
+  const bool contiguous = !wrong;
   const uint8_t flags =
       flags_of(*impl) | (contiguous ? TensorFlags::kContiguous : 0);
-  uint64_t* at = key.room(1 + 2 * sizes.size());
-  *at++ = uint64_t(tag) | uint64_t(flags) << 8 |
-          uint64_t(impl->dtype().toScalarType()) << 16 |
-          uint64_t(sizes.size()) << 24 | uint64_t(value_class) << 32;
-  at = copy_few(sizes, at);
-  if (!contiguous) at = copy_few(impl->strides(), at);
-  key.end_at(at);
+  at[0] = uint64_t(tag) | uint64_t(flags) << 8 |
+          uint64_t(impl->dtype().toScalarType()) << 16 | uint64_t(rank) << 24 |
+          uint64_t(value_class) << 32;
+  key.end_at(at + 1 + (contiguous ? rank : 2 * rank));
 }
 
 uint8_t class_of(at::ScalarType type, const void* bytes) {
@@ -71,26 +71,31 @@ void Words::grow(size_t more) {
   limit_ = data + capacity;
 }
 
+void Key::add_npu(c10::TensorImpl* impl, at::IntArrayRef sizes,
+                  at::IntArrayRef strides) {
+  describe(key, impl, Tag::kTensor, sizes, strides);
+  const int index = impl->device().index();
+  if (device != index) {
+    if (device >= 0) ordinary = false;
+    device = index;
+  }
+  words.push(reinterpret_cast<uint64_t>(impl->mutable_data()));
+}
+
 void Key::add(const at::Tensor& t) {
+  c10::TensorImpl* impl = t.unsafeGetTensorImpl();
+  // An undefined tensor has no keys.
+  if (impl->key_set().has_all(
+          c10::DispatchKeySet(c10::DispatchKey::PrivateUse1))) [[likely]]
+    return add_npu(impl, impl->sizes(), impl->strides());
   if (!t.defined()) {
     tag(Tag::kUndefined);
-    return;
-  }
-  c10::TensorImpl* impl = t.unsafeGetTensorImpl();
-  if (is_npu(t)) [[likely]] {
-    describe(key, impl, Tag::kTensor);
-    const int index = impl->device().index();
-    if (device != index) {
-      if (device >= 0) ordinary = false;
-      device = index;
-    }
-    words.push(reinterpret_cast<uint64_t>(impl->mutable_data()));
     return;
   }
   if (impl->device_type() == c10::kCPU && impl->dim() == 0 &&
       impl->layout() == c10::kStrided && impl->itemsize() <= 16 &&
       impl->has_storage()) {
-    describe(key, impl, Tag::kHostScalar,
+    describe(key, impl, Tag::kHostScalar, {}, {},
              class_of(impl->dtype().toScalarType(), impl->data()));
     uint64_t value[2] = {0, 0};
     memcpy(value, impl->data(), impl->itemsize());
@@ -102,17 +107,36 @@ void Key::add(const at::Tensor& t) {
   ordinary = false;
 }
 
+void Key::add_rows(const at::Tensor& t) {
+  if (t.dim() == 2) return add(t);
+  const int64_t columns = t.size(-1);
+  const int64_t sizes[] = {t.numel() / columns, columns};
+  const int64_t strides[] = {columns, 1};
+  add_npu(t.unsafeGetTensorImpl(), sizes, strides);
+}
+
+void Key::add_transposed(const at::Tensor& t) {
+  const int64_t sizes[] = {t.size(1), t.size(0)};
+  const int64_t strides[] = {t.stride(1), t.stride(0)};
+  add_npu(t.unsafeGetTensorImpl(), sizes, strides);
+}
+
 void Key::add(const at::Scalar& s) {
   uint64_t value[2] = {0, 0};
   uint8_t value_class = 0;
-  if (s.isFloatingPoint()) {
+  const at::ScalarType type = s.type();
+  if (type == at::kLong) [[likely]] {
+    const int64_t number = s.toLong();
+    value[0] = uint64_t(number);
+    value_class = npu::value_class(double(number));
+  } else if (s.isFloatingPoint()) {
     const double number = s.toDouble();
     value[0] = std::bit_cast<uint64_t>(number);
     value_class = npu::value_class(number);
   } else if (s.isComplex()) {
     const auto number = s.toComplexDouble();
     memcpy(value, &number, sizeof number);
-  } else if (s.type() == at::kUInt64) {
+  } else if (type == at::kUInt64) {
     value[0] = s.toUInt64();
     value_class = npu::value_class(double(value[0]));
   } else {
@@ -120,7 +144,7 @@ void Key::add(const at::Scalar& s) {
     value[0] = uint64_t(number);
     value_class = npu::value_class(double(number));
   }
-  tag(Tag::kScalar, uint64_t(s.type()) | uint64_t(value_class) << 8);
+  tag(Tag::kScalar, uint64_t(type) | uint64_t(value_class) << 8);
   words.push(value[0]);
   words.push(value[1]);
   if (values_decide_) key.append(value, sizeof value);

@@ -122,6 +122,10 @@ class Key {
   }
 
   void add(const at::Tensor& t);
+  // A contiguous tensor as a matrix of its rows, and the transpose of a matrix:
+  // what their views would be.
+  void add_rows(const at::Tensor& t);
+  void add_transposed(const at::Tensor& t);
   void add(const std::optional<at::Tensor>& t) {
     if (t) {
       add(*t);
@@ -254,6 +258,8 @@ class Key {
   int threads;           // of the launch (kernel_threads.h)
 
  private:
+  void add_npu(c10::TensorImpl* impl, at::IntArrayRef sizes,
+               at::IntArrayRef strides);
   void tag(Tag t, uint64_t detail = 0) { key.push(uint64_t(t) | detail << 8); }
 
   static constexpr int kStateBit = 44;

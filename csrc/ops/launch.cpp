@@ -27,8 +27,10 @@ struct ThreadState {
       c10::AutogradState::get_tls_state().set_multithreading_enabled(false);
   }
   Key first;
-  Key* free = &first;
 };
+
+// The thread's next free key; null before its first call.
+constinit thread_local Key* next_key_ = nullptr;
 
 // The current stream of the device where the call's tensors are, else of the
 // device that it names.
@@ -101,15 +103,16 @@ bool launch_into(Key& key, Place place,
 void set_up_thread() { const KeyScope first; }
 
 Key& KeyScope::enter() {
-  thread_local ThreadState state;
-  Key& key = *state.free;
-  if (!key.deeper_) [[unlikely]] {
-    key.free_ = &state.free;
-    key.nested_ = &key != &state.first;
-    key.deeper_ = std::make_unique<Key>();
+  Key* key = next_key_;
+  if (!key || !key->deeper_) [[unlikely]] {
+    thread_local ThreadState state;
+    if (!key) key = &state.first;
+    key->free_ = &next_key_;
+    key->nested_ = key != &state.first;
+    key->deeper_ = std::make_unique<Key>();
   }
-  state.free = key.deeper_.get();
-  return key;
+  next_key_ = key->deeper_.get();
+  return *key;
 }
 
 void detail::take_new(const Op& op, const torch::jit::Stack& results,

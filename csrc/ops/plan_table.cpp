@@ -14,12 +14,13 @@ DeferredDelete<Plan>& evicted() {
   return *instance;
 }
 
-struct Tables {
-  Stream* last_stream = nullptr;
-  PlanTable* last = nullptr;
-  std::unordered_map<Stream*, std::unique_ptr<PlanTable>> all;
+thread_local std::unordered_map<Stream*, std::unique_ptr<PlanTable>> all_;
+// The last one that was asked for.
+struct Last {
+  Stream* stream;
+  PlanTable* table;
 };
-thread_local Tables own_;
+constinit thread_local Last last_{};
 
 // Relaxed: each table compares it with a size of its own.
 std::atomic<size_t> plan_limit_{8192};
@@ -47,12 +48,11 @@ void retire_plan(std::unique_ptr<Plan> plan, Stream& stream) {
 }
 
 PlanTable& plan_table(Stream& stream) {
-  if (own_.last_stream == &stream) [[likely]]
-    return *own_.last;
-  auto& table = own_.all[&stream];
+  if (last_.stream == &stream) [[likely]]
+    return *last_.table;
+  auto& table = all_[&stream];
   if (!table) table = std::make_unique<PlanTable>(stream);
-  own_.last_stream = &stream;
-  own_.last = table.get();
+  last_ = {&stream, table.get()};
   return *table;
 }
 

@@ -201,18 +201,25 @@ class Cache {
   std::array<Set, 1 << kSetBits> sets_;
   uint64_t of_generation_ = 0;
 };
-thread_local Cache cache;
+thread_local Cache cache_of_thread;
+constinit thread_local Cache* cache_ = nullptr;
 
-uint32_t current_site() {
+inline Cache& cache() {
+  if (!cache_) [[unlikely]]
+    cache_ = &cache_of_thread;
+  return *cache_;
+}
+
+uint32_t current_site(Cache& mine) {
   PyThreadState* const thread = PyGILState_GetThisThreadState();
   if (!thread) return 0;
   const uint64_t hash = hash_python_stack(thread);
   if (hash == 0) return 0;
-  cache.forget_before(generation.load(std::memory_order_relaxed));
-  if (const uint32_t* id = cache.find(hash)) [[likely]]
+  mine.forget_before(generation.load(std::memory_order_relaxed));
+  if (const uint32_t* id = mine.find(hash)) [[likely]]
     return *id;
   const uint32_t id = intern(thread, hash);
-  cache.remember(hash, id);
+  mine.remember(hash, id);
   return id;
 }
 
@@ -252,11 +259,12 @@ uint32_t forward_site() {
 }  // namespace
 
 CallSite current_call_site() {
-  const uint32_t site = current_site();
+  Cache& mine = cache();
+  const uint32_t site = current_site(mine);
   if (torch::autograd::get_current_graph_task_id() >= 0) [[unlikely]]
     return {site, forward_site()};
   if (const uint64_t next = at::sequence_number::peek())
-    forward_sites.note(next - 1, cache.thread, site);
+    forward_sites.note(next - 1, mine.thread, site);
   return {site, 0};
 }
 

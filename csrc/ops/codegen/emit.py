@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from select_ops import PRODUCTS, VALUES_DECIDE, Op, accessor, unboxed
+from select_ops import NAMED, PRODUCTS, VALUES_DECIDE, Op, accessor, unboxed
 from torchgen.context import native_function_manager
 
 # Of a kernel that allocates its results. torch's own keep nothing else.
@@ -90,8 +90,46 @@ def wrapper(op: Op) -> str:
     return f"{declaration}\n{defn} {{\n{body}\n}}"
 
 
+def unrecorded(op: Op) -> str:
+    """The kernel at autograd's key: csrc/ops/unrecorded.h."""
+    func = op.function.func
+    with native_function_manager(op.function):
+        arguments = op.signature.arguments()
+        returned = op.signature.returns_type().cpp_type()
+    names = [a.name for a in arguments]
+    declared = ", ".join(["c10::DispatchKeySet keys", *(a.decl() for a in arguments)])
+    written = [a.name for a in func.arguments.flat_all if a.is_write]
+    by_mark = {str(a.annotation): a.name for a in func.arguments.flat_all if a.is_write}
+    returns = [by_mark.get(str(r.annotation)) for r in func.returns]
+    new = returns.count(None)
+    conditions = [f"is_unrecorded({', '.join(['keys', *names])})"]
+    if written:
+        conditions.append(f"counts_versions({', '.join(written)})")
+    results = f"std::array<at::Tensor, {new}> r;\n  " if new else ""
+    given = ", ".join([f"op_{op.ident}", "r.data()" if new else "nullptr", *names])
+    conditions.append(f"try_launch<{op.compared:#x}>({given})")
+    fresh = iter(range(new))
+    values = [r or f"std::move(r[{next(fresh)}])" for r in returns]
+    value = values[0] if len(values) == 1 else f"{{{', '.join(values)}}}"
+    if not values:
+        value = ""
+    noted = "".join(f"    note_write({name});\n" for name in written)
+    full = func.name.unambiguous_name()
+    redispatch = ", ".join(["recorded_keys(keys)", *names])
+    return (
+        f"{returned} unrecorded_{op.ident}({declared}) {{\n"
+        f"  {results}if ({' && '.join(conditions)}) {{\n"
+        f"{noted}    return {value};\n  }}\n"
+        f"  return at::_ops::{full}::redispatch({redispatch});\n}}"
+    )
+
+
 def registration(op: Op) -> str:
     return f'  m.impl("{op.schema_name}", TORCH_FN(call_{op.ident}));'
+
+
+def unrecorded_registration(op: Op) -> str:
+    return f'  m.impl("{op.schema_name}", TORCH_FN(unrecorded_{op.ident}));'
 
 
 def shard(ops: list[Op]) -> str:
@@ -102,6 +140,10 @@ def shard(ops: list[Op]) -> str:
     includes += "\n" + "\n".join(
         f"#include <ATen/ops/{h}_meta_dispatch.h>" for h in metas
     )
+    named = [op for op in ops if op.schema_name in NAMED]
+    dispatched = [op for op in ops if op.may_be_unrecorded]
+    roots = sorted({op.function.root_name for op in dispatched})
+    includes += "\n" + "\n".join(f"#include <ATen/ops/{r}_ops.h>" for r in roots)
     runners = {op.runner: runner(op) for op in ops}
     shapes = {op.shapes: shape_function(op) for op in ops if op.shapes}
     parts = [
@@ -112,14 +154,21 @@ def shard(ops: list[Op]) -> str:
         '#include "csrc/ops/kernels.h"',
         '#include "csrc/ops/shared_products.h"',
         '#include "csrc/ops/launch.h"',
+        '#include "csrc/ops/named_ops.h"',
         '#include "csrc/ops/result_memory.h"',
-        '#include "csrc/ops/shapes.h"\n',
+        '#include "csrc/ops/shapes.h"',
+        '#include "csrc/ops/unrecorded.h"\n',
         includes,
         "namespace npu {\nnamespace {\n",
         "\n\n".join([*runners.values(), *shapes.values()]),
         "\n" + "\n\n".join(wrapper(op) for op in ops),
+        "\n" + "\n\n".join(unrecorded(op) for op in dispatched),
         "\nNPU_KERNELS(PrivateUse1, m) {",
         "\n".join(registration(op) for op in ops),
-        "}\n\n}  // namespace\n}  // namespace npu\n",
+        "}\n\nNPU_KERNELS(AutogradPrivateUse1, m) {",
+        "\n".join(unrecorded_registration(op) for op in dispatched),
+        "}\n\n}  // namespace",
+        *(f"const Op& op_of_{op.ident}() {{ return op_{op.ident}; }}" for op in named),
+        "}  // namespace npu\n",
     ]
     return "\n".join(parts)

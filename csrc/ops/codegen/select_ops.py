@@ -101,6 +101,9 @@ VALUES_DECIDE = {
 # go there in pieces (csrc/ops/shared_products.h).
 PRODUCTS = {"run_mm_out", "run_bmm_out", "run_addmm_out", "run_baddbmm_out"}
 
+# Launched by code that is written by hand, too (csrc/ops/named_ops.h).
+NAMED = {"addmm"}
+
 
 @dataclass(frozen=True)
 class Op:
@@ -171,6 +174,21 @@ class Op:
             1 << i
             for i, a in enumerate(arguments)
             if a.is_write and str(a.type) == "Tensor"
+        )
+
+    @property
+    def may_be_unrecorded(self) -> bool:
+        """Whether it has a kernel at autograd's key (csrc/ops/unrecorded.h).
+
+        Not views, which autograd always notes; nor lists that are written, whose
+        versions have no place there; nor operators without tensors, which are not
+        dispatched there.
+        """
+        arguments = self.function.func.arguments.flat_all
+        return (
+            not self.function.is_view_op
+            and any("Tensor" in str(a.type) for a in arguments)
+            and all(str(a.type) == "Tensor" for a in arguments if a.is_write)
         )
 
     @property

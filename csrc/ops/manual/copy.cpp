@@ -11,7 +11,9 @@
 #include <ATen/native/Copy.h>
 #include <ATen/ops/_local_scalar_dense.h>
 #include <ATen/ops/copy.h>
+#include <ATen/ops/copy_ops.h>
 #include <ATen/ops/empty_strided.h>
+#include <c10/util/MaybeOwned.h>
 
 #include "csrc/engine/engine.h"
 #include "csrc/engine/profiling.h"
@@ -22,6 +24,7 @@
 #include "csrc/ops/kernel_mode.h"
 #include "csrc/ops/kernels.h"
 #include "csrc/ops/launch.h"
+#include "csrc/ops/unrecorded.h"
 #include "csrc/stats/segment.h"
 #include "csrc/taskqueue/deferred_delete.h"
 #include "csrc/taskqueue/event.h"
@@ -51,6 +54,9 @@ constexpr const char* kCopyName = "aten::copy_";
 // overlap in a way that it refuses.
 const Op kCopy(kCopyName, "", &run_copy, ScalarValues::kDoNotDecide,
                Meta::kSeparate, nullptr, /*compared=*/0);
+
+// A handle that is borrowed where it can be.
+using Maybe = c10::MaybeOwned<at::Tensor>;
 
 void copy_by_kernel(const at::Tensor& to, const at::Tensor& from) {
   call_in_place<0>(kCopy, to, from, false);
@@ -202,16 +208,18 @@ void copy_from_host(const at::Tensor& to, const at::Tensor& from,
     about_to_use(stream, "aten::copy_", {{from, NPU_READ}});
   // All ways below need one layout of the source: the destination's, without
   // gaps.
-  at::Tensor source = from;
-  if (!same_layout(to, from) && to.is_non_overlapping_and_dense()) {
+  at::Tensor laid_out;
+  const bool alike = same_layout(to, from);
+  if (!alike && to.is_non_overlapping_and_dense()) {
     // The source is read now, as on CUDA, whatever else is under way.
     if (later) about_to_use(stream, "aten::copy_", {{from, NPU_READ}});
     KernelMode mode;
-    source = at::empty_strided(to.sizes(), to.strides(),
-                               from.options().dtype(to.scalar_type()));
-    source.copy_(from);
+    laid_out = at::empty_strided(to.sizes(), to.strides(),
+                                 from.options().dtype(to.scalar_type()));
+    laid_out.copy_(from);
   }
-  if (!same_layout(to, source)) {
+  const at::Tensor& source = laid_out.defined() ? laid_out : from;
+  if (!alike && !same_layout(to, source)) {
     at::Tensor packed = make_contiguous(stream, to.sizes(), to.dtype());
     copy_from_host(packed, from.expand_as(packed), false);
     copy_by_kernel(to, packed);
@@ -260,9 +268,10 @@ at::Tensor& copy_(at::Tensor& self, const at::Tensor& source,
               "copy_: both tensors must be defined");
   if (self.is_same(source)) return self;
   if (self.numel() != 0) {
-    if (is_same_data(self, source)) return self;
+    const bool may_overlap = self.device() == source.device();
+    if (may_overlap && is_same_data(self, source)) return self;
     at::assert_no_internal_overlap(self);
-    at::assert_no_partial_overlap(self, source);
+    if (may_overlap) at::assert_no_partial_overlap(self, source);
   }
   if (self.sizes() != source.sizes()) check_broadcast(self, source);
   if (source._is_zerotensor()) return self.zero_();  // it has no memory
@@ -271,9 +280,11 @@ at::Tensor& copy_(at::Tensor& self, const at::Tensor& source,
     copy_from_host(self, source.to(at::kCPU).expand_as(self), false);
     return self;
   }
-  const at::Tensor from =
-      source.sizes() == self.sizes() ? source : source.expand_as(self);
   if (self.numel() == 0) return self;
+  const auto expanded = source.sizes() == self.sizes()
+                            ? Maybe::borrowed(source)
+                            : Maybe::owned(source.expand_as(self));
+  const at::Tensor& from = *expanded;
   if (!is_npu(self)) {
     copy_to_host(self, from, non_blocking);
   } else if (!is_npu(from)) {
@@ -283,6 +294,18 @@ at::Tensor& copy_(at::Tensor& self, const at::Tensor& source,
   } else {
     copy_on_stream(usable_stream(self.device().index()), self, from);
   }
+  return self;
+}
+
+// The kernel at autograd's key (unrecorded.h).
+at::Tensor& unrecorded_copy_(c10::DispatchKeySet keys, at::Tensor& self,
+                             const at::Tensor& source, bool non_blocking) {
+  if (!is_unrecorded(keys, self, source) || !counts_versions(self))
+    return at::_ops::copy_::redispatch(recorded_keys(keys), self, source,
+                                       non_blocking);
+  const at::AutoDispatchBelowADInplaceOrView below;
+  copy_(self, source, non_blocking);
+  note_write(self);
   return self;
 }
 
@@ -338,6 +361,10 @@ NPU_KERNELS(PrivateUse1, m) {
   m.impl("_local_scalar_dense", TORCH_FN(local_scalar_dense));
   m.impl("equal", TORCH_FN(equal));
   m.impl("record_stream", TORCH_FN(record_stream_op));
+}
+
+NPU_KERNELS(AutogradPrivateUse1, m) {
+  m.impl("copy_", TORCH_FN(unrecorded_copy_));
 }
 
 }  // namespace

@@ -1,0 +1,87 @@
+// Calls for which autograd has nothing to record: no argument needs a gradient
+// or has a tangent.
+//
+// torch's kernel for autograd finds that out as well, but it takes two or three
+// dispatches, and copies handles of tensors to ask for their tangents. Where
+// only Python holds a tensor, such a copy takes the GIL, which the caller has
+// released: a fifth of what `x.add_(y)` executes (docs/launch_cost.md). So
+// generated operators have a kernel of their own at autograd's key. It launches
+// what is known and unrecorded, and leaves everything else to torch's.
+#pragma once
+
+#include <c10/core/DispatchKeySet.h>
+
+#include "csrc/ops/launch.h"
+
+namespace npu {
+
+namespace detail {
+
+// Whether autograd has to know of a call with this tensor, which has been used
+// with autograd before.
+[[gnu::noinline]] bool needs_autograd(const at::Tensor& t);
+
+template <typename T>
+bool is_recorded(const T&) {
+  return false;
+}
+inline bool is_recorded(const at::Tensor& t) {
+  return t.unsafeGetTensorImpl()->autograd_meta() && needs_autograd(t);
+}
+inline bool is_recorded(const std::optional<at::Tensor>& t) {
+  return t && is_recorded(*t);
+}
+template <typename List>
+bool any_is_recorded(const List& list) {
+  for (const at::Tensor& t : list)
+    if (is_recorded(t)) return true;
+  return false;
+}
+inline bool is_recorded(const at::TensorList& list) {
+  return any_is_recorded(list);
+}
+inline bool is_recorded(const at::ITensorListRef& list) {
+  return any_is_recorded(list);
+}
+inline bool is_recorded(const c10::List<std::optional<at::Tensor>>& list) {
+  for (const auto& element : list) {
+    const std::optional<at::Tensor> t = element;
+    if (is_recorded(t)) return true;
+  }
+  return false;
+}
+
+}  // namespace detail
+
+// Whether a call that was dispatched to autograd's key may go to the device's
+// kernel at once. False where another key comes in between: of a mode, a
+// subclass, a transform, or a conjugate view.
+template <typename... Args>
+bool is_unrecorded(c10::DispatchKeySet keys, const Args&... args) {
+  return (keys & c10::after_ADInplaceOrView_keyset).highestPriorityTypeId() ==
+             c10::DispatchKey::PrivateUse1 &&
+         !(detail::is_recorded(args) || ...);
+}
+
+// The same for a call that writes `written`; inference tensors, which count no
+// versions, are left to torch.
+template <typename... Written>
+bool counts_versions(const Written&... written) {
+  return (written.unsafeGetTensorImpl()->key_set().has(
+              c10::DispatchKey::ADInplaceOrView) &&
+          ...);
+}
+
+// What autograd does last with a tensor that a call has written.
+inline void note_write(const at::Tensor& written) {
+  written.unsafeGetTensorImpl()->bump_version();
+}
+
+// The keys by which a call reaches torch's kernel for autograd, which is the
+// one of all backends, in spite of ours.
+inline c10::DispatchKeySet recorded_keys(c10::DispatchKeySet keys) {
+  return keys.remove(c10::DispatchKey::AutogradFunctionality)
+      .add(c10::DispatchKey::AutogradOther);
+}
+
+}  // namespace npu
