@@ -139,6 +139,7 @@ add_library(npu_torch OBJECT
   ops/manual/factory.cpp
   ops/manual/foreach.cpp
   ops/manual/linalg.cpp
+  ops/manual/linear.cpp
   ops/manual/half_convolutions.cpp
   ops/manual/lstm.cpp
   ops/manual/quantized.cpp
