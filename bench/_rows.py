@@ -305,6 +305,46 @@ TABLES: dict[str, tuple[tuple[str, ...], tuple[Row, ...]]] = {
             )
         ),
     ),
+    "steps": (
+        (
+            "npu",
+            "cpu",
+            "forward",
+            "backward",
+            "optimizer",
+            "host waits",
+            "kernels",
+            "between kernels",
+            "launcher waits",
+        ),
+        tuple(
+            Row(
+                words,
+                "step_profile",
+                tuple(
+                    (case, f"{part}_us")
+                    for part in (
+                        "untraced",
+                        "cpu",
+                        "forward",
+                        "backward",
+                        "optimizer",
+                        "host_waits",
+                        "kernels",
+                        "between",
+                        "waits_for_work",
+                    )
+                ),
+            )
+            for words, case in (
+                ("small MLP", "mlp"),
+                ("LSTM", "lstm"),
+                ("tiny GPT", "gpt_tiny"),
+                ("wide GPT", "gpt_wide"),
+                ("encoder layer, another length each step", "encoder"),
+            )
+        ),
+    ),
     "neighbours": (
         ("alone", "beside one busy process", "beside two"),
         tuple(

@@ -1,0 +1,222 @@
+"""Where the microseconds of a training step go, and which thread bounds it.
+
+The program's thread launches, and waits at a block's end; the launcher runs kernels,
+does what is between two that are queued, and waits for work. Both are timed in the same
+blocks, from the engine's own trace; `untraced_us` is a step without it. The thread that
+waits less for the other one bounds the step.
+
+Then the most expensive kernels, in microseconds of a step: on npu; on npu with one
+thread for each kernel, which shows what threads and pieces save; and on cpu by
+torch.profiler, which adds about a microsecond to each call.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from _harness import Effort, bench, clock, emit
+from _peers import (
+    BY_NAME,
+    WARM_UPS,
+    Call,
+    Peer,
+    Workers,
+    serve_if_worker,
+    timed_block,
+)
+from dynamic import encoder_steps
+from steps import training_step
+from torch.autograd import DeviceType
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+
+from npu_dispatch.timeline.trace_file import TraceFile, trace_path
+
+# model: steps in a block, kind of optimizer kernels
+MODELS = {
+    "mlp": (30, "foreach"),
+    "lstm": (5, "fused"),
+    "gpt_tiny": (5, "fused"),
+    "gpt_wide": (1, "fused"),
+    "encoder": (40, ""),
+}
+SHOWN = 10  # kernels
+ONE_THREAD = "npu_one_thread"
+BY_NAME[ONE_THREAD] = Peer(ONE_THREAD, "npu", threads=1)
+
+# Of each operator: calls in a step, and microseconds of all of them.
+Kernels = dict[str, tuple[float, float]]
+
+
+def make(peer: Peer, model: str) -> Call:
+    if model == "encoder":
+        return encoder_steps(peer, model)
+    return training_step(peer, model, MODELS[model][1])
+
+
+class Parts:
+    """How long the host has been in each part of its steps."""
+
+    def __init__(self) -> None:
+        self.ns = dict.fromkeys(("forward", "backward", "optimizer"), 0)
+        self.enter("forward")
+
+    def enter(self, part: str) -> None:
+        self.part, self.since = part, clock()
+
+    def leave_for(self, part: str) -> None:
+        self.ns[self.part] += clock() - self.since
+        self.enter(part)
+
+
+@contextmanager
+def timed_parts() -> Iterator[Parts]:
+    """Time backward() and the optimizer's step(); the rest counts as forward."""
+    parts = Parts()
+    backward: Callable[..., None] = torch.Tensor.backward
+
+    def timed(*args: Any, **kwargs: Any) -> None:
+        parts.leave_for("backward")
+        backward(*args, **kwargs)
+        parts.leave_for("forward")
+
+    hooks = [
+        register_optimizer_step_pre_hook(lambda *_: parts.leave_for("optimizer")),
+        register_optimizer_step_post_hook(lambda *_: parts.leave_for("forward")),
+    ]
+    torch.Tensor.backward = timed  # type: ignore[assignment,method-assign]
+    try:
+        yield parts
+    finally:
+        torch.Tensor.backward = backward  # type: ignore[method-assign]
+        for hook in hooks:
+            hook.remove()
+
+
+class Trace:
+    """The records of the busiest stream, block by block."""
+
+    def __init__(self, file: TraceFile) -> None:
+        self.file = file
+        self.kernels: dict[str, list[float]] = {}
+
+    def block(self, n: int) -> dict[str, float]:
+        """Return microseconds of each of `n` steps in and between kernels."""
+        self.file.read()
+        _, records = max(self.file.all_rings(), key=lambda found: len(found[1]))
+        names = self.file.names()
+        at = {key: self.file.to_ns(records[key]) for key in ("started", "ended")}
+        ran = (at["ended"] - at["started"]) / n / 1e3
+        for number, us in zip(records["name"].tolist(), ran.tolist(), strict=True):
+            name = names[number].removeprefix("aten::").partition(".")[0]
+            sums = self.kernels.setdefault(name, [0.0, 0.0])
+            sums[0] += 1 / n
+            sums[1] += us
+        gaps = (at["started"][1:] - at["ended"][:-1]) / n / 1e3
+        queued = records["submitted"][1:] <= records["ended"][:-1]
+        self.file.skip()
+        return {
+            "kernels": float(np.sum(ran)),
+            "between": float(np.sum(gaps[queued])),
+            "tasks": len(records) / n,
+        }
+
+
+def traced(peer: Peer, model: str, n: int, blocks: int) -> tuple[Any, Kernels]:
+    """The answer to "traced": microseconds of a step by what the threads do, and its
+    kernels."""
+    step = make(peer, model)
+    for _ in range(WARM_UPS):
+        timed_block(step, n, peer.device)
+    plain = [timed_block(step, n, peer.device).total for _ in range(blocks)]
+    found: dict[str, list[float]] = {"untraced": plain}
+    with TraceFile(trace_path(os.getpid())) as file, timed_parts() as parts:
+        file.wanted = True
+        for _ in range(WARM_UPS):  # a stream notices with its next tasks
+            timed_block(step, n, peer.device)
+        file.skip()
+        trace = Trace(file)
+        for _ in range(blocks):
+            parts.ns.update(dict.fromkeys(parts.ns, 0))
+            parts.enter("forward")
+            times = timed_block(step, n, peer.device)
+            us = trace.block(n)
+            us["waits_for_work"] = times.total - us["kernels"] - us["between"]
+            us["total"] = times.total
+            us["host_waits"] = times.total - times.host
+            us["backward"], us["optimizer"] = (
+                parts.ns[part] / n / 1e3 for part in ("backward", "optimizer")
+            )
+            us["forward"] = times.host - us["backward"] - us["optimizer"]
+            for key, value in us.items():
+                found.setdefault(key, []).append(value)
+        file.wanted = False
+    kernels = {k: (c / blocks, us / blocks) for k, (c, us) in trace.kernels.items()}
+    return {key: statistics.median(values) for key, values in found.items()}, kernels
+
+
+def profiled(peer: Peer, model: str, n: int, blocks: int) -> tuple[float, Kernels]:
+    """The answer to "profiled": microseconds of a step on cpu, and its kernels."""
+    step = make(peer, model)
+    times = [timed_block(step, n, peer.device) for _ in range(WARM_UPS + blocks)]
+    steps = n * blocks
+    with torch.profiler.profile() as profile:
+        for _ in range(steps):
+            step()
+    kernels = {
+        row.key.removeprefix("aten::"): (
+            row.count / steps,
+            row.self_cpu_time_total / steps,
+        )
+        for row in profile.key_averages()
+        if row.device_type == DeviceType.CPU
+    }
+    return statistics.median(block.total for block in times[WARM_UPS:]), kernels
+
+
+def lines_of(npu: Kernels, others: list[Kernels]) -> list[str]:
+    """Return a line for each of the most expensive kernels."""
+    lines = []
+    for name in sorted(npu, key=lambda name: npu[name][1], reverse=True)[:SHOWN]:
+        count = npu[name][0]
+        shown = [f"{ran[name][1]:.1f}" if name in ran else "" for ran in [npu, *others]]
+        lines.append(f"{name} | {count:.3g} | {' | '.join(shown)}")
+    return lines
+
+
+@bench(blocks=(20, 8, 1))
+def main(blocks: int, only: str, effort: Effort) -> None:
+    """Print a JSON line per model; `kernels`: calls, npu, npu one thread, cpu."""
+    with Workers("npu", ONE_THREAD, "cpu", effort=effort) as workers:
+        for model, (n, _) in MODELS.items():
+            if only not in model:
+                continue
+            n = 1 if effort is Effort.SMOKE else n
+            us, npu = workers.ask("npu", "traced", model, n, blocks)
+            one_us, alone = workers.ask(ONE_THREAD, "traced", model, n, blocks)
+            cpu_us, cpu = workers.ask("cpu", "profiled", model, n, blocks)
+            tasks = us.pop("tasks")
+            emit(
+                case=model,
+                **{f"{key}_us": round(value, 1) for key, value in us.items()},
+                one_thread_us=round(one_us["untraced"], 1),
+                cpu_us=round(cpu_us, 1),
+                tasks=round(tasks, 1),
+                bound_by=(
+                    "host" if us["waits_for_work"] > us["host_waits"] else "launcher"
+                ),
+                kernels=lines_of(npu, [alone, cpu]),
+            )
+
+
+if __name__ == "__main__":
+    serve_if_worker(traced=traced, profiled=profiled)
+    main()
