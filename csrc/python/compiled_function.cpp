@@ -119,23 +119,20 @@ struct Function {
 };
 
 constexpr const char* kTransformed =
-    "It looks like you're trying to call a compiled backward function within "
-    "vmap/grad/vjp, which isn't supported. Try wrapping vmap inside "
-    "torch.compile, or skip compiling the backward function.";
+    "npu: the backward of a compiled function cannot run inside of vmap, grad "
+    "or "
+    "vjp; put the transform inside of torch.compile, or leave the function out "
+    "of it";
 constexpr const char* kDeterministic =
-    "This compiled backward function is being run with "
-    "torch.use_deterministic_algorithms(True), but it was previously generated "
-    "during the forward function while "
-    "torch.use_deterministic_algorithms(False) was set.";
+    "npu: torch.use_deterministic_algorithms(True) holds in this backward and "
+    "did not when its function was compiled; set it before the first call";
 constexpr const char* kDonated =
-    "This backward function was compiled with non-empty donated buffers which "
-    "requires create_graph=False and retain_graph=False. Please keep "
-    "backward(create_graph=False, retain_graph=False) across all backward() "
-    "function calls, or set torch._functorch.config.donated_buffer=False to "
-    "disable donated buffer.";
+    "npu: this compiled backward overwrites what its forward saved (donated "
+    "buffers), so it runs once: leave out create_graph=True and "
+    "retain_graph=True, or set torch._functorch.config.donated_buffer=False";
 constexpr const char* kTwice =
-    "torch.compile with aot_autograd does not currently support double "
-    "backward";
+    "npu: a function that torch.compile has compiled has no double backward; "
+    "leave it uncompiled where second derivatives are needed";
 
 bool is_transformed() {
   return c10::impl::tls_local_dispatch_key_set().included_.has(

@@ -156,8 +156,15 @@ def _training(spec: Any, torchs: Boxed) -> Boxed:
     return _without_python(torchs, forward, about, backward, detached, tangents)
 
 
+# Which versions have the parts of AOTAutograd that are used here as they were tried.
+# Elsewhere its Python stays.
+TRIED = "2.13."
+
+
 def register() -> None:
-    """Let AOTAutograd make such functions for npu."""
+    """Let AOTAutograd make such functions for npu, where torch is as it was tried."""
+    if not torch.__version__.startswith(TRIED):
+        return
     factory = runtime_wrappers._AOTDispatchAutogradFunctionFactory
     build = factory.build
     train = runtime_wrappers.AOTDispatchAutograd.post_compile
