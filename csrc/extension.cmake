@@ -146,6 +146,7 @@ add_library(npu_torch OBJECT
   ops/manual/ranges.cpp
   ops/manual/rnn.cpp
   ops/manual/shallow_copy.cpp
+  ops/manual/slices.cpp
   ops/manual/sync_batch_norm.cpp
   ops/manual/touches_memory.cpp
   ops/manual/sparse_indices.cpp
