@@ -54,7 +54,7 @@ LIBRARIES = {
 }
 # What a figure depends on. Tables change no figure.
 SOURCES = ("csrc", "npu_dispatch", "bench", "examples")
-WRITERS = ("run_all.py", "tables.py", "_rows.py")
+WRITERS = ("run_all.py", "tables.py", "_row.py", "_rows.py", "_page_rows.py")
 SUFFIXES = (".py", ".cpp", ".h", ".cmake", ".in", ".txt", ".pyi")
 
 

@@ -78,9 +78,11 @@ inline void note_write(const at::Tensor& written) {
 }
 
 // The keys by which a call reaches torch's kernel for autograd, which is the
-// one of all backends, in spite of ours.
+// one of all backends, in spite of ours. The dispatcher in Python has had its
+// turn: it would come back here.
 inline c10::DispatchKeySet recorded_keys(c10::DispatchKeySet keys) {
-  return keys.remove(c10::DispatchKey::AutogradFunctionality)
+  return keys.remove(c10::DispatchKey::PythonDispatcher)
+      .remove(c10::DispatchKey::AutogradFunctionality)
       .add(c10::DispatchKey::AutogradOther);
 }
 
