@@ -112,7 +112,7 @@ test-cpp: $(TOOLS)
 
 # Two at a time: a test that needs the machine for itself fails on a busy one, too.
 # A worker that dies ends the run: xdist may wait for its tests for ever.
-test-python: $(INSTALLED)
+test-python: $(INSTALLED) $(if $(NIGHTLY),bench-libraries)
 	$(PY) -m pytest -n 2 --dist loadfile --max-worker-restart 0 $(QUICK) tests \
 	  $(PYTEST_FLAGS)
 

@@ -31,6 +31,7 @@ PAGES = (
     "docs/compile.md",
     "docs/distributed.md",
     "docs/figures.md",
+    "docs/graphs.md",
     "docs/launch_cost.md",
     "docs/observability.md",
     "docs/performance.md",

@@ -37,7 +37,17 @@ def _version_of_max_pool1d(d: Difference) -> bool:
     return d.kind == "version" and "max_pool1d(" in d.step
 
 
+def _node_of_linear(d: Difference) -> bool:
+    return d.kind == "grad_fn" and "linear(" in d.step
+
+
 KNOWN = [
+    Known(
+        "node_of_linear",
+        "a linear layer is one node of autograd's graph, as on devices that have a "
+        "kernel of their own for it; cpu's is made of views and of addmm",
+        _node_of_linear,
+    ),
     Known(
         "version_of_max_pool1d",
         "cpu's kernel for it counts what it writes to its own result; CUDA, too, has "

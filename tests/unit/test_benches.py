@@ -19,8 +19,9 @@ import tables
 
 # Built with the C++ tests, and used by a Python file, too.
 CORE = run_all.CPP / "stats_cost"
-# Its wrk is installed for the night; tests/aio/test_serve.py has the server itself.
-AT_NIGHT = ("serve_async",)
+# What they need is installed for the night: wrk (tests/aio/test_serve.py has the server
+# itself), and libraries of other people.
+AT_NIGHT = ("serve_async", *run_all.LIBRARIES)
 PROGRAMS = [
     pytest.param(
         program,
@@ -50,8 +51,7 @@ def test_a_benchmark_runs_and_has_the_cases_that_the_tables_name(python, program
             need_tool(tool, remedy=f"apt-get install {tool}")
     needed = run_all.LIBRARIES.get(program.name, ())
     if run_all.libraries.python_with(*needed) is None:
-        # Not missing(): the gate installs nobody else's libraries.
-        pytest.skip(f"{', '.join(needed)}: make bench-libraries")
+        missing(", ".join(needed), "make bench-libraries")
     env = as_users_run_them()
 
     if first == sys.executable:

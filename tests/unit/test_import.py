@@ -179,7 +179,7 @@ import npu_dispatch
 new = {name.partition(".")[0] for name in set(sys.modules) - before}
 print(*sorted(new - {"npu_dispatch", "torch"}))
 """
-    # Of what torch has not loaded, such as sysconfig and secrets, none is for free.
+    # Of what torch has not loaded, such as sysconfig, none is for free.
     assert python(code, **OFF).stdout.split() == ["lazy_loader"]
 
 
