@@ -51,6 +51,23 @@ def test_results_and_gradients_are_cpus(shape, frozen):
     assert_same(found)
 
 
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.float64, torch.bfloat16])
+def test_gradients_of_other_dtypes_are_cpus(dtype):
+    """Those of complex numbers are of conjugates."""
+    found = {}
+    given, modules = inputs(2, 5, 3), layers()
+    for device, layer in modules.items():
+        layer.to(dtype)
+        x = given[device].to(dtype)
+        x = (x * (1 + 2j) if dtype.is_complex else x).requires_grad_()
+        for _ in range(2):
+            y = layer(x)
+            (y * y).abs().sum().backward()
+        found[device] = [x.grad, layer.weight.grad, layer.bias.grad]
+    for host, device in zip(found["cpu"], found["npu"], strict=True):
+        torch.testing.assert_close(device.cpu(), host)
+
+
 def test_it_is_one_node():
     layer, x = layers()["npu"], inputs(2, 5, 3)["npu"]
     node = layer(x).grad_fn

@@ -107,6 +107,7 @@ bool is_plain(c10::DispatchKeySet keys, const at::Tensor& input,
   return (keys & c10::after_ADInplaceOrView_keyset).highestPriorityTypeId() ==
              c10::DispatchKey::PrivateUse1 &&
          is_dense(input) && is_dense(weight) && is_dense(bias) &&
+         !input.is_complex() &&  // whose gradients are of conjugates
          input.dim() >= 2 && weight.dim() == 2 && bias.dim() == 1 &&
          input.numel() > 0 && weight.numel() > 0 &&
          input.size(-1) == weight.size(1) && bias.size(0) == weight.size(0);
