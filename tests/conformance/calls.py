@@ -44,6 +44,8 @@ class Call:
     backward: str | None = None
     # Inputs move by a rounding error each, this way or that by a seed.
     nudge: int | None = None
+    # Incoming gradients are rounded to this first.
+    rounded: torch.dtype | None = None
     # Entered around the operator's own work, forward and backward.
     watch: Callable[[], AbstractContextManager[None]] = nullcontext
 
@@ -77,7 +79,8 @@ class Call:
         incoming = []
         for i, out in enumerate(outs):
             numbers = torch.Generator().manual_seed(i + 1)
-            gradient = torch.randn(out.shape, generator=numbers).to(out.dtype)
+            gradient = torch.randn(out.shape, generator=numbers)
+            gradient = gradient.to(self.rounded or out.dtype).to(out.dtype)
             if self.backward:
                 gradient = lay_out(gradient, self.backward, random.Random(i))
             incoming.append(Copies(device).of(gradient))

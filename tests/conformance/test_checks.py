@@ -6,7 +6,7 @@ import torch
 from torch.testing._internal.opinfo.core import SampleInput
 
 from tests.conformance.calls import CPU, Call
-from tests.conformance.excuses import agrees_with_itself, is_a_tie
+from tests.conformance.excuses import agrees_with_itself, is_a_tie, is_nearer
 
 
 def is_reference(function, x: torch.Tensor) -> bool:
@@ -73,3 +73,30 @@ def test_equal_numbers_have_gradients_of_their_own_elsewhere():
     assert not either_will_do(
         lambda x: (x * weights).sum(1), lambda x: (x * weights.flip(0)).sum(1)
     )
+
+
+def of_half(x):
+    """A sum that is rounded at each step."""
+    total = torch.zeros_like(x[0])
+    for row in x:
+        total = total + row
+    return total
+
+
+def of_single(x):
+    return x.float().sum(0).to(x.dtype)
+
+
+def is_better(of_device, of_cpu, dtype: torch.dtype) -> bool:
+    x = torch.linspace(0.1, 7, 600).reshape(200, 3).to(dtype).requires_grad_()
+    call = Call(of_cpu, SampleInput(x), backward="")
+    device = Call(of_device, SampleInput(x), backward="")
+    return is_nearer(call, device.make(CPU), call.make(CPU))
+
+
+def test_a_result_of_half_precision_may_be_better_than_cpu_s():
+    for dtype in (torch.float16, torch.bfloat16):
+        assert is_better(of_single, of_half, dtype)
+        assert not is_better(of_half, of_single, dtype)
+        assert not is_better(lambda x: of_single(x) * 1.5, of_half, dtype)
+    assert not is_better(of_single, of_half, torch.float32)
