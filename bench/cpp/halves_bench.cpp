@@ -17,14 +17,11 @@ using namespace npu::bench;
 constexpr size_t kElements = size_t{128} << 10;
 using Numbers = std::vector<float>;
 
-// Some arithmetic for each element, as gelu has.
+// One operation for each element: some 40 microseconds, as a gelu with vectors
+// takes for as many.
 [[gnu::noinline]] void kernel(Numbers& to, const Numbers& from, size_t begin,
                               size_t end) {
-  for (size_t i = begin; i < end; ++i) {
-    float x = from[i];
-    for (int k = 0; k < 24; ++k) x = x * 0.75f + 0.125f;
-    to[i] = x;
-  }
+  for (size_t i = begin; i < end; ++i) to[i] = from[i] * 0.75f + 0.125f;
 }
 
 // A thread on the other core that runs the second half of a kernel.
