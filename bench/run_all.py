@@ -1,10 +1,10 @@
 """Runs every benchmark: `make bench`; leaves out/bench.json and out/bench.md.
 
-Each file runs several times, a process of its own each time, with the sizes of
-`--quick`; a figure is the median of the runs, beside the least and the most. What is
-there is written after each file, and kept: the next `make bench` of the same sources
-on the same machine runs only those files that failed or did not run. A file that
-fails stops no other. tests/unit/test_benches.py runs each once.
+Each file runs several times, a process of its own each time, with all its repetitions
+unless `--quick` was asked for; a figure is the median of the runs, beside the least
+and the most. What is there is written after each file, and kept: the next `make bench`
+of the same sources on the same machine runs only those files that failed or did not
+run. A file that fails stops no other. tests/unit/test_benches.py runs each once.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ FRONT = {row.bench for row in TABLES["front"][1]}
 RUNS_OF_OTHERS = 3
 RUNS_OF_LONG = dict.fromkeys(("compile", "neighbour", "service", "widths"), 2)
 QUICK_RUNS = 2
-MOST_S = 600  # of a run
+MOST_S = 1200  # of a run
 TOOLS = {
     "sanitizer_off": ("valgrind",),
     "launch_profile": ("g++", "valgrind"),
@@ -204,11 +204,11 @@ def write(result: dict[str, Any], out: Path) -> None:
     out.with_suffix(".md").write_text(tables.everything(result))
 
 
-def measured(program: Program, runs: int) -> dict[str, Any]:
+def measured(program: Program, runs: int, *flags: str) -> dict[str, Any]:
     """Return the figures of a file, and how much others had of the machine."""
     load = Load()
     began = time.gmtime()
-    cases = merged([run(program, "--quick") for _ in range(runs)])
+    cases = merged([run(program, *flags) for _ in range(runs)])
     return {
         "command": program.shown,
         "runs": runs,
@@ -230,11 +230,12 @@ def measure(
 ) -> list[str]:
     """Run them one after the other; return what is wrong with those that failed."""
     failed = []
+    flags = ("--quick",) if result["effort"] == "quick" else ()
     for program in chosen:
         # One that fails now has no figures of before.
         result["benches"].pop(program.name, None)
         try:
-            found = measured(program, runs_of(program.name, runs))
+            found = measured(program, runs_of(program.name, runs), *flags)
         except FailedError as error:
             failed.append(str(error))
             print(error, flush=True)
@@ -262,7 +263,7 @@ def begun(runs: int, quick: bool) -> dict[str, Any]:
 
 
 @click.command()
-@click.option("--quick", is_flag=True, help="Few runs, for a look: not published.")
+@click.option("--quick", is_flag=True, help="Few runs, few repetitions: not published.")
 @click.option(
     "--runs", default=tables.FEWEST_RUNS, show_default=True, help="Of README's."
 )

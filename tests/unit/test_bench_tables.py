@@ -64,7 +64,9 @@ class Bench:
     def program(self, name: str, then: str = "") -> run_all.Program:
         counted = str(self.folder / name)
         code = f"""
-open({counted!r}, "a").write("x")
+import sys
+
+open({counted!r}, "a").write("q" if "--quick" in sys.argv else "x")
 {then}
 print('{{"case": "c", "ratio": 0.5}}')
 """
@@ -177,6 +179,7 @@ def test_a_quick_run_leaves_the_full_ones_figures_and_is_not_published(bench):
     bench.run("--quick")
 
     out = bench.folder / "out"
+    assert (bench.folder / "a").read_text() == "xxxxxqq"
     assert tables.published(out / "bench.json")["benches"].keys() == {"a", "b"}
     with pytest.raises(SystemExit, match="of a quick run, which is not published"):
         tables.published(out / "bench-quick.json")
