@@ -6,7 +6,6 @@
 #include <c10/core/GradMode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/core/impl/TorchDispatchModeTLS.h>
-#include <structmember.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/basic_ops.h>
@@ -25,6 +24,7 @@
 #include <utility>
 
 #include "csrc/python/bindings.h"
+#include "csrc/python/callable_type.h"
 #include "csrc/python/def.h"
 #include "csrc/python/graph_program.h"
 #include "csrc/python/held_gil.h"
@@ -337,22 +337,8 @@ void destroy(PyObject* object) {
 }
 
 PyTypeObject* callable_type() {
-  static PyMemberDef members[] = {{"__vectorcalloffset__", T_PYSSIZET,
-                                   offsetof(Callable, call), READONLY, nullptr},
-                                  {nullptr, 0, 0, 0, nullptr}};
-  static PyType_Slot slots[] = {
-      {Py_tp_call, reinterpret_cast<void*>(&PyVectorcall_Call)},
-      {Py_tp_dealloc, reinterpret_cast<void*>(&destroy)},
-      {Py_tp_members, members},
-      {0, nullptr}};
-  static PyType_Spec spec = {"npu_dispatch._C.CompiledFunction",
-                             int(sizeof(Callable)), 0,
-                             Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL |
-                                 Py_TPFLAGS_DISALLOW_INSTANTIATION,
-                             slots};
-  static auto* const type =
-      reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));
-  if (!type) throw python_error();
+  static auto* const type = make_callable_type<Callable>(
+      "npu_dispatch._C.CompiledFunction", &destroy);
   return type;
 }
 

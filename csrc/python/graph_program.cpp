@@ -2,7 +2,6 @@
 // and clear it.
 #include "csrc/torch/graph_program.h"
 
-#include <structmember.h>
 #include <torch/csrc/Dtype.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/python_variable.h>
@@ -13,6 +12,7 @@
 #include <string>
 
 #include "csrc/python/bindings.h"
+#include "csrc/python/callable_type.h"
 #include "csrc/python/def.h"
 #include "csrc/python/graph_program.h"
 #include "csrc/python/word_kernel.h"
@@ -76,24 +76,9 @@ void destroy(PyObject* object) {
 }
 
 PyTypeObject* callable_type() {
-  static PyMemberDef members[] = {
-      {"__vectorcalloffset__", T_PYSSIZET, offsetof(Callable, call), READONLY,
-       nullptr},
-      {"written", T_OBJECT_EX, offsetof(Callable, written), READONLY, nullptr},
-      {nullptr, 0, 0, 0, nullptr}};
-  static PyType_Slot slots[] = {
-      {Py_tp_call, reinterpret_cast<void*>(&PyVectorcall_Call)},
-      {Py_tp_dealloc, reinterpret_cast<void*>(&destroy)},
-      {Py_tp_members, members},
-      {0, nullptr}};
-  static PyType_Spec spec = {"npu_dispatch._C.GraphProgram",
-                             int(sizeof(Callable)), 0,
-                             Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL |
-                                 Py_TPFLAGS_DISALLOW_INSTANTIATION,
-                             slots};
-  static auto* const type =
-      reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));
-  if (!type) throw python_error();
+  static auto* const type = make_callable_type<Callable>(
+      "npu_dispatch._C.GraphProgram", &destroy,
+      {"written", T_OBJECT_EX, offsetof(Callable, written), READONLY, nullptr});
   return type;
 }
 

@@ -5,12 +5,11 @@
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
 
-#include <structmember.h>
-
 #include <bit>
 #include <map>
 
 #include "csrc/python/bindings.h"
+#include "csrc/python/callable_type.h"
 #include "csrc/python/def.h"
 #include "csrc/taskqueue/stream.h"
 #include "csrc/torch/device.h"
@@ -169,22 +168,8 @@ void destroy(PyObject* self) {
 }
 
 PyTypeObject* callable_type() {
-  static PyMemberDef members[] = {{"__vectorcalloffset__", T_PYSSIZET,
-                                   offsetof(Callable, call), READONLY, nullptr},
-                                  {nullptr, 0, 0, 0, nullptr}};
-  static PyType_Slot slots[] = {
-      {Py_tp_call, reinterpret_cast<void*>(&PyVectorcall_Call)},
-      {Py_tp_dealloc, reinterpret_cast<void*>(&destroy)},
-      {Py_tp_members, members},
-      {0, nullptr}};
-  static PyType_Spec spec = {"npu_dispatch._C.WordKernel",
-                             int(sizeof(Callable)), 0,
-                             Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL |
-                                 Py_TPFLAGS_DISALLOW_INSTANTIATION,
-                             slots};
   static auto* const type =
-      reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));
-  if (!type) throw python_error();
+      make_callable_type<Callable>("npu_dispatch._C.WordKernel", &destroy);
   return type;
 }
 

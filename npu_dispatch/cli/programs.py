@@ -32,12 +32,19 @@ __all__ = ["run", "sanitize"]
     help="Also write the figures to this file, as JSON.",
 )
 @click.option("--quiet", is_flag=True, help="Print no summary.")
+@click.option(
+    "--compiled",
+    is_flag=True,
+    help="Also tell, line by line, what torch.compile made of it. Inductor's cached "
+    "graphs are not used.",
+)
 @device_names
 @click.option("-m", "module", help="A module to run, as `python -m` does.")
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
 def run(
     json_file: Path | None,
     quiet: bool,
+    compiled: bool,
     module: str | None,
     args: tuple[str, ...],
 ) -> None:
@@ -50,20 +57,29 @@ def run(
     processes that it starts, too.
     """
     from npu_dispatch.diagnosis import summary
+    from npu_dispatch.inductor import report
 
     what, args = what_to_run(module, args)
     register_by_names()
+    if compiled:
+        report.start()
     started = summary.Watch()
     _count_steps(started.steps)
     status = run_program(what, args)
     left = _finish_work()
     status = status or left
     figures = started.figures()
+    rows = report.rows() if compiled else []
     if json_file is not None:
+        found = figures and figures.as_dict()
+        if compiled:
+            found = {**(found or {}), "compiled": [row._asdict() for row in rows]}
         json_file.parent.mkdir(parents=True, exist_ok=True)
-        json_file.write_text(json.dumps(figures and figures.as_dict(), indent=2) + "\n")
+        json_file.write_text(json.dumps(found, indent=2) + "\n")
     if not quiet:
         summary.show(figures)
+    if compiled:
+        report.show(rows)
     sys.exit(status)
 
 

@@ -13,12 +13,14 @@ from torch._inductor.cudagraph_utils import (
     log_cudagraph_skip_and_bump_counter,
 )
 
+from npu_dispatch.inductor import report
 from npu_dispatch.npu.graphs.replays import Replays
 
 __all__ = ["register"]
 
 
 def _say(why: str) -> None:
+    report.note_without_graph(why)
     log_cudagraph_skip_and_bump_counter(
         f"reduce-overhead runs without a graph where {why}"
     )

@@ -14,6 +14,8 @@ from torch._inductor.codegen.wrapper import (
 from torch._inductor.utils import IndentedBuffer
 from torch._inductor.virtualized import V
 
+from npu_dispatch.inductor import report
+
 __all__ = ["NpuWrapper"]
 
 _IMPORTS = """
@@ -46,6 +48,10 @@ class _NpuCalls(PythonWrapperCodegen):
         super()._generate_kernel_call_helper(
             kernel_name, call_args, device=device, triton=triton, **kwargs
         )
+
+    def generate_fallback_kernel(self, node: ir.FallbackKernel) -> None:
+        report.note_operator(node)
+        super().generate_fallback_kernel(node)
 
     def make_allocation(
         self,
