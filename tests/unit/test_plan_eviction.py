@@ -136,10 +136,15 @@ def test_all_threads_share_a_bound_and_give_it_back(python):
 THREADS = 12
 x = torch.ones(THREADS * 8000 + 1, device="npu")
 all_made, go_on = threading.Barrier(THREADS + 1), threading.Barrier(THREADS + 1)
+all_launch = threading.Barrier(THREADS)
 
 def calls(thread):
+    torch.sum(x)
+    all_launch.wait()  # a share is that of the threads that launch
     for size in range(8000 * thread, 8000 * (thread + 1)):
         torch.sum(x[: size + 1])
+        if size % 64 == 0:
+            torch.npu.synchronize()  # queued tasks keep plans that were given up
     all_made.wait()
     go_on.wait()
 
