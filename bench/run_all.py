@@ -34,11 +34,9 @@ ROOT = HERE.parent
 CPP = ROOT / "build/core/bench/cpp"
 # Count instructions for half an hour, the same each time: they run if they are named.
 BY_NAME_ONLY = ("sanitizer_off", "launch_profile")
-# What README.md shows has all runs that are asked for; other files have fewer, and
-# those that take minutes fewer still.
+# What README.md shows has all runs that are asked for; other files have fewer.
 FRONT = {row.bench for row in TABLES["front"][1]}
-RUNS_OF_OTHERS = 3
-RUNS_OF_LONG = dict.fromkeys(("compile", "neighbour", "service", "widths"), 2)
+RUNS_OF_OTHERS = 2
 QUICK_RUNS = 2
 MOST_S = 1200  # of a run
 TOOLS = {
@@ -221,8 +219,7 @@ def measured(program: Program, runs: int, *flags: str) -> dict[str, Any]:
 
 def runs_of(name: str, runs: int) -> int:
     """Return how often a file runs where README.md's run so often."""
-    most = runs if name in FRONT else RUNS_OF_LONG.get(name, RUNS_OF_OTHERS)
-    return min(runs, most)
+    return runs if name in FRONT else min(runs, RUNS_OF_OTHERS)
 
 
 def measure(

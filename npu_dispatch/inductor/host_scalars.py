@@ -15,8 +15,6 @@ from torch._inductor.cpu_vec_isa import pick_vec_isa
 from torch._inductor.custom_graph_pass import CustomGraphModulePass
 from torch.utils import _pytree as pytree
 
-from npu_dispatch.inductor.scheduling import small_kernel
-
 __all__ = ["MoveHostScalars"]
 
 # These operators are the copy itself.
@@ -91,7 +89,6 @@ class MoveHostScalars(CustomGraphModulePass):
             torch_key(),
             str(pick_vec_isa()),
             torch.get_num_threads(),
-            small_kernel(),
         )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import contextvars
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -19,31 +18,14 @@ from torch._inductor.virtualized import V
 from npu_dispatch.inductor.entry import with_checked_division
 from npu_dispatch.inductor.runtime import Parameter
 
-__all__ = ["NpuScheduling", "small_kernel", "written_for_graphs"]
+__all__ = ["NpuScheduling"]
 
 # Kernels of so many elements or fewer are written for one thread. It is the engine's
-# kSmallKernel, up to which its own operators stay serial.
+# kSmallKernel, up to which its own operators stay serial. In graphs, too: a step of the
+# tiny GPT takes a fifth less so than with teams from 8,192 elements on
+# (bench/compile.py), because the helpers that have pieces of products are awake and
+# the team's threads want the same core.
 _SMALL = 32768
-# The same for code that runs in graphs. There nobody launches meanwhile, and the
-# threads of one kernel are still there for the next (bench/compile.py, tiny GPT).
-_SMALL_IN_GRAPHS = 8192
-_in_graphs = contextvars.ContextVar("_in_graphs", default=False)
-
-
-@contextlib.contextmanager
-def written_for_graphs() -> Iterator[None]:
-    """Write kernels for a graph, while a function that will be captured first runs."""
-    token = _in_graphs.set(True)
-    try:
-        yield
-    finally:
-        _in_graphs.reset(token)
-
-
-def small_kernel() -> int:
-    """Return how many elements a kernel may have that is written for one thread."""
-    in_graphs = _in_graphs.get() or config.triton.cudagraphs
-    return _SMALL_IN_GRAPHS if in_graphs else _SMALL
 
 
 def _is_small(node: BaseSchedulerNode) -> bool:
@@ -53,7 +35,7 @@ def _is_small(node: BaseSchedulerNode) -> bool:
         count = math.prod([*sizes, *reduced])
         if not isinstance(count, int) and not getattr(count, "is_Integer", False):
             return False
-        if int(count) > small_kernel():
+        if int(count) > _SMALL:
             return False
     return True
 

@@ -255,13 +255,7 @@ class CompiledStep:
 
     @contextlib.contextmanager
     def _as_compiled(self) -> Iterator[None]:
-        for_graphs: Any = contextlib.nullcontext()
-        if self._how["backend"] == "inductor":
-            from npu_dispatch.inductor.scheduling import written_for_graphs
-
-            for_graphs = written_for_graphs()
         with (
-            for_graphs,
             self._rates.in_place(),
             torch._dynamo.config.patch(
                 side_effect_replay_policy="error",
