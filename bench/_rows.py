@@ -72,8 +72,8 @@ TABLES: dict[str, tuple[tuple[str, ...], tuple[Row, ...]]] = {
                 ("race sanitizer on / off, MLP step", "sanitizer", "mlp", "ratio"),
                 ("median error of a predicted step", "plan", "median_error", "error"),
                 (
-                    "statistics, of what `torch.add` costs its caller, %",
-                    *("stats_cost", "ns_submit", "percent_of_torch_add"),
+                    "statistics, of the instructions of a `torch.add`, %",
+                    *("stats_cost", "instructions_of_torch_add", "statistics_percent"),
                 ),
             )
         ),
@@ -130,7 +130,7 @@ TABLES: dict[str, tuple[tuple[str, ...], tuple[Row, ...]]] = {
                 "ratio_p50",
             ),
             single(
-                "two streams of single-threaded kernels over one",
+                "two streams of kernels with one thread over one",
                 "cores",
                 "two_streams_small_180",
                 "ratio",
@@ -192,10 +192,10 @@ TABLES: dict[str, tuple[tuple[str, ...], tuple[Row, ...]]] = {
                 "error",
             ),
             single(
-                "statistics, of what `torch.add` costs its caller, %",
+                "statistics, of the instructions of a `torch.add`, %",
                 "stats_cost",
-                "ns_submit",
-                "percent_of_torch_add",
+                "instructions_of_torch_add",
+                "statistics_percent",
             ),
         ),
     ),

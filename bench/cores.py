@@ -1,8 +1,9 @@
 """How streams share the cores: throughput of two streams against one.
 
-`small` kernels run on one thread each, so two streams have two cores to
-themselves. `large` kernels use several threads, and must not fight for cores
-when two streams run them at the same time.
+`small` kernels are told to run on one thread each, so two streams have two cores to
+themselves. Kernels `in_pieces`, as the same ones are by default, and `large` ones use
+both cores already in one stream, and must not fight for them when two streams run them
+at the same time.
 
 The caller, which feeds both streams, needs a core too while it launches: on two
 cores `most` is what two streams could reach if nothing else cost anything. Where
@@ -24,6 +25,7 @@ CASES = {
     "small_128": (128, 1000),
     "small_160": (160, 600),
     "small_180": (180, 400),
+    "in_pieces_180": (180, 400),
     "large_640": (640, 8),
 }
 # Kernels of 90-140 us: long enough for one caller to feed two streams.
@@ -52,9 +54,11 @@ def main(repetitions: int, only: str, effort: Effort) -> None:
     """Print a JSON line per case."""
     streams = [torch.npu.Stream() for _ in range(2)]
     warm_ups = 0 if effort is Effort.SMOKE else WARM_UPS
+    threads = torch.get_num_threads()
     for name, (side, most) in CASES.items():
         if only not in name:
             continue
+        torch.set_num_threads(1 if name.startswith("small") else threads)
         n = 1 if effort is Effort.SMOKE else most
         matrices = [torch.rand(side, side).npu() for _ in streams]
         rates: dict[int, list[tuple[float, float]]] = {1: [], 2: []}

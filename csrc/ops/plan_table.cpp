@@ -29,8 +29,8 @@ std::atomic<size_t> plan_limit_{8192};
 std::atomic<size_t> tables_{0};
 
 // The tables of all threads share kAll bytes, of which none gets more than
-// kMost or less than kLeast. A thread gives plans up when it makes one: one that
-// launches nothing any more keeps what it had when it last did.
+// kMost or less than kLeast. A thread gives plans up when it makes one: one
+// that launches nothing any more keeps what it had when it last did.
 size_t most_bytes() {
   constexpr size_t kAll = 16 << 20, kMost = 4 << 20, kLeast = 256 << 10;
   return std::clamp(kAll / tables_.load(std::memory_order_relaxed), kLeast,
