@@ -88,6 +88,7 @@ def register() -> None:
     import_alias.after_import(
         "torch.distributed.distributed_c10d", _register_with_distributed
     )
+    import_alias.after_import("lightning_utilities", _register_with_lightning)
     atexit.register(finish_or_drop)
     for text in bad_values():
         _warn(text)
@@ -138,6 +139,13 @@ def _register_with_distributed() -> None:
     except Exception as error:
         # Nobody's import of torch fails because of us.
         _warn(f"torch.distributed does not know the backend 'hccl': {error}")
+
+
+def _register_with_lightning() -> None:
+    # Lightning's packages, under each of their names, import this one first.
+    from npu_dispatch.integrations import lightning
+
+    lightning.register()
 
 
 def _register_with_inductor() -> Any:

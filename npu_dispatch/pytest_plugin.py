@@ -1,4 +1,4 @@
-"""What pytest does with --npu-schedules, --npu-sanitize and --npu-sync.
+"""What pytest does with --npu-schedules, --npu-sanitize, --npu-sync and others.
 
 pytest_npu_dispatch defines the options, and loads this when one is given.
 """
@@ -15,6 +15,7 @@ from _pytest.unittest import TestCaseFunction
 __all__: list[str] = []
 
 _SEED = pytest.StashKey[int]()
+_LEFT = "npu_error_left"  # a property of reports, which pytest-xdist passes on
 
 
 def _seeds(config: pytest.Config) -> range:
@@ -113,8 +114,42 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[Any]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown(item: pytest.Item) -> Iterator[Any]:
-    with _findings_fail(item):
-        return (yield)
+    try:
+        with _findings_fail(item):
+            return (yield)
+    finally:
+        if item.config.getoption("--npu-clear-errors"):
+            _clear_errors(item)
+
+
+def _clear_errors(item: pytest.Item) -> None:
+    """Let streams that the test left failed take the next test's work."""
+    from npu_dispatch import npu
+
+    if not npu.is_initialized():
+        return
+    for index in range(npu.device_count()):
+        try:
+            npu.synchronize(index)
+        except RuntimeError as error:
+            npu.reset_device(index)
+            said = str(error).strip().partition("\n")[0]
+            item.user_properties.append((_LEFT, f"npu:{index}: {said}"))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    left = [
+        f"{report.nodeid}: {value}"
+        for reports in terminalreporter.stats.values()
+        for report in reports
+        if getattr(report, "when", None) == "teardown"
+        for name, value in report.user_properties
+        if name == _LEFT
+    ]
+    if left:
+        terminalreporter.section("npu: tests that left errors of their tasks")
+        for line in left:
+            terminalreporter.line(line)
 
 
 def _switch_sanitizer(config: pytest.Config, *, on: bool) -> None:

@@ -1,4 +1,4 @@
-"""pytest --npu-schedules, --npu-seed, --npu-sanitize, --npu-sync and --npu-torch-npu.
+"""pytest's options --npu-schedules, --npu-sanitize, --npu-sync and others.
 
 pytest loads this file in every run of every project, and so it only names the
 options: npu_dispatch, and torch with it, is imported once one of them is given.
@@ -68,11 +68,22 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         choices=("warn", "error"),
         help="warn of, or fail at, a test's hidden waits for the device",
     )
+    group.addoption(
+        "--npu-clear-errors",
+        action="store_true",
+        help="after each test, clear the errors of its tasks that it did not wait for; "
+        "name the tests at the end",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", _RACES)
-    options = ("--npu-schedules", "--npu-sanitize", "--npu-sync")
+    options = (
+        "--npu-schedules",
+        "--npu-sanitize",
+        "--npu-sync",
+        "--npu-clear-errors",
+    )
     if any(config.getoption(name) for name in options):
         from npu_dispatch import pytest_plugin
 

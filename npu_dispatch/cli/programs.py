@@ -78,9 +78,25 @@ def run(
         json_file.write_text(json.dumps(found, indent=2) + "\n")
     if not quiet:
         summary.show(figures)
+        if not (figures and figures.launches):
+            _say_what_stays_on_cpu()
     if compiled:
         report.show(rows)
     sys.exit(status)
+
+
+# They look for torch_npu, and take the cpu without a word where it is not there.
+_LOOK_FOR_TORCH_NPU = ("transformers", "accelerate", "deepspeed")
+
+
+def _say_what_stays_on_cpu() -> None:
+    loaded = [name for name in _LOOK_FOR_TORCH_NPU if name in sys.modules]
+    if loaded and "torch_npu" not in sys.modules:
+        click.echo(
+            f"npu: {' and '.join(loaded)} found no npu and the program launched "
+            "nothing on it; with --torch-npu they find it (docs/libraries.md)",
+            err=True,
+        )
 
 
 def _count_steps(steps: Steps) -> None:

@@ -85,8 +85,15 @@ MATRIX = (
     Row(
         "lightning",
         "lightning_fit",
-        "Trainer.fit() on SingleDeviceStrategy: 8 steps",
+        "Trainer(accelerator=...).fit(): 8 steps",
     ),
+    Row(
+        "lightning",
+        "lightning_mixed",
+        'the same with precision="bf16-mixed"',
+        relative=2e-2,
+    ),
+    Row("lightning", "fabric_loop", "Fabric: 4 steps, clipping"),
     Row("ray", "ray_workers", "examples/train_ray.py: 4 steps of two workers"),
     Row(
         "stable-baselines3",
@@ -102,4 +109,60 @@ MATRIX = (
         needs=("gymnasium",),
         relative=1e-3,
     ),
+    Row("opt-einsum", "opt_einsum_paths", "contract(), an expression, gradients"),
+    Row(
+        "kornia",
+        "kornia_images",
+        "blur, colours, rotation, SSIM, gradients",
+    ),
+    Row(
+        "torchdiffeq",
+        "torchdiffeq_ode",
+        "odeint() by rk4 and dopri5, adjoint, gradients",
+    ),
+    Row("torchsde", "torchsde_paths", "sdeint() along a given path, gradients"),
+    Row("gpytorch", "gpytorch_regression", "exact regression: 5 steps, a prediction"),
+    Row("pyro-ppl", "pyro_svi", "SVI: 8 steps"),
+    Row("tensordict", "tensordict_batches", "TensorDict, its modules, a step"),
+    Row("torchrl", "torchrl_losses", "GAE and ClipPPOLoss: 4 steps"),
+    Row("skorch", "skorch_fit", "NeuralNetClassifier.fit(): 4 epochs"),
+    Row("pytorch-ignite", "ignite_engine", "trainer, evaluator, metrics: 12 steps"),
+    Row(
+        "captum",
+        "captum_attributions",
+        "integrated gradients, DeepLift, Grad-CAM",
+    ),
+    Row("e3nn", "e3nn_points", "tensor product, spherical harmonics, gradients"),
+    Row(
+        "schedulefree",
+        "optimizers_of_others",
+        "AdamWScheduleFree, Lion: 6 steps each",
+        needs=("lion-pytorch",),
+    ),
+    Row(
+        "pytorch-metric-learning",
+        "metric_learning_losses",
+        "a miner and three losses, gradients",
+    ),
+    Row(
+        "x-transformers",
+        "x_transformers_decoder",
+        "rotary decoder: 4 steps, generate()",
+    ),
+    Row("entmax", "entmax_losses", "sparsemax, entmax15, its loss, gradients"),
+    Row(
+        "vector-quantize-pytorch", "quantized_vectors", "VectorQuantize, FSQ, gradients"
+    ),
+    Row("nflows", "flows_density", "masked autoregressive flow: 5 steps"),
+    Row(
+        "snntorch", "spiking_neurons", "two leaky layers in 10 steps of time, gradients"
+    ),
+    Row("torch-ema", "averaged_weights", "averages of weights: 5 steps"),
+    Row(
+        "sentence-transformers",
+        "sentences",
+        "pooled BERT, cos_sim(), semantic_search()",
+        needs=("transformers",),
+    ),
+    Row("torchao", "weight_only_products", "int8 weights of linear layers"),
 )

@@ -27,9 +27,11 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 RESULTS = HERE / "results.tsv"
 DOCUMENT = ROOT / "docs" / "compatibility.md"
-FIELDS = ("library", "version", "program", "what", "result", "since")
+FIELDS = ("library", "version", "program", "what", "result", "since", "run", "commit")
 WORKS = "works"
 SECONDS = 300
+# Of one program: it ended with a failure, too late, or without its last line.
+FAILURES = (RuntimeError, subprocess.TimeoutExpired, ValueError, LookupError)
 
 RUNNER = """
 import importlib, importlib.metadata, json, sys
@@ -72,14 +74,15 @@ def outcome(row: Row) -> tuple[str, str]:
     """Return the library's version and what came of the row."""
     try:
         cpu, version = figures(row, "cpu")
-    except (RuntimeError, subprocess.TimeoutExpired) as error:
+    except FAILURES as error:
         return "", f"not tested: on cpu: {error}"[:160]
     try:
         npu, _ = figures(row, "npu")
-    except (RuntimeError, subprocess.TimeoutExpired) as error:
+    except FAILURES as error:
         return version, f"fails: {error}"[:160]
-    pairs = list(zip(cpu, npu, strict=True))
-    apart = max(abs(a - b) / max(abs(a), 1e-6) for a, b in pairs)
+    if len(npu) != len(cpu) or not cpu:
+        return version, f"gives {len(npu)} figures where cpu gives {len(cpu)}"
+    apart = max(abs(a - b) / max(abs(a), 1e-6) for a, b in zip(cpu, npu, strict=True))
     if not all(map(math.isfinite, cpu + npu)) or apart > row.relative:
         return version, f"differs from cpu by {apart:.1e}"
     return version, WORKS
@@ -89,7 +92,8 @@ def read_results() -> dict[str, dict[str, str]]:
     if not RESULTS.exists():
         return {}
     with RESULTS.open() as file:
-        return {row["program"]: row for row in csv.DictReader(file, delimiter="\t")}
+        rows = csv.DictReader(file, delimiter="\t")
+        return {r["program"]: dict.fromkeys(FIELDS, "") | r for r in rows}
 
 
 def write(results: dict[str, dict[str, str]]) -> None:
@@ -115,13 +119,21 @@ def document(rows: list[dict[str, str]]) -> str:
         "",
         f"{works} of {len(rows)} give cpu's figures.",
         "",
-        "| library | version | what was run | result | since |",
-        "|---|---|---|---|---|",
+        "| library | version | what was run | result | since | last run | of commit |",
+        "|---|---|---|---|---|---|---|",
     ]
     for row in rows:
         cells = (row[name].replace("|", "\\|") for name in FIELDS if name != "program")
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
+
+
+def commit() -> str:
+    """Return the commit that is tried, with a + where files differ from it."""
+    command = ["git", "describe", "--always", "--exclude=*", "--dirty=+"]
+    return subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.strip()
 
 
 def main() -> int:
@@ -132,7 +144,7 @@ def main() -> int:
     chosen = tuple(r for r in MATRIX if not options.only or r.program in options.only)
     if not options.no_install:
         install(chosen)
-    results, worse = read_results(), 0
+    results, worse, tried = read_results(), 0, commit()
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
     for row in chosen:
         version, result = outcome(row)
@@ -146,6 +158,8 @@ def main() -> int:
             "what": row.what,
             "result": result,
             "since": before["since"] if before is not None and same else today,
+            "run": today,
+            "commit": tried,
         }
         print(f"{row.library} {version}: {row.program}: {result}", flush=True)
         write(results)

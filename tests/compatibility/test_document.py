@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import importlib.util
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).resolve().parent
+MOST_AGE = datetime.timedelta(days=30)
 
 
 @pytest.fixture
@@ -38,6 +40,34 @@ def test_the_page_is_of_these_results(run):
 
     assert run.DOCUMENT.read_text() == run.document(rows)
     assert all(row["version"] and row["since"] for row in rows)
+
+
+@pytest.mark.nightly
+def test_no_row_was_last_tried_more_than_30_days_ago(run):
+    oldest = min(row["run"] for row in run.read_results().values())
+
+    assert datetime.date.fromisoformat(oldest) >= datetime.date.today() - MOST_AGE
+
+
+def test_a_program_that_gives_other_figures_fails_its_row_alone(run, monkeypatch):
+    found = {"cpu": [1.0, 2.0], "npu": [1.0]}
+    monkeypatch.setattr(run, "figures", lambda row, device: (found[device], "1.0"))
+
+    assert run.outcome(run.MATRIX[0]) == (
+        "1.0",
+        "gives 1 figures where cpu gives 2",
+    )
+
+
+def test_a_program_whose_output_ends_otherwise_fails_its_row_alone(run, monkeypatch):
+    def figures(row, device):
+        if device == "npu":
+            raise ValueError("Expecting value: line 1 column 1")
+        return [1.0], "1.0"
+
+    monkeypatch.setattr(run, "figures", figures)
+
+    assert run.outcome(run.MATRIX[0])[1].startswith("fails: Expecting value")
 
 
 def test_what_differs_is_told_and_what_worked_is_missed(run, monkeypatch, tmp_path):

@@ -190,7 +190,7 @@ def suite(tmp_path: Path, python, child_environment):
         command = ["-m", "pytest", "-rA", "-p", "no:cacheprovider", "--strict-markers"]
         result = python.run(
             *(*command, *flags, *(["-k", only] if only else [])),
-            env=child_environment(TORCH_NPU_SANITIZER="0"),
+            env=child_environment(TORCH_NPU_SANITIZER="0", NPU_DISPATCH_DEVICES="2"),
             cwd=tmp_path,
         )
         outcomes = {
@@ -311,3 +311,39 @@ def test_no_flag_changes_nothing(suite):
 
     assert not failed(outcomes)
     assert "HostSyncWarning" not in text
+
+
+LATE = """
+import torch
+
+
+def test_late():
+    rows = [(torch.zeros(3, device=d), torch.tensor([7], device=d)) for d in DEVICES]
+    torch.npu.synchronize(0)
+    torch.npu.synchronize(1)
+    for x, out_of_range in rows:
+        torch.index_select(x, 0, out_of_range)
+
+
+DEVICES = "npu:0", "npu:1"
+
+
+def test_next():
+    assert torch.ones(2, device="npu").sum().item() == 2
+
+
+def test_next_on_the_other_device():
+    assert torch.ones(2, device="npu:1").sum().item() == 2
+"""
+
+
+def test_errors_that_a_test_leaves_fail_the_next_one_unless_they_are_cleared(suite):
+    without, _ = suite(text=LATE)
+    cleared, text = suite("--npu-clear-errors", text=LATE)
+
+    assert "test_next" in failed(without)
+    assert failed(cleared) == set()
+    told = text.split("tests that left errors of their tasks")[1]
+    for device in "npu:0", "npu:1":
+        assert f"test_suite.py::test_late: {device}: " in told
+    assert "test_next: " not in told

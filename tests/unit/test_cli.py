@@ -101,6 +101,17 @@ def test_an_exception_shows_the_scripts_frames_only(npu_dispatch_run):
     assert "runpy" not in result.stderr
 
 
+def test_a_library_that_took_the_cpu_is_named(npu_dispatch_run):
+    on_cpu = "import accelerate, torch; torch.ones(2) + 1"
+    on_npu = "import accelerate, torch; torch.ones(2, device='npu') + 1"
+    told = "accelerate found no npu and the program launched nothing on it"
+
+    assert told in npu_dispatch_run(on_cpu).stderr
+    assert told not in npu_dispatch_run(on_npu).stderr
+    assert told not in npu_dispatch_run("import torch").stderr
+    assert told not in npu_dispatch_run(on_cpu, options=("--torch-npu",)).stderr
+
+
 def test_a_module_runs_and_all_behind_it_is_its_own(
     tmp_path: Path, python, child_environment
 ):

@@ -1,7 +1,5 @@
 import lightning
 import torch
-from lightning.pytorch.accelerators import CPUAccelerator
-from lightning.pytorch.strategies import SingleDeviceStrategy
 
 
 class Model(lightning.LightningModule):
@@ -22,20 +20,15 @@ class Model(lightning.LightningModule):
         return torch.optim.Adam(self.parameters(), lr=1e-2)
 
 
-class OnDevice(CPUAccelerator):
-    """Where the strategy says: a CPUAccelerator refuses other devices."""
-
-    def setup_device(self, device):
-        pass
-
-
-def run(device):
+def run(device, **options):
     torch.manual_seed(0)
     model = Model()
     data = torch.utils.data.TensorDataset(torch.rand(32, 8), torch.arange(32) % 2)
     trainer = lightning.Trainer(
         max_epochs=1,
-        strategy=SingleDeviceStrategy(device=device, accelerator=OnDevice()),
+        accelerator=device,
+        devices=1,
+        **options,
         logger=False,
         enable_checkpointing=False,
         enable_progress_bar=False,

@@ -1,0 +1,23 @@
+import lightning
+import torch
+
+
+def run(device):
+    torch.manual_seed(0)
+    fabric = lightning.Fabric(accelerator=device, devices=1)
+    fabric.launch()
+    model = torch.nn.Linear(8, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model, optimizer = fabric.setup(model, optimizer)
+    data = torch.utils.data.TensorDataset(torch.rand(32, 8), torch.arange(32) % 2)
+    loader = fabric.setup_dataloaders(torch.utils.data.DataLoader(data, batch_size=8))
+    losses = []
+    for x, y in loader:
+        assert x.device.type == device
+        loss = torch.nn.functional.cross_entropy(model(x), y)
+        fabric.backward(loss)
+        fabric.clip_gradients(model, optimizer, max_norm=1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    return losses

@@ -1,0 +1,22 @@
+import torch
+from pytorch_metric_learning import distances, losses, miners
+
+
+def run(device):
+    torch.manual_seed(0)
+    model = torch.nn.Linear(8, 4).to(device)
+    x, labels = torch.rand(16, 8).to(device), (torch.arange(16) % 4).to(device)
+    miner = miners.MultiSimilarityMiner()
+    kinds = (
+        losses.TripletMarginLoss(distance=distances.CosineSimilarity()),
+        losses.NTXentLoss(),
+        losses.ContrastiveLoss(),
+    )
+    found = []
+    for kind in kinds:
+        model.zero_grad()
+        embedded = model(x)
+        loss = kind(embedded, labels, miner(embedded, labels))
+        loss.backward()
+        found += [loss.item(), model.weight.grad.sum().item()]
+    return found

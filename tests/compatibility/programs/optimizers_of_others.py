@@ -1,0 +1,21 @@
+import torch
+from lion_pytorch import Lion
+from schedulefree import AdamWScheduleFree
+
+
+def run(device):
+    losses = []
+    for kind in (Lion, AdamWScheduleFree):
+        torch.manual_seed(0)
+        model = torch.nn.Linear(8, 1).to(device)
+        x = torch.rand(16, 8).to(device)
+        optimizer = kind(model.parameters(), lr=1e-2)
+        if kind is AdamWScheduleFree:
+            optimizer.train()
+        for _ in range(6):
+            loss = (model(x) - 1).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+    return losses

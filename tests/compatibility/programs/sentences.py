@@ -1,0 +1,36 @@
+import tiny
+import torch
+from sentence_transformers import models, util
+
+
+def run(device):
+    from transformers import BertConfig, BertModel
+
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=64,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=64,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+    )
+    bert = BertModel(config).to(device)
+    pooling = models.Pooling(32, "mean")
+    ids = tiny.tokens().to(device)
+    mask = torch.ones_like(ids)
+
+    def embedded(ids):
+        features = {
+            "token_embeddings": bert(ids).last_hidden_state,
+            "attention_mask": mask[: len(ids)],
+        }
+        return pooling(features)["sentence_embedding"]
+
+    similar = util.cos_sim(embedded(ids), embedded(ids.flip(1)))
+    labels = torch.arange(len(ids), device=device)
+    loss = torch.nn.functional.cross_entropy(20 * similar, labels)
+    loss.backward()
+    found = util.semantic_search(embedded(ids[:2]), embedded(ids), top_k=2)
+    return [loss.item(), *(hit["score"] for hits in found for hit in hits)]
