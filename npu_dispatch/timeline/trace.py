@@ -26,6 +26,7 @@ from npu_dispatch.timeline.marks import spans_of, to_lanes
 from npu_dispatch.timeline.trace_file import (
     KINDS,
     OUTCOMES,
+    NoProcessError,
     Ring,
     TraceError,
     TraceFile,
@@ -180,11 +181,22 @@ def of_process(
 def of_processes(
     pids: Sequence[int], seconds: float, *, wait: Callable[[float], None] = time.sleep
 ) -> list[Process]:
-    """Return timelines of the same `seconds` of running processes, as of_process()."""
+    """Return timelines of the same `seconds` of running processes, as of_process().
+
+    Processes that have ended since they were listed are left out. Raises TraceError
+    where all have.
+    """
     with ExitStack() as stack:
         recorders: dict[int, Recorder] = {}
+        running: list[int] = []
+        ended: NoProcessError | None = None
         for pid in pids:
-            file = stack.enter_context(TraceFile.of_process(pid))
+            try:
+                file = stack.enter_context(TraceFile.of_process(pid))
+            except NoProcessError as error:
+                ended = error
+                continue
+            running.append(pid)
             if file.wanted:
                 continue
             recorder = recorders[pid] = Recorder(file, segment_file(pid))
@@ -192,6 +204,8 @@ def of_processes(
             file.skip()
             file.following = file.wanted = True
             stack.callback(_leave, file)
+        if ended and not running:
+            raise ended
         end = time.monotonic() + seconds
         while recorders and (left := end - time.monotonic()) > 0:
             wait(min(_POLL_S, left))
@@ -199,7 +213,7 @@ def of_processes(
                 recorder.poll()
         return [
             recorders[pid].process() if pid in recorders else of_past(pid, seconds)
-            for pid in pids
+            for pid in running
         ]
 
 

@@ -80,6 +80,10 @@ class TraceError(RuntimeError):
     """There is no trace file of this version to read."""
 
 
+class NoProcessError(TraceError):
+    """The process has ended, or never used the device, or is another user's."""
+
+
 @dataclass(slots=True)
 class Ring:
     """One stream's records read so far, or the marks'. Times are ticks."""
@@ -98,7 +102,7 @@ class TraceFile:
         try:
             self._file = UntrustedFile(path, writable=True)
         except FileNotFoundError as error:
-            raise TraceError(
+            raise NoProcessError(
                 f"no process that uses npu, or not one of this user: {path}: "
                 f"{error.strerror}"
             ) from error

@@ -245,6 +245,17 @@ def test_live_ranks_are_found_and_traced(ranks_at_work, tmp_path):
     assert numbers[0] & numbers[1]
 
 
+def test_a_process_that_has_ended_since_it_was_listed_is_left_out(ranks_at_work):
+    with subprocess.Popen([sys.executable, "-c", ""]) as ended:
+        pass
+
+    found = trace.of_processes([ended.pid, *ranks_at_work, ended.pid], 0.1)
+
+    assert [process.pid for process in found] == ranks_at_work
+    with pytest.raises(TraceError, match="no process that uses npu"):
+        trace.of_processes([ended.pid], 0.1)
+
+
 @pytest.fixture
 def ranks_at_work(python, tmp_path):
     """The numbers of two processes that call collectives until they are told."""
