@@ -33,14 +33,14 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 CPP = ROOT / "build/core/bench/cpp"
 # Count instructions for half an hour, the same each time: they run if they are named.
-BY_NAME_ONLY = ("sanitizer_off", "launch_profile")
+BY_NAME_ONLY = ("sanitizer_instructions", "launch_profile")
 # What README.md shows has all runs that are asked for; other files have fewer.
 FRONT = {row.bench for row in TABLES["front"][1]}
 RUNS_OF_OTHERS = 2
 QUICK_RUNS = 2
 MOST_S = 1200  # of a run
 TOOLS = {
-    "sanitizer_off": ("valgrind",),
+    "sanitizer_instructions": ("valgrind",),
     "launch_profile": ("g++", "valgrind"),
     "stats_cost": ("g++",),
     "serve_async": ("wrk",),

@@ -128,8 +128,8 @@ def measure_upstream(
 
 # case: how to make a step, steps in a block, goal of the ratio on/off
 CASES: dict[str, tuple[Callable[[], Callable[[], None]], int, Goal]] = {
-    "mlp": (lambda: training_step(NPU, "mlp", "foreach"), 30, at_most(1.3)),
-    "loop": (small_loop, 10, at_most(2.0)),
+    "mlp": (lambda: training_step(NPU, "mlp", "foreach"), 30, at_most(1.08)),
+    "loop": (small_loop, 10, at_most(1.3)),
 }
 
 

@@ -218,7 +218,7 @@ HcclGroup::WorkPtr HcclGroup::launch(Plan plan) {
   call.agreed.reduce = int8_t(plan.reduce);
   call.agreed.formats = plan.formats;
   call.agreed.dtype = some.empty() ? plan.dtype : int8_t(some[0].scalar_type());
-  const uint32_t site = call_site().site;
+  const uint32_t site = call_stack_id();
   call.site = site;
   call.timeout = timeout_or_default(plan.timeout);
   const uint64_t seq = plan.on ? next_message() : next_numbers(*seq_, 1);

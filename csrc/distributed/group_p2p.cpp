@@ -198,7 +198,7 @@ HcclGroup::WorkPtr HcclGroup::endCoalescing() {
   return c10::make_intrusive<HcclWork>(
       rank_, OpType::COALESCED,
       CallName{member_, intern_name("hccl:coalesced"),
-               getSequenceNumberForGroup(), call_site().site},
+               getSequenceNumberForGroup(), call_stack_id()},
       std::move(ends), Tensors{}, HcclWork::Waits::kStream);
 }
 

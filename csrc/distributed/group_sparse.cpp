@@ -99,7 +99,7 @@ HcclGroup::WorkPtr HcclGroup::allreduce_sparse(
   return c10::make_intrusive<HcclWork>(
       rank_, c10d::OpType::ALLREDUCE,
       CallName{member_, "hccl:all_reduce_sparse",
-               getSequenceNumberForGroup() - 1, call_site().site},
+               getSequenceNumberForGroup() - 1, call_stack_id()},
       HcclWork::Points{{&current, current.tail()}}, Tensors{t},
       HcclWork::Waits::kStream);
 }

@@ -42,7 +42,7 @@ void CachingAllocator::end_watches(Block* block, Lock& lock) {
   };
   if (!watched()) return;
   lock.unlock();
-  const uint32_t site = call_site().site;
+  const uint32_t site = call_stack_id();
   lock.lock();
   spare_uses_.drop(*block, [&](const BlockUse& use) {
     if (!use.watch) return false;

@@ -258,6 +258,8 @@ uint32_t forward_site() {
 
 }  // namespace
 
+uint32_t current_call_stack_id() { return current_site(cache()); }
+
 CallSite current_call_site() {
   Cache& mine = cache();
   const uint32_t site = current_site(mine);

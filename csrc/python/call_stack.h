@@ -18,6 +18,8 @@ namespace npu {
 // for the first time takes the GIL and some microseconds; bench/provenance.py
 // says what it costs later.
 CallSite current_call_site();
+// Only the Python stack, without a note for backward.
+uint32_t current_call_stack_id();
 
 // Whose code a frame runs. Users look at their own code first, but a stack may
 // consist of an installed package's alone.

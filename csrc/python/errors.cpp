@@ -65,7 +65,7 @@ py::list stack_of(uint32_t site) {
 
 void install_error_hooks() {
   set_raise_hook(raise_in_python);
-  set_call_site_hook(current_call_site);
+  set_call_site_hooks({current_call_site, current_call_stack_id});
 }
 
 void bind_errors(py::module_& m) {
@@ -83,7 +83,7 @@ void bind_errors(py::module_& m) {
           check_device(device);
           for (Stream* stream : streams(device)) stream->clear_error();
         }));
-  m.def("current_call_site", [] { return current_call_site().site; });
+  m.def("current_call_site", [] { return current_call_stack_id(); });
   m.def("call_stack", &stack_of);
   m.def("call_line", &call_line);
   // (folder, whether it holds installed packages, and not torch or this

@@ -26,7 +26,7 @@ namespace py = pybind11;
 namespace npu {
 namespace {
 
-std::string current_line() { return call_line(current_call_site().site); }
+std::string current_line() { return call_line(current_call_stack_id()); }
 
 CaptureMode mode_of(const std::string& name) {
   if (name == "global") return CaptureMode::kGlobal;

@@ -85,7 +85,7 @@ void before_wait(const HostWait& w) {
 
 void after_wait(const HostWait& w) {
   if (!Py_IsInitialized()) return;
-  const uint32_t site = current_call_site().site;
+  const uint32_t site = current_call_stack_id();
   if (w.ns) {
     std::lock_guard lock(report().mutex);
     Total& total = report().totals[{w.reason, site}];

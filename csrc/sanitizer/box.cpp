@@ -75,6 +75,18 @@ struct Sum {
   }
 };
 
+// How many elements a contiguous view has, or kStrided.
+constexpr int64_t kStrided = -1;
+int64_t contiguous_elements(const npu_view& view) {
+  int64_t elements = 1;
+  for (int i = view.ndim; i-- > 0;) {
+    if (view.sizes[i] == 1) continue;
+    if (view.strides[i] != elements) return kStrided;
+    elements *= view.sizes[i];
+  }
+  return elements;
+}
+
 }  // namespace
 
 Box box_of(const npu_view& view, const uint64_t* words) {
@@ -83,6 +95,12 @@ Box box_of(const npu_view& view, const uint64_t* words) {
   box.item = view.itemsize;
   if (is_range(view)) {
     box.item *= words[view.ndim];
+    box.hi = box.lo + box.item;
+    return box;
+  }
+  if (const int64_t elements = contiguous_elements(view); elements != kStrided)
+      [[likely]] {
+    box.item *= uint64_t(elements);
     box.hi = box.lo + box.item;
     return box;
   }

@@ -1,6 +1,7 @@
 // The bytes that a strided tensor touches, and whether two such sets meet.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "csrc/driver/driver.h"
@@ -23,6 +24,16 @@ struct Box {
   // There were more dimensions than fit: only the bounds are known.
   bool vague = false;
   Dim dims[kDims];  // by falling stride
+
+  Box() = default;
+  // Copies only the dimensions that there are: most boxes have none.
+  Box(const Box& other) { *this = other; }
+  Box& operator=(const Box& other) {
+    lo = other.lo, hi = other.hi, item = other.item;
+    ndim = other.ndim, vague = other.vague;
+    std::copy(other.dims, other.dims + other.ndim, dims);
+    return *this;
+  }
 
   bool empty() const { return lo == hi; }
   bool solid() const { return ndim == 0 && !vague; }

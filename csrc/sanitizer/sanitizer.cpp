@@ -12,17 +12,17 @@ namespace {
 constexpr uint32_t kHost = ~uint32_t{0};
 
 Access access_of(const npu_kernel& kernel, uint32_t i, const uint64_t* words,
-                 uint32_t stream, uint64_t number, CallSite site) {
-  Access access;
-  access.box = box_of(kernel.views[i], words);
-  access.op = kernel.name;
-  access.number = number;
-  access.stream = stream;
-  access.site = site;
-  access.argument = uint16_t(i);
-  access.writes = kernel.views[i].access & NPU_WRITE;
-  access.foreign = access.stale = false;
-  return access;
+                 uint32_t stream, uint64_t number, CallSite site,
+                 bool foreign) {
+  return {.box = box_of(kernel.views[i], words),
+          .op = kernel.name,
+          .number = number,
+          .stream = stream,
+          .site = site,
+          .argument = uint16_t(i),
+          .writes = (kernel.views[i].access & NPU_WRITE) != 0,
+          .foreign = foreign,
+          .stale = false};
 }
 
 FindingKind kind_of(const Access& old, const Access& access, bool pinned) {
@@ -150,7 +150,7 @@ bool Sanitizer::submitted(Stream& stream, uint64_t position, const Task& task) {
 
 bool Sanitizer::examine(Stream& stream, uint64_t position,
                         const KernelCall* calls, size_t count, CallSite site,
-                        From from) {
+                        const From& from) {
   const Timed timed(stream.device());
   std::vector<Finding> findings;
   bool pinned = false;
@@ -172,10 +172,8 @@ bool Sanitizer::examine(Stream& stream, uint64_t position,
     state.host_version = host_version_;
   }
   const auto access_of_view = [&](const KernelCall& call, uint32_t i) {
-    Access access =
-        access_of(*call.kernel, i, call.words, index, position + 1, site);
-    access.foreign = from.origin == Origin::kForeign;
-    return access;
+    return access_of(*call.kernel, i, call.words, index, position + 1, site,
+                     from.origin == Origin::kForeign);
   };
   const auto usable = [&](const Region& region) {
     return region.live || (region.captured && from.origin == Origin::kReplay);
@@ -315,7 +313,7 @@ void Sanitizer::check_host(const npu_kernel& op, const uint64_t* words,
       Region* region = shadow_.find(uintptr_t(words[op.views[i].word]));
       if (!region || !region->live || (only_pinned && !region->pinned))
         continue;
-      const Access access = access_of(op, i, words, kHost, 1, {});
+      const Access access = access_of(op, i, words, kHost, 1, {}, false);
       if (access.box.empty()) continue;
       check(access, *region, host_, findings);
       if (region->overwritten)
@@ -375,7 +373,7 @@ bool Sanitizer::host_pending(const void* memory) {
 
 void Sanitizer::allocated(Stream* stream, const void* memory, size_t bytes) {
   const Timed timed(stream->device());
-  const uint32_t site = call_site().site;
+  const uint32_t site = call_stack_id();
   std::lock_guard lock(mutex_);
   Region& region = shadow_.give_out(uintptr_t(memory), bytes);
   region.owner = index_of(*stream);
@@ -401,7 +399,7 @@ void Sanitizer::stream_recorded(Stream& stream, const void* memory) {
 
 void Sanitizer::freed(Stream* stream, const void* memory, size_t, FreedTo) {
   const Timed timed(stream->device());
-  const uint32_t site = call_site().site;
+  const uint32_t site = call_stack_id();
   std::lock_guard lock(mutex_);
   Region* region = shadow_.find(uintptr_t(memory));
   if (!region || !region->live) return;
@@ -419,7 +417,7 @@ void Sanitizer::segment_freed(const void* memory, size_t bytes) {
 }
 
 void Sanitizer::host_allocated(const void* memory, size_t bytes) {
-  const uint32_t site = call_site().site;
+  const uint32_t site = call_stack_id();
   std::lock_guard lock(mutex_);
   shadow_.forget(uintptr_t(memory), bytes);
   Region& region = shadow_.give_out(uintptr_t(memory), bytes);

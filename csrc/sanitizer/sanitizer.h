@@ -142,7 +142,7 @@ class Sanitizer final : public Observer {
 
   // Checks and notes what a task touches. False: the task is to be refused.
   bool examine(Stream& stream, uint64_t position, const KernelCall* calls,
-               size_t count, CallSite site, From from);
+               size_t count, CallSite site, const From& from);
   // Notes a graph's node that sets a flag or waits for one.
   void flag_replayed(Stream& stream, const KernelCall& call);
   uint32_t index_of(Stream& stream);

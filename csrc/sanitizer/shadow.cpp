@@ -13,12 +13,6 @@ constexpr size_t kMostAccesses = 96;
 
 using Accesses = std::vector<Access, Counted<Access>>;
 
-void keep_inside(Accesses& accesses, uintptr_t lo, uintptr_t hi) {
-  std::erase_if(accesses, [&](const Access& a) {
-    return a.box.lo >= hi || a.box.hi <= lo;
-  });
-}
-
 // Regions that are split and joined again have several copies of an access;
 // without this each round would multiply them.
 void keep_each_once(Accesses& accesses) {
@@ -41,6 +35,16 @@ std::atomic<int64_t> shadow_bytes{0};
 
 void Region::add(const Access& access, const VectorClock& clock,
                  const VectorClock& host) {
+  // A later access that is unordered with `old` is unordered with the new one,
+  // too, so that `old` has nothing to add.
+  const auto replaces = [&](const Access& old) {
+    return (access.writes || !old.writes) && covers(access.box, old.box);
+  };
+  if (accesses.size() == 1 && accesses[0].stream == access.stream &&
+      replaces(accesses[0])) [[likely]] {
+    accesses[0] = access;
+    return;
+  }
   if (accesses.empty()) {
     stream = access.stream;
     one_stream = true;
@@ -51,15 +55,18 @@ void Region::add(const Access& access, const VectorClock& clock,
   std::erase_if(accesses, [&](const Access& old) {
     const bool ordered =
         old.stream == access.stream || clock[old.stream] >= old.number;
-    // A later access that is unordered with the old one is unordered with this
-    // one, too, so the old one has nothing to add.
-    const bool replaced = ordered && (access.writes || !old.writes) &&
-                          covers(access.box, old.box);
-    return replaced || host[old.stream] >= old.number;
+    return (ordered && replaces(old)) || host[old.stream] >= old.number;
   });
   if (accesses.size() >= kMostAccesses)
     accesses.erase(accesses.begin(), accesses.begin() + kMostAccesses / 4);
   accesses.push_back(access);
+}
+
+void Region::note_streams() {
+  if (accesses.empty()) return;
+  stream = accesses[0].stream;
+  one_stream = std::all_of(accesses.begin(), accesses.end(),
+                           [&](const Access& a) { return a.stream == stream; });
 }
 
 Region* Shadow::find(uintptr_t address) {
@@ -87,52 +94,59 @@ void Shadow::erase(Regions::iterator at) {
   regions_.erase(at);
 }
 
+void Shadow::cut(uintptr_t address) {
+  const auto at = first_in(address);
+  if (at == regions_.end() || at->second.lo >= address) return;
+  Region& left = at->second;
+  Region& right = regions_.emplace_hint(std::next(at), address, left)->second;
+  right.lo = left.hi = address;
+  std::erase_if(left.accesses,
+                [&](const Access& a) { return a.box.lo >= address; });
+  std::erase_if(right.accesses,
+                [&](const Access& a) { return a.box.hi <= address; });
+  left.note_streams();
+  right.note_streams();
+}
+
+Region& Shadow::make_one(uintptr_t lo, uintptr_t hi) {
+  cut(lo);
+  cut(hi);
+  const auto at = regions_.try_emplace(lo).first;
+  Region& region = at->second;
+  region.lo = lo;
+  region.hi = hi;
+  auto next = std::next(at);
+  if (next == regions_.end() || next->first >= hi) return region;
+  do {
+    Region& old = next->second;
+    region.accesses.insert(region.accesses.end(), old.accesses.begin(),
+                           old.accesses.end());
+    region.alloc_site = old.alloc_site;
+    region.free_site = old.free_site;
+    const auto joined = next++;
+    erase(joined);
+  } while (next != regions_.end() && next->first < hi);
+  keep_each_once(region.accesses);
+  region.note_streams();
+  return region;
+}
+
 Region& Shadow::give_out(uintptr_t lo, size_t bytes) {
-  const uintptr_t hi = lo + bytes;
-  auto at = first_in(lo);
-  if (at != regions_.end() && at->second.lo == lo && at->second.hi == hi)
-      [[likely]] {
-    Region& region = at->second;
-    for (Access& access : region.accesses) access.stale = true;
-    region.old_alloc_site = region.alloc_site;
-    region.old_free_site = region.free_site;
-    region.live = true;
-    region.overwritten.reset();
-    region.recorded.clear();
-    return region;
-  }
-  Region fresh;
-  fresh.lo = lo;
-  fresh.hi = hi;
-  for (; at != regions_.end() && at->second.lo < hi; at = first_in(lo)) {
-    Region old = std::move(at->second);
-    erase(at);
-    for (Access& access : old.accesses) access.stale = true;
-    for (const Access& access : old.accesses)
-      if (access.box.lo < hi && access.box.hi > lo)
-        fresh.accesses.push_back(access);
-    fresh.old_alloc_site = old.alloc_site;
-    fresh.old_free_site = old.free_site;
-    if (old.lo < lo) {
-      Region left = old;
-      left.hi = lo;
-      keep_inside(left.accesses, left.lo, left.hi);
-      regions_.emplace(left.lo, std::move(left));
-    }
-    if (old.hi > hi) {
-      old.lo = hi;
-      keep_inside(old.accesses, old.lo, old.hi);
-      regions_.emplace(hi, std::move(old));
-    }
-  }
-  if (!fresh.accesses.empty()) {
-    keep_each_once(fresh.accesses);
-    fresh.stream = fresh.accesses[0].stream;
-    fresh.one_stream =
-        std::all_of(fresh.accesses.begin(), fresh.accesses.end(),
-                    [&](const Access& a) { return a.stream == fresh.stream; });
-  }
-  return regions_.insert_or_assign(lo, std::move(fresh)).first->second;
+  Region* const known = find(lo);
+  Region& region = known && known->lo == lo && known->hi == lo + bytes
+                       ? *known
+                       : make_one(lo, lo + bytes);
+  for (Access& access : region.accesses) access.stale = true;
+  region.live = true;
+  region.pinned = false;
+  region.captured = 0;
+  region.overwritten.reset();
+  region.owner = 0;
+  region.old_alloc_site = region.alloc_site;
+  region.old_free_site = region.free_site;
+  region.alloc_site = region.free_site = 0;
+  region.recorded.clear();
+  return region;
 }
 
 void Shadow::clear() {

@@ -75,6 +75,8 @@ struct Region {
 
   void add(const Access& access, const VectorClock& clock,
            const VectorClock& host);
+  // Sets `stream` and `one_stream` by the accesses that there are.
+  void note_streams();
 };
 
 class Shadow {
@@ -104,6 +106,10 @@ class Shadow {
   Regions::iterator first_in(uintptr_t lo);
   Region*& slot(uintptr_t lo) { return cache_[lo / 512 % kCached]; }
   void erase(Regions::iterator at);
+  // Makes two regions of one that the address is inside of.
+  void cut(uintptr_t address);
+  // Makes one region of whatever is in the range.
+  Region& make_one(uintptr_t lo, uintptr_t hi);
 
   Regions regions_;
   // Caches regions by their start: most tensors begin where their block does.

@@ -160,7 +160,7 @@ class MeasuredWait {
   MeasuredWait(const Counts& c, WaitReason reason, const Stream& stream,
                uint64_t number)
       : reason_(uint64_t(reason)),
-        site_(call_site().site),
+        site_(call_stack_id()),
         start_(now_ns()),
         counted_(c.count, c.ns, c.open, c.from, start_),
         listed_(reason_, site_, stream.device(), stream.id(), number, start_) {}

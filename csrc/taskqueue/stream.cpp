@@ -204,6 +204,7 @@ void Stream::commit_slow(Submission& s) noexcept {
   if (profile) profile->launched(s.position, s.task->stamp);
   if (s.task->stamp) note_launch(*s.task);
   ring_.publish(s.position);
+  ring_.fetch_after(s.position);
   if (parking_.needs_wake()) rouse();
 }
 

@@ -34,10 +34,11 @@ struct Keeping : World {
 // Sets the call site of the calling thread while a Lines exists.
 uint32_t line_ = 0;
 CallSite line() { return {line_, 0}; }
+uint32_t stack() { return line_; }
 struct Lines {
-  Lines() { set_call_site_hook(&line); }
+  Lines() { set_call_site_hooks({line, stack}); }
   ~Lines() {
-    set_call_site_hook(nullptr);
+    set_call_site_hooks({});
     line_ = 0;
   }
 };

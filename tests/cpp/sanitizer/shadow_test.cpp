@@ -210,10 +210,11 @@ TEST(Shadow, TellsAccessesApartByAllThatNamesThem) {
                   access(1, 2, 4096, 4200), access(1, 1, 4100, 4200),
                   access(1, 1, 4096, 4300), access(1, 1, 4096, 4200)};
   all[5].argument = 1;
-  Region& region = shadow.give_out(4096, 1024);
-  for (int copies = 0; copies < 2; ++copies)
+  for (const uintptr_t lo : {4096, 4608}) {
+    Region& region = shadow.give_out(lo, 512);
     for (const Access& a : all) region.accesses.push_back(a);
-  EXPECT_EQ(shadow.give_out(4096, 512).accesses.size(), std::size(all));
+  }
+  EXPECT_EQ(shadow.give_out(4096, 1024).accesses.size(), std::size(all));
 }
 
 TEST(Shadow, KeepsTheNewestOfManyWhenBlocksAreJoined) {

@@ -1,12 +1,14 @@
-"""What the sanitizer costs when it is off, in instructions per launch.
+"""What the sanitizer costs, off and on, in instructions per launch.
 
 A loop of torch.add runs under callgrind with two numbers of launches; their
-difference, on the calling thread, is what a launch executes. Two figures:
+difference, on the calling thread, is what a launch executes. Three figures:
 
 - `after_ratio`: after the sanitizer was switched on and off again, against a
   process that never had it. This is what it leaves behind.
 - `share`: of those instructions, the ones that ask whether an observer is
   there. This is what its existence costs those who never switch it on.
+- `on_ratio`: while it is on. `--functions N` also lists the N functions that
+  execute most of what it adds.
 """
 
 from __future__ import annotations
@@ -19,13 +21,13 @@ from _harness import at_most, bench, emit
 
 PROGRAM = f"""
 import os, sys, torch
-was_on, few, many = sys.argv[1] == "on", int(sys.argv[2]), int(sys.argv[3])
-# The same calls in both, so that plans and memory are where they are.
-if was_on:
+state, few, many = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+# The same calls in all, so that plans and memory are where they are.
+if state != "never":
     torch.npu._sanitizer.enable_npu_sanitizer()
 torch.ones(8, 8, device="npu") + 1
 torch.npu.synchronize()
-if was_on:
+if state == "after":
     torch.npu._sanitizer.disable_npu_sanitizer()
 x, y = torch.rand(8, 8).npu(), torch.rand(8, 8).npu()
 def loop(n):
@@ -45,9 +47,9 @@ os._exit(0)
 AROUND_A_QUESTION = 3
 
 
-def per_launch(was_on: str, few: int, many: int, folder: Path) -> Counts:
+def per_launch(state: str, few: int, many: int, folder: Path) -> Counts:
     # A part with launches comes after each other one.
-    parts = count(folder, PROGRAM, was_on, str(few), str(many))[1::2]
+    parts = count(folder, PROGRAM, state, str(few), str(many))[1::2]
     return per_call(parts[0], parts[1], many - few)
 
 
@@ -62,25 +64,32 @@ def of_questions(counts: Counts) -> tuple[float, float]:
 
 
 # Below what the ring holds: no launch waits for space.
-@bench(few=(200, 200, 1), many=(2200, 2200, 2))
-def main(few: int, many: int) -> None:
+@bench(few=(200, 200, 1), many=(2200, 2200, 2), functions=(0, 0, 0))
+def main(few: int, many: int, functions: int) -> None:
     """Print a JSON line. Needs valgrind; takes some minutes."""
     with tempfile.TemporaryDirectory() as folder:
         found = {
-            was_on: per_launch(was_on, few, many, Path(folder))
-            for was_on in ("never", "on")
+            state: per_launch(state, few, many, Path(folder))
+            for state in ("never", "after", "on")
         }
-    total, after = found["never"].total(), found["on"].total()
+    totals = {state: counts.total() for state, counts in found.items()}
+    total = totals["never"]
     own, calls = of_questions(found["never"])
     emit(
-        case="sanitizer_off",
+        case="sanitizer_instructions",
         instructions=round(total, 1),
-        after_instructions=round(after, 1),
-        after_ratio=round(after / total, 5),
+        after_instructions=round(totals["after"], 1),
+        after_ratio=round(totals["after"] / total, 5),
+        on_instructions=round(totals["on"], 1),
+        on_ratio=round(totals["on"] / total, 3),
         questions=round(calls, 2),
         share=round((own + AROUND_A_QUESTION * calls) / total, 5),
         goals={"after_ratio": at_most(1.005), "share": at_most(0.005)},
     )
+    added = found["on"]
+    added.subtract(found["never"])
+    for (library, name), n in added.most_common(functions):
+        print(f"{n:8.1f} {Path(library).name:24.24} {name[:150]}")
 
 
 if __name__ == "__main__":
