@@ -43,6 +43,8 @@ void Region::add(const Access& access, const VectorClock& clock,
   if (accesses.size() == 1 && accesses[0].stream == access.stream &&
       replaces(accesses[0])) [[likely]] {
     accesses[0] = access;
+    stream = access.stream;
+    one_stream = true;
     return;
   }
   if (accesses.empty()) {

@@ -2,6 +2,7 @@
 #include "csrc/sanitizer/shadow.h"
 
 #include <algorithm>
+#include <memory>
 #include <vector>
 
 #include "tests/cpp/check.h"
@@ -65,6 +66,15 @@ TEST(Region, KeepsAWriteBehindARead) {
   EXPECT_TRUE(numbers(region) == Numbers({4}));
 }
 
+// The newest of a stream's accesses is the one that others have to wait for.
+TEST(Region, KeepsTheNewestOfOneStreamsAccesses) {
+  Region region;
+  for (uint64_t number = 1; number <= 3; ++number) {
+    region.add(access(1, number, 0, 8), kNothing, kNothing);
+    EXPECT_TRUE(numbers(region) == Numbers({number}));
+  }
+}
+
 TEST(Region, ForgetsWhatTheHostHasWaitedFor) {
   Region region;
   region.add(access(1, 5, 0, 8), kNothing, kNothing);
@@ -81,6 +91,11 @@ TEST(Region, KnowsWhetherOnlyOneStreamTouchesIt) {
   region.add(access(3, 2, 0, 8), kNothing, kNothing);
   EXPECT_TRUE(region.one_stream);
   region.add(access(4, 1, 0, 8), kNothing, kNothing);
+  EXPECT_TRUE(!region.one_stream);
+  region.add(access(4, 2, 0, 8), at(3, 2), kNothing);  // only its own are left
+  region.add(access(4, 3, 0, 8), kNothing, kNothing);
+  EXPECT_TRUE(region.one_stream && region.stream == 4);
+  region.add(access(3, 3, 0, 8), kNothing, kNothing);
   EXPECT_TRUE(!region.one_stream);
   region.accesses.clear();
   region.add(access(5, 1, 0, 8), kNothing, kNothing);
@@ -185,11 +200,44 @@ TEST(Shadow, CarvesABlockOutOfAnother) {
   EXPECT_TRUE(numbers(right) == Numbers({3, 4}));
 }
 
+TEST(Shadow, KnowsWhoseStreamEachPartOfACarvedBlockIs) {
+  Shadow shadow;
+  Region& whole = shadow.give_out(4096, 1024);
+  whole.add(access(1, 1, 4096, 4608), kNothing, kNothing);
+  whole.add(access(2, 1, 4608, 5120), kNothing, kNothing);
+  EXPECT_TRUE(!whole.one_stream);
+
+  const Region& right = shadow.give_out(4608, 512);
+
+  EXPECT_TRUE(right.one_stream && right.stream == 2);
+  const Region& left = *shadow.find(4096);
+  EXPECT_TRUE(left.one_stream && left.stream == 1);
+}
+
+TEST(Shadow, KnowsNothingOfWhoseAPartOfABlockWas) {
+  Shadow shadow;
+  Region& whole = shadow.give_out(4096, 1024);
+  whole.owner = 3;
+  whole.pinned = true;
+  whole.captured = 9;
+  whole.alloc_site = 7;
+  whole.free_site = 8;
+  whole.overwritten = std::make_shared<Access>();
+
+  const Region& part = shadow.give_out(4096, 512);
+
+  EXPECT_EQ(part.owner, 0);
+  EXPECT_TRUE(!part.pinned && !part.captured && !part.overwritten);
+  EXPECT_TRUE(part.alloc_site == 0 && part.free_site == 0);
+}
+
 TEST(Shadow, JoinsBlocksAndKeepsEachAccessOnce) {
   Shadow shadow;
+  shadow.give_out(5632, 512);  // begins where the others end
   for (const uintptr_t lo : {4096, 4608, 5120}) {
     Region& region = shadow.give_out(lo, 512);
     region.alloc_site = uint32_t(lo);
+    region.free_site = uint32_t(lo + 1);
     region.accesses.push_back(access(1, 1, 4096, 5632));
     region.accesses.push_back(access(1, 10 + lo, lo, lo + 512));
   }
@@ -200,6 +248,8 @@ TEST(Shadow, JoinsBlocksAndKeepsEachAccessOnce) {
   EXPECT_TRUE(numbers(joined) == Numbers({1, 4106, 4618, 5130}));
   EXPECT_TRUE(joined.one_stream && joined.stream == 1);
   EXPECT_EQ(joined.old_alloc_site, 5120);  // the last one's
+  EXPECT_EQ(joined.old_free_site, 5121);
+  EXPECT_EQ(shadow.find(5632)->lo, 5632);
   EXPECT_TRUE(shadow.find(5000) == &joined && shadow.find(4608) == &joined);
 }
 
@@ -239,7 +289,9 @@ TEST(Shadow, ForgetsWhatTouchesARange) {
   EXPECT_TRUE(shadow.find(4608) == nullptr);
   EXPECT_TRUE(shadow.find(5120) == nullptr);
   EXPECT_TRUE(shadow.find(5632) != nullptr);
-  shadow.forget(4096, 512);  // ends where the next would begin
+  shadow.give_out(4608, 512);
+  shadow.forget(4096, 512);  // ends where the next begins
+  EXPECT_TRUE(shadow.find(4608) != nullptr);
   EXPECT_TRUE(shadow.find(4096) == nullptr);
   EXPECT_TRUE(shadow.find(5632) != nullptr);
 }
