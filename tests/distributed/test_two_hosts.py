@@ -64,6 +64,12 @@ except DistributedError as error:
     assert "launched at <string>:" in str(recv), error
     print(error)
     sys.stdout.flush()
+    # Who ends now is lost, too, to those that have not heard of the first one yet.
+    open(f"{{sys.argv[3]}}heard{{rank}}", "w").close()
+    others = [f"{{sys.argv[3]}}heard{{r}}" for r in range(size) if r != lost]
+    latest = time.monotonic() + 30
+    while not all(map(os.path.exists, others)) and time.monotonic() < latest:
+        time.sleep(0.01)
     os._exit(0)
 raise AssertionError("nothing was raised")
 """
