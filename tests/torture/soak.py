@@ -47,20 +47,24 @@ def tasks() -> tuple[int, int]:
 
 def one_round(rng: random.Random) -> str:
     """Do some thousand operators; return what was wrong."""
-    total = torch.zeros(16, device="npu")
+    total = torch.zeros(16, dtype=torch.float64, device="npu")
     stream = torch.npu.Stream()
     n = rng.randrange(1, 3000)
     x = torch.ones(n, device="npu")
+    wanted = ROUND // 4
     for i in range(ROUND // 4):
         total.add_(1)
-        y = x * 2 if i % 5 else torch.cat([x, x[: n // 2]])
+        # No two of one length are alike: one that is read too early, from memory
+        # of the one before, gives another sum.
+        y = x * 2 if i % 5 else torch.cat([x, x[: n // 2] * (i + 1)])
         if i % 50 == 0:
             stream.wait_stream(torch.npu.current_stream())
             with torch.npu.stream(stream):
-                z = y.sum() + 1
+                z = y.sum() + i
             y.record_stream(stream)
             torch.npu.current_stream().wait_stream(stream)
-            total.add_(z - z)
+            total.add_(z)
+            wanted += n + n // 2 * (i + 1) + i
     if float(y.sum()) != 2 * n and y.numel() == n:
         return f"{float(y.sum())} and not {2 * n}"
     graph = torch.npu.NPUGraph()
@@ -69,7 +73,7 @@ def one_round(rng: random.Random) -> str:
             total.add_(1)
     for _ in range(ROUND // 40):
         graph.replay()
-    wanted = ROUND // 4 + 20 * (ROUND // 40)
+    wanted += 20 * (ROUND // 40)
     if total.tolist() != [wanted] * 16:
         return f"{total.tolist()[0]} and not {wanted}"
     return ""
