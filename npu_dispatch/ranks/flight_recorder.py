@@ -198,6 +198,10 @@ def save(dump: Dump, prefix: str) -> Path:
     path = Path(f"{prefix}{dump['rank']}")
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
-    unfinished.write_bytes(pickle.dumps(dump))
-    unfinished.replace(path)
+    try:
+        unfinished.write_bytes(pickle.dumps(dump))
+        unfinished.replace(path)
+    except OSError:  # there may be no room for all of it
+        unfinished.unlink(missing_ok=True)
+        raise
     return path

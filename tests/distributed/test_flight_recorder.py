@@ -123,6 +123,16 @@ def test_files_of_a_hang_say_the_same_and_a_missing_rank_is_missed(held, tmp_pat
     assert "rank 2 has not called #1" in text
 
 
+def test_a_dump_that_cannot_be_saved_leaves_nothing_unfinished(tmp_path):
+    taken = tmp_path / "rank_0"
+    taken.mkdir()
+
+    with pytest.raises(IsADirectoryError):
+        flight_recorder.save({"entries": [], "rank": 0}, str(tmp_path / "rank_"))
+
+    assert list(tmp_path.iterdir()) == [taken]
+
+
 def test_a_recv_that_nobody_answers_is_told(held):
     ranks = held(
         """

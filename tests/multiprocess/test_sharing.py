@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import re
+import resource
 from pathlib import Path
 from typing import ClassVar
 
@@ -12,6 +13,8 @@ import sharing_workers
 import torch
 import torch.multiprocessing as mp
 from torch.utils.data import DataLoader
+
+from npu_dispatch.npu.memory import shared
 
 WAIT = 60  # seconds; a test that needs them fails
 # How a program begins that forks a worker before it uses the device.
@@ -395,6 +398,19 @@ def test_shared_memory_is_not_resized(peer):
 
     with pytest.raises(RuntimeError, match="not resizable"):
         x.untyped_storage().resize_(64)
+
+
+def test_an_account_of_what_was_sent_that_has_no_room_keeps_no_descriptor():
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    room, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, most))
+    try:
+        with pytest.raises(OSError, match="too large"):
+            shared._Ledger()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (room, most))
+
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
 def test_threads_that_launch_lose_nothing_while_memory_becomes_shared(python):

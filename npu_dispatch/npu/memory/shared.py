@@ -55,11 +55,15 @@ class _Ledger:
         flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
         self.file = os.memfd_create("npu_ledger", flags)
         size = _C.LEDGER_SLOTS * _WORD
-        os.ftruncate(self.file, size)
-        seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
-        fcntl.fcntl(self.file, fcntl.F_ADD_SEALS, seals)
+        try:
+            os.ftruncate(self.file, size)
+            seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+            fcntl.fcntl(self.file, fcntl.F_ADD_SEALS, seals)
+            self._map = mmap.mmap(self.file, size)
+        except OSError:
+            os.close(self.file)
+            raise
         self.id = _id_of(self.file)
-        self._map = mmap.mmap(self.file, size)
         self._words = memoryview(self._map).cast("I")
         self._next = 0
         self._free: list[int] = []
