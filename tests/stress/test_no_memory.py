@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.torture.faults import build
+from tests.support import preload
+from tests.torture.faults import SOURCE
 
 # Each launch is from a line that nobody has launched from: its stack is new, and
 # to remember it takes memory.
@@ -94,7 +95,7 @@ torch.npu.synchronize()
 
 @pytest.fixture(scope="module")
 def failing_calls(tmp_path_factory) -> str:
-    return str(build(tmp_path_factory.mktemp("failing_calls")))
+    return str(preload.build(SOURCE, tmp_path_factory.mktemp("failing_calls")))
 
 
 # It held the interpreter's lock for ever.

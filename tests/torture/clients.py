@@ -156,6 +156,7 @@ async def campaign(seconds: float, seed: int, silent: int) -> dict[str, Any]:
         await clients.run(2, 0)
         warm = rss(service.pid)
         clients.livez_s.clear()
+        clients.answers = dict.fromkeys(clients.answers, 0)
         await clients.run(seconds, silent)
         after = rss(service.pid)
         lived = service.returncode is None

@@ -25,9 +25,13 @@ from typing import Any
 import torch
 
 from tests.torture import program, victims
+from tests.torture.stops import stopped
 
 _SEIZE, _INTERRUPT, _DETACH = 0x4206, 0x4207, 17
 _WALL = 0x40000000
+LATE_DRIVER = (
+    Path(__file__).resolve().parents[2] / "build/core/tests/cpp/libnpu_delayed.so"
+)
 Told = dict[str, Any]
 
 
@@ -45,10 +49,10 @@ def _judged(result: Told, wanted: program.State, *may_raise: str) -> Told:
     return {**result, **victims.again(wanted)}
 
 
-def throw(rng: random.Random, wanted: program.State) -> Told:
-    """Let a kernel throw before the n-th step, or inside of a captured graph."""
-    position = rng.randrange(len(program.STEPS) + 1)
-    side = rng.random() < 0.3
+def throw(drawn: int, wanted: program.State) -> Told:
+    """Let a kernel throw before the n-th step, on one stream or the other."""
+    turn, position = divmod(drawn, len(program.STEPS) + 1)
+    side = bool(turn % 2)
 
     def before(number: int, s: program.State) -> None:
         if number == position:
@@ -67,9 +71,9 @@ def throw(rng: random.Random, wanted: program.State) -> Told:
     return victims.in_child(body)
 
 
-def throw_in_graph(rng: random.Random, wanted: program.State) -> Told:
+def throw_in_graph(drawn: int, wanted: program.State) -> Told:
     """Let a captured kernel throw at each replay."""
-    del rng
+    del drawn
 
     def body() -> Told:
         weight = torch.ones(4, 2).npu()
@@ -91,6 +95,25 @@ def throw_in_graph(rng: random.Random, wanted: program.State) -> Told:
     return victims.in_child(body)
 
 
+def falsely_busy(drawn: int, wanted: program.State) -> Told:
+    """Use a driver that now and then refuses a task without need, and ends it late."""
+    position = drawn % (2 * len(program.STEPS))  # half of the programs throw nothing
+
+    def before(number: int, s: program.State) -> None:
+        del s
+        if number == position:
+            _fail_late()
+
+    def body() -> Told:
+        os.environ |= {"NPU_DRIVER": str(LATE_DRIVER), "NPU_TEST_SEED": str(drawn)}
+        result = victims.outcome(wanted, before=before)
+        if ("raised" in result) != (position < len(program.STEPS)):
+            return {"bad": f"a failed kernel before step {position}: {result}"}
+        return _judged(result, wanted, "DeviceIndexError")
+
+    return victims.in_child(body)
+
+
 def _launchers(pid: int) -> list[int]:
     found = []
     with contextlib.suppress(OSError):
@@ -101,8 +124,9 @@ def _launchers(pid: int) -> list[int]:
     return found
 
 
-def stopped_launchers(rng: random.Random, wanted: program.State) -> Told:
+def stopped_launchers(drawn: int, wanted: program.State) -> Told:
     """Stop single threads of the child, as a tracer can, for moments."""
+    rng = random.Random(drawn)
     libc = ctypes.CDLL(None, use_errno=True)
 
     def stop(thread: int) -> None:
@@ -135,8 +159,9 @@ def stopped_launchers(rng: random.Random, wanted: program.State) -> Told:
     return victims.in_child(body, while_it_runs=stop_some)
 
 
-def slow_launchers(rng: random.Random, wanted: program.State) -> Told:
+def slow_launchers(drawn: int, wanted: program.State) -> Told:
     """Let all threads share one CPU, the launchers last."""
+    rng = random.Random(drawn)
     cpu = rng.choice(sorted(os.sched_getaffinity(0)))
 
     def before(number: int, s: program.State) -> None:
@@ -152,8 +177,9 @@ def slow_launchers(rng: random.Random, wanted: program.State) -> Told:
     return victims.in_child(body)
 
 
-def few_files(rng: random.Random, wanted: program.State) -> Told:
+def few_files(drawn: int, wanted: program.State) -> Told:
     """Let the child open so many files and no more."""
+    rng = random.Random(drawn)
     spare = rng.randrange(12)
 
     def body() -> Told:
@@ -168,8 +194,9 @@ def few_files(rng: random.Random, wanted: program.State) -> Told:
     return victims.in_child(body)
 
 
-def interrupted_calls(rng: random.Random, wanted: program.State) -> Told:
+def interrupted_calls(drawn: int, wanted: program.State) -> Told:
     """Interrupt every system call by a signal that has a handler."""
+    rng = random.Random(drawn)
     period = rng.choice((0.0002, 0.001, 0.005))
 
     def body() -> Told:
@@ -182,8 +209,9 @@ def interrupted_calls(rng: random.Random, wanted: program.State) -> Told:
     return victims.in_child(body)
 
 
-def forks(rng: random.Random, wanted: program.State) -> Told:
+def forks(drawn: int, wanted: program.State) -> Told:
     """Fork and spawn, on the thread that launches and on another."""
+    rng = random.Random(drawn)
     positions = set(rng.sample(range(len(program.STEPS)), 6))
     spawns = rng.random() < 0.5
 
@@ -226,8 +254,9 @@ def forks(rng: random.Random, wanted: program.State) -> Told:
     return victims.in_child(body)
 
 
-def ctrl_c(rng: random.Random, wanted: program.State) -> Told:
+def ctrl_c(drawn: int, wanted: program.State) -> Told:
     """Send Ctrl-C at some moment; what was not waited for is not lost."""
+    rng = random.Random(drawn)
     after = rng.random() * 0.2
 
     def body() -> Told:
@@ -248,9 +277,9 @@ def ctrl_c(rng: random.Random, wanted: program.State) -> Told:
     return victims.in_child(body, while_it_runs=at_some_time)
 
 
-def exits(rng: random.Random, wanted: program.State) -> Told:
+def exits(drawn: int, wanted: program.State) -> Told:
     """End the program before the n-th step, as sys.exit() and an error do."""
-    position = rng.randrange(len(program.STEPS))
+    position = drawn % len(program.STEPS)
 
     class LeaveError(Exception):
         pass
@@ -270,8 +299,9 @@ def exits(rng: random.Random, wanted: program.State) -> Told:
     return victims.in_child(body, leave=True)
 
 
-def killed(rng: random.Random, wanted: program.State) -> Told:
+def killed(drawn: int, wanted: program.State) -> Told:
     """SIGKILL the process at some moment, and read what is left of it."""
+    rng = random.Random(drawn)
     from npu_dispatch.diagnosis.postmortem import dead, postmortem_lines
     from npu_dispatch.processes import Processes
     from npu_dispatch.stats import StatsReader
@@ -303,8 +333,9 @@ def killed(rng: random.Random, wanted: program.State) -> Told:
     return {"right": True, "left": len(left)}
 
 
-def killed_watcher(rng: random.Random, wanted: program.State) -> Told:
+def killed_watcher(drawn: int, wanted: program.State) -> Told:
     """SIGKILL who reads a process; the process does not notice."""
+    rng = random.Random(drawn)
     from npu_dispatch.processes import Processes
 
     after = rng.random() * 0.1
@@ -326,9 +357,9 @@ def killed_watcher(rng: random.Random, wanted: program.State) -> Told:
     return victims.in_child(body, while_it_runs=watch)
 
 
-def subinterpreter(rng: random.Random, wanted: program.State) -> Told:
+def subinterpreter(drawn: int, wanted: program.State) -> Told:
     """Import the device in a subinterpreter: refused, or right, and no crash."""
-    del rng
+    del drawn
 
     def body() -> Told:
         import _xxsubinterpreters as interpreters
@@ -349,11 +380,13 @@ def subinterpreter(rng: random.Random, wanted: program.State) -> Told:
     return victims.in_child(body)
 
 
-CASES: dict[str, Callable[[random.Random, program.State], Told]] = {
+CASES: dict[str, Callable[[int, program.State], Told]] = {
     case.__name__: case
     for case in (
         throw,
         throw_in_graph,
+        falsely_busy,
+        stopped,
         stopped_launchers,
         slow_launchers,
         few_files,
@@ -367,7 +400,14 @@ CASES: dict[str, Callable[[random.Random, program.State], Told]] = {
     )
 }
 # As often as there is something else to hit.
-WEIGHTS = {"throw": 4, "exits": 3, "ctrl_c": 4, "forks": 3, "few_files": 2}
+WEIGHTS = {
+    "throw": 8,
+    "falsely_busy": 4,
+    "exits": 4,
+    "ctrl_c": 4,
+    "forks": 3,
+    "few_files": 2,
+}
 
 
 def campaign(seconds: float, seed: int, only: str | None = None) -> Told:
@@ -378,10 +418,12 @@ def campaign(seconds: float, seed: int, only: str | None = None) -> Told:
     names = [only] if only else list(CASES)
     weights = [WEIGHTS.get(name, 1) for name in names]
     order = iter(names)
+    # From there on in turn, so that each position comes before any comes again.
+    drawn_first = {name: rng.randrange(1 << 32) for name in names}
     while time.monotonic() < end:
         name = next(order, None) or rng.choices(names, weights)[0]
-        drawn = rng.randrange(1 << 32)
-        found = CASES[name](random.Random(drawn), wanted)
+        drawn = drawn_first[name] + told["cases"].get(name, 0)
+        found = CASES[name](drawn, wanted)
         told["cases"][name] = told["cases"].get(name, 0) + 1
         told["hangs"] += bool(found.get("hang"))
         if found.get("bad"):
@@ -394,10 +436,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--only", choices=sorted(CASES))
+    parser.add_argument("--one", nargs=2, metavar=("CASE", "DRAWN"))
     parser.add_argument(
         "--seed", type=int, default=random.SystemRandom().randrange(1 << 32)
     )
     options = parser.parse_args()
+    if options.one:
+        name, drawn = options.one
+        print(json.dumps(CASES[name](int(drawn), victims.expected()), indent=1))
+        return
     print(json.dumps(campaign(options.seconds, options.seed, options.only)))
 
 

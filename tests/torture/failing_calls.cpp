@@ -2,24 +2,32 @@
 //
 // One kind of call at a time, and of it the n-th; calls of others than the
 // extension (and the C++ library on its behalf) are passed on and not counted.
-// The product has no seams for this.
+// Of files, the name decides, since Python's calls come from the interpreter; a
+// descriptor may be missing for anybody but PyTorch. The product has no seams
+// for this.
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <link.h>
 #include <pthread.h>
+#include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
 #include <sys/types.h>
+#include <sys/uio.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <new>
 
 namespace {
 
-enum Kind { kNew, kMalloc, kMmap, kThread, kEventfd, kFile, kFork, kKinds };
+enum Kind { kNew, kMalloc, kMmap, kThread, kDescriptor, kDisk, kFork };
 
 struct Text {
   std::atomic<uintptr_t> begin, end;
@@ -39,16 +47,66 @@ std::atomic<long> failed{0};
 constexpr long kSites = 1 << 16;
 std::atomic<uintptr_t> sites[kSites];
 
+std::atomic<int> error{0};  // of descriptors and of files
+
+// Beginnings of the names of files that the product writes, each with its end.
+char folders[4096];
+
+bool is_product_file(const char* name) {
+  for (const char* at = folders; *at; at += strlen(at) + 1)
+    if (!strncmp(name, at, strlen(at))) return true;
+  return false;
+}
+
+bool is_product_file(int file) {
+  char link[32], name[4096];
+  snprintf(link, sizeof link, "/proc/self/fd/%d", file);
+  const ssize_t n = readlink(link, name, sizeof name - 1);
+  if (n <= 0) return false;
+  name[n] = 0;
+  return is_product_file(name);
+}
+
+bool is_armed(Kind kind) {
+  return armed.load(std::memory_order_relaxed) == kind;
+}
+
+// PyTorch's own code, which is not the product's to mend: without /proc/cpuinfo
+// its kernels end the process.
+bool is_torchs(const void* caller) {
+  Dl_info found;
+  return dladdr(caller, &found) && found.dli_fname &&
+         strstr(found.dli_fname, "/torch/lib/");
+}
+
+bool is_counted(Kind kind, const void* caller) {
+  if (kind == kDescriptor) return !is_torchs(caller);
+  if (kind == kFork || kind == kDisk) return true;
+  return ours.has(caller) || (kind == kThread && cplusplus.has(caller));
+}
+
 bool fails(Kind kind, const void* caller) {
-  if (armed.load(std::memory_order_relaxed) != kind) return false;
-  if (kind != kFork && !ours.has(caller) &&
-      !(kind == kThread && cplusplus.has(caller)))
-    return false;
+  if (!is_armed(kind) || !is_counted(kind, caller)) return false;
   const long n = seen.fetch_add(1);
   if (n < kSites) sites[n] = reinterpret_cast<uintptr_t>(caller) - ours.begin;
   if (left.load() <= 0 || left.fetch_sub(1) != 1) return false;
   failed.fetch_add(1);
   return true;
+}
+
+// Whether a call that writes to the file fails; `File` is a name or a number.
+template <typename File>
+bool disk_fails(File file, const void* caller) {
+  if (!is_armed(kDisk)) return false;
+  const int before = errno;
+  const bool counted = is_product_file(file);
+  errno = before;
+  return counted && fails(kDisk, caller);
+}
+
+int refused() {
+  errno = error;
+  return -1;
 }
 
 template <typename F>
@@ -89,6 +147,14 @@ int fault_arm(int kind, long n) {
   return ours.end != 0;
 }
 void fault_disarm() { armed = -1; }
+// What calls for descriptors and files fail with, and which files: beginnings
+// of their names, with a line's end between.
+void fault_error(int number) { error = number; }
+void fault_files(const char* names) {
+  memset(folders, 0, sizeof folders);
+  strncpy(folders, names, sizeof folders - 2);
+  for (char* at = folders; (at = strchr(at, '\n')); ++at) *at = 0;
+}
 long fault_seen() { return seen; }
 long fault_failed() { return failed; }
 uintptr_t fault_site(long n) { return n < kSites ? sites[n].load() : 0; }
@@ -122,22 +188,123 @@ int pthread_create(pthread_t* to, const pthread_attr_t* how,
 int eventfd(unsigned value, int flags) noexcept {
   using F = int (*)(unsigned, int);
   static const auto real = next<F>("eventfd");
-  return fails(kEventfd, CALLER) ? (errno = EMFILE, -1) : real(value, flags);
-}
-int ftruncate(int file, off_t bytes) noexcept {
-  using F = int (*)(int, off_t);
-  static const auto real = next<F>("ftruncate");
-  return fails(kFile, CALLER) ? (errno = ENOSPC, -1) : real(file, bytes);
-}
-int posix_fallocate(int file, off_t at, off_t bytes) {
-  using F = int (*)(int, off_t, off_t);
-  static const auto real = next<F>("posix_fallocate");
-  return fails(kFile, CALLER) ? ENOSPC : real(file, at, bytes);
+  return fails(kDescriptor, CALLER) ? refused() : real(value, flags);
 }
 int memfd_create(const char* name, unsigned flags) noexcept {
   using F = int (*)(const char*, unsigned);
   static const auto real = next<F>("memfd_create");
-  return fails(kFile, CALLER) ? (errno = EMFILE, -1) : real(name, flags);
+  return fails(kDescriptor, CALLER) ? refused() : real(name, flags);
+}
+int socket(int family, int type, int protocol) noexcept {
+  using F = int (*)(int, int, int);
+  static const auto real = next<F>("socket");
+  return fails(kDescriptor, CALLER) ? refused() : real(family, type, protocol);
+}
+int socketpair(int family, int type, int protocol, int to[2]) noexcept {
+  using F = int (*)(int, int, int, int*);
+  static const auto real = next<F>("socketpair");
+  return fails(kDescriptor, CALLER) ? refused()
+                                    : real(family, type, protocol, to);
+}
+int epoll_create1(int flags) noexcept {
+  using F = int (*)(int);
+  static const auto real = next<F>("epoll_create1");
+  return fails(kDescriptor, CALLER) ? refused() : real(flags);
+}
+int pipe2(int to[2], int flags) noexcept {
+  using F = int (*)(int*, int);
+  static const auto real = next<F>("pipe2");
+  return fails(kDescriptor, CALLER) ? refused() : real(to, flags);
+}
+
+// Opens a file by libc's function of that name. No disk has room for a new one.
+#define OPEN(name)                                                     \
+  int name(const char* path, int flags, ...) {                         \
+    va_list more;                                                      \
+    va_start(more, flags);                                             \
+    const mode_t mode =                                                \
+        flags & (O_CREAT | O_TMPFILE) ? va_arg(more, mode_t) : 0;      \
+    va_end(more);                                                      \
+    using F = int (*)(const char*, int, ...);                          \
+    static const auto real = next<F>(#name);                           \
+    if (fails(kDescriptor, CALLER)) return refused();                  \
+    if (flags & O_CREAT && disk_fails(path, CALLER)) return refused(); \
+    return real(path, flags, mode);                                    \
+  }
+OPEN(open)
+OPEN(open64)
+#undef OPEN
+#define OPENAT(name)                                                     \
+  int name(int folder, const char* path, int flags, ...) {               \
+    va_list more;                                                        \
+    va_start(more, flags);                                               \
+    const mode_t mode =                                                  \
+        flags & (O_CREAT | O_TMPFILE) ? va_arg(more, mode_t) : 0;        \
+    va_end(more);                                                        \
+    using F = int (*)(int, const char*, int, ...);                       \
+    static const auto real = next<F>(#name);                             \
+    return fails(kDescriptor, CALLER) ? refused()                        \
+                                      : real(folder, path, flags, mode); \
+  }
+OPENAT(openat)
+OPENAT(openat64)
+#undef OPENAT
+#define FOPEN(name)                                \
+  FILE* name(const char* path, const char* how) {  \
+    using F = FILE* (*)(const char*, const char*); \
+    static const auto real = next<F>(#name);       \
+    if (fails(kDescriptor, CALLER) ||              \
+        (*how != 'r' && disk_fails(path, CALLER))) \
+      return refused(), nullptr;                   \
+    return real(path, how);                        \
+  }
+FOPEN(fopen)
+FOPEN(fopen64)
+#undef FOPEN
+
+ssize_t write(int file, const void* from, size_t bytes) {
+  REAL(write);
+  return disk_fails(file, CALLER) ? refused() : real(file, from, bytes);
+}
+ssize_t writev(int file, const iovec* from, int parts) {
+  REAL(writev);
+  return disk_fails(file, CALLER) ? refused() : real(file, from, parts);
+}
+#define PWRITE(name)                                                           \
+  ssize_t name(int file, const void* from, size_t bytes, off_t at) {           \
+    using F = ssize_t (*)(int, const void*, size_t, off_t);                    \
+    static const auto real = next<F>(#name);                                   \
+    return disk_fails(file, CALLER) ? refused() : real(file, from, bytes, at); \
+  }
+PWRITE(pwrite)
+PWRITE(pwrite64)
+#undef PWRITE
+#define TRUNCATE(name)                                               \
+  int name(int file, off_t bytes) noexcept {                         \
+    using F = int (*)(int, off_t);                                   \
+    static const auto real = next<F>(#name);                         \
+    return disk_fails(file, CALLER) ? refused() : real(file, bytes); \
+  }
+TRUNCATE(ftruncate)
+TRUNCATE(ftruncate64)
+#undef TRUNCATE
+#define ALLOCATE(name)                                                      \
+  int name(int file, off_t at, off_t bytes) {                               \
+    using F = int (*)(int, off_t, off_t);                                   \
+    static const auto real = next<F>(#name);                                \
+    return disk_fails(file, CALLER) ? error.load() : real(file, at, bytes); \
+  }
+ALLOCATE(posix_fallocate)
+ALLOCATE(posix_fallocate64)
+#undef ALLOCATE
+int fsync(int file) {
+  REAL(fsync);
+  return disk_fails(file, CALLER) ? refused() : real(file);
+}
+int rename(const char* from, const char* to) noexcept {
+  using F = int (*)(const char*, const char*);
+  static const auto real = next<F>("rename");
+  return disk_fails(to, CALLER) ? refused() : real(from, to);
 }
 pid_t fork() noexcept {
   using F = pid_t (*)();

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import errno
 import json
 import os
 import random
@@ -21,13 +22,16 @@ from typing import Any
 
 from tests.support import preload
 
-KINDS = ("new", "malloc", "mmap", "thread", "eventfd", "file", "fork")
-HERE = Path(__file__).resolve().parent
-
-
-def build(folder: Path) -> Path:
-    """Compile the library that makes calls fail."""
-    return preload.build(HERE / "failing_calls.cpp", folder)
+_LIBRARY = ("new", "malloc", "mmap", "thread", "descriptor", "disk", "fork")
+# What the library is told, and what a call then fails with.
+KINDS = {
+    **{name: (name, 0) for name in ("new", "malloc", "mmap", "thread", "fork")},
+    **{name: ("descriptor", getattr(errno, name)) for name in ("EMFILE", "ENFILE")},
+    **{name: ("disk", getattr(errno, name)) for name in ("ENOSPC", "EIO")},
+}
+# Segments, traces, events, and memory that is a file.
+PRODUCT_FILES = ("/dev/shm/npu", "/memfd:npu")
+SOURCE = Path(__file__).resolve().with_name("failing_calls.cpp")
 
 
 class Calls:
@@ -39,8 +43,12 @@ class Calls:
             getattr(self._library, name).restype = ctypes.c_long
         self._library.fault_site.restype = ctypes.c_size_t
 
-    def arm(self, kind: str, n: int) -> None:
-        found = self._library.fault_arm(KINDS.index(kind), ctypes.c_long(n))
+    def arm(self, kind: str, n: int, *files: str) -> None:
+        """Let the n-th call fail, of those for the product's files and the others."""
+        call, error = KINDS[kind]
+        self._library.fault_error(error)
+        self._library.fault_files("\n".join((*PRODUCT_FILES, *files)).encode())
+        found = self._library.fault_arm(_LIBRARY.index(call), ctypes.c_long(n))
         assert found, "the extension is not loaded"
 
     def disarm(self) -> None:
@@ -84,13 +92,17 @@ def places(kind: str, every: bool, wanted: Any) -> list[int]:
 
 
 def _everything(wanted: Any) -> dict[str, Any]:
-    """Run the program, and what it does not have: a coroutine's wait, a fork."""
+    """Run the program, and what it does not have: a coroutine's wait, a fork.
+
+    All of it is traced, so that there is a trace's file.
+    """
     import asyncio
 
     import torch
 
     from tests.torture import victims
 
+    os.environ["NPU_TRACE"] = "1"
     result = victims.outcome(wanted)
     if "right" not in result:
         return result
@@ -122,11 +134,12 @@ def inject(kind: str, n: int, wanted: Any) -> dict[str, Any]:
         result = _everything(wanted)
         failed = calls.failed
         calls.disarm()
+        told = {**result, "failed": failed}
         if "wrong" in result:
-            return {"bad": f"wrong: {result['wrong']}"}
+            return {**told, "bad": f"wrong: {result['wrong']}"}
         if "raised" in result and not result["line"]:
-            return {"bad": f"raised at no line: {result}"}
-        return {**result, "failed": failed, **victims.again(wanted)}
+            return {**told, "bad": f"raised at no line: {result}"}
+        return {**told, **victims.again(wanted)}
 
     return victims.in_child(body, leave=n % 2 == 0)
 
@@ -134,7 +147,7 @@ def inject(kind: str, n: int, wanted: Any) -> dict[str, Any]:
 def cases(every: bool, seed: int, wanted: Any) -> Iterator[tuple[str, int]]:
     """Yield what to fail: the rare kinds first and whole, then in a drawn order."""
     rest: list[tuple[str, int]] = []
-    for kind in reversed(KINDS):
+    for kind in reversed(list(KINDS)):
         found = [(kind, n) for n in places(kind, every, wanted)]
         if len(found) <= 20:
             yield from found
@@ -149,22 +162,47 @@ def campaign(seconds: float, every: bool, seed: int) -> dict[str, Any]:
 
     wanted = victims.expected()
     end = time.monotonic() + seconds
-    told: dict[str, Any] = {"seed": seed, "injected": 0, "raised": 0, "right": 0}
-    told |= {"by_kind": {}, "bad": [], "hangs": 0, "complete": True}
+    told: dict[str, Any] = {"seed": seed, "cases": 0, "injected": 0, "raised": 0}
+    told |= {"right": 0, "by_kind": {}, "bad": [], "hangs": 0, "complete": True}
     for kind, n in cases(every, seed, wanted):
         if time.monotonic() > end:
             told["complete"] = False
             break
         found = inject(kind, n, wanted)
-        told["injected"] += 1
-        told["by_kind"][kind] = told["by_kind"].get(kind, 0) + 1
-        told["hangs"] += bool(found.get("hang"))
+        count(told, kind, found)
         if found.get("bad"):
             told["bad"].append({"kind": kind, "n": n, **found})
             print(kind, n, found, file=sys.stderr, flush=True)
-        else:
-            told["raised" if "raised" in found else "right"] += 1
     return told
+
+
+def count(told: dict[str, Any], kind: str, found: dict[str, Any]) -> None:
+    """Add a case to the sums: a fault is one where a call is known to have failed.
+
+    Calls of several threads come in another order each time, and the n-th may not
+    come at all. A child that hung or died has not said whether it did.
+    """
+    told["cases"] += 1
+    told["hangs"] += bool(found.get("hang"))
+    if not found.get("failed"):
+        return
+    told["injected"] += 1
+    told["by_kind"][kind] = told["by_kind"].get(kind, 0) + 1
+    if not found.get("bad"):
+        told["raised" if "raised" in found else "right"] += 1
+
+
+def start_again(source: Path = SOURCE) -> None:
+    """Start this program again in a process with a library in front of libc."""
+    if source.stem in os.environ.get("LD_PRELOAD", ""):
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        library = preload.build(source, Path(folder))
+        env = {**os.environ, "LD_PRELOAD": str(library), "TMPDIR": folder}
+        name = sys.modules["__main__"].__spec__
+        assert name
+        command = [sys.executable, "-m", name.name, *sys.argv[1:]]
+        sys.exit(subprocess.run(command, env=env, check=False).returncode)
 
 
 def main() -> None:
@@ -176,12 +214,7 @@ def main() -> None:
     )
     parser.add_argument("--one", nargs=2, metavar=("KIND", "N"), help="this one only")
     options = parser.parse_args()
-    if "failing_calls" not in os.environ.get("LD_PRELOAD", ""):
-        with tempfile.TemporaryDirectory() as folder:
-            library = build(Path(folder))
-            env = {**os.environ, "LD_PRELOAD": str(library), "TMPDIR": folder}
-            command = [sys.executable, "-m", "tests.torture.faults", *sys.argv[1:]]
-            sys.exit(subprocess.run(command, env=env, check=False).returncode)
+    start_again()
     if options.one:
         from tests.torture import victims
 

@@ -21,7 +21,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.torture.faults import Calls, build
+from tests.support import preload
+from tests.torture.faults import SOURCE, Calls, count
 
 # A case takes milliseconds; the machine may be busy.
 PATIENCE_S = 40.0
@@ -74,8 +75,9 @@ class Campaign:
     def __init__(self, library: Path, seconds: float, seed: int) -> None:
         self.env = {**os.environ, "LD_PRELOAD": str(library)}
         self.end = time.monotonic() + seconds
-        self.told: dict[str, Any] = {"seed": seed, "total": 0, "injected": 0}
-        self.told |= {"raised": 0, "right": 0, "hangs": 0, "bad": []}
+        self.told: dict[str, Any] = {"seed": seed, "total": 0, "cases": 0}
+        self.told |= {"injected": 0, "by_kind": {}, "raised": 0, "right": 0}
+        self.told |= {"hangs": 0, "bad": []}
         self.seed = seed
 
     def run(self) -> dict[str, Any]:
@@ -86,7 +88,7 @@ class Campaign:
             n = first
             while n <= end and time.monotonic() < self.end:
                 n = self._from(n, end)
-        self.told["complete"] = self.told["injected"] >= total
+        self.told["complete"] = self.told["cases"] >= total
         return self.told
 
     def _start(self, first: int) -> subprocess.Popen[bytes]:
@@ -140,20 +142,17 @@ class Campaign:
                 return True
             how = f"ended with {worker.returncode}"
         except subprocess.TimeoutExpired:
-            self.told["hangs"] += 1
             how = "hangs"
         worker.kill()
         stderr = worker.communicate()[1].decode(errors="replace")[-2000:]
-        self.told["injected"] += 1
+        count(self.told, "new", {"hang": how == "hangs"})
         self.told["bad"].append(f"case {n} {how}: {stderr}")
         return False
 
     def _count(self, line: dict[str, Any]) -> None:
-        self.told["injected"] += 1
+        count(self.told, "new", line)
         if line.get("bad"):
             self.told["bad"].append(f"case {line['n']}: {line['bad']}")
-        else:
-            self.told["raised" if "raised" in line else "right"] += 1
 
 
 def main() -> None:
@@ -168,7 +167,9 @@ def main() -> None:
         work(options.first)
         return
     with tempfile.TemporaryDirectory() as folder:
-        campaign = Campaign(build(Path(folder)), options.seconds, options.seed)
+        campaign = Campaign(
+            preload.build(SOURCE, Path(folder)), options.seconds, options.seed
+        )
         print(json.dumps(campaign.run()))
 
 

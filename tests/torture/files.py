@@ -1,0 +1,159 @@
+"""Makes each call fail by which the product writes a file, or takes a descriptor.
+
+`python -m tests.torture.files --seconds 60`; prints JSON. A writer of writers.py is
+made in a child of its own; it then writes again and again, and each time the next of
+its calls fails: no room, an error of the disk, no descriptor in the process or in the
+system. After each: what it has written is right, or it has raised at a line; nothing
+unfinished lies about; then it writes twice as if nothing had been.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import os
+import random
+import tempfile
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+from tests.torture.faults import Calls, count, start_again
+
+KINDS = ("ENOSPC", "EIO", "EMFILE", "ENFILE")
+Told = dict[str, Any]
+
+
+class _Case:
+    """One writer, in the child that uses the device."""
+
+    def __init__(self, name: str, kind: str, folder: Path) -> None:
+        from tests.torture import writers
+
+        self.calls, self.kind, self.folder = Calls(), kind, folder
+        self.source = writers.__file__
+        self.writer = writers.WRITERS[name](folder)
+        for _ in range(2):  # modules are there then, and caches full
+            assert self._works() == ""
+        self.files = self._listed()
+
+    def _listed(self) -> set[Path]:
+        return set(self.folder.rglob("*"))
+
+    def _works(self) -> str:
+        self.writer.write()
+        return "" if self.writer.check() else "what it wrote is wrong"
+
+    def total(self) -> int:
+        self.calls.arm(self.kind, 0, str(self.folder))
+        self.writer.write()
+        self.calls.disarm()
+        self.writer.check()
+        return self.calls.seen
+
+    def one(self, n: int) -> Told:
+        from tests.torture import victims
+
+        files = victims.descriptors()
+        told = self._fail(n)
+        gc.collect()  # an exception's frames hold files open
+        if told.get("bad"):
+            return told
+        if more := self._listed() - self.files:
+            return {**told, "bad": f"left {sorted(map(str, more))}"}
+        for _ in range(2):
+            if wrong := self._works():
+                return {**told, "bad": f"the next time, {wrong}"}
+        if victims.descriptors() > files:
+            return {**told, "bad": "leaks a descriptor"}
+        return told
+
+    def _fail(self, n: int) -> Told:
+        """Fail the n-th call; return what came of it."""
+        from tests.torture import victims
+
+        raised: Exception | None = None
+        self.calls.arm(self.kind, n, str(self.folder))
+        try:
+            self.writer.write()
+        except Exception as error:
+            raised = error
+        self.calls.disarm()
+        told: Told = {"failed": self.calls.failed}
+        if raised is None:
+            return told if self.writer.check() else {**told, "bad": "it wrote wrong"}
+        told |= {"raised": type(raised).__name__, "text": str(raised)[:400]}
+        frames = traceback.extract_tb(raised.__traceback__)
+        if not isinstance(raised, victims.TYPED):
+            told["bad"] = "".join(traceback.format_exception(raised))[-1500:]
+        elif not any(frame.filename == self.source for frame in frames):
+            told["bad"] = f"raised at no line: {raised!r}"
+        return told
+
+
+def writer(name: str, kind: str, end: float, only: int = 0) -> Told:
+    """Fail one call after the other of one writer, in a child."""
+    from tests.torture import victims
+
+    def body() -> Told:
+        with tempfile.TemporaryDirectory() as folder:
+            case = _Case(name, kind, Path(folder))
+            total = case.total()
+            numbers = [only] if only else range(1, total + 1)
+            found = []
+            for n in numbers:
+                if time.monotonic() > end:
+                    break
+                # Where the child comes to a bad end, this is the end of its stderr.
+                os.write(2, f"{name} {kind} {n}\n".encode())
+                found.append({"n": n, **case.one(n)})
+            return {"total": total, "cases": found}
+
+    os.environ["NPU_TRACE"] = "1"
+    return victims.in_child(body)
+
+
+def campaign(seconds: float, seed: int) -> Told:
+    from tests.torture.writers import WRITERS
+
+    end = time.monotonic() + seconds
+    told: Told = {"seed": seed, "cases": 0, "injected": 0, "raised": 0, "right": 0}
+    told |= {"by_kind": {}, "bad": [], "hangs": 0, "complete": False}
+    order = [(name, kind) for name in WRITERS for kind in KINDS]
+    random.Random(seed).shuffle(order)
+    for name, kind in order:
+        if time.monotonic() > end:
+            return told
+        found = writer(name, kind, end)
+        if found.get("bad"):  # it ended, or hangs
+            count(told, kind, found)
+            told["bad"].append({"writer": name, "kind": kind, **found})
+            continue
+        for case in found["cases"]:
+            count(told, kind, case)
+            if case.get("bad"):
+                told["bad"].append({"writer": name, "kind": kind, **case})
+    told["complete"] = True
+    return told
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--one", nargs=3, metavar=("WRITER", "KIND", "N"))
+    parser.add_argument(
+        "--seed", type=int, default=random.SystemRandom().randrange(1 << 32)
+    )
+    options = parser.parse_args()
+    start_again()
+    if options.one:
+        name, kind, n = options.one
+        print(json.dumps(writer(name, kind, time.monotonic() + 600, int(n)), indent=1))
+        return
+    print(json.dumps(campaign(options.seconds, options.seed)))
+
+
+if __name__ == "__main__":
+    main()
