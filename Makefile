@@ -14,6 +14,7 @@
 #   make fuzz-docs        its table in docs/reliability.md, from out/fuzz.json
 #   make compatibility    other libraries on npu and on cpu: docs/compatibility.md
 #   make torture          everything that can give out, does; MINUTES=n
+#   make torture-docs     adds that run to the campaign's in docs/reliability.md
 #   make mutants          do the tests see bugs that are put into the core?
 #   make check            what every change must pass
 #   make nightly          everything, in full: out/nightly.json
@@ -76,7 +77,7 @@ SOURCES := CMakeLists.txt pyproject.toml $(shell find csrc -type f \
 
 .PHONY: tools build test test-cpp test-python test-sanitizers test-sanitized \
   test-delayed test-guarded test-slow-host test-parallel test-undefined conformance fuzz torture mutants compatibility \
-  steps check nightly nightly-docs fuzz-docs \
+  steps check nightly nightly-docs fuzz-docs torture-docs \
   versions versions-docs bench bench-cpp bench-libraries bench-readme demo lint clean wheel dev docs
 .DELETE_ON_ERROR:
 
@@ -176,6 +177,11 @@ fuzz-docs:
 TORTURE_MINUTES ?= $(if $(filter command line environment,$(origin MINUTES)),$(MINUTES),6)
 torture: $(INSTALLED) bench-cpp
 	$(PY) -m tests.torture.run --minutes $(TORTURE_MINUTES) $(TORTURE_FLAGS)
+
+# Adds the run of out/torture.json to those that docs/reliability.md sums.
+torture-docs:
+	$(PYTHON) tools/campaign.py
+	$(PYTHON) tools/night_page.py
 
 # At night, of few files: what is drawn from is compiled first.
 MUTANTS_FLAGS ?= $(if $(NIGHTLY),--files 12 --minutes 30)

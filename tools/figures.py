@@ -20,8 +20,6 @@ TORTURE = ROOT / "out" / "torture.json"
 MUTANTS = ROOT / "build" / "mutants" / "results.json"
 LIBRARIES = ROOT / "tests" / "compatibility" / "results.tsv"
 
-Figure = tuple[str, dict[str, Any]]
-NOTHING: Figure = ("", {})
 # "= 2 failed, 810 passed, 1 skipped in 61.20s (0:01:01) ="
 PYTEST = re.compile(r"^[= ]*(\d+ [a-z]+(?:, \d+ [a-z]+)*) in \d+\.\d+s.*$", re.M)
 OPERATORS = re.compile(r"^\d+ operators checked, \d+ failed$", re.M)
@@ -29,7 +27,7 @@ OPERATORS = re.compile(r"^\d+ operators checked, \d+ failed$", re.M)
 CTEST = re.compile(r"tests passed, (\d+) tests failed out of (\d+)$", re.M)
 
 
-def of_tests(log: str) -> Figure:
+def of_tests(log: str) -> str:
     """Return the sums of all runs of ctest and of pytest."""
     parts = []
     if runs := CTEST.findall(log):
@@ -43,42 +41,42 @@ def of_tests(log: str) -> Figure:
     shown = ("passed", "failed", "error", "skipped")
     if found := [f"{counts[word]:,} {word}" for word in shown if counts[word]]:
         parts.append(f"pytest: {', '.join(found)}")
-    return "; ".join(parts), {}
+    return "; ".join(parts)
 
 
-def of_operators(log: str) -> Figure:
-    found = OPERATORS.findall(log)
-    return (found[-1] if found else ""), {}
+def of_operators(log: str) -> str:
+    found: list[str] = OPERATORS.findall(log)
+    return found[-1] if found else ""
 
 
-def of_torture(text: str) -> Figure:
+def of_torture(text: str) -> str:
     found: dict[str, Any] = json.loads(text)["figures"]
     shown = ("faults injected", "wrong, in all", "hangs")
-    return ", ".join(f"{name}: {found[name]:,}" for name in shown), found
+    return ", ".join(f"{name}: {found[name]:,}" for name in shown)
 
 
-def of_mutants(text: str) -> Figure:
+def of_mutants(text: str) -> str:
     planted = [row["by"] for row in json.loads(text) if row["by"] != "-"]
-    return f"{sum(map(bool, planted))} of {len(planted)} noticed", {}
+    return f"{sum(map(bool, planted))} of {len(planted)} noticed"
 
 
-def of_libraries(text: str) -> Figure:
+def of_libraries(text: str) -> str:
     rows = list(csv.DictReader(text.splitlines(), delimiter="\t"))
     works = sum(row["result"] == "works" for row in rows)
-    return f"{works} of {len(rows)} give cpu's figures", {}
+    return f"{works} of {len(rows)} give cpu's figures"
 
 
-OF_FILES: dict[str, tuple[Path, Callable[[str], Figure]]] = {
+OF_FILES: dict[str, tuple[Path, Callable[[str], str]]] = {
     "torture": (TORTURE, of_torture),
     "mutants": (MUTANTS, of_mutants),
     "compatibility": (LIBRARIES, of_libraries),
 }
 
 
-def find(step: str, log: str, began: float) -> Figure:
-    """Return the fact and, where a table is made of them, all figures of a step."""
+def find(step: str, log: str, began: float) -> str:
+    """Return the fact, or nothing where the step left none."""
     if step in OF_FILES:
         path, read = OF_FILES[step]
         is_new = path.exists() and path.stat().st_mtime >= began
-        return read(path.read_text()) if is_new else NOTHING
+        return read(path.read_text()) if is_new else ""
     return of_operators(log) if step == "conformance" else of_tests(log)

@@ -1,7 +1,8 @@
-"""The tables of docs/reliability.md: `make nightly-docs` and `make fuzz-docs`.
+"""The tables of docs/reliability.md: `make nightly-docs`, `fuzz-docs`, `torture-docs`.
 
-docs/nightly.json is the out/nightly.json of the night that the page tells of, and
-docs/fuzz.json the out/fuzz.json of a run of the fuzzer. Between
+docs/nightly.json is the out/nightly.json of the night that the page tells of,
+docs/fuzz.json the out/fuzz.json of a run of the fuzzer, and docs/campaign.json the
+runs of the campaign that are kept (campaign.py). Between
 `<!-- figures NAME -->` and `<!-- end -->` stands what this makes of them, or that
 there has been none; nobody types what is there.
 """
@@ -15,13 +16,13 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "bench"))
+import campaign
 import tables
 
 ROOT = tables.ROOT
 KEPT = ROOT / "docs" / "nightly.json"
 FUZZED = ROOT / "docs" / "fuzz.json"
 PAGE = ROOT / "docs" / "reliability.md"
-CAMPAIGN = "torture"
 Night = Mapping[str, Any]
 
 
@@ -55,17 +56,6 @@ def steps(night: Night) -> str:
     return text
 
 
-def campaign(night: Night) -> str:
-    """Return the table of the campaign's figures."""
-    for step in night["steps"]:
-        if step["step"] == CAMPAIGN and step["details"]:
-            text = tables.line(["what", "figure"]) + tables.line(["---"] * 2)
-            for name, value in step["details"].items():
-                text += tables.line([name, f"{value:,}"])
-            return text + "\n" + about(night)
-    return "No campaign has been kept yet.\n"
-
-
 def fuzz(run: Mapping[str, Any] | None) -> str:
     """Return the table of a run of the fuzzer, and of the bugs planted for it."""
     if run is None:
@@ -93,12 +83,16 @@ def fuzzed() -> Mapping[str, Any] | None:
     return json.loads(FUZZED.read_text()) if FUZZED.exists() else None
 
 
-BLOCKS = {"nightly": steps, "campaign": campaign, "fuzz": lambda _: fuzz(fuzzed())}
+BLOCKS = {
+    "nightly": lambda: steps(kept()),
+    "campaign": lambda: campaign.table(campaign.kept()),
+    "fuzz": lambda: fuzz(fuzzed()),
+}
 
 
-def page(text: str, night: Night) -> str:
-    return tables.filled(text, lambda name: BLOCKS[name](night))
+def page(text: str) -> str:
+    return tables.filled(text, lambda name: BLOCKS[name]())
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(PAGE.read_text(), kept()))
+    PAGE.write_text(page(PAGE.read_text()))

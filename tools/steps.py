@@ -24,7 +24,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO, NoReturn
+from typing import BinaryIO, NoReturn
 
 import figures
 
@@ -64,7 +64,6 @@ class Ended:
     seconds: float
     status: int
     figure: str = ""
-    details: dict[str, Any] = field(default_factory=dict)
 
     @property
     def result(self) -> str:
@@ -149,7 +148,7 @@ class Run:
     is_night: bool
     out: Path
     whole_s: float = 60 * WHOLE
-    find: Callable[[str, str, float], tuple[str, dict[str, Any]]] = figures.find
+    find: Callable[[str, str, float], str] = figures.find
     ended: list[Ended] = field(default_factory=list)
     left_out: Sequence[str] = ()
 
@@ -179,9 +178,9 @@ class Run:
         if status and self.is_night:
             show_end(log)
         told = log.read_text(errors="replace")
-        figure, details = self.find(step.name, told, began)
+        figure = self.find(step.name, told, began)
         seconds = round(time.monotonic() - ticks, 1)
-        ended = Ended(step.name, seconds, status, figure, details)
+        ended = Ended(step.name, seconds, status, figure)
         if self.is_night:
             print(f"{ended.result}, {seconds:.0f} s", figure, flush=True)
         return ended
