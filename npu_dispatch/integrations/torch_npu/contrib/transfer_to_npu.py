@@ -109,6 +109,9 @@ def _replace_devices() -> None:
         wrap(torch.Tensor, name)
     for name in ("new_tensor", "new_zeros", "to", "type", "pin_memory", "is_pinned"):
         wrap(torch.Tensor, name)
+    # What a lazy layer's parameter can do before its shape is known.
+    owner = torch.nn.parameter
+    owner.UninitializedTensorMixin._allowed_methods.append(torch.Tensor.to)
     wrap(torch.nn.Module, "to")
     wrap(torch.nn.Module, "to_empty")
     wrap(data.DataLoader, "__init__")
