@@ -25,6 +25,7 @@ _PACKAGES = {
     "pytorch_lightning": "trainer.connectors.accelerator_connector",
     "lightning_fabric": "connector",
 }
+_DEVICE_IDS = ("determine_ddp_device_ids", "_determine_ddp_device_ids")
 _CONNECTORS = ("_AcceleratorConnector", "_Connector")
 
 
@@ -32,6 +33,7 @@ def register() -> None:
     """Register the accelerator with Lightning as soon as that is imported."""
     for package, connector in _PACKAGES.items():
         _after(f"{package}.accelerators", _add_accelerator)
+        _after(f"{package}.strategies.ddp", _replicate)
         _after(f"{package}.{connector}", _connect)
 
 
@@ -110,12 +112,26 @@ def _accelerator(base: Any) -> Any:
     return NPUAccelerator
 
 
+def _replicate(ddp: ModuleType) -> None:
+    """Let DDP's replica be made in the npu's current stream."""
+    strategy = ddp.DDPStrategy
+    (name,) = (name for name in _DEVICE_IDS if hasattr(strategy, name))
+    ids = getattr(strategy, name)
+
+    @functools.wraps(ids)
+    def device_ids(self: Any) -> list[int] | None:
+        # Lightning takes a stream of torch.cuda wherever there are ids.
+        return None if self.root_device.type == "npu" else ids(self)
+
+    setattr(strategy, name, device_ids)
+
+
 def _indices(devices: int | str | list[int]) -> list[int]:
     """Return what devices=2, -1, "2", "0,1" or [1] asks for."""
     count = npu.device_count()
     if isinstance(devices, str):
         named = [int(part) for part in devices.split(",") if part.strip()]
-        devices = named if "," in devices else named[0]
+        devices = named[0] if named and "," not in devices else named
     if isinstance(devices, int):
         devices = list(range(count if devices == -1 else devices))
     wrong = [index for index in devices if not 0 <= index < count]

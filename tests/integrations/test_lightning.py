@@ -17,7 +17,7 @@ def test_devices_are_counted_or_listed_as_for_cuda(asked, indices, monkeypatch):
     assert _indices(asked) == indices
 
 
-@pytest.mark.parametrize("asked", [0, 3, [2], [0, 0], [], "0,5"])
+@pytest.mark.parametrize("asked", [0, 3, [2], [0, 0], [], "0,5", "", ","])
 def test_devices_that_there_are_not_are_refused(asked, monkeypatch):
     monkeypatch.setattr("torch.npu.device_count", lambda: 2)
 
