@@ -15,6 +15,8 @@ class Row:
     program: str
     what: str
     needs: tuple[str, ...] = ()  # besides the library
+    # Installed without what they require, and seen by this row alone.
+    apart: tuple[str, ...] = ()
     alias: bool = False
     relative: float = 1e-4  # how far losses may be apart
 
@@ -34,6 +36,14 @@ MATRIX = (
         needs=("accelerate",),
         alias=True,
     ),
+    Row(
+        "transformers",
+        "transformers_mixed",
+        "the same with bf16=True",
+        needs=("accelerate",),
+        alias=True,
+        relative=2e-2,
+    ),
     Row("transformers", "transformers_llama", "Llama: 5 steps, sdpa and eager"),
     Row("transformers", "transformers_bert", "BERT, masked language model: 5 steps"),
     Row("transformers", "transformers_mixtral", "Mixtral, 4 experts: 5 steps"),
@@ -42,6 +52,17 @@ MATRIX = (
         "transformers",
         "transformers_generate",
         "generate(): greedy, beams; dynamic and static cache",
+    ),
+    Row(
+        "transformers",
+        "transformers_sampling",
+        "generate(do_sample=True): temperature, top-k, top-p, min-p, penalties",
+    ),
+    Row(
+        "transformers",
+        "transformers_pipeline",
+        "pipeline(): text-generation, fill-mask, feature-extraction",
+        needs=("tokenizers",),
     ),
     Row(
         "transformers",
@@ -68,13 +89,37 @@ MATRIX = (
         alias=True,
     ),
     Row(
+        "accelerate",
+        "accelerate_launch",
+        "the same by `accelerate launch --num_processes 2`",
+        alias=True,
+    ),
+    Row(
         "deepspeed",
         "deepspeed_accelerator",
         "its accelerator: streams, events, generators, memory, graphs; 5 steps",
         alias=True,
     ),
+    Row(
+        "deepspeed",
+        "deepspeed_zero_1",
+        "ZeRO-1 on two ranks, accumulation, clipping: 8 batches",
+        alias=True,
+    ),
+    Row(
+        "deepspeed",
+        "deepspeed_zero_3",
+        "the same with ZeRO-3",
+        alias=True,
+    ),
     Row("peft", "peft_lora", "LoRA on Llama: 5 steps, merged", needs=("transformers",)),
     Row("peft", "peft_dora", "DoRA on Llama: 5 steps", needs=("transformers",)),
+    Row(
+        "peft",
+        "peft_decomposed",
+        "PiSSA and OLoRA on Llama: 5 steps each",
+        needs=("transformers",),
+    ),
     Row("diffusers", "diffusers_unet", "tiny UNet: 3 steps, a DDIM loop"),
     Row("torch-geometric", "geometric_graphs", "GCN and GAT: 5 steps each"),
     Row(
@@ -93,7 +138,13 @@ MATRIX = (
         'the same with precision="bf16-mixed"',
         relative=2e-2,
     ),
+    Row(
+        "lightning",
+        "lightning_ranks",
+        'the same with strategy="ddp" on two devices',
+    ),
     Row("lightning", "fabric_loop", "Fabric: 4 steps, clipping"),
+    Row("lightning", "fabric_ranks", 'the same with strategy="ddp" on two devices'),
     Row("ray", "ray_workers", "examples/train_ray.py: 4 steps of two workers"),
     Row(
         "stable-baselines3",
@@ -165,4 +216,42 @@ MATRIX = (
         needs=("transformers",),
     ),
     Row("torchao", "weight_only_products", "int8 weights of linear layers"),
+    Row("torchao", "dynamic_products", "int8 activations and weights of linear layers"),
+    Row(
+        "timm",
+        "timm_models",
+        "resnet18 and vit_tiny_patch16_224: 3 steps each",
+        needs=("huggingface-hub", "pyyaml", "safetensors"),
+        apart=("timm", "torchvision", "pillow"),
+    ),
+    Row(
+        "torchvision",
+        "vision_models",
+        "transforms.v2, mobilenet_v3_small, losses and IoU of boxes",
+        needs=("numpy",),
+        apart=("torchvision", "pillow"),
+    ),
+    Row(
+        "tensorboard",
+        "tensorboard_files",
+        "SummaryWriter: scalars, histograms, an image, the graph",
+    ),
+    Row("torch", "function_transforms", "torch.func: vmap, grad, jacrev, jvp, hessian"),
+    Row("torch", "exported_programs", "torch.export: dynamic shapes, save(), load()"),
+    Row(
+        "torch",
+        "cuda_gpt",
+        "a GPT that names cuda, bf16, by `npu-dispatch run --cuda`: 8 steps, samples",
+        relative=2e-2,
+    ),
+    Row(
+        "torch",
+        "cuda_gan",
+        "a convolutional GAN that names cuda, the same way: 4 steps",
+    ),
+    Row(
+        "torch",
+        "cuda_vae",
+        "a variational autoencoder that names cuda, the same way: 9 steps",
+    ),
 )

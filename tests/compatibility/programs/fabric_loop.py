@@ -2,9 +2,9 @@ import lightning
 import torch
 
 
-def run(device):
+def run(device, devices=1, **options):
     torch.manual_seed(0)
-    fabric = lightning.Fabric(accelerator=device, devices=1)
+    fabric = lightning.Fabric(accelerator=device, devices=devices, **options)
     fabric.launch()
     model = torch.nn.Linear(8, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

@@ -20,14 +20,14 @@ class Model(lightning.LightningModule):
         return torch.optim.Adam(self.parameters(), lr=1e-2)
 
 
-def run(device, **options):
+def run(device, devices=1, **options):
     torch.manual_seed(0)
     model = Model()
     data = torch.utils.data.TensorDataset(torch.rand(32, 8), torch.arange(32) % 2)
     trainer = lightning.Trainer(
         max_epochs=1,
         accelerator=device,
-        devices=1,
+        devices=devices,
         **options,
         logger=False,
         enable_checkpointing=False,

@@ -4,19 +4,7 @@ from sentence_transformers import models, util
 
 
 def run(device):
-    from transformers import BertConfig, BertModel
-
-    torch.manual_seed(0)
-    config = BertConfig(
-        vocab_size=64,
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        intermediate_size=64,
-        hidden_dropout_prob=0.0,
-        attention_probs_dropout_prob=0.0,
-    )
-    bert = BertModel(config).to(device)
+    bert = tiny.bert("BertModel").to(device)
     pooling = models.Pooling(32, "mean")
     ids = tiny.tokens().to(device)
     mask = torch.ones_like(ids)

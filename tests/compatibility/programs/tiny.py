@@ -27,6 +27,23 @@ def llama(attention="sdpa"):
     return LlamaForCausalLM(config)
 
 
+def bert(kind):
+    """Return a model of transformers' BERT; `kind` names its class."""
+    import transformers
+
+    torch.manual_seed(0)
+    config = transformers.BertConfig(
+        vocab_size=64,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=64,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+    )
+    return getattr(transformers, kind)(config)
+
+
 def steps(model, device, inputs, n=5):
     """Train; return the losses."""
     model = model.to(device).train()

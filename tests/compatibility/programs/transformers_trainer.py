@@ -15,7 +15,7 @@ class Texts(torch.utils.data.Dataset):
         return {"input_ids": self.ids[i], "labels": self.ids[i]}
 
 
-def run(device):
+def run(device, **options):
     torch.manual_seed(0)
     none = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
     model = GPT2LMHeadModel(
@@ -33,6 +33,7 @@ def run(device):
         disable_tqdm=True,
         save_strategy="no",
         use_cpu=device == "cpu",
+        **options,
     )
     trainer = Trainer(model, arguments, train_dataset=Texts(), eval_dataset=Texts())
     assert trainer.args.device.type == device
