@@ -97,7 +97,8 @@ def throw_in_graph(drawn: int, wanted: program.State) -> Told:
 
 def falsely_busy(drawn: int, wanted: program.State) -> Told:
     """Use a driver that now and then refuses a task without need, and ends it late."""
-    position = drawn % (2 * len(program.STEPS))  # half of the programs throw nothing
+    places = len(program.STEPS) + 1
+    position = drawn % (2 * places)  # half of the programs throw nothing
 
     def before(number: int, s: program.State) -> None:
         del s
@@ -107,7 +108,7 @@ def falsely_busy(drawn: int, wanted: program.State) -> Told:
     def body() -> Told:
         os.environ |= {"NPU_DRIVER": str(LATE_DRIVER), "NPU_TEST_SEED": str(drawn)}
         result = victims.outcome(wanted, before=before)
-        if ("raised" in result) != (position < len(program.STEPS)):
+        if ("raised" in result) != (position < places):
             return {"bad": f"a failed kernel before step {position}: {result}"}
         return _judged(result, wanted, "DeviceIndexError")
 
