@@ -147,18 +147,15 @@ class Ops {
       get().forget(full_name(handle), /*leaves=*/true);
     }
   };
-  // Listens until the process ends.
-  Ops() {
-    static const auto* const listening = new c10::RegistrationHandleRAII(
-        c10::Dispatcher::singleton().addRegistrationListener(
-            std::make_unique<Departures>()));
-    (void)listening;
-  }
 
   std::mutex mutex_;
   std::map<std::string, const Op*> by_name_;
   // Of operators whose kernels were exchanged; a graph may still have them.
   std::multimap<std::string, const Op*> earlier_;
+  // Listens until the process ends.
+  const c10::RegistrationHandleRAII listening_ =
+      c10::Dispatcher::singleton().addRegistrationListener(
+          std::make_unique<Departures>());
 };
 
 // One Op per registered operator, until it is forgotten.
