@@ -7,6 +7,7 @@
 #   make test-delayed     Python tests on a driver whose tasks end late
 #   make test-guarded     Python tests where only kernels reach device memory
 #   make test-undefined   Python tests, the extension built with UBSan
+#   make test-address     the same, the extension built with ASan
 #   make test-slow-host   Python tests on a host that is late at each line
 #   make test-parallel    Python tests whose graphs run on several cores
 #   make conformance      PyTorch's operator database, on npu and on cpu
@@ -56,6 +57,9 @@ CMAKE_CORE = $(BIN)/cmake -S . -G Ninja -DCMAKE_MAKE_PROGRAM=$(BIN)/ninja \
   -DNPU_CORE_ONLY=ON
 CTEST = $(BIN)/ctest --output-on-failure --no-tests=error -j $(JOBS)
 
+# This sanitizer has a heap of its own, which has to be there before libc's.
+OWN_HEAP := $(filter address,$(NPU_SANITIZER))
+
 # NIGHTLY=1: tests that take minutes, larger samples, everything twice, and inputs
 # of a new seed. Else all inputs are the same in every run, sets' order included.
 NIGHTLY ?=
@@ -65,18 +69,19 @@ ifneq ($(NIGHTLY),)
 else
   export PYTHONHASHSEED := 0
 endif
-QUICK := $(if $(NIGHTLY),,-m "not nightly")
+QUICK := $(if $(NIGHTLY),,-m "not nightly$(if $(OWN_HEAP), and not libc_heap)")
+SANITIZED := test-undefined test-address
 # By what a minute tells: the quick ones first.
 STEPS := test test-sanitizers conformance \
   $(if $(NIGHTLY),torture compatibility test-delayed test-guarded \
-  test-sanitized test-slow-host test-parallel test-undefined mutants versions)
+  test-sanitized test-slow-host test-parallel $(SANITIZED) mutants versions)
 
 # Whatever the extension is made from. Python files need no build.
 SOURCES := CMakeLists.txt pyproject.toml $(shell find csrc -type f \
   -not -name '*.pyc' 2>/dev/null)
 
 .PHONY: tools build test test-cpp test-python test-sanitizers test-sanitized \
-  test-delayed test-guarded test-slow-host test-parallel test-undefined conformance fuzz torture mutants compatibility \
+  test-delayed test-guarded test-slow-host test-parallel $(SANITIZED) conformance fuzz torture mutants compatibility \
   steps check nightly nightly-docs fuzz-docs torture-docs \
   versions versions-docs bench bench-cpp bench-libraries bench-readme demo lint clean wheel dev docs
 .DELETE_ON_ERROR:
@@ -100,6 +105,16 @@ $(INSTALLED): $(TOOLS) $(SOURCES)
 	  $(if $(NPU_SANITIZER),-C cmake.define.NPU_SANITIZER=$(NPU_SANITIZER))
 	mv $@.begun $@
 
+# As its runtime has to be in the interpreter.
+ifneq ($(OWN_HEAP),)
+$(INSTALLED): $(VENV)/.npu-interpreter
+$(VENV)/.npu-interpreter: tests/support/sanitized_python.cpp $(TOOLS)
+	g++ -std=c++20 -Wall -Wextra -Werror -fsanitize=$(NPU_SANITIZER) -o $(PY).new $< \
+	  $$($(PYTHON)-config --embed --includes --ldflags)
+	mv $(PY).new $(PY)
+	touch $@
+endif
+
 tools: $(TOOLS)
 
 build: $(INSTALLED)
@@ -118,7 +133,7 @@ test-python: $(INSTALLED) $(if $(NIGHTLY),bench-libraries)
 	  $(PYTEST_FLAGS)
 
 # At night, what takes minutes runs once: in `make test`.
-test-sanitized test-delayed test-guarded test-slow-host test-parallel test-undefined \
+test-sanitized test-delayed test-guarded test-slow-host test-parallel $(SANITIZED) \
   versions: \
   export NPU_TEST_NIGHTLY :=
 test-sanitized test-delayed test-guarded test-slow-host test-parallel: QUICK := -m "not nightly"
@@ -145,10 +160,10 @@ test-slow-host: test-python
 test-parallel: export NPU_DISPATCH_PARALLEL_REPLAYS = always
 test-parallel: test-python
 
-# In an environment of its own: values at an address that their type does not have,
-# shifts and sums beyond a type's bounds end the process, whose test fails.
-test-undefined:
-	$(MAKE) test-python NIGHTLY= NPU_SANITIZER=undefined VENV=.venv-undefined
+# The extension in an environment of its own, with a compiler's sanitizer: what it
+# finds ends the process, whose test fails.
+$(SANITIZED): test-%:
+	$(MAKE) test-python NIGHTLY= NPU_SANITIZER=$* VENV=.venv-$*
 
 test-sanitizers: $(TOOLS)
 	for s in thread address,undefined; do \

@@ -9,6 +9,7 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
+import compiler_sanitizer
 import guarded
 import pytest
 import torch
@@ -108,6 +109,16 @@ def searched_for_garbage_is_what_tests_make():
     gc.freeze()
     yield
     gc.unfreeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def loses_no_memory(tmp_path_factory: pytest.TempPathFactory):
+    """Look at the end for what the extension has allocated and nobody can reach."""
+    yield
+    if compiler_sanitizer.PRESENT:
+        report = tmp_path_factory.mktemp("leaks") / "leaks"
+        lost = compiler_sanitizer.leaks(report, Path(_C.__file__).name)
+        assert not lost, "\n".join(lost)
 
 
 @pytest.fixture(autouse=True)

@@ -9,6 +9,9 @@ out/nightly/STEP.log, and the end of a failed one is shown. Both end with a tabl
 (step, seconds, result, figure) and with the worst status of all steps. After each
 step the table is also in out/check.json or out/nightly.json, so that a run that is cut
 off leaves its part. It needs nothing but Python, as no environment is there yet.
+
+A night has no room for all steps: of those IN_TURN it runs one, the next one the day
+after. `--only STEP` runs any.
 """
 
 from __future__ import annotations
@@ -38,9 +41,13 @@ LIMITS = {
     "mutants": 40,
     "torture": 15,
     "test-undefined": 60,
+    "test-address": 60,
     "versions": 50,
 }
 LIMIT, WHOLE = 30, 260
+# Each builds the extension anew, for the sanitizers of the compiler.
+IN_TURN = ("test-undefined", "test-address")
+DAY_S = 24 * 60 * 60
 # As timeout(1) has it.
 OUT_OF_TIME = 124
 LINES_SHOWN = 60
@@ -91,6 +98,13 @@ def make_steps(*variables: str) -> list[Step]:
         )
         for name in (*FIRST, *told.stdout.split())
     ]
+
+
+def of_one_night(steps: Sequence[Step], began: float) -> list[Step]:
+    """Return the steps without those of other nights, and say whose turn it is."""
+    turn = IN_TURN[int(began // DAY_S) % len(IN_TURN)]
+    print(f"in turn, of {', '.join(IN_TURN)}: {turn}", flush=True)
+    return [step for step in steps if step.name == turn or step.name not in IN_TURN]
 
 
 def show_new(log: BinaryIO) -> None:
@@ -235,6 +249,8 @@ def main() -> int:
     steps = make_steps(*["NIGHTLY=1"] * options.night)
     if unknown := {*options.only} - {step.name for step in steps}:
         parser.error(f"no such steps: {', '.join(sorted(unknown))}")
+    if options.night and not options.only:
+        steps = of_one_night(steps, time.time())
     chosen = [s for s in steps if not options.only or s.name in options.only]
     name = "nightly" if options.night else "check"
     run_all = Run(name, chosen, options.night, ROOT / "out")

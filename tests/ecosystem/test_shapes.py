@@ -194,6 +194,7 @@ def test_signal_handlers_may_launch_in_the_middle_of_a_launch():
         assert result.tolist() == [3.0 * i for i in range(n)]
 
 
+@pytest.mark.libc_heap
 def test_memory_of_plans_is_bounded():
     def resident():
         return int(Path("/proc/self/statm").read_text().split()[1]) * 4096

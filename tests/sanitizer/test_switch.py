@@ -84,6 +84,7 @@ print(json.dumps([b - a for a, b in zip(after, after[1:])]))
 """
 
 
+@pytest.mark.libc_heap
 def test_it_leaves_nothing_behind_when_it_is_switched_off(fresh_python):
     # malloc's caches of threads count as memory in use: a block that the host takes
     # and the launcher frees stays in the launcher's, up to seven of each size.

@@ -12,6 +12,8 @@ import pytest
 
 from tests.support import preload
 
+pytestmark = pytest.mark.libc_heap
+
 COUNTERS = """
 import ctypes, json, torch
 library = ctypes.CDLL(None)

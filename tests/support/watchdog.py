@@ -11,6 +11,7 @@ import faulthandler
 import os
 from collections.abc import Iterator
 
+import compiler_sanitizer
 import pytest
 
 # What pytest-timeout needs to say more than we do; and what a teardown may take.
@@ -29,6 +30,7 @@ def limit_of(item: pytest.Item) -> float:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[_stderr] = os.dup(2)  # nothing is captured yet
+    compiler_sanitizer.report_to(config.stash[_stderr])
 
 
 def _watch(item: pytest.Item) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 # Calls that share nothing a cache could be keyed by: operator, dtype and rank
 # differ, and so do shapes.
 PROGRAM = """
@@ -67,6 +69,7 @@ def resident():
 """
 
 
+@pytest.mark.libc_heap
 def test_what_is_given_up_is_freed(python):
     # Without a limit each of 12,000 calls keeps 5 kB and more.
     code = (
@@ -89,6 +92,7 @@ print(resident() - before)
     assert int(python(code).stdout) < 24 << 20
 
 
+@pytest.mark.libc_heap
 def test_calls_of_new_sizes_share_what_runs_them(python):
     """A new size costs its plan, some 500 bytes, and not the 4 kB of a frame."""
     code = (
@@ -128,6 +132,7 @@ def in_use():
 """
 
 
+@pytest.mark.libc_heap
 def test_all_threads_share_a_bound_and_give_it_back(python):
     """Twelve with 8,000 shapes each would keep 48 MB."""
     code = (
@@ -171,6 +176,7 @@ print("given back")
     assert back == "given back\n"
 
 
+@pytest.mark.libc_heap
 def test_a_new_size_costs_no_more_after_thousands_of_other_calls(python):
     code = (
         PROGRAM.replace("LIMIT = 32", "LIMIT = 8192").replace(

@@ -135,3 +135,18 @@ def test_the_makefiles_steps_come_after_what_they_all_need(monkeypatch):
     assert change[2].command == ("make", "test")
     assert night[2].command == ("make", "test", "NIGHTLY=1")
     assert {*names, "mutants", *steps.LIMITS} <= {step.name for step in night}
+
+
+def test_as_many_nights_run_each_of_the_steps_in_turn_and_say_which(capsys):
+    night = [toy(name, PASSES) for name in ("test", *steps.IN_TURN, "mutants")]
+    noon = 1_800_000_000 // steps.DAY_S * steps.DAY_S + steps.DAY_S / 2
+
+    days = range(len(steps.IN_TURN))
+    runs = [steps.of_one_night(night, noon + steps.DAY_S * day) for day in days]
+
+    named = [[step.name for step in run] for run in runs]
+    turns = [turn for _, turn, _ in named]
+    assert sorted(turns) == sorted(steps.IN_TURN)
+    assert named == [["test", turn, "mutants"] for turn in turns]
+    said = capsys.readouterr().out.splitlines()
+    assert [line.split(": ")[1] for line in said] == turns
