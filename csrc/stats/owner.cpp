@@ -1,8 +1,10 @@
 #include "csrc/stats/owner.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <linux/magic.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -69,6 +71,15 @@ bool owner_of(int directory, const char* name, ReadOwner read_owner,
   return whole;
 }
 
+// Whether the owner is known to be gone: a process that has no descriptor left
+// cannot read when another one started.
+bool is_gone(const Owner& owner) {
+  const auto pid = pid_t(owner.pid);
+  if (const uint64_t start = process_start(pid))
+    return start != owner.process_start;
+  return kill(pid, 0) && errno == ESRCH;
+}
+
 // Renames a dead process's file. Its time from now on is that of this
 // discovery.
 void lay_aside(int directory, const std::string& name) {
@@ -110,8 +121,7 @@ void remove_abandoned(const std::string& directory, ReadOwner read_owner,
       if (!fstatat(folder, name.c_str(), &info, AT_SYMLINK_NOFOLLOW))
         dead.emplace_back(int64_t(info.st_mtime), name);
     } else if (owner_of(folder, name.c_str(), read_owner, owner) && here &&
-               owner.pid_namespace == here &&
-               process_start(pid_t(owner.pid)) != owner.process_start) {
+               owner.pid_namespace == here && is_gone(owner)) {
       killed.push_back(name);
     }
   }

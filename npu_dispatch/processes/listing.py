@@ -54,7 +54,10 @@ def is_alive(info: SegmentInfo) -> bool | None:
     """
     if not info.pid_namespace or info.pid_namespace != pid_namespace():
         return None
-    return process_start(info.pid) == info.process_start
+    try:
+        return process_start(info.pid) == info.process_start
+    except OSError:
+        return None
 
 
 def _is_its_owners(reader: StatsReader) -> bool:

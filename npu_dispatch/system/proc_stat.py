@@ -16,24 +16,33 @@ _STATE, _START = 0, 19
 
 
 def stat_fields(pid: int, thread: int | None = None) -> list[bytes]:
-    """Return fields 3 and on of a process, or of one thread; [] if it is gone."""
+    """Return fields 3 and on of a process, or of one thread; [] if it is gone.
+
+    Raises OSError where that cannot be told, as by a reader out of descriptors.
+    """
     where = f"/proc/{pid}/stat" if thread is None else f"/proc/{pid}/task/{thread}/stat"
     try:
         # Path would take three times as long, and there may be hundreds of them.
         with open(where, "rb", 0) as stat:  # noqa: PTH123
             return stat.read(1024).rpartition(b")")[2].split()
-    except OSError:
+    except (FileNotFoundError, ProcessLookupError):
         return []
 
 
 def has_ended(pid: int) -> bool:
-    """Return whether a process is gone or a zombie, whose memory is gone, too."""
-    fields = stat_fields(pid)
+    """Return whether a process is known to be gone, or a zombie, without memory."""
+    try:
+        fields = stat_fields(pid)
+    except OSError:
+        return False
     return not fields or fields[_STATE] in (b"Z", b"X")
 
 
 def process_start(pid: int) -> int:
-    """Return when a process started, in clock ticks since boot; 0 if it ended."""
+    """Return when a process started, in clock ticks since boot; 0 if it ended.
+
+    Raises OSError where that cannot be told.
+    """
     fields = stat_fields(pid)
     if not fields or fields[_STATE] in (b"Z", b"X"):
         return 0

@@ -137,14 +137,14 @@ class TraceFile:
         A process that was killed leaves its file, and its number is used again; the
         file of such an earlier process is never returned.
         """
-        path, here = trace_path(pid), pid_namespace()
+        path, here, start = trace_path(pid), pid_namespace(), process_start(pid)
         # The second name is used where another container has that process number.
         for name in (path, path.with_name(f"{pid}-{here}")):
             if name is not path and not name.exists():
                 continue
             file = cls(name)
             fields = file._header()
-            if (fields[3], fields[18]) == (process_start(pid), here):
+            if (fields[3], fields[18]) == (start, here):
                 return file
             file._file.close()
         raise TraceError(

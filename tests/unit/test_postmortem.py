@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 import signal
 import time
 from pathlib import Path
 from subprocess import PIPE
 
 import pytest
+import torch
 from click.testing import CliRunner
 
 from npu_dispatch import _C
@@ -17,6 +19,7 @@ from npu_dispatch.cli import main
 from npu_dispatch.diagnosis.postmortem import dead
 from npu_dispatch.processes import Processes, remains
 from npu_dispatch.stats import StatsReader, segment_file
+from npu_dispatch.system.proc_stat import has_ended
 
 # A kernel of the user's writes where it must not, on the launcher's thread.
 PROGRAM = """
@@ -46,6 +49,24 @@ sys.stdin.readline()
 torch.ops.postmortem_test.crash(y)  # line 25
 torch.npu.synchronize()  # line 26
 """
+
+
+def test_a_reader_without_descriptors_takes_no_living_process_for_dead():
+    torch.ones(1, device="npu")
+    path, own = Path(_C.segment_path()), os.getpid()
+    with Processes(pid=own) as processes:
+        assert [view.info.pid for view in processes.refresh()] == [own]
+        room, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (0, most))
+        try:
+            processes.refresh()
+            ended = has_ended(own)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (room, most))
+
+        assert not ended
+        assert path.exists()
+        assert [view.info.pid for view in processes.refresh()] == [own]
 
 
 @pytest.fixture
