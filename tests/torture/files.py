@@ -40,7 +40,8 @@ class _Case:
         self.files = self._listed()
 
     def _listed(self) -> set[Path]:
-        return set(self.folder.rglob("*"))
+        events = Path("/dev/shm").glob(f"npu_event-{os.getpid()}-*")
+        return {*self.folder.rglob("*"), *events}
 
     def _works(self) -> str:
         self.writer.write()
@@ -58,7 +59,7 @@ class _Case:
 
         files = victims.descriptors()
         told = self._fail(n)
-        gc.collect()  # an exception's frames hold files open
+        gc.collect()  # an exception's frames hold files open, and events
         if told.get("bad"):
             return told
         if more := self._listed() - self.files:

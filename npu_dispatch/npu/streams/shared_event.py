@@ -106,7 +106,11 @@ class SharedEvent(Event, asked_by="interprocess"):
             raise
         finally:
             os.close(file)
-        return cls._made(path, path)
+        try:
+            return cls._made(path, path)
+        except OSError:
+            path.unlink()
+            raise
 
     @classmethod
     def _made(cls, path: Path, owned: Path | None) -> Self:
