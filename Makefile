@@ -14,6 +14,7 @@
 #   make fuzz             random programs on npu and on cpu; MINUTES=n
 #   make fuzz-docs        its table in docs/reliability.md, from out/fuzz.json
 #   make compatibility    other libraries on npu and on cpu: docs/compatibility.md
+#   make judges           others' test suites, on npu and on cpu: docs/judges.md
 #   make torture          everything that can give out, does; MINUTES=n
 #   make torture-docs     adds that run to the campaign's in docs/reliability.md
 #   make mutants          do the tests see bugs that are put into the core?
@@ -73,8 +74,8 @@ QUICK := $(if $(NIGHTLY),,-m "not nightly$(if $(OWN_HEAP), and not libc_heap)")
 SANITIZED := test-undefined test-address
 # By what a minute tells: the quick ones first.
 STEPS := test test-sanitizers conformance \
-  $(if $(NIGHTLY),torture compatibility test-delayed test-guarded \
-  test-sanitized test-slow-host test-parallel $(SANITIZED) mutants versions)
+  $(if $(NIGHTLY),torture compatibility judges test-delayed \
+  test-guarded test-sanitized test-slow-host test-parallel $(SANITIZED) mutants versions)
 
 # Whatever the extension is made from. Python files need no build.
 SOURCES := CMakeLists.txt pyproject.toml $(shell find csrc -type f \
@@ -82,7 +83,7 @@ SOURCES := CMakeLists.txt pyproject.toml $(shell find csrc -type f \
 
 .PHONY: tools build test test-cpp test-python test-sanitizers test-sanitized \
   test-delayed test-guarded test-slow-host test-parallel $(SANITIZED) conformance fuzz torture mutants compatibility \
-  steps check nightly nightly-docs fuzz-docs torture-docs \
+  judges judges-docs steps check nightly nightly-docs fuzz-docs torture-docs \
   versions versions-docs bench bench-cpp bench-libraries bench-readme demo lint clean wheel dev docs
 .DELETE_ON_ERROR:
 
@@ -206,6 +207,15 @@ mutants: $(INSTALLED)
 # Installs what it tries into out/compat; writes docs/compatibility.md.
 compatibility: $(INSTALLED)
 	$(PY) tests/compatibility/run.py $(COMPATIBILITY_FLAGS)
+
+# Installs what it runs into out/judges. At night a third, another one each night.
+judges: $(INSTALLED)
+	$(PY) -m tests.judges.run $(JUDGES_FLAGS) \
+	  $(if $(NIGHTLY),--part $$(($$(date +%s) / 86400 % 3)))
+
+# The page of a run with JUDGES_FLAGS=--keep.
+judges-docs:
+	$(PYTHON) -m tests.judges.page
 
 steps:
 	@echo $(STEPS)

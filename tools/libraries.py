@@ -26,16 +26,22 @@ def _packages(environment: Path) -> Path:
     return found
 
 
-def install(requirements: Iterable[str]) -> None:
-    """Make the environment: the libraries over this checkout's own packages."""
-    if not VENV.exists():
-        venv.create(VENV, with_pip=True)
+def install(
+    requirements: Iterable[str], environment: Path = VENV, *, alone: bool = False
+) -> None:
+    """Make the environment: the libraries over this checkout's own packages.
+
+    `alone`: without what they require, where that is another torch.
+    """
+    if not environment.exists():
+        venv.create(environment, with_pip=True)
         ours = _packages(Path(sys.executable).parents[1])
         # So that pip finds torch installed, and keeps this build of it.
-        host = _packages(VENV) / "host.pth"
+        host = _packages(environment) / "host.pth"
         host.write_text(f"import site; site.addsitedir({str(ours)!r})")
-    names = sorted(set(requirements))
-    subprocess.run([PYTHON, "-m", "pip", "install", "-q", *names], check=True)
+    command = [environment / "bin" / "python", "-m", "pip", "install", "-q"]
+    command += ["--no-deps"] if alone else []
+    subprocess.run([*command, *sorted(set(requirements))], check=True)
 
 
 def python_with(*modules: str) -> str | None:

@@ -1,0 +1,194 @@
+"""Runs suites that nobody here wrote on npu; what fails is run on cpu, too.
+
+    make judges                                 all of them, in hours
+    python -m tests.judges.run --part 2         a third of each suite's tests
+    python -m tests.judges.run --only opinfo    shards with such a name
+    python -m tests.judges.run --keep           docs/judges.json gets what it finds
+
+--resume goes on with the run that was interrupted. out/judges/report.json has what
+came of the tests. Status 1 where one fails that docs/judges.json does not know of.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tests.judges import shards, suites
+from tests.judges.shards import Outcome, Shard
+
+KEPT = suites.ROOT / "docs" / "judges.json"
+BAD = ("failed", "crashed", "hung")
+LOGS = suites.OUT / "logs"
+PARTS = 3
+Outcomes = dict[str, Outcome]
+
+
+def log_of(shard: Shard, device: str, part: int) -> Path:
+    name = shard.name.replace(" ", "-").replace("/", "-")
+    return LOGS / str(part) / f"{name}.{device}.jsonl"
+
+
+@dataclass(frozen=True)
+class Work:
+    """A part of all tests, and how many processes run it at the same time."""
+
+    part: int
+    workers: int
+
+
+def run(
+    chosen: Sequence[Shard], device: str, env: dict[str, str], work: Work
+) -> list[Outcomes]:
+    """Run a part of the shards; return what came of each one's tests."""
+
+    def one(shard: Shard) -> Outcomes:
+        with_part = Shard(
+            shard.name, shard.arguments, shard.folder, {**shard.env, **env}
+        )
+        found = shards.run(suites.PYTHON, with_part, log_of(shard, device, work.part))
+        bad = sum(outcome.outcome in BAD for outcome in found.values())
+        print(f"{shard.name} on {device}: {len(found)}, bad {bad}", flush=True)
+        return found
+
+    with ThreadPoolExecutor(work.workers) as pool:
+        return list(pool.map(one, chosen))
+
+
+def wrong_on_cpu(
+    suite: suites.Suite, failed: dict[str, list[str]], work: Work
+) -> set[str]:
+    """Return which of the failed tests are not right on cpu either.
+
+    First as they are, then with cpu under another name, as some ask less of it.
+    """
+    asked = {n: suite.on_cpu(n) for names in failed.values() for n in names}
+    asked = {name: on_cpu for name, on_cpu in asked.items() if on_cpu}
+    excused: set[str] = set()
+    for disguise in ("", "1"):
+        left = {name: asked[name] for name in asked if name not in excused}
+        wanted = suites.OUT / f"names-{os.getpid()}"
+        wanted.write_text("\n".join(left.values()))
+        env = {"JUDGES_ONLY": str(wanted), "JUDGES_DISGUISE": disguise}
+        again = [
+            shard
+            for shard in suite.shards("cpu")
+            if any(name in left for name in failed.get(shard.name, []))
+        ]
+        device = "disguised" if disguise else "cpu"
+        wrong = {
+            name
+            for outcomes in run(again, device, env, work)
+            for name, outcome in outcomes.items()
+            # A test may not take the disguise.
+            if outcome.outcome in BAD and "disguise." not in outcome.message
+        }
+        wanted.unlink()
+        excused |= {name for name, on_cpu in left.items() if on_cpu in wrong}
+    return excused
+
+
+def judged(suite: suites.Suite, only: list[str], work: Work) -> dict[str, Any]:
+    """Return what came of a part of a suite: outcomes by number, and each failure."""
+
+    def is_chosen(shard: Shard) -> bool:
+        return not only or any(word in shard.name for word in only)
+
+    chosen = [shard for shard in suite.shards("npu") if is_chosen(shard)]
+    found = run(chosen, "npu", {"JUDGES_PART": f"{work.part}/{PARTS}"}, work)
+    failed = {
+        shard.name: [n for n, o in outcomes.items() if o.outcome in BAD]
+        for shard, outcomes in zip(chosen, found, strict=True)
+    }
+    excused = wrong_on_cpu(suite, failed, work)
+    counts = dict.fromkeys(("passed", *BAD, "skipped", "not right on cpu either"), 0)
+    failures = []
+    for name, outcome in sorted({k: v for o in found for k, v in o.items()}.items()):
+        kind = outcome.outcome
+        if name in excused:
+            kind = "not right on cpu either"
+        counts[kind] += 1
+        if kind in BAD:
+            failures.append({"test": name, "outcome": kind, "message": outcome.message})
+    return {"counts": counts, "failures": failures, **about()}
+
+
+def about() -> dict[str, Any]:
+    command = ["git", "describe", "--always", "--exclude=*", "--dirty=+"]
+    commit = subprocess.run(
+        command, cwd=suites.ROOT, capture_output=True, text=True, check=True
+    ).stdout.strip()
+    return {
+        "ended": datetime.datetime.now(datetime.UTC).isoformat(" ", "minutes")[:16],
+        "commit": commit,
+        "torch": torch.__version__,
+        "cores": os.cpu_count(),
+    }
+
+
+def read_kept() -> dict[str, Any]:
+    """Return each suite's parts, as they were when they were last kept."""
+    return json.loads(KEPT.read_text()) if KEPT.exists() else {}
+
+
+def unknown(found: dict[str, Any], known: set[str]) -> list[str]:
+    """Return the failures of a part that are not known."""
+    return [
+        f"{f['test']}: {f['outcome']}: {f['message']}"
+        for f in found["failures"]
+        if f["test"] not in known
+    ]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", nargs="*", default=[], metavar="WORD")
+    parser.add_argument("--suite", choices=[suite.name for suite in suites.SUITES])
+    parser.add_argument("--part", type=int, choices=range(PARTS))
+    parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--resume", action="store_true")
+    parser.add_argument("--no-install", action="store_true")
+    parser.add_argument("--keep", action="store_true")
+    options = parser.parse_args()
+    if not options.resume:
+        shutil.rmtree(LOGS, ignore_errors=True)
+    kept = read_kept()
+    known = {
+        failure["test"]
+        for suite in kept.values()
+        for part in suite["parts"].values()
+        for failure in part["failures"]
+    }
+    new: list[str] = []
+    for suite in suites.SUITES:
+        if options.suite not in (None, suite.name):
+            continue
+        if not options.no_install:
+            suite.prepare()
+        entry = kept.setdefault(suite.name, {"parts": {}})
+        entry |= {"version": suite.version, "source": suite.source}
+        for part in range(PARTS) if options.part is None else [options.part]:
+            found = judged(suite, options.only, Work(part, options.workers))
+            entry["parts"][str(part)] = found
+            new += unknown(found, known)
+            print(suite.name, part, json.dumps(found["counts"]), flush=True)
+            target = KEPT if options.keep else suites.OUT / "report.json"
+            target.write_text(json.dumps(kept, indent=1) + "\n")
+    print(*new, sep="\n")
+    return 1 if new and not options.keep else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,148 @@
+"""The suites of others: where each comes from, and how it is run on a device."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.judges import debian
+from tests.judges.shards import Shard
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
+import libraries
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+OUT = ROOT / "out" / "judges"
+VENV = OUT / "venv"
+PYTHON = VENV / "bin" / "python"
+DEVICES = "2"
+
+
+@dataclass(frozen=True)
+class Suite:
+    """`prepare` installs it; `shards` names what to run on "npu" or "cpu".
+
+    `on_cpu` gives the name that a test has when it is run on cpu, or "" for a test
+    that has no business there.
+    """
+
+    name: str
+    version: str
+    source: str
+    prepare: Callable[[], None]
+    shards: Callable[[str], list[Shard]]
+    on_cpu: Callable[[str], str]
+
+
+def _pytest_ini() -> str:
+    """Return an empty configuration: the suite's tests do not obey our own."""
+    path = OUT / "pytest.ini"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("[pytest]\n")
+    return str(path)
+
+
+CTS_VERSION = "0.4.1"
+# It has no contract for dtypes of a torch that is newer.
+CTS_TORCH = "2.12.1"
+CTS_PARTS = (
+    *(f"opinfo/test_opinfo_{what}.py" for what in ("forward", "backward", "errors")),
+    *("operators", "training", "compiler", "device_api", "autograd"),
+    *("memory", "dtypes", "strides", "workloads", "rng", "serialization"),
+    *("errors", "stress", "multi_device", "generated"),
+)
+
+
+def _prepare_cts() -> None:
+    needs = ("psutil", "numpy", "expecttest", "mpmath<2", "pytest")
+    libraries.install(needs, VENV)
+    libraries.install([f"torchcts=={CTS_VERSION}"], VENV, alone=True)
+
+
+def _cts_shards(device: str) -> list[Shard]:
+    (packages,) = VENV.glob("lib/python3*/site-packages")
+    shards = []
+    for name in CTS_PARTS:
+        folder = OUT / "torchcts" / f"{device}-{Path(name).stem}"
+        folder.mkdir(parents=True, exist_ok=True)
+        shutil.copy(HERE / "manifest.py", folder)
+        arguments = ("-c", _pytest_ini(), "--rootdir", str(packages))
+        arguments += ("--device", device, "--level", "8", "--non-interactive")
+        arguments += ("--npu-clear-errors", str(packages / "torchcts" / name))
+        env = {"JUDGES_SAID": CTS_TORCH, "NPU_DISPATCH_DEVICES": DEVICES}
+        shards.append(Shard(f"torchcts {Path(name).stem}", arguments, folder, env))
+    return shards
+
+
+def _cts_on_cpu(test: str) -> str:
+    # On cpu these take all memory of the machine.
+    return "" if "torchcts/memory/" in test else test.replace("npu", "cpu")
+
+
+# The newest sources of torch that a package registry has whole.
+TORCH_TESTS = "2.6.0+dfsg-7"
+TORCH_FILES = (
+    *("test_view_ops", "test_shape_ops", "test_reductions", "test_torch"),
+    *("test_foreach", "test_indexing", "test_autograd", "test_optim"),
+    *("test_modules", "test_sort_and_select", "test_scatter_gather_ops"),
+    *("test_type_promotion", "test_tensor_creation_ops", "test_complex"),
+    *("test_segment_reductions", "test_masked", "test_linalg", "test_nn"),
+    *("test_binary_ufuncs", "test_unary_ufuncs", "test_spectral_ops"),
+    *("nn/test_convolution", "nn/test_dropout", "nn/test_embedding"),
+    *("nn/test_multihead_attention", "nn/test_pooling", "nn/test_packed_sequence"),
+    *("nn/test_init", "nn/test_lazy_modules", "nn/test_parametrization"),
+    *("nn/test_pruning", "nn/test_module_hooks", "nn/test_load_state_dict"),
+)
+
+
+def _torch_tests() -> Path:
+    return debian.source("pytorch", "trixie", TORCH_TESTS, OUT) / "test"
+
+
+def _prepare_torch() -> None:
+    libraries.install(("expecttest", "hypothesis", "scipy", "numpy", "pytest"), VENV)
+    _torch_tests()
+
+
+def _torch_shards(device: str) -> list[Shard]:
+    tests = _torch_tests()
+    env = {
+        "PYTORCH_TESTING_DEVICE_ONLY_FOR": "privateuse1" if device == "npu" else "cpu",
+        "NPU_DISPATCH_DEVICES": DEVICES,
+    }
+    arguments = ("-c", _pytest_ini(), "--rootdir", str(tests), "--noconftest")
+    arguments += ("--npu-clear-errors",)
+    return [
+        Shard(f"torch {name}", (*arguments, f"{name}.py"), tests, env)
+        for name in TORCH_FILES
+    ]
+
+
+def _torch_on_cpu(test: str) -> str:
+    for ours, cpu in (("PRIVATEUSE1", "CPU"), ("privateuse1", "cpu"), ("npu", "cpu")):
+        test = test.replace(ours, cpu)
+    return test
+
+
+SUITES = (
+    Suite(
+        "TorchCTS",
+        CTS_VERSION,
+        "PyPI, `torchcts`",
+        _prepare_cts,
+        _cts_shards,
+        _cts_on_cpu,
+    ),
+    Suite(
+        "PyTorch's device-generic tests",
+        TORCH_TESTS,
+        "Debian, source package `pytorch`",
+        _prepare_torch,
+        _torch_shards,
+        _torch_on_cpu,
+    ),
+)
