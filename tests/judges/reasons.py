@@ -5,7 +5,18 @@ from __future__ import annotations
 import re
 
 # A pattern of "test: message", and why it is so. The first that fits counts.
-REASONS: tuple[tuple[str, str], ...] = ()
+REASONS: tuple[tuple[str, str], ...] = (
+    (
+        r"which has no quantized tensors",
+        "quantized dtypes: torch's own quantized tensors are deprecated, and the device "
+        "has none; the error says what to use instead",
+    ),
+    (
+        r"test_op_errors\[.*(out of bounds|index \d+ is out)",
+        "an index that is out of bounds: the kernel finds it, so that the error comes "
+        "late, as on a GPU",
+    ),
+)
 UNEXPLAINED = "not explained yet"
 
 

@@ -22,7 +22,7 @@ from tests.judges import told
 HERE = Path(__file__).resolve().parent
 PATIENCE_S = float(os.environ.get("NPU_JUDGES_PATIENCE_S", "180"))
 # Until a suite has collected its tests, which some make from all operators.
-START_S = 1200.0
+START_S = 3600.0
 LOOK_S = 0.2
 # Processes of a shard: after so many deaths, what is left is given up.
 TRIES = 60

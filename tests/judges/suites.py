@@ -53,7 +53,15 @@ CTS_PARTS = (
     *(f"opinfo/test_opinfo_{what}.py" for what in ("forward", "backward", "errors")),
     *("operators", "training", "compiler", "device_api", "autograd"),
     *("memory", "dtypes", "strides", "workloads", "rng", "serialization"),
-    *("errors", "stress", "multi_device", "generated"),
+    *("errors", "stress", "multi_device"),
+    *(
+        f"generated/test_{what}.py"
+        for what in (
+            *("autograd_backward_variants", "factories", "foreach_fused"),
+            *("functional_variants", "inplace_variants", "layout_storage_variants"),
+            *("oracle_surfaces", "out_variants", "rng_variants", "view_aliases"),
+        )
+    ),
 )
 
 
@@ -115,15 +123,21 @@ def _torch_shards(device: str) -> list[Shard]:
         "NPU_DISPATCH_DEVICES": DEVICES,
     }
     arguments = ("-c", _pytest_ini(), "--rootdir", str(tests), "--noconftest")
-    arguments += ("--npu-clear-errors",)
+    arguments += ("-p", "older", "--npu-clear-errors")
     return [
         Shard(f"torch {name}", (*arguments, f"{name}.py"), tests, env)
         for name in TORCH_FILES
     ]
 
 
+_NAMES = (
+    *(("PRIVATEUSE1", "CPU"), ("privateuse1", "cpu")),
+    *(("NPU", "CPU"), ("npu", "cpu")),
+)
+
+
 def _torch_on_cpu(test: str) -> str:
-    for ours, cpu in (("PRIVATEUSE1", "CPU"), ("privateuse1", "cpu"), ("npu", "cpu")):
+    for ours, cpu in _NAMES:
         test = test.replace(ours, cpu)
     return test
 

@@ -1,0 +1,43 @@
+"""A pytest plugin for PyTorch's tests of an older release than the torch they judge.
+
+They import names that torch.testing._internal had then. Each is given what it was, or
+what changes nothing on a device that is not CUDA.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch.testing._internal import (
+    common_cuda,
+    common_methods_invocations as methods,
+    common_mkldnn,
+    common_nn,
+)
+from torch.testing._internal.opinfo.core import BinaryUfuncInfo
+
+
+def _once(*_: Any, **__: Any) -> Callable[[Any], Any]:
+    """Stand for a decorator that ran a test with and without a mode of mkldnn."""
+    return lambda test: test
+
+
+_NAMES = {
+    common_cuda: {"tf32_is_not_fp32": lambda: False},
+    common_mkldnn: {"bf32_on_and_off": _once},
+    # Modules that were tested by lists; test_modules has them all.
+    common_nn: {"new_module_tests": []},
+    methods: {
+        "binary_ufuncs_and_refs": [
+            op
+            for op in (*methods.op_db, *methods.python_ref_db)
+            if isinstance(op, BinaryUfuncInfo)
+        ]
+    },
+}
+
+for module, names in _NAMES.items():
+    for name, value in names.items():
+        if not hasattr(module, name):
+            setattr(module, name, value)
