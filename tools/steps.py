@@ -40,11 +40,12 @@ LIMITS = {
     "test-slow-host": 40,
     "mutants": 40,
     "torture": 15,
+    "judges": 90,
     "test-undefined": 60,
     "test-address": 60,
     "versions": 50,
 }
-LIMIT, WHOLE = 30, 260
+LIMIT, WHOLE = 30, 330
 # Each builds the extension anew, for the sanitizers of the compiler.
 IN_TURN = ("test-undefined", "test-address")
 DAY_S = 24 * 60 * 60
