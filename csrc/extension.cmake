@@ -53,6 +53,7 @@ add_library(npu_torch OBJECT
   torch/graph_impl.cpp
   torch/graph_program.cpp
   torch/guard.cpp
+  torch/guard_memory.cpp
   torch/hooks.cpp
   torch/kernel_threads.cpp
   torch/kernel_warnings.cpp
@@ -180,7 +181,8 @@ npu_compile_together(npu_torch device
   torch/c_api.cpp torch/device.cpp torch/generator.cpp torch/graph_impl.cpp
   torch/guard.cpp torch/hooks.cpp torch/profiler_stubs.cpp torch/switches.cpp)
 npu_compile_together(npu_torch tensors
-  torch/pluggable_memory.cpp torch/sparse_or_nested.cpp torch/error.cpp torch/host_ops.cpp
+  torch/guard_memory.cpp torch/pluggable_memory.cpp torch/sparse_or_nested.cpp
+  torch/error.cpp torch/host_ops.cpp
   torch/graph_program.cpp torch/kernel_threads.cpp torch/tensor.cpp
   torch/word_kernel.cpp)
 

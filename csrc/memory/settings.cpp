@@ -237,9 +237,10 @@ void read_entry(std::string_view key, std::string_view value,
   } else if (key == "page_size") {
     if (value != "1g") wrong(key, value, "1g");
   } else if (key == "backend") {
-    if (value != "native")
+    to.guard = value == "guard";
+    if (value != "native" && !to.guard)
       wrong(key, value,
-            "native; for an allocator of your own use "
+            "native or guard; for an allocator of your own use "
             "torch.npu.memory.change_current_allocator()");
   } else {
     read_accepted(key, value, to);
@@ -293,6 +294,10 @@ void set_allocator_settings(const std::string& text) {
   double fraction;
   {
     std::lock_guard lock(mutex);
+    if (parse_allocator_settings(text).guard)
+      throw std::runtime_error(
+          "backend:guard can only be asked for in the environment, as " +
+          std::string(kName) + ": memory that is in use has no margins");
     fraction = install(text).memory_fraction;
   }
   if (!(fraction > 0)) return;

@@ -25,6 +25,8 @@ struct AllocatorSettings {
   // Read but without effect: the driver's memory does not run out of contiguous
   // addresses.
   bool expandable_segments = false;
+  // Memory has margins that nobody may write to (torch/guard_memory.h).
+  bool guard = false;
   // Into how many steps the sizes between a power of two and the next are
   // rounded up. Indexed by power of two; the first entry is for less than 2
   // MiB. 0 and 1: no such rounding.

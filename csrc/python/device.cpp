@@ -22,6 +22,7 @@
 #include "csrc/torch/device.h"
 #include "csrc/torch/error.h"
 #include "csrc/torch/generator.h"
+#include "csrc/torch/guard_memory.h"
 #include "csrc/torch/switches.h"
 
 namespace py = pybind11;
@@ -100,7 +101,8 @@ void bind_device(py::module_& m) {
   def(m, "init", [] {
     check_usable();
     TORCH_CHECK(device_count() > 0, "No NPU devices are available");
-    read_allocator_settings();  // raises if they are wrong
+    // Raises if they are wrong.
+    if (read_allocator_settings().guard) guard_memory();
     usable_stream(current_device());
   });
   m.def("current_device", &current_device);

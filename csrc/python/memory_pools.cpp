@@ -13,6 +13,7 @@
 #include "csrc/torch/allocator.h"
 #include "csrc/torch/device.h"
 #include "csrc/torch/error.h"
+#include "csrc/torch/guard_memory.h"
 #include "csrc/torch/pinned_ranges.h"
 #include "csrc/torch/pluggable_memory.h"
 
@@ -140,6 +141,7 @@ void bind_memory_pools(py::module_& m) {
   def(m, "replace_allocator",
       [](uintptr_t plugged) { replace_allocator(plugged_at(plugged)); });
   def(m, "allocator_replaced", &allocator_replaced);
+  def(m, "memory_guarded", &memory_guarded);
 
   def(m, "erase_stream", [](const at::Tensor& t, int device, int64_t id) {
     Stream* stream = find_stream(device, id);

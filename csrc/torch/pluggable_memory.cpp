@@ -1,6 +1,7 @@
 #include "csrc/torch/pluggable_memory.h"
 
 #include <c10/util/Exception.h>
+#include <stdio.h>
 
 #include <atomic>
 #include <memory>
@@ -14,6 +15,7 @@
 #include "csrc/memory/caching_allocator.h"
 #include "csrc/observe/work_names.h"
 #include "csrc/stats/segment.h"
+#include "csrc/taskqueue/call_site.h"
 #include "csrc/taskqueue/deferred_delete.h"
 #include "csrc/taskqueue/program.h"
 #include "csrc/torch/device.h"
@@ -42,6 +44,7 @@ struct PluggedMemory final : Program {
   void* ptr;
   size_t bytes;
   Stream* stream;
+  uint32_t site = 0;  // the call stack of the allocation, where it is checked
   // The holders are the tensor, and the pool of the graph that captured its
   // allocation: replays write the memory when the tensor is long gone.
   std::atomic<int> holders{1};
@@ -54,16 +57,26 @@ void* handle_of(Stream& stream) {
                                  uintptr_t(stream.id()));
 }
 
-void give_back(PluggedMemory* f) {
+int give_back(PluggedMemory* f, npu_failure& failure) {
+  const int code = f->plugged->check
+                       ? f->plugged->check(f->ptr, f->bytes, &failure)
+                       : NPU_OK;
   f->plugged->free(f->ptr, f->bytes, f->stream->device(),
                    handle_of(*f->stream));
   delete f;
+  return code;
+}
+
+// Where no task can fail.
+void give_back(PluggedMemory* f) {
+  npu_failure failure;
+  if (give_back(f, failure) != NPU_OK)
+    fprintf(stderr, "npu_dispatch: %s\n", failure.text);
 }
 
 int PluggedMemory::run(Stream&, const DeviceQueue&, const uint64_t*,
-                       npu_failure&) {
-  give_back(this);
-  return NPU_OK;
+                       npu_failure& failure) {
+  return give_back(this, failure);
 }
 void PluggedMemory::dropped(Stream&, const uint64_t*) { give_back(this); }
 
@@ -96,7 +109,8 @@ bool queue_free(PluggedMemory* f, Stream& stream) {
     s.words[1] = other->tail();
     stream.commit(s);
   }
-  if (stream.try_begin(1, s, {}) != Stream::Opened::kYes) return false;
+  if (stream.try_begin(1, s, {f->site, 0}) != Stream::Opened::kYes)
+    return false;
   s.task->marks.kind = TaskKind::kProgram;
   s.task->kernel = &kFree;
   s.words[0] = reinterpret_cast<uint64_t>(static_cast<Program*>(f));
@@ -113,7 +127,7 @@ void let_go(PluggedMemory* f) noexcept {
   Stream& stream = *f->stream;
   bool idle = stream.idle();
   for (Stream* other : f->others) idle = idle && other->idle();
-  if (idle) return give_back(f);
+  if (idle && !f->plugged->check) return give_back(f);
   try {
     if (queue_free(f, stream)) return;
   } catch (const std::exception&) {  // no thread for the launcher, no memory
@@ -160,6 +174,7 @@ c10::DataPtr allocate_elsewhere(size_t bytes, Stream& stream,
     memory->ptr = ptr;
     memory->bytes = bytes;
     memory->stream = &stream;
+    if (plugged->check) memory->site = call_stack_id();
     if (capture) {
       memory->holders.store(2, std::memory_order_relaxed);
       keep_with_pool(stream.device(), Capture::get().pool(),
@@ -241,6 +256,10 @@ void replace_allocator(const PluggedAllocator* plugged) {
 
 bool allocator_replaced() {
   return replacement_.load(std::memory_order_acquire) != nullptr;
+}
+
+bool replaced_by(const PluggedAllocator* plugged) {
+  return replacement_.load(std::memory_order_acquire) == plugged;
 }
 
 void reset_replacement() {

@@ -7,6 +7,8 @@
 #include <atomic>
 #include <memory>
 
+#include "csrc/driver/driver.h"
+
 namespace npu {
 
 class Stream;
@@ -24,6 +26,10 @@ struct PluggedAllocator {
   void (*memory_fraction)(double fraction, int device) = nullptr;
   void (*record_stream)(void* ptr, void* stream) = nullptr;
   void (*erase_stream)(void* ptr, void* stream) = nullptr;
+  // Called when no queued work uses the memory any more, before free(). Another
+  // code than NPU_OK fails the stream; where that has failed already, or has no
+  // task for it, the text goes to stderr.
+  int (*check)(const void* ptr, size_t bytes, npu_failure* failure) = nullptr;
 };
 
 // How many private pools and user's allocators are in use. Relaxed: whoever
@@ -55,6 +61,7 @@ void end_pool(int device);
 // before.
 void replace_allocator(const PluggedAllocator* plugged);
 bool allocator_replaced();
+bool replaced_by(const PluggedAllocator* plugged);
 
 // Pass torch.npu.empty_cache() and set_per_process_memory_fraction() on to the
 // replacement, where there is one and it has a function for it.

@@ -98,6 +98,7 @@ from .memory import (
     empty_cache as empty_cache,
     get_allocator_backend as get_allocator_backend,
     get_per_process_memory_fraction as get_per_process_memory_fraction,
+    guard_allocator_enabled as guard_allocator_enabled,
     max_memory_allocated as max_memory_allocated,
     max_memory_cached as max_memory_cached,
     max_memory_reserved as max_memory_reserved,

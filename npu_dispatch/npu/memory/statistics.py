@@ -18,6 +18,7 @@ __all__ = [
     "empty_cache",
     "get_allocator_backend",
     "get_per_process_memory_fraction",
+    "guard_allocator_enabled",
     "max_memory_allocated",
     "max_memory_cached",
     "max_memory_reserved",
@@ -163,8 +164,26 @@ def get_per_process_memory_fraction(device: Device = None) -> float:
 
 
 def get_allocator_backend() -> str:
-    """Return "native", or "pluggable" after change_current_allocator()."""
+    """Return "native", or "pluggable" after change_current_allocator().
+
+    "guard" where PYTORCH_NPU_ALLOC_CONF has backend:guard and memory was used.
+    """
+    if _C.memory_guarded():
+        return "guard"
     return "pluggable" if _C.allocator_replaced() else "native"
+
+
+def guard_allocator_enabled() -> bool:
+    """Return whether writes beside a tensor's memory become errors.
+
+    PYTORCH_NPU_ALLOC_CONF=backend:guard does so, from the first use of the device on.
+    Each allocation has 512 bytes on both sides that nobody may write. Where they have
+    changed when the memory is given back, the stream fails at that point, with the line
+    that allocated the memory. Memory that is not given back is not checked. Kernels of
+    others are judged so: torch.cuda has compute-sanitizer for it.
+    """
+    _lazy_init()
+    return _C.memory_guarded()
 
 
 _ROWS = (
