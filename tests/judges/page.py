@@ -38,10 +38,14 @@ def head(*columns: str) -> str:
     return row(*columns) + row(*["---"] * len(columns))
 
 
-def share(counts: dict[str, int]) -> float:
-    """Return the part that is right of what cpu does right."""
+def verdict(counts: dict[str, int]) -> str:
+    """Return the part that is right of what cpu does right, and if it is too small."""
     bad = counts["failed"] + counts["crashed"] + counts["hung"]
-    return counts["passed"] / max(1, counts["passed"] + bad)
+    judged = counts["passed"] + bad
+    if not judged:
+        return "not run yet"
+    missed = counts["passed"] < GOAL * judged
+    return f"{100 * counts['passed'] / judged:.2f} %{' (missed)' if missed else ''}"
 
 
 def counts_of(suite: dict[str, Any]) -> dict[str, int]:
@@ -59,13 +63,12 @@ def table(kept: dict[str, Any]) -> str:
     )
     for name, suite in kept.items():
         counts = counts_of(suite)
-        right = share(counts)
         text += row(
             name,
             suite["source"],
             suite["version"],
             *(f"{counts[key]:,}" for key in ("passed", "failed", "crashed", "hung")),
-            f"{100 * right:.2f} %{'' if right >= GOAL else ' (missed)'}",
+            verdict(counts),
             f"{counts['not right on cpu either']:,}",
             f"{counts['skipped']:,}",
         )
@@ -87,6 +90,8 @@ def parts(suite: dict[str, Any]) -> str:
 def classes(suite: dict[str, Any]) -> str:
     """Return the classes of a suite's failures, with an example of each."""
     failures = [f for part in suite["parts"].values() for f in part["failures"]]
+    if not suite["parts"]:
+        return ""
     if not failures:
         return "Nothing fails on npu alone.\n"
     why_of = {f["test"]: reasons.reason(f["test"], f["message"]) for f in failures}
