@@ -170,9 +170,7 @@ print((torch.ones(3, device="npu") + 1).tolist())
         (-512, "before the beginning of this memory of 400 bytes, 512 bytes"),
     ],
 )
-def test_a_write_beside_guarded_memory_is_an_error_of_its_stream(
-    python, offset, words
-):
+def test_a_write_beside_guarded_memory_is_an_error_of_its_stream(python, offset, words):
     code = GUARDED.replace("OFFSET", str(offset))
     said = python(code, **{NAME: "backend:guard"}).stdout
     line = next(n for n, text in enumerate(code.splitlines(), 1) if "y = x" in text)
