@@ -59,6 +59,19 @@ def _ended(process: subprocess.Popen[bytes], log: Path) -> bool:
     return True
 
 
+def _is_finished(log: Path) -> bool:
+    lines = log.read_text().splitlines()
+    return bool(lines) and bool(json.loads(lines[-1]).get("finished"))
+
+
+def _forget_interrupted(log: Path) -> None:
+    """Drop tests that had not ended when the run itself was interrupted."""
+    begun = {name for name, last in told.read(log).items() if "outcome" not in last}
+    lines = log.read_text().splitlines()
+    kept = [line for line in lines if json.loads(line).get("test") not in begun]
+    log.write_text("".join(f"{line}\n" for line in kept))
+
+
 def _once(python: Path, shard: Shard, log: Path) -> str:
     """Run what is left of a shard; return "", or how the process ended early."""
     env = {**os.environ, **shard.env, "JUDGES_LOG": str(log)}
@@ -83,8 +96,7 @@ def _once(python: Path, shard: Shard, log: Path) -> str:
             process.wait()
     if not in_time:
         return f"hung: no word for {PATIENCE_S:.0f} s"
-    lines = log.read_text().splitlines()
-    if lines and json.loads(lines[-1]).get("finished"):
+    if _is_finished(log):
         return ""
     return f"crashed: the process ended with {process.returncode}"
 
@@ -93,9 +105,10 @@ def run(python: Path, shard: Shard, log: Path) -> dict[str, Outcome]:
     """Run a shard; return what came of each test that it collected."""
     log.parent.mkdir(parents=True, exist_ok=True)
     log.touch()
+    _forget_interrupted(log)
     for _ in range(TRIES):
-        early = _once(python, shard, log)
-        if not early:
+        # An interrupted run may have come to this shard's end.
+        if _is_finished(log) or not (early := _once(python, shard, log)):
             break
         kind, _, why = early.partition(": ")
         lines = told.read(log).items()

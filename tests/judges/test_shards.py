@@ -51,6 +51,25 @@ def test_every_test_has_an_outcome_whatever_the_others_do(
     }
 
 
+def test_an_interrupted_run_goes_on_with_the_test_that_it_was_in(
+    wicked: shards.Shard, tmp_path: Path
+) -> None:
+    log = tmp_path / "log.jsonl"
+    log.write_text(
+        '{"test": "test_wicked.py::test_wrong", "outcome": "passed"}\n'
+        '{"test": "test_wicked.py::test_right"}\n'
+    )
+
+    found = outcomes(wicked, log)
+
+    assert found["test_right"] == "passed"  # it runs again
+    assert found["test_wrong"] == "passed"  # which was told then
+    # And what has come to its end is not started: there is no such interpreter.
+    assert shards.run(tmp_path / "python", wicked, log).keys() >= {
+        "test_wicked.py::test_right"
+    }
+
+
 def test_parts_of_a_suite_are_the_suite(tmp_path: Path) -> None:
     names = [f"test_{n}" for n in range(100)]
     parts = [{n for n in names if told.is_part(n, f"{k}/3")} for k in range(3)]
