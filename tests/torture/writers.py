@@ -134,6 +134,7 @@ def remains(folder: Path) -> Writer:
     def write() -> None:
         left.write_bytes(text)
         with Processes() as processes:
+            processes.refresh()  # while its state cannot be read, it stays
             views = processes.refresh()
         assert pid not in [view.info.pid for view in views], "a dead process is listed"
 
