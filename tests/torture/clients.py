@@ -6,7 +6,6 @@ soon, and the service's memory before and after.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import contextlib
 import json
@@ -17,6 +16,8 @@ import sys
 import time
 from pathlib import Path
 from typing import Any
+
+from tests.torture import options
 
 TOKEN = "torture-" + "t" * 24
 HOSTS = (
@@ -187,14 +188,10 @@ async def campaign(seconds: float, seed: int, silent: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=20)
+    parser = options.parser(__doc__, 20)
     parser.add_argument("--silent", type=int, default=400)
-    parser.add_argument(
-        "--seed", type=int, default=random.SystemRandom().randrange(1 << 32)
-    )
-    options = parser.parse_args()
-    found = asyncio.run(campaign(options.seconds, options.seed, options.silent))
+    asked = parser.parse_args()
+    found = asyncio.run(campaign(asked.seconds, asked.seed, asked.silent))
     print(json.dumps(found))
 
 

@@ -8,7 +8,6 @@ stepping_clock.cpp in front of libc.
 
 from __future__ import annotations
 
-import argparse
 import ctypes
 import itertools
 import json
@@ -20,7 +19,7 @@ from typing import Any
 
 import torch
 
-from tests.torture import program, victims
+from tests.torture import options, program, victims
 from tests.torture.faults import start_again
 
 Told = dict[str, Any]
@@ -123,19 +122,15 @@ def campaign(seconds: float, seed: int) -> Told:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=60)
+    parser = options.parser(__doc__)
     parser.add_argument("--one", nargs=2, metavar=("KIND", "POSITION"))
-    parser.add_argument(
-        "--seed", type=int, default=random.SystemRandom().randrange(1 << 32)
-    )
-    options = parser.parse_args()
+    asked = parser.parse_args()
     start_again(SOURCE)
-    if options.one:
-        kind, position = options.one
+    if asked.one:
+        kind, position = asked.one
         print(json.dumps(case(kind, int(position), victims.expected()), indent=1))
         return
-    print(json.dumps(campaign(options.seconds, options.seed)))
+    print(json.dumps(campaign(asked.seconds, asked.seed)))
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ take memory without bounds.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import faulthandler
 import json
@@ -30,6 +29,7 @@ from npu_dispatch.processes import Processes
 from npu_dispatch.ranks import all_ranks, flight_recorder
 from npu_dispatch.stats import StatsError, StatsReader
 from npu_dispatch.timeline.trace_file import TraceError, TraceFile
+from tests.torture import options
 
 LIMIT_S, LIMIT_BYTES = 30, 4 << 30
 WORDS = (0, 1, 2, 7, 255, 1 << 16, (1 << 31) - 1, 1 << 31, (1 << 32) - 1, 1 << 32)
@@ -235,13 +235,9 @@ def campaign(seconds: float, seed: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=20)
-    parser.add_argument(
-        "--seed", type=int, default=random.SystemRandom().randrange(1 << 32)
-    )
-    options = parser.parse_args()
-    print(json.dumps(campaign(options.seconds, options.seed)))
+    parser = options.parser(__doc__, 20)
+    asked = parser.parse_args()
+    print(json.dumps(campaign(asked.seconds, asked.seed)))
 
 
 if __name__ == "__main__":

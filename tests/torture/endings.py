@@ -6,7 +6,6 @@ of its own (victims.py), at a position or a moment that is drawn.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import ctypes
 import json
@@ -24,7 +23,7 @@ from typing import Any
 
 import torch
 
-from tests.torture import program, victims
+from tests.torture import options, program, victims
 from tests.torture.stops import stopped
 
 _SEIZE, _INTERRUPT, _DETACH = 0x4206, 0x4207, 17
@@ -434,19 +433,15 @@ def campaign(seconds: float, seed: int, only: str | None = None) -> Told:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=60)
+    parser = options.parser(__doc__)
     parser.add_argument("--only", choices=sorted(CASES))
     parser.add_argument("--one", nargs=2, metavar=("CASE", "DRAWN"))
-    parser.add_argument(
-        "--seed", type=int, default=random.SystemRandom().randrange(1 << 32)
-    )
-    options = parser.parse_args()
-    if options.one:
-        name, drawn = options.one
+    asked = parser.parse_args()
+    if asked.one:
+        name, drawn = asked.one
         print(json.dumps(CASES[name](int(drawn), victims.expected()), indent=1))
         return
-    print(json.dumps(campaign(options.seconds, options.seed, options.only)))
+    print(json.dumps(campaign(asked.seconds, asked.seed, asked.only)))
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ with failing_calls.cpp in front of libc.
 
 from __future__ import annotations
 
-import argparse
 import ctypes
 import errno
 import json
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support import preload
+from tests.torture import options
 
 _LIBRARY = ("new", "malloc", "mmap", "thread", "descriptor", "disk", "fork")
 # What the library is told, and what a call then fails with.
@@ -206,22 +206,18 @@ def start_again(source: Path = SOURCE) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=60)
+    parser = options.parser(__doc__)
     parser.add_argument("--every", action="store_true", help="every n of each kind")
-    parser.add_argument(
-        "--seed", type=int, default=random.SystemRandom().randrange(1 << 32)
-    )
     parser.add_argument("--one", nargs=2, metavar=("KIND", "N"), help="this one only")
-    options = parser.parse_args()
+    asked = parser.parse_args()
     start_again()
-    if options.one:
+    if asked.one:
         from tests.torture import victims
 
-        found = inject(options.one[0], int(options.one[1]), victims.expected())
+        found = inject(asked.one[0], int(asked.one[1]), victims.expected())
         print(json.dumps(found, indent=1))
         return
-    print(json.dumps(campaign(options.seconds, options.every, options.seed)))
+    print(json.dumps(campaign(asked.seconds, asked.every, asked.seed)))
 
 
 if __name__ == "__main__":

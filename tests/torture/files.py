@@ -9,7 +9,6 @@ unfinished lies about; then it writes twice as if nothing had been.
 
 from __future__ import annotations
 
-import argparse
 import gc
 import json
 import os
@@ -20,6 +19,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+from tests.torture import options
 from tests.torture.faults import Calls, count, start_again
 
 KINDS = ("ENOSPC", "EIO", "EMFILE", "ENFILE")
@@ -141,19 +141,15 @@ def campaign(seconds: float, seed: int) -> Told:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=60)
+    parser = options.parser(__doc__)
     parser.add_argument("--one", nargs=3, metavar=("WRITER", "KIND", "N"))
-    parser.add_argument(
-        "--seed", type=int, default=random.SystemRandom().randrange(1 << 32)
-    )
-    options = parser.parse_args()
+    asked = parser.parse_args()
     start_again()
-    if options.one:
-        name, kind, n = options.one
+    if asked.one:
+        name, kind, n = asked.one
         print(json.dumps(writer(name, kind, time.monotonic() + 600, int(n)), indent=1))
         return
-    print(json.dumps(campaign(options.seconds, options.seed)))
+    print(json.dumps(campaign(asked.seconds, asked.seed)))
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ made and dropped, graphs, errors, the sanitizer on for every fourth round.
 
 from __future__ import annotations
 
-import argparse
 import gc
 import json
 import os
@@ -20,6 +19,7 @@ import torch
 
 from npu_dispatch import _C
 from npu_dispatch.stats import StatsReader
+from tests.torture import options
 
 ROUND = 4000
 RING = 8192  # slots
@@ -132,13 +132,9 @@ def campaign(seconds: float, seed: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=60)
-    parser.add_argument(
-        "--seed", type=int, default=random.SystemRandom().randrange(1 << 32)
-    )
-    options = parser.parse_args()
-    found = campaign(options.seconds, options.seed)
+    parser = options.parser(__doc__)
+    asked = parser.parse_args()
+    found = campaign(asked.seconds, asked.seed)
     print(json.dumps(found))
     sys.exit(bool(found["bad"]))
 

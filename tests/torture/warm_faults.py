@@ -9,7 +9,6 @@ error; then every stream is usable, and now and then the program works.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import random
@@ -22,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support import preload
+from tests.torture import options
 from tests.torture.faults import SOURCE, Calls, count
 
 # A case takes milliseconds; the machine may be busy.
@@ -156,19 +156,15 @@ class Campaign:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=60)
+    parser = options.parser(__doc__)
     parser.add_argument("--first", type=int, help="do the work of one process")
-    parser.add_argument(
-        "--seed", type=int, default=random.SystemRandom().randrange(1 << 32)
-    )
-    options = parser.parse_args()
-    if options.first is not None:
-        work(options.first)
+    asked = parser.parse_args()
+    if asked.first is not None:
+        work(asked.first)
         return
     with tempfile.TemporaryDirectory() as folder:
         campaign = Campaign(
-            preload.build(SOURCE, Path(folder)), options.seconds, options.seed
+            preload.build(SOURCE, Path(folder)), asked.seconds, asked.seed
         )
         print(json.dumps(campaign.run()))
 
