@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import BinaryIO, NoReturn
 
 import figures
+import process_group
 
 ROOT = Path(__file__).resolve().parents[1]
 # Two targets of one make: lint needs one core and no build.
@@ -113,34 +114,20 @@ def show_new(log: BinaryIO) -> None:
     sys.stdout.flush()
 
 
-def kill_group(leader: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(leader, signal.SIGKILL)
-
-
 def run(step: Step, log: Path, limit_s: float, *, live: bool) -> int:
     """Run a step and return its status; whatever it started ends with it."""
     log.parent.mkdir(parents=True, exist_ok=True)
     until = time.monotonic() + limit_s
     with log.open("wb") as written, log.open("rb") as shown:
-        child = subprocess.Popen(
-            step.command,
-            cwd=ROOT,
-            stdin=subprocess.DEVNULL,
-            stdout=written,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
         try:
-            while (left := until - time.monotonic()) > 0 and child.poll() is None:
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    child.wait(min(left, LOOK_S))
-                if live:
-                    show_new(shown)
-            in_time = child.poll() is not None
+            with process_group.started(step.command, written, cwd=ROOT) as child:
+                while (left := until - time.monotonic()) > 0 and child.poll() is None:
+                    with contextlib.suppress(subprocess.TimeoutExpired):
+                        child.wait(min(left, LOOK_S))
+                    if live:
+                        show_new(shown)
+                in_time = child.poll() is not None
         finally:
-            kill_group(child.pid)
-            child.wait()
             if live:
                 show_new(shown)
     if not in_time:

@@ -10,14 +10,17 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import signal
 import subprocess
+import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.judges import told
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
+from process_group import started
 
 HERE = Path(__file__).resolve().parent
 PATIENCE_S = float(os.environ.get("NPU_JUDGES_PATIENCE_S", "180"))
@@ -78,22 +81,11 @@ def _once(python: Path, shard: Shard, log: Path) -> str:
     env["PYTHONPATH"] = os.pathsep.join([str(HERE), env.get("PYTHONPATH", "")])
     command = [str(python), "-m", "pytest", "-p", "recorder", "-p", "no:cacheprovider"]
     command += ["-q", "--tb=short", "--disable-warnings", *shard.arguments]
-    with log.with_suffix(".out").open("ab") as output:
-        process = subprocess.Popen(
-            command,
-            cwd=shard.folder,
-            env=env,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-        try:
-            in_time = _ended(process, log)
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+    with (
+        log.with_suffix(".out").open("ab") as output,
+        started(command, output, cwd=shard.folder, env=env) as process,
+    ):
+        in_time = _ended(process, log)
     if not in_time:
         return f"hung: no word for {PATIENCE_S:.0f} s"
     if _is_finished(log):
