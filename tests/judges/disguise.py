@@ -2,25 +2,32 @@
 
 Some tests end early, or skip, where the device is called "cpu". For the comparison with
 cpu they are run there in disguise: `device == "cpu"` and `torch.device(device).type ==
-"cpu"` are false in them, and tensors are made on cpu all the same.
+"cpu"` are false in them and in the modules of their suite, and tensors are made on cpu
+all the same.
 """
 
 from __future__ import annotations
 
+import sys
 from types import ModuleType
 from typing import Any
 
 import pytest
 import torch
 
+_LITERAL = sys.intern("cpu")
+
 
 class Name(str):
-    """The name of cpu, which does not equal it."""
+    """The name of cpu, which is not equal to the one that a program spells out.
+
+    It is equal to what a tensor calls its device: only literals are interned.
+    """
 
     __slots__ = ()
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Name)
+        return isinstance(other, Name) or (other is not _LITERAL and str(self) == other)
 
     def __ne__(self, other: object) -> bool:
         return not self == other
@@ -39,8 +46,23 @@ class _Device:
         return "cpu"
 
 
+class _Devices(type):
+    """torch.device, which does not know cpu by its name."""
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        if args and isinstance(args[0], Name):
+            return _Device()
+        return torch.device(*args, **kwargs)
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, torch.device)
+
+
 class Torch(ModuleType):
-    """torch, whose `device` does not know who it is."""
+    """torch, but for its `device`."""
+
+    class device(metaclass=_Devices):
+        pass
 
     def __init__(self) -> None:
         super().__init__("torch")
@@ -48,14 +70,15 @@ class Torch(ModuleType):
     def __getattr__(self, name: str) -> Any:
         return getattr(torch, name)
 
-    @staticmethod
-    def device(*args: Any, **kwargs: Any) -> Any:
-        return _Device() if args and isinstance(args[0], Name) else torch.device(*args)
-
 
 def put_on(item: pytest.Item) -> None:
     """Disguise the device that a test has as an argument."""
     arguments = getattr(item, "funcargs", {})
-    if arguments.get("device") == "cpu":
-        arguments["device"] = Name("cpu")
-        vars(item.module).update(torch=Torch())
+    if arguments.get("device") != "cpu":
+        return
+    arguments["device"] = Name("cpu")
+    suite, _, _ = item.module.__name__.partition(".")
+    for name, module in list(sys.modules.items()):
+        of_suite = module is item.module or name.partition(".")[0] == suite
+        if of_suite and vars(module).get("torch") is torch:
+            vars(module)["torch"] = Torch()

@@ -15,6 +15,7 @@ import argparse
 import datetime
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -33,6 +34,7 @@ KEPT = suites.ROOT / "docs" / "judges.json"
 BAD = ("failed", "crashed", "hung")
 LOGS = suites.OUT / "logs"
 PARTS = 3
+GIST = 100  # letters of a message by which two are compared
 Outcomes = dict[str, Outcome]
 
 
@@ -67,15 +69,21 @@ def run(
         return list(pool.map(one, chosen))
 
 
+def gist(message: str) -> str:
+    """Return what a message says on any device."""
+    return re.sub(r"npu(:\d+)?|cpu|0x[0-9a-f]+|\d+", "#", message)[:GIST]
+
+
 def wrong_on_cpu(
-    suite: suites.Suite, failed: dict[str, list[str]], work: Work
+    suite: suites.Suite, failed: dict[str, Outcomes], work: Work
 ) -> set[str]:
     """Return which of the failed tests are not right on cpu either.
 
-    First as they are, then with cpu under another name, as some ask less of it.
+    First as they are, then with cpu under another name, as some ask less of it; in
+    disguise a test counts that says what it said on npu.
     """
-    asked = {n: suite.on_cpu(n) for names in failed.values() for n in names}
-    asked = {name: on_cpu for name, on_cpu in asked.items() if on_cpu}
+    messages = {n: o.message for tests in failed.values() for n, o in tests.items()}
+    asked = {name: on_cpu for name in messages if (on_cpu := suite.on_cpu(name))}
     excused: set[str] = set()
     for disguise in ("", "1"):
         left = {name: asked[name] for name in asked if name not in excused}
@@ -85,18 +93,16 @@ def wrong_on_cpu(
         again = [
             shard
             for shard in suite.shards("cpu")
-            if any(name in left for name in failed.get(shard.name, []))
+            if any(name in left for name in failed.get(shard.name, ()))
         ]
         device = "disguised" if disguise else "cpu"
-        wrong = {
-            name
-            for outcomes in run(again, device, env, work)
-            for name, outcome in outcomes.items()
-            # A test may not take the disguise.
-            if outcome.outcome in BAD and "disguise." not in outcome.message
-        }
+        found = {k: v for o in run(again, device, env, work) for k, v in o.items()}
         wanted.unlink()
-        excused |= {name for name, on_cpu in left.items() if on_cpu in wrong}
+        for name, on_cpu in left.items():
+            outcome = found.get(on_cpu)
+            if outcome and outcome.outcome in BAD:
+                same = gist(outcome.message) == gist(messages[name])
+                excused |= {name} if same or not disguise else set()
     return excused
 
 
@@ -109,7 +115,7 @@ def judged(suite: suites.Suite, only: list[str], work: Work) -> dict[str, Any]:
     chosen = [shard for shard in suite.shards("npu") if is_chosen(shard)]
     found = run(chosen, "npu", {"JUDGES_PART": f"{work.part}/{PARTS}"}, work)
     failed = {
-        shard.name: [n for n, o in outcomes.items() if o.outcome in BAD]
+        shard.name: {n: o for n, o in outcomes.items() if o.outcome in BAD}
         for shard, outcomes in zip(chosen, found, strict=True)
     }
     excused = wrong_on_cpu(suite, failed, work)

@@ -26,6 +26,10 @@ def test_asks_less_of_cpu(device):
 def test_skips_cpu(device):
     if not ON_NPU and device == "cpu": pytest.skip("not on cpu")
     assert (torch.ones(2).to(device) + 1).sum().item() == 3
+def test_says_something_else_in_disguise(device):
+    if not ON_NPU and torch.device(device).type == "cpu": return
+    assert ON_NPU, "it is in disguise"
+    assert False, "it is on npu"
 def test_takes_no_disguise(device):
     torch.ops.aten.empty.memory_format([2], device=torch.device(device))
     assert not ON_NPU
@@ -57,9 +61,10 @@ def test_what_is_counted_fails_on_npu_alone(
     assert {f["test"].rpartition("::")[2]: f["outcome"] for f in found["failures"]} == {
         "test_wrong_on_npu": "failed",
         "test_dies_on_npu": "crashed",
+        "test_says_something_else_in_disguise": "failed",
         "test_takes_no_disguise": "failed",
     }
     assert counts["not right on cpu either"] == 3
-    assert counts["passed"] == 2 and sum(counts.values()) == 8
+    assert counts["passed"] == 2 and sum(counts.values()) == 9
     assert run.unknown(found, {f["test"] for f in found["failures"]}) == []
-    assert len(run.unknown(found, set())) == 3
+    assert len(run.unknown(found, set())) == 4
