@@ -30,6 +30,7 @@ def register() -> Any:
         overrides,
         replays,
     )
+    from npu_dispatch.inductor.cpp_wrapper import NoCppWrapper
     from npu_dispatch.inductor.host_scalars import MoveHostScalars
     from npu_dispatch.inductor.scheduling import NpuScheduling
     from npu_dispatch.inductor.wrapper import NpuWrapper
@@ -48,6 +49,7 @@ def register() -> Any:
         "npu",
         NpuScheduling,
         NpuWrapper,
+        NoCppWrapper,
         device_custom_pass=MoveHostScalars(),
     )
     return NpuScheduling

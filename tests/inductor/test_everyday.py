@@ -183,3 +183,33 @@ def _(x, by):
 
 def test_operators_of_torch_library_are_called_between_kernels():
     check_as_on_cpu(lambda x: scaled(x + 1, 3.0).relu() * 2, torch.randn(5))
+
+
+# In a process of its own: AOTInductor keeps the constants of what it refused.
+REFUSED = """
+import copy, torch
+layer, x = torch.nn.Linear(4, 3), torch.randn(2, 4)
+npu = copy.deepcopy(layer).npu()
+program = torch.export.export(npu, (x.npu(),))
+for asked in (
+    lambda: torch._inductor.aoti_compile_and_package(program, package_path="a.pt2"),
+    lambda: torch.compile(npu, options={"cpp_wrapper": True})(x.npu()),
+):
+    try:
+        asked()
+    except Exception as error:
+        print(str(error).splitlines()[0])
+for way in (program.module(), torch.compile(npu)):
+    torch.testing.assert_close(way(x.npu()).cpu(), layer(x))
+"""
+
+
+def test_cpp_that_calls_the_device_is_refused_and_what_there_is_instead_is_right(
+    python,
+):
+    said = python(REFUSED).stdout.splitlines()
+
+    assert len(said) == 2
+    for line in said:
+        assert line.startswith("NotImplementedError: cpp_wrapper=True and AOTInductor")
+        assert "program.module()" in line

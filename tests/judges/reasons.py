@@ -10,12 +10,39 @@ REASONS = {
         "torch's quantized tensors, which are deprecated there: the device has none, "
         "and the error says what to use instead"
     ),
-    r"test_op_errors\[.*out of bounds": (
-        "an index out of bounds: the kernel finds it, so that the error comes late, as "
-        "on a GPU"
+    r"test_op_errors\[(gather|masked_fill)\]|test_advancedindex_|test_masked_scatter_"
+    r"|with_tensor_of_scalarlist_overload": (
+        "what is wrong with a value in the device's memory, an index or a number that "
+        "does not fit: the kernel finds it, so that the error comes late, as on a GPU"
     ),
     r"tensor_indices_or_sections to be on cpu": (
         "torch wants tensor_split()'s indices on cpu, whatever the device"
+    ),
+    r"test_lazy_clone_|test_parallel_cow_": (
+        "`_lazy_clone` copies at once: the values are right, nothing is put off"
+    ),
+    r"its kernels are those of cpu, and torch has none of this operator": (
+        "torch has kernels of this operator for CUDA alone, and the error says so"
+    ),
+    r"NPU out of memory": (
+        "it asks for more memory than the device has, which is a share of the machine's"
+    ),
+    r"test_tensor_storage_type_": (
+        "the test knows classes of storages of CUDA and of torch; those of npu are in "
+        "`torch.npu`, as torch_npu has them"
+    ),
+    r"map2?_ is only implemented on CPU": (
+        "`map_` and `map2_` call Python for each element, which torch does on cpu alone"
+    ),
+    r"_resize_output.*device set: it is on npu:0, expected npu": (
+        "torch compares the names: the test says `npu` where the tensor says `npu:0`"
+    ),
+    r"_foreach_abs_slowpath_outplace_npu_bool": (
+        "`abs` takes bool, as on CUDA; `_foreach_abs` does not, as on cpu"
+    ),
+    r"has_inf-nn\.functional\.conv_transpose3d": (
+        "a narrow type is computed in float32, whose kernel multiplies other zeros of "
+        "the padding by an infinite weight than the kernel of bfloat16"
     ),
     r"test_sparse_low_level_compressed_generic_helpers": (
         "the test reads memory that nobody wrote, as indices"
