@@ -71,6 +71,7 @@ def run(
 
 def gist(message: str) -> str:
     """Return what a message says on any device."""
+    message = message.removeprefix("AssertionError: ")
     return re.sub(r"npu(:\d+)?|cpu|0x[0-9a-f]+|\d+", "#", message)[:GIST]
 
 
