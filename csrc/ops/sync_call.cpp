@@ -1,5 +1,7 @@
 #include "csrc/ops/sync_call.h"
 
+#include <ATen/EmptyTensor.h>
+#include <ATen/MemoryOverlap.h>
 #include <ATen/ops/copy.h>
 
 #include <algorithm>
@@ -155,7 +157,15 @@ at::Tensor to_device(const at::Tensor& cpu, Stream& stream) {
   if (!stream.idle()) host_wait(stream, stream.tail(), WaitReason::kOperator);
   copy_flags(cpu, t);
   const HostAccess access;
-  host_alias(t).copy_(cpu);
+  // Elements of an expanded tensor share their memory, which copy_() refuses to
+  // write: it is taken over as it is.
+  if (at::has_internal_overlap(cpu) == at::MemOverlap::Yes) {
+    memcpy(t.mutable_data_ptr(), cpu.const_data_ptr(),
+           at::detail::computeStorageNbytes(cpu.sizes(), cpu.strides(),
+                                            cpu.element_size()));
+  } else {
+    host_alias(t).copy_(cpu);
+  }
   return t;
 }
 

@@ -190,6 +190,22 @@ COO_CALLS = {
 }
 
 
+@pytest.mark.parametrize(
+    ("shape", "size"), [((2, 1), (2, 3)), ((3,), (2, 3)), ((1, 4, 1), (3, 4, 5))]
+)
+def test_values_that_broadcasting_expands_share_their_memory(shape, size):
+    # One sparse dimension: the others are of the values, whose stride is 0 then.
+    cpu = torch.ones(shape).to_sparse(1)
+
+    want = torch._sparse_broadcast_to(cpu, size)
+    got = torch._sparse_broadcast_to(cpu.npu(), size)
+
+    assert got._values().stride() == want._values().stride()
+    assert torch.equal(got._indices().cpu(), want._indices())
+    assert torch.equal(got.to_dense().cpu(), want.to_dense())
+    assert torch.equal((got * 2).to_dense().cpu(), want.to_dense() * 2)
+
+
 def test_operators_on_coo():
     def run(i, v, d):
         s = torch.sparse_coo_tensor(i, v, (3, 4))
