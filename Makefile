@@ -8,6 +8,7 @@
 #   make test-guarded     Python tests where only kernels reach device memory
 #   make test-undefined   Python tests, the extension built with UBSan
 #   make test-address     the same, the extension built with ASan
+#   make test-thread      those in which threads meet, the extension built with TSan
 #   make test-slow-host   Python tests on a host that is late at each line
 #   make test-parallel    Python tests whose graphs run on several cores
 #   make conformance      PyTorch's operator database, on npu and on cpu
@@ -58,8 +59,8 @@ CMAKE_CORE = $(BIN)/cmake -S . -G Ninja -DCMAKE_MAKE_PROGRAM=$(BIN)/ninja \
   -DNPU_CORE_ONLY=ON
 CTEST = $(BIN)/ctest --output-on-failure --no-tests=error -j $(JOBS)
 
-# This sanitizer has a heap of its own, which has to be there before libc's.
-OWN_HEAP := $(filter address,$(NPU_SANITIZER))
+# These sanitizers have a heap of their own, which has to be there before libc's.
+OWN_HEAP := $(filter address thread,$(NPU_SANITIZER))
 
 # NIGHTLY=1: tests that take minutes, larger samples, everything twice, and inputs
 # of a new seed. Else all inputs are the same in every run, sets' order included.
@@ -71,7 +72,10 @@ else
   export PYTHONHASHSEED := 0
 endif
 QUICK := $(if $(NIGHTLY),,-m "not nightly$(if $(OWN_HEAP), and not libc_heap)")
-SANITIZED := test-undefined test-address
+SANITIZED := test-undefined test-address test-thread
+# The other folders ask what an operator computes, which has one thread.
+TESTS := $(if $(filter thread,$(NPU_SANITIZER)),$(addprefix tests/,aio distributed \
+  drivers graphs multiprocess races sanitizer stress unit),tests)
 # By what a minute tells: the quick ones first.
 STEPS := test test-sanitizers conformance \
   $(if $(NIGHTLY),torture compatibility judges test-delayed \
@@ -130,7 +134,7 @@ test-cpp: $(TOOLS)
 # Two at a time: a test that needs the machine for itself fails on a busy one, too.
 # A worker that dies ends the run: xdist may wait for its tests for ever.
 test-python: $(INSTALLED) $(if $(NIGHTLY),bench-libraries)
-	$(PY) -m pytest -n 2 --dist loadfile --max-worker-restart 0 $(QUICK) tests \
+	$(PY) -m pytest -n 2 --dist loadfile --max-worker-restart 0 $(QUICK) $(TESTS) \
 	  $(PYTEST_FLAGS)
 
 # At night, what takes minutes runs once: in `make test`.

@@ -44,11 +44,12 @@ LIMITS = {
     "judges": 90,
     "test-undefined": 60,
     "test-address": 60,
+    "test-thread": 60,
     "versions": 50,
 }
 LIMIT, WHOLE = 30, 330
 # Each builds the extension anew, for the sanitizers of the compiler.
-IN_TURN = ("test-undefined", "test-address")
+IN_TURN = ("test-undefined", "test-address", "test-thread")
 DAY_S = 24 * 60 * 60
 # As timeout(1) has it.
 OUT_OF_TIME = 124

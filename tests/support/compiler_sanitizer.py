@@ -1,7 +1,7 @@
-"""The compiler's address sanitizer in this process, and the leaks that it sees.
+"""The compiler's sanitizer in this process, and the leaks that it sees.
 
-`make test-address` builds the extension with it and starts an interpreter that has its
-runtime (`sanitized_python.cpp`).
+`make test-address` and `make test-thread` build the extension with one and start an
+interpreter that has its runtime (`sanitized_python.cpp`).
 """
 
 from __future__ import annotations
@@ -11,12 +11,17 @@ import re
 from pathlib import Path
 
 _THIS_PROCESS = ctypes.CDLL(None)
-PRESENT = hasattr(_THIS_PROCESS, "__asan_init")
+# What each runtime has, and what the compiler calls at an access.
+_RUNTIME = {"address": "__asan_init", "thread": "__tsan_init"}
+_CALLED = {"address": b"__asan_report_load8", "thread": b"__tsan_read8"}
+# "address" or "thread"; "" in any other interpreter.
+PRESENT = next((s for s, has in _RUNTIME.items() if hasattr(_THIS_PROCESS, has)), "")
 
 
-def is_compiled_in(library: Path) -> bool:
-    """Whether the accesses of a library are looked at."""
-    return b"__asan_report_load8" in library.read_bytes()
+def compiled_into(library: Path) -> str:
+    """Return the sanitizer that looks at a library's accesses, or ""."""
+    text = library.read_bytes()
+    return next((name for name, called in _CALLED.items() if called in text), "")
 
 
 def report_to(file: int) -> None:

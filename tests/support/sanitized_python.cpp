@@ -1,10 +1,12 @@
-// The interpreter of `make test-address`: CPython,
+// The interpreter of `make test-address` and `make test-thread`: CPython,
 // linked with the sanitizer's runtime, and how that is to behave. LD_PRELOAD
 // would put the runtime into each compiler that a test starts, and out of each
 // program that is started with a preloaded library of its own.
 #include <Python.h>
 
 #include <cstdlib>
+
+#if defined(__SANITIZE_ADDRESS__)
 
 extern "C" const char* __asan_default_options() {
   return
@@ -31,6 +33,24 @@ extern "C" const char* __asan_default_options() {
 extern "C" const char* __lsan_default_suppressions() {
   return "leak:npu::BasicArena\n";
 }
+
+#elif defined(__SANITIZE_THREAD__)
+
+extern "C" const char* __tsan_default_options() {
+  return
+      // A finding ends the process as no test expects it.
+      "halt_on_error=1:abort_on_error=1:"
+      "handle_segv=0:handle_sigbus=0:handle_sigfpe=0:handle_sigill=0:"
+      // torch and CPython are not instrumented: what orders their accesses is
+      // not seen. It leaves out what anybody does by calls of libc, too.
+      "ignore_noninstrumented_modules=1:"
+      // Tests fork, and their children start threads.
+      "die_after_fork=0:"
+      // Launchers run until the process ends.
+      "report_thread_leaks=0";
+}
+
+#endif
 
 int main(int argc, char** argv) {
   // An arena of Python's own would hide which of its objects are used and held.
