@@ -6,7 +6,7 @@ import pytest
 
 # failure(f): what f(), or the wait for what it has launched, raises.
 HEAD = """
-import signal, time
+import signal, threading, time
 from npu_dispatch import _C
 from npu_dispatch.distributed import DistributedError
 
@@ -86,8 +86,11 @@ if rank == 1:
     weight = torch.ones(3, 2).npu()
     wrong = torch.tensor([7]).npu()
     meet("ready", 0, 1, 2)
+    gate = threading.Event()  # else the next call may be told of the failure
+    torch.npu.current_stream().submit(gate.wait)
     torch.nn.functional.embedding(wrong, weight)  # fails on the device
     dist.all_reduce(t, group=other)
+    gate.set()
     store.wait(["told"])
     os._exit(0)
 meet("ready", 0, 1, 2)
