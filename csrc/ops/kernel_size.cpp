@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <algorithm>
+#include <string_view>
 
 #include "csrc/ops/kernel_cost.h"
 #include "csrc/ops/shared_products.h"
@@ -18,11 +19,20 @@ KernelSize kernel_size(const Op& op, at::ArrayRef<c10::IValue> arguments,
   }
   if (const auto ns = kernel_ns(op, views))
     return *ns > kAloneNs ? KernelSize::kLarge : KernelSize::kSmall;
-  return std::any_of(
-             views.begin(), views.end(),
-             [](const npu_view& v) { return elements(v) > kSmallKernel; })
-             ? KernelSize::kLarge
-             : KernelSize::kSmall;
+  int64_t ndim = 0;
+  bool large = false;
+  for (const npu_view& view : views) {
+    ndim = std::max<int64_t>(ndim, view.ndim);
+    large = large || elements(view) > kSmallKernel;
+  }
+  return large ? size_of_large(op, ndim) : KernelSize::kSmall;
+}
+
+KernelSize size_of_large(const Op& op, int64_t ndim) {
+  const std::string_view name(op.name);
+  const bool factorises =
+      name.starts_with("aten::linalg_") || name.starts_with("aten::_linalg_");
+  return factorises && ndim > 2 ? KernelSize::kNested : KernelSize::kLarge;
 }
 
 }  // namespace npu

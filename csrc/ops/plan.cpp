@@ -27,7 +27,7 @@ std::vector<OutSpec> with_bytes(std::vector<OutSpec> outs) {
 }
 
 uint32_t flags_of(const Op& op, KernelSize size) {
-  return (size == KernelSize::kLarge ? kHasTeam : 0) |
+  return (size != KernelSize::kSmall ? kHasTeam : 0) |
          (is_third_party(op) ? kTouchesMore : 0);
 }
 

@@ -13,6 +13,7 @@
 #include "csrc/graph/capture.h"
 #include "csrc/observe/profile.h"
 #include "csrc/ops/kernel_mode.h"
+#include "csrc/ops/kernel_size.h"
 #include "csrc/ops/stack_map.h"
 #include "csrc/ops/stand_ins.h"
 #include "csrc/ops/unmarked_writes.h"
@@ -207,9 +208,11 @@ void call_sync(const Op& op, torch::jit::Stack& stack, Stream& stream) {
   if (backend != c10::DispatchKeySet(c10::DispatchKey::CPU))
     for (const Alias& alias : aliases)
       if (alias.npu.requires_grad()) alias.cpu.set_requires_grad(true);
+  int64_t ndim = 0;
+  for (const Alias& alias : aliases) ndim = std::max(ndim, alias.npu.dim());
   {
     KernelMode mode;
-    ThreadsInPlaceOf threads(stream);
+    ThreadsInPlaceOf threads(stream, size_of_large(op, ndim));
     RunsOnCaller profiled(stream, schema.full_name.c_str());
     schema.handle.redispatchBoxed(backend, &mapped);
   }

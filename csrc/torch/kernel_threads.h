@@ -12,9 +12,11 @@ namespace npu {
 class Stream;
 
 enum class KernelSize : uint8_t {
-  kSmall,  // one thread: waking others costs more than they save, and they
-           // compete with the caller for the cores
-  kLarge,  // its stream's share of the cores (core_share.h)
+  kSmall,   // one thread: waking others costs more than they save, and they
+            // compete with the caller for the cores
+  kLarge,   // its stream's share of the cores (core_share.h)
+  kNested,  // the same for torch's loop over matrices, or for MKL, which it
+            // calls for each of them, and never for both
 };
 
 // Elements up to which a kernel is small: torch's own loops over elements stay
@@ -37,7 +39,7 @@ int threads_of_large_kernels();
 // While it exists, the thread's kernels have `n` threads.
 class UseThreads {
  public:
-  explicit UseThreads(int n);
+  explicit UseThreads(int n, KernelSize size = KernelSize::kLarge);
   ~UseThreads();
   UseThreads(const UseThreads&) = delete;
 
@@ -50,13 +52,14 @@ class UseThreads {
 // so the first call of an operator gives what later ones give.
 class ThreadsInPlaceOf {
  public:
-  explicit ThreadsInPlaceOf(Stream& stream);
+  ThreadsInPlaceOf(Stream& stream, KernelSize size);
 
  private:
   const UseThreads threads_;
 };
 
-// Called once, while the module is loaded: from then on a task of an inline
+// Called once, while the module is loaded, by the thread that loads it: from
+// then on a task of an inline
 // stream leaves its caller's thread with the limit that it had.
 void install_thread_limits();
 
