@@ -6,6 +6,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from typing import Any
 
 from npu_dispatch.plan.replay import Run, Task, Wait, step_ns
@@ -54,6 +55,7 @@ class Graph:
 @dataclass(frozen=True, slots=True)
 class Report:
     device: str
+    step_is: str  # what a step is: an optimizer's step(), a model's call, all
     steps: int
     step_us: float
     # Three parts of a step, which add up to 1: the device works, it has nothing to
@@ -72,6 +74,7 @@ class Report:
     graph: Graph | None  # None: no step was left to capture
     # By which share the recorded run takes longer as replayed than it was seen to.
     replay_error: float
+    notes: list[str]  # what is to be known of the figures, in sentences
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -107,6 +110,8 @@ def analyse(
     peak_allocated: int,
     peak_reserved: int,
     graph: Graph | None = None,
+    step_is: str = "the whole run",
+    notes: Sequence[str] = (),
 ) -> Report:
     """Return the report of a run with at least two boundaries."""
     steps = len(run.boundaries) - 1
@@ -135,6 +140,7 @@ def analyse(
     again = step_ns(run)
     return Report(
         device=device,
+        step_is=step_is,
         steps=steps,
         step_us=seen / 1e3,
         device_bound=work / total,
@@ -150,6 +156,7 @@ def analyse(
         what_if=_what_ifs(run, seen, again, graph),
         graph=graph,
         replay_error=again / seen - 1 if seen else 0.0,
+        notes=list(notes),
     )
 
 
@@ -185,11 +192,9 @@ def _host_ns(tasks: Sequence[Task], waits: Sequence[Wait], end: float) -> list[f
     """Return how long the host is busy from each launch to the next one."""
     found = []
     starts = [wait.begun for wait in waits]
-    for task, after in zip(
-        tasks, [*(t.submitted for t in tasks[1:]), end], strict=True
-    ):
-        took = after - task.submitted
-        place = bisect_right(starts, task.submitted)
+    for begun, after in pairwise([*(task.submitted for task in tasks), end]):
+        took = after - begun
+        place = bisect_right(starts, begun)
         while place < len(waits) and waits[place].begun < after:
             took -= min(waits[place].ended, after) - waits[place].begun
             place += 1

@@ -8,6 +8,7 @@ what was seen.
 
 from __future__ import annotations
 
+import gc
 import json
 import sys
 import time
@@ -15,7 +16,19 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch.nn.modules.module import register_module_forward_pre_hook
+from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
+
+from npu_dispatch import _C, npu, program
+from npu_dispatch.plan.captured import CapturedStep
+
 _MOST_STEPS = 1000
+# What a program for other devices says here, and the option that helps.
+_OTHER_NAMES = {
+    "Torch not compiled with CUDA enabled": "--cuda",
+    "No module named 'torch_npu'": "--torch-npu",
+}
 
 
 class _EnoughError(BaseException):
@@ -30,7 +43,9 @@ class _Seen:
         self.least_ns = least_ns
         self.boundaries: list[int] = []
         self.waits: list[tuple[str, str, int, int]] = []
+        self.step_is = ""
         self.optimizer: Any = None
+        self.hook: Any = register_module_forward_pre_hook(self.calls)
         self.captured: Any = None  # the step after those that are counted
         self.graph: dict[str, Any] | None = None
 
@@ -38,8 +53,23 @@ class _Seen:
         # Where there are several optimizers, the first one says what a step is.
         if self.optimizer is None:
             self.optimizer = optimizer
-        if optimizer is not self.optimizer:
+            self.step_is = f"a step of {type(optimizer).__name__}"
+            self.hook.remove()
+            self.boundaries.clear()
+        if optimizer is self.optimizer:
+            self.count()
+
+    def calls(self, module: Any, _: object) -> None:
+        """Let each call of this module be a step, in a program without optimizer."""
+        if torch.is_grad_enabled():
             return
+        self.hook.remove()
+        # By type: isinstance() would ask objects that are proxies of others.
+        if not any(issubclass(type(o), Optimizer) for o in gc.get_objects()):
+            self.step_is = f"a call of {type(module).__name__}"
+            self.hook = module.register_forward_hook(lambda *_: self.count())
+
+    def count(self) -> None:
         if self.captured is not None:
             self.graph = self.captured.measure()
             raise _EnoughError
@@ -47,8 +77,6 @@ class _Seen:
         took = self.boundaries[-1] - self.boundaries[0]
         n = len(self.boundaries)
         if n >= _MOST_STEPS or (n >= self.steps and took >= self.least_ns):
-            from npu_dispatch.plan.captured import CapturedStep
-
             self.captured = CapturedStep()
 
     def waited(
@@ -56,8 +84,6 @@ class _Seen:
     ) -> None:
         if not ns:
             return
-        from npu_dispatch import _C
-
         now = time.monotonic_ns()
         line = _C.call_line(_C.current_call_site())
         self.waits.append((reason, line, now - ns, now))
@@ -65,11 +91,6 @@ class _Seen:
 
 def main() -> None:
     what = json.loads(Path(sys.argv[1]).read_text())
-    import torch
-    from torch.optim.optimizer import register_optimizer_step_post_hook
-
-    from npu_dispatch import _C, npu, program
-
     seen = _Seen(what["steps"], what["least_ns"])
     register_optimizer_step_post_hook(seen.stepped)
     _C.set_sync_watchers(lambda *_: None, seen.waited)
@@ -99,6 +120,9 @@ def main() -> None:
         traceback.print_exception(ended_by)
         name = type(ended_by).__name__
         status, failure = 1, f"the program failed: {name}: {ended_by}"
+        for said, option in _OTHER_NAMES.items():
+            if said in str(ended_by):
+                failure += f"; it is written for another device: plan it with {option}"
     _C.watch_syncs(False)
     ended = time.monotonic_ns()
     try:
@@ -111,6 +135,7 @@ def main() -> None:
                 "failure": failure,
                 "begun": begun,
                 "ended": ended,
+                "step_is": seen.step_is,
                 "boundaries": seen.boundaries,
                 "waits": seen.waits,
                 "graph": seen.graph,

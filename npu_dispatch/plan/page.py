@@ -10,7 +10,7 @@ from typing import Any
 from npu_dispatch.drawing import page
 from npu_dispatch.plan import timeline
 from npu_dispatch.plan.record import Recorded
-from npu_dispatch.plan.show import graph_refused, time_text
+from npu_dispatch.plan.show import remarks, time_text
 
 __all__ = ["write"]
 
@@ -37,6 +37,7 @@ def _device(one: Recorded) -> dict[str, Any]:
         "name": r.device,
         "cards": {
             "predicted time": time_text(r.step_us),
+            "a step is": r.step_is,
             "verdict": r.verdict,
             "launches": f"{r.launches:,.1f}",
             "queued, median / most": f"{r.depth_median:,.0f} / {r.depth_max:,}",
@@ -51,7 +52,7 @@ def _device(one: Recorded) -> dict[str, Any]:
             (change.what, time_text(change.step_us), f"{change.speedup:.2f}x")
             for change in r.what_if
         ],
-        "graph_refused": graph_refused(r),
+        "remarks": remarks(r),
         "blames": [
             (
                 blame.where,

@@ -88,25 +88,41 @@ def record(
                 "before there was anything to plan with; its own output says why"
             )
         seen = json.loads(out.read_text())
-    mine = [process for process in processes if process.pid == child.pid]
     if seen["failure"]:
         raise PlanError(f"on {sheet.name}: {seen['failure']}")
-    if not mine or not any(track.slices for track in mine[0].streams):
+    busy = {p.pid: p for p in processes if any(t.slices for t in p.streams)}
+    if child.pid not in busy:
+        others = (
+            f"; {len(busy)} processes that it started did, and only the program's own "
+            "can be planned: plan what it starts, as one rank"
+        )
         raise PlanError(
             f"on {sheet.name}: the program launched nothing on the device 'npu'"
+            f"{others if busy else ''}"
         )
-    return _recorded(mine[0], seen, sheet, warmup, host_speed)
+    return _recorded(busy[child.pid], seen, sheet, warmup, host_speed)
 
 
 def _recorded(
     process: Process, seen: dict[str, Any], sheet: Sheet, warmup: int, scale: float
 ) -> Recorded:
-    boundaries = seen["boundaries"]
+    boundaries, notes = seen["boundaries"], []
+    step_is = seen["step_is"]
     # The first steps differ from later ones, as they fill caches and make state.
     if len(boundaries) > warmup + 1:
         boundaries = boundaries[warmup:]
-    elif len(boundaries) < 2:
-        boundaries = [seen["begun"], seen["ended"]]
+    elif len(boundaries) > 1:
+        notes.append(
+            f"The program ended after {len(boundaries)} steps. The first {warmup} are "
+            "counted, too, though they fill caches and make state: let it run longer."
+        )
+    else:
+        boundaries, step_is = [seen["begun"], seen["ended"]], "the whole run"
+    if len(boundaries) > 1 and seen["graph"] is None and seen["boundaries"]:
+        notes.append(
+            "The program ended before a step was left to capture into a graph: "
+            "--steps says how many come before that one."
+        )
     lost = sum(track.lost for track in process.streams)
     if lost:
         raise PlanError(f"on {sheet.name}: {lost} tasks were not recorded in time")
@@ -151,6 +167,8 @@ def _recorded(
         peak_allocated=seen["allocated"],
         peak_reserved=seen["reserved"],
         graph=_graph(seen["graph"], scale),
+        step_is=step_is,
+        notes=notes,
     )
     return Recorded(run, report, process)
 

@@ -139,6 +139,11 @@ def _read(path: Path, data: dict[str, Any]) -> Sheet:
             key: _number(f"{path}: {section}.{key}", given.get(key, fallback), *rule)
             for key, (*rule, fallback) in keys.items()
         }
+    if numbers["memory"]["cache_mib"] and "cache_gb_per_s" not in data["memory"]:
+        raise SheetError(
+            f"{path}: memory.cache_gb_per_s: found nothing, expected a number above 0: "
+            "cache_mib says that there is a cache, whose rate this is"
+        )
     for key, part in numbers["efficiency"].items():
         if part > 1:
             raise SheetError(

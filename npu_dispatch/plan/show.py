@@ -9,7 +9,7 @@ from rich.table import Table
 
 from npu_dispatch.plan.analysis import Report
 
-__all__ = ["graph_refused", "show", "time_text"]
+__all__ = ["remarks", "show", "time_text"]
 
 _MOST_ROWS = 8
 
@@ -38,6 +38,7 @@ def show(reports: Sequence[Report]) -> None:
         ],
         "peak memory": [f"{r.peak_allocated / 2**20:,.1f} MiB" for r in reports],
         "steps seen": [str(r.steps) for r in reports],
+        "a step is": [r.step_is for r in reports],
     }
     for name, cells in rows.items():
         table.add_row(name, *cells)
@@ -46,13 +47,14 @@ def show(reports: Sequence[Report]) -> None:
         _details(console, report)
 
 
-def graph_refused(report: Report) -> str:
-    """Return a sentence where no graph could be captured, else an empty text."""
+def remarks(report: Report) -> list[str]:
+    """Return what is to be known of the figures, and why there is no graph's."""
     graph = report.graph
     if graph is None or graph.step_us is not None:
-        return ""
+        return report.notes
     where = f"{graph.where}: " if graph.where else ""
-    return f"The step cannot be captured into a graph as it is: {where}{graph.why_not}"
+    refused = f"The step cannot be captured into a graph as it is: {where}"
+    return [*report.notes, refused + graph.why_not]
 
 
 def _details(console: Console, report: Report) -> None:
@@ -63,8 +65,8 @@ def _details(console: Console, report: Report) -> None:
     for row in report.what_if:
         what_if.add_row(row.what, time_text(row.step_us), f"{row.speedup:.2f}x")
     console.print(what_if)
-    if why := graph_refused(report):
-        console.print(why)
+    for sentence in remarks(report):
+        console.print(sentence)
     if report.blames:
         blames = Table(title=f"{report.device}: lines", title_style="bold")
         blames.add_column("line", style="cyan", overflow="fold")

@@ -228,6 +228,7 @@ def cases(device):
     a, b, c = new(6, 7), new(7, 8), new(6, 8)
     p, q, r = new(3, 6, 7), new(3, 7, 8), new(3, 6, 8)
     x, w, v = new(2, 3, 12, 10), new(4, 3, 3, 2), new(3, 4, 3, 2)
+    square, even = new(2, 4, 6, 5), new(4, 4, 3, 2)
     line, filters = new(2, 3, 20), new(5, 3, 4)
     query, key, value = new(2, 3, 16, 8), new(2, 3, 24, 8), new(2, 3, 24, 8)
     return {
@@ -239,6 +240,9 @@ def cases(device):
         "conv2d": lambda: F.conv2d(x, w, stride=2, padding=1),
         "conv1d": lambda: F.conv1d(line, filters, filters.sum((1, 2))),
         "transposed": lambda: F.conv_transpose2d(x, v, stride=2),
+        "of equal channels": lambda: F.conv2d(square, even, padding=1),
+        "transposed, equal channels": lambda: F.conv_transpose2d(
+            square, even, stride=2),
         "sdpa": lambda: F.scaled_dot_product_attention(query, key, value),
     }
 counted = {}
@@ -270,9 +274,20 @@ print(json.dumps([counted, emulated]))
     assert all(forward > 0 and backward > 0 for forward, backward in counted.values())
 
 
+def test_a_product_of_int8_is_made_at_the_rate_of_int8(python: Spawned, sheet) -> None:
+    code = """
+a = torch.ones(512, 512, dtype=torch.int8, device="npu")
+torch._int_mm(a, a)
+print(json.dumps(timed(lambda: torch._int_mm(a, a))))
+"""
+    took = result(python, code, sheet(fp32=0.001, memory=10_000))
+    assert took == pytest.approx(3 + 2 * 512**3 / 80e6, rel=0.1)
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
+        (("gib = 4", "gib = 4\ncache_mib = 2"), "cache_gb_per_s: found nothing"),
         (("fp32 = 2", 'fp32 = "fast"'), "tflops.fp32: found 'fast', expected a number"),
         (("fp32 = 2", ""), "tflops.fp32: found nothing, expected a number above 0"),
         (("fp32 = 2", "fp32 = 0"), "tflops.fp32: found 0, expected a number above 0"),

@@ -146,6 +146,85 @@ def test_memory_that_ends_is_said(planned) -> None:
     assert reports == []
 
 
+@pytest.mark.parametrize(
+    ("program", "option"),
+    [
+        ("import torch\ntorch.ones(1).cuda()", "--cuda"),
+        ("import torch_npu", "--torch-npu"),
+    ],
+)
+def test_a_program_for_another_device_is_told_its_option(planned, program, option):
+    done, reports = planned(program, 1)
+    assert reports == []
+    assert f"written for another device: plan it with {option}" in done.stderr
+
+
+INFERENCE = """
+import torch
+model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU()).npu()
+x = torch.ones(8, 64, device="npu")
+{before}
+while True:
+    with torch.no_grad():
+        y = model(x)
+    {after}
+"""
+
+
+def test_without_an_optimizer_a_call_of_the_model_is_a_step(planned) -> None:
+    _, (report,) = planned(INFERENCE.format(before="", after=""), 10)
+    assert report["step_is"] == "a call of Sequential"
+    assert report["steps"] >= 10 and report["launches"] == 2
+    assert report["graph"]["step_us"] > 0 and not report["notes"]
+
+    _, (report,) = planned(INFERENCE.format(before="", after="y.sum().item()"), 10)
+    (wait,) = (b for b in report["blames"] if b["reason"] == "item")
+    assert "script.py:9" in wait["where"] and report["launches"] == 3
+    assert report["graph"]["where"].endswith("script.py:9")
+
+
+def test_where_there_is_an_optimizer_its_step_counts(planned) -> None:
+    trains = "model(x).sum().backward(); optimizer.step()"
+    later = "optimizer = torch.optim.Adagrad(model.parameters())"
+    program = INFERENCE.format(before=later, after=trains)
+    _, (report,) = planned(program, 10)
+    assert report["step_is"] == "a step of Adagrad"
+
+    at_first = INFERENCE.format(before=f"model(x); {later}", after=trains)
+    _, (again,) = planned(at_first, 10)
+    assert again["step_is"] == "a step of Adagrad"
+    assert again["launches"] == pytest.approx(report["launches"])
+
+
+def test_a_program_that_ends_early_is_said_to(planned) -> None:
+    program = LOOP.format(after=0).replace("while True", "for _ in range({})")
+    done, (few,) = planned(program.format(3), 1)
+    assert few["steps"] == 2
+    assert "ended after 3 steps" in few["notes"][0] and "captur" in few["notes"][1]
+    assert "ended after 3 steps" in " ".join(done.stdout.split())
+
+    _, (enough,) = planned(program.format(8), 1)
+    (note,) = enough["notes"]
+    assert enough["steps"] == 4 and "captur" in note
+
+
+def test_processes_that_a_program_starts_are_not_planned_and_that_is_said(planned):
+    program = """
+import subprocess, sys
+use = "import torch; torch.ones(3, device='npu').sum().item()"
+for _ in range(2):
+    subprocess.run([sys.executable, "-c", use], check=True)
+"""
+    done, reports = planned(program, 1)
+    assert reports == []
+    assert "2 processes that it started did" in done.stderr
+
+
+def test_a_step_that_launches_nothing_is_a_step() -> None:
+    report = analyse(Run([], [], [0, 9, 18], 0, 0), "", peak_allocated=0, peak_reserved=0)
+    assert (report.steps, report.launches, report.device_bound) == (2, 0, 0)
+
+
 @pytest.mark.parametrize("value", ["host", "host=0", "device=2", "host=fast"])
 def test_a_bad_scale_is_refused(planned, value: str) -> None:
     done, _ = planned("", 1, "--scale", value)

@@ -67,18 +67,20 @@ void DeviceModel::advance(uint64_t now) {
 }
 
 // The tasks of a queue run one after another, so only the last one that has
-// begun can be under way. What comes after it on its server, or in the
-// arithmetic units, has been given its times already, and keeps them.
+// begun can be under way. Those of other queues have been given their times
+// already, and keep them: the arithmetic units are free when the last has ended.
 void DeviceModel::reset(Queue& queue, uint64_t now) {
-  if (queue.free_at_ > now) {
-    if (*queue.server_ == queue.free_at_) *queue.server_ = now;
-    if (work_free_ == queue.free_at_)
-      work_free_ = std::max(now, work_free_ - queue.last_.work);
-  }
+  if (queue.free_at_ > now) *queue.server_ = now;
   queue.waiting_.clear();
   queue.begun.clear();
   queue.free_at_ = std::min(queue.free_at_, now);
   queue.expected_end_ = queue.free_at_;
+  queue.last_.work = 0;
+  uint64_t last = now;
+  for (const auto& other : queues_)
+    if (other->last_.engine == Engine::kCompute && other->last_.work)
+      last = std::max(last, other->free_at_);
+  work_free_ = std::min(work_free_, last);
 }
 
 uint64_t DeviceModel::next_end(const Queue& queue) const {

@@ -78,6 +78,13 @@ double convolution(const Sizes& places, const Sizes& weight) {
   return 2 * double(places[0]) * product(places, 2) * product(weight);
 }
 
+// A convolution whose input and result have equal numbers of channels looks like a
+// transposed one; that one's result has more places.
+bool transposes(const Sizes& in, const Sizes& weight, const Sizes& out) {
+  return out[1] != weight[0] ||
+         (in[1] == weight[0] && product(out, 2) > product(in, 2));
+}
+
 // The tensors are input, weight, perhaps bias, and result. The result of a
 // transposed convolution has as many channels as the weight's second dimension,
 // and its filters are applied at the places of the input.
@@ -85,10 +92,7 @@ double convolution_forward(const Shapes& s) {
   if (s.size() < 3) return 0;
   const Sizes &in = s[0], &weight = s[1], &out = s[s.size() - 1];
   if (in.size() != weight.size() || out.size() != in.size()) return 0;
-  const bool transposed =
-      out[1] != weight[0] || (in[1] == weight[0] && in[1] != weight[1] &&
-                              product(out, 2) > product(in, 2));
-  return convolution(transposed ? in : out, weight);
+  return convolution(transposes(in, weight, out) ? in : out, weight);
 }
 
 // The tensors are grad_output, input, weight, then the wanted ones of the
@@ -97,7 +101,7 @@ double convolution_backward(const Shapes& s) {
   if (s.size() < 4) return 0;
   const Sizes &grad = s[0], &in = s[1], &weight = s[2];
   if (grad.size() != in.size() || in.size() != weight.size()) return 0;
-  const bool transposed = grad[1] != weight[0];
+  const bool transposed = transposes(in, weight, grad);
   double flops = 0;
   for (size_t i = 3; i < s.size(); ++i)
     if (s.writes(i) && s[i].size() > 1)
@@ -135,8 +139,13 @@ bool is_lstm(std::string_view name) {
   return name.starts_with("mkldnn_rnn_layer");
 }
 
+// Products of narrow types whose results are wider.
+bool multiplies_narrow(std::string_view name) {
+  return name == "_int_mm" || name == "_scaled_mm";
+}
+
 double flops_of(std::string_view name, const Shapes& s) {
-  if (name == "mm" || name == "_int_mm") return mm(s, 0);
+  if (name == "mm" || multiplies_narrow(name)) return mm(s, 0);
   if (name == "addmm" || name == "_addmm_activation" || name == "addmm_")
     return mm(s, 1);
   if (name == "bmm") return bmm(s, 0);
@@ -188,6 +197,7 @@ TaskWork work_of_task(const npu_kernel& kernel, const uint64_t* words) {
   if (!may_multiply(name)) return work;
   const Shapes shapes(kernel, words);
   work.flops = flops_of(name, shapes);
+  if (multiplies_narrow(name)) work.itemsize = kernel.views[0].itemsize;
   work.convolves = name.find("conv") != name.npos;
   if (is_lstm(name) && shapes.rank(0, 3)) work.steps = shapes[0][0];
   return work;

@@ -89,6 +89,36 @@ TEST(DeviceModel, GivesBackWhatAQueueHadWhenItIsReset) {
   }
 }
 
+// Whichever is stopped first: the work of the second had waited for the first's.
+TEST(DeviceModel, GivesBackWhatTwoQueuesHadWhenBothAreReset) {
+  for (const bool in_order : {true, false}) {
+    DeviceModel model(2, 1);
+    auto &a = *model.add(0), &b = *model.add(0), &other = *model.add(0);
+    model.submit(a, {1, Engine::kCompute, 0, 5, 1'000'000});
+    model.submit(b, {1, Engine::kCompute, 0, 5, 1'000'000});
+    model.advance(100);
+    model.reset(in_order ? a : b, 100);
+    model.reset(in_order ? b : a, 100);
+    model.submit(other, {1, Engine::kCompute, 100, 10, 50});
+    model.advance(1'000);
+    EXPECT_EQ(other.begun.size(), 1u);
+    EXPECT_EQ(other.begun[0].end, 160u);
+  }
+}
+
+TEST(DeviceModel, KeepsTheTimesOfAQueueThatIsNotReset) {
+  DeviceModel model(3, 1);
+  auto &stopped = *model.add(0), &kept = *model.add(0), &later = *model.add(0);
+  model.submit(stopped, {1, Engine::kCompute, 0, 0, 100});
+  model.submit(kept, {1, Engine::kCompute, 0, 0, 100});
+  model.advance(10);
+  model.reset(stopped, 10);
+  model.submit(later, {1, Engine::kCompute, 10, 0, 100});
+  model.advance(1'000);
+  EXPECT_EQ(kept.begun[0].end, 200u);
+  EXPECT_EQ(later.begun[0].end, 300u);
+}
+
 TEST(DeviceModel, BeginsNothingThatMayStillBeOvertaken) {
   DeviceModel model(1, 1);
   auto& queue = *model.add(0);
