@@ -248,6 +248,10 @@ Python_add_library(_C MODULE WITH_SOABI
   python/sync_watch.cpp)
 target_compile_definitions(_C PRIVATE NPU_DISPATCH_VERSION="${NPU_VERSION}")
 target_link_libraries(_C PRIVATE npu_torch torch_cpu c10 torch_python)
+if(NPU_SANITIZER MATCHES thread)
+  target_sources(_C PRIVATE base/tsan_openmp.cpp)
+  target_link_options(_C PRIVATE -Wl,--wrap=GOMP_parallel)
+endif()
 target_precompile_headers(_C PRIVATE
   <pybind11/pybind11.h> <pybind11/stl.h> <torch/csrc/utils/pybind.h>)
 npu_compile_together(_C device

@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 import torch
+from torch.testing._internal import common_device_type
+from torch.testing._internal.common_device_type import NATIVE_DEVICES
 
 _LITERAL = sys.intern("cpu")
 
@@ -72,11 +74,21 @@ class Torch(ModuleType):
 
 
 def put_on(item: pytest.Item) -> None:
-    """Disguise the device that a test has as an argument."""
+    """Disguise the device that a test has as an argument, or by its class."""
     arguments = getattr(item, "funcargs", {})
-    if arguments.get("device") != "cpu":
+    owner = getattr(item, "cls", None)
+    of_class = getattr(owner, "device_type", None)  # as PyTorch's own suites have it
+    if "cpu" not in (arguments.get("device"), of_class):
         return
-    arguments["device"] = Name("cpu")
+    if of_class:
+        owner.device_type = Name("cpu")
+        # The arguments that torch has made for the test, and what may run it.
+        for made in getattr(owner, item.name).__defaults__ or ():
+            if isinstance(made, dict) and "device" in made:
+                made["device"] = Name("cpu")
+        common_device_type.NATIVE_DEVICES = (*NATIVE_DEVICES, Name("cpu"))
+    else:
+        arguments["device"] = Name("cpu")
     suite, _, _ = item.module.__name__.partition(".")
     for name, module in list(sys.modules.items()):
         of_suite = module is item.module or name.partition(".")[0] == suite

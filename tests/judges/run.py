@@ -19,7 +19,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,29 +81,41 @@ def wrong_on_cpu(
     """Return which of the failed tests are not right on cpu either.
 
     First as they are, then with cpu under another name, as some ask less of it; in
-    disguise a test counts that says what it said on npu.
+    disguise a test counts that says what it said on npu. Those that do not fail alone
+    on npu have failed because of the tests before them: they are run on cpu with the
+    same ones before them.
     """
     messages = {n: o.message for tests in failed.values() for n, o in tests.items()}
     asked = {name: on_cpu for name in messages if (on_cpu := suite.on_cpu(name))}
     excused: set[str] = set()
-    for disguise in ("", "1"):
-        left = {name: asked[name] for name in asked if name not in excused}
-        wanted = suites.OUT / f"names-{os.getpid()}"
-        wanted.write_text("\n".join(left.values()))
-        env = {"JUDGES_ONLY": str(wanted), "JUDGES_DISGUISE": disguise}
-        again = [
-            shard
-            for shard in suite.shards("cpu")
-            if any(name in left for name in failed.get(shard.name, ()))
-        ]
-        device = "disguised" if disguise else "cpu"
-        found = {k: v for o in run(again, device, env, work) for k, v in o.items()}
-        wanted.unlink()
-        for name, on_cpu in left.items():
+
+    def left() -> dict[str, str]:
+        return {name: asked[name] for name in asked if name not in excused}
+
+    def again(device: str, label: str, names: Iterable[str], **env: str) -> Outcomes:
+        """Run the shards in which those tests have failed."""
+        names = set(names)
+        of_them = [s for s in suite.shards(device) if names & {*failed.get(s.name, ())}]
+        return {k: v for o in run(of_them, label, env, work) for k, v in o.items()}
+
+    wanted = suites.OUT / f"names-{os.getpid()}"
+    only = {"JUDGES_ONLY": str(wanted)}
+    for label, disguise in (("cpu", ""), ("disguised", "1")):
+        wanted.write_text("\n".join(left().values()))
+        found = again("cpu", label, left(), JUDGES_DISGUISE=disguise, **only)
+        for name, on_cpu in left().items():
             outcome = found.get(on_cpu)
             if outcome and outcome.outcome in BAD:
                 same = gist(outcome.message) == gist(messages[name])
                 excused |= {name} if same or not disguise else set()
+    wanted.write_text("\n".join(left()))
+    alone = again("npu", "alone", left(), **only)
+    wanted.unlink()
+    led = [name for name in left() if name in alone and alone[name].outcome == "passed"]
+    company = again("cpu", "company", led, JUDGES_PART=f"{work.part}/{PARTS}")
+    for name in led:
+        outcome = company.get(asked[name])
+        excused |= {name} if outcome and outcome.outcome in BAD else set()
     return excused
 
 

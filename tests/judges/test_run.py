@@ -33,6 +33,15 @@ def test_says_something_else_in_disguise(device):
 def test_takes_no_disguise(device):
     torch.ops.aten.empty.memory_format([2], device=torch.device(device))
     assert not ON_NPU
+class TestOfClass:
+    device_type = "cpu"
+    def test_asks_less_of_cpu_by_class(self):
+        if not ON_NPU and self.device_type == "cpu": return
+        assert False
+done = []
+def test_leaves_something(): done.append(1)
+def test_wrong_on_both_behind_another(): assert not done
+def test_wrong_on_npu_behind_another(): assert not (done and ON_NPU)
 """
 
 
@@ -63,8 +72,9 @@ def test_what_is_counted_fails_on_npu_alone(
         "test_dies_on_npu": "crashed",
         "test_says_something_else_in_disguise": "failed",
         "test_takes_no_disguise": "failed",
+        "test_wrong_on_npu_behind_another": "failed",
     }
-    assert counts["not right on cpu either"] == 3
-    assert counts["passed"] == 2 and sum(counts.values()) == 9
+    assert counts["not right on cpu either"] == 5
+    assert counts["passed"] == 3 and sum(counts.values()) == 13
     assert run.unknown(found, {f["test"] for f in found["failures"]}) == []
-    assert len(run.unknown(found, set())) == 4
+    assert len(run.unknown(found, set())) == 5

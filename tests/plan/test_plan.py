@@ -221,7 +221,8 @@ for _ in range(2):
 
 
 def test_a_step_that_launches_nothing_is_a_step() -> None:
-    report = analyse(Run([], [], [0, 9, 18], 0, 0), "", peak_allocated=0, peak_reserved=0)
+    run = Run([], [], [0, 9, 18], 0, 0)
+    report = analyse(run, "test", peak_allocated=0, peak_reserved=0)
     assert (report.steps, report.launches, report.device_bound) == (2, 0, 0)
 
 

@@ -68,7 +68,8 @@ void DeviceModel::advance(uint64_t now) {
 
 // The tasks of a queue run one after another, so only the last one that has
 // begun can be under way. Those of other queues have been given their times
-// already, and keep them: the arithmetic units are free when the last has ended.
+// already, and keep them: the arithmetic units are free when the last has
+// ended.
 void DeviceModel::reset(Queue& queue, uint64_t now) {
   if (queue.free_at_ > now) *queue.server_ = now;
   queue.waiting_.clear();

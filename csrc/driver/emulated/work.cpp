@@ -78,11 +78,14 @@ double convolution(const Sizes& places, const Sizes& weight) {
   return 2 * double(places[0]) * product(places, 2) * product(weight);
 }
 
-// A convolution whose input and result have equal numbers of channels looks like a
-// transposed one; that one's result has more places.
+// A convolution whose input and result have equal numbers of channels looks
+// like a transposed one. That one's result grows; the other's by one at most,
+// unless it is padded with more than half of its filter.
 bool transposes(const Sizes& in, const Sizes& weight, const Sizes& out) {
-  return out[1] != weight[0] ||
-         (in[1] == weight[0] && product(out, 2) > product(in, 2));
+  if (out[1] != weight[0]) return true;
+  bool grows = false;
+  for (size_t i = 2; i < in.size(); ++i) grows = grows || out[i] > in[i] + 1;
+  return in[1] == weight[0] && grows;
 }
 
 // The tensors are input, weight, perhaps bias, and result. The result of a

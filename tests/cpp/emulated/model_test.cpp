@@ -89,7 +89,8 @@ TEST(DeviceModel, GivesBackWhatAQueueHadWhenItIsReset) {
   }
 }
 
-// Whichever is stopped first: the work of the second had waited for the first's.
+// Whichever is stopped first: the work of the second had waited for the
+// first's.
 TEST(DeviceModel, GivesBackWhatTwoQueuesHadWhenBothAreReset) {
   for (const bool in_order : {true, false}) {
     DeviceModel model(2, 1);
