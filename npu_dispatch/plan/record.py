@@ -118,7 +118,7 @@ def _recorded(
         )
     else:
         boundaries, step_is = [seen["begun"], seen["ended"]], "the whole run"
-    if len(boundaries) > 1 and seen["graph"] is None and seen["boundaries"]:
+    if len(seen["boundaries"]) > 1 and seen["graph"] is None:
         notes.append(
             "The program ended before a step was left to capture into a graph: "
             "--steps says how many come before that one."
