@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <algorithm>
+#include <iterator>
 #include <string_view>
 
 #include "csrc/ops/kernel_cost.h"
@@ -29,10 +30,14 @@ KernelSize kernel_size(const Op& op, at::ArrayRef<c10::IValue> arguments,
 }
 
 KernelSize size_of_large(const Op& op, int64_t ndim) {
-  const std::string_view name(op.name);
-  const bool factorises =
-      name.starts_with("aten::linalg_") || name.starts_with("aten::_linalg_");
-  return factorises && ndim > 2 ? KernelSize::kNested : KernelSize::kLarge;
+  static constexpr std::string_view kFactorise[] = {
+      "aten::_linalg_det",      "aten::_linalg_slogdet",
+      "aten::_linalg_solve_ex", "aten::linalg_inv_ex",
+      "aten::linalg_lu",        "aten::linalg_lu_factor_ex"};
+  const bool nested =
+      ndim > 2 && std::ranges::find(kFactorise, std::string_view(op.name)) !=
+                      std::end(kFactorise);
+  return nested ? KernelSize::kNested : KernelSize::kLarge;
 }
 
 }  // namespace npu

@@ -30,8 +30,8 @@ inline constexpr double kPieceNs = 25'000, kWakingNs = 80'000;
 KernelSize kernel_size(const Op& op, at::ArrayRef<c10::IValue> arguments,
                        at::ArrayRef<npu_view> views);
 
-// kNested for an operator that may factorise matrices in torch's own loop over
-// a batch, where its largest tensor has `ndim` dimensions; else kLarge.
+// kNested for an operator that factorises matrices in torch's own loop over a
+// batch, where its largest tensor has `ndim` dimensions; else kLarge.
 KernelSize size_of_large(const Op& op, int64_t ndim);
 
 }  // namespace npu

@@ -78,17 +78,19 @@ def put_on(item: pytest.Item) -> None:
     arguments = getattr(item, "funcargs", {})
     owner = getattr(item, "cls", None)
     of_class = getattr(owner, "device_type", None)  # as PyTorch's own suites have it
-    if "cpu" not in (arguments.get("device"), of_class):
-        return
-    if of_class:
+    if of_class is not None:
+        if str(of_class) != "cpu":
+            return
         owner.device_type = Name("cpu")
         # The arguments that torch has made for the test, and what may run it.
         for made in getattr(owner, item.name).__defaults__ or ():
             if isinstance(made, dict) and "device" in made:
                 made["device"] = Name("cpu")
         common_device_type.NATIVE_DEVICES = (*NATIVE_DEVICES, Name("cpu"))
-    else:
+    elif arguments.get("device") == "cpu":
         arguments["device"] = Name("cpu")
+    else:
+        return
     suite, _, _ = item.module.__name__.partition(".")
     for name, module in list(sys.modules.items()):
         of_suite = module is item.module or name.partition(".")[0] == suite

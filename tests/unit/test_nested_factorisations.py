@@ -30,6 +30,18 @@ with torch.npu.stream(torch.npu.Stream()):
     for _ in range(3):
         check(torch.linalg.solve(x, torch.eye(200, device="npu").expand_as(x)))
 """
+OTHERS = """
+lu, pivots = torch.linalg.lu_factor(x)
+check(torch.linalg.lu_solve(lu, pivots, torch.eye(200, device="npu").expand_as(x)))
+signs, logs = torch.linalg.slogdet(x)
+expected_logs = numpy.linalg.slogdet(matrices.numpy())[1]
+right.append(numpy.allclose(logs.cpu().numpy(), expected_logs, atol=1e-3))
+P, L, U = torch.linalg.lu(x)
+right.append(torch.allclose((P @ L @ U).cpu(), matrices, atol=1e-4))
+scaled = matrices.numpy() / 15
+right.append(numpy.allclose(torch.linalg.det(x / 15).cpu().numpy(),
+                            numpy.linalg.det(scaled), rtol=1e-3))
+"""
 BLOCKING = """
 with torch.npu.launch_blocking():
     check(torch.linalg.inv(x))
@@ -52,6 +64,7 @@ for _ in range(3):
     [
         pytest.param(QUEUED, id="queued"),
         pytest.param(OTHER_STREAM, id="other-stream"),
+        pytest.param(OTHERS, id="others"),
         pytest.param(BLOCKING, id="blocking"),
         pytest.param(REPLAYED, id="replayed"),
     ],
@@ -71,3 +84,14 @@ print(right)
 """
     program = PROGRAM.replace("torch.set_num_threads(2)", "")
     assert python(program + calls).stdout == "[True]\n"
+
+
+def test_a_norm_is_summed_in_as_many_parts_as_on_cpu(python):
+    program = """
+import torch
+torch.set_num_threads(2)
+x = torch.rand(8, 300, 300, generator=torch.Generator().manual_seed(0))
+expected = torch.linalg.vector_norm(x)
+print({torch.equal(torch.linalg.vector_norm(x.npu()).cpu(), expected) for _ in "123"})
+"""
+    assert python(program).stdout == "{True}\n"
