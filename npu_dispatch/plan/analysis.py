@@ -5,13 +5,13 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from typing import Any
 
 from npu_dispatch.plan.replay import Run, Task, Wait, step_ns
 
-__all__ = ["Blame", "Graph", "Operator", "Report", "WhatIf", "analyse"]
+__all__ = ["Blame", "Graph", "Operator", "RankTime", "Report", "WhatIf", "analyse"]
 
 # The reason in a Blame of a line that launches and does not wait.
 _LAUNCHES = "launches"
@@ -53,6 +53,16 @@ class Graph:
 
 
 @dataclass(frozen=True, slots=True)
+class RankTime:
+    """A step on so many ranks."""
+
+    ranks: int
+    step_us: float
+    exposed_us: float  # of it, in which a rank only waits for others
+    bound_by: str  # "device", "launches", "syncs", or the link: "across hosts"
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     device: str
     step_is: str  # what a step is: an optimizer's step(), a model's call, all
@@ -75,6 +85,15 @@ class Report:
     # By which share the recorded run takes longer as replayed than it was seen to.
     replay_error: float
     notes: list[str]  # what is to be known of the figures, in sentences
+    script: str = ""  # as it was named
+    # Between these lie the steps that were seen.
+    least_us: float = 0.0
+    most_us: float = 0.0
+    memory: int = 0  # bytes that the device has
+    too_much: int = 0  # bytes that the program wants beyond them
+    too_much_at: str = ""  # the line that wanted the first of them
+    measured: float = 0.0  # of the device's time: the part with measured kernels
+    ranks: list[RankTime] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
