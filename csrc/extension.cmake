@@ -240,6 +240,7 @@ Python_add_library(_C MODULE WITH_SOABI
   python/memory_pools.cpp
   python/module.cpp
   python/python_frames.cpp
+  python/plan.cpp
   python/queue_cost.cpp
   python/sanitizer.cpp
   python/schedule.cpp

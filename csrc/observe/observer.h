@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "csrc/driver/driver.h"
+#include "csrc/stats/layout.h"
 
 namespace npu {
 
@@ -57,7 +58,7 @@ class Observer {
   virtual void flag_awaited(Stream*, uint64_t /*flag*/, bool /*takes*/) {}
 
   // A host thread is about to wait; has waited; asks without waiting.
-  virtual void host_waits(Stream&, uint64_t /*number*/) {}
+  virtual void host_waits(Stream&, uint64_t /*number*/, WaitReason) {}
   virtual void host_waited(Stream&, uint64_t /*number*/) {}
   virtual void host_polls(Stream&, uint64_t /*number*/) {}
   // Somebody will be told when that number is reached, and goes on meanwhile.

@@ -36,6 +36,7 @@ void bind_graph_program(pybind11::module_& m);
 void bind_flags(pybind11::module_& m);
 void bind_jit(pybind11::module_& m);
 void bind_memory(pybind11::module_& m);
+void bind_plan(pybind11::module_& m);
 void bind_queue_cost(pybind11::module_& m);
 void bind_replayed(pybind11::module_& m);
 void bind_sanitizer(pybind11::module_& m);

@@ -96,6 +96,7 @@ PYBIND11_MODULE(in_main_interpreter, m) {
   npu::bind_foreign(m);
   npu::bind_jit(m);
   npu::bind_memory(m);
+  npu::bind_plan(m);
   npu::bind_queue_cost(m);
   npu::bind_replayed(m);
   npu::bind_sanitizer(m);

@@ -248,8 +248,8 @@ void Schedule::stream_waits(Stream& stream, Stream& other, uint64_t number) {
     run_until(other, number, Then::kSleep);
 }
 
-void Schedule::host_waits(Stream& stream, uint64_t number) {
-  if (next_) next_->host_waits(stream, number);
+void Schedule::host_waits(Stream& stream, uint64_t number, WaitReason reason) {
+  if (next_) next_->host_waits(stream, number, reason);
   run_until(stream, number, Then::kSleep);
 }
 

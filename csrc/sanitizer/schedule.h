@@ -56,7 +56,7 @@ class Schedule final : public Observer {
   void flag_lowered(uint64_t flag) override;
   void flag_awaited(Stream*, uint64_t flag, bool takes) override;
   void stream_waits(Stream&, Stream& other, uint64_t number) override;
-  void host_waits(Stream&, uint64_t number) override;
+  void host_waits(Stream&, uint64_t number, WaitReason) override;
   void host_waited(Stream&, uint64_t number) override;
   void host_polls(Stream&, uint64_t number) override;
   void host_awaits(Stream&, uint64_t number) override;

@@ -238,7 +238,7 @@ namespace {
 
 bool wait_announced(Stream& stream, uint64_t number, WaitReason reason,
                     const char* op, GoesOn goes_on) {
-  if (Observer* o = observer()) o->host_waits(stream, number);
+  if (Observer* o = observer()) o->host_waits(stream, number, reason);
   const uint64_t retired = stream.retired().value();
   uint64_t took = 0;
   if (retired < number) {
@@ -286,7 +286,7 @@ bool host_poll(Stream& stream, uint64_t number) {
 
 void host_wait_for_space(Stream& stream, uint64_t number) {
   tell_before(stream, kFullQueue, nullptr);
-  if (Observer* o = observer()) o->host_waits(stream, number);
+  if (Observer* o = observer()) o->host_waits(stream, number, kFullQueue);
   StreamBlock& block = stream.block();
   MeasuredWait measured({block.full_waits, block.full_wait_ns,
                          block.full_waiting, block.full_waiting_from},

@@ -95,9 +95,9 @@ def plan(
 ) -> None:
     """Say how SCRIPT would run on a device of stated speed.
 
-    It runs some steps of the script on an emulated device, where nothing is
-    computed. A step ends where the optimizer's does; without an optimizer the
-    whole run is one step. See docs/plan.md.
+    It runs some steps of the script, computes nothing, and simulates each device.
+    A step ends where the optimizer's does; without an optimizer it is a call of the
+    model. See docs/plan.md.
     """
     from npu_dispatch.plan import sheet
     from npu_dispatch.plan.record import PlanError, record
@@ -107,44 +107,37 @@ def plan(
         sheets = [sheet.load(name) for name in devices or ("a100-80gb-sxm",)]
     except sheet.SheetError as error:
         raise click.BadParameter(str(error), param_hint="--device") from None
-    recorded = []
-    failures = []
-    for one in sheets:
-        try:
-            recorded.append(
-                record(
-                    [str(what), *rest],
-                    one,
-                    module=module is not None,
-                    steps=steps,
-                    warmup=warmup,
-                    host_speed=host_speed,
-                )
-            )
-        except PlanError as error:
-            failures.append(str(error))
-    if recorded:
-        from npu_dispatch.plan import show
+    try:
+        recorded = record(
+            [str(what), *rest],
+            sheets,
+            module=module is not None,
+            steps=steps,
+            warmup=warmup,
+            host_speed=host_speed,
+        )
+    except PlanError as error:
+        raise click.ClickException(str(error)) from None
+    from npu_dispatch.plan import show
 
-        show.show([one.report for one in recorded])
+    show.show([one.report for one in recorded])
     for path in (json_file, html_file, trace_file):
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
     if json_file is not None:
         reports = [one.report.as_dict() for one in recorded]
-        text = {"host_speed": host_speed, "reports": reports, "failures": failures}
+        text = {"host_speed": host_speed, "reports": reports}
         json_file.write_text(json.dumps(text, indent=2) + "\n")
-    if html_file is not None and recorded:
+    if html_file is not None:
         from npu_dispatch.plan import page
 
         page.write(recorded, html_file)
-    if trace_file is not None and recorded:
+    if trace_file is not None:
+        from npu_dispatch.plan.tracks import process_of
         from npu_dispatch.timeline import trace
 
-        for line in trace.save([recorded[0].process], trace_file):
+        for line in trace.save([process_of(recorded[0].run, str(what))], trace_file):
             click.echo(line)
-    if failures:
-        raise click.ClickException("\n".join(failures))
 
 
 @click.command()

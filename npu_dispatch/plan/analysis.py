@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from npu_dispatch.plan.replay import Run, Task, Wait, step_ns
+from npu_dispatch.plan.run import Run, Task, Wait
 
 __all__ = ["Blame", "Graph", "Operator", "RankTime", "Report", "WhatIf", "analyse"]
 
@@ -82,8 +82,6 @@ class Report:
     blames: list[Blame]
     what_if: list[WhatIf]
     graph: Graph | None  # None: no step was left to capture
-    # By which share the recorded run takes longer as replayed than it was seen to.
-    replay_error: float
     notes: list[str]  # what is to be known of the figures, in sentences
     script: str = ""  # as it was named
     # Between these lie the steps that were seen.
@@ -126,13 +124,20 @@ def analyse(
     run: Run,
     device: str,
     *,
-    peak_allocated: int,
-    peak_reserved: int,
+    step_ns: float | None = None,
+    what_if: Sequence[WhatIf] = (),
+    notes: Sequence[str] = (),
     graph: Graph | None = None,
     step_is: str = "the whole run",
-    notes: Sequence[str] = (),
+    peak_allocated: int = 0,
+    peak_reserved: int = 0,
+    **others: Any,
 ) -> Report:
-    """Return the report of a run with at least two boundaries."""
+    """Return the report of a run with at least two boundaries.
+
+    `others` are fields of the report that a run does not tell. `step_ns` is the
+    time of a step, where it is known better than from the run's ends.
+    """
     steps = len(run.boundaries) - 1
     submits = [task.submitted for task in run.tasks]
     latest = 0.0
@@ -155,8 +160,7 @@ def analyse(
     inside = [t for t in run.tasks if first < t.submitted <= last]
     depths = sorted(task.depth for task in inside) or [0]
     host = _host_ns(inside, run.waits, last)
-    seen = whole / steps
-    again = step_ns(run)
+    seen = whole / steps if step_ns is None else step_ns
     return Report(
         device=device,
         step_is=step_is,
@@ -172,10 +176,10 @@ def analyse(
         peak_reserved=peak_reserved,
         operators=_operators(inside, host, steps),
         blames=_blames(run, inside, host, idle_of, steps),
-        what_if=_what_ifs(run, seen, again, graph),
+        what_if=list(what_if),
         graph=graph,
-        replay_error=again / seen - 1 if seen else 0.0,
         notes=list(notes),
+        **others,
     )
 
 
@@ -266,22 +270,3 @@ def _blames(
         for where, reason in {*count, *idle_of}
     ]
     return sorted(rows, key=lambda row: (-row.idle_us, -row.host_us, row.where))
-
-
-def _what_ifs(run: Run, seen: float, again: float, graph: Graph | None) -> list[WhatIf]:
-    """Scale what was seen as the replay says that it would change."""
-    cases: list[tuple[str, dict[str, float], float]] = [
-        ("host 2x faster", {"host": 2.0}, 1.0),
-        ("device 2x faster", {"device": 2.0}, 1.0),
-        ("both 2x faster", {"host": 2.0, "device": 2.0}, 1.0),
-        ("2x the work of each kernel", {"work": 2.0}, 2.0),
-        ("4x the work of each kernel", {"work": 4.0}, 4.0),
-    ]
-    rows = []
-    for what, change, gain in cases:
-        step = seen * step_ns(run, **change) / again if again else 0.0
-        rows.append(WhatIf(what, step / 1e3, gain * seen / step if step else 0.0))
-    if graph and graph.step_us:
-        speedup = seen / 1e3 / graph.step_us
-        rows.append(WhatIf("step in a graph (measured)", graph.step_us, speedup))
-    return rows

@@ -1,16 +1,18 @@
-"""The process in which the program runs, which counts its steps and stops it in time.
+"""The process in which the program runs: it records its steps, stops it in time, and
+says how it would run on each device.
 
-    python -m npu_dispatch.plan.child WHAT.json SCRIPT [ARGS]
+    python -m npu_dispatch.plan.child WHAT.pickle SCRIPT [ARGS]
 
-WHAT.json says how many steps, whether SCRIPT is a module, and where to write
-what was seen.
+WHAT.pickle is an Order; the Answer is written to the file that it names.
 """
 
 from __future__ import annotations
 
 import gc
-import json
+import pickle
+import resource
 import sys
+import threading
 import time
 import traceback
 from pathlib import Path
@@ -22,8 +24,12 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 
 from npu_dispatch import _C, npu, program
 from npu_dispatch.plan.captured import CapturedStep
+from npu_dispatch.plan.order import Answer, Order
+from npu_dispatch.plan.recording import Recording
+from npu_dispatch.plan.study import Memory, Subject, study
 
 _MOST_STEPS = 1000
+_MOST_ENTRIES = 2_000_000
 # What a program for other devices says here, and the option that helps.
 _OTHER_NAMES = {
     "Torch not compiled with CUDA enabled": "--cuda",
@@ -41,13 +47,15 @@ class _Seen:
     def __init__(self, steps: int, least_ns: int) -> None:
         self.steps = steps
         self.least_ns = least_ns
-        self.boundaries: list[int] = []
-        self.waits: list[tuple[str, str, int, int]] = []
+        self.count = 0
+        self.begun = 0
         self.step_is = ""
         self.optimizer: Any = None
         self.hook: Any = register_module_forward_pre_hook(self.calls)
-        self.captured: Any = None  # the step after those that are counted
-        self.graph: dict[str, Any] | None = None
+        self.recorded: Any = None
+        self.memory = (0, 0)
+        self.step: Any = None  # the one after those that are counted
+        self.captured = False
 
     def stepped(self, optimizer: Any, *_: object) -> None:
         # Where there are several optimizers, the first one says what a step is.
@@ -55,9 +63,12 @@ class _Seen:
             self.optimizer = optimizer
             self.step_is = f"a step of {type(optimizer).__name__}"
             self.hook.remove()
-            self.boundaries.clear()
+            if self.count:  # calls of a model, before there was an optimizer
+                self.count = 0
+                _C.plan_stop()
+                _C.plan_start()
         if optimizer is self.optimizer:
-            self.count()
+            self.end_step()
 
     def calls(self, module: Any, _: object) -> None:
         """Let each call of this module be a step, in a program without optimizer."""
@@ -67,85 +78,136 @@ class _Seen:
         # By type: isinstance() would ask objects that are proxies of others.
         if not any(issubclass(type(o), Optimizer) for o in gc.get_objects()):
             self.step_is = f"a call of {type(module).__name__}"
-            self.hook = module.register_forward_hook(lambda *_: self.count())
+            self.hook = module.register_forward_hook(lambda *_: self.end_step())
 
-    def count(self) -> None:
-        if self.captured is not None:
-            self.graph = self.captured.measure()
+    def end_step(self) -> None:
+        if self.step is not None:
+            self.step.end()
+            self.captured = True
             raise _EnoughError
-        self.boundaries.append(time.monotonic_ns())
-        took = self.boundaries[-1] - self.boundaries[0]
-        n = len(self.boundaries)
-        if n >= _MOST_STEPS or (n >= self.steps and took >= self.least_ns):
-            self.captured = CapturedStep()
+        _C.plan_step()
+        now = time.process_time_ns()  # the same number of steps beside others
+        self.count += 1
+        if self.count == 1:
+            self.begun = now
+        enough = self.count >= self.steps and now - self.begun >= self.least_ns
+        if enough or self.count >= _MOST_STEPS or _C.plan_size() >= _MOST_ENTRIES:
+            self.end()
+            self.step = CapturedStep()
 
-    def waited(
-        self, reason: str, _op: str, _device: int, _stream: int, _n: int, ns: int
-    ) -> None:
-        if not ns:
-            return
-        now = time.monotonic_ns()
-        line = _C.call_line(_C.current_call_site())
-        self.waits.append((reason, line, now - ns, now))
+    def end(self) -> None:
+        """End the recording, which what follows is no part of."""
+        if self.recorded is None:
+            self.recorded = _C.plan_stop()
+            self.memory = npu.max_memory_allocated(), npu.max_memory_reserved()
+
+
+def _let_sleeps_count(seen: _Seen) -> None:
+    """Let the main thread's sleeps be a part of the host's time."""
+    really = time.sleep
+
+    def sleep(seconds: float) -> None:
+        main = threading.current_thread() is threading.main_thread()
+        if main and seen.recorded is None:
+            _C.plan_pass(int(seconds * 1e9))
+        really(seconds)
+
+    time.sleep = sleep
 
 
 def main() -> None:
-    what = json.loads(Path(sys.argv[1]).read_text())
-    seen = _Seen(what["steps"], what["least_ns"])
+    order: Order = pickle.loads(Path(sys.argv[1]).read_bytes())
+    seen = _Seen(order.steps, order.least_ns)
     register_optimizer_step_post_hook(seen.stepped)
-    _C.set_sync_watchers(lambda *_: None, seen.waited)
-    _C.watch_syncs(True)
-    script = sys.argv[2]
-    status = 0
-    failure = ""
-    ended_by: BaseException | None = None
+    _let_sleeps_count(seen)
     # The default stream cannot be captured, and autograd keeps to the streams of
     # the first step.
     npu.set_stream(npu.Stream())
-    begun = time.monotonic_ns()
-    try:
-        program.execute(script if what["module"] else Path(script), tuple(sys.argv[3:]))
-    except _EnoughError:
-        pass
-    except SystemExit as stop:
-        status = stop.code if isinstance(stop.code, int) else int(bool(stop.code))
-    except Exception as error:
-        ended_by = error
-    if seen.captured is not None:
-        if seen.graph is None:
-            seen.graph = seen.captured.give_up(ended_by)
-    elif isinstance(ended_by, torch.OutOfMemoryError):
-        status, failure = 1, f"out of memory: {ended_by}"
-    elif ended_by is not None:
-        traceback.print_exception(ended_by)
-        name = type(ended_by).__name__
-        status, failure = 1, f"the program failed: {name}: {ended_by}"
-        for said, option in _OTHER_NAMES.items():
-            if said in str(ended_by):
-                failure += f"; it is written for another device: plan it with {option}"
-    _C.watch_syncs(False)
-    ended = time.monotonic_ns()
-    try:
-        npu.synchronize()
-    except RuntimeError as error:
-        status, failure = 1, str(error)
-    Path(what["out"]).write_text(
-        json.dumps(
-            {
-                "failure": failure,
-                "begun": begun,
-                "ended": ended,
-                "step_is": seen.step_is,
-                "boundaries": seen.boundaries,
-                "waits": seen.waits,
-                "graph": seen.graph,
-                "allocated": npu.max_memory_allocated(),
-                "reserved": npu.max_memory_reserved(),
-            }
-        )
-    )
+    _C.plan_start()
+    what = sys.argv[2] if order.module else Path(sys.argv[2])
+    status, failure, ended_by = _run(what, tuple(sys.argv[3:]), seen)
+    seen.end()
+    why_no_graph = None
+    if seen.step is not None and not seen.captured:
+        why_no_graph = seen.step.give_up(ended_by)
+    if not failure:
+        try:
+            npu.synchronize()
+        except RuntimeError as error:
+            status, failure = 1, str(error)
+    answer = Answer(failure)
+    if not failure:
+        answer = _answer(order, seen, why_no_graph)
+    Path(order.out).write_bytes(pickle.dumps(answer))
     sys.stdout.flush()
     sys.exit(status)
+
+
+def _run(
+    what: str | Path, args: tuple[str, ...], seen: _Seen
+) -> tuple[int, str, BaseException | None]:
+    """Return the program's status, why it cannot be planned, and what ended it."""
+    try:
+        program.execute(what, args)
+    except _EnoughError:
+        return 0, "", None
+    except SystemExit as stop:
+        status = stop.code if isinstance(stop.code, int) else int(bool(stop.code))
+        return status, "", None
+    except Exception as error:
+        if seen.step is not None:
+            return 0, "", error
+        traceback.print_exception(error)
+        failure = f"the program failed: {type(error).__name__}: {error}"
+        for said, option in _OTHER_NAMES.items():
+            if said in str(error):
+                failure += f"; it is written for another device: plan it with {option}"
+        return 1, failure, error
+    return 0, "", None
+
+
+def _answer(order: Order, seen: _Seen, why_no_graph: tuple[str, str] | None) -> Answer:
+    if not any(work["type"] != "none" for work in seen.recorded.works):
+        started = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime > 0
+        others = (
+            "; it started other processes, and only the program's own work can be "
+            "planned: plan what it starts, as one rank (--ranks)"
+        )
+        return Answer(
+            "the program launched nothing on the device 'npu'"
+            f"{others if started else ''}"
+        )
+    recording = Recording.of(seen.recorded, order.warmup)
+    subject = Subject(
+        script=sys.argv[0],
+        step_is=seen.step_is if recording.step_count else "the whole run",
+        memory=Memory(
+            *seen.memory, [(size, line) for _, size, line in seen.recorded.peaks]
+        ),
+        captured=seen.captured,
+        why_no_graph=why_no_graph,
+        host_speed=order.host_speed,
+        notes=_notes(seen, recording, order.warmup),
+    )
+    return Answer(
+        "", [study(recording, subject, sheet, _C.call_line) for sheet in order.sheets]
+    )
+
+
+def _notes(seen: _Seen, recording: Recording, warmup: int) -> list[str]:
+    """Return what is to be known of the figures, in sentences."""
+    notes = []
+    if recording.step_count and recording.step_count == seen.count - 1 and warmup:
+        notes.append(
+            f"The program ended after {seen.count} steps. The first {warmup} are "
+            "counted, too, though they fill caches and make state: let it run longer."
+        )
+    if recording.step_count and seen.step is None:
+        notes.append(
+            "The program ended before a step was left to capture into a graph: "
+            "--steps says how many come before that one."
+        )
+    return notes
 
 
 if __name__ == "__main__":

@@ -9,8 +9,8 @@ from typing import Any
 
 from npu_dispatch.drawing import page
 from npu_dispatch.plan import timeline
-from npu_dispatch.plan.record import Recorded
 from npu_dispatch.plan.show import remarks, time_text
+from npu_dispatch.plan.study import Recorded
 
 __all__ = ["write"]
 

@@ -73,7 +73,7 @@ class Sheet:
         n = self.numbers
         arithmetic = n["efficiency"]["arithmetic"] * 1e3 / slower
         values: dict[str, object] = {
-            "name": self.name.replace(";", ",").replace("\n", " "),
+            "name": self._plain_name,
             "compute": compute,
             "memory": int(n["memory"]["gib"] * 2**30),
             "bandwidth": n["memory"]["gb_per_s"] * n["efficiency"]["memory"] / slower,
@@ -89,6 +89,22 @@ class Sheet:
             "queue_room": int(n["queues"]["room"]),
         }
         return ";".join(f"{key}={value}" for key, value in values.items())
+
+    def recording_text(self) -> str:
+        """Return a device that says to have this memory, and that never is the limit.
+
+        It has as much memory as a program wants, and its tasks take no time.
+        """
+        gib = self.numbers["memory"]["gib"]
+        fast = "".join(
+            f";{key}=1e15" for key in ("bandwidth", "link", *self.numbers["tflops"])
+        )
+        quick = "".join(f";{key}_ns=0" for key in self.numbers["latency_us"])
+        return f"name={self._plain_name};memory={gib * 2**30};overcommit=1{fast}{quick}"
+
+    @property
+    def _plain_name(self) -> str:
+        return self.name.replace(";", ",").replace("\n", " ")
 
 
 def built_in() -> dict[str, Path]:

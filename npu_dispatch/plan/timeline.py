@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from npu_dispatch.plan.record import Recorded
-from npu_dispatch.plan.replay import Task, Wait
+from npu_dispatch.plan.run import Task, Wait
+from npu_dispatch.plan.study import Recorded
 
 __all__ = ["SCRIPT", "STYLE", "places"]
 

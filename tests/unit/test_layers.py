@@ -23,6 +23,7 @@ CPP_LAYERS = {
     "interop": 2.4,
     "memory": 3,
     "graph": 3.5,  # uses memory
+    "plan": 3,
     "sanitizer": 3,
     "torch": 4,
     "distributed": 5,

@@ -3,6 +3,8 @@
 #include <pthread.h>
 #include <string.h>
 
+#include <limits>
+
 #include "csrc/base/env.h"
 #include "csrc/driver/emulated/memory.h"
 #include "csrc/driver/emulated/queues.h"
@@ -41,7 +43,9 @@ EmulatedQueues::Queue& of(npu_queue queue) {
 uint64_t memory_total(int) { return uint64_t(spec().memory); }
 
 void* segment_alloc(int device, size_t bytes) {
-  return memory().allocate(device, bytes, spec().memory);
+  return memory().allocate(
+      device, bytes,
+      spec().overcommits ? std::numeric_limits<double>::max() : spec().memory);
 }
 void segment_free(int device, void* segment, size_t bytes) {
   memory().free(device, segment, bytes);
@@ -87,23 +91,43 @@ bool may_copy(const npu_kernel& kernel) {
   return !strcmp(kernel.name, "memcpy") || !strcmp(kernel.name, "aten::copy_");
 }
 
-// A view outside of the device's memory lies in the host's. Where nothing is
-// computed, zeros are written there: the program must find values that it can
-// go on with, and not what the memory held by chance. They are written here,
-// earlier than the device would do it; a program that reads them before it has
-// waited races with the copy anyway.
-int submit(npu_queue queue, uint64_t number, const npu_kernel* kernel,
-           const uint64_t* words, npu_failure*) {
-  const bool copy = may_copy(*kernel);
-  bool link = copy && kernel->n_views == 1;  // the task brings its data
-  for (uint32_t i = 0; i < kernel->n_views; ++i) {
-    const npu_view& view = kernel->views[i];
+// Calls see(view) for each view that lies in the host's memory, and not in the
+// device's. Returns whether the task crosses the link.
+template <typename See>
+bool crosses_link(const npu_kernel& kernel, const uint64_t* words, See see) {
+  const bool copy = may_copy(kernel);
+  bool link = copy && kernel.n_views == 1;  // the task brings its data
+  for (uint32_t i = 0; i < kernel.n_views; ++i) {
+    const npu_view& view = kernel.views[i];
     const bool written = view.access & NPU_WRITE;
     if ((!written && !copy) || memory().has(words[view.word])) continue;
     link = link || copy;
-    if (written && !spec().computes && words[view.word]) zero(view, words);
+    see(view);
   }
-  return queues().submit(of(queue), number, kernel, words, link);
+  return link;
+}
+
+TaskWork work_of(const npu_kernel& kernel, const uint64_t* words, bool link) {
+  TaskWork work = work_of_task(kernel, words);
+  if (!link) return work;
+  work.kind = WorkKind::kCopy;
+  // The bytes count twice, as read and as written, but cross the link once.
+  if (kernel.n_views > 1) work.bytes /= 2;
+  return work;
+}
+
+// Where nothing is computed, zeros are written to the host's memory: the
+// program must find values that it can go on with, and not what the memory held
+// by chance. They are written here, earlier than the device would do it; a
+// program that reads them before it has waited races with the copy anyway.
+int submit(npu_queue queue, uint64_t number, const npu_kernel* kernel,
+           const uint64_t* words, npu_failure*) {
+  const bool link = crosses_link(*kernel, words, [&](const npu_view& view) {
+    if ((view.access & NPU_WRITE) && !spec().computes && words[view.word])
+      zero(view, words);
+  });
+  return queues().submit(of(queue), number, kernel, words,
+                         work_of(*kernel, words, link));
 }
 
 int task_times(npu_queue queue, uint64_t number, uint64_t* begun,
@@ -133,6 +157,11 @@ const npu_driver& emulated_driver() {
 }
 
 void check_emulated_spec() { spec(); }
+
+TaskWork emulated_work(const npu_kernel& kernel, const uint64_t* words) {
+  return work_of(kernel, words,
+                 crosses_link(kernel, words, [](const npu_view&) {}));
+}
 
 double take_emulated_flops() { return queues().take_flops(); }
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "csrc/driver/driver.h"
+#include "csrc/driver/emulated/work.h"
 
 namespace npu {
 
@@ -11,6 +12,9 @@ const npu_driver& emulated_driver();
 
 // Reads NPU_EMULATED; throws a runtime_error that says what is wrong with it.
 void check_emulated_spec();
+
+// What a task that was launched on its devices has to do.
+TaskWork emulated_work(const npu_kernel& kernel, const uint64_t* words);
 
 // Floating-point operations that its devices were given since the last call.
 // Any thread.

@@ -1,7 +1,6 @@
 #include "csrc/driver/emulated/model.h"
 
 #include <algorithm>
-#include <tuple>
 
 namespace npu {
 
@@ -21,7 +20,7 @@ void DeviceModel::submit(Queue& queue, const Task& task) {
 
 uint64_t DeviceModel::start_of(const Queue& queue) const {
   const Task& task = queue.waiting_.front();
-  const auto& servers = task.engine == Engine::kCopy ? copies_ : slots_;
+  const auto& servers = servers_[size_t(task.engine)];
   return std::max({task.ready, queue.free_at_,
                    *std::min_element(servers.begin(), servers.end())});
 }
@@ -32,7 +31,7 @@ uint64_t DeviceModel::start_of(const Queue& queue) const {
 void DeviceModel::begin(Queue& queue, uint64_t start) {
   const Task task = queue.waiting_.front();
   queue.waiting_.pop_front();
-  auto& servers = task.engine == Engine::kCopy ? copies_ : slots_;
+  auto& servers = servers_[size_t(task.engine)];
   uint64_t& server = *std::min_element(servers.begin(), servers.end());
   uint64_t end = start + task.overhead + task.work;
   if (task.engine == Engine::kCompute && task.work) {
@@ -49,21 +48,22 @@ void DeviceModel::begin(Queue& queue, uint64_t start) {
   queue.begun.push_back({task.number, start, end});
 }
 
-void DeviceModel::advance(uint64_t now) {
-  for (;;) {
-    Queue* next = nullptr;
-    std::tuple<uint64_t, int, uint64_t> first;
-    for (const auto& queue : queues_) {
-      if (queue->waiting_.empty()) continue;
-      const std::tuple turn(start_of(*queue), queue->priority_,
-                            queue->free_at_);
-      if (std::get<0>(turn) > now || (next && turn >= first)) continue;
-      next = queue.get();
-      first = turn;
-    }
-    if (!next) return;
-    begin(*next, std::get<0>(first));
+std::pair<DeviceModel::Turn, DeviceModel::Queue*> DeviceModel::next() const {
+  std::pair<Turn, Queue*> found(Turn(UINT64_MAX, 0, 0), nullptr);
+  for (const auto& queue : queues_) {
+    if (queue->waiting_.empty()) continue;
+    const Turn turn(start_of(*queue), queue->priority_, queue->free_at_);
+    if (!found.second || turn < found.first) found = {turn, queue.get()};
   }
+  return found;
+}
+
+uint64_t DeviceModel::next_start() const { return std::get<0>(next().first); }
+
+DeviceModel::Queue& DeviceModel::begin_next() {
+  const auto [turn, queue] = next();
+  begin(*queue, std::get<0>(turn));
+  return *queue;
 }
 
 // The tasks of a queue run one after another, so only the last one that has

@@ -2,16 +2,19 @@
 // and no thread of its own: it is told the time, which never goes back.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 namespace npu {
 
 class DeviceModel {
  public:
-  enum class Engine { kCompute, kCopy };
+  enum class Engine { kCompute, kCopy, kNetwork };
 
   struct Task {
     uint64_t number;
@@ -46,28 +49,45 @@ class DeviceModel {
   };
 
   DeviceModel(int concurrency, int copy_engines)
-      : slots_(size_t(concurrency)), copies_(size_t(copy_engines)) {}
+      : servers_{std::vector<uint64_t>(size_t(concurrency)),
+                 std::vector<uint64_t>(size_t(copy_engines)),
+                 std::vector<uint64_t>(kNetworks)} {}
 
   Queue* add(int priority);
   void remove(Queue* queue);
 
   void submit(Queue& queue, const Task& task);
-  // Gives a start and an end to every task that starts by `now`, in the order
-  // of the starts. Of tasks with equal starts the more urgent queue's comes
-  // first, then that of the queue which has been free for longest.
-  void advance(uint64_t now);
+  // When the next task starts, if nothing is submitted before; UINT64_MAX where
+  // none waits. Of tasks with equal starts the more urgent queue's is next,
+  // then that of the queue which has been free for longest.
+  uint64_t next_start() const;
+  // Gives that task, which there must be, its start and its end; returns its
+  // queue.
+  Queue& begin_next();
+  // Begins every task that starts by `now`, in the order of the starts.
+  void advance(uint64_t now) {
+    while (next_start() <= now) begin_next();
+  }
   // Forgets what the queue was given.
   void reset(Queue& queue, uint64_t now);
   // A lower bound of the end of the oldest task; 0 where there is none.
   uint64_t next_end(const Queue& queue) const;
 
  private:
+  // Collectives that may be under way at once: those of a group follow one
+  // another on its stream.
+  static constexpr size_t kNetworks = 8;
+
+  using Turn = std::tuple<uint64_t, int, uint64_t>;  // start, priority, free
+
   uint64_t start_of(const Queue& queue) const;
+  std::pair<Turn, Queue*> next() const;
   void begin(Queue& queue, uint64_t start);
 
   std::vector<std::unique_ptr<Queue>> queues_;
-  std::vector<uint64_t> slots_, copies_;  // when each is free
-  uint64_t work_free_ = 0;                // when the arithmetic units are free
+  std::array<std::vector<uint64_t>, 3>
+      servers_;             // by Engine: when each is free
+  uint64_t work_free_ = 0;  // when the arithmetic units are free
 };
 
 }  // namespace npu

@@ -1,7 +1,6 @@
 #include "csrc/driver/emulated/queues.h"
 
 #include <pthread.h>
-#include <string.h>
 #include <sys/prctl.h>
 
 #include <algorithm>
@@ -10,7 +9,7 @@
 
 #include "csrc/base/blocked_signals.h"
 #include "csrc/base/clock.h"
-#include "csrc/driver/emulated/work.h"
+#include "csrc/driver/emulated/cost.h"
 
 namespace npu {
 namespace {
@@ -28,8 +27,6 @@ std::thread start(Body body) {
   const BlockedSignals blocked;
   return std::thread(body);
 }
-
-bool sleeps(const npu_kernel& kernel) { return !strcmp(kernel.name, "_sleep"); }
 
 }  // namespace
 
@@ -99,32 +96,12 @@ void EmulatedQueues::destroy(Queue* queue) {
 
 int EmulatedQueues::submit(Queue& queue, uint64_t number,
                            const npu_kernel* kernel, const uint64_t* words,
-                           bool copies) {
-  const TaskWork work = work_of_task(*kernel, words);
+                           const TaskWork& work) {
+  const TaskCost cost = cost_of(spec_, work);
   const uint64_t now = now_ns();
-  DeviceModel::Task task{number, DeviceModel::Engine::kCompute,
-                         now + uint64_t(spec_.launch_ns),
-                         uint64_t(spec_.kernel_ns) +
-                             uint64_t(work.steps) * uint64_t(spec_.step_ns),
-                         0};
-  const double reached = work.convolves ? spec_.convolution
-                         : work.steps   ? spec_.recurrent
-                                        : 1;
-  const double flops_ns =
-      work.flops / (spec_.flops_of(work.itemsize) * reached);
-  const double rate =
-      work.bytes <= spec_.cache ? spec_.cache_bandwidth : spec_.bandwidth;
-  double ns = std::max(flops_ns, work.bytes / rate);
-  if (copies) {
-    task.engine = DeviceModel::Engine::kCopy;
-    task.overhead = uint64_t(spec_.copy_ns);
-    // The bytes count twice, as read and as written, but cross the link once.
-    ns = (kernel->n_views > 1 ? work.bytes / 2 : work.bytes) / spec_.link;
-  } else if (sleeps(*kernel)) {
-    task.overhead = words[0];  // others may run beside it
-    ns = 0;
-  }
-  task.work = uint64_t(ns);
+  const DeviceModel::Task task{number, cost.engine,
+                               now + uint64_t(spec_.launch_ns), cost.overhead,
+                               cost.work};
 
   std::lock_guard lock(mutex_);
   if (queue.in_flight.size() >= size_t(spec_.queue_room)) return NPU_BUSY;

@@ -14,6 +14,7 @@
 #include "csrc/driver/driver.h"
 #include "csrc/driver/emulated/model.h"
 #include "csrc/driver/emulated/spec.h"
+#include "csrc/driver/emulated/work.h"
 
 namespace npu {
 
@@ -26,9 +27,8 @@ class EmulatedQueues {
 
   Queue* create(int device, int priority, const npu_reports& reports);
   void destroy(Queue* queue);
-  // `copies`: the task is a copy over the link; else it is a kernel.
   int submit(Queue& queue, uint64_t number, const npu_kernel* kernel,
-             const uint64_t* words, bool copies);
+             const uint64_t* words, const TaskWork& work);
   void reset(Queue& queue);
   // The times of a number that has been reported. False where it has not been,
   // or where it is not among the last kKept numbers.

@@ -63,6 +63,11 @@ void set(EmulatedSpec& spec, const std::string& key, const std::string& text) {
     spec.name = text;
     return;
   }
+  if (key == "overcommit") {
+    if (text != "0" && text != "1") refuse(key, text, "0 or 1");
+    spec.overcommits = text == "1";
+    return;
+  }
   if (key == "compute") {
     if (text != "none" && text != "real") refuse(key, text, "none or real");
     spec.computes = text == "real";

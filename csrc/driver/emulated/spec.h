@@ -26,6 +26,8 @@ struct EmulatedSpec {
   int concurrency = 16;        // kernels that may be under way at once
   int copy_engines = 2;
   int queue_room = 1024;  // tasks in flight for each queue
+  // Whether a program gets more memory than the device has.
+  bool overcommits = false;
 
   // The peak for elements of `itemsize` bytes.
   double flops_of(int itemsize) const;

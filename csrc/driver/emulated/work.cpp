@@ -197,6 +197,11 @@ TaskWork work_of_task(const npu_kernel& kernel, const uint64_t* words) {
   }
   if (widest) work.itemsize = widest;
   const std::string_view name = base_name(kernel.name);
+  if (name == "_sleep") {
+    work.kind = WorkKind::kSleep;
+    work.sleep_ns = words[0];
+    return work;
+  }
   if (!may_multiply(name)) return work;
   const Shapes shapes(kernel, words);
   work.flops = flops_of(name, shapes);

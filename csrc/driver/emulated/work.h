@@ -7,12 +7,20 @@
 
 namespace npu {
 
+enum class WorkKind : uint8_t {
+  kKernel,
+  kCopy,   // over the link: `bytes` of them
+  kSleep,  // for `sleep_ns`, beside which others may run
+};
+
 struct TaskWork {
+  WorkKind kind = WorkKind::kKernel;
   double flops = 0;
   double bytes = 0;  // read and written, each element of a view once
   int itemsize = 4;  // bytes of an element that is computed with
   bool convolves = false;
   int64_t steps = 0;  // time steps of an LSTM layer, which follow one another
+  uint64_t sleep_ns = 0;
 };
 
 // Counts the operations of matrix products, convolutions, attention and fused

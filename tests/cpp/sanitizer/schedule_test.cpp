@@ -332,8 +332,8 @@ TEST(Schedule, RunsWhatADirectStreamsFlagNeeds) {
 // Another thread may be about to submit it.
 TEST(Schedule, LetsTheHostWaitForWhatIsNotSubmittedYet) {
   World w(seeded(lagging_seed()));
-  w.schedule.host_waits(w.one, 1);
-  w.schedule.host_waits(w.direct, 1);
+  w.schedule.host_waits(w.one, 1, WaitReason::kItem);
+  w.schedule.host_waits(w.direct, 1, WaitReason::kItem);
   w.append(w.one, 1);
   EXPECT_TRUE(w.got == Order({1}));
 }
@@ -424,7 +424,7 @@ struct Told final : Observer {
   void stream_waits(Stream& s, Stream& other, uint64_t number) override {
     add("stream_waits", s.id(), other.id(), number);
   }
-  void host_waits(Stream& s, uint64_t number) override {
+  void host_waits(Stream& s, uint64_t number, WaitReason) override {
     add("host_waits", s.id(), number);
   }
   void host_waited(Stream& s, uint64_t number) override {
@@ -475,7 +475,7 @@ TEST(Schedule, TellsTheObserverBehindItEverything) {
     o->flag_lowered(9);
     o->flag_awaited(&w.one, 10, true);
     o->stream_waits(w.one, w.two, 0);
-    o->host_waits(w.one, 0);
+    o->host_waits(w.one, 0, WaitReason::kItem);
     o->host_waited(w.one, 11);
     o->host_polls(w.one, 12);
     o->host_awaits(w.one, 0);

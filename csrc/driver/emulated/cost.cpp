@@ -1,0 +1,31 @@
+#include "csrc/driver/emulated/cost.h"
+
+#include <algorithm>
+
+namespace npu {
+
+TaskCost cost_of(const EmulatedSpec& spec, const TaskWork& work) {
+  using Engine = DeviceModel::Engine;
+  switch (work.kind) {
+    case WorkKind::kCopy:
+      return {Engine::kCopy, uint64_t(spec.copy_ns),
+              uint64_t(work.bytes / spec.link)};
+    case WorkKind::kSleep:
+      return {Engine::kCompute, work.sleep_ns, 0};
+    case WorkKind::kKernel:
+      break;
+  }
+  const double reached = work.convolves ? spec.convolution
+                         : work.steps   ? spec.recurrent
+                                        : 1;
+  const double rate =
+      work.bytes <= spec.cache ? spec.cache_bandwidth : spec.bandwidth;
+  const double ns = std::max(
+      work.flops / (spec.flops_of(work.itemsize) * reached), work.bytes / rate);
+  return {
+      Engine::kCompute,
+      uint64_t(spec.kernel_ns) + uint64_t(work.steps) * uint64_t(spec.step_ns),
+      uint64_t(ns)};
+}
+
+}  // namespace npu

@@ -1,0 +1,282 @@
+#include "csrc/plan/recorder.h"
+
+#include <time.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "csrc/driver/emulated/emulated_driver.h"
+#include "csrc/driver/view.h"
+#include "csrc/observe/work_names.h"
+#include "csrc/taskqueue/stream.h"
+#include "csrc/taskqueue/this_thread.h"
+
+namespace npu::plan {
+namespace {
+
+constexpr uint32_t kUnknown = UINT32_MAX;
+
+uint64_t cpu_ns() {
+  timespec t;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+  return uint64_t(t.tv_sec) * 1'000'000'000u + uint64_t(t.tv_nsec);
+}
+
+uint64_t cost_of_reading() {
+  uint64_t least = UINT64_MAX;
+  for (int i = 0; i < 1000; ++i) {
+    const uint64_t from = cpu_ns();
+    least = std::min(least, cpu_ns() - from);
+  }
+  return least;
+}
+
+void append(std::string& key, uint64_t value) {
+  key.append(reinterpret_cast<const char*>(&value), sizeof value);
+}
+
+}  // namespace
+
+struct Recorder::Thread {
+  uint32_t number = kUnknown;
+  uint64_t last = 0;  // its clock at the end of its last entry
+  // Where it is in a wait: its clock at the beginning, and why it waits.
+  bool waits = false;
+  uint64_t wait_from = 0;
+  WaitReason reason{};
+  // What its next task is, where that task does not say it.
+  uint32_t next = kUnknown;
+};
+
+Recorder::Thread& Recorder::here() {
+  thread_local Thread thread;
+  return thread;
+}
+
+Recorder::Recorder() : read_ns_(cost_of_reading()) { here().last = cpu_ns(); }
+
+// A launcher's thread has spun meanwhile, which is no work of the program.
+uint64_t Recorder::host_ns(const Thread& thread, uint64_t now) const {
+  if (!thread.last || stream_of_this_thread()) return 0;
+  const uint64_t ns = now - thread.last;
+  return ns > read_ns_ ? ns - read_ns_ : 0;
+}
+
+void Recorder::add(Thread& thread, uint64_t host_ns, Entry entry) {
+  if (program_.entries.size() >= kMost) return;
+  if (thread.number == kUnknown) thread.number = threads_++;
+  entry.thread = thread.number;
+  entry.host_ns = host_ns;
+  program_.entries.push_back(entry);
+}
+
+Recorder::Known& Recorder::known(Stream& stream, uint64_t position) {
+  const auto [at, added] = streams_.try_emplace(&stream);
+  if (added) {
+    at->second = {uint32_t(program_.streams.size()), position, 0};
+    program_.streams.push_back(
+        {stream.device(), stream.id(), stream.priority()});
+  }
+  return at->second;
+}
+
+// Numbers count from the first task that was seen; what came before has ended.
+uint64_t Recorder::behind(const Known& other, uint64_t number) {
+  const uint64_t end = other.begin + other.number;
+  return number < end ? end - number : 0;
+}
+
+bool Recorder::submitted(Stream& stream, uint64_t position, const Task& task) {
+  Thread& thread = here();
+  const uint64_t ns = host_ns(thread, cpu_ns());
+  {
+    std::lock_guard lock(mutex_);
+    Entry entry{};
+    entry.site = task.site;
+    if (task.marks.kind == TaskKind::kWait) {
+      Stream& other = *reinterpret_cast<Stream*>(task.words()[0]);
+      const uint64_t number = task.words()[1];
+      const Known& waited = known(other, number);
+      entry.act = Act::kStreamWait;
+      entry.other = waited.index;
+      entry.amount = behind(waited, number);
+    } else {
+      entry.act = Act::kLaunch;
+      entry.what = work_of(thread, task);
+    }
+    Known& mine = known(stream, position);
+    entry.stream = mine.index;
+    ++mine.number;
+    add(thread, ns, entry);
+  }
+  thread.last = cpu_ns();
+  return true;
+}
+
+uint32_t Recorder::work_of(Thread& thread, const Task& task) {
+  if (const uint32_t next = std::exchange(thread.next, kUnknown);
+      next != kUnknown)
+    return next;
+  if (task.marks.kind != TaskKind::kKernel) return index_of({}, kRecordName);
+  const npu_kernel& k = *task.kernel;
+  if (k.flags & NPU_KERNEL_ON_HOST) {
+    Work none;
+    none.name = k.name;
+    return index_of(none, std::string("on host ") + k.name);
+  }
+  return kernel(k, task.words());
+}
+
+uint32_t Recorder::index_of(Work work, std::string key) {
+  const auto [at, added] =
+      works_.try_emplace(std::move(key), uint32_t(program_.works.size()));
+  if (added) program_.works.push_back(std::move(work));
+  return at->second;
+}
+
+uint32_t Recorder::kernel(const npu_kernel& kernel, const uint64_t* words) {
+  const TaskWork amount = emulated_work(kernel, words);
+  std::string key = kernel.name;
+  append(key, uint64_t(amount.kind));
+  append(key, amount.sleep_ns);
+  append(key, uint64_t(amount.bytes));
+  Work work;
+  for (uint32_t i = 0; i < kernel.n_views; ++i) {
+    const npu_view& view = kernel.views[i];
+    work.shapes.push_back(sizes_of(view, words));
+    append(key, uint64_t(view.itemsize) << 32 | uint64_t(view.access) << 16 |
+                    work.shapes.back().size());
+    for (const int64_t n : work.shapes.back()) append(key, uint64_t(n));
+  }
+  work.type = TaskType::kWork;
+  work.name = kernel.name;
+  work.work = amount;
+  return index_of(std::move(work), std::move(key));
+}
+
+// Replays of one capture are one work. The task that follows is the replay.
+void Recorder::replays(Stream&, const KernelCall* calls, size_t n,
+                       Captured captured) {
+  Thread& thread = here();
+  const uint64_t begun = cpu_ns();
+  {
+    std::lock_guard lock(mutex_);
+    std::string key = "replay";
+    append(key, captured.begun);
+    append(key, n);
+    if (const auto at = works_.find(key); at != works_.end()) {
+      thread.next = at->second;
+    } else {
+      Work work;
+      work.type = TaskType::kReplay;
+      work.name = "graph replay";
+      for (size_t i = 0; i < n; ++i)
+        if (!(calls[i].kernel->flags & NPU_KERNEL_ON_HOST))
+          work.parts.push_back(kernel(*calls[i].kernel, calls[i].words));
+      thread.next = index_of(std::move(work), std::move(key));
+    }
+  }
+  if (thread.last) thread.last += cpu_ns() - begun;
+}
+
+void Recorder::collective(std::string kind, uint64_t bytes,
+                          std::vector<int64_t> ranks) {
+  std::lock_guard lock(mutex_);
+  std::string key = "collective " + kind;
+  append(key, bytes);
+  for (const int64_t rank : ranks) append(key, uint64_t(rank));
+  Work work;
+  work.type = TaskType::kCollective;
+  work.name = "hccl:" + kind;
+  work.work.bytes = double(bytes);
+  work.kind = std::move(kind);
+  work.ranks = std::move(ranks);
+  here().next = index_of(std::move(work), std::move(key));
+}
+
+void Recorder::host_waits(Stream&, uint64_t, WaitReason reason) {
+  Thread& thread = here();
+  thread.wait_from = cpu_ns();
+  thread.reason = reason;
+  thread.waits = true;
+}
+
+// Without host_waits() before it, the host has asked and found the task done.
+void Recorder::host_waited(Stream& stream, uint64_t number) {
+  Thread& thread = here();
+  const bool waits = std::exchange(thread.waits, false);
+  const uint64_t ns = host_ns(thread, waits ? thread.wait_from : cpu_ns());
+  {
+    std::lock_guard lock(mutex_);
+    const Known& other = known(stream, number);
+    Entry entry{};
+    entry.act = Act::kHostWait;
+    entry.stream = entry.other = other.index;
+    entry.what = uint32_t(waits ? thread.reason : WaitReason::kEventSync);
+    entry.site = call_stack_id();
+    entry.amount = behind(other, number);
+    add(thread, ns, entry);
+  }
+  thread.last = cpu_ns();
+}
+
+void Recorder::pass(uint64_t ns) {
+  Thread& thread = here();
+  const uint64_t host = host_ns(thread, cpu_ns());
+  {
+    std::lock_guard lock(mutex_);
+    Entry entry{};
+    entry.act = Act::kPass;
+    entry.amount = ns;
+    add(thread, host, entry);
+  }
+  thread.last = cpu_ns();
+}
+
+void Recorder::step() {
+  Thread& thread = here();
+  const uint64_t ns = host_ns(thread, cpu_ns());
+  {
+    std::lock_guard lock(mutex_);
+    Entry entry{};
+    entry.act = Act::kStep;
+    add(thread, ns, entry);
+  }
+  thread.last = cpu_ns();
+}
+
+void Recorder::allocated(Stream* stream, const void*, size_t bytes) {
+  std::lock_guard lock(mutex_);
+  const int device = stream ? stream->device() : 0;
+  Memory& memory = memory_[device];
+  memory.bytes += bytes;
+  if (memory.bytes <= memory.most) return;
+  memory.most = memory.bytes;
+  const uint32_t site = call_stack_id();
+  auto& peaks = program_.peaks;
+  if (!peaks.empty() && peaks.back().device == device &&
+      peaks.back().site == site) {
+    peaks.back().bytes = memory.most;
+  } else {
+    peaks.push_back({device, memory.most, site});
+  }
+}
+
+// What was there before the recording began may be the larger.
+void Recorder::freed(Stream* stream, const void*, size_t bytes, FreedTo) {
+  std::lock_guard lock(mutex_);
+  uint64_t& all = memory_[stream ? stream->device() : 0].bytes;
+  all -= std::min(all, uint64_t(bytes));
+}
+
+size_t Recorder::size() {
+  std::lock_guard lock(mutex_);
+  return program_.entries.size();
+}
+
+Program Recorder::take() {
+  std::lock_guard lock(mutex_);
+  return std::exchange(program_, {});
+}
+
+}  // namespace npu::plan

@@ -1,0 +1,77 @@
+// Writes down what a program does: an observer that adds nothing to the host
+// times that it notes.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "csrc/observe/observer.h"
+#include "csrc/plan/program.h"
+
+namespace npu::plan {
+
+// Host times are CPU times of the threads that launch. They do not contain what
+// other processes take, the host's waits, or the recorder itself. Threads are
+// taken to run in turns, as they do under the GIL.
+//
+// Installed once and never destroyed: another thread may be inside a call.
+class Recorder final : public Observer {
+ public:
+  Recorder();
+
+  bool submitted(Stream&, uint64_t position, const Task&) override;
+  void replays(Stream&, const KernelCall*, size_t, Captured) override;
+  void host_waits(Stream&, uint64_t number, WaitReason) override;
+  void host_waited(Stream&, uint64_t number) override;
+  void allocated(Stream*, const void*, size_t) override;
+  void freed(Stream*, const void*, size_t, FreedTo) override;
+
+  // The calling thread has done nothing for so long.
+  void pass(uint64_t ns);
+  // The program's step has ended.
+  void step();
+  // The next task that the calling thread launches is this collective.
+  void collective(std::string kind, uint64_t bytes, std::vector<int64_t> ranks);
+
+  // Entries so far. From kMost on none is added.
+  size_t size();
+  // Ends the recording.
+  Program take();
+
+ private:
+  static constexpr size_t kMost = 4'000'000;
+
+  struct Thread;
+  struct Known {
+    uint32_t index;
+    uint64_t begin;   // the position of the first task that was seen
+    uint64_t number;  // of tasks that were seen
+  };
+  struct Memory {
+    uint64_t bytes = 0, most = 0;
+  };
+
+  static Thread& here();
+  // The part of a call that is this thread's; adds the entry.
+  void add(Thread& thread, uint64_t host_ns, Entry entry);
+  uint64_t host_ns(const Thread& thread, uint64_t now) const;
+  Known& known(Stream& stream, uint64_t position);
+  uint32_t work_of(Thread& thread, const Task& task);
+  uint32_t index_of(Work work, std::string key);
+  uint32_t kernel(const npu_kernel& kernel, const uint64_t* words);
+  static uint64_t behind(const Known& other, uint64_t number);
+
+  const uint64_t read_ns_;  // what reading a thread's clock takes
+  std::mutex mutex_;        // guards what follows
+  Program program_;
+  std::map<const Stream*, Known> streams_;
+  std::unordered_map<std::string, uint32_t> works_;
+  std::map<int, Memory> memory_;
+  uint32_t threads_ = 0;
+};
+
+}  // namespace npu::plan

@@ -1,0 +1,139 @@
+// A program is recorded, and simulated on stated devices.
+#include <pybind11/stl.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include <iterator>
+#include <memory>
+
+#include "csrc/engine/engine.h"
+#include "csrc/plan/recorder.h"
+#include "csrc/plan/simulation.h"
+#include "csrc/python/bindings.h"
+#include "csrc/python/call_stack.h"
+#include "csrc/python/def.h"
+#include "csrc/taskqueue/stream.h"
+#include "csrc/torch/error.h"
+
+namespace py = pybind11;
+
+namespace npu {
+namespace {
+
+using plan::Entry, plan::Peak, plan::PlanStream, plan::Program, plan::Recorder,
+    plan::TaskType;
+
+template <typename T>
+py::bytes bytes_of(const std::vector<T>& items) {
+  return {reinterpret_cast<const char*>(items.data()),
+          items.size() * sizeof(T)};
+}
+
+std::vector<Entry> entries_of(const py::bytes& bytes) {
+  const std::string_view text = bytes;
+  TORCH_CHECK(text.size() % sizeof(Entry) == 0, "entries of ", sizeof(Entry),
+              " bytes each, not ", text.size(), " bytes");
+  const auto* first = reinterpret_cast<const Entry*>(text.data());
+  return {first, first + text.size() / sizeof(Entry)};
+}
+
+py::dict as_dict(const plan::Work& w) {
+  constexpr const char* kTypes[] = {"work", "none", "replay", "collective"};
+  constexpr const char* kKinds[] = {"kernel", "copy", "sleep"};
+  py::dict d;
+  d["type"] = kTypes[int(w.type)];
+  d["name"] = w.name;
+  d["kind"] =
+      w.type == TaskType::kCollective ? w.kind : kKinds[int(w.work.kind)];
+  d["flops"] = w.work.flops;
+  d["bytes"] = w.work.bytes;
+  d["itemsize"] = w.work.itemsize;
+  d["shapes"] = w.shapes;
+  d["parts"] = w.parts;
+  d["ranks"] = w.ranks;
+  return d;
+}
+
+// (tasks, waits, steps) as the bytes of their arrays.
+py::tuple simulate(const Program& program, const py::bytes& entries,
+                   const std::string& spec, double host, double work,
+                   uint64_t capacity, std::vector<double> stated, int repeats) {
+  const std::vector<Entry> fed = entries_of(entries);
+  plan::Timeline t;
+  {
+    py::gil_scoped_release no_gil;
+    plan::Simulation simulation(
+        program.streams, program.works,
+        {parse_emulated_spec(spec), host, work, capacity, std::move(stated)});
+    for (int i = 0; i < repeats; ++i)
+      for (const Entry& entry : fed) simulation.feed(entry);
+    t = simulation.finish();
+  }
+  return py::make_tuple(bytes_of(t.tasks), bytes_of(t.waits),
+                        bytes_of(t.steps));
+}
+
+Recorder* recorder_ = nullptr;  // guarded by the GIL; never destroyed
+
+Recorder& recorder() {
+  TORCH_CHECK(recorder_, "no program is being recorded");
+  return *recorder_;
+}
+
+void start() {
+  TORCH_CHECK(!recorder_, "a program is recorded already");
+  recorder_ = new Recorder;
+  install_observer(recorder_);
+}
+
+Program stop_recording() {
+  Recorder& mine = recorder();
+  install_observer(nullptr);
+  recorder_ = nullptr;
+  return mine.take();
+}
+
+}  // namespace
+
+void bind_plan(py::module_& m) {
+  py::class_<Program>(m, "PlanProgram")
+      .def_property_readonly(
+          "entries", [](const Program& p) { return bytes_of(p.entries); })
+      .def_property_readonly("streams",
+                             [](const Program& p) {
+                               py::list list;
+                               for (const PlanStream& s : p.streams)
+                                 list.append(py::make_tuple(s.device, s.id));
+                               return list;
+                             })
+      .def_property_readonly("works",
+                             [](const Program& p) {
+                               py::list list;
+                               for (const plan::Work& w : p.works)
+                                 list.append(as_dict(w));
+                               return list;
+                             })
+      .def_property_readonly(
+          "peaks",
+          [](const Program& p) {
+            py::list list;
+            for (const Peak& peak : p.peaks)
+              list.append(py::make_tuple(peak.device, peak.bytes,
+                                         call_line(peak.site)));
+            return list;
+          })
+      .def("simulate", &simulate, py::arg("entries"), py::arg("spec"),
+           py::kw_only(), py::arg("host") = 1.0, py::arg("work") = 1.0,
+           py::arg("capacity") = Stream::kCapacity,
+           py::arg("stated") = std::vector<double>(), py::arg("repeats") = 1);
+  def(m, "plan_start", &start);
+  def(m, "plan_stop", &stop_recording);
+  m.def("plan_size", [] { return recorder().size(); });
+  m.def("plan_step", [] { recorder().step(); });
+  m.def("plan_pass", [](uint64_t ns) { recorder().pass(ns); });
+  m.def("plan_collective",
+        [](std::string kind, uint64_t bytes, std::vector<int64_t> ranks) {
+          recorder().collective(std::move(kind), bytes, std::move(ranks));
+        });
+}
+
+}  // namespace npu
