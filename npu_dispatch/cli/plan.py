@@ -29,6 +29,14 @@ def _host_speed(_: click.Context, __: click.Parameter, value: str | None) -> flo
     return speed
 
 
+def _list_sheets(context: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if wanted:
+        from npu_dispatch.plan import sheet_list
+
+        sheet_list.show()
+        context.exit()
+
+
 @click.command(
     "plan",
     cls=Runner,
@@ -41,6 +49,14 @@ def _host_speed(_: click.Context, __: click.Parameter, value: str | None) -> flo
     multiple=True,
     metavar="SHEET",
     help="The name of a sheet of the package, or a TOML file. May be repeated.",
+)
+@click.option(
+    "--list",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_list_sheets,
+    help="List the sheets of the package, and run nothing.",
 )
 @click.option(
     "--scale",

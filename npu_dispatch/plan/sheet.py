@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,17 +54,24 @@ _NUMBERS: dict[str, dict[str, tuple[bool, bool, float | None]]] = {
     },
 }
 _TEXTS = ("name", "source", "date")
+# "title, date", where a date is a year, a month or a day.
+_TITLE_AND_DATE = re.compile(r"\S.*, \d{4}(-\d{2}){0,2}")
 
 
 @dataclass(frozen=True, slots=True)
 class Sheet:
-    """One device. `numbers` is by section and key, in the sheet's units."""
+    """One device. `numbers` is by section and key, in the sheet's units.
+
+    `sources` has the sections ("memory") and keys ("memory.gib") whose figures are not
+    from `source`, each with the title and date of its own.
+    """
 
     path: Path
     name: str
     source: str
     date: str
     numbers: dict[str, dict[str, float]]
+    sources: dict[str, str]
 
     def driver_text(self, *, compute: str = "none", slower: float = 1.0) -> str:
         """Return it as NPU_EMULATED takes it: rates per ns, times in ns.
@@ -131,7 +139,7 @@ def load(name: str) -> Sheet:
 
 
 def _read(path: Path, data: dict[str, Any]) -> Sheet:
-    known = {*_TEXTS, *_NUMBERS}
+    known = {*_TEXTS, *_NUMBERS, "sources"}
     if unknown := sorted(set(data) - known):
         raise SheetError(
             f"{path}: {unknown[0]}: no such key; expected {', '.join(sorted(known))}"
@@ -166,7 +174,39 @@ def _read(path: Path, data: dict[str, Any]) -> Sheet:
                 f"{path}: efficiency.{key}: found {part}, expected at most 1"
             )
     texts = {key: data[key] for key in _TEXTS}
-    return Sheet(path, **texts, numbers=numbers)
+    return Sheet(path, **texts, numbers=numbers, sources=_sources(path, data))
+
+
+def _sources(path: Path, data: dict[str, Any]) -> dict[str, str]:
+    given = data.get("sources", {})
+    if not isinstance(given, dict):
+        raise SheetError(
+            f"{path}: sources: found {given!r}, expected a table [sources]"
+        )
+    for place, text in given.items():
+        section, dot, key = place.partition(".")
+        keys = _NUMBERS.get(section)
+        if keys is None:
+            raise SheetError(
+                f"{path}: sources.{place}: no such section; expected "
+                f"{', '.join(_NUMBERS)}"
+            )
+        if dot and key not in keys:
+            raise SheetError(
+                f"{path}: sources.{place}: no such key; expected one of "
+                f"{', '.join(f'{section}.{known}' for known in keys)}"
+            )
+        if isinstance(text, dict):
+            raise SheetError(
+                f"{path}: sources.{place}: found a table, expected a text; a name with "
+                f'a dot is quoted, as in "{section}.{next(iter(keys))}"'
+            )
+        if not isinstance(text, str) or not _TITLE_AND_DATE.fullmatch(text):
+            raise SheetError(
+                f"{path}: sources.{place}: found {text!r}, expected a text "
+                '"title, date", such as "Data sheet, 2024-03"'
+            )
+    return given
 
 
 def _number(where: str, value: object, may_be_zero: bool, whole: bool) -> float:

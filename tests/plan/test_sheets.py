@@ -1,0 +1,160 @@
+"""The sheets of the package, their list, and where their figures are from."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+from interpreter import Spawned
+
+from npu_dispatch.plan.sheet import Sheet, SheetError, built_in, load
+
+SHEETS = {name: load(name) for name in built_in()}
+# Its tensor cores take fp16 only.
+SLOWER_IN_INT8 = {"v100-32gb-sxm"}
+
+LIST = """
+import sys
+from npu_dispatch.cli import main
+try:
+    main(["plan", "--list"])
+except SystemExit as stop:
+    assert not stop.code, stop.code
+assert "torch" not in sys.modules
+"""
+
+
+def rates(name: str) -> dict[str, float]:
+    return SHEETS[name].numbers["tflops"]
+
+
+def memory(name: str) -> dict[str, float]:
+    return SHEETS[name].numbers["memory"]
+
+
+def test_there_are_sheets_of_each_kind() -> None:
+    assert len(SHEETS) >= 20
+    for kind in ("a100", "h100", "rtx", "mi3", "gaudi", "ascend", "tpu"):
+        assert any(name.startswith(kind) for name in SHEETS), kind
+    names = [sheet.name for sheet in SHEETS.values()]
+    assert len(set(names)) == len(names)
+
+
+def test_what_is_only_like_a_device_says_so() -> None:
+    for name, sheet in SHEETS.items():
+        assert name.endswith("-like") == sheet.name.startswith("like "), name
+        assert name.endswith("-like") == name.startswith("tpu"), name
+
+
+@pytest.mark.parametrize("sheet", SHEETS.values(), ids=SHEETS)
+def test_a_sheet_has_source_date_and_efficiency(sheet: Sheet) -> None:
+    assert len(sheet.source) > 10
+    assert re.fullmatch(r"20\d\d(-(0[1-9]|1[0-2]))?", sheet.date)
+    text = sheet.path.read_text()
+    stated = tomllib.loads(text)["efficiency"]
+    assert set(stated) == {"arithmetic", "memory", "convolution", "recurrent"}
+    assert 0.6 <= stated["arithmetic"] <= 0.75
+    assert 0.8 <= stated["memory"] <= 0.9
+    assert stated["recurrent"] < stated["convolution"] < 1
+    before = text[: text.index("[efficiency]")].rstrip().split("\n\n")[-1]
+    assert before.startswith("# Ours, for "), "it states no reason"
+
+
+@pytest.mark.parametrize("name", SHEETS)
+def test_rates_are_those_of_hardware(name: str) -> None:
+    tflops = rates(name)
+    assert tflops["fp16"] > tflops["fp32"] >= tflops["fp64"]
+    assert (tflops["int8"] < tflops["fp16"]) == (name in SLOWER_IN_INT8)
+    assert 0.1 < tflops["fp64"] < 200
+    assert 5 < tflops["fp32"] < 300
+    assert 20 < tflops["fp16"] < 3000
+    assert tflops["int8"] <= 4.1 * tflops["fp16"]
+    assert 10 < memory(name)["gib"] < 300
+    assert 250 < memory(name)["gb_per_s"] <= 8000
+    # What a device computes while it reads a byte.
+    assert 50 < tflops["fp16"] * 1e3 / memory(name)["gb_per_s"] < 600
+    assert 15 < SHEETS[name].numbers["link"]["gb_per_s"] <= 450
+
+
+def test_devices_of_one_chip_differ_in_memory_only() -> None:
+    for smaller, larger in (
+        ("a100-40gb-sxm", "a100-80gb-sxm"),
+        ("h100-sxm", "h200-sxm"),
+        ("h100-sxm", "gh200"),
+        ("mi300x", "mi325x"),
+    ):
+        assert rates(smaller) == rates(larger)
+        assert memory(smaller)["gib"] < memory(larger)["gib"]
+        assert memory(smaller)["gb_per_s"] < memory(larger)["gb_per_s"]
+
+
+def test_fp64_is_slow_on_gpus_made_for_graphics() -> None:
+    for name in ("a10", "l4", "l40s", "rtx-3060", "rtx-4090", "rtx-5090", "rtx-a6000"):
+        assert rates(name)["fp64"] == pytest.approx(rates(name)["fp32"] / 64, rel=0.02)
+
+
+def test_the_list_names_each_sheet_and_imports_no_torch(
+    fresh_python: Spawned,
+) -> None:
+    done = fresh_python(LIST, COLUMNS="80", PYTHONIOENCODING="utf-8")
+
+    for name, sheet in SHEETS.items():
+        rows = re.findall(rf"^│ {re.escape(name)} +│.*$", done.stdout, re.M)
+        assert len(rows) == 2, name  # its figures, and their source
+        assert f"{sheet.numbers['memory']['gib']:g} GiB" in rows[0]
+        assert rows[1].rstrip(" │").endswith(sheet.date)
+    assert max(map(len, done.stdout.splitlines())) <= 80
+
+
+def test_a_section_and_a_key_may_have_sources_of_their_own(tmp_path: Path) -> None:
+    path = sheet_with(
+        tmp_path,
+        '[sources]\nlink = "A board, 2025"\n"tflops.int8" = "B, of C, 2026-01-15"\n',
+    )
+    assert load(str(path)).sources == {
+        "link": "A board, 2025",
+        "tflops.int8": "B, of C, 2026-01-15",
+    }
+    assert load(str(sheet_with(tmp_path, ""))).sources == {}
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ('sources = "a book"', "sources: found 'a book', expected a table [sources]"),
+        ('[sources]\nspeed = "A, 2025"', "sources.speed: no such section; expected me"),
+        (
+            '[sources]\n"link.gib" = "A, 2025"',
+            "sources.link.gib: no such key; expected one of link.gb_per_s, link.copy_",
+        ),
+        (
+            '[sources]\n"link." = "A, 2025"',
+            "sources.link.: no such key; expected one of link.gb_per_s",
+        ),
+        (
+            '[sources]\nlink.gb_per_s = "A, 2025"',
+            "sources.link: found a table, expected a text; a name with a dot is quoted",
+        ),
+        ("[sources]\nlink = 7", 'sources.link: found 7, expected a text "title, date"'),
+        (
+            '[sources]\nlink = "A board"',
+            "sources.link: found 'A board', expected a text \"title, date\"",
+        ),
+        ('[sources]\nlink = ", 2025"', "sources.link: found ', 2025', expected a text"),
+    ],
+)
+def test_a_bad_source_is_refused_by_key(tmp_path: Path, given: str, said: str) -> None:
+    path = sheet_with(tmp_path, given)
+    with pytest.raises(SheetError) as raised:
+        load(str(path))
+    assert str(raised.value).startswith(f"{path}: {said}")
+
+
+def sheet_with(folder: Path, sources: str) -> Path:
+    """Write the sheet of a t4 with these sources."""
+    path = folder / "mine.toml"
+    text = SHEETS["t4"].path.read_text()
+    path.write_text(text.replace("[memory]", f"{sources}\n[memory]", 1))
+    return path
