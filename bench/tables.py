@@ -1,7 +1,7 @@
 """The tables that come from out/bench.json: `make bench-readme` writes them anew.
 
 Between `<!-- figures NAME -->` and `<!-- end -->` in README.md and docs/ stands a
-table of TABLES (_rows.py), or what tools/scale.py simulates; nobody types what is
+table of TABLES (_rows.py), or the one of tools/scale.py; nobody types what is
 there. Within a sentence, a median stands between `<!-- figure BENCH CASE FIELD -->`
 and `<!-- end -->`.
 """
@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from _rows import TABLES
+
+from npu_dispatch.plan.collectives import Link
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tools"))
 import scale
@@ -115,8 +117,8 @@ def of_scale(result: Mapping[str, Any]) -> str:
         alpha, beta = (figures[f]["median"] for f in ("alpha_us", "beta_ns_per_byte"))
         return alpha / 1e6, beta / 1e9
 
-    inside, (alpha, _) = scale.Link(*link("message_linked")), link("message_sockets")
-    rows = scale.table(scale.Link(alpha, scale.GIGABIT), inside, scale.PER_HOST)
+    inside, (alpha, _) = Link(*link("message_linked")), link("message_sockets")
+    rows = scale.table(Link(alpha, scale.GIGABIT), inside, scale.PER_HOST)
     return scale.markdown(rows)
 
 

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-import math
 import re
-import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from npu_dispatch.plan.described import (
+    TEXTS,
+    Rule,
+    SheetError,
+    known_keys,
+    parsed,
+    section,
+    texts,
+)
 
 __all__ = ["Sheet", "SheetError", "built_in", "load"]
 
 _FOLDER = Path(__file__).parent / "sheets"
 
 
-class SheetError(ValueError):
-    """A sheet that does not exist, or describes a device that cannot be."""
-
-
-# For each section: its keys, whether they may be 0 and must be whole, and the value
-# of a key that is left out (None: it must be there).
-_NUMBERS: dict[str, dict[str, tuple[bool, bool, float | None]]] = {
+_NUMBERS: dict[str, dict[str, Rule]] = {
     "memory": {
         "gib": (False, False, None),
         "gb_per_s": (False, False, None),
@@ -53,7 +55,6 @@ _NUMBERS: dict[str, dict[str, tuple[bool, bool, float | None]]] = {
         "recurrent": (False, False, 1),
     },
 }
-_TEXTS = ("name", "source", "date")
 # "title, date", where a date is a year, a month or a day.
 _TITLE_AND_DATE = re.compile(r"\S.*, \d{4}(-\d{2}){0,2}")
 
@@ -125,44 +126,13 @@ def load(name: str) -> Sheet:
 
     Raises SheetError, which names the key, what was found and what was expected.
     """
-    known = built_in()
-    path = known.get(name.lower(), Path(name))
-    if not path.is_file():
-        raise SheetError(
-            f"no sheet {name!r}: neither a file nor one of {', '.join(known)}"
-        )
-    try:
-        data = tomllib.loads(path.read_text())
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise SheetError(f"{path}: not a TOML file: {error}") from None
-    return _read(path, data)
+    return _read(*parsed(name, built_in(), "sheet"))
 
 
 def _read(path: Path, data: dict[str, Any]) -> Sheet:
-    known = {*_TEXTS, *_NUMBERS, "sources"}
-    if unknown := sorted(set(data) - known):
-        raise SheetError(
-            f"{path}: {unknown[0]}: no such key; expected {', '.join(sorted(known))}"
-        )
-    for key in _TEXTS:
-        if not isinstance(data.get(key), str) or not data[key]:
-            raise SheetError(f"{path}: {key}: found {data.get(key)!r}, expected a text")
-    numbers: dict[str, dict[str, float]] = {}
-    for section, keys in _NUMBERS.items():
-        given = data.get(section, {})
-        if not isinstance(given, dict):
-            raise SheetError(
-                f"{path}: {section}: found {given!r}, expected a table [{section}]"
-            )
-        if unknown := sorted(set(given) - set(keys)):
-            raise SheetError(
-                f"{path}: {section}.{unknown[0]}: no such key; expected "
-                f"{', '.join(keys)}"
-            )
-        numbers[section] = {
-            key: _number(f"{path}: {section}.{key}", given.get(key, fallback), *rule)
-            for key, (*rule, fallback) in keys.items()
-        }
+    known_keys(path, data, (*TEXTS, *_NUMBERS, "sources"))
+    said = texts(path, data)
+    numbers = {name: section(path, data, name, keys) for name, keys in _NUMBERS.items()}
     if numbers["memory"]["cache_mib"] and "cache_gb_per_s" not in data["memory"]:
         raise SheetError(
             f"{path}: memory.cache_gb_per_s: found nothing, expected a number above 0: "
@@ -173,8 +143,7 @@ def _read(path: Path, data: dict[str, Any]) -> Sheet:
             raise SheetError(
                 f"{path}: efficiency.{key}: found {part}, expected at most 1"
             )
-    texts = {key: data[key] for key in _TEXTS}
-    return Sheet(path, **texts, numbers=numbers, sources=_sources(path, data))
+    return Sheet(path, **said, numbers=numbers, sources=_sources(path, data))
 
 
 def _sources(path: Path, data: dict[str, Any]) -> dict[str, str]:
@@ -184,8 +153,8 @@ def _sources(path: Path, data: dict[str, Any]) -> dict[str, str]:
             f"{path}: sources: found {given!r}, expected a table [sources]"
         )
     for place, text in given.items():
-        section, dot, key = place.partition(".")
-        keys = _NUMBERS.get(section)
+        table, dot, key = place.partition(".")
+        keys = _NUMBERS.get(table)
         if keys is None:
             raise SheetError(
                 f"{path}: sources.{place}: no such section; expected "
@@ -194,12 +163,12 @@ def _sources(path: Path, data: dict[str, Any]) -> dict[str, str]:
         if dot and key not in keys:
             raise SheetError(
                 f"{path}: sources.{place}: no such key; expected one of "
-                f"{', '.join(f'{section}.{known}' for known in keys)}"
+                f"{', '.join(f'{table}.{known}' for known in keys)}"
             )
         if isinstance(text, dict):
             raise SheetError(
                 f"{path}: sources.{place}: found a table, expected a text; a name with "
-                f'a dot is quoted, as in "{section}.{next(iter(keys))}"'
+                f'a dot is quoted, as in "{table}.{next(iter(keys))}"'
             )
         if not isinstance(text, str) or not _TITLE_AND_DATE.fullmatch(text):
             raise SheetError(
@@ -207,19 +176,3 @@ def _sources(path: Path, data: dict[str, Any]) -> dict[str, str]:
                 '"title, date", such as "Data sheet, 2024-03"'
             )
     return given
-
-
-def _number(where: str, value: object, may_be_zero: bool, whole: bool) -> float:
-    expected = "a whole number" if whole else "a number"
-    expected += " of at least 0" if may_be_zero else " above 0"
-    found = "nothing" if value is None else repr(value)
-    if (
-        not isinstance(value, int | float)
-        or isinstance(value, bool)
-        or not math.isfinite(value)
-        or value < 0
-        or (value == 0 and not may_be_zero)
-        or (whole and value != int(value))
-    ):
-        raise SheetError(f"{where}: found {found}, expected {expected}")
-    return value

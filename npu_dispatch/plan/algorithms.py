@@ -1,0 +1,203 @@
+"""The algorithms of each collective over hosts, as closed formulas.
+
+n ranks take part, k on each of m hosts, with s bytes; a and b are alpha and beta of
+the link inside hosts, A and B of the one across. Logarithms are rounded up. Where
+ranks of a host send across at once, they share its links, which makes B larger.
+
+- ring: (n - 1) * (a + s/n * b), or the same of A and B if that is more, since each
+  step waits for the slower link. What goes from one rank to all, or back, goes from
+  rank to rank by pieces: (sqrt((n - 2) * a) + sqrt(s * b)) ** 2 with the best number.
+- tree: log2 k * (a + s * b) + log2 m * (A + s * B). To scatter or gather, each step
+  has half of the bytes of the one before:
+  log2 k * a + (k - 1)/n * s * b + log2 m * A + (n - k)/n * s * B.
+- hierarchical: a ring in each host, and across hosts, ranks of equal place double
+  what they know in each step, or halve it, which any two of them can do at once:
+  (k - 1) * (a + s/k * b) + log2 m * A + (m - 1)/m * s/k * B.
+  It needs as many ranks of each host.
+- direct, of all_to_all: (k - 1) * (a + s/n * b) + (n - k) * (A + s/n * B). By hosts,
+  ranks of a host first exchange what others of equal place are to have:
+  (k - 1) * (a + s/k * b) + (m - 1) * (A + s/m * B).
+
+An all_reduce is twice a pass of these. Where hosts have different numbers of ranks,
+k is the most, and n - k is as large as it is for the host with fewest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import NamedTuple
+
+from npu_dispatch.plan.collectives import (
+    Link,
+    chain_formula,
+    halving_formula,
+    ring_pass_formula,
+    tree_pass_formula,
+)
+
+__all__ = ["ALGORITHMS", "Cost", "Group"]
+
+
+class Cost(NamedTuple):
+    """Seconds that messages inside hosts take, and those across hosts."""
+
+    inside: float
+    across: float
+
+    def then(self, other: Cost) -> Cost:
+        """Return what both take, one after the other."""
+        return Cost(self.inside + other.inside, self.across + other.across)
+
+    def seconds(self) -> float:
+        """Return the sum of both."""
+        return self.inside + self.across
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The ranks of a collective, and the links that each of them has.
+
+    `alone` is the link across where one rank of each host sends, `together` that
+    of each rank where all of its host send.
+    """
+
+    hosts: int
+    most: int  # ranks on the host that has most
+    least: int
+    count: int
+    inside: Link
+    alone: Link
+    together: Link
+
+    @property
+    def is_even(self) -> bool:
+        """Whether each host has as many ranks."""
+        return self.most == self.least
+
+    def ring_pass(self, size: float) -> Cost:
+        """Once round a ring that enters and leaves each host once."""
+        return self._slower(
+            ring_pass_formula(self.count, size, self.inside),
+            ring_pass_formula(self.count, size, self.alone),
+        )
+
+    def chain(self, size: float) -> Cost:
+        """From rank to rank by pieces, each hop as slow as the slower link."""
+        if self.hosts == 1:
+            return Cost(chain_formula(self.count, size, self.inside), 0)
+        if self.most == 1:
+            return Cost(0, chain_formula(self.count, size, self.alone))
+        inside, alone = self.inside, self.alone
+        slow = Link(max(inside.alpha, alone.alpha), max(inside.beta, alone.beta))
+        taken = chain_formula(self.count, size, slow)
+        is_inside = inside.time(size) >= alone.time(size)
+        return Cost(taken, 0) if is_inside else Cost(0, taken)
+
+    def tree_pass(self, size: float) -> Cost:
+        """Up a tree of each host and one of the hosts, or down."""
+        return Cost(
+            tree_pass_formula(self.most, size, self.inside),
+            tree_pass_formula(self.hosts, size, self.alone),
+        )
+
+    def tree_parts(self, size: float) -> Cost:
+        """A scatter or a gather; the root may be on the host with fewest ranks."""
+        part = size / self.count
+        return Cost(
+            halving_formula(self.most, (self.most - 1) * part, self.inside),
+            halving_formula(self.hosts, (self.count - self.least) * part, self.alone),
+        )
+
+    def rings_in_hosts(self, size: float) -> Cost:
+        """A reduce-scatter in each host, or an all-gather."""
+        return Cost(ring_pass_formula(self.most, size, self.inside), 0)
+
+    def halves_across(self, size: float) -> Cost:
+        """A reduce-scatter of each k-th part across hosts, or an all-gather."""
+        moved = size / self.most * (self.hosts - 1) / self.hosts
+        return Cost(0, halving_formula(self.hosts, moved, self.together))
+
+    def chains_across(self, size: float) -> Cost:
+        """The root's host scatters, a chain of each part follows, hosts gather."""
+        scatter = halving_formula(self.most, size * (1 - 1 / self.most), self.inside)
+        across = chain_formula(self.hosts, size / self.most, self.together)
+        return Cost(scatter, across).then(self.rings_in_hosts(size))
+
+    def direct(self, size: float) -> Cost:
+        """Each rank sends a part to each other one."""
+        part, away = size / self.count, self.count - self.least
+        return Cost(
+            (self.most - 1) * self.inside.time(part), away * self.together.time(part)
+        )
+
+    def direct_by_hosts(self, size: float) -> Cost:
+        """Ranks of a host exchange what is for equal places, then those do."""
+        return Cost(
+            ring_pass_formula(self.most, size, self.inside),
+            ring_pass_formula(self.hosts, size, self.together),
+        )
+
+    def _slower(self, inside: float, across: float) -> Cost:
+        if self.hosts == 1 or (self.most > 1 and inside >= across):
+            return Cost(inside, 0)
+        return Cost(0, across)
+
+
+def _twice(cost: Cost) -> Cost:
+    return cost.then(cost)
+
+
+def _all_reduce(group: Group, size: float) -> list[Cost]:
+    costs = [_twice(group.ring_pass(size)), _twice(group.tree_pass(size))]
+    if group.is_even:
+        costs.append(_twice(group.rings_in_hosts(size).then(group.halves_across(size))))
+    return costs
+
+
+def _scattered_or_gathered(group: Group, size: float) -> list[Cost]:
+    # A tree reduces and then scatters, or gathers and then broadcasts.
+    tree = group.tree_pass(size).then(group.tree_parts(size))
+    costs = [group.ring_pass(size), tree]
+    if group.is_even:
+        costs.append(group.rings_in_hosts(size).then(group.halves_across(size)))
+    return costs
+
+
+def _one_and_all(group: Group, size: float) -> list[Cost]:
+    costs = [group.chain(size), group.tree_pass(size)]
+    return [*costs, group.chains_across(size)] if group.is_even else costs
+
+
+def _parts(group: Group, size: float) -> list[Cost]:
+    return [group.tree_parts(size)]
+
+
+def _all_to_all(group: Group, size: float) -> list[Cost]:
+    costs = [group.direct(size)]
+    return [*costs, group.direct_by_hosts(size)] if group.is_even else costs
+
+
+def _barrier(group: Group, size: float) -> list[Cost]:
+    return _all_reduce(group, 0)  # whatever the size: nothing is sent
+
+
+def _send(group: Group, size: float) -> list[Cost]:
+    return [group.tree_pass(size)]  # of two ranks: one message
+
+
+ALGORITHMS: Mapping[str, Callable[[Group, float], list[Cost]]] = MappingProxyType(
+    {
+        "all_reduce": _all_reduce,
+        "all_gather": _scattered_or_gathered,
+        "reduce_scatter": _scattered_or_gathered,
+        "broadcast": _one_and_all,
+        "reduce": _one_and_all,
+        "scatter": _parts,
+        "gather": _parts,
+        "all_to_all": _all_to_all,
+        "barrier": _barrier,
+        "send": _send,
+    }
+)
