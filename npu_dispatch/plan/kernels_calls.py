@@ -1,0 +1,84 @@
+"""Calls of operators in a trace, and the kernels that were launched in them."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+__all__ = ["Call", "Calls", "KernelTimesError", "Shape", "Trace"]
+
+Shape = tuple[int, ...]
+
+
+class KernelTimesError(ValueError):
+    """A file that holds no kernel times. The message says what to do about it."""
+
+
+@dataclass(slots=True, eq=False)
+class Call:
+    """One call of an ATen operator, on the host's clock of the trace."""
+
+    operator: str
+    # Of its tensors, without those of no dimension; None: the trace does not tell.
+    shapes: tuple[Shape, ...] | None
+    dtype: str  # "": the trace does not tell
+    thread: Hashable
+    begun: float
+    ended: float
+    ns: float = 0.0  # of the kernels that it launched, nested calls included
+    outer: Call | None = None  # the call that made it
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """What a reader of one format finds."""
+
+    calls: Sequence[Call]
+    attributed: float  # the part of all kernels' time whose operator is known
+
+
+class Calls:
+    """All calls of a trace by thread, where they are nested or apart."""
+
+    def __init__(self, calls: Sequence[Call]) -> None:
+        self.all = calls
+        self._of: dict[Hashable, list[Call]] = defaultdict(list)
+        self._total = self._known = 0.0
+        for call in sorted(calls, key=lambda call: (call.begun, -call.ended)):
+            before = self._of[call.thread]
+            outer = before[-1] if before else None
+            while outer and outer.ended <= call.begun:
+                outer = outer.outer
+            call.outer = outer
+            before.append(call)
+        self._starts = {
+            thread: [call.begun for call in calls] for thread, calls in self._of.items()
+        }
+
+    def innermost(self, thread: Hashable, at: float) -> Call | None:
+        """Return the innermost call that was under way on a thread."""
+        place = bisect_right(self._starts.get(thread, ()), at)
+        call = self._of[thread][place - 1] if place else None
+        # A clock of whole microseconds may show a launch at the end of its call.
+        while call and call.ended < at:
+            call = call.outer
+        return call
+
+    def charge(self, call: Call | None, ns: float) -> None:
+        """Count a kernel for the call that launched it, and for those around it.
+
+        Those around it count, too, because operators are nested differently on
+        each device: a `convolution` is one task here, and there it calls a
+        library's own operator, which launches the kernel.
+        """
+        self._total += ns
+        self._known += ns if call else 0.0
+        while call:
+            call.ns += ns
+            call = call.outer
+
+    def trace(self) -> Trace:
+        part = self._known / self._total if self._total else 0.0
+        return Trace([call for call in self.all if call.ns], part)
