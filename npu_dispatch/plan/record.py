@@ -36,8 +36,8 @@ def record(
     """Return what SCRIPT [ARGS] does on each device: its last `steps` steps.
 
     With None it is 10 steps, and as many more as take 0.4 s of this machine's CPUs: a
-    few short steps would tell more about chance than about the program. It runs once, on
-    a device that takes no time and has as much memory as it asks for.
+    few short steps would tell more about chance than about the program. It runs once,
+    on a device that takes no time and has as much memory as it asks for.
 
     `host_speed` is the speed of the host that is meant, divided by this one's.
     """

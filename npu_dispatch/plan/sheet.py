@@ -52,6 +52,8 @@ _NUMBERS: dict[str, dict[str, Rule]] = {
         "memory": (False, False, 1),
         # Of what other arithmetic reaches.
         "convolution": (False, False, 1),
+        "depthwise": (False, False, 1),
+        "attention": (False, False, 1),
         "recurrent": (False, False, 1),
     },
 }
@@ -88,8 +90,10 @@ class Sheet:
             "bandwidth": n["memory"]["gb_per_s"] * n["efficiency"]["memory"] / slower,
             "cache": n["memory"]["cache_mib"] * 2**20,
             "cache_bandwidth": n["memory"]["cache_gb_per_s"] / slower,
-            "convolution": n["efficiency"]["convolution"],
-            "recurrent": n["efficiency"]["recurrent"],
+            **{
+                key: n["efficiency"][key]
+                for key in ("convolution", "depthwise", "attention", "recurrent")
+            },
             "link": n["link"]["gb_per_s"] / slower,
             **{key: rate * arithmetic for key, rate in n["tflops"].items()},
             **{f"{key}_ns": us * 1e3 * slower for key, us in n["latency_us"].items()},

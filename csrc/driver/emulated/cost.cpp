@@ -4,6 +4,26 @@
 
 namespace npu {
 
+namespace {
+
+double reached_by(Arithmetic arithmetic, const EmulatedSpec& spec) {
+  switch (arithmetic) {
+    case Arithmetic::kConvolution:
+      return spec.convolution;
+    case Arithmetic::kDepthwise:
+      return spec.depthwise;
+    case Arithmetic::kAttention:
+      return spec.attention;
+    case Arithmetic::kRecurrence:
+      return spec.recurrent;
+    case Arithmetic::kProducts:
+      break;
+  }
+  return 1;
+}
+
+}  // namespace
+
 TaskCost cost_of(const EmulatedSpec& spec, const TaskWork& work) {
   using Engine = DeviceModel::Engine;
   switch (work.kind) {
@@ -15,9 +35,7 @@ TaskCost cost_of(const EmulatedSpec& spec, const TaskWork& work) {
     case WorkKind::kKernel:
       break;
   }
-  const double reached = work.convolves ? spec.convolution
-                         : work.steps   ? spec.recurrent
-                                        : 1;
+  const double reached = reached_by(work.arithmetic, spec);
   const double rate =
       work.bytes <= spec.cache ? spec.cache_bandwidth : spec.bandwidth;
   const double ns = std::max(

@@ -31,6 +31,8 @@ constexpr Number kNumbers[] = {
     {"fp16", &EmulatedSpec::fp16, false},
     {"int8", &EmulatedSpec::int8, false},
     {"convolution", &EmulatedSpec::convolution, false},
+    {"depthwise", &EmulatedSpec::depthwise, false},
+    {"attention", &EmulatedSpec::attention, false},
     {"recurrent", &EmulatedSpec::recurrent, false},
     {"launch_ns", &EmulatedSpec::launch_ns, true},
     {"kernel_ns", &EmulatedSpec::kernel_ns, true},

@@ -17,9 +17,10 @@ struct EmulatedSpec {
   double cache_bandwidth = 1000;  // ...moves them at this rate
   double link = 25;               // each copy engine, to and from the host
   double fp64 = 10'000, fp32 = 20'000, fp16 = 100'000, int8 = 200'000;
-  double convolution = 1, recurrent = 1;  // which part of the peak they reach
-  double launch_ns = 2'000;               // from submit() to the earliest start
-  double kernel_ns = 1'000;               // beside the work, of each kernel
+  // Which part of the peak they reach.
+  double convolution = 1, depthwise = 1, attention = 1, recurrent = 1;
+  double launch_ns = 2'000;    // from submit() to the earliest start
+  double kernel_ns = 1'000;    // beside the work, of each kernel
   double step_ns = 0;          // beside that, of each time step of an LSTM
   double complete_ns = 2'000;  // from the end to the report
   double copy_ns = 1'000;      // beside the bytes, of each copy of the link

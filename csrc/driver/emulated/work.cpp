@@ -171,6 +171,17 @@ double flops_of(std::string_view name, const Shapes& s) {
   return attention(s[1], s[2], s[3], 3, 2);
 }
 
+Arithmetic arithmetic_of(std::string_view name, const Shapes& s) {
+  if (name.starts_with("_scaled_dot_product")) return Arithmetic::kAttention;
+  if (is_lstm(name)) return Arithmetic::kRecurrence;
+  if (name.find("conv") == name.npos) return Arithmetic::kProducts;
+  const size_t weight = name.find("backward") == name.npos ? 1 : 2;
+  return weight < s.size() && s[weight].size() > 2 && s[weight][1] == 1 &&
+                 s[weight][0] > 1
+             ? Arithmetic::kDepthwise
+             : Arithmetic::kConvolution;
+}
+
 }  // namespace
 
 double bytes_of(const npu_view& view, const uint64_t* words) {
@@ -206,7 +217,7 @@ TaskWork work_of_task(const npu_kernel& kernel, const uint64_t* words) {
   const Shapes shapes(kernel, words);
   work.flops = flops_of(name, shapes);
   if (multiplies_narrow(name)) work.itemsize = kernel.views[0].itemsize;
-  work.convolves = name.find("conv") != name.npos;
+  work.arithmetic = arithmetic_of(name, shapes);
   if (is_lstm(name) && shapes.rank(0, 3)) work.steps = shapes[0][0];
   return work;
 }

@@ -13,12 +13,21 @@ enum class WorkKind : uint8_t {
   kSleep,  // for `sleep_ns`, beside which others may run
 };
 
+// What the operations are; devices reach another part of their peak with each.
+enum class Arithmetic : uint8_t {
+  kProducts,  // of matrices
+  kConvolution,
+  kDepthwise,  // a convolution in groups of one channel
+  kAttention,
+  kRecurrence,  // LSTM layers
+};
+
 struct TaskWork {
   WorkKind kind = WorkKind::kKernel;
   double flops = 0;
   double bytes = 0;  // read and written, each element of a view once
   int itemsize = 4;  // bytes of an element that is computed with
-  bool convolves = false;
+  Arithmetic arithmetic = Arithmetic::kProducts;
   int64_t steps = 0;  // time steps of an LSTM layer, which follow one another
   uint64_t sleep_ns = 0;
 };
