@@ -123,6 +123,7 @@ def plan(
         sheets = [sheet.load(name) for name in devices or ("a100-80gb-sxm",)]
     except sheet.SheetError as error:
         raise click.BadParameter(str(error), param_hint="--device") from None
+    recorded, failure = [], None
     try:
         recorded = record(
             [str(what), *rest],
@@ -133,17 +134,20 @@ def plan(
             host_speed=host_speed,
         )
     except PlanError as error:
-        raise click.ClickException(str(error)) from None
-    from npu_dispatch.plan import show
+        failure = str(error)
+    if recorded:
+        from npu_dispatch.plan import show
 
-    show.show([one.report for one in recorded])
+        show.show([one.report for one in recorded])
     for path in (json_file, html_file, trace_file):
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
     if json_file is not None:
         reports = [one.report.as_dict() for one in recorded]
-        text = {"host_speed": host_speed, "reports": reports}
+        text = {"host_speed": host_speed, "reports": reports, "failure": failure}
         json_file.write_text(json.dumps(text, indent=2) + "\n")
+    if failure is not None:
+        raise click.ClickException(failure)
     if html_file is not None:
         from npu_dispatch.plan import page
 
