@@ -3,53 +3,90 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from npu_dispatch.drawing import page
-from npu_dispatch.plan import timeline
+from npu_dispatch.plan import comparison, hues, scaling, timeline
+from npu_dispatch.plan.advice import advice
+from npu_dispatch.plan.advice import comparison as choice
+from npu_dispatch.plan.analysis import Report
 from npu_dispatch.plan.record import Recorded
-from npu_dispatch.plan.show import remarks, time_text
+from npu_dispatch.plan.show import remarks
+from npu_dispatch.plan.texts import factor_text, time_text
 
 __all__ = ["write"]
 
 _MOST_ROWS = 20
+_STYLE = (Path(__file__).parent / "page.css").read_text()
 
 
-def write(recorded: Sequence[Recorded], path: Path) -> None:
-    """Write the page as one file, which loads nothing from elsewhere."""
+def write(
+    recorded: Sequence[Recorded],
+    path: Path,
+    measured: Mapping[str, Collection[str]] | None = None,
+) -> None:
+    """Write the page as one file, which loads nothing from elsewhere.
+
+    `measured` names, for each device, the operators whose kernels were measured.
+    """
+    reports = [one.report for one in recorded]
+    colours = hues.hues_of(_names(recorded))
+    script = Path(reports[0].script).name
     path.write_text(
         page(
             "plan/page.html",
-            "npu-dispatch plan",
-            style=timeline.STYLE,
+            f"{script}: plan" if script else "npu-dispatch plan",
+            style="".join([_STYLE, hues.STYLE, timeline.STYLE, _tabs(len(recorded))]),
             script=timeline.SCRIPT,
+            name=script,
+            whole_name=reports[0].script,
             when=time.strftime("%Y-%m-%d %H:%M"),
-            devices=[_device(one) for one in recorded],
+            choice=choice(reports),
+            columns=comparison.columns(reports),
+            verdicts=[
+                (
+                    time_text(r.step_us, r.least_us, r.most_us),
+                    r.verdict,
+                    comparison.parts(r),
+                )
+                for r in reports
+            ],
+            figures=comparison.rows(reports),
+            ranks=scaling.rows(reports),
+            scaling=scaling.picture(reports) if any(r.ranks for r in reports) else None,
+            devices=[
+                _device(one.report, (measured or {}).get(one.report.device, ()))
+                | {"timeline": timeline.places(one.run, colours)}
+                for one in recorded
+            ],
         )
     )
 
 
-def _device(one: Recorded) -> dict[str, Any]:
-    r = one.report
+def _names(recorded: Sequence[Recorded]) -> list[str]:
+    """Return the names of all tasks: those that take most of a step first."""
+    operators = [operator for one in recorded for operator in one.report.operators]
+    operators.sort(key=lambda operator: -operator.device_us)
+    others = [task.name for one in recorded for task in one.run.tasks]
+    return [*(operator.name for operator in operators), *others]
+
+
+def _tabs(devices: int) -> str:
+    """Return the rules by which only what is of the chosen device is seen."""
+    shown = (f":has(#device-{i}:checked) .of-{i}" for i in range(devices))
+    return f"{','.join(shown)}{{display:block}}\n"
+
+
+def _device(r: Report, measured: Collection[str]) -> dict[str, Any]:
+    # A mark on each of them would tell nothing.
+    marks = bool(measured and r.measured)
     return {
         "name": r.device,
-        "cards": {
-            "predicted time": time_text(r.step_us),
-            "a step is": r.step_is,
-            "verdict": r.verdict,
-            "launches": f"{r.launches:,.1f}",
-            "queued, median / most": f"{r.depth_median:,.0f} / {r.depth_max:,}",
-            "peak memory": f"{r.peak_allocated / 2**20:,.1f} MiB",
-        },
-        "parts": [
-            ("device works", r.device_bound, "--device-bound"),
-            ("device waits for launches", r.launch_bound, "--launch-bound"),
-            ("device waits behind a sync", r.sync_bound, "--blocked"),
-        ],
+        "advice": [one.text for one in advice(r)],
         "changes": [
-            (change.what, time_text(change.step_us), f"{change.speedup:.2f}x")
+            (change.what, time_text(change.step_us), factor_text(change.speedup))
             for change in r.what_if
         ],
         "remarks": remarks(r),
@@ -63,14 +100,16 @@ def _device(one: Recorded) -> dict[str, Any]:
             )
             for blame in r.blames[:_MOST_ROWS]
         ],
+        "operator_head": ["operator", "calls a step", "device", "host"]
+        + ["kernel time"] * marks,
         "operators": [
             (
                 operator.name,
                 f"{operator.calls:.1f}",
                 time_text(operator.device_us),
                 time_text(operator.host_us),
+                *(["measured" if operator.name in measured else "modelled"] * marks),
             )
             for operator in r.operators[:_MOST_ROWS]
         ],
-        "timeline": timeline.places(one),
     }

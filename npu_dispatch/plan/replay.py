@@ -23,6 +23,7 @@ class Task:
     runs: bool  # takes time of the device
     after: tuple[tuple[int, int], int] | None = None
     where: str = "?"  # the line that launched it
+    kind: str = "kernel"  # or "copy", "collective", "wait"
 
 
 @dataclass(frozen=True, slots=True)
