@@ -9,11 +9,13 @@ from typing import NamedTuple
 from npu_dispatch.plan.analysis import Report
 from npu_dispatch.plan.texts import factor_text, line_text, size_text, time_text
 
-__all__ = ["Advice", "advice", "comparison", "fastest"]
+__all__ = ["Advice", "advice", "choice", "fastest"]
 
 _MOST = 4
 # A change that gains less of a step than this is not worth a sentence.
 _LEAST_SHARE = 0.03
+# A device that waits so much for launches does not show how fast it is.
+_MOSTLY = 0.75
 # Where a refusal's reason goes into details: a place, or a second clause.
 _DETAIL = re.compile(r" at \S+:\d+|; |: ")
 
@@ -37,17 +39,19 @@ def fastest(reports: Sequence[Report]) -> Report | None:
     return min(fitting, key=lambda report: report.step_us, default=None)
 
 
-def comparison(reports: Sequence[Report]) -> str:
+def choice(reports: Sequence[Report]) -> str:
     """Return which device to take, or "" where there is no choice."""
     best = fastest(reports)
     if len(reports) < 2:
         return ""
     if best is None:
         return "The program fits on none of these devices."
+    text = f"Shortest step: {best.device}, {time_text(best.step_us)}."
     others = [r for r in reports if r is not best and not r.too_much]
+    if others and all(r.launch_bound > _MOSTLY for r in (best, *others)):
+        return f"{text} All of them wait for launches, so they differ by chance."
     most = best.most_us or best.step_us
     near = [r.device for r in others if (r.least_us or r.step_us) <= most]
-    text = f"Shortest step: {best.device}, {time_text(best.step_us)}."
     if near:
         text += f" The range of {' and '.join(near)} overlaps with it."
     return text
@@ -91,7 +95,8 @@ def _graph(report: Report) -> Iterator[Advice]:
             why = _DETAIL.split(graph.why_not.removeprefix("npu: "))[0].rstrip(".")
             yield Advice(
                 f"The script cannot be captured as it is: {line}{why}. A step in a "
-                f"graph would save up to {time_text(idle)} of {time_text(report.step_us)}.",
+                f"graph would save up to {time_text(idle)} of "
+                f"{time_text(report.step_us)}.",
                 idle,
                 graph.where,
             )
@@ -117,7 +122,9 @@ def _limit(report: Report) -> Iterator[Advice]:
         )
         faster = "host"
     elif report.verdict == "device-bound":
-        text = f"The device is the limit: it works {report.device_bound:.0%} of the step"
+        text = (
+            f"The device is the limit: it works {report.device_bound:.0%} of the step"
+        )
         if report.operators:
             top = report.operators[0]
             text += f", {time_text(top.device_us)} of it in {top.name}"

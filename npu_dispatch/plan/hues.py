@@ -46,12 +46,10 @@ def _variables(light: tuple[float, float]) -> str:
     )
 
 
-STYLE = "\n".join(
-    [
-        f":root{{{_variables((0.5, 0.68))}}}",
-        "@media(prefers-color-scheme:dark)"
-        f"{{:root{{{_variables((0.62, 0.8))}}}}}",
-        *(f".{class_of(i)}{{fill:var({colour_of(i)})}}" for i in range(_HUES)),
-        "",
-    ]
+_CLASSES = "\n".join(
+    f".{class_of(i)}{{fill:var({colour_of(i)})}}" for i in range(_HUES)
 )
+STYLE = f""":root{{{_variables((0.5, 0.68))}}}
+@media(prefers-color-scheme:dark){{:root{{{_variables((0.62, 0.8))}}}}}
+{_CLASSES}
+"""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Mapping, Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 from npu_dispatch.drawing import page
 from npu_dispatch.plan import comparison, hues, scaling, timeline
-from npu_dispatch.plan.advice import advice
-from npu_dispatch.plan.advice import comparison as choice
+from npu_dispatch.plan.advice import advice, choice
 from npu_dispatch.plan.analysis import Report
 from npu_dispatch.plan.record import Recorded
 from npu_dispatch.plan.show import remarks
@@ -73,6 +73,14 @@ def _names(recorded: Sequence[Recorded]) -> list[str]:
     return [*(operator.name for operator in operators), *others]
 
 
+def _folder(lines: Sequence[str]) -> str:
+    """Return the folder that all lines have in common, for it says little."""
+    known = [line.partition(" in ")[0] for line in lines if line != "?"]
+    parts = zip(*(line.split("/")[:-1] for line in known), strict=False)
+    same = takewhile(lambda part: len(set(part)) == 1, parts)
+    return "".join(f"{part[0]}/" for part in same)
+
+
 def _tabs(devices: int) -> str:
     """Return the rules by which only what is of the chosen device is seen."""
     shown = (f":has(#device-{i}:checked) .of-{i}" for i in range(devices))
@@ -82,6 +90,7 @@ def _tabs(devices: int) -> str:
 def _device(r: Report, measured: Collection[str]) -> dict[str, Any]:
     # A mark on each of them would tell nothing.
     marks = bool(measured and r.measured)
+    folder = _folder([blame.where for blame in r.blames[:_MOST_ROWS]])
     return {
         "name": r.device,
         "advice": [one.text for one in advice(r)],
@@ -90,9 +99,10 @@ def _device(r: Report, measured: Collection[str]) -> dict[str, Any]:
             for change in r.what_if
         ],
         "remarks": remarks(r),
+        "folder": folder,
         "blames": [
             (
-                blame.where,
+                blame.where.removeprefix(folder),
                 blame.reason,
                 f"{blame.times:,.1f}",
                 time_text(blame.host_us),

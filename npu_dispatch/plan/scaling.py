@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 from npu_dispatch.plan.analysis import RankTime, Report
 from npu_dispatch.plan.texts import time_text
+from npu_dispatch.plan.ticks import round_step
 
 __all__ = ["picture", "rows"]
 
@@ -16,18 +17,34 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 70, 20, 14, 40
 _COLOURS = 7  # of the palette
 
 
-def rows(reports: Sequence[Report]) -> list[tuple[str, ...]]:
+class Cell(NamedTuple):
+    step: str
+    exposed: str
+    bound_by: str
+
+
+def rows(reports: Sequence[Report]) -> list[tuple[str, list[Cell | None]]]:
+    """Return a row for each number of ranks, a cell for each device with ranks."""
+    shown = _shown(reports)
+    found = [{rank.ranks: rank for rank in report.ranks} for report in shown]
+    counts = sorted({count for ranks in found for count in ranks})
     return [
         (
-            report.device,
-            f"{rank.ranks:,}",
-            time_text(rank.step_us),
-            f"{time_text(rank.exposed_us)} ({rank.exposed_us / rank.step_us:.0%})",
-            rank.bound_by,
+            f"{count:,}",
+            [_cell(ranks[count]) if count in ranks else None for ranks in found],
         )
-        for report in reports
-        for rank in report.ranks
+        for count in counts
     ]
+
+
+def _shown(reports: Sequence[Report]) -> list[Report]:
+    return [report for report in reports if report.ranks]
+
+
+def _cell(rank: RankTime) -> Cell:
+    share = rank.exposed_us / rank.step_us if rank.step_us else 0.0
+    exposed = f"{time_text(rank.exposed_us)} ({share:.0%}) exposed"
+    return Cell(time_text(rank.step_us), exposed, rank.bound_by)
 
 
 def picture(reports: Sequence[Report]) -> dict[str, Any]:
@@ -37,7 +54,7 @@ def picture(reports: Sequence[Report]) -> dict[str, Any]:
     """
     ranks = sorted({rank.ranks for report in reports for rank in report.ranks})
     top = max(rank.step_us for report in reports for rank in report.ranks)
-    step = _round(top / 4)
+    step = round_step(top / 4)
     most = step * math.ceil(top / step)
     decades = math.log(ranks[-1] / ranks[0]) or 1.0
 
@@ -51,7 +68,7 @@ def picture(reports: Sequence[Report]) -> dict[str, Any]:
     def points(of: Sequence[RankTime], exposed: bool) -> list[tuple[float, float]]:
         return [(x(r.ranks), y(r.exposed_us if exposed else r.step_us)) for r in of]
 
-    shown = [report for report in reports if report.ranks]
+    shown = _shown(reports)
     colours = [f"--hue-{i % _COLOURS}" for i in range(len(shown))]
     return {
         "width": _WIDE,
@@ -69,8 +86,7 @@ def picture(reports: Sequence[Report]) -> dict[str, Any]:
             for exposed in (False, True)
         ],
         "legend": [
-            (report.device, colour)
-            for report, colour in zip(shown, colours, strict=True)
+            (r.device, colour) for r, colour in zip(shown, colours, strict=True)
         ],
     }
 
@@ -79,16 +95,10 @@ def _count(rank: RankTime) -> int:
     return rank.ranks
 
 
-def _apart(ranks: Sequence[int], x: Any) -> list[int]:
+def _apart(ranks: Sequence[int], x: Callable[[int], float]) -> list[int]:
     """Leave out those whose text would lie on that of another."""
     kept: list[int] = []
     for count in ranks:
         if not kept or x(count) - x(kept[-1]) > 36:
             kept.append(count)
     return kept
-
-
-def _round(about: float) -> float:
-    """Return 1, 2 or 5 times a power of ten, at least `about`."""
-    power = 10.0 ** math.floor(math.log10(about))
-    return next(m * power for m in (1, 2, 5, 10) if m * power >= about * (1 - 1e-9))

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
 
-from npu_dispatch.plan.advice import advice, comparison
+from npu_dispatch.plan.advice import advice, choice
 from npu_dispatch.plan.analysis import Report
 from npu_dispatch.plan.texts import factor_text, memory_text, size_text, time_text
 
@@ -51,8 +51,8 @@ def show(reports: Sequence[Report]) -> None:
 
 def _what_to_do(console: Console, reports: Sequence[Report]) -> None:
     console.print("what to do", style="bold")
-    if choice := comparison(reports):
-        console.print(choice)
+    if sentence := choice(reports):
+        console.print(sentence)
     for report in reports:
         sentences = [one.text for one in advice(report)]
         if len(reports) > 1 and sentences:

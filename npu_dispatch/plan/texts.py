@@ -11,12 +11,12 @@ _SIZES = (("KiB", 2.0**10), ("MiB", 2.0**20), ("GiB", 2.0**30))
 
 
 def time_text(us: float, least: float = 0.0, most: float = 0.0) -> str:
-    """Return "5.28 ms", or "5.28 ms (5.10–5.60)" where a range is known."""
+    """Return "5.28 ms", and a range behind it where one is known."""
     unit, size = _unit(us, _TIMES)
     text = f"{_digits(us / size)} {unit}"
     if not most:
         return text
-    return f"{text} ({_digits(least / size)}–{_digits(most / size)})"
+    return f"{text} ({_digits(least / size)}\N{EN DASH}{_digits(most / size)})"
 
 
 def size_text(size: float) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,6 +9,7 @@ from typing import Any, NamedTuple
 from npu_dispatch.plan.hues import class_of, colour_of
 from npu_dispatch.plan.replay import Run, Task, Wait
 from npu_dispatch.plan.texts import time_text
+from npu_dispatch.plan.ticks import round_step
 
 __all__ = ["SCRIPT", "STYLE", "places"]
 
@@ -138,9 +138,7 @@ def _row_name(row: Row) -> str:
     return f"{['stream', *_LINKS.values()][kind]} {device}:{stream}"
 
 
-def _task(
-    task: Task, hues: Mapping[str, int], words: _Words, window: _Window
-) -> _Bar:
+def _task(task: Task, hues: Mapping[str, int], words: _Words, window: _Window) -> _Bar:
     figures = [
         words.number(task.name),
         words.number(task.where),
@@ -175,19 +173,13 @@ def _short(number: float, decimals: int) -> str:
 
 def _ticks(window: _Window, zoom: int) -> Iterator[tuple[str, str, bool]]:
     """Yield place and text of each tick, and whether its text stands at its left."""
-    step = _round_step(window.span / (_TICKS * zoom))
+    step = round_step(window.span / (_TICKS * zoom))
     in_ms = window.span >= 1e6
     for i in range(int(window.span / step) + 1):
         ns = i * step
         text = f"{ns / 1e6:,.6g} ms" if in_ms else f"{ns / 1e3:,.6g} µs"
         # The last one would not be seen whole to the right of its line.
         yield window.at(window.begin + ns), text, ns > (1 - 0.1 / zoom) * window.span
-
-
-def _round_step(about: float) -> float:
-    """Return 1, 2 or 5 times a power of ten, at least `about`."""
-    power = 10.0 ** math.floor(math.log10(about))
-    return next(m * power for m in (1, 2, 5, 10) if m * power >= about * (1 - 1e-9))
 
 
 def _launches(tasks: Sequence[Task], window: _Window) -> str:
