@@ -49,7 +49,7 @@ def choice(reports: Sequence[Report]) -> str:
     text = f"Shortest step: {best.device}, {time_text(best.step_us)}."
     others = [r for r in reports if r is not best and not r.too_much]
     if others and all(r.launch_bound > _MOSTLY for r in (best, *others)):
-        return f"{text} All of them wait for launches, so they differ by chance."
+        return f"{text} All of them wait for launches, so they differ mostly by chance."
     most = best.most_us or best.step_us
     near = [r.device for r in others if (r.least_us or r.step_us) <= most]
     if near:

@@ -47,7 +47,8 @@ def _variables(light: tuple[float, float]) -> str:
 
 
 _CLASSES = "\n".join(
-    f".{class_of(i)}{{fill:var({colour_of(i)})}}" for i in range(_HUES)
+    f".{class_of(i)}{{fill:var({colour_of(i)});stroke:var({colour_of(i)})}}"
+    for i in range(_HUES)
 )
 STYLE = f""":root{{{_variables((0.5, 0.68))}}}
 @media(prefers-color-scheme:dark){{:root{{{_variables((0.62, 0.8))}}}}}

@@ -43,7 +43,7 @@ def _shown(reports: Sequence[Report]) -> list[Report]:
 
 def _cell(rank: RankTime) -> Cell:
     share = rank.exposed_us / rank.step_us if rank.step_us else 0.0
-    exposed = f"{time_text(rank.exposed_us)} ({share:.0%}) exposed"
+    exposed = f"{time_text(rank.exposed_us)} ({share:.0%})"
     return Cell(time_text(rank.step_us), exposed, rank.bound_by)
 
 

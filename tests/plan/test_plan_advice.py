@@ -172,7 +172,7 @@ def test_steps_that_cannot_be_told_apart_are_said_to_be() -> None:
 
     assert "The range of near overlaps" in choice([best, near])
     other = replace(LAUNCH_BOUND, device="other", step_us=9000.0)
-    assert "they differ by chance" in choice([LAUNCH_BOUND, other])
+    assert "they differ mostly by chance" in choice([LAUNCH_BOUND, other])
 
 
 def test_the_terminal_says_first_what_to_do(capsys) -> None:
