@@ -8,7 +8,7 @@ from typing import NamedTuple
 from npu_dispatch.plan.advice import fastest
 from npu_dispatch.plan.analysis import Report
 from npu_dispatch.plan.show import remarks
-from npu_dispatch.plan.texts import factor_text, memory_text, size_text, time_text
+from npu_dispatch.plan.texts import factor_text, memory_text, time_text
 
 __all__ = ["Column", "columns", "parts", "rows"]
 
@@ -65,10 +65,8 @@ def _graph(report: Report) -> Cell:
 
 
 def _memory(report: Report) -> Cell:
-    text = memory_text(report.peak_allocated, report.memory)
-    if not report.too_much:
-        return Cell(text)
-    return Cell(f"{text}, {size_text(report.too_much)} too much", bad=True)
+    text = memory_text(report.peak_allocated, report.memory, report.too_much)
+    return Cell(text, bad=report.too_much > 0)
 
 
 def _origin(report: Report) -> Cell:

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from npu_dispatch.plan.advice import advice, choice
 from npu_dispatch.plan.analysis import Report
-from npu_dispatch.plan.texts import factor_text, memory_text, size_text, time_text
+from npu_dispatch.plan.texts import factor_text, memory_text, time_text
 
 __all__ = ["remarks", "show"]
 
@@ -38,7 +38,9 @@ def show(reports: Sequence[Report]) -> None:
         "queue depth median / max": [
             f"{r.depth_median:,.0f} / {r.depth_max:,}" for r in reports
         ],
-        "peak memory": [_memory(r) for r in reports],
+        "peak memory": [
+            memory_text(r.peak_allocated, r.memory, r.too_much) for r in reports
+        ],
         "steps seen": [str(r.steps) for r in reports],
         "a step is": [r.step_is for r in reports],
     }
@@ -59,13 +61,6 @@ def _what_to_do(console: Console, reports: Sequence[Report]) -> None:
             console.print(report.device, style="cyan")
         for number, sentence in enumerate(sentences, 1):
             console.print(Padding(f"{number}. {sentence}", (0, 0, 0, 2)))
-
-
-def _memory(report: Report) -> str:
-    text = memory_text(report.peak_allocated, report.memory)
-    if not report.too_much:
-        return text
-    return f"{text}, {size_text(report.too_much)} too much"
 
 
 def remarks(report: Report) -> list[str]:

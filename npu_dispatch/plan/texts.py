@@ -24,8 +24,10 @@ def size_text(size: float) -> str:
     return f"{_digits(size / of)} {unit}"
 
 
-def memory_text(used: int, there: int) -> str:
+def memory_text(used: int, there: int, too_much: int = 0) -> str:
     """Return "12.3 of 80 GiB": a device's memory is mostly a round number."""
+    if too_much:
+        return f"{memory_text(used, there)}, {size_text(too_much)} too much"
     if not there:
         return size_text(used)
     unit, size = _unit(there, _SIZES)
