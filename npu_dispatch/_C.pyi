@@ -28,8 +28,9 @@ def copy_nothing() -> None: ...
 def is_near(cpu: int) -> bool: ...
 
 # Of one program at a time, for plan/.
-def plan_start() -> None: ...
+def plan_start(spec: str, host: float) -> None: ...  # of the clock that it sees
 def plan_stop() -> PlanProgram: ...
+def plan_now() -> int: ...  # ns, on that clock
 def plan_size() -> int: ...  # entries so far
 def plan_step() -> None: ...  # a step has ended
 def plan_pass(ns: int) -> None: ...  # the calling thread has done nothing
@@ -38,6 +39,13 @@ def plan_pass(ns: int) -> None: ...  # the calling thread has done nothing
 def plan_collective(kind: str, bytes: int, ranks: Sequence[int]) -> None: ...
 
 class PlanProgram:
+    # Streams as (device, id, priority); works as (kind, FLOPs, bytes), where the kind
+    # is "kernel", "copy" or "collective". For tests.
+    def __init__(
+        self,
+        streams: Sequence[tuple[int, int, int]],
+        works: Sequence[tuple[str, float, float]],
+    ) -> None: ...
     entries: bytes  # an array of Entry (csrc/plan/program.h)
     streams: list[tuple[int, int]]  # device, stream
     works: list[dict[str, Any]]

@@ -55,6 +55,10 @@ Recorder::Thread& Recorder::here() {
 
 Recorder::Recorder() : read_ns_(cost_of_reading()) { here().last = cpu_ns(); }
 
+Recorder::Recorder(const Setting& setting) : Recorder() {
+  clock_.emplace(program_.streams, program_.works, setting);
+}
+
 // A launcher's thread has spun meanwhile, which is no work of the program.
 uint64_t Recorder::host_ns(const Thread& thread, uint64_t now) const {
   if (!thread.last || stream_of_this_thread()) return 0;
@@ -68,6 +72,7 @@ void Recorder::add(Thread& thread, uint64_t host_ns, Entry entry) {
   entry.thread = thread.number;
   entry.host_ns = host_ns;
   program_.entries.push_back(entry);
+  if (clock_) clock_->feed(entry);
 }
 
 Recorder::Known& Recorder::known(Stream& stream, uint64_t position) {
@@ -269,6 +274,19 @@ void Recorder::freed(Stream* stream, const void*, size_t bytes, FreedTo) {
   all -= std::min(all, uint64_t(bytes));
 }
 
+uint64_t Recorder::now() {
+  const uint64_t since = host_ns(here(), cpu_ns());
+  std::lock_guard lock(mutex_);
+  return clock_ ? clock_->now() + since : since;
+}
+
+uint64_t Recorder::ended(Stream& stream, uint64_t number) {
+  std::lock_guard lock(mutex_);
+  const Known& mine = known(stream, number);
+  const uint64_t counted = number > mine.begin ? number - mine.begin : 0;
+  return clock_ ? clock_->end_of(mine.index, counted) : 0;
+}
+
 size_t Recorder::size() {
   std::lock_guard lock(mutex_);
   return program_.entries.size();
@@ -276,6 +294,7 @@ size_t Recorder::size() {
 
 Program Recorder::take() {
   std::lock_guard lock(mutex_);
+  clock_.reset();
   return std::exchange(program_, {});
 }
 

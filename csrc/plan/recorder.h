@@ -5,12 +5,14 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
 #include "csrc/observe/observer.h"
 #include "csrc/plan/program.h"
+#include "csrc/plan/simulation.h"
 
 namespace npu::plan {
 
@@ -22,6 +24,8 @@ namespace npu::plan {
 class Recorder final : public Observer {
  public:
   Recorder();
+  // The program sees the time of this device: now() and ended().
+  explicit Recorder(const Setting& setting);
 
   bool submitted(Stream&, uint64_t position, const Task&) override;
   void replays(Stream&, const KernelCall*, size_t, Captured) override;
@@ -36,6 +40,11 @@ class Recorder final : public Observer {
   void step();
   // The next task that the calling thread launches is this collective.
   void collective(std::string kind, uint64_t bytes, std::vector<int64_t> ranks);
+
+  // The time that the program sees, in ns; of the calling thread.
+  uint64_t now();
+  // When the stream's first `number` tasks end, on that clock.
+  uint64_t ended(Stream&, uint64_t number);
 
   // Entries so far. From kMost on none is added.
   size_t size();
@@ -72,6 +81,7 @@ class Recorder final : public Observer {
   std::unordered_map<std::string, uint32_t> works_;
   std::map<int, Memory> memory_;
   uint32_t threads_ = 0;
+  std::optional<Simulation> clock_;
 };
 
 }  // namespace npu::plan

@@ -1,13 +1,16 @@
 #include "csrc/plan/simulation.h"
 
 #include <algorithm>
-#include <stdexcept>
-#include <string>
 #include <utility>
 
 #include "csrc/taskqueue/host_wait.h"
 
 namespace npu::plan {
+namespace {
+
+constexpr uint64_t kEver = UINT64_MAX - 1;
+
+}  // namespace
 
 struct Simulation::Task {
   TaskTimes times{};
@@ -123,7 +126,7 @@ void Simulation::submit(const Entry& entry) {
 
 void Simulation::make_room(Lane& lane, uint32_t site) {
   const uint64_t given = lane.tasks.size();
-  if (given < lane.done + setting_.capacity) return;
+  if (given - lane.done < setting_.capacity) return;
   const uint64_t end = end_of(lane, given - setting_.capacity + 1);
   if (end <= now()) return;
   timeline_.waits.push_back({now(), end, uint32_t(kFullQueue), site});
@@ -149,13 +152,11 @@ void Simulation::settle(uint64_t limit) {
   }
 }
 
+// The tasks that are waited for have been submitted, and they wait for such
+// tasks only: one of them can always begin.
 uint64_t Simulation::end_of(Lane& lane, uint64_t number) {
   move();
-  while (lane.known < number)
-    if (!begin_one(UINT64_MAX - 1))
-      throw std::runtime_error(
-          "npu: stream " + std::to_string(streams_[lane.index].id) +
-          " is waited for, and waits for a task that nobody has submitted");
+  while (lane.known < number) begin_one(kEver);
   return lane.tasks[number - 1]->times.ended;
 }
 
@@ -237,8 +238,14 @@ bool Simulation::resolve(Lane& lane) {
   return lane.known != before;
 }
 
+uint64_t Simulation::end_of(uint32_t stream, uint64_t number) {
+  Lane& asked = lane(stream);
+  number = std::min<uint64_t>(number, asked.tasks.size());
+  return number ? end_of(asked, number) : 0;
+}
+
 Timeline Simulation::finish() {
-  settle(UINT64_MAX - 1);
+  settle(kEver);
   uint64_t latest = 0;
   size_t step = 0;
   for (size_t i = 0; i <= tasks_.size(); ++i) {

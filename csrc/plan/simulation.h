@@ -62,11 +62,12 @@ class Simulation {
              const std::vector<Work>& works, Setting setting);
   ~Simulation();
 
-  // What the program does next. Throws a runtime_error where it waits for a
-  // task that nobody has submitted.
+  // What the program does next.
   void feed(const Entry& entry);
   // The host's clock.
   uint64_t now() const { return uint64_t(now_); }
+  // When the stream's first `number` tasks end.
+  uint64_t end_of(uint32_t stream, uint64_t number);
   // Lets the device do the rest.
   Timeline finish();
 

@@ -16,6 +16,7 @@
 #include "csrc/placement/core_share.h"
 #include "csrc/python/bindings.h"
 #include "csrc/python/def.h"
+#include "csrc/python/planned_end.h"
 #include "csrc/taskqueue/event.h"
 #include "csrc/taskqueue/launch_blocking.h"
 #include "csrc/torch/backward.h"
@@ -149,6 +150,7 @@ void bind_device(py::module_& m) {
                 "the event was created without enable_timing=True");
     event->synchronize();
     raise_if_failed(*event->stream());
+    if (const auto planned = planned_end(*event)) return *planned;
     return event->time_ns();
   });
   def(m, "default_generator", [](int device) {

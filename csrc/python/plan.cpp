@@ -2,8 +2,8 @@
 #include <pybind11/stl.h>
 #include <torch/csrc/utils/pybind.h>
 
-#include <iterator>
 #include <memory>
+#include <optional>
 
 #include "csrc/engine/engine.h"
 #include "csrc/plan/recorder.h"
@@ -11,6 +11,8 @@
 #include "csrc/python/bindings.h"
 #include "csrc/python/call_stack.h"
 #include "csrc/python/def.h"
+#include "csrc/python/planned_end.h"
+#include "csrc/taskqueue/event.h"
 #include "csrc/taskqueue/stream.h"
 #include "csrc/torch/error.h"
 
@@ -53,6 +55,23 @@ py::dict as_dict(const plan::Work& w) {
   return d;
 }
 
+// Streams as (device, id, priority), works as (kind, FLOPs, bytes).
+Program program_of(
+    const std::vector<std::tuple<int, int64_t, int>>& streams,
+    const std::vector<std::tuple<std::string, double, double>>& works) {
+  Program p;
+  for (const auto& [device, id, priority] : streams)
+    p.streams.push_back({device, id, priority});
+  for (const auto& [kind, flops, bytes] : works) {
+    plan::Work& w = p.works.emplace_back();
+    w.type = kind == "collective" ? TaskType::kCollective : TaskType::kWork;
+    if (kind == "copy") w.work.kind = WorkKind::kCopy;
+    w.work.flops = flops;
+    w.work.bytes = bytes;
+  }
+  return p;
+}
+
 // (tasks, waits, steps) as the bytes of their arrays.
 py::tuple simulate(const Program& program, const py::bytes& entries,
                    const std::string& spec, double host, double work,
@@ -79,9 +98,10 @@ Recorder& recorder() {
   return *recorder_;
 }
 
-void start() {
+void start(const std::string& spec, double host) {
   TORCH_CHECK(!recorder_, "a program is recorded already");
-  recorder_ = new Recorder;
+  recorder_ =
+      new Recorder({parse_emulated_spec(spec), host, 1, Stream::kCapacity, {}});
   install_observer(recorder_);
 }
 
@@ -94,8 +114,14 @@ Program stop_recording() {
 
 }  // namespace
 
+std::optional<uint64_t> planned_end(const Event& event) {
+  if (!recorder_) return std::nullopt;
+  return recorder_->ended(*event.stream(), event.number());
+}
+
 void bind_plan(py::module_& m) {
   py::class_<Program>(m, "PlanProgram")
+      .def(py::init(&program_of), py::arg("streams"), py::arg("works"))
       .def_property_readonly(
           "entries", [](const Program& p) { return bytes_of(p.entries); })
       .def_property_readonly("streams",
@@ -127,6 +153,7 @@ void bind_plan(py::module_& m) {
            py::arg("stated") = std::vector<double>(), py::arg("repeats") = 1);
   def(m, "plan_start", &start);
   def(m, "plan_stop", &stop_recording);
+  m.def("plan_now", [] { return recorder().now(); });
   m.def("plan_size", [] { return recorder().size(); });
   m.def("plan_step", [] { recorder().step(); });
   m.def("plan_pass", [](uint64_t ns) { recorder().pass(ns); });

@@ -44,11 +44,10 @@ class _EnoughError(BaseException):
 
 
 class _Seen:
-    """`steps`: how many, and so many more that they take `least_ns`."""
+    """The steps of the program, as they end."""
 
-    def __init__(self, steps: int, least_ns: int) -> None:
-        self.steps = steps
-        self.least_ns = least_ns
+    def __init__(self, order: Order) -> None:
+        self.order = order
         self.count = 0
         self.begun = 0
         self.step_is = ""
@@ -67,8 +66,8 @@ class _Seen:
             self.hook.remove()
             if self.count:  # calls of a model, before there was an optimizer
                 self.count = 0
-                _C.plan_stop()
-                _C.plan_start()
+                self.end()
+                self.begin()
         if optimizer is self.optimizer:
             self.end_step()
 
@@ -92,10 +91,17 @@ class _Seen:
         self.count += 1
         if self.count == 1:
             self.begun = now
-        enough = self.count >= self.steps and now - self.begun >= self.least_ns
+        enough = self.count >= self.order.steps
+        enough = enough and now - self.begun >= self.order.least_ns
         if enough or self.count >= _MOST_STEPS or _C.plan_size() >= _MOST_ENTRIES:
             self.end()
             self.step = CapturedStep()
+
+    def begin(self) -> None:
+        """Begin the recording. The program sees the time of the first device."""
+        self.recorded = None
+        sheet = self.order.sheets[0]
+        _C.plan_start(sheet.driver_text(), self.order.host_speed)
 
     def end(self) -> None:
         """End the recording, which what follows is no part of."""
@@ -104,30 +110,49 @@ class _Seen:
             self.memory = npu.max_memory_allocated(), npu.max_memory_reserved()
 
 
-def _let_sleeps_count(seen: _Seen) -> None:
-    """Let the main thread's sleeps be a part of the host's time."""
-    really = time.sleep
+class _Clock:
+    """What the program gets instead of functions of `time`.
 
-    def sleep(seconds: float) -> None:
+    The main thread's sleeps are a part of the host's time, and perf_counter() is the
+    host's clock beside the device that is planned for.
+    """
+
+    def __init__(self, seen: _Seen) -> None:
+        self.seen = seen
+        self.really = time.perf_counter_ns, time.sleep
+        self.ahead_ns = 0  # of the real clock, once the recording has ended
+
+    def install(self) -> None:
+        time.perf_counter_ns = self.ns
+        time.perf_counter = lambda: self.ns() / 1e9
+        time.sleep = self.sleep  # type: ignore[assignment]
+
+    def ns(self) -> int:
+        real = self.really[0]()
+        if self.seen.recorded is None:
+            now = _C.plan_now()
+            self.ahead_ns = now - real
+            return now
+        return real + self.ahead_ns
+
+    def sleep(self, seconds: float) -> None:
         main = threading.current_thread() is threading.main_thread()
-        if main and seen.recorded is None:
+        if main and self.seen.recorded is None:
             _C.plan_pass(int(seconds * 1e9))
-        really(seconds)
-
-    time.sleep = sleep  # type: ignore[assignment]
+        self.really[1](seconds)
 
 
 def main() -> None:
     order: Order = pickle.loads(Path(sys.argv[1]).read_bytes())
-    seen = _Seen(order.steps, order.least_ns)
+    seen = _Seen(order)
     register_optimizer_step_post_hook(seen.stepped)
-    _let_sleeps_count(seen)
+    _Clock(seen).install()
     for device in range(npu.device_count()):
         _C.set_per_process_memory_fraction(_MEMORY, device)
     # The default stream cannot be captured, and autograd keeps to the streams of
     # the first step.
     npu.set_stream(npu.Stream())
-    _C.plan_start()
+    seen.begin()
     what = sys.argv[2] if order.module else Path(sys.argv[2])
     status, failure, ended_by = _run(what, tuple(sys.argv[3:]), seen)
     seen.end()

@@ -1,0 +1,137 @@
+// What is written down of launches, waits and memory.
+#include "csrc/plan/recorder.h"
+
+#include <thread>
+
+#include "csrc/engine/engine.h"
+#include "csrc/taskqueue/event.h"
+#include "tests/cpp/check.h"
+#include "tests/cpp/kernels.h"
+
+namespace npu::plan {
+namespace {
+
+using check::kNothing;
+using check::submit;
+
+// Never destroyed, as the product's are not.
+struct Recording {
+  Recorder& recorder = *new Recorder;
+  Recording() { install_observer(&recorder); }
+  Program end() {
+    install_observer(nullptr);
+    return recorder.take();
+  }
+};
+
+Stream& stream(int64_t id) {
+  return *find_stream(0, int64_t(StreamPool::kNormal) * kStreamsPerPool + id);
+}
+
+TEST(Recorder, NotesLaunchesAndHowFarBehindWaitsAre) {
+  Stream &a = stream(0), &b = stream(1);
+  submit(a, kNothing, {});  // before the recording: it does not count
+  host_wait(a, a.tail(), WaitReason::kStreamSync);
+  Recording r;
+  submit(a, kNothing, {});
+  submit(a, kNothing, {});
+  b.wait_for(a, a.tail() - 1);
+  submit(b, kNothing, {});
+  host_wait(a, a.tail(), WaitReason::kItem);
+  r.recorder.step();
+  const Program p = r.end();
+  EXPECT_EQ(p.entries.size(), 6u);
+  EXPECT_EQ(p.streams.size(), 2u);
+  EXPECT_TRUE(p.entries[0].act == Act::kLaunch);
+  EXPECT_EQ(p.works[p.entries[0].what].name, "test::nothing");
+  EXPECT_EQ(p.entries[0].what, p.entries[1].what);
+  EXPECT_TRUE(p.entries[2].act == Act::kStreamWait);
+  EXPECT_EQ(p.entries[2].stream, 1u);
+  EXPECT_EQ(p.entries[2].other, 0u);
+  EXPECT_EQ(p.entries[2].amount, 1u);
+  EXPECT_TRUE(p.entries[4].act == Act::kHostWait);
+  EXPECT_EQ(p.entries[4].what, uint32_t(WaitReason::kItem));
+  EXPECT_EQ(p.entries[4].amount, 0u);
+  EXPECT_TRUE(p.entries[5].act == Act::kStep);
+}
+
+void work_for_a_millisecond() {
+  timespec t;
+  const auto now = [&] {
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return t.tv_sec * 1'000'000'000 + t.tv_nsec;
+  };
+  for (const auto end = now() + 1'000'000; now() < end;) {
+  }
+}
+
+TEST(Recorder, CountsTheThreadsOwnTimeAndNotItsWaits) {
+  Stream& a = stream(2);
+  Recording r;
+  submit(a, kNothing, {});
+  work_for_a_millisecond();
+  check::Gate gate;
+  submit(a, check::kGate, {reinterpret_cast<uint64_t>(&gate)});
+  std::thread opens([&] {
+    gate.wait_until_entered();
+    work_for_a_millisecond();  // not this thread's, which waits meanwhile
+    gate.open();
+  });
+  host_wait(a, a.tail(), WaitReason::kStreamSync);
+  opens.join();
+  submit(a, kNothing, {});
+  r.recorder.pass(123);
+  const Program p = r.end();
+  EXPECT_EQ(p.entries.size(), 5u);
+  EXPECT_TRUE(p.entries[1].host_ns >= 990'000);
+  EXPECT_TRUE(p.entries[2].host_ns < 990'000);
+  EXPECT_TRUE(p.entries[3].host_ns < 990'000);
+  EXPECT_TRUE(p.entries[4].act == Act::kPass);
+  EXPECT_EQ(p.entries[4].amount, 123u);
+}
+
+TEST(Recorder, AQueryThatFindsItDoneIsAWait) {
+  Stream& a = stream(3);
+  Recording r;
+  submit(a, kNothing, {});
+  while (!host_poll(a, a.tail())) {
+  }
+  const Program p = r.end();
+  EXPECT_EQ(p.entries.size(), 2u);
+  EXPECT_TRUE(p.entries[1].act == Act::kHostWait);
+  EXPECT_EQ(p.entries[1].what, uint32_t(WaitReason::kEventSync));
+}
+
+TEST(Recorder, TheNextTaskIsTheCollective) {
+  Stream& a = stream(4);
+  Recording r;
+  r.recorder.collective("all_reduce", 4096, {0, 1, 2, 3});
+  submit(a, kNothing, {});
+  submit(a, kNothing, {});
+  host_wait(a, a.tail(), WaitReason::kStreamSync);
+  const Program p = r.end();
+  const Work& w = p.works[p.entries[0].what];
+  EXPECT_TRUE(w.type == TaskType::kCollective);
+  EXPECT_EQ(w.kind, "all_reduce");
+  EXPECT_EQ(w.work.bytes, 4096);
+  EXPECT_EQ(w.ranks.size(), 4u);
+  EXPECT_TRUE(p.works[p.entries[1].what].type == TaskType::kWork);
+}
+
+TEST(Recorder, MemoryGrowsAtLines) {
+  Recorder& r = *new Recorder;
+  Stream& a = stream(5);
+  r.allocated(&a, nullptr, 100);
+  r.allocated(&a, nullptr, 50);
+  r.freed(&a, nullptr, 100, FreedTo::kStream);
+  r.allocated(&a, nullptr, 80);
+  r.allocated(&a, nullptr, 200);
+  r.freed(&a, nullptr, 1 << 20, FreedTo::kStream);  // more than there was
+  r.allocated(&a, nullptr, 10);
+  const Program p = r.take();
+  EXPECT_EQ(p.peaks.back().bytes, 330u);
+  EXPECT_EQ(p.peaks.size(), 1u);  // all of one line
+}
+
+}  // namespace
+}  // namespace npu::plan
