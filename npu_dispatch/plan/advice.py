@@ -49,7 +49,7 @@ def choice(reports: Sequence[Report]) -> str:
     text = f"Shortest step: {best.device}, {time_text(best.step_us)}."
     others = [r for r in reports if r is not best and not r.too_much]
     if others and all(r.launch_bound > _MOSTLY for r in (best, *others)):
-        return f"{text} All of them wait for launches, so they differ mostly by chance."
+        return f"{text} All of them wait for launches: a faster one is wasted."
     most = best.most_us or best.step_us
     near = [r.device for r in others if (r.least_us or r.step_us) <= most]
     if near:
@@ -135,9 +135,13 @@ def _limit(report: Report) -> Iterator[Advice]:
     if change is None:
         yield Advice(f"{text}.", 0.0)
         return
+    gain = report.step_us - change.step_us
+    if gain < _LEAST_SHARE * report.step_us:
+        text = f"The host is as busy as the device is: {report.device_bound:.0%}"
+        yield Advice(f"{text} of the step. Only both faster is faster.", 0.0)
+        return
     yield Advice(
-        f"{text}; a {faster} twice as fast gives {factor_text(change.speedup)}.",
-        report.step_us - change.step_us,
+        f"{text}; a {faster} twice as fast gives {factor_text(change.speedup)}.", gain
     )
 
 

@@ -89,7 +89,7 @@ class _Seen:
         _C.plan_step()
         now = time.process_time_ns()  # the same number of steps beside others
         self.count += 1
-        if self.count == 1:
+        if self.count <= self.order.warmup + 1:
             self.begun = now
         enough = self.count >= self.order.steps
         enough = enough and now - self.begun >= self.order.least_ns

@@ -226,6 +226,113 @@ def test_a_step_that_launches_nothing_is_a_step() -> None:
     assert (report.steps, report.launches, report.device_bound) == (2, 0, 0)
 
 
+CLOCKS = """
+import time, torch
+a, out = (torch.ones(512, 512, device="npu") for _ in range(2))
+for i in range(8):
+    begun, ended = (torch.npu.Event(enable_timing=True) for _ in range(2))
+    at = time.perf_counter()
+    begun.record()
+    for _ in range(20):
+        torch.mm(a, a, out=out)
+    ended.record()
+    ended.synchronize()
+    print("ms", begun.elapsed_time(ended), (time.perf_counter() - at) * 1e3)
+at = time.perf_counter()
+time.sleep(0.5)
+print("slept", time.perf_counter() - at)
+"""
+
+
+def test_a_program_sees_the_time_of_the_device_that_it_is_planned_for(planned) -> None:
+    done, _ = planned(CLOCKS, 0.5)
+    # From the sheet, in ms: three matrices at 0.5 GB/s, and 1 µs beside them.
+    device = 20 * (3 * 4 * 512**2 / 0.5e9 + 1e-6) * 1e3
+    shown = [line.split()[1:] for line in done.stderr.splitlines() if "ms " in line]
+    assert len(shown) == 8
+    for events, clock in shown:
+        assert float(events) == pytest.approx(device, rel=0.01)
+        assert float(clock) >= float(events)
+    (slept,) = (line for line in done.stderr.splitlines() if "slept" in line)
+    assert 0.5 <= float(slept.split()[1]) < 0.6
+
+
+def test_a_long_run_without_a_model_is_planned(planned) -> None:
+    program = """
+import torch
+x = torch.ones(64, device="npu")
+for _ in range(100_000):
+    x.add_(1)
+"""
+    _, (report,) = planned(program, 10)
+    assert report["step_is"] == "the whole run" and report["steps"] == 1
+    assert report["launches"] == 100_001
+    assert report["device_bound"] * report["step_us"] >= 100_000 * 1.0  # the sheet's
+
+
+def test_a_bag_of_embeddings_is_planned(planned) -> None:
+    program = """
+import torch
+bag = torch.nn.EmbeddingBag(100, 16, mode="sum").npu()
+optimizer = torch.optim.SGD(bag.parameters(), 0.1)
+ids, offsets = torch.zeros(40, dtype=torch.long).npu(), torch.arange(0, 40, 4).npu()
+while True:
+    optimizer.zero_grad()
+    bag(ids, offsets).mean().backward()
+    optimizer.step()
+"""
+    _, (report,) = planned(program, 10)
+    assert report["step_is"] == "a step of SGD" and report["steps"] >= 10
+    names = " ".join(row["name"] for row in report["operators"])
+    assert "embedding_bag" in names or "embedding" in names
+
+
+def test_whole_steps_in_a_graph_are_steps(planned) -> None:
+    program = """
+import npu_dispatch, torch
+model = torch.nn.Linear(64, 64).npu()
+optimizer = torch.optim.AdamW(model.parameters(), 0.1, fused=True)
+step = npu_dispatch.compile_step(model, optimizer, torch.nn.MSELoss())
+x = torch.ones(8, 64, device="npu")
+while True:
+    step(x, x)
+"""
+    _, (report,) = planned(program, 10, "--warmup", "6")
+    assert report["step_is"] == "a step of AdamW"
+    names = {row["name"]: row["calls"] for row in report["operators"]}
+    # A call copies the batch in, and replays once; the optimizer is in the graph.
+    assert names["graph replay"] == 1 and report["launches"] <= 5
+
+
+def test_measured_kernels_go_before_the_sheet(planned, tmp_path: Path) -> None:
+    def event(name: str, **more: object) -> dict[str, object]:
+        return {"ph": "X", "name": name, "pid": 1, "tid": 1, "ts": 10, **more}
+
+    shapes = [[256], [64, 256], [256, 256]]
+    trace = tmp_path / "trace.json"
+    call = event(
+        "aten::addmm",
+        cat="cpu_op",
+        dur=20,
+        args={"External id": 7, "Input Dims": shapes, "Input type": ["float"] * 3},
+    )
+    kernel = event("gemm", cat="kernel", dur=777, args={"External id": 7})
+    trace.write_text(json.dumps({"traceEvents": [call, kernel]}))
+    program = LOOP.format(after=0)
+
+    _, (modelled,) = planned(program, 10)
+    _, (report,) = planned(program, 10, "--kernels", str(trace))
+
+    rows = {row["name"]: row for row in report["operators"]}
+    assert modelled["measured"] == 0 and 0.7 < report["measured"] < 1
+    assert rows["aten::addmm"]["device_us"] == pytest.approx(777, rel=0.01)
+    assert rows["aten::addmm"]["measured"] == 1 and rows["aten::mm"]["measured"] == 0
+
+    trace.write_text("{}")
+    done, _ = planned(program, 10, "--kernels", str(trace))
+    assert done.returncode == 2 and "record_shapes=True" in done.stderr
+
+
 @pytest.mark.parametrize("value", ["host", "host=0", "device=2", "host=fast"])
 def test_a_bad_scale_is_refused(planned, value: str) -> None:
     done, _ = planned("", 1, "--scale", value)

@@ -171,7 +171,7 @@ def test_steps_that_cannot_be_told_apart_are_said_to_be() -> None:
 
     assert "The range of near overlaps" in choice([best, near])
     other = replace(LAUNCH_BOUND, device="other", step_us=9000.0)
-    assert "they differ mostly by chance" in choice([LAUNCH_BOUND, other])
+    assert "a faster one is wasted" in choice([LAUNCH_BOUND, other])
 
 
 def test_the_terminal_says_first_what_to_do(capsys) -> None:
@@ -208,3 +208,9 @@ def test_ranges_sizes_factors_and_lines() -> None:
     assert memory_text(3 << 20, 0) == "3.00 MiB"
     assert factor_text(18.72) == "18.7x"
     assert line_text("/home/ada/train.py:12 in step") == "train.py:12"
+
+
+def test_where_host_and_device_take_as_long_neither_alone_is_the_limit() -> None:
+    both = replace(DEVICE_BOUND, what_if=[WhatIf("device 2x faster", 4190.0, 1.0)])
+    (sentence,) = sentences(both)
+    assert sentence.startswith("The host is as busy as the device is: 95% of the step")
