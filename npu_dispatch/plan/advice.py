@@ -50,10 +50,9 @@ def choice(reports: Sequence[Report]) -> str:
     others = [r for r in reports if r is not best and not r.too_much]
     if others and all(r.launch_bound > _MOSTLY for r in (best, *others)):
         return f"{text} All of them wait for launches: a faster one is wasted."
-    most = best.most_us or best.step_us
-    near = [r.device for r in others if (r.least_us or r.step_us) <= most]
+    near = [r.device for r in others if r.step_us <= best.step_us * (1 + _LEAST_SHARE)]
     if near:
-        text += f" The range of {' and '.join(near)} overlaps with it."
+        text += f" {' and '.join(near)} are as fast: the host is the limit."
     return text
 
 

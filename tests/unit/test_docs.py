@@ -74,6 +74,11 @@ train_step = lambda: torch.ones(3, device="npu").mul_(2).sum().item()
 """,
         "",
     ),
+    # The page is about a real device.
+    "plan.md#0": (
+        "import torch\n\ndef step():\n    pass\n\ntorch.cuda.synchronize = step",
+        "",
+    ),
 }
 ENVIRONMENT = {"torch_npu.md#0": {"NPU_DISPATCH_TORCH_NPU_ALIAS": "1"}}
 
