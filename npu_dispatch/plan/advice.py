@@ -52,7 +52,8 @@ def choice(reports: Sequence[Report]) -> str:
         return f"{text} All of them wait for launches: a faster one is wasted."
     near = [r.device for r in others if r.step_us <= best.step_us * (1 + _LEAST_SHARE)]
     if near:
-        text += f" {' and '.join(near)} are as fast: the host is the limit."
+        verb = "is" if len(near) == 1 else "are"
+        text += f" {' and '.join(near)} {verb} as fast: the host is the limit."
     return text
 
 

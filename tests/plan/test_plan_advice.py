@@ -168,7 +168,7 @@ def test_the_fastest_device_is_one_that_the_program_fits_on() -> None:
 def test_devices_that_are_as_fast_are_said_to_be() -> None:
     near = replace(DEVICE_BOUND, device="near", step_us=DEVICE_BOUND.step_us * 1.02)
 
-    assert "near are as fast: the host is the limit" in choice([DEVICE_BOUND, near])
+    assert "near is as fast: the host is the limit" in choice([DEVICE_BOUND, near])
     other = replace(LAUNCH_BOUND, device="other", step_us=9000.0)
     assert "a faster one is wasted" in choice([LAUNCH_BOUND, other])
 
