@@ -27,6 +27,34 @@ def look_up_nothing() -> None: ...
 def copy_nothing() -> None: ...
 def is_near(cpu: int) -> bool: ...
 
+# Of one program at a time, for plan/.
+def plan_start() -> None: ...
+def plan_stop() -> PlanProgram: ...
+def plan_size() -> int: ...  # entries so far
+def plan_step() -> None: ...  # a step has ended
+def plan_pass(ns: int) -> None: ...  # the calling thread has done nothing
+
+# The task that the calling thread launches next is this collective.
+def plan_collective(kind: str, bytes: int, ranks: Sequence[int]) -> None: ...
+
+class PlanProgram:
+    entries: bytes  # an array of Entry (csrc/plan/program.h)
+    streams: list[tuple[int, int]]  # device, stream
+    works: list[dict[str, Any]]
+    peaks: list[tuple[int, int, str]]  # device, bytes, line
+    # Tasks, waits and steps: the bytes of arrays (csrc/plan/simulation.h).
+    def simulate(
+        self,
+        entries: bytes,
+        spec: str,
+        *,
+        host: float = ...,
+        work: float = ...,
+        capacity: int = ...,
+        stated: Sequence[float] = ...,
+        repeats: int = ...,
+    ) -> tuple[bytes, bytes, bytes]: ...
+
 # Of NPU_DRIVER=emulated: name, count, FLOPs, bytes, ns, ns bound by arithmetic.
 def take_emulated_flops() -> float: ...
 def finish_launched(patience_ns: int) -> list[tuple[int, int, int]]: ...

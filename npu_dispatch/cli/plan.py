@@ -78,6 +78,12 @@ def _list_sheets(context: click.Context, _: click.Parameter, wanted: bool) -> No
     help="First steps that are left out.",
 )
 @click.option(
+    "--kernels",
+    "kernels_file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A trace of a real device, whose kernel times go before the sheet's.",
+)
+@click.option(
     "--json",
     "json_file",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -103,6 +109,7 @@ def plan(
     host_speed: float,
     steps: int | None,
     warmup: int,
+    kernels_file: Path | None,
     json_file: Path | None,
     html_file: Path | None,
     trace_file: Path | None,
@@ -123,6 +130,15 @@ def plan(
         sheets = [sheet.load(name) for name in devices or ("a100-80gb-sxm",)]
     except sheet.SheetError as error:
         raise click.BadParameter(str(error), param_hint="--device") from None
+    kernels = None
+    if kernels_file is not None:
+        from npu_dispatch.plan.kernels import KernelTimes, KernelTimesError
+
+        try:
+            kernels = KernelTimes.load(kernels_file)
+        except KernelTimesError as error:
+            raise click.BadParameter(str(error), param_hint="--kernels") from None
+    recorded, failure = [], None
     try:
         recorded = record(
             [str(what), *rest],
@@ -131,19 +147,23 @@ def plan(
             steps=steps,
             warmup=warmup,
             host_speed=host_speed,
+            kernels=kernels,
         )
     except PlanError as error:
-        raise click.ClickException(str(error)) from None
-    from npu_dispatch.plan import show
+        failure = str(error)
+    if recorded:
+        from npu_dispatch.plan import show
 
-    show.show([one.report for one in recorded])
+        show.show([one.report for one in recorded])
     for path in (json_file, html_file, trace_file):
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
     if json_file is not None:
         reports = [one.report.as_dict() for one in recorded]
-        text = {"host_speed": host_speed, "reports": reports}
+        text = {"host_speed": host_speed, "reports": reports, "failure": failure}
         json_file.write_text(json.dumps(text, indent=2) + "\n")
+    if failure is not None:
+        raise click.ClickException(failure)
     if html_file is not None:
         from npu_dispatch.plan import page
 

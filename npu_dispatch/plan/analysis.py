@@ -23,6 +23,7 @@ class Operator:
     calls: float  # a step
     device_us: float  # a step
     host_us: float  # a step: from its launch to the next one
+    measured: float = 0.0  # of its time on the device: the part that was measured
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +162,9 @@ def analyse(
     depths = sorted(task.depth for task in inside) or [0]
     host = _host_ns(inside, run.waits, last)
     seen = whole / steps if step_ns is None else step_ns
+    kernels = [task for task in inside if task.runs]
+    work_ns = sum(task.ended - task.started for task in kernels)
+    known_ns = sum(task.ended - task.started for task in kernels if task.measured)
     return Report(
         device=device,
         step_is=step_is,
@@ -179,6 +183,7 @@ def analyse(
         what_if=list(what_if),
         graph=graph,
         notes=list(notes),
+        measured=known_ns / work_ns if work_ns else 0.0,
         **others,
     )
 
@@ -230,14 +235,23 @@ def _operators(
 ) -> list[Operator]:
     calls: dict[str, int] = defaultdict(int)
     device: dict[str, float] = defaultdict(float)
+    measured: dict[str, float] = defaultdict(float)
     host: dict[str, float] = defaultdict(float)
     for task, took in zip(tasks, host_ns, strict=True):
         calls[task.name] += 1
         if task.runs:
             device[task.name] += task.ended - task.started
+        if task.measured:
+            measured[task.name] += task.ended - task.started
         host[task.name] += took
     rows = [
-        Operator(name, n / steps, device[name] / steps / 1e3, host[name] / steps / 1e3)
+        Operator(
+            name,
+            n / steps,
+            device[name] / steps / 1e3,
+            host[name] / steps / 1e3,
+            measured[name] / device[name] if device[name] else 0.0,
+        )
         for name, n in calls.items()
     ]
     return sorted(rows, key=lambda row: -row.device_us)

@@ -29,6 +29,8 @@ from npu_dispatch.plan.recording import Recording
 from npu_dispatch.plan.study import Memory, Subject, study
 
 _MOST_STEPS = 1000
+# Of the device's memory: a program is to go on beyond it, so that one sees how far.
+_MEMORY = 1e6
 _MOST_ENTRIES = 2_000_000
 # What a program for other devices says here, and the option that helps.
 _OTHER_NAMES = {
@@ -112,7 +114,7 @@ def _let_sleeps_count(seen: _Seen) -> None:
             _C.plan_pass(int(seconds * 1e9))
         really(seconds)
 
-    time.sleep = sleep
+    time.sleep = sleep  # type: ignore[assignment]
 
 
 def main() -> None:
@@ -120,6 +122,8 @@ def main() -> None:
     seen = _Seen(order.steps, order.least_ns)
     register_optimizer_step_post_hook(seen.stepped)
     _let_sleeps_count(seen)
+    for device in range(npu.device_count()):
+        _C.set_per_process_memory_fraction(_MEMORY, device)
     # The default stream cannot be captured, and autograd keeps to the streams of
     # the first step.
     npu.set_stream(npu.Stream())
@@ -190,7 +194,11 @@ def _answer(order: Order, seen: _Seen, why_no_graph: tuple[str, str] | None) -> 
         notes=_notes(seen, recording, order.warmup),
     )
     return Answer(
-        "", [study(recording, subject, sheet, _C.call_line) for sheet in order.sheets]
+        "",
+        [
+            study(recording, subject, sheet, _C.call_line, order.kernels)
+            for sheet in order.sheets
+        ],
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from npu_dispatch.plan.kernels import KernelTimes
 from npu_dispatch.plan.sheet import Sheet
 from npu_dispatch.plan.study import Recorded
 
@@ -19,6 +20,7 @@ class Order:
     warmup: int
     module: bool
     host_speed: float
+    kernels: KernelTimes | None
     out: str  # the file for the answer
 
 

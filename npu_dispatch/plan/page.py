@@ -4,58 +4,103 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 from npu_dispatch.drawing import page
-from npu_dispatch.plan import timeline
-from npu_dispatch.plan.show import remarks, time_text
+from npu_dispatch.plan import comparison, hues, scaling, timeline
+from npu_dispatch.plan.advice import advice, choice
+from npu_dispatch.plan.analysis import Operator, Report
+from npu_dispatch.plan.show import remarks
 from npu_dispatch.plan.study import Recorded
+from npu_dispatch.plan.texts import factor_text, time_text
 
 __all__ = ["write"]
 
 _MOST_ROWS = 20
+_STYLE = (Path(__file__).parent / "page.css").read_text()
 
 
 def write(recorded: Sequence[Recorded], path: Path) -> None:
     """Write the page as one file, which loads nothing from elsewhere."""
+    reports = [one.report for one in recorded]
+    colours = hues.hues_of(_names(recorded))
+    script = Path(reports[0].script).name
     path.write_text(
         page(
             "plan/page.html",
-            "npu-dispatch plan",
-            style=timeline.STYLE,
+            f"{script}: plan" if script else "npu-dispatch plan",
+            style="".join([_STYLE, hues.STYLE, timeline.STYLE, _tabs(len(recorded))]),
             script=timeline.SCRIPT,
+            name=script,
+            whole_name=reports[0].script,
             when=time.strftime("%Y-%m-%d %H:%M"),
-            devices=[_device(one) for one in recorded],
+            choice=choice(reports),
+            columns=comparison.columns(reports),
+            verdicts=[
+                (
+                    time_text(r.step_us, r.least_us, r.most_us),
+                    r.verdict,
+                    comparison.parts(r),
+                )
+                for r in reports
+            ],
+            figures=comparison.rows(reports),
+            ranks=scaling.rows(reports),
+            scaling=scaling.picture(reports) if any(r.ranks for r in reports) else None,
+            devices=[
+                _device(one.report) | {"timeline": timeline.places(one.run, colours)}
+                for one in recorded
+            ],
         )
     )
 
 
-def _device(one: Recorded) -> dict[str, Any]:
-    r = one.report
+def _names(recorded: Sequence[Recorded]) -> list[str]:
+    """Return the names of all tasks: those that take most of a step first."""
+    operators = [operator for one in recorded for operator in one.report.operators]
+    operators.sort(key=lambda operator: -operator.device_us)
+    others = [task.name for one in recorded for task in one.run.tasks]
+    return [*(operator.name for operator in operators), *others]
+
+
+def _folder(lines: Sequence[str]) -> str:
+    """Return the folder that all lines have in common, for it says little."""
+    known = [line.partition(" in ")[0] for line in lines if line != "?"]
+    parts = zip(*(line.split("/")[:-1] for line in known), strict=False)
+    same = takewhile(lambda part: len(set(part)) == 1, parts)
+    return "".join(f"{part[0]}/" for part in same)
+
+
+def _tabs(devices: int) -> str:
+    """Return the rules by which only what is of the chosen device is seen."""
+    shown = (f":has(#device-{i}:checked) .of-{i}" for i in range(devices))
+    return f"{','.join(shown)}{{display:block}}\n"
+
+
+def _source(operator: Operator) -> str:
+    if operator.measured in (0, 1):
+        return "measured" if operator.measured else "modelled"
+    return f"{operator.measured:.0%} measured"
+
+
+def _device(r: Report) -> dict[str, Any]:
+    # A mark on each of them would tell nothing.
+    marks = r.measured > 0
+    folder = _folder([blame.where for blame in r.blames[:_MOST_ROWS]])
     return {
         "name": r.device,
-        "cards": {
-            "predicted time": time_text(r.step_us),
-            "a step is": r.step_is,
-            "verdict": r.verdict,
-            "launches": f"{r.launches:,.1f}",
-            "queued, median / most": f"{r.depth_median:,.0f} / {r.depth_max:,}",
-            "peak memory": f"{r.peak_allocated / 2**20:,.1f} MiB",
-        },
-        "parts": [
-            ("device works", r.device_bound, "--device-bound"),
-            ("device waits for launches", r.launch_bound, "--launch-bound"),
-            ("device waits behind a sync", r.sync_bound, "--blocked"),
-        ],
+        "advice": [one.text for one in advice(r)],
         "changes": [
-            (change.what, time_text(change.step_us), f"{change.speedup:.2f}x")
+            (change.what, time_text(change.step_us), factor_text(change.speedup))
             for change in r.what_if
         ],
         "remarks": remarks(r),
+        "folder": folder,
         "blames": [
             (
-                blame.where,
+                blame.where.removeprefix(folder),
                 blame.reason,
                 f"{blame.times:,.1f}",
                 time_text(blame.host_us),
@@ -63,14 +108,16 @@ def _device(one: Recorded) -> dict[str, Any]:
             )
             for blame in r.blames[:_MOST_ROWS]
         ],
+        "operator_head": ["operator", "calls a step", "device", "host"]
+        + ["kernel time"] * marks,
         "operators": [
             (
                 operator.name,
                 f"{operator.calls:.1f}",
                 time_text(operator.device_us),
                 time_text(operator.host_us),
+                *([_source(operator)] * marks),
             )
             for operator in r.operators[:_MOST_ROWS]
         ],
-        "timeline": timeline.places(one),
     }

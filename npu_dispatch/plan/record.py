@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from npu_dispatch.config import for_child
+from npu_dispatch.plan.kernels import KernelTimes
 from npu_dispatch.plan.order import Answer, Order
 from npu_dispatch.plan.sheet import Sheet
 from npu_dispatch.plan.study import Recorded
@@ -32,6 +33,7 @@ def record(
     steps: int | None = None,
     warmup: int = 3,
     host_speed: float = 1.0,
+    kernels: KernelTimes | None = None,
 ) -> list[Recorded]:
     """Return what SCRIPT [ARGS] does on each device: its last `steps` steps.
 
@@ -39,6 +41,7 @@ def record(
     few short steps would tell more about chance than about the program. It runs once,
     on a device that takes no time and has as much memory as it asks for.
 
+    `kernels` are times that were measured on the device; they go before the sheets'.
     `host_speed` is the speed of the host that is meant, divided by this one's.
     """
     with tempfile.TemporaryDirectory(prefix="npu_plan-") as name:
@@ -50,6 +53,7 @@ def record(
             warmup=warmup,
             module=module,
             host_speed=host_speed,
+            kernels=kernels,
             out=str(out),
         )
         what.write_bytes(pickle.dumps(order))

@@ -23,6 +23,7 @@ class Task:
     after: tuple[tuple[int, int], int] | None = None
     where: str = "?"  # the line that launched it
     kind: str = "kernel"  # or "copy", "collective", "wait"
+    measured: bool = False  # its time is that of a device, and not of a sheet
 
 
 @dataclass(frozen=True, slots=True)

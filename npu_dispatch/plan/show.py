@@ -5,29 +5,31 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rich.console import Console
+from rich.padding import Padding
 from rich.table import Table
 
+from npu_dispatch.plan.advice import advice, choice
 from npu_dispatch.plan.analysis import Report
+from npu_dispatch.plan.texts import factor_text, memory_text, time_text
 
-__all__ = ["remarks", "show", "time_text"]
+__all__ = ["remarks", "show"]
 
 _MOST_ROWS = 8
 
 
-def time_text(us: float) -> str:
-    return f"{us / 1e3:,.2f} ms" if us >= 1e3 else f"{us:,.1f} µs"
-
-
 def show(reports: Sequence[Report]) -> None:
-    """Print one column a device, then each device's details."""
+    """Print what to do, one column a device, then each device's details."""
     # Names and errors may look like markup: list[int].
     console = Console(markup=False, emoji=False)
+    _what_to_do(console, reports)
     table = Table(title="plan", title_style="bold")
     table.add_column("a step", style="cyan")
     for report in reports:
         table.add_column(report.device, justify="right")
     rows = {
-        "predicted time": [time_text(r.step_us) for r in reports],
+        "predicted time": [
+            time_text(r.step_us, r.least_us, r.most_us) for r in reports
+        ],
         "verdict": [r.verdict for r in reports],
         "device works": [f"{r.device_bound:.0%}" for r in reports],
         "device waits for launches": [f"{r.launch_bound:.0%}" for r in reports],
@@ -36,7 +38,9 @@ def show(reports: Sequence[Report]) -> None:
         "queue depth median / max": [
             f"{r.depth_median:,.0f} / {r.depth_max:,}" for r in reports
         ],
-        "peak memory": [f"{r.peak_allocated / 2**20:,.1f} MiB" for r in reports],
+        "peak memory": [
+            memory_text(r.peak_allocated, r.memory, r.too_much) for r in reports
+        ],
         "steps seen": [str(r.steps) for r in reports],
         "a step is": [r.step_is for r in reports],
     }
@@ -45,6 +49,18 @@ def show(reports: Sequence[Report]) -> None:
     console.print(table)
     for report in reports:
         _details(console, report)
+
+
+def _what_to_do(console: Console, reports: Sequence[Report]) -> None:
+    console.print("what to do", style="bold")
+    if sentence := choice(reports):
+        console.print(sentence)
+    for report in reports:
+        sentences = [one.text for one in advice(report)]
+        if len(reports) > 1 and sentences:
+            console.print(report.device, style="cyan")
+        for number, sentence in enumerate(sentences, 1):
+            console.print(Padding(f"{number}. {sentence}", (0, 0, 0, 2)))
 
 
 def remarks(report: Report) -> list[str]:
@@ -63,7 +79,7 @@ def _details(console: Console, report: Report) -> None:
     what_if.add_column("step", justify="right")
     what_if.add_column("throughput", justify="right")
     for row in report.what_if:
-        what_if.add_row(row.what, time_text(row.step_us), f"{row.speedup:.2f}x")
+        what_if.add_row(row.what, time_text(row.step_us), factor_text(row.speedup))
     console.print(what_if)
     for sentence in remarks(report):
         console.print(sentence)

@@ -124,6 +124,7 @@ def run_of(
             after=(streams[after[1]], after[0]) if after[0] else None,
             where=line(site),
             kind=kind,
+            measured=what < len(stated) and stated[what] >= 0 and kind == "kernel",
         )
 
     return Run(

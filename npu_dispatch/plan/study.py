@@ -6,10 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from npu_dispatch.plan.analysis import Graph, Report, WhatIf, analyse
+from npu_dispatch.plan.kernels import KernelTimes
 from npu_dispatch.plan.recording import Recording
 from npu_dispatch.plan.run import Run
 from npu_dispatch.plan.sheet import Sheet
 from npu_dispatch.plan.simulate import Speeds, run_of, step_ns
+from npu_dispatch.plan.stated import measured_ns
 
 __all__ = ["Memory", "Recorded", "Subject", "study"]
 
@@ -58,15 +60,17 @@ def study(
     subject: Subject,
     sheet: Sheet,
     line_of: Callable[[int], str],
+    kernels: KernelTimes | None = None,
 ) -> Recorded:
     quiet, spread = recording.quiet()
     meant = subject.host_speed
+    stated = measured_ns(recording.program.works, kernels) if kernels else []
 
     def step(speeds: Speeds = Speeds()) -> float:  # noqa: B008 (frozen)
         faster = Speeds(speeds.host * meant, speeds.device, speeds.work)
-        return step_ns(quiet, sheet, faster)
+        return step_ns(quiet, sheet, faster, stated)
 
-    run = run_of(quiet, sheet, line_of, Speeds(host=meant))
+    run = run_of(quiet, sheet, line_of, Speeds(host=meant), stated)
     seen = step()
     what_if = []
     for what, speeds, gain in _CASES:

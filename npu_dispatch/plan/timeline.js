@@ -1,17 +1,24 @@
 "use strict";
-// Without it the picture is there, too: it says at once what a bar is, and keeps
-// what is in the middle there when the picture is widened.
+// Without it the picture is there, too: it says what a bar is, and keeps what is in
+// the middle there when the picture is widened.
 for (const timeline of document.querySelectorAll(".timeline")) {
+  const words = JSON.parse(timeline.dataset.words);
   const box = timeline.querySelector(".window");
   const said = timeline.querySelector("output");
-  let width = box.scrollWidth;
+  const sentence = ([what, where, took, at, late, depth]) =>
+    at === undefined
+      ? `host blocked: ${words[what]} at ${words[where]}: ${took} µs`
+      : `${words[what]}: ${took} µs at ${at} µs, ${late} µs after its launch at ` +
+        `${words[where]}; ${depth} queued`;
+  let middle = 0.5;
   timeline.addEventListener("pointerover", (event) => {
-    const title = event.target.querySelector?.(":scope > title");
-    if (title) said.textContent = title.textContent;
+    const bar = event.target.dataset?.b;
+    if (bar) said.textContent = sentence(bar.split(","));
+  });
+  box.addEventListener("scroll", () => {
+    middle = (box.scrollLeft + box.clientWidth / 2) / box.scrollWidth;
   });
   timeline.addEventListener("change", () => {
-    const middle = (box.scrollLeft + box.clientWidth / 2) / width;
-    width = box.scrollWidth;
-    box.scrollLeft = middle * width - box.clientWidth / 2;
+    box.scrollLeft = middle * box.scrollWidth - box.clientWidth / 2;
   });
 }

@@ -1,14 +1,15 @@
-"""What streams and host did in the last steps, as a picture that can be widened."""
+"""What host, streams and links did in the last steps, as a picture to widen."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from npu_dispatch.plan.run import Task, Wait
-from npu_dispatch.plan.study import Recorded
+from npu_dispatch.plan.hues import class_of, colour_of
+from npu_dispatch.plan.run import Run, Task, Wait
+from npu_dispatch.plan.texts import time_text
+from npu_dispatch.plan.ticks import round_step
 
 __all__ = ["SCRIPT", "STYLE", "places"]
 
@@ -16,115 +17,195 @@ _HERE = Path(__file__).parent
 STYLE = (_HERE / "timeline.css").read_text()
 SCRIPT = (_HERE / "timeline.js").read_text()
 
-_MOST_BARS = 4000
-_MOST_NAMES = 7  # operators with a colour of their own; the others share one
+_MOST_BARS = 1500
+_MOST_NAMES = 12  # in the legend
+_STEPS = 2
 _ZOOMS = (1, 4, 16, 64)
-_TICKS = 8  # about, at each zoom, in what is seen at once
-_ROW, _BAR, _TOP, _DEPTH = 32, 22, 26, 90  # pixels
+_TICKS = 6  # about, at each zoom, in what is seen at once
+_ROW, _TOP, _DEPTH = 30, 26, 80  # pixels
+# What has rows of its own beside the streams' kernels, from the top.
+_LINKS = {"copy": "copies", "collective": "collectives"}
+
+Row = tuple[int, tuple[int, int]]  # place of the kind, stream
 
 
-class _Scale:
-    """Places of times, in percent of the width."""
+class _Window:
+    """Places of times: in percent of the width, or in 100,000ths for paths."""
 
     def __init__(self, begin: float, end: float) -> None:
-        self.begin, self.span = begin, max(end - begin, 1.0)
+        self.begin, self.end, self.span = begin, end, max(end - begin, 1.0)
 
     def at(self, ns: float) -> str:
-        return f"{100 * (ns - self.begin) / self.span:.4f}%"
+        return _short(100 * (ns - self.begin) / self.span, 3)
 
-    def wide(self, ns: float) -> str:
-        return f"{100 * ns / self.span:.4f}%"
+    def wide(self, begun: float, ended: float) -> str:
+        """Return the width of what is seen of a span."""
+        seen = min(ended, self.end) - max(begun, self.begin)
+        return _short(100 * seen / self.span, 4)
+
+    def point(self, ns: float) -> int:
+        return round(1e5 * (ns - self.begin) / self.span)
 
 
-def places(one: Recorded) -> dict[str, Any]:
-    """Return what is where in the picture of the last tasks."""
-    tasks = list(one.run.tasks)[-_MOST_BARS:]
-    begin = min((task.submitted for task in tasks), default=0.0)
-    end = max((task.ended for task in tasks), default=1.0)
-    scale = _Scale(begin, end)
-    rows = {
-        stream: _TOP + i * _ROW
-        for i, stream in enumerate(sorted({t.stream for t in tasks if t.runs}))
-    }
-    host = _TOP + len(rows) * _ROW
-    depth = host + _ROW + 10
-    most = max((task.depth for task in tasks), default=0)
-    names = [(f"stream {d}:{s}", y + _BAR - 6) for (d, s), y in rows.items()]
-    names += [("host", host + _BAR - 6), (f"queued, to {most}", depth + _DEPTH // 2)]
-    top = [operator.name for operator in one.report.operators[:_MOST_NAMES]]
-    colours = {name: f"--hue-{i}" for i, name in enumerate(top)}
-    bars = [
-        _task(t, rows[t.stream], colours.get(t.name, "--hue-7"), scale)
-        for t in tasks
-        if t.runs
-    ]
-    bars += [_wait(wait, host, scale) for wait in one.run.waits if wait.ended >= begin]
-    return {
-        "zooms": _ZOOMS,
-        "names": names,
-        "height": depth + _DEPTH + 4,
-        "top": _TOP - 4,
-        "bottom": depth + _DEPTH,
-        "ticks": {zoom: list(_ticks(scale, zoom)) for zoom in _ZOOMS},
-        "steps": [scale.at(at) for at in one.run.boundaries if begin <= at <= end],
-        "bars": bars,
-        "bar_height": _BAR,
-        "depth": {"y": depth, "height": _DEPTH, "path": _depths(tasks, scale)},
-        "legend": [
-            *colours.items(),
-            ("others", "--hue-7"),
-            ("host blocked", "--hung"),
-        ],
-    }
+class _Words:
+    """Numbers for texts, which many bars have in common."""
+
+    def __init__(self) -> None:
+        self._number: dict[str, int] = {}
+
+    def number(self, text: str) -> int:
+        return self._number.setdefault(text, len(self._number))
+
+    @property
+    def texts(self) -> list[str]:
+        return list(self._number)
 
 
 class _Bar(NamedTuple):
-    y: float
     x: str
     width: str
-    colour: str
-    text: str
+    kind: str  # the class, which has the colour
+    says: str  # figures, and numbers of texts, of which the script makes sentences
 
 
-def _task(task: Task, y: float, colour: str, scale: _Scale) -> _Bar:
-    took = (task.ended - task.started) / 1e3
-    text = (
-        f"{task.name}: {took:,.2f} µs at {(task.started - scale.begin) / 1e3:,.1f} µs, "
-        f"{(task.started - task.submitted) / 1e3:,.1f} µs after its launch at "
-        f"{task.where}; {task.depth} queued"
+def places(run: Run, hues: Mapping[str, int]) -> dict[str, Any]:
+    """Return what is where in the picture of the last tasks."""
+    tasks, window = _last(run)
+    words = _Words()
+    rows: dict[Row, list[_Bar]] = {}
+    for task in tasks:
+        row = (["kernel", *_LINKS].index(task.kind), task.stream)
+        rows.setdefault(row, []).append(_task(task, hues, words, window))
+    top = _TOP + _ROW
+    drawn = []
+    for row, bars in sorted(rows.items()):
+        drawn.append((top, _row_name(row), bars))
+        top += _ROW
+    submits = [t for t in run.tasks if window.begin <= t.submitted <= window.end]
+    most = max((task.depth for task in tasks), default=0)
+    waits = [
+        _wait(wait, words, window)
+        for wait in run.waits
+        if wait.ended > window.begin and wait.begun < window.end
+    ]
+    return {
+        "zooms": _ZOOMS,
+        "height": top + _DEPTH + 14,
+        "top": _TOP - 4,
+        "bottom": top + _DEPTH + 8,
+        "host": {
+            "y": _TOP,
+            "known": window.wide(window.begin, run.boundaries[-1]),
+            "waits": waits,
+            "launches": _launches(submits, window),
+        },
+        "rows": drawn,
+        "depth": {
+            "y": top + 8,
+            "height": _DEPTH,
+            "most": most,
+            "path": _depths(tasks, window),
+        },
+        "ticks": [(zoom, list(_ticks(window, zoom))) for zoom in _ZOOMS],
+        "steps": [
+            window.at(at) for at in run.boundaries if window.begin <= at <= window.end
+        ],
+        "words": words.texts,
+        "legend": _legend(tasks, hues),
+    }
+
+
+def _last(run: Run) -> tuple[list[Task], _Window]:
+    """Return the tasks that ran during the last steps, and when that was.
+
+    After the last step the device may have many tasks left. What it does then is
+    seen for as long as a step takes.
+    """
+    bounds = list(run.boundaries)[-_STEPS - 1 :]
+    step = (bounds[-1] - bounds[0]) / max(len(bounds) - 1, 1)
+    begin, most = bounds[0], bounds[-1] + step
+    seen = [t for t in run.tasks if t.runs and t.ended > begin and t.started < most]
+    seen.sort(key=lambda task: task.started)
+    if len(seen) > _MOST_BARS:
+        seen = seen[-_MOST_BARS:]
+        begin = seen[0].started
+    end = max([bounds[-1], *(min(task.ended, most) for task in seen)])
+    return seen, _Window(begin, end)
+
+
+def _row_name(row: Row) -> str:
+    kind, (device, stream) = row
+    return f"{['stream', *_LINKS.values()][kind]} {device}:{stream}"
+
+
+def _task(task: Task, hues: Mapping[str, int], words: _Words, window: _Window) -> _Bar:
+    figures = [
+        words.number(task.name),
+        words.number(task.where),
+        _short((task.ended - task.started) / 1e3, 2),
+        _short((task.started - window.begin) / 1e3, 1),
+        _short((task.started - task.submitted) / 1e3, 1),
+        task.depth,
+    ]
+    return _Bar(
+        window.at(max(task.started, window.begin)),
+        window.wide(task.started, task.ended),
+        class_of(hues[task.name]),
+        ",".join(map(str, figures)),
     )
-    width = scale.wide(task.ended - task.started)
-    return _Bar(y, scale.at(task.started), width, colour, text)
 
 
-def _wait(wait: Wait, y: float, scale: _Scale) -> _Bar:
-    begin = max(wait.begun, scale.begin)
-    took = (wait.ended - wait.begun) / 1e3
-    text = f"host blocked: {wait.reason} at {wait.where}: {took:,.2f} µs"
-    return _Bar(y, scale.at(begin), scale.wide(wait.ended - begin), "--hung", text)
+def _wait(wait: Wait, words: _Words, window: _Window) -> _Bar:
+    took = _short((wait.ended - wait.begun) / 1e3, 2)
+    return _Bar(
+        window.at(max(wait.begun, window.begin)),
+        window.wide(wait.begun, wait.ended),
+        "w",
+        f"{words.number(wait.reason)},{words.number(wait.where)},{took}",
+    )
 
 
-def _ticks(scale: _Scale, zoom: int) -> Iterator[tuple[str, str, bool]]:
+def _short(number: float, decimals: int) -> str:
+    """Return it without zeros that say nothing: there are thousands of them."""
+    text = f"{number:.{decimals}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def _ticks(window: _Window, zoom: int) -> Iterator[tuple[str, str, bool]]:
     """Yield place and text of each tick, and whether its text stands at its left."""
-    step = _round_step(scale.span / (_TICKS * zoom))
-    for i in range(int(scale.span / step) + 1):
+    step = round_step(window.span / (_TICKS * zoom))
+    in_ms = window.span >= 1e6
+    for i in range(int(window.span / step) + 1):
         ns = i * step
-        text = f"{ns / 1e6:,.6g} ms" if scale.span >= 1e7 else f"{ns / 1e3:,.6g} µs"
+        text = f"{ns / 1e6:,.6g} ms" if in_ms else f"{ns / 1e3:,.6g} µs"
         # The last one would not be seen whole to the right of its line.
-        yield scale.at(scale.begin + ns), text, ns > 0.93 * scale.span
+        yield window.at(window.begin + ns), text, ns > (1 - 0.1 / zoom) * window.span
 
 
-def _round_step(about: float) -> float:
-    """Return 1, 2 or 5 times a power of ten, at least `about`."""
-    power = 10.0 ** math.floor(math.log10(about))
-    return next(m * power for m in (1, 2, 5, 10) if m * power >= about * (1 - 1e-9))
+def _launches(tasks: Sequence[Task], window: _Window) -> str:
+    """Return a line for each launch; two at one place are one."""
+    points = dict.fromkeys(window.point(task.submitted) for task in tasks)
+    return "".join(f"M{x} 0v1" for x in points)
 
 
-def _depths(tasks: Sequence[Task], scale: _Scale) -> str:
+def _depths(tasks: Sequence[Task], window: _Window) -> str:
     """Return how many tasks were queued when each one ended, as an area."""
     most = max((task.depth for task in tasks), default=0) or 1
-    path = ["M0 1"]
+    path, last = ["M0 1000"], 1000
     for task in sorted(tasks, key=lambda task: task.ended):
-        path.append(f"H{(task.ended - scale.begin) / scale.span:.7f}")
-        path.append(f"V{1 - task.depth / most:.4f}")
-    return "".join([*path, "H1V1Z"])
+        y = 1000 - round(1000 * task.depth / most)
+        if y != last:
+            path.append(f"H{window.point(min(task.ended, window.end))}V{y}")
+            last = y
+    return "".join([*path, "H100000V1000Z"])
+
+
+def _legend(tasks: Sequence[Task], hues: Mapping[str, int]) -> list[tuple[str, str]]:
+    """Return the operators that take most of the time that is seen."""
+    took: dict[str, float] = {}
+    for task in tasks:
+        took[task.name] = took.get(task.name, 0.0) + task.ended - task.started
+    top = sorted(took, key=lambda name: -took[name])[:_MOST_NAMES]
+    return [
+        (f"{name} {time_text(took[name] / 1e3)}", colour_of(hues[name])) for name in top
+    ]

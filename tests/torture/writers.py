@@ -157,7 +157,7 @@ def plans(folder: Path) -> Writer:
         "import torch\nx = torch.ones(64, device='npu')\n"
         "for _ in range(20):\n    x = torch.relu(x + 1)\n    x.sum().item()\n"
     )
-    recorded = [record.record([str(script)], sheet.load("a100-80gb-sxm"), steps=4)]
+    recorded = record.record([str(script)], [sheet.load("a100-80gb-sxm")], steps=4)
     path = folder / "plan.html"
 
     return Writer(

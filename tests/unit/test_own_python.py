@@ -29,7 +29,7 @@ list(doctor._try_device({}))
     "plan": """
 from npu_dispatch.plan import record, sheet
 try:
-    record.record(["nothing.py"], sheet.load("a100-80gb-sxm"))
+    record.record(["nothing.py"], [sheet.load("a100-80gb-sxm")])
 except record.PlanError:
     pass
 """,

@@ -1,0 +1,155 @@
+"""What to change first, as a report says it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from npu_dispatch.plan.analysis import Report
+from npu_dispatch.plan.texts import factor_text, line_text, size_text, time_text
+
+__all__ = ["Advice", "advice", "choice", "fastest"]
+
+_MOST = 4
+# A change that gains less of a step than this is not worth a sentence.
+_LEAST_SHARE = 0.03
+# A device that waits so much for launches does not show how fast it is.
+_MOSTLY = 0.75
+# Where a refusal's reason goes into details: a place, or a second clause.
+_DETAIL = re.compile(r" at \S+:\d+|; |: ")
+
+
+class Advice(NamedTuple):
+    text: str
+    gain_us: float  # of a step, at most
+    where: str = ""  # the line to change, as the report has it
+
+
+def advice(report: Report) -> list[Advice]:
+    """Return what to do, worst first. That a program does not fit is the worst."""
+    every = [*_waits(report), *_graph(report), *_limit(report), *_ranks(report)]
+    every.sort(key=lambda one: -one.gain_us)
+    return [*_memory(report), *every][:_MOST]
+
+
+def fastest(reports: Sequence[Report]) -> Report | None:
+    """Return the one with the shortest step, of the devices that hold the program."""
+    fitting = [report for report in reports if not report.too_much]
+    return min(fitting, key=lambda report: report.step_us, default=None)
+
+
+def choice(reports: Sequence[Report]) -> str:
+    """Return which device to take, or "" where there is no choice."""
+    best = fastest(reports)
+    if len(reports) < 2:
+        return ""
+    if best is None:
+        return "The program fits on none of these devices."
+    text = f"Shortest step: {best.device}, {time_text(best.step_us)}."
+    others = [r for r in reports if r is not best and not r.too_much]
+    if others and all(r.launch_bound > _MOSTLY for r in (best, *others)):
+        return f"{text} All of them wait for launches, so they differ mostly by chance."
+    most = best.most_us or best.step_us
+    near = [r.device for r in others if (r.least_us or r.step_us) <= most]
+    if near:
+        text += f" The range of {' and '.join(near)} overlaps with it."
+    return text
+
+
+def _memory(report: Report) -> Iterator[Advice]:
+    if report.too_much:
+        at = f" at {line_text(report.too_much_at)}" if report.too_much_at else ""
+        yield Advice(
+            f"It does not fit: {size_text(report.too_much)} too much{at}; a smaller "
+            "batch or activation checkpointing is needed.",
+            report.step_us,
+            report.too_much_at,
+        )
+
+
+def _waits(report: Report) -> Iterator[Advice]:
+    # A full queue is no fault of the line that met it.
+    waits = [b for b in report.blames if b.reason not in ("launches", "full_queue")]
+    waits.sort(key=lambda blame: -blame.idle_us)
+    for place, wait in enumerate(waits):
+        worst = place == 0 and report.verdict == "blocked on syncs"
+        if worst or wait.idle_us >= _LEAST_SHARE * report.step_us:
+            yield Advice(
+                f"Remove the wait at {line_text(wait.where)} ({wait.reason}): the "
+                f"device is idle for {time_text(wait.idle_us)} of each "
+                f"{time_text(report.step_us)} step because of it.",
+                wait.idle_us,
+                wait.where,
+            )
+
+
+def _graph(report: Report) -> Iterator[Advice]:
+    graph = report.graph
+    if graph is None:
+        return
+    if graph.step_us is None:
+        idle = report.launch_bound * report.step_us
+        if idle >= _LEAST_SHARE * report.step_us:
+            line = f"{line_text(graph.where)}: " if graph.where else ""
+            why = _DETAIL.split(graph.why_not.removeprefix("npu: "))[0].rstrip(".")
+            yield Advice(
+                f"The script cannot be captured as it is: {line}{why}. A step in a "
+                f"graph would save up to {time_text(idle)} of "
+                f"{time_text(report.step_us)}.",
+                idle,
+                graph.where,
+            )
+        return
+    gain = report.step_us - graph.step_us
+    if gain >= _LEAST_SHARE * report.step_us:
+        trains = report.step_is.startswith("a step of")
+        how = "compile_step" if trains else "torch.npu.graph"
+        yield Advice(
+            f"Capture the step in a graph ({how}): "
+            f"{factor_text(report.step_us / graph.step_us)} faster, "
+            f"{time_text(graph.step_us)} a step.",
+            gain,
+        )
+
+
+def _limit(report: Report) -> Iterator[Advice]:
+    """Say what a faster host or device would gain."""
+    if report.verdict == "launch-bound":
+        text = (
+            "A faster device is wasted: the step waits for launches "
+            f"{report.launch_bound:.0%} of its time"
+        )
+        faster = "host"
+    elif report.verdict == "device-bound":
+        text = (
+            f"The device is the limit: it works {report.device_bound:.0%} of the step"
+        )
+        if report.operators:
+            top = report.operators[0]
+            text += f", {time_text(top.device_us)} of it in {top.name}"
+        faster = "device"
+    else:
+        return
+    change = next((w for w in report.what_if if w.what == f"{faster} 2x faster"), None)
+    if change is None:
+        yield Advice(f"{text}.", 0.0)
+        return
+    yield Advice(
+        f"{text}; a {faster} twice as fast gives {factor_text(change.speedup)}.",
+        report.step_us - change.step_us,
+    )
+
+
+def _ranks(report: Report) -> Iterator[Advice]:
+    """The most ranks are what the program is meant for."""
+    if not report.ranks:
+        return
+    most = max(report.ranks, key=lambda rank: rank.ranks)
+    if most.exposed_us >= _LEAST_SHARE * most.step_us:
+        yield Advice(
+            f"Overlap communication with work, or send less: on {most.ranks:,} ranks "
+            f"{time_text(most.exposed_us)} of each {time_text(most.step_us)} step only "
+            f"waits for others (bound by: {most.bound_by}).",
+            most.exposed_us,
+        )
