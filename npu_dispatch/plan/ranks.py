@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,17 +15,17 @@ from npu_dispatch.plan.sheet import Sheet
 from npu_dispatch.plan.simulate import Speeds, step_ns
 from npu_dispatch.plan.topology import Topology
 
-__all__ = ["Network", "counts", "rank_times", "stated_ns"]
+__all__ = ["Network", "counts", "rank_times", "stated_ns", "with_collectives"]
 
 _LEAST_TOLD = 1024
 
 
+@dataclass(frozen=True, slots=True)
 class Network:
     """A topology, and how many ranks of it the program was told that there are."""
 
-    def __init__(self, topology: Topology, ranks: int) -> None:
-        self.topology = topology
-        self.ranks = ranks
+    topology: Topology
+    ranks: int
 
     def times(
         self, works: Sequence[dict[str, Any]], meant: int
@@ -34,6 +35,10 @@ class Network:
             self._time(work, meant) if work["type"] == "collective" else (-1.0, "")
             for work in works
         ]
+
+    def ns(self, works: Sequence[dict[str, Any]], meant: int) -> list[float]:
+        """Return the ns of each collective among so many ranks; -1 for other work."""
+        return [ns for ns, _ in self.times(works, meant)]
 
     def _time(self, work: dict[str, Any], meant: int) -> tuple[float, str]:
         kind, group = work["kind"], work["ranks"]
@@ -79,8 +84,17 @@ def stated_ns(
     ranks_meant: int,
 ) -> list[float]:
     """Return the ns of each collective among so many ranks; -1 for other work."""
-    times = Network(topology, ranks_recorded).times(works, ranks_meant)
-    return [ns for ns, _ in times]
+    return Network(topology, ranks_recorded).ns(works, ranks_meant)
+
+
+def with_collectives(
+    stated: Sequence[float], collectives: Sequence[float]
+) -> list[float]:
+    """Return the times of all works: those of collectives, and what is stated."""
+    others = stated or [-1.0] * len(collectives)
+    return [
+        ns if ns >= 0 else other for ns, other in zip(collectives, others, strict=True)
+    ]
 
 
 def counts(topology: Topology, ranks: int) -> list[int]:
@@ -97,16 +111,17 @@ def rank_times(
     sheet: Sheet,
     network: Network,
     alone: Report,
-    host_speed: float = 1.0,
+    speeds: Speeds = Speeds(),
+    stated: Sequence[float] = (),
 ) -> list[RankTime]:
-    """Return the times of a step on 1, 2, 4... ranks; at least as far as recorded.
+    """Return the times of a step on 1, 2, 4... ranks, and on those of the job.
 
-    `alone` is the report of the run whose collectives take no time.
+    `alone` is the report of the run whose collectives take no time. `stated` are
+    times of other work, where they are known.
     """
     works = recording.program.works
     calls = _calls(recording, len(works))
-    speeds = Speeds(host=host_speed)
-    least = step_ns(recording, sheet, speeds, stated_ns(works, network.topology, 1, 1))
+    least = alone.step_us * 1e3
     parts = {
         "device": alone.device_bound * least,
         "launches": alone.launch_bound * least,
@@ -115,7 +130,8 @@ def rank_times(
     told = []
     for ranks in counts(network.topology, network.ranks):
         times = network.times(works, ranks)
-        seen = step_ns(recording, sheet, speeds, [ns for ns, _ in times])
+        whole = with_collectives(stated, [ns for ns, _ in times])
+        seen = step_ns(recording, sheet, speeds, whole)
         exposed = max(seen - least, 0.0)
         of_link: dict[str, float] = defaultdict(float)
         for (ns, link), n in zip(times, calls, strict=True):
