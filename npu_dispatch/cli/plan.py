@@ -46,10 +46,11 @@ def _list_sheets(context: click.Context, _: click.Parameter, wanted: bool) -> No
 def _network(ranks: int, name: str) -> Network:
     from npu_dispatch.plan import topology
     from npu_dispatch.plan.ranks import Network
+    from npu_dispatch.plan.sheet import SheetError
 
     try:
         found = topology.load(name)
-    except topology.SheetError as error:
+    except SheetError as error:
         raise click.BadParameter(str(error), param_hint="--topology") from None
     if found.across is None and ranks > found.per_host:
         raise click.BadParameter(

@@ -36,4 +36,4 @@ def split(
     tensor: torch.Tensor, sizes: Sequence[int], ranks: int
 ) -> Sequence[torch.Tensor]:
     """Return the part of each rank; without sizes they are equal."""
-    return tensor.split(list(sizes) or [len(tensor) // ranks] * ranks)
+    return torch.functional.split(tensor, list(sizes) or [len(tensor) // ranks] * ranks)

@@ -5,6 +5,9 @@ group's. One of tensors on the CPU takes no time, and gives what it would if eac
 rank had the values of this one: that is what scripts agree on objects with.
 """
 
+# torch's stubs give each method several signatures, of which this has the first.
+# mypy: disable-error-code="override,assignment"
+
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
@@ -12,78 +15,19 @@ from datetime import timedelta
 from typing import Any
 
 import torch
-from torch.distributed import HashStore, ProcessGroup, Work, distributed_c10d as dc
+from torch._C._distributed_c10d import HashStore
+from torch.distributed import ProcessGroup, distributed_c10d as dc
 
 from npu_dispatch import _C, config, npu
 from npu_dispatch.plan import alike_ranks, planned_ddp
+from npu_dispatch.plan.work import PlannedWork
 
 __all__ = ["PlannedGroup", "install"]
 
 Tensors = list[torch.Tensor]
 
-_NO_TIMEOUT = timedelta(0)
 # A rank sends and receives at once, while its group is in a collective.
 _COLLECTIVES, _SENDS, _RECEIVES = range(3)
-
-
-class PlannedWork(Work):
-    """A collective whose results are there once `stream` has come so far."""
-
-    def __init__(
-        self,
-        tensors: Tensors,
-        stream: npu.Stream | None = None,
-        *,
-        host_waits: bool = False,
-        source: int = -1,
-    ) -> None:
-        super().__init__()
-        self._tensors = tensors
-        self._stream = stream
-        self._done = stream.record_event() if stream else None
-        self._host_waits = host_waits
-        self._source = source
-
-    def wait(self, timeout: timedelta = _NO_TIMEOUT) -> bool:
-        """Let the current stream wait; with a timeout, or for a barrier, the host."""
-        if self._done is None:
-            return True
-        if self._host_waits or timeout > _NO_TIMEOUT:
-            self._done.synchronize()
-        else:
-            self._done.wait()
-        return True
-
-    def synchronize(self) -> None:
-        self.wait()
-
-    def block_current_stream(self) -> None:
-        self.wait()
-
-    def is_completed(self) -> bool:
-        return self._done is None or self._done.query()
-
-    def is_success(self) -> bool:
-        return self.is_completed()
-
-    def result(self) -> Tensors:
-        return self._tensors
-
-    def source_rank(self) -> int:
-        return self._source
-
-    def _source_rank(self) -> int:
-        return self._source
-
-    def get_future(self) -> torch.futures.Future[Tensors]:
-        """Return a future that has a value; who waits for it waits on a stream."""
-        devices = {t.device for t in self._tensors if t.device.type == "npu"}
-        future: torch.futures.Future[Tensors] = torch.futures.Future(
-            devices=list(devices)
-        )
-        with npu.stream(self._stream):
-            future.set_result(self._tensors)
-        return future
 
 
 class PlannedGroup(ProcessGroup):
@@ -342,8 +286,9 @@ class PlannedGroup(ProcessGroup):
         if npu.is_current_stream_capturing():
             return PlannedWork(results)
         stream = self._stream(device, role)
-        stream.wait_stream(npu.current_stream(device))
-        with npu.stream(stream):
+        # The quick ways: what this takes is counted as the program's own time.
+        stream.wait_stream(torch.accelerator.current_stream(device))
+        with stream:
             if _is_recorded(kind, size, ranks):
                 _C.submit_nothing()
         for tensor in (*results, *used):
@@ -423,4 +368,5 @@ def _whole_job(
 
 def _monitored_barrier(group: Any = None, *_: Any, **__: Any) -> None:
     """Be torch's monitored_barrier for groups of any backend."""
-    (group or dc._get_default_group()).monitored_barrier()
+    group = group or dc._get_default_group()
+    group.monitored_barrier()

@@ -9,16 +9,17 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch._C._distributed_c10d import Logger, Reducer
 from torch.utils._python_dispatch import TorchDispatchMode
 
 __all__ = ["install"]
 
 
-class _ReadsWhatWasWritten(TorchDispatchMode):
+class _ReadsWhatWasWritten(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """A copy to the host gives what was copied to the device before it."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._written = torch.empty(0)
 
     def __torch_dispatch__(
@@ -33,7 +34,7 @@ class _ReadsWhatWasWritten(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-class _Reducer(torch.distributed.Reducer):
+class _Reducer(Reducer):
     def _rebuild_buckets(self) -> bool:
         """Form the buckets anew, in the order in which gradients came.
 
@@ -43,12 +44,17 @@ class _Reducer(torch.distributed.Reducer):
             return super()._rebuild_buckets()
 
 
+class _Logger(Logger):
+    def set_runtime_stats_and_log(self) -> None:
+        """Log no times: the host waits for them, in the first ten steps alone."""
+
+
 def install() -> None:
     """Replace what DDP takes from torch.distributed."""
     from torch.nn.parallel import distributed as ddp
 
     public: Any = torch.distributed
-    public.Reducer = _Reducer
+    public.Reducer, public.Logger = _Reducer, _Logger
     # Shapes of ranks that are alike are not compared.
     module: Any = ddp
     module._verify_param_shape_across_processes = lambda *_, **__: None

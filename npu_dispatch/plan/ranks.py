@@ -111,8 +111,8 @@ def rank_times(
     sheet: Sheet,
     network: Network,
     alone: Report,
-    speeds: Speeds = Speeds(),
-    stated: Sequence[float] = (),
+    speeds: Speeds,
+    stated: Sequence[float],
 ) -> list[RankTime]:
     """Return the times of a step on 1, 2, 4... ranks, and on those of the job.
 
@@ -121,7 +121,9 @@ def rank_times(
     """
     works = recording.program.works
     calls = _calls(recording, len(works))
-    least = alone.step_us * 1e3
+    least = step_ns(
+        recording, sheet, speeds, with_collectives(stated, network.ns(works, 1))
+    )
     parts = {
         "device": alone.device_bound * least,
         "launches": alone.launch_bound * least,

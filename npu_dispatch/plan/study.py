@@ -112,11 +112,7 @@ def study(
     if network is not None:
         speeds = Speeds(host=meant)
         without = with_collectives(measured, network.ns(works, 1))
-        alone = analyse(
-            run_of(quiet, sheet, line_of, speeds, without),
-            sheet.name,
-            step_ns=step_ns(quiet, sheet, speeds, without),
-        )
+        alone = analyse(run_of(quiet, sheet, line_of, speeds, without), sheet.name)
         ranks = rank_times(quiet, sheet, network, alone, speeds, measured)
         report = replace(report, ranks=ranks)
     return Recorded(run, report)
