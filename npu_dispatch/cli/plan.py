@@ -80,7 +80,7 @@ def _network(ranks: int, name: str) -> Network:
     is_eager=True,
     expose_value=False,
     callback=_list_sheets,
-    help="List the sheets of the package, and run nothing.",
+    help="List the sheets and topologies of the package, and run nothing.",
 )
 @click.option(
     "--scale",

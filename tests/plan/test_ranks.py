@@ -41,7 +41,8 @@ alpha_us = 1
 gb_per_s = 1000
 [across]
 alpha_us = 1
-gb_per_s = 0.01
+gb_per_s = 0.001
+links = 1
 """
 
 JOB = """
