@@ -125,11 +125,11 @@ def main() -> None:
     _let_sleeps_count(seen)
     for device in range(npu.device_count()):
         _C.set_per_process_memory_fraction(_MEMORY, device)
+    if order.network is not None:
+        _join(order.network)
     # The default stream cannot be captured, and autograd keeps to the streams of
     # the first step.
     npu.set_stream(npu.Stream())
-    if order.network is not None:
-        _join(order.network)
     _C.plan_start()
     what = sys.argv[2] if order.module else Path(sys.argv[2])
     status, failure, ended_by = _run(what, tuple(sys.argv[3:]), seen)

@@ -206,12 +206,14 @@ group.install(16, per_host=8)
 dist.init_process_group({backend})
 assert dist.get_world_size() == 16 and dist.get_rank() == 0
 every = dist.group.WORLD
+really = _C.plan_collective
 def recorded(calls):
-    _C.plan_start()
+    """Return what the recorder is told, which is not there."""
+    told = []
+    _C.plan_collective = lambda *call: told.append(call)
     calls()
-    works = _C.plan_stop().works
-    return [(w["kind"], w["bytes"], w["ranks"]) for w in works if w["kind"] in KINDS]
-from npu_dispatch.plan.topology import KINDS
+    _C.plan_collective = really
+    return told
 """
 
 
