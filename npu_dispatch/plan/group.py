@@ -20,7 +20,7 @@ from torch.distributed import ProcessGroup, distributed_c10d as dc
 
 from npu_dispatch import _C, config, npu
 from npu_dispatch.plan import alike_ranks, planned_ddp
-from npu_dispatch.plan.work import PlannedWork
+from npu_dispatch.plan.work import CoalescedWork, PlannedWork
 
 __all__ = ["PlannedGroup", "install"]
 
@@ -42,7 +42,7 @@ class PlannedGroup(ProcessGroup):
         self._name = name
         self._description = "undefined"
         self._streams: dict[tuple[torch.device, int], npu.Stream] = {}
-        self._coalesced: PlannedWork | None = None
+        self._coalesced: list[PlannedWork] | None = None  # while calls are collected
 
     # What torch asks a group for. C++ looks for these names.
 
@@ -226,13 +226,14 @@ class PlannedGroup(ProcessGroup):
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
     alltoall_base = all_to_all_single
 
-    # Calls that are collected are launched one by one: the last one ends last.
+    # Calls that are collected are launched one by one, each with its own latency.
 
     def _start_coalescing(self, device: torch.device) -> None:
-        self._coalesced = None
+        self._coalesced = []
 
-    def _end_coalescing(self, device: torch.device) -> PlannedWork:
-        return self._coalesced or PlannedWork([])
+    def _end_coalescing(self, device: torch.device) -> CoalescedWork:
+        works, self._coalesced = self._coalesced or [], None
+        return CoalescedWork(works)
 
     def _message(
         self, tensors: Tensors, source: int, to: int, role: int
@@ -295,7 +296,8 @@ class PlannedGroup(ProcessGroup):
             tensor.record_stream(stream)
         source = self.ranks.index(ranks[0])
         work = PlannedWork(results, stream, host_waits=host_waits, source=source)
-        self._coalesced = work
+        if self._coalesced is not None:
+            self._coalesced.append(work)
         return work
 
     def _stream(self, device: torch.device, role: int) -> npu.Stream:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import nullcontext
 from datetime import timedelta
 
@@ -10,7 +11,7 @@ from torch.distributed import Work
 
 from npu_dispatch import npu
 
-__all__ = ["PlannedWork"]
+__all__ = ["CoalescedWork", "PlannedWork"]
 
 Tensors = list[torch.Tensor]
 
@@ -75,3 +76,19 @@ class PlannedWork(Work):
         with self._stream or nullcontext():
             future.set_result(self._tensors)
         return future
+
+
+class CoalescedWork(Work):
+    """Several collectives, which are waited for together."""
+
+    def __init__(self, works: Sequence[PlannedWork]) -> None:
+        super().__init__()
+        self._works = works
+
+    def wait(self, timeout: timedelta = _NO_TIMEOUT) -> bool:
+        for work in self._works:
+            work.wait(timeout)
+        return True
+
+    def is_completed(self) -> bool:
+        return all(work.is_completed() for work in self._works)
