@@ -115,8 +115,8 @@ def _network(ranks: int, name: str) -> Network:
 @click.option(
     "--topology",
     metavar="NAME",
-    help="What links the ranks: of the package, or a TOML file.  "
-    f"[default: {_TOPOLOGY}]",
+    help="What links the ranks: of the package, or a TOML file; by default "
+    f"{_TOPOLOGY}.",
 )
 @click.option(
     "--json",

@@ -291,7 +291,7 @@ class PlannedGroup(ProcessGroup):
         stream.wait_stream(torch.accelerator.current_stream(device))
         with stream:
             if _is_recorded(kind, size, ranks):
-                _C.submit_nothing()
+                _C.submit_with_site()
         for tensor in (*results, *used):
             tensor.record_stream(stream)
         source = self.ranks.index(ranks[0])

@@ -104,6 +104,7 @@ def test_ddp_is_planned_for_all_numbers_of_ranks(planned) -> None:
     calls = {row["name"]: row["calls"] for row in report["operators"]}
     assert calls["hccl:all_reduce"] == 1
     assert {b["reason"] for b in report["blames"]} <= {"launches", "full_queue"}
+    assert all("script.py" in b["where"] for b in report["blames"])
 
     _, (plain,) = planned(MODEL.format(wrapped=""))
     assert not plain["ranks"]
