@@ -45,7 +45,7 @@ def names_that_begin(prefix: str) -> list[str]:
 
 
 def set_for_children(name: str, value: str) -> None:
-    """Set a variable for the processes that this one will start."""
+    """Set a variable for this process and those that it will start."""
     os.environ[name] = value
 
 

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from npu_dispatch.cli.device_names import device_names
 from npu_dispatch.program import Runner, what_to_run
 
+if TYPE_CHECKING:
+    from npu_dispatch.plan.ranks import Network
+
 __all__ = ["calibrate", "plan"]
 
 # Of the CPUs: what `calibrate` says nothing about.
 _MOST_OF_OTHERS = 0.05
+# Of a job whose network is not named.
+_TOPOLOGY = "nvl8+ib400"
 
 
 def _host_speed(_: click.Context, __: click.Parameter, value: str | None) -> float:
@@ -37,6 +43,24 @@ def _list_sheets(context: click.Context, _: click.Parameter, wanted: bool) -> No
         context.exit()
 
 
+def _network(ranks: int, name: str) -> Network:
+    from npu_dispatch.plan import topology
+    from npu_dispatch.plan.ranks import Network
+    from npu_dispatch.plan.sheet import SheetError
+
+    try:
+        found = topology.load(name)
+    except SheetError as error:
+        raise click.BadParameter(str(error), param_hint="--topology") from None
+    if found.across is None and ranks > found.per_host:
+        raise click.BadParameter(
+            f"{found.name} is one host of {found.per_host} ranks: found {ranks}; "
+            "--topology names one with links across hosts",
+            param_hint="--ranks",
+        )
+    return Network(found, ranks)
+
+
 @click.command(
     "plan",
     cls=Runner,
@@ -56,7 +80,7 @@ def _list_sheets(context: click.Context, _: click.Parameter, wanted: bool) -> No
     is_eager=True,
     expose_value=False,
     callback=_list_sheets,
-    help="List the sheets of the package, and run nothing.",
+    help="List the sheets and topologies of the package, and run nothing.",
 )
 @click.option(
     "--scale",
@@ -82,6 +106,17 @@ def _list_sheets(context: click.Context, _: click.Parameter, wanted: bool) -> No
     "kernels_file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="A trace of a real device, whose kernel times go before the sheet's.",
+)
+@click.option(
+    "--ranks",
+    type=click.IntRange(1),
+    help="Of a script for torchrun: how many there would be. One of them runs.",
+)
+@click.option(
+    "--topology",
+    metavar="NAME",
+    help="What links the ranks: of the package, or a TOML file; by default "
+    f"{_TOPOLOGY}.",
 )
 @click.option(
     "--json",
@@ -110,6 +145,8 @@ def plan(
     steps: int | None,
     warmup: int,
     kernels_file: Path | None,
+    ranks: int | None,
+    topology: str | None,
     json_file: Path | None,
     html_file: Path | None,
     trace_file: Path | None,
@@ -138,6 +175,9 @@ def plan(
             kernels = KernelTimes.load(kernels_file)
         except KernelTimesError as error:
             raise click.BadParameter(str(error), param_hint="--kernels") from None
+    network = None
+    if (ranks or 1) > 1 or topology is not None:
+        network = _network(ranks or 1, topology or _TOPOLOGY)
     recorded, failure = [], None
     try:
         recorded = record(
@@ -148,6 +188,7 @@ def plan(
             warmup=warmup,
             host_speed=host_speed,
             kernels=kernels,
+            network=network,
         )
     except PlanError as error:
         failure = str(error)

@@ -25,6 +25,7 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 from npu_dispatch import _C, npu, program
 from npu_dispatch.plan.captured import CapturedStep
 from npu_dispatch.plan.order import Answer, Order
+from npu_dispatch.plan.ranks import Network
 from npu_dispatch.plan.recording import Recording
 from npu_dispatch.plan.study import Memory, Subject, study
 
@@ -149,6 +150,8 @@ def main() -> None:
     _Clock(seen).install()
     for device in range(npu.device_count()):
         _C.set_per_process_memory_fraction(_MEMORY, device)
+    if order.network is not None:
+        _join(order.network)
     # The default stream cannot be captured, and autograd keeps to the streams of
     # the first step.
     npu.set_stream(npu.Stream())
@@ -170,6 +173,14 @@ def main() -> None:
     Path(order.out).write_bytes(pickle.dumps(answer))
     sys.stdout.flush()
     sys.exit(status)
+
+
+def _join(network: Network) -> None:
+    """Let the program be rank 0 of a job."""
+    # Here, since it imports torch.distributed, which most programs do not need.
+    from npu_dispatch.plan import group
+
+    group.install(network.ranks, per_host=network.topology.per_host)
 
 
 def _run(
@@ -221,7 +232,7 @@ def _answer(order: Order, seen: _Seen, why_no_graph: tuple[str, str] | None) -> 
     return Answer(
         "",
         [
-            study(recording, subject, sheet, _C.call_line, order.kernels)
+            study(recording, subject, sheet, _C.call_line, order.kernels, order.network)
             for sheet in order.sheets
         ],
     )

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from npu_dispatch.plan.kernels import KernelTimes
+from npu_dispatch.plan.ranks import Network
 from npu_dispatch.plan.sheet import Sheet
 from npu_dispatch.plan.study import Recorded
 
@@ -21,6 +22,7 @@ class Order:
     module: bool
     host_speed: float
     kernels: KernelTimes | None
+    network: Network | None  # of the job that the program is a rank of; None: no job
     out: str  # the file for the answer
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from npu_dispatch.config import for_child
 from npu_dispatch.plan.kernels import KernelTimes
 from npu_dispatch.plan.order import Answer, Order
+from npu_dispatch.plan.ranks import Network
 from npu_dispatch.plan.sheet import Sheet
 from npu_dispatch.plan.study import Recorded
 from npu_dispatch.system.own_python import own_python
@@ -34,6 +35,7 @@ def record(
     warmup: int = 3,
     host_speed: float = 1.0,
     kernels: KernelTimes | None = None,
+    network: Network | None = None,
 ) -> list[Recorded]:
     """Return what SCRIPT [ARGS] does on each device: its last `steps` steps.
 
@@ -43,6 +45,7 @@ def record(
 
     `kernels` are times that were measured on the device; they go before the sheets'.
     `host_speed` is the speed of the host that is meant, divided by this one's.
+    With a `network` the program is one rank of a job that has no others.
     """
     with tempfile.TemporaryDirectory(prefix="npu_plan-") as name:
         what, out = Path(name, "what.pickle"), Path(name, "out.pickle")
@@ -54,6 +57,7 @@ def record(
             module=module,
             host_speed=host_speed,
             kernels=kernels,
+            network=network,
             out=str(out),
         )
         what.write_bytes(pickle.dumps(order))

@@ -1,22 +1,24 @@
-"""The sheets of the package on a terminal. This imports no torch."""
+"""The sheets and topologies of the package on a terminal. This imports no torch."""
 
 from __future__ import annotations
 
 from rich.console import Console
 from rich.table import Table
 
+from npu_dispatch.plan import topology
 from npu_dispatch.plan.sheet import Sheet, built_in, load
 
 __all__ = ["show"]
 
 
 def show() -> None:
-    """Print what devices there are, and where their figures are from."""
+    """Print what devices and networks there are, and where figures are from."""
     sheets = {name: load(name) for name in built_in()}
     # Names may look like markup.
     console = Console(markup=False, emoji=False)
     console.print(_devices(sheets))
     console.print(_sources(sheets))
+    console.print(_topologies())
 
 
 def _devices(sheets: dict[str, Sheet]) -> Table:
@@ -50,4 +52,23 @@ def _sources(sheets: dict[str, Sheet]) -> Table:
         for place, text in sheet.sources.items():
             title, _, date = text.rpartition(", ")
             table.add_row("", place, title, date)
+    return table
+
+
+def _topologies() -> Table:
+    table = Table(title="topologies", title_style="bold")
+    table.add_column("name", style="cyan", no_wrap=True)
+    table.add_column("what")
+    for figure in ("ranks of\na host", "GB/s\ninside", "GB/s\nacross"):
+        table.add_column(figure, justify="right")
+    for name in topology.built_in():
+        links = topology.load(name)
+        across = links.across
+        table.add_row(
+            name,
+            links.name,
+            f"{links.per_host:,}",
+            f"{1e-9 / links.inside.beta:,.4g}",
+            f"{links.links_across} x {1e-9 / across.beta:,.4g}" if across else "",
+        )
     return table

@@ -57,12 +57,17 @@ def _simulated(
         bound = np.zeros(1, ENTRY)
         bound["act"] = Act.STEP
         entries = np.concatenate([bound, entries, bound])
+    # The network is as fast beside a faster device.
+    on_device = (work["type"] != "collective" for work in recording.program.works)
     tasks, waits, steps = recording.program.simulate(
         entries.tobytes(),
         sheet.driver_text(slower=1 / speeds.device),
         host=speeds.host,
         work=speeds.work,
-        stated=[ns / speeds.device for ns in stated],
+        stated=[
+            ns / speeds.device if own else ns
+            for ns, own in zip(stated, on_device, strict=False)
+        ],
         repeats=repeats,
     )
     return (

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from npu_dispatch.plan.analysis import Graph, Report, WhatIf, analyse
 from npu_dispatch.plan.kernels import KernelTimes
+from npu_dispatch.plan.ranks import Network, rank_times, with_collectives
 from npu_dispatch.plan.recording import Recording
 from npu_dispatch.plan.run import Run
 from npu_dispatch.plan.sheet import Sheet
@@ -61,10 +62,15 @@ def study(
     sheet: Sheet,
     line_of: Callable[[int], str],
     kernels: KernelTimes | None = None,
+    network: Network | None = None,
 ) -> Recorded:
     quiet, spread = recording.quiet()
     meant = subject.host_speed
-    stated = measured_ns(recording.program.works, kernels) if kernels else []
+    works = recording.program.works
+    measured = measured_ns(works, kernels) if kernels else []
+    stated = measured
+    if network is not None:
+        stated = with_collectives(measured, network.ns(works, network.ranks))
 
     def step(speeds: Speeds = Speeds()) -> float:  # noqa: B008 (frozen)
         faster = Speeds(speeds.host * meant, speeds.device, speeds.work)
@@ -103,4 +109,10 @@ def study(
         too_much=max(most - limit, 0),
         too_much_at=beyond[0] if beyond else "",
     )
+    if network is not None:
+        speeds = Speeds(host=meant)
+        without = with_collectives(measured, network.ns(works, 1))
+        alone = analyse(run_of(quiet, sheet, line_of, speeds, without), sheet.name)
+        ranks = rank_times(quiet, sheet, network, alone, speeds, measured)
+        report = replace(report, ranks=ranks)
     return Recorded(run, report)
