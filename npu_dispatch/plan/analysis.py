@@ -69,8 +69,9 @@ class Report:
     step_is: str  # what a step is: an optimizer's step(), a model's call, all
     steps: int
     step_us: float
-    # Three parts of a step, which add up to 1: the device works, it has nothing to
-    # do because the host launches too slowly, or because the host waited for it.
+    # Parts of a step, which add up to 1 with network_bound: the device works, it has
+    # nothing to do because the host launches too slowly, or because the host waited
+    # for it.
     device_bound: float
     launch_bound: float
     sync_bound: float
@@ -92,6 +93,8 @@ class Report:
     too_much: int = 0  # bytes that the program wants beyond them
     too_much_at: str = ""  # the line that wanted the first of them
     measured: float = 0.0  # of the device's time: the part with measured kernels
+    # Of a step: other ranks are waited for, and the device has nothing else to do.
+    network_bound: float = 0.0
     ranks: list[RankTime] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, Any]:
@@ -103,12 +106,13 @@ class Report:
             "device-bound": self.device_bound,
             "launch-bound": self.launch_bound,
             "blocked on syncs": self.sync_bound,
+            "network-bound": self.network_bound,
         }
         return max(parts, key=lambda part: parts[part])
 
 
 def _busy(tasks: Sequence[Task], begin: float, end: float) -> list[list[float]]:
-    """Return the spans in which the device works, in order and without overlap."""
+    """Return the spans in which tasks run, in order and without overlap."""
     spans: list[list[float]] = []
     for task in sorted((t for t in tasks if t.runs), key=lambda t: t.started):
         first, last = max(task.started, begin), min(task.ended, end)
@@ -151,20 +155,22 @@ def analyse(
     begin, end = done(run.boundaries[0]), done(run.boundaries[-1])
     whole = max(end - begin, 1.0)
     spans = _busy(run.tasks, begin, end)
-    work = sum(last - first for first, last in spans)
+    kernels = [task for task in run.tasks if task.kind != "collective"]
+    work = sum(last - first for first, last in _busy(kernels, begin, end))
+    network = sum(last - first for first, last in spans) - work
     idle_of = _idle(run, spans, begin, end)
     idle = sum(idle_of.values())
     launch_idle = sum(ns for (_, why), ns in idle_of.items() if why == _LAUNCHES)
     sync_idle = idle - launch_idle
-    total = work + launch_idle + sync_idle or 1.0
+    total = work + network + launch_idle + sync_idle or 1.0
     first, last = run.boundaries[0], run.boundaries[-1]
     inside = [t for t in run.tasks if first < t.submitted <= last]
     depths = sorted(task.depth for task in inside) or [0]
     host = _host_ns(inside, run.waits, last)
     seen = whole / steps if step_ns is None else step_ns
-    kernels = [task for task in inside if task.runs]
-    work_ns = sum(task.ended - task.started for task in kernels)
-    known_ns = sum(task.ended - task.started for task in kernels if task.measured)
+    ours = [task for task in inside if task.runs and task.kind != "collective"]
+    work_ns = sum(task.ended - task.started for task in ours)
+    known_ns = sum(task.ended - task.started for task in ours if task.measured)
     return Report(
         device=device,
         step_is=step_is,
@@ -173,6 +179,7 @@ def analyse(
         device_bound=work / total,
         launch_bound=launch_idle / total,
         sync_bound=sync_idle / total,
+        network_bound=network / total,
         launches=len(inside) / steps,
         depth_median=depths[len(depths) // 2],
         depth_max=depths[-1],

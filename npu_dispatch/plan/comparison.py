@@ -31,10 +31,12 @@ def columns(reports: Sequence[Report]) -> list[Column]:
 
 def parts(report: Report) -> list[tuple[str, float, str]]:
     """Return the parts of a step, with their colours."""
+    of_ranks = ("waits for other ranks", report.network_bound, "--host-bound")
     return [
         ("device works", report.device_bound, "--device-bound"),
         ("waits for launches", report.launch_bound, "--launch-bound"),
         ("waits behind a sync", report.sync_bound, "--blocked"),
+        *([of_ranks] if report.ranks else []),
     ]
 
 

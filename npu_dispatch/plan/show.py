@@ -34,6 +34,7 @@ def show(reports: Sequence[Report]) -> None:
         "device works": [f"{r.device_bound:.0%}" for r in reports],
         "device waits for launches": [f"{r.launch_bound:.0%}" for r in reports],
         "device waits behind a sync": [f"{r.sync_bound:.0%}" for r in reports],
+        "device waits for other ranks": [f"{r.network_bound:.0%}" for r in reports],
         "launches": [f"{r.launches:,.0f}" for r in reports],
         "queue depth median / max": [
             f"{r.depth_median:,.0f} / {r.depth_max:,}" for r in reports
@@ -44,6 +45,8 @@ def show(reports: Sequence[Report]) -> None:
         "steps seen": [str(r.steps) for r in reports],
         "a step is": [r.step_is for r in reports],
     }
+    if not any(r.ranks for r in reports):
+        del rows["device waits for other ranks"]
     for name, cells in rows.items():
         table.add_row(name, *cells)
     console.print(table)
@@ -73,7 +76,19 @@ def remarks(report: Report) -> list[str]:
     return [*report.notes, refused + graph.why_not]
 
 
+def _ranks(console: Console, report: Report) -> None:
+    table = Table(title=f"{report.device}: ranks", title_style="bold")
+    for name in ("ranks", "step", "exposed communication", "bound by"):
+        table.add_column(name, justify="left" if name == "bound by" else "right")
+    for row in report.ranks:
+        exposed = f"{time_text(row.exposed_us)} ({row.exposed_us / row.step_us:.0%})"
+        table.add_row(f"{row.ranks:,}", time_text(row.step_us), exposed, row.bound_by)
+    console.print(table)
+
+
 def _details(console: Console, report: Report) -> None:
+    if report.ranks:
+        _ranks(console, report)
     what_if = Table(title=f"{report.device}: what if", title_style="bold")
     what_if.add_column("change", style="cyan")
     what_if.add_column("step", justify="right")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -371,6 +372,20 @@ def test_parts_of_a_step_are_told_apart() -> None:
     device, launch, sync = parts(run_of(10, 100, waits=True))
     assert device == pytest.approx(0.989, abs=0.002) and launch == 0
     assert sync == pytest.approx(0.011, abs=0.002)
+
+
+def test_a_collective_is_waited_for_where_nothing_runs_beside_it() -> None:
+    tasks = []
+    for i in range(10):
+        at = 100.0 * i
+        tasks.append(Task("mm", STREAM, i + 1, at, at, at + 40, 1, True))
+        # From the middle of the kernel, and 60 behind it.
+        reduce = Task("reduce", (0, 1), i + 1, at, at + 20, at + 100, 1, True)
+        tasks.append(replace(reduce, kind="collective"))
+    report = analyse(Run(tasks, [], [0.0, 450.0, 900.0]), "test")
+    assert report.verdict == "network-bound"
+    assert report.network_bound == pytest.approx(0.6)
+    assert report.device_bound == pytest.approx(0.4)
 
 
 def test_a_launch_is_to_blame_for_the_time_before_its_task() -> None:
