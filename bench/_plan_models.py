@@ -207,7 +207,7 @@ def ppo() -> Call:
     """Eight actions, each read with item(), and one update that clips."""
     model = ActorCritic().to(_NPU)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, fused=True)
-    places = torch.rand(8, 8)
+    places, noise = torch.rand(8, 8), torch.empty(4, device=_NPU)
 
     def step() -> None:
         seen, actions, likely = [], [], []
@@ -215,7 +215,7 @@ def ppo() -> Call:
             x = place.to(_NPU)
             with torch.no_grad():
                 logits, _ = model(x)
-                chosen = torch.multinomial(logits.softmax(-1), 1)
+                chosen = (logits - noise.exponential_().log()).argmax(-1, True)
                 likely.append(logits.log_softmax(-1)[chosen])
             seen.append(x)
             actions.append(int(chosen.item()))

@@ -2,13 +2,14 @@
 driver host takes, with a sheet measured just before.
 
 The sheet is fitted on some kinds of programs, and others are held out: nothing of the
-sheet was chosen by them. A plan beside busy processes is compared with one alone, and
+sheet was chosen by them. A core is left to Python, as an accelerator leaves it all. A plan beside busy processes is compared with one alone, and
 programs whose time follows from a sheet by hand with that time.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import statistics
 import subprocess
 import sys
@@ -145,6 +146,7 @@ def main(
     repetitions: int, load_repetitions: int, seconds: float, only: str, effort: Effort
 ) -> None:
     """Print a JSON line per program, then the median and the worst error."""
+    os.environ["OMP_NUM_THREADS"] = str(max((os.cpu_count() or 1) - 1, 1))
     smoke = effort is Effort.SMOKE
     steps = 3 if smoke else None
     programs = SMOKE_PROGRAMS if smoke else (*FITTED, *HELD_OUT)
