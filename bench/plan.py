@@ -2,8 +2,9 @@
 driver host takes, with a sheet measured just before.
 
 The sheet is fitted on some kinds of programs, and others are held out: nothing of the
-sheet was chosen by them. A core is left to Python, as an accelerator leaves it all. A plan beside busy processes is compared with one alone, and
-programs whose time follows from a sheet by hand with that time.
+sheet was chosen by them. Kernels leave a core to Python, as those of an accelerator do.
+A plan beside busy processes is compared with one alone, and programs whose time follows
+from a sheet by hand with that time.
 """
 
 from __future__ import annotations
@@ -113,7 +114,8 @@ def compare(
 
 def beside_load(repetitions: int, steps: int | None) -> None:
     """Plan one program alone and beside busy processes, in turns."""
-    alone, beside = [], []
+    alone: list[float] = []
+    beside: list[float] = []
     for _ in range(repetitions):
         for found, count in ((alone, 0), (beside, BUSY_PROCESSES)):
             with busy(count):

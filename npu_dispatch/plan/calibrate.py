@@ -24,6 +24,8 @@ __all__ = ["measure", "sheet_text"]
 # Elements: of what fits into a cache and of what does not, and of next to nothing.
 _CACHED, _LARGE, _SMALL = 1 << 16, 1 << 22, 256
 _FLOAT = 4  # bytes
+# Channels and sides of images, as in the stages of a residual network.
+_IMAGES = (64, 32), (128, 16), (256, 8), (512, 4)
 _STEPS = 16  # in time, of an LSTM layer
 
 
@@ -36,11 +38,22 @@ def _product_rate(dtype: torch.dtype, *sizes: int) -> float:
     return len(sizes) / slowness / 1e6
 
 
-def _convolution_rate(groups: int = 1) -> float:
-    """Return TFLOP/s of 3x3 convolutions of 64 channels in training."""
-    layer = torch.nn.Conv2d(64, 64, 3, padding=1, groups=groups, device="npu")
-    x = torch.rand(8, 64, 28, 28, device="npu")
-    return training_rate(layer, x, 3 * 2 * x.numel() * 64 // groups * 9)
+def _convolution_rate(*sizes: tuple[int, int], each: bool = False) -> float:
+    """Return TFLOP/s of 3x3 convolutions in training, as often in each size.
+
+    A size is that of channels, all of which or `each` alone are filtered, and that of
+    the images' sides.
+    """
+    slowness = 0.0
+    for channels, side in sizes:
+        groups = channels if each else 1
+        layer = torch.nn.Conv2d(
+            channels, channels, 3, padding=1, groups=groups, device="npu"
+        )
+        x = torch.rand(8, channels, side, side, device="npu")
+        flops = 3 * 2 * x.numel() * channels // groups * 9
+        slowness += 1 / training_rate(layer, x, flops)
+    return len(sizes) / slowness
 
 
 def _attention_rate() -> float:
@@ -111,8 +124,8 @@ def measure() -> dict[str, float]:
         "launch": launch,
         "kernel": kernel,
         "complete": complete,
-        "convolution": part(_convolution_rate()),
-        "depthwise": part(_convolution_rate(groups=64)),
+        "convolution": part(_convolution_rate(*_IMAGES)),
+        "depthwise": part(_convolution_rate(*_IMAGES[:2], each=True)),
         "attention": part(_attention_rate()),
         "recurrent": part(recurrent),
         "step": step,

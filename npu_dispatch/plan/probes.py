@@ -50,11 +50,10 @@ def device_us(call: Call) -> float:
 
 
 def common_kernels(n: int) -> Iterator[tuple[Call, int]]:
-    """Return calls of the kernels between matrix products, with tensors of `n`
-    elements, and how many of these tensors each reads and writes.
+    """Return calls of the kernels that a training has beside its products, with
+    tensors of `n` elements, and how many of these tensors each reads and writes.
 
-    They are those of a transformer's block and its training, and a tensor that is
-    made is used again, as it is in a program.
+    They are those between a network's layers, and of its optimizer.
     """
     aten = torch.ops.aten
     x, grad, out = (torch.rand(n, device="npu") for _ in range(3))
@@ -80,6 +79,36 @@ def common_kernels(n: int) -> Iterator[tuple[Call, int]]:
     yield lambda: rows.sum(0), 1
     yield lambda: torch.cat((rows, grads), 1), 4
     yield lambda: out.copy_(x), 2
+    image, images = x.view(8, -1, 4, 4), grad.view(8, -1, 4, 4)
+    scale = torch.ones(image.shape[1], device="npu")
+    yield lambda: F.batch_norm(image, None, None, scale, scale, training=True), 2
+    yield (
+        lambda: aten.native_batch_norm_backward(
+            images, image, scale, None, None, scale, scale, True, 1e-5, wanted
+        ),
+        3,
+    )
+    moments, step = torch.zeros(2, n, device="npu"), torch.ones((), device="npu")
+    first, second = moments
+
+    def adam() -> None:
+        torch._fused_adamw_(
+            [out],
+            [grad],
+            [first],
+            [second],
+            [],
+            [step],
+            lr=1e-3,
+            beta1=0.9,
+            beta2=0.99,
+            weight_decay=0.01,
+            eps=1e-8,
+            amsgrad=False,
+            maximize=False,
+        )
+
+    yield adam, 8
 
 
 def training_rate(
