@@ -143,7 +143,7 @@ def against_stated(program: str, steps: int | None) -> None:
     )
 
 
-@bench(repetitions=(1, 1, 1), load_repetitions=(3, 1, 1), seconds=(1.5, 0.5, 0.05))
+@bench(repetitions=(1, 1, 1), load_repetitions=(3, 1, 1), seconds=(1.0, 0.5, 0.05))
 def main(
     repetitions: int, load_repetitions: int, seconds: float, only: str, effort: Effort
 ) -> None:
