@@ -1,4 +1,7 @@
-"""A training loop for bench/plan.py: MODEL STEPS; prints the time of a step."""
+"""A loop for bench/plan.py: PROGRAM SECONDS; prints the microseconds of a step.
+
+It is the least of several blocks, because others on this machine only add to some.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +9,49 @@ import sys
 import time
 
 import torch
-from _peers import NPU
+from _peers import NPU, Call
+from _plan_models import HELD_OUT
+from _plan_stated import STATED, stated
 from steps import training_step
 
-model, kind, steps = sys.argv[1], sys.argv[2], int(sys.argv[3])
-step = training_step(NPU, model, kind)
-for _ in range(5):
-    step()
-torch.npu.synchronize()
-begun = time.perf_counter()
-for _ in range(steps):
-    step()
-torch.npu.synchronize()
-print((time.perf_counter() - begun) / steps * 1e6)
+# The sheet is fitted on these. model: kind of optimizer kernels
+FITTED = {
+    "mlp": "foreach",
+    "gpt_tiny": "fused",
+    "gpt_wide": "fused",
+    "cnn": "foreach",
+    "lstm": "fused",
+}
+BLOCK_S = 0.025
+WARM_UPS = 10
+
+
+def program(name: str) -> Call:
+    torch.manual_seed(0)
+    if name in FITTED:
+        return training_step(NPU, name, FITTED[name])
+    if name in STATED:
+        return stated(name)
+    return HELD_OUT[name]()
+
+
+def timed(step: Call, count: int) -> float:
+    begun = time.perf_counter()
+    for _ in range(count):
+        step()
+    torch.npu.synchronize()
+    return (time.perf_counter() - begun) / count
+
+
+def main() -> None:
+    step, seconds = program(sys.argv[1]), float(sys.argv[2])
+    timed(step, WARM_UPS)
+    count = max(round(BLOCK_S / timed(step, 3)), 1)
+    found, end = [], time.perf_counter() + seconds
+    while not found or time.perf_counter() < end:
+        found.append(timed(step, count))
+    print(min(found) * 1e6)
+
+
+if __name__ == "__main__":
+    main()

@@ -52,7 +52,10 @@ LIBRARIES = {
 }
 # What a figure depends on. Tables change no figure.
 SOURCES = ("csrc", "npu_dispatch", "bench", "examples")
-WRITERS = ("run_all.py", "tables.py", "_row.py", "_rows.py", "_page_rows.py")
+WRITERS = (
+    *("run_all.py", "tables.py", "_errors.py", "_row.py", "_rows.py"),
+    "_page_rows.py",
+)
 SUFFIXES = (".py", ".cpp", ".h", ".cmake", ".in", ".txt", ".pyi")
 
 

@@ -1,9 +1,8 @@
 """The tables that come from out/bench.json: `make bench-readme` writes them anew.
 
 Between `<!-- figures NAME -->` and `<!-- end -->` in README.md and docs/ stands a
-table of TABLES (_rows.py), or the one of tools/scale.py; nobody types what is
-there. Within a sentence, a median stands between `<!-- figure BENCH CASE FIELD -->`
-and `<!-- end -->`.
+table of TABLES (_rows.py), or one of WRITTEN; nobody types what is there. Within a
+sentence, a median stands between `<!-- figure BENCH CASE FIELD -->` and `<!-- end -->`.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+from _errors import errors
 from _rows import TABLES
 
 from npu_dispatch.plan.collectives import Link
@@ -37,6 +37,7 @@ PAGES = (
     "docs/launch_cost.md",
     "docs/observability.md",
     "docs/performance.md",
+    "docs/plan.md",
     "docs/scale.md",
 )
 FIGURE = re.compile(r"(<!-- figure (\w+) (\w+) (\w+) -->).*?(<!-- end -->)")
@@ -122,13 +123,27 @@ def of_scale(result: Mapping[str, Any]) -> str:
     return scale.markdown(rows)
 
 
+def of_errors(result: Mapping[str, Any]) -> str:
+    return errors(result) + about(result, {"plan"})
+
+
+# What a benchmark's cases are written by, where they are no rows of TABLES.
+WRITTEN: dict[str, tuple[str, Callable[[Mapping[str, Any]], str]]] = {
+    "errors": ("plan", of_errors),
+    "scale": ("distributed", of_scale),
+}
+
+
 def block(name: str, result: Mapping[str, Any]) -> str:
-    return of_scale(result) if name == "scale" else table(name, result)
+    return WRITTEN[name][1](result) if name in WRITTEN else table(name, result)
 
 
 def not_run(name: str, result: Mapping[str, Any]) -> list[str]:
     """Return which benchmarks a block needs and `result` lacks."""
-    needed = {"distributed"} if name == "scale" else {r.bench for r in TABLES[name][1]}
+    if name in WRITTEN:
+        needed = {WRITTEN[name][0]}
+    else:
+        needed = {row.bench for row in TABLES[name][1]}
     return sorted(needed - set(result["benches"]))
 
 

@@ -1,115 +1,134 @@
 """Measure the device that this process has, and write a sheet of it.
 
-With a sheet of the driver `host`, an emulated run can be compared with a real one.
-The sheet gives launch and completion no time of their own, because the engine takes
-its real time for them in an emulated run, too.
+With a sheet of the driver `host`, a plan can be compared with a real run.
 """
 
 from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
 
 import torch
+import torch.nn.functional as F
 
 from npu_dispatch import npu
+from npu_dispatch.plan.probes import (
+    common_kernels,
+    device_us,
+    latencies_us,
+    training_rate,
+)
 
 __all__ = ["measure", "sheet_text"]
 
-_REPEATS = 7
+# Elements: of what fits into a cache and of what does not, and of next to nothing.
+_CACHED, _LARGE, _SMALL = 1 << 16, 1 << 22, 256
+_FLOAT = 4  # bytes
+# Channels and sides of images, as in the stages of a residual network.
+_IMAGES = (64, 32), (128, 16), (256, 8), (512, 4)
+_STEPS = 16  # in time, of an LSTM layer
 
 
-def _us(call: Callable[[], object], times: int) -> float:
-    """Return how long a call takes the device, behind a queue that is not empty.
+def _product_rate(dtype: torch.dtype, *sizes: int) -> float:
+    """Return TFLOP/s of products of square matrices, as long in each size."""
+    slowness = 0.0
+    for n in sizes:
+        a, b, c = (torch.ones(n, n, dtype=dtype, device="npu") for _ in range(3))
+        slowness += device_us(lambda: torch.mm(a, b, out=c)) / (2 * n**3)  # noqa: B023
+    return len(sizes) / slowness / 1e6
 
-    This is the least of several, because others on this machine can only make it
-    longer.
+
+def _convolution_rate(*sizes: tuple[int, int], each: bool = False) -> float:
+    """Return TFLOP/s of 3x3 convolutions in training, as often in each size.
+
+    A size is that of channels, all of which or `each` alone are filtered, and that of
+    the images' sides.
     """
-    found = []
-    for _ in range(_REPEATS):
-        start, end = (npu.Event(enable_timing=True) for _ in range(2))
-        npu._sleep(2_000_000)
-        start.record()
-        for _ in range(times):
-            call()
-        end.record()
-        end.synchronize()
-        found.append(start.elapsed_time(end) * 1e3 / times)
-    return min(found)
+    slowness = 0.0
+    for channels, side in sizes:
+        groups = channels if each else 1
+        layer = torch.nn.Conv2d(
+            channels, channels, 3, padding=1, groups=groups, device="npu"
+        )
+        x = torch.rand(8, channels, side, side, device="npu")
+        flops = 3 * 2 * x.numel() * channels // groups * 9
+        slowness += 1 / training_rate(layer, x, flops)
+    return len(sizes) / slowness
 
 
-def _tflops(dtype: torch.dtype, n: int) -> float:
-    a, b, c = (torch.ones(n, n, dtype=dtype, device="npu") for _ in range(3))
-    return 2 * n**3 / _us(lambda: torch.mm(a, b, out=c), 3) / 1e6
+def _attention_rate() -> float:
+    """Return TFLOP/s of attention over 128 tokens in training, with 8 heads of 32.
 
-
-def _convolution(tflops: float) -> float:
-    """Return which part of a matrix product's rate convolutions reach in training.
-
-    It is measured with a 3x3 convolution of 64 channels, forward and backward.
+    It has two products forward and five backward, as torch counts them.
     """
-    layer = torch.nn.Conv2d(64, 64, 3, padding=1, device="npu")
-    x = torch.ones(8, 64, 28, 28, device="npu", requires_grad=True)
-    y = layer(x)
-    grad = torch.ones_like(y)
-    us = _us(lambda: layer(x).backward(grad), 3)
-    flops = 3 * 2 * y.numel() * 64 * 9
-    return float(min(flops / us / 1e6 / tflops, 1.0))
+    x = torch.rand(4, 8, 128, 32, device="npu")
+    flops = 7 * 2 * x.numel() * 128
+    return training_rate(lambda q: F.scaled_dot_product_attention(q, q, q), x, flops)
 
 
-def _recurrent(tflops: float) -> float:
-    """Return the same part for an LSTM layer of width 128 and batch 16."""
-    layer = torch.nn.LSTM(128, 128, device="npu")
-    x = torch.ones(32, 16, 128, device="npu", requires_grad=True)
-    grad = torch.ones(32, 16, 128, device="npu")
-    us = _us(lambda: layer(x)[0].backward(grad), 2)
-    flops = 3 * 2 * 32 * 16 * 128 * 8 * 128
-    return min(flops / us / 1e6 / tflops, 1.0)
+def _lstm(width: int, batch: int) -> tuple[float, float]:
+    """Return how many operations an LSTM layer has in training, and how long it takes
+    the device in us."""
+    layer = torch.nn.LSTM(width, width, device="npu")
+    x = torch.rand(_STEPS, batch, width, device="npu", requires_grad=True)
+    grad = torch.ones_like(layer(x)[0])
+    us = device_us(lambda: torch.autograd.backward(layer(x)[0], grad))
+    return 3 * 2 * x.numel() * 8 * width, us
 
 
-def _lstm_step(kernel_us: float) -> float:
-    """Return how long a time step takes that has next to nothing to compute."""
-    layer = torch.nn.LSTM(16, 16, device="npu")
-    x = torch.ones(64, 4, 16, device="npu")
-    with torch.no_grad():
-        return max(_us(lambda: layer(x), 3) - kernel_us, 0) / 64
+def _recurrence(kernel_us: float) -> tuple[float, float]:
+    """Return TFLOP/s of LSTM layers, and how long a time step takes beside, in us.
+
+    Steps of the way back take as long as others.
+    """
+    (less, short), (more, long) = _lstm(64, 8), _lstm(192, 16)
+    rate = (more - less) / max(long - short, 0.1) / 1e6
+    step = (short - 2 * kernel_us - less / rate / 1e6) / (2 * _STEPS)
+    return rate, max(step, 0.0)
 
 
-def _bandwidth(mib: float, kernel_us: float) -> float:
-    """Return GB/s of an addition that touches so many MiB."""
-    n = int(mib * 2**20 / 3 / 4)
-    a, b, c = (torch.ones(n, device="npu") for _ in range(3))
-    us = _us(lambda: torch.add(a, b, out=c), 5) - kernel_us
-    return 12 * n / max(us, 0.1) / 1e3
+def _kernel_us() -> float:
+    """Return how long most kernels take that have next to nothing to do."""
+    return statistics.median(device_us(call) for call, _ in common_kernels(_SMALL))
+
+
+def _bandwidth(n: int, kernel_us: float) -> float:
+    """Return GB/s of kernels whose tensors have so many elements."""
+    moved, us = 0, 0.0
+    for call, tensors in common_kernels(n):
+        moved += tensors * n * _FLOAT
+        us += max(device_us(call) - kernel_us, 0.1)
+    return moved / us / 1e3
 
 
 def measure() -> dict[str, float]:
     """Return this process's device in TFLOP/s, GB/s and us. It takes some seconds."""
-    small = [torch.ones(8, device="npu") for _ in range(3)]
     host = torch.ones(1 << 23).pin_memory()
     there = torch.ones(1 << 23, device="npu")
-    trips = []
-    for _ in range(200):
-        begun = time.perf_counter()
-        torch.add(small[0], small[1], out=small[2])
-        npu.synchronize()
-        trips.append((time.perf_counter() - begun) * 1e6)
-    copy_us = _us(lambda: there.copy_(host, non_blocking=True), 2)
-    kernel = _us(lambda: torch.add(small[0], small[1], out=small[2]), 500)
-    fp32 = _tflops(torch.float32, 768)
+    copy_us = device_us(lambda: there.copy_(host, non_blocking=True))
+    launch, complete = latencies_us()
+    kernel = _kernel_us()
+    fp32 = _product_rate(torch.float32, 128, 256, 768)
+    recurrent, step = _recurrence(kernel)
+
+    def part(rate: float) -> float:
+        return min(rate / fp32, 1.0)
+
     return {
-        "fp64": _tflops(torch.float64, 512),
+        "fp64": _product_rate(torch.float64, 512),
         "fp32": fp32,
-        "fp16": _tflops(torch.bfloat16, 512),
-        "memory": _bandwidth(192, kernel),
-        "cache": _bandwidth(1.5, kernel),
-        "link": 4 * 2**23 / copy_us / 1e3,
+        "fp16": _product_rate(torch.bfloat16, 512),
+        "memory": _bandwidth(_LARGE, kernel),
+        "cache": _bandwidth(_CACHED, kernel),
+        "link": _FLOAT * 2**23 / copy_us / 1e3,
+        "launch": launch,
         "kernel": kernel,
-        "convolution": _convolution(fp32),
-        "recurrent": _recurrent(fp32),
-        "step": _lstm_step(kernel),
-        "round_trip": statistics.median(trips),
+        "complete": complete,
+        "convolution": part(_convolution_rate(*_IMAGES)),
+        "depthwise": part(_convolution_rate(*_IMAGES[:2], each=True)),
+        "attention": part(_attention_rate()),
+        "recurrent": part(recurrent),
+        "step": step,
     }
 
 
@@ -138,17 +157,17 @@ int8 = {f["fp32"]}   # not measured: that of fp32
 gb_per_s = {f["link"]}
 copy_engines = 1
 
-# Launch and completion are the engine's own, and real when emulated: a launch and
-# its wait took {f["round_trip"]} us.
 [latency_us]
-launch = 0
+launch = {f["launch"]}
 kernel = {f["kernel"]}
-complete = 0
+complete = {f["complete"]}
 copy = {f["kernel"]}
 step = {f["step"]}   # of an LSTM layer
 
 [efficiency]
 convolution = {f["convolution"]}   # of fp32's rate above
+depthwise = {f["depthwise"]}
+attention = {f["attention"]}
 recurrent = {f["recurrent"]}
 
 [queues]

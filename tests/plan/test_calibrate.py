@@ -27,6 +27,13 @@ def test_its_sheet_is_one_that_plan_takes(fresh_python, tmp_path: Path) -> None:
     assert sheet.name == "here"
     for table in ("memory", "tflops", "link"):
         assert all(value > 0 for value in sheet.numbers[table].values()), table
+    # Between a launch and its start, and an end and the host: microseconds.
+    assert 0 < sheet.numbers["latency_us"]["launch"] < 1000
+    assert 0 <= sheet.numbers["latency_us"]["complete"] < 1000
+    # Filters of one channel are the furthest from the peak.
+    parts = sheet.numbers["efficiency"]
+    assert 0 < parts["depthwise"] < parts["convolution"]
+    assert 0 < parts["attention"] <= 1
     # Two orders of magnitude around what a core does.
     assert 0.001 < sheet.numbers["tflops"]["fp32"] < 1 * (os.cpu_count() or 1)
     memory = torch.npu.get_device_properties(0).total_memory / 2**30

@@ -11,7 +11,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "bench"))
+import _errors
 import _load
+import _plan_models
+import _plan_script
 import run_all
 import tables
 
@@ -49,6 +52,40 @@ def test_a_figure_within_a_sentence_is_the_median():
     text = "takes <!-- figure b a ratio -->?<!-- end --> of the time"
 
     assert tables.with_figures(text, result) == text.replace("?", "0.40")
+
+
+def planned(ratio: float, kind: str) -> dict[str, Any]:
+    figures = {"real_us": 1000, "planned_us": 1000 * ratio, "ratio": ratio}
+    error = {"error": abs(ratio - 1), "goals": {"error": ["<=", 0.2]}}
+    return {"kind": kind, "limit": "device-bound", **figures, **error}
+
+
+def test_errors_of_plans_are_shown_with_what_stands_in_the_way_of_those_missed():
+    lines = [
+        {"case": "mlp", **planned(1.1, "fitted")},
+        {"case": "gru", **planned(0.7, "held out")},
+        {"case": "products", "error": 0.0},
+        {
+            "case": "median_error",
+            "error": 0.2,
+            "worst": 0.3,
+            "goals": {"error": ["<=", 0.1], "worst": ["<=", 0.2]},
+        },
+    ]
+    result = {"benches": {"plan": {"cases": run_all.merged([lines])}}}
+
+    text = _errors.errors(result)
+
+    assert "| `mlp` | fitted | device-bound | 1.00 ms | 1.10 ms | +10 % |" in text
+    assert "| 0.70 ms | -30 % **missed** |" in text
+    assert f"- `gru`: {_errors.REASONS['gru']}" in text
+    assert "- `mlp`" not in text
+    assert "products" not in text
+    assert "| 30 % **missed** (at most 20 %) |" in text
+
+
+def test_each_kind_of_a_plan_has_a_reason():
+    assert set(_errors.REASONS) == {*_plan_script.FITTED, *_plan_models.HELD_OUT}
 
 
 class Bench:

@@ -1,0 +1,64 @@
+"""The table of how near `npu-dispatch plan` comes, and what stands in the way."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+# What is known of those kinds whose error is beyond the goal.
+REASONS = {
+    "mlp": "A step is a third of a millisecond of Python, whose speed differs from "
+    "process to process.",
+    "gpt_tiny": "GELU takes far longer than an addition of as many bytes, and a sheet "
+    "has one rate for both.",
+    "gpt_wide": "Products of all shapes and layouts have one rate.",
+    "cnn": "Convolutions of all shapes have one rate, and batch norms that of "
+    "additions.",
+    "lstm": "A layer packs its weights at each call, which is neither a time step nor "
+    "a product.",
+    "gru": "A step launches some 600 kernels of a microsecond or two, and on a sheet "
+    "all have the same fixed time.",
+    "depthwise_cnn": "Batch norms take three times as long as an addition of as many "
+    "bytes, and convolutions of all shapes have one rate.",
+    "attention": "A causal mask halves the work, and operations are counted in full.",
+    "embedding_bag": "Most of a step is the optimizer's update of the table, which "
+    "moves memory faster than the usual kernel.",
+    "resnet18": "Convolutions of all shapes have one rate, and batch norms that of "
+    "additions.",
+    "unet": "Convolutions of few channels reach less of the peak than wide ones.",
+    "ppo": "Each action is waited for, and a thread that has slept wakes later on a "
+    "machine whose cores others use.",
+    "server": "Each answer is waited for, and a thread that has slept wakes later on "
+    "a machine whose cores others use.",
+    "wide_mlp": "Products of few rows and large weights are slower than square ones.",
+}
+
+
+def errors(result: Mapping[str, Any]) -> str:
+    """Return a row for each kind of program, and a sentence for each that misses."""
+    cases = result["benches"]["plan"]["cases"]
+    text = "| kind | sheet | limit | real | planned | error |\n" + "| --- " * 6 + "|\n"
+    said = ""
+    for name, case in cases.items():
+        if "kind" not in case["labels"]:
+            continue
+        figures, labels = case["figures"], case["labels"]
+        missed = case["missed"]
+        error = f"{100 * (figures['ratio']['median'] - 1):+.0f} %"
+        if missed:
+            error += " **missed**"
+            said += f"- `{name}`: {REASONS[name]}\n"
+        real, planned = (
+            f"{figures[field]['median'] / 1e3:,.2f} ms"
+            for field in ("real_us", "planned_us")
+        )
+        cells = (f"`{name}`", labels["kind"], labels["limit"], real, planned, error)
+        text += f"| {' | '.join(cells)} |\n"
+    all_kinds = cases["median_error"]["figures"]
+    for field, words in (("error", "median"), ("worst", "worst")):
+        bound = cases["median_error"]["goals"][field][1]
+        error = f"{100 * all_kinds[field]['median']:.0f} %"
+        if field in cases["median_error"]["missed"]:
+            error += f" **missed** (at most {100 * bound:.0f} %)"
+        text += f"| {words} of the runs | | | | | {error} |\n"
+    return f"{text}\n{said}\n" if said else f"{text}\n"
