@@ -8,7 +8,7 @@ import time
 import torch
 import torch.distributed as dist
 
-SIZES = (4096, 1 << 22)
+SIZES = (4096, 1 << 22)  # as _plan_job.py has them
 CALLS, REPEATS = 10, 15
 
 

@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from _harness import Effort, at_most, bench, emit
+from _plan_job import real_and_planned_us
 from _plan_models import HELD_OUT
 from _plan_script import FITTED
 from _plan_stated import STATED, stated_us
@@ -38,6 +39,7 @@ LAUNCHES, DEVICE = "mlp", "t4"
 BUSY_PROCESSES = 2
 MOST_OF_LOAD = 0.03
 MOST_OF_STATED = 0.02
+MOST_OF_RANKS = 0.10
 BUSY = "print(flush=True)\nwhile True: pass"
 # Of a smoke run, whose sheet is not this machine's.
 SMOKE_PROGRAMS = ("mlp",)
@@ -143,6 +145,19 @@ def against_stated(program: str, steps: int | None) -> None:
     )
 
 
+def two_ranks(repetitions: int) -> None:
+    found = [real_and_planned_us() for _ in range(repetitions)]
+    real, plan = (statistics.median(column) for column in zip(*found, strict=True))
+    emit(
+        case="ranks",
+        real_us=round(real, 1),
+        planned_us=round(plan, 1),
+        ratio=round(plan / real, 3),
+        error=round(abs(plan / real - 1), 3),
+        goals={"error": at_most(MOST_OF_RANKS)},
+    )
+
+
 @bench(repetitions=(1, 1, 1), load_repetitions=(3, 1, 1), seconds=(1.0, 0.5, 0.05))
 def main(
     repetitions: int, load_repetitions: int, seconds: float, only: str, effort: Effort
@@ -169,6 +184,8 @@ def main(
             against_stated(program, steps)
     if only in "load" and not smoke:
         beside_load(load_repetitions, steps)
+    if only in "ranks" and not smoke:
+        two_ranks(load_repetitions)
 
 
 if __name__ == "__main__":
