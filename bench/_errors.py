@@ -11,20 +11,21 @@ REASONS = {
     "process to process.",
     "gpt_tiny": "GELU takes far longer than an addition of as many bytes, and a sheet "
     "has one rate for both.",
-    "gpt_wide": "Products of all shapes and layouts have one rate.",
+    "gpt_wide": "A long step is interrupted where the shortest calls of `calibrate` are not, "
+    "and products of all shapes have one rate.",
     "cnn": "Convolutions of all shapes have one rate, and batch norms that of "
     "additions.",
     "lstm": "A layer packs its weights at each call, which is neither a time step nor "
     "a product.",
-    "gru": "A step launches some 600 kernels of a microsecond or two, and on a sheet "
-    "all have the same fixed time.",
-    "depthwise_cnn": "Batch norms take three times as long as an addition of as many "
-    "bytes, and convolutions of all shapes have one rate.",
+    "gru": "A step launches some 600 small additions and products, which move the same "
+    "bytes three times as fast as the usual kernel, whose rate they are given.",
+    "depthwise_cnn": "Batch norms take three times as long as the usual kernel of as many "
+    "bytes, and a long step is interrupted where calls of `calibrate` are not.",
     "attention": "A causal mask halves the work, and operations are counted in full.",
     "embedding_bag": "Most of a step is the optimizer's update of the table, which "
     "moves memory faster than the usual kernel.",
-    "resnet18": "Convolutions of all shapes have one rate, and batch norms that of "
-    "additions.",
+    "resnet18": "Some of its convolutions are slower than those measured, and a long step is "
+    "interrupted where the shortest calls of `calibrate` are not.",
     "unet": "Convolutions of few channels reach less of the peak than wide ones.",
     "ppo": "Each action is waited for, and a thread that has slept wakes later on a "
     "machine whose cores others use.",
