@@ -27,8 +27,8 @@ REASONS = {
     "resnet18": "Convolutions of all shapes have one rate, and batch norms that of "
     "all other kernels.",
     "unet": "Convolutions of few channels reach less of the peak than wide ones.",
-    "ppo": "The host's time around its waits is recorded as longer than it is; why is "
-    "not known.",
+    "ppo": "The CPU time that is recorded of the host is more than a real run's step; "
+    "why is not known.",
     "server": "An answer takes a tenth of a millisecond, in which each wake-up counts.",
     "wide_mlp": "Products of few rows and large weights are slower than square ones.",
 }
