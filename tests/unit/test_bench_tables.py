@@ -80,7 +80,7 @@ def test_errors_of_plans_are_shown_with_what_stands_in_the_way_of_those_missed()
     assert "| 0.70 ms | -30 % **missed** |" in text
     assert f"- `gru`: {_errors.REASONS['gru']}" in text
     assert "- `mlp`" not in text
-    assert "products" not in text
+    assert "`products`" not in text
     assert "| 30 % **missed** (at most 20 %) |" in text
 
 
