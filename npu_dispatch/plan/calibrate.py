@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import statistics
 import time
+from collections import defaultdict
 
 import torch
 import torch.nn.functional as F
@@ -89,16 +90,17 @@ def _recurrence(kernel_us: float) -> tuple[float, float]:
 
 def _kernel_us() -> float:
     """Return how long most kernels take that have next to nothing to do."""
-    return statistics.median(device_us(call) for call, _ in common_kernels(_SMALL))
+    return statistics.median(device_us(call) for _, call, _ in common_kernels(_SMALL))
 
 
-def _bandwidth(n: int, kernel_us: float) -> float:
-    """Return GB/s of kernels whose tensors have so many elements."""
-    moved, us = 0, 0.0
-    for call, tensors in common_kernels(n):
-        moved += tensors * n * _FLOAT
-        us += max(device_us(call) - kernel_us, 0.1)
-    return moved / us / 1e3
+def _bandwidths(n: int, kernel_us: float) -> dict[str, float]:
+    """Return GB/s of each kind of kernels, whose tensors have so many elements."""
+    moved: dict[str, int] = defaultdict(int)
+    us: dict[str, float] = defaultdict(float)
+    for kind, call, tensors in common_kernels(n):
+        moved[kind] += tensors * n * _FLOAT
+        us[kind] += max(device_us(call) - kernel_us, 0.1)
+    return {kind: moved[kind] / us[kind] / 1e3 for kind in moved}
 
 
 def measure() -> dict[str, float]:
@@ -111,15 +113,21 @@ def measure() -> dict[str, float]:
     fp32 = _product_rate(torch.float32, 128, 256, 768)
     recurrent, step = _recurrence(kernel)
 
+    cached, large = _bandwidths(_CACHED, kernel), _bandwidths(_LARGE, kernel)
+
     def part(rate: float) -> float:
         return min(rate / fp32, 1.0)
+
+    def part_of_memory(kind: str) -> float:
+        ratios = [rates[kind] / rates["stream"] for rates in (cached, large)]
+        return min(statistics.geometric_mean(ratios), 1.0)
 
     return {
         "fp64": _product_rate(torch.float64, 512),
         "fp32": fp32,
         "fp16": _product_rate(torch.bfloat16, 512),
-        "memory": _bandwidth(_LARGE, kernel),
-        "cache": _bandwidth(_CACHED, kernel),
+        "memory": large["stream"],
+        "cache": cached["stream"],
         "link": _FLOAT * 2**23 / copy_us / 1e3,
         "launch": launch,
         "kernel": kernel,
@@ -128,6 +136,7 @@ def measure() -> dict[str, float]:
         "depthwise": part(_convolution_rate(*_IMAGES[:2], each=True)),
         "attention": part(_attention_rate()),
         "recurrent": part(recurrent),
+        **{kind: part_of_memory(kind) for kind in ("function", "reduction", "gather")},
         "step": step,
     }
 
@@ -169,6 +178,9 @@ convolution = {f["convolution"]}   # of fp32's rate above
 depthwise = {f["depthwise"]}
 attention = {f["attention"]}
 recurrent = {f["recurrent"]}
+function = {f["function"]}   # of the rate of memory
+reduction = {f["reduction"]}
+gather = {f["gather"]}
 
 [queues]
 concurrency = 1

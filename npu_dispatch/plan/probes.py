@@ -49,9 +49,10 @@ def device_us(call: Call) -> float:
     return min(found[1:])
 
 
-def common_kernels(n: int) -> Iterator[tuple[Call, int]]:
-    """Return calls of the kernels that a training has beside its products, with
-    tensors of `n` elements, and how many of these tensors each reads and writes.
+def common_kernels(n: int) -> Iterator[tuple[str, Call, int]]:
+    """Return kernels that a training has beside its products: how each moves its
+    bytes (as [efficiency] of a sheet has it), a call with tensors of `n` elements, and
+    how many of these tensors it reads and writes.
 
     They are those between a network's layers, and of its optimizer.
     """
@@ -62,32 +63,45 @@ def common_kernels(n: int) -> Iterator[tuple[Call, int]]:
     _, mean, rstd = torch.native_layer_norm(rows, [64], weight, weight, 1e-5)
     parts = torch.softmax(rows, -1)
     wanted = [True, True, True]
-    yield lambda: torch.add(x, grad, out=out), 3
-    yield lambda: x.relu(), 2
-    yield lambda: aten.threshold_backward(grad, x, 0), 3
-    yield lambda: F.gelu(x), 2
-    yield lambda: aten.gelu_backward(grad, x), 3
-    yield lambda: torch.native_layer_norm(rows, [64], weight, weight, 1e-5), 2
+    yield "stream", lambda: torch.add(x, grad, out=out), 3
+    yield "stream", lambda: x.relu(), 2
+    yield "stream", lambda: aten.threshold_backward(grad, x, 0), 3
+    yield "stream", lambda: out.copy_(x), 2
+    yield "function", lambda: F.gelu(x), 2
+    yield "function", lambda: aten.gelu_backward(grad, x), 3
+    norm = lambda: torch.native_layer_norm(rows, [64], weight, weight, 1e-5)  # noqa: E731
+    yield "reduction", norm, 2
     yield (
+        "reduction",
         lambda: aten.native_layer_norm_backward(
             grads, rows, [64], mean, rstd, weight, weight, wanted
         ),
         3,
     )
-    yield lambda: torch.softmax(rows, -1), 2
-    yield lambda: aten._softmax_backward_data(grads, parts, -1, torch.float32), 3
-    yield lambda: rows.sum(0), 1
-    yield lambda: torch.cat((rows, grads), 1), 4
-    yield lambda: out.copy_(x), 2
+    yield "reduction", lambda: torch.softmax(rows, -1), 2
+    yield (
+        "reduction",
+        lambda: aten._softmax_backward_data(grads, parts, -1, torch.float32),
+        3,
+    )
+    yield "reduction", lambda: rows.sum(0), 1
     image, images = x.view(8, -1, 4, 4), grad.view(8, -1, 4, 4)
     scale = torch.ones(image.shape[1], device="npu")
-    yield lambda: F.batch_norm(image, None, None, scale, scale, training=True), 2
     yield (
+        "reduction",
+        lambda: F.batch_norm(image, None, None, scale, scale, training=True),
+        2,
+    )
+    yield (
+        "reduction",
         lambda: aten.native_batch_norm_backward(
             images, image, scale, None, None, scale, scale, True, 1e-5, wanted
         ),
         3,
     )
+    yield "gather", lambda: torch.cat((rows, grads), 1), 4
+    ids = torch.arange(len(rows), device="npu").flip(0)
+    yield "gather", lambda: F.embedding(ids, rows), 2
     moments, step = torch.zeros(2, n, device="npu"), torch.ones((), device="npu")
     first, second = moments
 
@@ -108,7 +122,7 @@ def common_kernels(n: int) -> Iterator[tuple[Call, int]]:
             maximize=False,
         )
 
-    yield adam, 8
+    yield "stream", adam, 7
 
 
 def training_rate(

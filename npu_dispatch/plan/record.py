@@ -19,7 +19,7 @@ from npu_dispatch.system.own_python import own_python
 
 __all__ = ["PlanError", "record"]
 
-_STEPS, _LEAST_NS = 10, 400_000_000
+_STEPS, _LEAST_NS = 10, 800_000_000
 
 
 class PlanError(RuntimeError):
@@ -39,7 +39,7 @@ def record(
 ) -> list[Recorded]:
     """Return what SCRIPT [ARGS] does on each device: its last `steps` steps.
 
-    With None it is 10 steps, and as many more as take 0.4 s of this machine's CPUs: a
+    With None it is 10 steps, and as many more as take 0.8 s of this machine's CPUs: a
     few short steps would tell more about chance than about the program. It runs once,
     on a device that takes no time and has as much memory as it asks for.
 

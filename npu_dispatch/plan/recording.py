@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["ENTRY", "Act", "Recording", "Spread"]
+__all__ = ["ENTRY", "Act", "Recording"]
 
 Entries = npt.NDArray[np.void]
 
@@ -27,9 +27,8 @@ ENTRY = np.dtype(
         ("host_ns", "u8"),
     ]
 )
-# Of as many alike steps, some had a quiet moment at each place.
+# Of as many alike steps, each place was quiet in one.
 _FEW = 5
-_QUIET = 0.1
 
 
 class Act(IntEnum):
@@ -38,14 +37,6 @@ class Act(IntEnum):
     HOST_WAIT = 2
     PASS = 3
     STEP = 4
-
-
-@dataclass(frozen=True, slots=True)
-class Spread:
-    """The host's time in the quickest and in a usual step, as parts of a quiet one."""
-
-    quick: float = 1.0
-    usual: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -73,36 +64,32 @@ class Recording:
         ends = np.flatnonzero(self.entries["act"] == Act.STEP) + 1
         return np.split(self.entries, ends[:-1])
 
-    def quiet(self) -> tuple[Recording, Spread]:
-        """Return it with the host times of a machine that does nothing else.
+    def quiet(self) -> tuple[Recording, float]:
+        """Return it with the host times of a machine that does nothing else, and by
+        which factor a usual step of the host took longer.
 
         Steps are alike that launch the same and wait for the same. Each of their
-        entries gets the time below which a tenth of them are at that place: what
-        else runs on this machine only adds to some of them, and the part of
-        those depends on how busy it is.
+        entries gets the least of its times: what else runs on this machine only adds
+        to them, and adds to more of them the busier it is.
         """
         if not self.step_count:
-            return self, Spread()
+            return self, 1.0
         steps = self.steps()
         alike: dict[bytes, list[int]] = defaultdict(list)
         for i, step in enumerate(steps):
             key = step.copy()
             key["host_ns"] = key["site"] = 0
             alike[key.tobytes()].append(i)
-        quickest, usual = [], []
+        usual = []
         for places in alike.values():
             if len(places) < _FEW:
                 continue
             times = np.stack([steps[i]["host_ns"] for i in places])
-            quiet = np.quantile(times, _QUIET, axis=0)
-            whole = max(quiet.sum(), 1)
-            quickest += [times.min(axis=0).sum() / whole] * len(places)
-            usual += list(times.sum(axis=1) / whole)
+            quiet = times.min(axis=0)
+            usual += list(times.sum(axis=1) / max(quiet.sum(), 1))
             for i in places:
                 steps[i] = steps[i].copy()
                 steps[i]["host_ns"] = quiet
-        spread = Spread()
-        if usual:
-            spread = Spread(float(np.mean(quickest)), float(np.median(usual)))
         entries = np.concatenate(steps)
-        return Recording(self.program, entries, self.step_count), spread
+        factor = float(np.median(usual)) if usual else 1.0
+        return Recording(self.program, entries, self.step_count), factor

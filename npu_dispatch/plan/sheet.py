@@ -55,6 +55,10 @@ _NUMBERS: dict[str, dict[str, Rule]] = {
         "depthwise": (False, False, 1),
         "attention": (False, False, 1),
         "recurrent": (False, False, 1),
+        # Of what other kernels reach of the rate of memory.
+        "function": (False, False, 1),
+        "reduction": (False, False, 1),
+        "gather": (False, False, 1),
     },
 }
 # "title, date", where a date is a year, a month or a day.
@@ -92,7 +96,8 @@ class Sheet:
             "cache_bandwidth": n["memory"]["cache_gb_per_s"] / slower,
             **{
                 key: n["efficiency"][key]
-                for key in ("convolution", "depthwise", "attention", "recurrent")
+                for key in n["efficiency"]
+                if key not in ("arithmetic", "memory")
             },
             "link": n["link"]["gb_per_s"] / slower,
             **{key: rate * arithmetic for key, rate in n["tflops"].items()},

@@ -64,7 +64,7 @@ def study(
     kernels: KernelTimes | None = None,
     network: Network | None = None,
 ) -> Recorded:
-    quiet, spread = recording.quiet()
+    quiet, usual = recording.quiet()
     meant = subject.host_speed
     works = recording.program.works
     measured = measured_ns(works, kernels) if kernels else []
@@ -101,8 +101,8 @@ def study(
         graph=graph,
         notes=subject.notes,
         script=subject.script,
-        least_us=step(Speeds(host=1 / spread.quick)) / 1e3,
-        most_us=step(Speeds(host=1 / spread.usual)) / 1e3,
+        least_us=seen / 1e3,
+        most_us=step(Speeds(host=1 / usual)) / 1e3,
         peak_allocated=subject.memory.allocated,
         peak_reserved=subject.memory.reserved,
         memory=limit,

@@ -71,10 +71,10 @@ def test_what_else_the_machine_did_does_not_count() -> None:
             step[place]["host_ns"] += int(rng.integers(50, 5000)) * US
         steps.append(step)
 
-    quiet, spread = recording(steps, [("kernel", 0, 0)]).quiet()
+    quiet, usual = recording(steps, [("kernel", 0, 0)]).quiet()
 
     assert set(quiet.entries["host_ns"]) == {100 * US, 0}
-    assert spread.quick == pytest.approx(1) and spread.usual >= 1
+    assert usual > 1
 
 
 def test_a_step_that_does_something_else_keeps_its_own_time() -> None:
@@ -92,9 +92,9 @@ def test_a_step_that_does_something_else_keeps_its_own_time() -> None:
 
 def test_few_steps_are_taken_as_they_are() -> None:
     steps = [launches(i * US) for i in (100, 200, 300)]
-    quiet, spread = recording(steps, [("kernel", 0, 0)]).quiet()
+    quiet, usual = recording(steps, [("kernel", 0, 0)]).quiet()
     assert quiet.entries["host_ns"].sum() == 5 * 600 * US
-    assert (spread.quick, spread.usual) == (1, 1)
+    assert usual == 1
 
 
 def test_steps_begin_when_queues_are_full(sheet: Sheet) -> None:

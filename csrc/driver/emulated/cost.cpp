@@ -22,6 +22,20 @@ double reached_by(Arithmetic arithmetic, const EmulatedSpec& spec) {
   return 1;
 }
 
+double reached_by(Traffic traffic, const EmulatedSpec& spec) {
+  switch (traffic) {
+    case Traffic::kFunction:
+      return spec.function;
+    case Traffic::kReduction:
+      return spec.reduction;
+    case Traffic::kGather:
+      return spec.gather;
+    case Traffic::kStream:
+      break;
+  }
+  return 1;
+}
+
 }  // namespace
 
 TaskCost cost_of(const EmulatedSpec& spec, const TaskWork& work) {
@@ -38,8 +52,9 @@ TaskCost cost_of(const EmulatedSpec& spec, const TaskWork& work) {
   const double reached = reached_by(work.arithmetic, spec);
   const double rate =
       work.bytes <= spec.cache ? spec.cache_bandwidth : spec.bandwidth;
-  const double ns = std::max(
-      work.flops / (spec.flops_of(work.itemsize) * reached), work.bytes / rate);
+  const double ns =
+      std::max(work.flops / (spec.flops_of(work.itemsize) * reached),
+               work.bytes / (rate * reached_by(work.traffic, spec)));
   return {
       Engine::kCompute,
       uint64_t(spec.kernel_ns) + uint64_t(work.steps) * uint64_t(spec.step_ns),

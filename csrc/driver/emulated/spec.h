@@ -19,6 +19,8 @@ struct EmulatedSpec {
   double fp64 = 10'000, fp32 = 20'000, fp16 = 100'000, int8 = 200'000;
   // Which part of the peak they reach.
   double convolution = 1, depthwise = 1, attention = 1, recurrent = 1;
+  // Which part of the rate of memory they reach.
+  double function = 1, reduction = 1, gather = 1;
   double launch_ns = 2'000;    // from submit() to the earliest start
   double kernel_ns = 1'000;    // beside the work, of each kernel
   double step_ns = 0;          // beside that, of each time step of an LSTM

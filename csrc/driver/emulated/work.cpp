@@ -171,6 +171,22 @@ double flops_of(std::string_view name, const Shapes& s) {
   return attention(s[1], s[2], s[3], 3, 2);
 }
 
+Traffic traffic_of(std::string_view name) {
+  const auto has = [&](std::string_view part) {
+    return name.find(part) != name.npos;
+  };
+  for (const auto part : {"gelu", "tanh", "sigmoid", "silu", "mish", "elu_",
+                          "exp", "erf", "log1p", "softplus"})
+    if (has(part) && !has("relu") && !has("logsumexp"))
+      return Traffic::kFunction;
+  for (const auto part : {"_norm", "softmax", "pool", "logsumexp", "sum",
+                          "mean", "amax", "amin", "var", "argm", "nll_loss"})
+    if (has(part)) return Traffic::kReduction;
+  for (const auto part : {"embedding", "index", "gather", "scatter", "cat"})
+    if (has(part)) return Traffic::kGather;
+  return Traffic::kStream;
+}
+
 Arithmetic arithmetic_of(std::string_view name, const Shapes& s) {
   if (name.starts_with("_scaled_dot_product")) return Arithmetic::kAttention;
   if (is_lstm(name)) return Arithmetic::kRecurrence;
@@ -213,6 +229,7 @@ TaskWork work_of_task(const npu_kernel& kernel, const uint64_t* words) {
     work.sleep_ns = words[0];
     return work;
   }
+  work.traffic = traffic_of(name);
   if (!may_multiply(name)) return work;
   const Shapes shapes(kernel, words);
   work.flops = flops_of(name, shapes);
