@@ -9,27 +9,28 @@ from typing import Any
 REASONS = {
     "mlp": "A step is a third of a millisecond of Python, whose speed differs from "
     "process to process.",
-    "gpt_tiny": "A sheet has one rate for all kernels between products: it is too high "
-    "for GELU, and too low for the optimizer.",
+    "gpt_tiny": "Products of few rows take a time of their own, and a sheet has one "
+    "rate for all.",
     "gpt_wide": "The machine keeps the speed of the shortest calls, which `calibrate` "
     "takes, for no long step.",
-    "cnn": "Convolutions of all shapes have one rate, and batch norms that of all "
-    "other kernels.",
+    "cnn": "Convolutions of all shapes have one rate, and pooling that of other "
+    "reductions.",
     "lstm": "A time step's cost is a difference of two layers' times, and packing of "
     "weights is taken to be a part of it.",
-    "gru": "Its 600 small additions and products move bytes three times as fast as "
-    "the usual kernel, whose rate they are given.",
-    "depthwise_cnn": "Batch norms take three times as long as the usual kernel of as "
-    "many bytes, and convolutions of all shapes have one rate.",
+    "gru": "A step launches some 600 kernels of a microsecond or two, and on a sheet "
+    "all have the same fixed time.",
+    "depthwise_cnn": "Convolutions of all shapes have one rate.",
     "attention": "A causal mask halves the work, and operations are counted in full.",
     "embedding_bag": "Most of a step is the optimizer's update of the table, which "
     "moves memory faster than the usual kernel.",
-    "resnet18": "Convolutions of all shapes have one rate, and batch norms that of "
-    "all other kernels.",
-    "unet": "Convolutions of few channels reach less of the peak than wide ones.",
-    "ppo": "The CPU time that is recorded of the host is more than a real run's step; "
-    "why is not known.",
-    "server": "An answer takes a tenth of a millisecond, in which each wake-up counts.",
+    "resnet18": "Convolutions of all shapes have one rate, and pooling that of other "
+    "reductions.",
+    "unet": "Convolutions of few channels reach less of the peak than wide ones, and "
+    "upsampling is taken for a stream.",
+    "ppo": "Each action is waited for, and a thread that has slept wakes later than "
+    "one that spins.",
+    "server": "Each answer is waited for, and a thread that has slept wakes later "
+    "than one that spins.",
     "wide_mlp": "Products of few rows and large weights are slower than square ones.",
 }
 
