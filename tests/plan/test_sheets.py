@@ -158,3 +158,9 @@ def sheet_with(folder: Path, sources: str) -> Path:
     text = SHEETS["t4"].path.read_text()
     path.write_text(text.replace("[memory]", f"{sources}\n[memory]", 1))
     return path
+
+
+def test_the_rate_of_halves_is_that_of_sums_in_single_precision() -> None:
+    """A GeForce is twice as fast where sums are halves, too, which torch's are not."""
+    rates = load("rtx-3060").numbers["tflops"]
+    assert rates["fp16"] == pytest.approx(2 * rates["fp32"], rel=0.01)
