@@ -12,26 +12,6 @@ from npu_dispatch.plan.analysis import Graph, analyse
 from npu_dispatch.plan.run import Run, Task, Wait
 from npu_dispatch.plan.show import show
 
-SHEET = """
-name = "test"
-source = "this test"
-date = "2026"
-[memory]
-gib = 1
-gb_per_s = {rate}
-[tflops]
-fp64 = 1
-fp32 = {rate}
-fp16 = 40
-int8 = 80
-[link]
-gb_per_s = 10
-[latency_us]
-launch = 5
-kernel = 1
-complete = 5
-"""
-
 LOOP = """
 import sys, time, torch
 model = torch.nn.Linear(256, 256).npu()
@@ -45,25 +25,6 @@ while True:
     optimizer.step()
     kept += {after}
 """
-
-
-@pytest.fixture
-def planned(python, child_environment, tmp_path: Path):
-    def run(program: str, rate: float, *options: str):
-        script, out = tmp_path / "script.py", tmp_path / "plan.json"
-        script.write_text(program)
-        sheet = tmp_path / "sheet.toml"
-        sheet.write_text(SHEET.format(rate=rate))
-        command = ["-m", "npu_dispatch", "plan", "--device", str(sheet), "--json"]
-        done = python.run(
-            *(*command, str(out), "--steps", "10"),
-            *options,
-            str(script),
-            env=child_environment(COLUMNS="200"),
-        )
-        return done, json.loads(out.read_text())["reports"] if out.is_file() else None
-
-    return run
 
 
 def test_a_program_for_other_devices_is_planned_by_their_names(planned) -> None:

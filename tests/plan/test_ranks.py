@@ -11,26 +11,6 @@ from interpreter import Spawned
 from npu_dispatch.plan import topology
 from npu_dispatch.plan.ranks import Network, counts, stated_ns
 
-SHEET = """
-name = "test"
-source = "this test"
-date = "2026"
-[memory]
-gib = 1
-gb_per_s = 1
-[tflops]
-fp64 = 1
-fp32 = 1
-fp16 = 40
-int8 = 80
-[link]
-gb_per_s = 10
-[latency_us]
-launch = 5
-kernel = 1
-complete = 5
-"""
-
 SLOW = """
 name = "slow"
 source = "this test"
@@ -68,28 +48,9 @@ DDP = "model = torch.nn.parallel.DistributedDataParallel(model, device_ids=[loca
 ONE_TO_1024 = [1 << i for i in range(11)]
 
 
-@pytest.fixture
-def planned(python, child_environment, tmp_path: Path):
-    def run(program: str, *options: str):
-        script, out = tmp_path / "script.py", tmp_path / "plan.json"
-        script.write_text(program)
-        sheet = tmp_path / "sheet.toml"
-        sheet.write_text(SHEET)
-        command = ["-m", "npu_dispatch", "plan", "--device", str(sheet), "--json"]
-        done = python.run(
-            *(*command, str(out), "--steps", "10"),
-            *options,
-            str(script),
-            env=child_environment(COLUMNS="200"),
-        )
-        return done, json.loads(out.read_text())["reports"] if out.is_file() else None
-
-    return run
-
-
 def test_ddp_is_planned_for_all_numbers_of_ranks(planned) -> None:
     options = ("--ranks", "64", "--topology", "nvl8+ib400")
-    done, reports = planned(JOB + MODEL.format(wrapped=DDP), *options)
+    done, reports = planned(JOB + MODEL.format(wrapped=DDP), 1, *options)
     assert reports, done.stderr
     (report,) = reports
     ranks = report["ranks"]
@@ -106,7 +67,7 @@ def test_ddp_is_planned_for_all_numbers_of_ranks(planned) -> None:
     assert {b["reason"] for b in report["blames"]} <= {"launches", "full_queue"}
     assert all("script.py" in b["where"] for b in report["blames"])
 
-    _, (plain,) = planned(MODEL.format(wrapped=""))
+    _, (plain,) = planned(MODEL.format(wrapped=""), 1)
     assert not plain["ranks"]
     assert steps[0] == pytest.approx(plain["step_us"], rel=0.1)
 
@@ -115,7 +76,7 @@ def test_a_slow_network_is_what_bounds(planned, tmp_path: Path) -> None:
     slow = tmp_path / "slow.toml"
     slow.write_text(SLOW)
     options = ("--ranks", "24", "--topology", str(slow))
-    _, (report,) = planned(JOB + MODEL.format(wrapped=DDP), *options)
+    _, (report,) = planned(JOB + MODEL.format(wrapped=DDP), 1, *options)
     bounds = {row["ranks"]: row["bound_by"] for row in report["ranks"]}
     assert sorted(bounds) == sorted([*ONE_TO_1024, 24])
     assert {bounds[n] for n in (1, 2, 4, 8)} == {"device"}
@@ -138,10 +99,10 @@ while True:
 def test_a_collective_beside_work_is_not_exposed(planned) -> None:
     options = ("--ranks", "16")
     wait = "work.wait()"
-    _, (beside,) = planned(JOB + BESIDE.format(before="", after=wait), *options)
+    _, (beside,) = planned(JOB + BESIDE.format(before="", after=wait), 1, *options)
     assert {row["exposed_us"] for row in beside["ranks"]} == {0}
 
-    _, (waits,) = planned(JOB + BESIDE.format(before=wait, after=""), *options)
+    _, (waits,) = planned(JOB + BESIDE.format(before=wait, after=""), 1, *options)
     links = topology.load("nvl8+ib400")
     for row in waits["ranks"]:
         seconds, _ = links.seconds("all_reduce", 4 << 20, range(row["ranks"]))
@@ -168,7 +129,7 @@ while True:
 
 
 def test_fsdp_and_objects(planned) -> None:
-    done, reports = planned(JOB + FSDP, "--ranks", "8", "--topology", "nvl8")
+    done, reports = planned(JOB + FSDP, 1, "--ranks", "8", "--topology", "nvl8")
     assert reports, done.stderr
     (report,) = reports
     # The topology is one host of 8 ranks.
@@ -180,7 +141,7 @@ def test_fsdp_and_objects(planned) -> None:
 
 def test_what_cannot_be_captured_is_said(planned) -> None:
     loop = BESIDE.format(before="", after="work.wait(); dist.send(t, 1)")
-    _, (report,) = planned(JOB + loop, "--ranks", "2")
+    _, (report,) = planned(JOB + loop, 1, "--ranks", "2")
     assert "send and recv cannot be captured" in report["graph"]["why_not"]
 
 
@@ -193,7 +154,7 @@ def test_what_cannot_be_captured_is_said(planned) -> None:
     ],
 )
 def test_a_job_that_cannot_be_is_refused(planned, options: list[str], said) -> None:
-    done, reports = planned("", *options)
+    done, reports = planned("", 1, *options)
     assert reports is None and done.returncode == 2
     assert said in " ".join(done.stderr.replace("│", " ").split())
 
