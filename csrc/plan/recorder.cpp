@@ -61,9 +61,9 @@ Recorder::Recorder(const Setting& setting) : Recorder() {
 
 // A launcher's thread has spun meanwhile, which is no work of the program.
 uint64_t Recorder::host_ns(const Thread& thread, uint64_t now) const {
-  if (!thread.last || stream_of_this_thread()) return 0;
-  const uint64_t ns = now - thread.last;
-  return ns > read_ns_ ? ns - read_ns_ : 0;
+  const uint64_t counted = thread.last + read_ns_;
+  if (!thread.last || now < counted || stream_of_this_thread()) return 0;
+  return now - counted;
 }
 
 void Recorder::add(Thread& thread, uint64_t host_ns, Entry entry) {
@@ -93,6 +93,7 @@ uint64_t Recorder::behind(const Known& other, uint64_t number) {
 
 bool Recorder::submitted(Stream& stream, uint64_t position, const Task& task) {
   Thread& thread = here();
+  thread.waits = false;  // for room in the queue, which nobody says to be over
   const uint64_t ns = host_ns(thread, cpu_ns());
   {
     std::lock_guard lock(mutex_);

@@ -153,10 +153,15 @@ void bind_plan(py::module_& m) {
            py::arg("stated") = std::vector<double>(), py::arg("repeats") = 1);
   def(m, "plan_start", &start);
   def(m, "plan_stop", &stop_recording);
-  m.def("plan_now", [] { return recorder().now(); });
+  m.def("plan_now", []() -> std::optional<uint64_t> {
+    if (!recorder_) return std::nullopt;
+    return recorder_->now();
+  });
   m.def("plan_size", [] { return recorder().size(); });
   m.def("plan_step", [] { recorder().step(); });
-  m.def("plan_pass", [](uint64_t ns) { recorder().pass(ns); });
+  m.def("plan_pass", [](uint64_t ns) {
+    if (recorder_) recorder_->pass(ns);
+  });
   m.def("plan_collective",
         [](std::string kind, uint64_t bytes, std::vector<int64_t> ranks) {
           recorder().collective(std::move(kind), bytes, std::move(ranks));

@@ -9,6 +9,7 @@ WHAT.pickle is an Order; the Answer is written to the file that it names.
 from __future__ import annotations
 
 import gc
+import os
 import pickle
 import resource
 import sys
@@ -118,10 +119,10 @@ class _Clock:
     host's clock beside the device that is planned for.
     """
 
-    def __init__(self, seen: _Seen) -> None:
-        self.seen = seen
+    def __init__(self) -> None:
         self.really = time.perf_counter_ns, time.sleep
         self.ahead_ns = 0  # of the real clock, once the recording has ended
+        self.process = os.getpid()  # forked ones are not recorded
 
     def install(self) -> None:
         time.perf_counter_ns = self.ns
@@ -130,15 +131,15 @@ class _Clock:
 
     def ns(self) -> int:
         real = self.really[0]()
-        if self.seen.recorded is None:
-            now = _C.plan_now()
-            self.ahead_ns = now - real
-            return now
-        return real + self.ahead_ns
+        now = _C.plan_now() if os.getpid() == self.process else None
+        if now is None:
+            return real + self.ahead_ns
+        self.ahead_ns = now - real
+        return now
 
     def sleep(self, seconds: float) -> None:
         main = threading.current_thread() is threading.main_thread()
-        if main and self.seen.recorded is None:
+        if main and os.getpid() == self.process:
             _C.plan_pass(int(seconds * 1e9))
         self.really[1](seconds)
 
@@ -147,7 +148,7 @@ def main() -> None:
     order: Order = pickle.loads(Path(sys.argv[1]).read_bytes())
     seen = _Seen(order)
     register_optimizer_step_post_hook(seen.stepped)
-    _Clock(seen).install()
+    _Clock().install()
     for device in range(npu.device_count()):
         _C.set_per_process_memory_fraction(_MEMORY, device)
     if order.network is not None:

@@ -102,6 +102,22 @@ TEST(Recorder, AQueryThatFindsItDoneIsAWait) {
   EXPECT_EQ(p.entries[1].what, uint32_t(WaitReason::kEventSync));
 }
 
+TEST(Recorder, AWaitForRoomIsOverWithTheNextLaunch) {
+  Stream& a = stream(6);
+  Recording r;
+  submit(a, kNothing, {});
+  r.recorder.host_waits(a, a.tail(), kFullQueue);
+  submit(a, kNothing, {});
+  work_for_a_millisecond();
+  while (!host_poll(a, a.tail())) {
+  }
+  const Program p = r.end();
+  const Entry& poll = p.entries.back();
+  EXPECT_TRUE(poll.act == Act::kHostWait);
+  EXPECT_EQ(poll.what, uint32_t(WaitReason::kEventSync));
+  EXPECT_TRUE(poll.host_ns >= 990'000 && poll.host_ns < 1'000'000'000);
+}
+
 TEST(Recorder, TheNextTaskIsTheCollective) {
   Stream& a = stream(4);
   Recording r;
