@@ -1,4 +1,4 @@
-"""Programs that bench/plan.py plans and its sheet is not fitted on, by name."""
+"""Programs that bench/plan.py plans, by name: those its sheet is fitted on, and others."""
 
 from __future__ import annotations
 
@@ -8,6 +8,15 @@ import torch
 import torch.nn.functional as F
 from _peers import Call
 from torch import nn
+
+# The sheet is fitted on these. model: kind of optimizer kernels
+FITTED = {
+    "mlp": "foreach",
+    "gpt_tiny": "fused",
+    "gpt_wide": "fused",
+    "cnn": "foreach",
+    "lstm": "fused",
+}
 
 _NPU = "npu"
 

@@ -10,18 +10,10 @@ import time
 
 import torch
 from _peers import NPU, Call
-from _plan_models import HELD_OUT
+from _plan_models import FITTED, HELD_OUT
 from _plan_stated import STATED, stated
 from steps import training_step
 
-# The sheet is fitted on these. model: kind of optimizer kernels
-FITTED = {
-    "mlp": "foreach",
-    "gpt_tiny": "fused",
-    "gpt_wide": "fused",
-    "cnn": "foreach",
-    "lstm": "fused",
-}
 BLOCK_S = 0.025
 WARM_UPS = 10
 

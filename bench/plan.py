@@ -20,8 +20,7 @@ from pathlib import Path
 
 from _harness import Effort, at_most, bench, emit
 from _plan_job import real_and_planned_us
-from _plan_models import HELD_OUT
-from _plan_script import FITTED
+from _plan_models import FITTED, HELD_OUT
 from _plan_stated import STATED, stated_us
 
 from npu_dispatch.plan.analysis import Report

@@ -14,7 +14,6 @@ sys.path.append(str(Path(__file__).resolve().parents[2] / "bench"))
 import _errors
 import _load
 import _plan_models
-import _plan_script
 import run_all
 import tables
 
@@ -85,7 +84,7 @@ def test_errors_of_plans_are_shown_with_what_stands_in_the_way_of_those_missed()
 
 
 def test_each_kind_of_a_plan_has_a_reason():
-    assert set(_errors.REASONS) == {*_plan_script.FITTED, *_plan_models.HELD_OUT}
+    assert set(_errors.REASONS) == {*_plan_models.FITTED, *_plan_models.HELD_OUT}
 
 
 class Bench:
