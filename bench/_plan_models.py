@@ -1,4 +1,4 @@
-"""Programs that bench/plan.py plans, by name: those its sheet is fitted on, and others."""
+"""Programs that bench/plan.py plans, by name: its sheet is fitted on some of them."""
 
 from __future__ import annotations
 
