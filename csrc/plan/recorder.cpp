@@ -296,6 +296,9 @@ size_t Recorder::size() {
 Program Recorder::take() {
   std::lock_guard lock(mutex_);
   clock_.reset();
+  streams_.clear();
+  works_.clear();
+  memory_.clear();
   return std::exchange(program_, {});
 }
 
