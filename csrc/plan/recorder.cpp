@@ -38,6 +38,7 @@ void append(std::string& key, uint64_t value) {
 }  // namespace
 
 struct Recorder::Thread {
+  const Recorder* of = nullptr;
   uint32_t number = kUnknown;
   uint64_t last = 0;  // its clock at the end of its last entry
   // Where it is in a wait: its clock at the beginning, and why it waits.
@@ -50,6 +51,10 @@ struct Recorder::Thread {
 
 Recorder::Thread& Recorder::here() {
   thread_local Thread thread;
+  if (thread.of != this) {
+    thread = {};
+    thread.of = this;
+  }
   return thread;
 }
 

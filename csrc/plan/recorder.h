@@ -64,7 +64,8 @@ class Recorder final : public Observer {
     uint64_t bytes = 0, most = 0;
   };
 
-  static Thread& here();
+  // What is known of the calling thread in this recording.
+  Thread& here();
   // The part of a call that is this thread's; adds the entry.
   void add(Thread& thread, uint64_t host_ns, Entry entry);
   uint64_t host_ns(const Thread& thread, uint64_t now) const;

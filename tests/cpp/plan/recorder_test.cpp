@@ -144,6 +144,22 @@ TEST(Recorder, TheNextTaskIsTheCollective) {
   EXPECT_TRUE(p.works[p.entries[1].what].type == TaskType::kWork);
 }
 
+TEST(Recorder, ARecordingKnowsNothingOfTheOneBefore) {
+  Stream& a = stream(7);
+  {
+    Recording before;
+    before.recorder.collective("all_reduce", 4096, {0, 1});
+    before.end();
+  }
+  Recording r;
+  submit(a, kNothing, {});
+  host_wait(a, a.tail(), WaitReason::kStreamSync);
+  const Program p = r.end();
+  EXPECT_EQ(p.works.size(), 1u);
+  EXPECT_EQ(p.works[p.entries[0].what].name, "test::nothing");
+  EXPECT_EQ(p.entries[0].thread, 0u);
+}
+
 TEST(Recorder, MemoryGrowsAtLines) {
   Recorder& r = made();
   Stream& a = stream(5);
