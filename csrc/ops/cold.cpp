@@ -314,7 +314,7 @@ void call_unknown(const Op& op, torch::jit::Stack& stack) {
     wait();
     return tell_that_it_waits(op);
   }
-  const Verdict verdict = try_on_zeros(op, stack, *identity, overlap, *found);
+  const Verdict verdict = try_kernel(op, stack, *identity, overlap, *found);
   warnings.runs();
   if (verdict == Verdict::kUnknown) {
     wait();

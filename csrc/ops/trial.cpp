@@ -139,17 +139,24 @@ class Smaller {
   bool rewritten_ = false;
 };
 
-// The results of the call on zeros. With `smaller`, tensors at one address
-// become one tensor, which is all of an overlap that is kept.
-torch::jit::Stack results_on_zeros(const Op::Schema& schema,
-                                   at::ArrayRef<c10::IValue> stack,
-                                   const Overlap& overlap,
-                                   Smaller* smaller = nullptr) {
+// What the tensors of a trial hold.
+enum class Values { kZeros, kOnes };
+
+void fill_with_ones(const at::Tensor& t) {
+  const int64_t n = int64_t(t.storage().nbytes() / t.element_size());
+  at::from_blob(t.storage().mutable_data(), n, t.options()).fill_(1);
+}
+
+// The results of the call on such values. With `smaller`, tensors at one
+// address become one tensor, which is all of an overlap that is kept.
+torch::jit::Stack results_on(Values values, const Op::Schema& schema,
+                             at::ArrayRef<c10::IValue> stack,
+                             const Overlap& overlap,
+                             Smaller* smaller = nullptr) {
   const KernelMode mode;
   StandIns related(StandIns::Memory::kZeros);
   std::map<std::pair<const void*, std::vector<int64_t>>, at::Tensor> same;
   const auto zeros_for = [&](const at::Tensor& t) {
-    if (!is_npu(t)) return host_copy(t);
     if (!smaller)
       return overlap ? related.of(t)
                      : zeros_with(t.sizes(), t.strides(), t.scalar_type());
@@ -158,15 +165,21 @@ torch::jit::Stack results_on_zeros(const Op::Schema& schema,
     if (!z.defined()) z = smaller->zeros_like(t);
     return z;
   };
-  torch::jit::Stack zeros =
+  const auto stand_in_for = [&](const at::Tensor& t) {
+    if (!is_npu(t)) return host_copy(t);
+    const at::Tensor z = zeros_for(t);
+    if (values == Values::kOnes) fill_with_ones(z);
+    return z;
+  };
+  torch::jit::Stack tried =
       map_stack(schema, stack,
-                {zeros_for, c10::Device(c10::kCPU),
+                {stand_in_for, c10::Device(c10::kCPU),
                  schema.has_generator ? c10::IValue(seeded_generator({0, 0}))
                                       : c10::IValue()});
-  if (smaller) smaller->rewrite(schema, zeros);
+  if (smaller) smaller->rewrite(schema, tried);
   schema.handle.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU),
-                                &zeros);
-  return zeros;
+                                &tried);
+  return tried;
 }
 
 // A third-party kernel may do more than compute, so it runs only when it is
@@ -178,13 +191,13 @@ bool may_be_tried(const Op& op) {
 
 std::atomic<uint64_t> corrections_{0};
 
-// Runs the call on zeros, or a `smaller` one, and corrects `inferred`.
-Judgement run_on_zeros(const Op& op, at::ArrayRef<c10::IValue> stack,
-                       const Identity& identity, const Overlap& overlap,
-                       Inferred& inferred, Smaller* smaller = nullptr) {
-  torch::jit::Stack zeros;
+// Runs the call on such values, or a `smaller` one, and corrects `inferred`.
+Judgement run_on(Values values, const Op& op, at::ArrayRef<c10::IValue> stack,
+                 const Identity& identity, const Overlap& overlap,
+                 Inferred& inferred, Smaller* smaller = nullptr) {
+  torch::jit::Stack results;
   try {
-    zeros = results_on_zeros(op.schema(), stack, overlap, smaller);
+    results = results_on(values, op.schema(), stack, overlap, smaller);
   } catch (const c10::NotImplementedError&) {
     return {Verdict::kRefuses, {}};
   } catch (const std::exception& e) {
@@ -192,14 +205,14 @@ Judgement run_on_zeros(const Op& op, at::ArrayRef<c10::IValue> stack,
     const std::string_view text = e.what();
     if (text.find("not implemented for") != std::string_view::npos)
       return {Verdict::kRefuses, {}};
-    // Either the call is wrong, or zeros are (a singular matrix), or only the
-    // smaller call is; the shape function has seen the large one.
+    // Either the call is wrong, or the values are (a singular matrix), or only
+    // the smaller call is; the shape function has seen the large one.
     const bool only_smaller =
         smaller && smaller->rewritten() && op.schema().shapes;
     return {only_smaller ? Verdict::kAgrees : Verdict::kUnknown, {}};
   }
   if (identity.shares_kernels_code()) return {Verdict::kAgrees, {}};
-  std::optional<Inferred> actual = from_results(op, zeros);
+  std::optional<Inferred> actual = from_results(op, results);
   if (!actual) return {Verdict::kAgrees, {}};
   if (smaller) {
     Judgement judgement = judge(inferred, *actual, /*smaller=*/true);
@@ -226,14 +239,14 @@ uint64_t shape_corrections() {
   return corrections_.load(std::memory_order_relaxed);
 }
 
-Verdict try_on_zeros(const Op& op, at::ArrayRef<c10::IValue> stack,
-                     const Identity& identity, const Overlap& overlap,
-                     Inferred& inferred) {
+Verdict try_kernel(const Op& op, at::ArrayRef<c10::IValue> stack,
+                   const Identity& identity, const Overlap& overlap,
+                   Inferred& inferred) {
   const Op::Schema& schema = op.schema();
   if (op.meta == Meta::kNone || !may_be_tried(op)) return Verdict::kAgrees;
   if (overlap.degree == Overlap::Degree::kUnusual) {
     const Verdict verdict =
-        run_on_zeros(op, stack, identity, overlap, inferred).verdict;
+        run_on(Values::kZeros, op, stack, identity, overlap, inferred).verdict;
     return verdict == Verdict::kDiffers ? Verdict::kAgrees : verdict;
   }
   int64_t elements = 0;
@@ -254,8 +267,13 @@ Verdict try_on_zeros(const Op& op, at::ArrayRef<c10::IValue> stack,
   }
   std::optional<Smaller> smaller;
   if (large) smaller.emplace(schema, stack);
-  Judgement judgement = run_on_zeros(op, stack, identity, overlap, inferred,
-                                     smaller ? &*smaller : nullptr);
+  const auto run = [&](Values values) {
+    return run_on(values, op, stack, identity, overlap, inferred,
+                  smaller ? &*smaller : nullptr);
+  };
+  Judgement judgement = run(Values::kZeros);
+  // Weights and lengths may not all be 0.
+  if (judgement.verdict == Verdict::kUnknown) judgement = run(Values::kOnes);
   const Verdict verdict = judgement.verdict;
   if (verdict == Verdict::kUnknown || (large && verdict == Verdict::kDiffers))
     return Verdict::kUnknown;
@@ -267,7 +285,8 @@ std::optional<Inferred> infer_by_trial(const Op& op,
                                        at::ArrayRef<c10::IValue> stack,
                                        const Overlap& overlap) {
   try {
-    return from_results(op, results_on_zeros(op.schema(), stack, overlap));
+    return from_results(
+        op, results_on(Values::kZeros, op.schema(), stack, overlap));
   } catch (const std::exception& e) {
     if (is_interrupt(e)) throw;
     return std::nullopt;
@@ -276,7 +295,7 @@ std::optional<Inferred> infer_by_trial(const Op& op,
 
 void raise_if_refused(const Op& op, at::ArrayRef<c10::IValue> stack,
                       const Overlap& overlap) {
-  if (may_be_tried(op)) results_on_zeros(op.schema(), stack, overlap);
+  if (may_be_tried(op)) results_on(Values::kZeros, op.schema(), stack, overlap);
 }
 
 void learn(const Identity& identity, const Inferred& inferred,

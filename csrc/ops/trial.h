@@ -13,24 +13,26 @@ enum class Verdict {
   kAgrees,   // launch as inferred
   kRefuses,  // no kernel for these dtypes: run it, and it will say so
   kDiffers,  // the inferred shapes are wrong
-  kUnknown,  // too large to try, or zeros do not work: run it, then learn()
+  kUnknown,  // too large to try, or neither zeros nor ones work: run it, then
+             // learn()
 };
 
-// Runs the kernel on zeros, once for each identity, so that
-// the call itself raises a dtype error, and a wrong meta kernel is noticed
-// before anything is queued. When kernel and inference differ, `inferred` is
-// corrected if the real shapes are known, and kAgrees is returned. Where they
-// differ only in the order of dimensions in memory, the verdict holds for calls
-// of every size. The verdict on an unusual overlap holds for no other call.
-Verdict try_on_zeros(const Op& op, at::ArrayRef<c10::IValue> stack,
-                     const Identity& identity, const Overlap& overlap,
-                     Inferred& inferred);
+// Runs the kernel on zeros, and on ones where it refuses zeros; once for each
+// identity. So the call itself raises a dtype error, and a wrong meta kernel is
+// noticed before anything is queued. When kernel and inference differ,
+// `inferred` is corrected if the real shapes are known, and kAgrees is
+// returned. Where they differ only in the order of dimensions in memory, the
+// verdict holds for calls of every size. The verdict on an unusual overlap
+// holds for no other call.
+Verdict try_kernel(const Op& op, at::ArrayRef<c10::IValue> stack,
+                   const Identity& identity, const Overlap& overlap,
+                   Inferred& inferred);
 
 // Sets from how many elements on a call is large, and tried as a smaller one;
 // returns the previous limit. Any thread.
 int64_t set_trial_limit(int64_t elements);
 
-// How often try_on_zeros() corrected an operator that has a shape function
+// How often try_kernel() corrected an operator that has a shape function
 // here. A wrong shape function costs a run on zeros at each new shape, which no
 // result shows.
 uint64_t shape_corrections();

@@ -59,6 +59,7 @@ class _Seen:
         self.memory = (0, 0)
         self.step: Any = None  # the one after those that are counted
         self.captured = False
+        self.interrupted = False
 
     def stepped(self, optimizer: Any, *_: object) -> None:
         # Where there are several optimizers, the first one says what a step is.
@@ -75,7 +76,7 @@ class _Seen:
 
     def calls(self, module: Any, _: object) -> None:
         """Let each call of this module be a step, in a program without optimizer."""
-        if torch.is_grad_enabled():
+        if torch.compiler.is_compiling():  # the call is part of another's
             return
         self.hook.remove()
         # By type: isinstance() would ask objects that are proxies of others.
@@ -192,6 +193,9 @@ def _run(
         program.execute(what, args)
     except _EnoughError:
         return 0, "", None
+    except KeyboardInterrupt:
+        seen.interrupted = True
+        return 0, "", None
     except SystemExit as stop:
         status = stop.code if isinstance(stop.code, int) else int(bool(stop.code))
         return status, "", None
@@ -242,6 +246,8 @@ def _answer(order: Order, seen: _Seen, why_no_graph: tuple[str, str] | None) -> 
 def _notes(seen: _Seen, recording: Recording, warmup: int) -> list[str]:
     """Return what is to be known of the figures, in sentences."""
     notes = []
+    if seen.interrupted:
+        notes.append("The program was interrupted, and what it did before is planned.")
     if recording.step_count and recording.step_count == seen.count - 1 and warmup:
         notes.append(
             f"The program ended after {seen.count} steps. The first {warmup} are "

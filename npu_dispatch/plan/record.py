@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import pickle
+import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from npu_dispatch.config import for_child
@@ -24,6 +27,23 @@ _STEPS, _LEAST_NS = 10, 800_000_000
 
 class PlanError(RuntimeError):
     """The program did not come far enough for a plan."""
+
+
+@contextlib.contextmanager
+def _interrupts_are_the_programs() -> Iterator[None]:
+    """Leave Ctrl-C to the program, which it ends: what it did so far is planned.
+
+    The terminal sends it to both. Another thread's caller has no say in signals.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    # A function and not SIG_IGN, which the program would inherit.
+    before = signal.signal(signal.SIGINT, lambda *_: None)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def record(
@@ -62,12 +82,15 @@ def record(
         )
         what.write_bytes(pickle.dumps(order))
         largest = max(sheets, key=lambda sheet: sheet.numbers["memory"]["gib"])
-        done = subprocess.run(
-            own_python("-m", "npu_dispatch.plan.child", str(what), *command),
-            env=for_child(NPU_DRIVER="emulated", NPU_EMULATED=largest.recording_text()),
-            stdout=sys.stderr,
-            check=False,
-        )
+        with _interrupts_are_the_programs():
+            done = subprocess.run(
+                own_python("-m", "npu_dispatch.plan.child", str(what), *command),
+                env=for_child(
+                    NPU_DRIVER="emulated", NPU_EMULATED=largest.recording_text()
+                ),
+                stdout=sys.stderr,
+                check=False,
+            )
         if not out.is_file():
             raise PlanError(
                 f"the program ended with status {done.returncode} before there was "

@@ -7,6 +7,7 @@ import threading
 import pytest
 import torch
 import torch.nn.functional as F
+from host_waits import host_waits
 
 from npu_dispatch.testing import explore
 
@@ -54,6 +55,18 @@ def test_a_distribution_is_that_of_cpu(name):
     points = torch.cat([on_cpu, on_npu])
     steps = [torch.searchsorted(s, points, right=True) / N for s in (on_cpu, on_npu)]
     assert (steps[0] - steps[1]).abs().max() < 2.7 * (2 / N) ** 0.5
+
+
+# The larger one is tried as a smaller call.
+@pytest.mark.parametrize("categories", [31, 60_000])
+def test_weights_are_not_waited_for_the_first_time_either(categories):
+    """A run on zeros, which tells the kinds of other calls, says nothing of weights."""
+    weights = F.one_hot(torch.arange(3), categories).float().npu()
+    drawn = []
+
+    assert not host_waits(lambda: drawn.append(torch.multinomial(weights, 1)))
+
+    assert torch.equal(drawn[0].cpu(), torch.arange(3)[:, None])
 
 
 @pytest.mark.parametrize("name", DRAWS)

@@ -153,6 +153,16 @@ def test_without_an_optimizer_a_call_of_the_model_is_a_step(planned) -> None:
     assert report["graph"]["where"].endswith("script.py:9")
 
 
+def test_it_is_one_with_gradients_and_where_its_result_is_drawn(planned) -> None:
+    draws = "torch.multinomial(torch.softmax(y, -1), 1).sum().item()"
+    program = INFERENCE.format(before="", after=draws)
+    program = program.replace("with torch.no_grad()", "with torch.enable_grad()")
+    _, (report,) = planned(program, 10)
+    assert report["step_is"] == "a call of Sequential"
+    names = {row["name"]: row["calls"] for row in report["operators"]}
+    assert names["aten::multinomial"] == 1
+
+
 def test_where_there_is_an_optimizer_its_step_counts(planned) -> None:
     trains = "model(x).sum().backward(); optimizer.step()"
     later = "optimizer = torch.optim.Adagrad(model.parameters())"
@@ -238,6 +248,21 @@ for _ in range(100_000):
     assert report["step_is"] == "the whole run" and report["steps"] == 1
     assert report["launches"] == 100_001
     assert report["device_bound"] * report["step_us"] >= 100_000 * 1.0  # the sheet's
+
+
+def test_what_a_program_did_before_an_interrupt_is_planned(planned) -> None:
+    program = """
+import os, signal, torch
+x = torch.ones(64, device="npu")
+# The terminal sends it to both, and `plan` goes on.
+for pid in (os.getppid(), os.getpid()):
+    os.kill(pid, signal.SIGINT)
+while True:
+    x.add_(1)
+"""
+    done, (report,) = planned(program, 10)
+    assert done.returncode == 0 and report["step_is"] == "the whole run"
+    assert report["launches"] >= 1 and "interrupted" in report["notes"][0]
 
 
 def test_a_bag_of_embeddings_is_planned(planned) -> None:
