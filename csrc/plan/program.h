@@ -31,8 +31,9 @@ struct Entry {
   uint64_t amount;
   // CPU time of the host since the thread's entry before this one.
   uint64_t host_ns;
+  uint64_t allocated;  // of kLaunch: bytes of the device that were in use
 };
-static_assert(sizeof(Entry) == 40);
+static_assert(sizeof(Entry) == 48);
 
 // What a task is, beside the work that the emulated driver knows.
 enum class TaskType : uint32_t {

@@ -114,6 +114,7 @@ bool Recorder::submitted(Stream& stream, uint64_t position, const Task& task) {
     } else {
       entry.act = Act::kLaunch;
       entry.what = work_of(thread, task);
+      entry.allocated = memory_[stream.device()].bytes;
     }
     Known& mine = known(stream, position);
     entry.stream = mine.index;

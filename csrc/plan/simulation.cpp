@@ -107,6 +107,7 @@ void Simulation::submit(const Entry& entry) {
   Task& task = tasks_.emplace_back();
   TaskTimes& times = task.times;
   times.submitted = now();
+  times.allocated = entry.allocated;
   times.stream = entry.stream;
   times.site = entry.site;
   times.what = entry.what;

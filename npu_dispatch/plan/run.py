@@ -24,6 +24,7 @@ class Task:
     where: str = "?"  # the line that launched it
     kind: str = "kernel"  # or "copy", "collective", "wait"
     measured: bool = False  # its time is that of a device, and not of a sheet
+    allocated: int = 0  # bytes of the device that were in use as it was submitted
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ _TASK = np.dtype(
         ("started", "u8"),
         ("ended", "u8"),
         ("number", "u8"),
+        ("allocated", "u8"),
         ("stream", "u4"),
         ("what", "u4"),
         ("site", "u4"),
@@ -112,7 +113,8 @@ def run_of(
         return lines[site]
 
     def task_of(row: tuple[int, ...]) -> Task:
-        submitted, started, ended, number, stream, what, site, depth, *after = row
+        submitted, started, ended, number, allocated, *which = row
+        stream, what, site, depth, after_number, after_stream, _ = which
         work = works[what] if what != _NO_WORK else None
         kind = work["type"] if work else "wait"
         if work and kind != "collective":
@@ -125,8 +127,9 @@ def run_of(
             started=float(started),
             ended=float(ended),
             depth=depth,
+            allocated=allocated,
             runs=bool(work and work["type"] != "none"),
-            after=(streams[after[1]], after[0]) if after[0] else None,
+            after=(streams[after_stream], after_number) if after_number else None,
             where=line(site),
             kind=kind,
             measured=what < len(stated) and stated[what] >= 0 and kind == "kernel",

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from npu_dispatch.plan.hues import class_of, colour_of
 from npu_dispatch.plan.run import Run, Task, Wait
-from npu_dispatch.plan.texts import time_text
+from npu_dispatch.plan.texts import size_text, time_text
 from npu_dispatch.plan.ticks import round_step
 
 __all__ = ["SCRIPT", "STYLE", "places"]
@@ -22,7 +22,7 @@ _MOST_NAMES = 12  # in the legend
 _STEPS = 2
 _ZOOMS = (1, 4, 16, 64)
 _TICKS = 6  # about, at each zoom, in what is seen at once
-_ROW, _TOP, _DEPTH = 30, 26, 80  # pixels
+_ROW, _TOP, _AREA = 30, 26, 80  # pixels
 # What has rows of its own beside the streams' kernels, from the top.
 _LINKS = {"copy": "copies", "collective": "collectives"}
 
@@ -82,7 +82,10 @@ def places(run: Run, hues: Mapping[str, int]) -> dict[str, Any]:
         drawn.append((top, _row_name(row), bars))
         top += _ROW
     submits = [t for t in run.tasks if window.begin <= t.submitted <= window.end]
-    most = max((task.depth for task in tasks), default=0)
+    areas = []
+    for name, most, path in _areas(run, tasks, window):
+        areas.append({"y": top + 8, "name": name, "most": most, "path": path})
+        top += _AREA + 8
     waits = [
         _wait(wait, words, window)
         for wait in run.waits
@@ -90,9 +93,9 @@ def places(run: Run, hues: Mapping[str, int]) -> dict[str, Any]:
     ]
     return {
         "zooms": _ZOOMS,
-        "height": top + _DEPTH + 14,
+        "height": top + 14,
         "top": _TOP - 4,
-        "bottom": top + _DEPTH + 8,
+        "bottom": top + 8,
         "host": {
             "y": _TOP,
             "known": window.wide(window.begin, run.boundaries[-1]),
@@ -100,12 +103,8 @@ def places(run: Run, hues: Mapping[str, int]) -> dict[str, Any]:
             "launches": _launches(submits, window),
         },
         "rows": drawn,
-        "depth": {
-            "y": top + 8,
-            "height": _DEPTH,
-            "most": most,
-            "path": _depths(tasks, window),
-        },
+        "areas": areas,
+        "area_height": _AREA,
         "ticks": [(zoom, list(_ticks(window, zoom))) for zoom in _ZOOMS],
         "steps": [
             window.at(at) for at in run.boundaries if window.begin <= at <= window.end
@@ -188,14 +187,39 @@ def _launches(tasks: Sequence[Task], window: _Window) -> str:
     return "".join(f"M{x} 0v1" for x in points)
 
 
-def _depths(tasks: Sequence[Task], window: _Window) -> str:
-    """Return how many tasks were queued when each one ended, as an area."""
-    most = max((task.depth for task in tasks), default=0) or 1
+def _areas(
+    run: Run, seen: Sequence[Task], window: _Window
+) -> Iterator[tuple[str, str, str]]:
+    """Yield name, greatest value and outline: of tasks that are queued when each one
+    ends, and of the memory that each device has in use at each launch."""
+    ends = sorted((task.ended, task.depth) for task in seen)
+    yield (
+        "queue",
+        str(max((depth for _, depth in ends), default=0)),
+        _area(ends, window),
+    )
+    launched: dict[int, list[tuple[float, int]]] = {}
+    for task in run.tasks:
+        if task.kind != "wait" and task.submitted <= window.end:
+            in_use = launched.setdefault(task.stream[0], [])
+            in_use.append((task.submitted, task.allocated))
+    for device, in_use in sorted(launched.items()):
+        before = [value for at, value in in_use if at < window.begin][-1:]
+        shown = [(window.begin, value) for value in before]
+        shown += [(at, value) for at, value in in_use if at >= window.begin]
+        most = max((value for _, value in shown), default=0)
+        name = "memory" if len(launched) == 1 else f"memory {device}"
+        yield name, size_text(most), _area(shown, window)
+
+
+def _area(steps: Sequence[tuple[float, int]], window: _Window) -> str:
+    """Return the outline of a value that changes at these times."""
+    most = max((value for _, value in steps), default=0) or 1
     path, last = ["M0 1000"], 1000
-    for task in sorted(tasks, key=lambda task: task.ended):
-        y = 1000 - round(1000 * task.depth / most)
+    for at, value in steps:
+        y = 1000 - round(1000 * value / most)
         if y != last:
-            path.append(f"H{window.point(min(task.ended, window.end))}V{y}")
+            path.append(f"H{window.point(min(at, window.end))}V{y}")
             last = y
     return "".join([*path, "H100000V1000Z"])
 

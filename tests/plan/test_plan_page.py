@@ -175,6 +175,28 @@ def test_rows_are_streams_and_what_moves_data_has_its_own(recorded: Recorded) ->
     assert tops == sorted(set(tops)) and drawn["host"]["y"] < tops[0]
 
 
+def test_memory_in_use_is_an_area_of_each_device(recorded: Recorded) -> None:
+    in_use = [100, 100, 300, 300, 200, 200, 0, 0]
+    tasks = [
+        replace(task, allocated=n * 1024) for task, n in zip(TASKS, in_use, strict=True)
+    ]
+    # Two steps of 60 µs, from the second launch on.
+    bounds = [START + us * US for us in (20, 80, 140)]
+    run = replace(recorded.run, tasks=tasks, boundaries=bounds)
+
+    queue, memory = places(run, hues_of(task.name for task in tasks))["areas"]
+
+    assert (queue["name"], memory["name"]) == ("queue", "memory")
+    assert memory["most"] == "300 KiB" and queue["y"] < memory["y"]
+    # At the launches, of 150 µs in all; heights of 1000, from the top.
+    assert memory["path"] == ("M0 1000H0V667H13333V0H40000V333H66667V1000H100000V1000Z")
+
+    tasks = [replace(task, stream=(i % 2, 0)) for i, task in enumerate(tasks)]
+    run = replace(run, tasks=tasks)
+    areas = places(run, hues_of(task.name for task in tasks))["areas"]
+    assert [area["name"] for area in areas] == ["queue", "memory 0", "memory 1"]
+
+
 def test_only_the_last_steps_are_drawn(recorded: Recorded) -> None:
     bounds = [START + 20 * i * US for i in range(9)]
     run = replace(recorded.run, boundaries=bounds)
