@@ -12,8 +12,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from npu_dispatch.plan import topology
-from npu_dispatch.plan.ranks import Network
+from npu_dispatch.plan.network import topology
+from npu_dispatch.plan.network.ranks import Network
 from npu_dispatch.plan.record import record
 from npu_dispatch.plan.sheet import load
 

@@ -17,7 +17,7 @@ from typing import Any
 from _errors import errors
 from _rows import TABLES
 
-from npu_dispatch.plan.collectives import Link
+from npu_dispatch.plan.network.collectives import Link
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tools"))
 import scale

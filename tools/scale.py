@@ -1,6 +1,7 @@
 """What an all-reduce would take on more ranks than this machine has.
 
-npu_dispatch/plan/collectives.py simulates it; this makes the table of docs/scale.md.
+npu_dispatch/plan/network/collectives.py simulates it; this makes the table of
+docs/scale.md.
 """
 
 from __future__ import annotations
@@ -10,7 +11,14 @@ import json
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from npu_dispatch.plan.collectives import Link, Ranks, hierarchical, mesh, ring, tree
+from npu_dispatch.plan.network.collectives import (
+    Link,
+    Ranks,
+    hierarchical,
+    mesh,
+    ring,
+    tree,
+)
 
 SIZES = {4: "4 B", 1 << 20: "1 MB", 1 << 26: "64 MB"}
 PER_HOST = 8

@@ -61,12 +61,14 @@ bool stays(CommKind kind, const Point& last, const Busy& busy) {
          (stream.tail() == last.number && !busy[stream.id() - kFirst]);
 }
 
-// The stream with the least to do; null where all have failed.
-Stream* choose(int device, Range range, const Busy& busy) {
+// The stream with the least to do, from `home` on; null where all have failed.
+Stream* choose(int device, Range range, uint64_t home, const Busy& busy) {
   Stream* best = nullptr;
   uint64_t least = UINT64_MAX;
-  for (int64_t id = range.begin; id < range.end && least; ++id) {
-    Stream& stream = *find_stream(device, id);
+  const auto n = uint64_t(range.end - range.begin);
+  for (uint64_t i = 0; i < n && least; ++i) {
+    Stream& stream =
+        *find_stream(device, range.begin + int64_t((home % n + i) % n));
     // A capture takes the stream's tasks, and those alone.
     if (stream.failed() || stream.sink()) continue;
     if (todo_of(stream, busy) >= least) continue;
@@ -88,14 +90,15 @@ CommStream::~CommStream() {
   --launches().by_device[stream_->device()][stream_->id() - kFirst];
 }
 
-CommStream take_comm_stream(int device, CommKind kind, const Point& last) {
+CommStream take_comm_stream(int device, CommKind kind, uint64_t home,
+                            const Point& last) {
   const Range range = streams_of(kind);
   std::lock_guard lock(launches().mutex);
   Busy& busy = launches().by_device[device];
   Stream* stream = last.stream;
   const bool same =
       stream && range.contains(stream->id()) && stays(kind, last, busy);
-  if (!same) stream = choose(device, range, busy);
+  if (!same) stream = choose(device, range, home, busy);
   TORCH_CHECK(stream, "npu:", device, ": all ", range.end - range.begin,
               " communication streams of this kind have failed; "
               "torch.npu.clear_error() makes them take work again");

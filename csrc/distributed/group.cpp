@@ -98,6 +98,12 @@ uint64_t next_numbers(std::atomic<uint64_t>& next, uint64_t count) {
   return next.fetch_add(count, std::memory_order_relaxed);
 }
 
+uint64_t next_group() {
+  static std::atomic<uint64_t> next{0};
+  // Relaxed: a count.
+  return next.fetch_add(1, std::memory_order_relaxed);
+}
+
 // Gives replays the numbers of their collectives.
 class Numbers final : public NumberSource {
  public:
@@ -118,6 +124,7 @@ HcclGroup::HcclGroup(c10::intrusive_ptr<c10d::Backend> gloo, int rank, int size,
     : Backend(rank, size),
       gloo_(std::move(gloo)),
       transport_(std::make_shared<Transport>(gloo_, rank, size)),
+      number_(next_group()),
       name_(std::move(name)),
       logged_(logged),
       timeout_(timeout) {
@@ -168,7 +175,7 @@ void HcclGroup::waitForPendingWorks() {
 CommStream HcclGroup::comm_stream(int device) {
   std::lock_guard lock(mutex_);
   const auto last = last_.find(device);
-  return take_comm_stream(device, CommKind::kCollective,
+  return take_comm_stream(device, CommKind::kCollective, number_,
                           last == last_.end() ? Point() : last->second);
 }
 

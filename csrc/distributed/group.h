@@ -163,6 +163,10 @@ class HcclGroup final : public c10d::Backend {
   WorkPtr launch_messages(const Tensors& tensors,
                           std::vector<Message> messages);
   CommStream comm_stream(int device);
+  // Messages with one peer have one home; -1 is any peer.
+  uint64_t home_of(int peer) const {
+    return number_ * (uint64_t(size_) + 1) + uint64_t(peer + 1);
+  }
   void ends_at(const Point& end, bool on_comm_stream);
   Milliseconds timeout_or_default(Milliseconds t) const {
     return t == c10d::kUnsetTimeout ? timeout_ : t;
@@ -173,6 +177,7 @@ class HcclGroup final : public c10d::Backend {
   std::shared_ptr<const Member> member_;  // since connect(), as the next
   c10::intrusive_ptr<c10d::Store> store_;
   bool first_of_job_ = false;
+  const uint64_t number_;  // of the process's groups, in the order of making
   const std::string name_;
   const int logged_;
   Milliseconds timeout_;

@@ -84,6 +84,7 @@ HcclGroup::WorkPtr HcclGroup::launch_messages(const Tensors& tensors,
                        batch               ? CommKind::kBatch
                        : messages[0].sends ? CommKind::kSend
                                            : CommKind::kRecv,
+                       home_of(std::get<1>(before.begin()->first)),
                        batch ? Point() : before.begin()->second.end);
   Stream& on = *taken;
   Plan plan{batch               ? "batch_isend_irecv"

@@ -12,7 +12,7 @@ from npu_dispatch.cli.device_names import device_names
 from npu_dispatch.program import Runner, what_to_run
 
 if TYPE_CHECKING:
-    from npu_dispatch.plan.ranks import Network
+    from npu_dispatch.plan.network.ranks import Network
 
 __all__ = ["calibrate", "plan"]
 
@@ -44,8 +44,8 @@ def _list_sheets(context: click.Context, _: click.Parameter, wanted: bool) -> No
 
 
 def _network(ranks: int, name: str) -> Network:
-    from npu_dispatch.plan import topology
-    from npu_dispatch.plan.ranks import Network
+    from npu_dispatch.plan.network import topology
+    from npu_dispatch.plan.network.ranks import Network
     from npu_dispatch.plan.sheet import SheetError
 
     try:
@@ -169,7 +169,7 @@ def plan(
         raise click.BadParameter(str(error), param_hint="--device") from None
     kernels = None
     if kernels_file is not None:
-        from npu_dispatch.plan.kernels import KernelTimes, KernelTimesError
+        from npu_dispatch.plan.kernels.times import KernelTimes, KernelTimesError
 
         try:
             kernels = KernelTimes.load(kernels_file)
@@ -206,7 +206,7 @@ def plan(
     if failure is not None:
         raise click.ClickException(failure)
     if html_file is not None:
-        from npu_dispatch.plan import page
+        from npu_dispatch.plan.page import page
 
         page.write(recorded, html_file)
     if trace_file is not None:

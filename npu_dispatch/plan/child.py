@@ -25,8 +25,8 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 
 from npu_dispatch import _C, npu, program
 from npu_dispatch.plan.captured import CapturedStep
+from npu_dispatch.plan.network.ranks import Network
 from npu_dispatch.plan.order import Answer, Order
-from npu_dispatch.plan.ranks import Network
 from npu_dispatch.plan.recording import Recording
 from npu_dispatch.plan.study import Memory, Subject, study
 
@@ -180,7 +180,7 @@ def main() -> None:
 def _join(network: Network) -> None:
     """Let the program be rank 0 of a job."""
     # Here, since it imports torch.distributed, which most programs do not need.
-    from npu_dispatch.plan import group
+    from npu_dispatch.plan.job import group
 
     group.install(network.ranks, per_host=network.topology.per_host)
 

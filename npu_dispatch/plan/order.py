@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from npu_dispatch.plan.kernels import KernelTimes
-from npu_dispatch.plan.ranks import Network
+from npu_dispatch.plan.kernels.times import KernelTimes
+from npu_dispatch.plan.network.ranks import Network
 from npu_dispatch.plan.sheet import Sheet
 from npu_dispatch.plan.study import Recorded
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.console import Console
 from rich.table import Table
 
-from npu_dispatch.plan import topology
+from npu_dispatch.plan.network import topology
 from npu_dispatch.plan.sheet import Sheet, built_in, load
 
 __all__ = ["show"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from npu_dispatch.plan.kernels import KernelTimes
+from npu_dispatch.plan.kernels.times import KernelTimes
 
 __all__ = ["measured_ns"]
 

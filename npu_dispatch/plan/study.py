@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from npu_dispatch.plan.analysis import Graph, Report, WhatIf, analyse
-from npu_dispatch.plan.kernels import KernelTimes
-from npu_dispatch.plan.ranks import Network, rank_times, with_collectives
+from npu_dispatch.plan.kernels.times import KernelTimes
+from npu_dispatch.plan.network.ranks import Network, rank_times, with_collectives
 from npu_dispatch.plan.recording import Recording
 from npu_dispatch.plan.run import Run
 from npu_dispatch.plan.sheet import Sheet

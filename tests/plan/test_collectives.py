@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from npu_dispatch.plan import collectives
-from npu_dispatch.plan.collectives import Link, Ranks
+from npu_dispatch.plan.network import collectives
+from npu_dispatch.plan.network.collectives import Link, Ranks
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 8, 17, 256])

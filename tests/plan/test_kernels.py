@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from npu_dispatch.plan.kernels import How, KernelTimes, KernelTimesError
+from npu_dispatch.plan.kernels.times import How, KernelTimes, KernelTimesError
 
 SMALL = Path(__file__).parent / "data" / "kernels-small.json"
 

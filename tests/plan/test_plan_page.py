@@ -13,12 +13,12 @@ from browser import open_browser, overflowing, violations
 from selenium.webdriver import ActionChains
 from selenium.webdriver.common.by import By
 
-from npu_dispatch.plan import page
 from npu_dispatch.plan.analysis import Graph, RankTime, analyse
-from npu_dispatch.plan.hues import hues_of
+from npu_dispatch.plan.page import page
+from npu_dispatch.plan.page.hues import hues_of
+from npu_dispatch.plan.page.timeline import places
 from npu_dispatch.plan.run import Run, Task, Wait
 from npu_dispatch.plan.study import Recorded
-from npu_dispatch.plan.timeline import places
 
 US = 1000.0  # in ns
 START = 5_000_000.0

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from interpreter import Spawned
 
-from npu_dispatch.plan import topology
-from npu_dispatch.plan.ranks import Network, counts, stated_ns
+from npu_dispatch.plan.network import topology
+from npu_dispatch.plan.network.ranks import Network, counts, stated_ns
 
 SLOW = """
 name = "slow"
@@ -163,7 +163,7 @@ RECORDED = """
 import json, torch, torch.distributed as dist
 import torch.distributed._functional_collectives as functional
 from npu_dispatch import _C
-from npu_dispatch.plan import group
+from npu_dispatch.plan.job import group
 group.install(16, per_host=8)
 dist.init_process_group({backend})
 assert dist.get_world_size() == 16 and dist.get_rank() == 0

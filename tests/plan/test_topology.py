@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from npu_dispatch.plan import topology
-from npu_dispatch.plan.algorithms import ALGORITHMS, Cost, Group
-from npu_dispatch.plan.collectives import (
+from npu_dispatch.plan.described import SheetError
+from npu_dispatch.plan.network import topology
+from npu_dispatch.plan.network.algorithms import ALGORITHMS, Cost, Group
+from npu_dispatch.plan.network.collectives import (
     Link,
     Ranks,
     chain_formula,
@@ -20,8 +21,7 @@ from npu_dispatch.plan.collectives import (
     ring,
     tree,
 )
-from npu_dispatch.plan.described import SheetError
-from npu_dispatch.plan.topology import KINDS, Topology, load
+from npu_dispatch.plan.network.topology import KINDS, Topology, load
 
 INSIDE, ACROSS = Link(2e-6, 2e-12), Link(6e-6, 2e-11)
 

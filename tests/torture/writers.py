@@ -20,7 +20,8 @@ import torch
 from npu_dispatch import _C
 from npu_dispatch.diagnosis.postmortem import dead, opened, postmortem_lines
 from npu_dispatch.npu import profiler
-from npu_dispatch.plan import page, record, sheet
+from npu_dispatch.plan import record, sheet
+from npu_dispatch.plan.page import page
 from npu_dispatch.processes import Processes
 from npu_dispatch.ranks import flight_recorder
 from npu_dispatch.stats import layout

@@ -12,6 +12,8 @@ from torch.distributed import (
     reduce_scatter_tensor as scatter_sum,
 )
 
+from npu_dispatch.stats import StatsReader, segment_file
+
 npu = torch.npu
 
 
@@ -19,6 +21,13 @@ def _ones(n=1000):
     t = torch.ones(n, device="npu")
     npu.synchronize()
     return t
+
+
+def _until_all_is_over():
+    """Without asking any stream, which would be an order."""
+    with StatsReader(segment_file()) as reader:
+        while any(s.retired < s.submitted for s in reader.streams()):
+            pass
 
 
 def racy_result_read_before_the_wait():
@@ -324,6 +333,16 @@ def racy_two_groups_reduce_one_tensor():
     "unordered-collective"
     t = _ones()
     one = dist.all_reduce(t, async_op=True)  # first: hccl:all_reduce
+    two = dist.all_reduce(t, group=other, async_op=True)  # second: hccl:all_reduce
+    one.wait()
+    two.wait()
+
+
+def racy_two_groups_though_the_first_is_over():
+    "unordered-collective"
+    t = _ones()
+    one = dist.all_reduce(t, async_op=True)  # first: hccl:all_reduce
+    _until_all_is_over()
     two = dist.all_reduce(t, group=other, async_op=True)  # second: hccl:all_reduce
     one.wait()
     two.wait()

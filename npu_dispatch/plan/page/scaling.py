@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from npu_dispatch.plan.analysis import RankTime, Report
+from npu_dispatch.plan.page.ticks import round_step
 from npu_dispatch.plan.texts import time_text
-from npu_dispatch.plan.ticks import round_step
 
 __all__ = ["picture", "rows"]
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from npu_dispatch.drawing import page
-from npu_dispatch.plan import comparison, hues, scaling, timeline
 from npu_dispatch.plan.advice import advice, choice
 from npu_dispatch.plan.analysis import Operator, Report
+from npu_dispatch.plan.page import comparison, hues, scaling, timeline
 from npu_dispatch.plan.show import remarks
 from npu_dispatch.plan.study import Recorded
 from npu_dispatch.plan.texts import factor_text, time_text
@@ -29,7 +29,7 @@ def write(recorded: Sequence[Recorded], path: Path) -> None:
     script = Path(reports[0].script).name
     path.write_text(
         page(
-            "plan/page.html",
+            "plan/page/page.html",
             f"{script}: plan" if script else "npu-dispatch plan",
             style="".join([_STYLE, hues.STYLE, timeline.STYLE, _tabs(len(recorded))]),
             script=timeline.SCRIPT,

@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple
 
-from npu_dispatch.plan.collectives import (
+from npu_dispatch.plan.network.collectives import (
     Link,
     chain_formula,
     halving_formula,

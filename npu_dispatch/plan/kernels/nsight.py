@@ -8,7 +8,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from npu_dispatch.plan.kernels_calls import Call, Calls, KernelTimesError, Shape, Trace
+from npu_dispatch.plan.kernels.calls import Call, Calls, KernelTimesError, Shape, Trace
 
 __all__ = ["read"]
 

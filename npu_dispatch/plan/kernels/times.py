@@ -15,9 +15,9 @@ from itertools import product
 from math import exp, log
 from pathlib import Path
 
-from npu_dispatch.plan import kernels_kineto, kernels_nsight
-from npu_dispatch.plan.kernels_calls import KernelTimesError, Shape, Trace
-from npu_dispatch.plan.kernels_operators import (
+from npu_dispatch.plan.kernels import kineto, nsight
+from npu_dispatch.plan.kernels.calls import KernelTimesError, Shape, Trace
+from npu_dispatch.plan.kernels.operators import (
     UNTOLD,
     amount,
     dtype_name,
@@ -98,9 +98,9 @@ class KernelTimes:
         except OSError as error:
             raise KernelTimesError(
                 f"{path}: cannot be read: {error.strerror}; expected "
-                f"{kernels_kineto.EXPECTED}, or an export of Nsight Systems (.sqlite)"
+                f"{kineto.EXPECTED}, or an export of Nsight Systems (.sqlite)"
             ) from None
-        trace = (kernels_nsight if is_sqlite else kernels_kineto).read(path)
+        trace = (nsight if is_sqlite else kineto).read(path)
         if not any(call.shapes is not None for call in trace.calls):
             raise KernelTimesError(
                 f"{path}: found no kernel that an operator with shapes launched, "

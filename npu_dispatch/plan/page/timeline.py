@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from npu_dispatch.plan.hues import class_of, colour_of
+from npu_dispatch.plan.page.hues import class_of, colour_of
+from npu_dispatch.plan.page.ticks import round_step
 from npu_dispatch.plan.run import Run, Task, Wait
 from npu_dispatch.plan.texts import size_text, time_text
-from npu_dispatch.plan.ticks import round_step
 
 __all__ = ["SCRIPT", "STYLE", "places"]
 

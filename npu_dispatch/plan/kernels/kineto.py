@@ -9,8 +9,8 @@ from collections.abc import Hashable, Sequence
 from pathlib import Path
 from typing import Any
 
-from npu_dispatch.plan.kernels_calls import Call, Calls, KernelTimesError, Shape, Trace
-from npu_dispatch.plan.kernels_operators import dtype_name, is_floating
+from npu_dispatch.plan.kernels.calls import Call, Calls, KernelTimesError, Shape, Trace
+from npu_dispatch.plan.kernels.operators import dtype_name, is_floating
 
 __all__ = ["EXPECTED", "RECORD", "read"]
 

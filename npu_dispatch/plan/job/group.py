@@ -19,8 +19,8 @@ from torch._C._distributed_c10d import HashStore
 from torch.distributed import ProcessGroup, distributed_c10d as dc
 
 from npu_dispatch import _C, config, npu
-from npu_dispatch.plan import alike_ranks, planned_ddp
-from npu_dispatch.plan.work import CoalescedWork, PlannedWork
+from npu_dispatch.plan.job import alike_ranks, planned_ddp
+from npu_dispatch.plan.job.work import CoalescedWork, PlannedWork
 
 __all__ = ["PlannedGroup", "install"]
 

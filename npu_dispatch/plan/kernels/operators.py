@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from npu_dispatch.plan.kernels_calls import Shape
+from npu_dispatch.plan.kernels.calls import Shape
 
 __all__ = [
     "UNTOLD",

@@ -13,8 +13,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from npu_dispatch.plan.algorithms import ALGORITHMS, Group
-from npu_dispatch.plan.collectives import Link
 from npu_dispatch.plan.described import (
     TEXTS,
     Rule,
@@ -25,6 +23,8 @@ from npu_dispatch.plan.described import (
     section,
     texts,
 )
+from npu_dispatch.plan.network.algorithms import ALGORITHMS, Group
+from npu_dispatch.plan.network.collectives import Link
 
 __all__ = ["KINDS", "Topology", "built_in", "load"]
 

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from npu_dispatch.plan.analysis import RankTime, Report
+from npu_dispatch.plan.network.topology import Topology
 from npu_dispatch.plan.recording import Act, Recording
 from npu_dispatch.plan.sheet import Sheet
 from npu_dispatch.plan.simulate import Speeds, step_ns
-from npu_dispatch.plan.topology import Topology
 
 __all__ = ["Network", "counts", "rank_times", "stated_ns", "with_collectives"]
 

@@ -1,0 +1,1 @@
+"""How a program runs as one rank of a job that has no others."""

@@ -1,0 +1,1 @@
+"""Kernel times that were measured on the real device (docs/plan.md)."""

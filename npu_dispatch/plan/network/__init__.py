@@ -1,0 +1,1 @@
+"""What steps take on more ranks, by how these are linked (docs/plan.md)."""
