@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "csrc/engine/engine.h"
+#include "csrc/observe/observer.h"
 #include "csrc/taskqueue/stream.h"
 
 namespace npu {
@@ -98,7 +99,7 @@ CommStream take_comm_stream(int device, CommKind kind, uint64_t home,
   Stream* stream = last.stream;
   const bool same =
       stream && range.contains(stream->id()) && stays(kind, last, busy);
-  if (!same) stream = choose(device, range, home, busy);
+  if (!same) stream = choose(device, range, observer() ? home : 0, busy);
   TORCH_CHECK(stream, "npu:", device, ": all ", range.end - range.begin,
               " communication streams of this kind have failed; "
               "torch.npu.clear_error() makes them take work again");

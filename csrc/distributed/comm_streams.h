@@ -52,9 +52,9 @@ class CommStream {
 // queued there since. Else it is a stream that has nothing to do, or where all
 // of the kind are at work, the one with the least. Throws where all have
 // failed.
-// `home` is a number of the caller's own. Its stream is the first choice, so
-// that what others have done by now, which is chance, neither orders two calls
-// nor leaves them without an order.
+// `home` is a number of the caller's own. Where an observer is told of orders,
+// its stream is the first choice: what others have done by now, which is
+// chance, then neither orders two calls nor leaves them without an order.
 CommStream take_comm_stream(int device, CommKind kind, uint64_t home,
                             const Point& last);
 
