@@ -108,7 +108,9 @@ def _always_refused(call: Call) -> bool:
     def filled(value: int) -> Call:
         def fill(x: Any) -> Any:
             if isinstance(x, Tensor):
-                return torch.full_like(x.detach(), value)
+                # A backward pass fails where nothing asks for it.
+                filled = torch.full_like(x.detach(), value)
+                return filled.requires_grad_(x.requires_grad)
             return type(x)(map(fill, x)) if type(x) in (list, tuple) else x
 
         return replace(call, sample=call.sample.transform(fill))
