@@ -160,7 +160,9 @@ target_link_libraries(npu_torch PUBLIC npu_core torch_headers)
 # often, or take long by themselves, stay alone.
 function(npu_compile_together target group)
   set_target_properties(${target} PROPERTIES
-    UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+    UNITY_BUILD ON UNITY_BUILD_MODE GROUP
+    # A path of this clone in the file would keep ccache from finding it in another.
+    UNITY_BUILD_RELOCATABLE ON)
   set_source_files_properties(${ARGN} PROPERTIES UNITY_GROUP ${group})
 endfunction()
 npu_compile_together(npu_torch distributed
