@@ -12,7 +12,6 @@ import functools
 import hashlib
 import re
 import shutil
-import struct
 import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
@@ -49,10 +48,17 @@ _CPP = {
     torch.complex64: "std::complex<float>",
     torch.complex128: "std::complex<double>",
 }
-_SCALARS = {float: "double", int: "int64_t", bool: "int64_t"}
+# As on CUDA, half types are computed in float; only results are rounded.
+_COMPUTE = {**_CPP, torch.float16: "float", torch.bfloat16: "float"}
+# For each type of a scalar: its kind in a task, and its type in C++.
+_SCALARS = {
+    float: ("double", "double"),
+    int: ("int", "int64_t"),
+    bool: ("int", "int64_t"),
+}
 
-# The words of a task: number of elements, number of dimensions, and their sizes; then
-# for each tensor its address and its strides in bytes; then the scalars.
+# The words of a task: the tensors' addresses, results first; number of elements, number
+# of dimensions, and their sizes; each tensor's strides in bytes; the scalars.
 _SOURCE = """\
 #include <algorithm>
 #include <cmath>
@@ -68,7 +74,8 @@ template <typename T> inline T max(T a, T b) {{ return a < b ? b : a; }}
 
 {code}
 
-using T = {dtype};
+using T = {compute};
+using Stored = {dtype};
 constexpr int kTensors = {tensors};
 
 template <typename U>
@@ -78,17 +85,17 @@ static U scalar(const uint64_t* words) {{
   return value;
 }}
 
-extern "C" void npu_jit(const uint64_t* words) {{
-  const int64_t count = int64_t(words[0]);
-  const int64_t ndim = int64_t(words[1]);
-  const uint64_t* sizes = words + 2;
+extern "C" int npu_jit(const uint64_t* words, char*) {{
+  const int64_t count = int64_t(words[kTensors]);
+  const int64_t ndim = int64_t(words[kTensors + 1]);
+  const uint64_t* sizes = words + kTensors + 2;
   const uint64_t* at = sizes + ndim;
   char* data[kTensors];
   const int64_t* strides[kTensors];
   for (int i = 0; i < kTensors; ++i) {{
-    data[i] = reinterpret_cast<char*>(at[0]);
-    strides[i] = reinterpret_cast<const int64_t*>(at + 1);
-    at += 1 + ndim;
+    data[i] = reinterpret_cast<char*>(words[i]);
+    strides[i] = reinterpret_cast<const int64_t*>(at);
+    at += ndim;
   }}
   const uint64_t* scalars = at;
   (void)scalars;
@@ -104,6 +111,7 @@ extern "C" void npu_jit(const uint64_t* words) {{
       index[d] = 0;
     }}
   }}
+  return 0;
 }}
 """
 # Each dimension that a task carries has two elements or more, and the number of all
@@ -155,24 +163,28 @@ def _load(
     inputs: int,
     outputs: int,
     by_reference: bool,
-    kinds: tuple[str, ...],
+    scalars: tuple[type, ...],
 ) -> int:
     """Return the address of the compiled function."""
     constants = [
-        f"  const T k{i} = T(scalar<{kind}>(scalars + {i}));"
-        for i, kind in enumerate(kinds)
+        f"  const {kind} k{i} = scalar<{kind}>(scalars + {i});"
+        for i, kind in enumerate(_SCALARS[scalar][1] for scalar in scalars)
     ]
     values = [
-        f"*reinterpret_cast<const T*>(data[{outputs + i}])" for i in range(inputs)
+        f"T(*reinterpret_cast<const Stored*>(data[{outputs + i}]))"
+        for i in range(inputs)
     ]
-    values += [f"k{i}" for i in range(len(kinds))]
-    targets = [f"*reinterpret_cast<T*>(data[{i}])" for i in range(outputs)]
+    values += [f"k{i}" for i in range(len(scalars))]
+    results = [f"r{i}" for i in range(outputs)]
     if by_reference:
-        call = f"{name}<T>({', '.join(values + targets)});"
+        call = f"T {', '.join(results)}; {name}<T>({', '.join(values + results)});"
     else:
-        call = f"{targets[0]} = {name}<T>({', '.join(values)});"
+        call = f"const T r0 = {name}<T>({', '.join(values)});"
+    for i, result in enumerate(results):
+        call += f" *reinterpret_cast<Stored*>(data[{i}]) = Stored({result});"
     source = _SOURCE.format(
         code=code,
+        compute=_COMPUTE[dtype],
         dtype=_CPP[dtype],
         tensors=inputs + outputs,
         constants="\n".join(constants),
@@ -185,9 +197,23 @@ def _load(
     return address
 
 
-def _bits(value: float | int | bool) -> int:
-    form = "<d" if isinstance(value, float) else "<q"
-    return int(struct.unpack("<Q", struct.pack(form, value))[0])
+@functools.cache
+def _kernel(
+    name: str,
+    entry: int,
+    device: int,
+    itemsize: int,
+    outputs: int,
+    inputs: int,
+    dims: int,
+    scalars: tuple[type, ...],
+) -> Callable[..., None]:
+    """Return what queues the compiled function for tensors of `dims` dimensions."""
+    kinds = ["w"] * outputs + ["r"] * inputs
+    kinds += ["int"] * (2 + dims * (1 + outputs + inputs))
+    kinds += [_SCALARS[scalar][0] for scalar in scalars]
+    parameters: list[Any] = [(kind, itemsize, (), (), False) for kind in kinds]
+    return _C.word_kernel(f"jiterator::{name}", entry, device, parameters, True)
 
 
 class _JittedFunction:
@@ -248,30 +274,40 @@ class _JittedFunction:
             dtype = _result_type(tensors)
         if dtype not in _CPP:
             raise RuntimeError(f"jiterator does not support {dtype}")
-        function = _load(
+        kinds = tuple(type(value) for value in scalars)
+        entry = _load(
             self.code,
             self.name,
             dtype,
             len(tensors),
             self.outputs,
             self.by_reference,
-            tuple(_SCALARS[type(value)] for value in scalars),
+            kinds,
         )
         # Copies made here are freed when this returns, in stream order.
-        inputs = torch.broadcast_tensors(*(t.to(device, dtype) for t in tensors))  # type: ignore[no-untyped-call]
-        shape = inputs[0].shape
+        inputs = [t.to(device, dtype).resolve_conj().resolve_neg() for t in tensors]
+        expanded = torch.broadcast_tensors(*inputs)  # type: ignore[no-untyped-call]
+        shape = expanded[0].shape
         made = [
             torch.empty(shape, dtype=dtype, device=device) for _ in range(self.outputs)
         ]
         if made[0].numel():
             dims = [dim for dim, size in enumerate(shape) if size > 1]
-            words = [made[0].numel(), len(dims), *(shape[dim] for dim in dims)]
-            for tensor in (*made, *inputs):
-                words.append(tensor.data_ptr())
-                size, strides = tensor.element_size(), tensor.stride()
-                words += [strides[dim] * size % 2**64 for dim in dims]
-            words += map(_bits, scalars)
-            _C.launch_compiled(function, device.index, words)
+            numbers = [made[0].numel(), len(dims), *(shape[dim] for dim in dims)]
+            for tensor in (*made, *expanded):
+                strides = tensor.stride()
+                numbers += [strides[dim] * dtype.itemsize for dim in dims]
+            kernel = _kernel(
+                self.name,
+                entry,
+                device.index,
+                dtype.itemsize,
+                len(made),
+                len(inputs),
+                len(dims),
+                kinds,
+            )
+            kernel(*made, *inputs, *numbers, *scalars)
         return made[0] if len(made) == 1 else tuple(made)
 
 
@@ -292,7 +328,8 @@ def _create_jit_fn(code_string: str, **kwargs: Any) -> Callable[..., torch.Tenso
     `code_string` is C++ whose last function is a template<typename T> that returns its
     result by value. `kwargs` are its trailing scalar parameters and their defaults; a
     call that names another raises KeyError. The function takes up to 8 tensors, which
-    are broadcast and promoted to one type. Mirrors torch.cuda.jiterator.
+    are broadcast and promoted to one type. T is that type, but float for float16 and
+    bfloat16; a scalar is passed as a double or int64_t. Mirrors torch.cuda.jiterator.
     """
     return _JittedFunction(code_string, 1, False, kwargs)  # type: ignore[return-value]
 

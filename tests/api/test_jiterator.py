@@ -70,6 +70,64 @@ def test_any_rank_will_do(axpy, rank):
     torch.testing.assert_close(z.cpu(), x + y)
 
 
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
+def test_lazy_conjugates_and_negatives_are_read_as_their_values(axpy, dtype):
+    z, w = torch.randn(2, 3, 4, dtype=dtype)
+    on_npu = z.npu()
+
+    of_conjugate = axpy(on_npu.conj(), w.npu().mT.conj().mT, alpha=2)
+    of_negative = axpy(on_npu.conj().imag, on_npu.real)
+
+    torch.testing.assert_close(of_conjugate.cpu(), (z + 2 * w).conj().resolve_conj())
+    torch.testing.assert_close(of_negative.cpu(), z.real - z.imag)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_types_are_computed_in_float(dtype):
+    formulas = jiterator._create_multi_output_jit_fn(
+        """template <typename T> void f(T x, T s, T& there, T& root, T& cut) {
+          there = (x + s) - s;
+          root = sqrt(x * x + x * x);
+          cut = x * x - T(2) * x + T(1);
+        }""",
+        3,
+        s=0,
+    )
+    x = torch.cat([torch.linspace(0.9, 1.1, 101), torch.tensor([300.0])]).to(dtype)
+    f = x.float()
+
+    there, root, cut = (t.cpu() for t in formulas(x.npu(), s=70000))
+
+    torch.testing.assert_close(there, ((f + 70000) - 70000).to(dtype), rtol=0, atol=0)
+    torch.testing.assert_close(root, (f * f + f * f).sqrt().to(dtype), rtol=0, atol=0)
+    torch.testing.assert_close(cut, (f * f - 2 * f + 1).to(dtype), rtol=0, atol=1e-6)
+
+
+def test_a_scalar_keeps_its_own_type_where_the_function_takes_it():
+    power = jiterator._create_jit_fn(
+        "template <typename T> T power(T x, double e) { return x * (e == 0.1); }",
+        e=0.0,
+    )
+
+    assert power(torch.ones(1, device="npu"), e=0.1).item() == 1
+
+
+def test_it_may_be_captured(axpy):
+    x = torch.arange(6.0, device="npu").reshape(2, 3)
+    axpy(x.t(), x.t())  # compiled
+    graph = torch.npu.NPUGraph()
+    with torch.npu.graph(graph):
+        y = axpy(x.t(), x.t(), alpha=2)
+
+    for _ in range(2):
+        x += 1
+        graph.replay()
+        torch.testing.assert_close(y, 3 * x.t())
+    del x
+    with pytest.raises(RuntimeError, match=r"jiterator::axpy.* uses has been freed"):
+        graph.replay()
+
+
 def test_it_promotes_types(axpy):
     whole = torch.arange(4, device="npu")
     half = torch.ones(4, dtype=torch.float16, device="npu")
