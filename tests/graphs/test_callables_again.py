@@ -110,7 +110,61 @@ def leaves(model: Two, batches: list[Tensor]) -> list[Any]:
     return [[x.grad for x in held], [y.grad for y in inner]]
 
 
-RUNS = [accumulate, zero_between, one_part_alone, in_order_of_the_calls, twice]
+def asked_for(model: Two, batches: list[Tensor]) -> list[Any]:
+    held = []
+    for x in batches:
+        loss = model(x).square().mean()
+        held.append(torch.autograd.grad(loss, list(model.parameters())))
+    return held
+
+
+def seen_by_hooks(model: Two, batches: list[Tensor]) -> list[Any]:
+    held: list[Tensor] = []
+    handles = [p.register_hook(held.append) for p in model.parameters()]
+    for x in batches:
+        model(x).square().mean().backward()
+    for handle in handles:
+        handle.remove()
+    # The order in which hooks of leaves are called is autograd's own affair.
+    return sorted((g.cpu() for g in held), key=lambda g: (g.shape, g.sum().item()))
+
+
+def taken_from_parameters(model: Two, batches: list[Tensor]) -> list[Any]:
+    held = []
+    for x in batches:
+        model.zero_grad(set_to_none=True)
+        model(x).square().mean().backward()
+        held.append([p.grad for p in model.parameters()])
+    return held
+
+
+def taken_in_an_accumulation(model: Two, batches: list[Tensor]) -> list[Any]:
+    """What holds a gradient holds what it becomes, as others are added in place."""
+    model(batches[0]).square().mean().backward()
+    held = [p.grad for p in model.parameters()]
+    for x in batches[1:]:
+        model(x).square().mean().backward()
+    return held
+
+
+def between_the_parts(model: Two, batches: list[Tensor]) -> list[Any]:
+    held = []
+    for i, x in enumerate(batches):
+        between = model.first(x)
+        between.retain_grad()
+        (model.second(between) * i).sum().backward()
+        held.append(between.grad)
+    return held
+
+
+HELD = [
+    asked_for,
+    seen_by_hooks,
+    taken_from_parameters,
+    taken_in_an_accumulation,
+    between_the_parts,
+]
+RUNS = [accumulate, zero_between, one_part_alone, in_order_of_the_calls, twice, *HELD]
 
 
 @pytest.mark.parametrize("run", RUNS, ids=lambda run: run.__name__)
@@ -133,6 +187,16 @@ def test_gradients_that_an_input_has_stay():
     )
     got = train(model, [batch(i).npu() for i in range(4)])
     torch.testing.assert_close(got, want, check_device=False, rtol=1e-4, atol=1e-5)
+
+
+def test_gradients_that_a_callable_passes_on_stay():
+    """Those of the sum are what its backward is given, one for both inputs."""
+    sample = [torch.zeros(4, device="npu", requires_grad=True) for _ in range(2)]
+    add = torch.npu.make_graphed_callables(lambda a, b: a + b, tuple(sample))
+    a, b = (torch.ones(4, device="npu", requires_grad=True) for _ in range(2))
+    held = [torch.autograd.grad((add(a, b) * k).sum(), (a, b)) for k in (1, 2)]
+
+    assert [[g.tolist() for g in of] for of in held] == [[[k] * 4] * 2 for k in (1, 2)]
 
 
 @pytest.mark.parametrize("again", ["first", "both"])

@@ -120,6 +120,22 @@ for i in range(5):
         torch.testing.assert_close(got.cpu(), x.sin() + x)
 """
 
+GRADIENTS = """
+from torch import nn
+host = nn.Linear(4, 4)
+for device in (0, 1):
+    with torch.npu.device(device):
+        net = copy.deepcopy(host).npu()
+        torch.npu.make_graphed_callables(net, (torch.zeros(2, 4, device="npu"),))
+    held, want = [], []
+    with torch.npu.device(1 - device):
+        for k in (1.0, 5.0):
+            x = torch.full((2, 4), k)
+            want += torch.autograd.grad(host(x).sum(), host.weight)
+            held += torch.autograd.grad(net(x.to(f"npu:{device}")).sum(), net.weight)
+    torch.testing.assert_close([g.cpu() for g in held], want)
+"""
+
 STEP = """
 from torch import nn
 torch.manual_seed(0)
@@ -161,6 +177,7 @@ for device in ("npu:0", "npu:1"):  # the process's first capture was on npu:0
         pytest.param(UPDATE, id="numbers are updated"),
         pytest.param(REFUSED, id="an update on another device is refused"),
         pytest.param(ACCELERATOR, id="torch.accelerator.Graph"),
+        pytest.param(GRADIENTS, id="gradients of make_graphed_callables"),
         pytest.param(STEP, id="compile_step"),
     ],
 )

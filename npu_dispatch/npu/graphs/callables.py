@@ -38,8 +38,6 @@ class _Piece:
     spec: Any = None
     grad_outputs: tuple[Tensor | None, ...] = ()
     grad_inputs: tuple[Tensor | None, ...] = ()
-    # Parameters and the gradients of theirs that its backward overwrites.
-    overwrites: Sequence[tuple[Tensor, Tensor]] = ()
 
     @property
     def surface(self) -> tuple[Tensor, ...]:
@@ -126,36 +124,6 @@ def _capture_backward(piece: _Piece, pool: PoolHandle, allow_unused: bool) -> No
     )
 
 
-def _keep_gradients(piece: _Piece) -> None:
-    """Leave to parameters what its backward would overwrite as their gradients."""
-    for parameter, static in piece.overwrites:
-        grad = parameter.grad
-        if grad is not None and grad.data_ptr() == static.data_ptr():
-            parameter.grad = grad.clone()
-
-
-def _know_what_replays_overwrite(pieces: Sequence[_Piece]) -> None:
-    gradients = [
-        (parameter, static)
-        for piece in pieces
-        for parameter, static in zip(
-            piece.parameters, piece.grad_inputs[len(piece.inputs) :], strict=True
-        )
-        if static is not None
-    ]
-    for piece in pieces:
-        piece.overwrites = [g for g in gradients if piece.backward.writes(g[1])]
-        # Autograd refuses a backward that has saved an earlier call's result.
-        results = [(piece.forward, piece.outputs), (piece.backward, piece.grad_inputs)]
-        for captured, tensors in results:
-            if captured.captured():
-                captured.note_changes_of([t for t in tensors if isinstance(t, Tensor)])
-
-
-def _keeps_gradient(given: Tensor) -> bool:
-    return given.requires_grad and (given.is_leaf or given.retains_grad)
-
-
 def _function_of(piece: _Piece) -> type[torch.autograd.Function]:
     count = len(piece.inputs)
     overwritten = _C.OverwriteCount(piece.forward, piece.backward)
@@ -168,9 +136,6 @@ def _function_of(piece: _Piece) -> type[torch.autograd.Function]:
                     static.copy_(given)
             piece.forward.replay()
             ctx.overwritten = overwritten.now()
-            ctx.keep = {
-                i for i, given in enumerate(inputs[:count]) if _keeps_gradient(given)
-            }
             return tuple(
                 o.detach() if isinstance(o, Tensor) else o for o in piece.outputs
             )
@@ -186,13 +151,15 @@ def _function_of(piece: _Piece) -> type[torch.autograd.Function]:
                     "first, or make a graphed callable for each of the calls"
                 )
             for static, given in zip(piece.grad_outputs, grads, strict=True):
-                if static is not None and static.data_ptr() != given.data_ptr():
+                if static is not None:
                     static.copy_(given)
-            _keep_gradients(piece)
             piece.backward.replay()
+            # Copies, because nobody knows who keeps a gradient, and for how long.
             return tuple(
-                None if g is None else g.clone() if i in ctx.keep else g.detach()
-                for i, g in enumerate(piece.grad_inputs)
+                g.clone() if g is not None and needed else None
+                for g, needed in zip(
+                    piece.grad_inputs, ctx.needs_input_grad, strict=True
+                )
             )
 
     return Graphed
@@ -246,9 +213,9 @@ def make_graphed_callables(
     per callable; these tensors become the static inputs. A module stays the same
     object: its forward is replaced, and the replacement is used in the training mode
     of the capture only. Calls take tensors of the same shapes, and the next call
-    overwrites their results, but no gradient that a leaf has. A backward raises where
-    a later call, or another graph of the pool, has overwritten what it needs. Double
-    backward is not possible. Mirrors torch.cuda.make_graphed_callables.
+    overwrites their results. Gradients are copies, which nothing overwrites. A backward
+    raises where a later call, or another graph of the pool, has overwritten what it
+    needs. Double backward is not possible. Mirrors torch.cuda.make_graphed_callables.
 
     Raises RuntimeError for arguments other than tensors, for modules with hooks or
     with buffers that require gradients, and for autocast with its cache enabled.
@@ -285,7 +252,7 @@ def make_graphed_callables(
     # The order in which a training step will replay them.
     for piece, args in zip(pieces, samples, strict=True):
         _capture_forward(piece, args, handle)
-    # Forwards do not overwrite gradients, which parameters may have until backward.
+    # So no backward overwrites what another one reads, whichever comes first.
     for_backward = graph_pool_handle()
     for piece in reversed(pieces):
         _capture_backward(piece, for_backward, allow_unused_input)
@@ -296,8 +263,11 @@ def make_graphed_callables(
         piece.outputs = tuple(
             o.detach() if isinstance(o, Tensor) else o for o in piece.outputs
         )
+        # Autograd refuses a backward that has saved an earlier call's result.
+        piece.forward.note_changes_of(
+            [o for o in piece.outputs if isinstance(o, Tensor)]
+        )
 
-    _know_what_replays_overwrite(pieces)
     results: list[Any] = []
     for piece in pieces:
         graphed = _callable_of(piece)
