@@ -21,7 +21,12 @@ __all__ = [
 
 
 class autocast(torch.amp.autocast):
-    """torch.autocast("npu"): a context, or a decorator. float16 by default."""
+    """torch.autocast("npu"): a context, or a decorator. float16 by default.
+
+    torch's functions that name no device, such as torch.is_autocast_enabled() and
+    torch.get_autocast_gpu_dtype(), mean npu where there is no CUDA device; not inside
+    of TorchScript, where they mean CUDA.
+    """
 
     def __init__(
         self,

@@ -145,6 +145,35 @@ for a, b in zip(plain.parameters(), reference.parameters()):
 with torch.no_grad():
     torch.testing.assert_close(wrapped(x).cpu(), reference(x))
 """,
+    "DataParallel under autocast": """
+class Sees(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = torch.nn.Linear(4, 2)
+    def forward(self, x):
+        y = self.inner(x)
+        state = torch.is_autocast_enabled("npu"), torch.is_autocast_cache_enabled()
+        return y, torch.tensor([state], device=x.device)
+net = Sees().npu()
+wrapped = torch.nn.DataParallel(net)
+here = x.npu()
+for dtype in (torch.bfloat16, torch.float16):
+    for cached in (True, False):
+        with torch.autocast("npu", dtype, cache_enabled=cached):
+            y, states = wrapped(here)
+            called, _ = torch.nn.parallel.data_parallel(net, here)
+            with torch.autocast("npu", enabled=False):
+                assert wrapped(here)[0].dtype == torch.float32
+        assert y.dtype == called.dtype == dtype
+        assert states.tolist() == [[True, cached]] * 3
+        y.float().sum().backward()
+        torch.testing.assert_close(net.inner.bias.grad.cpu(), torch.full((2,), 6.0))
+        net.zero_grad()
+with torch.autocast("cpu"):
+    assert wrapped(here)[0].dtype == torch.float32
+y, states = wrapped(here)
+assert y.dtype == torch.float32 and not states[:, 0].any()
+""",
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import copy
 import itertools
 from collections.abc import Iterator
@@ -240,3 +241,55 @@ def test_recurrent_and_attention_layers_run_in_low_precision():
             assert y[0].dtype == low, layer
         y[0].float().sum().backward()
         assert all(p.grad.dtype == torch.float32 for p in layer.parameters())
+
+
+def test_functions_that_name_no_device_mean_npu():
+    def state():
+        return torch.is_autocast_enabled(), torch.get_autocast_gpu_dtype()
+
+    outside = state()
+    with torch.autocast("npu", torch.bfloat16):
+        assert state() == (True, torch.bfloat16)
+        assert not torch.is_autocast_enabled("cuda")
+        assert not torch.is_autocast_enabled("cpu")
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            assert pool.submit(state).result() == outside
+        # As libraries switch it off for a while.
+        before = torch.is_autocast_enabled()
+        torch.set_autocast_enabled(False)
+        assert not torch.is_autocast_enabled("npu")
+        torch.set_autocast_enabled(before)
+        torch.set_autocast_gpu_dtype(torch.float16)
+        assert torch.get_autocast_dtype("npu") == torch.float16
+    with torch.autocast("cpu"):
+        assert state() == outside
+
+    assert state() == outside == (False, torch.float16)
+    assert not torch.is_autocast_enabled("cuda")
+
+
+@pytest.mark.parametrize("low", LOW)
+@pytest.mark.parametrize("how", ["eager", "compiled"])
+def test_inference_of_attention_casts_as_training_does(low, how):
+    attention = nn.MultiheadAttention(16, 4, batch_first=True)
+    layer = nn.TransformerEncoderLayer(16, 4, 32, dropout=0, batch_first=True)
+    encoder = nn.TransformerEncoder(layer, 2)
+    x = torch.randn(2, 5, 16).npu()
+    for module in (attention, layer, encoder):
+        module.eval().npu()
+
+    def run():
+        return attention(x, x, x, need_weights=False)[0], layer(x), encoder(x)
+
+    called = run if how == "eager" else torch.compile(run, backend="eager")
+    with torch.autocast("npu", low):
+        with torch.enable_grad():
+            slow = run()
+        with torch.no_grad():
+            got = called()
+    with torch.no_grad():
+        outside = attention(x, x, x, need_weights=False)[0]
+
+    assert got[0].dtype == low
+    assert outside.dtype == torch.float32
+    torch.testing.assert_close(got, slow, rtol=0, atol=0)

@@ -10,6 +10,7 @@ __all__ = ["apply", "missing"]
 _log = logging.getLogger(__name__)
 # Each module and its function.
 _CHANGES = {
+    "autocast": "tell_torch",
     "backward": "leave_nothing",
     "cross_entropy": "sum_as_on_cpu",
     "dlpack": "name_the_device",

@@ -98,26 +98,10 @@ def _profile() -> None:
 
 
 def _autocast() -> None:
-    """Replace autocast's functions that name no device: torch means CUDA there."""
-    own: Any = torch
-    enabled, switch = torch.is_autocast_enabled, torch.set_autocast_enabled
-
-    def is_autocast_enabled(device_type: str = "cuda") -> bool:
-        return enabled(meant(device_type))
-
-    def set_autocast_enabled(*args: Any) -> None:
-        device, value = args if len(args) == 2 else ("cuda", args[0])
-        switch(meant(device), value)
-
-    def set_autocast_gpu_dtype(dtype: torch.dtype) -> None:
-        torch.set_autocast_dtype("npu", dtype)
-
-    own.is_autocast_enabled = is_autocast_enabled
-    own.set_autocast_enabled = set_autocast_enabled
-    own.get_autocast_gpu_dtype = lambda: torch.get_autocast_dtype("npu")
-    own.set_autocast_gpu_dtype = set_autocast_gpu_dtype
-    for name in ("get_autocast_dtype", "set_autocast_dtype"):
-        wrap(torch, name)
+    for asked in ("is_autocast_enabled", "get_autocast_dtype"):
+        wrap(torch, asked)
+    for change in ("set_autocast_enabled", "set_autocast_dtype"):
+        wrap(torch, change)
     wrap(torch.amp, "is_autocast_available")
     for name in ("custom_fwd", "custom_bwd"):
         wrap(torch.amp, name)
