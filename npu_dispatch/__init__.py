@@ -123,9 +123,10 @@ def _start_watchdog(seconds: float) -> None:
 
 def _register_with_dynamo() -> None:
     try:
-        from npu_dispatch.inductor import graph_breaks
+        from npu_dispatch.inductor import graph_breaks, type_checks
 
         graph_breaks.register()
+        type_checks.register()
     except Exception as error:
         # Nobody's import of torch fails because of us.
         _warn(f"torch.compile does not know the device 'npu': {error}")

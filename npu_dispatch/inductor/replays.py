@@ -60,7 +60,7 @@ class NpuGraphPolicy(CUDAGraphPolicy):
 
 def register() -> None:
     """Wrap graphs that compute on one npu; those with cpu nodes stay as they are."""
-    asked = cudagraph_utils.check_multiple_devices_or_any_cpu_nodes
+    asked = cudagraph_utils.check_lowering_disable_cudagraph
 
     def check(
         device_node_mapping: dict[torch.device, torch.fx.Node],
@@ -70,6 +70,6 @@ def register() -> None:
             return None
         return asked(device_node_mapping)
 
-    cudagraph_utils.check_multiple_devices_or_any_cpu_nodes = check
+    cudagraph_utils.check_lowering_disable_cudagraph = check
     if config.cudagraph_policy is None:
         config.cudagraph_policy = NpuGraphPolicy()

@@ -136,6 +136,83 @@ def test_a_cuda_program_runs_after_one_import(python, switch):
     assert python(program, **ALIAS).stdout == "True\n"
 
 
+CUDA_ON_TWO_DEVICES = """
+import torch, torch_npu
+from torch_npu.contrib import transfer_to_npu
+from torch import nn
+
+torch.manual_seed(0)
+replicated = nn.DataParallel(nn.Linear(4, 2).cuda(), device_ids=[0, 1])
+plain = nn.Linear(4, 2).cuda()
+plain.load_state_dict(replicated.module.state_dict())
+x = torch.randn(6, 4).cuda()
+for model in (replicated, plain):
+    model(x).square().sum().backward()
+for a, b in zip(replicated.parameters(), plain.parameters()):
+    torch.testing.assert_close(a.grad, b.grad)
+with torch.autocast("cuda", torch.bfloat16):
+    assert replicated(x).dtype == torch.bfloat16
+summed = torch.nn.parallel.comm.reduce_add([x, x.to("cuda:1")], destination=1)
+assert torch.equal(summed.cpu(), 2 * x.cpu()) and summed.get_device() == 1
+
+# What torch imported before the names changed meaning.
+@torch.compile(backend="eager")
+def compiled(x):
+    with torch.cuda.device(1):
+        y = torch.ones(4, device="cuda")
+    return (x.to(y.device) if x.is_cuda else x) + y, torch.is_autocast_enabled()
+y, casts = compiled(x)
+assert y.get_device() == 1 and torch.cuda.current_device() == 0 and not casts
+with torch.autocast("cuda"):
+    assert compiled(x)[1]
+print("ok")
+"""
+
+
+def test_a_cuda_program_on_two_devices(python):
+    environment = {**ALIAS, "NPU_DISPATCH_DEVICES": "2"}
+
+    assert python(CUDA_ON_TWO_DEVICES, **environment).stdout == "ok\n"
+
+
+CHECKED_BY_VARIABLE = """
+import torch
+from torch.cuda._sanitizer import cuda_sanitizer, CUDASanitizerErrors
+assert cuda_sanitizer.enabled and torch.npu._sanitizer.is_enabled()
+assert torch.utils._python_dispatch._get_current_dispatch_mode() is None
+side = torch.cuda.Stream()
+x = torch.ones(1000, device="cuda")
+side.wait_stream(torch.cuda.current_stream())
+with torch.cuda.stream(side):
+    y = x + 1
+torch.cuda.current_stream().wait_stream(side)
+(y * 2).sum().item()
+try:
+    with torch.cuda.stream(side):
+        x.add_(1)
+    x.mul_(2)
+except CUDASanitizerErrors as error:
+    print(type(error).__name__)
+cuda_sanitizer.disable()
+print(torch.npu._sanitizer.is_enabled())
+"""
+
+
+@pytest.mark.parametrize("how", ["-c", "-m"])
+def test_the_variable_of_cudas_sanitizer_switches_on_the_npus(
+    how: str, fresh_python, tmp_path: Path, child_environment
+):
+    (tmp_path / "program.py").write_text(CHECKED_BY_VARIABLE)
+    what = CHECKED_BY_VARIABLE if how == "-c" else "program"
+    env = child_environment(
+        NPU_DISPATCH_CUDA="1", TORCH_CUDA_SANITIZER="1", TORCH_NPU_SANITIZER="0"
+    )
+
+    result = fresh_python.run(how, what, env=env)
+
+    assert result.stdout.split() == ["NPUSanitizerErrors", "False"], result.stderr
+
+
 def test_the_command_lets_torch_npu_be_the_first_import(
     tmp_path: Path, child_environment
 ):

@@ -1,26 +1,26 @@
 """What scripts for CUDA are made of does on the npu what it does on a GPU.
 
-One process runs all of it, after the redirect: in the middle of a program, what
+One process runs all of a file, after the redirect: in the middle of a program, what
 an idiom leaves behind is there for the next.
 """
 
 from __future__ import annotations
 
+import functools
 import json
 from pathlib import Path
 
 import pytest
 
 HERE = Path(__file__).parent
-SOURCE = (HERE / "cuda_idioms.txt").read_text()
-# "# name" begins each.
-IDIOMS = {
-    name: code
-    for name, _, code in (
-        part.partition("\n") for part in SOURCE.split("\n# ") if not part.isspace()
-    )
-    if not name.startswith("#")
-}
+FILES = ("cuda_idioms.txt", "cuda_compiled.txt")
+
+
+def idioms(file: str) -> dict[str, str]:
+    """Return the code of each; "# name" begins it."""
+    parts = (HERE / file).read_text().split("\n# ")[1:]
+    return {name: code for name, _, code in (part.partition("\n") for part in parts)}
+
 
 RUNNER = """
 import json, pathlib, sys, traceback, warnings
@@ -45,15 +45,21 @@ print(json.dumps(told))
 
 @pytest.fixture(scope="module")
 def told(tmp_path_factory):
-    """What failed, and how, in one process."""
+    """What failed of a file, and how, in one process."""
     from interpreter import Spawned
 
-    folder = tmp_path_factory.mktemp("idioms")
-    (folder / "idioms.json").write_text(json.dumps(IDIOMS))
-    run = Spawned(folder)(RUNNER, "idioms.json", NPU_DISPATCH_CUDA="1")
-    return json.loads(run.stdout.splitlines()[-1])
+    @functools.cache
+    def run(file: str) -> dict[str, str]:
+        folder = tmp_path_factory.mktemp("idioms")
+        (folder / "idioms.json").write_text(json.dumps(idioms(file)))
+        done = Spawned(folder)(RUNNER, "idioms.json", NPU_DISPATCH_CUDA="1")
+        return json.loads(done.stdout.splitlines()[-1])
+
+    return run
 
 
-@pytest.mark.parametrize("name", IDIOMS)
-def test_an_idiom(told, name):
-    assert name not in told, told[name]
+@pytest.mark.parametrize(
+    ("file", "name"), [(file, name) for file in FILES for name in idioms(file)]
+)
+def test_an_idiom(told, file, name):
+    assert name not in told(file), told(file)[name]

@@ -73,7 +73,8 @@ def _exchange_device(device: int) -> int:
     return _C.exchange_device(device)
 
 
-_maybe_exchange_device = _exchange_device
+def _maybe_exchange_device(device: int) -> int:
+    return _exchange_device(device)  # a function of its own, as Dynamo requires
 
 
 class device:
