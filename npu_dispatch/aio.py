@@ -18,8 +18,11 @@ not await inside of it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import functools
+import gc
+import types
 from collections.abc import Callable, Iterator
-from types import TracebackType
 from typing import Any, TypeVar
 
 import torch
@@ -30,6 +33,9 @@ from npu_dispatch.npu.streams import awaiting
 __all__ = ["QueueLimit", "run", "synchronize", "to_host", "wait"]
 
 T = TypeVar("T")
+
+# A result that leads to more objects than so leads to the whole program.
+_MOST_OBJECTS = 10_000
 
 
 class _Number:
@@ -90,35 +96,62 @@ async def run(
 
     `fn` is called at once, on the loop's thread, so it may launch but must not
     wait. With a `stream` its work runs there, after what the current stream has
-    been given, and the result may be used on the current stream.
+    been given, and the result may be used on the current stream: its tensors are
+    found in containers, dataclasses, attributes and whatever else Python's garbage
+    collector follows. Raises RuntimeError where the result refers to more than 10,000
+    objects. What `fn` and `args` refer to is kept until the work is done, also where
+    the await is cancelled.
     """
     if stream is None:
         result = fn(*args)
         await npu.current_stream()
         return result
     here = npu.current_stream(stream.device)
-    with npu.stream(stream):
-        stream.wait_stream(here)
-        for tensor in _tensors(args):
-            tensor.record_stream(stream)
-        result = fn(*args)
-    await wait(stream)
+    try:
+        with npu.stream(stream):
+            stream.wait_stream(here)
+            result = fn(*args)
+        await wait(stream)
+    except BaseException:
+        # The device goes on. A stream that has failed does not: it takes no task.
+        with contextlib.suppress(Exception):
+            point = stream.device_index, stream.stream_id
+            _C.submit(*point, functools.partial(_drop, fn, args), "aio.run", [], [])
+        raise
     for tensor in _tensors(result):
         tensor.record_stream(here)
     return result
 
 
-def _tensors(value: object) -> Iterator[torch.Tensor]:
-    """Yield the tensors on `npu` in nested tuples, lists and dicts."""
-    if isinstance(value, torch.Tensor):
-        if value.device.type == "npu":
-            yield value
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from _tensors(item)
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from _tensors(item)
+def _drop(*kept: object) -> None:
+    """Let go of what a stream's work used, as the task that follows this work."""
+
+
+# Torch's pytree does not look into dataclasses and other objects.
+def _tensors(result: object) -> Iterator[torch.Tensor]:
+    """Yield the tensors on `npu` that a result refers to."""
+    ahead, seen = [result], {id(result)}
+    for value in ahead:
+        if isinstance(value, torch.Tensor):
+            if value.device.type == "npu":
+                yield value
+            continue
+        if isinstance(value, type | types.ModuleType):
+            continue
+        if isinstance(value, types.FunctionType):  # without the globals
+            inside = [value.__closure__, value.__defaults__, value.__dict__]
+        else:
+            inside = gc.get_referents(value)
+        for item in inside:
+            if id(item) not in seen:
+                seen.add(id(item))
+                ahead.append(item)
+        if len(ahead) > _MOST_OBJECTS:
+            raise RuntimeError(
+                f"fn returned a {type(result).__name__} that refers to more than "
+                f"{_MOST_OBJECTS:,} objects, too many to look for tensors of the "
+                "stream: let it return the tensors alone, or run it without stream="
+            )
 
 
 class QueueLimit:
@@ -153,6 +186,6 @@ class QueueLimit:
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,
-        trace: TracebackType | None,
+        trace: types.TracebackType | None,
     ) -> None:
         pass

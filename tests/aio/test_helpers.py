@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import collections
+import dataclasses
+import functools
+import traceback
+import types
 
 import pytest
 import torch
@@ -99,6 +104,106 @@ async def test_a_cancelled_run_leaves_its_memory_valid(stream, gate):
     gate.open()
     await stream
     assert other.eq(0).all().item()
+
+
+@dataclasses.dataclass
+class Output:
+    scores: torch.Tensor
+
+
+class Slotted:
+    __slots__ = ("scores",)
+
+    def __init__(self, scores):
+        self.scores = scores
+
+
+Pair = collections.namedtuple("Pair", ["name", "scores"])
+# How a tensor is put into something, and how it is read there.
+HOLDERS = {
+    "tensor": (lambda t: t, lambda h: h),
+    "containers": (lambda t: [({"a": {"b": (t,)}},)], lambda h: h[0][0]["a"]["b"][0]),
+    "named tuple": (lambda t: Pair("a", t), lambda h: h.scores),
+    "ordered dict": (lambda t: collections.OrderedDict(a=t), lambda h: h["a"]),
+    "user's dict": (lambda t: collections.UserDict(a=t), lambda h: h["a"]),
+    "set": (lambda t: {t}, lambda h: next(iter(h))),
+    "dataclass": (Output, lambda h: h.scores),
+    "dataclasses": (lambda t: Output(Output([t])), lambda h: h.scores.scores[0]),
+    "object": (lambda t: types.SimpleNamespace(scores=t), lambda h: h.scores),
+    "object with slots": (Slotted, lambda h: h.scores),
+    "partial": (lambda t: functools.partial(torch.add, t), lambda h: h.args[0]),
+    "closure": (lambda t: lambda: t, lambda h: h()),
+    "mapping": (lambda t: types.MappingProxyType({"a": t}), lambda h: h["a"]),
+}
+
+
+@pytest.mark.parametrize("kind", HOLDERS)
+async def test_a_result_stays_valid_on_the_current_stream(kind, stream, gate):
+    """Wherever its tensor is, and however soon the other stream wants memory."""
+    make, read = HOLDERS[kind]
+    result = await aio.run(
+        lambda: make(torch.full((4096,), 3.0, device="npu")), stream=stream
+    )
+    gate.close(torch.npu.current_stream())
+    copy = read(result) + 0
+    del result
+    with torch.npu.stream(stream):
+        other = torch.zeros(4096, device="npu")  # does not get its memory
+    await stream
+    gate.open()
+
+    assert copy.eq(3).all().item()
+    assert other.eq(0).all().item()
+
+
+@pytest.mark.parametrize("kind", ["tensor", "dataclass", "object with slots"])
+async def test_a_cancelled_run_keeps_what_it_was_given(kind, stream, gate):
+    make, read = HOLDERS[kind]
+    holder = make(torch.full((4096,), 3.0, device="npu"))
+    results = []
+    gate.close(stream)
+    task = asyncio.ensure_future(
+        aio.run(lambda h: results.append(-read(h)), holder, stream=stream)
+    )
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError) as raised:
+        await task
+    traceback.clear_frames(raised.tb)  # the coroutine's has the arguments
+    del holder, task, raised
+    torch.zeros(4096, device="npu")  # does not get the memory that is read
+    gate.open()
+    await stream
+
+    assert results.pop().eq(-3).all().item()
+
+
+async def test_a_function_that_raises_keeps_what_it_was_given(stream, gate):
+    x = torch.full((4096,), 3.0, device="npu")
+    results = []
+
+    def fails(batch):
+        results.append(-batch.scores)
+        raise ValueError("behind its work")
+
+    gate.close(stream)
+    with pytest.raises(ValueError, match="behind its work"):
+        await aio.run(fails, Output(x), stream=stream)
+    del x
+    torch.zeros(4096, device="npu")
+    gate.open()
+    await stream
+
+    assert results.pop().eq(-3).all().item()
+
+
+async def test_a_result_that_leads_everywhere_is_refused(stream):
+    def fn():
+        return Output([object() for _ in range(20_000)])
+
+    with pytest.raises(RuntimeError, match="returned a Output that refers to more"):
+        await aio.run(fn, stream=stream)
+    await aio.run(fn)  # on the current stream nothing is looked for
 
 
 async def test_synchronize_covers_every_stream_of_the_device(gate):
