@@ -122,6 +122,44 @@ bool normal(Arguments a) {
   return tensor(a[3]).sizes() != tensor(a[0].isTensor() ? a[0] : a[1]).sizes();
 }
 
+// Whether a walk over the memory of both meets the same elements in turn.
+bool walks_alike(const Tensor& a, const Tensor& b) {
+  if (a.sizes() != b.sizes()) return false;
+  for (int64_t d = 0; d < a.dim(); ++d)
+    if (a.size(d) != 1 && a.stride(d) != b.stride(d)) return false;
+  return true;
+}
+
+// Parameters, gradients, and the optimizer's states of each parameter. The
+// kernel walks all of them as flat memory and looks at no strides, so it would
+// compute with other elements. This raises, where CUDA's kernel does, too.
+template <size_t kLists>
+bool fused_step(Arguments a) {
+  const auto parameters = a[0].toListRef();
+  for (size_t list = 0; list < kLists; ++list) {
+    const auto tensors = a[list].toListRef();
+    if (tensors.empty() && list > 1) continue;  // a state that is not asked for
+    TORCH_CHECK(tensors.size() == parameters.size(), "a fused optimizer got ",
+                parameters.size(), " parameters, and a list of ",
+                tensors.size(),
+                " gradients or states: give it one for each parameter");
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      const Tensor &parameter = tensor(parameters[i]), &t = tensor(tensors[i]);
+      TORCH_CHECK(
+          parameter.is_non_overlapping_and_dense() && walks_alike(parameter, t),
+          "a fused optimizer needs parameters without gaps and overlaps, and "
+          "gradients and states of the same sizes and strides; parameter ",
+          i, " has sizes ", parameter.sizes(), " and strides ",
+          parameter.strides(), ", and its ", list < 2 ? "gradient" : "state",
+          " has sizes ", t.sizes(), " and strides ", t.strides(),
+          ". Make the optimizer with fused=False, or copy the tensors into "
+          "such "
+          "memory, as by torch.empty_like(parameter).copy_(gradient)");
+    }
+  }
+  return false;
+}
+
 // query, key, value, dropout
 bool flash_attention(Arguments a) { return a[3].toDouble() > 0; }
 
@@ -174,6 +212,10 @@ struct Named {
   Refusal refusal;
 };
 constexpr Named kRefusals[] = {
+    {"aten::_fused_adagrad", fused_step<3>},
+    {"aten::_fused_adam", fused_step<5>},
+    {"aten::_fused_adamw", fused_step<5>},
+    {"aten::_fused_sgd", fused_step<3>},
     {"aten::_index_put_impl", index_put},
     {"aten::_scaled_dot_product_flash_attention_for_cpu", flash_attention},
     {"aten::_unsafe_index_put", index_put},

@@ -11,16 +11,28 @@ from torch import Tensor
 
 __all__ = ["Rates"]
 
-# Optimizers that take the rate as a tensor wherever they use it. Others have it as a
-# number in their kernels, and a graph would keep that number.
+# Optimizers whose fused kernels take the rate as a tensor, and those that take it so
+# wherever they use it. Others have it as a number in their kernels, and a graph would
+# keep that number.
 _FUSED = ("SGD", "Adam", "AdamW")
-_WITH_TENSORS = (*_FUSED, "NAdam", "RAdam", "Adamax", "RMSprop", "Adadelta")
+_WITH_TENSORS = {"Adam", "AdamW", "NAdam", "RAdam", "Adamax", "RMSprop", "Adadelta"}
 _COUNTS = ("step", "eta", "mu", "mu_product")
 _UNSET = object()
 
 
-def _is_float(p: Tensor) -> bool:
-    return p.is_floating_point() and p.layout == torch.strided
+def _fits_fused(p: Tensor, state: dict[str, Any]) -> bool:
+    """Return whether a fused kernel, which walks memory, can update a parameter."""
+    return (
+        p.is_floating_point()
+        and p.layout == torch.strided
+        # Only a tensor without gaps and overlaps keeps its strides.
+        and torch.empty_like(p, device="meta").stride() == p.stride()
+        and all(
+            v.stride() == p.stride()
+            for v in state.values()
+            if isinstance(v, Tensor) and v.dim()
+        )
+    )
 
 
 class Rates:
@@ -36,14 +48,21 @@ class Rates:
         kind = type(optimizer).__name__
         if not type(optimizer).__module__.startswith("torch.optim"):
             kind = ""
-        self.on_device = kind in _WITH_TENSORS
-        # One kernel does all parameters, and reads rate and scale on the device.
-        self.fused = kind in _FUSED and not any(
-            group["differentiable"] or not all(map(_is_float, group["params"]))
-            for group in optimizer.param_groups
-        )
+        self._kind = kind
+        self._choose()
         self._rates: list[tuple[Any, Tensor]] = []  # what was set, and where
         self._moved: list[dict[str, Any]] = []
+
+    def _choose(self) -> None:
+        """Choose between fused kernels, tensors as rates, and numbers."""
+        state = self._optimizer.state
+        # One kernel does all parameters, and reads rate and scale on the device.
+        self.fused = self._kind in _FUSED and not any(
+            group["differentiable"]
+            or not all(_fits_fused(p, state.get(p, {})) for p in group["params"])
+            for group in self._groups
+        )
+        self.on_device = self.fused or self._kind in _WITH_TENSORS
 
     @property
     def _groups(self) -> list[dict[str, Any]]:
@@ -51,6 +70,10 @@ class Rates:
 
     def prepare(self) -> None:
         """Move counts of steps to the device, and make room for the rates."""
+        fused = self.fused
+        self._choose()  # parameters and states may have been replaced
+        if fused != self.fused:
+            self._rates.clear()
         for group in self._groups:
             if "capturable" not in group:
                 continue

@@ -102,3 +102,83 @@ def test_lbfgs_and_muon():
 
     both(lbfgs, torch.rand(4, requires_grad=True), rtol=1e-4)
     both(muon, torch.rand(4, 3, requires_grad=True), rtol=2e-2, atol=1e-3)
+
+
+FUSED = [
+    ("SGD", {"momentum": 0.9}, "momentum_buffer"),
+    ("Adam", {"amsgrad": True}, "max_exp_avg_sq"),
+    ("AdamW", {}, "exp_avg"),
+    ("Adagrad", {}, "sum"),
+]
+
+
+def _transposed(t):
+    return t.t().contiguous().t()
+
+
+def _made(name, options, parameter, gradient):
+    parameter = parameter.requires_grad_()
+    parameter.grad = gradient
+    return getattr(optim, name)([parameter], lr=0.5, **options), parameter
+
+
+@pytest.mark.parametrize("lr", [0.5, "tensor"])
+@pytest.mark.parametrize(("name", "options", "state"), FUSED)
+def test_a_fused_step_refuses_what_its_kernel_would_misread(name, options, state, lr):
+    """The kernels walk the memory of parameter, gradient and state in one loop."""
+    values = torch.arange(1.0, 33.0).reshape(4, 8)
+    if lr == "tensor":
+        lr = torch.tensor(0.5, device="npu")
+    fused = {**options, "fused": True, "lr": lr}
+
+    def refused(parameter, gradient, change=None):
+        parameter = parameter.requires_grad_()
+        parameter.grad = gradient
+        optimizer = getattr(optim, name)([parameter], **fused)
+        if change:
+            optimizer.step()
+            change(optimizer.state[parameter])
+        before = parameter.detach().cpu()
+        with pytest.raises(
+            RuntimeError, match="needs parameters without gaps and overlaps"
+        ):
+            optimizer.step()
+        assert parameter.detach().cpu().equal(before)
+
+    def transpose(of):
+        of[state] = _transposed(of[state])
+
+    refused(values.npu(), _transposed(values.npu()))
+    refused(_transposed(values.npu()), values.npu())
+    refused(values.npu()[:, ::2], values.npu()[:, ::2])
+    refused(values.npu()[:, ::2], values.npu()[:, :4].contiguous())
+    refused(values[0].npu().expand(4, 8), values.npu())
+    if lr == 0.5 or name != "Adagrad":
+        refused(values.npu(), values.npu(), transpose)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "strides", "of_gradient"),
+    [
+        ((4, 1), (1, 1), (1, 4)),  # strides of a size of 1 say nothing
+        ((2, 3, 4, 5), (60, 1, 15, 3), (60, 1, 15, 3)),  # channels last
+        ((3, 4), (1, 3), (1, 3)),
+        ((0, 4), (4, 1), (4, 1)),
+        ((), (), ()),
+    ],
+)
+@pytest.mark.parametrize(("name", "options", "_"), FUSED)
+def test_a_fused_step_of_dense_tensors_is_the_plain_one(
+    name, options, _, sizes, strides, of_gradient
+):
+    def stepped(**how):
+        parameter = torch.empty_strided(sizes, strides, device="npu").fill_(1.0)
+        gradient = torch.empty_strided(sizes, of_gradient, device="npu")
+        count = gradient.numel()
+        gradient.copy_(torch.linspace(0.5, 1.5, count, device="npu").reshape(sizes))
+        optimizer, parameter = _made(name, {**options, **how}, parameter, gradient)
+        for _ in range(3):
+            optimizer.step()
+        return parameter.detach()
+
+    torch.testing.assert_close(stepped(fused=True), stepped(foreach=False))
