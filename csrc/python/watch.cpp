@@ -1,8 +1,11 @@
 // Finds out whether dicts and lists still hold what they held. They are the
 // Python state from which a captured program was made.
+#include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/autograd/variable.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include <bit>
 #include <vector>
 
 #include "csrc/python/bindings.h"
@@ -14,12 +17,33 @@ namespace py = pybind11;
 namespace npu {
 namespace {
 
-// What is remembered of a tensor: where it is and whether it requires a
-// gradient. A graph reads tensors of the device in place, but contains the
-// values of others; so for those, the version counts, too.
+// Whether a backward calls something for the tensor's gradient, other than to
+// accumulate it. A hook of the node that accumulates counts after its removal,
+// too: it leaves an empty dictionary of torch's behind, which cannot be told
+// from a full one here.
+bool is_hooked(PyObject* value, const at::Tensor& t) {
+  const auto holds_any = [](PyObject* hooks) {
+    return hooks && hooks != Py_None && PyObject_IsTrue(hooks) != 0;
+  };
+  const auto* const variable = reinterpret_cast<THPVariable*>(value);
+  if (holds_any(variable->backward_hooks) ||
+      holds_any(variable->post_accumulate_grad_hooks))
+    return true;
+  namespace impl = torch::autograd::impl;
+  // One of these calls Python's, which an empty dictionary may be.
+  if (impl::hooks(t).size() > size_t(variable->backward_hooks != nullptr))
+    return true;
+  const auto node = impl::try_get_grad_accumulator(t);
+  return node && (!node->pre_hooks().empty() || !node->post_hooks().empty());
+}
+
+// What is remembered of a tensor: where it is, whether it requires a gradient,
+// and whether hooks hear of that. A graph reads tensors of the device in place,
+// but contains the values of others; so for those, the version counts, too.
 struct TensorState {
   const void* address = nullptr;
   bool requires_grad = false;
+  bool hooked = false;
   uint32_t version = 0;  // of a tensor that is not on the device
   bool operator==(const TensorState&) const = default;
 };
@@ -29,17 +53,30 @@ TensorState state_of(PyObject* value) {
   const at::Tensor& t = THPVariable_Unpack(value);
   TensorState s;
   s.requires_grad = t.requires_grad();
+  s.hooked = s.requires_grad && is_hooked(value, t);
   const bool strided = t.layout() == at::kStrided;
   if (strided && t.has_storage()) s.address = t.unsafeGetTensorImpl()->data();
   if (t.device().type() != kNpu && !t.is_inference()) s.version = t._version();
   return s;
 }
 
-// Whether it is a number, text or tuple. Another object with an equal value
-// counts as unchanged.
-bool is_plain(PyObject* value) {
-  return PyFloat_CheckExact(value) || PyLong_CheckExact(value) ||
-         PyUnicode_CheckExact(value) || PyTuple_CheckExact(value);
+// Whether two objects are one, or the same number, text or tuple to the bit.
+bool is_same(PyObject* a, PyObject* b) {
+  if (a == b) return true;
+  if (Py_TYPE(a) != Py_TYPE(b)) return false;
+  if (PyFloat_CheckExact(a))
+    return std::bit_cast<uint64_t>(PyFloat_AS_DOUBLE(a)) ==
+           std::bit_cast<uint64_t>(PyFloat_AS_DOUBLE(b));
+  if (PyTuple_CheckExact(a)) {
+    const Py_ssize_t size = PyTuple_GET_SIZE(a);
+    if (size != PyTuple_GET_SIZE(b)) return false;
+    for (Py_ssize_t i = 0; i < size; ++i)
+      if (!is_same(PyTuple_GET_ITEM(a, i), PyTuple_GET_ITEM(b, i)))
+        return false;
+    return true;
+  }
+  if (!PyLong_CheckExact(a) && !PyUnicode_CheckExact(a)) return false;
+  return PyObject_RichCompareBool(a, b, Py_EQ) == 1;
 }
 
 struct Item {
@@ -50,13 +87,7 @@ struct Item {
 
   bool holds(PyObject* now) const {
     if (ignored) return true;
-    if (now != value) {
-      if (!is_plain(now) || Py_TYPE(now) != Py_TYPE(value)) return false;
-      const int equal = PyObject_RichCompareBool(now, value, Py_EQ);
-      if (equal < 0) PyErr_Clear();
-      return equal == 1;
-    }
-    return state == state_of(now);
+    return is_same(now, value) && state == state_of(now);
   }
 };
 
@@ -78,6 +109,17 @@ class Watch {
         return py::make_tuple(
             i, key ? py::reinterpret_borrow<py::object>(key) : py::none());
     }
+    return py::none();
+  }
+
+  // The same for the first tensor that had a hook when the watch was made.
+  py::object hooked() const {
+    for (size_t i = 0; i < containers_.size(); ++i)
+      for (const Item& item : containers_[i].items)
+        if (item.state.hooked)
+          return py::make_tuple(
+              i, item.key ? py::reinterpret_borrow<py::object>(item.key)
+                          : py::none());
     return py::none();
   }
 
@@ -142,7 +184,8 @@ void bind_watch(py::module_& m) {
   py::class_<Watch> watch(m, "Watch", py::dynamic_attr());
   def_init<const py::list&, const py::set&>(watch)
       .def("intact", &Watch::intact)
-      .def("difference", &Watch::difference);
+      .def("difference", &Watch::difference)
+      .def("hooked", &Watch::hooked);
 }
 
 }  // namespace npu

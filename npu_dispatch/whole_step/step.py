@@ -14,10 +14,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.optim.optimizer import _global_optimizer_post_hooks
 from torch.utils import _pytree as pytree
 
 from npu_dispatch import _C, npu
+from npu_dispatch.whole_step.exact import exact, exact_spec
+from npu_dispatch.whole_step.hooks import count_step, uncaptured
 from npu_dispatch.whole_step.program import (
     Program,
     host_randomness,
@@ -137,12 +138,12 @@ class CompiledStep:
     def _key(self, leaves: Any, spec: Any, last: bool) -> Any:
         return (
             last,
-            spec,
+            None if spec is None else exact_spec(spec),
             torch.is_autocast_enabled("npu") and torch.get_autocast_dtype("npu"),
             *(
                 (x.shape, x.stride(), x.dtype, x.requires_grad)
                 if isinstance(x, Tensor)
-                else x
+                else exact(x)
                 for x in leaves
             ),
         )
@@ -150,11 +151,14 @@ class CompiledStep:
     def _captured(
         self, leaves: Any, spec: Any, tensors: list[Tensor], last: bool
     ) -> Any:
-        key = self._key(leaves, spec, last)
         try:
-            program = self._programs.get(key)
+            key = self._key(leaves, spec, last)
         except TypeError as error:
             return self._fall_back(error, leaves, spec, last)
+        if hooks := uncaptured(self._training.optimizer):
+            self._give_up(hooks)
+            return self._plain(leaves, spec, last)
+        program = self._programs.get(key)
         changed = self._difference(program)
         if changed:
             self._start_over(changed)
@@ -183,9 +187,7 @@ class CompiledStep:
         if last and self._steps_behind:
             self._step_behind(program)
         elif last:
-            # A replay has stepped, which those are told who count all steps.
-            for hook in _global_optimizer_post_hooks.values():
-                hook(self._training.optimizer, (), {})
+            count_step(self._training.optimizer)
         return result
 
     def _difference(self, program: Program | None) -> str:
@@ -390,9 +392,9 @@ class CompiledStep:
 
     def _check(self, tensors: list[Tensor]) -> None:
         """Refuse a step in which a replay would leave something out."""
-        optimizer: Any = self._training.optimizer
-        if optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks:
-            raise RefusedError("hooks of the optimizer's step() are Python code")
+        assert self._watched is not None
+        if name := self._watched.hooked():
+            raise RefusedError(f"a hook of {name} is Python code")
         if any(t.requires_grad for t in tensors):
             raise RefusedError("an input requires a gradient")
 

@@ -94,6 +94,10 @@ class Watched:
         ]
         self.intact = self._watch.intact
 
+    def hooked(self) -> str:
+        """Name a tensor that has a hook of its gradient; '' if none has."""
+        return self._named(self._watch.hooked())
+
     def hyperparameter_changed(self) -> bool:
         """Return whether what has changed is a number of the optimizer's."""
         found = self._watch.difference()
@@ -101,9 +105,11 @@ class Watched:
 
     def difference(self) -> str:
         """Say what has changed."""
-        found = self._watch.difference()
+        return self._named(self._watch.difference()) or "nothing"
+
+    def _named(self, found: tuple[int, Any] | None) -> str:
         if found is None:
-            return "nothing"
+            return ""
         index, key = found
         name = self._names[index]
         return f"{name}.{key}" if isinstance(key, str) else f"the contents of {name}"
