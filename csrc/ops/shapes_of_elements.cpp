@@ -92,6 +92,17 @@ bool complex(Arguments a, Shapes& results) {
   return true;
 }
 
+// Floating tensors of one size and type; the result is a new one of these.
+template <size_t n>
+bool alike(Arguments a, Shapes& results) {
+  const at::Tensor& first = a[0].toTensor();
+  if (!of_one_type(a.slice(0, n)) || !first.is_floating_point()) return false;
+  for (const c10::IValue& each : a.slice(0, n))
+    if (each.toTensor().sizes() != first.sizes()) return false;
+  results.add_contiguous(first.sizes(), first.scalar_type());
+  return true;
+}
+
 bool unary_bool(Arguments a, Shapes& results) {
   if (!are_plain(a.slice(0, 1))) return false;
   add_elementwise(results, a.slice(0, 1), at::kBool);
@@ -235,10 +246,14 @@ bool adaptive_avg_pool_backward(Arguments a, Shapes& results) {
 constexpr NamedShapes kOfElements[] = {
     {"aten::_adaptive_avg_pool2d", adaptive_avg_pool},
     {"aten::_adaptive_avg_pool2d_backward", adaptive_avg_pool_backward},
+    {"aten::_dirichlet_grad", alike<3>},
     {"aten::_prelu_kernel", binary},
+    {"aten::_sample_dirichlet", alike<1>},
+    {"aten::_standard_gamma_grad", alike<2>},
     {"aten::abs", unary},
     {"aten::angle", unary_real},
     {"aten::abs_", in_place},
+    {"aten::binomial", alike<2>},
     {"aten::complex", complex},
     {"aten::dot", dot},
     {"aten::floor_divide", binary},

@@ -303,6 +303,14 @@ bool fft_to_real(Arguments a, Shapes& results) {
   return true;
 }
 
+// repeats, output_size
+bool repeat_interleave(Arguments a, Shapes& results) {
+  const Tensor& repeats = tensor(a[0]);
+  if (a[1].isNone() || repeats.dim() != 1 || repeats.numel() == 0) return false;
+  results.add_contiguous({a[1].toInt()}, repeats.scalar_type());
+  return true;
+}
+
 // self, shifts, dims. Along one dimension the kernel joins two parts, one of
 // which may be empty, so the result has the strides that torch.cat() gives it.
 bool roll(Arguments a, Shapes& results) {
@@ -439,6 +447,7 @@ constexpr NamedShapes kOfRows[] = {
     {"aten::multinomial", multinomial},
     {"aten::nanmedian.dim", chosen},
     {"aten::randperm.generator_out", permutation},
+    {"aten::repeat_interleave.Tensor", repeat_interleave},
     {"aten::roll", roll},
     {"aten::searchsorted.Tensor", searchsorted},
     {"aten::take", take},

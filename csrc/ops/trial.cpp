@@ -147,6 +147,20 @@ void fill_with_ones(const at::Tensor& t) {
   at::from_blob(t.storage().mutable_data(), n, t.options()).fill_(1);
 }
 
+// Lets numbers of which the sum has to be a size have that sum.
+void make_sums(const std::string& op, torch::jit::Stack& stack) {
+  const auto set = [](const at::Tensor& numbers, int64_t sum) {
+    if (numbers.dim() && numbers.numel())
+      numbers.zero_().select(-1, 0).fill_(sum);
+  };
+  // repeats, output_size
+  if (op == "aten::repeat_interleave.Tensor" && !stack[1].isNone())
+    set(stack[0].toTensor(), stack[1].toInt());
+  // data, reduce, lengths, indices, offsets, axis
+  if (op == "aten::segment_reduce" && !stack[2].isNone())
+    set(stack[2].toTensor(), stack[0].toTensor().size(stack[5].toInt()));
+}
+
 // The results of the call on such values. With `smaller`, tensors at one
 // address become one tensor, which is all of an overlap that is kept.
 torch::jit::Stack results_on(Values values, const Op::Schema& schema,
@@ -177,6 +191,7 @@ torch::jit::Stack results_on(Values values, const Op::Schema& schema,
                  schema.has_generator ? c10::IValue(seeded_generator({0, 0}))
                                       : c10::IValue()});
   if (smaller) smaller->rewrite(schema, tried);
+  make_sums(schema.full_name, tried);
   schema.handle.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU),
                                 &tried);
   return tried;
