@@ -66,6 +66,7 @@ add_library(npu_torch OBJECT
   torch/host_use.cpp
   torch/scratch_memory.cpp
   torch/shared_memory.cpp
+  torch/storage_end.cpp
   torch/tensor.cpp
   torch/word_kernel.cpp
   distributed/aside.cpp
@@ -91,6 +92,7 @@ add_library(npu_torch OBJECT
   distributed/step_timer.cpp
   distributed/transport.cpp
   distributed/work.cpp
+  ops/argument_storages.cpp
   ops/boxed.cpp
   ops/cold.cpp
   ops/elementwise.cpp
@@ -185,7 +187,8 @@ npu_compile_together(npu_torch device
 npu_compile_together(npu_torch tensors
   torch/guard_memory.cpp torch/pluggable_memory.cpp torch/sparse_or_nested.cpp
   torch/error.cpp torch/host_ops.cpp
-  torch/graph_program.cpp torch/kernel_threads.cpp torch/tensor.cpp
+  torch/graph_program.cpp torch/kernel_threads.cpp torch/storage_end.cpp
+  torch/tensor.cpp
   torch/word_kernel.cpp)
 
 npu_compile_together(npu_torch shapes
@@ -200,7 +203,8 @@ npu_compile_together(npu_torch by_hand
   ops/manual/rnn.cpp ops/manual/shallow_copy.cpp ops/manual/windows.cpp
   ops/manual/sync_batch_norm.cpp ops/manual/touches_memory.cpp)
 npu_compile_together(npu_torch first_calls
-  ops/cold.cpp ops/identity.cpp ops/infer.cpp ops/judgement.cpp ops/overlap.cpp
+  ops/argument_storages.cpp ops/cold.cpp ops/identity.cpp ops/infer.cpp
+  ops/judgement.cpp ops/overlap.cpp
   ops/stand_ins.cpp ops/stride_order.cpp ops/sync_call.cpp ops/trial.cpp
   ops/unmarked_writes.cpp
   ops/unrecorded.cpp)

@@ -3,6 +3,7 @@
 #include <ATen/ops/from_blob.h>
 
 #include "csrc/torch/device.h"
+#include "csrc/torch/storage_end.h"
 #include "csrc/torch/tensor.h"
 
 namespace npu {
@@ -17,10 +18,14 @@ void check_tensor(const char* call, const at::Tensor& t, int device) {
                     "init_process_group(\"cpu:gloo,npu:hccl\")");
   TORCH_CHECK_VALUE(t.get_device() == device, "hccl: ", call,
                     " got tensors on npu:", device, " and on ", t.device());
-  TORCH_CHECK_VALUE(
-      t.is_contiguous(t.suggest_memory_format()) && !t.is_conj() && !t.is_neg(),
-      "hccl: ", call, " needs a contiguous tensor, got sizes ", t.sizes(),
-      " with strides ", t.strides(), "; pass .contiguous()");
+  TORCH_CHECK_VALUE(t.is_contiguous(t.suggest_memory_format()), "hccl: ", call,
+                    " needs a contiguous tensor, got sizes ", t.sizes(),
+                    " with strides ", t.strides(), "; pass .contiguous()");
+  TORCH_CHECK_VALUE(!t.is_conj() && !t.is_neg(), "hccl: ", call,
+                    " needs a tensor that is not conjugated or negated lazily; "
+                    "pass .resolve_conj().resolve_neg()");
+  if (ends_beyond_storage(t))
+    raise_beyond_storage(std::string("hccl: ") + call, "a tensor", t);
 }
 
 void check_dtypes(const char* call, const std::vector<at::Tensor>& tensors) {

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <new>
 
+#include "csrc/ops/argument_storages.h"
 #include "csrc/ops/boxed.h"
 #include "csrc/ops/elementwise.h"
 #include "csrc/ops/infer.h"
@@ -212,6 +213,17 @@ bool resize_written(const torch::jit::Stack& stack, const Inferred& found) {
   return resized;
 }
 
+// Gives an out= argument that the call resizes the memory of its new shape.
+// Throws where another argument ends beyond its storage.
+[[gnu::cold]] void provide_storages(const Op& op,
+                                    const torch::jit::Stack& stack) {
+  const Overlap overlap = overlap_of(op, stack);
+  const std::optional<Inferred> found = infer(op, stack, overlap);
+  if (found && !resizes_unusually(op.schema(), stack, *found, overlap))
+    resize_written(stack, *found);
+  check_argument_storages(op, stack);
+}
+
 // Launches an encoded call whose results are known.
 void launch_new(Stream& stream, const Op& op, KeyScope& scope,
                 std::shared_ptr<Family> family, std::vector<OutSpec> outs,
@@ -277,6 +289,8 @@ namespace {
 
 void call_unknown(const Op& op, torch::jit::Stack& stack) {
   const Op::Schema& schema = op.schema();
+  if (argument_ends_beyond_storage(op, stack)) [[unlikely]]
+    provide_storages(op, stack);
   if (call_widened(op, stack)) return;
   if (call_with_values(op, stack)) return;
   move_indices(schema, stack);

@@ -8,17 +8,19 @@ namespace {
 
 // Adds one word of description, then the sizes, then the strides unless they
 // are those of a new tensor of these sizes. (Other strides may count as
-// contiguous, too, but results take over the exact ones.)
-inline void describe(Words& key, const c10::TensorImpl* impl, Tag tag,
-                     at::IntArrayRef sizes, at::IntArrayRef strides,
-                     uint8_t value_class = 0) {
+// contiguous, too, but results take over the exact ones.) Returns how many
+// elements there are from the first to the last, where there are any.
+inline int64_t describe(Words& key, const c10::TensorImpl* impl, Tag tag,
+                        at::IntArrayRef sizes, at::IntArrayRef strides,
+                        uint8_t value_class = 0) {
   const size_t rank = sizes.size();
   uint64_t* const at = key.room(1 + 2 * rank);
   // Both are copied, and the strides given up where they are the default ones
   // (has_default_strides()), which is found out on the way.
-  int64_t expected = 1, wrong = 0;
+  int64_t expected = 1, wrong = 0, reach = 1;
   for (size_t i = rank; i-- > 0;) {
     const int64_t size = sizes[i], stride = strides[i];
+    reach += (size - 1) * stride;
     at[1 + i] = uint64_t(size);
     at[1 + rank + i] = uint64_t(stride);
     wrong |= stride ^ expected;
@@ -31,6 +33,14 @@ inline void describe(Words& key, const c10::TensorImpl* impl, Tag tag,
           uint64_t(impl->dtype().toScalarType()) << 16 | uint64_t(rank) << 24 |
           uint64_t(value_class) << 32;
   key.end_at(at + 1 + (contiguous ? rank : 2 * rank));
+  return reach;
+}
+
+// Whether the storage has that many elements from the tensor's first on. It may
+// have been resized since the tensor was made.
+inline bool reaches(const c10::TensorImpl& t, int64_t elements) {
+  return uint64_t(t.storage_offset() + elements) * t.itemsize() <=
+         t.unsafe_storage().nbytes();
 }
 
 uint8_t class_of(at::ScalarType type, const void* bytes) {
@@ -73,13 +83,15 @@ void Words::grow(size_t more) {
 
 void Key::add_npu(c10::TensorImpl* impl, at::IntArrayRef sizes,
                   at::IntArrayRef strides) {
-  describe(key, impl, Tag::kTensor, sizes, strides);
+  const int64_t reach = describe(key, impl, Tag::kTensor, sizes, strides);
   const int index = impl->device().index();
   if (device != index) {
     if (device >= 0) ordinary = false;
     device = index;
   }
   words.push(reinterpret_cast<uint64_t>(impl->mutable_data()));
+  if (!reaches(*impl, reach) && impl->numel()) [[unlikely]]
+    ordinary = false;  // the slow path says what is wrong
 }
 
 void Key::add(const at::Tensor& t) {
@@ -94,7 +106,7 @@ void Key::add(const at::Tensor& t) {
   }
   if (impl->device_type() == c10::kCPU && impl->dim() == 0 &&
       impl->layout() == c10::kStrided && impl->itemsize() <= 16 &&
-      impl->has_storage()) {
+      impl->has_storage() && reaches(*impl, 1)) {
     describe(key, impl, Tag::kHostScalar, {}, {},
              class_of(impl->dtype().toScalarType(), impl->data()));
     uint64_t value[2] = {0, 0};

@@ -12,6 +12,7 @@
 #include "csrc/engine/profiling.h"
 #include "csrc/graph/capture.h"
 #include "csrc/observe/profile.h"
+#include "csrc/ops/argument_storages.h"
 #include "csrc/ops/kernel_mode.h"
 #include "csrc/ops/kernel_size.h"
 #include "csrc/ops/stack_map.h"
@@ -172,6 +173,7 @@ at::Tensor to_device(const at::Tensor& cpu, Stream& stream) {
 
 void call_sync(const Op& op, torch::jit::Stack& stack, Stream& stream) {
   const Op::Schema& schema = op.schema();
+  check_argument_storages(op, stack);
   forbid_wait(stream, schema.full_name,
               "this operator waits for its arguments, because its result's "
               "shape depends on their values or nothing else can run it; use "

@@ -12,6 +12,7 @@
 #include "csrc/taskqueue/stream.h"
 #include "csrc/torch/device.h"
 #include "csrc/torch/error.h"
+#include "csrc/torch/storage_end.h"
 #include "csrc/torch/tensor.h"
 #include "csrc/torch/word_kernel.h"
 
@@ -84,7 +85,7 @@ bool GraphProgram::takes(const Tensors& inputs) const {
     return false;
   for (const at::Tensor& t : inputs)
     if (!t.defined() || t.key_set().has(c10::DispatchKey::Python) ||
-        !t.has_storage())
+        !t.has_storage() || ends_beyond_storage(t) || t.is_conj() || t.is_neg())
       return false;
   return std::ranges::all_of(expected_, [&](const Expected& e) {
     return e.extents.match(inputs[e.slot]);

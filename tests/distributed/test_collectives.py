@@ -226,6 +226,9 @@ def test_wrong_arguments_are_refused_at_the_call_and_harm_nothing(ranks):
         square = torch.arange(6.).reshape(2, 3).npu()
         refused(ValueError, "contiguous", dist.all_reduce, square.t())
         refused(ValueError, "contiguous", dist.broadcast, square[:, 1], 0)
+        emptied = square.clone()
+        emptied.untyped_storage().resize_(0)
+        refused(RuntimeError, "all_reduce: a tensor needs", dist.all_reduce, emptied)
         refused(TypeError, "no average", dist.all_reduce,
                 torch.tensor([True]).npu(), dist.ReduceOp.AVG)
         refused(TypeError, "bits", dist.all_reduce, square, dist.ReduceOp.BAND)

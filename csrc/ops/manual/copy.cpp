@@ -33,6 +33,7 @@
 #include "csrc/torch/device.h"
 #include "csrc/torch/error.h"
 #include "csrc/torch/host_use.h"
+#include "csrc/torch/storage_end.h"
 #include "csrc/torch/tensor.h"
 
 namespace npu {
@@ -275,6 +276,8 @@ at::Tensor& copy_(at::Tensor& self, const at::Tensor& source,
   }
   if (self.sizes() != source.sizes()) check_broadcast(self, source);
   if (source._is_zerotensor()) return self.zero_();  // it has no memory
+  check_storage(kCopyName, "argument 'self'", self);
+  check_storage(kCopyName, "argument 'src'", source);
   if (!is_npu(source) && !source.device().is_cpu()) {
     TORCH_CHECK(!source.is_meta(), "Cannot copy out of meta tensor; no data!");
     copy_from_host(self, source.to(at::kCPU).expand_as(self), false);
@@ -323,6 +326,7 @@ at::Tensor copy_from_and_resize(const at::Tensor& self, const at::Tensor& to) {
 }
 
 at::Scalar local_scalar_dense(const at::Tensor& self) {
+  check_storage("aten::_local_scalar_dense", "argument 'self'", self);
   Stream& stream = usable_stream(self.device().index());
   forbid_wait(stream, "aten::_local_scalar_dense (item(), bool(), float())",
               kReadsValues);
@@ -340,6 +344,8 @@ bool equal(const at::Tensor& self, const at::Tensor& other) {
               "Expected all tensors to be on the same device, but found at "
               "least two devices, ",
               self.device(), " and ", other.device(), "!");
+  check_storage("aten::equal", "argument 'self'", self);
+  check_storage("aten::equal", "argument 'other'", other);
   Stream& stream = usable_stream(self.device().index());
   forbid_wait(stream, "aten::equal", kReadsValues);
   host_wait(stream, stream.tail(), WaitReason::kItem, "aten::equal");
