@@ -30,7 +30,7 @@ def is_near(cpu: int) -> bool: ...
 # Of one program at a time, for plan/.
 def plan_start(spec: str, host: float) -> None: ...  # of the clock that it sees
 def plan_stop() -> PlanProgram: ...
-def plan_now() -> int | None: ...  # ns, on that clock; None: nothing is recorded
+def plan_now() -> int: ...  # ns, on the program's clock, which never runs backwards
 def plan_size() -> int: ...  # entries so far
 def plan_step() -> None: ...  # a step has ended
 def plan_pass(ns: int) -> None: ...  # the calling thread has done nothing

@@ -218,6 +218,7 @@ void Recorder::host_waited(Stream& stream, uint64_t number) {
   Thread& thread = here();
   const bool waits = std::exchange(thread.waits, false);
   const uint64_t ns = host_ns(thread, waits ? thread.wait_from : cpu_ns());
+  const uint32_t site = call_stack_id();  // may take the GIL: before the lock
   {
     std::lock_guard lock(mutex_);
     const Known& other = known(stream, number);
@@ -225,7 +226,7 @@ void Recorder::host_waited(Stream& stream, uint64_t number) {
     entry.act = Act::kHostWait;
     entry.stream = entry.other = other.index;
     entry.what = uint32_t(waits ? thread.reason : WaitReason::kEventSync);
-    entry.site = call_stack_id();
+    entry.site = site;
     entry.amount = behind(other, number);
     add(thread, ns, entry);
   }
@@ -258,13 +259,21 @@ void Recorder::step() {
 }
 
 void Recorder::allocated(Stream* stream, const void*, size_t bytes) {
-  std::lock_guard lock(mutex_);
   const int device = stream ? stream->device() : 0;
-  Memory& memory = memory_[device];
-  memory.bytes += bytes;
-  if (memory.bytes <= memory.most) return;
-  memory.most = memory.bytes;
+  uint64_t in_use;
+  {
+    std::lock_guard lock(mutex_);
+    Memory& memory = memory_[device];
+    in_use = memory.bytes += bytes;
+    if (in_use <= memory.most) return;
+  }
+  // Few allocations come here, and only these pay for their line. Finding it
+  // may take the GIL, so the lock is released meanwhile.
   const uint32_t site = call_stack_id();
+  std::lock_guard lock(mutex_);
+  Memory& memory = memory_[device];
+  if (in_use <= memory.most) return;  // another thread's is larger
+  memory.most = in_use;
   auto& peaks = program_.peaks;
   if (!peaks.empty() && peaks.back().device == device &&
       peaks.back().site == site) {
@@ -282,9 +291,15 @@ void Recorder::freed(Stream* stream, const void*, size_t bytes, FreedTo) {
 }
 
 uint64_t Recorder::now() {
-  const uint64_t since = host_ns(here(), cpu_ns());
+  Thread& thread = here();
+  const uint64_t cpu = cpu_ns();
+  // Its clock begins here, or it would stand still until its first launch.
+  if (!thread.last) thread.last = cpu;
+  const uint64_t since = host_ns(thread, cpu);
   std::lock_guard lock(mutex_);
-  return clock_ ? clock_->now() + since : since;
+  // No thread sees less than another one has seen.
+  latest_ = std::max(latest_, clock_ ? clock_->now(since) : since);
+  return latest_;
 }
 
 uint64_t Recorder::ended(Stream& stream, uint64_t number) {

@@ -21,6 +21,8 @@ namespace npu::plan {
 // taken to run in turns, as they do under the GIL.
 //
 // Installed once and never destroyed: another thread may be inside a call.
+//
+// The GIL is never taken under the mutex: its holder may wait for that.
 class Recorder final : public Observer {
  public:
   Recorder();
@@ -41,7 +43,8 @@ class Recorder final : public Observer {
   // The next task that the calling thread launches is this collective.
   void collective(std::string kind, uint64_t bytes, std::vector<int64_t> ranks);
 
-  // The time that the program sees, in ns; of the calling thread.
+  // The time that the program sees, in ns: the device's clock, and the work of
+  // the calling thread since. Never less than any thread has seen before.
   uint64_t now();
   // When the stream's first `number` tasks end, on that clock.
   uint64_t ended(Stream&, uint64_t number);
@@ -82,6 +85,7 @@ class Recorder final : public Observer {
   std::unordered_map<std::string, uint32_t> works_;
   std::map<int, Memory> memory_;
   uint32_t threads_ = 0;
+  uint64_t latest_ = 0;  // that now() has returned
   std::optional<Simulation> clock_;
 };
 

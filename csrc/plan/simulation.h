@@ -65,8 +65,10 @@ class Simulation {
 
   // What the program does next.
   void feed(const Entry& entry);
-  // The host's clock.
-  uint64_t now() const { return uint64_t(now_); }
+  // The host's clock, `host_ns` of its recorded work after the last entry.
+  uint64_t now(uint64_t host_ns = 0) const {
+    return uint64_t(now_ + double(host_ns) / setting_.host);
+  }
   // When the stream's first `number` tasks end.
   uint64_t end_of(uint32_t stream, uint64_t number);
   // Lets the device do the rest.

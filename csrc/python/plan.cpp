@@ -1,10 +1,12 @@
 // A program is recorded, and simulated on stated devices.
 #include <pybind11/stl.h>
 #include <torch/csrc/utils/pybind.h>
+#include <unistd.h>
 
 #include <memory>
 #include <optional>
 
+#include "csrc/base/clock.h"
 #include "csrc/engine/engine.h"
 #include "csrc/plan/recorder.h"
 #include "csrc/plan/simulation.h"
@@ -92,31 +94,61 @@ py::tuple simulate(const Program& program, const py::bytes& entries,
 }
 
 Recorder* recorder_ = nullptr;  // guarded by the GIL; never destroyed
+pid_t recorded_process_ = 0;
+
+// Null where none records this process. A forked child is not recorded, and one
+// of its parent's threads may have held the recorder's mutex.
+Recorder* find_recorder() {
+  return recorder_ && getpid() == recorded_process_ ? recorder_ : nullptr;
+}
 
 Recorder& recorder() {
-  TORCH_CHECK(recorder_, "no program is being recorded");
-  return *recorder_;
+  Recorder* const found = find_recorder();
+  TORCH_CHECK(found, "no program is being recorded");
+  return *found;
+}
+
+// The program's clock in ns: the recording's, and this machine's while there is
+// none. Whichever it follows goes on from the last value, so that it never runs
+// backwards. Guarded by the GIL, which it does not release.
+uint64_t program_ns() {
+  static const Recorder* followed = nullptr;
+  static uint64_t latest = now_ns(), shift = 0;
+  Recorder* const found = find_recorder();
+  const uint64_t now = found ? found->now() : now_ns();
+  if (found != followed) {
+    followed = found;
+    shift = latest - now;
+  }
+  latest = now + shift;
+  return latest;
 }
 
 void start(const std::string& spec, double host) {
-  TORCH_CHECK(!recorder_, "a program is recorded already");
+  TORCH_CHECK(!find_recorder(), "a program is recorded already");
+  program_ns();  // the time until here counts as this machine's
   recorder_ =
       new Recorder({parse_emulated_spec(spec), host, 1, Stream::kCapacity, {}});
+  recorded_process_ = getpid();
   install_observer(recorder_);
+  program_ns();
 }
 
 Program stop_recording() {
   Recorder& mine = recorder();
+  program_ns();  // the time until here counts as the recording's
   install_observer(nullptr);
   recorder_ = nullptr;
+  program_ns();
   return mine.take();
 }
 
 }  // namespace
 
 std::optional<uint64_t> planned_end(const Event& event) {
-  if (!recorder_) return std::nullopt;
-  return recorder_->ended(*event.stream(), event.number());
+  Recorder* const found = find_recorder();
+  if (!found) return std::nullopt;
+  return found->ended(*event.stream(), event.number());
 }
 
 void bind_plan(py::module_& m) {
@@ -153,14 +185,11 @@ void bind_plan(py::module_& m) {
            py::arg("stated") = std::vector<double>(), py::arg("repeats") = 1);
   def(m, "plan_start", &start);
   def(m, "plan_stop", &stop_recording);
-  m.def("plan_now", []() -> std::optional<uint64_t> {
-    if (!recorder_) return std::nullopt;
-    return recorder_->now();
-  });
+  m.def("plan_now", &program_ns);
   m.def("plan_size", [] { return recorder().size(); });
   m.def("plan_step", [] { recorder().step(); });
   m.def("plan_pass", [](uint64_t ns) {
-    if (recorder_) recorder_->pass(ns);
+    if (Recorder* const found = find_recorder()) found->pass(ns);
   });
   m.def("plan_collective",
         [](std::string kind, uint64_t bytes, std::vector<int64_t> ranks) {

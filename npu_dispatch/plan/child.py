@@ -9,7 +9,6 @@ WHAT.pickle is an Order; the Answer is written to the file that it names.
 from __future__ import annotations
 
 import gc
-import os
 import pickle
 import resource
 import sys
@@ -121,28 +120,17 @@ class _Clock:
     """
 
     def __init__(self) -> None:
-        self.really = time.perf_counter_ns, time.sleep
-        self.ahead_ns = 0  # of the real clock, once the recording has ended
-        self.process = os.getpid()  # forked ones are not recorded
+        self.really_sleep = time.sleep
 
     def install(self) -> None:
-        time.perf_counter_ns = self.ns
-        time.perf_counter = lambda: self.ns() / 1e9
+        time.perf_counter_ns = _C.plan_now
+        time.perf_counter = lambda: _C.plan_now() / 1e9
         time.sleep = self.sleep  # type: ignore[assignment]
 
-    def ns(self) -> int:
-        real = self.really[0]()
-        now = _C.plan_now() if os.getpid() == self.process else None
-        if now is None:
-            return real + self.ahead_ns
-        self.ahead_ns = now - real
-        return now
-
     def sleep(self, seconds: float) -> None:
-        main = threading.current_thread() is threading.main_thread()
-        if main and os.getpid() == self.process:
+        if threading.current_thread() is threading.main_thread():
             _C.plan_pass(int(seconds * 1e9))
-        self.really[1](seconds)
+        self.really_sleep(seconds)
 
 
 def main() -> None:

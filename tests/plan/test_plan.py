@@ -237,6 +237,66 @@ def test_a_program_sees_the_time_of_the_device_that_it_is_planned_for(planned) -
     assert 0.5 <= float(slept.split()[1]) < 0.6
 
 
+MONOTONIC = """
+import os, threading, time
+before = time.perf_counter_ns()  # of the program, before anything is recorded
+import torch
+def clocks():
+    return {
+        "perf_counter": time.perf_counter(), "perf_counter_ns": time.perf_counter_ns(),
+        "monotonic": time.monotonic(), "monotonic_ns": time.monotonic_ns(),
+    }
+seen, backwards = [clocks()], []
+def look():
+    now = clocks()
+    backwards.extend(name for name in now if now[name] < seen[-1][name])
+    seen.append(now)
+def look_in_another_thread():
+    thread = threading.Thread(target=look)
+    thread.start()
+    thread.join()
+w = torch.ones(64, 64, device="npu", requires_grad=True)
+model = torch.nn.Linear(64, 64).npu()
+def step(i):
+    for _ in range(20):
+        x = w @ w
+        look()
+        sum(range(20_000))  # work of the host
+        look()
+        if i % 2:
+            look_in_another_thread()
+    x.sum().backward()
+    look()
+for i in range(4):
+    model(w)  # is a step, until there is an optimizer: then another recording begins
+    step(i)
+optimizer = torch.optim.SGD([w], lr=0.0)
+try:
+    for i in range(40):
+        step(i)
+        optimizer.step()
+        look()
+finally:  # the recording has ended
+    look()
+    child = os.fork()
+    if child == 0:
+        look()
+        print("BACKWARDS", sorted(set(backwards)), seen[0]["perf_counter_ns"] < before)
+        os._exit(0)
+    os.waitpid(child, 0)
+    look_in_another_thread()
+    print("BACKWARDS", sorted(set(backwards)), seen[0]["perf_counter_ns"] < before)
+"""
+
+
+@pytest.mark.parametrize("host", ["0.25", "8"])
+def test_the_clock_never_runs_backwards(planned, host: str) -> None:
+    done, reports = planned(MONOTONIC, 5, "--scale", f"host={host}")
+    shown = [line for line in done.stderr.splitlines() if "BACKWARDS" in line]
+    assert shown == 2 * ["BACKWARDS [] False"], done.stderr
+    assert reports
+
+
 def test_a_long_run_without_a_model_is_planned(planned) -> None:
     program = """
 import torch

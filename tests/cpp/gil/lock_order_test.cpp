@@ -1,6 +1,8 @@
 // A mutex in the place of the GIL. Under ThreadSanitizer, which reports two
 // mutexes that are taken in both orders, these are the check of the order that
 // csrc/README.md states; otherwise a deadlock ends them.
+#include <atomic>
+#include <functional>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -8,6 +10,7 @@
 #include "csrc/engine/blocking.h"
 #include "csrc/engine/engine.h"
 #include "csrc/engine/stillness.h"
+#include "csrc/plan/recorder.h"
 #include "csrc/taskqueue/event.h"
 #include "tests/cpp/graph/lanes.h"
 
@@ -129,6 +132,48 @@ TEST(LockOrder, OfWhatHoldsAllStreams) {
     drain(stream);
   });
   EXPECT_EQ(runs, 3 * kRounds);
+}
+
+std::atomic<bool> asked_{false};
+
+// As of a call stack that is seen for the first time.
+uint32_t line_that_needs_the_gil() {
+  asked_.store(true);
+  asked_.notify_all();
+  const HeldGil gil;
+  return 1;
+}
+
+// One thread finds its line, for which it needs the GIL, while another one
+// holds that and asks the recorder.
+void finds_a_line_beside_its_holder(plan::Recorder& recorder,
+                                    const std::function<void()>& note) {
+  asked_.store(false);
+  std::thread launches;
+  {
+    const HeldGil gil;
+    launches = std::thread(note);
+    asked_.wait(false);
+    recorder.step();
+    (void)recorder.now();
+    (void)recorder.size();
+  }
+  launches.join();
+}
+
+TEST(LockOrder, OfWhatAPlanRecords) {
+  Stream stream(0, 70, 0, StreamMode::kQueued);
+  auto& recorder = *new plan::Recorder;
+  set_call_site_hooks({nullptr, line_that_needs_the_gil});
+  finds_a_line_beside_its_holder(
+      recorder, [&] { recorder.allocated(&stream, nullptr, 64); });
+  finds_a_line_beside_its_holder(
+      recorder, [&] { recorder.host_waited(stream, stream.tail()); });
+  set_call_site_hooks({});
+  const plan::Program program = recorder.take();
+  EXPECT_EQ(program.entries.size(), 3u);
+  EXPECT_EQ(program.peaks.size(), 1u);
+  EXPECT_EQ(program.peaks[0].site, 1u);
 }
 
 }  // namespace

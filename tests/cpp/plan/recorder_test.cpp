@@ -175,6 +175,52 @@ TEST(Recorder, MemoryGrowsAtLines) {
   EXPECT_EQ(p.peaks.size(), 1u);  // all of one line
 }
 
+// `host`: how many times this machine's speed.
+Recorder& on_host_of_speed(double host) {
+  static auto& all = *new std::vector<Recorder*>;
+  return *all.emplace_back(
+      new Recorder({parse_emulated_spec(""), host, 1, Stream::kCapacity, {}}));
+}
+
+TEST(Recorder, ItsClockRunsForwardAtEachSpeedOfTheHost) {
+  Stream& a = stream(8);
+  for (const double host : {0.25, 1.0, 4.0}) {
+    Recorder& r = on_host_of_speed(host);
+    install_observer(&r);
+    const uint64_t begun = r.now();
+    uint64_t before = begun;
+    for (int i = 0; i < 50; ++i) {
+      work_for(kMs);
+      const uint64_t worked = r.now();
+      EXPECT_TRUE(worked >= before);
+      submit(a, kNothing, {});
+      before = r.now();
+      EXPECT_TRUE(before >= worked);
+    }
+    install_observer(nullptr);
+    // Its own work takes a host of four times the speed a quarter of the time.
+    EXPECT_TRUE(before - begun >= uint64_t(49.0 * double(kMs) / host));
+    if (host > 1) EXPECT_TRUE(before - begun < 40 * kMs);
+    r.take();
+  }
+}
+
+TEST(Recorder, ItsClockRunsForwardFromThreadToThread) {
+  Recorder& r = on_host_of_speed(1);
+  work_for(10 * kMs);  // which the other thread's own clock knows nothing of
+  const uint64_t here = r.now();
+  uint64_t there = 0, later = 0;
+  std::thread other([&] {
+    there = r.now();
+    work_for(40 * kMs);
+    later = r.now();  // although it has launched nothing
+  });
+  other.join();
+  EXPECT_TRUE(there >= here);
+  EXPECT_TRUE(later > here);
+  EXPECT_TRUE(r.now() >= later);
+}
+
 TEST(Recorder, ALaunchNotesWhatIsInUse) {
   Stream& a = stream(6);
   Recording r;
