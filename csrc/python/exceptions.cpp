@@ -16,7 +16,12 @@ int code_of(const py::error_already_set& e) {
   if (e.matches(PyExc_ValueError)) return NPU_VALUE_ERROR;
   if (e.matches(PyExc_TypeError)) return NPU_TYPE_ERROR;
   if (e.matches(PyExc_NotImplementedError)) return NPU_NOT_IMPLEMENTED;
-  if (e.matches(PyExc_MemoryError)) return NPU_OUT_OF_MEMORY;
+  const auto is_torchs = [&](const char* name) {
+    return e.matches(py::module_::import("torch._C").attr(name));
+  };
+  if (e.matches(PyExc_MemoryError) || is_torchs("OutOfMemoryError"))
+    return NPU_OUT_OF_MEMORY;
+  if (is_torchs("_LinAlgError")) return NPU_LINALG_ERROR;
   return NPU_ERROR;
 }
 

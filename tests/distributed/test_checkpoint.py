@@ -96,3 +96,35 @@ if stager:
     stager.close()
 """
     )
+
+
+PINNED_AND_SHARED = """
+import sys, torch
+import torch.multiprocessing
+from torch.distributed._state_dict_utils import _create_cpu_state_dict
+x = torch.arange(5000.0, device="npu")
+host = _create_cpu_state_dict({"x": x}, pin_memory=True, share_memory=True)["x"]
+assert host.is_shared()
+host.zero_()
+gate = torch.npu.ExternalEvent()
+gate.wait(torch.npu.current_stream())
+host.copy_(x, non_blocking=True)  # queued, as to any pinned memory
+assert not torch.npu.current_stream().query()
+gate.record(torch.npu.Stream())
+torch.npu.synchronize()
+assert host.equal(x.cpu())
+host.copy_(x, non_blocking=True)
+del host  # the copy is done before the memory goes away
+kept = _create_cpu_state_dict({"x": x}, pin_memory=True, share_memory=True)
+try:
+    torch.cuda._pin_memory_utils.pin_memory(kept["x"].data_ptr(), 100)
+except RuntimeError as error:
+    print(error)
+"""
+
+
+def test_a_state_dict_is_pinned_and_shared(python) -> None:
+    done = python(PINNED_AND_SHARED)
+
+    assert "is pinned already" in done.stdout
+    assert "Error" not in done.stderr

@@ -92,6 +92,43 @@ def test_an_exception_is_the_streams_asynchronous_error(kind):
     assert ran == [1]
 
 
+@pytest.mark.parametrize(
+    ("kind", "caught_as"),
+    [
+        (MemoryError, (MemoryError, torch.OutOfMemoryError)),
+        (torch.OutOfMemoryError, (MemoryError, torch.OutOfMemoryError)),
+        (torch.linalg.LinAlgError, (torch.linalg.LinAlgError,)),
+        (NotImplementedError, (NotImplementedError,)),
+    ],
+)
+def test_an_exception_is_of_the_class_that_the_function_raised(kind, caught_as):
+    stream = torch.npu.Stream()
+
+    def broken():
+        raise kind("too bad")
+
+    for runs_at_once in (False, True):
+        if runs_at_once:
+            stream = torch.npu.SyncLaunchStream()
+        with pytest.raises(torch.npu.DeviceError, match="too bad") as caught:
+            stream.submit(broken)
+            stream.synchronize()
+        assert all(isinstance(caught.value, one) for one in caught_as)
+        torch.npu.clear_error(stream)
+
+
+def test_gradients_are_off_inside_a_function():
+    stream, seen = torch.npu.Stream(), []
+    x = torch.ones(2, device="npu", requires_grad=True)
+    stream.wait_stream(torch.npu.current_stream())
+
+    stream.submit(lambda view: seen.append((view * 2).requires_grad), x, writes=[])
+    stream.synchronize()
+
+    assert seen == [False]
+    assert "Gradients are off" in torch.npu.Stream.submit.__doc__
+
+
 def test_an_exception_without_a_python_line_keeps_its_text():
     stream = torch.npu.Stream()
 

@@ -17,6 +17,7 @@ _CHANGES = {
     "global_state": "keep_in_order",
     "kernels": "tell_of_new_ones",
     "optimizers": "count_steps",
+    "pinned_state": "pin_on_npu",
     "profiled_memory": "report_to_profiles",
     "data_parallel": "serve_torch",
     "lazy_modules": "let_them_move",

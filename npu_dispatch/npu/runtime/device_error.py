@@ -42,9 +42,10 @@ class DeviceError(torch.AcceleratorError):
     Where the task is a wait for another stream, and what failed is there,
     `__cause__` is the error of the task that failed first.
 
-    Where the operator raises IndexError, ValueError, TypeError, NotImplementedError
-    or torch.OutOfMemoryError on cpu, the exception here is of a subclass that derives
-    from that class, too.
+    Where the operator raises IndexError, ValueError, TypeError, NotImplementedError,
+    torch.linalg.LinAlgError or torch.OutOfMemoryError on cpu, the exception here is of
+    a subclass that derives from that class, too. So it is where a function that was
+    given to Stream.submit() raises one of them, or MemoryError.
     """
 
     op: str
@@ -80,8 +81,8 @@ class DeviceNotImplementedError(DeviceError, NotImplementedError):
     """The kernel does not support this case."""
 
 
-class DeviceOutOfMemoryError(DeviceError, torch.OutOfMemoryError):
-    """A kernel found no memory for its scratch space."""
+class DeviceOutOfMemoryError(DeviceError, torch.OutOfMemoryError, MemoryError):
+    """A kernel, or a function given to submit(), found no memory on host or device."""
 
 
 class DeviceLinAlgError(DeviceError, torch.linalg.LinAlgError):  # type: ignore[misc, name-defined]

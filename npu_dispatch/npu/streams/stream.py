@@ -99,9 +99,10 @@ class _StreamMethods(torch.Stream):
 
         The views are host tensors over the memory of `tensors`, valid during the
         call; without tensors, fn is a host callback. `writes` says which of them fn
-        changes, by default all, and the race sanitizer relies on it. An exception
-        makes the stream fail with it. fn must not wait for the device. Errors and
-        traces call it `name`. In a captured graph the call is a node, which each
+        changes, by default all, and the race sanitizer relies on it. Gradients are off
+        inside fn (torch.no_grad()); what it computes is no part of autograd's graph. An
+        exception makes the stream fail with it. fn must not wait for the device. Errors
+        and traces call it `name`. In a captured graph the call is a node, which each
         replay runs. Wrong arguments raise TypeError or ValueError.
         """
         submit.submit(self, fn, tensors, writes, name)
