@@ -14,14 +14,15 @@
 #include <fstream>
 #include <sstream>
 
+#include "csrc/base/process_id.h"
+
 namespace npu {
 namespace {
 
-// The number of a namespace of this process, or 0.
-uint64_t name_space(const char* kind) {
+// The number of this process's network namespace, or 0.
+uint64_t network_namespace() {
   struct stat found;
-  const std::string path = std::string("/proc/self/ns/") + kind;
-  return stat(path.c_str(), &found) ? 0 : found.st_ino;
+  return stat("/proc/self/ns/net", &found) ? 0 : found.st_ino;
 }
 
 // Where Yama lets only ancestors look into a process, ranks, which are
@@ -52,7 +53,7 @@ ProcessAddress ProcessAddress::parse(const std::string& text) {
 std::string host_name_of_kernel() {
   std::string boot;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
-  const uint64_t network = name_space("net"), processes = name_space("pid");
+  const uint64_t network = network_namespace(), processes = pid_namespace();
   if (boot.empty() || !network || !processes) return {};
   let_neighbours_read();
   return boot + "/" + std::to_string(network) + "/" + std::to_string(processes);

@@ -1,6 +1,7 @@
 #include "csrc/observe/trace.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -11,6 +12,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 
 #include "csrc/base/clock.h"
 #include "csrc/base/env.h"
@@ -23,7 +25,7 @@ namespace npu {
 namespace {
 
 std::atomic<TraceFile*> file_{nullptr};
-std::string path_;
+OwnFile own_;  // without a path when it has been removed
 bool keep_ = false;
 std::mutex mutex_;  // guards opening, claiming rings and adding names
 uint32_t rings_used_ = 0;
@@ -51,20 +53,13 @@ bool read_trace_owner(int file, Owner& owner) {
   return version == kTraceVersion;
 }
 
-TraceFile* map_file(const std::string& path) {
-  unlink(path.c_str());  // left by a dead process of the same number
-  const int fd =
-      open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-  if (fd < 0) return nullptr;
-  void* memory = MAP_FAILED;
-  if (!ftruncate(fd, sizeof(TraceFile)) &&
-      !allocate_pages(fd, 0, offsetof(TraceFile, rings)))
-    memory = mmap(nullptr, sizeof(TraceFile), PROT_READ | PROT_WRITE,
-                  MAP_SHARED, fd, 0);
-  close(fd);
-  if (memory != MAP_FAILED) return static_cast<TraceFile*>(memory);
-  unlink(path.c_str());
-  return nullptr;
+TraceFile* map_file(int fd) {
+  if (ftruncate(fd, sizeof(TraceFile)) ||
+      allocate_pages(fd, 0, offsetof(TraceFile, rings)))
+    return nullptr;
+  void* const memory = mmap(nullptr, sizeof(TraceFile), PROT_READ | PROT_WRITE,
+                            MAP_SHARED, fd, 0);
+  return memory == MAP_FAILED ? nullptr : static_cast<TraceFile*>(memory);
 }
 
 // The magic goes last: a reader never sees a half-written header.
@@ -95,19 +90,22 @@ void fill(TraceHeader& header) {
 
 void open_trace_file() {
   std::lock_guard lock(mutex_);
-  if (!path_.empty()) return;
+  if (!own_.path.empty()) return;
   const std::string in = directory();
   if (in.empty()) return;
-  std::string path = in + "/" + std::to_string(getpid());
-  if (!keep_) {
-    remove_abandoned(in, read_trace_owner, kDeadTraces);
-    // In a container that shares /dev/shm another process may have our number.
-    if (is_of_another_namespace(path, read_trace_owner))
-      path += "-" + std::to_string(pid_namespace());
+  if (!keep_) remove_abandoned(in, read_trace_owner, kDeadTraces);
+  OwnFile own = make_own_file(in, read_trace_owner);
+  if (own.file < 0) return;
+  TraceFile* const file = map_file(own.file);
+  if (!file) {
+    remove_own_file(own);
+    close(own.file);
+    return;
   }
-  TraceFile* const file = map_file(path);
-  if (!file) return;
-  path_ = path;
+  own_ = std::move(own);
+  static const int handles =
+      pthread_atfork(nullptr, nullptr, [] { release_after_fork(own_); });
+  (void)handles;
   fill(file->header);
   // Release: launchers that see the file find the header filled.
   file_.store(file, std::memory_order_release);
@@ -116,8 +114,8 @@ void open_trace_file() {
 void remove_trace_file() {
   calibrate_trace();
   std::lock_guard lock(mutex_);
-  if (!path_.empty() && !keep_) unlink(path_.c_str());
-  path_.clear();
+  if (!keep_) remove_own_file(own_);
+  own_.path.clear();
 }
 
 bool trace_wanted() {
@@ -136,11 +134,11 @@ void calibrate_trace() {
 TraceRing* claim_trace_ring(int device, int64_t stream) {
   std::lock_guard lock(mutex_);
   TraceFile* const file = file_.load(std::memory_order_relaxed);
-  if (!file || rings_used_ == kTraceRings || path_.empty()) return nullptr;
+  if (!file || rings_used_ == kTraceRings || own_.path.empty()) return nullptr;
   TraceRing& ring = file->rings[rings_used_];
   // The memory is taken now, since writing to a page that has none raises
   // SIGBUS.
-  const int fd = open(path_.c_str(), O_RDWR | O_CLOEXEC);
+  const int fd = open(own_.path.c_str(), O_RDWR | O_CLOEXEC);
   if (fd < 0) return nullptr;
   const auto at =
       size_t(reinterpret_cast<char*>(&ring) - reinterpret_cast<char*>(file));

@@ -1,4 +1,9 @@
-// Finds out whose segment a file is, and whether that process still lives.
+// Which process a file in shared memory belongs to, and whether it lives.
+//
+// Processes of several containers may share the folder. A process number means
+// nothing in another namespace, so each owner locks its file
+// (F_OFD_SETLK): the kernel lifts the lock when the process ends, however it
+// does, and everybody who can open the file sees it.
 #pragma once
 
 #include <sys/types.h>
@@ -6,15 +11,9 @@
 #include <cstdint>
 #include <string>
 
+#include "csrc/base/process_id.h"
+
 namespace npu {
-
-// When `pid` started, in clock ticks since boot; 0 when there is no such
-// process. Together with the pid it identifies a process for good.
-uint64_t process_start(pid_t pid);
-
-// The namespace of process numbers that this process is in; 0 when that is not
-// known.
-uint64_t pid_namespace();
 
 // The process that a file in shared memory belongs to.
 struct Owner {
@@ -27,14 +26,34 @@ struct Owner {
 using ReadOwner = bool (*)(int file, Owner& owner);
 bool read_segment_owner(int file, Owner& owner);
 
-// Whether the file belongs to a process of another namespace of process
-// numbers.
-bool is_of_another_namespace(const std::string& path, ReadOwner read_owner);
+enum class Life { kLives, kEnded, kUnknown };
 
-// Renames the files that dead processes left in `directory` to NAME.dead, for a
-// postmortem. Removes files that have had such a name for an hour, and all but
-// the newest `kept` of them. Leaves alone the files of other namespaces of
-// process numbers, and files of another kind.
+// Whether the owner of an open file lives. In this namespace its number and
+// start tell; elsewhere the lock does. npu_dispatch/system/untrusted_file.py
+// has the same rule. Nobody removes or renames a file unless its
+// owner is known to have ended.
+Life life_of(int file, const Owner& owner);
+
+// This process's own file, made and locked.
+struct OwnFile {
+  std::string path;
+  int file = -1;     // open, and locked, as long as the process lives; -1: none
+  ino_t number = 0;  // its inode
+};
+
+// Makes the file `directory`/PID, or PID-NAMESPACE where the first one is, or
+// may be, that of a process of another namespace which lives. What an ended
+// process left under these names is removed. Without a file there is an errno.
+OwnFile make_own_file(const std::string& directory, ReadOwner read_owner);
+// Removes the file, unless its name is another file's by now.
+void remove_own_file(const OwnFile& own);
+// Closes the inherited descriptor in a forked child: its parent's lock would
+// else last as long as the child.
+void release_after_fork(OwnFile& own);
+
+// Renames the files that ended processes left in `directory` to NAME.dead, for
+// a postmortem. Removes files that have had such a name for an hour, and all
+// but the newest `kept` of them. Files of another kind or version stay.
 // npu_dispatch/processes/remains.py has the same rule for readers.
 void remove_abandoned(const std::string& directory, ReadOwner read_owner,
                       size_t kept);

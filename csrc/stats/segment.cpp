@@ -25,12 +25,10 @@
 namespace npu {
 namespace {
 
-std::string path_;
+OwnFile own_;  // without a path when it has been removed
 // The offset of the extension, which begins at the next page after the segment.
 constexpr size_t kExtensionAt = (sizeof(Segment) + 4095) / 4096 * 4096;
-bool inherited_ = false;  // forked with it, and it has had no file since
-// The inode of the mapped file, kept when the file is removed; 0: none.
-ino_t file_number_ = 0;
+bool inherited_ = false;   // forked with it, and it has had no file since
 std::mutex blocks_mutex_;  // guards handing out stream blocks
 int stream_blocks_ = 0;    // handed out
 
@@ -96,24 +94,17 @@ void* map_file(Segment* at) {
   if (!folder.passed_over.empty())
     complain("statistics are not where readers look first",
              directory + " is used, since " + folder.passed_over);
-  struct stat info;
   remove_abandoned(directory, read_segment_owner, kDeadSegments);
-  std::string path = directory + "/" + std::to_string(getpid());
-  // In a container that shares /dev/shm another process may have our number.
-  if (is_of_another_namespace(path, read_segment_owner))
-    path += "-" + std::to_string(pid_namespace());
-  unlink(path.c_str());  // left by a dead process of the same number
-  const int file =
-      open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  OwnFile own = make_own_file(directory, read_segment_owner);
+  const int file = own.file;
   if (file < 0) {
-    complain(kNoFile, path, errno);
+    complain(kNoFile, directory + "/" + std::to_string(getpid()), errno);
     return nullptr;
   }
   // The memory is taken first: touching a page for the first time while
   // /dev/shm is full would kill the process.
   int failed = ftruncate(file, sizeof(Segment)) ? errno : allocate_file(file);
-  if (!failed && ((at && !write_pages(file, at)) || fstat(file, &info)))
-    failed = errno;
+  if (!failed && at && !write_pages(file, at)) failed = errno;
   void* memory = nullptr;
   if (!failed) {
     memory = mmap(at, sizeof(Segment), PROT_READ | PROT_WRITE,
@@ -123,32 +114,31 @@ void* map_file(Segment* at) {
       memory = nullptr;
     }
   }
-  if (memory) share(file, directory);
-  close(file);
   if (memory) {
-    path_ = path;
-    file_number_ = info.st_ino;
+    share(file, directory);
+    own_ = std::move(own);
     atexit(remove_segment);
   } else {
-    complain(kNoFile, path, failed);
-    unlink(path.c_str());
+    complain(kNoFile, own.path, failed);
+    remove_own_file(own);
+    close(file);
   }
   return memory;
 }
 
 // Opens our file again; -1, with an errno in `failed`, where its name is no
 // longer that of our file. It is opened by name: in a program that closes every
-// descriptor it finds, the number of one that we had kept could be another
+// descriptor it finds, the number of the one that we keep could be another
 // file's.
 int open_again(int& failed) {
-  const int file = open(path_.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+  const int file = open(own_.path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
   if (file < 0) {
     failed = errno;
     return -1;
   }
   struct stat info;
   failed = fstat(file, &info) ? errno : 0;
-  if (!failed && info.st_ino != file_number_) failed = ENOENT;
+  if (!failed && info.st_ino != own_.number) failed = ENOENT;
   if (!failed) return file;
   close(file);
   return -1;
@@ -156,7 +146,7 @@ int open_again(int& failed) {
 
 // Takes the memory for the block, where it is in a file. Returns 0 or an errno.
 int allocate_block(const StreamBlock& block) {
-  if (!file_number_) return 0;
+  if (!own_.number) return 0;
   int failed = 0;
   const int file = open_again(failed);
   if (file < 0) return failed;
@@ -171,7 +161,7 @@ std::atomic<void*> extension_{nullptr};  // made under blocks_mutex_
 
 // Makes the file longer by the extension and maps that. Returns 0 or an errno.
 int map_extension(size_t bytes, void*& memory) {
-  if (!file_number_) return ENOENT;
+  if (!own_.number) return ENOENT;
   int failed = 0;
   const int file = open_again(failed);
   if (file < 0) return failed;
@@ -290,7 +280,7 @@ void count_optimizer_step() {
 
 const std::string& segment_path() {
   segment();
-  return path_;
+  return own_.path;
 }
 
 StreamBlock* claim_stream_block() {
@@ -305,7 +295,7 @@ StreamBlock* claim_stream_block() {
       return block;
     }
     if (!told)
-      complain("other processes cannot see all streams' statistics", path_,
+      complain("other processes cannot see all streams' statistics", own_.path,
                failed);
     told = true;
   }
@@ -325,8 +315,8 @@ void* segment_extension(size_t bytes, void (*fill)(void*)) {
   memory = extension_.load(std::memory_order_relaxed);
   if (memory) return memory;
   const int failed = map_extension(bytes, memory);
-  if (failed && file_number_)
-    complain("other processes cannot see this one's collectives", path_,
+  if (failed && own_.number)
+    complain("other processes cannot see this one's collectives", own_.path,
              failed);
   if (!memory) memory = map_private(bytes);
   fill(memory);
@@ -404,8 +394,8 @@ const char* site_text(uint32_t id) {
 }
 
 void remove_segment() {
-  if (!path_.empty()) unlink(path_.c_str());
-  path_.clear();
+  remove_own_file(own_);
+  own_.path.clear();
 }
 
 void detach_segment_after_fork() {
@@ -419,8 +409,7 @@ void detach_segment_after_fork() {
     perror("npu_dispatch: no memory for the statistics segment");
     abort();
   }
-  path_.clear();
-  file_number_ = 0;
+  release_after_fork(own_);
   new (&blocks_mutex_) std::mutex;  // another thread may have held it
   inherited_ = true;
   // The parent's extension stays mapped but is not written to: the child's

@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from npu_dispatch.diagnosis.describe import told
-from npu_dispatch.processes import is_alive
 from npu_dispatch.processes.remains import aside, remains
 from npu_dispatch.processes.script_name import name_of
 from npu_dispatch.stats import (
@@ -49,9 +48,9 @@ def _dead_in(directory: Path) -> list[Path]:
     with contextlib.suppress(OSError):
         for path in directory.iterdir():
             if _WHOLE.fullmatch(path.name):
-                info = _info(path)
-                if info and is_alive(info) is False:
-                    fresh.append((info.realtime_ns, path))
+                told_by = _info(path)
+                if told_by and told_by[1] is False:
+                    fresh.append((told_by[0].realtime_ns, path))
     first = [path for _, path in sorted(fresh, reverse=True)]
     # Somebody else may find one dead while this looks: it is then there twice.
     found = {aside(path) for path in first}
@@ -68,10 +67,11 @@ def opened(path: Path) -> StatsReader | None:
     return None
 
 
-def _info(path: Path) -> SegmentInfo | None:
+def _info(path: Path) -> tuple[SegmentInfo, bool | None] | None:
+    """Return what a segment says of its process, and whether that lives."""
     try:
         with StatsReader(path) as reader:
-            return reader.info
+            return reader.info, reader.lives()
     except (OSError, StatsError, UnsafeFileError, ValueError):
         return None
 

@@ -19,8 +19,9 @@ from npu_dispatch.diagnosis.collective_rows import (
 )
 from npu_dispatch.diagnosis.rates import key, stream_rates
 from npu_dispatch.diagnosis.verdict import HANG_SECONDS, Verdict, attention, judge
-from npu_dispatch.processes import Processes, ProcessView, StreamView, is_alive
+from npu_dispatch.processes import Processes, ProcessView, StreamView
 from npu_dispatch.processes.script_name import name_of
+from npu_dispatch.system.proc_stat import is_here
 
 if TYPE_CHECKING:
     from textual.app import App
@@ -98,7 +99,7 @@ class Sampler:
         self.collectives = []
         views = self._processes.refresh()
         for view in views:
-            here = is_alive(view.info)  # else its number means nothing
+            here = is_here(view.info.pid_namespace)  # else its number means nothing
             if not here or (self._pids and view.info.pid not in self._pids):
                 continue
             before = self._before.get(view.slot)

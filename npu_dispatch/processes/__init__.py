@@ -1,10 +1,5 @@
 """Which processes use the device, and what their counters say over time."""
 
-from npu_dispatch.processes.listing import (
-    Processes,
-    ProcessView,
-    StreamView,
-    is_alive,
-)
+from npu_dispatch.processes.listing import Processes, ProcessView, StreamView
 
-__all__ = ["ProcessView", "Processes", "StreamView", "is_alive"]
+__all__ = ["ProcessView", "Processes", "StreamView"]

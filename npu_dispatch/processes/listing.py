@@ -29,9 +29,9 @@ from npu_dispatch.stats import (
 )
 from npu_dispatch.stats.collectives import read_world
 from npu_dispatch.stats.folders import SEGMENTS, all_folders, not_ours, own_folders
-from npu_dispatch.system.proc_stat import pid_namespace, process_start, stat_fields
+from npu_dispatch.system.proc_stat import is_here, stat_fields
 
-__all__ = ["ProcessView", "Processes", "StreamView", "is_alive"]
+__all__ = ["ProcessView", "Processes", "StreamView"]
 
 _DEPTH_WINDOW_S = 60.0
 _MAX_TOLD = 1000
@@ -45,19 +45,6 @@ def _warn(text: str) -> None:
     import logging  # which would be a tenth of what `npu-dispatch ps` imports
 
     logging.getLogger(__name__).warning("%s", text)
-
-
-def is_alive(info: SegmentInfo) -> bool | None:
-    """Return whether the segment's process lives, or None if that cannot be told.
-
-    Process numbers of another namespace mean nothing here.
-    """
-    if not info.pid_namespace or info.pid_namespace != pid_namespace():
-        return None
-    try:
-        return process_start(info.pid) == info.process_start
-    except OSError:
-        return None
 
 
 def _is_its_owners(reader: StatsReader) -> bool:
@@ -207,7 +194,8 @@ class _Watched:
             told = max(info.monotonic_ns, stats.last_retired_ns, stats.woken_ns)
             oldest = min(now, max(progress.before, told / 1e9))
         last = stats.last_retired_ns
-        cpu = _thread_cpu_seconds(info.pid, stats.thread) if stats.thread else None
+        here = stats.thread and is_here(info.pid_namespace)
+        cpu = _thread_cpu_seconds(info.pid, stats.thread) if here else None
         if cpu is not None:
             progress.thread_alive = now
         return StreamView(
@@ -287,8 +275,7 @@ class Processes:
                 same = watched.path.stat().st_ino == watched.reader.inode
             except OSError:
                 same = False
-            alive = is_alive(watched.reader.info)
-            if same and alive is not False:
+            if same and watched.reader.lives() is not False:
                 continue
             self.killed += same or _is_aside(watched)
             if same:
@@ -317,12 +304,18 @@ class Processes:
                 watched.reader.close()  # a copy of another's
                 self.unreadable += 1
                 continue
-            alive = is_alive(watched.reader.info)
-            if self._all_users and alive and not _is_its_owners(watched.reader):
+            alive = watched.reader.lives()
+            here = is_here(watched.reader.info.pid_namespace)
+            if (
+                self._all_users
+                and here
+                and alive
+                and not _is_its_owners(watched.reader)
+            ):
                 watched.reader.close()  # what one user says of another's process
                 self.unreadable += 1
                 continue
-            if self.pid is not None and alive is None and "-" in name:
+            if self.pid is not None and not here and "-" in name:
                 watched.reader.close()  # another container's process
                 continue
             if alive is False:

@@ -9,7 +9,7 @@ from typing import Any
 from npu_dispatch.processes import ProcessView
 from npu_dispatch.stats import StatsReader
 from npu_dispatch.stats.collective_totals import read_host_place
-from npu_dispatch.system.proc_stat import pid_namespace, stat_fields
+from npu_dispatch.system.proc_stat import is_here, stat_fields
 
 __all__ = ["Evidence", "evidence_of", "is_evidence"]
 
@@ -27,7 +27,7 @@ def evidence_of(view: ProcessView, reader: StatsReader, offset_ns: int) -> Evide
     `offset_ns` makes moments of the monotonic clock those of the wall clock.
     """
     # Numbers of processes and threads of a container mean nothing out here.
-    pid = view.info.pid if view.info.pid_namespace == pid_namespace() else 0
+    pid = view.info.pid if is_here(view.info.pid_namespace) else 0
     place = read_host_place(*reader.behind())
     fields = stat_fields(pid) if pid else []
     found: Evidence = {

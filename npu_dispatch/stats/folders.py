@@ -11,6 +11,7 @@ import stat
 from pathlib import Path
 
 from npu_dispatch.config import runtime_folder
+from npu_dispatch.system.proc_stat import pid_namespace
 
 __all__ = ["SEGMENTS", "TRACES", "all_folders", "not_ours", "own_file", "own_folders"]
 
@@ -57,9 +58,11 @@ def not_ours(name: str) -> list[str]:
 
 def own_file(name: str, pid: int) -> Path:
     """Return where a process of this user has such a file, or would have it."""
-    files = [folder / str(pid) for folder in own_folders(name)]
+    # The second name is used where another container has that process number.
+    names = (f"{pid}-{pid_namespace()}", str(pid))
+    files = [folder / one for folder in own_folders(name) for one in names]
     there = (file for file in files if file.exists())
-    return next(there, files[0] if files else _candidates(name)[0] / str(pid))
+    return next(there, files[1] if files else _candidates(name)[0] / str(pid))
 
 
 def all_folders(name: str) -> list[Path]:

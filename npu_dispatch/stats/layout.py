@@ -268,3 +268,10 @@ DEVICE_WORDS = (
     "events_recorded",
     "events_pending",
 )
+
+
+def running_ns(word: int, now: int) -> tuple[int, bool]:
+    """Return a RunningTime's sum, and whether it runs."""
+    if word & RUNNING:
+        return max(0, now - (word & ~RUNNING)), True
+    return word, False

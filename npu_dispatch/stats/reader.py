@@ -32,7 +32,6 @@ from npu_dispatch.stats.layout import (
     RECENT_FAILED,
     RECENT_TASKS,
     REPORT_KINDS,
-    RUNNING,
     SITE,
     STATE_MASK,
     STREAM_HEAD,
@@ -45,6 +44,7 @@ from npu_dispatch.stats.layout import (
     WORD,
     WORKS,
     beyond_room,
+    running_ns,
     text_of,
 )
 from npu_dispatch.stats.sites import SiteEntry, tasks_by_line, waits_by_line
@@ -94,13 +94,6 @@ def _histogram(words: Sequence[int], at: int) -> Histogram:
     )
 
 
-def _running_ns(word: int, now: int) -> tuple[int, bool]:
-    """Return a RunningTime's sum, and whether it runs."""
-    if word & RUNNING:
-        return max(0, now - (word & ~RUNNING)), True
-    return word, False
-
-
 class StatsReader:
     """A read-only view of one process's counters.
 
@@ -121,6 +114,11 @@ class StatsReader:
         except StatsError:
             self._file.close()
             raise
+
+    def lives(self) -> bool | None:
+        """Return whether the segment's process lives, or None if that is not known."""
+        i = self.info
+        return self._file.owner_lives(i.pid, i.process_start, i.pid_namespace)
 
     def _bytes(self, at: int, size: int) -> bytes:
         try:
@@ -433,12 +431,12 @@ class StatsReader:
         def several(name: str, n: int) -> tuple[int, ...]:
             return words[_AT[name] : _AT[name] + n]
 
-        idle_ns, idle = _running_ns(word("idle"), now)
-        holds = [_running_ns(hold, now) for hold in several("held", len(HOLDS))]
+        idle_ns, idle = running_ns(word("idle"), now)
+        holds = [running_ns(hold, now) for hold in several("held", len(HOLDS))]
         held = any(runs for _, runs in holds)
         retired = word("retired")
         running, running_at = self._head(at, retired, tail)
-        alive_ns, _ = _running_ns(word("alive"), now)
+        alive_ns, _ = running_ns(word("alive"), now)
         held_by = word("held_by") - 1 if held else -1
         [(full_waiting, full_lasting)] = self._open_waits_ns(
             at + OFFSETS["StreamBlock.full_waiting"], 1, now

@@ -6,9 +6,17 @@ clock. Its import takes 20 ms, too, a third of what `npu-dispatch ps` needs.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
-__all__ = ["has_ended", "pid_namespace", "process_start", "stat_fields"]
+__all__ = [
+    "has_ended",
+    "is_here",
+    "lives",
+    "pid_namespace",
+    "process_start",
+    "stat_fields",
+]
 
 # proc(5) counts from 1. The command, field 2, may hold spaces and parentheses,
 # so fields are counted from behind its last ')': field 3 is the first.
@@ -50,8 +58,32 @@ def process_start(pid: int) -> int:
 
 
 def pid_namespace() -> int:
-    """Return this process's namespace of process numbers; 0 if that is not known."""
+    """Return this process's namespace of process numbers; 0 if that is not known.
+
+    It is not known where /proc is that of another namespace: its entries are then of
+    other processes than the numbers of this one name.
+    """
     try:
+        if str(Path("/proc/self").readlink()) != str(os.getpid()):
+            return 0
         return Path("/proc/self/ns/pid").stat().st_ino
     except OSError:
         return 0
+
+
+def is_here(namespace: int) -> bool:
+    """Return whether numbers of that namespace name the processes of this one."""
+    return namespace != 0 and namespace == pid_namespace()
+
+
+def lives(pid: int, start: int, namespace: int) -> bool | None:
+    """Return whether the process of that number and start lives.
+
+    None: it is in another namespace, or /proc cannot be read.
+    """
+    if not is_here(namespace):
+        return None
+    try:
+        return process_start(pid) == start
+    except OSError:
+        return None

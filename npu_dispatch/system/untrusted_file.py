@@ -8,12 +8,17 @@ makes shorter kills the process that touches it.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import stat
+import struct
 from pathlib import Path
+
+from npu_dispatch.system.proc_stat import is_here, lives
 
 __all__ = ["UnsafeFileError", "UntrustedFile", "open_untrusted"]
 
+_FLOCK = "hhqqi4x"  # struct flock of 64-bit Linux
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # Opening a FIFO for reading would wait for who writes to it.
 _FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
@@ -85,6 +90,22 @@ class UntrustedFile:
                 f"{self.path}: expected {size} bytes at {at}, found {len(data)}"
             )
         return data
+
+    def owner_lives(self, pid: int, start: int, namespace: int) -> bool | None:
+        """Return whether the process that has made it lives; None if it is not known.
+
+        In this namespace its number and start tell; elsewhere the lock of the file
+        does, which the kernel lifts when the process ends. csrc/stats/owner.h has the
+        same rule.
+        """
+        if is_here(namespace):
+            return lives(pid, start, namespace)
+        asked = struct.pack(_FLOCK, fcntl.F_RDLCK, os.SEEK_SET, 0, 0, 0)
+        try:  # without taking it, which could stop the owner from doing so
+            answer = fcntl.fcntl(self._file, fcntl.F_OFD_GETLK, asked)
+        except OSError:
+            return None
+        return bool(struct.unpack(_FLOCK, answer)[0] != fcntl.F_UNLCK)
 
     def grow(self) -> None:
         """Take in what its process has added to its end since it was opened."""

@@ -282,7 +282,9 @@ def _poll_all(folder: Path, recorders: dict[Path, Recorder]) -> None:
                 file.following = True
             except TraceError:
                 continue  # it is still being made
-            recorders[path] = Recorder(file, segment_file(int(path.name)))
+            recorders[path] = Recorder(
+                file, segment_file(int(path.name.partition("-")[0]))
+            )
         recorders[path].poll()
 
 

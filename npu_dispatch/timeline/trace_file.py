@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npu_dispatch.stats.folders import TRACES, own_file
-from npu_dispatch.system.proc_stat import pid_namespace, process_start
+from npu_dispatch.system.proc_stat import lives
 from npu_dispatch.system.untrusted_file import UntrustedFile
 
 __all__ = [
@@ -137,16 +137,12 @@ class TraceFile:
         A process that was killed leaves its file, and its number is used again; the
         file of such an earlier process is never returned.
         """
-        path, here, start = trace_path(pid), pid_namespace(), process_start(pid)
-        # The second name is used where another container has that process number.
-        for name in (path, path.with_name(f"{pid}-{here}")):
-            if name is not path and not name.exists():
-                continue
-            file = cls(name)
-            fields = file._header()
-            if (fields[3], fields[18]) == (start, here):
-                return file
-            file._file.close()
+        path = trace_path(pid)
+        file = cls(path)
+        fields = file._header()
+        if lives(pid, fields[3], fields[18]):
+            return file
+        file._file.close()
         raise TraceError(
             f"process {pid} has no trace file: {path} is that of an earlier process "
             "of this number, or of another container's"

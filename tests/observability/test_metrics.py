@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import select
 import signal
 import socket
+import struct
 import subprocess
 import time
 import urllib.request
@@ -358,12 +360,22 @@ def test_a_number_used_again_is_not_the_process_that_wrote(write_segment, ghost)
     assert {path.suffix for path in folder.iterdir()} <= {".dead"}
 
 
-def test_a_process_of_another_namespace_is_left_alone(write_segment):
-    folder = busy_segment(write_segment, 2**22 + 1, namespace=12345)
+@pytest.mark.parametrize("namespace", [12345, 0])  # 0: the owner did not know its own
+def test_a_process_of_another_namespace_lives_as_long_as_its_lock(
+    write_segment, namespace: int
+):
+    # Its number and start are those of a process here, which is not the one.
+    folder = busy_segment(write_segment, os.getpid(), namespace=namespace)
+    owner = os.open(folder / str(os.getpid()), os.O_RDWR)
+    lock = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+    fcntl.fcntl(owner, fcntl.F_OFD_SETLK, lock)
 
     with Processes(directory=folder) as processes:
         assert len(processes.refresh()) == 1
-    assert len(list(folder.iterdir())) == 1
+        assert [stream.cpu_seconds for stream in processes.views[0].streams] == [None]
+        os.close(owner)  # as the kernel does when the process ends
+        assert processes.refresh() == ()
+    assert [path.suffix for path in folder.iterdir()] == [".dead"]
 
 
 def test_what_is_no_segment_is_counted_and_kept(tmp_path):

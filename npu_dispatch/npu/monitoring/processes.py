@@ -9,7 +9,7 @@ from npu_dispatch.npu.runtime.index import Device, _get_device_index
 from npu_dispatch.npu.runtime.start import _lazy_init
 from npu_dispatch.stats import DeviceStats, StatsError, StatsReader
 from npu_dispatch.stats.folders import SEGMENTS, own_folders
-from npu_dispatch.system.proc_stat import process_start
+from npu_dispatch.system.proc_stat import is_here
 
 __all__ = ["list_gpu_processes"]
 
@@ -21,11 +21,12 @@ def _processes(index: int) -> dict[int, DeviceStats]:
     for path in (path for folder in folders for path in sorted(folder.iterdir())):
         try:
             with StatsReader(path) as reader:
-                if process_start(reader.info.pid) != reader.info.process_start:
+                info = reader.info
+                if not is_here(info.pid_namespace) or not reader.lives():
                     continue
                 for stats in reader.devices():
                     if stats.device == index:
-                        found[reader.info.pid] = stats
+                        found[info.pid] = stats
         except (OSError, StatsError, ValueError):
             continue
     return found

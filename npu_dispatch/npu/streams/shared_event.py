@@ -24,7 +24,7 @@ from npu_dispatch.npu.runtime.start import _lazy_init
 from npu_dispatch.npu.streams import awaiting
 from npu_dispatch.npu.streams.current import current_stream
 from npu_dispatch.npu.streams.event import Event
-from npu_dispatch.system.proc_stat import has_ended, pid_namespace
+from npu_dispatch.system.proc_stat import has_ended, is_here, pid_namespace
 from npu_dispatch.system.untrusted_file import open_untrusted
 
 __all__ = ["SharedEvent"]
@@ -77,7 +77,7 @@ def remove_orphans() -> None:
         with contextlib.suppress(ValueError, OSError):
             # Of another container's processes, whose numbers mean nothing here,
             # nobody can say whether they live.
-            if path.name.split("-")[2] != str(pid_namespace()):
+            if not is_here(int(path.name.split("-")[2])):
                 continue
             if has_ended(_maker(path)):
                 path.unlink()

@@ -108,9 +108,12 @@ TEST(SharedShm, LeavesTheSegmentOfAnotherContainerAlone) {
     header.pid = uint32_t(getpid());
     header.process_start = 7;
     header.pid_namespace = pid_namespace() + 1;
-    const int file = open(theirs.c_str(), O_WRONLY | O_CREAT, 0600);
+    const int file = open(theirs.c_str(), O_RDWR | O_CREAT, 0600);
     if (write(file, &header, sizeof header) != sizeof header) return 1;
-    close(file);
+    struct flock what {};  // as that process holds it
+    what.l_type = F_WRLCK;
+    what.l_whence = SEEK_SET;
+    if (fcntl(file, F_OFD_SETLK, &what)) return 4;
     if (segment_path() != theirs + "-" + std::to_string(pid_namespace()))
       return 2;
     remove_segment();

@@ -1,0 +1,20 @@
+// Which process a process number stands for.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+
+namespace npu {
+
+// When `pid` started, in clock ticks since boot; 0 when there is no such
+// process, or it cannot be told. Together with the pid and its namespace it
+// identifies a process for good.
+uint64_t process_start(pid_t pid);
+
+// The namespace of process numbers that this process is in; 0 when that is not
+// known, or when /proc is that of another one: its entries are then of other
+// processes than getpid() and the like name.
+uint64_t pid_namespace();
+
+}  // namespace npu
