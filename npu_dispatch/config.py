@@ -57,6 +57,7 @@ class Config(NamedTuple):
     device_capability: str | None = None
     sanitizer: str | None = None  # "raise" or "report"
     sanitizer_suppressions: str | None = None
+    sanitizer_findings: str | None = None  # the folder for them
     cxx: str | None = None
     inf_nan: bool = True
     is_rank: bool = False
@@ -85,6 +86,7 @@ class Config(NamedTuple):
             device_capability=env.get("TORCH_NPU_DEVICE_CAPABILITY"),
             sanitizer=_sanitizer_mode(env.get("TORCH_NPU_SANITIZER", "")),
             sanitizer_suppressions=env.get("TORCH_NPU_SANITIZER_SUPPRESSIONS") or None,
+            sanitizer_findings=env.get("TORCH_NPU_SANITIZER_FINDINGS") or None,
             cxx=env.get("CXX") or None,
             inf_nan=env.get("INF_NAN_MODE_ENABLE") != "0"
             and env.get("INF_NAN_MODE_FORCE_DISABLE") != "1",

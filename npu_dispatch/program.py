@@ -9,7 +9,9 @@ from types import TracebackType
 
 import click
 
-__all__ = ["Runner", "execute", "run_program", "what_to_run"]
+__all__ = ["AFTER_DASHES", "Runner", "execute", "run_program", "what_to_run"]
+
+AFTER_DASHES = "npu_dispatch.program.after_dashes"  # of click.Context.meta
 
 
 class Runner(click.Command):
@@ -28,6 +30,9 @@ class Runner(click.Command):
         }
         place = 0
         while place < len(args) and args[place].startswith("-"):
+            if args[place] == "--":
+                ctx.meta[AFTER_DASHES] = True
+                break
             if args[place] == "-m":
                 if place + 1 == len(args):
                     break  # which click reports

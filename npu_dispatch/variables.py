@@ -255,6 +255,12 @@ _WATCHING = (
         "A file that lists findings which are not reported.",
         "none",
     ),
+    Variable(
+        "TORCH_NPU_SANITIZER_FINDINGS",
+        "The folder where processes leave their findings for `npu-dispatch sanitize`, "
+        "which sets it.",
+        "none",
+    ),
 )
 _COMPILING = (
     Variable(

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-import npu_dispatch
 from npu_dispatch.cli.device_names import device_names, register_by_names
-from npu_dispatch.program import Runner, run_program, what_to_run
+from npu_dispatch.cli.sanitized import run_sanitized, told
+from npu_dispatch.program import AFTER_DASHES, Runner, run_program, what_to_run
 
 if TYPE_CHECKING:
     import torch
@@ -131,7 +132,7 @@ def _finish_work() -> int:
 
 @click.command(
     cls=Runner,
-    options_metavar="[OPTIONS] SCRIPT | -m MODULE",
+    options_metavar="[OPTIONS] SCRIPT | -m MODULE | -- COMMAND",
 )
 @click.option(
     "--json",
@@ -155,7 +156,9 @@ def _finish_work() -> int:
 @device_names
 @click.option("-m", "module", help="A module to run, as `python -m` does.")
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
+@click.pass_context
 def sanitize(
+    context: click.Context,
     json_file: Path | None,
     sarif_file: Path | None,
     suppressions: Path | None,
@@ -165,36 +168,47 @@ def sanitize(
 ) -> None:
     """Run SCRIPT and report accesses to memory that nothing orders.
 
-    The exit status is the script's own, or 66 when something was found. --torch-npu
-    and --cuda hold for the processes that it starts, too.
+    Findings of all processes that it starts are reported. The exit status is the
+    script's own; where that is 0, it is 66 when something was found, or when a process
+    was killed or runs still, so that not all that it does is known. --torch-npu and
+    --cuda hold for the processes that it starts, too.
     """
     from npu_dispatch import sanitizer
     from npu_dispatch.config import Config
 
-    what, args = what_to_run(module, args)
-    register_by_names()
+    command = _command(context, module, args)
     known = suppressions or Config.read().sanitizer_suppressions
     try:
-        npu_dispatch.enable_npu_sanitizer("raise" if raises else "report", known)
+        if known is not None:
+            sanitizer.Suppressions.read(known)
     except (OSError, ValueError) as error:
         raise click.BadParameter(str(error), param_hint="--suppressions") from None
-    from npu_dispatch.npu import _sanitizer
-
-    status = run_program(what, args)
-    left = _finish_work()
-    status = status or left
-    found = _sanitizer.reports()
+    try:
+        status, processes = run_sanitized(
+            command,
+            "raise" if raises else "report",
+            Path(known).absolute() if known else None,
+        )
+    except OSError as error:
+        raise click.ClickException(str(error)) from None
+    found = [report for process in processes for report in process.reports]
     if json_file is not None:
         json_file.write_text(sanitizer.to_json(found) + "\n")
     if sarif_file is not None:
         sarif_file.write_text(sanitizer.to_sarif(found) + "\n")
-    for report in found:
-        click.echo(report.text(), err=True)
-    click.echo(f"npu sanitizer: {len(found)} findings", err=True)
-    if found:
-        click.echo(
-            "npu sanitizer: run again after each change. A wait of the host, such as "
-            ".item(), orders streams by accident: without it a race can come to light.",
-            err=True,
-        )
-    sys.exit(status or (66 if found else 0))
+    for line in told(processes):
+        click.echo(line, err=True)
+    clean = not found and all(process.ended for process in processes)
+    sys.exit(status or (0 if clean else 66))
+
+
+def _command(
+    context: click.Context, module: str | None, args: tuple[str, ...]
+) -> list[str]:
+    """Return the command to run: a program of any kind behind `--`, else Python."""
+    after_dashes = context.meta.get(AFTER_DASHES) and module is None
+    if after_dashes and args and not args[0].endswith(".py"):
+        return list(args)
+    what, args = what_to_run(module, args)
+    python = [sys.executable, *subprocess._args_from_interpreter_flags()]  # type: ignore[attr-defined]
+    return [*python, *(["-m"] if module else []), str(what), *args]

@@ -7,6 +7,7 @@ docs/sanitizer.md for what it finds and what it cannot see.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import os
 import sys
@@ -14,7 +15,7 @@ import threading
 import warnings
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
@@ -22,7 +23,9 @@ from npu_dispatch import _C
 from npu_dispatch.config import Config
 from npu_dispatch.errors import NPUSanitizerErrors
 from npu_dispatch.npu.debugging.race_findings import report_of
+from npu_dispatch.npu.runtime.start import _lazy_call
 from npu_dispatch.sanitizer import Report, Suppressions
+from npu_dispatch.sanitizer.processes import Findings
 from npu_dispatch.stats import REPORT_KINDS
 
 __all__ = [
@@ -45,6 +48,8 @@ class _State:
         self.mode: str | None = None
         self.suppressions = Suppressions()
         self.reports: dict[tuple[object, ...], Report] = {}
+        # For the command that has started this process, once that uses the device.
+        self.findings: Findings | None = None
 
 
 _state = _State()
@@ -104,9 +109,10 @@ def clear_reports() -> None:
 
 
 def enable_as_configured(config: Config) -> None:
-    """Obey TORCH_NPU_SANITIZER; in mode "report", print the reports at the end.
+    """Obey the environment; in mode "report", tell the reports at the end.
 
-    Where there is no device it warns: import torch works, and the first use raises.
+    Under `npu-dispatch sanitize` they are told to that command. Where there is no
+    device it warns: import torch works, and the first use raises.
     """
     assert config.sanitizer is not None
     try:
@@ -114,13 +120,37 @@ def enable_as_configured(config: Config) -> None:
     except RuntimeError as error:
         warnings.warn(f"npu_dispatch: the sanitizer is off: {error}", stacklevel=2)
         return
-    if config.sanitizer == "report":
-        atexit.register(_print_reports)
+    folder = config.sanitizer_findings
+    if folder is not None:
+        _lazy_call(functools.partial(_begin_findings, Path(folder), config.rank))
+    if folder is not None or config.sanitizer == "report":
+        atexit.register(_tell_at_end)
+        os._exit = _exit_when_told
 
 
-def _print_reports() -> None:
-    for report in reports():
-        print(report.text(), file=sys.stderr)
+def _begin_findings(folder: Path, rank: int) -> None:
+    with contextlib.suppress(OSError):  # the command has ended before this process
+        _state.findings = Findings(folder, rank if rank >= 0 else None)
+
+
+def _tell_at_end() -> None:
+    """Tell the reports; without the lock, which a thread that is stopped may hold."""
+    found = list(_state.reports.values())
+    if _state.findings is not None:
+        _state.findings.end(found)
+    elif not Config.read().sanitizer_findings:
+        for report in found:
+            print(report.text(), file=sys.stderr)
+
+
+_exit = os._exit
+
+
+def _exit_when_told(status: int) -> NoReturn:
+    """End the process at once, as os._exit() does: forked ones always end so."""
+    _tell_at_end()
+    sys.stderr.flush()
+    _exit(status)
 
 
 def _read(
@@ -146,6 +176,8 @@ def _found(findings: list[dict[str, Any]]) -> NPUSanitizerErrors | None:
             new.append(report)
             known = _state.reports.get(report.key)
             _state.reports[report.key] = known.again() if known else report
+            if known is None and _state.findings is not None:
+                _state.findings.add(report)
             _count(finding)
         if new and _state.mode == "raise":
             return NPUSanitizerErrors(new)
@@ -250,10 +282,17 @@ def _forget_new_threads() -> None:
         _threads_are_watched = False
 
 
-def _forget_in_child() -> None:
-    """Switch it off after a fork, where device work is refused."""
+def _begin_anew_in_child() -> None:
+    """Look at a forked child's own accesses; none where device work is refused.
+
+    What the parent has found is the parent's.
+    """
+    mode, rules = _state.mode, _state.suppressions
     _state.lock = threading.RLock()
+    _state.reports, _state.findings = {}, None
     disable_npu_sanitizer()
+    if mode is not None and not _C.in_bad_fork():
+        enable_npu_sanitizer(mode, rules)
 
 
-os.register_at_fork(after_in_child=_forget_in_child)
+os.register_at_fork(after_in_child=_begin_anew_in_child)

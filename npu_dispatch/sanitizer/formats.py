@@ -40,6 +40,7 @@ def _sarif_result(report: Report) -> dict[str, Any]:
         "level": "error",
         "message": {"text": f"{report.edge}. {report.suggestion}"},
         "occurrenceCount": report.count,
+        "properties": {"pid": report.pid, "rank": report.rank},
     }
     if report.second.where:
         result["locations"] = [_sarif_location(report.second.where)]

@@ -78,6 +78,8 @@ class Report:
     edge: str  # the ordering that is missing
     suggestion: str  # a call that adds it
     count: int = 1  # how often the same two lines were found
+    pid: int = 0  # of the process that found it
+    rank: int | None = None  # of that process, where it has one
 
     @property
     def key(self) -> tuple[object, ...]:

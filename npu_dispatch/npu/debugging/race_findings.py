@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
+from npu_dispatch.config import Config
 from npu_dispatch.npu.runtime.stream_lines import line_of_stream
 from npu_dispatch.sanitizer import Access, Frame, Report
 from npu_dispatch.stream_names import stream_title
@@ -31,7 +34,17 @@ def report_of(finding: dict[str, Any]) -> Report:
         pinned=finding["pinned"],
         edge=_edge(kind, first, second),
         suggestion=_suggestion(kind, finding, first),
+        pid=os.getpid(),
+        rank=_rank(),
     )
+
+
+def _rank() -> int | None:
+    """Return the process's rank: of its group, or as a launcher says it."""
+    if dist.is_available() and dist.is_initialized():
+        return dist.get_rank()
+    rank = Config.read().rank
+    return rank if rank >= 0 else None
 
 
 def _is_collective(op: str) -> bool:
