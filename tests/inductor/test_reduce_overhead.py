@@ -222,3 +222,19 @@ def test_a_change_of_what_backward_needs_is_noticed(mode: str):
             y.mul_(100)
         with pytest.raises(RuntimeError, match="modified by an inplace operation"):
             y.sum().backward()
+
+
+def test_the_backend_of_cuda_skips_npu_graphs_whichever_is_imported_first(python):
+    code = """
+import sys, torch, npu_dispatch.inductor
+npu_dispatch.inductor.register()
+assert "torch._dynamo.backends.cudagraphs" not in sys.modules
+layer = torch.nn.Linear(3, 3).npu()
+compiled = torch.compile(lambda x: layer(x).sin(), backend="cudagraphs")
+x = torch.ones(3, 3, device="npu")
+for _ in range(2):
+    compiled(x).sum().backward()
+torch.testing.assert_close(compiled(x), layer(x).sin())
+print(torch._dynamo.utils.counters["inductor"]["cudagraph_skips"])
+"""
+    assert python(code).stdout == "1\n"
