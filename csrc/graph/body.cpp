@@ -40,8 +40,13 @@ Call::~Call() {
 }
 
 Body::~Body() {
+  leave_groups();
   for (Node& node : nodes)
     if (node.cell) node.cell->release();
+}
+
+void Body::leave_groups() {
+  for (const auto& group : groups) group->body = nullptr;
 }
 
 Stream& Body::stream_of(size_t lane, Stream& first) {
@@ -59,9 +64,10 @@ void Body::describe(Submission& s, uint64_t lane, const Draws* draws) {
   s.words[0] = reinterpret_cast<uint64_t>(static_cast<Program*>(this));
   s.words[1] = lane;
   s.words[2] = replays_;
+  s.words[3] = memory_ends_noted();
   for (size_t i = 0; i < sources.size(); ++i) {
-    s.words[3 + 2 * i] = draws[i].seed;
-    s.words[4 + 2 * i] = draws[i].offset;
+    s.words[kFirstDraw + 2 * i] = draws[i].seed;
+    s.words[kFirstDraw + 1 + 2 * i] = draws[i].offset;
   }
 }
 
@@ -106,8 +112,8 @@ void Body::announce(Stream& stream) {
   Observer* const o = observer();
   if (!o) return;
   std::vector<bool> in_group(nodes.size());
-  for (const Group& group : groups)
-    for (const uint32_t at : group.nodes) in_group[at] = true;
+  for (const auto& group : groups)
+    for (const uint32_t at : group->nodes) in_group[at] = true;
   std::vector<KernelCall> calls;
   for (size_t i = 0; i < nodes.size(); ++i)
     if (nodes[i].kind == Node::Kind::kKernel && !in_group[i])
@@ -211,15 +217,6 @@ void Body::dropped(Stream&, const uint64_t* words) {
   if (words[1] != kAllLanes) lanes[words[1]].give_up(words[2]);
 }
 
-void Body::enter(Group& group) {
-  Update* update = group.next.exchange(nullptr, std::memory_order_acquire);
-  if (!update) return;
-  std::lock_guard lock(calls_mutex);
-  for (size_t i = 0; i < group.nodes.size(); ++i)
-    nodes[group.nodes[i]].call = std::move(update->calls[i]);
-  delete update;
-}
-
 namespace {
 
 // Says in the failure which node has failed. Its text may have no end, and
@@ -239,6 +236,33 @@ void name_node(const Body& body, const Node& node, npu_failure& failure) {
 
 }  // namespace
 
+// Takes the newest arguments of the group, which a queued update may have put
+// there. Only now it is known which ones this replay uses, so only here can
+// they be found missing. What was freed after the replay was queued is still
+// there: `ends` frees had been noted then.
+int Body::enter(Group& group, RunAhead& ahead, uint64_t ends,
+                npu_failure& failure) {
+  const std::unique_ptr<Update> update(
+      group.next.exchange(nullptr, std::memory_order_acquire));
+  if (update) {
+    std::lock_guard lock(calls_mutex);
+    for (size_t i = 0; i < group.nodes.size(); ++i)
+      nodes[group.nodes[i]].call = std::move(update->calls[i]);
+    std::swap(group.inputs, update->inputs);
+  }
+  if (!group.inputs || group.inputs->alive_at(ends)) [[likely]]
+    return NPU_OK;
+  if (const int code = finish(ahead, failure)) return code;
+  const Inputs::Missing missing = group.inputs->missing(ends);
+  snprintf(
+      failure.text, sizeof failure.text,
+      "a tensor that it uses has been freed%s; keep the arguments of a task "
+      "group alive until an update has replaced them",
+      missing.where().c_str());
+  name_node(*this, nodes[missing.node], failure);
+  return NPU_ERROR;
+}
+
 // Waits until everything that was started has ended.
 int Body::finish(RunAhead& ahead, npu_failure& failure) {
   const int code = ahead.finish(failure);
@@ -248,10 +272,11 @@ int Body::finish(RunAhead& ahead, npu_failure& failure) {
 }
 
 inline int Body::run_node(Node& node, const DeviceQueue& queue, RunAhead& ahead,
-                          const uint64_t* drawn, StreamProfile* profile,
+                          const uint64_t* words, StreamProfile* profile,
                           npu_failure& failure) {
   if (node.entered) [[unlikely]]
-    enter(*node.entered);
+    if (const int code = enter(*node.entered, ahead, words[3], failure))
+      return code;
   if (node.kind != Node::Kind::kKernel) [[unlikely]] {
     if (node.kind != Node::Kind::kTimestamp) return NPU_OK;
     if (const int code = finish(ahead, failure)) return code;
@@ -260,6 +285,7 @@ inline int Body::run_node(Node& node, const DeviceQueue& queue, RunAhead& ahead,
   }
   Call& call = node.call;
   if (node.source >= 0) [[unlikely]] {
+    const uint64_t* const drawn = words + kFirstDraw;
     call.words[size_t(call.drawn_word)] = drawn[2 * node.source];
     call.words[size_t(call.drawn_word) + 1] =
         drawn[2 * node.source + 1] + node.draw;
@@ -283,13 +309,12 @@ int Body::run_all(Stream& stream, const DeviceQueue& queue,
   // A profile needs the times of each kernel alone.
   if (parallel && !profile && !ahead.late()) {
     const auto run = [&](uint32_t at, npu_failure& failure) {
-      return run_node(nodes[at], queue, ahead, words + 3, nullptr, failure);
+      return run_node(nodes[at], queue, ahead, words, nullptr, failure);
     };
     return parallel->run(stream, run, failure);
   }
   for (Node& node : nodes)
-    if (const int code =
-            run_node(node, queue, ahead, words + 3, profile, failure))
+    if (const int code = run_node(node, queue, ahead, words, profile, failure))
       return code;
   return finish(ahead, failure);
 }
@@ -305,7 +330,7 @@ int Body::run_lane(Stream& stream, const DeviceQueue& queue,
     Node& node = nodes[at];
     int code;
     if (node.kind != Node::Kind::kWait) {
-      code = run_node(node, queue, ahead, words + 3, profile, failure);
+      code = run_node(node, queue, ahead, words, profile, failure);
     } else if (code = finish(ahead, failure);
                code == NPU_OK && !reach(stream, node, replay)) {
       code = NPU_ERROR;

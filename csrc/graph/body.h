@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "csrc/graph/hooks.h"
+#include "csrc/graph/inputs.h"
 #include "csrc/graph/lane.h"
 #include "csrc/graph/parallel.h"
 #include "csrc/graph/replay_memory.h"
@@ -38,14 +39,26 @@ struct Call {
 // New arguments for a group of nodes, on their way to the thread that replays.
 struct Update {
   std::vector<Call> calls;
+  std::unique_ptr<Inputs> inputs;  // that the calls read; null: unchecked
 };
 
-// Consecutive nodes of one stream whose arguments may be replaced.
+class Body;
+
+// Consecutive nodes of one stream whose arguments may be replaced. Owned by the
+// body, by the handles of the user, and by updates that are under way.
 struct Group {
+  // Null once the graph has been reset or destroyed. Like the graph, used by
+  // one thread at a time.
+  const Body* body;
   std::vector<uint32_t> nodes;
+  // What its calls read; null: unchecked. The thread that replays uses it once
+  // the capture has ended.
+  std::unique_ptr<Inputs> inputs;
   // The next replay that reaches the group takes it. Release where it is put
   // and acquire where it is taken: whoever takes it sees its calls.
   std::atomic<Update*> next{nullptr};
+
+  explicit Group(const Body* body) : body(body) {}
   ~Group() { delete next.load(std::memory_order_relaxed); }
 };
 
@@ -74,6 +87,9 @@ class Body final : public Program {
   Body(int device, uint64_t pool) : device(device), pool(pool) {}
   ~Body();
 
+  // The graph has no use for it any more: no update may begin or end.
+  void leave_groups();
+
   // Queues a replay behind what `stream` has been given. False, with nothing
   // queued, when `failed`, a stream that it needs, has failed.
   bool submit(Stream& stream, Stream*& failed);
@@ -90,7 +106,10 @@ class Body final : public Program {
   // Guards the calls of nodes in groups, which a replay may exchange.
   mutable std::mutex calls_mutex;
   std::deque<Lane> lanes;
-  std::deque<Group> groups;
+  std::vector<std::shared_ptr<Group>> groups;
+  // What it uses and does not own, without what updates replace; null:
+  // unchecked.
+  std::unique_ptr<Inputs> inputs;
   std::vector<std::unique_ptr<NumberSource>> sources;
   std::vector<uint64_t> draws;  // offsets that a replay takes, per source
   // Set when the capture has ended.
@@ -99,17 +118,20 @@ class Body final : public Program {
 
  private:
   static constexpr uint64_t kAllLanes = ~uint64_t{0};
+  // The words of a replay's task: the program, the lane, the number of the
+  // replay, how many frees had been noted when it was queued, and the draws.
+  static constexpr uint32_t kFirstDraw = 4;
 
   // Tells the observer which memory the next replay touches.
   void announce(Stream& stream);
-  uint32_t n_words() const { return uint32_t(3 + 2 * sources.size()); }
+  uint32_t n_words() const { return uint32_t(kFirstDraw + 2 * sources.size()); }
   void describe(Submission& s, uint64_t lane, const Draws* draws);
   bool open_lanes(Stream& stream, std::vector<Submission>& lanes,
                   Stream*& failed);
   Stream& stream_of(size_t lane, Stream& first);
   bool wait_for_torn(Stream& first, Stream*& failed);
   int run_node(Node& node, const DeviceQueue& queue, RunAhead& ahead,
-               const uint64_t* draws, StreamProfile* profile,
+               const uint64_t* words, StreamProfile* profile,
                npu_failure& failure);
   int run_all(Stream& stream, const DeviceQueue& queue, const uint64_t* words,
               npu_failure& failure);
@@ -117,7 +139,7 @@ class Body final : public Program {
                npu_failure& failure);
   int finish(RunAhead& ahead, npu_failure& failure);
   bool reach(Stream& stream, const Node& wait, uint64_t replay);
-  void enter(Group& group);
+  int enter(Group& group, RunAhead& ahead, uint64_t ends, npu_failure& failure);
 
   std::atomic<bool> submitting_{false};
   uint64_t replays_ = 0;

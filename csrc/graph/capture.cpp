@@ -90,7 +90,7 @@ void Capture::refuse(const std::string& what, const std::string& rule) {
 }
 
 void Capture::begin(const void* owner, Stream& stream, uint64_t pool,
-                    CaptureMode mode) {
+                    CaptureMode mode, bool check_inputs) {
   look();
   std::lock_guard lock(mutex_);
   if (body_)
@@ -106,6 +106,7 @@ void Capture::begin(const void* owner, Stream& stream, uint64_t pool,
         "capture; use a torch.npu.Stream");
   auto body = std::make_unique<Body>(stream.device(), pool);
   body->captured.begun = now_ns();
+  if (check_inputs) body->inputs = std::make_unique<Inputs>(pool);
   body->lanes.emplace_back().stream = &stream;
   begun_by_ = this_thread();
   allocator(stream.device()).begin_capture(stream, pool);
@@ -238,10 +239,16 @@ void Capture::keep(Stream& stream) {
     node.draw = call.words[size_t(call.drawn_word) + 1];
   }
   node.call = std::move(call);
-  if (group_ && group_stream_ == &stream) {
-    if (group_->nodes.empty()) node.entered = group_;
-    group_->nodes.push_back(uint32_t(body_->nodes.size() - 1));
+  const auto at = uint32_t(body_->nodes.size() - 1);
+  const bool grouped = group_ && group_stream_ == &stream;
+  if (grouped) {
+    if (group_->nodes.empty()) node.entered = group_.get();
+    group_->nodes.push_back(at);
   }
+  if (!body_->inputs) return;
+  body_->inputs->add(node.call, at,
+                     grouped ? Inputs::Of::kResults : Inputs::Of::kAll);
+  if (grouped) group_->inputs->add(node.call, at, Inputs::Of::kArguments);
 }
 
 uint64_t Capture::pool() {
@@ -362,18 +369,20 @@ void Capture::begin_group(Stream& stream) {
   if (group_)
     refuse("graph_task_group_begin()",
            "groups do not nest; call graph_task_group_end() first");
-  group_ = &body_->groups.emplace_back();
+  auto group = std::make_shared<Group>(body_.get());
+  if (body_->inputs) group->inputs = std::make_unique<Inputs>(body_->pool);
+  body_->groups.push_back(group);
+  group_ = std::move(group);
   group_stream_ = &stream;
 }
 
-Group* Capture::end_group(Stream& stream) {
+std::shared_ptr<Group> Capture::end_group(Stream& stream) {
   look();
   std::lock_guard lock(mutex_);
   if (!body_ || !group_ || group_stream_ != &stream)
     throw CaptureError("npu: graph_task_group_end() on " + text(stream) +
                        " without graph_task_group_begin() in this capture");
-  Group* group = group_;
-  group_ = nullptr;
+  const std::shared_ptr<Group> group = std::exchange(group_, nullptr);
   if (group->nodes.empty()) {
     body_->groups.pop_back();
     return nullptr;

@@ -28,8 +28,9 @@ class Capture final : public TaskSink {
 
   // Throws CaptureError when one is under way or `stream` cannot capture.
   // Everything given to `stream` before must be done.
-  void begin(const void* owner, Stream& stream, uint64_t pool,
-             CaptureMode mode);
+  // `check_inputs`: the body watches what it uses and does not own.
+  void begin(const void* owner, Stream& stream, uint64_t pool, CaptureMode mode,
+             bool check_inputs = false);
   // Returns what was captured. Throws CaptureError when `stream` is not the one
   // that the capture began on, with the capture still under way; or when a
   // stream was left unjoined or there was no host memory, with the capture
@@ -55,7 +56,7 @@ class Capture final : public TaskSink {
   // may be replaced. Throws where `stream` does not capture, or no group was
   // begun. Null: there was no task between the calls.
   void begin_group(Stream& stream);
-  Group* end_group(Stream& stream);
+  std::shared_ptr<Group> end_group(Stream& stream);
 
   // Throws the CaptureError for `what`, which `rule` does not allow.
   [[noreturn]] void refuse(const std::string& what, const std::string& rule);
@@ -99,7 +100,7 @@ class Capture final : public TaskSink {
   std::string begun_by_;
   std::vector<const void*> source_ids_;
   uint64_t generation_ = 0;
-  Group* group_ = nullptr;
+  std::shared_ptr<Group> group_;  // that is under way
   const Stream* group_stream_ = nullptr;
   Task task_;
   std::vector<uint64_t> words_;

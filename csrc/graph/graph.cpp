@@ -20,9 +20,15 @@ void Graph::nothing_captured(const char* what) const {
 }
 
 void Graph::input_missing() const {
-  throw CaptureError("npu: replay(): " + inputs_->missing() +
-                     "; keep the tensors that a graph uses alive, and change "
-                     "their contents in place (copy_())");
+  const Inputs::Missing missing = body_->inputs->missing(memory_ends_noted());
+  std::lock_guard lock(body_->calls_mutex);
+  const Node& node = body_->nodes[missing.node];
+  throw CaptureError(
+      "npu: replay(): a tensor that " + std::string(node.call.kernel->name) +
+      (node.line.empty() ? "" : ", captured at " + node.line + ",") +
+      " uses has been freed" + missing.where() +
+      "; keep the tensors that a graph uses alive, and change "
+      "their contents in place (copy_())");
 }
 
 void Graph::capture_begin(Stream& stream, uint64_t pool, CaptureMode mode,
@@ -35,7 +41,7 @@ void Graph::capture_begin(Stream& stream, uint64_t pool, CaptureMode mode,
   const uint64_t own = pool ? pool : new_pool();
   hold_pool(stream.device(), own);
   try {
-    Capture::get().begin(this, stream, own, mode);
+    Capture::get().begin(this, stream, own, mode, check_inputs);
   } catch (...) {
     leave_pool(stream.device(), own);
     throw;
@@ -43,7 +49,6 @@ void Graph::capture_begin(Stream& stream, uint64_t pool, CaptureMode mode,
   pool_ = own;
   device_ = stream.device();
   capturing_ = true;
-  check_inputs_ = check_inputs;
 }
 
 void Graph::capture_end(Stream& stream) {
@@ -53,7 +58,6 @@ void Graph::capture_end(Stream& stream) {
     body_->overwrites.emplace(replay_memory(device_, pool_),
                               written_bytes(*body_));
     body_->parallel = Parallel::of(*body_, threads);
-    if (check_inputs_) inputs_.emplace(*body_);
   } catch (...) {
     if (body_) reset();
     if (capturing_ && Capture::get().owner() != this) {
@@ -71,8 +75,10 @@ void Graph::reset() {
     capturing_ = false;
     leave_pool(device_, pool_);
   }
-  inputs_.reset();
-  if (body_) destroy_when_done(std::move(body_));
+  if (body_) {
+    body_->leave_groups();
+    destroy_when_done(std::move(body_));
+  }
   pool_ = 0;
 }
 

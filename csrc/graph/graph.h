@@ -2,11 +2,9 @@
 #pragma once
 
 #include <memory>
-#include <optional>
 
 #include "csrc/graph/body.h"
 #include "csrc/graph/capture.h"
-#include "csrc/graph/inputs.h"
 
 namespace npu {
 
@@ -32,7 +30,7 @@ class Graph {
   bool replay(Stream& stream, Stream*& failed) {
     if (!body_) [[unlikely]]
       nothing_captured("replay()");
-    if (inputs_ && !inputs_->alive()) [[unlikely]]
+    if (body_->inputs && !body_->inputs->alive()) [[unlikely]]
       input_missing();
     return body_->submit(stream, failed);
   }
@@ -66,8 +64,6 @@ class Graph {
   [[noreturn]] void input_missing() const;
 
   std::unique_ptr<Body> body_;
-  std::optional<Inputs> inputs_;
-  bool check_inputs_ = false;
   uint64_t pool_ = 0;
   int device_ = 0;
   bool capturing_ = false;

@@ -2,43 +2,60 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <deque>
 #include <string>
+#include <unordered_set>
 
-#include "csrc/graph/body.h"
-#include "csrc/memory/block.h"
+#include "csrc/memory/watch.h"
 
 namespace npu {
 
-// Knows when a tensor is freed that was made before a capture and that the
-// graph reads or writes: its memory may be another one's by the next replay.
-// The tasks of groups do not count, because their tensors may be replaced.
-// Private pools' memory, where graphs leave each other results, and the host's
-// are not watched.
+struct Call;
+
+// Knows when a tensor is freed that the graph does not own and that some of its
+// calls read or write: its memory may be another one's by the next replay. The
+// memory of the graph's own pool is not watched.
 class Inputs {
  public:
-  // `body`: of a capture that has ended. It outlives this object.
-  explicit Inputs(const Body& body);
+  explicit Inputs(uint64_t own_pool) : own_pool_(own_pool) {}
   ~Inputs();
   Inputs(const Inputs&) = delete;
 
+  // What a call only writes, which an update leaves where it is; or the rest,
+  // which it replaces; or both.
+  enum class Of { kResults, kArguments, kAll };
+  // Watches the tensors of the call, all of which exist now, from now on.
+  // `node`: whose call it is.
+  void add(const Call& call, uint32_t node, Of of = Of::kAll);
+
   // Whether all of it is there.
-  bool alive() const { return !ended_.load(std::memory_order_acquire); }
-  // What is not, and who has freed it.
-  std::string missing() const;
+  bool alive() const { return !first_ended_.load(std::memory_order_acquire); }
+  // Whether all of it was there when `ends` frees had been noted
+  // (memory_ends_noted()).
+  bool alive_at(uint64_t ends) const {
+    const uint64_t first = first_ended_.load(std::memory_order_acquire);
+    return !first || first > ends;
+  }
+  // The first that was not there then, where there is one.
+  struct Missing {
+    uint32_t node = 0;  // that uses it
+    uint32_t site = 0;  // the call site of its free
+    // " at train.py:12 in step", or "" where that is not known.
+    std::string where() const noexcept;
+  };
+  Missing missing(uint64_t ends) const;
 
  private:
   struct Input {
-    BlockWatch watch;
+    MemoryWatch watch;
     uint32_t node;  // that is the first to use it
   };
 
-  struct Empty {};
-  Inputs(Empty, const Body& body) : body_(body) {}
-
-  const Body& body_;
-  std::atomic<bool> ended_{false};
+  const uint64_t own_pool_;
+  std::atomic<uint64_t> first_ended_{0};
   std::deque<Input> inputs_;
+  std::unordered_set<uint64_t> seen_;  // addresses
 };
 
 }  // namespace npu

@@ -17,30 +17,54 @@ std::string text(const Stream& stream) {
          std::to_string(stream.id());
 }
 
-// Collects the tasks that one stream is given.
+std::string difference(const Call& before, const Call& after) {
+  const npu_kernel &old = *before.kernel, &now = *after.kernel;
+  if (std::string_view(old.name) != now.name)
+    return std::string("is ") + now.name + ", not " + old.name;
+  bool same = old.n_views == now.n_views;
+  for (uint32_t i = 0; same && i < old.n_views; ++i) {
+    const npu_view &a = old.views[i], &b = now.views[i];
+    same = a.itemsize == b.itemsize && a.access == b.access &&
+           sizes_of(a, before.words.data()) == sizes_of(b, after.words.data());
+  }
+  return same ? "" : std::string(old.name) + " has tensors of other shapes";
+}
+
+// Lets the new call write its results where the graph's later tasks read them.
+void keep_results(const Call& old, Call& now) {
+  for (uint32_t i = 0; i < old.kernel->n_views; ++i)
+    if (old.kernel->views[i].access == NPU_WRITE)
+      now.words[now.kernel->views[i].word] =
+          old.words[old.kernel->views[i].word];
+}
+
+// Collects the tasks that one stream is given. Whether the graph is still there
+// it asks the group, which it owns.
 class Collector final : public TaskSink {
  public:
-  void begin(Graph& graph, Group& group) {
-    graph_ = &graph;
-    body_ = graph.body();
-    group_ = &group;
-    calls_.clear();
+  void begin(std::shared_ptr<Group> group) {
+    auto update = std::make_unique<Update>();
+    if (group->body->inputs)
+      update->inputs = std::make_unique<Inputs>(group->body->pool);
+    update_ = std::move(update);
+    group_ = std::move(group);
     problem_.clear();
+    difference_.clear();
   }
   bool under_way() const { return group_ != nullptr; }
-  Group* finish() { return std::exchange(group_, nullptr); }
-  // The graph was reset or captured again since begin().
-  bool outdated() const { return graph_->body() != body_; }
-  std::vector<Call>& calls() { return calls_; }
+  std::shared_ptr<Group> finish() { return std::exchange(group_, nullptr); }
+  std::unique_ptr<Update> take() { return std::move(update_); }
+  // Why it cannot be done, whatever the group is; "" where it can.
   const std::string& problem() const { return problem_; }
-  const Body& body() const { return *body_; }
+  // The first operator that is not the group's; "" where there is none.
+  const std::string& difference() const { return difference_; }
 
   void open(Stream&, uint32_t n_words, Submission& s) override {
     task_.marks = {};
     words_.assign(n_words, 0);
     s.task = &task_;
     s.words = words_.data();
-    s.position = calls_.size();
+    s.position = update_->calls.size();
   }
   void close(Stream&, Submission&) noexcept override {
     if (task_.marks.kind != TaskKind::kKernel) {
@@ -51,7 +75,7 @@ class Collector final : public TaskSink {
       return;
     }
     try {
-      calls_.push_back(make_call(task_.kernel, std::move(words_)));
+      keep(make_call(task_.kernel, std::move(words_)));
     } catch (const std::exception&) {
       problem_ = "no host memory";  // so short a text takes no memory
     }
@@ -65,11 +89,32 @@ class Collector final : public TaskSink {
   void host_waits(const Stream&, WaitReason) override {}
 
  private:
-  Graph* graph_ = nullptr;
-  const Body* body_ = nullptr;
-  Group* group_ = nullptr;
-  std::vector<Call> calls_;
-  std::string problem_;
+  // Its tensors are watched from now on: the caller may free them before the
+  // end of the update.
+  void keep(Call call) {
+    const size_t at = update_->calls.size();
+    if (group_->body && at < group_->nodes.size()) {
+      const uint32_t node = group_->nodes[at];
+      std::string found;
+      {
+        std::lock_guard lock(group_->body->calls_mutex);
+        const Call& old = group_->body->nodes[node].call;
+        found = npu::difference(old, call);
+        if (found.empty()) keep_results(old, call);
+      }
+      if (found.empty()) {
+        if (update_->inputs)
+          update_->inputs->add(call, node, Inputs::Of::kArguments);
+      } else if (difference_.empty()) {
+        difference_ = "operator " + std::to_string(at) + " " + found;
+      }
+    }
+    update_->calls.push_back(std::move(call));
+  }
+
+  std::shared_ptr<Group> group_;
+  std::unique_ptr<Update> update_;
+  std::string problem_, difference_;
   Task task_;
   std::vector<uint64_t> words_;
 };
@@ -90,54 +135,29 @@ const npu_kernel kPut{nullptr, "graph update", nullptr, 0, NPU_KERNEL_ON_HOST};
 // That task owns itself until it has run or was dropped.
 class Put final : public Program {
  public:
-  Put(Group& group, std::vector<Call>&& calls)
-      : group_(group), update_(new Update{std::move(calls)}) {}
+  Put(std::shared_ptr<Group> group, std::unique_ptr<Update> update)
+      : group_(std::move(group)), update_(std::move(update)) {}
 
   int run(Stream&, const DeviceQueue&, const uint64_t*, npu_failure&) override {
     // Release: pairs with the acquire of the replay that takes it.
-    delete group_.next.exchange(update_.release(), std::memory_order_acq_rel);
+    delete group_->next.exchange(update_.release(), std::memory_order_acq_rel);
     delete this;
     return NPU_OK;
   }
   void dropped(Stream&, const uint64_t*) override { delete this; }
 
  private:
-  Group& group_;
+  const std::shared_ptr<Group> group_;
   std::unique_ptr<Update> update_;
 };
 
-std::string difference(const Call& before, const Call& after) {
-  const npu_kernel &old = *before.kernel, &now = *after.kernel;
-  if (std::string_view(old.name) != now.name)
-    return std::string("is ") + now.name + ", not " + old.name;
-  bool same = old.n_views == now.n_views;
-  for (uint32_t i = 0; same && i < old.n_views; ++i) {
-    const npu_view &a = old.views[i], &b = now.views[i];
-    same = a.itemsize == b.itemsize &&
-           sizes_of(a, before.words.data()) == sizes_of(b, after.words.data());
-  }
-  return same ? "" : std::string(old.name) + " has tensors of other shapes";
-}
-
-// Lets the new calls write their results where the graph's later tasks read
-// them.
-void keep_results(const Call& old, Call& now) {
-  for (uint32_t i = 0; i < old.kernel->n_views; ++i) {
-    const npu_view &a = old.kernel->views[i], &b = now.kernel->views[i];
-    if (a.access == NPU_WRITE && b.access == NPU_WRITE)
-      now.words[b.word] = old.words[a.word];
-  }
-}
-
 }  // namespace
 
-void begin_update(Stream& stream, Graph& graph, Group& group) {
+void begin_update(Stream& stream, Graph& graph, std::shared_ptr<Group> group) {
   const std::string call = "npu: graph_task_update_begin() on " + text(stream);
-  if (!graph.body())
-    throw CaptureError(call + ": the graph has no finished capture");
-  bool ours = false;
-  for (Group& g : graph.body()->groups) ours |= &g == &group;
-  if (!ours)
+  const Body* const body = graph.body();
+  if (!body) throw CaptureError(call + ": the graph has no finished capture");
+  if (group->body != body)
     throw CaptureError(call + ": the handle is not of the graph's capture");
   if (stream.device() != graph.device())
     throw CaptureError(call + ": the graph was captured on npu:" +
@@ -147,12 +167,12 @@ void begin_update(Stream& stream, Graph& graph, Group& group) {
     throw CaptureError(call +
                        ": the stream captures, or has an update under "
                        "way; end that first");
-  const uint16_t lane = graph.body()->nodes[group.nodes[0]].lane;
-  if (graph.body()->lanes[lane].stream == &stream)
+  const uint16_t lane = body->nodes[group->nodes[0]].lane;
+  if (body->lanes[lane].stream == &stream)
     throw CaptureError(call +
                        ": the group was captured on this stream; update "
                        "it on another one");
-  collector(stream).begin(graph, group);
+  collector(stream).begin(std::move(group));
   stream.set_sink(&collector(stream));
 }
 
@@ -162,26 +182,18 @@ void end_update(Stream& stream) {
   if (!c.under_way())
     throw CaptureError(call + " without graph_task_update_begin()");
   stream.set_sink(nullptr);
-  Group& group = *c.finish();
-  if (c.outdated()) throw CaptureError(call + ": the graph is gone");
+  std::shared_ptr<Group> group = c.finish();
+  std::unique_ptr<Update> update = c.take();
+  if (!group->body) throw CaptureError(call + ": the graph is gone");
   if (!c.problem().empty()) throw CaptureError(call + ": " + c.problem());
-  if (c.calls().size() != group.nodes.size())
-    throw CaptureError(call + ": " + std::to_string(c.calls().size()) +
+  if (update->calls.size() != group->nodes.size())
+    throw CaptureError(call + ": " + std::to_string(update->calls.size()) +
                        " operators were called, the group has " +
-                       std::to_string(group.nodes.size()) +
+                       std::to_string(group->nodes.size()) +
                        "; nothing was changed");
-  {
-    std::lock_guard lock(c.body().calls_mutex);
-    for (size_t i = 0; i < group.nodes.size(); ++i) {
-      const Call& old = c.body().nodes[group.nodes[i]].call;
-      const std::string found = difference(old, c.calls()[i]);
-      if (!found.empty())
-        throw CaptureError(call + ": operator " + std::to_string(i) + " " +
-                           found + "; nothing was changed");
-      keep_results(old, c.calls()[i]);
-    }
-  }
-  auto put = std::make_unique<Put>(group, std::move(c.calls()));
+  if (!c.difference().empty())
+    throw CaptureError(call + ": " + c.difference() + "; nothing was changed");
+  auto put = std::make_unique<Put>(std::move(group), std::move(update));
   static const PublishedNames names{kPut.name};
   Submission s;
   if (!stream.begin(1, s, call_site()))

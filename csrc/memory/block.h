@@ -1,7 +1,6 @@
 // What the allocator knows about a piece of device memory.
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <set>
@@ -13,18 +12,6 @@ namespace npu {
 class BlockPool;
 class Stream;
 struct Block;
-
-// Notes the end of a block for somebody who relies on its memory and does not
-// own it (CachingAllocator::watch()).
-struct BlockWatch {
-  std::atomic<bool>* any_ended = nullptr;  // set with `ended`; several share it
-  // Release where the two are set, and acquire where they are read: who sees
-  // that it has ended sees where.
-  std::atomic<bool> ended{false};
-  uint32_t ended_at = 0;  // the call site of the free
-  Block* block =
-      nullptr;  // while it is watched; guarded by the allocator's lock
-};
 
 using BlockUse = BasicBlockUse<Stream>;
 
@@ -55,6 +42,7 @@ struct alignas(64) Block {
 
   // The rest is guarded by the allocator's lock.
   State state = State::kUnused;
+  bool watched = false;  // in use, and its free is to be reported (watch.h)
   BlockPool* pool = nullptr;
   Block* link = nullptr;  // next in whichever list the state says
   BlockUse* uses = nullptr;

@@ -10,6 +10,7 @@
 #include "csrc/engine/engine.h"
 #include "csrc/memory/settings.h"
 #include "csrc/memory/trace.h"
+#include "csrc/memory/watch.h"
 #include "csrc/observe/observer.h"
 #include "csrc/stats/segment.h"
 #include "csrc/taskqueue/stream.h"
@@ -227,8 +228,14 @@ void CachingAllocator::free(Block* block) {
   Lock lock(lock_);
   if (block->state != Block::State::kActive) [[unlikely]]
     not_active(block);
-  if (block->uses) [[unlikely]]
-    end_watches(block, lock);
+  if (block->watched) [[unlikely]] {
+    block->watched = false;
+    // Nobody else frees the block meanwhile.
+    const uint64_t graph_pool = block->pool->graph_pool();
+    lock.unlock();
+    memory_freed(block->ptr, block->size, graph_pool);
+    lock.lock();
+  }
   if (block->size >= allocator_settings().max_split_size) [[unlikely]]
     stats_.oversize_allocations.decrease(1);
   if (block->uses) [[unlikely]]

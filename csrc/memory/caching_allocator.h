@@ -93,11 +93,15 @@ class CachingAllocator {
   // Undoes record_stream() for one stream and returns it; null: there is none.
   Stream* take_use(Block* block);
 
-  // Notes in `watch` when the block in use that holds `address` is freed.
-  // False: there is none, or it belongs to a graph's pool.
-  bool watch(const void* address, BlockWatch& watch);
-  // From now on nothing is noted in `watch`.
-  void unwatch(BlockWatch& watch);
+  // What the allocator knows of an address.
+  struct Found {
+    bool ours = false;        // it has the segment; else the rest says nothing
+    bool in_use = false;      // a block that was given out holds the address
+    uint64_t graph_pool = 0;  // that keeps the block for its graphs; 0: none
+  };
+  // The free of the block in use that holds `address` will be reported to
+  // memory_freed() (watch.h).
+  Found report_free(const void* address);
 
   // The block in use that starts at `ptr`, or null. Takes time linear in the
   // number of blocks in its segment.
@@ -192,7 +196,6 @@ class CachingAllocator {
 
   bool is_abandoned(const BlockPool* pool) const;
 
-  void end_watches(Block* block, Lock& lock);
   void free_used_elsewhere(Block* block);
   void poll_pending(int checks);
 

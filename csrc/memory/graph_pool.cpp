@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "csrc/memory/caching_allocator.h"
+#include "csrc/memory/watch.h"
 #include "csrc/taskqueue/stream.h"
 
 namespace npu {
@@ -23,8 +24,8 @@ void CachingAllocator::begin_capture(Stream& stream, uint64_t id) {
   }
   own->graph_pool = id;
   own->selected = true;
-  own->small.keep(true);
-  own->large.keep(true);
+  own->small.keep(id);
+  own->large.keep(id);
   by_id_[uint64_t(stream.id()) % kStreamSlots] = own;
   ++capturing_;
 }
@@ -58,8 +59,8 @@ void CachingAllocator::free_pool(uint64_t id) {
     for (StreamPools* at = all_pools_; at; at = at->next) {
       if (at->graph_pool != id) continue;
       at->graph_pool = kAbandonedPool;
-      at->small.keep(false);
-      at->large.keep(false);
+      at->small.keep(0);
+      at->large.keep(0);
       at->small.flush(spares_);
     }
     for (auto& [address, segment] : segments_) {
@@ -71,6 +72,7 @@ void CachingAllocator::free_pool(uint64_t id) {
       block->release_at = 0;
     }
   }
+  graph_pool_freed(id);
   release_marked_segments();
 }
 

@@ -48,6 +48,19 @@ Block* CachingAllocator::find(const void* ptr) {
   return nullptr;
 }
 
+CachingAllocator::Found CachingAllocator::report_free(const void* address) {
+  std::lock_guard lock(lock_);
+  const auto segment = segment_of(address);
+  if (segment == segments_.end()) return {};
+  Block* block = segment->second.first;
+  while (static_cast<const char*>(address) >=
+         static_cast<char*>(block->ptr) + block->size)
+    block = block->after;
+  const bool in_use = block->state == Block::State::kActive;
+  block->watched = in_use;
+  return {true, in_use, block->pool->graph_pool()};
+}
+
 MemoryStats::Split CachingAllocator::split() const {
   MemoryStats::Split split;
   for (auto& [address, segment] : segments_) {

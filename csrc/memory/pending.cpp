@@ -15,7 +15,7 @@ Stream* CachingAllocator::take_use(Block* block) {
   std::lock_guard lock(lock_);
   Stream* taken = nullptr;
   spare_uses_.drop(*block, [&](const BlockUse& use) {
-    if (taken || use.watch) return false;
+    if (taken) return false;
     taken = use.stream;
     return true;
   });

@@ -6,17 +6,13 @@
 
 namespace npu {
 
-struct BlockWatch;
-
 // A stream other than the block's own that may touch it after its free, until
-// it has retired `number` tasks. The number is set at the free. Or a watch,
-// which ends at the free; it has no stream.
+// it has retired `number` tasks. The number is set at the free.
 template <typename Stream>
 struct BasicBlockUse {
   Stream* stream;
   uint64_t number;
   BasicBlockUse* next;
-  BlockWatch* watch = nullptr;
 };
 
 // The uses that no block has, and the one way to take them from a block and to

@@ -65,8 +65,10 @@ class BlockPool {
   uint64_t mempool() const { return mempool_; }
 
   // Whether free segments stay here, because the tasks of graphs use them.
-  bool kept() const { return kept_; }
-  void keep(bool kept) { kept_ = kept; }
+  bool kept() const { return graph_pool_; }
+  // The graphs' pool that they stay in; 0: they do not.
+  uint64_t graph_pool() const { return graph_pool_; }
+  void keep(uint64_t graph_pool) { graph_pool_ = graph_pool; }
 
   // A block of at least `size` bytes, or null. A quick block of exactly this
   // size comes first; else all free neighbours are merged and the smallest
@@ -109,7 +111,7 @@ class BlockPool {
 
   const PoolKind kind_;
   QuickLists* const quick_;
-  bool kept_ = false;
+  uint64_t graph_pool_ = 0;
   const uint64_t mempool_;
   const bool splits_;
   FreeTree tree_;

@@ -1,58 +1,126 @@
-// Blocks whose end somebody wants to know who does not own them.
-#include <memory>
+#include "csrc/memory/watch.h"
 
+#include <map>
+#include <mutex>
+
+#include "csrc/engine/engine.h"
 #include "csrc/memory/caching_allocator.h"
 #include "csrc/taskqueue/call_site.h"
 
 namespace npu {
+namespace {
 
-bool CachingAllocator::watch(const void* address, BlockWatch& watch) {
-  auto use = std::make_unique<BlockUse>();
-  std::lock_guard lock(lock_);
-  const auto segment = segment_of(address);
-  if (segment == segments_.end()) return false;
-  Block* block = segment->second.first;
-  while (static_cast<const char*>(address) >=
-         static_cast<char*>(block->ptr) + block->size)
-    block = block->after;
-  if (block->state != Block::State::kActive || block->pool->kept())
-    return false;
-  watch.block = block;
-  *use = {nullptr, 0, block->uses, &watch};
-  block->uses = use.release();
+struct Watches {
+  std::mutex mutex;  // guards the map, and what is written to the watches
+  std::multimap<uintptr_t, MemoryWatch*> by_address;
+  // Relaxed: the program orders frees and who asks for the number.
+  std::atomic<uint64_t> ends{0};
+};
+
+// Never destroyed: tensors may be freed after static destruction.
+Watches& watches() {
+  static auto* const instance = new Watches;
+  return *instance;
+}
+
+using At = std::multimap<uintptr_t, MemoryWatch*>::iterator;
+
+// The caller holds the mutex.
+At stop(At at) {
+  at->second->watching = false;
+  detail::memory_watches.fetch_sub(1, std::memory_order_relaxed);
+  return watches().by_address.erase(at);
+}
+
+// The caller holds the mutex, if the watch has begun.
+void note_end(MemoryWatch& watch, uint32_t site) {
+  const uint64_t number =
+      watches().ends.fetch_add(1, std::memory_order_relaxed) + 1;
+  watch.ended_at = site;
+  watch.ended.store(number, std::memory_order_release);
+  uint64_t none = 0;
+  watch.first_ended->compare_exchange_strong(
+      none, number, std::memory_order_release, std::memory_order_relaxed);
+}
+
+}  // namespace
+
+bool watch_memory(const void* address, uint64_t own_pool, MemoryWatch& watch) {
+  // Nobody frees the memory meanwhile: the caller has a tensor there.
+  for (int device = 0; device < device_count(); ++device) {
+    if (!allocator_exists(device)) continue;
+    const auto found = allocator(device).report_free(address);
+    if (!found.ours) continue;
+    if (found.graph_pool && found.graph_pool == own_pool) return false;
+    watch.graph_pool = found.graph_pool;
+    if (found.in_use || found.graph_pool) break;
+    std::lock_guard lock(watches().mutex);
+    note_end(watch, 0);
+    return true;
+  }
+  std::lock_guard lock(watches().mutex);
+  watch.address = reinterpret_cast<uintptr_t>(address);
+  watches().by_address.emplace(watch.address, &watch);
+  watch.watching = true;
+  detail::memory_watches.fetch_add(1, std::memory_order_relaxed);
   return true;
 }
 
-void CachingAllocator::unwatch(BlockWatch& watch) {
-  std::lock_guard lock(lock_);
-  if (!watch.block) return;
-  spare_uses_.drop(*watch.block,
-                   [&](const BlockUse& use) { return use.watch == &watch; });
-  watch.block = nullptr;
+void unwatch_memory(MemoryWatch& watch) {
+  std::lock_guard lock(watches().mutex);
+  if (!watch.watching) return;
+  auto at = watches().by_address.lower_bound(watch.address);
+  while (at->second != &watch) ++at;
+  stop(at);
 }
 
-// The block is about to be freed by its owner, which nobody else can do, so
-// that the lock may be released meanwhile: to know the line that frees may take
-// the interpreter's.
-void CachingAllocator::end_watches(Block* block, Lock& lock) {
-  const auto watched = [&] {
-    BlockUse* use = block->uses;
-    while (use && !use->watch) use = use->next;
-    return use != nullptr;
-  };
-  if (!watched()) return;
-  lock.unlock();
+uint64_t memory_ends_noted() {
+  return watches().ends.load(std::memory_order_relaxed);
+}
+
+namespace detail {
+
+void end_watches(const void* memory, size_t bytes, uint64_t graph_pool) {
+  if (in_bad_fork()) return;  // the mutex may be locked for ever
+  const auto lo = reinterpret_cast<uintptr_t>(memory);
+  auto& all = watches().by_address;
+  {
+    std::lock_guard lock(watches().mutex);
+    const auto first = all.lower_bound(lo);
+    if (first == all.end() || first->first - lo >= bytes) return;
+  }
+  // To know the line that frees may take the interpreter's lock.
   const uint32_t site = call_stack_id();
-  lock.lock();
-  spare_uses_.drop(*block, [&](const BlockUse& use) {
-    if (!use.watch) return false;
-    BlockWatch& watch = *use.watch;
-    watch.block = nullptr;
-    watch.ended_at = site;
-    watch.ended.store(true, std::memory_order_release);
-    watch.any_ended->store(true, std::memory_order_release);
-    return true;
-  });
+  std::lock_guard lock(watches().mutex);
+  for (auto at = all.lower_bound(lo);
+       at != all.end() && at->first - lo < bytes;) {
+    MemoryWatch& watch = *at->second;
+    // The graphs of a pool leave each other results in what is free there.
+    if (graph_pool && watch.graph_pool == graph_pool) {
+      watch.back_in_pool = true;
+      ++at;
+      continue;
+    }
+    note_end(watch, site);
+    at = stop(at);
+  }
+}
+
+}  // namespace detail
+
+void graph_pool_freed(uint64_t graph_pool) {
+  if (in_bad_fork()) return;
+  std::lock_guard lock(watches().mutex);
+  auto& all = watches().by_address;
+  for (auto at = all.begin(); at != all.end();) {
+    MemoryWatch& watch = *at->second;
+    if (watch.graph_pool != graph_pool || !watch.back_in_pool) {
+      ++at;
+      continue;
+    }
+    note_end(watch, 0);
+    at = stop(at);
+  }
 }
 
 }  // namespace npu

@@ -111,7 +111,7 @@ py::list describe_graph(const Graph& graph) {
 
 void bind_graph(py::module_& m) {
   set_line_hooks(&current_line, &call_line);
-  py::class_<Group>(m, "TaskGroup");
+  py::class_<Group, std::shared_ptr<Group>>(m, "TaskGroup");
   py::class_<Graph> graph(m, "Graph");
   def_init(graph)
       .def("capture_begin",
@@ -147,13 +147,12 @@ void bind_graph(py::module_& m) {
   def(m, "begin_task_group", [](int device, int64_t id) {
     Capture::get().begin_group(stream_at(device, id));
   });
-  m.def("end_task_group", wrapped([](int device, int64_t id) {
-          return Capture::get().end_group(stream_at(device, id));
-        }),
-        py::return_value_policy::reference);
+  def(m, "end_task_group", [](int device, int64_t id) {
+    return Capture::get().end_group(stream_at(device, id));
+  });
   def(m, "begin_task_update",
-      [](int device, int64_t id, Graph& graph, Group& group) {
-        begin_update(stream_at(device, id), graph, group);
+      [](int device, int64_t id, Graph& graph, std::shared_ptr<Group> group) {
+        begin_update(stream_at(device, id), graph, std::move(group));
       });
   def(m, "end_task_update",
       [](int device, int64_t id) { end_update(stream_at(device, id)); });

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "csrc/engine/engine.h"
+#include "csrc/memory/watch.h"
 #include "csrc/observe/observer.h"
 #include "csrc/taskqueue/stream.h"
 #include "csrc/torch/allocator.h"
@@ -98,8 +99,11 @@ Interface& host_allocator() {
 // As a deleter it does not throw: without memory to note which streams use the
 // block, the block is never given out again.
 void delete_pinned(void* context) try {
-  if (Observer* o = observer(); o && context) [[unlikely]]
-    o->host_freed(static_cast<Block*>(context)->ptr_);
+  if (const auto* const block = static_cast<Block*>(context)) {
+    if (Observer* o = observer()) [[unlikely]]
+      o->host_freed(block->ptr_);
+    memory_freed(block->ptr_, block->size_);
+  }
   host_allocator().free(context);
 } catch (const std::bad_alloc&) {
 }
@@ -135,10 +139,14 @@ void register_pinned(void* address, size_t bytes) {
 }
 
 void unregister_pinned(void* address) {
-  std::lock_guard lock(ranges().mutex);
-  TORCH_CHECK(ranges().registered.erase(uintptr_t(address)),
-              "npu: the memory at ", address, " has not been registered");
-  ranges().bytes_at.erase(uintptr_t(address));
+  size_t bytes;
+  {
+    std::lock_guard lock(ranges().mutex);
+    TORCH_CHECK(ranges().registered.erase(uintptr_t(address)),
+                "npu: the memory at ", address, " has not been registered");
+    bytes = ranges().bytes_at.extract(uintptr_t(address)).mapped();
+  }
+  memory_freed(address, bytes);
 }
 
 void record_pinned(const c10::DataPtr& data, Stream& stream) {

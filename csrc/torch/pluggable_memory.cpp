@@ -13,6 +13,7 @@
 #include "csrc/graph/capture.h"
 #include "csrc/graph/lifetime.h"
 #include "csrc/memory/caching_allocator.h"
+#include "csrc/memory/watch.h"
 #include "csrc/observe/work_names.h"
 #include "csrc/stats/segment.h"
 #include "csrc/taskqueue/call_site.h"
@@ -124,6 +125,7 @@ void let_go(PluggedMemory* f) noexcept {
   if (in_bad_fork()) return;
   // Acquire-release: the last holder frees after the other's last use.
   if (f->holders.fetch_sub(1, std::memory_order_acq_rel) > 1) return;
+  memory_freed(f->ptr, f->bytes);
   Stream& stream = *f->stream;
   bool idle = stream.idle();
   for (Stream* other : f->others) idle = idle && other->idle();

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from freed_inputs import INPUT_ENDS, REPLAYED_WITHOUT_INPUT
 
 MIB = 1 << 20
 NAME = "PYTORCH_NPU_ALLOC_CONF"
@@ -183,6 +184,12 @@ def test_a_write_to_guarded_memory_is_none(python, offset):
     code = GUARDED.replace("OFFSET", str(offset))
     found = python(code, **{NAME: "backend:guard"}).stdout.splitlines()
     assert found == ["True guard", "[2.0, 2.0, 2.0]"]
+
+
+@pytest.mark.parametrize("end", INPUT_ENDS.values(), ids=INPUT_ENDS)
+def test_a_replay_knows_that_guarded_memory_was_freed(python, end):
+    code = REPLAYED_WITHOUT_INPUT.replace("END", end)
+    assert python(code, **{NAME: "backend:guard"}).stdout.split() == ["9.0", "True"]
 
 
 def test_guarded_memory_serves_streams_graphs_and_other_devices(python):

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from freed_inputs import INPUT_ENDS, REPLAYED_WITHOUT_INPUT
 
 MIB = 1 << 20
 
@@ -297,6 +298,14 @@ torch.npu.empty_cache()
 print(counts.my_freed() - counts.my_allocated())
 """
     assert python(code, library).stdout.split() == ["0", "True", "0"]
+
+
+@pytest.mark.parametrize("end", INPUT_ENDS.values(), ids=INPUT_ENDS)
+def test_a_replay_knows_that_memory_of_the_users_allocator_was_freed(
+    library, python, end
+):
+    said = python(REPLAYED_WITHOUT_INPUT.replace("END", end), library).stdout
+    assert said.split() == ["9.0", "True"]
 
 
 FREES = """

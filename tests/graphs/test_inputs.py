@@ -168,6 +168,104 @@ def test_graphs_that_share_a_pool_leave_each_other_results():
         assert z.tolist() == [2 * value + 2] * 64
 
 
+def test_an_input_that_was_freed_during_the_capture():
+    held = tensors()
+
+    def uses_and_frees():
+        result = held.x + 1
+        del held.x
+        return result
+
+    graph, _ = captured(uses_and_frees)
+    with pytest.raises(RuntimeError, match=FREED):
+        graph.replay()
+
+
+def test_a_result_in_another_graphs_pool_may_go_until_that_pool_does():
+    held = tensors()
+    first, held.y = captured(lambda: held.x + 1)
+    second, z = captured(lambda: held.y * 2)
+    first.replay()
+    second.replay()
+    assert z.tolist() == [4.0] * 64
+    del held.y
+    second.replay()
+    assert z.tolist() == [4.0] * 64
+    first.reset()
+    torch.npu.empty_cache()
+    with pytest.raises(RuntimeError, match="uses has been freed;"):
+        second.replay()
+
+
+def test_a_result_that_outlives_its_graph():
+    held = tensors()
+    first, held.y = captured(lambda: held.x + 1)
+    second, z = captured(lambda: held.y * 2)
+    first.replay()
+    first.reset()
+    torch.npu.empty_cache()
+    second.replay()
+    assert z.tolist() == [4.0] * 64
+    third, _ = captured(lambda: held.x * 5)  # takes over what is left of the pool
+    del held.y
+    with pytest.raises(RuntimeError, match=FREED):
+        second.replay()
+    third.replay()
+
+
+def pinned(value: float) -> torch.Tensor:
+    return torch.full((1000,), float(value)).pin_memory()
+
+
+@pytest.mark.parametrize("how", ["read", "written"])
+def test_pinned_memory(how):
+    held, other = SimpleNamespace(p=pinned(4)), torch.full((1000,), 6.0, device="npu")
+
+    def copy():
+        if how == "read":
+            other.copy_(held.p, non_blocking=True)
+        else:
+            held.p.copy_(other, non_blocking=True)
+
+    graph, _ = captured(copy)
+    graph.replay()
+    torch.npu.synchronize()
+    assert torch.equal(held.p, other.cpu())
+    part = held.p[900:]
+    del held.p
+    graph.replay()
+    torch.npu.synchronize()
+    del part
+    strangers = [pinned(-9) for _ in range(4)]
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match=FREED):
+            graph.replay()
+        torch.npu.host_empty_cache()  # the memory is unmapped
+    torch.npu.synchronize()
+    assert all(t.eq(-9).all() for t in strangers)
+
+
+def test_pinned_memory_that_a_capture_makes_and_frees():
+    x, y = torch.ones(1000, device="npu"), torch.zeros(1000, device="npu")
+    graph, _ = captured(
+        lambda: y.copy_(x.to("cpu", non_blocking=True), non_blocking=True)
+    )
+    with pytest.raises(RuntimeError, match=FREED):
+        graph.replay()
+
+
+def test_registered_memory_until_it_is_not():
+    host, x = torch.full((1000,), 4.0), torch.zeros(1000, device="npu")
+    runtime = torch.npu.npurt()
+    assert runtime.npuHostRegister(host.data_ptr(), host.nbytes, 2) == 0
+    graph, _ = captured(lambda: x.copy_(host, non_blocking=True))
+    graph.replay()
+    assert x.eq(4).all()
+    assert runtime.npuHostUnregister(host.data_ptr()) == 0
+    with pytest.raises(RuntimeError, match=FREED):
+        graph.replay()
+
+
 def test_inputs_live_on_when_only_a_cycle_holds_them():
     class Node:
         pass

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import gc
+import re
+import sys
+
 import pytest
 import torch
+from held_stream import Held
 from side_streams import side_streams
 
 
 class Captured:
     """y = x * 2; z = y + a, where the addition is a group."""
 
-    def __init__(self) -> None:
+    def __init__(self, **options) -> None:
         self.x = torch.ones(64, device="npu")
         self.a = torch.full((64,), 10.0, device="npu")
         self.z = torch.zeros(64, device="npu")
         self.graph = torch.npu.NPUGraph()
         (self.other,) = side_streams(1)
-        with torch.npu.graph(self.graph):
+        self.capture(**options)
+
+    def capture(self, **options) -> None:
+        with torch.npu.graph(self.graph, **options):
             stream = torch.npu.current_stream()
             self.y = self.x * 2
             torch.npu.graph_task_group_begin(stream)
@@ -211,6 +219,110 @@ def test_update_takes_another_stream_than_the_capture_wherever_the_pool_stands()
 
     graph.replay()
     assert z.tolist() == [310] * 4
+
+
+FREED = (
+    r"node \d+, aten::add.out, captured at .*: a tensor that it uses has been freed at"
+)
+
+
+def failure(graph) -> str:
+    """Replay, and return what the stream has failed with; "" where it has not."""
+    try:
+        graph.replay()
+        torch.npu.synchronize()
+    except RuntimeError as error:
+        torch.npu.clear_error()
+        return str(error)
+    return ""
+
+
+def added(value: float) -> torch.Tensor:
+    return torch.full((64,), float(value), device="npu")
+
+
+def test_the_replay_that_reaches_a_group_whose_arguments_were_freed_fails():
+    c = Captured()
+    assert c.result() == 12
+    line = sys._getframe().f_lineno + 1
+    del c.a
+    strangers = [added(-9) for _ in range(8)]
+    for _ in range(2):
+        said = failure(c.graph)
+        assert re.search(FREED, said) and f"test_updates.py:{line} in" in said, said
+    assert c.z.eq(12).all() and all(t.eq(-9).all() for t in strangers)
+
+    c.b = added(100)
+    c.update(lambda: torch.add(c.y, c.b, out=c.z))
+    torch.npu.synchronize()
+    assert c.result() == 102
+    with torch.npu.launch_blocking():
+        del c.b
+        assert re.search(FREED, failure(c.graph))
+
+
+def test_arguments_of_an_update_are_used_as_long_as_they_are_there():
+    c = Captured()
+    b = [added(100)]
+    c.update(lambda: torch.add(c.y, b.pop(), out=c.z))  # freed before its end
+    torch.npu.synchronize()
+    del c.a  # was replaced
+    assert re.search(FREED, failure(c.graph))
+    assert re.search(FREED, failure(c.graph))
+
+
+def test_arguments_may_go_once_the_replay_is_queued():
+    c = Captured()
+    c.b = added(100)
+    torch.npu.synchronize()
+    with Held():
+        c.graph.replay()
+        del c.a
+    torch.npu.synchronize()
+    assert c.z.eq(12).all()
+
+    c.update(lambda: torch.add(c.y, c.b, out=c.z))
+    torch.npu.current_stream().wait_stream(c.other)
+    with Held():
+        c.graph.replay()
+        del c.b
+    torch.npu.synchronize()
+    assert c.z.eq(102).all()
+
+
+@pytest.mark.npu_races("to reach what the check would find")
+def test_what_groups_use_is_not_checked_where_the_capture_says_so():
+    c = Captured(check_input_liveness=False)
+    del c.a
+    assert not failure(c.graph)
+
+
+def test_an_update_whose_graph_is_gone_is_refused():
+    c = Captured()
+    torch.npu.graph_task_update_begin(c.other, c.handle)
+    x, y, z = c.x, c.y, c.z
+    other = c.other
+    del c
+    gc.collect()
+    with torch.npu.stream(other):
+        torch.add(y, x, out=z)
+    with pytest.raises(RuntimeError, match="the graph is gone"):
+        torch.npu.graph_task_update_end(other)
+
+
+def test_a_handle_of_an_earlier_capture_is_refused():
+    c = Captured()
+    old = c.handle
+    for _ in range(4):
+        c.graph.reset()
+        torch.npu.synchronize()
+        torch.npu.empty_cache()
+        c.capture()
+        with pytest.raises(RuntimeError, match="not of the graph's capture"):
+            torch.npu.graph_task_update_begin(c.other, old)
+        with pytest.raises(RuntimeError, match="without graph_task_update_begin"):
+            torch.npu.graph_task_update_end(c.other)
+    assert c.result() == 12
 
 
 def test_update_refuses_what_fits_nowhere():

@@ -118,8 +118,9 @@ class NPUGraph(_C.Graph):
         not wait for the device meanwhile: with "global" no thread may, with
         "thread_local" this thread may not, and with "relaxed" only waits for captured
         work are refused. With `check_input_liveness`, which costs a replay nothing
-        here, replay() raises RuntimeError where a tensor that was made before the
-        capture, and that the graph uses, has been freed.
+        here, replay() raises RuntimeError where a tensor that the graph uses and does
+        not own has been freed. Where it is an argument of a task group, the replay
+        fails when it reaches the group.
         """
         _lazy_init()
         super().capture_begin(

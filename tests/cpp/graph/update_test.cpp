@@ -6,6 +6,7 @@
 
 #include "csrc/engine/engine.h"
 #include "csrc/engine/stream_pools.h"
+#include "csrc/graph/lifetime.h"
 #include "csrc/observe/observer.h"
 #include "tests/cpp/check.h"
 #include "tests/cpp/graph/lanes.h"
@@ -39,7 +40,9 @@ const npu_kernel kStoreNarrower{run_store, "test::store", &kNarrower, 1};
 // A graph that appends 1 and 2, which may be replaced, then 3, and that stores
 // 7.
 struct World {
-  World() {
+  World() { capture(); }
+
+  void capture() {
     graph.capture_begin(captured, 0, CaptureMode::kGlobal);
     Capture::get().begin_group(captured);
     submit(captured, kAppend, {word(&got), 1});
@@ -60,7 +63,7 @@ struct World {
     return got;
   }
   void append(uint64_t first, uint64_t second) {
-    begin_update(updating, graph, *group);
+    begin_update(updating, graph, group);
     submit(updating, kAppend, {word(&got), first});
     submit(updating, kAppend, {word(&got), second});
     end_update(updating);
@@ -70,7 +73,7 @@ struct World {
   std::array<uint64_t, 5> result{}, other{};
   Stream& captured = next_stream(0, StreamPool::kNormal);
   Stream& updating = next_stream(0, StreamPool::kNormal);
-  Group *group = nullptr, *stores = nullptr;
+  std::shared_ptr<Group> group, stores;
   Graph graph;
 };
 
@@ -150,7 +153,7 @@ TEST(Update, TheLastOfSeveralIsUsed) {
 
 TEST(Update, LeavesResultsWhereTheCapturePutThem) {
   World w;
-  begin_update(w.updating, w.graph, *w.stores);
+  begin_update(w.updating, w.graph, w.stores);
   submit(w.updating, kStore, {word(w.other.data()), 9});
   end_update(w.updating);
   wait(w.updating);
@@ -162,7 +165,7 @@ TEST(Update, LeavesResultsWhereTheCapturePutThem) {
 
 TEST(Update, GivesTasksWordsOfZeros) {
   World w;
-  begin_update(w.updating, w.graph, *w.group);
+  begin_update(w.updating, w.graph, w.group);
   for (int i = 0; i < 2; ++i) {
     Submission s;
     EXPECT_TRUE(w.updating.begin(2, s));
@@ -181,7 +184,7 @@ TEST(Update, GivesTasksWordsOfZeros) {
 
 TEST(Update, ChangesNothingWhenTheOperatorsAreOthers) {
   World w;
-  const auto attempt = [&](Group& group, auto submissions) {
+  const auto attempt = [&](const auto& group, auto submissions) {
     begin_update(w.updating, w.graph, group);
     submissions();
     const std::string why = refused([&] { end_update(w.updating); });
@@ -191,22 +194,21 @@ TEST(Update, ChangesNothingWhenTheOperatorsAreOthers) {
     EXPECT_EQ(w.result[0], 7);
     return why;
   };
-  EXPECT_TRUE(contains(attempt(*w.group,
+  EXPECT_TRUE(contains(attempt(w.group,
                                [&] {
                                  submit(w.updating, kAppend, {word(&w.got), 4});
                                  submit(w.updating, kNothing, {0, 0});
                                }),
                        "is test::nothing, not test::append"));
-  EXPECT_TRUE(
-      contains(attempt(*w.group,
-                       [&] { submit(w.updating, kAppend, {word(&w.got), 4}); }),
-               "1 operators were called, the group has 2"));
+  EXPECT_TRUE(contains(
+      attempt(w.group, [&] { submit(w.updating, kAppend, {word(&w.got), 4}); }),
+      "1 operators were called, the group has 2"));
   for (const npu_kernel* kernel : {&kStoreLonger, &kStoreNarrower})
     EXPECT_TRUE(contains(
-        attempt(*w.stores,
+        attempt(w.stores,
                 [&] { submit(w.updating, *kernel, {word(&w.other), 1}); }),
         "has tensors of other shapes"));
-  EXPECT_TRUE(contains(attempt(*w.stores,
+  EXPECT_TRUE(contains(attempt(w.stores,
                                [&] {
                                  Event event(Timing::kOn);
                                  event.record(w.updating);
@@ -219,25 +221,63 @@ TEST(Update, ChangesNothingWhenTheOperatorsAreOthers) {
 TEST(Update, IsRefusedWhereItHasNoMeaning) {
   World w, another;
   Graph empty;
-  const auto begin = [](Stream& stream, Graph& graph, Group& group) {
+  const auto begin = [](Stream& stream, Graph& graph, const auto& group) {
     return refused([&] { begin_update(stream, graph, group); });
   };
-  EXPECT_TRUE(contains(begin(w.updating, empty, *w.group), "no finished"));
-  EXPECT_TRUE(contains(begin(w.updating, w.graph, *another.group),
+  EXPECT_TRUE(contains(begin(w.updating, empty, w.group), "no finished"));
+  EXPECT_TRUE(contains(begin(w.updating, w.graph, another.group),
                        "not of the graph's capture"));
-  EXPECT_TRUE(contains(begin(w.captured, w.graph, *w.group),
+  EXPECT_TRUE(contains(begin(w.captured, w.graph, w.group),
                        "was captured on this stream"));
   EXPECT_TRUE(contains(refused([&] { end_update(w.updating); }), "without"));
 
-  begin_update(w.updating, w.graph, *w.group);
-  EXPECT_TRUE(contains(begin(w.updating, w.graph, *w.group),
-                       "has an update under way"));
+  begin_update(w.updating, w.graph, w.group);
+  EXPECT_TRUE(
+      contains(begin(w.updating, w.graph, w.group), "has an update under way"));
   EXPECT_TRUE(contains(
       refused([&] { w.updating.wait_for(w.captured, w.captured.tail()); }),
       "a wait between"));
   w.graph.reset();
   EXPECT_TRUE(contains(refused([&] { end_update(w.updating); }), "is gone"));
   EXPECT_TRUE(w.updating.sink() == nullptr);
+}
+
+// AddressSanitizer sees what is read of a graph that is gone.
+TEST(Update, IsRefusedWhereItsGraphIsDestroyedMeanwhile) {
+  auto w = std::make_unique<World>();
+  Stream& updating = w->updating;
+  begin_update(updating, w->graph, w->group);
+  submit(updating, kAppend, {word(&w->got), 4});
+  w.reset();
+  collect_graphs();
+  submit(updating, kAppend, {0, 5});
+  EXPECT_TRUE(contains(refused([&] { end_update(updating); }), "is gone"));
+  EXPECT_TRUE(updating.sink() == nullptr);
+}
+
+// A handle is of one capture, wherever the next one has its groups.
+TEST(Update, RefusesTheHandleOfAnEarlierCapture) {
+  World w;
+  const std::shared_ptr<Group> old = w.group;
+  w.graph.reset();
+  collect_graphs();
+  w.capture();
+  EXPECT_TRUE(contains(refused([&] { begin_update(w.updating, w.graph, old); }),
+                       "not of the graph's capture"));
+}
+
+// A group that a handle keeps takes no replay with it.
+TEST(Update, ThatIsQueuedOutlivesItsGraph) {
+  auto w = std::make_unique<World>();
+  Stream& updating = w->updating;
+  check::Gate gate;
+  submit(updating, check::kGate, {word(&gate)});
+  gate.wait_until_entered();
+  w->append(4, 5);
+  w.reset();
+  gate.open();
+  wait(updating);
+  collect_graphs();
 }
 
 }  // namespace

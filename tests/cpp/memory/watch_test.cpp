@@ -1,4 +1,6 @@
-// Blocks whose end is noted for somebody who does not own them.
+// Memory whose free is noted for an observer that does not own it.
+#include "csrc/memory/watch.h"
+
 #include <atomic>
 #include <thread>
 #include <vector>
@@ -12,10 +14,17 @@ namespace {
 
 using namespace check;
 
+// The one whose memory can be watched.
+CachingAllocator& memory() { return allocator(0); }
+
 struct Watched {
-  std::atomic<bool> any{false};
-  BlockWatch one, other;
-  Watched() { one.any_ended = other.any_ended = &any; }
+  std::atomic<uint64_t> first{0};
+  MemoryWatch one, other;
+  Watched() { one.first_ended = other.first_ended = &first; }
+  ~Watched() {
+    unwatch_memory(one);
+    unwatch_memory(other);
+  }
 };
 
 const void* inside(const Block* block, size_t offset) {
@@ -23,90 +32,121 @@ const void* inside(const Block* block, size_t offset) {
 }
 
 TEST(Watch, NotesTheFreeOfTheBlockThatHoldsTheAddress) {
-  auto memory = make_allocator();
-  Block* before = take(memory, 4096, first_stream());
-  Block* block = take(memory, 4096, first_stream());
-  Block* after = take(memory, 4096, first_stream());
+  Block* before = take(memory(), 4096, first_stream());
+  Block* block = take(memory(), 4096, first_stream());
+  Block* after = take(memory(), 4096, first_stream());
   Watched w;
-  EXPECT_TRUE(memory.watch(inside(block, 4095), w.one));
-  EXPECT_TRUE(memory.watch(block->ptr, w.other));
+  EXPECT_TRUE(watch_memory(inside(block, 4095), 0, w.one));
+  EXPECT_TRUE(watch_memory(block->ptr, 0, w.other));
 
-  memory.free(before);
-  memory.free(after);
-  EXPECT_TRUE(!w.any && !w.one.ended && !w.other.ended);
-  memory.free(block);
+  memory().free(before);
+  memory().free(after);
+  EXPECT_TRUE(!w.first && !w.one.ended && !w.other.ended);
+  const uint64_t ends = memory_ends_noted();
+  memory().free(block);
 
-  EXPECT_TRUE(w.any && w.one.ended && w.other.ended);
+  EXPECT_TRUE(w.one.ended > ends && w.other.ended > ends);
+  EXPECT_EQ(memory_ends_noted(), ends + 2);
+  EXPECT_EQ(w.first, ends + 1);
 }
 
-TEST(Watch, WhoHasLeftIsNotTold) {
-  auto memory = make_allocator();
-  Block* block = take(memory, 4096, first_stream());
+TEST(Watch, AWatchThatHasEndedNotesNothing) {
+  Block* block = take(memory(), 4096, first_stream());
   Watched w;
-  EXPECT_TRUE(memory.watch(block->ptr, w.one));
-  EXPECT_TRUE(memory.watch(block->ptr, w.other));
-  memory.unwatch(w.one);
-  memory.unwatch(w.one);
-  memory.free(block);
+  EXPECT_TRUE(watch_memory(block->ptr, 0, w.one));
+  EXPECT_TRUE(watch_memory(block->ptr, 0, w.other));
+  unwatch_memory(w.one);
+  unwatch_memory(w.one);
+  memory().free(block);
 
   EXPECT_TRUE(w.other.ended && !w.one.ended);
-  memory.unwatch(w.other);
-  // What was noted is used again, and is of no watch then.
+  unwatch_memory(w.other);
   for (int i = 0; i < 3; ++i) {
-    Block* next = take(memory, 4096, first_stream());
-    memory.record_stream(next, second_stream());
-    memory.free(next);
+    Block* next = take(memory(), 4096, first_stream());
+    memory().record_stream(next, second_stream());
+    memory().free(next);
   }
   drain(second_stream());
   EXPECT_TRUE(!w.one.ended);
 }
 
-TEST(Watch, IsNoUseByAnotherStream) {
-  auto memory = make_allocator();
-  Block* block = take(memory, 4096, first_stream());
+TEST(Watch, NotesTheFreeOfABlockThatAnotherStreamUses) {
+  Block* block = take(memory(), 4096, first_stream());
   void* const address = block->ptr;
   Watched w;
-  EXPECT_TRUE(memory.watch(address, w.one));
-  EXPECT_TRUE(memory.take_use(block) == nullptr);
-  memory.record_stream(block, second_stream());
-  EXPECT_TRUE(memory.watch(address, w.other));
-  EXPECT_TRUE(memory.take_use(block) == &second_stream());
-  EXPECT_TRUE(memory.take_use(block) == nullptr);
-  memory.free(block);
+  EXPECT_TRUE(watch_memory(address, 0, w.one));
+  EXPECT_TRUE(memory().take_use(block) == nullptr);
+  memory().record_stream(block, second_stream());
+  EXPECT_TRUE(memory().take_use(block) == &second_stream());
+  memory().free(block);
 
-  EXPECT_TRUE(w.one.ended && w.other.ended);
-  EXPECT_TRUE(take(memory, 4096, first_stream())->ptr == address);
+  EXPECT_TRUE(w.one.ended > 0);
+  EXPECT_TRUE(take(memory(), 4096, first_stream())->ptr == address);
 }
 
-TEST(Watch, KnowsNothingOfOtherMemory) {
-  auto memory = make_allocator();
-  Block* block = take(memory, 4096, first_stream());
-  void* const address = block->ptr;
+TEST(Watch, NotesTheFreeOfMemoryThatNoAllocatorOfADeviceOwns) {
+  const char page[4096] = {};
   Watched w;
-  int on_the_host = 0;
-  EXPECT_TRUE(!memory.watch(&on_the_host, w.one));
-  memory.free(block);
-  EXPECT_TRUE(!memory.watch(address, w.one));
-  memory.begin_capture(first_stream(), 7);
-  Block* own = take(memory, 4096, first_stream());
-  EXPECT_TRUE(!memory.watch(own->ptr, w.one));
-  memory.end_capture(first_stream());
-  memory.free(own);
-
-  EXPECT_TRUE(!w.any);
+  EXPECT_TRUE(watch_memory(page + 100, 0, w.one));
+  EXPECT_TRUE(watch_memory(page + 4095, 0, w.other));
+  memory_freed(page, 100);
+  memory_freed(page + 101, 100);
+  EXPECT_TRUE(!w.first);
+  memory_freed(page, 101);
+  EXPECT_TRUE(w.one.ended && !w.other.ended);
+  memory_freed(page + 4095, 1);
+  EXPECT_TRUE(w.other.ended > w.one.ended);
 }
 
-TEST(Watch, OneThreadFreesWhileAnotherLeaves) {
-  auto memory = make_allocator();
+TEST(Watch, DeviceMemoryThatIsFreeHasEnded) {
+  Block* block = take(memory(), 4096, first_stream());
+  void* const address = block->ptr;
+  memory().free(block);
+  Watched w;
+  EXPECT_TRUE(watch_memory(address, 0, w.one));
+  EXPECT_TRUE(w.one.ended > 0 && w.first == w.one.ended);
+}
+
+// Blocks that were freed into a graphs' pool hold what the graphs leave each
+// other, until the pool is gone.
+TEST(Watch, MemoryOfAGraphPoolEndsWithItsTensorAndThePool) {
+  const auto captured = [](uint64_t pool) {
+    memory().begin_capture(first_stream(), pool);
+    Block* block = take(memory(), 4096, first_stream());
+    memory().end_capture(first_stream());
+    return block;
+  };
+  Block* freed_first = captured(7);
+  Watched w;
+  EXPECT_TRUE(!watch_memory(freed_first->ptr, 7, w.one));
+  EXPECT_TRUE(watch_memory(freed_first->ptr, 8, w.one));
+  memory().free(freed_first);
+  EXPECT_TRUE(!w.one.ended);
+  memory().free_pool(7);
+  EXPECT_TRUE(w.one.ended > 0);
+
+  Block* freed_last = captured(9);
+  EXPECT_TRUE(watch_memory(freed_last->ptr, 0, w.other));
+  memory().free_pool(9);
+  EXPECT_TRUE(!w.other.ended);
+  // The next capture takes the pool over, but not the tensor.
+  Block* of_the_next = captured(10);
+  memory().free(freed_last);
+  EXPECT_TRUE(w.other.ended > 0);
+  memory().free(of_the_next);
+  memory().free_pool(10);
+}
+
+TEST(Watch, OneThreadFreesWhileAnotherStopsToWatch) {
   for (int round = 0; round < 500; ++round) {
-    Block* block = take(memory, 4096, first_stream());
+    Block* block = take(memory(), 4096, first_stream());
     Watched w;
-    EXPECT_TRUE(memory.watch(block->ptr, w.one));
-    EXPECT_TRUE(memory.watch(block->ptr, w.other));
-    std::thread frees([&] { memory.free(block); });
-    memory.unwatch(w.one);
+    EXPECT_TRUE(watch_memory(block->ptr, 0, w.one));
+    EXPECT_TRUE(watch_memory(block->ptr, 0, w.other));
+    std::thread frees([&] { memory().free(block); });
+    unwatch_memory(w.one);
     frees.join();
-    EXPECT_TRUE(w.any && w.other.ended);
+    EXPECT_TRUE(w.first && w.other.ended);
   }
 }
 
