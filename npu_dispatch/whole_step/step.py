@@ -28,7 +28,7 @@ from npu_dispatch.whole_step.program import (
 from npu_dispatch.whole_step.rates import Rates
 from npu_dispatch.whole_step.refusal import RefusedError, sentence_of
 from npu_dispatch.whole_step.training import Function, Training
-from npu_dispatch.whole_step.watched import Watched
+from npu_dispatch.whole_step.watched import Watched, tensors_in
 
 __all__ = ["CompiledStep"]
 
@@ -363,7 +363,7 @@ class CompiledStep:
         saved = [t.detach().clone() for t in state]
         generator = npu.get_rng_state(self._device)
         try:
-            self._check(tensors)
+            self._check(leaves, tensors)
             args, kwargs = self._unflat(self._on_device(leaves), spec)
             with self._as_compiled():
                 result = self._compiled(args, kwargs, last)
@@ -390,13 +390,19 @@ class CompiledStep:
             self._give_up(f"{changed}, which a replay would not do")
         return result
 
-    def _check(self, tensors: list[Tensor]) -> None:
+    def _check(self, leaves: Any, tensors: list[Tensor]) -> None:
         """Refuse a step in which a replay would leave something out."""
         assert self._watched is not None
         if name := self._watched.hooked():
             raise RefusedError(f"a hook of {name} is Python code")
         if any(t.requires_grad for t in tensors):
             raise RefusedError("an input requires a gradient")
+        for leaf in leaves:
+            if tensors_in("", leaf):
+                raise RefusedError(
+                    f"an argument of type {type(leaf).__name__} has tensors in its "
+                    "attributes, which later calls may replace"
+                )
 
     def _capture(
         self,

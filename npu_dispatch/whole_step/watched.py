@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from npu_dispatch import _C
 
-__all__ = ["Watched"]
+__all__ = ["Watched", "tensors_in"]
 
 
 # What every module has; others' values are attributes of its own.
@@ -18,7 +18,7 @@ _INNER = set(vars(nn.Module()))
 _DEEPEST = 4
 
 
-def _with_tensors(name: str, value: Any, depth: int = 0) -> list[tuple[str, Any]]:
+def tensors_in(name: str, value: Any, depth: int = 0) -> list[tuple[str, Any]]:
     """Return the dicts and lists, by name, through which tensors are found in it."""
     if isinstance(value, dict):
         inside: Any = value
@@ -28,14 +28,14 @@ def _with_tensors(name: str, value: Any, depth: int = 0) -> list[tuple[str, Any]
     elif hasattr(value, "__dict__") and not isinstance(
         value, (Tensor, nn.Module, type, types.FunctionType, types.ModuleType)
     ):
-        return _with_tensors(name, vars(value), depth)
+        return tensors_in(name, vars(value), depth)
     else:
         return []
     found = [
         pair
         for key, item in items
         if depth < _DEEPEST
-        for pair in _with_tensors(f"{name}.{key}", item, depth + 1)
+        for pair in tensors_in(f"{name}.{key}", item, depth + 1)
     ]
     if found or any(isinstance(item, Tensor) for _, item in items):
         found.append((name, inside))
@@ -73,7 +73,7 @@ class Watched:
                 add(name, module._parameters)
                 add(name, module._buffers)
                 own = {k: v for k, v in vars(module).items() if k not in _INNER}
-                inside = _with_tensors(name, own)
+                inside = tensors_in(name, own)
                 for where, container in inside:
                     add(where, vars(module) if container is own else container)
         name = type(optimizer).__name__

@@ -149,3 +149,27 @@ def test_a_number_that_is_none_has_one_graph():
         step(x, float("nan"), y)
 
     assert (step.captures, step.reason) == (1, None)
+
+
+class Batch:
+    x: Tensor
+
+
+class OfBatches(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, batch: Batch) -> Tensor:
+        return self.layer(batch.x)
+
+
+def test_an_object_may_get_other_tensors():
+    (theirs, _), (ours, optimizer) = twins(OfBatches(), "SGD", lr=0.0)
+    step = npu_dispatch.compile_step(ours, optimizer, F.mse_loss, backend="eager")
+    batch, y = Batch(), torch.zeros(3, 4).npu()
+    with pytest.warns(UserWarning, match="an argument of type Batch has tensors"):
+        for x in torch.rand(6, 3, 4).npu():
+            batch.x = x
+            want = F.mse_loss(theirs(batch), y).item()
+            assert step(batch, y).item() == pytest.approx(want)
