@@ -95,7 +95,7 @@ _LAUNCHING = (
     ),
     Variable(
         "NPU_LAUNCH_BLOCKING",
-        "1: every launch waits until its task is done.",
+        "1: every launch waits until its task is done, and raises its error.",
         "0",
     ),
     Variable(

@@ -71,10 +71,7 @@ void launch(Stream& stream, Plan& plan, const Key& key, at::Tensor* outs) {
       *to++ = reinterpret_cast<uint64_t>(
           outs[i].unsafeGetTensorImpl()->mutable_data());
   stream.commit(s);
-  // Where the caller has waited, or has run the kernel itself, an error is
-  // raised at once. Elsewhere it is not, however soon the kernel has failed.
-  if (stream.after_commit(s)) [[unlikely]]
-    raise_if_failed(stream);
+  stream.after_commit(s);
 }
 
 // What every launch of a known call does, boxed or not. place(plan) returns

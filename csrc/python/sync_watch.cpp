@@ -11,6 +11,7 @@
 #include "csrc/stats/segment.h"
 #include "csrc/taskqueue/host_wait.h"
 #include "csrc/taskqueue/stream.h"
+#include "csrc/torch/error.h"
 
 namespace py = pybind11;
 
@@ -100,8 +101,8 @@ void after_wait(const HostWait& w) {
 }  // namespace
 
 void install_wait_hooks() {
-  set_host_wait_hooks(
-      {release_gil, reacquire_gil, check_signals, before_wait, after_wait});
+  set_host_wait_hooks({release_gil, reacquire_gil, check_signals, before_wait,
+                       after_wait, raise_if_failed});
 }
 
 void bind_sync_watch(py::module_& m) {

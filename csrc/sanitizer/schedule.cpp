@@ -299,7 +299,7 @@ void Schedule::freed(Stream* stream, const void* memory, size_t bytes,
     s.words[0] = reinterpret_cast<uint64_t>(memory);
     s.words[1] = bytes;
     stream->commit(s);
-    stream->after_commit(s);
+    stream->after_mark(s);
   } catch (...) {
     // The wait for a full queue was interrupted; a free cannot fail, so the
     // memory is not poisoned.

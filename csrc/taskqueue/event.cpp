@@ -11,7 +11,7 @@ namespace npu {
 
 bool Event::record(Stream& stream) {
   Submission s;
-  s.gate = 0;  // nothing follows its commit
+  s.gate = 0;  // without timing there is no task
   if (timing_ == Timing::kOn) {
     // Owned here until begin() has succeeded, which may refuse or throw.
     std::unique_ptr<TimeCell> cell(TimeCell::make());
@@ -34,11 +34,7 @@ bool Event::record(Stream& stream) {
   stream_ = &stream;
   count_record(first);
   if (Observer* o = observer()) o->event_recorded(stream, number_);
-  // after_commit() is not called: where launches block, they block until their
-  // work is done, and a mark is no work. Nor could the caller be told of a wait
-  // that was given up after the record.
-  if (s.gate != 0 && !stream.sink())
-    if (Observer* o = observer()) o->published(stream, s.refused);
+  stream.after_mark(s);
   return true;
 }
 

@@ -203,6 +203,10 @@ void tell_after(const HostWait& wait) {
 
 void set_host_wait_hooks(const HostWaitHooks& hooks) { hooks_ = hooks; }
 
+void tell_launched(const Stream& stream) {
+  if (hooks_.launched) hooks_.launched(stream);
+}
+
 void while_released(const std::function<void()>& wait) {
   const Released released;
   wait();

@@ -38,9 +38,15 @@ struct HostWaitHooks {
   // Called after each wait that took time, and while waits are watched after
   // every wait.
   void (*after)(const HostWait&);
+  // Called where a caller has waited for the task that it launched, or has run
+  // it: throws the error of the task's stream.
+  void (*launched)(const Stream&) = nullptr;
 };
 
 void set_host_wait_hooks(const HostWaitHooks& hooks);
+
+// Calls the hook of a launch that its caller has waited for.
+void tell_launched(const Stream& stream);
 
 // Calls `wait` with the hooks' token released.
 void while_released(const std::function<void()>& wait);

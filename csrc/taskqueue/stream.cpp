@@ -208,17 +208,20 @@ void Stream::commit_slow(Submission& s) noexcept {
   if (parking_.needs_wake()) rouse();
 }
 
-bool Stream::after_commit_slow(const Submission& s) {
-  if (s.gate & kDiverted) return false;
+void Stream::after_commit_slow(const Submission& s, bool works) {
+  if (s.gate & kDiverted) return;
   if (s.gate & kObserved)
     if (Observer* const o = observer()) o->published(*this, s.refused);
-  if (s.gate & kInlineMode) return true;
-  if (!(s.gate & kBlocking) || !launch_blocks()) return false;
+  if (s.gate & kInlineMode) return tell_launched(*this);
+  if (works && s.gate & kBlocking) wait_where_launches_block(s.position + 1);
+}
+
+void Stream::wait_where_launches_block(uint64_t number) {
   // The launcher that runs a task does not wait for what that task launches.
-  if (stream_of_this_thread()) return false;
+  if (!launch_blocks() || stream_of_this_thread()) return;
   count_bypass(Bypass::kLaunchBlocking);
-  host_wait(*this, s.position + 1, WaitReason::kStreamSync);
-  return true;
+  host_wait(*this, number, WaitReason::kStreamSync);
+  tell_launched(*this);
 }
 
 void Stream::count_bypass(Bypass reason, uint64_t tasks) {
@@ -285,7 +288,7 @@ bool Stream::wait_for(Stream& other, uint64_t number) {
   s.words[0] = reinterpret_cast<uint64_t>(&other);
   s.words[1] = number;
   commit(s);
-  after_commit(s);
+  after_mark(s);
   return true;
 }
 

@@ -108,14 +108,25 @@ class Stream {
   }
 
   // To be called after commit(), once the caller has noted that the task is
-  // queued: waits for the task where launches block. Returns whether the caller
-  // has waited for it, or has run it. Throws what such a wait throws, or what
-  // an observer throws that refused the task.
-  bool after_commit(const Submission& s) {
+  // queued: waits for the task where launches block. Where the caller has
+  // waited for the task, or has run it, this throws the stream's error
+  // (HostWaitHooks::launched). Elsewhere it does not, however soon the task has
+  // failed. It also throws what the wait throws, and what an observer throws
+  // that refused the task.
+  void after_commit(const Submission& s) {
     if (s.gate != 0) [[unlikely]]
-      return after_commit_slow(s);
-    return false;
+      after_commit_slow(s, /*works=*/true);
   }
+  // The same for a task that does no work: a mark, or a wait for other work.
+  // The host never waits for it, because what it waits for may be launched
+  // later by the same thread.
+  void after_mark(const Submission& s) {
+    if (s.gate != 0) [[unlikely]]
+      after_commit_slow(s, /*works=*/false);
+  }
+  // Where launches block, waits until `number` tasks have retired, and throws
+  // the stream's error.
+  void wait_where_launches_block(uint64_t number);
 
   // Like begin(), without a wait: for a caller that opens tasks of several
   // streams and commits all of them or none. Not for a stream that has a sink
@@ -274,7 +285,7 @@ class Stream {
   void commit_slow(Submission& s) noexcept;
   bool begin_inline(uint32_t n_words, Submission& s, CallSite site);
   void commit_inline(Submission& s, StreamProfile* profile);
-  bool after_commit_slow(const Submission& s);
+  void after_commit_slow(const Submission& s, bool works);
   void wait_for_slot();
   uint64_t claim_when_full(uint64_t* chunk);
   // Wakes the launcher, or starts another where it has ended.

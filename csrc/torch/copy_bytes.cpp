@@ -52,9 +52,7 @@ void copy_bytes(Stream& stream, void* to, const void* from, size_t bytes,
   s.words[1] = reinterpret_cast<uint64_t>(from);
   s.words[2] = bytes;
   stream.commit(s);
-  if (s.gate == 0) return;
   stream.after_commit(s);
-  raise_if_failed(stream);
 }
 
 void copy_inline(Stream& stream, void* to, const void* from, size_t bytes) {
@@ -67,9 +65,7 @@ void copy_inline(Stream& stream, void* to, const void* from, size_t bytes) {
   s.words[1] = bytes;
   memcpy(s.words + 2, from, bytes);
   stream.commit(s);
-  if (s.gate == 0) return;
   stream.after_commit(s);
-  raise_if_failed(stream);
 }
 
 }  // namespace npu

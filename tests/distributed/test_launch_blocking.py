@@ -61,6 +61,29 @@ def test_asynchronous_calls_do_not_block_and_their_waits_do(ranks, env):
     )
 
 
+def test_the_call_or_the_wait_of_an_asynchronous_one_raises(ranks):
+    ranks(
+        """
+        join()
+        groups = [dist.new_group(), dist.new_group()]
+        def raises(call):
+            try:
+                call()
+            except dist.DistBackendError as error:
+                assert "the ranks disagree" in str(error), error
+                torch.npu.reset_device()
+            else:
+                raise AssertionError("nothing was raised")
+        t = torch.ones(3000 * (rank + 1)).npu()
+        raises(lambda: dist.all_reduce(t, group=groups[0]))
+        work = dist.all_reduce(t, group=groups[1], async_op=True)
+        raises(work.wait)
+        os._exit(0)
+        """,
+        **BLOCKING[0],
+    )
+
+
 def test_messages_of_a_thread_that_blocks_do_not_wait_for_each_other(ranks):
     ranks(
         """

@@ -242,7 +242,10 @@ TEST(Stream, KnowsWhetherEachTaskIsDoneWhenItReturns) {
 }
 
 // Who launches raises an error at once only then, however fast the launcher is.
-TEST(Stream, SaysOfATaskWhetherItsCallerHasWaitedForIt) {
+TEST(Stream, TellsALaunchOnlyWhereItsCallerHasWaitedForIt) {
+  static int told;
+  set_host_wait_hooks({nullptr, nullptr, nullptr, nullptr, nullptr,
+                       [](const Stream&) { ++told; }});
   struct : Observer {
   } observer;
   std::vector<uint64_t> got;
@@ -254,7 +257,9 @@ TEST(Stream, SaysOfATaskWhetherItsCallerHasWaitedForIt) {
     s.words[1] = 0;
     stream.commit(s);
     while (!stream.idle()) std::this_thread::yield();  // it is done already
-    return stream.after_commit(s);
+    told = 0;
+    stream.after_commit(s);
+    return told == 1;
   };
   Stream queued(0, 7, 0, StreamMode::kQueued);
   Stream direct(0, 8, 0, StreamMode::kInline);
@@ -272,6 +277,25 @@ TEST(Stream, SaysOfATaskWhetherItsCallerHasWaitedForIt) {
   set_thread_launch_blocking(false);
   queued.stop();
   set_observer(nullptr);
+  set_host_wait_hooks({});
+}
+
+TEST(Stream, BlocksAtNoWaitAndAtNoMark) {
+  Stream held(0, 7, 0, StreamMode::kQueued);
+  Stream waiting(0, 8, 0, StreamMode::kQueued);
+  Gate gate;
+  check::submit(held, kGate, {word(&gate)});
+  waiting.set_blocking(true);
+  set_thread_launch_blocking(true);
+  EXPECT_TRUE(waiting.wait_for(held, held.tail()));
+  Event event(Timing::kOn);
+  EXPECT_TRUE(event.record(waiting));
+  EXPECT_TRUE(!event.done());
+  set_thread_launch_blocking(false);
+  gate.open();
+  check::drain(waiting);
+  waiting.stop();
+  held.stop();
 }
 
 TEST(Stream, TellsAnObserverNothingWhenItIsNotObserved) {
