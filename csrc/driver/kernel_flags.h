@@ -11,5 +11,7 @@ inline constexpr uint32_t kWaitsForPeers = uint32_t{1} << 31;
 inline constexpr uint32_t kHasTeam = uint32_t{1} << 30;
 // Its views need not be all that it touches.
 inline constexpr uint32_t kTouchesMore = uint32_t{1} << 29;
+// It is a KernelWithDrop (taskqueue/program.h).
+inline constexpr uint32_t kHasDrop = uint32_t{1} << 28;
 
 }  // namespace npu

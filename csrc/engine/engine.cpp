@@ -137,6 +137,13 @@ void synchronize_device(int device, WaitReason reason) {
       host_wait(*s, s->tail(), reason);
 }
 
+// No stream is cleared before all have come to their end: one that waits for a
+// failed stream looks for the error when its wait is over.
+void clear_errors(int device) {
+  synchronize_device(device, WaitReason::kStreamSync);
+  for (Stream* stream : streams(device)) stream->clear_error();
+}
+
 std::unique_lock<std::mutex> hold_streams() {
   return std::unique_lock(engine().mutex);
 }

@@ -58,6 +58,9 @@ std::unique_lock<std::mutex> try_hold_streams();
 // Waits for everything submitted to the device so far.
 void synchronize_device(int device, WaitReason reason);
 
+// Does this too, and then lets the device's failed streams take work again.
+void clear_errors(int device);
+
 // Installs an observer on every present and future stream, or removes it with
 // null. The caller makes sure that no thread is inside a call of the old one
 // before destroying it.

@@ -24,7 +24,7 @@ void stop_device(int device) {
 }
 
 void restart_device(int device) {
-  for (Stream* stream : streams(device)) stream->clear_error();
+  clear_errors(device);
   stopped_[device].store(false, std::memory_order_relaxed);
 }
 

@@ -213,8 +213,19 @@ int Body::run(Stream& stream, const DeviceQueue& queue, const uint64_t* words,
                                : run_lane(stream, queue, words, failure);
 }
 
-void Body::dropped(Stream&, const uint64_t* words) {
+void Body::dropped(Stream& stream, const uint64_t* words) {
+  drop(stream, words[1], 0);
   if (words[1] != kAllLanes) lanes[words[1]].give_up(words[2]);
+}
+
+// Gives up the nodes of a lane, or of all, from node `first` on.
+void Body::drop(const Stream& stream, uint64_t lane, size_t first) const {
+  for (size_t i = first; i < nodes.size(); ++i) {
+    const Node& node = nodes[i];
+    if (node.kind == Node::Kind::kKernel &&
+        (lane == kAllLanes || node.lane == lane))
+      drop_kernel(*node.call.kernel, stream, node.call.words.data());
+  }
 }
 
 namespace {
@@ -314,8 +325,11 @@ int Body::run_all(Stream& stream, const DeviceQueue& queue,
     return parallel->run(stream, run, failure);
   }
   for (Node& node : nodes)
-    if (const int code = run_node(node, queue, ahead, words, profile, failure))
+    if (const int code =
+            run_node(node, queue, ahead, words, profile, failure)) {
+      drop(stream, kAllLanes, size_t(&node - nodes.data()));
       return code;
+    }
   return finish(ahead, failure);
 }
 
@@ -326,8 +340,10 @@ int Body::run_lane(Stream& stream, const DeviceQueue& queue,
   RunAhead ahead(queue.in_flight(), *this, &lane);
   const uint64_t replay = words[2];
   if (words[1] == 0) lane.begin(replay);
+  uint32_t last = 0;
   const auto run = [&](uint32_t at) {
     Node& node = nodes[at];
+    last = at;
     int code;
     if (node.kind != Node::Kind::kWait) {
       code = run_node(node, queue, ahead, words, profile, failure);
@@ -342,7 +358,11 @@ int Body::run_lane(Stream& stream, const DeviceQueue& queue,
       code = finish(ahead, failure);
     return code;
   };
-  return lane.run(replay, run, [&](uint32_t at) { return nodes[at].signals; });
+  const int code =
+      lane.run(replay, run, [&](uint32_t at) { return nodes[at].signals; });
+  if (code != NPU_OK) [[unlikely]]
+    drop(stream, words[1], last);
+  return code;
 }
 
 // Holds a lane until another lane has reached the node. False: it never will.

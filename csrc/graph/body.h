@@ -140,6 +140,7 @@ class Body final : public Program {
   int finish(RunAhead& ahead, npu_failure& failure);
   bool reach(Stream& stream, const Node& wait, uint64_t replay);
   int enter(Group& group, RunAhead& ahead, uint64_t ends, npu_failure& failure);
+  void drop(const Stream& stream, uint64_t lane, size_t first) const;
 
   std::atomic<bool> submitting_{false};
   uint64_t replays_ = 0;

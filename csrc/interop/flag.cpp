@@ -1,14 +1,17 @@
 #include "csrc/interop/flag.h"
 
 #include <stdio.h>
+#include <unistd.h>
 
 #include <map>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "csrc/base/clock.h"
 #include "csrc/base/shared_futex.h"
+#include "csrc/engine/engine.h"
 #include "csrc/engine/force_stop.h"
 #include "csrc/observe/observer.h"
 #include "csrc/stats/segment.h"
@@ -90,6 +93,20 @@ int run_set(const npu_kernel*, const uint64_t* words, npu_failure*) {
   return NPU_OK;
 }
 
+// Called while the stream has not retired the task.
+void drop_set(const Stream& stream, const uint64_t* words) {
+  flag_of(words).drop(uint32_t(words[2]),
+                      {uint32_t(getpid()), stream.device(), stream.id(),
+                       stream.retired().value()});
+}
+
+int fail_as_dropped(const uint64_t* words, const char* event,
+                    npu_failure& failure) {
+  const StreamError error = dropped_error(flag_of(words), event);
+  snprintf(failure.text, sizeof failure.text, "%s", error.text.c_str());
+  return error.code;
+}
+
 // Runs a task that waits for a flag. `came(seen)` says whether the flag says
 // what the task waits for, and else what it says. `other_processes`: whether
 // they may set it; otherwise it never comes where this process has no other
@@ -127,21 +144,33 @@ int run_wait(const uint64_t* words, npu_failure& failure, const char* event,
 }
 
 int run_take(const npu_kernel*, const uint64_t* words, npu_failure* failure) {
-  return run_wait(words, *failure, "external", /*other_processes=*/false,
-                  [&](uint32_t& seen) { return flag_of(words).take(seen); });
+  uint32_t taken = kDown;
+  const int code = run_wait(words, *failure, "external",
+                            /*other_processes=*/false, [&](uint32_t& seen) {
+                              const bool took = flag_of(words).take(seen);
+                              if (took) taken = seen;
+                              return took;
+                            });
+  if (code == NPU_OK && taken == kDropped)
+    return fail_as_dropped(words, "external", *failure);
+  return code;
 }
 
 int run_reach(const npu_kernel*, const uint64_t* words, npu_failure* failure) {
-  return run_wait(words, *failure, "interprocess", /*other_processes=*/true,
-                  [&](uint32_t& seen) {
-                    return flag_of(words).reached(uint32_t(words[2]), seen);
-                  });
+  const uint32_t number = uint32_t(words[2]);
+  const int code = run_wait(
+      words, *failure, "interprocess", /*other_processes=*/true,
+      [&](uint32_t& seen) { return flag_of(words).reached(number, seen); });
+  if (code == NPU_OK && flag_of(words).dropped(number))
+    return fail_as_dropped(words, "interprocess", *failure);
+  return code;
 }
 
 }  // namespace
 
-const npu_kernel kSetFlag{run_set, "event record", nullptr, 0,
-                          NPU_KERNEL_ON_HOST};
+const KernelWithDrop kSetFlag{
+    {run_set, "event record", nullptr, 0, NPU_KERNEL_ON_HOST | kHasDrop},
+    drop_set};
 const npu_kernel kTakeFlag{run_take, "external event wait", nullptr, 0,
                            NPU_KERNEL_ON_HOST};
 const npu_kernel kReachFlag{run_reach, "interprocess event wait", nullptr, 0,
@@ -153,7 +182,33 @@ bool waits_for_flag(const Task& task) {
   const uint64_t* words = task.words();
   const Flag& flag = flag_of(words);
   uint32_t now;
-  return takes ? flag.value() != 1 : !flag.reached(uint32_t(words[2]), now);
+  return takes ? flag.value() == kDown : !flag.reached(uint32_t(words[2]), now);
+}
+
+StreamError dropped_error(const Flag& flag, const char* event) {
+  const DroppedSet by = flag.dropped_by();
+  const bool here = by.process == uint32_t(getpid());
+  StreamError error{};
+  error.code = NPU_ERROR;
+  error.device = by.device;
+  error.stream = by.stream;
+  error.task = by.task;
+  error.op = kSetFlag.name;
+  error.text = std::string("the record of this ") + event +
+               " event was dropped, because npu:" + std::to_string(by.device) +
+               " stream " + std::to_string(by.stream) +
+               (here ? "" : " of process " + std::to_string(by.process)) +
+               " had failed";
+  if (!here) return error;
+  // The stream may have been cleared since.
+  for (const Stream* stream : all_streams()) {
+    if (stream->device() != by.device || stream->id() != by.stream) continue;
+    if (const auto first = stream->error()) {
+      error.code = first->code;
+      error.text += ": " + (first->cause ? *first->cause : *first).message();
+    }
+  }
+  return error;
 }
 
 // Counts in the same counters as a wait for an event of a stream.

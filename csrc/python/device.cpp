@@ -151,7 +151,7 @@ void bind_device(py::module_& m) {
     event->synchronize();
     raise_if_failed(*event->stream());
     if (const auto planned = planned_end(*event)) return *planned;
-    return event->time_ns();
+    return time_of(*event);
   });
   def(m, "default_generator", [](int device) {
     check_device(device);

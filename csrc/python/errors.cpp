@@ -81,7 +81,7 @@ void bind_errors(py::module_& m) {
   m.def("reset_device", wrapped([](int device) {
           check_usable();
           check_device(device);
-          for (Stream* stream : streams(device)) stream->clear_error();
+          clear_errors(device);
         }));
   m.def("current_call_site", [] { return current_call_stack_id(); });
   m.def("call_stack", &stack_of);

@@ -61,9 +61,10 @@ struct alignas(kCacheLine) OwnFlag {
 };
 
 // Queues the kernel, without the GIL, because an inline stream runs it here.
-// Returns whether a graph that is being captured has taken it.
+// Returns whether a graph that is being captured has taken it. `awaited`:
+// tasks wait already for what the kernel does, and are to end if it cannot.
 bool submit(int device, int64_t id, const npu_kernel& kernel,
-            std::initializer_list<uint64_t> words) {
+            std::initializer_list<uint64_t> words, bool awaited = false) {
   static const PublishedNames names{kSetFlag.name, kTakeFlag.name,
                                     kReachFlag.name, kSleep.name, kMark.name};
   const uint64_t flag = *words.begin();
@@ -73,8 +74,10 @@ bool submit(int device, int64_t id, const npu_kernel& kernel,
   if (o && (&kernel == &kTakeFlag || &kernel == &kReachFlag))
     o->flag_awaited(&stream, flag, &kernel == &kTakeFlag);
   Submission s;
-  if (!stream.begin(uint32_t(words.size()), s, call_site()))
+  if (!stream.begin(uint32_t(words.size()), s, call_site())) {
+    if (awaited) drop_kernel(kernel, stream, words.begin());
     raise_stream_error(stream);
+  }
   s.task->kernel = &kernel;
   std::copy(words.begin(), words.end(), s.words);
   const bool raises = &kernel == &kSetFlag && s.words[1] != 0;
@@ -85,7 +88,10 @@ bool submit(int device, int64_t id, const npu_kernel& kernel,
   if (o && raises) o->flag_raised(stream, s.position + 1, flag);
   if (o && &kernel == &kSetFlag && !raises) o->flag_lowered(flag);
   const bool captured = stream.sink();
-  stream.after_commit(s);
+  if (&kernel == &kSleep)
+    stream.after_commit(s);
+  else
+    stream.after_mark(s);
   return captured;
 }
 
@@ -99,9 +105,16 @@ bool poll_flag() {
 }  // namespace
 
 void bind_flags(py::module_& m) {
-  def(m, "flag_set",
-      [](int device, int64_t stream, uint64_t word, uint64_t value) {
-        return submit(device, stream, kSetFlag, {word, value});
+  def(m, "flag_up",
+      [](int device, int64_t stream, uint64_t word, bool awaited) {
+        return submit(device, stream, kSetFlag, {word, kUp, kDropped}, awaited);
+      });
+  def(m, "flag_down", [](int device, int64_t stream, uint64_t word) {
+    return submit(device, stream, kSetFlag, {word, kDown, kDropped});
+  });
+  def(m, "flag_count",
+      [](int device, int64_t stream, uint64_t word, uint64_t number) {
+        submit(device, stream, kSetFlag, {word, number, number});
       });
   def(m, "flag_take", [](int device, int64_t stream, uint64_t word) {
     return submit(device, stream, kTakeFlag, {word, uint64_t(device)});
@@ -121,6 +134,7 @@ void bind_flags(py::module_& m) {
       uint32_t now;
       if (w.reached(number, now)) {
         if (Observer* o = observer()) o->flag_awaited(nullptr, word, false);
+        if (w.dropped(number)) raise_error(dropped_error(w, "interprocess"));
         return;
       }
       {

@@ -91,6 +91,8 @@ void Executor::drop(Task& task, uint64_t position) {
     reinterpret_cast<TimeCell*>(task.words()[0])->release();
   else if (task.marks.kind == TaskKind::kProgram)
     reinterpret_cast<Program*>(task.words()[0])->dropped(stream_, task.words());
+  else if (task.marks.kind == TaskKind::kKernel)
+    drop_kernel(*task.kernel, stream_, task.words());
 }
 
 int Executor::execute(Task& task, uint64_t position, npu_failure& failure) {

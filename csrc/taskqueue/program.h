@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "csrc/driver/driver.h"
+#include "csrc/driver/kernel_flags.h"
 
 namespace npu {
 
@@ -26,5 +27,18 @@ class Program {
  protected:
   ~Program() = default;
 };
+
+// A kernel for whose task others wait, though not for its stream: dropped() is
+// called instead of run() where the task, or the node of a replay, is given up,
+// because `stream` has failed. Its flags include kHasDrop.
+struct KernelWithDrop : npu_kernel {
+  void (*dropped)(const Stream& stream, const uint64_t* words);
+};
+
+inline void drop_kernel(const npu_kernel& kernel, const Stream& stream,
+                        const uint64_t* words) {
+  if (kernel.flags & kHasDrop)
+    static_cast<const KernelWithDrop&>(kernel).dropped(stream, words);
+}
 
 }  // namespace npu

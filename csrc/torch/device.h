@@ -6,6 +6,7 @@
 
 namespace npu {
 
+class Event;
 class Stream;
 
 inline constexpr c10::DeviceType kNpu = c10::DeviceType::PrivateUse1;
@@ -21,6 +22,10 @@ Stream& from_torch(const c10::Stream& stream);
 
 // Waits for all streams of a device; throws the pending error of any of them.
 void synchronize(int device);
+
+// When the device came to an event that has timing and is done, in ns of
+// CLOCK_MONOTONIC. Throws where it never came there.
+uint64_t time_of(const Event& event);
 
 // Whether a stream has nothing left to do; throws its pending error.
 bool query(Stream& stream);

@@ -109,7 +109,11 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     if (!s.wait_for(*e.stream(), e.number())) raise_stream_error(s);
   }
   bool queryEvent(void* event) const override {
-    return !event || event_of(event).done();
+    if (!event) return true;
+    const Event& e = event_of(event);
+    const bool done = e.done();
+    if (e.recorded()) raise_if_failed(*e.stream());
+    return done;
   }
   void synchronizeEvent(void* event) const override {
     if (!event || !event_of(event).recorded()) return;
@@ -126,8 +130,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
         "Both events must be created with argument 'enable_timing=True'.");
     synchronizeEvent(begin);
     synchronizeEvent(end);
-    return (double(event_of(end).time_ns()) -
-            double(event_of(begin).time_ns())) /
+    return (double(time_of(event_of(end))) - double(time_of(event_of(begin)))) /
            1e6;
   }
 
@@ -145,6 +148,15 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
 C10_REGISTER_GUARD_IMPL(PrivateUse1, Guard)
 
 }  // namespace
+
+uint64_t time_of(const Event& event) {
+  const uint64_t ns = event.time_ns();
+  TORCH_CHECK(ns, "npu:", event.stream()->device(), " stream ",
+              event.stream()->id(),
+              " has not come to this event: it had failed before, or no replay "
+              "has run the event; record it again");
+  return ns;
+}
 
 bool query(Stream& stream) {
   forbid_query(stream);

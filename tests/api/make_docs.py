@@ -64,8 +64,8 @@ _OURS = {
     "one) so far. A second record moves the event. Never waits.",
     "Event.wait": "Make later work of a stream (the current one) wait for the event. "
     "Nothing before the first record. Never waits itself.",
-    "Event.query": "Return whether what was recorded is done; True before the first "
-    "record. Never waits.",
+    "Event.query": "Return whether what was recorded is done, and raise the stream's "
+    "error, if it failed; True before the first record. Never waits.",
     "Event.synchronize": "Wait for what was recorded; raise its error, if it failed.",
     "OutOfMemoryError": "torch.OutOfMemoryError, which a failed allocation raises.",
     "aclnn.allow_hf32": "The same switch as conv.allow_hf32; any truth value, no str.",

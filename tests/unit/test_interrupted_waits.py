@@ -110,10 +110,10 @@ def test_the_source_of_a_large_upload_stays_until_it_is_read():
     assert alive() is None
 
 
-def test_an_external_event_is_recorded():
+def test_an_external_event_is_recorded_without_a_wait():
     event = torch.npu.ExternalEvent()
     with Held():
-        with launches_whose_wait_is_refused():
+        with torch.npu.launch_blocking(), torch.npu.sync_guard("error", explicit=True):
             event.record(torch.npu.current_stream())
         waiting = torch.npu.Stream()
         event.wait(waiting)

@@ -11,6 +11,7 @@ import torch
 
 from npu_dispatch import _C
 from npu_dispatch.npu.runtime.codes import coded
+from npu_dispatch.npu.runtime.device_error import DeviceError
 from npu_dispatch.npu.runtime.index import Device, _get_device_index
 from npu_dispatch.npu.runtime.start import _lazy_init
 from npu_dispatch.npu.streams import Stream, current_stream
@@ -72,7 +73,8 @@ class ExternalEvent:
 
     wait() may come before record(), and then holds the stream until the record. A wait
     takes the flag down, and so does reset(), so each wait needs a record of its own.
-    Streams run these in order with their other work, and no call waits on the host.
+    Streams run these in order with their other work. No call waits on the host, except
+    wait() on a SyncLaunchStream, which has no queue.
     """
 
     def __init__(self) -> None:
@@ -92,10 +94,18 @@ class ExternalEvent:
         return stream.device_index, stream.stream_id
 
     def record(self, stream: torch.Stream | None = None) -> None:
-        """Raise the flag when the stream, by default the current one, gets here."""
+        """Raise the flag when the stream, by default the current one, gets here.
+
+        If the stream has failed by then, or fails before it gets here, the waiting
+        stream fails too, and its error names this one.
+        """
         where = self._stream(stream)
         with self._lock:
-            self._keep_if(_C.flag_set(*where, self._flag, 1))
+            try:
+                self._keep_if(_C.flag_up(*where, self._flag, self._awaited))
+            except DeviceError:
+                self._awaited = False  # the wait ends with this error
+                raise
             self._awaited = False
 
     def wait(self, stream: torch.Stream | None = None) -> None:
@@ -122,7 +132,7 @@ class ExternalEvent:
         """Take the flag down when the stream gets here, and allow another wait."""
         where = self._stream(stream)
         with self._lock:
-            self._keep_if(_C.flag_set(*where, self._flag, 0))
+            self._keep_if(_C.flag_down(*where, self._flag))
             self._awaited = False
 
     def _keep_if(self, captured: bool) -> None:

@@ -22,7 +22,8 @@ class Event(torch.Event):
     host waits sleep at once instead of spinning first. With `interprocess`, another
     process can wait for the event, through ipc_handle(); such an event cannot have
     timing. Nothing is made on a device before the first record(), and later records
-    must be on the same device.
+    must be on the same device. When the stream has failed, query() and synchronize()
+    raise its error, since the recorded work may have been dropped.
     """
 
     # The subclasses, by the argument of Event() that asks for each.

@@ -1,7 +1,8 @@
-"""Events that several processes see: two words in a file of shared memory.
+"""Events that several processes see: two numbers in a file of shared memory.
 
-The first word counts the records that were asked for, and the second those that their
+The first counts the records that were asked for, and the second those that their
 stream has reached. A wait is for all records that any process has asked for so far.
+Behind the second is which record a failed stream has dropped (csrc/interop/flag.h).
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ __all__ = ["SharedEvent"]
 
 _FOLDER = Path("/dev/shm")
 _PREFIX = "npu_event-"
-_ASKED, _REACHED = 0, 4  # offsets of the words
+_ASKED, _REACHED = 0, 8  # offsets of the words
 
 # Seconds between two looks at a word that another process writes.
 _FIRST_LOOK, _LAST_LOOK = 0.0001, 0.005
@@ -180,6 +181,7 @@ class SharedEvent(Event, asked_by="interprocess"):
         while self._behind(wanted) < 0:
             await awaiting.sleep(pause)
             pause = min(2 * pause, _LAST_LOOK)
+        self._wait_for(wanted)  # it returns at once, or raises
 
     def _local_point(self) -> tuple[int, int, int] | None:
         """Return the task that reaches the last record, if this process queued it."""
@@ -198,7 +200,7 @@ class SharedEvent(Event, asked_by="interprocess"):
                 f"npu:{stream.device_index}; make another event",
             )
         number = self._asked() + 1
-        _C.flag_set(
+        _C.flag_count(
             stream.device_index,
             stream.stream_id,
             self._words.address + _REACHED,
@@ -225,7 +227,7 @@ class SharedEvent(Event, asked_by="interprocess"):
     def query(self) -> bool:
         if self._behind() < 0:
             return False
-        self.synchronize()  # it returns at once, and orders what follows
+        self.synchronize()  # it returns at once or raises, and orders what follows
         return True
 
     def _behind(self, number: int | None = None) -> int:
@@ -234,8 +236,11 @@ class SharedEvent(Event, asked_by="interprocess"):
         return ctypes.c_int32(reached - number).value
 
     def synchronize(self) -> None:
+        self._wait_for(self._asked())
+
+    def _wait_for(self, number: int) -> None:
         device = self._device.index if self._device else 0
-        _C.flag_host_wait(device, self._words.address + _REACHED, self._asked())
+        _C.flag_host_wait(device, self._words.address + _REACHED, number)
 
     def elapsed_time(self, end_event: torch.Event) -> float:
         raise coded(RuntimeError, "an interprocess event has no time")

@@ -1,6 +1,7 @@
 // Words that tasks set and wait for, and what others see of such a wait.
 #include "csrc/interop/flag.h"
 
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -26,7 +27,14 @@ struct World {
   Stream setting{0, 1, 0, StreamMode::kQueued};
   Stream waiting{0, 2, 0, StreamMode::kQueued};
 
-  void set(uint64_t value) { submit(setting, kSetFlag, {word(&flag), value}); }
+  void set(uint64_t value, uint64_t if_dropped = kDropped) {
+    submit(setting, kSetFlag, {word(&flag), value, if_dropped});
+  }
+  // The stream that sets flags fails once the gate opens.
+  void fail(Gate& gate) {
+    submit(setting, kGate, {word(&gate)});
+    submit(setting, check::kFail, {uint64_t{NPU_INDEX_ERROR}});
+  }
   void take() { submit(waiting, kTakeFlag, {word(&flag), 0}); }
   void reach(uint64_t number) {
     submit(waiting, kReachFlag, {word(&flag), 0, number});
@@ -127,11 +135,61 @@ TEST(Flag, SaysWhetherATaskWouldWait) {
     flag.set(now);
     return waits_for_flag(task);
   };
-  EXPECT_TRUE(waits(kTakeFlag, 0) && waits(kTakeFlag, 2));
-  EXPECT_TRUE(!waits(kTakeFlag, 1));
+  EXPECT_TRUE(waits(kTakeFlag, kDown));
+  EXPECT_TRUE(!waits(kTakeFlag, kUp) && !waits(kTakeFlag, kDropped));
   EXPECT_TRUE(waits(kReachFlag, 2));
   EXPECT_TRUE(!waits(kReachFlag, 3) && !waits(kReachFlag, 4));
   EXPECT_TRUE(!waits(kSetFlag, 0) && !waits(check::kNothing, 0));
+}
+
+void expect_dropped(const Stream& waiter, const char* event) {
+  const auto error = waiter.error();
+  EXPECT_TRUE(error != nullptr);
+  const auto says = [&](const std::string& what) {
+    return error->text.find(what) != std::string::npos;
+  };
+  EXPECT_TRUE(says(std::string("this ") + event + " event was dropped"));
+  EXPECT_TRUE(says("npu:0 stream 1 had failed"));
+}
+
+TEST(Flag, FailsWhoWaitsForASetThatWasDropped) {
+  for (const bool takes : {true, false})
+    for (const uint64_t value : {kUp, kDown}) {
+      World w;
+      Gate gate;
+      w.fail(gate);
+      takes ? w.set(value) : w.set(7, 7);
+      takes ? w.take() : w.reach(7);
+      submit(w.waiting, kAppend, {word(&w.got), 1});
+      gate.open();
+      drain(w.waiting);
+      expect_dropped(w.waiting, takes ? "external" : "interprocess");
+      EXPECT_TRUE(w.got.empty());
+      EXPECT_EQ(w.flag.value(), takes ? kDown : 7);
+    }
+}
+
+TEST(Flag, WhoseLaterRecordIsReachedHasNotFailed) {
+  World w;
+  Gate gate;
+  w.fail(gate);
+  w.set(7, 7);
+  gate.open();
+  drain(w.setting);
+  Stream another(0, 3, 0, StreamMode::kQueued);
+  submit(another, kSetFlag, {word(&w.flag), 8, 8});
+  w.reach(8);
+  drain(w.waiting);
+  EXPECT_TRUE(!w.waiting.failed());
+  w.reach(7);  // what became of it is known
+  drain(w.waiting);
+  expect_dropped(w.waiting, "interprocess");
+
+  w.flag.set(kDropped);
+  submit(another, kSetFlag, {word(&w.flag), kUp, kDropped});
+  submit(another, kTakeFlag, {word(&w.flag), 0});
+  drain(another);
+  EXPECT_TRUE(!another.failed());
 }
 
 // The task of an inline stream waits on the thread that launches it.
