@@ -10,7 +10,6 @@
 #   make test-address     the same, the extension built with ASan
 #   make test-thread      those in which threads meet, the extension built with TSan
 #   make test-slow-host   Python tests on a host that is late at each line
-#   make test-parallel    Python tests whose graphs run on several cores
 #   make conformance      PyTorch's operator database, on npu and on cpu
 #   make fuzz             random programs on npu and on cpu; MINUTES=n
 #   make fuzz-docs        its table in docs/reliability.md, from out/fuzz.json
@@ -79,14 +78,14 @@ TESTS := $(if $(filter thread,$(NPU_SANITIZER)),$(addprefix tests/,aio distribut
 # By what a minute tells: the quick ones first.
 STEPS := test test-sanitizers conformance \
   $(if $(NIGHTLY),torture compatibility judges test-delayed \
-  test-guarded test-sanitized test-slow-host test-parallel $(SANITIZED) mutants versions)
+  test-guarded test-sanitized test-slow-host $(SANITIZED) mutants versions)
 
 # Whatever the extension is made from. Python files need no build.
 SOURCES := CMakeLists.txt pyproject.toml $(shell find csrc -type f \
   -not -name '*.pyc' 2>/dev/null)
 
 .PHONY: tools build test test-cpp test-python test-sanitizers test-sanitized \
-  test-delayed test-guarded test-slow-host test-parallel $(SANITIZED) conformance fuzz torture mutants compatibility \
+  test-delayed test-guarded test-slow-host $(SANITIZED) conformance fuzz torture mutants compatibility \
   judges judges-docs steps check nightly nightly-docs fuzz-docs torture-docs \
   versions versions-docs bench bench-cpp bench-libraries bench-readme demo lint clean wheel dev docs
 .DELETE_ON_ERROR:
@@ -138,10 +137,10 @@ test-python: $(INSTALLED) $(if $(NIGHTLY),bench-libraries)
 	  $(PYTEST_FLAGS)
 
 # At night, what takes minutes runs once: in `make test`.
-test-sanitized test-delayed test-guarded test-slow-host test-parallel $(SANITIZED) \
+test-sanitized test-delayed test-guarded test-slow-host $(SANITIZED) \
   versions: \
   export NPU_TEST_NIGHTLY :=
-test-sanitized test-delayed test-guarded test-slow-host test-parallel: QUICK := -m "not nightly"
+test-sanitized test-delayed test-guarded test-slow-host: QUICK := -m "not nightly"
 
 # Correct programs give no report, nor do the processes that tests start.
 test-sanitized: export TORCH_NPU_SANITIZER = 1
@@ -160,10 +159,6 @@ test-guarded: bench-cpp test-python
 test-slow-host: export PYTHONPATH := $(CURDIR)/tests/support:$(PYTHONPATH)
 test-slow-host: PYTEST_FLAGS += -p slow_lines
 test-slow-host: test-python
-
-# Nodes run in any order that their dependencies allow, in each replay.
-test-parallel: export NPU_DISPATCH_PARALLEL_REPLAYS = always
-test-parallel: test-python
 
 # The extension in an environment of its own, with a compiler's sanitizer: what it
 # finds ends the process, whose test fails.

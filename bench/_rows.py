@@ -268,25 +268,6 @@ TABLES: dict[str, tuple[tuple[str, ...], tuple[Row, ...]]] = {
             )
         ),
     ),
-    "parallel": (
-        ("default / in turn", "always / in turn", "on 2 cores", "on 8", "on 64"),
-        tuple(
-            Row(
-                words,
-                "parallel",
-                tuple(
-                    (case, field)
-                    for field in ("ratio", "always_ratio", "on_2", "on_8", "on_64")
-                ),
-            )
-            for words, case in (
-                ("training step of four towers", "four_towers"),
-                ("small MLP step", "mlp"),
-                ("tiny GPT step", "gpt_tiny"),
-                ("wide GPT step", "gpt_wide"),
-            )
-        ),
-    ),
     "steps": (
         (
             "npu",

@@ -116,14 +116,6 @@ _LAUNCHING = (
         "0",
     ),
     Variable(
-        "NPU_DISPATCH_PARALLEL_REPLAYS",
-        "`off`: the nodes of a graph that was captured on one stream run one after "
-        "another. `always`: those that do not depend on each other run at the same "
-        "time in each replay, and not only where that has been faster lately: "
-        "[Graphs](graphs.md#nodes-at-the-same-time).",
-        "`auto`",
-    ),
-    Variable(
         "NPU_DISPATCH_LINKS",
         "`off`: the ranks of one machine exchange data through sockets, as those of "
         "different ones do: [More than one process](distributed.md#ranks-of-one-host).",

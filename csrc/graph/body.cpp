@@ -317,13 +317,6 @@ int Body::run_all(Stream& stream, const DeviceQueue& queue,
                   const uint64_t* words, npu_failure& failure) {
   StreamProfile* const profile = stream.profile();
   RunAhead ahead(queue.in_flight(), *this, nullptr);
-  // A profile needs the times of each kernel alone.
-  if (parallel && !profile && !ahead.late()) {
-    const auto run = [&](uint32_t at, npu_failure& failure) {
-      return run_node(nodes[at], queue, ahead, words, nullptr, failure);
-    };
-    return parallel->run(stream, run, failure);
-  }
   for (Node& node : nodes)
     if (const int code =
             run_node(node, queue, ahead, words, profile, failure)) {

@@ -13,7 +13,6 @@
 #include "csrc/graph/hooks.h"
 #include "csrc/graph/inputs.h"
 #include "csrc/graph/lane.h"
-#include "csrc/graph/parallel.h"
 #include "csrc/graph/replay_memory.h"
 #include "csrc/graph/run_ahead.h"
 #include "csrc/observe/observer.h"
@@ -114,7 +113,6 @@ class Body final : public Program {
   std::vector<uint64_t> draws;  // offsets that a replay takes, per source
   // Set when the capture has ended.
   std::optional<Overwrites> overwrites;
-  std::unique_ptr<Parallel> parallel;  // null: nodes run one after another
 
  private:
   static constexpr uint64_t kAllLanes = ~uint64_t{0};

@@ -57,7 +57,6 @@ void Graph::capture_end(Stream& stream) {
     capturing_ = false;
     body_->overwrites.emplace(replay_memory(device_, pool_),
                               written_bytes(*body_));
-    body_->parallel = Parallel::of(*body_, threads);
   } catch (...) {
     if (body_) reset();
     if (capturing_ && Capture::get().owner() != this) {

@@ -54,9 +54,6 @@ class Graph {
     uint64_t number = 0;
   } noted;
 
-  // How many threads a kernel has in this graph at most; noted there, too.
-  int threads = 1;
-
   // Throws when there is nothing to replay.
   [[noreturn]] void nothing_captured(const char* what) const;
 

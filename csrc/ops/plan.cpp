@@ -5,10 +5,8 @@
 #include <algorithm>
 #include <atomic>
 
-#include "csrc/driver/kernel_flags.h"
 #include "csrc/ops/kernel_mode.h"
 #include "csrc/ops/kernel_size.h"
-#include "csrc/ops/third_party.h"
 #include "csrc/ops/unmarked_writes.h"
 #include "csrc/torch/error.h"
 #include "csrc/torch/kernel_warnings.h"
@@ -24,11 +22,6 @@ std::vector<OutSpec> with_bytes(std::vector<OutSpec> outs) {
       spec.bytes = at::detail::computeStorageNbytes(spec.sizes, spec.strides,
                                                     spec.dtype.itemsize());
   return outs;
-}
-
-uint32_t flags_of(const Op& op, KernelSize size) {
-  return (size != KernelSize::kSmall ? kHasTeam : 0) |
-         (is_third_party(op) ? kTouchesMore : 0);
 }
 
 std::atomic<uint64_t> serials{0};
@@ -108,7 +101,7 @@ Plan::Plan(std::shared_ptr<Family> family, at::ArrayRef<c10::IValue> arguments,
 
 Plan::Plan(const Plan& other, std::shared_ptr<Family> family)
     : npu_kernel{&run_frame<&Frame::run_again>, other.npu_kernel::name, nullptr,
-                 0, flags_of(family->op, other.size_)},
+                 0},
       outs(other.outs),
       n_words(other.n_words),
       random_word(other.random_word),

@@ -59,97 +59,38 @@ int start(int wanted) {
   return wanted;
 }
 
-// The crew that this thread is a member of, if any.
-constinit thread_local Helper* crews_places_ = nullptr;
-
-// A loop, and who has been offered it.
-class Offered {
- public:
-  Offered(Loop& loop, bool wakes) : loop_(loop), wakes_(wakes) {}
-
-  // To `wanted` of these at most. Returns how many are left to be found.
-  int to(Helper* helpers, int among, int wanted) {
-    for (int i = 0; i < among && wanted > 0; ++i)
-      if (helpers[i].offer(loop_, wakes_)) {
-        to_[n_++] = &helpers[i];
-        --wanted;
-      }
-    return wanted;
-  }
-  void to_helpers(int wanted) {
-    const int there = started_.load(std::memory_order_relaxed);
-    if (wanted > there) [[unlikely]]
-      wanted = wakes_ ? start(wanted) : there;
-    to(helpers_, wanted, wanted);
-  }
-  // This thread works, too, and waits for the others.
-  void finish() {
-    loop_.work();
-    for (int i = 0; i < n_; ++i) to_[i]->take_back();
-    if (loop_.error) std::rethrow_exception(loop_.error);
-  }
-
- private:
-  Loop& loop_;
-  const bool wakes_;
-  Helper* to_[kMostHelpers];
-  int n_ = 0;
-};
-
 }  // namespace
 
 void run_shared(int width, int pieces, void (*run)(void*, int), void* context,
                 bool wakes) {
   Loop loop(pieces, run, context);
-  Offered offered(loop, wakes);
   int wanted = std::min({width - 1, pieces - 1, kMostHelpers});
-  if (crews_places_) {
-    offered.to(crews_places_, Crew::kMost, wanted);
-    return offered.finish();
-  }
   if (wanted > 0) shared_at_.store(now_ns(), std::memory_order_relaxed);
-  wanted = offered.to(waiting_, kMostWaiting, wanted);
-  if (wanted > 0 && openmp_team_spins())
+  Helper* offered[kMostHelpers];
+  int n = 0;
+  const auto offer = [&](Helper& helper) {
+    if (helper.offer(loop, wakes)) offered[n++] = &helper;
+  };
+  for (int i = 0; i < kMostWaiting && n < wanted; ++i) offer(waiting_[i]);
+  wanted -= n;
+  if (wanted > 0 && openmp_team_spins()) {
     run_in_openmp_team(
         wanted + 1, [](void* loop) { static_cast<Loop*>(loop)->work(); },
         &loop);
-  else
-    offered.to_helpers(wanted);
-  offered.finish();
-}
-
-struct Crew::Member {
-  explicit Member(Crew& crew) { crews_places_ = crew.places_.get(); }
-  ~Member() { crews_places_ = nullptr; }
-};
-
-Crew::Crew() : places_(new Helper[kMost]) {}
-Crew::~Crew() = default;
-
-void Crew::run(int members, void (*work)(void*, int), void* context) {
-  struct Call {
-    Crew& crew;
-    void (*work)(void*, int);
-    void* context;
-  } call{*this, work, context};
-  Loop loop(
-      members,
-      [](void* call, int member) {
-        const Call& c = *static_cast<const Call*>(call);
-        const Member here(c.crew);
-        c.work(c.context, member);
-      },
-      &call);
-  Offered offered(loop, true);
-  offered.to_helpers(members - 1);
-  offered.finish();
+  } else {
+    const int there = started_.load(std::memory_order_relaxed);
+    if (wanted > there) [[unlikely]]
+      wanted = wakes ? start(wanted) : there;
+    for (int i = 0; i < wanted; ++i) offer(helpers_[i]);
+    loop.work();
+  }
+  for (int i = 0; i < n; ++i) offered[i]->take_back();
+  if (loop.error) std::rethrow_exception(loop.error);
 }
 
 WaitingHelper::WaitingHelper() : place_(nullptr) {
-  Helper* const places = crews_places_ ? crews_places_ : waiting_;
-  const int among = crews_places_ ? Crew::kMost : kMostWaiting;
-  for (int i = 0; i < among && !place_; ++i)
-    if (places[i].come()) place_ = &places[i];
+  for (int i = 0; i < kMostWaiting && !place_; ++i)
+    if (waiting_[i].come()) place_ = &waiting_[i];
 }
 
 WaitingHelper::~WaitingHelper() {

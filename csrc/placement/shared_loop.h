@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 
 namespace npu {
 
@@ -14,9 +13,6 @@ class Helper;
 // it. Returns when all pieces have run. If some have thrown, it throws what one
 // of them has. What a piece computes must not depend on the thread, and a piece
 // must not call run_shared().
-//
-// A member of a crew shares with the other members alone, those that have
-// nothing to do just then.
 //
 // The others are threads that wait for a device, which have a core and nothing
 // to do, then helper threads, which all launchers share. Nobody waits for one
@@ -29,8 +25,7 @@ class Helper;
 void run_shared(int width, int pieces, void (*run)(void* context, int piece),
                 void* context, bool wakes = true);
 
-// Exists while a thread waits, and helps meanwhile: for a device, or as a
-// member of a crew for the others.
+// Exists while a thread waits for a device, and helps meanwhile.
 class WaitingHelper {
  public:
   WaitingHelper();
@@ -42,29 +37,6 @@ class WaitingHelper {
 
  private:
   Helper* place_;  // null: enough others wait
-};
-
-// Threads that work off one list of kernels together.
-class Crew {
- public:
-  static constexpr int kMost = 16;
-
-  Crew();
-  ~Crew();
-  Crew(const Crew&) = delete;
-
-  // Calls work(context, i) once for each i below `members`, which is kMost at
-  // most: 0 on this thread, and the others on helper threads, if these come
-  // before the call for 0 has returned; else here, behind it. Returns when all
-  // have returned.
-  void run(int members, void (*work)(void* context, int member), void* context);
-
- private:
-  friend class WaitingHelper;
-  friend void run_shared(int, int, void (*)(void*, int), void*, bool);
-  struct Member;
-
-  const std::unique_ptr<Helper[]> places_;  // of members that wait
 };
 
 // Whether a kernel has had pieces lately.

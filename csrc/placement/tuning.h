@@ -60,10 +60,6 @@ inline constexpr uint64_t kHelperSpinNs = 30'000;
 inline constexpr uint64_t kWaitingHelperSpinNs = 1'000'000;
 inline constexpr uint64_t kHelperWaitSpinNs = 20'000;
 
-// How long a thread that replays a graph together with others spins for the
-// next node before it leaves its core to somebody. bench/graphs.py.
-inline constexpr uint64_t kCrewSpinNs = 200'000;
-
 // How long a caller spins before it sleeps for a task, and up to which usual
 // length of its waits it spins on; how long a stream spins for another stream.
 // bench/launch.py; bench/neighbour.py, case decode; bench/cores.py.

@@ -2,16 +2,12 @@
 #include "csrc/graph/graph.h"
 #include "csrc/engine/engine.h"
 
-#include <algorithm>
-
 #include <pybind11/stl.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include "csrc/graph/describe.h"
 #include "csrc/graph/lifetime.h"
-#include "csrc/graph/makespan.h"
-#include "csrc/graph/parallel.h"
 #include "csrc/graph/update.h"
 #include "csrc/python/bindings.h"
 #include "csrc/python/call_stack.h"
@@ -34,18 +30,6 @@ CaptureMode mode_of(const std::string& name) {
   if (name == "relaxed") return CaptureMode::kRelaxed;
   TORCH_CHECK(false, "npu: unknown capture_error_mode '", name,
               "'; expected 'global', 'thread_local' or 'relaxed'");
-}
-
-constexpr const char* kParallelModes[] = {"auto", "off", "always"};
-
-std::string name_of(ParallelMode mode) { return kParallelModes[int(mode)]; }
-
-ParallelMode parallel_mode_of(const std::string& name) {
-  const auto found = std::ranges::find(kParallelModes, name);
-  TORCH_CHECK(found != std::end(kParallelModes),
-              "npu: unknown mode of parallel replays '", name,
-              "'; expected 'auto', 'off' or 'always'");
-  return ParallelMode(found - std::begin(kParallelModes));
 }
 
 bool writes(const Graph& graph, const at::Tensor& tensor) {
@@ -88,17 +72,6 @@ py::dict describe_node(const NodeInfo& node) {
   return d;
 }
 
-// Which later nodes wait for each node, and how long each took in nanoseconds.
-std::pair<Edges, std::vector<uint64_t>> node_times(const Graph& graph) {
-  if (!graph.body()) graph.nothing_captured("node_times()");
-  const Parallel* const parallel = graph.body()->parallel.get();
-  TORCH_CHECK(parallel && parallel->planned(),
-              "npu: node_times() of a graph whose nodes all depend on each "
-              "other, or that has not been replayed ",
-              ParallelPolicy::kTimedReplays, " times");
-  return {parallel->after(), parallel->node_ns()};
-}
-
 py::list describe_graph(const Graph& graph) {
   py::list nodes;
   if (!graph.body()) graph.nothing_captured("debug_dump()");
@@ -128,7 +101,6 @@ void bind_graph(py::module_& m) {
       .def("captured",
            [](const Graph& graph) { return graph.body() != nullptr; })
       .def("nodes", wrapped(&describe_graph))
-      .def("node_times", wrapped(&node_times))
       .def("writes", wrapped(&writes))
       .def("note_changes_of",
            wrapped([](Graph& graph, const std::vector<at::Tensor>& results) {
@@ -136,10 +108,6 @@ void bind_graph(py::module_& m) {
            }));
   py::class_<OverwriteCount> count(m, "OverwriteCount");
   def_init<Graph&, const Graph&>(count).def("now", &OverwriteCount::now);
-  m.def("set_parallel_replays", [](const std::string& mode) {
-    return name_of(set_parallel_mode(parallel_mode_of(mode)));
-  });
-  m.def("makespan", &makespan);
   m.def("new_graph_pool", &new_pool);
   m.def("graph_pool_users", &pool_users);
   m.def("is_capturing", &is_capturing);

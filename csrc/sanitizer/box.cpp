@@ -1,6 +1,8 @@
 #include "csrc/sanitizer/box.h"
 
 #include <algorithm>
+#include <functional>
+#include <iterator>
 #include <numeric>
 
 #include "csrc/driver/view.h"
@@ -8,71 +10,88 @@
 namespace npu {
 namespace {
 
-// Answers whether there is an x with low <= sum of coefficient * x[k] <= high,
-// where x[k] is between least and most. Two boxes meet when the difference of
-// their starts is such a sum. Equal strides of both boxes make one variable.
-struct Sum {
-  static constexpr int kMost = 2 * Box::kDims;
-  static constexpr int kSteps = 20'000;
-
-  struct Term {
-    int64_t coefficient;  // > 0
-    int64_t least, most;
-  };
-  Term terms[kMost];
-  int count = 0;
-  // For the terms from k on: the least and the largest sum, and the greatest
-  // common divisor.
-  int64_t least[kMost + 1], most[kMost + 1], divisor[kMost + 1];
-  int steps = 0;
+// Answers whether there is an x with low <= sum of coefficient * x[k] <= low +
+// width, where x[k] is between least and most. Two boxes meet when the
+// difference of their starts is such a sum. Equal strides of both boxes make
+// one variable.
+class Sum {
+ public:
+  explicit Sum(int64_t width) : width_(width) {}
 
   void add(const Box& box, int sign) {
-    for (int i = 0; i < box.ndim; ++i) {
-      const int64_t stride = int64_t(box.dims[i].stride);
-      const int64_t last = int64_t(box.dims[i].size) - 1;
-      Term* term = std::find_if(terms, terms + count, [&](const Term& t) {
-        return t.coefficient == stride;
-      });
-      if (term == terms + count) terms[count++] = {stride, 0, 0};
+    terms_.reserve(terms_.size() + box.dims.size() + 1);
+    for (const Box::Dim& dim : box.dims) {
+      const int64_t last = int64_t(dim.size) - 1;
+      auto term =
+          std::ranges::find(terms_, int64_t(dim.stride), &Term::coefficient);
+      if (term == terms_.end())
+        term = terms_.insert(term, {.coefficient = int64_t(dim.stride)});
       (sign > 0 ? term->most : term->least) += sign * last;
     }
   }
 
-  void prepare() {
-    std::sort(terms, terms + count, [](const Term& a, const Term& b) {
-      return a.coefficient > b.coefficient;
-    });
-    least[count] = most[count] = divisor[count] = 0;
-    for (int k = count; k-- > 0;) {
-      const Term& t = terms[k];
-      least[k] = least[k + 1] + t.coefficient * t.least;
-      most[k] = most[k + 1] + t.coefficient * t.most;
-      divisor[k] = std::gcd(divisor[k + 1], t.coefficient);
+  Answer is_from(int64_t low) {
+    std::ranges::sort(terms_, std::greater{}, &Term::coefficient);
+    terms_.push_back({.coefficient = 0});  // the end
+    for (size_t k = terms_.size() - 1; k-- > 0;) {
+      Term& t = terms_[k];
+      const Term& next = terms_[k + 1];
+      t.least_sum = next.least_sum + t.coefficient * t.least;
+      t.most_sum = next.most_sum + t.coefficient * t.most;
+      t.divisor = std::gcd(next.divisor, t.coefficient);
     }
+    if (reaches(terms_.data(), low)) return Answer::kYes;
+    return steps_ > kSteps ? Answer::kUnknown : Answer::kNo;
   }
+
+ private:
+  static constexpr int kSteps = 20'000;
+  // Where strides divide each other no more than these are left to be reached
+  // at a term: without them the steps would double with each term.
+  static constexpr uint32_t kFailed = 4;
+
+  struct Term {
+    int64_t coefficient;  // > 0, but at the end
+    int64_t least = 0, most = 0;
+    // Of this term and those behind it: the least and the largest sum, and the
+    // greatest common divisor.
+    int64_t least_sum = 0, most_sum = 0, divisor = 0;
+    // What was sought here in vain lately.
+    int64_t failed[kFailed] = {};
+    uint32_t failures = 0;
+
+    bool has_failed(int64_t low) const {
+      const uint32_t n = std::min(failures, kFailed);
+      return std::find(failed, failed + n, low) != failed + n;
+    }
+  };
 
   // Needs b > 0, which holds for all coefficients.
   static int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b < 0); }
 
-  // The sum is sought in the part of [low, high] that is within [least[k],
-  // most[k]].
-  bool reaches(int k, int64_t low, int64_t high) {
-    low = std::max(low, least[k]);
-    high = std::min(high, most[k]);
-    if (k == count) return low <= 0 && 0 <= high;
-    if (floor_div(high, divisor[k]) * divisor[k] < low) return false;
-    if (++steps > kSteps) return false;
-    const Term& t = terms[k];
+  // Whether the sum of this term and those behind it can be in [start, start +
+  // width].
+  bool reaches(Term* t, int64_t start) {
+    const int64_t low = std::max(start, t->least_sum);
+    const int64_t high = std::min(start + width_, t->most_sum);
+    if (low > high) return false;
+    if (!t->coefficient) return true;
+    if (floor_div(high, t->divisor) * t->divisor < low) return false;
+    if (t->has_failed(start) || ++steps_ > kSteps) return false;
     // Only these x leave a rest that the later terms can reach.
     const int64_t from =
-        std::max(t.least, -floor_div(most[k + 1] - low, t.coefficient));
+        std::max(t->least, -floor_div(t[1].most_sum - low, t->coefficient));
     const int64_t to =
-        std::min(t.most, floor_div(high - least[k + 1], t.coefficient));
+        std::min(t->most, floor_div(high - t[1].least_sum, t->coefficient));
     for (int64_t x = from; x <= to; ++x)
-      if (reaches(k + 1, low - x * t.coefficient, high - x * t.coefficient))
-        return true;
+      if (reaches(t + 1, start - x * t->coefficient)) return true;
+    t->failed[t->failures++ % kFailed] = start;
     return false;
   }
+
+  const int64_t width_;
+  std::vector<Term> terms_;
+  int steps_ = 0;
 };
 
 // How many elements a contiguous view has, or kStrided.
@@ -104,78 +123,60 @@ Box box_of(const npu_view& view, const uint64_t* words) {
     box.hi = box.lo + box.item;
     return box;
   }
-  for (int i = 0; i < view.ndim; ++i)
+  constexpr size_t kFew = 8;
+  Box::Dim few[kFew];
+  std::vector<Box::Dim> many(view.ndim > kFew ? view.ndim : 0);
+  Box::Dim* const dims = many.empty() ? few : many.data();
+  size_t n = 0;
+  for (uint32_t i = view.ndim; i-- > 0;) {
     if (view.sizes[i] == 0) return box;
-  // The innermost dimension comes first. One whose stride is the length of the
-  // run so far extends the run.
+    if (view.sizes[i] > 1 && view.strides[i] != 0)
+      dims[n++] = {uint64_t(view.strides[i]) * view.itemsize,
+                   uint64_t(view.sizes[i])};
+  }
+  std::sort(dims, dims + n, [](const Box::Dim& a, const Box::Dim& b) {
+    return a.stride < b.stride;
+  });
+  // The innermost dimension comes first. One whose steps are multiples of those
+  // of the dimension before it, and no longer than it, leaves no gap there.
   uint64_t reach = box.item;
-  const auto add = [&](uint64_t stride, uint64_t size) {
-    reach += stride * (size - 1);
-    if (box.ndim == 0 && stride == box.item) {
-      box.item *= size;
-    } else if (box.ndim > 0 && stride == box.dims[box.ndim - 1].stride *
-                                             box.dims[box.ndim - 1].size) {
-      box.dims[box.ndim - 1].size *= size;
-    } else if (box.ndim < Box::kDims) {
-      box.dims[box.ndim++] = {stride, size};
-    } else {
-      box.vague = true;
-    }
-  };
-  bool sorted = true;
-  int64_t last = 0;
-  for (int i = view.ndim; i-- > 0;) {
-    if (view.sizes[i] == 1 || view.strides[i] == 0) continue;
-    sorted &= view.strides[i] >= last;
-    last = view.strides[i];
+  size_t kept = 0;
+  for (size_t i = 0; i < n; ++i) {
+    const Box::Dim dim = dims[i];
+    const uint64_t length = dim.stride * (dim.size - 1);
+    reach += length;
+    Box::Dim* const before = kept ? &dims[kept - 1] : nullptr;
+    if (!before && dim.stride <= box.item)
+      box.item += length;
+    else if (before && dim.stride % before->stride == 0 &&
+             dim.stride <= before->stride * before->size)
+      before->size += length / before->stride;
+    else
+      dims[kept++] = dim;
   }
-  if (sorted) [[likely]] {
-    for (int i = view.ndim; i-- > 0;)
-      if (view.sizes[i] > 1 && view.strides[i] != 0)
-        add(uint64_t(view.strides[i]) * view.itemsize, uint64_t(view.sizes[i]));
-  } else {
-    int order[64];
-    int n = 0;
-    for (int i = 0; i < view.ndim && n < 64; ++i)
-      if (view.sizes[i] > 1 && view.strides[i] != 0) order[n++] = i;
-    std::sort(order, order + n, [&](int a, int b) {
-      const int64_t one = view.strides[a], other = view.strides[b];
-      return one != other ? one < other : a > b;
-    });
-    for (int i = 0; i < n; ++i)
-      add(uint64_t(view.strides[order[i]]) * view.itemsize,
-          uint64_t(view.sizes[order[i]]));
-  }
-  std::reverse(box.dims, box.dims + box.ndim);
+  box.dims.assign(std::reverse_iterator(dims + kept),
+                  std::reverse_iterator(dims));
   box.hi = box.lo + reach;
   return box;
 }
 
-bool overlap(const Box& a, const Box& b) {
-  if (a.lo >= b.hi || b.lo >= a.hi) return false;
-  if (a.empty() || b.empty() || a.vague || b.vague) return false;
-  if (a.solid() && b.solid()) return true;
-  Sum sum;
-  sum.add(a, 1);
-  sum.add(b, -1);
-  sum.prepare();
+Answer overlap(const Box& a, const Box& b) {
+  if (a.lo >= b.hi || b.lo >= a.hi || a.empty() || b.empty())
+    return Answer::kNo;
+  if (a.solid() && b.solid()) return Answer::kYes;
   // The runs [a', a' + a.item) and [b', b' + b.item) meet when a' - b' is more
   // than -a.item and less than b.item.
-  const int64_t apart = int64_t(b.lo - a.lo);
-  return sum.reaches(0, apart - int64_t(a.item) + 1,
-                     apart + int64_t(b.item) - 1);
+  Sum sum(int64_t(a.item + b.item) - 2);
+  sum.add(a, 1);
+  sum.add(b, -1);
+  return sum.is_from(int64_t(b.lo - a.lo) - int64_t(a.item) + 1);
 }
 
 bool covers(const Box& outer, const Box& inner) {
   if (outer.lo > inner.lo || outer.hi < inner.hi) return false;
   if (outer.solid()) return true;
-  if (outer.vague || inner.vague || outer.lo != inner.lo ||
-      outer.item != inner.item || outer.ndim != inner.ndim)
-    return false;
-  return std::equal(outer.dims, outer.dims + outer.ndim, inner.dims,
-                    [](const Box::Dim& a, const Box::Dim& b) {
-                      return a.stride == b.stride && a.size == b.size;
-                    });
+  return outer.lo == inner.lo && outer.item == inner.item &&
+         std::ranges::equal(outer.dims, inner.dims);
 }
 
 }  // namespace npu

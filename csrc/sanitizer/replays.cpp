@@ -52,11 +52,10 @@ void Sanitizer::check_overwritten(const Access& access, Region& region,
                                   const From& from,
                                   std::vector<Finding>& findings) const {
   if (from.before(region)) return;  // it reads what it has written there itself
+  const Answer meets = overlap(region.overwritten->box, access.box);
   if (access.writes) {
-    if (overlap(region.overwritten->box, access.box))
-      region.overwritten.reset();
-  } else if (from.after(region) &&
-             overlap(region.overwritten->box, access.box)) {
+    if (meets == Answer::kYes) region.overwritten.reset();
+  } else if (from.after(region) && meets != Answer::kNo) {
     Finding f = describe(FindingKind::kOverwrittenResult, region);
     f.first = side(*region.overwritten);
     f.second = side(access);

@@ -126,7 +126,7 @@ void Sanitizer::check(const Access& access, const Region& region,
     if (old.stream == access.stream || clock[old.stream] >= old.number)
       continue;
     if (!old.writes && !access.writes) continue;
-    if (!overlap(old.box, access.box)) continue;
+    if (overlap(old.box, access.box) == Answer::kNo) continue;
     if (old.number > streams_[old.stream]->open_from) continue;
     Finding f = describe(kind_of(old, access, region.pinned), region);
     f.first = side(old);

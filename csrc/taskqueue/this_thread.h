@@ -14,13 +14,6 @@ Stream* stream_of_this_thread();
 // that torch would (placement/core_share.h).
 int core_share_here(int all);
 
-// Calls work(context) on this thread, which is not the one that executes the
-// stream's tasks, as if it were: for a part of the task that runs there.
-void in_place_of(Stream& stream, void (*work)(void*), void* context);
-// Sets what calls work(context) there in the thread state that kernels need.
-// Set once, when the module is loaded; may be null.
-void set_in_place_hook(void (*hook)(void (*work)(void*), void* context));
-
 // Sets what is called on a submitting thread after an inline stream has run a
 // task there: it undoes what the task has set of the thread. Set once, when the
 // module is loaded; may be null.

@@ -6,7 +6,6 @@
 #include "csrc/torch/device.h"
 #include "csrc/torch/error.h"
 #include "csrc/torch/graph.h"
-#include "csrc/torch/kernel_threads.h"
 #include "csrc/torch/switches.h"
 
 namespace npu {
@@ -19,7 +18,6 @@ void begin_capture(Graph& graph, uint64_t pool, CaptureMode mode,
     raise_if_failed(stream);
   }
   graph.capture_begin(stream, pool, mode, check_inputs);
-  graph.threads = launch_threads();
   try {
     note_switches(graph);
   } catch (...) {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "csrc/driver/kernel_flags.h"
 #include "csrc/driver/view.h"
 #include "csrc/interop/foreign.h"
 #include "csrc/taskqueue/stream.h"
@@ -29,8 +28,7 @@ WordKernel::WordKernel(std::string_view name, Entry entry, uint32_t n_words,
     views_.push_back(view);
   }
   static_cast<npu_kernel&>(*this) = {&WordKernel::run, intern_name(name),
-                                     views_.data(), uint32_t(views_.size()),
-                                     size == KernelSize::kLarge ? kHasTeam : 0};
+                                     views_.data(), uint32_t(views_.size())};
 }
 
 int WordKernel::run(const npu_kernel* kernel, const uint64_t* words,

@@ -64,6 +64,24 @@ def test_a_graph_replays_on_any_stream_in_the_order_of_the_calls():
     assert x.tolist() == [2.0**12 - 1] * 8
 
 
+def test_each_replay_reads_views_of_many_dimensions_as_the_tasks_before_left_them():
+    """A state of 14 qubits, beside a chain that has nothing to do with it."""
+    state, other = torch.zeros(2**14), torch.rand(128, 128)
+
+    def step(state, other):
+        state.add_(1)
+        view = state.view([2] * 14)[:, 0, :, 0, :, 0, :, 0, :, 0, :, 0, :, 0]
+        return view * 2, (other @ other).sin() @ other
+
+    here = state.npu(), other.npu()
+    graph, (seen, _) = captured(lambda: step(*here))
+    for _ in range(40):
+        graph.replay()
+        expected, _ = step(state, other)
+
+        assert torch.equal(seen.cpu(), expected)
+
+
 def mlp(width: int, layers: int) -> nn.Module:
     torch.manual_seed(0)
     parts: list[nn.Module] = []

@@ -248,3 +248,39 @@ def correct_empty_part():
     with npu.stream(two):
         x[4:4].fill_(1)
     npu.synchronize()
+
+
+def _qubits(x, *fixed):
+    """Return the elements of x with these indices, one per second qubit."""
+    return x.view([2] * 14)[tuple(i for q in fixed for i in (slice(None), q))]
+
+
+def racy_views_of_many_dimensions():
+    "read/write"
+    x = torch.zeros(2**14, device="npu")
+    one, two = _both(x)
+    with npu.stream(one):
+        _qubits(x, 0, 0, 0, 0, 0, 0, 0).fill_(1)  # first: aten::fill_.Scalar
+    with npu.stream(two):
+        x + 1  # second: aten::add.Tensor
+
+
+def racy_views_of_many_dimensions_that_share_half():
+    "write/write"
+    x = torch.zeros(2**14, device="npu")
+    one, two = _both(x)
+    with npu.stream(one):
+        _qubits(x, 0, 0, 0, 0, 0, 0, 0).fill_(1)  # first: aten::fill_.Scalar
+    with npu.stream(two):
+        _qubits(x, 0, 0, 0, 0, 0, 0).fill_(2)  # second: aten::fill_.Scalar
+
+
+def correct_views_of_many_dimensions_with_another_qubit():
+    x = torch.zeros(2**14, device="npu")
+    one, two = _both(x)
+    with npu.stream(one):
+        _qubits(x, 0, 0, 0, 0, 0, 0, 0).fill_(1)
+    with npu.stream(two):
+        _qubits(x, 0, 0, 0, 0, 0, 0, 1).fill_(2)
+        _qubits(x, 1).fill_(2)
+    npu.synchronize()
