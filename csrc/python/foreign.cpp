@@ -13,6 +13,7 @@
 #include "csrc/torch/error.h"
 #include "csrc/torch/host_ops.h"
 #include "csrc/torch/kernel_threads.h"
+#include "csrc/torch/storage_end.h"
 #include "csrc/torch/tensor.h"
 
 namespace py = pybind11;
@@ -58,6 +59,8 @@ void submit_python(int device, int64_t id, py::object function,
   lend_to_sanitizer(tensors);
   for (size_t i = 0; i < tensors.size(); ++i) {
     const at::Tensor& t = tensors[i];
+    if (ends_beyond_storage(t))
+      raise_beyond_storage(std::string(name), "tensor " + std::to_string(i), t);
     call->tensors.push_back(is_npu(t) ? host_alias(t) : t);
     if ((is_npu(t) || t.is_cpu()) && t.numel())
       views.push_back({t.const_data_ptr(), t.sizes().vec(), t.strides().vec(),

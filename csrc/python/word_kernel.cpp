@@ -14,6 +14,7 @@
 #include "csrc/taskqueue/stream.h"
 #include "csrc/torch/device.h"
 #include "csrc/torch/error.h"
+#include "csrc/torch/storage_end.h"
 #include "csrc/torch/word_kernel.h"
 
 namespace py = pybind11;
@@ -66,6 +67,15 @@ uint64_t reach(const at::Tensor& t) {
   return uint64_t(last) + 1;
 }
 
+// Whether there are elements of the storage between the tensor's own, of which
+// an expanded tensor repeats some.
+bool has_gaps(const at::Tensor& t, uint64_t reach) {
+  uint64_t stored = 1;
+  for (int64_t d = 0; d < t.dim(); ++d)
+    if (t.stride(d)) stored *= uint64_t(t.size(d));
+  return reach > stored;
+}
+
 uint64_t word_of_number(PyObject* argument, Kind kind) {
   if (kind == Kind::kInteger) {
     const long long value = PyLong_AsLongLong(argument);
@@ -79,16 +89,24 @@ uint64_t word_of_number(PyObject* argument, Kind kind) {
              : uint64_t(std::bit_cast<uint32_t>(float(value)));
 }
 
-uint64_t word_of(PyObject* argument, const Parameter& p, uint64_t* words,
-                 bool& gaps) {
+uint64_t word_of(const Recipe& recipe, size_t number, PyObject* argument,
+                 uint64_t* words, bool& gaps) {
+  const Parameter& p = recipe.parameters[number];
   if (p.kind != Kind::kTensor) return word_of_number(argument, p.kind);
   TORCH_CHECK_TYPE(THPVariable_Check(argument),
                    "a compiled kernel expected a tensor, but got ",
                    Py_TYPE(argument)->tp_name);
   const at::Tensor& t = THPVariable_Unpack(argument);
+  if (ends_beyond_storage(t)) [[unlikely]]
+    raise_beyond_storage(recipe.name, "argument " + std::to_string(number), t);
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      !t.is_conj() && !t.is_neg(), recipe.name, ": argument ", number,
+      " is conjugated or negated lazily, and a compiled kernel reads its "
+      "memory "
+      "as it is; pass .resolve_conj().resolve_neg() to the compiled function");
   if (p.length_word) {
     words[p.length_word] = reach(t);
-    gaps = gaps || words[p.length_word] > uint64_t(t.numel());
+    gaps = gaps || has_gaps(t, words[p.length_word]);
   }
   return reinterpret_cast<uint64_t>(t.data_ptr());
 }
@@ -102,7 +120,7 @@ uint64_t word_of(PyObject* argument, const Parameter& p, uint64_t* words,
   for (WordBuffer& b : buffers) {
     if (!b.length_word) continue;
     const at::Tensor& t = THPVariable_Unpack(arguments[b.word]);
-    if (reach(t) <= uint64_t(t.numel())) continue;
+    if (!has_gaps(t, reach(t))) continue;
     b.length_word = 0;
     b.sizes = t.sizes().vec();
     b.strides = t.strides().vec();
@@ -134,7 +152,7 @@ void launch(const Callable& self, PyObject* const* arguments, size_t given) {
   }
   bool gaps = false;
   for (size_t i = 0; i < given; ++i)
-    words[i] = word_of(arguments[i], parameters[i], words, gaps);
+    words[i] = word_of(*self.recipe, i, arguments[i], words, gaps);
   const WordKernel& kernel = gaps ? kernel_for(self, arguments) : *self.kernel;
   bool queued;
   if (stream.waits_for_each_task()) [[unlikely]] {

@@ -140,6 +140,15 @@ def test_a_replay_knows_that_an_argument_was_freed(axpy):
         graph.replay()
 
 
+def test_a_tensor_whose_storage_was_emptied_is_refused(axpy):
+    x = torch.ones(4, device="npu")
+    axpy(x, x)
+    x.untyped_storage().resize_(0)
+
+    with pytest.raises(RuntimeError, match=r"jiterator::axpy: argument 1 needs 16"):
+        axpy(x, x)
+
+
 def test_it_promotes_types(axpy):
     whole = torch.arange(4, device="npu")
     half = torch.ones(4, dtype=torch.float16, device="npu")

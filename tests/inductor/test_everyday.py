@@ -39,6 +39,24 @@ def test_host_scalars_are_read_when_the_call_is_made():
     torch.testing.assert_close([y.cpu() for y in got], want)
 
 
+def test_inputs_whose_memory_cannot_be_read_as_it_is_are_refused():
+    compiled = torch.compile(lambda x: x.sin() + 1)
+    x = torch.ones(8, device="npu")
+    compiled(x)
+    compiled(x)
+    x.untyped_storage().resize_(0)
+    with pytest.raises(RuntimeError, match="needs 32 bytes of its storage, which has"):
+        compiled(x)
+    x.untyped_storage().resize_(32)
+    x.fill_(0)
+    assert compiled(x).tolist() == [1.0] * 8
+
+    negative = torch.ones(8, dtype=torch.complex64, device="npu").conj().imag
+    with pytest.raises(NotImplementedError, match=r"negated lazily.*resolve_neg"):
+        compiled(negative)
+    assert compiled(negative.resolve_neg()).tolist() == [1.0] * 8
+
+
 def test_host_and_device_tensors_in_one_function():
     def function(x, y):
         a = (x.sin() + 1).sum(0)
