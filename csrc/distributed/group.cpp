@@ -242,7 +242,7 @@ HcclGroup::WorkPtr HcclGroup::launch(Plan plan) {
       views.push_back({t.const_data_ptr(),
                        {t.numel()},
                        {1},
-                       uint16_t(t.itemsize()),
+                       uint32_t(t.itemsize()),
                        uint8_t(writes ? NPU_READ | NPU_WRITE : NPU_READ)});
       // The caller's stream frees the memory, and this one uses it.
       if (&stream != &current) record_stream(t.storage().data_ptr(), stream);

@@ -67,7 +67,7 @@ struct Node {
 
   Kind kind;
   bool signals = false;  // a kWait of another lane names this node
-  uint16_t lane;         // index into the body's lanes
+  uint32_t lane;         // index into the body's lanes
   uint32_t place = 0;    // in its lane, from 1
   int source = -1;       // index into the body's sources
   int wait_for = kStart;

@@ -148,7 +148,7 @@ Node& Capture::add(size_t lane, Node::Kind kind) {
   auto& in_lane = body_->lanes[lane].nodes;
   Node& node = body_->nodes.emplace_back();
   node.kind = kind;
-  node.lane = uint16_t(lane);
+  node.lane = uint32_t(lane);
   node.previous = in_lane.empty() ? Node::kStart : int(in_lane.back());
   node.line = here_;
   in_lane.push_back(uint32_t(body_->nodes.size() - 1));

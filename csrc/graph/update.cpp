@@ -167,7 +167,7 @@ void begin_update(Stream& stream, Graph& graph, std::shared_ptr<Group> group) {
     throw CaptureError(call +
                        ": the stream captures, or has an update under "
                        "way; end that first");
-  const uint16_t lane = body->nodes[group->nodes[0]].lane;
+  const uint32_t lane = body->nodes[group->nodes[0]].lane;
   if (body->lanes[lane].stream == &stream)
     throw CaptureError(call +
                        ": the group was captured on this stream; update "

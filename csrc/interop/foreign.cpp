@@ -23,8 +23,8 @@ class ForeignKernel : public npu_kernel {
   ForeignKernel(npu_run_fn run, ForeignWork work) : work_(std::move(work)) {
     for (const ForeignView& v : work_.views)
       views_.push_back({v.sizes.data(), v.strides.data(),
-                        uint16_t(v.sizes.size()), v.itemsize,
-                        uint16_t(views_.size() + 1), v.access});
+                        uint32_t(v.sizes.size()), v.itemsize,
+                        uint32_t(views_.size() + 1), v.access});
     static_cast<npu_kernel&>(*this) = {run, work_.name, views_.data(),
                                        uint32_t(views_.size()),
                                        NPU_KERNEL_ON_HOST};

@@ -16,7 +16,7 @@ class Stream;
 struct ForeignView {
   const void* address;
   std::vector<int64_t> sizes, strides;
-  uint16_t itemsize;
+  uint32_t itemsize;
   uint8_t access;  // NPU_READ | NPU_WRITE
 };
 

@@ -1,5 +1,7 @@
 #include "csrc/ops/identity.h"
 
+#include <utility>
+
 #include "csrc/ops/key_parts.h"
 #include "csrc/ops/stride_order.h"
 
@@ -34,13 +36,20 @@ bool shapes_are_the_kernels(at::ArrayRef<uint64_t> key) {
   return !(converted && gaps);
 }
 
+// Notes which dimensions have this size; 32 of them and `more` in a word.
+void add_each(Words& to, uint64_t more, at::IntArrayRef sizes, int64_t size) {
+  uint64_t found = more;
+  for (size_t dim = 0; dim < sizes.size(); ++dim) {
+    if (dim && dim % 32 == 0) to.push(std::exchange(found, 0));
+    found |= uint64_t(sizes[dim] == size) << (1 + dim % 32);
+  }
+  to.push(found);
+}
+
 // Which empty tensors a kernel refuses depends on the dimension that it works
 // along.
 void add_empty_dimensions(Words& to, const Part& part) {
-  uint64_t empty = 0;
-  for (size_t dim = 0; dim < part.rank(); ++dim)
-    empty |= uint64_t(part.sizes()[dim] == 0) << (dim % 32);
-  to.push(empty);
+  add_each(to, 0, part.sizes(), 0);
 }
 
 // Everything about the layout of a tensor that may decide the order of a
@@ -48,18 +57,15 @@ void add_empty_dimensions(Words& to, const Part& part) {
 // elements, or refuse it, which depends on the gaps between its dimensions.
 void add_layout(Words& to, const Part& part) {
   const at::IntArrayRef sizes = part.sizes();
-  uint64_t of_one = part.is_default();
-  for (size_t dim = 0; dim < sizes.size(); ++dim)
-    of_one |= uint64_t(sizes[dim] == 1) << (1 + dim % 32);
-  to.push(of_one);
+  add_each(to, part.is_default(), sizes, 1);
   if (part.is_default()) return;
   const at::IntArrayRef strides = part.strides();
   const StrideOrder order = stride_order(sizes, strides);
   int64_t expected = 1;  // of the next dimension outwards
   for (auto at = order.rbegin(); at != order.rend(); ++at) {
     const size_t dim = size_t(*at);
-    to.push(uint64_t(dim) | uint64_t(strides[dim] == 0) << 8 |
-            uint64_t(strides[dim] == expected) << 9);
+    to.push(uint64_t(dim) << 2 | uint64_t(strides[dim] == 0) << 1 |
+            uint64_t(strides[dim] == expected));
     if (sizes[dim] > 1) expected = strides[dim] * sizes[dim];
   }
 }

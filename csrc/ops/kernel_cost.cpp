@@ -85,7 +85,7 @@ double attention_ns(const npu_view& q, const npu_view& k) {
 
 int64_t elements(const npu_view& view) {
   int64_t n = 1;
-  for (uint16_t d = 0; d < view.ndim; ++d) n *= view.sizes[d];
+  for (uint32_t d = 0; d < view.ndim; ++d) n *= view.sizes[d];
   return n;
 }
 

@@ -61,9 +61,9 @@ Cut cut_of_elements(at::ArrayRef<npu_view> views, int kept) {
         return elements(a) < elements(b);
       });
   Cut cut{.counted = Cut::Dim::kFromLast};
-  for (int d = 0; d < all.ndim - kept && cut.length < enough; ++d)
+  for (int d = 0; d < int(all.ndim) - kept && cut.length < enough; ++d)
     if (all.sizes[d] > cut.length) {
-      cut.dim = uint16_t(all.ndim - d);
+      cut.dim = all.ndim - uint32_t(d);
       cut.length = all.sizes[d];
     }
   if (cut.length < 2) return {};
@@ -81,7 +81,7 @@ Cut cut_of_attention(at::ArrayRef<npu_view> views, bool has_mask) {
   const int64_t batch = views[0].sizes[0], heads = views[0].sizes[1];
   const bool whole = batch % 2 == 0 || (heads % 2 && batch >= heads);
   const Cut cut{.counted = Cut::Dim::kFromFirst,
-                .dim = uint16_t(whole ? 0 : 1),
+                .dim = whole ? 0u : 1u,
                 .length = whole ? batch : heads};
   for (const npu_view& view : views)
     if (dimension(cut, view) < 0) return {};

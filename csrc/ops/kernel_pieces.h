@@ -22,7 +22,7 @@ struct Cut {
   };
   Dim counted = Dim::kNone;
   bool wakes = false;  // it takes longer than a wake-up
-  uint16_t dim = 0;
+  uint32_t dim = 0;
   int64_t length = 0;  // of the dimension; 0: it differs
 
   explicit operator bool() const { return counted != Dim::kNone; }

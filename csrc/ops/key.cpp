@@ -30,8 +30,8 @@ inline int64_t describe(Words& key, const c10::TensorImpl* impl, Tag tag,
   const uint8_t flags =
       flags_of(*impl) | (contiguous ? TensorFlags::kContiguous : 0);
   at[0] = uint64_t(tag) | uint64_t(flags) << 8 |
-          uint64_t(impl->dtype().toScalarType()) << 16 | uint64_t(rank) << 24 |
-          uint64_t(value_class) << 32;
+          uint64_t(impl->dtype().toScalarType()) << 16 |
+          uint64_t(value_class) << 24 | uint64_t(rank) << 32;
   key.end_at(at + 1 + (contiguous ? rank : 2 * rank));
   return reach;
 }

@@ -28,7 +28,7 @@ struct Part {
     return uint8_t(head >> 8) & ~TensorFlags::kContiguous;
   }
   at::ScalarType dtype() const { return at::ScalarType(head >> 16 & 0xff); }
-  size_t rank() const { return head >> 24 & 0xff; }
+  size_t rank() const { return head >> 32; }
   at::IntArrayRef sizes() const { return {numbers(), rank()}; }
   // Whether its strides are those of a new tensor; else they are in the key.
   bool is_default() const { return head >> 8 & TensorFlags::kContiguous; }
@@ -38,11 +38,11 @@ struct Part {
     return reinterpret_cast<const int64_t*>(at);
   }
 
-  // Of an overlap: the arguments in which the two tensors are, and whether they
-  // are one tensor.
-  size_t written() const { return head >> 8 & 0xff; }
-  size_t other() const { return head >> 16 & 0xff; }
-  bool one_tensor() const { return head >> 56 & 1; }
+  // Of an overlap: whether the two tensors are one, and the arguments in which
+  // they are.
+  bool one_tensor() const { return head >> 8 & 1; }
+  size_t written() const { return head >> 16 & 0xffffff; }
+  size_t other() const { return head >> 40; }
 };
 
 inline at::ArrayRef<uint64_t> Part::words(bool values_decide) const {

@@ -72,10 +72,10 @@ void for_each_pair(const Op& op, at::ArrayRef<c10::IValue> stack, Visit visit) {
 void detail::relate(Key& key, Place written, const c10::TensorImpl& w,
                     Place other, const c10::TensorImpl& o) {
   if (!key.ordinary || (&w != &o && !have_bytes_in_common(w, o))) return;
-  key.key.push(uint64_t(Tag::kOverlap) | uint64_t(written.argument) << 8 |
-               uint64_t(other.argument) << 16 |
-               uint64_t(written.element) << 24 | uint64_t(&w == &o) << 56);
-  key.key.push(other.element);
+  key.key.push(uint64_t(Tag::kOverlap) | uint64_t(&w == &o) << 8 |
+               uint64_t(written.argument) << 16 |
+               uint64_t(other.argument) << 40);
+  key.key.push(uint64_t(written.element) << 32 | other.element);
   key.key.push(uint64_t(static_cast<const char*>(o.data()) -
                         static_cast<const char*>(w.data())));
 }

@@ -77,18 +77,18 @@ Plan::Plan(std::shared_ptr<Family> family, at::ArrayRef<c10::IValue> arguments,
     *view++ = {part.sizes().data(),
                part.is_default() ? copy(default_strides(part.sizes()))
                                  : part.strides().data(),
-               uint16_t(part.rank()),
-               uint16_t(c10::elementSize(part.dtype())),
-               uint16_t(part.word),
+               uint32_t(part.rank()),
+               uint32_t(c10::elementSize(part.dtype())),
+               part.word,
                access_of(schema, size_t(part.argument), arguments)};
   });
   for (const OutSpec& spec : outs)
     if (spec.defined)
       *view++ = {copy(spec.sizes),
                  copy(spec.strides),
-                 uint16_t(spec.sizes.size()),
-                 uint16_t(spec.dtype.itemsize()),
-                 uint16_t(n_words++),
+                 uint32_t(spec.sizes.size()),
+                 uint32_t(spec.dtype.itemsize()),
+                 n_words++,
                  NPU_WRITE};
   const at::ArrayRef<npu_view> all(npu_kernel::views, n_views);
   cut_ = cut_of(family_->op, arguments, all);

@@ -64,7 +64,7 @@ void submit_python(int device, int64_t id, py::object function,
     call->tensors.push_back(is_npu(t) ? host_alias(t) : t);
     if ((is_npu(t) || t.is_cpu()) && t.numel())
       views.push_back({t.const_data_ptr(), t.sizes().vec(), t.strides().vec(),
-                       uint16_t(t.itemsize()),
+                       uint32_t(t.itemsize()),
                        uint8_t(writes[i] ? NPU_READ | NPU_WRITE : NPU_READ)});
   }
   const ForeignWork work{intern_name(name), run_call, release_call,
@@ -87,7 +87,7 @@ double submit_cost(int device, int64_t id, const at::Tensor& t, int calls) {
         [](void*) {},
         nullptr,
         {{t.const_data_ptr(), t.sizes().vec(), t.strides().vec(),
-          uint16_t(t.itemsize()), NPU_READ | NPU_WRITE}}};
+          uint32_t(t.itemsize()), NPU_READ | NPU_WRITE}}};
     if (!submit_foreign(stream, work)) raise_stream_error(stream);
   }
   return double(now_ns() - begin) / calls;

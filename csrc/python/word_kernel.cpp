@@ -26,7 +26,7 @@ enum class Kind : uint8_t { kTensor, kInteger, kFloat, kDouble };
 
 struct Parameter {
   Kind kind;
-  uint16_t length_word = 0;  // the word for a tensor's reach(); 0: none
+  uint32_t length_word = 0;  // the word for a tensor's reach(); 0: none
 };
 
 // What all kernels of a callable have in common. Changed with the GIL held.
@@ -205,7 +205,7 @@ py::object word_kernel(const std::string& name, uintptr_t entry, int device,
   std::vector<Parameter>& parameters = recipe->parameters;
   uint32_t& n_words = recipe->n_words = uint32_t(described.size());
   for (const auto& [kind, itemsize, sizes, strides, fixed] : described) {
-    const uint16_t word = uint16_t(parameters.size());
+    const auto word = uint32_t(parameters.size());
     if (kind == "int" || kind == "float" || kind == "double") {
       parameters.push_back({kind == "int"     ? Kind::kInteger
                             : kind == "float" ? Kind::kFloat
@@ -215,13 +215,11 @@ py::object word_kernel(const std::string& name, uintptr_t entry, int device,
     const int access = (kind.find('r') != kind.npos ? NPU_READ : 0) |
                        (kind.find('w') != kind.npos ? NPU_WRITE : 0);
     TORCH_CHECK_VALUE(access, "npu: unknown kind of parameter: ", kind);
-    const uint16_t length_word = fixed ? 0 : uint16_t(n_words++);
+    const uint32_t length_word = fixed ? 0 : n_words++;
     parameters.push_back({Kind::kTensor, length_word});
-    recipe->buffers.push_back({word, uint16_t(itemsize), uint8_t(access), sizes,
+    recipe->buffers.push_back({word, uint32_t(itemsize), uint8_t(access), sizes,
                                strides, length_word});
   }
-  TORCH_CHECK_VALUE(n_words <= UINT16_MAX, "npu: ", name, " takes ", n_words,
-                    " words, more than ", UINT16_MAX);
   auto* const made = PyObject_New(Callable, callable_type());
   if (!made) throw python_error();
   made->call = &call;

@@ -98,7 +98,7 @@ class Sum {
 constexpr int64_t kStrided = -1;
 int64_t contiguous_elements(const npu_view& view) {
   int64_t elements = 1;
-  for (int i = view.ndim; i-- > 0;) {
+  for (uint32_t i = view.ndim; i-- > 0;) {
     if (view.sizes[i] == 1) continue;
     if (view.strides[i] != elements) return kStrided;
     elements *= view.sizes[i];

@@ -19,7 +19,7 @@ Access access_of(const npu_kernel& kernel, uint32_t i, const uint64_t* words,
           .number = number,
           .stream = stream,
           .site = site,
-          .argument = uint16_t(i),
+          .argument = i,
           .writes = (kernel.views[i].access & NPU_WRITE) != 0,
           .foreign = foreign,
           .stale = false};

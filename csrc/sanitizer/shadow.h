@@ -46,7 +46,7 @@ struct Access {
   uint64_t number;  // how many of the stream's tasks are done with this one
   uint32_t stream;  // dense index
   CallSite site;
-  uint16_t argument;
+  uint32_t argument;
   bool writes;
   bool foreign;  // of foreign work, interop/foreign.h
   bool stale;    // made before the block was freed and given out again

@@ -131,13 +131,13 @@ int make_word_kernel(const npu_word_kernel* of, npu_kernel_handle* kernel,
     for (uint32_t i = 0; i < of->n_buffers; ++i) {
       const npu_word_buffer& b = of->buffers[i];
       const uint32_t last = std::max(b.word, b.length_word);
-      TORCH_CHECK(last < of->n_words && last <= UINT16_MAX, "npu: buffer ", i,
-                  " of ", of->name, " names word ", last, " of ", of->n_words);
+      TORCH_CHECK(last < of->n_words, "npu: buffer ", i, " of ", of->name,
+                  " names word ", last, " of ", of->n_words);
       WordBuffer& to = buffers.emplace_back();
-      to.word = uint16_t(b.word);
-      to.itemsize = uint16_t(b.itemsize);
+      to.word = b.word;
+      to.itemsize = b.itemsize;
       to.access = uint8_t(b.access);
-      to.length_word = uint16_t(b.length_word);
+      to.length_word = b.length_word;
       if (b.length_word) continue;
       to.sizes.assign(b.sizes, b.sizes + b.ndim);
       to.strides.assign(b.strides, b.strides + b.ndim);

@@ -77,8 +77,8 @@ void tell_host_op(Sanitizer& sanitizer, const c10::OperatorHandle& op,
     if (t.layout() != at::kStrided || !t.has_storage() || t.numel() == 0)
       return;
     only_scalars &= t.dim() == 0 && !writes;
-    views.push_back({t.sizes().data(), t.strides().data(), uint16_t(t.dim()),
-                     uint16_t(t.itemsize()), uint16_t(words.size()),
+    views.push_back({t.sizes().data(), t.strides().data(), uint32_t(t.dim()),
+                     uint32_t(t.itemsize()), uint32_t(words.size()),
                      writes ? uint8_t(NPU_WRITE) : uint8_t(NPU_READ)});
     words.push_back(reinterpret_cast<uint64_t>(t.const_data_ptr()));
   };
@@ -166,8 +166,8 @@ void sanitizer_host_uses(const at::Tensor& t, const char* by, bool writes) {
   const npu_view view{
       t.sizes().data(),
       t.strides().data(),
-      uint16_t(t.dim()),
-      uint16_t(t.itemsize()),
+      uint32_t(t.dim()),
+      uint32_t(t.itemsize()),
       0,
       writes ? uint8_t(NPU_READ | NPU_WRITE) : uint8_t(NPU_READ)};
   const npu_kernel kernel{nullptr, by, &view, 1};

@@ -11,8 +11,8 @@ void tell_host_use(Observer& observer, Stream& stream, const char* op,
   for (const HostUse& use : uses) {
     const at::Tensor& t = use.tensor;
     if (!t.defined() || t.numel() == 0 || !t.has_storage()) continue;
-    views.push_back({t.sizes().data(), t.strides().data(), uint16_t(t.dim()),
-                     uint16_t(t.itemsize()), uint16_t(words.size()),
+    views.push_back({t.sizes().data(), t.strides().data(), uint32_t(t.dim()),
+                     uint32_t(t.itemsize()), uint32_t(words.size()),
                      use.access});
     words.push_back(reinterpret_cast<uint64_t>(t.const_data_ptr()));
   }

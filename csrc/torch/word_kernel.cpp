@@ -20,7 +20,7 @@ WordKernel::WordKernel(std::string_view name, Entry entry, uint32_t n_words,
     npu_view view{nullptr,    nullptr, b.length_word,
                   b.itemsize, b.word,  b.access};
     if (!b.length_word) {
-      view.ndim = uint16_t(b.sizes.size());
+      view.ndim = uint32_t(b.sizes.size());
       view.sizes = at;
       view.strides = at + view.ndim;
       at += 2 * view.ndim;

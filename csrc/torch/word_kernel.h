@@ -14,13 +14,13 @@ class Stream;
 
 // Memory that such a kernel touches; npu_word_buffer of the C interface.
 struct WordBuffer {
-  uint16_t word;  // the word with its address
-  uint16_t itemsize;
+  uint32_t word;  // the word with its address
+  uint32_t itemsize;
   uint8_t access;  // NPU_READ | NPU_WRITE
   // Where the extent is the same in every task: sizes and strides.
   std::vector<int64_t> sizes, strides;
   // Else not 0: the word with the number of elements from the address on.
-  uint16_t length_word = 0;
+  uint32_t length_word = 0;
 };
 
 class WordKernel : public npu_kernel {

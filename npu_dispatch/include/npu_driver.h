@@ -14,7 +14,7 @@
 extern "C" {
 #endif
 
-#define NPU_DRIVER_ABI 2
+#define NPU_DRIVER_ABI 3
 
 typedef struct npu_queue_s* npu_queue;
 
@@ -50,9 +50,9 @@ enum npu_access { NPU_READ = 1, NPU_WRITE = 2 };
 typedef struct npu_view {
   const int64_t* sizes;    // ndim extents
   const int64_t* strides;  // ndim strides, in elements
-  uint16_t ndim;
-  uint16_t itemsize;  // bytes
-  uint16_t word;
+  uint32_t ndim;
+  uint32_t itemsize;  // bytes
+  uint32_t word;
   uint8_t access;  // NPU_READ | NPU_WRITE
 } npu_view;
 

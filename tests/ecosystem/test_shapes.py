@@ -165,6 +165,20 @@ def test_a_wrong_empty_argument_is_refused_where_one_with_elements_was_right():
         F.linear(x, weight, torch.ones(0).npu())
 
 
+@pytest.mark.parametrize("rank", [65, 256, 300])
+def test_a_tensor_may_have_more_dimensions_than_a_byte_counts(rank):
+    x = torch.arange(6.0).view([2] + [1] * (rank - 2) + [3])
+    for call in (
+        lambda t: t + 1,
+        lambda t: t.transpose(0, -1) * 2,
+        lambda t: torch.cat([t, t], -1),
+        lambda t: torch.add(t, t.transpose(1, 2), out=torch.empty_like(t)),
+    ):
+        expected, result = call(x), call(x.npu())
+        assert result.shape == expected.shape and result.stride() == expected.stride()
+        assert torch.equal(result.cpu(), expected)
+
+
 def test_signal_handlers_may_launch_in_the_middle_of_a_launch():
     """The queue is full, so most signals arrive while a launch waits in it."""
     a = torch.arange(6.0).npu()

@@ -281,6 +281,18 @@ def test_inputs_live_on_when_only_a_cycle_holds_them():
         graph.replay()
 
 
+def test_the_66_000th_tensor_of_a_call_is_an_input_like_the_first():
+    x, held = torch.zeros(1, device="npu"), tensors()
+    graph, y = captured(lambda: torch.cat([x] * 66_000 + [held.x.add_(1)]))
+    for value in (2.0, 3.0):
+        graph.replay()
+        assert y[:66_000].eq(0).all() and y[66_000:].eq(value).all()
+
+    del held.x
+    with pytest.raises(RuntimeError, match=FREED):
+        graph.replay()
+
+
 def test_the_arguments_are_those_of_torch_cuda_graph():
     x = torch.ones(4, device="npu")
     graph = torch.npu.NPUGraph()

@@ -64,7 +64,7 @@ void queue_destroy(npu_queue queue) { queues().destroy(&of(queue)); }
 void queue_reset(npu_queue queue) { queues().reset(of(queue)); }
 
 // Sets every element of a view to zero, and nothing between them.
-void zero(char* at, const npu_view& view, uint16_t dim) {
+void zero(char* at, const npu_view& view, uint32_t dim) {
   if (dim == view.ndim) {
     memset(at, 0, view.itemsize);
     return;
@@ -75,7 +75,7 @@ void zero(char* at, const npu_view& view, uint16_t dim) {
     return;
   }
   for (int64_t i = 0; i < view.sizes[dim]; ++i)
-    zero(at + i * step, view, uint16_t(dim + 1));
+    zero(at + i * step, view, dim + 1);
 }
 
 void zero(const npu_view& view, const uint64_t* words) {

@@ -203,7 +203,7 @@ Arithmetic arithmetic_of(std::string_view name, const Shapes& s) {
 double bytes_of(const npu_view& view, const uint64_t* words) {
   if (is_range(view)) return double(words[view.ndim]) * view.itemsize;
   double bytes = view.itemsize;
-  for (uint16_t i = 0; i < view.ndim; ++i)
+  for (uint32_t i = 0; i < view.ndim; ++i)
     if (view.strides[i] != 0 || view.sizes[i] == 0)
       bytes *= double(view.sizes[i]);
   return bytes;

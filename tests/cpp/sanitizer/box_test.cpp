@@ -13,11 +13,11 @@ namespace {
 struct Shape {
   std::vector<int64_t> sizes, strides;  // in elements
   uint64_t address;
-  uint16_t itemsize;
+  uint32_t itemsize;
 
   Box box() const {
     const npu_view view{
-        sizes.data(), strides.data(), uint16_t(sizes.size()), itemsize, 0,
+        sizes.data(), strides.data(), uint32_t(sizes.size()), itemsize, 0,
         NPU_READ};
     return box_of(view, &address);
   }
@@ -199,7 +199,7 @@ TEST(Box, OverlapAgreesWithCountingEveryByte) {
   int met = 0;
   for (int round = 0; round < 20'000; ++round) {
     const auto shape = [&] {
-      Shape s{{}, {}, uint64_t(1000 + pick(40)), uint16_t(1 << pick(3))};
+      Shape s{{}, {}, uint64_t(1000 + pick(40)), uint32_t(1 << pick(3))};
       const int64_t ndim = pick(4);
       for (int64_t i = 0; i < ndim; ++i) {
         s.sizes.push_back(pick(5));

@@ -284,3 +284,23 @@ def correct_views_of_many_dimensions_with_another_qubit():
         _qubits(x, 0, 0, 0, 0, 0, 0, 1).fill_(2)
         _qubits(x, 1).fill_(2)
     npu.synchronize()
+
+
+def racy_tensor_66_000_of_a_list():
+    "read/write"
+    x, y = torch.zeros(1, device="npu"), torch.zeros(8, device="npu")
+    one, two = _both(x)
+    with npu.stream(one):
+        y.fill_(1)  # first: aten::fill_.Scalar
+    with npu.stream(two):
+        torch.cat([x] * 66_000 + [y])  # second: aten::cat
+
+
+def racy_result_of_66_000_tensors():
+    "write/write"
+    x, y = torch.zeros(1, device="npu"), torch.zeros(66_000, device="npu")
+    one, two = _both(x)
+    with npu.stream(one):
+        y.fill_(1)  # first: aten::fill_.Scalar
+    with npu.stream(two):
+        torch.cat([x] * 66_000, out=y)  # second: aten::cat.out
