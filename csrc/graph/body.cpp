@@ -8,6 +8,7 @@
 
 #include "csrc/base/clock.h"
 #include "csrc/driver/kernel_flags.h"
+#include "csrc/graph/lifetime.h"
 #include "csrc/observe/observer.h"
 #include "csrc/observe/profile.h"
 #include "csrc/stats/segment.h"
@@ -38,6 +39,9 @@ Call& Call::operator=(Call&& other) noexcept {
 Call::~Call() {
   if (destroy) destroy(const_cast<npu_kernel*>(kernel));
 }
+
+Body::Body(int device, uint64_t pool)
+    : pool_hold(hold_pool(device, pool)), device(device), pool(pool) {}
 
 Body::~Body() {
   leave_groups();

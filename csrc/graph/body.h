@@ -83,7 +83,7 @@ struct Node {
 // are.
 class Body final : public Program {
  public:
-  Body(int device, uint64_t pool) : device(device), pool(pool) {}
+  Body(int device, uint64_t pool);
   ~Body();
 
   // The graph has no use for it any more: no update may begin or end.
@@ -97,6 +97,8 @@ class Body final : public Program {
           npu_failure& failure) override;
   void dropped(Stream& stream, const uint64_t* words) override;
 
+  // Keeps the memory of the pool until all that follows is destroyed.
+  const std::shared_ptr<const void> pool_hold;
   const int device;
   const uint64_t pool;
   Captured captured;

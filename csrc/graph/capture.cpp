@@ -92,10 +92,13 @@ void Capture::refuse(const std::string& what, const std::string& rule) {
 void Capture::begin(const void* owner, Stream& stream, uint64_t pool,
                     CaptureMode mode, bool check_inputs) {
   look();
+  watch_thread();
   std::lock_guard lock(mutex_);
   if (body_)
     refuse("capture_begin()",
-           "one capture at a time; end the other with capture_end()");
+           "one capture at a time; end the other with capture_end(), or give "
+           "it up with reset() of its graph, which "
+           "torch.npu.NPUGraph.get_currently_capturing_graph() returns");
   if (stream.id() == 0)
     throw CaptureError(
         "npu: capture_begin() on the default stream: a graph is captured on a "
@@ -156,9 +159,14 @@ Node& Capture::add(size_t lane, Node::Kind kind) {
   return node;
 }
 
+bool Capture::takes_part() const {
+  if (std::this_thread::get_id() == thread_) return true;
+  uint64_t (*const part_of)() = capture_hooks().part_of;
+  return part_of && part_of() == generation_;
+}
+
 void Capture::check_thread(const char* what) {
-  if (mode_ == CaptureMode::kRelaxed || std::this_thread::get_id() == thread_)
-    return;
+  if (mode_ == CaptureMode::kRelaxed || takes_part()) return;
   failed_by(CaptureFailure::kThread);
   refuse(what,
          "only the thread that captures gives work to its streams; use another "
@@ -342,8 +350,7 @@ void Capture::host_waits(const Stream& stream, WaitReason reason) {
   if (!body_) return;
   const bool captured = lane_of(stream) < body_->lanes.size();
   if (!captured && (mode_ == CaptureMode::kRelaxed ||
-                    (mode_ == CaptureMode::kThreadLocal &&
-                     std::this_thread::get_id() != thread_)))
+                    (mode_ == CaptureMode::kThreadLocal && !takes_part())))
     return;
   failed_by(CaptureFailure::kSync);
   refuse(waiting(reason), kWaitRule);
@@ -352,8 +359,7 @@ void Capture::host_waits(const Stream& stream, WaitReason reason) {
 void Capture::forbid(const std::string& what, const std::string& rule) {
   look();
   std::lock_guard lock(mutex_);
-  if (body_ && (mode_ == CaptureMode::kGlobal ||
-                std::this_thread::get_id() == thread_)) {
+  if (body_ && (mode_ == CaptureMode::kGlobal || takes_part())) {
     failed_by(CaptureFailure::kRule);
     refuse(what, rule);
   }
@@ -433,17 +439,20 @@ std::string Capture::unjoined(const Body& body) const {
 
 std::unique_ptr<Body> Capture::end(const void* owner, Stream& stream) {
   look();
+  std::unique_ptr<Body> left;  // destroyed without the lock
   std::lock_guard lock(mutex_);
   if (!body_ || owner_ != owner)
     throw CaptureError(
-        "npu: capture_end() without capture_begin() of the same graph");
+        "npu: capture_end() of a graph that is not being captured; "
+        "capture_begin() begins a capture, which is given up where the thread "
+        "that called it ends");
   if (&stream != body_->lanes[0].stream)
     refuse("capture_end() on " + text(stream),
            "a capture ends on the stream that it began on");
   try {
     check_complete(stream);
   } catch (...) {
-    stop();
+    left = stop();
     throw;
   }
   return stop();
@@ -462,11 +471,9 @@ void Capture::check_complete(const Stream& stream) {
              text(stream) + " wait for it before capture_end()");
 }
 
-void Capture::abandon(const void* owner) {
+uint64_t Capture::number() {
   std::lock_guard lock(mutex_);
-  if (!body_ || owner_ != owner) return;
-  failed_by(CaptureFailure::kAbandoned);
-  stop();
+  return generation_;
 }
 
 void forbid_wait(const Stream& stream, const std::string& what,

@@ -36,11 +36,20 @@ class Capture final : public TaskSink {
   // stream was left unjoined or there was no host memory, with the capture
   // over.
   std::unique_ptr<Body> end(const void* owner, Stream& stream);
-  // Ends the capture of `owner`, if it is the one under way; forgets its work.
-  void abandon(const void* owner);
+  // Ends the capture of `owner`, if it is the one under way. Whoever is given
+  // its work destroys it, which may need the interpreter.
+  std::unique_ptr<Body> abandon(const void* owner);
+  // Ends the capture under way, whosever it is.
+  std::unique_ptr<Body> abandon();
+  // The calling thread ends. So does the capture that it has begun, as no other
+  // thread may go on with it, except in the relaxed mode.
+  void thread_ends() noexcept;
 
   bool under_way() const { return active_capture() == this; }
-  const void* owner() const { return owner_; }
+  // Whether the capture under way is that of `owner`.
+  bool is_of(const void* owner);
+  // Of the capture under way, or of the last one.
+  uint64_t number();
 
   // The memory pool of the capture under way.
   uint64_t pool();
@@ -81,9 +90,15 @@ class Capture final : public TaskSink {
   // Something could not be added to the body, which capture_end() reports.
   void not_kept();
   Node& add(size_t lane, Node::Kind kind);
+  // Whether the calling thread, or one that it works for, has begun the
+  // capture.
+  bool takes_part() const;
   void check_thread(const char* what);
   uint64_t number_of(int node) const;
   std::unique_ptr<Body> stop();
+  std::unique_ptr<Body> give_up();
+  // Lets the end of the calling thread call thread_ends().
+  static void watch_thread();
   // Notes why this capture will count as failed; the first cause stays.
   void failed_by(CaptureFailure cause);
   void count_end();

@@ -39,50 +39,32 @@ void Graph::capture_begin(Stream& stream, uint64_t pool, CaptureMode mode,
         "into another one");
   collect_graphs();
   const uint64_t own = pool ? pool : new_pool();
-  hold_pool(stream.device(), own);
-  try {
-    Capture::get().begin(this, stream, own, mode, check_inputs);
-  } catch (...) {
-    leave_pool(stream.device(), own);
-    throw;
-  }
+  Capture::get().begin(this, stream, own, mode, check_inputs);
   pool_ = own;
   device_ = stream.device();
-  capturing_ = true;
 }
 
 void Graph::capture_end(Stream& stream) {
   try {
     body_ = Capture::get().end(this, stream);
-    capturing_ = false;
     body_->overwrites.emplace(replay_memory(device_, pool_),
                               written_bytes(*body_));
   } catch (...) {
     if (body_) reset();
-    if (capturing_ && Capture::get().owner() != this) {
-      capturing_ = false;
-      leave_pool(device_, pool_);
-      pool_ = 0;
-    }
     throw;
   }
 }
 
 void Graph::reset() {
-  if (capturing_) {
-    Capture::get().abandon(this);
-    capturing_ = false;
-    leave_pool(device_, pool_);
-  }
+  Capture::get().abandon(this);
   if (body_) {
     body_->leave_groups();
     destroy_when_done(std::move(body_));
   }
-  pool_ = 0;
 }
 
 uint64_t Graph::pool() const {
-  if (!pool_) nothing_captured("pool()");
+  if (!body_ && !capturing()) nothing_captured("pool()");
   return pool_;
 }
 

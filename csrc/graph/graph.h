@@ -38,13 +38,13 @@ class Graph {
   // Frees graph and memory when nothing queued uses them any more.
   void reset();
 
-  // Throws before the first capture.
+  // Throws where nothing is or has been captured.
   uint64_t pool() const;
   // Where it was captured; 0 before the first capture.
   int device() const { return device_; }
   // Null before the end of a capture.
   Body* body() const { return body_.get(); }
-  bool capturing() const { return capturing_; }
+  bool capturing() const { return Capture::get().is_of(this); }
   bool one_stream() const { return !body_ || body_->lanes.size() == 1; }
 
   // What the layer above notes where the capture begins: a state of the
@@ -63,7 +63,6 @@ class Graph {
   std::unique_ptr<Body> body_;
   uint64_t pool_ = 0;
   int device_ = 0;
-  bool capturing_ = false;
 };
 
 }  // namespace npu

@@ -15,6 +15,7 @@ void set_line_hooks(std::string (*line)(), std::string (*line_of)(uint32_t)) {
   hooks_.line = line;
   hooks_.line_of = line_of;
 }
+void set_part_hook(uint64_t (*part_of)()) { hooks_.part_of = part_of; }
 const CaptureHooks& capture_hooks() { return hooks_; }
 
 }  // namespace npu

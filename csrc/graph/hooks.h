@@ -25,6 +25,9 @@ struct CaptureHooks {
   std::string (*line)();
   // The same for a call site. May be null.
   std::string (*line_of)(uint32_t site);
+  // The number of the capture that the calling thread takes part in because it
+  // works for the thread that began it; 0: it works for none. May be null.
+  uint64_t (*part_of)();
 };
 
 // Where each replay takes numbers that no other has: the offsets of random
@@ -40,6 +43,7 @@ class NumberSource {
 
 void set_own_kernel_hook(OwnKernel (*own)(const npu_kernel*));
 void set_line_hooks(std::string (*line)(), std::string (*line_of)(uint32_t));
+void set_part_hook(uint64_t (*part_of)());
 const CaptureHooks& capture_hooks();
 
 }  // namespace npu

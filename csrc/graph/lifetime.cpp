@@ -3,7 +3,6 @@
 #include <functional>
 #include <map>
 #include <mutex>
-#include <new>
 #include <vector>
 
 #include "csrc/engine/engine.h"
@@ -13,19 +12,6 @@
 namespace npu {
 namespace {
 
-// A graph that holds its pool until it is destroyed.
-struct Released {
-  std::unique_ptr<Body> body;
-
-  ~Released() {
-    if (!body) return;
-    const int device = body->device;
-    const uint64_t pool = body->pool;
-    body.reset();
-    leave_pool(device, pool);
-  }
-};
-
 struct Pool {
   int users = 0;
   std::shared_ptr<ReplayMemory> memory;
@@ -33,7 +19,7 @@ struct Pool {
 };
 
 struct State {
-  DeferredDelete<Released> released;
+  DeferredDelete<Body> released;
   std::mutex mutex;  // guards the pools
   std::map<std::pair<int, uint64_t>, Pool> pools;
 };
@@ -42,13 +28,6 @@ struct State {
 State& state() {
   static State* const instance = new State;
   return *instance;
-}
-
-}  // namespace
-
-void hold_pool(int device, uint64_t pool) {
-  std::lock_guard lock(state().mutex);
-  ++state().pools[{device, pool}].users;
 }
 
 void leave_pool(int device, uint64_t pool) {
@@ -62,6 +41,26 @@ void leave_pool(int device, uint64_t pool) {
   }
   allocator(device).free_pool(pool);
   for (const auto& release : kept) release();
+}
+
+class PoolHold {
+ public:
+  PoolHold(int device, uint64_t pool) : device_(device), pool_(pool) {
+    std::lock_guard lock(state().mutex);
+    ++state().pools[{device, pool}].users;
+  }
+  ~PoolHold() { leave_pool(device_, pool_); }
+  PoolHold(const PoolHold&) = delete;
+
+ private:
+  const int device_;
+  const uint64_t pool_;
+};
+
+}  // namespace
+
+std::shared_ptr<const void> hold_pool(int device, uint64_t pool) {
+  return std::make_shared<const PoolHold>(device, pool);
 }
 
 std::shared_ptr<ReplayMemory> replay_memory(int device, uint64_t pool) {
@@ -83,23 +82,19 @@ void keep_with_pool(int device, uint64_t pool, std::function<void()> release) {
   state().pools[{device, pool}].kept.push_back(std::move(release));
 }
 
-void destroy_when_done(std::unique_ptr<Body> body) {
+void destroy_elsewhere(std::unique_ptr<Body> body) noexcept {
   if (in_bad_fork()) {
     (void)body.release();  // its launchers do not exist here
     return;
   }
-  std::unique_ptr<Released> released(new (std::nothrow) Released);
-  if (!released) {
-    // As DeferredDelete keeps for ever what it cannot note.
-    (void)body.release();
-    return;
-  }
-  const int device = body->device;
-  released->body = std::move(body);
-  const auto list = [&](std::vector<StreamPoint>& points) {
+  const auto list = [device = body->device](std::vector<StreamPoint>& points) {
     for (Stream* s : streams(device)) points.push_back({s, s->tail()});
   };
-  state().released.after(list, std::move(released));
+  state().released.after(list, std::move(body));
+}
+
+void destroy_when_done(std::unique_ptr<Body> body) {
+  destroy_elsewhere(std::move(body));
   collect_graphs();
 }
 

@@ -69,10 +69,6 @@ class Overwrites {
   // From now on, the replays of all graphs of the pool look after `contents`,
   // which replays of this graph overwrite in any case.
   void add(std::shared_ptr<Contents> contents);
-  // Whether a replay writes one of the bytes [lo, hi).
-  bool writes(uintptr_t lo, uintptr_t hi) const {
-    return meet(written_, lo, hi);
-  }
   // Tells the contents that a replay has been queued.
   void replayed() {
     // Relaxed: whoever wants contents to be looked after orders add() before

@@ -5,6 +5,7 @@
 
 #include "csrc/base/clock.h"
 #include "csrc/engine/engine.h"
+#include "csrc/graph/capture.h"
 #include "csrc/interop/foreign.h"
 #include "csrc/python/bindings.h"
 #include "csrc/python/def.h"
@@ -101,10 +102,11 @@ uint64_t queued_tasks() {
 }
 
 // Waits for all queues before the interpreter ends, since Python code may be
-// queued.
+// queued. Nobody will replay what is still being captured.
 void finish_queues() {
   constexpr uint64_t kSilentNs = 1'000'000'000;
   if (!initialized() || in_bad_fork()) return;
+  Capture::get().abandon();
   py::gil_scoped_release no_gil;
   const uint64_t from = now_ns();
   bool told = false;

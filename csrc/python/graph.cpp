@@ -32,10 +32,6 @@ CaptureMode mode_of(const std::string& name) {
               "'; expected 'global', 'thread_local' or 'relaxed'");
 }
 
-bool writes(const Graph& graph, const at::Tensor& tensor) {
-  if (!graph.body()) return false;
-  const auto lo = reinterpret_cast<uintptr_t>(tensor.storage().data());
-  return graph.body()->overwrites->writes(lo, lo + tensor.storage().nbytes());
 }
 
 bool is_capturing() {
@@ -101,7 +97,6 @@ void bind_graph(py::module_& m) {
       .def("captured",
            [](const Graph& graph) { return graph.body() != nullptr; })
       .def("nodes", wrapped(&describe_graph))
-      .def("writes", wrapped(&writes))
       .def("note_changes_of",
            wrapped([](Graph& graph, const std::vector<at::Tensor>& results) {
              note_changes_of(results, graph);

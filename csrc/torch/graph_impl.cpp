@@ -1,6 +1,10 @@
 // torch.accelerator.Graph on npu.
+#include <ATen/ThreadLocalPythonObjects.h>
 #include <ATen/core/GraphImplInterface.h>
+#include <c10/core/SafePyObject.h>
 #include <c10/util/Exception.h>
+
+#include <memory>
 
 #include "csrc/graph/graph.h"
 #include "csrc/torch/device.h"
@@ -9,6 +13,34 @@
 #include "csrc/torch/switches.h"
 
 namespace npu {
+namespace {
+
+using at::impl::ThreadLocalPythonObjects;
+
+// Torch hands these objects of a thread to the threads that work for it, as
+// autograd's own do in a backward. This one has no Python object in it.
+constexpr const char* kPart = "npu.capture";
+struct Part final : c10::SafePyObject {
+  explicit Part(uint64_t number)
+      : SafePyObject(nullptr, nullptr), number(number) {}
+  const uint64_t number;
+};
+
+uint64_t part_of() {
+  if (!ThreadLocalPythonObjects::contains(kPart)) return 0;
+  return static_cast<const Part&>(*ThreadLocalPythonObjects::get(kPart)).number;
+}
+
+const bool set_ = (set_part_hook(&part_of), true);
+
+// Autograd copies such objects at each backward.
+struct ForgetsPart {
+  ~ForgetsPart() {
+    if (part_of() && !active_capture()) ThreadLocalPythonObjects::erase(kPart);
+  }
+};
+
+}  // namespace
 
 void begin_capture(Graph& graph, uint64_t pool, CaptureMode mode,
                    bool check_inputs) {
@@ -19,6 +51,8 @@ void begin_capture(Graph& graph, uint64_t pool, CaptureMode mode,
   }
   graph.capture_begin(stream, pool, mode, check_inputs);
   try {
+    ThreadLocalPythonObjects::set(
+        kPart, std::make_shared<Part>(Capture::get().number()));
     note_switches(graph);
   } catch (...) {
     graph.reset();  // ends the capture
@@ -27,6 +61,7 @@ void begin_capture(Graph& graph, uint64_t pool, CaptureMode mode,
 }
 
 void end_capture(Graph& graph) {
+  const ForgetsPart at_the_end;
   graph.capture_end(usable_stream(current_device()));
 }
 

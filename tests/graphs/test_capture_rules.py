@@ -212,7 +212,7 @@ def test_a_capture_ends_on_the_stream_it_began_on(graph):
 
 
 def test_ending_without_beginning_is_refused(graph):
-    with pytest.raises(RuntimeError, match="without capture_begin"):
+    with pytest.raises(RuntimeError, match="not being captured"):
         graph.capture_end()
 
 
@@ -232,17 +232,6 @@ def test_an_exception_in_the_body_ends_the_capture_and_goes_on(graph):
         raise ZeroDivisionError
     assert not torch.npu.is_current_stream_capturing()
     assert torch.npu.current_stream() == torch.npu.default_stream()
-
-
-def test_a_graph_that_dies_while_capturing_ends_the_capture():
-    graph = torch.npu.NPUGraph()
-    with torch.npu.stream(torch.npu.Stream()):
-        graph.capture_begin()
-        torch.npu.NPUGraph._capturing = None
-        del graph
-        assert not torch.npu.is_current_stream_capturing()
-        x = torch.ones(2, device="npu")
-        assert x.tolist() == [1, 1]
 
 
 def test_a_wait_for_work_outside_the_capture_is_refused(graph):

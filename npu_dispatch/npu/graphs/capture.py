@@ -8,6 +8,7 @@ memory comes from a pool of the graph's own.
 from __future__ import annotations
 
 import gc
+import weakref
 from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, NamedTuple
@@ -70,8 +71,7 @@ def _pool_number(pool: PoolHandle | None) -> int:
 
 
 def _check_optimizer(optimizer: torch.optim.Optimizer, *_: Any) -> None:
-    # A capture may have ended without capture_end().
-    if NPUGraph._capturing is None or not NPUGraph._capturing.capturing():
+    if NPUGraph.get_currently_capturing_graph() is None:
         return
     # Fused ones keep the count on the device in any case.
     if all(
@@ -96,8 +96,9 @@ class NPUGraph(_C.Graph):
     nothing to replay. Only one thread may use a graph at a time.
     """
 
-    _capturing: NPUGraph | None = None
-    _step_hook: RemovableHandle | None = None
+    # Not the owner: a capture ends with the last one.
+    _capturing: ClassVar[weakref.ref[NPUGraph] | None] = None
+    _step_hook: ClassVar[RemovableHandle | None] = None
     _records: Recorder | None = None
     _update_stream: Stream | None = None
 
@@ -121,13 +122,17 @@ class NPUGraph(_C.Graph):
         here, replay() raises RuntimeError where a tensor that the graph uses and does
         not own has been freed. Where it is an argument of a task group, the replay
         fails when it reaches the group.
+
+        A capture that nobody ends is given up: where the graph is freed, where the
+        thread that began it ends (not with "relaxed"), and at the end of the program.
         """
         _lazy_init()
         super().capture_begin(
             _pool_number(pool), capture_error_mode, check_input_liveness
         )
-        NPUGraph._capturing = self
-        self._step_hook = register_optimizer_step_pre_hook(_check_optimizer)
+        NPUGraph._capturing = weakref.ref(self)
+        if NPUGraph._step_hook is None:
+            NPUGraph._step_hook = register_optimizer_step_pre_hook(_check_optimizer)
 
     def capture_end(self) -> None:
         """End the capture, on the stream it began on.
@@ -138,11 +143,14 @@ class NPUGraph(_C.Graph):
         try:
             super().capture_end()
         finally:
-            if not self.capturing():
-                if NPUGraph._capturing is self:
-                    NPUGraph._capturing = None
-                if self._step_hook is not None:
-                    self._step_hook.remove()
+            self._let_optimizers_step()
+
+    @staticmethod
+    def _let_optimizers_step() -> None:
+        hook = NPUGraph._step_hook
+        if hook is not None and NPUGraph.get_currently_capturing_graph() is None:
+            NPUGraph._step_hook = None
+            hook.remove()
 
     def replay(self) -> None:
         """Queue the captured work on the current stream and return at once.
@@ -155,9 +163,10 @@ class NPUGraph(_C.Graph):
     def reset(self) -> None:
         """Free the graph and its memory as soon as no queued replay uses them.
 
-        The object can then capture again.
+        A capture that is under way is given up. The object can then capture again.
         """
         super().reset()
+        self._let_optimizers_step()
 
     def pool(self) -> PoolHandle:  # type: ignore[override]
         """Return the handle of the graph's memory; RuntimeError before a capture."""
@@ -217,7 +226,8 @@ class NPUGraph(_C.Graph):
     @staticmethod
     def get_currently_capturing_graph() -> NPUGraph | None:
         """Return the graph whose capture is under way, or None."""
-        return NPUGraph._capturing
+        found = NPUGraph._capturing and NPUGraph._capturing()
+        return found if found is not None and found.capturing() else None
 
 
 class graph:
@@ -273,12 +283,14 @@ class graph:
             self.npu_graph.capture_begin(
                 self.pool, self.capture_error_mode, self.check_input_liveness
             )
-        except BaseException:
+            self.npu_graph._records = self._recorder
+            if self._recorder is not None:
+                self._recorder.__enter__()  # type: ignore[no-untyped-call]
+        except BaseException:  # Ctrl-C may come behind capture_begin()
+            if self.npu_graph.capturing():
+                self.npu_graph.reset()
             self.stream_ctx.__exit__(None, None, None)
             raise
-        self.npu_graph._records = self._recorder
-        if self._recorder is not None:
-            self._recorder.__enter__()  # type: ignore[no-untyped-call]
 
     def __exit__(
         self,
@@ -286,17 +298,20 @@ class graph:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._recorder is not None:
-            self._recorder.__exit__(None, None, None)  # type: ignore[no-untyped-call]
-        # The body may have left another stream current.
-        self.stream_ctx.__exit__()
         try:
+            if self._recorder is not None:
+                self._recorder.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+            # The body may have left another stream current.
+            self.stream_ctx.__exit__()
             with StreamContext(self.capture_stream):
                 self.npu_graph.capture_end()
         except (RuntimeError, MemoryError):
             if error is None:
                 raise
             # The error that ended the body says more.
+        finally:  # Ctrl-C may come before capture_end()
+            if self.npu_graph.capturing():
+                self.npu_graph.reset()
 
 
 class TaskGroupHandle(NamedTuple):

@@ -1,0 +1,376 @@
+"""A capture that nobody can end any more is over, and holds nothing."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+from torch.optim.optimizer import _global_optimizer_pre_hooks
+
+from npu_dispatch import _C
+from npu_dispatch.npu.graphs import capture
+
+MODES = ["global", "thread_local", "relaxed"]
+
+
+def begun(mode: str = "global") -> torch.npu.NPUGraph:
+    """Return a graph whose capture has begun, and has tasks and memory."""
+    graph = torch.npu.NPUGraph()
+    with torch.npu.stream(torch.npu.Stream()):
+        graph.capture_begin(capture_error_mode=mode)
+        torch.ones(1 << 20, device="npu").mul_(2)
+    return graph
+
+
+def in_a_thread(function: Callable[[], object]) -> None:
+    thread = threading.Thread(target=function)
+    thread.start()
+    thread.join()
+
+
+def check_that_nothing_is_held(reserved: int) -> None:
+    assert torch.npu.NPUGraph.get_currently_capturing_graph() is None
+    torch.npu.synchronize()
+    torch.npu.empty_cache()
+    assert torch.npu.memory_reserved() == reserved
+    x = torch.ones(2, device="npu")
+    graph = torch.npu.NPUGraph()
+    with torch.npu.graph(graph):
+        y = x * 3
+    graph.replay()
+    assert y.tolist() == [3, 3]
+
+
+@pytest.fixture(autouse=True)
+def reserved() -> int:
+    """Return the bytes that earlier tests have left in use."""
+    torch.npu.synchronize()
+    torch.npu.empty_cache()
+    return torch.npu.memory_reserved()
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("where", [lambda f: f(), in_a_thread], ids=["here", "thread"])
+def test_a_capture_is_over_when_its_graph_is_freed(mode, where, reserved):
+    where(lambda: begun(mode) and None)
+
+    check_that_nothing_is_held(reserved)
+
+
+def test_a_capture_is_over_when_an_exception_frees_its_graph(reserved):
+    def step() -> None:
+        graph = begun()
+        raise ZeroDivisionError(graph.capturing())
+
+    with pytest.raises(ZeroDivisionError) as raised:
+        step()
+    assert torch.npu.NPUGraph.get_currently_capturing_graph() is not None
+    del raised  # its traceback has the frame that has the graph
+    gc.collect()
+
+    check_that_nothing_is_held(reserved)
+
+
+def test_a_capture_is_over_when_its_generator_is_dropped(reserved):
+    def with_a_block(graph):
+        with torch.npu.graph(graph):
+            yield
+
+    def with_a_graph_of_its_own():
+        graph = begun()
+        yield graph.capturing()
+
+    held = torch.npu.NPUGraph()
+    for generator in (with_a_block(held), with_a_graph_of_its_own()):
+        next(generator)
+        assert torch.npu.NPUGraph.get_currently_capturing_graph() is not None
+        generator.close()
+        assert torch.npu.NPUGraph.get_currently_capturing_graph() is None
+    del generator, held
+    check_that_nothing_is_held(reserved)
+
+
+def accelerators(mode: str) -> torch.accelerator.Graph:
+    graph = torch.accelerator.Graph(capture_error_mode=mode)
+    with torch.npu.stream(torch.npu.Stream()):
+        graph.capture_begin()
+        torch.ones(1 << 20, device="npu").mul_(2)
+    return graph
+
+
+@pytest.mark.parametrize("mode", ["global", "thread_local"])
+@pytest.mark.parametrize("make", [begun, accelerators])
+def test_a_capture_is_over_when_its_thread_has_ended(make, mode, reserved):
+    held = []
+    in_a_thread(lambda: held.append(make(mode)))
+    while capturing():  # a thread ends a moment after join() returns
+        pass
+
+    check_that_nothing_is_held(reserved)
+    with (
+        torch.npu.stream(torch.npu.Stream()),
+        pytest.raises(RuntimeError, match=r"not being captured.*thread"),
+    ):
+        held[0].capture_end()
+    with pytest.raises(RuntimeError, match="without a capture"):
+        held[0].pool()
+    x = torch.ones(2, device="npu")
+    torch.npu.synchronize()
+    with torch.npu.stream(torch.npu.Stream()):
+        held[0].capture_begin()
+        y = x + 1
+        held[0].capture_end()
+    held[0].replay()
+    assert y.tolist() == [2, 2]
+
+
+def capturing() -> bool:
+    """Return whether there is a capture that a wait would meet."""
+    try:
+        torch.npu.synchronize()
+    except RuntimeError as error:
+        assert "while a graph is captured" in str(error)
+        return True
+    return False
+
+
+def test_another_thread_may_end_a_relaxed_capture_of_one_that_has_ended():
+    held, x = [], torch.ones(2, device="npu")
+    stream = torch.npu.Stream()
+
+    def begin() -> None:
+        graph = torch.npu.NPUGraph()
+        with torch.npu.stream(stream):
+            graph.capture_begin(capture_error_mode="relaxed")
+            x.add_(1)
+        held.append(graph)
+
+    def end() -> None:
+        with torch.npu.stream(stream):
+            x.mul_(5)
+            held[0].capture_end()
+
+    torch.npu.synchronize()
+    in_a_thread(begin)
+    in_a_thread(end)
+    held[0].replay()
+
+    assert x.tolist() == [10, 10]
+
+
+def test_what_other_threads_launch_runs_once_the_capture_is_given_up():
+    x, stream = torch.ones(2, device="npu"), torch.npu.Stream()
+    torch.npu.synchronize()
+    graph = torch.npu.NPUGraph()
+    with torch.npu.stream(stream):
+        graph.capture_begin(capture_error_mode="relaxed")
+
+    def launch() -> None:
+        with torch.npu.stream(stream):
+            x.add_(1)
+
+    in_a_thread(launch)
+    graph.reset()
+    in_a_thread(launch)
+    torch.npu.synchronize()
+
+    assert x.tolist() == [2, 2]
+    assert not torch.npu.is_current_stream_capturing()
+
+
+def interrupted(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_a_block_that_is_interrupted_as_it_begins_or_ends_captures_no_more(
+    monkeypatch, reserved
+):
+    graph, before = torch.npu.NPUGraph(), torch.npu.current_stream()
+
+    class Recorder(capture.Recorder):
+        __enter__ = interrupted
+
+    with monkeypatch.context() as patch:
+        patch.setattr(capture, "Recorder", Recorder)
+        with (
+            pytest.raises(KeyboardInterrupt),
+            torch.npu.graph(graph, auto_dispatch_capture=True),
+        ):
+            pass
+    assert torch.npu.current_stream() == before
+    check_that_nothing_is_held(reserved)
+    with monkeypatch.context() as patch:
+        patch.setattr(torch.npu.NPUGraph, "capture_end", interrupted)
+        with pytest.raises(KeyboardInterrupt), torch.npu.graph(graph):
+            pass
+    assert torch.npu.current_stream() == before
+    check_that_nothing_is_held(reserved)
+
+
+def test_a_block_inside_of_its_own_graphs_capture_leaves_that_alone():
+    x, graph = torch.ones(2, device="npu"), torch.npu.NPUGraph()
+    with torch.npu.graph(graph):
+        inner = torch.npu.graph(graph, stream=torch.npu.Stream())
+        with pytest.raises(RuntimeError, match="not allowed"):
+            inner.__enter__()
+        x.add_(1)
+    graph.replay()
+    assert x.tolist() == [2, 2]
+
+
+def test_optimizers_step_as_before_where_a_capture_was_given_up():
+    hooks = _global_optimizer_pre_hooks
+    before = len(hooks)
+    model = nn.Linear(2, 2).npu()
+    optimizer = torch.optim.Adam(model.parameters())
+    model(torch.ones(2, 2, device="npu")).sum().backward()
+    graph = begun()
+    with pytest.raises(RuntimeError, match="counts its steps"):
+        optimizer.step()
+    graph.reset()
+    assert len(hooks) == before
+    begun()  # and freed at once
+
+    optimizer.step()
+
+    with torch.npu.graph(torch.npu.NPUGraph()):
+        pass
+    assert len(hooks) == before
+
+
+def test_a_second_capture_is_told_how_to_give_up_the_first(reserved):
+    graph = begun()
+    with (
+        torch.npu.stream(torch.npu.Stream()),
+        pytest.raises(RuntimeError, match=r"get_currently_capturing_graph\(\)"),
+    ):
+        torch.npu.NPUGraph().capture_begin()
+    assert torch.npu.NPUGraph.get_currently_capturing_graph() is graph
+    graph.reset()
+    check_that_nothing_is_held(reserved)
+    assert not graph.capturing()
+
+
+def test_the_pool_is_left_by_a_capture_that_is_given_up():
+    handle = torch.npu.graph_pool_handle()
+    keeper = torch.npu.NPUGraph()
+    with torch.npu.graph(keeper, pool=handle):
+        pass
+
+    def begin() -> None:
+        with torch.npu.stream(torch.npu.Stream()):
+            held.append(torch.npu.NPUGraph())
+            held[0].capture_begin(pool=handle)
+
+    held: list[torch.npu.NPUGraph] = []
+    in_a_thread(begin)
+    while capturing():
+        pass
+    _C.collect_graphs()
+    assert _C.graph_pool_users(0, handle[1]) == 1
+
+
+BEGIN = """
+import os, sys, threading, torch, npu_dispatch
+def begin(device=0, mode="global"):
+    global graph  # which stays reachable
+    graph = torch.npu.NPUGraph()
+    with torch.npu.device(device), torch.npu.stream(torch.npu.Stream()):
+        graph.capture_begin(capture_error_mode=mode)
+        torch.ones(4, device="npu").mul_(2)
+def hold():
+    global gate
+    gate = threading.Event()
+    side = torch.npu.Stream()
+    side.submit(lambda: gate.wait() and None)
+    side.submit(lambda: print("ran", flush=True))
+"""
+
+SECOND_DEVICE = """
+thread = threading.Thread(target=begin, args=(1,))
+thread.start()
+thread.join()
+while True:
+    try:
+        torch.npu.synchronize(0)
+        break
+    except RuntimeError:  # the thread ends a moment after join() returns
+        pass
+assert torch.npu.NPUGraph.get_currently_capturing_graph() is None
+x = torch.ones(2, device="npu:1")
+with torch.npu.device(1):
+    graph = torch.npu.NPUGraph()
+    with torch.npu.graph(graph):
+        x.add_(1)
+    graph.replay()
+assert x.tolist() == [2, 2]
+"""
+
+# The child ends, and the parent's capture goes on.
+FORK = """
+import gc
+x = torch.zeros(2, device="npu")
+torch.npu.synchronize()
+for mode in ("global", "relaxed"):
+    begin(mode=mode)
+    child = os.fork()
+    if child == 0:
+        assert not graph.capturing()
+        assert torch.npu.NPUGraph.get_currently_capturing_graph() is None
+        del graph
+        gc.collect()
+        os._exit(7)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 7, status
+    assert graph.capturing()
+    graph.reset()
+assert x.tolist() == [0, 0]
+"""
+
+
+@pytest.mark.parametrize("code", [SECOND_DEVICE, FORK], ids=["second device", "fork"])
+def test_a_program_goes_on(python, code):
+    python(BEGIN + code, NPU_DISPATCH_DEVICES="2")
+
+
+UNFINISHED = """
+hold()
+begin()
+"""
+OF_A_DAEMON = """
+hold()
+begun = threading.Event()
+def work():
+    begin()
+    begun.set()
+    threading.Event().wait()
+threading.Thread(target=work, daemon=True).start()
+begun.wait()
+"""
+OF_A_DEAD_THREAD = """
+hold()
+thread = threading.Thread(target=begin)
+thread.start()
+thread.join()
+"""
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        pytest.param(UNFINISHED, id="of the main thread"),
+        pytest.param(OF_A_DAEMON, id="of a daemon thread"),
+        pytest.param(OF_A_DEAD_THREAD, id="of a thread that has ended"),
+    ],
+)
+def test_what_is_queued_runs_at_exit_where_a_capture_is_unfinished(fresh_python, code):
+    result = fresh_python(
+        BEGIN + code + "gate.set()\nraise KeyError('mine')", check=False
+    )
+
+    assert result.stdout.split() == ["ran"]
+    assert result.stderr.strip().splitlines()[-1] == "KeyError: 'mine'"
