@@ -237,7 +237,6 @@ Python_add_library(_C MODULE WITH_SOABI
   python/foreign.cpp
   python/graph.cpp
   python/graph_program.cpp
-  python/jit.cpp
   python/replayed.cpp
   python/watch.cpp
   python/word_kernel.cpp
@@ -263,7 +262,7 @@ target_precompile_headers(_C PRIVATE
   <pybind11/pybind11.h> <pybind11/stl.h> <torch/csrc/utils/pybind.h>)
 npu_compile_together(_C device
   python/device.cpp python/distributed.cpp python/errors.cpp
-  python/exceptions.cpp python/exit_code.cpp python/graph.cpp python/jit.cpp python/memory.cpp
+  python/exceptions.cpp python/exit_code.cpp python/graph.cpp python/memory.cpp
   python/module.cpp)
 npu_compile_together(_C observers
   python/memory_history.cpp python/memory_pools.cpp python/python_frames.cpp

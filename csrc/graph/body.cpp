@@ -234,19 +234,22 @@ void Body::drop(const Stream& stream, uint64_t lane, size_t first) const {
 
 namespace {
 
-// Says in the failure which node has failed. Its text may have no end, and
-// there may be no memory.
+// Puts `text` before that of the failure, which may have no end.
+void put_before(npu_failure& failure, const char* text) {
+  const size_t length = strlen(text);
+  memmove(failure.text + length, failure.text, sizeof failure.text - length);
+  memcpy(failure.text, text, length);
+  failure.text[sizeof failure.text - 1] = 0;
+}
+
+// Says in the failure which node has failed. There may be no memory.
 void name_node(const Body& body, const Node& node, npu_failure& failure) {
   char name[512];
-  const int written =
-      snprintf(name, sizeof name,
-               "node %zu, %s%s%s: ", size_t(&node - body.nodes.data()),
-               node.call.kernel->name,
-               node.line.empty() ? "" : ", captured at ", node.line.c_str());
-  const size_t length = std::min(size_t(written), sizeof name - 1);
-  memmove(failure.text + length, failure.text, sizeof failure.text - length);
-  memcpy(failure.text, name, length);
-  failure.text[sizeof failure.text - 1] = 0;
+  snprintf(name, sizeof name,
+           "node %zu, %s%s%s: ", size_t(&node - body.nodes.data()),
+           node.call.kernel->name, node.line.empty() ? "" : ", captured at ",
+           node.line.c_str());
+  put_before(failure, name);
 }
 
 }  // namespace
@@ -346,31 +349,39 @@ int Body::run_lane(Stream& stream, const DeviceQueue& queue,
       code = run_node(node, queue, ahead, words, profile, failure);
     } else if (code = finish(ahead, failure);
                code == NPU_OK && !reach(stream, node, replay)) {
-      code = NPU_ERROR;
-      snprintf(failure.text, sizeof failure.text,
-               stream.failed() ? "the stream was stopped during a replay"
-                               : "another stream of this graph has failed");
+      code = failure.code = NPU_ERROR;
+      if (stream.failed()) {
+        snprintf(failure.text, sizeof failure.text,
+                 "the stream was stopped during a replay");
+      } else {
+        failure = awaited(node).why;
+        put_before(failure, failure.text[0]
+                                ? "another stream of this graph has failed: "
+                                : "another stream of this graph has failed");
+        failure.code = code;
+      }
     }
     if (code == NPU_OK && (node.signals || at == lane.nodes.back()))
       code = finish(ahead, failure);
     return code;
   };
-  const int code =
-      lane.run(replay, run, [&](uint32_t at) { return nodes[at].signals; });
+  const int code = lane.run(replay, failure, run,
+                            [&](uint32_t at) { return nodes[at].signals; });
   if (code != NPU_OK) [[unlikely]]
     drop(stream, words[1], last);
   return code;
 }
 
+// The lane that a wait waits for.
+Lane& Body::awaited(const Node& wait) {
+  return lanes[wait.wait_for < 0 ? 0 : nodes[size_t(wait.wait_for)].lane];
+}
+
 // Holds a lane until another lane has reached the node. False: it never will.
 bool Body::reach(Stream& stream, const Node& wait, uint64_t replay) {
-  size_t other = 0, place = 0;
-  if (wait.wait_for >= 0) {
-    const Node& node = nodes[size_t(wait.wait_for)];
-    other = node.lane;
-    place = node.place;
-  }
-  Lane& lane = lanes[other];
+  const size_t place =
+      wait.wait_for < 0 ? 0 : nodes[size_t(wait.wait_for)].place;
+  Lane& lane = awaited(wait);
   if (lane.reached(replay, place)) return true;
   RunningTime& held = stream.block().held[int(Hold::kBarrier)];
   held.start(now_ns());

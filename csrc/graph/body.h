@@ -138,6 +138,7 @@ class Body final : public Program {
   int run_lane(Stream& stream, const DeviceQueue& queue, const uint64_t* words,
                npu_failure& failure);
   int finish(RunAhead& ahead, npu_failure& failure);
+  Lane& awaited(const Node& wait);
   bool reach(Stream& stream, const Node& wait, uint64_t replay);
   int enter(Group& group, RunAhead& ahead, uint64_t ends, npu_failure& failure);
   void drop(const Stream& stream, uint64_t lane, size_t first) const;

@@ -471,11 +471,6 @@ void Capture::check_complete(const Stream& stream) {
              text(stream) + " wait for it before capture_end()");
 }
 
-uint64_t Capture::number() {
-  std::lock_guard lock(mutex_);
-  return generation_;
-}
-
 void forbid_wait(const Stream& stream, const std::string& what,
                  const std::string& rule) {
   if (!active_capture()) return;

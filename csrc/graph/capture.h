@@ -49,7 +49,10 @@ class Capture final : public TaskSink {
   // Whether the capture under way is that of `owner`.
   bool is_of(const void* owner);
   // Of the capture under way, or of the last one.
-  uint64_t number();
+  uint64_t number() {
+    std::lock_guard lock(mutex_);
+    return generation_;
+  }
 
   // The memory pool of the capture under way.
   uint64_t pool();

@@ -11,7 +11,7 @@ namespace npu {
 
 struct TensorInfo {
   std::vector<int64_t> sizes, strides;  // strides in elements
-  int itemsize;                         // bytes
+  uint32_t itemsize;                    // bytes
   bool read, written;
   uint64_t address;
 };

@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "csrc/driver/driver.h"
 #include "csrc/taskqueue/task_wait.h"
 
 namespace npu {
@@ -19,26 +20,32 @@ struct BasicLane {
   // Per replay: 1 when the first lane starts, 1 more for each node.
   BasicSequence<System> progress;
   // One more than the last replay that did not do all of this lane's tasks.
-  // Relaxed: nothing is read through it.
+  // Release where it is set and acquire in a wait: who sees it sees `why`.
   typename System::template Atomic<uint64_t> failed{0};
+  // The failure of that replay; without text where its task was dropped.
+  npu_failure why{};
 
   // Only of the first lane: another may come to a replay while somebody still
   // waits for what it did in the one before.
   void begin(uint64_t replay) { progress.advance_to(mark(replay, 0)); }
-  // Calls run(node) until one returns another outcome than 0.
+  // Calls run(node) until one returns another outcome than 0, which it has
+  // described in `failure`.
   template <typename Run, typename Signals>
-  int run(uint64_t replay, Run run, Signals signals) {
+  int run(uint64_t replay, const npu_failure& failure, Run run,
+          Signals signals) {
     uint64_t done = mark(replay, 0);
     for (const uint32_t node : nodes) {
       if (const int code = run(node)) [[unlikely]]
-        return give_up(replay), code;
+        return give_up(replay, &failure), code;
       ++done;
       if (signals(node)) progress.advance_to(done);
     }
     return 0;
   }
-  void give_up(uint64_t replay) {
-    failed.store(replay + 1, std::memory_order_relaxed);
+  // `failure`: null where nothing of the replay has run.
+  void give_up(uint64_t replay, const npu_failure* failure = nullptr) {
+    why = failure ? *failure : npu_failure{};
+    failed.store(replay + 1, std::memory_order_release);
   }
 
   // Whether `n` nodes are done. A lane that is waited for does not come to the
@@ -51,7 +58,7 @@ struct BasicLane {
   template <typename GivenUp>
   bool wait(uint64_t replay, size_t n, uint64_t spin_ns, GivenUp given_up) {
     const auto over = [&] {
-      return failed.load(std::memory_order_relaxed) > replay || given_up();
+      return failed.load(std::memory_order_acquire) > replay || given_up();
     };
     return wait_in_task(progress, mark(replay, n), spin_ns, over) &&
            reached(replay, n);

@@ -16,7 +16,7 @@
 
 namespace npu {
 
-inline constexpr uint32_t kTraceVersion = 4;
+inline constexpr uint32_t kTraceVersion = 5;
 inline constexpr char kTraceMagic[8] = {'N', 'P', 'U', 'T', 'R', 'A', 'C', 'E'};
 inline constexpr uint32_t kTraceRings = 64;
 inline constexpr uint64_t kTraceRecords = uint64_t{1} << 16;

@@ -34,7 +34,6 @@ void bind_foreign(pybind11::module_& m);
 void bind_graph(pybind11::module_& m);
 void bind_graph_program(pybind11::module_& m);
 void bind_flags(pybind11::module_& m);
-void bind_jit(pybind11::module_& m);
 void bind_memory(pybind11::module_& m);
 void bind_plan(pybind11::module_& m);
 void bind_queue_cost(pybind11::module_& m);

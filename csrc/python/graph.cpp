@@ -32,8 +32,6 @@ CaptureMode mode_of(const std::string& name) {
               "'; expected 'global', 'thread_local' or 'relaxed'");
 }
 
-}
-
 bool is_capturing() {
   return initialized() && current_stream(current_device()).sink() != nullptr &&
          active_capture() != nullptr;

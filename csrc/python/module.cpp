@@ -94,7 +94,6 @@ PYBIND11_MODULE(in_main_interpreter, m) {
   npu::bind_graph_program(m);
   npu::bind_flags(m);
   npu::bind_foreign(m);
-  npu::bind_jit(m);
   npu::bind_memory(m);
   npu::bind_plan(m);
   npu::bind_queue_cost(m);

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import struct
 
-LAYOUT_VERSION = 10
+LAYOUT_VERSION = 11
 # In the order of csrc/stats/layout.h, WaitReason.
 WAIT_REASONS = (
     "item",

@@ -36,7 +36,7 @@ KINDS = ("kernel", "wait", "record", "program")
 MARK_BEGIN, MARK_END, MARK_POINT = 16, 17, 18
 OUTCOMES = ("done", "failed", "dropped")
 
-_VERSION = 4
+_VERSION = 5
 _MAGIC = b"NPUTRACE"
 _HEADER = struct.Struct("<8sIIQQQQdIIQQIIIIQQQ")
 _WANTED_AT = 88

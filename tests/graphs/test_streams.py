@@ -123,10 +123,11 @@ def test_a_failure_on_one_stream_ends_the_replay_and_no_later_one(streams):
     index.fill_(99)
 
     graph.replay()
-    # Whichever stream is asked first says what it knows.
-    known = "out of range|another stream of this graph has failed"
-    with pytest.raises((IndexError, RuntimeError), match=known):
-        torch.npu.synchronize()
+    # The stream that waits for the others says, too, what has failed, and where.
+    known = r"node \d+, aten::index\S*, captured at .*test_streams.py:\d+.*out of range"
+    for stream in [torch.npu.current_stream(), *streams]:
+        with pytest.raises((IndexError, RuntimeError), match=f"(?s){known}"):
+            stream.synchronize()
     for stream in [torch.npu.current_stream(), *streams]:
         torch.npu.clear_error(stream)
     index.fill_(0)

@@ -226,7 +226,7 @@ class NPUGraph(_C.Graph):
     @staticmethod
     def get_currently_capturing_graph() -> NPUGraph | None:
         """Return the graph whose capture is under way, or None."""
-        found = NPUGraph._capturing and NPUGraph._capturing()
+        found = NPUGraph._capturing() if NPUGraph._capturing is not None else None
         return found if found is not None and found.capturing() else None
 
 

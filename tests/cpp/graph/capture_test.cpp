@@ -91,6 +91,76 @@ TEST(Capture, CountsHowItEndedByTheFirstCause) {
   EXPECT_TRUE(active_capture() == nullptr && stream.sink() == nullptr);
 }
 
+TEST(Capture, EndsWithTheThreadThatBeganItIfNoOtherMayGoOn) {
+  Stream& stream = side_stream();
+  const uint64_t abandoned = failures(CaptureFailure::kAbandoned);
+  for (const CaptureMode mode :
+       {CaptureMode::kGlobal, CaptureMode::kThreadLocal,
+        CaptureMode::kRelaxed}) {
+    const bool goes_on = mode == CaptureMode::kRelaxed;
+    const uint64_t pool = new_pool();
+    Graph graph;
+    std::thread([&] {
+      graph.capture_begin(stream, pool, mode);
+      submit(stream, kNothing, {});
+    }).join();
+    collect_graphs();
+    EXPECT_EQ(graph.capturing(), goes_on);
+    EXPECT_EQ(active_capture() != nullptr, goes_on);
+    EXPECT_EQ(stream.sink() != nullptr, goes_on);
+    EXPECT_EQ(pool_users(0, pool), int(goes_on));
+    const std::string why = refused([&] { graph.capture_end(stream); });
+    EXPECT_EQ(why.empty(), goes_on);
+    EXPECT_TRUE(goes_on || contains(why, "is not being captured"));
+    wait(stream);
+    if (goes_on) continue;
+    graph.capture_begin(stream, 0, mode);  // as before the first capture
+    graph.capture_end(stream);
+  }
+  EXPECT_EQ(failures(CaptureFailure::kAbandoned), abandoned + 2);
+}
+
+TEST(Capture, GoesOnWhenAnotherThreadEndsAndEndsWhosesoeverItIs) {
+  Stream& stream = side_stream();
+  Graph graph;
+  graph.capture_begin(stream, 0, CaptureMode::kGlobal);
+  std::thread([&] {
+    Graph other;
+    EXPECT_TRUE(contains(
+        refused([&] { other.capture_begin(stream, 0, CaptureMode::kGlobal); }),
+        "give it up with reset()"));
+  }).join();
+  EXPECT_TRUE(graph.capturing());
+  Capture::get().abandon();
+  EXPECT_TRUE(!graph.capturing() && !active_capture() && !stream.sink());
+  Capture::get().abandon();  // nothing is under way
+}
+
+thread_local uint64_t part_of_ = 0;
+
+TEST(Capture, TakesWorkOfThreadsThatWorkForTheOneThatBeganIt) {
+  Stream &stream = side_stream(), &other = side_stream();
+  set_part_hook([] { return part_of_; });
+  Graph graph;
+  graph.capture_begin(stream, 0, CaptureMode::kThreadLocal);
+  const uint64_t number = Capture::get().number();
+  const auto as_part_of = [&](uint64_t part) {
+    std::string submits, waits;
+    std::thread([&] {
+      part_of_ = part;
+      submits = refused([&] { submit(stream, kNothing, {}); });
+      waits = refused([&] { wait(other); });
+    }).join();
+    EXPECT_EQ(submits.empty(), part == number);
+    EXPECT_EQ(waits.empty(), part != number);
+  };
+  for (const uint64_t part : {number, uint64_t(0), number - 1})
+    as_part_of(part);
+  graph.capture_end(stream);
+  set_part_hook(nullptr);
+  EXPECT_EQ(graph.body()->nodes.size(), 1);
+}
+
 // Which threads may wait for work that is not captured, by mode.
 TEST(Capture, ForbidsWaitsAsItsModeSays) {
   Stream &captured = side_stream(), &other = side_stream();

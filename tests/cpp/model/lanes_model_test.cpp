@@ -59,7 +59,7 @@ class Lanes : public Program {
       if (code) return code;
       return fork_at_start_ ? kernel(4, replay, {}) : kernel(4, replay, {0});
     };
-    return lanes_[lane].run(replay, run_node,
+    return lanes_[lane].run(replay, npu_failure{}, run_node,
                             [](uint32_t node) { return node % 4 == 0; });
   }
   int run(int lane, uint64_t replay) {
