@@ -13,9 +13,12 @@ namespace {
 struct Watches {
   std::mutex mutex;  // guards the map, and what is written to the watches
   std::multimap<uintptr_t, MemoryWatch*> by_address;
-  // Relaxed: the program orders frees and who asks for the number.
-  std::atomic<uint64_t> ends{0};
 };
+
+// Outside of Watches, whose first use allocates: it is read between the claim
+// and the commit of a replay's task, where nothing may fail. Relaxed: the
+// program orders frees and who asks for the number.
+std::atomic<uint64_t> ends_{0};
 
 // Never destroyed: tensors may be freed after static destruction.
 Watches& watches() {
@@ -34,8 +37,7 @@ At stop(At at) {
 
 // The caller holds the mutex, if the watch has begun.
 void note_end(MemoryWatch& watch, uint32_t site) {
-  const uint64_t number =
-      watches().ends.fetch_add(1, std::memory_order_relaxed) + 1;
+  const uint64_t number = ends_.fetch_add(1, std::memory_order_relaxed) + 1;
   watch.ended_at = site;
   watch.ended.store(number, std::memory_order_release);
   uint64_t none = 0;
@@ -74,9 +76,7 @@ void unwatch_memory(MemoryWatch& watch) {
   stop(at);
 }
 
-uint64_t memory_ends_noted() {
-  return watches().ends.load(std::memory_order_relaxed);
-}
+uint64_t memory_ends_noted() { return ends_.load(std::memory_order_relaxed); }
 
 namespace detail {
 

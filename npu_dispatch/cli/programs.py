@@ -12,6 +12,7 @@ import click
 
 from npu_dispatch.cli.device_names import device_names, register_by_names
 from npu_dispatch.cli.sanitized import run_sanitized, told
+from npu_dispatch.config import Config
 from npu_dispatch.program import AFTER_DASHES, Runner, run_program, what_to_run
 
 if TYPE_CHECKING:
@@ -174,7 +175,6 @@ def sanitize(
     --cuda hold for the processes that it starts, too.
     """
     from npu_dispatch import sanitizer
-    from npu_dispatch.config import Config
 
     command = _command(context, module, args)
     known = suppressions or Config.read().sanitizer_suppressions
@@ -211,4 +211,7 @@ def _command(
         return list(args)
     what, args = what_to_run(module, args)
     python = [sys.executable, *subprocess._args_from_interpreter_flags()]  # type: ignore[attr-defined]
+    if Config.read().torch_npu_alias:
+        # A program that imports torch_npu before torch needs it there from the start.
+        python += ["-m", "npu_dispatch", "run", "--quiet"]
     return [*python, *(["-m"] if module else []), str(what), *args]

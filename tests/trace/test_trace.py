@@ -303,7 +303,7 @@ def test_a_process_without_npu_is_named(tmp_path):
         TraceFile(short)
     wrong = tmp_path / "wrong"
     wrong.write_bytes(bytes(4096))
-    with pytest.raises(TraceError, match="not a trace file of version 4"):
+    with pytest.raises(TraceError, match="not a trace file of version 5"):
         TraceFile(wrong)
 
 

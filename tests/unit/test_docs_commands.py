@@ -59,6 +59,7 @@ NOT_RUN = {
     r"npu-dispatch dump --all-ranks": "it needs ranks that wait: hung_job.md",
     r"npu-dispatch trace --all-ranks( FOLDER)?": "distributed/test_merged_trace.py",
     r"torchrun --nnodes 2 .*": "distributed/test_two_hosts.py",
+    r"npu-dispatch sanitize -- bash .*": "sanitizer/test_processes.py",
 }
 SLOW = re.compile(r"examples/|calibrate|^pytest|\bslow\.py")
 STATUS = re.compile(r"exit status (\d+)")

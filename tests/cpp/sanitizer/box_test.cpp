@@ -31,7 +31,7 @@ struct Shape {
       uint64_t start = address;
       for (size_t i = 0; i < at.size(); ++i)
         start += uint64_t(at[i] * strides[i]) * itemsize;
-      for (int b = 0; b < itemsize; ++b) all.insert(start + uint64_t(b));
+      for (uint32_t b = 0; b < itemsize; ++b) all.insert(start + uint64_t(b));
       size_t i = 0;
       while (i < at.size() && ++at[i] == sizes[i]) at[i++] = 0;
       if (i == at.size()) return all;
