@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +13,7 @@ from npu_dispatch.cli.device_names import device_names, register_by_names
 from npu_dispatch.cli.sanitized import run_sanitized, told
 from npu_dispatch.config import Config
 from npu_dispatch.program import AFTER_DASHES, Runner, run_program, what_to_run
+from npu_dispatch.system.own_python import users_python
 
 if TYPE_CHECKING:
     import torch
@@ -210,8 +210,8 @@ def _command(
     if after_dashes and args and not args[0].endswith(".py"):
         return list(args)
     what, args = what_to_run(module, args)
-    python = [sys.executable, *subprocess._args_from_interpreter_flags()]  # type: ignore[attr-defined]
+    words = [*(["-m"] if module else []), str(what), *args]
     if Config.read().torch_npu_alias:
         # A program that imports torch_npu before torch needs it there from the start.
-        python += ["-m", "npu_dispatch", "run", "--quiet"]
-    return [*python, *(["-m"] if module else []), str(what), *args]
+        words = ["-m", "npu_dispatch", "run", "--quiet", *words]
+    return users_python(*words)

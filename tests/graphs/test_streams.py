@@ -124,7 +124,9 @@ def test_a_failure_on_one_stream_ends_the_replay_and_no_later_one(streams):
 
     graph.replay()
     # The stream that waits for the others says, too, what has failed, and where.
-    known = r"node \d+, aten::index\S*, captured at .*test_streams.py:\d+.*out of range"
+    known = (
+        r"node \d+, aten::index\S*, captured at .*test_streams.py:\d+.*out of bounds"
+    )
     for stream in [torch.npu.current_stream(), *streams]:
         with pytest.raises((IndexError, RuntimeError), match=f"(?s){known}"):
             stream.synchronize()
