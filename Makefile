@@ -268,6 +268,7 @@ demo: $(INSTALLED)
 
 lint: $(TOOLS)
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	find csrc tests/cpp tests/support tests/torture bench/cpp -name '*.h' -o -name '*.cpp' | \
 	  xargs $(BIN)/clang-format --dry-run --Werror
