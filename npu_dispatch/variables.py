@@ -1,4 +1,4 @@
-"""What each environment variable means: docs/environment.md is made of this table.
+"""What each environment variable means: a page of the site is made of this table.
 
 config.py and csrc/base/env.h read them. A test compares the table with what they read.
 """

@@ -1,6 +1,6 @@
 """What can be asked of the service: its routes, and their description as OpenAPI.
 
-docs/rest.md is made of the description.
+A page of the site is made of the description.
 """
 
 from __future__ import annotations

@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 
-_HERE = Path(__file__).parent
 _KINDS = {"f": "function", "c": "class", "m": "method", "a": "attribute"}
 
 
@@ -26,18 +25,6 @@ class Name:
             value = getattr(value, part)
         return value
 
-    def exists(self) -> bool:
-        try:
-            self.find()
-        except AttributeError:
-            return False
-        return True
-
-
-def _lines(file: str) -> list[str]:
-    lines = (_HERE / file).read_text().splitlines()
-    return [line for line in lines if line and not line.startswith("#")]
-
 
 def _parse(line: str) -> Name:
     section, kind, rest = line.split(" ", 2)
@@ -46,8 +33,11 @@ def _parse(line: str) -> Name:
     return Name(int(section), _KINDS[kind], path, known)
 
 
-NAMES = [_parse(line) for line in _lines("names.txt")]
-OWNED_ELSEWHERE = {line.split()[0] for line in _lines("owned_elsewhere.txt")}
+NAMES = [
+    _parse(line)
+    for line in (Path(__file__).parent / "names.txt").read_text().splitlines()
+    if not line.startswith("#")
+]
 
 
 def expected_parameters(name: Name) -> list[tuple[str, Any, str]]:

@@ -163,21 +163,6 @@ def test_9_a_priority_is_kept_and_told_and_blocking_is_a_class_of_waits():
     assert type(npu.Event(blocking=True)).synchronize is not npu.Event.synchronize
 
 
-SEED_NAMES = """get_arch_list get_gencode_flags memory_usage temperature power_draw
-clock_rate list_gpu_processes OutOfMemoryError comm.broadcast comm.broadcast_coalesced
-comm.reduce_add comm.reduce_add_coalesced comm.scatter comm.gather nvtx.mark
-nvtx.range_push nvtx.range_pop nvtx.range_start nvtx.range_end nvtx.range
-jiterator._create_jit_fn jiterator._create_multi_output_jit_fn"""
-
-
-@pytest.mark.parametrize("name", SEED_NAMES.split())
-def test_10_what_only_torch_cuda_had_is_there(name):
-    value = npu
-    for part in name.split("."):
-        value = getattr(value, part)
-    assert callable(value)
-
-
 def test_nvtx_takes_whatever_it_is_given(caplog):
     class Textless:
         def __str__(self) -> str:

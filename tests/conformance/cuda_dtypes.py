@@ -1,16 +1,14 @@
 """Dtypes that CUDA's kernels take and cpu's do not: which of them the npu takes.
 
-torch's operator database lists both. `python tests/conformance/cuda_dtypes.py`
-calls each operator in each such dtype on npu, compares with the call in the wider
-dtype on cpu, and writes docs/dtypes.md.
+torch's operator database lists both. Each operator is called in each such dtype on
+npu and compared with the call in the wider dtype on cpu. The site has a page of what
+this finds (tools/reference/dtypes_page.py).
 """
 
 from __future__ import annotations
 
-import sys
 import warnings
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,8 +16,6 @@ from torch import Tensor
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils import _pytree as pytree
 
-HERE = Path(__file__).resolve().parent
-PAGE = HERE.parent.parent / "docs" / "dtypes.md"
 SAMPLES = 5
 WIDER = {
     torch.float16: torch.float32,
@@ -122,37 +118,3 @@ def table() -> dict[tuple[str, str], str]:
         (op.full_name, str(dtype).removeprefix("torch.")): outcome(op, dtype)
         for op, dtype in missing_on_cpu()
     }
-
-
-def page(rows: dict[tuple[str, str], str]) -> str:
-    works = sorted(key for key, why in rows.items() if not why)
-    fails = sorted((key, why) for key, why in rows.items() if why)
-    by_type: dict[str, list[str]] = {}
-    for name, dtype in works:
-        by_type.setdefault(dtype, []).append(f"`{name}`")
-    lines = [
-        "# Dtypes beyond cpu's",
-        "",
-        "By torch's operator database CUDA's kernels take these dtypes and cpu's do",
-        "not. The npu computes them in a wider one (float16 and bfloat16 in float32,",
-        "integers in float64, complex32 in complex64), unless cpu's kernel takes them",
-        "after all. Forward, as far as torch has samples. Written by",
-        "`python tests/conformance/cuda_dtypes.py`.",
-        "",
-        "| dtype | computed |",
-        "|---|---|",
-        *(f"| {dtype} | {', '.join(names)} |" for dtype, names in by_type.items()),
-        "",
-        "Not computed: the call raises.",
-        "",
-        "| operator | dtype | what it says |",
-        "|---|---|---|",
-        *(f"| `{n}` | {d} | {why.replace('|', ' ')} |" for (n, d), why in fails),
-    ]
-    return "\n".join(lines) + "\n"
-
-
-if __name__ == "__main__":
-    rows = table()
-    PAGE.write_text(page(rows))
-    print(f"{sum(not why for why in rows.values())} of {len(rows)}", file=sys.stderr)

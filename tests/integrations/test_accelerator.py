@@ -149,35 +149,6 @@ def test_generic_random_functions():
     assert torch.npu.default_generators[0].initial_seed() == 5
 
 
-# What the libraries call on torch.npu, by where they look it up.
-LIBRARIES = {
-    "accelerate": "is_available device_count current_device set_device mem_get_info "
-    "empty_cache manual_seed_all get_rng_state set_rng_state amp.GradScaler "
-    "memory_allocated max_memory_allocated reset_max_memory_allocated",
-    "transformers": "get_device_name is_bf16_supported reset_peak_memory_stats "
-    "manual_seed random.get_rng_state random.get_rng_state_all random.set_rng_state "
-    "random.set_rng_state_all Stream stream graph MemPool use_mem_pool",
-    "DeepSpeed": "synchronize initial_seed default_generators current_stream "
-    "default_stream Event memory_cached max_memory_cached reset_max_memory_cached "
-    "memory_stats memory_reserved max_memory_reserved get_device_properties "
-    "_lazy_call BFloat16Tensor ByteTensor DoubleTensor FloatTensor HalfTensor "
-    "IntTensor LongTensor",
-    "torch": "_is_in_bad_fork manual_seed_all is_initialized _lazy_init "
-    "get_amp_supported_dtype current_stream _exchange_device _maybe_exchange_device",
-}
-
-
-@pytest.mark.parametrize("library", LIBRARIES)
-def test_what_a_library_calls_is_there_and_reading_it_starts_nothing(library, python):
-    code = f"""
-import torch, operator
-for name in {LIBRARIES[library].split()!r}:
-    operator.attrgetter(name)(torch.npu)
-print(torch.npu.is_initialized())
-"""
-    assert python(code).stdout == "False\n"
-
-
 def test_a_saved_tensor_comes_back_to_its_device(tmp_path):
     x = torch.arange(6.0, device="npu").view(2, 3).t()
     torch.save({"x": x}, tmp_path / "x.pt")

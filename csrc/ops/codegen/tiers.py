@@ -1,4 +1,4 @@
-"""Writes npu_dispatch/op_tiers.txt and docs/ops.md: how each operator runs.
+"""Writes npu_dispatch/op_tiers.txt: how each operator runs.
 
 tiers.py [--check]. Needs an installed npu_dispatch: what is registered with
 torch's dispatcher is asked of the dispatcher.
@@ -7,14 +7,13 @@ torch's dispatcher is asked of the dispatcher.
 from __future__ import annotations
 
 import sys
-from collections import Counter
 from pathlib import Path
 
 import torch
 from select_ops import select
 
 ROOT = Path(__file__).resolve().parents[3]
-DATA, PAGE = ROOT / "npu_dispatch" / "op_tiers.txt", ROOT / "docs" / "ops.md"
+DATA = ROOT / "npu_dispatch" / "op_tiers.txt"
 
 TIERS = {
     "structured": "asynchronous; torch's own shape function, which is the kernel's",
@@ -121,63 +120,14 @@ def table() -> dict[str, str]:
     return dict(sorted(found.items()))
 
 
-def page(found: dict[str, str]) -> str:
-    counts = Counter(found.values())
-    lines = [
-        "# How each operator runs",
-        "",
-        "Made by `python csrc/ops/codegen/tiers.py`; `npu-dispatch ops [NAME]` prints",
-        "the whole table.",
-        "",
-        "| tier | operators | meaning |",
-        "|---|---|---|",
-        *(f"| {t} | {counts[t]} | {text} |" for t, text in TIERS.items()),
-        "",
-        "Some composites of torch read or write memory on the calling thread, beside any",
-        "queue. Each was called where that is seen (`tests/conformance/composites.py`):",
-        "those that do wait for the device first, and are in the list `synchronous`, or",
-        "are refused, and are in `unsupported`.",
-        "",
-        "What depends on *values* is found by the kernel, and raised where the program",
-        "waits or launches next, as everywhere: an index out of range, a negative `std` of",
-        "`torch.normal()`, a probability above 1 of `torch.bernoulli()`. cuda waits for the",
-        "`std`, and after the probability its device is of no more use to the process.",
-        "",
-        "Operators of `torch.library` are `meta` with a fake kernel and `synchronous`",
-        "without: [custom_ops.md](custom_ops.md).",
-    ]
-    queued = [op.removeprefix("aten::") for op in found if of_parts(op) == {"hand"}]
-    lines += [
-        "",
-        "## sparse and nested tensors",
-        "",
-        "COO, CSR, CSC, BSR and BSC tensors keep their indices and values in tensors of",
-        "the device, strided nested ones their values. These operators on them only",
-        "queue work on those, and wait only where they must coalesce first; for every",
-        "other operator on such a tensor the caller waits. (Jagged nested tensors are",
-        "made of ordinary operators.)",
-        "",
-        ", ".join(f"`{op}`" for op in queued),
-    ]
-    for name in ("synchronous", "unsupported"):
-        members = [op.removeprefix("aten::") for op, t in found.items() if t == name]
-        lines += ["", f"## {name}", "", *(f"- `{op}`" for op in members)]
-    return "\n".join(lines) + "\n"
-
-
 def main() -> int:
-    found = table()
-    texts = {
-        DATA: "".join(f"{t} {op}\n" for op, t in found.items()),
-        PAGE: page(found),
-    }
-    stale = [p for p, text in texts.items() if not p.exists() or p.read_text() != text]
+    text = "".join(f"{t} {op}\n" for op, t in table().items())
+    if DATA.exists() and DATA.read_text() == text:
+        return 0
     if "--check" in sys.argv:
-        for path in stale:
-            print(f"{path.name} is stale: run csrc/ops/codegen/tiers.py")
-        return 1 if stale else 0
-    for path in stale:
-        path.write_text(texts[path])
+        print(f"{DATA.name} is stale: run csrc/ops/codegen/tiers.py")
+        return 1
+    DATA.write_text(text)
     return 0
 
 

@@ -1,4 +1,4 @@
-"""docs/cli.md: what each command says of itself."""
+"""cli.md: what each command says of itself."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from npu_dispatch.cli.group import COMMANDS, main
 
 HEAD = """# Command line
 
-Made by `python tests/reference/make_pages.py` of the commands. `npu-dispatch COMMAND
---help`, or `-h`, prints the same.
+`npu-dispatch COMMAND --help`, or `-h`, prints the same.
 
 `pip install` puts `npu-dispatch` beside the Python that it is installed for:
 [Installation](installation.md#the-command). `python -m npu_dispatch` is the same

@@ -1,4 +1,4 @@
-"""What the fields of a snapshot mean: the part of docs/rest.md that nothing says."""
+"""What the fields of a snapshot mean: the part of rest.md that nothing says."""
 
 from __future__ import annotations
 

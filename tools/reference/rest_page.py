@@ -1,4 +1,4 @@
-"""docs/rest.md: the routes of the service, by its OpenAPI description."""
+"""rest.md: the routes of the service, by its OpenAPI description."""
 
 from __future__ import annotations
 
@@ -13,11 +13,9 @@ from npu_dispatch.service.routes import openapi
 
 HEAD = """# REST API
 
-Made by `python tests/reference/make_pages.py` of the description that `npu-dispatch
-serve` answers at `/api/v1/openapi.json`. How to start the service, and who may read
-from it: [Observability](observability.md#npu-dispatch-serve).
+`npu-dispatch serve` describes the same at `/api/v1/openapi.json`. How to start the
+service, and who may read from it: [Observability](observability.md#npu-dispatch-serve).
 
-<!-- not run: observability.md starts the service, and asks it -->
     curl http://127.0.0.1:9401/api/v1/processes
     curl -H "Authorization: Bearer $TOKEN" http://127.0.0.1:9401/api/v1/snapshot
 

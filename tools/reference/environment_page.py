@@ -1,4 +1,4 @@
-"""docs/environment.md: all variables, with those of `npu-dispatch serve`."""
+"""environment.md: all variables, with those of `npu-dispatch serve`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from npu_dispatch.service.command import serve
 from npu_dispatch.variables import GROUPS
 
 HEAD = """# Environment variables
-
-Made by `python tests/reference/make_pages.py` of `npu_dispatch/variables.py`.
 
 Most variables are read once: when the process loads the device, or when it first does
 what the variable is about. So set them before the program starts, or inside of it

@@ -1,0 +1,38 @@
+"""Makes the pages of reference when mkdocs builds the site: `hooks` of mkdocs.yml.
+
+They say what the package says of itself: its names, commands, variables, routes and
+operators. So they are in no folder, and need an installed npu_dispatch.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).resolve().parents[2]))  # for `tests`
+import api_pages
+import command_page
+import dtypes_page
+import environment_page
+import operators_page
+import rest_page
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+
+PAGES: dict[str, Callable[[], Iterator[str]]] = {
+    "cli.md": command_page.lines,
+    "dtypes.md": dtypes_page.lines,
+    "environment.md": environment_page.lines,
+    "ops.md": operators_page.lines,
+    "rest.md": rest_page.lines,
+}
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the pages to those of docs/."""
+    made = api_pages.pages() | {name: lines() for name, lines in PAGES.items()}
+    for name, lines in made.items():
+        text = "\n".join(lines) + "\n"
+        files.append(File.generated(config, name, content=text))
+    return files
