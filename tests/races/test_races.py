@@ -2,71 +2,66 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import torch
-from race_programs import load_programs, marked, program_name
 from sanitizer_off import sanitizer_off
 
 from npu_dispatch.npu import _sanitizer
 from npu_dispatch.sanitizer import Report
+from tests.races.programs import FILE, NAMES, RIGHT, TABLES, Program
 
 pytestmark = pytest.mark.npu_races("half of the programs do")
 
-PROGRAMS = Path(__file__).parent / "programs"
 
-
-ALL = load_programs(PROGRAMS)
-RACY = [p for p in ALL if p.__name__.startswith("racy_")]
-CORRECT = [p for p in ALL if p.__name__.startswith("correct_")]
-
-
-@pytest.fixture(autouse=True)
-def sanitizer():
+def stopped(program: Callable[[], object]) -> tuple[list[Report], int]:
+    """Return what the sanitizer found, and the line of the text at which it stopped."""
     with sanitizer_off():
         torch.npu.empty_cache()
-        yield
+        _sanitizer.enable_npu_sanitizer("raise")
+        try:
+            kept = program()
+            torch.npu.synchronize()
+            del kept
+        except _sanitizer.NPUSanitizerErrors as error:
+            inside = traceback.extract_tb(error.__traceback__)
+            lines = [frame.lineno for frame in inside if frame.filename == FILE]
+            return error.errors, lines[-1] if lines else 0
+        return _sanitizer.reports(), 0
 
 
-def found_by(program: Callable[[], object]) -> list[Report]:
-    _sanitizer.enable_npu_sanitizer("report")
-    kept = program()
-    torch.npu.synchronize()
-    del kept
-    return _sanitizer.reports()
+def told(program: Program) -> list[tuple[str, int, int, int]]:
+    """Return kind and lines of each report, and where the program was stopped."""
+
+    def run() -> object:
+        names = dict(NAMES)
+        exec(compile(program.text, FILE, "exec"), names)
+        return names
+
+    reports, line = stopped(run)
+    for report in reports:
+        for side, access in (("first", report.first), ("second", report.second)):
+            assert access.op in program.called(side), (program.text, report.text())
+    return [(r.kind, r.first.where.line, r.second.where.line, line) for r in reports]
 
 
-def test_the_corpus_is_large_enough_to_mean_something():
-    assert len(RACY) + len(CORRECT) >= 60
-    assert len(CORRECT) >= 30
+@pytest.mark.parametrize("table", TABLES)
+def test_a_racy_program_is_stopped_at_its_second_line_and_no_other_is(table):
+    wrong = []
+    for program in TABLES[table]:
+        lines = [program.line(side) for side in ("first", "second")]
+        expected = [(program.kind, *lines, lines[1])] if program.kind else []
+        if (found := told(program)) != expected:
+            wrong.append(f"{program.text}: {found}, expected {expected}")
+    assert not wrong, "\n".join(wrong)
 
 
-@pytest.mark.parametrize("program", RACY, ids=program_name)
-def test_a_racy_program_is_found_at_its_two_lines(program):
-    [report] = found_by(program)
-
-    assert report.kind == program.__doc__
-    for side, access in (("first", report.first), ("second", report.second)):
-        line, names = marked(program, side)
-        assert access.where is not None
-        assert access.where.line == line and access.op in names, side
-
-
-@pytest.mark.parametrize("program", CORRECT, ids=program_name)
-def test_a_correct_program_gives_no_report(program):
-    assert [report.text() for report in found_by(program)] == []
-
-
-@pytest.mark.parametrize("program", RACY, ids=program_name)
-def test_a_racy_program_is_stopped_at_its_second_line(program):
-    _sanitizer.enable_npu_sanitizer("raise")
-
-    with pytest.raises(_sanitizer.NPUSanitizerErrors) as raised:
-        program()
-
-    [report] = raised.value.errors
-    assert report.kind == program.__doc__
-    inside = [t for t in raised.traceback if t.path.parent == PROGRAMS]
-    assert inside[-1].lineno + 1 == marked(program, "second")[0]
+def test_right_programs_of_other_forms_give_no_report():
+    wrong = [
+        (program.__name__, report.text())
+        for program in RIGHT
+        for report in stopped(program)[0]
+    ]
+    assert not wrong, wrong
