@@ -1,52 +1,114 @@
-"""A program that is planned, for the tests of `npu-dispatch plan`."""
+"""A program that is planned, and sheets, for the tests of `npu-dispatch plan`."""
 
 from __future__ import annotations
 
+import functools
 import json
+import os
+import sys
+from collections.abc import Callable
 from pathlib import Path
+from subprocess import CompletedProcess
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+from unittest import mock
 
 import pytest
+from click.testing import CliRunner
+from interpreter import Forked, shared_zygote
+
+from npu_dispatch.cli import main
 
 SHEET = """
 name = "test"
 source = "this test"
 date = "2026"
 [memory]
-gib = 1
-gb_per_s = {rate}
+gib = {gib}
+gb_per_s = {memory}
 [tflops]
 fp64 = 1
-fp32 = {rate}
+fp32 = {fp32}
 fp16 = 40
 int8 = 80
 [link]
-gb_per_s = 10
+gb_per_s = {link}
+copy_engines = 1
 [latency_us]
-launch = 5
-kernel = 1
-complete = 5
+launch = {launch}
+kernel = {kernel}
+complete = {launch}
+copy = {copy}
 """
+USUAL = {"gib": 1, "memory": 1, "fp32": 1, "link": 10}
+USUAL |= {"launch": 5, "kernel": 1, "copy": 0}
 
 
-@pytest.fixture
-def planned(python, child_environment, tmp_path: Path):
-    """Plan a program for a device with that rate, in GB/s and TFLOP/s.
+def sheet_text(**values: float) -> str:
+    return SHEET.format(**USUAL | values)
 
-    Returns the finished process, and the reports or None.
+
+@pytest.fixture(scope="session")
+def sheet(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
+    """sheet(memory=100): the file of a sheet that has these numbers."""
+
+    def write(more: str = "", **values: float) -> str:
+        path = tmp_path_factory.mktemp("sheet") / "sheet.toml"
+        path.write_text(sheet_text(**values) + more)
+        return str(path)
+
+    return write
+
+
+class Planned(NamedTuple):
+    status: int
+    out: str
+    err: str
+    reports: list[dict[str, Any]] | None
+    folder: Path  # in which the program and the command ran
+
+    @property
+    def report(self) -> dict[str, Any]:
+        """The only one."""
+        assert self.reports, self.err
+        (one,) = self.reports
+        return one
+
+
+@pytest.fixture(scope="session")
+def planned(tmp_path_factory: pytest.TempPathFactory, sheet) -> Callable[..., Planned]:
+    """planned(program, rate, *options): for devices of so many GB/s and TFLOP/s.
+
+    What was planned in the same way before is not run again: tests share a recording.
+    The program's process is forked, which spares it the import of torch;
+    test_what_a_program_did_before_an_interrupt_is_planned starts the command itself.
     """
 
-    def run(program: str, rate: float, *options: str):
-        script, out = tmp_path / "script.py", tmp_path / "plan.json"
+    @functools.cache
+    def run(program: str, rate: float | tuple[float, ...], *options: str) -> Planned:
+        folder = tmp_path_factory.mktemp("planned")
+        script, out = folder / "script.py", folder / "plan.json"
         script.write_text(program)
-        sheet = tmp_path / "sheet.toml"
-        sheet.write_text(SHEET.format(rate=rate))
-        command = ["-m", "npu_dispatch", "plan", "--device", str(sheet), "--json"]
-        done = python.run(
-            *(*command, str(out), "--steps", "10"),
-            *options,
-            str(script),
-            env=child_environment(COLUMNS="200"),
-        )
-        return done, json.loads(out.read_text())["reports"] if out.is_file() else None
+        command = ["plan", "--json", str(out), "--steps", "10", *options]
+        for each in rate if isinstance(rate, tuple) else (rate,):
+            command += ["--device", sheet(memory=each, fp32=each)]
+
+        def forked(
+            argv: list[str], env: dict[str, str], stdout: Any, check: bool
+        ) -> CompletedProcess[str]:
+            python = Forked(folder, shared_zygote())
+            done = python.run(*argv[argv.index("-m") :], env=env)
+            print(done.stdout, done.stderr, file=sys.stderr)
+            return done
+
+        # The command sets variables for its children, in this process.
+        with pytest.MonkeyPatch.context() as patch, mock.patch.dict(os.environ):
+            patch.chdir(folder)
+            fake = SimpleNamespace(run=forked)
+            patch.setattr("npu_dispatch.plan.record.subprocess", fake)
+            runner = CliRunner(env={"COLUMNS": "200"})
+            done = runner.invoke(main, [*command, str(script)])
+        reports = json.loads(out.read_text())["reports"] if out.is_file() else None
+        return Planned(done.exit_code, done.stdout, done.stderr, reports, folder)
 
     return run

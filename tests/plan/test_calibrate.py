@@ -2,63 +2,67 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 import torch
+from click.testing import CliRunner
 
+from npu_dispatch.cli import main
+from npu_dispatch.plan import calibrate, probes
 from npu_dispatch.plan.sheet import load
+from npu_dispatch.system import bystanders
 from npu_dispatch.system.bystanders import Bystanders, share_of_others
 
 
-def test_its_sheet_is_one_that_plan_takes(fresh_python, tmp_path: Path) -> None:
+@pytest.mark.nightly
+def test_filters_of_one_channel_are_the_furthest_from_the_peak() -> None:
+    parts = calibrate.measure()
+
+    assert 0 < parts["depthwise"] < parts["convolution"]
+
+
+def test_its_sheet_is_one_that_plan_takes(monkeypatch, tmp_path: Path) -> None:
+    """Each figure is measured, but once: how large they are is the machine's."""
+    monkeypatch.setattr(probes, "_LEAST_S", 0.0)
+    monkeypatch.setattr(probes, "_REPEATS", 2)
+    monkeypatch.setattr(probes, "_TRIPS", 10)
     path = tmp_path / "new" / "cpu.toml"
 
-    fresh_python.run("-m", "npu_dispatch", "calibrate", str(path), "--name", "here")
+    done = CliRunner().invoke(main, ["calibrate", str(path), "--name", "here"])
 
+    assert done.exit_code == 0, done.output
     sheet = load(str(path))
     assert sheet.name == "here"
     for table in ("memory", "tflops", "link"):
         assert all(value > 0 for value in sheet.numbers[table].values()), table
-    # Between a launch and its start, and an end and the host: microseconds.
-    assert 0 < sheet.numbers["latency_us"]["launch"] < 1000
-    assert 0 <= sheet.numbers["latency_us"]["complete"] < 1000
-    # Filters of one channel are the furthest from the peak.
-    parts = sheet.numbers["efficiency"]
-    assert 0 < parts["depthwise"] < parts["convolution"]
-    assert 0 < parts["attention"] <= 1
-    # Two orders of magnitude around what a core does.
-    assert 0.001 < sheet.numbers["tflops"]["fp32"] < 1 * (os.cpu_count() or 1)
+    assert all(value >= 0 for value in sheet.numbers["latency_us"].values())
+    assert all(0 < part <= 1 for part in sheet.numbers["efficiency"].values())
     memory = torch.npu.get_device_properties(0).total_memory / 2**30
     assert sheet.numbers["memory"]["gib"] == pytest.approx(memory, rel=0.1)
+    assert not re.search(r"= nan|= inf", path.read_text())
 
 
 def stat(*seconds: float) -> Any:
     return type(psutil.cpu_times())(*seconds, 7, 7)
 
 
-def test_what_others_take_is_all_that_is_neither_idle_nor_own() -> None:
-    before = stat(100, 10, 50, 1000, 20, 1, 2, 5)
-    # 100 more: 40 user, 10 nice, 5 system, 20 idle, 10 iowait, 5 irq, 5 soft, 5 steal.
-    after = stat(140, 20, 55, 1020, 30, 6, 7, 10)
-    assert share_of_others(before, after, 0) == pytest.approx(0.70)
-    assert share_of_others(before, after, 30) == pytest.approx(0.40)
-    assert share_of_others(before, after, 80) == 0
-    assert share_of_others(before, before, 0) == 0
+BEFORE = stat(100, 10, 50, 1000, 20, 1, 2, 5)
+# 100 more: 40 user, 10 nice, 5 system, 20 idle, 10 iowait, 5 irq, 5 soft, 5 steal.
+AFTER = stat(140, 20, 55, 1020, 30, 6, 7, 10)
 
 
-def test_a_process_that_computes_beside_is_seen() -> None:
-    cpus = len(re.findall(r"^cpu\d", Path("/proc/stat").read_text(), re.M))
-    began, bystanders = time.monotonic(), Bystanders()
-    code = "import time\nwhile time.process_time() < 0.5: pass"
-    subprocess.run([sys.executable, "-c", code], check=True)
-    share = bystanders.share()
-    # Half of what it computed, as the clock of /proc/stat is coarse.
-    assert share > 0.25 / (cpus * (time.monotonic() - began))
+def test_what_others_take_is_all_that_is_neither_idle_nor_own(monkeypatch) -> None:
+    for own_seconds, share in ((0, 0.70), (30, 0.40), (80, 0)):
+        assert share_of_others(BEFORE, AFTER, own_seconds) == pytest.approx(share)
+    assert share_of_others(BEFORE, BEFORE, 0) == 0
+
+    counters = iter((BEFORE, AFTER))
+    monkeypatch.setattr(bystanders.psutil, "cpu_times", lambda: next(counters))
+    own = iter((5.0, 35.0))
+    times = lambda: type("Times", (), {"user": next(own), "system": 1.0})  # noqa: E731
+    monkeypatch.setattr(bystanders.os, "times", times)
+    assert Bystanders().share() == pytest.approx(0.40)

@@ -30,31 +30,9 @@ def recording(steps: list[list[np.ndarray]], works: list[tuple]) -> Recording:
 
 
 @pytest.fixture(scope="module")
-def sheet(tmp_path_factory: pytest.TempPathFactory) -> Sheet:
+def device(sheet) -> Sheet:
     """1 GB/s, 1 TFLOP/s; each task takes 2 µs beside its work."""
-    path = tmp_path_factory.mktemp("sheets") / "plain.toml"
-    path.write_text(
-        """
-name = "plain"
-source = "this test"
-date = "2026"
-[memory]
-gib = 1
-gb_per_s = 1
-[tflops]
-fp64 = 1
-fp32 = 1
-fp16 = 1
-int8 = 1
-[link]
-gb_per_s = 1
-[latency_us]
-launch = 0
-kernel = 2
-complete = 0
-"""
-    )
-    return load(str(path))
+    return load(sheet(launch=0, kernel=2, link=1))
 
 
 def launches(host_ns: int, n: int = 5, what: int = 0) -> list[np.ndarray]:
@@ -97,16 +75,16 @@ def test_few_steps_are_taken_as_they_are() -> None:
     assert usual == 1
 
 
-def test_steps_begin_when_queues_are_full(sheet: Sheet) -> None:
+def test_steps_begin_when_queues_are_full(device: Sheet) -> None:
     """The host is 100 times as fast: it fills the queue, then waits for room."""
     program = recording([launches(20, 1000)], [("kernel", 0, 0)])
-    assert step_ns(program, sheet) == pytest.approx(1000 * KERNEL)
-    run = run_of(program, sheet, lambda _: "line")
+    assert step_ns(program, device) == pytest.approx(1000 * KERNEL)
+    run = run_of(program, device, lambda _: "line")
     assert max(task.depth for task in run.tasks) == 8192
     assert {wait.reason for wait in run.waits} == {"full_queue"}
 
 
-def test_names_lines_and_streams_are_those_of_the_program(sheet: Sheet) -> None:
+def test_names_lines_and_streams_are_those_of_the_program(device: Sheet) -> None:
     step = [
         entry(Act.LAUNCH, 10, what=0, site=3),
         entry(Act.STREAM_WAIT, 10, stream=1, other=0, amount=0),
@@ -114,7 +92,7 @@ def test_names_lines_and_streams_are_those_of_the_program(sheet: Sheet) -> None:
         entry(Act.HOST_WAIT, 10, other=1, what=0, site=5),
     ]
     program = recording([step], [("kernel", 0, 1000), ("copy", 0, 500)])
-    run = run_of(program, sheet, lambda site: f"line {site}")
+    run = run_of(program, device, lambda site: f"line {site}")
     kernel, wait, copy = run.tasks[-3:]
     assert (kernel.kind, wait.kind, copy.kind) == ("kernel", "wait", "copy")
     assert (kernel.where, copy.where) == ("line 3", "line 4")
@@ -145,26 +123,26 @@ def one_stream(rows: list[tuple[str, int, int]]) -> Recording:
 
 @given(st.lists(ENTRIES, max_size=30), st.floats(1.0, 8.0))
 @settings(max_examples=150, derandomize=True, database=None, deadline=None)
-def test_what_is_faster_never_takes_longer(sheet, rows, factor) -> None:
+def test_what_is_faster_never_takes_longer(device, rows, factor) -> None:
     program = one_stream(rows)
-    plain = step_ns(program, sheet) + 1  # rounded to ns
+    plain = step_ns(program, device) + 1  # rounded to ns
 
-    assert step_ns(program, sheet, Speeds(host=factor)) <= plain
-    assert step_ns(program, sheet, Speeds(device=factor)) <= plain
-    assert step_ns(program, sheet, Speeds(work=factor)) + 1 >= plain - 1
-    both = step_ns(program, sheet, Speeds(host=factor, device=factor))
+    assert step_ns(program, device, Speeds(host=factor)) <= plain
+    assert step_ns(program, device, Speeds(device=factor)) <= plain
+    assert step_ns(program, device, Speeds(work=factor)) + 1 >= plain - 1
+    both = step_ns(program, device, Speeds(host=factor, device=factor))
     # Where everything is so many times as fast, the time is so many times shorter.
     assert both == pytest.approx(plain / factor, rel=0.02, abs=40 * len(rows) + 40)
 
 
 @given(st.lists(ENTRIES, min_size=1, max_size=30))
 @settings(max_examples=100, derandomize=True, database=None, deadline=None)
-def test_a_step_takes_no_less_than_each_of_its_parts(sheet, rows) -> None:
+def test_a_step_takes_no_less_than_each_of_its_parts(device, rows) -> None:
     program = one_stream(rows)
     host = int(program.entries["host_ns"].sum())
-    run = run_of(program, sheet, lambda _: "")
+    run = run_of(program, device, lambda _: "")
     first, last = run.boundaries[0], run.boundaries[-1]
     work = sum(t.ended - t.started for t in run.tasks if t.submitted > first)
     assert last - first >= host
-    assert step_ns(program, sheet) >= max(host, work) - 1
-    assert step_ns(program, sheet) <= host + work + 1
+    assert step_ns(program, device) >= max(host, work) - 1
+    assert step_ns(program, device) <= host + work + 1

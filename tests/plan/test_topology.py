@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from npu_dispatch.plan.described import SheetError
-from npu_dispatch.plan.network import topology
+from npu_dispatch.plan.network import collectives, topology
 from npu_dispatch.plan.network.algorithms import ALGORITHMS, Cost, Group
 from npu_dispatch.plan.network.collectives import (
     Link,
@@ -18,8 +18,11 @@ from npu_dispatch.plan.network.collectives import (
     chain_formula,
     halving_formula,
     hierarchical,
+    hierarchical_formula,
     ring,
+    ring_formula,
     tree,
+    tree_formula,
 )
 from npu_dispatch.plan.network.topology import KINDS, Topology, load
 
@@ -47,34 +50,72 @@ def twice(cost: Cost) -> float:
     return 2 * cost.seconds()
 
 
+@pytest.mark.parametrize("n", [1, 2, 3, 8, 17, 256])
+@pytest.mark.parametrize("size", [4, 1 << 20])
+def test_equal_links_take_what_the_formulas_say(n: int, size: int):
+    for run, formula in (
+        (ring, ring_formula),
+        (collectives.mesh, collectives.mesh_formula),
+        (tree, tree_formula),
+    ):
+        ranks = Ranks(n, INSIDE, INSIDE, 1)
+        run(ranks, range(n), size)
+        wanted = formula(n, size, INSIDE)
+        if run is tree and n & (n - 1):  # not full
+            assert formula((n + 1) // 2, size, INSIDE) < ranks.time() <= wanted
+        else:
+            assert ranks.time() == pytest.approx(wanted), run.__name__
+
+
 @pytest.mark.parametrize("size", [4, 1 << 20, 1 << 28])
-@pytest.mark.parametrize("inside", [INSIDE, Link(1e-5, 1e-10)])
-@pytest.mark.parametrize(("hosts", "per_host"), [(1, 8), (4, 1), (3, 5), (8, 8)])
-def test_a_ring_takes_what_its_messages_take(hosts, per_host, inside, size):
-    group, ranks = of(hosts, per_host, inside=inside)
-
-    ring(ranks, range(hosts * per_host), size)
-
-    assert ranks.time() == pytest.approx(twice(group.ring_pass(size)), rel=1e-9)
-
-
-@pytest.mark.parametrize("size", [4, 1 << 20, 1 << 28])
-@pytest.mark.parametrize(("hosts", "per_host"), [(1, 8), (4, 1), (4, 2), (16, 8)])
-def test_a_tree_takes_what_its_messages_take(hosts, per_host, size):
-    group, ranks = of(hosts, per_host)
-
-    tree(ranks, range(hosts * per_host), size)
-
-    assert ranks.time() == pytest.approx(twice(group.tree_pass(size)), rel=1e-9)
+@pytest.mark.parametrize(
+    ("run", "taken", "shapes"),
+    [
+        (ring, Group.ring_pass, [(1, 8), (4, 1), (3, 5), (8, 8)]),
+        (tree, Group.tree_pass, [(1, 8), (4, 1), (4, 2), (16, 8)]),
+    ],
+)
+def test_a_pass_over_hosts_takes_what_its_messages_take(run, taken, shapes, size):
+    for hosts, per_host in shapes:
+        for inside in (INSIDE, Link(1e-5, 1e-10)):
+            group, ranks = of(hosts, per_host, inside=inside)
+            run(ranks, range(hosts * per_host), size)
+            wanted = pytest.approx(twice(taken(group, size)), rel=1e-9)
+            assert ranks.time() == wanted, (hosts, per_host, inside)
 
 
-@pytest.mark.parametrize("hosts", [3, 5, 7])
-def test_a_tree_that_is_not_full_takes_no_longer(hosts):
-    group, ranks = of(hosts, 4)
+def test_a_tree_that_is_not_full_takes_no_longer():
+    for hosts in (3, 5, 7):
+        group, ranks = of(hosts, 4)
+        tree(ranks, range(hosts * 4), 1 << 20)
+        assert ranks.time() <= twice(group.tree_pass(1 << 20)) * (1 + 1e-9), hosts
 
-    tree(ranks, range(hosts * 4), 1 << 20)
 
-    assert ranks.time() <= twice(group.tree_pass(1 << 20)) * (1 + 1e-9)
+def test_a_late_rank_makes_the_others_late():
+    ranks = Ranks(4, INSIDE, INSIDE, 1)
+    ranks.ready[2] = 1.0
+
+    tree(ranks, range(4), 0)
+
+    # Up to rank 0, and back in two steps.
+    assert ranks.time() == pytest.approx(1.0 + 3 * INSIDE.alpha, abs=1e-9)
+
+
+def test_a_hosts_links_are_dealt_to_its_ranks():
+    across, inside = Link(1e-5, 1e-9), Link(0, 0)
+    for links, taken in ((1, 4), (2, 2), (4, 1)):
+        ranks = Ranks(8, across, inside, 4, links)
+
+        ranks.round((rank, rank + 4, 1e6) for rank in range(4))
+
+        assert ranks.time() == pytest.approx(1e-5 + taken * 1e-3)
+
+
+def test_hosts_that_are_not_full_and_have_no_links_are_refused():
+    with pytest.raises(ValueError, match="6 ranks do not fill hosts of 4"):
+        hierarchical(Ranks(6, INSIDE, INSIDE, 4), range(6), 8, 4)
+    with pytest.raises(ValueError, match="4 ranks, 2 of them on each host with 0 link"):
+        Ranks(4, Link(0, 0), Link(0, 0), 2, 0)
 
 
 def double(ranks: Ranks, groups: Sequence[Sequence[int]], size: float) -> None:
@@ -138,31 +179,30 @@ def test_a_chain_takes_what_its_messages_take(n, size, best):
 
 
 @pytest.mark.parametrize("links", [1, 2, 4])
-@pytest.mark.parametrize("hosts", [2, 3, 16])
+@pytest.mark.parametrize("hosts", [1, 2, 3, 16, 128])
 def test_a_hierarchy_takes_what_its_messages_take(hosts, links):
     group, ranks = of(hosts, 4, links)
     size, every = 1 << 24, [range(4 * i, 4 * i + 4) for i in range(hosts)]
+    # One rank's alpha passes while another of the host has the link.
+    hidden = 2 * ACROSS.alpha if links < 4 else 0
 
     for host in every:
         ring(ranks, host, size)  # both its passes: no host waits for another
     for _ in range(2):
         double(ranks, [range(i, 4 * hosts, 4) for i in range(4)], size / 4)
-
     wanted = twice(group.rings_in_hosts(size)) + twice(group.halves_across(size))
-    # One rank's alpha passes while another of the host has the link.
-    hidden = 2 * (hosts - 1).bit_length() * ACROSS.alpha if links < 4 else 0
-    assert wanted - hidden - 1e-9 <= ranks.time() <= wanted + 1e-9
+    steps = (hosts - 1).bit_length()
+    assert wanted - steps * hidden - 1e-9 <= ranks.time() <= wanted + 1e-9
 
-
-@pytest.mark.parametrize("hosts", [1, 2, 3, 16])
-def test_rings_across_are_no_faster_than_doubling(hosts):
-    group, ranks = of(hosts, 4, links=4)
-    size = 1 << 24
-
-    hierarchical(ranks, range(4 * hosts), size, 4)
-
-    taken = twice(group.rings_in_hosts(size)) + twice(group.halves_across(size))
-    assert ranks.time() >= taken - 1e-9
+    # With rings across it takes the sum of its rings, and no less than that.
+    by_rings = Ranks(4 * hosts, ACROSS, INSIDE, 4, links)
+    hierarchical(by_rings, range(4 * hosts), size, 4)
+    if links == 4:
+        assert by_rings.time() >= wanted - 1e-9
+    if links == 1:
+        wanted = hierarchical_formula(4 * hosts, size, ACROSS, INSIDE, 4)
+        hidden = 2 * (hosts - 1) * ACROSS.alpha
+        assert wanted - hidden - 1e-9 <= by_rings.time() <= wanted + 1e-9
 
 
 @pytest.mark.parametrize(("hosts", "per_host"), [(1, 5), (3, 1), (3, 4), (8, 8)])
