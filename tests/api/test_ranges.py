@@ -10,14 +10,15 @@ import time
 import pytest
 import torch
 
+from npu_dispatch.npu.ranges import marks
+from npu_dispatch.npu.ranges.marks import recorder
+
 mstx, nvtx, profiler = torch.npu.mstx, torch.npu.nvtx, torch.npu.profiler
 
 
 @pytest.fixture
 def recorded(tmp_path):
     """Record inside the test; a call returns the events so far by name."""
-    from npu_dispatch.npu.ranges.marks import recorder
-
     recorder.clear()
     profiler.start()
 
@@ -83,8 +84,6 @@ def test_a_range_on_a_stream_has_device_times(recorded):
 
 
 def test_nothing_is_recorded_when_off():
-    from npu_dispatch.npu.ranges.marks import recorder
-
     recorder.clear()
     stream = torch.npu.Stream()
     torch.npu.synchronize()
@@ -123,8 +122,6 @@ def test_a_refused_range_has_the_default_number():
 
 
 def test_whatever_else_goes_wrong_is_logged(monkeypatch, caplog):
-    from npu_dispatch.npu.ranges import marks
-
     monkeypatch.setattr(marks.recorder, "on", True)
     monkeypatch.setattr(marks.recorder, "begin", None)
     with caplog.at_level(logging.ERROR):
@@ -176,8 +173,6 @@ def test_annotate_is_a_context(recorded):
 
 
 def test_profile_records_inside_only():
-    from npu_dispatch.npu.ranges.marks import recorder
-
     recorder.clear()
     with profiler.profile():
         nvtx.mark("in")
@@ -199,3 +194,23 @@ def test_marking_a_failed_stream_raises_nothing(recorded):
     torch.npu.clear_error()
 
     assert ("on a failed stream", "host") in recorded()
+
+
+def test_nvtx_takes_whatever_it_is_given(caplog):
+    class Textless:
+        def __str__(self) -> str:
+            raise ValueError("no text")
+
+    with profiler.profile(), caplog.at_level(logging.ERROR):
+        nvtx.mark(Textless())
+        assert nvtx.range_push(Textless()) == 0
+        assert nvtx.range_pop() == 0
+        opened = nvtx.range_start(Textless())
+        nvtx.range_end([])
+        nvtx.range_end(opened)
+        with nvtx.range("step {n} of {", 3):
+            pass
+    names = [mark.name for mark in recorder.marks()]
+    recorder.clear()
+    assert names[-1] == "step {n} of {" and names[0] == "Textless"
+    assert "no text" in caplog.text

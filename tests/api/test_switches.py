@@ -25,14 +25,56 @@ def test_hf32_has_the_contracted_defaults():
 
 
 @pytest.mark.parametrize("switch", [torch.npu.matmul, torch.npu.conv])
-def test_hf32_takes_only_a_bool(switch):
-    switch.allow_hf32 = True
-    assert switch.allow_hf32 is True
-    with pytest.raises(TypeError, match="bool"):
-        switch.allow_hf32 = "False"
-    assert switch.allow_hf32 is True
+def test_hf32_is_kept_and_an_unknown_switch_is_none(switch):
+    switch.allow_hf32 = not switch.allow_hf32
+    assert switch.allow_hf32 is (switch is torch.npu.matmul)
     switch.no_such_switch = 1
     assert switch.no_such_switch is None
+
+
+TAKES_A_BOOL = {
+    "matmul": lambda value: setattr(torch.npu.matmul, "allow_hf32", value),
+    "conv": lambda value: setattr(torch.npu.conv, "allow_hf32", value),
+    "aclnn": lambda value: setattr(torch.npu.aclnn, "allow_hf32", value),
+    "flags": lambda value: torch.npu.aclnn.flags(value).__enter__(),
+    "config": lambda v: setattr(torch.npu.config, "allow_internal_format", v),
+    "format": lambda value: torch.npu.set_mm_bmm_format_nd(value),
+    "compile": lambda value: torch.npu.set_compile_mode(value),
+    "autocast": lambda value: torch.npu.set_autocast_enabled(value),
+    "compatible": lambda value: torch.npu.use_compatible_impl(value),
+    "pools": lambda value: torch.npu.set_strict_stream_pools(value),
+}
+
+
+@pytest.mark.parametrize("name", TAKES_A_BOOL)
+def test_the_text_false_switches_nothing_on(name):
+    def kept() -> list[object]:
+        return [
+            torch.npu.matmul.allow_hf32,
+            torch.npu.conv.allow_hf32,
+            torch.npu.config.allow_internal_format,
+            torch.npu.get_mm_bmm_format_nd(),
+            torch.npu.is_autocast_enabled(),
+        ]
+
+    before = kept()
+    with pytest.raises(TypeError, match="bool"):
+        TAKES_A_BOOL[name]("False")
+    assert kept() == before
+
+
+def test_autocast_computes_in_the_dtype_that_is_set():
+    assert torch.bfloat16 in torch.npu.get_amp_supported_dtype()
+    assert torch.npu.get_autocast_dtype() == torch.float16
+    torch.npu.set_autocast_dtype(torch.bfloat16)
+    torch.npu.set_autocast_enabled(True)
+    try:
+        x = torch.ones(2, 2, device="npu")
+        assert torch.npu.is_autocast_enabled() and (x @ x).dtype == torch.bfloat16
+    finally:
+        torch.npu.set_autocast_enabled(False)
+        torch.npu.set_autocast_dtype(torch.float16)
+        torch.clear_autocast_cache()
 
 
 def test_aclnn_and_conv_are_one_switch():
@@ -49,8 +91,6 @@ def test_internal_formats_can_be_asked_about():
     torch.npu.config.allow_internal_format = True
 
     assert torch.npu.config.allow_internal_format is True
-    with pytest.raises(TypeError, match="must be a bool"):
-        torch.npu.config.allow_internal_format = "False"
 
 
 def test_matrix_format_and_compile_mode():

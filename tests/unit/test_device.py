@@ -19,10 +19,6 @@ def test_torch_npu_is_our_module():
     assert torch.get_device_module("npu") is npu
 
 
-def test_every_public_name_exists():
-    assert [name for name in npu.__all__ if not hasattr(npu, name)] == []
-
-
 def test_there_is_a_device():
     assert torch.npu.is_available()
     assert torch.npu.device_count() >= 1
@@ -43,12 +39,6 @@ def test_negative_indices_change_nothing():
         assert torch.npu.current_device() == 0
 
 
-@pytest.mark.parametrize("device", ["cpu", torch.device("cpu"), 1.5])
-def test_another_type_of_device_is_a_value_error(device):
-    with pytest.raises(ValueError, match=r"Expected an? "):
-        torch.npu.set_device(device)
-
-
 def test_an_index_out_of_range_is_a_runtime_error():
     for call in (torch.npu.set_device, torch.npu.synchronize, torch.npu.Stream):
         with pytest.raises(RuntimeError, match="99"):
@@ -64,11 +54,6 @@ def test_properties_name_the_device():
     assert properties.major is None
 
 
-def test_properties_of_a_missing_device_are_an_assertion_error():
-    with pytest.raises(AssertionError, match="Invalid device id"):
-        torch.npu.get_device_properties(99)
-
-
 def test_capability_comes_from_the_environment(monkeypatch):
     monkeypatch.setenv("TORCH_NPU_DEVICE_CAPABILITY", "9.0")
 
@@ -80,18 +65,12 @@ def test_capability_is_none_with_a_warning():
         assert torch.npu.get_device_capability() is None
 
 
-def test_a_device_is_no_peer_of_itself():
+def test_what_a_virtual_device_has_not():
     assert not torch.npu.can_device_access_peer(0, 0)
-
-
-def test_launch_blocking_makes_a_call_raise_its_own_error():
-    weight = torch.rand(4, 2).npu()
-    index = torch.tensor([9]).npu()
-    try:
-        with torch.npu.launch_blocking(), pytest.raises(IndexError):
-            torch.nn.functional.embedding(index, weight)
-    finally:
-        torch.npu.clear_error()
+    assert torch.npu.get_arch_list() == ["virtual"]
+    assert torch.npu.get_gencode_flags() == ""
+    with pytest.warns(UserWarning):
+        assert torch.npu.current_blas_handle() is None
 
 
 def test_switching_devices(python):
@@ -161,9 +140,10 @@ torch.npu._lazy_call(lambda: 1 / 0)
 try:
     torch.npu.init()
 except DeferredNpuCallError as error:
-    print(error)
+    print(type(error.__cause__).__name__, error)
 """
-    assert "division by zero" in python(code).stdout
+    said = python(code).stdout
+    assert said.startswith("ZeroDivisionError") and "division by zero" in said
     assert issubclass(DeferredNpuCallError, RuntimeError)
 
 

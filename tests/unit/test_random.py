@@ -49,12 +49,15 @@ def test_two_draws_differ():
 
 
 def test_a_restored_state_repeats_the_draw():
-    state = torch.npu.get_rng_state()
+    state, states = torch.npu.get_rng_state(), torch.npu.get_rng_state_all()
     first = torch.rand(10, device="npu")
 
     torch.npu.set_rng_state(state)
+    second = torch.rand(10, device="npu")
+    torch.npu.set_rng_state_all(states)
+    third = torch.rand(10, device="npu")
 
-    assert torch.equal(first, torch.rand(10, device="npu"))
+    assert torch.equal(first, second) and torch.equal(first, third)
 
 
 def test_eight_bytes_are_a_seed_with_offset_zero():
@@ -80,10 +83,12 @@ def test_a_bad_state_is_refused(state, error, why):
 
 
 def test_a_bad_device_is_refused():
-    with pytest.raises(IndexError, match="npu:99"):
-        torch.npu.get_rng_state(99)
-    with pytest.raises(ValueError, match="cpu"):
-        torch.npu.get_rng_state("cpu")
+    state = torch.npu.get_rng_state()
+
+    for device in ("cpu", torch.device("cpu"), "cuda:0"):
+        with pytest.raises(ValueError, match="npu"):
+            torch.npu.set_rng_state(torch.zeros(16, dtype=torch.uint8), device)
+    assert torch.npu.get_rng_state().equal(state)
 
 
 def test_seed_all_uses_one_seed():

@@ -223,3 +223,13 @@ def test_a_stream_is_not_what_is_no_stream():
         True,
         False,
     ]
+
+
+def test_a_sync_launch_stream_that_is_current_equals_the_current_one():
+    stream = torch.npu.SyncLaunchStream()
+
+    with torch.npu.StreamContext(stream):
+        current = torch.npu.current_stream()
+        assert current == stream and stream == current
+        assert hash(current) == hash(stream)
+    assert torch.npu.current_stream() != stream
