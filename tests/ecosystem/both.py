@@ -1,4 +1,4 @@
-"""Runs a function on cpu and on npu and compares all that it returns."""
+"""Runs a function on cpu and on npu and compares all that it returns or raises."""
 
 from __future__ import annotations
 
@@ -46,3 +46,37 @@ def with_gradients(function):
         return out, torch.autograd.grad(loss, tensors)
 
     return run
+
+
+def outcome(function, *arguments):
+    """Return dtypes, strides and values of the results, or the error in its words."""
+    try:
+        results = function(*arguments)
+    except Exception as error:
+        return type(error), str(error).splitlines()[0]
+    finally:
+        torch.npu.synchronize()  # nothing fails later
+    return [
+        (t.dtype, t.stride(), t.detach().cpu()) if isinstance(t, torch.Tensor) else t
+        for t in pytree.tree_leaves(results)
+    ]
+
+
+def same(function, *arguments, times=1, rtol=0, atol=0):
+    """Hold what a function gives or raises to cpu's.
+
+    The first call of a kind takes another way than the next ones.
+    """
+    expected = outcome(function, *to(arguments, "cpu"))
+    for _ in range(times):
+        got = outcome(function, *to(arguments, "npu"))
+        assert type(got) is type(expected), (got, expected)
+        if isinstance(expected, tuple):
+            assert got == expected
+            continue
+        for g, e in zip(got, expected, strict=True):
+            if not isinstance(e, tuple):
+                assert g == e
+                continue
+            assert g[:2] == e[:2], (got, expected)
+            torch.testing.assert_close(g[2], e[2], rtol=rtol, atol=atol, equal_nan=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import re
-import signal
 import sys
 import threading
 from pathlib import Path
@@ -15,13 +14,157 @@ import torch.nn.functional as F
 from torch.testing._internal.common_methods_invocations import op_db
 
 from npu_dispatch import _C
-from tests.ecosystem.shaped import CALLS
+
+# Calls of a, b, c, d | what these are made of, by two numbers.
+CALLS = """
+torch.add(a, b) | rand(n, c), rand(c)
+torch.add(a, b) | rand(n, c).t(), rand(c, n)
+a.mul_(b) | rand(n, c), rand(n, 1)
+torch.mm(a, b) | rand(n, c), rand(c, 3)
+torch.addmm(a, b, c) | rand(3), rand(n, c), rand(c, 3)
+torch.softmax(a, 1) | rand(n, c, 2)
+a.sum((0, 2)) | rand(n, c, 2)
+torch.cat((a, b), 1) | rand(n, c), rand(n, 2)
+torch.topk(a, 2) | rand(n, c)
+F.gelu(a) | rand(n, c)
+torch.where(a, b, c) | rand(n, c) > 0.5, rand(n, c), rand(c)
+torch.clone(a) | rand(n, c).t()
+a.copy_(b) | rand(n, c), rand(c, n).t()
+F.layer_norm(a, b.shape, b, c) | rand(n, 2, c), rand(c), rand(c)
+F.group_norm(a, 2) | rand(n, 4, c)
+F.group_norm(a, 2, b, c) | image(n, 4), rand(4), rand(4)
+F.rms_norm(a, b.shape, b) | rand(n, 2, c), rand(c)
+F.cross_entropy(a, b) | rand(n, c), count(n) % c
+F.cross_entropy(a, b, label_smoothing=0.1) | rand(n, c, 3, n), count(n, 3, n) % c
+F.cross_entropy(a, b, reduction="none") | rand(n, c, 3, n), count(n, 3, n) % c
+F.binary_cross_entropy(a, b) | rand(n, c), rand(n, c)
+F.binary_cross_entropy(a, b, reduction="none") | rand(n, c).t(), rand(n, c).t()
+F.binary_cross_entropy_with_logits(a, b, pos_weight=torch.ones_like(a[0])) | rand(n, c), rand(n, c)
+F.logsigmoid(a) | rand(n, c).t()
+F.grid_sample(a, b, align_corners=False) | rand(n, 2, c, 3), rand(n, 4, c, 2)
+F.grid_sample(a, b, align_corners=False) | rand(n, 2, c, 3, 2), rand(n, 4, c, 2, 3)
+F.unfold(a, 2) | rand(n, 2, c + 1, n)
+F.fold(a, (a.shape[2] // len(a) + 1, len(a) + 1), 2) | rand(n, 8, c * n)
+F.max_pool1d(a, 2) | rand(n, 2, c)
+F.max_pool3d(a, 2, ceil_mode=True) | rand(n, 2, c, 3, 4)
+a.kthvalue(2, 0) | rand(n, c)
+a.median(-1, keepdim=True) | rand(n, c)
+a.mode(0) | rand(n, c)
+a.roll(1, 0) | rand(n, c)
+a.flip(1) | rand(n, c)
+a.count_nonzero((0, -1)) | count(n, c, 2)
+torch.cdist(a, b) | rand(n, 3), rand(c, 3)
+torch.bucketize(a, b) | rand(n, c).double().mul(9).long(), count(c)
+torch.searchsorted(a, b) | count(c), count(n, 2)
+torch.searchsorted(a, b) | count(n, c), count(n, 2)
+torch.logit(a) | rand(n, c)
+torch.prod(a) | rand(n, c)
+(a.prod(), a.prod(dtype=torch.float64), (a > 1).prod()) | count(n, c) + 1
+torch.trace(a) | rand(n, c)
+torch.view_as_real(torch.polar(a, b)) | rand(n, c), rand(n, c)
+torch.view_as_real(torch.fft.fft(torch.fft.rfft(a))) | rand(n, c + 2)
+torch.fft.irfft(torch.fft.rfft(a), a.shape[1]) | rand(n, c + 2)
+torch.view_as_real(torch.fft.fft(torch.fft.rfft(a, dim=0), dim=1)) | rand(n, c + 2, 3)
+torch.view_as_real(torch.fft.fftn(torch.fft.rfft2(a))) | image(n, c)
+torch.view_as_real(torch.fft.fftn(torch.fft.rfftn(a, dim=(3, 1)))) | image(n, c).transpose(0, 2)
+torch.fft.irfft2(torch.fft.rfft2(a), a.shape[2:]) | image(n, c)
+torch.fft.irfftn(torch.fft.rfft(a, dim=0), a.shape[:2], dim=(1, 0)) | rand(n, c + 2, 3).mT
+F.l1_loss(a, b) | rand(n, c), rand(n, c)
+F.mse_loss(a, b) | rand(n, c).t(), rand(c, n)
+F.smooth_l1_loss(a, b) | rand(n, c), rand(n, c)
+F.huber_loss(a, b) | rand(n, c), rand(n, c)
+F.glu(a) | rand(n, 2 * c)
+torch._safe_softmax(a, -1) | rand(n, c)
+torch.where(a, b, 2.0) | rand(n, c) > 0.5, rand(n, c)
+torch.isclose(a, b) | rand(n, c), rand(n, c)
+torch.nan_to_num(a) | rand(n, c).t()
+torch.take(a, b) | rand(n, c), count(c, n)
+torch.addr(a, b, c) | rand(n, c), rand(n), rand(c)
+torch.multinomial(a, 1).shape and a * 1 | torch.eye(n, c) + 1e-30
+torch.eye(len(a), 3, device=a.device) | rand(n)
+torch.arange(9, -len(a), -2, device=a.device) + a[0] | rand(n)
+torch.arange(0.5, len(a), 0.75, device=a.device) | rand(n)
+torch.linspace(0, 1, len(a), device=a.device) | rand(n)
+F.embedding(a, b) | count(n, 2) % c, rand(c, 3)
+F.embedding_bag(a, b, c, include_last_offset=True, padding_idx=0) | count(n * 2) % c, rand(c, 3), count(n) * 2
+F.scaled_dot_product_attention(a, b, c) | *heads(n, c)
+F.scaled_dot_product_attention(*(t.unsqueeze(1) for t in a.chunk(3, -1))) | rand(2, n, 3 * c)
+F.scaled_dot_product_attention(a, b, c, d) | *heads(n, c), rand(n, c) > -1
+F.conv2d(a, b, c, padding=1) | image(n, 3), rand(4, 3, 3, 3), rand(4)
+F.conv1d(a, b, stride=2, groups=2, dilation=2) | rand(n, 4, 9 + c), rand(6, 2, 3)
+F.conv_transpose2d(a, b, c, stride=2, padding=1, output_padding=1, groups=2) | image(n, 4), rand(4, 3, 3, 3), rand(6)
+F.batch_norm(a, None, None, training=True) | image(n, c)
+F.max_pool2d(a, 2) | image(n, c)
+a[b] | rand(n, c), count(c) % n
+torch.nonzero(a) | count(n, c) % 3
+a[:, b] | rand(n, c), count(c) % 2 == 0
+a.index_select(0, b) | rand(n, c), count(c) % n
+a.masked_fill_(b, 2.0) | rand(n, c), rand(c) > 0.5
+a[len(a) // 2] | rand(n, c)
+a[1:-1] * 2 | rand(n + 2, c)
+a[-len(a):7:3] | rand(n + 2, c)
+F.pad(a, (1, 2)) | image(n, c)
+F.pad(a, (1, -2, -3, 4)) | image(n, c)
+torch.arange(len(a)).to(a.device) | rand(n)
+F.adaptive_avg_pool3d(a, (2, 3, len(a))) | rand(n, c, 4, 5, 6)
+F.pixel_shuffle(a, 2) | image(n, 4 * c)
+F.pixel_unshuffle(a, 2) | rand(n, c, 2 * n, 4)
+F.channel_shuffle(a.detach(), 2) | image(n, 4)
+F.pad(a, (1, 2, 3, 0), mode="reflect") | image(n, c)
+F.pad(a, (1, 2, 3, 0), mode="replicate") | image(n, c)
+F.pad(a, (1, 2, 3, 0, 1, 1), mode="replicate") | rand(n, c, 2, 3, n)
+torch.addbmm(a, b, c) | rand(3), rand(2, n, c), rand(2, c, 3)
+torch.frexp(a) | rand(n, c).t()
+torch.histc(a.detach(), 3 + len(a), 0, 1) | rand(n, c)
+a.masked_scatter(b, c) | rand(n, c), count(c) % 2 == 0, rand(n * c)
+torch.pdist(a) | rand(n, c)
+a.roll(2, 1) | image(n, c)
+F.soft_margin_loss(a, b.detach()) | rand(n, c), rand(n, c).round() * 2 - 1
+torch.mvlgamma(a, 2) | rand(n, c) + 3
+F.embedding_bag(a, b, c, mode="sum") | count(n * 2) % c, rand(c, 3), count(n) * 2
+F.embedding_bag(a, b, c, mode="mean") | count(n * 2) % c, rand(c, 3), count(n) * 2
+F.embedding_bag(a, b, c, mode="max") | count(n * 2) % c, rand(c, 3), count(n) * 2
+torch.linalg.solve(a, b) | definite(n), rand(n, c)
+torch.linalg.inv(a) | definite(n), rand(n, c)
+torch.linalg.det(a) | definite(n), rand(n, c)
+torch.linalg.cholesky(a) | definite(n), rand(n, c)
+torch.linalg.solve_triangular(a, b, upper=True) | definite(n), rand(n, c)
+torch.linalg.qr(a if len(a) > len(a.mT) else a.mT) | rand(n, c)
+"""  # noqa: E501
+
+
+def rand(*sizes):
+    return torch.rand(*sizes)
+
+
+def count(*sizes):
+    return torch.arange(torch.Size(sizes).numel()).view(sizes)
+
+
+def image(n, c):
+    """Return images whose layout follows from their size."""
+    t = rand(n, c, 5 + n, 6)
+    return t.contiguous(memory_format=torch.channels_last) if n % 2 else t
+
+
+def heads(n, c):
+    return [rand(2, 2, length, 8) for length in (n, c, c)]
+
+
+def definite(n):
+    a = rand(n, n) + torch.eye(n) * 4
+    return a @ a.mT
+
+
+NAMES = {f.__name__: f for f in (rand, count, image, heads, definite)}
 
 
 def results(call, arguments):
     """Return a call's results and its gradients."""
     leaves = [a.requires_grad_() if a.is_floating_point() else a for a in arguments]
-    outs = call(*(a.clone() if a.is_floating_point() else a for a in leaves))
+    given = [a.clone() if a.is_floating_point() else a for a in leaves]
+    names = {"torch": torch, "F": F, **dict(zip("abcd", given, strict=False))}
+    outs = eval(call, names)
     outs = [outs] if isinstance(outs, torch.Tensor) else list(outs)
     found = [o.detach() for o in outs]
     if outs[0].requires_grad:
@@ -30,56 +173,54 @@ def results(call, arguments):
     return found
 
 
-@pytest.mark.parametrize("name", CALLS)
-def test_each_shape_gives_what_cpu_gives(name):
-    make, call = CALLS[name]
+META_FUNCTIONS = re.compile(r"torch/(_meta_registrations|_decomp|_refs|_prims)")
+
+
+class Asked:
+    """Notes which of torch's Python functions tell shapes within a block."""
+
+    def __enter__(self):
+        self.names = []
+        sys.setprofile(self.look)
+        return self.names
+
+    def __exit__(self, *exc):
+        sys.setprofile(None)
+
+    def look(self, frame, event, arg):
+        if event == "call" and META_FUNCTIONS.search(frame.f_code.co_filename):
+            self.names.append(frame.f_code.co_name)
+
+
+@pytest.mark.parametrize("row", CALLS.strip().splitlines())
+def test_each_shape_gives_what_cpu_gives_and_no_python_is_asked_again(row):
+    call, made = row.split(" | ")
     corrected = _C.shape_corrections()
+
+    def arguments(n, c):
+        torch.manual_seed(n * 100 + c)
+        return eval(f"({made},)", {"torch": torch, **NAMES, "n": n, "c": c})
+
     order = [(n, c) for n in (2, 3, 5, 8) for c in (2, 3, 7)]
     random.Random(1).shuffle(order)
     for n, c in [*order, *order[::2]]:
-        torch.manual_seed(n * 100 + c)
-        arguments = make(n, c)
-        on_npu = results(call, [a.npu() for a in arguments])
-        on_cpu = results(call, list(arguments))
+        on_npu = results(call, [a.npu() for a in arguments(n, c)])
+        on_cpu = results(call, list(arguments(n, c)))
         for a, b in zip(on_cpu, on_npu, strict=True):
             assert a.dtype == b.dtype and a.shape == b.shape, (n, c)
             assert a.stride() == b.stride(), (n, c)
             torch.testing.assert_close(b.cpu(), a, rtol=1e-4, atol=1e-4)
     assert _C.shape_corrections() == corrected
-
-
-META_FUNCTIONS = re.compile(r"torch/(_meta_registrations|_decomp|_refs|_prims)")
-
-
-@pytest.mark.parametrize("name", CALLS)
-def test_no_python_tells_the_shapes_of_a_kind_of_call_that_was_made_before(name):
-    make, call = CALLS[name]
-    asked = []
-
-    def look(frame, event, arg):
-        if event == "call" and META_FUNCTIONS.search(frame.f_code.co_filename):
-            asked.append(frame.f_code.co_name)
-
-    for n, c in [(4, 5), (5, 6), (4, 5), (5, 6)]:
-        results(call, [a.npu() for a in make(n, c)])
     for n, c in [(6, 5), (7, 8)]:
-        arguments = [a.npu() for a in make(n, c)]
-        sys.setprofile(look)
-        try:
-            results(call, arguments)
-        finally:
-            sys.setprofile(None)
-    del arguments
-    assert not asked
+        on_npu = [a.npu() for a in arguments(n, c)]
+        with Asked() as asked:
+            results(call, on_npu)
+        assert not asked, (n, c)
 
 
 def test_no_python_tells_shapes_because_others_were_negative():
     """Tensors that stand for arguments keep no mark of calls before."""
-    asked = []
-
-    def look(frame, event, arg):
-        if event == "call" and META_FUNCTIONS.search(frame.f_code.co_filename):
-            asked.append(frame.f_code.co_name)
+    results = []
 
     def calls():
         for rank in range(1, 12):
@@ -88,23 +229,20 @@ def test_no_python_tells_shapes_because_others_were_negative():
             assert negative.is_neg()
             negative.neg_()
         x = torch.rand(4, 6).npu()[:, ::2]
-        sys.setprofile(look)
-        try:
-            results.append((x, x.square()))
-        finally:
-            sys.setprofile(None)
+        with Asked() as asked:
+            results.extend([x, x.square()])
+        results.append(asked)
 
-    results = []
     # Each thread has stand-ins of its own, which are new here.
     thread = threading.Thread(target=calls)
     thread.start()
     thread.join()
-    [(x, squares)] = results
+    x, squares, asked = results
     assert torch.equal(squares.cpu(), x.cpu().square())
     assert not asked
 
 
-NAMES = [
+OPERATORS = [
     "abs", "add", "addmm", "all", "amax", "argmax", "bmm", "cat", "clamp",
     "complex", "cumsum",
     "diff", "div", "dot", "fill", "flip", "full_like", "gather", "index_add",
@@ -123,28 +261,7 @@ NAMES = [
 
 
 @pytest.mark.parametrize(
-    "op", [o for o in op_db if o.name in NAMES], ids=lambda o: o.name
-)
-def test_a_call_that_was_made_before_is_found_again(op):
-    """Encoded by its wrapper, it has the words that its boxed form has."""
-    for sample in list(op.sample_inputs("cpu", torch.float32))[:12]:
-        sample = sample.transform(
-            lambda t: t.npu() if isinstance(t, torch.Tensor) else t
-        )
-
-        def call(sample=sample):
-            return op(sample.input, *sample.args, **sample.kwargs)
-
-        for _ in range(3):
-            call()
-        before = _C.cold_launches()
-        call()
-        assert _C.cold_launches() == before, sample
-    torch.npu.synchronize()
-
-
-@pytest.mark.parametrize(
-    "op", [o for o in op_db if o.name in NAMES], ids=lambda o: o.name
+    "op", [o for o in op_db if o.name in OPERATORS], ids=lambda o: o.name
 )
 def test_no_shape_is_corrected_by_a_run_on_zeros(op):
     """A shape function that is wrong costs time, and no result shows it."""
@@ -177,35 +294,6 @@ def test_a_tensor_may_have_more_dimensions_than_a_byte_counts(rank):
         expected, result = call(x), call(x.npu())
         assert result.shape == expected.shape and result.stride() == expected.stride()
         assert torch.equal(result.cpu(), expected)
-
-
-def test_signal_handlers_may_launch_in_the_middle_of_a_launch():
-    """The queue is full, so most signals arrive while a launch waits in it."""
-    a = torch.arange(6.0).npu()
-    big = torch.rand(400, 400).npu()
-    of_handler, of_program = [], []
-
-    def handler(number, frame):
-        n = 2 + len(of_handler) % 5
-        of_handler.append((n, torch.add(a[:n], a[:n], alpha=3)))
-
-    before = signal.signal(signal.SIGALRM, handler)
-    signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
-    try:
-        for i in range(12_000):
-            if i % 400 == 0:
-                torch.mm(big, big)
-            n = 1 + i % 6
-            of_program.append((n, torch.add(a[:n], a[:n], alpha=2)))
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-    torch.npu.synchronize()
-    assert of_handler
-    for n, result in of_handler:
-        assert result.tolist() == [4.0 * i for i in range(n)]
-    for n, result in of_program[::37]:
-        assert result.tolist() == [3.0 * i for i in range(n)]
 
 
 @pytest.mark.libc_heap
