@@ -56,7 +56,7 @@ PYTHON = {
         "ecosystem/test_overlap.py ecosystem/test_written_lists.py "
         "ecosystem/test_custom_ops.py ecosystem/test_layouts.py "
         "unit/test_plan_eviction.py unit/test_result_memory.py "
-        "ecosystem/test_half_products.py ecosystem/test_foreach_kernels.py "
+        "ecosystem/test_foreach_kernels.py "
         "ecosystem/test_kernel_pieces.py ecosystem/test_shared_products.py "
         "unit/test_random.py ecosystem/test_math.py ecosystem/test_resize.py "
         "unit/test_scratch_memory.py unit/test_errors.py ecosystem/test_autograd.py "
