@@ -149,17 +149,6 @@ def test_generic_random_functions():
     assert torch.npu.default_generators[0].initial_seed() == 5
 
 
-def test_a_saved_tensor_comes_back_to_its_device(tmp_path):
-    x = torch.arange(6.0, device="npu").view(2, 3).t()
-    torch.save({"x": x}, tmp_path / "x.pt")
-
-    for location in (None, "npu", "npu:0", torch.device("npu", 0)):
-        loaded = torch.load(tmp_path / "x.pt", location, weights_only=True)["x"]
-        assert loaded.device == x.device and loaded.equal(x)
-        assert loaded.stride() == x.stride()
-    assert torch.load(tmp_path / "x.pt", "cpu")["x"].tolist() == x.tolist()
-
-
 def test_the_profiler_sees_operators_of_npu_programs():
     with torch.profiler.profile() as profile:
         torch.ones(4, device="npu").add(1).sum().item()

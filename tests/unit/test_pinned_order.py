@@ -23,57 +23,30 @@ def test_what_is_on_its_way_into_pinned_memory_is_what_is_copied_on(n):
 
 
 @pytest.mark.parametrize("n", [1, 100_000])
-def test_pinned_memory_is_read_when_the_stream_gets_there(n):
-    host = torch.zeros(n).pin_memory()
+@pytest.mark.parametrize(
+    ("pinned", "found"), [(True, 7), (False, 0)], ids=["pinned", "pageable"]
+)
+def test_pageable_memory_is_read_at_once_and_pinned_memory_in_order(n, pinned, found):
+    host = torch.zeros(n, pin_memory=pinned)
     target = torch.empty(n, device="npu")
-    gate = torch.npu.ExternalEvent()
-    gate.wait(torch.npu.current_stream())
 
-    target.copy_(host, non_blocking=True)
-    host.fill_(7)  # too early, as a program must not do
-    gate.record(torch.npu.Stream())
-    torch.npu.synchronize()
+    with Held():
+        target.copy_(host, non_blocking=True)
+        host.fill_(7)  # too early for pinned memory, as a program must not do
 
-    assert target.eq(7).all()
+    assert target.eq(found).all()
 
 
 def test_a_blocking_copy_reads_at_once():
-    host = torch.zeros(4).pin_memory()
-    gate, target = torch.npu.ExternalEvent(), torch.empty(4, device="npu")
-    gate.wait(torch.npu.current_stream())
+    host, target = torch.zeros(4).pin_memory(), torch.empty(4, device="npu")
 
-    other = torch.npu.Stream()
-    with torch.npu.stream(other):
-        target.copy_(host)
-    host.fill_(7)
-    gate.record(torch.npu.Stream())
+    with Held():
+        with torch.npu.stream(torch.npu.Stream()):
+            target.copy_(host)
+        host.fill_(7)
     torch.npu.synchronize()
 
     assert target.tolist() == [0] * 4
-
-
-def test_pageable_memory_may_be_changed_at_once():
-    host, target = torch.zeros(4), torch.empty(4, device="npu")
-    gate = torch.npu.ExternalEvent()
-    gate.wait(torch.npu.current_stream())
-
-    target.copy_(host, non_blocking=True)
-    host.fill_(7)
-    gate.record(torch.npu.Stream())
-
-    assert target.tolist() == [0] * 4
-
-
-def test_pinned_memory_is_not_reused_before_the_copy():
-    gate, target = torch.npu.ExternalEvent(), torch.empty(4, device="npu")
-    gate.wait(torch.npu.current_stream())
-    host = torch.full((4,), 3.0).pin_memory()
-    target.copy_(host, non_blocking=True)
-    del host
-    torch.full((4,), 9.0).pin_memory()
-    gate.record(torch.npu.Stream())
-
-    assert target.tolist() == [3] * 4
 
 
 def test_registered_memory_is_pinned_until_it_is_not(caplog):
@@ -86,11 +59,9 @@ def test_registered_memory_is_pinned_until_it_is_not(caplog):
     for overlap in (address, address + 400):
         assert runtime.npuHostRegister(overlap, 100) != 0
         assert "registered already" in caplog.messages[-1]
-    gate = torch.npu.ExternalEvent()
-    gate.wait(torch.npu.current_stream())
-    target.copy_(host, non_blocking=True)
-    assert not torch.npu.current_stream().query()
-    gate.record(torch.npu.Stream())
+    with Held():
+        target.copy_(host, non_blocking=True)
+        assert not torch.npu.current_stream().query()
     torch.npu.synchronize()
     assert runtime.npuHostUnregister(address) == 0
 
