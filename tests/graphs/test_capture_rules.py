@@ -1,12 +1,12 @@
-"""What a capture does not allow raises at once, and the capture can be ended."""
+"""What a capture does not allow raises at once, and the capture can be ended.
+
+The rules of the engine itself: tests/cpp/graph.
+"""
 
 from __future__ import annotations
 
-import threading
-
 import pytest
 import torch
-from side_streams import side_streams
 from torch import nn
 
 
@@ -100,80 +100,6 @@ def test_an_event_of_a_capture_cannot_be_waited_for_in_it(graph):
     assert event.query()
 
 
-def test_another_thread_may_not_wait_in_the_global_mode(graph):
-    errors = wait_elsewhere(graph, "global")
-
-    assert "mode 'global'" in errors[0]
-
-
-@pytest.mark.parametrize("mode", ["thread_local", "relaxed"])
-def test_another_thread_may_wait_for_other_streams_in_the_other_modes(graph, mode):
-    assert wait_elsewhere(graph, mode) == []
-
-
-def wait_elsewhere(graph, mode: str) -> list[str]:
-    errors: list[str] = []
-    y = matrix()
-
-    def wait() -> None:
-        try:
-            y.sum().item()
-        except RuntimeError as error:
-            errors.append(str(error))
-
-    with torch.npu.graph(graph, capture_error_mode=mode):
-        thread = threading.Thread(target=wait)
-        thread.start()
-        thread.join()
-    return errors
-
-
-@pytest.mark.parametrize("mode", ["global", "thread_local", "relaxed"])
-def test_another_thread_on_the_capturing_stream(graph, mode):
-    x, errors = matrix(), []
-
-    def work(stream) -> None:
-        try:
-            with torch.npu.stream(stream):
-                x.add_(1)
-        except RuntimeError as error:
-            errors.append(str(error))
-
-    with torch.npu.graph(graph, capture_error_mode=mode):
-        thread = threading.Thread(target=work, args=(torch.npu.current_stream(),))
-        thread.start()
-        thread.join()
-    graph.replay()
-
-    if mode == "relaxed":
-        assert errors == []
-        assert x[0, 0].item() == 2
-    else:
-        assert "only the thread that captures" in errors[0]
-        assert x[0, 0].item() == 1
-
-
-def test_only_one_capture_at_a_time(graph):
-    with torch.npu.graph(graph):
-        other = torch.npu.NPUGraph()
-        with (
-            torch.npu.stream(torch.npu.Stream()),
-            pytest.raises(RuntimeError, match="one capture at a time"),
-        ):
-            other.capture_begin()
-
-
-def test_the_default_stream_does_not_capture(graph):
-    with pytest.raises(RuntimeError, match="default stream"):
-        graph.capture_begin()
-
-
-def test_a_sync_launch_stream_does_not_capture(graph):
-    torch.npu.set_stream(torch.npu.SyncLaunchStream())
-    with pytest.raises(RuntimeError, match="SyncLaunchStream"):
-        graph.capture_begin()
-
-
 def test_a_graph_captures_once(graph):
     with torch.npu.graph(graph):
         pass
@@ -199,65 +125,11 @@ def test_a_pool_that_no_graph_gave_is_refused(graph):
         graph.capture_begin(pool=(7, 7, 7))
 
 
-def test_a_capture_ends_on_the_stream_it_began_on(graph):
-    stream = torch.npu.Stream()
-    with torch.npu.stream(stream):
-        graph.capture_begin()
-    with pytest.raises(RuntimeError, match="the stream that it began on"):
-        graph.capture_end()
-    with torch.npu.stream(stream):
-        assert torch.npu.is_current_stream_capturing()
-        graph.capture_end()
-    assert not torch.npu.is_current_stream_capturing()
-
-
-def test_ending_without_beginning_is_refused(graph):
-    with pytest.raises(RuntimeError, match="not being captured"):
-        graph.capture_end()
-
-
-def test_a_replay_is_not_captured(graph):
-    other = torch.npu.NPUGraph()
-    with torch.npu.graph(other):
-        pass
-    with (
-        pytest.raises(RuntimeError, match="cannot be captured"),
-        torch.npu.graph(graph),
-    ):
-        other.replay()
-
-
 def test_an_exception_in_the_body_ends_the_capture_and_goes_on(graph):
     with pytest.raises(ZeroDivisionError), torch.npu.graph(graph):
         raise ZeroDivisionError
     assert not torch.npu.is_current_stream_capturing()
     assert torch.npu.current_stream() == torch.npu.default_stream()
-
-
-def test_a_wait_for_work_outside_the_capture_is_refused(graph):
-    (other,) = side_streams(1)
-    with (
-        pytest.raises(RuntimeError, match="not part of the capture"),
-        torch.npu.graph(graph),
-    ):
-        torch.npu.current_stream().wait_stream(other)
-
-
-def test_a_stream_that_is_not_joined_back_is_named(graph):
-    x, (side,) = matrix(), side_streams(1)
-    with (
-        pytest.raises(RuntimeError, match=r"stream \d+ \(last: aten::add_.*joined"),
-        torch.npu.graph(graph),
-    ):
-        side.wait_stream(torch.npu.current_stream())
-        with torch.npu.stream(side):
-            x.add_(1)
-
-    assert x[0, 0].item() == 1
-    with torch.npu.stream(side):
-        x.add_(1)
-    torch.npu.synchronize()
-    assert x[0, 0].item() == 2
 
 
 def test_an_optimizer_that_counts_steps_on_the_host_is_refused(graph):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 
 import pytest
 import torch
@@ -10,17 +11,10 @@ import torch.nn.functional as F
 from torch import nn
 
 
-def captured(function):
-    """Return a graph of function(), and what it returned."""
-    graph = torch.npu.NPUGraph()
-    with torch.npu.graph(graph):
-        result = function()
-    return graph, result
-
-
-def test_a_replay_reads_its_inputs_anew():
+def test_a_replay_reads_its_inputs_anew(captured):
     x = torch.zeros(4, device="npu")
     graph, y = captured(lambda: (x + 1) * 2)
+    assert x.tolist() == [0] * 4, "a capture runs nothing"
 
     for value in (3.0, -1.0):
         x.fill_(value)
@@ -29,17 +23,7 @@ def test_a_replay_reads_its_inputs_anew():
         assert y.tolist() == [(value + 1) * 2] * 4
 
 
-def test_capturing_runs_nothing():
-    x = torch.ones(3, device="npu")
-    graph, _ = captured(lambda: x.add_(1))
-
-    assert x.tolist() == [1, 1, 1]
-    graph.replay()
-    graph.replay()
-    assert x.tolist() == [3, 3, 3]
-
-
-def test_replays_are_in_order_with_other_work_of_the_stream():
+def test_replays_are_in_order_with_other_work_of_the_stream(captured):
     x = torch.zeros(8, device="npu")
     graph, _ = captured(lambda: x.mul_(2))
 
@@ -50,21 +34,9 @@ def test_replays_are_in_order_with_other_work_of_the_stream():
     assert x.tolist() == [2.0 * (2**10 - 1)] * 8
 
 
-def test_a_graph_replays_on_any_stream_in_the_order_of_the_calls():
-    x = torch.zeros(8, device="npu")
-    graph, _ = captured(lambda: x.mul_(2).add_(1))
-    torch.npu.synchronize()
-
-    streams = [torch.npu.Stream() for _ in range(3)]
-    for i in range(12):
-        with torch.npu.stream(streams[i % 3]):
-            graph.replay()
-    torch.npu.synchronize()
-
-    assert x.tolist() == [2.0**12 - 1] * 8
-
-
-def test_each_replay_reads_views_of_many_dimensions_as_the_tasks_before_left_them():
+def test_each_replay_reads_views_of_many_dimensions_as_the_tasks_before_left_them(
+    captured,
+):
     """A state of 14 qubits, beside a chain that has nothing to do with it."""
     state, other = torch.zeros(2**14), torch.rand(128, 128)
 
@@ -90,7 +62,7 @@ def mlp(width: int, layers: int) -> nn.Module:
     return nn.Sequential(*parts)
 
 
-def test_inference_gives_the_numbers_of_eager():
+def test_inference_gives_the_numbers_of_eager(captured):
     model = mlp(16, 16).npu().eval()
     x = torch.zeros(16, 16, device="npu")
     with torch.no_grad():
@@ -104,7 +76,7 @@ def test_inference_gives_the_numbers_of_eager():
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "momentum", "adamw", "fused"])
-def test_a_training_step_gives_the_weights_of_eager(optimizer):
+def test_a_training_step_gives_the_weights_of_eager(captured, optimizer):
     def make():
         model = mlp(8, 3).npu()
         parameters = model.parameters()
@@ -140,7 +112,7 @@ def test_a_training_step_gives_the_weights_of_eager(optimizer):
         assert torch.equal(ours, theirs)
 
 
-def test_random_numbers_continue_the_sequence_of_the_generator():
+def test_random_numbers_continue_the_sequence_of_the_generator(captured):
     torch.npu.manual_seed(5)
     expected = [torch.rand(4, device="npu").tolist() for _ in range(6)]
     torch.npu.manual_seed(5)
@@ -155,18 +127,6 @@ def test_random_numbers_continue_the_sequence_of_the_generator():
     drawn += [torch.rand(4, device="npu").tolist() for _ in range(2)]
 
     assert drawn == expected
-
-
-def test_dropout_differs_from_replay_to_replay():
-    x = torch.ones(1000, device="npu")
-    graph, y = captured(lambda: F.dropout(x, 0.5))
-
-    graph.replay()
-    first = y.clone()
-    graph.replay()
-
-    assert not torch.equal(first, y)
-    assert set(y.unique().tolist()) == {0.0, 2.0}
 
 
 def test_graphs_share_the_memory_of_a_pool():
@@ -189,7 +149,7 @@ def test_graphs_share_the_memory_of_a_pool():
     assert d.sum().item() == 4000
 
 
-def test_what_a_graph_freed_is_not_given_to_others():
+def test_what_a_graph_freed_is_not_given_to_others(captured):
     x = torch.zeros(1000, device="npu")
     graph, y = captured(lambda: x + 1 + 1 + 1)  # two results in between
 
@@ -202,7 +162,7 @@ def test_what_a_graph_freed_is_not_given_to_others():
     assert y.sum().item() == 3000
 
 
-def test_reset_in_flight_lets_the_replay_finish():
+def test_reset_in_flight_lets_the_replay_finish(captured):
     x = torch.zeros(1 << 20, device="npu")
     graph, y = captured(lambda: x + 1)
 
@@ -212,18 +172,19 @@ def test_reset_in_flight_lets_the_replay_finish():
     assert y.sum().item() == 1 << 20
     with pytest.raises(RuntimeError, match="without a capture"):
         graph.replay()
-
-
-def test_a_graph_captures_again_after_a_reset():
-    x = torch.zeros(8, device="npu")
-    graph, _ = captured(lambda: x.add_(1))
-    graph.reset()
     with torch.npu.graph(graph):
         x.add_(2)
+    graph.replay()
+    assert x.sum().item() == 2 << 20
 
+
+def test_an_empty_capture_has_no_node_and_replays(captured, tmp_path):
+    graph, _ = captured(lambda: None)
+
+    graph.debug_dump(tmp_path / "graph.json")
     graph.replay()
 
-    assert x.tolist() == [2] * 8
+    assert json.loads((tmp_path / "graph.json").read_text())["nodes"] == []
 
 
 def test_a_graph_that_is_kept_is_instantiated_and_replayed():
@@ -237,7 +198,7 @@ def test_a_graph_that_is_kept_is_instantiated_and_replayed():
     assert x.tolist() == [1] * 8
 
 
-def test_the_memory_of_a_graph_that_is_gone_goes_back():
+def test_the_memory_of_a_graph_that_is_gone_goes_back(captured):
     torch.npu.synchronize()
     torch.npu.empty_cache()
     before = torch.npu.memory_reserved()
@@ -255,19 +216,7 @@ def test_the_memory_of_a_graph_that_is_gone_goes_back():
     assert torch.npu.memory_reserved() == before
 
 
-def test_a_graph_dies_while_it_is_in_flight():
-    x = torch.zeros(1 << 16, device="npu")
-    for _ in range(20):
-        graph, _ = captured(lambda: x.add_(1))
-        for _ in range(20):
-            graph.replay()
-        del graph
-        gc.collect()
-
-    assert x[0].item() == 400
-
-
-def test_an_error_of_a_replayed_kernel_names_node_and_line():
+def test_an_error_of_a_replayed_kernel_names_node_and_line(captured):
     x = torch.rand(4, device="npu")
     index = torch.tensor([0, 1], device="npu")
     graph, _ = captured(lambda: x[index])
@@ -282,17 +231,7 @@ def test_an_error_of_a_replayed_kernel_names_node_and_line():
     torch.npu.synchronize()
 
 
-def test_replay_works_while_launches_block():
-    x = torch.zeros(2, device="npu")
-    graph, _ = captured(lambda: x.add_(1))
-
-    with torch.npu.launch_blocking():
-        graph.replay()
-
-    assert x.tolist() == [1, 1]
-
-
-def test_timing_events_are_nodes():
+def test_timing_events_are_nodes(captured):
     x = torch.rand(100, 100, device="npu")
     begin, end = (torch.npu.Event(enable_timing=True) for _ in range(2))
 
@@ -307,36 +246,3 @@ def test_timing_events_are_nodes():
         graph.replay()
         torch.npu.synchronize()
         assert begin.elapsed_time(end) > 0
-
-
-def test_copies_to_and_from_pinned_memory_are_nodes():
-    source = torch.zeros(1 << 12).pin_memory()
-    target = torch.zeros(1 << 12).pin_memory()
-    x = torch.zeros(1 << 12, device="npu")
-
-    def work():
-        x.copy_(source, non_blocking=True)
-        target.copy_(x + 1, non_blocking=True)
-
-    graph, _ = captured(work)
-    source.fill_(4)
-    graph.replay()
-    torch.npu.synchronize()
-
-    assert target.tolist() == [5.0] * (1 << 12)
-
-
-def test_pool_and_replay_need_a_capture():
-    graph = torch.npu.NPUGraph()
-
-    with pytest.raises(RuntimeError, match="without a capture"):
-        graph.pool()
-    with pytest.raises(RuntimeError, match="without a capture"):
-        graph.replay()
-
-
-def test_an_empty_capture_replays_nothing():
-    graph, _ = captured(lambda: None)
-
-    graph.replay()
-    torch.npu.synchronize()

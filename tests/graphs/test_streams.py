@@ -70,28 +70,6 @@ def test_replays_are_queued_back_to_back(streams):
     assert history[:, 0].tolist() == [expected(i) for i in range(300)]
 
 
-def test_a_graph_replays_on_one_of_its_side_streams(streams):
-    x = torch.zeros(64, device="npu")
-    graph, total = capture_sum(x, streams)
-    torch.npu.synchronize()
-
-    for i, stream in enumerate(streams * 5):
-        with torch.npu.stream(stream):
-            x.fill_(i)
-            graph.replay()
-            assert total[0].item() == expected(i)
-
-
-def test_several_streams_replay_while_launches_block(streams):
-    x = torch.ones(64, device="npu")
-    graph, total = capture_sum(x, streams)
-
-    with torch.npu.launch_blocking():
-        graph.replay()
-
-    assert total[0].item() == expected(1)
-
-
 def test_memory_used_by_two_streams_is_not_reused_too_early(streams):
     x = torch.zeros(1 << 16, device="npu")
     side = streams[0]
