@@ -27,11 +27,12 @@ def test_a_figure_is_the_median_of_the_runs_beside_their_range():
     assert cases["a"]["figures"]["ratio"] == {"median": 0.4, "least": 0.1, "most": 0.9}
     assert cases["a"]["missed"] == []
     assert tables.cell(cases, "a", "ratio") == "0.40 (0.10 to 0.90)"
+    text = "takes <!-- figure b a ratio -->?<!-- end --> of the time"
+    result = {"benches": {"b": {"cases": cases}}}
+    assert tables.with_figures(text, result) == text.replace("?", "0.40")
 
-
-def test_a_missed_goal_is_marked():
-    cases = run_all.merged([[line(r)] for r in (0.6, 0.4, 0.9)])
-    assert tables.cell(cases, "a", "ratio").endswith("**missed** (<= 0.5)")
+    missed = run_all.merged([[line(r)] for r in (0.6, 0.4, 0.9)])
+    assert tables.cell(missed, "a", "ratio").endswith("**missed** (<= 0.5)")
 
 
 def test_a_case_that_one_run_lacks_is_a_failure():
@@ -42,45 +43,6 @@ def test_a_case_that_one_run_lacks_is_a_failure():
 def test_a_row_whose_case_is_gone_is_a_failure():
     with pytest.raises(SystemExit, match="import_time has no import, ms"):
         tables.check({"import_time": {"cases": {}}})
-
-
-def test_a_figure_within_a_sentence_is_the_median():
-    cases = run_all.merged([[line(r)] for r in (0.1, 0.4, 0.9)])
-    result = {"benches": {"b": {"cases": cases}}}
-
-    text = "takes <!-- figure b a ratio -->?<!-- end --> of the time"
-
-    assert tables.with_figures(text, result) == text.replace("?", "0.40")
-
-
-def planned(ratio: float, kind: str) -> dict[str, Any]:
-    figures = {"real_us": 1000, "planned_us": 1000 * ratio, "ratio": ratio}
-    error = {"error": abs(ratio - 1), "goals": {"error": ["<=", 0.2]}}
-    return {"kind": kind, "limit": "device-bound", **figures, **error}
-
-
-def test_errors_of_plans_are_shown_with_what_stands_in_the_way_of_those_missed():
-    lines = [
-        {"case": "mlp", **planned(1.1, "fitted")},
-        {"case": "gru", **planned(0.7, "held out")},
-        {"case": "products", "error": 0.0},
-        {
-            "case": "median_error",
-            "error": 0.2,
-            "worst": 0.3,
-            "goals": {"error": ["<=", 0.1], "worst": ["<=", 0.2]},
-        },
-    ]
-    result = {"benches": {"plan": {"cases": run_all.merged([lines])}}}
-
-    text = _errors.errors(result)
-
-    assert "| `mlp` | fitted | device-bound | 1.00 ms | 1.10 ms | +10 % |" in text
-    assert "| 0.70 ms | -30 % **missed** |" in text
-    assert f"- `gru`: {_errors.REASONS['gru']}" in text
-    assert "- `mlp`" not in text
-    assert "`products`" not in text
-    assert "| 30 % **missed** (at most 20 %) |" in text
 
 
 def test_each_kind_of_a_plan_has_a_reason():
@@ -146,29 +108,25 @@ def test_files_of_which_the_front_page_shows_nothing_run_less_often(bench):
 
 
 def test_a_file_that_fails_stops_no_other_and_runs_again(bench):
-    bench.programs[0] = bench.program("a", "raise SystemExit(3)")
+    never_built = run_all.Program("a", (str(bench.folder / "ring_bench"),))
+    for broken, said in (
+        (never_built, "cannot start"),
+        (bench.program("a", "raise SystemExit(3)"), "status 3"),
+    ):
+        bench.programs[0] = broken
 
-    done = bench.run()
+        done = bench.run()
 
-    assert done.exit_code == 1
-    assert "status 3" in done.output
-    assert bench.result()["not_run"] == ["a"]
-    assert bench.times("b") == 5
+        assert done.exit_code == 1
+        assert said in done.output
+        assert bench.result()["not_run"] == ["a"]
+        assert bench.times("b") == 5
 
     bench.programs[0] = bench.program("a")
     assert bench.run().exit_code == 0
 
     assert (bench.times("a"), bench.times("b")) == (6, 5)
     assert bench.result()["not_run"] == []
-
-
-def test_a_file_that_was_not_built_stops_no_other(bench):
-    bench.programs[0] = run_all.Program("a", (str(bench.folder / "ring_bench"),))
-
-    done = bench.run()
-
-    assert "cannot start" in done.output
-    assert bench.result()["not_run"] == ["a"]
 
 
 def test_what_is_named_runs_again_and_the_rest_is_kept(bench):
@@ -184,29 +142,28 @@ def test_a_name_of_no_file_is_refused(bench):
     assert bench.times("a") == 0
 
 
-@pytest.mark.parametrize("change", ["sources", "runs", "fresh"])
-def test_nothing_is_kept_of(bench, change):
+@pytest.mark.parametrize(
+    ("changed", "options", "runs"),
+    [
+        ("csrc/ring.h", [], 10),
+        ("docs/figures.md", [], 5),  # pages and tables are no sources
+        ("bench/_rows.py", [], 5),
+        ("", ["--runs", "6"], 11),
+        ("", ["--fresh"], 10),
+    ],
+)
+def test_figures_are_kept_while_sources_and_options_are_the_same(
+    bench, changed, options, runs
+):
     bench.run()
-    if change == "sources":
-        (bench.folder / "csrc").mkdir()
-        (bench.folder / "csrc" / "ring.h").write_text("// another ring")
-    options = {"runs": ("--runs", "6"), "fresh": ("--fresh",)}.get(change, ())
+    if changed:
+        path = bench.folder / changed
+        path.parent.mkdir()
+        path.write_text("# another one")
 
     bench.run(*options)
 
-    assert bench.times("a") == 5 + bench.result()["runs"]
-
-
-def test_pages_and_tables_are_no_sources(bench):
-    bench.run()
-    for name in ("docs/figures.md", "bench/_rows.py"):
-        path = bench.folder / name
-        path.parent.mkdir()
-        path.write_text("# another table")
-
-    bench.run()
-
-    assert bench.times("a") == 5
+    assert bench.times("a") == runs
 
 
 def test_a_quick_run_leaves_the_full_ones_figures_and_is_not_published(bench):
@@ -225,11 +182,6 @@ def test_figures_of_few_runs_are_not_published(bench):
 
     with pytest.raises(SystemExit, match=r"4 runs of each file.*fewer than 5"):
         tables.published(bench.folder / "out" / "bench.json")
-
-
-def test_without_a_run_there_is_nothing_to_publish(tmp_path):
-    with pytest.raises(SystemExit, match="run `make bench`"):
-        tables.published(tmp_path / "bench.json")
 
 
 def test_a_table_of_what_was_not_run_stays_as_it_was(bench, monkeypatch, capsys):
