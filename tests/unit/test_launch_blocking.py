@@ -11,6 +11,8 @@ import torch
 from held_stream import Held
 from open_waits import released_when_waiting
 
+from npu_dispatch import _C
+
 
 @pytest.fixture(autouse=True)
 def no_error_left():
@@ -117,6 +119,26 @@ def test_the_call_raises(call, way: str):
 
     with WAYS[way](), pytest.raises(torch.npu.DeviceError):
         launch()
+
+
+def test_a_block_concerns_its_thread_only_and_the_process_all():
+    inside = []
+
+    def look() -> None:
+        thread = threading.Thread(target=lambda: inside.append(_C.launch_blocks()))
+        thread.start()
+        thread.join()
+
+    with torch.npu.launch_blocking():
+        look()
+        with torch.npu.launch_blocking():
+            pass
+        assert _C.launch_blocks()
+    assert not _C.launch_blocks()
+    with process_blocks():
+        look()
+
+    assert inside == [False, True]
 
 
 @pytest.mark.parametrize("way", ["thread", "process"])

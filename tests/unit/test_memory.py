@@ -37,19 +37,12 @@ def test_peak_does_not_depend_on_timing():
     for _ in range(3):
         torch.npu.reset_peak_memory_stats()
         base = torch.npu.memory_allocated()
+        assert torch.npu.max_memory_allocated() == base
         for _ in range(10):
             torch.softmax(x @ x, 0)
         peaks.add(torch.npu.max_memory_allocated() - base)
 
     assert len(peaks) == 1
-
-
-def test_reset_peak_starts_from_what_is_in_use():
-    torch.empty(1 << 20, device="npu")
-
-    torch.npu.reset_peak_memory_stats()
-
-    assert torch.npu.max_memory_allocated() == torch.npu.memory_allocated()
 
 
 def test_stats_are_flat_sorted_and_have_torchs_keys():
@@ -60,16 +53,9 @@ def test_stats_are_flat_sorted_and_have_torchs_keys():
         for pool in ("all", "small_pool", "large_pool"):
             for leaf in ("current", "peak", "allocated", "freed"):
                 assert f"{group}.{pool}.{leaf}" in stats
-    assert stats["num_ooms"] >= 0
-
-
-def test_nested_stats_hold_the_same_numbers():
-    torch.empty(8, device="npu")
-
     nested = torch.npu.memory_stats_as_nested_dict()
-    flat = torch.npu.memory_stats()
-
-    assert nested["allocation"]["all"]["peak"] == flat["allocation.all.peak"]
+    assert nested["allocation"]["all"]["peak"] == stats["allocation.all.peak"]
+    assert torch.npu.memory_summary(abbreviated=True)
 
 
 def test_empty_cache_gives_unused_memory_back():
@@ -123,18 +109,6 @@ def test_a_bad_fraction_is_refused(fraction, error):
         torch.npu.set_per_process_memory_fraction(fraction)
 
 
-def test_a_bad_device_is_refused():
-    with pytest.raises(RuntimeError, match="Invalid device argument"):
-        torch.npu.memory_stats(99)
-
-
-def test_the_summary_is_a_table():
-    text = torch.npu.memory_summary(abbreviated=True)
-
-    assert "Allocated memory" in text
-    assert "Peak" in text
-
-
 def test_old_names_warn_and_work():
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -154,10 +128,3 @@ print(npu.memory_snapshot(), "Peak" in npu.memory_summary(), npu.is_initialized(
     lines = python(code).stdout.splitlines()
 
     assert lines == ["0 0 {}", "[] True False"]
-
-
-def test_torch_accelerator_reads_the_same_counters():
-    x = torch.empty(1000, device="npu")
-
-    assert torch.accelerator.memory_allocated() == torch.npu.memory_allocated()
-    del x

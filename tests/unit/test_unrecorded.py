@@ -190,12 +190,3 @@ def test_transforms_see_the_call():
         return gradient.tolist(), batched.tolist(), tangent.tolist()
 
     on_both(results)
-
-
-def test_a_conjugate_view_is_conjugated():
-    def result(device):
-        z = torch.tensor([1 + 2j, 3 - 1j]).to(device)
-        z + z
-        return (z.conj() + z).tolist(), torch.mul(z, z.conj()).tolist()
-
-    on_both(result)
