@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from collections import defaultdict
 
 import pytest
-from perfetto.protos.perfetto.trace import perfetto_trace_pb2
+from timelines import Perfetto, chrome, traced_program
 
-from npu_dispatch.timeline import trace
 from npu_dispatch.timeline.marks import Span, to_lanes
 from npu_dispatch.timeline.tracks import Process
 
@@ -45,10 +42,7 @@ torch.npu.synchronize()
 
 @pytest.fixture(scope="module")
 def traced(tmp_path_factory) -> Process:
-    script = tmp_path_factory.mktemp("trace") / "program.py"
-    script.write_text(PROGRAM)
-    status, (process,) = trace.of_command([sys.executable, str(script)])
-    assert status == 0
+    (process,) = traced_program(tmp_path_factory.mktemp("trace"), PROGRAM)
     return process
 
 
@@ -67,50 +61,32 @@ def one(traced: Process, name: str, device: int) -> Span:
     return span
 
 
-def test_a_range_is_on_its_thread_and_on_its_stream(traced):
+def test_a_range_is_on_its_thread_and_around_the_streams_tasks(traced):
     host, device = one(traced, "sleep", -1), one(traced, "sleep", 0)
+    (stream,) = (t for t in traced.streams if t.stream == 0)
+    (task,) = (t for t in stream.slices if t.name == "_sleep")
 
     assert host.domain == device.domain == "nvtx"
     assert device.where == 0
     # The stream was busy in it for 5 ms; the host had only to launch.
     assert device.ended - device.began >= 5_000_000
     assert host.began <= device.began and host.ended <= device.ended
-
-
-def test_device_times_are_those_of_the_stream_s_tasks(traced):
-    (stream,) = (t for t in traced.streams if t.stream == 0)
-    (task,) = (t for t in stream.slices if t.name == "_sleep")
-    device = one(traced, "sleep", 0)
-
     assert device.began <= task.started and task.ended <= device.ended
 
 
-def test_ranges_nest_on_both(traced):
+def test_ranges_nest_and_marks_are_moments_on_both(traced):
     for device in (-1, 0):
         step, sleep = one(traced, "step", device), one(traced, "sleep", device)
         assert step.began <= sleep.began and sleep.ended <= step.ended
-
-
-def test_a_mark_is_a_moment(traced):
-    for device in (-1, 0):
         mark = one(traced, "slept", device)
-        assert mark.began == mark.ended >= one(traced, "sleep", device).ended
+        assert mark.began == mark.ended >= sleep.ended
 
 
-def test_a_range_that_another_thread_ends_is_whole(traced):
+def test_a_range_that_another_thread_ends_is_whole_and_an_open_one_is_open(traced):
     host, device = one(traced, "side", -1), one(traced, "side", 0)
 
     assert host.domain == "mine" and host.ended is not None
     assert device.where != 0 and device.ended - device.began >= 2_000_000
-
-
-def test_before_the_device_is_used_there_is_only_the_host(traced):
-    assert spans(traced, "before the device", 0) == []
-    # The trace begins with the device.
-    assert len(spans(traced, "before the device", -1)) <= 1
-
-
-def test_a_range_that_is_open_has_no_end(traced):
     assert one(traced, "left open", -1).ended is None
 
 
@@ -119,18 +95,12 @@ def test_each_replay_passes_through_a_captured_range(traced):
 
     assert len(found) == 3
     assert all(span.ended is not None for span in found)
-
-
-def test_replays_have_a_task(traced):
-    names = [task.name for track in traced.streams for task in track.slices]
-
-    assert names.count("wait") < len(names)  # and reading them raised nothing
+    # Before the device is used there is only the host.
+    assert spans(traced, "before the device", 0) == []
 
 
 def test_chrome_json_has_balanced_ranges(traced, tmp_path):
-    path = tmp_path / "t.json"
-    list(trace.save([traced], path))
-    events = json.loads(path.read_text())["traceEvents"]
+    events = chrome([traced], tmp_path)["traceEvents"]
     names = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name"}
     open_ranges = defaultdict(list)
     found = set()
@@ -151,27 +121,14 @@ def test_chrome_json_has_balanced_ranges(traced, tmp_path):
 
 
 def test_perfetto_has_the_same_ranges(traced, tmp_path):
-    path = tmp_path / "t.pftrace"
-    list(trace.save([traced], path))
-    packets = perfetto_trace_pb2.Trace.FromString(path.read_bytes()).packet
-    names = {
-        p.track_descriptor.uuid: p.track_descriptor.name
-        for p in packets
-        if p.HasField("track_descriptor")
+    told = Perfetto([traced], tmp_path)
+    found = {
+        each
+        for name, slices in told.slices.items()
+        for each in slices
+        if name.endswith("ranges")
     }
-    open_ranges, found = defaultdict(list), set()
-    for packet in packets:
-        event = packet.track_event
-        if not names.get(event.track_uuid, "").endswith("ranges"):
-            continue
-        if event.type == event.TYPE_SLICE_BEGIN:
-            open_ranges[event.track_uuid].append((event.name, packet.timestamp))
-        elif event.type == event.TYPE_SLICE_END:
-            name, began = open_ranges[event.track_uuid].pop()
-            found.add((name, began, packet.timestamp))
-        else:
-            assert event.type == event.TYPE_INSTANT
-            found.add((event.name, packet.timestamp, packet.timestamp))
+    found |= {(name, at, at) for all_ in told.instants.values() for name, at in all_}
     expected = {
         (span.name, span.began, span.ended)
         for lane in traced.lanes

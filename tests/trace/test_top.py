@@ -58,39 +58,34 @@ def test_dead_processes_and_strange_files_are_not_listed(tmp_path):
     assert listed(tmp_path / "missing") == []
 
 
-FAILS = """
+# Each says when it is done, and stays.
+STAYS = """
 import sys, torch
+{}
+print("done", flush=True)
+sys.stdin.readline()
+"""
+PROGRAMS = {
+    "waits": "torch.npu.init()",
+    "rests": "torch.ones(3, device='npu') + 1; torch.npu.synchronize()",
+    "fails": """
 w, i = torch.ones(4, 2).npu(), torch.tensor([9]).npu()
 torch.nn.functional.embedding(i, w)
 try:
     torch.npu.synchronize()
 except IndexError:
     pass
-print("done", flush=True)
-sys.stdin.readline()
-"""
-RESTS = """
-import sys, torch
-torch.ones(3, device="npu") + 1
-torch.npu.synchronize()
-print("done", flush=True)
-sys.stdin.readline()
-"""
-WAITS = """
-import sys, torch
-torch.npu.init()
-print("done", flush=True)
-sys.stdin.readline()
-"""
+""",
+}
 
 
 def test_who_needs_people_is_first_and_who_launched_nothing_is_hidden(
     child_environment, tmp_path
 ):
     started = []
-    for name, code in (("waits", WAITS), ("rests", RESTS), ("fails", FAILS)):
+    for name, code in PROGRAMS.items():
         script = tmp_path / f"{name}.py"
-        script.write_text(code)
+        script.write_text(STAYS.format(code))
         started.append(
             subprocess.Popen(
                 [sys.executable, "-u", str(script), "--lr", "1"],

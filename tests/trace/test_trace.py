@@ -14,12 +14,11 @@ from subprocess import PIPE
 
 import pytest
 import torch
-from perfetto.protos.perfetto.trace import perfetto_trace_pb2
+from timelines import Perfetto, chrome, traced_program
 
 from npu_dispatch import _C
 from npu_dispatch.service.admin import ask_tracing
 from npu_dispatch.timeline import trace
-from npu_dispatch.timeline.chrome import chrome_json
 from npu_dispatch.timeline.trace_file import TraceError, TraceFile, trace_path
 from npu_dispatch.timeline.tracks import (
     Counter,
@@ -47,11 +46,7 @@ for i in range({ROUNDS}):
 @pytest.fixture(scope="module")
 def traced(tmp_path_factory) -> list[Process]:
     """A program on two streams, where one waits for the other in each round."""
-    script = tmp_path_factory.mktemp("trace") / "program.py"
-    script.write_text(PROGRAM)
-    status, processes = trace.of_command([sys.executable, str(script)])
-    assert status == 0
-    return processes
+    return traced_program(tmp_path_factory.mktemp("trace"), PROGRAM)
 
 
 def one(traced: list[Process]) -> tuple[StreamTrack, StreamTrack]:
@@ -99,10 +94,7 @@ def test_a_wait_ends_after_what_it_waited_for(traced):
 
 
 def test_chrome_json_has_slices_arrows_and_counters(traced, tmp_path):
-    path = tmp_path / "t.json"
-    lines = list(trace.save(traced, path))
-    assert lines[-1] == f"wrote {path}"
-    events = json.loads(path.read_text())["traceEvents"]
+    events = chrome(traced, tmp_path)["traceEvents"]
     by_kind = defaultdict(list)
     for event in events:
         by_kind[event["ph"]].append(event)
@@ -133,75 +125,33 @@ def test_chrome_times_begin_with_the_first_of_all_even_a_counter(tmp_path):
     memory = Counter("memory", "bytes", [(1_000, 512), (5_000, 0)])
     process = Process(7, "train.py", [StreamTrack(0, 0, [work])], [memory])
 
-    chrome_json([process], tmp_path / "t.json")
-
-    read = json.loads((tmp_path / "t.json").read_text())
+    read = chrome([process], tmp_path)
     times = {event["ts"] for event in read["traceEvents"] if "ts" in event}
     assert (min(times), max(times)) == (0, 4)
     assert read["otherData"]["origin_ns"] == 1_000
 
 
 def test_perfetto_protobuf_says_the_same(traced, tmp_path):
-    path = tmp_path / "t.pftrace"
-    list(trace.save(traced, path))
-    packets = perfetto_trace_pb2.Trace.FromString(path.read_bytes()).packet
-    tracks = {
-        p.track_descriptor.uuid: p.track_descriptor
-        for p in packets
-        if p.HasField("track_descriptor")
-    }
-    begin, end, count = (
-        perfetto_trace_pb2.TrackEvent.TYPE_SLICE_BEGIN,
-        perfetto_trace_pb2.TrackEvent.TYPE_SLICE_END,
-        perfetto_trace_pb2.TrackEvent.TYPE_COUNTER,
-    )
-    open_slices, found, flows = {}, defaultdict(list), defaultdict(int)
-    counted, noted = defaultdict(list), defaultdict(list)
-    for packet in packets:
-        if not packet.HasField("track_event"):
-            continue
-        event = packet.track_event
-        assert event.track_uuid in tracks
-        for flow in event.flow_ids:
-            flows[flow] += 1
-        name = tracks[event.track_uuid].name
-        if event.debug_annotations:
-            notes = {n.name: n.int_value for n in event.debug_annotations}
-            noted[name].append((notes["task"], notes["queued_ns"]))
-        if event.type == count:
-            counted[name].append((packet.timestamp, event.counter_value))
-        elif event.type == begin:
-            assert event.track_uuid not in open_slices, "slices overlap"
-            open_slices[event.track_uuid] = (packet.timestamp, event.name)
-        elif event.type == end:
-            began, task = open_slices.pop(event.track_uuid)
-            found[name].append((task, began, packet.timestamp))
-    assert not open_slices
-    assert set(flows.values()) == {2}
+    found = Perfetto(traced, tmp_path)
+    assert {len(ends) for ends in found.flows.values()} == {2}
     for track in one(traced):
-        assert found[track.name] == [
-            (task.name, task.started, task.ended) for task in track.slices
+        tasks = track.slices
+        assert found.slices[track.name] == [
+            (task.name, task.started, task.ended) for task in tasks
         ]
-        assert counted[f"{track.name} depth"] == [
-            (task.ended, task.depth) for task in track.slices
+        assert found.counters[f"{track.name} depth"] == [
+            (task.ended, task.depth) for task in tasks
         ]
-        assert noted[track.name] == [
-            (task.position, task.started - task.submitted) for task in track.slices
+        notes = [(note["task"], note["queued_ns"]) for note in found.notes[track.name]]
+        assert notes == [
+            (task.position, task.started - task.submitted) for task in tasks
         ]
 
 
 def test_two_processes_share_no_track_and_no_arrow(traced, tmp_path):
     other = Process(traced[0].pid + 1, "other", traced[0].streams)
-    path = tmp_path / "t.pftrace"
-    list(trace.save([*traced, other], path))
-    packets = perfetto_trace_pb2.Trace.FromString(path.read_bytes()).packet
-    uuids = [p.track_descriptor.uuid for p in packets if p.track_descriptor.uuid]
-    assert len(uuids) == len(set(uuids))
-    flows = defaultdict(int)
-    for packet in packets:
-        for flow in packet.track_event.flow_ids:
-            flows[flow] += 1
-    assert set(flows.values()) == {2}
+    found = Perfetto([*traced, other], tmp_path)
+    assert {len(ends) for ends in found.flows.values()} == {2}
 
 
 def test_this_process_is_traced_while_it_runs_and_not_afterwards():
@@ -264,17 +214,17 @@ def test_a_reader_that_comes_late_knows_how_much_it_lost():
 
 
 def test_failed_and_dropped_tasks_are_marked(tmp_path):
-    script = tmp_path / "fails.py"
-    script.write_text(
-        "import torch, npu_dispatch\n"
-        "x = torch.zeros(2, device='npu')\n"
-        "bad = torch.tensor([9]).npu()\n"
-        "x[bad]\n"
-        "try: torch.npu.synchronize()\n"
-        "except IndexError: torch.npu.clear_error()\n"
+    (process,) = traced_program(
+        tmp_path,
+        """
+import torch, npu_dispatch
+x = torch.zeros(2, device="npu")
+bad = torch.tensor([9]).npu()
+x[bad]
+try: torch.npu.synchronize()
+except IndexError: torch.npu.clear_error()
+""",
     )
-    status, (process,) = trace.of_command([sys.executable, str(script)])
-    assert status == 0
     outcomes = [task.outcome for task in process.streams[0].slices]
     assert outcomes.count("failed") == 1
 
