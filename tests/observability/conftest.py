@@ -7,11 +7,15 @@ import struct
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from interpreter import Forked
+from starlette.testclient import TestClient
 
+from npu_dispatch.service.access import Limits
+from npu_dispatch.service.app import ServiceConfig, create_app
 from npu_dispatch.stats import LAYOUT_VERSION, OFFSETS
 from npu_dispatch.system.proc_stat import process_start
 
@@ -82,6 +86,28 @@ def write_segment(tmp_path: Path) -> Callable[..., Path]:
         return folder
 
     return write
+
+
+@pytest.fixture
+def client(write_segment, ghost) -> Callable[..., TestClient]:
+    """client(fields, max_rate=1.0): of a service that knows one process, `ghost`."""
+
+    def open_client(
+        fields: Fields | None = None, *, streams: int = 1, **config: Any
+    ) -> TestClient:
+        folder = write_segment(ghost, fields or {}, streams=streams)
+        app = create_app(ServiceConfig(directory=folder, **config))
+        return TestClient(app, base_url="http://localhost", follow_redirects=False)
+
+    return open_client
+
+
+@pytest.fixture
+def stopped_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No time passes between requests, and nobody waits for a refusal."""
+    clock = SimpleNamespace(monotonic=lambda: 0.0)
+    monkeypatch.setattr("npu_dispatch.service.access.time", clock)
+    monkeypatch.setattr(Limits, "LATE_SECONDS", 0.0)
 
 
 @pytest.fixture
@@ -156,6 +182,18 @@ def chromium() -> Iterator[Any]:
     opened = open_browser(1265, 900, dark=False)
     yield opened
     opened.quit()
+
+
+@pytest.fixture
+def browser(chromium: Any) -> Iterator[Any]:
+    """It shows no page, on a light screen of 1265 by 900."""
+    from browser import set_scheme, set_size
+
+    set_size(chromium, 1265, 900)
+    set_scheme(chromium, "light")
+    chromium.get_log("browser")  # of the test before, whose service has ended
+    yield chromium
+    chromium.get("about:blank")  # its page asks for events no longer
 
 
 @pytest.fixture

@@ -38,16 +38,6 @@ def write_segment_beside(forged: Path, pid: int) -> int:
     return pid
 
 
-@pytest.fixture
-def client(write_segment, ghost):
-    def open_client(fields=None, **config) -> TestClient:
-        folder = write_segment(ghost, fields or {})
-        app = create_app(ServiceConfig(directory=folder, **config))
-        return TestClient(app, base_url="http://localhost", follow_redirects=False)
-
-    return open_client
-
-
 def bearer(token: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"}
 
@@ -60,11 +50,21 @@ def test_requests_by_another_name_use_up_nothing(client):
         assert c.get("/api/v1/snapshot").status_code == 200
 
 
-@pytest.fixture
-def stopped_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = SimpleNamespace(monotonic=lambda: 0.0)
-    monkeypatch.setattr("npu_dispatch.service.access.time", clock)
-    monkeypatch.setattr(Limits, "LATE_SECONDS", 0.0)
+def test_names_that_are_answered(client):
+    for given, asked, status in (
+        ("127.0.0.1", "localhost:9401", 200),
+        ("127.0.0.1", "[::1]:9401", 200),
+        ("trainer.example", "trainer.example", 200),
+        ("trainer.example", "evil.example", 400),
+        ("fd00::1", "[fd00::1]:9401", 200),
+        ("127.0.0.1", "[fd00::1]:9401", 400),
+        ("*.example", "a.example:9401", 200),
+        ("*.example", "example:9401", 400),
+        ("*", "anything", 200),
+    ):
+        with client(hosts=(given,)) as c:
+            answer = c.get("/livez", headers={"Host": asked})
+        assert answer.status_code == status, (given, asked)
 
 
 async def test_a_client_in_a_loop_waits_for_its_refusals(monkeypatch):
@@ -113,55 +113,40 @@ def asks_from(app, address: str) -> int:
     return one.get("/api/v1/snapshot").status_code
 
 
-@pytest.mark.parametrize(
-    "addresses",
-    [
-        ("127.0.0.1", "127.8.9.10", "::1", "::ffff:127.0.0.2"),
+def test_a_client_has_one_rate_for_all_its_addresses(client, stopped_clock):
+    for addresses in (
+        ("127.0.0.1", "127.8.9.10", "::1", "::ffff:127.0.0.2"),  # of this machine
         ("2001:db8:1:2::1", "2001:db8:1:2:ffff::9", "2001:db8:1:2::3%eth0"),
-        ("10.0.0.7", "::ffff:10.0.0.7"),
-    ],
-    ids=["of this machine", "of one network", "of either family"],
-)
-def test_a_client_has_one_rate_for_all_its_addresses(
-    client, stopped_clock, addresses: tuple[str, ...]
+        ("10.0.0.7", "::ffff:10.0.0.7"),  # of either family
+    ):
+        with client(max_rate=1.0) as c:
+            assert asks_from(c.app, addresses[0]) == 200
+            for address in addresses[1:]:
+                assert asks_from(c.app, address) == 429, address
+            for other in ("2001:db8:1:3::1", "10.0.0.8"):
+                assert asks_from(c.app, other) == 200, other
+
+
+def test_scrapers_and_supervisors_have_room_of_their_own(
+    client, stopped_clock, monkeypatch
 ):
-    with client(max_rate=1.0) as c:
-        assert asks_from(c.app, addresses[0]) == 200
-        for address in addresses[1:]:
-            assert asks_from(c.app, address) == 429
-        for other in ("2001:db8:1:3::1", "10.0.0.8"):
-            assert asks_from(c.app, other) == 200
-
-
-def test_a_page_takes_nothing_from_scrapers(client, stopped_clock):
-    with client(max_rate=1.0) as c:
-        codes = [c.get("/api/v1/snapshot").status_code for _ in range(2)]
-
-        assert codes == [200, 429]
-        assert c.get("/metrics").status_code == 200
-
-
-def test_scrapers_and_supervisors_have_room_of_their_own(client, monkeypatch):
-    monkeypatch.setattr("npu_dispatch.service.access.Limits.MOST_AT_ONCE", 0)
-    with client() as c:
-        codes = [c.get(path).status_code for path in ("/", "/metrics", "/livez")]
-
-        assert codes == [503, 200, 200]
-
-
-def test_livez_is_answered_whatever_else_is_asked(client, stopped_clock):
     with client(max_rate=1.0) as c:
         codes = [c.get("/api/v1/snapshot").status_code for _ in range(20)]
         assert codes == [200] + [429] * 19
+        assert c.get("/metrics").status_code == 200
         assert {c.get("/livez").status_code for _ in range(20)} == {200}
+    monkeypatch.setattr("npu_dispatch.service.access.Limits.MOST_AT_ONCE", 0)
+    with client() as c:
+        codes = [c.get(path).status_code for path in ("/", "/metrics", "/livez")]
+        assert codes == [503, 200, 200]
 
 
-@pytest.mark.parametrize("path", ["/", "/metrics", "/readyz", "/api/v1/events"])
-def test_reading_needs_the_token(client, path: str):
+def test_reading_needs_the_token(client):
     with client(token=TOKEN) as c:
-        assert c.get(path).status_code == 401
-        assert c.get(path, headers=bearer("another")).status_code == 401
-        assert c.get(f"{path}?token=another").status_code == 401
+        for path in ("/", "/metrics", "/readyz", "/api/v1/events"):
+            assert c.get(path).status_code == 401, path
+            assert c.get(path, headers=bearer("another")).status_code == 401, path
+            assert c.get(f"{path}?token=another").status_code == 401, path
         assert c.get("/livez").status_code == 200
 
 
@@ -230,6 +215,12 @@ def served(child_environment, *options: str) -> Iterator[tuple[str, int]]:
     with serving(child_environment(NPU_AUTOLOAD="0"), *options) as (_, where):
         host, _, port = where.rpartition(":")
         yield host, int(port)
+
+
+def test_a_request_without_end_is_refused(child_environment):
+    with served(child_environment) as where, socket.create_connection(where) as one:
+        one.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * (17 << 10))
+        assert one.recv(12) == b"HTTP/1.1 400"
 
 
 def test_listeners_that_come_at_once_are_not_more_than_allowed(child_environment):

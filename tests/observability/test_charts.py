@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import json
-import socket
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-import uvicorn
-from browser import open_browser, wait_for
+from browser import set_size, wait_for
+from page_feed import PageFeed, snapshot
 from selenium.webdriver import ActionChains
 from selenium.webdriver.common.by import By
-
-from npu_dispatch.service.app import ServiceConfig, create_app
 
 pytestmark = pytest.mark.nightly
 
@@ -26,31 +22,22 @@ LINES = [{"name": "rising", "values": RISING}, {"name": "falling", "values": FAL
 
 
 @pytest.fixture(scope="module")
-def browser(tmp_path_factory) -> Iterator[Any]:
+def browser(chromium, tmp_path_factory) -> Iterator[Any]:
     """It shows the page of a machine where nobody uses the device."""
-    opened = open_browser(1300, 900, dark=False)  # first of all: it may skip
-    listener = socket.create_server(("127.0.0.1", 0))
-    app = create_app(ServiceConfig(directory=tmp_path_factory.mktemp("none")))
-    config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1)
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, args=([listener],))
-    thread.start()
-    try:
-        opened.get(f"http://127.0.0.1:{listener.getsockname()[1]}/")
-        wait_for(opened, "document.body.dataset.drawn")
+    set_size(chromium, 1300, 900)
+    with PageFeed(tmp_path_factory.mktemp("none")) as feed:
+        chromium.get(feed.url)
+        feed.send(snapshot(1))
+        wait_for(chromium, "document.body.dataset.drawn")
         # What a test draws there stays, although there is nothing to draw.
-        opened.execute_script(
+        chromium.execute_script(
             """document.querySelector("#pause").click();
             document.querySelector("#evidence").hidden = false;
             document.querySelectorAll("details").forEach((one) => { one.open = true; })
             """
         )
-        yield opened
-        assert opened.get_log("browser") == []  # no script, style or file was refused
-    finally:
-        opened.quit()
-        server.should_exit = True
-        thread.join()
+        yield chromium
+        assert chromium.get_log("browser") == []  # nothing was refused
 
 
 @pytest.fixture

@@ -18,32 +18,20 @@ FILES = 512
 
 
 @contextlib.contextmanager
-def served(fresh_python, *options: str, **start):
-    command = ("-m", "npu_dispatch", "serve", "--port", "0", *options)
-    with fresh_python.start(*command, stdout=PIPE, **start) as service:
+def served(fresh_python, *argv: str, **start):
+    """Give the port of a service."""
+    with fresh_python.start(*argv, stdout=PIPE, **start) as service:
         yield int(service.stdout.readline().strip().rstrip("/").rpartition(":")[2])
         service.kill()
 
 
+SERVE = ("-m", "npu_dispatch", "serve", "--port", "0")
+
+
 @pytest.fixture
 def port(fresh_python):
-    with served(fresh_python) as port:
+    with served(fresh_python, *SERVE) as port:
         yield port
-
-
-@pytest.fixture
-def port_of_few_files(fresh_python):
-    """Return a way to start a service that may have few files open."""
-    limit = functools.partial(
-        resource.setrlimit, resource.RLIMIT_NOFILE, (FILES, FILES)
-    )
-    with contextlib.ExitStack() as services:
-
-        def start(rate: str) -> int:
-            service = served(fresh_python, "--max-rate", rate, preexec_fn=limit)
-            return services.enter_context(service)
-
-        yield start
 
 
 def ask(port: int, path: str) -> bytes:
@@ -82,11 +70,13 @@ def test_a_client_may_ask_again_and_again(port: int):
     ids=["files", "scrapes", "refusals"],
 )
 def test_clients_that_never_read_keep_nobody_from_an_answer(
-    port_of_few_files, path: str, rate: str
+    fresh_python, path: str, rate: str
 ):
-    port = port_of_few_files(rate)
     request = b"GET %b HTTP/1.1\r\nHost: localhost\r\n\r\n" % path.encode()
+    few = functools.partial(resource.setrlimit, resource.RLIMIT_NOFILE, (FILES, FILES))
     with contextlib.ExitStack() as clients:
+        service = served(fresh_python, *SERVE, "--max-rate", rate, preexec_fn=few)
+        port = clients.enter_context(service)
         for number in range(UNREAD + SILENT_BESIDE):
             client = clients.enter_context(socket.socket())
             client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
@@ -110,28 +100,22 @@ run(ServiceConfig(max_rate=1e-6), "127.0.0.1", 0)
 """
 
 
-@pytest.fixture
-def port_of_one_request(fresh_python):
-    with fresh_python.start("-c", ONE_A_LONG_TIME, stdout=PIPE) as service:
-        yield int(service.stdout.readline().strip().rstrip("/").rpartition(":")[2])
-        service.kill()
-
-
-def test_requests_that_are_too_many_are_refused_unread(port_of_one_request: int):
-    port, path = port_of_one_request, "/api/v1/processes"
-
-    assert ask(port, path).startswith(b"HTTP/1.1 200")
-    assert ask(port, path).startswith(b"HTTP/1.1 503")
-    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port)) as client:
-        client.request("GET", path)
-        with client.getresponse() as answer:
-            assert answer.getheader("Retry-After") == "1"
-            assert "more requests" in json.load(answer)["error"]
-    # These have room of their own.
-    assert ask(port, "/metrics").startswith(b"HTTP/1.1 200")
-    assert ask(port, "/metrics").startswith(b"HTTP/1.1 503")
-    for _ in range(3):
-        assert ask(port, "/livez").startswith(b"HTTP/1.1 200")
+def test_requests_that_are_too_many_are_refused_unread(fresh_python):
+    path = "/api/v1/processes"
+    with served(fresh_python, "-c", ONE_A_LONG_TIME) as port:
+        assert ask(port, path).startswith(b"HTTP/1.1 200")
+        assert ask(port, path).startswith(b"HTTP/1.1 503")
+        client = http.client.HTTPConnection("127.0.0.1", port)
+        with contextlib.closing(client):
+            client.request("GET", path)
+            with client.getresponse() as answer:
+                assert answer.getheader("Retry-After") == "1"
+                assert "more requests" in json.load(answer)["error"]
+        # These have room of their own.
+        assert ask(port, "/metrics").startswith(b"HTTP/1.1 200")
+        assert ask(port, "/metrics").startswith(b"HTTP/1.1 503")
+        for _ in range(3):
+            assert ask(port, "/livez").startswith(b"HTTP/1.1 200")
 
 
 def test_a_request_that_comes_in_pieces_is_answered(port: int):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import time
 from pathlib import Path
 from typing import Any, get_args
@@ -20,7 +19,8 @@ from prometheus_server import (
     Prometheus,
     alert_names,
     exported,
-    prometheus_tool,
+    promtool,
+    promtool_case,
     serving,
 )
 from schemas import lost
@@ -49,35 +49,6 @@ def asked(query: str, over: str = "1m", **chosen: str) -> str:
         name = variable["name"]
         query = query.replace(f"${name}", chosen.get(name, variable["allValue"]))
     return query
-
-
-def evaluate(folder: Path, cases: list[dict[str, Any]]) -> None:
-    """Let promtool compare what queries give with what they are to give."""
-    file = folder / "tests.yml"
-    file.write_text(yaml.safe_dump({"tests": cases}))
-    done = subprocess.run(
-        [prometheus_tool("promtool"), "test", "rules", str(file)],
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
-def case(query: str, series: dict[str, str], expected: dict[str, float]) -> Any:
-    return {
-        "interval": "15s",
-        "input_series": [{"series": s, "values": v} for s, v in series.items()],
-        "promql_expr_test": [
-            {
-                "expr": query,
-                "eval_time": "10m",
-                "exp_samples": [
-                    {"labels": labels, "value": value}
-                    for labels, value in expected.items()
-                ],
-            }
-        ],
-    }
 
 
 def test_grafanas_types_know_every_field_of_it():
@@ -128,16 +99,9 @@ def test_prometheus_understands_every_query(tmp_path: Path):
     expressions = [asked(q) for panel in PANELS.values() for q in queries(panel)]
     expressions += [asked(BOARD["annotations"]["list"][0]["expr"])]
     rules = [{"record": "r:r", "expr": expression} for expression in expressions]
-    file = tmp_path / "rules.yml"
-    file.write_text(yaml.safe_dump({"groups": [{"name": "all", "rules": rules}]}))
+    groups = {"groups": [{"name": "all", "rules": rules}]}
 
-    done = subprocess.run(
-        [prometheus_tool("promtool"), "check", "rules", "--lint=none", str(file)],
-        capture_output=True,
-        text=True,
-    )
-
-    assert done.returncode == 0, done.stdout + done.stderr
+    promtool(tmp_path, "check", "rules", "--lint=none", given=groups)
 
 
 def test_the_table_of_alerts_has_every_rule():
@@ -186,15 +150,16 @@ def test_two_hosts_with_two_ranks_are_four_lines_and_a_choice_leaves_fewer(
     of_b = {labels: rate for labels, rate in rates.items() if '"b"' in labels}
     half = {labels: rate / 2 for labels, rate in rates.items()}
 
-    evaluate(
-        tmp_path,
-        [
-            case(asked(query), series, rates),
-            case(asked(query, host="b"), series, of_b),
-            case(asked(query, stream="1"), series, half),
-            case(asked(query, job="k"), series, {}),
-        ],
-    )
+    cases = [
+        promtool_case(asked(query, **chosen), series, {"10m": expected})
+        for chosen, expected in (
+            ({}, rates),
+            ({"host": "b"}, of_b),
+            ({"stream": "1"}, half),
+            ({"job": "k"}, {}),
+        )
+    ]
+    promtool(tmp_path, "test", "rules", given={"tests": cases})
 
 
 def test_the_chart_of_verdicts_says_each_processs_verdict(tmp_path: Path):
@@ -211,9 +176,9 @@ def test_the_chart_of_verdicts_says_each_processs_verdict(tmp_path: Path):
                 name = f'{N}process_verdict{{{who},kind="{other}"}}'
                 series[name] = f"{int(other == present)}x60"
             expected[f"{{{who}}}"] = said[present]
-        cases.append(case(asked(query), series, expected))
+        cases.append(promtool_case(asked(query), series, {"10m": expected}))
 
-    evaluate(tmp_path, cases)
+    promtool(tmp_path, "test", "rules", given={"tests": cases})
     assert said.keys() == VERDICTS.keys()
 
 
@@ -272,15 +237,13 @@ while True:
 
 
 # What does not happen in it.
-UNEVENTFUL = (
+UNEVENTFUL = {
     "Alerts that fire",
-    *(
-        "Waits where a guard forbids them",
-        "Races",
-        "Callers that wait for a full queue",
-    ),
+    "Waits where a guard forbids them",
+    "Races",
+    "Callers that wait for a full queue",
     "Freed, but another stream may use it",
-)
+}
 
 
 @pytest.mark.nightly
@@ -290,9 +253,8 @@ def test_every_panel_shows_something_for_a_live_process(
     program = trainer(TRAINING, RANK="0", WORLD_SIZE="1")
     assert program.line() == "ready"
     deadline = time.monotonic() + 100
-    empty = {q: title for title, panel in PANELS.items() for q in queries(panel)}
-    for title in UNEVENTFUL:
-        empty = {q: t for q, t in empty.items() if t != title}
+    eventful = PANELS.keys() - UNEVENTFUL
+    empty = {q: title for title in eventful for q in queries(PANELS[title])}
     with (
         serving(child_environment(NPU_AUTOLOAD="0"), "--ops=10") as (_, target),
         Prometheus(tmp_path, [target], exported("alerts")) as prometheus,

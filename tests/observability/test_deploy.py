@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 from click.testing import CliRunner
-from prometheus_server import alert_names, exported, prometheus_tool
+from prometheus_server import alert_names, exported, promtool, promtool_case
 
 from npu_dispatch.cli import main
 from npu_dispatch.diagnosis.verdict import KINDS
@@ -87,10 +85,6 @@ WELL = {
 }
 
 
-def over(ill: Series) -> Series:
-    return WELL | ill
-
-
 HANGS = process("b", 2, "hung")
 # What brings each alert about: series, one value every 15 s, for an hour. The first
 # half of each is well.
@@ -149,37 +143,24 @@ NOT_YET: dict[str, Series] = {
 }
 
 
-def run_promtool(folder: Path, cases: list[dict[str, Any]]) -> None:
+def judge(folder: Path, *cases: tuple[str, Series, dict[str, list[str]]]) -> None:
+    """Compare which alerts fire at which times: of each name, with what is so ill."""
     (folder / "alerts.yml").write_text(exported("alerts"))
-    tests = {
-        "rule_files": ["alerts.yml"],
-        "evaluation_interval": "15s",
-        "tests": cases,
-    }
-    file = folder / "tests.yml"
-    file.write_text(yaml.safe_dump(tests))
-    done = subprocess.run(
-        [prometheus_tool("promtool"), "test", "rules", str(file)],
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
-def case(name: str, series: Series, firing: list[str], at: str) -> dict[str, Any]:
-    samples = [{"labels": f'{{alertname="{a}"}}', "value": 1} for a in firing]
-    return {
-        "interval": "15s",
-        "name": name,
-        "input_series": [{"series": s, "values": v} for s, v in series.items()],
-        "promql_expr_test": [
+    query = 'count by (alertname) (ALERTS{alertstate="firing"})'
+    tests = [
+        promtool_case(
+            query,
+            WELL | ill,
             {
-                "expr": 'count by (alertname) (ALERTS{alertstate="firing"})',
-                "eval_time": at,
-                "exp_samples": samples,
-            }
-        ],
-    }
+                at: {f'{{alertname="{alert}"}}': 1 for alert in firing}
+                for at, firing in expected.items()
+            },
+            name,
+        )
+        for name, ill, expected in cases
+    ]
+    given = {"rule_files": ["alerts.yml"], "evaluation_interval": "15s", "tests": tests}
+    promtool(folder, "test", "rules", given=given)
 
 
 def test_every_alert_has_a_cause_here():
@@ -187,23 +168,19 @@ def test_every_alert_has_a_cause_here():
 
 
 def test_each_alert_fires_for_its_cause_and_nothing_else_does(tmp_path: Path):
-    cases = [case(name, over(ill), [name], "55m") for name, ill in CAUSES.items()]
-    run_promtool(tmp_path, cases)
+    judge(tmp_path, *((name, ill, {"55m": [name]}) for name, ill in CAUSES.items()))
 
 
 def test_nothing_fires_where_all_is_well(tmp_path: Path):
-    every = [f"{minute}m" for minute in (1, 2, 5, 10, 26, 31, 40, 55, 59)]
-    cases = [case("well", WELL, [], at) for at in every]
-    cases += [
-        case(name, over(series), [], at)
-        for name, series in NOT_YET.items()
-        for at in every
-    ]
+    nothing = {f"{minute}m": [] for minute in (1, 2, 5, 10, 26, 31, 40, 55, 59)}
     # Races found before the first scrape are told for ten minutes, and then no more.
     known = process("a", 1, D_sanitizer_reports_total__kind__race_ww="5x240")
-    told = {"1m": ["DataRace"], "11m": [], "40m": []}
-    cases += [case("known", over(known), told[at], at) for at in told]
-    run_promtool(tmp_path, cases)
+    judge(
+        tmp_path,
+        ("well", {}, nothing),
+        *((name, series, nothing) for name, series in NOT_YET.items()),
+        ("known", known, {"1m": ["DataRace"], "11m": [], "40m": []}),
+    )
 
 
 def test_each_rule_says_what_to_do_and_waits_longer_than_two_scrapes():

@@ -10,12 +10,12 @@ from starlette.testclient import TestClient
 
 from npu_dispatch.diagnosis.describe import dump_lines
 from npu_dispatch.diagnosis.top import Sampler
-from npu_dispatch.diagnosis.verdict import KINDS, attention, judge
+from npu_dispatch.diagnosis.verdict import KINDS, attention, judge, sync_rates
 from npu_dispatch.processes import Processes, ProcessView
 from npu_dispatch.prometheus.scrapes import Scrapes
 from npu_dispatch.service.app import ServiceConfig, create_app
 from npu_dispatch.service.snapshot import process_values
-from npu_dispatch.stats import SiteWaits
+from npu_dispatch.stats import WAIT_REASONS, RecentTask, SiteWaits
 
 SECOND = 10**9
 
@@ -184,30 +184,90 @@ def test_a_step_of_the_wall_clock_changes_no_age_and_no_verdict(
     assert livez.status_code == 200
 
 
-def test_all_that_tell_of_a_process_say_the_same(trainer):
-    program = trainer("""
-import torch
-x = torch.ones(64, device="npu")
-print("ready", flush=True)
-while True:
-    x.sum().item()
-""")
-    assert program.line() == "ready"
-    sampler = Sampler([program.pid])
-    sampler.sample()
-    scrapes = Scrapes(Processes(pid=program.pid), ranked=False)
-    app = create_app(ServiceConfig(pid=program.pid, max_rate=1e9, interval=0.05))
-    with TestClient(app, base_url="http://localhost") as client:
-        end = time.monotonic() + 3
-        while time.monotonic() < end:
-            [shown] = client.get("/api/v1/processes").json()
-            for family in scrapes.families():
-                if family.name == "npu_dispatch_process_verdict":
-                    found = [r.labels["kind"] for r in family.rows if r.value]
-    [row], _ = sampler.sample()
-
-    assert (row.verdict, shown["verdict"]["kind"], *found) == ("blocked",) * 3
-    assert shown["verdict"]["at"] == row.at == "<string>:6 in <module>"
-    assert shown["verdict"]["action"].startswith(
-        "at <string>:6 in <module>, keep the value on"
+def test_a_process_that_launches_nothing_for_long_is_quiet_and_not_idle(views):
+    before, now = views({})
+    last = RecentTask(7, "aten::add", "/way/to/train.py:31 in step", "begun")
+    quiet = now._replace(quiet_since=now.tick - 42, last_task=last)
+    text = (
+        "quiet: nothing launched for 42 s, nothing queued, last aten::add at "
+        "train.py:31 in step; Python is elsewhere: py-spy dump --subprocesses --pid "
     )
+
+    # Also at the first look, as `npu-dispatch ps` has it.
+    for earlier in (before, None):
+        assert judge(earlier, quiet).text == f"{text}{now.info.pid}"
+    assert judge(before, quiet, hang_seconds=60).kind == "idle"
+
+
+def test_a_quiet_process_tells_its_last_launch(trainer, monkeypatch):
+    monkeypatch.setattr("npu_dispatch.processes.listing._QUIET_S", 0.0)
+    one = trainer("""
+import torch
+x = torch.ones(4, device="npu")
+for _ in range(64):
+    x.add_(1)
+torch.npu.synchronize()
+print("done", flush=True)
+input()
+""")
+    assert one.line() == "done"
+
+    with Processes(pid=one.pid) as processes:
+        [view] = processes.refresh()
+        lines = list(dump_lines(view))
+
+    assert view.quiet_since is not None and view.quiet_since <= view.tick
+    assert view.last_task is not None and view.last_task.op == "aten::add_.Tensor"
+    assert any("last aten::add_.Tensor at <string>:5" in line for line in lines)
+    assert lines[-1].endswith(f"py-spy dump --subprocesses --pid {one.pid}")
+
+
+def test_a_wait_that_lasts_counts_before_it_ends(write_segment, ghost):
+    item = WAIT_REASONS.index("item")
+    assert item == 0
+    fields = {
+        ("DeviceBlock.waiting", 0): 1,
+        ("DeviceBlock.waiting_from", 0): time.monotonic_ns() - 5 * SECOND,
+    }
+    with Processes(directory=write_segment(ghost, fields)) as processes:
+        [view] = processes.refresh()
+
+    [device] = view.devices
+    assert device.waiting["item"] == 1
+    assert device.wait_ns["item"] >= 5 * SECOND
+    before = view._replace(tick=view.tick - 10, devices=())
+    assert sync_rates(before, view)["item"] >= 0.5
+
+
+FAILS = """
+import torch
+weight, index = torch.ones(4, 2).npu(), torch.tensor([9]).npu()
+torch.nn.functional.embedding(index, weight)
+try:
+    torch.npu.synchronize()
+except IndexError:
+    print("failed", flush=True)
+input()
+"""
+
+
+def test_all_that_tell_of_a_process_say_the_same(trainer):
+    program = trainer(FAILS)
+    assert program.line() == "failed"
+    [row], _ = Sampler([program.pid]).sample()
+    scrapes = Scrapes(Processes(pid=program.pid), ranked=False)
+    [found] = [
+        row.labels["kind"]
+        for family in scrapes.families()
+        if family.name == "npu_dispatch_process_verdict"
+        for row in family.rows
+        if row.value
+    ]
+    app = create_app(ServiceConfig(pid=program.pid, max_rate=1e9))
+    with TestClient(app, base_url="http://localhost") as client:
+        [shown] = client.get("/api/v1/processes").json()
+
+    told = shown["verdict"]
+    assert (row.verdict, told["kind"], found) == ("failed",) * 3
+    assert told["at"] == row.at
+    assert told["action"]

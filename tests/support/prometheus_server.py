@@ -37,6 +37,46 @@ def prometheus_tool(name: str) -> str:
     return need_tool(name, remedy="apt-get install prometheus")
 
 
+def promtool(folder: Path, *command: str, given: Any) -> None:
+    """Let promtool judge something that is given to it as a file of YAML."""
+    file = folder / "given.yml"
+    file.write_text(yaml.safe_dump(given))
+    done = subprocess.run(
+        [prometheus_tool("promtool"), *command, str(file)],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def promtool_case(
+    query: str,
+    series: dict[str, str],
+    expected: dict[str, dict[str, float]],
+    name: str = "",
+) -> dict[str, Any]:
+    """Return a test of promtool's: what a query gives at times, by labels.
+
+    `series` are their values every 15 s.
+    """
+    return {
+        "interval": "15s",
+        "name": name,
+        "input_series": [{"series": s, "values": v} for s, v in series.items()],
+        "promql_expr_test": [
+            {
+                "expr": query,
+                "eval_time": at,
+                "exp_samples": [
+                    {"labels": labels, "value": value}
+                    for labels, value in samples.items()
+                ],
+            }
+            for at, samples in expected.items()
+        ],
+    }
+
+
 def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port: int = server.getsockname()[1]
