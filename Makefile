@@ -31,6 +31,7 @@
 #   make dev              a contributor's first hour: tools, hooks, a build, a try
 #   make docs             the site from docs/, in out/site; links are checked
 #   make lint             ruff, mypy, clang-format
+#   make lock             tools/requirements.lock, with the newest versions
 #   make clean            removes build/ and out/
 #
 # VENV=dir uses another virtual environment; a missing one is made, with torch
@@ -42,6 +43,8 @@ PYTHON ?= python3.11
 PIP_TORCH_FLAGS ?=
 TORCH ?=
 JOBS ?= $(shell nproc)
+# One name of the compiler for all builds, as ccache tells c++ from g++.
+export CXX
 # The end of CI's log is what failed, not what warns.
 PYTEST_FLAGS ?= $(if $(CI),--disable-warnings)
 
@@ -84,7 +87,7 @@ STEPS := test test-sanitizers conformance \
 SOURCES := CMakeLists.txt pyproject.toml $(shell find csrc -type f \
   -not -name '*.pyc' 2>/dev/null)
 
-.PHONY: tools build test test-cpp test-python test-sanitizers test-sanitized \
+.PHONY: tools lock build test test-cpp test-python test-sanitizers test-sanitized \
   test-delayed test-guarded test-slow-host $(SANITIZED) conformance fuzz torture mutants compatibility \
   judges judges-docs steps check nightly nightly-docs fuzz-docs torture-docs \
   versions versions-docs bench bench-cpp bench-libraries bench-readme demo lint clean wheel dev docs
@@ -94,11 +97,22 @@ $(PY):
 	$(PYTHON) -m venv $(VENV)
 
 # torch first: its index need not have the rest.
-$(TOOLS): pyproject.toml npu_dispatch/versions.py tools/requirements.py | $(PY)
+$(TOOLS): tools/requirements.lock npu_dispatch/versions.py tools/requirements.py | $(PY)
 	$(PY) -m pip install -q $(PIP_TORCH_FLAGS) \
 	  $(if $(TORCH),torch==$(TORCH),$$($(PY) tools/requirements.py torch))
-	$(PY) tools/requirements.py dev | $(PY) -m pip install -q -r /dev/stdin
+	$(PY) -m pip install -q -r tools/requirements.lock
 	touch $@
+
+# The newest versions of the tools, for every machine and Python that we support. A
+# newer tool may find more: the whole gate is run before the file is committed.
+lock: | $(PY)
+	$(PY) -m venv build/lock && build/lock/bin/pip install -q uv
+	echo torch > build/lock/excluded
+	{ sed '/^[^#]/,$$d' tools/requirements.lock; \
+	  $(PY) tools/requirements.py dev | build/lock/bin/uv pip compile - -q \
+	    --universal --python-version 3.11.7 --no-header --no-annotate \
+	    --excludes build/lock/excluded; } > build/lock/new
+	mv build/lock/new tools/requirements.lock
 
 # The stamp is as old as the beginning: what is edited meanwhile is built next time.
 $(INSTALLED): $(TOOLS) $(SOURCES)
@@ -123,6 +137,7 @@ tools: $(TOOLS)
 
 build: $(INSTALLED)
 
+test: export NPU_TEST_DURATIONS := $(CURDIR)/out/durations.json
 test: test-cpp test-python
 
 test-cpp: $(TOOLS)
@@ -133,7 +148,8 @@ test-cpp: $(TOOLS)
 # Two at a time: a test that needs the machine for itself fails on a busy one, too.
 # A worker that dies ends the run: xdist may wait for its tests for ever.
 test-python: $(INSTALLED) $(if $(NIGHTLY),bench-libraries)
-	$(PY) -m pytest -n 2 --dist loadfile --max-worker-restart 0 $(QUICK) $(TESTS) \
+	$(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder \
+	  --max-worker-restart 0 $(QUICK) $(TESTS) \
 	  $(PYTEST_FLAGS)
 
 # At night, what takes minutes runs once: in `make test`.
@@ -168,7 +184,8 @@ $(SANITIZED): test-%:
 test-sanitizers: $(TOOLS)
 	for s in thread address,undefined; do \
 	  tree=build/core-$${s%%,*}; \
-	  $(CMAKE_CORE) -B $$tree -DNPU_SANITIZER=$$s && \
+	  $(CMAKE_CORE) -B $$tree -DNPU_SANITIZER=$$s \
+	    -DNPU_EVERY_DRIVER=$(if $(NIGHTLY),ON,OFF) && \
 	  $(BIN)/cmake --build $$tree -j $(JOBS) && \
 	  TSAN_OPTIONS=halt_on_error=1 UBSAN_OPTIONS=halt_on_error=1 \
 	    $(CTEST) --test-dir $$tree || exit 1; \
@@ -230,6 +247,7 @@ nightly:
 # The tables of a night, which is kept beside the page that has them.
 nightly-docs:
 	cp out/nightly.json docs/nightly.json
+	cp out/durations.json tests/durations.json
 	$(PYTHON) tools/night_page.py
 
 # Each in an environment of its own. PYTHON=python3.12 tries that one. What `make

@@ -21,7 +21,7 @@ target_link_directories(torch_headers INTERFACE ${NPU_TORCH_DIR}/lib)
 # torch's interfaces name parameters that overriders do not use.
 target_compile_options(torch_headers INTERFACE -Wno-unused-parameter)
 
-set(NPU_OPS_SHARDS 12)
+set(NPU_OPS_SHARDS 6)
 set(NPU_OPS_DIR ${CMAKE_CURRENT_BINARY_DIR}/ops)
 math(EXPR last "${NPU_OPS_SHARDS} - 1")
 foreach(i RANGE ${last})
@@ -40,35 +40,48 @@ add_custom_command(
   DEPENDS ${NPU_CODEGEN}
   COMMENT "Generating operators")
 
-add_library(npu_torch OBJECT
-  torch/allocator.cpp
-  torch/backward.cpp
+# Adds files to a target and compiles them as one.
+function(npu_sources target group)
+  target_sources(${target} PRIVATE ${ARGN})
+  npu_compile_together(${target} ${group} ${ARGN})
+endfunction()
+
+add_library(npu_torch OBJECT ${NPU_OPS_SOURCES}
+  # Each of these takes as long as a group.
+  torch/kineto.cpp
+  ops/manual/autocast.cpp)
+target_link_libraries(npu_torch PUBLIC npu_core torch_headers)
+npu_sources(npu_torch device
   torch/c_api.cpp
-  torch/pluggable_memory.cpp
-  torch/sparse_or_nested.cpp
-  torch/copy_bytes.cpp
   torch/device.cpp
-  torch/error.cpp
   torch/generator.cpp
   torch/graph_impl.cpp
-  torch/graph_program.cpp
   torch/guard.cpp
-  torch/guard_memory.cpp
   torch/hooks.cpp
+  torch/profiler_stubs.cpp
+  torch/switches.cpp)
+npu_sources(npu_torch memory
+  torch/allocator.cpp
+  torch/copy_bytes.cpp
+  torch/host_allocator.cpp
+  torch/host_use.cpp
+  torch/replay_results.cpp
+  torch/scratch_memory.cpp)
+npu_sources(npu_torch tensors
+  torch/backward.cpp
+  torch/error.cpp
+  torch/graph_program.cpp
+  torch/guard_memory.cpp
+  torch/host_ops.cpp
   torch/kernel_threads.cpp
   torch/kernel_warnings.cpp
-  torch/replay_results.cpp
-  torch/kineto.cpp
-  torch/profiler_stubs.cpp
-  torch/switches.cpp
-  torch/host_allocator.cpp
-  torch/host_ops.cpp
-  torch/host_use.cpp
-  torch/scratch_memory.cpp
+  torch/pluggable_memory.cpp
   torch/shared_memory.cpp
+  torch/sparse_or_nested.cpp
   torch/storage_end.cpp
   torch/tensor.cpp
-  torch/word_kernel.cpp
+  torch/word_kernel.cpp)
+npu_sources(npu_torch distributed
   distributed/aside.cpp
   distributed/batch.cpp
   distributed/checks.cpp
@@ -91,123 +104,74 @@ add_library(npu_torch OBJECT
   distributed/reduction.cpp
   distributed/step_timer.cpp
   distributed/transport.cpp
-  distributed/work.cpp
-  ops/argument_storages.cpp
+  distributed/work.cpp)
+npu_sources(npu_torch launch
   ops/boxed.cpp
-  ops/cold.cpp
-  ops/elementwise.cpp
   ops/family.cpp
   ops/frame.cpp
   ops/frame_build.cpp
-  ops/graph_kernels.cpp
-  ops/half_products.cpp
-  ops/kernel_cost.cpp
-  ops/kernels.cpp
-  ops/kernel_pieces.cpp
-  ops/kernel_size.cpp
-  ops/shared_products.cpp
-  ops/infer.cpp
-  ops/identity.cpp
-  ops/judgement.cpp
   ops/key.cpp
   ops/launch.cpp
   ops/launch_state.cpp
   ops/op.cpp
-  ops/overlap.cpp
   ops/plan.cpp
   ops/plan_table.cpp
+  ops/result_memory.cpp
+  ops/stack_map.cpp)
+npu_sources(npu_torch first_calls
+  ops/argument_storages.cpp
+  ops/cold.cpp
+  ops/identity.cpp
+  ops/infer.cpp
+  ops/judgement.cpp
+  ops/overlap.cpp
+  ops/stand_ins.cpp
+  ops/stride_order.cpp
+  ops/sync_call.cpp
+  ops/trial.cpp
+  ops/unmarked_writes.cpp
+  ops/unrecorded.cpp)
+npu_sources(npu_torch shapes
   ops/range_length.cpp
   ops/refusals.cpp
-  ops/result_memory.cpp
   ops/shapes.cpp
   ops/shapes_by_hand.cpp
   ops/shapes_of_elements.cpp
   ops/shapes_of_lists.cpp
   ops/shapes_of_models.cpp
-  ops/shapes_of_rows.cpp
-  ops/stack_map.cpp
-  ops/stand_ins.cpp
-  ops/stride_order.cpp
-  ops/sync_call.cpp
+  ops/shapes_of_rows.cpp)
+npu_sources(npu_torch kernels
+  ops/elementwise.cpp
+  ops/graph_kernels.cpp
+  ops/half_products.cpp
+  ops/kernel_cost.cpp
+  ops/kernel_pieces.cpp
+  ops/kernel_size.cpp
+  ops/kernels.cpp
+  ops/shared_products.cpp
   ops/third_party.cpp
-  ops/trial.cpp
-  ops/unmarked_writes.cpp
-  ops/unrecorded.cpp
   ops/value_class.cpp
-  ops/widened.cpp
+  ops/widened.cpp)
+npu_sources(npu_torch by_hand
   ops/manual/attention.cpp
-  ops/manual/autocast.cpp
   ops/manual/composites.cpp
   ops/manual/copy.cpp
   ops/manual/factory.cpp
   ops/manual/foreach.cpp
+  ops/manual/half_convolutions.cpp
   ops/manual/linalg.cpp
   ops/manual/linear.cpp
-  ops/manual/half_convolutions.cpp
   ops/manual/lstm.cpp
   ops/manual/quantized.cpp
   ops/manual/ranges.cpp
   ops/manual/rnn.cpp
   ops/manual/shallow_copy.cpp
   ops/manual/slices.cpp
-  ops/manual/sync_batch_norm.cpp
-  ops/manual/touches_memory.cpp
   ops/manual/sparse_indices.cpp
   ops/manual/sparse_or_nested.cpp
-  ops/manual/windows.cpp
-  ${NPU_OPS_SOURCES})
-target_link_libraries(npu_torch PUBLIC npu_core torch_headers)
-# Compiled as one file each: most of a small file's time goes into the headers
-# and templates that it shares with its neighbours. Files that are worked on
-# often, or take long by themselves, stay alone.
-function(npu_compile_together target group)
-  set_target_properties(${target} PROPERTIES
-    UNITY_BUILD ON UNITY_BUILD_MODE GROUP
-    # A path of this clone in the file would keep ccache from finding it in another.
-    UNITY_BUILD_RELOCATABLE ON)
-  set_source_files_properties(${ARGN} PROPERTIES UNITY_GROUP ${group})
-endfunction()
-npu_compile_together(npu_torch distributed
-  distributed/aside.cpp distributed/batch.cpp distributed/checks.cpp
-  distributed/comm_streams.cpp distributed/element_order.cpp
-  distributed/exposure.cpp distributed/group.cpp
-  distributed/group_calls.cpp distributed/group_made.cpp
-  distributed/group_p2p.cpp distributed/group_sparse.cpp
-  distributed/job_link.cpp distributed/job_socket.cpp distributed/member.cpp
-  distributed/neighbours.cpp distributed/noted_call.cpp
-  distributed/own_address.cpp distributed/profiled_call.cpp
-  distributed/reduce_parts.cpp distributed/reduction.cpp
-  distributed/step_timer.cpp distributed/transport.cpp distributed/work.cpp)
-npu_compile_together(npu_torch memory
-  torch/allocator.cpp torch/copy_bytes.cpp torch/host_allocator.cpp
-  torch/host_use.cpp torch/replay_results.cpp torch/scratch_memory.cpp)
-npu_compile_together(npu_torch device
-  torch/c_api.cpp torch/device.cpp torch/generator.cpp torch/graph_impl.cpp
-  torch/guard.cpp torch/hooks.cpp torch/profiler_stubs.cpp torch/switches.cpp)
-npu_compile_together(npu_torch tensors
-  torch/guard_memory.cpp torch/pluggable_memory.cpp torch/sparse_or_nested.cpp
-  torch/error.cpp torch/host_ops.cpp
-  torch/graph_program.cpp torch/kernel_threads.cpp torch/storage_end.cpp
-  torch/tensor.cpp
-  torch/word_kernel.cpp)
-
-npu_compile_together(npu_torch shapes
-  ops/range_length.cpp ops/refusals.cpp ops/shapes.cpp ops/shapes_by_hand.cpp
-  ops/shapes_of_elements.cpp
-  ops/shapes_of_lists.cpp ops/shapes_of_models.cpp ops/shapes_of_rows.cpp)
-npu_compile_together(npu_torch by_hand
-  ops/manual/attention.cpp ops/manual/composites.cpp ops/manual/sparse_or_nested.cpp
-  ops/manual/copy.cpp ops/manual/factory.cpp ops/manual/foreach.cpp
-  ops/manual/linalg.cpp ops/manual/lstm.cpp ops/manual/quantized.cpp
-  ops/manual/ranges.cpp
-  ops/manual/rnn.cpp ops/manual/shallow_copy.cpp ops/manual/windows.cpp
-  ops/manual/sync_batch_norm.cpp ops/manual/touches_memory.cpp)
-npu_compile_together(npu_torch first_calls
-  ops/argument_storages.cpp ops/cold.cpp ops/identity.cpp ops/infer.cpp
-  ops/judgement.cpp ops/overlap.cpp
-  ops/stand_ins.cpp ops/stride_order.cpp ops/sync_call.cpp ops/trial.cpp
-  ops/unmarked_writes.cpp
-  ops/unrecorded.cpp)
+  ops/manual/sync_batch_norm.cpp
+  ops/manual/touches_memory.cpp
+  ops/manual/windows.cpp)
 
 # Kineto's headers are part of torch's, but not on its include path.
 set_source_files_properties(torch/kineto.cpp PROPERTIES
@@ -222,36 +186,39 @@ target_precompile_headers(npu_torch PRIVATE
 # With torch's own pybind11, whose types this module shares: a process group's
 # backend made here is passed to torch as an object of torch's class. No link
 # time optimisation: it takes seconds for these few files.
-Python_add_library(_C MODULE WITH_SOABI
-  python/aio.cpp
-  python/call_stack.cpp
-  python/compiled_function.cpp
+Python_add_library(_C MODULE WITH_SOABI)
+npu_sources(_C module
   python/device.cpp
   python/distributed.cpp
-  python/empty_strided.cpp
-  python/emulated.cpp
   python/errors.cpp
   python/exceptions.cpp
   python/exit_code.cpp
-  python/flags.cpp
-  python/foreign.cpp
-  python/graph.cpp
   python/graph_program.cpp
-  python/replayed.cpp
-  python/watch.cpp
-  python/word_kernel.cpp
   python/memory.cpp
   python/memory_history.cpp
   python/memory_pools.cpp
   python/module.cpp
-  python/python_frames.cpp
+  python/stats.cpp)
+npu_sources(_C replays
+  python/call_stack.cpp
+  python/compiled_function.cpp
+  python/empty_strided.cpp
+  python/emulated.cpp
+  python/graph.cpp
+  python/replayed.cpp
+  python/watch.cpp)
+npu_sources(_C observers
+  python/aio.cpp
+  python/flags.cpp
+  python/foreign.cpp
   python/plan.cpp
+  python/python_frames.cpp
   python/queue_cost.cpp
   python/sanitizer.cpp
   python/schedule.cpp
   python/shared_memory.cpp
-  python/stats.cpp
-  python/sync_watch.cpp)
+  python/sync_watch.cpp
+  python/word_kernel.cpp)
 target_compile_definitions(_C PRIVATE NPU_DISPATCH_VERSION="${NPU_VERSION}")
 target_link_libraries(_C PRIVATE npu_torch torch_cpu c10 torch_python)
 if(NPU_SANITIZER MATCHES thread)
@@ -260,19 +227,6 @@ if(NPU_SANITIZER MATCHES thread)
 endif()
 target_precompile_headers(_C PRIVATE
   <pybind11/pybind11.h> <pybind11/stl.h> <torch/csrc/utils/pybind.h>)
-npu_compile_together(_C device
-  python/device.cpp python/distributed.cpp python/errors.cpp
-  python/exceptions.cpp python/exit_code.cpp python/graph.cpp python/memory.cpp
-  python/module.cpp)
-npu_compile_together(_C observers
-  python/memory_history.cpp python/memory_pools.cpp python/python_frames.cpp
-  python/sanitizer.cpp python/stats.cpp)
-npu_compile_together(_C waits
-  python/aio.cpp python/flags.cpp python/foreign.cpp python/queue_cost.cpp
-  python/schedule.cpp python/shared_memory.cpp python/sync_watch.cpp)
-npu_compile_together(_C tensors
-  python/call_stack.cpp python/empty_strided.cpp python/emulated.cpp
-  python/word_kernel.cpp)
 set_target_properties(_C PROPERTIES
   CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
 # torch is loaded before this module; the path is for tools that load it alone.

@@ -12,6 +12,7 @@ from typing import Any
 
 import compiler_sanitizer
 import guarded
+import longest_first
 import pytest
 import torch
 import watchdog
@@ -42,6 +43,10 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.option.hypothesis_seed is None:
         config.option.hypothesis_seed = str(SEED)
     config.pluginmanager.register(watchdog)
+    config.pluginmanager.register(longest_first)
+    durations = os.environ.get("NPU_TEST_DURATIONS")
+    if durations and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(longest_first.Durations(Path(durations)))
     if config.getoption("numprocesses", None):
         os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     # A shell's background job ignores Ctrl-C, and so would all that tests start.
@@ -157,6 +162,12 @@ def leaves_nothing_behind():
 def python(tmp_path: Path) -> Forked:
     """Run a program: python(code, NAME=value...). The one to use."""
     return Forked(tmp_path, shared_zygote())
+
+
+@pytest.fixture
+def importing_python(tmp_path: Path) -> Forked:
+    """The same, but what loads the device is the program's own `import torch`."""
+    return Forked(tmp_path, shared_zygote(), imports_torch=True)
 
 
 @pytest.fixture

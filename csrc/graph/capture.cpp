@@ -42,11 +42,6 @@ void look() {
   }
 }
 
-std::string text(const Stream& stream) {
-  return "npu:" + std::to_string(stream.device()) + " stream " +
-         std::to_string(stream.id());
-}
-
 const char* waiting(WaitReason reason) {
   switch (reason) {
     case WaitReason::kItem:
@@ -85,8 +80,8 @@ void Capture::refuse(const std::string& what, const std::string& rule) {
   throw CaptureError("npu: " + what + (here_.empty() ? "" : " at " + here_) +
                      ", on thread " + this_thread() +
                      ", is not allowed while a graph is captured on " +
-                     text(*body_->lanes[0].stream) + " by thread " + begun_by_ +
-                     " in mode '" + name(mode_) + "': " + rule);
+                     body_->lanes[0].stream->name() + " by thread " +
+                     begun_by_ + " in mode '" + name(mode_) + "': " + rule);
 }
 
 void Capture::begin(const void* owner, Stream& stream, uint64_t pool,
@@ -315,8 +310,8 @@ void Capture::wait(Stream& stream, Stream& other, uint64_t number) {
   if (number < kCapturedNumber) {
     if (&other == &stream) return;
     failed_by(CaptureFailure::kJoin);
-    refuse("a wait of a capturing stream for " + text(other),
-           "that work is not part of the capture; let " + text(other) +
+    refuse("a wait of a capturing stream for " + other.name(),
+           "that work is not part of the capture; let " + other.name() +
                " wait for the capturing stream first, or wait for it before "
                "the capture");
   }
@@ -327,7 +322,7 @@ void Capture::wait(Stream& stream, Stream& other, uint64_t number) {
   if (lane_of(stream) == captured) {
     if (stream.device() != body_->device ||
         stream.mode() != StreamMode::kQueued || stream.id() == 0)
-      refuse("a wait of " + text(stream) + " for captured work",
+      refuse("a wait of " + stream.name() + " for captured work",
              "only other streams of the same device join a capture, and not "
              "the default one");
     check_thread("joining a stream to a capture");
@@ -369,7 +364,7 @@ void Capture::begin_group(Stream& stream) {
   look();
   std::lock_guard lock(mutex_);
   if (!body_ || lane_of(stream) == body_->lanes.size())
-    throw CaptureError("npu: graph_task_group_begin() on " + text(stream) +
+    throw CaptureError("npu: graph_task_group_begin() on " + stream.name() +
                        ", which does not capture; call it between "
                        "capture_begin() and capture_end()");
   if (group_)
@@ -386,7 +381,7 @@ std::shared_ptr<Group> Capture::end_group(Stream& stream) {
   look();
   std::lock_guard lock(mutex_);
   if (!body_ || !group_ || group_stream_ != &stream)
-    throw CaptureError("npu: graph_task_group_end() on " + text(stream) +
+    throw CaptureError("npu: graph_task_group_end() on " + stream.name() +
                        " without graph_task_group_begin() in this capture");
   const std::shared_ptr<Group> group = std::exchange(group_, nullptr);
   if (group->nodes.empty()) {
@@ -430,7 +425,7 @@ std::string Capture::unjoined(const Body& body) const {
   for (const Lane& lane : body.lanes) {
     if (lane.nodes.empty() || seen[lane.nodes.back()]) continue;
     const Node& last = body.nodes[lane.nodes.back()];
-    return text(*lane.stream) +
+    return lane.stream->name() +
            " (last: " + (last.call.kernel ? last.call.kernel->name : "a wait") +
            (last.line.empty() ? "" : " at " + last.line) + ")";
   }
@@ -447,7 +442,7 @@ std::unique_ptr<Body> Capture::end(const void* owner, Stream& stream) {
         "capture_begin() begins a capture, which is given up where the thread "
         "that called it ends");
   if (&stream != body_->lanes[0].stream)
-    refuse("capture_end() on " + text(stream),
+    refuse("capture_end() on " + stream.name(),
            "a capture ends on the stream that it began on");
   try {
     check_complete(stream);
@@ -468,7 +463,7 @@ void Capture::check_complete(const Stream& stream) {
   failed_by(CaptureFailure::kJoin);
   refuse("capture_end()",
          left + " joined the capture and was not joined back; let " +
-             text(stream) + " wait for it before capture_end()");
+             stream.name() + " wait for it before capture_end()");
 }
 
 void forbid_wait(const Stream& stream, const std::string& what,

@@ -12,11 +12,6 @@
 namespace npu {
 namespace {
 
-std::string text(const Stream& stream) {
-  return "npu:" + std::to_string(stream.device()) + " stream " +
-         std::to_string(stream.id());
-}
-
 std::string difference(const Call& before, const Call& after) {
   const npu_kernel &old = *before.kernel, &now = *after.kernel;
   if (std::string_view(old.name) != now.name)
@@ -154,7 +149,7 @@ class Put final : public Program {
 }  // namespace
 
 void begin_update(Stream& stream, Graph& graph, std::shared_ptr<Group> group) {
-  const std::string call = "npu: graph_task_update_begin() on " + text(stream);
+  const std::string call = "npu: graph_task_update_begin() on " + stream.name();
   const Body* const body = graph.body();
   if (!body) throw CaptureError(call + ": the graph has no finished capture");
   if (group->body != body)
@@ -178,7 +173,7 @@ void begin_update(Stream& stream, Graph& graph, std::shared_ptr<Group> group) {
 
 void end_update(Stream& stream) {
   Collector& c = collector(stream);
-  const std::string call = "npu: graph_task_update_end() on " + text(stream);
+  const std::string call = "npu: graph_task_update_end() on " + stream.name();
   if (!c.under_way())
     throw CaptureError(call + " without graph_task_update_begin()");
   stream.set_sink(nullptr);

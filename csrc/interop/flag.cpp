@@ -194,11 +194,10 @@ StreamError dropped_error(const Flag& flag, const char* event) {
   error.stream = by.stream;
   error.task = by.task;
   error.op = kSetFlag.name;
-  error.text = std::string("the record of this ") + event +
-               " event was dropped, because npu:" + std::to_string(by.device) +
-               " stream " + std::to_string(by.stream) +
-               (here ? "" : " of process " + std::to_string(by.process)) +
-               " had failed";
+  error.text =
+      std::string("the record of this ") + event +
+      " event was dropped, because " + stream_name(by.device, by.stream) +
+      (here ? "" : " of process " + std::to_string(by.process)) + " had failed";
   if (!here) return error;
   // The stream may have been cleared since.
   for (const Stream* stream : all_streams()) {

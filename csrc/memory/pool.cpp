@@ -11,7 +11,6 @@
 namespace npu {
 namespace {
 
-constexpr size_t kMiB = size_t{1} << 20;
 constexpr size_t kSmallSegment = 2 * kMiB;
 constexpr size_t kMediumSegment = 20 * kMiB;
 constexpr size_t kMediumLimit = 10 * kMiB;  // from here on, segments fit

@@ -21,7 +21,6 @@
 namespace npu {
 namespace {
 
-constexpr uint64_t kMiB = uint64_t{1} << 20;
 constexpr uint64_t kLeastSplitMiB = 20;
 constexpr const char* kName = "PYTORCH_NPU_ALLOC_CONF";
 // The keys that read_entry() reads. Other keys (kAccepted) are accepted from

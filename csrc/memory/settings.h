@@ -10,6 +10,8 @@
 
 namespace npu {
 
+inline constexpr size_t kMiB = size_t{1} << 20;
+
 struct AllocatorSettings {
   // Larger blocks are not split, and serve no request that is smaller.
   size_t max_split_size = SIZE_MAX;  // bytes

@@ -23,8 +23,7 @@ namespace py = pybind11;
 namespace npu {
 namespace {
 
-using plan::Entry, plan::Peak, plan::PlanStream, plan::Program, plan::Recorder,
-    plan::TaskType;
+using plan::Entry, plan::Peak, plan::PlanStream, plan::Recorder, plan::TaskType;
 
 template <typename T>
 py::bytes bytes_of(const std::vector<T>& items) {
@@ -58,10 +57,10 @@ py::dict as_dict(const plan::Work& w) {
 }
 
 // Streams as (device, id, priority), works as (kind, FLOPs, bytes).
-Program program_of(
+plan::Program program_of(
     const std::vector<std::tuple<int, int64_t, int>>& streams,
     const std::vector<std::tuple<std::string, double, double>>& works) {
-  Program p;
+  plan::Program p;
   for (const auto& [device, id, priority] : streams)
     p.streams.push_back({device, id, priority});
   for (const auto& [kind, flops, bytes] : works) {
@@ -75,7 +74,7 @@ Program program_of(
 }
 
 // (tasks, waits, steps) as the bytes of their arrays.
-py::tuple simulate(const Program& program, const py::bytes& entries,
+py::tuple simulate(const plan::Program& program, const py::bytes& entries,
                    const std::string& spec, double host, double work,
                    uint64_t capacity, std::vector<double> stated, int repeats) {
   const std::vector<Entry> fed = entries_of(entries);
@@ -134,7 +133,7 @@ void start(const std::string& spec, double host) {
   program_ns();
 }
 
-Program stop_recording() {
+plan::Program stop_recording() {
   Recorder& mine = recorder();
   program_ns();  // the time until here counts as the recording's
   install_observer(nullptr);
@@ -152,19 +151,19 @@ std::optional<uint64_t> planned_end(const Event& event) {
 }
 
 void bind_plan(py::module_& m) {
-  py::class_<Program>(m, "PlanProgram")
+  py::class_<plan::Program>(m, "PlanProgram")
       .def(py::init(&program_of), py::arg("streams"), py::arg("works"))
       .def_property_readonly(
-          "entries", [](const Program& p) { return bytes_of(p.entries); })
+          "entries", [](const plan::Program& p) { return bytes_of(p.entries); })
       .def_property_readonly("streams",
-                             [](const Program& p) {
+                             [](const plan::Program& p) {
                                py::list list;
                                for (const PlanStream& s : p.streams)
                                  list.append(py::make_tuple(s.device, s.id));
                                return list;
                              })
       .def_property_readonly("works",
-                             [](const Program& p) {
+                             [](const plan::Program& p) {
                                py::list list;
                                for (const plan::Work& w : p.works)
                                  list.append(as_dict(w));
@@ -172,7 +171,7 @@ void bind_plan(py::module_& m) {
                              })
       .def_property_readonly(
           "peaks",
-          [](const Program& p) {
+          [](const plan::Program& p) {
             py::list list;
             for (const Peak& peak : p.peaks)
               list.append(py::make_tuple(peak.device, peak.bytes,

@@ -135,7 +135,7 @@ void adopt_memory(Sanitizer& sanitizer) {
 }
 
 // Waits for what is queued already, which the sanitizer has not seen.
-void start(py::function callback) {
+void start_sanitizer(py::function callback) {
   stop_sanitizer();
   {
     py::gil_scoped_release no_gil;
@@ -166,7 +166,7 @@ void stop_sanitizer() {
 }  // namespace
 
 void bind_sanitizer(py::module_& m) {
-  def(m, "sanitizer_start", &start);
+  def(m, "sanitizer_start", &start_sanitizer);
   m.def("sanitizer_stop", &stop_sanitizer);
   def(m, "sanitizer_host_uses", &sanitizer_host_uses);
   m.def("sanitizer_watch_thread", &watch_thread_for_good);

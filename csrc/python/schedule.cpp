@@ -17,7 +17,7 @@ namespace {
 Schedule* schedule_ = nullptr;  // guarded by the GIL
 Observer* before_ = nullptr;    // the observer that was installed before
 
-void start(uint64_t seed, int changes, uint64_t length, bool poison) {
+void start_schedule(uint64_t seed, int changes, uint64_t length, bool poison) {
   check_usable();
   TORCH_CHECK(!schedule_,
               "a schedule is being run already: npu_dispatch."
@@ -50,7 +50,7 @@ py::tuple stop() {
 }  // namespace
 
 void bind_schedule(py::module_& m) {
-  def(m, "schedule_start", &start);
+  def(m, "schedule_start", &start_schedule);
   def(m, "schedule_stop", &stop);
 }
 

@@ -52,9 +52,7 @@ uint64_t deadline_of(WaitReason reason) {
 
 std::runtime_error timed_out(const Stream& stream, uint64_t number) {
   return std::runtime_error(
-      "npu:" + std::to_string(stream.device()) + " stream " +
-      std::to_string(stream.id()) + " has not come to task " +
-      std::to_string(number) +
+      stream.name() + " has not come to task " + std::to_string(number) +
       " within the time that ACL_DEVICE_SYNC_TIMEOUT (seconds) or "
       "ACL_STREAM_TIMEOUT (milliseconds) gives synchronize(); its work goes "
       "on");
@@ -123,9 +121,7 @@ using GoesOn = const std::function<bool()>*;  // null: always
 bool wait(Stream& stream, uint64_t number, uint64_t deadline, GoesOn goes_on) {
   if (no_host_waits_ && !stream.retired().reached(number))
     throw LauncherWait(
-        "npu: work that a stream runs cannot wait for npu:" +
-        std::to_string(stream.device()) + " stream " +
-        std::to_string(stream.id()) +
+        "npu: work that a stream runs cannot wait for " + stream.name() +
         ", as reading a tensor's value does: submit what needs the value after "
         "what computes it, or wait before submitting");
   static const uint64_t spin_ticks = ns_to_ticks(tuning::kHostWaitSpinNs);

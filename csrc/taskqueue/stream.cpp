@@ -61,8 +61,7 @@ Task* map_slots(int device, int64_t id, StreamMode mode, uint64_t capacity) {
                       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED)
     throw std::runtime_error(
-        "npu:" + std::to_string(device) + " stream " + std::to_string(id) +
-        ": no host memory for its queue of " +
+        stream_name(device, id) + ": no host memory for its queue of " +
         std::to_string(ring_bytes(capacity)) + " bytes: " + strerror(errno) +
         "; the stream can be used once there is memory");
   return static_cast<Task*>(memory);
@@ -94,10 +93,13 @@ void set_active_capture(TaskSink* capture) {
   active_capture_.store(capture, std::memory_order_release);
 }
 
+std::string stream_name(int device, int64_t id) {
+  return "npu:" + std::to_string(device) + " stream " + std::to_string(id);
+}
+
 std::string StreamError::message() const {
-  return "npu:" + std::to_string(device) + " stream " + std::to_string(stream) +
-         " task " + std::to_string(task) + ": " + op +
-         (code == NPU_OK ? " has not ended: " : " failed: ") + text;
+  return stream_name(device, stream) + " task " + std::to_string(task) + ": " +
+         op + (code == NPU_OK ? " has not ended: " : " failed: ") + text;
 }
 
 Stream::Stream(int device, int64_t id, int priority, StreamMode mode,

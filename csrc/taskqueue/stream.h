@@ -49,6 +49,9 @@ struct StreamError {
   std::string message() const;
 };
 
+// "npu:0 stream 3", as messages name it.
+std::string stream_name(int device, int64_t id);
+
 // What begin() hands out and commit() takes back.
 struct Submission {
   Task* task;
@@ -71,6 +74,7 @@ class Stream {
 
   int device() const { return device_; }
   int64_t id() const { return id_; }
+  std::string name() const { return stream_name(device_, id_); }
   int priority() const { return priority_; }
   StreamMode mode() const { return mode_; }
   // Whether tasks end later than the driver has started them.

@@ -39,7 +39,7 @@ void Stream::start() {
     ++launchers_;
   } catch (const std::system_error& error) {
     throw std::runtime_error(
-        "npu:" + std::to_string(device_) + " stream " + std::to_string(id_) +
+        name() +
         ": no thread can be had to launch its work: " + error.code().message() +
         ". A limit of threads (ulimit -u, pids.max of the container) or of "
         "memory is reached; nothing was queued, and the stream can be used "

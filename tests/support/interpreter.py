@@ -93,14 +93,17 @@ class Spawned:
 class Forked(Spawned):
     """Each program in a child of the zygote: for all that does not test starting."""
 
-    def __init__(self, cwd: Path, zygote: Zygote) -> None:
+    def __init__(self, cwd: Path, zygote: Zygote, imports_torch: bool = False) -> None:
+        """With `imports_torch` the program's own `import torch` loads the device."""
         super().__init__(cwd)
-        self._zygote = zygote
+        self._zygote, self._imports_torch = zygote, imports_torch
 
     def _start(
         self, argv: list[str], env: dict[str, str], cwd: str, options: dict[str, Any]
     ) -> Process:
-        return Process(self._zygote, argv, env, cwd, **options)
+        request = {"argv": argv, "env": env, "cwd": cwd}
+        request["imports_torch"] = self._imports_torch
+        return Process(self._zygote, request, **options)
 
 
 class Zygote:
@@ -114,6 +117,11 @@ class Zygote:
     def fork(self, request: dict[str, Any], files: list[int]) -> socket.socket:
         """Start a child; its pid, and one day its status, come from the socket."""
         wanted, have = read_at_start(request["env"]), read_at_start(self._env)
+        request["path"] = []
+        if request["imports_torch"] and "PYTHONPATH" in wanted:
+            known = have.pop("PYTHONPATH", "").split(os.pathsep)
+            paths = wanted.pop("PYTHONPATH").split(os.pathsep)
+            request["path"] = [path for path in paths if path not in known]
         differ = sorted(wanted.items() ^ have.items())
         assert not differ, f"a program with its own {differ}: fresh_python"
         if self._requests is None:
@@ -153,18 +161,16 @@ class Process:
     def __init__(
         self,
         zygote: Zygote,
-        argv: list[str],
-        env: dict[str, str],
-        cwd: str,
+        request: dict[str, Any],
         stdin: Any = None,
         stdout: Any = None,
         stderr: Any = None,
         bufsize: int = -1,
         text: bool = True,
     ) -> None:
-        self.args = argv
+        self.args = request["argv"]
         self.returncode: int | None = None
-        self._name = f"python {' '.join(argv)[:200]}"
+        self._name = f"python {' '.join(self.args)[:200]}"
         with contextlib.ExitStack() as theirs:
             self.stdin, read = _end(stdin, 0, theirs, "w", bufsize, text)
             self.stdout, write = _end(stdout, 1, theirs, "r", bufsize, text)
@@ -172,7 +178,6 @@ class Process:
                 self.stderr, error = None, write
             else:
                 self.stderr, error = _end(stderr, 2, theirs, "r", bufsize, text)
-            request = {"argv": argv, "env": env, "cwd": cwd}
             self._status = zygote.fork(request, [read, write, error])
         self._answers = self._status.makefile("rb")
         self._readers: list[_Reader] | None = None

@@ -12,6 +12,7 @@ from __future__ import annotations
 import builtins
 import errno
 import gc
+import importlib.abc
 import importlib.machinery
 import json
 import linecache
@@ -136,7 +137,36 @@ def _become(fds: list[int]) -> None:
     import torch
 
     seed_generators(int(request["env"].get("NPU_TEST_SEED", "0")))
-    _run(request["argv"], torch)
+    if request["imports_torch"]:
+        sys.path[1:1] = request["path"]
+        sys.meta_path.insert(0, _FirstImport(torch))
+        del sys.modules["torch"]
+    # The end of `import torch`.
+    elif torch._is_device_backend_autoload_enabled():
+        torch._import_device_backends()
+    _run(request["argv"])
+
+
+class _FirstImport(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Lets the program's own `import torch` end as the first one does."""
+
+    def __init__(self, torch: types.ModuleType) -> None:
+        self._torch, self._spec = torch, torch.__spec__
+
+    def find_spec(self, name: str, *_: object) -> importlib.machinery.ModuleSpec | None:
+        if name != "torch":
+            return None
+        sys.meta_path.remove(self)
+        return importlib.machinery.ModuleSpec(name, self)
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
+        return self._torch
+
+    def exec_module(self, torch: Any) -> None:
+        # Until then torch counts as being imported, which the autoload asks.
+        if torch._is_device_backend_autoload_enabled():
+            torch._import_device_backends()
+        torch.__spec__ = self._spec
 
 
 def seed_generators(seed: int) -> None:
@@ -151,7 +181,7 @@ def seed_generators(seed: int) -> None:
     torch.manual_seed(seed)
 
 
-def _run(argv: list[str], torch: Any) -> None:
+def _run(argv: list[str]) -> None:
     """Run `-c CODE ARG...`, `-m MODULE ARG...` or `FILE ARG...` as `__main__`."""
     module = sys.modules["__main__"] = types.ModuleType("__main__")
     loader: Any = importlib.machinery.BuiltinImporter
@@ -159,9 +189,6 @@ def _run(argv: list[str], torch: Any) -> None:
     names.update(__loader__=loader, __annotations__={}, __builtins__=builtins)
     sys.orig_argv = [sys.executable, *argv]
     try:
-        # The end of `import torch`.
-        if torch._is_device_backend_autoload_enabled():
-            torch._import_device_backends()
         if argv[0] == "-c":
             sys.argv = ["-c", *argv[2:]]
             sys.path[0] = ""

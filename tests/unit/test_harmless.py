@@ -33,9 +33,9 @@ ODD = {
 
 
 @pytest.fixture
-def python(fresh_python):
-    """That has imported nothing yet: importing is what is tested."""
-    return fresh_python
+def python(importing_python):
+    """That imports torch itself, as importing is what is tested."""
+    return importing_python
 
 
 def run(*argv: str, cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:
@@ -67,7 +67,8 @@ def test_a_watchdog_that_cannot_start_is_a_warning(python):
     assert "there is no watchdog" in result.stderr
 
 
-@pytest.mark.parametrize("flag", ["-I", "-OO", "-E", "-s"])
+# -I is -E and -s.
+@pytest.mark.parametrize("flag", ["-I", "-OO"])
 def test_import_torch_works_under_a_flag(tmp_path: Path, flag: str):
     code = "import torch; print(torch.ones(2).sum().item())"
 

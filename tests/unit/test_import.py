@@ -15,9 +15,9 @@ WRONG_TORCH = "import torch; torch.__version__ = '1.2.3+cpu'; "
 
 
 @pytest.fixture
-def python(fresh_python):
-    """That has imported nothing yet: importing is what is tested."""
-    return fresh_python
+def python(importing_python):
+    """That imports torch itself, as importing is what is tested."""
+    return importing_python
 
 
 @pytest.fixture
@@ -171,7 +171,7 @@ print(len(os.listdir("/proc/self/task")) - before, torch.npu.is_initialized())
     assert python(code, **OFF).stdout.strip() == "0 False"
 
 
-def test_importing_loads_no_others_modules(python):
+def test_importing_loads_no_others_modules(fresh_python):
     code = """
 import sys, torch
 before = set(sys.modules)
@@ -180,10 +180,10 @@ new = {name.partition(".")[0] for name in set(sys.modules) - before}
 print(*sorted(new - {"npu_dispatch", "torch"}))
 """
     # Of what torch has not loaded, such as sysconfig, none is for free.
-    assert python(code, **OFF).stdout.split() == ["lazy_loader"]
+    assert fresh_python(code, **OFF).stdout.split() == ["lazy_loader"]
 
 
-def test_nothing_of_torch_compile_is_imported_before_it_is_used(python):
+def test_nothing_of_torch_compile_is_imported_before_it_is_used(fresh_python):
     code = """
 import sys, npu_dispatch, torch
 torch.ones(1, device="npu").add(1).cpu()
@@ -192,7 +192,7 @@ print([m for m in sys.modules if m.startswith((ours, theirs))])
 torch.compile(lambda x: x + 1)(torch.ones(1, device="npu"))
 print(ours in sys.modules)
 """
-    assert python(code).stdout.splitlines() == ["[]", "True"]
+    assert fresh_python(code).stdout.splitlines() == ["[]", "True"]
 
 
 def test_importing_leaves_no_segment_behind(python):

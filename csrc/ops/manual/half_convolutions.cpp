@@ -58,7 +58,7 @@ void run_convolution_backward(Frame& f) {
   f.store(std::move(found));
 }
 
-const bool registered = [] {
+const bool registered_convolutions = [] {
   set_runner("aten::convolution.", &run_convolution);
   set_runner("aten::convolution_backward.", &run_convolution_backward);
   return true;

@@ -21,7 +21,7 @@ void run_slice_backward(Frame& f) {
       .copy_(f.tensor(0));
 }
 
-const bool registered = [] {
+const bool registered_slices = [] {
   set_runner("aten::select_backward.", &run_select_backward);
   set_runner("aten::slice_backward.", &run_slice_backward);
   return true;

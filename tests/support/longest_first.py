@@ -1,0 +1,42 @@
+"""Runs the files that take longest first, so that no worker ends alone with one.
+
+`tests/durations.json` has the seconds of each file in a whole run: what `make test` has
+left in `out/durations.json`, which `make nightly-docs` copies. A file that is not in it
+counts as long.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+RECORDED = Path(__file__).parents[1] / "durations.json"
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    seconds = json.loads(RECORDED.read_text())
+    items.sort(key=lambda item: -seconds.get(_file(item.nodeid), float("inf")))
+
+
+class Durations:
+    """Adds up what the tests of each file take, and writes it at the end."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._seconds: defaultdict[str, float] = defaultdict(float)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self._seconds[_file(report.nodeid)] += report.duration
+
+    def pytest_sessionfinish(self) -> None:
+        rounded = {file: round(s, 1) for file, s in sorted(self._seconds.items())}
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._path.write_text(json.dumps(rounded, indent=1) + "\n")
+
+
+def _file(nodeid: str) -> str:
+    return nodeid.partition("::")[0].removeprefix("tests/")
