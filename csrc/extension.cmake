@@ -40,6 +40,11 @@ add_custom_command(
   DEPENDS ${NPU_CODEGEN}
   COMMENT "Generating operators")
 
+# Each function of these passes its arguments to one function of torch: more than
+# inlining is not to be had, and takes a third of the compiler's time.
+set_source_files_properties(${NPU_OPS_SOURCES} PROPERTIES
+  COMPILE_OPTIONS "$<$<CONFIG:Release>:-O1>")
+
 # Adds files to a target and compiles them as one.
 function(npu_sources target group)
   target_sources(${target} PRIVATE ${ARGN})
