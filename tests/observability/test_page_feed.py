@@ -34,15 +34,6 @@ JSON.parse = (data) => (window.heard = parse(data));"""
 
 
 @pytest.fixture
-def browser(chromium) -> Iterator[Any]:
-    yield chromium
-    chromium.get("about:blank")  # its page asks for events no longer
-    set_size(chromium, 1265, 900)
-    set_scheme(chromium, "light")
-    chromium.get_log("browser")
-
-
-@pytest.fixture
 def feed(chromium, tmp_path_factory) -> Iterator[PageFeed]:
     with PageFeed(tmp_path_factory.mktemp("none")) as served:
         yield served
@@ -103,6 +94,25 @@ def legend(browser, id_: str) -> dict[str, str]:
 def two(process: Process) -> tuple[Process, Process]:
     other = process | {"slot": "1", "pid": process["pid"] + 1, "name": "eval.py"}
     return process, other
+
+
+def test_the_page_keeps_up_with_eight_processes_of_sixteen_streams(
+    browser, show, write_segment, ghost
+):
+    fields = {("StreamBlock.tail", i): 10 + i for i in range(16)}
+    with Processes(directory=write_segment(ghost, fields, streams=16)) as processes:
+        [view] = processes.refresh()
+    several = ranks(process_values(None, view, 10.0), 8, slow=0)
+    for tick in range(6):  # each is drawn, none piles up
+        show(snapshot(tick, *several))
+    rows = browser.execute_script(
+        """return [...document.querySelectorAll("#streams tbody tr")].map((row) =>
+          [row.cells[0].textContent, row.cells[3].textContent.split(" ")[0]])"""
+    )
+
+    assert len(browser.find_elements(By.CSS_SELECTOR, "#processes tbody tr")) == 8
+    assert legend(browser, "queue") == dict(rows)
+    assert len({depth for _, depth in rows}) == 16
 
 
 def test_focus_and_clicks_outlive_new_figures(browser, show, process):

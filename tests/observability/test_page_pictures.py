@@ -35,6 +35,7 @@ from npu_dispatch.service.snapshot import process_values
 
 pytestmark = pytest.mark.nightly
 
+GROUNDS = {"light": "rgb(246, 247, 249)", "dark": "rgb(18, 22, 28)"}
 PAGE = Path(npu_dispatch.service.__file__).parent / "page"
 DEVICE_BOUND = """
 import torch
@@ -109,15 +110,6 @@ def program(folder: Path, code: str, env: dict[str, str]) -> Iterator[Any]:
             process.kill()
 
 
-@pytest.fixture
-def browser(chromium) -> Iterator[Any]:
-    set_size(chromium, 1265, 900)
-    set_scheme(chromium, "light")
-    chromium.get_log("browser")  # of the test before, whose service has ended
-    yield chromium
-    chromium.get("about:blank")
-
-
 def is_shown(browser, kind: str) -> None:
     """Return once the page shows that kind, and ten readings more."""
     word = "document.querySelector('#headline .word').textContent"
@@ -135,6 +127,8 @@ def keep(browser, name: str) -> None:
         browser.execute_script("scrollTo(0, 0)")
         save_picture(browser, f"{name}{suffix}")
         assert (violations(browser), overflowing(browser)) == ([], [])
+        ground = "getComputedStyle(document.body).backgroundColor"
+        assert browser.execute_script(f"return {ground}") == GROUNDS[scheme]
     assert browser.get_log("browser") == []
 
 
