@@ -1,4 +1,4 @@
-"""What DDP is used with: hooks, uneven inputs, sharded optimizers, batch norms."""
+"""DDP, as it is used and with what it is used with, trains as on cpu with gloo."""
 
 from __future__ import annotations
 
@@ -6,6 +6,10 @@ import pytest
 
 HEAD = """
 import torch.nn as nn
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks as hooks
+from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import (
+    PowerSGDState, powerSGD_hook)
+from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel as DDP
 join("cpu:gloo,npu:hccl")
 def net():
@@ -14,24 +18,47 @@ def net():
 def train(model, optimizer, steps, device):
     losses = []
     for step in steps:
-        loss = model(batch(step, 4, 8).to(device)).pow(2).mean()
+        loss = model(batch(step, 16, 8).to(device)).pow(2).mean()
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
         losses.append(loss.item())
     return losses
 """
-HOOKS = [
-    "None, hooks.allreduce_hook",
-    "None, hooks.fp16_compress_hook",
-    "None, hooks.bf16_compress_hook",
-    "None, hooks.bf16_compress_wrapper(hooks.allreduce_hook)",
-    "PowerSGDState(None, 2, start_powerSGD_iter=2), powerSGD_hook",
-]
+OPTIONS = """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(8, 32), nn.Linear(32, 4)
+        self.norm, self.unused = nn.BatchNorm1d(32), nn.Linear(3, 3)
+    def forward(self, x):
+        return self.b(torch.relu(self.norm(self.a(x))))
+def with_options(device, options):
+    torch.manual_seed(rank)  # DDP makes them the same
+    model = DDP(Net().to(device), **options)
+    return train(model, torch.optim.AdamW(model.parameters(), 0.01), range(4), device)
+for options in (
+    dict(find_unused_parameters=True),
+    dict(find_unused_parameters=True, gradient_as_bucket_view=True),
+    dict(find_unused_parameters=True, bucket_cap_mb=0.001),
+    dict(static_graph=True),
+):
+    cpu, npu = (with_options(device, options) for device in ("cpu", "npu"))
+    near(cpu, npu, what=f"DDP with {options}")
+    assert npu[-1] < npu[0]
+"""
+NO_SYNC = """
+grads = {}
+for device in ("cpu", "npu"):
+    torch.manual_seed(0)
+    model = DDP(nn.Linear(8, 2).to(device))
+    with model.no_sync():
+        model(batch(0, 16, 8).to(device)).sum().backward()
+    model(batch(1, 16, 8).to(device)).sum().backward()
+    grads[device] = model.module.weight.grad.cpu()
+near(*(grads[device].flatten().tolist() for device in grads), what="no_sync()")
+"""
 HOOKED = """
-from torch.distributed.algorithms.ddp_comm_hooks import default_hooks as hooks
-from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import (
-    PowerSGDState, powerSGD_hook)
 def hooked(device, state, hook):
     model = DDP(net().to(device))
     # By its name cpu refuses the one of bf16.
@@ -39,6 +66,21 @@ def hooked(device, state, hook):
         state, hook if device == "npu" else lambda state, bucket: hook(state, bucket))
     losses = train(model, torch.optim.SGD(model.parameters(), 0.1), range(5), device)
     return losses + model.module[0].bias.tolist()
+# Of more than two ranks gloo rounds each sum of halves, hccl the last.
+halves = 1e-5 if size == 2 else 1e-2
+for hook, by in (
+    (hooks.allreduce_hook, 1e-5),
+    (hooks.fp16_compress_hook, halves),
+    (hooks.bf16_compress_hook, halves),
+    (hooks.bf16_compress_wrapper(hooks.allreduce_hook), halves),
+    (powerSGD_hook, 1e-5),
+):
+    def state():
+        return PowerSGDState(None, 2, start_powerSGD_iter=2)
+    cpu, npu = (
+        hooked(device, state() if hook is powerSGD_hook else None, hook)
+        for device in ("cpu", "npu"))
+    near(cpu, npu, by, hook.__name__)
 """
 UNEVEN = """
 def uneven(device):
@@ -48,11 +90,10 @@ def uneven(device):
         losses = train(model, optimizer, range(3 + 2 * rank), device)
     return losses + model.module[2].weight.flatten().tolist()
 cpu, npu = uneven("cpu"), uneven("npu")
-near(cpu, npu)
+near(cpu, npu, what="a rank that runs out of data")
 assert len(npu) == 3 + 2 * rank + 256
 """
 SHARED_STATE = """
-from torch.distributed.optim import ZeroRedundancyOptimizer
 def sharded(device):
     model = DDP(net().to(device))
     optimizer = ZeroRedundancyOptimizer(
@@ -66,7 +107,7 @@ def sharded(device):
         assert len(whole) == 4
         losses += [s["exp_avg"].sum().item() for s in whole.values()]
     return losses
-near(sharded("cpu"), sharded("npu"))
+near(sharded("cpu"), sharded("npu"), what="an optimizer whose state is shared")
 """
 # SyncBatchNorm has no kernels for cpu: a batch norm there, unsplit.
 NORMED = """
@@ -93,35 +134,34 @@ def normed(split):
     x = batch(9, 4, 3, 4, 4, of=0)
     out = model(x.npu() if split else x).cpu()
     return losses + norm.running_var.tolist() + out.flatten().tolist()
-near(normed(False), normed(True), 1e-4)
+near(normed(False), normed(True), 1e-4, "a synchronized batch norm")
 """
+SPARSE = """
+def sparse(device):
+    torch.manual_seed(7)
+    model = nn.Sequential(
+        nn.Embedding(20, 8, sparse=True), nn.Flatten(), nn.Linear(24, 4)).to(device)
+    ddp = DDP(model)
+    sgd = torch.optim.SGD(ddp.parameters(), 0.1)
+    losses = []
+    for step in range(5):
+        seed = torch.Generator().manual_seed(size * step + rank)
+        x = torch.randint(0, 20, (6, 3), generator=seed).to(device)
+        loss = ddp(x).square().mean()
+        sgd.zero_grad()
+        loss.backward()
+        assert model[0].weight.grad.is_sparse
+        sgd.step()
+        losses.append(loss.item())
+    return losses + model[0].weight.detach().cpu().flatten().tolist()
+near(sparse("cpu"), sparse("npu"), what="sparse gradients")
+"""
+WAYS = OPTIONS + NO_SYNC + HOOKED + UNEVEN + SHARED_STATE + NORMED + SPARSE
 
 
-def with_hook(hook: str, by: float = 1e-5) -> str:
-    return f"\nnear(hooked('cpu', {hook}), hooked('npu', {hook}), {by})\n"
-
-
-@pytest.mark.parametrize("hook", HOOKS)
-def test_a_hook_of_ddp_changes_gradients_as_on_cpu(ranks, hook: str):
-    ranks(HEAD + HOOKED + with_hook(hook))
-
-
-def test_a_rank_that_runs_out_of_data_joins(ranks):
-    ranks(HEAD + UNEVEN)
-
-
-def test_an_optimizer_whose_state_is_shared_steps_as_on_cpu(ranks):
-    ranks(HEAD + SHARED_STATE)
-
-
-def test_a_synchronized_batch_norm_is_that_of_the_whole_batch(ranks):
-    ranks(HEAD + NORMED)
-
-
-def test_four_ranks_do_all_of_that(ranks):
-    # Of more than two ranks gloo rounds each sum of halves, hccl the last.
-    hooks = [with_hook(hook, 1e-2 if "16" in hook else 1e-5) for hook in HOOKS]
-    ranks(HEAD + HOOKED + "".join(hooks) + UNEVEN + SHARED_STATE + NORMED, 4)
+@pytest.mark.parametrize("size", [2, 4])
+def test_ddp_trains_as_on_cpu(ranks, size: int):
+    ranks(HEAD + WAYS, size)
 
 
 def test_ddp_knows_how_long_its_steps_took(ranks):

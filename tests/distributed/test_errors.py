@@ -2,23 +2,10 @@
 
 from __future__ import annotations
 
-FAILS = """
-def failure(f):
-    try:
-        f()
-        torch.npu.synchronize()
-    except dist.DistBackendError as error:
-        from npu_dispatch.distributed import DistributedError
-        assert type(error) is DistributedError, error
-        return error
-    raise AssertionError("nothing was raised")
-"""
-
 
 def test_ranks_that_call_different_collectives_are_both_told(ranks):
     results = ranks(
-        FAILS
-        + """
+        """
 join()
 t = torch.ones(3).npu()
 dist.all_reduce(t)
@@ -49,8 +36,7 @@ def test_other_sizes_dtypes_and_reductions_are_found_before_data_moves(ranks):
         (rooted("reduce", 0), rooted("reduce", 1), "root 1"),
     ):
         ranks(
-            FAILS
-            + f"""
+            f"""
 join()
 error = failure(lambda: {mine} if rank == 0 else {other})
 assert "the ranks disagree" in str(error), error
@@ -62,8 +48,7 @@ os._exit(0)
 
 def test_a_message_of_another_length_than_expected_is_an_error_of_both(ranks):
     ranks(
-        FAILS
-        + """
+        """
 join()
 k = 10 if rank == 0 else 100000
 t = torch.ones(k).npu()
@@ -76,8 +61,7 @@ os._exit(0)
 
 def test_a_timeout_names_the_ranks_that_have_not_called(ranks):
     ranks(
-        FAILS
-        + """
+        """
 store = dist.FileStore(sys.argv[3] + "x", 3)
 join()
 t = torch.ones(3).npu()
@@ -97,31 +81,11 @@ os._exit(0)
     )
 
 
-def test_a_dead_rank_is_named(ranks):
-    results = ranks(
-        FAILS
-        + """
-join(seconds=60)
-t = torch.ones(3).npu()
-dist.all_reduce(t)
-torch.npu.synchronize()
-if rank == 1:
-    os._exit(7)
-error = failure(lambda: dist.all_reduce(t))
-assert error.lost_rank == 1, error
-os._exit(0)
-""",
-        check=False,
-    )
-    assert [r.returncode for r in results] == [0, 7], results[0].stderr
-
-
 def test_a_script_that_fails_ends_although_a_collective_waits(ranks):
     # Rank 1 never calls: it ends when rank 0, whose timeout is longer than
     # ours, says that it has failed.
     results = ranks(
-        FAILS
-        + """
+        """
 join(seconds=600)
 t = torch.ones(3).npu()
 dist.all_reduce(t)
@@ -169,8 +133,7 @@ os._exit(0 if gone else 7)
 def test_ranks_that_both_send_first_wait_and_are_told_of_each_other(ranks):
     # So they do with gloo: send() ends when the other rank has received.
     ranks(
-        FAILS
-        + """
+        """
 join(seconds=3)
 t, got = torch.ones(3).npu(), torch.ones(3).npu()
 def both():

@@ -13,8 +13,6 @@ def test_asynchronous_calls_do_not_block_and_their_waits_do(ranks, env):
         """
         join("cpu:gloo,npu:hccl", seconds=20)
         peer = 1 - rank
-        def wait_for_each_other():
-            dist.barrier(group=gate)
         gate = dist.new_group(backend="gloo")
         mine, theirs = torch.full((3,), rank + 1.).npu(), torch.zeros(3).npu()
         def exchanged(works):
@@ -26,9 +24,7 @@ def test_asynchronous_calls_do_not_block_and_their_waits_do(ranks, env):
         for k in range(2):  # the lanes are there already, the second time
             exchanged([dist.isend(mine, peer), dist.irecv(theirs, peer)])
             # Both post, and neither waits for what the other will post later.
-            works = dist.batch_isend_irecv([
-                dist.P2POp(dist.isend, mine, peer),
-                dist.P2POp(dist.irecv, theirs, peer)])
+            works = swap(mine, theirs, peer)
             if rank == 0:
                 dist.send(torch.ones(1), 1, gate)
             else:
@@ -66,18 +62,13 @@ def test_the_call_or_the_wait_of_an_asynchronous_one_raises(ranks):
         """
         join()
         groups = [dist.new_group(), dist.new_group()]
-        def raises(call):
-            try:
-                call()
-            except dist.DistBackendError as error:
-                assert "the ranks disagree" in str(error), error
-                torch.npu.reset_device()
-            else:
-                raise AssertionError("nothing was raised")
+        def disagrees(call):
+            raises(dist.DistBackendError, "the ranks disagree", call)
+            torch.npu.reset_device()
         t = torch.ones(3000 * (rank + 1)).npu()
-        raises(lambda: dist.all_reduce(t, group=groups[0]))
+        disagrees(lambda: dist.all_reduce(t, group=groups[0]))
         work = dist.all_reduce(t, group=groups[1], async_op=True)
-        raises(work.wait)
+        disagrees(work.wait)
         os._exit(0)
         """,
         **BLOCKING[0],
@@ -92,8 +83,7 @@ def test_messages_of_a_thread_that_blocks_do_not_wait_for_each_other(ranks):
         _C.set_thread_launch_blocking(True)
         peer = 1 - rank
         mine, theirs = torch.full((3,), rank + 1.).npu(), torch.zeros(3).npu()
-        for work in [dist.isend(mine, peer), dist.irecv(theirs, peer)]:
-            work.wait()
+        waited([dist.isend(mine, peer), dist.irecv(theirs, peer)])
         assert theirs.eq(peer + 1).all()
         """
     )

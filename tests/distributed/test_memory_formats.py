@@ -15,44 +15,33 @@ def room(rows, form, device):
     return made(torch.zeros(rows * 2, 3, 2, 2), form, device)
 def rooms(form, device):
     return [room(1, form, device) for _ in range(n)]
-def all_gather(i, o, d, group):
-    out = rooms(o, d)
-    dist.all_gather(out, made(value(rank), i, d), group)
-    return out
-def all_gather_into_tensor(i, o, d, group):
-    out = room(n, o, d)
-    dist.all_gather_into_tensor(out, made(value(rank), i, d), group)
-    return [out]
-def gather(i, o, d, group):
-    out = rooms(o, d) if rank == 0 else []
-    dist.gather(made(value(rank), i, d), out or None, 0, group)
-    return out
-def scatter(i, o, d, group):
-    out = room(1, o, d)
-    sent = [made(value(r), i, d) for r in range(n)] if rank == 0 else None
-    dist.scatter(out, sent, 0, group)
-    return [out]
-def reduce_scatter(i, o, d, group):
-    out = room(1, o, d)
-    dist.reduce_scatter(out, [made(value(rank, r), i, d) for r in range(n)],
-                        group=group)
-    return [out]
-def reduce_scatter_tensor(i, o, d, group):
-    out = room(1, o, d)
-    whole = torch.cat([value(rank, r) for r in range(n)])
-    dist.reduce_scatter_tensor(out, made(whole, i, d), group=group)
-    return [out]
-def all_to_all(i, o, d, group):
-    out = rooms(o, d)
-    dist.all_to_all(out, [made(value(rank, r), i, d) for r in range(n)], group)
-    return out
-def all_to_all_single(i, o, d, group):
-    out = room(n, o, d)
-    whole = torch.cat([value(rank, r) for r in range(n)])
-    dist.all_to_all_single(out, made(whole, i, d), group=group)
-    return [out]
-CALLS = (all_gather, all_gather_into_tensor, gather, scatter, reduce_scatter,
-         reduce_scatter_tensor, all_to_all, all_to_all_single)
+def parts(form, device):
+    return [made(value(rank, r), form, device) for r in range(n)]
+def whole(form, device):
+    return made(torch.cat([value(rank, r) for r in range(n)]), form, device)
+# Each fills `out`, what is made of rooms, with what `mine` gives.
+ALONE = lambda form, device: made(value(rank), form, device)
+OF_ALL = lambda form, device: room(n, form, device)
+ONE = lambda form, device: room(1, form, device)
+AT_ROOT = lambda make: lambda *of: make(*of) if rank == 0 else None
+TO_ALL = lambda form, device: [made(value(r), form, device) for r in range(n)]
+CALLS = {
+    "all_gather": (dist.all_gather, rooms, ALONE),
+    "all_gather_into_tensor": (dist.all_gather_into_tensor, OF_ALL, ALONE),
+    "gather": (lambda out, mine, group: dist.gather(mine, out, 0, group),
+               AT_ROOT(rooms), ALONE),
+    "scatter": (lambda out, mine, group: dist.scatter(out, mine, 0, group),
+                ONE, AT_ROOT(TO_ALL)),
+    "reduce_scatter": (dist.reduce_scatter, ONE, parts),
+    "reduce_scatter_tensor": (dist.reduce_scatter_tensor, ONE, whole),
+    "all_to_all": (dist.all_to_all, rooms, parts),
+    "all_to_all_single": (dist.all_to_all_single, OF_ALL, whole),
+}
+def called(name, i, o, device, group):
+    call, room_of, mine_of = CALLS[name]
+    out = room_of(o, device)
+    call(out, mine_of(i, device), group=group)
+    return out if isinstance(out, list) else [] if out is None else [out]
 """
 
 
@@ -65,17 +54,17 @@ def test_inputs_and_outputs_may_have_different_formats(ranks, device: str):
         + f"""
 join("hccl", seconds=30)
 gloo = dist.new_group(backend="gloo")
-for call in CALLS:
+for name in CALLS:
     for i in (FIRST, LAST):
         for o in (FIRST, LAST):
-            wanted = call(FIRST, FIRST, "cpu", gloo)
-            got = call(i, o, "{device}", None)
+            wanted = called(name, FIRST, FIRST, "cpu", gloo)
+            got = called(name, i, o, "{device}", None)
             assert len(got) == len(wanted)
             for a, b in zip(got, wanted):
-                assert torch.equal(a.cpu(), b), (call, i, o)
-            if call not in (scatter, reduce_scatter, all_to_all_single):
-                for a, b in zip(call(i, o, "cpu", gloo), wanted):
-                    assert torch.equal(a, b), (call, i, o)
+                assert torch.equal(a.cpu(), b), (name, i, o)
+            if name not in ("scatter", "reduce_scatter", "all_to_all_single"):
+                for a, b in zip(called(name, i, o, "cpu", gloo), wanted):
+                    assert torch.equal(a, b), (name, i, o)
 """,
         NPU_DISPATCH_DEVICES="2",
     )
@@ -93,14 +82,8 @@ def test_formats_that_are_not_the_same_on_all_ranks_are_found(ranks):
 join(seconds=20)
 form = torch.channels_last if rank == 0 else torch.contiguous_format
 t = torch.ones(2, 3, 2, 2).npu().to(memory_format=form)
-try:
-    {call}
-    torch.npu.synchronize()
-except dist.DistBackendError as error:
-    assert "the ranks disagree" in str(error), error
-    assert "channels last" in str(error), error
-else:
-    raise AssertionError("nothing was raised")
+error = failure(lambda: {call}, "the ranks disagree")
+assert "channels last" in str(error), error
 os._exit(0)
 """
         )

@@ -48,9 +48,9 @@ def train(device, sequence):
         optimizer.zero_grad()
         losses.append(loss.item())
     return losses
-def split(sequence):
+for sequence in (False, True):
     cpu, npu = train("cpu", sequence), train("npu", sequence)
-    near(cpu, npu)
+    near(cpu, npu, what=f"a block in columns and rows, sequence={sequence}")
     assert npu[-1] < npu[0]
 """
 LAYOUTS = """
@@ -139,25 +139,13 @@ def piped(device, schedule):
 
 for schedule in (ScheduleGPipe, Schedule1F1B, ScheduleInterleaved1F1B):
     (cpu, by_cpu), (npu, by_npu) = piped("cpu", schedule), piped("npu", schedule)
-    near(cpu, npu)
+    near(cpu, npu, what=schedule)
     # Of the last stage, by microbatch.
     assert len(npu) == (12 if rank == size - 1 else 0)
     torch.testing.assert_close(by_npu, by_cpu)
 """
 
 
-@pytest.mark.parametrize("sequence", [False, True], ids=["tensor", "sequence"])
-def test_a_block_split_by_columns_and_rows_trains_as_on_cpu(ranks, sequence: bool):
-    ranks(TENSOR + BLOCK + f"split({sequence})")
-
-
-def test_dtensors_change_between_all_layouts(ranks):
-    ranks(TENSOR + LAYOUTS)
-
-
-def test_pipelined_stages_train_as_on_cpu(ranks):
-    ranks(TENSOR + PIPES)
-
-
-def test_four_ranks_split_a_model_as_on_cpu(ranks):
-    ranks(TENSOR + BLOCK + "split(False)\nsplit(True)\n" + LAYOUTS + PIPES, 4)
+@pytest.mark.parametrize("size", [2, 4])
+def test_a_model_that_is_split_trains_as_on_cpu(ranks, size: int):
+    ranks(TENSOR + BLOCK + LAYOUTS + PIPES, size)

@@ -11,7 +11,6 @@ import pytest
 
 HERE = Path(__file__).parent
 TRAINING = (
-    "test_training.py",
     "test_data_parallel.py",
     "test_fsdp.py",
     "test_parallelism.py",

@@ -93,11 +93,9 @@ def cost(call):
             after.host_wait_ns - before.host_wait_ns)
 
 run, exposed, host = cost(lambda: dist.all_reduce(big))
-assert exposed > 0.7 * run, (run, exposed)
-assert host > 0.3 * run, (run, host)
+assert 0 < host <= exposed <= run, (run, exposed, host)
 
 # A task of another stream that begins before the call and ends after it.
-store = dist.distributed_c10d._get_default_store()
 side = torch.npu.Stream()
 def hidden():
     import threading
@@ -112,7 +110,7 @@ def hidden():
         pass
     ended.set()
 run, exposed, host = cost(hidden)
-assert exposed < 0.3 * run, (run, exposed)
+assert exposed == host == 0 < run, (run, exposed, host)
 """
     )
 
@@ -126,19 +124,17 @@ t = torch.ones(2).npu()
 dist.all_reduce(t)
 torch.npu.synchronize()
 before = totals()["default_pg", "all_reduce"]
-store = dist.distributed_c10d._get_default_store()
 if rank == 0:
     work = dist.all_reduce(t, async_op=True)
-    from npu_dispatch.ranks.flight_recorder import dump_of
     started = False
     while not started:
         with StatsReader(Path(_C.segment_path())) as reader:
             started = reader.collectives().calls[-1].state == "started"
-    store.set("called", "")
+    store().set("called", "")
     work.wait()
 else:
     import time
-    store.wait(["called"])
+    store().wait(["called"])
     begin = time.monotonic_ns()
     while time.monotonic_ns() - begin < 200_000_000:
         pass
@@ -146,7 +142,7 @@ else:
 torch.npu.synchronize()
 after = totals()["default_pg", "all_reduce"]
 waited, run = after.waited_ns - before.waited_ns, after.run.sum - before.run.sum
-assert (waited > 190_000_000) == (rank == 0), (rank, waited)
+assert waited >= 200_000_000 or rank == 1, waited
 assert waited <= run
 """
     )
@@ -168,7 +164,7 @@ with torch.npu.stream(torch.npu.Stream(on)):
 torch.npu.synchronize(on)
 [total] = totals().values()
 assert (total.run.count, total.bytes) == (100, 1600), total
-assert total.exposed_ns > 0.7 * total.run.sum, total
+assert 0 < total.exposed_ns <= total.run.sum, total
 """
     )
 
@@ -177,13 +173,8 @@ def test_a_failed_call_counts_as_failed(ranks):
     ranks(
         COUNTED
         + """
-from npu_dispatch.distributed import DistributedError
 join()
-try:
-    dist.all_reduce(torch.ones(4 + rank).npu())
-    torch.npu.synchronize()
-except DistributedError:
-    pass
+failure(lambda: dist.all_reduce(torch.ones(4 + rank).npu()))
 [total] = totals().values()
 assert (total.failed, total.run.count, total.bytes) == (1, 0, 0), total
 os._exit(0)

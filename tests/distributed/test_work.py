@@ -19,31 +19,24 @@ def test_a_wait_that_takes_too_long_names_the_call(ranks, blocking: str):
             dist.recv(torch.empty(1), 0, gate)
         work = launch()
         if rank == 0:
-            try:
-                work.wait(timedelta(milliseconds=200))
-            except DistributedError as error:
-                assert isinstance(error, dist.DistBackendError)
-                assert error.op == "hccl:all_reduce" and error.seq == 1, error
-                assert error.group and error.rank == 0, error
-                assert "200 ms" in str(error), error
-                line = launch.__code__.co_firstlineno
-                assert any(f.lineno == line for f in error.launch_stack), error
-                assert f"<string>:{line}" in str(error), error
-                assert "clear_error" not in str(error), error  # nothing has failed
-            else:
-                raise AssertionError("nothing was raised")
+            limit = timedelta(milliseconds=200)
+            error = raises(DistributedError, "200 ms", work.wait, limit)
+            assert isinstance(error, dist.DistBackendError)
+            assert error.op == "hccl:all_reduce" and error.seq == 1, error
+            assert error.group and error.rank == 0, error
+            line = launch.__code__.co_firstlineno
+            assert any(f.lineno == line for f in error.launch_stack), error
+            assert f"<string>:{line}" in str(error), error
+            assert "clear_error" not in str(error), error  # nothing has failed
             assert not work.is_completed() and work.exception() is None
             dist.send(torch.ones(1), 1, gate)
         work.wait(timedelta(seconds=30))
         assert work.is_success() and t.eq(4).all()
         if rank == 0:
             work = dist.irecv(t, 1, tag=5)
-            try:
-                work.wait(timedelta(milliseconds=50))
-            except DistributedError as error:
-                assert error.op == "hccl:recv" and error.rank == 0, error
-            else:
-                raise AssertionError("nothing was raised")
+            limit = timedelta(milliseconds=50)
+            error = raises(DistributedError, "50 ms", work.wait, limit)
+            assert error.op == "hccl:recv" and error.rank == 0, error
             dist.send(torch.ones(1), 1, gate)
             work.wait()
         else:
@@ -74,12 +67,7 @@ def test_a_later_failure_is_not_that_of_earlier_work(ranks):
         assert isinstance(error, dist.DistBackendError), repr(error)
         assert "the ranks disagree" in str(error) and error.seq == 1, error
         for wait in (second.wait, lambda: second.wait(timedelta(seconds=5))):
-            try:
-                wait()
-            except dist.DistBackendError as raised:
-                assert "the ranks disagree" in str(raised)
-            else:
-                raise AssertionError("nothing was raised")
+            raises(dist.DistBackendError, "the ranks disagree", wait)
         os._exit(0)
         """
     )

@@ -71,8 +71,8 @@ PYTHON = {
     "distributed": (
         "distributed/test_collectives.py distributed/test_errors.py "
         "distributed/test_streams.py distributed/test_groups.py "
-        "distributed/test_objects.py distributed/test_data_parallel.py "
-        "distributed/test_detail.py distributed/test_flight_recorder.py"
+        "distributed/test_data_parallel.py distributed/test_detail.py "
+        "distributed/test_flight_recorder.py"
     ),
 }
 

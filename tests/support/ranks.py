@@ -28,10 +28,43 @@ def batch(step, *shape, of=rank):
     seed = torch.Generator().manual_seed(size * step + of)
     return torch.randn(*shape, generator=seed)
 
-def near(cpu, npu, by=1e-5):
-    assert len(cpu) == len(npu), (cpu, npu)
+def near(cpu, npu, by=1e-5, what=""):
+    assert len(cpu) == len(npu), (what, cpu, npu)
     close = [abs(a - b) <= by * max(1, abs(a)) for a, b in zip(cpu, npu)]
-    assert all(close), (cpu, npu)
+    assert all(close), (what, cpu, npu)
+
+def raises(kind, words, f, *args):
+    # The exception of that kind, with these words, that a call raises.
+    try:
+        f(*args)
+    except kind as error:
+        assert words in str(error), error
+        return error
+    raise AssertionError(f"nothing was raised: {words}")
+
+def failure(f, words=""):
+    # What a call raises, or the wait for what it has launched.
+    def waits():
+        f()
+        torch.npu.synchronize()
+    return raises(dist.DistBackendError, words, waits)
+
+def store():
+    return dist.distributed_c10d._get_default_store()
+
+def swap(mine, theirs, peer, group=None):
+    # Send and receive in one batch; return its works.
+    return dist.batch_isend_irecv([
+        dist.P2POp(dist.isend, mine, peer, group),
+        dist.P2POp(dist.irecv, theirs, peer, group)])
+
+def waited(works):
+    for work in works: work.wait()
+
+def fact(program):
+    # One of several that share the ranks and their groups; a traceback names it.
+    program()
+    torch.npu.synchronize()
 """
 
 # Set: programs run under the race sanitizer, which stops those that race.
