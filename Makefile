@@ -25,6 +25,9 @@
 #   make bench-libraries  other libraries that benchmarks run
 #   make bench-readme     the README's figures, from out/bench.json
 #   make demo             train a GPT on cpu and npu; leaves out/demo.png
+#   make coverage         which lines do the tests not reach? out/coverage
+#   make pythons          a build and an import with each of PYTHONS="python3.12 ..."
+#   make try-dev          a contributor's first hour, and all hooks
 #   make versions         Python tests with each torch of VERSIONS="2.13.0 2.14.1"
 #   make versions-docs    the table of docs/versions.md, from out/versions/
 #   make wheel            dist/: the source distribution, and a wheel built from it
@@ -74,14 +77,15 @@ else
   export PYTHONHASHSEED := 0
 endif
 QUICK := $(if $(NIGHTLY),,-m "not nightly$(if $(OWN_HEAP), and not libc_heap)")
-SANITIZED := test-undefined test-address test-thread
+SANITIZED := test-undefined test-address test-thread test-coverage
 # The other folders ask what an operator computes, which has one thread.
 TESTS := $(if $(filter thread,$(NPU_SANITIZER)),$(addprefix tests/,aio distributed \
   drivers graphs multiprocess races sanitizer stress unit),tests)
 # By what a minute tells: the quick ones first.
 STEPS := test test-sanitizers conformance \
   $(if $(NIGHTLY),torture compatibility judges test-delayed \
-  test-guarded test-sanitized test-slow-host $(SANITIZED) mutants versions)
+  test-guarded test-sanitized test-slow-host try-dev pythons coverage \
+  $(filter-out test-coverage,$(SANITIZED)) mutants versions)
 
 # Whatever the extension is made from. Python files need no build.
 SOURCES := CMakeLists.txt pyproject.toml $(shell find csrc -type f \
@@ -90,7 +94,7 @@ SOURCES := CMakeLists.txt pyproject.toml $(shell find csrc -type f \
 .PHONY: tools lock build test test-cpp test-python test-sanitizers test-sanitized \
   test-delayed test-guarded test-slow-host $(SANITIZED) conformance fuzz torture mutants compatibility \
   judges judges-docs steps check nightly nightly-docs fuzz-docs torture-docs \
-  versions versions-docs bench bench-cpp bench-libraries bench-readme demo lint clean wheel dev docs
+  versions versions-docs coverage pythons try-dev bench bench-cpp bench-libraries bench-readme demo lint clean wheel dev docs
 .DELETE_ON_ERROR:
 
 $(PY):
@@ -148,7 +152,8 @@ test-cpp: $(TOOLS)
 # Two at a time: a test that needs the machine for itself fails on a busy one, too.
 # A worker that dies ends the run: xdist may wait for its tests for ever.
 test-python: $(INSTALLED) $(if $(NIGHTLY),bench-libraries)
-	$(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder \
+	$(PY) $(if $(filter coverage,$(NPU_SANITIZER)),-m coverage run) -m pytest \
+	  -n 2 --dist loadfile --no-loadscope-reorder \
 	  --max-worker-restart 0 $(QUICK) $(TESTS) \
 	  $(PYTEST_FLAGS)
 
@@ -180,6 +185,20 @@ test-slow-host: test-python
 # finds ends the process, whose test fails.
 $(SANITIZED): test-%:
 	$(MAKE) test-python NIGHTLY= NPU_SANITIZER=$* VENV=.venv-$*
+
+# Processes that are killed or leave by os._exit() do not tell which lines of C++ they
+# have run.
+coverage: COVERAGE := $(CURDIR)/.venv-coverage/bin
+coverage: test-coverage
+	$(CMAKE_CORE) -B build/core-coverage -DNPU_SANITIZER=coverage
+	$(BIN)/cmake --build build/core-coverage -j $(JOBS)
+	$(CTEST) --test-dir build/core-coverage
+	mkdir -p out/coverage
+	$(COVERAGE)/coverage combine -q
+	$(COVERAGE)/coverage report --skip-covered --sort=miss > out/coverage/python.txt
+	$(COVERAGE)/gcovr -r . -f csrc/ -j $(JOBS) --gcov-ignore-errors=all \
+	  build/core-coverage build/py-coverage --txt out/coverage/cpp.txt
+	tail -n 2 out/coverage/python.txt out/coverage/cpp.txt
 
 test-sanitizers: $(TOOLS)
 	for s in thread address,undefined; do \
@@ -262,6 +281,16 @@ versions: bench-cpp
 	    || exit 1; \
 	done
 
+# The other versions of Python that we support, as far as they are here.
+PYTHONS ?= python3.12 python3.13
+pythons:
+	for python in $(PYTHONS); do \
+	  command -v $$python || { echo "$$python: not installed"; continue; }; \
+	  $(MAKE) build PYTHON=$$python VENV=.venv-$$python && \
+	    .venv-$$python/bin/python -c \
+	      "import torch; assert torch.ones(2, device='npu').sum().item() == 2" || exit 1; \
+	done
+
 # The table of what was tried, from out/versions/.
 versions-docs:
 	$(PYTHON) tools/versions_page.py
@@ -311,6 +340,9 @@ dev: $(INSTALLED)
 	$(BIN)/npu-dispatch doctor
 
 # The pages of reference are made of what is installed.
+try-dev: dev
+	$(BIN)/pre-commit run --all-files
+
 docs: $(INSTALLED)
 	$(BIN)/mkdocs build --strict -d out/site
 

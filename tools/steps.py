@@ -46,6 +46,7 @@ LIMITS = {
     "test-address": 60,
     "test-thread": 60,
     "versions": 50,
+    "coverage": 60,
 }
 LIMIT, WHOLE = 30, 330
 # Each builds the extension anew, for the sanitizers of the compiler.

@@ -21,7 +21,9 @@ import tables
 CORE = run_all.CPP / "stats_cost"
 # What they need is installed for the night: wrk (tests/aio/test_serve.py has the server
 # itself), and libraries of other people.
-AT_NIGHT = ("serve_async", *run_all.LIBRARIES)
+AT_NIGHT = {"serve_async", *run_all.LIBRARIES}
+# So does what starts many processes or compiles, whatever the sizes.
+AT_NIGHT |= {"compile", "neighbour", "plan", "step_profile"}
 PROGRAMS = [
     pytest.param(
         program,
