@@ -1,7 +1,7 @@
 """What everyday mistakes are told: what was asked, what was found, what to do.
 
-At least as much as on cuda. Ctrl-C in long work and at exit: tests/stress; the
-fork of a process that uses the device, and what it sends: tests/multiprocess.
+At least as much as on cuda. Ctrl-C in a wait: api/test_waits.py, at exit: stress/; the
+fork of a process that uses the device, and what it sends: multiprocess/.
 """
 
 from __future__ import annotations
@@ -10,15 +10,11 @@ import contextlib
 import copy
 import pickle
 import re
-import signal
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from open_waits import until_waiting
 
 npu = torch.npu
 
@@ -178,37 +174,6 @@ print(torch.zeros(12 << 20, device="npu").sum().item())
     ):
         assert word in told, told
     assert told.splitlines()[-1] == "0.0"
-
-
-def test_ctrl_c_ends_a_wait_for_long_work_at_its_line(child_environment):
-    code = """
-import torch
-from npu_dispatch import _C
-gate = torch.npu.ExternalEvent()
-x = torch.ones(3, device="npu")
-gate.wait()
-y = x + 1
-print(_C.segment_path(), flush=True)
-try:
-    y.sum().item()  # line 10
-except KeyboardInterrupt as stop:
-    print("line", stop.__traceback__.tb_lineno, flush=True)
-gate.record(torch.npu.Stream())
-print(y.tolist())
-"""
-    child = subprocess.Popen(
-        [sys.executable, "-c", code],
-        env=child_environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    until_waiting("item", child.stdout.readline().strip())
-    child.send_signal(signal.SIGINT)
-    out, err = child.communicate(timeout=60)
-
-    assert out.splitlines() == ["line 10", "[2.0, 2.0, 2.0]"], err
-    assert child.returncode == 0
 
 
 @pytest.mark.parametrize("send", [pickle.dumps, copy.deepcopy])

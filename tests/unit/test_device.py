@@ -19,12 +19,6 @@ def test_torch_npu_is_our_module():
     assert torch.get_device_module("npu") is npu
 
 
-def test_there_is_a_device():
-    assert torch.npu.is_available()
-    assert torch.npu.device_count() >= 1
-    assert torch.accelerator.current_accelerator() == torch.device("npu")
-
-
 def test_tensors_and_modules_have_methods():
     x = torch.ones(2).npu()
 
@@ -37,12 +31,6 @@ def test_negative_indices_change_nothing():
     torch.npu.set_device(-1)
     with torch.npu.device(-1):
         assert torch.npu.current_device() == 0
-
-
-def test_an_index_out_of_range_is_a_runtime_error():
-    for call in (torch.npu.set_device, torch.npu.synchronize, torch.npu.Stream):
-        with pytest.raises(RuntimeError, match="99"):
-            call(99)
 
 
 def test_properties_name_the_device():

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
-import time
 import warnings
+from types import SimpleNamespace
 
 import pytest
 import torch
 
+from npu_dispatch import _C
 from npu_dispatch.npu.patches import global_state
 
 
@@ -110,20 +111,23 @@ def test_what_another_thread_lets_go_on_is_waited_for(monkeypatch: pytest.Monkey
     gate, stream, seen = torch.npu.ExternalEvent(), torch.npu.Stream(), []
     gate.wait(stream)
     stream.submit(lambda: seen.append(torch._C._get_mkldnn_enabled()))
-    changing = threading.Event()
+    # A program of one thread would give up at once.
+    monkeypatch.setattr(global_state, "_PATIENCE_ALONE_NS", 0)
 
-    def record() -> None:
-        changing.wait()
-        time.sleep(0.5)  # longer than a program of one thread would be waited for
+    def record(patience_ns: int) -> list[tuple[int, int, int]]:
         gate.record(torch.npu.default_stream())
+        return _C.finish_launched(patience_ns)
 
-    thread = threading.Thread(target=record)
-    thread.start()
+    waits = SimpleNamespace(finish_launched=record, read_switches=_C.read_switches)
+    monkeypatch.setattr(global_state, "_C", waits)
+    over = threading.Event()
+    other = threading.Thread(target=over.wait)
+    other.start()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        changing.set()
         torch._C._set_mkldnn_enabled(False)
-    thread.join()
+    over.set()
+    other.join()
 
     assert seen == [True]
 

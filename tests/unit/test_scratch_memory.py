@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-import resource
-from pathlib import Path
 
+import pytest
 import torch
 import torch.nn.functional as F
+from heap import in_use
 
-PAGE = resource.getpagesize()
 WIDTH = 3300  # its square in floats exceeds what malloc() ever keeps by itself
+MOST_KEPT = 256 << 20  # csrc/torch/scratch_memory.cpp
+SLACK = 4 << 20  # what else a process allocates
 
 
 def convolution(width: int = WIDTH):
@@ -26,82 +27,52 @@ def convolution(width: int = WIDTH):
     return weight, backward
 
 
-def resident_bytes() -> int:
-    return int(Path("/proc/self/statm").read_text().split()[1]) * PAGE
-
-
-def test_a_kernel_that_allocates_does_not_touch_fresh_pages_at_each_launch():
+@pytest.mark.libc_heap
+def test_a_kernels_buffer_serves_the_next_launch_until_the_cache_is_emptied():
     weight, backward = convolution()
     backward()
-    backward()
+    torch.npu.empty_cache()
+    nothing_kept = in_use()
 
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    backward()
+    kept = in_use()
     for _ in range(4):
         backward()
-    faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
-    assert faults < weight.nbytes / PAGE
-
-
-def test_empty_cache_gives_kept_buffers_back():
-    weight, backward = convolution()
-    backward()
+    assert kept - nothing_kept > weight.nbytes - SLACK
+    assert abs(in_use() - kept) < SLACK  # none was added
     torch.npu.empty_cache()
-    backward()
-    resident, reserved = resident_bytes(), torch.npu.memory_reserved()
-
-    torch.npu.empty_cache()
-
-    returned = resident - resident_bytes()
-    of_the_device = reserved - torch.npu.memory_reserved()
-    assert returned - of_the_device > 0.9 * weight.nbytes
+    assert abs(in_use() - nothing_kept) < SLACK
 
 
+@pytest.mark.libc_heap
 def test_what_is_kept_is_bounded():
     torch.npu.empty_cache()
-    resident, reserved = resident_bytes(), torch.npu.memory_reserved()
+    nothing_kept = in_use()
 
     for width in range(WIDTH, WIDTH + 12 * 300, 300):  # 44 to 174 MB
         convolution(width)[1]()
 
-    grown = resident_bytes() - resident
-    of_the_device = torch.npu.memory_reserved() - reserved
-    assert grown - of_the_device < 600 << 20
+    assert in_use() - nothing_kept < MOST_KEPT + SLACK
 
 
-def test_buffers_for_sizes_that_never_repeat_do_not_add_up():
+@pytest.mark.libc_heap
+@pytest.mark.parametrize(
+    ("largest", "widths"),
+    [(1500, range(1480, 700, -60)), (1500, range(1000, 1500, 20))],
+    ids=["smaller ones", "growing ones"],
+)
+def test_buffers_for_sizes_that_never_repeat_do_not_add_up(largest, widths):
     torch.npu.empty_cache()
-    largest, backward = convolution(1500)
+    weight, backward = convolution(largest)
     backward()
-    resident, reserved = resident_bytes(), torch.npu.memory_reserved()
+    kept = in_use()
 
-    for width in range(1480, 700, -60):  # a buffer of another size for each
+    for width in widths:
         convolution(width)[1]()
 
-    grown = resident_bytes() - resident
-    of_the_device = torch.npu.memory_reserved() - reserved
-    assert grown - of_the_device < largest.nbytes
-
-
-def test_buffers_for_sizes_that_grow_do_not_add_up(python):
-    # In a process without the heap of other tests.
-    home = str(Path(__file__).parent)
-    python(
-        f"import sys; sys.path.append({home!r}); import {Path(__file__).stem} as t\n"
-        "t.grow()"
-    )
-
-
-def grow():
-    resident, reserved = resident_bytes(), torch.npu.memory_reserved()
-
-    for width in range(1000, 1500, 20):  # each needs a larger buffer
-        largest, backward = convolution(width)
-        backward()
-
-    grown = resident_bytes() - resident
-    of_the_device = torch.npu.memory_reserved() - reserved
-    assert grown - of_the_device < 4 * largest.nbytes
+    # One for each size would be 60 MB and more.
+    assert in_use() - kept < 2 * weight.nbytes
 
 
 def test_a_kept_buffer_does_not_change_results():

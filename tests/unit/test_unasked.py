@@ -1,12 +1,10 @@
-"""What is loaded, and published, by those who ask for something else."""
+"""What is loaded by those who ask for something else."""
 
 from __future__ import annotations
 
 import os
 import re
 from pathlib import Path
-
-import pytest
 
 MODULES = (
     *("npu_dispatch", "npu_dispatch.stats", "npu_dispatch.metrics"),
@@ -17,57 +15,48 @@ MODULES = (
 )
 HEAVY = {"torch", "jinja2", "perfetto", "psutil"}
 COMMANDS = (["--help"], ["ps"], ["top", "--once", "--interval", "0"], ["serve", "-h"])
-
-
-@pytest.mark.parametrize("module", MODULES)
-def test_importing_it_loads_no_torch(fresh_python, module: str):
-    code = f"import sys, {module}; print('torch' in sys.modules)"
-
-    assert fresh_python(code).stdout.strip() == "False"
-
-
-@pytest.mark.parametrize("args", COMMANDS, ids=" ".join)
-def test_a_command_that_watches_loads_nothing_heavy(fresh_python, args: list[str]):
-    code = f"""
-import sys
-from npu_dispatch.cli import main
-main({args!r}, standalone_mode=False)
-print("loaded:", *{HEAVY!r} & sys.modules.keys())
+# Runs each line in a child of a process that has loaded nothing, and says which of
+# the modules that matter it has loaded.
+EACH = """
+import os, re, sys
+for line in sys.argv[2:]:
+    sys.stdout.flush()
+    if not os.fork():
+        exec(line)
+        found = sorted(m for m in sys.modules if re.fullmatch(sys.argv[1], m))
+        print("loaded:", *found, flush=True)
+        os._exit(0)
+    os.wait()
 """
-    assert fresh_python(code).stdout.splitlines()[-1] == "loaded:"
 
 
-@pytest.mark.parametrize("command", ["run", "sanitize"])
-def test_a_command_that_runs_a_script_has_the_device(
-    fresh_python, tmp_path: Path, command: str
-):
-    script = tmp_path / "script.py"
-    script.write_text(
-        "import torch\nprint('sum', torch.ones(2, device='npu').sum().item())\n"
-    )
-    code = f"""
-from npu_dispatch.cli import main
-main([{command!r}, {str(script)!r}])
-"""
-    assert "sum 2.0" in fresh_python(code).stdout
+def loaded(fresh_python, pattern: str, lines: list[str]) -> dict[str, str]:
+    """Return what each line of Python has loaded of the modules of that pattern."""
+    said = fresh_python(EACH, pattern, *lines).stdout.splitlines()
+    told = [one.removeprefix("loaded:") for one in said if one.startswith("loaded:")]
+    return {line: found.strip() for line, found in zip(lines, told, strict=True)}
 
 
-def test_the_device_modules_load_torch_and_register(fresh_python):
-    for first in ("npu_dispatch.npu", "npu_dispatch.npu.streams", "npu_dispatch.aio"):
-        code = f"import {first}, torch; print(torch.ones(2, device='npu').sum().item())"
-
-        assert fresh_python(code).stdout.strip() == "2.0", first
+def run(arguments: list[str]) -> str:
+    return f"import npu_dispatch.cli as c; c.main({arguments}, standalone_mode=False)"
 
 
-def test_a_process_that_only_imported_torch_publishes_nothing(fresh_python):
-    code = """
-import os, torch, npu_dispatch
-from npu_dispatch.stats import segment_file
-print("registered:", npu_dispatch.is_registered())
-print("mine:", segment_file().exists())
-"""
-    said = fresh_python(code, TORCH_NPU_SANITIZER="0").stdout
-    assert said.splitlines() == ["registered: True", "mine: False"]
+def test_modules_that_need_no_device_load_no_torch(fresh_python):
+    found = loaded(fresh_python, "torch", [f"import {module}" for module in MODULES])
+
+    assert {line: torch for line, torch in found.items() if torch} == {}
+
+
+def test_commands_that_watch_load_nothing_heavy(fresh_python):
+    found = loaded(fresh_python, "|".join(HEAVY), [run(args) for args in COMMANDS])
+
+    assert {line: heavy for line, heavy in found.items() if heavy} == {}
+
+
+def test_the_help_loads_none_of_the_commands(fresh_python):
+    [ours] = loaded(fresh_python, r"npu_dispatch\..*", [run(["--help"])]).values()
+
+    assert ours == "npu_dispatch.cli npu_dispatch.cli.group"
 
 
 def test_one_reader_of_proc_stat_agrees_with_the_kernel():
