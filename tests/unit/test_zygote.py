@@ -218,6 +218,20 @@ def test_what_this_process_does_is_not_the_childs(python, monkeypatch):
     assert "SET_LATER" not in python.run("-c", code, env=env).stdout
 
 
+def test_a_program_may_be_the_first_to_import_torch(importing_python):
+    code = """
+import sys
+before = "torch" in sys.modules
+import torch
+print(before, hasattr(torch, "npu"), torch.__spec__.loader.__class__.__name__)
+"""
+    loads = importing_python(code).stdout
+    loads_not = importing_python(code, TORCH_DEVICE_BACKEND_AUTOLOAD="0").stdout
+
+    assert loads.split() == ["False", "True", "SourceFileLoader"]
+    assert loads_not.split() == ["False", "False", "SourceFileLoader"]
+
+
 def test_the_variables_of_the_device_count(python):
     code = "import torch; print(torch.npu.device_count())"
 
