@@ -2,150 +2,78 @@
 
 from __future__ import annotations
 
-
-def test_an_asynchronous_call_returns_before_its_peers_have_called(ranks):
-    ranks(
-        """
-        join("cpu:gloo,npu:hccl")
-        t = torch.full((4,), rank + 1.).npu()
-        if rank == 0:
-            work = dist.all_reduce(t, async_op=True)
-            assert not work.is_completed()
-            # Another stream goes on while this one's launcher waits.
-            other = (torch.ones(3).npu() + 1).cpu()
-            assert other.tolist() == [2, 2, 2]
-            dist.send(torch.ones(1), 1)   # over gloo: only now the peer calls
-        else:
-            dist.recv(torch.empty(1), 0)
-            work = dist.all_reduce(t, async_op=True)
-        work.wait()
-        assert (t * 2).cpu().tolist() == [6] * 4
-        """
-    )
-
-
-def test_memory_of_a_pending_collective_is_not_reused(ranks):
-    ranks(
-        """
-        join("cpu:gloo,npu:hccl")
-        t = torch.full((1000,), rank + 1.).npu()
-        out = torch.zeros(2000).npu()
-        if rank == 0:
-            work = dist.all_gather_into_tensor(out, t, async_op=True)
-            del t
-            for _ in range(10):  # would get the block at once
-                torch.full((1000,), 7.).npu()
-            torch.npu.current_stream().synchronize()
-            dist.send(torch.ones(1), 1)
-        else:
-            dist.recv(torch.empty(1), 0)
-            work = dist.all_gather_into_tensor(out, t, async_op=True)
-        work.wait()
-        assert out.cpu().tolist() == [1.] * 1000 + [2.] * 1000
-        """
-    )
-
-
-def test_a_future_runs_its_callback_behind_the_collective(ranks):
-    ranks(
-        """
-        join()
-        t = torch.full((4,), rank + 1.).npu()
-        future = dist.all_reduce(t, async_op=True).get_future()
-        doubled = future.then(lambda f: f.value()[0] * 2).wait()
-        assert doubled.cpu().tolist() == [6] * 4
-        """
-    )
-
-
-def test_ranks_that_both_send_first_do_not_wait_for_ever(ranks):
-    ranks(
-        """
-        join()
-        peer = 1 - rank
-        for k in (3, 1 << 20):
-            mine, theirs = torch.full((k,), float(rank)).npu(), torch.empty(k).npu()
-            works = [dist.isend(mine, peer), dist.irecv(theirs, peer)]
-            for work in works: work.wait()
-            assert theirs.cpu().eq(peer).all()
-            theirs.zero_()
-            for work in dist.batch_isend_irecv([
-                dist.P2POp(dist.isend, mine, peer),
-                dist.P2POp(dist.irecv, theirs, peer)]):
-                work.wait()
-            assert theirs.cpu().eq(peer).all()
-        if rank == 0:
-            dist.send(torch.tensor([5.]).npu(), 1, tag=9)
-        else:
-            got = torch.empty(1).npu()
-            assert dist.recv(got, None, tag=9) == 0 and got.item() == 5
-        """
-    )
+FACTS = """
+join("cpu:gloo,npu:hccl")
+@fact
+def an_asynchronous_call_returns_before_its_peers_have_called():
+    t = torch.full((4,), rank + 1.).npu()
+    if rank == 0:
+        work = dist.all_reduce(t, async_op=True)
+        assert not work.is_completed()
+        # Another stream goes on while this one's launcher waits.
+        other = (torch.ones(3).npu() + 1).cpu()
+        assert other.tolist() == [2, 2, 2]
+        dist.send(torch.ones(1), 1)   # over gloo: only now the peer calls
+    else:
+        dist.recv(torch.empty(1), 0)
+        work = dist.all_reduce(t, async_op=True)
+    work.wait()
+    assert (t * 2).cpu().tolist() == [6] * 4
+@fact
+def memory_of_a_pending_collective_is_not_reused():
+    t = torch.full((1000,), rank + 1.).npu()
+    out = torch.zeros(2000).npu()
+    if rank == 0:
+        work = dist.all_gather_into_tensor(out, t, async_op=True)
+        del t
+        for _ in range(10):  # would get the block at once
+            torch.full((1000,), 7.).npu()
+        torch.npu.current_stream().synchronize()
+        dist.send(torch.ones(1), 1)
+    else:
+        dist.recv(torch.empty(1), 0)
+        work = dist.all_gather_into_tensor(out, t, async_op=True)
+    work.wait()
+    assert out.cpu().tolist() == [1.] * 1000 + [2.] * 1000
+@fact
+def a_future_runs_its_callback_behind_the_collective():
+    t = torch.full((4,), rank + 1.).npu()
+    future = dist.all_reduce(t, async_op=True).get_future()
+    doubled = future.then(lambda f: f.value()[0] * 2).wait()
+    assert doubled.cpu().tolist() == [6] * 4
+@fact
+def ranks_that_both_send_first_do_not_wait_for_ever():
+    peer = 1 - rank
+    for k in (3, 1 << 20):
+        mine, theirs = torch.full((k,), float(rank)).npu(), torch.empty(k).npu()
+        waited([dist.isend(mine, peer), dist.irecv(theirs, peer)])
+        assert theirs.cpu().eq(peer).all()
+        theirs.zero_()
+        waited(swap(mine, theirs, peer))
+        assert theirs.cpu().eq(peer).all()
+    if rank == 0:
+        dist.send(torch.tensor([5.]).npu(), 1, tag=9)
+    else:
+        got = torch.empty(1).npu()
+        assert dist.recv(got, None, tag=9) == 0 and got.item() == 5
+@fact
+def a_group_waits_for_all_that_it_has_queued():
+    gate = dist.new_group(backend="gloo")
+    peer, n = 1 - rank, 1 << 21
+    sent = torch.full((n,), rank + 1.).npu()
+    got, summed = torch.zeros(n).npu(), torch.full((n,), rank + 1.).npu()
+    if rank == 1:
+        dist.recv(torch.empty(1), 0, gate)  # rank 0 has queued everything
+    works = [dist.isend(sent, peer), dist.irecv(got, peer),
+             dist.all_reduce(summed, async_op=True)]
+    if rank == 0:
+        dist.send(torch.ones(1), 1, gate)
+    dist.group.WORLD._wait_for_pending_works()
+    assert all(work.is_completed() for work in works)
+    for work in works: work.wait()
+    assert got.eq(peer + 1).all() and summed.eq(3).all()
+"""
 
 
-def test_a_coalesced_batch_and_groups_of_some_ranks(ranks):
-    ranks(
-        """
-        join()
-        a, b = torch.ones(3).npu(), torch.ones(4).npu()
-        with dist._coalescing_manager(device=torch.device("npu"), async_ops=True) as cm:
-            dist.all_reduce(a)
-            dist.all_reduce(b)
-        cm.wait()
-        assert a.cpu().tolist() == [4] * 3 and b.cpu().tolist() == [4] * 4
-        groups = [dist.new_group([0, 1]), dist.new_group([2, 3])]
-        t = torch.tensor([float(rank)]).npu()
-        dist.all_reduce(t, group=groups[rank // 2])
-        assert t.item() == (1 if rank < 2 else 5)
-        from torch.distributed.device_mesh import init_device_mesh
-        mesh = init_device_mesh("npu", (2, 2), mesh_dim_names=("a", "b"))
-        t = torch.tensor([float(rank)]).npu()
-        dist.all_reduce(t, group=mesh.get_group("a"))
-        assert t.item() == (2 if rank % 2 == 0 else 4)
-        """,
-        4,
-    )
-
-
-def test_a_group_waits_for_all_that_it_has_queued(ranks):
-    ranks(
-        """
-        join("hccl")
-        gate = dist.new_group(backend="gloo")
-        peer, n = 1 - rank, 1 << 21
-        sent = torch.full((n,), rank + 1.).npu()
-        got, summed = torch.zeros(n).npu(), torch.full((n,), rank + 1.).npu()
-        if rank == 1:
-            dist.recv(torch.empty(1), 0, gate)  # rank 0 has queued everything
-        works = [dist.isend(sent, peer), dist.irecv(got, peer),
-                 dist.all_reduce(summed, async_op=True)]
-        if rank == 0:
-            dist.send(torch.ones(1), 1, gate)
-        dist.group.WORLD._wait_for_pending_works()
-        assert all(work.is_completed() for work in works)
-        for work in works: work.wait()
-        assert got.eq(peer + 1).all() and summed.eq(3).all()
-        """
-    )
-
-
-def test_a_group_that_has_ended_leaves_its_streams_to_the_next(ranks):
-    ranks(
-        """
-        from npu_dispatch.stats import StatsReader, segment_file
-        # Under it each group has a stream of its own.
-        torch.npu._sanitizer.disable_npu_sanitizer()
-        join()
-        def once():
-            group = dist.new_group([0, 1])
-            t, got = torch.ones(1000).npu(), torch.empty(1000).npu()
-            dist.all_reduce(t, group=group)
-            works = [dist.isend(t, 1 - rank, group), dist.irecv(got, 1 - rank, group)]
-            for work in works: work.wait()
-            assert got.eq(2).all()
-            dist.destroy_process_group(group)
-            with StatsReader(segment_file()) as stats:
-                return len(stats.streams())
-        assert once() == once() == once()
-        """
-    )
+def test_collectives_are_tasks_of_streams(ranks):
+    ranks(FACTS)

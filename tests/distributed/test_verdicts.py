@@ -304,6 +304,7 @@ def test_a_rank_that_nearly_always_comes_last_is_slow_and_no_other():
     )
     for well in (
         [late, other] * 15,  # in turn
+        [late] * 18 + [(0.0, 0.001)] * 12,  # often, and not nearly always
         [together] * 30,
         [late] * 4,  # too few calls
         [late] * 10,  # in too short a time
