@@ -10,6 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+import npu_dispatch
+
 Batch = tuple[Tensor, Tensor]
 
 
@@ -81,6 +83,76 @@ def plain_loop(
             scheduler.step()
         optimizer.zero_grad()
     return losses
+
+
+class Both:
+    """Equal models, one trained by the plain loop and one by compile_step()."""
+
+    def __init__(
+        self,
+        model: nn.Module | None = None,
+        kind: str = "SGD",
+        *,
+        loss_fn: Any = F.cross_entropy,
+        step: dict[str, Any] | None = None,
+        loop: dict[str, Any] | None = None,
+        scheduler: Callable[[torch.optim.Optimizer], Any] | None = None,
+        scaler: Callable[[], Any] | None = None,
+        **options: Any,
+    ) -> None:
+        """Take arguments of the step, of the loop, and of the optimizer."""
+        made = twins(model or classifier(), kind, **{"lr": 0.1} | options)
+        (self.theirs, self.their_optimizer), (self.ours, self.our_optimizer) = made
+        self.loss_fn, self.loop = loss_fn, loop or {}
+        self.schedulers = [
+            scheduler and scheduler(o)
+            for o in (self.their_optimizer, self.our_optimizer)
+        ]
+        self.scalers = [scaler and scaler() for _ in range(2)]
+        self.step = npu_dispatch.compile_step(
+            self.ours,
+            self.our_optimizer,
+            loss_fn,
+            scheduler=self.schedulers[1],
+            scaler=self.scalers[1],
+            **{"backend": "eager"} | self.loop | (step or {}),
+        )
+        self.want: list[float] = []
+        self.got: list[float] = []
+
+    def train(self, data: Iterable[Batch]) -> None:
+        """Train both."""
+        data = list(data)
+        self.train_theirs(data)
+        self.got += [v.item() for v in [self.step(x, y) for x, y in data]]
+
+    def train_theirs(self, data: Iterable[Batch]) -> None:
+        self.want += plain_loop(
+            self.theirs,
+            self.their_optimizer,
+            data,
+            scheduler=self.schedulers[0],
+            scaler=self.scalers[0],
+            loss_fn=self.loss_fn,
+            **self.loop,
+        )
+
+    def compare(
+        self, captures: int | None = None, rtol: float = 1e-4, atol: float = 1e-5
+    ) -> None:
+        """Compare losses, parameters and states.
+
+        With a number of captures, none of the steps may run as the plain loop does.
+        """
+        close = {"rtol": rtol, "atol": atol}
+        torch.testing.assert_close(self.got, self.want, **close)
+        for mine, other in (
+            (self.ours, self.theirs),
+            (self.our_optimizer, self.their_optimizer),
+        ):
+            torch.testing.assert_close(values(mine), values(other), **close)
+        if captures is not None:
+            assert (self.step.reason, self.step.captures) == (None, captures)
 
 
 def values(holder: nn.Module | torch.optim.Optimizer) -> dict[str, Any]:

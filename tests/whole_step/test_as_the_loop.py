@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from step_loop import batches, classifier, plain_loop, twins, values
+from step_loop import Both, batches, classifier, twins
 from torch import nn
 from torch.optim import lr_scheduler
 
@@ -26,54 +26,37 @@ def check(
     options: dict[str, Any],
     *,
     count: int = 8,
+    backend: str = "eager",
     schedule: Any = None,
     scaler: Any = None,
-    backend: str = "eager",
     loss_fn: Any = F.cross_entropy,
-    **how: Any,
+    **loop: Any,
 ) -> Any:
     """Train twins by both; return the step, for what else a test asks."""
-    (theirs, their_optimizer), (ours, our_optimizer) = twins(model, kind, **options)
-    data = batches(count)
-    scalers = (scaler(), scaler()) if scaler else (None, None)
-    schedulers = [schedule and schedule(o) for o in (their_optimizer, our_optimizer)]
-    want = plain_loop(
-        theirs,
-        their_optimizer,
-        data,
-        scheduler=schedulers[0],
-        scaler=scalers[0],
+    both = Both(
+        model,
+        kind,
+        step={"backend": backend},
+        loop=loop,
+        scheduler=schedule,
+        scaler=scaler,
         loss_fn=loss_fn,
-        **how,
+        **options,
     )
-    step = npu_dispatch.compile_step(
-        ours,
-        our_optimizer,
-        loss_fn,
-        scheduler=schedulers[1],
-        scaler=scalers[1],
-        backend=backend,
-        **how,
-    )
+    both.train((x.npu(), y.npu()) for x, y in batches(count))
 
-    got = [step(x.npu(), y.npu()) for x, y in data]
-
-    torch.testing.assert_close([v.item() for v in got], want, **CLOSE)
-    torch.testing.assert_close(values(ours), values(theirs), **CLOSE)
-    torch.testing.assert_close(values(our_optimizer), values(their_optimizer), **CLOSE)
+    both.compare(both.step.captures)
     # What users and checkpoints see of the hyperparameters is their own.
-    for mine, other in zip(
-        our_optimizer.param_groups, their_optimizer.param_groups, strict=True
-    ):
-        assert {k: v for k, v in mine.items() if k != "params"} == {
-            k: v for k, v in other.items() if k != "params"
+    mine, others = both.our_optimizer.param_groups, both.their_optimizer.param_groups
+    for ours, theirs in zip(mine, others, strict=True):
+        assert {k: ours[k] for k in ours if k != "params"} == {
+            k: theirs[k] for k in theirs if k != "params"
         }
     if scaler:
-        assert scalers[1].state_dict() == scalers[0].state_dict()
-    assert step.reason is None
-    assert step.replays >= count // 2 - 1
-    assert all(p.grad is None or not p.grad.any() for p in ours.parameters())
-    return step
+        assert both.scalers[1].state_dict() == both.scalers[0].state_dict()
+    assert both.step.replays >= count // 2 - 1
+    assert all(p.grad is None or not p.grad.any() for p in both.ours.parameters())
+    return both.step
 
 
 @pytest.mark.parametrize(
@@ -185,20 +168,13 @@ def test_a_grad_scaler_skips_infinite_gradients_without_a_wait(kind: str):
 
 
 def test_half_precision_with_its_scaler():
-    (theirs, optimizer), (ours, our_optimizer) = twins(classifier(), "SGD", lr=0.1)
-    data = batches(10)
-    scaler, other = torch.amp.GradScaler("npu"), torch.amp.GradScaler("npu")
-    how = {"autocast": torch.float16, "clip_grad_norm": 1.0}
-    want = plain_loop(theirs, optimizer, data, scaler=scaler, **how)
-    step = npu_dispatch.compile_step(
-        ours, our_optimizer, F.cross_entropy, scaler=other, backend="eager", **how
-    )
+    loop = {"autocast": torch.float16, "clip_grad_norm": 1.0}
+    both = Both(loop=loop, scaler=lambda: torch.amp.GradScaler("npu"))
 
-    got = [step(*batch).item() for batch in data]
+    both.train(batches(10))
 
-    torch.testing.assert_close(got, want, rtol=1e-3, atol=1e-3)
-    assert step.captures == 1
-    assert other.state_dict() == scaler.state_dict()
+    both.compare(1, rtol=1e-3, atol=1e-3)
+    assert both.scalers[1].state_dict() == both.scalers[0].state_dict()
 
 
 class Tied(nn.Module):
@@ -229,21 +205,15 @@ def test_tied_frozen_and_unused_parameters(accumulate: int):
 
 
 def test_dropout_draws_what_eager_code_draws():
-    model = nn.Sequential(nn.Linear(16, 64), nn.Dropout(0.5), nn.Linear(64, 4))
-    (theirs, optimizer), (ours, our_optimizer) = twins(model, "SGD", lr=0.1)
-    data = batches(8)
-    step = npu_dispatch.compile_step(
-        ours, our_optimizer, F.cross_entropy, backend="eager"
-    )
+    both = Both(nn.Sequential(nn.Linear(16, 64), nn.Dropout(0.5), nn.Linear(64, 4)))
 
     torch.manual_seed(3)
-    want = plain_loop(theirs, optimizer, data)
+    both.train_theirs(batches(8))
     torch.manual_seed(3)
-    got = [step(*batch).item() for batch in data]
+    both.got = [both.step(*batch).item() for batch in batches(8)]
 
-    torch.testing.assert_close(got, want, **CLOSE)
-    assert step.replays == 6
-    torch.testing.assert_close(values(ours), values(theirs), **CLOSE)
+    both.compare(1)
+    assert both.step.replays == 6
 
 
 def test_results_are_the_callers_own():

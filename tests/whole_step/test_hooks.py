@@ -8,15 +8,13 @@ from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
-from step_loop import batches, classifier, plain_loop, twins, values
+from step_loop import Both, batches
 from torch import nn
 from torch.nn.modules import module as modules
 from torch.optim import optimizer as optimizers
 
-import npu_dispatch
+from npu_dispatch.stats import StatsReader, segment_file
 
-CLOSE = {"rtol": 1e-4, "atol": 1e-5}
 DATA = batches(9)
 # Registers a hook that changes the result, and notes its calls; returns its handle.
 Register = Callable[[nn.Module, torch.optim.Optimizer, list[str]], Any]
@@ -75,6 +73,10 @@ def on_module(register: str, *, of_all: bool) -> Register:
     return made
 
 
+OF_MODULES = (
+    *("register_forward_pre_hook", "register_forward_hook"),
+    *("register_full_backward_pre_hook", "register_full_backward_hook"),
+)
 HOOKS: dict[str, Register] = {
     "of a tensor": tensor,
     "of an accumulated gradient": accumulated,
@@ -84,20 +86,16 @@ HOOKS: dict[str, Register] = {
     "after a step": on_step("register_step_post_hook"),
     "before each step": on_step("register_optimizer_step_pre_hook"),
     "after each step": on_step("register_optimizer_step_post_hook"),
-    "before a module": on_module("register_forward_pre_hook", of_all=False),
-    "after a module": on_module("register_forward_hook", of_all=False),
-    "before a module's backward": on_module(
-        "register_full_backward_pre_hook", of_all=False
-    ),
-    "after a module's backward": on_module("register_full_backward_hook", of_all=False),
-    "before each module": on_module("register_module_forward_pre_hook", of_all=True),
-    "after each module": on_module("register_module_forward_hook", of_all=True),
-    "before each module's backward": on_module(
-        "register_module_full_backward_pre_hook", of_all=True
-    ),
-    "after each module's backward": on_module(
-        "register_module_full_backward_hook", of_all=True
-    ),
+    **{f"{kind} of a module": on_module(kind, of_all=False) for kind in OF_MODULES},
+    **{
+        f"{kind} of all modules": on_module(
+            kind.replace("register_full", "register_module_full").replace(
+                "register_forward", "register_module_forward"
+            ),
+            of_all=True,
+        )
+        for kind in OF_MODULES
+    },
 }
 
 
@@ -116,51 +114,35 @@ def hooked(register: Register, *of: Any) -> Iterator[list[str]]:
 def test_is_called_at_each_step_from_its_first_to_its_last(
     kind: str, begin: int, end: int
 ):
-    (theirs, optimizer), (ours, our_optimizer) = twins(classifier(), "SGD", lr=0.05)
-    plain_loop(theirs, optimizer, DATA[:begin])
-    with hooked(HOOKS[kind], theirs, optimizer) as wanted:
-        plain_loop(theirs, optimizer, DATA[begin:end])
-    plain_loop(theirs, optimizer, DATA[end:])
-
-    step = npu_dispatch.compile_step(
-        ours, our_optimizer, F.cross_entropy, backend="eager"
-    )
-    for batch in DATA[:begin]:
-        step(*batch)
-    assert step.replays == max(0, begin - 2)
+    both = Both(lr=0.05)
+    both.train(DATA[:begin])
+    assert both.step.replays == max(0, begin - 2)
     with (
         pytest.warns(UserWarning, match="runs eagerly from now on") as caught,
-        hooked(HOOKS[kind], ours, our_optimizer) as calls,
+        hooked(HOOKS[kind], both.theirs, both.their_optimizer) as wanted,
+        hooked(HOOKS[kind], both.ours, both.our_optimizer) as calls,
     ):
-        for batch in DATA[begin:end]:
-            step(*batch)
-    for batch in DATA[end:]:
-        step(*batch)
+        both.train(DATA[begin:end])
+    both.train(DATA[end:])
 
     assert calls == wanted
-    torch.testing.assert_close(values(ours), values(theirs), **CLOSE)
+    both.compare()
     assert len([w for w in caught if "compile_step" in str(w.message)]) == 1
 
 
 def test_that_dynamo_has_compiled_may_go():
-    (theirs, optimizer), (ours, our_optimizer) = twins(classifier(), "SGD", lr=0.05)
-    step = npu_dispatch.compile_step(
-        ours, our_optimizer, F.cross_entropy, backend="eager"
-    )
+    both = Both(lr=0.05)
     hooks = [
-        (model[2].register_forward_hook(lambda *given: given[-1] * 2))
-        for model in (theirs, ours)
+        model[2].register_forward_hook(lambda *given: given[-1] * 2)
+        for model in (both.theirs, both.ours)
     ]
 
-    want = plain_loop(theirs, optimizer, DATA[:5])
-    got = [step(*batch).item() for batch in DATA[:5]]
+    both.train(DATA[:5])
     for hook in hooks:
         hook.remove()
-    want += plain_loop(theirs, optimizer, DATA[5:])
-    got += [step(*batch).item() for batch in DATA[5:]]
+    both.train(DATA[5:])
 
-    torch.testing.assert_close(got, want, **CLOSE)
-    assert (step.reason, step.captures) == (None, 2)
+    both.compare(2)
 
 
 @contextlib.contextmanager
@@ -173,37 +155,23 @@ def doubled() -> Iterator[None]:
 
 
 def test_of_saved_tensors_change_the_steps_that_are_taken_with_them():
-    (theirs, optimizer), (ours, our_optimizer) = twins(classifier(), "SGD", lr=0.05)
-    plain_loop(theirs, optimizer, DATA[:5])
-    with doubled():
-        plain_loop(theirs, optimizer, DATA[5:7])
-    plain_loop(theirs, optimizer, DATA[7:])
-
-    step = npu_dispatch.compile_step(
-        ours, our_optimizer, F.cross_entropy, backend="eager"
-    )
-    for batch in DATA[:5]:
-        step(*batch)
+    both = Both(lr=0.05)
+    both.train(DATA[:5])
     with doubled(), pytest.warns(UserWarning, match="saved tensors"):
-        for batch in DATA[5:7]:
-            step(*batch)
-    for batch in DATA[7:]:
-        step(*batch)
+        both.train(DATA[5:7])
+    both.train(DATA[7:])
 
-    torch.testing.assert_close(values(ours), values(theirs), **CLOSE)
+    both.compare()
 
 
 def test_that_count_steps_end_no_replays():
     """torch.npu counts steps itself, by a hook of all optimizers."""
-    from npu_dispatch.stats import StatsReader, segment_file
-
-    (_, _), (model, optimizer) = twins(classifier(), "SGD", lr=0.05)
-    step = npu_dispatch.compile_step(model, optimizer, F.cross_entropy, backend="eager")
+    both = Both(lr=0.05)
     with StatsReader(segment_file()) as reader:
         before = reader.process().optimizer_steps
         for batch in DATA:
-            step(*batch)
+            both.step(*batch)
         counted = reader.process().optimizer_steps - before
 
-    assert (step.reason, step.captures) == (None, 1)
+    assert (both.step.reason, both.step.captures) == (None, 1)
     assert counted >= len(DATA)
