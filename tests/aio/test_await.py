@@ -45,8 +45,12 @@ async def test_an_event_completes_before_later_work_of_its_stream(stream, gate):
     assert x.eq(2).all()
 
 
-async def test_an_event_that_was_never_recorded_is_done():
-    await torch.npu.Event()
+async def test_an_event_that_was_never_recorded_is_done(stream, gate):
+    gate.close(stream)
+    event = torch.npu.Event()
+    await event
+    assert event.query()
+    assert not stream.query()
 
 
 async def test_the_loop_runs_while_the_device_is_busy(stream, gate):

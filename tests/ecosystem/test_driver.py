@@ -2,35 +2,21 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import pytest
+from c_library import compiled
 from interpreter import Spawned
-
-import npu_dispatch
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def compiled(source: Path, folder: Path, *flags: str) -> str:
-    library = folder / f"{source.stem}.so"
-    include = f"-I{npu_dispatch.get_include()}"
-    command = ["cc", *flags, "-shared", "-fPIC", include, source, "-o", library]
-    subprocess.run([*command, "-pthread"], check=True)
-    return str(library)
-
-
 @pytest.fixture(scope="module")
 def toy(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return compiled(
-        ROOT / "examples/driver/toy_driver.c",
-        tmp_path_factory.mktemp("toy"),
-        "-std=c11",
-        "-Wall",
-        "-Wextra",
-        "-Werror",
-    )
+    example = ROOT / "examples/driver/toy_driver.c"
+    source = tmp_path_factory.mktemp("toy") / example.name
+    source.write_bytes(example.read_bytes())
+    return str(compiled(source, "-std=c11", "-Wextra"))
 
 
 def test_the_example_in_c_trains_a_model(python: Spawned, toy: str) -> None:
@@ -96,28 +82,20 @@ assert torch.equal((torch.arange(8, device="npu") + 1).cpu(), torch.arange(8) + 
     python(code, NPU_DRIVER=toy)
 
 
+TABLE = """#include "npu_driver.h"
+const npu_driver *npu_driver_table(void) {
+  static const npu_driver t = {sizeof(npu_driver), %s};
+  return &t;
+}
+"""
+
+
 @pytest.mark.parametrize(
     ("source", "says"),
     [
         ("int nothing;", "exports no function npu_driver_table()"),
-        (
-            (
-                '#include "npu_driver.h"\n'
-                "const npu_driver *npu_driver_table(void) {"
-                "static const npu_driver t = {sizeof(npu_driver), NPU_DRIVER_ABI,"
-                '.name = "half"}; return &t; }'
-            ),
-            "its table lacks device_count",
-        ),
-        (
-            (
-                '#include "npu_driver.h"\n'
-                "const npu_driver *npu_driver_table(void) {"
-                "static const npu_driver t = {sizeof(npu_driver), 1};"
-                "return &t; }"
-            ),
-            "was built for version 1 of",
-        ),
+        (TABLE % 'NPU_DRIVER_ABI, .name = "half"', "its table lacks device_count"),
+        (TABLE % "1", "was built for version 1 of"),
     ],
 )
 def test_a_library_that_is_no_driver_is_refused(
@@ -136,5 +114,4 @@ except RuntimeError as error:
 else:
     raise SystemExit("no error")
 """
-    library = compiled(tmp_path / "bad.c", tmp_path)
-    python(code, says, NPU_DRIVER=library)
+    python(code, says, NPU_DRIVER=str(compiled(tmp_path / "bad.c")))

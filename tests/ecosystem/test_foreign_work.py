@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import gc
-import importlib.util
-import subprocess
-import sysconfig
 import weakref
 from pathlib import Path
 
 import pytest
 import torch
+from c_library import compiled, loaded
 from doc_examples import example
 from held_stream import Held
-
-import npu_dispatch
-from npu_dispatch import _C
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "custom_ops.md"
 
@@ -63,25 +58,23 @@ def test_a_host_callback_and_everything_it_holds_is_let_go():
     assert gone() is None
 
 
-@pytest.mark.parametrize("kind", [IndexError, ValueError, TypeError, KeyError])
-def test_an_exception_is_the_streams_asynchronous_error(kind):
-    stream = torch.npu.Stream()
-    ran = []
+def test_an_exception_is_the_streams_asynchronous_error():
+    stream, ran = torch.npu.Stream(), []
 
     def broken(view):
-        raise kind("too bad")
+        raise IndexError("too bad")
 
     x = torch.ones(2).npu()
     torch.npu.synchronize()
     with Held(stream):
         stream.submit(broken, x)
         stream.submit(ran.append)
-    with pytest.raises(kind if kind is not KeyError else RuntimeError) as caught:
+    with pytest.raises(IndexError) as caught:
         stream.synchronize()
 
     text = str(caught.value)
     assert "broken failed" in text
-    assert f"{kind.__name__}: " in text and "too bad" in text
+    assert "IndexError: " in text and "too bad" in text
     assert text.count(Path(__file__).name) == 2, "where it was raised and launched"
     assert ran == []
     with pytest.raises(RuntimeError, match="too bad"):
@@ -92,29 +85,32 @@ def test_an_exception_is_the_streams_asynchronous_error(kind):
     assert ran == [1]
 
 
+NO_MEMORY = (MemoryError, torch.OutOfMemoryError)
+
+
+@pytest.mark.parametrize("at_once", [False, True])
 @pytest.mark.parametrize(
     ("kind", "caught_as"),
     [
-        (MemoryError, (MemoryError, torch.OutOfMemoryError)),
-        (torch.OutOfMemoryError, (MemoryError, torch.OutOfMemoryError)),
-        (torch.linalg.LinAlgError, (torch.linalg.LinAlgError,)),
-        (NotImplementedError, (NotImplementedError,)),
+        *((kind, (kind,)) for kind in (IndexError, ValueError, TypeError)),
+        *((kind, (kind,)) for kind in (torch.linalg.LinAlgError, NotImplementedError)),
+        *((kind, NO_MEMORY) for kind in NO_MEMORY),
+        (KeyError, (RuntimeError,)),
     ],
 )
-def test_an_exception_is_of_the_class_that_the_function_raised(kind, caught_as):
-    stream = torch.npu.Stream()
+def test_an_exception_is_of_the_class_that_the_function_raised(
+    kind, caught_as, at_once
+):
+    stream = torch.npu.SyncLaunchStream() if at_once else torch.npu.Stream()
 
     def broken():
         raise kind("too bad")
 
-    for runs_at_once in (False, True):
-        if runs_at_once:
-            stream = torch.npu.SyncLaunchStream()
-        with pytest.raises(torch.npu.DeviceError, match="too bad") as caught:
-            stream.submit(broken)
-            stream.synchronize()
-        assert all(isinstance(caught.value, one) for one in caught_as)
-        torch.npu.clear_error(stream)
+    with pytest.raises(torch.npu.DeviceError, match="too bad") as caught:
+        stream.submit(broken)
+        stream.synchronize()
+    assert all(isinstance(caught.value, one) for one in caught_as)
+    torch.npu.clear_error(stream)
 
 
 def test_gradients_are_off_inside_a_function():
@@ -126,7 +122,6 @@ def test_gradients_are_off_inside_a_function():
     stream.synchronize()
 
     assert seen == [False]
-    assert "Gradients are off" in torch.npu.Stream.submit.__doc__
 
 
 def test_an_exception_without_a_python_line_keeps_its_text():
@@ -268,30 +263,9 @@ torch.npu.synchronize()
 
 @pytest.fixture(scope="module")
 def scale_example(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("c_example")
-    source, library = folder / "scale.c", folder / "scale_example.so"
+    source = tmp_path_factory.mktemp("c_example") / "scale_example.c"
     source.write_text(example(DOCS, "c"))
-    subprocess.run(
-        [
-            "cc",
-            "-std=c99",
-            "-Wall",
-            "-Werror=incompatible-pointer-types",
-            "-O1",
-            "-shared",
-            "-fPIC",
-            f"-I{sysconfig.get_path('include')}",
-            f"-I{npu_dispatch.get_include()}",
-            str(source),
-            "-o",
-            str(library),
-        ],
-        check=True,
-    )
-    spec = importlib.util.spec_from_file_location("scale_example", library)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return loaded(compiled(source, "-std=c99", "-O1"))
 
 
 def test_the_documented_c(scale_example):
@@ -324,24 +298,6 @@ def test_an_error_of_c_surfaces_as_the_streams(scale_example):
 
 def test_the_header_is_also_cpp(tmp_path):
     source = tmp_path / "a.cpp"
-    source.write_text(
-        '#include "npu_dispatch.h"\nint main() { return sizeof(npu_api) == 0; }'
-    )
+    source.write_text('#include "npu_dispatch.h"\nunsigned long n = sizeof(npu_api);')
 
-    subprocess.run(
-        [
-            "g++",
-            "-std=c++11",
-            "-Wall",
-            "-Wextra",
-            "-Wpedantic",
-            "-Werror",
-            f"-I{npu_dispatch.get_include()}",
-            "-c",
-            str(source),
-            "-o",
-            "/dev/null",
-        ],
-        check=True,
-    )
-    assert _C.api is not None
+    compiled(source, "-std=c++11", "-Wextra", "-Wpedantic", compiler="g++")

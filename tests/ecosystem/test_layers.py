@@ -65,16 +65,18 @@ def test_transformer_decoder_and_whole():
     both_modules(model, torch.rand(2, 4, 8), torch.rand(2, 3, 8))
 
 
-LEFT = [[False] * 4, [True, True, False, False]]
+LENGTHS = [[[4], [2]], [[3], [2]], [[4], [4]]]
 
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 @pytest.mark.parametrize(
     "padding",
-    [*(torch.arange(4) >= torch.tensor([[n], [m]]) for n, m in ((4, 2), (3, 2), (4, 4))),
-     torch.tensor(LEFT)],
+    [
+        *(torch.arange(4) >= torch.tensor(lengths) for lengths in LENGTHS),
+        torch.tensor([[False] * 4, [True, True, False, False]]),
+    ],
     ids=["one full", "none full", "no padding", "on the left"],
-)  # fmt: skip
+)
 def test_encoder_inference_fast_path_with_padding(padding):
     layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
     encoder = nn.TransformerEncoder(layer, 2).eval()

@@ -65,7 +65,8 @@ def alarm():
     signal.signal(signal.SIGALRM, before)
 
 
-def test_a_handler_launches_while_a_launch_waits_for_room_in_the_queue(alarm):
+@pytest.mark.parametrize("into", ["another queue", "the full queue"])
+def test_a_handler_launches_while_a_launch_waits_for_room_in_the_queue(alarm, into):
     """The queue is held until the handler lets it go: the launch does wait."""
     nested, stream, gate = Nested("npu"), torch.npu.Stream(), torch.npu.ExternalEvent()
     nested.calls(nested.there, 0)
@@ -74,9 +75,13 @@ def test_a_handler_launches_while_a_launch_waits_for_room_in_the_queue(alarm):
     results = []
 
     def handler() -> None:
-        with torch.npu.stream(torch.npu.default_stream()):
+        if into == "the full queue":
+            gate.record(torch.npu.default_stream())
+        own = stream if into == "the full queue" else torch.npu.default_stream()
+        with torch.npu.stream(own):
             for _ in range(40):
                 nested.launch()
+        if into == "another queue":
             gate.record(torch.npu.Stream())
 
     gate.wait(stream)
@@ -91,30 +96,6 @@ def test_a_handler_launches_while_a_launch_waits_for_room_in_the_queue(alarm):
     for i, result in enumerate(results):
         part = host[: 1 + i % 6]
         assert result.cpu().equal(torch.add(part, part, alpha=2 + i % 7)), i
-
-
-def test_a_handler_launches_into_the_queue_that_the_launch_waits_for(alarm):
-    nested, stream, gate = Nested("npu"), torch.npu.Stream(), torch.npu.ExternalEvent()
-    x = torch.arange(6.0).npu()
-    torch.npu.synchronize()
-    gate.wait(stream)
-
-    def handler() -> None:
-        gate.record(torch.npu.default_stream())
-        for _ in range(40):  # on `stream`, which may still be full
-            nested.launch()
-
-    alarm(handler)
-    results = []
-    with torch.npu.stream(stream):
-        for i in range(9000):
-            results.append(x[: 1 + i % 6] * (i % 7))
-    torch.npu.synchronize()
-
-    nested.check()
-    host = torch.arange(6.0)
-    for i, result in enumerate(results):
-        assert result.cpu().equal(host[: 1 + i % 6] * (i % 7)), i
 
 
 def test_a_handler_launches_while_an_allocation_waits_for_memory(python):

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
-import subprocess
-import sysconfig
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 import torch
+from c_library import compiled, loaded
 from held_stream import Held
-
-import npu_dispatch
 
 SOURCE = r"""
 #include <Python.h>
@@ -71,30 +66,14 @@ PyMODINIT_FUNC PyInit_word_kernels(void) { return PyModule_Create(&module); }
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("word_kernels")
-    source, made = folder / "word_kernels.c", folder / "word_kernels.so"
+    source = tmp_path_factory.mktemp("word_kernels") / "word_kernels.c"
     source.write_text(SOURCE)
-    includes = [sysconfig.get_path("include"), npu_dispatch.get_include()]
-    flags = ["-std=c99", "-Wall", "-Werror", "-shared", "-fPIC"]
-    subprocess.run(
-        ["cc", *flags, *(f"-I{i}" for i in includes), str(source), "-o", str(made)],
-        check=True,
-    )
-    return made
-
-
-def load(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location("word_kernels", path)
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return compiled(source, "-std=c99")
 
 
 @pytest.fixture
 def add(library: Path):
-    module = load(library)
+    module = loaded(library)
     module.make(3, 0)
 
     def call(x: torch.Tensor, what: int, device: int = -1) -> None:
@@ -140,7 +119,7 @@ def test_a_kernel_that_fails_fails_its_stream_with_its_exception(add):
 
 
 def test_what_is_described_wrongly_is_refused(library: Path):
-    module = load(library)
+    module = loaded(library)
 
     with pytest.raises(RuntimeError, match="names word 1 of 1"):
         module.make(1, 0)
