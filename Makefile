@@ -33,7 +33,7 @@
 #   make wheel            dist/: the source distribution, and a wheel built from it
 #   make dev              a contributor's first hour: tools, hooks, a build, a try
 #   make docs             the site from docs/, in out/site; links are checked
-#   make lint             ruff, mypy, clang-format
+#   make lint             ruff, mypy, clang-format, oxlint
 #   make lock             tools/requirements.lock, with the newest versions
 #   make clean            removes build/ and out/
 #
@@ -317,6 +317,7 @@ lint: $(TOOLS)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/oxlint --deny-warnings --ignore-pattern '*.min.js' npu_dispatch
 	find csrc tests/cpp tests/support tests/torture bench/cpp -name '*.h' -o -name '*.cpp' | \
 	  xargs $(BIN)/clang-format --dry-run --Werror
 

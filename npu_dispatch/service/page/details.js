@@ -14,7 +14,7 @@ const head = (running) => (running === NOBODY
 
 // `places`: shortens lines.
 export function fillDetails(process, places) {
-  const { streams, waiting, memory, errors } = process;
+  const { streams, waiting, errors } = process;
   const line = (at, title = at) => (cell) => {
     setText(cell, places(at));
     cell.title = title;
