@@ -11,10 +11,11 @@
 namespace npu {
 namespace {
 
-constexpr size_t kSmallSegment = 2 * kMiB;
-constexpr size_t kMediumSegment = 20 * kMiB;
-constexpr size_t kMediumLimit = 10 * kMiB;  // from here on, segments fit
-constexpr size_t kLargeQuantum = 2 * kMiB;
+constexpr size_t kSmallSegment = 2 * kBytesPerMiB;
+constexpr size_t kMediumSegment = 20 * kBytesPerMiB;
+constexpr size_t kMediumLimit =
+    10 * kBytesPerMiB;  // from here on, segments fit
+constexpr size_t kLargeQuantum = 2 * kBytesPerMiB;
 
 bool worth_splitting(PoolKind kind, size_t size, size_t rest) {
   if (kind == PoolKind::kSmall) return rest >= kBlockQuantum;

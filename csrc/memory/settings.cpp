@@ -158,9 +158,9 @@ uint32_t read_divisions(std::string_view value) {
 }
 
 size_t power_index(uint64_t bytes) {
-  if (bytes < kMiB) return 0;
+  if (bytes < kBytesPerMiB) return 0;
   const size_t index =
-      size_t(std::bit_width(bytes)) - size_t(std::bit_width(kMiB));
+      size_t(std::bit_width(bytes)) - size_t(std::bit_width(kBytesPerMiB));
   return index < AllocatorSettings::kPowers ? index
                                             : AllocatorSettings::kPowers - 1;
 }
@@ -184,7 +184,7 @@ void read_roundup(std::string_view value, AllocatorSettings& to) {
     size_t last = AllocatorSettings::kPowers - 1;
     if (size != ">") {
       if (!read(size, mib) || !std::has_single_bit(mib)) wrong_divisions(part);
-      last = power_index(mib * kMiB);
+      last = power_index(mib * kBytesPerMiB);
     }
     while (next <= last) divisions[next++] = count;
   }
@@ -210,18 +210,20 @@ void read_entry(std::string_view key, std::string_view value,
                 AllocatorSettings& to) {
   if (key == "max_split_size_mb") {
     uint64_t mib = 0;
-    if (!read(value, mib) || mib <= kLeastSplitMiB || mib > SIZE_MAX / kMiB)
+    if (!read(value, mib) || mib <= kLeastSplitMiB ||
+        mib > SIZE_MAX / kBytesPerMiB)
       wrong(key, value, "a number of MiB above 20");
-    to.max_split_size = mib * kMiB;
+    to.max_split_size = mib * kBytesPerMiB;
   } else if (key == "garbage_collection_threshold") {
     if (!read(value, to.gc_threshold) || !(to.gc_threshold > 0) ||
         !(to.gc_threshold < 1))
       wrong(key, value, "above 0 and below 1");
   } else if (key == "max_non_split_rounding_mb") {
     uint64_t mib = 0;
-    if (!read(value, mib) || mib <= kLeastSplitMiB || mib > SIZE_MAX / kMiB)
+    if (!read(value, mib) || mib <= kLeastSplitMiB ||
+        mib > SIZE_MAX / kBytesPerMiB)
       wrong(key, value, "a number of MiB above 20");
-    to.max_non_split_rounding = mib * kMiB;
+    to.max_non_split_rounding = mib * kBytesPerMiB;
   } else if (key == "per_process_memory_fraction") {
     if (!read(value, to.memory_fraction) || !(to.memory_fraction > 0) ||
         !(to.memory_fraction <= 1))

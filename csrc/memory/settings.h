@@ -10,7 +10,7 @@
 
 namespace npu {
 
-inline constexpr size_t kMiB = size_t{1} << 20;
+inline constexpr size_t kBytesPerMiB = size_t{1} << 20;
 
 struct AllocatorSettings {
   // Larger blocks are not split, and serve no request that is smaller.
