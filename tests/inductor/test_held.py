@@ -1,4 +1,4 @@
-"""Replays, with the results of all calls held: blocks of models and operators.
+"""Blocks of models and operators, compiled, with the results of all calls held.
 
 Each is called five times, so that most calls replay a graph, and is compared with
 cpu. The gate has one of each kind, which follow from the seed; the rest wait for the
@@ -14,9 +14,8 @@ from typing import Any
 
 import pytest
 import torch
-from compiled import clones, tensors
+from compiled import clones, outcome, tensors
 from model_blocks import BLOCKS, Made
-from more_model_blocks import MORE_BLOCKS
 from op_samples import OPS, first_samples
 from torch import Tensor, nn
 
@@ -24,14 +23,13 @@ import npu_dispatch
 
 CALLS = 5
 CLOSE = {"rtol": 1e-4, "atol": 1e-4, "equal_nan": True}
-ALL_BLOCKS = (*BLOCKS, *MORE_BLOCKS)
 OPS_IN_A_NIGHT = 60
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     draw = random.Random(str(metafunc.config.option.hypothesis_seed))
     for name, all_of, called in (
-        ("block", draw.sample(ALL_BLOCKS, len(ALL_BLOCKS)), "__name__"),
+        ("block", draw.sample(BLOCKS, len(BLOCKS)), "__name__"),
         ("op", draw.sample(OPS, OPS_IN_A_NIGHT), "formatted_name"),
     ):
         if name in metafunc.fixturenames:
@@ -60,6 +58,17 @@ def train(run: Any, module: nn.Module, inputs: list[Tensor]) -> list[Any]:
         y.square().mean().backward()
         held.append((y.detach(), x.grad))
     return [held, [p.grad for p in module.parameters()], list(module.buffers())]
+
+
+def test_a_block_trains_as_on_cpu(block: Callable[[], Made]):
+    cpu, (x, *_) = made(block)
+    npu = copy.deepcopy(cpu).npu()
+
+    want = outcome(cpu, (x.clone().requires_grad_(),), [cpu])
+    got = outcome(torch.compile(npu), (x.npu().requires_grad_(),), [npu])
+
+    assert len(got["gradients"]) > 1
+    torch.testing.assert_close(got, want, **CLOSE)
 
 
 def test_a_block_by_reduce_overhead(block: Callable[[], Made]):

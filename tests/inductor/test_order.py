@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 from held_stream import Held
@@ -70,8 +72,7 @@ print(torch.npu.memory_allocated(0), torch.npu.current_device())
 def test_a_compiled_step_captured_in_a_graph_is_cpus(graphed: bool):
     torch.manual_seed(0)
     cpu = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 4))
-    npu = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 4)).npu()
-    npu.load_state_dict(cpu.state_dict())
+    npu = copy.deepcopy(cpu).npu()
     compiled = torch.compile(npu)
     x = torch.randn(6, 8)
     here = x.npu()

@@ -1,9 +1,11 @@
-"""mode="reduce-overhead": functions replay their own graphs."""
+"""mode="reduce-overhead": functions replay their own graphs.
+
+Results that are held: test_held.py; which graphs there are: graphs/test_replays.py.
+"""
 
 from __future__ import annotations
 
 import copy
-import gc
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +13,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch._dynamo.utils import counters
 
 from npu_dispatch.stats import StatsReader, segment_file
 
@@ -50,42 +51,6 @@ def test_a_call_is_a_copy_and_a_replay():
             torch.testing.assert_close(compiled(here).cpu(), cpu(x))
             if i > 1:
                 assert given == 2, "the copy of the input, and the graph"
-
-
-def test_training_replays_forward_and_backward():
-    cpu = layers()
-    npu = copy.deepcopy(cpu).npu()
-    compiled = torch.compile(npu, mode="reduce-overhead")
-
-    def train(model: nn.Module, parameters: Any, device: str) -> list[float]:
-        optimizer = torch.optim.SGD(parameters, lr=0.1)
-        losses = []
-        for i in range(6):
-            x = torch.full((8, 16), 0.1 * i, device=device)
-            optimizer.zero_grad()
-            loss = model(x).square().mean()
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
-        return losses
-
-    want = train(cpu, cpu.parameters(), "cpu")
-    torch.testing.assert_close(train(compiled, npu.parameters(), "npu"), want)
-    for ours, theirs in zip(npu.parameters(), cpu.parameters(), strict=True):
-        torch.testing.assert_close(ours.detach().cpu(), theirs.detach())
-
-
-def test_results_that_are_kept_are_not_overwritten():
-    compiled = torch.compile(lambda x: (x.sin() + 1, x[0]), mode="reduce-overhead")
-    xs = [torch.randn(4, 3) for _ in range(9)]
-    counters.clear()
-
-    kept = [compiled(x.npu()) for x in xs]
-
-    for x, (y, row) in zip(xs, kept, strict=True):
-        torch.testing.assert_close(y.cpu(), x.sin() + 1)
-        torch.testing.assert_close(row.cpu(), x[0])
-    assert counters["inductor"]["cudagraph_skips"] == 1, "is reported once"
 
 
 def test_parameters_that_move_are_read_where_they_are():
@@ -132,31 +97,6 @@ def test_replays_continue_the_random_sequence():
     assert len({tuple(values) for values in want}) == 5
 
 
-def test_memory_of_many_shapes_is_bounded_and_reported():
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(16, 256), nn.ReLU(), nn.Linear(256, 256)).npu()
-    compiled = torch.compile(model, mode="reduce-overhead", dynamic=True)
-    counters.clear()
-
-    def run(sizes: range) -> int:
-        with torch.no_grad():
-            for _ in range(3):
-                for n in sizes:
-                    x = torch.randn(n, 16, device="npu")
-                    torch.testing.assert_close(compiled(x), model(x))
-        gc.collect()
-        torch.npu.empty_cache()
-        return torch.npu.memory_reserved()
-
-    some = run(range(1000, 1032))
-    assert not counters["inductor"]["cudagraph_skips"]
-    more = run(range(1000, 1050))
-
-    # A segment more, for results that are larger than those of graphs given up.
-    assert more - some <= 20 << 20
-    assert counters["inductor"]["cudagraph_skips"] == 1
-
-
 def test_on_another_stream_and_inside_a_capture():
     compiled = torch.compile(lambda x: x.sin() * 2, mode="reduce-overhead")
     x = torch.randn(6)
@@ -186,30 +126,6 @@ def test_what_has_nodes_on_the_host_runs_as_by_default(device: str):
     for _ in range(3):
         here = x if device == "cpu" else x.npu()
         torch.testing.assert_close(compiled(here, y).cpu(), function(x, y))
-
-
-def mlp() -> nn.Module:
-    torch.manual_seed(0)
-    return nn.Sequential(
-        nn.Linear(32, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 8)
-    )
-
-
-@pytest.mark.parametrize("to_none", [True, False])
-def test_gradients_accumulate_over_micro_batches(to_none: bool):
-    cpu = mlp()
-    npu = copy.deepcopy(cpu).npu()
-    compiled = torch.compile(npu, mode="reduce-overhead")
-    for step in range(6):
-        cpu.zero_grad(set_to_none=to_none)
-        npu.zero_grad(set_to_none=to_none)
-        for batch in range(3):
-            x = torch.randn(16, 32, generator=torch.Generator().manual_seed(batch))
-            cpu(x + step).square().mean().backward()
-            compiled((x + step).npu()).square().mean().backward()
-        for ours, theirs in zip(npu.parameters(), cpu.parameters(), strict=True):
-            assert ours.grad is not None
-            torch.testing.assert_close(ours.grad.cpu(), theirs.grad)
 
 
 @pytest.mark.parametrize("mode", ["default", "reduce-overhead"])

@@ -63,32 +63,21 @@ def about(told: tuple[Any, str], line: int, became: str) -> list[tuple[int, str]
     ]
 
 
-def test_a_function_is_told_with_its_compiles_and_why_there_was_another(told):
-    ((times, what),) = about(told, 5, "compiled")
-
-    assert times == 2
-    assert what.startswith("3 operators, ")
-    assert "again because tensor 'x' size mismatch at index 0. expected 4" in what
-
-
-def test_what_follows_a_break_is_told_at_its_own_line(told):
-    ((times, what),) = about(told, 8, "compiled")
-
-    assert times == 2 and what.startswith("1 operator, ")
-    ((times, why),) = about(told, 8, "broke")
-    assert times == 2 and "`print`" in why
+# A line of PROGRAM, what became of it, how often, and what is said about that.
+TOLD = [
+    (5, "compiled", 2, ("3 operators, ", "again because tensor 'x' size mismatch at")),
+    (7, "fell back", 2, ("aten.sort.stable is launched as it is in eager code",)),
+    (8, "compiled", 2, ("1 operator, ",)),
+    (8, "broke", 2, ("`print`",)),
+    (11, "failed", 1, ("`print`",)),
+]
 
 
-def test_an_operator_without_generated_code_is_told_at_its_line(told):
-    assert about(told, 7, "fell back") == [
-        (2, "aten.sort.stable is launched as it is in eager code")
-    ]
-
-
-def test_a_function_that_cannot_be_compiled_is_told(told):
-    ((times, why),) = about(told, 11, "failed")
-
-    assert times == 1 and "`print`" in why
+def test_what_became_of_each_line_is_told_with_the_reason(told):
+    for line, became, times, said in TOLD:
+        [(counted, what)] = about(told, line, became)
+        assert counted == times, (line, became)
+        assert all(text in what for text in said), (line, what)
 
 
 def test_calls_that_run_without_graph_or_compiled_code_are_told_with_the_reason(told):
@@ -106,20 +95,17 @@ def test_the_table_is_printed_after_the_summary(told):
         assert word in told[1]
 
 
-def test_nothing_is_told_unasked(tmp_path: Path, python):
+@pytest.mark.parametrize("asked", [False, True])
+def test_a_program_that_compiles_nothing_is_told_so_if_it_asks(
+    tmp_path: Path, python, asked: bool
+):
     (tmp_path / "program.py").write_text("import torch; torch.ones(1).npu()")
-    options = ["--json", "told.json", "program.py"]
+    options = [*(["--compiled"] if asked else []), "--json", "told.json"]
 
-    done = python.run("-m", "npu_dispatch", "run", *options)
+    done = python.run("-m", "npu_dispatch", "run", *options, "program.py")
 
     assert done.returncode == 0, done.stderr
-    assert "compiled" not in json.loads((tmp_path / "told.json").read_text())
-    assert "no call of a compiled function" not in done.stderr
-
-
-def test_a_program_that_compiles_nothing_is_told_so(tmp_path: Path, python):
-    (tmp_path / "program.py").write_text("import torch; torch.ones(1).npu()")
-
-    done = python.run("-m", "npu_dispatch", "run", "--compiled", "program.py")
-
-    assert "torch.compile: no call of a compiled function" in done.stderr
+    found = json.loads((tmp_path / "told.json").read_text())
+    assert found.get("compiled", []) == [] and ("compiled" in found) == asked
+    told = "torch.compile: no call of a compiled function" in done.stderr
+    assert told == asked
