@@ -156,19 +156,20 @@ assert step.reason is None and step.replays, step
 """
 
 
-@pytest.mark.parametrize(
-    "code",
-    [
-        pytest.param(REPLAYS, id="modes and devices"),
-        pytest.param(WAITS, id="waits are refused"),
-        pytest.param(SIDE_STREAM, id="a side stream"),
-        pytest.param(OTHERS_BACKWARD, id="of another thread"),
-        pytest.param(CHECKPOINT, id="a backward in a backward"),
-        pytest.param(USERS, id="what captures for the user"),
-    ],
-)
-def test_autograds_threads_take_part_in_the_capture(python, code: str):
-    python(BEGIN + code, NPU_DISPATCH_DEVICES="2", NPU_AUTOGRAD_THREADS="1")
+PROGRAMS = {
+    "modes and devices": REPLAYS,
+    "waits are refused": WAITS,
+    "a side stream": SIDE_STREAM,
+    "of another thread": OTHERS_BACKWARD,
+    "a backward in a backward": CHECKPOINT,
+    "what captures for the user": USERS,
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_autograds_threads_take_part_in_the_capture(python, name):
+    code = BEGIN + PROGRAMS[name]
+    python(code, NPU_DISPATCH_DEVICES="2", NPU_AUTOGRAD_THREADS="1")
 
 
 def test_so_they_do_where_the_program_turns_them_on(python):

@@ -110,19 +110,18 @@ def test_a_graph_captures_once(graph):
         pass
 
 
-def test_an_unknown_mode_is_refused(graph):
+@pytest.mark.parametrize(
+    ("option", "value", "said"),
+    [
+        ("capture_error_mode", "sometimes", "'sometimes'"),
+        ("pool", (7, 7, 7), "pool must come from"),
+    ],
+)
+def test_an_unknown_mode_or_pool_is_refused(graph, option, value, said):
     with torch.npu.stream(torch.npu.Stream()):
-        with pytest.raises(RuntimeError, match="'sometimes'"):
-            graph.capture_begin(capture_error_mode="sometimes")
+        with pytest.raises(RuntimeError, match=said):
+            graph.capture_begin(**{option: value})
         assert not torch.npu.is_current_stream_capturing()
-
-
-def test_a_pool_that_no_graph_gave_is_refused(graph):
-    with (
-        torch.npu.stream(torch.npu.Stream()),
-        pytest.raises(RuntimeError, match="pool must come from"),
-    ):
-        graph.capture_begin(pool=(7, 7, 7))
 
 
 def test_an_exception_in_the_body_ends_the_capture_and_goes_on(graph):
