@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 from host_waits import host_waits
+from step_loop import plain_loop
 from torch import nn
 from torch.testing._internal.autocast_test_lists import AutocastTestLists
 
@@ -120,27 +121,6 @@ def test_a_weight_is_cast_once_in_a_region_and_anew_in_the_next():
         assert weight.matmul(x).sum().item() == 16
 
 
-def _train(device, make_optimizer, bad_step):
-    """Five steps; in `bad_step` the gradient overflows. Returns what remains."""
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 1)).to(device)
-    optimizer = make_optimizer(model.parameters())
-    scaler = torch.amp.GradScaler(device, init_scale=2.0**10, growth_interval=2)
-    after_bad = None
-    for step in range(5):
-        x = torch.linspace(-1, 1, 32).view(4, 8).to(device)
-        with torch.autocast(device, dtype=torch.bfloat16):
-            loss = model(x).float().pow(2).mean()
-        optimizer.zero_grad()
-        scaler.scale(loss * (float("inf") if step == bad_step else 1)).backward()
-        before = copy.deepcopy([p.detach() for p in model.parameters()])
-        scaler.step(optimizer)
-        scaler.update()
-        if step == bad_step:
-            after_bad = before, [p.detach().clone() for p in model.parameters()]
-    return [p.detach().cpu() for p in model.parameters()], scaler, after_bad
-
-
 @pytest.mark.parametrize(
     "make",
     [
@@ -151,16 +131,27 @@ def _train(device, make_optimizer, bad_step):
     ids=["sgd", "adam-foreach", "adamw-fused"],
 )
 def test_training_with_a_grad_scaler_skips_the_step_that_overflows(make):
-    expected, cpu_scaler, _ = _train("cpu", make, bad_step=2)
+    trained = []
+    for device in ("cpu", "npu"):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 1)).to(device)
+        scaler = torch.amp.GradScaler(device, init_scale=2.0**10, growth_interval=2)
+        factors = iter((1, 1, float("inf"), 1, 1))
+        x = torch.linspace(-1, 1, 32).view(4, 8)
+        plain_loop(
+            model,
+            make(model.parameters()),
+            [(x, x)] * 5,
+            scaler=scaler,
+            autocast=torch.bfloat16,
+            loss_fn=lambda y, _, by=factors: y.float().pow(2).mean() * next(by),
+        )
+        # 2 good steps double it, the bad one halves it, 2 good ones double it.
+        assert scaler.get_scale() == 2.0**11
+        trained.append([p.detach().cpu() for p in model.parameters()])
 
-    got, scaler, (before, after) = _train("npu", make, bad_step=2)
-
-    for b, a in zip(before, after, strict=True):
-        assert torch.equal(b, a)
-    # 2 good steps double it, the bad one halves it, 2 good ones double it.
-    assert scaler.get_scale() == cpu_scaler.get_scale() == 2.0**11
-    for g, e in zip(got, expected, strict=True):
-        torch.testing.assert_close(g, e, rtol=2e-2, atol=2e-3)
+    assert all(p.isfinite().all() for p in trained[1])
+    torch.testing.assert_close(*trained, rtol=2e-2, atol=2e-3)
 
 
 @pytest.mark.parametrize(("fused", "waits"), [(True, 0), (False, 3)])

@@ -438,7 +438,7 @@ def of_one_pool() -> tuple[Any, ...]:
 # Programs of another form, all of them right.
 
 
-def freed_on_the_stream_that_used_it() -> object:
+def right_freed_on_the_stream_that_used_it() -> object:
     with npu.stream(npu.Stream()):
         x = ones(1000)
         y = x * 2
@@ -446,7 +446,7 @@ def freed_on_the_stream_that_used_it() -> object:
         return y, zeros(1000)
 
 
-def launches_block() -> None:
+def right_launches_block() -> None:
     s = npu.Stream()
     with npu.launch_blocking():
         x = ones(100)
@@ -454,7 +454,7 @@ def launches_block() -> None:
             x.add_(1)
 
 
-def the_event_is_recorded_behind_another_access() -> object:
+def right_the_event_is_recorded_behind_another_access() -> object:
     s, done = npu.Stream(), npu.ExternalEvent()
     x = ones(100)
     npu.synchronize()
@@ -466,14 +466,14 @@ def the_event_is_recorded_behind_another_access() -> object:
     return y
 
 
-def a_pinned_buffer_is_freed_during_the_copy() -> None:
+def right_a_pinned_buffer_is_freed_during_the_copy() -> None:
     p, x = torch.ones(20_000).pin_memory(), torch.empty(20_000, device="npu")
     x.copy_(p, non_blocking=True)
     del p
     pinned(20_000).fill_(3)
 
 
-def blocking_copies() -> None:
+def right_blocking_copies() -> None:
     p, x = pinned(20_000), ones(20_000)
     x.copy_(p)
     p.fill_(1)
@@ -481,14 +481,14 @@ def blocking_copies() -> None:
     p.sum()
 
 
-def a_pinned_scalar_is_copied_back_by_the_same_stream() -> None:
+def right_a_pinned_scalar_is_copied_back_by_the_same_stream() -> None:
     p, one, two = torch.zeros((), pin_memory=True), ones(()), ones(())
     p.copy_(one, non_blocking=True)
     two.copy_(p, non_blocking=True)
     torch._foreach_copy_([one], [p], non_blocking=True)
 
 
-def new_host_tensors_where_others_were() -> None:
+def right_new_host_tensors_where_others_were() -> None:
     s = npu.Stream()
     for _ in range(20):
         s.submit(add_one, torch.zeros(100))
@@ -498,7 +498,7 @@ def new_host_tensors_where_others_were() -> None:
         torch.zeros(100).sum()
 
 
-def memory_that_the_capture_freed() -> object:
+def right_memory_that_the_capture_freed() -> object:
     graph, x, y = doubling()
     for _ in range(3):
         x.add_(1)
@@ -506,7 +506,7 @@ def memory_that_the_capture_freed() -> object:
     return graph, y
 
 
-def streams_of_one_capture() -> object:
+def right_streams_of_one_capture() -> object:
     x, s = zeros(100), npu.Stream()
     graph = npu.NPUGraph()
     with npu.graph(graph):
@@ -522,7 +522,7 @@ def streams_of_one_capture() -> object:
     return graph, y
 
 
-def a_replay_records_an_event() -> object:
+def right_a_replay_records_an_event() -> object:
     s, done, x = npu.Stream(), npu.ExternalEvent(), ones(100)
     graph = npu.NPUGraph()
     with npu.graph(graph):
@@ -537,7 +537,7 @@ def a_replay_records_an_event() -> object:
     return graph, z
 
 
-def graphs_of_one_pool_in_the_order_of_their_captures() -> object:
+def right_graphs_of_one_pool_in_the_order_of_their_captures() -> object:
     one, two, three, y, z, x = of_one_pool()
     for _ in range(3):
         x.add_(1)
@@ -549,7 +549,7 @@ def graphs_of_one_pool_in_the_order_of_their_captures() -> object:
     return one, two, three, x
 
 
-def an_overwritten_result_is_written_before_it_is_read() -> object:
+def right_an_overwritten_result_is_written_before_it_is_read() -> object:
     one, two, three, y, z, x = of_one_pool()
     two.replay()
     one.replay()
@@ -563,7 +563,7 @@ def an_overwritten_result_is_written_before_it_is_read() -> object:
     return one, two, three, y, x, ones(1000).sum()
 
 
-def graphed_callables_add_up_gradients() -> object:
+def right_graphed_callables_add_up_gradients() -> object:
     model = torch.nn.Sequential(
         torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 8)
     ).npu()
@@ -580,7 +580,7 @@ def graphed_callables_add_up_gradients() -> object:
     return model, parts, samples
 
 
-def functions_that_share_the_memory_of_their_replays() -> object:
+def right_functions_that_share_the_memory_of_their_replays() -> object:
     one = Counted(lambda x: (x @ x).sin() @ (x + 1))
     two = Counted(lambda x: (x @ x, x.cos()))
     kept = []
@@ -594,21 +594,6 @@ def functions_that_share_the_memory_of_their_replays() -> object:
     return kept
 
 
-RIGHT = [
-    freed_on_the_stream_that_used_it,
-    launches_block,
-    the_event_is_recorded_behind_another_access,
-    a_pinned_buffer_is_freed_during_the_copy,
-    blocking_copies,
-    a_pinned_scalar_is_copied_back_by_the_same_stream,
-    new_host_tensors_where_others_were,
-    memory_that_the_capture_freed,
-    streams_of_one_capture,
-    a_replay_records_an_event,
-    graphs_of_one_pool_in_the_order_of_their_captures,
-    an_overwritten_result_is_written_before_it_is_read,
-    graphed_callables_add_up_gradients,
-    functions_that_share_the_memory_of_their_replays,
-]
+RIGHT = [f for name, f in list(globals().items()) if name.startswith("right_")]
 # What the text of a program may name.
 NAMES = globals()
