@@ -1,6 +1,7 @@
 # One command per job. `make demo` is the place to start.
 #
 #   make build            the extension, installed editable into $(VENV)
+#   make core             what test-cpp and test-sanitizers run
 #   make test             C++ core tests, then Python tests
 #   make test-sanitizers  C++ core tests under TSan, and under ASan and UBSan
 #   make test-sanitized   Python tests under our own race sanitizer
@@ -55,13 +56,19 @@ override VENV := $(abspath $(VENV))
 PY := $(VENV)/bin/python
 BIN := $(VENV)/bin
 # Stamps live in the environment they describe, so VENV= can be switched.
+BUILDERS := $(VENV)/.npu-builders
 TOOLS := $(VENV)/.npu-tools
 INSTALLED := $(VENV)/.npu-installed
 # One for each environment, as torch's headers differ.
 BUILD_PY := build/py$(patsubst .venv%,%,$(notdir $(VENV)))
 
-CMAKE_CORE = $(BIN)/cmake -S . -G Ninja -DCMAKE_MAKE_PROGRAM=$(BIN)/ninja \
-  -DNPU_CORE_ONLY=ON
+# $(call build_core,TREE,SANITIZER): the core with its tests, in build/TREE.
+build_core = $(BIN)/cmake -S . -B build/$(1) -G Ninja \
+  -DCMAKE_MAKE_PROGRAM=$(BIN)/ninja -DNPU_CORE_ONLY=ON -DNPU_SANITIZER=$(2) \
+  -DNPU_EVERY_DRIVER=$(if $(NIGHTLY),ON,OFF) && \
+  $(BIN)/cmake --build build/$(1) -j $(JOBS)
+# A comma in an argument of $(call) has to come from a variable.
+MEMORY_SANITIZERS := address,undefined
 CTEST = $(BIN)/ctest --output-on-failure --no-tests=error -j $(JOBS)
 
 # These sanitizers have a heap of their own, which has to be there before libc's.
@@ -91,7 +98,7 @@ STEPS := test test-sanitizers conformance \
 SOURCES := CMakeLists.txt pyproject.toml $(shell find csrc -type f \
   -not -name '*.pyc' 2>/dev/null)
 
-.PHONY: tools lock build test test-cpp test-python test-sanitizers test-sanitized \
+.PHONY: tools lock build core test test-cpp test-python test-sanitizers test-sanitized \
   test-delayed test-guarded test-slow-host $(SANITIZED) conformance fuzz torture mutants compatibility \
   judges judges-docs steps check nightly nightly-docs fuzz-docs torture-docs \
   versions versions-docs coverage pythons try-dev bench bench-cpp bench-libraries bench-readme demo lint clean wheel dev docs
@@ -100,8 +107,13 @@ SOURCES := CMakeLists.txt pyproject.toml $(shell find csrc -type f \
 $(PY):
 	$(PYTHON) -m venv $(VENV)
 
+# All that the core needs, which is compiled while torch is installed.
+$(BUILDERS): tools/requirements.lock | $(PY)
+	$(PY) -m pip install -q $$(grep -E '^(cmake|ninja)==' tools/requirements.lock)
+	touch $@
+
 # torch first: its index need not have the rest.
-$(TOOLS): tools/requirements.lock npu_dispatch/versions.py tools/requirements.py | $(PY)
+$(TOOLS): $(BUILDERS) tools/requirements.lock npu_dispatch/versions.py tools/requirements.py | $(PY)
 	$(PY) -m pip install -q $(PIP_TORCH_FLAGS) \
 	  $(if $(TORCH),torch==$(TORCH),$$($(PY) tools/requirements.py torch))
 	$(PY) -m pip install -q -r tools/requirements.lock
@@ -144,9 +156,14 @@ build: $(INSTALLED)
 test: export NPU_TEST_DURATIONS := $(CURDIR)/out/durations.json
 test: test-cpp test-python
 
-test-cpp: $(TOOLS)
-	$(CMAKE_CORE) -B build/core
-	$(BIN)/cmake --build build/core -j $(JOBS)
+# What test-cpp and test-sanitizers run.
+core: $(BUILDERS)
+	$(call build_core,core)
+	$(call build_core,core-thread,thread)
+	$(call build_core,core-address,$(MEMORY_SANITIZERS))
+
+test-cpp: $(BUILDERS)
+	$(call build_core,core)
 	$(CTEST) --test-dir build/core
 
 # Two at a time: a test that needs the machine for itself fails on a busy one, too.
@@ -190,8 +207,7 @@ $(SANITIZED): test-%:
 # have run.
 coverage: COVERAGE := $(CURDIR)/.venv-coverage/bin
 coverage: test-coverage
-	$(CMAKE_CORE) -B build/core-coverage -DNPU_SANITIZER=coverage
-	$(BIN)/cmake --build build/core-coverage -j $(JOBS)
+	$(call build_core,core-coverage,coverage)
 	$(CTEST) --test-dir build/core-coverage
 	mkdir -p out/coverage
 	$(COVERAGE)/coverage combine -q
@@ -200,15 +216,13 @@ coverage: test-coverage
 	  build/core-coverage build/py-coverage --txt out/coverage/cpp.txt
 	tail -n 2 out/coverage/python.txt out/coverage/cpp.txt
 
-test-sanitizers: $(TOOLS)
-	for s in thread address,undefined; do \
-	  tree=build/core-$${s%%,*}; \
-	  $(CMAKE_CORE) -B $$tree -DNPU_SANITIZER=$$s \
-	    -DNPU_EVERY_DRIVER=$(if $(NIGHTLY),ON,OFF) && \
-	  $(BIN)/cmake --build $$tree -j $(JOBS) && \
-	  TSAN_OPTIONS=halt_on_error=1 UBSAN_OPTIONS=halt_on_error=1 \
-	    $(CTEST) --test-dir $$tree || exit 1; \
-	done
+test-sanitizers: export TSAN_OPTIONS := halt_on_error=1
+test-sanitizers: export UBSAN_OPTIONS := halt_on_error=1
+test-sanitizers: $(BUILDERS)
+	$(call build_core,core-thread,thread)
+	$(CTEST) --test-dir build/core-thread
+	$(call build_core,core-address,$(MEMORY_SANITIZERS))
+	$(CTEST) --test-dir build/core-address
 
 # The same third of the operators on the same samples, and what changed; NIGHTLY=1:
 # all, on new samples, and again with nearly all calls taken for large ones.
@@ -303,9 +317,8 @@ bench: $(INSTALLED) bench-cpp
 bench-libraries: $(INSTALLED)
 	$(PY) tools/libraries.py bench
 
-bench-cpp: $(TOOLS)
-	$(CMAKE_CORE) -B build/core
-	$(BIN)/cmake --build build/core -j $(JOBS)
+bench-cpp: $(BUILDERS)
+	$(call build_core,core)
 
 bench-readme:
 	$(PY) bench/tables.py
@@ -335,7 +348,7 @@ wheel: $(TOOLS)
 
 # compile_commands.json is where clangd looks; it names the files of the core.
 dev: $(INSTALLED)
-	$(CMAKE_CORE) -B build/core
+	$(call build_core,core)
 	ln -sf build/core/compile_commands.json compile_commands.json
 	$(BIN)/pre-commit install
 	$(BIN)/npu-dispatch doctor
