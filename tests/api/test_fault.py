@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -37,45 +37,17 @@ def test_a_stopped_device_drops_its_queue_and_takes_work_again():
     assert x.tolist() == [2] * 4
 
 
-def outcome(call) -> list[BaseException | None]:
-    """Run `call` on a thread; the list gets its exception when it is over."""
-    ended: list[BaseException | None] = []
-
-    def run():
-        try:
-            call()
-            ended.append(None)
-        except BaseException as error:
-            ended.append(error)
-
-    # A daemon: one that is never freed must not keep the run from ending.
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    ended_thread.append(thread)
-    return ended
-
-
-ended_thread: list[threading.Thread] = []
-
-
-def finish() -> None:
-    while ended_thread:
-        thread = ended_thread.pop()
-        thread.join(60)
-        assert not thread.is_alive()
-
-
 def test_a_blocked_waiter_is_freed(restart):
     stream = torch.npu.Stream()
     torch.npu.ExternalEvent().wait(stream)
 
-    ended = outcome(stream.synchronize)
-    until_waiting("stream_sync")
-    assert ended == []
-    torch.npu.stop_device(0)
-    finish()
+    with ThreadPoolExecutor() as pool:
+        waits = pool.submit(stream.synchronize)
+        until_waiting("stream_sync")
+        assert not waits.done()
+        torch.npu.stop_device(0)
 
-    assert "FORCE STOP" in str(ended[0])
+        assert "FORCE STOP" in str(waits.exception())
 
 
 def test_a_blocked_producer_is_freed(restart):
@@ -83,21 +55,21 @@ def test_a_blocked_producer_is_freed(restart):
     torch.npu.ExternalEvent().wait(stream)
     given = 0
 
-    def produce():
+    def produce() -> None:
         nonlocal given
         with torch.npu.stream(stream):
             while True:
                 torch.npu._sleep(1)
                 given += 1
 
-    ended = outcome(produce)
-    until_waiting("full_queue")
-    full = given
-    assert ended == []
-    torch.npu.stop_device(0)
-    finish()
+    with ThreadPoolExecutor() as pool:
+        produces = pool.submit(produce)
+        until_waiting("full_queue")
+        full = given
+        assert not produces.done()
+        torch.npu.stop_device(0)
 
-    assert "FORCE STOP" in str(ended[0])
+        assert "FORCE STOP" in str(produces.exception())
     assert full >= 8191  # with the wait, all that the queue holds
 
 

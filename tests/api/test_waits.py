@@ -23,6 +23,7 @@ class Held:
         self.first = npu.Event(enable_timing=True)
         self.event = npu.Event(enable_timing=True)
         self.blocking = npu.Event(blocking=True)
+        self.shared = npu.Event(interprocess=True)
         npu.synchronize()
         self._gate = npu.ExternalEvent()
         self._gate.wait(self.stream)
@@ -31,6 +32,7 @@ class Held:
             self.tensor.add_(1)
         self.event.record(self.stream)
         self.blocking.record(self.stream)
+        self.shared.record(self.stream)
 
     def release(self) -> None:
         self._gate.record(npu.default_stream())
@@ -96,6 +98,7 @@ WAITS: dict[str, Callable[[Held], object]] = {
     "Stream.synchronize": lambda h: h.stream.synchronize(),
     "Event.synchronize": lambda h: h.event.synchronize(),
     "blocking event": lambda h: h.blocking.synchronize(),
+    "interprocess event": lambda h: h.shared.synchronize(),
     "elapsed_time": lambda h: h.first.elapsed_time(h.event),
     "recorded_time": lambda h: h.event.recorded_time(),
     "synchronize": lambda h: npu.synchronize(),
@@ -155,27 +158,6 @@ def test_a_wait_lets_other_threads_run(name):
 
     assert not thread.is_alive() and not errors
     npu.synchronize()
-
-
-def test_a_wait_for_another_process_lets_other_threads_run():
-    event, gate, stream = (
-        npu.Event(interprocess=True),
-        npu.ExternalEvent(),
-        npu.Stream(),
-    )
-    gate.wait(stream)
-    event.record(stream)
-    before = waiting()
-    thread = threading.Thread(target=event.synchronize)
-    thread.start()
-    # This thread runs Python while the other is in the wait.
-    while waiting() == before and thread.is_alive():
-        pass
-    assert thread.is_alive() and not event.query()
-    gate.record(npu.default_stream())
-    thread.join(60)
-
-    assert not thread.is_alive() and event.query() and waiting() == before
 
 
 @pytest.mark.parametrize("name", WAITS)

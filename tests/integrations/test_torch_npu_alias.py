@@ -60,68 +60,42 @@ assert torch_npu._C._storage_Use_Count(z.untyped_storage()._cdata) >= 1
 print(losses[-1] < losses[0])
 """
 
+# What scripts for CUDA are made of, one by one: programs/cuda_idioms.txt.
 CUDA_PROGRAM = """
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-torch.manual_seed(0)
 torch.cuda.manual_seed_all(0)
-torch.backends.cudnn.benchmark = True
 data = TensorDataset(torch.randn(64, 10), torch.randint(0, 3, (64,)))
-loader = DataLoader(data, batch_size=16, pin_memory=True)
-model = torch.nn.Sequential(
-    torch.nn.Linear(10, 32), torch.nn.ReLU(), torch.nn.Linear(32, 3)
-).cuda()
+model = torch.nn.Linear(10, 3).cuda().to("cuda:0")
 assert all(p.is_cuda for p in model.parameters())
-model = model.to("cuda:0")
 optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
 scaler = torch.amp.GradScaler("cuda")
-start = torch.cuda.Event(enable_timing=True)
-end = torch.cuda.Event(enable_timing=True)
-start.record()
-first = last = None
+losses = []
 for _ in range(8):
-    for x, y in loader:
+    for x, y in DataLoader(data, batch_size=16, pin_memory=True):
         assert x.is_pinned()
         x, y = x.cuda(non_blocking=True), y.to(device, non_blocking=True)
         with torch.autocast(device_type="cuda", dtype=torch.bfloat16):
             loss = torch.nn.functional.cross_entropy(model(x), y)
-        optimizer.zero_grad(set_to_none=True)
+        optimizer.zero_grad()
         scaler.scale(loss).backward()
         scaler.step(optimizer)
         scaler.update()
-        last = loss.detach()
-        first = last.clone() if first is None else first
-end.record()
-torch.cuda.synchronize()
-assert start.elapsed_time(end) > 0
-assert torch.cuda.max_memory_allocated() >= torch.cuda.memory_allocated() > 0
-torch.cuda.empty_cache()
-side = torch.cuda.Stream()
-side.wait_stream(torch.cuda.current_stream())
-with torch.cuda.stream(side), torch.cuda.amp.autocast(dtype=torch.bfloat16):
-    assert model(torch.zeros(1, 10, device="cuda")).dtype == torch.bfloat16
-torch.cuda.current_stream().wait_stream(side)
-static = torch.zeros(4, 10, device="cuda")
-graph = torch.cuda.CUDAGraph()
-with torch.cuda.graph(graph):
-    result = static + 1
-static.fill_(2)
-graph.replay()
-assert result.eq(3).all()
+        losses.append(loss.item())
 torch.save(model.state_dict(), "model.pt")
 state = torch.load("model.pt", map_location="cuda:0")
 assert all(t.is_cuda and isinstance(t.device, torch.device) for t in state.values())
 generator = torch.Generator(device="cuda").manual_seed(3)
 torch.rand(2, device=torch.device("cuda", 0), generator=generator)
-torch.cuda.nvtx.range_push("x"); torch.cuda.nvtx.range_pop()
-with torch.random.fork_rng(devices=[0], device_type="cuda"):
-    torch.rand(2, device="cuda")
-assert torch.cuda.get_device_name(0) and torch.cuda.current_device() == 0
-assert torch.zeros(2).cuda().new_zeros(3, device="cuda:0").is_cuda
-assert torch.cuda.FloatTensor([1, 2]).is_cuda
-print(last.item() < first.item())
+graph, static = torch.cuda.CUDAGraph(), torch.zeros(4, device="cuda")
+with torch.cuda.graph(graph):
+    result = static + 1
+static.fill_(2)
+graph.replay()
+assert result.eq(3).all() and torch.cuda.FloatTensor([1, 2]).is_cuda
+print(losses[-1] < losses[0])
 """
 
 
@@ -129,8 +103,8 @@ def test_a_torch_npu_program_runs_unmodified(python):
     assert python(TORCH_NPU_PROGRAM, **ALIAS).stdout == "True\n"
 
 
-@pytest.mark.parametrize("switch", ["from torch_npu.contrib import transfer_to_npu"])
-def test_a_cuda_program_runs_after_one_import(python, switch):
+def test_a_cuda_program_runs_after_one_import(python):
+    switch = "from torch_npu.contrib import transfer_to_npu"
     program = f"import torch, torch_npu\n{switch}\n{CUDA_PROGRAM}"
 
     assert python(program, **ALIAS).stdout == "True\n"
@@ -139,17 +113,11 @@ def test_a_cuda_program_runs_after_one_import(python, switch):
 CUDA_ON_TWO_DEVICES = """
 import torch, torch_npu
 from torch_npu.contrib import transfer_to_npu
-from torch import nn
 
-torch.manual_seed(0)
-replicated = nn.DataParallel(nn.Linear(4, 2).cuda(), device_ids=[0, 1])
-plain = nn.Linear(4, 2).cuda()
-plain.load_state_dict(replicated.module.state_dict())
-x = torch.randn(6, 4).cuda()
-for model in (replicated, plain):
-    model(x).square().sum().backward()
-for a, b in zip(replicated.parameters(), plain.parameters()):
-    torch.testing.assert_close(a.grad, b.grad)
+replicated = torch.nn.DataParallel(torch.nn.Linear(4, 2).cuda(), device_ids=[0, 1])
+x = torch.ones(6, 4).cuda()
+replicated(x).sum().backward()
+assert replicated.module.bias.grad.tolist() == [6, 6]
 with torch.autocast("cuda", torch.bfloat16):
     assert replicated(x).dtype == torch.bfloat16
 summed = torch.nn.parallel.comm.reduce_add([x, x.to("cuda:1")], destination=1)
@@ -211,20 +179,6 @@ def test_the_variable_of_cudas_sanitizer_switches_on_the_npus(
     result = fresh_python.run(how, what, env=env)
 
     assert result.stdout.split() == ["NPUSanitizerErrors", "False"], result.stderr
-
-
-def test_the_command_lets_torch_npu_be_the_first_import(
-    tmp_path: Path, child_environment
-):
-    script = tmp_path / "script.py"
-    script.write_text("import torch_npu\nprint(torch_npu.npu.device_count())")
-    command = [sys.executable, "-m", "npu_dispatch", "run", "--torch-npu", "--quiet"]
-
-    result = subprocess.run(
-        [*command, str(script)], env=child_environment(), capture_output=True, text=True
-    )
-
-    assert (result.stdout, result.returncode) == ("1\n", 0), result.stderr
 
 
 def test_without_being_asked_there_is_no_torch_npu(python):

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
+import heap
 import pytest
 
 # Calls that share nothing a cache could be keyed by: operator, dtype and rank
 # differ, and so do shapes.
 PROGRAM = """
-import itertools, resource, sys, torch
+import itertools, torch
 from npu_dispatch import _C
 
 LIMIT = 32
@@ -58,76 +60,11 @@ print(len(results))
     assert (ended.stdout, ended.returncode) == ("112\n", 0), ended.stderr
 
 
-RESIDENT = """
-import resource, torch
-
-def resident():
-    torch.npu.synchronize()
-    pages = int(open("/proc/self/statm").read().split()[1])
-    return pages * resource.getpagesize()
-
-"""
-
-
-@pytest.mark.libc_heap
-def test_what_is_given_up_is_freed(python):
-    # Without a limit each of 12,000 calls keeps 5 kB and more.
-    code = (
-        PROGRAM
-        + RESIDENT
-        + """
-def calls(first, last):
-    for size in range(first, last):
-        a, b = operands(torch.float32, 1, "npu", size)
-        torch.add(a, b, out=a)
-        torch.mul(a, b, out=a)
-
-calls(1, 1000)
-before = resident()
-calls(1000, 7000)
-print(resident() - before)
-"""
-    )
-
-    assert int(python(code).stdout) < 24 << 20
-
-
-@pytest.mark.libc_heap
-def test_calls_of_new_sizes_share_what_runs_them(python):
-    """A new size costs its plan, some 500 bytes, and not the 4 kB of a frame."""
-    code = (
-        RESIDENT
-        + """
-x = torch.ones(4000, device="npu")
-
-def calls(first, last):
-    for size in range(first, last):
-        torch.sum(x[:size])
-
-calls(1, 200)
-before = resident()
-calls(200, 1800)
-print(resident() - before)
-"""
-    )
-
-    assert int(python(code, TORCH_NPU_SANITIZER="0").stdout) < 3 << 20
-
-
-IN_USE = """
-import ctypes, threading, torch
-
-class Info(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_size_t) for name in (
-        "arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks",
-        "uordblks", "fordblks", "keepcost")]
-
-mallinfo = ctypes.CDLL(None).mallinfo2
-mallinfo.restype = Info
-
-def in_use():
-    torch.npu.synchronize()
-    return mallinfo().uordblks
+SUPPORT = str(Path(heap.__file__).parent)
+IN_USE = f"""
+import sys, threading, torch
+sys.path.append({SUPPORT!r})
+from heap import in_use
 
 """
 
@@ -176,29 +113,31 @@ print("given back")
     assert back == "given back\n"
 
 
-@pytest.mark.libc_heap
-def test_a_new_size_costs_no_more_after_thousands_of_other_calls(python):
-    code = (
-        PROGRAM.replace("LIMIT = 32", "LIMIT = 8192").replace(
-            "assert len(KINDS) > 3 * LIMIT", ""
-        )
-        + IN_USE
-        + """
+MANY_KINDS = (
+    PROGRAM.replace("LIMIT = 32", "LIMIT = 8192").replace("assert len(KINDS)", "#")
+    + """
 for op in (*OPERATORS, torch.minimum, torch.atan2, torch.eq, torch.ne, torch.lt):
     for first, second, rank in itertools.product(DTYPES, DTYPES, range(1, 17)):
         op(operands(first, rank, "npu")[0], operands(second, rank, "npu")[1])
+"""
+)
+
+
+@pytest.mark.libc_heap
+@pytest.mark.parametrize("before", ["", MANY_KINDS], ids=["at first", "later"])
+@pytest.mark.parametrize("operator", ["torch.sum(x[:size])", "x[:size].cumsum(0)"])
+def test_calls_of_new_sizes_share_what_runs_them(python, before, operator):
+    """A new size costs its plan, some 500 bytes, and not the 4 kB of a frame."""
+    code = f"""{before}{IN_USE}
 x = torch.ones(4000, device="npu")
 
 def calls(first, last):
     for size in range(first, last):
-        torch.cumsum(x[:size], 0)
+        {operator}
 
 calls(1, 200)
 before = in_use()
 calls(200, 1200)
 print(in_use() - before)
 """
-    )
-
-    # A frame for each size would be 4 MB and more.
     assert int(python(code, TORCH_NPU_SANITIZER="0").stdout) < 2 << 20

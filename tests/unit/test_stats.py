@@ -133,10 +133,6 @@ def test_a_percentile_is_within_its_power_of_two(values: list[int], q: float):
     assert exact <= 2 * max(values)
 
 
-def test_percentile_of_an_empty_histogram_is_zero():
-    assert Histogram(0, 0, (0,) * 16).percentile(0.5) == 0.0
-
-
 @given(
     st.lists(st.integers(0, 10**12), max_size=50),
     st.lists(st.integers(1, 10**10), min_size=1, max_size=20, unique=True).map(sorted),
@@ -190,27 +186,6 @@ def test_the_engine_counts_launches_and_memory():
     sampled = sum(is_sampled(first + n) for n in range(32))
     assert after.latency_ns.count - before.latency_ns.count == sampled >= 1
     assert device.allocated == torch.npu.memory_allocated()
-
-
-@pytest.mark.parametrize("tasks", [2, 4, 8, 16, 48])
-def test_each_operator_of_a_repeated_step_is_counted_as_often_as_it_ran(tasks):
-    a = torch.ones(8, device="npu")
-    steps = 4000
-    torch.npu.synchronize()
-    with StatsReader(segment_file()) as reader:
-        before = {cost.op: cost.tasks for cost in reader.ops()}
-
-        for _ in range(steps):
-            for _ in range(tasks // 2):
-                a.add_(1)
-                a.mul_(1)
-        torch.npu.synchronize()
-
-        after = {cost.op: cost.tasks for cost in reader.ops()}
-    ran = steps * tasks // 2
-    for op in ("aten::add_.Tensor", "aten::mul_.Tensor"):
-        counted = SAMPLE_PERIOD * (after[op] - before.get(op, 0))
-        assert counted == pytest.approx(ran, rel=0.05), op
 
 
 def test_the_summary_counts_a_launch_once_on_either_kind_of_stream():
