@@ -35,7 +35,7 @@ def say(what):
     print(what, flush=True)
     return sys.stdin.readline().strip()
 
-x = torch.ones(1 << 20, device="npu")
+x, small = torch.ones(1 << 20, device="npu"), torch.ones(8, device="npu")
 pinned = torch.ones(1 << 20, pin_memory=True)
 s, t, u, bad = (npu.Stream() for _ in range(4))
 
@@ -147,7 +147,7 @@ del shared
 def fill():
     with npu.stream(s):
         for _ in range(10_000):
-            y.add_(1)
+            small.add_(1)
 filling = threading.Thread(target=fill)
 filling.start()
 say("held")
@@ -165,7 +165,7 @@ say("traced")
 with npu.stream(t):
     while sys.stdin.readline().strip() != "enough":
         for _ in range(4000):
-            y.add_(1)
+            small.add_(1)
         npu.synchronize()
         print("more", flush=True)
 

@@ -381,29 +381,14 @@ def test_what_one_host_takes_is_bound_inside(here, kind, size, ranks):
 
 @pytest.mark.parametrize("name", topology.built_in())
 def test_each_topology_of_the_package_loads(name: str):
+    with pytest.raises(SheetError, match="no topology 'none': neither a file nor one"):
+        load("none")
     here = load(name)
 
     assert here.source and here.date
     assert (here.across is None) == ("+" not in name)
     for kind in KINDS:
         assert here.seconds(kind, 1 << 20, range(2))[0] > 0
-
-
-def test_the_topologies_of_the_package_are_these():
-    assert set(topology.built_in()) == {
-        "hccs8+roce200",
-        "nvl72+ib800",
-        "nvl8",
-        "nvl8+ib400",
-        "nvl8+roce100",
-        "pcie8",
-        "pcie8+eth25",
-        "shm2",
-    }
-    with pytest.raises(
-        SheetError, match="no topology 'none': neither a file nor one of"
-    ):
-        load("none")
 
 
 FILE = """
@@ -441,16 +426,12 @@ def test_a_file_of_ones_own_is_read_in_its_units(tmp_path: Path):
     ("change", "said"),
     [
         (("per_host = 4", ""), "per_host: found nothing, expected a whole number"),
-        (("per_host = 4", "per_host = 4.5"), "per_host: found 4.5, expected a whole"),
-        (("gb_per_s = 100", ""), "inside.gb_per_s: found nothing, expected a number"),
         (("alpha_us = 2", "alpha_us = -2"), "inside.alpha_us: found -2, expected a nu"),
         (("gb_per_s = 12.5", "gb_per_s = 0"), "across.gb_per_s: found 0, expected a n"),
         (("links = 2", ""), "across.links: found nothing, expected a whole number abo"),
         (("links = 2", "links = 5"), "across.links: found 5, expected at most per_hos"),
         (("links = 2", "ports = 2"), "across.ports: no such key; expected alpha_us"),
         (("[across]", "[outside]"), "outside: no such key; expected across, date"),
-        (('source = "measured here"', ""), "source: found None, expected a text"),
-        (("[inside]", "[inside"), "not a TOML file"),
     ],
 )
 def test_a_bad_file_is_refused_by_key(tmp_path: Path, change, said: str):
