@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -14,19 +15,16 @@ from npu_dispatch.testing import explore, schedule
 npu = torch.npu
 
 
-def _awaits_a_stream() -> torch.Tensor:
+def _made() -> tuple[Any, Any, torch.Tensor]:
+    x = torch.zeros(4, device="npu")
+    npu.synchronize()
+    return npu.Stream(), npu.ExternalEvent(), x
+
+
+def _awaits(what: Callable[[], Any]) -> torch.Tensor:
     async def main() -> torch.Tensor:
         x = torch.ones(4, device="npu") * 2
-        await npu.current_stream()
-        return x
-
-    return asyncio.run(main())
-
-
-def _awaits_an_event() -> torch.Tensor:
-    async def main() -> torch.Tensor:
-        x = torch.ones(4, device="npu") * 2
-        await npu.current_stream().record_event()
+        await what()
         return x
 
     return asyncio.run(main())
@@ -55,9 +53,7 @@ def _awaits_what_another_coroutine_lets_go_on() -> torch.Tensor:
 
 
 def _records_before_the_wait() -> torch.Tensor:
-    s, done = npu.Stream(), npu.ExternalEvent()
-    x = torch.zeros(4, device="npu")
-    npu.synchronize()
+    s, done, x = _made()
     with npu.stream(s):
         x.add_(1)
         done.record()
@@ -68,9 +64,7 @@ def _records_before_the_wait() -> torch.Tensor:
 
 
 def _records_after_the_wait() -> torch.Tensor:
-    s, done = npu.Stream(), npu.ExternalEvent()
-    x = torch.zeros(4, device="npu")
-    npu.synchronize()
+    s, done, x = _made()
     done.wait(s)
     with npu.stream(s):
         x.mul_(3)
@@ -81,9 +75,7 @@ def _records_after_the_wait() -> torch.Tensor:
 
 
 def _waits_on_a_stream_without_a_queue() -> torch.Tensor:
-    s, done = npu.Stream(), npu.ExternalEvent()
-    x = torch.zeros(4, device="npu")
-    npu.synchronize()
+    s, done, x = _made()
     with npu.stream(s):
         x.add_(1)
         done.record()
@@ -124,8 +116,8 @@ def _host_waits_for_an_interprocess_event() -> torch.Tensor:
 @pytest.mark.parametrize(
     "program",
     [
-        _awaits_a_stream,
-        _awaits_an_event,
+        lambda: _awaits(npu.current_stream),
+        lambda: _awaits(npu.current_stream().record_event),
         _awaits_what_another_coroutine_lets_go_on,
         _records_before_the_wait,
         _records_after_the_wait,
@@ -156,9 +148,7 @@ def test_an_event_that_nobody_records_is_an_error_that_names_the_wait():
 
 @pytest.mark.timeout(30)
 def test_another_thread_may_record_the_event() -> None:
-    s, done = npu.Stream(), npu.ExternalEvent()
-    x = torch.zeros(4, device="npu")
-    npu.synchronize()
+    s, done, x = _made()
     known, queued = threading.Event(), threading.Event()
 
     def record() -> None:
