@@ -24,55 +24,73 @@ def differs(program, schedules=30):
 """
 
 
-def test_a_forgotten_wait_differs_on_both_ranks(ranks):
-    ranks(
-        HEAD
-        + """
-def forgets():
-    t = torch.full((100,), rank + 1.).npu()
-    torch.npu.synchronize()
-    dist.all_reduce(t, async_op=True)
-    return t * 2
+FACTS = """
 
-def waits():
-    t = torch.full((100,), rank + 1.).npu()
-    torch.npu.synchronize()
-    dist.all_reduce(t, async_op=True).wait()
-    return t * 2
-
-assert "the result depends on how streams interleave" in differs(forgets)
-runs = explore(waits, schedules=10)
-assert len({run.trace for run in runs}) > 1
-"""
-    )
-
-
-def test_replays_of_a_graph_with_collectives_are_delayed(ranks):
-    ranks(
-        HEAD
-        + """
-t, doubled = torch.zeros(100).npu(), torch.zeros(100).npu()
-graph, side = torch.npu.NPUGraph(), torch.npu.Stream()
-with torch.npu.graph(graph):
-    dist.all_reduce(t)
-
-def program(waits):
-    def run():
-        t.fill_(rank + 1.)
+@fact
+def a_forgotten_wait_differs_on_both_ranks():
+    def forgets():
+        t = torch.full((100,), rank + 1.).npu()
         torch.npu.synchronize()
-        graph.replay()
-        if waits: side.wait_stream(torch.npu.current_stream())
+        dist.all_reduce(t, async_op=True)
+        return t * 2
+    def waits():
+        t = torch.full((100,), rank + 1.).npu()
+        torch.npu.synchronize()
+        dist.all_reduce(t, async_op=True).wait()
+        return t * 2
+    assert "the result depends on how streams interleave" in differs(forgets)
+    runs = explore(waits, schedules=10)
+    assert len({run.trace for run in runs}) > 1
+@fact
+def replays_of_a_graph_with_collectives_are_delayed():
+    t, doubled = torch.zeros(100).npu(), torch.zeros(100).npu()
+    graph, side = torch.npu.NPUGraph(), torch.npu.Stream()
+    with torch.npu.graph(graph):
+        dist.all_reduce(t)
+    def program(waits):
+        def run():
+            t.fill_(rank + 1.)
+            torch.npu.synchronize()
+            graph.replay()
+            if waits: side.wait_stream(torch.npu.current_stream())
+            with torch.npu.stream(side):
+                torch.mul(t, 2, out=doubled)
+            torch.npu.current_stream().wait_stream(side)
+            return doubled.clone()
+        return run
+    assert "the result depends on how streams interleave" in differs(program(False))
+    explore(program(True), schedules=10)
+    assert doubled.eq(6).all()
+@fact
+def ranks_that_wait_for_each_other_end_under_all_schedules():
+    other = dist.new_group([0, 1])
+    peer = 1 - rank
+    def messages():
+        sent, got = torch.full((1000,), rank + 1.).npu(), torch.zeros(1000).npu()
+        torch.npu.synchronize()
+        works = [dist.isend(sent, peer), dist.irecv(got, peer)]
+        for work in works: work.wait()
+        return got
+    def groups():
+        a, b = torch.ones(10).npu(), torch.ones(10).npu()
+        side = torch.npu.Stream()
+        side.wait_stream(torch.npu.current_stream())
         with torch.npu.stream(side):
-            torch.mul(t, 2, out=doubled)
+            one = dist.all_reduce(a, async_op=True)
+            dist.all_reduce(b, group=other)
+        one.wait()
         torch.npu.current_stream().wait_stream(side)
-        return doubled.clone()
-    return run
-
-assert "the result depends on how streams interleave" in differs(program(False))
-explore(program(True), schedules=10)
-assert doubled.eq(6).all()
+        dist.barrier()
+        dist.all_reduce(a)
+        return a + b
+    assert (messages() == peer + 1).all()
+    explore(messages, schedules=5)
+    explore(groups, schedules=10)
 """
-    )
+
+
+def test_schedules_tell_programs_that_wait_from_those_that_do_not(ranks):
+    ranks(HEAD + FACTS)
 
 
 def test_what_one_rank_has_found_stops_all(ranks):
@@ -92,40 +110,6 @@ print(differs(read_on_rank_1).splitlines()[0])
     )
     assert "on rank 1: value 0" in first.stdout
     assert "interleave: value 0" in second.stdout
-
-
-def test_ranks_that_wait_for_each_other_end_under_all_schedules(ranks):
-    ranks(
-        HEAD
-        + """
-other = dist.new_group([0, 1])
-peer = 1 - rank
-
-def messages():
-    sent, got = torch.full((1000,), rank + 1.).npu(), torch.zeros(1000).npu()
-    torch.npu.synchronize()
-    works = [dist.isend(sent, peer), dist.irecv(got, peer)]
-    for work in works: work.wait()
-    return got
-
-def groups():
-    a, b = torch.ones(10).npu(), torch.ones(10).npu()
-    side = torch.npu.Stream()
-    side.wait_stream(torch.npu.current_stream())
-    with torch.npu.stream(side):
-        one = dist.all_reduce(a, async_op=True)
-        dist.all_reduce(b, group=other)
-    one.wait()
-    torch.npu.current_stream().wait_stream(side)
-    dist.barrier()
-    dist.all_reduce(a)
-    return a + b
-
-assert (messages() == peer + 1).all()
-explore(messages, schedules=5)
-explore(groups, schedules=10)
-"""
-    )
 
 
 def test_a_group_of_one_forgets_to_wait():

@@ -4,30 +4,41 @@ from __future__ import annotations
 
 import pytest
 
+FACTS = """
+join()
+@fact
+def messages_to_one_peer_keep_their_order_across_batches():
+    peer = 1 - rank
+    sent = [torch.full((1000,), float(k)).npu() for k in range(6)]
+    got = [torch.full((1000,), -1.).npu() for _ in sent]
+    works = []
+    for k, (a, b) in enumerate(zip(sent, got)):
+        if k % 2:
+            works += swap(a, b, peer)
+        else:
+            works += [dist.isend(a, peer), dist.irecv(b, peer)]
+    waited(works)
+    assert [t[7].item() for t in got] == list(range(6)), got
+@fact
+def idle_streams_serve_any_number_of_groups():
+    from npu_dispatch.stats import StatsReader, segment_file
+    # Under it each group has a stream of its own.
+    torch.npu._sanitizer.disable_npu_sanitizer()
+    peer = 1 - rank
+    for k in range(70):
+        group = dist.new_group([0, 1])
+        t, got = torch.full((3,), rank + 1.).npu(), torch.zeros(3).npu()
+        dist.all_reduce(torch.ones(3).npu(), group=group, async_op=True).wait()
+        waited([dist.isend(t, peer, group), dist.irecv(got, peer, group)])
+        waited(swap(t, got, peer, group))
+        assert got.eq(peer + 1).all()
+    with StatsReader(segment_file()) as stats:
+        assert len(stats.streams()) < 16
+"""
 
-def test_idle_streams_serve_any_number_of_groups(ranks):
-    ranks(
-        """
-        from npu_dispatch.stats import StatsReader, segment_file
-        # Under it each group has a stream of its own.
-        torch.npu._sanitizer.disable_npu_sanitizer()
-        join()
-        peer = 1 - rank
-        for k in range(70):
-            group = dist.new_group([0, 1])
-            t, got = torch.full((3,), rank + 1.).npu(), torch.zeros(3).npu()
-            dist.all_reduce(torch.ones(3).npu(), group=group, async_op=True).wait()
-            for work in [dist.isend(t, peer, group), dist.irecv(got, peer, group)]:
-                work.wait()
-            for work in dist.batch_isend_irecv([
-                dist.P2POp(dist.isend, t, peer, group),
-                dist.P2POp(dist.irecv, got, peer, group)]):
-                work.wait()
-            assert got.eq(peer + 1).all()
-        with StatsReader(segment_file()) as stats:
-            assert len(stats.streams()) < 16
-        """
-    )
+
+def test_streams_are_shared_and_messages_keep_their_order(ranks):
+    ranks(FACTS)
 
 
 @pytest.mark.parametrize("blocking", ["0", "1"])
@@ -47,37 +58,16 @@ def test_more_messages_are_under_way_than_there_are_streams(ranks, blocking: str
         # Of one peer in one direction, messages arrive in the order of the calls.
         works += [dist.irecv(got[k][i], peer, groups[k]) for k in order
                   for i in range(3)]
-        works += [w for k in order for w in dist.batch_isend_irecv([
-            dist.P2POp(dist.isend, sent[k] + 3000, peer, groups[k]),
-            dist.P2POp(dist.irecv, got[k][3], peer, groups[k])])]
+        works += [w for k in order
+                  for w in swap(sent[k] + 3000, got[k][3], peer, groups[k])]
         works += [dist.all_reduce(torch.ones(3).npu(), group=g, async_op=True)
                   for g in groups]
-        for work in works: work.wait()
+        waited(works)
         for k, into in enumerate(got):
             for i, t in enumerate(into):
                 assert t.eq(10 * k + peer + 1000 * i).all(), (k, i, t)
         """,
         ASCEND_LAUNCH_BLOCKING=blocking,
-    )
-
-
-def test_messages_to_one_peer_keep_their_order_across_batches(ranks):
-    ranks(
-        """
-        join()
-        peer = 1 - rank
-        sent = [torch.full((1000,), float(k)).npu() for k in range(6)]
-        got = [torch.full((1000,), -1.).npu() for _ in sent]
-        works = []
-        for k, (a, b) in enumerate(zip(sent, got)):
-            if k % 2:
-                works += dist.batch_isend_irecv([
-                    dist.P2POp(dist.isend, a, peer), dist.P2POp(dist.irecv, b, peer)])
-            else:
-                works += [dist.isend(a, peer), dist.irecv(b, peer)]
-        for work in works: work.wait()
-        assert [t[7].item() for t in got] == list(range(6)), got
-        """
     )
 
 
@@ -88,21 +78,16 @@ def test_a_batch_does_not_hold_up_the_batch_behind_it(ranks):
         """
         join(seconds=20)
         t = torch.ones(2).npu()
-        op = lambda f, peer: dist.P2POp(f, t, peer)
         if rank == 0:
-            works = dist.batch_isend_irecv([op(dist.isend, 2), op(dist.irecv, 2)])
-            works += dist.batch_isend_irecv([op(dist.isend, 1), op(dist.irecv, 1)])
-            for work in works: work.wait()
+            waited(swap(t, t, 2) + swap(t, t, 1))
         elif rank == 1:
-            for work in dist.batch_isend_irecv([op(dist.isend, 0), op(dist.irecv, 0)]):
-                work.wait()
+            waited(swap(t, t, 0))
             torch.npu.synchronize()
             dist.send(t, 2)
         else:
             dist.recv(t, 1)
             torch.npu.synchronize()
-            for work in dist.batch_isend_irecv([op(dist.isend, 0), op(dist.irecv, 0)]):
-                work.wait()
+            waited(swap(t, t, 0))
         torch.npu.synchronize()
         """,
         3,
@@ -115,17 +100,10 @@ def test_what_comes_behind_a_failed_message_is_refused_at_the_call(ranks):
         join(seconds=20)
         peer = 1 - rank
         t, got = torch.ones(3 + rank).npu(), torch.zeros(3 + rank).npu()
-        def batch():
-            return dist.batch_isend_irecv([
-                dist.P2POp(dist.isend, t, peer), dist.P2POp(dist.irecv, got, peer)])
+        batch = lambda: swap(t, got, peer)
         for call in (lambda: batch()[0].wait(timedelta(seconds=10)), batch,
                      lambda: dist.isend(t, peer), lambda: dist.irecv(t, peer)):
-            try:
-                call()
-            except dist.DistBackendError as error:
-                assert "the ranks disagree" in str(error), error
-            else:
-                raise AssertionError("nothing was raised")
+            raises(dist.DistBackendError, "the ranks disagree", call)
         # The current stream goes on.
         assert torch.ones(2).npu().tolist() == [1, 1]
         os._exit(0)

@@ -72,6 +72,21 @@ def a_group_waits_for_all_that_it_has_queued():
     assert all(work.is_completed() for work in works)
     for work in works: work.wait()
     assert got.eq(peer + 1).all() and summed.eq(3).all()
+@fact
+def a_group_that_has_ended_leaves_its_streams_to_the_next():
+    from npu_dispatch.stats import StatsReader, segment_file
+    # Under it each group has a stream of its own.
+    torch.npu._sanitizer.disable_npu_sanitizer()
+    def once():
+        group = dist.new_group([0, 1])
+        t, got = torch.ones(1000).npu(), torch.empty(1000).npu()
+        dist.all_reduce(t, group=group)
+        waited([dist.isend(t, 1 - rank, group), dist.irecv(got, 1 - rank, group)])
+        assert got.eq(2).all()
+        dist.destroy_process_group(group)
+        with StatsReader(segment_file()) as stats:
+            return len(stats.streams())
+    assert once() == once() == once()
 """
 
 
