@@ -107,28 +107,32 @@ def test_a_switch_that_keeps_its_value_does_not_wait():
 
 
 def test_what_another_thread_lets_go_on_is_waited_for(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(global_state, "_PATIENCE_NS", 100_000_000_000)
     gate, stream, seen = torch.npu.ExternalEvent(), torch.npu.Stream(), []
     gate.wait(stream)
     stream.submit(lambda: seen.append(torch._C._get_mkldnn_enabled()))
-    # A program of one thread would give up at once.
-    monkeypatch.setattr(global_state, "_PATIENCE_ALONE_NS", 0)
+    # A program of one thread would give up after the other time.
+    patience, changing = [], threading.Event()
+    monkeypatch.setattr(global_state, "_PATIENCE_NS", 100_000_000_000)
 
-    def record(patience_ns: int) -> list[tuple[int, int, int]]:
-        gate.record(torch.npu.default_stream())
+    def finish(patience_ns: int) -> list[tuple[int, int, int]]:
+        patience.append(patience_ns)
+        changing.set()
         return _C.finish_launched(patience_ns)
 
-    waits = SimpleNamespace(finish_launched=record, read_switches=_C.read_switches)
-    monkeypatch.setattr(global_state, "_C", waits)
-    over = threading.Event()
-    other = threading.Thread(target=over.wait)
-    other.start()
+    def record() -> None:
+        changing.wait()
+        gate.record(torch.npu.default_stream())
+
+    asked = SimpleNamespace(finish_launched=finish, read_switches=_C.read_switches)
+    monkeypatch.setattr(global_state, "_C", asked)
+    thread = threading.Thread(target=record)
+    thread.start()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         torch._C._set_mkldnn_enabled(False)
-    over.set()
-    other.join()
+    thread.join()
 
+    assert patience == [100_000_000_000]
     assert seen == [True]
 
 
