@@ -11,19 +11,17 @@ from interpreter import environment
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 # Those that show a race say what they find: sanitizer/test_docs.py. The files of a page
-# are run by its commands, too: test_docs_commands.py.
-BLOCKS = {
-    f"{page.name}#{number}": block
+# are run by its commands: test_docs_commands.py.
+EXAMPLES = {
+    f"{page.name}#{number}": block.text
     for page in PAGES
     for number, block in enumerate(
         block
         for block in blocks(page)
         if block.language == "python" and not block.text.startswith("# finds: ")
     )
-    if "not run" not in block.marks
+    if not block.marks.keys() & {"not run", "file"}
 }
-EXAMPLES = {name: block.text for name, block in BLOCKS.items()}
-SLOW = {name for name, block in BLOCKS.items() if "nightly" in block.marks}
 MODEL = "import torch\nmake_model = lambda: torch.nn.Linear(32, 32)\n"
 # What an example takes for granted, before it, and what ends it.
 AROUND = {
@@ -83,13 +81,7 @@ train_step = lambda: torch.ones(3, device="npu").mul_(2).sum().item()
 ENVIRONMENT = {"torch_npu.md#0": {"NPU_DISPATCH_TORCH_NPU_ALIAS": "1"}}
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=[pytest.mark.nightly] if name in SLOW else [])
-        for name in EXAMPLES
-    ],
-)
+@pytest.mark.parametrize("name", EXAMPLES)
 def test_an_example_runs_without_a_race(name: str, python, tmp_path: Path):
     before, after = AROUND.get(name, ("", ""))
     # A file: operators and kernels ask for their source.
