@@ -16,13 +16,22 @@ def refuse(_: torch.Tensor) -> None:
     raise ValueError("a hook refuses")
 
 
-def fail(x: torch.Tensor) -> None:
+def backward(loss: torch.Tensor, _: torch.Tensor) -> None:
+    loss.backward()
+
+
+def fail(x: torch.Tensor, ask: Callable[..., object] = backward) -> None:
     """Run a backward that fails when gradients of 32 MiB wait for their turn."""
-    parts = [x * i for i in range(1, 9)]
-    sums = [part.exp() for part in parts]
+    sums = [(x * i).exp() for i in range(1, 9)]
     sums[-1].register_hook(refuse)
     with pytest.raises(ValueError, match="a hook refuses"):
-        torch.stack(sums).sum().backward()
+        ask(torch.stack(sums).sum(), x)
+
+
+def in_a_thread(x: torch.Tensor) -> None:
+    thread = threading.Thread(target=fail, args=(x,))
+    thread.start()
+    thread.join()
 
 
 def leaf() -> torch.Tensor:
@@ -37,34 +46,16 @@ def kept(run: Callable[[], None]) -> int:
     return torch.npu.memory_allocated() - before
 
 
-def test_its_gradients_are_freed():
+@pytest.mark.parametrize(
+    "run",
+    [fail, in_a_thread, lambda x: fail(x, torch.autograd.grad)],
+    ids=["backward", "in another thread", "torch.autograd.grad"],
+)
+def test_its_gradients_are_freed(run: Callable[[torch.Tensor], None]):
     x = leaf()
-    assert kept(lambda: fail(x)) == 0
+    assert kept(lambda: run(x)) == 0
     (x * 3).sum().backward()
     assert x.grad[0].item() == 3
-
-
-def test_they_are_freed_in_another_thread():
-    x = leaf()
-
-    def run() -> None:
-        thread = threading.Thread(target=fail, args=(x,))
-        thread.start()
-        thread.join()
-
-    assert kept(run) == 0
-
-
-def test_torch_autograd_grad_frees_them_as_well():
-    x = leaf()
-
-    def run() -> None:
-        parts = [(x * i).exp() for i in range(1, 9)]
-        parts[-1].register_hook(refuse)
-        with pytest.raises(ValueError, match="a hook refuses"):
-            torch.autograd.grad(torch.stack(parts).sum(), x)
-
-    assert kept(run) == 0
 
 
 def test_one_inside_of_another_leaves_the_outer_one_alone():

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import ctypes
-import shutil
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
+from c_library import compiled
 from torch import Tensor
 
 DTYPES = [
@@ -111,19 +110,12 @@ extern "C" void mark(c10::TensorImpl* t) { t->set_wrapped_number(true); }
 @pytest.fixture(scope="module")
 def mark(tmp_path_factory):
     """What extensions do: give a tensor the lower rank of a Python number."""
-    folder = tmp_path_factory.mktemp("mark")
-    (folder / "mark.cpp").write_text(MARK)
+    source = tmp_path_factory.mktemp("mark") / "mark.cpp"
+    source.write_text(MARK)
     torch_folder = Path(torch.__file__).parent
-    subprocess.run(
-        [
-            shutil.which("g++") or "c++",
-            *("-std=c++20", "-shared", "-fPIC", f"-I{torch_folder}/include"),
-            *("-o", folder / "mark.so", folder / "mark.cpp"),
-            *(f"-L{torch_folder}/lib", "-lc10"),
-        ],
-        check=True,
-    )
-    function = ctypes.CDLL(str(folder / "mark.so")).mark
+    flags = ("-std=c++20", f"-isystem{torch_folder}/include", f"-L{torch_folder}/lib")
+    library = compiled(source, *flags, "-lc10", compiler="g++")
+    function = ctypes.CDLL(str(library)).mark
     function.argtypes = [ctypes.c_void_p]
     return lambda t: function(t._cdata)
 
