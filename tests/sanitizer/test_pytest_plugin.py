@@ -6,7 +6,12 @@ from pathlib import Path
 
 import pytest
 
-SUITE = '''
+# A tensor and a stream, and a race between two.
+MAKE = """
+import asyncio
+import threading
+import unittest
+
 import pytest
 import torch
 
@@ -18,6 +23,17 @@ def make():
     return s, x
 
 
+def race():
+    s, x = make()
+    x.add_(1)
+    with torch.npu.stream(s):
+        x.mul_(2)
+    torch.npu.synchronize()
+    return x
+"""
+SUITE = (
+    MAKE
+    + '''
 def test_ordered():
     s, x = make()
     x.add_(1)
@@ -30,21 +46,12 @@ def test_ordered():
 
 def test_unordered():
     """Right only in program order."""
-    s, x = make()
-    x.add_(1)
-    with torch.npu.stream(s):
-        x.mul_(2)
-    torch.npu.synchronize()
-    assert x.cpu()[0] == 2
+    assert race().cpu()[0] == 2
 
 
 @pytest.mark.npu_races("to see that the marker is obeyed")
 def test_marked():
-    s, x = make()
-    x.add_(1)
-    with torch.npu.stream(s):
-        x.mul_(2)
-    torch.npu.synchronize()
+    race()
 
 
 def test_without_waits():
@@ -63,27 +70,19 @@ def test_with_hidden_wait():
     for _ in range(50):
         x.add_(1)
     assert x.sum().item() == 5000
+
+
+class TestOrder(unittest.TestCase):
+    def test_unordered(self):
+        self.assertEqual(race()[0].item(), 2)
 '''
+)
 
 
 # Races whose exception the test does not see.
-HIDDEN = """
-import asyncio
-import threading
-
-import pytest
-import torch
-
-
-def race():
-    s = torch.npu.Stream()
-    x = torch.zeros(100, device="npu")
-    torch.npu.synchronize()
-    x.add_(1)
-    with torch.npu.stream(s):
-        x.mul_(2)
-
-
+HIDDEN = (
+    MAKE
+    + """
 @pytest.fixture
 def racy():
     race()
@@ -121,35 +120,7 @@ def test_gathered():
 def test_marked(racy):
     pass
 """
-
-# Right only in program order.
-CLASSES = """
-import unittest
-
-import torch
-
-
-class TestOrder(unittest.TestCase):
-    def setUp(self):
-        self.stream = torch.npu.Stream()
-        self.x = torch.zeros(100, device="npu")
-        torch.npu.synchronize()
-
-    def test_unordered(self):
-        self.x.add_(1)
-        with torch.npu.stream(self.stream):
-            self.x.mul_(2)
-        torch.npu.synchronize()
-        self.assertEqual(self.x[0].item(), 2)
-
-    def test_ordered(self):
-        self.x.add_(1)
-        self.stream.wait_stream(torch.npu.current_stream())
-        with torch.npu.stream(self.stream):
-            self.x.mul_(2)
-        self.stream.synchronize()
-        self.assertEqual(self.x[0].item(), 2)
-"""
+)
 
 EXPLORED = """
 import torch
@@ -211,8 +182,8 @@ def failed(outcomes: dict[str, str]) -> set[str]:
 def test_sanitize_fails_the_test_that_races_and_obeys_the_marker(suite):
     outcomes, text = suite("--npu-sanitize")
 
-    assert failed(outcomes) == {"test_unordered"}
-    assert len(outcomes) == 6
+    assert failed(outcomes) == {"test_unordered", "TestOrder::test_unordered"}
+    assert len(outcomes) == 7
     assert "write/write" in text
     assert "x.mul_(2)" in text
 
@@ -230,11 +201,23 @@ def test_sanitize_fails_tests_that_hide_the_exception_and_watches_fixtures(suite
     }
 
 
-def test_bad_suppressions_are_a_usage_error(suite, tmp_path: Path):
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (
+            ["--npu-sanitize", "--npu-suppressions=known"],
+            "--npu-suppressions: known, line",
+        ),
+        (["--npu-schedules=x"], "expected 0, 1, 2 ..., found"),
+        (["--npu-seed=-2"], "expected 0, 1, 2 ..., found"),
+    ],
+)
+def test_bad_values_of_flags_are_a_usage_error(suite, tmp_path: Path, flags, said):
     (tmp_path / "known").write_text("no-such-kind *.py")
-    _, text = suite("--npu-sanitize", "--npu-suppressions=known")
+    outcomes, text = suite(*flags)
 
-    assert "ERROR: --npu-suppressions: known, line 1" in text
+    assert not outcomes
+    assert said in text
     assert "Traceback" not in text
 
 
@@ -243,7 +226,7 @@ def test_suppressions_are_obeyed(suite, tmp_path: Path):
     outcomes, text = suite("--npu-sanitize", "--npu-suppressions=known", only="ordered")
 
     assert "NPUSanitizerErrors" not in text
-    assert set(outcomes) == {"test_ordered", "test_unordered"}
+    assert len(outcomes) == 3
 
 
 def test_schedules_multiply_tests_and_name_the_seed_that_replays(suite):
@@ -251,29 +234,13 @@ def test_schedules_multiply_tests_and_name_the_seed_that_replays(suite):
     outcomes, _ = suite(*flags, only="ordered")
     bad = failed(outcomes)
 
-    assert len(outcomes) == 24
-    assert bad
-    assert all(name.startswith("test_unordered[npu-seed=") for name in bad)
+    assert len(outcomes) == 36
+    names = {name.partition("[npu-seed=")[0] for name in bad}
+    assert names == {"test_unordered", "TestOrder::test_unordered"}
     seed = min(bad).split("=")[1].rstrip("]")
+    name = min(bad).partition("[")[0]
     outcomes, _ = suite("--npu-schedules=1", f"--npu-seed={seed}", only="unordered")
-    assert failed(outcomes) == {f"test_unordered[npu-seed={seed}]"}
-
-
-def test_schedules_multiply_methods_of_unittest_classes(suite):
-    outcomes, _ = suite("--npu-schedules=12", text=CLASSES)
-    bad = failed(outcomes)
-
-    assert len(outcomes) == 24
-    assert bad
-    assert all(name.startswith("TestOrder::test_unordered[npu-seed=") for name in bad)
-
-
-@pytest.mark.parametrize("flag", ["schedules=-1", "schedules=x", "seed=-2"])
-def test_a_bad_number_is_a_usage_error(suite, flag: str):
-    outcomes, text = suite(f"--npu-{flag}")
-
-    assert not outcomes
-    assert "expected 0, 1, 2 ..., found" in text
+    assert f"{name}[npu-seed={seed}]" in failed(outcomes)
 
 
 def test_what_a_schedule_error_prints_replays(suite, python, tmp_path: Path):
@@ -298,19 +265,12 @@ def test_sync_error_fails_the_test_with_a_hidden_wait(suite):
 
 
 def test_sync_warn_lets_it_pass_and_says_where(suite):
-    outcomes, text = suite("--npu-sync=warn", only="wait")
+    outcomes, text = suite("--npu-sync=warn", only="wait or ordered")
 
-    assert not failed(outcomes)
+    assert len(outcomes) == 6 and not failed(outcomes), "races are not looked for"
     assert "HostSyncWarning" in text
     assert "in test_with_hidden_wait" in text
     assert "in test_with_allowed_wait" not in text
-
-
-def test_no_flag_changes_nothing(suite):
-    outcomes, text = suite(only="not unordered")
-
-    assert not failed(outcomes)
-    assert "HostSyncWarning" not in text
 
 
 LATE = """
