@@ -1,9 +1,7 @@
 // Makes every decision about cores: where launchers go, how many cores there
 // are to share, how long to spin. Pure: it is told about a machine and about
 // what happens there, and answers; it starts no thread, reads no clock and
-// makes no system call. The rest of this folder asks it and does what it says,
-// and so does a simulation of machines that we do not have
-// (tests/cpp/placement).
+// makes no system call. The rest of this folder asks it and does what it says.
 //
 // Any thread. All orders are relaxed: an answer from old values only costs
 // time.

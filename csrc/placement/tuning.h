@@ -68,9 +68,8 @@ inline constexpr uint64_t kPatientWaitNs = 150'000;
 inline constexpr uint64_t kHoldSpinNs = 60'000;
 
 // Under a quota of CPU time all spinning of a process takes at most one part in
-// kSpinPart of it, by a simulation: with the limit, a caller of eight streams
-// gets more than twice as many tasks done in one core's time
-// (tests/cpp/placement/simulation_test.cpp).
+// kSpinPart of it: a caller and its launchers may need all of the quota, and
+// time that is spent spinning is missing.
 inline constexpr uint64_t kSpinPart = 8;
 
 // membarrier(2) interrupts every core of the process, for about 1 us. Threads

@@ -59,6 +59,13 @@ void expect_equal(const A& a, const B& b, const char* text, const char* file,
 
 }  // namespace npu::check
 
+namespace npu {
+
+// Tests name what is in there without its namespace.
+using namespace check;
+
+}  // namespace npu
+
 #define TEST(suite, name)                                                 \
   static void suite##_##name##_body();                                    \
   static ::npu::check::Test suite##_##name##_test{#suite, #name,          \

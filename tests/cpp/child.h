@@ -11,6 +11,8 @@
 #include <fstream>
 #include <string>
 
+#include "tests/cpp/check.h"
+
 namespace npu::check {
 
 struct Ended {
@@ -80,4 +82,24 @@ Ended in_child(Body body) {
   return ended;
 }
 
+inline void run_alone(void (*body)(), const char* file, int line) {
+  const Ended ended = in_child([body] {
+    body();
+    return 0;
+  });
+  if (ended.code || !ended.err.empty())
+    fail(file, line,
+         "exit code " + std::to_string(ended.code) + "\n" + ended.err);
+}
+
 }  // namespace npu::check
+
+// A test that runs in a process of its own, because pools, switches and what is
+// read from the environment belong to the process. It fails, too, where that
+// process writes to stderr, as a failed expectation does.
+#define TEST_ALONE(suite, name)                                           \
+  static void suite##_##name##_alone();                                   \
+  TEST(suite, name) {                                                     \
+    ::npu::check::run_alone(&suite##_##name##_alone, __FILE__, __LINE__); \
+  }                                                                       \
+  static void suite##_##name##_alone()

@@ -72,6 +72,12 @@ inline bool submit(Stream& stream, const npu_kernel& kernel,
   return true;
 }
 
+// Returns when the stream stands still in a task, until the gate opens.
+inline void hold(Stream& stream, Gate& gate) {
+  submit(stream, kGate, {reinterpret_cast<uint64_t>(&gate)});
+  gate.wait_until_entered();
+}
+
 // Waits for what has been queued so far.
 inline void drain(Stream& stream) {
   host_wait(stream, stream.tail(), WaitReason::kStreamSync);

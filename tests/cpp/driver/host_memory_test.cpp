@@ -10,7 +10,7 @@ namespace npu {
 namespace {
 
 // A folder of control groups.
-struct Groups : check::TemporaryFolder {
+struct Groups : TemporaryFolder {
   uint64_t limit(const std::string& groups) const {
     return cgroup_memory_limit(groups, path);
   }

@@ -1,18 +1,30 @@
-// Each test runs in a process of its own: there is one engine per process, and
-// these tests are about its beginning and its end. This process itself never
-// makes a stream.
-#include "csrc/engine/engine.h"
-
+// The engine's beginning and end, which streams its pools hand out, and which
+// settings reach all of them. There is one engine per process, so each test
+// runs in a process of its own, and this one never makes a stream.
 #include <sched.h>
+#include <signal.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include <atomic>
+#include <functional>
 #include <set>
+#include <stdexcept>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "csrc/engine/blocking.h"
+#include "csrc/engine/engine.h"
+#include "csrc/engine/profiling.h"
+#include "csrc/engine/stillness.h"
 #include "csrc/engine/stream_pools.h"
+#include "csrc/observe/observer.h"
+#include "csrc/observe/profile.h"
 #include "csrc/stats/segment.h"
 #include "csrc/taskqueue/event.h"
+#include "csrc/taskqueue/host_wait.h"
 #include "csrc/taskqueue/launch_blocking.h"
 #include "tests/cpp/check.h"
 #include "tests/cpp/child.h"
@@ -21,78 +33,52 @@
 namespace npu {
 namespace {
 
-using check::Gate;
-using check::in_child;
-using check::kAppend;
-using check::kFail;
-using check::kGate;
-using check::kNothing;
-using check::submit;
-using check::word;
-
-// Makes a child return 1, and print the line, where the condition is false.
-#define REQUIRE(condition) \
-  if (!(condition)) return fprintf(stderr, "line %d\n", __LINE__), 1
-
 int run_print(const npu_kernel*, const uint64_t* words, npu_failure*) {
   fprintf(stderr, "%d,", int(words[0]));
   return NPU_OK;
 }
 constexpr npu_kernel kPrint{run_print, "test::print", nullptr, 0};
 
-TEST(Engine, StartsWithTheFirstStream) {
-  const auto ended = in_child([] {
-    REQUIRE(device_count() == 1);
-    REQUIRE(!initialized());
-    current_stream(0);
-    REQUIRE(initialized());
-    REQUIRE(streams(0).size() == 1);
-    return 0;
-  });
-  EXPECT_EQ(ended.code, 0);
-  EXPECT_EQ(ended.err, "");
+bool runs(const RunningTime& time) {
+  return time.word.load() & RunningTime::kRunning;
 }
 
-TEST(Engine, KnowsOnlyTheStreamsThatADeviceHas) {
-  const auto ended = in_child([] {
-    REQUIRE(find_stream(0, 0) == &current_stream(0));
-    REQUIRE(find_stream(0, 1) == nullptr);
-    REQUIRE(find_stream(0, 2 * 32 + kSyncLaunchStreams) == nullptr);
-    REQUIRE(find_stream(0, kPools * 32) == nullptr);
-    REQUIRE(find_stream(0, kPools * 32 - 1)->mode() == StreamMode::kQueued);
-    REQUIRE(find_stream(0, -1) == nullptr);
-    REQUIRE(find_stream(0, 2 * 32)->mode() == StreamMode::kInline);
-    REQUIRE(find_stream(0, 4 * 32)->priority() < 0);
-    REQUIRE(find_stream(0, 3 * 32) == find_stream(0, 3 * 32));
-    return 0;
-  });
-  EXPECT_EQ(ended.code, 0);
+TEST_ALONE(Engine, StartsWithTheFirstStream) {
+  EXPECT_EQ(device_count(), 1);
+  EXPECT_TRUE(!initialized());
+  current_stream(0);
+  EXPECT_TRUE(initialized());
+  EXPECT_EQ(streams(0).size(), 1);
 }
 
-TEST(Engine, HandsOutAPoolsStreamsInTurn) {
-  const auto ended = in_child([] {
-    std::set<Stream*> seen;
-    Stream& first = next_stream(0, StreamPool::kNormal);
-    seen.insert(&first);
-    for (int i = 1; i < kStreamsPerPool; ++i)
-      REQUIRE(seen.insert(&next_stream(0, StreamPool::kNormal)).second);
-    REQUIRE(&next_stream(0, StreamPool::kNormal) == &first);
-    return 0;
-  });
-  EXPECT_EQ(ended.code, 0);
+TEST_ALONE(Engine, KnowsOnlyTheStreamsThatADeviceHas) {
+  EXPECT_EQ(find_stream(0, 0), &current_stream(0));
+  EXPECT_TRUE(find_stream(0, 1) == nullptr);
+  EXPECT_TRUE(find_stream(0, 2 * 32 + kSyncLaunchStreams) == nullptr);
+  EXPECT_TRUE(find_stream(0, kPools * 32) == nullptr);
+  EXPECT_EQ(find_stream(0, kPools * 32 - 1)->mode(), StreamMode::kQueued);
+  EXPECT_TRUE(find_stream(0, -1) == nullptr);
+  EXPECT_EQ(find_stream(0, 2 * 32)->mode(), StreamMode::kInline);
+  EXPECT_TRUE(find_stream(0, 4 * 32)->priority() < 0);
+  EXPECT_EQ(find_stream(0, 3 * 32), find_stream(0, 3 * 32));
 }
 
-TEST(Engine, KeepsTheCurrentStreamPerThread) {
-  const auto ended = in_child([] {
-    Stream& mine = next_stream(0, StreamPool::kNormal);
-    set_current_stream(mine);
-    Stream* others = nullptr;
-    std::thread([&] { others = &current_stream(0); }).join();
-    REQUIRE(&current_stream(0) == &mine);
-    REQUIRE(others == find_stream(0, 0));
-    return 0;
-  });
-  EXPECT_EQ(ended.code, 0);
+TEST_ALONE(Engine, HandsOutAPoolsStreamsInTurn) {
+  std::set<Stream*> seen;
+  Stream& first = next_stream(0, StreamPool::kNormal);
+  seen.insert(&first);
+  for (int i = 1; i < kStreamsPerPool; ++i)
+    EXPECT_TRUE(seen.insert(&next_stream(0, StreamPool::kNormal)).second);
+  EXPECT_EQ(&next_stream(0, StreamPool::kNormal), &first);
+}
+
+TEST_ALONE(Engine, KeepsTheCurrentStreamPerThread) {
+  Stream& mine = next_stream(0, StreamPool::kNormal);
+  set_current_stream(mine);
+  Stream* others = nullptr;
+  std::thread([&] { others = &current_stream(0); }).join();
+  EXPECT_EQ(&current_stream(0), &mine);
+  EXPECT_EQ(others, find_stream(0, 0));
 }
 
 TEST(Engine, ExecutesEverythingQueuedBeforeExit) {
@@ -133,234 +119,445 @@ TEST(Engine, ReportsAnErrorAtExitThatNobodyHasSeen) {
 }
 
 TEST(Engine, LeavesNoSegmentBehindAtExit) {
-  const auto ended = in_child([] {
-    submit(current_stream(0), kNothing, {});
-    REQUIRE(access(segment_path().c_str(), F_OK) == 0);
-    fputs(segment_path().c_str(), stderr);
-    return 0;
-  });
-  EXPECT_EQ(ended.code, 0);
-  EXPECT_TRUE(ended.err.size() > 0);
-  EXPECT_TRUE(access(ended.err.c_str(), F_OK) != 0);
+  for (const bool makes_stream : {true, false}) {
+    const auto ended = in_child([=] {
+      if (makes_stream) submit(current_stream(0), kNothing, {});
+      fputs(segment_path().c_str(), stderr);
+      return access(segment_path().c_str(), F_OK);
+    });
+    EXPECT_EQ(ended.code, 0);
+    EXPECT_TRUE(ended.err.size() > 0);
+    EXPECT_TRUE(access(ended.err.c_str(), F_OK) != 0);
+  }
 }
 
-TEST(Engine, LeavesNoSegmentBehindThoughItMadeNoStream) {
-  const auto ended = in_child([] {
-    REQUIRE(access(segment_path().c_str(), F_OK) == 0);
-    fputs(segment_path().c_str(), stderr);
-    return 0;
-  });
-  EXPECT_EQ(ended.code, 0);
-  EXPECT_TRUE(ended.err.size() > 0);
-  EXPECT_TRUE(access(ended.err.c_str(), F_OK) != 0);
+TEST_ALONE(Engine, CountsWhatALauncherDoesWithItsTime) {
+  Stream& stream = current_stream(0);
+  const StreamBlock& block = stream.block();
+  submit(stream, kNothing, {});
+  drain(stream);
+  EXPECT_TRUE(block.thread.load() > 0);
+  EXPECT_TRUE(runs(block.alive));
+  // Task 0 is a sampled one.
+  while (block.run_ns[int(Work::kKernel)].count.load() < 1) sched_yield();
+  EXPECT_EQ(block.latency_ns.count.load(), 1);
+  EXPECT_EQ(block.launch_ns.count.load(), 1);
+  while (!runs(block.idle)) sched_yield();
+  submit(stream, kNothing, {});
+  drain(stream);
+  EXPECT_TRUE(block.woken_ns.load() > 0);
+  EXPECT_TRUE(block.starved_ns.load() > 0);
+  shut_down();
+  EXPECT_EQ(block.thread.load(), 0);
+  EXPECT_TRUE(!runs(block.idle));
+  EXPECT_TRUE(block.idle.word.load() <= block.alive.word.load());
 }
 
-TEST(Engine, CountsWhatALauncherDoesWithItsTime) {
-  const auto ended = in_child([] {
-    Stream& stream = current_stream(0);
-    submit(stream, kNothing, {});
-    synchronize_device(0, WaitReason::kDeviceSync);
-    const StreamBlock& block = stream.block();
-    REQUIRE(block.thread.load() > 0);
-    REQUIRE(block.alive.word.load() & RunningTime::kRunning);
-    // Task 0 is a sampled one.
-    while (block.run_ns[int(Work::kKernel)].count.load() < 1) sched_yield();
-    REQUIRE(block.latency_ns.count.load() == 1);
-    REQUIRE(block.launch_ns.count.load() == 1);
-    while (!(block.idle.word.load() & RunningTime::kRunning)) sched_yield();
-    submit(stream, kNothing, {});
-    synchronize_device(0, WaitReason::kDeviceSync);
-    REQUIRE(block.woken_ns.load() > 0);
-    REQUIRE(block.starved_ns.load() > 0);
-    shut_down();
-    REQUIRE(block.thread.load() == 0);
-    const uint64_t idle = block.idle.word.load();
-    REQUIRE(!(idle & RunningTime::kRunning));
-    REQUIRE(idle <= block.alive.word.load());
-    return 0;
-  });
-  EXPECT_EQ(ended.code, 0);
-}
-
-TEST(Engine, SaysWhichStreamHoldsAnother) {
-  const auto ended = in_child([] {
-    Stream& first = next_stream(0, StreamPool::kNormal);
-    Stream& second = next_stream(0, StreamPool::kNormal);
-    Gate gate;
-    submit(first, kGate, {word(&gate)});
-    REQUIRE(second.wait_for(first, first.tail()));
-    const StreamBlock& block = second.block();
-    while (!block.held_by.load()) sched_yield();
-    REQUIRE(block.held_by.load() == 1 + uint64_t(first.id()));
-    REQUIRE(block.held_until.load() == first.tail());
-    while (!(block.held[int(Hold::kEvent)].word.load() & RunningTime::kRunning))
-      sched_yield();
-    gate.open();
-    synchronize_device(0, WaitReason::kDeviceSync);
-    while (block.held_by.load()) sched_yield();
-    REQUIRE(
-        !(block.held[int(Hold::kEvent)].word.load() & RunningTime::kRunning));
-    return 0;
-  });
-  EXPECT_EQ(ended.code, 0);
+TEST_ALONE(Engine, SaysWhichStreamHoldsAnother) {
+  Stream& first = next_stream(0, StreamPool::kNormal);
+  Stream& second = next_stream(0, StreamPool::kNormal);
+  const StreamBlock& block = second.block();
+  const RunningTime& held = block.held[int(Hold::kEvent)];
+  Gate gate;
+  submit(first, kGate, {word(&gate)});
+  EXPECT_TRUE(second.wait_for(first, first.tail()));
+  while (!block.held_by.load()) sched_yield();
+  EXPECT_EQ(block.held_by.load(), 1 + uint64_t(first.id()));
+  EXPECT_EQ(block.held_until.load(), first.tail());
+  while (!runs(held)) sched_yield();
+  gate.open();
+  synchronize_device(0, WaitReason::kDeviceSync);
+  while (block.held_by.load()) sched_yield();
+  EXPECT_TRUE(!runs(held));
 }
 
 // Another process writes the word, and the launcher sees it at the next sampled
 // task.
-TEST(Engine, BlocksEachLaunchWhileAnAdministratorAsksForIt) {
-  const auto ended = in_child([] {
-    Stream& stream = current_stream(0);
-    Counter& waited = stream.block().bypassed[int(Bypass::kLaunchBlocking)];
-    // At least one of them is sampled.
-    constexpr uint64_t kTasks = 3 * kSamplePeriod;
-    const auto some = [&] {
-      for (uint64_t i = 0; i < kTasks; ++i) submit(stream, kNothing, {});
-      synchronize_device(0, WaitReason::kDeviceSync);
-    };
-    some();
-    REQUIRE(waited.load() == 0);
-
-    segment().control.launch_blocking.store(2);
-    while (!launch_blocks() || !stream.waits_for_each_task()) some();
-    const uint64_t before = waited.load();
-    some();
-    REQUIRE(waited.load() == before + kTasks);
-
-    segment().control.launch_blocking.store(1);
-    while (launch_blocks() || stream.waits_for_each_task()) some();
-    const uint64_t after = waited.load();
-    some();
-    REQUIRE(waited.load() == after);
-    return 0;
-  });
-  EXPECT_EQ(ended.code, 0);
-}
-
-TEST(Engine, CountsWaitsForAllOfAStreamAsDrains) {
-  const auto ended = in_child([] {
-    Stream& stream = current_stream(0);
-    Gate gate;
-    submit(stream, kGate, {word(&gate)});
-    const uint64_t first = stream.tail();
-    submit(stream, kNothing, {});
-    std::thread opener([&] {
-      while (!segment().devices[0].waiting[int(WaitReason::kItem)].load())
-        sched_yield();
-      gate.open();
-    });
-    host_wait(stream, first, WaitReason::kItem);
-    opener.join();
-    REQUIRE(stream.block().drains[int(WaitReason::kItem)].load() == 0);
-
-    Gate again;
-    submit(stream, kGate, {word(&again)});
-    std::thread other([&] {
-      while (!segment().devices[0].waiting[int(WaitReason::kCopy)].load())
-        sched_yield();
-      again.open();
-    });
-    host_wait(stream, stream.tail(), WaitReason::kCopy);
-    other.join();
-    REQUIRE(stream.block().drains[int(WaitReason::kCopy)].load() == 1);
-    REQUIRE(stream.block().drain_ns[int(WaitReason::kCopy)].load() > 0);
-    return 0;
-  });
-  EXPECT_EQ(ended.code, 0);
-}
-
-TEST(Engine, CountsEventsUntilSomebodySeesThemDone) {
-  const auto ended = in_child([] {
-    Stream& stream = current_stream(0);
-    const DeviceBlock& block = segment().devices[0];
-    Gate gate;
-    submit(stream, kGate, {word(&gate)});
-    {
-      Event seen(Timing::kOff), dropped(Timing::kOff);
-      REQUIRE(seen.record(stream) && seen.record(stream));
-      REQUIRE(dropped.record(stream));
-      REQUIRE(block.events_created.load() == 2);
-      REQUIRE(block.events_recorded.load() == 3);
-      REQUIRE(block.events_pending.load() == 2);
-      gate.open();
-      seen.synchronize();
-      REQUIRE(block.events_pending.load() == 1);
-      REQUIRE(seen.done());
-      REQUIRE(block.events_pending.load() == 1);
-    }
-    REQUIRE(block.events_pending.load() == 0);
-    return 0;
-  });
-  EXPECT_EQ(ended.code, 0);
-}
-
-TEST(Engine, SynchronizesAllStreamsOfADevice) {
-  const auto ended = in_child([] {
-    std::vector<uint64_t> got[4];
-    for (auto& list : got) {
-      Stream& stream = next_stream(0, StreamPool::kHigh);
-      for (uint64_t i = 0; i < 100; ++i)
-        submit(stream, kAppend, {word(&list), i});
-    }
+TEST_ALONE(Engine, BlocksEachLaunchWhileAnAdministratorAsksForIt) {
+  Stream& stream = current_stream(0);
+  Counter& waited = stream.block().bypassed[int(Bypass::kLaunchBlocking)];
+  // At least one of them is sampled.
+  constexpr uint64_t kTasks = 3 * kSamplePeriod;
+  const auto some = [&] {
+    for (uint64_t i = 0; i < kTasks; ++i) submit(stream, kNothing, {});
     synchronize_device(0, WaitReason::kDeviceSync);
-    for (auto& list : got) REQUIRE(list.size() == 100);
-    for (Stream* stream : streams(0)) REQUIRE(stream->idle());
-    return 0;
-  });
-  EXPECT_EQ(ended.code, 0);
+  };
+  some();
+  EXPECT_EQ(waited.load(), 0);
+
+  segment().control.launch_blocking.store(2);
+  while (!launch_blocks() || !stream.waits_for_each_task()) some();
+  const uint64_t before = waited.load();
+  some();
+  EXPECT_EQ(waited.load(), before + kTasks);
+
+  segment().control.launch_blocking.store(1);
+  while (launch_blocks() || stream.waits_for_each_task()) some();
+  const uint64_t after = waited.load();
+  some();
+  EXPECT_EQ(waited.load(), after);
 }
 
-TEST(Engine, TakesLaunchBlockingFromTheEnvironmentAndFromTheCaller) {
-  const auto ended = in_child([] {
-    setenv("ASCEND_LAUNCH_BLOCKING", "1", 1);
-    Stream& stream = current_stream(0);
-    std::vector<uint64_t> got;
-    submit(stream, kAppend, {word(&got), 1});
-    REQUIRE(got.size() == 1);
-    set_launch_blocking(false);
-    static Gate gate;
+TEST_ALONE(Engine, CountsWaitsForAllOfAStreamAsDrains) {
+  Stream& stream = current_stream(0);
+  for (const bool of_all : {false, true}) {
+    const WaitReason reason = of_all ? WaitReason::kCopy : WaitReason::kItem;
+    Gate gate;
     submit(stream, kGate, {word(&gate)});
-    REQUIRE(!stream.idle());
-    gate.open();
-    set_launch_blocking(true);
-    submit(next_stream(0, StreamPool::kHigh), kAppend, {word(&got), 2});
-    REQUIRE(got.size() == 2);
-    return 0;
-  });
-  EXPECT_EQ(ended.code, 0);
+    const uint64_t number = stream.tail();
+    if (!of_all) submit(stream, kNothing, {});
+    std::thread opener([&] {
+      while (!segment().devices[0].waiting[int(reason)].load()) sched_yield();
+      gate.open();
+    });
+    host_wait(stream, number, reason);
+    opener.join();
+    EXPECT_EQ(stream.block().drains[int(reason)].load(), of_all);
+    EXPECT_EQ(stream.block().drain_ns[int(reason)].load() > 0, of_all);
+    drain(stream);
+  }
 }
 
-TEST(LaunchBlocking, IsTheProcessesOrTheThreadsOwn) {
-  const auto ended = in_child([] {
-    bool elsewhere = true;
-    auto ask = [&] { elsewhere = launch_blocks(); };
-    REQUIRE(!launch_blocks());
-    REQUIRE(!set_thread_launch_blocking(true));
-    REQUIRE(set_thread_launch_blocking(true));
-    std::thread(ask).join();
-    REQUIRE(!elsewhere && launch_blocks());
-    REQUIRE(set_thread_launch_blocking(false));
-    REQUIRE(!launch_blocks());
-    set_launch_blocking(true);
-    std::thread(ask).join();
-    REQUIRE(elsewhere);
-    return 0;
-  });
-  EXPECT_EQ(ended.code, 0);
-  EXPECT_EQ(ended.err, "");
+TEST_ALONE(Engine, CountsEventsUntilSomebodySeesThemDone) {
+  Stream& stream = current_stream(0);
+  const DeviceBlock& block = segment().devices[0];
+  Gate gate;
+  submit(stream, kGate, {word(&gate)});
+  {
+    Event seen(Timing::kOff), dropped(Timing::kOff);
+    EXPECT_TRUE(seen.record(stream));
+    EXPECT_TRUE(seen.record(stream));
+    EXPECT_TRUE(dropped.record(stream));
+    EXPECT_EQ(block.events_created.load(), 2);
+    EXPECT_EQ(block.events_recorded.load(), 3);
+    EXPECT_EQ(block.events_pending.load(), 2);
+    gate.open();
+    seen.synchronize();
+    EXPECT_EQ(block.events_pending.load(), 1);
+    EXPECT_TRUE(seen.done());
+    EXPECT_EQ(block.events_pending.load(), 1);
+  }
+  EXPECT_EQ(block.events_pending.load(), 0);
 }
 
-TEST(LaunchBlocking, EndsWithItsThread) {
-  const auto ended = in_child([] {
-    Stream& stream = current_stream(0);
-    std::thread([] { set_thread_launch_blocking(true); }).join();
-    static Gate gate;
-    submit(stream, kGate, {word(&gate)});  // would wait for ever
-    gate.open();
-    host_wait(stream, stream.tail(), WaitReason::kStreamSync);
-    return 0;
+TEST_ALONE(Engine, SynchronizesAllStreamsOfADevice) {
+  std::vector<uint64_t> got[4];
+  for (auto& list : got) {
+    Stream& stream = next_stream(0, StreamPool::kHigh);
+    for (uint64_t i = 0; i < 100; ++i)
+      submit(stream, kAppend, {word(&list), i});
+  }
+  synchronize_device(0, WaitReason::kDeviceSync);
+  for (auto& list : got) EXPECT_EQ(list.size(), 100);
+  for (Stream* stream : streams(0)) EXPECT_TRUE(stream->idle());
+}
+
+TEST_ALONE(LaunchBlocking, IsTheProcessesOrTheThreadsOwn) {
+  bool elsewhere = true;
+  auto ask = [&] { elsewhere = launch_blocks(); };
+  EXPECT_TRUE(!launch_blocks());
+  EXPECT_TRUE(!set_thread_launch_blocking(true));
+  EXPECT_TRUE(set_thread_launch_blocking(true));
+  std::thread(ask).join();
+  EXPECT_TRUE(!elsewhere);
+  EXPECT_TRUE(launch_blocks());
+  EXPECT_TRUE(set_thread_launch_blocking(false));
+  EXPECT_TRUE(!launch_blocks());
+  set_launch_blocking(true);
+  std::thread(ask).join();
+  EXPECT_TRUE(elsewhere);
+}
+
+TEST_ALONE(LaunchBlocking, EndsWithItsThread) {
+  Stream& stream = current_stream(0);
+  std::thread([] { set_thread_launch_blocking(true); }).join();
+  static Gate gate;
+  submit(stream, kGate, {word(&gate)});  // would wait for ever
+  gate.open();
+  host_wait(stream, stream.tail(), WaitReason::kStreamSync);
+}
+
+std::string refusal() {
+  try {
+    next_stream(0, StreamPool::kNormal);
+  } catch (const std::runtime_error& e) {
+    return e.what();
+  }
+  return "";
+}
+
+TEST_ALONE(Pools, ThatAreStrictHandOutEachStreamOnce) {
+  EXPECT_TRUE(!strict_pools());
+  set_strict_pools(true);
+  EXPECT_TRUE(strict_pools());
+  std::set<Stream*> seen;
+  for (int i = 0; i < kStreamsPerPool; ++i)
+    seen.insert(&next_stream(0, StreamPool::kNormal));
+  EXPECT_EQ(seen.size(), kStreamsPerPool);
+  EXPECT_TRUE(refusal().find("all 32 streams") != std::string::npos);
+  next_stream(0, StreamPool::kHigh);  // of another pool
+  set_strict_pools(false);
+  EXPECT_EQ(refusal(), "");
+}
+
+TEST_ALONE(Pools, HaveAsManyStreamsAsTheEnvironmentSays) {
+  setenv("STREAMS_PER_DEVICE", "2", 1);
+  Stream& first = next_stream(0, StreamPool::kNormal);
+  Stream& second = next_stream(0, StreamPool::kNormal);
+  EXPECT_TRUE(&first != &second);
+  EXPECT_TRUE(&next_stream(0, StreamPool::kNormal) == &first);
+  EXPECT_TRUE(find_stream(0, second.id()) == &second);
+  EXPECT_TRUE(find_stream(0, second.id() + 1) == nullptr);
+  EXPECT_TRUE(find_stream(0, int64_t(kOwnedPool) << 5 | 31) != nullptr);
+  set_strict_pools(true);
+  EXPECT_TRUE(refusal().find("all 2 streams") != std::string::npos);
+}
+
+TEST_ALONE(Pools, GiveAnOwnerAStreamOfItsOwn) {
+  std::vector<Stream*> owned;
+  std::set<Stream*> seen;
+  while (Stream* stream = take_owned_stream(0)) {
+    owned.push_back(stream);
+    seen.insert(stream);
+    EXPECT_TRUE(StreamPool(stream->id() >> 5) == kOwnedPool);
+  }
+  EXPECT_TRUE(owned.size() == 32 && seen.size() == 32);
+  EXPECT_TRUE(give_owned_stream(*owned[7]));
+  EXPECT_TRUE(!give_owned_stream(*owned[7]));
+  EXPECT_TRUE(take_owned_stream(0) == owned[7]);
+  EXPECT_TRUE(take_owned_stream(0) == nullptr);
+  EXPECT_TRUE(!give_owned_stream(next_stream(0, StreamPool::kNormal)));
+}
+
+struct Counted final : Observer {
+  int tasks = 0;
+  bool submitted(Stream&, uint64_t, const Task&) override {
+    ++tasks;
+    return true;
+  }
+};
+
+TEST_ALONE(Engine, TellsAnObserverOfPresentAndFutureStreams) {
+  Counted counted;
+  Stream& present = current_stream(0);
+  install_observer(&counted);
+  Stream& future = next_stream(0, StreamPool::kNormal);
+  submit(present, kNothing, {});
+  submit(future, kNothing, {});
+  EXPECT_EQ(counted.tasks, 2);
+  synchronize_device(0, WaitReason::kDeviceSync);
+  install_observer(nullptr);
+  EXPECT_TRUE(observer() == nullptr);
+  submit(present, kNothing, {});
+  submit(next_stream(0, StreamPool::kHigh), kNothing, {});
+  EXPECT_EQ(counted.tasks, 2);
+}
+
+TEST_ALONE(Engine, ProfilesPresentAndFutureStreamsFromItsBeginToItsEnd) {
+  Stream& present = current_stream(0);
+  submit(present, kNothing, {});
+  start_profile();
+  Stream& future = next_stream(0, StreamPool::kNormal);
+  for (int i = 0; i < 3; ++i) submit(present, kNothing, {});
+  submit(future, kNothing, {});
+  synchronize_device(0, WaitReason::kDeviceSync);
+  EXPECT_EQ(stop_profile().size(), 4);
+  submit(present, kNothing, {});
+  synchronize_device(0, WaitReason::kDeviceSync);
+  EXPECT_EQ(stop_profile().size(), 0);
+
+  // Neither the records nor the scopes of an earlier profile are part of the
+  // next one.
+  enter_scope(Scope::kOperator, 7);
+  present.set_profiled(true);
+  submit(present, kNothing, {});
+  synchronize_device(0, WaitReason::kDeviceSync);
+  start_profile();
+  submit(present, kNothing, {});
+  enter_scope(Scope::kRange, 8);
+  submit(present, kNothing, {});
+  leave_scope(Scope::kRange);
+  leave_scope(Scope::kRange);  // it was entered before the profile
+  synchronize_device(0, WaitReason::kDeviceSync);
+  { RunsOnCaller here(present, "test::here"); }
+  const auto runs = stop_profile();
+  EXPECT_EQ(runs.size(), 3);
+  EXPECT_TRUE(runs[0].launch.op == 0 && runs[0].launch.range == 0);
+  EXPECT_TRUE(runs[1].launch.op == 0 && runs[1].launch.range == 8);
+  EXPECT_TRUE(runs[1].launch.thread == gettid());
+  EXPECT_TRUE(runs[2].launch.thread == 0 && runs[2].launch.range == 0);
+  EXPECT_EQ(std::string(runs[2].name), "test::here");
+  EXPECT_TRUE(runs[2].started <= runs[2].ended);
+  EXPECT_TRUE(runs[0].device == 0 && runs[0].stream == present.id());
+}
+
+TEST(LaunchBlocking, IsTakenFromEachOfItsVariablesAndFromTheCaller) {
+  struct Case {
+    const char *name, *value;
+    bool blocks;
+  };
+  for (const Case c : {Case{"NPU_LAUNCH_BLOCKING", "1", true},
+                       Case{"ASCEND_LAUNCH_BLOCKING", "1", true},
+                       Case{"TASK_QUEUE_ENABLE", "0", true},
+                       Case{"NPU_LAUNCH_BLOCKING", "0", false},
+                       Case{"TASK_QUEUE_ENABLE", "1", false}}) {
+    const auto ended = in_child([c] {
+      setenv(c.name, c.value, 1);
+      static Gate gate;
+      static std::vector<uint64_t> got;
+      Stream& stream = current_stream(0);
+      EXPECT_EQ(launch_blocks(), c.blocks);
+      submit(stream, kAppend, {word(&got), 1});
+      if (c.blocks) EXPECT_EQ(got.size(), 1);
+      set_launch_blocking(false);
+      submit(stream, kGate, {word(&gate)});  // would wait for ever
+      gate.open();
+      drain(stream);
+      set_launch_blocking(true);
+      submit(next_stream(0, StreamPool::kHigh), kAppend, {word(&got), 2});
+      EXPECT_EQ(got.size(), 2);
+      return 0;
+    });
+    EXPECT_EQ(ended.code, 0);
+    EXPECT_EQ(ended.err, "");
+  }
+}
+
+TEST_ALONE(LaunchBlocking, OfTwoThreadsEndsWithTheSecond) {
+  Stream& stream = current_stream(0);
+  set_thread_launch_blocking(true);
+  std::vector<uint64_t> got;
+  std::thread([&] {
+    set_thread_launch_blocking(true);
+    set_thread_launch_blocking(false);
+  }).join();
+  submit(stream, kAppend, {word(&got), 1});
+  EXPECT_EQ(got.size(), 1);
+  EXPECT_EQ(stream.block().bypassed[int(Bypass::kLaunchBlocking)].load(), 1);
+  set_thread_launch_blocking(false);
+  submit(stream, kNothing, {});
+  EXPECT_EQ(stream.block().bypassed[int(Bypass::kLaunchBlocking)].load(), 1);
+}
+
+constexpr uint64_t kLong = 60'000'000'000;
+
+// words: an atomic to add to
+int run_count(const npu_kernel*, const uint64_t* words, npu_failure*) {
+  reinterpret_cast<std::atomic<uint64_t>*>(words[0])->fetch_add(1);
+  return NPU_OK;
+}
+constexpr npu_kernel kCount{run_count, "test::count", nullptr, 0};
+
+Stream& side(int i) {
+  return *find_stream(0, (int64_t(StreamPool::kNormal) << 5) + i);
+}
+
+TEST_ALONE(Stillness, HoldsWhatOtherThreadsSubmitMeanwhile) {
+  std::atomic<uint64_t> ran{0}, submitted{0};
+  std::atomic<bool> stop{false};
+  Stream& a = side(0);
+  side(1);
+  const auto queued = [&] { return a.tail() - a.retired().value(); };
+  std::thread other([&] {
+    while (!stop.load()) {
+      if (queued() >= 64) continue;  // tasks of some drivers take long
+      submit(a, kCount, {word(&ran)});
+      submitted.fetch_add(1);
+    }
   });
-  EXPECT_EQ(ended.code, 0);
-  EXPECT_EQ(ended.err, "");
+  bool still = true;
+  for (int i = 0; i < 20; ++i) {
+    Stillness stillness(0, kLong);
+    EXPECT_TRUE(stillness.reached());
+    const uint64_t seen = ran.load(), before = submitted.load();
+    // Wait until the other thread has submitted more, or has enough queued.
+    while (submitted.load() < before + 32 && queued() < 64)
+      std::this_thread::yield();
+    still = still && ran.load() == seen;
+  }
+  stop.store(true);
+  other.join();
+  drain(a);
+  EXPECT_TRUE(still);
+  EXPECT_EQ(ran.load(), submitted.load());
+}
+
+TEST_ALONE(Stillness, IsReachedBesideAStreamThatFailed) {
+  Stream& a = side(0);
+  submit(a, kFail, {uint64_t(NPU_ERROR)});
+  drain(a);
+  {
+    Stillness stillness(0, kLong);
+    EXPECT_TRUE(stillness.reached());
+  }
+  a.clear_error();
+  std::atomic<uint64_t> ran{0};
+  EXPECT_TRUE(submit(a, kCount, {word(&ran)}));
+  drain(a);
+  EXPECT_EQ(ran.load(), 1);
+}
+
+TEST_ALONE(Stillness, IsNotReachedWhileATaskRunsAndLeavesNothingBehind) {
+  Gate gate;
+  Stream& a = side(0);
+  hold(a, gate);
+  {
+    Stillness stillness(0, 1);
+    EXPECT_TRUE(!stillness.reached());
+  }
+  gate.open();
+  std::atomic<uint64_t> ran{0};
+  submit(a, kCount, {word(&ran)});
+  drain(a);
+  EXPECT_EQ(ran.load(), 1);
+  Stillness again(0, kLong);
+  EXPECT_TRUE(again.reached());
+}
+
+bool runs_tasks() {
+  std::vector<uint64_t> got;
+  for (uint64_t i = 0; i < 100; ++i)
+    submit(current_stream(0), kAppend, {word(&got), i});
+  synchronize_device(0, WaitReason::kDeviceSync);
+  return got.size() == 100;
+}
+
+TEST_ALONE(Fork, BeforeTheFirstStreamLeavesTheChildFree) {
+  EXPECT_TRUE(in_child(runs_tasks).code);
+  EXPECT_TRUE(runs_tasks());
+}
+
+TEST_ALONE(Fork, AfterTheFirstStreamMakesTheChildRefuseWork) {
+  submit(current_stream(0), kNothing, {});
+  wait_until_others_sleep();
+  const auto inner = in_child([] {
+    Submission s;
+    return in_bad_fork() && !current_stream(0).begin(0, s) ? 0 : 1;
+  });
+  EXPECT_EQ(inner.code, 0);
+}
+
+TEST_ALONE(Fork, LetsAChildThatDoesNoWorkExitWithoutAHang) {
+  static Gate gate;
+  hold(current_stream(0), gate);
+  wait_until_others_sleep();
+  EXPECT_EQ(in_child([] { return 7; }).code, 7);
+  gate.open();
+  EXPECT_TRUE(runs_tasks());
+}
+
+TEST_ALONE(Fork, KeepsTheParentsSegmentFromTheChild) {
+  submit(current_stream(0), kNothing, {});
+  synchronize_device(0, WaitReason::kDeviceSync);
+  StreamBlock& block = current_stream(0).block();
+  wait_until_others_sleep();
+  const auto inner = in_child([&block] {
+    block.retired.store(1000, std::memory_order_relaxed);
+    return segment_path().empty() ? 0 : 1;
+  });
+  EXPECT_TRUE(!inner.code);
+  EXPECT_TRUE(!access(segment_path().c_str(), F_OK));
+  EXPECT_EQ(block.retired.load(std::memory_order_relaxed), 1);
 }
 
 }  // namespace

@@ -20,13 +20,6 @@
 namespace npu {
 namespace {
 
-using check::Gate;
-using check::in_child;
-using check::kAppend;
-using check::kNothing;
-using check::submit;
-using check::word;
-
 // words: Gate*, Stream*, vector<uint64_t>*. Launches another task.
 int run_submit(const npu_kernel*, const uint64_t* words, npu_failure*) {
   reinterpret_cast<Gate*>(words[0])->pass();
@@ -39,102 +32,58 @@ constexpr npu_kernel kSubmit{run_submit, "test::submit", nullptr, 0};
 // Either of the two may be first: the stop, or the task's submission.
 constexpr int kRounds = 200;
 
-TEST(Stop, IsNotHeldUpByATaskThatSubmitsToItsOwnStream) {
-  const auto ended = in_child([] {
-    for (int i = 0; i < kRounds; ++i) {
-      Stream stream(0, 0, 0, StreamMode::kQueued, 64);
-      Gate gate;
-      std::vector<uint64_t> got;
-      submit(stream, kSubmit, {word(&gate), word(&stream), word(&got)});
-      gate.wait_until_entered();
-      std::thread stopping([&] { stream.stop(); });
-      if (i % 2) std::this_thread::yield();
-      gate.open();
-      stopping.join();
-      if (!stream.idle() || got.size() != 1) return 1;
-    }
-    return 0;
-  });
-  EXPECT_EQ(ended.code, 0);
+TEST_ALONE(Stop, IsNotHeldUpByATaskThatSubmitsToItsOwnStream) {
+  for (int i = 0; i < kRounds; ++i) {
+    Stream stream(0, 0, 0, StreamMode::kQueued, 64);
+    Gate gate;
+    std::vector<uint64_t> got;
+    submit(stream, kSubmit, {word(&gate), word(&stream), word(&got)});
+    gate.wait_until_entered();
+    std::thread stopping([&] { stream.stop(); });
+    if (i % 2) std::this_thread::yield();
+    gate.open();
+    stopping.join();
+    EXPECT_TRUE(stream.idle());
+    EXPECT_EQ(got.size(), 1);
+  }
 }
 
 // The stream that stops waits for another, whose task submits to it.
-TEST(Stop, IsNotHeldUpByATaskOfAnotherStreamThatSubmitsToIt) {
-  const auto ended = in_child([] {
-    for (int i = 0; i < kRounds; ++i) {
-      Stream other(0, 1, 0, StreamMode::kQueued, 64);
-      Stream stream(0, 2, 0, StreamMode::kQueued, 64);
-      Gate gate;
-      std::vector<uint64_t> got;
-      submit(other, kSubmit, {word(&gate), word(&stream), word(&got)});
-      gate.wait_until_entered();
-      stream.wait_for(other, 1);
-      std::thread stopping([&] { stream.stop(); });
-      if (i % 2) std::this_thread::yield();
-      gate.open();
-      stopping.join();
-      host_wait(other, other.tail(), WaitReason::kStreamSync);
-      // The task that came after the stop has started another launcher.
-      host_wait(stream, stream.tail(), WaitReason::kStreamSync);
-      if (got.size() != 1) return 1;
-    }
-    return 0;
-  });
-  EXPECT_EQ(ended.code, 0);
-}
-
-// The submission finds a launcher when it begins, and none when it ends.
-TEST(Stop, LosesNoTaskThatWasOpenMeanwhile) {
-  const auto ended = in_child([] {
-    for (int i = 0; i < kRounds; ++i) {
-      Stream stream(0, 0, 0, StreamMode::kQueued, 64);
-      submit(stream, kNothing, {});
-      std::vector<uint64_t> got;
-      std::thread submitting([&] {
-        for (uint64_t n = 0; n < 20; ++n)
-          submit(stream, kAppend, {word(&got), n});
-        host_wait(stream, stream.tail(), WaitReason::kStreamSync);
-      });
-      for (int n = 0; n < 20; ++n) stream.stop();
-      submitting.join();
-      if (got.size() != 20) return 1;
-    }
-    return 0;
-  });
-  EXPECT_EQ(ended.code, 0);
-}
-
-TEST(Stop, SaysWhetherThereWasALauncher) {
-  Stream stream(0, 0, 0, StreamMode::kQueued, 64);
-  EXPECT_TRUE(!stream.stop());
-  submit(stream, kNothing, {});
-  EXPECT_TRUE(stream.stop());
-  EXPECT_TRUE(!stream.stop());
-  EXPECT_TRUE(stream.idle());
-  submit(stream, kNothing, {});
-  EXPECT_TRUE(stream.stop());
-  EXPECT_TRUE(stream.idle());
+TEST_ALONE(Stop, IsNotHeldUpByATaskOfAnotherStreamThatSubmitsToIt) {
+  for (int i = 0; i < kRounds; ++i) {
+    Stream other(0, 1, 0, StreamMode::kQueued, 64);
+    Stream stream(0, 2, 0, StreamMode::kQueued, 64);
+    Gate gate;
+    std::vector<uint64_t> got;
+    submit(other, kSubmit, {word(&gate), word(&stream), word(&got)});
+    gate.wait_until_entered();
+    stream.wait_for(other, 1);
+    std::thread stopping([&] { stream.stop(); });
+    if (i % 2) std::this_thread::yield();
+    gate.open();
+    stopping.join();
+    host_wait(other, other.tail(), WaitReason::kStreamSync);
+    // The task that came after the stop has started another launcher.
+    host_wait(stream, stream.tail(), WaitReason::kStreamSync);
+    EXPECT_EQ(got.size(), 1);
+  }
 }
 
 // The launcher has given back three slots, which is less than the batch that it
 // announces, when it begins to wait for something that this thread does only
 // later.
-TEST(FullRing, LetsACallerInAsSoonAsASlotIsFree) {
-  const auto ended = in_child([] {
-    Stream stream(0, 0, 0, StreamMode::kQueued, 64);
-    Flag flag{0};
-    for (int i = 0; i < 3; ++i) submit(stream, kNothing, {});
-    submit(stream, kTakeFlag, {word(&flag), 0});
-    for (int i = 4; i < 64 + 3; ++i) submit(stream, kNothing, {});
-    Submission s;
-    if (stream.has_room() ||
-        stream.try_begin(0, s, {}) != Stream::Opened::kFull)
-      return 1;
-    flag.set(1);
-    host_wait(stream, stream.tail(), WaitReason::kStreamSync);
-    return stream.tail() == 67 ? 0 : 2;
-  });
-  EXPECT_EQ(ended.code, 0);
+TEST_ALONE(FullRing, LetsACallerInAsSoonAsASlotIsFree) {
+  Stream stream(0, 0, 0, StreamMode::kQueued, 64);
+  Flag flag{0};
+  for (int i = 0; i < 3; ++i) submit(stream, kNothing, {});
+  submit(stream, kTakeFlag, {word(&flag), 0});
+  for (int i = 4; i < 64 + 3; ++i) submit(stream, kNothing, {});
+  Submission s;
+  EXPECT_TRUE(!stream.has_room());
+  EXPECT_TRUE(stream.try_begin(0, s, {}) == Stream::Opened::kFull);
+  flag.set(1);
+  host_wait(stream, stream.tail(), WaitReason::kStreamSync);
+  EXPECT_EQ(stream.tail(), 67);
 }
 
 // Refuses membarrier(2) from now on, as a sandbox does.

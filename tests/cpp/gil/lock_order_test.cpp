@@ -17,12 +17,6 @@
 namespace npu {
 namespace {
 
-using check::capture_two_lanes;
-using check::drain;
-using check::kNothing;
-using check::submit;
-using check::word;
-
 constexpr int kRounds = 50;
 
 std::mutex gil_;
@@ -110,7 +104,7 @@ TEST(LockOrder, OfReplaysOnSeveralStreams) {
   int runs = 0;
   on_three_threads([&](int t) {
     submit(lanes[t].b, kPython, {word(&runs)});
-    EXPECT_TRUE(check::replay(lanes[t].graph, lanes[t].a));
+    EXPECT_TRUE(replay(lanes[t].graph, lanes[t].a));
   });
   for (auto& l : lanes) {
     drain(l.a);

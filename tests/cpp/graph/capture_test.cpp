@@ -1,32 +1,28 @@
-#include "csrc/graph/capture.h"
+// What a capture takes, what it refuses, and what it says of both.
+#include <pthread.h>
+#include <unistd.h>
 
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "csrc/engine/blocking.h"
 #include "csrc/engine/engine.h"
 #include "csrc/engine/stream_pools.h"
+#include "csrc/graph/capture.h"
 #include "csrc/graph/describe.h"
 #include "csrc/graph/graph.h"
 #include "csrc/graph/lifetime.h"
 #include "csrc/interop/foreign.h"
 #include "csrc/stats/segment.h"
 #include "csrc/taskqueue/host_wait.h"
+#include "csrc/taskqueue/stream.h"
 #include "tests/cpp/check.h"
 #include "tests/cpp/graph/lanes.h"
 #include "tests/cpp/kernels.h"
 
 namespace npu {
 namespace {
-
-using check::contains;
-using check::kAppend;
-using check::kNothing;
-using check::refused;
-using check::side_stream;
-using check::submit;
-using check::wait;
-using check::word;
 
 std::string name(const Stream& stream) {
   return "npu:0 stream " + std::to_string(stream.id());
@@ -161,28 +157,34 @@ TEST(Capture, TakesWorkOfThreadsThatWorkForTheOneThatBeganIt) {
   EXPECT_EQ(graph.body()->nodes.size(), 1);
 }
 
-// Which threads may wait for work that is not captured, by mode.
-TEST(Capture, ForbidsWaitsAsItsModeSays) {
+// Which threads may wait for work that is not captured, and do what no capture
+// allows, by mode.
+TEST(Capture, ForbidsAsItsModeSays) {
   Stream &captured = side_stream(), &other = side_stream();
-  struct Case {
+  const struct {
     CaptureMode mode;
+    const char* name;
     bool here, elsewhere;  // refused on the capturing thread, on another
-  };
-  for (const Case c : {Case{CaptureMode::kGlobal, true, true},
-                       Case{CaptureMode::kThreadLocal, true, false},
-                       Case{CaptureMode::kRelaxed, false, false}}) {
+  } cases[] = {{CaptureMode::kGlobal, "'global'", true, true},
+               {CaptureMode::kThreadLocal, "'thread_local'", true, false},
+               {CaptureMode::kRelaxed, "'relaxed'", false, false}};
+  for (const auto& c : cases) {
     submit(other, kNothing, {});
     Graph graph;
     graph.capture_begin(captured, 0, c.mode);
-    std::string here = refused([&] { wait(other); }), elsewhere, own;
+    const auto waits = [&] { return refused([&] { wait(other); }); };
+    const auto calls = [] {
+      return refused([] { forbid_anywhere("x", "y"); });
+    };
+    std::string own;
+    EXPECT_EQ(!waits().empty(), c.here);
+    EXPECT_TRUE(contains(calls(), c.name));
     std::thread([&] {
-      elsewhere = refused([&] { wait(other); });
+      EXPECT_EQ(!waits().empty(), c.elsewhere);
+      EXPECT_EQ(!calls().empty(), c.elsewhere);
       own = refused([&] { wait(captured); });
     }).join();
     graph.capture_end(captured);
-
-    EXPECT_EQ(!here.empty(), c.here);
-    EXPECT_EQ(!elsewhere.empty(), c.elsewhere);
     EXPECT_TRUE(!own.empty());
     wait(other);
   }
@@ -270,14 +272,19 @@ TEST(Capture, GroupsDoNotNestAndEndOnTheirStream) {
   EXPECT_EQ(graph.body()->groups.size(), 1);
 }
 
+// Fails a stream where it is asked for numbers, if it has one.
 struct Source final : NumberSource {
+  explicit Source(uint64_t seed, Stream* failing = nullptr)
+      : seed(seed), failing(failing) {}
   Draws reserve(uint64_t count) override {
-    const uint64_t first = given;
-    given += count;
-    return {seed, first};
+    if (failing) {
+      submit(*failing, kFail, {NPU_ERROR});
+      wait(*failing);
+    }
+    return {seed, std::exchange(given, given + count)};
   }
-  explicit Source(uint64_t seed) : seed(seed) {}
   uint64_t seed, given = 0;
+  Stream* failing;
 };
 
 // words: vector, seed, offset
@@ -288,35 +295,65 @@ int run_note_draw(const npu_kernel*, const uint64_t* words, npu_failure*) {
 }
 npu_kernel kNoteDraw{run_note_draw, "test::draw", nullptr, 0};
 
+struct OwnKernels {
+  OwnKernels() {
+    set_own_kernel_hook([](const npu_kernel* kernel) {
+      if (kernel != &kNoteDraw) return OwnKernel{nullptr, nullptr, -1};
+      return OwnKernel{&kNoteDraw, [](npu_kernel*) {}, 1};
+    });
+  }
+  ~OwnKernels() { set_own_kernel_hook(nullptr); }
+};
+
+void draw(Stream& stream, std::vector<uint64_t>& got, const int* id,
+          uint64_t seed, uint64_t count, Stream* failing = nullptr) {
+  const Draws at = Capture::get().draw(
+      id, [&] { return std::make_unique<Source>(seed, failing); }, count);
+  submit(stream, kNoteDraw, {word(&got), at.seed, at.offset});
+}
+
+// Of each source, and of those of its own capture only.
 TEST(Capture, GivesEachReplayFreshRandomNumbersOfEachSource) {
-  std::vector<uint64_t> got;
-  int ids[2];
+  const int ids[6] = {};
+  OwnKernels own;
   Stream& stream = side_stream();
-  set_own_kernel_hook([](const npu_kernel* kernel) {
-    if (kernel != &kNoteDraw) return OwnKernel{nullptr, nullptr, -1};
-    return OwnKernel{&kNoteDraw, [](npu_kernel*) {}, 1};
-  });
-  Graph graph;
-  graph.capture_begin(stream, 0, CaptureMode::kGlobal);
-  const auto draw = [&](int which, uint64_t count) {
-    const Draws at = Capture::get().draw(
-        &ids[which],
-        [&] { return std::make_unique<Source>(100 + uint64_t(which)); }, count);
-    submit(stream, kNoteDraw, {word(&got), at.seed, at.offset});
-  };
-  draw(0, 4);
-  draw(1, 2);
-  draw(0, 8);
-  draw(1, 2);
-  graph.capture_end(stream);
-  set_own_kernel_hook(nullptr);
+  for (int round = 0; round < 2; ++round) {
+    std::vector<uint64_t> got, expected;
+    Graph graph;
+    capture(graph, stream, [&] {
+      for (const uint64_t count : {4, 8})
+        for (uint64_t i = 0; i < 6; ++i)
+          draw(stream, got, &ids[i], 100 + i, count + i);
+    });
+    for (int i = 0; i < 2; ++i) EXPECT_TRUE(replay(graph, stream));
+    wait(stream);
+    for (const uint64_t replay : {0, 1})
+      for (const uint64_t first : {0, 4})
+        for (uint64_t i = 0; i < 6; ++i) {
+          expected.push_back(100 + i);
+          expected.push_back(replay * (12 + 2 * i) + (first ? 4 + i : 0));
+        }
+    EXPECT_TRUE(got == expected);
+  }
+}
 
-  Stream* failed = nullptr;
-  for (int i = 0; i < 2; ++i) EXPECT_TRUE(graph.replay(stream, failed));
-  wait(stream);
-
-  EXPECT_TRUE(got == std::vector<uint64_t>({100, 0, 101, 0, 100, 4, 101, 2,  //
-                                            100, 12, 101, 4, 100, 16, 101, 6}));
+TEST(Graph, ThatFailsBeforeItIsQueuedSaysSo) {
+  const int ids[2] = {};
+  OwnKernels own;
+  for (const bool lanes : {false, true}) {
+    Lanes l;
+    capture(l.graph, l.a, [&] {
+      if (lanes) join(l.a, l.b);
+      if (lanes) join(l.b, l.a);
+      draw(l.a, l.got, &ids[lanes], 5, 1, &l.a);
+    });
+    Stream* failed = nullptr;
+    const uint64_t before = l.b.tail();
+    EXPECT_TRUE(!l.graph.replay(l.a, failed));
+    EXPECT_TRUE(failed == &l.a && l.got.empty());
+    EXPECT_EQ(l.b.tail(), before);
+    l.a.clear_error();
+  }
 }
 
 TEST(Capture, GivesForeignWorkTheNumbersOfEachReplay) {
@@ -387,7 +424,7 @@ TEST(Capture, DescribesItsNodes) {
   static const int64_t sizes[] = {3, 5}, strides[] = {5, 1};
   static const npu_view views[] = {{sizes, strides, 2, 4, 0, NPU_READ},
                                    {sizes, strides, 1, 8, 1, NPU_WRITE}};
-  static const npu_kernel kShaped{check::run_nothing, "test::shaped", views, 2};
+  static const npu_kernel kShaped{run_nothing, "test::shaped", views, 2};
   Stream &a = side_stream(), &b = side_stream();
   Graph graph;
   graph.capture_begin(a, 0, CaptureMode::kGlobal);
@@ -420,6 +457,137 @@ TEST(Capture, DescribesItsNodes) {
   EXPECT_TRUE(nodes[2].after == std::vector<int>({1}));
   EXPECT_TRUE(nodes[3].after == std::vector<int>({0, 2}));
   EXPECT_TRUE(nodes[4].after == std::vector<int>({3}));
+}
+
+std::string line_;
+// The hook stays, because a capture keeps the last line that it was told.
+struct Lines {
+  Lines() {
+    set_line_hooks([] { return line_; }, nullptr);
+  }
+  ~Lines() { line_.clear(); }
+};
+
+TEST(Capture, KeepsTheLineOfEachNodeAndNamesThatOfARefusal) {
+  Lines lines;
+  Stream &a = side_stream(), &b = side_stream();
+  Graph graph;
+  line_ = "a.py:1";
+  graph.capture_begin(a, 0, CaptureMode::kGlobal);
+  line_ = "a.py:2";
+  submit(a, kNothing, {});
+  line_ = "a.py:3";
+  join(a, b);
+  line_ = "a.py:4";
+  EXPECT_TRUE(contains(refused([&] { forbid_query(a); }), "at a.py:4, on"));
+  line_ = "a.py:5";
+  EXPECT_TRUE(contains(refused([&] { forbid_anywhere("x", "y"); }), "a.py:5"));
+  line_ = "a.py:6";
+  EXPECT_TRUE(contains(refused([&] { wait(a); }), "a.py:6"));
+  line_ = "a.py:7";
+  EXPECT_TRUE(contains(refused([&] { graph.capture_end(b); }), "a.py:7"));
+  line_ = "a.py:8";
+  Graph other;
+  EXPECT_TRUE(contains(
+      refused([&] { other.capture_begin(b, 0, CaptureMode::kGlobal); }),
+      "a.py:8"));
+  line_ = "a.py:9";
+  Capture::get().begin_group(a);
+  EXPECT_TRUE(
+      contains(refused([&] { Capture::get().begin_group(a); }), "a.py:9"));
+  Capture::get().end_group(a);
+  line_ = "a.py:10";
+  submit(b, kNothing, {});
+  join(b, a);
+  line_ = "a.py:11";
+  graph.capture_end(a);
+
+  const auto nodes = describe(*graph.body());
+  EXPECT_EQ(nodes.size(), 4);
+  EXPECT_EQ(nodes[0].line, "a.py:2");
+  EXPECT_EQ(nodes[1].line, "a.py:3");
+  EXPECT_EQ(nodes[2].line, "a.py:10");
+}
+
+TEST(Capture, NamesTheThreadThatBeganItAndTheOneThatIsRefused) {
+  const auto name = [] {
+    char text[32] = "";
+    pthread_getname_np(pthread_self(), text, sizeof text);
+    return std::string(text) + " (" + std::to_string(gettid()) + ")";
+  };
+  Stream& stream = side_stream();
+  Graph graph;
+  graph.capture_begin(stream, 0, CaptureMode::kGlobal);
+  std::string why, other;
+  std::thread([&] {
+    other = name();
+    why = refused([] { forbid_anywhere("x", "y"); });
+  }).join();
+  graph.capture_end(stream);
+  EXPECT_TRUE(contains(why, "on thread " + other + ","));
+  EXPECT_TRUE(contains(why, "by thread " + name() + " in mode"));
+}
+
+// A wait is a node, too, and must be joined even if it is the only one.
+TEST(Capture, EndsAndNamesAStreamThatWasNotJoined) {
+  Lines lines;
+  for (const bool only_waits : {false, true}) {
+    Lanes l;
+    l.graph.capture_begin(l.a, 0, CaptureMode::kGlobal);
+    submit(l.a, kNothing, {});
+    line_ = "b.py:1";
+    join(l.a, l.b);
+    if (!only_waits) l.append(l.b, 1);
+    line_ = "b.py:2";
+    const std::string why = refused([&] { l.graph.capture_end(l.a); });
+    EXPECT_TRUE(contains(why, only_waits ? "last: a wait at b.py:1)"
+                                         : "last: test::append at b.py:1)"));
+    EXPECT_TRUE(contains(why, "at b.py:2, on thread"));
+    EXPECT_TRUE(!l.a.sink() && !l.b.sink() && !active_capture());
+    l.append(l.b, 2);
+    wait(l.b);
+    EXPECT_TRUE(l.got == std::vector<uint64_t>({2}));
+  }
+}
+
+TEST(Capture, SaysWhichWaitItRefuses) {
+  Stream& stream = side_stream();
+  Graph graph;
+  graph.capture_begin(stream, 0, CaptureMode::kGlobal);
+  const std::pair<WaitReason, const char*> all[] = {
+      {WaitReason::kItem, "reading a value"},
+      {WaitReason::kCopy, "a blocking copy"},
+      {WaitReason::kStreamSync, "waiting for a stream"},
+      {WaitReason::kEventSync, "waiting for an event"},
+      {WaitReason::kDeviceSync, "torch.npu.synchronize()"},
+      {WaitReason::kOperator, "an operator that waits"},
+      {WaitReason::kAllocator, "returning memory"},
+      {WaitReason::kExit, "waiting for the device"}};
+  for (const auto& [reason, text] : all)
+    EXPECT_TRUE(contains(refused([&] { host_wait(stream, 1, reason); }), text));
+  graph.capture_end(stream);
+}
+
+TEST(Graph, NamesTheNodeThatFailed) {
+  Lines lines;
+  Stream& stream = side_stream();
+  for (const bool with_line : {false, true}) {
+    Graph graph;
+    line_ = with_line ? "c.py:3" : "";
+    capture(graph, stream, [&] {
+      submit(stream, kNothing, {});
+      submit(stream, kFail, {NPU_INDEX_ERROR});
+      submit(stream, kFail, {NPU_VALUE_ERROR});
+    });
+    replay(graph, stream);
+    wait(stream);
+    EXPECT_EQ(stream.error()->code, int(NPU_INDEX_ERROR));
+    EXPECT_EQ(stream.error()->op, "graph replay");
+    EXPECT_EQ(stream.error()->text,
+              with_line ? "node 1, test::fail, captured at c.py:3: asked to"
+                        : "node 1, test::fail: asked to");
+    stream.clear_error();
+  }
 }
 
 }  // namespace

@@ -57,4 +57,42 @@ inline void capture_two_lanes(Graph& graph, Stream& a, Stream& b,
   graph.capture_end(a);
 }
 
+// What `body` submits is the graph.
+template <typename Body>
+void capture(Graph& graph, Stream& stream, Body body, uint64_t pool = 0) {
+  graph.capture_begin(stream, pool, CaptureMode::kGlobal);
+  body();
+  graph.capture_end(stream);
+}
+
+// Two streams, a graph of both, and what its kernels append.
+struct Lanes {
+  Stream &a = side_stream(), &b = side_stream();
+  std::vector<uint64_t> got;
+  Graph graph;
+  void append(Stream& stream, uint64_t value) {
+    submit(stream, kAppend, {word(&got), value});
+  }
+  // The second stream does `body` between a fork and a join, after which the
+  // first appends `last`, if that is not 0.
+  template <typename Body>
+  void capture(Body body, uint64_t last = 0) {
+    check::capture(graph, a, [&] {
+      join(a, b);
+      body();
+      join(b, a);
+      if (last) append(a, last);
+    });
+  }
+  bool replay() { return check::replay(graph, a); }
+  void settle() {
+    wait(a);
+    wait(b);
+  }
+  void clear_errors() {
+    a.clear_error();
+    b.clear_error();
+  }
+};
+
 }  // namespace npu::check

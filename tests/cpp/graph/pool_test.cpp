@@ -1,15 +1,22 @@
-// A graph's pool, the graph's end, and what observers are told of its replays.
+// A graph's memory and its end: its pool, what replays overwrite and touch,
+// what becomes of memory that it does not own, and what observers are told.
 #include <sched.h>
 
+#include <atomic>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "csrc/base/clock.h"
 #include "csrc/engine/engine.h"
 #include "csrc/engine/profiling.h"
 #include "csrc/graph/graph.h"
+#include "csrc/graph/inputs.h"
 #include "csrc/graph/lifetime.h"
+#include "csrc/graph/replay_memory.h"
+#include "csrc/graph/touched.h"
+#include "csrc/graph/update.h"
 #include "csrc/observe/observer.h"
 #include "csrc/observe/profile.h"
 #include "csrc/stats/segment.h"
@@ -20,24 +27,8 @@
 namespace npu {
 namespace {
 
-using check::capture_two_lanes;
-using check::contains;
-using check::Gate;
-using check::join;
-using check::kAppend;
-using check::kGate;
-using check::kNothing;
-using check::refused;
-using check::replay;
-using check::side_stream;
-using check::submit;
-using check::wait;
-using check::word;
-
 void capture_nothing(Graph& graph, Stream& stream, uint64_t pool = 0) {
-  graph.capture_begin(stream, pool, CaptureMode::kGlobal);
-  submit(stream, kNothing, {});
-  graph.capture_end(stream);
+  capture(graph, stream, [&] { submit(stream, kNothing, {}); }, pool);
 }
 
 // A graph has left its pool when all streams have passed its end: what the
@@ -156,13 +147,6 @@ TEST(GraphPool, IsLookedAfterByTheNextCapture) {
   other.capture_end(stream);
 }
 
-TEST(Graph, WithoutACaptureCannotBeReplayed) {
-  Graph graph;
-  Stream& stream = side_stream();
-  EXPECT_TRUE(graph.one_stream() && graph.body() == nullptr);
-  EXPECT_THROWS(replay(graph, stream), std::runtime_error);
-}
-
 TEST(Graph, CountsItsReplays) {
   Stream &a = side_stream(), &b = side_stream();
   std::vector<uint64_t> got;
@@ -174,112 +158,6 @@ TEST(Graph, CountsItsReplays) {
   for (Graph* graph : {&one, &two}) replay(*graph, a);
   wait(a);
   EXPECT_EQ(replays.load(), before + 2);
-}
-
-// One replay of a graph runs at a time, whatever the streams.
-TEST(Graph, OnAnotherStreamWaitsForItsReplayBefore) {
-  Stream &a = side_stream(), &b = side_stream();
-  std::vector<uint64_t> got, beside;
-  Graph graph;
-  graph.capture_begin(a, 0, CaptureMode::kGlobal);
-  submit(a, kAppend, {word(&got), 1});
-  graph.capture_end(a);
-  for (int round = 0; round < 2; ++round) {
-    Gate gate;
-    submit(a, kGate, {word(&gate)});
-    replay(graph, a);
-    const uint64_t before = b.tail();
-    replay(graph, b);
-    EXPECT_EQ(b.tail(), before + 2);  // a wait, and the replay
-    replay(graph, b);
-    EXPECT_EQ(b.tail(), before + 3);
-    submit(a, kAppend, {word(&beside), 2});  // not before b's
-    EXPECT_TRUE(b.retired().value() < b.tail());
-    gate.open();
-    wait(a);
-    wait(b);
-  }
-  EXPECT_EQ(got.size(), 6);
-  EXPECT_EQ(beside.size(), 2);
-}
-
-struct Source final : NumberSource {
-  explicit Source(uint64_t seed, Stream* failing = nullptr)
-      : seed(seed), failing(failing) {}
-  Draws reserve(uint64_t count) override {
-    if (failing) {
-      submit(*failing, check::kFail, {NPU_ERROR});
-      wait(*failing);
-    }
-    return {seed, count};
-  }
-  uint64_t seed;
-  Stream* failing;
-};
-
-// words: vector, seed, offset
-int run_note(const npu_kernel*, const uint64_t* words, npu_failure*) {
-  reinterpret_cast<std::vector<uint64_t>*>(words[0])->push_back(words[1]);
-  return NPU_OK;
-}
-npu_kernel kNote{run_note, "test::note", nullptr, 0};
-
-void draw(Stream& stream, std::vector<uint64_t>& got, const void* id,
-          uint64_t seed, Stream* failing = nullptr) {
-  const Draws at = Capture::get().draw(
-      id, [&] { return std::make_unique<Source>(seed, failing); }, 1);
-  submit(stream, kNote, {word(&got), at.seed, at.offset});
-}
-
-struct OwnKernels {
-  OwnKernels() {
-    set_own_kernel_hook([](const npu_kernel* kernel) {
-      if (kernel != &kNote) return OwnKernel{nullptr, nullptr, -1};
-      return OwnKernel{&kNote, [](npu_kernel*) {}, 1};
-    });
-  }
-  ~OwnKernels() { set_own_kernel_hook(nullptr); }
-};
-
-TEST(Graph, DrawsFromManySourcesAndFromThoseOfItsOwnCapture) {
-  OwnKernels own;
-  Stream& stream = side_stream();
-  const int ids[6] = {};
-  for (int round = 0; round < 2; ++round) {
-    std::vector<uint64_t> got, expected;
-    Graph graph;
-    graph.capture_begin(stream, 0, CaptureMode::kGlobal);
-    for (uint64_t i = 0; i < 6; ++i) {
-      draw(stream, got, &ids[i], 100 + i);
-      expected.push_back(100 + i);
-    }
-    graph.capture_end(stream);
-    EXPECT_TRUE(replay(graph, stream));
-    wait(stream);
-    EXPECT_TRUE(got == expected);
-  }
-}
-
-TEST(Graph, ThatFailsBeforeItIsQueuedSaysSo) {
-  OwnKernels own;
-  Stream &stream = side_stream(), &side = side_stream();
-  const int ids[2] = {};
-  for (const bool lanes : {false, true}) {
-    std::vector<uint64_t> got;
-    Graph graph;
-    graph.capture_begin(stream, 0, CaptureMode::kGlobal);
-    if (lanes) join(stream, side);
-    if (lanes) join(side, stream);
-    draw(stream, got, &ids[lanes], 5, &stream);
-    graph.capture_end(stream);
-    Stream* failed = nullptr;
-    const uint64_t before = side.tail();
-    EXPECT_TRUE(!graph.replay(stream, failed));
-    EXPECT_TRUE(failed == &stream);
-    EXPECT_EQ(side.tail(), before);
-    EXPECT_TRUE(got.empty());
-    stream.clear_error();
-  }
 }
 
 struct Told final : Observer {
@@ -352,30 +230,6 @@ TEST(Graph, RunsInTurnWhereAnObserverRunsTheTasks) {
   EXPECT_EQ(b.tail(), before + 1);
 }
 
-bool waits_for_lane(Stream& stream) {
-  return stream.block().held[int(Hold::kBarrier)].word.load() &
-         RunningTime::kRunning;
-}
-
-TEST(Graph, ShowsThatALaneWaitsForAnother) {
-  Stream &a = side_stream(), &b = side_stream();
-  Gate gate;
-  Graph graph;
-  graph.capture_begin(a, 0, CaptureMode::kGlobal);
-  join(a, b);
-  submit(b, kGate, {word(&gate)});
-  join(b, a);
-  graph.capture_end(a);
-  replay(graph, a);
-  // While b runs its kernel, its wait for the fork is behind it.
-  gate.wait_until_entered();
-  while (!waits_for_lane(a)) sched_yield();
-  EXPECT_TRUE(!waits_for_lane(b));
-  gate.open();
-  wait(a);
-  EXPECT_TRUE(!waits_for_lane(a));
-}
-
 TEST(Graph, ShowsItsNodesToAProfile) {
   Stream &a = side_stream(), &b = side_stream();
   std::vector<uint64_t> got;
@@ -422,6 +276,316 @@ TEST(Capture, RefusesAnOperatorThatWouldWaitWithItsOwnWords) {
   }
   EXPECT_EQ(refused([&] { forbid_query(captured); }), "");
   EXPECT_EQ(refused([&] { forbid_anywhere("this", "that"); }), "");
+}
+
+struct Noted final : Contents {
+  using Contents::Contents;
+  bool held() const override { return is_held; }
+  bool over() const override { return is_over; }
+  Stream* take_borrower() override { return std::exchange(borrower, nullptr); }
+  void overwritten() override { ++times; }
+
+  bool is_held = false, is_over = false;
+  Stream* borrower = nullptr;
+  std::atomic<int> times = 0;
+};
+
+std::shared_ptr<Noted> contents(std::vector<ByteRange> bytes) {
+  return std::make_shared<Noted>(std::move(bytes));
+}
+
+using Memory = std::shared_ptr<ReplayMemory>;
+
+TEST(ReplayMemory, TellsWhomAReplayOverwrites) {
+  const Memory memory = std::make_shared<ReplayMemory>();
+  Overwrites first(memory, {{10, 20}, {40, 50}}), second(memory, {{20, 40}});
+  const auto met = contents({{0, 5}, {49, 60}}), beside = contents({{50, 60}});
+  second.add(met);
+  second.add(beside);
+
+  first.replayed();
+  EXPECT_EQ(met->times, 1);
+  EXPECT_EQ(beside->times, 0);
+  second.replayed();  // they are its own
+  EXPECT_EQ(met->times, 2);
+  EXPECT_EQ(beside->times, 1);
+}
+
+TEST(ReplayMemory, KnowsContentsThatWereThereBeforeAGraph) {
+  const Memory memory = std::make_shared<ReplayMemory>();
+  Overwrites first(memory, {});
+  const auto early = contents({{10, 20}}), over = contents({{10, 20}});
+  first.add(early);
+  first.add(over);
+  over->is_over = true;
+  Overwrites second(memory, {{15, 16}});
+  second.replayed();
+  EXPECT_EQ(early->times, 1);
+  EXPECT_EQ(over->times, 0);
+}
+
+TEST(ReplayMemory, IsOfOnePool) {
+  Overwrites one(std::make_shared<ReplayMemory>(), {{0, 10}});
+  Overwrites other(std::make_shared<ReplayMemory>(), {{0, 10}});
+  const auto of_one = contents({{0, 10}});
+  one.add(of_one);
+  other.replayed();
+  EXPECT_EQ(of_one->times, 0);
+}
+
+TEST(ReplayMemory, KnowsWhatIsHeldAndForgetsWhatIsOver) {
+  const Memory memory = std::make_shared<ReplayMemory>();
+  Overwrites graph(memory, {{0, 10}});
+  std::weak_ptr<Noted> seen;
+  {
+    const auto held = contents({{0, 10}});
+    seen = held;
+    graph.add(held);
+    EXPECT_TRUE(!graph.any_held());
+    held->is_held = true;
+    EXPECT_TRUE(graph.any_held());
+    held->is_over = true;
+  }
+  EXPECT_TRUE(!graph.any_held());
+  graph.add(contents({{20, 30}}));  // the memory forgets it, too
+  EXPECT_TRUE(seen.expired());
+}
+
+TEST(ReplayMemory, OutlivesGraphsThatAreGone) {
+  const Memory memory = std::make_shared<ReplayMemory>();
+  const auto left = contents({{0, 10}});
+  {
+    Overwrites gone(memory, {{0, 10}});
+    gone.add(left);
+  }
+  Overwrites next(memory, {{0, 10}});
+  next.add(contents({{0, 10}}));  // not to the one that is gone
+  next.replayed();
+  EXPECT_EQ(left->times, 1);
+}
+
+// How many tasks of waiting the stream gets.
+uint64_t waits(Overwrites& graph, Stream& stream) {
+  const uint64_t before = stream.tail();
+  graph.wait_for_borrowers(stream);
+  return stream.tail() - before;
+}
+
+TEST(ReplayMemory, LetsAStreamWaitForBorrowers) {
+  Stream &stream = side_stream(), &borrower = side_stream();
+  Gate gate;
+  submit(borrower, kGate, {word(&gate)});
+  Overwrites graph(std::make_shared<ReplayMemory>(), {{0, 10}});
+  const auto lent = contents({{0, 10}});
+  graph.add(lent);
+  EXPECT_EQ(waits(graph, stream), 0);
+  lent->borrower = &borrower;
+  EXPECT_EQ(waits(graph, stream), 1);
+  EXPECT_EQ(waits(graph, stream), 0);  // once
+  gate.open();
+  wait(stream);
+}
+
+// Nobody knows any more whom they were lent to.
+TEST(ReplayMemory, LetsAStreamWaitForAllWhereContentsAreOver) {
+  Stream &stream = side_stream(), &other = side_stream();
+  Overwrites graph(std::make_shared<ReplayMemory>(), {{0, 10}});
+  const auto over = contents({{0, 10}});
+  graph.add(over);
+  over->is_over = true;
+  EXPECT_TRUE(!graph.any_held());
+  Gate gate;
+  submit(other, kGate, {word(&gate)});
+  EXPECT_EQ(waits(graph, stream), 1);
+  EXPECT_EQ(waits(graph, stream), 0);  // once
+  gate.open();
+  wait(stream);
+}
+
+TEST(ReplayMemory, IsSharedByTheGraphsOfAPoolAndToldByTheirReplays) {
+  Stream& stream = side_stream();
+  const uint64_t pool = new_pool();
+  Graph graph, same, other;
+  for (Graph* g : {&graph, &same, &other}) {
+    g->capture_begin(stream, g == &other ? 0 : pool, CaptureMode::kGlobal);
+    submit(stream, kNothing, {});
+    g->capture_end(stream);
+  }
+  Overwrites& own = *graph.body()->overwrites;
+  EXPECT_TRUE(&own.memory() == &same.body()->overwrites->memory());
+  EXPECT_TRUE(&own.memory() != &other.body()->overwrites->memory());
+  const auto left = contents({});
+  own.add(left);
+  EXPECT_TRUE(replay(graph, stream));
+  EXPECT_EQ(left->times, 1);
+  EXPECT_TRUE(replay(same, stream) && replay(other, stream));
+  EXPECT_EQ(left->times, 1);
+  wait(stream);
+}
+
+// Two graphs of a pool, captured and replayed by threads of their own.
+TEST(ReplayMemory, IsThreadSafe) {
+  const Memory memory = std::make_shared<ReplayMemory>();
+  const auto work = [&] {
+    for (int i = 0; i < 200; ++i) {
+      Overwrites graph(memory, {{0, 10}});
+      const auto left = contents({{0, 10}});
+      graph.add(left);
+      graph.replayed();
+      EXPECT_TRUE(left->times >= 1);
+      EXPECT_TRUE(!graph.any_held());
+    }
+  };
+  std::thread other(work);
+  work();
+  other.join();
+}
+
+int nothing(const npu_kernel*, const uint64_t*, npu_failure*) { return NPU_OK; }
+
+constexpr int64_t kSizes[] = {2, 4}, kStrides[] = {8, 1};
+const npu_view kViews[] = {
+    {kSizes, kStrides, 2, 4, 0, NPU_READ},
+    {kSizes, kStrides, 2, 4, 1, NPU_WRITE},
+    {kSizes, kStrides, 2, 4, 2, NPU_READ | NPU_WRITE},
+};
+const npu_kernel kThree{nothing, "three", kViews, 3};
+// From the first element to the last one: (8 + 3 + 1) * 4 bytes.
+constexpr uint64_t kBytes = 48;
+
+TEST(Written, RangesAreJoinedAndInOrder) {
+  Stream& stream = side_stream();
+  Graph graph;
+  graph.capture_begin(stream, 0, CaptureMode::kGlobal);
+  submit(stream, kThree, {0x9000, 0x5000, 0x3000});
+  submit(stream, kThree, {0x9000, 0x3000 + kBytes, 0x7000});
+  submit(stream, kThree, {0x9000, 0x5010, 0x7000});
+  graph.capture_end(stream);
+
+  const std::vector<ByteRange> found = written_bytes(*graph.body());
+
+  EXPECT_EQ(found.size(), 3);
+  EXPECT_EQ(found[0].lo, 0x3000);
+  EXPECT_EQ(found[0].hi, 0x3000 + 2 * kBytes);
+  EXPECT_EQ(found[1].lo, 0x5000);
+  EXPECT_EQ(found[1].hi, 0x5010 + kBytes);
+  EXPECT_EQ(found[2].lo, 0x7000);
+  EXPECT_EQ(found[2].hi, 0x7000 + kBytes);
+}
+
+TEST(Written, MeetsWhatHasAByteInCommon) {
+  const std::vector<ByteRange> ranges{{10, 20}, {30, 40}};
+  for (const auto& [lo, hi] : std::vector<std::pair<uintptr_t, uintptr_t>>{
+           {0, 11}, {19, 20}, {19, 31}, {25, 31}, {10, 20}, {0, 50}, {39, 50}})
+    EXPECT_TRUE(meet(ranges, lo, hi));
+  for (const auto& [lo, hi] : std::vector<std::pair<uintptr_t, uintptr_t>>{
+           {0, 10}, {20, 30}, {40, 50}, {0, 0}})
+    EXPECT_TRUE(!meet(ranges, lo, hi));
+  EXPECT_TRUE(!meet({}, 0, 50));
+}
+
+const int64_t kOne[] = {1};
+const npu_view kFromTo[] = {{kOne, kOne, 1, 8, 0, NPU_READ},
+                            {kOne, kOne, 1, 8, 1, NPU_WRITE}};
+
+// words: source, result
+int run_move(const npu_kernel*, const uint64_t* words, npu_failure*) {
+  *reinterpret_cast<uint64_t*>(words[1]) =
+      *reinterpret_cast<const uint64_t*>(words[0]);
+  return NPU_OK;
+}
+const npu_kernel kMove{run_move, "test::move", kFromTo, 2};
+
+// A graph that moves `a` to `b`, and in a group `c` to `d`. Who frees a number
+// only says so: it stays where it is.
+struct Moving {
+  explicit Moving(bool check_inputs = true) {
+    graph.capture_begin(captured, 0, CaptureMode::kGlobal, check_inputs);
+    submit(captured, kMove, {word(&a), word(&b)});
+    Capture::get().begin_group(captured);
+    submit(captured, kMove, {word(&c), word(&d)});
+    group = Capture::get().end_group(captured);
+    graph.capture_end(captured);
+  }
+
+  static void free(const uint64_t& number) { memory_freed(&number, 8); }
+  void update(const uint64_t& from) {
+    begin_update(updating, graph, group);
+    submit(updating, kMove, {word(&from), word(&unused)});
+    end_update(updating);
+    wait(updating);
+  }
+  // What the stream has failed with; "" where it has not.
+  std::string replayed() {
+    EXPECT_TRUE(replay(graph, captured));
+    wait(captured);
+    const auto error = captured.error();
+    if (!error) return "";
+    captured.clear_error();
+    return error->message();
+  }
+
+  uint64_t a = 1, b = 0, c = 3, d = 0, e = 5, unused = 0;
+  Stream& captured = side_stream();
+  Stream& updating = side_stream();
+  Graph graph;
+  std::shared_ptr<Group> group;
+};
+
+TEST(Inputs, AReplayIsRefusedWhereWhatItReadsOrWritesIsFreed) {
+  for (const int which : {0, 1, 2}) {
+    Moving w;
+    EXPECT_TRUE(w.replayed().empty() && w.b == 1 && w.d == 3);
+    Moving::free(which == 0 ? w.a : which == 1 ? w.b : w.d);
+    EXPECT_TRUE(contains(refused([&] { w.replayed(); }), "has been freed"));
+  }
+}
+
+TEST(Inputs, AReplayFailsAtAGroupWhoseArgumentIsFreed) {
+  Moving w;
+  Moving::free(w.c);
+  for (int i = 0; i < 2; ++i)
+    EXPECT_TRUE(contains(w.replayed(),
+                         "node 1, test::move: a tensor that it uses has been "
+                         "freed; keep the arguments"));
+  EXPECT_EQ(w.d, 0);
+  w.update(w.e);
+  EXPECT_TRUE(w.replayed().empty() && w.d == 5);
+  Moving::free(w.e);
+  EXPECT_TRUE(contains(w.replayed(), "has been freed"));
+}
+
+TEST(Inputs, AnUpdateWatchesItsArgumentsFromTheirCallOn) {
+  Moving w;
+  begin_update(w.updating, w.graph, w.group);
+  submit(w.updating, kMove, {word(&w.e), word(&w.unused)});
+  Moving::free(w.e);
+  Moving::free(w.unused);  // the result stays where the capture put it
+  end_update(w.updating);
+  EXPECT_TRUE(w.replayed().empty() || w.d == 0);
+  wait(w.updating);
+  EXPECT_TRUE(contains(w.replayed(), "has been freed"));
+}
+
+TEST(Inputs, WhatIsFreedOnceTheReplayIsQueuedIsUsed) {
+  Moving w;
+  Gate gate;
+  hold(w.captured, gate);
+  EXPECT_TRUE(replay(w.graph, w.captured));
+  Moving::free(w.c);
+  gate.open();
+  wait(w.captured);
+  EXPECT_TRUE(!w.captured.error() && w.d == 3);
+  EXPECT_TRUE(contains(w.replayed(), "has been freed"));
+}
+
+TEST(Inputs, AreNotCheckedWhereTheCaptureSaysSo) {
+  Moving w(false);
+  for (const uint64_t* number : {&w.a, &w.b, &w.c, &w.d}) Moving::free(*number);
+  EXPECT_TRUE(w.replayed().empty() && w.b == 1 && w.d == 3);
+  w.update(w.e);
+  Moving::free(w.e);
+  EXPECT_TRUE(w.replayed().empty() && w.d == 5);
 }
 
 }  // namespace

@@ -1,12 +1,17 @@
+// What a replay runs, in which order, and what it leaves where it fails, is
+// stopped or waits.
 #include <atomic>
 #include <fstream>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "csrc/engine/blocking.h"
 #include "csrc/engine/engine.h"
 #include "csrc/graph/graph.h"
+#include "csrc/interop/foreign.h"
 #include "csrc/observe/observer.h"
+#include "csrc/taskqueue/event.h"
 #include "tests/cpp/check.h"
 #include "tests/cpp/graph/lanes.h"
 #include "tests/cpp/kernels.h"
@@ -14,154 +19,73 @@
 namespace npu {
 namespace {
 
-using check::capture_two_lanes;
-using check::Gate;
-using check::join;
-using check::kAppend;
-using check::kFail;
-using check::kGate;
-using check::replay;
-using check::side_stream;
-using check::submit;
-using check::wait;
-using check::word;
+using Values = std::vector<uint64_t>;
 
-// Who watches may raise then, for each of them.
-TEST(Graph, TellsWhoWatchesThatItIsQueuedOnEachOfItsStreams) {
-  struct Watching final : Observer {
-    std::vector<const Stream*> told;
-    void published(Stream& stream, bool) override { told.push_back(&stream); }
-  } watching;
-  std::vector<uint64_t> got;
-  Stream &a = side_stream(), &b = side_stream();
-  Graph graph;
-  capture_two_lanes(graph, a, b, got);
-  set_observer(&watching);
-  for (Stream* stream : {&a, &b}) stream->set_observed(true);
-  EXPECT_TRUE(replay(graph, a));
-  for (Stream* stream : {&a, &b}) {
-    wait(*stream);
-    stream->set_observed(false);
-  }
-  set_observer(nullptr);
-  EXPECT_TRUE(watching.told == std::vector<const Stream*>({&a, &b}));
-  EXPECT_TRUE(got == std::vector<uint64_t>({1, 2, 3}));
+// A kernel that passes a gate, where it has one, and returns a code.
+struct Step {
+  std::atomic<int> code{NPU_OK};
+  std::atomic<Gate*> gate{nullptr};
+};
+// words: Step*
+int run_step(const npu_kernel*, const uint64_t* words, npu_failure* failure) {
+  const Step& step = *reinterpret_cast<Step*>(words[0]);
+  if (Gate* const gate = step.gate.load()) gate->pass();
+  failure->text[0] = 0;
+  return step.code;
 }
+constexpr npu_kernel kStep{run_step, "test::step", nullptr, 0};
 
-// The lane that it waits for may belong to a device that was not stopped.
-TEST(Graph, EndsWhereAStreamThatWaitsForAnotherLaneIsStopped) {
-  Stream &a = side_stream(), &b = side_stream();
-  check::Gate gate;
-  std::vector<uint64_t> got;
-  Graph graph;
-  graph.capture_begin(a, 0, CaptureMode::kGlobal);
-  submit(a, kGate, {word(&gate)});
-  check::join(a, b);
-  submit(b, kAppend, {word(&got), 1});
-  check::join(b, a);
-  graph.capture_end(a);
-  EXPECT_TRUE(replay(graph, a));
-  gate.wait_until_entered();
-  b.force_stop();
-  EXPECT_TRUE(b.retired().sleep(b.tail(), 100'000'000'000));
-  EXPECT_TRUE(!a.idle());
-  gate.open();
-  wait(a);
-  EXPECT_TRUE(got.empty());
-  for (Stream* stream : {&a, &b}) stream->clear_error();
-  EXPECT_TRUE(replay(graph, a));
-  wait(a);
-  EXPECT_EQ(got.size(), 1);
+bool waits_for_lane(Stream& stream) {
+  return stream.block().held[int(Hold::kBarrier)].word.load() &
+         RunningTime::kRunning;
 }
 
 TEST(Graph, RunsNothingBeforeItsReplay) {
-  std::vector<uint64_t> got;
-  Stream& stream = side_stream();
-  Graph graph;
-  graph.capture_begin(stream, 0, CaptureMode::kGlobal);
-  submit(stream, kAppend, {word(&got), 1});
-  submit(stream, kAppend, {word(&got), 2});
-  graph.capture_end(stream);
-  EXPECT_EQ(stream.tail(), stream.retired().value());
-  EXPECT_TRUE(got.empty());
-
-  replay(graph, stream);
-  replay(graph, stream);
-  wait(stream);
-
-  EXPECT_TRUE(got == std::vector<uint64_t>({1, 2, 1, 2}));
+  Lanes l;
+  capture(l.graph, l.a, [&] {
+    l.append(l.a, 1);
+    l.append(l.a, 2);
+  });
+  EXPECT_EQ(l.a.tail(), l.a.retired().value());
+  EXPECT_TRUE(l.got.empty());
+  l.replay();
+  l.replay();
+  wait(l.a);
+  EXPECT_TRUE(l.got == Values({1, 2, 1, 2}));
 }
 
-TEST(Graph, ReplaysOnAnotherStreamAfterTheLastReplay) {
-  std::vector<uint64_t> got;
-  Stream &a = side_stream(), &b = side_stream();
-  Graph graph;
-  graph.capture_begin(a, 0, CaptureMode::kGlobal);
-  for (uint64_t i = 0; i < 10; ++i) submit(a, kAppend, {word(&got), i});
-  graph.capture_end(a);
-
-  for (int i = 0; i < 100; ++i) replay(graph, i % 2 ? a : b);
-  wait(a);
-  wait(b);
-
-  EXPECT_EQ(got.size(), 1000);
-  for (uint64_t i = 0; i < got.size(); ++i) EXPECT_EQ(got[i], i % 10);
-}
-
-// Both streams write the same vector, which is a race unless the waits are
-// kept.
-TEST(Graph, KeepsForksAndJoins) {
-  std::vector<uint64_t> got;
-  Stream &a = side_stream(), &b = side_stream();
-  Graph graph;
-  graph.capture_begin(a, 0, CaptureMode::kGlobal);
-  submit(a, kAppend, {word(&got), 0});
-  join(a, b);
-  submit(b, kAppend, {word(&got), 1});
-  join(b, a);
-  submit(a, kAppend, {word(&got), 2});
-  graph.capture_end(a);
-  EXPECT_TRUE(!graph.one_stream());
-
-  for (int i = 0; i < 200; ++i) replay(graph, a);
-  wait(a);
-
-  EXPECT_EQ(got.size(), 600);
-  for (uint64_t i = 0; i < got.size(); ++i) EXPECT_EQ(got[i], i % 3);
-}
-
-TEST(Graph, OfSeveralStreamsReplaysOnItsSideStream) {
-  std::vector<uint64_t> got;
-  Stream &a = side_stream(), &b = side_stream();
-  Graph graph;
-  graph.capture_begin(a, 0, CaptureMode::kGlobal);
-  join(a, b);
-  submit(b, kAppend, {word(&got), 1});
-  join(b, a);
-  submit(a, kAppend, {word(&got), 2});
-  graph.capture_end(a);
-
-  for (int i = 0; i < 50; ++i) replay(graph, i % 2 ? a : b);
-  wait(a);
-  wait(b);
-
-  EXPECT_EQ(got.size(), 100);
-  for (uint64_t i = 0; i < got.size(); ++i) EXPECT_EQ(got[i], i % 2 + 1);
+// All lanes write the same vector, which is a race unless the order is kept.
+TEST(Graph, KeepsItsOrderWhereverItIsReplayed) {
+  for (const bool lanes : {false, true}) {
+    Lanes l;
+    if (lanes)
+      l.capture([&] { l.append(l.b, 0); }, 1);
+    else
+      capture(l.graph, l.a, [&] {
+        l.append(l.a, 0);
+        l.append(l.a, 1);
+      });
+    EXPECT_EQ(l.graph.one_stream(), !lanes);
+    for (int i = 0; i < 100; ++i) l.replay();
+    for (int i = 0; i < 100; ++i) replay(l.graph, i % 2 ? l.a : l.b);
+    l.settle();
+    EXPECT_EQ(l.got.size(), 400);
+    for (uint64_t i = 0; i < l.got.size(); ++i) EXPECT_EQ(l.got[i], i % 2);
+  }
 }
 
 TEST(Graph, TwoGraphsWithTheirStreamsSwappedDoNotWaitForEachOther) {
   Stream &a = side_stream(), &b = side_stream();
-  std::vector<uint64_t> got[2];
+  Values got[2];
   Graph graphs[2];
   for (int i = 0; i < 2; ++i) {
     Stream &first = i ? b : a, &second = i ? a : b;
-    graphs[i].capture_begin(first, 0, CaptureMode::kGlobal);
-    join(first, second);
-    submit(second, kAppend, {word(&got[i]), 1});
-    join(second, first);
-    graphs[i].capture_end(first);
+    capture(graphs[i], first, [&] {
+      join(first, second);
+      submit(second, kAppend, {word(&got[i]), 1});
+      join(second, first);
+    });
   }
-
   std::thread other([&] {
     for (int i = 0; i < 500; ++i) replay(graphs[1], b);
   });
@@ -169,43 +93,49 @@ TEST(Graph, TwoGraphsWithTheirStreamsSwappedDoNotWaitForEachOther) {
   other.join();
   wait(a);
   wait(b);
-
-  EXPECT_EQ(got[0].size(), 500);
-  EXPECT_EQ(got[1].size(), 500);
+  EXPECT_TRUE(got[0].size() == 500 && got[1].size() == 500);
 }
 
-TEST(Graph, AFailureOnOneStreamFailsTheOtherAndNotTheNextReplay) {
-  std::vector<uint64_t> got;
-  uint64_t code = NPU_INDEX_ERROR;
-  static constexpr npu_kernel kMaybe{
-      [](const npu_kernel*, const uint64_t* words, npu_failure* failure) {
-        failure->text[0] = 0;
-        return int(*reinterpret_cast<const uint64_t*>(words[0]));
-      },
-      "test::maybe", nullptr, 0};
-  Stream &a = side_stream(), &b = side_stream();
-  Graph graph;
-  graph.capture_begin(a, 0, CaptureMode::kGlobal);
-  join(a, b);
-  submit(b, kMaybe, {word(&code)});
-  join(b, a);
-  submit(a, kAppend, {word(&got), 1});
-  graph.capture_end(a);
+// Who watches may raise then, for each of them.
+TEST(Graph, TellsWhoWatchesThatItIsQueuedOnEachOfItsStreams) {
+  struct Watching final : Observer {
+    std::vector<const Stream*> told;
+    void published(Stream& stream, bool) override { told.push_back(&stream); }
+  } watching;
+  Lanes l;
+  l.capture([&] { l.append(l.b, 1); }, 2);
+  set_observer(&watching);
+  for (Stream* stream : {&l.a, &l.b}) stream->set_observed(true);
+  EXPECT_TRUE(l.replay());
+  l.settle();
+  for (Stream* stream : {&l.a, &l.b}) stream->set_observed(false);
+  set_observer(nullptr);
+  EXPECT_TRUE(watching.told == std::vector<const Stream*>({&l.a, &l.b}));
+  EXPECT_TRUE(l.got == Values({1, 2}));
+}
 
-  replay(graph, a);
-  wait(a);
-  wait(b);
-  EXPECT_TRUE(a.failed());
-  EXPECT_TRUE(b.failed());
-  EXPECT_TRUE(got.empty());
-  EXPECT_TRUE(!replay(graph, a));
-
-  a.clear_error();
-  b.clear_error();
-  code = NPU_OK;
-  EXPECT_TRUE(replay(graph, a));
-  wait(a);
-  EXPECT_EQ(got.size(), 1);
+// The lane that it waits for may belong to a device that was not stopped.
+TEST(Graph, EndsWhereAStreamThatWaitsForAnotherLaneIsStopped) {
+  Lanes l;
+  Gate gate;
+  capture(l.graph, l.a, [&] {
+    submit(l.a, kGate, {word(&gate)});
+    join(l.a, l.b);
+    l.append(l.b, 1);
+    join(l.b, l.a);
+  });
+  EXPECT_TRUE(l.replay());
+  gate.wait_until_entered();
+  l.b.force_stop();
+  EXPECT_TRUE(l.b.retired().sleep(l.b.tail(), 100'000'000'000));
+  EXPECT_TRUE(!l.a.idle());
+  gate.open();
+  wait(l.a);
+  EXPECT_TRUE(l.got.empty());
+  l.clear_errors();
+  EXPECT_TRUE(l.replay());
+  wait(l.a);
+  EXPECT_EQ(l.got.size(), 1);
 }
 
 // How often the stream's launcher has gone to sleep.
@@ -221,193 +151,271 @@ uint64_t sleeps_of(Stream& stream) {
 
 // A waiting lane looks now and then whether the other lane has failed. A
 // failure of the replay before must not count.
-TEST(Graph, AnEarlierFailureDoesNotEndALaterWaitWithinAReplay) {
-  std::vector<uint64_t> got;
-  check::Gate first_gate, gate;
-  std::atomic<check::Gate*> current{&first_gate};
-  std::atomic<int> code{NPU_INDEX_ERROR};
-  static constexpr npu_kernel kHeld{
-      [](const npu_kernel*, const uint64_t* words, npu_failure* failure) {
-        reinterpret_cast<std::atomic<check::Gate*>*>(words[0])->load()->pass();
-        failure->text[0] = 0;
-        return reinterpret_cast<std::atomic<int>*>(words[1])->load();
-      },
-      "test::held", nullptr, 0};
-  Stream &a = side_stream(), &b = side_stream();
-  Graph graph;
-  graph.capture_begin(a, 0, CaptureMode::kGlobal);
-  join(a, b);
-  submit(b, kHeld, {word(&current), word(&code)});
-  join(b, a);
-  submit(a, kAppend, {word(&got), 1});
-  graph.capture_end(a);
-  first_gate.open();
-  EXPECT_TRUE(replay(graph, a));
-  wait(a);
-  wait(b);
-  EXPECT_TRUE(a.failed() && b.failed());
-  a.clear_error();
-  b.clear_error();
-  code = NPU_OK;
-  current = &gate;
-
-  EXPECT_TRUE(replay(graph, a));
+TEST(Graph, AFailureOnOneStreamFailsTheOtherAndNotTheNextReplay) {
+  Lanes l;
+  Step step;
+  Gate gate;
+  l.capture([&] { submit(l.b, kStep, {word(&step)}); }, 1);
+  step.code = NPU_INDEX_ERROR;
+  EXPECT_TRUE(l.replay());
+  l.settle();
+  EXPECT_TRUE(l.a.failed() && l.b.failed() && l.got.empty());
+  EXPECT_TRUE(!l.replay());
+  l.clear_errors();
+  step.code = NPU_OK;
+  step.gate = &gate;
+  EXPECT_TRUE(l.replay());
   gate.wait_until_entered();
-  const uint64_t asleep = sleeps_of(a);
-  while (sleeps_of(a) < asleep + 4 && a.retired().value() < a.tail())
+  const uint64_t asleep = sleeps_of(l.a);
+  while (sleeps_of(l.a) < asleep + 4 && l.a.retired().value() < l.a.tail())
     std::this_thread::yield();
-  EXPECT_TRUE(a.retired().value() < a.tail());
+  EXPECT_TRUE(l.a.retired().value() < l.a.tail());
   gate.open();
-  wait(a);
-  wait(b);
-
-  EXPECT_TRUE(!a.failed());
-  EXPECT_EQ(got.size(), 1);
+  l.settle();
+  EXPECT_TRUE(!l.a.failed());
+  EXPECT_EQ(l.got.size(), 1);
 }
 
 // The replay's first stream has failed before it waited for the other one,
 // which still runs its part.
 TEST(Graph, AReplayWaitsForWhatStillRunsOfOneThatFailed) {
-  std::vector<uint64_t> got;
-  check::Gate gate;
-  std::atomic<int> code{NPU_INDEX_ERROR};
-  static constexpr npu_kernel kMaybe{
-      [](const npu_kernel*, const uint64_t* words, npu_failure* failure) {
-        failure->text[0] = 0;
-        return reinterpret_cast<std::atomic<int>*>(words[0])->load();
+  Lanes l;
+  Step step;
+  Gate gate;
+  l.capture(
+      [&] {
+        submit(l.b, kGate, {word(&gate)});
+        submit(l.a, kStep, {word(&step)});
       },
-      "test::maybe", nullptr, 0};
-  Stream &a = side_stream(), &b = side_stream();
-  Graph graph;
-  graph.capture_begin(a, 0, CaptureMode::kGlobal);
-  join(a, b);
-  submit(b, check::kGate, {word(&gate)});
-  submit(a, kMaybe, {word(&code)});
-  join(b, a);
-  submit(a, kAppend, {word(&got), 1});
-  graph.capture_end(a);
-  EXPECT_TRUE(replay(graph, a));
+      1);
+  step.code = NPU_INDEX_ERROR;
+  EXPECT_TRUE(l.replay());
   gate.wait_until_entered();
-  wait(a);
-  EXPECT_TRUE(a.failed() && !b.failed());
-  a.clear_error();
-  code = NPU_OK;
-
-  const uint64_t before = a.tail();
-  EXPECT_TRUE(replay(graph, a));
-  EXPECT_EQ(a.tail(), before + 2);  // a wait for b, and the replay
+  wait(l.a);
+  EXPECT_TRUE(l.a.failed() && !l.b.failed());
+  l.a.clear_error();
+  step.code = NPU_OK;
+  const uint64_t before = l.a.tail();
+  EXPECT_TRUE(l.replay());
+  EXPECT_EQ(l.a.tail(), before + 2);  // a wait for b, and the replay
   gate.open();
-  wait(a);
-  wait(b);
-
-  EXPECT_TRUE(!a.failed() && !b.failed());
-  EXPECT_EQ(got.size(), 1);
+  l.settle();
+  EXPECT_TRUE(!l.a.failed() && !l.b.failed());
+  EXPECT_EQ(l.got.size(), 1);
 }
 
 TEST(Graph, ADroppedReplayLetsTheOtherStreamGoOn) {
-  std::vector<uint64_t> got;
-  Stream &a = side_stream(), &b = side_stream();
-  Graph graph;
-  graph.capture_begin(a, 0, CaptureMode::kGlobal);
-  join(a, b);
-  submit(b, kAppend, {word(&got), 1});
-  join(b, a);
-  graph.capture_end(a);
-  check::Gate gate;
-  submit(b, check::kGate, {word(&gate)});
-  submit(b, kFail, {NPU_ERROR});
-
-  EXPECT_TRUE(replay(graph, a));
+  Lanes l;
+  Gate gate;
+  l.capture([&] { l.append(l.b, 1); });
+  submit(l.b, kGate, {word(&gate)});
+  submit(l.b, kFail, {NPU_ERROR});
+  EXPECT_TRUE(l.replay());
   gate.open();
-  wait(a);
-  wait(b);
+  l.settle();
+  EXPECT_TRUE(l.a.failed() && l.got.empty());
+  l.clear_errors();
+}
 
-  EXPECT_TRUE(a.failed());
-  EXPECT_TRUE(got.empty());
-  a.clear_error();
-  b.clear_error();
+TEST(Graph, OfAFailedStreamIsNotReplayed) {
+  Lanes l;
+  l.capture([&] { l.append(l.b, 1); });
+  submit(l.b, kFail, {NPU_ERROR});
+  wait(l.b);
+  Stream* failed = nullptr;
+  EXPECT_TRUE(!l.graph.replay(l.a, failed));
+  EXPECT_TRUE(failed == &l.b);
+  wait(l.a);
+  EXPECT_TRUE(l.got.empty());
+  l.clear_errors();
+  EXPECT_TRUE(l.replay());
+  l.settle();
+  EXPECT_EQ(l.got.size(), 1);
+}
+
+// One replay of a graph runs at a time, whatever the streams.
+TEST(Graph, OnAnotherStreamWaitsForItsReplayBefore) {
+  Lanes l;
+  Values beside;
+  capture(l.graph, l.a, [&] { l.append(l.a, 1); });
+  for (int round = 0; round < 2; ++round) {
+    Gate gate;
+    submit(l.a, kGate, {word(&gate)});
+    l.replay();
+    const uint64_t before = l.b.tail();
+    replay(l.graph, l.b);
+    EXPECT_EQ(l.b.tail(), before + 2);  // a wait, and the replay
+    replay(l.graph, l.b);
+    EXPECT_EQ(l.b.tail(), before + 3);
+    submit(l.a, kAppend, {word(&beside), 2});  // not before b's
+    EXPECT_TRUE(l.b.retired().value() < l.b.tail());
+    gate.open();
+    l.settle();
+  }
+  EXPECT_TRUE(l.got.size() == 6 && beside.size() == 2);
 }
 
 // The first replay's streams are c and b, the second's b and a: nothing holds
 // up a, which must not pass for the second lane of the first replay.
 TEST(Graph, AReplayOnASideStreamDoesNotEndTheOneBefore) {
-  std::vector<uint64_t> got;
-  check::Gate gate;
-  Stream &a = side_stream(), &b = side_stream(), &c = side_stream();
-  Graph graph;
-  graph.capture_begin(a, 0, CaptureMode::kGlobal);
-  join(a, b);
-  submit(b, check::kGate, {word(&gate)});
-  submit(b, kAppend, {word(&got), 1});
-  join(b, a);
-  submit(a, kAppend, {word(&got), 2});
-  graph.capture_end(a);
-
-  EXPECT_TRUE(replay(graph, c));
+  Lanes l;
+  Gate gate;
+  Stream& c = side_stream();
+  l.capture(
+      [&] {
+        submit(l.b, kGate, {word(&gate)});
+        l.append(l.b, 1);
+      },
+      2);
+  EXPECT_TRUE(replay(l.graph, c));
   gate.wait_until_entered();
-  EXPECT_TRUE(replay(graph, b));
-  const RunningTime& held = a.block().held[int(Hold::kBarrier)];
-  while (!(held.word.load() & held.kRunning)) std::this_thread::yield();
-  EXPECT_EQ(graph.body()->lanes[1].progress.value(), 0);
+  EXPECT_TRUE(replay(l.graph, l.b));
+  while (!waits_for_lane(l.a)) std::this_thread::yield();
+  EXPECT_EQ(l.graph.body()->lanes[1].progress.value(), 0);
   EXPECT_TRUE(c.retired().value() < c.tail());
   gate.open();
-  for (Stream* stream : {&a, &b, &c}) wait(*stream);
+  l.settle();
+  wait(c);
+  EXPECT_TRUE(l.got == Values({1, 2, 1, 2}));
+}
 
-  EXPECT_TRUE(got == std::vector<uint64_t>({1, 2, 1, 2}));
+TEST(Graph, ShowsThatALaneWaitsForAnother) {
+  Lanes l;
+  Gate gate;
+  l.capture([&] { submit(l.b, kGate, {word(&gate)}); });
+  l.replay();
+  // While b runs its kernel, its wait for the fork is behind it.
+  gate.wait_until_entered();
+  while (!waits_for_lane(l.a)) std::this_thread::yield();
+  EXPECT_TRUE(!waits_for_lane(l.b));
+  gate.open();
+  wait(l.a);
+  EXPECT_TRUE(!waits_for_lane(l.a));
 }
 
 TEST(Graph, IsBuriedInFlight) {
-  std::vector<uint64_t> got;
+  Values got;
   Stream& stream = side_stream();
-  check::Gate gate;
+  Gate gate;
   {
     Graph graph;
-    graph.capture_begin(stream, 0, CaptureMode::kGlobal);
-    submit(stream, kAppend, {word(&got), 1});
-    graph.capture_end(stream);
-    submit(stream, check::kGate, {word(&gate)});
+    capture(graph, stream, [&] { submit(stream, kAppend, {word(&got), 1}); });
+    submit(stream, kGate, {word(&gate)});
     replay(graph, stream);
   }
   gate.open();
   wait(stream);
-
   EXPECT_EQ(got.size(), 1);
 }
 
-TEST(Capture, EndsAndNamesAStreamThatWasNotJoined) {
-  std::vector<uint64_t> got;
-  Stream &a = side_stream(), &b = side_stream();
-  Graph graph;
-  graph.capture_begin(a, 0, CaptureMode::kGlobal);
-  join(a, b);
-  submit(b, kAppend, {word(&got), 1});
-
-  std::string message;
-  try {
-    graph.capture_end(a);
-  } catch (const CaptureError& e) {
-    message = e.what();
-  }
-
-  EXPECT_TRUE(message.find("test::append") != std::string::npos);
-  EXPECT_TRUE(!a.sink() && !b.sink() && !active_capture());
-  submit(b, kAppend, {word(&got), 2});
-  wait(b);
-  EXPECT_TRUE(got == std::vector<uint64_t>({2}));
+TEST(Graph, IsNotReplayedWithoutACaptureNorInOneOfItsStreams) {
+  Lanes l;
+  Graph one, other;
+  EXPECT_TRUE(one.one_stream() && one.body() == nullptr);
+  EXPECT_THROWS(replay(one, l.a), std::runtime_error);
+  capture(one, l.b, [&] { submit(l.b, kNothing, {}); });
+  l.capture([&] { l.append(l.b, 1); });
+  other.capture_begin(l.b, 0, CaptureMode::kRelaxed);
+  EXPECT_THROWS(l.replay(), CaptureError);
+  EXPECT_TRUE(
+      contains(refused([&] { replay(one, l.b); }), "cannot be captured"));
+  submit(l.b, kNothing, {});
+  other.capture_end(l.b);
+  EXPECT_TRUE(l.replay() && replay(one, l.b));
+  l.settle();
+  EXPECT_TRUE(l.got == Values({1}));
 }
 
-TEST(Graph, OfSeveralStreamsIsNotReplayedInACaptureOfOneOfThem) {
-  std::vector<uint64_t> got;
-  Stream &a = side_stream(), &b = side_stream();
-  Graph graph, other;
-  capture_two_lanes(graph, a, b, got);
-  other.capture_begin(b, 0, CaptureMode::kRelaxed);
-  EXPECT_THROWS(replay(graph, a), CaptureError);
-  submit(b, check::kNothing, {});
-  other.capture_end(b);
-  EXPECT_TRUE(replay(graph, a));
-  wait(a);
-  EXPECT_TRUE(got == std::vector<uint64_t>({1, 2, 3}));
+TEST(Graph, IsDoneWhenItsReplayReturnsWhereLaunchesBlock) {
+  Lanes l;
+  Graph one;
+  capture(one, l.a, [&] { l.append(l.a, 0); });
+  l.capture([&] { l.append(l.b, 1); }, 2);
+  set_thread_launch_blocking(true);
+  replay(one, l.a);
+  EXPECT_EQ(l.got.size(), 1);
+  l.replay();
+  EXPECT_EQ(l.got.size(), 3);
+  set_thread_launch_blocking(false);
+  wait(l.b);
+}
+
+TEST(Graph, RunsForeignWorkAtEachReplayAndReleasesItAtItsEnd) {
+  struct State {
+    int runs = 0, releases = 0;
+  } state;
+  Stream& stream = side_stream();
+  const ForeignWork work{
+      "test::foreign",
+      [](void* state, uint64_t, npu_failure&) {
+        ++static_cast<State*>(state)->runs;
+        return int(NPU_OK);
+      },
+      [](void* state) { ++static_cast<State*>(state)->releases; },
+      &state,
+      {}};
+  Graph graph;
+  capture(graph, stream, [&] {
+    EXPECT_TRUE(submit_foreign(stream, work));
+    std::string why;
+    std::thread([&] {
+      why = refused([&] { submit_foreign(stream, work); });
+    }).join();
+    EXPECT_TRUE(contains(why, "only the thread that captures"));
+    EXPECT_TRUE(state.runs == 0 && state.releases == 1);  // the refused one's
+  });
+  for (int i = 0; i < 3; ++i) replay(graph, stream);
+  wait(stream);
+  EXPECT_TRUE(state.runs == 3 && state.releases == 1);
+  // What other streams still run might use the graph.
+  synchronize_device(0, WaitReason::kDeviceSync);
+  graph.reset();
+  EXPECT_EQ(state.releases, 2);
+}
+
+TEST(CapturedEvent, IsDoneOnceAReplayHasReachedIt) {
+  Stream& stream = side_stream();
+  Event timed(Timing::kOn), plain(Timing::kOff);
+  Graph graph;
+  graph.capture_begin(stream, 0, CaptureMode::kRelaxed);
+  EXPECT_TRUE(timed.record(stream));
+  submit(stream, kNothing, {});
+  EXPECT_TRUE(plain.record(stream));
+  for (const Event* event : {&timed, &plain}) {
+    EXPECT_TRUE(event->number() >= kCapturedNumber);
+    EXPECT_TRUE(contains(refused([&] { (void)event->done(); }), "an event"));
+    EXPECT_TRUE(contains(refused([&] { event->synchronize(); }), "an event"));
+  }
+  graph.capture_end(stream);
+  EXPECT_TRUE(plain.done());
+  EXPECT_TRUE(!timed.done());
+  timed.synchronize();  // returns: the replay's stream is to be waited for
+
+  uint64_t last = 0;
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_TRUE(replay(graph, stream));
+    wait(stream);
+    EXPECT_TRUE(timed.done());
+    EXPECT_TRUE(timed.time_ns() > last);
+    last = timed.time_ns();
+  }
+}
+
+// A graph keeps the time of an event that was destroyed, and an event the time
+// of a graph that was.
+TEST(CapturedEvent, AndItsGraphMayGoInAnyOrder) {
+  Stream& stream = side_stream();
+  Event stays(Timing::kOn);
+  Graph graph;
+  capture(graph, stream, [&] {
+    Event goes(Timing::kOn);
+    goes.record(stream);
+    stays.record(stream);
+  });
+  EXPECT_TRUE(replay(graph, stream));
+  wait(stream);
+  graph.reset();
+  EXPECT_TRUE(stays.time_ns() > 0);
 }
 
 }  // namespace

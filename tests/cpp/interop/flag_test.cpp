@@ -14,13 +14,6 @@
 namespace npu {
 namespace {
 
-using check::drain;
-using check::Gate;
-using check::kAppend;
-using check::kGate;
-using check::submit;
-using check::word;
-
 struct World {
   Flag flag{0};
   std::vector<uint64_t> got;
@@ -33,7 +26,7 @@ struct World {
   // The stream that sets flags fails once the gate opens.
   void fail(Gate& gate) {
     submit(setting, kGate, {word(&gate)});
-    submit(setting, check::kFail, {uint64_t{NPU_INDEX_ERROR}});
+    submit(setting, kFail, {uint64_t{NPU_INDEX_ERROR}});
   }
   void take() { submit(waiting, kTakeFlag, {word(&flag), 0}); }
   void reach(uint64_t number) {
@@ -139,7 +132,7 @@ TEST(Flag, SaysWhetherATaskWouldWait) {
   EXPECT_TRUE(!waits(kTakeFlag, kUp) && !waits(kTakeFlag, kDropped));
   EXPECT_TRUE(waits(kReachFlag, 2));
   EXPECT_TRUE(!waits(kReachFlag, 3) && !waits(kReachFlag, 4));
-  EXPECT_TRUE(!waits(kSetFlag, 0) && !waits(check::kNothing, 0));
+  EXPECT_TRUE(!waits(kSetFlag, 0) && !waits(kNothing, 0));
 }
 
 void expect_dropped(const Stream& waiter, const char* event) {

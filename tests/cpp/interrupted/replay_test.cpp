@@ -1,10 +1,14 @@
-// Replays that are interrupted. Each test forks, so no test of this executable
-// may use a stream in the process itself.
+// Replays that are interrupted, and pools in a process with two devices. Each
+// test forks, so none may use a stream in the process itself.
+#include <stdlib.h>
+
 #include <vector>
 
 #include "csrc/engine/blocking.h"
 #include "csrc/engine/engine.h"
+#include "csrc/engine/stream_pools.h"
 #include "csrc/graph/graph.h"
+#include "csrc/graph/lifetime.h"
 #include "tests/cpp/check.h"
 #include "tests/cpp/child.h"
 #include "tests/cpp/graph/lanes.h"
@@ -13,15 +17,35 @@
 namespace npu {
 namespace {
 
-using check::capture_two_lanes;
-using check::Gate;
-using check::in_child;
-using check::kGate;
-using check::replay;
-using check::side_stream;
-using check::submit;
-using check::wait;
-using check::word;
+// The number 0 stands for a new pool.
+TEST_ALONE(GraphPool, IsCountedFromOne) {
+  EXPECT_EQ(new_pool(), 1);
+  EXPECT_EQ(new_pool(), 2);
+}
+
+TEST_ALONE(GraphPool, IsOfTheDeviceOfItsStream) {
+  setenv("NPU_DISPATCH_DEVICES", "2", 1);
+  Stream& stream = next_stream(1, StreamPool::kNormal);
+  Stream& side = next_stream(1, StreamPool::kNormal);
+  Graph graph;
+  for (const bool joined : {false, true}) {
+    const uint64_t pool = new_pool();
+    graph.capture_begin(stream, pool, CaptureMode::kGlobal);
+    EXPECT_EQ(pool_users(1, pool), 1);
+    EXPECT_EQ(pool_users(0, pool), 0);
+    join(stream, side);
+    submit(side, kNothing, {});
+    if (joined) join(side, stream);
+    EXPECT_EQ(refused([&] { graph.capture_end(stream); }).empty(), joined);
+    EXPECT_EQ(pool_users(1, pool), joined);
+    graph.reset();
+    EXPECT_EQ(pool_users(1, pool), 0);
+  }
+  graph.capture_begin(stream, 0, CaptureMode::kGlobal);
+  const uint64_t pool = graph.pool();
+  graph.reset();  // in the middle of the capture
+  EXPECT_EQ(pool_users(1, pool), 0);
+}
 
 void interrupt() { throw std::runtime_error("interrupted"); }
 
@@ -38,79 +62,67 @@ bool replay_is_interrupted(Graph& graph, Stream& stream) {
 }
 
 void fill_behind(Gate& gate, Stream& stream) {
-  submit(stream, kGate, {word(&gate)});
-  gate.wait_until_entered();
-  while (stream.tail() < stream.capacity()) submit(stream, check::kNothing, {});
+  hold(stream, gate);
+  while (stream.tail() < stream.capacity()) submit(stream, kNothing, {});
 }
 
 // Ctrl-C while the queue of the second stream is full.
-TEST(Graph, InterruptedBetweenItsStreamsLeavesNothingBehind) {
-  const auto ended = in_child([] {
-    static Gate gate;
-    std::vector<uint64_t> got;
-    Stream &a = side_stream(), &b = side_stream();
-    Graph graph;
-    capture_two_lanes(graph, a, b, got);
-    fill_behind(gate, b);
-    const bool thrown = replay_is_interrupted(graph, a);
-    if (!thrown) return 1;
-    submit(a, check::kNothing, {});
-    wait(a);  // does not wait for a stream that is given nothing
-    if (!got.empty() || a.failed()) return 2;
-    gate.open();
-    replay(graph, a);
-    wait(a);
-    wait(b);
-    return got == std::vector<uint64_t>({1, 2, 3}) ? 0 : 3;
-  });
-  EXPECT_EQ(ended.code, 0);
-  EXPECT_EQ(ended.err, "");
+TEST_ALONE(Graph, InterruptedBetweenItsStreamsLeavesNothingBehind) {
+  static Gate gate;
+  std::vector<uint64_t> got;
+  Stream &a = side_stream(), &b = side_stream();
+  Graph graph;
+  capture_two_lanes(graph, a, b, got);
+  fill_behind(gate, b);
+  const bool thrown = replay_is_interrupted(graph, a);
+  EXPECT_TRUE(thrown);
+  submit(a, kNothing, {});
+  wait(a);  // does not wait for a stream that is given nothing
+  EXPECT_TRUE(got.empty());
+  EXPECT_TRUE(!a.failed());
+  gate.open();
+  replay(graph, a);
+  wait(a);
+  wait(b);
+  EXPECT_TRUE(got == std::vector<uint64_t>({1, 2, 3}));
 }
 
 // Ctrl-C while the queue of the stream that it is replayed on is full.
-TEST(Graph, InterruptedBeforeItsFirstStreamLeavesNothingBehind) {
-  const auto ended = in_child([] {
-    static Gate gate;
-    std::vector<uint64_t> got;
-    Stream &a = side_stream(), &b = side_stream();
-    Graph graph;
-    capture_two_lanes(graph, a, b, got);
-    fill_behind(gate, a);
-    const bool thrown = replay_is_interrupted(graph, a);
-    if (!thrown || b.tail() != 0) return 1;
-    gate.open();
-    replay(graph, a);
-    wait(a);
-    wait(b);
-    return got == std::vector<uint64_t>({1, 2, 3}) ? 0 : 2;
-  });
-  EXPECT_EQ(ended.code, 0);
-  EXPECT_EQ(ended.err, "");
+TEST_ALONE(Graph, InterruptedBeforeItsFirstStreamLeavesNothingBehind) {
+  static Gate gate;
+  std::vector<uint64_t> got;
+  Stream &a = side_stream(), &b = side_stream();
+  Graph graph;
+  capture_two_lanes(graph, a, b, got);
+  fill_behind(gate, a);
+  const bool thrown = replay_is_interrupted(graph, a);
+  EXPECT_TRUE(thrown);
+  EXPECT_EQ(b.tail(), 0);
+  gate.open();
+  replay(graph, a);
+  wait(a);
+  wait(b);
+  EXPECT_TRUE(got == std::vector<uint64_t>({1, 2, 3}));
 }
 
 // Interrupted in launch-blocking mode, where the replay is queued.
-TEST(Graph, CountsAReplayWhoseWaitIsInterrupted) {
-  const auto ended = in_child([] {
-    static Gate gate;
-    std::vector<uint64_t> got;
-    Stream &a = side_stream(), &b = side_stream(), &c = side_stream();
-    Graph graph;
-    capture_two_lanes(graph, a, b, got);
-    submit(a, kGate, {word(&gate)});
-    gate.wait_until_entered();
-    set_launch_blocking(true);
-    const bool thrown = replay_is_interrupted(graph, a);
-    set_launch_blocking(false);
-    if (!thrown) return 1;
-    replay(graph, c);
-    if (c.tail() != 2) return 3;  // a wait for the first, which is held
-    gate.open();
-    wait(c);
-    wait(a);
-    return got == std::vector<uint64_t>({1, 2, 3, 1, 2, 3}) ? 0 : 2;
-  });
-  EXPECT_EQ(ended.code, 0);
-  EXPECT_EQ(ended.err, "");
+TEST_ALONE(Graph, CountsAReplayWhoseWaitIsInterrupted) {
+  static Gate gate;
+  std::vector<uint64_t> got;
+  Stream &a = side_stream(), &b = side_stream(), &c = side_stream();
+  Graph graph;
+  capture_two_lanes(graph, a, b, got);
+  hold(a, gate);
+  set_launch_blocking(true);
+  const bool thrown = replay_is_interrupted(graph, a);
+  set_launch_blocking(false);
+  EXPECT_TRUE(thrown);
+  replay(graph, c);
+  EXPECT_EQ(c.tail(), 2);  // a wait for the first, which is held
+  gate.open();
+  wait(c);
+  wait(a);
+  EXPECT_TRUE(got == std::vector<uint64_t>({1, 2, 3, 1, 2, 3}));
 }
 
 }  // namespace

@@ -18,13 +18,6 @@
 namespace npu {
 namespace {
 
-using check::contains;
-using check::drain;
-using check::kAppend;
-using check::kNothing;
-using check::submit;
-using check::word;
-
 using Numbers = std::vector<uint64_t>;
 
 constexpr uint64_t kLongestNs = 100'000'000'000;
@@ -97,11 +90,8 @@ TEST(LaunchAhead, AWaitForAnotherStreamBeginsWhenAllBeforeItHasEnded) {
   EXPECT_TRUE(got == Numbers({1, 2, 3}));
 }
 
-TEST(LaunchAhead, ABusyDeviceGetsTheNextTaskWhenOneHasEnded) {
-  by_hand::set_room(2);
-  Stream stream(0, 0, 0, StreamMode::kQueued);
-  Numbers got;
-  submit_five(stream, got);
+// On a device that has room for two tasks.
+void end_one_after_the_other(Stream& stream) {
   for (size_t left = 5; left; --left) {
     const size_t most = left < 2 ? left : 2;
     EXPECT_EQ(by_hand::wait_until_started(most), most);
@@ -109,22 +99,15 @@ TEST(LaunchAhead, ABusyDeviceGetsTheNextTaskWhenOneHasEnded) {
   }
   drain(stream);
   by_hand::set_room(1000);
-
-  EXPECT_TRUE(got == Numbers({0, 1, 2, 3, 4}));
 }
 
-TEST(LaunchAhead, ABusyDeviceIsAskedAgainThoughNothingIsInFlight) {
-  by_hand::set_room(0);
+TEST(LaunchAhead, ABusyDeviceGetsTheNextTaskWhenOneHasEnded) {
+  by_hand::set_room(2);
   Stream stream(0, 0, 0, StreamMode::kQueued);
   Numbers got;
-  submit(stream, kAppend, {word(&got), 1});
-  EXPECT_EQ(by_hand::in_flight(), 0);
-
-  by_hand::set_room(1000);
-  EXPECT_EQ(by_hand::wait_until_started(1), 1);
-  by_hand::end(1);
-  drain(stream);
-  EXPECT_TRUE(got == Numbers({1}));
+  submit_five(stream, got);
+  end_one_after_the_other(stream);
+  EXPECT_TRUE(got == Numbers({0, 1, 2, 3, 4}));
 }
 
 TEST(LaunchAhead, AFailureGivesUpWhatIsBehindIt) {
@@ -152,36 +135,9 @@ TEST(LaunchAhead, AFailureGivesUpWhatIsBehindIt) {
   EXPECT_TRUE(got == Numbers({0, 9}));
 }
 
-TEST(LaunchAhead, ADeviceTakesTasksAgainAfterAFailureWithNothingBehindIt) {
-  const size_t resets = by_hand::wait_until_reset(0);
-  Stream stream(0, 0, 0, StreamMode::kQueued);
-  submit(stream, kNothing, {});
-  EXPECT_EQ(by_hand::wait_until_started(1), 1);
-
-  by_hand::fail("lightning");
-  EXPECT_TRUE(stream.retired().sleep(1, kLongestNs));
-
-  EXPECT_EQ(by_hand::wait_until_reset(resets + 1), resets + 1);
-}
-
-TEST(LaunchAhead, AStreamThatIsStoppedGivesUpAHangingDevice) {
-  const size_t resets = by_hand::wait_until_reset(0);
-  Stream stream(0, 0, 0, StreamMode::kQueued);
-  Numbers got;
-  submit_five(stream, got);
-  EXPECT_EQ(by_hand::wait_until_started(5), 5);
-
-  stream.force_stop();
-  EXPECT_TRUE(stream.retired().sleep(5, kLongestNs));
-
-  EXPECT_EQ(by_hand::wait_until_reset(resets + 1), resets + 1);
-  EXPECT_TRUE(got.empty());
-  EXPECT_TRUE(stream.failed());
-}
-
 struct FiveNodes {
   Numbers got;
-  Stream& stream = check::side_stream();
+  Stream& stream = side_stream();
   Graph graph;
   FiveNodes() {
     graph.capture_begin(stream, 0, CaptureMode::kGlobal);
@@ -192,7 +148,7 @@ struct FiveNodes {
 
 TEST(RunAhead, AReplayStartsItsKernelsBehindOneAnother) {
   FiveNodes five;
-  check::replay(five.graph, five.stream);
+  replay(five.graph, five.stream);
   EXPECT_EQ(by_hand::wait_until_started(5), 5);
   by_hand::end(4);
   EXPECT_EQ(five.stream.retired().value(), five.stream.tail() - 1);
@@ -204,20 +160,14 @@ TEST(RunAhead, AReplayStartsItsKernelsBehindOneAnother) {
 TEST(RunAhead, AReplayWaitsForRoom) {
   by_hand::set_room(2);
   FiveNodes five;
-  check::replay(five.graph, five.stream);
-  for (size_t left = 5; left; --left) {
-    const size_t most = left < 2 ? left : 2;
-    EXPECT_EQ(by_hand::wait_until_started(most), most);
-    by_hand::end(1);
-  }
-  drain(five.stream);
-  by_hand::set_room(1000);
+  replay(five.graph, five.stream);
+  end_one_after_the_other(five.stream);
   EXPECT_TRUE(five.got == Numbers({0, 1, 2, 3, 4}));
 }
 
 TEST(RunAhead, AFailureNamesTheNode) {
   FiveNodes five;
-  check::replay(five.graph, five.stream);
+  replay(five.graph, five.stream);
   EXPECT_EQ(by_hand::wait_until_started(5), 5);
   by_hand::end(2);
   by_hand::fail("lightning");
@@ -229,46 +179,6 @@ TEST(RunAhead, AFailureNamesTheNode) {
   five.stream.clear_error();
 }
 
-// Nothing is in flight, so no report ends the wait for room.
-TEST(RunAhead, AStreamThatIsStoppedGivesUpANodeForWhichThereIsNoRoom) {
-  by_hand::set_room(0);
-  const size_t busy = by_hand::wait_until_busy(0);
-  FiveNodes five;
-  check::replay(five.graph, five.stream);
-  EXPECT_TRUE(by_hand::wait_until_busy(busy + 1) > busy);
-  five.stream.force_stop();
-  EXPECT_TRUE(five.stream.retired().sleep(five.stream.tail(), kLongestNs));
-  by_hand::set_room(1000);
-  EXPECT_EQ(five.stream.block().failed.load(), 1);
-  EXPECT_TRUE(five.got.empty());
-  five.stream.clear_error();
-  check::replay(five.graph, five.stream);
-  EXPECT_EQ(by_hand::wait_until_started(5), 5);
-  by_hand::end(5);
-  drain(five.stream);
-  EXPECT_TRUE(five.got == Numbers({0, 1, 2, 3, 4}));
-}
-
-TEST(InFlight, AnInlineStreamThatIsStoppedGivesUpADeviceWithoutRoom) {
-  by_hand::set_room(0);
-  const size_t busy = by_hand::wait_until_busy(0);
-  Stream stream(0, 64, 0, StreamMode::kInline);
-  Numbers got;
-  std::thread caller([&] { submit(stream, kAppend, {word(&got), 1}); });
-  EXPECT_TRUE(by_hand::wait_until_busy(busy + 1) > busy);
-  stream.force_stop();
-  caller.join();
-  by_hand::set_room(1000);
-  EXPECT_TRUE(got.empty());
-  EXPECT_EQ(stream.block().failed.load(), 1);
-  stream.clear_error();
-  caller = std::thread([&] { submit(stream, kAppend, {word(&got), 2}); });
-  EXPECT_EQ(by_hand::wait_until_started(1), 1);
-  by_hand::end(1);
-  caller.join();
-  EXPECT_TRUE(got == Numbers({2}));
-}
-
 TEST(Stream, ThatGetsNoQueueIsNotShown) {
   by_hand::set_queues(false);
   EXPECT_THROWS(Stream(0, 3, 0, StreamMode::kQueued), std::runtime_error);
@@ -277,17 +187,6 @@ TEST(Stream, ThatGetsNoQueueIsNotShown) {
   for (const StreamBlock& block : segment().streams)
     EXPECT_TRUE(block.state.load() == uint32_t(StreamState::kUnused) ||
                 block.stream_id != 3);
-}
-
-TEST(RunAhead, AStreamThatIsStoppedGivesUpItsReplay) {
-  FiveNodes five;
-  check::replay(five.graph, five.stream);
-  EXPECT_EQ(by_hand::wait_until_started(5), 5);
-  five.stream.force_stop();
-  EXPECT_TRUE(five.stream.retired().sleep(five.stream.tail(), kLongestNs));
-  EXPECT_TRUE(five.got.empty());
-  EXPECT_EQ(by_hand::in_flight(), 0);
-  five.stream.clear_error();
 }
 
 }  // namespace

@@ -1,15 +1,55 @@
-#include "csrc/links/links.h"
-
+// Notes and memory between the ranks of a host.
 #include <signal.h>
 
+#include <memory>
 #include <stdexcept>
 #include <thread>
 
+#include "csrc/links/links.h"
+#include "csrc/links/note_ring.h"
 #include "tests/cpp/check.h"
 #include "tests/cpp/child.h"
 
 namespace npu {
 namespace {
+
+TEST(NoteRing, NotesComeInTheOrderInWhichTheyWereSent) {
+  constexpr uint64_t kNotes = 50'000;
+  const auto ring = std::make_unique<NoteRing>();
+  std::thread sender([&] {
+    for (uint64_t i = 0; i < kNotes; ++i)
+      while (!ring->push(i, &i, sizeof i)) std::this_thread::yield();
+  });
+
+  for (uint64_t i = 0; i < kNotes; ++i) {
+    uint64_t key = 0, body = 0;
+    while (!ring->pop([&](const Note& note) {
+      key = note.key;
+      memcpy(&body, note.body, note.size);
+    }))
+      std::this_thread::yield();
+    EXPECT_EQ(key, i);
+    EXPECT_EQ(body, i);
+  }
+
+  sender.join();
+}
+
+TEST(NoteRing, OneThatWasFullSaysOnceThatRoomIsWanted) {
+  const auto ring = std::make_unique<NoteRing>();
+  const auto ignore = [](const Note&) {};
+  uint64_t pushed = 0;
+  while (ring->push(pushed, nullptr, 0)) ++pushed;
+
+  EXPECT_TRUE(pushed > 1);
+  EXPECT_TRUE(ring->pop(ignore));
+  EXPECT_TRUE(ring->room_is_wanted());
+  EXPECT_TRUE(!ring->room_is_wanted());
+  EXPECT_TRUE(ring->push(pushed, nullptr, 0));
+  while (ring->pop(ignore)) {
+  }
+  EXPECT_TRUE(!ring->room_is_wanted());
+}
 
 constexpr uint64_t kLong = 60'000'000'000;
 
@@ -153,7 +193,7 @@ TEST(Links, AKilledRankIsLostAndWhatItSentIsNot) {
     zero.post(1, 6, nullptr, 0);
   });
 
-  const check::Ended ended = check::in_child([&] {
+  const Ended ended = in_child([&] {
     Links one(1, 2);
     if (!one.open(0, zero.address())) return 1;
     const std::string text = one.address();
@@ -177,7 +217,7 @@ TEST(Links, AKilledRankIsLostAndWhatItSentIsNot) {
 
 TEST(Links, AForkedChildThatEndsIsNotTheRank) {
   Pair pair;
-  const check::Ended ended = check::in_child([&] {
+  const Ended ended = in_child([&] {
     pair.zero.~Links();  // not again: exit() leaves the stack as it is
     return 0;
   });

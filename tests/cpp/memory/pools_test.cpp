@@ -11,14 +11,19 @@
 namespace npu {
 namespace {
 
-using check::drain;
-
-using namespace check;
-
 Block* take_private(CachingAllocator& memory, uint64_t pool, size_t bytes,
-                    Stream& stream) {
+                    Stream& stream = first_stream()) {
   OutOfMemory why;
   return memory.allocate_private(pool, bytes, stream, why);
+}
+
+// As for a capture of the first stream.
+Block* take_captured(CachingAllocator& memory, uint64_t pool, size_t bytes,
+                     Stream& stream = first_stream()) {
+  memory.begin_capture(stream, pool);
+  Block* const block = take(memory, bytes, stream);
+  memory.end_capture(stream);
+  return block;
 }
 uint64_t pool_of(CachingAllocator& memory, const void* address) {
   for (const SegmentInfo& s : memory.snapshot())
@@ -30,23 +35,25 @@ TEST(PrivatePool, ServesThoseWhoNameItAndNobodyElse) {
   auto memory = make_allocator();
   memory.hold_pool(7, {});
   memory.hold_pool(8, {});
-  Block* own = take_private(memory, 7, 4096, first_stream());
+  Block* own = take_private(memory, 7, 4096);
   void* address = own->ptr;
   EXPECT_EQ(pool_of(memory, address), 7);
   memory.free(own);
   EXPECT_TRUE(take(memory, 4096, first_stream())->ptr != address);
-  EXPECT_TRUE(take_private(memory, 8, 4096, first_stream())->ptr != address);
+  EXPECT_TRUE(take_private(memory, 8, 4096)->ptr != address);
   EXPECT_TRUE(take_private(memory, 7, 4096, second_stream())->ptr != address);
-  EXPECT_TRUE(take_private(memory, 7, 4096, first_stream())->ptr == address);
+  EXPECT_TRUE(take_private(memory, 7, 4096)->ptr == address);
   EXPECT_EQ(memory.reserved(), 8 * kMiB);
 }
 
+// Its small blocks are kept by their size, and never merged before.
 TEST(PrivatePool, KeepsItsSegmentsUntilItIsReleased) {
   auto memory = make_allocator();
   memory.hold_pool(7, {});
-  memory.free(take_private(memory, 7, 12 * kMiB, first_stream()));
-  memory.free(take_private(memory, 7, 4096, first_stream()));
-  memory.free(take(memory, 12 * kMiB, first_stream()));
+  Block* const blocks[] = {
+      take_private(memory, 7, 12 * kMiB), take_private(memory, 7, 4096),
+      take_private(memory, 7, 512), take(memory, 12 * kMiB, first_stream())};
+  for (Block* block : blocks) memory.free(block);
   memory.empty_cache();
   EXPECT_EQ(memory.reserved(), 14 * kMiB);
   memory.release_pool(8);  // of nobody
@@ -55,24 +62,11 @@ TEST(PrivatePool, KeepsItsSegmentsUntilItIsReleased) {
   EXPECT_EQ(memory.reserved(), 0);
 }
 
-// Its small blocks are kept by their size, and never merged before.
-TEST(PrivatePool, MergesItsSmallBlocksWhenItIsReleased) {
-  auto memory = make_allocator();
-  memory.hold_pool(7, {});
-  Block* first = take_private(memory, 7, 4096, first_stream());
-  Block* second = take_private(memory, 7, 512, first_stream());
-  memory.free(first);
-  memory.free(second);
-  EXPECT_EQ(memory.reserved(), 2 * kMiB);
-  memory.release_pool(7);
-  EXPECT_EQ(memory.reserved(), 0);
-}
-
 TEST(PrivatePool, LeavesWhatIsInUseWhenItIsReleased) {
   auto memory = make_allocator();
   memory.hold_pool(7, {});
-  memory.free(take_private(memory, 7, 12 * kMiB, first_stream()));
-  Block* used = take_private(memory, 7, 40 * kMiB, first_stream());
+  memory.free(take_private(memory, 7, 12 * kMiB));
+  Block* used = take_private(memory, 7, 40 * kMiB);
   memory.release_pool(7);
   EXPECT_EQ(memory.reserved(), 40 * kMiB);
   memory.free(used);
@@ -85,9 +79,8 @@ TEST(PrivatePool, WaitsForItsStreamsBeforeItsMemoryGoes) {
   auto memory = make_allocator();
   memory.hold_pool(7, {});
   Gate gate;
-  Block* block = take_private(memory, 7, 12 * kMiB, first_stream());
-  submit(first_stream(), kGate, {word(&gate)});
-  gate.wait_until_entered();
+  Block* block = take_private(memory, 7, 12 * kMiB);
+  hold(first_stream(), gate);
   memory.free(block);
   std::jthread releasing([&] { memory.release_pool(7); });
   while (first_stream().retired().wanted() < first_stream().tail())
@@ -103,7 +96,7 @@ TEST(PrivatePool, MayRefuseToSplit) {
   for (const bool splits : {false, true}) {
     auto memory = make_allocator();
     memory.hold_pool(7, {false, splits});
-    Block* block = take_private(memory, 7, 4096, first_stream());
+    Block* block = take_private(memory, 7, 4096);
     EXPECT_EQ(block->size, splits ? 4096 : 2 * kMiB);
     EXPECT_EQ(take(memory, 4096, first_stream())->size, 4096);
   }
@@ -113,15 +106,15 @@ TEST(PrivatePool, MayRefuseToSplit) {
 TEST(PrivatePool, UsesASmallBlockAgainThatIsNotSplit) {
   auto memory = make_allocator();
   memory.hold_pool(7, {false, false});
-  Block* const first = take_private(memory, 7, 4096, first_stream());
+  Block* const first = take_private(memory, 7, 4096);
   void* const address = first->ptr;
   for (int i = 0; i < 4; ++i) {
-    memory.free(i ? take_private(memory, 7, 512, first_stream()) : first);
+    memory.free(i ? take_private(memory, 7, 512) : first);
     EXPECT_EQ(memory.reserved(), 2 * kMiB);
     EXPECT_EQ(memory.stats()["allocated_bytes.small_pool.current"], 0);
     EXPECT_EQ(memory.stats()["allocated_bytes.large_pool.current"], 0);
   }
-  EXPECT_TRUE(take_private(memory, 7, 4096, first_stream())->ptr == address);
+  EXPECT_TRUE(take_private(memory, 7, 4096)->ptr == address);
 }
 
 TEST(PrivatePool, LendsToOthersWhenMemoryRunsOut) {
@@ -129,7 +122,7 @@ TEST(PrivatePool, LendsToOthersWhenMemoryRunsOut) {
     auto memory = make_allocator();
     memory.hold_pool(7, {lends, true});
     memory.hold_pool(8, {false, true});
-    Block* lent = take_private(memory, 7, 200 * kMiB, first_stream());
+    Block* lent = take_private(memory, 7, 200 * kMiB);
     void* address = lent->ptr;
     memory.free(lent);
     Block* block = take(memory, 150 * kMiB, first_stream());
@@ -165,28 +158,12 @@ TEST(GraphPool, OfAnotherNumberIsAnother) {
   auto memory = make_allocator();
   void* addresses[3];
   for (const uint64_t i : {0, 1, 2}) {
-    memory.begin_capture(first_stream(), i < 2 ? 7 + i : 7);
-    Block* block = take(memory, 4096, first_stream());
+    Block* block = take_captured(memory, i == 1 ? 8 : 7, 4096);
     addresses[i] = block->ptr;
     memory.free(block);
-    memory.end_capture(first_stream());
   }
   EXPECT_TRUE(addresses[0] != addresses[1]);
   EXPECT_TRUE(addresses[0] == addresses[2]);
-}
-
-TEST(GraphPool, KeepsItsSegmentsUntilItIsFreed) {
-  auto memory = make_allocator();
-  memory.begin_capture(first_stream(), 7);
-  memory.free(take(memory, 12 * kMiB, first_stream()));
-  memory.free(take(memory, 4096, first_stream()));
-  memory.end_capture(first_stream());
-  memory.empty_cache();
-  EXPECT_EQ(memory.reserved(), 14 * kMiB);
-  memory.free_pool(8);
-  EXPECT_EQ(memory.reserved(), 14 * kMiB);
-  memory.free_pool(7);
-  EXPECT_EQ(memory.reserved(), 0);
 }
 
 // Memory that is in use when the graphs are gone is ordinary memory from then
@@ -195,37 +172,24 @@ TEST(GraphPool, ThatIsFreedLeavesWhatIsInUse) {
   auto memory = make_allocator();
   memory.begin_capture(first_stream(), 7);
   memory.free(take(memory, 12 * kMiB, first_stream()));
+  memory.free(take(memory, 4096, first_stream()));
   Block* used = take(memory, 40 * kMiB, first_stream());
   void* address = used->ptr;
   memory.end_capture(first_stream());
+  memory.empty_cache();
+  memory.free_pool(8);  // of nobody
+  EXPECT_EQ(memory.reserved(), 54 * kMiB);
   memory.free_pool(7);
   EXPECT_EQ(memory.reserved(), 40 * kMiB);
   EXPECT_TRUE(memory.find(address) == used);
   memory.free(used);
-  memory.begin_capture(first_stream(), 9);
-  EXPECT_TRUE(take(memory, 40 * kMiB, first_stream())->ptr == address);
-  memory.end_capture(first_stream());
-
-  memory.begin_capture(second_stream(), 9);
-  Block* other = take(memory, 40 * kMiB, second_stream());
-  memory.end_capture(second_stream());
-  memory.free(other);
+  Block* const taken_over = take_captured(memory, 9, 40 * kMiB);
+  EXPECT_TRUE(taken_over->ptr == address);
+  memory.free(take_captured(memory, 9, 40 * kMiB, second_stream()));
   memory.free_pool(9);
-  EXPECT_EQ(memory.reserved(), 40 * kMiB);  // the first one's, in use
   memory.empty_cache();
-  EXPECT_EQ(memory.reserved(), 40 * kMiB);
-}
-
-TEST(GraphPool, IsGivenBackWhenWhatWasInUseIsFreed) {
-  auto memory = make_allocator();
-  memory.begin_capture(first_stream(), 7);
-  Block* small = take(memory, 4096, first_stream());
-  Block* large = take(memory, 40 * kMiB, first_stream());
-  memory.end_capture(first_stream());
-  memory.free_pool(7);
-  memory.free(small);
-  memory.free(large);
-  EXPECT_EQ(memory.reserved(), 42 * kMiB);
+  EXPECT_EQ(memory.reserved(), 40 * kMiB);  // the first one's, in use
+  memory.free(taken_over);
   memory.empty_cache();
   EXPECT_EQ(memory.reserved(), 0);
 }
@@ -259,9 +223,7 @@ TEST(GraphPool, KeepsWhatTwoStreamsUsedUntilTheLastCaptureEnds) {
 // Outside of captures the same memory waits for the other stream's queue.
 TEST(GraphPool, WaitsForTheOtherStreamAfterTheCapture) {
   auto memory = make_allocator();
-  memory.begin_capture(first_stream(), 7);
-  Block* block = take(memory, 4096, first_stream());
-  memory.end_capture(first_stream());
+  Block* block = take_captured(memory, 7, 4096);
   memory.record_stream(block, second_stream());
   memory.free(block);  // nothing is queued there
   EXPECT_EQ(memory.stats()["active_bytes.all.current"], 0);
@@ -278,7 +240,7 @@ TEST(MemoryTrace, TellsEachStepWithItsAddressAndSize) {
   memory.free(block);
   memory.empty_cache();
   memory.hold_pool(7, {});
-  Block* own = take_private(memory, 7, 4000, first_stream());
+  Block* own = take_private(memory, 7, 4000);
   take(memory, 2 * kTotal, first_stream());
   Gate gate;
   submit(second_stream(), kGate, {word(&gate)});

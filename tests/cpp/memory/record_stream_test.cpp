@@ -1,7 +1,10 @@
+// Blocks that other streams use, and whose free is noted for somebody who does
+// not own them.
 #include <atomic>
 #include <thread>
 #include <vector>
 
+#include "csrc/memory/watch.h"
 #include "csrc/stats/segment.h"
 #include "tests/cpp/check.h"
 #include "tests/cpp/kernels.h"
@@ -10,15 +13,28 @@
 namespace npu {
 namespace {
 
-using check::drain;
-
-using namespace check;
-
-// Queues a task that holds the stream until the gate opens.
-void hold(Stream& stream, Gate& gate) {
-  submit(stream, kGate, {word(&gate)});
-  gate.wait_until_entered();
+Stream& third_stream() {
+  return *find_stream(0, int64_t(StreamPool::kNormal) << 5 | 1);
 }
+
+// A block that the second stream, which is held, uses, and that is freed.
+struct Pending {
+  explicit Pending(size_t bytes = 4096) {
+    block = take(memory, bytes, first_stream());
+    address = block->ptr;
+    hold(second_stream(), gate);
+    memory.record_stream(block, second_stream());
+    memory.free(block);
+  }
+  void go_on() {
+    gate.open();
+    drain(second_stream());
+  }
+  CachingAllocator memory = make_allocator();
+  Gate gate;
+  Block* block;
+  void* address;
+};
 
 // Returns when somebody waits for all of the stream's work, or when `done` is
 // set.
@@ -37,28 +53,17 @@ constexpr npu_kernel kLateWrite{run_late_write, "test::late", nullptr, 0};
 
 TEST(RecordStream, KeepsAFreedBlockUntilTheOtherStreamIsDone) {
   for (size_t bytes : {4096ul, 12 * kMiB}) {
-    auto memory = make_allocator();
-    Gate gate;
-    Block* block = take(memory, bytes, first_stream());
-    void* address = block->ptr;
-    hold(second_stream(), gate);
-    memory.record_stream(block, second_stream());
-    memory.free(block);
-
-    Block* early = take(memory, bytes, first_stream());
-    EXPECT_TRUE(early->ptr != address);
-    gate.open();
-    drain(second_stream());
-    Block* late = take(memory, bytes, first_stream());
-
-    EXPECT_TRUE(late->ptr == address);
+    Pending p(bytes);
+    EXPECT_TRUE(take(p.memory, bytes, first_stream())->ptr != p.address);
+    p.go_on();
+    EXPECT_TRUE(take(p.memory, bytes, first_stream())->ptr == p.address);
   }
 }
 
 // Two streams use a block, and one of them is done. What was noted of that one
 // is used again for other blocks, and the block still waits for the other.
 TEST(RecordStream, WaitsForTheStreamThatIsLeftWhateverIsRecordedMeanwhile) {
-  Stream& third = *find_stream(0, int64_t(StreamPool::kNormal) << 5 | 1);
+  Stream& third = third_stream();
   for (const bool second_ends_first : {false, true}) {
     auto memory = make_allocator();
     Gate ending, staying;
@@ -118,17 +123,9 @@ TEST(RecordStream, OfTheBlocksOwnStreamChangesNothing) {
 }
 
 TEST(RecordStream, APendingBlockIsActiveButNotAllocated) {
-  auto memory = make_allocator();
-  Gate gate;
-  Block* block = take(memory, 4000, first_stream());
-  hold(second_stream(), gate);
-  memory.record_stream(block, second_stream());
-  memory.record_stream(block, second_stream());
-  memory.free(block);
-
-  auto stats = memory.stats();
-  const auto segments = memory.snapshot();
-
+  Pending p(4000);
+  auto stats = p.memory.stats();
+  const auto segments = p.memory.snapshot();
   EXPECT_EQ(stats["allocated_bytes.all.current"], 0);
   EXPECT_EQ(stats["active_bytes.all.current"], 4096);
   EXPECT_EQ(stats["active.small_pool.current"], 1);
@@ -136,26 +133,11 @@ TEST(RecordStream, APendingBlockIsActiveButNotAllocated) {
   EXPECT_EQ(segments[0].active, 4096);
   EXPECT_EQ(segments[0].allocated, 0);
   EXPECT_TRUE(segments[0].blocks[0].state == BlockInfo::State::kPendingFree);
-  gate.open();
-  drain(second_stream());
-  stats = memory.stats();
+  p.memory.free(take(p.memory, 1024, first_stream()));
+  p.go_on();
+  stats = p.memory.stats();
   EXPECT_EQ(stats["active_bytes.all.current"], 0);
-  EXPECT_EQ(stats["active_bytes.all.freed"], 4096);
-}
-
-TEST(RecordStream, TheActivePeakCoversPendingBlocks) {
-  auto memory = make_allocator();
-  Gate gate;
-  Block* block = take(memory, 4096, first_stream());
-  hold(second_stream(), gate);
-  memory.record_stream(block, second_stream());
-  memory.free(block);
-  memory.free(take(memory, 1024, first_stream()));
-  gate.open();
-  drain(second_stream());
-
-  auto stats = memory.stats();
-
+  EXPECT_EQ(stats["active_bytes.all.freed"], 5120);
   EXPECT_EQ(stats["active_bytes.all.peak"], 5120);
   EXPECT_EQ(stats["active.all.peak"], 2);
   EXPECT_EQ(stats["allocated_bytes.all.peak"], 4096);
@@ -179,7 +161,7 @@ TEST(RecordStream, TheActivePeakForgetsWhatWasFreedBefore) {
 }
 
 TEST(RecordStream, ThatIsTakenBackIsNotWaitedFor) {
-  Stream& third = *find_stream(0, (int64_t(StreamPool::kNormal) << 5) + 1);
+  Stream& third = third_stream();
   for (const bool both : {false, true}) {
     auto memory = make_allocator();
     Gate gate;
@@ -200,7 +182,7 @@ TEST(RecordStream, ThatIsTakenBackIsNotWaitedFor) {
 
 // A block that waits for a slow stream does not hold up those behind it.
 TEST(RecordStream, LooksAtPendingBlocksInTurn) {
-  Stream& third = *find_stream(0, (int64_t(StreamPool::kNormal) << 5) + 1);
+  Stream& third = third_stream();
   auto memory = make_allocator();
   Gate slow, fast;
   hold(second_stream(), slow);
@@ -228,26 +210,25 @@ TEST(RecordStream, LooksAtPendingBlocksInTurn) {
   EXPECT_EQ(first_stream().block().deferred_bytes.load(), deferred);
 }
 
-TEST(RecordStream, EmptyCacheWaitsForPendingBlocks) {
-  auto memory = make_allocator();
-  Gate gate;
-  Block* block = take(memory, 4096, first_stream());
-  hold(second_stream(), gate);
-  memory.record_stream(block, second_stream());
-  memory.free(block);
+// Empties the cache while a stream is held, which `memory` has to wait for.
+void expect_waits_for(Stream& stream, CachingAllocator& memory, Gate& gate) {
   std::atomic<bool> emptied{false};
+  const uint64_t reserved = memory.reserved();
   std::jthread emptying([&] {
     memory.empty_cache();
     emptied = true;
   });
-
-  wait_until_awaited(second_stream(), emptied);
+  wait_until_awaited(stream, emptied);
   EXPECT_TRUE(!emptied);
-  EXPECT_EQ(memory.reserved(), 2 * kMiB);
+  EXPECT_EQ(memory.reserved(), reserved);
   gate.open();
   emptying.join();
-
   EXPECT_EQ(memory.reserved(), 0);
+}
+
+TEST(Release, WaitsForPendingBlocks) {
+  Pending p;
+  expect_waits_for(second_stream(), p.memory, p.gate);
 }
 
 TEST(Release, WaitsForQueuedTasksThatStillWriteToTheSegment) {
@@ -257,19 +238,7 @@ TEST(Release, WaitsForQueuedTasksThatStillWriteToTheSegment) {
   submit(first_stream(), kLateWrite, {word(&gate), word(block->ptr)});
   gate.wait_until_entered();
   memory.free(block);
-  std::atomic<bool> emptied{false};
-  std::jthread emptying([&] {
-    memory.empty_cache();
-    emptied = true;
-  });
-
-  wait_until_awaited(first_stream(), emptied);
-  EXPECT_TRUE(!emptied);
-  EXPECT_TRUE(memory.reserved() >= 12 * kMiB);
-  gate.open();
-  emptying.join();
-
-  EXPECT_EQ(memory.reserved(), 0);
+  expect_waits_for(first_stream(), memory, gate);
 }
 
 TEST(Release, LeavesSegmentsWithABlockInUse) {
@@ -284,6 +253,142 @@ TEST(Release, LeavesSegmentsWithABlockInUse) {
   memory.free(kept);
   memory.empty_cache();
   EXPECT_EQ(memory.reserved(), 0);
+}
+
+// The one whose memory can be watched.
+CachingAllocator& memory() { return allocator(0); }
+
+struct Watched {
+  std::atomic<uint64_t> first{0};
+  MemoryWatch one, other;
+  Watched() { one.first_ended = other.first_ended = &first; }
+  ~Watched() {
+    unwatch_memory(one);
+    unwatch_memory(other);
+  }
+};
+
+const void* inside(const Block* block, size_t offset) {
+  return static_cast<const char*>(block->ptr) + offset;
+}
+
+TEST(Watch, NotesTheFreeOfTheBlockThatHoldsTheAddress) {
+  Block* before = take(memory(), 4096, first_stream());
+  Block* block = take(memory(), 4096, first_stream());
+  Block* after = take(memory(), 4096, first_stream());
+  Watched w;
+  EXPECT_TRUE(watch_memory(inside(block, 4095), 0, w.one));
+  EXPECT_TRUE(watch_memory(block->ptr, 0, w.other));
+
+  memory().free(before);
+  memory().free(after);
+  EXPECT_TRUE(!w.first && !w.one.ended && !w.other.ended);
+  const uint64_t ends = memory_ends_noted();
+  memory().free(block);
+
+  EXPECT_TRUE(w.one.ended > ends && w.other.ended > ends);
+  EXPECT_EQ(memory_ends_noted(), ends + 2);
+  EXPECT_EQ(w.first, ends + 1);
+}
+
+TEST(Watch, AWatchThatHasEndedNotesNothing) {
+  Block* block = take(memory(), 4096, first_stream());
+  Watched w;
+  EXPECT_TRUE(watch_memory(block->ptr, 0, w.one));
+  EXPECT_TRUE(watch_memory(block->ptr, 0, w.other));
+  unwatch_memory(w.one);
+  unwatch_memory(w.one);
+  memory().free(block);
+
+  EXPECT_TRUE(w.other.ended && !w.one.ended);
+  unwatch_memory(w.other);
+  for (int i = 0; i < 3; ++i) {
+    Block* next = take(memory(), 4096, first_stream());
+    memory().record_stream(next, second_stream());
+    memory().free(next);
+  }
+  drain(second_stream());
+  EXPECT_TRUE(!w.one.ended);
+}
+
+TEST(Watch, NotesTheFreeOfABlockThatAnotherStreamUses) {
+  Block* block = take(memory(), 4096, first_stream());
+  void* const address = block->ptr;
+  Watched w;
+  EXPECT_TRUE(watch_memory(address, 0, w.one));
+  EXPECT_TRUE(memory().take_use(block) == nullptr);
+  memory().record_stream(block, second_stream());
+  EXPECT_TRUE(memory().take_use(block) == &second_stream());
+  memory().free(block);
+
+  EXPECT_TRUE(w.one.ended > 0);
+  EXPECT_TRUE(take(memory(), 4096, first_stream())->ptr == address);
+}
+
+TEST(Watch, NotesTheFreeOfMemoryThatNoAllocatorOfADeviceOwns) {
+  const char page[4096] = {};
+  Watched w;
+  EXPECT_TRUE(watch_memory(page + 100, 0, w.one));
+  EXPECT_TRUE(watch_memory(page + 4095, 0, w.other));
+  memory_freed(page, 100);
+  memory_freed(page + 101, 100);
+  EXPECT_TRUE(!w.first);
+  memory_freed(page, 101);
+  EXPECT_TRUE(w.one.ended && !w.other.ended);
+  memory_freed(page + 4095, 1);
+  EXPECT_TRUE(w.other.ended > w.one.ended);
+}
+
+TEST(Watch, DeviceMemoryThatIsFreeHasEnded) {
+  Block* block = take(memory(), 4096, first_stream());
+  void* const address = block->ptr;
+  memory().free(block);
+  Watched w;
+  EXPECT_TRUE(watch_memory(address, 0, w.one));
+  EXPECT_TRUE(w.one.ended > 0 && w.first == w.one.ended);
+}
+
+// Blocks that were freed into a graphs' pool hold what the graphs leave each
+// other, until the pool is gone.
+TEST(Watch, MemoryOfAGraphPoolEndsWithItsTensorAndThePool) {
+  const auto captured = [](uint64_t pool) {
+    memory().begin_capture(first_stream(), pool);
+    Block* block = take(memory(), 4096, first_stream());
+    memory().end_capture(first_stream());
+    return block;
+  };
+  Block* freed_first = captured(7);
+  Watched w;
+  EXPECT_TRUE(!watch_memory(freed_first->ptr, 7, w.one));
+  EXPECT_TRUE(watch_memory(freed_first->ptr, 8, w.one));
+  memory().free(freed_first);
+  EXPECT_TRUE(!w.one.ended);
+  memory().free_pool(7);
+  EXPECT_TRUE(w.one.ended > 0);
+
+  Block* freed_last = captured(9);
+  EXPECT_TRUE(watch_memory(freed_last->ptr, 0, w.other));
+  memory().free_pool(9);
+  EXPECT_TRUE(!w.other.ended);
+  // The next capture takes the pool over, but not the tensor.
+  Block* of_the_next = captured(10);
+  memory().free(freed_last);
+  EXPECT_TRUE(w.other.ended > 0);
+  memory().free(of_the_next);
+  memory().free_pool(10);
+}
+
+TEST(Watch, OneThreadFreesWhileAnotherStopsToWatch) {
+  for (int round = 0; round < 500; ++round) {
+    Block* block = take(memory(), 4096, first_stream());
+    Watched w;
+    EXPECT_TRUE(watch_memory(block->ptr, 0, w.one));
+    EXPECT_TRUE(watch_memory(block->ptr, 0, w.other));
+    std::thread frees([&] { memory().free(block); });
+    unwatch_memory(w.one);
+    frees.join();
+    EXPECT_TRUE(w.first && w.other.ended);
+  }
 }
 
 }  // namespace

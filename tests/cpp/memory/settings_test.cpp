@@ -12,8 +12,6 @@
 namespace npu {
 namespace {
 
-using namespace check;
-
 // The settings hold until the end of the test.
 struct With {
   explicit With(const std::string& text) { set_allocator_settings(text); }

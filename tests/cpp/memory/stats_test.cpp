@@ -1,3 +1,4 @@
+// What is counted, also where there is no memory left, and what is said then.
 #include <array>
 #include <map>
 #include <string>
@@ -11,8 +12,6 @@
 
 namespace npu {
 namespace {
-
-using namespace check;
 
 TEST(MemoryStats, HasTorchsKeys) {
   auto memory = make_allocator();
@@ -30,48 +29,6 @@ TEST(MemoryStats, HasTorchsKeys) {
         "max_split_size", "num_sync_all_streams", "num_device_alloc",
         "num_device_free"})
     EXPECT_TRUE(stats.count(key));
-}
-
-TEST(MemoryStats, CountRoundedAndRequestedBytesPerPool) {
-  auto memory = make_allocator();
-  Block* small = take(memory, 1000, first_stream());
-  Block* large = take(memory, 3 * kMiB - 1, first_stream());
-  memory.free(small);
-
-  auto stats = memory.stats();
-
-  EXPECT_EQ(stats["allocation.all.allocated"], 2);
-  EXPECT_EQ(stats["allocation.small_pool.freed"], 1);
-  EXPECT_EQ(stats["allocated_bytes.all.peak"], 3 * kMiB + 1024);
-  EXPECT_EQ(stats["allocated_bytes.small_pool.allocated"], 1024);
-  EXPECT_EQ(stats["allocated_bytes.large_pool.current"], 3 * kMiB);
-  EXPECT_EQ(stats["requested_bytes.all.current"], 3 * kMiB - 1);
-  EXPECT_EQ(stats["requested_bytes.small_pool.allocated"], 1000);
-  EXPECT_EQ(stats["segment.all.current"], 2);
-  EXPECT_EQ(stats["reserved_bytes.small_pool.current"], 2 * kMiB);
-  EXPECT_EQ(stats["inactive_split.all.current"], 1);
-  EXPECT_EQ(stats["inactive_split_bytes.large_pool.current"], 17 * kMiB);
-  memory.free(large);
-  EXPECT_EQ(memory.stats()["inactive_split_bytes.all.current"], 0);
-}
-
-TEST(MemoryStats, ResetsPeaksAndTotalsSeparately) {
-  auto memory = make_allocator();
-  Block* kept = take(memory, 512, first_stream());
-  memory.free(take(memory, 4096, first_stream()));
-
-  memory.reset_peak_stats();
-  EXPECT_EQ(memory.max_allocated(), 512);
-  EXPECT_EQ(memory.stats()["allocation.all.allocated"], 2);
-  memory.reset_accumulated_stats();
-  memory.free(kept);
-
-  auto stats = memory.stats();
-  EXPECT_EQ(stats["allocation.all.allocated"], 0);
-  EXPECT_EQ(stats["allocation.all.freed"], 1);
-  EXPECT_EQ(stats["active_bytes.small_pool.freed"], 512);
-  EXPECT_EQ(stats["allocated_bytes.all.peak"], 512);
-  EXPECT_EQ(stats["num_device_alloc"], 0);
 }
 
 // The four values of a statistic: current, peak, allocated, freed.
@@ -123,8 +80,11 @@ TEST(MemoryStats, CountAllOfABlocksLifePerPool) {
   EXPECT_EQ(s["num_device_alloc"], 2);
 
   memory.reset_peak_stats();
+  s = memory.stats();
+  EXPECT_EQ(s["active.all.peak"], 2);
+  EXPECT_EQ(memory.max_allocated(), 1024);
+  EXPECT_EQ(s["allocation.all.allocated"], 3);  // has its own reset
   memory.reset_accumulated_stats();
-  EXPECT_EQ(memory.stats()["active.all.peak"], 2);
   gate.open();
   memory.empty_cache();
   s = memory.stats();
@@ -236,6 +196,100 @@ TEST(MemoryStats, TheSnapshotCoversEverySegmentWithoutGaps) {
   EXPECT_EQ(segments[0].blocks[0].address,
             reinterpret_cast<uintptr_t>(kept->ptr));
   EXPECT_EQ(segments[0].blocks[1].size, 2 * kMiB - 1024);
+}
+
+TEST(OutOfMemory, SaysWhatWasAskedAndWhatThereIs) {
+  auto memory = make_allocator();
+  Block* const blocks[] = {take(memory, 100 * kMiB, first_stream()),
+                           take(memory, 5 * kMiB, first_stream())};
+  OutOfMemory why;
+  EXPECT_TRUE(!memory.allocate(200 * kMiB, first_stream(), why));
+  EXPECT_EQ(why.asked, 200 * kMiB);
+  EXPECT_EQ(why.total, kTotal);
+  EXPECT_EQ(why.free, 136 * kMiB);
+  EXPECT_EQ(why.allocated, 105 * kMiB);
+  EXPECT_EQ(why.reserved, 120 * kMiB);
+  auto stats = memory.stats();
+  EXPECT_EQ(stats["num_ooms"], 1);
+  EXPECT_EQ(stats["num_alloc_retries"], 1);
+  const std::string text = why.message();
+  EXPECT_TRUE(text.starts_with(
+      "NPU out of memory. Tried to allocate 200.00 MiB. NPU 0 has a total "
+      "capacity of 256.00 MiB of which 136.00 MiB is free."));
+  for (const char* part : {"105.00 MiB is allocated", "15.00 MiB is reserved",
+                           "PYTORCH_NPU_ALLOC_CONF"})
+    EXPECT_TRUE(text.find(part) != std::string::npos);
+  for (Block* block : blocks) memory.free(block);
+}
+
+TEST(OutOfMemory, WritesSizesAsPeopleReadThem) {
+  const auto says = [](uint64_t bytes) {
+    OutOfMemory why{bytes, 1 << 20, 0, 1 << 20, 0, 0, 3};
+    const std::string text = why.message();
+    EXPECT_TRUE(text.find("at most") == std::string::npos);
+    EXPECT_TRUE(text.find("NPU 3 has") != std::string::npos);
+    const size_t from = text.find("allocate ") + 9;
+    return text.substr(from, text.find(". ", from) - from);
+  };
+  EXPECT_EQ(says(1023), "1023 bytes");
+  EXPECT_EQ(says(1024), "1.00 KiB");
+  EXPECT_EQ(says(1536), "1.50 KiB");
+  EXPECT_EQ(says(uint64_t{1} << 30), "1.00 GiB");
+  EXPECT_EQ(says(uint64_t{3} << 40), "3.00 TiB");
+  EXPECT_EQ(says(uint64_t{1} << 50), "1024.00 TiB");
+}
+
+TEST(OutOfMemory, RefusesAbsurdSizes) {
+  auto memory = make_allocator();
+  for (size_t bytes : {~size_t{0}, ~size_t{0} - 511, size_t{1} << 62})
+    EXPECT_TRUE(take(memory, bytes, first_stream()) == nullptr);
+  EXPECT_TRUE(take(memory, 512, first_stream()) != nullptr);
+}
+
+TEST(OutOfMemory, ReturnsTheCacheToTheDriverBeforeFailing) {
+  auto memory = make_allocator();
+  memory.free(take(memory, 200 * kMiB, first_stream()));
+
+  Block* block = take(memory, 200 * kMiB, second_stream());
+
+  EXPECT_TRUE(block != nullptr);
+  EXPECT_EQ(memory.reserved(), 200 * kMiB);
+  auto stats = memory.stats();
+  EXPECT_EQ(stats["num_alloc_retries"], 1);
+  EXPECT_EQ(stats["num_ooms"], 0);
+  EXPECT_EQ(stats["num_device_alloc"], 2);
+  EXPECT_EQ(stats["num_device_free"], 1);
+}
+
+TEST(OutOfMemory, WaitsForPendingBlocksBeforeFailing) {
+  auto memory = make_allocator();
+  Gate gate;
+  Block* block = take(memory, 200 * kMiB, first_stream());
+  memory.record_stream(block, second_stream());
+  hold(second_stream(), gate);
+  memory.free(block);
+  std::jthread opening([&] { gate.open(); });
+
+  EXPECT_TRUE(take(memory, 200 * kMiB, first_stream()) != nullptr);
+}
+
+TEST(OutOfMemory, TheFractionLimitsWhatIsReserved) {
+  auto memory = make_allocator();
+  memory.set_fraction(0.25);
+
+  EXPECT_TRUE(take(memory, 65 * kMiB, first_stream()) == nullptr);
+  Block* block = take(memory, 64 * kMiB, first_stream());
+  EXPECT_TRUE(block != nullptr);
+  OutOfMemory why;
+  EXPECT_TRUE(memory.allocate(512, first_stream(), why) == nullptr);
+  EXPECT_EQ(why.limit, 64 * kMiB);
+  EXPECT_TRUE(why.message().find("at most 64.00 MiB") != std::string::npos);
+
+  memory.set_fraction(1.0);
+  EXPECT_EQ(memory.fraction(), 1.0);
+  EXPECT_TRUE(take(memory, 65 * kMiB, first_stream()) != nullptr);
+  EXPECT_EQ(memory.info().free, kTotal - 130 * kMiB);
+  EXPECT_EQ(memory.info().total, kTotal);
 }
 
 }  // namespace

@@ -3,17 +3,13 @@
 #include "csrc/memory/pending.h"
 #include "csrc/taskqueue/ring.h"
 #include "csrc/taskqueue/sole_lock.h"
-#include "tests/cpp/check.h"
 #include "tests/cpp/model/expect.h"
-#include "tests/cpp/model/model.h"
 
 namespace npu::model {
 namespace {
 
-constexpr auto kRelaxed = std::memory_order_relaxed;
-
 // What a planted bug of the allocator leaves out.
-enum class Without { kNothing, kRecord, kNumbers, kLookAtUses, kPush };
+enum class LeftOut { kNothing, kRecord, kNumbers, kLookAtUses, kPush };
 
 // As npu::Block, with the memory in place of its address.
 template <typename Stream>
@@ -35,20 +31,20 @@ class Allocator {
   using Block = model::Block<Stream>;
   using Use = typename Block::Use;
 
-  explicit Allocator(Without without) : without_(without) {}
+  explicit Allocator(LeftOut left_out) : left_out_(left_out) {}
 
   // As record_stream().
   void record(Stream& stream) {
-    if (without_ == Without::kRecord) return;
+    if (left_out_ == LeftOut::kRecord) return;
     spare_uses_.give(new Use{});
     spare_uses_.add(block_, &stream);
   }
   // As free_used_elsewhere().
   void free() {
-    if (without_ != Without::kNumbers) spare_uses_.note_free(block_);
-    if (without_ == Without::kLookAtUses || spare_uses_.have_ended(block_))
+    if (left_out_ != LeftOut::kNumbers) spare_uses_.note_free(block_);
+    if (left_out_ == LeftOut::kLookAtUses || spare_uses_.have_ended(block_))
       free_ = &block_;
-    else if (without_ != Without::kPush)
+    else if (left_out_ != LeftOut::kPush)
       pending_.push(&block_);
   }
   // As poll_pending() and BlockPool::take(); null: there is nothing.
@@ -62,7 +58,7 @@ class Allocator {
   Block& block() { return block_; }
 
  private:
-  const Without without_;
+  const LeftOut left_out_;
   Block block_;
   Block* free_ = nullptr;
   BasicSpareUses<Block, Use> spare_uses_;
@@ -73,27 +69,27 @@ class Allocator {
 // frees the block; the launcher runs the task; another thread wants memory.
 class OneUse : public Program {
  public:
-  explicit OneUse(Without without) : allocator_(without) {}
+  explicit OneUse(LeftOut left_out) : allocator_(left_out) {}
   int threads() const override { return 3; }
   void thread(int id) override {
     if (id == 0) return own();
     if (id == 1) return launch();
-    while (!freed_.load(kRelaxed)) model::yield();
+    while (!freed_.load(kRelaxed)) yield();
     own_next();
   }
 
  private:
   struct Slot {
-    model::Atomic<uint32_t> lap{0};
+    Atomic<uint32_t> lap{0};
   };
   // As npu::Stream: two of its functions.
   struct Stream {
     uint64_t tail() const { return ring.tail(); }
-    BasicSequence<model::System>& retired() { return ring.retired(); }
+    BasicSequence<System>& retired() { return ring.retired(); }
 
     Slot slots[2];
-    model::Atomic<uint64_t> shown;
-    Ring<Slot, model::System> ring{slots, 2, shown};
+    Atomic<uint64_t> shown;
+    Ring<Slot, System> ring{slots, 2, shown};
   };
 
   void own() {
@@ -104,9 +100,9 @@ class OneUse : public Program {
     freed_.store(1, kRelaxed);  // the lock orders it
   }
   void launch() {
-    while (!stream_.ring.front()) model::yield();
-    model::require(allocator_.block().memory.get() == 1,
-                   "a block is given away while it is used");
+    while (!stream_.ring.front()) yield();
+    require(allocator_.block().memory.get() == 1,
+            "a block is given away while it is used");
     stream_.ring.retire();
   }
   // As CachingAllocator::allocate_slow(), where only the block is left.
@@ -123,7 +119,7 @@ class OneUse : public Program {
       }
       locked(take);
     }
-    model::require(taken, "a block is lost");
+    require(taken, "a block is lost");
     taken->memory.set(2);
   }
   template <typename Call>
@@ -134,8 +130,8 @@ class OneUse : public Program {
   }
 
   Stream stream_;  // its atomics are the program's first: the laps, ...
-  BasicSoleLock<model::System, 0> lock_;
-  model::Atomic<int> freed_;
+  BasicSoleLock<System, 0> lock_;
+  Atomic<int> freed_;
   Allocator<Stream> allocator_;
   uint64_t number_ = 0;
 };
@@ -144,7 +140,7 @@ class OneUse : public Program {
 // again.
 class TwoUses : public Program {
  public:
-  explicit TwoUses(Without without) : allocator_(without) {
+  explicit TwoUses(LeftOut left_out) : allocator_(left_out) {
     for (Stream& stream : streams_) allocator_.record(stream);
   }
   int threads() const override { return 3; }
@@ -158,7 +154,7 @@ class TwoUses : public Program {
     Block<Stream>* taken;
     while (!(taken = allocator_.take())) {
       auto* const point = allocator_.point();
-      model::require(point, "a block is lost");
+      require(point, "a block is lost");
       while (!point->stream->retired().sleep(point->number, 0)) {
       }
     }
@@ -168,71 +164,43 @@ class TwoUses : public Program {
  private:
   struct Stream {
     uint64_t tail() const { return 1; }
-    BasicSequence<model::System>& retired() { return ended; }
-    BasicSequence<model::System> ended;
+    BasicSequence<System>& retired() { return ended; }
+    BasicSequence<System> ended;
   };
 
   Stream streams_[2];  // four atomics each
   Allocator<Stream> allocator_;
 };
 
-template <typename P>
-Outcome explore(const Limits& limits, const Mutant& mutant = {},
-                Without without = Without::kNothing) {
-  return model::explore(limits, mutant, Fences::kAsymmetric,
-                        [without] { return std::make_unique<P>(without); });
-}
-
-TEST(PendingModel, GivesABlockAfterItsUse) {
-  expect_correct("one use", explore<OneUse>({2, 1}));
-}
-TEST(PendingModel, GivesABlockAfterBothUses) {
-  expect_correct("two uses", explore<TwoUses>({3, 1}));
+TEST(PendingModel, GivesABlockAfterItsUses) {
+  expect_correct<OneUse>("one use", {2, 1}, LeftOut::kNothing);
+  expect_correct<TwoUses>("two uses", {3, 1}, LeftOut::kNothing);
 }
 
 // The laps are 0 and 1, `shown` is 2, and the ring has its own from 3 on.
 constexpr int kRetired = made_as(7), kInside = made_as(12);
 constexpr int kSecondEnded = made_as(4);
 
-void expect_bug_found(const char* name, Without without) {
-  expect_found(name, explore<OneUse>({2, 1}, {}, without));
-}
-void expect_mutant_found(const char* name, const Mutant& mutant) {
-  expect_found(name, explore<OneUse>({2, 1}, mutant));
-}
-
-TEST(PendingModel, FindsAUseThatIsNotRecorded) {
-  expect_bug_found("no record", Without::kRecord);
-}
-TEST(PendingModel, FindsAUseWithoutTheNumberOfItsEnd) {
-  expect_bug_found("no number", Without::kNumbers);
-}
-TEST(PendingModel, FindsUsesThatNobodyLooksAt) {
-  expect_bug_found("no look", Without::kLookAtUses);
-}
-TEST(PendingModel, FindsABlockThatIsForgotten) {
-  expect_bug_found("no push", Without::kPush);
-}
-TEST(PendingModel, FindsARetireWithoutRelease) {
-  expect_mutant_found("retire", {kRetired, Operation::kStore, Effect::kRelax});
-}
-TEST(PendingModel, FindsALookWithoutAcquire) {
-  expect_mutant_found("look", {kRetired, Operation::kLoad, Effect::kRelax});
-}
-TEST(PendingModel, FindsALookThatSeesTooMuch) {
-  expect_mutant_found("too much",
-                      {kRetired, Operation::kLoad, Effect::kLie, 1});
-}
-TEST(PendingModel, FindsAnEndThatIsNotTold) {
-  expect_mutant_found("no end", {kRetired, Operation::kStore, Effect::kSkip});
-}
-TEST(PendingModel, FindsALockThatDoesNotOrder) {
-  expect_mutant_found("lock", {kInside, Operation::kStore, Effect::kRelax});
-}
-TEST(PendingModel, FindsASecondUseThatIsTakenForEnded) {
-  expect_found("second use",
-               explore<TwoUses>(
-                   {3, 1}, {kSecondEnded, Operation::kLoad, Effect::kLie, 1}));
+TEST(PendingModel, FindsPlantedBugs) {
+  const std::pair<const char*, LeftOut> left_out[] = {
+      {"a use that is not recorded", LeftOut::kRecord},
+      {"a use without the number of its end", LeftOut::kNumbers},
+      {"uses that nobody looks at", LeftOut::kLookAtUses},
+      {"a block that is forgotten", LeftOut::kPush}};
+  for (const auto& [name, what] : left_out)
+    expect_each_found<OneUse>({2, 1}, {{name, {}}}, what);
+  expect_each_found<OneUse>(
+      {2, 1},
+      {{"a retire without release", {kRetired, kStore, kRelax}},
+       {"a look without acquire", {kRetired, kLoad, kRelax}},
+       {"a look that sees too much", {kRetired, kLoad, kLie, 1}},
+       {"an end that is not told", {kRetired, kStore, kSkip}},
+       {"a lock that does not order", {kInside, kStore, kRelax}}},
+      LeftOut::kNothing);
+  expect_each_found<TwoUses>({3, 1},
+                             {{"a second use that is taken for ended",
+                               {kSecondEnded, kLoad, kLie, 1}}},
+                             LeftOut::kNothing);
 }
 
 }  // namespace

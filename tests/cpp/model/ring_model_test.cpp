@@ -1,20 +1,19 @@
 // Runs the ring's own code under every schedule within the bounds; and with
 // planted bugs, each of which must be found.
 #include "csrc/taskqueue/ring.h"
-#include "tests/cpp/check.h"
 #include "tests/cpp/model/expect.h"
-#include "tests/cpp/model/model.h"
 
 namespace npu::model {
 namespace {
 
 // What a ring of two slots is made of, in the order of its members.
-constexpr int kTail = made_as(5), kKnown = made_as(6), kRetired = made_as(7);
-constexpr int kLap = 1;
+constexpr int kTail = made_as(5), kKnown = made_as(6),
+              kRingRetired = made_as(7);
+constexpr int kRingLap = 1;
 enum class Consumer { kCorrect, kRetiresBeforeItReads };
 
-struct Slot {
-  model::Atomic<uint32_t> lap{0};
+struct RingSlot {
+  Atomic<uint32_t> lap{0};
   Plain<int> value;
 };
 
@@ -22,7 +21,7 @@ template <int kProducers, int kEach, int kCapacity>
 class RingProgram : public Program {
  public:
   explicit RingProgram(Consumer consumer) : consumer_(consumer) {
-    for (auto& slot : slots_) slot.lap.label(kLap);
+    for (auto& slot : slots_) slot.lap.label(kRingLap);
   }
   int threads() const override { return kProducers + 1; }
 
@@ -35,11 +34,11 @@ class RingProgram : public Program {
   }
 
  private:
-  using Tested = Ring<Slot, model::System>;
+  using Tested = Ring<RingSlot, System>;
 
   void produce(int value) {
     uint64_t p;
-    while ((p = ring_.claim()) == kRingFull) model::yield();
+    while ((p = ring_.claim()) == kRingFull) yield();
     ring_.slot(p).value.set(value);
     ring_.publish(p);
   }
@@ -47,23 +46,23 @@ class RingProgram : public Program {
   void consume() {
     int next[kProducers] = {};
     for (int seen = 0; seen < kProducers * kEach;) {
-      Slot* front = ring_.front();
+      RingSlot* front = ring_.front();
       if (!front) {
-        model::yield();
+        yield();
         continue;
       }
       if (consumer_ == Consumer::kRetiresBeforeItReads) ring_.retire();
       const int value = front->value.get();
       const int from = value / kEach;
-      model::require(value % kEach == next[from]++, "out of order");
+      require(value % kEach == next[from]++, "out of order");
       if (consumer_ == Consumer::kCorrect) ring_.retire();
       ++seen;
     }
   }
 
   const Consumer consumer_;
-  Slot slots_[kCapacity];
-  model::Atomic<uint64_t> shown_;
+  RingSlot slots_[kCapacity];
+  Atomic<uint64_t> shown_;
   Tested ring_{slots_, kCapacity, shown_};
 };
 
@@ -72,7 +71,7 @@ class RingProgram : public Program {
 class LookAheadProgram : public Program {
  public:
   LookAheadProgram() {
-    for (auto& slot : slots_) slot.lap.label(kLap);
+    for (auto& slot : slots_) slot.lap.label(kRingLap);
   }
   int threads() const override { return 2; }
 
@@ -80,7 +79,7 @@ class LookAheadProgram : public Program {
     if (id == 0) {
       for (int value = 0; value < kValues; ++value) {
         uint64_t p;
-        while ((p = ring_.claim()) == kRingFull) model::yield();
+        while ((p = ring_.claim()) == kRingFull) yield();
         ring_.slot(p).value.set(value);
         ring_.publish(p);
       }
@@ -88,9 +87,9 @@ class LookAheadProgram : public Program {
     }
     for (uint64_t p = 0; p < kValues; p += 2) {
       for (uint64_t ahead = p; ahead < p + 2; ++ahead) {
-        Slot* slot;
-        while (!(slot = ring_.at(ahead))) model::yield();
-        model::require(slot->value.get() == int(ahead), "out of order");
+        RingSlot* slot;
+        while (!(slot = ring_.at(ahead))) yield();
+        require(slot->value.get() == int(ahead), "out of order");
       }
       ring_.retire();
       ring_.retire();
@@ -100,88 +99,41 @@ class LookAheadProgram : public Program {
  private:
   static constexpr int kValues = 4;
 
-  Slot slots_[2];
-  model::Atomic<uint64_t> shown_;
-  Ring<Slot, model::System> ring_{slots_, 2, shown_};
+  RingSlot slots_[2];
+  Atomic<uint64_t> shown_;
+  Ring<RingSlot, System> ring_{slots_, 2, shown_};
 };
 
-template <int kProducers, int kEach, int kCapacity>
-Outcome explore(const Limits& limits, const Mutant& mutant = {},
-                Consumer consumer = Consumer::kCorrect) {
-  return model::explore(limits, mutant, Fences::kAsymmetric, [consumer] {
-    return std::make_unique<RingProgram<kProducers, kEach, kCapacity>>(
-        consumer);
-  });
+constexpr auto kCorrect = Consumer::kCorrect;
+
+TEST(RingModel, KeepsTheOrderOfEachProducer) {
+  expect_correct<RingProgram<1, 5, 2>>("several laps", {3, 1}, kCorrect);
+  expect_correct<RingProgram<2, 2, 2>>("the smallest ring", {2, 1}, kCorrect);
+  expect_correct<RingProgram<2, 2, 2>>("many stale reads", {1, 3}, kCorrect);
+  expect_correct<RingProgram<2, 3, 4>>("with room", {1, 1}, kCorrect);
+  expect_correct<RingProgram<3, 1, 2>>("three producers", {1, 1}, kCorrect);
+  expect_correct<LookAheadProgram>("a consumer that looks ahead", {2, 2});
 }
 
-TEST(RingModel, HoldsForOneProducerOverSeveralLaps) {
-  expect_correct("1 x 5, capacity 2", explore<1, 5, 2>({3, 1}));
-}
-TEST(RingModel, HoldsForTwoProducersOnTheSmallestRing) {
-  expect_correct("2 x 2, capacity 2", explore<2, 2, 2>({2, 1}));
-}
-TEST(RingModel, HoldsForTwoProducersAndManyStaleReads) {
-  expect_correct("2 x 2, capacity 2", explore<2, 2, 2>({1, 3}));
-}
-TEST(RingModel, HoldsForTwoProducersWithRoom) {
-  expect_correct("2 x 3, capacity 4", explore<2, 3, 4>({1, 1}));
-}
-TEST(RingModel, HoldsForThreeProducers) {
-  expect_correct("3 x 1, capacity 2", explore<3, 1, 2>({1, 1}));
-}
-
-Outcome explore_look_ahead(const Mutant& mutant = {}) {
-  return model::explore({2, 2}, mutant, Fences::kAsymmetric,
-                        [] { return std::make_unique<LookAheadProgram>(); });
-}
-
-TEST(RingModel, HoldsForAConsumerThatLooksAhead) {
-  expect_correct("1 x 4, capacity 2, looks ahead", explore_look_ahead());
-}
-TEST(RingModel, FindsALookAheadWithoutAcquire) {
-  expect_found("at",
-               explore_look_ahead({kLap, Operation::kLoad, Effect::kRelax}));
-}
-
-void expect_mutant_found(const char* name, const Mutant& mutant) {
-  expect_found(name, explore<2, 2, 2>({2, 1}, mutant));
-}
-
-TEST(RingModel, FindsAPublishWithoutRelease) {
-  expect_mutant_found("publish", {kLap, Operation::kStore, Effect::kRelax});
-}
-TEST(RingModel, FindsAFrontWithoutAcquire) {
-  expect_mutant_found("front", {kLap, Operation::kLoad, Effect::kRelax});
-}
-TEST(RingModel, FindsAKnownNumberLoadedWithoutAcquire) {
-  expect_mutant_found("load of known",
-                      {kKnown, Operation::kLoad, Effect::kRelax});
-}
-TEST(RingModel, FindsAKnownNumberStoredWithoutRelease) {
-  expect_mutant_found("store of known",
-                      {kKnown, Operation::kStore, Effect::kRelax});
-}
-TEST(RingModel, FindsARetiredLoadedWithoutAcquire) {
-  expect_mutant_found("load of retired",
-                      {kRetired, Operation::kLoad, Effect::kRelax});
-}
-TEST(RingModel, FindsARetireWithoutRelease) {
-  expect_mutant_found("retire", {kRetired, Operation::kStore, Effect::kRelax});
-}
-TEST(RingModel, FindsAClaimThatIgnoresAFullRing) {
-  expect_mutant_found("claim", {kRetired, Operation::kLoad, Effect::kLie, 2});
-}
-TEST(RingModel, FindsARetireThatDoesNotHappen) {
-  expect_mutant_found("no retire",
-                      {kRetired, Operation::kStore, Effect::kSkip});
-}
-TEST(RingModel, FindsAClaimThatDoesNotMoveTheTail) {
-  expect_mutant_found("no claim",
-                      {kTail, Operation::kReadModifyWrite, Effect::kSkip});
-}
-TEST(RingModel, FindsAConsumerThatRetiresBeforeItReads) {
-  expect_found("consumer",
-               explore<2, 2, 2>({2, 1}, {}, Consumer::kRetiresBeforeItReads));
+TEST(RingModel, FindsPlantedBugs) {
+  expect_each_found<RingProgram<2, 2, 2>>(
+      {2, 1},
+      {{"a publish without release", {kRingLap, kStore, kRelax}},
+       {"a front without acquire", {kRingLap, kLoad, kRelax}},
+       {"a known number loaded without acquire", {kKnown, kLoad, kRelax}},
+       {"a known number stored without release", {kKnown, kStore, kRelax}},
+       {"a retired loaded without acquire", {kRingRetired, kLoad, kRelax}},
+       {"a retire without release", {kRingRetired, kStore, kRelax}},
+       {"a claim that ignores a full ring", {kRingRetired, kLoad, kLie, 2}},
+       {"a retire that does not happen", {kRingRetired, kStore, kSkip}},
+       {"a claim that does not move the tail",
+        {kTail, kReadModifyWrite, kSkip}}},
+      kCorrect);
+  expect_each_found<RingProgram<2, 2, 2>>(
+      {2, 1}, {{"a consumer that retires before it reads", {}}},
+      Consumer::kRetiresBeforeItReads);
+  expect_each_found<LookAheadProgram>(
+      {2, 2}, {{"a look ahead without acquire", {kRingLap, kLoad, kRelax}}});
 }
 
 }  // namespace

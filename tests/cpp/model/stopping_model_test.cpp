@@ -4,16 +4,11 @@
 #include "csrc/taskqueue/parking.h"
 #include "csrc/taskqueue/ring.h"
 #include "csrc/taskqueue/sleep_lock.h"
-#include "tests/cpp/check.h"
 #include "tests/cpp/model/expect.h"
-#include "tests/cpp/model/model.h"
 
 namespace npu::model {
 namespace {
 
-constexpr auto kRelaxed = std::memory_order_relaxed;
-constexpr auto kAcquire = std::memory_order_acquire;
-constexpr auto kRelease = std::memory_order_release;
 constexpr int kLap = 1, kTasks = 2;
 
 // What a planted bug leaves out.
@@ -28,7 +23,7 @@ enum class Without {
 };
 
 struct Slot {
-  model::Atomic<uint32_t> lap{0};
+  Atomic<uint32_t> lap{0};
   Plain<int> value;
 };
 
@@ -103,7 +98,7 @@ class Stopped : public Program {
       });
       // A producer is between claim() and publish(): the launcher looks again
       // and again.
-      if (ends() && claimed() && !ring_.front()) model::yield();
+      if (ends() && claimed() && !ring_.front()) yield();
     }
     return true;
   }
@@ -142,8 +137,8 @@ class Stopped : public Program {
   bool fails() const { return gate_.load(kRelaxed) >= kFailed; }
 
   void count(Slot& task, Plain<int>& outcome) {
-    model::require(task.value.get() == ran_.get() + dropped_.get() + 1,
-                   "a task is not what was submitted");
+    require(task.value.get() == ran_.get() + dropped_.get() + 1,
+            "a task is not what was submitted");
     outcome.set(outcome.get() + 1);
   }
 
@@ -152,16 +147,16 @@ class Stopped : public Program {
 
   const Without without_;
   Slot slots_[2];  // its atomics are the program's first
-  model::Atomic<uint64_t> shown_;
-  Ring<Slot, model::System> ring_{slots_, 2, shown_};
-  BasicParking<model::System> parking_;
-  model::Atomic<uint64_t> stopping_;
-  model::Atomic<uint32_t> gate_;
-  BasicSleepLock<model::System, 0> mutex_;  // guards the next two
+  Atomic<uint64_t> shown_;
+  Ring<Slot, System> ring_{slots_, 2, shown_};
+  BasicParking<System> parking_;
+  Atomic<uint64_t> stopping_;
+  Atomic<uint32_t> gate_;
+  BasicSleepLock<System, 0> mutex_;  // guards the next two
   uint64_t launchers_ = 1;
   bool joinable_ = true;
   // Stands for the beginning and the join of threads, and for Stream::ended_.
-  model::Atomic<int> threads_;
+  Atomic<int> threads_;
   Plain<int> error_;
   uint64_t launched_ = 0;
   Plain<int> ran_, dropped_;
@@ -185,12 +180,12 @@ class Stops : public Stopped {
     } else {
       int now;
       while ((now = threads_.load(kAcquire)) < kFirstEnded + kSecondStarted)
-        model::yield();
+        yield();
       if (now < kNoSecond) launch(1, [this] { run_queued(); });
     }
   }
   void finish() override {
-    model::require(ran_.get() == kTasks, "a task is left, and nobody knows");
+    require(ran_.get() == kTasks, "a task is left, and nobody knows");
   }
 };
 
@@ -205,7 +200,7 @@ class StopsByForce : public Stopped {
       for (int i = 1; i <= kTasks; ++i)
         if (submit(i)) ++submitted_;
       if (gate_.load(kAcquire) >= kFailed)
-        model::require(error_.get() == 1, "the error is not there");
+        require(error_.get() == 1, "the error is not there");
       stop();
     } else if (id == 1) {
       launch(0, [this] { kAnswers ? run_queued() : run_ahead(); });
@@ -214,93 +209,57 @@ class StopsByForce : public Stopped {
     }
   }
   void finish() override {
-    model::require(ran_.get() + dropped_.get() == submitted_,
-                   "a task is left, and nobody knows");
+    require(ran_.get() + dropped_.get() == submitted_,
+            "a task is left, and nobody knows");
   }
 
  private:
   int submitted_ = 0;
 };
 
-template <typename P>
-Outcome explore(const Limits& limits, const Mutant& mutant = {},
-                Without without = Without::kNothing) {
-  return model::explore(limits, mutant, Fences::kAsymmetric,
-                        [without] { return std::make_unique<P>(without); });
-}
+constexpr auto kNothing = Without::kNothing;
+constexpr Limits kStopLimits{2, 1};
 
-constexpr Limits kStops{2, 1}, kForce{2, 1};
-
-TEST(StoppingModel, RunsWhatIsSubmittedWhileItStops) {
-  expect_correct("stop", explore<Stops>({2, 0}));
-}
-TEST(StoppingModel, RunsWhatIsSubmittedWhileItStopsDespiteStaleReads) {
-  expect_correct("stop", explore<Stops>({1, 1}));
-}
-TEST(StoppingModel, EndsEachTaskOfAStreamStoppedByForce) {
-  expect_correct("force stop", explore<StopsByForce<true>>(kForce));
-}
-TEST(StoppingModel, EndsEachTaskOfADeviceThatDoesNotAnswer) {
-  expect_correct("force stop", explore<StopsByForce<false>>(kForce));
+TEST(StoppingModel, EndsEachTask) {
+  expect_correct<Stops>("stop", {2, 0}, kNothing);
+  expect_correct<Stops>("stop, stale reads", {1, 1}, kNothing);
+  expect_correct<StopsByForce<true>>("force stop", kStopLimits, kNothing);
+  expect_correct<StopsByForce<false>>("a device that does not answer",
+                                      kStopLimits, kNothing);
 }
 
 // The order of the atomics of the slots, the ring, the parking and the stream.
 constexpr int kParked = made_as(11), kStopping = made_as(12),
               kGate = made_as(13);
 
-void expect_bug_found(const char* name, Without without) {
-  expect_found(name, explore<Stops>(kStops, {}, without));
-}
-void expect_mutant_found(const char* name, const Mutant& mutant) {
-  expect_found(name, explore<Stops>(kStops, mutant));
-}
-
-TEST(StoppingModel, FindsAStopThatWakesNobody) {
-  expect_bug_found("stop", Without::kWakeOfStop);
-}
-TEST(StoppingModel, FindsACommitThatWakesNobody) {
-  expect_bug_found("commit", Without::kWakeOfCommit);
-}
-TEST(StoppingModel, FindsALauncherThatNobodyReplaces) {
-  expect_bug_found("no launcher", Without::kNewLauncher);
-}
-TEST(StoppingModel, FindsALauncherThatLeavesWithoutALook) {
-  expect_bug_found("no look", Without::kLookBeforeLeave);
-}
-TEST(StoppingModel, FindsALauncherThatSleepsThroughItsStop) {
-  expect_bug_found("sleep", Without::kLookAtStop);
-}
-TEST(StoppingModel, FindsAForceStopThatWakesNobody) {
-  expect_found("force stop",
-               explore<StopsByForce<false>>(kForce, {}, Without::kWakeOfStop));
-}
-TEST(StoppingModel, FindsALauncherThatSleepsThroughAForceStop) {
-  expect_found("sleep", explore<StopsByForce<false>>(kForce, {},
-                                                     Without::kLookAtFailure));
-}
-TEST(StoppingModel, FindsAFailureWithoutRelease) {
-  expect_found("error", explore<StopsByForce<true>>(
-                            kForce, {kGate, Operation::kReadModifyWrite,
-                                     Effect::kRelax}));
-}
-TEST(StoppingModel, FindsAMissingFence) {
-  expect_mutant_found("fence",
-                      {model::kFenceLabel, Operation::kFence, Effect::kSkip});
-}
-TEST(StoppingModel, FindsAPublishWithoutRelease) {
-  expect_mutant_found("publish", {kLap, Operation::kStore, Effect::kRelax});
-}
-TEST(StoppingModel, FindsAFrontWithoutAcquire) {
-  expect_mutant_found("front", {kLap, Operation::kLoad, Effect::kRelax});
-}
-TEST(StoppingModel, FindsALauncherThatLeavesWithoutASign) {
-  expect_mutant_found("no sign", {kParked, Operation::kStore, Effect::kSkip});
-}
-TEST(StoppingModel, FindsAWakeUpThatIsNotSent) {
-  expect_mutant_found("wake-up", {kParked, Operation::kWake, Effect::kSkip});
-}
-TEST(StoppingModel, FindsAStopThatIsNotSeen) {
-  expect_mutant_found("stop", {kStopping, Operation::kStore, Effect::kSkip});
+TEST(StoppingModel, FindsPlantedBugs) {
+  const std::pair<const char*, Without> left_out[] = {
+      {"a stop that wakes nobody", Without::kWakeOfStop},
+      {"a commit that wakes nobody", Without::kWakeOfCommit},
+      {"a launcher that nobody replaces", Without::kNewLauncher},
+      {"a launcher that leaves without a look", Without::kLookBeforeLeave},
+      {"a launcher that sleeps through its stop", Without::kLookAtStop}};
+  for (const auto& [name, without] : left_out)
+    expect_each_found<Stops>(kStopLimits, {{name, {}}}, without);
+  expect_each_found<StopsByForce<false>>(
+      kStopLimits, {{"a force stop that wakes nobody", {}}},
+      Without::kWakeOfStop);
+  expect_each_found<StopsByForce<false>>(
+      kStopLimits, {{"a launcher that sleeps through a force stop", {}}},
+      Without::kLookAtFailure);
+  expect_each_found<StopsByForce<true>>(
+      kStopLimits,
+      {{"a failure without release", {kGate, kReadModifyWrite, kRelax}}},
+      kNothing);
+  expect_each_found<Stops>(
+      kStopLimits,
+      {{"a missing fence", kNoFence},
+       {"a publish without release", {kLap, kStore, kRelax}},
+       {"a front without acquire", {kLap, kLoad, kRelax}},
+       {"a launcher that leaves without a sign", {kParked, kStore, kSkip}},
+       {"a wake-up that is not sent", {kParked, kWake, kSkip}},
+       {"a stop that is not seen", {kStopping, kStore, kSkip}}},
+      kNothing);
 }
 
 }  // namespace

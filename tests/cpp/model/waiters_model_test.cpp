@@ -4,19 +4,17 @@
 #include "csrc/taskqueue/waiters.h"
 
 #include "csrc/taskqueue/stream.h"
-#include "tests/cpp/check.h"
 #include "tests/cpp/model/expect.h"
-#include "tests/cpp/model/model.h"
 
 namespace npu::model {
 namespace {
 
-using Port = BasicCompletionPort<model::System>;
+using Port = BasicCompletionPort<System>;
 
 // What waiters ask of a stream.
 struct Retiring {
-  BasicSequence<model::System> sequence;
-  BasicSequence<model::System>& retired() { return sequence; }
+  BasicSequence<System> sequence;
+  BasicSequence<System>& retired() { return sequence; }
 };
 std::unique_ptr<StreamError> error_before(const Retiring&, uint64_t) {
   return nullptr;
@@ -40,7 +38,7 @@ class WaitersProgram : public Program {
   void finish() override {
     if (plan_.closes) return;
     for (int loop = 0; loop < plan_.loops; ++loop) {
-      model::require(!ports_[loop]->take(), "told of what is not promised");
+      require(!ports_[loop]->take(), "told of what is not promised");
       ports_[loop]->release();
     }
   }
@@ -61,7 +59,7 @@ class WaitersProgram : public Program {
     for (const int n : plan_.numbers[loop]) {
       if (!n) continue;
       if (!waiters_.add(stream_.retired(), uint64_t(n), port, uint64_t(n))) {
-        model::require(data_[n].get() == n, "add() has not seen the work");
+        require(data_[n].get() == n, "add() has not seen the work");
       } else if (n <= plan_.retired) {
         promised[n] = true;
         ++left;
@@ -75,8 +73,8 @@ class WaitersProgram : public Program {
         continue;
       }
       const auto n = completion->token;
-      model::require(std::exchange(promised[n], false), "told twice");
-      model::require(data_[n].get() == int(n), "wrong data");
+      require(std::exchange(promised[n], false), "told twice");
+      require(data_[n].get() == int(n), "wrong data");
       --left;
     }
   }
@@ -85,7 +83,7 @@ class WaitersProgram : public Program {
 
   const Plan plan_;
   Retiring stream_;
-  BasicWaiters<model::System> waiters_;
+  BasicWaiters<System> waiters_;
   Port* ports_[2];
   Plain<int> data_[kNumbers];
 };
@@ -102,75 +100,39 @@ constexpr Plan kTwoBackwards{2, 1, {{2, 1}}};
 constexpr Plan kClosed{1, 1, {{1}}, true};
 constexpr Plan kTwoLoops{1, 2, {{1}, {1}}};
 
-Outcome explore(const Plan& plan, const Limits& limits,
-                const Mutant& mutant = {},
-                Fences fences = Fences::kAsymmetric) {
-  return model::explore(limits, mutant, fences, [&plan] {
-    return std::make_unique<WaitersProgram>(plan);
-  });
+TEST(WaitersModel, TellsEachLoopOnceAndFreesAll) {
+  expect_correct<WaitersProgram>("one", {4, 2}, kOne);
+  expect_correct<WaitersProgram>("one, two fences", {4, 2}, Fences::kSymmetric,
+                                 kOne);
+  expect_correct<WaitersProgram>("two numbers", {3, 2}, kTwo);
+  expect_correct<WaitersProgram>("backwards", {3, 2}, kTwoBackwards);
+  expect_correct<WaitersProgram>("two loops", {2, 1}, kTwoLoops);
+  expect_correct<WaitersProgram>("not reached", {3, 2}, Plan{1, 1, {{2, 3}}});
+  expect_correct<WaitersProgram>("closed", {4, 2}, kClosed);
+  expect_correct<WaitersProgram>("closed, not reached", {3, 1},
+                                 Plan{1, 1, {{1, 2}}, true});
 }
 
-TEST(WaitersModel, TellsALoopOnce) {
-  expect_correct("one", explore(kOne, {4, 2}));
-}
-TEST(WaitersModel, TellsALoopOnceWithTwoFences) {
-  expect_correct("one", explore(kOne, {4, 2}, {}, Fences::kSymmetric));
-}
-TEST(WaitersModel, TellsOfTwoNumbers) {
-  expect_correct("two", explore(kTwo, {3, 2}));
-  expect_correct("two, backwards", explore(kTwoBackwards, {3, 2}));
-}
-TEST(WaitersModel, TellsTwoLoops) {
-  expect_correct("two loops", explore(kTwoLoops, {2, 1}));
-}
-TEST(WaitersModel, FreesWhatIsNeverReached) {
-  expect_correct("not reached", explore({1, 1, {{2, 3}}}, {3, 2}));
-  expect_correct("closed", explore({1, 1, {{1, 2}}, true}, {3, 1}));
-}
-TEST(WaitersModel, OutlivesItsLoop) {
-  expect_correct("closed", explore(kClosed, {4, 2}));
-}
-
-void expect_mutant_found(const char* name, const Mutant& mutant) {
-  expect_found(name, explore(kTwo, {2, 1}, mutant));
-}
-
-constexpr auto kChange = Operation::kReadModifyWrite;
-
-TEST(WaitersModel, FindsAMissingFence) {
-  expect_mutant_found("fence", {kFenceLabel, Operation::kFence, Effect::kSkip});
-}
-TEST(WaitersModel, FindsAnAddedListWithoutRelease) {
-  expect_mutant_found("push", {kAdded, kChange, Effect::kNoRelease});
-}
-TEST(WaitersModel, FindsAnAddedListWithoutAcquire) {
-  expect_mutant_found("pop", {kAdded, kChange, Effect::kNoAcquire});
-}
-TEST(WaitersModel, FindsACompletionThatBothTake) {
-  expect_mutant_found("taken", {kTaken, kChange, Effect::kSkip});
-}
-TEST(WaitersModel, FindsACompletionFreedBeforeTheOtherUser) {
-  expect_mutant_found("release", {kUsers, kChange, Effect::kNoRelease});
-  expect_mutant_found("acquire", {kUsers, kChange, Effect::kNoAcquire});
-}
-TEST(WaitersModel, FindsACompletionThatIsNotFreed) {
-  expect_mutant_found("users", {kUsers, kChange, Effect::kSkip});
-}
-TEST(WaitersModel, FindsADeliveryWithoutRelease) {
-  expect_mutant_found("deliver", {kDelivered, kChange, Effect::kNoRelease});
-}
-TEST(WaitersModel, FindsAFetchWithoutAcquire) {
-  expect_mutant_found("fetch", {kDelivered, kChange, Effect::kNoAcquire});
-}
-TEST(WaitersModel, FindsADescriptorThatIsNotWrittenTo) {
-  expect_mutant_found("descriptor", {kDescriptor, kChange, Effect::kSkip});
-}
-TEST(WaitersModel, FindsAPortFreedBeforeTheOtherUser) {
-  const auto find = [](Effect effect) {
-    expect_found("port", explore(kClosed, {3, 1}, {kHolders, kChange, effect}));
-  };
-  find(Effect::kNoRelease);
-  find(Effect::kNoAcquire);
+TEST(WaitersModel, FindsPlantedBugs) {
+  constexpr auto kChange = kReadModifyWrite;
+  expect_each_found<WaitersProgram>(
+      {2, 1},
+      {{"a missing fence", kNoFence},
+       {"an added list without release", {kAdded, kChange, kNoRelease}},
+       {"an added list without acquire", {kAdded, kChange, kNoAcquire}},
+       {"a completion that both take", {kTaken, kChange, kSkip}},
+       {"a completion freed before its use", {kUsers, kChange, kNoRelease}},
+       {"a completion freed and used", {kUsers, kChange, kNoAcquire}},
+       {"a completion that is not freed", {kUsers, kChange, kSkip}},
+       {"a delivery without release", {kDelivered, kChange, kNoRelease}},
+       {"a fetch without acquire", {kDelivered, kChange, kNoAcquire}},
+       {"a descriptor that is not written", {kDescriptor, kChange, kSkip}}},
+      kTwo);
+  expect_each_found<WaitersProgram>(
+      {3, 1},
+      {{"a port freed before its use", {kHolders, kChange, kNoRelease}},
+       {"a port freed and used", {kHolders, kChange, kNoAcquire}}},
+      kClosed);
 }
 
 }  // namespace

@@ -2,14 +2,10 @@
 // lost, and with a planted bug one is.
 #include "csrc/taskqueue/parking.h"
 #include "csrc/taskqueue/sequence.h"
-#include "tests/cpp/check.h"
 #include "tests/cpp/model/expect.h"
-#include "tests/cpp/model/model.h"
 
 namespace npu::model {
 namespace {
-
-constexpr auto kRelaxed = std::memory_order_relaxed;
 
 // A producer and a driver that reports publish; the consumer parks whenever it
 // finds nothing new.
@@ -33,8 +29,8 @@ class ParkingProgram : public Program {
  private:
   int work() const { return work_[0].load(kRelaxed) + work_[1].load(kRelaxed); }
 
-  model::Atomic<int> work_[2];
-  BasicParking<model::System> parking_;
+  Atomic<int> work_[2];
+  BasicParking<System> parking_;
 };
 
 // One producer finds a consumer when it begins, and another thread stops that
@@ -55,7 +51,7 @@ class LeavingProgram : public Program {
     }
   }
   void finish() override {
-    model::require(took_ || told_, "work is left, and nobody knows");
+    require(took_ || told_, "work is left, and nobody knows");
   }
 
  private:
@@ -70,8 +66,8 @@ class LeavingProgram : public Program {
     }
   }
 
-  model::Atomic<int> work_, stop_;
-  BasicParking<model::System> parking_;
+  Atomic<int> work_, stop_;
+  BasicParking<System> parking_;
   bool took_ = false, told_ = false;
 };
 
@@ -90,118 +86,44 @@ class SequenceProgram : public Program {
     }
     while (!sequence_.sleep(uint64_t(id), 0)) {
     }
-    model::require(data_[id].get() == id, "wrong data");
+    require(data_[id].get() == id, "wrong data");
   }
 
  private:
   Plain<int> data_[3];
-  BasicSequence<model::System> sequence_;
+  BasicSequence<System> sequence_;
 };
 
-template <typename P>
-Outcome explore(const Limits& limits, Fences fences,
-                const Mutant& mutant = {}) {
-  return model::explore(limits, mutant, fences,
-                        [] { return std::make_unique<P>(); });
+TEST(WaitingModel, LosesNoWakeUpWhateverTheFences) {
+  for (const Fences fences :
+       {Fences::kAsymmetric, Fences::kSymmetric, Fences::kNone}) {
+    expect_correct<ParkingProgram>("parking", {3, 2}, fences);
+    expect_correct<SequenceProgram>("sequence", {3, 1}, fences);
+    if (fences != Fences::kNone)
+      expect_correct<LeavingProgram>("leaving", {3, 2}, fences);
+  }
 }
 
-constexpr Mutant kNoFence{model::kFenceLabel, Operation::kFence, Effect::kSkip};
-
-TEST(ParkingModel, LosesNoWakeUpWithMembarrier) {
-  expect_correct("parking",
-                 explore<ParkingProgram>({3, 2}, Fences::kAsymmetric));
-}
-TEST(ParkingModel, LosesNoWakeUpWithTwoFences) {
-  expect_correct("parking",
-                 explore<ParkingProgram>({3, 2}, Fences::kSymmetric));
-}
-TEST(ParkingModel, GoesOnWithoutASleep) {
-  expect_correct("parking", explore<ParkingProgram>({3, 2}, Fences::kNone));
-}
-TEST(ParkingModel, FindsAMissingFence) {
-  expect_found("no fence",
-               explore<ParkingProgram>({3, 2}, Fences::kAsymmetric, kNoFence));
-}
-
-constexpr int kParked = model::made_as(2);
-
-TEST(LeavingModel, LosesNoWorkWithMembarrier) {
-  expect_correct("leaving",
-                 explore<LeavingProgram>({3, 2}, Fences::kAsymmetric));
-}
-TEST(LeavingModel, LosesNoWorkWithTwoFences) {
-  expect_correct("leaving",
-                 explore<LeavingProgram>({3, 2}, Fences::kSymmetric));
-}
-TEST(LeavingModel, FindsAMissingFence) {
-  expect_found("no fence",
-               explore<LeavingProgram>({3, 2}, Fences::kAsymmetric, kNoFence));
-}
-TEST(LeavingModel, FindsAConsumerThatLeavesWithoutASign) {
-  expect_found("no sign", explore<LeavingProgram>(
-                              {3, 2}, Fences::kAsymmetric,
-                              {kParked, Operation::kStore, Effect::kSkip}));
-}
-
-TEST(ParkingModel, FindsAWakeUpThatIsNotSent) {
-  expect_found("no wake-up", explore<ParkingProgram>(
-                                 {3, 2}, Fences::kAsymmetric,
-                                 {kParked, Operation::kWake, Effect::kSkip}));
-}
-TEST(ParkingModel, FindsAFlagThatIsNotRaised) {
-  expect_found("no flag", explore<ParkingProgram>(
-                              {3, 2}, Fences::kAsymmetric,
-                              {kParked, Operation::kStore, Effect::kSkip}));
-}
-
-TEST(ParkingModel, FindsAPlacementThatTwoThreadsUse) {
-  expect_found(
-      "relaxed flag",
-      explore<ParkingProgram>({3, 2}, Fences::kAsymmetric,
-                              {kParked, Operation::kStore, Effect::kRelax}));
-}
-
-TEST(SequenceModel, LosesNoWakeUpWithMembarrier) {
-  expect_correct("sequence",
-                 explore<SequenceProgram>({3, 1}, Fences::kAsymmetric));
-}
-TEST(SequenceModel, LosesNoWakeUpWithTwoFences) {
-  expect_correct("sequence",
-                 explore<SequenceProgram>({3, 1}, Fences::kSymmetric));
-}
-TEST(SequenceModel, GoesOnWithoutASleep) {
-  expect_correct("sequence", explore<SequenceProgram>({3, 1}, Fences::kNone));
-}
-TEST(SequenceModel, FindsAMissingFence) {
-  expect_found("no fence",
-               explore<SequenceProgram>({3, 1}, Fences::kAsymmetric, kNoFence));
-}
-
-// The order of the members of Sequence.
-constexpr int kValue = model::made_as(0), kWakeAt = model::made_as(1),
-              kWakes = model::made_as(2);
-
-void expect_mutant_found(const char* name, const Mutant& mutant) {
-  expect_found(name,
-               explore<SequenceProgram>({3, 1}, Fences::kAsymmetric, mutant));
-}
-
-TEST(SequenceModel, FindsAnAdvanceWithoutRelease) {
-  expect_mutant_found("advance", {kValue, Operation::kStore, Effect::kRelax});
-}
-TEST(SequenceModel, FindsAReadWithoutAcquire) {
-  expect_mutant_found("value", {kValue, Operation::kLoad, Effect::kRelax});
-}
-TEST(SequenceModel, FindsATargetThatIsNotRegistered) {
-  expect_mutant_found("target",
-                      {kWakeAt, Operation::kReadModifyWrite, Effect::kSkip});
-}
-TEST(SequenceModel, FindsAWakeUpThatIsNotCounted) {
-  expect_mutant_found("count",
-                      {kWakes, Operation::kReadModifyWrite, Effect::kSkip});
-}
-TEST(SequenceModel, FindsAWakeUpThatIsNotSent) {
-  expect_mutant_found("wake-up", {kWakes, Operation::kWake, Effect::kSkip});
+TEST(WaitingModel, FindsPlantedBugs) {
+  constexpr int kParked = made_as(2);
+  expect_each_found<ParkingProgram>(
+      {3, 2}, {{"a missing fence", kNoFence},
+               {"a wake-up that is not sent", {kParked, kWake, kSkip}},
+               {"a flag that is not raised", {kParked, kStore, kSkip}},
+               {"a placement that two use", {kParked, kStore, kRelax}}});
+  expect_each_found<LeavingProgram>(
+      {3, 2}, {{"a missing fence", kNoFence},
+               {"a consumer without a sign", {kParked, kStore, kSkip}}});
+  // The order of the members of Sequence.
+  constexpr int kValue = made_as(0), kWakeAt = made_as(1), kWakes = made_as(2);
+  expect_each_found<SequenceProgram>(
+      {3, 1},
+      {{"a missing fence", kNoFence},
+       {"an advance without release", {kValue, kStore, kRelax}},
+       {"a read without acquire", {kValue, kLoad, kRelax}},
+       {"a target that is not noted", {kWakeAt, kReadModifyWrite, kSkip}},
+       {"a wake-up that is not counted", {kWakes, kReadModifyWrite, kSkip}},
+       {"a wake-up that is not sent", {kWakes, kWake, kSkip}}});
 }
 
 }  // namespace

@@ -14,12 +14,4 @@ inline cpu_set_t cpus(std::initializer_list<int> of) {
   return set;
 }
 
-// The first `n`.
-inline cpu_set_t first_cpus(int n) {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  for (int cpu = 0; cpu < n; ++cpu) CPU_SET(size_t(cpu), &set);
-  return set;
-}
-
 }  // namespace npu::check

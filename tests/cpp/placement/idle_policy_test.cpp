@@ -1,15 +1,16 @@
-// How long and how often an idle launcher looks for work, on a simulated clock.
-#include "csrc/placement/idle_policy.h"
-
+// How long an idle launcher and a waiting host look for work, on a simulated
+// clock.
 #include <algorithm>
 #include <vector>
 
+#include "csrc/placement/idle_policy.h"
+#include "csrc/placement/wait_patience.h"
 #include "tests/cpp/check.h"
 
 namespace npu {
 namespace {
 
-constexpr uint64_t kUs = 100;  // ticks of a microsecond
+constexpr uint64_t kTicksPerUs = 100;  // ticks of a microsecond
 
 // Work comes at `work_at`; each pause takes some ticks.
 struct World {
@@ -53,55 +54,55 @@ uint64_t vain(IdlePolicy& idle, uint64_t pause_ticks = 10) {
 // Finds work after `us` while looking.
 bool found(IdlePolicy& idle, uint64_t us) {
   World world;
-  world.work_at = world.now + us * kUs;
+  world.work_at = world.now + us * kTicksPerUs;
   uint64_t gap = 0;
   const bool was = idle.look(world, gap);
   if (was) {
-    EXPECT_TRUE(gap >= us * kUs && gap < us * kUs + 10);
+    EXPECT_TRUE(gap >= us * kTicksPerUs && gap < us * kTicksPerUs + 10);
   }
   return was;
 }
 
 TEST(IdlePolicy, LooksForFourTimesTheUsualGap) {
-  IdlePolicy idle(kUs);
-  EXPECT_EQ(vain(idle), 60 * kUs);  // at first
+  IdlePolicy idle(kTicksPerUs);
+  EXPECT_EQ(vain(idle), 60 * kTicksPerUs);  // at first
   for (int i = 0; i < 50; ++i) EXPECT_TRUE(found(idle, 5));
-  EXPECT_TRUE(vain(idle) >= 20 * kUs && vain(idle) <= 21 * kUs);
+  EXPECT_TRUE(vain(idle) >= 20 * kTicksPerUs && vain(idle) <= 21 * kTicksPerUs);
   for (int i = 0; i < 50; ++i) EXPECT_TRUE(found(idle, 1));
-  EXPECT_EQ(vain(idle), 10 * kUs);  // no less
+  EXPECT_EQ(vain(idle), 10 * kTicksPerUs);  // no less
 }
 
 // One gap of 13 us among gaps of 5 us moves the mean by an eighth of the
 // difference.
 TEST(IdlePolicy, SmoothsItsGaps) {
-  IdlePolicy idle(kUs);
+  IdlePolicy idle(kTicksPerUs);
   for (int i = 0; i < 100; ++i) found(idle, 5);
   found(idle, 13);
-  const uint64_t four_means = 4 * (7 * 5 + 13) * kUs / 8;
+  const uint64_t four_means = 4 * (7 * 5 + 13) * kTicksPerUs / 8;
   EXPECT_TRUE(vain(idle) + 40 >= four_means && vain(idle) <= four_means + 40);
 }
 
 TEST(IdlePolicy, LooksLittleWhereGapsAreLong) {
-  IdlePolicy idle(kUs);
-  for (int i = 0; i < 20; ++i) idle.slept(400 * kUs);
-  EXPECT_EQ(vain(idle), 10 * kUs);
+  IdlePolicy idle(kTicksPerUs);
+  for (int i = 0; i < 20; ++i) idle.slept(400 * kTicksPerUs);
+  EXPECT_EQ(vain(idle), 10 * kTicksPerUs);
 }
 
 // A mean gap that is just as long as the longest spin still counts as one.
 TEST(IdlePolicy, LooksAsLongAsItMayForTheLongestGapThatItSpinsFor) {
-  IdlePolicy idle(kUs), longer(kUs);
-  idle.slept(375 * kUs);  // (7 * 15 + 375) / 8 = 60
-  longer.slept(376 * kUs);
-  EXPECT_EQ(vain(idle), 60 * kUs);
-  EXPECT_EQ(vain(longer), 10 * kUs);
+  IdlePolicy idle(kTicksPerUs), longer(kTicksPerUs);
+  idle.slept(375 * kTicksPerUs);  // (7 * 15 + 375) / 8 = 60
+  longer.slept(376 * kTicksPerUs);
+  EXPECT_EQ(vain(idle), 60 * kTicksPerUs);
+  EXPECT_EQ(vain(longer), 10 * kTicksPerUs);
 }
 
 // A pause of a second counts as 480 us, so that a few short gaps outweigh it.
 TEST(IdlePolicy, ForgetsALongPauseSoon) {
-  IdlePolicy idle(kUs);
-  for (int i = 0; i < 100; ++i) idle.slept(1'000'000 * kUs);
+  IdlePolicy idle(kTicksPerUs);
+  for (int i = 0; i < 100; ++i) idle.slept(1'000'000 * kTicksPerUs);
   int gaps = 0;
-  while (vain(idle) == 10 * kUs && gaps < 100) {
+  while (vain(idle) == 10 * kTicksPerUs && gaps < 100) {
     EXPECT_TRUE(found(idle, 4));
     ++gaps;
   }
@@ -110,74 +111,74 @@ TEST(IdlePolicy, ForgetsALongPauseSoon) {
 }
 
 TEST(IdlePolicy, IsPatientWhileThatFindsWork) {
-  IdlePolicy idle(kUs);
+  IdlePolicy idle(kTicksPerUs);
   for (int i = 0; i < 50; ++i) found(idle, 1);
-  EXPECT_EQ(vain(idle), 10 * kUs);
-  idle.slept(249 * kUs);  // longer looking would have found it
-  EXPECT_EQ(vain(idle), 250 * kUs);
+  EXPECT_EQ(vain(idle), 10 * kTicksPerUs);
+  idle.slept(249 * kTicksPerUs);  // longer looking would have found it
+  EXPECT_EQ(vain(idle), 250 * kTicksPerUs);
   EXPECT_TRUE(found(idle, 249));
-  idle.slept(250 * kUs);  // two steps back
-  EXPECT_TRUE(vain(idle) < 250 * kUs);
+  idle.slept(250 * kTicksPerUs);  // two steps back
+  EXPECT_TRUE(vain(idle) < 250 * kTicksPerUs);
 }
 
 // However often patience has paid off, four failures end it.
 TEST(IdlePolicy, EndsItsPatienceAfterFourVainTimes) {
-  IdlePolicy idle(kUs);
-  for (int i = 0; i < 100; ++i) idle.slept(200 * kUs);
+  IdlePolicy idle(kTicksPerUs);
+  for (int i = 0; i < 100; ++i) idle.slept(200 * kTicksPerUs);
   for (int i = 0; i < 3; ++i) {
-    idle.slept(300 * kUs);
-    EXPECT_EQ(vain(idle), 250 * kUs);
+    idle.slept(300 * kTicksPerUs);
+    EXPECT_EQ(vain(idle), 250 * kTicksPerUs);
   }
-  idle.slept(300 * kUs);
-  EXPECT_EQ(vain(idle), 10 * kUs);
-  for (int i = 0; i < 4; ++i) idle.slept(300 * kUs);
-  idle.slept(200 * kUs);  // no debt is left
-  EXPECT_EQ(vain(idle), 250 * kUs);
+  idle.slept(300 * kTicksPerUs);
+  EXPECT_EQ(vain(idle), 10 * kTicksPerUs);
+  for (int i = 0; i < 4; ++i) idle.slept(300 * kTicksPerUs);
+  idle.slept(200 * kTicksPerUs);  // no debt is left
+  EXPECT_EQ(vain(idle), 250 * kTicksPerUs);
 }
 
 // Work that a short spin would have found does not raise patience; work that
 // only a patient spin finds does.
 TEST(IdlePolicy, CountsForPatienceWhatOnlyItFinds) {
-  IdlePolicy idle(kUs);
+  IdlePolicy idle(kTicksPerUs);
   for (int i = 0; i < 50; ++i) found(idle, 1);
-  idle.slept(200 * kUs);
+  idle.slept(200 * kTicksPerUs);
   for (int i = 0; i < 50; ++i) found(idle, 1);
-  idle.slept(300 * kUs);  // 1 - 2
-  EXPECT_TRUE(vain(idle) < 250 * kUs);
-  idle.slept(200 * kUs);
+  idle.slept(300 * kTicksPerUs);  // 1 - 2
+  EXPECT_TRUE(vain(idle) < 250 * kTicksPerUs);
+  idle.slept(200 * kTicksPerUs);
   for (int i = 0; i < 3; ++i) EXPECT_TRUE(found(idle, 240));
-  idle.slept(300 * kUs);  // 4 - 2
-  EXPECT_EQ(vain(idle), 250 * kUs);
+  idle.slept(300 * kTicksPerUs);  // 4 - 2
+  EXPECT_EQ(vain(idle), 250 * kTicksPerUs);
   for (int i = 0; i < 100; ++i) EXPECT_TRUE(found(idle, 240));
-  for (int i = 0; i < 4; ++i) idle.slept(300 * kUs);  // 8 at most
-  EXPECT_TRUE(vain(idle) < 250 * kUs);
+  for (int i = 0; i < 4; ++i) idle.slept(300 * kTicksPerUs);  // 8 at most
+  EXPECT_TRUE(vain(idle) < 250 * kTicksPerUs);
 }
 
 TEST(IdlePolicy, NeedsNoPatienceForWhatTheShortSpinFinds) {
   for (const uint64_t us : {9, 10, 11}) {
-    IdlePolicy idle(kUs);
+    IdlePolicy idle(kTicksPerUs);
     for (int i = 0; i < 50; ++i) found(idle, 1);
-    for (int i = 0; i < 2; ++i) idle.slept(200 * kUs);
+    for (int i = 0; i < 2; ++i) idle.slept(200 * kTicksPerUs);
     for (int i = 0; i < 150; ++i) found(idle, 1);  // usual again
     EXPECT_TRUE(found(idle, us));
-    idle.slept(300 * kUs);  // 2 or 3, less 2
-    EXPECT_EQ(vain(idle) == 250 * kUs, us == 11);
+    idle.slept(300 * kTicksPerUs);  // 2 or 3, less 2
+    EXPECT_EQ(vain(idle) == 250 * kTicksPerUs, us == 11);
   }
 }
 
 TEST(IdlePolicy, LooksNoLongerThanItMay) {
-  IdlePolicy idle(kUs);
+  IdlePolicy idle(kTicksPerUs);
   World world;
-  world.granted = (7 + 24) * kUs;  // with the longest rest
+  world.granted = (7 + 24) * kTicksPerUs;  // with the longest rest
   const uint64_t start = world.now;
   uint64_t gap = 0;
   EXPECT_TRUE(!idle.look(world, gap));
-  EXPECT_EQ(world.now - start, 7 * kUs);
+  EXPECT_EQ(world.now - start, 7 * kTicksPerUs);
 }
 
 TEST(IdlePolicy, DoesNotLookWhereItMayNot) {
-  IdlePolicy idle(kUs);
-  idle.slept(20 * kUs);
+  IdlePolicy idle(kTicksPerUs);
+  idle.slept(20 * kTicksPerUs);
   World world;
   world.work_at = 0;
   world.granted = 0;
@@ -188,18 +189,18 @@ TEST(IdlePolicy, DoesNotLookWhereItMayNot) {
 
 // Longer than 200 us between two looks: another thread has taken the core.
 TEST(IdlePolicy, GivesUpFor32GapsWhenItsCoreWasTaken) {
-  IdlePolicy idle(kUs);
-  EXPECT_TRUE(vain(idle, 200 * kUs) > 0);
-  EXPECT_TRUE(vain(idle, 200 * kUs) > 0);  // an interrupt is none
-  EXPECT_TRUE(vain(idle, 200 * kUs + 1) > 0);
+  IdlePolicy idle(kTicksPerUs);
+  EXPECT_TRUE(vain(idle, 200 * kTicksPerUs) > 0);
+  EXPECT_TRUE(vain(idle, 200 * kTicksPerUs) > 0);  // an interrupt is none
+  EXPECT_TRUE(vain(idle, 200 * kTicksPerUs + 1) > 0);
   for (int i = 0; i < 32; ++i) EXPECT_EQ(vain(idle), 0);
-  EXPECT_EQ(vain(idle), 60 * kUs);
+  EXPECT_EQ(vain(idle), 60 * kTicksPerUs);
 }
 
 TEST(IdlePolicy, RestsBetweenTwoLooks) {
-  IdlePolicy idle(kUs);
+  IdlePolicy idle(kTicksPerUs);
   World world;
-  world.rest = 5 * kUs;
+  world.rest = 5 * kTicksPerUs;
   uint64_t gap = 0;
   EXPECT_TRUE(!idle.look(world, gap));
   EXPECT_EQ(world.looks, 12);  // in 60 us, each after its rest and a pause
@@ -207,9 +208,9 @@ TEST(IdlePolicy, RestsBetweenTwoLooks) {
 }
 
 TEST(IdlePolicy, LooksAllTheTimeInHaste) {
-  IdlePolicy idle(kUs);
+  IdlePolicy idle(kTicksPerUs);
   World world;
-  world.rest = 5 * kUs;
+  world.rest = 5 * kTicksPerUs;
   world.in_haste = true;
   uint64_t gap = 0;
   EXPECT_TRUE(!idle.look(world, gap));
@@ -219,14 +220,14 @@ TEST(IdlePolicy, LooksAllTheTimeInHaste) {
 }
 
 TEST(IdlePolicy, EndsItsRestWhenSomebodyIsInHaste) {
-  IdlePolicy idle(kUs);
+  IdlePolicy idle(kTicksPerUs);
   World world;
-  world.rest = 1000 * kUs;
-  world.haste_at = world.now + 3 * kUs;
+  world.rest = 1000 * kTicksPerUs;
+  world.haste_at = world.now + 3 * kTicksPerUs;
   world.work_at = world.haste_at;
   uint64_t gap = 0;
   EXPECT_TRUE(idle.look(world, gap));
-  EXPECT_EQ(gap, 3 * kUs);
+  EXPECT_EQ(gap, 3 * kTicksPerUs);
 }
 
 TEST(IdlePolicy, IsInHasteForSixteenTasksAfterTheLastWanted) {
@@ -248,6 +249,32 @@ TEST(IdlePolicy, RestsTwiceAsLongForFourTimesTheTasks) {
   EXPECT_EQ(us(511), 12);
   EXPECT_EQ(us(512), 24);
   EXPECT_EQ(us(1'000'000), 24);
+}
+
+WaitPatience after(int waits, uint64_t ns) {
+  WaitPatience patience;
+  for (int i = 0; i < waits; ++i) patience.waited(ns);
+  return patience;
+}
+
+TEST(WaitPatience, NobodySpinsOnBeforeThereWereShortWaits) {
+  EXPECT_EQ(WaitPatience().spin_ns(), 0u);
+  EXPECT_EQ(after(3, 50'000).spin_ns(), 0u);
+}
+
+TEST(WaitPatience, ShortWaitsAreOutlasted) {
+  const uint64_t spin = after(40, 100'000).spin_ns();
+  EXPECT_TRUE(spin > 150'000 && spin < 250'000);
+}
+
+TEST(WaitPatience, LongWaitsSleep) {
+  EXPECT_EQ(after(40, 200'000).spin_ns(), 0u);
+  WaitPatience patience = after(40, 140'000);
+  patience.waited(1'000'000'000);
+  EXPECT_EQ(patience.spin_ns(), 0u);
+  // One of them is soon forgotten.
+  for (int i = 0; i < 24; ++i) patience.waited(100'000);
+  EXPECT_TRUE(patience.spin_ns() > 0);
 }
 
 }  // namespace

@@ -1,24 +1,27 @@
-// How many cores there are to share, and how much spinning and interrupting a
-// process may do.
-#include "csrc/placement/policy.h"
-
+// What is decided about cores: from what a machine says about itself, how many
+// there are to share, how much spinning and interrupting a process may do, and
+// where its launchers go.
+#include <sched.h>
 #include <stdlib.h>
 
 #include <algorithm>
+#include <set>
 #include <vector>
 
+#include "csrc/placement/machine.h"
+#include "csrc/placement/policy.h"
 #include "csrc/placement/spin_grant.h"
+#include "csrc/placement/spread.h"
 #include "csrc/placement/team_policy.h"
+#include "csrc/placement/this_machine.h"
 #include "csrc/placement/tuning.h"
 #include "tests/cpp/check.h"
 #include "tests/cpp/child.h"
 #include "tests/cpp/placement/cpus.h"
+#include "tests/cpp/temporary_folder.h"
 
 namespace npu {
 namespace {
-
-using check::cpus;
-using check::in_child;
 
 constexpr uint64_t kUs = 1000, kMs = 1'000'000;
 constexpr uint64_t kNow = 77'000 * kMs;
@@ -122,15 +125,11 @@ TEST(Policy, RanksOfAMachineDivideItsCores) {
   EXPECT_EQ(part(8, 3, 8), 2);
   EXPECT_EQ(part(2, 4, 2), 1);        // at least
   EXPECT_TRUE(part(8, 1, 8) > 4096);  // no sharers: no limit
-}
-
-TEST(Policy, RanksThatAreBoundToCoresOfTheirOwnKeepThem) {
+  // Ranks that are bound to cores of their own keep them.
   EXPECT_EQ(part(4, 2, 8), 4);
   EXPECT_EQ(part(3, 2, 8), 3);
   EXPECT_EQ(part(4, 4, 8), 2);  // two ranks on each half
-}
-
-TEST(Policy, RanksDivideWhatAQuotaKeepsBusy) {
+  // What a quota keeps busy.
   EXPECT_EQ(part(64, 2, 64, {400 * kMs, 100 * kMs}), 2);
   EXPECT_EQ(part(64, 4, 64, {150 * kMs, 100 * kMs}), 1);
   EXPECT_EQ(part(2, 2, 4, {800 * kMs, 100 * kMs}), 2);
@@ -270,24 +269,173 @@ TEST(TeamPolicy, ThereIsNoCrowdWhereNoKernelHasATeam) {
   EXPECT_TRUE(crowd.step(later, later + kMs, kNow) == Step::kDisperse);
 }
 
-// The tests run in children, because the environment is read once.
-TEST(Switch, OffLeavesThreadsAlone) {
+TEST_ALONE(Switch, OffLeavesThreadsAlone) {
   setenv("NPU_DISPATCH_PLACEMENT", "off", 1);
-  const auto ended = in_child(
-      [] { return !policy().on() && SpinGrant(1000).ticks() == 1000 ? 0 : 1; });
-  unsetenv("NPU_DISPATCH_PLACEMENT");
-  EXPECT_EQ(ended.code, 0);
-  EXPECT_EQ(ended.err, "");
+  EXPECT_TRUE(!policy().on());
+  EXPECT_EQ(SpinGrant(1000).ticks(), 1000);
 }
 
 TEST(Switch, AWrongValueIsToldAndIsAuto) {
-  setenv("NPU_DISPATCH_PLACEMENT", "of", 1);
-  const auto ended = in_child([] { return policy().on() ? 0 : 1; });
-  unsetenv("NPU_DISPATCH_PLACEMENT");
+  const auto ended = in_child([] {
+    setenv("NPU_DISPATCH_PLACEMENT", "of", 1);
+    return policy().on() ? 0 : 1;
+  });
   EXPECT_EQ(ended.code, 0);
   EXPECT_EQ(ended.err,
             "npu_dispatch: NPU_DISPATCH_PLACEMENT=of is not one of auto, off; "
             "using the default\n");
+}
+
+void expect_quota(const Quota& quota, uint64_t ns, uint64_t period_ns) {
+  EXPECT_EQ(quota.ns, ns);
+  EXPECT_EQ(quota.period_ns, period_ns);
+}
+
+TEST(Machine, ReadsListsOfCpus) {
+  EXPECT_TRUE(
+      (parse_cpus("0-3,8,10-11\n") == std::vector<int>{0, 1, 2, 3, 8, 10, 11}));
+  EXPECT_TRUE(parse_cpus("5") == std::vector<int>{5});
+  for (const char* bad : {"", "x", "3-1", "0-99999", "-1", "1,x"})
+    EXPECT_TRUE(parse_cpus(bad).empty());
+}
+
+TEST(Machine, ReadsAQuota) {
+  expect_quota(parse_cpu_max("150000 100000\n"), 150 * kMs, 100 * kMs);
+  expect_quota(parse_cpu_max("50000"), 50 * kMs, 100 * kMs);
+  for (const char* none : {"", "max 100000", "max", "-1 100000", "0 100000",
+                           "1000 0", "9999999999999 1"})
+    expect_quota(parse_cpu_max(none), 0, 0);
+}
+
+TEST(Machine, HasTheTightestQuotaOfItsGroups) {
+  TemporaryFolder files;
+  expect_quota(cgroup_quota("0::/a/b\n", files.path), 0, 0);
+  files.write("a/b/cpu.max", "max 100000");
+  expect_quota(cgroup_quota("0::/a/b\n", files.path), 0, 0);
+  files.write("a/cpu.max", "150000 50000");  // 3 cores
+  files.write("cpu.max", "400000 100000");   // 4
+  expect_quota(cgroup_quota("0::/a/b\n", files.path), 150 * kMs, 50 * kMs);
+  files.write("a/b/cpu.max", "200000 100000");  // 2
+  expect_quota(cgroup_quota("0::/a/b\n", files.path), 200 * kMs, 100 * kMs);
+  // A container sees its own mount, but the name that its group has on the
+  // host.
+  expect_quota(cgroup_quota("0::/not/here\n", files.path), 400 * kMs,
+               100 * kMs);
+}
+
+TEST(Machine, KnowsTheFirstVersionOfControlGroups) {
+  TemporaryFolder files;
+  files.write("cpu/c/cpu.cfs_quota_us", "50000");
+  files.write("cpu/c/cpu.cfs_period_us", "100000");
+  files.write("cpu/cpu.cfs_quota_us", "-1");
+  files.write("cpu/cpu.cfs_period_us", "100000");
+  const std::string text = "5:cpu,cpuacct:/c\n4:cpuset:/d\n0::/e\n";
+  expect_quota(cgroup_quota(text, files.path), 50 * kMs, 100 * kMs);
+  expect_quota(cgroup_quota("5:cpuset:/c\n", files.path), 0, 0);
+}
+
+TEST(Machine, KnowsThreadsOfACoreAndNodes) {
+  TemporaryFolder files;
+  files.write("devices/system/cpu/online", "0-3");
+  for (int cpu = 0; cpu < 4; ++cpu)
+    files.write("devices/system/cpu/cpu" + std::to_string(cpu) +
+                    "/topology/thread_siblings_list",
+                std::to_string(cpu % 2) + "," + std::to_string(cpu % 2 + 2));
+  files.write("devices/system/node/online", "0,2");
+  files.write("devices/system/node/node0/cpulist", "0,2");
+  files.write("devices/system/node/node0/distance", "10 32");
+  files.write("devices/system/node/node2/cpulist", "1,3");
+  files.write("devices/system/node/node2/distance", "31 10");
+  const Topology topology = read_topology(files.path), none;
+  for (int cpu = 0; cpu < 4; ++cpu) EXPECT_EQ(topology.core[cpu], cpu % 2);
+  EXPECT_EQ(topology.distance(0, 2), 0);
+  EXPECT_EQ(topology.distance(0, 1), 32);
+  EXPECT_EQ(topology.distance(3, 2), 31);
+  EXPECT_EQ(topology.core[9], 9);
+  EXPECT_EQ(none.distance(0, 1), 0);
+}
+
+// Launchers of a process on a machine that is not this one. Each launcher first
+// works on CPU 5; `go()` is the look of the one in the second seat.
+struct Process {
+  explicit Process(uint32_t seed = 7) : policy({8, {}, 1, seed}, true) {
+    for (int seat = 0; seat < 3; ++seat) {
+      EXPECT_EQ(policy.take_seat(), seat);
+      policy.crowded(seat, kNow, 5);
+    }
+  }
+  int go(const cpu_set_t& allowed, Whereabouts at = {5, -1}) {
+    return policy.place(1, kNow, at, allowed, topology);
+  }
+  Policy policy;
+  Topology topology;
+};
+
+TEST(Spread, ALauncherGoesToTheCpuOnWhichNoneWorks) {
+  Process p;
+  EXPECT_TRUE(!p.policy.crowded(0, kNow, 5));  // the later ones go
+  EXPECT_EQ(p.go(cpus({5, 6})), 6);
+  EXPECT_TRUE(!p.policy.crowded(1, kNow, 6));
+  EXPECT_EQ(p.policy.place(2, kNow, {5, -1}, cpus({5, 6}), p.topology), -1);
+  EXPECT_TRUE(p.policy.crowded(2, kNow + 19 * kMs, 5));
+  EXPECT_TRUE(!p.policy.crowded(2, kNow + 20 * kMs, 5));  // too long ago
+  p.policy.crowded(0, kNow + 20 * kMs, 5);
+  p.policy.leave_seat(0);
+  EXPECT_TRUE(!p.policy.crowded(2, kNow + 20 * kMs, 5));
+  EXPECT_EQ(p.policy.take_seat(), 0);
+}
+
+// The producer's CPU is the last to take. Before it come its memory and a core
+// that nobody shares: here of two nodes of two cores of two threads, of which
+// CPU n and n + 4 share one.
+TEST(Spread, NearTheProducersMemoryThenOnACoreOfItsOwn) {
+  Process p;
+  for (int cpu = 0; cpu < 8; ++cpu) {
+    p.topology.core[cpu] = int16_t(cpu % 4);
+    p.topology.node[cpu] = int16_t(cpu % 4 / 2);
+  }
+  p.topology.distances = {{10, 21}, {21, 10}};
+  for (const auto& [allowed, cpu] : {std::pair{cpus({0, 1, 2, 3, 6}), 3},
+                                     {cpus({0, 1, 2, 6}), 6},
+                                     {cpus({0, 1, 2}), 0},
+                                     {cpus({1, 2}), 1},
+                                     {cpus({2, 5}), 2}})
+    EXPECT_EQ(p.go(allowed, {5, 2}), cpu);
+  // Where the producer is not known, the launcher's own node counts.
+  EXPECT_EQ(p.go(cpus({0, 1, 3})), 0);
+}
+
+// Processes that know nothing of each other do not all go to the same CPUs.
+TEST(Spread, EachProcessHasAnOrderOfItsOwn) {
+  std::set<int> found;
+  for (uint32_t seed = 0; seed < 64; ++seed)
+    found.insert(Process(seed).go(cpus({0, 1, 2, 3, 5})));
+  EXPECT_TRUE(found == std::set<int>({0, 1, 2, 3}));
+}
+
+TEST(Spread, SeatsAreSixtyFourAndNoneWherePlacementIsOff) {
+  Process p;
+  for (int seat = 3; seat < 64; ++seat) EXPECT_EQ(p.policy.take_seat(), seat);
+  EXPECT_EQ(p.policy.take_seat(), -1);
+  Policy off({8, {}, 1, 0}, false);
+  EXPECT_EQ(off.take_seat(), -1);
+  EXPECT_TRUE(!off.crowded(-1, kNow, 5));
+}
+
+// On this machine. Where the thread is before and after is the kernel's choice.
+TEST_ALONE(Spread, AThreadGoesAndMayBeWhereItMightBefore) {
+  cpu_set_t allowed, after;
+  EXPECT_EQ(sched_getaffinity(0, sizeof allowed, &allowed), 0);
+  if (CPU_COUNT(&allowed) < 2) return;
+  int first = 0;
+  while (!CPU_ISSET(first, &allowed)) ++first;
+  const int earlier = policy().take_seat();
+  Seat later;
+  policy().crowded(earlier, kNow, first);
+  const int gone = later.look(kNow, Whereabouts{first, -1});
+  EXPECT_TRUE(gone != first && gone >= 0 && CPU_ISSET(gone, &allowed));
+  EXPECT_EQ(sched_getaffinity(0, sizeof after, &after), 0);
+  EXPECT_TRUE(CPU_EQUAL(&allowed, &after));
 }
 
 }  // namespace

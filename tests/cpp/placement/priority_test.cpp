@@ -1,11 +1,17 @@
+// How many cores a kernel may use, and what gives way where there is one.
+#include <sched.h>
 #include <stdlib.h>
 
 #include <atomic>
+#include <thread>
 
 #include "csrc/base/clock.h"
 #include "csrc/engine/engine.h"
 #include "csrc/engine/stream_pools.h"
-#include "csrc/taskqueue/host_wait.h"
+#include "csrc/placement/core_share.h"
+#include "csrc/placement/this_machine.h"
+#include "csrc/taskqueue/stream.h"
+#include "csrc/taskqueue/this_thread.h"
 #include "tests/cpp/check.h"
 #include "tests/cpp/child.h"
 #include "tests/cpp/kernels.h"
@@ -13,11 +19,49 @@
 namespace npu {
 namespace {
 
-using check::Gate;
-using check::in_child;
-using check::kGate;
-using check::submit;
-using check::word;
+TEST_ALONE(CoreShare, IsTheLeastOfWhatIsAllowed) {
+  Stream mine(0, 40, 0, StreamMode::kQueued);
+  set_core_limit(0, -1, 5);
+  set_core_limit(0, 40, 3);
+  EXPECT_EQ(core_share_here(8), 8);  // no stream's task
+  std::thread([&] {
+    EXPECT_TRUE(stream_of_this_thread() == nullptr);
+    launch_on_this_thread(mine);
+    EXPECT_TRUE(stream_of_this_thread() == &mine);
+    EXPECT_EQ(core_share_here(8), 3);
+    EXPECT_EQ(core_share_here(2), 2);
+    set_core_limit(0, 40, 6);
+    EXPECT_EQ(core_share_here(8), 5);
+    set_core_limit(0, -1, 0);  // none
+    EXPECT_EQ(core_share_here(8), 6);
+    set_core_limit(0, 40, 0);
+    EXPECT_EQ(core_share_here(8), 8);
+    EXPECT_EQ(core_share_here(0), 1);  // at least
+  }).join();
+  EXPECT_TRUE(stream_of_this_thread() == nullptr);
+}
+
+TEST_ALONE(CoreShare, IsAtMostWhatTheEnvironmentAllows) {
+  setenv("NPU_DISPATCH_CORES", "2", 1);
+  EXPECT_EQ(core_budget(), 2);
+  EXPECT_EQ(core_share_here(8), 2);
+  EXPECT_EQ(core_share_here(1), 1);
+}
+
+TEST(CoreShare, IsNotLimitedWhereTheEnvironmentIsWrongAndSaysSo) {
+  const auto refused = in_child([] {
+    setenv("NPU_DISPATCH_CORES", "0", 1);  // none is not possible
+    return core_share_here(8) == 8 ? 0 : 1;
+  });
+  EXPECT_EQ(refused.code, 0);
+  EXPECT_TRUE(refused.err.find("NPU_DISPATCH_CORES") != std::string::npos);
+}
+
+TEST(CoreShare, CountsTheCoresThatTheProcessMayUse) {
+  cpu_set_t allowed;
+  EXPECT_EQ(sched_getaffinity(0, sizeof allowed, &allowed), 0);
+  EXPECT_EQ(usable_cores(), CPU_COUNT(&allowed));
+}
 
 // words: atomic<int>*
 int run_count(const npu_kernel*, const uint64_t* words, npu_failure*) {
@@ -43,72 +87,54 @@ constexpr npu_kernel kOpen{run_open, "test::open", nullptr, 0};
 
 constexpr int kNormalTasks = 3000;
 
-// Both streams begin at the same time, and the other one has 10 ms of work.
-// Returns how many of the normal stream's tasks had run when the other stream
-// ended.
-int ahead_of(StreamPool pool) {
-  static std::atomic<int> count;
-  static int seen;
-  Gate gates[2];
-  Stream& other = next_stream(0, pool);
+// An urgent and a normal stream of a process that has one core.
+struct OneCore {
+  const int set = setenv("NPU_DISPATCH_CORES", "1", 1);
+  Stream& urgent = next_stream(0, StreamPool::kHigh);
   Stream& normal = next_stream(0, StreamPool::kNormal);
-  submit(other, kGate, {word(&gates[0])});
-  submit(normal, kGate, {word(&gates[1])});
-  for (int i = 0; i < 100; ++i)
-    submit(other, kLook, {word(&count), word(&seen)});
-  for (int i = 0; i < kNormalTasks; ++i) submit(normal, kCount, {word(&count)});
-  for (Gate& gate : gates) gate.wait_until_entered();
-  for (Gate& gate : gates) gate.open();
-  host_wait(other, other.tail(), WaitReason::kStreamSync);
-  host_wait(normal, normal.tail(), WaitReason::kStreamSync);
-  return count == kNormalTasks ? seen : -1;
-}
-
-TEST(Priority, NormalTasksGiveWayWhereThereIsOneCore) {
-  setenv("NPU_DISPATCH_CORES", "1", 1);
-  const auto ended = in_child([] {
-    const int ran = ahead_of(StreamPool::kHigh);
-    return ran >= 0 && ran < kNormalTasks / 2 ? 0 : 1;
-  });
-  unsetenv("NPU_DISPATCH_CORES");
-  EXPECT_EQ(ended.code, 0);
-}
-
-TEST(Priority, AnUrgentTaskMayWaitForANormalOne) {
-  setenv("NPU_DISPATCH_CORES", "1", 1);
-  const auto ended = in_child([] {
-    Gate gate;
-    Stream& urgent = next_stream(0, StreamPool::kHigh);
-    Stream& normal = next_stream(0, StreamPool::kNormal);
-    submit(urgent, kGate, {word(&gate)});
-    gate.wait_until_entered();
-    submit(normal, kOpen, {word(&gate)});
-    host_wait(urgent, urgent.tail(), WaitReason::kStreamSync);
-    return 0;
-  });
-  unsetenv("NPU_DISPATCH_CORES");
-  EXPECT_EQ(ended.code, 0);
-}
-
-TEST(Priority, AnUrgentStreamThatWaitsForANormalOneLeavesItTheCore) {
-  setenv("NPU_DISPATCH_CORES", "1", 1);
-  const auto ended = in_child([] {
-    std::atomic<int> count{0};
-    int seen = 0;
-    Gate gate;
-    Stream& urgent = next_stream(0, StreamPool::kHigh);
-    Stream& normal = next_stream(0, StreamPool::kNormal);
-    submit(normal, kGate, {word(&gate)});
+  std::atomic<int> count{0};  // of the normal stream's tasks
+  int seen = 0;               // of them by the urgent stream
+  void count_normal_tasks() {
     for (int i = 0; i < kNormalTasks; ++i)
       submit(normal, kCount, {word(&count)});
-    urgent.wait_for(normal, normal.tail());
-    submit(urgent, kLook, {word(&count), word(&seen)});
-    gate.open();
-    host_wait(urgent, urgent.tail(), WaitReason::kStreamSync);
-    return seen == kNormalTasks ? 0 : 1;
-  });
-  unsetenv("NPU_DISPATCH_CORES");
-  EXPECT_EQ(ended.code, 0);
+  }
+};
+
+// Both streams begin at the same time, and the urgent one has 10 ms of work.
+TEST_ALONE(Priority, NormalTasksGiveWayWhereThereIsOneCore) {
+  OneCore w;
+  Gate gates[2];
+  submit(w.urgent, kGate, {word(&gates[0])});
+  submit(w.normal, kGate, {word(&gates[1])});
+  for (int i = 0; i < 100; ++i)
+    submit(w.urgent, kLook, {word(&w.count), word(&w.seen)});
+  w.count_normal_tasks();
+  for (Gate& gate : gates) gate.wait_until_entered();
+  for (Gate& gate : gates) gate.open();
+  drain(w.urgent);
+  drain(w.normal);
+  EXPECT_EQ(w.count.load(), kNormalTasks);
+  EXPECT_TRUE(w.seen < kNormalTasks / 2);
+}
+
+TEST_ALONE(Priority, AnUrgentTaskMayWaitForANormalOne) {
+  OneCore w;
+  Gate gate;
+  hold(w.urgent, gate);
+  submit(w.normal, kOpen, {word(&gate)});
+  drain(w.urgent);
+}
+
+TEST_ALONE(Priority, AnUrgentStreamThatWaitsForANormalOneLeavesItTheCore) {
+  OneCore w;
+  Gate gate;
+  submit(w.normal, kGate, {word(&gate)});
+  w.count_normal_tasks();
+  w.urgent.wait_for(w.normal, w.normal.tail());
+  submit(w.urgent, kLook, {word(&w.count), word(&w.seen)});
+  gate.open();
+  drain(w.urgent);
+  EXPECT_EQ(w.seen, kNormalTasks);
 }
 
 }  // namespace

@@ -14,9 +14,6 @@
 namespace npu::plan {
 namespace {
 
-using check::kNothing;
-using check::submit;
-
 // Never destroyed, as the product's are not: launchers may be inside a call.
 Recorder& made() {
   static auto& all = *new std::vector<Recorder*>;
@@ -80,8 +77,8 @@ TEST(Recorder, CountsTheThreadsOwnTimeAndNotItsWaits) {
   Recording r;
   submit(a, kNothing, {});
   work_for(100 * kMs);
-  check::Gate gate;
-  submit(a, check::kGate, {reinterpret_cast<uint64_t>(&gate)});
+  Gate gate;
+  submit(a, kGate, {reinterpret_cast<uint64_t>(&gate)});
   std::thread opens([&] {
     gate.wait_until_entered();
     work_for(100 * kMs);  // not this thread's, which waits meanwhile

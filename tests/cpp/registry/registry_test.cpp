@@ -12,7 +12,7 @@ namespace npu {
 namespace {
 
 int devices_with(const char* installed, const char* visible) {
-  return check::in_child([=] {
+  return in_child([=] {
            setenv("NPU_DISPATCH_DEVICES", installed, 1);
            setenv("ASCEND_RT_VISIBLE_DEVICES", visible, 1);
            return find_driver("host")->device_count();
@@ -42,7 +42,7 @@ TEST(HostDevices, AreNoneWhenTheListIsOutOfOrder) {
 }
 
 TEST(HostDevices, HaveTheMemoryTheEnvironmentSays) {
-  const auto ended = check::in_child([] {
+  const auto ended = in_child([] {
     setenv("NPU_DISPATCH_MEMORY", "3M", 1);
     setenv("NPU_DISPATCH_MEMORY_1", "5M", 1);
     const npu_driver& host = *find_driver("host");
@@ -54,7 +54,7 @@ TEST(HostDevices, HaveTheMemoryTheEnvironmentSays) {
 
 TEST(Registry, RefusesByNameADriverThatCannotBeUsed) {
   const auto says = [](const char* name) {
-    return check::in_child([name] {
+    return in_child([name] {
       setenv("NPU_DRIVER", name, 1);
       try {
         driver();

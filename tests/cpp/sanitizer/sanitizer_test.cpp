@@ -1,13 +1,20 @@
-#include "csrc/sanitizer/sanitizer.h"
-
+// Which accesses are found to be unordered, what a finding contains, who is
+// told of it, and what follows from the answer.
 #include <algorithm>
 #include <atomic>
+#include <functional>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "csrc/base/clock.h"
+#include "csrc/interop/flag.h"
+#include "csrc/sanitizer/sanitizer.h"
+#include "csrc/stats/segment.h"
+#include "csrc/taskqueue/call_site.h"
 #include "csrc/taskqueue/host_wait.h"
 #include "csrc/taskqueue/program.h"
+#include "csrc/taskqueue/task_sink.h"
 #include "tests/cpp/check.h"
 #include "tests/cpp/kernels.h"
 #include "tests/cpp/sanitizer/world.h"
@@ -15,89 +22,76 @@
 namespace npu {
 namespace {
 
-using check::count_;
-using check::found_;
-using check::kRead;
-using check::kSize;
-using check::kStride;
-using check::kWrite;
-using check::kWriteView;
-using check::tally;
-using check::World;
-
-TEST(Sanitizer, FindsTwoUnorderedWrites) {
-  World w;
-  check::submit(w.one, kWrite, {check::word(w.memory)});
-
-  check::submit(w.two, kWrite, {check::word(w.memory)});
-
-  EXPECT_EQ(found_.size(), 1);
-  EXPECT_TRUE(found_[0] == FindingKind::kWriteWrite);
-}
-
-TEST(Sanitizer, TakesAWaitForAnOrder) {
-  World w;
-  check::submit(w.one, kWrite, {check::word(w.memory)});
-  w.two.wait_for(w.one, w.one.tail());
-
-  check::submit(w.two, kWrite, {check::word(w.memory)});
-
-  EXPECT_EQ(found_.size(), 0);
-}
-
-TEST(Sanitizer, KnowsThatAWaitCoversOnlyWhatCameBeforeTheEvent) {
-  World w;
-  const uint64_t early = w.one.tail();
-  check::submit(w.one, kWrite, {check::word(w.memory)});
-  w.two.wait_for(w.one, early);
-
-  check::submit(w.two, kRead, {check::word(w.memory)});
-
-  EXPECT_EQ(found_.size(), 1);
+// A stream writes, something may put an order behind that, and another stream
+// writes the same memory.
+TEST(Sanitizer, FindsTwoWritesThatNothingOrders) {
+  const auto wait = [](Stream& s, Stream& other) {
+    s.wait_for(other, other.tail());
+  };
+  const struct {
+    const char* name;
+    std::function<void(World&)> between;
+    bool ordered;
+  } cases[] = {
+      {"nothing", [](World&) {}, false},
+      {"a wait", [&](World& w) { wait(w.two, w.one); }, true},
+      {"a wait for what came before",
+       [](World& w) { w.two.wait_for(w.one, w.one.tail() - 1); }, false},
+      {"a wait of the host", [](World& w) { drain(w.one); }, true},
+      // An inline stream's tasks are done when they return, and so is what it
+      // waits for, also where there is nothing left to wait for.
+      {"a wait of an inline stream", [&](World& w) { wait(w.direct, w.one); },
+       true},
+      {"a wait of an inline stream for what is over",
+       [&](World& w) {
+         while (!w.one.retired().reached(w.one.tail()))
+           std::this_thread::yield();
+         wait(w.direct, w.one);
+       },
+       true},
+      {"a wait of a third stream", [&](World& w) { wait(w.three, w.one); },
+       false},
+      {"a wait of the host for a third stream",
+       [&](World& w) {
+         wait(w.three, w.one);
+         drain(w.three);
+       },
+       true}};
+  for (const auto& c : cases) {
+    World w;
+    w.write(w.one);
+    c.between(w);
+    std::thread([&] { w.write(w.two); }).join();
+    if (found_.empty() != c.ordered) fail(c.name, 0, "is taken for an order");
+    for (const FindingKind kind : found_)
+      EXPECT_TRUE(kind == FindingKind::kWriteWrite);
+  }
 }
 
 TEST(Sanitizer, TellsAnEarlierEventFromALaterOneAcrossThreeStreams) {
   World w;
-  Stream three{0, 92, 0, StreamMode::kQueued};
-  three.set_observed(true);
-  check::submit(w.one, kWrite, {check::word(w.memory)});
+  w.write(w.one);
   const uint64_t before = w.two.tail();
   w.two.wait_for(w.one, w.one.tail());
   const uint64_t after = w.two.tail();
-
-  three.wait_for(w.two, before);
-  check::submit(three, kRead, {check::word(w.memory)});
-  EXPECT_EQ(found_.size(), 1);
-  three.wait_for(w.two, after);
-  check::submit(three, kRead, {check::word(w.memory)});
-  EXPECT_EQ(found_.size(), 1);
-
-  three.stop();
-}
-
-TEST(Sanitizer, OrdersLaunchesAfterWhatTheHostWaitedFor) {
-  World w;
-  check::submit(w.one, kWrite, {check::word(w.memory)});
-  host_wait(w.one, w.one.tail(), WaitReason::kStreamSync);
-
-  std::jthread([&] {
-    check::submit(w.two, kWrite, {check::word(w.memory)});
-  }).join();
-
-  EXPECT_EQ(found_.size(), 0);
+  for (const uint64_t number : {before, after}) {
+    w.three.wait_for(w.two, number);
+    w.read(w.three);
+    EXPECT_EQ(found_.size(), 1);
+  }
 }
 
 TEST(Sanitizer, FindsReuseAndRespectsRecordStream) {
   for (const bool recorded : {false, true}) {
     World w;
-    check::submit(w.one, kWrite, {check::word(w.memory)});
+    w.write(w.one);
     w.two.wait_for(w.one, w.one.tail());
-    check::submit(w.two, kRead, {check::word(w.memory)});
+    w.read(w.two);
     if (recorded) w.sanitizer.stream_recorded(w.two, w.memory);
-    w.sanitizer.freed(&w.one, w.memory, sizeof w.memory, FreedTo::kStream);
+    w.free();
     w.sanitizer.allocated(&w.one, w.memory, sizeof w.memory);
 
-    check::submit(w.one, kWrite, {check::word(w.memory)});
+    w.write(w.one);
 
     EXPECT_EQ(found_.size(), recorded ? 0 : 1);
     if (!recorded) EXPECT_TRUE(found_[0] == FindingKind::kReuse);
@@ -107,19 +101,19 @@ TEST(Sanitizer, FindsReuseAndRespectsRecordStream) {
 TEST(Sanitizer, FindsReuseOfAPartOfABlock) {
   World w;
   w.two.wait_for(w.one, w.one.tail());
-  check::submit(w.two, kRead, {check::word(w.memory)});
-  w.sanitizer.freed(&w.one, w.memory, sizeof w.memory, FreedTo::kStream);
+  w.read(w.two);
+  w.free();
   w.sanitizer.allocated(&w.one, w.memory, 32);
   w.sanitizer.allocated(&w.one, w.memory + 8, 32);
 
-  check::submit(w.one, kWrite, {check::word(w.memory + 8)});
+  submit(w.one, kWrite, {word(w.memory + 8)});
 
   EXPECT_EQ(found_.size(), 1);
 }
 
 TEST(Sanitizer, KeepsOneCopyOfWhatSplitAndJoinedBlocksShare) {
   World w;
-  check::submit(w.one, kWrite, {check::word(w.memory)});
+  w.write(w.one);
   const int64_t before = shadow_bytes.load();
   for (int round = 0; round < 60; ++round) {  // 2^60 copies, if any
     w.sanitizer.allocated(&w.one, w.memory, 32);
@@ -128,7 +122,7 @@ TEST(Sanitizer, KeepsOneCopyOfWhatSplitAndJoinedBlocksShare) {
   }
 
   EXPECT_TRUE(shadow_bytes.load() < before + 16 * int64_t(sizeof(Access)));
-  check::submit(w.two, kRead, {check::word(w.memory)});
+  w.read(w.two);
   EXPECT_EQ(found_.size(), 1);
 }
 
@@ -136,12 +130,12 @@ TEST(Sanitizer, KeepsOneCopyOfWhatSplitAndJoinedBlocksShare) {
 TEST(Sanitizer, KeepsTheNewestOfManyAccesses) {
   static const int64_t one_size[] = {1};
   static const npu_view one_float{one_size, kStride, 1, 4, 0, NPU_WRITE};
-  static const npu_kernel write_one{check::run_nothing, "test::write one",
-                                    &one_float, 1};
+  static const npu_kernel write_one{run_nothing, "test::write one", &one_float,
+                                    1};
   constexpr int kMost = 96, kForgotten = kMost / 4;
   std::vector<float> memory(3 * kMost);
   const auto write = [&](Stream& stream, int at) {
-    check::submit(stream, write_one, {check::word(&memory[size_t(at)])});
+    submit(stream, write_one, {word(&memory[size_t(at)])});
   };
   World w;
   w.sanitizer.allocated(&w.one, memory.data(), memory.size() * sizeof(float));
@@ -160,16 +154,6 @@ TEST(Sanitizer, KeepsTheNewestOfManyAccesses) {
   }
 }
 
-TEST(Sanitizer, FindsUseAfterFree) {
-  World w;
-  w.sanitizer.freed(&w.one, w.memory, sizeof w.memory, FreedTo::kStream);
-
-  check::submit(w.one, kRead, {check::word(w.memory)});
-
-  EXPECT_EQ(found_.size(), 1);
-  EXPECT_TRUE(found_[0] == FindingKind::kUseAfterFree);
-}
-
 TEST(Sanitizer, RefusedTasksDoNotRun) {
   static int ran;
   ran = 0;
@@ -179,10 +163,10 @@ TEST(Sanitizer, RefusedTasksDoNotRun) {
   };
   const npu_kernel counted{run, "test::count", &kWriteView, 1};
   World w([](const Finding*, size_t) { return true; });
-  check::submit(w.one, kWrite, {check::word(w.memory)});
+  w.write(w.one);
 
-  check::submit(w.two, counted, {check::word(w.memory)});
-  host_wait(w.two, w.two.tail(), WaitReason::kStreamSync);
+  submit(w.two, counted, {word(w.memory)});
+  drain(w.two);
 
   EXPECT_EQ(ran, 0);
 }
@@ -191,20 +175,20 @@ TEST(Sanitizer, TakesAFlagForAnOrderWhicheverComesFirst) {
   for (const bool raised_first : {true, false}) {
     World w;
     const auto raise = [&] {
-      check::submit(w.one, kWrite, {check::word(w.memory)});
+      w.write(w.one);
       w.sanitizer.flag_raised(w.one, w.one.tail(), 7);
     };
     const auto take = [&] {
       w.sanitizer.flag_awaited(&w.two, 7, true);
-      check::submit(w.two, kRead, {check::word(w.memory)});
+      w.read(w.two);
     };
     if (raised_first) raise();
     take();
     if (!raised_first) raise();
-    check::submit(w.two, kRead, {check::word(w.memory)});
+    w.read(w.two);
     EXPECT_EQ(found_.size(), 0);
 
-    check::submit(w.one, kWrite, {check::word(w.memory)});  // after the flag
+    w.write(w.one);  // after the flag
     EXPECT_EQ(found_.size(), 1);
   }
 }
@@ -213,27 +197,27 @@ TEST(Sanitizer, ForgetsAFlagThatWasTaken) {
   World w;
   w.sanitizer.flag_raised(w.one, w.one.tail(), 7);
   w.sanitizer.flag_awaited(&w.two, 7, true);
-  check::submit(w.one, kWrite, {check::word(w.memory)});
+  w.write(w.one);
   w.sanitizer.flag_raised(w.one, w.one.tail(), 8);
   w.sanitizer.flag_awaited(&w.two, 8, false);
 
-  check::submit(w.two, kRead, {check::word(w.memory)});
+  w.read(w.two);
 
   EXPECT_EQ(found_.size(), 0);
 }
 
 TEST(Sanitizer, OrdersLaunchesAfterAFlagThatTheHostWaitedFor) {
   World w;
-  check::submit(w.one, kWrite, {check::word(w.memory)});
+  w.write(w.one);
   w.sanitizer.flag_raised(w.one, w.one.tail(), 7);
   w.sanitizer.flag_awaited(nullptr, 7, false);
-  check::submit(w.two, kRead, {check::word(w.memory)});
+  w.read(w.two);
   EXPECT_EQ(found_.size(), 0);
 
   w.sanitizer.flag_lowered(7);
-  check::submit(w.one, kWrite, {check::word(w.memory)});
+  w.write(w.one);
   w.sanitizer.flag_awaited(nullptr, 7, false);
-  check::submit(w.two, kRead, {check::word(w.memory)});
+  w.read(w.two);
   EXPECT_EQ(found_.size(), 2);  // each of one's write with one of two's reads
 }
 
@@ -241,11 +225,11 @@ TEST(Sanitizer, KnowsNothingOfMemoryBeyondABlock) {
   World w;
   alignas(64) static float memory[32];
   w.sanitizer.allocated(&w.one, memory, 64);
-  check::submit(w.one, kWrite, {check::word(memory + 16)});
-  check::submit(w.two, kWrite, {check::word(memory + 16)});
+  submit(w.one, kWrite, {word(memory + 16)});
+  submit(w.two, kWrite, {word(memory + 16)});
   EXPECT_EQ(found_.size(), 0);
-  check::submit(w.one, kWrite, {check::word(memory + 15)});
-  check::submit(w.two, kWrite, {check::word(memory + 15)});
+  submit(w.one, kWrite, {word(memory + 15)});
+  submit(w.two, kWrite, {word(memory + 15)});
   EXPECT_EQ(found_.size(), 1);
 }
 
@@ -256,17 +240,17 @@ TEST(Sanitizer, LooksAtEveryArgumentOfATaskAndOfAReplay) {
   static npu_view views[kMany];
   for (uint32_t i = 0; i < kMany; ++i)
     views[i] = {size, kStride, 1, 4, uint16_t(i), NPU_WRITE};
-  static const npu_kernel wide{check::run_nothing, "test::wide", views, kMany};
+  static const npu_kernel wide{run_nothing, "test::wide", views, kMany};
   for (const bool replay : {false, true}) {
     World w;
     float memory[kMany];
     w.sanitizer.allocated(&w.one, memory, sizeof memory);
     uint64_t words[kMany];
-    for (uint32_t i = 0; i < kMany; ++i) words[i] = check::word(memory + i);
+    for (uint32_t i = 0; i < kMany; ++i) words[i] = word(memory + i);
     if (replay) {
       const KernelCall calls[] = {{&wide, words}, {&wide, words}};
       w.sanitizer.replays(w.one, calls, 2);
-      check::submit(w.one, check::kNothing, {});
+      submit(w.one, kNothing, {});
     } else {
       Submission s;
       EXPECT_TRUE(w.one.begin(kMany, s));
@@ -275,58 +259,25 @@ TEST(Sanitizer, LooksAtEveryArgumentOfATaskAndOfAReplay) {
       w.one.commit(s);
     }
     const npu_view last{size, kStride, 1, 4, 0, NPU_READ};
-    const npu_kernel read{check::run_nothing, "test::read one", &last, 1};
+    const npu_kernel read{run_nothing, "test::read one", &last, 1};
     for (uint32_t i = 0; i < kMany; ++i) {
-      check::submit(w.two, read, {words[i]});
+      submit(w.two, read, {words[i]});
       EXPECT_EQ(found_.size(), i + 1);
     }
   }
-}
-
-Finding last_;
-
-TEST(Sanitizer, SaysWhoAndWhere) {
-  World w([](const Finding* findings, size_t count) {
-    last_ = findings[count - 1];
-    return false;
-  });
-  for (Stream* s : {&w.one, &w.two}) check::submit(*s, check::kNothing, {});
-  check::submit(w.one, kWrite, {check::word(w.memory)});
-  check::submit(w.two, kRead, {check::word(w.memory)});
-
-  EXPECT_TRUE(last_.kind == FindingKind::kReadWrite);
-  EXPECT_EQ(last_.block, check::word(w.memory));
-  EXPECT_EQ(last_.bytes, sizeof w.memory);
-  EXPECT_TRUE(!last_.pinned);
-  EXPECT_EQ(last_.device, 0);
-  EXPECT_EQ(last_.stream, 90);
-  const Side &first = last_.first, &second = last_.second;
-  EXPECT_TRUE(first.writes && !first.reads && !second.writes && second.reads);
-  EXPECT_TRUE(first.stream == 90 && second.stream == 91);
-  EXPECT_TRUE(first.task == 1 && second.task == 1);
-  EXPECT_EQ(first.lo, check::word(w.memory));
-  EXPECT_EQ(first.hi, check::word(w.memory + 16));
-  EXPECT_EQ(second.argument, 0);
-
-  w.sanitizer.freed(&w.one, w.memory, sizeof w.memory, FreedTo::kStream);
-  check::submit(w.two, kRead, {check::word(w.memory)});
-  EXPECT_TRUE(last_.kind == FindingKind::kUseAfterFree);
-  EXPECT_EQ(last_.first.stream, 90);
-  EXPECT_EQ(last_.second.stream, 91);
-  EXPECT_EQ(std::string(last_.first.op), "free");
 }
 
 TEST(Sanitizer, FindsWhatTheHostTouchesTooEarly) {
   for (const bool waited : {false, true}) {
     World w;
     w.sanitizer.host_allocated(w.memory, sizeof w.memory);
-    check::submit(w.one, kRead, {check::word(w.memory)});
+    w.read(w.one);
     EXPECT_TRUE(w.sanitizer.pinned_pending());
     EXPECT_TRUE(w.sanitizer.host_pending(w.memory));
-    if (waited) host_wait(w.one, w.one.tail(), WaitReason::kStreamSync);
+    if (waited) drain(w.one);
     EXPECT_EQ(w.sanitizer.pinned_pending(), !waited);
     EXPECT_EQ(w.sanitizer.host_pending(w.memory), !waited);
-    const uint64_t words[] = {check::word(w.memory)};
+    const uint64_t words[] = {word(w.memory)};
 
     w.sanitizer.host_touches(kRead, words);
     EXPECT_EQ(found_.size(), 0);  // both only read
@@ -342,10 +293,10 @@ TEST(Sanitizer, FindsWhatTheHostTouchesTooEarly) {
 
 TEST(Sanitizer, KnowsNothingOfMemoryThatWasTheDevicesBeforeItWasPinned) {
   World w;
-  check::submit(w.one, kWrite, {check::word(w.memory)});
+  w.write(w.one);
   w.sanitizer.host_allocated(w.memory, sizeof w.memory);
   EXPECT_TRUE(!w.sanitizer.host_pending(w.memory));
-  check::submit(w.two, kWrite, {check::word(w.memory)});
+  w.write(w.two);
   EXPECT_EQ(found_.size(), 0);
 }
 
@@ -353,18 +304,18 @@ TEST(Sanitizer, TakesAReplayForATaskThatTouchesAllOfIt) {
   World w;
   float other[16];
   w.sanitizer.allocated(&w.one, other, sizeof other);
-  const uint64_t first[] = {check::word(w.memory)};
-  const uint64_t second[] = {check::word(other)};
+  const uint64_t first[] = {word(w.memory)};
+  const uint64_t second[] = {word(other)};
   const KernelCall calls[] = {{&kRead, first}, {&kWrite, second}};
   w.sanitizer.replays(w.one, calls, 2);
-  check::submit(w.one, check::kNothing, {});
+  submit(w.one, kNothing, {});
 
-  check::submit(w.two, kRead, {check::word(w.memory)});
+  w.read(w.two);
   EXPECT_EQ(found_.size(), 0);
-  check::submit(w.two, kRead, {check::word(other)});
+  submit(w.two, kRead, {word(other)});
   EXPECT_EQ(found_.size(), 1);
   w.two.wait_for(w.one, w.one.tail());
-  check::submit(w.two, kRead, {check::word(other)});
+  submit(w.two, kRead, {word(other)});
   EXPECT_EQ(found_.size(), 1);
 }
 
@@ -376,7 +327,7 @@ TEST(Sanitizer, RefusesAReplayBeforeItIsQueued) {
   float memory[16];
   sanitizer.allocated(&stream, memory, sizeof memory);
   sanitizer.freed(&stream, memory, sizeof memory, FreedTo::kStream);
-  const uint64_t words[] = {check::word(memory)};
+  const uint64_t words[] = {word(memory)};
   const KernelCall call{&kRead, words};
 
   bool refused = false;
@@ -399,16 +350,16 @@ TEST(Sanitizer, NamesForeignWork) {
   static const npu_view view{kSize, kStride, 1, 4, 1, NPU_WRITE};
   static const npu_kernel foreign{nullptr, "library::call", &view, 1};
   World w;
-  check::submit(w.one, kRead, {check::word(w.memory)});
+  w.read(w.one);
 
   Submission s;
   EXPECT_TRUE(w.two.begin(2, s));
   s.task->marks.kind = TaskKind::kProgram;
   s.task->kernel = &foreign;
   s.words[0] = reinterpret_cast<uint64_t>(static_cast<Program*>(&program));
-  s.words[1] = check::word(w.memory);
+  s.words[1] = word(w.memory);
   w.two.commit(s);
-  host_wait(w.two, w.two.tail(), WaitReason::kStreamSync);
+  drain(w.two);
 
   EXPECT_EQ(found_.size(), 1);
   EXPECT_TRUE(found_[0] == FindingKind::kUnorderedForeignLaunch);
@@ -430,7 +381,7 @@ TEST(Sanitizer, CountsItsMemoryAndForgetsIt) {
 // A report may end in the user's code, which turns the sanitizer off and on.
 World* cleared_ = nullptr;
 bool clear(const Finding* findings, size_t count) {
-  check::note(findings, count);
+  note(findings, count);
   cleared_->sanitizer.clear();
   cleared_->sanitizer.adopt(cleared_->two, cleared_->memory,
                             sizeof cleared_->memory);
@@ -441,9 +392,9 @@ TEST(Sanitizer, MayBeClearedWhileItReports) {
   World w(&clear);
   cleared_ = &w;
   for (int turn = 1; turn <= 2; ++turn) {
-    check::submit(w.one, kWrite, {check::word(w.memory)});
+    w.write(w.one);
     EXPECT_EQ(found_.size(), size_t(turn - 1));
-    check::submit(w.two, kRead, {check::word(w.memory)});
+    w.read(w.two);
     EXPECT_EQ(found_.size(), size_t(turn));
     // The one that was refused nothing is not known any more.
     EXPECT_EQ(w.sanitizer.counts().accesses, 0);
@@ -463,16 +414,467 @@ TEST(Sanitizer, ServesManyThreads) {
         Stream& stream = t % 2 ? w.one : w.two;
         for (int i = 0; i < 300; ++i) {
           w.sanitizer.allocated(&stream, own.data(), 64);
-          check::submit(stream, kWrite, {check::word(own.data())});
-          check::submit(w.one, kRead, {check::word(w.memory)});
-          if (i % 50 == 0)
-            host_wait(stream, stream.tail(), WaitReason::kStreamSync);
+          submit(stream, kWrite, {word(own.data())});
+          w.read(w.one);
+          if (i % 50 == 0) drain(stream);
           w.sanitizer.freed(&stream, own.data(), 64, FreedTo::kStream);
         }
-        host_wait(stream, stream.tail(), WaitReason::kStreamSync);
+        drain(stream);
       });
   }
   EXPECT_EQ(count_.load(), 0);
+}
+
+std::vector<Finding> findings_;
+bool keep(const Finding* findings, size_t count) {
+  findings_.insert(findings_.end(), findings, findings + count);
+  return false;
+}
+
+struct Keeping : World {
+  Keeping() : World(&keep) { findings_.clear(); }
+};
+
+// Sets the call site of the calling thread while a Lines exists.
+uint32_t line_ = 0;
+CallSite line() { return {line_, 0}; }
+uint32_t stack() { return line_; }
+struct Lines {
+  Lines() { set_call_site_hooks({line, stack}); }
+  ~Lines() {
+    set_call_site_hooks({});
+    line_ = 0;
+  }
+};
+
+bool submit_at(Stream& stream, const npu_kernel& kernel, float* memory,
+               CallSite site) {
+  Submission s;
+  if (!stream.begin(1, s, site)) return false;
+  s.task->kernel = &kernel;
+  s.words[0] = word(memory);
+  stream.commit(s);
+  stream.after_commit(s);
+  return true;
+}
+
+TEST(Finding, NamesBothLaunchesAndTheLinesOfTheBlock) {
+  Lines lines;
+  Keeping w;
+  for (const uint32_t site : {10, 20}) {
+    line_ = site;
+    w.sanitizer.allocated(&w.one, w.memory, sizeof w.memory);
+    line_ = site + 1;
+    if (site == 10) w.free();
+  }
+  submit(w.one, kNothing, {});
+  submit_at(w.one, kWrite, w.memory, {30, 31});
+  submit_at(w.two, kRead, w.memory, {40, 41});
+  w.free();
+  submit_at(w.one, kRead, w.memory, {50, 51});
+
+  EXPECT_EQ(findings_.size(), 2);
+  const Finding& race = findings_[0];
+  EXPECT_TRUE(race.kind == FindingKind::kReadWrite);
+  EXPECT_EQ(race.first.op, kWrite.name);
+  EXPECT_EQ(race.second.op, kRead.name);
+  EXPECT_TRUE(race.first.site.site == 30 && race.first.site.forward == 31);
+  EXPECT_TRUE(race.second.site.site == 40 && race.second.site.forward == 41);
+  EXPECT_TRUE(race.first.device == 0 && race.second.device == 0);
+  EXPECT_TRUE(race.first.stream == 90 && race.second.stream == 91);
+  EXPECT_TRUE(race.first.task == 1 && race.second.task == 0);
+  EXPECT_TRUE(race.first.writes && !race.first.reads);
+  EXPECT_TRUE(!race.second.writes && race.second.reads);
+  EXPECT_EQ(race.first.lo, word(w.memory));
+  EXPECT_EQ(race.first.hi, word(w.memory + 16));
+  EXPECT_EQ(race.second.argument, 0);
+  EXPECT_TRUE(race.alloc_site == 20 && race.free_site == 0);
+  EXPECT_TRUE(race.old_alloc_site == 10 && race.old_free_site == 11);
+  EXPECT_EQ(race.block, word(w.memory));
+  EXPECT_EQ(race.bytes, sizeof w.memory);
+  EXPECT_TRUE(!race.pinned && race.device == 0 && race.stream == 90);
+  const Finding& use = findings_[1];
+  EXPECT_TRUE(use.kind == FindingKind::kUseAfterFree);
+  EXPECT_TRUE(use.free_site == 21 && use.first.site.site == 21);
+  EXPECT_EQ(use.first.site.forward, 0);
+  EXPECT_TRUE(use.first.device == 0 && use.first.stream == 90);
+  EXPECT_EQ(use.second.site.site, 50);
+  EXPECT_EQ(use.first.op, std::string("free"));
+  EXPECT_EQ(use.second.op, kRead.name);
+  // What was freed is what is used now.
+  EXPECT_TRUE(use.first.lo == use.second.lo && use.first.hi == use.second.hi);
+  EXPECT_TRUE(use.second.hi > use.second.lo);
+}
+
+TEST(Finding, OfAUseAfterFreeNamesTheDevicesOfBoth) {
+  Keeping w;
+  Stream other(1, 97, 0, StreamMode::kQueued);
+  other.set_observed(true);
+  w.free();
+  submit(other, kRead, {word(w.memory)});
+  other.stop();
+  EXPECT_EQ(findings_.size(), 1);
+  EXPECT_TRUE(findings_[0].first.device == 0 && findings_[0].device == 0);
+  EXPECT_EQ(findings_[0].second.device, 1);
+}
+
+TEST(Finding, OfPinnedMemoryIsOfNoStream) {
+  Lines lines;
+  Keeping w;
+  line_ = 5;
+  w.sanitizer.host_allocated(w.memory, sizeof w.memory);
+  submit_at(w.one, kWrite, w.memory, {6, 0});
+  line_ = 7;
+  const uint64_t words[] = {word(w.memory)};
+  w.sanitizer.host_touches(kRead, words);
+
+  EXPECT_EQ(findings_.size(), 1);
+  const Finding& f = findings_[0];
+  EXPECT_TRUE(f.kind == FindingKind::kHostRead);
+  EXPECT_TRUE(f.pinned && f.device == -1 && f.stream == -1);
+  EXPECT_EQ(f.alloc_site, 5);
+  EXPECT_TRUE(f.first.site.site == 6 && f.second.site.site == 7);
+  EXPECT_TRUE(f.second.device == -1 && f.second.stream == -1);
+  EXPECT_EQ(f.second.task, 0);
+}
+
+TEST(Finding, OfLentMemoryIsOfPinnedMemory) {
+  Lines lines;
+  Keeping w;
+  float lent[16];
+  line_ = 5;
+  EXPECT_TRUE(w.sanitizer.host_lent(lent, sizeof lent));
+  EXPECT_TRUE(!w.sanitizer.host_lent(lent, sizeof lent));
+  submit_at(w.one, kWrite, lent, {6, 0});
+  EXPECT_TRUE(w.sanitizer.pinned_pending());
+  const uint64_t words[] = {word(lent)};
+  w.sanitizer.host_touches(kRead, words);
+  EXPECT_EQ(findings_.size(), 1);
+  EXPECT_TRUE(findings_[0].pinned && findings_[0].device == -1);
+  EXPECT_EQ(findings_[0].alloc_site, 0);  // nobody has allocated it here
+  w.sanitizer.host_freed(lent);
+  EXPECT_TRUE(!w.sanitizer.pinned_pending());
+  EXPECT_TRUE(w.sanitizer.host_lent(lent, sizeof lent));
+}
+
+// Nothing of the device's block that had the address before is known of host
+// memory.
+TEST(Finding, OfLentMemorySaysNothingOfTheBlockThatWasThere) {
+  Keeping w;
+  w.write(w.one);
+  w.free();
+  EXPECT_TRUE(w.sanitizer.host_lent(w.memory, sizeof w.memory));
+  EXPECT_TRUE(!w.sanitizer.host_pending(w.memory));
+}
+
+TEST(Finding, OfWhatTheHostUsesIsOfDeviceMemoryToo) {
+  Keeping w;
+  w.write(w.one);
+  const uint64_t words[] = {word(w.memory)};
+  w.sanitizer.host_touches(kRead, words);  // pinned memory only
+  EXPECT_EQ(findings_.size(), 0);
+  w.sanitizer.host_uses(w.two, kRead, words);
+  EXPECT_EQ(findings_.size(), 1);
+  EXPECT_TRUE(findings_[0].kind == FindingKind::kReadWrite);
+  EXPECT_EQ(w.sanitizer.counts().findings, 1);
+  w.free();
+  w.sanitizer.host_uses(w.two, kRead, words);
+  EXPECT_EQ(findings_.size(), 1);
+}
+
+bool refuse(const Finding*, size_t) { return true; }
+int raised_ = 0;
+void raise() { ++raised_; }
+int touched_ = 0;
+
+TEST(Finding, IsRaisedWhereItIsRefused) {
+  raised_ = 0;
+  for (const bool refused : {false, true}) {
+    Sanitizer sanitizer({refused ? &refuse : &keep, &raise, nullptr});
+    float memory[16];
+    Stream one(0, 94, 0, StreamMode::kQueued);
+    sanitizer.host_allocated(memory, sizeof memory);
+    const uint64_t words[] = {word(memory)};
+    const KernelCall call{&kWrite, words};
+    sanitizer.replays(one, &call, 1);
+    EXPECT_EQ(raised_, 0);
+    sanitizer.host_touches(kWrite, words);
+    EXPECT_EQ(raised_, refused);
+    sanitizer.published(one, refused);
+    EXPECT_EQ(raised_, 2 * refused);
+  }
+}
+
+// Nobody need listen, and tasks run whatever is found.
+TEST(Finding, IsCountedWhenNobodyListens) {
+  Sanitizer sanitizer({nullptr, nullptr, nullptr});
+  static std::vector<uint64_t> ran;
+  ran.clear();
+  static const npu_kernel counted{
+      [](const npu_kernel*, const uint64_t* words, npu_failure*) {
+        ran.push_back(words[0]);
+        return int(NPU_OK);
+      },
+      "test::counted", &kWriteView, 1};
+  float memory[16];
+  Stream one(0, 94, 0, StreamMode::kInline), two(0, 95, 0, StreamMode::kQueued);
+  set_observer(&sanitizer);
+  for (Stream* s : {&one, &two}) s->set_observed(true);
+  sanitizer.allocated(&one, memory, sizeof memory);
+  sanitizer.adopt(two, memory, sizeof memory);
+  for (Stream* s : {&two, &one}) {
+    submit(*s, counted, {word(memory)});
+    host_wait(*s, s->tail(), WaitReason::kStreamSync);
+  }
+  sanitizer.host_allocated(memory, sizeof memory);
+  const uint64_t words[] = {word(memory)};
+  submit(two, kWrite, {word(memory)});
+  sanitizer.host_touches(kWrite, words);
+  two.stop();
+  set_observer(nullptr);
+  EXPECT_EQ(ran.size(), 2);
+  EXPECT_EQ(sanitizer.counts().tasks, 3);
+  EXPECT_EQ(sanitizer.counts().accesses, 3);
+}
+
+// A thread that has queued work on pinned memory is told, and only such a
+// thread.
+TEST(Finding, OfPinnedMemoryIsLookedForByWhoeverIsTold) {
+  touched_ = 0;
+  Sanitizer sanitizer({&keep, nullptr, [] { ++touched_; }});
+  float memory[16], pinned[16];
+  Stream one(0, 94, 0, StreamMode::kQueued);
+  set_observer(&sanitizer);
+  one.set_observed(true);
+  sanitizer.allocated(&one, memory, sizeof memory);
+  sanitizer.host_allocated(pinned, sizeof pinned);
+  submit(one, kWrite, {word(memory)});
+  EXPECT_EQ(touched_, 0);
+  EXPECT_TRUE(!sanitizer.pinned_pending());
+  submit(one, kWrite, {word(pinned)});
+  EXPECT_EQ(touched_, 1);
+  EXPECT_TRUE(sanitizer.pinned_pending());
+  one.stop();
+  set_observer(nullptr);
+  sanitizer.clear();
+  EXPECT_TRUE(!sanitizer.pinned_pending());
+}
+
+TEST(Sanitizer, LooksAtNoTaskWithoutMemory) {
+  World w;
+  std::vector<uint64_t> got;
+  w.two.wait_for(w.one, 0);
+  submit(w.one, kAppend, {word(&got), 1});
+  host_wait(w.one, 1, WaitReason::kStreamSync);
+  EXPECT_EQ(got.size(), 1);
+  EXPECT_EQ(w.sanitizer.counts().tasks, 0);
+  w.write(w.one);
+  EXPECT_EQ(w.sanitizer.counts().tasks, 1);
+  EXPECT_EQ(w.sanitizer.counts().accesses, 1);
+  EXPECT_EQ(w.sanitizer.counts().findings, 0);
+}
+
+// A graph's nodes that set flags and wait for them order what is around them. A
+// node that takes the flag clears it, so what comes before the next waiter's
+// tasks is not known, and these are not checked yet.
+TEST(Sanitizer, TakesTheFlagsOfAReplayForAnOrder) {
+  const uint64_t set[] = {7, 1}, lower[] = {7, 0}, wait[] = {7, 0, 1};
+  for (const npu_kernel* waiting : {&kTakeFlag, &kReachFlag})
+    for (const bool lowered : {false, true}) {
+      World w;
+      float other[16];
+      w.sanitizer.allocated(&w.two, other, sizeof other);
+      const uint64_t words[] = {word(w.memory)};
+      const KernelCall first[] = {{&kWrite, words}, {&kSetFlag, set}};
+      const KernelCall second[] = {{waiting, wait}, {&kRead, words}};
+      const KernelCall down{&kSetFlag, lower};
+      w.sanitizer.replays(w.one, first, 2);
+      submit(w.one, kNothing, {});
+      w.sanitizer.replays(w.two, second, 2);
+      submit(w.two, kNothing, {});
+      EXPECT_EQ(found_.size(), 0);
+      if (lowered) w.sanitizer.replays(w.one, &down, 1);
+      w.sanitizer.flag_awaited(&w.three, 7, false);
+      submit(w.two, kWrite, {word(other)});
+      submit(w.three, kRead, {word(other)});
+      const bool still_up = waiting == &kReachFlag && !lowered;
+      EXPECT_EQ(found_.size(), still_up);
+    }
+}
+
+TEST(Sanitizer, LooksAtWhatIsBehindAFlagInAReplay) {
+  World w;
+  float other[16];
+  w.sanitizer.allocated(&w.one, other, sizeof other);
+  const uint64_t words[] = {word(w.memory)}, set[] = {7, 1};
+  const uint64_t not_its[] = {word(other)};
+  const KernelCall calls[] = {{&kWrite, not_its}, {&kSetFlag, set},
+                              {&kWrite, words},   {&kSetFlag, set},
+                              {&kWrite, words},   {&kWrite, not_its}};
+  w.sanitizer.replays(w.one, calls + 1, 4);  // without the first and the last
+  submit(w.one, kNothing, {});
+  submit(w.two, kRead, {word(other)});
+  EXPECT_EQ(found_.size(), 0);
+  w.read(w.two);
+  EXPECT_EQ(found_.size(), 1);
+}
+
+// Tasks behind the one that sets the flag are not ordered before the waiter.
+TEST(Sanitizer, OrdersNothingBehindTheFlagOfAReplay) {
+  World w;
+  const uint64_t words[] = {word(w.memory)}, set[] = {7, 1};
+  const KernelCall calls[] = {{&kSetFlag, set}};
+  w.sanitizer.replays(w.one, calls, 1);
+  submit(w.one, kNothing, {});
+  submit(w.one, kWrite, {words[0]});
+  w.sanitizer.flag_awaited(&w.two, 7, true);
+  submit(w.two, kRead, {words[0]});
+  EXPECT_EQ(found_.size(), 1);
+}
+
+// A task that waits for a flag is not yet known to come after anything but the
+// earlier tasks of its own stream; accesses of those are still checked.
+TEST(Sanitizer, FindsWhatAStreamDidBeforeItWaitsForAFlag) {
+  World w;
+  w.write(w.two);
+  w.sanitizer.flag_awaited(&w.two, 7, true);
+  w.read(w.one);
+  EXPECT_EQ(found_.size(), 1);
+}
+
+TEST(Sanitizer, ForgetsFlagsWhenItIsCleared) {
+  World w;
+  w.write(w.one);
+  w.sanitizer.flag_raised(w.one, w.one.tail(), 7);
+  w.sanitizer.clear();
+  w.sanitizer.allocated(&w.one, w.memory, sizeof w.memory);
+  w.sanitizer.flag_awaited(&w.two, 7, true);
+  w.write(w.one);
+  w.read(w.two);  // who comes before is not known
+  EXPECT_EQ(found_.size(), 0);
+}
+
+TEST(Sanitizer, KnowsNothingOfMemoryThatItWasNotTold) {
+  Lines lines;
+  Keeping w;
+  float unknown[16];
+  w.sanitizer.stream_recorded(w.two, unknown);
+  w.sanitizer.freed(&w.one, unknown, sizeof unknown, FreedTo::kStream);
+  w.sanitizer.host_freed(unknown);
+  w.sanitizer.segment_freed(unknown, sizeof unknown);
+  EXPECT_TRUE(!w.sanitizer.host_pending(unknown));
+  const uint64_t words[] = {word(unknown)};
+  w.sanitizer.host_touches(kWrite, words);
+  w.sanitizer.host_uses(w.one, kWrite, words);
+  EXPECT_EQ(findings_.size(), 0);
+
+  // Freed twice, it is the first that counts.
+  for (const uint32_t site : {8, 9}) {
+    line_ = site;
+    w.free();
+  }
+  w.read(w.one);
+  EXPECT_EQ(findings_[0].free_site, 8);
+}
+
+TEST(Sanitizer, ForgetsMemoryThatTheDriverHasBack) {
+  World w;
+  w.write(w.one);
+  w.sanitizer.segment_freed(w.memory, sizeof w.memory);
+  w.write(w.two);
+  EXPECT_EQ(found_.size(), 0);
+}
+
+TEST(Sanitizer, SaysWhoseABlockIs) {
+  for (const bool adopted : {false, true}) {
+    Keeping w;
+    float memory[16];
+    if (adopted)
+      w.sanitizer.adopt(w.two, memory, sizeof memory);
+    else
+      w.sanitizer.allocated(&w.two, memory, sizeof memory);
+    for (Stream* s : {&w.one, &w.two}) submit(*s, kWrite, {word(memory)});
+    EXPECT_EQ(findings_.size(), 1);
+    EXPECT_EQ(findings_[0].stream, 91);
+    EXPECT_EQ(findings_[0].free_site, 0);
+  }
+}
+
+// While the hook is asked, other threads may free the memory.
+World* asked_ = nullptr;
+TEST(Sanitizer, LooksAgainForMemoryWhenSomebodyHasBeenAsked) {
+  World w([](const Finding*, size_t) {
+    asked_->sanitizer.segment_freed(asked_->memory, sizeof asked_->memory);
+    return false;
+  });
+  asked_ = &w;
+  for (Stream* s : {&w.one, &w.two}) w.write(*s);
+  EXPECT_EQ(w.sanitizer.counts().findings, 1);
+  EXPECT_EQ(w.sanitizer.counts().accesses, 1);
+}
+
+// Memory that a capture frees may be used by its graph at each replay, and by
+// nobody else.
+TEST(Sanitizer, LetsReplaysUseWhatTheirCaptureFreed) {
+  struct Sink final : TaskSink {
+    void open(Stream&, uint32_t, Submission&) override {}
+    void close(Stream&, Submission&) noexcept override {}
+    uint64_t mark(Stream&) override { return 0; }
+    void wait(Stream&, Stream&, uint64_t) override {}
+    void host_waits(const Stream&, WaitReason) override {}
+  };
+  static Sink sink;
+  for (const bool captured : {false, true}) {
+    World w;
+    float memory[16];
+    if (captured) w.one.set_sink(&sink);
+    w.sanitizer.allocated(&w.one, memory, sizeof memory);
+    w.one.set_sink(nullptr);
+    w.sanitizer.freed(&w.one, memory, sizeof memory, FreedTo::kGraph);
+    const uint64_t words[] = {word(memory)};
+    const KernelCall call{&kWrite, words};
+    w.sanitizer.replays(w.one, &call, 1);
+    EXPECT_EQ(found_.size(), captured ? 0 : 1);
+    EXPECT_EQ(w.sanitizer.counts().accesses, captured ? 1 : 0);
+    submit(w.one, kWrite, {word(memory)});
+    EXPECT_EQ(found_.size(), captured ? 1 : 2);
+  }
+}
+
+TEST(Sanitizer, CountsTheTimeAndMemoryThatItTakes) {
+  DeviceBlock& block = segment().devices[0];
+  World w;
+  const uint64_t before = block.sanitizer_ns.load(), began = now_ns();
+  block.sanitizer_bytes.store(0);
+  for (int i = 0; i < 64; ++i) w.write(w.one);
+  const uint64_t took = block.sanitizer_ns.load() - before;
+  // What is measured counts for sixteen calls.
+  EXPECT_TRUE(took > 0 && took < 17 * (now_ns() - began));
+  EXPECT_EQ(block.sanitizer_bytes.load(), uint64_t(shadow_bytes.load()));
+  w.sanitizer.clear();
+  EXPECT_EQ(block.sanitizer_bytes.load(), 0);
+}
+
+World* told_ = nullptr;
+
+TEST(Sanitizer, RefusesNoTaskWhereItIsClearedByWhoeverIsTold) {
+  static std::vector<uint64_t> ran;
+  ran.clear();
+  static const npu_kernel kWriteAndNote{
+      [](const npu_kernel*, const uint64_t* words, npu_failure*) {
+        ran.push_back(words[1]);
+        return int(NPU_OK);
+      },
+      "test::note", &kWriteView, 1};
+  World w([](const Finding*, size_t) {
+    told_->sanitizer.clear();
+    return false;
+  });
+  told_ = &w;
+  w.write(w.one);
+  submit(w.two, kWriteAndNote, {word(w.memory), 7});
+  w.two.stop();
+  EXPECT_TRUE(ran == std::vector<uint64_t>({7}));
 }
 
 }  // namespace

@@ -17,11 +17,6 @@
 namespace npu {
 namespace {
 
-using check::kAppend;
-using check::kNothing;
-using check::submit;
-using check::word;
-
 using Order = std::vector<uint64_t>;
 
 ScheduleOptions seeded(uint64_t seed, int changes = 0, uint64_t length = 0) {
@@ -341,7 +336,7 @@ TEST(Schedule, LetsTheHostWaitForWhatIsNotSubmittedYet) {
 TEST(Schedule, LeavesTheMemoryOfAFailedStream) {
   uint64_t memory = 1;
   World w({lagging_seed(), 0, 0, true});
-  submit(w.one, check::kFail, {NPU_ERROR});
+  submit(w.one, kFail, {NPU_ERROR});
   w.wait(w.one);
   w.schedule.freed(&w.one, &memory, sizeof memory, FreedTo::kStream);
   EXPECT_EQ(memory, 1);

@@ -1,10 +1,15 @@
-// What is known about memory when it is handed out, split and joined.
-#include "csrc/sanitizer/shadow.h"
-
+// What is known about memory: which bytes a view touches, who touched them
+// last, and what becomes of that when memory is handed out, split and joined.
 #include <algorithm>
+#include <iterator>
 #include <memory>
+#include <random>
+#include <set>
 #include <vector>
 
+#include "csrc/sanitizer/box.h"
+#include "csrc/sanitizer/clock.h"
+#include "csrc/sanitizer/shadow.h"
 #include "tests/cpp/check.h"
 
 namespace npu {
@@ -146,10 +151,9 @@ TEST(Shadow, FindsBothOfTwoThatShareAPlaceInTheCache) {
 TEST(Shadow, NamesNoCallForMemoryThatNobodyTookOrFreedBefore) {
   Shadow shadow;
   const Region& fresh = shadow.give_out(4096, 512);
-  EXPECT_EQ(fresh.alloc_site, 0);
-  EXPECT_EQ(fresh.free_site, 0);
-  EXPECT_EQ(fresh.old_alloc_site, 0);
-  EXPECT_EQ(fresh.old_free_site, 0);
+  for (const uint32_t site : {fresh.alloc_site, fresh.free_site,
+                              fresh.old_alloc_site, fresh.old_free_site})
+    EXPECT_EQ(site, 0);
   EXPECT_TRUE(fresh.live && !fresh.pinned && !fresh.captured);
 }
 
@@ -307,6 +311,258 @@ TEST(Shadow, CountsTheBytesThatItHolds) {
     EXPECT_EQ(shadow_bytes.load(), with_region + 10 * int64_t(sizeof(Access)));
   }
   EXPECT_EQ(shadow_bytes.load(), before);
+}
+
+TEST(Clock, OnlyGrows) {
+  VectorClock clock = at(2, 7);
+  clock.raise(2, 5);
+  EXPECT_EQ(clock[2], 7);
+  EXPECT_EQ(clock[0], 0);
+  EXPECT_TRUE(clock.join(at(4, 1), 9));
+  EXPECT_TRUE(!clock.join(at(2, 7), 9));
+  EXPECT_TRUE(!clock.join(at(0, 3), 0));  // its own number is not joined
+  EXPECT_EQ(clock[0], 0);
+  EXPECT_EQ(clock[4], 1);
+}
+
+TEST(ClockHistory, KnowsWhatWasKnownAtEachMoment) {
+  ClockHistory history;
+  history.join(10, at(1, 5), 0);
+  history.join(20, at(1, 9), 0);
+  history.join(20, at(3, 2), 0);
+
+  EXPECT_EQ(history.before(0)[1], 0);
+  EXPECT_EQ(history.before(10)[1], 0);
+  EXPECT_EQ(history.before(11)[1], 5);
+  EXPECT_EQ(history.before(20)[1], 5);
+  EXPECT_EQ(history.before(21)[1], 9);
+  EXPECT_EQ(history.before(21)[3], 2);
+  EXPECT_EQ(history.now()[1], 9);
+}
+
+TEST(ClockHistory, GivesNoMomentAwayForOneThatTaughtNothing) {
+  ClockHistory history;
+  history.join(10, at(1, 5), 0);
+  for (uint64_t i = 20; i < 2000; ++i) history.join(i, at(1, 5), 0);
+  EXPECT_EQ(history.before(10)[1], 0);
+  EXPECT_EQ(history.before(11)[1], 5);
+}
+
+// Of a long history the oldest moments are merged into the oldest one that is
+// kept.
+TEST(ClockHistory, KeepsTheNewest) {
+  ClockHistory history;
+  for (uint64_t i = 1; i <= 10'000; ++i) history.join(10 * i, at(1, i), 0);
+  EXPECT_EQ(history.now()[1], 10'000);
+  EXPECT_EQ(history.before(10 * 9'999 + 1)[1], 9'999);
+  EXPECT_EQ(history.before(10 * 9'998 + 1)[1], 9'998);
+  EXPECT_EQ(history.before(10 * 9'745 + 1)[1], 9'745);  // of 256
+  EXPECT_EQ(history.before(11)[1], 9'745);
+}
+
+struct Shape {
+  std::vector<int64_t> sizes, strides;  // in elements
+  uint64_t address;
+  uint32_t itemsize;
+
+  Box box() const {
+    const npu_view view{
+        sizes.data(), strides.data(), uint32_t(sizes.size()), itemsize, 0,
+        NPU_READ};
+    return box_of(view, &address);
+  }
+  // All bytes, one by one.
+  std::set<uint64_t> bytes() const {
+    std::set<uint64_t> all;
+    std::vector<int64_t> at(sizes.size());
+    for (const int64_t size : sizes)
+      if (size == 0) return all;
+    for (;;) {
+      uint64_t start = address;
+      for (size_t i = 0; i < at.size(); ++i)
+        start += uint64_t(at[i] * strides[i]) * itemsize;
+      for (uint32_t b = 0; b < itemsize; ++b) all.insert(start + uint64_t(b));
+      size_t i = 0;
+      while (i < at.size() && ++at[i] == sizes[i]) at[i++] = 0;
+      if (i == at.size()) return all;
+    }
+  }
+};
+
+TEST(Box, OfAContiguousTensorIsEveryByte) {
+  const Box box = Shape{{4, 5, 6}, {30, 6, 1}, 1000, 4}.box();
+
+  EXPECT_TRUE(box.solid());
+  EXPECT_EQ(box.lo, 1000);
+  EXPECT_EQ(box.hi, 1480);
+}
+
+// Whatever the order of its dimensions, and with some of size one or stride 0.
+TEST(Box, OfPermutedDimensionsIsTheSame) {
+  for (const Shape& shape :
+       {Shape{{4, 5}, {1, 4}, 1000, 4}, Shape{{5, 4, 6}, {24, 1, 4}, 1000, 4},
+        Shape{{4, 1, 5}, {1, 77, 4}, 1000, 4},
+        Shape{{4, 1, 5}, {5, 99, 1}, 1000, 4}, Shape{{1, 9}, {1, 1}, 1000, 4},
+        Shape{{3, 4, 5}, {0, 1, 4}, 1000, 4}}) {
+    const Box box = shape.box();
+    EXPECT_TRUE(box.solid());
+    EXPECT_EQ(box.hi - box.lo, shape.bytes().size());
+  }
+  const Box gaps = Shape{{5, 4, 6}, {2, 100, 10}, 1000, 4}.box();
+  EXPECT_EQ(gaps.dims.size(), 2);  // 5 by 2 and 6 by 10 are one row
+  EXPECT_TRUE(gaps.dims[0].stride == 400 && gaps.dims[0].size == 4);
+  EXPECT_TRUE(gaps.dims[1].stride == 8 && gaps.dims[1].size == 30);
+  EXPECT_EQ(gaps.item, 4);
+  EXPECT_EQ(gaps.hi - gaps.lo, 3 * 400 + 29 * 8 + 4);
+}
+
+// Every second of 14 qubits has a fixed value.
+Shape qubits(std::vector<int64_t> fixed) {
+  Shape shape{{}, {}, 1000, 4};
+  for (int64_t place = 0; place < 14; ++place) {
+    const int64_t stride = int64_t{1} << (13 - place);
+    if (place % 2 && size_t(place / 2) < fixed.size()) {
+      shape.address += uint64_t(fixed[size_t(place / 2)] * stride * 4);
+    } else {
+      shape.sizes.push_back(2);
+      shape.strides.push_back(stride);
+    }
+  }
+  return shape;
+}
+
+TEST(Box, OfManyDimensionsMeetsWhatHasItsElements) {
+  const Box zero = qubits({0, 0, 0, 0, 0, 0, 0}).box();
+  const Box solid = Shape{{1 << 14}, {1}, 1000, 4}.box();
+  EXPECT_EQ(zero.dims.size(), 7);
+  EXPECT_EQ(zero.hi,
+            1 + *std::prev(qubits({0, 0, 0, 0, 0, 0, 0}).bytes().end()));
+  EXPECT_EQ(overlap(zero, zero), Answer::kYes);
+  EXPECT_EQ(overlap(zero, solid), Answer::kYes);
+  EXPECT_EQ(overlap(zero, qubits({0, 0, 0}).box()), Answer::kYes);
+  EXPECT_EQ(overlap(zero, qubits({0, 0, 0, 0, 0, 0, 1}).box()), Answer::kNo);
+  EXPECT_EQ(overlap(zero, qubits({1}).box()), Answer::kNo);
+  EXPECT_TRUE(covers(solid, zero) && covers(zero, zero));
+  EXPECT_TRUE(!covers(zero, solid) && !covers(qubits({0, 0}).box(), zero));
+}
+
+// The steps to an answer do not double with each dimension.
+TEST(Box, OfThirtyDimensionsThatNestIsKnown) {
+  Shape even{{}, {}, 1 << 20, 1}, odd = even;
+  for (int64_t i = 1; i < 60; i += 2) {
+    even.sizes.push_back(2);
+    odd.sizes.push_back(2);
+    even.strides.push_back(int64_t{1} << i);
+    odd.strides.push_back(i == 1 ? 1 : int64_t{1} << i);
+  }
+  odd.address += 4;  // 4 and 5: no even dimension has a 4
+  EXPECT_EQ(overlap(even.box(), odd.box()), Answer::kNo);
+  EXPECT_EQ(overlap(odd.box(), even.box()), Answer::kNo);
+  odd.address += 4;
+  EXPECT_EQ(overlap(even.box(), odd.box()), Answer::kYes);
+}
+
+// A sum of some of these numbers is sought, and none has a divisor.
+TEST(Box, OfManyStridesThatDivideNoOtherIsUnknown) {
+  std::mt19937_64 random(3);
+  const auto shape = [&] {
+    Shape s{{}, {}, 1000, 1};
+    for (int i = 0; i < 32; ++i) {
+      s.sizes.push_back(2);
+      s.strides.push_back(1 + int64_t(random() % (uint64_t{1} << 50)));
+    }
+    return s;
+  };
+  const Shape one = shape();
+  Shape two = shape();
+  two.address += uint64_t{1} << 50;
+  EXPECT_EQ(overlap(one.box(), two.box()), Answer::kUnknown);
+  EXPECT_EQ(overlap(two.box(), one.box()), Answer::kUnknown);
+}
+
+TEST(Box, OfWindowsThatShareElementsIsOneRun) {
+  const Box box = Shape{{10, 4, 3}, {1, 1, 5}, 1000, 4}.box();
+  EXPECT_TRUE(box.solid());
+  EXPECT_EQ(box.hi - box.lo, (9 + 3 + 10 + 1) * 4);
+}
+
+TEST(Box, OfARangeTakesItsLengthFromTheTask) {
+  const npu_view view{nullptr, nullptr, 1, 2, 0, NPU_WRITE};
+  const uint64_t words[] = {4096, 100};
+
+  const Box box = box_of(view, words);
+
+  EXPECT_EQ(box.hi - box.lo, 200);
+}
+
+TEST(Box, WithoutElementsMeetsNothing) {
+  const Box empty = Shape{{0, 3}, {3, 1}, 100, 4}.box();
+  const Box full = Shape{{64}, {1}, 64, 4}.box();
+
+  EXPECT_TRUE(empty.empty());
+  EXPECT_EQ(overlap(empty, full), Answer::kNo);
+}
+
+TEST(Box, WithGapsCoversItselfAndNoneThatIsElsewhere) {
+  const Shape rows{{4, 5}, {10, 1}, 1000, 4};
+  Shape moved = rows, shorter = rows, narrower = rows;
+  moved.address += 4;
+  shorter.sizes[0] = 3;
+  narrower.sizes[1] = 4;
+  EXPECT_TRUE(!rows.box().solid());
+  EXPECT_TRUE(covers(rows.box(), rows.box()));
+  for (const Shape& other : {moved, narrower}) {
+    EXPECT_TRUE(!covers(other.box(), rows.box()));
+    EXPECT_TRUE(!covers(rows.box(), other.box()));
+  }
+  EXPECT_TRUE(!covers(shorter.box(), rows.box()));
+}
+
+// Compares with counting every byte; returns how many of the pairs meet.
+template <typename Make>
+int expect_agreement(int rounds, Make shape) {
+  int met = 0;
+  for (int round = 0; round < rounds; ++round) {
+    const Shape one = shape(0), two = shape(1);
+    const auto a = one.bytes(), b = two.bytes();
+    bool meet = false;
+    for (const uint64_t byte : a) meet |= b.contains(byte);
+    met += meet;
+    const Answer answer = meet ? Answer::kYes : Answer::kNo;
+    EXPECT_EQ(overlap(one.box(), two.box()), answer);
+    EXPECT_EQ(overlap(two.box(), one.box()), answer);
+    if (covers(one.box(), two.box()))
+      for (const uint64_t byte : b) EXPECT_TRUE(a.contains(byte));
+  }
+  return met;
+}
+
+// As many different strides as two boxes can have.
+TEST(Box, OverlapAgreesWithCountingForTwelveStrides) {
+  std::mt19937_64 random(11);
+  const int met = expect_agreement(300, [&](int64_t which) {
+    Shape s{{}, {}, 1000 + random() % 64, 1};
+    for (int64_t i = 0; i < 6; ++i) {
+      s.sizes.push_back(2);
+      s.strides.push_back(2 + which + 10 * i + int64_t(random() % 2) * 4);
+    }
+    return s;
+  });
+  EXPECT_TRUE(met > 100);
+}
+
+TEST(Box, OverlapAgreesWithCountingEveryByte) {
+  std::mt19937_64 random(7);
+  const auto pick = [&](int n) { return int64_t(random() % uint64_t(n)); };
+  const int met = expect_agreement(20'000, [&](int64_t) {
+    Shape s{{}, {}, uint64_t(1000 + pick(40)), uint32_t(1 << pick(3))};
+    for (int64_t ndim = pick(4); ndim > 0; --ndim) {
+      s.sizes.push_back(pick(5));
+      s.strides.push_back(pick(9));
+    }
+    return s;
+  });
+  EXPECT_TRUE(met > 2000 && met < 18'000);
 }
 
 }  // namespace

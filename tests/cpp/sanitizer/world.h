@@ -1,4 +1,4 @@
-// A sanitizer that watches two streams and a block of memory.
+// A sanitizer that watches streams and a block of memory.
 #pragma once
 
 #include <atomic>
@@ -28,24 +28,30 @@ inline bool tally(const Finding*, size_t count) {
   return false;
 }
 
-// Two streams under a sanitizer, and a block of the first one.
+// Streams under a sanitizer, and a block of the first one.
 struct World {
   explicit World(bool (*found)(const Finding*, size_t) = &note)
       : sanitizer({found, nullptr, nullptr}) {
     found_.clear();
     count_ = 0;
     set_observer(&sanitizer);
-    for (Stream* s : {&one, &two}) s->set_observed(true);
+    for (Stream* s : {&one, &two, &three, &direct}) s->set_observed(true);
     sanitizer.allocated(&one, memory, sizeof memory);
   }
   ~World() {
-    one.stop();
-    two.stop();
+    for (Stream* s : {&one, &two, &three}) s->stop();
     set_observer(nullptr);
+  }
+  void write(Stream& stream) { submit(stream, kWrite, {word(memory)}); }
+  void read(Stream& stream) { submit(stream, kRead, {word(memory)}); }
+  void free() {
+    sanitizer.freed(&one, memory, sizeof memory, FreedTo::kStream);
   }
 
   Sanitizer sanitizer;
-  Stream one{0, 90, 0, StreamMode::kQueued}, two{0, 91, 0, StreamMode::kQueued};
+  Stream one{0, 90, 0, StreamMode::kQueued}, two{0, 91, 0, StreamMode::kQueued},
+      three{0, 96, 0, StreamMode::kQueued};
+  Stream direct{0, 97, 0, StreamMode::kInline};
   float memory[16];
 };
 

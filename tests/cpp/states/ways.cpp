@@ -15,9 +15,6 @@
 namespace npu::states {
 namespace {
 
-using check::submit;
-using check::word;
-
 // words: Cell*, value
 int run_kernel(const npu_kernel*, const uint64_t* words, npu_failure* failure) {
   return failure->code = run_work(*reinterpret_cast<Cell*>(words[0]), words[1],

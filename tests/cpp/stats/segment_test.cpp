@@ -1,16 +1,227 @@
-#include "csrc/stats/segment.h"
-
+// The file in which others see the statistics of a process, and who owns it.
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <fstream>
 
 #include "csrc/base/clock.h"
+#include "csrc/stats/layout.h"
+#include "csrc/stats/owner.h"
+#include "csrc/stats/segment.h"
 #include "tests/cpp/check.h"
+#include "tests/cpp/child.h"
 
 namespace npu {
 namespace {
+
+std::string make_directory() {
+  char name[] = "/tmp/npu_owner_test_XXXXXX";
+  return mkdtemp(name);
+}
+
+void write_header(const std::string& path, pid_t pid, uint64_t start,
+                  uint64_t space) {
+  SegmentHeader header{};
+  memcpy(header.magic, kLayoutMagic, sizeof kLayoutMagic);
+  header.version = kLayoutVersion;
+  header.pid = uint32_t(pid);
+  header.process_start = start;
+  header.pid_namespace = space;
+  std::ofstream(path, std::ios::binary)
+      .write(reinterpret_cast<const char*>(&header), sizeof header);
+}
+
+bool exists(const std::string& path) { return access(path.c_str(), F_OK) == 0; }
+
+TEST(Owner, IsNamedByNumberAndStart) {
+  EXPECT_TRUE(process_start(getpid()) > 0);
+  EXPECT_EQ(process_start(getpid()), process_start(getpid()));
+  EXPECT_EQ(process_start(1 << 30), 0);
+}
+
+// Holds the lock of a file, as its owner does.
+class Held {
+ public:
+  explicit Held(const std::string& path) : file_(open(path.c_str(), O_RDWR)) {
+    struct flock what {};
+    what.l_type = F_WRLCK;
+    what.l_whence = SEEK_SET;
+    EXPECT_EQ(fcntl(file_, F_OFD_SETLK, &what), 0);
+  }
+  ~Held() { close(file_); }
+
+ private:
+  const int file_;
+};
+
+Life life_at(const std::string& path) {
+  const int file = open(path.c_str(), O_RDONLY);
+  Owner owner;
+  EXPECT_TRUE(read_segment_owner(file, owner));
+  const Life life = life_of(file, owner);
+  close(file);
+  return life;
+}
+
+TEST(Owner, LeavesItsSegmentAsideWhenDeadAndKeepsItOtherwise) {
+  const std::string directory = make_directory();
+  const std::string living = directory + "/1", reused = directory + "/2",
+                    elsewhere = directory + "/3", other = directory + "/4",
+                    unknown = directory + "/5", ended = directory + "/6";
+  const uint64_t start = process_start(getpid()), here = pid_namespace();
+  write_header(living, getpid(), start,
+               here);  // without a lock, which it may lose
+  write_header(reused, getpid(), start + 1,
+               here);  // somebody else had the number
+  write_header(elsewhere, 1 << 30, 7, here + 1);
+  write_header(unknown, 1 << 30, 7, 0);
+  write_header(ended, getpid(), start, here + 1);
+  std::ofstream(other) << "no segment";
+  {
+    const Held of_elsewhere(elsewhere), of_unknown(unknown), of_reused(reused);
+    EXPECT_TRUE(life_at(elsewhere) == Life::kLives);
+    EXPECT_TRUE(life_at(unknown) == Life::kLives);
+    EXPECT_TRUE(life_at(living) == Life::kLives);
+
+    remove_abandoned(directory, read_segment_owner, kDeadSegments);
+
+    for (const auto& path : {living, elsewhere, unknown, other})
+      EXPECT_TRUE(exists(path));
+    for (const auto& path : {reused, ended}) {
+      EXPECT_TRUE(!exists(path));
+      EXPECT_TRUE(exists(path + kDeadSuffix));
+    }
+  }
+  EXPECT_TRUE(life_at(elsewhere) == Life::kEnded);
+  remove_abandoned(directory, read_segment_owner, kDeadSegments);
+  for (const auto& path : {elsewhere, unknown, reused, ended}) {
+    EXPECT_TRUE(exists(path + kDeadSuffix));
+    unlink((path + kDeadSuffix).c_str());
+  }
+  for (const auto& path : {living, other}) unlink(path.c_str());
+  EXPECT_EQ(rmdir(directory.c_str()), 0);
+}
+
+TEST(Owner, TakesNoNameFromAProcessThatMayLive) {
+  const std::string directory = make_directory();
+  const uint64_t here = pid_namespace();
+  const std::string first = directory + "/" + std::to_string(getpid()),
+                    second = first + "-" + std::to_string(here);
+  const auto take = [&] {
+    OwnFile own = make_own_file(directory, read_segment_owner);
+    const std::string path = own.path;
+    EXPECT_TRUE(own.file >= 0);
+    remove_own_file(own);
+    close(own.file);
+    return path;
+  };
+  EXPECT_EQ(take(), first);
+  std::ofstream(first) << "";  // somebody is about to write the header
+  EXPECT_EQ(take(), second);
+  for (const uint64_t space : {here + 1, uint64_t{0}}) {
+    write_header(first, getpid(), 7, space);
+    {
+      const Held held(first);
+      EXPECT_EQ(take(), second);
+      EXPECT_TRUE(exists(first));
+    }
+    EXPECT_EQ(take(), first);
+  }
+  write_header(first, getpid(), process_start(getpid()),
+               here);  // before an exec()
+  write_header(second, getpid(), 7, here);
+  EXPECT_EQ(take(), first);
+  EXPECT_TRUE(!exists(second));
+  EXPECT_EQ(mkfifo(first.c_str(), 0600), 0);
+  EXPECT_EQ(take(), first);
+  EXPECT_EQ(rmdir(directory.c_str()), 0);
+}
+
+TEST(Owner, RemovesNoFileThatHasGotItsName) {
+  const std::string directory = make_directory();
+  OwnFile own = make_own_file(directory, read_segment_owner);
+  EXPECT_EQ(rename(own.path.c_str(), (own.path + kDeadSuffix).c_str()), 0);
+  std::ofstream(own.path) << "another";
+  remove_own_file(own);
+  EXPECT_TRUE(exists(own.path));
+  unlink(own.path.c_str());
+  unlink((own.path + kDeadSuffix).c_str());
+  close(own.file);
+  EXPECT_EQ(rmdir(directory.c_str()), 0);
+}
+
+TEST(Owner, ItsLockIsNotHeldByItsChildren) {
+  const std::string directory = make_directory();
+  int ends[2];
+  EXPECT_EQ(pipe(ends), 0);
+  // The owner ends while its child lives, which says so and waits.
+  const auto ended = in_child([&] {
+    OwnFile own = make_own_file(directory, read_segment_owner);
+    write_header(own.path, getpid(), 7, pid_namespace() + 1);
+    if (own.file < 0 || life_at(own.path) != Life::kLives) return 1;
+    int ready[2];
+    if (pipe(ready)) return 2;
+    if (fork() == 0) {
+      close(2);  // in_child() reads it to its end
+      close(ends[1]);
+      release_after_fork(own);
+      char byte = 1;
+      if (write(ready[1], &byte, 1) != 1) _exit(1);
+      _exit(read(ends[0], &byte, 1) < 0);  // until the test has looked
+    }
+    char byte;
+    return read(ready[0], &byte, 1) == 1 ? 0 : 3;
+  });
+  EXPECT_EQ(ended.code, 0);
+  DIR* const files = opendir(directory.c_str());
+  std::string found;
+  while (const dirent* file = readdir(files))
+    if (file->d_name[0] != '.') found = directory + "/" + file->d_name;
+  closedir(files);
+  EXPECT_TRUE(life_at(found) == Life::kEnded);
+  close(ends[1]);
+  close(ends[0]);
+  unlink(found.c_str());
+  EXPECT_EQ(rmdir(directory.c_str()), 0);
+}
+
+TEST(Owner, IsKeptForItsTimeWhenDeadAndTheNewestOnly) {
+  const std::string directory = make_directory();
+  const auto dead = [&](int n) {
+    return directory + "/" + std::to_string(n) + kDeadSuffix;
+  };
+  const int64_t now = int64_t(time(nullptr));
+  for (int n = 0; n < 6; ++n) {
+    write_header(dead(n), 1 << 30, 7, pid_namespace());
+    const timespec found{time_t(n < 4 ? now - 9 - n : now - kDeadKeptS - n), 0};
+    const timespec times[2] = {found, found};
+    utimensat(AT_FDCWD, dead(n).c_str(), times, 0);
+  }
+  write_header(directory + "/9", 1 << 30, 7, pid_namespace());
+
+  remove_abandoned(directory, read_segment_owner, 4);
+
+  EXPECT_TRUE(exists(dead(9)));  // died last
+  for (int n = 0; n < 6; ++n) {
+    EXPECT_EQ(exists(dead(n)), n < 3);
+    unlink(dead(n).c_str());
+  }
+  remove_abandoned(directory, read_segment_owner, 0);
+  EXPECT_TRUE(!exists(dead(9)));
+  EXPECT_EQ(rmdir(directory.c_str()), 0);
+}
+
+TEST(Owner, TellsMemoryFromWhatMayBeADisk) {
+  EXPECT_TRUE(in_memory("/dev/shm"));
+  EXPECT_TRUE(!in_memory("/proc"));
+  EXPECT_TRUE(!in_memory("/dev/shm/is_not_there"));
+}
 
 TEST(Segment, IsAFileThatOnlyItsOwnerReads) {
   struct stat info {};

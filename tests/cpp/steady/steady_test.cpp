@@ -16,14 +16,6 @@
 namespace npu {
 namespace {
 
-using check::Counts;
-using check::counts;
-using check::drain;
-using check::Gate;
-using check::kGate;
-using check::submit;
-using check::word;
-
 // words: Counts*: what the launcher has counted so far.
 int run_report(const npu_kernel*, const uint64_t* words, npu_failure*) {
   *reinterpret_cast<Counts*>(words[0]) = counts;
@@ -45,8 +37,7 @@ void submit_steadily(uint32_t n_words) {
   for (uint64_t round = 0; round < 3; ++round) {
     Gate gate;
     Counts caller, launcher_before, launcher_after, unused;
-    submit(stream, kGate, {word(&gate)});
-    gate.wait_until_entered();
+    hold(stream, gate);
     submit(stream, kReport, {word(&launcher_before)});
     caller = counts;
     for (uint64_t i = 0; i < kTasks; ++i)
@@ -86,7 +77,7 @@ TEST(Steady, LaunchOfASpilledTaskAsksForNothing) {
 
 TEST(Steady, EventRecordAndQueryAskForNothing) {
   Stream stream(0, 0, 0, StreamMode::kQueued);
-  submit(stream, check::kNothing, {});
+  submit(stream, kNothing, {});
   drain(stream);
   Event event(Timing::kOff);
   const Counts before = counts;
@@ -119,14 +110,14 @@ TEST(Steady, WaitForAnotherStreamAsksForNothing) {
 // What it takes to note that another stream uses a block is used again: freed
 // at once, taken back, and freed in a capture.
 TEST(Steady, ABlockThatAnotherStreamUsesAsksForNothing) {
-  CachingAllocator memory = check::make_allocator();
-  Stream &own = check::first_stream(), &other = check::second_stream();
+  CachingAllocator memory = make_allocator();
+  Stream &own = first_stream(), &other = second_stream();
   enum class Way { kFreed, kErased, kCaptured };
   const auto allocations = [&](Way way, bool recorded) {
     const Counts before = counts;
     for (int i = 0; i < 50; ++i) {
       if (way == Way::kCaptured) memory.begin_capture(own, 7);
-      Block* const block = check::take(memory, 4096, own);
+      Block* const block = take(memory, 4096, own);
       if (recorded) memory.record_stream(block, other);
       if (recorded && way == Way::kErased) memory.erase_stream(block, other);
       memory.free(block);

@@ -1,7 +1,9 @@
+// Tasks that fail, and what waits for them.
 #include <atomic>
 #include <thread>
 #include <vector>
 
+#include "csrc/observe/observer.h"
 #include "csrc/taskqueue/completion_port.h"
 #include "csrc/taskqueue/event.h"
 #include "csrc/taskqueue/stream.h"
@@ -11,49 +13,38 @@
 namespace npu {
 namespace {
 
-using check::drain;
-using check::Gate;
-using check::kAppend;
-using check::kFail;
-using check::kGate;
-using check::submit;
-using check::word;
-
 bool contains(const std::string& text, const char* part) {
   return text.find(part) != std::string::npos;
 }
 
-TEST(Failure, StaysWithItsStreamUntilCleared) {
+// What a stream does once it has failed is tested for each way to launch
+// (tests/cpp/states).
+TEST(Failure, SaysWhereAndWithWhatAndIsCountedByItsCode) {
   Stream stream(0, 3, 0, StreamMode::kQueued);
   std::vector<uint64_t> got;
   submit(stream, kAppend, {word(&got), 1});
   submit(stream, kFail, {NPU_INDEX_ERROR});
   drain(stream);
-
   EXPECT_TRUE(stream.failed());
-  const auto error = stream.error();
-  EXPECT_EQ(error->code, int(NPU_INDEX_ERROR));
-  EXPECT_EQ(error->task, 1);
-  EXPECT_EQ(error->op, "test::fail");
-  EXPECT_EQ(error->message(),
+  EXPECT_EQ(stream.error()->task, 1);
+  EXPECT_EQ(stream.error()->op, "test::fail");
+  EXPECT_EQ(stream.error()->message(),
             "npu:0 stream 3 task 1: test::fail failed: asked to");
-
-  EXPECT_TRUE(!submit(stream, kAppend, {word(&got), 2}));
-  EXPECT_EQ(stream.tail(), 2);
   stream.clear_error();
-
-  EXPECT_TRUE(!stream.failed());
-  EXPECT_TRUE(stream.error() == nullptr);
-  EXPECT_TRUE(submit(stream, kAppend, {word(&got), 3}));
+  EXPECT_TRUE(!stream.failed() && stream.error() == nullptr);
+  EXPECT_EQ(stream.block().state.load(), uint32_t(StreamState::kRunning));
+  submit(stream, kFail, {9999});  // of no known code
   drain(stream);
-  EXPECT_EQ(got.size(), 2);
+  EXPECT_EQ(stream.error()->code, int(NPU_ERROR));
+  EXPECT_EQ(stream.block().errors[NPU_INDEX_ERROR].load(), 1);
+  EXPECT_EQ(stream.block().errors[NPU_ERROR].load(), 1);
 }
 
 TEST(Failure, TellsWhereTheTaskWasLaunchedAndWithWhichShapes) {
   const int64_t sizes[] = {4, 2, 9}, strides[] = {2, 1, 1};
   const npu_view views[] = {{sizes, strides, 2, 4, 0, NPU_READ},
                             {sizes + 2, strides, 1, 4, 1, NPU_WRITE}};
-  const npu_kernel kernel{check::run_fail, "test::shaped", views, 2};
+  const npu_kernel kernel{run_fail, "test::shaped", views, 2};
   Stream stream(0, 0, 0, StreamMode::kQueued);
   Submission s;
   EXPECT_TRUE(stream.begin(2, s, {7, 11}));
@@ -88,28 +79,8 @@ TEST(Failure, DropsAndCountsTheTasksQueuedBehindIt) {
   EXPECT_EQ(stream.block().state.load(), uint32_t(StreamState::kFailed));
 }
 
-// A thread that only looks at the number sees the failure with it, however soon
-// it looks.
-TEST(Failure, IsSeenByWhoeverSeesItsNumber) {
-  for (const StreamMode mode : {StreamMode::kQueued, StreamMode::kInline}) {
-    for (int i = 0; i < 200; ++i) {
-      Stream stream(0, 0, 0, mode);
-      std::atomic<bool> looks{false}, failed{false};
-      std::thread watcher([&] {
-        looks = true;
-        while (!stream.retired().reached(1)) {
-        }
-        failed = stream.failed();
-      });
-      while (!looks) std::this_thread::yield();
-      submit(stream, kFail, {NPU_ERROR});
-      watcher.join();
-      EXPECT_TRUE(failed);
-    }
-  }
-}
-
-// The same without a race: completions are delivered from within the advance.
+// A thread that sees the number sees the failure with it: completions are
+// delivered from within the advance.
 TEST(Failure, IsKnownWhenItsNumberIsToldToWaiters) {
   for (const StreamMode mode : {StreamMode::kQueued, StreamMode::kInline}) {
     CompletionPort* const port = CompletionPort::make();
@@ -141,6 +112,8 @@ TEST(Failure, FollowsAWaitOnTheFailedStream) {
   EXPECT_EQ(second.error()->code, int(NPU_INDEX_ERROR));
   EXPECT_TRUE(contains(second.error()->text, "npu:0 stream 1 task 1"));
   EXPECT_TRUE(contains(second.error()->text, "asked to"));
+  EXPECT_EQ(second.error()->op, "wait");
+  EXPECT_EQ(second.error()->arguments, "");
 }
 
 TEST(Failure, DoesNotFollowAWaitForWhatWasDoneBeforeIt) {
@@ -164,12 +137,10 @@ TEST(Failure, RefusesAnEventOnTheFailedStream) {
   Stream stream(0, 0, 0, StreamMode::kQueued);
   submit(stream, kFail, {NPU_ERROR});
   drain(stream);
-
-  Event plain(Timing::kOff), timed(Timing::kOn);
-  EXPECT_TRUE(!plain.record(stream));
-  EXPECT_TRUE(!timed.record(stream));
-  EXPECT_TRUE(!plain.recorded());
-  EXPECT_TRUE(!timed.recorded());
+  for (const Timing timing : {Timing::kOff, Timing::kOn}) {
+    Event event(timing);
+    EXPECT_TRUE(!event.record(stream) && !event.recorded());
+  }
 }
 
 // The leak checker sees the dropped task's share of the time cell.
@@ -187,19 +158,6 @@ TEST(Failure, ReleasesTheTimeOfADroppedEvent) {
   EXPECT_EQ(event.time_ns(), 0);
 }
 
-TEST(Failure, OfAnInlineStreamRefusesLaterTasks) {
-  Stream stream(0, 64, 0, StreamMode::kInline);
-  std::vector<uint64_t> got;
-  submit(stream, kFail, {NPU_NOT_IMPLEMENTED});
-
-  EXPECT_EQ(stream.error()->code, int(NPU_NOT_IMPLEMENTED));
-  EXPECT_TRUE(!submit(stream, kAppend, {word(&got), 1}));
-  EXPECT_EQ(stream.block().failed.load(), 1);
-  stream.clear_error();
-  EXPECT_TRUE(submit(stream, kAppend, {word(&got), 1}));
-  EXPECT_EQ(got.size(), 1);
-}
-
 int run_silent_failure(const npu_kernel*, const uint64_t*, npu_failure*) {
   return NPU_ERROR;
 }
@@ -214,6 +172,60 @@ TEST(Failure, HasAnEmptyTextWhenTheKernelGaveNone) {
   drain(stream);
 
   EXPECT_EQ(stream.error()->text, "");
+}
+
+// The other stream belongs to a device that was not stopped, and may never end.
+TEST(Failure, ByAStopEndsAWaitForAnotherStream) {
+  Stream first(0, 1, 0, StreamMode::kQueued);
+  Stream second(0, 2, 0, StreamMode::kQueued);
+  Gate gate;
+  hold(first, gate);
+  EXPECT_TRUE(second.wait_for(first, first.tail()));
+  second.force_stop();
+  EXPECT_TRUE(second.retired().sleep(second.tail(), 100'000'000'000));
+  EXPECT_EQ(first.retired().value(), 0);
+  second.clear_error();
+  gate.open();
+  std::vector<uint64_t> got;
+  submit(second, kAppend, {word(&got), 1});
+  drain(second);
+  EXPECT_EQ(got.size(), 1);
+  drain(first);
+}
+
+TEST(Wait, ForNothingThatIsLeftIsNoTask) {
+  Stream first(0, 1, 0, StreamMode::kQueued);
+  Stream second(0, 2, 0, StreamMode::kQueued);
+  submit(first, kNothing, {});
+  drain(first);
+  EXPECT_TRUE(second.wait_for(first, 1));
+  EXPECT_TRUE(first.wait_for(first, 7));  // it is behind itself anyway
+  EXPECT_TRUE(second.tail() == 0 && first.tail() == 1);
+
+  // While it is observed, a wait for what is over is a task all the same.
+  Observer observer;
+  set_observer(&observer);
+  EXPECT_TRUE(second.wait_for(first, 1));
+  EXPECT_EQ(second.tail(), 1);
+  drain(second);
+  set_observer(nullptr);
+
+  submit(second, kFail, {NPU_ERROR});
+  drain(second);
+  const uint64_t tail = second.tail();
+  EXPECT_TRUE(!second.wait_for(second, 1));
+  EXPECT_TRUE(!second.wait_for(first, 1));
+  EXPECT_TRUE(!second.wait_for(first, 9));
+  EXPECT_EQ(second.tail(), tail);
+}
+
+// A point of a graph's capture marks nothing once the capture is over.
+TEST(Wait, ForAPointOfACaptureThatIsOverIsRefused) {
+  Stream first(0, 1, 0, StreamMode::kQueued);
+  Stream second(0, 2, 0, StreamMode::kQueued);
+  EXPECT_THROWS(second.wait_for(first, kCapturedNumber | uint64_t{1} << 32),
+                CaptureError);
+  EXPECT_EQ(second.tail(), 0);
 }
 
 }  // namespace

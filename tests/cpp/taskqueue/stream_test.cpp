@@ -1,9 +1,12 @@
-#include "csrc/taskqueue/stream.h"
-
+// Streams of both kinds: which tasks run when and where, and what their
+// statistics, their threads and those who watch them are told.
+#include <pthread.h>
+#include <signal.h>
 #include <unistd.h>
 
-#include <filesystem>
+#include <atomic>
 #include <fstream>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -11,69 +14,68 @@
 #include "csrc/driver/registry.h"
 #include "csrc/engine/blocking.h"
 #include "csrc/engine/engine.h"
+#include "csrc/observe/observer.h"
+#include "csrc/observe/profile.h"
+#include "csrc/taskqueue/completion_port.h"
+#include "csrc/taskqueue/event.h"
+#include "csrc/taskqueue/host_wait.h"
+#include "csrc/taskqueue/program.h"
+#include "csrc/taskqueue/stream.h"
+#include "csrc/taskqueue/task_notes.h"
+#include "csrc/taskqueue/this_thread.h"
 #include "tests/cpp/check.h"
+#include "tests/cpp/child.h"
 #include "tests/cpp/kernels.h"
 
 namespace npu {
 namespace {
 
-using check::drain;
-using check::Gate;
-using check::kAppend;
-using check::kGate;
-using check::submit;
-using check::word;
-
 constexpr uint64_t kSmall = 16;
 
-TEST(Stream, RunsTasksInProgramOrder) {
-  Stream stream(0, 0, 0, StreamMode::kQueued);
-  std::vector<uint64_t> got;
-
-  for (uint64_t i = 0; i < 10'000; ++i)
-    EXPECT_TRUE(submit(stream, kAppend, {word(&got), i}));
-  drain(stream);
-
-  EXPECT_EQ(got.size(), 10'000);
-  for (uint64_t i = 0; i < got.size(); ++i) EXPECT_EQ(got[i], i);
+std::string thread_file(const Stream& stream, const char* name) {
+  std::ifstream file("/proc/self/task/" +
+                     std::to_string(stream.block().thread.load()) + "/" + name);
+  return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// Of all threads, others may still be ending.
-size_t threads_named(const std::string& wanted) {
-  size_t count = 0;
-  for (const auto& thread :
-       std::filesystem::directory_iterator("/proc/self/task")) {
-    std::string name;
-    std::getline(std::ifstream(thread.path() / "comm"), name);
-    count += name == wanted;
+TEST(Launcher, BeginsWithATaskAndEndsWithAStop) {
+  Stream stream(0, 91, 0, StreamMode::kQueued);
+  const StreamBlock& block = stream.block();
+  EXPECT_TRUE(!stream.stop());  // it has none
+  for (int round = 0; round < 2; ++round) {
+    EXPECT_TRUE(stream.idle());
+    EXPECT_EQ(block.thread.load(), 0);
+    Gate gate;
+    hold(stream, gate);
+    EXPECT_TRUE(!stream.idle());
+    EXPECT_EQ(stream.tail(), uint64_t(round) + 1);
+    EXPECT_TRUE(block.thread.load() != uint64_t(gettid()));
+    EXPECT_EQ(thread_file(stream, "comm"), "npu0/s91\n");
+    gate.open();
+    EXPECT_TRUE(stream.stop() && !stream.stop());
+    EXPECT_TRUE(!(block.alive.word.load() & RunningTime::kRunning));
   }
-  return count;
 }
 
-TEST(Stream, StartsItsLauncherWithTheFirstTask) {
-  Stream stream(0, 91, 0, StreamMode::kQueued);  // no other's number
-  EXPECT_TRUE(stream.idle());
-  EXPECT_EQ(threads_named("npu0/s91"), 0);
-  EXPECT_EQ(stream.block().thread.load(), 0);
-  Gate gate;
-
-  EXPECT_TRUE(submit(stream, kGate, {word(&gate)}));
-  gate.wait_until_entered();
-
-  EXPECT_EQ(threads_named("npu0/s91"), 1);
-  EXPECT_EQ(stream.tail(), 1);
-  EXPECT_TRUE(!stream.idle());
-  const uint64_t launcher = stream.block().thread.load();
-  EXPECT_TRUE(launcher != 0 && launcher != uint64_t(gettid()));
-  gate.open();
+TEST(Launcher, TakesNoSignals) {
+  sigset_t before, after;
+  pthread_sigmask(SIG_SETMASK, nullptr, &before);
+  Stream stream(0, 7, 0, StreamMode::kQueued);
+  submit(stream, kNothing, {});
+  drain(stream);
+  pthread_sigmask(SIG_SETMASK, nullptr, &after);
+  EXPECT_TRUE(!sigismember(&after, SIGINT) && !sigismember(&before, SIGINT));
+  const std::string status = thread_file(stream, "status");
+  const size_t at = status.find("SigBlk:\t");
+  const uint64_t blocked = std::stoull(status.substr(at + 8, 16), nullptr, 16);
+  EXPECT_TRUE(blocked >> (SIGINT - 1) & 1 && blocked >> (SIGTERM - 1) & 1);
 }
 
 TEST(Stream, HoldsTheCallerBackWhenItsRingIsFull) {
   Stream stream(0, 0, 0, StreamMode::kQueued, kSmall);
   std::vector<uint64_t> got;
   Gate gate;
-  submit(stream, kGate, {word(&gate)});
-  gate.wait_until_entered();
+  hold(stream, gate);
   for (uint64_t i = 1; i < kSmall; ++i)
     submit(stream, kAppend, {word(&got), i});
   EXPECT_EQ(stream.block().full_waits.load(), 0);
@@ -102,7 +104,8 @@ TEST(Stream, LosesNothingOfSeveralProducersWithAFullRing) {
   for (uint64_t id = 0; id < kProducers; ++id)
     producers.emplace_back([&, id] {
       for (uint64_t i = 0; i < kEach; ++i)
-        submit(stream, kAppend, {word(&got), id * kEach + i});
+        submit(stream, kAppend, {word(&got), id * kEach + i},
+               uint32_t(2 + i % 90));  // some are too long for the ring
     });
   for (auto& thread : producers) thread.join();
   drain(stream);
@@ -140,23 +143,6 @@ TEST(Stream, CarriesTasksOfAnyLength) {
   EXPECT_TRUE(got == wanted);
 }
 
-TEST(Stream, SpillsManyTasksFromManyThreads) {
-  constexpr uint64_t kEach = 2'000;
-  Stream stream(0, 0, 0, StreamMode::kQueued, kSmall);
-  std::vector<uint64_t> got;
-  auto produce = [&](uint64_t id) {
-    for (uint64_t i = 0; i < kEach; ++i)
-      submit(stream, kAppend, {word(&got), id}, uint32_t(36 + i % 90));
-  };
-
-  std::thread other(produce, 1);
-  produce(2);
-  other.join();
-  drain(stream);
-
-  EXPECT_EQ(got.size(), 2 * kEach);
-}
-
 TEST(Stream, WaitsForEachTaskWhileBlocking) {
   std::vector<uint64_t> got;
   Gate gate;
@@ -175,24 +161,14 @@ TEST(Stream, WaitsForEachTaskWhileBlocking) {
   gate.open();
 }
 
-TEST(Stream, FinishesWhatIsQueuedWhenStopped) {
-  std::vector<uint64_t> got;
-  Stream stream(0, 0, 0, StreamMode::kQueued);
-  for (uint64_t i = 0; i < 1000; ++i) submit(stream, kAppend, {word(&got), i});
-
-  stream.stop();
-
-  EXPECT_EQ(got.size(), 1000);
-  EXPECT_TRUE(stream.idle());
-}
-
-TEST(Stream, WorksAgainAfterAStop) {
+TEST(Stream, FinishesWhatIsQueuedWhenStoppedAndWorksAgain) {
   std::vector<uint64_t> got;
   Stream stream(0, 0, 0, StreamMode::kQueued);
   for (uint64_t i = 0; i < 100; ++i) {
-    submit(stream, kAppend, {word(&got), i});
+    for (int n = 0; n < 10; ++n) submit(stream, kAppend, {word(&got), i});
     stream.stop();
-    EXPECT_EQ(got.size(), i + 1);
+    EXPECT_EQ(got.size(), 10 * (i + 1));
+    EXPECT_TRUE(stream.idle());
   }
 }
 
@@ -228,22 +204,509 @@ TEST(Stream, WakesAParkedLauncherForEveryTask) {
   EXPECT_EQ(got.size(), 300);
 }
 
-TEST(Stream, HoldsBackForAnotherStream) {
-  Stream first(0, 0, 0, StreamMode::kQueued);
-  Stream second(0, 1, 0, StreamMode::kQueued);
+TEST(InlineStream, RunsTheTaskOnTheCaller) {
+  Stream stream(0, 64, 0, StreamMode::kInline);
+  std::vector<uint64_t> got;
+
+  for (uint64_t i = 0; i < 10; ++i) {
+    submit(stream, kAppend, {word(&got), i}, uint32_t(2 + 10 * i));
+    EXPECT_EQ(got.size(), i + 1);
+    EXPECT_TRUE(stream.idle());
+  }
+
+  EXPECT_EQ(stream.tail(), 10);
+  EXPECT_EQ(stream.block().bypassed[int(Bypass::kSyncLaunchStream)].load(), 10);
+  EXPECT_EQ(stream.block().parks.load(), 0);
+}
+
+TEST(InlineStream, WaitsForTheQueuedStreamItDependsOn) {
+  Stream queued(0, 0, 0, StreamMode::kQueued);
+  Stream direct(0, 64, 0, StreamMode::kInline);
   std::vector<uint64_t> got;
   Gate gate;
-  submit(first, kGate, {word(&gate)});
-  submit(first, kAppend, {word(&got), 1});
-  const uint64_t number = first.tail();
+  submit(queued, kGate, {word(&gate)});
+  submit(queued, kAppend, {word(&got), 1});
+  std::thread opener([&] {
+    gate.wait_until_entered();
+    gate.open();
+  });
 
-  EXPECT_TRUE(second.wait_for(first, number));
-  submit(second, kAppend, {word(&got), 2});
-  gate.open();
-  drain(second);
+  EXPECT_TRUE(direct.wait_for(queued, queued.tail()));
+  EXPECT_EQ(got.size(), 1);
+  submit(direct, kAppend, {word(&got), 2});
 
   EXPECT_EQ(got.size(), 2);
-  EXPECT_EQ(got[0], 1);
+  opener.join();
+}
+
+TEST(InlineStream, TakesTurnsAmongThreads) {
+  constexpr uint64_t kThreads = 3, kEach = 1'000;
+  Stream stream(0, 64, 0, StreamMode::kInline);
+  std::vector<uint64_t> got;
+  std::vector<std::thread> threads;
+
+  for (uint64_t id = 0; id < kThreads; ++id)
+    threads.emplace_back([&, id] {
+      for (uint64_t i = 0; i < kEach; ++i)
+        submit(stream, kAppend, {word(&got), id});
+    });
+  for (auto& thread : threads) thread.join();
+
+  EXPECT_EQ(got.size(), kThreads * kEach);
+  EXPECT_EQ(stream.retired().value(), kThreads * kEach);
+}
+
+// Stands in for the GIL.
+std::mutex gil_;
+std::atomic<bool> has_gil_{false};
+
+void* release_gil() {
+  gil_.unlock();
+  return &gil_;
+}
+void take_gil(void*) { gil_.lock(); }
+
+// Python code that lets another thread have the GIL, as I/O does.
+int run_python(const npu_kernel*, const uint64_t*, npu_failure*) {
+  gil_.unlock();
+  has_gil_.wait(false);
+  gil_.lock();
+  return NPU_OK;
+}
+constexpr npu_kernel kPython{run_python, "test::python", nullptr, 0,
+                             NPU_KERNEL_ON_HOST};
+
+TEST(InlineStream, GivesTheGilUpWhileItWaitsForItsTurn) {
+  set_host_wait_hooks({release_gil, take_gil, nullptr, nullptr, nullptr});
+  Stream stream(0, 64, 0, StreamMode::kInline);
+  std::vector<uint64_t> got;
+  gil_.lock();
+  std::thread second([&] {
+    std::lock_guard gil(gil_);
+    has_gil_ = true;
+    has_gil_.notify_all();
+    submit(stream, kAppend, {word(&got), 1});
+  });
+  submit(stream, kPython, {});
+  gil_.unlock();
+  second.join();
+  set_host_wait_hooks({});
+  EXPECT_EQ(got.size(), 1);
+  EXPECT_EQ(stream.retired().value(), 2);
+}
+
+// words: Stream*, vector<uint64_t>*, then n others. Launches two tasks on the
+// stream that it runs on, one of them with its words in the arena, then writes
+// down its words.
+int run_nested(const npu_kernel*, const uint64_t* words, npu_failure*) {
+  Stream& stream = *reinterpret_cast<Stream*>(words[0]);
+  auto* got = reinterpret_cast<std::vector<uint64_t>*>(words[1]);
+  const uint64_t before = stream.tail();
+  submit(stream, kAppend, {word(got), 100 + before});
+  submit(stream, kAppend, {word(got), 200 + before}, 60);
+  // The task was done where it was launched, with a number of its own.
+  EXPECT_EQ(got->back(), 200 + before);
+  EXPECT_EQ(stream.tail(), before + 2);
+  EXPECT_TRUE(stream.idle());
+  for (uint64_t i = 2; i < 50; ++i) got->push_back(words[i]);
+  return NPU_OK;
+}
+constexpr npu_kernel kNested{run_nested, "test::nested", nullptr, 0,
+                             NPU_KERNEL_ON_HOST};
+
+TEST(InlineStream, KeepsATaskThatLaunchesOthersOnIt) {
+  Stream stream(0, 64, 0, StreamMode::kInline);
+  std::vector<uint64_t> got;
+  // Round by round the arena gives out what the last one gave back.
+  for (uint64_t round = 0; round < 3; ++round) {
+    got.clear();
+    const uint64_t tail = stream.tail();
+    Submission s;
+    EXPECT_TRUE(stream.begin(50, s));
+    s.task->kernel = &kNested;
+    s.words[0] = word(&stream);
+    s.words[1] = word(&got);
+    for (uint64_t i = 2; i < 50; ++i) s.words[i] = 1000 * round + i;
+    stream.commit(s);
+
+    EXPECT_EQ(s.position, tail + 2);
+    EXPECT_EQ(stream.tail(), tail + 3);
+    EXPECT_TRUE(stream.idle());
+    EXPECT_EQ(got.size(), 50);
+    for (uint64_t i = 2; i < 50; ++i) EXPECT_EQ(got[i], 1000 * round + i);
+  }
+  EXPECT_EQ(stream.block().bypassed[int(Bypass::kSyncLaunchStream)].load(), 9);
+}
+
+std::vector<std::thread::id> ended_on_;
+
+// It is told once for each task that the caller launches, however many tasks
+// that one launches.
+TEST(InlineStream, TellsWhenATaskHasRunOnItsCaller) {
+  ended_on_.clear();
+  set_after_direct_task_hook(
+      [] { ended_on_.push_back(std::this_thread::get_id()); });
+  Stream direct(0, 64, 0, StreamMode::kInline);
+  Stream queued(0, 0, 0, StreamMode::kQueued);
+  std::vector<uint64_t> got;
+  submit(direct, kAppend, {word(&got), 1});
+  EXPECT_EQ(ended_on_.size(), 1);
+  submit(direct, kNested, {word(&direct), word(&got)}, 50);
+  EXPECT_EQ(ended_on_.size(), 2);
+  submit(queued, kAppend, {word(&got), 1});
+  queued.stop();
+  set_after_direct_task_hook(nullptr);
+  submit(direct, kAppend, {word(&got), 1});
+  EXPECT_EQ(ended_on_.size(), 2);
+  for (const std::thread::id thread : ended_on_)
+    EXPECT_TRUE(thread == std::this_thread::get_id());
+}
+
+TEST(InlineStream, GivesTheErrorOfANestedTaskItsNumber) {
+  Stream stream(0, 64, 0, StreamMode::kInline);
+  static constexpr npu_kernel kLaunchesAFailure{
+      [](const npu_kernel*, const uint64_t* words, npu_failure*) {
+        submit(*reinterpret_cast<Stream*>(words[0]), kFail,
+               {uint64_t(NPU_ERROR)});
+        return int(NPU_OK);
+      },
+      "test::launches_a_failure", nullptr, 0, NPU_KERNEL_ON_HOST};
+  std::vector<uint64_t> got;
+  submit(stream, kAppend, {word(&got), 1});
+  submit(stream, kLaunchesAFailure, {word(&stream)});
+
+  EXPECT_TRUE(stream.failed());
+  EXPECT_EQ(stream.error()->op, std::string("test::fail"));
+  EXPECT_EQ(stream.error()->task, 1);
+  EXPECT_EQ(stream.tail(), 3);
+}
+
+using Opened = Stream::Opened;
+
+TEST(TryBegin, OpensATaskOrSaysWhyNot) {
+  Stream stream(0, 0, 0, StreamMode::kQueued, 4);
+  std::vector<uint64_t> got;
+  Gate gate;
+  Submission s;
+  EXPECT_TRUE(stream.try_begin(1, s, {3, 4}) == Opened::kYes);
+  EXPECT_TRUE(s.position == 0 && s.task->site == 3 &&
+              s.task->forward_site == 4);
+  s.task->kernel = &kGate;
+  s.words[0] = word(&gate);
+  stream.commit(s);
+  gate.wait_until_entered();
+  for (const uint32_t words : {2, 100, 2}) {
+    EXPECT_TRUE(stream.try_begin(words, s, {}) == Opened::kYes);
+    EXPECT_EQ(s.task->marks.spilled, words == 100);
+    s.task->kernel = &kAppend;
+    s.words[0] = word(&got);
+    s.words[1] = words;
+    if (words == 100) {
+      stream.cancel(s);  // its place does nothing
+    } else {
+      stream.commit(s);
+    }
+  }
+  EXPECT_TRUE(stream.try_begin(1, s, {}) == Opened::kFull);
+  EXPECT_EQ(stream.tail(), 4);
+  gate.open();
+  stream.wait_for_room();
+  EXPECT_TRUE(stream.try_begin(0, s, {}) == Opened::kYes);
+  stream.cancel(s);
+  drain(stream);
+  EXPECT_TRUE(got == std::vector<uint64_t>({2, 2}));
+  submit(stream, kFail, {NPU_ERROR});
+  drain(stream);
+  EXPECT_TRUE(stream.try_begin(0, s, {}) == Opened::kFailed);
+}
+
+TEST(TryBegin, WaitsForRoomOnlyWhereThereIsNone) {
+  Stream stream(0, 0, 0, StreamMode::kQueued, 4);
+  Gate gate;
+  hold(stream, gate);
+  for (int i = 0; i < 2; ++i) submit(stream, kNothing, {});
+  stream.wait_for_room();  // three of four
+  EXPECT_EQ(stream.block().full_waits.load(), 0);
+  submit(stream, kNothing, {});
+  std::thread waiter([&] { stream.wait_for_room(); });
+  while (!stream.block().full_waits.load()) std::this_thread::yield();
+  gate.open();
+  waiter.join();
+}
+
+TEST(Stream, SaysInItsBlockWhoItIs) {
+  Stream stream(0, 7, 0, StreamMode::kQueued, 32);
+  const StreamBlock& block = stream.block();
+  EXPECT_TRUE(block.device == 0 && block.stream_id == 7);
+  EXPECT_EQ(block.capacity, 32);
+  EXPECT_EQ(block.state.load(), uint32_t(StreamState::kRunning));
+  stream.count_bypass(Bypass::kNested, 3);
+  stream.count_bypass(Bypass::kNested);
+  EXPECT_EQ(block.bypassed[int(Bypass::kNested)].load(), 4);
+}
+
+// The statistics say how long sampled tasks took to launch, to wait and to run.
+TEST(Stream, MeasuresTheSampledTasks) {
+  Stream stream(0, 7, 0, StreamMode::kQueued);
+  uint64_t sampled = 0, deep = 0;
+  for (uint64_t i = 0; i < 40 * kSamplePeriod; ++i) {
+    submit(stream, kNothing, {});
+    sampled += is_sampled(i);
+    deep += is_sampled(i, kDepthPeriod);
+  }
+  EXPECT_TRUE(sampled > 20 && sampled < 80 && deep > 0);
+  stream.stop();
+  const StreamBlock& block = stream.block();
+  for (const auto* histogram :
+       {&block.launch_ns, &block.queued_ns, &block.latency_ns})
+    EXPECT_EQ(histogram->count.load(), sampled);
+  EXPECT_EQ(block.run_ns[int(Work::kKernel)].count.load(), sampled);
+  EXPECT_EQ(block.depth.count.load(), deep);
+  EXPECT_TRUE(block.last_retired_ns.load() > 0);
+}
+
+TEST(Stream, KnowsWhetherEachTaskIsDoneWhenItReturns) {
+  Stream queued(0, 7, 0, StreamMode::kQueued);
+  Stream direct(0, 8, 0, StreamMode::kInline);
+  EXPECT_TRUE(direct.waits_for_each_task() && !queued.waits_for_each_task());
+  queued.set_blocking(true);
+  EXPECT_TRUE(queued.waits_for_each_task());
+  queued.set_blocking(false);
+  EXPECT_TRUE(!queued.waits_for_each_task());
+}
+
+// Who launches raises an error at once only then, however fast the launcher is.
+TEST(Stream, TellsALaunchOnlyWhereItsCallerHasWaitedForIt) {
+  static int told;
+  set_host_wait_hooks({nullptr, nullptr, nullptr, nullptr, nullptr,
+                       [](const Stream&) { ++told; }});
+  struct : Observer {
+  } observer;
+  std::vector<uint64_t> got;
+  const auto waited_for = [&got](Stream& stream) {
+    Submission s;
+    EXPECT_TRUE(stream.begin(2, s));
+    s.task->kernel = &kAppend;
+    s.words[0] = word(&got);
+    s.words[1] = 0;
+    stream.commit(s);
+    while (!stream.idle()) std::this_thread::yield();  // it is done already
+    told = 0;
+    stream.after_commit(s);
+    return told == 1;
+  };
+  Stream queued(0, 7, 0, StreamMode::kQueued);
+  Stream direct(0, 8, 0, StreamMode::kInline);
+  EXPECT_TRUE(!waited_for(queued) && waited_for(direct));
+
+  set_observer(&observer);
+  queued.set_observed(true);
+  direct.set_observed(true);
+  EXPECT_TRUE(!waited_for(queued) && waited_for(direct));
+
+  queued.set_blocking(true);  // some thread's launches block: not this one's
+  EXPECT_TRUE(!waited_for(queued));
+  set_thread_launch_blocking(true);
+  EXPECT_TRUE(waited_for(queued));
+  set_thread_launch_blocking(false);
+  queued.stop();
+  set_observer(nullptr);
+  set_host_wait_hooks({});
+}
+
+TEST(Stream, BlocksAtNoWaitAndAtNoMark) {
+  Stream held(0, 7, 0, StreamMode::kQueued);
+  Stream waiting(0, 8, 0, StreamMode::kQueued);
+  Gate gate;
+  submit(held, kGate, {word(&gate)});
+  waiting.set_blocking(true);
+  set_thread_launch_blocking(true);
+  EXPECT_TRUE(waiting.wait_for(held, held.tail()));
+  Event event(Timing::kOn);
+  EXPECT_TRUE(event.record(waiting));
+  EXPECT_TRUE(!event.done());
+  set_thread_launch_blocking(false);
+  gate.open();
+  drain(waiting);
+  waiting.stop();
+  held.stop();
+}
+
+TEST(Stream, TellsAnObserverNothingWhenItIsNotObserved) {
+  struct Counts final : Observer {
+    int submitted_ = 0, published_ = 0, waited = 0;
+    bool submitted(Stream&, uint64_t, const Task&) override {
+      return ++submitted_;
+    }
+    void published(Stream&, bool) override { ++published_; }
+    void host_waited(Stream&, uint64_t) override { ++waited; }
+  } counts;
+  Stream queued(0, 7, 0, StreamMode::kQueued);
+  Stream direct(0, 8, 0, StreamMode::kInline);
+  set_observer(&counts);
+  for (Stream* s : {&queued, &direct}) submit(*s, kNothing, {});
+  EXPECT_EQ(counts.submitted_ + counts.published_ + counts.waited, 0);
+  for (Stream* s : {&queued, &direct}) {
+    s->set_observed(true);
+    submit(*s, kNothing, {});
+    s->set_observed(false);
+    submit(*s, kNothing, {});
+  }
+  EXPECT_TRUE(counts.submitted_ == 2 && counts.published_ == 2);
+  EXPECT_EQ(counts.waited, 1);  // the inline one's task is over
+  queued.stop();
+  set_observer(nullptr);
+}
+
+// A program that an observer refuses is dropped, and its place does nothing.
+TEST(Stream, DropsAProgramThatIsRefused) {
+  struct Refuses final : Observer {
+    bool submitted(Stream&, uint64_t, const Task&) override { return false; }
+  } refuses;
+  struct Counted final : Program {
+    int runs = 0, drops = 0;
+    int run(Stream&, const DeviceQueue&, const uint64_t*,
+            npu_failure&) override {
+      return ++runs, NPU_OK;
+    }
+    void dropped(Stream&, const uint64_t*) override { ++drops; }
+  } program;
+  static const npu_kernel named{nullptr, "test::program", nullptr, 0};
+  Stream stream(0, 7, 0, StreamMode::kQueued);
+  const auto give = [&] {
+    Submission s;
+    EXPECT_TRUE(stream.begin(1, s));
+    s.task->marks.kind = TaskKind::kProgram;
+    s.task->kernel = &named;
+    s.words[0] = reinterpret_cast<uint64_t>(static_cast<Program*>(&program));
+    stream.commit(s);
+  };
+  set_observer(&refuses);
+  stream.set_observed(true);
+  give();
+  drain(stream);
+  EXPECT_TRUE(program.runs == 0 && program.drops == 1);
+  stream.set_observed(false);
+  set_observer(nullptr);
+  give();
+  drain(stream);
+  EXPECT_TRUE(program.runs == 1 && program.drops == 1);
+}
+
+std::string name(const Stream& stream, uint64_t task) {
+  const uint64_t key = stream.block().recent[task % kRecentTasks].name.load();
+  return key ? reinterpret_cast<const char*>(key) : "";
+}
+uint64_t site(const Stream& stream, uint64_t task) {
+  return stream.block().recent[task % kRecentTasks].site.load();
+}
+
+bool submit_at(Stream& stream, uint32_t site, std::vector<uint64_t>* got) {
+  Submission s;
+  if (!stream.begin(2, s, {site, 0})) return false;
+  s.task->kernel = &kAppend;
+  s.words[0] = word(got);
+  s.words[1] = site;
+  stream.commit(s);
+  return true;
+}
+
+TEST(Recent, NamesEachTaskAndWhereItWasLaunched) {
+  Stream stream(0, 0, 0, StreamMode::kQueued);
+  Stream direct(0, 64, 0, StreamMode::kInline);
+  std::vector<uint64_t> got, got_directly;
+  for (uint32_t i = 0; i < 3; ++i) submit_at(stream, 10 + i, &got);
+  submit_at(direct, 20, &got_directly);
+  drain(stream);
+
+  for (uint32_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(name(stream, i), "test::append");
+    EXPECT_EQ(site(stream, i), 10 + i);
+  }
+  EXPECT_EQ(site(direct, 0), 20);
+}
+
+TEST(Recent, KeepsTheLastOnesOnly) {
+  Stream stream(0, 0, 0, StreamMode::kQueued);
+  std::vector<uint64_t> got;
+  const uint32_t n = uint32_t(kRecentTasks) + 5;
+  for (uint32_t i = 0; i < n; ++i) submit_at(stream, 100 + i, &got);
+  drain(stream);
+
+  for (uint64_t i = n - kRecentTasks; i < n; ++i)
+    EXPECT_EQ(site(stream, i), 100 + i);
+}
+
+TEST(Recent, ShowsTheTaskThatRunsAndWhatBecameOfTheOthers) {
+  Stream first(0, 1, 0, StreamMode::kQueued);
+  Stream second(0, 2, 0, StreamMode::kQueued);
+  Gate gate, before;
+  submit(second, kGate, {word(&before)});
+  submit(first, kGate, {word(&gate)});
+  submit(first, kFail, {NPU_ERROR});
+  submit(first, kFail, {NPU_ERROR});
+  EXPECT_TRUE(second.wait_for(first, first.tail()));
+  gate.wait_until_entered();
+
+  EXPECT_EQ(name(first, 0), "test::gate");
+
+  before.open();
+  gate.open();
+  drain(first);
+  drain(second);
+  EXPECT_EQ(site(first, 1), RecentTask::kFailed);
+  EXPECT_EQ(site(first, 2), RecentTask::kDropped);
+  EXPECT_EQ(name(second, 1), "wait");
+}
+
+// Another core's counter is behind: the launcher begins before the launch, ends
+// before it began, and begins the next task before that.
+TEST(TaskNotes, OrderTheTimesOfTwoThreads) {
+  Stream stream(0, 0, 0, StreamMode::kQueued);
+  stream.set_profiled(true);
+  TaskNotes notes(stream);
+  StreamProfile& profile = *stream.kept_profile();
+  Task first{}, second{};
+  first.kernel = second.kernel = &kNothing;
+  first.stamp = 1'000;
+  second.stamp = 1'001;
+  profile.launched(0, first.stamp);
+  profile.launched(1, second.stamp);
+
+  notes.ends(first, notes.begins(first, 0, 990), 995);
+  notes.ends(second, notes.begins(second, 1, 1'100), 1'090);
+  second.stamp = 1'002;
+  profile.launched(2, second.stamp);
+  notes.ends(second, notes.begins(second, 2, 1'050), 1'060);
+
+  std::vector<ProfiledRun> runs;
+  profile.take(runs);
+  const uint64_t times[][2] = {{1'000, 1'000}, {1'100, 1'100}, {1'100, 1'100}};
+  EXPECT_EQ(runs.size(), 3);
+  for (uint64_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(runs.at(i).started, times[i][0]);
+    EXPECT_EQ(runs.at(i).ended, times[i][1]);
+  }
+}
+
+TEST(Profile, OrdersTheTimesOfATasksParts) {
+  StreamProfile profile(0, 0, 8);
+  profile.launched(0, 0);
+  profile.starts(0);
+  // Before its launch, which has the time of now; and behind the part before.
+  profile.part_ran("test::first", 1, 2);
+  profile.part_ran("test::second", UINT64_MAX - 5, UINT64_MAX - 7);
+  profile.part_ran("test::third", UINT64_MAX - 9, UINT64_MAX - 8);
+
+  std::vector<ProfiledRun> runs;
+  profile.take(runs);
+  EXPECT_EQ(runs.size(), 3);
+  EXPECT_EQ(runs.at(0).started, runs.at(0).launch.ended);
+  EXPECT_EQ(runs.at(0).ended, runs.at(0).started);
+  for (const uint64_t i : {1, 2}) {
+    EXPECT_EQ(runs.at(i).started, UINT64_MAX - 5);
+    EXPECT_EQ(runs.at(i).ended, UINT64_MAX - 5);
+  }
 }
 
 }  // namespace

@@ -1,14 +1,77 @@
-#include "csrc/placement/wake_placement.h"
-
+// Which CPUs a thread has while it sleeps and after it was moved, and who
+// decides that.
 #include <unistd.h>
 
 #include <thread>
 
 #include "csrc/base/futex.h"
+#include "csrc/placement/affinity_loan.h"
+#include "csrc/placement/wake_placement.h"
 #include "tests/cpp/check.h"
+#include "tests/cpp/child.h"
+#include "tests/cpp/placement/cpus.h"
 
 namespace npu {
 namespace {
+
+bool equal(const cpu_set_t& a, const cpu_set_t& b) { return CPU_EQUAL(&a, &b); }
+
+TEST(AffinityLoan, IsGivenBack) {
+  AffinityLoan loan;
+  loan.begin(cpus({0, 1, 2}));
+  EXPECT_TRUE(loan.changed() && !loan.changed());
+  EXPECT_TRUE(loan.narrow(cpus({0, 1, 2}), 1));
+  EXPECT_TRUE(equal(loan.set(), cpus({0, 2})));
+  EXPECT_TRUE(loan.end(cpus({0, 2})));
+  EXPECT_TRUE(equal(loan.owners(), cpus({0, 1, 2})));
+  EXPECT_TRUE(!loan.changed());
+}
+
+TEST(AffinityLoan, AnotherWakerHasAnotherOfTheOwnersCpus) {
+  AffinityLoan loan;
+  loan.begin(cpus({0, 1, 2}));
+  loan.narrow(cpus({0, 1, 2}), 1);
+  EXPECT_TRUE(loan.narrow(cpus({0, 2}), 2));
+  EXPECT_TRUE(equal(loan.set(), cpus({0, 1})));
+  EXPECT_TRUE(loan.end(cpus({0, 1})));
+  EXPECT_TRUE(equal(loan.owners(), cpus({0, 1, 2})));
+}
+
+TEST(AffinityLoan, WhatTheOwnerSetMeanwhileStays) {
+  AffinityLoan loan;
+  loan.begin(cpus({0, 1, 2, 3}));
+  loan.narrow(cpus({0, 1, 2, 3}), 1);
+  loan.changed();
+  EXPECT_TRUE(!loan.end(cpus({1, 3})));
+  EXPECT_TRUE(loan.changed());
+  EXPECT_TRUE(equal(loan.owners(), cpus({1, 3})));
+}
+
+TEST(AffinityLoan, AWakerNarrowsWhatTheOwnerSetMeanwhile) {
+  AffinityLoan loan;
+  loan.begin(cpus({0, 1, 2, 3}));
+  loan.narrow(cpus({0, 1, 2, 3}), 1);
+  EXPECT_TRUE(loan.narrow(cpus({1, 3}), 3));
+  EXPECT_TRUE(equal(loan.set(), cpus({1})));
+  EXPECT_TRUE(loan.end(cpus({1})));
+  EXPECT_TRUE(equal(loan.owners(), cpus({1, 3})));
+}
+
+TEST(AffinityLoan, NothingIsSetWhereOneCpuIsLeft) {
+  AffinityLoan loan;
+  loan.begin(cpus({2}));
+  EXPECT_TRUE(!loan.narrow(cpus({2}), 2));
+  EXPECT_TRUE(!loan.end(cpus({2})));
+}
+
+TEST(AffinityLoan, WhatCouldNotBeSetIsNotOurs) {
+  AffinityLoan loan;
+  loan.begin(cpus({0, 1}));
+  EXPECT_TRUE(loan.narrow(cpus({0, 1}), 1));
+  loan.refused();
+  EXPECT_TRUE(!loan.lent() && !loan.end(cpus({0})));
+  EXPECT_TRUE(equal(loan.owners(), cpus({0})));
+}
 
 cpu_set_t allowed() {
   cpu_set_t cpus;
@@ -54,7 +117,7 @@ Sleep sleep_once(WakePlacement& placement, int& waker_cpu, bool moved = false) {
   return sleep;
 }
 
-TEST(WakePlacement, KeepsTheSleeperOffTheWakersCpuWhileItSleeps) {
+TEST_ALONE(WakePlacement, KeepsTheSleeperOffTheWakersCpuWhileItSleeps) {
   const cpu_set_t all = allowed();
   WakePlacement placement;
   int cpu;
@@ -66,7 +129,7 @@ TEST(WakePlacement, KeepsTheSleeperOffTheWakersCpuWhileItSleeps) {
   EXPECT_TRUE(CPU_EQUAL(&sleep.after, &all));
 }
 
-TEST(WakePlacement, LeavesAThreadAloneThatHasOneCpu) {
+TEST_ALONE(WakePlacement, LeavesAThreadAloneThatHasOneCpu) {
   const cpu_set_t all = allowed();
   cpu_set_t one;
   CPU_ZERO(&one);
@@ -80,7 +143,7 @@ TEST(WakePlacement, LeavesAThreadAloneThatHasOneCpu) {
   sched_setaffinity(0, sizeof all, &all);
 }
 
-TEST(WakePlacement, WhatTheOwnerSetWhileItSleptStays) {
+TEST_ALONE(WakePlacement, WhatTheOwnerSetWhileItSleptStays) {
   const cpu_set_t all = allowed();
   if (CPU_COUNT(&all) < 2) return;
   WakePlacement placement;

@@ -1,0 +1,204 @@
+// Clocks, futexes, the environment, and what is measured between two CPUs; how
+// far apart they are is not known here.
+#include <sched.h>
+#include <stdlib.h>
+
+#include <thread>
+
+#include "csrc/base/align.h"
+#include "csrc/base/clock.h"
+#include "csrc/base/core_distance.h"
+#include "csrc/base/env.h"
+#include "csrc/base/futex.h"
+#include "csrc/base/tick_clock.h"
+#include "tests/cpp/check.h"
+#include "tests/cpp/placement/cpus.h"
+
+namespace npu {
+namespace {
+
+TEST(Align, RoundsUpToAMultiple) {
+  EXPECT_EQ(round_up(0, 512), 0);
+  EXPECT_EQ(round_up(1, 512), 512);
+  EXPECT_EQ(round_up(512, 512), 512);
+  EXPECT_EQ(round_up(513, 512), 1024);
+}
+
+TEST(Clock, NeverGoesBackwards) {
+  uint64_t last_ns = now_ns(), last_ticks = ticks();
+  for (int i = 0; i < 10'000; ++i) {
+    const uint64_t ns = now_ns(), t = ticks();
+    EXPECT_TRUE(ns >= last_ns);
+    EXPECT_TRUE(t >= last_ticks);
+    last_ns = ns;
+    last_ticks = t;
+  }
+}
+
+TEST(Clock, HasOnePositiveRate) {
+  const double rate = ns_per_tick();
+  EXPECT_TRUE(rate > 0.01 && rate < 1000);
+  EXPECT_EQ(rate, ns_per_tick());
+}
+
+// The test lasts longer than the millisecond for which TickClock only counts
+// ticks.
+TEST(Clock, CountedOnByTicksIsNotAheadAndDoesNotGoBack) {
+  TickClock clock;
+  const uint64_t start = now_ns();
+  for (uint64_t now = start, last = start; now < start + 5'000'000;) {
+    const uint64_t told = clock.ns(ticks());
+    now = now_ns();
+    EXPECT_TRUE(told < now + 1'000);
+    EXPECT_TRUE(told + 1'000 > last);
+    last = told;
+  }
+}
+
+TEST(Ticks, ThatWereReadOutOfOrderAreNoTimeApart) {
+  EXPECT_EQ(ticks_between(3, 5), 2);
+  EXPECT_EQ(ticks_between(5, 3), 0);
+  EXPECT_EQ(ticks_between(UINT64_MAX - 1, 3), 5);
+}
+
+TEST(CoreDistance, IsMeasuredBetweenTwoCpus) {
+  cpu_set_t before;
+  sched_getaffinity(0, sizeof before, &before);
+  if (!CPU_ISSET(0, &before) || !CPU_ISSET(1, &before)) return;
+  const cpu_set_t here = cpus({0});
+  sched_setaffinity(0, sizeof here, &here);
+  const double trip = line_round_trip(1);
+  const double slowdown = slowdown_beside(1);
+  sched_setaffinity(0, sizeof before, &before);
+  EXPECT_TRUE(trip > 1);  // ns: no line comes and goes within one
+  EXPECT_TRUE(slowdown > 0);
+}
+
+constexpr char kName[] = "NPU_TEST_VARIABLE";
+
+void set(const char* value) { setenv(kName, value, 1); }
+
+TEST(Env, UnsetAndEmptyMeanTheFallback) {
+  unsetenv(kName);
+  EXPECT_EQ(env_string(kName, "x"), "x");
+  EXPECT_EQ(env_int(kName, 7, 0, 10), 7);
+  EXPECT_EQ(env_bytes(kName, 9), 9);
+  EXPECT_TRUE(!env_flag(kName));
+
+  set("");
+  EXPECT_EQ(env_string(kName, "x"), "x");
+  EXPECT_EQ(env_int(kName, 7, 0, 10), 7);
+}
+
+TEST(Env, ReadsAnIntegerWithinItsRange) {
+  set("-3");
+  EXPECT_EQ(env_int(kName, 7, -5, 10), -3);
+  set("10");
+  EXPECT_EQ(env_int(kName, 7, -5, 10), 10);
+}
+
+TEST(Env, UsesTheFallbackForABadInteger) {
+  for (const char* bad : {"11", "-6", "3x", "x", "99999999999999999999"}) {
+    set(bad);
+    EXPECT_EQ(env_int(kName, 7, -5, 10), 7);
+  }
+}
+
+TEST(Env, ReadsASizeWithItsSuffix) {
+  const uint64_t k = 1024;
+  for (auto [text, bytes] : {std::pair{"100", uint64_t{100}},
+                             {"4k", 4 * k},
+                             {"4KiB", 4 * k},
+                             {"512M", 512 * k * k},
+                             {"1.5G", 3 * k * k * k / 2},
+                             {"2T", 2 * k * k * k * k}}) {
+    set(text);
+    EXPECT_EQ(env_bytes(kName, 1), bytes);
+  }
+}
+
+TEST(Env, UsesTheFallbackForABadSize) {
+  for (const char* bad : {"x", "-1", "0", "5Q", "5MM", "1e300", "nan"}) {
+    set(bad);
+    EXPECT_EQ(env_bytes(kName, 1), 1);
+  }
+}
+
+TEST(Env, ReadsAChoiceInAnyCase) {
+  set("second");
+  EXPECT_EQ(env_choice(kName, {"first", "second"}), 1);
+  set("FIRST");
+  EXPECT_EQ(env_choice(kName, {"first", "second"}), 0);
+  for (const char* bad : {"third", "1", ""}) {
+    set(bad);
+    EXPECT_EQ(env_choice(kName, {"first", "second"}), 0);
+  }
+}
+
+TEST(Env, ReadsAFlagInAnyCase) {
+  for (const char* yes : {"1", "true", "YES", "on"}) {
+    set(yes);
+    EXPECT_TRUE(env_flag(kName));
+  }
+  for (const char* no : {"0", "False", "no", "off", "perhaps"}) {
+    set(no);
+    EXPECT_TRUE(!env_flag(kName));
+  }
+}
+
+TEST(Futex, DoesNotSleepWhenTheWordDiffers) {
+  std::atomic<uint32_t> word{1};
+  EXPECT_EQ(futex_wait(&word, 0, 0), Woken::kMaybeChanged);
+}
+
+TEST(Futex, ReportsThatTheTimeIsOver) {
+  std::atomic<uint32_t> word{0};
+  EXPECT_EQ(futex_wait(&word, 0, 1000), Woken::kTimeout);
+}
+
+TEST(Futex, WakesASleeper) {
+  std::atomic<uint32_t> word{0};
+
+  std::thread sleeper([&] {
+    while (word.load(std::memory_order_acquire) == 0) futex_wait(&word, 0, 0);
+  });
+  word.store(1, std::memory_order_release);
+  futex_wake_all(&word);
+
+  sleeper.join();
+}
+
+// Both threads miss the other's store only if the fences do not pair.
+TEST(Futex, LightAndHeavyFenceForbidThatBothSidesMissTheOther) {
+  constexpr int kRounds = 2'000;
+  std::atomic<int> x{0}, y{0}, frequent_saw{0}, rare_saw{0};
+  std::atomic<int> round{0}, done{0};
+  std::thread frequent([&] {
+    for (int i = 1; i <= kRounds; ++i) {
+      while (round.load(std::memory_order_acquire) < i)
+        std::this_thread::yield();
+      x.store(i, std::memory_order_relaxed);
+      light_fence();
+      frequent_saw.store(y.load(std::memory_order_relaxed),
+                         std::memory_order_relaxed);
+      done.store(i, std::memory_order_release);
+    }
+  });
+  int missed = 0;
+
+  for (int i = 1; i <= kRounds; ++i) {
+    round.store(i, std::memory_order_release);
+    y.store(i, std::memory_order_relaxed);
+    heavy_fence();
+    rare_saw.store(x.load(std::memory_order_relaxed),
+                   std::memory_order_relaxed);
+    while (done.load(std::memory_order_acquire) < i) std::this_thread::yield();
+    if (frequent_saw.load() < i && rare_saw.load() < i) ++missed;
+  }
+  frequent.join();
+
+  EXPECT_EQ(missed, 0);
+}
+
+}  // namespace
+}  // namespace npu

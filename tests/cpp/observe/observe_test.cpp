@@ -1,0 +1,425 @@
+// The records of tasks for profiles and for traces.
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "csrc/base/clock.h"
+#include "csrc/engine/engine.h"
+#include "csrc/engine/stream_pools.h"
+#include "csrc/observe/profile.h"
+#include "csrc/observe/trace.h"
+#include "csrc/observe/trace_marks.h"
+#include "csrc/stats/segment.h"
+#include "csrc/taskqueue/event.h"
+#include "csrc/taskqueue/stream.h"
+#include "tests/cpp/check.h"
+#include "tests/cpp/child.h"
+#include "tests/cpp/kernels.h"
+#include "tests/cpp/temporary_folder.h"
+
+namespace npu {
+namespace {
+
+std::vector<ProfiledRun> runs_of(Stream& stream) {
+  std::vector<ProfiledRun> runs;
+  stream.kept_profile()->take(runs);
+  return runs;
+}
+
+TEST(Profile, HasEachTaskOnceAndInItsThreadsScope) {
+  constexpr uint64_t kThreads = 3, kEach = 5'000;
+  Stream stream(0, 0, 0, StreamMode::kQueued);
+  std::vector<uint64_t> got;
+  stream.set_profiled(true);
+
+  std::vector<std::thread> threads;
+  for (uint64_t thread = 0; thread < kThreads; ++thread)
+    threads.emplace_back([&, thread] {
+      enter_scope(Scope::kRange, 100 + thread);
+      for (uint64_t i = 0; i < kEach; ++i) {
+        enter_scope(Scope::kOperator, 1 + thread);
+        submit(stream, kAppend, {word(&got), i});
+        leave_scope(Scope::kOperator);
+      }
+      leave_scope(Scope::kRange);
+    });
+  for (std::thread& thread : threads) thread.join();
+  drain(stream);
+  stream.set_profiled(false);
+
+  const auto runs = runs_of(stream);
+  EXPECT_EQ(runs.size(), kThreads * kEach);
+  std::vector<uint64_t> of_thread(kThreads);
+  uint64_t last = 0;
+  for (uint64_t i = 0; i < runs.size(); ++i) {
+    const ProfiledRun& run = runs[i];
+    EXPECT_EQ(run.launch.position, i);
+    EXPECT_EQ(run.launch.op + 99, run.launch.range);
+    ++of_thread.at(run.launch.op - 1);
+    EXPECT_TRUE(run.launch.begun <= run.started && last <= run.started &&
+                run.started <= run.ended);
+    last = run.ended;
+  }
+  for (const uint64_t n : of_thread) EXPECT_EQ(n, kEach);
+  EXPECT_TRUE(runs_of(stream).empty());
+}
+
+TEST(Profile, LeavesOutWhatWasLaunchedBeforeIt) {
+  Stream stream(0, 0, 0, StreamMode::kQueued);
+  std::vector<uint64_t> got;
+  Gate gate;
+  hold(stream, gate);
+  submit(stream, kAppend, {word(&got), 1});
+  stream.set_profiled(true);
+  submit(stream, kAppend, {word(&got), 2});
+  gate.open();
+  drain(stream);
+
+  const auto runs = runs_of(stream);
+  EXPECT_EQ(runs.size(), 1);
+  EXPECT_EQ(runs[0].launch.position, 2);
+}
+
+TEST(Profile, DoesNotCountAWaitAsWork) {
+  Stream first(0, 0, 0, StreamMode::kQueued),
+      second(0, 1, 0, StreamMode::kQueued);
+  std::vector<uint64_t> got;
+  Gate gate;
+  second.set_profiled(true);
+  hold(first, gate);
+  second.wait_for(first, first.tail());
+  submit(second, kAppend, {word(&got), 1});
+  gate.open();
+  drain(second);
+
+  const auto runs = runs_of(second);
+  EXPECT_EQ(runs.size(), 1);
+  EXPECT_EQ(runs[0].launch.position, 1);
+}
+
+TEST(Profile, HasTheTasksOfAnInlineStream) {
+  Stream stream(0, 0, 0, StreamMode::kInline);
+  std::vector<uint64_t> got;
+  stream.set_profiled(true);
+  submit(stream, kAppend, {word(&got), 1});
+
+  EXPECT_EQ(runs_of(stream).size(), 1);
+}
+
+TraceFile* opened(const std::string& path) {
+  const int fd = open(path.c_str(), O_RDWR);
+  if (fd < 0) return nullptr;
+  void* memory = mmap(nullptr, sizeof(TraceFile), PROT_READ | PROT_WRITE,
+                      MAP_SHARED, fd, 0);
+  close(fd);
+  return static_cast<TraceFile*>(memory);
+}
+// A folder in which this process writes its trace.
+struct Traces : TemporaryFolder {
+  Traces() { setenv("NPU_TRACE_DIR", path.c_str(), 1); }
+  TraceFile* mine() const {
+    return opened(path + "/" + std::to_string(getpid()));
+  }
+};
+
+TraceRing* ring_of(TraceFile& file, int device, int64_t stream) {
+  for (TraceRing& ring : file.rings)
+    if (ring.used.load() && ring.device == device && ring.stream == stream)
+      return &ring;
+  return nullptr;
+}
+std::string name_at(const TraceFile& file, uint32_t at) {
+  uint16_t length;
+  memcpy(&length, file.names + at, sizeof length);
+  return std::string(file.names + at + sizeof length, length);
+}
+// Waits for `n` records: the launcher may write the last ones a little late.
+std::vector<TraceRecord> records(const TraceRing& ring, size_t n) {
+  while (ring.written.load() < n) sched_yield();
+  return {ring.records, ring.records + n};
+}
+
+TEST_ALONE(Trace, HasARecordOfEachTask) {
+  const Traces traces;
+  Stream& first = next_stream(0, StreamPool::kNormal);
+  Stream& second = next_stream(0, StreamPool::kNormal);
+  TraceFile* const file = traces.mine();
+  EXPECT_TRUE(file && trace_wanted());
+  const uint64_t began = ticks();
+  Gate gate;
+  hold(first, gate);
+  submit(first, kNothing, {});
+  second.wait_for(first, 2);
+  Event event(Timing::kOn);
+  event.record(second);
+  submit(second, kFail, {NPU_ERROR});
+  submit(second, kFail, {NPU_ERROR});
+  gate.open();
+  synchronize_device(0, WaitReason::kDeviceSync);
+
+  const auto a = records(*ring_of(*file, 0, first.id()), 2);
+  const auto b = records(*ring_of(*file, 0, second.id()), 4);
+  EXPECT_EQ(name_at(*file, a[0].name), "test::gate");
+  EXPECT_EQ(name_at(*file, a[1].name), "test::nothing");
+  EXPECT_EQ(name_at(*file, b[0].name), "wait");
+  EXPECT_EQ(name_at(*file, b[1].name), "record");
+  EXPECT_EQ(name_at(*file, b[2].name), "test::fail");
+  EXPECT_EQ(b[2].name, b[3].name);
+  EXPECT_EQ(a[0].depth, 2);  // itself, and the one behind it
+  EXPECT_EQ(a[1].depth, 1);
+  const TraceOutcome outcomes[] = {TraceOutcome::kDone, TraceOutcome::kDone,
+                                   TraceOutcome::kFailed,
+                                   TraceOutcome::kDropped};
+  const TaskKind kinds[] = {TaskKind::kWait, TaskKind::kTimestamp,
+                            TaskKind::kKernel, TaskKind::kKernel};
+  uint64_t last = began;
+  for (uint64_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(b[i].position, i);
+    EXPECT_EQ(b[i].kind, uint8_t(kinds[i]));
+    EXPECT_EQ(b[i].outcome, uint8_t(outcomes[i]));
+    EXPECT_TRUE(b[i].submitted >= began && b[i].submitted <= b[i].started);
+    EXPECT_TRUE(last <= b[i].started && b[i].started <= b[i].ended);
+    last = b[i].ended;
+  }
+  EXPECT_TRUE(b[0].other_device == 0 && b[0].other_stream == first.id());
+  EXPECT_EQ(b[0].other_number, 2);
+  EXPECT_TRUE(b[1].other_device == 0 && b[1].other_number == 0);
+  EXPECT_EQ(segment().process.trace_dropped.load(), 0);
+  second.clear_error();
+}
+
+TEST_ALONE(Trace, SaysWhichLineLaunchedATask) {
+  const Traces traces;
+  publish_site(3, "train.py:7 in step");
+  Stream& stream = next_stream(0, StreamPool::kNormal);
+  for (const uint32_t at : {3u, 0u, 4u, uint32_t(kMaxSites)}) {
+    Submission s;
+    EXPECT_TRUE(stream.begin(0, s, {at, 0}));
+    s.task->kernel = &kNothing;
+    stream.commit(s);
+    stream.after_commit(s);
+  }
+  synchronize_device(0, WaitReason::kDeviceSync);
+  TraceFile* const file = traces.mine();
+  const auto seen = records(*ring_of(*file, 0, stream.id()), 4);
+  EXPECT_EQ(name_at(*file, seen[0].line), "train.py:7 in step");
+  for (size_t i = 1; i < 4; ++i) EXPECT_EQ(seen[i].line, kNoTraceName);
+}
+
+TEST_ALONE(Trace, HasAHeaderThatSaysHowToReadIt) {
+  const Traces traces;
+  const uint64_t began = now_ns();
+  submit(current_stream(0), kNothing, {});
+  const TraceFile& file = *traces.mine();
+  const TraceHeader& header = file.header;
+  EXPECT_TRUE(!memcmp(header.magic, kTraceMagic, sizeof kTraceMagic));
+  EXPECT_EQ(header.version, kTraceVersion);
+  EXPECT_EQ(header.pid, getpid());
+  EXPECT_EQ(header.process_start, segment().header.process_start);
+  EXPECT_TRUE(header.ns_per_tick == ns_per_tick());
+  EXPECT_TRUE(header.monotonic_ns >= began && header.monotonic_ns <= now_ns());
+  EXPECT_TRUE(header.ticks > 0 && header.ticks <= ticks());
+  EXPECT_EQ(header.realtime_ns - header.monotonic_ns,
+            segment().header.realtime_ns - segment().header.monotonic_ns);
+  EXPECT_TRUE(header.rings == kTraceRings && header.records == kTraceRecords);
+  EXPECT_EQ(header.rings_at, offsetof(TraceFile, rings));
+  EXPECT_EQ(header.ring_bytes, sizeof(TraceRing));
+  EXPECT_EQ(header.names_at, offsetof(TraceFile, names));
+  EXPECT_EQ(header.name_bytes, kTraceNameBytes);
+  EXPECT_TRUE(header.later_ticks.load() >= header.ticks);
+  const uint64_t later = header.later_ns.load();
+  calibrate_trace();
+  EXPECT_TRUE(header.later_ns.load() > later);
+  EXPECT_TRUE(header.later_ns.load() <= now_ns());
+}
+
+// The file stays where a folder was asked for, and is removed where none was.
+TEST(Trace, StaysInTheFolderThatAskedForItOnly) {
+  const TemporaryFolder traces;
+  const auto asked = in_child([&] {
+    setenv("NPU_TRACE_DIR", traces.path.c_str(), 1);
+    submit(current_stream(0), kNothing, {});
+    return 0;
+  });
+  EXPECT_EQ(asked.code, 0);
+  int files = 0;
+  for (const auto& file : std::filesystem::directory_iterator(traces.path)) {
+    ++files;
+    EXPECT_TRUE(opened(file.path()) != nullptr);
+  }
+  EXPECT_EQ(files, 1);
+
+  const std::string own =
+      "/dev/shm/npu_dispatch-trace-" + std::to_string(getuid());
+  const auto ended = in_child([&] {
+    submit(current_stream(0), kNothing, {});
+    const std::string path = own + "/" + std::to_string(getpid());
+    if (trace_wanted()) return 1;
+    fputs(path.c_str(), stderr);
+    return access(path.c_str(), F_OK);
+  });
+  EXPECT_EQ(ended.code, 0);
+  EXPECT_TRUE(ended.err.starts_with(own + "/"));
+  EXPECT_TRUE(access(ended.err.c_str(), F_OK) != 0);
+}
+
+TEST(Trace, OfALivingProcessStaysWhereItIsWhenAnotherOneStarts) {
+  int opened[2], others[2];
+  if (pipe(opened) || pipe(others)) abort();
+  const auto living = [&] {
+    submit(current_stream(0), kNothing, {});
+    const std::string path = "/dev/shm/npu_dispatch-trace-" +
+                             std::to_string(getuid()) + "/" +
+                             std::to_string(getpid());
+    char byte = access(path.c_str(), F_OK) ? 'n' : 'y';
+    if (write(opened[1], &byte, 1) != 1 || read(others[0], &byte, 1) != 1)
+      return 1;
+    return access(path.c_str(), F_OK) ? 2 : 0;
+  };
+  const auto starting = [&] {
+    submit(current_stream(0), kNothing, {});
+    return 0;
+  };
+  // Forked here: a child of a process with threads may start none under TSan.
+  fflush(nullptr);
+  const pid_t first = fork();
+  if (first == 0) {
+    alarm(kChildSeconds);
+    exit(living());
+  }
+  char byte = 0;
+  EXPECT_EQ(read(opened[0], &byte, 1), 1);
+  EXPECT_EQ(byte, 'y');
+  EXPECT_EQ(in_child(starting).code, 0);
+  EXPECT_EQ(write(others[1], &byte, 1), 1);
+  int status = -1;
+  EXPECT_EQ(waitpid(first, &status, 0), first);
+  EXPECT_EQ(status, 0);
+  for (const int end : {opened[0], opened[1], others[0], others[1]}) close(end);
+}
+
+TEST_ALONE(Trace, BeginsAndEndsWhenAnotherProcessSaysSo) {
+  Stream& stream = current_stream(0);
+  const auto run = [&](uint64_t n) {
+    while (n--) submit(stream, kNothing, {});
+    synchronize_device(0, WaitReason::kDeviceSync);
+  };
+  run(40);
+  TraceFile* const file =
+      opened("/dev/shm/npu_dispatch-trace-" + std::to_string(getuid()) + "/" +
+             std::to_string(getpid()));
+  EXPECT_TRUE(ring_of(*file, 0, 0) == nullptr);
+  file->header.wanted.store(1);
+  run(3 * kSamplePeriod);  // the next sampled task notices
+  const TraceRing& ring = *ring_of(*file, 0, 0);
+  const uint64_t before = ring.written.load();
+  EXPECT_TRUE(before > 0);
+  run(100);
+  EXPECT_EQ(ring.written.load(), before + 100);
+  file->header.wanted.store(0);
+  run(3 * kSamplePeriod);
+  const uint64_t after = ring.written.load();
+  EXPECT_TRUE(after <= before + 101);
+  run(100);
+  EXPECT_EQ(ring.written.load(), after);
+}
+
+// add() returns false where it overwrites a record that a following reader has
+// not yet read; the first record that it overwrites here has been read.
+TEST(Trace, CountsWhatItWritesOver) {
+  static TraceRing ring;
+  TraceRecord record{};
+  for (uint64_t i = 0; i < kTraceRecords + 5; ++i) {
+    record.position = i;
+    EXPECT_TRUE(add(ring, record));  // nobody follows
+  }
+  EXPECT_EQ(ring.written.load(), kTraceRecords + 5);
+  EXPECT_EQ(ring.records[4].position, kTraceRecords + 4);
+  EXPECT_EQ(ring.records[5].position, 5);
+  ring.taken = 6;
+  EXPECT_TRUE(add(ring, record));  // number 65541: in place of 5
+  EXPECT_TRUE(!add(ring, record));
+  ring.taken = 7;
+  EXPECT_TRUE(!add(ring, record));
+}
+
+TEST_ALONE(Trace, HasTheMarksOfRanges) {
+  const Traces traces;
+  trace_mark({1, 2, 3, kMarkBegin, 0, 5});  // nobody traces yet
+  submit(current_stream(0), kNothing, {});
+  TraceFile& file = *traces.mine();
+  const uint32_t name = trace_text("a range"), domain = trace_text("domain");
+  EXPECT_EQ(trace_text("a range"), name);
+  EXPECT_TRUE(name != domain);
+  const uint64_t began = ticks();
+  trace_mark({7, name, domain, kMarkBegin, 0, 5});
+  trace_mark({7, name, domain, kMarkEnd, -1, 6});
+  const auto marks = records(*ring_of(file, -1, -1), 2);
+  EXPECT_EQ(name_at(file, marks[0].name), "a range");
+  EXPECT_EQ(name_at(file, marks[0].depth), "domain");
+  EXPECT_TRUE(marks[0].position == 7 && marks[0].kind == kMarkBegin);
+  EXPECT_TRUE(marks[0].other_device == 0 && marks[0].other_stream == 5);
+  EXPECT_TRUE(marks[1].other_device == -1 && marks[1].other_stream == 6);
+  EXPECT_EQ(marks[1].kind, kMarkEnd);
+  EXPECT_TRUE(marks[0].started >= began);
+  EXPECT_TRUE(marks[0].submitted == marks[0].started &&
+              marks[0].ended == marks[0].started);
+  file.header.wanted.store(0);
+  trace_mark({8, name, domain, kMarkPoint, 0, 5});
+  EXPECT_EQ(ring_of(file, -1, -1)->written.load(), 2);
+}
+
+// A table that is full takes no more texts, and keeps those that it has.
+TEST_ALONE(Trace, NamesAreAsManyAsThereIsRoomFor) {
+  const Traces traces;
+  EXPECT_EQ(trace_text("early"), kNoTraceName);
+  submit(current_stream(0), kNothing, {});
+  // The launcher adds names, too.
+  synchronize_device(0, WaitReason::kDeviceSync);
+  const uint32_t first = trace_text("early");
+  EXPECT_TRUE(first != kNoTraceName);
+  const TraceFile& file = *traces.mine();
+  const std::string longest(300, 'x');
+  EXPECT_EQ(name_at(file, trace_text(longest)), std::string(255, 'x'));
+  uint32_t last = 0, n = 0;
+  for (uint32_t at;
+       (at = trace_text(std::string(200, 'y') + std::to_string(n))) !=
+       kNoTraceName;
+       ++n)
+    last = at;
+  EXPECT_TRUE(last > kTraceNameBytes - 500 && last < kTraceNameBytes);
+  EXPECT_TRUE(file.header.names_used.load() <= kTraceNameBytes);
+  EXPECT_TRUE(file.header.names_used.load() > kTraceNameBytes - 300);
+  EXPECT_EQ(trace_text("early"), first);
+  EXPECT_EQ(name_at(file, first), "early");
+  // To the last byte.
+  const uint32_t left = kTraceNameBytes - file.header.names_used.load() - 2;
+  if (left < 256) {
+    EXPECT_EQ(trace_text(std::string(left + 1, 'z')), kNoTraceName);
+    EXPECT_TRUE(trace_text(std::string(left, 'z')) != kNoTraceName);
+    EXPECT_EQ(file.header.names_used.load(), kTraceNameBytes);
+  }
+}
+
+TEST_ALONE(Trace, HasAsManyRingsAsThereAre) {
+  const Traces traces;
+  EXPECT_TRUE(claim_trace_ring(0, 1) == nullptr);  // no file yet
+  submit(current_stream(0), kNothing, {});         // the first ring
+  for (uint32_t i = 1; i < kTraceRings; ++i) {
+    const TraceRing* ring = claim_trace_ring(1, i);
+    EXPECT_TRUE(ring && ring->device == 1 && ring->stream == int64_t(i));
+    EXPECT_EQ(ring->used.load(), 1);
+  }
+  EXPECT_TRUE(claim_trace_ring(1, 99) == nullptr);
+  EXPECT_TRUE(ring_of(*traces.mine(), 1, kTraceRings - 1) != nullptr);
+}
+
+}  // namespace
+}  // namespace npu

@@ -1,0 +1,383 @@
+// What queues are made of: the ring, its arena, sequences, locks, parking.
+#include <sched.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <fstream>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "csrc/taskqueue/arena.h"
+#include "csrc/taskqueue/parking.h"
+#include "csrc/taskqueue/ring.h"
+#include "csrc/taskqueue/sequence.h"
+#include "csrc/taskqueue/sleep_lock.h"
+#include "csrc/taskqueue/sole_lock.h"
+#include "tests/cpp/check.h"
+
+namespace npu {
+namespace {
+
+TEST(Arena, GivesAlignedMemoryOfEverySize) {
+  Arena arena;
+  for (uint32_t n : {1u, 2u, 3u, 4u, 5u, 36u, 64u, 65u, 4096u, 65'535u}) {
+    uint64_t* words = arena.take(n);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(words) % 16, 0);
+    for (uint32_t i = 0; i < n; ++i) words[i] = i;  // ASan checks the size
+    arena.give(words);
+  }
+}
+
+TEST(Arena, GivesTheChunkOfAClassThatWasGivenLast) {
+  Arena arena;
+  uint64_t* const a = arena.take(40);
+  uint64_t* const b = arena.take(64);
+  EXPECT_TRUE(a != b);
+  arena.give(a);
+  arena.give(b);
+  EXPECT_TRUE(arena.take(64) == b);
+  EXPECT_TRUE(arena.take(40) == a);
+  arena.give(a);
+  arena.give(b);
+}
+
+TEST(Arena, NeverGivesAChunkToTwoThreads) {
+  constexpr int kThreads = 4, kRounds = 20'000;
+  Arena arena;
+  std::atomic<int> mixed{0};
+  std::vector<std::thread> threads;
+
+  for (int id = 0; id < kThreads; ++id)
+    threads.emplace_back([&arena, &mixed, id] {
+      for (int i = 0; i < kRounds; ++i) {
+        uint64_t* a = arena.take(40);
+        uint64_t* b = arena.take(40);
+        a[0] = b[0] = uint64_t(id);  // a race for TSan if shared
+        if (a == b || a[0] != uint64_t(id)) mixed.fetch_add(1);
+        arena.give(a);
+        arena.give(b);
+      }
+    });
+  for (auto& thread : threads) thread.join();
+
+  EXPECT_EQ(mixed.load(), 0);
+}
+
+struct Slot {
+  std::atomic<uint32_t> lap{0};
+  int value = 0;
+};
+
+// A ring through which `first` positions seem to have passed.
+struct Small {
+  explicit Small(uint64_t capacity, uint64_t first = 0)
+      : slots(new Slot[capacity]), ring(slots.get(), capacity, shown, first) {
+    for (uint64_t p = first - capacity; p != first; ++p)
+      slots[p % capacity].lap = uint32_t(p / capacity + 1);
+  }
+  bool push(int value) {
+    const uint64_t p = ring.claim();
+    if (p == kRingFull) return false;
+    ring.slot(p).value = value;
+    ring.publish(p);
+    return true;
+  }
+  std::unique_ptr<Slot[]> slots;
+  std::atomic<uint64_t> shown{0};
+  Ring<Slot> ring;
+};
+
+TEST(Ring, HasValuesInTheOrderOfTheirClaimsUntilItIsFull) {
+  Small s(2);
+  EXPECT_TRUE(s.push(1) && s.push(2) && !s.push(3));
+  EXPECT_EQ(s.ring.front()->value, 1);
+  s.ring.retire();
+  EXPECT_TRUE(s.push(3) && !s.push(4));
+  for (const int value : {2, 3}) {
+    EXPECT_EQ(s.ring.front()->value, value);
+    s.ring.retire();
+  }
+  EXPECT_TRUE(s.ring.front() == nullptr);
+}
+
+TEST(Ring, ShowsHowManyPositionsWereClaimed) {
+  Small s(4);
+  s.push(1);
+  EXPECT_EQ(s.shown.load(), 1);
+  // A second thread ends the sole use of the first.
+  std::thread([&] { s.push(2); }).join();
+  EXPECT_EQ(s.shown.load(), 2);
+  s.push(3);
+  EXPECT_EQ(s.shown.load(), 3);
+}
+
+TEST(Ring, GoesOnWhateverIsWrittenToWhatItShows) {
+  Small s(2);
+  for (int lap = 0; lap < 10; ++lap) {
+    for (const uint64_t wrong :
+         {uint64_t{0}, ~uint64_t{0}, uint64_t{1} << 63}) {
+      s.shown = wrong;
+      EXPECT_TRUE(s.push(lap));
+      EXPECT_EQ(s.ring.front()->value, lap);
+      s.ring.retire();
+      EXPECT_TRUE(s.ring.front() == nullptr);
+    }
+  }
+}
+
+TEST(Ring, HidesAPublishedValueBehindAnUnpublishedClaim) {
+  Small s(4);
+  const uint64_t first = s.ring.claim();
+  s.push(2);
+  EXPECT_TRUE(s.ring.front() == nullptr);
+
+  s.ring.slot(first).value = 1;
+  s.ring.publish(first);
+
+  EXPECT_EQ(s.ring.front()->value, 1);
+}
+
+// Several threads push through a ring on which `first` positions have passed.
+void hammer(uint64_t capacity, int producers, int each, uint64_t first = 0) {
+  Small s(capacity, first);
+  std::vector<std::thread> threads;
+  for (int id = 0; id < producers; ++id)
+    threads.emplace_back([&s, id, each] {
+      for (int i = 0; i < each; ++i)
+        while (!s.push(id * each + i)) std::this_thread::yield();
+    });
+  std::vector<int> next(size_t(producers), 0);
+  for (int seen = 0; seen < producers * each;) {
+    const Slot* front = s.ring.front();
+    if (!front) {
+      std::this_thread::yield();
+      continue;
+    }
+    const int value = front->value;
+    EXPECT_EQ(value % each, next[size_t(value / each)]++);
+    s.ring.retire();
+    ++seen;
+  }
+  for (auto& thread : threads) thread.join();
+  EXPECT_TRUE(s.ring.front() == nullptr);
+  EXPECT_EQ(s.ring.front_position(), first + uint64_t(producers * each));
+}
+
+TEST(Ring, KeepsEachProducersOrder) {
+  hammer(64, 1, 100'000);
+  hammer(64, 3, 30'000);
+  hammer(2, 3, 10'000);  // always full
+  for (const uint64_t edge : {uint64_t{1} << 32, uint64_t{8} << 32})
+    hammer(8, 2, 20'000, edge - 20'000);
+}
+
+// At positions where 32 bits of a position, those of a lap, or its sign
+// overflow.
+TEST(Ring, GoesOnWherePositionsAndLapsOverflow) {
+  for (const uint64_t capacity : {2, 8, 64}) {
+    for (const uint64_t edge :
+         {uint64_t{1} << 32, capacity << 32, uint64_t{1} << 63}) {
+      for (uint64_t before = 0; before <= 2 * capacity; ++before) {
+        Small late(capacity, edge - before);
+        EXPECT_TRUE(late.ring.front() == nullptr);
+        int in = 0, out = 0;
+        while (out < 200) {
+          while (late.push(in)) ++in;
+          EXPECT_EQ(in - out, capacity);
+          while (Slot* slot = late.ring.front()) {
+            EXPECT_EQ(slot->value, out++);
+            late.ring.retire();
+          }
+        }
+        EXPECT_EQ(late.ring.front_position(), edge - before + uint64_t(out));
+      }
+    }
+  }
+}
+
+constexpr uint64_t kForEver = 0;
+
+TEST(Sequence, SaysWhatItHasReached) {
+  Sequence s;
+  EXPECT_TRUE(s.reached(0));
+  EXPECT_TRUE(!s.reached(1));
+  s.advance_to(3);
+  EXPECT_TRUE(s.reached(3));
+  EXPECT_TRUE(!s.reached(4));
+  EXPECT_EQ(s.value(), 3);
+}
+
+TEST(Sequence, GivesUpSpinningAndSleepingInTime) {
+  Sequence s;
+  EXPECT_TRUE(!s.spin(1, 1000));
+  EXPECT_TRUE(!s.sleep(1, 1000));
+  s.advance_to(1);
+  EXPECT_TRUE(s.spin(1, 0));
+  EXPECT_TRUE(s.sleep(1, kForEver));
+}
+
+TEST(Sequence, ShowsASleeperWhatWasDoneBeforeTheAdvance) {
+  Sequence s;
+  int plain = 0;
+
+  std::thread advancer([&] {
+    plain = 42;
+    s.advance_to(1);
+  });
+  while (!s.sleep(1, kForEver)) {
+  }
+
+  EXPECT_EQ(plain, 42);
+  advancer.join();
+}
+
+// One thread advances as soon as the other is about to sleep for the next
+// number: a lost wake-up hangs here.
+TEST(Sequence, LosesNoWakeUpBetweenTwoThreadsThatAlternate) {
+  constexpr uint64_t kRounds = 10'000;
+  Sequence ping, pong;
+  std::thread other([&] {
+    for (uint64_t i = 1; i <= kRounds; ++i) {
+      while (!ping.sleep(i, kForEver)) {
+      }
+      pong.advance_to(i);
+    }
+  });
+
+  for (uint64_t i = 1; i <= kRounds; ++i) {
+    ping.advance_to(i);
+    while (!pong.sleep(i, kForEver)) {
+    }
+  }
+
+  other.join();
+}
+
+// Sleepers with different strides, also where the numbers overflow.
+TEST(Sequence, WakesEachSleeperAtItsTarget) {
+  constexpr uint64_t kLast = 30'000;
+  for (const uint64_t first : {uint64_t{0}, (uint64_t{1} << 32) - kLast / 2,
+                               (uint64_t{1} << 63) - kLast / 2}) {
+    Sequence s;
+    s.advance_to(first);
+    std::vector<std::thread> sleepers;
+    for (uint64_t stride : {1, 7, 64})
+      sleepers.emplace_back([&s, first, stride] {
+        for (uint64_t n = stride; n <= kLast; n += stride)
+          while (!s.sleep(first + n, kForEver)) {
+          }
+      });
+    for (uint64_t n = 1; n <= kLast; ++n) s.advance_to(first + n);
+    for (auto& thread : sleepers) thread.join();
+    EXPECT_TRUE(s.reached(first + kLast) && !s.reached(first + kLast + 1));
+  }
+}
+
+// 'S' where it sleeps, 'R' where it runs or could.
+char state_of(pid_t thread) {
+  std::ifstream stat("/proc/self/task/" + std::to_string(thread) + "/stat");
+  std::string text;
+  std::getline(stat, text);
+  return text[text.rfind(')') + 2];
+}
+
+// Of whatever priority it is, it leaves its CPU to the holder.
+TEST(SleepLock, IsWaitedForAsleep) {
+  SleepLock lock;
+  std::atomic<pid_t> waiter{0};
+  lock.lock();
+  std::thread thread([&] {
+    waiter = gettid();
+    std::lock_guard hold(lock);
+  });
+  while (!waiter) sched_yield();
+  while (state_of(waiter) != 'S') sched_yield();
+  lock.unlock();
+  thread.join();
+}
+
+// The counter is not atomic: if two threads held the lock at once, counts would
+// be lost, and ThreadSanitizer would report it.
+template <typename Lock>
+void expect_exclusion() {
+  constexpr int kThreads = 4, kEach = 20'000;
+  Lock lock;
+  int count = 0;
+  const auto work = [&] {
+    for (int i = 0; i < kEach; ++i) {
+      std::lock_guard held(lock);
+      const int seen = count;
+      if (i % 64 == 0) std::this_thread::yield();
+      count = seen + 1;
+    }
+  };
+  std::vector<std::thread> others;
+  {
+    std::lock_guard held(lock);  // this thread is the first
+    for (int t = 1; t < kThreads; ++t) others.emplace_back(work);
+  }
+  work();
+  for (auto& thread : others) thread.join();
+  EXPECT_EQ(count, kThreads * kEach);
+}
+
+TEST(Locks, ExcludeOtherThreads) {
+  expect_exclusion<SleepLock>();
+  expect_exclusion<SoleLock>();
+}
+
+// Sleeps twice.
+class Sleeper {
+ public:
+  Sleeper()
+      : thread_([this] {
+          for (int sleeps = 0; sleeps < 2; ++sleeps)
+            parking_.park([] { return false; });
+        }) {}
+  ~Sleeper() { thread_.join(); }
+
+  Parking& parking() { return parking_; }
+  void wait_until_asleep() {
+    while (!parking_.needs_wake()) sched_yield();
+  }
+
+ private:
+  Parking parking_;
+  std::thread thread_;
+};
+
+template <typename Work>
+void on_cpu(int cpu, Work work) {
+  std::thread([&] {
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(cpu, &one);
+    EXPECT_EQ(sched_setaffinity(0, sizeof one, &one), 0);
+    work();
+  }).join();
+}
+
+// Else a device's thread that reports from the other core drives the launcher
+// onto the one of its producer.
+TEST(Parking, KeepsOffTheCpuOfItsProducerWhoeverElseWakesIt) {
+  cpu_set_t all;
+  EXPECT_EQ(sched_getaffinity(0, sizeof all, &all), 0);
+  if (CPU_COUNT(&all) < 2) return;
+  int first = 0;
+  while (!CPU_ISSET(first, &all)) ++first;
+  int second = first + 1;
+  while (!CPU_ISSET(second, &all)) ++second;
+
+  Sleeper sleeper;
+  sleeper.wait_until_asleep();
+  on_cpu(first, [&] { EXPECT_TRUE(sleeper.parking().wake()); });
+  sleeper.wait_until_asleep();
+  on_cpu(second, [&] { sleeper.parking().wake_if_parked(); });
+  EXPECT_EQ(sleeper.parking().waker(), first);
+}
+
+}  // namespace
+}  // namespace npu
