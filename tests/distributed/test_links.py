@@ -20,10 +20,11 @@ def test_ranks_of_one_host_are_linked_unless_they_are_told_not_to_be(ranks):
     ranks(WAYS["both"] + LINKED + "join()\n" + mixed, 3)
 
 
-def test_a_group_that_is_destroyed_leaves_its_links(ranks):
+def test_links_go_with_their_group_and_have_said_all_when_a_rank_calls_no_more(ranks):
     ranks(
         LINKED
         + """
+import gc
 join()
 with_links = linked_peers()
 group = dist.new_group([0, 1])
@@ -32,9 +33,18 @@ torch.npu.synchronize()
 assert linked_peers() > with_links
 dist.destroy_process_group(group)
 del group
-import gc
 gc.collect()
 assert linked_peers() == with_links, linked_peers()
+# Each of these messages is answered, and the answers do not fit into a ring.
+tensors = [torch.full((2000,), float(i)).npu() for i in range(200)]
+send = dist.isend if rank == 0 else dist.irecv
+waited(dist.batch_isend_irecv([dist.P2POp(send, t, 1 - rank) for t in tensors]))
+torch.npu.synchronize()
+if rank == 0:
+    store().set("sent", "1")
+else:
+    store().wait(["sent"])
+    assert all(bool((t == i).all()) for i, t in enumerate(tensors))
 """
     )
 
@@ -78,13 +88,11 @@ for turn in range(2):
     ops = [dist.P2POp(dist.isend, message(i, rank).npu(), other) for i in range(n)]
     ops += [dist.P2POp(dist.irecv, t, other) for t in got]
     if turn and rank:
-        store = dist.distributed_c10d._get_default_store()
-        store.wait(["queued"])
+        store().wait(["queued"])
     works = dist.batch_isend_irecv(ops)
     if turn and not rank:
-        dist.distributed_c10d._get_default_store().set("queued", "1")
-    for work in works:
-        work.wait()
+        store().set("queued", "1")
+    waited(works)
     for i, t in enumerate(got):
         assert torch.equal(t.cpu(), message(i, other)), (i, t)
 """
@@ -138,24 +146,3 @@ os._exit(0)
     )
     assert results[0].returncode == 0, results[0].stderr
     assert "named" in results[0].stdout
-
-
-def test_a_rank_that_calls_nothing_more_has_said_all_that_others_wait_for(ranks):
-    # Each of these messages is answered, and the answers do not fit into a ring.
-    ranks(
-        """
-join()
-store = dist.distributed_c10d._get_default_store()
-tensors = [torch.full((2000,), float(i)).npu() for i in range(200)]
-send = dist.isend if rank == 0 else dist.irecv
-ops = [dist.P2POp(send, t, 1 - rank) for t in tensors]
-for work in dist.batch_isend_irecv(ops):
-    work.wait()
-torch.npu.synchronize()
-if rank == 0:
-    store.set("sent", "1")
-else:
-    store.wait(["sent"])
-    assert all(bool((t == i).all()) for i, t in enumerate(tensors))
-"""
-    )

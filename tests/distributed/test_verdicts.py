@@ -32,30 +32,16 @@ def ready():
 """
 
 
-class Fault(NamedTuple):
-    """The sentence names the line that is marked HERE."""
-
-    code: str
-    culprit: int
-    cause: str
-    size: int = 2
-
-
-FAULTS = {
-    "missing rank": Fault(
-        """
+# By name: the number of ranks, the one that is to be named with its cause, and the
+# program. The sentence names the line that is marked HERE, too.
+PROGRAMS = r"""
+== missing rank: of 3 ranks, 2 is elsewhere
 ready()
 if rank != 2:
     dist.all_reduce(t)  # the others
     torch.npu.synchronize()
 store.wait(["never"])  # HERE
-""",
-        2,
-        "is elsewhere",
-        size=3,
-    ),
-    "other order": Fault(
-        """
+== other order: of 2 ranks, 1 in another order
 def first(): dist.all_reduce(t, async_op=True)
 def second(): dist.broadcast(t, 0, async_op=True)
 ready()
@@ -66,12 +52,7 @@ else:
     first()
     second()
 store.wait(["never"])
-""",
-        1,
-        "in another order",
-    ),
-    "other shape": Fault(
-        """
+== other shape: of 2 ranks, 1 different input sizes
 ready()
 if rank == 1:
     t = torch.ones(5).npu()
@@ -79,47 +60,27 @@ if rank == 1:
 else:
     dist.all_reduce(t, async_op=True)
 store.wait(["never"])
-""",
-        1,
-        "different input sizes",
-    ),
-    "slow rank": Fault(
-        """
+== slow rank: of 2 ranks, 1 is slow
 ready()
 while True:
     if rank == 1:
         time.sleep(0.2)  # HERE
     dist.all_reduce(t)
     torch.npu.synchronize()
-""",
-        1,
-        "is slow",
-    ),
-    "stuck teardown": Fault(
-        """
+== stuck teardown: of 2 ranks, 1 cannot end
 ready()
 if rank == 0:
     dist.all_reduce(t, async_op=True)
     sys.exit()
 store.wait(["never"])  # HERE
-""",
-        1,
-        "cannot end",
-    ),
-    "dead launcher": Fault(
-        """
+== dead launcher: of 2 ranks, 1 launcher of .* is dead
 ready()
 if rank == 1:
     # Ends the calling thread, and it alone.
     torch.npu.current_stream().submit(lambda: ctypes.CDLL(None).syscall(60, 0))  # HERE
 dist.all_reduce(t, async_op=True)
 store.wait(["never"])
-""",
-        1,
-        "launcher of .* is dead",
-    ),
-    "host stuck in data loading": Fault(
-        """
+== host stuck in data loading: of 2 ranks, 1 loads data
 os.mkfifo(f"{sys.argv[3]}-pipe{rank}")
 class Stuck(torch.utils.data.Dataset):
     def __len__(self): return 4
@@ -130,12 +91,7 @@ ready()
 for batch in torch.utils.data.DataLoader(Stuck()):
     dist.all_reduce(t)
     torch.npu.synchronize()
-""",
-        1,
-        "loads data",
-    ),
-    "OOM on one rank": Fault(
-        """
+== OOM on one rank: of 2 ranks, 1 ran out of device memory
 ready()
 if rank == 1:
     try:
@@ -144,12 +100,7 @@ if rank == 1:
         store.wait(["never"])  # HERE
 dist.all_reduce(t)
 torch.npu.synchronize()
-""",
-        1,
-        "ran out of device memory",
-    ),
-    "GIL held": Fault(
-        """
+== GIL held: of 2 ranks, 1 holds the GIL
 def hold():
     ctypes.PyDLL(None).pause()
 ready()
@@ -160,12 +111,7 @@ if rank == 1:
     hold()
 dist.all_reduce(t)
 torch.npu.synchronize()
-""",
-        1,
-        "holds the GIL",
-    ),
-    "late because of another group": Fault(
-        """
+== late because of another group: of 3 ranks, 2 is elsewhere
 pairs = [dist.new_group([0, 1]), dist.new_group([1, 2])]
 ready()
 if rank == 1:
@@ -174,43 +120,45 @@ if rank == 1:
 if rank < 2:
     dist.all_reduce(t, group=pairs[0])
 store.wait(["never"])  # HERE
-""",
-        2,
-        "is elsewhere",
-        size=3,
-    ),
-    "a message that nobody sends": Fault(
-        """
+== unsent message: of 2 ranks, 1 rank 0 waits for it since .* in recv from rank 1
 ready()
 if rank == 0:
     dist.irecv(t, 1)
 store.wait(["never"])  # HERE
-""",
-        1,
-        "rank 0 waits for it since .* in recv from rank 1",
-    ),
-    "stopped": Fault(
-        """
+== stopped: of 2 ranks, 1 is stopped, by a signal or a debugger
 ready()
 if rank == 1:
     os.kill(os.getpid(), 19)
 dist.all_reduce(t)
 torch.npu.synchronize()
-""",
-        1,
-        "is stopped, by a signal or a debugger",
-    ),
-}
-CUT = Fault(
-    """
+== a link that is cut: of 2 ranks, 0 the link between ranks .* is cut
 ready()
 while True:
     dist.all_reduce(t)  # HERE
     torch.npu.synchronize()
-""",
-    0,
-    "the link between ranks .* is cut",
-)
+"""
+
+
+class Fault(NamedTuple):
+    size: int
+    culprit: str
+    cause: str
+    code: str
+
+
+def faults() -> dict[str, Fault]:
+    found = {}
+    for part in PROGRAMS.split("\n== ")[1:]:
+        title, _, code = part.partition("\n")
+        name, size, culprit, cause = re.fullmatch(
+            r"(.*): of (\d) ranks, (\d) (.*)", title
+        ).groups()
+        found[name] = Fault(int(size), culprit, cause, code)
+    return found
+
+
+FAULTS = faults()
+CUT = FAULTS.pop("a link that is cut")
 
 
 def said(pids: set[int]) -> str:
