@@ -47,7 +47,7 @@ struct Location {
 
 // Memory that a program has allocated: kept until the execution is over, so
 // that a use after it was freed is noticed.
-struct Block {
+struct Allocation {
   std::unique_ptr<char[]> memory;
   size_t bytes;
   bool freed = false;
@@ -231,7 +231,7 @@ class Machine {
   }
   void deallocate(void* memory) {
     expect_allocated(memory);
-    for (Block& block : blocks_)
+    for (Allocation& block : blocks_)
       if (block.memory.get() == memory) block.freed = true;
   }
 
@@ -263,7 +263,7 @@ class Machine {
     return location;
   }
   void expect_allocated(const void* at) {
-    for (const Block& block : blocks_)
+    for (const Allocation& block : blocks_)
       if (block.freed && at >= block.memory.get() &&
           at < block.memory.get() + block.bytes)
         violate("memory is used after it was freed");
@@ -404,14 +404,14 @@ class Machine {
     } else {
       (void)program_.release();  // it may be in no state to be destroyed
     }
-    for (const Block& block : blocks_)
+    for (const Allocation& block : blocks_)
       if (!block.freed) violate("memory is never freed");
     blocks_.clear();
   }
 
   Thread threads_[kMaxThreads];
   Location locations_[kMaxLocations];
-  std::vector<Block> blocks_;
+  std::vector<Allocation> blocks_;
   int n_threads_ = 0, n_locations_ = 0, current_ = -1;
   ucontext_t main_;
   volatile bool over_ = false;
