@@ -69,12 +69,6 @@ dist.all_to_all_single(out, rows.npu(), gets, sends)
 same(out, torch.cat([torch.full((r + 1, 3), float(r)) for r in range(n)]))
 dist.all_reduce(torch.empty(0).npu())
 
-objects = [None] * n
-dist.all_gather_object(objects, {"rank": rank})
-assert objects == [{"rank": r} for r in range(n)]
-values = [rank, "x"] if rank == 0 else [None, None]
-dist.broadcast_object_list(values, 0)
-assert values == [0, "x"]
 dist.barrier()
 dist.destroy_process_group()
 """
@@ -144,115 +138,124 @@ def test_what_is_reduced_in_many_segments_is_all_there(ranks, size: int, way: st
     ranks(WAYS[way] + LARGE, size)
 
 
-def test_every_dtype_is_moved_and_reduced(ranks):
-    ranks(
-        """
-        join()
-        numbers = [torch.float16, torch.bfloat16, torch.float32, torch.float64,
-                   torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64,
-                   torch.complex64, torch.complex128, torch.float8_e4m3fn,
-                   torch.float8_e5m2]
-        for dtype in numbers + [torch.uint16, torch.uint32, torch.uint64]:
-            mine, other = (
-                torch.tensor([r + 1, 2, 3]).to(dtype) for r in (rank, 1 - rank))
-            out = [torch.empty(3, dtype=dtype).npu() for _ in range(2)]
-            dist.all_gather(out, mine.npu())
-            for got, sent in ((out[rank], mine), (out[1 - rank], other)):
-                assert got.cpu().tolist() == sent.tolist(), dtype
+FACTS = """
+join("hccl")
+@fact
+def every_dtype_is_moved_and_reduced():
+    numbers = [torch.float16, torch.bfloat16, torch.float32, torch.float64,
+               torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64,
+               torch.complex64, torch.complex128, torch.float8_e4m3fn,
+               torch.float8_e5m2]
+    for dtype in numbers + [torch.uint16, torch.uint32, torch.uint64]:
+        mine, other = (
+            torch.tensor([r + 1, 2, 3]).to(dtype) for r in (rank, 1 - rank))
+        out = [torch.empty(3, dtype=dtype).npu() for _ in range(2)]
+        dist.all_gather(out, mine.npu())
+        for got, sent in ((out[rank], mine), (out[1 - rank], other)):
+            assert got.cpu().tolist() == sent.tolist(), dtype
+        t = mine.npu()
+        dist.all_reduce(t)
+        wanted = torch.tensor([3, 4, 6]).to(dtype)
+        assert t.cpu().tolist() == wanted.tolist(), (dtype, t)
+        if dtype.is_floating_point:
             t = mine.npu()
-            dist.all_reduce(t)
-            wanted = torch.tensor([3, 4, 6]).to(dtype)
+            dist.all_reduce(t, dist._make_nccl_premul_sum(0.5))
+            wanted = torch.tensor([1.5, 2, 3]).to(dtype)
             assert t.cpu().tolist() == wanted.tolist(), (dtype, t)
-            if dtype.is_floating_point:
-                t = mine.npu()
-                dist.all_reduce(t, dist._make_nccl_premul_sum(0.5))
-                wanted = torch.tensor([1.5, 2, 3]).to(dtype)
-                assert t.cpu().tolist() == wanted.tolist(), (dtype, t)
-        """
-    )
+@fact
+def every_reduction_is_that_of_the_elements():
+    Op = dist.ReduceOp
+    a, b = torch.tensor([6., -3., 5.]), torch.tensor([2., 8., 5.])
+    mine = a if rank == 0 else b
+    def reduced(t, op):
+        t = t.clone().npu()
+        dist.all_reduce(t, op)
+        return t.cpu()
+    for dtype in (torch.float32, torch.float16, torch.bfloat16, torch.int64):
+        x, y = a.to(dtype), b.to(dtype)
+        m = mine.to(dtype)
+        assert torch.equal(reduced(m, Op.SUM), x + y)
+        assert torch.equal(reduced(m, Op.PRODUCT), x * y)
+        assert torch.equal(reduced(m, Op.MIN), torch.minimum(x, y))
+        assert torch.equal(reduced(m, Op.MAX), torch.maximum(x, y))
+        assert torch.equal(reduced(m, Op.AVG),
+                           torch.tensor([4., 2.5, 5.]).to(dtype))
+    assert torch.equal(reduced(mine, dist._make_nccl_premul_sum(0.5)), (a + b) / 2)
+    x, y, m = a.long(), b.long(), mine.long()
+    assert torch.equal(reduced(m, Op.BAND), x & y)
+    assert torch.equal(reduced(m, Op.BOR), x | y)
+    assert torch.equal(reduced(m, Op.BXOR), x ^ y)
+    x, y = torch.tensor([True, True, False]), torch.tensor([True, False, False])
+    m = x if rank == 0 else y
+    for op, wanted in ((Op.SUM, x | y), (Op.MAX, x | y), (Op.PRODUCT, x & y),
+                       (Op.MIN, x & y), (Op.BXOR, x ^ y)):
+        got = reduced(m, op)
+        # Gloo stores a 2 where both are true.
+        assert torch.equal(got.view(torch.uint8), wanted.view(torch.uint8)), op
+    # The input of a reduce_scatter stays as it was.
+    full, out = torch.ones(4).npu(), torch.empty(2).npu()
+    dist.reduce_scatter_tensor(out, full, dist._make_nccl_premul_sum(0.5))
+    assert out.tolist() == [1, 1] and full.tolist() == [1] * 4
+@fact
+def objects_go_from_and_to_every_rank():
+    n = size
+    got = [None] * n
+    dist.all_gather_object(got, {"rank": rank, "of any size": "x" * 1000 * rank})
+    assert [len(g["of any size"]) for g in got] == [1000 * r for r in range(n)]
+    got = [None] * n if rank == 1 else None
+    dist.gather_object(("from", rank), got, 1)
+    assert rank != 1 or got == [("from", r) for r in range(n)]
+    mine = [None]
+    dist.scatter_object_list(
+        mine, [f"to {r}" for r in range(n)] if rank == 0 else None, 0)
+    assert mine == [f"to {rank}"]
+    values = [rank, {"k": (1, 2)}] if rank == 1 else [None, None]
+    dist.broadcast_object_list(values, 1)
+    assert values == [1, {"k": (1, 2)}]
+    if rank == 0:
+        dist.send_object_list([1, "b"], 1)
+    else:
+        values = [None, None]
+        assert dist.recv_object_list(values, 0) == 0 and values == [1, "b"]
+    tensors = [None] * n
+    dist.all_gather_object(tensors, torch.full((2,), float(rank)).npu())
+    for r, t in enumerate(tensors):
+        assert t.device.type == "npu" and t.tolist() == [r, r]
+@fact
+def wrong_arguments_are_refused_at_the_call_and_harm_nothing():
+    square = torch.arange(6.).reshape(2, 3).npu()
+    raises(ValueError, "contiguous", dist.all_reduce, square.t())
+    raises(ValueError, "contiguous", dist.broadcast, square[:, 1], 0)
+    emptied = square.clone()
+    emptied.untyped_storage().resize_(0)
+    raises(RuntimeError, "all_reduce: a tensor needs", dist.all_reduce, emptied)
+    raises(TypeError, "no average", dist.all_reduce,
+            torch.tensor([True]).npu(), dist.ReduceOp.AVG)
+    raises(TypeError, "bits", dist.all_reduce, square, dist.ReduceOp.BAND)
+    unsigned = torch.ones(2).to(torch.uint16).npu()
+    for op in (dist.ReduceOp.MIN, dist.ReduceOp.MAX, dist.ReduceOp.AVG):
+        raises(TypeError, "signed", dist.all_reduce, unsigned, op)
+    raises(TypeError, "bits", dist.reduce_scatter_tensor,
+            torch.empty(3).npu(), square, dist.ReduceOp.BAND)
+    raises(ValueError, "elements", dist.all_gather_into_tensor,
+            torch.empty(5).npu(), square)
+    raises(TypeError, "Int", dist.all_gather_into_tensor,
+            torch.empty(4, 3).int().npu(), square)
+    raises(ValueError, "lists", dist.group.WORLD.allgather_coalesced,
+            [[torch.empty(3).npu()]], [square])
+    # The root's own entry, which no other rank sees.
+    three, four = torch.ones(3).npu(), torch.ones(4).npu()
+    world = dist.group.WORLD
+    gathering, scattering = dist.GatherOptions(), dist.ScatterOptions()
+    gathering.rootRank = scattering.rootRank = rank
+    raises(ValueError, "4 elements", world.gather,
+            [[four, four]], [three], gathering)
+    raises(ValueError, "4 elements", world.scatter,
+            [three], [[four, four]], scattering)
+    dist.all_reduce(square)  # both ranks are still in step
+    assert square.cpu().tolist() == [[0, 2, 4], [6, 8, 10]]
+"""
 
 
-def test_every_reduction_is_that_of_the_elements(ranks):
-    ranks(
-        """
-        join()
-        Op = dist.ReduceOp
-        a, b = torch.tensor([6., -3., 5.]), torch.tensor([2., 8., 5.])
-        mine = a if rank == 0 else b
-        def reduced(t, op):
-            t = t.clone().npu()
-            dist.all_reduce(t, op)
-            return t.cpu()
-        for dtype in (torch.float32, torch.float16, torch.bfloat16, torch.int64):
-            x, y = a.to(dtype), b.to(dtype)
-            m = mine.to(dtype)
-            assert torch.equal(reduced(m, Op.SUM), x + y)
-            assert torch.equal(reduced(m, Op.PRODUCT), x * y)
-            assert torch.equal(reduced(m, Op.MIN), torch.minimum(x, y))
-            assert torch.equal(reduced(m, Op.MAX), torch.maximum(x, y))
-            assert torch.equal(reduced(m, Op.AVG),
-                               torch.tensor([4., 2.5, 5.]).to(dtype))
-        assert torch.equal(reduced(mine, dist._make_nccl_premul_sum(0.5)), (a + b) / 2)
-        x, y, m = a.long(), b.long(), mine.long()
-        assert torch.equal(reduced(m, Op.BAND), x & y)
-        assert torch.equal(reduced(m, Op.BOR), x | y)
-        assert torch.equal(reduced(m, Op.BXOR), x ^ y)
-        x, y = torch.tensor([True, True, False]), torch.tensor([True, False, False])
-        m = x if rank == 0 else y
-        for op, wanted in ((Op.SUM, x | y), (Op.MAX, x | y), (Op.PRODUCT, x & y),
-                           (Op.MIN, x & y), (Op.BXOR, x ^ y)):
-            got = reduced(m, op)
-            # Gloo stores a 2 where both are true.
-            assert torch.equal(got.view(torch.uint8), wanted.view(torch.uint8)), op
-        # The input of a reduce_scatter stays as it was.
-        full, out = torch.ones(4).npu(), torch.empty(2).npu()
-        dist.reduce_scatter_tensor(out, full, dist._make_nccl_premul_sum(0.5))
-        assert out.tolist() == [1, 1] and full.tolist() == [1] * 4
-        """
-    )
-
-
-def test_wrong_arguments_are_refused_at_the_call_and_harm_nothing(ranks):
-    ranks(
-        """
-        join("hccl")
-        def refused(kind, words, f, *args):
-            try:
-                f(*args)
-            except kind as error:
-                assert words in str(error), error
-            else:
-                raise AssertionError(words)
-        square = torch.arange(6.).reshape(2, 3).npu()
-        refused(ValueError, "contiguous", dist.all_reduce, square.t())
-        refused(ValueError, "contiguous", dist.broadcast, square[:, 1], 0)
-        emptied = square.clone()
-        emptied.untyped_storage().resize_(0)
-        refused(RuntimeError, "all_reduce: a tensor needs", dist.all_reduce, emptied)
-        refused(TypeError, "no average", dist.all_reduce,
-                torch.tensor([True]).npu(), dist.ReduceOp.AVG)
-        refused(TypeError, "bits", dist.all_reduce, square, dist.ReduceOp.BAND)
-        unsigned = torch.ones(2).to(torch.uint16).npu()
-        for op in (dist.ReduceOp.MIN, dist.ReduceOp.MAX, dist.ReduceOp.AVG):
-            refused(TypeError, "signed", dist.all_reduce, unsigned, op)
-        refused(TypeError, "bits", dist.reduce_scatter_tensor,
-                torch.empty(3).npu(), square, dist.ReduceOp.BAND)
-        refused(ValueError, "elements", dist.all_gather_into_tensor,
-                torch.empty(5).npu(), square)
-        refused(TypeError, "Int", dist.all_gather_into_tensor,
-                torch.empty(4, 3).int().npu(), square)
-        refused(ValueError, "lists", dist.group.WORLD.allgather_coalesced,
-                [[torch.empty(3).npu()]], [square])
-        # The root's own entry, which no other rank sees.
-        three, four = torch.ones(3).npu(), torch.ones(4).npu()
-        world = dist.group.WORLD
-        gathering, scattering = dist.GatherOptions(), dist.ScatterOptions()
-        gathering.rootRank = scattering.rootRank = rank
-        refused(ValueError, "4 elements", world.gather,
-                [[four, four]], [three], gathering)
-        refused(ValueError, "4 elements", world.scatter,
-                [three], [[four, four]], scattering)
-        dist.all_reduce(square)  # both ranks are still in step
-        assert square.cpu().tolist() == [[0, 2, 4], [6, 8, 10]]
-        """
-    )
+def test_dtypes_reductions_objects_and_wrong_arguments(ranks):
+    ranks(FACTS)

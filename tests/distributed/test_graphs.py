@@ -126,25 +126,14 @@ def test_what_cannot_be_captured_is_refused_and_changes_nothing(ranks):
         calls = {
             "barrier": lambda: dist.barrier(),
             "send": lambda: dist.isend(t, peer),
-            "batch_isend_irecv": lambda: dist.batch_isend_irecv([
-                dist.P2POp(dist.isend, t, peer), dist.P2POp(dist.irecv, t, peer)]),
+            "batch_isend_irecv": lambda: swap(t, t, peer),
         }
         graph = torch.npu.NPUGraph()
         with torch.npu.graph(graph):
             for name, call in calls.items():
-                try:
-                    call()
-                except RuntimeError as error:
-                    assert f"{name} cannot be captured in a graph" in str(error), error
-                else:
-                    raise AssertionError(f"{name} was captured")
+                raises(RuntimeError, f"{name} cannot be captured in a graph", call)
             work = dist.all_reduce(t, async_op=True)
-            try:
-                work.is_completed()
-            except RuntimeError as error:
-                assert "query" in str(error), error
-            else:
-                raise AssertionError("captured work was asked for")
+            raises(RuntimeError, "query", work.is_completed)
             work.wait()
         graph.replay()
         assert t.tolist() == [2, 2]
@@ -189,32 +178,10 @@ import torch.nn as nn
 import torch.nn.functional as F
 from torch.nn.parallel import DistributedDataParallel as DDP
 
-class Block(nn.Module):
-    def __init__(self, width):
-        super().__init__()
-        self.before, self.after = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
-    def forward(self, x):
-        n, length, width = x.shape
-        q, k, v = (
-            part.view(n, length, 4, width // 4).transpose(1, 2)
-            for part in self.qkv(self.before(x)).chunk(3, -1)
-        )
-        heads = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + self.out(heads.transpose(1, 2).reshape(n, length, width))
-        return x + self.down(F.gelu(self.up(self.after(x))))
-
-class GPT(nn.Module):
-    def __init__(self, words=64, width=32, depth=2, length=16):
-        super().__init__()
-        self.word, self.place = nn.Embedding(words, width), nn.Embedding(length, width)
-        self.blocks = nn.Sequential(*(Block(width) for _ in range(depth)))
-        self.norm = nn.LayerNorm(width)
-        self.head = nn.Linear(width, words, bias=False)
-    def forward(self, x):
-        place = self.place(torch.arange(x.shape[1], device=x.device))
-        return self.head(self.norm(self.blocks(self.word(x) + place)))
+def small_gpt():
+    block = nn.TransformerEncoderLayer(32, 4, 128, 0.0, F.gelu, batch_first=True)
+    return nn.Sequential(
+        nn.Embedding(64, 32), nn.TransformerEncoder(block, 2), nn.Linear(32, 64))
 
 WARM_UP, STEPS = 11, 16
 
@@ -227,7 +194,7 @@ def train(device, captured):
     stream = torch.npu.Stream() if device == "npu" else None
     losses = []
     with torch.npu.stream(stream):
-        model = DDP(GPT().to(device), bucket_cap_mb=0.02)
+        model = DDP(small_gpt().to(device), bucket_cap_mb=0.02)
         optimizer = torch.optim.SGD(
             model.parameters(), 0.1, momentum=0.9, foreach=True)
         x = torch.zeros(4, 17, dtype=torch.long, device=device)
